@@ -1,0 +1,140 @@
+"""Tests of the converter as a program."""
+
+import contextlib
+import io
+import json
+import os
+import pathlib
+import resource
+from unittest import mock
+
+from absl import flags
+from absl.testing import absltest
+from absl.testing import flagsaver
+import numpy as np
+
+from converters import convert_gptj_ckpt
+from converters import test_models
+from saxml_ext.pax import checkpoint
+
+
+def _files(directory: str) -> dict[str, bytes]:
+  root = pathlib.Path(directory)
+  return {str(f.relative_to(root)): f.read_bytes()
+          for f in root.rglob('*') if f.is_file()}
+
+
+class ConvertTest(absltest.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    root = self.create_tempdir().full_path
+    self.base = test_models.save(os.path.join(root, 'hf'))
+    self.pax = os.path.join(root, 'deep', 'pax')
+
+  def run_main(self, **changes) -> tuple[int, str, str]:
+    """Runs the program: exit status, output, errors."""
+    values = {'base': self.base, 'pax': self.pax} | changes
+    out, err, status = io.StringIO(), io.StringIO(), 0
+    with (flagsaver.flagsaver(**values), contextlib.redirect_stdout(out),
+          contextlib.redirect_stderr(err)):
+      try:
+        convert_gptj_ckpt.main(['convert_gptj_ckpt'])
+      except SystemExit as e:
+        status = e.code
+    return status, out.getvalue(), err.getvalue()
+
+  def test_converts(self):
+    with open(os.path.join(self.base, 'tokenizer.json'), 'w') as f:
+      f.write('{"version": "1.0"}')
+    status, out, _ = self.run_main()
+    self.assertEqual(status, 0)
+    self.assertIn(f'Wrote {self.pax}/checkpoint_00000000', out)
+    self.assertCountEqual(
+        os.listdir(self.pax),
+        ['checkpoint_00000000', 'gptj_config.json', 'tokenizer.json'])
+    variables = checkpoint.read_variables(self.pax)
+    self.assertLen(variables, 21)
+    np.testing.assert_array_equal(
+        variables['params.lm.final_ln.bias'],
+        test_models.state_dict()['transformer.ln_f.bias'])
+
+  def test_description(self):
+    self.run_main(dtype='bfloat16')
+    with open(os.path.join(self.pax, 'gptj_config.json')) as f:
+      self.assertEqual(json.load(f), {
+          'rotary_dim': 4, 'layer_norm_epsilon': 1e-5, 'max_positions': 128,
+          'bos_token_id': 3, 'eos_token_id': 4, 'pad_token_id': 4,
+          'num_layers': 2, 'model_dim': 16, 'num_heads': 2, 'head_dim': 8,
+          'hidden_dim': 64, 'vocab_size': 11, 'dtype': 'bfloat16'})
+    specs = checkpoint.Reader(self.pax).specs
+    self.assertEqual({s.dtype for s in specs.values()}, {'bfloat16'})
+
+  def test_same_input_gives_same_bytes(self):
+    self.run_main()
+    first = _files(self.pax)
+    again = os.path.join(os.path.dirname(self.pax), 'again')
+    self.run_main(pax=again)
+    self.assertEqual(_files(again), first)
+
+  def test_writes_into_an_existing_empty_directory(self):
+    os.makedirs(self.pax)
+    self.assertEqual(self.run_main()[0], 0)
+
+  def test_relative_paths_start_where_bazel_run_was_typed(self):
+    start = os.path.dirname(self.base)
+    with mock.patch.dict(os.environ, {'BUILD_WORKING_DIRECTORY': start}):
+      self.assertEqual(self.run_main(base='hf', pax='out')[0], 0)
+    self.assertIn('checkpoint_00000000', os.listdir(f'{start}/out'))
+
+  def test_flags_have_the_names_of_the_published_tool_too(self):
+    with flagsaver.flagsaver():
+      flags.FLAGS(['convert', '--base-model-path=a', '--pax-model-path=b'])
+      self.assertEqual((flags.FLAGS.base, flags.FLAGS.pax), ('a', 'b'))
+
+  def test_no_space_ends_it_and_leaves_no_checkpoint(self):
+    # A limit on the size of files fails writes much as a full disk does.
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    self.addCleanup(resource.setrlimit, resource.RLIMIT_FSIZE, limits)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
+    status, _, err = self.run_main()
+    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    self.assertEqual(status, 1)
+    self.assertRegex(
+        err, r'variable mdl_vars\S+ \(\d+ bytes\) cannot be written'
+        r'.*File too large.*free space')
+    self.assertEmpty(_files(self.pax))
+
+  def test_bad_tensor_ends_it_and_leaves_no_checkpoint(self):
+    tensors = test_models.state_dict()
+    tensors['lm_head.bias'][2] = np.nan
+    test_models.save(self.base, tensors)
+    status, _, err = self.run_main()
+    self.assertEqual(status, 1)
+    self.assertIn('tensor lm_head.bias has the value nan at [2]', err)
+    self.assertEmpty(_files(self.pax))
+
+  def test_existing_checkpoint_is_kept_unless_told(self):
+    self.run_main()
+    before = _files(self.pax)
+    status, _, err = self.run_main(dtype='bfloat16')
+    self.assertEqual(status, 1)
+    self.assertIn('exists; choose another directory or say --overwrite', err)
+    self.assertEqual(_files(self.pax), before)
+    self.assertEqual(self.run_main(dtype='bfloat16', overwrite=True)[0], 0)
+    self.assertEqual(
+        checkpoint.Reader(self.pax).specs['params.lm.final_ln.bias'].dtype,
+        'bfloat16')
+
+  def test_failed_overwrite_keeps_what_was_there(self):
+    self.run_main()
+    before = _files(self.pax)
+    tensors = test_models.state_dict()
+    tensors['lm_head.bias'][2] = np.nan
+    test_models.save(self.base, tensors)
+    self.assertEqual(self.run_main(overwrite=True)[0], 1)
+    self.assertEqual(_files(self.pax), before)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,9 @@
+"""The error that every reader and writer of checkpoints here raises."""
+
+
+class CheckpointError(ValueError):
+  """A checkpoint cannot be read or written.
+
+  The message names the file or tensor, what was expected, what was found and
+  what the user can do about it.
+  """

@@ -1,0 +1,169 @@
+"""One array of a checkpoint through tensorstore: open, create, write, read."""
+
+from concurrent import futures
+import json
+import os
+from typing import Any
+
+import numpy as np
+import tensorstore as ts
+
+from saxml_ext.pax import errors
+from saxml_ext.pax import metadata
+
+# What praxis' layers have variables of. Anything else (NumPy objects, strings,
+# structures) is no weight and is refused before tensorstore sees it.
+_DTYPES = ('float32', 'float16', 'bfloat16', 'float64', 'int8', 'uint8',
+           'int16', 'int32', 'int64', 'uint32', 'bool', 'int4')
+# No variable of any GPT-J comes near it; a forged shape goes beyond it.
+_MAX_BYTES = 1 << 36
+_SYNC_THREADS = 16
+_OCDBT_MANIFEST = 'manifest.ocdbt'
+
+
+def is_ocdbt(state_dir: str) -> bool:
+  return os.path.exists(os.path.join(state_dir, _OCDBT_MANIFEST))
+
+
+def _kvstore(state_dir: str, name: str = '') -> dict[str, Any]:
+  path = os.path.abspath(state_dir) + '/'
+  if not is_ocdbt(state_dir):
+    return {'driver': 'file', 'path': path + (f'{name}/' if name else '')}
+  return {
+      'driver': 'ocdbt',
+      'base': {'driver': 'file', 'path': path},
+      'path': f'{name}/' if name else '',
+  }
+
+
+def list_names(state_dir: str) -> set[str]:
+  """Names of the arrays in the `state` directory, in either layout."""
+  if is_ocdbt(state_dir):
+    kvstore = ts.KvStore.open(_kvstore(state_dir)).result()
+    keys = [key.decode('utf-8') for key in kvstore.list().result()]
+    return {k[:-len('/.zarray')] for k in keys if k.endswith('/.zarray')}
+  return {entry.name for entry in os.scandir(state_dir)
+          if os.path.exists(os.path.join(entry.path, '.zarray'))}
+
+
+def open_array(state_dir: str, name: str) -> ts.TensorStore:
+  """Opens an array for reading.
+
+  Raises:
+    errors.CheckpointError: it is absent, damaged, or of a type or size that no
+      weight has.
+  """
+  where = f'{state_dir}: variable {name}'
+  _check_present(state_dir, name)
+  # Without `fill_missing_data_reads` off, a lost file would read as zeros.
+  spec = {'driver': 'zarr', 'kvstore': _kvstore(state_dir, name),
+          'fill_missing_data_reads': False}
+  try:
+    array = ts.open(spec, open=True, read=True).result()
+  except (ValueError, OSError) as e:
+    raise errors.CheckpointError(
+        f'{where} cannot be opened: {_reason(e)}; convert or copy the '
+        'checkpoint again') from e
+  if array.dtype.name not in _DTYPES:
+    raise errors.CheckpointError(
+        f'{where} has type {array.dtype.name}; expected one of '
+        f'{", ".join(_DTYPES)}')
+  size = array.size * array.dtype.numpy_dtype.itemsize
+  chunk = array.chunk_layout.read_chunk.shape or ()
+  chunk_size = int(np.prod(chunk, dtype=object) or 1)
+  if max(size, chunk_size) > _MAX_BYTES:
+    raise errors.CheckpointError(
+        f'{where} claims shape {list(array.shape)} in chunks of {list(chunk)}, '
+        f'more than {_MAX_BYTES} bytes; this is no GPT-J variable')
+  return array
+
+
+def spec_of(array: ts.TensorStore) -> metadata.ArraySpec:
+  return metadata.ArraySpec(tuple(array.shape), array.dtype.name)
+
+
+def read(array: ts.TensorStore, where: str) -> np.ndarray:
+  """Reads all of an opened array.
+
+  Raises:
+    errors.CheckpointError: a chunk is missing, cut off or damaged.
+  """
+  try:
+    return array.read(order='C').result()
+  except (ValueError, OSError) as e:
+    raise errors.CheckpointError(
+        f'{where} cannot be read: {_reason(e)}; convert or copy the '
+        'checkpoint again') from e
+
+
+def write(state_dir: str, name: str, value: np.ndarray) -> None:
+  """Writes an array as paxml does: one chunk, zstd level 1.
+
+  What was written survives a crash of the machine only after `sync_files`.
+
+  Raises:
+    errors.CheckpointError: the file system refuses (full, read-only ...).
+  """
+  spec = {
+      'driver': 'zarr',
+      # Not forced to disk one by one: sync_files does it for all at once.
+      'kvstore': {'driver': 'file', 'file_io_sync': False,
+                  'path': os.path.join(os.path.abspath(state_dir), name) + '/'},
+      'metadata': {
+          'compressor': {'id': 'zstd', 'level': 1},
+          'chunks': list(value.shape),
+          'shape': list(value.shape),
+      },
+      'dtype': value.dtype.name,
+      # An all-zero bias is data like any other: its file must exist, so that
+      # a missing file can be told from it.
+      'store_data_equal_to_fill_value': True,
+  }
+  try:
+    ts.open(spec, create=True).result().write(value).result()
+  except (ValueError, OSError) as e:
+    raise errors.CheckpointError(
+        f'{state_dir}: variable {name} ({value.nbytes} bytes) cannot be '
+        f'written: {_reason(e)}; free space or choose another directory'
+        ) from e
+
+
+def sync_files(directory: str) -> None:
+  """Forces all files and directories under a directory to the disk.
+
+  In parallel, because a file system commits those that wait together in one
+  go; one by one they take several times as long.
+  """
+  paths = [os.path.join(parent, name)
+           for parent, _, names in os.walk(directory) for name in (*names, '')]
+  with futures.ThreadPoolExecutor(_SYNC_THREADS) as pool:
+    list(pool.map(sync_path, paths))  # the list raises what a thread raised
+
+
+def sync_path(path: str) -> None:
+  """Forces one file or directory to the disk."""
+  descriptor = os.open(path, os.O_RDONLY)
+  try:
+    os.fsync(descriptor)
+  finally:
+    os.close(descriptor)
+
+
+def _check_present(state_dir: str, name: str) -> None:
+  """Refuses names that are paths, and absent arrays, before tensorstore."""
+  if not name or '/' in name or '\0' in name or name in ('.', '..'):
+    raise errors.CheckpointError(
+        f'{name!r} is not the name of a variable; expected parts joined with '
+        'dots, such as params.lm.final_ln.scale')
+  if is_ocdbt(state_dir):
+    return
+  if not os.path.isfile(os.path.join(state_dir, name, '.zarray')):
+    raise errors.CheckpointError(
+        f'{state_dir}: variable {name} is missing; convert or copy the '
+        'checkpoint again')
+
+
+def _reason(error: Exception) -> str:
+  """tensorstore's message without its trailing JSON of source locations."""
+  text = str(error).split(' [source locations=')[0]
+  return json.dumps(text)[1:-1] if '\n' in text else text
