@@ -1,0 +1,153 @@
+"""Where a cell keeps its three files, and what is in them.
+
+    <sax_root>/sax/<cell>/config.proto     how the cell was set up
+    <sax_root>/sax/<cell>/location.proto   where its admin server listens
+    <fs_root>/sax/<cell>/state.proto       what it publishes
+
+All three are in protobuf's binary format. A cell is given as "/sax/<cell>".
+"""
+
+import os
+from typing import TypeVar
+
+from google.protobuf import message
+
+from saxml_ext.common import errors
+from saxml_ext.common import ids
+from saxml_ext.common import storage
+from saxml_ext.protobuf import admin_pb2
+
+ROOT_VARIABLE = 'SAX_ROOT'
+# `saxutil create` of other Sax builds leaves a sentence instead of an address.
+_NEVER_STARTED = 'not been started'
+
+_Message = TypeVar('_Message', bound=message.Message)
+
+
+def sax_root(flag_value: str | None = None) -> str:
+  """The root directory of all cells.
+
+  Args:
+    flag_value: the value of --sax_root, if any.
+
+  Returns:
+    The flag, else the environment variable SAX_ROOT.
+
+  Raises:
+    FailedPrecondition: neither is set.
+  """
+  root = flag_value or os.environ.get(ROOT_VARIABLE, '')
+  if not root:
+    raise errors.FailedPrecondition(
+        'the Sax root is not known: give --sax_root=<dir> or set '
+        f'{ROOT_VARIABLE}'
+    )
+  return root
+
+
+def cell_dir(root: str, cell: str) -> str:
+  """Directory of a cell under `sax_root` or `fs_root`."""
+  return f'{root.rstrip("/")}{ids.parse_cell_id(cell)}'
+
+
+def config_path(root: str, cell: str) -> str:
+  """Path of a cell's config under `sax_root`."""
+  return cell_dir(root, cell) + '/config.proto'
+
+
+def location_path(root: str, cell: str) -> str:
+  """Path of a cell's location under `sax_root`."""
+  return cell_dir(root, cell) + '/location.proto'
+
+
+def state_path(fs_root: str, cell: str) -> str:
+  """Path of a cell's state under `fs_root`."""
+  return cell_dir(fs_root, cell) + '/state.proto'
+
+
+def _read(path: str, result: _Message) -> _Message:
+  data = storage.read_bytes(path)
+  try:
+    result.ParseFromString(data)
+  except message.DecodeError as e:
+    raise errors.Internal(
+        f'{path} ({len(data)} bytes) is not a {result.DESCRIPTOR.full_name} '
+        'in binary format: restore it from a copy or write it anew'
+    ) from e
+  return result
+
+
+def _write(path: str, value: message.Message) -> None:
+  storage.make_dirs(os.path.dirname(path))
+  storage.write_bytes(path, value.SerializeToString(deterministic=True))
+
+
+def _check_dir(root: str, cell: str) -> None:
+  path = cell_dir(root, cell)
+  if not storage.is_dir(path):
+    raise errors.FailedPrecondition(
+        f'"{path}" is not a directory: create the cell with admin_config, or '
+        'name another --sax_root'
+    )
+
+
+def read_config(root: str, cell: str) -> admin_pb2.Config:
+  """Reads a cell's config.
+
+  Raises:
+    FailedPrecondition: the cell was never created.
+    NotFound: its directory has no config.
+    Internal: the file is corrupt.
+  """
+  _check_dir(root, cell)
+  return _read(config_path(root, cell), admin_pb2.Config())
+
+
+def write_config(root: str, cell: str, config: admin_pb2.Config) -> None:
+  """Writes a cell's config, creating the cell's directory."""
+  _write(config_path(root, cell), config)
+
+
+def read_location(root: str, cell: str) -> admin_pb2.Location:
+  """Reads where a cell's admin server listens.
+
+  Raises:
+    FailedPrecondition: the cell was never created, or no admin server was
+      ever started for it.
+    NotFound: its directory has no location.
+    Internal: the file is corrupt.
+  """
+  _check_dir(root, cell)
+  location = _read(location_path(root, cell), admin_pb2.Location())
+  address = location.location
+  if not address or _NEVER_STARTED in address or ':' not in address:
+    raise errors.FailedPrecondition(
+        f'{location_path(root, cell)} names no admin server but "{address}": '
+        f'start admin_server --sax_cell={cell}'
+    )
+  return location
+
+
+def write_location(root: str, cell: str, location: admin_pb2.Location) -> None:
+  """Writes where a cell's admin server listens."""
+  _write(location_path(root, cell), location)
+
+
+def read_state(fs_root: str, cell: str) -> admin_pb2.State:
+  """Reads what a cell publishes.
+
+  Raises:
+    NotFound: nothing was ever published.
+    Internal: the file is corrupt.
+  """
+  return _read(state_path(fs_root, cell), admin_pb2.State())
+
+
+def write_state(fs_root: str, cell: str, state: admin_pb2.State) -> None:
+  """Writes what a cell publishes, creating the directory."""
+  _write(state_path(fs_root, cell), state)
+
+
+def list_cells(root: str) -> list[str]:
+  """Ids of the cells under `sax_root`, sorted; NotFound if there is no root."""
+  return [f'/sax/{name}' for name in storage.list_dir(root.rstrip('/') + '/sax')]

@@ -1,0 +1,99 @@
+"""Tests of a cell's files against the recorded ones."""
+
+import os
+from unittest import mock
+
+from absl.testing import absltest
+
+from saxml_ext.common import cell
+from saxml_ext.common import errors
+from saxml_ext.common import golden
+from saxml_ext.common import storage
+from saxml_ext.protobuf import admin_pb2
+
+_CELL = '/sax/test'
+
+
+class CellTest(absltest.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    self.root = self.create_tempdir().full_path
+
+  def test_recorded_files_are_read(self):
+    readers = {
+        'config.proto': cell.read_config,
+        'location.proto': cell.read_location,
+        'state.proto': cell.read_state,
+    }
+    for row in golden.load('files.json'):
+      root_name, _, path = row['path'].partition('/')
+      root = os.path.join(self.root, root_name)
+      full_path = os.path.join(root, path)
+      storage.make_dirs(os.path.dirname(full_path))
+      storage.write_bytes(full_path, bytes.fromhex(row['hex']))
+      with self.subTest(row['label']):
+        got = readers[os.path.basename(path)](root, _CELL)
+        self.assertEqual(got.DESCRIPTOR.full_name, row['message'])
+        self.assertLen(got.SerializeToString(), len(row['hex']) // 2)
+
+  def test_written_files_are_the_recorded_ones(self):
+    config = admin_pb2.Config(
+        fs_root='/data/sax-fs-root', admin_acl='acl/all'
+    )
+    location = admin_pb2.Location(location='127.0.0.1:19000')
+    cell.write_config(self.root, _CELL, config)
+    cell.write_location(self.root, _CELL, location)
+    rows = {row['label']: row for row in golden.load('files.json')}
+    for label in ('after admin_config', 'location written'):
+      path = rows[label]['path'].removeprefix('sax-root/')
+      got = storage.read_bytes(os.path.join(self.root, path))
+      self.assertEqual(got.hex(), rows[label]['hex'])
+
+  def test_state_round_trip(self):
+    state = admin_pb2.State(models=[admin_pb2.Model(model_id='/sax/test/m')])
+    cell.write_state(self.root, _CELL, state)
+    self.assertEqual(cell.read_state(self.root, _CELL), state)
+
+  def test_cell_that_was_never_created(self):
+    with self.assertRaisesRegex(
+        errors.FailedPrecondition, '/sax/test" is not a directory.*admin_config'
+    ):
+      cell.read_location(self.root, _CELL)
+
+  def test_admin_that_was_never_started(self):
+    cell.write_config(self.root, _CELL, admin_pb2.Config())
+    with self.assertRaisesRegex(errors.NotFound, 'location.proto: no such'):
+      cell.read_location(self.root, _CELL)
+    for text in ('', 'Admin server has not been started yet: wait'):
+      location = admin_pb2.Location(location=text)
+      cell.write_location(self.root, _CELL, location)
+      with self.assertRaisesRegex(errors.FailedPrecondition, 'admin_server'):
+        cell.read_location(self.root, _CELL)
+
+  def test_corrupt_file_is_named(self):
+    cell.write_config(self.root, _CELL, admin_pb2.Config())
+    storage.write_bytes(cell.config_path(self.root, _CELL), b'\xff\xff')
+    with self.assertRaisesRegex(errors.Internal, 'config.proto .2 bytes'):
+      cell.read_config(self.root, _CELL)
+
+  def test_bad_cell_id(self):
+    with self.assertRaises(errors.InvalidArgument):
+      cell.read_config(self.root, '/sax/../etc')
+
+  def test_sax_root(self):
+    with mock.patch.dict(os.environ, {'SAX_ROOT': '/env'}):
+      self.assertEqual(cell.sax_root('/flag'), '/flag')
+      self.assertEqual(cell.sax_root(), '/env')
+      del os.environ['SAX_ROOT']
+      with self.assertRaisesRegex(errors.FailedPrecondition, 'SAX_ROOT'):
+        cell.sax_root('')
+
+  def test_list_cells(self):
+    cell.write_config(self.root, '/sax/b', admin_pb2.Config())
+    cell.write_config(self.root + '/', '/sax/a', admin_pb2.Config())
+    self.assertEqual(cell.list_cells(self.root), ['/sax/a', '/sax/b'])
+
+
+if __name__ == '__main__':
+  absltest.main()

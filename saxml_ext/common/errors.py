@@ -1,0 +1,148 @@
+"""Errors that travel over gRPC as status codes.
+
+Code of the cell raises a subclass of `SaxError`; servers turn it into the
+status of the call, clients turn the status of a failed call back into it.
+"""
+
+import re
+
+import grpc
+
+# "NotFound" in the text of an error that another server wrapped.
+_WRAPPED_CODE = re.compile(r'rpc error: code = ([A-Za-z]+) desc')
+
+
+class SaxError(Exception):
+  """An error with a gRPC status code.
+
+  Attributes:
+    code: the status code, one per subclass.
+    message: the text, without the code.
+  """
+
+  code: grpc.StatusCode = grpc.StatusCode.UNKNOWN
+
+  def __init__(self, message: str):
+    super().__init__(message)
+    self.message = message
+
+  def wire_text(self) -> str:
+    """The message as Sax admin servers write it, code included.
+
+    Clients linked with an old grpc-go see only UNKNOWN for these errors and
+    have to find the code in the text.
+    """
+    name = camel_case(self.code)
+    return f'{self.message}: rpc error: code = {name} desc = {name}'
+
+
+class InvalidArgument(SaxError):
+  """The request can never succeed as it is."""
+
+  code = grpc.StatusCode.INVALID_ARGUMENT
+
+
+class NotFound(SaxError):
+  """What the request names is not here."""
+
+  code = grpc.StatusCode.NOT_FOUND
+
+
+class AlreadyExists(SaxError):
+  """What the request wants to create is here already."""
+
+  code = grpc.StatusCode.ALREADY_EXISTS
+
+
+class FailedPrecondition(SaxError):
+  """Something must be set up first."""
+
+  code = grpc.StatusCode.FAILED_PRECONDITION
+
+
+class Unavailable(SaxError):
+  """The server cannot be reached or is not ready; trying again may help."""
+
+  code = grpc.StatusCode.UNAVAILABLE
+
+
+class ResourceExhausted(SaxError):
+  """A queue is full; trying again later may help."""
+
+  code = grpc.StatusCode.RESOURCE_EXHAUSTED
+
+
+class PermissionDenied(SaxError):
+  """The caller is not on the access control list."""
+
+  code = grpc.StatusCode.PERMISSION_DENIED
+
+
+class DeadlineExceeded(SaxError):
+  """Time was up first."""
+
+  code = grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+class Internal(SaxError):
+  """A fault of the server."""
+
+  code = grpc.StatusCode.INTERNAL
+
+
+class Unimplemented(SaxError):
+  """The server does not offer this."""
+
+  code = grpc.StatusCode.UNIMPLEMENTED
+
+
+class Cancelled(SaxError):
+  """The caller or the server gave the request up."""
+
+  code = grpc.StatusCode.CANCELLED
+
+
+class Aborted(SaxError):
+  """Somebody else was faster."""
+
+  code = grpc.StatusCode.ABORTED
+
+
+_BY_CODE = {cls.code: cls for cls in SaxError.__subclasses__()}
+
+
+def camel_case(code: grpc.StatusCode) -> str:
+  """NOT_FOUND -> "NotFound", the spelling of grpc-go."""
+  if code is grpc.StatusCode.CANCELLED:
+    return 'Canceled'
+  return ''.join(word.capitalize() for word in code.name.split('_'))
+
+
+_BY_NAME = {camel_case(code): code for code in grpc.StatusCode}
+
+
+def from_code(code: grpc.StatusCode, message: str) -> SaxError:
+  """The error for a status code and its text."""
+  return _BY_CODE.get(code, SaxError)(message)
+
+
+def from_rpc_error(error: grpc.RpcError) -> SaxError:
+  """The error that a failed call stands for.
+
+  Some admin servers answer every error of theirs as UNKNOWN and name the code
+  in the text only; then that code counts.
+
+  Args:
+    error: raised by a gRPC stub; has `code()` and `details()`.
+
+  Returns:
+    A `SaxError` of the fitting subclass.
+  """
+  code, details = error.code(), error.details() or ''
+  if code is grpc.StatusCode.UNKNOWN:
+    found = _WRAPPED_CODE.search(details)
+    if found:
+      code = _BY_NAME.get(found.group(1), code)
+    elif 'context deadline exceeded' in details:
+      code = grpc.StatusCode.DEADLINE_EXCEEDED
+  return from_code(code, details)

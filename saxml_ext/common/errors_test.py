@@ -1,0 +1,69 @@
+"""Tests of the mapping between errors and status codes."""
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import grpc
+
+from saxml_ext.common import errors
+
+
+class _RpcError(grpc.RpcError):
+
+  def __init__(self, code: grpc.StatusCode, details: str | None):
+    super().__init__()
+    self._code, self._details = code, details
+
+  def code(self) -> grpc.StatusCode:
+    return self._code
+
+  def details(self) -> str | None:
+    return self._details
+
+
+class ErrorsTest(parameterized.TestCase):
+
+  def test_every_code_but_unknown_and_range_ones_has_a_class(self):
+    named = {cls.code for cls in errors.SaxError.__subclasses__()}
+    self.assertEqual(
+        set(grpc.StatusCode) - named,
+        {
+            grpc.StatusCode.OK,
+            grpc.StatusCode.UNKNOWN,
+            grpc.StatusCode.UNAUTHENTICATED,
+            grpc.StatusCode.OUT_OF_RANGE,
+            grpc.StatusCode.DATA_LOSS,
+        },
+    )
+
+  def test_from_rpc_error_keeps_code_and_text(self):
+    got = errors.from_rpc_error(_RpcError(grpc.StatusCode.NOT_FOUND, 'gone'))
+    self.assertIsInstance(got, errors.NotFound)
+    self.assertEqual(got.message, 'gone')
+
+  @parameterized.parameters(
+      ('x: rpc error: code = NotFound desc = NotFound', errors.NotFound),
+      ('x: rpc error: code = Canceled desc = Canceled', errors.Cancelled),
+      ('context deadline exceeded', errors.DeadlineExceeded),
+      ('something else', errors.SaxError),
+      (None, errors.SaxError),
+  )
+  def test_unknown_is_told_from_its_text(self, details, expected):
+    got = errors.from_rpc_error(_RpcError(grpc.StatusCode.UNKNOWN, details))
+    self.assertIs(type(got), expected)
+
+  def test_wire_text_round_trip(self):
+    for cls in errors.SaxError.__subclasses__():
+      text = cls('why').wire_text()
+      got = errors.from_rpc_error(_RpcError(grpc.StatusCode.UNKNOWN, text))
+      self.assertIs(type(got), cls)
+
+  def test_wire_text_is_upstreams(self):
+    self.assertEqual(
+        errors.AlreadyExists('model {test m} already exists').wire_text(),
+        'model {test m} already exists: rpc error: code = AlreadyExists desc = '
+        'AlreadyExists',
+    )
+
+
+if __name__ == '__main__':
+  absltest.main()

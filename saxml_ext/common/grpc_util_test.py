@@ -1,0 +1,118 @@
+"""Tests of servers and channels over real gRPC on loopback."""
+
+from absl.testing import absltest
+import grpc
+from grpc_health.v1 import health_pb2
+from grpc_health.v1 import health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
+from grpc_reflection.v1alpha import reflection_pb2_grpc
+
+from saxml_ext.common import errors
+from saxml_ext.common import grpc_util
+from saxml_ext.protobuf import lm_pb2
+from saxml_ext.protobuf import lm_pb2_grpc
+
+_SERVICE = 'sax.server.lm.LMService'
+
+
+class _Servicer(lm_pb2_grpc.LMServiceServicer):
+
+  def Generate(self, request, context):
+    if request.text == 'sax':
+      raise errors.NotFound('model m not found')
+    if request.text == 'bug':
+      raise ValueError('a bug')
+    if request.text == 'abort':
+      context.abort(grpc.StatusCode.ABORTED, 'by hand')
+    return lm_pb2.GenerateResponse()
+
+  def GenerateStream(self, request, context):
+    yield lm_pb2.GenerateStreamResponse()
+    raise errors.ResourceExhausted('queue of 4 is full')
+
+
+class GrpcUtilTest(absltest.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    self.server, self.port = self.start(wrap_text=False)
+    self.channel = grpc_util.insecure_channel(f'127.0.0.1:{self.port}')
+    self.addCleanup(self.channel.close)
+    self.stub = lm_pb2_grpc.LMServiceStub(self.channel)
+
+  def start(self, wrap_text: bool) -> tuple[grpc.Server, int]:
+    server = grpc_util.make_server(4, wrap_text)
+    lm_pb2_grpc.add_LMServiceServicer_to_server(_Servicer(), server)
+    grpc_util.add_reflection_and_health(server, [_SERVICE])
+    port = grpc_util.listen(server, 0)
+    server.start()
+    self.addCleanup(server.stop, None)
+    return server, port
+
+  def fail(self, text: str) -> tuple[grpc.StatusCode, str]:
+    with self.assertRaises(grpc.RpcError) as caught:
+      self.stub.Generate(lm_pb2.GenerateRequest(text=text), timeout=10)
+    return caught.exception.code(), caught.exception.details()
+
+  def test_errors_become_statuses(self):
+    self.assertEqual(
+        self.fail('sax'), (grpc.StatusCode.NOT_FOUND, 'model m not found')
+    )
+    self.assertEqual(
+        self.fail('abort'), (grpc.StatusCode.ABORTED, 'by hand')
+    )
+
+  def test_bug_is_internal_and_logged(self):
+    with self.assertLogs(level='ERROR') as logs:
+      self.assertEqual(
+          self.fail('bug'), (grpc.StatusCode.INTERNAL, 'ValueError: a bug')
+      )
+    self.assertIn('Traceback', '\n'.join(logs.output))
+
+  def test_stream_fails_after_its_first_message(self):
+    stream = self.stub.GenerateStream(lm_pb2.GenerateRequest(), timeout=10)
+    next(stream)
+    with self.assertRaises(grpc.RpcError) as caught:
+      next(stream)
+    self.assertEqual(
+        caught.exception.code(), grpc.StatusCode.RESOURCE_EXHAUSTED
+    )
+
+  def test_wrapped_text(self):
+    _, port = self.start(wrap_text=True)
+    with grpc_util.insecure_channel(f'127.0.0.1:{port}') as channel:
+      self.stub = lm_pb2_grpc.LMServiceStub(channel)
+      self.assertEqual(
+          self.fail('sax')[1],
+          'model m not found: rpc error: code = NotFound desc = NotFound',
+      )
+
+  def test_taken_port_is_an_error(self):
+    other = grpc_util.make_server(1)
+    with self.assertRaisesRegex(
+        errors.FailedPrecondition, f'port {self.port} .*--port'
+    ):
+      grpc_util.listen(other, self.port)
+
+  def test_large_messages_pass(self):
+    request = lm_pb2.GenerateRequest(text='a' * (8 * 2**20))
+    self.stub.Generate(request, timeout=30)
+
+  def test_health(self):
+    stub = health_pb2_grpc.HealthStub(self.channel)
+    for name in ('', _SERVICE):
+      got = stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=10)
+      self.assertEqual(got.status, health_pb2.HealthCheckResponse.SERVING)
+
+  def test_reflection(self):
+    stub = reflection_pb2_grpc.ServerReflectionStub(self.channel)
+    request = reflection_pb2.ServerReflectionRequest(list_services='')
+    answer = next(stub.ServerReflectionInfo(iter([request]), timeout=10))
+    names = [item.name for item in answer.list_services_response.service]
+    self.assertContainsSubset(
+        [_SERVICE, 'grpc.health.v1.Health'], names
+    )
+
+
+if __name__ == '__main__':
+  absltest.main()

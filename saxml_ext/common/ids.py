@@ -1,0 +1,130 @@
+"""Ids, paths and counts that a cell accepts.
+
+A cell is "/sax/<cell>", a model "/sax/<cell>/<model>". The rules are ASCII
+ones, and a pattern must match the whole text: "a\\n" and "é" are refused.
+"""
+
+import dataclasses
+import json
+import re
+
+from saxml_ext.common import errors
+
+_NAME = r'^[a-z]+[a-z0-9-_]*$'
+_MODEL_PATH = r'^[a-zA-Z]+[a-zA-Z0-9_.-]*$'
+_CHECKPOINT_PATH = r'^(/|\d|\w|_|\.|-|%|:|=|\||\+)+$'
+_FS_ROOT = r'^[a-zA-Z0-9_./=-]+$'
+# Replica counts are int32 on the wire.
+_MAX_REPLICAS = 2**31 - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class CellId:
+  """A cell: `str(CellId('test'))` is "/sax/test"."""
+
+  name: str
+
+  def __str__(self) -> str:
+    return f'/sax/{self.name}'
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelId:
+  """A model of a cell.
+
+  Attributes:
+    cell: full id of the cell, "/sax/test".
+    model: name of the model within it, "gptj".
+  """
+
+  cell: str
+  model: str
+
+  def __str__(self) -> str:
+    return f'{self.cell}/{self.model}'
+
+  @property
+  def braced(self) -> str:
+    """"{test gptj}", as the admin server's errors print it."""
+    return f'{{{self.cell.removeprefix("/sax/")} {self.model}}}'
+
+
+def quote(text: str) -> str:
+  """The text in double quotes, line breaks and quotes escaped."""
+  return json.dumps(text, ensure_ascii=False)
+
+
+def _check(what: str, text: str, pattern: str) -> None:
+  # Not `$`, which would accept a final line break.
+  if not re.fullmatch(pattern.strip('^$'), text, re.ASCII):
+    raise errors.InvalidArgument(
+        f'{what} {quote(text)} must match {quote(pattern)}'
+    )
+
+
+def parse_cell_id(text: str) -> CellId:
+  """Parses "/sax/<cell>"; raises InvalidArgument."""
+  parent, _, name = text.rpartition('/')
+  if parent != '/sax':
+    raise errors.InvalidArgument(
+        f'cell full name {quote(text)} should have the form /sax/<cell name>'
+    )
+  _check('cell name', name, _NAME)
+  return CellId(name)
+
+
+def parse_model_id(text: str) -> ModelId:
+  """Parses "/sax/<cell>/<model>"; raises InvalidArgument."""
+  parent, slash, name = text.rpartition('/')
+  if not slash:
+    raise errors.InvalidArgument(
+        f'model full name {quote(text)} should have the form '
+        '/sax/<cell name>/<model name>'
+    )
+  _check('model name', name, _NAME)
+  return ModelId(str(parse_cell_id(parent)), name)
+
+
+def parse_cell_or_model_id(text: str) -> CellId | ModelId:
+  """Parses either kind of id; raises InvalidArgument if it is neither."""
+  try:
+    return parse_cell_id(text)
+  except errors.InvalidArgument:
+    return parse_model_id(text)
+
+
+def check_model_in_cell(text: str, cell: str) -> ModelId:
+  """Parses a model id that must belong to `cell`; raises InvalidArgument."""
+  model_id = parse_model_id(text)
+  if model_id.cell != cell:
+    raise errors.InvalidArgument(
+        f'model {text} must be within SAX cell {quote(cell)}'
+    )
+  return model_id
+
+
+def check_model_path(text: str) -> None:
+  """Checks a serving params' registered name; raises InvalidArgument."""
+  _check('model path', text, _MODEL_PATH)
+
+
+def check_checkpoint_path(text: str) -> None:
+  """Checks a checkpoint's path or URL; raises InvalidArgument."""
+  _check('checkpoint path', text, _CHECKPOINT_PATH)
+
+
+def check_fs_root(text: str) -> None:
+  """Checks the root that an updated config names; raises InvalidArgument."""
+  _check('FS root', text, _FS_ROOT)
+
+
+def check_replicas(count: int) -> None:
+  """Checks a number of replicas; raises InvalidArgument."""
+  if count < 0:
+    raise errors.InvalidArgument(
+        f'number of replicas {count} must be non-negative'
+    )
+  if count > _MAX_REPLICAS:
+    raise errors.InvalidArgument(
+        f'number of replicas {count} must be at most {_MAX_REPLICAS}'
+    )

@@ -1,0 +1,75 @@
+"""Tests of ids and paths against the recorded tables."""
+
+from collections.abc import Callable
+from typing import Any
+
+from absl.testing import absltest
+from absl.testing import parameterized
+
+from saxml_ext.common import acls
+from saxml_ext.common import errors
+from saxml_ext.common import golden
+from saxml_ext.common import ids
+
+
+def _in_test_cell(text: str) -> ids.ModelId:
+  return ids.check_model_in_cell(text, '/sax/test')
+
+
+def _method_acl(method: str) -> None:
+  acls.check_method_acls({method: ''})
+
+
+class RecordedTest(parameterized.TestCase):
+
+  @parameterized.named_parameters(
+      ('cell_id', 'cell_id', ids.parse_cell_id),
+      ('model_id', 'model_id', ids.parse_model_id),
+      ('cell_or_model', 'cell_or_model', ids.parse_cell_or_model_id),
+      ('in_cell', 'model_id_in_cell_sax_test', _in_test_cell),
+      ('model_path', 'model_path', ids.check_model_path),
+      ('checkpoint_path', 'checkpoint_path', ids.check_checkpoint_path),
+      ('fs_root', 'fs_root', ids.check_fs_root),
+      ('num_replicas', 'num_replicas', ids.check_replicas),
+      ('acl_name', 'acl_name', acls.check_acl_name),
+      ('admin_acl', 'model_admin_acl', acls.check_acl_name),
+      ('method_acl', 'method_acl_method', _method_acl),
+  )
+  def test_table(self, table: str, check: Callable[[Any], Any]):
+    rows = golden.load('validation.json')[table]
+    self.assertNotEmpty(rows)
+    for row in rows:
+      with self.subTest(row['input']):
+        if row['ok']:
+          check(row['input'])
+          continue
+        with self.assertRaises(errors.SaxError) as caught:
+          check(row['input'])
+        self.assertEqual(caught.exception.wire_text(), row['error'])
+
+
+class IdsTest(absltest.TestCase):
+
+  def test_cell(self):
+    cell = ids.parse_cell_id('/sax/test')
+    self.assertEqual(cell.name, 'test')
+    self.assertEqual(str(cell), '/sax/test')
+
+  def test_model(self):
+    model = ids.parse_model_id('/sax/test/gptj-6b')
+    self.assertEqual(model.cell, '/sax/test')
+    self.assertEqual(model.model, 'gptj-6b')
+    self.assertEqual(str(model), '/sax/test/gptj-6b')
+    self.assertEqual(model.braced, '{test gptj-6b}')
+
+  def test_cell_or_model(self):
+    self.assertIsInstance(ids.parse_cell_or_model_id('/sax/a'), ids.CellId)
+    self.assertIsInstance(ids.parse_cell_or_model_id('/sax/a/b'), ids.ModelId)
+
+  def test_too_many_replicas(self):
+    with self.assertRaisesRegex(errors.InvalidArgument, 'at most 2147483647'):
+      ids.check_replicas(2**31)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,59 @@
+"""Addresses and ports of this machine."""
+
+import ipaddress
+import os
+import socket
+
+import psutil
+
+LOOPBACK_VARIABLE = 'SAX_DEBUG_IPADDR'
+_LOOPBACK = '127.0.0.1'
+# IPv6 from here on is private or not unicast.
+_FIRST_LOCAL_V6 = ipaddress.IPv6Address('fc00::')
+
+
+def _is_reachable(text: str) -> bool:
+  address = ipaddress.ip_address(text.partition('%')[0])
+  if (
+      address.is_loopback
+      or address.is_link_local
+      or address.is_multicast
+      or address.is_unspecified
+  ):
+    return False
+  return address.version == 4 or address < _FIRST_LOCAL_V6
+
+
+def advertised_host() -> str:
+  """Address under which other machines reach this one.
+
+  Returns:
+    127.0.0.1 if SAX_DEBUG_IPADDR=1 or if no interface has another address;
+    else the first interface address that is neither loopback nor link-local.
+  """
+  if os.environ.get(LOOPBACK_VARIABLE) == '1':
+    return _LOOPBACK
+  for addresses in psutil.net_if_addrs().values():
+    for item in addresses:
+      if item.family not in (socket.AF_INET, socket.AF_INET6):
+        continue
+      if _is_reachable(item.address):
+        return item.address
+  return _LOOPBACK
+
+
+def join_host_port(host: str, port: int) -> str:
+  """"host:port", an IPv6 host in brackets."""
+  return f'[{host}]:{port}' if ':' in host else f'{host}:{port}'
+
+
+def advertised_address(port: int) -> str:
+  """"host:port" under which other machines reach a port of this one."""
+  return join_host_port(advertised_host(), port)
+
+
+def pick_free_port() -> int:
+  """A TCP port that is free right now; somebody else may be faster."""
+  with socket.socket() as s:
+    s.bind(('', 0))
+    return s.getsockname()[1]
