@@ -1,0 +1,72 @@
+"""Sets a Sax cell up.
+
+    admin_config --sax_root=/tmp/sax-root --sax_cell=/sax/test \
+        --fs_root=/tmp/sax-fs-root
+
+Writes <sax_root>/sax/<cell>/config.proto, over an existing one. The admin
+server reads it when it starts.
+"""
+
+from collections.abc import Sequence
+import sys
+
+from absl import app
+from absl import flags
+
+from saxml_ext.common import cell
+from saxml_ext.common import errors
+from saxml_ext.protobuf import admin_pb2
+
+# What other Sax builds' admin_config exits with.
+_FAILURE = 255
+
+_SAX_ROOT = flags.DEFINE_string(
+    'sax_root', None,
+    'Directory with the cells\' configs and locations. Default: $SAX_ROOT.')
+_SAX_CELL = flags.DEFINE_string(
+    'sax_cell', None, 'The cell to set up, for example /sax/test. Required.')
+_FS_ROOT = flags.DEFINE_string(
+    'fs_root', None,
+    'Directory for what the admin server has to remember. Required.')
+_ADMIN_ACL = flags.DEFINE_string(
+    'admin_acl', 'acl/all', 'Who may change the cell; must not be empty.')
+
+
+def configure(root: str, cell_id: str, fs_root: str, admin_acl: str) -> str:
+  """Writes a cell's config and returns its path.
+
+  Raises:
+    InvalidArgument: a value is missing or malformed.
+    OSError: the file cannot be written.
+  """
+  for flag, value, example in (
+      ('sax_cell', cell_id, '/sax/test'),
+      ('fs_root', fs_root, '/tmp/sax-fs-root'),
+      ('admin_acl', admin_acl, 'acl/all')):
+    if not value:
+      raise errors.InvalidArgument(
+          f'--{flag} is empty: give it, for example --{flag}={example}')
+  cell.write_config(
+      root, cell_id, admin_pb2.Config(fs_root=fs_root, admin_acl=admin_acl))
+  return cell.config_path(root, cell_id)
+
+
+def main(argv: Sequence[str]) -> None:
+  """Sets the cell up or exits with 255."""
+  if len(argv) > 1:
+    raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}', _FAILURE)
+  try:
+    path = configure(
+        cell.sax_root(_SAX_ROOT.value), _SAX_CELL.value, _FS_ROOT.value,
+        _ADMIN_ACL.value)
+  except errors.SaxError as e:
+    print(f'admin_config: {e.message}', file=sys.stderr)
+    sys.exit(_FAILURE)
+  except OSError as e:
+    print(f'admin_config: {e}', file=sys.stderr)
+    sys.exit(_FAILURE)
+  print(f'Cell {_SAX_CELL.value} is set up: {path}')
+
+
+if __name__ == '__main__':
+  app.run(main)

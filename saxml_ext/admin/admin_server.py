@@ -1,0 +1,72 @@
+"""Runs the admin server of a Sax cell.
+
+    admin_server --sax_root=/tmp/sax-root --sax_cell=/sax/test --port=10000
+
+The cell must have been set up with admin_config. SIGTERM and Ctrl-C end it
+cleanly. All it knows is on disk: started again, also on another machine, it
+goes on where it was, and model servers and clients find it by themselves.
+"""
+
+import asyncio
+from collections.abc import Sequence
+import signal
+import sys
+
+from absl import app
+from absl import flags
+from absl import logging
+
+from saxml_ext.admin import server as server_lib
+from saxml_ext.common import cell
+from saxml_ext.common import errors
+
+_SAX_ROOT = flags.DEFINE_string(
+    'sax_root', None,
+    'Directory with the cells\' configs and locations. Default: $SAX_ROOT.')
+_SAX_CELL = flags.DEFINE_string(
+    'sax_cell', None, 'The cell to serve, for example /sax/test. Required.')
+_PORT = flags.DEFINE_integer(
+    'port', 10000, 'TCP port to listen on; 0 picks a free one.',
+    lower_bound=0, upper_bound=65535)
+_HTTP_PORT = flags.DEFINE_integer(
+    'http_port', 8080,
+    'TCP port of the status pages, on loopback only; 0 picks a free one, -1 '
+    'serves none. If it is taken, the admin server does without.',
+    lower_bound=-1, upper_bound=65535)
+
+
+async def _serve(
+    sax_root: str, sax_cell: str, port: int, http_port: int | None) -> None:
+  server = server_lib.AdminServer(sax_root, sax_cell, port, http_port)
+  ended = asyncio.Event()
+  loop = asyncio.get_running_loop()
+  for number in (signal.SIGTERM, signal.SIGINT):
+    loop.add_signal_handler(number, ended.set)
+  try:
+    await server.start()
+    print(f'Admin server of {sax_cell} is serving at {server.address}',
+          flush=True)
+    await ended.wait()
+    logging.info('stopping')
+  finally:
+    await server.stop()
+
+
+def main(argv: Sequence[str]) -> None:
+  """Serves until told to stop."""
+  if len(argv) > 1:
+    raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}')
+  try:
+    if not _SAX_CELL.value:
+      raise errors.InvalidArgument('give --sax_cell, for example /sax/test')
+    asyncio.run(_serve(
+        cell.sax_root(_SAX_ROOT.value), _SAX_CELL.value, _PORT.value,
+        None if _HTTP_PORT.value < 0 else _HTTP_PORT.value))
+  except errors.SaxError as e:
+    sys.exit(f'admin_server: {e.message}')
+  except OSError as e:
+    sys.exit(f'admin_server: {e}')
+
+
+if __name__ == '__main__':
+  app.run(main)

@@ -1,0 +1,88 @@
+"""Tests of the admin server as a process."""
+
+import os
+import signal
+import subprocess
+import sys
+
+from absl.testing import absltest
+import grpc
+
+from saxml_ext.admin import admin_server
+from saxml_ext.common import cell
+from saxml_ext.common import net
+from saxml_ext.protobuf import admin_pb2
+from saxml_ext.protobuf import admin_pb2_grpc
+
+_CELL = '/sax/test'
+_MODEL = admin_pb2.Model(
+    model_id=_CELL + '/m', model_path='p.A', checkpoint_path='None')
+
+
+class AdminServerTest(absltest.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    self.root = self.create_tempdir().full_path
+    self.fs_root = self.create_tempdir().full_path
+    cell.write_config(
+        self.root, _CELL, admin_pb2.Config(fs_root=self.fs_root))
+
+  def start(self, *args: str) -> subprocess.Popen[str]:
+    env = dict(os.environ)
+    env['PYTHONPATH'] = os.pathsep.join(sys.path)
+    env[net.LOOPBACK_VARIABLE] = '1'
+    process = subprocess.Popen(
+        [sys.executable, admin_server.__file__, f'--sax_root={self.root}',
+         *args], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True)
+    self.addCleanup(process.communicate)
+    self.addCleanup(process.kill)
+    return process
+
+  def serving(self) -> tuple[subprocess.Popen[str], admin_pb2_grpc.AdminStub]:
+    process = self.start(f'--sax_cell={_CELL}', '--port=0',
+                         '--http_port=-1')
+    self.assertIn('is serving at 127.0.0.1:', process.stdout.readline())
+    address = cell.read_location(self.root, _CELL).location
+    channel = grpc.insecure_channel(address)
+    self.addCleanup(channel.close)
+    return process, admin_pb2_grpc.AdminStub(channel)
+
+  def test_kill_loses_nothing_that_was_acknowledged(self):
+    process, stub = self.serving()
+    stub.Publish(admin_pb2.PublishRequest(model=_MODEL), timeout=60)
+    process.kill()
+    _, stub = self.serving()
+    response = stub.List(admin_pb2.ListRequest(), timeout=60)
+    self.assertEqual(response.published_models[0].model, _MODEL)
+
+  def test_signals_end_it_cleanly_even_with_calls_open(self):
+    for number in (signal.SIGTERM, signal.SIGINT):
+      process, stub = self.serving()
+      try:
+        stub.Publish(admin_pb2.PublishRequest(model=_MODEL), timeout=60)
+      except grpc.RpcError as e:
+        self.assertEqual(e.code(), grpc.StatusCode.ALREADY_EXISTS)
+      watching = stub.WatchLoc.future(
+          admin_pb2.WatchLocRequest(model_id=_MODEL.model_id))
+      stub.List(admin_pb2.ListRequest(), timeout=60)
+      process.send_signal(number)
+      self.assertEqual(process.wait(60), 0)
+      self.assertIsNotNone(watching.exception())
+
+  def test_errors_are_told_in_one_line(self):
+    for args, message in (
+        ([], 'give --sax_cell'),
+        (['--sax_cell=test'], 'cell full name "test" should have the form'),
+        (['--sax_cell=/sax/other'], 'is not a directory'),
+    ):
+      process = self.start(*args)
+      _, stderr = process.communicate(timeout=60)
+      self.assertEqual(process.returncode, 1)
+      self.assertIn(message, stderr)
+      self.assertNotIn('Traceback', stderr)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,342 @@
+"""The cell: published models on one side, model servers on the other.
+
+The controller owns both and keeps them in line. Whatever happens (a model is
+published, a server joins, dies, comes back or finishes a load) ends in
+`_reconcile`, which asks the assigner what to load and unload, and hands that
+to the servers' queues. Everything runs in one event loop, so methods without
+`await` are atomic.
+"""
+
+import asyncio
+from collections.abc import Callable
+import re
+import secrets
+import weakref
+
+from absl import logging
+import grpc
+
+from saxml_ext.admin import assigner
+from saxml_ext.admin import held as held_lib
+from saxml_ext.admin import modelets
+from saxml_ext.admin import rpc
+from saxml_ext.admin import state as state_lib
+from saxml_ext.common import errors
+from saxml_ext.common import ids
+from saxml_ext.protobuf import admin_pb2
+from saxml_ext.protobuf import modelet_pb2
+
+_RANKS = {
+    held_lib.LOADED: assigner.Rank.LOADED,
+    held_lib.LOADING: assigner.Rank.LOADING,
+    held_lib.FAILED: assigner.Rank.FAILED,
+}
+# What other model servers announce, and no target of another kind (gRPC would
+# take "unix:/..." and the like as well).
+_ADDRESS = re.compile(r'[^\s/]{1,255}:[0-9]{1,5}', re.ASCII)
+
+
+def _not_found(model_id: str) -> errors.NotFound:
+  return errors.NotFound(
+      f'model {ids.parse_model_id(model_id).braced} not found')
+
+
+class Controller:
+  """Keeps model servers in line with what is published."""
+
+  def __init__(
+      self,
+      state: admin_pb2.State,
+      save: Callable[[admin_pb2.State], None],
+  ):
+    """Must be made in the event loop that will use it.
+
+    Args:
+      state: what was published when the last admin server ended.
+      save: makes a state durable; called in a thread.
+    """
+    self._store = state_lib.ModelStore(state, save, self._on_change)
+    self._modelets: dict[str, modelets.Modelet] = {}
+    self._joining: weakref.WeakValueDictionary[str, asyncio.Lock] = (
+        weakref.WeakValueDictionary())
+    self._due: asyncio.Handle | None = None
+    self._closing: set[asyncio.Task[None]] = set()
+
+  # What is published.
+
+  async def publish(self, model: admin_pb2.Model) -> None:
+    """Adds a model; returns once that is durable, before it is loaded.
+
+    Raises:
+      AlreadyExists: it is published.
+      Unavailable: a server still has to unload the former one of that id.
+      FailedPrecondition: see `ModelStore.apply`.
+    """
+    new = admin_pb2.Model()
+    new.CopyFrom(model)
+    new.uuid = secrets.token_bytes(16)
+
+    def edit(table) -> state_lib.Change:
+      name = ids.parse_model_id(new.model_id).braced
+      if new.model_id in table:
+        raise errors.AlreadyExists(f'model {name} already exists')
+      if any(m.is_unloading(new.model_id) for m in self._modelets.values()):
+        raise errors.Unavailable(
+            f'model {name} is being unpublished, please retry later')
+      return state_lib.Change(None, new)
+
+    await self._store.apply(edit)
+
+  async def update(self, model: admin_pb2.Model) -> None:
+    """Replaces a model; returns once that is durable.
+
+    Raises:
+      NotFound: it is not published.
+      InvalidArgument: its path would change.
+      FailedPrecondition: see `ModelStore.apply`.
+    """
+    new = admin_pb2.Model()
+    new.CopyFrom(model)
+
+    def edit(table) -> state_lib.Change:
+      old = table.get(new.model_id)
+      if old is None:
+        raise _not_found(new.model_id)
+      if old.model_path != new.model_path:
+        raise errors.InvalidArgument(
+            "invalid model update: model path can't be changed")
+      new.uuid = old.uuid
+      return state_lib.Change(old, new)
+
+    await self._store.apply(edit)
+
+  async def unpublish(self, model_id: str) -> None:
+    """Removes a model; returns once that is durable, before it is unloaded.
+
+    Raises:
+      NotFound: it is not published.
+      FailedPrecondition: see `ModelStore.apply`.
+    """
+
+    def edit(table) -> state_lib.Change:
+      if model_id not in table:
+        raise _not_found(model_id)
+      return state_lib.Change(table[model_id], None)
+
+    await self._store.apply(edit)
+
+  def get(self, model_id: str) -> state_lib.Published:
+    """The published model of that id; raises NotFound."""
+    entry = self._store.get(model_id)
+    if entry is None:
+      raise _not_found(model_id)
+    return entry
+
+  def entries(self) -> list[state_lib.Published]:
+    """All published models, oldest first."""
+    return self._store.entries()
+
+  # Model servers.
+
+  def servers(self, lost_too: bool = False) -> list[modelets.Modelet]:
+    """The living model servers (on demand also the lost ones), by address."""
+    return [
+        m for _, m in sorted(self._modelets.items()) if lost_too or not m.lost]
+
+  def holders(self, model_id: str) -> list[modelets.Modelet]:
+    """The servers a model is assigned to: loaded first, then by address."""
+    return self.all_holders().get(model_id, [])
+
+  def all_holders(self) -> dict[str, list[modelets.Modelet]]:
+    """`holders` of every assigned model."""
+    result: dict[str, list[modelets.Modelet]] = {}
+    for modelet in self.servers():
+      for model_id in modelet.held:
+        result.setdefault(model_id, []).append(modelet)
+    for model_id, found in result.items():
+      found.sort(key=lambda m, k=model_id: _RANKS[m.held[k].status])
+    return result
+
+  async def join(self, request: admin_pb2.JoinRequest) -> None:
+    """Takes a model server in, or notes that it is still there.
+
+    Raises:
+      InvalidArgument: the address is not "host:port".
+      DeadlineExceeded: the server does not answer.
+    """
+    address = request.address
+    for text in (address, request.data_address or address):
+      if not _ADDRESS.fullmatch(text):
+        raise errors.InvalidArgument(
+            f'address {ids.quote(text[:300])} of a model server must have the '
+            'form host:port')
+    # A server may get impatient and join once more while it is looked at.
+    lock = self._joining.setdefault(address, asyncio.Lock())
+    async with lock:
+      known = self._modelets.get(address)
+      if known and not known.lost and known.join == request:
+        # Perhaps it was restarted; then it has forgotten its models.
+        known.poll_now()
+        return
+      modelet = modelets.Modelet(request, self)
+      try:
+        status = await modelet.connect()
+      except BaseException:
+        await modelet.close()
+        raise
+      if known:
+        modelet.former = known.former
+        self._remove(known)
+      self._modelets[address] = modelet
+      modelet.start()
+      logging.info('%s: joins; it can serve %d model paths', address,
+                   len(request.model_server.servable_model_paths))
+      self.found(modelet, status)
+
+  async def wait_for_ready(self, model_id: str, replicas: int) -> None:
+    """Returns when so many servers have loaded a model.
+
+    Raises:
+      NotFound: it is not published.
+      Cancelled: it was unpublished meanwhile.
+      FailedPrecondition: its loading failed, and nothing is under way that
+        would make it ready.
+    """
+    entry = self.get(model_id)
+    while replicas > 0:
+      if entry.removed:
+        raise rpc.Verbatim(grpc.StatusCode.CANCELLED, 'Canceled')
+      held = {m.address: m.held[model_id] for m in self.holders(model_id)}
+      status = [h.status for h in held.values()]
+      if status.count(held_lib.LOADED) >= replicas:
+        return
+      if held_lib.FAILED in status and held_lib.LOADING not in status:
+        raise errors.FailedPrecondition(
+            f'model {model_id} is loaded on {status.count(held_lib.LOADED)} of '
+            f'{replicas} servers, and failed on: ' + '; '.join(
+                f'{address} ({h.reason or "no reason given"})'
+                for address, h in held.items() if h.status == held_lib.FAILED)
+            + '; update its checkpoint, or unpublish it and publish it anew')
+      await entry.changed.wait()
+
+  async def close(self) -> None:
+    """Finishes changes under way and lets go of the servers."""
+    if self._due:
+      self._due.cancel()
+    await self._store.close()
+    await asyncio.gather(
+        *self._closing, *(m.close() for m in self._modelets.values()))
+
+  # What servers tell (modelets.Listener).
+
+  def model_changed(self, modelet: modelets.Modelet, model_id: str) -> None:
+    """A held model changed its status, or an unload is over."""
+    self._announce(modelet, model_id)
+    self._reconcile_soon()
+
+  def lost(self, modelet: modelets.Modelet, model_ids: list[str]) -> None:
+    """The server is dead; it held these models."""
+    for model_id in model_ids:
+      self._announce(modelet, model_id)
+    self._reconcile_soon()
+
+  def found(
+      self,
+      modelet: modelets.Modelet,
+      status: modelet_pb2.GetStatusResponse,
+  ) -> None:
+    """A server is there (again); takes over the models it holds."""
+    for info in status.models:
+      model_id = info.model_key
+      entry = self._store.get(model_id)
+      known = model_id in modelet.former
+      if entry is None:
+        # Perhaps it serves it on its own account; then it is left alone. Not
+        # so if it missed our unload.
+        if known:
+          modelet.unload(model_id)
+      elif known and not held_lib.same_load(
+          modelet.former[model_id], entry.model):
+        modelet.unload(model_id)  # Published anew or updated meanwhile.
+      elif info.model_status in _RANKS:
+        modelet.adopt(entry.model, info, certain=known)
+        self._announce(modelet, model_id)
+    modelet.former = {}
+    self._reconcile_soon()
+
+  def forgotten(self, modelet: modelets.Modelet) -> None:
+    """A lost server did not come back."""
+    logging.info('%s: is forgotten', modelet.address)
+    if self._modelets.get(modelet.address) is modelet:
+      self._remove(modelet)
+
+  # Keeping both in line.
+
+  def _on_change(self, change: state_lib.Change) -> None:
+    old, new = change.before, change.after
+    if old and new:
+      # An update that only changes the number of replicas must not disturb
+      # those that serve. Any other one, also one that changes nothing, is
+      # passed on: the files of a checkpoint may have been replaced.
+      only_replicas = (
+          old.requested_num_replicas != new.requested_num_replicas
+          and old.checkpoint_path == new.checkpoint_path
+          and old.acls == new.acls and old.overrides == new.overrides)
+      for modelet in self.holders(new.model_id):
+        if only_replicas:
+          modelet.held[new.model_id].model = new
+        else:
+          modelet.update(new)
+          self._announce(modelet, new.model_id)
+    self._reconcile_soon()
+
+  def _reconcile_soon(self) -> None:
+    # Once for all that happens in one turn of the event loop.
+    if self._due is None:
+      self._due = asyncio.get_running_loop().call_soon(self._reconcile)
+
+  def _reconcile(self) -> None:
+    self._due = None
+    plan = assigner.assign(
+        [assigner.Model(e.model.model_id, e.model.model_path,
+                        e.model.requested_num_replicas)
+         for e in self._store.entries()],
+        [assigner.Server(
+            m.address, frozenset(m.join.model_server.servable_model_paths),
+            {k: _RANKS[h.status] for k, h in m.held.items()})
+         for m in self.servers()])
+    for step in plan.unload:
+      modelet = self._modelets[step.address]
+      modelet.unload(step.model_id)
+      self._announce(modelet, step.model_id)
+    for step in plan.load:
+      modelet = self._modelets[step.address]
+      modelet.load(self._store.get(step.model_id).model)
+      self._announce(modelet, step.model_id)
+
+  def _announce(self, modelet: modelets.Modelet, model_id: str) -> None:
+    """Brings the address log of a model up to date and wakes its followers.
+
+    A server is listed as soon as its load is queued, as clients of this
+    protocol expect, and as long as it is alive and did not fail.
+    """
+    entry = self._store.get(model_id)
+    if entry is None:
+      return
+    held = modelet.held.get(model_id)
+    wanted = held is not None and held.status != held_lib.FAILED
+    listed = modelet.data_address in entry.addresses.addresses
+    if wanted and not listed:
+      entry.addresses.add(modelet.data_address)
+    elif listed and not wanted:
+      entry.addresses.remove(modelet.data_address)
+    entry.changed.notify_all()
+
+  def _remove(self, modelet: modelets.Modelet) -> None:
+    del self._modelets[modelet.address]
+    model_ids = list(modelet.held)
+    modelet.held.clear()
+    self.lost(modelet, model_ids)
+    closing = asyncio.create_task(modelet.close())
+    self._closing.add(closing)
+    closing.add_done_callback(self._closing.discard)

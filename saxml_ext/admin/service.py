@@ -1,0 +1,174 @@
+"""The eight calls of sax.Admin."""
+
+import grpc
+
+from saxml_ext.admin import controller as controller_lib
+from saxml_ext.admin import rpc
+from saxml_ext.admin import validation
+from saxml_ext.admin import watch
+from saxml_ext.common import errors
+from saxml_ext.common import ids
+from saxml_ext.protobuf import admin_pb2
+from saxml_ext.protobuf import admin_pb2_grpc
+
+_Context = grpc.aio.ServicerContext
+
+
+class AdminService(admin_pb2_grpc.AdminServicer):
+  """Checks requests, passes them on, and puts answers together.
+
+  A call that waits (WatchLoc, WaitForReady) is a coroutine; gRPC cancels it
+  when its client goes away or its deadline passes, so it needs no timer.
+  """
+
+  def __init__(
+      self, cell: str, server_id: str, controller: controller_lib.Controller):
+    """Serves one cell.
+
+    Args:
+      cell: "/sax/<cell>".
+      server_id: names this process's address logs; sequence numbers of another
+        id mean nothing here.
+      controller: the cell's state.
+    """
+    self._cell = cell
+    self._server_id = server_id
+    self._controller = controller
+
+  @rpc.status
+  async def Publish(
+      self, request: admin_pb2.PublishRequest,
+      context: _Context) -> admin_pb2.PublishResponse:
+    """Starts to serve a model."""
+    del context
+    validation.check_model(request.model, self._cell)
+    await self._controller.publish(request.model)
+    return admin_pb2.PublishResponse()
+
+  @rpc.status
+  async def Update(
+      self, request: admin_pb2.UpdateRequest,
+      context: _Context) -> admin_pb2.UpdateResponse:
+    """Changes a published model."""
+    del context
+    validation.check_model(request.model, self._cell)
+    await self._controller.update(request.model)
+    return admin_pb2.UpdateResponse()
+
+  @rpc.status
+  async def Unpublish(
+      self, request: admin_pb2.UnpublishRequest,
+      context: _Context) -> admin_pb2.UnpublishResponse:
+    """Stops to serve a model."""
+    del context
+    ids.check_model_in_cell(request.model_id, self._cell)
+    await self._controller.unpublish(request.model_id)
+    return admin_pb2.UnpublishResponse()
+
+  @rpc.status
+  async def List(
+      self, request: admin_pb2.ListRequest,
+      context: _Context) -> admin_pb2.ListResponse:
+    """Tells what is published, and where."""
+    del context
+    if request.model_id:
+      ids.check_model_in_cell(request.model_id, self._cell)
+      entries = [self._controller.get(request.model_id)]
+    else:
+      entries = self._controller.entries()
+    holders = self._controller.all_holders()
+    response = admin_pb2.ListResponse()
+    for entry in entries:
+      servers = holders.get(entry.model.model_id, [])
+      published = response.published_models.add()
+      published.model.CopyFrom(entry.model)
+      published.model.ClearField('uuid')
+      published.model.method_names[:] = sorted(
+          set().union(*(s.held[entry.model.model_id].methods for s in servers)))
+      published.modelet_addresses.extend(s.address for s in servers)
+    return response
+
+  @rpc.status
+  async def Stats(
+      self, request: admin_pb2.StatsRequest,
+      context: _Context) -> admin_pb2.StatsResponse:
+    """Counts model servers, all or those of one model."""
+    del context
+    if request.model_id:
+      ids.check_model_in_cell(request.model_id, self._cell)
+      self._controller.get(request.model_id)
+      servers = self._controller.holders(request.model_id)
+    else:
+      servers = self._controller.servers()
+    types: dict[tuple[int, int], int] = {}
+    paths: dict[str, int] = {}
+    for server in servers:
+      spec = server.join.model_server
+      kind = spec.chip_type, spec.chip_topology
+      types[kind] = types.get(kind, 0) + 1
+      for path in set(spec.servable_model_paths):
+        paths[path] = paths.get(path, 0) + 1
+    return admin_pb2.StatsResponse(
+        model_server_type_stats=[
+            admin_pb2.ModelServerTypeStat(
+                chip_type=chip, chip_topology=topology, num_replicas=count)
+            for (chip, topology), count in types.items()],
+        num_servers_by_servable_model_path=paths)
+
+  @rpc.status
+  async def WatchLoc(
+      self, request: admin_pb2.WatchLocRequest,
+      context: _Context) -> admin_pb2.WatchLocResponse:
+    """Waits for a change of a model's addresses."""
+    del context
+    if request.seqno < 0:
+      raise rpc.Verbatim(
+          grpc.StatusCode.INVALID_ARGUMENT,
+          f'WatchLoc seqno {request.seqno} should be non-negative '
+          'rpc error: code = InvalidArgument desc = InvalidArgument')
+    ids.parse_model_id(request.model_id)
+    try:
+      entry = self._controller.get(request.model_id)
+    except errors.NotFound as e:
+      raise errors.NotFound(f'model {request.model_id} not found') from e
+    seqno = request.seqno if request.admin_server_id == self._server_id else 0
+    while (delta := entry.addresses.read(seqno)) is None:
+      await entry.changed.wait()
+    return admin_pb2.WatchLocResponse(
+        result=_watch_result(delta), admin_server_id=self._server_id)
+
+  @rpc.status
+  async def WaitForReady(
+      self, request: admin_pb2.WaitForReadyRequest,
+      context: _Context) -> admin_pb2.WaitForReadyResponse:
+    """Waits until so many replicas have loaded the model."""
+    del context
+    ids.check_model_in_cell(request.model_id, self._cell)
+    await self._controller.wait_for_ready(
+        request.model_id, request.num_replicas)
+    return admin_pb2.WaitForReadyResponse()
+
+  @rpc.status
+  async def Join(
+      self, request: admin_pb2.JoinRequest,
+      context: _Context) -> admin_pb2.JoinResponse:
+    """Takes a model server in."""
+    del context
+    if not request.address:
+      raise errors.InvalidArgument(
+          'JoinRequest.modelet_address cannot be empty')
+    if not request.HasField('model_server'):
+      raise errors.InvalidArgument('JoinRequest.modelet missing')
+    await self._controller.join(request)
+    return admin_pb2.JoinResponse()
+
+
+def _watch_result(delta: watch.Delta) -> admin_pb2.WatchResult:
+  return admin_pb2.WatchResult(
+      next_seqno=delta.next_seqno,
+      has_fullset=delta.full,
+      values=delta.values,
+      changelog=[
+          admin_pb2.WatchResult.Mutation(addition=c.address) if c.added
+          else admin_pb2.WatchResult.Mutation(deletion=c.address)
+          for c in delta.changes])
