@@ -150,4 +150,5 @@ def write_state(fs_root: str, cell: str, state: admin_pb2.State) -> None:
 
 def list_cells(root: str) -> list[str]:
   """Ids of the cells under `sax_root`, sorted; NotFound if there is no root."""
-  return [f'/sax/{name}' for name in storage.list_dir(root.rstrip('/') + '/sax')]
+  names = storage.list_dir(root.rstrip('/') + '/sax')
+  return [f'/sax/{name}' for name in names]

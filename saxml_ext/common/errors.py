@@ -10,6 +10,8 @@ import grpc
 
 # "NotFound" in the text of an error that another server wrapped.
 _WRAPPED_CODE = re.compile(r'rpc error: code = ([A-Za-z]+) desc')
+# What `SaxError.wire_text` adds.
+_SUFFIX = re.compile(r': rpc error: code = ([A-Za-z]+) desc = \1$')
 
 
 class SaxError(Exception):
@@ -145,4 +147,4 @@ def from_rpc_error(error: grpc.RpcError) -> SaxError:
       code = _BY_NAME.get(found.group(1), code)
     elif 'context deadline exceeded' in details:
       code = grpc.StatusCode.DEADLINE_EXCEEDED
-  return from_code(code, details)
+  return from_code(code, _SUFFIX.sub('', details))

@@ -56,6 +56,7 @@ class ErrorsTest(parameterized.TestCase):
       text = cls('why').wire_text()
       got = errors.from_rpc_error(_RpcError(grpc.StatusCode.UNKNOWN, text))
       self.assertIs(type(got), cls)
+      self.assertEqual(got.message, 'why')
 
   def test_wire_text_is_upstreams(self):
     self.assertEqual(

@@ -1,0 +1,162 @@
+"""Keeps the addresses of a model's replicas up to date in the background."""
+
+from collections.abc import Callable
+import threading
+import time
+
+from saxml_ext.client import admin_client
+from saxml_ext.common import errors
+from saxml_ext.protobuf import admin_pb2
+
+# A long poll is renewed after this, so that a lost host is noticed.
+_POLL_SECONDS = 60.0
+# So long an error is repeated to callers before the admin server is asked
+# again.
+_STICKY_SECONDS = 1.0
+
+
+class AddressSet:
+  """A model's addresses as told by a series of WatchLoc answers."""
+
+  def __init__(self):
+    self.admin_server_id = ''
+    self.seqno = 0
+    self.addresses: frozenset[str] = frozenset()
+
+  def apply(self, response: admin_pb2.WatchLocResponse) -> list[str]:
+    """Applies an answer.
+
+    Returns:
+      What changed: "Reset", "+ host:port", "- host:port", in order.
+    """
+    result, changes = response.result, []
+    addresses = set(self.addresses)
+    # Another server answers from the start of its own log.
+    is_other = self.admin_server_id not in ('', response.admin_server_id)
+    if result.has_fullset or is_other:
+      changes.append('Reset')
+      changes.extend(f'+ {value}' for value in sorted(result.values))
+      addresses = set(result.values)
+    for mutation in result.changelog:
+      if mutation.WhichOneof('kind') == 'addition':
+        addresses.add(mutation.addition)
+        changes.append(f'+ {mutation.addition}')
+      else:
+        addresses.discard(mutation.deletion)
+        changes.append(f'- {mutation.deletion}')
+    self.admin_server_id = response.admin_server_id
+    self.seqno = result.next_seqno
+    self.addresses = frozenset(addresses)
+    return changes
+
+
+class AddressWatcher:
+  """Watches one model from its first use on. Thread-safe."""
+
+  def __init__(self, admin: admin_client.AdminClient, model_id: str):
+    self._admin = admin
+    self._model_id = model_id
+    self._changed = threading.Condition()
+    self._running = False
+    self._addresses: frozenset[str] = frozenset()
+    self._error: errors.SaxError | None = None
+    self._error_time = 0.0
+    self._waiting: list[Callable[[], None]] = []
+
+  def addresses(self, timeout: float | None) -> frozenset[str]:
+    """The replicas' addresses, "host:port".
+
+    Args:
+      timeout: seconds to wait for the first one; None for no limit.
+
+    Raises:
+      Unavailable: there is none, for the time being.
+      SaxError: the admin server's final answer, for example NotFound.
+    """
+    with self._changed:
+      self._start()
+      self._changed.wait_for(lambda: self._addresses or self._error, timeout)
+      if self._error:
+        raise self._error
+      if not self._addresses:
+        cause = self._admin.last_error
+        raise errors.Unavailable(
+            f'no replica of {self._model_id} is known'
+            + (f' ({cause.message})' if cause else '')
+        )
+      return self._addresses
+
+  def call_when_known(self, function: Callable[[], None]) -> None:
+    """Calls `function` once `addresses` would not have to wait.
+
+    It runs on this watcher's thread, or right here.
+    """
+    with self._changed:
+      self._start()
+      if not self._addresses and not self._error:
+        self._waiting.append(function)
+        return
+    function()
+
+  def _start(self) -> None:
+    if self._running:
+      return
+    if self._error and time.monotonic() < self._error_time + _STICKY_SECONDS:
+      return
+    self._error = None
+    self._running = True
+    name = f'watch {self._model_id}'
+    threading.Thread(target=self._run, name=name, daemon=True).start()
+
+  def _run(self) -> None:
+    known = AddressSet()
+    try:
+      while True:
+        try:
+          response = self._admin.watch_loc(
+              self._model_id,
+              known.admin_server_id,
+              known.seqno,
+              _POLL_SECONDS,
+          )
+        except errors.DeadlineExceeded:
+          continue
+        known.apply(response)
+        with self._changed:
+          self._addresses = known.addresses
+        self._notify()
+    except errors.SaxError as e:
+      self._fail(e)
+    except Exception as e:  # pylint: disable=broad-exception-caught
+      # A caller must not wait for a thread that is no more.
+      self._fail(errors.Internal(f'{type(e).__name__}: {e}'))
+
+  def _fail(self, error: errors.SaxError) -> None:
+    with self._changed:
+      self._addresses = frozenset()
+      self._error = error
+      self._error_time = time.monotonic()
+      self._running = False
+    self._notify()
+
+  def _notify(self) -> None:
+    with self._changed:
+      self._changed.notify_all()
+      if not self._addresses and not self._error:
+        return
+      waiting, self._waiting = self._waiting, []
+    for function in waiting:
+      function()
+
+
+_lock = threading.Lock()
+_watchers: dict[tuple[admin_client.AdminClient, str], AddressWatcher] = {}
+
+
+def get(admin: admin_client.AdminClient, model_id: str) -> AddressWatcher:
+  """This process's watcher of a model "/sax/<cell>/<model>"."""
+  with _lock:
+    key = admin, model_id
+    if key not in _watchers:
+      _watchers[key] = AddressWatcher(admin, model_id)
+    return _watchers[key]

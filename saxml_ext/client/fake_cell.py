@@ -1,0 +1,252 @@
+"""A cell for tests: real gRPC on loopback, canned behaviour behind it."""
+
+import collections
+import os
+import threading
+import time
+
+import grpc
+
+from saxml_ext.common import cell as cell_files
+from saxml_ext.common import errors
+from saxml_ext.common import grpc_util
+from saxml_ext.common import net
+from saxml_ext.protobuf import admin_pb2
+from saxml_ext.protobuf import admin_pb2_grpc
+from saxml_ext.protobuf import lm_pb2
+from saxml_ext.protobuf import lm_pb2_grpc
+
+CELL = '/sax/test'
+MODEL = '/sax/test/m'
+
+
+class _Server:
+  """A servicer behind a port of loopback."""
+
+  def __init__(self, add, servicer, wrap_text: bool, port: int = 0):
+    self._server = grpc_util.make_server(32, wrap_text)
+    add(servicer, self._server)
+    self.port = grpc_util.listen(self._server, port, '127.0.0.1')
+    self.address = net.join_host_port('127.0.0.1', self.port)
+    self._server.start()
+
+  def stop(self) -> None:
+    self._server.stop(None).wait()
+
+
+class FakeAdmin(admin_pb2_grpc.AdminServicer):
+  """An admin server that keeps models and addresses as the test sets them."""
+
+  def __init__(self, root: str, server_id: str = 'a'):
+    self.models: dict[str, admin_pb2.PublishedModel] = {}
+    self.requests = []
+    self.stats = admin_pb2.StatsResponse()
+    self.busy = 0  # So many calls are answered UNAVAILABLE.
+    self._id = server_id
+    self._log: dict[str, list[admin_pb2.WatchResult.Mutation]] = (
+        collections.defaultdict(list)
+    )
+    self._changed = threading.Condition()
+    self._server = _Server(
+        admin_pb2_grpc.add_AdminServicer_to_server, self, wrap_text=True
+    )
+    self.address = self._server.address
+    cell_files.write_location(
+        root, CELL, admin_pb2.Location(location=self.address)
+    )
+
+  def stop(self) -> None:
+    self._server.stop()
+
+  def add_address(self, model_id: str, address: str) -> None:
+    self._append(model_id, admin_pb2.WatchResult.Mutation(addition=address))
+
+  def remove_address(self, model_id: str, address: str) -> None:
+    self._append(model_id, admin_pb2.WatchResult.Mutation(deletion=address))
+
+  def _append(self, model_id, mutation) -> None:
+    with self._changed:
+      self._log[model_id].append(mutation)
+      self._changed.notify_all()
+
+  def _get(self, model_id: str) -> admin_pb2.PublishedModel:
+    if model_id not in self.models:
+      raise errors.NotFound(f'model {model_id} not found')
+    return self.models[model_id]
+
+  def _record(self, request) -> None:
+    self.requests.append(request)
+    if self.busy:
+      self.busy -= 1
+      raise errors.Unavailable('busy')
+
+  def Publish(self, request, context):
+    self._record(request)
+    model_id = request.model.model_id
+    if model_id in self.models:
+      raise errors.AlreadyExists(f'model {model_id} already exists')
+    self.models[model_id] = admin_pb2.PublishedModel(model=request.model)
+    return admin_pb2.PublishResponse()
+
+  def Unpublish(self, request, context):
+    self._record(request)
+    self._get(request.model_id)
+    with self._changed:
+      del self.models[request.model_id]
+      self._changed.notify_all()
+    return admin_pb2.UnpublishResponse()
+
+  def Update(self, request, context):
+    self._record(request)
+    self._get(request.model.model_id).model.CopyFrom(request.model)
+    return admin_pb2.UpdateResponse()
+
+  def List(self, request, context):
+    self._record(request)
+    if request.model_id:
+      found = [self._get(request.model_id)]
+    else:
+      found = list(self.models.values())
+    return admin_pb2.ListResponse(published_models=found)
+
+  def Stats(self, request, context):
+    self._record(request)
+    return self.stats
+
+  def WaitForReady(self, request, context):
+    self._record(request)
+    self._get(request.model_id)
+    while len(self._log[request.model_id]) < request.num_replicas:
+      time.sleep(0.01)
+      if not context.is_active():
+        break
+    return admin_pb2.WaitForReadyResponse()
+
+  def WatchLoc(self, request, context):
+    seqno = request.seqno if request.admin_server_id == self._id else 0
+    self._get(request.model_id)
+    result = admin_pb2.WatchResult()
+    with self._changed:
+      log = self._log[request.model_id]
+      while context.is_active():
+        if request.model_id not in self.models:
+          result.has_fullset = True
+          break
+        if len(log) > seqno:
+          result.changelog.extend(log[seqno:])
+          result.next_seqno = len(log)
+          break
+        self._changed.wait(0.05)
+    return admin_pb2.WatchLocResponse(
+        result=result, admin_server_id=self._id
+    )
+
+
+class FakeModelServer(lm_pb2_grpc.LMServiceServicer):
+  """A model server whose answers the prompt asks for.
+
+  "err:CODE" fails, "flaky:CODE:N" fails N times first, "sleep:S" takes S
+  seconds; any other text is echoed. Answers set in `texts` and `streams` come
+  before that.
+  """
+
+  def __init__(self, port: int = 0):
+    self.requests = []
+    self.texts: dict[str, list[tuple[str, float]]] = {}
+    self.streams: dict[str, list] = {}
+    self.cancelled = threading.Event()
+    self._failures = collections.Counter()
+    self._server = _Server(
+        lm_pb2_grpc.add_LMServiceServicer_to_server,
+        self,
+        wrap_text=False,
+        port=port,
+    )
+    self.address = self._server.address
+    self.port = self._server.port
+
+  def stop(self) -> None:
+    self._server.stop()
+
+  def _behave(self, text: str, context) -> None:
+    kind, _, rest = text.partition(':')
+    if kind == 'err':
+      raise errors.from_code(grpc.StatusCode[rest], f'injected {rest}')
+    if kind == 'flaky':
+      code, _, times = rest.partition(':')
+      self._failures[text] += 1
+      if self._failures[text] <= int(times):
+        raise errors.from_code(
+            grpc.StatusCode[code], f'injected flaky {self._failures[text]}'
+        )
+    if kind == 'sleep':
+      context.add_callback(self.cancelled.set)
+      time.sleep(float(rest))
+
+  def Generate(self, request, context):
+    self.requests.append(request)
+    self._behave(request.text, context)
+    texts = self.texts.get(request.text, [(request.text, -1.0)])
+    return lm_pb2.GenerateResponse(
+        texts=[lm_pb2.DecodedText(text=t, score=s) for t, s in texts]
+    )
+
+  def GenerateStream(self, request, context):
+    self.requests.append(request)
+    self._behave(request.text, context)
+    for message in self.streams.get(request.text, []):
+      if isinstance(message, errors.SaxError):
+        raise message
+      yield message
+
+  def Score(self, request, context):
+    self.requests.append(request)
+    logp = [-1.0 * (i + 1) for i in range(len(request.suffix))]
+    return lm_pb2.ScoreResponse(logp=logp)
+
+  def Embed(self, request, context):
+    self.requests.append(request)
+    return lm_pb2.EmbedResponse(
+        embedding=[float(word) for word in request.text.split()]
+    )
+
+  def Gradient(self, request, context):
+    self.requests.append(request)
+    return lm_pb2.GradientResponse(
+        score=[-3.5],
+        gradients={'x': lm_pb2.GradientResponse.Gradient(values=[0.0, 0.125])},
+    )
+
+
+class FakeCell:
+  """A cell with one admin server and one published model."""
+
+  def __init__(self, directory: str):
+    self.root = os.path.join(directory, 'root')
+    config = admin_pb2.Config(fs_root=directory, admin_acl='acl/all')
+    cell_files.write_config(self.root, CELL, config)
+    self.admin = FakeAdmin(self.root)
+    self._servers = []
+    self.admin.models[MODEL] = admin_pb2.PublishedModel(
+        model=admin_pb2.Model(
+            model_id=MODEL,
+            model_path='p.A',
+            checkpoint_path='None',
+            requested_num_replicas=1,
+            overrides={'BATCH_SIZE': '4'},
+        )
+    )
+
+  def add_server(self, model_id: str = MODEL, port: int = 0) -> FakeModelServer:
+    """Starts a model server and adds it to a model's replicas."""
+    server = FakeModelServer(port)
+    self._servers.append(server)
+    if model_id in self.admin.models:
+      self.admin.models[model_id].modelet_addresses.append(server.address)
+    self.admin.add_address(model_id, server.address)
+    return server
+
+  def stop(self) -> None:
+    self.admin.stop()
+    for server in self._servers:
+      server.stop()

@@ -1,0 +1,90 @@
+"""When a failed call is tried again, and what its final error says."""
+
+from collections.abc import Collection
+import random
+import time
+
+import grpc
+
+from saxml_ext.common import errors
+
+_FIRST_DELAY = 0.010
+_GROWTH = 1.1
+_MAX_DELAY = 20.0
+_JITTER = 0.5
+# With less time than this left another attempt cannot succeed.
+_LEAST_REMAINING = 0.005
+
+
+class Retry:
+  """One call's attempts: 10 ms apart at first, then x1.1 each, up to 20 s.
+
+  Not thread-safe; the attempts of a call follow each other.
+  """
+
+  def __init__(
+      self,
+      what: str,
+      timeout: float | None,
+      retried: Collection[grpc.StatusCode],
+  ):
+    """Starts the clock.
+
+    Args:
+      what: the call, for error messages: "lm.generate of /sax/test/m".
+      timeout: seconds for all attempts together; None for no limit.
+      retried: codes of errors that another attempt may mend.
+    """
+    self._what = what
+    self._timeout = timeout
+    self._retried = retried
+    self._deadline = None if timeout is None else time.monotonic() + timeout
+    self._delay = _FIRST_DELAY
+    self._attempts = 0
+    self._last: errors.SaxError | None = None
+
+  def remaining(self) -> float | None:
+    """Seconds left, not negative; None for no limit."""
+    if self._deadline is None:
+      return None
+    return max(0.0, self._deadline - time.monotonic())
+
+  def delay_after(
+      self, error: errors.SaxError, was_sent: bool = True
+  ) -> float:
+    """Seconds to wait before the next attempt.
+
+    Args:
+      error: of the attempt that failed.
+      was_sent: whether the request left; one that did not is always tried
+        again if the error is Unavailable.
+
+    Raises:
+      SaxError: there is no next attempt. If time is up, this is
+        DeadlineExceeded and names the last error before it.
+    """
+    self._attempts += 1
+    remaining = self.remaining()
+    in_time = remaining is None or remaining > _LEAST_REMAINING
+    unsent = not was_sent and isinstance(error, errors.Unavailable)
+    if unsent or error.code in self._retried:
+      self._last = error
+    elif in_time or error.code is not grpc.StatusCode.DEADLINE_EXCEEDED:
+      raise error
+    if not in_time:
+      raise self._too_late() from self._last
+    delay = self._delay * random.uniform(1 - _JITTER, 1 + _JITTER)
+    self._delay = min(self._delay * _GROWTH, _MAX_DELAY)
+    if remaining is None:
+      return delay
+    # Halving what is left puts some attempts right before the deadline.
+    return min(delay, remaining / 2)
+
+  def _too_late(self) -> errors.DeadlineExceeded:
+    text = f'{self._what}: no answer within {round(self._timeout, 3):g} s'
+    if self._last is not None:
+      text += (
+          f' in {self._attempts} attempts, last error: '
+          f'{self._last.code.name}: {self._last.message}'
+      )
+    return errors.DeadlineExceeded(text)

@@ -1,0 +1,75 @@
+"""Tests of the attempts of a call."""
+
+import itertools
+import time
+from unittest import mock
+
+from absl.testing import absltest
+import grpc
+
+from saxml_ext.client import retry
+from saxml_ext.common import errors
+
+_RETRIED = {grpc.StatusCode.UNAVAILABLE}
+
+
+def _attempts(timeout: float | None) -> retry.Retry:
+  return retry.Retry('lm.generate of /sax/test/m', timeout, _RETRIED)
+
+
+class RetryTest(absltest.TestCase):
+
+  def test_delays_grow_to_a_limit(self):
+    attempts = _attempts(None)
+    delays = [attempts.delay_after(errors.Unavailable('x')) for _ in range(200)]
+    for delay, n in zip(delays, itertools.count()):
+      center = min(0.010 * 1.1**n, 20.0)
+      self.assertBetween(delay, 0.5 * center, 1.5 * center)
+    self.assertGreater(len(set(delays)), 100)
+
+  def test_other_errors_are_final(self):
+    error = errors.Internal('broken')
+    with self.assertRaises(errors.Internal) as caught:
+      _attempts(None).delay_after(error)
+    self.assertIs(caught.exception, error)
+
+  def test_unsent_requests_are_tried_again(self):
+    attempts = retry.Retry('x', None, set())
+    attempts.delay_after(errors.Unavailable('no replica'), was_sent=False)
+    with self.assertRaises(errors.Unavailable):
+      attempts.delay_after(errors.Unavailable('full'))
+
+  def test_final_error_keeps_the_last_cause(self):
+    now = time.monotonic()
+    with mock.patch.object(time, 'monotonic') as clock:
+      clock.return_value = now
+      attempts = _attempts(3.0)
+      attempts.delay_after(errors.Unavailable('first'))
+      attempts.delay_after(errors.Unavailable('second'))
+      clock.return_value = now + 3.0
+      with self.assertRaisesRegex(
+          errors.DeadlineExceeded,
+          'lm.generate of /sax/test/m: no answer within 3 s in 3 attempts, '
+          'last error: UNAVAILABLE: second',
+      ) as caught:
+        attempts.delay_after(errors.DeadlineExceeded('Deadline Exceeded'))
+    self.assertEqual(str(caught.exception.__cause__), 'second')
+
+  def test_only_attempt_too_slow(self):
+    attempts = _attempts(0.0)
+    with self.assertRaisesRegex(
+        errors.DeadlineExceeded, 'no answer within 0 s$'
+    ):
+      attempts.delay_after(errors.DeadlineExceeded('x'))
+
+  def test_deadline_of_the_server_itself_is_final(self):
+    with self.assertRaisesRegex(errors.DeadlineExceeded, 'by the server'):
+      _attempts(60.0).delay_after(errors.DeadlineExceeded('by the server'))
+
+  def test_delay_leaves_time_for_an_attempt(self):
+    attempts = _attempts(0.008)
+    self.assertLessEqual(attempts.delay_after(errors.Unavailable('x')), 0.004)
+
+
+if __name__ == '__main__':
+  absltest.main()
