@@ -1,0 +1,81 @@
+"""Overrides: attributes of serving params set at publish time.
+
+`saxutil publish id path ckpt 1 BATCH_SIZE=8 BUCKET_KEYS=[256,512]` sends each
+value as text, meant to be JSON. Rules, as in Sax: an unknown attribute or
+invalid JSON is warned about and left out (admin servers have keys of their
+own, such as `ram`), and a value of another type than the current one is
+refused, where int and float differ and None goes with everything.
+"""
+
+from collections.abc import Mapping
+import json
+import re
+from typing import Any
+
+from absl import logging
+
+from saxml_ext.common import errors
+
+# Public attributes alone, so that no override replaces a method.
+_ATTRIBUTE = re.compile(r'[A-Z][A-Z0-9_]*', re.ASCII)
+
+
+def apply(params: type, overrides: Mapping[str, str]) -> type:
+  """Returns a subclass of `params` with the overrides set.
+
+  Args:
+    params: a serving params class; it is left as it is.
+    overrides: attribute name -> value as JSON.
+
+  Raises:
+    errors.InvalidArgument: a value's type is not the attribute's.
+  """
+  changes = {}
+  for name, text in overrides.items():
+    if not _ATTRIBUTE.fullmatch(name) or not hasattr(params, name):
+      logging.warning(
+          'override %s is left out: %s has no such attribute',
+          name,
+          params.__name__,
+      )
+      continue
+    try:
+      value = json.loads(text)
+    except (ValueError, RecursionError) as e:
+      logging.warning(
+          'override %s=%s is left out: not JSON (%s)', name, text, e
+      )
+      continue
+    _check_type(params, name, value)
+    changes[name] = value
+  if not changes:
+    return params
+  return type(params.__name__, (params,), changes)
+
+
+def _check_type(params: type, name: str, value: Any) -> None:
+  current = getattr(params, name)
+  if value is None or current is None:
+    return
+  # A class may hold a tuple where JSON only knows lists.
+  expected = list if isinstance(current, tuple) else type(current)
+  if type(value) is expected:
+    return
+  raise errors.InvalidArgument(
+      f'override {name}={json.dumps(value)} is of type'
+      f' {type(value).__name__}, but {params.__name__}.{name} is'
+      f' {current!r}, of type {expected.__name__}; publish it with a value of'
+      f' that type{_example(expected, value)}'
+  )
+
+
+def _example(expected: type, value: Any) -> str:
+  """A corrected value in parentheses where there is an obvious one."""
+  number = type(value) in (int, float)
+  if expected is float and number:
+    return f' ({float(value)})'
+  if expected is int and number and float(value).is_integer():
+    return f' ({int(value)})'
+  if expected is list and number:
+    return f' ([{value}])'
+  return ''

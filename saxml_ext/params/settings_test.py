@@ -1,0 +1,107 @@
+"""Tests for settings."""
+
+from absl.testing import absltest
+from absl.testing import parameterized
+
+from saxml_ext.common import errors
+from saxml_ext.params import gptj
+from saxml_ext.params import settings as settings_lib
+from saxml_ext.params import template
+
+
+def _of(base=gptj.TinyTokenizedFP32, **attributes) -> settings_lib.Settings:
+  return settings_lib.Settings.of(type(base.__name__, (base,), attributes))
+
+
+class SettingsTest(parameterized.TestCase):
+
+  def test_slots_and_bound(self):
+    settings = _of(BATCH_SIZE=[1, 2, 8], MAX_LIVE_BATCHES=3)
+    self.assertEqual(settings.num_slots, 8)
+    self.assertEqual(settings.admission_limit, 24)
+    settings = _of(BATCH_SIZE=1, NUM_CACHE_SLOTS=5, MAX_LIVE_BATCHES=2)
+    self.assertEqual(settings.num_slots, 5)
+    self.assertEqual(settings.admission_limit, 10)
+
+  @parameterized.parameters(
+      (None, (512,)),
+      ([128], (128, 512)),
+      ([256, 128, 256, 512], (128, 256, 512)),
+  )
+  def test_every_prompt_has_a_bucket(self, keys, expected):
+    self.assertEqual(_of(BUCKET_KEYS=keys).prompt_buckets, expected)
+
+  def test_the_longest_decode_counts(self):
+    settings = _of(MAX_DECODE_STEPS=[16, 20], MIN_DECODE_STEPS=30)
+    self.assertEqual(settings.max_new_tokens, 20)
+    self.assertEqual(settings.min_new_tokens, 20)
+
+  def test_default_limit_of_a_request_follows_the_models(self):
+    extra = _of(MAX_DECODE_STEPS=20).extra_inputs['lm.generate']
+    self.assertEqual(extra, {'per_example_max_decode_steps': 20})
+
+  def test_start_id(self):
+    self.assertIsNone(_of().sos_id)
+    self.assertEqual(_of(EOS_PADDING_AND_NO_SOS=False, SOS_ID=7).sos_id, 7)
+    self.assertIsNone(
+        _of(EOS_PADDING_AND_NO_SOS=False, PREPEND_SOS=False).sos_id
+    )
+
+  def test_methods(self):
+    self.assertEqual(_of().methods, ('lm.generate', 'lm.score'))
+    self.assertEqual(_of(GENERATE_ONLY=True).methods, ('lm.generate',))
+    self.assertEqual(_of(SCORE_ONLY=True).methods, ('lm.score',))
+
+  def test_greedy_is_one_beam(self):
+    settings = _of(USE_BEAM_SEARCH=False, NUM_SAMPLES=1, TOP_K=1)
+    self.assertEqual(settings.num_beams, 1)
+
+  def test_tokenizer_is_needed_for_words_only(self):
+    self.assertFalse(_of().needs_tokenizer)
+    self.assertTrue(_of(TOKENIZED_OUTPUT=False).needs_tokenizer)
+    self.assertTrue(_of(gptj.TinyFP32).needs_tokenizer)
+
+  @parameterized.parameters(
+      dict(QUANTIZATION='int8'),
+      dict(BEAM_RULE='pax'),
+      dict(USE_BEAM_SEARCH=False),
+      dict(USE_BEAM_SEARCH=False, NUM_SAMPLES=1),
+      dict(ENABLE_GENERATE_STREAM=True),
+      dict(STOP_TOKEN_IDS=[1, 2]),
+      dict(FPROP_DTYPE='float16', MODEL_DTYPE='float16'),
+      dict(FPROP_DTYPE='bfloat16'),
+      dict(EXTRA_INPUTS={'eos_id': [0]}),
+      dict(PRECOMPUTE_KV_CACHE_PREFIX='x'),
+      dict(TEXT_TO_EMBEDDING_MODEL_METHOD_NAME='x'),
+  )
+  def test_refuses_what_is_not_offered(self, **attributes):
+    with self.assertRaisesRegex(
+        errors.Unimplemented, 'TinyTokenizedFP32.*not supported'
+    ):
+      _of(**attributes)
+
+  @parameterized.parameters(
+      (dict(BATCH_SIZE=0), 'BATCH_SIZE is 0'),
+      (dict(MAX_LIVE_BATCHES=0), 'MAX_LIVE_BATCHES is 0'),
+      (dict(MAX_DECODE_STEPS=0), 'MAX_DECODE_STEPS is 0'),
+      (dict(BEAM_SIZE=0), 'BEAM_SIZE is 0'),
+      (dict(BATCH_WAIT_SECS=-1.0), 'BATCH_WAIT_SECS is -1.0'),
+      (dict(BATCH_WAIT_SECS=float('nan')), 'BATCH_WAIT_SECS is nan'),
+      (dict(LENGTH_PENALTY=float('inf')), 'LENGTH_PENALTY is inf'),
+      (dict(BUCKET_KEYS=[0, 512]), 'BUCKET_KEYS=.0, 512.*INPUT_SEQ_LEN=512'),
+      (dict(BUCKET_KEYS=[1024]), 'BUCKET_KEYS=.1024.*INPUT_SEQ_LEN=512'),
+      (dict(MAX_SEQ_LEN=600), '512 plus.*128 is 640, above MAX_SEQ_LEN=600'),
+      (dict(MAX_POSITION_EMBEDDINGS=600), 'above MAX_POSITION_EMBEDDINGS=600'),
+      (dict(GENERATE_ONLY=True, SCORE_ONLY=True), 'serves no method'),
+  )
+  def test_refuses_values_out_of_range(self, attributes, message):
+    with self.assertRaisesRegex(errors.InvalidArgument, message):
+      _of(**attributes)
+
+  def test_plain_template_asks_for_sampling(self):
+    with self.assertRaisesRegex(errors.Unimplemented, 'USE_BEAM_SEARCH=true'):
+      settings_lib.Settings.of(template.ServableLMParams)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,54 @@
+"""Tests for description."""
+
+import os
+
+from absl.testing import absltest
+from absl.testing import parameterized
+
+from saxml_ext.common import errors
+from saxml_ext.server import description
+
+
+class DescriptionTest(parameterized.TestCase):
+
+  def test_reads_beside_the_checkpoint_or_in_it(self):
+    directory = self.create_tempdir()
+    directory.create_file(
+        'gptj_config.json',
+        '{"rotary_dim": 32, "layer_norm_epsilon": 1e-6, "max_positions": 1024,'
+        ' "eos_token_id": 7, "dtype": "float32"}',
+    )
+    expected = description.Description(
+        rotary_dim=32, ln_epsilon=1e-6, max_positions=1024, eos_id=7
+    )
+    step = os.path.join(directory.full_path, 'checkpoint_00000000')
+    for path in (directory.full_path, step, step + '/'):
+      self.assertEqual(description.read(path), expected)
+
+  def test_says_nothing_without_a_file(self):
+    path = self.create_tempdir().full_path
+    self.assertEqual(
+        description.read(os.path.join(path, 'a')), description.Description()
+    )
+
+  def test_null_says_nothing(self):
+    directory = self.create_tempdir()
+    directory.create_file('gptj_config.json', '{"eos_token_id": null}')
+    self.assertIsNone(description.read(directory.full_path).eos_id)
+
+  @parameterized.parameters(
+      ('{', 'cannot be read'),
+      ('[1]', 'holds a list'),
+      ('{"rotary_dim": "32"}', "rotary_dim is '32'"),
+      ('{"eos_token_id": true}', 'eos_token_id is True'),
+      ('{"max_positions": 1.5}', 'max_positions is 1.5'),
+  )
+  def test_refuses_malformed_files(self, text, message):
+    directory = self.create_tempdir()
+    directory.create_file('gptj_config.json', text)
+    with self.assertRaisesRegex(errors.InvalidArgument, message):
+      description.read(directory.full_path)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,115 @@
+"""Tests for loader: a random two-layer model, from checkpoint to answers."""
+
+import os
+import shutil
+import tempfile
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import numpy as np
+
+from saxml_ext.common import errors
+from saxml_ext.engine import runner as runner_lib
+from saxml_ext.server import loader
+from saxml_ext.server import small_model
+from saxml_ext.server import spec
+
+_TIMEOUT = 60
+
+
+class LoaderTest(parameterized.TestCase):
+
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    cls.directory = small_model.write(
+        tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value)
+    )
+
+  def _load(self, checkpoint=None, path=small_model.MODEL_PATH, **overrides):
+    return loader.load(
+        spec.Spec(path, checkpoint or self.directory, overrides, acls={}),
+        self.fail,
+    )
+
+  def test_loads_a_model_that_generates_and_scores(self):
+    servable = self._load(MAX_DECODE_STEPS='4')
+    self.addCleanup(servable.close, drain=False)
+    self.assertEqual(servable.eos_id, small_model.EOS_ID)
+    prompt = np.array([1, 2, 3], np.int32)
+    result = servable.scheduler.generate(runner_lib.Request(prompt)).result(
+        _TIMEOUT
+    )
+    texts = servable.texts(prompt, result)
+    self.assertLen(texts, 2)
+    self.assertGreater(texts[0][1], texts[1][1])
+    tokens = servable.input_codec.encode(texts[0][0])
+    self.assertBetween(len(tokens), 2, 4)
+    # The search and the scorer see the same model.
+    best = result.hypotheses[0]
+    logp = servable.scheduler.score(prompt, best.tokens).result(_TIMEOUT)
+    self.assertAlmostEqual(logp, best.logprob, places=3)
+
+  @parameterized.parameters(
+      ('None', 'does not make up weights'),
+      ('/no/such/dir', "'/no/such/dir' is no directory"),
+  )
+  def test_refuses_paths_without_a_checkpoint(self, path, message):
+    with self.assertRaisesRegex(errors.InvalidArgument, message):
+      self._load(path)
+
+  def test_refuses_an_incomplete_checkpoint(self):
+    copy = os.path.join(self.create_tempdir().full_path, 'copy')
+    shutil.copytree(self.directory, copy)
+    os.remove(os.path.join(copy, 'checkpoint_00000000/commit_success.txt'))
+    with self.assertRaisesRegex(errors.InvalidArgument, 'commit_success.txt'):
+      self._load(copy)
+
+  def test_refuses_unknown_params(self):
+    with self.assertRaisesRegex(errors.InvalidArgument, 'did you mean'):
+      self._load(path='saxml_ext.server.small_model.Smal')
+
+  def test_refuses_another_models_checkpoint(self):
+    name = 'saxml.server.pax.lm.params.gptj.GPTJ'
+    with self.assertRaisesRegex(
+        errors.InvalidArgument, 'above the 64 positions'
+    ):
+      self._load(path=name)
+    with self.assertRaisesRegex(
+        errors.InvalidArgument, 'num_layers=2, but the serving params .* 28'
+    ):
+      self._load(
+          path=name,
+          INPUT_SEQ_LEN='16',
+          MAX_DECODE_STEPS='8',
+          ROTARY_DIM='8',
+          TOKENIZED_INPUT='true',
+          TOKENIZED_OUTPUT='true',
+      )
+
+  def test_needs_ids_from_somewhere(self):
+    directory = small_model.write(
+        self.create_tempdir().full_path, describe=False
+    )
+    with self.assertRaisesRegex(
+        errors.InvalidArgument, 'EOS_ID and ROTARY_DIM.*EOS_ID=<number>'
+    ):
+      self._load(directory)
+    with self.assertRaisesRegex(errors.InvalidArgument, 'EOS_ID=50 is not in'):
+      self._load(directory, EOS_ID='50', ROTARY_DIM='8')
+
+  def test_start_id_is_in_the_vocabulary(self):
+    with self.assertRaisesRegex(errors.InvalidArgument, 'SOS_ID=99 is not in'):
+      self._load(EOS_PADDING_AND_NO_SOS='false', SOS_ID='99')
+
+  def test_text_needs_a_tokenizer(self):
+    with self.assertRaisesRegex(errors.InvalidArgument, 'tokenizer.json'):
+      self._load(TOKENIZED_OUTPUT='false')
+
+  def test_unusable_attributes(self):
+    with self.assertRaisesRegex(errors.InvalidArgument, 'small_model.Small'):
+      self._load(BUCKET_KEYS='["a", 16]')
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,108 @@
+"""Tests for membership: joins over gRPC, through a real location file."""
+
+import asyncio
+from concurrent import futures
+import queue
+import threading
+
+from absl.testing import absltest
+import grpc
+
+from saxml_ext.common import cell
+from saxml_ext.protobuf import admin_pb2
+from saxml_ext.protobuf import admin_pb2_grpc
+from saxml_ext.server import membership
+
+_CELL = '/sax/test'
+_TIMEOUT = 30
+
+
+class _Admin(admin_pb2_grpc.AdminServicer):
+  """Notes who joins."""
+
+  def __init__(self):
+    self.joins = queue.Queue()
+    self._server = None
+    self.port = 0
+
+  def start(self, port: int = 0) -> None:
+    self._server = grpc.server(futures.ThreadPoolExecutor(2))
+    admin_pb2_grpc.add_AdminServicer_to_server(self, self._server)
+    self.port = self._server.add_insecure_port(f'127.0.0.1:{port}')
+    self._server.start()
+
+  def stop(self) -> None:
+    self._server.stop(None).wait()
+
+  def Join(self, request, context):
+    self.joins.put(request)
+    return admin_pb2.JoinResponse()
+
+
+class MembershipTest(absltest.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    self.root = self.create_tempdir().full_path
+    self.request = admin_pb2.JoinRequest(
+        address='127.0.0.1:1',
+        model_server=admin_pb2.ModelServer(servable_model_paths=['a.B']),
+    )
+    member = membership.Membership(
+        self.root, _CELL, self.request, interval=0.05
+    )
+    self.loop = asyncio.new_event_loop()
+    self.task = self.loop.create_task(member.run())
+    self.thread = threading.Thread(target=self._run)
+    self.thread.start()
+    self.addCleanup(self._end)
+
+  def _run(self) -> None:
+    with self.assertRaises(asyncio.CancelledError):
+      self.loop.run_until_complete(self.task)
+    self.loop.close()
+
+  def _end(self) -> None:
+    self.loop.call_soon_threadsafe(self.task.cancel)
+    self.thread.join(_TIMEOUT)
+    self.assertFalse(self.thread.is_alive())
+
+  def _admin(self) -> _Admin:
+    admin = _Admin()
+    admin.start()
+    self.addCleanup(admin.stop)
+    return admin
+
+  def _locate(self, admin: _Admin) -> None:
+    cell.write_location(
+        self.root,
+        _CELL,
+        admin_pb2.Location(location=f'127.0.0.1:{admin.port}'),
+    )
+
+  def test_joins_again_and_again(self):
+    admin = self._admin()
+    self._locate(admin)
+    for _ in range(3):
+      self.assertEqual(admin.joins.get(timeout=_TIMEOUT), self.request)
+
+  def test_follows_the_location(self):
+    first, second = self._admin(), self._admin()
+    self._locate(first)
+    first.joins.get(timeout=_TIMEOUT)
+    self._locate(second)
+    second.joins.get(timeout=_TIMEOUT)
+
+  def test_finds_an_admin_restarted_at_the_same_address(self):
+    admin = self._admin()
+    self._locate(admin)
+    admin.joins.get(timeout=_TIMEOUT)
+    admin.stop()
+    while not admin.joins.empty():
+      admin.joins.get()
+    admin.start(admin.port)
+    admin.joins.get(timeout=_TIMEOUT)
+
+
+if __name__ == '__main__':
+  absltest.main()

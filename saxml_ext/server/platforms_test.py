@@ -1,0 +1,49 @@
+"""Tests for platforms."""
+
+from absl.testing import absltest
+from absl.testing import parameterized
+
+from saxml_ext.common import errors
+from saxml_ext.protobuf import admin_pb2
+from saxml_ext.server import platforms
+
+
+class PlatformsTest(parameterized.TestCase):
+
+  @parameterized.parameters(
+      ('cpu', 'CHIP_TYPE_CPU'),
+      ('CPU', 'CHIP_TYPE_CPU'),
+      ('tpuv4i', 'CHIP_TYPE_TPU_V4I'),
+      ('tpuv5e', 'CHIP_TYPE_TPU_V5E'),
+      ('h100', 'CHIP_TYPE_GPU_H100'),
+  )
+  def test_chips(self, name, expected):
+    value = platforms.chip_type(name)
+    self.assertEqual(admin_pb2.ModelServer.ChipType.Name(value), expected)
+
+  def test_unknown_chip_joins_as_unknown(self):
+    with self.assertLogs('absl', level='WARNING') as logs:
+      self.assertEqual(platforms.chip_type('abacus'), 0)
+    self.assertIn('abacus', logs.output[0])
+
+  @parameterized.parameters(
+      ('1', 'CHIP_TOPOLOGY_1'),
+      ('2x2', 'CHIP_TOPOLOGY_2X2'),
+      ('2X2x1', 'CHIP_TOPOLOGY_2X2X1'),
+      ('4x4x8_twisted', 'CHIP_TOPOLOGY_4X4X8'),
+      ('4x4x8_untwisted', 'CHIP_TOPOLOGY_4X4X8'),
+  )
+  def test_topologies(self, name, expected):
+    value = platforms.chip_topology(name)
+    self.assertEqual(admin_pb2.ModelServer.ChipTopology.Name(value), expected)
+
+  @parameterized.parameters('', '3x3', 'unknown', '2x2_bent')
+  def test_unknown_topology_is_refused(self, name):
+    with self.assertRaisesRegex(
+        errors.InvalidArgument, f'platform_topology={name} is not one of 1x1'
+    ):
+      platforms.chip_topology(name)
+
+
+if __name__ == '__main__':
+  absltest.main()

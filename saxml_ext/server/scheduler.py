@@ -1,0 +1,292 @@
+"""The one thread that drives the engine of a model.
+
+A request's life: `generate` admits it, if the bound allows, to the waiting
+list; the scheduler's thread moves it to a free slot of the engine, steps the
+engine until the slot has its result, and sets its future. A request that is
+cancelled or past its deadline leaves the waiting list before the engine sees
+it, and an occupied slot within one step. Scores run between two steps, one at
+a time, so that they delay decoding by one call at most.
+
+Callers may be on any thread. They cancel through the future, which stays
+cancellable until its result is there.
+"""
+
+from collections.abc import Callable, Mapping
+from concurrent import futures
+import dataclasses
+import math
+import threading
+import time
+from typing import Any, Protocol
+
+from absl import logging
+import numpy as np
+
+from saxml_ext.common import errors
+from saxml_ext.server import stats
+from saxml_ext.server import waiting
+
+GENERATE = 'lm.generate'
+SCORE = 'lm.score'
+
+
+class Runner(Protocol):
+  """What the scheduler needs of an engine (see `engine.runner.Runner`)."""
+
+  num_slots: int
+
+  def admit(self, requests: Mapping[int, Any]) -> None:
+    """Prefills requests into the free slots they are keyed by."""
+
+  def step(self) -> dict[int, Any]:
+    """Decodes some steps; returns the results of slots that finished."""
+
+  def release(self, slot: int) -> None:
+    """Frees a slot whose request is given up."""
+
+  def score(self, prefix: np.ndarray, suffix: np.ndarray) -> float:
+    """Sum of log p(suffix | prefix)."""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _ScoreRequest:
+  """A prefix [T] and the suffix [S] to score after it."""
+
+  prefix: np.ndarray
+  suffix: np.ndarray
+
+  @property
+  def tokens(self) -> np.ndarray:
+    return self.prefix
+
+
+class Scheduler:
+  """Admits, batches and answers the requests of one model."""
+
+  def __init__(
+      self,
+      runner: Runner,
+      *,
+      limit: int,
+      buckets: tuple[int, ...],
+      patience: float = 0.0,
+      method_stats: Mapping[str, stats.MethodStats],
+      on_failure: Callable[[str], None],
+  ):
+    """Starts the thread.
+
+    Args:
+      runner: the engine; from here on only the thread touches it.
+      limit: requests of one method held, waiting or in a slot, before further
+        ones are refused.
+      buckets: padded prompt lengths, ascending.
+      patience: seconds a request may wait for company.
+      method_stats: by method, for batch sizes and expired requests.
+      on_failure: called once with the reason if the engine fails.
+    """
+    self._runner = runner
+    self._limit = limit
+    self._stats = method_stats
+    self._on_failure = on_failure
+    self._changed = threading.Condition()
+    self._waiting = waiting.WaitingList(buckets, patience)
+    self._scores = waiting.WaitingList((), 0.0)
+    self._running: dict[int, waiting.Work] = {}
+    self._scoring: list[waiting.Work] = []
+    self._closed_because: errors.SaxError | None = None
+    self._thread = threading.Thread(
+        target=self._run, name='scheduler', daemon=True
+    )
+    self._thread.start()
+
+  def generate(
+      self, request: Any, deadline: float = math.inf
+  ) -> futures.Future:
+    """Queues a request for generation.
+
+    Args:
+      request: an engine request.
+      deadline: monotonic time after which the answer is of no use.
+
+    Returns:
+      A future of the engine's result.
+
+    Raises:
+      errors.ResourceExhausted: as many requests as allowed are held.
+      errors.Unavailable: the model is being unloaded.
+      errors.Internal: its engine has failed.
+      errors.DeadlineExceeded: the deadline has passed already.
+    """
+    return self._submit(GENERATE, request, deadline)
+
+  def score(
+      self, prefix: np.ndarray, suffix: np.ndarray, deadline: float = math.inf
+  ) -> futures.Future:
+    """Queues a score; a future of the log-probability. Raises as above."""
+    return self._submit(SCORE, _ScoreRequest(prefix, suffix), deadline)
+
+  def check_admission(self, method: str) -> None:
+    """Raises what `generate` or `score` would, if it would now.
+
+    For callers to refuse before they spend time on preparing a request.
+    """
+    with self._changed:
+      self._check(method)
+
+  def pending(self, method: str) -> int:
+    """Requests of a method that wait or run."""
+    with self._changed:
+      return self._held(method)
+
+  def close(self, drain: bool) -> None:
+    """Stops the thread; returns when it has ended.
+
+    Args:
+      drain: finish what is held; else it fails with UNAVAILABLE.
+    """
+    with self._changed:
+      if self._closed_because is None:
+        self._closed_because = errors.Unavailable('the model is being unloaded')
+      dropped = [] if drain else self._take_all()
+      self._changed.notify()
+    for work in dropped:
+      _fail(work, self._closed_because)
+    self._thread.join()
+
+  def _submit(self, method: str, request: Any, deadline: float):
+    now = time.monotonic()
+    if now >= deadline:
+      self._stats[method].expired()
+      raise errors.DeadlineExceeded('the deadline had passed on arrival')
+    work = waiting.Work(request, deadline, now)
+    with self._changed:
+      self._check(method)
+      (self._waiting if method == GENERATE else self._scores).add(work)
+      self._changed.notify()
+    return work.future
+
+  def _check(self, method: str) -> None:
+    if self._closed_because is not None:
+      raise _copy(self._closed_because)
+    held = self._held(method)
+    if held >= self._limit:
+      raise errors.ResourceExhausted(
+          f'Too many requests: {held} {method} requests are held and the limit'
+          f' is {self._limit} (BATCH_SIZE times MAX_LIVE_BATCHES); try again'
+          ' later'
+      )
+
+  def _held(self, method: str) -> int:
+    if method == SCORE:
+      return len(self._scores) + len(self._scoring)
+    return len(self._waiting) + len(self._running)
+
+  def _take_all(self) -> list[waiting.Work]:
+    taken = self._waiting.remove_all() + self._scores.remove_all()
+    taken += self._scoring
+    taken += self._running.values()
+    self._scoring = []
+    self._running = {}
+    return taken
+
+  # Below: on the scheduler's thread only.
+
+  def _run(self) -> None:
+    try:
+      while self._sleep_until_work():
+        self._drop_dead()
+        self._score_one()
+        self._admit()
+        self._step()
+    except Exception as e:  # pylint: disable=broad-exception-caught
+      # The state on the device is unknown now: nothing more can be answered.
+      logging.exception('the engine failed')
+      reason = f'the engine failed: {type(e).__name__}: {e}'
+      with self._changed:
+        self._closed_because = errors.Internal(reason)
+        failed = self._take_all()
+      for work in failed:
+        _fail(work, self._closed_because)
+      self._on_failure(reason)
+
+  def _sleep_until_work(self) -> bool:
+    """Waits for something to do; False when closed and all is done."""
+    with self._changed:
+      while not self._running and not self._scores:
+        if self._closed_because is not None and not self._waiting:
+          return False
+        now = time.monotonic()
+        wake = min(
+            self._waiting.ready_at(self._runner.num_slots),
+            self._waiting.next_deadline(),
+        )
+        if wake <= now:
+          return True
+        self._changed.wait(None if wake == math.inf else wake - now)
+      return True
+
+  def _drop_dead(self) -> None:
+    """Forgets cancelled and expired requests, freeing their slots."""
+    now = time.monotonic()
+    with self._changed:
+      dead = self._waiting.remove_dead(now)
+      dead_scores = self._scores.remove_dead(now)
+      slots = [s for s, w in self._running.items() if w.is_dead(now)]
+      running = [self._running.pop(slot) for slot in slots]
+    for slot in slots:
+      self._runner.release(slot)
+    for method, dropped in ((GENERATE, dead), (SCORE, dead_scores)):
+      for work in dropped:
+        if now >= work.deadline:
+          self._stats[method].expired()
+        _fail(work, errors.DeadlineExceeded('the deadline passed in the queue'))
+    for work in running:
+      _fail(work, errors.DeadlineExceeded('the deadline passed in decoding'))
+
+  def _score_one(self) -> None:
+    with self._changed:
+      self._scoring = self._scores.take(1)
+    for work in self._scoring:
+      result = self._runner.score(work.request.prefix, work.request.suffix)
+      self._stats[SCORE].batch(1)
+      _finish(work, result)
+    self._scoring = []
+
+  def _admit(self) -> None:
+    with self._changed:
+      free = [
+          slot
+          for slot in range(self._runner.num_slots)
+          if slot not in self._running
+      ]
+      if self._waiting.ready_at(len(free)) > time.monotonic():
+        return
+      admitted = dict(zip(free, self._waiting.take(len(free))))
+      self._running.update(admitted)
+    self._runner.admit({slot: w.request for slot, w in admitted.items()})
+    self._stats[GENERATE].batch(len(self._running))
+
+  def _step(self) -> None:
+    if not self._running:
+      return
+    for slot, result in self._runner.step().items():
+      with self._changed:
+        work = self._running.pop(slot, None)
+      if work is not None:
+        _finish(work, result)
+
+
+def _finish(work: waiting.Work, result: Any) -> None:
+  # False if it was cancelled; afterwards it can no longer be.
+  if work.future.set_running_or_notify_cancel():
+    work.future.set_result(result)
+
+
+def _fail(work: waiting.Work, error: errors.SaxError) -> None:
+  if work.future.set_running_or_notify_cancel():
+    work.future.set_exception(_copy(error))
+
+
+def _copy(error: errors.SaxError) -> errors.SaxError:
+  # One instance raised again and again would collect tracebacks.
+  return errors.from_code(error.code, error.message)

@@ -1,0 +1,59 @@
+"""A loaded model: settings, both codecs and the scheduler of its engine."""
+
+from collections.abc import Mapping
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from saxml_ext.params import settings as settings_lib
+from saxml_ext.server import codec
+from saxml_ext.server import scheduler as scheduler_lib
+from saxml_ext.server import stats
+
+
+@dataclasses.dataclass(frozen=True)
+class Servable:
+  """Everything a data service needs of one model.
+
+  Attributes:
+    settings: of its serving params.
+    input_codec: from a request's text to ids.
+    output_codec: from ids to an answer's text.
+    eos_id: the id that ends an answer.
+    scheduler: of its engine.
+    method_stats: by method, every method it serves.
+  """
+
+  settings: settings_lib.Settings
+  input_codec: codec.Codec
+  output_codec: codec.Codec
+  eos_id: int
+  scheduler: scheduler_lib.Scheduler
+  method_stats: Mapping[str, stats.MethodStats]
+
+  def texts(
+      self, prompt: np.ndarray, result: Any
+  ) -> list[tuple[str, float]]:
+    """The answer to a prompt, best hypothesis first.
+
+    Args:
+      prompt: ids the engine got, [T].
+      result: of the engine.
+
+    Returns:
+      Text and score of each hypothesis; the end id is left out.
+    """
+    start = prompt.tolist() if self.settings.echo_prompt else []
+    answers = []
+    for hypothesis in result.hypotheses:
+      ids = hypothesis.tokens.tolist()
+      while ids and ids[-1] == self.eos_id:
+        ids.pop()
+      text = self.output_codec.decode(start + ids)
+      answers.append((text, float(hypothesis.score)))
+    return answers
+
+  def close(self, drain: bool) -> None:
+    """Stops serving; see `Scheduler.close`."""
+    self.scheduler.close(drain)

@@ -1,0 +1,183 @@
+"""Runs a model server of a Sax cell.
+
+    server --sax_root=/tmp/sax-root --sax_cell=/sax/test --port=10001
+
+It joins the cell's admin server, wherever and whenever that is, and serves the
+models that it is told to load. SIGTERM drains: calls in flight are answered,
+new ones are refused, then the program ends with 0. A second signal, or the end
+of --drain_secs, ends it at once.
+"""
+
+import asyncio
+from collections.abc import Sequence
+import os
+import random
+import re
+import signal
+import sys
+
+from absl import app
+from absl import flags
+from absl import logging
+import jax
+
+from saxml_ext.common import cell
+from saxml_ext.common import errors
+from saxml_ext.common import ids
+from saxml_ext.common import net
+from saxml_ext.params import gptj  # pylint: disable=unused-import
+from saxml_ext.params import registry
+from saxml_ext.protobuf import admin_pb2
+from saxml_ext.server import loader
+from saxml_ext.server import membership
+from saxml_ext.server import model_server
+from saxml_ext.server import platforms
+from saxml_ext.server import spec
+
+_PORT = flags.DEFINE_integer(
+    'port', None, 'TCP port to listen on; 0 picks a free one.', required=True,
+    lower_bound=0, upper_bound=65535)
+_SAX_CELL = flags.DEFINE_string(
+    'sax_cell', None,
+    'The cell to join, for example /sax/test. Default: join none and serve'
+    ' --models only.')
+_SAX_ROOT = flags.DEFINE_string(
+    'sax_root', None,
+    "Directory with the cells' configs and locations. Default: $SAX_ROOT.")
+_PLATFORM_CHIP = flags.DEFINE_string(
+    'platform_chip', 'cpu', 'Chip that the cell is told of, such as tpuv5e.')
+_PLATFORM_TOPOLOGY = flags.DEFINE_string(
+    'platform_topology', '1', 'Topology that the cell is told of: 1, 2x2, ...')
+_TAGS = flags.DEFINE_list(
+    'tags', [], 'Tags that the cell is told of, for placement constraints.')
+_MODEL_FILTER_REGEX = flags.DEFINE_string(
+    'model_filter_regex', None,
+    'Offer the cell only model paths that match this from start to end.')
+_MODELS = flags.DEFINE_list(
+    'models', [], 'Model paths to load at start, without an admin server.')
+_MODEL_KEYS = flags.DEFINE_list(
+    'model_keys', [], 'Model ids of --models.')
+_CHECKPOINTS = flags.DEFINE_list(
+    'checkpoints', [], 'Checkpoint paths of --models.')
+_JAX_CACHE_DIR = flags.DEFINE_string(
+    'jax_cache_dir', None,
+    'Directory to keep compiled programs in, for a faster next start.')
+_DRAIN_SECS = flags.DEFINE_float(
+    'drain_secs', 60.0, 'Seconds that SIGTERM gives calls in flight.',
+    lower_bound=0)
+
+
+def _servable_paths() -> list[str]:
+  """Model paths to offer, in an order that differs from start to start.
+
+  An admin server of upstream's compares them when a server joins again: it
+  takes a restarted server for the old one, with its models loaded, if they
+  come in the same order.
+  """
+  pattern = _MODEL_FILTER_REGEX.value
+  try:
+    names = [
+        name
+        for name in registry.names()
+        if pattern is None or re.fullmatch(pattern, name)
+    ]
+  except re.error as e:
+    raise errors.InvalidArgument(
+        f'--model_filter_regex={pattern} is no regular expression: {e}'
+    ) from e
+  random.shuffle(names)
+  return names
+
+
+def _static_specs() -> dict[str, spec.Spec]:
+  """Models given by flags, by key."""
+  lengths = {len(f.value) for f in (_MODELS, _MODEL_KEYS, _CHECKPOINTS)}
+  if len(lengths) != 1:
+    raise errors.InvalidArgument(
+        f'--models, --model_keys and --checkpoints have {len(_MODELS.value)},'
+        f' {len(_MODEL_KEYS.value)} and {len(_CHECKPOINTS.value)} entries;'
+        ' give one of each per model'
+    )
+  return {
+      key: spec.Spec(path, checkpoint, overrides={}, acls={})
+      for path, key, checkpoint in zip(
+          _MODELS.value, _MODEL_KEYS.value, _CHECKPOINTS.value
+      )
+  }
+
+
+def _join_request(port: int) -> admin_pb2.JoinRequest:
+  return admin_pb2.JoinRequest(
+      address=net.advertised_address(port),
+      model_server=admin_pb2.ModelServer(
+          chip_type=platforms.chip_type(_PLATFORM_CHIP.value),
+          chip_topology=platforms.chip_topology(_PLATFORM_TOPOLOGY.value),
+          servable_model_paths=_servable_paths(),
+          tags=_TAGS.value,
+      ),
+  )
+
+
+def _first_signal() -> asyncio.Event:
+  """An event set by SIGTERM or Ctrl-C; the second one ends the process."""
+  told = asyncio.Event()
+
+  def on_signal() -> None:
+    if told.is_set():
+      logging.warning('told twice to stop; ending at once')
+      os._exit(1)
+    told.set()
+
+  for number in (signal.SIGTERM, signal.SIGINT):
+    asyncio.get_running_loop().add_signal_handler(number, on_signal)
+  return told
+
+
+async def _serve() -> None:
+  stop = _first_signal()
+  static = _static_specs()
+  server = model_server.ModelServer(loader.load, _PORT.value)
+  join = _join_request(server.port)
+  await server.start()
+  for key, each in static.items():
+    await asyncio.wrap_future(server.models.load(key, each))
+  print(f'Model server is serving at {join.address}', flush=True)
+  joining = None
+  if _SAX_CELL.value:
+    member = membership.Membership(
+        cell.sax_root(_SAX_ROOT.value), _SAX_CELL.value, join
+    )
+    joining = asyncio.create_task(member.run())
+  await stop.wait()
+  logging.info('stopping; calls in flight are answered first')
+  if joining is not None:
+    joining.cancel()
+  await server.stop(_DRAIN_SECS.value)
+
+
+def main(argv: Sequence[str]) -> None:
+  """Serves until told to stop."""
+  if len(argv) > 1:
+    raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}')
+  if not flags.FLAGS['verbosity'].present:
+    logging.set_verbosity(logging.INFO)
+  if _JAX_CACHE_DIR.value:
+    jax.config.update('jax_compilation_cache_dir', _JAX_CACHE_DIR.value)
+    # Small programs are many here, and each is compiled at every start.
+    jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
+    jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
+  try:
+    if _SAX_CELL.value:
+      ids.parse_cell_id(_SAX_CELL.value)
+      cell.sax_root(_SAX_ROOT.value)
+    asyncio.run(_serve())
+  except errors.SaxError as e:
+    sys.exit(f'server: {e.message}')
+  # A load that cannot be interrupted may still run on its thread.
+  sys.stdout.flush()
+  sys.stderr.flush()
+  os._exit(0)
+
+
+if __name__ == '__main__':
+  app.run(main)
