@@ -1,0 +1,64 @@
+"""Scores an accuracy log and writes accuracy.txt beside it.
+
+accuracy --accuracy_log=.../mlperf_log_accuracy.json --dataset=eval.json
+"""
+
+from collections.abc import Sequence
+import os
+
+from absl import app
+from absl import flags
+
+from harness import bundle
+from harness import dataset
+from harness import rouge
+
+_LOG = flags.DEFINE_string(
+    'accuracy_log', None, 'mlperf_log_accuracy.json of an accuracy run.'
+)
+_DATASET = flags.DEFINE_string(
+    'dataset',
+    None,
+    'Evaluation file of that run: JSON list of instruction, input, output.'
+    ' Default: the bundled articles.',
+)
+_TOKENIZER = flags.DEFINE_string(
+    'tokenizer_path',
+    None,
+    "tokenizer.json of the model. Default: the bundled model's.",
+)
+_DTYPE = flags.DEFINE_enum(
+    'dtype', 'int64', ['int64', 'int32'], 'Type of the token ids in the log.'
+)
+_OUTPUT = flags.DEFINE_string(
+    'output',
+    None,
+    'Where to write the scores. Default: accuracy.txt beside the log.',
+)
+
+
+def main(argv: Sequence[str]) -> None:
+  if len(argv) > 1:
+    raise app.UsageError(f'unexpected argument {argv[1]!r}')
+  log = bundle.user_path(_LOG.value)
+  articles = bundle.user_path(_DATASET.value) or bundle.eval_path()
+  tokenizer = bundle.user_path(_TOKENIZER.value) or bundle.tokenizer_path()
+  output = bundle.user_path(_OUTPUT.value) or os.path.join(
+      os.path.dirname(log), 'accuracy.txt'
+  )
+  try:
+    scores = rouge.score_tokens(
+        rouge.read_accuracy_log(log, _DTYPE.value),
+        [article.output for article in dataset.load_articles(articles)],
+        dataset.load_tokenizer(tokenizer),
+    )
+  except (OSError, ValueError) as error:
+    raise SystemExit(f'accuracy: {error}') from error
+  with open(output, 'w', encoding='utf-8') as file:
+    file.write(scores.line + '\n')
+  print(scores.line)
+
+
+if __name__ == '__main__':
+  flags.mark_flag_as_required('accuracy_log')
+  app.run(main)

@@ -1,0 +1,33 @@
+"""Becomes another program that dies with the process that started it.
+
+  python guard.py PARENT_PID COMMAND...
+
+The kernel is asked to kill this process as soon as its parent is gone, in
+whatever way (Linux only; elsewhere the parent must stop it). The wish survives
+exec, so COMMAND need not know. It is a program of its own, not a preexec_fn,
+because running Python between fork and exec is unsafe in a process with gRPC
+threads. Uses the standard library only: it runs with -I -S to start fast.
+"""
+
+import ctypes
+import os
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
+
+
+def main(argv: list[str]) -> None:
+  parent, command = int(argv[1]), argv[2:]
+  if sys.platform == 'linux':
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) != 0:
+      error = ctypes.get_errno()
+      raise OSError(error, f'prctl: {os.strerror(error)}')
+  if os.getppid() != parent:
+    raise SystemExit(f'{command[0]} not started: its parent is gone')
+  os.execvp(command[0], command)
+
+
+if __name__ == '__main__':
+  main(sys.argv)

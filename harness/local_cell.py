@@ -1,0 +1,249 @@
+"""A Sax cell of our own on this machine, for the length of a job.
+
+An admin server and one model server, each a process as a user would start it,
+on free ports of the loopback interface, with all files of the cell in a
+temporary directory.
+"""
+
+from collections.abc import Callable, Mapping
+import dataclasses
+import os
+import re
+import threading
+import time
+
+import grpc
+
+from harness import children
+from harness import programs
+from harness import progress as progress_lib
+from saxml_ext.client import sax
+from saxml_ext.common import errors
+from saxml_ext.common import net
+from saxml_ext.protobuf import common_pb2
+from saxml_ext.protobuf import modelet_pb2
+from saxml_ext.protobuf import modelet_pb2_grpc
+
+CELL = '/sax/local'
+
+# Python, JAX and gRPC take seconds to import on a busy machine.
+_START_SECS = 180.0
+# Loading compiles every shape that the model uses.
+_READY_SECS = 900.0
+_POLL_SECS = 0.2
+_ANSWER_SECS = 2.0
+
+# "I1120 23:49:15.321862 139893206382272 loader.py:55] " of a log line.
+_LOG_PREFIX = re.compile(r'^[IWEF]\d{4} \S+ +\d+ [^\]]+\] ')
+_MOST_COLUMNS = 60
+
+
+class CellError(Exception):
+  """The cell did not come up."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+  """What is published in the cell.
+
+  Attributes:
+    name: last part of the model id.
+    params: name of the serving params.
+    checkpoint: PAX checkpoint directory.
+    overrides: attribute of the serving params -> value as JSON.
+  """
+
+  name: str
+  params: str
+  checkpoint: str
+  overrides: Mapping[str, str]
+
+
+class LocalCell:
+  """Starts a cell and publishes a model in it.
+
+  The processes belong to `group`; the temporary directory to the caller.
+
+  Attributes:
+    sax_root: the cell's root directory, for clients.
+  """
+
+  def __init__(
+      self,
+      group: children.Children,
+      work_dir: str,
+      log_dir: str,
+      jax_cache_dir: str | None,
+      progress: progress_lib.Progress,
+  ):
+    """Starts nothing yet.
+
+    Args:
+      group: gets the processes.
+      work_dir: existing directory for the cell's files.
+      log_dir: gets a log per process.
+      jax_cache_dir: where the model server keeps compiled programs; None
+        keeps none.
+      progress: where the user is told what happens.
+    """
+    self._group = group
+    self._log_dir = log_dir
+    self._jax_cache_dir = jax_cache_dir
+    self._progress = progress
+    self._work_dir = work_dir
+    self.sax_root = os.path.join(work_dir, 'sax_root')
+    self._model_server_port = 0
+
+  def start(self) -> None:
+    """Starts both servers; returns when the model server may be asked.
+
+    Raises:
+      children.ChildError: a process ended.
+      CellError: one did not answer in time.
+    """
+    fs_root = os.path.join(self._work_dir, 'fs_root')
+    os.makedirs(fs_root, exist_ok=True)
+    os.makedirs(self.sax_root, exist_ok=True)
+    sax.SetRoot(self.sax_root)
+    self._progress.stage('starting a cell: admin server and model server')
+    root = {'sax_root': self.sax_root, 'sax_cell': CELL}
+    self._group.run(
+        'admin_config',
+        self._command(programs.ADMIN_CONFIG, root | {'fs_root': fs_root}),
+        self._log('admin_config'),
+    )
+    admin_port = net.pick_free_port()
+    self._group.start(
+        'admin server',
+        self._command(programs.ADMIN_SERVER, root | {'port': admin_port}),
+        self._log('admin_server'),
+    )
+    self._model_server_port = net.pick_free_port()
+    self._group.start(
+        'model server',
+        self._command(
+            programs.MODEL_SERVER,
+            root
+            | {
+                'port': self._model_server_port,
+                'platform_chip': 'cpu',
+                'jax_cache_dir': self._jax_cache_dir,
+            },
+        ),
+        self._log('model_server'),
+    )
+    with self._progress.bar('servers') as bar:
+      for what, answers in (
+          ('admin server', self._admin_answers),
+          ('model server', self._model_server_answers),
+      ):
+        self._wait(what, answers, bar, _START_SECS)
+
+  def publish(self, model: Model) -> str:
+    """Publishes a model and waits until it answers.
+
+    Returns:
+      Its model id.
+
+    Raises:
+      children.ChildError: a process ended.
+      CellError: the model could not be loaded, with the server's reason.
+      errors.SaxError: the admin server refused it.
+    """
+    model_id = f'{CELL}/{model.name}'
+    self._progress.stage(f'publishing {model_id} ({model.params})')
+    limit = sax.AdminOptions(_START_SECS)
+    sax.Publish(
+        model_id, model.params, model.checkpoint, 1, model.overrides, limit
+    )
+    ready = threading.Event()
+    failures: list[errors.SaxError] = []
+
+    def wait():
+      try:
+        sax.WaitForReady(model_id, 1)
+      except errors.SaxError as error:
+        failures.append(error)
+      ready.set()
+
+    # No answer comes for a load that failed: that is seen by asking the model
+    # server, and the waiting thread is then given up.
+    threading.Thread(target=wait, name='wait for ready', daemon=True).start()
+    with self._progress.bar('loading') as bar:
+      self._wait(
+          f'model {model_id}',
+          lambda: ready.is_set() or self._load_failed(model_id),
+          bar,
+          _READY_SECS,
+      )
+    if failures:
+      raise failures[0]
+    return model_id
+
+  def _wait(
+      self,
+      what: str,
+      condition: Callable[[], bool],
+      bar: progress_lib.Bar,
+      limit: float,
+  ) -> None:
+    """Waits at most `limit` seconds while watching the processes."""
+    start = time.monotonic()
+    while not condition():
+      self._group.check()
+      waited = time.monotonic() - start
+      if waited > limit:
+        raise CellError(
+            f'{what} was not ready after {limit:.0f} s; see the logs in'
+            f' {self._log_dir}'
+        )
+      bar.update(0, 0, f'{waited:.0f} s {self._server_says()}')
+      time.sleep(_POLL_SECS)
+
+  def _admin_answers(self) -> bool:
+    try:
+      sax.ListAll(CELL, sax.AdminOptions(_ANSWER_SECS))
+    except errors.SaxError:
+      return False  # Not yet; `_wait` limits how long.
+    return True
+
+  def _model_server_answers(self) -> bool:
+    return self._status() is not None
+
+  def _status(self) -> modelet_pb2.GetStatusResponse | None:
+    address = f'127.0.0.1:{self._model_server_port}'
+    with grpc.insecure_channel(address) as channel:
+      try:
+        return modelet_pb2_grpc.ModeletStub(channel).GetStatus(
+            modelet_pb2.GetStatusRequest(include_failure_reasons=True),
+            timeout=_ANSWER_SECS,
+        )
+      except grpc.RpcError:
+        return None  # Not serving yet, or busy; `_wait` limits how long.
+
+  def _load_failed(self, model_id: str) -> bool:
+    status = self._status()
+    for model in status.models if status else ():
+      if (
+          model.model_key == model_id
+          and model.model_status == common_pb2.ModelStatus.FAILED
+      ):
+        raise CellError(
+            f'the model server could not load {model_id}:'
+            f" {model.failure_reason or 'no reason given'}; see"
+            f" {self._log('model_server')}"
+        )
+    return False
+
+  def _server_says(self) -> str:
+    lines = children.last_lines(self._log('model_server'), 1)
+    return _LOG_PREFIX.sub('', ''.join(lines))[:_MOST_COLUMNS]
+
+  def _log(self, name: str) -> str:
+    return os.path.join(self._log_dir, f'{name}.log')
+
+  def _command(
+      self, program: str, flags: Mapping[str, object]
+  ) -> programs.Command:
+    # The cell is for this machine alone: advertise the loopback address.
+    return programs.command(program, flags, {'SAX_DEBUG_IPADDR': '1'})

@@ -1,0 +1,81 @@
+import io
+import os
+import sys
+
+from absl.testing import absltest
+
+from harness import children
+from harness import programs
+from harness import progress as progress_lib
+from harness import run_process
+from harness import run_status
+
+_SEND = (
+    'import sys, time; from harness import run_status;'
+    ' send = lambda *a, **k: run_status.send(run_status.RunStatus(*a, **k)); '
+)
+
+
+def _command(code: str) -> programs.Command:
+  env = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
+  return programs.Command((sys.executable, '-c', code), env)
+
+
+class RunProcessTest(absltest.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    directory = self.create_tempdir().full_path
+    self._log = os.path.join(directory, 'run.log')
+    self._server_log = os.path.join(directory, 'server.log')
+
+  def _follow(self, code: str, server: str | None = None):
+    with children.Children() as group:
+      if server:
+        group.start('model server', _command(server), self._server_log)
+      child = group.start_piped('run', _command(_SEND + code), self._log)
+      return run_process.follow(
+          group, child, 'accuracy run', progress_lib.Progress(io.StringIO())
+      )
+
+  def test_returns_the_last_status_and_logs_the_chatter(self):
+    status = self._follow(
+        "send(8, 3, 1.5); print('LoadGen says', end='');"
+        ' send(8, 8, 2.0, finished=True)'
+    )
+    self.assertEqual(status, run_status.RunStatus(8, 8, 2.0, True))
+    with open(self._log, encoding='utf-8') as file:
+      self.assertEqual(file.read().strip(), 'LoadGen says')
+
+  def test_tells_why_a_run_was_given_up(self):
+    with self.assertRaisesRegex(
+        run_process.RunError, 'accuracy run failed after 3 of 8.*: lost it'
+    ):
+      self._follow("send(8, 3, failure='lost it'); sys.exit(1)")
+
+  def test_tells_of_a_crash(self):
+    with self.assertRaisesRegex(
+        children.ChildError, 'exit code 1(.|\n)*ValueError: odd'
+    ):
+      self._follow("send(8, 3); raise ValueError('odd')")
+
+  def test_a_quiet_end_is_no_success(self):
+    with self.assertRaisesRegex(children.ChildError, 'exit code 0'):
+      self._follow('send(8, 3)')
+
+  def test_a_dead_server_ends_the_run(self):
+    with self.assertRaisesRegex(children.ChildError, 'the model server'):
+      self._follow(
+          'send(8, 3); time.sleep(60)', server='import time; time.sleep(0.5)'
+      )
+
+  def test_a_dead_server_is_blamed_for_the_failed_run(self):
+    with self.assertRaisesRegex(children.ChildError, 'the model server'):
+      self._follow(
+          "send(8, 3, failure='unavailable'); sys.exit(1)",
+          server='import time; time.sleep(0.6)',
+      )
+
+
+if __name__ == '__main__':
+  absltest.main()
