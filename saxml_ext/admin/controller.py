@@ -19,9 +19,9 @@ import grpc
 from saxml_ext.admin import assigner
 from saxml_ext.admin import held as held_lib
 from saxml_ext.admin import modelets
-from saxml_ext.admin import rpc
 from saxml_ext.admin import state as state_lib
 from saxml_ext.common import errors
+from saxml_ext.common import grpc_aio
 from saxml_ext.common import ids
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import modelet_pb2
@@ -205,7 +205,7 @@ class Controller:
     entry = self.get(model_id)
     while replicas > 0:
       if entry.removed:
-        raise rpc.Verbatim(grpc.StatusCode.CANCELLED, 'Canceled')
+        raise grpc_aio.Verbatim(grpc.StatusCode.CANCELLED, 'Canceled')
       held = {m.address: m.held[model_id] for m in self.holders(model_id)}
       status = [h.status for h in held.values()]
       if status.count(held_lib.LOADED) >= replicas:

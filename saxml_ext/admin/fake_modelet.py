@@ -4,7 +4,8 @@ import asyncio
 
 import grpc
 
-from saxml_ext.admin import rpc
+from saxml_ext.common import grpc_aio
+from saxml_ext.common import grpc_util
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import common_pb2
 from saxml_ext.protobuf import modelet_pb2
@@ -49,8 +50,8 @@ class FakeModelet(modelet_pb2_grpc.ModeletServicer):
 
   async def start(self) -> None:
     """Serves, on the same port as before if it was started before."""
-    self._server = rpc.make_server()
-    self._port = rpc.listen(self._server, self._port)
+    self._server = grpc_aio.make_server()
+    self._port = grpc_util.listen(self._server, self._port)
     modelet_pb2_grpc.add_ModeletServicer_to_server(self, self._server)
     await self._server.start()
 

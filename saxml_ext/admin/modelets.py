@@ -29,8 +29,8 @@ import grpc
 
 from saxml_ext.admin import held as held_lib
 from saxml_ext.admin import liveness
-from saxml_ext.admin import rpc
 from saxml_ext.common import errors
+from saxml_ext.common import grpc_aio
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.protobuf import modelet_pb2_grpc
@@ -99,7 +99,7 @@ class Modelet:
     self.status = modelet_pb2.GetStatusResponse()
     self._listener = listener
     self._unloading: set[str] = set()
-    self._channel = rpc.insecure_channel(join.address)
+    self._channel = grpc_aio.insecure_channel(join.address)
     self._stub = modelet_pb2_grpc.ModeletStub(self._channel)
     self._actions: asyncio.Queue[Callable[[], Awaitable[None]]]
     self._actions = asyncio.Queue()

@@ -3,18 +3,15 @@
 import secrets
 
 from absl import logging
-from grpc_health.v1 import health
-from grpc_health.v1 import health_pb2
-from grpc_health.v1 import health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 
 from saxml_ext.admin import controller as controller_lib
 from saxml_ext.admin import http_server
-from saxml_ext.admin import rpc
 from saxml_ext.admin import service
 from saxml_ext.admin import status_page
 from saxml_ext.common import cell as cell_lib
 from saxml_ext.common import errors
+from saxml_ext.common import grpc_aio
+from saxml_ext.common import grpc_util
 from saxml_ext.common import ids
 from saxml_ext.common import net
 from saxml_ext.protobuf import admin_pb2
@@ -54,7 +51,9 @@ class AdminServer:
     self._port = port
     self.http_port = http_port
     self._http: http_server.HttpServer | None = None
-    self._server = rpc.make_server()
+    self._server = grpc_aio.make_server()
+    self._health = grpc_aio.add_reflection_and_health(
+        self._server, [_SERVICE])
     self.controller: controller_lib.Controller | None = None
 
   async def start(self) -> None:
@@ -76,13 +75,12 @@ class AdminServer:
     self.controller = controller_lib.Controller(
         state, lambda s: cell_lib.write_state(fs_root, self._cell, s))
     self.address = net.advertised_address(
-        rpc.listen(self._server, self._port))
+        grpc_util.listen(self._server, self._port))
     admin_pb2_grpc.add_AdminServicer_to_server(
         service.AdminService(
             self._cell, f'{self.address}_{secrets.token_hex(8)}',
             self.controller),
         self._server)
-    await self._add_health_and_reflection()
     await self._start_http()
     await self._server.start()
     # Last: whoever reads it finds us serving.
@@ -93,6 +91,7 @@ class AdminServer:
 
   async def stop(self) -> None:
     """Finishes what is being written and ends all calls."""
+    self._health.stop()
     await self._server.stop(_GRACE_SECS)
     if self._http:
       await self._http.stop()
@@ -114,11 +113,3 @@ class AdminServer:
       return
     self.http_port = self._http.port
     logging.info('status pages at http://localhost:%d', self.http_port)
-
-  async def _add_health_and_reflection(self) -> None:
-    servicer = health.aio.HealthServicer()
-    health_pb2_grpc.add_HealthServicer_to_server(servicer, self._server)
-    for name in ('', _SERVICE):
-      await servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
-    reflection.enable_server_reflection(
-        (_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), self._server)

@@ -3,15 +3,16 @@
 import grpc
 
 from saxml_ext.admin import controller as controller_lib
-from saxml_ext.admin import rpc
 from saxml_ext.admin import validation
 from saxml_ext.admin import watch
 from saxml_ext.common import errors
+from saxml_ext.common import grpc_aio
 from saxml_ext.common import ids
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
 
 _Context = grpc.aio.ServicerContext
+_method = grpc_aio.method(wrap_text=True)
 
 
 class AdminService(admin_pb2_grpc.AdminServicer):
@@ -35,7 +36,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     self._server_id = server_id
     self._controller = controller
 
-  @rpc.status
+  @_method
   async def Publish(
       self, request: admin_pb2.PublishRequest,
       context: _Context) -> admin_pb2.PublishResponse:
@@ -45,7 +46,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     await self._controller.publish(request.model)
     return admin_pb2.PublishResponse()
 
-  @rpc.status
+  @_method
   async def Update(
       self, request: admin_pb2.UpdateRequest,
       context: _Context) -> admin_pb2.UpdateResponse:
@@ -55,7 +56,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     await self._controller.update(request.model)
     return admin_pb2.UpdateResponse()
 
-  @rpc.status
+  @_method
   async def Unpublish(
       self, request: admin_pb2.UnpublishRequest,
       context: _Context) -> admin_pb2.UnpublishResponse:
@@ -65,7 +66,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     await self._controller.unpublish(request.model_id)
     return admin_pb2.UnpublishResponse()
 
-  @rpc.status
+  @_method
   async def List(
       self, request: admin_pb2.ListRequest,
       context: _Context) -> admin_pb2.ListResponse:
@@ -88,7 +89,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
       published.modelet_addresses.extend(s.address for s in servers)
     return response
 
-  @rpc.status
+  @_method
   async def Stats(
       self, request: admin_pb2.StatsRequest,
       context: _Context) -> admin_pb2.StatsResponse:
@@ -115,14 +116,14 @@ class AdminService(admin_pb2_grpc.AdminServicer):
             for (chip, topology), count in types.items()],
         num_servers_by_servable_model_path=paths)
 
-  @rpc.status
+  @_method
   async def WatchLoc(
       self, request: admin_pb2.WatchLocRequest,
       context: _Context) -> admin_pb2.WatchLocResponse:
     """Waits for a change of a model's addresses."""
     del context
     if request.seqno < 0:
-      raise rpc.Verbatim(
+      raise grpc_aio.Verbatim(
           grpc.StatusCode.INVALID_ARGUMENT,
           f'WatchLoc seqno {request.seqno} should be non-negative '
           'rpc error: code = InvalidArgument desc = InvalidArgument')
@@ -137,7 +138,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     return admin_pb2.WatchLocResponse(
         result=_watch_result(delta), admin_server_id=self._server_id)
 
-  @rpc.status
+  @_method
   async def WaitForReady(
       self, request: admin_pb2.WaitForReadyRequest,
       context: _Context) -> admin_pb2.WaitForReadyResponse:
@@ -148,7 +149,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         request.model_id, request.num_replicas)
     return admin_pb2.WaitForReadyResponse()
 
-  @rpc.status
+  @_method
   async def Join(
       self, request: admin_pb2.JoinRequest,
       context: _Context) -> admin_pb2.JoinResponse:

@@ -1,15 +1,15 @@
-"""gRPC servers and channels with the options that a cell needs."""
+"""gRPC with the options that a cell needs: channels, and a threaded server.
 
-from collections.abc import Callable, Iterator, Sequence
+The threaded server is for what is no program of its own, such as servers made
+up for a test. Those of a cell run on an event loop, see grpc_aio.py.
+"""
+
+from collections.abc import Callable, Iterator
 from concurrent import futures
 from typing import Any
 
 from absl import logging
 import grpc
-from grpc_health.v1 import health
-from grpc_health.v1 import health_pb2
-from grpc_health.v1 import health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 
 from saxml_ext.common import errors
 
@@ -19,11 +19,11 @@ _SIZE_OPTIONS = (
     ('grpc.max_receive_message_length', _MAX_MESSAGE_BYTES),
     ('grpc.max_send_message_length', _MAX_MESSAGE_BYTES),
 )
-_SERVER_OPTIONS = _SIZE_OPTIONS + (
+SERVER_OPTIONS = _SIZE_OPTIONS + (
     # A second server on a taken port would get half of its connections.
     ('grpc.so_reuseport', 0),
 )
-_CHANNEL_OPTIONS = _SIZE_OPTIONS + (
+CHANNEL_OPTIONS = _SIZE_OPTIONS + (
     # Addresses of a cell are reached directly, whatever $http_proxy says.
     ('grpc.enable_http_proxy', 0),
     # The caller decides what is tried again.
@@ -37,31 +37,34 @@ _CHANNEL_OPTIONS = _SIZE_OPTIONS + (
 
 def insecure_channel(address: str) -> grpc.Channel:
   """A channel to "host:port"; it connects on its first call."""
-  return grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
+  return grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
 
 
-def abort(
-    context: grpc.ServicerContext, error: Exception, wrap_text: bool = False
-) -> None:
-  """Ends a call with the status that an error stands for; always raises.
+def status_of(
+    error: Exception, wrap_text: bool = False
+) -> tuple[grpc.StatusCode, str]:
+  """The status that a call ends with, when its method raised an error.
 
   Args:
-    context: of the call.
     error: a `SaxError` is told as it is; anything else becomes INTERNAL, its
       traceback goes to the log.
-    wrap_text: repeat the code in the text, as admin servers do.
+    wrap_text: repeat the code in the text, as admin servers do; see
+      `SaxError.wire_text`.
+
+  Returns:
+    The code and the text.
   """
   if not isinstance(error, errors.SaxError):
     logging.error('unexpected error in a call', exc_info=error)
     error = errors.Internal(f'{type(error).__name__}: {error}')
-  context.abort(error.code, error.wire_text() if wrap_text else error.message)
+  return error.code, error.wire_text() if wrap_text else error.message
 
 
 class StatusInterceptor(grpc.ServerInterceptor):
   """Turns what a servicer raises into the status of the call."""
 
   def __init__(self, wrap_text: bool = False):
-    """See `abort` for `wrap_text`."""
+    """See `status_of` for `wrap_text`."""
     self._wrap_text = wrap_text
 
   def intercept_service(
@@ -89,7 +92,7 @@ class StatusInterceptor(grpc.ServerInterceptor):
   def _fail(self, context: grpc.ServicerContext, error: Exception) -> None:
     if context.code():  # The servicer has aborted the call itself.
       raise error
-    abort(context, error, self._wrap_text)
+    context.abort(*status_of(error, self._wrap_text))
 
   def _guard(self, method: Callable[..., Any]) -> Callable[..., Any]:
     def guarded(request: Any, context: grpc.ServicerContext) -> Any:
@@ -115,16 +118,18 @@ def make_server(max_workers: int, wrap_text: bool = False) -> grpc.Server:
 
   Args:
     max_workers: calls served at once; further ones wait.
-    wrap_text: see `abort`.
+    wrap_text: see `status_of`.
   """
   return grpc.server(
       futures.ThreadPoolExecutor(max_workers, thread_name_prefix='grpc'),
       interceptors=[StatusInterceptor(wrap_text)],
-      options=_SERVER_OPTIONS,
+      options=SERVER_OPTIONS,
   )
 
 
-def listen(server: grpc.Server, port: int, host: str = '[::]') -> int:
+def listen(
+    server: grpc.Server | grpc.aio.Server, port: int, host: str = '[::]'
+) -> int:
   """Binds a server to a port.
 
   Args:
@@ -146,26 +151,3 @@ def listen(server: grpc.Server, port: int, host: str = '[::]') -> int:
         'holds it, or give another --port'
     ) from e
   return bound
-
-
-def add_reflection_and_health(
-    server: grpc.Server, service_names: Sequence[str]
-) -> health.HealthServicer:
-  """Adds server reflection (v1alpha) and grpc.health.v1.
-
-  Args:
-    server: not yet started.
-    service_names: full names, "sax.Admin".
-
-  Returns:
-    The health service; every name and "" stand at SERVING. Call its
-    `enter_graceful_shutdown` before the server stops.
-  """
-  servicer = health.HealthServicer()
-  health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
-  for name in ('', *service_names):
-    servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
-  reflection.enable_server_reflection(
-      (*service_names, health.SERVICE_NAME, reflection.SERVICE_NAME), server
-  )
-  return servicer

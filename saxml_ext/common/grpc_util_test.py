@@ -1,18 +1,12 @@
-"""Tests of servers and channels over real gRPC on loopback."""
+"""Tests of the threaded server and channels over real gRPC on loopback."""
 
 from absl.testing import absltest
 import grpc
-from grpc_health.v1 import health_pb2
-from grpc_health.v1 import health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2
-from grpc_reflection.v1alpha import reflection_pb2_grpc
 
 from saxml_ext.common import errors
 from saxml_ext.common import grpc_util
 from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import lm_pb2_grpc
-
-_SERVICE = 'sax.server.lm.LMService'
 
 
 class _Servicer(lm_pb2_grpc.LMServiceServicer):
@@ -43,7 +37,6 @@ class GrpcUtilTest(absltest.TestCase):
   def start(self, wrap_text: bool) -> tuple[grpc.Server, int]:
     server = grpc_util.make_server(4, wrap_text)
     lm_pb2_grpc.add_LMServiceServicer_to_server(_Servicer(), server)
-    grpc_util.add_reflection_and_health(server, [_SERVICE])
     port = grpc_util.listen(server, 0)
     server.start()
     self.addCleanup(server.stop, None)
@@ -97,21 +90,6 @@ class GrpcUtilTest(absltest.TestCase):
   def test_large_messages_pass(self):
     request = lm_pb2.GenerateRequest(text='a' * (8 * 2**20))
     self.stub.Generate(request, timeout=30)
-
-  def test_health(self):
-    stub = health_pb2_grpc.HealthStub(self.channel)
-    for name in ('', _SERVICE):
-      got = stub.Check(health_pb2.HealthCheckRequest(service=name), timeout=10)
-      self.assertEqual(got.status, health_pb2.HealthCheckResponse.SERVING)
-
-  def test_reflection(self):
-    stub = reflection_pb2_grpc.ServerReflectionStub(self.channel)
-    request = reflection_pb2.ServerReflectionRequest(list_services='')
-    answer = next(stub.ServerReflectionInfo(iter([request]), timeout=10))
-    names = [item.name for item in answer.list_services_response.service]
-    self.assertContainsSubset(
-        [_SERVICE, 'grpc.health.v1.Health'], names
-    )
 
 
 if __name__ == '__main__':

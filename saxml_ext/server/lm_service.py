@@ -15,13 +15,13 @@ from typing import Any
 import grpc
 
 from saxml_ext.common import errors
+from saxml_ext.common import grpc_aio
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import lm_pb2_grpc
 from saxml_ext.server import extra_inputs
 from saxml_ext.server import lifecycle
 from saxml_ext.server import prompts
-from saxml_ext.server import rpc
 from saxml_ext.server import scheduler
 from saxml_ext.server import servable as servable_lib
 
@@ -32,7 +32,7 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
   def __init__(self, models: lifecycle.Models):
     self._models = models
 
-  @rpc.method
+  @grpc_aio.method()
   async def Generate(
       self, request: lm_pb2.GenerateRequest, context: grpc.aio.ServicerContext
   ) -> lm_pb2.GenerateResponse:
@@ -67,7 +67,7 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
         texts=[lm_pb2.DecodedText(text=t, score=s) for t, s in texts]
     )
 
-  @rpc.method
+  @grpc_aio.method()
   async def Score(
       self, request: lm_pb2.ScoreRequest, context: grpc.aio.ServicerContext
   ) -> lm_pb2.ScoreResponse:
@@ -95,31 +95,26 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
       timer.succeeded()
     return lm_pb2.ScoreResponse(logp=logps)
 
+  @grpc_aio.method()
   async def GenerateStream(
       self, request: lm_pb2.GenerateRequest, context: grpc.aio.ServicerContext
   ) -> None:
     """No model here streams: beams are certain at their end only."""
-    await self._refuse(request.model_key, 'lm.generate_stream', context)
+    self._find(request.model_key, 'lm.generate_stream')
 
+  @grpc_aio.method()
   async def Embed(
       self, request: lm_pb2.EmbedRequest, context: grpc.aio.ServicerContext
   ) -> None:
     """No model here has embeddings to give."""
-    await self._refuse(request.model_key, 'lm.embed', context)
+    self._find(request.model_key, 'lm.embed')
 
+  @grpc_aio.method()
   async def Gradient(
       self, request: lm_pb2.GradientRequest, context: grpc.aio.ServicerContext
   ) -> None:
     """No model here computes gradients."""
-    await self._refuse(request.model_key, 'lm.gradient', context)
-
-  async def _refuse(
-      self, key: str, method: str, context: grpc.aio.ServicerContext
-  ) -> None:
-    try:
-      self._find(key, method)
-    except errors.SaxError as e:
-      await context.abort(e.code, e.message)
+    self._find(request.model_key, 'lm.gradient')
 
   def _find(self, key: str, method: str) -> servable_lib.Servable:
     """Returns the model for a call of a method.

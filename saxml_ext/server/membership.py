@@ -13,16 +13,13 @@ import grpc
 
 from saxml_ext.common import cell
 from saxml_ext.common import errors
+from saxml_ext.common import grpc_aio
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
 
 _INTERVAL = 2.0
 # An admin server calls back before it answers, and allows 10 s for that.
 _JOIN_TIMEOUT = 15.0
-_CHANNEL_OPTIONS = (
-    ('grpc.enable_http_proxy', 0),
-    ('grpc.enable_retries', 0),
-)
 
 
 class Membership:
@@ -69,8 +66,8 @@ class Membership:
       await self._connect(location.location)
       stub = admin_pb2_grpc.AdminStub(self._channel)
       await stub.Join(self._request, timeout=_JOIN_TIMEOUT)
-    except errors.SaxError as e:
-      self._say(f'cannot join {self._sax_cell}: {e.message}')
+    except (errors.SaxError, OSError) as e:
+      self._say(f'cannot join {self._sax_cell}: {e}')
     except grpc.aio.AioRpcError as e:
       self._say(
           f'cannot join {self._sax_cell} at {self._address}: {e.code().name}:'
@@ -88,9 +85,7 @@ class Membership:
       return
     await self._disconnect()
     self._address = address
-    self._channel = grpc.aio.insecure_channel(
-        address, options=_CHANNEL_OPTIONS
-    )
+    self._channel = grpc_aio.insecure_channel(address)
 
   async def _disconnect(self) -> None:
     channel, self._channel = self._channel, None

@@ -7,11 +7,11 @@ from absl import logging
 import grpc
 
 from saxml_ext.common import errors
+from saxml_ext.common import grpc_aio
 from saxml_ext.protobuf import common_pb2
 from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.protobuf import modelet_pb2_grpc
 from saxml_ext.server import lifecycle
-from saxml_ext.server import rpc
 from saxml_ext.server import spec
 from saxml_ext.server import stats
 
@@ -30,13 +30,18 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
 
   def __init__(self, models: lifecycle.Models):
     self._models = models
+    self._stopping = asyncio.Event()
 
-  @rpc.method
+  def stop(self) -> None:
+    """Ends calls that wait for a load or an unload: UNAVAILABLE."""
+    self._stopping.set()
+
+  @grpc_aio.method()
   async def Load(
       self, request: modelet_pb2.LoadRequest, context: _Context
   ) -> modelet_pb2.LoadResponse:
     """Loads a model; answers when it serves or has failed."""
-    await _wait(
+    await self._wait(
         self._models.load(
             request.model_key,
             spec.Spec(
@@ -49,7 +54,7 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
     )
     return modelet_pb2.LoadResponse()
 
-  @rpc.method
+  @grpc_aio.method()
   async def UpdateLoaded(
       self, request: modelet_pb2.UpdateLoadedRequest, context: _Context
   ) -> modelet_pb2.UpdateLoadedResponse:
@@ -61,20 +66,20 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
     if request.HasField('acls'):
       self._models.set_acls(request.model_key, request.acls.items)
     if request.checkpoint_path:
-      await _wait(
+      await self._wait(
           self._models.reload(request.model_key, request.checkpoint_path)
       )
     return modelet_pb2.UpdateLoadedResponse()
 
-  @rpc.method
+  @grpc_aio.method()
   async def Unload(
       self, request: modelet_pb2.UnloadRequest, context: _Context
   ) -> modelet_pb2.UnloadResponse:
     """Forgets a model after it has answered what it holds."""
-    await _wait(self._models.unload(request.model_key))
+    await self._wait(self._models.unload(request.model_key))
     return modelet_pb2.UnloadResponse()
 
-  @rpc.method
+  @grpc_aio.method()
   async def Export(
       self, request: modelet_pb2.ExportRequest, context: _Context
   ) -> modelet_pb2.ExportResponse:
@@ -83,7 +88,7 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
         'this model server cannot export models; serve from the checkpoint'
     )
 
-  @rpc.method
+  @grpc_aio.method()
   async def Save(
       self, request: modelet_pb2.SaveRequest, context: _Context
   ) -> modelet_pb2.SaveResponse:
@@ -97,14 +102,14 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
         ' weights, so copy the checkpoint it was published with'
     )
 
-  @rpc.method
+  @grpc_aio.method()
   async def WakeUp(
       self, request: modelet_pb2.WakeUpRequest, context: _Context
   ) -> modelet_pb2.WakeUpResponse:
     """Nothing to do: this server is never dormant."""
     return modelet_pb2.WakeUpResponse()
 
-  @rpc.method
+  @grpc_aio.method()
   async def GetStatus(
       self, request: modelet_pb2.GetStatusRequest, context: _Context
   ) -> modelet_pb2.GetStatusResponse:
@@ -133,10 +138,22 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
           )
     return response
 
-
-async def _wait(future: futures.Future) -> None:
-  """Waits for work that goes on even if the caller goes away."""
-  await asyncio.shield(asyncio.wrap_future(future))
+  async def _wait(self, future: futures.Future) -> None:
+    """Waits for work that goes on even if the caller goes away."""
+    work = asyncio.shield(asyncio.wrap_future(future))
+    stopping = asyncio.create_task(self._stopping.wait())
+    try:
+      await asyncio.wait(
+          (work, stopping), return_when=asyncio.FIRST_COMPLETED
+      )
+      if not work.done():
+        raise errors.Unavailable(
+            'this model server is stopping; use another one'
+        )
+      work.result()
+    finally:
+      work.cancel()
+      stopping.cancel()
 
 
 def _method_stats(

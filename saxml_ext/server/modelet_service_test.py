@@ -28,10 +28,13 @@ class ModeletServiceTest(absltest.TestCase):
     super().setUp()
     self.runner = fake_runner.FakeRunner(num_slots=1)
     self.loads = []
+    self.load_gate = threading.Event()
+    self.load_gate.set()
     load_fn = server_fixture.fake_load_fn(gptj.TinyTokenizedFP32, self.runner)
 
     def load(spec, on_failure):
       self.loads.append(spec)
+      self.load_gate.wait()
       if spec.checkpoint_path == '/bad':
         raise ValueError('bad weights')
       return load_fn(spec, on_failure)
@@ -39,6 +42,7 @@ class ModeletServiceTest(absltest.TestCase):
     self.server = server_fixture.ServerFixture(load)
     self.addCleanup(self.server.stop)
     self.addCleanup(self.runner.gate.set)
+    self.addCleanup(self.load_gate.set)
     self.modelet = self.server.modelet
 
   def _status(self, reasons=False, stats=False):
@@ -190,6 +194,19 @@ class ModeletServiceTest(absltest.TestCase):
     self._assert_error(
         lambda: self.server.lm.Generate(request, timeout=5), _Code.UNAVAILABLE
     )
+
+  def test_stopping_does_not_wait_for_a_load(self):
+    self.load_gate.clear()
+    load = self.modelet.Load.future(
+        modelet_pb2.LoadRequest(
+            model_key=_KEY, model_path='a.B', checkpoint_path='/c'
+        )
+    )
+    end = time.monotonic() + _TIMEOUT
+    while not self.loads:
+      self.assertLess(time.monotonic(), end)
+    self.server.stop_server(grace=3600)
+    self._assert_error(load.result, _Code.UNAVAILABLE, 'is stopping')
 
   def test_health_and_reflection(self):
     channel = grpc.insecure_channel(self.server.address)

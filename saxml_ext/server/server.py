@@ -134,25 +134,35 @@ def _first_signal() -> asyncio.Event:
 
 
 async def _serve() -> None:
-  stop = _first_signal()
+  told = _first_signal()
   static = _static_specs()
   server = model_server.ModelServer(loader.load, _PORT.value)
   join = _join_request(server.port)
   await server.start()
+  # A load may take minutes; the signal is not to wait for it.
+  working = asyncio.create_task(_load_and_join(server, static, join))
+  stopping = asyncio.create_task(told.wait())
+  await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+  if working.done():
+    working.result()
+  await stopping
+  logging.info('stopping; calls in flight are answered first')
+  working.cancel()
+  await server.stop(_DRAIN_SECS.value)
+
+
+async def _load_and_join(
+    server: model_server.ModelServer,
+    static: dict[str, spec.Spec],
+    join: admin_pb2.JoinRequest,
+) -> None:
   for key, each in static.items():
     await asyncio.wrap_future(server.models.load(key, each))
   print(f'Model server is serving at {join.address}', flush=True)
-  joining = None
   if _SAX_CELL.value:
-    member = membership.Membership(
+    await membership.Membership(
         cell.sax_root(_SAX_ROOT.value), _SAX_CELL.value, join
-    )
-    joining = asyncio.create_task(member.run())
-  await stop.wait()
-  logging.info('stopping; calls in flight are answered first')
-  if joining is not None:
-    joining.cancel()
-  await server.stop(_DRAIN_SECS.value)
+    ).run()
 
 
 def main(argv: Sequence[str]) -> None:

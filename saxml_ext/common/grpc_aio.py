@@ -1,0 +1,114 @@
+"""gRPC on an event loop: what the admin server and model servers share.
+
+Both are asynchronous because nearly all of their calls wait, for a change of
+addresses or for the engine. A waiting call costs a coroutine here, a thread in
+gRPC's other server. It also spares locks: what belongs to one event loop needs
+none.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+import functools
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health as health_lib
+from grpc_health.v1 import health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from saxml_ext.common import errors
+from saxml_ext.common import grpc_util
+from saxml_ext.common import health
+
+_SERVER_OPTIONS = grpc_util.SERVER_OPTIONS + (
+    # Calls of clients that went away without a word (power cut, unplugged
+    # network) end half a minute later, or they would wait for ever.
+    ('grpc.keepalive_time_ms', 20_000),
+    ('grpc.keepalive_timeout_ms', 10_000),
+    ('grpc.keepalive_permit_without_calls', 1),
+    # Clients may ask the same of us; gRPC's default of 5 minutes takes them
+    # for attackers and hangs up.
+    ('grpc.http2.min_ping_interval_without_data_ms', 5_000),
+)
+_CHANNEL_OPTIONS = tuple({
+    **dict(grpc_util.CHANNEL_OPTIONS),
+    # Servers of a cell ask each other all the time: one that was restarted is
+    # to be found within a poll or two.
+    'grpc.max_reconnect_backoff_ms': 400,
+    # A connection each, whoever else in this process talks to that address.
+    'grpc.use_local_subchannel_pool': 1,
+}.items())
+
+_Method = Callable[[Any, Any, grpc.aio.ServicerContext], Awaitable[Any]]
+
+
+class Verbatim(errors.SaxError):
+  """An error whose text goes out as it is, even from `method(wrap_text=True)`.
+  """
+
+  def __init__(self, code: grpc.StatusCode, message: str):
+    super().__init__(message)
+    self.code = code
+
+  def wire_text(self) -> str:
+    return self.message
+
+
+def insecure_channel(address: str) -> grpc.aio.Channel:
+  """A channel to "host:port"; it connects on its first call."""
+  return grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
+
+
+def make_server() -> grpc.aio.Server:
+  """A server that notices when its port is taken or its clients vanish.
+
+  Decorate what it serves with `method`, and bind it with `grpc_util.listen`.
+  """
+  return grpc.aio.server(options=_SERVER_OPTIONS)
+
+
+def method(wrap_text: bool = False) -> Callable[[_Method], _Method]:
+  """Makes the decorator for the coroutine methods of a servicer.
+
+  What they raise becomes the status of the call, see `grpc_util.status_of`. A
+  decorator and not an interceptor, because grpc.aio runs interceptors on every
+  call as tasks of their own.
+
+  Args:
+    wrap_text: see `grpc_util.status_of`.
+  """
+
+  def decorate(function: _Method) -> _Method:
+    @functools.wraps(function)
+    async def guarded(
+        self: Any, request: Any, context: grpc.aio.ServicerContext
+    ) -> Any:
+      try:
+        return await function(self, request, context)
+      except grpc.aio.AbortError:  # The method has aborted the call itself.
+        raise
+      except Exception as e:  # pylint: disable=broad-exception-caught
+        code, text = grpc_util.status_of(e, wrap_text)
+        await context.abort(code, text)
+
+    return guarded
+
+  return decorate
+
+
+def add_reflection_and_health(
+    server: grpc.aio.Server, service_names: Sequence[str]
+) -> health.Health:
+  """Adds server reflection (v1alpha) and grpc.health.v1.
+
+  Args:
+    server: not yet started.
+    service_names: full names, "sax.Admin".
+
+  Returns:
+    The health service; call its `stop` before the server stops.
+  """
+  names = (*service_names, health_lib.SERVICE_NAME, reflection.SERVICE_NAME)
+  servicer = health.Health(names)
+  health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
+  reflection.enable_server_reflection(names, server)
+  return servicer
