@@ -1,0 +1,125 @@
+"""Attention of a decode step and of a prefill.
+
+Keys lie as [..., N, H, T] and values as [..., N, T, H]: then both products
+stream them in order of memory (62 and 98 GFLOP/s a core on CPU, against 7 and
+8 for [T, N, H]).
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from saxml_ext.engine import einsum as einsum_lib
+
+# Added nowhere, only put in place of masked scores: exp() of it is exactly 0.
+_MASKED = np.float32(-1e30)
+
+
+class Source(NamedTuple):
+  """Keys that the queries of a group may see.
+
+  keys [S, N, H, T], values [S, N, T, H]; mask [S, K or 1, T], True = visible.
+  live [] bool: False if no query that matters sees any of it; then it costs
+  nothing. None: always live.
+  """
+
+  keys: jax.Array
+  values: jax.Array
+  mask: jax.Array
+  live: jax.Array | None = None
+
+
+class _Sums(NamedTuple):
+  """A softmax in progress, over the sources so far.
+
+  peak [S, N, K, 1]: the largest score; total [S, N, K, 1]: sum of
+  exp(score - peak); mixed [S, N, K, H]: values weighted by exp(score - peak).
+  """
+
+  peak: jax.Array
+  total: jax.Array
+  mixed: jax.Array
+
+
+def attend(queries: jax.Array, sources: Sequence[Source]) -> jax.Array:
+  """One softmax over several sources of keys, without joining them.
+
+  Args:
+    queries: [S, N, K, H] float32, the K beams of each of S groups.
+    sources: the first is live, and each query sees at least one of its keys.
+
+  Returns:
+    [S, N, K, H] float32.
+  """
+  queries = queries * np.float32(1 / np.sqrt(queries.shape[-1]))
+  sums = _sums(queries, sources[0])
+  for source in sources[1:]:
+
+    def extend(sums: _Sums, source: Source = source) -> _Sums:
+      return _join(sums, _sums(queries, source))
+
+    if source.live is None:
+      sums = extend(sums)
+    else:
+      sums = jax.lax.cond(source.live, extend, lambda sums: sums, sums)
+  return sums.mixed / sums.total
+
+
+def attend_causal(
+    queries: jax.Array, keys: jax.Array, values: jax.Array, chunk: int = 128
+) -> jax.Array:
+  """Causal attention of whole prompts, in chunks of queries.
+
+  A chunk sees only the keys up to its end, which saves near half of the work
+  on long prompts. Padding lies behind the prompt, where no real query looks.
+
+  Args:
+    queries: [B, N, T, H] float32.
+    keys: [B, N, H, T].
+    values: [B, N, T, H].
+    chunk: queries handled together.
+
+  Returns:
+    [B, N, T, H] float32.
+  """
+  length = queries.shape[2]
+  outputs = []
+  for start in range(0, length, chunk):
+    end = min(start + chunk, length)
+    visible = np.arange(end) <= np.arange(start, end)[:, None]
+    outputs.append(
+        attend(
+            queries[:, :, start:end],
+            [Source(keys[..., :end], values[:, :, :end], visible[None])],
+        )
+    )
+  return jnp.concatenate(outputs, 2)
+
+
+def _sums(queries: jax.Array, source: Source) -> _Sums:
+  scores = jnp.where(
+      source.mask[:, None],
+      einsum_lib.einsum("snkh,snht->snkt", queries, source.keys),
+      _MASKED,
+  )
+  peak = scores.max(-1, keepdims=True)
+  weights = jnp.exp(scores - peak)
+  return _Sums(
+      peak,
+      weights.sum(-1, keepdims=True),
+      einsum_lib.einsum("snkt,snth->snkh", weights, source.values),
+  )
+
+
+def _join(a: _Sums, b: _Sums) -> _Sums:
+  """Sums over the sources of both; all masked in `b` adds exactly nothing."""
+  peak = jnp.maximum(a.peak, b.peak)
+  share_a, share_b = jnp.exp(a.peak - peak), jnp.exp(b.peak - peak)
+  return _Sums(
+      peak,
+      a.total * share_a + b.total * share_b,
+      a.mixed * share_a + b.mixed * share_b,
+  )

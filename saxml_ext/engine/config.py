@@ -1,0 +1,215 @@
+"""Shapes of the model and settings of the engine.
+
+Everything here is static: it is baked into the compiled programs, so a
+different value means another compilation.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+import re
+
+import numpy as np
+
+DTYPES = ("float32", "bfloat16")
+_LAYER = re.compile(r"(?:.*\.)?x_layers_(\d+)\.")
+
+
+@dataclasses.dataclass(frozen=True)
+class GPTJConfig:
+  """Sizes of a GPT-J model.
+
+  Attributes:
+    num_layers: transformer layers.
+    model_dim: width D of the residual stream.
+    num_heads: attention heads N.
+    head_dim: width H of a head.
+    hidden_dim: width F of the feed-forward layer.
+    rotary_dim: leading dims of each head that carry the position; even.
+    vocab_size: rows V of the embedding and columns of the head.
+    ln_epsilon: added to the variance in layer norms.
+    ln_direct_scale: True if the checkpoint stores a layer norm's scale itself
+      (Sax's GPT-J), False if it stores scale - 1 (praxis' default).
+  """
+
+  num_layers: int
+  model_dim: int
+  num_heads: int
+  head_dim: int
+  hidden_dim: int
+  rotary_dim: int
+  vocab_size: int
+  ln_epsilon: float = 1e-5
+  ln_direct_scale: bool = True
+
+  def __post_init__(self) -> None:
+    if self.rotary_dim % 2 or not 0 < self.rotary_dim <= self.head_dim:
+      raise ValueError(
+          f"rotary_dim is {self.rotary_dim}; it must be even and between 2 and"
+          f" head_dim ({self.head_dim})."
+      )
+
+  @classmethod
+  def from_pax(
+      cls, variables: Mapping[str, np.ndarray], rotary_dim: int, **kwargs
+  ) -> "GPTJConfig":
+    """Reads the sizes off the shapes of PAX variables.
+
+    Args:
+      variables: name -> array (only `.shape` is used), names as in
+        `params.lm.transformer.x_layers_0.self_attention.combined_qkv.w`.
+      rotary_dim: not visible in any shape.
+      **kwargs: other fields, taken as they are.
+
+    Raises:
+      ValueError: a variable is missing or has another rank.
+    """
+    layers = {int(m[1]) for m in map(_LAYER.match, variables) if m}
+    if layers != set(range(len(layers))) or not layers:
+      raise ValueError(
+          f"layers {sorted(layers)} are not 0, 1, ...; the checkpoint needs"
+          " variables named `...x_layers_<i>....` for each layer."
+      )
+    qkv = shape_of(variables, "x_layers_0.self_attention.combined_qkv.w", 4)
+    up = shape_of(variables, "x_layers_0.ff_layer.ffn_layer1.linear.w", 2)
+    embedding = shape_of(variables, "lm.embedding_lookup.emb_var", 2)
+    return cls(
+        num_layers=len(layers),
+        model_dim=qkv[1],
+        num_heads=qkv[2],
+        head_dim=qkv[3],
+        hidden_dim=up[1],
+        rotary_dim=rotary_dim,
+        vocab_size=embedding[0],
+        **kwargs,
+    )
+
+
+def find(variables: Mapping[str, np.ndarray], suffix: str) -> str:
+  """The one name that ends in `suffix`; ValueError if there is none."""
+  names = [n for n in variables if n == suffix or n.endswith("." + suffix)]
+  if len(names) != 1:
+    raise ValueError(
+        f"{len(names)} variables end in {suffix!r}, expected one; is this a"
+        " GPT-J checkpoint written by convert_gptj_ckpt?"
+    )
+  return names[0]
+
+
+def shape_of(
+    variables: Mapping[str, np.ndarray], suffix: str, rank: int
+) -> tuple[int, ...]:
+  """Shape of the variable that ends in `suffix`; ValueError if not `rank`-d."""
+  name = find(variables, suffix)
+  shape = tuple(variables[name].shape)
+  if len(shape) != rank:
+    raise ValueError(f"{name} has shape {shape}; expected {rank} dimensions.")
+  return shape
+
+
+@dataclasses.dataclass(frozen=True)
+class EngineConfig:
+  """How the engine batches, searches and stops.
+
+  Attributes:
+    eos_id: token that ends a hypothesis.
+    pad_id: fills prompts up to their bucket; masked, so any valid id will do.
+    num_slots: requests decoded together, S.
+    max_prompt: longest prompt in tokens.
+    prompt_buckets: lengths to which prompts are padded for prefill; ascending,
+      the last one is max_prompt. Empty: about eight, multiples of 64.
+    prompt_segments: boundaries at which the prompts' KV is cut; a step reads
+      only the segments that some live prompt reaches. Empty: as the buckets.
+    prefill_batches: numbers of prompts prefilled in one call, ascending.
+    max_new_tokens: most tokens generated, and the limit of a request's own.
+    min_new_tokens: the end-of-sequence token is barred before this many.
+    num_beams: beams K of a group; 1 is greedy search.
+    length_penalty: a hypothesis scores sum(logprob) / length**length_penalty.
+    early_stopping: True: stop at K finished hypotheses. False: stop when the
+      best running beam cannot beat the worst hypothesis at its present length.
+      "never": the same, at the most favourable length.
+    dtype: "float32" or "bfloat16", of weights and KV; sums are float32.
+    steps_per_call: most decode steps in one device call.
+    exit_finished: a call ends once this many slots have finished, so that they
+      can be refilled.
+    suffix_block: decode steps whose KV shares one array.
+  """
+
+  eos_id: int
+  pad_id: int = 0
+  num_slots: int = 32
+  max_prompt: int = 512
+  prompt_buckets: tuple[int, ...] = ()
+  prompt_segments: tuple[int, ...] = ()
+  prefill_batches: tuple[int, ...] = (1,)
+  max_new_tokens: int = 128
+  min_new_tokens: int = 30
+  num_beams: int = 4
+  length_penalty: float = 1.0
+  early_stopping: bool | str = True
+  dtype: str = "float32"
+  steps_per_call: int = 32
+  exit_finished: int = 1
+  suffix_block: int = 32
+
+  def __post_init__(self) -> None:
+    for name in ("num_slots", "max_prompt", "max_new_tokens", "num_beams",
+                 "steps_per_call", "exit_finished", "suffix_block"):
+      if getattr(self, name) < 1:
+        raise ValueError(f"{name} is {getattr(self, name)}; at least 1.")
+    if not 0 <= self.min_new_tokens <= self.max_new_tokens:
+      raise ValueError(
+          f"min_new_tokens is {self.min_new_tokens}; it must lie between 0 and"
+          f" max_new_tokens ({self.max_new_tokens})."
+      )
+    if self.early_stopping not in (True, False, "never"):
+      raise ValueError(
+          f"early_stopping is {self.early_stopping!r}; use True, False or"
+          " 'never'."
+      )
+    if self.dtype not in DTYPES:
+      raise ValueError(f"dtype is {self.dtype!r}; use one of {DTYPES}.")
+    _check_ascending("prompt_buckets", self.buckets, self.max_prompt)
+    _check_ascending("prompt_segments", self.segments, self.max_prompt)
+    _check_ascending("prefill_batches", self.prefill_batches, None)
+
+  @property
+  def buckets(self) -> tuple[int, ...]:
+    return self.prompt_buckets or even_buckets(self.max_prompt)
+
+  @property
+  def segments(self) -> tuple[int, ...]:
+    return self.prompt_segments or self.buckets
+
+  @property
+  def segment_lengths(self) -> tuple[int, ...]:
+    ends = self.segments
+    return tuple(b - a for a, b in zip((0, *ends), ends))
+
+  def segments_for(self, length: int) -> int:
+    """How many segments a prompt of `length` tokens reaches."""
+    return self.segments.index(at_least(length, self.segments)) + 1
+
+  @property
+  def num_suffix_blocks(self) -> int:
+    """Blocks in the ring: a request may begin anywhere in its first one."""
+    return -(-self.max_new_tokens // self.suffix_block) + 1
+
+
+def at_least(value: int, choices: tuple[int, ...]) -> int:
+  """The smallest of the ascending choices that is not below `value`."""
+  return next(choice for choice in choices if choice >= value)
+
+
+def even_buckets(limit: int) -> tuple[int, ...]:
+  """At most eight equal steps up to `limit`, of a multiple of 64 each."""
+  step = 64 * -(-limit // 512)
+  return (*range(step, limit, step), limit)
+
+
+def _check_ascending(
+    name: str, values: tuple[int, ...], last: int | None
+) -> None:
+  if not values or values[0] < 1 or list(values) != sorted(set(values)):
+    raise ValueError(f"{name} is {values}; positive ascending numbers needed.")
+  if last is not None and values[-1] != last:
+    raise ValueError(f"{name} ends in {values[-1]}; it must end in {last}.")

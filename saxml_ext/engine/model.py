@@ -1,0 +1,166 @@
+"""GPT-J: prefill of prompts, and one decode step of beam groups.
+
+Attention and feed-forward read the same layer norm and are added to the
+residual together. Activations are float32; matrices and KV have the weights'
+dtype. Letters in shapes: B prompts, S slots, K beams, T tokens, D width,
+N heads, H head width, V vocabulary.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from saxml_ext.engine import attention
+from saxml_ext.engine import cache
+from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import einsum as einsum_lib
+from saxml_ext.engine import rotary
+from saxml_ext.engine import weights as weights_lib
+
+einsum = einsum_lib.einsum
+
+KeepKV = Callable[[int, jax.Array, jax.Array], None]
+
+
+class Past(NamedTuple):
+  """A block of KV with its mask [S, K or 1, T] and whether it is live, [].
+
+  What is not live is not looked at; see `attention.Source`.
+  """
+
+  block: cache.Block
+  mask: jax.Array
+  live: jax.Array | None = None
+
+
+def prefill(
+    weights: weights_lib.Weights,
+    config: config_lib.GPTJConfig,
+    tokens: jax.Array,
+    lengths: jax.Array | None = None,
+    keep: KeepKV = lambda layer, keys, values: None,
+) -> jax.Array:
+  """Runs whole prompts, padded on the right.
+
+  Args:
+    weights: the model.
+    config: its sizes.
+    tokens: [B, T] int32.
+    lengths: [B] int32, tokens before the padding, if only the last of each
+      prompt is asked for: then the last layer computes little but KV.
+    keep: called with each layer's index, keys [B, N, H, T] and values
+      [B, N, T, H] in the weights' dtype.
+
+  Returns:
+    Hidden states before the final layer norm (see `logits`), float32: of each
+    token [B, T, D], or of the last [B, 1, D] if `lengths` is given.
+  """
+  sin, cos = rotary.table(tokens.shape[1], config.rotary_dim)
+  dtype = weights.embedding.dtype
+  x = weights.embedding[tokens].astype(jnp.float32)
+  for index, layer in enumerate(weights.layers):
+    h = _norm(x, layer.norm, config)
+    q, k, v = einsum("btd,cnhd->cbnth", h, layer.qkv)
+    q = rotary.rotate(q, sin, cos)
+    keys = rotary.rotate(k, sin, cos).transpose(0, 1, 3, 2).astype(dtype)
+    values = v.astype(dtype)
+    keep(index, keys, values)
+    if lengths is not None and index == config.num_layers - 1:
+      at = lengths[:, None, None] - 1
+      x, h = jnp.take_along_axis(x, at, 1), jnp.take_along_axis(h, at, 1)
+      q = jnp.take_along_axis(q, at[:, None], 2)
+      visible = jnp.arange(tokens.shape[1]) <= at
+      mixed = attention.attend(q, [attention.Source(keys, values, visible)])
+    else:
+      mixed = attention.attend_causal(q, keys, values)
+    x = x + einsum("bnth,nhd->btd", mixed, layer.post) + _mlp(h, layer)
+  return x
+
+
+def decode(
+    weights: weights_lib.Weights,
+    config: config_lib.GPTJConfig,
+    tokens: jax.Array,
+    positions: jax.Array,
+    rotations: tuple[jax.Array, jax.Array],
+    past: Sequence[Past],
+    current: cache.Block,
+    current_mask: jax.Array,
+    row: jax.Array,
+) -> tuple[jax.Array, cache.Block]:
+  """One token of every beam.
+
+  Args:
+    weights: the model.
+    config: its sizes.
+    tokens: [S, K] int32, the last token of each beam.
+    positions: [S] int32, their place, the prompt included.
+    rotations: sin, cos [positions, rotary_dim / 2] of `rotary.table`.
+    past: blocks that are only read.
+    current: the suffix block in which this step's keys are written.
+    current_mask: [S, K, W * K], this step's keys included.
+    row: where in `current`.
+
+  Returns:
+    logits [S, K, V] float32 and `current` with the step written.
+  """
+  sin, cos = (table[positions][:, None, None] for table in rotations)
+  x = weights.embedding[tokens].astype(jnp.float32)
+  all_keys, all_values = [], []
+  for index, layer in enumerate(weights.layers):
+    h = _norm(x, layer.norm, config)
+    q, k, v = einsum("skd,cnhd->csnkh", h, layer.qkv)
+    keys, values = cache.write_step(
+        current.keys[index],
+        current.values[index],
+        rotary.rotate(k, sin, cos),
+        v,
+        row,
+    )
+    all_keys.append(keys)
+    all_values.append(values)
+    sources = [attention.Source(keys, values, current_mask)]
+    sources += [
+        attention.Source(
+            p.block.keys[index], p.block.values[index], p.mask, p.live
+        )
+        for p in past
+    ]
+    mixed = attention.attend(rotary.rotate(q, sin, cos), sources)
+    x = x + einsum("snkh,nhd->skd", mixed, layer.post) + _mlp(h, layer)
+  return (
+      logits(weights, config, x),
+      cache.Block(tuple(all_keys), tuple(all_values)),
+  )
+
+
+def logits(
+    weights: weights_lib.Weights, config: config_lib.GPTJConfig, x: jax.Array
+) -> jax.Array:
+  """Logits [..., V] float32 of hidden states x [..., D]."""
+  x = _norm(x, weights.final_norm, config)
+  return einsum("...d,dv->...v", x, weights.head) + weights.head_bias
+
+
+def _norm(
+    x: jax.Array, norm: weights_lib.Norm, config: config_lib.GPTJConfig
+) -> jax.Array:
+  mean = x.mean(-1, keepdims=True)
+  centred = x - mean
+  variance = jnp.square(centred).mean(-1, keepdims=True)
+  normal = centred * jax.lax.rsqrt(variance + config.ln_epsilon)
+  return normal * norm.scale + norm.bias
+
+
+def _mlp(h: jax.Array, layer: weights_lib.Layer) -> jax.Array:
+  hidden = _gelu(einsum("...d,df->...f", h, layer.up) + layer.up_bias)
+  return einsum("...f,fd->...d", hidden, layer.down) + layer.down_bias
+
+
+def _gelu(x: jax.Array) -> jax.Array:
+  """GELU by its tanh approximation, as in GPT-2."""
+  inner = np.float32(np.sqrt(2 / np.pi)) * (x + 0.044715 * (x * x * x))
+  return 0.5 * x * (1.0 + jnp.tanh(inner))

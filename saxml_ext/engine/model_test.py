@@ -1,0 +1,169 @@
+"""Tests of the model against GPT-J written in numpy, pairs interleaved."""
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from saxml_ext.engine import cache
+from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import model
+from saxml_ext.engine import random_model
+from saxml_ext.engine import rotary
+from saxml_ext.engine import weights as weights_lib
+
+_CONFIG = config_lib.GPTJConfig(
+    num_layers=2, model_dim=24, num_heads=3, head_dim=8, hidden_dim=40,
+    rotary_dim=4, vocab_size=33,
+)
+
+
+def _numpy_logits(v, config, tokens):
+  """Logits [T, V] float64 of one sequence [T]."""
+  v = {name.removeprefix("params.lm."): a.astype(float) for name, a in v.items()}
+  length, r = len(tokens), config.rotary_dim
+
+  def norm(x, name):
+    scale = v[f"{name}.scale"] + (0 if config.ln_direct_scale else 1)
+    x = x - x.mean(-1, keepdims=True)
+    x = x / np.sqrt((x**2).mean(-1, keepdims=True) + config.ln_epsilon)
+    return x * scale + v[f"{name}.bias"]
+
+  def rotate(x):  # [T, N, H]
+    angle = np.arange(length)[:, None] / 10000 ** (np.arange(0, r, 2) / r)
+    turn = np.exp(1j * angle)[:, None]
+    pairs = (x[..., :r:2] + 1j * x[..., 1:r:2]) * turn
+    out = x.copy()
+    out[..., :r:2], out[..., 1:r:2] = pairs.real, pairs.imag
+    return out
+
+  x = v["embedding_lookup.emb_var"][tokens]
+  for i in range(config.num_layers):
+    p = f"transformer.x_layers_{i}"
+    h = norm(x, f"{p}.layer_norm")
+    q, k, a = np.einsum(
+        "td,cdnh->ctnh", h, v[f"{p}.self_attention.combined_qkv.w"]
+    )
+    scores = np.einsum("tnh,snh->nts", rotate(q), rotate(k))
+    scores = scores / np.sqrt(config.head_dim)
+    scores = np.where(np.tri(length, dtype=bool), scores, -np.inf)
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    mixed = np.einsum("nts,snh->tnh", weights, a)
+    ffn = f"{p}.ff_layer.ffn_layer"
+    u = h @ v[f"{ffn}1.linear.w"] + v[f"{ffn}1.bias.b"]
+    u = u / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (u + 0.044715 * u**3)))
+    x = x + np.einsum("tnh,dnh->td", mixed, v[f"{p}.self_attention.post.w"])
+    x = x + u @ v[f"{ffn}2.linear.w"] + v[f"{ffn}2.bias.b"]
+  head = "softmax.logits_ffn"
+  return norm(x, "final_ln") @ v[f"{head}.linear.w"] + v[f"{head}.bias.b"]
+
+
+class ModelTest(parameterized.TestCase):
+
+  @parameterized.parameters(True, False)
+  def test_prefill_equals_numpy(self, direct_scale):
+    config = config_lib.GPTJConfig(
+        **{**vars(_CONFIG), "ln_direct_scale": direct_scale}
+    )
+    variables = random_model.variables(config)
+    weights = weights_lib.from_pax(variables, config)
+    tokens = np.random.default_rng(1).integers(0, 33, (2, 150))
+
+    @jax.jit
+    def run(tokens, lengths=None):
+      x = model.prefill(weights, config, tokens, lengths)
+      return model.logits(weights, config, x)
+
+    got = run(jnp.asarray(tokens))
+    lengths = [150, 131]
+    last = run(jnp.asarray(tokens), jnp.asarray(lengths))
+    for row in range(2):
+      expected = _numpy_logits(variables, config, tokens[row])
+      np.testing.assert_allclose(got[row], expected, atol=2e-4)
+      np.testing.assert_allclose(
+          last[row, 0], expected[lengths[row] - 1], atol=2e-4
+      )
+
+  @parameterized.parameters(("float32", 2e-4), ("bfloat16", 0.15))
+  def test_decode_continues_prefill_along_ancestry(self, dtype, tolerance):
+    variables = random_model.variables(_CONFIG)
+    weights = weights_lib.from_pax(variables, _CONFIG, dtype)
+    rng = np.random.default_rng(2)
+    lengths, beams, width, steps = [5, 9], 3, 4, 6
+    prompts = rng.integers(0, 33, (2, 9))
+
+    @jax.jit
+    def prefill(tokens):
+      segments = tuple(
+          cache.empty_block(_CONFIG, 2, length, dtype) for length in (6, 4)
+      )
+
+      def keep(layer, keys, values):
+        nonlocal segments
+        segments = cache.insert_prompts(
+            segments, layer, jnp.arange(2), keys, values
+        )
+
+      model.prefill(weights, _CONFIG, tokens, keep=keep)
+      return segments
+
+    segments = prefill(jnp.asarray(prompts))
+    limits = jnp.asarray(lengths)[:, None, None]
+    prompt_sources = [
+        model.Past(segments[0], jnp.arange(6) < limits),
+        model.Past(segments[1], jnp.arange(6, 10) < limits),
+    ]
+    rotations = [jnp.asarray(t) for t in rotary.table(20, 4)]
+    ring = [
+        cache.empty_block(_CONFIG, 2, width * beams, dtype) for _ in range(2)
+    ]
+    ancestry = [jnp.full((2, beams, width), cache.NOTHING, jnp.int8)] * 2
+    history = np.zeros((2, beams, 0), int)
+    decode = jax.jit(
+        lambda *args: model.decode(weights, _CONFIG, *args)
+    )
+    for step in range(steps):
+      tokens = rng.integers(0, 33, (2, beams))
+      history = np.concatenate([history, tokens[..., None]], -1)
+      block, row = divmod(step, width)
+      ancestry[block] = cache.claim_row(ancestry[block], row)
+      masks = [cache.visible(a) for a in ancestry]
+      logits, ring[block] = decode(
+          jnp.asarray(tokens), jnp.asarray(lengths) + step, rotations,
+          prompt_sources
+          + [model.Past(*pair) for pair in zip(ring[:block], masks)],
+          ring[block], masks[block], row,
+      )
+      for slot in range(2):
+        for beam in range(beams):
+          whole = np.concatenate(
+              [prompts[slot, : lengths[slot]], history[slot, beam]]
+          )
+          np.testing.assert_allclose(
+              logits[slot, beam],
+              _numpy_logits(variables, _CONFIG, whole)[-1],
+              atol=tolerance,
+          )
+      parents = rng.integers(0, beams, (2, beams))
+      ancestry = [cache.inherit(a, jnp.asarray(parents)) for a in ancestry]
+      history = history[np.arange(2)[:, None], parents]
+
+  def test_config_is_read_off_the_shapes(self):
+    variables = random_model.variables(_CONFIG)
+    self.assertEqual(config_lib.GPTJConfig.from_pax(variables, 4), _CONFIG)
+
+  def test_missing_and_misshapen_variables_are_named(self):
+    variables = random_model.variables(_CONFIG)
+    name = "params.lm.transformer.x_layers_1.ff_layer.ffn_layer2.linear.w"
+    value = variables.pop(name)
+    with self.assertRaisesRegex(ValueError, "x_layers_1.*ffn_layer2.linear.w"):
+      weights_lib.from_pax(variables, _CONFIG)
+    variables[name] = value.T
+    with self.assertRaisesRegex(ValueError, r"\(24, 40\).*\(40, 24\)"):
+      weights_lib.from_pax(variables, _CONFIG)
+
+
+if __name__ == "__main__":
+  absltest.main()
