@@ -9,7 +9,6 @@ time; nothing in HF_DIR is ever executed.
 """
 
 from collections.abc import Sequence
-import os
 import sys
 import time
 
@@ -18,6 +17,7 @@ from absl import flags
 
 from converters import conversion
 from converters import gptj_source
+from saxml_ext.common import user_path
 from saxml_ext.pax import errors
 
 _BASE = flags.DEFINE_string(
@@ -38,9 +38,7 @@ flags.DEFINE_alias('pax-model-path', 'pax')
 def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'unexpected arguments: {" ".join(argv[1:])}')
-  # `bazel run` starts the program elsewhere than where the user is.
-  start = os.environ.get('BUILD_WORKING_DIRECTORY', '')
-  base, pax = os.path.join(start, _BASE.value), os.path.join(start, _PAX.value)
+  base, pax = map(user_path.resolve, (_BASE.value, _PAX.value))
   begin = time.monotonic()
   try:
     step_dir = conversion.convert(base, pax, _DTYPE.value,

@@ -8,7 +8,6 @@ It is for tests of size and speed: the model speaks no language.
 """
 
 from collections.abc import Sequence
-import os
 import sys
 
 from absl import app
@@ -16,6 +15,7 @@ from absl import flags
 
 from converters import gptj_source
 from converters import random_weights
+from saxml_ext.common import user_path
 from saxml_ext.pax import layout
 
 _OUT = flags.DEFINE_string('out', None, 'Directory to write to.')
@@ -35,8 +35,7 @@ _DTYPE = flags.DEFINE_enum(
 def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'unexpected arguments: {" ".join(argv[1:])}')
-  # `bazel run` starts the program elsewhere than where the user is.
-  out = os.path.join(os.environ.get('BUILD_WORKING_DIRECTORY', ''), _OUT.value)
+  out = user_path.resolve(_OUT.value)
   try:
     shape = layout.GPTJShape(_LAYERS.value, _DIM.value, _HEADS.value,
                              4 * _DIM.value, _VOCAB.value)

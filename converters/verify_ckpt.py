@@ -8,7 +8,6 @@ all are equal, with 1 if any differs, is missing or is too many.
 """
 
 from collections.abc import Sequence
-import os
 import sys
 
 from absl import app
@@ -18,6 +17,7 @@ from rich import console as rich_console
 from rich import table as rich_table
 
 from converters import comparison
+from saxml_ext.common import user_path
 from saxml_ext.pax import errors
 
 _BASE = flags.DEFINE_string(
@@ -45,9 +45,7 @@ def _print_table(rows: Sequence[comparison.Comparison]) -> None:
 def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'unexpected arguments: {" ".join(argv[1:])}')
-  # `bazel run` starts the program elsewhere than where the user is.
-  start = os.environ.get('BUILD_WORKING_DIRECTORY', '')
-  base, pax = os.path.join(start, _BASE.value), os.path.join(start, _PAX.value)
+  base, pax = map(user_path.resolve, (_BASE.value, _PAX.value))
   try:
     rows = list(comparison.compare(base, pax))
   except errors.CheckpointError as e:

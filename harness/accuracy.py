@@ -12,6 +12,7 @@ from absl import flags
 from harness import bundle
 from harness import dataset
 from harness import rouge
+from saxml_ext.common import user_path
 
 _LOG = flags.DEFINE_string(
     'accuracy_log', None, 'mlperf_log_accuracy.json of an accuracy run.'
@@ -40,10 +41,10 @@ _OUTPUT = flags.DEFINE_string(
 def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'unexpected argument {argv[1]!r}')
-  log = bundle.user_path(_LOG.value)
-  articles = bundle.user_path(_DATASET.value) or bundle.eval_path()
-  tokenizer = bundle.user_path(_TOKENIZER.value) or bundle.tokenizer_path()
-  output = bundle.user_path(_OUTPUT.value) or os.path.join(
+  log = user_path.resolve(_LOG.value)
+  articles = user_path.resolve(_DATASET.value) or bundle.eval_path()
+  tokenizer = user_path.resolve(_TOKENIZER.value) or bundle.tokenizer_path()
+  output = user_path.resolve(_OUTPUT.value) or os.path.join(
       os.path.dirname(log), 'accuracy.txt'
   )
   try:

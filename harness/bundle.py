@@ -39,18 +39,3 @@ def pax_checkpoint() -> str | None:
   """
   path = os.path.join(_BUNDLED, 'pax')
   return path if os.path.isdir(path) else None
-
-
-def user_directory() -> str:
-  """The directory in which the user typed the command.
-
-  `bazel run` starts programs in their runfiles and tells it this way.
-  """
-  return os.environ.get('BUILD_WORKING_DIRECTORY') or os.getcwd()
-
-
-def user_path(path: str | None) -> str | None:
-  """A path that the user gave, made absolute; None and "" are None."""
-  if not path:
-    return None
-  return os.path.join(user_directory(), os.path.expanduser(path))

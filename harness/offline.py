@@ -24,6 +24,7 @@ from harness import run_process
 from harness import settings
 from saxml_ext.common import cell as cell_files
 from saxml_ext.common import errors
+from saxml_ext.common import user_path
 
 # Only silence tells that the servers of a running cell are gone; those that we
 # start are watched, so a slow machine may have all the time it needs.
@@ -177,21 +178,22 @@ def _config() -> job_lib.JobConfig:
     )
   running = _MODEL_PATH.value
   bundled = not (running or _CHECKPOINT.value or _DATASET_PATH.value)
-  reference = bundle.user_path(_REFERENCE_PATH.value)
+  reference = user_path.resolve(_REFERENCE_PATH.value)
   if _REFERENCE_PATH.value is None and bundled:
     reference = bundle.reference_path()
   return job_lib.JobConfig(
       scenario='Offline',
       modes=tuple(_MODE.value),
-      results_dir=bundle.user_path(_RESULTS_DIR.value),
+      results_dir=user_path.resolve(_RESULTS_DIR.value),
       model_path=running,
       sax_root=cell_files.sax_root(_SAX_ROOT.value) if running else None,
       params=_PARAMS.value,
-      checkpoint=bundle.user_path(_CHECKPOINT.value),
+      checkpoint=user_path.resolve(_CHECKPOINT.value),
       overrides=_overrides(),
-      jax_cache_dir=bundle.user_path(_JAX_CACHE_DIR.value),
-      dataset_path=bundle.user_path(_DATASET_PATH.value) or bundle.eval_path(),
-      tokenizer_path=bundle.user_path(_TOKENIZER_PATH.value)
+      jax_cache_dir=user_path.resolve(_JAX_CACHE_DIR.value),
+      dataset_path=user_path.resolve(_DATASET_PATH.value)
+      or bundle.eval_path(),
+      tokenizer_path=user_path.resolve(_TOKENIZER_PATH.value)
       or bundle.tokenizer_path(),
       reference_path=reference,
       rouge_tolerance=_ROUGE_TOLERANCE.value,

@@ -38,15 +38,5 @@ class ProgramsTest(absltest.TestCase):
     self.assertEqual(command.env['SAX_ROOT'], 'r')
 
 
-class UserPathTest(absltest.TestCase):
-
-  def test_is_relative_to_where_the_command_was_typed(self):
-    variable = {'BUILD_WORKING_DIRECTORY': '/typed/here'}
-    with mock.patch.dict(os.environ, variable):
-      self.assertEqual(bundle.user_path('results'), '/typed/here/results')
-      self.assertEqual(bundle.user_path('/tmp/x'), '/tmp/x')
-      self.assertIsNone(bundle.user_path(''))
-
-
 if __name__ == '__main__':
   absltest.main()

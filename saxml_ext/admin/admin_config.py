@@ -15,6 +15,7 @@ from absl import flags
 
 from saxml_ext.common import cell
 from saxml_ext.common import errors
+from saxml_ext.common import user_path
 from saxml_ext.protobuf import admin_pb2
 
 # What other Sax builds' admin_config exits with.
@@ -57,8 +58,8 @@ def main(argv: Sequence[str]) -> None:
     raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}', _FAILURE)
   try:
     path = configure(
-        cell.sax_root(_SAX_ROOT.value), _SAX_CELL.value, _FS_ROOT.value,
-        _ADMIN_ACL.value)
+        cell.sax_root(_SAX_ROOT.value), _SAX_CELL.value,
+        user_path.resolve(_FS_ROOT.value), _ADMIN_ACL.value)
   except errors.SaxError as e:
     print(f'admin_config: {e.message}', file=sys.stderr)
     sys.exit(_FAILURE)

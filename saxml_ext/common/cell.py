@@ -15,6 +15,7 @@ from google.protobuf import message
 from saxml_ext.common import errors
 from saxml_ext.common import ids
 from saxml_ext.common import storage
+from saxml_ext.common import user_path
 from saxml_ext.protobuf import admin_pb2
 
 ROOT_VARIABLE = 'SAX_ROOT'
@@ -31,7 +32,7 @@ def sax_root(flag_value: str | None = None) -> str:
     flag_value: the value of --sax_root, if any.
 
   Returns:
-    The flag, else the environment variable SAX_ROOT.
+    The flag, else the environment variable SAX_ROOT; see `user_path`.
 
   Raises:
     FailedPrecondition: neither is set.
@@ -42,7 +43,7 @@ def sax_root(flag_value: str | None = None) -> str:
         'the Sax root is not known: give --sax_root=<dir> or set '
         f'{ROOT_VARIABLE}'
     )
-  return root
+  return user_path.resolve(root)
 
 
 def cell_dir(root: str, cell: str) -> str:

@@ -21,7 +21,7 @@ _CONFIG = config_lib.GPTJConfig(
 
 def _numpy_logits(v, config, tokens):
   """Logits [T, V] float64 of one sequence [T]."""
-  v = {name.removeprefix("params.lm."): a.astype(float) for name, a in v.items()}
+  v = {n.removeprefix("params.lm."): a.astype(float) for n, a in v.items()}
   length, r = len(tokens), config.rotary_dim
 
   def norm(x, name):

@@ -22,7 +22,7 @@ def table(num_positions: int, rotary_dim: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def rotate(x: jax.Array, sin: jax.Array, cos: jax.Array) -> jax.Array:
-  """Rotates the leading dims of x [..., H] by sin, cos [..., rotary_dim / 2]."""
+  """Rotates the first dims of x [..., H] by sin, cos [..., rotary_dim / 2]."""
   half = sin.shape[-1]
   a, b, rest = x[..., :half], x[..., half : 2 * half], x[..., 2 * half :]
   return jnp.concatenate([a * cos - b * sin, b * cos + a * sin, rest], -1)

@@ -25,6 +25,7 @@ from saxml_ext.common import cell
 from saxml_ext.common import errors
 from saxml_ext.common import ids
 from saxml_ext.common import net
+from saxml_ext.common import user_path
 from saxml_ext.params import gptj  # pylint: disable=unused-import
 from saxml_ext.params import registry
 from saxml_ext.protobuf import admin_pb2
@@ -172,7 +173,9 @@ def main(argv: Sequence[str]) -> None:
   if not flags.FLAGS['verbosity'].present:
     logging.set_verbosity(logging.INFO)
   if _JAX_CACHE_DIR.value:
-    jax.config.update('jax_compilation_cache_dir', _JAX_CACHE_DIR.value)
+    jax.config.update(
+        'jax_compilation_cache_dir', user_path.resolve(_JAX_CACHE_DIR.value)
+    )
     # Small programs are many here, and each is compiled at every start.
     jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
     jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
