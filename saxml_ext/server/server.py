@@ -10,6 +10,7 @@ of --drain_secs, ends it at once.
 
 import asyncio
 from collections.abc import Sequence
+import logging as std_logging
 import os
 import random
 import re
@@ -172,6 +173,8 @@ def main(argv: Sequence[str]) -> None:
     raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}')
   if not flags.FLAGS['verbosity'].present:
     logging.set_verbosity(logging.INFO)
+  # It would tell of each accelerator that the machine does not have.
+  std_logging.getLogger('jax._src.xla_bridge').setLevel(std_logging.WARNING)
   if _JAX_CACHE_DIR.value:
     jax.config.update(
         'jax_compilation_cache_dir', user_path.resolve(_JAX_CACHE_DIR.value)
