@@ -130,7 +130,7 @@ def _pip_install(ctx, python, requirements, target, environment, options):
     ]))
     return ctx.execute(
         [python, "-m", "pip", "install", "--no-deps", "--require-hashes"] +
-        ["--no-compile", "--no-warn-script-location", "--retries", "8"] +
+        ["--no-compile", "--no-warn-script-location", "--retries", "5"] +
         ["--disable-pip-version-check", "--quiet", "--target", target] +
         options + ["--requirement", file],
         environment = dict(environment, PIP_ROOT_USER_ACTION = "ignore"),
