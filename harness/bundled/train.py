@@ -1,6 +1,6 @@
 """Trains the bundled GPT-J on generated news and writes an HF directory.
 
-    bazel run //harness/bundled:train -- --output_dir=/tmp/model --minutes=60
+    bazel run //harness/bundled:train -- --output_dir=/tmp/model
 
 Matrices inside the blocks are trained with Muon, the rest with AdamW: on this
 task Muon needs fewer steps to learn to look names up in the article. The loss
@@ -25,11 +25,12 @@ import transformers
 
 from harness.bundled import corpus
 from harness.bundled import gptj_torch
+from harness.bundled import spread
 
 _OUTPUT_DIR = flags.DEFINE_string(
     'output_dir', None, 'Directory that holds tokenizer.json and receives the'
     ' model.', required=True)
-_STEPS = flags.DEFINE_integer('steps', 2200, 'Optimizer steps.')
+_STEPS = flags.DEFINE_integer('steps', 1800, 'Optimizer steps.')
 _TOKENS = flags.DEFINE_integer('tokens', 6144, 'Padded tokens per step.')
 _LOG = flags.DEFINE_string('log', None, 'Where to append the training log.')
 _ARTICLE_WEIGHT = flags.DEFINE_float(
@@ -192,7 +193,9 @@ def main(argv: list[str]) -> None:
 def save(model: gptj_torch.GPTJ, output_dir: str) -> None:
   """Writes config.json, generation_config.json and model.safetensors."""
   hf = transformers.GPTJForCausalLM(model.config)
-  missing, unexpected = hf.load_state_dict(model.state_dict(), strict=False)
+  state = {name: w.clone() for name, w in model.state_dict().items()}
+  spread.spread(state)
+  missing, unexpected = hf.load_state_dict(state, strict=False)
   if unexpected or any('bias' not in name for name in missing):
     raise ValueError(f'names differ: {missing} {unexpected}')
   # Half the bytes; the model is bfloat16 exactly, so float32 copies agree.
