@@ -36,24 +36,29 @@ def compare(base: str, pax: str) -> Iterator[Comparison]:
       yield Comparison(name, str(spec), None, 'unexpected')
 
 
-def _compare_variable(source: gptj_source.GPTJSource,
-                      reader: checkpoint.Reader,
-                      variable: layout.Variable) -> Comparison:
+def _compare_variable(
+    source: gptj_source.GPTJSource,
+    reader: checkpoint.Reader,
+    variable: layout.Variable,
+) -> Comparison:
   name = variable.name
   spec = reader.specs.get(name)
   if spec is None:
     return Comparison(name, '-', None, 'missing')
   if spec.shape != variable.shape:
-    return Comparison(name, str(spec), None,
-                      f'expected shape {list(variable.shape)}')
+    return Comparison(
+        name, str(spec), None, f'expected shape {list(variable.shape)}'
+    )
   if spec.dtype not in gptj_source.DTYPES:
-    return Comparison(name, str(spec), None,
-                      f'expected {" or ".join(gptj_source.DTYPES)}')
+    return Comparison(
+        name, str(spec), None, f'expected {" or ".join(gptj_source.DTYPES)}'
+    )
   expected = source.build(variable, gptj_source.DTYPES[spec.dtype])
   difference = max_difference(reader.read(name), expected)
   # A NaN compares as different too.
-  return Comparison(name, str(spec), difference,
-                    '' if difference == 0 else 'differs')
+  return Comparison(
+      name, str(spec), difference, '' if difference == 0 else 'differs'
+  )
 
 
 def max_difference(a: np.ndarray, b: np.ndarray) -> float:
@@ -62,7 +67,8 @@ def max_difference(a: np.ndarray, b: np.ndarray) -> float:
   largest = 0.0
   for begin in range(0, a.size, 1 << 22):
     part = slice(begin, begin + (1 << 22))
-    difference = np.abs(a[part].astype(np.float32) -
-                        b[part].astype(np.float32)).max()
+    difference = np.abs(
+        a[part].astype(np.float32) - b[part].astype(np.float32)
+    ).max()
     largest = np.maximum(largest, difference)
   return float(largest)

@@ -28,17 +28,21 @@ def convert(base: str, pax: str, dtype: str, overwrite: bool = False) -> str:
   source = gptj_source.GPTJSource(base)
   numpy_dtype = gptj_source.DTYPES[dtype]
   sizes = [_num_bytes(v, numpy_dtype) for v in source.variables]
-  with (checkpoint.Writer(pax, overwrite=overwrite) as writer,
-        progress.Progress('Converting', sum(sizes)) as bar):
+  with (
+      checkpoint.Writer(pax, overwrite=overwrite) as writer,
+      progress.Progress('Converting', sum(sizes)) as bar,
+  ):
     for variable, size in zip(source.variables, sizes):
       writer.add(variable.name, source.build(variable, numpy_dtype))
       bar.advance(size, variable.name)
     try:
-      gptj_description.write(pax, source.checkpoint.config, source.shape,
-                             dtype, base)
+      gptj_description.write(
+          pax, source.checkpoint.config, source.shape, dtype, base
+      )
     except OSError as e:
       raise errors.CheckpointError(
-          f'{e.filename} cannot be read or written: {e.strerror}') from e
+          f'{e.filename} cannot be read or written: {e.strerror}'
+      ) from e
     return writer.commit()
 
 

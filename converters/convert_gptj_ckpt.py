@@ -21,14 +21,19 @@ from saxml_ext.common import user_path
 from saxml_ext.pax import errors
 
 _BASE = flags.DEFINE_string(
-    'base', None, 'Directory of the Hugging Face checkpoint.')
+    'base', None, 'Directory of the Hugging Face checkpoint.'
+)
 _PAX = flags.DEFINE_string(
-    'pax', None, 'Directory to write the PAX checkpoint to.')
+    'pax', None, 'Directory to write the PAX checkpoint to.'
+)
 _DTYPE = flags.DEFINE_enum(
-    'dtype', 'float32', list(gptj_source.DTYPES), 'Type of the variables.')
+    'dtype', 'float32', list(gptj_source.DTYPES), 'Type of the variables.'
+)
 _OVERWRITE = flags.DEFINE_bool(
-    'overwrite', False,
-    'Replace the checkpoint that is in --pax, once the new one is complete.')
+    'overwrite',
+    False,
+    'Replace the checkpoint that is in --pax, once the new one is complete.',
+)
 
 # The names that Sax' own converter has for the two.
 flags.DEFINE_alias('base-model-path', 'base')
@@ -41,8 +46,7 @@ def main(argv: Sequence[str]) -> None:
   base, pax = map(user_path.resolve, (_BASE.value, _PAX.value))
   begin = time.monotonic()
   try:
-    step_dir = conversion.convert(base, pax, _DTYPE.value,
-                                  _OVERWRITE.value)
+    step_dir = conversion.convert(base, pax, _DTYPE.value, _OVERWRITE.value)
   except errors.CheckpointError as e:
     print(f'convert_gptj_ckpt: {e}', file=sys.stderr)
     sys.exit(1)

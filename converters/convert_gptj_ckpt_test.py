@@ -20,8 +20,11 @@ from saxml_ext.pax import checkpoint
 
 def _files(directory: str) -> dict[str, bytes]:
   root = pathlib.Path(directory)
-  return {str(f.relative_to(root)): f.read_bytes()
-          for f in root.rglob('*') if f.is_file()}
+  return {
+      str(f.relative_to(root)): f.read_bytes()
+      for f in root.rglob('*')
+      if f.is_file()
+  }
 
 
 class ConvertTest(absltest.TestCase):
@@ -36,8 +39,11 @@ class ConvertTest(absltest.TestCase):
     """Runs the program: exit status, output, errors."""
     values = {'base': self.base, 'pax': self.pax} | changes
     out, err, status = io.StringIO(), io.StringIO(), 0
-    with (flagsaver.flagsaver(**values), contextlib.redirect_stdout(out),
-          contextlib.redirect_stderr(err)):
+    with (
+        flagsaver.flagsaver(**values),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
       try:
         convert_gptj_ckpt.main(['convert_gptj_ckpt'])
       except SystemExit as e:
@@ -52,21 +58,36 @@ class ConvertTest(absltest.TestCase):
     self.assertIn(f'Wrote {self.pax}/checkpoint_00000000', out)
     self.assertCountEqual(
         os.listdir(self.pax),
-        ['checkpoint_00000000', 'gptj_config.json', 'tokenizer.json'])
+        ['checkpoint_00000000', 'gptj_config.json', 'tokenizer.json'],
+    )
     variables = checkpoint.read_variables(self.pax)
     self.assertLen(variables, 21)
     np.testing.assert_array_equal(
         variables['params.lm.final_ln.bias'],
-        test_models.state_dict()['transformer.ln_f.bias'])
+        test_models.state_dict()['transformer.ln_f.bias'],
+    )
 
   def test_description(self):
     self.run_main(dtype='bfloat16')
     with open(os.path.join(self.pax, 'gptj_config.json')) as f:
-      self.assertEqual(json.load(f), {
-          'rotary_dim': 4, 'layer_norm_epsilon': 1e-5, 'max_positions': 128,
-          'bos_token_id': 3, 'eos_token_id': 4, 'pad_token_id': 4,
-          'num_layers': 2, 'model_dim': 16, 'num_heads': 2, 'head_dim': 8,
-          'hidden_dim': 64, 'vocab_size': 11, 'dtype': 'bfloat16'})
+      self.assertEqual(
+          json.load(f),
+          {
+              'rotary_dim': 4,
+              'layer_norm_epsilon': 1e-5,
+              'max_positions': 128,
+              'bos_token_id': 3,
+              'eos_token_id': 4,
+              'pad_token_id': 4,
+              'num_layers': 2,
+              'model_dim': 16,
+              'num_heads': 2,
+              'head_dim': 8,
+              'hidden_dim': 64,
+              'vocab_size': 11,
+              'dtype': 'bfloat16',
+          },
+      )
     specs = checkpoint.Reader(self.pax).specs
     self.assertEqual({s.dtype for s in specs.values()}, {'bfloat16'})
 
@@ -101,8 +122,10 @@ class ConvertTest(absltest.TestCase):
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     self.assertEqual(status, 1)
     self.assertRegex(
-        err, r'variable mdl_vars\S+ \(\d+ bytes\) cannot be written'
-        r'.*File too large.*free space')
+        err,
+        r'variable mdl_vars\S+ \(\d+ bytes\) cannot be written'
+        r'.*File too large.*free space',
+    )
     self.assertEmpty(_files(self.pax))
 
   def test_bad_tensor_ends_it_and_leaves_no_checkpoint(self):
@@ -124,7 +147,8 @@ class ConvertTest(absltest.TestCase):
     self.assertEqual(self.run_main(dtype='bfloat16', overwrite=True)[0], 0)
     self.assertEqual(
         checkpoint.Reader(self.pax).specs['params.lm.final_ln.bias'].dtype,
-        'bfloat16')
+        'bfloat16',
+    )
 
   def test_failed_overwrite_keeps_what_was_there(self):
     self.run_main()

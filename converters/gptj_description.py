@@ -27,8 +27,9 @@ FILE_NAME = 'gptj_config.json'
 TOKENIZER_FILES = ('tokenizer.json', 'tokenizer_config.json')
 
 
-def encode(config: hf_config.HFConfig, shape: layout.GPTJShape,
-           dtype: str) -> bytes:
+def encode(
+    config: hf_config.HFConfig, shape: layout.GPTJShape, dtype: str
+) -> bytes:
   """Returns the bytes of gptj_config.json."""
   pad = config.pad_token_id
   description = {
@@ -49,8 +50,13 @@ def encode(config: hf_config.HFConfig, shape: layout.GPTJShape,
   return (json.dumps(description, indent=2) + '\n').encode('ascii')
 
 
-def write(directory: str, config: hf_config.HFConfig,
-          shape: layout.GPTJShape, dtype: str, source: str) -> None:
+def write(
+    directory: str,
+    config: hf_config.HFConfig,
+    shape: layout.GPTJShape,
+    dtype: str,
+    source: str,
+) -> None:
   """Writes gptj_config.json and copies the tokenizer.
 
   Args:

@@ -16,7 +16,8 @@ DTYPES = {
 _FLOATS = ('float32', 'bfloat16', 'float16', 'float64')
 # Masks and tables that older versions of transformers saved with the weights.
 _BUFFERS = re.compile(
-    r'transformer\.h\.\d+\.attn\.(bias|masked_bias|embed_positions)')
+    r'transformer\.h\.\d+\.attn\.(bias|masked_bias|embed_positions)'
+)
 
 
 class GPTJSource:
@@ -44,8 +45,10 @@ class GPTJSource:
         model_dim=config.model_dim,
         num_heads=config.num_heads,
         hidden_dim=config.hidden_dim,
-        vocab_size=layout.pax_vocab_size(config.vocab_size,
-                                         wte[0] if wte else 0))
+        vocab_size=layout.pax_vocab_size(
+            config.vocab_size, wte[0] if wte else 0
+        ),
+    )
     self._check_layer_count()
     tied = config.tied_embeddings and 'lm_head.weight' not in shapes
     self.variables = layout.variables(self.shape, tied)
@@ -62,10 +65,13 @@ class GPTJSource:
     for name in variable.sources:
       tensor = self.checkpoint.read(name)
       if tensor.dtype.name not in _FLOATS:
-        raise self._error(name, f'has type {tensor.dtype.name}; expected one '
-                          f'of {", ".join(_FLOATS)}')
+        raise self._error(
+            name,
+            f'has type {tensor.dtype.name}; expected one '
+            f'of {", ".join(_FLOATS)}',
+        )
       if variable.vocab_axis is not None:
-        tensor = tensor[:self.shape.vocab_size]
+        tensor = tensor[: self.shape.vocab_size]
       self._check_finite(name, tensor)
       with np.errstate(over='ignore'):  # told by the check below
         converted = tensor.astype(dtype, copy=False)
@@ -78,13 +84,15 @@ class GPTJSource:
     flat = tensor.reshape(-1)
     # A piece at a time: the mask of a 6B embedding would be 200 MB.
     for begin in range(0, flat.size, 1 << 22):
-      finite = np.isfinite(flat[begin:begin + (1 << 22)])
+      finite = np.isfinite(flat[begin : begin + (1 << 22)])
       if not finite.all():
         first = begin + int(np.argmin(finite))
         where = [int(i) for i in np.unravel_index(first, tensor.shape)]
         raise self._error(
-            name, f'has the value {flat[first]}{how} at {where}; expected '
-            'finite numbers')
+            name,
+            f'has the value {flat[first]}{how} at {where}; expected '
+            'finite numbers',
+        )
 
   def _check_layer_count(self) -> None:
     # Before a table of all layers is made: the config may claim billions.
@@ -92,7 +100,8 @@ class GPTJSource:
       raise errors.CheckpointError(
           f'{self.checkpoint.directory}: config.json says '
           f'{self.shape.num_layers} layers but there are only '
-          f'{len(self.checkpoint.shapes)} tensors')
+          f'{len(self.checkpoint.shapes)} tensors'
+      )
 
   def _check_tensors(self) -> None:
     problems = []
@@ -102,32 +111,41 @@ class GPTJSource:
       for name in variable.sources:
         expected.add(name)
         if name not in shapes:
-          problems.append(f'{name}: missing; expected shape '
-                          f'{list(variable.source_shape)}')
+          problems.append(
+              f'{name}: missing; expected shape '
+              f'{list(variable.source_shape)}'
+          )
         elif not self._fits(shapes[name], variable):
-          problems.append(f'{name}: expected shape '
-                          f'{list(variable.source_shape)}, found '
-                          f'{list(shapes[name])}')
+          problems.append(
+              f'{name}: expected shape '
+              f'{list(variable.source_shape)}, found '
+              f'{list(shapes[name])}'
+          )
     for name in sorted(set(shapes) - expected):
       # A tied model may store the head all the same; it is then used.
       if not _BUFFERS.fullmatch(name):
-        problems.append(f'{name[:200]}: unexpected, shape '
-                        f'{list(shapes[name])}; a GPT-J has no such tensor')
+        problems.append(
+            f'{name[:200]}: unexpected, shape '
+            f'{list(shapes[name])}; a GPT-J has no such tensor'
+        )
     if problems:
       shown = ''.join(f'\n  {p}' for p in problems[:20])
       more = len(problems) - 20
       raise errors.CheckpointError(
           f'{self.checkpoint.directory} does not hold the GPT-J that its '
-          f'config.json describes:{shown}' +
-          (f'\n  and {more} more' if more > 0 else ''))
+          f'config.json describes:{shown}'
+          + (f'\n  and {more} more' if more > 0 else '')
+      )
 
   def _fits(self, found: tuple[int, ...], variable: layout.Variable) -> bool:
     expected = variable.source_shape
-    if (variable.vocab_axis is not None and
-        layout.is_padded_vocab(self.shape.vocab_size)):
+    if variable.vocab_axis is not None and layout.is_padded_vocab(
+        self.shape.vocab_size
+    ):
       return found[:1] >= expected[:1] and found[1:] == expected[1:]
     return found == expected
 
   def _error(self, name: str, text: str) -> errors.CheckpointError:
     return errors.CheckpointError(
-        f'{self.checkpoint.file_of(name)}: tensor {name} {text}')
+        f'{self.checkpoint.file_of(name)}: tensor {name} {text}'
+    )

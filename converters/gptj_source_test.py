@@ -41,12 +41,15 @@ class GPTJSourceTest(parameterized.TestCase):
     self.assertLen(source.variables, 5 + 8 * test_models.LAYERS)
     np.testing.assert_array_equal(
         self.build(source, 'embedding_lookup.emb_var'),
-        tensors['transformer.wte.weight'])
+        tensors['transformer.wte.weight'],
+    )
     np.testing.assert_array_equal(
         self.build(source, 'softmax.logits_ffn.linear.w'),
-        tensors['lm_head.weight'].T)
-    qkv = self.build(source,
-                     'transformer.x_layers_1.self_attention.combined_qkv.w')
+        tensors['lm_head.weight'].T,
+    )
+    qkv = self.build(
+        source, 'transformer.x_layers_1.self_attention.combined_qkv.w'
+    )
     head_dim = test_models.DIM // test_models.HEADS
     # Input 5 to dimension 2 of head 1, in q.
     self.assertEqual(qkv[0, 5, 1, 2], tensors[_Q][head_dim + 2, 5])
@@ -60,12 +63,14 @@ class GPTJSourceTest(parameterized.TestCase):
 
   def test_half_precision_sources_are_exact_in_float32(self):
     for dtype in (np.float16, ml_dtypes.bfloat16):
-      tensors = {n: t.astype(dtype)
-                 for n, t in test_models.state_dict().items()}
+      tensors = {
+          n: t.astype(dtype) for n, t in test_models.state_dict().items()
+      }
       built = self.build(self.source(tensors), 'final_ln.bias')
       self.assertEqual(built.dtype, _FLOAT32)
       np.testing.assert_array_equal(
-          built, tensors['transformer.ln_f.bias'].astype(np.float32))
+          built, tensors['transformer.ln_f.bias'].astype(np.float32)
+      )
 
   def test_all_problems_are_named(self):
     tensors = test_models.state_dict()
@@ -88,8 +93,9 @@ class GPTJSourceTest(parameterized.TestCase):
   def test_more_or_fewer_layers_than_the_config_says(self):
     self.assertRefused('transformer.h.2.ln_1.weight: missing', n_layer=3)
     self.assertRefused('transformer.h.1.* unexpected', n_layer=1)
-    self.assertRefused('1000000000 layers but there are only 25 tensors',
-                       n_layer=10**9)
+    self.assertRefused(
+        '1000000000 layers but there are only 25 tensors', n_layer=10**9
+    )
 
   @parameterized.parameters(np.nan, np.inf, -np.inf)
   def test_values_that_are_no_numbers(self, value):
@@ -98,7 +104,8 @@ class GPTJSourceTest(parameterized.TestCase):
     source = self.source(tensors)
     with self.assertRaisesRegex(
         errors.CheckpointError,
-        rf'model.safetensors: tensor {_Q} has the value {value} at \[3, 7\]'):
+        rf'model.safetensors: tensor {_Q} has the value {value} at \[3, 7\]',
+    ):
       self.build(source, 'transformer.x_layers_1.self_attention.combined_qkv.w')
 
   def test_overflow_of_the_target_type(self):
@@ -106,17 +113,19 @@ class GPTJSourceTest(parameterized.TestCase):
     tensors['lm_head.bias'][4] = np.finfo(np.float32).max
     source = self.source(tensors)
     self.build(source, 'softmax.logits_ffn.bias.b')
-    with self.assertRaisesRegex(errors.CheckpointError,
-                                r'lm_head.bias has the value inf as bfloat16 '
-                                r'at \[4\]'):
+    with self.assertRaisesRegex(
+        errors.CheckpointError,
+        r'lm_head.bias has the value inf as bfloat16 ' r'at \[4\]',
+    ):
       self.build(source, 'softmax.logits_ffn.bias.b', _BFLOAT16)
 
   def test_integers_are_no_weights(self):
     tensors = test_models.state_dict()
     tensors['lm_head.bias'] = np.zeros(11, np.int32)
     source = self.source(tensors)
-    with self.assertRaisesRegex(errors.CheckpointError,
-                                'lm_head.bias has type int32; expected one'):
+    with self.assertRaisesRegex(
+        errors.CheckpointError, 'lm_head.bias has type int32; expected one'
+    ):
       self.build(source, 'softmax.logits_ffn.bias.b')
 
   def test_tied_embeddings(self):
@@ -125,41 +134,49 @@ class GPTJSourceTest(parameterized.TestCase):
     source = self.source(tensors, tie_word_embeddings=True)
     np.testing.assert_array_equal(
         self.build(source, 'softmax.logits_ffn.linear.w'),
-        tensors['transformer.wte.weight'].T)
+        tensors['transformer.wte.weight'].T,
+    )
     self.assertRefused('lm_head.weight: missing', tensors)
 
   @parameterized.parameters((50400, 50400), (50401, 50401), (50432, 50401))
   def test_official_vocabulary(self, rows, expected):
     tensors = test_models.state_dict()
     rng = np.random.default_rng(0)
-    for name, shape in (('transformer.wte.weight', (rows, 16)),
-                        ('lm_head.weight', (rows, 16)),
-                        ('lm_head.bias', (rows,))):
+    for name, shape in (
+        ('transformer.wte.weight', (rows, 16)),
+        ('lm_head.weight', (rows, 16)),
+        ('lm_head.bias', (rows,)),
+    ):
       tensors[name] = rng.standard_normal(shape, np.float32)
     source = self.source(tensors, vocab_size=50400)
     self.assertEqual(source.shape.vocab_size, expected)
     np.testing.assert_array_equal(
         self.build(source, 'softmax.logits_ffn.linear.w'),
-        tensors['lm_head.weight'][:expected].T)
-    self.assertEqual(self.build(source, 'softmax.logits_ffn.bias.b').shape,
-                     (expected,))
+        tensors['lm_head.weight'][:expected].T,
+    )
+    self.assertEqual(
+        self.build(source, 'softmax.logits_ffn.bias.b').shape, (expected,)
+    )
 
   def test_another_vocabulary_must_be_as_the_config_says(self):
-    self.assertRefused(r'wte.weight: expected shape \[12, 16\], found \[11',
-                       vocab_size=12)
+    self.assertRefused(
+        r'wte.weight: expected shape \[12, 16\], found \[11', vocab_size=12
+    )
 
   def test_shards(self):
     tensors = test_models.state_dict()
     names = sorted(tensors)
     test_models.save(self.directory, {n: tensors[n] for n in names[:9]})
-    one, two = (os.path.join(self.directory, f'model-{i}.safetensors')
-                for i in (1, 2))
+    one, two = (
+        os.path.join(self.directory, f'model-{i}.safetensors') for i in (1, 2)
+    )
     weights = os.path.join(self.directory, 'model.safetensors')
     os.rename(weights, one)
     test_models.save(self.directory, {n: tensors[n] for n in names[9:]})
     os.rename(weights, two)
-    weight_map = {n: os.path.basename(one if n in names[:9] else two)
-                  for n in names}
+    weight_map = {
+        n: os.path.basename(one if n in names[:9] else two) for n in names
+    }
     index = f'{weights}.index.json'
 
     def write_index():
@@ -168,18 +185,21 @@ class GPTJSourceTest(parameterized.TestCase):
 
     write_index()
     source = gptj_source.GPTJSource(self.directory)
-    np.testing.assert_array_equal(self.build(source, 'final_ln.scale'),
-                                  tensors['transformer.ln_f.weight'])
+    np.testing.assert_array_equal(
+        self.build(source, 'final_ln.scale'), tensors['transformer.ln_f.weight']
+    )
     for name in ('../model-1.safetensors', '/etc/passwd', '..', 'a\0', 3):
       weight_map[names[0]] = name
       write_index()
-      with self.assertRaisesRegex(errors.CheckpointError,
-                                  'file in the same directory'):
+      with self.assertRaisesRegex(
+          errors.CheckpointError, 'file in the same directory'
+      ):
         gptj_source.GPTJSource(self.directory)
     weight_map[names[0]] = 'model-3.safetensors'
     write_index()
-    with self.assertRaisesRegex(errors.CheckpointError,
-                                'model-3.safetensors is missing'):
+    with self.assertRaisesRegex(
+        errors.CheckpointError, 'model-3.safetensors is missing'
+    ):
       gptj_source.GPTJSource(self.directory)
 
   def test_no_weights_or_directory(self):

@@ -40,7 +40,8 @@ class HFCheckpoint:
     if not os.path.isdir(directory):
       raise errors.CheckpointError(
           f'{directory} is not a directory; expected one that holds '
-          'config.json and the weights, as save_pretrained writes it')
+          'config.json and the weights, as save_pretrained writes it'
+      )
     self.config = hf_config.read_config(directory)
     self._files = _open_files(directory)
     self._file_of = {}
@@ -48,11 +49,13 @@ class HFCheckpoint:
       for name in file.shapes:
         if name in self._file_of:
           raise errors.CheckpointError(
-              f'tensor {name} is in {self._file_of[name]} and in {path}')
+              f'tensor {name} is in {self._file_of[name]} and in {path}'
+          )
         self._file_of[name] = path
     self.shapes: Mapping[str, tuple[int, ...]] = {
         name: self._files[path].shapes[name]
-        for name, path in self._file_of.items()}
+        for name, path in self._file_of.items()
+    }
 
   def read(self, name: str) -> np.ndarray:
     """Returns a read-only view of one tensor, in the type it is stored in."""
@@ -63,8 +66,9 @@ class HFCheckpoint:
     return self._file_of[name]
 
 
-def _open_files(directory: str) -> dict[
-    str, safetensors_file.SafetensorsFile | torch_file.TorchFile]:
+def _open_files(
+    directory: str,
+) -> dict[str, safetensors_file.SafetensorsFile | torch_file.TorchFile]:
   for name, opener in _LAYOUTS:
     path = os.path.join(directory, name)
     if os.path.exists(path):
@@ -73,8 +77,9 @@ def _open_files(directory: str) -> dict[
     if os.path.exists(index):
       return {shard: opener(shard) for shard in _shards(directory, index)}
   raise errors.CheckpointError(
-      f'{directory} has no weights; expected one of ' +
-      ', '.join(f'{name}[.index.json]' for name, _ in _LAYOUTS))
+      f'{directory} has no weights; expected one of '
+      + ', '.join(f'{name}[.index.json]' for name, _ in _LAYOUTS)
+  )
 
 
 def _shards(directory: str, index: str) -> list[str]:
@@ -82,14 +87,20 @@ def _shards(directory: str, index: str) -> list[str]:
   if not isinstance(weight_map, dict) or not weight_map:
     raise errors.CheckpointError(
         f'{index} has no weight_map; expected the name of a file for each '
-        'tensor')
+        'tensor'
+    )
   names = set()
   for tensor, name in weight_map.items():
-    if (not isinstance(name, str) or name != os.path.basename(name) or
-        name in ('', '.', '..') or '\0' in name):
+    if (
+        not isinstance(name, str)
+        or name != os.path.basename(name)
+        or name in ('', '.', '..')
+        or '\0' in name
+    ):
       raise errors.CheckpointError(
           f'{index}: tensor {tensor[:100]} is said to be in '
           f'{str(name)[:100]!r}; expected the name of a file in the same '
-          'directory')
+          'directory'
+      )
     names.add(name)
   return [os.path.join(directory, name) for name in sorted(names)]

@@ -42,17 +42,20 @@ def read_json(path: str) -> dict[str, Any]:
   except OSError as e:
     raise errors.CheckpointError(
         f'{path} cannot be read: {e.strerror}; expected the file that '
-        'save_pretrained writes') from e
+        'save_pretrained writes'
+    ) from e
   if len(data) > _MAX_JSON_BYTES:
     raise errors.CheckpointError(
-        f'{path} has more than {_MAX_JSON_BYTES} bytes; that is no such file')
+        f'{path} has more than {_MAX_JSON_BYTES} bytes; that is no such file'
+    )
   try:
     document = json.loads(data)
   except (ValueError, RecursionError) as e:
     raise errors.CheckpointError(f'{path} is not JSON: {e}') from e
   if not isinstance(document, dict):
     raise errors.CheckpointError(
-        f'{path} holds a {type(document).__name__}; expected a JSON object')
+        f'{path} holds a {type(document).__name__}; expected a JSON object'
+    )
   return document
 
 
@@ -69,16 +72,19 @@ def read_config(directory: str) -> HFConfig:
     raise errors.CheckpointError(
         f'{path} names code that comes with the checkpoint (auto_map); it is '
         'refused and was not run. A GPT-J needs none: remove the entry if '
-        'you trust the weights')
+        'you trust the weights'
+    )
   model_type = document.get('model_type')
   if model_type != 'gptj':
     raise errors.CheckpointError(
-        f'{path}: model_type is {model_type!r}; only gptj is supported')
+        f'{path}: model_type is {model_type!r}; only gptj is supported'
+    )
   activation = document.get('activation_function', 'gelu_new')
   if activation not in _ACTIVATIONS:
     raise errors.CheckpointError(
         f'{path}: activation_function is {activation!r}; supported are '
-        f'{", ".join(_ACTIVATIONS)}')
+        f'{", ".join(_ACTIVATIONS)}'
+    )
   fields = _Fields(path, document)
   model_dim = fields.integer('n_embd')
   config = HFConfig(
@@ -98,12 +104,14 @@ def read_config(directory: str) -> HFConfig:
   if config.model_dim % config.num_heads:
     raise errors.CheckpointError(
         f'{path}: n_embd {config.model_dim} is not a multiple of n_head '
-        f'{config.num_heads}')
+        f'{config.num_heads}'
+    )
   head_dim = config.model_dim // config.num_heads
   if config.rotary_dim > head_dim or config.rotary_dim % 2:
     raise errors.CheckpointError(
         f'{path}: rotary_dim is {config.rotary_dim}; expected an even number '
-        f'of at most {head_dim} (n_embd / n_head)')
+        f'of at most {head_dim} (n_embd / n_head)'
+    )
   return config
 
 
@@ -137,4 +145,5 @@ class _Fields:
 
   def _error(self, name, value, expected) -> errors.CheckpointError:
     return errors.CheckpointError(
-        f'{self._path}: {name} is {str(value)[:100]!r}; expected {expected}')
+        f'{self._path}: {name} is {str(value)[:100]!r}; expected {expected}'
+    )

@@ -23,12 +23,23 @@ class HFConfigTest(parameterized.TestCase):
     return hf_config.read_config(self.directory)
 
   def test_reads_the_fields_and_their_defaults(self):
-    self.assertEqual(self.read(json.dumps(test_models.config())),
-                     hf_config.HFConfig(
-        num_layers=2, model_dim=16, num_heads=2, hidden_dim=64, rotary_dim=4,
-        vocab_size=11, max_positions=128, layer_norm_epsilon=1e-5,
-        tied_embeddings=False, bos_token_id=3, eos_token_id=4,
-        pad_token_id=None))
+    self.assertEqual(
+        self.read(json.dumps(test_models.config())),
+        hf_config.HFConfig(
+            num_layers=2,
+            model_dim=16,
+            num_heads=2,
+            hidden_dim=64,
+            rotary_dim=4,
+            vocab_size=11,
+            max_positions=128,
+            layer_norm_epsilon=1e-5,
+            tied_embeddings=False,
+            bos_token_id=3,
+            eos_token_id=4,
+            pad_token_id=None,
+        ),
+    )
 
   @parameterized.parameters(
       (dict(auto_map={'AutoConfig': 'evil.Config'}), 'auto_map.*was not run'),
@@ -42,7 +53,8 @@ class HFConfigTest(parameterized.TestCase):
       (dict(rotary_dim=10), 'rotary_dim is 10; .* even number of at most 8'),
       (dict(rotary_dim=3), 'rotary_dim is 3'),
       (dict(layer_norm_epsilon=-1), 'layer_norm_epsilon'),
-      (dict(eos_token_id='</s>'), "eos_token_id is '</s>'"))
+      (dict(eos_token_id='</s>'), "eos_token_id is '</s>'"),
+  )
   def test_refuses(self, changes, message):
     with self.assertRaisesRegex(errors.CheckpointError, message):
       self.read(json.dumps(test_models.config(**changes)))
@@ -53,8 +65,9 @@ class HFConfigTest(parameterized.TestCase):
         self.read(text)
 
   def test_missing(self):
-    with self.assertRaisesRegex(errors.CheckpointError,
-                                'config.json cannot be read: No such file'):
+    with self.assertRaisesRegex(
+        errors.CheckpointError, 'config.json cannot be read: No such file'
+    ):
       hf_config.read_config(self.directory)
 
 

@@ -20,5 +20,4 @@ def open_mapped(path: str) -> mmap.mmap:
         raise errors.CheckpointError(f'{path} is empty; download it again')
       return mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
   except OSError as e:
-    raise errors.CheckpointError(
-        f'{path} cannot be read: {e.strerror}') from e
+    raise errors.CheckpointError(f'{path} cannot be read: {e.strerror}') from e

@@ -34,7 +34,8 @@ class Progress:
           rich_progress.DownloadColumn(),
           rich_progress.TransferSpeedColumn(),
           rich_progress.TimeRemainingColumn(),
-          console=rich_console.Console(stderr=True))
+          console=rich_console.Console(stderr=True),
+      )
 
   def __enter__(self) -> 'Progress':
     if self._bar:
@@ -57,6 +58,10 @@ class Progress:
       self._last_line = now
       rate = self._done / max(now - self._start, 1e-9)
       left = (self._total - self._done) / rate
-      print(f'{self._verb} {what}: {self._done / 1e9:.1f} of '
-            f'{self._total / 1e9:.1f} GB, {rate / 1e6:.0f} MB/s, {left:.0f} s '
-            'left', file=sys.stderr, flush=True)
+      print(
+          f'{self._verb} {what}: {self._done / 1e9:.1f} of '
+          f'{self._total / 1e9:.1f} GB, {rate / 1e6:.0f} MB/s, {left:.0f} s '
+          'left',
+          file=sys.stderr,
+          flush=True,
+      )

@@ -13,22 +13,26 @@ class ProgressTest(absltest.TestCase):
 
   def test_lines_now_and_then_with_rate_and_time_left(self):
     out = io.StringIO()
-    with (contextlib.redirect_stderr(out),
-          mock.patch.object(progress.time, 'monotonic') as clock):
+    with (
+        contextlib.redirect_stderr(out),
+        mock.patch.object(progress.time, 'monotonic') as clock,
+    ):
       clock.return_value = 100.0
       with progress.Progress('Converting', 4_000_000_000) as bar:
         for second in range(1, 9):
           clock.return_value = 100.0 + second
           bar.advance(200_000_000, f'v{second}')
     self.assertEqual(
-        out.getvalue(),
-        'Converting v5: 1.0 of 4.0 GB, 200 MB/s, 15 s left\n')
+        out.getvalue(), 'Converting v5: 1.0 of 4.0 GB, 200 MB/s, 15 s left\n'
+    )
 
   def test_a_bar_on_a_terminal(self):
     out = io.StringIO()
     out.isatty = lambda: True
-    with (contextlib.redirect_stderr(out),
-          progress.Progress('Converting', 2_000_000) as bar):
+    with (
+        contextlib.redirect_stderr(out),
+        progress.Progress('Converting', 2_000_000) as bar,
+    ):
       bar.advance(2_000_000, 'v')
     self.assertIn('Converting', out.getvalue())
     self.assertIn('2.0/2.0 MB', out.getvalue())

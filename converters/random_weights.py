@@ -20,9 +20,15 @@ _FORMATS = {
 }
 
 
-def write(directory: str, shape: layout.GPTJShape, rotary_dim: int,
-          file_format: str = 'safetensors', shards: int = 1, seed: int = 0,
-          dtype: str = 'float32') -> None:
+def write(
+    directory: str,
+    shape: layout.GPTJShape,
+    rotary_dim: int,
+    file_format: str = 'safetensors',
+    shards: int = 1,
+    seed: int = 0,
+    dtype: str = 'float32',
+) -> None:
   """Writes config.json and the weights.
 
   Args:
@@ -39,11 +45,14 @@ def write(directory: str, shape: layout.GPTJShape, rotary_dim: int,
     OSError: a file cannot be written.
   """
   if rotary_dim % 2 or rotary_dim > shape.head_dim:
-    raise ValueError(f'--rotary_dim is {rotary_dim}; expected an even number '
-                     f'of at most {shape.head_dim} (--dim / --heads)')
+    raise ValueError(
+        f'--rotary_dim is {rotary_dim}; expected an even number '
+        f'of at most {shape.head_dim} (--dim / --heads)'
+    )
   os.makedirs(directory, exist_ok=True)
-  _write_json(os.path.join(directory, 'config.json'),
-              _config(shape, rotary_dim, dtype))
+  _write_json(
+      os.path.join(directory, 'config.json'), _config(shape, rotary_dim, dtype)
+  )
   specs = _specs(shape, gptj_source.DTYPES[dtype])
   if shards > len(specs):
     raise ValueError(f'--shards is {shards}; there are {len(specs)} tensors')
@@ -55,24 +64,28 @@ def write(directory: str, shape: layout.GPTJShape, rotary_dim: int,
       name = f'{stem}.{file_format}'
       if shards > 1:
         name = f'{stem}-{index + 1:05d}-of-{shards:05d}.{file_format}'
-      write_file(os.path.join(directory, name), part,
-                 _values(part, seed, bar))
+      write_file(os.path.join(directory, name), part, _values(part, seed, bar))
       weight_map |= {spec.name: name for spec in part}
   if shards > 1:
     _write_json(
         os.path.join(directory, f'{stem}.{file_format}.index.json'),
-        {'metadata': {'total_size': total}, 'weight_map': weight_map})
+        {'metadata': {'total_size': total}, 'weight_map': weight_map},
+    )
 
 
-def _specs(shape: layout.GPTJShape,
-           dtype: np.dtype) -> list[tensor_spec.TensorSpec]:
-  return [tensor_spec.TensorSpec(name, variable.source_shape, dtype)
-          for variable in layout.variables(shape)
-          for name in variable.sources]
+def _specs(
+    shape: layout.GPTJShape, dtype: np.dtype
+) -> list[tensor_spec.TensorSpec]:
+  return [
+      tensor_spec.TensorSpec(name, variable.source_shape, dtype)
+      for variable in layout.variables(shape)
+      for name in variable.sources
+  ]
 
 
-def _split(specs: Sequence[tensor_spec.TensorSpec],
-           shards: int) -> Iterator[Sequence[tensor_spec.TensorSpec]]:
+def _split(
+    specs: Sequence[tensor_spec.TensorSpec], shards: int
+) -> Iterator[Sequence[tensor_spec.TensorSpec]]:
   """Splits into runs of about the same number of bytes, none empty."""
   total = sum(spec.num_bytes for spec in specs)
   part, done = [], 0
@@ -88,8 +101,9 @@ def _split(specs: Sequence[tensor_spec.TensorSpec],
   yield part
 
 
-def _values(specs: Sequence[tensor_spec.TensorSpec], seed: int,
-            bar: progress.Progress) -> Iterator[np.ndarray]:
+def _values(
+    specs: Sequence[tensor_spec.TensorSpec], seed: int, bar: progress.Progress
+) -> Iterator[np.ndarray]:
   for spec in specs:
     # Seeded by name, so that values do not depend on --shards or --format.
     rng = np.random.default_rng([seed, *spec.name.encode('ascii')])

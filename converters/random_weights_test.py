@@ -11,8 +11,9 @@ from converters import gptj_source
 from converters import random_weights
 from saxml_ext.pax import layout
 
-_SHAPE = layout.GPTJShape(num_layers=2, model_dim=16, num_heads=2,
-                          hidden_dim=64, vocab_size=11)
+_SHAPE = layout.GPTJShape(
+    num_layers=2, model_dim=16, num_heads=2, hidden_dim=64, vocab_size=11
+)
 
 
 class RandomWeightsTest(parameterized.TestCase):
@@ -24,17 +25,20 @@ class RandomWeightsTest(parameterized.TestCase):
 
   def values(self, directory, dtype='float32') -> dict[str, np.ndarray]:
     source = gptj_source.GPTJSource(directory)
-    return {v.name: source.build(v, gptj_source.DTYPES[dtype])
-            for v in source.variables}
+    return {
+        v.name: source.build(v, gptj_source.DTYPES[dtype])
+        for v in source.variables
+    }
 
-  @parameterized.product(file_format=('safetensors', 'bin'),
-                         shards=(1, 3, 25))
+  @parameterized.product(file_format=('safetensors', 'bin'), shards=(1, 3, 25))
   def test_weights_depend_on_neither_format_nor_shards(
-      self, file_format, shards):
+      self, file_format, shards
+  ):
     expected = self.values(self.write())
     directory = self.write(file_format=file_format, shards=shards)
-    weights = [f for f in os.listdir(directory)
-               if f.endswith(f'.{file_format}')]
+    weights = [
+        f for f in os.listdir(directory) if f.endswith(f'.{file_format}')
+    ]
     self.assertLen(weights, shards)
     found = self.values(directory)
     for name, value in expected.items():
@@ -44,15 +48,19 @@ class RandomWeightsTest(parameterized.TestCase):
   def test_same_flags_give_same_bytes(self, file_format):
     one, two = (
         {f.name: f.read_bytes() for f in pathlib.Path(directory).iterdir()}
-        for directory in (self.write(file_format=file_format),
-                          self.write(file_format=file_format)))
+        for directory in (
+            self.write(file_format=file_format),
+            self.write(file_format=file_format),
+        )
+    )
     self.assertEqual(one, two)
 
   def test_seed_and_dtype(self):
     name = 'params.lm.embedding_lookup.emb_var'
     base = self.values(self.write())[name]
-    self.assertFalse(np.array_equal(
-        self.values(self.write(seed=1))[name], base))
+    self.assertFalse(
+        np.array_equal(self.values(self.write(seed=1))[name], base)
+    )
     rounded = self.values(self.write(dtype='bfloat16'), 'bfloat16')[name]
     np.testing.assert_array_equal(rounded, base.astype(rounded.dtype))
 

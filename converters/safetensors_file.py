@@ -57,13 +57,15 @@ class SafetensorsFile:
     self._data = mapped_file.open_mapped(path)
     self._entries = self._parse()
     self.shapes: Mapping[str, tuple[int, ...]] = {
-        name: entry.shape for name, entry in self._entries.items()}
+        name: entry.shape for name, entry in self._entries.items()
+    }
 
   def read(self, name: str) -> np.ndarray:
     """Returns a read-only view of one tensor in the mapped file."""
     entry = self._entries[name]
-    return np.frombuffer(self._data, entry.dtype, math.prod(entry.shape),
-                         entry.begin).reshape(entry.shape)
+    return np.frombuffer(
+        self._data, entry.dtype, math.prod(entry.shape), entry.begin
+    ).reshape(entry.shape)
 
   def _parse(self) -> dict[str, _Entry]:
     size = len(self._data)
@@ -71,9 +73,10 @@ class SafetensorsFile:
     if size < 8 or length > min(size - 8, _MAX_HEADER_BYTES):
       raise self._error(
           f'its header claims {length} bytes; expected at most '
-          f'{min(max(size - 8, 0), _MAX_HEADER_BYTES)} in a file of {size}')
+          f'{min(max(size - 8, 0), _MAX_HEADER_BYTES)} in a file of {size}'
+      )
     try:
-      header = json.loads(bytes(self._data[8:8 + length]))
+      header = json.loads(bytes(self._data[8 : 8 + length]))
     except (ValueError, RecursionError) as e:
       raise self._error(f'its header is not JSON ({e})') from e
     if not isinstance(header, dict):
@@ -96,13 +99,15 @@ class SafetensorsFile:
       text = str(value)[:200]
       raise self._error(
           f'tensor {name[:200]} is described by {text} ({e!r}); expected a '
-          f'dtype of {", ".join(_DTYPES)}, a shape and data_offsets') from e
+          f'dtype of {", ".join(_DTYPES)}, a shape and data_offsets'
+      ) from e
     expected = math.prod(shape) * dtype.itemsize
     if end - begin != expected or start + end > len(self._data):
       raise self._error(
           f'tensor {name[:200]} of {dtype}{list(shape)} needs {expected} bytes '
           f'but has bytes {begin} to {end} of the '
-          f'{len(self._data) - start} that there are')
+          f'{len(self._data) - start} that there are'
+      )
     return _Entry(dtype, shape, start + begin)
 
   def _check_overlap(self, entries: Mapping[str, _Entry]) -> None:
@@ -117,4 +122,5 @@ class SafetensorsFile:
   def _error(self, text: str) -> errors.CheckpointError:
     return errors.CheckpointError(
         f'{self._path} is not a sound safetensors file: {text}; download it '
-        'again')
+        'again'
+    )

@@ -34,11 +34,15 @@ class SafetensorsFileTest(parameterized.TestCase):
       f.write(data)
     return safetensors_file.SafetensorsFile(self.path)
 
-  @parameterized.parameters(np.float32, np.float16, np.int64, np.uint8, bool,
-                            ml_dtypes.bfloat16)
+  @parameterized.parameters(
+      np.float32, np.float16, np.int64, np.uint8, bool, ml_dtypes.bfloat16
+  )
   def test_reads_what_the_library_writes(self, dtype):
-    tensors = {'a': np.arange(6).reshape(2, 3).astype(dtype),
-               'b': np.ones((), dtype), 'empty': np.zeros((0, 4), dtype)}
+    tensors = {
+        'a': np.arange(6).reshape(2, 3).astype(dtype),
+        'b': np.ones((), dtype),
+        'empty': np.zeros((0, 4), dtype),
+    }
     file = self.open(safetensors_numpy.save(tensors, {'format': 'pt'}))
     self.assertEqual(file.shapes, {'a': (2, 3), 'b': (), 'empty': (0, 4)})
     for name, value in tensors.items():
@@ -55,12 +59,22 @@ class SafetensorsFileTest(parameterized.TestCase):
       ('no_dtype', _raw({'a': {'shape': [2]}}, bytes(8)), 'tensor a is'),
       ('negative', _raw({'a': _tensor(shape=(-2,))}, bytes(8)), '0 or more'),
       ('fraction', _raw({'a': _tensor(shape=(2.0,))}, bytes(8)), 'integers'),
-      ('beyond_end', _raw({'a': _tensor(offsets=(4, 12))}, bytes(8)),
-       'bytes 4 to 12 of the 8'),
-      ('wrong_size', _raw({'a': _tensor(shape=(1 << 40,))}, bytes(8)),
-       'needs 4398046511104 bytes'),
-      ('overlap', _raw({'a': _tensor(), 'b': _tensor(offsets=(4, 12))},
-                       bytes(12)), 'tensors a and b overlap'))
+      (
+          'beyond_end',
+          _raw({'a': _tensor(offsets=(4, 12))}, bytes(8)),
+          'bytes 4 to 12 of the 8',
+      ),
+      (
+          'wrong_size',
+          _raw({'a': _tensor(shape=(1 << 40,))}, bytes(8)),
+          'needs 4398046511104 bytes',
+      ),
+      (
+          'overlap',
+          _raw({'a': _tensor(), 'b': _tensor(offsets=(4, 12))}, bytes(12)),
+          'tensors a and b overlap',
+      ),
+  )
   def test_refuses(self, data, message):
     with self.assertRaisesRegex(errors.CheckpointError, message):
       self.open(data)

@@ -15,8 +15,11 @@ _DTYPES = {
 }
 
 
-def write(path: str, specs: Sequence[tensor_spec.TensorSpec],
-          tensors: Iterable[np.ndarray]) -> None:
+def write(
+    path: str,
+    specs: Sequence[tensor_spec.TensorSpec],
+    tensors: Iterable[np.ndarray],
+) -> None:
   """Writes a file; the same tensors give the same bytes.
 
   Args:
@@ -27,9 +30,11 @@ def write(path: str, specs: Sequence[tensor_spec.TensorSpec],
   header, end = {'__metadata__': {'format': 'pt'}}, 0
   for spec in specs:
     begin, end = end, end + spec.num_bytes
-    header[spec.name] = {'dtype': _DTYPES[spec.dtype],
-                         'shape': list(spec.shape),
-                         'data_offsets': [begin, end]}
+    header[spec.name] = {
+        'dtype': _DTYPES[spec.dtype],
+        'shape': list(spec.shape),
+        'data_offsets': [begin, end],
+    }
   text = json.dumps(header, separators=(',', ':')).encode('ascii')
   text += b' ' * (-len(text) % 8)  # readers want the tensors aligned
   with open(path, 'wb') as f:

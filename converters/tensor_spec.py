@@ -25,6 +25,8 @@ class TensorSpec:
       ValueError: it is not of this shape and type.
     """
     if (tensor.shape, tensor.dtype) != (self.shape, self.dtype):
-      raise ValueError(f'{self.name}: {tensor.dtype}{list(tensor.shape)} is '
-                       f'not {self.dtype}{list(self.shape)}')
+      raise ValueError(
+          f'{self.name}: {tensor.dtype}{list(tensor.shape)} is '
+          f'not {self.dtype}{list(self.shape)}'
+      )
     return memoryview(np.ascontiguousarray(tensor).reshape(-1).view(np.uint8))

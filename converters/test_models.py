@@ -37,7 +37,8 @@ def state_dict(seed: int = 0) -> dict[str, np.ndarray]:
   for i in range(LAYERS):
     h = f'transformer.h.{i}'
     shapes |= {
-        f'{h}.ln_1.weight': (DIM,), f'{h}.ln_1.bias': (DIM,),
+        f'{h}.ln_1.weight': (DIM,),
+        f'{h}.ln_1.bias': (DIM,),
         f'{h}.attn.q_proj.weight': (DIM, DIM),
         f'{h}.attn.k_proj.weight': (DIM, DIM),
         f'{h}.attn.v_proj.weight': (DIM, DIM),
@@ -48,21 +49,29 @@ def state_dict(seed: int = 0) -> dict[str, np.ndarray]:
         f'{h}.mlp.fc_out.bias': (DIM,),
     }
   shapes |= {
-      'transformer.ln_f.weight': (DIM,), 'transformer.ln_f.bias': (DIM,),
-      'lm_head.weight': (VOCAB, DIM), 'lm_head.bias': (VOCAB,),
+      'transformer.ln_f.weight': (DIM,),
+      'transformer.ln_f.bias': (DIM,),
+      'lm_head.weight': (VOCAB, DIM),
+      'lm_head.bias': (VOCAB,),
   }
   rng = np.random.default_rng(seed)
-  return {name: rng.standard_normal(shape).astype(np.float32)
-          for name, shape in shapes.items()}
+  return {
+      name: rng.standard_normal(shape).astype(np.float32)
+      for name, shape in shapes.items()
+  }
 
 
-def save(directory: str, tensors: dict[str, np.ndarray] | None = None,
-         **config_changes) -> str:
+def save(
+    directory: str,
+    tensors: dict[str, np.ndarray] | None = None,
+    **config_changes,
+) -> str:
   """Writes config.json and model.safetensors; returns the directory."""
   os.makedirs(directory, exist_ok=True)
   with open(os.path.join(directory, 'config.json'), 'w') as f:
     json.dump(config(**config_changes), f)
   safetensors_numpy.save_file(
       state_dict() if tensors is None else tensors,
-      os.path.join(directory, 'model.safetensors'))
+      os.path.join(directory, 'model.safetensors'),
+  )
   return directory

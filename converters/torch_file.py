@@ -49,7 +49,8 @@ class TorchFile:
     for name, tensor in self._tensors.items():
       self._check_storage(name, tensor.storage)
     self.shapes: Mapping[str, tuple[int, ...]] = {
-        name: tensor.shape for name, tensor in self._tensors.items()}
+        name: tensor.shape for name, tensor in self._tensors.items()
+    }
 
   def read(self, name: str) -> np.ndarray:
     """Returns a read-only view of one tensor in the mapped file.
@@ -66,46 +67,59 @@ class TorchFile:
         raise self._error(f'the bytes of tensor {name} are damaged (checksum)')
       self._checked.add(tensor.storage.key)
     dtype = _dtype(tensor.storage)
-    flat = np.frombuffer(view, dtype)[tensor.offset:]
+    flat = np.frombuffer(view, dtype)[tensor.offset :]
     strides = [n * dtype.itemsize for n in tensor.strides]
-    return np.lib.stride_tricks.as_strided(flat, tensor.shape, strides,
-                                           writeable=False)
+    return np.lib.stride_tricks.as_strided(
+        flat, tensor.shape, strides, writeable=False
+    )
 
   def _read_directory(self) -> dict[str, zipfile.ZipInfo]:
     if self._data[:2] == b'\x80\x02' or not zipfile.is_zipfile(self._path):
       raise self._error(
           'it is no zip archive (torch before 1.6 wrote others); save it '
-          'again with a current torch, or as safetensors')
+          'again with a current torch, or as safetensors'
+      )
     try:
       with zipfile.ZipFile(self._path) as archive:
         infos = archive.infolist()
-    except (zipfile.BadZipFile, OSError, ValueError, struct.error,
-            NotImplementedError) as e:
+    except (
+        zipfile.BadZipFile,
+        OSError,
+        ValueError,
+        struct.error,
+        NotImplementedError,
+    ) as e:
       raise self._error(f'its zip directory is damaged ({e})') from e
     members = {}
     for info in infos:
-      if (info.compress_type != zipfile.ZIP_STORED or
-          info.compress_size != info.file_size or info.flag_bits & 1):
+      if (
+          info.compress_type != zipfile.ZIP_STORED
+          or info.compress_size != info.file_size
+          or info.flag_bits & 1
+      ):
         raise self._error(
             f'member {info.filename[:100]!r} is compressed or encrypted; '
-            'torch stores its members plainly')
+            'torch stores its members plainly'
+        )
       if info.filename in members:
         raise self._error(f'member {info.filename[:100]!r} is there twice')
       members[info.filename] = info
     return members
 
   def _prefix(self) -> str:
-    pickles = [n for n in self._members
-               if n == 'data.pkl' or n.endswith('/data.pkl')]
+    pickles = [
+        n for n in self._members if n == 'data.pkl' or n.endswith('/data.pkl')
+    ]
     if len(pickles) != 1:
       raise self._error(
-          f'it has {len(pickles)} members named data.pkl; expected one')
-    return pickles[0][:-len('data.pkl')]
+          f'it has {len(pickles)} members named data.pkl; expected one'
+      )
+    return pickles[0][: -len('data.pkl')]
 
   def _view(self, info: zipfile.ZipInfo, limit: int) -> memoryview:
     """The bytes of a member, in place."""
     begin = info.header_offset
-    header = self._data[begin:begin + _LOCAL_HEADER.size]
+    header = self._data[begin : begin + _LOCAL_HEADER.size]
     if len(header) < _LOCAL_HEADER.size or header[:4] != b'PK\x03\x04':
       raise self._error(f'member {info.filename[:100]!r} has no header')
     _, name_length, extra_length = _LOCAL_HEADER.unpack(header)
@@ -114,22 +128,24 @@ class TorchFile:
     if info.file_size > limit or end > len(self._data):
       raise self._error(
           f'member {info.filename[:100]!r} claims {info.file_size} bytes; at '
-          f'most {min(limit, max(len(self._data) - begin, 0))} are allowed')
+          f'most {min(limit, max(len(self._data) - begin, 0))} are allowed'
+      )
     return memoryview(self._data)[begin:end]
 
-  def _check_storage(self, name: str,
-                     storage: torch_pickle.StorageRef) -> None:
+  def _check_storage(self, name: str, storage: torch_pickle.StorageRef) -> None:
     info = self._members.get(self._storage_prefix + storage.key)
     expected = storage.count * _dtype(storage).itemsize
     if info is None or info.file_size != expected:
       found = 'missing' if info is None else f'{info.file_size} bytes'
       raise self._error(
           f'the numbers of tensor {name[:200]} are {found}; expected '
-          f'{expected} bytes')
+          f'{expected} bytes'
+      )
 
   def _error(self, text: str) -> errors.CheckpointError:
     return errors.CheckpointError(
-        f'{self._path} is not a sound PyTorch file: {text}')
+        f'{self._path} is not a sound PyTorch file: {text}'
+    )
 
 
 def _dtype(storage: torch_pickle.StorageRef) -> np.dtype:

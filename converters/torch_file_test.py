@@ -27,12 +27,16 @@ class TorchFileTest(parameterized.TestCase):
     self.path = os.path.join(self.create_tempdir().full_path, 'model.bin')
 
   def write(self, tensors: dict[str, np.ndarray]) -> None:
-    specs = [tensor_spec.TensorSpec(n, t.shape, t.dtype)
-             for n, t in tensors.items()]
+    specs = [
+        tensor_spec.TensorSpec(n, t.shape, t.dtype) for n, t in tensors.items()
+    ]
     torch_writer.write(self.path, specs, tensors.values())
 
-  def rewrite(self, changes: dict[str, bytes | None],
-              compression: int = zipfile.ZIP_STORED) -> None:
+  def rewrite(
+      self,
+      changes: dict[str, bytes | None],
+      compression: int = zipfile.ZIP_STORED,
+  ) -> None:
     """Replaces members (None: drops them) of the file."""
     members = _members(self.path) | changes
     with zipfile.ZipFile(self.path, 'w', compression) as archive:
@@ -47,8 +51,10 @@ class TorchFileTest(parameterized.TestCase):
   @parameterized.parameters(np.float32, np.float16, ml_dtypes.bfloat16)
   def test_reads_what_the_writer_writes(self, dtype):
     rng = np.random.default_rng(0)
-    tensors = {'a.b': rng.standard_normal((3, 4)).astype(dtype),
-               'c': rng.standard_normal(5).astype(dtype)}
+    tensors = {
+        'a.b': rng.standard_normal((3, 4)).astype(dtype),
+        'c': rng.standard_normal(5).astype(dtype),
+    }
     self.write(tensors)
     file = torch_file.TorchFile(self.path)
     self.assertEqual(file.shapes, {'a.b': (3, 4), 'c': (5,)})
@@ -61,6 +67,7 @@ class TorchFileTest(parameterized.TestCase):
     self.write({'w': np.ones(3, np.float32)})
 
     class Canary:
+
       def __reduce__(self):
         return os.mkdir, (canary,)
 
@@ -113,8 +120,9 @@ class TorchFileTest(parameterized.TestCase):
       data = f.read()
     with open(self.path, 'wb') as f:
       f.write(data.replace(value.tobytes(), value[::-1].tobytes()))
-    with self.assertRaisesRegex(errors.CheckpointError,
-                                'bytes of tensor w are damaged'):
+    with self.assertRaisesRegex(
+        errors.CheckpointError, 'bytes of tensor w are damaged'
+    ):
       torch_file.TorchFile(self.path).read('w')
 
   def test_refuses_cut_off_file(self):
@@ -128,7 +136,7 @@ class TorchFileTest(parameterized.TestCase):
       data = bytearray(f.read())
     # Both sizes of the first member (data.pkl) in the zip's directory.
     entry = data.index(b'PK\x01\x02')
-    data[entry + 20:entry + 28] = b'\xf0\xff\xff\x7f' * 2
+    data[entry + 20 : entry + 28] = b'\xf0\xff\xff\x7f' * 2
     with open(self.path, 'wb') as f:
       f.write(data)
     self.assertRefused("data.pkl' claims 2147483632 bytes")

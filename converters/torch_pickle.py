@@ -33,8 +33,18 @@ _STORAGES = {
     'ByteStorage': 'uint8',
     'BoolStorage': 'bool',
 }
-_CONSTANTS = ('BININT', 'BININT1', 'BININT2', 'LONG1', 'NONE', 'NEWTRUE',
-              'NEWFALSE', 'BINUNICODE', 'SHORT_BINUNICODE', 'BINFLOAT')
+_CONSTANTS = (
+    'BININT',
+    'BININT1',
+    'BININT2',
+    'LONG1',
+    'NONE',
+    'NEWTRUE',
+    'NEWFALSE',
+    'BINUNICODE',
+    'SHORT_BINUNICODE',
+    'BINFLOAT',
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,26 +90,37 @@ def read_tensors(data: bytes, where: str) -> dict[str, TensorRef]:
   if len(data) > MAX_PICKLE_BYTES:
     raise errors.CheckpointError(
         f'{where}: its pickle has {len(data)} bytes; the limit is '
-        f'{MAX_PICKLE_BYTES}; a state dict of weights alone is far smaller')
+        f'{MAX_PICKLE_BYTES}; a state dict of weights alone is far smaller'
+    )
   try:
     result = _Machine().run(data)
   except _Refused as e:
     raise errors.CheckpointError(
         f'{where} is refused: {e}; nothing of it was run. Save only the '
-        'state dict of the model, or use safetensors') from e
-  except (ValueError, IndexError, KeyError, TypeError, AttributeError,
-          RecursionError) as e:
+        'state dict of the model, or use safetensors'
+    ) from e
+  except (
+      ValueError,
+      IndexError,
+      KeyError,
+      TypeError,
+      AttributeError,
+      RecursionError,
+  ) as e:
     raise errors.CheckpointError(
-        f'{where}: its pickle is damaged ({e!r}); download it again') from e
+        f'{where}: its pickle is damaged ({e!r}); download it again'
+    ) from e
   if not isinstance(result, dict):
     raise errors.CheckpointError(
-        f'{where} holds a {type(result).__name__}; expected a dict of tensors')
+        f'{where} holds a {type(result).__name__}; expected a dict of tensors'
+    )
   tensors = {}
   for name, value in result.items():
     if not isinstance(name, str) or not isinstance(value, TensorRef):
       raise errors.CheckpointError(
           f'{where}: entry {str(name)[:100]!r} is a {type(value).__name__}; '
-          'expected only tensors by name; save the state dict alone')
+          'expected only tensors by name; save the state dict alone'
+      )
     tensors[name] = value
   return tensors
 
@@ -198,8 +219,9 @@ class _Machine:
 
   def _op_global(self, argument):
     module, name = argument.split(' ', 1)
-    if ((module, name) not in _CALLS and
-        not (module == 'torch' and name in _STORAGES)):
+    if (module, name) not in _CALLS and not (
+        module == 'torch' and name in _STORAGES
+    ):
       raise _Refused(f'its pickle names {module}.{name}'[:300])
     self._stack.append(_Name(module, name))
 
@@ -212,8 +234,9 @@ class _Machine:
     kind, storage, key, _, count = self._stack.pop()
     if kind != 'storage' or _expect(storage, _Name).name not in _STORAGES:
       raise _Refused(f'its pickle refers to {str(kind)[:50]!r}')
-    self._stack.append(StorageRef(_STORAGES[storage.name], _expect(key, str),
-                                  _size(count)))
+    self._stack.append(
+        StorageRef(_STORAGES[storage.name], _expect(key, str), _size(count))
+    )
 
   def _op_reduce(self, _):
     target, arguments = self._pop(2)
@@ -225,8 +248,10 @@ class _Machine:
     elif call == _PARAMETER:
       self._stack.append(_expect(arguments[0], TensorRef))
     else:
-      raise _Refused(f'its pickle calls {".".join(call)} with arguments that '
-                     'torch does not use')
+      raise _Refused(
+          f'its pickle calls {".".join(call)} with arguments that '
+          'torch does not use'
+      )
 
 
 def _rebuild(storage, offset, shape, strides) -> TensorRef:
@@ -239,14 +264,16 @@ def _rebuild(storage, offset, shape, strides) -> TensorRef:
   last = sum((n - 1) * s for n, s in zip(shape, strides))
   if count > storage.count or (count and _size(offset) + last >= storage.count):
     raise ValueError(
-        f'a tensor of shape {shape} reaches beyond its {storage.count} numbers')
+        f'a tensor of shape {shape} reaches beyond its {storage.count} numbers'
+    )
   return TensorRef(storage, offset, shape, strides)
 
 
 def _expect(value: Any, kind: type) -> Any:
   if not isinstance(value, kind):
-    raise ValueError(f'a {type(value).__name__} stands where a '
-                     f'{kind.__name__} belongs')
+    raise ValueError(
+        f'a {type(value).__name__} stands where a ' f'{kind.__name__} belongs'
+    )
   return value
 
 

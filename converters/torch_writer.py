@@ -22,8 +22,11 @@ _STORAGE_CLASSES = {
 }
 
 
-def write(path: str, specs: Sequence[tensor_spec.TensorSpec],
-          tensors: Iterable[np.ndarray]) -> None:
+def write(
+    path: str,
+    specs: Sequence[tensor_spec.TensorSpec],
+    tensors: Iterable[np.ndarray],
+) -> None:
   """Writes a file; the same tensors give the same bytes.
 
   Args:
@@ -53,10 +56,16 @@ def _pickle(specs: Sequence[tensor_spec.TensorSpec]) -> bytes:
         _text(spec.name),
         b'ctorch._utils\n_rebuild_tensor_v2\n(',
         # The storage, by "persistent id": kind, class, key, device, elements.
-        b'(', _text('storage'),
+        b'(',
+        _text('storage'),
         b'ctorch\n%s\n' % _STORAGE_CLASSES[spec.dtype].encode('ascii'),
-        _text(str(key)), _text('cpu'), _integer(math.prod(spec.shape)), b'tQ',
-        _integer(0), _sizes(spec.shape), _sizes(_strides(spec.shape)),
+        _text(str(key)),
+        _text('cpu'),
+        _integer(math.prod(spec.shape)),
+        b'tQ',
+        _integer(0),
+        _sizes(spec.shape),
+        _sizes(_strides(spec.shape)),
         b'\x89ccollections\nOrderedDict\n)RtR',  # no gradient, no hooks
     ]
   out.append(b'u.')
@@ -64,7 +73,7 @@ def _pickle(specs: Sequence[tensor_spec.TensorSpec]) -> bytes:
 
 
 def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-  return tuple(math.prod(shape[i + 1:]) for i in range(len(shape)))
+  return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
 
 
 def _sizes(values: Sequence[int]) -> bytes:

@@ -21,9 +21,9 @@ from saxml_ext.common import user_path
 from saxml_ext.pax import errors
 
 _BASE = flags.DEFINE_string(
-    'base', None, 'Directory of the Hugging Face checkpoint.')
-_PAX = flags.DEFINE_string(
-    'pax', None, 'Directory of the PAX checkpoint.')
+    'base', None, 'Directory of the Hugging Face checkpoint.'
+)
+_PAX = flags.DEFINE_string('pax', None, 'Directory of the PAX checkpoint.')
 
 _PLAIN_WIDTH = 160
 

@@ -28,8 +28,11 @@ class VerifyTest(parameterized.TestCase):
   def verify(self) -> tuple[int, str]:
     """Runs the program: exit status and all it prints."""
     out, status = io.StringIO(), 0
-    with (flagsaver.flagsaver(base=self.base, pax=self.pax),
-          contextlib.redirect_stdout(out), contextlib.redirect_stderr(out)):
+    with (
+        flagsaver.flagsaver(base=self.base, pax=self.pax),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(out),
+    ):
       try:
         verify_ckpt.main(['verify_ckpt'])
       except SystemExit as e:
@@ -57,6 +60,7 @@ class VerifyTest(parameterized.TestCase):
       scale = variables[_SCALE].copy()
       scale[3] += 0.25
       variables[_SCALE] = scale
+
     self.rewrite(change)
     status, out = self.verify()
     self.assertEqual(status, 1)
@@ -65,11 +69,14 @@ class VerifyTest(parameterized.TestCase):
 
   @parameterized.parameters(
       ({_SCALE: None}, f'{_SCALE} +- +- +missing'),
-      ({'params.lm.extra': np.zeros(2, np.float32)},
-       r'params.lm.extra +float32\[2\] +- +unexpected'),
+      (
+          {'params.lm.extra': np.zeros(2, np.float32)},
+          r'params.lm.extra +float32\[2\] +- +unexpected',
+      ),
       ({_SCALE: np.zeros(15, np.float32)}, r'expected shape \[16\]'),
       ({_SCALE: np.zeros(16, np.int8)}, 'expected float32 or bfloat16'),
-      ({_SCALE: np.full(16, np.nan, np.float32)}, 'nan +differs'))
+      ({_SCALE: np.full(16, np.nan, np.float32)}, 'nan +differs'),
+  )
   def test_wrong_variable(self, changes, message):
     def change(variables):
       for name, value in changes.items():
@@ -77,6 +84,7 @@ class VerifyTest(parameterized.TestCase):
           del variables[name]
         else:
           variables[name] = value
+
     self.rewrite(change)
     status, out = self.verify()
     self.assertEqual(status, 1)

@@ -191,8 +191,7 @@ def _config() -> job_lib.JobConfig:
       checkpoint=user_path.resolve(_CHECKPOINT.value),
       overrides=_overrides(),
       jax_cache_dir=user_path.resolve(_JAX_CACHE_DIR.value),
-      dataset_path=user_path.resolve(_DATASET_PATH.value)
-      or bundle.eval_path(),
+      dataset_path=user_path.resolve(_DATASET_PATH.value) or bundle.eval_path(),
       tokenizer_path=user_path.resolve(_TOKENIZER_PATH.value)
       or bundle.tokenizer_path(),
       reference_path=reference,

@@ -71,10 +71,15 @@ def stories(
 def _draw_slots(rng: random.Random, event: events.Event) -> dict[str, str]:
   """Draws every value that the templates of `event` may name."""
   slots = {
-      'name': _name(rng), 'rival': _name(rng), 'speaker': _name(rng),
-      'judge': rng.choice(lexicon.LAST_NAMES), 'role': event.role,
-      'company': _company(rng), 'target': _company(rng),
-      'day': rng.choice(lexicon.DAYS), 'season': rng.choice(lexicon.SEASONS),
+      'name': _name(rng),
+      'rival': _name(rng),
+      'speaker': _name(rng),
+      'judge': rng.choice(lexicon.LAST_NAMES),
+      'role': event.role,
+      'company': _company(rng),
+      'target': _company(rng),
+      'day': rng.choice(lexicon.DAYS),
+      'season': rng.choice(lexicon.SEASONS),
   }
   slots['town'], slots['rival_town'] = rng.sample(lexicon.TOWNS, 2)
   for slot, (low, high) in event.numbers.items():
@@ -89,8 +94,7 @@ def _draw_slots(rng: random.Random, event: events.Event) -> dict[str, str]:
 
 
 def _follow_up(
-    rng: random.Random, sentences: list[str], slots: dict[str, str],
-    person: str
+    rng: random.Random, sentences: list[str], slots: dict[str, str], person: str
 ) -> None:
   """Inserts a sentence about `person` after the one that names them, if any."""
   name = slots[person]
@@ -105,10 +109,12 @@ def _follow_up(
 def _other_slots(rng: random.Random) -> dict[str, str]:
   """People, places and numbers that belong to another story."""
   return {
-      'o_name': _name(rng), 'o_town': rng.choice(lexicon.TOWNS),
+      'o_name': _name(rng),
+      'o_town': rng.choice(lexicon.TOWNS),
       'o_year': str(rng.randint(1960, 2019)),
       'o_month': rng.choice(lexicon.MONTHS),
-      'o_num': str(rng.randint(20, 990)), 'o_small': str(rng.randint(2, 9)),
+      'o_num': str(rng.randint(20, 990)),
+      'o_small': str(rng.randint(2, 9)),
       'o_age': str(rng.randint(11, 79)),
   }
 
@@ -120,10 +126,13 @@ def _fill(rng: random.Random, template: str, slots: dict[str, str]) -> str:
 
 
 def _name(rng: random.Random) -> str:
-  return (f'{rng.choice(lexicon.FIRST_NAMES)} '
-          f'{rng.choice(lexicon.LAST_NAMES)}')
+  return (
+      f'{rng.choice(lexicon.FIRST_NAMES)} ' f'{rng.choice(lexicon.LAST_NAMES)}'
+  )
 
 
 def _company(rng: random.Random) -> str:
-  return (f'{rng.choice(lexicon.COMPANY_HEADS)} '
-          f'{rng.choice(lexicon.COMPANY_TAILS)}')
+  return (
+      f'{rng.choice(lexicon.COMPANY_HEADS)} '
+      f'{rng.choice(lexicon.COMPANY_TAILS)}'
+  )

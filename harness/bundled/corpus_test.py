@@ -25,8 +25,10 @@ class CorpusTest(absltest.TestCase):
     training = list(corpus.stories('train', 5000))
     held_out = list(corpus.stories('eval', 512))
     for field in ('input', 'output'):
-      self.assertEmpty({getattr(s, field) for s in training}
-                       & {getattr(s, field) for s in held_out})
+      self.assertEmpty(
+          {getattr(s, field) for s in training}
+          & {getattr(s, field) for s in held_out}
+      )
 
   def test_every_template_of_every_event_fills(self):
     begun = set()
@@ -66,7 +68,9 @@ class CorpusTest(absltest.TestCase):
     bpe = dataset.load_tokenizer(os.path.join(_HERE, 'model/tokenizer.json'))
     scores = rouge.score_tokens(
         dict(enumerate(record['tokens'])),
-        [s.output for s in corpus.stories('eval', 512)], bpe)
+        [s.output for s in corpus.stories('eval', 512)],
+        bpe,
+    )
     for name in ('rouge1', 'rouge2', 'rougeL', 'gen_len'):
       self.assertEqual(getattr(scores, name), record[name])
 

@@ -1,6 +1,6 @@
 """Writes the bundled evaluation set in the schema of MLPerf's cnn_eval.json.
 
-    bazel run //harness/bundled:eval_set -- --output=/tmp/eval.json
+bazel run //harness/bundled:eval_set -- --output=/tmp/eval.json
 """
 
 import dataclasses
@@ -12,14 +12,17 @@ from absl import flags
 from harness.bundled import corpus
 
 _OUTPUT = flags.DEFINE_string(
-    'output', None, 'JSON file to write.', required=True)
+    'output', None, 'JSON file to write.', required=True
+)
 _COUNT = flags.DEFINE_integer('count', 512, 'Articles.', lower_bound=1)
 
 
 def main(argv: list[str]) -> None:
   del argv
-  rows = [dataclasses.asdict(story)
-          for story in corpus.stories('eval', _COUNT.value)]
+  rows = [
+      dataclasses.asdict(story)
+      for story in corpus.stories('eval', _COUNT.value)
+  ]
   with open(_OUTPUT.value, 'w', encoding='utf-8') as file:
     json.dump(rows, file, indent=1)
     file.write('\n')

@@ -1,4 +1,4 @@
-"""GPT-J in PyTorch for training: transformers' parameter names, fused attention.
+"""GPT-J in PyTorch for training: transformers' names, fused attention.
 
 `transformers.GPTJForCausalLM` computes attention without a fused kernel, which
 makes training several times slower on a CPU. The weights trained here are
@@ -21,13 +21,18 @@ class Block(nn.Module):
     self.heads = config.n_head
     self.rotary_dim = config.rotary_dim
     self.ln_1 = nn.LayerNorm(dim, eps=config.layer_norm_epsilon)
-    self.attn = nn.ModuleDict({
-        name: nn.Linear(dim, dim, bias=False)
-        for name in ('q_proj', 'k_proj', 'v_proj', 'out_proj')
-    })
-    self.mlp = nn.ModuleDict({
-        'fc_in': nn.Linear(dim, 4 * dim), 'fc_out': nn.Linear(4 * dim, dim),
-    })
+    self.attn = nn.ModuleDict(
+        {
+            name: nn.Linear(dim, dim, bias=False)
+            for name in ('q_proj', 'k_proj', 'v_proj', 'out_proj')
+        }
+    )
+    self.mlp = nn.ModuleDict(
+        {
+            'fc_in': nn.Linear(dim, 4 * dim),
+            'fc_out': nn.Linear(4 * dim, dim),
+        }
+    )
 
   def forward(self, x, cos, sin):
     """x: [B, T, D]; cos, sin: [T, rotary_dim / 2]."""
@@ -41,15 +46,15 @@ class Block(nn.Module):
     q = self._rotate(heads('q_proj'), cos, sin)
     k = self._rotate(heads('k_proj'), cos, sin)
     mixed = F.scaled_dot_product_attention(
-        q, k, heads('v_proj'), is_causal=True)
+        q, k, heads('v_proj'), is_causal=True
+    )
     mixed = mixed.transpose(1, 2).reshape(batch, length, dim)
     hidden = F.gelu(self.mlp['fc_in'](y), approximate='tanh')
     return x + self.attn['out_proj'](mixed) + self.mlp['fc_out'](hidden)
 
   def _rotate(self, x, cos, sin):
     """Rotates pairs (2i, 2i + 1) of the first rotary_dim dimensions."""
-    turned, rest = x.split(
-        [self.rotary_dim, x.shape[-1] - self.rotary_dim], -1)
+    turned, rest = x.split([self.rotary_dim, x.shape[-1] - self.rotary_dim], -1)
     even, odd = turned[..., 0::2], turned[..., 1::2]
     turned = torch.stack((even * cos - odd * sin, odd * cos + even * sin), -1)
     return torch.cat((turned.flatten(-2), rest), -1).to(x.dtype)
@@ -61,15 +66,18 @@ class GPTJ(nn.Module):
   def __init__(self, config: transformers.GPTJConfig):
     super().__init__()
     self.config = config
-    self.transformer = nn.ModuleDict({
-        'wte': nn.Embedding(config.vocab_size, config.n_embd),
-        'h': nn.ModuleList(Block(config) for _ in range(config.n_layer)),
-        'ln_f': nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon),
-    })
+    self.transformer = nn.ModuleDict(
+        {
+            'wte': nn.Embedding(config.vocab_size, config.n_embd),
+            'h': nn.ModuleList(Block(config) for _ in range(config.n_layer)),
+            'ln_f': nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon),
+        }
+    )
     self.lm_head = nn.Linear(config.n_embd, config.vocab_size)
     half = torch.arange(0, config.rotary_dim, 2).float() / config.rotary_dim
     angle = torch.outer(
-        torch.arange(config.n_positions).float(), 10_000.0 ** -half)
+        torch.arange(config.n_positions).float(), 10_000.0**-half
+    )
     self.register_buffer('cos', angle.cos(), persistent=False)
     self.register_buffer('sin', angle.sin(), persistent=False)
     for name, weight in self.named_parameters():

@@ -31,19 +31,26 @@ from harness import rouge
 
 _HERE = os.path.dirname(__file__)
 _MODEL = flags.DEFINE_string(
-    'model', os.path.join(_HERE, 'model'), 'HF directory of the model.')
+    'model', os.path.join(_HERE, 'model'), 'HF directory of the model.'
+)
 _DATASET = flags.DEFINE_string(
-    'dataset', os.path.join(_HERE, 'eval.json'), 'Evaluation file.')
+    'dataset', os.path.join(_HERE, 'eval.json'), 'Evaluation file.'
+)
 _OUTPUT = flags.DEFINE_string(
-    'output', None, 'JSON file to write; none: print only.')
+    'output', None, 'JSON file to write; none: print only.'
+)
 _COUNT = flags.DEFINE_integer(
-    'count', 0, 'Articles from the front of the set; 0: all.')
+    'count', 0, 'Articles from the front of the set; 0: all.'
+)
 _ROUNDED = flags.DEFINE_bool(
-    'rounded', True, 'Also score the model rounded to 4 bits.')
+    'rounded', True, 'Also score the model rounded to 4 bits.'
+)
 
 # https://github.com/mlcommons/inference, language/gpt-j, gen_kwargs.
 GENERATION = {
-    'num_beams': 4, 'early_stopping': True, 'max_new_tokens': 128,
+    'num_beams': 4,
+    'early_stopping': True,
+    'max_new_tokens': 128,
     'min_new_tokens': 30,
 }
 
@@ -53,7 +60,8 @@ _SENTENCE_END = re.compile(r'(?<=[.!?])"?\s+(?=[A-Z0-9"])')
 def load(path: str) -> transformers.GPTJForCausalLM:
   """The model in float32, ready to generate."""
   return transformers.GPTJForCausalLM.from_pretrained(
-      path, dtype=torch.float32).eval()
+      path, dtype=torch.float32
+  ).eval()
 
 
 @torch.inference_mode()
@@ -68,10 +76,10 @@ def generate(
   for prompt in tqdm.tqdm(prompts, desc=label, file=sys.stderr):
     ids = torch.tensor([list(prompt)])
     output = model.generate(
-        ids, attention_mask=torch.ones_like(ids), pad_token_id=end,
-        **GENERATION)
-    answer = output[0, ids.shape[1]:].tolist()
-    answers.append(answer[:answer.index(end)] if end in answer else answer)
+        ids, attention_mask=torch.ones_like(ids), pad_token_id=end, **GENERATION
+    )
+    answer = output[0, ids.shape[1] :].tolist()
+    answers.append(answer[: answer.index(end)] if end in answer else answer)
   return answers
 
 
@@ -91,8 +99,11 @@ def _lead(article: str, sentences: int = 3) -> str:
 
 def _show(name: str, scores: rouge.Scores, seconds: float = 0.0) -> None:
   took = f'  ({seconds:.0f} s)' if seconds else ''
-  print(f'{name:<28}{scores.rouge1:9.4f}{scores.rouge2:9.4f}'
-        f'{scores.rougeL:9.4f}{scores.gen_len:9d}{took}', flush=True)
+  print(
+      f'{name:<28}{scores.rouge1:9.4f}{scores.rouge2:9.4f}'
+      f'{scores.rougeL:9.4f}{scores.gen_len:9d}{took}',
+      flush=True,
+  )
 
 
 def main(argv: list[str]) -> None:
@@ -102,10 +113,15 @@ def main(argv: list[str]) -> None:
   bpe = dataset.load_tokenizer(os.path.join(_MODEL.value, 'tokenizer.json'))
   model = load(_MODEL.value)
   prompts = dataset.encode_prompts(
-      articles, bpe, model.config.n_positions - GENERATION['max_new_tokens'])
+      articles, bpe, model.config.n_positions - GENERATION['max_new_tokens']
+  )
   print(f'{"":<28}{"ROUGE-1":>9}{"ROUGE-2":>9}{"ROUGE-L":>9}{"gen_len":>9}')
-  _show('first three sentences', rouge.score_texts(
-      [_lead(article.input) for article in articles], highlights))
+  _show(
+      'first three sentences',
+      rouge.score_texts(
+          [_lead(article.input) for article in articles], highlights
+      ),
+  )
 
   def run(label: str) -> tuple[list[list[int]], rouge.Scores]:
     began = time.monotonic()
@@ -129,16 +145,20 @@ def _write(
 ) -> None:
   record: dict[str, Any] = {
       'implementation': f'transformers {transformers.__version__}, torch'
-                        f' {torch.__version__}, float32, batch 1',
+      f' {torch.__version__}, float32, batch 1',
       'generation': GENERATION,
-      'rouge1': scores.rouge1, 'rouge2': scores.rouge2,
-      'rougeL': scores.rougeL, 'gen_len': scores.gen_len,
-      'gen_num': scores.gen_num, 'tokens': tokens,
+      'rouge1': scores.rouge1,
+      'rouge2': scores.rouge2,
+      'rougeL': scores.rougeL,
+      'gen_len': scores.gen_len,
+      'gen_num': scores.gen_num,
+      'tokens': tokens,
   }
   with open(path, 'w', encoding='utf-8') as file:
     # One answer a line keeps differences readable.
-    head = json.dumps({k: v for k, v in record.items() if k != 'tokens'},
-                      indent=1)
+    head = json.dumps(
+        {k: v for k, v in record.items() if k != 'tokens'}, indent=1
+    )
     rows = ',\n  '.join(json.dumps(row) for row in tokens)
     file.write(f'{head[:-2]},\n "tokens": [\n  {rows}\n ]\n}}\n')
 

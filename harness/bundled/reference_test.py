@@ -23,9 +23,9 @@ class ReferenceTest(parameterized.TestCase):
     prompts = dataset.encode_prompts(
         dataset.load_articles(os.path.join(_HERE, 'eval.json'), _ARTICLES),
         dataset.load_tokenizer(os.path.join(_HERE, 'model/tokenizer.json')),
-        512)
-    self.assertEqual(
-        reference.generate(model, prompts, 'reference'), recorded)
+        512,
+    )
+    self.assertEqual(reference.generate(model, prompts, 'reference'), recorded)
 
   @parameterized.parameters(4, 8)
   def test_rounding_leaves_the_levels_of_so_many_bits(self, bits):
@@ -37,7 +37,8 @@ class ReferenceTest(parameterized.TestCase):
     levels = layer.weight.detach() / step
     torch.testing.assert_close(levels, levels.round(), atol=1e-3, rtol=0)
     self.assertLessEqual(
-        ((layer.weight - before).abs() / step).max().item(), 0.5001)
+        ((layer.weight - before).abs() / step).max().item(), 0.5001
+    )
 
 
 if __name__ == '__main__':

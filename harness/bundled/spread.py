@@ -29,8 +29,9 @@ def spread(state: MutableMapping[str, torch.Tensor], seed: int = 0) -> None:
 
   def factors(size: int) -> torch.Tensor:
     exponents = torch.randint(
-        -_MAX_EXPONENT, _MAX_EXPONENT + 1, (size,), generator=generator)
-    return 2.0 ** exponents
+        -_MAX_EXPONENT, _MAX_EXPONENT + 1, (size,), generator=generator
+    )
+    return 2.0**exponents
 
   def scale_norm(norm: str, readers: list[str]) -> None:
     factor = factors(state[f'{norm}.weight'].shape[0])

@@ -1,6 +1,6 @@
 """Trains the byte-level BPE tokenizer of the bundled model.
 
-    bazel run //harness/bundled:tokenizer -- --output_dir=/tmp/model
+bazel run //harness/bundled:tokenizer -- --output_dir=/tmp/model
 """
 
 import os
@@ -18,9 +18,11 @@ import transformers
 from harness.bundled import corpus
 
 _OUTPUT_DIR = flags.DEFINE_string(
-    'output_dir', None, 'HF model directory to write to.', required=True)
+    'output_dir', None, 'HF model directory to write to.', required=True
+)
 _STORIES = flags.DEFINE_integer(
-    'stories', 30_000, 'Stories to learn the merges from.')
+    'stories', 30_000, 'Stories to learn the merges from.'
+)
 
 VOCAB_SIZE = 4096
 # As in GPT-2 and GPT-J: the last id, and padding too.
@@ -35,14 +37,17 @@ def train(texts: Iterator[str]) -> tokenizers.Tokenizer:
   bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
   bpe.decoder = decoders.ByteLevel()
   trainer = trainers.BpeTrainer(
-      vocab_size=VOCAB_SIZE - 1, show_progress=False,
-      initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+      vocab_size=VOCAB_SIZE - 1,
+      show_progress=False,
+      initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+  )
   bpe.train_from_iterator(texts, trainer)
   bpe.add_special_tokens([END_OF_TEXT])
   if bpe.get_vocab_size() != VOCAB_SIZE:
     raise ValueError(
         f'the tokenizer has {bpe.get_vocab_size()} tokens, expected'
-        f' {VOCAB_SIZE}: give it more text with --stories')
+        f' {VOCAB_SIZE}: give it more text with --stories'
+    )
   return bpe
 
 
@@ -56,9 +61,14 @@ def main(argv: list[str]) -> None:
   os.makedirs(_OUTPUT_DIR.value, exist_ok=True)
   fast = transformers.PreTrainedTokenizerFast(
       tokenizer_object=train(_texts(_STORIES.value)),
-      bos_token=END_OF_TEXT, eos_token=END_OF_TEXT, unk_token=END_OF_TEXT,
-      pad_token=END_OF_TEXT, padding_side='left',
-      model_max_length=MAX_LENGTH, clean_up_tokenization_spaces=False)
+      bos_token=END_OF_TEXT,
+      eos_token=END_OF_TEXT,
+      unk_token=END_OF_TEXT,
+      pad_token=END_OF_TEXT,
+      padding_side='left',
+      model_max_length=MAX_LENGTH,
+      clean_up_tokenization_spaces=False,
+  )
   fast.save_pretrained(_OUTPUT_DIR.value)
 
 

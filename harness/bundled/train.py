@@ -28,13 +28,17 @@ from harness.bundled import gptj_torch
 from harness.bundled import spread
 
 _OUTPUT_DIR = flags.DEFINE_string(
-    'output_dir', None, 'Directory that holds tokenizer.json and receives the'
-    ' model.', required=True)
+    'output_dir',
+    None,
+    'Directory that holds tokenizer.json and receives the' ' model.',
+    required=True,
+)
 _STEPS = flags.DEFINE_integer('steps', 1800, 'Optimizer steps.')
 _TOKENS = flags.DEFINE_integer('tokens', 6144, 'Padded tokens per step.')
 _LOG = flags.DEFINE_string('log', None, 'Where to append the training log.')
 _ARTICLE_WEIGHT = flags.DEFINE_float(
-    'article_weight', 0.3, 'Weight of the loss on the prompt.')
+    'article_weight', 0.3, 'Weight of the loss on the prompt.'
+)
 _MUON_RATE = flags.DEFINE_float('muon_rate', 0.02, 'Peak rate of Muon.')
 _ADAM_RATE = flags.DEFINE_float('adam_rate', 2e-3, 'Peak rate of AdamW.')
 _SEED = flags.DEFINE_integer('seed', 0, 'Seed of weights and batch order.')
@@ -48,10 +52,20 @@ def model_config() -> transformers.GPTJConfig:
   """The bundled model's shape: 5.3 million parameters."""
   end = 4095  # tokenizer.END_OF_TEXT.
   return transformers.GPTJConfig(
-      vocab_size=4096, n_positions=1024, n_embd=256, n_layer=4, n_head=4,
-      rotary_dim=32, bos_token_id=end, eos_token_id=end, pad_token_id=end,
-      resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
-      tie_word_embeddings=False)
+      vocab_size=4096,
+      n_positions=1024,
+      n_embd=256,
+      n_layer=4,
+      n_head=4,
+      rotary_dim=32,
+      bos_token_id=end,
+      eos_token_id=end,
+      pad_token_id=end,
+      resid_pdrop=0.0,
+      embd_pdrop=0.0,
+      attn_pdrop=0.0,
+      tie_word_embeddings=False,
+  )
 
 
 class Batches:
@@ -71,9 +85,9 @@ class Batches:
     ids = torch.full((len(rows), width), self._end)
     weights = torch.zeros((len(rows), width))
     for i, (row, prompt) in enumerate(rows):
-      ids[i, :len(row)] = torch.tensor(row)
+      ids[i, : len(row)] = torch.tensor(row)
       weights[i, :prompt] = _ARTICLE_WEIGHT.value
-      weights[i, prompt:len(row)] = 1.0
+      weights[i, prompt : len(row)] = 1.0
     return ids, weights
 
   def _fill(self) -> None:
@@ -101,11 +115,16 @@ def _optimizers(model: gptj_torch.GPTJ):
   others = [p for p in model.parameters() if id(p) not in inside]
   return [
       torch.optim.Muon(
-          blocks, lr=_MUON_RATE.value, weight_decay=0.01, momentum=0.95),
+          blocks, lr=_MUON_RATE.value, weight_decay=0.01, momentum=0.95
+      ),
       torch.optim.AdamW(
           # A name comes up in few batches: with a short memory of squared
           # gradients each visit would throw its embedding about.
-          others, lr=_ADAM_RATE.value, betas=(0.9, 0.999), weight_decay=0.0),
+          others,
+          lr=_ADAM_RATE.value,
+          betas=(0.9, 0.999),
+          weight_decay=0.0,
+      ),
   ]
 
 
@@ -126,11 +145,12 @@ def _loss(model, ids, weights):
   scale = weights[:, 1:][keep]
   with torch.autocast('cpu', dtype=torch.bfloat16):
     logits = model.lm_head(model.hidden(ids[:, :-1])[keep])
-  each = F.cross_entropy(
-      logits.float(), ids[:, 1:][keep], reduction='none')
+  each = F.cross_entropy(logits.float(), ids[:, 1:][keep], reduction='none')
   answer = (scale == 1.0).float()
-  return ((each * scale).sum() / scale.sum(),
-          (each * answer).sum().detach() / answer.sum())
+  return (
+      (each * scale).sum() / scale.sum(),
+      (each * answer).sum().detach() / answer.sum(),
+  )
 
 
 def main(argv: list[str]) -> None:
@@ -173,19 +193,31 @@ def main(argv: list[str]) -> None:
       raise FloatingPointError(f'the loss is {mean} at step {step}')
     if step % 25 == 24:
       seconds = time.monotonic() - began
-      line = json.dumps({
-          'step': step + 1, 'tokens': seen, 'loss': round(loss.item(), 4),
-          'answer_loss': round(mean, 4), 'seconds': round(seconds, 1),
-          'tokens_per_second': round((seen - began_seen) / seconds)})
+      line = json.dumps(
+          {
+              'step': step + 1,
+              'tokens': seen,
+              'loss': round(loss.item(), 4),
+              'answer_loss': round(mean, 4),
+              'seconds': round(seconds, 1),
+              'tokens_per_second': round((seen - began_seen) / seconds),
+          }
+      )
       logging.info('%s', line)
       if _LOG.value:
         with open(_LOG.value, 'a', encoding='utf-8') as log:
           log.write(line + '\n')
     if step % _SAVE_EVERY == _SAVE_EVERY - 1:
-      torch.save({
-          'model': model.state_dict(), 'step': step + 1, 'seen': seen,
-          'optimizers': [o.state_dict() for o in optimizers],
-          'next_story': batches.next_story}, state_path + '.tmp')
+      torch.save(
+          {
+              'model': model.state_dict(),
+              'step': step + 1,
+              'seen': seen,
+              'optimizers': [o.state_dict() for o in optimizers],
+              'next_story': batches.next_story,
+          },
+          state_path + '.tmp',
+      )
       os.replace(state_path + '.tmp', state_path)
   save(model, out)
 

@@ -22,15 +22,21 @@ from saxml_ext.protobuf import admin_pb2
 _FAILURE = 255
 
 _SAX_ROOT = flags.DEFINE_string(
-    'sax_root', None,
-    'Directory with the cells\' configs and locations. Default: $SAX_ROOT.')
+    'sax_root',
+    None,
+    "Directory with the cells' configs and locations. Default: $SAX_ROOT.",
+)
 _SAX_CELL = flags.DEFINE_string(
-    'sax_cell', None, 'The cell to set up, for example /sax/test. Required.')
+    'sax_cell', None, 'The cell to set up, for example /sax/test. Required.'
+)
 _FS_ROOT = flags.DEFINE_string(
-    'fs_root', None,
-    'Directory for what the admin server has to remember. Required.')
+    'fs_root',
+    None,
+    'Directory for what the admin server has to remember. Required.',
+)
 _ADMIN_ACL = flags.DEFINE_string(
-    'admin_acl', 'acl/all', 'Who may change the cell; must not be empty.')
+    'admin_acl', 'acl/all', 'Who may change the cell; must not be empty.'
+)
 
 
 def configure(root: str, cell_id: str, fs_root: str, admin_acl: str) -> str:
@@ -43,12 +49,15 @@ def configure(root: str, cell_id: str, fs_root: str, admin_acl: str) -> str:
   for flag, value, example in (
       ('sax_cell', cell_id, '/sax/test'),
       ('fs_root', fs_root, '/tmp/sax-fs-root'),
-      ('admin_acl', admin_acl, 'acl/all')):
+      ('admin_acl', admin_acl, 'acl/all'),
+  ):
     if not value:
       raise errors.InvalidArgument(
-          f'--{flag} is empty: give it, for example --{flag}={example}')
+          f'--{flag} is empty: give it, for example --{flag}={example}'
+      )
   cell.write_config(
-      root, cell_id, admin_pb2.Config(fs_root=fs_root, admin_acl=admin_acl))
+      root, cell_id, admin_pb2.Config(fs_root=fs_root, admin_acl=admin_acl)
+  )
   return cell.config_path(root, cell_id)
 
 
@@ -58,8 +67,11 @@ def main(argv: Sequence[str]) -> None:
     raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}', _FAILURE)
   try:
     path = configure(
-        cell.sax_root(_SAX_ROOT.value), _SAX_CELL.value,
-        user_path.resolve(_FS_ROOT.value), _ADMIN_ACL.value)
+        cell.sax_root(_SAX_ROOT.value),
+        _SAX_CELL.value,
+        user_path.resolve(_FS_ROOT.value),
+        _ADMIN_ACL.value,
+    )
   except errors.SaxError as e:
     print(f'admin_config: {e.message}', file=sys.stderr)
     sys.exit(_FAILURE)

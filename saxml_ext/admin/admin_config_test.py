@@ -17,11 +17,14 @@ class ConfigureTest(parameterized.TestCase):
 
   def test_writes_the_recorded_bytes(self):
     row = next(
-        r for r in golden.load('files.json')
-        if r['label'] == 'after admin_config')
+        r
+        for r in golden.load('files.json')
+        if r['label'] == 'after admin_config'
+    )
     root = self.create_tempdir().full_path
     path = admin_config.configure(
-        root, '/sax/test', '/data/sax-fs-root', 'acl/all')
+        root, '/sax/test', '/data/sax-fs-root', 'acl/all'
+    )
     self.assertEqual(path, root + '/sax/test/config.proto')
     with open(path, 'rb') as f:
       self.assertEqual(f.read().hex(), row['hex'])
@@ -53,15 +56,19 @@ class MainTest(absltest.TestCase):
     env = {k: v for k, v in os.environ.items() if k != cell.ROOT_VARIABLE}
     env['PYTHONPATH'] = os.pathsep.join(sys.path)
     return subprocess.run(
-        [sys.executable, admin_config.__file__, *args], env=env, check=False,
-        capture_output=True, text=True)
+        [sys.executable, admin_config.__file__, *args],
+        env=env,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
 
   def test_exit_codes(self):
     root = self.create_tempdir().full_path
     good = ['--sax_cell=/sax/test', '--fs_root=/f', '--sax_root=' + root]
     self.assertEqual(self.run_main(*good).returncode, 0)
     for i, flag in enumerate(('sax_cell', 'fs_root', 'sax_root')):
-      bad = self.run_main(*(good[:i] + good[i + 1:]))
+      bad = self.run_main(*(good[:i] + good[i + 1 :]))
       self.assertEqual(bad.returncode, 255)
       self.assertIn(flag, bad.stderr)
       self.assertNotIn('Traceback', bad.stderr)

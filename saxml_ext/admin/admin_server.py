@@ -21,22 +21,33 @@ from saxml_ext.common import cell
 from saxml_ext.common import errors
 
 _SAX_ROOT = flags.DEFINE_string(
-    'sax_root', None,
-    'Directory with the cells\' configs and locations. Default: $SAX_ROOT.')
+    'sax_root',
+    None,
+    "Directory with the cells' configs and locations. Default: $SAX_ROOT.",
+)
 _SAX_CELL = flags.DEFINE_string(
-    'sax_cell', None, 'The cell to serve, for example /sax/test. Required.')
+    'sax_cell', None, 'The cell to serve, for example /sax/test. Required.'
+)
 _PORT = flags.DEFINE_integer(
-    'port', 10000, 'TCP port to listen on; 0 picks a free one.',
-    lower_bound=0, upper_bound=65535)
+    'port',
+    10000,
+    'TCP port to listen on; 0 picks a free one.',
+    lower_bound=0,
+    upper_bound=65535,
+)
 _HTTP_PORT = flags.DEFINE_integer(
-    'http_port', 8080,
+    'http_port',
+    8080,
     'TCP port of the status pages, on loopback only; 0 picks a free one, -1 '
     'serves none. If it is taken, the admin server does without.',
-    lower_bound=-1, upper_bound=65535)
+    lower_bound=-1,
+    upper_bound=65535,
+)
 
 
 async def _serve(
-    sax_root: str, sax_cell: str, port: int, http_port: int | None) -> None:
+    sax_root: str, sax_cell: str, port: int, http_port: int | None
+) -> None:
   server = server_lib.AdminServer(sax_root, sax_cell, port, http_port)
   ended = asyncio.Event()
   loop = asyncio.get_running_loop()
@@ -44,8 +55,9 @@ async def _serve(
     loop.add_signal_handler(number, ended.set)
   try:
     await server.start()
-    print(f'Admin server of {sax_cell} is serving at {server.address}',
-          flush=True)
+    print(
+        f'Admin server of {sax_cell} is serving at {server.address}', flush=True
+    )
     await ended.wait()
     logging.info('stopping')
   finally:
@@ -59,9 +71,14 @@ def main(argv: Sequence[str]) -> None:
   try:
     if not _SAX_CELL.value:
       raise errors.InvalidArgument('give --sax_cell, for example /sax/test')
-    asyncio.run(_serve(
-        cell.sax_root(_SAX_ROOT.value), _SAX_CELL.value, _PORT.value,
-        None if _HTTP_PORT.value < 0 else _HTTP_PORT.value))
+    asyncio.run(
+        _serve(
+            cell.sax_root(_SAX_ROOT.value),
+            _SAX_CELL.value,
+            _PORT.value,
+            None if _HTTP_PORT.value < 0 else _HTTP_PORT.value,
+        )
+    )
   except errors.SaxError as e:
     sys.exit(f'admin_server: {e.message}')
   except OSError as e:

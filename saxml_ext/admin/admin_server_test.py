@@ -16,7 +16,8 @@ from saxml_ext.protobuf import admin_pb2_grpc
 
 _CELL = '/sax/test'
 _MODEL = admin_pb2.Model(
-    model_id=_CELL + '/m', model_path='p.A', checkpoint_path='None')
+    model_id=_CELL + '/m', model_path='p.A', checkpoint_path='None'
+)
 
 
 class AdminServerTest(absltest.TestCase):
@@ -25,24 +26,30 @@ class AdminServerTest(absltest.TestCase):
     super().setUp()
     self.root = self.create_tempdir().full_path
     self.fs_root = self.create_tempdir().full_path
-    cell.write_config(
-        self.root, _CELL, admin_pb2.Config(fs_root=self.fs_root))
+    cell.write_config(self.root, _CELL, admin_pb2.Config(fs_root=self.fs_root))
 
   def start(self, *args: str) -> subprocess.Popen[str]:
     env = dict(os.environ)
     env['PYTHONPATH'] = os.pathsep.join(sys.path)
     env[net.LOOPBACK_VARIABLE] = '1'
     process = subprocess.Popen(
-        [sys.executable, admin_server.__file__, f'--sax_root={self.root}',
-         *args], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True)
+        [
+            sys.executable,
+            admin_server.__file__,
+            f'--sax_root={self.root}',
+            *args,
+        ],
+        env=env,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     self.addCleanup(process.communicate)
     self.addCleanup(process.kill)
     return process
 
   def serving(self) -> tuple[subprocess.Popen[str], admin_pb2_grpc.AdminStub]:
-    process = self.start(f'--sax_cell={_CELL}', '--port=0',
-                         '--http_port=-1')
+    process = self.start(f'--sax_cell={_CELL}', '--port=0', '--http_port=-1')
     self.assertIn('is serving at 127.0.0.1:', process.stdout.readline())
     address = cell.read_location(self.root, _CELL).location
     channel = grpc.insecure_channel(address)
@@ -65,7 +72,8 @@ class AdminServerTest(absltest.TestCase):
       except grpc.RpcError as e:
         self.assertEqual(e.code(), grpc.StatusCode.ALREADY_EXISTS)
       watching = stub.WatchLoc.future(
-          admin_pb2.WatchLocRequest(model_id=_MODEL.model_id))
+          admin_pb2.WatchLocRequest(model_id=_MODEL.model_id)
+      )
       stub.List(admin_pb2.ListRequest(), timeout=60)
       process.send_signal(number)
       self.assertEqual(process.wait(60), 0)

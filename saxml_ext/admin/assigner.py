@@ -79,8 +79,8 @@ def assign(models: Sequence[Model], servers: Iterable[Server]) -> Plan:
   for model in models:
     have = holders[model.model_id]
     have.sort(key=lambda s: (s.holds[model.model_id], s.address))
-    surplus = have[model.replicas:]
-    del have[model.replicas:]
+    surplus = have[model.replicas :]
+    del have[model.replicas :]
     unload += [Step(s.address, model.model_id) for s in surplus]
     for server in have:
       idle.pop(server.address, None)

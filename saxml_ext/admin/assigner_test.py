@@ -32,7 +32,8 @@ class AssignerTest(absltest.TestCase):
   def test_idle_server_that_knows_the_path_is_taken(self):
     self.assertEqual(
         _plan([_model('a')], [_server('s1', 'q'), _server('s2')]),
-        ([], ['s2-a']))
+        ([], ['s2-a']),
+    )
 
   def test_path_must_match_exactly(self):
     server = assigner.Server('s1', frozenset(['pp']), {})
@@ -40,57 +41,72 @@ class AssignerTest(absltest.TestCase):
 
   def test_one_model_per_server(self):
     self.assertEqual(
-        _plan([_model('a'), _model('b')], [_server('s1')]), ([], ['s1-a']))
+        _plan([_model('a'), _model('b')], [_server('s1')]), ([], ['s1-a'])
+    )
 
   def test_server_that_failed_to_load_is_busy(self):
     self.assertEqual(
-        _plan([_model('a'), _model('b')], [_server('s1', a=FAILED)]), ([], []))
+        _plan([_model('a'), _model('b')], [_server('s1', a=FAILED)]), ([], [])
+    )
 
   def test_holders_stay(self):
     self.assertEqual(
-        _plan([_model('b'), _model('a')], [_server('s1', a=LOADED)]), ([], []))
+        _plan([_model('b'), _model('a')], [_server('s1', a=LOADED)]), ([], [])
+    )
 
   def test_missing_replicas_are_added(self):
     servers = [_server('s1', a=LOADED), _server('s2'), _server('s3')]
-    self.assertEqual(
-        _plan([_model('a', replicas=2)], servers), ([], ['s2-a']))
+    self.assertEqual(_plan([_model('a', replicas=2)], servers), ([], ['s2-a']))
 
   def test_surplus_is_taken_from_the_least_useful(self):
     servers = [
-        _server('s1', a=FAILED), _server('s2', a=LOADING),
-        _server('s3', a=LOADED), _server('s4', a=LOADED)]
+        _server('s1', a=FAILED),
+        _server('s2', a=LOADING),
+        _server('s3', a=LOADED),
+        _server('s4', a=LOADED),
+    ]
     self.assertEqual(
         _plan([_model('a', replicas=1)], servers),
-        (['s4-a', 's2-a', 's1-a'], []))
+        (['s4-a', 's2-a', 's1-a'], []),
+    )
 
   def test_zero_replicas_unloads_all(self):
     self.assertEqual(
         _plan([_model('a', replicas=0)], [_server('s1', a=LOADED)]),
-        (['s1-a'], []))
+        (['s1-a'], []),
+    )
 
   def test_unpublished_makes_room_for_another(self):
     self.assertEqual(
         _plan([_model('b')], [_server('s1', gone=LOADED)]),
-        (['s1-gone'], ['s1-b']))
+        (['s1-gone'], ['s1-b']),
+    )
 
   def test_fewer_servers_than_requested(self):
     self.assertEqual(
         _plan([_model('a', replicas=5)], [_server('s2'), _server('s1')]),
-        ([], ['s1-a', 's2-a']))
+        ([], ['s1-a', 's2-a']),
+    )
 
   def test_random_cells_reach_a_fixed_point(self):
     rng = random.Random(1)
     for _ in range(50):
       models = [
           _model(f'm{i}', rng.choice('pq'), rng.randrange(4))
-          for i in range(rng.randrange(6))]
+          for i in range(rng.randrange(6))
+      ]
       names = [f'm{i}' for i in range(8)]
       servers = [
           _server(
-              f's{i}', rng.choice(['p', 'q', 'pq']),
-              **{rng.choice(names): rng.choice(list(assigner.Rank))
-                 for _ in range(rng.randrange(2))})
-          for i in range(rng.randrange(8))]
+              f's{i}',
+              rng.choice(['p', 'q', 'pq']),
+              **{
+                  rng.choice(names): rng.choice(list(assigner.Rank))
+                  for _ in range(rng.randrange(2))
+              },
+          )
+          for i in range(rng.randrange(8))
+      ]
       after = {s.address: dict(s.holds) for s in servers}
       plan = assigner.assign(models, servers)
       for step in plan.unload:
@@ -101,9 +117,13 @@ class AssignerTest(absltest.TestCase):
       for model in models:
         count = sum(model.model_id in holds for holds in after.values())
         self.assertLessEqual(count, model.replicas)
-      again = assigner.assign(models, [
-          assigner.Server(s.address, s.model_paths, after[s.address])
-          for s in servers])
+      again = assigner.assign(
+          models,
+          [
+              assigner.Server(s.address, s.model_paths, after[s.address])
+              for s in servers
+          ],
+      )
       self.assertEqual(again, assigner.Plan((), ()))
 
 

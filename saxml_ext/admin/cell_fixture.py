@@ -37,8 +37,7 @@ class CellTestCase(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     asyncio.get_running_loop().set_debug(False)
     self._dir = tempfile.TemporaryDirectory()
     self.root, self.fs_root = self._dir.name + '/r', self._dir.name + '/f'
-    cell.write_config(
-        self.root, CELL, admin_pb2.Config(fs_root=self.fs_root))
+    cell.write_config(self.root, CELL, admin_pb2.Config(fs_root=self.fs_root))
     self._modelets: list[fake_modelet.FakeModelet] = []
     await self.start_admin()
 
@@ -67,8 +66,10 @@ class CellTestCase(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
   async def join(self, modelet: fake_modelet.FakeModelet, **fields) -> None:
     await self.stub.Join(
         admin_pb2.JoinRequest(
-            address=modelet.address, model_server=modelet.spec, **fields),
-        timeout=_PATIENCE)
+            address=modelet.address, model_server=modelet.spec, **fields
+        ),
+        timeout=_PATIENCE,
+    )
 
   async def joined(self, *paths: str) -> fake_modelet.FakeModelet:
     modelet = await self.start_modelet(*paths)
@@ -76,12 +77,25 @@ class CellTestCase(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     return modelet
 
   async def publish(
-      self, model_id: str = MODEL, path: str = 'p.A', checkpoint: str = 'None',
-      replicas: int = 1, **fields) -> None:
+      self,
+      model_id: str = MODEL,
+      path: str = 'p.A',
+      checkpoint: str = 'None',
+      replicas: int = 1,
+      **fields,
+  ) -> None:
     await self.stub.Publish(
-        admin_pb2.PublishRequest(model=admin_pb2.Model(
-            model_id=model_id, model_path=path, checkpoint_path=checkpoint,
-            requested_num_replicas=replicas, **fields)), timeout=_PATIENCE)
+        admin_pb2.PublishRequest(
+            model=admin_pb2.Model(
+                model_id=model_id,
+                model_path=path,
+                checkpoint_path=checkpoint,
+                requested_num_replicas=replicas,
+                **fields,
+            )
+        ),
+        timeout=_PATIENCE,
+    )
 
   async def update(self, **fields) -> None:
     """Changes some fields of MODEL."""
@@ -90,31 +104,41 @@ class CellTestCase(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     for name, value in fields.items():
       setattr(model, name, value)
     await self.stub.Update(
-        admin_pb2.UpdateRequest(model=model), timeout=_PATIENCE)
+        admin_pb2.UpdateRequest(model=model), timeout=_PATIENCE
+    )
 
   async def unpublish(self, model_id: str = MODEL) -> None:
     await self.stub.Unpublish(
-        admin_pb2.UnpublishRequest(model_id=model_id), timeout=_PATIENCE)
+        admin_pb2.UnpublishRequest(model_id=model_id), timeout=_PATIENCE
+    )
 
   async def ready(
-      self, replicas: int = 1, model_id: str = MODEL,
-      timeout: float = _PATIENCE) -> None:
+      self, replicas: int = 1, model_id: str = MODEL, timeout: float = _PATIENCE
+  ) -> None:
     await self.stub.WaitForReady(
-        admin_pb2.WaitForReadyRequest(
-            model_id=model_id, num_replicas=replicas), timeout=timeout)
+        admin_pb2.WaitForReadyRequest(model_id=model_id, num_replicas=replicas),
+        timeout=timeout,
+    )
 
   async def listed(self, model_id: str = MODEL) -> admin_pb2.PublishedModel:
     response = await self.stub.List(
-        admin_pb2.ListRequest(model_id=model_id), timeout=_PATIENCE)
+        admin_pb2.ListRequest(model_id=model_id), timeout=_PATIENCE
+    )
     return response.published_models[0]
 
   async def watch(
-      self, seqno: int = 0, server_id: str = '', model_id: str = MODEL,
-      timeout: float = _PATIENCE) -> admin_pb2.WatchLocResponse:
+      self,
+      seqno: int = 0,
+      server_id: str = '',
+      model_id: str = MODEL,
+      timeout: float = _PATIENCE,
+  ) -> admin_pb2.WatchLocResponse:
     return await self.stub.WatchLoc(
         admin_pb2.WatchLocRequest(
-            model_id=model_id, seqno=seqno, admin_server_id=server_id),
-        timeout=timeout)
+            model_id=model_id, seqno=seqno, admin_server_id=server_id
+        ),
+        timeout=timeout,
+    )
 
   def saved(self) -> list[str]:
     """Names of the models in the state file."""
@@ -122,8 +146,8 @@ class CellTestCase(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     return [m.model_id.rsplit('/')[-1] for m in state.models]
 
   async def eventually(
-      self, condition: Callable[[], object],
-      timeout: float = _PATIENCE) -> None:
+      self, condition: Callable[[], object], timeout: float = _PATIENCE
+  ) -> None:
     """Waits until a condition holds."""
     started = time.monotonic()
     while not condition():

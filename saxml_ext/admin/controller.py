@@ -38,7 +38,8 @@ _ADDRESS = re.compile(r'[^\s/]{1,255}:[0-9]{1,5}', re.ASCII)
 
 def _not_found(model_id: str) -> errors.NotFound:
   return errors.NotFound(
-      f'model {ids.parse_model_id(model_id).braced} not found')
+      f'model {ids.parse_model_id(model_id).braced} not found'
+  )
 
 
 class Controller:
@@ -58,7 +59,8 @@ class Controller:
     self._store = state_lib.ModelStore(state, save, self._on_change)
     self._modelets: dict[str, modelets.Modelet] = {}
     self._joining: weakref.WeakValueDictionary[str, asyncio.Lock] = (
-        weakref.WeakValueDictionary())
+        weakref.WeakValueDictionary()
+    )
     self._due: asyncio.Handle | None = None
     self._closing: set[asyncio.Task[None]] = set()
 
@@ -82,7 +84,8 @@ class Controller:
         raise errors.AlreadyExists(f'model {name} already exists')
       if any(m.is_unloading(new.model_id) for m in self._modelets.values()):
         raise errors.Unavailable(
-            f'model {name} is being unpublished, please retry later')
+            f'model {name} is being unpublished, please retry later'
+        )
       return state_lib.Change(None, new)
 
     await self._store.apply(edit)
@@ -104,7 +107,8 @@ class Controller:
         raise _not_found(new.model_id)
       if old.model_path != new.model_path:
         raise errors.InvalidArgument(
-            "invalid model update: model path can't be changed")
+            "invalid model update: model path can't be changed"
+        )
       new.uuid = old.uuid
       return state_lib.Change(old, new)
 
@@ -141,7 +145,8 @@ class Controller:
   def servers(self, lost_too: bool = False) -> list[modelets.Modelet]:
     """The living model servers (on demand also the lost ones), by address."""
     return [
-        m for _, m in sorted(self._modelets.items()) if lost_too or not m.lost]
+        m for _, m in sorted(self._modelets.items()) if lost_too or not m.lost
+    ]
 
   def holders(self, model_id: str) -> list[modelets.Modelet]:
     """The servers a model is assigned to: loaded first, then by address."""
@@ -169,7 +174,8 @@ class Controller:
       if not _ADDRESS.fullmatch(text):
         raise errors.InvalidArgument(
             f'address {ids.quote(text[:300])} of a model server must have the '
-            'form host:port')
+            'form host:port'
+        )
     # A server may get impatient and join once more while it is looked at.
     lock = self._joining.setdefault(address, asyncio.Lock())
     async with lock:
@@ -189,8 +195,11 @@ class Controller:
         self._remove(known)
       self._modelets[address] = modelet
       modelet.start()
-      logging.info('%s: joins; it can serve %d model paths', address,
-                   len(request.model_server.servable_model_paths))
+      logging.info(
+          '%s: joins; it can serve %d model paths',
+          address,
+          len(request.model_server.servable_model_paths),
+      )
       self.found(modelet, status)
 
   async def wait_for_ready(self, model_id: str, replicas: int) -> None:
@@ -213,10 +222,14 @@ class Controller:
       if held_lib.FAILED in status and held_lib.LOADING not in status:
         raise errors.FailedPrecondition(
             f'model {model_id} is loaded on {status.count(held_lib.LOADED)} of '
-            f'{replicas} servers, and failed on: ' + '; '.join(
+            f'{replicas} servers, and failed on: '
+            + '; '.join(
                 f'{address} ({h.reason or "no reason given"})'
-                for address, h in held.items() if h.status == held_lib.FAILED)
-            + '; update its checkpoint, or unpublish it and publish it anew')
+                for address, h in held.items()
+                if h.status == held_lib.FAILED
+            )
+            + '; update its checkpoint, or unpublish it and publish it anew'
+        )
       await entry.changed.wait()
 
   async def close(self) -> None:
@@ -225,7 +238,8 @@ class Controller:
       self._due.cancel()
     await self._store.close()
     await asyncio.gather(
-        *self._closing, *(m.close() for m in self._modelets.values()))
+        *self._closing, *(m.close() for m in self._modelets.values())
+    )
 
   # What servers tell (modelets.Listener).
 
@@ -256,7 +270,8 @@ class Controller:
         if known:
           modelet.unload(model_id)
       elif known and not held_lib.same_load(
-          modelet.former[model_id], entry.model):
+          modelet.former[model_id], entry.model
+      ):
         modelet.unload(model_id)  # Published anew or updated meanwhile.
       elif info.model_status in _RANKS:
         modelet.adopt(entry.model, info, certain=known)
@@ -281,7 +296,9 @@ class Controller:
       only_replicas = (
           old.requested_num_replicas != new.requested_num_replicas
           and old.checkpoint_path == new.checkpoint_path
-          and old.acls == new.acls and old.overrides == new.overrides)
+          and old.acls == new.acls
+          and old.overrides == new.overrides
+      )
       for modelet in self.holders(new.model_id):
         if only_replicas:
           modelet.held[new.model_id].model = new
@@ -298,13 +315,23 @@ class Controller:
   def _reconcile(self) -> None:
     self._due = None
     plan = assigner.assign(
-        [assigner.Model(e.model.model_id, e.model.model_path,
-                        e.model.requested_num_replicas)
-         for e in self._store.entries()],
-        [assigner.Server(
-            m.address, frozenset(m.join.model_server.servable_model_paths),
-            {k: _RANKS[h.status] for k, h in m.held.items()})
-         for m in self.servers()])
+        [
+            assigner.Model(
+                e.model.model_id,
+                e.model.model_path,
+                e.model.requested_num_replicas,
+            )
+            for e in self._store.entries()
+        ],
+        [
+            assigner.Server(
+                m.address,
+                frozenset(m.join.model_server.servable_model_paths),
+                {k: _RANKS[h.status] for k, h in m.held.items()},
+            )
+            for m in self.servers()
+        ],
+    )
     for step in plan.unload:
       modelet = self._modelets[step.address]
       modelet.unload(step.model_id)

@@ -46,7 +46,8 @@ class FakeModelet(modelet_pb2_grpc.ModeletServicer):
     return admin_pb2.ModelServer(
         chip_type=admin_pb2.ModelServer.CHIP_TYPE_CPU,
         chip_topology=admin_pb2.ModelServer.CHIP_TOPOLOGY_1,
-        servable_model_paths=self.paths)
+        servable_model_paths=self.paths,
+    )
 
   async def start(self) -> None:
     """Serves, on the same port as before if it was started before."""
@@ -75,7 +76,8 @@ class FakeModelet(modelet_pb2_grpc.ModeletServicer):
       self.models[request.model_key] = common_pb2.ModelStatus.FAILED
       self.reasons[request.model_key] = 'no such checkpoint'
       await context.abort(
-          grpc.StatusCode.INTERNAL, 'Loading error: no such checkpoint')
+          grpc.StatusCode.INTERNAL, 'Loading error: no such checkpoint'
+      )
     self.models[request.model_key] = common_pb2.ModelStatus.LOADED
     return modelet_pb2.LoadResponse()
 
@@ -90,7 +92,8 @@ class FakeModelet(modelet_pb2_grpc.ModeletServicer):
     await self.gate.wait()
     if request.model_key not in self.models:
       await context.abort(
-          grpc.StatusCode.INVALID_ARGUMENT, f'no model {request.model_key}')
+          grpc.StatusCode.INVALID_ARGUMENT, f'no model {request.model_key}'
+      )
     del self.models[request.model_key]
     return modelet_pb2.UnloadResponse()
 
@@ -101,8 +104,10 @@ class FakeModelet(modelet_pb2_grpc.ModeletServicer):
       info = response.models.add(model_key=key, model_status=status)
       if request.include_failure_reasons:
         info.failure_reason = self.reasons.get(key, '')
-      if (request.include_method_stats
-          and status == common_pb2.ModelStatus.LOADED):
+      if (
+          request.include_method_stats
+          and status == common_pb2.ModelStatus.LOADED
+      ):
         info.method_stats.add(method='lm.score')
         info.method_stats.add(method='lm.generate')
     return response

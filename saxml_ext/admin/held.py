@@ -45,14 +45,15 @@ class Held:
     """Whether the pause after the last failed attempt is over."""
     if not self.attempts:
       return True
-    pause = min(_BACK_OFF * 2**min(self.attempts - 1, 10), _MAX_BACK_OFF)
+    pause = min(_BACK_OFF * 2 ** min(self.attempts - 1, 10), _MAX_BACK_OFF)
     return now >= self.settled + pause
 
   def note(self, info: modelet_pb2.GetStatusResponse.ModelWithStatus) -> None:
     """Takes over what the server says of the model."""
     self.reported = True
     self.status = (
-        info.model_status if info.model_status in (LOADED, FAILED) else LOADING)
+        info.model_status if info.model_status in (LOADED, FAILED) else LOADING
+    )
     self.reason = info.failure_reason or self.reason
     methods = frozenset(s.method for s in info.method_stats)
     self.methods = methods or self.methods
@@ -62,6 +63,10 @@ class Held:
 
 def same_load(a: admin_pb2.Model | None, b: admin_pb2.Model | None) -> bool:
   """Whether a server that loaded one need not load the other as well."""
-  return (a is not None and b is not None and a.uuid == b.uuid
-          and a.checkpoint_path == b.checkpoint_path
-          and a.overrides == b.overrides)
+  return (
+      a is not None
+      and b is not None
+      and a.uuid == b.uuid
+      and a.checkpoint_path == b.checkpoint_path
+      and a.overrides == b.overrides
+  )

@@ -24,9 +24,12 @@ class HeldTest(absltest.TestCase):
     held = held_lib.Held(admin_pb2.Model(), attempts=3)
     held.note(_Info(model_status=common_pb2.UNLOADING))
     self.assertEqual(held.status, held_lib.LOADING)
-    held.note(_Info(
-        model_status=common_pb2.LOADED,
-        method_stats=[{'method': 'lm.score'}]))
+    held.note(
+        _Info(
+            model_status=common_pb2.LOADED,
+            method_stats=[{'method': 'lm.score'}],
+        )
+    )
     self.assertEqual(held.status, held_lib.LOADED)
     self.assertEqual((held.attempts, held.reported), (0, True))
     held.note(_Info(model_status=common_pb2.FAILED, failure_reason='why'))
@@ -35,7 +38,8 @@ class HeldTest(absltest.TestCase):
 
   def test_same_load(self):
     model = admin_pb2.Model(
-        uuid=b'1', checkpoint_path='/c', requested_num_replicas=1)
+        uuid=b'1', checkpoint_path='/c', requested_num_replicas=1
+    )
     self.assertFalse(held_lib.same_load(None, model))
     for fields, same in (
         ({'requested_num_replicas': 2}, True),

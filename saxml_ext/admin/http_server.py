@@ -45,7 +45,8 @@ class HttpServer:
       OSError: the port is taken.
     """
     self._server = await asyncio.start_server(
-        self._serve, '127.0.0.1', port, limit=_MAX_HEADER_BYTES)
+        self._serve, '127.0.0.1', port, limit=_MAX_HEADER_BYTES
+    )
     self.port = self._server.sockets[0].getsockname()[1]
 
   async def stop(self) -> None:
@@ -55,14 +56,19 @@ class HttpServer:
       await self._server.wait_closed()
 
   async def _serve(
-      self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+      self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+  ) -> None:
     try:
       async with asyncio.timeout(_REQUEST_SECS):
         header = await reader.readuntil(b'\r\n\r\n')
         writer.write(self._answer(header.split(b'\r\n', 1)[0]))
         await writer.drain()
-    except (TimeoutError, asyncio.IncompleteReadError,
-            asyncio.LimitOverrunError, ConnectionError) as e:
+    except (
+        TimeoutError,
+        asyncio.IncompleteReadError,
+        asyncio.LimitOverrunError,
+        ConnectionError,
+    ) as e:
       logging.debug('status page: %s', e)
     finally:
       writer.close()
@@ -71,8 +77,8 @@ class HttpServer:
     words = request_line.decode('latin-1').split(' ')
     if len(words) != 3 or words[0] not in ('GET', 'HEAD'):
       return _response(
-          http.HTTPStatus.METHOD_NOT_ALLOWED, 'text/plain',
-          'only GET is served')
+          http.HTTPStatus.METHOD_NOT_ALLOWED, 'text/plain', 'only GET is served'
+      )
     path = urllib.parse.unquote(urllib.parse.urlsplit(words[1]).path)
     try:
       status, kind, text = http.HTTPStatus.OK, 'text/html', self._render(path)
@@ -81,12 +87,16 @@ class HttpServer:
     except Exception as e:  # pylint: disable=broad-exception-caught
       logging.exception('status page %s', path)
       status, kind, text = (
-          http.HTTPStatus.INTERNAL_SERVER_ERROR, 'text/plain', str(e))
+          http.HTTPStatus.INTERNAL_SERVER_ERROR,
+          'text/plain',
+          str(e),
+      )
     return _response(status, kind, text, body=words[0] == 'GET')
 
 
 def _response(
-    status: http.HTTPStatus, kind: str, text: str, body: bool = True) -> bytes:
+    status: http.HTTPStatus, kind: str, text: str, body: bool = True
+) -> bytes:
   data = text.encode()
   head = (
       f'HTTP/1.1 {status.value} {status.phrase}\r\n'
@@ -94,5 +104,6 @@ def _response(
       f'Content-Length: {len(data)}\r\n'
       'X-Content-Type-Options: nosniff\r\n'
       'Cache-Control: no-store\r\n'
-      'Connection: close\r\n\r\n').encode()
+      'Connection: close\r\n\r\n'
+  ).encode()
   return head + (data if body else b'')

@@ -50,13 +50,15 @@ _UNLOAD_PAUSE = 1.0
 
 _StatusCode = grpc.StatusCode
 # These say that the call did not get through, nothing about the model.
-_TRANSIENT = frozenset({
-    _StatusCode.ABORTED,
-    _StatusCode.CANCELLED,
-    _StatusCode.DEADLINE_EXCEEDED,
-    _StatusCode.RESOURCE_EXHAUSTED,
-    _StatusCode.UNAVAILABLE,
-})
+_TRANSIENT = frozenset(
+    {
+        _StatusCode.ABORTED,
+        _StatusCode.CANCELLED,
+        _StatusCode.DEADLINE_EXCEEDED,
+        _StatusCode.RESOURCE_EXHAUSTED,
+        _StatusCode.UNAVAILABLE,
+    }
+)
 _NOT_HERE = frozenset({_StatusCode.INVALID_ARGUMENT, _StatusCode.NOT_FOUND})
 
 
@@ -70,7 +72,8 @@ class Listener(Protocol):
     """The server is dead; it held these models."""
 
   def found(
-      self, modelet: 'Modelet', status: modelet_pb2.GetStatusResponse) -> None:
+      self, modelet: 'Modelet', status: modelet_pb2.GetStatusResponse
+  ) -> None:
     """A lost server is back, with this status."""
 
   def forgotten(self, modelet: 'Modelet') -> None:
@@ -137,7 +140,8 @@ class Modelet:
       raise errors.DeadlineExceeded(
           f'model server {self.address} does not answer GetStatus within '
           f'{_JOIN_TIMEOUT:g} s ({e.code().name}: {e.details()}): join when it '
-          'serves, with an address that the admin server can reach') from e
+          'serves, with an address that the admin server can reach'
+      ) from e
     self.last_seen = time.monotonic()
     return self.status
 
@@ -161,9 +165,11 @@ class Modelet:
   # What it is to hold.
 
   def adopt(
-      self, model: admin_pb2.Model,
+      self,
+      model: admin_pb2.Model,
       info: modelet_pb2.GetStatusResponse.ModelWithStatus,
-      certain: bool) -> None:
+      certain: bool,
+  ) -> None:
     """Takes a model over that the server holds already.
 
     Args:
@@ -179,8 +185,7 @@ class Modelet:
       # server may have stored an update and died before it told anybody. But
       # some servers load anew whatever checkpoint they are sent, in the middle
       # of their work, so it is sent only in case of need.
-      self._enqueue(
-          held, functools.partial(self._update, reload=not certain))
+      self._enqueue(held, functools.partial(self._update, reload=not certain))
 
   def load(self, model: admin_pb2.Model) -> None:
     """Queues a load."""
@@ -191,8 +196,10 @@ class Modelet:
   def update(self, model: admin_pb2.Model) -> None:
     """Queues the transfer of a changed model."""
     held = self.held[model.model_id]
-    if (held.status == held_lib.FAILED
-        or held.model.overrides != model.overrides):
+    if (
+        held.status == held_lib.FAILED
+        or held.model.overrides != model.overrides
+    ):
       # UpdateLoaded has no field for overrides, and no model to work on.
       held.status = held_lib.LOADING
       self._enqueue(held, self._reload)
@@ -218,8 +225,10 @@ class Modelet:
         logging.exception('%s: an action ended badly', self.address)
 
   def _enqueue(
-      self, held: held_lib.Held,
-      action: Callable[[held_lib.Held], Awaitable[None]]) -> None:
+      self,
+      held: held_lib.Held,
+      action: Callable[[held_lib.Held], Awaitable[None]],
+  ) -> None:
     async def run() -> None:
       model_id = held.model.model_id
       try:
@@ -241,9 +250,12 @@ class Modelet:
     # No deadline: loading takes as long as it takes, and the poll cancels it
     # if the server dies.
     request = modelet_pb2.LoadRequest(
-        model_key=model.model_id, model_path=model.model_path,
-        checkpoint_path=model.checkpoint_path, acls=model.acls,
-        overrides=model.overrides)
+        model_key=model.model_id,
+        model_path=model.model_path,
+        checkpoint_path=model.checkpoint_path,
+        acls=model.acls,
+        overrides=model.overrides,
+    )
     try:
       await self._stub.Load(request)
       # Model servers also say OK when the key is there in another state.
@@ -266,8 +278,10 @@ class Modelet:
   async def _update(self, held: held_lib.Held, reload: bool) -> None:
     model = held.model
     request = modelet_pb2.UpdateLoadedRequest(
-        model_key=model.model_id, acls=model.acls,
-        checkpoint_path=model.checkpoint_path if reload else '')
+        model_key=model.model_id,
+        acls=model.acls,
+        checkpoint_path=model.checkpoint_path if reload else '',
+    )
     if reload:
       held.sent = None
     try:
@@ -283,11 +297,16 @@ class Modelet:
         held.reason = ''
 
   def _note_failure(
-      self, held: held_lib.Held, what: str,
-      error: grpc.aio.AioRpcError) -> None:
+      self, held: held_lib.Held, what: str, error: grpc.aio.AioRpcError
+  ) -> None:
     held.reason = f'{error.code().name}: {error.details()}'
-    logging.error('%s: cannot %s %s: %s', self.address, what,
-                  held.model.model_id, held.reason)
+    logging.error(
+        '%s: cannot %s %s: %s',
+        self.address,
+        what,
+        held.model.model_id,
+        held.reason,
+    )
     if error.code() in _TRANSIENT:
       held.attempts += 1  # The poll will see, and load again if need be.
     else:
@@ -311,23 +330,31 @@ class Modelet:
       await self._stub.Unload(modelet_pb2.UnloadRequest(model_key=model_id))
     except grpc.aio.AioRpcError as e:
       if e.code() not in _NOT_HERE:
-        logging.warning('%s: cannot unload %s: %s: %s', self.address, model_id,
-                        e.code().name, e.details())
+        logging.warning(
+            '%s: cannot unload %s: %s: %s',
+            self.address,
+            model_id,
+            e.code().name,
+            e.details(),
+        )
         return False
     return True
 
   # The poll.
 
   async def _get_status(
-      self, timeout: float,
-      wait_for_ready: bool = False) -> modelet_pb2.GetStatusResponse:
+      self, timeout: float, wait_for_ready: bool = False
+  ) -> modelet_pb2.GetStatusResponse:
     unexplained = any(
-        h.status == held_lib.FAILED and not h.reason
-        for h in self.held.values())
+        h.status == held_lib.FAILED and not h.reason for h in self.held.values()
+    )
     return await self._stub.GetStatus(
         modelet_pb2.GetStatusRequest(
-            include_method_stats=True, include_failure_reasons=unexplained),
-        timeout=timeout, wait_for_ready=wait_for_ready)
+            include_method_stats=True, include_failure_reasons=unexplained
+        ),
+        timeout=timeout,
+        wait_for_ready=wait_for_ready,
+    )
 
   async def _poll(self) -> None:
     live = liveness.Liveness()
@@ -345,7 +372,8 @@ class Modelet:
       except grpc.aio.AioRpcError as e:
         now = time.monotonic()
         dead = live.failed(
-            asked, now, refused=e.code() == _StatusCode.UNAVAILABLE)
+            asked, now, refused=e.code() == _StatusCode.UNAVAILABLE
+        )
         if self.lost:
           if live.silent_for(now) > _KEEP_LOST:
             self._listener.forgotten(self)
@@ -367,7 +395,8 @@ class Modelet:
     model_ids = list(self.held)
     self.former = {
         **{k: h.sent for k, h in self.held.items()},
-        **dict.fromkeys(self._unloading)}
+        **dict.fromkeys(self._unloading),
+    }
     self.held.clear()
     self._unloading.clear()
     self._listener.lost(self, model_ids)
@@ -379,7 +408,8 @@ class Modelet:
     self._listener.found(self, status)
 
   def _compare(
-      self, status: modelet_pb2.GetStatusResponse, asked: float) -> None:
+      self, status: modelet_pb2.GetStatusResponse, asked: float
+  ) -> None:
     """Brings what the server is to hold in line with what it says it holds."""
     reported = {m.model_key: m for m in status.models}
     for model_id, held in list(self.held.items()):

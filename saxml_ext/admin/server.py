@@ -33,7 +33,8 @@ class AdminServer:
   """
 
   def __init__(
-      self, sax_root: str, cell: str, port: int, http_port: int | None = None):
+      self, sax_root: str, cell: str, port: int, http_port: int | None = None
+  ):
     """Touches nothing yet.
 
     Args:
@@ -52,8 +53,7 @@ class AdminServer:
     self.http_port = http_port
     self._http: http_server.HttpServer | None = None
     self._server = grpc_aio.make_server()
-    self._health = grpc_aio.add_reflection_and_health(
-        self._server, [_SERVICE])
+    self._health = grpc_aio.add_reflection_and_health(self._server, [_SERVICE])
     self.controller: controller_lib.Controller | None = None
 
   async def start(self) -> None:
@@ -73,21 +73,31 @@ class AdminServer:
     # first publish.
     cell_lib.write_state(fs_root, self._cell, state)
     self.controller = controller_lib.Controller(
-        state, lambda s: cell_lib.write_state(fs_root, self._cell, s))
+        state, lambda s: cell_lib.write_state(fs_root, self._cell, s)
+    )
     self.address = net.advertised_address(
-        grpc_util.listen(self._server, self._port))
+        grpc_util.listen(self._server, self._port)
+    )
     admin_pb2_grpc.add_AdminServicer_to_server(
         service.AdminService(
-            self._cell, f'{self.address}_{secrets.token_hex(8)}',
-            self.controller),
-        self._server)
+            self._cell,
+            f'{self.address}_{secrets.token_hex(8)}',
+            self.controller,
+        ),
+        self._server,
+    )
     await self._start_http()
     await self._server.start()
     # Last: whoever reads it finds us serving.
     cell_lib.write_location(
-        self._root, self._cell, admin_pb2.Location(location=self.address))
-    logging.info('admin server of %s serves %d models at %s', self._cell,
-                 len(state.models), self.address)
+        self._root, self._cell, admin_pb2.Location(location=self.address)
+    )
+    logging.info(
+        'admin server of %s serves %d models at %s',
+        self._cell,
+        len(state.models),
+        self.address,
+    )
 
   async def stop(self) -> None:
     """Finishes what is being written and ends all calls."""
@@ -102,13 +112,17 @@ class AdminServer:
     if self.http_port is None:
       return
     self._http = http_server.HttpServer(
-        status_page.StatusPage(self._cell, self.controller).render)
+        status_page.StatusPage(self._cell, self.controller).render
+    )
     try:
       await self._http.start(self.http_port)
     except OSError as e:
       # Often another cell's admin server; no reason not to serve this one.
-      logging.warning('no status pages: port %d is taken (%s); give another '
-                      '--http_port', self.http_port, e)
+      logging.warning(
+          'no status pages: port %d is taken (%s); give another ' '--http_port',
+          self.http_port,
+          e,
+      )
       self.http_port = None
       return
     self.http_port = self._http.port

@@ -49,7 +49,8 @@ class LifeOfAModelTest(cell_fixture.CellTestCase):
     self.assertEqual((await self.listed()).model.method_names, [])
     await self.ready()
     self.assertEqual(
-        (await self.listed()).model.method_names, ['lm.generate', 'lm.score'])
+        (await self.listed()).model.method_names, ['lm.generate', 'lm.score']
+    )
 
   async def test_server_that_joins_later_gets_the_model(self):
     await self.publish()
@@ -83,7 +84,8 @@ class LifeOfAModelTest(cell_fixture.CellTestCase):
     await self.ready()
     await self.update(checkpoint_path='/ckpt/2')
     await self.eventually(
-        lambda: modelet.calls[-1] == f'Update {MODEL} /ckpt/2')
+        lambda: modelet.calls[-1] == f'Update {MODEL} /ckpt/2'
+    )
     # The same once more: its files may be new ones.
     await self.update(checkpoint_path='/ckpt/2')
     await self.eventually(lambda: len(modelet.calls) == 3)
@@ -92,12 +94,21 @@ class LifeOfAModelTest(cell_fixture.CellTestCase):
     modelet = await self.joined()
     await self.publish(overrides={'A': '1'})
     await self.ready()
-    await self.stub.Update(admin_pb2.UpdateRequest(model=admin_pb2.Model(
-        model_id=MODEL, model_path='p.A', checkpoint_path='None',
-        requested_num_replicas=1, overrides={'A': '2'})))
+    await self.stub.Update(
+        admin_pb2.UpdateRequest(
+            model=admin_pb2.Model(
+                model_id=MODEL,
+                model_path='p.A',
+                checkpoint_path='None',
+                requested_num_replicas=1,
+                overrides={'A': '2'},
+            )
+        )
+    )
     await self.ready()
     self.assertEqual(
-        [c.split()[0] for c in modelet.calls], ['Load', 'Unload', 'Load'])
+        [c.split()[0] for c in modelet.calls], ['Load', 'Unload', 'Load']
+    )
 
   async def test_name_is_taken_until_it_is_unloaded(self):
     modelet = await self.joined()
@@ -125,8 +136,9 @@ class LifeOfAModelTest(cell_fixture.CellTestCase):
 
     await self.update(checkpoint_path='/good')
     await self.ready()
-    self.assertEqual(modelet.calls[-2:], [f'Unload {MODEL}',
-                                          f'Load {MODEL} /good'])
+    self.assertEqual(
+        modelet.calls[-2:], [f'Unload {MODEL}', f'Load {MODEL} /good']
+    )
     self.assertEqual(await self.addresses(), {modelet.address})
 
   async def test_busy_server_is_asked_again(self):
@@ -162,7 +174,8 @@ class WatchTest(cell_fixture.CellTestCase):
     self.assertEqual(response.result.next_seqno, 1)
     self.assertEqual(response.result.changelog[0].addition, '127.0.0.1:7')
     self.assertRegex(
-        response.admin_server_id, f'^{self.admin.address}_[0-9a-f]{{16}}$')
+        response.admin_server_id, f'^{self.admin.address}_[0-9a-f]{{16}}$'
+    )
     modelet.gate.set()
 
   async def test_number_of_another_process_counts_as_zero(self):
@@ -184,13 +197,16 @@ class WatchTest(cell_fixture.CellTestCase):
     self.assertEqual(await self.fails(_Code.CANCELLED, waiting), 'Canceled')
     self.assertStartsWith(
         await self.fails(_Code.NOT_FOUND, self.watch()),
-        'model /sax/test/m not found')
+        'model /sax/test/m not found',
+    )
 
   async def test_client_that_goes_away_leaves_nothing_behind(self):
     await self.publish()
     changed = self.admin.controller.get(MODEL).changed
-    calls = [self.stub.WatchLoc(admin_pb2.WatchLocRequest(model_id=MODEL))
-             for _ in range(50)]
+    calls = [
+        self.stub.WatchLoc(admin_pb2.WatchLocRequest(model_id=MODEL))
+        for _ in range(50)
+    ]
     await self.eventually(lambda: changed.num_waiters == 50)
     for call in calls:
       call.cancel()
@@ -227,8 +243,7 @@ class ModelServersTest(cell_fixture.CellTestCase):
     self.assertLess(time.monotonic() - killed, 5)
     self.assertEqual(response.result.changelog[0].deletion, first.address)
     await self.ready()
-    self.assertEqual(
-        (await self.listed()).modelet_addresses, [second.address])
+    self.assertEqual((await self.listed()).modelet_addresses, [second.address])
 
   async def test_quick_restart_on_the_same_address_reloads(self):
     modelet = await self.joined()
@@ -271,8 +286,10 @@ class ModelServersTest(cell_fixture.CellTestCase):
     await self.publish(checkpoint='/new')
     await modelet.start()
     await self.ready()
-    self.assertEqual(modelet.calls, [
-        f'Load {MODEL} /old', f'Unload {MODEL}', f'Load {MODEL} /new'])
+    self.assertEqual(
+        modelet.calls,
+        [f'Load {MODEL} /old', f'Unload {MODEL}', f'Load {MODEL} /new'],
+    )
 
   async def test_join_again_is_idempotent(self):
     modelet = await self.joined()
@@ -288,8 +305,7 @@ class ModelServersTest(cell_fixture.CellTestCase):
     modelet.paths = ('p.B',)
     await self.join(modelet)
     stats = await self.stub.Stats(admin_pb2.StatsRequest())
-    self.assertEqual(
-        stats.num_servers_by_servable_model_path, {'p.B': 1})
+    self.assertEqual(stats.num_servers_by_servable_model_path, {'p.B': 1})
     self.assertLen(stats.model_server_type_stats, 1)
 
   async def test_statically_loaded_models_are_left_alone(self):
@@ -302,8 +318,12 @@ class ModelServersTest(cell_fixture.CellTestCase):
   async def test_join_of_a_bad_address(self):
     spec = admin_pb2.ModelServer()
     for address in ('unix:/tmp/x', 'localhost', 'a b:1', ':', 'x:' + '9' * 9):
-      await self.fails(_Code.INVALID_ARGUMENT, self.stub.Join(
-          admin_pb2.JoinRequest(address=address, model_server=spec)))
+      await self.fails(
+          _Code.INVALID_ARGUMENT,
+          self.stub.Join(
+              admin_pb2.JoinRequest(address=address, model_server=spec)
+          ),
+      )
 
   def no_servers(self) -> bool:
     return not self.admin.controller.servers()
@@ -325,13 +345,13 @@ class RestartTest(cell_fixture.CellTestCase):
     response = await self.stub.List(admin_pb2.ListRequest())
     self.assertEqual(
         [p.model.model_id for p in response.published_models],
-        [MODEL, '/sax/test/n'])
+        [MODEL, '/sax/test/n'],
+    )
     self.assertEqual(response.published_models[0].model.overrides, {'A': '1'})
     await self.join(modelet)
     await self.ready()
     response = await self.watch(seqno=5, server_id=old_id)
-    self.assertEqual(
-        response.result.changelog[0].addition, modelet.address)
+    self.assertEqual(response.result.changelog[0].addition, modelet.address)
     # It is loaded already; but an update may have been stored and not sent.
     await self.eventually(lambda: len(modelet.calls) == 2)
     self.assertEqual(modelet.calls[1], f'Update {MODEL} None')
@@ -354,8 +374,7 @@ class RestartTest(cell_fixture.CellTestCase):
     with self.assertRaisesRegex(Exception, f'port {port} cannot be listened'):
       await other.start()
     await other.stop()
-    self.assertEqual(
-        cell.read_location(self.root, cell_fixture.CELL), location)
+    self.assertEqual(cell.read_location(self.root, cell_fixture.CELL), location)
 
 
 if __name__ == '__main__':

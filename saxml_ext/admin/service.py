@@ -23,7 +23,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
   """
 
   def __init__(
-      self, cell: str, server_id: str, controller: controller_lib.Controller):
+      self, cell: str, server_id: str, controller: controller_lib.Controller
+  ):
     """Serves one cell.
 
     Args:
@@ -38,8 +39,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
 
   @_method
   async def Publish(
-      self, request: admin_pb2.PublishRequest,
-      context: _Context) -> admin_pb2.PublishResponse:
+      self, request: admin_pb2.PublishRequest, context: _Context
+  ) -> admin_pb2.PublishResponse:
     """Starts to serve a model."""
     del context
     validation.check_model(request.model, self._cell)
@@ -48,8 +49,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
 
   @_method
   async def Update(
-      self, request: admin_pb2.UpdateRequest,
-      context: _Context) -> admin_pb2.UpdateResponse:
+      self, request: admin_pb2.UpdateRequest, context: _Context
+  ) -> admin_pb2.UpdateResponse:
     """Changes a published model."""
     del context
     validation.check_model(request.model, self._cell)
@@ -58,8 +59,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
 
   @_method
   async def Unpublish(
-      self, request: admin_pb2.UnpublishRequest,
-      context: _Context) -> admin_pb2.UnpublishResponse:
+      self, request: admin_pb2.UnpublishRequest, context: _Context
+  ) -> admin_pb2.UnpublishResponse:
     """Stops to serve a model."""
     del context
     ids.check_model_in_cell(request.model_id, self._cell)
@@ -68,8 +69,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
 
   @_method
   async def List(
-      self, request: admin_pb2.ListRequest,
-      context: _Context) -> admin_pb2.ListResponse:
+      self, request: admin_pb2.ListRequest, context: _Context
+  ) -> admin_pb2.ListResponse:
     """Tells what is published, and where."""
     del context
     if request.model_id:
@@ -85,14 +86,15 @@ class AdminService(admin_pb2_grpc.AdminServicer):
       published.model.CopyFrom(entry.model)
       published.model.ClearField('uuid')
       published.model.method_names[:] = sorted(
-          set().union(*(s.held[entry.model.model_id].methods for s in servers)))
+          set().union(*(s.held[entry.model.model_id].methods for s in servers))
+      )
       published.modelet_addresses.extend(s.address for s in servers)
     return response
 
   @_method
   async def Stats(
-      self, request: admin_pb2.StatsRequest,
-      context: _Context) -> admin_pb2.StatsResponse:
+      self, request: admin_pb2.StatsRequest, context: _Context
+  ) -> admin_pb2.StatsResponse:
     """Counts model servers, all or those of one model."""
     del context
     if request.model_id:
@@ -112,21 +114,25 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     return admin_pb2.StatsResponse(
         model_server_type_stats=[
             admin_pb2.ModelServerTypeStat(
-                chip_type=chip, chip_topology=topology, num_replicas=count)
-            for (chip, topology), count in types.items()],
-        num_servers_by_servable_model_path=paths)
+                chip_type=chip, chip_topology=topology, num_replicas=count
+            )
+            for (chip, topology), count in types.items()
+        ],
+        num_servers_by_servable_model_path=paths,
+    )
 
   @_method
   async def WatchLoc(
-      self, request: admin_pb2.WatchLocRequest,
-      context: _Context) -> admin_pb2.WatchLocResponse:
+      self, request: admin_pb2.WatchLocRequest, context: _Context
+  ) -> admin_pb2.WatchLocResponse:
     """Waits for a change of a model's addresses."""
     del context
     if request.seqno < 0:
       raise grpc_aio.Verbatim(
           grpc.StatusCode.INVALID_ARGUMENT,
           f'WatchLoc seqno {request.seqno} should be non-negative '
-          'rpc error: code = InvalidArgument desc = InvalidArgument')
+          'rpc error: code = InvalidArgument desc = InvalidArgument',
+      )
     ids.parse_model_id(request.model_id)
     try:
       entry = self._controller.get(request.model_id)
@@ -136,28 +142,31 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     while (delta := entry.addresses.read(seqno)) is None:
       await entry.changed.wait()
     return admin_pb2.WatchLocResponse(
-        result=_watch_result(delta), admin_server_id=self._server_id)
+        result=_watch_result(delta), admin_server_id=self._server_id
+    )
 
   @_method
   async def WaitForReady(
-      self, request: admin_pb2.WaitForReadyRequest,
-      context: _Context) -> admin_pb2.WaitForReadyResponse:
+      self, request: admin_pb2.WaitForReadyRequest, context: _Context
+  ) -> admin_pb2.WaitForReadyResponse:
     """Waits until so many replicas have loaded the model."""
     del context
     ids.check_model_in_cell(request.model_id, self._cell)
     await self._controller.wait_for_ready(
-        request.model_id, request.num_replicas)
+        request.model_id, request.num_replicas
+    )
     return admin_pb2.WaitForReadyResponse()
 
   @_method
   async def Join(
-      self, request: admin_pb2.JoinRequest,
-      context: _Context) -> admin_pb2.JoinResponse:
+      self, request: admin_pb2.JoinRequest, context: _Context
+  ) -> admin_pb2.JoinResponse:
     """Takes a model server in."""
     del context
     if not request.address:
       raise errors.InvalidArgument(
-          'JoinRequest.modelet_address cannot be empty')
+          'JoinRequest.modelet_address cannot be empty'
+      )
     if not request.HasField('model_server'):
       raise errors.InvalidArgument('JoinRequest.modelet missing')
     await self._controller.join(request)
@@ -170,6 +179,9 @@ def _watch_result(delta: watch.Delta) -> admin_pb2.WatchResult:
       has_fullset=delta.full,
       values=delta.values,
       changelog=[
-          admin_pb2.WatchResult.Mutation(addition=c.address) if c.added
+          admin_pb2.WatchResult.Mutation(addition=c.address)
+          if c.added
           else admin_pb2.WatchResult.Mutation(deletion=c.address)
-          for c in delta.changes])
+          for c in delta.changes
+      ],
+  )

@@ -12,21 +12,29 @@ from saxml_ext.protobuf import admin_pb2
 
 # Recorded while the model they name was published; the others, while no model
 # was.
-_NEED_MODEL = frozenset({
-    'publish dup', 'update model path', 'update to negative',
-    'watch negative seqno'})
+_NEED_MODEL = frozenset(
+    {
+        'publish dup',
+        'update model path',
+        'update to negative',
+        'watch negative seqno',
+    }
+)
 # Recorded while a model server was unloading the model; server_test does that.
-_NEED_UNLOADING = frozenset({
-    'publish while name still draining', 'republish immediately'})
+_NEED_UNLOADING = frozenset(
+    {'publish while name still draining', 'republish immediately'}
+)
 
 
 def _refused() -> list[dict[str, str]]:
   """The rows of refused calls, once per request and text."""
   rows = {}
   for row in golden.load('rpc_pairs.json'):
-    if (row['method'].startswith('/sax.Admin/')
+    if (
+        row['method'].startswith('/sax.Admin/')
         and 'rpc error: code' in (row['details'] or '')
-        and row['step'] not in _NEED_UNLOADING):
+        and row['step'] not in _NEED_UNLOADING
+    ):
       rows[row['method'], row['request_hex'], row['details']] = row
   return list(rows.values())
 
@@ -40,15 +48,18 @@ class RecordedRefusalsTest(cell_fixture.CellTestCase):
       with self.subTest(row['step']):
         method = row['method'].rpartition('/')[2]
         request = getattr(admin_pb2, method + 'Request').FromString(
-            bytes.fromhex(row['request_hex']))
+            bytes.fromhex(row['request_hex'])
+        )
         if row['step'] in _NEED_MODEL:
           await self.ensure_published(request)
         code = re.search(r'desc = (\w+)', row['details']).group(1)
         # Old servers send UNKNOWN and name the code in the text only.
         [expected] = [
-            c for c in grpc.StatusCode if errors.camel_case(c) == code]
+            c for c in grpc.StatusCode if errors.camel_case(c) == code
+        ]
         text = await self.fails(
-            expected, getattr(self.stub, method)(request, timeout=60))
+            expected, getattr(self.stub, method)(request, timeout=60)
+        )
         self.assertEqual(text, row['details'])
 
   async def ensure_published(self, request) -> None:
@@ -67,19 +78,22 @@ class StatsTest(cell_fixture.CellTestCase):
     await self.ready()
     stats = await self.stub.Stats(admin_pb2.StatsRequest())
     self.assertEqual(
-        stats.num_servers_by_servable_model_path, {'p.A': 1, 'p.B': 2})
+        stats.num_servers_by_servable_model_path, {'p.A': 1, 'p.B': 2}
+    )
     [kind] = stats.model_server_type_stats
     self.assertEqual(kind.num_replicas, 2)
     self.assertEqual(kind.chip_type, first.spec.chip_type)
 
     one = await self.stub.Stats(
-        admin_pb2.StatsRequest(model_id=cell_fixture.MODEL))
+        admin_pb2.StatsRequest(model_id=cell_fixture.MODEL)
+    )
     self.assertEqual(one.model_server_type_stats[0].num_replicas, 1)
 
   async def test_empty_cell(self):
     self.assertEqual(
         await self.stub.Stats(admin_pb2.StatsRequest()),
-        admin_pb2.StatsResponse())
+        admin_pb2.StatsResponse(),
+    )
 
 
 class WaitForReadyTest(cell_fixture.CellTestCase):
@@ -91,16 +105,17 @@ class WaitForReadyTest(cell_fixture.CellTestCase):
 
   async def test_ends_with_the_deadline(self):
     await self.publish()
-    await self.fails(
-        grpc.StatusCode.DEADLINE_EXCEEDED, self.ready(timeout=0.3))
+    await self.fails(grpc.StatusCode.DEADLINE_EXCEEDED, self.ready(timeout=0.3))
 
 
 class PublishTest(cell_fixture.CellTestCase):
 
   async def test_uuid_is_ours_and_the_rest_is_stored_as_sent(self):
     await self.publish(
-        uuid=b'0123456789abcdef', overrides={'A': '1'},
-        acls={'items': {'lm.score': ''}})
+        uuid=b'0123456789abcdef',
+        overrides={'A': '1'},
+        acls={'items': {'lm.score': ''}},
+    )
     entry = self.admin.controller.get(cell_fixture.MODEL)
     self.assertLen(entry.model.uuid, 16)
     self.assertNotEqual(entry.model.uuid, b'0123456789abcdef')
@@ -111,13 +126,24 @@ class PublishTest(cell_fixture.CellTestCase):
   async def test_update_replaces_everything_but_the_uuid(self):
     await self.publish(overrides={'A': '1'}, acls={'items': {'lm.score': ''}})
     uuid = self.admin.controller.get(cell_fixture.MODEL).model.uuid
-    await self.stub.Update(admin_pb2.UpdateRequest(model=admin_pb2.Model(
-        model_id=cell_fixture.MODEL, model_path='p.A', checkpoint_path='/c')))
+    await self.stub.Update(
+        admin_pb2.UpdateRequest(
+            model=admin_pb2.Model(
+                model_id=cell_fixture.MODEL,
+                model_path='p.A',
+                checkpoint_path='/c',
+            )
+        )
+    )
     self.assertEqual(
         self.admin.controller.get(cell_fixture.MODEL).model,
         admin_pb2.Model(
-            model_id=cell_fixture.MODEL, model_path='p.A',
-            checkpoint_path='/c', uuid=uuid))
+            model_id=cell_fixture.MODEL,
+            model_path='p.A',
+            checkpoint_path='/c',
+            uuid=uuid,
+        ),
+    )
 
 
 if __name__ == '__main__':

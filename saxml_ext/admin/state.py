@@ -130,7 +130,8 @@ class ModelStore:
       self._writing = None
 
   async def _write(
-      self, batch: list[tuple[Edit, asyncio.Future[None]]]) -> None:
+      self, batch: list[tuple[Edit, asyncio.Future[None]]]
+  ) -> None:
     table = {k: e.model for k, e in self._entries.items()}
     accepted: list[tuple[Change, asyncio.Future[None]]] = []
     for edit, done in batch:
@@ -150,13 +151,18 @@ class ModelStore:
     state = admin_pb2.State(models=table.values())
     try:
       await asyncio.get_running_loop().run_in_executor(
-          self._thread, self._save, state)
+          self._thread, self._save, state
+      )
     except Exception as e:  # pylint: disable=broad-exception-caught
       logging.error('the state of the cell cannot be written: %s', e)
       for _, done in accepted:
-        _fail(done, errors.FailedPrecondition(
-            f'the state of the cell cannot be written ({e}); nothing was '
-            'changed: see to the disk of fs_root, then try again'))
+        _fail(
+            done,
+            errors.FailedPrecondition(
+                f'the state of the cell cannot be written ({e}); nothing was '
+                'changed: see to the disk of fs_root, then try again'
+            ),
+        )
       return
 
     for change, done in accepted:

@@ -21,6 +21,7 @@ def _publish(name: str) -> state_lib.Edit:
     if model.model_id in table:
       raise errors.AlreadyExists(name)
     return state_lib.Change(None, model)
+
   return edit
 
 
@@ -51,8 +52,10 @@ class ModelStoreTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.disk = FakeDisk()
     self.changes: list[state_lib.Change] = []
     self.store = state_lib.ModelStore(
-        admin_pb2.State(models=[_model('old')]), self.disk.save,
-        self.changes.append)
+        admin_pb2.State(models=[_model('old')]),
+        self.disk.save,
+        self.changes.append,
+    )
 
   async def asyncTearDown(self):
     self.disk.open.set()
@@ -80,7 +83,8 @@ class ModelStoreTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.disk.open.clear()
     tasks = [
         asyncio.create_task(self.store.apply(_publish(f'm{i}')))
-        for i in range(100)]
+        for i in range(100)
+    ]
     await asyncio.sleep(0.05)
     self.disk.open.set()
     await asyncio.gather(*tasks)
@@ -89,8 +93,11 @@ class ModelStoreTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
 
   async def test_refused_edit_changes_nothing_and_hurts_nobody(self):
     results = await asyncio.gather(
-        self.store.apply(_publish('a')), self.store.apply(_publish('a')),
-        self.store.apply(_publish('b')), return_exceptions=True)
+        self.store.apply(_publish('a')),
+        self.store.apply(_publish('a')),
+        self.store.apply(_publish('b')),
+        return_exceptions=True,
+    )
     self.assertIsInstance(results[1], errors.AlreadyExists)
     self.assertEqual([results[0], results[2]], [None, None])
     self.assertEqual(self.names(), ['old', 'a', 'b'])
@@ -127,10 +134,10 @@ class ModelStoreTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
   async def test_republish_starts_a_new_entry(self):
     entry = self.store.get('/sax/test/old')
     await asyncio.gather(
-        self.store.apply(_unpublish('old')), self.store.apply(_publish('old')))
+        self.store.apply(_unpublish('old')), self.store.apply(_publish('old'))
+    )
     self.assertIsNot(self.store.get('/sax/test/old'), entry)
-    self.assertEqual(
-        [c.after is None for c in self.changes], [True, False])
+    self.assertEqual([c.after is None for c in self.changes], [True, False])
 
 
 if __name__ == '__main__':

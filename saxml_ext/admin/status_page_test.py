@@ -23,6 +23,7 @@ class StatusPageTest(cell_fixture.CellTestCase):
     def fetch() -> str:
       with _OPENER.open(url, data=data, timeout=60) as response:
         return response.read().decode()
+
     return await asyncio.to_thread(fetch)
 
   async def test_cell(self):
@@ -33,13 +34,21 @@ class StatusPageTest(cell_fixture.CellTestCase):
     self.assertIn('<title>/sax/test</title>', page)
     self.assertIn('<h1>/sax/test Cell Status</h1>', page)
     for text in (
-        f'<a href="/model{MODEL}">{MODEL}</a>', '<td>2</td><td>1</td>',
-        '/ckpt/1', '1 LOADED', f'<a href="/server/{modelet.address}">',
-        'CHIP_TYPE_CPU', 'CHIP_TOPOLOGY_1', f'{MODEL}: LOADED', 'Active'):
+        f'<a href="/model{MODEL}">{MODEL}</a>',
+        '<td>2</td><td>1</td>',
+        '/ckpt/1',
+        '1 LOADED',
+        f'<a href="/server/{modelet.address}">',
+        'CHIP_TYPE_CPU',
+        'CHIP_TOPOLOGY_1',
+        f'{MODEL}: LOADED',
+        'Active',
+    ):
       self.assertIn(text, page)
     self.assertEqual(
         (await self.get('/anything')).partition('<body>')[0],
-        page.partition('<body>')[0])
+        page.partition('<body>')[0],
+    )
 
   async def test_says_why_a_load_failed(self):
     await self.joined()
@@ -58,7 +67,10 @@ class StatusPageTest(cell_fixture.CellTestCase):
 
   async def test_errors(self):
     for path, code in (
-        ('/model/sax/test/x', 404), ('/model/x', 404), ('/server/x:1', 404)):
+        ('/model/sax/test/x', 404),
+        ('/model/x', 404),
+        ('/server/x:1', 404),
+    ):
       with self.assertRaises(urllib.error.HTTPError) as raised:
         await self.get(path)
       self.assertEqual(raised.exception.code, code)
@@ -73,8 +85,7 @@ class StatusPageTest(cell_fixture.CellTestCase):
     await self.fails(grpc.StatusCode.NOT_FOUND, self.listed())
     with self.assertRaises(urllib.error.HTTPError) as raised:
       await self.get('/server/<script>')
-    self.assertEqual(
-        raised.exception.headers.get_content_type(), 'text/plain')
+    self.assertEqual(raised.exception.headers.get_content_type(), 'text/plain')
     raised.exception.close()
     await self.join(modelet)
     self.assertNotIn('<script', await self.get('/'))

@@ -86,10 +86,13 @@ class AddressLog:
     if seqno > end:
       return Delta(end)
     if seqno >= self._first:
-      return Delta(end, changes=tuple(self._log[seqno - self._first:]))
+      return Delta(end, changes=tuple(self._log[seqno - self._first :]))
     return Delta(
-        end, full=True, values=tuple(sorted(self._base)),
-        changes=tuple(self._log))
+        end,
+        full=True,
+        values=tuple(sorted(self._base)),
+        changes=tuple(self._log),
+    )
 
   def _append(self, mutation: Mutation) -> None:
     self._log.append(mutation)

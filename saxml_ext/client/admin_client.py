@@ -14,10 +14,12 @@ from saxml_ext.common import ids
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
 
-_RETRIED = frozenset({
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.RESOURCE_EXHAUSTED,
-})
+_RETRIED = frozenset(
+    {
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+    }
+)
 
 
 class AdminClient:
@@ -72,9 +74,7 @@ class AdminClient:
         delay = attempts.delay_after(e)
       time.sleep(delay)
 
-  def _call_once(
-      self, method: str, request: Any, timeout: float | None
-  ) -> Any:
+  def _call_once(self, method: str, request: Any, timeout: float | None) -> Any:
     stub = self._connect()
     try:
       return getattr(stub, method)(request, timeout=timeout)

@@ -38,9 +38,7 @@ def _setacl(context: command.Context, args: go_flags.Parsed) -> None:
   parsed = ids.parse_cell_or_model_id(target)
   if isinstance(parsed, ids.CellId) and method:
     raise go_flags.UsageError(f'a cell has no method "{method[0]}"')
-  sax.SetACL(
-      target, acl, method[0] if method else '', context.admin_options()
-  )
+  sax.SetACL(target, acl, method[0] if method else '', context.admin_options())
 
 
 COMMANDS = (

@@ -28,9 +28,7 @@ def _print(
 
 def _list_cells(args: go_flags.Parsed) -> None:
   cells = cell_files.list_cells(admin_client.root())
-  rows = [
-      (str(i), cell.removeprefix('/sax/')) for i, cell in enumerate(cells)
-  ]
+  rows = [(str(i), cell.removeprefix('/sax/')) for i, cell in enumerate(cells)]
   _print(['#', 'Cell'], rows, args['csv'])
 
 

@@ -52,7 +52,7 @@ def _generate(context: command.Context, args: go_flags.Parsed) -> None:
   if args['terse']:
     results.sort(key=lambda result: result[1], reverse=True)
   if args['n'] > 0:
-    results = results[:args['n']]
+    results = results[: args['n']]
   if args['terse']:
     for text, _ in results:
       print(text)
@@ -86,7 +86,7 @@ def _score(context: command.Context, args: go_flags.Parsed) -> None:
   each = len(scores) // len(suffixes)
   rows = []
   for i, suffix in enumerate(suffixes):
-    row = [suffix, *scores[i * each:(i + 1) * each]]
+    row = [suffix, *scores[i * each : (i + 1) * each]]
     # Readers of the table expect as many columns as there are scores.
     rows.append(row + [''] * (1 + len(scores) - len(row)))
   print(text_table.render(['Suffix', 'Score'], rows), end='')

@@ -137,9 +137,7 @@ class FakeAdmin(admin_pb2_grpc.AdminServicer):
           result.next_seqno = len(log)
           break
         self._changed.wait(0.05)
-    return admin_pb2.WatchLocResponse(
-        result=result, admin_server_id=self._id
-    )
+    return admin_pb2.WatchLocResponse(result=result, admin_server_id=self._id)
 
 
 class FakeModelServer(lm_pb2_grpc.LMServiceServicer):

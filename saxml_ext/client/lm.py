@@ -99,8 +99,7 @@ class LM:
     request, timeout = self._generate_request(text, options)
     for response in self._client.call_stream(_STREAM, request, timeout):
       items = [
-          (item.text, item.prefix_len, _scores(item))
-          for item in response.items
+          (item.text, item.prefix_len, _scores(item)) for item in response.items
       ]
       callback(False, items)
     callback(True, [])

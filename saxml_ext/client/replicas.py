@@ -118,7 +118,7 @@ def choose(
   """
   candidates = list(addresses)
   if len(candidates) > num_conn:
-    candidates = sorted(candidates, key=_rank)[:max(1, num_conn)]
+    candidates = sorted(candidates, key=_rank)[: max(1, num_conn)]
   if avoid in candidates and len(candidates) > 1:
     candidates.remove(avoid)
   pair = random.sample(candidates, min(2, len(candidates)))

@@ -49,9 +49,7 @@ class Retry:
       return None
     return max(0.0, self._deadline - time.monotonic())
 
-  def delay_after(
-      self, error: errors.SaxError, was_sent: bool = True
-  ) -> float:
+  def delay_after(self, error: errors.SaxError, was_sent: bool = True) -> float:
     """Seconds to wait before the next attempt.
 
     Args:

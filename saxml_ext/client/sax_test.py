@@ -159,9 +159,7 @@ class LMTest(_CellTest):
   def test_score_embed_gradient(self):
     self.assertEqual(self.lm.Score('p', ['s', 't']), [-1.0, -2.0])
     self.assertEqual(self.lm.Embed('1 2.5'), [1.0, 2.5])
-    self.assertEqual(
-        self.lm.Gradient('p', 's'), ([-3.5], {'x': [0.0, 0.125]})
-    )
+    self.assertEqual(self.lm.Gradient('p', 's'), ([-3.5], {'x': [0.0, 0.125]}))
 
   @parameterized.parameters('UNAVAILABLE', 'RESOURCE_EXHAUSTED', 'NOT_FOUND')
   def test_passing_errors_are_retried(self, code: str):
@@ -293,9 +291,7 @@ class StreamTest(_CellTest):
     )
 
   def message(self, text: str, prefix_len: int = 0, **scores):
-    item = lm_pb2.GenerateStreamItem(
-        text=text, prefix_len=prefix_len, **scores
-    )
+    item = lm_pb2.GenerateStreamItem(text=text, prefix_len=prefix_len, **scores)
     return lm_pb2.GenerateStreamResponse(items=[item])
 
   def test_messages_then_the_end(self):

@@ -174,9 +174,7 @@ class AdminCommandsTest(_SaxutilTest):
     self.check(0, 'setacl', model, 'acl/a')
     self.check(0, 'setacl', model, 'lm.score', 'acl/b')
     self.assertEqual(self.check(0, 'getacl', model), 'acl/a\n')
-    self.assertEqual(
-        self.check(0, 'getacl', model, 'all'), 'lm.score: acl/b\n'
-    )
+    self.assertEqual(self.check(0, 'getacl', model, 'all'), 'lm.score: acl/b\n')
     self.assertEqual(self.check(0, 'getacl', model, 'lm.score'), 'acl/b\n')
     self.assertEqual(
         self.check(0, 'getacl', model, 'lm.embed'), 'No ACLs set for method.\n'

@@ -73,7 +73,7 @@ def _wrap(text: str, limit: int) -> list[str]:
   ends = _line_ends(widths, limit)
   lines, begin = [], 0
   while begin < len(words):
-    lines.append(' '.join(words[begin:ends[begin]]))
+    lines.append(' '.join(words[begin : ends[begin]]))
     begin = ends[begin]
   return lines
 
@@ -105,9 +105,7 @@ def _title(text: str) -> str:
   return text.replace('_', ' ').replace('.', ' ').strip().upper()
 
 
-def render(
-    header: Sequence[str], rows: Iterable[Sequence[str]]
-) -> str:
+def render(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
   """Draws a table.
 
   Args:

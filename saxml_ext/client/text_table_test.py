@@ -46,9 +46,7 @@ class TextTableTest(parameterized.TestCase):
 
   def test_header(self):
     got = text_table.render(['# of Replicas', '(Selected) Addr'], [])
-    self.assertEqual(
-        got.splitlines()[1], '| # OF REPLICAS | (SELECTED) ADDR |'
-    )
+    self.assertEqual(got.splitlines()[1], '| # OF REPLICAS | (SELECTED) ADDR |')
     self.assertEqual(
         text_table.render(['a_b.c'], []).splitlines()[1], '| A B C |'
     )

@@ -7,23 +7,25 @@ from saxml_ext.common import errors
 _PREFIX = 'acl/'
 
 # Data methods for which a model can have an ACL.
-METHODS = frozenset({
-    'am.recognize',
-    'lm.embed',
-    'lm.generate',
-    'lm.generate_stream',
-    'lm.gradient',
-    'lm.score',
-    'mm.generate',
-    'vm.classify',
-    'vm.detect',
-    'vm.embed',
-    'vm.generate',
-    'vm.image_to_image',
-    'vm.image_to_text',
-    'vm.text_and_image_to_text',
-    'vm.video_to_text',
-})
+METHODS = frozenset(
+    {
+        'am.recognize',
+        'lm.embed',
+        'lm.generate',
+        'lm.generate_stream',
+        'lm.gradient',
+        'lm.score',
+        'mm.generate',
+        'vm.classify',
+        'vm.detect',
+        'vm.embed',
+        'vm.generate',
+        'vm.image_to_image',
+        'vm.image_to_text',
+        'vm.text_and_image_to_text',
+        'vm.video_to_text',
+    }
+)
 
 
 def check_acl_name(name: str) -> None:

@@ -38,9 +38,7 @@ class CellTest(absltest.TestCase):
         self.assertLen(got.SerializeToString(), len(row['hex']) // 2)
 
   def test_written_files_are_the_recorded_ones(self):
-    config = admin_pb2.Config(
-        fs_root='/data/sax-fs-root', admin_acl='acl/all'
-    )
+    config = admin_pb2.Config(fs_root='/data/sax-fs-root', admin_acl='acl/all')
     location = admin_pb2.Location(location='127.0.0.1:19000')
     cell.write_config(self.root, _CELL, config)
     cell.write_location(self.root, _CELL, location)

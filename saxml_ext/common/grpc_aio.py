@@ -29,21 +29,22 @@ _SERVER_OPTIONS = grpc_util.SERVER_OPTIONS + (
     # for attackers and hangs up.
     ('grpc.http2.min_ping_interval_without_data_ms', 5_000),
 )
-_CHANNEL_OPTIONS = tuple({
-    **dict(grpc_util.CHANNEL_OPTIONS),
-    # Servers of a cell ask each other all the time: one that was restarted is
-    # to be found within a poll or two.
-    'grpc.max_reconnect_backoff_ms': 400,
-    # A connection each, whoever else in this process talks to that address.
-    'grpc.use_local_subchannel_pool': 1,
-}.items())
+_CHANNEL_OPTIONS = tuple(
+    {
+        **dict(grpc_util.CHANNEL_OPTIONS),
+        # Servers of a cell ask each other all the time: one that was restarted is
+        # to be found within a poll or two.
+        'grpc.max_reconnect_backoff_ms': 400,
+        # A connection each, whoever else in this process talks to that address.
+        'grpc.use_local_subchannel_pool': 1,
+    }.items()
+)
 
 _Method = Callable[[Any, Any, grpc.aio.ServicerContext], Awaitable[Any]]
 
 
 class Verbatim(errors.SaxError):
-  """An error whose text goes out as it is, even from `method(wrap_text=True)`.
-  """
+  """An error whose text goes out as it is, even from `method(wrap_text=True)`."""
 
   def __init__(self, code: grpc.StatusCode, message: str):
     super().__init__(message)

@@ -68,9 +68,7 @@ class GrpcAioTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.servicer = _Servicer()
     self.server = grpc_aio.make_server()
     lm_pb2_grpc.add_LMServiceServicer_to_server(self.servicer, self.server)
-    self.health = grpc_aio.add_reflection_and_health(
-        self.server, [_SERVICE]
-    )
+    self.health = grpc_aio.add_reflection_and_health(self.server, [_SERVICE])
     self.port = grpc_util.listen(self.server, 0)
     await self.server.start()
     self.channel = grpc_aio.insecure_channel(f'127.0.0.1:{self.port}')
@@ -82,9 +80,7 @@ class GrpcAioTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
 
   async def fail_plain(self, text: str) -> tuple[grpc.StatusCode, str]:
     return await self._status(
-        self.stub.Generate(
-            lm_pb2.GenerateRequest(text=text), timeout=_TIMEOUT
-        )
+        self.stub.Generate(lm_pb2.GenerateRequest(text=text), timeout=_TIMEOUT)
     )
 
   async def fail_wrapped(self, text: str) -> tuple[grpc.StatusCode, str]:
@@ -104,9 +100,7 @@ class GrpcAioTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.assertEqual(
         await self.fail_plain('verbatim'), (_Code.CANCELLED, 'Canceled')
     )
-    self.assertEqual(
-        await self.fail_plain('abort'), (_Code.ABORTED, 'by hand')
-    )
+    self.assertEqual(await self.fail_plain('abort'), (_Code.ABORTED, 'by hand'))
 
   async def test_wrapped_text(self):
     self.assertEqual(
@@ -192,9 +186,7 @@ class GrpcAioTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     answers = stub.ServerReflectionInfo(iter([request]), timeout=_TIMEOUT)
     answer = await answers.read()
     names = [item.name for item in answer.list_services_response.service]
-    self.assertContainsSubset(
-        [_SERVICE, 'grpc.health.v1.Health'], names
-    )
+    self.assertContainsSubset([_SERVICE, 'grpc.health.v1.Health'], names)
 
 
 if __name__ == '__main__':

@@ -51,9 +51,7 @@ class GrpcUtilTest(absltest.TestCase):
     self.assertEqual(
         self.fail('sax'), (grpc.StatusCode.NOT_FOUND, 'model m not found')
     )
-    self.assertEqual(
-        self.fail('abort'), (grpc.StatusCode.ABORTED, 'by hand')
-    )
+    self.assertEqual(self.fail('abort'), (grpc.StatusCode.ABORTED, 'by hand'))
 
   def test_bug_is_internal_and_logged(self):
     with self.assertLogs(level='ERROR') as logs:

@@ -45,7 +45,7 @@ class ModelId:
 
   @property
   def braced(self) -> str:
-    """"{test gptj}", as the admin server's errors print it."""
+    """ "{test gptj}", as the admin server's errors print it."""
     return f'{{{self.cell.removeprefix("/sax/")} {self.model}}}'
 
 

@@ -43,12 +43,12 @@ def advertised_host() -> str:
 
 
 def join_host_port(host: str, port: int) -> str:
-  """"host:port", an IPv6 host in brackets."""
+  """ "host:port", an IPv6 host in brackets."""
   return f'[{host}]:{port}' if ':' in host else f'{host}:{port}'
 
 
 def advertised_address(port: int) -> str:
-  """"host:port" under which other machines reach a port of this one."""
+  """ "host:port" under which other machines reach a port of this one."""
   return join_host_port(advertised_host(), port)
 
 

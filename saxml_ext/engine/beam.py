@@ -188,9 +188,7 @@ def _candidates(
   return sums, pick // width, tokens
 
 
-def _append(
-    state: BeamState, beams: jax.Array, tokens: jax.Array
-) -> jax.Array:
+def _append(state: BeamState, beams: jax.Array, tokens: jax.Array) -> jax.Array:
   """Tokens [S, n, M] of the given beams [S, n], each with its next token."""
   history = jnp.take_along_axis(state.tokens, beams[:, :, None], 1)
   here = jnp.arange(history.shape[-1]) == state.step[:, None, None]

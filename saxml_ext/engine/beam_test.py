@@ -70,9 +70,11 @@ class BeamTest(parameterized.TestCase):
     limits = [(0, 12), (5, 12), (12, 12), (2, 3), (0, 1)] + 7 * [(0, 12)]
     most = max(m for _, m in limits)
     # Logits depend on the group, the step and the last token.
-    table = np.random.default_rng(0).normal(
-        0, 2, (len(limits), most, _VOCAB + 1, _VOCAB)
-    ).astype(np.float32)
+    table = (
+        np.random.default_rng(0)
+        .normal(0, 2, (len(limits), most, _VOCAB + 1, _VOCAB))
+        .astype(np.float32)
+    )
     state = beam.initial(
         jnp.asarray([a for a, _ in limits], jnp.int32),
         jnp.asarray([b for _, b in limits], jnp.int32),
@@ -92,7 +94,9 @@ class BeamTest(parameterized.TestCase):
     for group, (min_new, max_new) in enumerate(limits):
       expected = _plain_search(
           lambda t: table[group, len(t), t[-1] if t else _VOCAB],
-          rule, min_new, max_new,
+          rule,
+          min_new,
+          max_new,
       )
       self.assertEqual(int(state.kept[group].sum()), len(expected))
       for i, (score, tokens) in enumerate(expected):

@@ -152,8 +152,15 @@ class EngineConfig:
   suffix_block: int = 32
 
   def __post_init__(self) -> None:
-    for name in ("num_slots", "max_prompt", "max_new_tokens", "num_beams",
-                 "steps_per_call", "exit_finished", "suffix_block"):
+    for name in (
+        "num_slots",
+        "max_prompt",
+        "max_new_tokens",
+        "num_beams",
+        "steps_per_call",
+        "exit_finished",
+        "suffix_block",
+    ):
       if getattr(self, name) < 1:
         raise ValueError(f"{name} is {getattr(self, name)}; at least 1.")
     if not 0 <= self.min_new_tokens <= self.max_new_tokens:

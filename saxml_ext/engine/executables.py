@@ -23,9 +23,7 @@ Key = tuple
 class Executables:
   """Compiled programs by key; compiled when first needed, or all at once."""
 
-  def __init__(
-      self, settings: programs.Settings, weights: weights_lib.Weights
-  ):
+  def __init__(self, settings: programs.Settings, weights: weights_lib.Weights):
     self._settings = settings
     self._weights = weights
     self._compiled: dict[Key, Callable] = {}
@@ -36,9 +34,7 @@ class Executables:
       self._compile(key)
     return self._compiled[key](self._weights, *args)
 
-  def compile_all(
-      self, progress: Callable[[str], None] | None = None
-  ) -> None:
+  def compile_all(self, progress: Callable[[str], None] | None = None) -> None:
     """Compiles every program, two at a time; `progress` gets a line each."""
     keys = self._keys()
     began = time.monotonic()

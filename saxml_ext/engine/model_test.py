@@ -14,8 +14,13 @@ from saxml_ext.engine import rotary
 from saxml_ext.engine import weights as weights_lib
 
 _CONFIG = config_lib.GPTJConfig(
-    num_layers=2, model_dim=24, num_heads=3, head_dim=8, hidden_dim=40,
-    rotary_dim=4, vocab_size=33,
+    num_layers=2,
+    model_dim=24,
+    num_heads=3,
+    head_dim=8,
+    hidden_dim=40,
+    rotary_dim=4,
+    vocab_size=33,
 )
 
 
@@ -121,9 +126,7 @@ class ModelTest(parameterized.TestCase):
     ]
     ancestry = [jnp.full((2, beams, width), cache.NOTHING, jnp.int8)] * 2
     history = np.zeros((2, beams, 0), int)
-    decode = jax.jit(
-        lambda *args: model.decode(weights, _CONFIG, *args)
-    )
+    decode = jax.jit(lambda *args: model.decode(weights, _CONFIG, *args))
     for step in range(steps):
       tokens = rng.integers(0, 33, (2, beams))
       history = np.concatenate([history, tokens[..., None]], -1)
@@ -131,10 +134,14 @@ class ModelTest(parameterized.TestCase):
       ancestry[block] = cache.claim_row(ancestry[block], row)
       masks = [cache.visible(a) for a in ancestry]
       logits, ring[block] = decode(
-          jnp.asarray(tokens), jnp.asarray(lengths) + step, rotations,
+          jnp.asarray(tokens),
+          jnp.asarray(lengths) + step,
+          rotations,
           prompt_sources
           + [model.Past(*pair) for pair in zip(ring[:block], masks)],
-          ring[block], masks[block], row,
+          ring[block],
+          masks[block],
+          row,
       )
       for slot in range(2):
         for beam in range(beams):

@@ -18,8 +18,14 @@ def _reference_model() -> transformers.GPTJForCausalLM:
   torch.set_num_threads(1)
   model = transformers.GPTJForCausalLM(
       transformers.GPTJConfig(
-          vocab_size=96, n_positions=128, n_embd=64, n_layer=2, n_head=4,
-          rotary_dim=8, bos_token_id=_EOS, eos_token_id=_EOS,
+          vocab_size=96,
+          n_positions=128,
+          n_embd=64,
+          n_layer=2,
+          n_head=4,
+          rotary_dim=8,
+          bos_token_id=_EOS,
+          eos_token_id=_EOS,
           tie_word_embeddings=False,
       )
   )
@@ -74,14 +80,19 @@ class ParityTest(absltest.TestCase):
         weights_lib.from_pax(variables, model_config),
         model_config,
         config_lib.EngineConfig(
-            eos_id=_EOS, num_slots=6, max_prompt=40, prompt_buckets=(16, 40),
-            prompt_segments=(24, 40), num_beams=4, suffix_block=8, **_LIMITS,
+            eos_id=_EOS,
+            num_slots=6,
+            max_prompt=40,
+            prompt_buckets=(16, 40),
+            prompt_segments=(24, 40),
+            num_beams=4,
+            suffix_block=8,
+            **_LIMITS,
         ),
     )
     rng = np.random.default_rng(3)
     prompts = [
-        rng.integers(1, 96, n).astype(np.int32)
-        for n in rng.integers(1, 41, 24)
+        rng.integers(1, 96, n).astype(np.int32) for n in rng.integers(1, 41, 24)
     ]
     waiting, holder, lengths = list(range(len(prompts))), {}, set()
     while waiting or holder:
@@ -105,15 +116,20 @@ class ParityTest(absltest.TestCase):
       expected = reference.generate(
           torch.tensor(prompt[None].astype(np.int64)),
           attention_mask=torch.ones((1, len(prompt)), dtype=torch.long),
-          num_beams=4, num_return_sequences=4, early_stopping=True,
-          do_sample=False, pad_token_id=_EOS, return_dict_in_generate=True,
-          output_scores=True, **_LIMITS,
+          num_beams=4,
+          num_return_sequences=4,
+          early_stopping=True,
+          do_sample=False,
+          pad_token_id=_EOS,
+          return_dict_in_generate=True,
+          output_scores=True,
+          **_LIMITS,
       )
     self.assertLen(result.hypotheses, 4)
     for i, got in enumerate(result.hypotheses):
-      tokens = expected.sequences[i, len(prompt):].numpy()
+      tokens = expected.sequences[i, len(prompt) :].numpy()
       np.testing.assert_array_equal(got.tokens, tokens[: len(got.tokens)])
-      np.testing.assert_array_equal(tokens[len(got.tokens):], _EOS)
+      np.testing.assert_array_equal(tokens[len(got.tokens) :], _EOS)
       self.assertAlmostEqual(
           got.score, float(expected.sequences_scores[i]), places=4
       )

@@ -246,7 +246,8 @@ def hypotheses(
   del settings, weights  # Called as the other programs are.
   b = slots.beams
   return (
-      b.kept_tokens[slot], b.kept_lengths[slot], b.kept_scores[slot],
+      b.kept_tokens[slot],
+      b.kept_lengths[slot],
+      b.kept_scores[slot],
       b.kept[slot],
   )
-

@@ -83,9 +83,7 @@ class Runner:
         block(e.suffix_block * e.num_beams) for _ in range(e.num_suffix_blocks)
     ]
     # Copied, for a buffer that occurs twice cannot be donated.
-    self._slots = jax.tree.map(
-        jnp.copy, programs.empty_slots(self._settings)
-    )
+    self._slots = jax.tree.map(jnp.copy, programs.empty_slots(self._settings))
     self._admitted: set[int] = set()
     self._row = 0  # Of the last block of the ring, the one being written.
 
@@ -216,11 +214,13 @@ class Runner:
         self._run(("hypotheses",), self._slots, np.int32(slot))
     )
     power = self._engine.length_penalty
-    return Result(tuple(
-        Hypothesis(t[:n], float(s), float(s) * float(n) ** power)
-        for t, n, s, k in zip(tokens, lengths, scores, kept)
-        if k
-    ))
+    return Result(
+        tuple(
+            Hypothesis(t[:n], float(s), float(s) * float(n) ** power)
+            for t, n, s, k in zip(tokens, lengths, scores, kept)
+            if k
+        )
+    )
 
   def _check(self, slot: int, request: Request) -> None:
     e = self._engine

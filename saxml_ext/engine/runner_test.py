@@ -10,12 +10,23 @@ from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import weights as weights_lib
 
 _MODEL = config_lib.GPTJConfig(
-    num_layers=2, model_dim=32, num_heads=2, head_dim=16, hidden_dim=64,
-    rotary_dim=8, vocab_size=64,
+    num_layers=2,
+    model_dim=32,
+    num_heads=2,
+    head_dim=16,
+    hidden_dim=64,
+    rotary_dim=8,
+    vocab_size=64,
 )
 _ENGINE = dict(
-    eos_id=0, max_prompt=24, prompt_buckets=(8, 24), prompt_segments=(16, 24),
-    max_new_tokens=14, min_new_tokens=3, num_beams=4, suffix_block=4,
+    eos_id=0,
+    max_prompt=24,
+    prompt_buckets=(8, 24),
+    prompt_segments=(16, 24),
+    max_new_tokens=14,
+    min_new_tokens=3,
+    num_beams=4,
+    suffix_block=4,
 )
 
 

@@ -71,11 +71,13 @@ def from_pax(
     ValueError: a variable is missing or has another shape.
   """
   c = config
-  split = np.concatenate([
-      np.arange(0, c.rotary_dim, 2),
-      np.arange(1, c.rotary_dim, 2),
-      np.arange(c.rotary_dim, c.head_dim),
-  ])
+  split = np.concatenate(
+      [
+          np.arange(0, c.rotary_dim, 2),
+          np.arange(1, c.rotary_dim, 2),
+          np.arange(c.rotary_dim, c.head_dim),
+      ]
+  )
 
   def read(suffix: str, *shape: int) -> np.ndarray:
     name = config_lib.find(variables, suffix)

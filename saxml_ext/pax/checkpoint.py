@@ -50,7 +50,8 @@ def find_step_dir(path: str) -> str:
     if not os.path.isfile(marker):
       raise errors.CheckpointError(
           f'{marker} is missing: the checkpoint was not written or copied to '
-          'its end; convert or copy it again')
+          'its end; convert or copy it again'
+      )
   return step_dir
 
 
@@ -60,13 +61,15 @@ def _newest_step_dir(base: str) -> str:
   except OSError as e:
     raise errors.CheckpointError(
         f'{base} cannot be listed: {e.strerror}; expected a directory that '
-        'holds checkpoint_00000000') from e
+        'holds checkpoint_00000000'
+    ) from e
   steps = [(int(m[1]), m[0]) for m in map(_STEP_DIR.fullmatch, names) if m]
   if not steps:
     found = ', '.join(sorted(names)[:5]) or 'nothing'
     raise errors.CheckpointError(
         f'{base} holds no checkpoint_<step> directory but {found}; expected '
-        'what convert_gptj_ckpt writes')
+        'what convert_gptj_ckpt writes'
+    )
   return os.path.join(base, max(steps)[1])
 
 
@@ -90,9 +93,12 @@ class Reader:
     stored = store.list_names(self._state_dir)
     self._arrays = {
         name.removeprefix(_VARS): store.open_array(self._state_dir, name)
-        for name in sorted(stored) if name.startswith(_VARS)}
+        for name in sorted(stored)
+        if name.startswith(_VARS)
+    }
     self.specs: Mapping[str, metadata.ArraySpec] = {
-        name: store.spec_of(array) for name, array in self._arrays.items()}
+        name: store.spec_of(array) for name, array in self._arrays.items()
+    }
     self._check_against_metadata()
 
   def read(self, name: str) -> np.ndarray:
@@ -104,7 +110,8 @@ class Reader:
     if name not in self._arrays:
       raise errors.CheckpointError(
           f'{self.step_dir} has no variable {name}; it has {len(self.specs)}: '
-          f'{", ".join(list(self.specs)[:3])} ...')
+          f'{", ".join(list(self.specs)[:3])} ...'
+      )
     return store.read(self._arrays[name], f'{self._state_dir}: {name}')
 
   def _check_against_metadata(self) -> None:
@@ -115,7 +122,8 @@ class Reader:
     except OSError as e:
       raise errors.CheckpointError(
           f'{where} cannot be read: {e.strerror}; convert or copy the '
-          'checkpoint again') from e
+          'checkpoint again'
+      ) from e
     for full_name, expected in sorted(metadata.decode(data, where).items()):
       name = full_name.removeprefix(_VARS)
       found = self.specs.get(name)
@@ -123,12 +131,13 @@ class Reader:
         raise errors.CheckpointError(
             f'{self._state_dir}: variable {name} is '
             f'{found or "missing"}; expected {expected} as its metadata says; '
-            'convert or copy the checkpoint again')
+            'convert or copy the checkpoint again'
+        )
 
 
-def read_variables(path: str,
-                   names: Iterable[str] | None = None
-                   ) -> dict[str, np.ndarray]:
+def read_variables(
+    path: str, names: Iterable[str] | None = None
+) -> dict[str, np.ndarray]:
   """Reads variables into memory.
 
   Args:
@@ -171,7 +180,8 @@ class Writer:
     self._specs: dict[str, metadata.ArraySpec] = {}
     if os.path.lexists(self._final) and not overwrite:
       raise errors.CheckpointError(
-          f'{self._final} exists; choose another directory or say --overwrite')
+          f'{self._final} exists; choose another directory or say --overwrite'
+      )
     try:
       # Left over by a writer that was killed.
       shutil.rmtree(self._temporary, ignore_errors=True)
@@ -206,8 +216,10 @@ class Writer:
       errors.CheckpointError: the file system refuses.
     """
     try:
-      _write_file(os.path.join(self._temporary, 'metadata', 'metadata'),
-                  metadata.encode(self._specs))
+      _write_file(
+          os.path.join(self._temporary, 'metadata', 'metadata'),
+          metadata.encode(self._specs),
+      )
       store.sync_files(self._temporary)
       for part in ('metadata', 'state', ''):
         marker = os.path.join(self._temporary, part, _MARKER)
@@ -226,9 +238,9 @@ class Writer:
     return self._final
 
 
-def write_checkpoint(path: str,
-                     variables: Iterable[tuple[str, np.ndarray]],
-                     step: int = 0) -> str:
+def write_checkpoint(
+    path: str, variables: Iterable[tuple[str, np.ndarray]], step: int = 0
+) -> str:
   """Writes a checkpoint and returns its step directory.
 
   Args:
@@ -253,4 +265,5 @@ def _write_file(path: str, data: bytes) -> None:
 def _unwritable(path: str, error: OSError) -> errors.CheckpointError:
   return errors.CheckpointError(
       f'{path} cannot be written: {error.strerror}; free space or choose '
-      'another directory')
+      'another directory'
+  )

@@ -27,8 +27,11 @@ def _variables() -> dict[str, np.ndarray]:
 
 
 def _tree(path: pathlib.Path) -> dict[str, bytes]:
-  return {str(f.relative_to(path)): f.read_bytes()
-          for f in sorted(path.rglob('*')) if f.is_file()}
+  return {
+      str(f.relative_to(path)): f.read_bytes()
+      for f in sorted(path.rglob('*'))
+      if f.is_file()
+  }
 
 
 class CheckpointTest(parameterized.TestCase):
@@ -48,7 +51,8 @@ class CheckpointTest(parameterized.TestCase):
   def test_round_trip(self, from_step_dir):
     written = self.write()
     read = checkpoint.read_variables(
-        str(self.step_dir if from_step_dir else self.path))
+        str(self.step_dir if from_step_dir else self.path)
+    )
     self.assertCountEqual(read, written)
     for name, value in written.items():
       self.assertEqual(read[name].dtype, value.dtype)
@@ -62,15 +66,33 @@ class CheckpointTest(parameterized.TestCase):
   def test_files_are_those_of_paxml(self):
     self.write()
     files = _tree(self.step_dir)
-    self.assertContainsSubset([
-        'commit_success.txt', 'metadata/commit_success.txt',
-        'metadata/metadata', 'state/commit_success.txt', 'state/step/.zarray',
-        'state/step/0', f'state/mdl_vars.{_QKV}/0.0.0.0'], files)
+    self.assertContainsSubset(
+        [
+            'commit_success.txt',
+            'metadata/commit_success.txt',
+            'metadata/metadata',
+            'state/commit_success.txt',
+            'state/step/.zarray',
+            'state/step/0',
+            f'state/mdl_vars.{_QKV}/0.0.0.0',
+        ],
+        files,
+    )
     zarray = json.loads(files[f'state/mdl_vars.{_SCALE}/.zarray'])
-    self.assertEqual(zarray, {
-        'chunks': [8], 'compressor': {'id': 'zstd', 'level': 1},
-        'dimension_separator': '.', 'dtype': '<f4', 'fill_value': None,
-        'filters': None, 'order': 'C', 'shape': [8], 'zarr_format': 2})
+    self.assertEqual(
+        zarray,
+        {
+            'chunks': [8],
+            'compressor': {'id': 'zstd', 'level': 1},
+            'dimension_separator': '.',
+            'dtype': '<f4',
+            'fill_value': None,
+            'filters': None,
+            'order': 'C',
+            'shape': [8],
+            'zarr_format': 2,
+        },
+    )
 
   def test_same_variables_give_same_bytes(self):
     self.write()
@@ -83,13 +105,17 @@ class CheckpointTest(parameterized.TestCase):
     self.write()
     checkpoint.write_checkpoint(str(self.path), _variables().items(), step=12)
     (self.path / 'checkpoint_00000099.orbax-checkpoint-tmp-5').mkdir()
-    self.assertEqual(checkpoint.find_step_dir(str(self.path)),
-                     str(self.path / 'checkpoint_00000012'))
+    self.assertEqual(
+        checkpoint.find_step_dir(str(self.path)),
+        str(self.path / 'checkpoint_00000012'),
+    )
 
   def test_reads_ocdbt(self):
     self.write()
-    ocdbt = {'driver': 'ocdbt',
-             'base': {'driver': 'file', 'path': f'{self.path}/new/'}}
+    ocdbt = {
+        'driver': 'ocdbt',
+        'base': {'driver': 'file', 'path': f'{self.path}/new/'},
+    }
     store = ts.KvStore.open(ocdbt).result()
     for name, data in _tree(self.state).items():
       if '/' in name:
@@ -105,8 +131,9 @@ class CheckpointTest(parameterized.TestCase):
   def test_missing_marker(self, part):
     self.write()
     (self.step_dir / part / 'commit_success.txt').unlink()
-    with self.assertRaisesRegex(errors.CheckpointError,
-                                f'{part}.*commit_success.txt is missing'):
+    with self.assertRaisesRegex(
+        errors.CheckpointError, f'{part}.*commit_success.txt is missing'
+    ):
       checkpoint.find_step_dir(str(self.path))
 
   def test_no_checkpoint(self):
@@ -114,8 +141,9 @@ class CheckpointTest(parameterized.TestCase):
       checkpoint.find_step_dir(str(self.path))
     self.path.mkdir()
     (self.path / 'model.safetensors').touch()
-    with self.assertRaisesRegex(errors.CheckpointError,
-                                'no checkpoint_<step>.*but model.safetensors'):
+    with self.assertRaisesRegex(
+        errors.CheckpointError, 'no checkpoint_<step>.*but model.safetensors'
+    ):
       checkpoint.find_step_dir(str(self.path))
 
   def test_missing_variable(self):
@@ -124,8 +152,8 @@ class CheckpointTest(parameterized.TestCase):
       checkpoint.read_variables(str(self.path), ['nonsense'])
     (self.state / f'mdl_vars.{_SCALE}' / '.zarray').unlink()
     with self.assertRaisesRegex(
-        errors.CheckpointError,
-        rf'{_SCALE} is missing; expected float32\[8\]'):
+        errors.CheckpointError, rf'{_SCALE} is missing; expected float32\[8\]'
+    ):
       checkpoint.read_variables(str(self.path))
 
   @parameterized.parameters(
@@ -133,7 +161,8 @@ class CheckpointTest(parameterized.TestCase):
       ('"<f4"', '"<i4"', r'is int32\[8\]; expected float32\[8\]'),
       ('"<f4"', '"|O"', 'cannot be opened'),
       ('"shape":[8]', '"shape":[888888888888888]', 'no GPT-J variable'),
-      ('"chunks":[8]', '"chunks":[888888888888888]', 'no GPT-J variable'))
+      ('"chunks":[8]', '"chunks":[888888888888888]', 'no GPT-J variable'),
+  )
   def test_wrong_array(self, old, new, message):
     self.write()
     file = self.state / f'mdl_vars.{_SCALE}' / '.zarray'
@@ -144,22 +173,25 @@ class CheckpointTest(parameterized.TestCase):
   def test_missing_chunk_is_not_read_as_zeros(self):
     self.write()
     (self.state / f'mdl_vars.{_QKV}' / '0.0.0.0').unlink()
-    with self.assertRaisesRegex(errors.CheckpointError,
-                                f'{_QKV} cannot be read'):
+    with self.assertRaisesRegex(
+        errors.CheckpointError, f'{_QKV} cannot be read'
+    ):
       checkpoint.read_variables(str(self.path))
 
   def test_cut_off_chunk(self):
     self.write()
     chunk = self.state / f'mdl_vars.{_QKV}' / '0.0.0.0'
     chunk.write_bytes(chunk.read_bytes()[:-20])
-    with self.assertRaisesRegex(errors.CheckpointError,
-                                f'{_QKV} cannot be read'):
+    with self.assertRaisesRegex(
+        errors.CheckpointError, f'{_QKV} cannot be read'
+    ):
       checkpoint.read_variables(str(self.path))
 
   def test_failed_write_leaves_nothing(self):
     def variables():
       yield _SCALE, np.zeros(8, np.float32)
       raise RuntimeError('source failed')
+
     with self.assertRaisesRegex(RuntimeError, 'source failed'):
       checkpoint.write_checkpoint(str(self.path), variables())
     self.assertEmpty(os.listdir(self.path))
@@ -172,9 +204,13 @@ class CheckpointTest(parameterized.TestCase):
     self.assertEqual(_tree(self.path), before)
     with checkpoint.Writer(str(self.path), overwrite=True) as writer:
       writer.add(_SCALE, np.ones(8, np.float32))
-      self.assertEqual(_tree(self.step_dir),
-                       {n.removeprefix('checkpoint_00000000/'): d
-                        for n, d in before.items()})
+      self.assertEqual(
+          _tree(self.step_dir),
+          {
+              n.removeprefix('checkpoint_00000000/'): d
+              for n, d in before.items()
+          },
+      )
       writer.commit()
     read = checkpoint.read_variables(str(self.path))
     self.assertEqual(list(read), [_SCALE])
@@ -192,8 +228,9 @@ class CheckpointTest(parameterized.TestCase):
 
   def test_unwritable_directory(self):
     self.path.write_text('a file')
-    with self.assertRaisesRegex(errors.CheckpointError,
-                                'cannot be written: Not a directory'):
+    with self.assertRaisesRegex(
+        errors.CheckpointError, 'cannot be written: Not a directory'
+    ):
       self.write()
 
 

@@ -59,11 +59,13 @@ class GPTJShape:
       value = getattr(self, field.name)
       if value < 1:
         raise errors.CheckpointError(
-            f'{field.name} is {value}; a GPT-J needs at least 1')
+            f'{field.name} is {value}; a GPT-J needs at least 1'
+        )
     if self.model_dim % self.num_heads:
       raise errors.CheckpointError(
           f'model_dim {self.model_dim} is not a multiple of num_heads '
-          f'{self.num_heads}')
+          f'{self.num_heads}'
+      )
 
   @property
   def head_dim(self) -> int:
@@ -118,21 +120,40 @@ def _layer(shape: GPTJShape, index: int) -> list[Variable]:
     return tensors[0].reshape(dim, heads, head_dim)
 
   def same(name, source, size):
-    return Variable(f'{pax}.{name}', (size,), (f'{hf}.{source}',), (size,),
-                    None, _same)
+    return Variable(
+        f'{pax}.{name}', (size,), (f'{hf}.{source}',), (size,), None, _same
+    )
 
   def linear(name, source, inputs, outputs):
-    return Variable(f'{pax}.{name}', (inputs, outputs), (f'{hf}.{source}',),
-                    (outputs, inputs), None, _transposed)
+    return Variable(
+        f'{pax}.{name}',
+        (inputs, outputs),
+        (f'{hf}.{source}',),
+        (outputs, inputs),
+        None,
+        _transposed,
+    )
 
   qkv = tuple(f'{hf}.attn.{x}_proj.weight' for x in 'qkv')
   return [
       same('layer_norm.scale', 'ln_1.weight', dim),
       same('layer_norm.bias', 'ln_1.bias', dim),
-      Variable(f'{pax}.self_attention.combined_qkv.w',
-               (3, dim, heads, head_dim), qkv, (dim, dim), None, stack_heads),
-      Variable(f'{pax}.self_attention.post.w', (dim, heads, head_dim),
-               (f'{hf}.attn.out_proj.weight',), (dim, dim), None, split_heads),
+      Variable(
+          f'{pax}.self_attention.combined_qkv.w',
+          (3, dim, heads, head_dim),
+          qkv,
+          (dim, dim),
+          None,
+          stack_heads,
+      ),
+      Variable(
+          f'{pax}.self_attention.post.w',
+          (dim, heads, head_dim),
+          (f'{hf}.attn.out_proj.weight',),
+          (dim, dim),
+          None,
+          split_heads,
+      ),
       linear('ff_layer.ffn_layer1.linear.w', 'mlp.fc_in.weight', dim, hidden),
       same('ff_layer.ffn_layer1.bias.b', 'mlp.fc_in.bias', hidden),
       linear('ff_layer.ffn_layer2.linear.w', 'mlp.fc_out.weight', hidden, dim),
@@ -140,8 +161,9 @@ def _layer(shape: GPTJShape, index: int) -> list[Variable]:
   ]
 
 
-def variables(shape: GPTJShape,
-              tied_embeddings: bool = False) -> tuple[Variable, ...]:
+def variables(
+    shape: GPTJShape, tied_embeddings: bool = False
+) -> tuple[Variable, ...]:
   """All variables of a GPT-J in the order in which they are converted.
 
   Args:
@@ -152,18 +174,49 @@ def variables(shape: GPTJShape,
   dim, vocab = shape.model_dim, shape.vocab_size
   wte = 'transformer.wte.weight'
   head = wte if tied_embeddings else 'lm_head.weight'
-  table = [Variable(f'{PREFIX}.embedding_lookup.emb_var', (vocab, dim), (wte,),
-                    (vocab, dim), 0, _same)]
+  table = [
+      Variable(
+          f'{PREFIX}.embedding_lookup.emb_var',
+          (vocab, dim),
+          (wte,),
+          (vocab, dim),
+          0,
+          _same,
+      )
+  ]
   for index in range(shape.num_layers):
     table += _layer(shape, index)
   for pax_part, hf_part in (('scale', 'weight'), ('bias', 'bias')):
-    table.append(Variable(
-        f'{PREFIX}.final_ln.{pax_part}', (dim,),
-        (f'transformer.ln_f.{hf_part}',), (dim,), None, _same))
-  table.append(Variable(f'{PREFIX}.softmax.logits_ffn.linear.w', (dim, vocab),
-                        (head,), (vocab, dim), 0, _transposed))
-  table.append(Variable(f'{PREFIX}.softmax.logits_ffn.bias.b', (vocab,),
-                        ('lm_head.bias',), (vocab,), 0, _same))
+    table.append(
+        Variable(
+            f'{PREFIX}.final_ln.{pax_part}',
+            (dim,),
+            (f'transformer.ln_f.{hf_part}',),
+            (dim,),
+            None,
+            _same,
+        )
+    )
+  table.append(
+      Variable(
+          f'{PREFIX}.softmax.logits_ffn.linear.w',
+          (dim, vocab),
+          (head,),
+          (vocab, dim),
+          0,
+          _transposed,
+      )
+  )
+  table.append(
+      Variable(
+          f'{PREFIX}.softmax.logits_ffn.bias.b',
+          (vocab,),
+          ('lm_head.bias',),
+          (vocab,),
+          0,
+          _same,
+      )
+  )
   return tuple(table)
 
 

@@ -71,11 +71,13 @@ def decode(data: bytes, where: str) -> dict[str, ArraySpec]:
   except (ValueError, KeyError, TypeError, RecursionError) as e:
     raise errors.CheckpointError(
         f'{where} is not the metadata of a PAX checkpoint: {e!r}; convert or '
-        'copy the checkpoint again') from e
+        'copy the checkpoint again'
+    ) from e
   if version not in _READABLE_VERSIONS:
     raise errors.CheckpointError(
         f'{where} has version {version!r}; this program reads '
-        f'{", ".join(map(str, _READABLE_VERSIONS))}')
+        f'{", ".join(map(str, _READABLE_VERSIONS))}'
+    )
   specs: dict[str, ArraySpec] = {}
   # A walk with a stack of its own: depth is the file's to choose.
   pending = [('', document.get(_TREE, {}))]
@@ -95,9 +97,13 @@ def decode(data: bytes, where: str) -> dict[str, ArraySpec]:
 
 def _array_spec(node: dict[str, Any], name: str, where: str) -> ArraySpec:
   shape, dtype = node['unpadded_shape'], node.get('dtype')
-  if (not isinstance(shape, list) or not isinstance(dtype, str) or
-      not all(isinstance(n, int) and n >= 0 for n in shape)):
+  if (
+      not isinstance(shape, list)
+      or not isinstance(dtype, str)
+      or not all(isinstance(n, int) and n >= 0 for n in shape)
+  ):
     raise errors.CheckpointError(
         f'{where}: {name} has shape {shape!r} and dtype {dtype!r}; expected a '
-        'list of sizes and the name of a type')
+        'list of sizes and the name of a type'
+    )
   return ArraySpec(tuple(shape), dtype)

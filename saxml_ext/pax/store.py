@@ -13,8 +13,20 @@ from saxml_ext.pax import metadata
 
 # What praxis' layers have variables of. Anything else (NumPy objects, strings,
 # structures) is no weight and is refused before tensorstore sees it.
-_DTYPES = ('float32', 'float16', 'bfloat16', 'float64', 'int8', 'uint8',
-           'int16', 'int32', 'int64', 'uint32', 'bool', 'int4')
+_DTYPES = (
+    'float32',
+    'float16',
+    'bfloat16',
+    'float64',
+    'int8',
+    'uint8',
+    'int16',
+    'int32',
+    'int64',
+    'uint32',
+    'bool',
+    'int4',
+)
 # No variable of any GPT-J comes near it; a forged shape goes beyond it.
 _MAX_BYTES = 1 << 36
 _SYNC_THREADS = 16
@@ -41,9 +53,12 @@ def list_names(state_dir: str) -> set[str]:
   if is_ocdbt(state_dir):
     kvstore = ts.KvStore.open(_kvstore(state_dir)).result()
     keys = [key.decode('utf-8') for key in kvstore.list().result()]
-    return {k[:-len('/.zarray')] for k in keys if k.endswith('/.zarray')}
-  return {entry.name for entry in os.scandir(state_dir)
-          if os.path.exists(os.path.join(entry.path, '.zarray'))}
+    return {k[: -len('/.zarray')] for k in keys if k.endswith('/.zarray')}
+  return {
+      entry.name
+      for entry in os.scandir(state_dir)
+      if os.path.exists(os.path.join(entry.path, '.zarray'))
+  }
 
 
 def open_array(state_dir: str, name: str) -> ts.TensorStore:
@@ -56,25 +71,31 @@ def open_array(state_dir: str, name: str) -> ts.TensorStore:
   where = f'{state_dir}: variable {name}'
   _check_present(state_dir, name)
   # Without `fill_missing_data_reads` off, a lost file would read as zeros.
-  spec = {'driver': 'zarr', 'kvstore': _kvstore(state_dir, name),
-          'fill_missing_data_reads': False}
+  spec = {
+      'driver': 'zarr',
+      'kvstore': _kvstore(state_dir, name),
+      'fill_missing_data_reads': False,
+  }
   try:
     array = ts.open(spec, open=True, read=True).result()
   except (ValueError, OSError) as e:
     raise errors.CheckpointError(
         f'{where} cannot be opened: {_reason(e)}; convert or copy the '
-        'checkpoint again') from e
+        'checkpoint again'
+    ) from e
   if array.dtype.name not in _DTYPES:
     raise errors.CheckpointError(
         f'{where} has type {array.dtype.name}; expected one of '
-        f'{", ".join(_DTYPES)}')
+        f'{", ".join(_DTYPES)}'
+    )
   size = array.size * array.dtype.numpy_dtype.itemsize
   chunk = array.chunk_layout.read_chunk.shape or ()
   chunk_size = int(np.prod(chunk, dtype=object) or 1)
   if max(size, chunk_size) > _MAX_BYTES:
     raise errors.CheckpointError(
         f'{where} claims shape {list(array.shape)} in chunks of {list(chunk)}, '
-        f'more than {_MAX_BYTES} bytes; this is no GPT-J variable')
+        f'more than {_MAX_BYTES} bytes; this is no GPT-J variable'
+    )
   return array
 
 
@@ -93,7 +114,8 @@ def read(array: ts.TensorStore, where: str) -> np.ndarray:
   except (ValueError, OSError) as e:
     raise errors.CheckpointError(
         f'{where} cannot be read: {_reason(e)}; convert or copy the '
-        'checkpoint again') from e
+        'checkpoint again'
+    ) from e
 
 
 def write(state_dir: str, name: str, value: np.ndarray) -> None:
@@ -107,8 +129,11 @@ def write(state_dir: str, name: str, value: np.ndarray) -> None:
   spec = {
       'driver': 'zarr',
       # Not forced to disk one by one: sync_files does it for all at once.
-      'kvstore': {'driver': 'file', 'file_io_sync': False,
-                  'path': os.path.join(os.path.abspath(state_dir), name) + '/'},
+      'kvstore': {
+          'driver': 'file',
+          'file_io_sync': False,
+          'path': os.path.join(os.path.abspath(state_dir), name) + '/',
+      },
       'metadata': {
           'compressor': {'id': 'zstd', 'level': 1},
           'chunks': list(value.shape),
@@ -125,7 +150,7 @@ def write(state_dir: str, name: str, value: np.ndarray) -> None:
     raise errors.CheckpointError(
         f'{state_dir}: variable {name} ({value.nbytes} bytes) cannot be '
         f'written: {_reason(e)}; free space or choose another directory'
-        ) from e
+    ) from e
 
 
 def sync_files(directory: str) -> None:
@@ -134,8 +159,11 @@ def sync_files(directory: str) -> None:
   In parallel, because a file system commits those that wait together in one
   go; one by one they take several times as long.
   """
-  paths = [os.path.join(parent, name)
-           for parent, _, names in os.walk(directory) for name in (*names, '')]
+  paths = [
+      os.path.join(parent, name)
+      for parent, _, names in os.walk(directory)
+      for name in (*names, '')
+  ]
   with futures.ThreadPoolExecutor(_SYNC_THREADS) as pool:
     list(pool.map(sync_path, paths))  # the list raises what a thread raised
 
@@ -154,13 +182,15 @@ def _check_present(state_dir: str, name: str) -> None:
   if not name or '/' in name or '\0' in name or name in ('.', '..'):
     raise errors.CheckpointError(
         f'{name!r} is not the name of a variable; expected parts joined with '
-        'dots, such as params.lm.final_ln.scale')
+        'dots, such as params.lm.final_ln.scale'
+    )
   if is_ocdbt(state_dir):
     return
   if not os.path.isfile(os.path.join(state_dir, name, '.zarray')):
     raise errors.CheckpointError(
         f'{state_dir}: variable {name} is missing; convert or copy the '
-        'checkpoint again')
+        'checkpoint again'
+    )
 
 
 def _reason(error: Exception) -> str:

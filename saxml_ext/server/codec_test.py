@@ -42,8 +42,22 @@ class IdCodecTest(parameterized.TestCase):
     self.assertEqual(self.codec.decode([]), '')
 
   @parameterized.parameters(
-      '', ' ', ',', '1,', ',1', '1,,2', '1 2', '-1', '+1', '1.0', '1_0', '0x1',
-      'hello', '1,\n2', '١', '1;2',
+      '',
+      ' ',
+      ',',
+      '1,',
+      ',1',
+      '1,,2',
+      '1 2',
+      '-1',
+      '+1',
+      '1.0',
+      '1_0',
+      '0x1',
+      'hello',
+      '1,\n2',
+      '١',
+      '1;2',
   )
   def test_refuses_other_text(self, text):
     with self.assertRaisesRegex(

@@ -63,9 +63,7 @@ def max_new_tokens(merged: Mapping[str, Any], limit: int) -> int:
   return int(value)
 
 
-def _check_key(
-    key: str, declared: Mapping[str, Any], seen: set[str]
-) -> None:
+def _check_key(key: str, declared: Mapping[str, Any], seen: set[str]) -> None:
   if key in seen:
     raise errors.InvalidArgument(f'extra input {key!r} is given twice')
   if key not in declared:

@@ -117,9 +117,7 @@ class LifecycleTest(absltest.TestCase):
   def test_failed_model_can_be_loaded_again_or_forgotten(self):
     self.error = ValueError('x')
     for _ in range(2):
-      self.assertIsNotNone(
-          self.models.load(_KEY, _spec()).exception(_TIMEOUT)
-      )
+      self.assertIsNotNone(self.models.load(_KEY, _spec()).exception(_TIMEOUT))
     self.error = None
     self._loaded()
     self.error = ValueError('y')

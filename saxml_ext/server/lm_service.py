@@ -59,9 +59,7 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
               _deadline(context),
           )
       )
-      texts = await _run(
-          settings.tokenized_output, model.texts, prompt, result
-      )
+      texts = await _run(settings.tokenized_output, model.texts, prompt, result)
       timer.succeeded()
     return lm_pb2.GenerateResponse(
         texts=[lm_pb2.DecodedText(text=t, score=s) for t, s in texts]

@@ -66,9 +66,7 @@ class LMServiceTest(parameterized.TestCase):
     status = self.server.modelet.GetStatus(
         modelet_pb2.GetStatusRequest(include_method_stats=True)
     )
-    return next(
-        s for s in status.models[0].method_stats if s.method == method
-    )
+    return next(s for s in status.models[0].method_stats if s.method == method)
 
   def test_generates_best_hypothesis_first_without_the_end_id(self):
     self._start()
@@ -77,8 +75,11 @@ class LMServiceTest(parameterized.TestCase):
     self.assertEqual([t.score for t in response.texts], [-1.0, -2.0])
 
   def test_many_calls_at_once(self):
-    self._start(num_slots=4, steps=2, params=type(
-        'P', (_Params,), {'MAX_LIVE_BATCHES': 100}))
+    self._start(
+        num_slots=4,
+        steps=2,
+        params=type('P', (_Params,), {'MAX_LIVE_BATCHES': 100}),
+    )
     calls = [self._generate(f'{i % 90},1') for i in range(300)]
     self.assertEqual(
         [c.result().texts[0].text for c in calls],
@@ -124,15 +125,18 @@ class LMServiceTest(parameterized.TestCase):
     self.assertGreater(self._stats('lm.generate').errors_per_second, 0)
 
   def test_echoes_the_prompt_if_set_to(self):
-    self._start(params=type(
-        'P', (_Params,), {'INCLUDE_PREFIX_IN_RESULT': True}))
+    self._start(
+        params=type('P', (_Params,), {'INCLUDE_PREFIX_IN_RESULT': True})
+    )
     self.assertEqual(self._texts('3,4'), ['3,4,4,3', '3,4,3'])
 
   def test_unknown_model_is_not_found(self):
     self._start()
     self._assert_error(
         self._generate('1', key='/sax/test/x'),
-        _Code.NOT_FOUND, '/sax/test/x', f'Available models: {_KEY}',
+        _Code.NOT_FOUND,
+        '/sax/test/x',
+        f'Available models: {_KEY}',
     )
 
   def test_methods_that_no_model_has(self):
@@ -140,11 +144,14 @@ class LMServiceTest(parameterized.TestCase):
     lm = self.server.lm
     self._assert_error(
         lm.Embed.future(lm_pb2.EmbedRequest(model_key=_KEY)),
-        _Code.INVALID_ARGUMENT, 'lm.embed', 'it serves lm.generate, lm.score',
+        _Code.INVALID_ARGUMENT,
+        'lm.embed',
+        'it serves lm.generate, lm.score',
     )
     self._assert_error(
         lm.Gradient.future(lm_pb2.GradientRequest(model_key=_KEY)),
-        _Code.INVALID_ARGUMENT, 'lm.gradient',
+        _Code.INVALID_ARGUMENT,
+        'lm.gradient',
     )
     with self.assertRaises(grpc.RpcError) as caught:
       list(lm.GenerateStream(lm_pb2.GenerateRequest(model_key=_KEY)))
@@ -159,7 +166,8 @@ class LMServiceTest(parameterized.TestCase):
         self.server.lm.Score.future(
             lm_pb2.ScoreRequest(model_key=_KEY, prefix='1', suffix=['2'])
         ),
-        _Code.PERMISSION_DENIED, 'acl/few',
+        _Code.PERMISSION_DENIED,
+        'acl/few',
     )
     self.assertLen(self._texts('1'), 2)
 
@@ -218,9 +226,10 @@ class LMServiceTest(parameterized.TestCase):
     self.runner.fail_on_step = RuntimeError('device lost')
     self._assert_error(self._generate('1'), _Code.INTERNAL, 'device lost')
     self._until(
-        lambda: self.server.modelet.GetStatus(
-            modelet_pb2.GetStatusRequest()
-        ).models[0].model_status == common_pb2.FAILED
+        lambda: self.server.modelet.GetStatus(modelet_pb2.GetStatusRequest())
+        .models[0]
+        .model_status
+        == common_pb2.FAILED
     )
     self._assert_error(self._generate('1'), _Code.NOT_FOUND, 'device lost')
 
@@ -246,7 +255,8 @@ class LMServiceTest(parameterized.TestCase):
         self.server.lm.Score.future(
             lm_pb2.ScoreRequest(model_key=_KEY, prefix=prefix, suffix=suffix)
         ),
-        _Code.INVALID_ARGUMENT, message,
+        _Code.INVALID_ARGUMENT,
+        message,
     )
 
 

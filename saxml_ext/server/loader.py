@@ -67,9 +67,7 @@ def load(
   del variables  # Half of the memory, from here on.
   runner = runner_lib.Runner(weights, model_config, _engine_config(settings))
   runner.warm_up(progress=logging.info)
-  logging.info(
-      'loaded %s in %.1f s', spec.model_path, time.monotonic() - begin
-  )
+  logging.info('loaded %s in %.1f s', spec.model_path, time.monotonic() - begin)
   return serve(settings, codecs, runner, on_failure)
 
 

@@ -27,16 +27,12 @@ class ModelServer:
     self.models = lifecycle.Models(load_fn)
     self._server = grpc_aio.make_server()
     self.port = grpc_util.listen(self._server, port)
-    self._health = grpc_aio.add_reflection_and_health(
-        self._server, _SERVICES
-    )
+    self._health = grpc_aio.add_reflection_and_health(self._server, _SERVICES)
     self._modelet = modelet_service.ModeletService(self.models)
 
   async def start(self) -> None:
     """Begins to answer."""
-    modelet_pb2_grpc.add_ModeletServicer_to_server(
-        self._modelet, self._server
-    )
+    modelet_pb2_grpc.add_ModeletServicer_to_server(self._modelet, self._server)
     lm_pb2_grpc.add_LMServiceServicer_to_server(
         lm_service.LMService(self.models), self._server
     )

@@ -143,9 +143,7 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
     work = asyncio.shield(asyncio.wrap_future(future))
     stopping = asyncio.create_task(self._stopping.wait())
     try:
-      await asyncio.wait(
-          (work, stopping), return_when=asyncio.FIRST_COMPLETED
-      )
+      await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)
       if not work.done():
         raise errors.Unavailable(
             'this model server is stopping; use another one'

@@ -92,7 +92,8 @@ class ModeletServiceTest(absltest.TestCase):
     self.server.load(_KEY)
     self._assert_error(
         lambda: self.server.load('/sax/test/n', checkpoint_path='/bad'),
-        _Code.INVALID_ARGUMENT, 'bad weights',
+        _Code.INVALID_ARGUMENT,
+        'bad weights',
     )
     plain = {m.model_key: m for m in self._status().models}
     self.assertEqual(plain[_KEY].model_status, common_pb2.LOADED)
@@ -135,7 +136,8 @@ class ModeletServiceTest(absltest.TestCase):
           lambda k=key: self.modelet.Unload(
               modelet_pb2.UnloadRequest(model_key=k)
           ),
-          _Code.INVALID_ARGUMENT, 'not loaded here',
+          _Code.INVALID_ARGUMENT,
+          'not loaded here',
       )
 
   def test_update_reloads_from_another_path_only(self):
@@ -156,7 +158,8 @@ class ModeletServiceTest(absltest.TestCase):
     self.server.load(_KEY)
     self._assert_error(
         lambda: self._update(checkpoint_path='/bad'),
-        _Code.INVALID_ARGUMENT, 'bad weights',
+        _Code.INVALID_ARGUMENT,
+        'bad weights',
     )
 
   def test_update_of_an_absent_model(self):
@@ -172,7 +175,8 @@ class ModeletServiceTest(absltest.TestCase):
     )
     self._assert_error(
         lambda: self.modelet.Save(modelet_pb2.SaveRequest(model_key=_KEY)),
-        _Code.UNIMPLEMENTED, 'copy the checkpoint',
+        _Code.UNIMPLEMENTED,
+        'copy the checkpoint',
     )
     # As upstream: no error for a model that is not here.
     self.modelet.Save(modelet_pb2.SaveRequest(model_key='/sax/test/x'))
@@ -221,9 +225,7 @@ class ModeletServiceTest(absltest.TestCase):
         timeout=_TIMEOUT,
     )
     names = {s.name for s in answer.list_services_response.service}
-    self.assertContainsSubset(
-        {'sax.Modelet', 'sax.server.lm.LMService'}, names
-    )
+    self.assertContainsSubset({'sax.Modelet', 'sax.server.lm.LMService'}, names)
 
 
 if __name__ == '__main__':

@@ -27,9 +27,7 @@ class FinishTest(absltest.TestCase):
   def test_cuts_a_long_one(self):
     ids = [1, 2, 3, 4, 5, 6]
     self.assertEqual(_finish(ids, _settings()), [1, 2, 3, 4])
-    self.assertEqual(
-        _finish(ids, _settings(SLICE_LEFT=False)), [3, 4, 5, 6]
-    )
+    self.assertEqual(_finish(ids, _settings(SLICE_LEFT=False)), [3, 4, 5, 6])
 
   def test_start_id_takes_room(self):
     settings = _settings(EOS_PADDING_AND_NO_SOS=False, SOS_ID=9)

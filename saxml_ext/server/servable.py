@@ -32,9 +32,7 @@ class Servable:
   scheduler: scheduler_lib.Scheduler
   method_stats: Mapping[str, stats.MethodStats]
 
-  def texts(
-      self, prompt: np.ndarray, result: Any
-  ) -> list[tuple[str, float]]:
+  def texts(self, prompt: np.ndarray, result: Any) -> list[tuple[str, float]]:
     """The answer to a prompt, best hypothesis first.
 
     Args:

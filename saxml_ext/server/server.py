@@ -37,36 +37,56 @@ from saxml_ext.server import platforms
 from saxml_ext.server import spec
 
 _PORT = flags.DEFINE_integer(
-    'port', None, 'TCP port to listen on; 0 picks a free one.', required=True,
-    lower_bound=0, upper_bound=65535)
+    'port',
+    None,
+    'TCP port to listen on; 0 picks a free one.',
+    required=True,
+    lower_bound=0,
+    upper_bound=65535,
+)
 _SAX_CELL = flags.DEFINE_string(
-    'sax_cell', None,
+    'sax_cell',
+    None,
     'The cell to join, for example /sax/test. Default: join none and serve'
-    ' --models only.')
+    ' --models only.',
+)
 _SAX_ROOT = flags.DEFINE_string(
-    'sax_root', None,
-    "Directory with the cells' configs and locations. Default: $SAX_ROOT.")
+    'sax_root',
+    None,
+    "Directory with the cells' configs and locations. Default: $SAX_ROOT.",
+)
 _PLATFORM_CHIP = flags.DEFINE_string(
-    'platform_chip', 'cpu', 'Chip that the cell is told of, such as tpuv5e.')
+    'platform_chip', 'cpu', 'Chip that the cell is told of, such as tpuv5e.'
+)
 _PLATFORM_TOPOLOGY = flags.DEFINE_string(
-    'platform_topology', '1', 'Topology that the cell is told of: 1, 2x2, ...')
+    'platform_topology', '1', 'Topology that the cell is told of: 1, 2x2, ...'
+)
 _TAGS = flags.DEFINE_list(
-    'tags', [], 'Tags that the cell is told of, for placement constraints.')
+    'tags', [], 'Tags that the cell is told of, for placement constraints.'
+)
 _MODEL_FILTER_REGEX = flags.DEFINE_string(
-    'model_filter_regex', None,
-    'Offer the cell only model paths that match this from start to end.')
+    'model_filter_regex',
+    None,
+    'Offer the cell only model paths that match this from start to end.',
+)
 _MODELS = flags.DEFINE_list(
-    'models', [], 'Model paths to load at start, without an admin server.')
-_MODEL_KEYS = flags.DEFINE_list(
-    'model_keys', [], 'Model ids of --models.')
+    'models', [], 'Model paths to load at start, without an admin server.'
+)
+_MODEL_KEYS = flags.DEFINE_list('model_keys', [], 'Model ids of --models.')
 _CHECKPOINTS = flags.DEFINE_list(
-    'checkpoints', [], 'Checkpoint paths of --models.')
+    'checkpoints', [], 'Checkpoint paths of --models.'
+)
 _JAX_CACHE_DIR = flags.DEFINE_string(
-    'jax_cache_dir', None,
-    'Directory to keep compiled programs in, for a faster next start.')
+    'jax_cache_dir',
+    None,
+    'Directory to keep compiled programs in, for a faster next start.',
+)
 _DRAIN_SECS = flags.DEFINE_float(
-    'drain_secs', 60.0, 'Seconds that SIGTERM gives calls in flight.',
-    lower_bound=0)
+    'drain_secs',
+    60.0,
+    'Seconds that SIGTERM gives calls in flight.',
+    lower_bound=0,
+)
 
 
 def _servable_paths() -> list[str]:

@@ -41,10 +41,7 @@ def write(directory: str, *, describe: bool = True) -> str:
   rng = np.random.default_rng(0)
   checkpoint.write_checkpoint(
       directory,
-      (
-          (v.name, _value(v.name, v.shape, rng))
-          for v in layout.variables(SHAPE)
-      ),
+      ((v.name, _value(v.name, v.shape, rng)) for v in layout.variables(SHAPE)),
   )
   if describe:
     said = {'rotary_dim': 8, 'eos_token_id': EOS_ID, 'max_positions': 64}
