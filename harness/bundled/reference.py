@@ -16,14 +16,14 @@ which has to fail the 99 % line.
 import json
 import os
 import re
-import sys
 import time
 from typing import Any, Sequence
 
 from absl import app
 from absl import flags
+from rich import console
+from rich import progress
 import torch
-import tqdm
 import transformers
 
 from harness import dataset
@@ -73,7 +73,9 @@ def generate(
   """Returns the generated ids of each prompt, end of sequence left out."""
   end = model.config.eos_token_id
   answers = []
-  for prompt in tqdm.tqdm(prompts, desc=label, file=sys.stderr):
+  for prompt in progress.track(
+      prompts, label, console=console.Console(stderr=True)
+  ):
     ids = torch.tensor([list(prompt)])
     output = model.generate(
         ids, attention_mask=torch.ones_like(ids), pad_token_id=end, **GENERATION
