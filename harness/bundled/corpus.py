@@ -10,6 +10,7 @@ import re
 from typing import Iterator
 
 from harness import dataset
+from harness.bundled import event as event_lib
 from harness.bundled import events
 from harness.bundled import lexicon
 
@@ -68,7 +69,7 @@ def stories(
     yield write_story(split, index)
 
 
-def _draw_slots(rng: random.Random, event: events.Event) -> dict[str, str]:
+def _draw_slots(rng: random.Random, event: event_lib.Event) -> dict[str, str]:
   """Draws every value that the templates of `event` may name."""
   slots = {
       'name': _name(rng),
