@@ -127,7 +127,9 @@ class EngineConfig:
     early_stopping: True: stop at K finished hypotheses. False: stop when the
       best running beam cannot beat the worst hypothesis at its present length.
       "never": the same, at the most favourable length.
-    dtype: "float32" or "bfloat16", of weights and KV; sums are float32.
+    dtype: "float32" or "bfloat16", of the KV and of what is not quantized of
+      the weights; sums are float32. Whether matrices are int8 is the weights'
+      own affair, see `weights.from_pax`.
     steps_per_call: most decode steps in one device call.
     exit_finished: a call ends once this many slots have finished, so that they
       can be refilled.

@@ -1,9 +1,10 @@
 """GPT-J: prefill of prompts, and one decode step of beam groups.
 
 Attention and feed-forward read the same layer norm and are added to the
-residual together. Activations are float32; matrices and KV have the weights'
-dtype. Letters in shapes: B prompts, S slots, K beams, T tokens, D width,
-N heads, H head width, V vocabulary.
+residual together. Activations are float32; matrices have the weights' type,
+KV that of the embedding, which is never quantized. Letters in shapes: B
+prompts, S slots, K beams, T tokens, D width, N heads, H head width, V
+vocabulary.
 """
 
 from collections.abc import Callable, Sequence
@@ -52,7 +53,7 @@ def prefill(
     lengths: [B] int32, tokens before the padding, if only the last of each
       prompt is asked for: then the last layer computes little but KV.
     keep: called with each layer's index, keys [B, N, H, T] and values
-      [B, N, T, H] in the weights' dtype.
+      [B, N, T, H] in the embedding's dtype.
 
   Returns:
     Hidden states before the final layer norm (see `logits`), float32: of each

@@ -157,6 +157,38 @@ class ModelTest(parameterized.TestCase):
       ancestry = [cache.inherit(a, jnp.asarray(parents)) for a in ancestry]
       history = history[np.arange(2)[:, None], parents]
 
+  def test_int8_follows_numpy(self):
+    variables = random_model.variables(_CONFIG)
+    weights = weights_lib.from_pax(variables, _CONFIG, quantization="int8")
+    self.assertEqual(weights.embedding.dtype, jnp.float32)
+    for layer in weights.layers:
+      for matrix in (layer.qkv, layer.post, layer.up, layer.down):
+        self.assertEqual(matrix.values.dtype, jnp.int8)
+    tokens = np.random.default_rng(1).integers(0, 33, (1, 40))
+    x = model.prefill(weights, _CONFIG, jnp.asarray(tokens))
+    got = model.logits(weights, _CONFIG, x)[0]
+    expected = _numpy_logits(variables, _CONFIG, tokens[0])
+    # Logits have a spread of 1; rounding moves them by some hundredths.
+    self.assertLess(np.abs(got - expected).mean(), 0.03)
+    self.assertGreater(np.abs(got - expected).mean(), 1e-3)
+
+  @parameterized.parameters("w", "w_quantized_scale")
+  def test_quantized_checkpoints_are_refused(self, last):
+    variables = random_model.variables(_CONFIG)
+    name = f"params.lm.transformer.x_layers_1.ff_layer.ffn_layer2.linear.{last}"
+    dtype = np.int8 if last == "w" else np.float32
+    variables[name] = np.ones((40, 24), dtype)
+    for quantization in (None, "int8"):
+      with self.assertRaisesRegex(
+          ValueError, f"{last} has .* float checkpoint"
+      ):
+        weights_lib.from_pax(variables, _CONFIG, quantization=quantization)
+
+  def test_unknown_quantization_is_refused(self):
+    variables = random_model.variables(_CONFIG)
+    with self.assertRaisesRegex(ValueError, "'int4'; use one of .*'int8'"):
+      weights_lib.from_pax(variables, _CONFIG, quantization="int4")
+
   def test_config_is_read_off_the_shapes(self):
     variables = random_model.variables(_CONFIG)
     self.assertEqual(config_lib.GPTJConfig.from_pax(variables, 4), _CONFIG)

@@ -31,10 +31,10 @@ _ENGINE = dict(
 
 
 @functools.cache
-def _runner(**settings):
+def _runner(quantization=None, **settings):
   engine = config_lib.EngineConfig(**{**_ENGINE, **settings})
   variables = random_model.variables(_MODEL, scale=3.0)
-  weights = weights_lib.from_pax(variables, _MODEL, engine.dtype)
+  weights = weights_lib.from_pax(variables, _MODEL, engine.dtype, quantization)
   return runner_lib.Runner(weights, _MODEL, engine)
 
 
@@ -127,6 +127,17 @@ class RunnerTest(parameterized.TestCase):
     _serve(runner, requests, range(6))
     runner.score(np.asarray([1]), np.asarray([2]))
     self.assertEqual(set(runner._run._compiled), compiled)
+
+  def test_int8_finishes_and_scores_as_when_forced(self):
+    requests = _requests(6)
+    runner = _runner("int8", num_slots=3)
+    for request, result in zip(requests, _serve(runner, requests, range(6))):
+      self.assertNotEmpty(result.hypotheses)
+      for h in result.hypotheses:
+        self.assertBetween(len(h.tokens), 1, request.max_new_tokens)
+        # The order of float sums differs, and rounding to int8 enlarges that.
+        forced = runner.score(request.tokens, h.tokens)
+        self.assertAlmostEqual(h.logprob, forced, delta=0.2)
 
   def test_bfloat16_finishes_within_the_limits(self):
     requests = _requests(6)

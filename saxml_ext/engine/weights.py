@@ -8,6 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import quant
+
+# A matrix of the model; see `einsum.py`, which understands both.
+Matrix = jax.Array | quant.QuantizedArray
 
 
 @jax.tree_util.register_dataclass
@@ -25,15 +29,16 @@ class Layer:
   """One transformer layer.
 
   qkv [3, N, H, D]; post [N, H, D]; up [D, F]; down [F, D]; biases [F], [D].
+  Quantized matrices hold the same with the contracted dims last.
   The rotated dims of q and k are in half-split order, see `rotary.py`.
   """
 
   norm: Norm
-  qkv: jax.Array
-  post: jax.Array
-  up: jax.Array
+  qkv: Matrix
+  post: Matrix
+  up: Matrix
   up_bias: jax.Array
-  down: jax.Array
+  down: Matrix
   down_bias: jax.Array
 
 
@@ -50,7 +55,7 @@ class Weights:
   embedding: jax.Array
   layers: tuple[Layer, ...]
   final_norm: Norm
-  head: jax.Array
+  head: Matrix
   head_bias: jax.Array
 
 
@@ -58,6 +63,7 @@ def from_pax(
     variables: Mapping[str, np.ndarray],
     config: config_lib.GPTJConfig,
     dtype: str = "float32",
+    quantization: str | None = None,
 ) -> Weights:
   """Takes a GPT-J out of PAX variables.
 
@@ -65,11 +71,20 @@ def from_pax(
     variables: name -> array, names as `params.lm.embedding_lookup.emb_var`; any
       prefix is allowed.
     config: sizes; every shape is checked against it.
-    dtype: of the matrices; norms and biases stay float32.
+    dtype: of the matrices, or of the embedding alone if the others are
+      quantized; norms and biases stay float32.
+    quantization: "int8" makes int8 of the matrices that activations are
+      multiplied with, one scale per output channel. None: of nothing.
 
   Raises:
-    ValueError: a variable is missing or has another shape.
+    ValueError: a variable is missing, has another shape or is quantized
+      already; or the quantization is unknown.
   """
+  if quantization not in quant.QUANTIZATIONS:
+    raise ValueError(
+        f"quantization is {quantization!r}; use one of {quant.QUANTIZATIONS}."
+    )
+  _check_float(variables)
   c = config
   split = np.concatenate(
       [
@@ -88,7 +103,9 @@ def from_pax(
       )
     return value.astype(np.float32)
 
-  def matrix(value: np.ndarray) -> jax.Array:
+  def matrix(value: np.ndarray, *contracted: int) -> Matrix:
+    if quantization == "int8":
+      return quant.quantize(value, contracted)
     return jnp.asarray(value, jnp.dtype(dtype))
 
   def norm(prefix: str) -> Norm:
@@ -110,11 +127,11 @@ def from_pax(
     ffn = f"{x}.ff_layer.ffn_layer"
     return Layer(
         norm=norm(f"{x}.layer_norm"),
-        qkv=matrix(qkv.transpose(0, 2, 3, 1)),
-        post=matrix(post.transpose(1, 2, 0)),
-        up=matrix(read(f"{ffn}1.linear.w", d, f)),
+        qkv=matrix(qkv.transpose(0, 2, 3, 1), 3),
+        post=matrix(post.transpose(1, 2, 0), 0, 1),
+        up=matrix(read(f"{ffn}1.linear.w", d, f), 0),
         up_bias=jnp.asarray(read(f"{ffn}1.bias.b", f)),
-        down=matrix(read(f"{ffn}2.linear.w", f, d)),
+        down=matrix(read(f"{ffn}2.linear.w", f, d), 0),
         down_bias=jnp.asarray(read(f"{ffn}2.bias.b", d)),
     )
 
@@ -128,11 +145,24 @@ def from_pax(
         f"{bias_name} has shape {bias.shape}; at least [{c.vocab_size}] needed."
     )
   return Weights(
-      embedding=matrix(
-          read("embedding_lookup.emb_var", c.vocab_size, c.model_dim)
+      # Looked up, not multiplied.
+      embedding=jnp.asarray(
+          read("embedding_lookup.emb_var", c.vocab_size, c.model_dim),
+          jnp.dtype(dtype),
       ),
       layers=tuple(layer(i) for i in range(c.num_layers)),
       final_norm=norm("final_ln"),
-      head=matrix(head),
+      head=matrix(head, 0),
       head_bias=jnp.asarray(bias[: c.vocab_size]),
   )
+
+
+def _check_float(variables: Mapping[str, np.ndarray]) -> None:
+  """Refuses a quantized checkpoint, whose int8 would pass for plain numbers."""
+  for name, value in variables.items():
+    if name.endswith("_quantized_scale") or value.dtype == np.int8:
+      raise ValueError(
+          f"{name} has type {value.dtype}: the checkpoint is quantized already,"
+          " which cannot be read. Give the float checkpoint; it is quantized"
+          " as it is loaded."
+      )

@@ -83,7 +83,10 @@ class GPTJ4TokenizedBF16BS32(GPTJ4BF16BS32):
 
 
 class _GPTJ4TokenizedINT8BS32(GPTJ4TokenizedBF16BS32):
-  """What the two int8 submissions share: int8 weights from the checkpoint."""
+  """What the two int8 submissions share.
+
+  Theirs were int8 checkpoints; here a float one is quantized as it is loaded.
+  """
 
   QUANTIZATION = 'int8'
   BEAM_SEARCH_EARLY_EXIT = True
@@ -128,6 +131,13 @@ class TinyTokenizedFP32(template.ServableLMParams):
   USE_BEAM_SEARCH = True
   BEAM_SIZE = 4
   EXTRA_INPUTS = {'per_example_max_decode_steps': 128}
+
+
+@registry.register(_OWN + 'TinyTokenizedINT8')
+class TinyTokenizedINT8(TinyTokenizedFP32):
+  """The bundled model with int8 matrices, ids in and out."""
+
+  QUANTIZATION = 'int8'
 
 
 @registry.register(_OWN + 'TinyFP32')

@@ -1,9 +1,10 @@
 """Tests for gptj."""
 
+import dataclasses
+
 from absl.testing import absltest
 from absl.testing import parameterized
 
-from saxml_ext.common import errors
 from saxml_ext.params import gptj  # pylint: disable=unused-import
 from saxml_ext.params import overrides
 from saxml_ext.params import registry
@@ -52,18 +53,25 @@ class GPTJTest(parameterized.TestCase):
     )
 
   @parameterized.parameters('Offline', 'Server')
-  def test_int8_classes_do_not_load_as_something_else(self, scenario):
-    name = _UPSTREAM + 'GPTJ4TokenizedINT8BS32XLAWait40MB6' + scenario
-    self.assertIn(name, registry.names())
-    with self.assertRaisesRegex(
-        errors.Unimplemented, "QUANTIZATION='int8' is not supported"
-    ):
-      _settings(name)
+  def test_upstreams_int8_classes(self, scenario):
+    settings = _settings(
+        _UPSTREAM + 'GPTJ4TokenizedINT8BS32XLAWait40MB6' + scenario
+    )
+    self.assertEqual(settings.quantization, 'int8')
+    self.assertEqual(settings.dtype, 'bfloat16')
+    self.assertEqual(settings.num_slots, 32)
+    self.assertEqual(settings.admission_limit, 192)
+    self.assertEqual(settings.admission_wait, 4.0)
+    self.assertTrue(settings.tokenized_input and settings.tokenized_output)
 
   def test_bundled_models_classes(self):
     tokenized = _settings('saxml_ext.params.gptj.TinyTokenizedFP32')
     text = _settings('saxml_ext.params.gptj.TinyFP32')
+    int8 = _settings('saxml_ext.params.gptj.TinyTokenizedINT8')
+    self.assertEqual(int8.quantization, 'int8')
+    self.assertEqual(dataclasses.replace(int8, quantization=None), tokenized)
     for settings in (tokenized, text):
+      self.assertIsNone(settings.quantization)
       self.assertEqual(settings.dtype, 'float32')
       self.assertEqual(settings.num_beams, 4)
       self.assertTrue(settings.early_stopping)

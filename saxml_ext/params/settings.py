@@ -13,6 +13,8 @@ from saxml_ext.common import errors
 from saxml_ext.params import template
 
 _DTYPES = ('float32', 'bfloat16')
+# QUANTIZATION -> what the engine calls it.
+_QUANTIZATIONS = {'none': None, 'int8': 'int8'}
 
 # The extra input with a request's own MAX_DECODE_STEPS.
 MAX_STEPS_KEY = 'per_example_max_decode_steps'
@@ -31,7 +33,6 @@ _ONLY = {
     'GRADIENT_WRT_INPUT_TENSOR_NAMES': None,
     'GRADIENT_WRT_MDL_VAR_TENSOR_NAMES': None,
     'SPM_MODEL': None,
-    'QUANTIZATION': 'none',
 }
 
 
@@ -58,7 +59,9 @@ class Settings:
     sos_id: put before each prompt; None: nothing is.
     rotary_dim: rotated dimensions of a head; None as for eos_id.
     ln_epsilon: of the layer norms; None as for eos_id.
-    dtype: of weights and activations, 'float32' or 'bfloat16'.
+    dtype: of weights and KV cache, 'float32' or 'bfloat16'.
+    quantization: 'int8' if matrices become int8 as they are loaded, and the
+      activations that meet them int8 row by row; None: `dtype` throughout.
     tokenized_input: prompts are ids.
     tokenized_output: answers are ids.
     echo_prompt: answers start with the prompt.
@@ -87,6 +90,7 @@ class Settings:
   rotary_dim: int | None
   ln_epsilon: float | None
   dtype: str
+  quantization: str | None
   tokenized_input: bool
   tokenized_output: bool
   echo_prompt: bool
@@ -128,6 +132,7 @@ class Settings:
         rotary_dim=params.ROTARY_DIM,
         ln_epsilon=params.LAYER_NORM_EPSILON,
         dtype=params.FPROP_DTYPE,
+        quantization=_QUANTIZATIONS[params.QUANTIZATION],
         tokenized_input=params.TOKENIZED_INPUT,
         tokenized_output=params.TOKENIZED_OUTPUT,
         echo_prompt=params.INCLUDE_PREFIX_IN_RESULT,
@@ -160,6 +165,9 @@ def _check_supported(params: type[template.ServableLMParams]) -> None:
   if params.FPROP_DTYPE not in _DTYPES:
     supported = ' and '.join(_DTYPES) + ' are'
     raise _unimplemented(params, 'FPROP_DTYPE', params.FPROP_DTYPE, supported)
+  if params.QUANTIZATION not in _QUANTIZATIONS:
+    supported = ' and '.join(map(repr, _QUANTIZATIONS)) + ' are'
+    raise _unimplemented(params, 'QUANTIZATION', params.QUANTIZATION, supported)
   if params.BEAM_RULE != 'reference':
     raise _unimplemented(
         params, 'BEAM_RULE', params.BEAM_RULE, "'reference' is"

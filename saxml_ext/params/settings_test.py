@@ -62,7 +62,7 @@ class SettingsTest(parameterized.TestCase):
     self.assertTrue(_of(gptj.TinyFP32).needs_tokenizer)
 
   @parameterized.parameters(
-      dict(QUANTIZATION='int8'),
+      dict(QUANTIZATION='int4'),
       dict(BEAM_RULE='pax'),
       dict(USE_BEAM_SEARCH=False),
       dict(USE_BEAM_SEARCH=False, NUM_SAMPLES=1),

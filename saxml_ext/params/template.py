@@ -138,7 +138,8 @@ class ServableLMParams:
   LENGTH_PENALTY: float = 1.0
   # Reference rule: a group ends when BEAM_SIZE hypotheses have ended.
   EARLY_STOPPING: bool = True
-  # 'none', or 'int8' for a checkpoint with int8 weights.
+  # 'none', or 'int8': matrices of a float checkpoint become int8 as they are
+  # loaded, and so do the activations that they are multiplied with.
   QUANTIZATION: str = 'none'
 
 

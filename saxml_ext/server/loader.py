@@ -63,7 +63,7 @@ def load(
   model_config = _model_config(variables, settings)
   # Before the long part, as it may fail.
   codecs = _codecs(settings, model_config.vocab_size, path)
-  weights = weights_lib.from_pax(variables, model_config, settings.dtype)
+  weights = _weights(variables, model_config, settings)
   del variables  # Half of the memory, from here on.
   runner = runner_lib.Runner(weights, model_config, _engine_config(settings))
   runner.warm_up(progress=logging.info)
@@ -192,6 +192,19 @@ def _model_config(
           f'{name}={value} is not in the vocabulary of {found.vocab_size} ids'
       )
   return dataclasses.replace(found, ln_epsilon=settings.ln_epsilon)
+
+
+def _weights(
+    variables,
+    model_config: config_lib.GPTJConfig,
+    settings: settings_lib.Settings,
+) -> weights_lib.Weights:
+  try:
+    return weights_lib.from_pax(
+        variables, model_config, settings.dtype, settings.quantization
+    )
+  except ValueError as e:
+    raise errors.InvalidArgument(f'the checkpoint is not usable: {e}') from e
 
 
 def _engine_config(

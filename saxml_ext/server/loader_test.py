@@ -10,6 +10,7 @@ import numpy as np
 
 from saxml_ext.common import errors
 from saxml_ext.engine import runner as runner_lib
+from saxml_ext.pax import checkpoint
 from saxml_ext.server import loader
 from saxml_ext.server import small_model
 from saxml_ext.server import spec
@@ -49,6 +50,33 @@ class LoaderTest(parameterized.TestCase):
     best = result.hypotheses[0]
     logp = servable.scheduler.score(prompt, best.tokens).result(_TIMEOUT)
     self.assertAlmostEqual(logp, best.logprob, places=3)
+
+  def test_int8_is_quantized_as_it_is_loaded(self):
+    servable = self._load(QUANTIZATION='"int8"', MAX_DECODE_STEPS='4')
+    self.addCleanup(servable.close, drain=False)
+    prompt = np.array([1, 2, 3], np.int32)
+    result = servable.scheduler.generate(runner_lib.Request(prompt)).result(
+        _TIMEOUT
+    )
+    best = result.hypotheses[0]
+    logp = servable.scheduler.score(prompt, best.tokens).result(_TIMEOUT)
+    self.assertAlmostEqual(logp, best.logprob, delta=0.05 * abs(logp))
+    servable = self._load(MAX_DECODE_STEPS='4')
+    self.addCleanup(servable.close, drain=False)
+    exact = servable.scheduler.score(prompt, best.tokens).result(_TIMEOUT)
+    self.assertNotEqual(logp, exact)
+    self.assertAlmostEqual(logp, exact, delta=0.1 * abs(exact))
+
+  def test_refuses_a_checkpoint_that_is_quantized_already(self):
+    copy = self.create_tempdir().full_path
+    variables = checkpoint.read_variables(self.directory)
+    name = 'params.lm.softmax.logits_ffn.linear.w'
+    variables[name] = np.rint(variables[name]).astype(np.int8)
+    checkpoint.write_checkpoint(copy, variables.items())
+    with self.assertRaisesRegex(
+        errors.InvalidArgument, f'{name} has type int8.*Give the float'
+    ):
+      self._load(copy, EOS_ID='49', ROTARY_DIM='8', QUANTIZATION='"int8"')
 
   @parameterized.parameters(
       ('None', 'does not make up weights'),

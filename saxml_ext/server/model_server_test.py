@@ -68,19 +68,19 @@ class ModelServerTest(absltest.TestCase):
       self._generate('1').result()
     self.assertIs(caught.exception.code(), grpc.StatusCode.NOT_FOUND)
 
-  def test_int8_params_fail_with_the_reason(self):
-    name = (
-        'saxml.server.pax.lm.params.gptj.'
-        'GPTJ4TokenizedINT8BS32XLAWait40MB6Offline'
-    )
+  def test_unsupported_params_fail_with_the_reason(self):
     with self.assertRaises(grpc.RpcError) as caught:
-      self.server.load(_KEY, model_path=name)
+      self.server.load(
+          _KEY,
+          model_path=small_model.MODEL_PATH,
+          overrides={'QUANTIZATION': '"int4"'},
+      )
     self.assertIs(caught.exception.code(), grpc.StatusCode.UNIMPLEMENTED)
     (model,) = self.server.modelet.GetStatus(
         modelet_pb2.GetStatusRequest(include_failure_reasons=True)
     ).models
     self.assertEqual(model.model_status, common_pb2.FAILED)
-    self.assertIn("QUANTIZATION='int8'", model.failure_reason)
+    self.assertIn("QUANTIZATION='int4'", model.failure_reason)
 
 
 if __name__ == '__main__':

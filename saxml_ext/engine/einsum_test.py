@@ -1,0 +1,92 @@
+"""Tests of the quantized product against integer arithmetic in numpy."""
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from saxml_ext.engine import einsum as einsum_lib
+from saxml_ext.engine import quant
+
+_SIZES = dict(b=2, t=5, s=2, k=3, c=3, n=2, h=8, d=24, f=40, v=33)
+
+
+def _operands(spec):
+  """x, w and the dims of w that are contracted."""
+  terms, result = spec.split("->")
+  x, w = terms.split(",")
+  rng = np.random.default_rng(0)
+
+  def draw(dims):
+    shape = [_SIZES[d] for d in dims.replace("...", "sk")]
+    return rng.normal(size=shape).astype(np.float32)
+
+  return draw(x), draw(w), [w.index(d) for d in w if d not in result]
+
+
+class EinsumTest(parameterized.TestCase):
+
+  @parameterized.parameters(
+      "btd,cnhd->cbnth",
+      "bnth,nhd->btd",
+      "skd,cnhd->csnkh",
+      "snkh,nhd->skd",
+      "...d,df->...f",
+      "...f,fd->...d",
+      "...d,dv->...v",
+  )
+  def test_quantized_is_exact_in_integers(self, spec):
+    x, w, contracted = _operands(spec)
+    quantized = quant.quantize(w, contracted)
+    got = jax.jit(lambda x, w: einsum_lib.einsum(spec, x, w))(x, quantized)
+    self.assertEqual(got.dtype, jnp.float32)
+
+    last = tuple(range(-len(contracted), 0))
+    codes = np.moveaxis(np.asarray(quantized.values), last, contracted)
+    w_scale = np.expand_dims(quantized.scale, contracted)
+    terms = spec.split("->")[0].split(",")
+    axes = tuple(
+        terms[0].index(terms[1][i]) - (len(terms[0]) if "..." in spec else 0)
+        for i in contracted
+    )
+    peak = np.abs(x).max(axes, keepdims=True)
+    x_codes = np.rint(x * (np.float32(127) / peak)).astype(int)
+    sums = np.einsum(spec, x_codes, codes.astype(int))
+    # The scales alone, spread over the result: one summand of each row.
+    count = np.prod([w.shape[i] for i in contracted])
+    scales = np.einsum(
+        spec,
+        np.broadcast_to(peak / 127, x.shape).astype(float),
+        np.broadcast_to(w_scale, w.shape).astype(float),
+    )
+    np.testing.assert_allclose(got, sums * (scales / count), rtol=1e-6)
+    np.testing.assert_array_equal(np.rint(got / (scales / count)), sums)
+    exact = np.einsum(spec, x, w)
+    self.assertLess(np.abs(got - exact).mean(), 0.02 * np.abs(exact).mean())
+
+  def test_a_row_does_not_depend_on_others(self):
+    x, w, contracted = _operands("...d,df->...f")
+    quantized = quant.quantize(w, contracted)
+    x[0, 0] *= 1000
+    together = einsum_lib.einsum("...d,df->...f", x, quantized)
+    for part in (np.s_[1:, 2:], np.s_[:, :2], np.s_[1:, 1:]):
+      alone = einsum_lib.einsum("...d,df->...f", x[part], quantized)
+      np.testing.assert_array_equal(together[part], alone)
+
+  @parameterized.parameters("float32", "bfloat16")
+  def test_float_is_computed_in_the_weights_type(self, dtype):
+    x, w, _ = _operands("...d,df->...f")
+    got = einsum_lib.einsum("...d,df->...f", x, jnp.asarray(w, dtype))
+    self.assertEqual(got.dtype, jnp.float32)
+    x, w = (np.asarray(jnp.asarray(a, dtype), np.float64) for a in (x, w))
+    np.testing.assert_allclose(got, x @ w, rtol=1e-4, atol=1e-4)
+
+  def test_batch_dims_of_a_quantized_weight_are_refused(self):
+    w = quant.quantize(np.ones((2, 8, 4), np.float32), (1,))
+    with self.assertRaisesRegex(ValueError, r"batch dims \['n'\]"):
+      einsum_lib.einsum("nh,nhd->nd", jnp.ones((2, 8)), w)
+
+
+if __name__ == "__main__":
+  absltest.main()

@@ -1,0 +1,60 @@
+"""Tests of quantization against numpy."""
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from saxml_ext.engine import quant
+
+
+class QuantTest(parameterized.TestCase):
+
+  @parameterized.parameters(
+      ((24, 10), (0,)), ((3, 4, 8, 24), (-1,)), ((4, 8, 24), (0, 1))
+  )
+  def test_weights_lie_within_half_a_code(self, shape, contracted):
+    weight = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    weight *= np.exp(weight.sum(contracted, keepdims=True))
+    quantized = quant.quantize(weight, contracted)
+    self.assertEqual(quantized.values.dtype, jnp.int8)
+    self.assertEqual(quantized.scale.dtype, jnp.float32)
+    last = tuple(range(-len(contracted), 0))
+    moved = np.moveaxis(weight, contracted, last)
+    self.assertEqual(quantized.values.shape, moved.shape)
+    peak = np.abs(moved).max(last)
+    np.testing.assert_allclose(quantized.scale, peak / 127, rtol=1e-6)
+    codes = np.asarray(quantized.values).astype(int)
+    np.testing.assert_array_equal(np.abs(codes).max(last), 127)
+    scale = np.expand_dims(np.asarray(quantized.scale), last)
+    self.assertLess((np.abs(codes * scale - moved) / scale).max(), 0.501)
+
+  def test_rows_are_quantized_as_numpy_would(self):
+    x = np.random.default_rng(1).normal(size=(50, 96)).astype(np.float32)
+    x *= np.logspace(-6, 6, 50, dtype=np.float32)[:, None]
+    values, scale = jax.jit(quant.quantize_rows)(x)
+    peak = np.abs(x).max(-1, keepdims=True)
+    expected = np.rint(x * (np.float32(127) / peak)).astype(np.int8)
+    np.testing.assert_array_equal(values, expected)
+    np.testing.assert_allclose(scale, peak[:, 0] / 127, rtol=1e-6)
+
+  def test_zero_and_vanishing_rows_become_zeros(self):
+    x = np.zeros((3, 8), np.float32)
+    x[1, 2] = 1e-38
+    x[2, 2] = 1e-42
+    values, scale = jax.jit(quant.quantize_rows)(x)
+    np.testing.assert_array_equal(values, 0)
+    self.assertTrue(np.isfinite(scale).all())
+    np.testing.assert_array_equal(quant.quantize(x, (1,)).values, 0)
+
+  @parameterized.parameters(np.nan, np.inf)
+  def test_weights_that_are_not_finite_are_refused(self, value):
+    weight = np.ones((4, 4), np.float32)
+    weight[1, 2] = value
+    with self.assertRaisesRegex(ValueError, r"\(4, 4\) has values.*finite"):
+      quant.quantize(weight, (0,))
+
+
+if __name__ == "__main__":
+  absltest.main()
