@@ -128,16 +128,17 @@ class RunnerTest(parameterized.TestCase):
     runner.score(np.asarray([1]), np.asarray([2]))
     self.assertEqual(set(runner._run._compiled), compiled)
 
-  def test_int8_finishes_and_scores_as_when_forced(self):
+  @parameterized.parameters(("float32", 0.2), ("bfloat16", 0.5))
+  def test_int8_finishes_and_scores_as_when_forced(self, dtype, tolerance):
     requests = _requests(6)
-    runner = _runner("int8", num_slots=3)
+    runner = _runner("int8", num_slots=3, dtype=dtype)
     for request, result in zip(requests, _serve(runner, requests, range(6))):
       self.assertNotEmpty(result.hypotheses)
       for h in result.hypotheses:
         self.assertBetween(len(h.tokens), 1, request.max_new_tokens)
         # The order of float sums differs, and rounding to int8 enlarges that.
         forced = runner.score(request.tokens, h.tokens)
-        self.assertAlmostEqual(h.logprob, forced, delta=0.2)
+        self.assertAlmostEqual(h.logprob, forced, delta=tolerance)
 
   def test_bfloat16_finishes_within_the_limits(self):
     requests = _requests(6)
