@@ -10,6 +10,7 @@ from absl import app
 from absl import flags
 
 from harness.bundled import corpus
+from saxml_ext.common import user_path
 
 _OUTPUT = flags.DEFINE_string(
     'output', None, 'JSON file to write.', required=True
@@ -23,7 +24,7 @@ def main(argv: list[str]) -> None:
       dataclasses.asdict(story)
       for story in corpus.stories('eval', _COUNT.value)
   ]
-  with open(_OUTPUT.value, 'w', encoding='utf-8') as file:
+  with open(user_path.resolve(_OUTPUT.value), 'w', encoding='utf-8') as file:
     json.dump(rows, file, indent=1)
     file.write('\n')
 

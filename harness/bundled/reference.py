@@ -5,7 +5,7 @@ article at a time, with the generation settings of the MLPerf GPT-J benchmark.
 Others compare against the file that this writes, without PyTorch:
 
     bazel run //harness/bundled:reference -- \
-        --output=$PWD/harness/bundled/reference.json
+        --output=harness/bundled/reference.json
 
 It also prints two figures that tell how sharp the comparison is: the ROUGE of
 the articles' first three sentences, which a model that understood nothing would
@@ -28,6 +28,7 @@ import transformers
 
 from harness import dataset
 from harness import rouge
+from saxml_ext.common import user_path
 
 _HERE = os.path.dirname(__file__)
 _MODEL = flags.DEFINE_string(
@@ -110,10 +111,13 @@ def _show(name: str, scores: rouge.Scores, seconds: float = 0.0) -> None:
 
 def main(argv: list[str]) -> None:
   del argv
-  articles = dataset.load_articles(_DATASET.value, _COUNT.value)
+  model_dir = user_path.resolve(_MODEL.value)
+  articles = dataset.load_articles(
+      user_path.resolve(_DATASET.value), _COUNT.value
+  )
   highlights = [article.output for article in articles]
-  bpe = dataset.load_tokenizer(os.path.join(_MODEL.value, 'tokenizer.json'))
-  model = load(_MODEL.value)
+  bpe = dataset.load_tokenizer(os.path.join(model_dir, 'tokenizer.json'))
+  model = load(model_dir)
   prompts = dataset.encode_prompts(
       articles, bpe, model.config.n_positions - GENERATION['max_new_tokens']
   )
@@ -134,7 +138,7 @@ def main(argv: list[str]) -> None:
 
   tokens, scores = run('reference, float32')
   if _OUTPUT.value:
-    _write(_OUTPUT.value, tokens, scores)
+    _write(user_path.resolve(_OUTPUT.value), tokens, scores)
   if _ROUNDED.value:
     round_weights(model, 4)
     _, rounded = run('weights rounded to 4 bits')

@@ -16,6 +16,7 @@ from tokenizers import trainers
 import transformers
 
 from harness.bundled import corpus
+from saxml_ext.common import user_path
 
 _OUTPUT_DIR = flags.DEFINE_string(
     'output_dir', None, 'HF model directory to write to.', required=True
@@ -58,7 +59,8 @@ def _texts(count: int) -> Iterator[str]:
 
 def main(argv: list[str]) -> None:
   del argv
-  os.makedirs(_OUTPUT_DIR.value, exist_ok=True)
+  out = user_path.resolve(_OUTPUT_DIR.value)
+  os.makedirs(out, exist_ok=True)
   fast = transformers.PreTrainedTokenizerFast(
       tokenizer_object=train(_texts(_STORIES.value)),
       bos_token=END_OF_TEXT,
@@ -69,7 +71,7 @@ def main(argv: list[str]) -> None:
       model_max_length=MAX_LENGTH,
       clean_up_tokenization_spaces=False,
   )
-  fast.save_pretrained(_OUTPUT_DIR.value)
+  fast.save_pretrained(out)
 
 
 if __name__ == '__main__':

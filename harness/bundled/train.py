@@ -26,6 +26,7 @@ import transformers
 from harness.bundled import corpus
 from harness.bundled import gptj_torch
 from harness.bundled import spread
+from saxml_ext.common import user_path
 
 _OUTPUT_DIR = flags.DEFINE_string(
     'output_dir',
@@ -156,7 +157,8 @@ def _loss(model, ids, weights):
 def main(argv: list[str]) -> None:
   del argv
   torch.manual_seed(_SEED.value)
-  out = _OUTPUT_DIR.value
+  out = user_path.resolve(_OUTPUT_DIR.value)
+  log_path = user_path.resolve(_LOG.value)
   bpe = tokenizers.Tokenizer.from_file(os.path.join(out, 'tokenizer.json'))
   config = model_config()
   model = gptj_torch.GPTJ(config)
@@ -204,8 +206,8 @@ def main(argv: list[str]) -> None:
           }
       )
       logging.info('%s', line)
-      if _LOG.value:
-        with open(_LOG.value, 'a', encoding='utf-8') as log:
+      if log_path:
+        with open(log_path, 'a', encoding='utf-8') as log:
           log.write(line + '\n')
     if step % _SAVE_EVERY == _SAVE_EVERY - 1:
       torch.save(
