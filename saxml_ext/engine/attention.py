@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from saxml_ext.engine import cache
 from saxml_ext.engine import einsum as einsum_lib
 
 # Added nowhere, only put in place of masked scores: exp() of it is exactly 0.
@@ -26,8 +27,8 @@ class Source(NamedTuple):
   nothing. None: always live.
   """
 
-  keys: jax.Array
-  values: jax.Array
+  keys: cache.KV
+  values: cache.KV
   mask: jax.Array
   live: jax.Array | None = None
 
@@ -69,9 +70,13 @@ def attend(queries: jax.Array, sources: Sequence[Source]) -> jax.Array:
 
 
 def attend_causal(
-    queries: jax.Array, keys: jax.Array, values: jax.Array, chunk: int = 128
+    queries: jax.Array,
+    keys: cache.KV,
+    values: cache.KV,
+    past: Sequence[Source] = (),
+    chunk: int = 128,
 ) -> jax.Array:
-  """Causal attention of whole prompts, in chunks of queries.
+  """Causal attention of prompts, in chunks of queries.
 
   A chunk sees only the keys up to its end, which saves near half of the work
   on long prompts. Padding lies behind the prompt, where no real query looks.
@@ -80,6 +85,7 @@ def attend_causal(
     queries: [B, N, T, H] float32.
     keys: [B, N, H, T].
     values: [B, N, T, H].
+    past: keys before these.
     chunk: queries handled together.
 
   Returns:
@@ -90,12 +96,12 @@ def attend_causal(
   for start in range(0, length, chunk):
     end = min(start + chunk, length)
     visible = np.arange(end) <= np.arange(start, end)[:, None]
-    outputs.append(
-        attend(
-            queries[:, :, start:end],
-            [Source(keys[..., :end], values[:, :, :end], visible[None])],
-        )
+    seen = Source(
+        jax.tree.map(lambda x, end=end: x[..., :end], keys),
+        jax.tree.map(lambda x, end=end: x[:, :, :end], values),
+        visible[None],
     )
+    outputs.append(attend(queries[:, :, start:end], [seen, *past]))
   return jnp.concatenate(outputs, 2)
 
 

@@ -9,9 +9,23 @@ import jax.numpy as jnp
 import numpy as np
 
 from saxml_ext.engine import beam
+from saxml_ext.engine import search
 
 _VOCAB = 19
 _EOS = 3
+
+
+def _options(limits, stop_ids=((_EOS,),)):
+  """Options of groups with (min_new, max_new) and stop ids each."""
+  min_new, max_new = (jnp.asarray(x, jnp.int32) for x in zip(*limits))
+  return dataclasses.replace(
+      search.options_like(len(limits), len(stop_ids[0]), 0),
+      min_new=min_new,
+      max_new=max_new,
+      stop_ids=jnp.broadcast_to(
+          jnp.asarray(stop_ids, jnp.int32), (len(limits), len(stop_ids[0]))
+      ),
+  )
 
 
 def _log_softmax(x: np.ndarray) -> np.ndarray:
@@ -19,7 +33,7 @@ def _log_softmax(x: np.ndarray) -> np.ndarray:
   return x - np.log(np.exp(x).sum())
 
 
-def _plain_search(next_logits, rule, min_new, max_new):
+def _plain_search(next_logits, rule, min_new, max_new, stops=(_EOS,)):
   """Hypotheses (score, tokens), best first; lists and loops only."""
   k = rule.num_beams
   running = [(0.0, ())]
@@ -29,12 +43,12 @@ def _plain_search(next_logits, rule, min_new, max_new):
     for total, tokens in running:
       log_probs = _log_softmax(next_logits(tokens))
       for token, log_prob in enumerate(log_probs):
-        if token != _EOS or length > min_new:
+        if token not in stops or length > min_new:
           options.append((total + log_prob, tokens + (token,)))
     options.sort(key=lambda option: -option[0])
     running = []
-    for rank, (total, tokens) in enumerate(options[: 2 * k]):
-      if tokens[-1] == _EOS or length == max_new:
+    for rank, (total, tokens) in enumerate(options[: (1 + len(stops)) * k]):
+      if tokens[-1] in stops or length == max_new:
         if rank < k:
           hypotheses.append((total / length**rule.length_penalty, tokens))
       elif len(running) < k:
@@ -63,9 +77,12 @@ class BeamTest(parameterized.TestCase):
       (4, "never", -0.5),
       (2, False, 0.0),
       (1, True, 1.0),
+      (4, True, 1.0, (_EOS, 7, 11)),
   )
-  def test_equals_plain_search(self, num_beams, early_stopping, length_penalty):
-    rule = beam.BeamRule(_EOS, num_beams, length_penalty, early_stopping)
+  def test_equals_plain_search(
+      self, num_beams, early_stopping, length_penalty, stops=(_EOS,)
+  ):
+    rule = beam.BeamRule(num_beams, length_penalty, early_stopping)
     # (min_new, max_new) of each group.
     limits = [(0, 12), (5, 12), (12, 12), (2, 3), (0, 1)] + 7 * [(0, 12)]
     most = max(m for _, m in limits)
@@ -75,21 +92,18 @@ class BeamTest(parameterized.TestCase):
         .normal(0, 2, (len(limits), most, _VOCAB + 1, _VOCAB))
         .astype(np.float32)
     )
-    state = beam.initial(
-        jnp.asarray([a for a, _ in limits], jnp.int32),
-        jnp.asarray([b for _, b in limits], jnp.int32),
-        rule.num_beams,
-        most,
-    )
-    advance = jax.jit(lambda s, x: beam.advance(rule, s, x))
+    state = rule.initial(_options(limits, (stops,)), most)
+    advance = jax.jit(rule.advance)
     for step in range(most):
       last = np.full((len(limits), rule.num_beams), _VOCAB)
       if step:
         last = np.asarray(state.tokens)[:, :, step - 1]
       logits = table[np.arange(len(limits))[:, None], step, last]
+      if not step:
+        logits = logits[:, :1]  # All beams are the same.
       new, parents = advance(state, jnp.asarray(logits))
       self.assertTrue(((parents >= 0) & (parents < rule.num_beams)).all())
-      state = beam.freeze(~state.finished, new, state)
+      state = search.freeze(~state.finished, new, state)
     self.assertTrue(np.asarray(state.finished).all())
     for group, (min_new, max_new) in enumerate(limits):
       expected = _plain_search(
@@ -97,6 +111,7 @@ class BeamTest(parameterized.TestCase):
           rule,
           min_new,
           max_new,
+          stops,
       )
       self.assertEqual(int(state.kept[group].sum()), len(expected))
       for i, (score, tokens) in enumerate(expected):
@@ -108,31 +123,31 @@ class BeamTest(parameterized.TestCase):
         )
 
   def test_bars_end_of_sequence_before_the_minimum(self):
-    rule = beam.BeamRule(_EOS, 4)
+    rule = beam.BeamRule(4)
     logits = jnp.zeros((1, 4, _VOCAB)).at[:, :, _EOS].set(50.0)
-    state = beam.initial(jnp.asarray([2]), jnp.asarray([9]), 4, 9)
+    state = rule.initial(_options([(2, 9)]), 9)
     for _ in range(2):
-      state, _ = beam.advance(rule, state, logits)
+      state, _ = rule.advance(state, logits)
       self.assertFalse(np.asarray(state.kept).any())
-    state, _ = beam.advance(rule, state, logits)
+    state, _ = rule.advance(state, logits)
     self.assertTrue(np.asarray(state.kept)[0, 0])
     self.assertEqual(int(state.kept_lengths[0, 0]), 3)
 
   def test_end_of_sequence_outside_the_first_k_is_no_hypothesis(self):
-    rule = beam.BeamRule(_EOS, 2)
+    rule = beam.BeamRule(2)
     logits = jnp.full((1, 2, _VOCAB), -9.0)
     logits = logits.at[:, :, jnp.asarray([5, 6, _EOS])].set(
         jnp.asarray([3.0, 2.0, 1.0])
     )
-    state = beam.initial(jnp.asarray([0]), jnp.asarray([9]), 2, 9)
-    state, _ = beam.advance(rule, state, logits)
+    state = rule.initial(_options([(0, 9)]), 9)
+    state, _ = rule.advance(state, logits)
     self.assertFalse(np.asarray(state.kept).any())
     np.testing.assert_array_equal(state.tokens[0, :, 0], [5, 6])
 
   def test_freeze_keeps_what_is_not_live(self):
-    old = beam.initial(jnp.asarray([0, 0]), jnp.asarray([5, 5]), 2, 5)
+    old = beam.BeamRule(2).initial(_options([(0, 5), (0, 5)]), 5)
     new = dataclasses.replace(old, step=old.step + 1, scores=old.scores - 7)
-    mixed = beam.freeze(jnp.asarray([True, False]), new, old)
+    mixed = search.freeze(jnp.asarray([True, False]), new, old)
     np.testing.assert_array_equal(mixed.step, [1, 0])
     np.testing.assert_array_equal(mixed.scores[1], old.scores[1])
     np.testing.assert_array_equal(mixed.scores[0], new.scores[0])

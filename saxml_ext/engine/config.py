@@ -11,6 +11,8 @@ import re
 import numpy as np
 
 DTYPES = ("float32", "bfloat16")
+KV_DTYPES = (*DTYPES, "int8")
+SEARCHES = ("beam", "sample")
 _LAYER = re.compile(r"(?:.*\.)?x_layers_(\d+)\.")
 
 
@@ -120,16 +122,22 @@ class EngineConfig:
     prompt_segments: boundaries at which the prompts' KV is cut; a step reads
       only the segments that some live prompt reaches. Empty: as the buckets.
     prefill_batches: numbers of prompts prefilled in one call, ascending.
+    prefill_chunk: a longer prompt is prefilled in chunks of this many tokens,
+      one chunk a step, between which the others decode on. 0: in one go.
     max_new_tokens: most tokens generated, and the limit of a request's own.
-    min_new_tokens: the end-of-sequence token is barred before this many.
-    num_beams: beams K of a group; 1 is greedy search.
+    min_new_tokens: stop ids are barred before this many.
+    max_stop_ids: most tokens E that may end the answers of a request.
+    search: "beam" or "sample", which is greedy at temperature 0.
+    num_beams: rows K of a group: its beams, or its samples.
     length_penalty: a hypothesis scores sum(logprob) / length**length_penalty.
     early_stopping: True: stop at K finished hypotheses. False: stop when the
       best running beam cannot beat the worst hypothesis at its present length.
       "never": the same, at the most favourable length.
-    dtype: "float32" or "bfloat16", of the KV and of what is not quantized of
-      the weights; sums are float32. Whether matrices are int8 is the weights'
-      own affair, see `weights.from_pax`.
+    max_top_k: samples come from this many tokens at most; 0: from all of the
+      vocabulary.
+    temperature, top_p: of samples whose request does not say.
+    kv_dtype: "float32", "bfloat16" or "int8", of keys and values. The types of
+      the weights are their own affair, see `weights.from_pax`.
     steps_per_call: most decode steps in one device call.
     exit_finished: a call ends once this many slots have finished, so that they
       can be refilled.
@@ -143,12 +151,18 @@ class EngineConfig:
   prompt_buckets: tuple[int, ...] = ()
   prompt_segments: tuple[int, ...] = ()
   prefill_batches: tuple[int, ...] = (1,)
+  prefill_chunk: int = 0
   max_new_tokens: int = 128
   min_new_tokens: int = 30
+  max_stop_ids: int = 1
+  search: str = "beam"
   num_beams: int = 4
   length_penalty: float = 1.0
   early_stopping: bool | str = True
-  dtype: str = "float32"
+  max_top_k: int = 0
+  temperature: float = 1.0
+  top_p: float = 1.0
+  kv_dtype: str = "float32"
   steps_per_call: int = 32
   exit_finished: int = 1
   suffix_block: int = 32
@@ -158,6 +172,7 @@ class EngineConfig:
         "num_slots",
         "max_prompt",
         "max_new_tokens",
+        "max_stop_ids",
         "num_beams",
         "steps_per_call",
         "exit_finished",
@@ -175,15 +190,35 @@ class EngineConfig:
           f"early_stopping is {self.early_stopping!r}; use True, False or"
           " 'never'."
       )
-    if self.dtype not in DTYPES:
-      raise ValueError(f"dtype is {self.dtype!r}; use one of {DTYPES}.")
+    if self.kv_dtype not in KV_DTYPES:
+      raise ValueError(
+          f"kv_dtype is {self.kv_dtype!r}; use one of {KV_DTYPES}."
+      )
+    if self.search not in SEARCHES:
+      raise ValueError(f"search is {self.search!r}; use one of {SEARCHES}.")
+    if self.prefill_chunk < 0 or self.max_top_k < 0:
+      raise ValueError(
+          f"prefill_chunk is {self.prefill_chunk} and max_top_k"
+          f" {self.max_top_k}; at least 0 each."
+      )
     _check_ascending("prompt_buckets", self.buckets, self.max_prompt)
     _check_ascending("prompt_segments", self.segments, self.max_prompt)
     _check_ascending("prefill_batches", self.prefill_batches, None)
 
   @property
   def buckets(self) -> tuple[int, ...]:
-    return self.prompt_buckets or even_buckets(self.max_prompt)
+    """As prompt_buckets, and each number of whole chunks: then the last token
+    of a prompt always lies in the last chunk of its bucket."""
+    given = self.prompt_buckets or even_buckets(self.max_prompt)
+    if not self.prefill_chunk:
+      return given
+    whole = range(self.prefill_chunk, self.max_prompt, self.prefill_chunk)
+    return tuple(sorted({*given, *whole}))
+
+  def chunks(self, bucket: int) -> tuple[tuple[int, int], ...]:
+    """(start, end) of the parts in which prompts of a bucket are prefilled."""
+    step = self.prefill_chunk or bucket
+    return tuple((i, min(i + step, bucket)) for i in range(0, bucket, step))
 
   @property
   def segments(self) -> tuple[int, ...]:

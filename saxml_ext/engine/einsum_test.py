@@ -74,6 +74,49 @@ class EinsumTest(parameterized.TestCase):
       alone = einsum_lib.einsum("...d,df->...f", x[part], quantized)
       np.testing.assert_array_equal(together[part], alone)
 
+  @parameterized.parameters(("float32", 1e-5), ("bfloat16", 1e-2))
+  def test_weights_alone_are_quantized(self, dtype, tolerance):
+    for spec in ("btd,cnhd->cbnth", "snkh,nhd->skd", "...d,df->...f"):
+      x, w, contracted = _operands(spec)
+      quantized = quant.quantize(w, contracted, dtype)
+      got = jax.jit(lambda x, w: einsum_lib.einsum(spec, x, w))(x, quantized)
+      last = tuple(range(-len(contracted), 0))
+      codes = np.moveaxis(np.asarray(quantized.values), last, contracted)
+      rounded = codes * np.expand_dims(quantized.scale, contracted)
+      expected = np.einsum(spec, x, rounded)
+      np.testing.assert_allclose(
+          got, expected, atol=tolerance * np.abs(expected).max()
+      )
+
+  @parameterized.parameters(
+      ("snkh,snht->snkt", -2),
+      ("snkt,snth->snkh", -1),
+      ("bnth,bnhu->bntu", -2),
+  )
+  def test_quantized_rows_are_those_they_stand_for(self, spec, axis):
+    sizes = _SIZES | dict(t=9, u=7)
+    rng = np.random.default_rng(0)
+    # bfloat16 holds these exactly, so all products are exact as well.
+    x, w = (
+        rng.integers(-64, 65, [sizes[d] for d in term]).astype(np.float32)
+        for term in spec.split("->")[0].split(",")
+    )
+    w *= (
+        2.0
+        ** rng.integers(
+            -5, 6, [n for i, n in enumerate(w.shape) if i != w.ndim + axis]
+        )[*[slice(None)] * (w.ndim + axis), None]
+    )
+    quantized = quant.quantize_along(jnp.asarray(w), axis)
+    # A scale with exact powers of two, that the result may be exact too.
+    scale = 2.0 ** np.round(np.log2(np.asarray(quantized.scale)))
+    quantized = quant.QuantizedRows(
+        quantized.values, jnp.asarray(scale, jnp.float32), axis
+    )
+    got = einsum_lib.einsum(spec, jnp.asarray(x), quantized)
+    expected = np.einsum(spec, x, np.asarray(quantized.values) * scale)
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
+
   @parameterized.parameters("float32", "bfloat16")
   def test_float_is_computed_in_the_weights_type(self, dtype):
     x, w, _ = _operands("...d,df->...f")

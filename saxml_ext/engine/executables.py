@@ -10,10 +10,12 @@ import jax.numpy as jnp
 
 from saxml_ext.engine import cache
 from saxml_ext.engine import programs
+from saxml_ext.engine import search
 from saxml_ext.engine import weights as weights_lib
 
 # A program and what its shapes depend on:
-#   ("admit", prompts in the batch, bucket)
+#   ("admit", prompts in the batch, start, end)
+#   ("extend", prompts in the batch, start, end)
 #   ("decode",)
 #   ("score",)
 #   ("hypotheses",)
@@ -47,9 +49,15 @@ class Executables:
 
   def _keys(self) -> list[Key]:
     e = self._settings.engine
+    prefill = set()
+    for bucket in e.buckets:
+      *chunks, last = e.chunks(bucket)
+      for rows in e.prefill_batches:
+        prefill.add(("admit", rows, *last))
+        prefill.update(("extend", rows, *chunk) for chunk in chunks)
     return [
         ("decode",),
-        *(("admit", b, t) for b in e.prefill_batches for t in e.buckets),
+        *sorted(prefill),
         ("score",),
         ("hypotheses",),
     ]
@@ -57,19 +65,36 @@ class Executables:
   def _compile(self, key: Key) -> Key:
     if key not in self._compiled:
       function, args, donated = getattr(self, "_" + key[0])(*key[1:])
-      function = functools.partial(function, self._settings)
       jitted = jax.jit(function, donate_argnums=donated)
       shapes = jax.eval_shape(lambda: self._weights)
       self._compiled[key] = jitted.lower(shapes, *args).compile()
     return key
 
-  def _admit(self, rows: int, bucket: int):
-    args = (
-        self._segments(self._settings.engine.segments_for(bucket)),
-        self._slots(),
-        programs.Prompts(_int32(rows, bucket), *[_int32(rows)] * 4),
+  # What to compile: a function of the weights and more, the shapes of what
+  # more, and which arguments it may overwrite.
+
+  def _admit(self, rows: int, start: int, end: int):
+    s = self._settings
+    options = jax.eval_shape(
+        lambda: search.options_like(rows, s.engine.max_stop_ids, 0)
     )
-    return programs.admit, args, (1, 2)
+    args = (
+        self._segments(s.engine.segments_for(end)),
+        self._slots(),
+        programs.Prompts(
+            _int32(rows, end - start), _int32(rows), _int32(rows), options
+        ),
+    )
+    return functools.partial(programs.admit, s, start), args, (1, 2)
+
+  def _extend(self, rows: int, start: int, end: int):
+    s = self._settings
+    args = (
+        self._segments(s.engine.segments_for(end)),
+        _int32(rows, end - start),
+        _int32(rows),
+    )
+    return functools.partial(programs.extend, s, start), args, (1,)
 
   def _decode(self):
     e = self._settings.engine
@@ -83,14 +108,15 @@ class Executables:
         _int32(),
         _int32(),
     )
-    return programs.decode, args, (3, 4)
+    return functools.partial(programs.decode, self._settings), args, (3, 4)
 
   def _score(self):
     args = (_int32(self._settings.max_positions), _int32(), _int32())
-    return programs.score, args, ()
+    return functools.partial(programs.score, self._settings), args, ()
 
   def _hypotheses(self):
-    return programs.hypotheses, (self._slots(), _int32()), ()
+    function = functools.partial(programs.hypotheses, self._settings)
+    return function, (self._slots(), _int32()), ()
 
   def _slots(self) -> programs.Slots:
     return jax.eval_shape(lambda: programs.empty_slots(self._settings))
@@ -103,7 +129,7 @@ class Executables:
     s = self._settings
     return jax.eval_shape(
         lambda: cache.empty_block(
-            s.model, s.engine.num_slots, length, s.engine.dtype
+            s.model, s.engine.num_slots, length, s.engine.kv_dtype
         )
     )
 

@@ -1,10 +1,9 @@
 """GPT-J: prefill of prompts, and one decode step of beam groups.
 
 Attention and feed-forward read the same layer norm and are added to the
-residual together. Activations are float32; matrices have the weights' type,
-KV that of the embedding, which is never quantized. Letters in shapes: B
-prompts, S slots, K beams, T tokens, D width, N heads, H head width, V
-vocabulary.
+residual together. Activations are float32; matrices have the weights' type and
+KV one of its own, `kv_dtype`. Letters in shapes: B prompts, S slots, K beams,
+T tokens, D width, N heads, H head width, V vocabulary.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +22,7 @@ from saxml_ext.engine import weights as weights_lib
 
 einsum = einsum_lib.einsum
 
-KeepKV = Callable[[int, jax.Array, jax.Array], None]
+KeepKV = Callable[[int, cache.KV, cache.KV], None]
 
 
 class Past(NamedTuple):
@@ -41,42 +40,52 @@ def prefill(
     weights: weights_lib.Weights,
     config: config_lib.GPTJConfig,
     tokens: jax.Array,
-    lengths: jax.Array | None = None,
+    kv_dtype: str,
+    last: jax.Array | None = None,
+    start: int = 0,
+    past: Callable[[int], Sequence[attention.Source]] = lambda layer: (),
     keep: KeepKV = lambda layer, keys, values: None,
 ) -> jax.Array:
-  """Runs whole prompts, padded on the right.
+  """Runs prompts, or a chunk of them, padded on the right.
 
   Args:
     weights: the model.
     config: its sizes.
     tokens: [B, T] int32.
-    lengths: [B] int32, tokens before the padding, if only the last of each
-      prompt is asked for: then the last layer computes little but KV.
+    kv_dtype: type of keys and values.
+    last: [B] int32, index in T of each prompt's last token, if only that is
+      asked for: then the last layer computes little but KV.
+    start: position of the first token.
+    past: called with a layer's index; its keys before `start`.
     keep: called with each layer's index, keys [B, N, H, T] and values
-      [B, N, T, H] in the embedding's dtype.
+      [B, N, T, H].
 
   Returns:
     Hidden states before the final layer norm (see `logits`), float32: of each
-    token [B, T, D], or of the last [B, 1, D] if `lengths` is given.
+    token [B, T, D], or of the last [B, 1, D] if `last` is given.
   """
-  sin, cos = rotary.table(tokens.shape[1], config.rotary_dim)
-  dtype = weights.embedding.dtype
+  sin, cos = (
+      table[start:]
+      for table in rotary.table(start + tokens.shape[1], config.rotary_dim)
+  )
   x = weights.embedding[tokens].astype(jnp.float32)
   for index, layer in enumerate(weights.layers):
     h = _norm(x, layer.norm, config)
     q, k, v = einsum("btd,cnhd->cbnth", h, layer.qkv)
     q = rotary.rotate(q, sin, cos)
-    keys = rotary.rotate(k, sin, cos).transpose(0, 1, 3, 2).astype(dtype)
-    values = v.astype(dtype)
+    keys = rotary.rotate(k, sin, cos).transpose(0, 1, 3, 2)
+    keys = cache.keys_as(keys, kv_dtype)
+    values = cache.values_as(v, kv_dtype)
     keep(index, keys, values)
-    if lengths is not None and index == config.num_layers - 1:
-      at = lengths[:, None, None] - 1
+    if last is not None and index == config.num_layers - 1:
+      at = last[:, None, None]
       x, h = jnp.take_along_axis(x, at, 1), jnp.take_along_axis(h, at, 1)
       q = jnp.take_along_axis(q, at[:, None], 2)
       visible = jnp.arange(tokens.shape[1]) <= at
-      mixed = attention.attend(q, [attention.Source(keys, values, visible)])
+      seen = attention.Source(keys, values, visible)
+      mixed = attention.attend(q, [seen, *past(index)])
     else:
-      mixed = attention.attend_causal(q, keys, values)
+      mixed = attention.attend_causal(q, keys, values, past(index))
     x = x + einsum("bnth,nhd->btd", mixed, layer.post) + _mlp(h, layer)
   return x
 
@@ -91,6 +100,7 @@ def decode(
     current: cache.Block,
     current_mask: jax.Array,
     row: jax.Array,
+    kv_dtype: str,
 ) -> tuple[jax.Array, cache.Block]:
   """One token of every beam.
 
@@ -104,6 +114,7 @@ def decode(
     current: the suffix block in which this step's keys are written.
     current_mask: [S, K, W * K], this step's keys included.
     row: where in `current`.
+    kv_dtype: type of keys and values.
 
   Returns:
     logits [S, K, V] float32 and `current` with the step written.
@@ -120,6 +131,7 @@ def decode(
         rotary.rotate(k, sin, cos),
         v,
         row,
+        kv_dtype,
     )
     all_keys.append(keys)
     all_values.append(values)

@@ -77,13 +77,13 @@ class ModelTest(parameterized.TestCase):
     tokens = np.random.default_rng(1).integers(0, 33, (2, 150))
 
     @jax.jit
-    def run(tokens, lengths=None):
-      x = model.prefill(weights, config, tokens, lengths)
+    def run(tokens, last=None):
+      x = model.prefill(weights, config, tokens, "float32", last)
       return model.logits(weights, config, x)
 
     got = run(jnp.asarray(tokens))
     lengths = [150, 131]
-    last = run(jnp.asarray(tokens), jnp.asarray(lengths))
+    last = run(jnp.asarray(tokens), jnp.asarray(lengths) - 1)
     for row in range(2):
       expected = _numpy_logits(variables, config, tokens[row])
       np.testing.assert_allclose(got[row], expected, atol=2e-4)
@@ -91,10 +91,17 @@ class ModelTest(parameterized.TestCase):
           last[row, 0], expected[lengths[row] - 1], atol=2e-4
       )
 
-  @parameterized.parameters(("float32", 2e-4), ("bfloat16", 0.15))
-  def test_decode_continues_prefill_along_ancestry(self, dtype, tolerance):
+  @parameterized.parameters(
+      ("float32", "float32", 2e-4),
+      ("float32", "bfloat16", 0.05),
+      ("float32", "int8", 0.15),
+      ("bfloat16", "bfloat16", 0.15),
+  )
+  def test_decode_continues_prefill_along_ancestry(
+      self, weights_dtype, dtype, tolerance
+  ):
     variables = random_model.variables(_CONFIG)
-    weights = weights_lib.from_pax(variables, _CONFIG, dtype)
+    weights = weights_lib.from_pax(variables, _CONFIG, weights_dtype)
     rng = np.random.default_rng(2)
     lengths, beams, width, steps = [5, 9], 3, 4, 6
     prompts = rng.integers(0, 33, (2, 9))
@@ -108,10 +115,10 @@ class ModelTest(parameterized.TestCase):
       def keep(layer, keys, values):
         nonlocal segments
         segments = cache.insert_prompts(
-            segments, layer, jnp.arange(2), keys, values
+            segments, layer, jnp.arange(2), 0, keys, values
         )
 
-      model.prefill(weights, _CONFIG, tokens, keep=keep)
+      model.prefill(weights, _CONFIG, tokens, dtype, keep=keep)
       return segments
 
     segments = prefill(jnp.asarray(prompts))
@@ -126,7 +133,7 @@ class ModelTest(parameterized.TestCase):
     ]
     ancestry = [jnp.full((2, beams, width), cache.NOTHING, jnp.int8)] * 2
     history = np.zeros((2, beams, 0), int)
-    decode = jax.jit(lambda *args: model.decode(weights, _CONFIG, *args))
+    decode = jax.jit(lambda *args: model.decode(weights, _CONFIG, *args, dtype))
     for step in range(steps):
       tokens = rng.integers(0, 33, (2, beams))
       history = np.concatenate([history, tokens[..., None]], -1)
@@ -157,15 +164,18 @@ class ModelTest(parameterized.TestCase):
       ancestry = [cache.inherit(a, jnp.asarray(parents)) for a in ancestry]
       history = history[np.arange(2)[:, None], parents]
 
-  def test_int8_follows_numpy(self):
+  @parameterized.parameters("int8", "int8_weights")
+  def test_int8_follows_numpy(self, quantization):
     variables = random_model.variables(_CONFIG)
-    weights = weights_lib.from_pax(variables, _CONFIG, quantization="int8")
+    weights = weights_lib.from_pax(
+        variables, _CONFIG, quantization=quantization
+    )
     self.assertEqual(weights.embedding.dtype, jnp.float32)
     for layer in weights.layers:
       for matrix in (layer.qkv, layer.post, layer.up, layer.down):
         self.assertEqual(matrix.values.dtype, jnp.int8)
     tokens = np.random.default_rng(1).integers(0, 33, (1, 40))
-    x = model.prefill(weights, _CONFIG, jnp.asarray(tokens))
+    x = model.prefill(weights, _CONFIG, jnp.asarray(tokens), "float32")
     got = model.logits(weights, _CONFIG, x)[0]
     expected = _numpy_logits(variables, _CONFIG, tokens[0])
     # Logits have a spread of 1; rounding moves them by some hundredths.

@@ -8,11 +8,14 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from saxml_ext.engine import attention
 from saxml_ext.engine import beam
 from saxml_ext.engine import cache
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import model
 from saxml_ext.engine import rotary
+from saxml_ext.engine import sample
+from saxml_ext.engine import search
 from saxml_ext.engine import weights as weights_lib
 
 
@@ -24,11 +27,11 @@ class Settings:
   engine: config_lib.EngineConfig
 
   @property
-  def rule(self) -> beam.BeamRule:
+  def rule(self) -> search.Rule:
     e = self.engine
-    return beam.BeamRule(
-        e.eos_id, e.num_beams, e.length_penalty, e.early_stopping
-    )
+    if e.search == "sample":
+      return sample.SampleRule(e.num_beams, e.max_top_k)
+    return beam.BeamRule(e.num_beams, e.length_penalty, e.early_stopping)
 
   @property
   def max_positions(self) -> int:
@@ -41,12 +44,12 @@ class Slots:
   """The small part of the state, which every program rewrites.
 
   Attributes:
-    beams: the searches.
+    searches: of the slots' requests.
     prompt_lengths: [S] int32.
     ancestry: per suffix block, oldest first, [S, K, W] int8; see `cache.py`.
   """
 
-  beams: beam.BeamState
+  searches: search.State
   prompt_lengths: jax.Array
   ancestry: tuple[jax.Array, ...]
 
@@ -56,75 +59,137 @@ class Slots:
 class Prompts:
   """A batch to admit. Rows may repeat, to fill up a batch.
 
-  tokens [B, T] padded on the right; lengths, slots, min_new, max_new [B]; all
-  int32.
+  tokens [B, T] padded on the right, lengths and slots [B], all int32; options
+  with B rows.
   """
 
   tokens: jax.Array
   lengths: jax.Array
   slots: jax.Array
-  min_new: jax.Array
-  max_new: jax.Array
+  options: search.Options
 
 
 def empty_slots(settings: Settings) -> Slots:
   """Slots without requests."""
   e = settings.engine
-  limit = jnp.full((e.num_slots,), e.max_new_tokens, jnp.int32)
+  options = search.options_like(e.num_slots, e.max_stop_ids, e.max_new_tokens)
   ancestry = jnp.full(
       (e.num_slots, e.num_beams, e.suffix_block), cache.NOTHING, jnp.int8
   )
   return Slots(
-      beam.initial(limit * 0, limit, e.num_beams, e.max_new_tokens),
+      settings.rule.initial(options, e.max_new_tokens),
       jnp.zeros((e.num_slots,), jnp.int32),
       tuple(ancestry + 0 for _ in range(e.num_suffix_blocks)),
   )
 
 
+def extend(
+    settings: Settings,
+    start: int,
+    weights: weights_lib.Weights,
+    segments: tuple[cache.Block, ...],
+    tokens: jax.Array,
+    slots: jax.Array,
+) -> tuple[cache.Block, ...]:
+  """Prefills a chunk of prompts that is not their last.
+
+  Args:
+    settings: static.
+    start: static, position of the chunk's first token.
+    weights: the model.
+    segments: prompt KV, as many segments as the chunk reaches; updated.
+    tokens: [B, T] int32.
+    slots: [B] int32, where the prompts are. Rows may repeat.
+  """
+  _, segments = _prefill(settings, start, weights, segments, tokens, slots)
+  return segments
+
+
 def admit(
     settings: Settings,
+    start: int,
     weights: weights_lib.Weights,
     segments: tuple[cache.Block, ...],
     slots: Slots,
     prompts: Prompts,
 ) -> tuple[tuple[cache.Block, ...], Slots]:
-  """Prefills prompts into their slots and chooses the first tokens.
+  """Prefills prompts, or their last chunks, and chooses the first tokens.
 
   Args:
     settings: static.
+    start: static, position of the first token.
     weights: the model.
     segments: prompt KV, as many segments as the bucket reaches; updated.
     slots: all slots; updated.
     prompts: the batch.
   """
-  e = settings.engine
-
-  def keep(layer: int, keys: jax.Array, values: jax.Array) -> None:
-    nonlocal segments
-    segments = cache.insert_prompts(
-        segments, layer, prompts.slots, keys, values
-    )
-
-  x = model.prefill(
-      weights, settings.model, prompts.tokens, prompts.lengths, keep
+  x, segments = _prefill(
+      settings,
+      start,
+      weights,
+      segments,
+      prompts.tokens,
+      prompts.slots,
+      prompts.lengths - 1 - start,
   )
   logits = model.logits(weights, settings.model, x)
-  logits = jnp.broadcast_to(
-      logits, (logits.shape[0], e.num_beams, logits.shape[2])
-  )
-  first = beam.initial(
-      prompts.min_new, prompts.max_new, e.num_beams, e.max_new_tokens
-  )
-  first, _ = beam.advance(settings.rule, first, logits)
+  rule = settings.rule
+  first = rule.initial(prompts.options, settings.engine.max_new_tokens)
+  first, _ = rule.advance(first, logits)
 
   def put(old: jax.Array, new: jax.Array | int) -> jax.Array:
     return old.at[prompts.slots].set(new)
 
   return segments, Slots(
-      jax.tree.map(put, slots.beams, first),
+      jax.tree.map(put, slots.searches, first),
       put(slots.prompt_lengths, prompts.lengths),
       tuple(put(ancestry, cache.NOTHING) for ancestry in slots.ancestry),
   )
+
+
+def _prefill(
+    settings: Settings,
+    start: int,
+    weights: weights_lib.Weights,
+    segments: tuple[cache.Block, ...],
+    tokens: jax.Array,
+    slots: jax.Array,
+    last: jax.Array | None = None,
+) -> tuple[jax.Array, tuple[cache.Block, ...]]:
+  """Hidden states as of `model.prefill`, and the segments with the KV."""
+  before = segments
+
+  def past(layer: int) -> list[attention.Source]:
+    sources = []
+    begin = 0
+    for block in before:
+      if begin < start:
+        seen = jnp.arange(begin, begin + block.length) < start
+        sources.append(
+            attention.Source(
+                cache.of_slots(block.keys[layer], slots),
+                cache.of_slots(block.values[layer], slots),
+                seen[None, None],
+            )
+        )
+      begin += block.length
+    return sources
+
+  def keep(layer: int, keys: cache.KV, values: cache.KV) -> None:
+    nonlocal segments
+    segments = cache.insert_prompts(segments, layer, slots, start, keys, values)
+
+  x = model.prefill(
+      weights,
+      settings.model,
+      tokens,
+      settings.engine.kv_dtype,
+      last,
+      start,
+      past,
+      keep,
+  )
+  return x, segments
 
 
 def decode(
@@ -168,16 +233,16 @@ def decode(
 
   def unfinished(carry) -> jax.Array:
     step, _, slots = carry
-    done = active & slots.beams.finished
+    done = active & slots.searches.finished
     return (
         (step < max_steps)
         & (done.sum() < enough)
-        & (active & ~slots.beams.finished).any()
+        & (active & ~slots.searches.finished).any()
     )
 
   def body(carry):
     step, current, slots = carry
-    beams = slots.beams
+    searches = slots.searches
     ancestry = list(slots.ancestry)
     ancestry[-1] = cache.claim_row(ancestry[-1], row + step)
     masks = [cache.visible(a) for a in ancestry]
@@ -185,22 +250,23 @@ def decode(
         model.Past(block, mask, (mask & active[:, None, None]).any())
         for block, mask in zip(past, masks)
     ]
-    last = jnp.clip(beams.step - 1, 0)
+    last = jnp.clip(searches.step - 1, 0)
     logits, current = model.decode(
         weights,
         settings.model,
-        jnp.take_along_axis(beams.tokens, last[:, None, None], 2)[:, :, 0],
+        jnp.take_along_axis(searches.tokens, last[:, None, None], 2)[:, :, 0],
         slots.prompt_lengths + last,
         rotations,
         prompts + suffixes,
         current,
         masks[-1],
         row + step,
+        e.kv_dtype,
     )
-    advanced, parents = beam.advance(settings.rule, beams, logits)
-    live = active & ~beams.finished
+    advanced, parents = settings.rule.advance(searches, logits)
+    live = active & ~searches.finished
     slots = Slots(
-        beam.freeze(live, advanced, beams),
+        search.freeze(live, advanced, searches),
         slots.prompt_lengths,
         tuple(cache.inherit(a, parents) for a in ancestry),
     )
@@ -228,7 +294,8 @@ def score(
     start: at least 1.
     end: at most T.
   """
-  x = model.prefill(weights, settings.model, tokens[None])
+  kv_dtype = settings.engine.kv_dtype
+  x = model.prefill(weights, settings.model, tokens[None], kv_dtype)
   logits = model.logits(weights, settings.model, x[0, :-1])
   log_probs = jax.nn.log_softmax(logits)
   chosen = jnp.take_along_axis(log_probs, tokens[1:, None], 1)[:, 0]
@@ -244,7 +311,7 @@ def hypotheses(
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
   """One slot's kept tokens [K, M], lengths [K], scores [K] and kept [K]."""
   del settings, weights  # Called as the other programs are.
-  b = slots.beams
+  b = slots.searches
   return (
       b.kept_tokens[slot],
       b.kept_lengths[slot],

@@ -11,7 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-QUANTIZATIONS = (None, "int8")
+# What weights may be: None is not quantized; "int8" multiplies int8 weights
+# with activations made int8 too; "int8_weights" with activations as they are.
+QUANTIZATIONS = (None, "int8", "int8_weights")
 
 _LARGEST = np.float32(127)
 # Rows whose largest value is below this become zeros, instead of dividing by
@@ -29,19 +31,48 @@ class QuantizedArray:
   6 times as fast on CPU as [k, n].
 
   values [*outputs, *contracted] int8; scale [*outputs] float32.
+  activations: None makes int8 of the activations that it is multiplied with;
+  else a dtype that they are rounded to. Static: it decides how is computed.
   """
 
   values: jax.Array
   scale: jax.Array
+  activations: str | None = dataclasses.field(
+      default=None, metadata=dict(static=True)
+  )
 
 
-def quantize(weight: np.ndarray, contracted: Sequence[int]) -> QuantizedArray:
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class QuantizedRows:
+  """Keys or values in int8, one scale for each row of one of their dims.
+
+  values: int8; scale: float32, of the same rank, with size 1 at `axis`.
+  axis: the dim whose elements share a scale, from the end. Static, for shapes
+  alone cannot tell.
+  """
+
+  values: jax.Array
+  scale: jax.Array
+  axis: int = dataclasses.field(metadata=dict(static=True))
+
+  @property
+  def shape(self) -> tuple[int, ...]:
+    return self.values.shape
+
+
+def quantize(
+    weight: np.ndarray,
+    contracted: Sequence[int],
+    activations: str | None = None,
+) -> QuantizedArray:
   """Quantizes a weight to int8 on the host.
 
   Args:
     weight: any shape.
     contracted: its dims that products sum over; each index of the others is an
       output channel.
+    activations: see `QuantizedArray`.
 
   Raises:
     ValueError: the weight has values that are not finite.
@@ -60,21 +91,15 @@ def quantize(weight: np.ndarray, contracted: Sequence[int]) -> QuantizedArray:
   return QuantizedArray(
       jnp.asarray(values.astype(np.int8).reshape(weight.shape)),
       jnp.asarray(peak * (1 / _LARGEST)),
+      activations,
   )
 
 
-def quantize_rows(x: jax.Array) -> tuple[jax.Array, jax.Array]:
-  """Quantizes each row by its own largest value.
-
-  Args:
-    x: [M, K] float32.
-
-  Returns:
-    values [M, K] int8 and scale [M] float32; x is about values * scale.
-  """
-  peak = jnp.abs(x).max(-1)
-  values = jnp.round(x * _inverse_scale(peak, jnp)[:, None])
-  return values.astype(jnp.int8), peak * (1 / _LARGEST)
+def quantize_along(x: jax.Array, axis: int) -> QuantizedRows:
+  """Quantizes x float32 so that the elements along `axis` < 0 share a scale."""
+  peak = jnp.abs(x).max(axis, keepdims=True)
+  values = jnp.round(x * _inverse_scale(peak, jnp)).astype(jnp.int8)
+  return QuantizedRows(values, peak * (1 / _LARGEST), axis)
 
 
 def _inverse_scale(peak, xp):

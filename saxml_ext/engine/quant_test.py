@@ -33,19 +33,21 @@ class QuantTest(parameterized.TestCase):
   def test_rows_are_quantized_as_numpy_would(self):
     x = np.random.default_rng(1).normal(size=(50, 96)).astype(np.float32)
     x *= np.logspace(-6, 6, 50, dtype=np.float32)[:, None]
-    values, scale = jax.jit(quant.quantize_rows)(x)
     peak = np.abs(x).max(-1, keepdims=True)
     expected = np.rint(x * (np.float32(127) / peak)).astype(np.int8)
-    np.testing.assert_array_equal(values, expected)
-    np.testing.assert_allclose(scale, peak[:, 0] / 127, rtol=1e-6)
+    for axis, turn in ((-1, lambda a: a), (-2, np.transpose)):
+      got = jax.jit(lambda x, axis=axis: quant.quantize_along(x, axis))(turn(x))
+      self.assertEqual(got.axis, axis)
+      np.testing.assert_array_equal(got.values, turn(expected))
+      np.testing.assert_allclose(got.scale, turn(peak) / 127, rtol=1e-6)
 
   def test_zero_and_vanishing_rows_become_zeros(self):
     x = np.zeros((3, 8), np.float32)
     x[1, 2] = 1e-38
     x[2, 2] = 1e-42
-    values, scale = jax.jit(quant.quantize_rows)(x)
-    np.testing.assert_array_equal(values, 0)
-    self.assertTrue(np.isfinite(scale).all())
+    got = jax.jit(lambda x: quant.quantize_along(x, -1))(x)
+    np.testing.assert_array_equal(got.values, 0)
+    self.assertTrue(np.isfinite(got.scale).all())
     np.testing.assert_array_equal(quant.quantize(x, (1,)).values, 0)
 
   @parameterized.parameters(np.nan, np.inf)

@@ -4,8 +4,9 @@ The scheduler owns a Runner and is the only one to call it; nothing here takes
 a lock.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
+import secrets
 
 import jax
 import jax.numpy as jnp
@@ -15,26 +16,42 @@ from saxml_ext.engine import cache
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import executables
 from saxml_ext.engine import programs
+from saxml_ext.engine import search
 from saxml_ext.engine import weights as weights_lib
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-  """A prompt and the limits of its answer.
+  """A prompt and what is asked of its answer; None: the engine's setting.
 
-  tokens [T] int32; None as a limit means the engine's setting.
+  Attributes:
+    tokens: [T] int32.
+    max_new_tokens: at it the answer ends.
+    min_new_tokens: before it no stop id is chosen.
+    stop_ids: tokens that end the answer; None: the engine's eos_id alone.
+    temperature: of samples; 0 takes the likeliest token.
+    top_k: samples come from this many tokens.
+    top_p: samples come from the likeliest tokens that have this share of the
+      probability.
+    seed: the same seed gives the same samples; None draws one.
   """
 
   tokens: np.ndarray
   max_new_tokens: int | None = None
   min_new_tokens: int | None = None
+  stop_ids: Sequence[int] | None = None
+  temperature: float | None = None
+  top_k: int | None = None
+  top_p: float | None = None
+  seed: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Hypothesis:
   """Generated tokens [N] int32, end of sequence included if it was chosen.
 
-  score is what the search ranks by: logprob / N**length_penalty.
+  logprob is the sum of the tokens' log-probabilities, whatever the
+  temperature; score is what the search ranks by, see `search.Rule`.
   """
 
   tokens: np.ndarray
@@ -44,16 +61,30 @@ class Hypothesis:
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-  """Hypotheses, best first."""
+  """Beams or samples, best first."""
 
   hypotheses: tuple[Hypothesis, ...]
+
+
+# Decode steps beside a prefill in progress: more would delay its first token,
+# fewer would pay for a call's overhead too often.
+_STEPS_BESIDE_PREFILL = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class _Prefill:
+  """A batch whose prompts are longer than a chunk, and the chunks left."""
+
+  requests: dict[int, Request]
+  chunks: tuple[tuple[int, int], ...]
 
 
 class Runner:
   """Decodes up to `num_slots` requests together.
 
-  admit() fills free slots, step() decodes until some slot has finished and
-  gives its result, release() drops a request that nobody waits for.
+  admit() fills free slots, step() goes on with prefills, decodes until some
+  slot has finished and gives its result, release() drops a request that nobody
+  waits for.
   """
 
   def __init__(
@@ -67,16 +98,18 @@ class Runner:
     self.max_prompt = e.max_prompt
     self._engine = e
     self._vocab_size = model_config.vocab_size
-    if model_config.vocab_size < 2 * e.num_beams:
+    least = (1 + e.max_stop_ids) * e.num_beams
+    if model_config.vocab_size < least:
       raise ValueError(
-          f"vocab_size is {model_config.vocab_size}; {e.num_beams} beams need"
-          f" at least {2 * e.num_beams} tokens to choose from."
+          f"vocab_size is {model_config.vocab_size}; {e.num_beams} beams and"
+          f" {e.max_stop_ids} stop ids need at least {least} tokens to choose"
+          " from."
       )
     self._settings = programs.Settings(model_config, e)
     self._run = executables.Executables(self._settings, weights)
 
     def block(length: int) -> cache.Block:
-      return cache.empty_block(model_config, e.num_slots, length, e.dtype)
+      return cache.empty_block(model_config, e.num_slots, length, e.kv_dtype)
 
     self._segments = [block(length) for length in e.segment_lengths]
     self._ring = [
@@ -85,6 +118,7 @@ class Runner:
     # Copied, for a buffer that occurs twice cannot be donated.
     self._slots = jax.tree.map(jnp.copy, programs.empty_slots(self._settings))
     self._admitted: set[int] = set()
+    self._prefills: list[_Prefill] = []
     self._row = 0  # Of the last block of the ring, the one being written.
 
   def warm_up(self, progress: Callable[[str], None] | None = None) -> None:
@@ -106,31 +140,47 @@ class Runner:
     """
     for slot, request in requests.items():
       self._check(slot, request)
+    self._admitted.update(requests)
     by_bucket: dict[int, list[int]] = {}
     for slot, request in requests.items():
       bucket = config_lib.at_least(len(request.tokens), self._engine.buckets)
       by_bucket.setdefault(bucket, []).append(slot)
     largest = self._engine.prefill_batches[-1]
     for bucket, slots in by_bucket.items():
+      chunks = self._engine.chunks(bucket)
       for i in range(0, len(slots), largest):
-        batch = slots[i : i + largest]
-        self._prefill(bucket, {s: requests[s] for s in batch})
+        batch = {slot: requests[slot] for slot in slots[i : i + largest]}
+        prefill = _Prefill(batch, chunks)
+        if len(chunks) == 1:
+          self._advance(prefill)
+        else:
+          self._prefills.append(prefill)
 
-  def step(self) -> dict[int, Result]:
-    """Decodes for a while.
+  def step(self, max_steps: int | None = None) -> dict[int, Result]:
+    """Prefills a chunk, if there is one to do, and decodes for a while.
+
+    Args:
+      max_steps: at most this many decode steps; None: steps_per_call.
 
     Returns:
       slot -> result of the slots that finished; they are free again. Empty if
       none has finished yet, or if no slot is occupied.
     """
-    if not self._admitted:
+    steps = max_steps or self._engine.steps_per_call
+    if self._prefills:
+      self._advance(self._prefills.pop(0))
+    if self._prefills:
+      steps = min(steps, _STEPS_BESIDE_PREFILL)
+    waiting = {slot for p in self._prefills for slot in p.requests}
+    decoding = self._admitted - waiting
+    if not decoding:
       return {}
     width = self._engine.suffix_block
     if self._row == width:
       self._turn_ring()
     active = np.zeros(self.num_slots, bool)
-    active[list(self._admitted)] = True
-    self._ring[-1], self._slots, steps = self._run(
+    active[list(decoding)] = True
+    self._ring[-1], self._slots, done = self._run(
         ("decode",),
         tuple(self._segments),
         tuple(self._ring[:-1]),
@@ -138,12 +188,12 @@ class Runner:
         self._slots,
         active,
         np.int32(self._row),
-        np.int32(min(self._engine.steps_per_call, width - self._row)),
+        np.int32(min(steps, width - self._row)),
     )
-    self._row += int(steps)
-    finished = np.asarray(self._slots.beams.finished)
+    self._row += int(done)
+    finished = np.asarray(self._slots.searches.finished)
     results = {}
-    for slot in [s for s in self._admitted if finished[s]]:
+    for slot in [s for s in decoding if finished[s]]:
       results[slot] = self._result(slot)
       self.release(slot)
     return results
@@ -155,6 +205,9 @@ class Runner:
           f"slot {slot} is free; occupied are {sorted(self._admitted)}."
       )
     self._admitted.remove(slot)
+    for prefill in self._prefills:
+      prefill.requests.pop(slot, None)
+    self._prefills = [p for p in self._prefills if p.requests]
 
   def score(self, prefix: np.ndarray, suffix: np.ndarray) -> float:
     """Sum of log-probabilities of `suffix` [M] given `prefix` [N], N >= 1.
@@ -187,38 +240,76 @@ class Runner:
     )
     self._row = 0
 
-  def _prefill(self, bucket: int, requests: Mapping[int, Request]) -> None:
+  def _advance(self, prefill: _Prefill) -> None:
+    """Runs a batch's next chunk; what is left of it comes first again."""
     e = self._engine
-    rows = config_lib.at_least(len(requests), e.prefill_batches)
-    tokens = np.full((rows, bucket), e.pad_id, np.int32)
-    numbers = np.zeros((4, rows), np.int32)
+    (start, end), *rest = prefill.chunks
+    rows = config_lib.at_least(len(prefill.requests), e.prefill_batches)
     # A batch that is not full repeats its last row.
-    filled = list(requests.items())
+    filled = list(prefill.requests.items())
     filled += filled[-1:] * (rows - len(filled))
-    for row, (slot, request) in enumerate(filled):
-      length = len(request.tokens)
-      tokens[row, :length] = request.tokens
-      numbers[:, row] = (length, slot, *self._limits(request))
-      self._admitted.add(slot)
-    n = e.segments_for(bucket)
-    segments, self._slots = self._run(
-        ("admit", rows, bucket),
-        tuple(self._segments[:n]),
-        self._slots,
-        programs.Prompts(tokens, *numbers),
-    )
+    tokens = np.full((rows, end - start), e.pad_id, np.int32)
+    for row, (_, request) in enumerate(filled):
+      part = request.tokens[start:end]
+      tokens[row, : len(part)] = part
+    slots = np.asarray([slot for slot, _ in filled], np.int32)
+    n = e.segments_for(end)
+    segments = tuple(self._segments[:n])
+    if rest:
+      segments = self._run(
+          ("extend", rows, start, end), segments, tokens, slots
+      )
+      self._prefills.insert(0, _Prefill(prefill.requests, tuple(rest)))
+    else:
+      requests = [request for _, request in filled]
+      lengths = np.asarray([len(r.tokens) for r in requests], np.int32)
+      segments, self._slots = self._run(
+          ("admit", rows, start, end),
+          segments,
+          self._slots,
+          programs.Prompts(tokens, lengths, slots, self._options(requests)),
+      )
     self._segments[:n] = segments
+
+  def _options(self, requests: Sequence[Request]) -> search.Options:
+    e = self._engine
+    stop_ids = np.full(
+        (len(requests), e.max_stop_ids), search.NO_TOKEN, np.int32
+    )
+    for row, request in enumerate(requests):
+      ids = self._stop_ids(request)
+      stop_ids[row, : len(ids)] = ids
+    limits = [self._limits(r) for r in requests]
+
+    def column(values, dtype):
+      return np.asarray(list(values), dtype)
+
+    return search.Options(
+        min_new=column((least for least, _ in limits), np.int32),
+        max_new=column((most for _, most in limits), np.int32),
+        stop_ids=stop_ids,
+        temperature=column(
+            (_or(r.temperature, e.temperature) for r in requests), np.float32
+        ),
+        top_k=column((r.top_k or 0 for r in requests), np.int32),
+        top_p=column((_or(r.top_p, e.top_p) for r in requests), np.float32),
+        seed=column((self._seed(r) for r in requests), np.uint32),
+    )
 
   def _result(self, slot: int) -> Result:
     tokens, lengths, scores, kept = jax.device_get(
         self._run(("hypotheses",), self._slots, np.int32(slot))
     )
-    power = self._engine.length_penalty
+    norms = self._settings.rule.length_norm(lengths)
+    order = [i for i in np.argsort(-scores, kind="stable") if kept[i]]
     return Result(
         tuple(
-            Hypothesis(t[:n], float(s), float(s) * float(n) ** power)
-            for t, n, s, k in zip(tokens, lengths, scores, kept)
-            if k
+            Hypothesis(
+                tokens[i, : lengths[i]],
+                float(scores[i]),
+                float(scores[i]) * float(norms[i]),
+            )
+            for i in order
         )
     )
 
@@ -242,6 +333,35 @@ class Runner:
       )
     if least < 0:
       raise ValueError(f"min_new_tokens is {least}; at least 0.")
+    self._check_choice(request)
+
+  def _check_choice(self, request: Request) -> None:
+    """Raises ValueError for options that the engine cannot follow."""
+    e = self._engine
+    ids = self._stop_ids(request)
+    if len(ids) > e.max_stop_ids:
+      raise ValueError(
+          f"there are {len(ids)} stop ids; at most {e.max_stop_ids}, the"
+          " engine's max_stop_ids."
+      )
+    if any(not 0 <= i < self._vocab_size for i in ids):
+      raise ValueError(
+          f"stop ids {list(ids)} are not all in the vocabulary, 0 to"
+          f" {self._vocab_size - 1}."
+      )
+    temperature = _or(request.temperature, e.temperature)
+    if not 0 <= temperature < float("inf"):
+      raise ValueError(f"temperature is {temperature}; at least 0, finite.")
+    top_p = _or(request.top_p, e.top_p)
+    if not 0 < top_p <= 1:
+      raise ValueError(f"top_p is {top_p}; above 0 and at most 1.")
+    if not 0 <= (request.top_k or 0) <= e.max_top_k:
+      raise ValueError(
+          f"top_k is {request.top_k}; between 0 and {e.max_top_k}, the engine's"
+          " max_top_k."
+      )
+    if not 0 <= (request.seed or 0) < 2**32:
+      raise ValueError(f"seed is {request.seed}; between 0 and 2**32 - 1.")
 
   def _check_tokens(self, name: str, tokens: np.ndarray) -> np.ndarray:
     tokens = np.asarray(tokens)
@@ -257,11 +377,22 @@ class Runner:
       )
     return tokens.astype(np.int32)
 
+  def _stop_ids(self, request: Request) -> Sequence[int]:
+    if request.stop_ids is None:
+      return (self._engine.eos_id,)
+    return request.stop_ids
+
+  def _seed(self, request: Request) -> int:
+    return secrets.randbits(32) if request.seed is None else request.seed
+
   def _limits(self, request: Request) -> tuple[int, int]:
     """(min_new, max_new) of a request."""
     e = self._engine
-    most, least = request.max_new_tokens, request.min_new_tokens
     return (
-        e.min_new_tokens if least is None else least,
-        e.max_new_tokens if most is None else most,
+        _or(request.min_new_tokens, e.min_new_tokens),
+        _or(request.max_new_tokens, e.max_new_tokens),
     )
+
+
+def _or(value, default):
+  return default if value is None else value

@@ -1,3 +1,4 @@
+import dataclasses
 import functools
 
 from absl.testing import absltest
@@ -31,10 +32,10 @@ _ENGINE = dict(
 
 
 @functools.cache
-def _runner(quantization=None, **settings):
+def _runner(quantization=None, dtype="float32", **settings):
   engine = config_lib.EngineConfig(**{**_ENGINE, **settings})
   variables = random_model.variables(_MODEL, scale=3.0)
-  weights = weights_lib.from_pax(variables, _MODEL, engine.dtype, quantization)
+  weights = weights_lib.from_pax(variables, _MODEL, dtype, quantization)
   return runner_lib.Runner(weights, _MODEL, engine)
 
 
@@ -128,10 +129,118 @@ class RunnerTest(parameterized.TestCase):
     runner.score(np.asarray([1]), np.asarray([2]))
     self.assertEqual(set(runner._run._compiled), compiled)
 
-  @parameterized.parameters(("float32", 0.2), ("bfloat16", 0.5))
-  def test_int8_finishes_and_scores_as_when_forced(self, dtype, tolerance):
+  def test_chunks_of_a_prompt_leave_the_tokens_as_they_are(self):
+    requests = _requests(12)
+    expected = _tokens(_serve(_runner(num_slots=3), requests, range(12)))
+    chunked = _runner(num_slots=3, prefill_chunk=5, prefill_batches=(1, 2))
+    self.assertEqual(_tokens(_serve(chunked, requests, range(12))), expected)
+    # Given up between two chunks, and the slot used again.
+    chunked.admit({0: requests[0], 1: runner_lib.Request(np.arange(1, 25))})
+    chunked.step(1)
+    chunked.release(1)
+    results = {}
+    chunked.admit({1: requests[5]})
+    while len(results) < 2:
+      results |= chunked.step()
+    self.assertEqual(
+        _tokens([results[0], results[1]]), [expected[0], expected[5]]
+    )
+
+  def test_step_decodes_no_more_than_it_is_told(self):
+    runner = _runner(num_slots=2, suffix_block=16)
+    runner.admit({0: runner_lib.Request(np.asarray([1]), 10, 10)})
+    # The first token was chosen on admission: nine are left.
+    self.assertEqual([runner.step(4), runner.step(4)], [{}, {}])
+    (result,) = runner.step(1).values()
+    self.assertLen(result.hypotheses[0].tokens, 10)
+
+  def test_greedy_is_beam_search_with_one_beam(self):
+    requests = _requests(10)
+    beam = _runner(num_slots=3, num_beams=1)
+    greedy = _runner(num_slots=4, num_beams=1, search="sample", temperature=0.0)
+    expected = _serve(beam, requests, range(10))
+    got = _serve(greedy, requests, range(10))
+    self.assertEqual(_tokens(got), _tokens(expected))
+    for a, b in zip(got, expected):
+      self.assertAlmostEqual(
+          a.hypotheses[0].logprob, b.hypotheses[0].logprob, places=4
+      )
+
+  @parameterized.parameters(0, 8)
+  def test_samples_depend_on_the_request_alone(self, max_top_k):
+    options = [
+        dict(temperature=0.7, seed=1),
+        dict(temperature=2.0, top_p=0.8, seed=2),
+        dict(temperature=2.0, top_k=min(3, max_top_k), seed=3),
+        dict(temperature=0.0, seed=4),
+    ]
+    requests = [
+        dataclasses.replace(r, **options[i % 4])
+        for i, r in enumerate(_requests(12))
+    ]
+    settings = dict(search="sample", num_beams=3, max_top_k=max_top_k)
+    alone = _serve(_runner(num_slots=1, **settings), requests, range(12))
+    runner = _runner(num_slots=5, prefill_batches=(1, 2), **settings)
+    for order in (range(12), range(11, -1, -1)):
+      together = _serve(runner, requests, order)
+      self.assertEqual(_tokens(together), _tokens(alone))
+    for i, result in enumerate(alone):
+      self.assertLen(result.hypotheses, 3)
+      different = len({tuple(h.tokens) for h in result.hypotheses})
+      if i % 4 == 3:
+        self.assertEqual(different, 1)
+      for h in result.hypotheses:
+        forced = runner.score(requests[i].tokens, h.tokens)
+        self.assertAlmostEqual(h.score, forced, places=3)
+    self.assertGreater(
+        sum(len({tuple(h.tokens) for h in r.hypotheses}) for r in alone), 20
+    )
+    other = [dataclasses.replace(r, seed=77) for r in requests]
+    self.assertNotEqual(
+        _tokens(_serve(runner, other, range(12))), _tokens(alone)
+    )
+
+  def test_stop_ids_end_an_answer(self):
+    runner = _runner(
+        num_slots=2,
+        num_beams=1,
+        search="sample",
+        temperature=0.0,
+        max_stop_ids=3,
+    )
+    prompt = np.asarray([5, 6])
+    (plain,) = _serve(
+        runner, [runner_lib.Request(prompt, 14, 0, stop_ids=())], [0]
+    )
+    tokens = plain.hypotheses[0].tokens
+    self.assertLen(tokens, 14)
+    stop = int(tokens[6])
+    first = tokens.tolist().index(stop)
+    (stopped,) = _serve(
+        runner, [runner_lib.Request(prompt, 14, 0, stop_ids=(0, stop))], [0]
+    )
+    self.assertEqual(
+        stopped.hypotheses[0].tokens.tolist(), tokens[: first + 1].tolist()
+    )
+    (barred,) = _serve(
+        runner, [runner_lib.Request(prompt, 14, 14, stop_ids=(0, stop))], [0]
+    )
+    self.assertNotIn(stop, barred.hypotheses[0].tokens[:-1])
+
+  @parameterized.parameters(
+      ("int8", "float32", "float32", 0.2),
+      ("int8", "bfloat16", "bfloat16", 0.5),
+      ("int8_weights", "float32", "float32", 0.01),
+      ("int8_weights", "bfloat16", "bfloat16", 0.5),
+      ("int8", "float32", "int8", 0.2),
+      (None, "float32", "int8", 0.2),
+      (None, "float32", "bfloat16", 0.1),
+  )
+  def test_rounded_numbers_score_as_when_forced(
+      self, quantization, dtype, kv_dtype, tolerance
+  ):
     requests = _requests(6)
-    runner = _runner("int8", num_slots=3, dtype=dtype)
+    runner = _runner(quantization, dtype, num_slots=3, kv_dtype=kv_dtype)
     for request, result in zip(requests, _serve(runner, requests, range(6))):
       self.assertNotEmpty(result.hypotheses)
       for h in result.hypotheses:
@@ -140,20 +249,18 @@ class RunnerTest(parameterized.TestCase):
         forced = runner.score(request.tokens, h.tokens)
         self.assertAlmostEqual(h.logprob, forced, delta=tolerance)
 
-  def test_bfloat16_finishes_within_the_limits(self):
-    requests = _requests(6)
-    runner = _runner(num_slots=3, dtype="bfloat16")
-    for request, result in zip(requests, _serve(runner, requests, range(6))):
-      self.assertNotEmpty(result.hypotheses)
-      for h in result.hypotheses:
-        self.assertBetween(len(h.tokens), 1, request.max_new_tokens)
-
   @parameterized.parameters(
       (dict(tokens=np.zeros(0, np.int32)), "at least one token"),
       (dict(tokens=np.ones(25, np.int32)), "25 tokens; at most 24"),
       (dict(tokens=np.asarray([1, 64])), "from 1 to 64.*0 to 63"),
       (dict(tokens=np.ones(2, int), max_new_tokens=15), "15; between 1 and 14"),
       (dict(tokens=np.ones(2, int), min_new_tokens=-1), "-1; at least 0"),
+      (dict(tokens=np.ones(2, int), stop_ids=(1, 2)), "2 stop ids; at most 1"),
+      (dict(tokens=np.ones(2, int), stop_ids=(64,)), "64.*0 to 63"),
+      (dict(tokens=np.ones(2, int), temperature=-1.0), "-1.0; at least 0"),
+      (dict(tokens=np.ones(2, int), top_p=0.0), "0.0; above 0"),
+      (dict(tokens=np.ones(2, int), top_k=1), "1; between 0 and 0"),
+      (dict(tokens=np.ones(2, int), seed=-1), "-1; between 0"),
   )
   def test_requests_out_of_limits_are_refused(self, request, message):
     runner = _runner(num_slots=2)

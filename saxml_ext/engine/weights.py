@@ -73,8 +73,9 @@ def from_pax(
     config: sizes; every shape is checked against it.
     dtype: of the matrices, or of the embedding alone if the others are
       quantized; norms and biases stay float32.
-    quantization: "int8" makes int8 of the matrices that activations are
-      multiplied with, one scale per output channel. None: of nothing.
+    quantization: "int8" or "int8_weights" makes int8 of the matrices that
+      activations are multiplied with, one scale per output channel, and the
+      former of those activations too; see `quant.py`. None: of nothing.
 
   Raises:
     ValueError: a variable is missing, has another shape or is quantized
@@ -106,6 +107,8 @@ def from_pax(
   def matrix(value: np.ndarray, *contracted: int) -> Matrix:
     if quantization == "int8":
       return quant.quantize(value, contracted)
+    if quantization == "int8_weights":
+      return quant.quantize(value, contracted, activations=dtype)
     return jnp.asarray(value, jnp.dtype(dtype))
 
   def norm(prefix: str) -> Norm:

@@ -221,7 +221,7 @@ def _engine_config(
       early_stopping=settings.early_stopping,
       eos_id=settings.eos_id,
       pad_id=settings.eos_id,
-      dtype=settings.dtype,
+      kv_dtype=settings.dtype,
   )
 
 

@@ -1,0 +1,150 @@
+"""Sampling and greedy decoding as one pure function.
+
+A request's K rows are independent samples that share its prompt. What a row
+draws at a step depends on the request's seed, the row and the step alone:
+the same request has the same answers wherever and beside whatever it runs.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from saxml_ext.engine import search
+from saxml_ext.engine import topk
+
+# Halvings of the interval in which the smallest probability of a nucleus is
+# sought: to 2^-24 of the largest, which float32 cannot tell from nothing.
+_HALVINGS = 24
+
+
+@dataclasses.dataclass(frozen=True)
+class SampleRule:
+  """The settings of sampling.
+
+  Attributes:
+    num_samples: rows per request.
+    max_top_k: samples come from this many tokens at most, and requests may ask
+      for fewer; 0: from the whole vocabulary, and requests may not.
+  """
+
+  num_samples: int
+  max_top_k: int = 0
+
+  def initial(self, options: search.Options, max_tokens: int) -> search.State:
+    """See `search.Rule`."""
+    return search.initial(options, self.num_samples, max_tokens)
+
+  def advance(
+      self, state: search.State, logits: jax.Array
+  ) -> tuple[search.State, jax.Array]:
+    """See `search.Rule`. A row that has ended runs on, but nothing is kept."""
+    options = state.options
+    slots, rows, vocab = state.scores.shape + logits.shape[-1:]
+    peak, log_total = search.log_total(logits)
+    open_logits = search.bar_stops(state, logits)
+    draws = jax.vmap(_draws, (0, 0, None))(options.seed, state.step, rows)
+    tokens = self._choose(options, open_logits, draws)
+    chosen = jnp.take_along_axis(
+        jnp.broadcast_to(logits, (slots, rows, vocab)), tokens[..., None], -1
+    )
+    scores = state.scores + ((chosen - peak) - log_total)[..., 0]
+
+    length = state.step + 1
+    ended = search.is_stop(options, tokens)
+    ended |= (length >= options.max_new)[:, None]
+    own = jnp.broadcast_to(jnp.arange(rows, dtype=jnp.int32), (slots, rows))
+    running = search.append(state, own, tokens)
+    now = ended & ~state.kept
+    kept = state.kept | ended
+    return (
+        search.State(
+            options=options,
+            step=length,
+            tokens=running,
+            scores=scores,
+            kept_tokens=jnp.where(now[..., None], running, state.kept_tokens),
+            kept_lengths=jnp.where(now, length[:, None], state.kept_lengths),
+            kept_scores=jnp.where(now, scores, state.kept_scores),
+            kept=kept,
+            finished=kept.all(1),
+        ),
+        own,
+    )
+
+  def length_norm(self, length: np.ndarray) -> np.ndarray:
+    """See `search.Rule`: samples are ranked by probability alone."""
+    return np.ones_like(length, np.float64)
+
+  def _choose(
+      self, options: search.Options, logits: jax.Array, draws: jax.Array
+  ) -> jax.Array:
+    """Tokens [S, K] for logits [S, K or 1, V] and draws [S, K] in [0, 1)."""
+    temperature = options.temperature[:, None, None]
+    cold = jnp.where(temperature > 0, temperature, 1)
+    slots, rows, vocab = logits.shape
+    if not self.max_top_k:
+      greedy = jnp.argmax(logits, -1)
+      tokens = jax.lax.cond(
+          (options.temperature > 0).any(),
+          lambda: _draw(_nucleus(logits / cold, options.top_p), draws),
+          lambda: jnp.broadcast_to(greedy, draws.shape),
+      )
+      return jnp.where(temperature[..., 0] > 0, tokens, greedy)
+    best, tokens = topk.top_k(
+        logits.reshape(slots * rows, vocab), min(self.max_top_k, vocab)
+    )
+    best = best.reshape(slots, rows, -1)
+    limit = jnp.where(options.top_k > 0, options.top_k, self.max_top_k)
+    rank = jnp.arange(best.shape[-1])
+    within = rank < limit[:, None, None]
+    share = jax.nn.softmax(jnp.where(within, best / cold, -jnp.inf))
+    before = jnp.cumsum(share, -1) - share
+    share *= before < options.top_p[:, None, None]
+    pick = jnp.where(temperature[..., 0] > 0, _draw(share, draws), 0)
+    tokens = jnp.broadcast_to(
+        tokens.reshape(slots, rows, -1), (*draws.shape, best.shape[-1])
+    )
+    return jnp.take_along_axis(tokens, pick[..., None], -1)[..., 0]
+
+
+def _draws(seed: jax.Array, step: jax.Array, rows: int) -> jax.Array:
+  """One number in [0, 1) for each row, [K]."""
+  key = jax.random.fold_in(jax.random.key(seed), step)
+  return jax.vmap(lambda row: jax.random.uniform(jax.random.fold_in(key, row)))(
+      jnp.arange(rows)
+  )
+
+
+def _draw(weights: jax.Array, draws: jax.Array) -> jax.Array:
+  """Indices [S, K] drawn by weights [S, K or 1, n], not all of them zero."""
+  sums = jnp.cumsum(weights, -1)
+  # Below the total, or a draw near 1 could fall behind the last weight.
+  total = sums[..., -1] * np.float32(1 - 2**-20)
+  return (sums <= (draws * total)[..., None]).sum(-1, dtype=jnp.int32)
+
+
+def _nucleus(logits: jax.Array, top_p: jax.Array) -> jax.Array:
+  """Weights [S, R, V] of the likeliest tokens with top_p [S] of the whole.
+
+  The smallest weight that belongs to them is found by halving, which costs a
+  pass over the vocabulary each time but needs no sorting of it.
+  """
+  weights = jnp.exp(logits - logits.max(-1, keepdims=True))
+  wanted = top_p[:, None, None] * weights.sum(-1, keepdims=True)
+
+  def halve(_, bounds):
+    low, high = bounds  # Weights from `low` are enough; from `high` too few.
+    middle = (low + high) / 2
+    enough = (weights * (weights >= middle)).sum(-1, keepdims=True) >= wanted
+    return jnp.where(enough, middle, low), jnp.where(enough, high, middle)
+
+  def search_bounds():
+    low = jnp.zeros_like(wanted)
+    return jax.lax.fori_loop(0, _HALVINGS, halve, (low, low + 1))[0]
+
+  least = jax.lax.cond(
+      (top_p < 1).any(), search_bounds, lambda: jnp.zeros_like(wanted)
+  )
+  return weights * (weights >= least)
