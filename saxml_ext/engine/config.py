@@ -116,6 +116,10 @@ class EngineConfig:
     eos_id: token that ends a hypothesis.
     pad_id: fills prompts up to their bucket; masked, so any valid id will do.
     num_slots: requests decoded together, S.
+    decode_widths: numbers of slots for which decoding is compiled, ascending,
+      the last one is num_slots. With fewer requests than slots the smallest
+      that holds them is used, for a step costs as much as it is wide. Empty:
+      a sixteenth, a quarter and all of the slots.
     max_prompt: longest prompt in tokens.
     prompt_buckets: lengths to which prompts are padded for prefill; ascending,
       the last one is max_prompt. Empty: about eight, multiples of 64.
@@ -147,6 +151,7 @@ class EngineConfig:
   eos_id: int
   pad_id: int = 0
   num_slots: int = 32
+  decode_widths: tuple[int, ...] = ()
   max_prompt: int = 512
   prompt_buckets: tuple[int, ...] = ()
   prompt_segments: tuple[int, ...] = ()
@@ -165,7 +170,7 @@ class EngineConfig:
   kv_dtype: str = "float32"
   steps_per_call: int = 32
   exit_finished: int = 1
-  suffix_block: int = 32
+  suffix_block: int = 16
 
   def __post_init__(self) -> None:
     for name in (
@@ -201,9 +206,16 @@ class EngineConfig:
           f"prefill_chunk is {self.prefill_chunk} and max_top_k"
           f" {self.max_top_k}; at least 0 each."
       )
+    _check_ascending("decode_widths", self.widths, self.num_slots)
     _check_ascending("prompt_buckets", self.buckets, self.max_prompt)
     _check_ascending("prompt_segments", self.segments, self.max_prompt)
     _check_ascending("prefill_batches", self.prefill_batches, None)
+
+  @property
+  def widths(self) -> tuple[int, ...]:
+    if self.decode_widths:
+      return self.decode_widths
+    return tuple(sorted({-(-self.num_slots // part) for part in (16, 4, 1)}))
 
   @property
   def buckets(self) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from saxml_ext.engine import weights as weights_lib
 # A program and what its shapes depend on:
 #   ("admit", prompts in the batch, start, end)
 #   ("extend", prompts in the batch, start, end)
-#   ("decode",)
+#   ("decode", slots decoded together)
 #   ("score",)
 #   ("hypotheses",)
 Key = tuple
@@ -56,7 +56,7 @@ class Executables:
         prefill.add(("admit", rows, *last))
         prefill.update(("extend", rows, *chunk) for chunk in chunks)
     return [
-        ("decode",),
+        *(("decode", width) for width in e.widths),
         *sorted(prefill),
         ("score",),
         ("hypotheses",),
@@ -96,7 +96,7 @@ class Executables:
     )
     return functools.partial(programs.extend, s, start), args, (1,)
 
-  def _decode(self):
+  def _decode(self, width: int):
     e = self._settings.engine
     suffix = self._block(e.suffix_block * e.num_beams)
     args = (
@@ -104,7 +104,8 @@ class Executables:
         (suffix,) * (e.num_suffix_blocks - 1),
         suffix,
         self._slots(),
-        jax.ShapeDtypeStruct((e.num_slots,), jnp.bool_),
+        _int32(width),
+        jax.ShapeDtypeStruct((width,), jnp.bool_),
         _int32(),
         _int32(),
     )

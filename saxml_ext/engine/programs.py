@@ -199,6 +199,7 @@ def decode(
     past: tuple[cache.Block, ...],
     current: cache.Block,
     slots: Slots,
+    chosen: jax.Array,
     active: jax.Array,
     row: jax.Array,
     max_steps: jax.Array,
@@ -212,13 +213,60 @@ def decode(
     past: the suffix blocks before `current`, oldest first.
     current: the suffix block that is written.
     slots: all slots.
-    active: [S] bool, slots that hold a request.
+    chosen: [C] int32, different slots, with all that hold a request. Unless
+      they are all of the slots, they are gathered first and put back in the
+      end: that costs about one step.
+    active: [C] bool, those of them that hold a request.
     row: where in `current` to begin.
     max_steps: `row + max_steps` must not exceed the block.
 
   Returns:
     `current` and `slots` after the steps, and the number of steps, [] int32.
   """
+  if chosen.shape[0] == settings.engine.num_slots:
+    return _decode(
+        settings,
+        weights,
+        segments,
+        past,
+        current,
+        slots,
+        active,
+        row,
+        max_steps,
+    )
+
+  def gather(tree):
+    return jax.tree.map(lambda x: x[chosen], tree)
+
+  new_current, new_slots, steps = _decode(
+      settings,
+      weights,
+      *gather((segments, past, current, slots)),
+      active,
+      row,
+      max_steps,
+  )
+  current, slots = jax.tree.map(
+      lambda old, new: old.at[chosen].set(new),
+      (current, slots),
+      (new_current, new_slots),
+  )
+  return current, slots, steps
+
+
+def _decode(
+    settings: Settings,
+    weights: weights_lib.Weights,
+    segments: tuple[cache.Block, ...],
+    past: tuple[cache.Block, ...],
+    current: cache.Block,
+    slots: Slots,
+    active: jax.Array,
+    row: jax.Array,
+    max_steps: jax.Array,
+) -> tuple[cache.Block, Slots, jax.Array]:
+  """As `decode`, of the slots that are given."""
   e = settings.engine
   rotations = tuple(
       jnp.asarray(t)
@@ -229,7 +277,7 @@ def decode(
   for start, block in zip((0, *e.segments), segments):
     within = jnp.arange(start, start + block.length) < reach[:, None]
     prompts.append(model.Past(block, within[:, None], (reach > start).any()))
-  enough = min(e.exit_finished, e.num_slots)
+  enough = min(e.exit_finished, active.shape[0])
 
   def unfinished(carry) -> jax.Array:
     step, _, slots = carry

@@ -175,20 +175,22 @@ class Runner:
     decoding = self._admitted - waiting
     if not decoding:
       return {}
-    width = self._engine.suffix_block
-    if self._row == width:
+    block = self._engine.suffix_block
+    if self._row == block:
       self._turn_ring()
-    active = np.zeros(self.num_slots, bool)
-    active[list(decoding)] = True
+    width = config_lib.at_least(len(decoding), self._engine.widths)
+    idle = [s for s in range(self.num_slots) if s not in decoding]
+    chosen = sorted([*decoding, *idle[: width - len(decoding)]])
     self._ring[-1], self._slots, done = self._run(
-        ("decode",),
+        ("decode", width),
         tuple(self._segments),
         tuple(self._ring[:-1]),
         self._ring[-1],
         self._slots,
-        active,
+        np.asarray(chosen, np.int32),
+        np.isin(chosen, list(decoding)),
         np.int32(self._row),
-        np.int32(min(steps, width - self._row)),
+        np.int32(min(steps, block - self._row)),
     )
     self._row += int(done)
     finished = np.asarray(self._slots.searches.finished)
