@@ -12,7 +12,7 @@ import numpy as np
 
 DTYPES = ("float32", "bfloat16")
 KV_DTYPES = (*DTYPES, "int8")
-SEARCHES = ("beam", "sample")
+SEARCHES = ("beam", "pax", "sample")
 _LAYER = re.compile(r"(?:.*\.)?x_layers_(\d+)\.")
 
 
@@ -131,12 +131,17 @@ class EngineConfig:
     max_new_tokens: most tokens generated, and the limit of a request's own.
     min_new_tokens: stop ids are barred before this many.
     max_stop_ids: most tokens E that may end the answers of a request.
-    search: "beam" or "sample", which is greedy at temperature 0.
+    search: "beam", the reference's beam search; "pax", Pax's, see
+      `pax_beam.py`; or "sample", which is greedy at temperature 0.
     num_beams: rows K of a group: its beams, or its samples.
     length_penalty: a hypothesis scores sum(logprob) / length**length_penalty.
     early_stopping: True: stop at K finished hypotheses. False: stop when the
       best running beam cannot beat the worst hypothesis at its present length.
       "never": the same, at the most favourable length.
+    length_norm_alpha: Pax's power: a hypothesis scores sum(logprob) / ((length
+      + 5) / 5)**length_norm_alpha.
+    tokens_per_beam: Pax's candidates of each beam; None: num_beams.
+    early_exit: Pax's beams run on after their end until all have ended.
     max_top_k: samples come from this many tokens at most; 0: from all of the
       vocabulary.
     temperature, top_p: of samples whose request does not say.
@@ -164,6 +169,9 @@ class EngineConfig:
   num_beams: int = 4
   length_penalty: float = 1.0
   early_stopping: bool | str = True
+  length_norm_alpha: float = 0.8
+  tokens_per_beam: int | None = None
+  early_exit: bool = False
   max_top_k: int = 0
   temperature: float = 1.0
   top_p: float = 1.0
@@ -194,6 +202,10 @@ class EngineConfig:
       raise ValueError(
           f"early_stopping is {self.early_stopping!r}; use True, False or"
           " 'never'."
+      )
+    if self.tokens_per_beam is not None and self.tokens_per_beam < 1:
+      raise ValueError(
+          f"tokens_per_beam is {self.tokens_per_beam}; at least 1, or None."
       )
     if self.kv_dtype not in KV_DTYPES:
       raise ValueError(

@@ -13,6 +13,7 @@ from saxml_ext.engine import beam
 from saxml_ext.engine import cache
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import model
+from saxml_ext.engine import pax_beam
 from saxml_ext.engine import rotary
 from saxml_ext.engine import sample
 from saxml_ext.engine import search
@@ -31,6 +32,10 @@ class Settings:
     e = self.engine
     if e.search == "sample":
       return sample.SampleRule(e.num_beams, e.max_top_k)
+    if e.search == "pax":
+      return pax_beam.PaxRule(
+          e.num_beams, e.length_norm_alpha, e.tokens_per_beam, e.early_exit
+      )
     return beam.BeamRule(e.num_beams, e.length_penalty, e.early_stopping)
 
   @property
