@@ -15,6 +15,7 @@ from saxml_ext.params import template
 _DTYPES = ('float32', 'bfloat16')
 # QUANTIZATION -> what the engine calls it.
 _QUANTIZATIONS = {'none': None, 'int8': 'int8'}
+_BEAM_RULES = ('reference', 'pax')
 
 # The extra input with a request's own MAX_DECODE_STEPS.
 MAX_STEPS_KEY = 'per_example_max_decode_steps'
@@ -54,6 +55,11 @@ class Settings:
     num_beams: hypotheses per request; 1 is greedy.
     length_penalty: exponent of the length that divides a beam's score.
     early_stopping: whether a group ends with its num_beams-th hypothesis.
+    beam_rule: 'reference', which goes by these two, or 'pax', which goes by
+      the next three.
+    length_norm_alpha: exponent of (length + 5) / 5 that divides a beam's score.
+    tokens_per_beam: candidates of each beam; None: num_beams.
+    early_exit: whether ended beams run on until all have ended.
     eos_id: end of an answer; None: the checkpoint's gptj_config.json
       knows it.
     sos_id: put before each prompt; None: nothing is.
@@ -85,6 +91,10 @@ class Settings:
   num_beams: int
   length_penalty: float
   early_stopping: bool
+  beam_rule: str
+  length_norm_alpha: float
+  tokens_per_beam: int | None
+  early_exit: bool
   eos_id: int | None
   sos_id: int | None
   rotary_dim: int | None
@@ -127,6 +137,11 @@ class Settings:
         num_beams=num_beams,
         length_penalty=params.LENGTH_PENALTY,
         early_stopping=params.EARLY_STOPPING,
+        # Greedy decoding is the reference's with one beam.
+        beam_rule=params.BEAM_RULE if params.USE_BEAM_SEARCH else 'reference',
+        length_norm_alpha=params.LENGTH_NORM_ALPHA,
+        tokens_per_beam=params.TOKENS_PER_BEAM,
+        early_exit=params.BEAM_SEARCH_EARLY_EXIT,
         eos_id=params.EOS_ID,
         sos_id=_sos_id(params),
         rotary_dim=params.ROTARY_DIM,
@@ -168,10 +183,9 @@ def _check_supported(params: type[template.ServableLMParams]) -> None:
   if params.QUANTIZATION not in _QUANTIZATIONS:
     supported = ' and '.join(map(repr, _QUANTIZATIONS)) + ' are'
     raise _unimplemented(params, 'QUANTIZATION', params.QUANTIZATION, supported)
-  if params.BEAM_RULE != 'reference':
-    raise _unimplemented(
-        params, 'BEAM_RULE', params.BEAM_RULE, "'reference' is"
-    )
+  if params.BEAM_RULE not in _BEAM_RULES:
+    supported = ' and '.join(map(repr, _BEAM_RULES)) + ' are'
+    raise _unimplemented(params, 'BEAM_RULE', params.BEAM_RULE, supported)
   if params.ENABLE_GENERATE_STREAM:
     raise _unimplemented(params, 'ENABLE_GENERATE_STREAM', True, 'False is')
   if 'eos_id' in params.EXTRA_INPUTS:
@@ -197,6 +211,7 @@ def _check_ranges(
     params: type[template.ServableLMParams], max_new: int, num_beams: int
 ) -> None:
   """Refuses sizes that no engine could be built with."""
+  per_beam = 1 if params.TOKENS_PER_BEAM is None else params.TOKENS_PER_BEAM
   least = {
       'BATCH_SIZE': (template.slots(params), 1),
       'MAX_LIVE_BATCHES': (params.MAX_LIVE_BATCHES, 1),
@@ -206,13 +221,14 @@ def _check_ranges(
       'SUFFIX_SEQ_LEN': (params.SUFFIX_SEQ_LEN, 0),
       'BATCH_WAIT_SECS': (params.BATCH_WAIT_SECS or 0, 0),
       'BEAM_SIZE': (num_beams, 1),
+      'TOKENS_PER_BEAM': (per_beam, 1),
   }
   for name, (value, bound) in least.items():
     if value < bound:
       raise errors.InvalidArgument(
           f'{params.__name__}.{name} is {value}, but must be at least {bound}'
       )
-  for name in ('BATCH_WAIT_SECS', 'LENGTH_PENALTY'):
+  for name in ('BATCH_WAIT_SECS', 'LENGTH_PENALTY', 'LENGTH_NORM_ALPHA'):
     value = getattr(params, name)
     if value is not None and not math.isfinite(value):
       raise errors.InvalidArgument(

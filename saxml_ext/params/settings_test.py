@@ -56,6 +56,19 @@ class SettingsTest(parameterized.TestCase):
     settings = _of(USE_BEAM_SEARCH=False, NUM_SAMPLES=1, TOP_K=1)
     self.assertEqual(settings.num_beams, 1)
 
+  def test_pax_rule(self):
+    self.assertEqual(_of().beam_rule, 'reference')
+    settings = _of(
+        gptj.GPTJ, BEAM_RULE='pax', BEAM_SEARCH_EARLY_EXIT=True, BEAM_SIZE=2
+    )
+    self.assertEqual(settings.beam_rule, 'pax')
+    self.assertEqual(settings.length_norm_alpha, 0.5)
+    self.assertEqual(settings.tokens_per_beam, 4)
+    self.assertTrue(settings.early_exit)
+    # Which is not greedy: Pax may end anywhere, and then go on.
+    greedy = dict(USE_BEAM_SEARCH=False, NUM_SAMPLES=1, TOP_K=1)
+    self.assertEqual(_of(BEAM_RULE='pax', **greedy).beam_rule, 'reference')
+
   def test_tokenizer_is_needed_for_words_only(self):
     self.assertFalse(_of().needs_tokenizer)
     self.assertTrue(_of(TOKENIZED_OUTPUT=False).needs_tokenizer)
@@ -63,7 +76,7 @@ class SettingsTest(parameterized.TestCase):
 
   @parameterized.parameters(
       dict(QUANTIZATION='int4'),
-      dict(BEAM_RULE='pax'),
+      dict(BEAM_RULE='other'),
       dict(USE_BEAM_SEARCH=False),
       dict(USE_BEAM_SEARCH=False, NUM_SAMPLES=1),
       dict(ENABLE_GENERATE_STREAM=True),
@@ -88,6 +101,8 @@ class SettingsTest(parameterized.TestCase):
       (dict(BATCH_WAIT_SECS=-1.0), 'BATCH_WAIT_SECS is -1.0'),
       (dict(BATCH_WAIT_SECS=float('nan')), 'BATCH_WAIT_SECS is nan'),
       (dict(LENGTH_PENALTY=float('inf')), 'LENGTH_PENALTY is inf'),
+      (dict(LENGTH_NORM_ALPHA=float('nan')), 'LENGTH_NORM_ALPHA is nan'),
+      (dict(TOKENS_PER_BEAM=0), 'TOKENS_PER_BEAM is 0'),
       (dict(BUCKET_KEYS=[0, 512]), 'BUCKET_KEYS=.0, 512.*INPUT_SEQ_LEN=512'),
       (dict(BUCKET_KEYS=[1024]), 'BUCKET_KEYS=.1024.*INPUT_SEQ_LEN=512'),
       (dict(MAX_SEQ_LEN=600), '512 plus.*128 is 640, above MAX_SEQ_LEN=600'),

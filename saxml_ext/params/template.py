@@ -75,9 +75,10 @@ class ServableLMParams:
   USE_BEAM_SEARCH: bool = False
   BEAM_SIZE: int = 4
   TOKENS_PER_BEAM: int | None = None
-  # The next three concern Pax's beam rule alone.
+  # These two and TOKENS_PER_BEAM concern Pax's beam rule alone.
   LENGTH_NORM_ALPHA: float = 0.8
   BEAM_SEARCH_EARLY_EXIT: bool = False
+  # Without effect: beams are never moved in memory.
   USE_MATMUL_BEAM_SHUFFLE: bool = False
   FPROP_FOR_PREFIX: bool = True
   SUPPORT_LAZY_PREFIX_BROADCAST: bool = True
@@ -131,7 +132,8 @@ class ServableLMParams:
   GRADIENT_WRT_MDL_VAR_TENSOR_NAMES: Sequence[str] | None = None
 
   # --- Own attributes. ---
-  # 'reference': transformers' beam search, which is MLPerf's; 'pax': praxis'.
+  # 'reference': transformers' beam search, which is MLPerf's; 'pax': praxis',
+  # see `saxml_ext.engine.pax_beam`.
   BEAM_RULE: str = 'reference'
   # Reference rule: a score is the summed log-probability over length to this
   # power.

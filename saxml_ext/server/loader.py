@@ -191,6 +191,11 @@ def _model_config(
       raise errors.InvalidArgument(
           f'{name}={value} is not in the vocabulary of {found.vocab_size} ids'
       )
+  if (settings.tokens_per_beam or 0) > found.vocab_size:
+    raise errors.InvalidArgument(
+        f'TOKENS_PER_BEAM={settings.tokens_per_beam} is above the'
+        f' {found.vocab_size} ids of the vocabulary: lower it'
+    )
   return dataclasses.replace(found, ln_epsilon=settings.ln_epsilon)
 
 
@@ -219,6 +224,10 @@ def _engine_config(
       num_beams=settings.num_beams,
       length_penalty=settings.length_penalty,
       early_stopping=settings.early_stopping,
+      search='pax' if settings.beam_rule == 'pax' else 'beam',
+      length_norm_alpha=settings.length_norm_alpha,
+      tokens_per_beam=settings.tokens_per_beam,
+      early_exit=settings.early_exit,
       eos_id=settings.eos_id,
       pad_id=settings.eos_id,
       kv_dtype=settings.dtype,

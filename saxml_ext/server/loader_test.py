@@ -51,6 +51,29 @@ class LoaderTest(parameterized.TestCase):
     logp = servable.scheduler.score(prompt, best.tokens).result(_TIMEOUT)
     self.assertAlmostEqual(logp, best.logprob, places=3)
 
+  def test_pax_beam_rule_takes_effect_with_its_settings(self):
+    prompt = np.array([1, 2, 3], np.int32)
+
+    def best(**overrides):
+      servable = self._load(
+          BEAM_RULE='"pax"', MAX_DECODE_STEPS='4', **overrides
+      )
+      self.addCleanup(servable.close, drain=False)
+      result = servable.scheduler.generate(runner_lib.Request(prompt))
+      return result.result(_TIMEOUT).hypotheses[0]
+
+    for alpha in (0.5, 2.0):
+      hypothesis = best(LENGTH_NORM_ALPHA=str(alpha))
+      length = len(hypothesis.tokens)
+      self.assertEqual(hypothesis.tokens[-1], small_model.EOS_ID)
+      self.assertAlmostEqual(
+          hypothesis.score,
+          hypothesis.logprob / ((length + 5) / 5) ** alpha,
+          places=4,
+      )
+    with self.assertRaisesRegex(errors.InvalidArgument, 'TOKENS_PER_BEAM=51'):
+      best(TOKENS_PER_BEAM='51')
+
   def test_int8_is_quantized_as_it_is_loaded(self):
     servable = self._load(QUANTIZATION='"int8"', MAX_DECODE_STEPS='4')
     self.addCleanup(servable.close, drain=False)
