@@ -139,7 +139,8 @@ class Runner:
         then none of the requests is admitted.
     """
     for slot, request in requests.items():
-      self._check(slot, request)
+      self._check_slot(slot)
+      self.check(request)
     self._admitted.update(requests)
     by_bucket: dict[int, list[int]] = {}
     for slot, request in requests.items():
@@ -315,12 +316,9 @@ class Runner:
         )
     )
 
-  def _check(self, slot: int, request: Request) -> None:
+  def check(self, request: Request) -> None:
+    """Raises ValueError if a request is out of limits. Any thread may ask."""
     e = self._engine
-    if not 0 <= slot < self.num_slots:
-      raise ValueError(f"slot is {slot}; there are {self.num_slots} slots.")
-    if slot in self._admitted:
-      raise ValueError(f"slot {slot} is occupied; wait for it or release it.")
     tokens = self._check_tokens("prompt", request.tokens)
     if len(tokens) > self.max_prompt:
       raise ValueError(
@@ -336,6 +334,12 @@ class Runner:
     if least < 0:
       raise ValueError(f"min_new_tokens is {least}; at least 0.")
     self._check_choice(request)
+
+  def _check_slot(self, slot: int) -> None:
+    if not 0 <= slot < self.num_slots:
+      raise ValueError(f"slot is {slot}; there are {self.num_slots} slots.")
+    if slot in self._admitted:
+      raise ValueError(f"slot {slot} is occupied; wait for it or release it.")
 
   def _check_choice(self, request: Request) -> None:
     """Raises ValueError for options that the engine cannot follow."""

@@ -146,3 +146,24 @@ class TinyFP32(TinyTokenizedFP32):
 
   TOKENIZED_INPUT = False
   TOKENIZED_OUTPUT = False
+
+
+@registry.register(_OWN + 'TinySampleFP32')
+class TinySampleFP32(TinyFP32):
+  """The bundled model in float32, sampling texts instead of searching beams."""
+
+  USE_BEAM_SEARCH = False
+  NUM_SAMPLES = 2
+  TOP_K = 40
+  TEMPERATURE = 1.0
+  MIN_DECODE_STEPS = 0
+  EXTRA_INPUTS = {
+      'temperature': 1.0,
+      'per_example_max_decode_steps': 128,
+      'per_example_top_k': 40,
+      'per_example_top_p': 1.0,
+      # Ids that end an answer, 0 for none; the model's own if there are none.
+      'eos_id': [0, 0, 0, 0],
+      # The same seed gives the same samples; below 0 one is drawn.
+      'seed': -1,
+  }

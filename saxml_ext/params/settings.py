@@ -14,21 +14,29 @@ from saxml_ext.params import template
 
 _DTYPES = ('float32', 'bfloat16')
 # QUANTIZATION -> what the engine calls it.
-_QUANTIZATIONS = {'none': None, 'int8': 'int8'}
+_QUANTIZATIONS = {
+    'none': None,
+    'int8': 'int8',
+    'int8_weights': 'int8_weights',
+}
+_KV_DTYPES = (None, *_DTYPES, 'int8')
 _BEAM_RULES = ('reference', 'pax')
 
 # The extra input with a request's own MAX_DECODE_STEPS.
 MAX_STEPS_KEY = 'per_example_max_decode_steps'
+# The one with a request's own stop ids: a list of fixed length, filled up with
+# 0 in front.
+STOP_IDS_KEY = 'eos_id'
 
 # Attributes with one value that this server can follow, and that value.
 _ONLY = {
-    'STOP_TOKEN_IDS': None,
     'GENERATION_USE_GEOMEAN_PROB_SCORE': False,
     'SCORING_USE_GEOMEAN_PROB_SCORE': False,
     'SCORING_INCLUDE_EOS_SCORE': False,
     'PRECOMPUTE_KV_CACHE_PREFIX': None,
     'FETCH_PREFIX_LENGTHS_FROM_INPUTS': False,
     'NEXT_TOKEN_SAMPLER_TPL': None,
+    'SORT_SAMPLES': True,
     'TEXT_TO_EMBEDDING_OUTPUT_EMBEDDING_NAME': None,
     'TEXT_TO_EMBEDDING_MODEL_METHOD_NAME': None,
     'GRADIENT_WRT_INPUT_TENSOR_NAMES': None,
@@ -52,22 +60,31 @@ class Settings:
     max_suffix: longest suffix to score; 0 if it shares max_prompt.
     min_new_tokens: before it no answer ends.
     max_new_tokens: at it every answer ends.
-    num_beams: hypotheses per request; 1 is greedy.
+    search: 'beam', the reference's beam search, 'pax', Pax's, or 'sample'.
+    num_beams: beams or samples per request.
+    max_top_k: samples come from this many tokens at most, 1 being greedy; 0:
+      from the whole vocabulary.
+    temperature: of samples whose request does not say.
     length_penalty: exponent of the length that divides a beam's score.
     early_stopping: whether a group ends with its num_beams-th hypothesis.
-    beam_rule: 'reference', which goes by these two, or 'pax', which goes by
-      the next three.
-    length_norm_alpha: exponent of (length + 5) / 5 that divides a beam's score.
+    length_norm_alpha: exponent of (length + 5) / 5 that divides a beam's score;
+      this one and the next two are Pax's.
     tokens_per_beam: candidates of each beam; None: num_beams.
     early_exit: whether ended beams run on until all have ended.
     eos_id: end of an answer; None: the checkpoint's gptj_config.json
       knows it.
+    stop_ids: tokens that end an answer; None: eos_id alone.
+    max_stop_ids: most stop ids of a request.
     sos_id: put before each prompt; None: nothing is.
     rotary_dim: rotated dimensions of a head; None as for eos_id.
     ln_epsilon: of the layer norms; None as for eos_id.
-    dtype: of weights and KV cache, 'float32' or 'bfloat16'.
+    dtype: of weights, 'float32' or 'bfloat16'.
     quantization: 'int8' if matrices become int8 as they are loaded, and the
-      activations that meet them int8 row by row; None: `dtype` throughout.
+      activations that meet them int8 row by row; 'int8_weights' if the
+      matrices alone do; None: `dtype` throughout.
+    kv_dtype: of keys and values, 'float32', 'bfloat16' or 'int8'.
+    prefill_chunk: longer prompts are prefilled in parts of this many tokens; 0:
+      in one go.
     tokenized_input: prompts are ids.
     tokenized_output: answers are ids.
     echo_prompt: answers start with the prompt.
@@ -88,19 +105,25 @@ class Settings:
   max_suffix: int
   min_new_tokens: int
   max_new_tokens: int
+  search: str
   num_beams: int
+  max_top_k: int
+  temperature: float
   length_penalty: float
   early_stopping: bool
-  beam_rule: str
   length_norm_alpha: float
   tokens_per_beam: int | None
   early_exit: bool
   eos_id: int | None
+  stop_ids: tuple[int, ...] | None
+  max_stop_ids: int
   sos_id: int | None
   rotary_dim: int | None
   ln_epsilon: float | None
   dtype: str
   quantization: str | None
+  kv_dtype: str
+  prefill_chunk: int
   tokenized_input: bool
   tokenized_output: bool
   echo_prompt: bool
@@ -119,7 +142,9 @@ class Settings:
       errors.InvalidArgument: attributes are out of range or contradict.
     """
     _check_supported(params)
-    num_beams = _num_beams(params)
+    num_beams = (
+        params.BEAM_SIZE if params.USE_BEAM_SEARCH else params.NUM_SAMPLES
+    )
     max_new = template.largest(params.MAX_DECODE_STEPS)
     _check_ranges(params, max_new, num_beams)
     methods = _methods(params)
@@ -134,20 +159,29 @@ class Settings:
         max_suffix=params.SUFFIX_SEQ_LEN,
         min_new_tokens=min(params.MIN_DECODE_STEPS, max_new),
         max_new_tokens=max_new,
+        search=_search(params),
         num_beams=num_beams,
+        max_top_k=params.TOP_K,
+        temperature=params.TEMPERATURE,
         length_penalty=params.LENGTH_PENALTY,
         early_stopping=params.EARLY_STOPPING,
-        # Greedy decoding is the reference's with one beam.
-        beam_rule=params.BEAM_RULE if params.USE_BEAM_SEARCH else 'reference',
         length_norm_alpha=params.LENGTH_NORM_ALPHA,
         tokens_per_beam=params.TOKENS_PER_BEAM,
         early_exit=params.BEAM_SEARCH_EARLY_EXIT,
         eos_id=params.EOS_ID,
+        stop_ids=_stop_ids(params),
+        max_stop_ids=max(
+            len(params.STOP_TOKEN_IDS or ()),
+            len(params.EXTRA_INPUTS.get(STOP_IDS_KEY, ())),
+            1,
+        ),
         sos_id=_sos_id(params),
         rotary_dim=params.ROTARY_DIM,
         ln_epsilon=params.LAYER_NORM_EPSILON,
         dtype=params.FPROP_DTYPE,
         quantization=_QUANTIZATIONS[params.QUANTIZATION],
+        kv_dtype=params.KV_CACHE_DTYPE or params.FPROP_DTYPE,
+        prefill_chunk=params.PREFILL_CHUNK_LEN,
         tokenized_input=params.TOKENIZED_INPUT,
         tokenized_output=params.TOKENIZED_OUTPUT,
         echo_prompt=params.INCLUDE_PREFIX_IN_RESULT,
@@ -188,23 +222,32 @@ def _check_supported(params: type[template.ServableLMParams]) -> None:
     raise _unimplemented(params, 'BEAM_RULE', params.BEAM_RULE, supported)
   if params.ENABLE_GENERATE_STREAM:
     raise _unimplemented(params, 'ENABLE_GENERATE_STREAM', True, 'False is')
-  if 'eos_id' in params.EXTRA_INPUTS:
-    raise errors.Unimplemented(
-        f'{params.__name__}: an eos_id per request (EXTRA_INPUTS) is not'
-        ' supported: set EOS_ID for the model instead'
+  if params.KV_CACHE_DTYPE not in _KV_DTYPES:
+    supported = ', '.join(map(repr, _KV_DTYPES)) + ' are'
+    raise _unimplemented(
+        params, 'KV_CACHE_DTYPE', params.KV_CACHE_DTYPE, supported
+    )
+  default = params.EXTRA_INPUTS.get(STOP_IDS_KEY, ())
+  if not isinstance(default, (list, tuple)):
+    raise errors.InvalidArgument(
+        f'{params.__name__}: the default of {STOP_IDS_KEY} in EXTRA_INPUTS is'
+        f' {default!r}, but must be a list, as long as a request may have stop'
+        ' ids and filled up with 0 in front'
     )
 
 
-def _num_beams(params: type[template.ServableLMParams]) -> int:
-  if params.USE_BEAM_SEARCH:
-    return params.BEAM_SIZE
-  if params.NUM_SAMPLES == 1 and params.TOP_K == 1:
-    return 1
-  raise errors.Unimplemented(
-      f'{params.__name__}: sampling (NUM_SAMPLES={params.NUM_SAMPLES}, TOP_K='
-      f'{params.TOP_K}) is not supported: set USE_BEAM_SEARCH=true, or'
-      ' NUM_SAMPLES=1 and TOP_K=1 for greedy decoding'
-  )
+def _search(params: type[template.ServableLMParams]) -> str:
+  if not params.USE_BEAM_SEARCH:
+    return 'sample'
+  return 'pax' if params.BEAM_RULE == 'pax' else 'beam'
+
+
+def _stop_ids(
+    params: type[template.ServableLMParams],
+) -> tuple[int, ...] | None:
+  if params.STOP_TOKEN_IDS is None:
+    return None
+  return tuple(params.STOP_TOKEN_IDS)
 
 
 def _check_ranges(
@@ -220,7 +263,10 @@ def _check_ranges(
       'MIN_DECODE_STEPS': (params.MIN_DECODE_STEPS, 0),
       'SUFFIX_SEQ_LEN': (params.SUFFIX_SEQ_LEN, 0),
       'BATCH_WAIT_SECS': (params.BATCH_WAIT_SECS or 0, 0),
-      'BEAM_SIZE': (num_beams, 1),
+      'BEAM_SIZE' if params.USE_BEAM_SEARCH else 'NUM_SAMPLES': (num_beams, 1),
+      'TOP_K': (params.TOP_K, 0),
+      'TEMPERATURE': (params.TEMPERATURE, 0),
+      'PREFILL_CHUNK_LEN': (params.PREFILL_CHUNK_LEN, 0),
       'TOKENS_PER_BEAM': (per_beam, 1),
   }
   for name, (value, bound) in least.items():
@@ -228,7 +274,12 @@ def _check_ranges(
       raise errors.InvalidArgument(
           f'{params.__name__}.{name} is {value}, but must be at least {bound}'
       )
-  for name in ('BATCH_WAIT_SECS', 'LENGTH_PENALTY', 'LENGTH_NORM_ALPHA'):
+  for name in (
+      'BATCH_WAIT_SECS',
+      'LENGTH_PENALTY',
+      'LENGTH_NORM_ALPHA',
+      'TEMPERATURE',
+  ):
     value = getattr(params, name)
     if value is not None and not math.isfinite(value):
       raise errors.InvalidArgument(

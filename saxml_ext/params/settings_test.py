@@ -52,22 +52,41 @@ class SettingsTest(parameterized.TestCase):
     self.assertEqual(_of(GENERATE_ONLY=True).methods, ('lm.generate',))
     self.assertEqual(_of(SCORE_ONLY=True).methods, ('lm.score',))
 
-  def test_greedy_is_one_beam(self):
-    settings = _of(USE_BEAM_SEARCH=False, NUM_SAMPLES=1, TOP_K=1)
-    self.assertEqual(settings.num_beams, 1)
+  def test_sampling(self):
+    settings = _of(
+        USE_BEAM_SEARCH=False, NUM_SAMPLES=3, TOP_K=7, TEMPERATURE=0.5
+    )
+    self.assertEqual(settings.search, 'sample')
+    self.assertEqual(settings.num_beams, 3)
+    self.assertEqual(settings.max_top_k, 7)
+    self.assertEqual(settings.temperature, 0.5)
+
+  def test_stop_ids(self):
+    self.assertIsNone(_of().stop_ids)
+    self.assertEqual(_of().max_stop_ids, 1)
+    settings = _of(STOP_TOKEN_IDS=[4, 5])
+    self.assertEqual(settings.stop_ids, (4, 5))
+    self.assertEqual(settings.max_stop_ids, 2)
+    self.assertEqual(_of(EXTRA_INPUTS={'eos_id': [0, 0, 0]}).max_stop_ids, 3)
+
+  def test_number_formats(self):
+    self.assertEqual(_of().kv_dtype, 'float32')
+    half = dict(FPROP_DTYPE='bfloat16', MODEL_DTYPE='bfloat16')
+    self.assertEqual(_of(**half).kv_dtype, 'bfloat16')
+    self.assertEqual(_of(KV_CACHE_DTYPE='int8', **half).kv_dtype, 'int8')
+    self.assertEqual(
+        _of(QUANTIZATION='int8_weights').quantization, 'int8_weights'
+    )
 
   def test_pax_rule(self):
-    self.assertEqual(_of().beam_rule, 'reference')
+    self.assertEqual(_of().search, 'beam')
     settings = _of(
         gptj.GPTJ, BEAM_RULE='pax', BEAM_SEARCH_EARLY_EXIT=True, BEAM_SIZE=2
     )
-    self.assertEqual(settings.beam_rule, 'pax')
+    self.assertEqual(settings.search, 'pax')
     self.assertEqual(settings.length_norm_alpha, 0.5)
     self.assertEqual(settings.tokens_per_beam, 4)
     self.assertTrue(settings.early_exit)
-    # Which is not greedy: Pax may end anywhere, and then go on.
-    greedy = dict(USE_BEAM_SEARCH=False, NUM_SAMPLES=1, TOP_K=1)
-    self.assertEqual(_of(BEAM_RULE='pax', **greedy).beam_rule, 'reference')
 
   def test_tokenizer_is_needed_for_words_only(self):
     self.assertFalse(_of().needs_tokenizer)
@@ -77,13 +96,11 @@ class SettingsTest(parameterized.TestCase):
   @parameterized.parameters(
       dict(QUANTIZATION='int4'),
       dict(BEAM_RULE='other'),
-      dict(USE_BEAM_SEARCH=False),
-      dict(USE_BEAM_SEARCH=False, NUM_SAMPLES=1),
       dict(ENABLE_GENERATE_STREAM=True),
-      dict(STOP_TOKEN_IDS=[1, 2]),
+      dict(KV_CACHE_DTYPE='int4'),
+      dict(USE_BEAM_SEARCH=False, SORT_SAMPLES=False),
       dict(FPROP_DTYPE='float16', MODEL_DTYPE='float16'),
       dict(FPROP_DTYPE='bfloat16'),
-      dict(EXTRA_INPUTS={'eos_id': [0]}),
       dict(PRECOMPUTE_KV_CACHE_PREFIX='x'),
       dict(TEXT_TO_EMBEDDING_MODEL_METHOD_NAME='x'),
   )
@@ -103,6 +120,9 @@ class SettingsTest(parameterized.TestCase):
       (dict(LENGTH_PENALTY=float('inf')), 'LENGTH_PENALTY is inf'),
       (dict(LENGTH_NORM_ALPHA=float('nan')), 'LENGTH_NORM_ALPHA is nan'),
       (dict(TOKENS_PER_BEAM=0), 'TOKENS_PER_BEAM is 0'),
+      (dict(USE_BEAM_SEARCH=False, NUM_SAMPLES=0), 'NUM_SAMPLES is 0'),
+      (dict(USE_BEAM_SEARCH=False, TEMPERATURE=-1.0), 'TEMPERATURE is -1.0'),
+      (dict(EXTRA_INPUTS={'eos_id': 5}), 'eos_id in EXTRA_INPUTS is 5'),
       (dict(BUCKET_KEYS=[0, 512]), 'BUCKET_KEYS=.0, 512.*INPUT_SEQ_LEN=512'),
       (dict(BUCKET_KEYS=[1024]), 'BUCKET_KEYS=.1024.*INPUT_SEQ_LEN=512'),
       (dict(MAX_SEQ_LEN=600), '512 plus.*128 is 640, above MAX_SEQ_LEN=600'),
@@ -113,9 +133,11 @@ class SettingsTest(parameterized.TestCase):
     with self.assertRaisesRegex(errors.InvalidArgument, message):
       _of(**attributes)
 
-  def test_plain_template_asks_for_sampling(self):
-    with self.assertRaisesRegex(errors.Unimplemented, 'USE_BEAM_SEARCH=true'):
-      settings_lib.Settings.of(template.ServableLMParams)
+  def test_the_plain_template_samples(self):
+    settings = settings_lib.Settings.of(template.ServableLMParams)
+    self.assertEqual(settings.search, 'sample')
+    self.assertEqual(settings.num_beams, 2)
+    self.assertEqual(settings.max_top_k, 40)
 
 
 if __name__ == '__main__':

@@ -140,9 +140,15 @@ class ServableLMParams:
   LENGTH_PENALTY: float = 1.0
   # Reference rule: a group ends when BEAM_SIZE hypotheses have ended.
   EARLY_STOPPING: bool = True
-  # 'none', or 'int8': matrices of a float checkpoint become int8 as they are
-  # loaded, and so do the activations that they are multiplied with.
+  # 'none'; 'int8': matrices of a float checkpoint become int8 as they are
+  # loaded, and so do the activations that they are multiplied with;
+  # 'int8_weights': the matrices alone.
   QUANTIZATION: str = 'none'
+  # Of keys and values: 'float32', 'bfloat16' or 'int8'; None is FPROP_DTYPE.
+  KV_CACHE_DTYPE: str | None = None
+  # Prompts longer than this many tokens are prefilled in chunks, between which
+  # other requests decode on; 0 prefills in one go.
+  PREFILL_CHUNK_LEN: int = 0
 
 
 def slots(params: type[ServableLMParams]) -> int:

@@ -9,10 +9,18 @@ import math
 from typing import Any
 
 from saxml_ext.common import errors
-from saxml_ext.params import settings
+from saxml_ext.params import settings as settings_lib
 from saxml_ext.protobuf import common_pb2
 
-_MAX_STEPS = settings.MAX_STEPS_KEY
+_MAX_STEPS = settings_lib.MAX_STEPS_KEY
+_STOP_IDS = settings_lib.STOP_IDS_KEY
+# Extra input -> field of the engine's request, and its type.
+_CHOICES = {
+    'temperature': ('temperature', float),
+    'per_example_top_k': ('top_k', int),
+    'per_example_top_p': ('top_p', float),
+    'seed': ('seed', int),
+}
 
 
 def merge(
@@ -61,6 +69,47 @@ def max_new_tokens(merged: Mapping[str, Any], limit: int) -> int:
         f' model, {limit}'
     )
   return int(value)
+
+
+def choices(
+    merged: Mapping[str, Any], settings: settings_lib.Settings
+) -> dict[str, Any]:
+  """Returns how the tokens of an answer are chosen, as of `runner.Request`.
+
+  Beam search goes by the stop ids alone. A negative seed draws one, and a
+  per_example_top_k above the model's TOP_K is lowered to it.
+
+  Args:
+    merged: of `merge`.
+    settings: of the model.
+
+  Raises:
+    errors.InvalidArgument: a value is no number of its kind.
+  """
+  given = {'stop_ids': settings.stop_ids}
+  if _STOP_IDS in merged:
+    ids = [_number(_STOP_IDS, i, int) for i in merged[_STOP_IDS]]
+    if any(ids):
+      given['stop_ids'] = tuple(i for i in ids if i)
+  if settings.search != 'sample':
+    return given
+  for key, (field, kind) in _CHOICES.items():
+    if key in merged:
+      given[field] = _number(key, merged[key], kind)
+  if given.get('seed', 0) < 0:
+    del given['seed']
+  if 'top_k' in given:
+    given['top_k'] = min(given['top_k'], settings.max_top_k)
+  return given
+
+
+def _number(key: str, value: Any, kind: type) -> Any:
+  if isinstance(value, (int, float)) and value == kind(value):
+    return kind(value)
+  raise errors.InvalidArgument(
+      f'extra input {key!r} is {value!r}, but must be'
+      f' {"a whole" if kind is int else "one"} number'
+  )
 
 
 def _check_key(key: str, declared: Mapping[str, Any], seen: set[str]) -> None:

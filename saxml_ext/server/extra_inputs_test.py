@@ -4,6 +4,8 @@ from absl.testing import absltest
 from absl.testing import parameterized
 
 from saxml_ext.common import errors
+from saxml_ext.params import gptj
+from saxml_ext.params import settings as settings_lib
 from saxml_ext.protobuf import common_pb2
 from saxml_ext.server import extra_inputs
 
@@ -84,6 +86,43 @@ class MaxNewTokensTest(parameterized.TestCase):
           _given(strings={'per_example_max_decode_steps': 'many'}), _DECLARED
       )
       extra_inputs.max_new_tokens(merged, 128)
+
+
+class ChoicesTest(parameterized.TestCase):
+
+  def _choices(self, given=None, base=gptj.TinySampleFP32):
+    settings = settings_lib.Settings.of(base)
+    declared = settings.extra_inputs['lm.generate']
+    merged = extra_inputs.merge(given or _given(), declared)
+    return extra_inputs.choices(merged, settings)
+
+  def test_defaults(self):
+    self.assertEqual(
+        self._choices(),
+        dict(stop_ids=None, temperature=1.0, top_k=40, top_p=1.0),
+    )
+
+  def test_values_of_the_request(self):
+    given = _given(
+        {'temperature': 0.5, 'per_example_top_k': 900, 'seed': 7},
+        {'eos_id': [0, 0, 11, 12]},
+    )
+    self.assertEqual(
+        self._choices(given),
+        dict(stop_ids=(11, 12), temperature=0.5, top_k=40, top_p=1.0, seed=7),
+    )
+
+  def test_beams_go_by_stop_ids_alone(self):
+    self.assertEqual(self._choices(base=gptj.GPTJ), dict(stop_ids=None))
+
+  @parameterized.parameters(
+      (_given({'per_example_top_k': 1.5}), "'per_example_top_k' is 1.5"),
+      (_given(strings={'temperature': 'hot'}), "'temperature' is 'hot'"),
+      (_given(tensors={'eos_id': [0, 0, 0, 0.5]}), "'eos_id' is 0.5"),
+  )
+  def test_refuses_what_is_no_number_of_its_kind(self, given, message):
+    with self.assertRaisesRegex(errors.InvalidArgument, message):
+      self._choices(given)
 
 
 if __name__ == '__main__':

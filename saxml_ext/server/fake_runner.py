@@ -60,6 +60,10 @@ class FakeRunner:
     self._left: dict[int, int] = {}
     self._requests: dict[int, Any] = {}
 
+  def check(self, request: Any) -> None:
+    if getattr(request, 'temperature', None) == -1:
+      raise ValueError('temperature is -1; at least 0')
+
   def admit(self, requests: Mapping[int, Any]) -> None:
     self.threads.add(threading.current_thread().name)
     self.admissions.append([requests[slot] for slot in sorted(requests)])

@@ -48,18 +48,16 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
       ids = await _run(
           settings.tokenized_input, model.input_codec.encode, request.text
       )
-      prompt = prompts.finish(ids, settings)
-      result = await asyncio.wrap_future(
-          model.scheduler.generate(
-              runner_lib.Request(
-                  tokens=prompt,
-                  max_new_tokens=limit,
-                  min_new_tokens=min(settings.min_new_tokens, limit),
-              ),
-              _deadline(context),
-          )
+      query = runner_lib.Request(
+          tokens=prompts.finish(ids, settings),
+          max_new_tokens=limit,
+          min_new_tokens=min(settings.min_new_tokens, limit),
+          **extra_inputs.choices(extra, settings),
       )
-      texts = await _run(settings.tokenized_output, model.texts, prompt, result)
+      result = await asyncio.wrap_future(
+          model.scheduler.generate(query, _deadline(context))
+      )
+      texts = await _run(settings.tokenized_output, model.texts, query, result)
       timer.succeeded()
     return lm_pb2.GenerateResponse(
         texts=[lm_pb2.DecodedText(text=t, score=s) for t, s in texts]

@@ -25,6 +25,10 @@ class _Params(gptj.TinyTokenizedFP32):
   EXTRA_INPUTS = {'per_example_max_decode_steps': 128, 'temperature': 0.5}
 
 
+class _Sampling(_Params):
+  USE_BEAM_SEARCH = False
+
+
 class LMServiceTest(parameterized.TestCase):
 
   def _start(self, num_slots=2, steps=1, params=_Params, **load) -> None:
@@ -67,6 +71,13 @@ class LMServiceTest(parameterized.TestCase):
         modelet_pb2.GetStatusRequest(include_method_stats=True)
     )
     return next(s for s in status.models[0].method_stats if s.method == method)
+
+  def test_what_the_engine_refuses_is_an_invalid_argument(self):
+    self._start(params=_Sampling)
+    self._assert_error(
+        self._generate('1,2', temperature=-1), _Code.INVALID_ARGUMENT, '-1'
+    )
+    self.assertLen(self._texts('1,2', temperature=0.5), 2)
 
   def test_generates_best_hypothesis_first_without_the_end_id(self):
     self._start()

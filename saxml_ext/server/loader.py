@@ -186,7 +186,9 @@ def _model_config(
           f' params are for {expected}: publish the checkpoint with the params'
           ' of its model'
       )
-  for name, value in (('EOS_ID', settings.eos_id), ('SOS_ID', settings.sos_id)):
+  ids = [('EOS_ID', settings.eos_id), ('SOS_ID', settings.sos_id)]
+  ids += [('STOP_TOKEN_IDS', i) for i in settings.stop_ids or ()]
+  for name, value in ids:
     if value is not None and not 0 <= value < found.vocab_size:
       raise errors.InvalidArgument(
           f'{name}={value} is not in the vocabulary of {found.vocab_size} ids'
@@ -224,13 +226,17 @@ def _engine_config(
       num_beams=settings.num_beams,
       length_penalty=settings.length_penalty,
       early_stopping=settings.early_stopping,
-      search='pax' if settings.beam_rule == 'pax' else 'beam',
+      search=settings.search,
+      max_stop_ids=settings.max_stop_ids,
+      max_top_k=settings.max_top_k,
+      temperature=settings.temperature,
       length_norm_alpha=settings.length_norm_alpha,
       tokens_per_beam=settings.tokens_per_beam,
       early_exit=settings.early_exit,
       eos_id=settings.eos_id,
       pad_id=settings.eos_id,
-      kv_dtype=settings.dtype,
+      kv_dtype=settings.kv_dtype,
+      prefill_chunk=settings.prefill_chunk,
   )
 
 

@@ -38,10 +38,9 @@ class LoaderTest(parameterized.TestCase):
     self.addCleanup(servable.close, drain=False)
     self.assertEqual(servable.eos_id, small_model.EOS_ID)
     prompt = np.array([1, 2, 3], np.int32)
-    result = servable.scheduler.generate(runner_lib.Request(prompt)).result(
-        _TIMEOUT
-    )
-    texts = servable.texts(prompt, result)
+    request = runner_lib.Request(prompt)
+    result = servable.scheduler.generate(request).result(_TIMEOUT)
+    texts = servable.texts(request, result)
     self.assertLen(texts, 2)
     self.assertGreater(texts[0][1], texts[1][1])
     tokens = servable.input_codec.encode(texts[0][0])
@@ -50,6 +49,33 @@ class LoaderTest(parameterized.TestCase):
     best = result.hypotheses[0]
     logp = servable.scheduler.score(prompt, best.tokens).result(_TIMEOUT)
     self.assertAlmostEqual(logp, best.logprob, places=3)
+
+  def test_samples_by_the_params_and_the_request(self):
+    servable = self._load(
+        USE_BEAM_SEARCH='false',
+        NUM_SAMPLES='3',
+        TOP_K='10',
+        TEMPERATURE='2.0',
+        STOP_TOKEN_IDS='[7,8]',
+        KV_CACHE_DTYPE='"bfloat16"',
+        QUANTIZATION='"int8_weights"',
+        PREFILL_CHUNK_LEN='4',
+    )
+    self.addCleanup(servable.close, drain=False)
+    prompt = np.arange(1, 12, dtype=np.int32)
+
+    def answers(**choices):
+      request = runner_lib.Request(prompt, stop_ids=(7, 8), **choices)
+      result = servable.scheduler.generate(request).result(_TIMEOUT)
+      return [text for text, _ in servable.texts(request, result)]
+
+    self.assertLen(answers(seed=1), 3)
+    self.assertEqual(answers(seed=1), answers(seed=1))
+    self.assertGreater(len({*answers(seed=1), *answers(seed=2)}), 3)
+    self.assertLen(set(answers(temperature=0.0)), 1)
+    with self.assertRaisesRegex(errors.InvalidArgument, 'top_p is 2.0'):
+      answers(top_p=2.0)
+    self.assertLen(answers(seed=1), 3)  # The engine did not fail by it.
 
   def test_pax_beam_rule_takes_effect_with_its_settings(self):
     prompt = np.array([1, 2, 3], np.int32)

@@ -35,6 +35,9 @@ class Runner(Protocol):
 
   num_slots: int
 
+  def check(self, request: Any) -> None:
+    """Raises ValueError for a request that cannot be admitted."""
+
   def admit(self, requests: Mapping[int, Any]) -> None:
     """Prefills requests into the free slots they are keyed by."""
 
@@ -76,7 +79,8 @@ class Scheduler:
     """Starts the thread.
 
     Args:
-      runner: the engine; from here on only the thread touches it.
+      runner: the engine; from here on only the thread touches it, but for
+        `check`.
       limit: requests of one method held, waiting or in a slot, before further
         ones are refused.
       buckets: padded prompt lengths, ascending.
@@ -112,11 +116,16 @@ class Scheduler:
       A future of the engine's result.
 
     Raises:
+      errors.InvalidArgument: the engine cannot do what it asks for.
       errors.ResourceExhausted: as many requests as allowed are held.
       errors.Unavailable: the model is being unloaded.
       errors.Internal: its engine has failed.
       errors.DeadlineExceeded: the deadline has passed already.
     """
+    try:
+      self._runner.check(request)
+    except ValueError as e:
+      raise errors.InvalidArgument(str(e)) from e
     return self._submit(GENERATE, request, deadline)
 
   def score(

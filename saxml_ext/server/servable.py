@@ -32,21 +32,22 @@ class Servable:
   scheduler: scheduler_lib.Scheduler
   method_stats: Mapping[str, stats.MethodStats]
 
-  def texts(self, prompt: np.ndarray, result: Any) -> list[tuple[str, float]]:
-    """The answer to a prompt, best hypothesis first.
+  def texts(self, request: Any, result: Any) -> list[tuple[str, float]]:
+    """The answer to a request, best hypothesis first.
 
     Args:
-      prompt: ids the engine got, [T].
-      result: of the engine.
+      request: what the engine got.
+      result: what it gave.
 
     Returns:
-      Text and score of each hypothesis; the end id is left out.
+      Text and score of each hypothesis; the stop id is left out.
     """
-    start = prompt.tolist() if self.settings.echo_prompt else []
+    start = request.tokens.tolist() if self.settings.echo_prompt else []
+    stops = {self.eos_id, *(request.stop_ids or ())}
     answers = []
     for hypothesis in result.hypotheses:
       ids = hypothesis.tokens.tolist()
-      while ids and ids[-1] == self.eos_id:
+      while ids and ids[-1] in stops:
         ids.pop()
       text = self.output_codec.decode(start + ids)
       answers.append((text, float(hypothesis.score)))
