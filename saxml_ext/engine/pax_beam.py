@@ -66,9 +66,8 @@ class PaxRule:
   ) -> tuple[search.State, jax.Array]:
     """See `search.Rule`."""
     slots, rows, vocab = logits.shape
-    k, width = self.num_beams, min(
-        self.tokens_per_beam or self.num_beams, vocab
-    )
+    k = self.num_beams
+    width = min(self.tokens_per_beam or k, vocab)
     peak, log_total = search.log_total(logits)
     logits = search.bar_stops(state, logits)
     # Index 0 is not a length; it is never looked up.

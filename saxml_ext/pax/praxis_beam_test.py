@@ -149,7 +149,6 @@ class PraxisBeamTest(parameterized.TestCase):
 
   @parameterized.parameters(
       dict(length_norm_alpha=2.0),
-      dict(length_norm_alpha=0.8, min_decode_steps=3),
       dict(length_norm_alpha=1.0, tokens_per_beam=1),
   )
   def test_early_exit_is_that_of_praxis_for_each_prompt_alone(self, **settings):
