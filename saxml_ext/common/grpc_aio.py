@@ -28,6 +28,11 @@ _SERVER_OPTIONS = grpc_util.SERVER_OPTIONS + (
     # Clients may ask the same of us; gRPC's default of 5 minutes takes them
     # for attackers and hangs up.
     ('grpc.http2.min_ping_interval_without_data_ms', 5_000),
+    # A burst of calls is taken in one by one. Of those that wait for that,
+    # gRPC would cancel some at random from 1,000 on and all from 3,000 on; but
+    # a model's own bound is what refuses calls, with a reason.
+    ('grpc.server.max_pending_requests', 1_000_000),
+    ('grpc.server.max_pending_requests_hard_limit', 1_000_000),
 )
 _CHANNEL_OPTIONS = tuple(
     {

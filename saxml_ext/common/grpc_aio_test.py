@@ -150,6 +150,14 @@ class GrpcAioTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     request = lm_pb2.GenerateRequest(text='a' * (8 * 2**20))
     await self.stub.Generate(request, timeout=_TIMEOUT)
 
+  async def test_a_burst_of_calls_is_answered_whole(self):
+    # Above the 3,000 at which gRPC cancels what it has not yet taken in.
+    calls = [
+        self.stub.Generate(lm_pb2.GenerateRequest(), timeout=_TIMEOUT)
+        for _ in range(3500)
+    ]
+    self.assertLen(await asyncio.gather(*calls), 3500)
+
   async def test_health(self):
     stub = health_pb2_grpc.HealthStub(self.channel)
     for name in ('', _SERVICE):
