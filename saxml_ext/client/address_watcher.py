@@ -73,6 +73,9 @@ class AddressWatcher:
       Unavailable: there is none, for the time being.
       SaxError: the admin server's final answer, for example NotFound.
     """
+    known = self._addresses
+    if known:  # Then the thread runs: it forgets them when it ends.
+      return known
     with self._changed:
       self._start()
       self._changed.wait_for(lambda: self._addresses or self._error, timeout)
@@ -85,6 +88,10 @@ class AddressWatcher:
             + (f' ({cause.message})' if cause else '')
         )
       return self._addresses
+
+  def count(self) -> int:
+    """How many replicas are known right now."""
+    return len(self._addresses)
 
   def call_when_known(self, function: Callable[[], None]) -> None:
     """Calls `function` once `addresses` would not have to wait.

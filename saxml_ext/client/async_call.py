@@ -21,6 +21,9 @@ class Chooser(Protocol):
   ) -> replicas.Connection:
     """Picks a replica."""
 
+  def has_others(self) -> bool:
+    """Whether another one can be picked than one that just failed."""
+
   def call_when_known(self, function: Callable[[], None]) -> None:
     """Calls `function` once there is one to pick."""
 
@@ -104,11 +107,12 @@ class AsyncCall:
     connection.end()
     if self.future.done():
       return
-    if rpc.code() is grpc.StatusCode.OK:
+    try:
       result = self._convert(rpc.result())
-      self._finish(lambda: self.future.set_result(result))
-    else:
+    except (grpc.RpcError, grpc.FutureCancelledError):
       self._on_error(errors.from_rpc_error(rpc))
+    else:
+      self._finish(lambda: self.future.set_result(result))
 
   def _wait_for_replica(self, error: errors.Unavailable) -> None:
     remaining = self._attempts.remaining()
@@ -129,7 +133,9 @@ class AsyncCall:
   ) -> float | None:
     """Seconds to the next attempt; None if that error was the last one."""
     try:
-      return self._attempts.delay_after(error, was_sent)
+      return self._attempts.delay_after(
+          error, was_sent, has_others=was_sent and self._chooser.has_others()
+      )
     except errors.SaxError as e:
       final = e
     self._finish(lambda: self.future.set_exception(final))

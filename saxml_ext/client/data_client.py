@@ -55,6 +55,7 @@ class DataClient:
     self.model_id = model_id
     self._options = dataclasses.replace(options)
     self._retried = _RETRIED_FAIL_FAST if options.fail_fast else _RETRIED
+    self._known_watcher: address_watcher.AddressWatcher | None = None
 
   def call(self, method: Method, request: Any, timeout: float | None) -> Any:
     """Sends a request and waits for its response."""
@@ -68,7 +69,9 @@ class DataClient:
         with connection.request():
           return call(request, timeout=attempts.remaining())
       except grpc.RpcError as e:
-        delay = attempts.delay_after(errors.from_rpc_error(e))
+        delay = attempts.delay_after(
+            errors.from_rpc_error(e), has_others=self.has_others()
+        )
       except errors.Unavailable as e:
         delay = attempts.delay_after(e, was_sent=False)
       time.sleep(delay)
@@ -119,7 +122,7 @@ class DataClient:
         error = errors.from_rpc_error(e)
         if started:
           raise error from e
-        delay = attempts.delay_after(error)
+        delay = attempts.delay_after(error, has_others=self.has_others())
       except errors.Unavailable as e:
         delay = attempts.delay_after(e, was_sent=False)
       time.sleep(delay)
@@ -142,14 +145,23 @@ class DataClient:
     addresses = self._watcher().addresses(timeout)
     return replicas.choose(addresses, self._options.num_conn, avoid)
 
+  def has_others(self) -> bool:
+    """Whether another replica can be picked than one that just failed."""
+    if self._options.proxy_addr:
+      return False
+    return self._watcher().count() > 1 and self._options.num_conn > 1
+
   def call_when_known(self, function: Callable[[], None]) -> None:
     """Calls `function` once `choose` would not have to wait."""
     self._watcher().call_when_known(function)
 
   def _watcher(self) -> address_watcher.AddressWatcher:
-    model_id = ids.parse_model_id(self.model_id)
-    admin = admin_client.get(model_id.cell)
-    return address_watcher.get(admin, str(model_id))
+    # Looked up once: later requests spend their time on better things.
+    if self._known_watcher is None:
+      model_id = ids.parse_model_id(self.model_id)
+      admin = admin_client.get(model_id.cell)
+      self._known_watcher = address_watcher.get(admin, str(model_id))
+    return self._known_watcher
 
   def _attempts(self, method: Method, timeout: float | None) -> retry.Retry:
     what = f'{method.name} of {self.model_id}'

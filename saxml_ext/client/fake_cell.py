@@ -143,9 +143,9 @@ class FakeAdmin(admin_pb2_grpc.AdminServicer):
 class FakeModelServer(lm_pb2_grpc.LMServiceServicer):
   """A model server whose answers the prompt asks for.
 
-  "err:CODE" fails, "flaky:CODE:N" fails N times first, "sleep:S" takes S
-  seconds; any other text is echoed. Answers set in `texts` and `streams` come
-  before that.
+  "err:CODE" fails, "flaky:CODE:N" fails N times first, "full:S:N" too with the
+  wish to be left alone for S seconds, "sleep:S" takes S seconds; any other
+  text is echoed. Answers set in `texts` and `streams` come before that.
   """
 
   def __init__(self, port: int = 0):
@@ -166,6 +166,10 @@ class FakeModelServer(lm_pb2_grpc.LMServiceServicer):
   def stop(self) -> None:
     self._server.stop()
 
+  def forget(self) -> None:
+    """Begins to count failures anew."""
+    self._failures.clear()
+
   def _behave(self, text: str, context) -> None:
     kind, _, rest = text.partition(':')
     if kind == 'err':
@@ -177,6 +181,11 @@ class FakeModelServer(lm_pb2_grpc.LMServiceServicer):
         raise errors.from_code(
             grpc.StatusCode[code], f'injected flaky {self._failures[text]}'
         )
+    if kind == 'full':
+      seconds, _, times = rest.partition(':')
+      self._failures[text] += 1
+      if self._failures[text] <= int(times):
+        raise errors.ResourceExhausted('injected full', float(seconds))
     if kind == 'sleep':
       context.add_callback(self.cancelled.set)
       time.sleep(float(rest))

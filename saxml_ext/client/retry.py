@@ -49,13 +49,22 @@ class Retry:
       return None
     return max(0.0, self._deadline - time.monotonic())
 
-  def delay_after(self, error: errors.SaxError, was_sent: bool = True) -> float:
+  def delay_after(
+      self,
+      error: errors.SaxError,
+      was_sent: bool = True,
+      has_others: bool = False,
+  ) -> float:
     """Seconds to wait before the next attempt.
+
+    Not less than the server asks for in `error.retry_after`, unless the next
+    attempt goes to another one.
 
     Args:
       error: of the attempt that failed.
       was_sent: whether the request left; one that did not is always tried
         again if the error is Unavailable.
+      has_others: whether there are other replicas.
 
     Raises:
       SaxError: there is no next attempt. If time is up, this is
@@ -73,6 +82,10 @@ class Retry:
       raise self._too_late() from self._last
     delay = self._delay * random.uniform(1 - _JITTER, 1 + _JITTER)
     self._delay = min(self._delay * _GROWTH, _MAX_DELAY)
+    if error.retry_after is not None and not has_others:
+      # Never earlier than asked, and not all callers at once.
+      asked = error.retry_after * random.uniform(1, 1 + _JITTER)
+      delay = max(delay, asked)
     if remaining is None:
       return delay
     # Halving what is left puts some attempts right before the deadline.

@@ -27,6 +27,27 @@ class RetryTest(absltest.TestCase):
       self.assertBetween(delay, 0.5 * center, 1.5 * center)
     self.assertGreater(len(set(delays)), 100)
 
+  def test_waits_as_long_as_the_server_asks(self):
+    attempts = retry.Retry('x', None, {grpc.StatusCode.RESOURCE_EXHAUSTED})
+    full = errors.ResourceExhausted('full', retry_after=2.0)
+    delays = [attempts.delay_after(full) for _ in range(20)]
+    self.assertBetween(min(delays), 2.0, 3.0)
+    self.assertBetween(max(delays), 2.0, 3.0)
+    self.assertGreater(len(set(delays)), 10)
+    # Its own delays have grown meanwhile, and are above a shorter wish.
+    short = errors.ResourceExhausted('full', retry_after=0.001)
+    self.assertGreater(attempts.delay_after(short), 0.5 * 0.010 * 1.1**20)
+
+  def test_does_not_wait_for_one_replica_of_several(self):
+    attempts = retry.Retry('x', None, {grpc.StatusCode.RESOURCE_EXHAUSTED})
+    full = errors.ResourceExhausted('full', retry_after=2.0)
+    self.assertLess(attempts.delay_after(full, has_others=True), 0.02)
+
+  def test_waits_no_longer_than_there_is_time(self):
+    attempts = retry.Retry('x', 1.0, {grpc.StatusCode.RESOURCE_EXHAUSTED})
+    full = errors.ResourceExhausted('full', retry_after=20.0)
+    self.assertLessEqual(attempts.delay_after(full), 0.5)
+
   def test_other_errors_are_final(self):
     error = errors.Internal('broken')
     with self.assertRaises(errors.Internal) as caught:

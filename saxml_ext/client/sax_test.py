@@ -169,6 +169,27 @@ class LMTest(_CellTest):
     got = self.lm.GenerateAsync('again ' + text)
     self.assertEqual(got.result(10), [('again ' + text, -1.0)])
 
+  def test_leaves_a_full_replica_alone_as_long_as_it_asks(self):
+    for ask in (self.lm.Generate, lambda t: self.lm.GenerateAsync(t).result(9)):
+      self.server.requests.clear()
+      begin = time.monotonic()
+      ask('full:0.4:1')
+      self.assertBetween(time.monotonic() - begin, 0.4, 5.0)
+      self.assertLen(self.server.requests, 2)
+      self.server.forget()
+
+  def test_goes_to_another_replica_than_the_full_one_at_once(self):
+    other = self.cell.add_server()
+    while not other.requests:  # The client has to hear of it.
+      self.lm.Generate('hi')
+    for ask in (self.lm.Generate, lambda t: self.lm.GenerateAsync(t).result(9)):
+      for server in (self.server, other):
+        server.requests.clear()
+        server.forget()
+      ask('full:20:1')
+      self.assertNotEmpty(self.server.requests)
+      self.assertNotEmpty(other.requests)
+
   @parameterized.parameters('INTERNAL', 'INVALID_ARGUMENT', 'PERMISSION_DENIED')
   def test_other_errors_are_final(self, code: str):
     expected = type(errors.from_code(grpc.StatusCode[code], ''))

@@ -8,6 +8,10 @@ import re
 
 import grpc
 
+# The name of gRPC's own retry design (gRFC A6), so that other clients with a
+# retry policy understand it too; the value is in milliseconds.
+_PUSHBACK = 'grpc-retry-pushback-ms'
+
 # "NotFound" in the text of an error that another server wrapped.
 _WRAPPED_CODE = re.compile(r'rpc error: code = ([A-Za-z]+) desc')
 # What `SaxError.wire_text` adds.
@@ -20,9 +24,12 @@ class SaxError(Exception):
   Attributes:
     code: the status code, one per subclass.
     message: the text, without the code.
+    retry_after: seconds after which trying again may help; None if the server
+      did not say.
   """
 
   code: grpc.StatusCode = grpc.StatusCode.UNKNOWN
+  retry_after: float | None = None
 
   def __init__(self, message: str):
     super().__init__(message)
@@ -36,6 +43,12 @@ class SaxError(Exception):
     """
     name = camel_case(self.code)
     return f'{self.message}: rpc error: code = {name} desc = {name}'
+
+  def trailing_metadata(self) -> tuple[tuple[str, str], ...]:
+    """What goes out beside code and text: `retry_after`, if it is known."""
+    if self.retry_after is None:
+      return ()
+    return ((_PUSHBACK, str(max(1, round(1e3 * self.retry_after)))),)
 
 
 class InvalidArgument(SaxError):
@@ -72,6 +85,10 @@ class ResourceExhausted(SaxError):
   """A queue is full; trying again later may help."""
 
   code = grpc.StatusCode.RESOURCE_EXHAUSTED
+
+  def __init__(self, message: str, retry_after: float | None = None):
+    super().__init__(message)
+    self.retry_after = retry_after
 
 
 class PermissionDenied(SaxError):
@@ -147,4 +164,14 @@ def from_rpc_error(error: grpc.RpcError) -> SaxError:
       code = _BY_NAME.get(found.group(1), code)
     elif 'context deadline exceeded' in details:
       code = grpc.StatusCode.DEADLINE_EXCEEDED
-  return from_code(code, _SUFFIX.sub('', details))
+  result = from_code(code, _SUFFIX.sub('', details))
+  if isinstance(result, ResourceExhausted):
+    result.retry_after = _retry_after(error)
+  return result
+
+
+def _retry_after(error: grpc.RpcError) -> float | None:
+  for key, value in error.trailing_metadata() or ():
+    if key == _PUSHBACK and value.isdecimal():
+      return int(value) / 1e3
+  return None

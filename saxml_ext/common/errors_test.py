@@ -9,15 +9,23 @@ from saxml_ext.common import errors
 
 class _RpcError(grpc.RpcError):
 
-  def __init__(self, code: grpc.StatusCode, details: str | None):
+  def __init__(
+      self,
+      code: grpc.StatusCode,
+      details: str | None,
+      metadata: tuple[tuple[str, str], ...] | None = None,
+  ):
     super().__init__()
-    self._code, self._details = code, details
+    self._code, self._details, self._metadata = code, details, metadata
 
   def code(self) -> grpc.StatusCode:
     return self._code
 
   def details(self) -> str | None:
     return self._details
+
+  def trailing_metadata(self) -> tuple[tuple[str, str], ...] | None:
+    return self._metadata
 
 
 class ErrorsTest(parameterized.TestCase):
@@ -50,6 +58,22 @@ class ErrorsTest(parameterized.TestCase):
   def test_unknown_is_told_from_its_text(self, details, expected):
     got = errors.from_rpc_error(_RpcError(grpc.StatusCode.UNKNOWN, details))
     self.assertIs(type(got), expected)
+
+  @parameterized.parameters((0.25, 0.25), (0.0001, 0.001), (None, None))
+  def test_retry_after_round_trip(self, sent, expected):
+    full = errors.ResourceExhausted('full', retry_after=sent)
+    got = errors.from_rpc_error(
+        _RpcError(full.code, full.message, full.trailing_metadata())
+    )
+    self.assertEqual(got.retry_after, expected)
+
+  @parameterized.parameters('-1', 'soon', '', '1.5')
+  def test_retry_after_of_another_form_is_none(self, value):
+    metadata = (('other', '5'), ('grpc-retry-pushback-ms', value))
+    got = errors.from_rpc_error(
+        _RpcError(grpc.StatusCode.RESOURCE_EXHAUSTED, 'full', metadata)
+    )
+    self.assertIsNone(got.retry_after)
 
   def test_wire_text_round_trip(self):
     for cls in errors.SaxError.__subclasses__():

@@ -94,7 +94,10 @@ def method(wrap_text: bool = False) -> Callable[[_Method], _Method]:
         raise
       except Exception as e:  # pylint: disable=broad-exception-caught
         code, text = grpc_util.status_of(e, wrap_text)
-        await context.abort(code, text)
+        metadata = ()
+        if isinstance(e, errors.SaxError):
+          metadata = e.trailing_metadata()
+        await context.abort(code, text, metadata)
 
     return guarded
 

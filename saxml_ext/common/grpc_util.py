@@ -92,6 +92,8 @@ class StatusInterceptor(grpc.ServerInterceptor):
   def _fail(self, context: grpc.ServicerContext, error: Exception) -> None:
     if context.code():  # The servicer has aborted the call itself.
       raise error
+    if isinstance(error, errors.SaxError):
+      context.set_trailing_metadata(error.trailing_metadata())
     context.abort(*status_of(error, self._wrap_text))
 
   def _guard(self, method: Callable[..., Any]) -> Callable[..., Any]:
