@@ -116,6 +116,8 @@ def choose(
     num_conn: use at most so many of them.
     avoid: replica that just failed; taken only if there is no other.
   """
+  if len(addresses) == 1:
+    return connections.get(*addresses)
   candidates = list(addresses)
   if len(candidates) > num_conn:
     candidates = sorted(candidates, key=_rank)[: max(1, num_conn)]

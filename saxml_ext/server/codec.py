@@ -10,8 +10,7 @@ import tokenizers
 
 from saxml_ext.common import errors
 
-# At most nine digits, so that every id fits in an int32.
-_IDS = re.compile(r' *[0-9]{1,9} *(?:, *[0-9]{1,9} *)*', re.ASCII)
+_IDS = re.compile(r' *[0-9]+ *(?:, *[0-9]+ *)*', re.ASCII)
 _FILE = 'tokenizer.json'
 
 
@@ -38,24 +37,37 @@ class IdCodec:
       errors.InvalidArgument: the text is something else, or an id is not in
         the vocabulary.
     """
-    if not _IDS.fullmatch(text):
+    if not _is_plain(text) and not _IDS.fullmatch(text):
       raise errors.InvalidArgument(
           'this model takes token ids separated by commas, such as "12,7,99",'
           f' but got {_shortened(text)}; tokenize the text first, or ask a'
           ' model with text input'
       )
-    # A tenth of the time of split() and int(), and prompts are long.
-    ids = np.fromstring(text, dtype=np.int32, sep=',')
-    if ids.max() >= self._vocab_size:
+    # A tenth of the time of split() and int(), and prompts are long. What is
+    # too large for 64 bits becomes their largest number.
+    ids = np.fromstring(text, dtype=np.int64, sep=',')
+    largest = int(ids.max())
+    if largest >= self._vocab_size:
       raise errors.InvalidArgument(
-          f'token id {ids.max()} is not in the vocabulary of'
+          f'token id {largest} is not in the vocabulary of'
           f' {self._vocab_size} ids'
       )
-    return ids
+    return ids.astype(np.int32)
 
   def decode(self, ids: Sequence[int]) -> str:
-    """Writes ids with commas between them."""
-    return ','.join(map(str, ids))
+    """Writes ids, Python's own numbers, with commas between them."""
+    # A list writes all of its numbers in one go: faster than join and map.
+    return str(list(ids))[1:-1].replace(' ', '')
+
+
+def _is_plain(text: str) -> bool:
+  """Whether a text is ids and commas, without blanks, as nearly all are.
+
+  A fraction of the regular expression's time.
+  """
+  if not text.isascii() or text.encode().translate(None, b'0123456789,'):
+    return False
+  return bool(text) and text[0] != ',' and text[-1] != ',' and ',,' not in text
 
 
 class TokenizerCodec:

@@ -30,7 +30,10 @@ class IdCodecTest(parameterized.TestCase):
     self.codec = codec.IdCodec(vocab_size=100)
 
   @parameterized.parameters(
-      ('5', [5]), ('12,7,99', [12, 7, 99]), (' 1, 02 ,3 ', [1, 2, 3])
+      ('5', [5]),
+      ('12,7,99', [12, 7, 99]),
+      (' 1, 02 ,3 ', [1, 2, 3]),
+      ('000000000001,2', [1, 2]),
   )
   def test_reads_ids(self, text, expected):
     ids = self.codec.encode(text)
@@ -65,7 +68,15 @@ class IdCodecTest(parameterized.TestCase):
     ):
       self.codec.encode(text)
 
-  @parameterized.parameters('100', '999999999', '1,9999999999', '9' * 5000)
+  @parameterized.parameters(
+      '100',
+      '999999999',
+      '1,9999999999',
+      # 1 in 64 bits, and in 32.
+      '18446744073709551617',
+      '4294967297',
+      '9' * 5000,
+  )
   def test_refuses_ids_out_of_the_vocabulary(self, text):
     with self.assertRaises(errors.InvalidArgument) as caught:
       self.codec.encode(text)

@@ -33,6 +33,8 @@ def merge(
       not finite, or a list is not as long as its default.
   """
   merged = dict(declared)
+  if not given.items and not given.tensors and not given.strings:
+    return merged
   seen: set[str] = set()
   tensors = {key: list(tensor.values) for key, tensor in given.tensors.items()}
   for values in (given.items, tensors, given.strings):

@@ -41,6 +41,7 @@ class FakeRunner:
     admissions: per call of admit, the requests in slot order.
     released: slots given up, in order.
     steps: calls of step.
+    max_steps: what each of them was given.
     threads: names of the threads that called.
     gate: when cleared, step waits.
     fail_on_step: raised by the next step.
@@ -52,6 +53,7 @@ class FakeRunner:
     self.admissions: list[list[Any]] = []
     self.released: list[int] = []
     self.steps = 0
+    self.max_steps: list[int | None] = []
     self.threads: set[str] = set()
     self.gate = threading.Event()
     self.gate.set()
@@ -73,7 +75,8 @@ class FakeRunner:
       self._requests[slot] = request
       self._left[slot] = self._steps_per_request
 
-  def step(self) -> dict[int, Result]:
+  def step(self, max_steps: int | None = None) -> dict[int, Result]:
+    self.max_steps.append(max_steps)
     self.threads.add(threading.current_thread().name)
     assert self._requests, 'a step without work'
     self.gate.wait(timeout=30)

@@ -24,13 +24,16 @@ from saxml_ext.server import lifecycle
 from saxml_ext.server import prompts
 from saxml_ext.server import scheduler
 from saxml_ext.server import servable as servable_lib
+from saxml_ext.server import wakeups
 
 
 class LMService(lm_pb2_grpc.LMServiceServicer):
   """sax.server.lm.LMService over the loaded models."""
 
   def __init__(self, models: lifecycle.Models):
+    """Creates it; call on the event loop that will serve."""
     self._models = models
+    self._wakeups = wakeups.Wakeups(asyncio.get_running_loop())
 
   @grpc_aio.method()
   async def Generate(
@@ -54,7 +57,7 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
           min_new_tokens=min(settings.min_new_tokens, limit),
           **extra_inputs.choices(extra, settings),
       )
-      result = await asyncio.wrap_future(
+      result = await self._wakeups.wait(
           model.scheduler.generate(query, _deadline(context))
       )
       texts = await _run(settings.tokenized_output, model.texts, query, result)
@@ -87,7 +90,7 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
         suffix = await _run(in_place, encode, text)
         prompts.check_score(prefix, suffix, settings)
         future = model.scheduler.score(prefix, suffix, _deadline(context))
-        logps.append(await asyncio.wrap_future(future))
+        logps.append(await self._wakeups.wait(future))
       timer.succeeded()
     return lm_pb2.ScoreResponse(logp=logps)
 

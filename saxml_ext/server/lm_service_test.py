@@ -188,9 +188,10 @@ class LMServiceTest(parameterized.TestCase):
     held = [self._generate(str(i)) for i in range(3)]
     self._until(lambda: self._stats('lm.generate').pending_reqs == 3)
     begin = time.monotonic()
-    self._assert_error(
-        self._generate('9'), _Code.RESOURCE_EXHAUSTED, 'Too many requests'
-    )
+    refused = self._generate('9')
+    self._assert_error(refused, _Code.RESOURCE_EXHAUSTED, 'Too many requests')
+    metadata = dict(refused.trailing_metadata())
+    self.assertGreater(int(metadata['grpc-retry-pushback-ms']), 0)
     self.assertLess(time.monotonic() - begin, 5)
     self.runner.gate.set()
     for call in held:

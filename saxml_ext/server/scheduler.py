@@ -3,12 +3,33 @@
 A request's life: `generate` admits it, if the bound allows, to the waiting
 list; the scheduler's thread moves it to a free slot of the engine, steps the
 engine until the slot has its result, and sets its future. A request that is
-cancelled or past its deadline leaves the waiting list before the engine sees
-it, and an occupied slot within one step. Scores run between two steps, one at
-a time, so that they delay decoding by one call at most.
+cancelled leaves the waiting list at once, one past its deadline before the
+engine sees it, and either leaves an occupied slot between two calls of the
+engine's `step`. Scores run between two calls too, one at a time, so that they
+delay decoding by one score at most.
 
 Callers may be on any thread. They cancel through the future, which stays
 cancellable until its result is there.
+
+What Sax's attributes of serving params mean here, where a batch is no longer
+a unit that starts and ends together:
+
+  BATCH_SIZE        slots: requests decoded together. Slots are refilled one
+                    by one as they become free. Of several values the largest
+                    counts; NUM_CACHE_SLOTS, if set, takes its place.
+  BATCH_WAIT_SECS   `patience`: so long a request may wait until as many wait
+                    as there are free slots, to share a prefill. Nobody waits
+                    for company that cannot come: not when the free slots can
+                    be filled, nor while the model is being unloaded.
+  MAX_LIVE_BATCHES  times the slots it is `limit`: requests of one method held,
+                    waiting or in a slot. Further ones are refused with
+                    RESOURCE_EXHAUSTED and told when to come again.
+  BUCKET_KEYS       `buckets`: lengths that prompts are padded to. Requests of
+                    one bucket are admitted in runs, see `waiting`.
+  MAX_DECODE_STEPS  the most tokens of an answer; of several values the
+                    largest. A request may ask for less
+                    (per_example_max_decode_steps) and frees its slot as soon
+                    as it has them.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,11 +44,21 @@ from absl import logging
 import numpy as np
 
 from saxml_ext.common import errors
+from saxml_ext.server import pace
 from saxml_ext.server import stats
 from saxml_ext.server import waiting
 
 GENERATE = 'lm.generate'
 SCORE = 'lm.score'
+
+# Length of a run of one bucket, see `waiting`, in times the slots.
+_SLOTS_PER_RUN = 4
+
+# Decode steps of a call while something else could be done between two: a
+# request that arrives could have a free slot, a score waits. More would make
+# it wait, fewer would cost more calls. With all slots taken a call ends early
+# anyway when one of them finishes, so the engine's own bound is the best.
+_SHORT_CALL = 8
 
 
 class Runner(Protocol):
@@ -41,8 +72,12 @@ class Runner(Protocol):
   def admit(self, requests: Mapping[int, Any]) -> None:
     """Prefills requests into the free slots they are keyed by."""
 
-  def step(self) -> dict[int, Any]:
-    """Decodes some steps; returns the results of slots that finished."""
+  def step(self, max_steps: int | None = None) -> dict[int, Any]:
+    """Decodes some steps; returns the results of slots that finished.
+
+    Args:
+      max_steps: at most so many; None leaves it to the engine.
+    """
 
   def release(self, slot: int) -> None:
     """Frees a slot whose request is given up."""
@@ -93,10 +128,13 @@ class Scheduler:
     self._stats = method_stats
     self._on_failure = on_failure
     self._changed = threading.Condition()
-    self._waiting = waiting.WaitingList(buckets, patience)
-    self._scores = waiting.WaitingList((), 0.0)
+    self._waiting = waiting.WaitingList(
+        buckets, patience, _SLOTS_PER_RUN * runner.num_slots
+    )
+    self._scores = waiting.WaitingList()
     self._running: dict[int, waiting.Work] = {}
     self._scoring: list[waiting.Work] = []
+    self._pace = {GENERATE: pace.Pace(), SCORE: pace.Pace()}
     self._closed_because: errors.SaxError | None = None
     self._thread = threading.Thread(
         target=self._run, name='scheduler', daemon=True
@@ -168,11 +206,20 @@ class Scheduler:
       self._stats[method].expired()
       raise errors.DeadlineExceeded('the deadline had passed on arrival')
     work = waiting.Work(request, deadline, now)
+    queue = self._waiting if method == GENERATE else self._scores
     with self._changed:
       self._check(method)
-      (self._waiting if method == GENERATE else self._scores).add(work)
+      queue.add(work)
       self._changed.notify()
+    # Without the lock, as an answer that is there already calls back at once.
+    work.future.add_done_callback(lambda _: self._leave(queue, work))
     return work.future
+
+  def _leave(self, queue: waiting.WaitingList, work: waiting.Work) -> None:
+    """Makes room at once when a request is cancelled while it waits."""
+    if work.future.cancelled():
+      with self._changed:
+        queue.discard(work)
 
   def _check(self, method: str) -> None:
     if self._closed_because is not None:
@@ -182,7 +229,8 @@ class Scheduler:
       raise errors.ResourceExhausted(
           f'Too many requests: {held} {method} requests are held and the limit'
           f' is {self._limit} (BATCH_SIZE times MAX_LIVE_BATCHES); try again'
-          ' later'
+          ' later',
+          retry_after=self._pace[method].seconds_per_request(),
       )
 
   def _held(self, method: str) -> int:
@@ -204,7 +252,8 @@ class Scheduler:
     try:
       while self._sleep_until_work():
         self._drop_dead()
-        self._score_one()
+        if self._score_one():
+          self._drop_dead()  # Some may have died meanwhile.
         self._admit()
         self._step()
     except Exception as e:  # pylint: disable=broad-exception-caught
@@ -226,7 +275,7 @@ class Scheduler:
           return False
         now = time.monotonic()
         wake = min(
-            self._waiting.ready_at(self._runner.num_slots),
+            self._ready_at(self._runner.num_slots),
             self._waiting.next_deadline(),
         )
         if wake <= now:
@@ -234,32 +283,48 @@ class Scheduler:
         self._changed.wait(None if wake == math.inf else wake - now)
       return True
 
+  def _ready_at(self, free: int) -> float:
+    """See `WaitingList.ready_at`; no company comes once this is closed."""
+    ready = self._waiting.ready_at(free)
+    if self._closed_because is not None and ready < math.inf:
+      return -math.inf
+    return ready
+
   def _drop_dead(self) -> None:
-    """Forgets cancelled and expired requests, freeing their slots."""
+    """Forgets expired requests and frees the slots that nobody waits for."""
     now = time.monotonic()
     with self._changed:
-      dead = self._waiting.remove_dead(now)
-      dead_scores = self._scores.remove_dead(now)
+      late = [
+          (method, work)
+          for method, queue in (
+              (GENERATE, self._waiting),
+              (SCORE, self._scores),
+          )
+          for work in queue.remove_expired(now)
+      ]
       slots = [s for s, w in self._running.items() if w.is_dead(now)]
       running = [self._running.pop(slot) for slot in slots]
     for slot in slots:
       self._runner.release(slot)
-    for method, dropped in ((GENERATE, dead), (SCORE, dead_scores)):
-      for work in dropped:
-        if now >= work.deadline:
-          self._stats[method].expired()
-        _fail(work, errors.DeadlineExceeded('the deadline passed in the queue'))
+    for method, work in late:
+      self._stats[method].expired()
+      _fail(work, errors.DeadlineExceeded('the deadline passed in the queue'))
     for work in running:
       _fail(work, errors.DeadlineExceeded('the deadline passed in decoding'))
 
-  def _score_one(self) -> None:
+  def _score_one(self) -> bool:
+    """Runs the next score; False if none waits."""
     with self._changed:
       self._scoring = self._scores.take(1)
     for work in self._scoring:
       result = self._runner.score(work.request.prefix, work.request.suffix)
       self._stats[SCORE].batch(1)
       _finish(work, result)
-    self._scoring = []
+      with self._changed:
+        self._scoring = []
+        self._pace[SCORE].done(1)
+      return True
+    return False
 
   def _admit(self) -> None:
     with self._changed:
@@ -268,7 +333,7 @@ class Scheduler:
           for slot in range(self._runner.num_slots)
           if slot not in self._running
       ]
-      if self._waiting.ready_at(len(free)) > time.monotonic():
+      if self._ready_at(len(free)) > time.monotonic():
         return
       admitted = dict(zip(free, self._waiting.take(len(free))))
       self._running.update(admitted)
@@ -278,11 +343,20 @@ class Scheduler:
   def _step(self) -> None:
     if not self._running:
       return
-    for slot, result in self._runner.step().items():
-      with self._changed:
-        work = self._running.pop(slot, None)
+    results = self._runner.step(self._max_steps())
+    with self._changed:
+      # None if it was closed meanwhile.
+      done = [(self._running.pop(s, None), r) for s, r in results.items()]
+      self._pace[GENERATE].done(len(done))
+    for work, result in done:
       if work is not None:
         _finish(work, result)
+
+  def _max_steps(self) -> int | None:
+    with self._changed:
+      has_room = len(self._running) < self._runner.num_slots
+      could_admit = has_room and self._closed_because is None
+      return _SHORT_CALL if could_admit or self._scores else None
 
 
 def _finish(work: waiting.Work, result: Any) -> None:

@@ -89,6 +89,10 @@ class SchedulerTest(absltest.TestCase):
       scheduler.generate(_request(9))
     with self.assertRaises(errors.ResourceExhausted):
       scheduler.check_admission('lm.generate')
+    # It says when to come again; nothing was answered yet.
+    with self.assertRaises(errors.ResourceExhausted) as caught:
+      scheduler.generate(_request(9))
+    self.assertEqual(caught.exception.retry_after, 0.1)
     # The limit is per method.
     scheduler.check_admission('lm.score')
     self.assertEqual(scheduler.pending('lm.generate'), 3)
@@ -96,6 +100,103 @@ class SchedulerTest(absltest.TestCase):
     futures.wait(held, _TIMEOUT)
     self._until(lambda: not scheduler.pending('lm.generate'))
     self.assertEqual(_first(scheduler.generate(_request(9))), [9])
+
+  def test_tells_the_pace_of_its_answers_to_those_it_refuses(self):
+    scheduler = self._start(num_slots=1, limit=2)
+    for i in range(5):
+      _first(scheduler.generate(_request(i)))
+    self.runner.gate.clear()
+    begin = time.monotonic()
+    held = [scheduler.generate(_request(i)) for i in range(2)]
+    time.sleep(0.3)
+    with self.assertRaises(errors.ResourceExhausted) as caught:
+      scheduler.generate(_request(9))
+    self.assertBetween(caught.exception.retry_after, 0.3 / 5, 1.0)
+    self.assertGreaterEqual(time.monotonic() - begin, 0.3)
+    self.runner.gate.set()
+    futures.wait(held, _TIMEOUT)
+
+  def test_cancelled_in_the_queue_makes_room_at_once(self):
+    scheduler = self._start(num_slots=1, limit=2)
+    self.runner.gate.clear()
+    running = scheduler.generate(_request(1))
+    self._until(lambda: self.runner.admissions)
+    for i in range(10):
+      queued = scheduler.generate(_request(i))
+      self.assertEqual(scheduler.pending('lm.generate'), 2)
+      self.assertTrue(queued.cancel())
+      self.assertEqual(scheduler.pending('lm.generate'), 1)
+    self.runner.gate.set()
+    self.assertEqual(_first(running), [1])
+    self.assertEqual(self.runner.admitted(), [[1]])
+
+  def test_fills_slots_by_length_and_refills_in_the_same_order(self):
+    scheduler = self._start(num_slots=2)
+    self.runner.gate.clear()
+    first = scheduler.generate(_request(0))
+    self._until(lambda: self.runner.admissions)
+    # Buckets end at 10 and 20; 4 short and 4 long prompts in turn.
+    prompts = [[i] * (5 if i % 2 else 15) for i in range(1, 9)]
+    waiting = [scheduler.generate(_request(*p)) for p in prompts]
+    self.runner.gate.set()
+    futures.wait([first, *waiting], _TIMEOUT)
+    self.assertEqual(
+        [len(p) for p in self.runner.admitted()[1:]], [5] * 4 + [15] * 4
+    )
+    self.assertEqual(
+        [p[0] for p in self.runner.admitted()[1:]], [1, 3, 5, 7, 2, 4, 6, 8]
+    )
+
+  def test_calls_are_short_while_slots_are_free(self):
+    scheduler = self._start(num_slots=2, steps=4)
+    self.runner.gate.clear()
+    held = [scheduler.generate(_request(1))]
+    self._until(lambda: self.runner.max_steps)
+    held.append(scheduler.generate(_request(2)))
+    self.runner.gate.set()
+    futures.wait(held, _TIMEOUT)
+    # The first is alone for a call; both slots are taken until it ends.
+    self.assertEqual(self.runner.max_steps, [8, None, None, None, 8])
+
+  def test_calls_are_short_while_scores_wait(self):
+    scheduler = self._start(num_slots=1, steps=4)
+    self.runner.gate.clear()
+    held = [scheduler.generate(_request(1))]
+    self._until(lambda: self.runner.max_steps)
+    held += [scheduler.score(np.arange(3), np.arange(2)) for _ in range(3)]
+    self.runner.gate.set()
+    futures.wait(held, _TIMEOUT)
+    # One score before each call.
+    self.assertEqual(self.runner.max_steps, [None, 8, 8, None])
+
+  def test_calls_are_long_while_draining(self):
+    scheduler = self._start(num_slots=2, steps=3)
+    self.runner.gate.clear()
+    held = scheduler.generate(_request(1))
+    self._until(lambda: self.runner.max_steps)
+    closer = threading.Thread(target=scheduler.close, args=(True,))
+    closer.start()
+    self._until(lambda: self._is_closed(scheduler))
+    self.runner.gate.set()
+    closer.join(_TIMEOUT)
+    self.assertEqual(_first(held), [1])
+    self.assertEqual(self.runner.max_steps, [8, None, None])
+
+  def test_expired_while_a_score_ran_never_reaches_the_engine(self):
+    scheduler = self._start(num_slots=1)
+    late: list[futures.Future] = []
+
+    def slow_score(prefix, suffix) -> float:
+      late.append(scheduler.generate(_request(2), time.monotonic() + 0.01))
+      time.sleep(0.05)
+      return -1.0
+
+    self.runner.score = slow_score
+    score = scheduler.score(np.arange(3), np.arange(2))
+    self.assertEqual(score.result(_TIMEOUT), -1.0)
+    with self.assertRaises(errors.DeadlineExceeded):
+      late[0].result(_TIMEOUT)
+    self.assertEmpty(self.runner.admissions)
 
   def test_cancelled_in_the_queue_never_reaches_the_engine(self):
     scheduler = self._start(num_slots=1)
@@ -202,6 +303,12 @@ class SchedulerTest(absltest.TestCase):
     closer.join(_TIMEOUT)
     self.assertFalse(closer.is_alive())
     self.assertEqual([_first(f) for f in held], [[i] for i in range(5)])
+
+  def test_draining_does_not_wait_for_company(self):
+    scheduler = self._start(num_slots=8, patience=600.0)
+    held = [scheduler.generate(_request(i)) for i in range(3)]
+    scheduler.close(drain=True)
+    self.assertEqual([_first(f) for f in held], [[i] for i in range(3)])
 
   def test_closing_without_draining_fails_what_is_held(self):
     scheduler = self._start(num_slots=1, steps=10**9)
