@@ -66,6 +66,7 @@ class LocalCell:
 
   Attributes:
     sax_root: the cell's root directory, for clients.
+    model_server: its process; None until `start`.
   """
 
   def __init__(
@@ -75,6 +76,7 @@ class LocalCell:
       log_dir: str,
       jax_cache_dir: str | None,
       progress: progress_lib.Progress,
+      server: str = programs.MODEL_SERVER,
   ):
     """Starts nothing yet.
 
@@ -85,7 +87,10 @@ class LocalCell:
       jax_cache_dir: where the model server keeps compiled programs; None
         keeps none.
       progress: where the user is told what happens.
+      server: program of the model server, with that one's flags.
     """
+    self.model_server: children.Child | None = None
+    self._server = server
     self._group = group
     self._log_dir = log_dir
     self._jax_cache_dir = jax_cache_dir
@@ -119,10 +124,10 @@ class LocalCell:
         self._log('admin_server'),
     )
     self._model_server_port = net.pick_free_port()
-    self._group.start(
+    self.model_server = self._group.start(
         'model server',
         self._command(
-            programs.MODEL_SERVER,
+            self._server,
             root
             | {
                 'port': self._model_server_port,

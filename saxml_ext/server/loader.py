@@ -40,6 +40,18 @@ def load(
     errors.InvalidArgument: params, overrides or checkpoint are not usable.
     errors.Unimplemented: the params ask for what the engine does not do.
   """
+  return serve(*prepare(spec), on_failure)
+
+
+def prepare(
+    spec: spec_lib.Spec,
+) -> tuple[
+    settings_lib.Settings, tuple[codec.Codec, codec.Codec], runner_lib.Runner
+]:
+  """Settings, codecs and engine of a model, nobody driving it yet.
+
+  Raises what `load` raises.
+  """
   begin = time.monotonic()
   params = overrides.apply(registry.lookup(spec.model_path), spec.overrides)
   try:
@@ -68,7 +80,7 @@ def load(
   runner = runner_lib.Runner(weights, model_config, _engine_config(settings))
   runner.warm_up(progress=logging.info)
   logging.info('loaded %s in %.1f s', spec.model_path, time.monotonic() - begin)
-  return serve(settings, codecs, runner, on_failure)
+  return settings, codecs, runner
 
 
 def serve(

@@ -30,6 +30,7 @@ from saxml_ext.common import user_path
 from saxml_ext.params import gptj  # pylint: disable=unused-import
 from saxml_ext.params import registry
 from saxml_ext.protobuf import admin_pb2
+from saxml_ext.server import lifecycle
 from saxml_ext.server import loader
 from saxml_ext.server import membership
 from saxml_ext.server import model_server
@@ -155,10 +156,10 @@ def _first_signal() -> asyncio.Event:
   return told
 
 
-async def _serve() -> None:
+async def _serve(load_fn: lifecycle.LoadFn) -> None:
   told = _first_signal()
   static = _static_specs()
-  server = model_server.ModelServer(loader.load, _PORT.value)
+  server = model_server.ModelServer(load_fn, _PORT.value)
   join = _join_request(server.port)
   await server.start()
   # A load may take minutes; the signal is not to wait for it.
@@ -187,8 +188,13 @@ async def _load_and_join(
     ).run()
 
 
-def main(argv: Sequence[str]) -> None:
-  """Serves until told to stop."""
+def main(argv: Sequence[str], load_fn: lifecycle.LoadFn = loader.load) -> None:
+  """Serves until told to stop.
+
+  Args:
+    argv: the program's name; anything more is a usage error.
+    load_fn: what loads a model; another program may serve other engines.
+  """
   if len(argv) > 1:
     raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}')
   if not flags.FLAGS['verbosity'].present:
@@ -206,7 +212,7 @@ def main(argv: Sequence[str]) -> None:
     if _SAX_CELL.value:
       ids.parse_cell_id(_SAX_CELL.value)
       cell.sax_root(_SAX_ROOT.value)
-    asyncio.run(_serve())
+    asyncio.run(_serve(load_fn))
   except errors.SaxError as e:
     sys.exit(f'server: {e.message}')
   # A load that cannot be interrupted may still run on its thread.

@@ -1,0 +1,42 @@
+"""The model server's program, with engines that answer at once.
+
+Everything but the engine is what users run: flags, services, scheduler,
+codecs, membership in the cell. No checkpoint is read.
+"""
+
+from collections.abc import Callable, Sequence
+
+from absl import app
+
+from saxml_ext.params import overrides
+from saxml_ext.params import registry
+from saxml_ext.params import settings as settings_lib
+from saxml_ext.server import codec
+from saxml_ext.server import loader
+from saxml_ext.server import servable
+from saxml_ext.server import server
+from saxml_ext.server import spec as spec_lib
+from tests.cell import instant_runner
+
+VOCAB_SIZE = 50400
+_EOS_ID = VOCAB_SIZE - 1
+
+
+def _load(
+    spec: spec_lib.Spec, on_failure: Callable[[str], None]
+) -> servable.Servable:
+  params = overrides.apply(registry.lookup(spec.model_path), spec.overrides)
+  settings = settings_lib.Settings.of(
+      type(params.__name__, (params,), {'EOS_ID': _EOS_ID})
+  )
+  ids = codec.IdCodec(VOCAB_SIZE)
+  engine = instant_runner.InstantRunner(settings.num_slots)
+  return loader.serve(settings, (ids, ids), engine, on_failure)
+
+
+def main(argv: Sequence[str]) -> None:
+  server.main(argv, load_fn=_load)
+
+
+if __name__ == '__main__':
+  app.run(main)

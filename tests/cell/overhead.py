@@ -1,0 +1,309 @@
+"""What a request costs besides its engine: latency, rate, CPU time.
+
+A cell whose engine answers at once stands beside a bare gRPC server that gets
+and gives messages of the same size; both are asked in turn.
+"""
+
+from collections.abc import Mapping, Sequence
+from concurrent import futures
+import dataclasses
+import os
+import statistics
+import tempfile
+import threading
+import time
+from typing import Protocol
+
+import grpc
+
+from harness import children
+from harness import local_cell
+from harness import programs
+from harness import progress as progress_lib
+from saxml_ext.client import sax
+from saxml_ext.common import grpc_util
+from saxml_ext.common import net
+from saxml_ext.protobuf import lm_pb2
+from saxml_ext.protobuf import lm_pb2_grpc
+from tests.cell import cpu
+from tests.cell import instant_runner
+
+CELL = 'cell'
+ECHO = 'bare gRPC'
+
+_INSTANT_SERVER = 'tests/cell/instant_server'
+_ECHO_SERVER = 'tests/cell/echo_server'
+_PARAMS = 'saxml_ext.params.gptj.TinyTokenizedFP32'
+_WARM_UP = 200
+_TIMEOUT_SECS = 60.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Load:
+  """How much to ask.
+
+  Attributes:
+    rounds: of every measurement, both servers in turn.
+    sequential: requests of a round sent one after another.
+    burst: requests of a round sent together.
+    concurrencies: most of those unanswered at a time, each measured.
+  """
+
+  rounds: int
+  sequential: int
+  burst: int
+  concurrencies: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Burst:
+  """Many requests together.
+
+  Attributes:
+    requests_per_second: how fast they were answered.
+    server_us, client_us: CPU time per request meanwhile, microseconds.
+  """
+
+  requests_per_second: float
+  server_us: float
+  client_us: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Figures:
+  """Of one server, medians over the rounds.
+
+  Attributes:
+    p50_ms, p90_ms, p99_ms: latency of a request that is alone.
+    bursts: by concurrency.
+    rounds: how many.
+  """
+
+  p50_ms: float
+  p90_ms: float
+  p99_ms: float
+  bursts: Mapping[int, Burst]
+  rounds: int
+
+
+class Target(Protocol):
+  """A server and a client of it."""
+
+  def ask(self, prompt: str) -> str:
+    """Best answer to a prompt."""
+
+  def ask_later(self, prompt: str) -> futures.Future | grpc.Future:
+    """A future of something; `read` makes an answer of it."""
+
+  def read(self, result: object) -> str:
+    """Best answer from what the future gave."""
+
+
+class _Cell:
+  """The model of a cell, through the client that users have."""
+
+  def __init__(self, model_id: str):
+    self._lm = sax.Model(model_id).LM()
+    self._options = sax.ModelOptions(_TIMEOUT_SECS)
+
+  def ask(self, prompt: str) -> str:
+    return self.read(self._lm.Generate(prompt, self._options))
+
+  def ask_later(self, prompt: str) -> futures.Future:
+    return self._lm.GenerateAsync(prompt, self._options)
+
+  def read(self, result: Sequence[tuple[str, float]]) -> str:
+    return result[0][0]
+
+
+class _Echo:
+  """The bare server, through a bare stub."""
+
+  def __init__(self, address: str):
+    self._generate = lm_pb2_grpc.LMServiceStub(
+        grpc_util.insecure_channel(address)
+    ).Generate
+
+  def ask(self, prompt: str) -> str:
+    return self.read(self._generate(_request(prompt), timeout=_TIMEOUT_SECS))
+
+  def ask_later(self, prompt: str) -> grpc.Future:
+    return self._generate.future(_request(prompt), timeout=_TIMEOUT_SECS)
+
+  def read(self, result: lm_pb2.GenerateResponse) -> str:
+    return result.texts[0].text
+
+
+def _request(prompt: str) -> lm_pb2.GenerateRequest:
+  return lm_pb2.GenerateRequest(model_key='/sax/local/instant', text=prompt)
+
+
+def measure(
+    prompts: Sequence[Sequence[int]],
+    load: Load,
+    log_dir: str,
+    progress: progress_lib.Progress,
+) -> dict[str, Figures]:
+  """Starts both servers and asks them in turn.
+
+  Args:
+    prompts: token ids; the answer is the first of them.
+    load: how much to ask.
+    log_dir: gets a log per process.
+    progress: where the user is told what happens.
+
+  Returns:
+    Figures by `CELL` and `ECHO`.
+
+  Raises:
+    children.ChildError, local_cell.CellError, errors.SaxError: a server
+      failed.
+    ValueError: it answered something else than expected.
+  """
+  texts = [','.join(map(str, ids)) for ids in prompts]
+  answers = [
+      ','.join(map(str, ids[: instant_runner.ANSWER_TOKENS])) for ids in prompts
+  ]
+  with (
+      tempfile.TemporaryDirectory(prefix='sax_bench_') as work_dir,
+      children.Children() as group,
+  ):
+    cell = local_cell.LocalCell(
+        group, work_dir, log_dir, None, progress, server=_INSTANT_SERVER
+    )
+    cell.start()
+    model_id = cell.publish(
+        local_cell.Model('instant', _PARAMS, work_dir, overrides={})
+    )
+    echo, address = _start_echo(group, answers[0], log_dir)
+    progress.stage(f'{load.rounds} rounds of requests to an instant engine')
+    return _measure(
+        {
+            CELL: _Meter(_Cell(model_id), cell.model_server, texts, answers),
+            ECHO: _Meter(_Echo(address), echo, texts, answers[:1]),
+        },
+        load,
+        progress,
+    )
+
+
+def _start_echo(
+    group: children.Children, answer: str, log_dir: str
+) -> tuple[children.Child, str]:
+  port = net.pick_free_port()
+  child = group.start(
+      'echo server',
+      programs.command(_ECHO_SERVER, {'port': port, 'answer': answer}),
+      os.path.join(log_dir, 'echo_server.log'),
+  )
+  address = f'127.0.0.1:{port}'
+  with grpc_util.insecure_channel(address) as channel:
+    try:
+      grpc.channel_ready_future(channel).result(_TIMEOUT_SECS)
+    except grpc.FutureTimeoutError:
+      raise child.error() from None
+  return child, address
+
+
+class _Meter:
+  """Asks one server and measures."""
+
+  def __init__(
+      self,
+      target: Target,
+      server: children.Child,
+      texts: Sequence[str],
+      answers: Sequence[str],
+  ):
+    self._target = target
+    self._server = server
+    self._texts = texts
+    self._answers = answers
+
+  def sequential(self, count: int) -> list[float]:
+    """Seconds of each of `count` requests, one after another, sorted."""
+    seconds = []
+    for i in range(count):
+      begin = time.perf_counter()
+      answer = self._target.ask(self._texts[i % len(self._texts)])
+      seconds.append(time.perf_counter() - begin)
+      self._check(i, answer)
+    return sorted(seconds)
+
+  def burst(self, count: int, concurrency: int) -> Burst:
+    """Sends `count` requests, at most `concurrency` unanswered."""
+    free = threading.Semaphore(concurrency)
+    wrong: list[Exception] = []
+
+    def done(i: int, future: futures.Future | grpc.Future) -> None:
+      try:
+        self._check(i, self._target.read(future.result()))
+      except Exception as e:  # pylint: disable=broad-exception-caught
+        wrong.append(e)  # Raised below, on the thread that waits.
+      free.release()
+
+    server, client = cpu.seconds(self._server), time.process_time()
+    begin = time.perf_counter()
+    for i in range(count):
+      free.acquire()
+      future = self._target.ask_later(self._texts[i % len(self._texts)])
+      future.add_done_callback(lambda f, i=i: done(i, f))
+    for _ in range(concurrency):
+      free.acquire()
+    wall = time.perf_counter() - begin
+    if wrong:
+      raise wrong[0]
+    client = time.process_time() - client
+    server = cpu.seconds(self._server) - server
+    return Burst(count / wall, 1e6 * server / count, 1e6 * client / count)
+
+  def _check(self, i: int, answer: str) -> None:
+    expected = self._answers[i % len(self._answers)]
+    if answer != expected:
+      raise ValueError(f'request {i} got {answer!r} instead of {expected!r}')
+
+
+def _measure(
+    meters: Mapping[str, _Meter], load: Load, progress: progress_lib.Progress
+) -> dict[str, Figures]:
+  for meter in meters.values():
+    meter.sequential(_WARM_UP)
+    meter.burst(_WARM_UP, load.concurrencies[0])
+  alone = {name: [] for name in meters}
+  together = {name: {c: [] for c in load.concurrencies} for name in meters}
+  with progress.bar('instant engine') as bar:
+    for done in range(load.rounds):
+      bar.update(done, load.rounds, 'rounds')
+      for name, meter in meters.items():
+        alone[name].append(meter.sequential(load.sequential))
+      for concurrency in load.concurrencies:
+        for name, meter in meters.items():
+          burst = meter.burst(load.burst, concurrency)
+          together[name][concurrency].append(burst)
+  return {name: _figures(alone[name], together[name]) for name in meters}
+
+
+def _figures(
+    alone: Sequence[Sequence[float]], together: Mapping[int, Sequence[Burst]]
+) -> Figures:
+  """Medians; `alone` has sorted seconds, [rounds][requests]."""
+
+  def percentile(part: float) -> float:
+    return 1e3 * statistics.median(s[int(part * len(s))] for s in alone)
+
+  return Figures(
+      p50_ms=percentile(0.50),
+      p90_ms=percentile(0.90),
+      p99_ms=percentile(0.99),
+      bursts={c: _median_burst(bursts) for c, bursts in together.items()},
+      rounds=len(alone),
+  )
+
+
+def _median_burst(bursts: Sequence[Burst]) -> Burst:
+  return Burst(
+      *(
+          statistics.median(getattr(burst, field.name) for burst in bursts)
+          for field in dataclasses.fields(Burst)
+      )
+  )

@@ -1,0 +1,242 @@
+"""Samples per second of a whole cell beside those of its engine alone.
+
+The cell answers the harness's Offline runs, each by a LoadGen process of its
+own over gRPC. The engine, the same model with the same serving params, is
+driven in this process by a bare loop. Both take all articles in turn.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+import os
+import resource
+import statistics
+import tempfile
+import time
+
+import jax
+import numpy as np
+
+from harness import bundle
+from harness import children
+from harness import job as job_lib
+from harness import local_cell
+from harness import programs
+from harness import progress as progress_lib
+from saxml_ext.engine import runner as runner_lib
+from saxml_ext.params import gptj  # pylint: disable=unused-import
+from saxml_ext.server import loader
+from saxml_ext.server import spec as spec_lib
+from tests.cell import cpu
+
+CELL = 'cell'
+ENGINE = 'engine'
+
+_SILENCE_SECS = 300.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Load:
+  """What to measure.
+
+  Attributes:
+    params: name of the serving params.
+    rounds: of both in turn.
+    samples: bundled articles per round; 0 for all.
+    concurrency: most unanswered requests of the harness.
+    jax_cache_dir: where compiled programs are kept; None: nowhere.
+  """
+
+  params: str
+  rounds: int
+  samples: int
+  concurrency: int
+  jax_cache_dir: str | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Round:
+  """One pass over the articles.
+
+  Attributes:
+    samples: answered.
+    wall: seconds, as LoadGen counts them for the cell.
+    cpu: CPU seconds of the model server, or of the engine's process.
+    harness_cpu: CPU seconds of the LoadGen process, its start included; 0 for
+      the engine.
+  """
+
+  samples: int
+  wall: float
+  cpu: float
+  harness_cpu: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Figures:
+  """Medians over the rounds.
+
+  Attributes:
+    samples_per_second, samples_per_cpu_second: CPU seconds are those of the
+      model server, or of the engine's process.
+    harness_cpu_ms: CPU time of the LoadGen process per sample, its start and
+      tokenization included.
+    rounds: how many.
+  """
+
+  samples_per_second: float
+  samples_per_cpu_second: float
+  harness_cpu_ms: float
+  rounds: int
+
+
+def measure(
+    prompts: Sequence[np.ndarray],
+    load: Load,
+    results_dir: str,
+    progress: progress_lib.Progress,
+) -> dict[str, Figures]:
+  """Starts a cell, loads the engine beside it, and runs both in turn.
+
+  Args:
+    prompts: token ids of the articles, in the harness's order.
+    load: what to measure.
+    results_dir: gets LoadGen's logs and one of each process.
+    progress: where the user is told what happens.
+
+  Returns:
+    Figures by `CELL` and `ENGINE`.
+
+  Raises:
+    children.ChildError, local_cell.CellError, run_process.RunError,
+    errors.SaxError: something failed; the text says what.
+  """
+  with (
+      tempfile.TemporaryDirectory(prefix='sax_bench_') as work_dir,
+      children.Children() as group,
+  ):
+    log_dir = os.path.join(results_dir, 'logs')
+    checkpoint = _checkpoint(group, work_dir, log_dir)
+    cell = local_cell.LocalCell(
+        group, work_dir, log_dir, load.jax_cache_dir, progress
+    )
+    cell.start()
+    model_id = cell.publish(
+        local_cell.Model('gptj', load.params, checkpoint, overrides={})
+    )
+    progress.stage('loading the same model here')
+    engine = _engine(load, checkpoint)
+    requests = [runner_lib.Request(tokens) for tokens in prompts]
+    _drive(engine, requests[: 2 * engine.num_slots])
+    config = _config(load, model_id, cell.sax_root, results_dir, len(prompts))
+    rounds = {CELL: [], ENGINE: []}
+    for i in range(load.rounds):
+      progress.stage(f'round {i + 1} of {load.rounds}: engine')
+      rounds[ENGINE].append(_drive(engine, requests))
+      progress.stage(f'round {i + 1} of {load.rounds}: cell')
+      rounds[CELL].append(_offline(config, cell.model_server, progress))
+  return {name: _figures(each) for name, each in rounds.items()}
+
+
+def _checkpoint(group: children.Children, work_dir: str, log_dir: str) -> str:
+  """The bundled model's checkpoint, converted if no build has done so."""
+  path = bundle.pax_checkpoint()
+  if path is None:
+    path = os.path.join(work_dir, 'pax')
+    command = programs.command(
+        programs.CONVERTER, {'base': bundle.model_dir(), 'pax': path}
+    )
+    group.run('converter', command, os.path.join(log_dir, 'convert.log'))
+  return path
+
+
+def _engine(load: Load, checkpoint: str) -> runner_lib.Runner:
+  if load.jax_cache_dir:
+    jax.config.update('jax_compilation_cache_dir', load.jax_cache_dir)
+    jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
+    jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
+  _, _, engine = loader.prepare(
+      spec_lib.Spec(load.params, checkpoint, overrides={}, acls={})
+  )
+  return engine
+
+
+def _drive(
+    engine: runner_lib.Runner, requests: Sequence[runner_lib.Request]
+) -> Round:
+  """Answers all requests, sorted by length, with every slot always filled."""
+  waiting = sorted(requests, key=lambda r: len(r.tokens), reverse=True)
+  free = list(range(engine.num_slots))
+  done = 0
+  begin, used = time.perf_counter(), time.process_time()
+  while done < len(requests):
+    count = min(len(free), len(waiting))
+    if count:
+      engine.admit({free.pop(): waiting.pop() for _ in range(count)})
+    finished = engine.step()
+    free.extend(finished)
+    done += len(finished)
+  wall = time.perf_counter() - begin
+  return Round(done, wall, time.process_time() - used)
+
+
+def _config(
+    load: Load, model_id: str, sax_root: str, results_dir: str, samples: int
+) -> job_lib.JobConfig:
+  """One Offline run over the articles, once each."""
+  return job_lib.JobConfig(
+      scenario='Offline',
+      modes=(job_lib.PERFORMANCE,),
+      results_dir=results_dir,
+      model_path=model_id,
+      sax_root=sax_root,
+      params=load.params,
+      checkpoint=None,
+      overrides={},
+      jax_cache_dir=None,
+      dataset_path=bundle.eval_path(),
+      tokenizer_path=bundle.tokenizer_path(),
+      reference_path=None,
+      rouge_tolerance=0.0,
+      max_input_length=bundle.MAX_INPUT_LENGTH,
+      sample_count=samples,
+      min_duration_ms=1,
+      target_qps=None,
+      concurrency=load.concurrency,
+      silence_secs=_SILENCE_SECS,
+  )
+
+
+def _offline(
+    config: job_lib.JobConfig,
+    server: children.Child,
+    progress: progress_lib.Progress,
+) -> Round:
+  harness, used = _ended_children_cpu(), cpu.seconds(server)
+  outcome = job_lib.Job(config, progress).run()
+  used = cpu.seconds(server) - used
+  values = outcome.performance.values
+  samples = config.sample_count
+  return Round(
+      samples=samples,
+      wall=samples / float(values['result_samples_per_second']),
+      cpu=used,
+      harness_cpu=_ended_children_cpu() - harness,
+  )
+
+
+def _ended_children_cpu() -> float:
+  usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+  return usage.ru_utime + usage.ru_stime
+
+
+def _figures(rounds: Sequence[Round]) -> Figures:
+  return Figures(
+      samples_per_second=statistics.median(r.samples / r.wall for r in rounds),
+      samples_per_cpu_second=statistics.median(
+          r.samples / r.cpu for r in rounds
+      ),
+      harness_cpu_ms=statistics.median(
+          1e3 * r.harness_cpu / r.samples for r in rounds
+      ),
+      rounds=len(rounds),
+  )
