@@ -137,8 +137,7 @@ class AddressWatcherTest(absltest.TestCase):
     self.cell.admin.stop()
     # Without an admin server the last known addresses stay.
     self.assertEqual(self.watcher.addresses(0), {'x:1'})
-    self.cell.admin = fake_cell.FakeAdmin(self.cell.root, server_id='b')
-    self.cell.admin.models = models
+    self.cell.admin = fake_cell.FakeAdmin(self.cell.root, 'b', models)
     self.cell.admin.add_address(fake_cell.MODEL, 'y:1')
     self.wait_for({'y:1'})
 

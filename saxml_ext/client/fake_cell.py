@@ -37,8 +37,14 @@ class _Server:
 class FakeAdmin(admin_pb2_grpc.AdminServicer):
   """An admin server that keeps models and addresses as the test sets them."""
 
-  def __init__(self, root: str, server_id: str = 'a'):
-    self.models: dict[str, admin_pb2.PublishedModel] = {}
+  def __init__(
+      self,
+      root: str,
+      server_id: str = 'a',
+      models: dict[str, admin_pb2.PublishedModel] | None = None,
+  ):
+    # Before the server starts, or a waiting client might miss them.
+    self.models = models or {}
     self.requests = []
     self.stats = admin_pb2.StatsResponse()
     self.busy = 0  # So many calls are answered UNAVAILABLE.
