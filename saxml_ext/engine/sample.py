@@ -3,6 +3,9 @@
 A request's K rows are independent samples that share its prompt. What a row
 draws at a step depends on the request's seed, the row and the step alone:
 the same request has the same answers wherever and beside whatever it runs.
+
+As in praxis, top-k and after it top-p choose among the model's own
+probabilities, and the temperature is applied to what they leave.
 """
 
 import dataclasses
@@ -88,7 +91,7 @@ class SampleRule:
       greedy = jnp.argmax(logits, -1)
       tokens = jax.lax.cond(
           (options.temperature > 0).any(),
-          lambda: _draw(_nucleus(logits / cold, options.top_p), draws),
+          lambda: _draw(_nucleus(logits, cold, options.top_p), draws),
           lambda: jnp.broadcast_to(greedy, draws.shape),
       )
       return jnp.where(temperature[..., 0] > 0, tokens, greedy)
@@ -99,10 +102,11 @@ class SampleRule:
     limit = jnp.where(options.top_k > 0, options.top_k, self.max_top_k)
     rank = jnp.arange(best.shape[-1])
     within = rank < limit[:, None, None]
-    share = jax.nn.softmax(jnp.where(within, best / cold, -jnp.inf))
+    share = jax.nn.softmax(jnp.where(within, best, -jnp.inf))
     before = jnp.cumsum(share, -1) - share
-    share *= before < options.top_p[:, None, None]
-    pick = jnp.where(temperature[..., 0] > 0, _draw(share, draws), 0)
+    within &= before <= options.top_p[:, None, None]
+    weights = jnp.exp((best - best[..., :1]) / cold) * within
+    pick = jnp.where(temperature[..., 0] > 0, _draw(weights, draws), 0)
     tokens = jnp.broadcast_to(
         tokens.reshape(slots, rows, -1), (*draws.shape, best.shape[-1])
     )
@@ -125,26 +129,30 @@ def _draw(weights: jax.Array, draws: jax.Array) -> jax.Array:
   return (sums <= (draws * total)[..., None]).sum(-1, dtype=jnp.int32)
 
 
-def _nucleus(logits: jax.Array, top_p: jax.Array) -> jax.Array:
+def _nucleus(
+    logits: jax.Array, temperature: jax.Array, top_p: jax.Array
+) -> jax.Array:
   """Weights [S, R, V] of the likeliest tokens with top_p [S] of the whole.
 
-  The smallest weight that belongs to them is found by halving, which costs a
+  The smallest share that belongs to them is found by halving, which costs a
   pass over the vocabulary each time but needs no sorting of it.
   """
-  weights = jnp.exp(logits - logits.max(-1, keepdims=True))
-  wanted = top_p[:, None, None] * weights.sum(-1, keepdims=True)
+  relative = logits - logits.max(-1, keepdims=True)
 
-  def halve(_, bounds):
-    low, high = bounds  # Weights from `low` are enough; from `high` too few.
-    middle = (low + high) / 2
-    enough = (weights * (weights >= middle)).sum(-1, keepdims=True) >= wanted
-    return jnp.where(enough, middle, low), jnp.where(enough, high, middle)
+  def cut(weights: jax.Array) -> jax.Array:
+    shares = jnp.exp(relative)
+    wanted = top_p[:, None, None] * shares.sum(-1, keepdims=True)
 
-  def search_bounds():
+    def halve(_, bounds):
+      low, high = bounds  # Shares from `low` are enough; from `high` too few.
+      middle = (low + high) / 2
+      mass = (shares * (shares >= middle)).sum(-1, keepdims=True)
+      enough = mass >= wanted
+      return jnp.where(enough, middle, low), jnp.where(enough, high, middle)
+
     low = jnp.zeros_like(wanted)
-    return jax.lax.fori_loop(0, _HALVINGS, halve, (low, low + 1))[0]
+    least, _ = jax.lax.fori_loop(0, _HALVINGS, halve, (low, low + 1))
+    return weights * (shares >= least)
 
-  least = jax.lax.cond(
-      (top_p < 1).any(), search_bounds, lambda: jnp.zeros_like(wanted)
-  )
-  return weights * (weights >= least)
+  weights = jnp.exp(relative / temperature)
+  return jax.lax.cond((top_p < 1).any(), cut, lambda w: w, weights)

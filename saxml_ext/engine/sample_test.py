@@ -40,13 +40,14 @@ def _first_tokens(rule, options, logits):
 
 def _expected(logits, temperature, top_k, top_p):
   """Probabilities [V], by sorting."""
-  p = np.exp((logits - logits.max()) / temperature)
+  p = np.exp(logits)
   order = np.argsort(-p)
   if top_k:
     p[order[top_k:]] = 0
   p /= p.sum()
   before = np.cumsum(p[order]) - p[order]
-  p[order[before >= top_p]] = 0
+  p[order[before > top_p]] = 0
+  p **= 1 / temperature  # Of what is left.
   return p / p.sum()
 
 

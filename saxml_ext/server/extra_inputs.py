@@ -19,8 +19,10 @@ _CHOICES = {
     'temperature': ('temperature', float),
     'per_example_top_k': ('top_k', int),
     'per_example_top_p': ('top_p', float),
-    'seed': ('seed', int),
+    'gumbel_prng_key': ('seed', int),
 }
+# Sax's own value for a seed that is not given.
+_NO_SEED = 15753
 
 
 def merge(
@@ -78,8 +80,8 @@ def choices(
 ) -> dict[str, Any]:
   """Returns how the tokens of an answer are chosen, as of `runner.Request`.
 
-  Beam search goes by the stop ids alone. A negative seed draws one, and a
-  per_example_top_k above the model's TOP_K is lowered to it.
+  Beam search goes by the stop ids alone. A per_example_top_k above the model's
+  TOP_K is lowered to it, as Sax does.
 
   Args:
     merged: of `merge`.
@@ -98,7 +100,7 @@ def choices(
   for key, (field, kind) in _CHOICES.items():
     if key in merged:
       given[field] = _number(key, merged[key], kind)
-  if given.get('seed', 0) < 0:
+  if given.get('seed') == _NO_SEED:
     del given['seed']
   if 'top_k' in given:
     given['top_k'] = min(given['top_k'], settings.max_top_k)

@@ -104,7 +104,7 @@ class ChoicesTest(parameterized.TestCase):
 
   def test_values_of_the_request(self):
     given = _given(
-        {'temperature': 0.5, 'per_example_top_k': 900, 'seed': 7},
+        {'temperature': 0.5, 'per_example_top_k': 900, 'gumbel_prng_key': 7},
         {'eos_id': [0, 0, 11, 12]},
     )
     self.assertEqual(
