@@ -52,7 +52,7 @@ class Int8Test(absltest.TestCase):
 
     @jax.jit
     def next_tokens(weights):
-      x = model.prefill(weights, config, tokens)
+      x, _ = model.prefill(weights, config, tokens, "float32")
       return model.logits(weights, config, x).argmax(-1)
 
     exact, quantized = (

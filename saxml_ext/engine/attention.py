@@ -14,6 +14,7 @@ import numpy as np
 
 from saxml_ext.engine import cache
 from saxml_ext.engine import einsum as einsum_lib
+from saxml_ext.engine import layers as layers_lib
 
 # Added nowhere, only put in place of masked scores: exp() of it is exactly 0.
 _MASKED = np.float32(-1e30)
@@ -25,12 +26,15 @@ class Source(NamedTuple):
   keys [S, N, H, T], values [S, N, T, H]; mask [S, K or 1, T], True = visible.
   live [] bool: False if no query that matters sees any of it; then it costs
   nothing. None: always live.
+  layer [] int32: keys and values are stacked, and this layer of them is meant.
+  It is cut out where it is read, which spares a copy. None: they are not.
   """
 
   keys: cache.KV
   values: cache.KV
   mask: jax.Array
   live: jax.Array | None = None
+  layer: jax.Array | None = None
 
 
 class _Sums(NamedTuple):
@@ -106,9 +110,13 @@ def attend_causal(
 
 
 def _sums(queries: jax.Array, source: Source) -> _Sums:
+  keys, values = source.keys, source.values
+  if source.layer is not None:
+    keys = layers_lib.at(keys, source.layer)
+    values = layers_lib.at(values, source.layer)
   scores = jnp.where(
       source.mask[:, None],
-      einsum_lib.einsum("snkh,snht->snkt", queries, source.keys),
+      einsum_lib.einsum("snkh,snht->snkt", queries, keys),
       _MASKED,
   )
   peak = scores.max(-1, keepdims=True)
@@ -116,7 +124,7 @@ def _sums(queries: jax.Array, source: Source) -> _Sums:
   return _Sums(
       peak,
       weights.sum(-1, keepdims=True),
-      einsum_lib.einsum("snkt,snth->snkh", weights, source.values),
+      einsum_lib.einsum("snkt,snth->snkh", weights, values),
   )
 
 

@@ -15,32 +15,36 @@ from collections.abc import Sequence
 import dataclasses
 
 import jax
+from jax.experimental import layout
 import jax.numpy as jnp
 
 from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import layers as layers_lib
 from saxml_ext.engine import quant
 
 NOTHING = -1
 
 # Keys or values, of any type that the cache may have.
 KV = jax.Array | quant.QuantizedRows
+# One for each layer, or one with a leading dim [L]; see `layers.py`.
+PerLayer = tuple[KV, ...] | KV
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Block:
-  """Keys [S, N, H, T] and values [S, N, T, H], one of each per layer.
+  """Keys [S, N, H, T] and values [S, N, T, H] of every layer.
 
   In a suffix block T runs over W steps, each with K beams: step-major.
   In int8 each key and each value, of H numbers, has a scale of its own.
   """
 
-  keys: tuple[KV, ...]
-  values: tuple[KV, ...]
+  keys: PerLayer
+  values: PerLayer
 
   @property
   def length(self) -> int:
-    return self.keys[0].shape[-1]
+    return jax.tree.leaves(self.keys)[0].shape[-1]
 
 
 def keys_as(keys: jax.Array, dtype: str) -> KV:
@@ -60,20 +64,29 @@ def _as(x: jax.Array, dtype: str, axis: int) -> KV:
 
 
 def empty_block(
-    model: config_lib.GPTJConfig, slots: int, length: int, dtype: str
+    model: config_lib.GPTJConfig,
+    slots: int,
+    length: int,
+    dtype: str,
+    stacked: bool = False,
 ) -> Block:
   """A block of zeros: finite, so that masked values add exactly nothing."""
   n, h = model.num_heads, model.head_dim
-  layers = range(model.num_layers)
-  return Block(
-      tuple(keys_as(jnp.zeros((slots, n, h, length)), dtype) for _ in layers),
-      tuple(values_as(jnp.zeros((slots, n, length, h)), dtype) for _ in layers),
-  )
+
+  def zeros(*leading: int) -> tuple[KV, KV]:
+    return (
+        keys_as(jnp.zeros((*leading, slots, n, h, length)), dtype),
+        values_as(jnp.zeros((*leading, slots, n, length, h)), dtype),
+    )
+
+  if stacked:
+    return Block(*zeros(model.num_layers))
+  return Block(*zip(*[zeros() for _ in range(model.num_layers)]))
 
 
 def insert_prompts(
     segments: Sequence[Block],
-    layer: int,
+    layer: layers_lib.Index,
     slots: jax.Array,
     start: int,
     keys: KV,
@@ -111,29 +124,55 @@ def insert_prompts(
 
 def _insert(
     block: Block,
-    layer: int,
+    layer: layers_lib.Index,
     slots: jax.Array,
     at: int,
     keys: KV,
     values: KV,
 ) -> Block:
   """Writes keys [B, N, H, T] and values [B, N, T, H] from column `at` on."""
-  all_keys, all_values = list(block.keys), list(block.values)
   for row in range(slots.shape[0]):
-    slot = slots[row]
-    all_keys[layer] = _update(all_keys[layer], keys, row, (slot, 0, 0, at))
-    all_values[layer] = _update(
-        all_values[layer], values, row, (slot, 0, at, 0)
+    new_keys, new_values = jax.tree.map(
+        lambda x, row=row: x[row : row + 1], (keys, values)
     )
-  return Block(tuple(all_keys), tuple(all_values))
+    block = Block(
+        _update(block.keys, layer, new_keys, (slots[row], 0, 0, at)),
+        _update(block.values, layer, new_values, (slots[row], 0, at, 0)),
+    )
+  return block
 
 
-def _update(old: KV, new: KV, row: int, at: tuple[jax.Array | int, ...]) -> KV:
-  return jax.tree.map(
-      lambda a, b: jax.lax.dynamic_update_slice(a, b[row : row + 1], at),
-      old,
-      new,
-  )
+def _update(
+    arrays: PerLayer,
+    layer: layers_lib.Index,
+    new: KV,
+    at: tuple[jax.Array | int, ...],
+) -> PerLayer:
+  """`arrays` with `new` written to place `at` of one layer."""
+
+  def one(old: jax.Array, new: jax.Array) -> jax.Array:
+    return jax.lax.dynamic_update_slice(old, new, at)
+
+  def one_of_stack(old: jax.Array, new: jax.Array) -> jax.Array:
+    new = jax.lax.platform_dependent(
+        new[None], tpu=_in_order, default=lambda new: new
+    )
+    return jax.lax.dynamic_update_slice(old, new, (layer, *at))
+
+  if layers_lib.is_stacked(arrays):
+    return jax.tree.map(one_of_stack, arrays, new)
+  changed = jax.tree.map(one, arrays[layer], new)
+  return (*arrays[:layer], changed, *arrays[layer + 1 :])
+
+
+def _in_order(new: jax.Array) -> jax.Array:
+  """`new` in row-major order, as the cache is.
+
+  XLA for TPU would rather leave it as it was computed, and copy the whole cache
+  to that order and back.
+  """
+  order = layout.Layout(tuple(range(new.ndim)))
+  return layout.with_layout_constraint(new, order)
 
 
 def of_slots(kv: KV, slots: jax.Array) -> KV:
@@ -142,35 +181,29 @@ def of_slots(kv: KV, slots: jax.Array) -> KV:
 
 
 def write_step(
-    keys: KV,
-    values: KV,
+    block: Block,
+    layer: layers_lib.Index,
     new_keys: jax.Array,
     new_values: jax.Array,
     row: jax.Array,
     dtype: str,
-) -> tuple[KV, KV]:
+) -> Block:
   """Writes one layer's KV of a decode step to its row of a suffix block.
 
   Args:
-    keys: [S, N, H, W * K].
-    values: [S, N, W * K, H].
+    block: W steps of K beams.
+    layer: index of the layer.
     new_keys: [S, N, K, H].
     new_values: [S, N, K, H].
     row: step within the block, 0 to W - 1.
     dtype: of the cache.
   """
   at = row * new_keys.shape[2]
-
-  def write(old: KV, new: KV, index: tuple[jax.Array | int, ...]) -> KV:
-    return jax.tree.map(
-        lambda a, b: jax.lax.dynamic_update_slice(a, b, index), old, new
-    )
-
-  return (
-      write(
-          keys, keys_as(new_keys.transpose(0, 1, 3, 2), dtype), (0, 0, 0, at)
-      ),
-      write(values, values_as(new_values, dtype), (0, 0, at, 0)),
+  keys = keys_as(new_keys.transpose(0, 1, 3, 2), dtype)
+  values = values_as(new_values, dtype)
+  return Block(
+      _update(block.keys, layer, keys, (0, 0, 0, at)),
+      _update(block.values, layer, values, (0, 0, at, 0)),
   )
 
 

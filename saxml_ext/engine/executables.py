@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from saxml_ext.engine import cache
 from saxml_ext.engine import programs
 from saxml_ext.engine import search
+from saxml_ext.engine import sharding
 from saxml_ext.engine import weights as weights_lib
 
 # A program and what its shapes depend on:
@@ -25,9 +26,22 @@ Key = tuple
 class Executables:
   """Compiled programs by key; compiled when first needed, or all at once."""
 
-  def __init__(self, settings: programs.Settings, weights: weights_lib.Weights):
+  def __init__(
+      self,
+      settings: programs.Settings,
+      weights: weights_lib.Weights,
+      mesh: jax.sharding.Mesh | None = None,
+  ):
+    """Compiles nothing yet.
+
+    Args:
+      settings: static.
+      weights: the model; for `lower` alone, their shapes will do.
+      mesh: the devices, among which `weights` are split; None: one device.
+    """
     self._settings = settings
     self._weights = weights
+    self._mesh = mesh
     self._compiled: dict[Key, Callable] = {}
 
   def __call__(self, key: Key, *args):
@@ -47,6 +61,18 @@ class Executables:
           seconds = time.monotonic() - began
           progress(f"compiled {i} of {len(keys)}: {name} ({seconds:.1f} s)")
 
+  def lower(self, key: Key) -> jax.stages.Lowered:
+    """A program before it is compiled."""
+    function, args, donated = getattr(self, "_" + key[0])(*key[1:])
+    args = (jax.eval_shape(lambda: self._weights), *args)
+    results = None
+    if self._mesh is not None:
+      # State comes back as it went in, or it could not be donated.
+      results = sharding.shardings(self._mesh, jax.eval_shape(function, *args))
+      args = sharding.structs(self._mesh, args)
+    jitted = jax.jit(function, donate_argnums=donated, out_shardings=results)
+    return jitted.lower(*args)
+
   def _keys(self) -> list[Key]:
     e = self._settings.engine
     prefill = set()
@@ -64,10 +90,7 @@ class Executables:
 
   def _compile(self, key: Key) -> Key:
     if key not in self._compiled:
-      function, args, donated = getattr(self, "_" + key[0])(*key[1:])
-      jitted = jax.jit(function, donate_argnums=donated)
-      shapes = jax.eval_shape(lambda: self._weights)
-      self._compiled[key] = jitted.lower(shapes, *args).compile()
+      self._compiled[key] = self.lower(key).compile()
     return key
 
   # What to compile: a function of the weights and more, the shapes of what
@@ -130,7 +153,11 @@ class Executables:
     s = self._settings
     return jax.eval_shape(
         lambda: cache.empty_block(
-            s.model, s.engine.num_slots, length, s.engine.kv_dtype
+            s.model,
+            s.engine.num_slots,
+            length,
+            s.engine.kv_dtype,
+            self._weights.stacked,
         )
     )
 

@@ -7,7 +7,7 @@ T tokens, D width, N heads, H head width, V vocabulary.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -17,12 +17,15 @@ from saxml_ext.engine import attention
 from saxml_ext.engine import cache
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import einsum as einsum_lib
+from saxml_ext.engine import layers as layers_lib
 from saxml_ext.engine import rotary
 from saxml_ext.engine import weights as weights_lib
 
 einsum = einsum_lib.einsum
 
-KeepKV = Callable[[int, cache.KV, cache.KV], None]
+Kept = TypeVar("Kept")
+KeepKV = Callable[[Kept, layers_lib.Index, cache.KV, cache.KV], Kept]
+PastKV = Callable[[Kept, layers_lib.Index], Sequence[attention.Source]]
 
 
 class Past(NamedTuple):
@@ -43,9 +46,10 @@ def prefill(
     kv_dtype: str,
     last: jax.Array | None = None,
     start: int = 0,
-    past: Callable[[int], Sequence[attention.Source]] = lambda layer: (),
-    keep: KeepKV = lambda layer, keys, values: None,
-) -> jax.Array:
+    past: PastKV = lambda kept, layer: (),
+    keep: KeepKV = lambda kept, layer, keys, values: kept,
+    kept: Kept = None,
+) -> tuple[jax.Array, Kept]:
   """Runs prompts, or a chunk of them, padded on the right.
 
   Args:
@@ -56,38 +60,51 @@ def prefill(
     last: [B] int32, index in T of each prompt's last token, if only that is
       asked for: then the last layer computes little but KV.
     start: position of the first token.
-    past: called with a layer's index; its keys before `start`.
-    keep: called with each layer's index, keys [B, N, H, T] and values
-      [B, N, T, H].
+    past: called with what `keep` returned last and a layer's index; the keys of
+      that layer before `start`.
+    keep: called with what it returned last, a layer's index, its keys [B, N, H,
+      T] and values [B, N, T, H].
+    kept: what `keep` is called with first.
 
   Returns:
     Hidden states before the final layer norm (see `logits`), float32: of each
-    token [B, T, D], or of the last [B, 1, D] if `last` is given.
+    token [B, T, D], or of the last [B, 1, D] if `last` is given. And what
+    `keep` returned last.
   """
   sin, cos = (
       table[start:]
       for table in rotary.table(start + tokens.shape[1], config.rotary_dim)
   )
-  x = weights.embedding[tokens].astype(jnp.float32)
-  for index, layer in enumerate(weights.layers):
+
+  def project(x: jax.Array, layer: weights_lib.Layer):
     h = _norm(x, layer.norm, config)
-    q, k, v = einsum("btd,cnhd->cbnth", h, layer.qkv)
+    q, k, v = einsum("btd,nchd->cbnth", h, layer.qkv)
     q = rotary.rotate(q, sin, cos)
     keys = rotary.rotate(k, sin, cos).transpose(0, 1, 3, 2)
     keys = cache.keys_as(keys, kv_dtype)
-    values = cache.values_as(v, kv_dtype)
-    keep(index, keys, values)
-    if last is not None and index == config.num_layers - 1:
-      at = last[:, None, None]
-      x, h = jnp.take_along_axis(x, at, 1), jnp.take_along_axis(h, at, 1)
-      q = jnp.take_along_axis(q, at[:, None], 2)
-      visible = jnp.arange(tokens.shape[1]) <= at
-      seen = attention.Source(keys, values, visible)
-      mixed = attention.attend(q, [seen, *past(index)])
-    else:
-      mixed = attention.attend_causal(q, keys, values, past(index))
-    x = x + einsum("bnth,nhd->btd", mixed, layer.post) + _mlp(h, layer)
-  return x
+    return h, q, keys, cache.values_as(v, kv_dtype)
+
+  def whole(carry, index: layers_lib.Index, layer: weights_lib.Layer):
+    x, kept = carry
+    h, q, keys, values = project(x, layer)
+    mixed = attention.attend_causal(q, keys, values, past(kept, index))
+    mixed = einsum("bnth,nhd->btd", mixed, layer.post)
+    return _add(x, mixed, h, layer), keep(kept, index, keys, values)
+
+  x = weights.embedding[tokens].astype(jnp.float32)
+  count = config.num_layers
+  if last is None:
+    return layers_lib.fold(whole, (x, kept), weights.layers, count)
+  x, kept = layers_lib.fold(whole, (x, kept), weights.layers, count - 1)
+  layer = layers_lib.at(weights.layers, count - 1)
+  h, q, keys, values = project(x, layer)
+  at = last[:, None, None]
+  x, h = jnp.take_along_axis(x, at, 1), jnp.take_along_axis(h, at, 1)
+  q = jnp.take_along_axis(q, at[:, None], 2)
+  seen = attention.Source(keys, values, jnp.arange(tokens.shape[1]) <= at)
+  mixed = attention.attend(q, [seen, *past(kept, count - 1)])
+  mixed = einsum("bnth,nhd->btd", mixed, layer.post)
+  return _add(x, mixed, h, layer), keep(kept, count - 1, keys, values)
 
 
 def decode(
@@ -120,34 +137,33 @@ def decode(
     logits [S, K, V] float32 and `current` with the step written.
   """
   sin, cos = (table[positions][:, None, None] for table in rotations)
-  x = weights.embedding[tokens].astype(jnp.float32)
-  all_keys, all_values = [], []
-  for index, layer in enumerate(weights.layers):
+
+  def body(carry, index: layers_lib.Index, layer: weights_lib.Layer):
+    x, current = carry
     h = _norm(x, layer.norm, config)
-    q, k, v = einsum("skd,cnhd->csnkh", h, layer.qkv)
-    keys, values = cache.write_step(
-        current.keys[index],
-        current.values[index],
-        rotary.rotate(k, sin, cos),
-        v,
-        row,
-        kv_dtype,
+    q, k, v = einsum("skd,nchd->csnkh", h, layer.qkv)
+    current = cache.write_step(
+        current, index, rotary.rotate(k, sin, cos), v, row, kv_dtype
     )
-    all_keys.append(keys)
-    all_values.append(values)
-    sources = [attention.Source(keys, values, current_mask)]
-    sources += [
-        attention.Source(
-            p.block.keys[index], p.block.values[index], p.mask, p.live
-        )
-        for p in past
-    ]
+    sources = [_source(Past(current, current_mask), index)]
+    sources += [_source(p, index) for p in past]
     mixed = attention.attend(rotary.rotate(q, sin, cos), sources)
-    x = x + einsum("snkh,nhd->skd", mixed, layer.post) + _mlp(h, layer)
-  return (
-      logits(weights, config, x),
-      cache.Block(tuple(all_keys), tuple(all_values)),
+    mixed = einsum("snkh,nhd->skd", mixed, layer.post)
+    return _add(x, mixed, h, layer), current
+
+  x = weights.embedding[tokens].astype(jnp.float32)
+  x, current = layers_lib.fold(
+      body, (x, current), weights.layers, config.num_layers
   )
+  return logits(weights, config, x), current
+
+
+def _source(past: Past, layer: layers_lib.Index) -> attention.Source:
+  """One layer's KV of a block."""
+  keys, values = past.block.keys, past.block.values
+  if layers_lib.is_stacked(keys):
+    return attention.Source(keys, values, past.mask, past.live, layer)
+  return attention.Source(keys[layer], values[layer], past.mask, past.live)
 
 
 def logits(
@@ -168,9 +184,17 @@ def _norm(
   return normal * norm.scale + norm.bias
 
 
-def _mlp(h: jax.Array, layer: weights_lib.Layer) -> jax.Array:
+def _add(
+    x: jax.Array, mixed: jax.Array, h: jax.Array, layer: weights_lib.Layer
+) -> jax.Array:
+  """Adds attention and the feed-forward layer of `h` to the residual `x`.
+
+  Their products are added first: where devices have parts of both, those are
+  summed by one all-reduce.
+  """
   hidden = _gelu(einsum("...d,df->...f", h, layer.up) + layer.up_bias)
-  return einsum("...f,fd->...d", hidden, layer.down) + layer.down_bias
+  down = einsum("...f,fd->...d", hidden, layer.down)
+  return x + (mixed + down + layer.down_bias)
 
 
 def _gelu(x: jax.Array) -> jax.Array:

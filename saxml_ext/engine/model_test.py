@@ -78,7 +78,7 @@ class ModelTest(parameterized.TestCase):
 
     @jax.jit
     def run(tokens, last=None):
-      x = model.prefill(weights, config, tokens, "float32", last)
+      x, _ = model.prefill(weights, config, tokens, "float32", last)
       return model.logits(weights, config, x)
 
     got = run(jnp.asarray(tokens))
@@ -112,13 +112,14 @@ class ModelTest(parameterized.TestCase):
           cache.empty_block(_CONFIG, 2, length, dtype) for length in (6, 4)
       )
 
-      def keep(layer, keys, values):
-        nonlocal segments
-        segments = cache.insert_prompts(
+      def keep(segments, layer, keys, values):
+        return cache.insert_prompts(
             segments, layer, jnp.arange(2), 0, keys, values
         )
 
-      model.prefill(weights, _CONFIG, tokens, dtype, keep=keep)
+      _, segments = model.prefill(
+          weights, _CONFIG, tokens, dtype, keep=keep, kept=segments
+      )
       return segments
 
     segments = prefill(jnp.asarray(prompts))
@@ -175,7 +176,7 @@ class ModelTest(parameterized.TestCase):
       for matrix in (layer.qkv, layer.post, layer.up, layer.down):
         self.assertEqual(matrix.values.dtype, jnp.int8)
     tokens = np.random.default_rng(1).integers(0, 33, (1, 40))
-    x = model.prefill(weights, _CONFIG, jnp.asarray(tokens), "float32")
+    x, _ = model.prefill(weights, _CONFIG, jnp.asarray(tokens), "float32")
     got = model.logits(weights, _CONFIG, x)[0]
     expected = _numpy_logits(variables, _CONFIG, tokens[0])
     # Logits have a spread of 1; rounding moves them by some hundredths.

@@ -12,6 +12,7 @@ from saxml_ext.engine import attention
 from saxml_ext.engine import beam
 from saxml_ext.engine import cache
 from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import layers as layers_lib
 from saxml_ext.engine import model
 from saxml_ext.engine import pax_beam
 from saxml_ext.engine import rotary
@@ -162,29 +163,27 @@ def _prefill(
     last: jax.Array | None = None,
 ) -> tuple[jax.Array, tuple[cache.Block, ...]]:
   """Hidden states as of `model.prefill`, and the segments with the KV."""
-  before = segments
 
-  def past(layer: int) -> list[attention.Source]:
+  def past(segments, layer: layers_lib.Index) -> list[attention.Source]:
     sources = []
     begin = 0
-    for block in before:
+    for block in segments:
       if begin < start:
         seen = jnp.arange(begin, begin + block.length) < start
         sources.append(
             attention.Source(
-                cache.of_slots(block.keys[layer], slots),
-                cache.of_slots(block.values[layer], slots),
+                cache.of_slots(layers_lib.at(block.keys, layer), slots),
+                cache.of_slots(layers_lib.at(block.values, layer), slots),
                 seen[None, None],
             )
         )
       begin += block.length
     return sources
 
-  def keep(layer: int, keys: cache.KV, values: cache.KV) -> None:
-    nonlocal segments
-    segments = cache.insert_prompts(segments, layer, slots, start, keys, values)
+  def keep(segments, layer: layers_lib.Index, keys: cache.KV, values: cache.KV):
+    return cache.insert_prompts(segments, layer, slots, start, keys, values)
 
-  x = model.prefill(
+  return model.prefill(
       weights,
       settings.model,
       tokens,
@@ -193,8 +192,8 @@ def _prefill(
       start,
       past,
       keep,
+      segments,
   )
-  return x, segments
 
 
 def decode(
@@ -348,7 +347,7 @@ def score(
     end: at most T.
   """
   kv_dtype = settings.engine.kv_dtype
-  x = model.prefill(weights, settings.model, tokens[None], kv_dtype)
+  x, _ = model.prefill(weights, settings.model, tokens[None], kv_dtype)
   logits = model.logits(weights, settings.model, x[0, :-1])
   log_probs = jax.nn.log_softmax(logits)
   chosen = jnp.take_along_axis(log_probs, tokens[1:, None], 1)[:, 0]

@@ -17,6 +17,7 @@ from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import executables
 from saxml_ext.engine import programs
 from saxml_ext.engine import search
+from saxml_ext.engine import sharding
 from saxml_ext.engine import weights as weights_lib
 
 
@@ -92,7 +93,20 @@ class Runner:
       weights: weights_lib.Weights,
       model_config: config_lib.GPTJConfig,
       engine_config: config_lib.EngineConfig,
+      mesh: jax.sharding.Mesh | None = None,
   ):
+    """Allocates all state; compiles nothing yet.
+
+    Args:
+      weights: the model, layers unrolled or stacked.
+      model_config: its sizes.
+      engine_config: how it is run.
+      mesh: the devices to split it among, see `sharding.py`; None: one device.
+
+    Raises:
+      ValueError: too few tokens to choose from, or the mesh does not divide the
+        sizes.
+    """
     e = engine_config
     self.num_slots = e.num_slots
     self.max_prompt = e.max_prompt
@@ -106,17 +120,28 @@ class Runner:
           " from."
       )
     self._settings = programs.Settings(model_config, e)
-    self._run = executables.Executables(self._settings, weights)
+    if mesh is not None:
+      sharding.check(mesh, model_config, e.num_slots)
+      weights = sharding.place(mesh, sharding.pad(mesh, weights))
+    self._run = executables.Executables(self._settings, weights, mesh)
 
     def block(length: int) -> cache.Block:
-      return cache.empty_block(model_config, e.num_slots, length, e.kv_dtype)
+      return sharding.create(
+          mesh,
+          lambda: cache.empty_block(
+              model_config, e.num_slots, length, e.kv_dtype, weights.stacked
+          ),
+      )
 
     self._segments = [block(length) for length in e.segment_lengths]
     self._ring = [
         block(e.suffix_block * e.num_beams) for _ in range(e.num_suffix_blocks)
     ]
     # Copied, for a buffer that occurs twice cannot be donated.
-    self._slots = jax.tree.map(jnp.copy, programs.empty_slots(self._settings))
+    self._slots = sharding.create(
+        mesh,
+        lambda: jax.tree.map(jnp.copy, programs.empty_slots(self._settings)),
+    )
     self._admitted: set[int] = set()
     self._prefills: list[_Prefill] = []
     self._row = 0  # Of the last block of the ring, the one being written.

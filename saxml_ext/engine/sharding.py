@@ -1,0 +1,245 @@
+"""Which dim of which array is split among devices: one table.
+
+Every dim of weights and state has a logical name; `RULES` says along which axis
+of the device mesh dims of that name are split. XLA derives all the rest, the
+collectives included, so the programs know nothing of devices.
+
+The mesh's axes are those of Sax's ICI_MESH_SHAPE:
+
+  replica, data   split the slots: each device decodes its own requests
+  model           splits each layer: heads, feed-forward and vocabulary
+
+Logical names:
+
+  layers     L, the leading dim of stacked layers
+  slots      S, of the KV cache and of all that is kept per request
+  embed      D, the residual stream
+  heads      N, of weights and of the KV cache
+  head_dim   H
+  three      queries, keys and values
+  hidden     F, the feed-forward layer
+  vocab      V, of embedding and head
+
+A prompt being prefilled is not split: prefill runs on all devices of `model`,
+and those of `data` repeat it.
+"""
+
+from collections.abc import Callable, Sequence
+import dataclasses
+import math
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+
+from saxml_ext.engine import cache
+from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import layers as layers_lib
+from saxml_ext.engine import programs
+from saxml_ext.engine import quant
+from saxml_ext.engine import weights as weights_lib
+
+MESH_AXES = ("replica", "data", "model")
+
+RULES = {
+    "layers": None,
+    "slots": ("replica", "data"),
+    "embed": None,
+    "heads": "model",
+    "head_dim": None,
+    "three": None,
+    "hidden": "model",
+    "vocab": "model",
+}
+
+# Of each field of the weights, as they are before quantization.
+WEIGHTS = {
+    "embedding": ("vocab", "embed"),
+    "norm": ("embed",),
+    "final_norm": ("embed",),
+    "qkv": ("heads", "three", "head_dim", "embed"),
+    "post": ("heads", "head_dim", "embed"),
+    "up": ("embed", "hidden"),
+    "up_bias": ("hidden",),
+    "down": ("hidden", "embed"),
+    "down_bias": ("embed",),
+    "head": ("embed", "vocab"),
+    "head_bias": ("vocab",),
+}
+# What products with a matrix sum over. Quantization puts these dims last, and
+# the scales have the others.
+CONTRACTED = {
+    "qkv": ("embed",),
+    "post": ("heads", "head_dim"),
+    "up": ("embed",),
+    "down": ("hidden",),
+    "head": ("embed",),
+}
+# Of all that a cache block holds, after the layers; further dims are whole.
+_BLOCK = ("slots", "heads")
+
+# Vocabularies are padded to a multiple of this per device: the lanes of a TPU's
+# registers, and whole blocks of `topk.py`.
+_VOCAB_TILE = 128
+
+Tree = TypeVar("Tree")
+
+
+def make_mesh(
+    shape: Sequence[int], devices: Sequence[jax.Device] | None = None
+) -> jax.sharding.Mesh:
+  """A mesh of `shape` [replica, data, model] of the first devices.
+
+  Args:
+    shape: sizes of the axes.
+    devices: to choose from; None: those of this process's backend.
+
+  Raises:
+    ValueError: the shape is no such shape, or there are not enough devices.
+  """
+  devices = jax.devices() if devices is None else devices
+  if len(shape) != len(MESH_AXES) or min(shape) < 1:
+    raise ValueError(
+        f"the mesh's shape is {list(shape)}; give one size, at least 1, for"
+        f" each of {MESH_AXES}."
+    )
+  size = math.prod(shape)
+  if size > len(devices):
+    raise ValueError(
+        f"a mesh of shape {list(shape)} needs {size} devices; there are"
+        f" {len(devices)}."
+    )
+  auto = (jax.sharding.AxisType.Auto,) * len(MESH_AXES)
+  return jax.make_mesh(shape, MESH_AXES, auto, devices=devices[:size])
+
+
+def check(
+    mesh: jax.sharding.Mesh, model: config_lib.GPTJConfig, num_slots: int
+) -> None:
+  """Raises ValueError if a dim cannot be split evenly; `pad` does the vocab."""
+  for name, logical, size in (
+      ("num_heads", "heads", model.num_heads),
+      ("hidden_dim", "hidden", model.hidden_dim),
+      ("num_slots", "slots", num_slots),
+  ):
+    parts = _parts(mesh, logical)
+    if size % parts:
+      raise ValueError(
+          f"{name} is {size}; the mesh {dict(mesh.shape)} splits it in {parts}."
+          f" Choose a mesh that divides it."
+      )
+
+
+def pad(mesh: jax.sharding.Mesh, weights: Tree) -> Tree:
+  """Pads a model's vocabulary so that it can be split.
+
+  GPT-J has 50,401 tokens. Those added have an embedding of zeros and a logit of
+  minus infinity, so none is ever chosen, and no probability changes.
+  """
+  parts = _parts(mesh, "vocab")
+  missing = -weights.head_bias.shape[0] % (parts * _VOCAB_TILE)
+  if parts == 1 or not missing:
+    return weights
+
+  def fill(x: jax.Array, dim: int, value: float = 0) -> jax.Array:
+    widths = [(0, missing if i == dim else 0) for i in range(x.ndim)]
+    return jnp.pad(x, widths, constant_values=value)
+
+  head = weights.head
+  if isinstance(head, quant.QuantizedArray):
+    head = jax.tree.map(lambda x: fill(x, 0), head)
+  else:
+    head = fill(head, 1)
+  return dataclasses.replace(
+      weights,
+      embedding=fill(weights.embedding, 0),
+      head=head,
+      head_bias=fill(weights.head_bias, 0, -jnp.inf),
+  )
+
+
+def shardings(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:
+  """The NamedSharding of every array in a tree of weights and state.
+
+  Args:
+    mesh: of `make_mesh`.
+    tree: Weights, cache blocks, Slots, Prompts, or containers of these; any
+      array outside of them is whole on every device.
+  """
+
+  def of(node: Any) -> Any:
+    specs = _SPECS_OF.get(type(node), _whole)(node)
+    return jax.tree.map(lambda s: jax.sharding.NamedSharding(mesh, s), specs)
+
+  return jax.tree.map(of, tree, is_leaf=lambda n: type(n) in _SPECS_OF)
+
+
+def place(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:
+  """The same arrays, split over the mesh."""
+  return jax.device_put(tree, shardings(mesh, tree))
+
+
+def create(mesh: jax.sharding.Mesh | None, make: Callable[[], Tree]) -> Tree:
+  """What `make` returns, made where it belongs; None: on one device."""
+  if mesh is None:
+    return make()
+  return jax.jit(make, out_shardings=shardings(mesh, jax.eval_shape(make)))()
+
+
+def structs(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:
+  """Shapes of the arrays of a tree, with their shardings."""
+  return jax.tree.map(
+      lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
+      tree,
+      shardings(mesh, tree),
+  )
+
+
+def _spec(*names: str | None) -> jax.sharding.PartitionSpec:
+  """Where the dims of these logical names go."""
+  return jax.sharding.PartitionSpec(*[n and RULES[n] for n in names])
+
+
+def _parts(mesh: jax.sharding.Mesh, name: str) -> int:
+  """Into how many parts a dim of this logical name is split."""
+  axes = RULES[name] or ()
+  axes = (axes,) if isinstance(axes, str) else axes
+  return math.prod(mesh.shape[axis] for axis in axes)
+
+
+def _of_weights(weights: weights_lib.Weights) -> weights_lib.Weights:
+  def spec(path: tuple[Any, ...], leaf: jax.Array):
+    names = [key.name for key in path if hasattr(key, "name")]
+    field = next(name for name in reversed(names) if name in WEIGHTS)
+    axes = WEIGHTS[field]
+    if field in CONTRACTED and names[-1] != field:
+      last = CONTRACTED[field]
+      axes = tuple(a for a in axes if a not in last)
+      axes += last if names[-1] == "values" else ()
+    if names[0] == "layers" and weights.stacked:
+      axes = ("layers", *axes)
+    return _spec(*axes)
+
+  return jax.tree_util.tree_map_with_path(spec, weights)
+
+
+def _of_block(block: cache.Block) -> cache.Block:
+  stacked = layers_lib.is_stacked(block.keys)
+  spec = _spec("layers", *_BLOCK) if stacked else _spec(*_BLOCK)
+  return jax.tree.map(lambda _: spec, block)
+
+
+def _of_slots(slots: programs.Slots) -> programs.Slots:
+  return jax.tree.map(lambda _: _spec("slots"), slots)
+
+
+def _whole(tree: Tree) -> Tree:
+  return jax.tree.map(lambda _: _spec(), tree)
+
+
+_SPECS_OF = {
+    weights_lib.Weights: _of_weights,
+    cache.Block: _of_block,
+    programs.Slots: _of_slots,
+    programs.Prompts: _whole,
+}
