@@ -124,7 +124,8 @@ class EngineConfig:
     prompt_buckets: lengths to which prompts are padded for prefill; ascending,
       the last one is max_prompt. Empty: about eight, multiples of 64.
     prompt_segments: boundaries at which the prompts' KV is cut; a step reads
-      only the segments that some live prompt reaches. Empty: as the buckets.
+      only the segments that some live prompt reaches. The last is at least
+      max_prompt. Empty: as the buckets. See `in_tiles`.
     prefill_batches: numbers of prompts prefilled in one call, ascending.
     prefill_chunk: a longer prompt is prefilled in chunks of this many tokens,
       one chunk a step, between which the others decode on. 0: in one go.
@@ -218,10 +219,21 @@ class EngineConfig:
           f"prefill_chunk is {self.prefill_chunk} and max_top_k"
           f" {self.max_top_k}; at least 0 each."
       )
-    _check_ascending("decode_widths", self.widths, self.num_slots)
-    _check_ascending("prompt_buckets", self.buckets, self.max_prompt)
-    _check_ascending("prompt_segments", self.segments, self.max_prompt)
-    _check_ascending("prefill_batches", self.prefill_batches, None)
+    _check_ascending("decode_widths", self.widths)
+    _check_ascending("prompt_buckets", self.buckets)
+    _check_ascending("prompt_segments", self.segments)
+    _check_ascending("prefill_batches", self.prefill_batches)
+    for name, values, last in (
+        ("decode_widths", self.widths, self.num_slots),
+        ("prompt_buckets", self.buckets, self.max_prompt),
+    ):
+      if values[-1] != last:
+        raise ValueError(f"{name} ends in {values[-1]}; it must end in {last}.")
+    if self.segments[-1] < self.max_prompt:
+      raise ValueError(
+          f"prompt_segments ends in {self.segments[-1]}; it must end in"
+          f" {self.max_prompt} or above."
+      )
 
   @property
   def widths(self) -> tuple[int, ...]:
@@ -274,10 +286,15 @@ def even_buckets(limit: int) -> tuple[int, ...]:
   return (*range(step, limit, step), limit)
 
 
-def _check_ascending(
-    name: str, values: tuple[int, ...], last: int | None
-) -> None:
+def in_tiles(bounds: tuple[int, ...], tile: int = 128) -> tuple[int, ...]:
+  """Bounds rounded up to multiples of `tile`, each once.
+
+  128 is the width of a TPU's registers. Of a block of another length XLA makes
+  a copy in each program, as large as the block, to bring it to such a multiple.
+  """
+  return tuple(sorted({tile * -(-bound // tile) for bound in bounds}))
+
+
+def _check_ascending(name: str, values: tuple[int, ...]) -> None:
   if not values or values[0] < 1 or list(values) != sorted(set(values)):
     raise ValueError(f"{name} is {values}; positive ascending numbers needed.")
-  if last is not None and values[-1] != last:
-    raise ValueError(f"{name} ends in {values[-1]}; it must end in {last}.")

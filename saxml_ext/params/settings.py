@@ -4,7 +4,7 @@
 server cannot do as asked, instead of doing something else.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 import dataclasses
 import math
 from typing import Any
@@ -94,7 +94,7 @@ class Settings:
     methods: data methods served, sorted.
     extra_inputs: method -> keys a request may set, with their defaults.
     shape: name of a size -> its value, those sizes the class fixes.
-    mesh_size: devices the class was written for.
+    mesh_shape: devices the class was written for, [replica, data, model].
   """
 
   num_slots: int
@@ -133,7 +133,7 @@ class Settings:
   methods: tuple[str, ...]
   extra_inputs: Mapping[str, Mapping[str, Any]]
   shape: Mapping[str, int]
-  mesh_size: int
+  mesh_shape: tuple[int, ...]
 
   @classmethod
   def of(cls, params: type[template.ServableLMParams]) -> 'Settings':
@@ -194,7 +194,7 @@ class Settings:
             'lm.score': dict(params.SCORE_EXTRA_INPUTS),
         },
         shape=_shape(params),
-        mesh_size=_product(params.ICI_MESH_SHAPE),
+        mesh_shape=_mesh_shape(params),
     )
 
   @property
@@ -353,11 +353,14 @@ def _shape(params: type[template.ServableLMParams]) -> dict[str, int]:
   return {name: size for name, size in fixed.items() if size is not None}
 
 
-def _product(sizes: Sequence[int]) -> int:
-  result = 1
-  for size in sizes:
-    result *= size
-  return result
+def _mesh_shape(params: type[template.ServableLMParams]) -> tuple[int, ...]:
+  shape = tuple(params.ICI_MESH_SHAPE)
+  if len(shape) != 3 or min(shape) < 1:
+    raise errors.InvalidArgument(
+        f'{params.__name__}.ICI_MESH_SHAPE is {list(shape)}, but must be three'
+        ' sizes of at least 1: [replica, data, model]'
+    )
+  return shape
 
 
 def _unimplemented(

@@ -128,6 +128,8 @@ class SettingsTest(parameterized.TestCase):
       (dict(MAX_SEQ_LEN=600), '512 plus.*128 is 640, above MAX_SEQ_LEN=600'),
       (dict(MAX_POSITION_EMBEDDINGS=600), 'above MAX_POSITION_EMBEDDINGS=600'),
       (dict(GENERATE_ONLY=True, SCORE_ONLY=True), 'serves no method'),
+      (dict(ICI_MESH_SHAPE=[1, 4]), r'ICI_MESH_SHAPE is .1, 4.*three sizes'),
+      (dict(ICI_MESH_SHAPE=[1, 0, 4]), r'ICI_MESH_SHAPE is .1, 0, 4.'),
   )
   def test_refuses_values_out_of_range(self, attributes, message):
     with self.assertRaisesRegex(errors.InvalidArgument, message):

@@ -7,10 +7,12 @@ import os
 import time
 
 from absl import logging
+import jax
 
 from saxml_ext.common import errors
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import runner as runner_lib
+from saxml_ext.engine import sharding
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.params import overrides
 from saxml_ext.params import registry
@@ -58,12 +60,6 @@ def prepare(
     settings = settings_lib.Settings.of(params)
   except (TypeError, ValueError) as e:  # An attribute of an unusable form.
     raise errors.InvalidArgument(f'{spec.model_path}: {e}') from e
-  if settings.mesh_size > 1:
-    logging.warning(
-        '%s was written for %d devices (ICI_MESH_SHAPE); it runs on one here',
-        spec.model_path,
-        settings.mesh_size,
-    )
   path = _checkpoint_path(spec.checkpoint_path)
   try:
     variables = checkpoint.read_variables(path)
@@ -75,9 +71,11 @@ def prepare(
   model_config = _model_config(variables, settings)
   # Before the long part, as it may fail.
   codecs = _codecs(settings, model_config.vocab_size, path)
-  weights = _weights(variables, model_config, settings)
+  mesh = _mesh(spec.model_path, model_config, settings)
+  weights = _weights(variables, model_config, settings, mesh)
   del variables  # Half of the memory, from here on.
-  runner = runner_lib.Runner(weights, model_config, _engine_config(settings))
+  engine_config = _engine_config(settings, weights.stacked)
+  runner = runner_lib.Runner(weights, model_config, engine_config, mesh)
   runner.warm_up(progress=logging.info)
   logging.info('loaded %s in %.1f s', spec.model_path, time.monotonic() - begin)
   return settings, codecs, runner
@@ -213,26 +211,65 @@ def _model_config(
   return dataclasses.replace(found, ln_epsilon=settings.ln_epsilon)
 
 
+def _mesh(
+    model_path: str,
+    model_config: config_lib.GPTJConfig,
+    settings: settings_lib.Settings,
+) -> jax.sharding.Mesh | None:
+  """The devices to split the model among; None: one, without a choice."""
+  shape = settings.mesh_shape
+  size = math.prod(shape)
+  if size > jax.local_device_count():
+    logging.warning(
+        '%s was written for %d devices (ICI_MESH_SHAPE); it runs on one here',
+        model_path,
+        size,
+    )
+    shape, size = (1, 1, 1), 1
+  if size == 1 and not _on_tpu():
+    return None
+  try:
+    mesh = sharding.make_mesh(shape)
+    sharding.check(mesh, model_config, settings.num_slots)
+  except ValueError as e:
+    raise errors.InvalidArgument(
+        f'{model_path}: ICI_MESH_SHAPE={list(shape)} does not suit: {e}'
+    ) from e
+  logging.info('%s is split among devices as %s', model_path, dict(mesh.shape))
+  return mesh
+
+
 def _weights(
     variables,
     model_config: config_lib.GPTJConfig,
     settings: settings_lib.Settings,
+    mesh: jax.sharding.Mesh | None,
 ) -> weights_lib.Weights:
+  # What is to be split may be too large for one device: it starts on the host.
+  host = jax.local_devices(backend='cpu')[0] if mesh is not None else None
   try:
-    return weights_lib.from_pax(
-        variables, model_config, settings.dtype, settings.quantization
-    )
+    with jax.default_device(host):
+      weights = weights_lib.from_pax(
+          variables, model_config, settings.dtype, settings.quantization
+      )
+      return weights_lib.stack(weights) if _on_tpu() else weights
   except ValueError as e:
     raise errors.InvalidArgument(f'the checkpoint is not usable: {e}') from e
 
 
+def _on_tpu() -> bool:
+  return jax.default_backend() == 'tpu'
+
+
 def _engine_config(
-    settings: settings_lib.Settings,
+    settings: settings_lib.Settings, stacked: bool
 ) -> config_lib.EngineConfig:
+  segments = config_lib.in_tiles(settings.prompt_buckets) if stacked else ()
   return config_lib.EngineConfig(
       num_slots=settings.num_slots,
       max_prompt=settings.max_prompt,
       prompt_buckets=settings.prompt_buckets,
+      prompt_segments=segments,
       max_new_tokens=settings.max_new_tokens,
       min_new_tokens=settings.min_new_tokens,
       num_beams=settings.num_beams,

@@ -6,6 +6,7 @@ import tempfile
 
 from absl.testing import absltest
 from absl.testing import parameterized
+import jax
 import numpy as np
 
 from saxml_ext.common import errors
@@ -16,6 +17,8 @@ from saxml_ext.server import small_model
 from saxml_ext.server import spec
 
 _TIMEOUT = 60
+
+jax.config.update('jax_num_cpu_devices', 2)
 
 
 class LoaderTest(parameterized.TestCase):
@@ -115,6 +118,28 @@ class LoaderTest(parameterized.TestCase):
     exact = servable.scheduler.score(prompt, best.tokens).result(_TIMEOUT)
     self.assertNotEqual(logp, exact)
     self.assertAlmostEqual(logp, exact, delta=0.1 * abs(exact))
+
+  def test_is_split_among_the_devices_of_its_mesh(self):
+    answers = []
+    for shape in ('[1, 1, 1]', '[1, 1, 2]', '[1, 1, 4]'):  # There are 2.
+      with self.assertLogs(level='INFO') as logs:
+        servable = self._load(ICI_MESH_SHAPE=shape, MAX_DECODE_STEPS='4')
+      self.addCleanup(servable.close, drain=False)
+      prompt = np.array([1, 2, 3], np.int32)
+      result = servable.scheduler.generate(runner_lib.Request(prompt)).result(
+          _TIMEOUT
+      )
+      answers.append([h.tokens.tolist() for h in result.hypotheses])
+      said = '\n'.join(logs.output)
+      self.assertEqual('split among devices' in said, shape == '[1, 1, 2]')
+      self.assertEqual('runs on one here' in said, shape == '[1, 1, 4]')
+    self.assertEqual(answers, answers[:1] * 3)
+
+  def test_refuses_a_mesh_that_does_not_divide_the_model(self):
+    with self.assertRaisesRegex(
+        errors.InvalidArgument, 'num_slots is 3; .* splits it in 2'
+    ):
+      self._load(ICI_MESH_SHAPE='[1, 2, 1]', BATCH_SIZE='3')
 
   def test_refuses_a_checkpoint_that_is_quantized_already(self):
     copy = self.create_tempdir().full_path
