@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compiles requirements.in and torch.in into their locks, all versions pinned
-# and hashed, for Python 3.11 on Linux.
+# Compiles requirements.in, torch.in and libtpu.in into their locks, all versions
+# pinned and hashed, for Python 3.11 on Linux.
 #
 #   third_party/python/update_locks.sh                    keep what still fits
 #   third_party/python/update_locks.sh --upgrade          newest of everything
@@ -21,6 +21,8 @@ if ! uv=$(command -v uv); then
   uv=$scratch/venv/bin/uv
 fi
 
+platform=manylinux_2_28
+
 compile() {
   local group=$1
   shift
@@ -28,7 +30,7 @@ compile() {
   # The annotations are not decoration: the repository rules read who needs
   # whom from them.
   "$uv" --config-file third_party/python/uv.toml pip compile \
-    --quiet --python-version 3.11 --python-platform x86_64-manylinux_2_28 \
+    --quiet --python-version 3.11 --python-platform "x86_64-$platform" \
     --generate-hashes --annotation-style split --no-emit-index-url \
     --no-emit-find-links --no-header "$@" \
     "third_party/python/$group.in" -o "third_party/python/$group.lock"
@@ -48,3 +50,5 @@ compile requirements "$@"
 # Packages that both groups hold must agree, since one program may use both.
 compile torch --constraint third_party/python/requirements.lock "$@"
 add_hashes torch
+# Its wheels ask for a newer glibc.
+platform=manylinux_2_31 compile libtpu "$@"
