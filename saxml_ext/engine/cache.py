@@ -180,6 +180,18 @@ def of_slots(kv: KV, slots: jax.Array) -> KV:
   return jax.tree.map(lambda x: x[slots], kv)
 
 
+def gather(block: Block, slots: jax.Array) -> Block:
+  """The block of some slots [C] alone."""
+  at = (slice(None), slots) if layers_lib.is_stacked(block.keys) else slots
+  return jax.tree.map(lambda x: x[at], block)
+
+
+def scatter(block: Block, slots: jax.Array, new: Block) -> Block:
+  """The block with those slots [C] replaced."""
+  at = (slice(None), slots) if layers_lib.is_stacked(block.keys) else slots
+  return jax.tree.map(lambda x, y: x.at[at].set(y), block, new)
+
+
 def write_step(
     block: Block,
     layer: layers_lib.Index,

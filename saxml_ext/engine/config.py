@@ -6,6 +6,7 @@ different value means another compilation.
 
 from collections.abc import Mapping
 import dataclasses
+import math
 import re
 
 import numpy as np
@@ -13,6 +14,9 @@ import numpy as np
 DTYPES = ("float32", "bfloat16")
 KV_DTYPES = (*DTYPES, "int8")
 SEARCHES = ("beam", "pax", "sample")
+# The width of a TPU's registers. Of KV whose length is no multiple of it, XLA
+# makes a copy in each program to bring it to one.
+TILE = 128
 _LAYER = re.compile(r"(?:.*\.)?x_layers_(\d+)\.")
 
 
@@ -125,7 +129,7 @@ class EngineConfig:
       the last one is max_prompt. Empty: about eight, multiples of 64.
     prompt_segments: boundaries at which the prompts' KV is cut; a step reads
       only the segments that some live prompt reaches. The last is at least
-      max_prompt. Empty: as the buckets. See `in_tiles`.
+      max_prompt. Empty: as the buckets. See `tiled`.
     prefill_batches: numbers of prompts prefilled in one call, ascending.
     prefill_chunk: a longer prompt is prefilled in chunks of this many tokens,
       one chunk a step, between which the others decode on. 0: in one go.
@@ -286,13 +290,14 @@ def even_buckets(limit: int) -> tuple[int, ...]:
   return (*range(step, limit, step), limit)
 
 
-def in_tiles(bounds: tuple[int, ...], tile: int = 128) -> tuple[int, ...]:
-  """Bounds rounded up to multiples of `tile`, each once.
-
-  128 is the width of a TPU's registers. Of a block of another length XLA makes
-  a copy in each program, as large as the block, to bring it to such a multiple.
-  """
-  return tuple(sorted({tile * -(-bound // tile) for bound in bounds}))
+def tiled(config: EngineConfig) -> EngineConfig:
+  """The same, with KV whose lengths are multiples of TILE, for TPU."""
+  ends = {TILE * -(-end // TILE) for end in config.segments}
+  return dataclasses.replace(
+      config,
+      prompt_segments=tuple(sorted(ends)),
+      suffix_block=TILE // math.gcd(TILE, config.num_beams),
+  )
 
 
 def _check_ascending(name: str, values: tuple[int, ...]) -> None:

@@ -240,21 +240,20 @@ def decode(
         max_steps,
     )
 
-  def gather(tree):
-    return jax.tree.map(lambda x: x[chosen], tree)
-
   new_current, new_slots, steps = _decode(
       settings,
       weights,
-      *gather((segments, past, current, slots)),
+      tuple(cache.gather(block, chosen) for block in segments),
+      tuple(cache.gather(block, chosen) for block in past),
+      cache.gather(current, chosen),
+      jax.tree.map(lambda x: x[chosen], slots),
       active,
       row,
       max_steps,
   )
-  current, slots = jax.tree.map(
-      lambda old, new: old.at[chosen].set(new),
-      (current, slots),
-      (new_current, new_slots),
+  current = cache.scatter(current, chosen, new_current)
+  slots = jax.tree.map(
+      lambda old, new: old.at[chosen].set(new), slots, new_slots
   )
   return current, slots, steps
 

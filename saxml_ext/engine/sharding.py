@@ -78,10 +78,6 @@ CONTRACTED = {
 # Of all that a cache block holds, after the layers; further dims are whole.
 _BLOCK = ("slots", "heads")
 
-# Vocabularies are padded to a multiple of this per device: the lanes of a TPU's
-# registers, and whole blocks of `topk.py`.
-_VOCAB_TILE = 128
-
 Tree = TypeVar("Tree")
 
 
@@ -131,13 +127,14 @@ def check(
 
 
 def pad(mesh: jax.sharding.Mesh, weights: Tree) -> Tree:
-  """Pads a model's vocabulary so that it can be split.
+  """Pads a model's vocabulary so that each device has whole tiles of it.
 
-  GPT-J has 50,401 tokens. Those added have an embedding of zeros and a logit of
-  minus infinity, so none is ever chosen, and no probability changes.
+  Those are whole blocks of `topk.py` too. The tokens added to GPT-J's 50,401
+  have an embedding of zeros and a logit of minus infinity: none of them is ever
+  chosen, and no probability changes.
   """
   parts = _parts(mesh, "vocab")
-  missing = -weights.head_bias.shape[0] % (parts * _VOCAB_TILE)
+  missing = -weights.head_bias.shape[0] % (parts * config_lib.TILE)
   if parts == 1 or not missing:
     return weights
 

@@ -122,11 +122,14 @@ class ShardingTest(parameterized.TestCase):
     engine = _ENGINE
     if quantization:
       engine = dataclasses.replace(engine, kv_dtype="int8", prefill_chunk=16)
+    tiled = config_lib.tiled(engine)
+    self.assertEqual((tiled.segments, tiled.suffix_block), ((128,), 32))
     alone = _serve(engine, quantization)
     self.assertGreater(len({str(t) for t in _tokens(alone)}), 5)
     for stacked, mesh in others:
       with self.subTest(stacked=stacked, mesh=mesh):
-        got = _serve(engine, quantization, stacked, mesh)
+        chosen = tiled if stacked else engine
+        got = _serve(chosen, quantization, stacked, mesh)
         self.assertEqual(_tokens(got), _tokens(alone))
         for a, b in zip(got, alone):
           for one, other in zip(a.hypotheses, b.hypotheses):
@@ -180,7 +183,7 @@ class ShardingTest(parameterized.TestCase):
     run = executables.Executables(
         programs.Settings(_MODEL, _ENGINE), weights, mesh
     )
-    text = run.lower(("decode",)).compile().as_text()
+    text = run.lower(("decode", 4)).compile().as_text()
     found = [m for m in map(_COLLECTIVE.search, text.splitlines()) if m]
     # One loop over the steps, and in it one over the layers.
     layer = [m["kind"] for m in found if m["name"].count("while/body") == 2]

@@ -79,7 +79,6 @@ def _executables(numbers: str) -> executables.Executables:
       num_slots=_SLOTS.value,
       max_prompt=buckets[-1],
       prompt_buckets=buckets,
-      prompt_segments=config_lib.in_tiles(buckets),
       prefill_batches=(_BATCH.value,),
       kv_dtype=_KV.value,
   )
@@ -95,7 +94,7 @@ def _executables(numbers: str) -> executables.Executables:
   )
   weights = jax.eval_shape(lambda w: sharding.pad(mesh, w), weights)
   return executables.Executables(
-      programs.Settings(model, engine), weights, mesh
+      programs.Settings(model, config_lib.tiled(engine)), weights, mesh
   )
 
 
@@ -134,7 +133,7 @@ def main(argv: Sequence[str]) -> None:
   for numbers in _NUMBERS.value:
     run = _executables(numbers)
     for name in _PROGRAMS.value:
-      key = (name,)
+      key = (name, _SLOTS.value)
       if name == "admit":
         key = (name, _BATCH.value, 0, int(_BUCKETS.value[0]))
       title = " ".join(map(str, (numbers, *key)))

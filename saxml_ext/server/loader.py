@@ -74,7 +74,9 @@ def prepare(
   mesh = _mesh(spec.model_path, model_config, settings)
   weights = _weights(variables, model_config, settings, mesh)
   del variables  # Half of the memory, from here on.
-  engine_config = _engine_config(settings, weights.stacked)
+  engine_config = _engine_config(settings)
+  if weights.stacked:
+    engine_config = config_lib.tiled(engine_config)
   runner = runner_lib.Runner(weights, model_config, engine_config, mesh)
   runner.warm_up(progress=logging.info)
   logging.info('loaded %s in %.1f s', spec.model_path, time.monotonic() - begin)
@@ -262,14 +264,12 @@ def _on_tpu() -> bool:
 
 
 def _engine_config(
-    settings: settings_lib.Settings, stacked: bool
+    settings: settings_lib.Settings,
 ) -> config_lib.EngineConfig:
-  segments = config_lib.in_tiles(settings.prompt_buckets) if stacked else ()
   return config_lib.EngineConfig(
       num_slots=settings.num_slots,
       max_prompt=settings.max_prompt,
       prompt_buckets=settings.prompt_buckets,
-      prompt_segments=segments,
       max_new_tokens=settings.max_new_tokens,
       min_new_tokens=settings.min_new_tokens,
       num_beams=settings.num_beams,
