@@ -183,17 +183,37 @@ class ModelTest(parameterized.TestCase):
     self.assertLess(np.abs(got - expected).mean(), 0.03)
     self.assertGreater(np.abs(got - expected).mean(), 1e-3)
 
-  @parameterized.parameters("w", "w_quantized_scale")
-  def test_quantized_checkpoints_are_refused(self, last):
+  @parameterized.parameters("int8", "int8_weights")
+  def test_quantized_checkpoints_are_taken_as_they_are(self, quantization):
     variables = random_model.variables(_CONFIG)
-    name = f"params.lm.transformer.x_layers_1.ff_layer.ffn_layer2.linear.{last}"
-    dtype = np.int8 if last == "w" else np.float32
-    variables[name] = np.ones((40, 24), dtype)
-    for quantization in (None, "int8"):
-      with self.assertRaisesRegex(
-          ValueError, f"{last} has .* float checkpoint"
-      ):
-        weights_lib.from_pax(variables, _CONFIG, quantization=quantization)
+    expected = weights_lib.from_pax(variables, _CONFIG, "float32", quantization)
+    # Contracted dims of each variable, as the checkpoint stores it.
+    summed = {"combined_qkv.w": (1,), "post.w": (1, 2), "linear.w": (0,)}
+    quantized = dict(variables)
+    for name, value in variables.items():
+      for suffix, axes in summed.items():
+        if name.endswith(suffix) and "softmax" not in name:
+          peak = np.abs(value).max(axes, keepdims=True)
+          codes = np.rint(value * (np.float32(127) / peak))
+          quantized[name] = codes.astype(np.int8)
+          scale = (peak * (1 / np.float32(127))).squeeze(axes)
+          quantized[name + "_quantized_scale"] = scale
+    got = weights_lib.from_pax(quantized, _CONFIG, "float32", quantization)
+    jax.tree.map(np.testing.assert_array_equal, got, expected)
+    with self.assertRaisesRegex(ValueError, "is int8.*'int8_weights'"):
+      weights_lib.from_pax(quantized, _CONFIG)
+    quantized.pop(
+        next(n for n in quantized if n.endswith("post.w")) + "_quantized_scale"
+    )
+    with self.assertRaisesRegex(ValueError, "post.w_quantized_scale"):
+      weights_lib.from_pax(quantized, _CONFIG, quantization=quantization)
+
+  def test_int8_is_refused_where_nothing_is_multiplied(self):
+    variables = random_model.variables(_CONFIG)
+    name = "params.lm.embedding_lookup.emb_var"
+    variables[name] = variables[name].astype(np.int8)
+    with self.assertRaisesRegex(ValueError, "emb_var is int8"):
+      weights_lib.from_pax(variables, _CONFIG, quantization="int8")
 
   def test_unknown_quantization_is_refused(self):
     variables = random_model.variables(_CONFIG)

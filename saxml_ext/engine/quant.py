@@ -77,22 +77,51 @@ def quantize(
   Raises:
     ValueError: the weight has values that are not finite.
   """
-  axes = sorted(axis % weight.ndim for axis in contracted)
-  outputs = [axis for axis in range(weight.ndim) if axis not in axes]
-  weight = np.asarray(weight, np.float32).transpose(*outputs, *axes)
-  rows = weight.reshape(*weight.shape[: len(outputs)], -1)
-  peak = np.abs(rows).max(-1)
+  weight = _outputs_first(np.asarray(weight, np.float32), contracted)
+  axes = tuple(range(weight.ndim - len(contracted), weight.ndim))
+  peak = np.abs(weight).max(axes, keepdims=True)
   if not np.isfinite(peak).all():
     raise ValueError(
         f"a weight of shape {weight.shape} has values that are not finite;"
         " there is no int8 for them. Check the checkpoint."
     )
-  values = np.rint(rows * _inverse_scale(peak, np)[..., None])
-  return QuantizedArray(
-      jnp.asarray(values.astype(np.int8).reshape(weight.shape)),
-      jnp.asarray(peak * (1 / _LARGEST)),
-      activations,
-  )
+  values = np.rint(weight * _inverse_scale(peak, np)).astype(np.int8)
+  scale = (peak * (1 / _LARGEST)).squeeze(axes)
+  return QuantizedArray(jnp.asarray(values), jnp.asarray(scale), activations)
+
+
+def from_codes(
+    values: np.ndarray,
+    scale: np.ndarray,
+    contracted: Sequence[int],
+    activations: str | None = None,
+) -> QuantizedArray:
+  """A weight that was quantized before.
+
+  Args:
+    values: int8, any shape.
+    scale: float32, of the same rank, with size 1 at the contracted dims.
+    contracted: as of `quantize`.
+    activations: see `QuantizedArray`.
+
+  Raises:
+    ValueError: the scale has values that are not finite.
+  """
+  if not np.isfinite(scale).all():
+    raise ValueError(
+        f"a scale of shape {scale.shape} has values that are not finite. Check"
+        " the checkpoint."
+    )
+  values = _outputs_first(values, contracted)
+  scale = _outputs_first(np.asarray(scale, np.float32), contracted)
+  scale = scale.reshape(scale.shape[: scale.ndim - len(contracted)])
+  return QuantizedArray(jnp.asarray(values), jnp.asarray(scale), activations)
+
+
+def _outputs_first(x: np.ndarray, contracted: Sequence[int]) -> np.ndarray:
+  """Puts the contracted dims last, in their order."""
+  axes = sorted(axis % x.ndim for axis in contracted)
+  return x.transpose(*[i for i in range(x.ndim) if i not in axes], *axes)
 
 
 def quantize_along(x: jax.Array, axis: int) -> QuantizedRows:

@@ -1,6 +1,6 @@
 """Weights as the model reads them, made from PAX variables."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import dataclasses
 
 import jax
@@ -10,6 +10,9 @@ import numpy as np
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import layers as layers_lib
 from saxml_ext.engine import quant
+
+# What praxis calls the scale of a variable.
+_SCALE = "_quantized_scale"
 
 # A matrix of the model; see `einsum.py`, which understands both.
 Matrix = jax.Array | quant.QuantizedArray
@@ -86,17 +89,19 @@ def from_pax(
       quantized; norms and biases stay float32.
     quantization: "int8" or "int8_weights" makes int8 of the matrices that
       activations are multiplied with, one scale per output channel, and the
-      former of those activations too; see `quant.py`. None: of nothing.
+      former of those activations too; see `quant.py`. A matrix that is int8 in
+      the checkpoint, with its scale beside it, is taken as it is. None: of
+      nothing.
 
   Raises:
-    ValueError: a variable is missing, has another shape or is quantized
-      already; or the quantization is unknown.
+    ValueError: a variable is missing, has another shape, is int8 where it
+      should not be or lacks its scale; or the quantization is unknown.
   """
   if quantization not in quant.QUANTIZATIONS:
     raise ValueError(
         f"quantization is {quantization!r}; use one of {quant.QUANTIZATIONS}."
     )
-  _check_float(variables)
+  activations = None if quantization == "int8" else dtype
   c = config
   split = np.concatenate(
       [
@@ -106,21 +111,44 @@ def from_pax(
       ]
   )
 
-  def read(suffix: str, *shape: int) -> np.ndarray:
+  def stored(suffix: str, *shape: int) -> tuple[str, np.ndarray]:
     name = config_lib.find(variables, suffix)
     value = np.asarray(variables[name])
     if value.shape != shape:
       raise ValueError(
           f"{name} has shape {value.shape}; the model's sizes make it {shape}."
       )
+    return name, value
+
+  def read(suffix: str, *shape: int) -> np.ndarray:
+    name, value = stored(suffix, *shape)
+    if value.dtype == np.int8:
+      raise ValueError(f"{name} is int8; only matrices of products may be.")
     return value.astype(np.float32)
 
-  def matrix(value: np.ndarray, *contracted: int) -> Matrix:
-    if quantization == "int8":
-      return quant.quantize(value, contracted)
-    if quantization == "int8_weights":
-      return quant.quantize(value, contracted, activations=dtype)
-    return jnp.asarray(value, jnp.dtype(dtype))
+  def matrix(
+      suffix: str,
+      shape: tuple[int, ...],
+      summed: tuple[int, ...],
+      arrange: Callable[[np.ndarray], np.ndarray] = lambda x: x,
+      contracted: tuple[int, ...] | None = None,
+  ) -> Matrix:
+    """A matrix whose dims `summed` are `contracted` once it is arranged."""
+    contracted = summed if contracted is None else contracted
+    name, value = stored(suffix, *shape)
+    if value.dtype != np.int8:
+      value = arrange(value.astype(np.float32))
+      if quantization is None:
+        return jnp.asarray(value, jnp.dtype(dtype))
+      return quant.quantize(value, contracted, activations)
+    if quantization is None:
+      raise ValueError(
+          f"{name} is int8: the checkpoint is quantized. Ask for quantization"
+          " 'int8' or 'int8_weights', or give the float checkpoint."
+      )
+    _, scale = stored(suffix + _SCALE, *np.delete(shape, summed).tolist())
+    scale = arrange(np.expand_dims(scale, summed))
+    return quant.from_codes(arrange(value), scale, contracted, activations)
 
   def norm(prefix: str) -> Norm:
     scale = read(f"{prefix}.scale", c.model_dim)
@@ -133,23 +161,36 @@ def from_pax(
   def layer(i: int) -> Layer:
     x = f"x_layers_{i}"
     d, n, h, f = c.model_dim, c.num_heads, c.head_dim, c.hidden_dim
-    qkv = read(f"{x}.self_attention.combined_qkv.w", 3, d, n, h)
-    # Queries and keys may share any order of their dims: their product is the
-    # same, and halves are cheaper to rotate than interleaved pairs.
-    qkv = np.concatenate([qkv[:2][..., split], qkv[2:]])
-    post = read(f"{x}.self_attention.post.w", d, n, h)
     ffn = f"{x}.ff_layer.ffn_layer"
+
+    def arrange(qkv: np.ndarray) -> np.ndarray:
+      # Queries and keys may share any order of their dims: their product is
+      # the same, and halves are cheaper to rotate than interleaved pairs.
+      halves = np.concatenate([qkv[:2][..., split], qkv[2:]])
+      return halves.transpose(2, 0, 3, 1)
+
     return Layer(
         norm=norm(f"{x}.layer_norm"),
-        qkv=matrix(qkv.transpose(2, 0, 3, 1), 3),
-        post=matrix(post.transpose(1, 2, 0), 0, 1),
-        up=matrix(read(f"{ffn}1.linear.w", d, f), 0),
+        qkv=matrix(
+            f"{x}.self_attention.combined_qkv.w",
+            (3, d, n, h),
+            (1,),
+            arrange,
+            (3,),
+        ),
+        post=matrix(
+            f"{x}.self_attention.post.w",
+            (d, n, h),
+            (1, 2),
+            lambda post: post.transpose(1, 2, 0),
+            (0, 1),
+        ),
+        up=matrix(f"{ffn}1.linear.w", (d, f), (0,)),
         up_bias=jnp.asarray(read(f"{ffn}1.bias.b", f)),
-        down=matrix(read(f"{ffn}2.linear.w", f, d), 0),
+        down=matrix(f"{ffn}2.linear.w", (f, d), (0,)),
         down_bias=jnp.asarray(read(f"{ffn}2.bias.b", d)),
     )
 
-  head = read("softmax.logits_ffn.linear.w", c.model_dim, c.vocab_size)
   # The bias may be longer: Sax's converter cuts the matrix to the vocabulary
   # but not the bias.
   bias_name = config_lib.find(variables, "softmax.logits_ffn.bias.b")
@@ -166,17 +207,8 @@ def from_pax(
       ),
       layers=tuple(layer(i) for i in range(c.num_layers)),
       final_norm=norm("final_ln"),
-      head=matrix(head, 0),
+      head=matrix(
+          "softmax.logits_ffn.linear.w", (c.model_dim, c.vocab_size), (0,)
+      ),
       head_bias=jnp.asarray(bias[: c.vocab_size]),
   )
-
-
-def _check_float(variables: Mapping[str, np.ndarray]) -> None:
-  """Refuses a quantized checkpoint, whose int8 would pass for plain numbers."""
-  for name, value in variables.items():
-    if name.endswith("_quantized_scale") or value.dtype == np.int8:
-      raise ValueError(
-          f"{name} has type {value.dtype}: the checkpoint is quantized already,"
-          " which cannot be read. Give the float checkpoint; it is quantized"
-          " as it is loaded."
-      )
