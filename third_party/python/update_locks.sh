@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Compiles requirements.in, torch.in and libtpu.in into their locks, all versions
-# pinned and hashed, for Python 3.11 on Linux.
+# Compiles every .in file here into its lock, all versions pinned and hashed, for
+# Python 3.11 on Linux.
 #
 #   third_party/python/update_locks.sh                    keep what still fits
 #   third_party/python/update_locks.sh --upgrade          newest of everything
@@ -52,3 +52,8 @@ compile torch --constraint third_party/python/requirements.lock "$@"
 add_hashes torch
 # Its wheels ask for a newer glibc.
 platform=manylinux_2_31 compile libtpu "$@"
+compile peers --constraint third_party/python/requirements.lock "$@"
+# Not the first group's versions: transformers differs. torch comes from its own
+# group; torchvision is imported by nothing that the benchmark uses.
+compile openvino --constraint third_party/python/torch.lock \
+  --override <(printf '%s; python_version < "3"\n' torch torchvision) "$@"

@@ -1,0 +1,123 @@
+"""How requests are grouped for engines that decode whole batches.
+
+Such an engine pads a batch to its longest prompt and decodes until its longest
+answer is done. Which grouping wastes least depends on the engine, so some are
+tried and the fastest is kept.
+"""
+
+from collections.abc import Callable, Sequence
+import dataclasses
+import time
+
+from saxml_ext.engine.benchmark import workload
+
+# Part of the requests that a trial runs, and its fewest batches.
+_SAMPLE = 6
+_FEWEST = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Batching:
+  """A grouping.
+
+  Attributes:
+    order: what batches are cut from: requests by "prompt" length, by length
+      of "output", or by output and, within groups of four batches, by prompt
+      ("both").
+    size: most requests of a batch.
+  """
+
+  order: str
+  size: int
+
+  def __str__(self) -> str:
+    return f"batches of {self.size} by {self.order}"
+
+  def cut(self, requests: Sequence[workload.Request]) -> list[list[int]]:
+    """Indices of each batch's requests."""
+
+    def by_prompt(i: int):
+      return len(requests[i].tokens), requests[i].max_new
+
+    def by_output(i: int):
+      return requests[i].max_new, len(requests[i].tokens)
+
+    key = by_prompt if self.order == "prompt" else by_output
+    order = sorted(range(len(requests)), key=key)
+    if self.order == "both":
+      groups = _chunks(order, 4 * self.size)
+      order = [i for group in groups for i in sorted(group, key=by_prompt)]
+    return _chunks(order, self.size)
+
+
+def run(
+    requests: Sequence[workload.Request],
+    batching: Batching,
+    generate: Callable[[Sequence[workload.Request]], list[list[int]]],
+) -> list[list[int]]:
+  """Answers in the requests' order, cut to what each asked for.
+
+  Args:
+    requests: any number.
+    batching: how to group them.
+    generate: answers one batch, each at most as long as its longest.
+  """
+  answers: list[list[int]] = [[] for _ in requests]
+  for batch in batching.cut(requests):
+    found = generate([requests[i] for i in batch])
+    for i, answer in zip(batch, found, strict=True):
+      answers[i] = answer[: requests[i].max_new]
+  return answers
+
+
+def choose(
+    requests: Sequence[workload.Request],
+    orders: Sequence[str],
+    sizes: Sequence[int],
+    generate: Callable[[Sequence[workload.Request]], list[list[int]]],
+) -> Batching:
+  """The fastest order at the middle size, then the fastest size.
+
+  A trial groups all requests and runs some of the batches, evenly chosen.
+  Requests that are all alike make one batch without trials. Where answers end
+  by themselves nobody knows their length, and the order is by prompt.
+  """
+  first = requests[0]
+  if all(
+      r.exact
+      and (len(r.tokens), r.max_new) == (len(first.tokens), first.max_new)
+      for r in requests
+  ):
+    return Batching("prompt", len(requests))
+  if not all(r.exact for r in requests):
+    orders = ("prompt",)
+  sizes = [s for s in sizes if s <= len(requests)] or [len(requests)]
+  middle = sizes[len(sizes) // 2]
+  rates = {}
+
+  def rate(batching: Batching) -> float:
+    if batching not in rates:
+      rates[batching] = _trial(requests, batching, generate)
+    return rates[batching]
+
+  best = max((Batching(order, middle) for order in orders), key=rate)
+  return max((Batching(best.order, size) for size in sizes), key=rate)
+
+
+def _trial(requests, batching, generate) -> float:
+  """Tokens per CPU second of a sample of the batches."""
+  batches = batching.cut(requests)
+  count = min(len(batches), max(_FEWEST, len(batches) // _SAMPLE))
+  step = len(batches) / count
+  sample = [batches[int(step * (i + 0.5))] for i in range(count)]
+  tokens = 0
+  began = time.process_time()
+  for batch in sample:
+    chosen = [requests[i] for i in batch]
+    for request, answer in zip(chosen, generate(chosen), strict=True):
+      tokens += min(len(answer), request.max_new)
+  return tokens / (time.process_time() - began)
+
+
+def _chunks(items: Sequence[int], size: int) -> list[list[int]]:
+  return [list(items[i : i + size]) for i in range(0, len(items), size)]

@@ -1,0 +1,51 @@
+"""Every peer on a tiny model: what it gives, and the plot."""
+
+import io
+import os
+
+from absl.testing import absltest
+from rich import console as console_lib
+
+from saxml_ext.engine.benchmark import bench
+from saxml_ext.engine.benchmark import contenders
+from saxml_ext.engine.benchmark import random_model
+from saxml_ext.engine.benchmark import settings as settings_lib
+
+
+class PeersTest(absltest.TestCase):
+
+  def test_all_run_and_float32_agrees(self):
+    out = self.create_tempdir().full_path
+    model = random_model.write(os.path.join(out, "cache"), 2, 64, 4, 8, 512)
+    settings = settings_lib.Settings(
+        model=model,
+        cache=os.path.join(out, "cache"),
+        out=out,
+        articles=None,
+        tokenizer=None,
+        request_set="fixed",
+        modes=("beam", "greedy"),
+        engines=contenders.ALL,
+        counts=(4,),
+        prompt=32,
+        new_tokens=12,
+        beams=4,
+        slots=4,
+        threads=1,
+        rounds=2,
+    )
+    printed = io.StringIO()
+    console = console_lib.Console(file=printed, width=200)
+    rows = bench.measure_all(settings, console)
+    bench.write(settings, rows, console)
+    text = printed.getvalue()
+    self.assertNotIn("absent", text)
+    self.assertLen(rows, 2 * len(contenders.ALL))
+    for mode in settings.modes:
+      for engine in ("ours", "ct2", "openvino"):
+        self.assertIn(f"{mode}: {engine}_float32 gives 4 of 4", text)
+    self.assertTrue(os.path.exists(os.path.join(out, "bench.png")), text)
+
+
+if __name__ == "__main__":
+  absltest.main()
