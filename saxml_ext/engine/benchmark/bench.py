@@ -38,6 +38,7 @@ from saxml_ext.engine.benchmark import random_model
 from saxml_ext.engine.benchmark import report
 from saxml_ext.engine.benchmark import rows as rows_lib
 from saxml_ext.engine.benchmark import settings as settings_lib
+from saxml_ext.engine.benchmark import trace as trace_lib
 from saxml_ext.engine.benchmark import worker as worker_lib
 
 _ENGINES = flags.DEFINE_list(
@@ -87,6 +88,9 @@ _CACHE = flags.DEFINE_string(
     "Directory that keeps the random model and peers' forms of it.",
 )
 _JSON = flags.DEFINE_string("json", None, "File for the figures, as rows.")
+_TRACE = flags.DEFINE_bool(
+    "trace", False, "Also print where the time of our engine goes."
+)
 _PLOT = flags.DEFINE_string("plot", None, "Picture; default: bench.png in out.")
 
 _ROOT = worker_lib.ROOT
@@ -168,6 +172,17 @@ def measure_all(
   return found
 
 
+def trace(
+    settings: settings_lib.Settings, console: console_lib.Console
+) -> None:
+  """Profiles our contenders and prints where their time goes."""
+  for mode in settings.modes:
+    for contender in settings.engines:
+      if contender.engine == contenders.OURS:
+        for table in trace_lib.capture(settings, contender, mode):
+          console.print(table)
+
+
 def write(
     settings: settings_lib.Settings,
     rows: Sequence[dict],
@@ -247,6 +262,8 @@ def main(argv: Sequence[str]) -> None:
     settings = settings_from_flags()
     os.makedirs(settings.out, exist_ok=True)
     write(settings, measure_all(settings, console), console)
+    if _TRACE.value:
+      trace(settings, console)
   except (ValueError, OSError, worker_lib.WorkerError) as error:
     print(f"bench: {error}", file=sys.stderr)
     sys.exit(1)

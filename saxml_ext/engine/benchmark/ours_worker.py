@@ -84,6 +84,13 @@ class Ours:
       result.append(best[start - 1 : len(sequence) - 1].tolist())
     return result
 
+  def trace(self, directory: str, count: int) -> None:
+    """Profiles a run of the first `count` requests into a directory."""
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0  # It would slow down the host's side.
+    with jax.profiler.trace(directory, profiler_options=options):
+      self.generate(self._job.requests[:count])
+
   def rates(self, read_bytes: int, rows: int) -> dict:
     """What this machine does in a CPU second; fields of floor.Rates.
 

@@ -23,14 +23,18 @@ class Worker:
   """A contender in a process of its own, pinned to some cores."""
 
   def __init__(
-      self, contender: contenders.Contender, threads: int, log_path: str
+      self,
+      contender: contenders.Contender,
+      threads: int,
+      log_path: str,
+      xla_flags: str = "",
   ):
     """Starts the process; it answers once its libraries are imported."""
     self.contender = contender
     self._log_path = log_path
     cores = set(sorted(os.sched_getaffinity(0))[-threads:])
     argv, environment = command(contender.program)
-    environment |= _threading(threads)
+    environment |= _threading(threads, xla_flags)
     os.makedirs(os.path.dirname(log_path), exist_ok=True)
     before = os.sched_getaffinity(0)
     # Inherited from the first instruction on: libraries size their pools by it.
@@ -103,9 +107,9 @@ def command(program: str) -> tuple[list[str], dict[str, str]]:
   return [sys.executable, "-P", "-m", module], environment
 
 
-def _threading(threads: int) -> dict[str, str]:
+def _threading(threads: int, xla_flags: str) -> dict[str, str]:
   """Environment that keeps numeric libraries to a number of threads."""
-  flags = os.environ.get("XLA_FLAGS", "")
+  flags = f"{os.environ.get('XLA_FLAGS', '')} {xla_flags}"
   if threads == 1:
     flags += " --xla_cpu_multi_thread_eigen=false"
   return {
