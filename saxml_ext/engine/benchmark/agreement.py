@@ -72,7 +72,7 @@ def top1(
   found = []
   for engine in (contenders.OURS, contenders.CTRANSLATE2):
     pair = [
-        measure.find(result.entries, engine, dtype)
+        result.find(contenders.Contender(engine, dtype))
         for dtype in ("float32", "int8")
     ]
     if not all(pair):

@@ -27,13 +27,13 @@ import tempfile
 from absl import app
 from absl import flags
 from rich import console as console_lib
-from rich import progress as progress_lib
 
 from saxml_ext.common import user_path
 from saxml_ext.engine.benchmark import agreement
 from saxml_ext.engine.benchmark import contenders
 from saxml_ext.engine.benchmark import floors as floors_lib
 from saxml_ext.engine.benchmark import measure
+from saxml_ext.engine.benchmark import progress
 from saxml_ext.engine.benchmark import random_model
 from saxml_ext.engine.benchmark import report
 from saxml_ext.engine.benchmark import rows as rows_lib
@@ -150,7 +150,7 @@ def measure_all(
   found, all_floors, all_rates, absent, agreements = [], {}, {}, {}, []
   for mode in settings.modes:
     with (
-        _bar(console) as bar,
+        progress.Bar(console) as bar,
         measure.run(settings, mode, bar) as result,
     ):
       bar(f"{mode}: rates of this machine", 1)
@@ -162,7 +162,8 @@ def measure_all(
       all_floors |= {(mode, *key): floor for key, floor in floors.items()}
       all_rates |= {(mode, name): rate for name, rate in rates.items()}
       absent |= result.absent
-  console.print(report.figures(found, _title(settings)))
+  console.print(report.speed(found, _title(settings)))
+  console.print(report.costs(found))
   if all_floors:
     console.print(report.floors(all_floors, found, all_rates))
   for lines in agreements:
@@ -211,33 +212,6 @@ def write(
     console.print(f"plot: {picture}", markup=False, soft_wrap=True)
 
 
-class _bar:  # pylint: disable=invalid-name
-  """Progress in one line, with the time left."""
-
-  def __init__(self, console: console_lib.Console):
-    self._progress = progress_lib.Progress(
-        progress_lib.TextColumn("{task.description}"),
-        progress_lib.BarColumn(),
-        progress_lib.TimeElapsedColumn(),
-        progress_lib.TimeRemainingColumn(),
-        console=console,
-        transient=True,
-    )
-    self._task = self._progress.add_task("", total=1.0)
-
-  def __enter__(self) -> "_bar":
-    self._progress.start()
-    return self
-
-  def __exit__(self, *unused) -> None:
-    self._progress.stop()
-
-  def __call__(self, text: str, share: float) -> None:
-    self._progress.update(self._task, description=text, completed=share)
-    if not self._progress.console.is_terminal:
-      self._progress.console.print(text, markup=False)
-
-
 def _title(settings: settings_lib.Settings) -> str:
   config = settings.config
   lengths = (
@@ -257,7 +231,7 @@ def main(argv: Sequence[str]) -> None:
     raise app.UsageError(f"unexpected arguments: {' '.join(argv[1:])}")
   # As Ctrl-C: workers are stopped on the way out.
   signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-  console = console_lib.Console(width=None if sys.stdout.isatty() else 200)
+  console = console_lib.Console(width=None if sys.stdout.isatty() else 140)
   try:
     settings = settings_from_flags()
     os.makedirs(settings.out, exist_ok=True)

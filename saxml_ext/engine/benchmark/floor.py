@@ -55,9 +55,10 @@ class Rates:
 
   Attributes:
     read: bytes, from a buffer as large as what a step reads.
-    decode: operations of products in the dtype, with slots * beams rows.
+    decode: operations of products with slots * beams rows, in the fastest
+      format that is no coarser than the dtype.
     prefill: the same with many rows.
-    attention: operations of float products with many rows.
+    attention: operations of products with many rows, in the fastest float.
   """
 
   read: float

@@ -1,6 +1,6 @@
 """Runs the contenders in turn, round after round."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 import contextlib
 import dataclasses
 import os
@@ -104,9 +104,3 @@ def _run(entry: Entry, count: int) -> None:
   entry.samples[count].append(summary.Sample(tokens=tokens, **value))
   if len(answers) > len(entry.answers):
     entry.answers = answers
-
-
-def find(entries: Sequence[Entry], engine: str, dtype: str) -> Entry | None:
-  """The entry of an engine and dtype, if it takes part."""
-  wanted = contenders.Contender(engine, dtype)
-  return next((e for e in entries if e.contender == wanted), None)

@@ -98,15 +98,20 @@ class Ours:
       read_bytes: what a decode step reads.
       rows: of a decode step's products.
     """
-    c, dtype = self._config, self._job.dtype
-    kv = "bfloat16" if dtype == "bfloat16" else "float32"
+    c = self._config
+    # An engine may compute in any format that is no coarser than its own.
+    formats = ("int8", "bfloat16", "float32")
+    formats = formats[formats.index(self._job.dtype) :]
+    floats = [f for f in formats if f != "int8"]
+
+    def best(dtypes: Sequence[str], rows: int, width: int, outputs: int):
+      return max(rates_lib.products(d, rows, width, outputs) for d in dtypes)
+
     return {
         "read": rates_lib.read(read_bytes),
-        "decode": rates_lib.products(dtype, rows, c.model_dim, c.hidden_dim),
-        "prefill": rates_lib.products(
-            dtype, _MANY_ROWS, c.model_dim, c.hidden_dim
-        ),
-        "attention": rates_lib.products(kv, _MANY_ROWS, c.head_dim, _MANY_ROWS),
+        "decode": best(formats, rows, c.model_dim, c.hidden_dim),
+        "prefill": best(formats, _MANY_ROWS, c.model_dim, c.hidden_dim),
+        "attention": best(floats, _MANY_ROWS, c.head_dim, _MANY_ROWS),
     }
 
 

@@ -11,44 +11,50 @@ from saxml_ext.engine.benchmark import floor as floor_lib
 _MIB = 1 << 20
 
 
-def figures(rows: Sequence[dict], title: str) -> table_lib.Table:
-  """Everything that was measured, one line per contender and mode."""
+def speed(rows: Sequence[dict], title: str) -> table_lib.Table:
+  """How fast each contender was."""
   ours = next((r["ours"] for r in rows if "ours" in r), "ours")
-  table = table_lib.Table(title=title, title_justify="left")
-  table.add_column("mode")
-  table.add_column("engine")
-  for name in (
-      "requests",
+  table = _table(
+      title,
       "tokens/CPU s",
       "quartiles",
       f"{ours} is",
       "CPU s",
       "wall s",
-      "CPU ms/req.",
-      "peak MiB",
-      "running MiB",
-      "load s",
-      "compile s",
-  ):
-    table.add_column(name, justify="right")
-  table.add_column("how", style="dim")
-  mode = None
-  for row in rows:
-    if mode not in (None, row["mode"]):
+      "CPU ms/request",
+  )
+  for row, first in zip(rows, _begins(rows)):
+    if first:
       table.add_section()
-    mode = row["mode"]
     low, high = row["tokens_per_cpu_second_quartiles"]
     times = row.get("ours_over_this")
     table.add_row(
-        row["mode"],
-        f"{row['engine']} {row['dtype']}",
-        str(row["requests"]),
+        *_names(row),
         f"{row['tokens_per_cpu_second']:.1f}",
         f"{low:.1f}-{high:.1f}",
         "" if times is None else f"{times:.2f} x",
         f"{row['cpu_seconds']:.2f}",
         f"{row['wall_seconds']:.2f}",
         f"{1000 * row['cpu_seconds_per_request']:.1f}",
+    )
+  return table
+
+
+def costs(rows: Sequence[dict]) -> table_lib.Table:
+  """What each contender needs besides: memory, and time before it can serve."""
+  table = _table(
+      "Memory, and wall seconds before the first request",
+      "peak MiB",
+      "running MiB",
+      "load s",
+      "compile s",
+      "how",
+  )
+  for row, first in zip(rows, _begins(rows)):
+    if first:
+      table.add_section()
+    table.add_row(
+        *_names(row),
         f"{row['peak_rss_bytes'] / _MIB:.0f}",
         f"{row['running_rss_bytes'] / _MIB:.0f}",
         f"{row['load_seconds']:.1f}",
@@ -70,25 +76,18 @@ def floors(
     rows: of the whole run.
     rates: (mode, contender) -> measured rates.
   """
-  table = table_lib.Table(
-      title="Floor: least CPU seconds at this machine's measured rates",
-      title_justify="left",
-  )
-  table.add_column("mode")
-  table.add_column("engine")
-  for name in (
-      "requests",
+  table = _table(
+      "Floor: least CPU seconds at this machine's measured rates",
       "read GB/s",
-      "decode Gop/s",
-      "prefill Gop/s",
-      "attention Gop/s",
+      "Gop/s: decode",
+      "prefill",
+      "attention",
       "prefill s",
-      "decode s: reading",
-      "or computing",
+      "decode s: read",
+      "or compute",
       "floor s",
       "took",
-  ):
-    table.add_column(name, justify="right")
+  )
   for row in rows:
     name = f"{row['engine']}_{row['dtype']}"
     floor = found.get((row["mode"], name, row["requests"]))
@@ -96,9 +95,7 @@ def floors(
       continue
     r = rates[row["mode"], name]
     table.add_row(
-        row["mode"],
-        f"{row['engine']} {row['dtype']}",
-        str(row["requests"]),
+        *_names(row),
         f"{r.read / 1e9:.1f}",
         f"{r.decode / 1e9:.0f}",
         f"{r.prefill / 1e9:.0f}",
@@ -131,3 +128,23 @@ def print_agreement(
         f" does at {100 * t.agreement:.2f} % of {t.places} places"
         " (teacher-forced)"
     )
+
+
+def _table(title: str, *columns: str) -> table_lib.Table:
+  """A table whose first columns are those of _names()."""
+  table = table_lib.Table(title=title, title_justify="left")
+  table.add_column("mode")
+  table.add_column("engine")
+  for name in ("requests", *columns):
+    table.add_column(name, justify="right")
+  return table
+
+
+def _names(row: dict) -> tuple[str, str, str]:
+  return row["mode"], f"{row['engine']} {row['dtype']}", str(row["requests"])
+
+
+def _begins(rows: Sequence[dict]) -> list[bool]:
+  """Which rows are the first of another mode than the row above."""
+  modes = [r["mode"] for r in rows]
+  return [i > 0 and modes[i - 1] != m for i, m in enumerate(modes)]

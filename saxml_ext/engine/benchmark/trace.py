@@ -119,7 +119,10 @@ def label(operation: hlo_names.Operation | None) -> str:
       if frame.file == "model.py" and matrix in frame.code:
         rounding = any(f.file == "quant.py" for f in operation.frames)
         return f"{name}: rounding activations" if rounding else name
-  return "rest"
+  if not operation.frames:
+    return "rest"
+  inner = operation.frames[-1]
+  return f"{os.path.splitext(inner.file)[0]}.{inner.function}"
 
 
 def tables(

@@ -76,6 +76,8 @@ class TraceTest(absltest.TestCase):
         trace.label(_operation(decode, attend, scopes="jit(f)/prompt/dot")),
         "attention, prompt",
     )
+    other = ("programs.py", "decode", "return step < max_steps")
+    self.assertEqual(trace.label(_operation(other)), "programs.decode")
     self.assertEqual(trace.label(None), "rest")
 
 
