@@ -138,7 +138,7 @@ def settings_from_flags() -> settings_lib.Settings:
       new_tokens=_NEW_TOKENS.value,
       beams=_BEAMS.value,
       slots=_SLOTS.value,
-      threads=_THREADS.value,
+      cores=worker_lib.idlest_cores(_THREADS.value),
       rounds=_ROUNDS.value,
   )
 
@@ -221,7 +221,7 @@ def _title(settings: settings_lib.Settings) -> str:
   )
   return (
       f"GPT-J {config['n_layer']} layers x {config['n_embd']}, vocabulary"
-      f" {config['vocab_size']}; {lengths}; {settings.threads} thread(s);"
+      f" {config['vocab_size']}; {lengths}; {len(settings.cores)} thread(s);"
       f" {settings.rounds} rounds"
   )
 

@@ -11,6 +11,7 @@ from saxml_ext.engine.benchmark import bench
 from saxml_ext.engine.benchmark import contenders
 from saxml_ext.engine.benchmark import random_model
 from saxml_ext.engine.benchmark import settings as settings_lib
+from saxml_ext.engine.benchmark import worker as worker_lib
 
 _COUNTS = (3, 6)
 _ROUNDS = 2
@@ -41,7 +42,7 @@ class BenchTest(absltest.TestCase):
         new_tokens=0,
         beams=4,
         slots=2,
-        threads=1,
+        cores=worker_lib.idlest_cores(1),
         rounds=_ROUNDS,
     )
     printed = io.StringIO()

@@ -82,7 +82,7 @@ def _load(
   for contender in settings.engines:
     report(f"{mode}: loading {contender.name}", 0)
     log = os.path.join(settings.out, "logs", f"{mode}-{contender.name}.log")
-    worker = worker_lib.Worker(contender, settings.threads, log)
+    worker = worker_lib.Worker(contender, settings.cores, log)
     stack.callback(worker.stop)
     try:
       loaded = worker.ask("load", job=settings.job(contender, mode, requests))

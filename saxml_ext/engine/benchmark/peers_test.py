@@ -10,6 +10,7 @@ from saxml_ext.engine.benchmark import bench
 from saxml_ext.engine.benchmark import contenders
 from saxml_ext.engine.benchmark import random_model
 from saxml_ext.engine.benchmark import settings as settings_lib
+from saxml_ext.engine.benchmark import worker as worker_lib
 
 
 class PeersTest(absltest.TestCase):
@@ -31,7 +32,7 @@ class PeersTest(absltest.TestCase):
         new_tokens=12,
         beams=4,
         slots=4,
-        threads=1,
+        cores=worker_lib.idlest_cores(1),
         rounds=2,
     )
     printed = io.StringIO()

@@ -18,7 +18,8 @@ class Settings:
   """The flags of bench.py, which explains them.
 
   model is the Hugging Face directory; articles and tokenizer are None unless
-  it is the bundled one. counts are numbers of requests, ascending.
+  it is the bundled one. counts are numbers of requests, ascending; cores are
+  where every worker runs, one for each of its threads.
   """
 
   model: str
@@ -34,7 +35,7 @@ class Settings:
   new_tokens: int
   beams: int
   slots: int
-  threads: int
+  cores: tuple[int, ...]
   rounds: int
 
   @property
@@ -65,7 +66,7 @@ class Settings:
             model=self.model,
             cache=self.cache,
             dtype=contender.dtype,
-            threads=self.threads,
+            threads=len(self.cores),
             beams=self.beams_of(mode),
             slots=self.slots,
             eos=self.config["eos_token_id"],

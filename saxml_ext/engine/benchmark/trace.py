@@ -54,7 +54,7 @@ def capture(
   dump = os.path.join(directory, "programs")
   worker = worker_lib.Worker(
       contender,
-      settings.threads,
+      settings.cores,
       os.path.join(settings.out, "logs", f"trace-{name}.log"),
       f"--xla_dump_to={dump} --xla_dump_hlo_as_text",
   )

@@ -1,11 +1,14 @@
 """The benchmark's side of its workers: starts, asks and stops them."""
 
+from collections.abc import Sequence
 import json
 import os
 import signal
 import subprocess
 import sys
 from typing import Any
+
+import psutil
 
 from saxml_ext.engine.benchmark import contenders
 
@@ -20,22 +23,43 @@ class WorkerError(Exception):
   """A worker failed, or its program or libraries are not there."""
 
 
+def idlest_cores(count: int) -> tuple[int, ...]:
+  """Those of our cores that others use least at the moment.
+
+  Raises:
+    ValueError: there are not that many.
+  """
+  ours = os.sched_getaffinity(0)
+  if count > len(ours):
+    raise ValueError(
+        f"--threads is {count}; this process may use {len(ours)} cores."
+    )
+  busy = psutil.cpu_percent(interval=1, percpu=True)
+  return tuple(sorted(sorted(ours, key=lambda core: busy[core])[:count]))
+
+
 class Worker:
   """A contender in a process of its own, pinned to some cores."""
 
   def __init__(
       self,
       contender: contenders.Contender,
-      threads: int,
+      cores: Sequence[int],
       log_path: str,
       xla_flags: str = "",
   ):
-    """Starts the process; it answers once its libraries are imported."""
+    """Starts the process; it answers once its libraries are imported.
+
+    Args:
+      contender: which program.
+      cores: where it may run, one for each of its threads.
+      log_path: gets what it prints.
+      xla_flags: besides those of the environment.
+    """
     self.contender = contender
     self._log_path = log_path
-    cores = set(sorted(os.sched_getaffinity(0))[-threads:])
     argv, environment = command(contender.program)
-    environment |= _threading(threads, xla_flags)
+    environment |= _threading(len(cores), xla_flags)
     os.makedirs(os.path.dirname(log_path), exist_ok=True)
     before = os.sched_getaffinity(0)
     # Inherited from the first instruction on: libraries size their pools by it.
