@@ -48,12 +48,20 @@ def compare_tokens(
   return Tokens(name, equal, len(truth), shared / max(1, total))
 
 
-def tokens(result: measure.ModeResult) -> tuple[str, list[Tokens]]:
+def tokens(
+    result: measure.ModeResult, requests: Sequence[workload.Request]
+) -> tuple[str, list[Tokens]]:
   """All against transformers in float32, or the first float32 that runs.
 
+  Beam search towards exact lengths that differ is left out: engines with one
+  length for a batch search further and are cut, which is another answer.
+
   Returns:
-    The reference's name ("" if none runs) and the others' agreement with it.
+    The reference's name ("" if there is none) and the others' agreement.
   """
+  exact = {r.max_new for r in requests if r.exact}
+  if result.mode == "beam" and len(exact) > 1:
+    return "", []
   floats = [e for e in result.entries if e.contender.dtype == "float32"]
   truth = result.find(contenders.REFERENCE) or next(iter(floats), None)
   if truth is None:

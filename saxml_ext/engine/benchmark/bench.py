@@ -156,8 +156,9 @@ def measure_all(
       bar(f"{mode}: rates of this machine", 1)
       floors, rates = floors_lib.measure_floors(settings, result)
       bar(f"{mode}: agreement", 1)
-      top1 = agreement.top1(result, settings.requests())
-      agreements.append((mode, *agreement.tokens(result), top1))
+      requests = settings.requests()
+      tokens = agreement.tokens(result, requests)
+      agreements.append((mode, *tokens, agreement.top1(result, requests)))
       found += rows_lib.rows(result, floors)
       all_floors |= {(mode, *key): floor for key, floor in floors.items()}
       all_rates |= {(mode, name): rate for name, rate in rates.items()}

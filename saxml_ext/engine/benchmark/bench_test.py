@@ -74,7 +74,8 @@ class BenchTest(absltest.TestCase):
     text = printed.getvalue()
     self.assertIn("absent: ct2_int7", text)
     self.assertIn("ours int8 finds the token likeliest", text)
-    self.assertIn("ours_int8 gives", text)
+    # Not where answers of several lengths are searched for.
+    self.assertNotIn("ours_int8 gives", text)
 
 
 if __name__ == "__main__":
