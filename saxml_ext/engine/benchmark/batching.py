@@ -7,6 +7,7 @@ tried and the fastest is kept.
 
 from collections.abc import Callable, Sequence
 import dataclasses
+import itertools
 import time
 
 from saxml_ext.engine.benchmark import workload
@@ -23,7 +24,7 @@ class Batching:
   Attributes:
     order: what batches are cut from: requests by "prompt" length, by length
       of "output", or by output and, within groups of four batches, by prompt
-      ("both").
+      ("both"). "equal" is by prompt, and a batch has prompts of one length.
     size: most requests of a batch.
   """
 
@@ -42,11 +43,14 @@ class Batching:
     def by_output(i: int):
       return requests[i].max_new, len(requests[i].tokens)
 
-    key = by_prompt if self.order == "prompt" else by_output
+    key = by_prompt if self.order in ("prompt", "equal") else by_output
     order = sorted(range(len(requests)), key=key)
     if self.order == "both":
       groups = _chunks(order, 4 * self.size)
       order = [i for group in groups for i in sorted(group, key=by_prompt)]
+    if self.order == "equal":
+      groups = itertools.groupby(order, lambda i: len(requests[i].tokens))
+      return [c for _, g in groups for c in _chunks(list(g), self.size)]
     return _chunks(order, self.size)
 
 
@@ -76,11 +80,11 @@ def choose(
     sizes: Sequence[int],
     generate: Callable[[Sequence[workload.Request]], list[list[int]]],
 ) -> Batching:
-  """The fastest order at the middle size, then the fastest size.
+  """The fastest order at a middle size, the fastest size, then again the order.
 
   A trial groups all requests and runs some of the batches, evenly chosen.
   Requests that are all alike make one batch without trials. Where answers end
-  by themselves nobody knows their length, and the order is by prompt.
+  by themselves nobody knows their length, and orders by output drop out.
   """
   first = requests[0]
   if all(
@@ -90,9 +94,9 @@ def choose(
   ):
     return Batching("prompt", len(requests))
   if not all(r.exact for r in requests):
-    orders = ("prompt",)
+    orders = [o for o in orders if o in ("prompt", "equal")]
   sizes = [s for s in sizes if s <= len(requests)] or [len(requests)]
-  middle = sizes[len(sizes) // 2]
+  middle = sizes[(len(sizes) - 1) // 2]
   rates = {}
 
   def rate(batching: Batching) -> float:
@@ -101,7 +105,8 @@ def choose(
     return rates[batching]
 
   best = max((Batching(order, middle) for order in orders), key=rate)
-  return max((Batching(best.order, size) for size in sizes), key=rate)
+  best = max((Batching(best.order, size) for size in sizes), key=rate)
+  return max((Batching(order, best.size) for order in orders), key=rate)
 
 
 def _trial(requests, batching, generate) -> float:

@@ -15,6 +15,10 @@ _LENGTHS = [(5, 9), (3, 4), (8, 2), (5, 3), (1, 9), (2, 2), (9, 9), (4, 1)]
 _REQUESTS = [_request(*lengths) for lengths in _LENGTHS]
 
 
+def _cut(order, size):
+  return batching.Batching(order, size).cut(_REQUESTS)
+
+
 class BatchingTest(parameterized.TestCase):
 
   @parameterized.parameters("prompt", "output", "both")
@@ -32,11 +36,12 @@ class BatchingTest(parameterized.TestCase):
 
   def test_orders(self):
     def prompts(order):
-      batches = batching.Batching(order, 2).cut(_REQUESTS)
-      return [[_LENGTHS[i] for i in batch] for batch in batches]
+      return [[_LENGTHS[i] for i in batch] for batch in _cut(order, 2)]
 
     self.assertEqual(prompts("prompt")[0], [(1, 9), (2, 2)])
     self.assertEqual(prompts("output")[0], [(4, 1), (2, 2)])
+    lengths = [[_LENGTHS[i][0] for i in b] for b in _cut("equal", 2)]
+    self.assertEqual(lengths, [[1], [2], [3], [4], [5, 5], [8], [9]])
     # One group of four batches holds all eight.
     self.assertEqual(prompts("both"), prompts("prompt"))
 

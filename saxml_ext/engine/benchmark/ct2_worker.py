@@ -14,8 +14,10 @@ from saxml_ext.engine.benchmark import models
 from saxml_ext.engine.benchmark import service
 from saxml_ext.engine.benchmark import workload
 
-_ORDERS = ("output", "prompt", "both")
-_SIZES = (4, 8, 16, 32)
+_ORDERS = ("output", "prompt", "both", "equal")
+# It takes a batch's prompts together up to the shortest one's end, and from
+# there on token by token: uneven prompts are at their best in tiny batches.
+_SIZES = (1, 2, 4, 8, 16, 32)
 
 
 class CTranslate2:
