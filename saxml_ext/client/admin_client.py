@@ -80,6 +80,12 @@ class AdminClient:
       return getattr(stub, method)(request, timeout=timeout)
     except grpc.RpcError as e:
       error = errors.from_rpc_error(e)
+      if isinstance(error, errors.Cancelled):
+        # Nobody cancels on this side: the server gave up its calls to stop.
+        error = errors.Unavailable(
+            f'the admin server at {self._address} ended the call: '
+            + error.message
+        )
       if isinstance(error, errors.Unavailable):
         self._stale = True
       raise error from e
