@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import dataclasses
 
 _BYTES = {"float32": 4, "bfloat16": 2, "int8": 1}
+_KV_BYTES = _BYTES["float32"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,9 +41,8 @@ class Shape:
     return (self.layer_weights + self.head_weights) * _BYTES[self.dtype]
 
   def kv_bytes(self, tokens: float) -> float:
-    """Keys and values of some tokens of one request; int8 keeps float32."""
-    size = 2 if self.dtype == "bfloat16" else 4
-    return 2 * self.layers * self.dim * tokens * size
+    """Keys and values of some tokens of one request, in float32."""
+    return 2 * self.layers * self.dim * tokens * _KV_BYTES
 
   def step_bytes(self, context: float) -> float:
     """Read by a step of all slots, each with `context` tokens behind it."""

@@ -40,7 +40,7 @@ class Ours:
     self._weights = weights_lib.from_pax(
         variables, self._config, dtype, quantization
     )
-    self._engine = engine_config(job, dtype)
+    self._engine = engine_config(job)
 
   def prepare(self) -> str:
     self._runner = runner_lib.Runner(self._weights, self._config, self._engine)
@@ -73,7 +73,7 @@ class Ours:
 
     @jax.jit
     def likeliest(weights, tokens):
-      x = model.prefill(weights, self._config, tokens)
+      x, _ = model.prefill(weights, self._config, tokens, "float32")
       return model.logits(weights, self._config, x[0, :-1]).argmax(-1)
 
     result = []
@@ -115,8 +115,12 @@ class Ours:
     }
 
 
-def engine_config(job: service.Job, dtype: str) -> config_lib.EngineConfig:
-  """Settings for a set of requests: exact buckets if it has one length."""
+def engine_config(job: service.Job) -> config_lib.EngineConfig:
+  """Settings for a set of requests: exact buckets if it has one length.
+
+  Keys and values are float32: with a few beams per group, products with those
+  in bfloat16 take XLA:CPU twice as long, whatever the weights are.
+  """
   lengths = {len(r.tokens) for r in job.requests}
   slots = min(job.slots, len(job.requests))
   one_length = len(lengths) == 1
@@ -128,7 +132,8 @@ def engine_config(job: service.Job, dtype: str) -> config_lib.EngineConfig:
       max_new_tokens=max(r.max_new for r in job.requests),
       min_new_tokens=0,
       num_beams=job.beams,
-      dtype=dtype,
+      search="beam" if job.beams > 1 else "sample",
+      max_top_k=1,
   )
 
 

@@ -26,15 +26,15 @@ _MATRICES = {
 # Files of the engine -> what they do, where no product tells more.
 _FILES = {
     "attention.py": "attention",
-    "beam.py": "beam search",
+    "beam.py": "search",
+    "pax_beam.py": "search",
+    "sample.py": "search",
+    "search.py": "search",
     "topk.py": "top-k",
-    "sampling.py": "sampling",
     "cache.py": "KV and ancestry",
     "rotary.py": "rotary positions",
 }
 _FUNCTIONS = {"_norm": "layer norms", "_gelu": "GELU"}
-# jax.named_scope's of the engine that split attention.
-_SCOPES = ("prompt", "suffix")
 _MOST_OPERATIONS = 20
 
 
@@ -111,10 +111,7 @@ def label(operation: hlo_names.Operation | None) -> str:
     if frame.function in _FUNCTIONS:
       return _FUNCTIONS[frame.function]
     if frame.file in _FILES:
-      found = _FILES[frame.file]
-      parts = operation.scopes.split("/")
-      scope = next((s for s in _SCOPES if s in parts), None)
-      return f"{found}, {scope}" if scope else found
+      return _FILES[frame.file]
     for matrix, name in _MATRICES.items():
       if frame.file == "model.py" and matrix in frame.code:
         rounding = any(f.file == "quant.py" for f in operation.frames)

@@ -17,10 +17,8 @@ def _event(operation, begin, duration):
   }
 
 
-def _operation(*frames, scopes=""):
-  return hlo_names.Operation(
-      "", scopes, tuple(hlo_names.Frame(*f) for f in frames)
-  )
+def _operation(*frames):
+  return hlo_names.Operation("", "", tuple(hlo_names.Frame(*f) for f in frames))
 
 
 class TraceTest(absltest.TestCase):
@@ -65,17 +63,14 @@ class TraceTest(absltest.TestCase):
   def test_labels_come_from_the_innermost_telling_frame(self):
     decode = ("model.py", "decode", "q, k, v = einsum(spec, h, layer.qkv)")
     einsum = ("einsum.py", "einsum", "return _quantized(spec, x, w)")
-    rows = ("quant.py", "quantize_rows", "values = jnp.round(x)")
+    rows = ("quant.py", "quantize_along", "values = jnp.round(x)")
     attend = ("attention.py", "attend", "scores = einsum(q, k)")
     self.assertEqual(trace.label(_operation(decode, einsum)), "product qkv")
     self.assertEqual(
         trace.label(_operation(decode, einsum, rows)),
         "product qkv: rounding activations",
     )
-    self.assertEqual(
-        trace.label(_operation(decode, attend, scopes="jit(f)/prompt/dot")),
-        "attention, prompt",
-    )
+    self.assertEqual(trace.label(_operation(decode, attend)), "attention")
     other = ("programs.py", "decode", "return step < max_steps")
     self.assertEqual(trace.label(_operation(other)), "programs.decode")
     self.assertEqual(trace.label(None), "rest")
