@@ -23,6 +23,10 @@ class InstantRunner:
     self.num_slots = num_slots
     self._admitted: dict[int, runner_lib.Request] = {}
 
+  def check(self, request: runner_lib.Request) -> None:
+    if not len(request.tokens):
+      raise ValueError('the prompt is empty')
+
   def admit(self, requests: Mapping[int, runner_lib.Request]) -> None:
     taken = self._admitted.keys() & requests.keys()
     if taken:
