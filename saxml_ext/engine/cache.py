@@ -20,6 +20,7 @@ import jax.numpy as jnp
 
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import layers as layers_lib
+from saxml_ext.engine import logical
 from saxml_ext.engine import quant
 
 NOTHING = -1
@@ -154,8 +155,11 @@ def _update(
     return jax.lax.dynamic_update_slice(old, new, at)
 
   def one_of_stack(old: jax.Array, new: jax.Array) -> jax.Array:
+    whole = new.shape[0] == old.shape[1]  # All slots, not one of them.
     new = jax.lax.platform_dependent(
-        new[None], tpu=_in_order, default=lambda new: new
+        new[None],
+        tpu=lambda new: _in_order(new, whole),
+        default=lambda new: new,
     )
     return jax.lax.dynamic_update_slice(old, new, (layer, *at))
 
@@ -165,14 +169,27 @@ def _update(
   return (*arrays[:layer], changed, *arrays[layer + 1 :])
 
 
-def _in_order(new: jax.Array) -> jax.Array:
-  """`new` in row-major order, as the cache is.
+def _in_order(new: jax.Array, whole: bool) -> jax.Array:
+  """`new` [1, S or 1, N, ...] in row-major order, as the cache is.
 
   XLA for TPU would rather leave it as it was computed, and copy the whole cache
   to that order and back.
+
+  Args:
+    new: KV of one layer.
+    whole: of all slots.
   """
   order = layout.Layout(tuple(range(new.ndim)))
-  return layout.with_layout_constraint(new, order)
+
+  def constrain(new: jax.Array) -> jax.Array:
+    return layout.with_layout_constraint(new, order)
+
+  mesh = jax.sharding.get_abstract_mesh()
+  if mesh.empty:
+    return constrain(new)
+  # XLA cannot split this operation and would gather what it is applied to.
+  spec = logical.spec("layers", "slots" if whole else None, "heads")
+  return jax.shard_map(constrain, in_specs=spec, out_specs=spec)(new)
 
 
 def of_slots(kv: KV, slots: jax.Array) -> KV:

@@ -65,13 +65,13 @@ class Executables:
     """A program before it is compiled."""
     function, args, donated = getattr(self, "_" + key[0])(*key[1:])
     args = (jax.eval_shape(lambda: self._weights), *args)
-    results = None
-    if self._mesh is not None:
+    if self._mesh is None:
+      return jax.jit(function, donate_argnums=donated).lower(*args)
+    with jax.set_mesh(self._mesh):
       # State comes back as it went in, or it could not be donated.
       results = sharding.shardings(self._mesh, jax.eval_shape(function, *args))
-      args = sharding.structs(self._mesh, args)
-    jitted = jax.jit(function, donate_argnums=donated, out_shardings=results)
-    return jitted.lower(*args)
+      jitted = jax.jit(function, donate_argnums=donated, out_shardings=results)
+      return jitted.lower(*sharding.structs(self._mesh, args))
 
   def _keys(self) -> list[Key]:
     e = self._settings.engine

@@ -1,24 +1,9 @@
-"""Which dim of which array is split among devices: one table.
+"""Which dim of which array is split among devices.
 
-Every dim of weights and state has a logical name; `RULES` says along which axis
-of the device mesh dims of that name are split. XLA derives all the rest, the
-collectives included, so the programs know nothing of devices.
-
-The mesh's axes are those of Sax's ICI_MESH_SHAPE:
-
-  replica, data   split the slots: each device decodes its own requests
-  model           splits each layer: heads, feed-forward and vocabulary
-
-Logical names:
-
-  layers     L, the leading dim of stacked layers
-  slots      S, of the KV cache and of all that is kept per request
-  embed      D, the residual stream
-  heads      N, of weights and of the KV cache
-  head_dim   H
-  three      queries, keys and values
-  hidden     F, the feed-forward layer
-  vocab      V, of embedding and head
+Every dim of weights and state has a logical name, given here; the table in
+`logical.py` says along which axis of the device mesh dims of that name are
+split. XLA derives all the rest, the collectives included, so the programs know
+nothing of devices.
 
 A prompt being prefilled is not split: prefill runs on all devices of `model`,
 and those of `data` repeat it.
@@ -35,22 +20,10 @@ import jax.numpy as jnp
 from saxml_ext.engine import cache
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import layers as layers_lib
+from saxml_ext.engine import logical
 from saxml_ext.engine import programs
 from saxml_ext.engine import quant
 from saxml_ext.engine import weights as weights_lib
-
-MESH_AXES = ("replica", "data", "model")
-
-RULES = {
-    "layers": None,
-    "slots": ("replica", "data"),
-    "embed": None,
-    "heads": "model",
-    "head_dim": None,
-    "three": None,
-    "hidden": "model",
-    "vocab": "model",
-}
 
 # Of each field of the weights, as they are before quantization.
 WEIGHTS = {
@@ -94,10 +67,10 @@ def make_mesh(
     ValueError: the shape is no such shape, or there are not enough devices.
   """
   devices = jax.devices() if devices is None else devices
-  if len(shape) != len(MESH_AXES) or min(shape) < 1:
+  if len(shape) != len(logical.MESH_AXES) or min(shape) < 1:
     raise ValueError(
         f"the mesh's shape is {list(shape)}; give one size, at least 1, for"
-        f" each of {MESH_AXES}."
+        f" each of {logical.MESH_AXES}."
     )
   size = math.prod(shape)
   if size > len(devices):
@@ -105,20 +78,20 @@ def make_mesh(
         f"a mesh of shape {list(shape)} needs {size} devices; there are"
         f" {len(devices)}."
     )
-  auto = (jax.sharding.AxisType.Auto,) * len(MESH_AXES)
-  return jax.make_mesh(shape, MESH_AXES, auto, devices=devices[:size])
+  auto = (jax.sharding.AxisType.Auto,) * len(logical.MESH_AXES)
+  return jax.make_mesh(shape, logical.MESH_AXES, auto, devices=devices[:size])
 
 
 def check(
     mesh: jax.sharding.Mesh, model: config_lib.GPTJConfig, num_slots: int
 ) -> None:
   """Raises ValueError if a dim cannot be split evenly; `pad` does the vocab."""
-  for name, logical, size in (
+  for name, dim, size in (
       ("num_heads", "heads", model.num_heads),
       ("hidden_dim", "hidden", model.hidden_dim),
       ("num_slots", "slots", num_slots),
   ):
-    parts = _parts(mesh, logical)
+    parts = _parts(mesh, dim)
     if size % parts:
       raise ValueError(
           f"{name} is {size}; the mesh {dict(mesh.shape)} splits it in {parts}."
@@ -192,14 +165,9 @@ def structs(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:
   )
 
 
-def _spec(*names: str | None) -> jax.sharding.PartitionSpec:
-  """Where the dims of these logical names go."""
-  return jax.sharding.PartitionSpec(*[n and RULES[n] for n in names])
-
-
 def _parts(mesh: jax.sharding.Mesh, name: str) -> int:
   """Into how many parts a dim of this logical name is split."""
-  axes = RULES[name] or ()
+  axes = logical.RULES[name] or ()
   axes = (axes,) if isinstance(axes, str) else axes
   return math.prod(mesh.shape[axis] for axis in axes)
 
@@ -215,23 +183,23 @@ def _of_weights(weights: weights_lib.Weights) -> weights_lib.Weights:
       axes += last if names[-1] == "values" else ()
     if names[0] == "layers" and weights.stacked:
       axes = ("layers", *axes)
-    return _spec(*axes)
+    return logical.spec(*axes)
 
   return jax.tree_util.tree_map_with_path(spec, weights)
 
 
 def _of_block(block: cache.Block) -> cache.Block:
   stacked = layers_lib.is_stacked(block.keys)
-  spec = _spec("layers", *_BLOCK) if stacked else _spec(*_BLOCK)
+  spec = logical.spec("layers", *_BLOCK) if stacked else logical.spec(*_BLOCK)
   return jax.tree.map(lambda _: spec, block)
 
 
 def _of_slots(slots: programs.Slots) -> programs.Slots:
-  return jax.tree.map(lambda _: _spec("slots"), slots)
+  return jax.tree.map(lambda _: logical.spec("slots"), slots)
 
 
 def _whole(tree: Tree) -> Tree:
-  return jax.tree.map(lambda _: _spec(), tree)
+  return jax.tree.map(lambda _: logical.spec(), tree)
 
 
 _SPECS_OF = {

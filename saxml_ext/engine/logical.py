@@ -1,0 +1,38 @@
+"""Along which axis of the device mesh each logical dim is split: one table.
+
+The mesh's axes are those of Sax's ICI_MESH_SHAPE:
+
+  replica, data   split the slots: each device decodes its own requests
+  model           splits each layer: heads, feed-forward and vocabulary
+
+Logical names:
+
+  layers     L, the leading dim of stacked layers
+  slots      S, of the KV cache and of all that is kept per request
+  embed      D, the residual stream
+  heads      N, of weights and of the KV cache
+  head_dim   H
+  three      queries, keys and values
+  hidden     F, the feed-forward layer
+  vocab      V, of embedding and head
+"""
+
+import jax
+
+MESH_AXES = ("replica", "data", "model")
+
+RULES = {
+    "layers": None,
+    "slots": ("replica", "data"),
+    "embed": None,
+    "heads": "model",
+    "head_dim": None,
+    "three": None,
+    "hidden": "model",
+    "vocab": "model",
+}
+
+
+def spec(*names: str | None) -> jax.sharding.PartitionSpec:
+  """Where dims of these logical names go; None, and what follows: nowhere."""
+  return jax.sharding.PartitionSpec(*[n and RULES[n] for n in names])
