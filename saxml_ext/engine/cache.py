@@ -13,6 +13,7 @@ the slot's request has written nothing. Reordering beams reorders that table.
 
 from collections.abc import Sequence
 import dataclasses
+import math
 
 import jax
 from jax.experimental import layout
@@ -155,11 +156,8 @@ def _update(
     return jax.lax.dynamic_update_slice(old, new, at)
 
   def one_of_stack(old: jax.Array, new: jax.Array) -> jax.Array:
-    whole = new.shape[0] == old.shape[1]  # All slots, not one of them.
     new = jax.lax.platform_dependent(
-        new[None],
-        tpu=lambda new: _in_order(new, whole),
-        default=lambda new: new,
+        new[None], tpu=_in_order, default=lambda new: new
     )
     return jax.lax.dynamic_update_slice(old, new, (layer, *at))
 
@@ -169,15 +167,11 @@ def _update(
   return (*arrays[:layer], changed, *arrays[layer + 1 :])
 
 
-def _in_order(new: jax.Array, whole: bool) -> jax.Array:
-  """`new` [1, S or 1, N, ...] in row-major order, as the cache is.
+def _in_order(new: jax.Array) -> jax.Array:
+  """One layer's `new` [1, slots, N, ...] in row-major order, as the cache is.
 
   XLA for TPU would rather leave it as it was computed, and copy the whole cache
   to that order and back.
-
-  Args:
-    new: KV of one layer.
-    whole: of all slots.
   """
   order = layout.Layout(tuple(range(new.ndim)))
 
@@ -188,7 +182,9 @@ def _in_order(new: jax.Array, whole: bool) -> jax.Array:
   if mesh.empty:
     return constrain(new)
   # XLA cannot split this operation and would gather what it is applied to.
-  spec = logical.spec("layers", "slots" if whole else None, "heads")
+  parts = math.prod(mesh.shape[axis] for axis in logical.RULES["slots"])
+  split = new.shape[1] % parts == 0  # Else there are but a few of the slots.
+  spec = logical.spec("layers", "slots" if split else None, "heads")
   return jax.shard_map(constrain, in_specs=spec, out_specs=spec)(new)
 
 
