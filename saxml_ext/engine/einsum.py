@@ -7,7 +7,11 @@ format is taught to this function alone.
 import jax
 import jax.numpy as jnp
 
+from saxml_ext.engine import cpu
 from saxml_ext.engine import quant
+
+# From so many rows on the cast of a weight is cheap beside its product.
+_MANY_ROWS = 128
 
 
 def einsum(
@@ -22,7 +26,9 @@ def einsum(
 
   A quantized weight may make int8 of the activations too, each row of them
   (all that is contracted for one result) by its own scale. Their products are
-  summed in int32, which is exact up to 133,000 summands.
+  summed in int32, which is exact up to 133,000 summands. Products of many rows
+  round the activations to bfloat16 instead on processors that are faster so,
+  see `cpu.py`.
 
   Quantized KV is multiplied in bfloat16, which holds its codes exactly.
 
@@ -64,11 +70,20 @@ def _weight(spec: str, x: jax.Array, w: quant.QuantizedArray) -> jax.Array:
   size = w.values.size // w.scale.size
   x, values = x.reshape(-1, size), w.values.reshape(-1, size)
   scale = w.scale.reshape(-1)
-  if w.activations is None:
+
+  def in_int8(x: jax.Array) -> jax.Array:
     x = quant.quantize_along(x.astype(jnp.float32), -1)
-    result = _dot(x.values, values).astype(jnp.float32) * (x.scale * scale)
+    return _dot(x.values, values).astype(jnp.float32) * (x.scale * scale)
+
+  def in_float(x: jax.Array, dtype: str = "bfloat16") -> jax.Array:
+    return einsum("mk,nk->mn", x, _cast(values, dtype)) * scale
+
+  if w.activations is not None:
+    result = in_float(x, w.activations)
+  elif x.shape[0] >= _MANY_ROWS and cpu.prefers_bfloat16():
+    result = jax.lax.platform_dependent(x, cpu=in_float, default=in_int8)
   else:
-    result = einsum("mk,nk->mn", x, _cast(values, w.activations)) * scale
+    result = in_int8(x)
   result = result.reshape(row_shape + output_shape)
   have = rows + outputs
   return result.transpose([have.index(d) for d in out_dims])

@@ -1,11 +1,14 @@
 """Tests of the quantized product against integer arithmetic in numpy."""
 
+from unittest import mock
+
 from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from saxml_ext.engine import cpu
 from saxml_ext.engine import einsum as einsum_lib
 from saxml_ext.engine import quant
 
@@ -64,6 +67,24 @@ class EinsumTest(parameterized.TestCase):
     np.testing.assert_array_equal(np.rint(got / (scales / count)), sums)
     exact = np.einsum(spec, x, w)
     self.assertLess(np.abs(got - exact).mean(), 0.02 * np.abs(exact).mean())
+
+  @parameterized.parameters(
+      (100, True, False), (128, True, True), (128, False, False)
+  )
+  def test_many_rows_are_rounded_to_what_is_faster(self, rows, prefers, floats):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(rows, 96)).astype(np.float32)
+    quantized = quant.quantize(rng.normal(size=(96, 40)), (0,))
+    with mock.patch.object(cpu, "prefers_bfloat16", return_value=prefers):
+      got = einsum_lib.einsum("mk,kn->mn", x, quantized)
+    codes = np.asarray(quantized.values, np.float32)
+    if floats:
+      rounded = np.asarray(jnp.asarray(x, jnp.bfloat16), np.float32)
+    else:
+      peak = np.abs(x).max(1, keepdims=True)
+      rounded = np.rint(x * (np.float32(127) / peak)) * (peak / 127)
+    expected = rounded @ codes.T * np.asarray(quantized.scale)
+    np.testing.assert_allclose(got, expected, atol=1e-4)
 
   def test_a_row_does_not_depend_on_others(self):
     x, w, contracted = _operands("...d,df->...f")
