@@ -131,9 +131,8 @@ class PraxisBeamTest(parameterized.TestCase):
     ids = np.random.default_rng(0).integers(0, 96, (3, 17)).astype(np.int32)
     theirs = _apply(lambda lm, ids: lm.lm(ids, np.zeros(ids.shape)).logits, ids)
     weights = weights_lib.from_pax(_variables(), _CONFIG)
-    ours = model_lib.logits(
-        weights, _CONFIG, model_lib.prefill(weights, _CONFIG, ids, 'float32')
-    )
+    x, _ = model_lib.prefill(weights, _CONFIG, ids, 'float32')
+    ours = model_lib.logits(weights, _CONFIG, x)
     np.testing.assert_allclose(ours, theirs, atol=1e-4)
 
   @parameterized.parameters(
