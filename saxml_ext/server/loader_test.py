@@ -141,16 +141,33 @@ class LoaderTest(parameterized.TestCase):
     ):
       self._load(ICI_MESH_SHAPE='[1, 2, 1]', BATCH_SIZE='3')
 
-  def test_refuses_a_checkpoint_that_is_quantized_already(self):
+  def test_serves_a_checkpoint_that_is_quantized_already(self):
     copy = self.create_tempdir().full_path
     variables = checkpoint.read_variables(self.directory)
     name = 'params.lm.softmax.logits_ffn.linear.w'
-    variables[name] = np.rint(variables[name]).astype(np.int8)
+    peak = np.abs(variables[name]).max(0)
+    codes = np.rint(variables[name] * (np.float32(127) / peak))
+    variables[name] = codes.astype(np.int8)
+    scale = f'{name}_quantized_scale'
+    variables[scale] = peak * np.float32(1 / 127)
     checkpoint.write_checkpoint(copy, variables.items())
-    with self.assertRaisesRegex(
-        errors.InvalidArgument, f'{name} has type int8.*Give the float'
-    ):
-      self._load(copy, EOS_ID='49', ROTARY_DIM='8', QUANTIZATION='"int8"')
+    said = dict(EOS_ID='49', ROTARY_DIM='8')
+    request = runner_lib.Request(np.arange(1, 9, dtype=np.int32))
+
+    def answers(directory):
+      servable = self._load(directory, QUANTIZATION='"int8"', **said)
+      self.addCleanup(servable.close, drain=False)
+      result = servable.scheduler.generate(request).result(_TIMEOUT)
+      return [text for text, _ in servable.texts(request, result)]
+
+    self.assertEqual(answers(copy), answers(self.directory))
+    with self.assertRaisesRegex(errors.InvalidArgument, f'{name} is int8'):
+      self._load(copy, **said)
+    del variables[scale]
+    alone = self.create_tempdir().full_path
+    checkpoint.write_checkpoint(alone, variables.items())
+    with self.assertRaisesRegex(errors.InvalidArgument, 'quantized_scale'):
+      self._load(alone, QUANTIZATION='"int8"', **said)
 
   @parameterized.parameters(
       ('None', 'does not make up weights'),
