@@ -94,6 +94,20 @@ class SystemUnderTestTest(absltest.TestCase):
     self.assertEqual((counts.issued, counts.done), (40, 40))
     self.assertEqual(loadgen_log.read(directory).problems, ())
 
+  def test_longest_prompts_of_a_query_are_sent_first(self):
+    sent, never = [], futures.Future()
+
+    def generate(prompt: str) -> futures.Future:
+      sent.append(prompt)
+      return never
+
+    sut = sut_lib.SystemUnderTest(generate, ['5', '6,7,8', '9,1'], 3)
+    sut.issue([_sample(0), _sample(1), _sample(2)])
+    end = time.monotonic() + 10
+    while len(sent) < 3 and time.monotonic() < end:
+      time.sleep(0.01)
+    self.assertEqual(sent, ['6,7,8', '9,1', '5'])
+
   def test_failed_call_is_told(self):
     error = RuntimeError('connection refused')
     self.assertEqual(
