@@ -208,6 +208,14 @@ class ModelTest(parameterized.TestCase):
     with self.assertRaisesRegex(ValueError, "post.w_quantized_scale"):
       weights_lib.from_pax(quantized, _CONFIG, quantization=quantization)
 
+  def test_the_head_may_stay_in_float(self):
+    variables = random_model.variables(_CONFIG)
+    weights = weights_lib.from_pax(
+        variables, _CONFIG, quantization="int8", quantize_head=False
+    )
+    self.assertEqual(weights.head.dtype, jnp.float32)
+    self.assertEqual(weights.layers[0].up.values.dtype, jnp.int8)
+
   def test_int8_is_refused_where_nothing_is_multiplied(self):
     variables = random_model.variables(_CONFIG)
     name = "params.lm.embedding_lookup.emb_var"

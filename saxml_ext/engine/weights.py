@@ -78,6 +78,7 @@ def from_pax(
     config: config_lib.GPTJConfig,
     dtype: str = "float32",
     quantization: str | None = None,
+    quantize_head: bool = True,
 ) -> Weights:
   """Takes a GPT-J out of PAX variables.
 
@@ -92,6 +93,7 @@ def from_pax(
       former of those activations too; see `quant.py`. A matrix that is int8 in
       the checkpoint, with its scale beside it, is taken as it is. None: of
       nothing.
+    quantize_head: whether the head is among these matrices.
 
   Raises:
     ValueError: a variable is missing, has another shape, is int8 where it
@@ -132,13 +134,14 @@ def from_pax(
       summed: tuple[int, ...],
       arrange: Callable[[np.ndarray], np.ndarray] = lambda x: x,
       contracted: tuple[int, ...] | None = None,
+      quantized: bool = quantization is not None,
   ) -> Matrix:
     """A matrix whose dims `summed` are `contracted` once it is arranged."""
     contracted = summed if contracted is None else contracted
     name, value = stored(suffix, *shape)
     if value.dtype != np.int8:
       value = arrange(value.astype(np.float32))
-      if quantization is None:
+      if not quantized:
         return jnp.asarray(value, jnp.dtype(dtype))
       return quant.quantize(value, contracted, activations)
     if quantization is None:
@@ -208,7 +211,10 @@ def from_pax(
       layers=tuple(layer(i) for i in range(c.num_layers)),
       final_norm=norm("final_ln"),
       head=matrix(
-          "softmax.logits_ffn.linear.w", (c.model_dim, c.vocab_size), (0,)
+          "softmax.logits_ffn.linear.w",
+          (c.model_dim, c.vocab_size),
+          (0,),
+          quantized=quantize_head and quantization is not None,
       ),
       head_bias=jnp.asarray(bias[: c.vocab_size]),
   )

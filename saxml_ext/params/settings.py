@@ -84,6 +84,7 @@ class Settings:
     quantization: 'int8' if matrices become int8 as they are loaded, and the
       activations that meet them int8 row by row; 'int8_weights' if the
       matrices alone do; None: `dtype` throughout.
+    quantize_head: whether the head is among these matrices.
     kv_dtype: of keys and values, 'float32', 'bfloat16' or 'int8'.
     prefill_chunk: longer prompts are prefilled in parts of this many tokens; 0:
       in one go.
@@ -124,6 +125,7 @@ class Settings:
   ln_epsilon: float | None
   dtype: str
   quantization: str | None
+  quantize_head: bool
   kv_dtype: str
   prefill_chunk: int
   tokenized_input: bool
@@ -182,6 +184,7 @@ class Settings:
         ln_epsilon=params.LAYER_NORM_EPSILON,
         dtype=params.FPROP_DTYPE,
         quantization=_QUANTIZATIONS[params.QUANTIZATION],
+        quantize_head=params.QUANTIZE_SOFTMAX,
         kv_dtype=params.KV_CACHE_DTYPE or params.FPROP_DTYPE,
         prefill_chunk=params.PREFILL_CHUNK_LEN,
         tokenized_input=params.TOKENIZED_INPUT,

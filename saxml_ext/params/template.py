@@ -144,6 +144,9 @@ class ServableLMParams:
   # loaded, and so do the activations that they are multiplied with;
   # 'int8_weights': the matrices alone.
   QUANTIZATION: str = 'none'
+  # Whether QUANTIZATION takes in the head (praxis' softmax layer) as well:
+  # faster, but nearest to the choice of tokens. praxis leaves it in float.
+  QUANTIZE_SOFTMAX: bool = False
   # Of keys and values: 'float32', 'bfloat16' or 'int8'; None is FPROP_DTYPE.
   KV_CACHE_DTYPE: str | None = None
   # Prompts longer than this many tokens are prefilled in chunks, between which

@@ -252,7 +252,11 @@ def _weights(
   try:
     with jax.default_device(host):
       weights = weights_lib.from_pax(
-          variables, model_config, settings.dtype, settings.quantization
+          variables,
+          model_config,
+          settings.dtype,
+          settings.quantization,
+          settings.quantize_head,
       )
       return weights_lib.stack(weights) if _on_tpu() else weights
   except ValueError as e:

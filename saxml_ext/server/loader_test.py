@@ -155,7 +155,9 @@ class LoaderTest(parameterized.TestCase):
     request = runner_lib.Request(np.arange(1, 9, dtype=np.int32))
 
     def answers(directory):
-      servable = self._load(directory, QUANTIZATION='"int8"', **said)
+      servable = self._load(
+          directory, QUANTIZATION='"int8"', QUANTIZE_SOFTMAX='true', **said
+      )
       self.addCleanup(servable.close, drain=False)
       result = servable.scheduler.generate(request).result(_TIMEOUT)
       return [text for text, _ in servable.texts(request, result)]
