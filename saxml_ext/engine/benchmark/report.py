@@ -45,7 +45,6 @@ def costs(rows: Sequence[dict]) -> table_lib.Table:
   table = _table(
       "Memory, and wall seconds before the first request",
       "peak MiB",
-      "running MiB",
       "load s",
       "compile s",
       "how",
@@ -56,7 +55,6 @@ def costs(rows: Sequence[dict]) -> table_lib.Table:
     table.add_row(
         *_names(row),
         f"{row['peak_rss_bytes'] / _MIB:.0f}",
-        f"{row['running_rss_bytes'] / _MIB:.0f}",
         f"{row['load_seconds']:.1f}",
         f"{row['compile_seconds']:.1f}",
         row["note"],

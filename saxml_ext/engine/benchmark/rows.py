@@ -38,9 +38,6 @@ def rows(
           "cpu_seconds_per_request": cpu / count,
           "wall_seconds": summary.median(samples, "wall_seconds"),
           "peak_rss_bytes": int(summary.median(samples, "peak_rss_bytes")),
-          "running_rss_bytes": int(
-              summary.median(samples, "running_rss_bytes")
-          ),
           **entry.loaded,
       }
       if ours is not None:

@@ -106,12 +106,9 @@ class _Commands:
     loaded = time.perf_counter()
     note = self._engine.prepare()
     prepared = time.perf_counter()
-    load_peak = _peak_bytes()
-    _forget_peak()
     return {
         "load_seconds": loaded - began,
         "compile_seconds": prepared - loaded,
-        "load_peak_rss_bytes": load_peak,
         "note": note,
     }
 
@@ -132,18 +129,4 @@ class _Commands:
         "answers": answers,
         "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         * 1024,
-        "running_rss_bytes": _peak_bytes(),
     }
-
-
-def _peak_bytes() -> int:
-  """Largest resident size since the last _forget_peak()."""
-  with open("/proc/self/status", encoding="ascii") as file:
-    line = next(line for line in file if line.startswith("VmHWM"))
-  return int(line.split()[1]) * 1024
-
-
-def _forget_peak() -> None:
-  # proc(5): 5 resets the peak resident set size.
-  with open("/proc/self/clear_refs", "w", encoding="ascii") as file:
-    file.write("5")

@@ -15,14 +15,12 @@ class Sample:
     wall_seconds: the same by the clock.
     peak_rss_bytes: the process's largest resident size since its start,
       loading and compiling included.
-    running_rss_bytes: since it was loaded and compiled.
   """
 
   tokens: int
   cpu_seconds: float
   wall_seconds: float
   peak_rss_bytes: int
-  running_rss_bytes: int
 
   @property
   def rate(self) -> float:

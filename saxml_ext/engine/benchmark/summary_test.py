@@ -4,7 +4,7 @@ from saxml_ext.engine.benchmark import summary
 
 
 def _sample(tokens, cpu):
-  return summary.Sample(tokens, cpu, 2 * cpu, 100, 50)
+  return summary.Sample(tokens, cpu, 2 * cpu, 100)
 
 
 class SummaryTest(absltest.TestCase):
