@@ -8,7 +8,7 @@ import numpy as np
 
 from converters import conversion
 from harness import bundle
-from harness import dataset
+from saxml_ext.common import dataset
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import model
 from saxml_ext.engine import weights as weights_lib
@@ -52,7 +52,7 @@ class Int8Test(absltest.TestCase):
 
     @jax.jit
     def next_tokens(weights):
-      x, _ = model.prefill(weights, config, tokens, "float32")
+      x, _ = model.prefill(weights, config, tokens, 'float32')
       return model.logits(weights, config, x).argmax(-1)
 
     exact, quantized = (
