@@ -1,0 +1,96 @@
+"""Measures an INT8 checkpoint against its source and writes the report."""
+
+from collections.abc import Sequence
+import math
+import os
+
+import numpy as np
+
+from converters import quantization_errors
+from converters import quantization_html
+from converters import quantization_layers
+from converters import quantization_logits
+from converters import quantization_model
+from converters import quantization_record
+from converters import quantization_report
+from converters import quantization_rouge
+from converters import quantization_texts
+from saxml_ext.common import dataset
+from saxml_ext.pax import checkpoint
+
+# Articles whose logits are compared: at 50,400 tokens and 60 places each those
+# of two models take 0.8 GB.
+_LOGIT_ARTICLES = 32
+_QUANTIZATIONS = ('int8_weights', 'int8')
+
+
+def report(source: str, pax: str, articles: Sequence[dataset.Article]) -> str:
+  """Writes the report beside the checkpoint and returns its text.
+
+  Args:
+    source: the float checkpoint.
+    pax: the INT8 checkpoint, as `quantization.quantize` wrote it.
+    articles: to measure logits and ROUGE on; none: they are not measured.
+
+  Raises:
+    errors.CheckpointError: a checkpoint cannot be read, or the report not be
+      written.
+  """
+  exact, quantized = checkpoint.Reader(source), checkpoint.Reader(pax)
+  record = quantization_record.read(pax)
+  logits = scores = None
+  matrices = tuple(quantization_errors.matrix_errors(exact, quantized, record))
+  if articles:
+    models = [quantization_model.open_model(path) for path in (source, pax)]
+    tokenizer = quantization_texts.load_tokenizer(models[1].directory)
+    texts = quantization_texts.from_articles(
+        articles[:_LOGIT_ARTICLES],
+        tokenizer,
+        models[0].description['max_positions'],
+    )
+    logits = tuple(_logits(models, texts))
+    scores = {
+        quantization
+        or 'float32': quantization_rouge.score(
+            models[quantization is not None], quantization, articles, tokenizer
+        )
+        for quantization in (None, *_QUANTIZATIONS)
+    }
+  result = quantization_report.Report(
+      record, _sizes(exact), _sizes(quantized), matrices, logits, scores
+  )
+  quantization_report.write(pax, result, quantization_html.page(result))
+  return quantization_report.text(result)
+
+
+def _logits(
+    models: Sequence[quantization_model.Model], texts: quantization_texts.Texts
+) -> list[quantization_logits.LogitError]:
+  exact, quantized = models
+  return quantization_logits.measure(
+      quantization_layers.LayeredModel(exact.reader, exact.config),
+      [
+          quantization_layers.LayeredModel(
+              quantized.reader, quantized.config, quantization
+          )
+          for quantization in _QUANTIZATIONS
+      ],
+      texts,
+  )
+
+
+def _sizes(reader: checkpoint.Reader) -> quantization_report.Sizes:
+  variables = sum(
+      math.prod(spec.shape) * _item_bytes(spec.dtype)
+      for spec in reader.specs.values()
+  )
+  files = sum(
+      os.path.getsize(os.path.join(parent, name))
+      for parent, _, names in os.walk(reader.step_dir)
+      for name in names
+  )
+  return quantization_report.Sizes(variables, files)
+
+
+def _item_bytes(dtype: str) -> int:
+  return 2 if dtype == 'bfloat16' else np.dtype(dtype).itemsize
