@@ -95,6 +95,12 @@ _OVERWRITE = flags.DEFINE_bool(
     ' complete.',
 )
 
+_RESUME = flags.DEFINE_bool(
+    'resume',
+    False,
+    'Go on with what an earlier run of the same command has left.',
+)
+
 flags.DEFINE_alias('per_channel_clipping_optimization', 'clipping')
 
 
@@ -151,7 +157,7 @@ def _run(source: str, pax: str) -> None:
     )
   record, calibration = _calibration(source, _options())
   step_dir = quantization.quantize(
-      source, pax, record, calibration, _OVERWRITE.value
+      source, pax, record, calibration, _OVERWRITE.value, _RESUME.value
   )
   print(f'Wrote {step_dir} in {time.monotonic() - begin:.1f} s.', flush=True)
   if _REPORT.value:

@@ -2,10 +2,8 @@
 
 from collections.abc import Callable, Mapping
 import dataclasses
-import math
 import os
 import re
-import shutil
 
 import numpy as np
 
@@ -18,9 +16,13 @@ from converters import quantization_smoothing
 from converters import quantized_matrices
 from converters import quantized_rows
 from converters import quantized_rows_gptq
+from saxml_ext.common import errors as common_errors
+from saxml_ext.common import storage
 from saxml_ext.pax import checkpoint
+from saxml_ext.pax import checkpoint_writer
+from saxml_ext.pax import chunks
 from saxml_ext.pax import errors
-from saxml_ext.pax import metadata
+from saxml_ext.pax import manifest
 
 # From a layer's variables to statistics by the fields of
 # `quantization_layers.Inputs`.
@@ -28,7 +30,7 @@ Calibration = Callable[
     [Mapping[str, np.ndarray]], Mapping[str, quantization_inputs.InputStats]
 ]
 
-_FLOAT_BYTES = {'float32': 4, 'bfloat16': 2, 'float16': 2}
+_FLOATS = ('float32', 'bfloat16', 'float16')
 _LAYER = re.compile(r'(?:.*\.)?x_layers_(\d+)\.')
 
 
@@ -38,6 +40,7 @@ def quantize(
     record: quantization_record.Record,
     calibration: Calibration | None = None,
     overwrite: bool = False,
+    resume: bool = False,
 ) -> str:
   """Quantizes and returns the step directory that was written.
 
@@ -48,37 +51,66 @@ def quantize(
     calibration: from the variables of each layer, in turn, to the statistics of
       its inputs; see `quantization_calibration`. Smoothing and GPTQ need it.
     overwrite: replace the checkpoint that is there.
+    resume: go on with what an earlier run has left.
 
   Raises:
     errors.CheckpointError: the source is no float GPT-J, or the output cannot
-      be written. No checkpoint is left behind then.
+      be written.
   """
   options = record.options
   reader = checkpoint.Reader(source)
   groups = _groups(reader)
-  total = sum(_num_bytes(spec) for spec in reader.specs.values())
   exponents = []
   with (
-      checkpoint.Writer(pax, overwrite=overwrite) as writer,
-      progress.Progress('Quantizing', total) as bar,
+      checkpoint_writer.Writer(
+          pax,
+          overwrite=overwrite,
+          resume=resume,
+          source=_source(reader, record),
+      ) as writer,
+      progress.Progress(
+          'Quantizing', sum(map(chunks.num_bytes, reader.specs.values()))
+      ) as bar,
   ):
+    if writer.finished:
+      return checkpoint.find_step_dir(pax)
+    output = _Output(writer, reader, options)
     for layer, names in groups:
-      variables = {name: reader.read(name) for name in names}
       stats = None
-      if layer is not None:
-        if calibration:
-          stats = calibration(variables)
+      if layer is not None and (calibration or options.smoothing is not None):
+        variables = {name: reader.read(name) for name in names}
+        stats = calibration(variables) if calibration else None
         if options.smoothing is not None:
           variables, stats, chosen = _smooth(variables, layer, options, stats)
           exponents.append(chosen)
+      else:
+        variables = {}
       for name in names:
-        _write(writer, name, variables.pop(name), options, stats)
-        bar.advance(_num_bytes(reader.specs[name]), name)
+        if not output.has(name):
+          output.write(name, variables.pop(name, None), stats)
+        bar.advance(chunks.num_bytes(reader.specs[name]), name)
     _copy_description(reader, pax)
     quantization_record.write(
         pax, dataclasses.replace(record, exponents=tuple(exponents))
     )
     return writer.commit()
+
+
+def _source(
+    reader: checkpoint.Reader, record: quantization_record.Record
+) -> manifest.Source:
+  """What tells one quantization from another, to resume it or not."""
+  files = {
+      name: f'{reader.manifest[name].crc32:08x}'
+      if name in reader.manifest
+      else str(spec)
+      for name, spec in reader.specs.items()
+  }
+  # Without checksums of its own, a source is known by when it was written.
+  stamp = ''
+  if not reader.manifest and not storage.is_url(reader.step_dir):
+    stamp = str(os.stat(reader.step_dir).st_mtime_ns)
+  return manifest.Source(files, record.document(), stamp)
 
 
 def _groups(
@@ -96,7 +128,7 @@ def _groups(
       others.append((None, [name]))
     if quantized_matrices.summed_dims(name) is not None:
       matrices += 1
-      if spec.dtype not in _FLOAT_BYTES:
+      if spec.dtype not in _FLOATS:
         raise errors.CheckpointError(
             f'{reader.step_dir}: {name} is {spec}; expected a float type: a '
             'quantized checkpoint cannot be quantized again'
@@ -118,21 +150,77 @@ def _smooth(variables, layer, options, stats):
   return quantization_smoothing.apply(variables, layer, chosen), stats, chosen
 
 
-def _write(
-    writer: checkpoint.Writer,
+class _Output:
+  """Writes variables, quantized or as they are."""
+
+  def __init__(
+      self,
+      writer: checkpoint_writer.Writer,
+      reader: checkpoint.Reader,
+      options: quantization_options.Options,
+  ):
+    self._writer = writer
+    self._reader = reader
+    self._options = options
+
+  def has(self, name: str) -> bool:
+    """Whether an earlier run has written all that is made of a variable."""
+    if self._summed(name) is None:
+      return self._writer.has(name)
+    scale = quantized_matrices.scale_name(name)
+    return self._writer.has(name) and self._writer.has(scale)
+
+  def write(
+      self,
+      name: str,
+      value: np.ndarray | None,
+      stats: Mapping[str, quantization_inputs.InputStats] | None,
+  ) -> None:
+    """Writes what is made of one variable.
+
+    Args:
+      name: of the variable.
+      value: what to write; None: what the source has.
+      stats: of the inputs of its layer.
+    """
+    summed = self._summed(name)
+    if summed is not None:
+      value = self._reader.read(name) if value is None else value
+      self._write_matrix(name, value, summed, stats)
+    elif value is not None:
+      self._writer.add(name, value)
+    else:
+      spec, rows = self._reader.specs[name], self._reader.read_rows(name)
+      self._writer.add_parts(name, spec, rows)
+
+  def _summed(self, name: str) -> tuple[int, ...] | None:
+    return quantized_matrices.summed_dims(name, self._options.softmax)
+
+  def _write_matrix(self, name, value, summed, stats) -> None:
+    shape = value.shape
+    rows = quantized_matrices.as_rows(
+        value.astype(np.float32, copy=False), summed
+    )
+    inputs = (stats or {}).get(quantized_matrices.inputs_of(name))
+    codes, scale = _quantized(name, rows, self._options, inputs)
+    codes = quantized_matrices.from_rows(codes, shape, summed)
+    scale = scale.reshape(quantized_matrices.scale_shape(shape, summed))
+    for part_name, part in (
+        (name, codes),
+        (quantized_matrices.scale_name(name), scale),
+    ):
+      # A run that was killed may have finished one of the two.
+      if not self._writer.has(part_name):
+        self._writer.add(part_name, part)
+
+
+def _quantized(
     name: str,
-    value: np.ndarray,
+    rows: np.ndarray,
     options: quantization_options.Options,
-    stats: Mapping[str, quantization_inputs.InputStats] | None,
-) -> None:
-  summed = quantized_matrices.summed_dims(name, options.softmax)
-  if summed is None:
-    writer.add(name, value)
-    return
-  rows = quantized_matrices.as_rows(
-      value.astype(np.float32, copy=False), summed
-  )
-  inputs = (stats or {}).get(quantized_matrices.inputs_of(name))
+    inputs: quantization_inputs.InputStats | None,
+) -> tuple[np.ndarray, np.ndarray]:
+  """Codes [outputs, inputs] int8 and scales [outputs] of a matrix."""
   largest = quantized_rows.limit(options.bits)
   if options.clipping:
     scale = quantized_rows.clipped_scales(
@@ -149,12 +237,7 @@ def _write(
     codes = quantized_rows_gptq.codes(rows, scale, largest, inputs.hessian)
   else:
     codes = quantized_rows.codes(rows, scale, largest)
-  shape = value.shape
-  writer.add(name, quantized_matrices.from_rows(codes, shape, summed))
-  writer.add(
-      quantized_matrices.scale_name(name),
-      scale.reshape(quantized_matrices.scale_shape(shape, summed)),
-  )
+  return codes, scale
 
 
 def _copy_description(reader: checkpoint.Reader, pax: str) -> None:
@@ -164,15 +247,9 @@ def _copy_description(reader: checkpoint.Reader, pax: str) -> None:
   try:
     for name in names:
       path = os.path.join(directory, name)
-      if os.path.isfile(path):
-        copy = os.path.join(pax, name)
-        shutil.copyfile(path, copy + '.tmp')
-        os.replace(copy + '.tmp', copy)
-  except OSError as e:
-    raise errors.CheckpointError(
-        f'{e.filename} cannot be read or written: {e.strerror}'
+      if storage.exists(path):
+        storage.write_bytes(os.path.join(pax, name), storage.read_bytes(path))
+  except (OSError, common_errors.SaxError) as e:
+    raise errors.UnwritableError(
+        f'{names[0]} or the tokenizer cannot be copied to {pax}: {e}'
     ) from e
-
-
-def _num_bytes(spec: metadata.ArraySpec) -> int:
-  return math.prod(spec.shape) * _FLOAT_BYTES.get(spec.dtype, 4)

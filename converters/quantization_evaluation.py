@@ -1,10 +1,7 @@
 """Measures an INT8 checkpoint against its source and writes the report."""
 
 from collections.abc import Sequence
-import math
 import os
-
-import numpy as np
 
 from converters import quantization_errors
 from converters import quantization_html
@@ -16,11 +13,10 @@ from converters import quantization_report
 from converters import quantization_rouge
 from converters import quantization_texts
 from saxml_ext.common import dataset
+from saxml_ext.common import storage
 from saxml_ext.pax import checkpoint
+from saxml_ext.pax import chunks
 
-# Articles whose logits are compared: at 50,400 tokens and 60 places each those
-# of two models take 0.8 GB.
-_LOGIT_ARTICLES = 32
 _QUANTIZATIONS = ('int8_weights', 'int8')
 
 
@@ -44,7 +40,7 @@ def report(source: str, pax: str, articles: Sequence[dataset.Article]) -> str:
     models = [quantization_model.open_model(path) for path in (source, pax)]
     tokenizer = quantization_texts.load_tokenizer(models[1].directory)
     texts = quantization_texts.from_articles(
-        articles[:_LOGIT_ARTICLES],
+        articles[: quantization_texts.LOGIT_ARTICLES],
         tokenizer,
         models[0].description['max_positions'],
     )
@@ -80,17 +76,12 @@ def _logits(
 
 
 def _sizes(reader: checkpoint.Reader) -> quantization_report.Sizes:
-  variables = sum(
-      math.prod(spec.shape) * _item_bytes(spec.dtype)
-      for spec in reader.specs.values()
-  )
+  variables = sum(map(chunks.num_bytes, reader.specs.values()))
+  if storage.is_url(reader.step_dir):
+    return quantization_report.Sizes(variables, None)
   files = sum(
       os.path.getsize(os.path.join(parent, name))
-      for parent, _, names in os.walk(reader.step_dir)
+      for parent, _, names in os.walk(os.path.join(reader.step_dir, 'state'))
       for name in names
   )
   return quantization_report.Sizes(variables, files)
-
-
-def _item_bytes(dtype: str) -> int:
-  return 2 if dtype == 'bfloat16' else np.dtype(dtype).itemsize

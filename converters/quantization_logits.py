@@ -42,7 +42,7 @@ def measure(
   """Errors of each of `others`."""
   expected = answer_logits(exact, texts)
   return [
-      _error(model.quantization, expected, answer_logits(model, texts))
+      error(model.quantization, expected, answer_logits(model, texts))
       for model in others
   ]
 
@@ -62,9 +62,10 @@ def answer_logits(
   return model.logits(np.concatenate(places))
 
 
-def _error(
+def error(
     quantization: str, expected: np.ndarray, found: np.ndarray
 ) -> LogitError:
+  """Error of logits [places, V] against those expected."""
   largest, total, divergence, agreed = 0.0, 0.0, 0.0, 0
   for a, b in zip(_parts(expected), _parts(found)):
     difference = np.abs(a - b)

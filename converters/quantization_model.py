@@ -5,6 +5,8 @@ import json
 import os
 
 from converters import gptj_description
+from saxml_ext.common import errors as common_errors
+from saxml_ext.common import storage
 from saxml_ext.engine import config as config_lib
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import errors
@@ -33,7 +35,7 @@ class Model:
 
 def directory_of(step_dir: str) -> str:
   """The directory that holds a step's directory."""
-  return os.path.dirname(os.path.normpath(step_dir))
+  return os.path.dirname(step_dir.rstrip('/'))
 
 
 def open_model(path: str) -> Model:
@@ -47,14 +49,19 @@ def open_model(path: str) -> Model:
   directory = directory_of(reader.step_dir)
   file = os.path.join(directory, gptj_description.FILE_NAME)
   try:
-    with open(file, encoding='utf-8') as f:
-      description = json.load(f)
+    description = json.loads(storage.read_bytes(file))
     config = config_lib.GPTJConfig.from_pax(
         reader.specs,
         description['rotary_dim'],
         ln_epsilon=description['layer_norm_epsilon'],
     )
-  except (OSError, KeyError, TypeError, ValueError) as e:
+  except (
+      OSError,
+      common_errors.SaxError,
+      KeyError,
+      TypeError,
+      ValueError,
+  ) as e:
     raise errors.CheckpointError(
         f'{file} and the variables beside it do not describe a GPT-J that can '
         f'be run: {e!r}; convert the checkpoint with convert_gptj_ckpt'

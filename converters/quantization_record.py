@@ -11,6 +11,8 @@ import os
 
 from converters import quantization_options
 from converters import quantization_smoothing
+from saxml_ext.common import errors as common_errors
+from saxml_ext.common import storage
 from saxml_ext.pax import errors
 
 FILE_NAME = 'quantization.json'
@@ -23,13 +25,21 @@ class Record:
   Attributes:
     options: settings of the quantization.
     calibration_articles, calibration_tokens: of the calibration texts; 0: none.
+    calibration_crc32: checksum of their token ids.
     exponents: of each layer; empty without smoothing.
   """
 
   options: quantization_options.Options
   calibration_articles: int = 0
   calibration_tokens: int = 0
+  calibration_crc32: int = 0
   exponents: tuple[quantization_smoothing.Exponents, ...] = ()
+
+  def document(self) -> dict:
+    """All but the exponents, which the rest and the source decide."""
+    document = dataclasses.asdict(self)
+    del document['exponents']
+    return document
 
 
 def write(directory: str, record: Record) -> None:
@@ -39,23 +49,16 @@ def write(directory: str, record: Record) -> None:
     errors.CheckpointError: the file system refuses.
   """
   path = os.path.join(directory, FILE_NAME)
-  document = dataclasses.asdict(record)
+  # One line per entry: the exponents of 28 layers are 230,000 numbers.
+  lines = [
+      f' {json.dumps(name)}: {json.dumps(value)}'
+      for name, value in dataclasses.asdict(record).items()
+  ]
+  data = '{\n' + ',\n'.join(lines) + '\n}\n'
   try:
-    with open(path + '.tmp', 'w', encoding='ascii') as f:
-      # One line per entry, the exponents of a layer being one.
-      f.write('{\n')
-      f.write(
-          ',\n'.join(
-              f' {json.dumps(name)}: {json.dumps(value)}'
-              for name, value in document.items()
-          )
-      )
-      f.write('\n}\n')
-    os.replace(path + '.tmp', path)
-  except OSError as e:
-    raise errors.CheckpointError(
-        f'{path} cannot be written: {e.strerror}'
-    ) from e
+    storage.write_bytes(path, data.encode('ascii'))
+  except (OSError, common_errors.SaxError) as e:
+    raise errors.UnwritableError(f'{path} cannot be written: {e}') from e
 
 
 def read(directory: str) -> Record | None:
@@ -65,11 +68,10 @@ def read(directory: str) -> Record | None:
     errors.CheckpointError: it is not such a file.
   """
   path = os.path.join(directory, FILE_NAME)
-  if not os.path.isfile(path):
-    return None
   try:
-    with open(path, encoding='utf-8') as f:
-      document = json.load(f)
+    if not storage.exists(path):
+      return None
+    document = json.loads(storage.read_bytes(path))
     return Record(
         quantization_options.Options(**document.pop('options')),
         exponents=tuple(
@@ -80,7 +82,14 @@ def read(directory: str) -> Record | None:
         ),
         **document,
     )
-  except (OSError, KeyError, TypeError, ValueError, AttributeError) as e:
+  except (
+      OSError,
+      common_errors.SaxError,
+      KeyError,
+      TypeError,
+      ValueError,
+      AttributeError,
+  ) as e:
     raise errors.CheckpointError(
         f'{path} is not what offline_quantize writes: {e!r}; quantize the '
         'checkpoint again'

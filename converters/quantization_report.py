@@ -8,7 +8,9 @@ import os
 from converters import quantization_errors
 from converters import quantization_logits
 from converters import quantization_record
+from saxml_ext.common import errors as common_errors
 from saxml_ext.common import rouge
+from saxml_ext.common import storage
 from saxml_ext.pax import errors
 
 TEXT_NAME = 'quantization_report.txt'
@@ -20,10 +22,10 @@ _NOT_ASKED = 'not measured: --articles was not given'
 
 @dataclasses.dataclass(frozen=True)
 class Sizes:
-  """Bytes of all variables, and of the files that hold them."""
+  """Bytes of all variables, and of their files; None of those in a bucket."""
 
   variables: int
-  files: int
+  files: int | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,6 +107,8 @@ def size_rows(report: Report) -> list[list[str]]:
     before, after = (
         getattr(sizes, field) for sizes in (report.before, report.after)
     )
+    if before is None or after is None:
+      continue
     rows.append(
         [
             label,
@@ -190,11 +194,11 @@ def write(directory: str, report: Report, html: str) -> None:
   }
   try:
     for name, content in files.items():
-      with open(os.path.join(directory, name), 'w', encoding='utf-8') as f:
-        f.write(content)
-  except OSError as e:
-    raise errors.CheckpointError(
-        f'{e.filename} cannot be written: {e.strerror}'
+      path = os.path.join(directory, name)
+      storage.write_bytes(path, content.encode('utf-8'))
+  except (OSError, common_errors.SaxError) as e:
+    raise errors.UnwritableError(
+        f'the report cannot be written to {directory}: {e}'
     ) from e
 
 
