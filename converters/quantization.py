@@ -9,6 +9,7 @@ import numpy as np
 
 from converters import gptj_description
 from converters import progress
+from converters import quantization_files
 from converters import quantization_inputs
 from converters import quantization_options
 from converters import quantization_record
@@ -244,12 +245,11 @@ def _copy_description(reader: checkpoint.Reader, pax: str) -> None:
   """Carries gptj_config.json and the tokenizer along, where there are any."""
   directory = os.path.dirname(reader.step_dir)
   names = (gptj_description.FILE_NAME, *gptj_description.TOKENIZER_FILES)
-  try:
-    for name in names:
-      path = os.path.join(directory, name)
-      if storage.exists(path):
-        storage.write_bytes(os.path.join(pax, name), storage.read_bytes(path))
-  except (OSError, common_errors.SaxError) as e:
-    raise errors.UnwritableError(
-        f'{names[0]} or the tokenizer cannot be copied to {pax}: {e}'
-    ) from e
+  for name in names:
+    path = os.path.join(directory, name)
+    try:
+      data = storage.read_bytes(path) if storage.exists(path) else None
+    except (OSError, common_errors.SaxError) as e:
+      raise errors.CheckpointError(f'{path} cannot be read: {e}') from e
+    if data is not None:
+      quantization_files.write(os.path.join(pax, name), data)

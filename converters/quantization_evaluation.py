@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 import os
 
+import tokenizers
+
 from converters import quantization_errors
 from converters import quantization_html
 from converters import quantization_layers
@@ -45,18 +47,29 @@ def report(source: str, pax: str, articles: Sequence[dataset.Article]) -> str:
         models[0].description['max_positions'],
     )
     logits = tuple(_logits(models, texts))
-    scores = {
-        quantization
-        or 'float32': quantization_rouge.score(
-            models[quantization is not None], quantization, articles, tokenizer
-        )
-        for quantization in (None, *_QUANTIZATIONS)
-    }
+    scores = _rouge(models, articles, tokenizer)
   result = quantization_report.Report(
       record, _sizes(exact), _sizes(quantized), matrices, logits, scores
   )
   quantization_report.write(pax, result, quantization_html.page(result))
   return quantization_report.text(result)
+
+
+def _rouge(
+    models: Sequence[quantization_model.Model],
+    articles: Sequence[dataset.Article],
+    tokenizer: tokenizers.Tokenizer,
+) -> tuple[quantization_report.Rouge, ...]:
+  """Of the float model, and of each way to run the INT8 model."""
+  exact, quantized = models
+  expected = quantization_rouge.summarize(exact, None, articles, tokenizer)
+  result = [quantization_report.Rouge.of('float32', expected, expected)]
+  for quantization in _QUANTIZATIONS:
+    found = quantization_rouge.summarize(
+        quantized, quantization, articles, tokenizer
+    )
+    result.append(quantization_report.Rouge.of(quantization, found, expected))
+  return tuple(result)
 
 
 def _logits(

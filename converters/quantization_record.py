@@ -9,6 +9,7 @@ import dataclasses
 import json
 import os
 
+from converters import quantization_files
 from converters import quantization_options
 from converters import quantization_smoothing
 from saxml_ext.common import errors as common_errors
@@ -46,7 +47,7 @@ def write(directory: str, record: Record) -> None:
   """Writes the file.
 
   Raises:
-    errors.CheckpointError: the file system refuses.
+    errors.UnwritableError: the file system refuses.
   """
   path = os.path.join(directory, FILE_NAME)
   # One line per entry: the exponents of 28 layers are 230,000 numbers.
@@ -55,10 +56,7 @@ def write(directory: str, record: Record) -> None:
       for name, value in dataclasses.asdict(record).items()
   ]
   data = '{\n' + ',\n'.join(lines) + '\n}\n'
-  try:
-    storage.write_bytes(path, data.encode('ascii'))
-  except (OSError, common_errors.SaxError) as e:
-    raise errors.UnwritableError(f'{path} cannot be written: {e}') from e
+  quantization_files.write(path, data.encode('ascii'))
 
 
 def read(directory: str) -> Record | None:

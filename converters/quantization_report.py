@@ -1,17 +1,16 @@
 """What a quantization cost: figures, kept as JSON and shown as text."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import dataclasses
 import json
 import os
 
 from converters import quantization_errors
+from converters import quantization_files
 from converters import quantization_logits
 from converters import quantization_record
-from saxml_ext.common import errors as common_errors
+from converters import quantization_rouge
 from saxml_ext.common import rouge
-from saxml_ext.common import storage
-from saxml_ext.pax import errors
 
 TEXT_NAME = 'quantization_report.txt'
 HTML_NAME = 'quantization_report.html'
@@ -29,6 +28,37 @@ class Sizes:
 
 
 @dataclasses.dataclass(frozen=True)
+class Rouge:
+  """Summaries of one way to run a model.
+
+  Attributes:
+    quantization: the way, "float32" for the float model.
+    scores: their ROUGE.
+    kept: the least of ROUGE-1, -2 and -L over that of the float model.
+    same: how many answers are the float model's, token for token.
+  """
+
+  quantization: str
+  scores: rouge.Scores
+  kept: float
+  same: int
+
+  @classmethod
+  def of(
+      cls,
+      quantization: str,
+      found: quantization_rouge.Summaries,
+      expected: quantization_rouge.Summaries,
+  ) -> 'Rouge':
+    """Compares with the float model's summaries."""
+    kept = min(
+        getattr(found.scores, metric) / (getattr(expected.scores, metric) or 1)
+        for metric in METRICS
+    )
+    return cls(quantization, found.scores, kept, found.num_same(expected))
+
+
+@dataclasses.dataclass(frozen=True)
 class Report:
   """Figures of one quantization.
 
@@ -37,7 +67,7 @@ class Report:
     before, after: sizes of the float and the INT8 checkpoint.
     matrices: errors of each, layer by layer.
     logits: errors of each way to run the model; None if not measured.
-    scores: ROUGE by way to run the model, "float32" first; None likewise.
+    scores: of each way, the float model's first; None likewise.
   """
 
   record: quantization_record.Record
@@ -45,7 +75,7 @@ class Report:
   after: Sizes
   matrices: tuple[quantization_errors.MatrixError, ...]
   logits: tuple[quantization_logits.LogitError, ...] | None = None
-  scores: Mapping[str, rouge.Scores] | None = None
+  scores: tuple[Rouge, ...] | None = None
 
 
 def options_text(record: quantization_record.Record) -> str:
@@ -155,35 +185,27 @@ def logit_rows(
   return rows
 
 
-def rouge_rows(scores: Mapping[str, rouge.Scores]) -> list[list[str]]:
-  exact = scores['float32']
-  rows = [['ROUGE', *METRICS.values(), 'gen_len', 'least kept']]
-  for name, found in scores.items():
-    values = [getattr(found, metric) for metric in METRICS]
+def rouge_rows(scores: Sequence[Rouge]) -> list[list[str]]:
+  rows = [['ROUGE', *METRICS.values(), 'gen_len', 'same answers', 'kept']]
+  for found in scores:
+    values = [getattr(found.scores, metric) for metric in METRICS]
     rows.append(
         [
-            name,
+            found.quantization,
             *(f'{value:.4f}' for value in values),
-            str(found.gen_len),
-            f'{least_kept(exact, found):.3%}',
+            str(found.scores.gen_len),
+            f'{found.same} of {found.scores.gen_num}',
+            f'{found.kept:.3%}',
         ]
     )
   return rows
-
-
-def least_kept(exact: rouge.Scores, found: rouge.Scores) -> float:
-  """The smallest of the three ratios to the float model's scores."""
-  return min(
-      getattr(found, metric) / (getattr(exact, metric) or 1)
-      for metric in METRICS
-  )
 
 
 def write(directory: str, report: Report, html: str) -> None:
   """Writes the report's three files.
 
   Raises:
-    errors.CheckpointError: the file system refuses.
+    errors.UnwritableError: the file system refuses.
   """
   figures = dataclasses.asdict(report)
   del figures['record']  # In a file of its own.
@@ -192,14 +214,9 @@ def write(directory: str, report: Report, html: str) -> None:
       HTML_NAME: html,
       JSON_NAME: json.dumps(figures, indent=1) + '\n',
   }
-  try:
-    for name, content in files.items():
-      path = os.path.join(directory, name)
-      storage.write_bytes(path, content.encode('utf-8'))
-  except (OSError, common_errors.SaxError) as e:
-    raise errors.UnwritableError(
-        f'the report cannot be written to {directory}: {e}'
-    ) from e
+  for name, content in files.items():
+    path = os.path.join(directory, name)
+    quantization_files.write(path, content.encode('utf-8'))
 
 
 def _sizes(report: Report) -> str:
@@ -220,8 +237,9 @@ def _logits(logits: Sequence[quantization_logits.LogitError] | None) -> str:
   )
 
 
-def _rouge(scores: Mapping[str, rouge.Scores] | None) -> str:
+def _rouge(scores: Sequence[Rouge] | None) -> str:
   if scores is None:
     return f'ROUGE: {_NOT_ASKED}'
-  count = scores['float32'].gen_num
-  return table(rouge_rows(scores)) + f'\non {count} articles'
+  return table(rouge_rows(scores)) + (
+      '\n"kept" is the least of the three ratios to float32'
+  )

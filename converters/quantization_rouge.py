@@ -1,6 +1,7 @@
 """ROUGE of a checkpoint's own summaries, as the harness scores a run."""
 
 from collections.abc import Sequence
+import dataclasses
 
 import numpy as np
 import tokenizers
@@ -18,12 +19,29 @@ _BEAMS = 4
 _SLOTS = 32
 
 
-def score(
+@dataclasses.dataclass(frozen=True)
+class Summaries:
+  """A model's answers and what they are worth.
+
+  Attributes:
+    scores: ROUGE of all.
+    tokens: of each answer.
+  """
+
+  scores: rouge.Scores
+  tokens: tuple[tuple[int, ...], ...]
+
+  def num_same(self, other: 'Summaries') -> int:
+    """How many answers are the other model's, token for token."""
+    return sum(a == b for a, b in zip(self.tokens, other.tokens))
+
+
+def summarize(
     model: quantization_model.Model,
     quantization: str | None,
     articles: Sequence[dataset.Article],
     tokenizer: tokenizers.Tokenizer,
-) -> rouge.Scores:
+) -> Summaries:
   """Summarizes articles with the whole model in memory, and scores them.
 
   Args:
@@ -51,7 +69,10 @@ def score(
   )
   answers = _generate(runner_lib.Runner(weights, model.config, engine), prompts)
   highlights = [article.output for article in articles]
-  return rouge.score_tokens(answers, highlights, tokenizer)
+  return Summaries(
+      rouge.score_tokens(answers, highlights, tokenizer),
+      tuple(tuple(tokens) for tokens in answers.values()),
+  )
 
 
 def _generate(

@@ -53,15 +53,16 @@ class Texts:
 
 
 def load_articles(path: str, count: int = 0) -> tuple[dataset.Article, ...]:
-  """Reads articles; see `dataset.load_articles`.
+  """Reads articles, `count` of them at most; 0: all.
 
   Raises:
     errors.CheckpointError: there is no such file, or it is of another form.
   """
   try:
-    return dataset.load_articles(path, count)
+    articles = dataset.load_articles(path)
   except (OSError, ValueError) as e:
     raise errors.CheckpointError(f'articles: {e}') from e
+  return articles[: count or len(articles)]
 
 
 def load_tokenizer(directory: str) -> tokenizers.Tokenizer:

@@ -70,11 +70,6 @@ def scale_name(name: str) -> str:
   return name + _SCALE
 
 
-def matrix_of_scale(name: str) -> str | None:
-  """The variable that `name` is the scale of; None if it is no scale."""
-  return name.removesuffix(_SCALE) if name.endswith(_SCALE) else None
-
-
 def scale_shape(shape: Sequence[int], summed: Sequence[int]) -> tuple[int, ...]:
   return tuple(n for i, n in enumerate(shape) if i not in summed)
 
@@ -93,10 +88,3 @@ def from_rows(
   order = [i for i in range(len(shape)) if i not in summed] + list(summed)
   value = rows.reshape([shape[i] for i in order])
   return np.ascontiguousarray(value.transpose(np.argsort(order)))
-
-
-def dequantized(
-    codes: np.ndarray, scale: np.ndarray, summed: Sequence[int]
-) -> np.ndarray:
-  """The float32 values that codes of a variable's shape stand for."""
-  return codes.astype(np.float32) * np.expand_dims(scale, tuple(summed))
