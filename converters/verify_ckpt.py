@@ -57,7 +57,7 @@ _TOLERANCE = flags.DEFINE_float(
     lower_bound=0,
 )
 
-_PLAIN_WIDTH = 160
+_PLAIN_WIDTH = 200
 # Shelley, Ozymandias, 1818.
 _POEM = (
     'I met a traveller from an antique land, who said: "Two vast and trunkless '
