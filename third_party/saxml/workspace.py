@@ -11,6 +11,7 @@ BUILD files load what only its own WORKSPACE declares.
 
 from collections.abc import Sequence
 import pathlib
+import sys
 
 from absl import app
 from absl import flags
@@ -26,10 +27,14 @@ _OUT = flags.DEFINE_string(
 
 def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
-    raise app.UsageError(f'unknown arguments: {" ".join(argv[1:])}')
+    raise app.UsageError(f'unexpected arguments: {" ".join(argv[1:])}')
   out = pathlib.Path(user_path.resolve(_OUT.value))
-  tree.lay(pathlib.Path(saxml_checkout.ROOT), out)
-  print(f'made {out}; in there: bazel run //saxml/gptj_overlay:server')
+  try:
+    tree.lay(pathlib.Path(saxml_checkout.ROOT), out)
+  except OSError as e:
+    print(f'workspace: {e}', file=sys.stderr)
+    sys.exit(1)
+  print(f'Made {out}; in there: bazel run //saxml/gptj_overlay:server')
 
 
 if __name__ == '__main__':

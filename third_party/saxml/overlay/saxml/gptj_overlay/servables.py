@@ -26,9 +26,8 @@ _QUANTIZATION = 'QUANTIZATION'
 def of(name: str, params: type[template.ServableLMParams]) -> type:
   """A class with the attributes of `params` for upstream's registry.
 
-  A class with XLA in its name compiles with the flags of that MLPerf
-  submission, and one with QUANTIZATION serves an int8 checkpoint: upstream
-  does not quantize what it loads.
+  A class with XLA in its name compiles with the flags of the MLPerf
+  submissions, and one with QUANTIZATION serves an int8 checkpoint, as they did.
 
   Args:
     name: the dotted name under which to register it.
