@@ -58,7 +58,12 @@ class TreeTest(absltest.TestCase):
         [
             'GPTJ',
             'GPTJ4BF16BS32',
+            'GPTJ4INT8BS32',
             'GPTJ4TokenizedBF16BS32',
+            'GPTJ4TokenizedINT8BS32',
+            'GPTJ4TokenizedINT8BS32XLA',
+            'GPTJ4TokenizedINT8BS32XLAEarly',
+            'GPTJ4TokenizedINT8BS32XLAWait40MB6',
             'GPTJ4TokenizedINT8BS32XLAWait40MB6Offline',
             'GPTJ4TokenizedINT8BS32XLAWait40MB6Server',
         ],

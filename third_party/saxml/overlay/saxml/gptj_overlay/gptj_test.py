@@ -15,9 +15,15 @@ from saxml.server.pax.lm.params import template
 from saxml_ext.params import gptj as published
 
 _INT8 = (
+    'GPTJ4INT8BS32',
+    'GPTJ4TokenizedINT8BS32',
+    'GPTJ4TokenizedINT8BS32XLA',
+    'GPTJ4TokenizedINT8BS32XLAEarly',
+    'GPTJ4TokenizedINT8BS32XLAWait40MB6',
     'GPTJ4TokenizedINT8BS32XLAWait40MB6Offline',
     'GPTJ4TokenizedINT8BS32XLAWait40MB6Server',
 )
+_SUBMITTED = _INT8[-1]
 _UPSTREAMS_OWN = ('GPTJ', 'GPTJ4BF16BS32', 'GPTJ4TokenizedBF16BS32')
 
 
@@ -61,10 +67,13 @@ class GPTJTest(parameterized.TestCase):
   def test_int8_classes(self, name):
     cls = _served(name)
     expected = {
-        **_values(upstream.GPTJ4TokenizedBF16BS32),
-        'BEAM_SEARCH_EARLY_EXIT': True,
-        'XLA_TPU_FLAGS': xla_flags.BATCH_32,
+        **_values(upstream.GPTJ4BF16BS32),
+        'TOKENIZED_INPUT': 'Tokenized' in name,
+        'TOKENIZED_OUTPUT': 'Tokenized' in name,
+        'BEAM_SEARCH_EARLY_EXIT': 'Early' in name or 'Wait' in name,
     }
+    if 'XLA' in name:
+      expected['XLA_TPU_FLAGS'] = xla_flags.BATCH_32
     self.assertEqual(_values(cls), expected)
     self.assertEqual((cls.BATCH_WAIT_SECS, cls.MAX_LIVE_BATCHES), (4.0, 6))
     self.assertEqual((cls.MODEL_DTYPE, cls.FPROP_DTYPE), (jnp.bfloat16,) * 2)
@@ -79,7 +88,7 @@ class GPTJTest(parameterized.TestCase):
     self.assertFalse(task.quantization['quantize_embedding_softmax'])
 
   def test_flags_can_be_overridden(self):
-    cls = _served(_INT8[0])
+    cls = _served(_SUBMITTED)
     self.assertEqual(cls().compiler_options(), xla_flags.BATCH_32)
     # What upstream does with an override of a publish.
     with mock.patch.object(cls, 'XLA_TPU_FLAGS', {'xla_tpu_autofdo': 'true'}):
@@ -115,7 +124,7 @@ class ServablesTest(parameterized.TestCase):
     with mock.patch.object(template.ServingTemplate, 'compiler_options'):
       del template.ServingTemplate.compiler_options
       with self.assertRaisesRegex(AttributeError, 'no compiler_options'):
-        servables.of('x.' + _INT8[0], getattr(published, _INT8[0]))
+        servables.of('x.' + _SUBMITTED, getattr(published, _SUBMITTED))
 
   def test_upstream_that_asks_no_name(self):
     with mock.patch.object(
@@ -134,11 +143,11 @@ class ServablesTest(parameterized.TestCase):
       servables.of('x.Weights', Weights)
 
   def test_warns_of_other_values_upstream(self):
-    name = gptj.PREFIX + _INT8[1]
-    ours = servables.of(name, getattr(published, _INT8[1]))
+    name = gptj.PREFIX + _SUBMITTED
+    ours = servables.of(name, getattr(published, _SUBMITTED))
     with self.assertNoLogs('absl', 'WARNING'):
       servables.warn_of_changes(name, ours)
-    with mock.patch.object(_served(_INT8[1]), 'BATCH_SIZE', 36):
+    with mock.patch.object(_served(_SUBMITTED), 'BATCH_SIZE', 36):
       with self.assertLogs('absl', 'WARNING') as logs:
         servables.warn_of_changes(name, ours)
     self.assertLen(logs.output, 1)
