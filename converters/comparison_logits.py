@@ -4,6 +4,7 @@ from collections.abc import Iterator
 import importlib
 
 from converters import comparison
+from converters import comparison_pax
 from converters import quantization_layers
 from converters import quantization_logits
 from converters import quantization_model
@@ -61,7 +62,7 @@ def compare_with_pax(
   exact, model = map(quantization_model.open_model, (source, pax))
   expected = quantization_logits.answer_logits(_run(exact), texts)
   int8 = any(s.dtype == 'int8' for s in model.reader.specs.values())
-  stated = comparison.stated_logit_errors(pax)
+  stated = comparison_pax.stated_logit_errors(pax)
   for quantization in ('int8_weights', 'int8') if int8 else (None,):
     found = quantization_logits.answer_logits(_run(model, quantization), texts)
     error = quantization_logits.error(

@@ -77,7 +77,7 @@ _GPTQ_INPUTS = flags.DEFINE_integer(
     'gptq_max_inputs',
     4096,
     'With calibration, round matrices of up to this many inputs by GPTQ; n'
-    ' inputs take 28 n^2 bytes. 0: none.',
+    ' inputs take 32 n^2 bytes. 0: none.',
     lower_bound=0,
     upper_bound=16384,
 )

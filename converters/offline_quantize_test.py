@@ -145,6 +145,9 @@ class OfflineQuantizeTest(parameterized.TestCase):
     with open(self.path('bare/quantization_report.txt'), encoding='utf-8') as f:
       text = f.read()
     self.assertIn('ROUGE: not measured: --articles was not given', text)
+    # The report of a checkpoint that is no more would be a false one.
+    files = self.run_program('bare', overwrite=True, report=False)
+    self.assertNotIn('quantization_report.json', files)
 
   @parameterized.parameters(
       (dict(input_dir='/nowhere'), '/nowhere cannot be listed'),

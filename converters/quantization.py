@@ -62,34 +62,33 @@ def quantize(
   reader = checkpoint.Reader(source)
   groups = _groups(reader)
   exponents = []
-  with (
-      checkpoint_writer.Writer(
-          pax,
-          overwrite=overwrite,
-          resume=resume,
-          source=_source(reader, record),
-      ) as writer,
-      progress.Progress(
-          'Quantizing', sum(map(chunks.num_bytes, reader.specs.values()))
-      ) as bar,
-  ):
+  with checkpoint_writer.Writer(
+      pax,
+      overwrite=overwrite,
+      resume=resume,
+      source=_source(reader, record),
+  ) as writer:
     if writer.finished:
       return checkpoint.find_step_dir(pax)
     output = _Output(writer, reader, options)
-    for layer, names in groups:
-      stats = None
-      if layer is not None and (calibration or options.smoothing is not None):
-        variables = {name: reader.read(name) for name in names}
-        stats = calibration(variables) if calibration else None
-        if options.smoothing is not None:
-          variables, stats, chosen = _smooth(variables, layer, options, stats)
-          exponents.append(chosen)
-      else:
-        variables = {}
-      for name in names:
-        if not output.has(name):
-          output.write(name, variables.pop(name, None), stats)
-        bar.advance(chunks.num_bytes(reader.specs[name]), name)
+    done = {name for name in reader.specs if output.has(name)}
+    sizes = {n: chunks.num_bytes(spec) for n, spec in reader.specs.items()}
+    before = sum(sizes[name] for name in done)
+    with progress.Progress('Quantizing', sum(sizes.values()), before) as bar:
+      for layer, names in groups:
+        variables, stats = {}, None
+        if layer is not None and (calibration or options.smoothing is not None):
+          variables = {name: reader.read(name) for name in names}
+          stats = calibration(variables) if calibration else None
+          if options.smoothing is not None:
+            variables, stats, chosen = _smooth(variables, layer, options, stats)
+            exponents.append(chosen)
+        for name in names:
+          value = variables.pop(name, None)
+          if name not in done:
+            output.write(name, value, stats)
+            bar.advance(sizes[name], name)
+    quantization_files.remove_reports(pax)
     _copy_description(reader, pax)
     quantization_record.write(
         pax, dataclasses.replace(record, exponents=tuple(exponents))

@@ -1,10 +1,19 @@
-"""Small files beside a checkpoint."""
+"""Small files beside a checkpoint: where they are, and how to write them."""
 
 import os
 
 from saxml_ext.common import errors as common_errors
 from saxml_ext.common import storage
 from saxml_ext.pax import errors
+
+REPORT_TEXT = 'quantization_report.txt'
+REPORT_HTML = 'quantization_report.html'
+REPORT_JSON = 'quantization_report.json'
+
+
+def directory_of(step_dir: str) -> str:
+  """The directory that holds a step's directory."""
+  return os.path.dirname(step_dir.rstrip('/'))
 
 
 def write(path: str, data: bytes) -> None:
@@ -25,3 +34,18 @@ def write(path: str, data: bytes) -> None:
     os.replace(f'{path}.tmp', path)
   except (OSError, common_errors.SaxError) as e:
     raise errors.UnwritableError(f'{path} cannot be written: {e}') from e
+
+
+def remove_reports(directory: str) -> None:
+  """Removes the reports of a checkpoint that is about to be replaced.
+
+  Raises:
+    errors.UnwritableError: the file system or the bucket refuses.
+  """
+  try:
+    for name in (REPORT_TEXT, REPORT_HTML, REPORT_JSON):
+      storage.delete(os.path.join(directory, name))
+  except (OSError, common_errors.SaxError) as e:
+    raise errors.UnwritableError(
+        f'old reports in {directory} cannot be removed: {e}'
+    ) from e

@@ -5,6 +5,7 @@ import json
 import os
 
 from converters import gptj_description
+from converters import quantization_files
 from saxml_ext.common import errors as common_errors
 from saxml_ext.common import storage
 from saxml_ext.engine import config as config_lib
@@ -33,11 +34,6 @@ class Model:
     return self.description['eos_token_id']
 
 
-def directory_of(step_dir: str) -> str:
-  """The directory that holds a step's directory."""
-  return os.path.dirname(step_dir.rstrip('/'))
-
-
 def open_model(path: str) -> Model:
   """Opens a checkpoint that is going to be run.
 
@@ -46,7 +42,7 @@ def open_model(path: str) -> Model:
       gptj_config.json.
   """
   reader = checkpoint.Reader(path)
-  directory = directory_of(reader.step_dir)
+  directory = quantization_files.directory_of(reader.step_dir)
   file = os.path.join(directory, gptj_description.FILE_NAME)
   try:
     description = json.loads(storage.read_bytes(file))

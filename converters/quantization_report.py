@@ -12,9 +12,6 @@ from converters import quantization_record
 from converters import quantization_rouge
 from saxml_ext.common import rouge
 
-TEXT_NAME = 'quantization_report.txt'
-HTML_NAME = 'quantization_report.html'
-JSON_NAME = 'quantization_report.json'
 METRICS = {'rouge1': 'ROUGE-1', 'rouge2': 'ROUGE-2', 'rougeL': 'ROUGE-L'}
 _NOT_ASKED = 'not measured: --articles was not given'
 
@@ -210,9 +207,9 @@ def write(directory: str, report: Report, html: str) -> None:
   figures = dataclasses.asdict(report)
   del figures['record']  # In a file of its own.
   files = {
-      TEXT_NAME: text(report),
-      HTML_NAME: html,
-      JSON_NAME: json.dumps(figures, indent=1) + '\n',
+      quantization_files.REPORT_TEXT: text(report),
+      quantization_files.REPORT_HTML: html,
+      quantization_files.REPORT_JSON: json.dumps(figures, indent=1) + '\n',
   }
   for name, content in files.items():
     path = os.path.join(directory, name)

@@ -11,7 +11,6 @@ in --dir is removed at the end.
 """
 
 from collections.abc import Sequence
-import hashlib
 import os
 import random
 import shutil
@@ -25,6 +24,7 @@ from absl import flags
 import numpy as np
 
 from converters import gptj_source
+from converters import killed_runs
 from saxml_ext.common import user_path
 from saxml_ext.pax import checkpoint_writer
 from saxml_ext.pax import chunks
@@ -91,25 +91,6 @@ def _wait(child: subprocess.Popen) -> int:
   return usage.ru_maxrss << 10
 
 
-def _digest(directory: str) -> dict[str, str]:
-  result = {}
-  for parent, _, names in os.walk(directory):
-    for name in names:
-      path = os.path.join(parent, name)
-      with open(path, 'rb') as f:
-        digest = hashlib.file_digest(f, 'sha256').hexdigest()
-      result[os.path.relpath(path, directory)] = digest
-  return result
-
-
-def _size(directory: str) -> int:
-  return sum(
-      os.path.getsize(os.path.join(parent, name))
-      for parent, _, names in os.walk(directory)
-      for name in names
-  )
-
-
 def _kill_and_resume(source: str, pax: str, seconds: float) -> int:
   """Runs with kills in between; returns how many struck before the end."""
   rng = random.Random(0)
@@ -140,18 +121,19 @@ def _measure(root: str) -> bool:
   begin = time.monotonic()
   peak = _wait(_start(source, pax))
   seconds = time.monotonic() - begin
+  expected = killed_runs.digests(pax)
+  size = killed_runs.tree_bytes(pax, list(expected))
   print(
-      f'quantized: {_size(pax) / 1e9:.2f} GB in {seconds:.0f} s,'
+      f'quantized: {size / 1e9:.2f} GB in {seconds:.0f} s,'
       f' {source_bytes / seconds / 1e6:.0f} MB/s of the source; peak memory'
       f' {peak / (1 << 30):.2f} GiB',
       flush=True,
   )
   if not _KILLS.value:
     return True
-  expected = _digest(pax)
   again = os.path.join(root, 'killed')
   struck = _kill_and_resume(source, again, seconds)
-  same = _digest(again) == expected
+  same = killed_runs.digests(again) == expected
   print(
       f'killed {struck} times and resumed: all {len(expected)} files are'
       f' {"the same" if same else "NOT the same"}'

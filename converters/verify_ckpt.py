@@ -21,6 +21,7 @@ from rich import table as rich_table
 
 from converters import comparison
 from converters import comparison_logits
+from converters import comparison_pax
 from converters import quantization_model
 from converters import quantization_paths
 from converters import quantization_texts
@@ -105,7 +106,7 @@ def _compare(pax: str) -> Iterator[comparison.Comparison]:
     logits = comparison_logits.compare_with_hf
   else:
     base = quantization_paths.root_of(_SOURCE.value)
-    yield from comparison.compare_with_pax(base, pax)
+    yield from comparison_pax.compare(base, pax)
     logits = comparison_logits.compare_with_pax
   if _LOGITS.value:
     yield from logits(base, pax, _texts(pax), _TOLERANCE.value)
