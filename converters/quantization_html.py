@@ -18,7 +18,7 @@ details{margin-top:1rem}
 """
 # Told apart by people who see no red or no green (Okabe and Ito).
 _COLOURS = ('#0072b2', '#d55e00', '#009e73', '#cc79a7')
-_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 720, 300, 50, 40, 12
+_WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 760, 300, 50, 40, 12
 
 
 def page(report: quantization_report.Report) -> str:
@@ -86,7 +86,7 @@ def _chart(matrices: Sequence[quantization_errors.MatrixError]) -> str:
   high = int(max(db for _, db in points) // 5) * 5 + 5
 
   def at(layer: float, db: float) -> tuple[float, float]:
-    across = _WIDTH - _LEFT - 200
+    across = _WIDTH - _LEFT - 230
     down = _HEIGHT - _TOP - _BOTTOM
     x = _LEFT + across * (layer / last if last else 0.5)
     return round(x, 1), round(_TOP + down * (high - db) / (high - low), 1)
@@ -106,7 +106,7 @@ def _chart(matrices: Sequence[quantization_errors.MatrixError]) -> str:
           f'{html.escape(kind)}, layer {layer}: {db:.1f} dB</title></circle>'
       )
     y = _TOP + 14 + 18 * i
-    x = _WIDTH - 185
+    x = _WIDTH - 212
     shapes.append(
         f'<rect x="{x}" y="{y - 9}" width="10" height="10" fill="{colour}"/>'
         f'<text x="{x + 16}" y="{y}">{html.escape(kind)}</text>'
