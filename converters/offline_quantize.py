@@ -24,6 +24,7 @@ from converters import quantization_options
 from converters import quantization_paths
 from converters import quantization_record
 from converters import quantization_texts
+from saxml_ext.common import user_path
 from saxml_ext.pax import errors
 
 # On the bundled model 0 to 0.85 gave logits of the same quality, and 0 the
@@ -134,7 +135,7 @@ def _calibration(
     return quantization_record.Record(options), None
   model = quantization_model.open_model(source)
   articles = quantization_texts.load_articles(
-      quantization_paths.resolve(_CALIBRATION.value), _CALIBRATION_COUNT.value
+      user_path.resolve(_CALIBRATION.value), _CALIBRATION_COUNT.value
   )
   texts = quantization_texts.from_articles(
       articles,
@@ -155,7 +156,7 @@ def _run(source: str, pax: str) -> None:
   articles = ()
   if _ARTICLES.value:  # Before the long part, as it may fail.
     articles = quantization_texts.load_articles(
-        quantization_paths.resolve(_ARTICLES.value), _ARTICLE_COUNT.value
+        user_path.resolve(_ARTICLES.value), _ARTICLE_COUNT.value
     )
   record, calibration = _calibration(source, _options())
   step_dir = quantization.quantize(

@@ -119,14 +119,15 @@ class LayeredModel:
       errors.CheckpointError: they are not those of such a layer.
     """
     prefix = quantized_matrices.layer_prefix(index)
+    first = quantized_matrices.layer_prefix(0)
     # The engine makes whole models: here one of one layer and one token.
     dim = self.config.model_dim
     zeros = functools.partial(np.zeros, dtype=np.float32)
     alone = {
-        f'lm.{quantized_matrices.layer_prefix(0)}{name.removeprefix(prefix)}': value
+        first + name.removeprefix(prefix): value
         for name, value in variables.items()
     } | {
-        'lm.embedding_lookup.emb_var': zeros((1, dim)),
+        'embedding_lookup.emb_var': zeros((1, dim)),
         'final_ln.scale': zeros(dim),
         'final_ln.bias': zeros(dim),
         'softmax.logits_ffn.linear.w': zeros((dim, 1)),

@@ -5,7 +5,6 @@ import re
 
 from saxml_ext.common import user_path
 
-resolve = user_path.resolve
 _STEP = re.compile(r'checkpoint_\d+')
 
 
