@@ -20,7 +20,7 @@ from saxml_ext.common import net
 BUCKET = 'test-bucket'
 _HOST = '127.0.0.1'
 # They tell of every request.
-_TALKATIVE = ('gcp_storage_emulator', 'werkzeug')
+_TALKATIVE = ('gcp_storage_emulator', 'api', 'werkzeug')
 
 
 @contextlib.contextmanager

@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterable, Iterator
 from concurrent import futures
 import contextlib
 import os
-import shutil
 
 import numpy as np
 
@@ -72,6 +71,8 @@ class Writer:
     # paxml and orbax know this suffix for a checkpoint that is not finished.
     suffix = '' if self._remote else '.orbax-checkpoint-tmp-0'
     self._work = self._final + suffix
+    # Where an older one of a disk is until it is deleted.
+    self._replaced = f'{self._final}.orbax-checkpoint-tmp-1'
     self._state_dir = f'{self._work}/state'
     self._journal = journal.Journal(f'{self._final}.journal')
     self._entries: dict[str, manifest.Entry] = {}
@@ -82,6 +83,8 @@ class Writer:
     with _writing(self._work):
       self.finished = resume and self._is_finished()
       if self.finished:
+        # It may have been killed just before it did this.
+        storage.delete(self._replaced)
         self._journal.clear()
       else:
         self._start(step, overwrite, resume)
@@ -256,13 +259,12 @@ class Writer:
     return self._final
 
   def _rename(self) -> None:
-    replaced = f'{self._final}.orbax-checkpoint-tmp-1'
     if os.path.isdir(self._final):
-      shutil.rmtree(replaced, ignore_errors=True)
-      os.rename(self._final, replaced)
+      storage.delete(self._replaced)
+      os.rename(self._final, self._replaced)
     os.rename(self._work, self._final)
     store.sync_path(self._path)
-    shutil.rmtree(replaced, ignore_errors=True)
+    storage.delete(self._replaced)
 
 
 def write_checkpoint(
