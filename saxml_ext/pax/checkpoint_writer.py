@@ -31,8 +31,8 @@ class Writer:
   goes on from there. Without `resume` the next one removes it first.
 
   A context manager: if the block ends without a commit, all that was written is
-  removed, but kept for `resume` if the place to write to is what failed or the
-  program was interrupted.
+  removed if nothing or a CheckpointError (of the source) ended it, and kept for
+  `resume` if an UnwritableError or anything else did.
 
   Attributes:
     finished: `resume` found the checkpoint complete; add and commit nothing.
@@ -130,11 +130,13 @@ class Writer:
 
   def __exit__(self, kind, *_) -> None:
     self._syncer.shutdown()
-    at_fault = kind is not None and (
-        issubclass(kind, errors.UnwritableError)
-        or not issubclass(kind, Exception)
+    if self.finished or self._committed:
+      return
+    of_no_use = kind is None or (
+        issubclass(kind, errors.CheckpointError)
+        and not issubclass(kind, errors.UnwritableError)
     )
-    if self.finished or self._committed or (self._source and at_fault):
+    if self._source and not of_no_use:
       return
     with _writing(self._work):
       storage.delete(self._work)

@@ -232,7 +232,9 @@ class CheckpointWriterTest(parameterized.TestCase):
         raise errors.CheckpointError('source is bad')
     self.assertEmpty(os.listdir(self.path))
 
-  @parameterized.parameters(KeyboardInterrupt, errors.UnwritableError)
+  @parameterized.parameters(
+      KeyboardInterrupt, MemoryError, errors.UnwritableError
+  )
   def test_interrupted_keeps_what_it_has(self, error):
     with self.assertRaises(error):
       with self.writer() as writer:
