@@ -18,9 +18,9 @@ from saxml_ext.params import overrides
 from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.pax import checkpoint
+from saxml_ext.pax import description as description_lib
 from saxml_ext.pax import errors as pax_errors
 from saxml_ext.server import codec
-from saxml_ext.server import description as description_lib
 from saxml_ext.server import scheduler
 from saxml_ext.server import servable
 from saxml_ext.server import spec as spec_lib
