@@ -7,7 +7,7 @@ import numpy as np
 from converters import gptj_description
 from converters import gptj_source
 from converters import progress
-from saxml_ext.pax import checkpoint
+from saxml_ext.pax import checkpoint_writer
 from saxml_ext.pax import errors
 from saxml_ext.pax import layout
 
@@ -29,7 +29,7 @@ def convert(base: str, pax: str, dtype: str, overwrite: bool = False) -> str:
   numpy_dtype = gptj_source.DTYPES[dtype]
   sizes = [_num_bytes(v, numpy_dtype) for v in source.variables]
   with (
-      checkpoint.Writer(pax, overwrite=overwrite) as writer,
+      checkpoint_writer.Writer(pax, overwrite=overwrite) as writer,
       progress.Progress('Converting', sum(sizes)) as bar,
   ):
     for variable, size in zip(source.variables, sizes):

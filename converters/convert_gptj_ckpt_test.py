@@ -123,7 +123,7 @@ class ConvertTest(absltest.TestCase):
     self.assertEqual(status, 1)
     self.assertRegex(
         err,
-        r'variable mdl_vars\S+ \(\d+ bytes\) cannot be written'
+        r'variable mdl_vars\S+ of float32\S+.* cannot be written'
         r'.*File too large.*free space',
     )
     self.assertEmpty(_files(self.pax))

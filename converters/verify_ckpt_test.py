@@ -13,6 +13,7 @@ from converters import conversion
 from converters import test_models
 from converters import verify_ckpt
 from saxml_ext.pax import checkpoint
+from saxml_ext.pax import checkpoint_writer
 
 _SCALE = 'params.lm.final_ln.scale'
 
@@ -45,7 +46,7 @@ class VerifyTest(parameterized.TestCase):
     variables = checkpoint.read_variables(self.pax)
     change(variables)
     self.pax += '_changed'
-    checkpoint.write_checkpoint(self.pax, variables.items())
+    checkpoint_writer.write_checkpoint(self.pax, variables.items())
 
   @parameterized.parameters('float32', 'bfloat16')
   def test_equal(self, dtype):

@@ -52,10 +52,43 @@ class StorageTest(absltest.TestCase):
     self.assertTrue(storage.is_dir(path))
     self.assertTrue(pathlib.Path(path).is_dir())
 
-  def test_url_is_refused_with_a_remedy(self):
-    for call in (storage.read_bytes, storage.exists, storage.make_dirs):
-      with self.assertRaisesRegex(errors.Unimplemented, 'gs://b/p.*mount'):
-        call('gs://b/p')
+  def test_other_urls_are_refused(self):
+    for path in ('', 'ftp://b/p', 'gs:///p', 's3://b/a/../c', 'gs://b/a//c'):
+      for call in (storage.read_bytes, storage.exists, storage.make_dirs):
+        with self.assertRaisesRegex(errors.InvalidArgument, 'path'):
+          call(path)
+
+  def test_a_whole_bucket_is_never_deleted(self):
+    for path in ('gs://bucket', 'gs://bucket/', 's3://bucket//'):
+      with self.assertRaisesRegex(errors.InvalidArgument, 'whole bucket'):
+        storage.delete(path)
+
+  def test_deletes_files_trees_and_what_is_not_there(self):
+    storage.make_dirs(f'{self.dir}/a/b')
+    storage.write_bytes(f'{self.dir}/a/b/c', b'1')
+    storage.write_bytes(f'{self.dir}/d', b'2')
+    self.assertEqual(storage.list_tree(self.dir), ['a/b/c', 'd'])
+    for name in ('a', 'd', 'e'):
+      storage.delete(f'{self.dir}/{name}')
+    self.assertEqual(storage.list_dir(self.dir), [])
+
+  def test_of_writers_that_start_from_one_version_one_wins(self):
+    path = f'{self.dir}/a'
+    self.assertEqual(
+        storage.read_versioned(path), storage.Versioned(None, storage.ABSENT)
+    )
+    first = storage.write_if(path, b'1', storage.ABSENT)
+    with self.assertRaisesRegex(errors.Aborted, 'read it again'):
+      storage.write_if(path, b'2', storage.ABSENT)
+    self.assertEqual(
+        storage.read_versioned(path), storage.Versioned(b'1', first)
+    )
+    second = storage.write_if(path, b'3', first)
+    with self.assertRaises(errors.Aborted):
+      storage.write_if(path, b'4', first)
+    self.assertEqual(storage.read_versioned(path).version, second)
+    self.assertEqual(storage.read_bytes(path), b'3')
+    self.assertEqual(storage.list_dir(self.dir), ['a'])
 
 
 if __name__ == '__main__':

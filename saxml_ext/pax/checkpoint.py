@@ -1,34 +1,38 @@
-"""PAX checkpoints on disk: find, read and write them.
+"""PAX checkpoints on disk or in a bucket: find and read them.
 
   <path>/checkpoint_00000000/
     commit_success.txt
+    manifest.json                             see manifest.py
     metadata/commit_success.txt
     metadata/metadata                         see metadata.py
     state/commit_success.txt
-    state/mdl_vars.params.lm.final_ln.scale/  .zarray and its chunk, one
+    state/mdl_vars.params.lm.final_ln.scale/  .zarray and its chunks, one
     ...                                       directory for each variable
     state/step/                               int32 scalar
 
 This is what paxml writes where a file system has no atomic rename, and what it
-restores everywhere. Variables are named here without the `mdl_vars.` that all
-of a model's share. The OCDBT layout is read too, never written.
+restores everywhere; only manifest.json is ours. Variables are named here
+without the `mdl_vars.` that all of a model's share. The OCDBT layout is read
+too, never written. Paths may be gs:// and s3:// URLs, see common/storage.py.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 import os
 import re
-import shutil
 
 import numpy as np
 
+from saxml_ext.common import errors as common_errors
+from saxml_ext.common import storage
 from saxml_ext.pax import errors
+from saxml_ext.pax import manifest
 from saxml_ext.pax import metadata
 from saxml_ext.pax import store
 
-_VARS = 'mdl_vars.'
-_MARKER = 'commit_success.txt'
+VARS = 'mdl_vars.'
+MARKER = 'commit_success.txt'
+MARKED = ('metadata', 'state', '')  # in the order in which they are marked
 _STEP_DIR = re.compile(r'checkpoint_(\d+)')
-_MAX_METADATA_BYTES = 1 << 26
 
 
 def find_step_dir(path: str) -> str:
@@ -40,14 +44,14 @@ def find_step_dir(path: str) -> str:
   Raises:
     errors.CheckpointError: there is none, or it has no commit marker.
   """
-  base = os.path.normpath(path)
+  base = path.rstrip('/')
   if _STEP_DIR.fullmatch(os.path.basename(base)):
     step_dir = base
   else:
     step_dir = _newest_step_dir(base)
-  for part in ('state', 'metadata', ''):
-    marker = os.path.join(step_dir, part, _MARKER)
-    if not os.path.isfile(marker):
+  for part in MARKED:
+    marker = os.path.join(step_dir, part, MARKER)
+    if not _exists(marker):
       raise errors.CheckpointError(
           f'{marker} is missing: the checkpoint was not written or copied to '
           'its end; convert or copy it again'
@@ -57,11 +61,13 @@ def find_step_dir(path: str) -> str:
 
 def _newest_step_dir(base: str) -> str:
   try:
-    names = os.listdir(base)
-  except OSError as e:
+    names = storage.list_dir(base)
+  except (OSError, common_errors.SaxError) as e:
+    absent = isinstance(e, common_errors.NotFound)
     raise errors.CheckpointError(
-        f'{base} cannot be listed: {e.strerror}; expected a directory that '
-        'holds checkpoint_00000000'
+        f'{base} cannot be listed: '
+        f'{"No such file or directory" if absent else e}; expected a directory that holds '
+        'checkpoint_00000000'
     ) from e
   steps = [(int(m[1]), m[0]) for m in map(_STEP_DIR.fullmatch, names) if m]
   if not steps:
@@ -73,11 +79,19 @@ def _newest_step_dir(base: str) -> str:
   return os.path.join(base, max(steps)[1])
 
 
+def _exists(path: str) -> bool:
+  try:
+    return storage.exists(path)
+  except (OSError, common_errors.SaxError) as e:
+    raise errors.CheckpointError(f'{path} cannot be read: {e}') from e
+
+
 class Reader:
   """A complete checkpoint, its variables read one at a time.
 
   Attributes:
     step_dir: the directory that is read.
+    manifest: checksums by variable; empty if paxml wrote the checkpoint.
     specs: shape and type of every variable of the model, sorted by name.
   """
 
@@ -92,14 +106,15 @@ class Reader:
     self._state_dir = os.path.join(self.step_dir, 'state')
     stored = store.list_names(self._state_dir)
     self._arrays = {
-        name.removeprefix(_VARS): store.open_array(self._state_dir, name)
+        name.removeprefix(VARS): store.open_array(self._state_dir, name)
         for name in sorted(stored)
-        if name.startswith(_VARS)
+        if name.startswith(VARS)
     }
     self.specs: Mapping[str, metadata.ArraySpec] = {
         name: store.spec_of(array) for name, array in self._arrays.items()
     }
     self._check_against_metadata()
+    self.manifest = self._read_manifest()
 
   def read(self, name: str) -> np.ndarray:
     """Reads one variable.
@@ -107,25 +122,76 @@ class Reader:
     Raises:
       errors.CheckpointError: there is no such variable, or it is damaged.
     """
+    return store.read(self._array(name), f'{self._state_dir}: {name}')
+
+  def read_part(
+      self, name: str, slices: tuple[slice, ...] | slice
+  ) -> np.ndarray:
+    """Reads a part of one variable, e.g. `np.s_[10:20, :, 0:5]`.
+
+    Only the chunks that hold it are read, but each of those whole.
+
+    Raises:
+      errors.CheckpointError: there is no such variable, or it is damaged.
+    """
+    array = self._array(name)[slices]
+    return store.read(array, f'{self._state_dir}: {name}')
+
+  def read_rows(self, name: str) -> Iterator[tuple[int, np.ndarray]]:
+    """Reads one variable in the parts that checkpoint_writer.Writer takes.
+
+    Returns:
+      Iterator of index of the first row and the rows, along the first axis.
+
+    Raises:
+      errors.CheckpointError: there is no such variable, or it is damaged.
+    """
+    return store.read_rows(self._array(name), f'{self._state_dir}: {name}')
+
+  def verify(self, name: str) -> bool:
+    """Compares a variable with its checksum in manifest.json.
+
+    Returns:
+      Whether there is a checksum: what paxml writes has no manifest.
+
+    Raises:
+      errors.CheckpointError: the variable is damaged or not the one that the
+        manifest tells of.
+    """
+    entry = self.manifest.get(name)
+    if entry is None:
+      return False
+    found = manifest.Entry(
+        self.specs[name], manifest.checksum_of(self.read_rows(name))
+    )
+    if found != entry:
+      raise errors.CheckpointError(
+          f'{self._state_dir}: variable {name} is {found.spec} with checksum '
+          f'{found.crc32:08x}; expected {entry.spec} with {entry.crc32:08x} as '
+          'its manifest says; convert or copy the checkpoint again'
+      )
+    return True
+
+  def _array(self, name: str):
     if name not in self._arrays:
       raise errors.CheckpointError(
           f'{self.step_dir} has no variable {name}; it has {len(self.specs)}: '
           f'{", ".join(list(self.specs)[:3])} ...'
       )
-    return store.read(self._arrays[name], f'{self._state_dir}: {name}')
+    return self._arrays[name]
+
+  def _read_manifest(self) -> Mapping[str, manifest.Entry]:
+    where = os.path.join(self.step_dir, manifest.FILE_NAME)
+    if not _exists(where):
+      return {}
+    return manifest.decode(_read_file(where), where)[1]
 
   def _check_against_metadata(self) -> None:
     where = os.path.join(self.step_dir, 'metadata', 'metadata')
-    try:
-      with open(where, 'rb') as f:
-        data = f.read(_MAX_METADATA_BYTES)
-    except OSError as e:
-      raise errors.CheckpointError(
-          f'{where} cannot be read: {e.strerror}; convert or copy the '
-          'checkpoint again'
-      ) from e
-    for full_name, expected in sorted(metadata.decode(data, where).items()):
-      name = full_name.removeprefix(_VARS)
+    for full_name, expected in sorted(
+        metadata.decode(_read_file(where), where).items()
+    ):
+      name = full_name.removeprefix(VARS)
       found = self.specs.get(name)
       if found != expected:
         raise errors.CheckpointError(
@@ -156,114 +222,10 @@ def read_variables(
   return {name: reader.read(name) for name in wanted}
 
 
-class Writer:
-  """Writes a checkpoint of one step, variable by variable.
-
-  All goes to a directory of a temporary name, which `commit` renames, so that
-  `checkpoint_00000000` is always a complete one. As a context manager it
-  removes what was written when the block ends without a commit. The same
-  variables give the same bytes.
-  """
-
-  def __init__(self, path: str, step: int = 0, overwrite: bool = False):
-    """Starts a checkpoint in directory `path`, which is made if need be.
-
-    Raises:
-      errors.CheckpointError: it has that step already and `overwrite` is
-        off, or the directory cannot be made.
-    """
-    self._path = path
-    self._final = os.path.join(path, f'checkpoint_{step:08d}')
-    # paxml and orbax know this suffix for a checkpoint that is not finished.
-    self._temporary = f'{self._final}.orbax-checkpoint-tmp-0'
-    self._state_dir = os.path.join(self._temporary, 'state')
-    self._specs: dict[str, metadata.ArraySpec] = {}
-    if os.path.lexists(self._final) and not overwrite:
-      raise errors.CheckpointError(
-          f'{self._final} exists; choose another directory or say --overwrite'
-      )
-    try:
-      # Left over by a writer that was killed.
-      shutil.rmtree(self._temporary, ignore_errors=True)
-      os.makedirs(self._state_dir)
-      os.mkdir(os.path.join(self._temporary, 'metadata'))
-    except OSError as e:
-      raise _unwritable(self._temporary, e) from e
-    store.write(self._state_dir, 'step', np.array(step, np.int32))
-
-  def __enter__(self) -> 'Writer':
-    return self
-
-  def __exit__(self, *exc_info) -> None:
-    shutil.rmtree(self._temporary, ignore_errors=True)
-
-  def add(self, name: str, value: np.ndarray) -> None:
-    """Writes one variable, named without `mdl_vars.`.
-
-    Raises:
-      errors.CheckpointError: it was added before, or cannot be written.
-    """
-    full_name = _VARS + name
-    if full_name in self._specs:
-      raise errors.CheckpointError(f'variable {name} was added twice')
-    store.write(self._state_dir, full_name, value)
-    self._specs[full_name] = metadata.ArraySpec(value.shape, value.dtype.name)
-
-  def commit(self) -> str:
-    """Writes metadata, then the markers, renames; returns the final path.
-
-    Raises:
-      errors.CheckpointError: the file system refuses.
-    """
-    try:
-      _write_file(
-          os.path.join(self._temporary, 'metadata', 'metadata'),
-          metadata.encode(self._specs),
-      )
-      store.sync_files(self._temporary)
-      for part in ('metadata', 'state', ''):
-        marker = os.path.join(self._temporary, part, _MARKER)
-        _write_file(marker, b'Checkpoint commit was successful.\n')
-        store.sync_path(marker)
-        store.sync_path(os.path.dirname(marker))
-      replaced = f'{self._final}.orbax-checkpoint-tmp-1'
-      if os.path.isdir(self._final):
-        shutil.rmtree(replaced, ignore_errors=True)
-        os.rename(self._final, replaced)
-      os.rename(self._temporary, self._final)
-      store.sync_path(self._path)
-      shutil.rmtree(replaced, ignore_errors=True)
-    except OSError as e:
-      raise _unwritable(self._final, e) from e
-    return self._final
-
-
-def write_checkpoint(
-    path: str, variables: Iterable[tuple[str, np.ndarray]], step: int = 0
-) -> str:
-  """Writes a checkpoint and returns its step directory.
-
-  Args:
-    path: directory that will hold `checkpoint_00000000`.
-    variables: names (without `mdl_vars.`) and arrays, consumed one at a time.
-    step: number of the step.
-
-  Raises:
-    errors.CheckpointError: see Writer. Nothing is left behind then.
-  """
-  with Writer(path, step) as writer:
-    for name, value in variables:
-      writer.add(name, value)
-    return writer.commit()
-
-
-def _write_file(path: str, data: bytes) -> None:
-  with open(path, 'wb') as f:
-    f.write(data)
-
-
-def _unwritable(path: str, error: OSError) -> errors.CheckpointError:
-  return errors.CheckpointError(
-      f'{path} cannot be written: {error.strerror}; free space or choose '
-      'another directory'
-  )
+def _read_file(path: str) -> bytes:
+  try:
+    return storage.read_bytes(path)
+  except (OSError, common_errors.SaxError) as e:
+    raise errors.CheckpointError(
+        f'{path} cannot be read: {e}; convert or copy the checkpoint again'
+    ) from e

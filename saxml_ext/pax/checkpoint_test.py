@@ -11,6 +11,7 @@ import numpy as np
 import tensorstore as ts
 
 from saxml_ext.pax import checkpoint
+from saxml_ext.pax import checkpoint_writer
 from saxml_ext.pax import errors
 
 _SCALE = 'params.lm.final_ln.scale'
@@ -44,7 +45,7 @@ class CheckpointTest(parameterized.TestCase):
 
   def write(self) -> dict[str, np.ndarray]:
     variables = _variables()
-    checkpoint.write_checkpoint(str(self.path), variables.items())
+    checkpoint_writer.write_checkpoint(str(self.path), variables.items())
     return variables
 
   @parameterized.parameters(False, True)
@@ -103,7 +104,9 @@ class CheckpointTest(parameterized.TestCase):
 
   def test_newest_step_is_found_and_unfinished_ones_are_not(self):
     self.write()
-    checkpoint.write_checkpoint(str(self.path), _variables().items(), step=12)
+    checkpoint_writer.write_checkpoint(
+        str(self.path), _variables().items(), step=12
+    )
     (self.path / 'checkpoint_00000099.orbax-checkpoint-tmp-5').mkdir()
     self.assertEqual(
         checkpoint.find_step_dir(str(self.path)),
@@ -193,7 +196,7 @@ class CheckpointTest(parameterized.TestCase):
       raise RuntimeError('source failed')
 
     with self.assertRaisesRegex(RuntimeError, 'source failed'):
-      checkpoint.write_checkpoint(str(self.path), variables())
+      checkpoint_writer.write_checkpoint(str(self.path), variables())
     self.assertEmpty(os.listdir(self.path))
 
   def test_existing_step_is_kept_unless_overwritten(self):
@@ -202,7 +205,7 @@ class CheckpointTest(parameterized.TestCase):
     with self.assertRaisesRegex(errors.CheckpointError, 'exists; choose'):
       self.write()
     self.assertEqual(_tree(self.path), before)
-    with checkpoint.Writer(str(self.path), overwrite=True) as writer:
+    with checkpoint_writer.Writer(str(self.path), overwrite=True) as writer:
       writer.add(_SCALE, np.ones(8, np.float32))
       self.assertEqual(
           _tree(self.step_dir),
@@ -217,14 +220,16 @@ class CheckpointTest(parameterized.TestCase):
     self.assertEqual(os.listdir(self.path), ['checkpoint_00000000'])
 
   def test_leftovers_of_a_killed_writer_are_no_obstacle(self):
-    checkpoint.Writer(str(self.path)).add(_QKV, np.zeros(3, np.float32))
+    checkpoint_writer.Writer(str(self.path)).add(_QKV, np.zeros(3, np.float32))
     self.write()
     self.assertEqual(os.listdir(self.path), ['checkpoint_00000000'])
 
   def test_same_variable_twice(self):
     one = np.zeros(1, np.float32)
     with self.assertRaisesRegex(errors.CheckpointError, 'added twice'):
-      checkpoint.write_checkpoint(str(self.path), [('a', one), ('a', one)])
+      checkpoint_writer.write_checkpoint(
+          str(self.path), [('a', one), ('a', one)]
+      )
 
   def test_unwritable_directory(self):
     self.path.write_text('a file')

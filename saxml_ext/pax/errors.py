@@ -1,4 +1,4 @@
-"""The error that every reader and writer of checkpoints here raises."""
+"""The errors that every reader and writer of checkpoints here raises."""
 
 
 class CheckpointError(ValueError):
@@ -7,3 +7,7 @@ class CheckpointError(ValueError):
   The message names the file or tensor, what was expected, what was found and
   what the user can do about it.
   """
+
+
+class UnwritableError(CheckpointError):
+  """The place that a checkpoint is written to refuses: full, read-only ..."""

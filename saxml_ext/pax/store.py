@@ -1,13 +1,15 @@
 """One array of a checkpoint through tensorstore: open, create, write, read."""
 
+from collections.abc import Iterator
 from concurrent import futures
-import json
 import os
 from typing import Any
 
 import numpy as np
 import tensorstore as ts
 
+from saxml_ext.common import storage
+from saxml_ext.pax import chunks
 from saxml_ext.pax import errors
 from saxml_ext.pax import metadata
 
@@ -30,35 +32,38 @@ _DTYPES = (
 # No variable of any GPT-J comes near it; a forged shape goes beyond it.
 _MAX_BYTES = 1 << 36
 _SYNC_THREADS = 16
+# One is compressed on each of two threads while the next is made.
+_PARTS_IN_FLIGHT = 2
 _OCDBT_MANIFEST = 'manifest.ocdbt'
 
 
 def is_ocdbt(state_dir: str) -> bool:
-  return os.path.exists(os.path.join(state_dir, _OCDBT_MANIFEST))
+  return storage.exists(f'{state_dir}/{_OCDBT_MANIFEST}')
 
 
 def _kvstore(state_dir: str, name: str = '') -> dict[str, Any]:
-  path = os.path.abspath(state_dir) + '/'
+  inner = f'{name}/' if name else ''
   if not is_ocdbt(state_dir):
-    return {'driver': 'file', 'path': path + (f'{name}/' if name else '')}
+    return storage.kvstore_spec(f'{state_dir}/{inner}')
   return {
       'driver': 'ocdbt',
-      'base': {'driver': 'file', 'path': path},
-      'path': f'{name}/' if name else '',
+      'base': storage.kvstore_spec(f'{state_dir}/'),
+      'path': inner,
   }
 
 
 def list_names(state_dir: str) -> set[str]:
   """Names of the arrays in the `state` directory, in either layout."""
-  if is_ocdbt(state_dir):
-    kvstore = ts.KvStore.open(_kvstore(state_dir)).result()
-    keys = [key.decode('utf-8') for key in kvstore.list().result()]
-    return {k[: -len('/.zarray')] for k in keys if k.endswith('/.zarray')}
-  return {
-      entry.name
-      for entry in os.scandir(state_dir)
-      if os.path.exists(os.path.join(entry.path, '.zarray'))
-  }
+  if not storage.is_url(state_dir) and not is_ocdbt(state_dir):
+    # Of a local directory it takes no look at every chunk.
+    return {
+        entry.name
+        for entry in os.scandir(state_dir)
+        if os.path.exists(os.path.join(entry.path, '.zarray'))
+    }
+  kvstore = ts.KvStore.open(_kvstore(state_dir)).result()
+  keys = [key.decode('utf-8') for key in kvstore.list().result()]
+  return {k[: -len('/.zarray')] for k in keys if k.endswith('/.zarray')}
 
 
 def open_array(state_dir: str, name: str) -> ts.TensorStore:
@@ -80,8 +85,8 @@ def open_array(state_dir: str, name: str) -> ts.TensorStore:
     array = ts.open(spec, open=True, read=True).result()
   except (ValueError, OSError) as e:
     raise errors.CheckpointError(
-        f'{where} cannot be opened: {_reason(e)}; convert or copy the '
-        'checkpoint again'
+        f'{where} cannot be opened: {storage.error_text(e)}; convert or copy '
+        'the checkpoint again'
     ) from e
   if array.dtype.name not in _DTYPES:
     raise errors.CheckpointError(
@@ -104,7 +109,7 @@ def spec_of(array: ts.TensorStore) -> metadata.ArraySpec:
 
 
 def read(array: ts.TensorStore, where: str) -> np.ndarray:
-  """Reads all of an opened array.
+  """Reads all of an opened array, or of a part of one (`array[0:10]`).
 
   Raises:
     errors.CheckpointError: a chunk is missing, cut off or damaged.
@@ -113,44 +118,93 @@ def read(array: ts.TensorStore, where: str) -> np.ndarray:
     return array.read(order='C').result()
   except (ValueError, OSError) as e:
     raise errors.CheckpointError(
-        f'{where} cannot be read: {_reason(e)}; convert or copy the '
+        f'{where} cannot be read: {storage.error_text(e)}; convert or copy the '
         'checkpoint again'
     ) from e
 
 
-def write(state_dir: str, name: str, value: np.ndarray) -> None:
-  """Writes an array as paxml does: one chunk, zstd level 1.
+def read_rows(
+    array: ts.TensorStore, where: str
+) -> Iterator[tuple[int, np.ndarray]]:
+  """Reads an opened array in the parts of chunks.row_ranges; see read."""
+  for begin, end in chunks.row_ranges(spec_of(array)):
+    yield begin, read(array[begin:end] if array.rank else array, where)
+
+
+class ArrayWriter:
+  """Writes one array as paxml does, zstd level 1, in chunks of bounded size.
 
   What was written survives a crash of the machine only after `sync_files`.
-
-  Raises:
-    errors.CheckpointError: the file system refuses (full, read-only ...).
   """
-  spec = {
-      'driver': 'zarr',
+
+  def __init__(self, state_dir: str, name: str, spec: metadata.ArraySpec):
+    """Creates the array.
+
+    Raises:
+      errors.UnwritableError: the file system refuses (full, read-only ...).
+    """
+    self._where = f'{state_dir}: variable {name} of {spec}'
+    self._spec = spec
+    self._pending: list[ts.WriteFutures] = []
+    kvstore = storage.kvstore_spec(f'{state_dir}/{name}/')
+    if kvstore['driver'] == 'file':
       # Not forced to disk one by one: sync_files does it for all at once.
-      'kvstore': {
-          'driver': 'file',
-          'file_io_sync': False,
-          'path': os.path.join(os.path.abspath(state_dir), name) + '/',
-      },
-      'metadata': {
-          'compressor': {'id': 'zstd', 'level': 1},
-          'chunks': list(value.shape),
-          'shape': list(value.shape),
-      },
-      'dtype': value.dtype.name,
-      # An all-zero bias is data like any other: its file must exist, so that
-      # a missing file can be told from it.
-      'store_data_equal_to_fill_value': True,
-  }
-  try:
-    ts.open(spec, create=True).result().write(value).result()
-  except (ValueError, OSError) as e:
-    raise errors.CheckpointError(
-        f'{state_dir}: variable {name} ({value.nbytes} bytes) cannot be '
-        f'written: {_reason(e)}; free space or choose another directory'
-    ) from e
+      kvstore['file_io_sync'] = False
+    self._array = self._call(
+        lambda: ts.open(
+            {
+                'driver': 'zarr',
+                'kvstore': kvstore,
+                'metadata': {
+                    'compressor': {'id': 'zstd', 'level': 1},
+                    'chunks': list(chunks.chunk_shape(spec)),
+                    'shape': list(spec.shape),
+                },
+                'dtype': spec.dtype,
+                # An all-zero bias is data like any other: its file must exist,
+                # so that a missing file can be told from it.
+                'store_data_equal_to_fill_value': True,
+            },
+            create=True,
+            delete_existing=True,
+        ).result()
+    )
+
+  def write(self, begin: int, part: np.ndarray) -> None:
+    """Starts to write rows from `begin` on; `part` must not change after.
+
+    It waits while two earlier parts are still being written.
+    """
+    target = self._array
+    if self._spec.shape:
+      target = target[begin : begin + part.shape[0]]
+    while len(self._pending) >= _PARTS_IN_FLIGHT:
+      self._call(self._pending.pop(0).result)
+    self._pending.append(
+        target.write(part, can_reference_source_data_indefinitely=True)
+    )
+
+  def finish(self) -> None:
+    """Waits until all is written."""
+    while self._pending:
+      self._call(self._pending.pop(0).result)
+
+  def _call(self, function):
+    try:
+      return function()
+    except (ValueError, OSError) as e:
+      raise errors.UnwritableError(
+          f'{self._where} cannot be written: {storage.error_text(e)}; free '
+          'space or choose another directory'
+      ) from e
+
+
+def write(state_dir: str, name: str, value: np.ndarray) -> None:
+  """Writes a whole array; see ArrayWriter."""
+  spec = metadata.ArraySpec(value.shape, value.dtype.name)
+  writer = ArrayWriter(state_dir, name, spec)
+  writer.write(0, value)
+  writer.finish()
 
 
 def sync_files(directory: str) -> None:
@@ -186,14 +240,8 @@ def _check_present(state_dir: str, name: str) -> None:
     )
   if is_ocdbt(state_dir):
     return
-  if not os.path.isfile(os.path.join(state_dir, name, '.zarray')):
+  if not storage.exists(f'{state_dir}/{name}/.zarray'):
     raise errors.CheckpointError(
         f'{state_dir}: variable {name} is missing; convert or copy the '
         'checkpoint again'
     )
-
-
-def _reason(error: Exception) -> str:
-  """tensorstore's message without its trailing JSON of source locations."""
-  text = str(error).split(' [source locations=')[0]
-  return json.dumps(text)[1:-1] if '\n' in text else text

@@ -12,6 +12,7 @@ import numpy as np
 from saxml_ext.common import errors
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.pax import checkpoint
+from saxml_ext.pax import checkpoint_writer
 from saxml_ext.server import loader
 from saxml_ext.server import small_model
 from saxml_ext.server import spec
@@ -150,7 +151,7 @@ class LoaderTest(parameterized.TestCase):
     variables[name] = codes.astype(np.int8)
     scale = f'{name}_quantized_scale'
     variables[scale] = peak * np.float32(1 / 127)
-    checkpoint.write_checkpoint(copy, variables.items())
+    checkpoint_writer.write_checkpoint(copy, variables.items())
     said = dict(EOS_ID='49', ROTARY_DIM='8')
     request = runner_lib.Request(np.arange(1, 9, dtype=np.int32))
 
@@ -167,7 +168,7 @@ class LoaderTest(parameterized.TestCase):
       self._load(copy, **said)
     del variables[scale]
     alone = self.create_tempdir().full_path
-    checkpoint.write_checkpoint(alone, variables.items())
+    checkpoint_writer.write_checkpoint(alone, variables.items())
     with self.assertRaisesRegex(errors.InvalidArgument, 'quantized_scale'):
       self._load(alone, QUANTIZATION='"int8"', **said)
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from saxml_ext.params import gptj
 from saxml_ext.params import registry
-from saxml_ext.pax import checkpoint
+from saxml_ext.pax import checkpoint_writer
 from saxml_ext.pax import layout
 
 MODEL_PATH = 'saxml_ext.server.small_model.Small'
@@ -39,7 +39,7 @@ def write(directory: str, *, describe: bool = True) -> str:
     describe: whether to write gptj_config.json.
   """
   rng = np.random.default_rng(0)
-  checkpoint.write_checkpoint(
+  checkpoint_writer.write_checkpoint(
       directory,
       ((v.name, _value(v.name, v.shape, rng)) for v in layout.variables(SHAPE)),
   )
