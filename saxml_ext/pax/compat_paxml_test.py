@@ -15,6 +15,7 @@ from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import random_model
 from saxml_ext.params import gptj
 from saxml_ext.pax import checkpoint
+from saxml_ext.pax import checkpoint_writer
 from saxml_ext.pax import errors
 from saxml_ext.pax import experiment
 from saxml_ext.pax import gptj_model
@@ -95,9 +96,12 @@ class CompatPaxmlTest(parameterized.TestCase):
     restored = restore.restore(experiment.of(_Params)(), str(self.path))
     self.assertSame(_flat(restored.variables))
 
-  @parameterized.parameters(False, True)
-  def test_we_read_what_paxml_saves(self, ocdbt):
+  @parameterized.product(ocdbt=(False, True), markers=(False, True))
+  def test_we_read_what_paxml_saves(self, ocdbt, markers):
     _save(self.path, ocdbt)
+    if not markers:  # As with the versions that paxml was released for.
+      for marker in self.path.rglob('commit_success.txt'):
+        marker.unlink()
     state = self.path / f'checkpoint_{_STEP:08d}' / 'state'
     self.assertEqual(store.is_ocdbt(str(state)), ocdbt)
     stored = store.list_names(str(state))
@@ -105,13 +109,15 @@ class CompatPaxmlTest(parameterized.TestCase):
     self.assertSame(checkpoint.read_variables(str(self.path)))
 
   def test_paxml_restores_what_we_write(self):
-    checkpoint.write_checkpoint(str(self.path), _variables().items(), _STEP)
+    checkpoint_writer.write_checkpoint(
+        str(self.path), _variables().items(), _STEP
+    )
     restored = restore.restore(experiment.of(_Params)(), str(self.path))
     self.assertSame(_flat(restored.variables))
 
   def test_plain_files_are_those_of_ours(self):
     ours = self.path / 'ours'
-    checkpoint.write_checkpoint(str(ours), _variables().items(), _STEP)
+    checkpoint_writer.write_checkpoint(str(ours), _variables().items(), _STEP)
     _save(self.path / 'paxml', ocdbt=False)
     for zarray in ours.rglob('.zarray'):
       if zarray.parent.name == 'step':
@@ -120,7 +126,7 @@ class CompatPaxmlTest(parameterized.TestCase):
       self.assertEqual(zarray.read_text(), same.read_text())
 
   def test_another_model(self):
-    checkpoint.write_checkpoint(str(self.path), _variables().items())
+    checkpoint_writer.write_checkpoint(str(self.path), _variables().items())
 
     class Wider(_Params):
       HIDDEN_DIMS = 64
