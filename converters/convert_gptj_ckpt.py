@@ -3,18 +3,23 @@
   convert_gptj_ckpt --base=HF_DIR --pax=OUT_DIR [--dtype=bfloat16]
 
 HF_DIR holds config.json and the weights (safetensors or .bin, sharded or not).
-OUT_DIR then holds checkpoint_00000000/, gptj_config.json and, if HF_DIR has
-one, the tokenizer. Weights are read, checked and written one variable at a
-time; nothing in HF_DIR is ever executed.
+OUT_DIR, local or a gs:// or s3:// URL, then holds checkpoint_00000000/,
+gptj_config.json and, if HF_DIR has one, the tokenizer. Weights are read,
+checked and written in parts; nothing in HF_DIR is ever executed.
+
+After a kill or a full disk, the same command with --resume goes on and gives
+the same bytes. Without it, what the earlier run has left is removed.
 """
 
 from collections.abc import Sequence
+import resource
 import sys
 import time
 
 from absl import app
 from absl import flags
 
+from converters import comparison
 from converters import conversion
 from converters import gptj_source
 from saxml_ext.common import user_path
@@ -24,7 +29,7 @@ _BASE = flags.DEFINE_string(
     'base', None, 'Directory of the Hugging Face checkpoint.'
 )
 _PAX = flags.DEFINE_string(
-    'pax', None, 'Directory to write the PAX checkpoint to.'
+    'pax', None, 'Directory or URL to write the PAX checkpoint to.'
 )
 _DTYPE = flags.DEFINE_enum(
     'dtype', 'float32', list(gptj_source.DTYPES), 'Type of the variables.'
@@ -32,7 +37,14 @@ _DTYPE = flags.DEFINE_enum(
 _OVERWRITE = flags.DEFINE_bool(
     'overwrite',
     False,
-    'Replace the checkpoint that is in --pax, once the new one is complete.',
+    'Replace the checkpoint that is in --pax, once the new one is complete; in '
+    'a bucket, at the start.',
+)
+_RESUME = flags.DEFINE_bool(
+    'resume', False, 'Go on with what an interrupted run has left in --pax.'
+)
+_VERIFY = flags.DEFINE_bool(
+    'verify', False, 'Then read all of it and compare it with --base.'
 )
 
 # The names that Sax' own converter has for the two.
@@ -40,17 +52,53 @@ flags.DEFINE_alias('base-model-path', 'base')
 flags.DEFINE_alias('pax-model-path', 'pax')
 
 
+def _convert(base: str, pax: str) -> None:
+  begin = time.monotonic()
+  done = conversion.convert(
+      base, pax, _DTYPE.value, _OVERWRITE.value, _RESUME.value
+  )
+  seconds = time.monotonic() - begin
+  new = done.num_bytes - done.resumed_bytes
+  # Linux counts it in KiB.
+  peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
+  before = ''
+  if done.resumed_bytes:
+    before = f', {done.resumed_bytes / 1e9:.1f} GB of them in an earlier run'
+  print(
+      f'Wrote {done.step_dir}: {done.num_bytes / 1e9:.1f} GB{before} in '
+      f'{seconds:.1f} s ({new / seconds / 1e6:.0f} MB/s), peak memory '
+      f'{peak:.2f} GiB.'
+  )
+
+
+def _verify(base: str, pax: str) -> None:
+  rows = list(comparison.compare(base, pax))
+  for row in rows:
+    if row.problem:
+      raise errors.CheckpointError(
+          f'{pax}: variable {row.name} ({row.found}): {row.problem}; convert '
+          'again'
+      )
+  print(f'Verified: all {len(rows)} variables are as in {base}.')
+
+
 def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'unexpected arguments: {" ".join(argv[1:])}')
   base, pax = map(user_path.resolve, (_BASE.value, _PAX.value))
-  begin = time.monotonic()
   try:
-    step_dir = conversion.convert(base, pax, _DTYPE.value, _OVERWRITE.value)
+    _convert(base, pax)
+    if _VERIFY.value:
+      _verify(base, pax)
   except errors.CheckpointError as e:
     print(f'convert_gptj_ckpt: {e}', file=sys.stderr)
+    if isinstance(e, errors.UnwritableError):
+      print(
+          'What was written is kept; the same command with --resume goes on '
+          'from there.',
+          file=sys.stderr,
+      )
     sys.exit(1)
-  print(f'Wrote {step_dir} in {time.monotonic() - begin:.1f} s.')
 
 
 if __name__ == '__main__':

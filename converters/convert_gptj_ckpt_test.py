@@ -14,8 +14,10 @@ from absl.testing import flagsaver
 import numpy as np
 
 from converters import convert_gptj_ckpt
+from converters import fingerprint
 from converters import test_models
 from saxml_ext.pax import checkpoint
+from saxml_ext.pax import errors
 
 
 def _files(directory: str) -> dict[str, bytes]:
@@ -113,20 +115,78 @@ class ConvertTest(absltest.TestCase):
       flags.FLAGS(['convert', '--base-model-path=a', '--pax-model-path=b'])
       self.assertEqual((flags.FLAGS.base, flags.FLAGS.pax), ('a', 'b'))
 
-  def test_no_space_ends_it_and_leaves_no_checkpoint(self):
+  def no_space(self) -> str:
+    """Runs the program where files cannot grow; returns its errors."""
     # A limit on the size of files fails writes much as a full disk does.
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    self.addCleanup(resource.setrlimit, resource.RLIMIT_FSIZE, limits)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2000, limits[1]))
-    status, _, err = self.run_main()
-    resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    try:
+      status, _, err = self.run_main()
+    finally:
+      resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     self.assertEqual(status, 1)
+    return err
+
+  def test_no_space_ends_it_and_leaves_no_checkpoint(self):
     self.assertRegex(
-        err,
+        self.no_space(),
         r'variable mdl_vars\S+ of float32\S+.* cannot be written'
-        r'.*File too large.*free space',
+        r'.*File too large.*free space[^$]*--resume goes on',
     )
-    self.assertEmpty(_files(self.pax))
+    with self.assertRaisesRegex(errors.CheckpointError, 'no checkpoint_<step>'):
+      checkpoint.Reader(self.pax)
+
+  def test_resume_gives_the_bytes_of_an_undisturbed_run(self):
+    self.run_main()
+    expected = _files(self.pax)
+    self.pax += '2'
+    self.no_space()
+    status, out, _ = self.run_main(resume=True)
+    self.assertEqual(status, 0)
+    self.assertIn('of them in an earlier run', out)
+    self.assertEqual(_files(self.pax), expected)
+    self.assertEqual(self.run_main(resume=True)[0], 0)
+
+  def test_without_resume_what_was_left_is_removed(self):
+    self.no_space()
+    status, _, err = self.run_main()
+    self.assertEqual(status, 0)
+    self.assertRegex(err, r'Removed \S+tmp-0, left by an interrupted run')
+
+  def test_changed_source_is_not_resumed(self):
+    self.no_space()
+    test_models.save(self.base, test_models.state_dict(seed=1))
+    status, _, err = self.run_main(resume=True)
+    self.assertEqual(status, 1)
+    self.assertIn('is of another conversion', err)
+
+  def test_read_only_destination(self):
+    target = os.path.join(os.path.dirname(self.base), 'file')
+    with open(target, 'w'):
+      pass
+    status, _, err = self.run_main(pax=f'{target}/pax')
+    self.assertEqual(status, 1)
+    self.assertIn('cannot be written: Not a directory', err)
+
+  def test_verify(self):
+    self.assertIn(
+        f'Verified: all 21 variables are as in {self.base}.',
+        self.run_main(verify=True)[1],
+    )
+    # A source that resume takes for the one it knows, with other numbers.
+    manifest = f'{self.pax}/checkpoint_00000000/manifest.json'
+    test_models.save(self.base, test_models.state_dict(seed=1))
+    made_of = fingerprint.source(
+        [f'{self.base}/config.json', f'{self.base}/model.safetensors'],
+        dtype='float32',
+    )
+    with open(manifest) as f:
+      document = json.load(f) | {'source': made_of.document()}
+    with open(manifest, 'w') as f:
+      json.dump(document, f)
+    status, _, err = self.run_main(verify=True, resume=True)
+    self.assertEqual(status, 1)
+    self.assertRegex(err, r'variable params\S+ .*: differs')
 
   def test_bad_tensor_ends_it_and_leaves_no_checkpoint(self):
     tensors = test_models.state_dict()

@@ -20,6 +20,7 @@ import json
 import os
 
 from converters import hf_config
+from saxml_ext.common import storage
 from saxml_ext.pax import layout
 
 FILE_NAME = 'gptj_config.json'
@@ -60,14 +61,14 @@ def write(
   """Writes gptj_config.json and copies the tokenizer.
 
   Args:
-    directory: where `checkpoint_00000000` is going to be.
+    directory: where `checkpoint_00000000` is going to be, local or a URL.
     config: of the source.
     shape: sizes of the PAX model.
     dtype: name of the type of its variables.
     source: the Hugging Face directory.
 
   Raises:
-    OSError: a file cannot be read or written.
+    OSError, saxml_ext.common.errors.SaxError: a file cannot be read or written.
   """
   files = {FILE_NAME: encode(config, shape, dtype)}
   for name in TOKENIZER_FILES:
@@ -76,7 +77,4 @@ def write(
       with open(path, 'rb') as f:
         files[name] = f.read()
   for name, data in files.items():
-    temporary = os.path.join(directory, f'{name}.tmp')
-    with open(temporary, 'wb') as f:
-      f.write(data)
-    os.replace(temporary, os.path.join(directory, name))
+    storage.write_bytes(f'{directory}/{name}', data)

@@ -1,13 +1,17 @@
 """Turns a Hugging Face GPT-J into PAX variables, checked, one at a time."""
 
+from collections.abc import Iterator
 import re
 
 import ml_dtypes
 import numpy as np
 
+from converters import blocks
 from converters import hf_checkpoint
+from saxml_ext.pax import chunks
 from saxml_ext.pax import errors
 from saxml_ext.pax import layout
+from saxml_ext.pax import metadata
 
 DTYPES = {
     'float32': np.dtype(np.float32),
@@ -55,44 +59,70 @@ class GPTJSource:
     self._check_tensors()
 
   def build(self, variable: layout.Variable, dtype: np.dtype) -> np.ndarray:
-    """Reads a variable's sources and makes the PAX array of `dtype`.
+    """Reads a variable's sources and makes the whole PAX array of `dtype`.
+
+    Raises:
+      errors.CheckpointError: see parts.
+    """
+    return self._rows(variable, dtype, 0, variable.shape[0])
+
+  def parts(
+      self, variable: layout.Variable, dtype: np.dtype
+  ) -> Iterator[tuple[int, np.ndarray]]:
+    """Makes a variable in parts, so that little memory is needed.
+
+    Yields:
+      First row and rows of each part of chunks.row_ranges, in order.
 
     Raises:
       errors.CheckpointError: a source has a NaN or an infinity, is of a wrong
         type, or overflows in `dtype`.
     """
-    tensors = []
+    spec = metadata.ArraySpec(variable.shape, dtype.name)
+    for begin, end in chunks.row_ranges(spec):
+      yield begin, self._rows(variable, dtype, begin, end)
     for name in variable.sources:
-      tensor = self.checkpoint.read(name)
-      if tensor.dtype.name not in _FLOATS:
-        raise self._error(
-            name,
-            f'has type {tensor.dtype.name}; expected one '
-            f'of {", ".join(_FLOATS)}',
-        )
-      if variable.vocab_axis is not None:
-        tensor = tensor[: self.shape.vocab_size]
-      self._check_finite(name, tensor)
-      with np.errstate(over='ignore'):  # told by the check below
-        converted = tensor.astype(dtype, copy=False)
-      if converted.dtype != tensor.dtype:
+      self.checkpoint.release(name)
+
+  def _rows(
+      self, variable: layout.Variable, dtype: np.dtype, begin: int, end: int
+  ) -> np.ndarray:
+    tensors = [self._read(variable, name) for name in variable.sources]
+    rows = np.empty((end - begin, *variable.shape[1:]), dtype)
+    done = 0
+    with np.errstate(over='ignore'):  # told by the check below
+      for piece in variable.pieces(tensors, begin, end):
+        blocks.copy(piece, rows[done : done + len(piece)])
+        done += len(piece)
+    if blocks.first_not_finite(rows) is not None:
+      for name, tensor in zip(variable.sources, tensors):
+        self._check_finite(name, tensor)
+        with np.errstate(over='ignore'):
+          converted = tensor.astype(dtype)
         self._check_finite(name, converted, f' as {dtype.name}')
-      tensors.append(converted)
-    return variable.build(tensors)
+    return rows
+
+  def _read(self, variable: layout.Variable, name: str) -> np.ndarray:
+    """A view of one source, its vocabulary cut."""
+    tensor = self.checkpoint.read(name)
+    if tensor.dtype.name not in _FLOATS:
+      raise self._error(
+          name,
+          f'has type {tensor.dtype.name}; expected one '
+          f'of {", ".join(_FLOATS)}',
+      )
+    if variable.vocab_axis is not None:
+      tensor = tensor[: self.shape.vocab_size]
+    return tensor
 
   def _check_finite(self, name, tensor, how='') -> None:
-    flat = tensor.reshape(-1)
-    # A piece at a time: the mask of a 6B embedding would be 200 MB.
-    for begin in range(0, flat.size, 1 << 22):
-      finite = np.isfinite(flat[begin : begin + (1 << 22)])
-      if not finite.all():
-        first = begin + int(np.argmin(finite))
-        where = [int(i) for i in np.unravel_index(first, tensor.shape)]
-        raise self._error(
-            name,
-            f'has the value {flat[first]}{how} at {where}; expected '
-            'finite numbers',
-        )
+    where = blocks.first_not_finite(tensor)
+    if where is not None:
+      raise self._error(
+          name,
+          f'has the value {tensor[where]}{how} at {list(where)}; expected '
+          'finite numbers',
+      )
 
   def _check_layer_count(self) -> None:
     # Before a table of all layers is made: the config may claim billions.

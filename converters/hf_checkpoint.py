@@ -6,6 +6,7 @@ pytorch_model.bin.index.json. Files are memory-mapped; nothing in them is run.
 """
 
 from collections.abc import Mapping
+import mmap
 import os
 
 import numpy as np
@@ -45,6 +46,7 @@ class HFCheckpoint:
     self.config = hf_config.read_config(directory)
     self._files = _open_files(directory)
     self._file_of = {}
+    self._in_use: set[str] = set()
     for path, file in self._files.items():
       for name in file.shapes:
         if name in self._file_of:
@@ -59,7 +61,21 @@ class HFCheckpoint:
 
   def read(self, name: str) -> np.ndarray:
     """Returns a read-only view of one tensor, in the type it is stored in."""
-    return self._files[self._file_of[name]].read(name)
+    file = self._files[self._file_of[name]]
+    if name not in self._in_use:
+      # Transposed reads would make the system guess wrong.
+      file.advise(name, mmap.MADV_WILLNEED)
+      self._in_use.add(name)
+    return file.read(name)
+
+  def release(self, name: str) -> None:
+    """Gives back the memory of one tensor, which can be read again."""
+    self._files[self._file_of[name]].advise(name, mmap.MADV_DONTNEED)
+    self._in_use.discard(name)
+
+  def files(self) -> list[str]:
+    """Paths of all files that decide what the checkpoint is."""
+    return [os.path.join(self.directory, 'config.json'), *self._files]
 
   def file_of(self, name: str) -> str:
     """Path of the file that holds a tensor, for messages."""

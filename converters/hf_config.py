@@ -7,7 +7,9 @@ from typing import Any
 
 from saxml_ext.pax import errors
 
-_MAX_JSON_BYTES = 1 << 26
+# The index of GPT-J 6B's shards has 30 KB. JSON may take far more memory than
+# its text.
+_MAX_JSON_BYTES = 1 << 20
 # All are the tanh approximation of GELU, which praxis computes as well.
 _ACTIVATIONS = ('gelu_new', 'gelu_pytorch_tanh', 'gelu_fast')
 

@@ -15,16 +15,17 @@ _SECONDS_BETWEEN_LINES = 5.0
 class Progress:
   """Counts bytes of work; a context manager."""
 
-  def __init__(self, verb: str, total_bytes: int):
-    """Starts at 0.
+  def __init__(self, verb: str, total_bytes: int, done_bytes: int = 0):
+    """Starts.
 
     Args:
       verb: what is being done, e.g. "Converting".
       total_bytes: bytes of all the work.
+      done_bytes: bytes done in an earlier run, which tell nothing of the rate.
     """
     self._verb = verb
     self._total = total_bytes
-    self._done = 0
+    self._done = self._before = done_bytes
     self._start = self._last_line = time.monotonic()
     self._bar = self._task = None
     if sys.stderr.isatty():
@@ -40,7 +41,9 @@ class Progress:
   def __enter__(self) -> 'Progress':
     if self._bar:
       self._bar.start()
-      self._task = self._bar.add_task(self._verb, total=self._total)
+      self._task = self._bar.add_task(
+          self._verb, total=self._total, completed=self._done
+      )
     return self
 
   def __exit__(self, *exc_info) -> None:
@@ -56,7 +59,7 @@ class Progress:
     now = time.monotonic()
     if now - self._last_line >= _SECONDS_BETWEEN_LINES:
       self._last_line = now
-      rate = self._done / max(now - self._start, 1e-9)
+      rate = (self._done - self._before) / (now - self._start)
       left = (self._total - self._done) / rate
       print(
           f'{self._verb} {what}: {self._done / 1e9:.1f} of '

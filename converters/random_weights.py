@@ -7,6 +7,7 @@ import os
 import numpy as np
 
 from converters import gptj_source
+from converters import prefetch
 from converters import progress
 from converters import safetensors_writer
 from converters import tensor_spec
@@ -14,6 +15,7 @@ from converters import torch_writer
 from saxml_ext.pax import layout
 
 _MAX_POSITIONS = 2048
+_THREADS = 2
 _FORMATS = {
     'safetensors': ('model', safetensors_writer.write),
     'bin': ('pytorch_model', torch_writer.write),
@@ -104,15 +106,20 @@ def _split(
 def _values(
     specs: Sequence[tensor_spec.TensorSpec], seed: int, bar: progress.Progress
 ) -> Iterator[np.ndarray]:
-  for spec in specs:
-    # Seeded by name, so that values do not depend on --shards or --format.
-    rng = np.random.default_rng([seed, *spec.name.encode('ascii')])
-    value = rng.standard_normal(spec.shape, np.float32)
-    value *= 0.02
-    if 'ln_' in spec.name and spec.name.endswith('.weight'):
-      value += 1
-    yield value.astype(spec.dtype, copy=False)
+  values = prefetch.in_order(lambda s: _value(s, seed), specs, _THREADS)
+  for spec, value in zip(specs, values):
+    yield value
     bar.advance(spec.num_bytes, spec.name)
+
+
+def _value(spec: tensor_spec.TensorSpec, seed: int) -> np.ndarray:
+  # Seeded by name, so that values do not depend on --shards or --format.
+  rng = np.random.default_rng([seed, *spec.name.encode('ascii')])
+  value = rng.standard_normal(spec.shape, np.float32)
+  value *= 0.02
+  if 'ln_' in spec.name and spec.name.endswith('.weight'):
+    value += 1
+  return value.astype(spec.dtype, copy=False)
 
 
 def _config(shape: layout.GPTJShape, rotary_dim: int, dtype: str) -> dict:

@@ -15,8 +15,8 @@ import numpy as np
 from converters import mapped_file
 from saxml_ext.pax import errors
 
-# The format's own limit on the length of its header.
-_MAX_HEADER_BYTES = 100_000_000
+# GPT-J 6B's has 40 KB. The format allows 100 MB, whose JSON may take gigabytes.
+_MAX_HEADER_BYTES = 1 << 20
 
 _DTYPES = {
     'F64': np.dtype('<f8'),
@@ -66,6 +66,12 @@ class SafetensorsFile:
     return np.frombuffer(
         self._data, entry.dtype, math.prod(entry.shape), entry.begin
     ).reshape(entry.shape)
+
+  def advise(self, name: str, advice: int) -> None:
+    """See mapped_file.advise."""
+    entry = self._entries[name]
+    length = math.prod(entry.shape) * entry.dtype.itemsize
+    mapped_file.advise(self._data, entry.begin, length, advice)
 
   def _parse(self) -> dict[str, _Entry]:
     size = len(self._data)

@@ -16,6 +16,11 @@ from converters import mapped_file
 from converters import torch_pickle
 from saxml_ext.pax import errors
 
+# GPT-J 6B's has 40 KB. zipfile makes an object of each entry.
+_MAX_DIRECTORY_BYTES = 1 << 20
+# The last record of a zip, a comment of 64 KiB at most after it, and the records
+# before it that files of over 4 GiB have.
+_MAX_END_BYTES = 22 + (1 << 16) + 20 + 56
 _LOCAL_HEADER = struct.Struct('<4s22xHH')
 
 
@@ -73,11 +78,23 @@ class TorchFile:
         flat, tensor.shape, strides, writeable=False
     )
 
+  def advise(self, name: str, advice: int) -> None:
+    """See mapped_file.advise; of all the storage that the tensor is in."""
+    key = self._tensors[name].storage.key
+    info = self._members[self._storage_prefix + key]
+    begin, end = self._range(info, info.file_size)
+    mapped_file.advise(self._data, begin, end - begin, advice)
+
   def _read_directory(self) -> dict[str, zipfile.ZipInfo]:
     if self._data[:2] == b'\x80\x02' or not zipfile.is_zipfile(self._path):
       raise self._error(
           'it is no zip archive (torch before 1.6 wrote others); save it '
           'again with a current torch, or as safetensors'
+      )
+    if (size := self._directory_bytes()) > _MAX_DIRECTORY_BYTES:
+      raise self._error(
+          f'its zip directory has {size} bytes; at most {_MAX_DIRECTORY_BYTES} '
+          'are allowed'
       )
     try:
       with zipfile.ZipFile(self._path) as archive:
@@ -106,6 +123,16 @@ class TorchFile:
       members[info.filename] = info
     return members
 
+  def _directory_bytes(self) -> int:
+    """Size that the zip claims for its directory (sections 4.3.14 and 16 of
+    the format's APPNOTE)."""
+    end = self._data[max(0, len(self._data) - _MAX_END_BYTES) :]
+    (size,) = struct.unpack_from('<I', end, end.rindex(b'PK\x05\x06') + 12)
+    long_end = end.rfind(b'PK\x06\x06')
+    if size == 0xFFFFFFFF and long_end >= 0:
+      (size,) = struct.unpack_from('<Q', end, long_end + 40)
+    return size
+
   def _prefix(self) -> str:
     pickles = [
         n for n in self._members if n == 'data.pkl' or n.endswith('/data.pkl')
@@ -118,6 +145,11 @@ class TorchFile:
 
   def _view(self, info: zipfile.ZipInfo, limit: int) -> memoryview:
     """The bytes of a member, in place."""
+    begin, end = self._range(info, limit)
+    return memoryview(self._data)[begin:end]
+
+  def _range(self, info: zipfile.ZipInfo, limit: int) -> tuple[int, int]:
+    """First byte of a member, and the byte after its last."""
     begin = info.header_offset
     header = self._data[begin : begin + _LOCAL_HEADER.size]
     if len(header) < _LOCAL_HEADER.size or header[:4] != b'PK\x03\x04':
@@ -130,7 +162,7 @@ class TorchFile:
           f'member {info.filename[:100]!r} claims {info.file_size} bytes; at '
           f'most {min(limit, max(len(self._data) - begin, 0))} are allowed'
       )
-    return memoryview(self._data)[begin:end]
+    return begin, end
 
   def _check_storage(self, name: str, storage: torch_pickle.StorageRef) -> None:
     info = self._members.get(self._storage_prefix + storage.key)

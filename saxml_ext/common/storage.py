@@ -121,35 +121,43 @@ def _gcs_spec(bucket: str, key: str) -> dict[str, Any]:
   }
 
 
+# What the specification of a bucket depends on, beside its URL.
+_VARIABLES = (
+    'AWS_ENDPOINT_URL_S3',
+    'AWS_ENDPOINT_URL',
+    'AWS_REGION',
+    'AWS_DEFAULT_REGION',
+    'STORAGE_EMULATOR_HOST',
+    'TENSORSTORE_GCS_HTTP_URL',
+)
+
+
 @functools.lru_cache(maxsize=64)
-def _open(path: str, _environment: tuple[str | None, ...]):
+def _open(root: str, unused_environment: tuple[str | None, ...]):
   # Imported late: it takes a quarter of a second, and local paths need none.
   import tensorstore as ts
 
-  return _call(path, lambda: ts.KvStore.open(kvstore_spec(path)).result())
+  spec = kvstore_spec(root)
+  return _call(root, lambda: ts.KvStore.open(spec).result())
 
 
-def _directory(path: str):
-  """The key-value store of the objects below a directory."""
-  spec_inputs = (
-      'AWS_ENDPOINT_URL_S3',
-      'AWS_ENDPOINT_URL',
-      'AWS_REGION',
-      'AWS_DEFAULT_REGION',
-      'STORAGE_EMULATOR_HOST',
-      'TENSORSTORE_GCS_HTTP_URL',
-  )
-  environment = tuple(os.environ.get(name) for name in spec_inputs)
-  return _open(path.rstrip('/') + '/', environment)
+def _locate(path: str) -> tuple[Any, str]:
+  """A key-value store (a whole bucket, a local directory) and a key in it."""
+  spec = kvstore_spec(path)
+  if is_url(path):
+    root, key = f'{path.split("://")[0]}://{spec["bucket"]}', spec['path']
+  else:
+    root, key = os.path.split(spec['path'])
+    root = f'{root}/'
+  environment = tuple(os.environ.get(name) for name in _VARIABLES)
+  return _open(root, environment), key
 
 
-def _file(path: str):
-  """The key-value store of a file's directory, and its name in there."""
-  if is_url(path) and not kvstore_spec(path)['path']:
+def _file(path: str) -> tuple[Any, str]:
+  store, key = _locate(path)
+  if not key:
     raise errors.InvalidArgument(f'"{path}" is a whole bucket, not a file')
-  kvstore_spec(path)
-  directory, name = os.path.split(path)
-  return _directory(directory), name
+  return store, key
 
 
 def _call(path: str, function: Callable[[], _T]) -> _T:
@@ -288,8 +296,7 @@ def delete(path: str) -> None:
   if is_url(path):
     store, name = _file(path.rstrip('/'))
     _call(path, lambda: store.write(name, None).result())
-    below = _directory(path)
-    pending = [below.write(key, None) for key in list_tree(path)]
+    pending = [store.write(f'{name}/{k}', None) for k in list_tree(path)]
     for write in pending:
       _call(path, write.result)
     return
@@ -306,9 +313,10 @@ def delete(path: str) -> None:
 def exists(path: str) -> bool:
   """Whether there is a file or directory."""
   if is_url(path):
-    if kvstore_spec(path)['path'] and read_versioned(path).data is not None:
-      return True
-    return is_dir(path)
+    is_bucket = not kvstore_spec(path)['path']
+    return (not is_bucket and read_versioned(path).data is not None) or is_dir(
+        path
+    )
   kvstore_spec(path)
   return os.path.exists(path)
 
@@ -342,8 +350,21 @@ def list_dir(path: str) -> list[str]:
 
 def list_tree(path: str) -> list[str]:
   """Paths of all files below a directory, relative to it, sorted."""
-  keys = _call(path, lambda: _directory(path).list().result())
-  return sorted(key.decode('utf-8', 'replace') for key in keys)
+  if not is_url(path):
+    return sorted(
+        os.path.relpath(os.path.join(parent, name), path)
+        for parent, _, names in os.walk(path)
+        for name in names
+    )
+  import tensorstore as ts
+
+  store, key = _locate(path.rstrip('/'))
+  prefix = f'{key}/' if key else ''
+  # All that begins with "a/" comes before "a0", as 0 follows /.
+  below = ts.KvStore.KeyRange(prefix, f'{key}0' if key else '')
+  keys = _call(path, lambda: store.list(below).result())
+  names = [key.decode('utf-8', 'replace') for key in keys]
+  return sorted(n.removeprefix(prefix) for n in names if n.startswith(prefix))
 
 
 def make_dirs(path: str) -> None:

@@ -1,6 +1,6 @@
 """Writes PAX checkpoints, on disk or in a bucket; see checkpoint.py."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from concurrent import futures
 import contextlib
 import os
@@ -77,6 +77,7 @@ class Writer:
     self._entries: dict[str, manifest.Entry] = {}
     self._syncs: list[futures.Future[None]] = []
     self._syncer = futures.ThreadPoolExecutor(1)
+    self._committed = False
     self.removed = ''
     with _writing(self._work):
       self.finished = resume and self._is_finished()
@@ -130,11 +131,16 @@ class Writer:
         issubclass(kind, errors.UnwritableError)
         or not issubclass(kind, Exception)
     )
-    if self.finished or (self._source and at_fault):
+    if self.finished or self._committed or (self._source and at_fault):
       return
     with _writing(self._work):
       storage.delete(self._work)
       self._journal.clear()
+
+  @property
+  def journalled(self) -> Collection[str]:
+    """Names of the variables that an earlier writer says it has finished."""
+    return self._journal.entries.keys()
 
   def has(self, name: str) -> bool:
     """Whether an earlier writer has finished this variable, and it is sound.
@@ -245,6 +251,7 @@ class Writer:
         )
       if not self._remote:
         self._rename()
+      self._committed = True
       self._journal.clear()
     return self._final
 

@@ -28,7 +28,7 @@ Rotary embedding stays in GPT-J's interleaved form, so the columns of q and k
 keep their order.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import dataclasses
 
 import numpy as np
@@ -82,7 +82,8 @@ class Variable:
     sources: names of the Hugging Face tensors, in the order they are stacked.
     source_shape: of each source, after the vocabulary was cut.
     vocab_axis: axis of the source that counts tokens, or None.
-    transform: from the list of sources to the PAX array.
+    view: from one source to its part of the PAX array, without a copy.
+    stacked: the sources are stacked along a new first axis.
   """
 
   name: str
@@ -90,19 +91,38 @@ class Variable:
   sources: tuple[str, ...]
   source_shape: tuple[int, ...]
   vocab_axis: int | None
-  transform: Callable[[list[np.ndarray]], np.ndarray]
+  view: Callable[[np.ndarray], np.ndarray]
+  stacked: bool = False
 
-  def build(self, tensors: list[np.ndarray]) -> np.ndarray:
+  def pieces(
+      self, tensors: Sequence[np.ndarray], begin: int, end: int
+  ) -> list[np.ndarray]:
+    """Views that make up the rows [begin, end) of the PAX array, in order.
+
+    Args:
+      tensors: the sources in their order, each of source_shape.
+      begin: first row, along the first axis of the PAX array.
+      end: row after the last.
+
+    Returns:
+      Views of the sources; together, one after the other, they are the rows.
+    """
+    if self.stacked:
+      return [self.view(t)[np.newaxis] for t in tensors[begin:end]]
+    return [self.view(tensors[0])[begin:end]]
+
+  def build(self, tensors: Sequence[np.ndarray]) -> np.ndarray:
     """Makes the C-contiguous PAX array from the sources, in their order."""
-    return np.ascontiguousarray(self.transform(tensors))
+    pieces = self.pieces(tensors, 0, self.shape[0])
+    return np.ascontiguousarray(np.concatenate(pieces))
 
 
-def _same(tensors: list[np.ndarray]) -> np.ndarray:
-  return tensors[0]
+def _same(tensor: np.ndarray) -> np.ndarray:
+  return tensor
 
 
-def _transposed(tensors: list[np.ndarray]) -> np.ndarray:
-  return tensors[0].T
+def _transposed(tensor: np.ndarray) -> np.ndarray:
+  return tensor.T
 
 
 def _layer(shape: GPTJShape, index: int) -> list[Variable]:
@@ -111,13 +131,12 @@ def _layer(shape: GPTJShape, index: int) -> list[Variable]:
   dim, hidden = shape.model_dim, shape.hidden_dim
   heads, head_dim = shape.num_heads, shape.head_dim
 
-  def stack_heads(tensors: list[np.ndarray]) -> np.ndarray:
+  def inputs_first(tensor: np.ndarray) -> np.ndarray:
     # Outputs of a projection are ordered (head, dimension of the head).
-    by_head = [t.reshape(heads, head_dim, dim) for t in tensors]
-    return np.stack([t.transpose(2, 0, 1) for t in by_head])
+    return tensor.T.reshape(dim, heads, head_dim)
 
-  def split_heads(tensors: list[np.ndarray]) -> np.ndarray:
-    return tensors[0].reshape(dim, heads, head_dim)
+  def split_heads(tensor: np.ndarray) -> np.ndarray:
+    return tensor.reshape(dim, heads, head_dim)
 
   def same(name, source, size):
     return Variable(
@@ -144,7 +163,8 @@ def _layer(shape: GPTJShape, index: int) -> list[Variable]:
           qkv,
           (dim, dim),
           None,
-          stack_heads,
+          inputs_first,
+          stacked=True,
       ),
       Variable(
           f'{pax}.self_attention.post.w',

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorstore as ts
 
+from saxml_ext.common import errors as common_errors
 from saxml_ext.common import storage
 from saxml_ext.pax import chunks
 from saxml_ext.pax import errors
@@ -147,6 +148,7 @@ class ArrayWriter:
     self._spec = spec
     self._pending: list[ts.WriteFutures] = []
     kvstore = storage.kvstore_spec(f'{state_dir}/{name}/')
+    self._remove_earlier(f'{state_dir}/{name}')
     if kvstore['driver'] == 'file':
       # Not forced to disk one by one: sync_files does it for all at once.
       kvstore['file_io_sync'] = False
@@ -166,7 +168,6 @@ class ArrayWriter:
                 'store_data_equal_to_fill_value': True,
             },
             create=True,
-            delete_existing=True,
         ).result()
     )
 
@@ -183,6 +184,16 @@ class ArrayWriter:
     self._pending.append(
         target.write(part, can_reference_source_data_indefinitely=True)
     )
+
+  def _remove_earlier(self, directory: str) -> None:
+    """Removes what a writer that was killed has left of this array."""
+    try:
+      if storage.exists(f'{directory}/.zarray'):
+        storage.delete(directory)
+    except (OSError, common_errors.SaxError) as e:
+      raise errors.UnwritableError(
+          f'{directory} cannot be removed: {e}; choose another directory'
+      ) from e
 
   def finish(self) -> None:
     """Waits until all is written."""
