@@ -3,13 +3,13 @@
 from collections.abc import Callable
 import dataclasses
 import math
-import os
 import time
 
 from absl import logging
 import jax
 
 from saxml_ext.common import errors
+from saxml_ext.common import storage
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import sharding
@@ -136,10 +136,11 @@ def checkpoint_path(path: str) -> str:
         ' publish with the path of a PAX checkpoint, such as'
         ' convert_gptj_ckpt writes'
     )
-  if not os.path.isdir(path):
+  if not storage.is_dir(path):
     raise errors.InvalidArgument(
         f'checkpoint {path!r} is no directory that this server can read; give'
-        ' a path on a file system that all model servers share'
+        ' a path on a file system that all model servers share, or a gs:// or'
+        ' s3:// URL'
     )
   return path
 
