@@ -237,21 +237,20 @@ class Writer:
     with _writing(self._work):
       for sync in self._syncs:
         sync.result()
-      storage.write_bytes(
-          f'{self._work}/metadata/metadata',
+      self._write(
+          'metadata/metadata',
           metadata.encode(
               {checkpoint.VARS + n: e.spec for n, e in self._entries.items()}
           ),
       )
-      storage.write_bytes(
-          f'{self._work}/{manifest.FILE_NAME}',
-          manifest.encode(self._source, self._entries),
+      self._write(
+          manifest.FILE_NAME, manifest.encode(self._source, self._entries)
       )
       if not self._remote:
         store.sync_files(self._work)
       for part in checkpoint.MARKED:
-        storage.write_bytes(
-            os.path.join(self._work, part, checkpoint.MARKER),
+        self._write(
+            os.path.join(part, checkpoint.MARKER),
             b'Checkpoint commit was successful.\n',
         )
       if not self._remote:
@@ -259,6 +258,10 @@ class Writer:
       self._committed = True
       self._journal.clear()
     return self._final
+
+  def _write(self, name: str, data: bytes) -> None:
+    # Killed in here, it leaves nothing that the next commit does not replace.
+    storage.write_bytes(f'{self._work}/{name}', data, sole_writer=True)
 
   def _rename(self) -> None:
     if os.path.isdir(self._final):

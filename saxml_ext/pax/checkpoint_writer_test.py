@@ -173,6 +173,21 @@ class CheckpointWriterTest(parameterized.TestCase):
     self.assertEqual(added, ['params.c', 'params.d'])
     self.assertEqual(_tree(self.path), expected)
 
+  def test_killed_while_it_commits(self):
+    self.write_rest(self.writer())
+    expected = _tree(self.path)
+    self.path = self.path.with_name('again')
+    killed = self.writer()
+    killed.add('params.a', _variables()['params.a'])
+    # What a kill leaves of each file that is written before its rename.
+    (work,) = self.path.glob('*-tmp-0')
+    for name in expected:
+      name = name.removeprefix('checkpoint_00000000/')
+      if 'mdl_vars' not in name and 'step' not in name:
+        (work / f'{name}.tmp').write_text('Check')
+    self.write_rest(self.writer(resume=True))
+    self.assertEqual(_tree(self.path), expected)
+
   @parameterized.parameters('cut', 'wrong', 'gone')
   def test_what_a_crash_damaged_is_made_again(self, how):
     killed = self.writer()
