@@ -77,4 +77,4 @@ def write(
       with open(path, 'rb') as f:
         files[name] = f.read()
   for name, data in files.items():
-    storage.write_bytes(f'{directory}/{name}', data)
+    storage.write_bytes(f'{directory}/{name}', data, sole_writer=True)

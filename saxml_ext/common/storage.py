@@ -245,8 +245,15 @@ def write_if(path: str, data: bytes, version: bytes) -> bytes:
   return stamp.generation
 
 
-def write_bytes(path: str, data: bytes) -> None:
+def write_bytes(path: str, data: bytes, sole_writer: bool = False) -> None:
   """Writes a file so that it is durable and never seen half written.
+
+  Args:
+    path: of the file.
+    data: contents.
+    sole_writer: nobody else writes this file at the same time. What a killed
+      writer leaves on a disk then has a fixed name, `path` and .tmp, and goes
+      when the file is written again; else it has a name of its own and stays.
 
   Raises:
     NotFound: the directory does not exist.
@@ -261,7 +268,12 @@ def write_bytes(path: str, data: bytes) -> None:
   kvstore_spec(path)
   directory, name = os.path.split(os.path.abspath(path))
   try:
-    fd, temporary = tempfile.mkstemp(prefix=name + '.', dir=directory)
+    if sole_writer:
+      temporary = os.path.join(directory, f'{name}.tmp')
+      flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+      fd = os.open(temporary, flags, _FILE_MODE)
+    else:
+      fd, temporary = tempfile.mkstemp(prefix=name + '.', dir=directory)
   except FileNotFoundError as e:
     raise errors.NotFound(f'{directory}: no such directory') from e
   try:
@@ -313,12 +325,18 @@ def delete(path: str) -> None:
 def exists(path: str) -> bool:
   """Whether there is a file or directory."""
   if is_url(path):
-    is_bucket = not kvstore_spec(path)['path']
-    return (not is_bucket and read_versioned(path).data is not None) or is_dir(
-        path
-    )
+    return is_file(path) or is_dir(path)
   kvstore_spec(path)
   return os.path.exists(path)
+
+
+def is_file(path: str) -> bool:
+  """Whether there is a file."""
+  if is_url(path):
+    is_bucket = not kvstore_spec(path)['path']
+    return not is_bucket and read_versioned(path).data is not None
+  kvstore_spec(path)
+  return os.path.isfile(path)
 
 
 def is_dir(path: str) -> bool:

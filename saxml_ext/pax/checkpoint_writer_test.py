@@ -173,6 +173,21 @@ class CheckpointWriterTest(parameterized.TestCase):
     self.assertEqual(added, ['params.c', 'params.d'])
     self.assertEqual(_tree(self.path), expected)
 
+  def test_killed_while_it_commits(self):
+    self.write_rest(self.writer())
+    expected = _tree(self.path)
+    self.path = self.path.with_name('again')
+    killed = self.writer()
+    killed.add('params.a', _variables()['params.a'])
+    # What a kill leaves of each file that is written before its rename.
+    (work,) = self.path.glob('*-tmp-0')
+    for name in expected:
+      name = name.removeprefix('checkpoint_00000000/')
+      if 'mdl_vars' not in name and 'step' not in name:
+        (work / f'{name}.tmp').write_text('Check')
+    self.write_rest(self.writer(resume=True))
+    self.assertEqual(_tree(self.path), expected)
+
   @parameterized.parameters('cut', 'wrong', 'gone')
   def test_what_a_crash_damaged_is_made_again(self, how):
     killed = self.writer()
@@ -217,8 +232,12 @@ class CheckpointWriterTest(parameterized.TestCase):
   def test_resume_of_nothing_and_of_a_finished_one(self):
     self.assertLen(self.write_rest(self.writer(resume=True)), 4)
     before = _tree(self.path)
+    # Killed after the last rename, it has not cleaned up.
+    (self.path / 'checkpoint_00000000.orbax-checkpoint-tmp-1').mkdir()
+    (self.path / 'checkpoint_00000000.journal').mkdir()
     with self.writer(resume=True) as writer:
       self.assertTrue(writer.finished)
+    self.assertEqual(os.listdir(self.path), ['checkpoint_00000000'])
     self.assertEqual(_tree(self.path), before)
 
   def test_source_at_fault_leaves_nothing(self):
@@ -228,7 +247,9 @@ class CheckpointWriterTest(parameterized.TestCase):
         raise errors.CheckpointError('source is bad')
     self.assertEmpty(os.listdir(self.path))
 
-  @parameterized.parameters(KeyboardInterrupt, errors.UnwritableError)
+  @parameterized.parameters(
+      KeyboardInterrupt, MemoryError, errors.UnwritableError
+  )
   def test_interrupted_keeps_what_it_has(self, error):
     with self.assertRaises(error):
       with self.writer() as writer:
