@@ -26,12 +26,7 @@ def write(path: str, data: bytes) -> None:
     errors.UnwritableError: the file system or the bucket refuses.
   """
   try:
-    if storage.is_url(path):
-      storage.write_bytes(path, data)
-      return
-    with open(f'{path}.tmp', 'wb') as f:
-      f.write(data)
-    os.replace(f'{path}.tmp', path)
+    storage.write_bytes(path, data, sole_writer=True)
   except (OSError, common_errors.SaxError) as e:
     raise errors.UnwritableError(f'{path} cannot be written: {e}') from e
 
