@@ -76,10 +76,11 @@ def _newest_step_dir(base: str) -> str:
   try:
     names = storage.list_dir(base)
   except (OSError, common_errors.SaxError) as e:
-    absent = isinstance(e, common_errors.NotFound)
+    reason = str(e)
+    if isinstance(e, common_errors.NotFound):
+      reason = 'No such file or directory'
     raise errors.CheckpointError(
-        f'{base} cannot be listed: '
-        f'{"No such file or directory" if absent else e}; expected a directory that holds '
+        f'{base} cannot be listed: {reason}; expected a directory that holds '
         'checkpoint_00000000'
     ) from e
   steps = [(int(m[1]), m[0]) for m in map(_STEP_DIR.fullmatch, names) if m]
