@@ -9,7 +9,8 @@ paxml's own layouts. What is put back:
   directory of a variable its name. Without them a plain checkpoint is written
   without complaint, but to `state/0`, `state/1`, ..., and none is found;
 - in the plain layout orbax now adds its own metadata about these numbers, which
-  older versions of it would go by.
+  older versions of it would go by;
+- there it reads a lost file as zeros.
 
 Importing paxml takes seconds and some 300 MB: import this module late.
 """
@@ -19,6 +20,7 @@ import sys
 import types
 from typing import Any
 
+import jax
 import orbax.checkpoint as ocp
 
 from saxml_ext.pax import compat
@@ -80,10 +82,23 @@ def _name_variables(handler: type) -> None:
     if not self._use_ocdbt:
       own._write_metadata_file = _write_nothing
 
+  async def _maybe_deserialize(
+      self: Any, item: Any, metadata: Any, param_infos: Any, restore_args: Any
+  ) -> Any:
+    # paxml's own put the names in here, which is done by now; orbax has since
+    # given it another parameter.
+    strict = jax.tree.map(
+        lambda info: info
+        if info.is_ocdbt_checkpoint
+        else info.replace(raise_array_data_missing_error=True),
+        param_infos,
+    )
+    return await super(handler, self)._maybe_deserialize(
+        item, metadata, strict, restore_args
+    )
+
   handler.__init__ = __init__
-  # paxml's put the names in when a checkpoint is read, which is done by now;
-  # orbax has since given the method another parameter.
-  del handler._maybe_deserialize
+  handler._maybe_deserialize = _maybe_deserialize
   handler._names_are_asked_for = True
 
 

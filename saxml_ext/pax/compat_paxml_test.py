@@ -125,6 +125,14 @@ class CompatPaxmlTest(parameterized.TestCase):
       same = self.path / 'paxml' / zarray.relative_to(ours)
       self.assertEqual(zarray.read_text(), same.read_text())
 
+  @parameterized.parameters('.zarray', '0')
+  def test_lost_file(self, name):
+    checkpoint_writer.write_checkpoint(str(self.path), _variables().items())
+    variable = 'mdl_vars.params.lm.final_ln.bias'
+    (self.path / 'checkpoint_00000000/state' / variable / name).unlink()
+    with self.assertRaisesRegex(errors.CheckpointError, 'final_ln.bias'):
+      restore.restore(experiment.of(_Params)(), str(self.path))
+
   def test_another_model(self):
     checkpoint_writer.write_checkpoint(str(self.path), _variables().items())
 
