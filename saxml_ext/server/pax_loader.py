@@ -12,6 +12,7 @@ import time
 from absl import logging
 
 from saxml_ext.common import errors
+from saxml_ext.common import storage
 from saxml_ext.params import overrides
 from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib
@@ -73,6 +74,11 @@ def _load(
       offered.
   """
   begin = time.monotonic()
+  if storage.is_url(spec.checkpoint_path):
+    raise errors.InvalidArgument(
+        f'checkpoint {spec.checkpoint_path}: paxml restores from directories'
+        ' here, not from buckets; copy it to one'
+    )
   path = loader.checkpoint_path(spec.checkpoint_path)
   # Late, see above. This goes first, as it prepares paxml's import, which the
   # experiment's own module is going to need.

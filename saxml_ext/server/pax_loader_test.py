@@ -115,6 +115,7 @@ class PaxLoaderTest(parameterized.TestCase):
   def test_no_such_checkpoint(self):
     for path, message in (
         ('/no/such/dir', 'no directory that this server can read'),
+        ('gs://bucket/pax', 'not from buckets; copy it'),
         (self.create_tempdir().full_path, 'holds no checkpoint_<step>'),
     ):
       with self.assertRaisesRegex(errors.InvalidArgument, message):
