@@ -1,6 +1,6 @@
 """Runs the converter in a process: measured, or killed and resumed."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
 import hashlib
 import os
@@ -71,18 +71,47 @@ def run_killed(
     base: Hugging Face directory.
     pax: output directory.
     dtype: of the output.
+    variables, kills, rng, jitter: see `kill`.
+
+  Returns:
+    How many variables were finished at each kill, and the last run.
+  """
+  finished = kill(
+      lambda: start(base, pax, dtype, '--resume'),
+      pax,
+      variables,
+      kills,
+      rng,
+      jitter,
+  )
+  return finished, run(base, pax, dtype, '--resume')
+
+
+def kill(
+    start_one: Callable[[], subprocess.Popen[bytes]],
+    pax: str,
+    variables: int,
+    kills: int,
+    rng: random.Random,
+    jitter: float,
+) -> list[int]:
+  """Starts a process that writes a checkpoint again and again, and kills it.
+
+  Args:
+    start_one: starts one that goes on where the last one was.
+    pax: its output directory.
     variables: number of variables of the checkpoint.
     kills: how often it is killed.
     rng: chooses the points.
     jitter: seconds; a kill comes up to so much after a variable is finished.
 
   Returns:
-    How many variables were finished at each kill, and the last run.
+    How many variables were finished at each kill.
   """
   points = sorted(rng.randrange(variables) for _ in range(kills))
   finished = []
   for point in points:
-    process = start(base, pax, dtype, '--resume')
+    process = start_one()
     try:
       while process.poll() is None and _finished(pax, variables) < point:
         time.sleep(_POLL_SECONDS)
@@ -91,7 +120,7 @@ def run_killed(
       process.send_signal(signal.SIGKILL)
       process.communicate()
     finished.append(_finished(pax, variables))
-  return finished, run(base, pax, dtype, '--resume')
+  return finished
 
 
 def _finished(pax: str, variables: int) -> int:

@@ -4,15 +4,14 @@ from html import parser
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
-import time
 
 from absl.testing import absltest
 from absl.testing import flagsaver
 from absl.testing import parameterized
 
+from converters import killed_runs
 from converters import offline_quantize
 from converters import quantization_fixture
 from saxml_ext.pax import checkpoint
@@ -24,7 +23,6 @@ _CHILD = """
 import sys
 from converters import quantization, quantization_options, quantization_record
 record = quantization_record.Record(quantization_options.Options(clipping=True))
-print('begin', flush=True)
 quantization.quantize(sys.argv[1], sys.argv[2], record, resume=True)
 """
 
@@ -72,31 +70,26 @@ class OfflineQuantizeTest(parameterized.TestCase):
       return subprocess.Popen(
           [sys.executable, '-c', _CHILD, self.source, self.path(output)],
           env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)},
-          stdout=subprocess.PIPE,
       )
 
-    whole = start('whole')
-    whole.stdout.readline()
-    begin = time.monotonic()
-    whole.communicate(timeout=60)
-    seconds = time.monotonic() - begin
-    self.assertEqual(whole.returncode, 0)
-    expected = quantization_fixture.digest(self.path('whole'))
+    def finish(output: str) -> dict[str, str]:
+      child = start(output)
+      self.assertEqual(child.wait(60), 0)
+      return quantization_fixture.digest(self.path(output))
 
-    rng = random.Random(1)
-    interrupted = 0
-    for _ in range(_KILLS):
-      child = start('killed')
-      child.stdout.readline()
-      time.sleep(rng.uniform(0, seconds / 2))
-      child.send_signal(signal.SIGKILL)
-      interrupted += child.wait(60) == -signal.SIGKILL
-      child.stdout.close()
-    self.assertGreater(interrupted, _KILLS // 2)
-    last = start('killed')
-    last.communicate(timeout=60)
-    self.assertEqual(last.returncode, 0)
-    self.assertEqual(quantization_fixture.digest(self.path('killed')), expected)
+    expected = finish('whole')
+    variables = len(checkpoint.Reader(self.path('whole')).specs)
+    finished = killed_runs.kill(
+        lambda: start('killed'),
+        self.path('killed'),
+        variables,
+        _KILLS,
+        random.Random(1),
+        0.01,
+    )
+    self.assertLess(finished[0], finished[_KILLS // 2])
+    self.assertLess(finished[_KILLS // 2], variables)
+    self.assertEqual(finish('killed'), expected)
 
   def test_calibrated_report(self):
     calibration = quantization_fixture.write_articles(self.path('cal'), 12)

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -26,6 +25,7 @@ import numpy as np
 from converters import gptj_source
 from converters import killed_runs
 from saxml_ext.common import user_path
+from saxml_ext.pax import checkpoint
 from saxml_ext.pax import checkpoint_writer
 from saxml_ext.pax import chunks
 from saxml_ext.pax import layout
@@ -91,23 +91,6 @@ def _wait(child: subprocess.Popen) -> int:
   return usage.ru_maxrss << 10
 
 
-def _kill_and_resume(source: str, pax: str, seconds: float) -> int:
-  """Runs with kills in between; returns how many struck before the end."""
-  rng = random.Random(0)
-  struck = 0
-  for _ in range(_KILLS.value):
-    child = _start(source, pax)
-    try:
-      # Each goes on where the last one was, so all lie within the whole.
-      child.wait(rng.uniform(0.02, 0.2) * seconds)
-    except subprocess.TimeoutExpired:
-      child.send_signal(signal.SIGKILL)
-      child.wait()
-      struck += 1
-  _wait(_start(source, pax))
-  return struck
-
-
 def _measure(root: str) -> bool:
   """Does it all; returns whether nothing differs."""
   source, pax = os.path.join(root, 'float'), os.path.join(root, 'int8')
@@ -132,10 +115,18 @@ def _measure(root: str) -> bool:
   if not _KILLS.value:
     return True
   again = os.path.join(root, 'killed')
-  struck = _kill_and_resume(source, again, seconds)
+  finished = killed_runs.kill(
+      lambda: _start(source, again),
+      again,
+      len(checkpoint.Reader(pax).specs),
+      _KILLS.value,
+      random.Random(0),
+      seconds / 100,
+  )
+  _wait(_start(source, again))
   same = killed_runs.digests(again) == expected
   print(
-      f'killed {struck} times and resumed: all {len(expected)} files are'
+      f'killed after {" ".join(map(str, finished))} variables and resumed: all {len(expected)} files are'
       f' {"the same" if same else "NOT the same"}'
   )
   return same
