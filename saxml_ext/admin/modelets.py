@@ -45,6 +45,8 @@ _JOIN_TIMEOUT = 10.0
 # A model server joins again after 15 minutes at the latest; until then a lost
 # one is worth polling.
 _KEEP_LOST = 16 * 60.0
+# Between two looks whether this admin server leads (again).
+_DOUBT_PAUSE = 0.2
 _UNLOAD_TRIES = 3
 _UNLOAD_PAUSE = 1.0
 
@@ -64,6 +66,9 @@ _NOT_HERE = frozenset({_StatusCode.INVALID_ARGUMENT, _StatusCode.NOT_FOUND})
 
 class Listener(Protocol):
   """Who wants to know what becomes of a model server."""
+
+  def leads(self) -> bool:
+    """Whether model servers may be told anything at this moment."""
 
   def model_changed(self, modelet: 'Modelet', model_id: str) -> None:
     """A held model changed its status, or an unload is over."""
@@ -85,6 +90,7 @@ class Modelet:
 
   Attributes:
     join: as it introduced itself.
+    paths: the model paths that it can serve.
     held: the wanted models it holds or is about to hold, by model id.
     former: what it held when it was lost, as far as known, by model id.
     lost: whether it is dead as far as we can see.
@@ -95,6 +101,7 @@ class Modelet:
   def __init__(self, join: admin_pb2.JoinRequest, listener: Listener):
     """The server is not contacted before `connect`."""
     self.join = join
+    self.paths = frozenset(join.model_server.servable_model_paths)
     self.held: dict[str, held_lib.Held] = {}
     self.former: dict[str, admin_pb2.Model | None] = {}
     self.lost = False
@@ -196,6 +203,7 @@ class Modelet:
   def update(self, model: admin_pb2.Model) -> None:
     """Queues the transfer of a changed model."""
     held = self.held[model.model_id]
+    held.counted = False
     if (
         held.status == held_lib.FAILED
         or held.model.overrides != model.overrides
@@ -218,6 +226,8 @@ class Modelet:
   async def _work(self) -> None:
     while True:
       action = await self._actions.get()
+      while not self._listener.leads():
+        await asyncio.sleep(_DOUBT_PAUSE)
       try:
         await action()
       except Exception:  # pylint: disable=broad-exception-caught

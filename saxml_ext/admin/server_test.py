@@ -11,8 +11,8 @@ from saxml_ext.admin import cell_fixture
 from saxml_ext.admin import fake_modelet
 from saxml_ext.admin import modelets
 from saxml_ext.admin import server
+from saxml_ext.admin import shared_dir
 from saxml_ext.common import cell
-from saxml_ext.common import storage
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import common_pb2
 
@@ -359,7 +359,7 @@ class RestartTest(cell_fixture.CellTestCase):
   async def test_unwritable_state_fails_the_call_only(self):
     await self.publish()
     full = OSError(28, 'No space left on device')
-    with mock.patch.object(storage, 'write_bytes', side_effect=full):
+    with mock.patch.object(shared_dir.LocalDir, 'write', side_effect=full):
       text = await self.fails(_Code.FAILED_PRECONDITION, self.unpublish())
     self.assertIn('No space left on device', text)
     self.assertEqual(self.saved(), ['m'])
