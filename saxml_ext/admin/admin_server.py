@@ -21,6 +21,7 @@ from absl import logging
 from saxml_ext.admin import server as server_lib
 from saxml_ext.common import cell
 from saxml_ext.common import errors
+from saxml_ext.common import storage
 
 _SAX_ROOT = flags.DEFINE_string(
     'sax_root',
@@ -89,6 +90,7 @@ def main(argv: Sequence[str]) -> None:
   """Serves until told to stop."""
   if len(argv) > 1:
     raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}')
+  storage.fail_soon()
   try:
     if not _SAX_CELL.value:
       raise errors.InvalidArgument('give --sax_cell, for example /sax/test')
