@@ -5,6 +5,8 @@
 The cell must have been set up with admin_config. SIGTERM and Ctrl-C end it
 cleanly. All it knows is on disk: started again, also on another machine, it
 goes on where it was, and model servers and clients find it by themselves.
+Several may run for one cell, started alike: one leads, the others stand by
+and take over within 3 s of its end.
 """
 
 import asyncio
@@ -19,6 +21,7 @@ from absl import logging
 from saxml_ext.admin import server as server_lib
 from saxml_ext.common import cell
 from saxml_ext.common import errors
+from saxml_ext.common import storage
 
 _SAX_ROOT = flags.DEFINE_string(
     'sax_root',
@@ -44,6 +47,9 @@ _HTTP_PORT = flags.DEFINE_integer(
     upper_bound=65535,
 )
 
+# One that does not lead after this time says that it stands by.
+_FIRST_SECS = 1.0
+
 
 async def _serve(
     sax_root: str, sax_cell: str, port: int, http_port: int | None
@@ -55,19 +61,36 @@ async def _serve(
     loop.add_signal_handler(number, ended.set)
   try:
     await server.start()
-    print(
-        f'Admin server of {sax_cell} is serving at {server.address}', flush=True
-    )
-    await ended.wait()
+    telling = asyncio.create_task(_tell(server, sax_cell))
+    waiting = asyncio.create_task(ended.wait())
+    await asyncio.wait((telling, waiting), return_when=asyncio.FIRST_COMPLETED)
+    if telling.done():
+      telling.result()
+    await waiting
     logging.info('stopping')
   finally:
     await server.stop()
+
+
+async def _tell(server: server_lib.AdminServer, sax_cell: str) -> None:
+  try:
+    async with asyncio.timeout(_FIRST_SECS):
+      await server.leading()
+  except TimeoutError:
+    print(
+        f'Admin server of {sax_cell} stands by at {server.address}', flush=True
+    )
+    await server.leading()
+  print(
+      f'Admin server of {sax_cell} is serving at {server.address}', flush=True
+  )
 
 
 def main(argv: Sequence[str]) -> None:
   """Serves until told to stop."""
   if len(argv) > 1:
     raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}')
+  storage.fail_soon()
   try:
     if not _SAX_CELL.value:
       raise errors.InvalidArgument('give --sax_cell, for example /sax/test')

@@ -1,9 +1,11 @@
 """Which model server is to hold which model: a pure function.
 
-The default rule gives a server at most one published model. What is already
-loaded stays where it is; what is missing goes to idle servers that can serve
-its model path; what is too much is taken from the least useful holder. Getting
-fewer replicas than requested is normal, the rest follows when servers join.
+What is already loaded stays where it is; what is missing goes to idle servers
+that can serve its model path; what is too much is taken from the least useful
+holder. Where the memory of a server and the needs of models are known, a
+server takes several models; else it takes one. A model that failed to load
+moves to a server where it failed less often. Getting fewer replicas than
+requested is normal, the rest follows when servers join.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,11 +23,22 @@ class Rank(enum.IntEnum):
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-  """What the rule needs to know of a published model."""
+  """What the rule needs to know of a published model.
+
+  Attributes:
+    model_id: its id.
+    model_path: what it needs a server to offer.
+    replicas: how many are wanted.
+    need: bytes of memory on a server, None if that is not known.
+    may_retry: whether it may be tried where it failed before, or be moved
+      after it failed.
+  """
 
   model_id: str
   model_path: str
   replicas: int
+  need: int | None = None
+  may_retry: bool = True
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,11 +49,15 @@ class Server:
     address: its join address.
     model_paths: what it can serve.
     holds: rank by model id, of every model it holds or is about to hold.
+    failures: how often a model failed here in a row, by model id.
+    memory: bytes for models, None if that is not known.
   """
 
   address: str
   model_paths: frozenset[str]
   holds: Mapping[str, Rank]
+  failures: Mapping[str, int] = dataclasses.field(default_factory=dict)
+  memory: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,52 +70,154 @@ class Step:
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-  """What to change. Unloads come before loads on the same server."""
+  """What to change. Unloads come before loads on the same server.
+
+  Attributes:
+    unload: to take away.
+    load: to add.
+    retry: to load once more where they failed.
+  """
 
   unload: tuple[Step, ...]
   load: tuple[Step, ...]
+  retry: tuple[Step, ...] = ()
 
 
 def assign(models: Sequence[Model], servers: Iterable[Server]) -> Plan:
-  """Returns the loads and unloads that bring the servers to the wanted state.
+  """Returns the steps that bring the servers to the wanted state.
 
   Models are served in the order given (first published, first served), servers
   in the order of their addresses, so equal input gives an equal plan.
   """
-  servers = sorted(servers, key=lambda s: s.address)
-  holders: dict[str, list[Server]] = {m.model_id: [] for m in models}
+  by_address = {s.address: s for s in sorted(servers, key=lambda s: s.address)}
+  wanted = {m.model_id: m for m in models}
+  holders: dict[str, list[Server]] = {k: [] for k in wanted}
   unload: list[Step] = []
-  idle: dict[str, Server] = {s.address: s for s in servers}
-  for server in servers:
+  for server in by_address.values():
     for model_id in server.holds:
-      if model_id in holders:
+      if model_id in wanted:
         holders[model_id].append(server)
       else:
         unload.append(Step(server.address, model_id))
 
+  kept: dict[str, list[Model]] = {a: [] for a in by_address}
   for model in models:
     have = holders[model.model_id]
     have.sort(key=lambda s: (s.holds[model.model_id], s.address))
-    surplus = have[model.replicas :]
+    unload += [Step(s.address, model.model_id) for s in have[model.replicas :]]
     del have[model.replicas :]
-    unload += [Step(s.address, model.model_id) for s in surplus]
     for server in have:
-      idle.pop(server.address, None)
+      kept[server.address].append(model)
 
-  # Idle servers by what they can serve: a cell may have many more models than
-  # servers, and a model without hope must cost nothing.
-  by_path: dict[str, list[str]] = {}
-  for server in idle.values():
-    for path in server.model_paths:
-      by_path.setdefault(path, []).append(server.address)
-
+  room = _Room(by_address, kept)
   load: list[Step] = []
+  retry: list[Step] = []
   for model in models:
-    missing = model.replicas - len(holders[model.model_id])
-    if missing <= 0 or not idle:
-      continue
-    able = [a for a in by_path.get(model.model_path, ()) if a in idle]
-    for address in able[:missing]:
-      del idle[address]
+    have = holders[model.model_id]
+    for holder in have:
+      count = holder.failures.get(model.model_id, 0)
+      failed = holder.holds[model.model_id] is Rank.FAILED
+      if not (failed and count and model.may_retry):
+        continue
+      better = room.take(model, have, fewer_than=count)
+      if better:
+        unload.append(Step(holder.address, model.model_id))
+        load.append(Step(better, model.model_id))
+      else:
+        retry.append(Step(holder.address, model.model_id))
+    for _ in range(model.replicas - len(have)):
+      address = room.take(model, have)
+      if not address:
+        break
       load.append(Step(address, model.model_id))
-  return Plan(tuple(unload), tuple(load))
+  return Plan(tuple(unload), tuple(load), tuple(retry))
+
+
+class _Room:
+  """What servers can still take."""
+
+  def __init__(
+      self,
+      servers: Mapping[str, Server],
+      kept: Mapping[str, Sequence[Model]],
+  ):
+    self._servers = servers
+    # Bytes that are left; None for an idle server of unknown memory.
+    self._left: dict[str, int | None] = {}
+    self._idle: set[str] = set()
+    # Servers with room, by path: a cell may have many more models than
+    # servers, and a model without hope must cost nothing.
+    self._by_path: dict[str, list[str]] = {}
+    for address, server in servers.items():
+      models = kept[address]
+      if not models:
+        self._idle.add(address)
+        self._left[address] = server.memory
+      elif server.memory and all(m.need is not None for m in models):
+        left = server.memory - sum(m.need for m in models)
+        if left > 0:
+          self._left[address] = left
+      if address in self._left:
+        for path in server.model_paths:
+          self._by_path.setdefault(path, []).append(address)
+
+  def take(
+      self,
+      model: Model,
+      have: Sequence[Server],
+      fewer_than: int | None = None,
+  ) -> str | None:
+    """Gives a model room on the best server; returns its address.
+
+    Args:
+      model: to be placed.
+      have: servers that hold it already.
+      fewer_than: only where it failed less often than this.
+    """
+    able = self._by_path.get(model.model_path)
+    if not able or (model.need is None and not self._idle):
+      return None
+    best = min(
+        (key for a in able if (key := self._rank(model, a, have, fewer_than))),
+        default=None,
+    )
+    if best is None:
+      return None
+    address = best[-1]
+    left = self._left[address]
+    self._idle.discard(address)
+    if left is None or model.need is None or left <= model.need:
+      self._drop(address)
+    else:
+      self._left[address] = left - model.need
+    return address
+
+  def _rank(
+      self,
+      model: Model,
+      address: str,
+      have: Sequence[Server],
+      fewer_than: int | None,
+  ) -> tuple[int, bool, int, str] | None:
+    """The lower the better; None if it must not go there."""
+    server, left = self._servers[address], self._left[address]
+    # One that is just being taken away from here must not come back at once.
+    if server in have or model.model_id in server.holds:
+      return None
+    busy = address not in self._idle
+    if model.need is None:
+      if busy:
+        return None
+    elif left is not None and model.need > left:
+      return None
+    failures = server.failures.get(model.model_id, 0)
+    if failures and not model.may_retry:
+      return None
+    if fewer_than is not None and failures >= fewer_than:
+      return None
+    return failures, busy, -(left or 0), address
+
+  def _drop(self, address: str) -> None:
+    del self._left[address]
+    for path in self._servers[address].model_paths:
+      self._by_path[path].remove(address)

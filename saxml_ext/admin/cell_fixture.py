@@ -50,6 +50,7 @@ class CellTestCase(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
   async def start_admin(self, port: int = 0) -> None:
     self.admin = server_lib.AdminServer(self.root, CELL, port, http_port=0)
     await self.admin.start()
+    await self.admin.leading()
     self.channel = grpc.aio.insecure_channel(self.admin.address)
     self.stub = admin_pb2_grpc.AdminStub(self.channel)
 

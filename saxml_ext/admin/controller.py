@@ -31,6 +31,8 @@ _RANKS = {
     held_lib.LOADING: assigner.Rank.LOADING,
     held_lib.FAILED: assigner.Rank.FAILED,
 }
+# Seconds between two looks whether this admin server leads (again).
+_DOUBT_PAUSE = 0.2
 # What other model servers announce, and no target of another kind (gRPC would
 # take "unix:/..." and the like as well).
 _ADDRESS = re.compile(r'[^\s/]{1,255}:[0-9]{1,5}', re.ASCII)
@@ -49,20 +51,46 @@ class Controller:
       self,
       state: admin_pb2.State,
       save: Callable[[admin_pb2.State], None],
+      settle: Callable[[], None],
+      server_id: str,
+      leads: Callable[[], bool],
   ):
     """Must be made in the event loop that will use it.
 
     Args:
       state: what was published when the last admin server ended.
       save: makes a state durable; called in a thread.
+      settle: called in that thread after a save whose callers were answered.
+      server_id: names the address logs; sequence numbers of another id mean
+        nothing here.
+      leads: whether this admin server leads beyond doubt at this moment; if
+        not, model servers are left alone.
     """
-    self._store = state_lib.ModelStore(state, save, self._on_change)
+    self.server_id = server_id
+    self.leads = leads
+    self._retired = False
+    self._retry: asyncio.TimerHandle | None = None
+    self._store = state_lib.ModelStore(state, save, settle, self._on_change)
     self._modelets: dict[str, modelets.Modelet] = {}
     self._joining: weakref.WeakValueDictionary[str, asyncio.Lock] = (
         weakref.WeakValueDictionary()
     )
     self._due: asyncio.Handle | None = None
     self._closing: set[asyncio.Task[None]] = set()
+
+  def retire(self) -> None:
+    """Ends all calls that wait: another admin server leads from now on."""
+    self._retired = True
+    for entry in self.entries():
+      entry.changed.notify_all()
+
+  def check_leads(self) -> None:
+    """Raises Unavailable once it is retired."""
+    if self._retired:
+      raise errors.Unavailable(
+          'this admin server leads no more; ask the one that location.proto '
+          'names'
+      )
 
   # What is published.
 
@@ -219,23 +247,60 @@ class Controller:
       status = [h.status for h in held.values()]
       if status.count(held_lib.LOADED) >= replicas:
         return
-      if held_lib.FAILED in status and held_lib.LOADING not in status:
+      if (
+          held_lib.FAILED in status
+          and held_lib.LOADING not in status
+          and not self._untried(entry)
+      ):
         raise errors.FailedPrecondition(
             f'model {model_id} is loaded on {status.count(held_lib.LOADED)} of '
             f'{replicas} servers, and failed on: '
             + '; '.join(
-                f'{address} ({h.reason or "no reason given"})'
-                for address, h in held.items()
-                if h.status == held_lib.FAILED
+                f'{address} ({failure.reason or "no reason given"})'
+                for address, failure in entry.failures.items()
             )
             + '; update its checkpoint, or unpublish it and publish it anew'
         )
       await entry.changed.wait()
+      self.check_leads()
+
+  def replicas(
+      self, entry: state_lib.Published, holders: list[modelets.Modelet]
+  ) -> list[admin_pb2.Replica]:
+    """How each replica of a model fares, see `PublishedModel.replicas`."""
+    model = entry.model
+    result = [
+        admin_pb2.Replica(
+            address=m.address,
+            status=m.held[model.model_id].status,
+            reason=m.held[model.model_id].reason,
+        )
+        for m in holders
+    ]
+    listed = {m.address for m in holders}
+    result += [
+        admin_pb2.Replica(
+            address=address, status=held_lib.FAILED, reason=failure.reason
+        )
+        for address, failure in entry.failures.items()
+        if address not in listed
+    ]
+    wanted = model.requested_num_replicas
+    if len(holders) < wanted:
+      result.append(
+          admin_pb2.Replica(
+              reason=f'{len(holders)} of {wanted} replicas: no further server '
+              f'has room for {model.model_path}'
+          )
+      )
+    return result
 
   async def close(self) -> None:
     """Finishes changes under way and lets go of the servers."""
-    if self._due:
-      self._due.cancel()
+    self.retire()
+    for handle in (self._due, self._retry):
+      if handle:
+        handle.cancel()
     await self._store.close()
     await asyncio.gather(
         *self._closing, *(m.close() for m in self._modelets.values())
@@ -245,6 +310,7 @@ class Controller:
 
   def model_changed(self, modelet: modelets.Modelet, model_id: str) -> None:
     """A held model changed its status, or an unload is over."""
+    self._note_failure(modelet, model_id)
     self._announce(modelet, model_id)
     self._reconcile_soon()
 
@@ -275,6 +341,7 @@ class Controller:
         modelet.unload(model_id)  # Published anew or updated meanwhile.
       elif info.model_status in _RANKS:
         modelet.adopt(entry.model, info, certain=known)
+        self._note_failure(modelet, model_id)
         self._announce(modelet, model_id)
     modelet.former = {}
     self._reconcile_soon()
@@ -299,6 +366,8 @@ class Controller:
           and old.acls == new.acls
           and old.overrides == new.overrides
       )
+      if not only_replicas:
+        self._store.get(new.model_id).failures.clear()
       for modelet in self.holders(new.model_id):
         if only_replicas:
           modelet.held[new.model_id].model = new
@@ -307,31 +376,47 @@ class Controller:
           self._announce(modelet, new.model_id)
     self._reconcile_soon()
 
+  def _note_failure(self, modelet: modelets.Modelet, model_id: str) -> None:
+    entry, held = self._store.get(model_id), modelet.held.get(model_id)
+    if entry is None or held is None:
+      return
+    if held.status == held_lib.LOADED:
+      entry.failures.forget(modelet.address)
+    elif held.status == held_lib.FAILED:
+      if held.counted:
+        entry.failures.explain(modelet.address, held.reason)
+      else:
+        entry.failures.add(modelet.address, held.reason)
+    held.counted = held.status == held_lib.FAILED
+
+  def _untried(self, entry: state_lib.Published) -> bool:
+    """Whether a failed model may still move to a server that is new to it."""
+    return any(
+        not m.held
+        and entry.model.model_path in m.paths
+        and not entry.failures.count(m.address)
+        for m in self.servers()
+    )
+
   def _reconcile_soon(self) -> None:
     # Once for all that happens in one turn of the event loop.
-    if self._due is None:
+    if self._due is None and not self._retired:
       self._due = asyncio.get_running_loop().call_soon(self._reconcile)
+
+  def _retry_after(self, seconds: float) -> None:
+    if self._retry:
+      self._retry.cancel()
+    self._retry = asyncio.get_running_loop().call_later(
+        seconds, self._reconcile_soon
+    )
 
   def _reconcile(self) -> None:
     self._due = None
-    plan = assigner.assign(
-        [
-            assigner.Model(
-                e.model.model_id,
-                e.model.model_path,
-                e.model.requested_num_replicas,
-            )
-            for e in self._store.entries()
-        ],
-        [
-            assigner.Server(
-                m.address,
-                frozenset(m.join.model_server.servable_model_paths),
-                {k: _RANKS[h.status] for k, h in m.held.items()},
-            )
-            for m in self.servers()
-        ],
-    )
+    if not self.leads():
+      # Either it soon does again, or it retires.
+      self._retry_after(_DOUBT_PAUSE)
+      return
+    plan = assigner.assign(*self._picture())
     for step in plan.unload:
       modelet = self._modelets[step.address]
       modelet.unload(step.model_id)
@@ -340,6 +425,43 @@ class Controller:
       modelet = self._modelets[step.address]
       modelet.load(self._store.get(step.model_id).model)
       self._announce(modelet, step.model_id)
+    for step in plan.retry:
+      modelet = self._modelets[step.address]
+      modelet.update(self._store.get(step.model_id).model)
+      self._announce(modelet, step.model_id)
+
+  def _picture(self) -> tuple[list[assigner.Model], list[assigner.Server]]:
+    """What the assigner needs to know; wakes it when a back-off is over."""
+    failed: dict[str, dict[str, int]] = {}
+    models = []
+    pauses = []
+    for entry in self._store.entries():
+      model, failures = entry.model, entry.failures
+      pause = failures.wait()
+      if pause:
+        pauses.append(pause)
+      for address, failure in failures.items():
+        failed.setdefault(address, {})[model.model_id] = failure.count
+      models.append(
+          assigner.Model(
+              model.model_id,
+              model.model_path,
+              model.requested_num_replicas,
+              may_retry=not pause,
+          )
+      )
+    if pauses:
+      self._retry_after(min(pauses))
+    servers = [
+        assigner.Server(
+            m.address,
+            m.paths,
+            {k: _RANKS[h.status] for k, h in m.held.items()},
+            failed.get(m.address, {}),
+        )
+        for m in self.servers()
+    ]
+    return models, servers
 
   def _announce(self, modelet: modelets.Modelet, model_id: str) -> None:
     """Brings the address log of a model up to date and wakes its followers.

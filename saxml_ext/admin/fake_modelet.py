@@ -23,6 +23,7 @@ class FakeModelet(modelet_pb2_grpc.ModeletServicer):
     reasons: why a model failed, by model key.
     calls: "Load key checkpoint" and the like, in order.
     gate: loads and unloads wait while it is cleared.
+    broken: loads fail.
     busy: loads are refused with RESOURCE_EXHAUSTED as often as this says.
   """
 
@@ -32,6 +33,7 @@ class FakeModelet(modelet_pb2_grpc.ModeletServicer):
     self.calls: list[str] = []
     self.gate = asyncio.Event()
     self.gate.set()
+    self.broken = False
     self.busy = 0
     self.paths = model_paths
     self._port = port
@@ -72,11 +74,14 @@ class FakeModelet(modelet_pb2_grpc.ModeletServicer):
       await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, 'queue is full')
     self.models[request.model_key] = common_pb2.ModelStatus.LOADING
     await self.gate.wait()
+    reason = 'no memory' if self.broken else ''
     if request.checkpoint_path == BAD_CHECKPOINT:
+      reason = 'no such checkpoint'
+    if reason:
       self.models[request.model_key] = common_pb2.ModelStatus.FAILED
-      self.reasons[request.model_key] = 'no such checkpoint'
+      self.reasons[request.model_key] = reason
       await context.abort(
-          grpc.StatusCode.INTERNAL, 'Loading error: no such checkpoint'
+          grpc.StatusCode.INTERNAL, f'Loading error: {reason}'
       )
     self.models[request.model_key] = common_pb2.ModelStatus.LOADED
     return modelet_pb2.LoadResponse()

@@ -29,6 +29,7 @@ class Held:
     pending: actions queued or running.
     settled: when the last action ended, monotonic seconds.
     attempts: loads in a row that did not get through.
+    counted: whether its failure was counted.
   """
 
   model: admin_pb2.Model
@@ -40,6 +41,7 @@ class Held:
   pending: int = 0
   settled: float = 0.0
   attempts: int = 0
+  counted: bool = False
 
   def may_retry(self, now: float) -> bool:
     """Whether the pause after the last failed attempt is over."""

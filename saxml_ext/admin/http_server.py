@@ -6,6 +6,7 @@ snapshot without a lock.
 
 import asyncio
 from collections.abc import Callable
+import dataclasses
 import http
 import urllib.parse
 
@@ -18,6 +19,19 @@ _REQUEST_SECS = 5.0
 _MAX_HEADER_BYTES = 16 * 2**10
 
 
+@dataclasses.dataclass(frozen=True)
+class Page:
+  """What a path shows.
+
+  Attributes:
+    text: its contents.
+    kind: media type.
+  """
+
+  text: str
+  kind: str = 'text/html'
+
+
 class HttpServer:
   """Serves the pages that a function renders.
 
@@ -25,11 +39,11 @@ class HttpServer:
     port: where it listens, once started.
   """
 
-  def __init__(self, render: Callable[[str], str]):
+  def __init__(self, render: Callable[[str], Page]):
     """Calls `render` with a request's path.
 
     Args:
-      render: returns HTML, or raises NotFound.
+      render: returns what to show, or raises NotFound.
     """
     self.port = 0
     self._render = render
@@ -81,7 +95,8 @@ class HttpServer:
       )
     path = urllib.parse.unquote(urllib.parse.urlsplit(words[1]).path)
     try:
-      status, kind, text = http.HTTPStatus.OK, 'text/html', self._render(path)
+      page = self._render(path)
+      status, kind, text = http.HTTPStatus.OK, page.kind, page.text
     except (errors.NotFound, errors.InvalidArgument) as e:
       status, kind, text = http.HTTPStatus.NOT_FOUND, 'text/plain', e.message
     except Exception as e:  # pylint: disable=broad-exception-caught

@@ -29,22 +29,28 @@ import grpc
 
 from saxml_ext.admin import held as held_lib
 from saxml_ext.admin import liveness
+from saxml_ext.admin import reach as reach_lib
 from saxml_ext.common import errors
 from saxml_ext.common import grpc_aio
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.protobuf import modelet_pb2_grpc
 
-# All in seconds. With liveness.py's half second, a killed server is found dead
-# after at most 1.2 s: well within the 2 s after which clients must no longer
-# be sent to it.
+# All in seconds. With the limits of liveness.py, a killed server is found dead
+# after at most 1.5 s, a machine that was switched off after 2 s: clients must no
+# longer be sent there then.
 _POLL = 0.5
 _POLL_FAILING = 0.2
 _STATUS_TIMEOUT = 10.0
+# A call that is not answered by now makes us look whether anybody is there.
+_QUIET = 0.3
+_PROBE_TIMEOUT = 0.3
 _JOIN_TIMEOUT = 10.0
 # A model server joins again after 15 minutes at the latest; until then a lost
 # one is worth polling.
 _KEEP_LOST = 16 * 60.0
+# Between two looks whether this admin server leads (again).
+_DOUBT_PAUSE = 0.2
 _UNLOAD_TRIES = 3
 _UNLOAD_PAUSE = 1.0
 
@@ -62,8 +68,15 @@ _TRANSIENT = frozenset(
 _NOT_HERE = frozenset({_StatusCode.INVALID_ARGUMENT, _StatusCode.NOT_FOUND})
 
 
+class _Dead(Exception):
+  """A server is not there any more."""
+
+
 class Listener(Protocol):
   """Who wants to know what becomes of a model server."""
+
+  def leads(self) -> bool:
+    """Whether model servers may be told anything at this moment."""
 
   def model_changed(self, modelet: 'Modelet', model_id: str) -> None:
     """A held model changed its status, or an unload is over."""
@@ -85,6 +98,7 @@ class Modelet:
 
   Attributes:
     join: as it introduced itself.
+    paths: the model paths that it can serve.
     held: the wanted models it holds or is about to hold, by model id.
     former: what it held when it was lost, as far as known, by model id.
     lost: whether it is dead as far as we can see.
@@ -95,6 +109,7 @@ class Modelet:
   def __init__(self, join: admin_pb2.JoinRequest, listener: Listener):
     """The server is not contacted before `connect`."""
     self.join = join
+    self.paths = frozenset(join.model_server.servable_model_paths)
     self.held: dict[str, held_lib.Held] = {}
     self.former: dict[str, admin_pb2.Model | None] = {}
     self.lost = False
@@ -196,6 +211,7 @@ class Modelet:
   def update(self, model: admin_pb2.Model) -> None:
     """Queues the transfer of a changed model."""
     held = self.held[model.model_id]
+    held.counted = False
     if (
         held.status == held_lib.FAILED
         or held.model.overrides != model.overrides
@@ -218,6 +234,8 @@ class Modelet:
   async def _work(self) -> None:
     while True:
       action = await self._actions.get()
+      while not self._listener.leads():
+        await asyncio.sleep(_DOUBT_PAUSE)
       try:
         await action()
       except Exception:  # pylint: disable=broad-exception-caught
@@ -368,12 +386,14 @@ class Modelet:
       self._poke.clear()
       asked = time.monotonic()
       try:
-        status = await self._get_status(_STATUS_TIMEOUT)
+        status = await self._watched_status(live, asked)
+      except _Dead as e:
+        self._lose(str(e))
+        continue
       except grpc.aio.AioRpcError as e:
+        reach = await reach_lib.probe(self.address, _PROBE_TIMEOUT)
         now = time.monotonic()
-        dead = live.failed(
-            asked, now, refused=e.code() == _StatusCode.UNAVAILABLE
-        )
+        dead = live.failed(asked, now, reach)
         if self.lost:
           if live.silent_for(now) > _KEEP_LOST:
             self._listener.forgotten(self)
@@ -386,6 +406,24 @@ class Modelet:
         self._regain(status)
       else:
         self._compare(status, asked)
+
+  async def _watched_status(
+      self, live: liveness.Liveness, asked: float
+  ) -> modelet_pb2.GetStatusResponse:
+    """Asks for the status; raises _Dead if the server ceases to be there."""
+    call = asyncio.create_task(self._get_status(_STATUS_TIMEOUT))
+    try:
+      while True:
+        done, _ = await asyncio.wait((call,), timeout=_QUIET)
+        if done or self.lost:
+          return await call
+        reach = await reach_lib.probe(self.address, _PROBE_TIMEOUT)
+        if reach is reach_lib.Reach.TAKEN or call.done():
+          continue
+        if live.failed(asked, time.monotonic(), reach):
+          raise _Dead(f'{self.address} takes no connections: {reach.value}')
+    finally:
+      call.cancel()
 
   def _lose(self, reason: str) -> None:
     logging.warning('%s: is lost: %s', self.address, reason)

@@ -1,12 +1,17 @@
-"""An admin server as an object: starts, serves a cell, stops."""
+"""An admin server as an object: starts, stands by, leads a cell, stops."""
 
+import asyncio
 import secrets
 
 from absl import logging
 
 from saxml_ext.admin import controller as controller_lib
+from saxml_ext.admin import election as election_lib
 from saxml_ext.admin import http_server
+from saxml_ext.admin import metrics
 from saxml_ext.admin import service
+from saxml_ext.admin import shared_dir
+from saxml_ext.admin import state_files
 from saxml_ext.admin import status_page
 from saxml_ext.common import cell as cell_lib
 from saxml_ext.common import errors
@@ -14,6 +19,7 @@ from saxml_ext.common import grpc_aio
 from saxml_ext.common import grpc_util
 from saxml_ext.common import ids
 from saxml_ext.common import net
+from saxml_ext.common import storage
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
 
@@ -21,14 +27,17 @@ _SERVICE = 'sax.Admin'
 # Changes that are being written get this long to be acknowledged; calls that
 # only wait are cut off then, their clients turn to the next admin server.
 _GRACE_SECS = 0.3
+# Seconds between two looks whether location.proto still names the leader: a
+# former one may have been stopped just before it wrote it.
+_LOCATION_SECS = 1.0
 
 
 class AdminServer:
-  """The admin server of one cell.
+  """An admin server of one cell; of several, one leads.
 
   Attributes:
     address: "host:port" under which others reach it, once started.
-    controller: the cell's state, once started.
+    controller: the cell's state, while it leads.
     http_port: of the status pages, None if there are none.
   """
 
@@ -54,66 +63,155 @@ class AdminServer:
     self._http: http_server.HttpServer | None = None
     self._server = grpc_aio.make_server()
     self._health = grpc_aio.add_reflection_and_health(self._server, [_SERVICE])
+    self._health.set_serving(False)
     self.controller: controller_lib.Controller | None = None
+    self._election: election_lib.Election | None = None
+    self._running: list[asyncio.Task[None]] = []
+    self._leads = asyncio.Event()
+    self._location: asyncio.Task[None] | None = None
 
   async def start(self) -> None:
-    """Reads the cell's files, serves, and then says where.
+    """Begins to serve, and to stand by until no other one leads.
 
     Raises:
       FailedPrecondition: the cell was never set up, or the port is taken.
-      Internal: a file of the cell is corrupt.
-      OSError: a file cannot be read or written.
+      Internal: the cell's config is corrupt.
+      OSError: the config cannot be read, or the directory not be created.
     """
     fs_root = cell_lib.read_config(self._root, self._cell).fs_root
-    try:
-      state = cell_lib.read_state(fs_root, self._cell)
-    except errors.NotFound:
-      state = admin_pb2.State()
-    # A directory that cannot be written is better found now than at the
-    # first publish.
-    cell_lib.write_state(fs_root, self._cell, state)
-    self.controller = controller_lib.Controller(
-        state, lambda s: cell_lib.write_state(fs_root, self._cell, s)
-    )
+    directory = shared_dir.open_dir(cell_lib.cell_dir(fs_root, self._cell))
     self.address = net.advertised_address(
         grpc_util.listen(self._server, self._port)
     )
+    self._election = election_lib.Election(
+        directory,
+        self.address,
+        election_lib.timing_of(directory),
+        lambda epoch: self._lead(directory, epoch),
+        self._depose,
+    )
     admin_pb2_grpc.add_AdminServicer_to_server(
-        service.AdminService(
-            self._cell,
-            f'{self.address}_{secrets.token_hex(8)}',
-            self.controller,
-        ),
-        self._server,
+        service.AdminService(self._cell, self._leading), self._server
     )
     await self._start_http()
     await self._server.start()
-    # Last: whoever reads it finds us serving.
-    cell_lib.write_location(
-        self._root, self._cell, admin_pb2.Location(location=self.address)
-    )
-    logging.info(
-        'admin server of %s serves %d models at %s',
-        self._cell,
-        len(state.models),
-        self.address,
-    )
+    self._running.append(asyncio.create_task(self._election.run()))
+    logging.info('admin server of %s is at %s', self._cell, self.address)
+
+  async def leading(self) -> None:
+    """Returns once it leads; raises what ended the election for good."""
+    waiting = asyncio.create_task(self._leads.wait())
+    try:
+      await asyncio.wait(
+          (waiting, *self._running), return_when=asyncio.FIRST_COMPLETED
+      )
+      for task in self._running:
+        if task.done():
+          task.result()
+    finally:
+      waiting.cancel()
 
   async def stop(self) -> None:
-    """Finishes what is being written and ends all calls."""
+    """Finishes what is being written, ends all calls, lets others lead."""
     self._health.stop()
     await self._server.stop(_GRACE_SECS)
     if self._http:
       await self._http.stop()
-    if self.controller:
-      await self.controller.close()
+    for task in self._running:
+      task.cancel()
+    await asyncio.gather(*self._running, return_exceptions=True)
+
+  def _leading(self) -> controller_lib.Controller:
+    """The controller, if this server leads beyond doubt.
+
+    Raises:
+      Unavailable: it does not; clients look into location.proto then.
+    """
+    if self.controller and self._election.is_valid():
+      return self.controller
+    leader = self._election.leader
+    raise errors.Unavailable(
+        f'the admin server at {self.address} of {self._cell} stands by; '
+        + (
+            f'the leader is {leader}'
+            if leader and leader != self.address
+            else 'no leader is known right now'
+        )
+    )
+
+  # What the election wants.
+
+  async def _lead(self, directory: shared_dir.SharedDir, epoch: int) -> None:
+    files = state_files.StateFiles(directory, self._cell, epoch)
+    state = await asyncio.to_thread(files.take_over)
+
+    def save(state: admin_pb2.State) -> None:
+      try:
+        files.save(state)
+      except errors.Aborted as e:
+        self._election.resign(e.message)
+        raise
+
+    self.controller = controller_lib.Controller(
+        state,
+        save,
+        files.settle,
+        f'{self.address}_{secrets.token_hex(8)}',
+        self._election.is_valid,
+    )
+    await self._write_location()
+    self._location = asyncio.create_task(self._keep_location())
+    self._health.set_serving(True)
+    self._leads.set()
+    logging.info(
+        'leads %s in epoch %d; it publishes %d models',
+        self._cell,
+        epoch,
+        len(state.models),
+    )
+
+  async def _depose(self) -> None:
+    self._leads.clear()
+    self._health.set_serving(False)
+    if self._location:
+      self._location.cancel()
+    controller, self.controller = self.controller, None
+    if controller:
+      await controller.close()
+
+  async def _write_location(self) -> None:
+    await asyncio.to_thread(
+        cell_lib.write_location,
+        self._root,
+        self._cell,
+        admin_pb2.Location(location=self.address),
+    )
+
+  async def _keep_location(self) -> None:
+    path = cell_lib.location_path(self._root, self._cell)
+    wanted = admin_pb2.Location(location=self.address).SerializeToString()
+    while True:
+      await asyncio.sleep(_LOCATION_SECS)
+      try:
+        found = await asyncio.to_thread(storage.read_bytes, path)
+      except errors.NotFound:
+        found = b''
+      except (errors.SaxError, OSError) as e:
+        logging.error('%s cannot be read: %s', path, e)
+        continue
+      if found != wanted and self._election.is_valid():
+        logging.warning('%s names somebody else; writing it anew', path)
+        try:
+          await self._write_location()
+        except (errors.SaxError, OSError) as e:
+          logging.error('%s cannot be written: %s', path, e)
+
+  # The status pages.
 
   async def _start_http(self) -> None:
     if self.http_port is None:
       return
-    self._http = http_server.HttpServer(
-        status_page.StatusPage(self._cell, self.controller).render
-    )
+    self._http = http_server.HttpServer(self._page)
     try:
       await self._http.start(self.http_port)
     except OSError as e:
@@ -127,3 +225,15 @@ class AdminServer:
       return
     self.http_port = self._http.port
     logging.info('status pages at http://localhost:%d', self.http_port)
+
+  def _page(self, path: str) -> http_server.Page:
+    if path == '/metrics':
+      return metrics.page(self.controller, self._election)
+    controller = self.controller
+    if controller is None:
+      return http_server.Page(
+          status_page.standby(self._cell, self.address, self._election.leader)
+      )
+    return http_server.Page(
+        status_page.StatusPage(self._cell, controller).render(path)
+    )

@@ -11,8 +11,8 @@ from saxml_ext.admin import cell_fixture
 from saxml_ext.admin import fake_modelet
 from saxml_ext.admin import modelets
 from saxml_ext.admin import server
+from saxml_ext.admin import shared_dir
 from saxml_ext.common import cell
-from saxml_ext.common import storage
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import common_pb2
 
@@ -329,6 +329,54 @@ class ModelServersTest(cell_fixture.CellTestCase):
     return not self.admin.controller.servers()
 
 
+class FailedLoadTest(cell_fixture.CellTestCase):
+
+  async def test_is_tried_on_another_server(self):
+    bad, good = sorted(
+        [await self.start_modelet(), await self.start_modelet()],
+        key=lambda m: m.address,
+    )
+    bad.broken = True
+    for modelet in (bad, good):
+      await self.join(modelet)
+    await self.publish(checkpoint='/c')
+    await self.ready()  # Does not give up at the first failure.
+    listed = await self.listed()
+    self.assertEqual(listed.modelet_addresses, [good.address])
+    self.assertEqual(
+        [(r.address, r.status) for r in listed.replicas],
+        [
+            (good.address, common_pb2.ModelStatus.LOADED),
+            (bad.address, common_pb2.ModelStatus.FAILED),
+        ],
+    )
+    self.assertIn('no memory', listed.replicas[1].reason)
+    await self.eventually(lambda: not bad.models)
+
+  async def test_is_tried_again_on_the_only_server(self):
+    modelet = await self.joined()
+    modelet.broken = True
+    await self.publish(checkpoint='/c')
+    text = await self.fails(_Code.FAILED_PRECONDITION, self.ready())
+    self.assertIn('no memory', text)
+    await self.eventually(lambda: modelet.calls.count(f'Load {MODEL} /c') >= 2)
+    modelet.broken = False
+    # A waiter between two attempts is told of the failure.
+    await self.eventually(
+        lambda: modelet.models.get(MODEL) == common_pb2.ModelStatus.LOADED
+    )
+    await self.eventually(
+        lambda: not self.admin.controller.get(MODEL).failures.items()
+    )
+    await self.ready()
+
+  async def test_missing_replicas_are_explained(self):
+    await self.publish(replicas=2)
+    [replica] = (await self.listed()).replicas
+    self.assertEqual(replica.address, '')
+    self.assertIn('0 of 2 replicas', replica.reason)
+
+
 class RestartTest(cell_fixture.CellTestCase):
 
   async def test_models_and_what_serves_them_survive(self):
@@ -359,7 +407,7 @@ class RestartTest(cell_fixture.CellTestCase):
   async def test_unwritable_state_fails_the_call_only(self):
     await self.publish()
     full = OSError(28, 'No space left on device')
-    with mock.patch.object(storage, 'write_bytes', side_effect=full):
+    with mock.patch.object(shared_dir.LocalDir, 'write', side_effect=full):
       text = await self.fails(_Code.FAILED_PRECONDITION, self.unpublish())
     self.assertIn('No space left on device', text)
     self.assertEqual(self.saved(), ['m'])

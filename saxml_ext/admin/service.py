@@ -1,5 +1,7 @@
 """The eight calls of sax.Admin."""
 
+from collections.abc import Callable
+
 import grpc
 
 from saxml_ext.admin import controller as controller_lib
@@ -23,19 +25,21 @@ class AdminService(admin_pb2_grpc.AdminServicer):
   """
 
   def __init__(
-      self, cell: str, server_id: str, controller: controller_lib.Controller
+      self, cell: str, leading: Callable[[], controller_lib.Controller]
   ):
     """Serves one cell.
 
     Args:
       cell: "/sax/<cell>".
-      server_id: names this process's address logs; sequence numbers of another
-        id mean nothing here.
-      controller: the cell's state.
+      leading: returns the cell's state; raises Unavailable if this admin
+        server does not lead.
     """
     self._cell = cell
-    self._server_id = server_id
-    self._controller = controller
+    self._leading = leading
+
+  @property
+  def _controller(self) -> controller_lib.Controller:
+    return self._leading()
 
   @_method
   async def Publish(
@@ -78,7 +82,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
       entries = [self._controller.get(request.model_id)]
     else:
       entries = self._controller.entries()
-    holders = self._controller.all_holders()
+    controller = self._controller
+    holders = controller.all_holders()
     response = admin_pb2.ListResponse()
     for entry in entries:
       servers = holders.get(entry.model.model_id, [])
@@ -89,6 +94,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
           set().union(*(s.held[entry.model.model_id].methods for s in servers))
       )
       published.modelet_addresses.extend(s.address for s in servers)
+      published.replicas.extend(controller.replicas(entry, servers))
     return response
 
   @_method
@@ -134,15 +140,18 @@ class AdminService(admin_pb2_grpc.AdminServicer):
           'rpc error: code = InvalidArgument desc = InvalidArgument',
       )
     ids.parse_model_id(request.model_id)
+    controller = self._controller
     try:
-      entry = self._controller.get(request.model_id)
+      entry = controller.get(request.model_id)
     except errors.NotFound as e:
       raise errors.NotFound(f'model {request.model_id} not found') from e
-    seqno = request.seqno if request.admin_server_id == self._server_id else 0
+    server_id = controller.server_id
+    seqno = request.seqno if request.admin_server_id == server_id else 0
     while (delta := entry.addresses.read(seqno)) is None:
       await entry.changed.wait()
+      controller.check_leads()
     return admin_pb2.WatchLocResponse(
-        result=_watch_result(delta), admin_server_id=self._server_id
+        result=_watch_result(delta), admin_server_id=server_id
     )
 
   @_method

@@ -17,6 +17,7 @@ import dataclasses
 
 from absl import logging
 
+from saxml_ext.admin import failures
 from saxml_ext.admin import notify
 from saxml_ext.admin import watch
 from saxml_ext.common import errors
@@ -31,6 +32,7 @@ class Published:
     addresses: the log of data addresses that clients may call.
     changed: notified when `addresses` or the readiness of a replica changed.
     removed: whether it was unpublished.
+    failures: loads that failed.
   """
 
   def __init__(self, model: admin_pb2.Model):
@@ -38,6 +40,7 @@ class Published:
     self.addresses = watch.AddressLog()
     self.changed = notify.Signal()
     self.removed = False
+    self.failures = failures.Failures()
 
   def close(self) -> None:
     """Ends it: those who follow it learn that it is gone."""
@@ -75,6 +78,7 @@ class ModelStore:
       self,
       state: admin_pb2.State,
       save: Callable[[admin_pb2.State], None],
+      settle: Callable[[], None],
       on_change: Callable[[Change], None],
   ):
     """Starts from a saved state.
@@ -83,10 +87,12 @@ class ModelStore:
       state: what `save` was given last.
       save: makes a state durable or raises; called in a thread, one call at a
         time.
+      settle: called in that thread after a save whose callers were answered.
       on_change: told of every change, right after it took effect.
     """
     self._entries = {m.model_id: Published(m) for m in state.models}
     self._save = save
+    self._settle = settle
     self._on_change = on_change
     self._waiting: list[tuple[Edit, asyncio.Future[None]]] = []
     self._writing: asyncio.Task[None] | None = None
@@ -108,6 +114,7 @@ class ModelStore:
     Raises:
       SaxError: from `edit`; nothing was changed.
       FailedPrecondition: the state cannot be written; nothing was changed.
+      Unavailable: another admin server leads by now.
     """
     done = asyncio.get_running_loop().create_future()
     self._waiting.append((edit, done))
@@ -156,19 +163,21 @@ class ModelStore:
     except Exception as e:  # pylint: disable=broad-exception-caught
       logging.error('the state of the cell cannot be written: %s', e)
       for _, done in accepted:
-        _fail(
-            done,
-            errors.FailedPrecondition(
-                f'the state of the cell cannot be written ({e}); nothing was '
-                'changed: see to the disk of fs_root, then try again'
-            ),
-        )
+        _fail(done, _write_error(e))
       return
 
     for change, done in accepted:
       self._take_effect(change)
       if not done.done():
         done.set_result(None)
+    self._thread.submit(self._settle_safely)
+
+  def _settle_safely(self) -> None:
+    try:
+      self._settle()
+    except Exception as e:  # pylint: disable=broad-exception-caught
+      # What counts is written; the next save makes up for the rest.
+      logging.error('the copy of the state cannot be written: %s', e)
 
   def _take_effect(self, change: Change) -> None:
     entry = self._entries.get(change.model_id)
@@ -180,6 +189,17 @@ class ModelStore:
     else:
       entry.model = change.after
     self._on_change(change)
+
+
+def _write_error(error: Exception) -> errors.SaxError:
+  if isinstance(error, errors.Aborted):
+    return errors.Unavailable(
+        f'another admin server leads by now ({error}); ask that one'
+    )
+  return errors.FailedPrecondition(
+      f'the state of the cell cannot be written ({error}); nothing was '
+      'changed: see to the storage of fs_root, then try again'
+  )
 
 
 def _fail(done: asyncio.Future[None], error: Exception) -> None:

@@ -54,6 +54,7 @@ class ModelStoreTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.store = state_lib.ModelStore(
         admin_pb2.State(models=[_model('old')]),
         self.disk.save,
+        lambda: None,
         self.changes.append,
     )
 

@@ -27,6 +27,18 @@ _STYLE = (
 _DORMANT = modelet_pb2.GetStatusResponse.ServerStatus.DORMANT
 
 
+def standby(cell: str, address: str, leader: str) -> str:
+  """The page of an admin server that does not lead."""
+  name = html.escape(cell)
+  where = html.escape(leader or 'not known right now')
+  return (
+      f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
+      f'<title>{name}</title><style>{_STYLE}</style></head><body>'
+      f'<h1>{name} Standby</h1><p>The admin server at {html.escape(address)} '
+      f'stands by. The leader is {where}.</p></body></html>\n'
+  )
+
+
 class StatusPage:
   """Renders what the controller of a cell knows."""
 
@@ -46,7 +58,10 @@ class StatusPage:
       holders = self._controller.holders(entry.model.model_id)
       return self._page(
           'Model',
-          _models([entry], {entry.model.model_id: holders}) + _servers(holders),
+          _models(
+              self._controller, [entry], {entry.model.model_id: holders}
+          )
+          + _servers(holders),
       )
     servers = self._controller.servers(lost_too=True)
     if path.startswith('/server/'):
@@ -57,7 +72,11 @@ class StatusPage:
       return self._page('Server', _servers(found))
     return self._page(
         'Cell',
-        _models(self._controller.entries(), self._controller.all_holders())
+        _models(
+            self._controller,
+            self._controller.entries(),
+            self._controller.all_holders(),
+        )
         + _servers(servers),
     )
 
@@ -71,6 +90,7 @@ class StatusPage:
 
 
 def _models(
+    controller: controller_lib.Controller,
     entries: Iterable[state.Published],
     holders: dict[str, list[modelets.Modelet]],
 ) -> str:
@@ -88,9 +108,9 @@ def _models(
             html.escape(model.checkpoint_path),
             _count(held),
             '<br>'.join(
-                html.escape(f'{s.address}: {h.reason}')
-                for s, h in zip(servers, held)
-                if h.reason
+                html.escape(f'{r.address}: {r.reason}')
+                for r in controller.replicas(entry, servers)
+                if r.address and r.reason
             ),
         ]
     )

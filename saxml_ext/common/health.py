@@ -11,7 +11,7 @@ _Response = health_pb2.HealthCheckResponse
 
 
 class Health(health_pb2_grpc.HealthServicer):
-  """All services serve until the server stops.
+  """All services serve, or none; none after the server stopped.
 
   gRPC's own health service never ends a Watch call. A server that lets calls
   in flight end would wait for it as long as it waits at all.
@@ -20,11 +20,24 @@ class Health(health_pb2_grpc.HealthServicer):
   def __init__(self, service_names: Sequence[str]):
     """Takes full names, "sax.Admin"; "" stands for the server as a whole."""
     self._names = frozenset(('', *service_names))
-    self._stopping = asyncio.Event()
+    self._stopped = False
+    self._serving = True
+    self._changed = asyncio.Event()
+
+  def set_serving(self, serving: bool) -> None:
+    """Says SERVING or NOT_SERVING from now on."""
+    if serving != self._serving:
+      self._serving = serving
+      self._notify()
 
   def stop(self) -> None:
     """Says NOT_SERVING from now on, and ends what watches."""
-    self._stopping.set()
+    self._serving, self._stopped = False, True
+    self._notify()
+
+  def _notify(self) -> None:
+    changed, self._changed = self._changed, asyncio.Event()
+    changed.set()
 
   async def Check(
       self,
@@ -45,15 +58,16 @@ class Health(health_pb2_grpc.HealthServicer):
       request: health_pb2.HealthCheckRequest,
       context: grpc.aio.ServicerContext,
   ) -> None:
-    """Tells how a service stands now, and once more when the server stops."""
-    if not self._stopping.is_set():
+    """Tells how a service stands now, and at each change until the end."""
+    while not self._stopped:
+      changed = self._changed
       await context.write(self._response(request.service))
-      await self._stopping.wait()
+      await changed.wait()
     await context.write(self._response(request.service))
 
   def _response(self, name: str) -> _Response:
     if name not in self._names:
       return _Response(status=_Response.SERVICE_UNKNOWN)
-    if self._stopping.is_set():
+    if not self._serving:
       return _Response(status=_Response.NOT_SERVING)
     return _Response(status=_Response.SERVING)

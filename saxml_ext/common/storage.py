@@ -43,6 +43,12 @@ _RETRIES = {
     'initial_delay': '200ms',
     'max_delay': '8s',
 }
+# Less than a second in all.
+_FEW_RETRIES = {
+    'max_retries': 3,
+    'initial_delay': '100ms',
+    'max_delay': '300ms',
+}
 # Version of what is not there: a write conditional on it only creates.
 ABSENT = b'\x02'
 
@@ -86,6 +92,16 @@ def kvstore_spec(path: str) -> dict[str, Any]:
     )
   kind, bucket, key = match.groups()
   return _gcs_spec(bucket, key) if kind == 'gs' else _s3_spec(bucket, key)
+
+
+def fail_soon() -> None:
+  """Lets buckets that fail fail within seconds in this process.
+
+  For servers that try again themselves, and that must notice without delay
+  when a bucket works again. To be called before anything else here.
+  """
+  global _RETRIES
+  _RETRIES = _FEW_RETRIES
 
 
 def _s3_spec(bucket: str, key: str) -> dict[str, Any]:

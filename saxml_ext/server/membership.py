@@ -1,9 +1,10 @@
 """Keeps a model server joined to its cell.
 
 Join is cheap and repeating it changes nothing, so it is sent every two
-seconds to whatever address location.proto names at that time. So an admin
-server that was replaced, or restarted at the same address, knows this server
-again within that time.
+seconds to whatever address location.proto names at that time, and at once when
+another address is seen there, even while the old one still owes an answer (it
+may have been stopped). So an admin server that was replaced, or restarted at
+the same address, knows this server again within that time.
 """
 
 import asyncio
@@ -18,6 +19,8 @@ from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
 
 _INTERVAL = 2.0
+# How often location.proto is read in that time.
+_LOOKS = 2
 # An admin server calls back before it answers, and allows 10 s for that.
 _JOIN_TIMEOUT = 15.0
 
@@ -53,21 +56,45 @@ class Membership:
     try:
       while True:
         await self._join_once()
-        await asyncio.sleep(self._interval)
+        await self._until_due()
     finally:
       await self._disconnect()
 
-  async def _join_once(self) -> None:
+  async def _locate(self) -> str:
+    """What location.proto names now; '' if that cannot be told."""
     try:
       # A file on a network may answer slowly: not on the event loop.
       location = await asyncio.to_thread(
           cell.read_location, self._sax_root, self._sax_cell
       )
-      await self._connect(location.location)
-      stub = admin_pb2_grpc.AdminStub(self._channel)
-      await stub.Join(self._request, timeout=_JOIN_TIMEOUT)
     except (errors.SaxError, OSError) as e:
       self._say(f'cannot join {self._sax_cell}: {e}')
+      return ''
+    return location.location
+
+  async def _until_due(self) -> None:
+    """Returns when it is time to join again."""
+    for _ in range(_LOOKS):
+      await asyncio.sleep(self._interval / _LOOKS)
+      if await self._locate() not in ('', self._address):
+        return
+
+  async def _join_once(self) -> None:
+    address = await self._locate()
+    if not address:
+      return
+    await self._connect(address)
+    stub = admin_pb2_grpc.AdminStub(self._channel)
+    joining = asyncio.ensure_future(
+        stub.Join(self._request, timeout=_JOIN_TIMEOUT)
+    )
+    try:
+      while not joining.done():
+        await asyncio.wait((joining,), timeout=self._interval / _LOOKS)
+        if not joining.done() and await self._locate() not in ('', address):
+          self._say(f'{address} does not answer; another one leads by now')
+          return
+      joining.result()
     except grpc.aio.AioRpcError as e:
       self._say(
           f'cannot join {self._sax_cell} at {self._address}: {e.code().name}:'
@@ -79,6 +106,8 @@ class Membership:
           f'joined {self._sax_cell} at {self._address} as'
           f' {self._request.address}'
       )
+    finally:
+      joining.cancel()
 
   async def _connect(self, address: str) -> None:
     if self._channel is not None and address == self._address:

@@ -22,6 +22,8 @@ class _Admin(admin_pb2_grpc.AdminServicer):
 
   def __init__(self):
     self.joins = queue.Queue()
+    self.answers = threading.Event()
+    self.answers.set()
     self._server = None
     self.port = 0
 
@@ -36,6 +38,7 @@ class _Admin(admin_pb2_grpc.AdminServicer):
 
   def Join(self, request, context):
     self.joins.put(request)
+    self.answers.wait(_TIMEOUT)
     return admin_pb2.JoinResponse()
 
 
@@ -92,6 +95,15 @@ class MembershipTest(absltest.TestCase):
     first.joins.get(timeout=_TIMEOUT)
     self._locate(second)
     second.joins.get(timeout=_TIMEOUT)
+
+  def test_follows_the_location_although_an_answer_is_due(self):
+    first, second = self._admin(), self._admin()
+    first.answers.clear()
+    self.addCleanup(first.answers.set)
+    self._locate(first)
+    first.joins.get(timeout=_TIMEOUT)
+    self._locate(second)
+    second.joins.get(timeout=_TIMEOUT / 3)
 
   def test_finds_an_admin_restarted_at_the_same_address(self):
     admin = self._admin()

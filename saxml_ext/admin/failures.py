@@ -1,0 +1,67 @@
+"""Loads of one published model that failed, and when to try again."""
+
+import dataclasses
+import time
+
+# Seconds after the first failure; doubled with each further one.
+_PAUSE = 1.0
+_MAX_PAUSE = 60.0
+
+
+@dataclasses.dataclass
+class Failure:
+  """What went wrong on one server.
+
+  Attributes:
+    reason: of the last time.
+    count: times in a row.
+  """
+
+  reason: str
+  count: int = 1
+
+
+class Failures:
+  """Failures of a model on all servers since it was published or changed."""
+
+  def __init__(self):
+    self._by_address: dict[str, Failure] = {}
+    self._last = 0.0
+
+  def add(self, address: str, reason: str) -> None:
+    """Notes that a load failed now."""
+    self._last = time.monotonic()
+    if known := self._by_address.get(address):
+      known.reason = reason
+      known.count += 1
+    else:
+      self._by_address[address] = Failure(reason)
+
+  def explain(self, address: str, reason: str) -> None:
+    """Gives the reason of a failure that was noted without one."""
+    self._by_address[address].reason = reason
+
+  def forget(self, address: str) -> None:
+    """The model is loaded there by now, or the server is gone."""
+    self._by_address.pop(address, None)
+
+  def clear(self) -> None:
+    """The model was changed: all is open again."""
+    self._by_address.clear()
+
+  def count(self, address: str) -> int:
+    """How often in a row it failed on a server."""
+    known = self._by_address.get(address)
+    return known.count if known else 0
+
+  def items(self) -> list[tuple[str, Failure]]:
+    """Failures by address, sorted."""
+    return sorted(self._by_address.items())
+
+  def wait(self) -> float:
+    """Seconds until the next attempt may be made; 0 for now."""
+    total = sum(f.count for f in self._by_address.values())
+    if not total:
+      return 0.0
+    pause = min(_PAUSE * 2 ** min(total - 1, 10), _MAX_PAUSE)
+    return max(0.0, self._last + pause - time.monotonic())

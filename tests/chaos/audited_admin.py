@@ -1,0 +1,34 @@
+"""The admin server's program, telling which files it opens.
+
+Appends their paths, one per line, to the file that AUDIT_FILE names.
+"""
+
+import os
+import sys
+
+from absl import app
+
+from saxml_ext.admin import admin_server
+
+_EVENTS = frozenset(
+    {'open', 'os.rename', 'os.link', 'os.remove', 'os.mkdir', 'os.listdir'}
+)
+
+
+def main(argv: list[str]) -> None:
+  """Runs the admin server under watch."""
+  fd = os.open(os.environ['AUDIT_FILE'], os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+
+  def audit(event: str, args: tuple) -> None:
+    if event in _EVENTS:
+      for path in args[:2] if event in ('os.rename', 'os.link') else args[:1]:
+        if isinstance(path, (str, bytes, os.PathLike)):
+          line = os.fsdecode(path).replace('\n', ' ') + '\n'
+          os.write(fd, line.encode('utf-8', 'replace'))
+
+  sys.addaudithook(audit)
+  admin_server.main(argv)
+
+
+if __name__ == '__main__':
+  app.run(main)

@@ -1,0 +1,150 @@
+"""Admin servers whose wall clocks are off by an hour, and jump.
+
+libfaketime gives each process a wall clock of its own; monotonic clocks stay,
+as they do when an operator or NTP sets a machine's clock.
+"""
+
+import dataclasses
+import glob
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import time
+
+import grpc
+
+from saxml_ext.protobuf import admin_pb2
+from tests.chaos import processes
+
+# An hour ahead, an hour behind, right.
+_OFFSETS = (3600, -3600, 0)
+_MODEL_SERVER = 'tests.chaos.fake_server'
+_MODEL = processes.CELL + '/m'
+
+
+@dataclasses.dataclass
+class Result:
+  """What came of it.
+
+  Attributes:
+    secs: how long it was watched.
+    jumps: of clocks.
+    shown: how far the clocks of two servers were seen apart, in seconds.
+    leaders: changes of the leader.
+    doubles: looks at which two servers answered as leaders.
+    evictions: changes of the address list.
+    looks: how often it was looked.
+  """
+
+  secs: float = 0.0
+  jumps: int = 0
+  shown: float = 0.0
+  leaders: int = 0
+  doubles: int = 0
+  evictions: int = 0
+  looks: int = 0
+
+
+def library() -> str | None:
+  """Path of libfaketime (Debian package `libfaketime`), if it is here."""
+  found = os.environ.get('SAX_LIBFAKETIME') or next(
+      iter(glob.glob('/usr/lib/*/faketime/libfaketimeMT.so.1')), None
+  )
+  return found if found and os.path.exists(found) else None
+
+
+class _Clock:
+  """The wall clock of one process."""
+
+  def __init__(self, path: pathlib.Path, offset: int):
+    self._path = path
+    self.set(offset)
+
+  def set(self, offset: int) -> None:
+    """Off by so many seconds from now on."""
+    # In one piece, as it is read all the time.
+    fresh = self._path.with_suffix('.new')
+    fresh.write_text(f'{offset:+d}\n')
+    fresh.rename(self._path)
+
+  def env(self) -> dict[str, str]:
+    """For the process that is to have it."""
+    return {
+        'LD_PRELOAD': library(),
+        'FAKETIME_TIMESTAMP_FILE': os.fspath(self._path),
+        'FAKETIME_NO_CACHE': '1',
+        'FAKETIME_DONT_FAKE_MONOTONIC': '1',
+        'DONT_FAKE_MONOTONIC': '1',
+    }
+
+
+def run(directory: str, secs: float) -> Result:
+  """Watches three admin servers and a model server for a time."""
+  result = Result(secs=secs)
+  clocks = [
+      _Clock(pathlib.Path(directory) / f'clock{i}', offset)
+      for i, offset in enumerate(_OFFSETS)
+  ]
+  with processes.Cell(directory) as cell:
+    admins = [cell.admin(clock.env()) for clock in clocks]
+    server = cell.start(_MODEL_SERVER, [], clocks[0].env())
+    leader = cell.wait_for_leader()
+    cell.call(
+        'Publish',
+        admin_pb2.PublishRequest(
+            model=admin_pb2.Model(
+                model_id=_MODEL,
+                model_path='p.A',
+                checkpoint_path='None',
+                requested_num_replicas=1,
+            )
+        ),
+    )
+    processes.wait(lambda: _addresses(leader))
+    ends = time.monotonic() + secs
+    while time.monotonic() < ends:
+      random.choice(clocks).set(random.choice((-3600, -7, 0, 60, 3600)))
+      result.jumps += 1
+      for _ in range(5):
+        time.sleep(0.1)
+        _look(admins, leader, server.address, result)
+    clocks[0].set(3600)
+    clocks[1].set(-3600)
+    result.shown = _now(clocks[0]) - _now(clocks[1])
+  return result
+
+
+def _look(
+    admins: list[processes.Process],
+    leader: str,
+    server: str,
+    result: Result,
+) -> None:
+  result.looks += 1
+  leaders = [a.address for a in admins if _addresses(a.address) is not None]
+  result.doubles += len(leaders) > 1
+  result.leaders += leaders != [leader]
+  result.evictions += _addresses(leader) != [server]
+
+
+def _addresses(address: str) -> list[str] | None:
+  """Where the model is, as an admin server says; None from a standby."""
+  try:
+    response = processes.call(
+        address, 'List', admin_pb2.ListRequest(model_id=_MODEL), 5.0
+    )
+  except grpc.RpcError:
+    return None
+  return list(response.published_models[0].modelet_addresses)
+
+
+def _now(clock: _Clock) -> float:
+  """What a process with that clock takes for the time."""
+  return float(
+      subprocess.check_output(
+          [sys.executable, '-c', 'import time; print(time.time())'],
+          env={**os.environ, **clock.env()},
+      )
+  )

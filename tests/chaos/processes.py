@@ -1,0 +1,200 @@
+"""Programs of a cell as processes, to be killed, stopped and starved."""
+
+from collections.abc import Callable, Mapping, Sequence
+import importlib.util
+import os
+import pathlib
+import queue
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import grpc
+
+from saxml_ext.common import cell as cell_lib
+from saxml_ext.common import errors
+from saxml_ext.common import grpc_util
+from saxml_ext.common import net
+from saxml_ext.protobuf import admin_pb2
+from saxml_ext.protobuf import admin_pb2_grpc
+
+CELL = '/sax/test'
+ADMIN_SERVER = 'saxml_ext.admin.admin_server'
+# How long anything may take on a machine with too much to do.
+PATIENCE = 60.0
+_ADDRESS = re.compile(r' at (\S+:\d+)$')
+
+
+class Process:
+  """A program with its own log.
+
+  Attributes:
+    address: where it serves.
+    log: path of its stderr.
+  """
+
+  def __init__(
+      self,
+      program: str,
+      args: Sequence[str],
+      log: pathlib.Path,
+      env: Mapping[str, str] | None = None,
+  ):
+    """Starts `program`, a module, and waits until it tells its address."""
+    self.log = log
+    self._lines: queue.Queue[str] = queue.Queue()
+    with log.open('ab') as stderr:
+      self.popen = subprocess.Popen(
+          # Its flags would clash with those of other programs if imported.
+          [sys.executable, importlib.util.find_spec(program).origin, *args],
+          env={
+              **os.environ,
+              'PYTHONPATH': os.pathsep.join(sys.path),
+              net.LOOPBACK_VARIABLE: '1',
+              **(env or {}),
+          },
+          stdout=subprocess.PIPE,
+          stderr=stderr,
+          text=True,
+      )
+    threading.Thread(target=self._read, daemon=True).start()
+    try:
+      line = self._lines.get(timeout=PATIENCE)
+      self.address = _ADDRESS.search(line)[1]
+    except (queue.Empty, TypeError) as e:
+      self.end()
+      raise RuntimeError(
+          f'{program} did not start: {log.read_text()[-2000:]}'
+      ) from e
+
+  def _read(self) -> None:
+    for line in self.popen.stdout:
+      self._lines.put(line.strip())
+    self._lines.put('')
+
+  def kill(self) -> None:
+    """kill -9, and waits for it."""
+    self.popen.kill()
+    self.popen.wait()
+
+  def stop(self) -> None:
+    """SIGSTOP."""
+    self.popen.send_signal(signal.SIGSTOP)
+
+  def go_on(self) -> None:
+    """SIGCONT."""
+    self.popen.send_signal(signal.SIGCONT)
+
+  def end(self) -> None:
+    """Ends it whatever its state."""
+    self.kill()
+    self.popen.stdout.close()
+
+
+class Cell:
+  """Files and programs of one cell; a context manager that ends them."""
+
+  def __init__(self, directory: str, fs_root: str | None = None):
+    """In an empty directory; `fs_root` may be elsewhere."""
+    self.path = pathlib.Path(directory)
+    self.root = f'{directory}/root'
+    self.fs_root = fs_root or f'{directory}/fs'
+    self._processes: list[Process] = []
+    cell_lib.write_config(
+        self.root, CELL, admin_pb2.Config(fs_root=self.fs_root)
+    )
+
+  def __enter__(self) -> 'Cell':
+    return self
+
+  def __exit__(self, *unused) -> None:
+    for process in self._processes:
+      process.end()
+
+  def admin(
+      self,
+      env: Mapping[str, str] | None = None,
+      program: str = ADMIN_SERVER,
+  ) -> Process:
+    """Starts an admin server."""
+    return self.start(program, ['--http_port=-1'], env)
+
+  def start(
+      self,
+      program: str,
+      args: Sequence[str],
+      env: Mapping[str, str] | None = None,
+  ) -> Process:
+    """Starts a program of the cell on a port of its own."""
+    process = Process(
+        program,
+        [f'--sax_root={self.root}', f'--sax_cell={CELL}', '--port=0', *args],
+        self.path / f'{len(self._processes)}.log',
+        env,
+    )
+    self._processes.append(process)
+    return process
+
+  def location(self) -> str:
+    """Address of the leader as clients find it; '' if there is none."""
+    try:
+      return cell_lib.read_location(self.root, CELL).location
+    except errors.SaxError:
+      return ''
+
+  def call(self, method: str, request: Any, timeout: float = PATIENCE) -> Any:
+    """Calls the leader, once; raises grpc.RpcError."""
+    return call(self.location(), method, request, timeout)
+
+  def wait_for_leader(self, but: Sequence[str] = ()) -> str:
+    """Waits until an admin server answers List; returns its address.
+
+    Args:
+      but: addresses that do not count.
+    """
+
+    def answers() -> str:
+      address = self.location()
+      if address and address not in but:
+        try:
+          call(address, 'List', admin_pb2.ListRequest(), 1.0)
+          return address
+        except grpc.RpcError:
+          pass  # Not yet.
+      return ''
+
+    return wait(answers)
+
+  def models(self) -> dict[str, admin_pb2.Model]:
+    """What is published, by id."""
+    response = self.call('List', admin_pb2.ListRequest())
+    return {p.model.model_id: p.model for p in response.published_models}
+
+
+def call(
+    address: str, method: str, request: Any, timeout: float = PATIENCE
+) -> Any:
+  """Calls an admin server over a connection of its own."""
+  with grpc_util.insecure_channel(address) as channel:
+    stub = admin_pb2_grpc.AdminStub(channel)
+    return getattr(stub, method)(request, timeout=timeout)
+
+
+def wait(condition: Callable[[], Any], pause: float = 0.02) -> Any:
+  """Waits until a condition gives something true; returns that."""
+  until = time.monotonic() + PATIENCE
+  while time.monotonic() < until:
+    if result := condition():
+      return result
+    time.sleep(pause)
+  raise AssertionError(f'not within {PATIENCE:g} s: {condition}')
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+  """By the nearest rank."""
+  ordered = sorted(values)
+  return ordered[max(0, -int(-len(ordered) * percent // 100) - 1)]

@@ -1,0 +1,47 @@
+"""Prints what a publish takes in a large cell.
+
+    bazel run //tests/chaos:scale_bench
+"""
+
+from collections.abc import Sequence
+import tempfile
+
+from absl import app
+from absl import flags
+
+from tests.chaos import processes
+from tests.chaos import scale
+
+_MODELS = flags.DEFINE_integer('models', 1000, 'Published models.')
+_SERVERS = flags.DEFINE_integer('servers', 100, 'Model servers.')
+_WATCHERS = flags.DEFINE_integer('watchers', 1000, 'Clients that watch.')
+_ROUNDS = flags.DEFINE_integer('rounds', 300, 'Models added and removed.')
+
+
+def main(argv: Sequence[str]) -> None:
+  """Measures and prints."""
+  if len(argv) > 1:
+    raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}')
+  with tempfile.TemporaryDirectory() as directory:
+    result = scale.run(
+        directory, _MODELS.value, _SERVERS.value, _WATCHERS.value, _ROUNDS.value
+    )
+  print(
+      f'{_MODELS.value} models, {_SERVERS.value} model servers,'
+      f' {_WATCHERS.value} watchers'
+  )
+  for name in ('filling', 'publishing', 'unpublishing'):
+    values = getattr(result, name)
+    print(
+        f'  {name:13} {len(values):5} calls'
+        + ''.join(
+            f'  p{p:g} {1e3 * processes.percentile(values, p):.1f} ms'
+            for p in (50, 90, 99, 100)
+        )
+    )
+  print(f'  admin server: {result.memory / 2**20:.0f} MiB', end='')
+  print(f', {100 * result.cpu:.0f} % of a core; {result.loaded} models assigned')
+
+
+if __name__ == '__main__':
+  app.run(main)

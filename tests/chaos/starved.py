@@ -1,0 +1,248 @@
+"""Storage that is full, read-only or away, under an admin server at work."""
+
+from collections.abc import Callable, Iterator
+import contextlib
+import dataclasses
+import os
+import pathlib
+import resource
+import subprocess
+import time
+
+import boto3
+import grpc
+from moto import server as moto_server
+
+from saxml_ext.common import net
+from saxml_ext.protobuf import admin_pb2
+from tests.chaos import processes
+
+_MODEL_SERVER = 'tests.chaos.fake_server'
+_MODEL = processes.CELL + '/m'
+_BUCKET = 'cell'
+_HOST = '127.0.0.1'
+# Longer than a lease lasts.
+_SECS = 4.0
+# Bytes; enough for a claim, and for nothing else.
+_FILE_LIMIT = 300
+_CLEAR = (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAVAILABLE)
+
+
+@dataclasses.dataclass
+class Result:
+  """What came of one kind of failure.
+
+  Attributes:
+    refused: changes that were refused meanwhile.
+    accepted: changes that were acknowledged meanwhile.
+    unclear: other answers to them.
+    slowest_secs: longest time that a change took to be refused.
+    looks: looks at the addresses of the served model meanwhile.
+    found: those that gave its server.
+    recovery_secs: from the end of the failure until a change is made.
+    intact: whether in the end all that was acknowledged is there, and the
+      processes live.
+  """
+
+  refused: int = 0
+  accepted: int = 0
+  unclear: list[str] = dataclasses.field(default_factory=list)
+  slowest_secs: float = 0.0
+  looks: int = 0
+  found: int = 0
+  recovery_secs: float = 0.0
+  intact: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Trouble:
+  """A way to fail.
+
+  Attributes:
+    fs_root: of the cell.
+    env: for the admin server.
+    begin: makes the storage fail, given the admin server's process id.
+    end: undoes it.
+  """
+
+  fs_root: str
+  env: dict[str, str]
+  begin: Callable[[int], None]
+  end: Callable[[int], None]
+
+
+@contextlib.contextmanager
+def limited(directory: str) -> Iterator[Trouble]:
+  """Files of more than some bytes cannot be written (EFBIG)."""
+
+  def limit(pid: int, size: int) -> None:
+    resource.prlimit(
+        pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY)
+    )
+
+  yield Trouble(
+      f'{directory}/fs',
+      {},
+      lambda pid: limit(pid, _FILE_LIMIT),
+      lambda pid: limit(pid, resource.RLIM_INFINITY),
+  )
+
+
+def _run(*command: str) -> None:
+  subprocess.run(command, check=True, capture_output=True)
+
+
+@contextlib.contextmanager
+def full(directory: str) -> Iterator[Trouble]:
+  """A file system without space (ENOSPC); raises CalledProcessError.
+
+  Mounting needs the rights of root.
+  """
+  path = pathlib.Path(directory) / 'tmpfs'
+  path.mkdir()
+  _run('mount', '-t', 'tmpfs', '-o', 'size=1m', 'tmpfs', os.fspath(path))
+  filler = path / 'filler'
+
+  def fill(unused_pid: int) -> None:
+    with filler.open('wb', buffering=0) as f:
+      try:
+        while True:
+          f.write(bytes(4096))
+      except OSError:
+        pass  # As wanted.
+
+  try:
+    yield Trouble(f'{path}/fs', {}, fill, lambda _: filler.unlink())
+  finally:
+    _run('umount', '-l', os.fspath(path))
+
+
+@contextlib.contextmanager
+def read_only(directory: str) -> Iterator[Trouble]:
+  """A read-only file system (EROFS); as `full`."""
+  path = pathlib.Path(directory) / 'mounted'
+  path.mkdir()
+
+  def begin(unused_pid: int) -> None:
+    _run('mount', '--bind', os.fspath(path), os.fspath(path))
+    _run('mount', '-o', 'remount,bind,ro', os.fspath(path))
+
+  def end(unused_pid: int) -> None:
+    _run('umount', '-l', os.fspath(path))
+
+  yield Trouble(f'{path}/fs', {}, begin, end)
+
+
+@contextlib.contextmanager
+def away(unused_directory: str) -> Iterator[Trouble]:
+  """A bucket whose server does not answer."""
+  port = net.pick_free_port()
+  servers = []
+
+  def start(unused_pid: int) -> None:
+    servers.append(moto_server.ThreadedMotoServer(_HOST, port, verbose=False))
+    servers[-1].start()
+
+  env = {
+      'AWS_ENDPOINT_URL': f'http://{_HOST}:{port}',
+      'AWS_REGION': 'us-east-1',
+      'AWS_ACCESS_KEY_ID': 'emulator',
+      'AWS_SECRET_ACCESS_KEY': 'emulator',
+  }
+  start(0)
+  boto3.client(
+      's3',
+      endpoint_url=env['AWS_ENDPOINT_URL'],
+      region_name='us-east-1',
+      aws_access_key_id='emulator',
+      aws_secret_access_key='emulator',
+  ).create_bucket(Bucket=_BUCKET)
+  try:
+    yield Trouble(f's3://{_BUCKET}/fs', env, lambda _: servers[-1].stop(), start)
+  finally:
+    servers[-1].stop()
+
+
+def _publish(address: str, model_id: str) -> None:
+  processes.call(
+      address,
+      'Publish',
+      admin_pb2.PublishRequest(
+          model=admin_pb2.Model(
+              model_id=model_id,
+              model_path='p.A',
+              checkpoint_path='/' + 'c' * 400,
+              requested_num_replicas=1,
+          )
+      ),
+      30.0,
+  )
+
+
+def run(directory: str, trouble: Trouble, secs: float = _SECS) -> Result:
+  """Lets the storage of a cell fail for a time."""
+  result = Result()
+  with processes.Cell(directory, trouble.fs_root) as cell:
+    admin = cell.admin(trouble.env)
+    server = cell.start(_MODEL_SERVER, [])
+    address = cell.wait_for_leader()
+    _publish(address, _MODEL)
+    processes.wait(lambda: _serves(address, server.address))
+    trouble.begin(admin.popen.pid)
+    try:
+      until = time.monotonic() + secs
+      number = 0
+      while time.monotonic() < until:
+        number += 1
+        _try(address, f'{processes.CELL}/x{number}', result)
+        result.looks += 1
+        result.found += _serves(address, server.address)
+        time.sleep(0.1)
+    finally:
+      trouble.end(admin.popen.pid)
+    ended = time.monotonic()
+    processes.wait(lambda: _succeeds(address))
+    result.recovery_secs = time.monotonic() - ended
+    processes.wait(lambda: _serves(address, server.address))
+    result.intact = (
+        admin.popen.poll() is None
+        and set(cell.models()) >= {_MODEL, processes.CELL + '/after'}
+        and not any('/x' in k for k in cell.models())
+    )
+  return result
+
+
+def _try(address: str, model_id: str, result: Result) -> None:
+  started = time.monotonic()
+  try:
+    _publish(address, model_id)
+    result.accepted += 1
+  except grpc.RpcError as e:
+    if e.code() in _CLEAR:
+      result.refused += 1
+    else:
+      result.unclear.append(f'{e.code()}: {e.details()}')
+  result.slowest_secs = max(result.slowest_secs, time.monotonic() - started)
+
+
+def _serves(address: str, server: str) -> bool:
+  """Whether a client that starts now is told of the model's server."""
+  try:
+    response = processes.call(
+        address, 'WatchLoc', admin_pb2.WatchLocRequest(model_id=_MODEL), 1.0
+    )
+  except grpc.RpcError:
+    return False
+  known = set(response.result.values)
+  for change in response.result.changelog:
+    known.add(change.addition)
+    known.discard(change.deletion)
+  return server in known
+
+
+def _succeeds(address: str) -> bool:
+  try:
+    _publish(address, processes.CELL + '/after')
+    return True
+  except grpc.RpcError as e:
+    return e.code() is grpc.StatusCode.ALREADY_EXISTS
