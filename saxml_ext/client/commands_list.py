@@ -5,6 +5,7 @@ import random
 
 from saxml_ext.client import address_watcher
 from saxml_ext.client import admin_client
+from saxml_ext.client import blocking
 from saxml_ext.client import command
 from saxml_ext.client import go_flags
 from saxml_ext.client import sax
@@ -35,7 +36,7 @@ def _list_cells(args: go_flags.Parsed) -> None:
 def _list_cell(
     context: command.Context, cell: str, args: go_flags.Parsed
 ) -> None:
-  published = admin_client.get(cell).list_all(context.remaining())
+  published = blocking.run(admin_client.get(cell).list_all(context.remaining()))
   models = sorted((item.model for item in published), key=lambda m: m.model_id)
   header = ['#', 'Model ID']
   rows = [
@@ -78,7 +79,7 @@ def _list_model(
         'nothing to print: leave -details or -acls as it is'
     )
   admin = admin_client.get(model_id.cell)
-  published = admin.list_one(str(model_id), context.remaining())
+  published = blocking.run(admin.list_one(str(model_id), context.remaining()))
   if args['details']:
     _print_model(published, args['csv'])
   if args['acls']:
@@ -124,8 +125,8 @@ def _watch(context: command.Context, args: go_flags.Parsed) -> None:
   admin = admin_client.get(model_id.cell)
   known = address_watcher.AddressSet()
   while True:
-    response = admin.watch_loc(
-        str(model_id), known.admin_server_id, known.seqno, None
+    response = blocking.run(
+        admin.watch_loc(str(model_id), known.admin_server_id, known.seqno, None)
     )
     for change in known.apply(response):
       print(change, flush=True)

@@ -150,8 +150,8 @@ class FakeModelServer(lm_pb2_grpc.LMServiceServicer):
   """A model server whose answers the prompt asks for.
 
   "err:CODE" fails, "flaky:CODE:N" fails N times first, "full:S:N" too with the
-  wish to be left alone for S seconds, "sleep:S" takes S seconds; any other
-  text is echoed. Answers set in `texts` and `streams` come before that.
+  wish to be left alone for S seconds, "sleep:S" takes S seconds, "wait:" until
+  `gate` is set; any other text is echoed. Answers set in `texts` and `streams` come before that.
   """
 
   def __init__(self, port: int = 0):
@@ -159,6 +159,8 @@ class FakeModelServer(lm_pb2_grpc.LMServiceServicer):
     self.texts: dict[str, list[tuple[str, float]]] = {}
     self.streams: dict[str, list] = {}
     self.cancelled = threading.Event()
+    self.gate = threading.Event()
+    self.gate.set()
     self._failures = collections.Counter()
     self._server = _Server(
         lm_pb2_grpc.add_LMServiceServicer_to_server,
@@ -193,8 +195,15 @@ class FakeModelServer(lm_pb2_grpc.LMServiceServicer):
       if self._failures[text] <= int(times):
         raise errors.ResourceExhausted('injected full', float(seconds))
     if kind == 'sleep':
-      context.add_callback(self.cancelled.set)
       time.sleep(float(rest))
+    if kind in ('wait', 'endless'):
+      context.add_callback(self._note_end)
+    if kind == 'wait':
+      self.gate.wait(30)
+
+  def _note_end(self) -> None:
+    if not self.gate.is_set():
+      self.cancelled.set()
 
   def Generate(self, request, context):
     self.requests.append(request)

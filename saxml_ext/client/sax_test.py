@@ -289,7 +289,9 @@ class LMTest(_CellTest):
     self.assertEqual(got, [[(str(i), -1.0)] for i in range(100)])
 
   def test_cancel(self):
-    future = self.lm.GenerateAsync('sleep:0.5')
+    self.server.gate.clear()
+    self.addCleanup(self.server.gate.set)
+    future = self.lm.GenerateAsync('wait:')
     while not self.server.requests:
       time.sleep(0.01)
     self.assertTrue(future.cancel())

@@ -386,8 +386,10 @@ class HelpTest(_SaxutilTest):
   def test_root_is_needed(self):
     with mock.patch.dict(os.environ):
       os.environ.pop('SAX_ROOT', None)
-      with mock.patch.object(saxutil.admin_client, 'set_root'):
-        saxutil.admin_client._table = type(saxutil.admin_client._table)()
+      with (
+          mock.patch.object(saxutil.admin_client, 'set_root'),
+          mock.patch.object(saxutil.admin_client, '_root', None),
+      ):
         self.check(1, 'ls', '/sax')
     self.assertIn('--sax_root', self.stderr)
 
