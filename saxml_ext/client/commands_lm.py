@@ -111,9 +111,7 @@ def _gradient(context: command.Context, args: go_flags.Parsed) -> None:
 
 
 _FLAGS = (
-    go_flags.Flag(
-        'extra', '', 'Extra inputs, for example "temperature:0.2,top_k:40".'
-    ),
+    go_flags.Flag('extra', '', extra_inputs.FLAG_HELP),
     go_flags.Flag(
         'proxy', '', 'Send the request to this host:port, whatever is there.'
     ),
