@@ -243,13 +243,10 @@ class AdminCalls:
     model = (await admin.list_one(cell_or_model_id, timeout)).model
     if not method:
       model.admin_acl = acl
+    elif acl:
+      model.acls.items[method] = acl
     else:
-      # Sent also when its map is empty, so that a stored map goes.
-      model.acls.SetInParent()
-      if acl:
-        model.acls.items[method] = acl
-      else:
-        model.acls.items.pop(method, None)
+      model.acls.items.pop(method, None)
     await admin.update(model, timeout)
 
   def _admin(self, model_id: str) -> admin_client.AdminClient:

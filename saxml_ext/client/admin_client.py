@@ -122,7 +122,10 @@ class AdminClient:
 
   async def update(self, model: admin_pb2.Model, timeout: float | None) -> None:
     """Replaces a published model's record; NotFound if there is none."""
-    await self.call('Update', admin_pb2.UpdateRequest(model=model), timeout)
+    request = admin_pb2.UpdateRequest(model=model)
+    # Sent also when their map is empty, as other clients do.
+    request.model.acls.SetInParent()
+    await self.call('Update', request, timeout)
 
   async def list_one(
       self, model_id: str, timeout: float | None

@@ -64,7 +64,7 @@ class AdminTest(_CellTest):
     self.assertEqual(got.checkpoint_path, '/new')
     self.assertEqual(got.requested_num_replicas, 3)
     self.assertEqual(dict(got.overrides), {'BATCH_SIZE': '4'})
-    self.assertFalse(got.HasField('acls'))
+    self.assertEmpty(got.acls.items)
 
   def test_stats(self):
     self.cell.admin.stats.model_server_type_stats.add(

@@ -91,7 +91,9 @@ def _usage() -> str:
 
 
 def _help_text(item: command.Command) -> str:
-  return f'{item.usage}\n\t{item.synopsis}\n{_flags_text(item.flags)}'
+  usage, *notes = item.usage.splitlines()
+  lines = [usage, '\t' + item.synopsis, *notes]
+  return '\n'.join(lines) + f'\n{_flags_text(item.flags)}'
 
 
 def _explain(name: str, args: Sequence[str]) -> int:
