@@ -98,6 +98,29 @@ class LMCommandsTest(saxutil_fixture.SaxutilTest):
     ]
     self.replay('stream: mid error')
 
+  def test_empty_stream(self):
+    # The recorded program cleared the screen over and over until its deadline,
+    # which is the one recorded outcome that is not ours.
+    self.server.streams['empty'] = []
+    self.assertEqual(
+        self.check(0, 'lm.generate', '-stream', fake_cell.MODEL, 'empty'),
+        'Scores: \n',
+    )
+
+  def test_every_recording_is_replayed(self):
+    tables = [
+        k for k, row in saxutil_fixture.RECORDED.items() if 'results' in row
+    ]
+    others = set(saxutil_fixture.RECORDED) - set(tables)
+    self.assertEqual(
+        others,
+        {'terse: score formats', 'terse multi line', 'score: 1'}
+        | {'embed: short', 'embed: empty', 'embed: long'}
+        | {'stream: rewrite', 'stream: bad prefix', 'stream: mid error'}
+        | {'stream: empty', 'stream + terse', 'stream + n'}
+        | {'no command', 'flag after args'},
+    )
+
   def test_stream_of_two_samples_with_two_scores(self):
     self.server.streams['x'] = [
         _message(_item('é', 0, -0.5, 1.0), _item('b', 0, -1.0, 2.0)),

@@ -37,6 +37,17 @@ _MODULES = {
 }
 
 
+def code_in(text: str) -> grpc.StatusCode | None:
+  """The code that an error's text names at its end."""
+  found = _WRAPPED.search(text)
+  if not found:
+    return None
+  [code] = [
+      c for c in grpc.StatusCode if errors.camel_case(c) == found.group(1)
+  ]
+  return code
+
+
 @dataclasses.dataclass(frozen=True)
 class Row:
   """A recorded call.
@@ -67,10 +78,7 @@ class Row:
   @property
   def code(self) -> grpc.StatusCode:
     """What the server meant: old ones send UNKNOWN and name it in the text."""
-    if found := _WRAPPED.search(self.details):
-      [code] = [
-          c for c in grpc.StatusCode if errors.camel_case(c) == found.group(1)
-      ]
+    if code := code_in(self.details):
       return code
     if self.details == 'context deadline exceeded':
       return grpc.StatusCode.DEADLINE_EXCEEDED

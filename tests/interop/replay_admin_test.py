@@ -17,6 +17,7 @@ from grpc_reflection.v1alpha import reflection_pb2_grpc
 
 from saxml_ext.admin import cell_fixture
 from saxml_ext.admin import fake_modelet
+from saxml_ext.common import golden
 from saxml_ext.protobuf import admin_pb2
 from tests.interop import recorded
 
@@ -57,6 +58,66 @@ def _stats(response: admin_pb2.StatsResponse) -> admin_pb2.StatsResponse:
   result.CopyFrom(response)
   result.model_server_type_stats.sort(key=lambda s: s.chip_type)
   return result
+
+
+class TablesTest(cell_fixture.CellTestCase):
+  """The recorded tables of requests; ids_test replays those of their parts."""
+
+  async def outcome(self, row, call) -> None:
+    if row['ok']:
+      await call
+      return
+    code = recorded.code_in(row['error'])
+    self.assertEndsWith(await self.fails(code, call), row['error'])
+
+  async def test_updates(self):
+    await self.publish(acls={'items': {'lm.score': ''}})
+    changes = {
+        'change none': {},
+        'change model_id': {'model_id': cell_fixture.MODEL + '2'},
+        'change model_path': {'model_path': 'p.B'},
+        'change num_replicas': {'requested_num_replicas': 3},
+        'change overrides': {'overrides': {'A': '1'}},
+        'change acls_empty_value': {'acls': {'items': {'lm.generate': ''}}},
+    }
+    rows = golden.load('validation.json')['model_update']
+    self.assertCountEqual(changes, [row['input'] for row in rows])
+    for row in rows:
+      if row['input'] == 'change model_id':
+        continue  # On the wire it is the update of a model not published.
+      with self.subTest(row['input']):
+        model = admin_pb2.Model(**changes[row['input']])
+        merged = (await self.listed()).model
+        merged.MergeFrom(model)
+        request = admin_pb2.UpdateRequest(model=merged)
+        await self.outcome(row, self.stub.Update(request, timeout=_PATIENCE))
+
+  async def test_requests(self):
+    await self.publish()
+    modelet = await self.joined()
+    await self.ready()
+    join = admin_pb2.JoinRequest(
+        address=modelet.address, model_server=modelet.spec
+    )
+    calls = {
+        'watchloc seqno -1': lambda: self.watch(-1),
+        'watchloc seqno 0': lambda: self.watch(0),
+        'join no address': lambda: self.stub.Join(
+            admin_pb2.JoinRequest(model_server=modelet.spec)
+        ),
+        'join no model_server': lambda: self.stub.Join(
+            admin_pb2.JoinRequest(address=modelet.address)
+        ),
+        'join ok': lambda: self.stub.Join(join),
+    }
+    for row in golden.load('validation.json')['requests']:
+      with self.subTest(row['input']):
+        if row['input'] == 'watchloc other cell':
+          # Its id is in order, but no such model is published here.
+          call = self.watch(model_id='/sax/other/m')
+          await self.fails(grpc.StatusCode.NOT_FOUND, call)
+        else:
+          await self.outcome(row, calls[row['input']]())
 
 
 class ReplayTest(cell_fixture.CellTestCase):
