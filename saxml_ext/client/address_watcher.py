@@ -5,6 +5,7 @@ import threading
 import time
 
 from saxml_ext.client import admin_client
+from saxml_ext.client import blocking
 from saxml_ext.common import errors
 from saxml_ext.protobuf import admin_pb2
 
@@ -54,6 +55,7 @@ class AddressWatcher:
   """Watches one model from its first use on. Thread-safe."""
 
   def __init__(self, admin: admin_client.AdminClient, model_id: str):
+    """`admin` is over the blocking transport: watching has its own thread."""
     self._admin = admin
     self._model_id = model_id
     self._changed = threading.Condition()
@@ -62,6 +64,10 @@ class AddressWatcher:
     self._error: errors.SaxError | None = None
     self._error_time = 0.0
     self._waiting: list[Callable[[], None]] = []
+
+  def __str__(self) -> str:
+    state = self._error or ', '.join(sorted(self._addresses)) or 'no replica'
+    return f'{self._model_id}: {state}'
 
   def addresses(self, timeout: float | None) -> frozenset[str]:
     """The replicas' addresses, "host:port".
@@ -120,11 +126,13 @@ class AddressWatcher:
     try:
       while True:
         try:
-          response = self._admin.watch_loc(
-              self._model_id,
-              known.admin_server_id,
-              known.seqno,
-              _POLL_SECONDS,
+          response = blocking.run(
+              self._admin.watch_loc(
+                  self._model_id,
+                  known.admin_server_id,
+                  known.seqno,
+                  _POLL_SECONDS,
+              )
           )
         except errors.DeadlineExceeded:
           continue
@@ -167,3 +175,9 @@ def get(admin: admin_client.AdminClient, model_id: str) -> AddressWatcher:
     if key not in _watchers:
       _watchers[key] = AddressWatcher(admin, model_id)
     return _watchers[key]
+
+
+def all_watchers() -> list[AddressWatcher]:
+  """This process's watchers."""
+  with _lock:
+    return list(_watchers.values())

@@ -6,6 +6,7 @@ from absl.testing import absltest
 
 from saxml_ext.client import address_watcher
 from saxml_ext.client import admin_client
+from saxml_ext.client import blocking
 from saxml_ext.client import fake_cell
 from saxml_ext.common import errors
 from saxml_ext.common import golden
@@ -92,7 +93,9 @@ class AddressWatcherTest(absltest.TestCase):
     super().setUp()
     self.cell = fake_cell.FakeCell(self.create_tempdir().full_path)
     self.addCleanup(self.cell.stop)
-    client = admin_client.AdminClient(self.cell.root, fake_cell.CELL)
+    client = admin_client.AdminClient(
+        self.cell.root, fake_cell.CELL, blocking.TRANSPORT
+    )
     self.watcher = address_watcher.AddressWatcher(client, fake_cell.MODEL)
 
   def wait_for(self, addresses: set[str]) -> None:

@@ -1,15 +1,15 @@
 """Calls to a cell's admin server, wherever it is at the moment."""
 
 import threading
-import time
 from typing import Any
 
 import grpc
 
+from saxml_ext.client import blocking
 from saxml_ext.client import retry
+from saxml_ext.client import transport as transport_lib
 from saxml_ext.common import cell as cell_files
 from saxml_ext.common import errors
-from saxml_ext.common import grpc_util
 from saxml_ext.common import ids
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
@@ -27,16 +27,16 @@ class AdminClient:
 
   Its address is read from the cell's location.proto before the first call,
   and again after every call that could not reach it, so that a new leader is
-  found. Thread-safe; every call has the errors of `call`.
+  found. Every call has the errors of `call`.
   """
 
-  def __init__(self, root: str, cell: str):
+  def __init__(self, root: str, cell: str, transport: transport_lib.Transport):
     """`root` is `sax_root`; `cell` is "/sax/<cell>". Connects later."""
     self._root = root
     self._cell = cell
-    self._lock = threading.Lock()
+    self._transport = transport
+    self._lock = transport.lock()
     self._address = ''
-    self._channel: grpc.Channel | None = None
     self._stub: admin_pb2_grpc.AdminStub | None = None
     self._stale = True
     self._last_error: errors.SaxError | None = None
@@ -46,7 +46,7 @@ class AdminClient:
     """Error of the latest attempt; None if that went well."""
     return self._last_error
 
-  def call(self, method: str, request: Any, timeout: float | None) -> Any:
+  async def call(self, method: str, request: Any, timeout: float | None) -> Any:
     """Calls the admin server until it answers.
 
     Args:
@@ -66,18 +66,20 @@ class AdminClient:
     attempts = retry.Retry(what, timeout, _RETRIED)
     while True:
       try:
-        response = self._call_once(method, request, attempts.remaining())
+        response = await self._call_once(method, request, attempts.remaining())
         self._last_error = None
         return response
       except errors.SaxError as e:
         self._last_error = e
         delay = attempts.delay_after(e)
-      time.sleep(delay)
+      await self._transport.sleep(delay)
 
-  def _call_once(self, method: str, request: Any, timeout: float | None) -> Any:
-    stub = self._connect()
+  async def _call_once(
+      self, method: str, request: Any, timeout: float | None
+  ) -> Any:
+    rpc = getattr(await self._connect(), method)
     try:
-      return getattr(stub, method)(request, timeout=timeout)
+      return await self._transport.send(rpc, request, timeout)
     except grpc.RpcError as e:
       error = errors.from_rpc_error(e)
       if isinstance(error, errors.Cancelled):
@@ -90,38 +92,47 @@ class AdminClient:
         self._stale = True
       raise error from e
 
-  def _connect(self) -> admin_pb2_grpc.AdminStub:
-    with self._lock:
+  async def _connect(self) -> admin_pb2_grpc.AdminStub:
+    if not self._stale:
+      return self._stub
+    async with self._lock:
       if self._stale:
-        address = cell_files.read_location(self._root, self._cell).location
-        if address != self._address:
-          # The old channel is let go, not closed: calls of other threads may
-          # still wait for its answers.
-          self._channel = grpc_util.insecure_channel(address)
-          self._stub = admin_pb2_grpc.AdminStub(self._channel)
-          self._address = address
+        location = await self._transport.read(
+            cell_files.read_location, self._root, self._cell
+        )
+        if location.location != self._address:
+          # The old channel is let go, not closed: other calls may still wait
+          # for its answers.
+          channel = self._transport.channel(location.location)
+          self._stub = admin_pb2_grpc.AdminStub(channel)
+          self._address = location.location
         self._stale = False
       return self._stub
 
-  def publish(self, model: admin_pb2.Model, timeout: float | None) -> None:
+  async def publish(
+      self, model: admin_pb2.Model, timeout: float | None
+  ) -> None:
     """Publishes a model; AlreadyExists if its id is taken."""
-    self.call('Publish', admin_pb2.PublishRequest(model=model), timeout)
+    await self.call('Publish', admin_pb2.PublishRequest(model=model), timeout)
 
-  def unpublish(self, model_id: str, timeout: float | None) -> None:
+  async def unpublish(self, model_id: str, timeout: float | None) -> None:
     """Unpublishes a model; NotFound if it is not published."""
     request = admin_pb2.UnpublishRequest(model_id=model_id)
-    self.call('Unpublish', request, timeout)
+    await self.call('Unpublish', request, timeout)
 
-  def update(self, model: admin_pb2.Model, timeout: float | None) -> None:
+  async def update(self, model: admin_pb2.Model, timeout: float | None) -> None:
     """Replaces a published model's record; NotFound if there is none."""
-    self.call('Update', admin_pb2.UpdateRequest(model=model), timeout)
+    request = admin_pb2.UpdateRequest(model=model)
+    # Sent also when their map is empty, as other clients do.
+    request.model.acls.SetInParent()
+    await self.call('Update', request, timeout)
 
-  def list_one(
+  async def list_one(
       self, model_id: str, timeout: float | None
   ) -> admin_pb2.PublishedModel:
     """One published model; NotFound if it is not published."""
     request = admin_pb2.ListRequest(model_id=model_id)
-    response = self.call('List', request, timeout)
+    response = await self.call('List', request, timeout)
     if len(response.published_models) != 1:
       raise errors.Internal(
           f'the admin server of {self._cell} answered '
@@ -129,28 +140,30 @@ class AdminClient:
       )
     return response.published_models[0]
 
-  def list_all(self, timeout: float | None) -> list[admin_pb2.PublishedModel]:
+  async def list_all(
+      self, timeout: float | None
+  ) -> list[admin_pb2.PublishedModel]:
     """Every published model, in no order."""
-    response = self.call('List', admin_pb2.ListRequest(), timeout)
+    response = await self.call('List', admin_pb2.ListRequest(), timeout)
     return list(response.published_models)
 
-  def stats(
+  async def stats(
       self, model_id: str, timeout: float | None
   ) -> admin_pb2.StatsResponse:
     """Counts of the model's servers, or of every server if it is ""."""
     request = admin_pb2.StatsRequest(model_id=model_id)
-    return self.call('Stats', request, timeout)
+    return await self.call('Stats', request, timeout)
 
-  def wait_for_ready(
+  async def wait_for_ready(
       self, model_id: str, num_replicas: int, timeout: float | None
   ) -> None:
     """Waits until so many replicas have loaded a model."""
     request = admin_pb2.WaitForReadyRequest(
         model_id=model_id, num_replicas=num_replicas
     )
-    self.call('WaitForReady', request, timeout)
+    await self.call('WaitForReady', request, timeout)
 
-  def watch_loc(
+  async def watch_loc(
       self,
       model_id: str,
       admin_server_id: str,
@@ -161,7 +174,7 @@ class AdminClient:
     request = admin_pb2.WatchLocRequest(
         model_id=model_id, admin_server_id=admin_server_id, seqno=seqno
     )
-    return self.call('WatchLoc', request, timeout)
+    return await self.call('WatchLoc', request, timeout)
 
 
 def _subject(request: Any) -> str:
@@ -171,47 +184,33 @@ def _subject(request: Any) -> str:
   return request.model_id
 
 
-class _Table:
-  """One client per cell, and the root in which cells are looked up."""
-
-  def __init__(self):
-    self._lock = threading.Lock()
-    self._root: str | None = None
-    self._clients: dict[tuple[str, str], AdminClient] = {}
-
-  def set_root(self, root: str) -> None:
-    with self._lock:
-      self._root = root
-
-  def root(self) -> str:
-    return cell_files.sax_root(self._root)
-
-  def get(self, cell: str) -> AdminClient:
-    key = self.root(), str(ids.parse_cell_id(cell))
-    with self._lock:
-      if key not in self._clients:
-        self._clients[key] = AdminClient(*key)
-      return self._clients[key]
-
-
-_table = _Table()
+_lock = threading.Lock()
+_root: str | None = None
 
 
 def set_root(root: str) -> None:
   """Names the root of all cells for this process, before SAX_ROOT."""
-  _table.set_root(root)
+  global _root
+  _root = root
 
 
 def root() -> str:
   """The root of all cells; FailedPrecondition if it is not known."""
-  return _table.root()
+  return cell_files.sax_root(_root)
 
 
-def get(cell: str) -> AdminClient:
-  """This process's client of a cell "/sax/<cell>".
+def get(
+    cell: str, transport: transport_lib.Transport = blocking.TRANSPORT
+) -> AdminClient:
+  """The transport's client of a cell "/sax/<cell>".
 
   Raises:
     InvalidArgument: the id is malformed.
     FailedPrecondition: the root of all cells is not known.
   """
-  return _table.get(cell)
+  key = root(), str(ids.parse_cell_id(cell))
+  with _lock:
+    clients = transport.admin_clients
+    if key not in clients:
+      clients[key] = AdminClient(*key, transport)
+    return clients[key]

@@ -16,9 +16,7 @@ from saxml_ext.common import errors
 class Chooser(Protocol):
   """What `data_client.DataClient` offers here."""
 
-  def choose(
-      self, avoid: str | None, timeout: float | None
-  ) -> replicas.Connection:
+  def choose(self, avoid: str | None) -> replicas.Connection:
     """Picks a replica."""
 
   def has_others(self) -> bool:
@@ -84,7 +82,7 @@ class AsyncCall:
     if self.future.done():
       return
     try:
-      connection = self._chooser.choose(self._avoid, 0.0)
+      connection = self._chooser.choose(self._avoid)
     except errors.Unavailable as e:
       self._wait_for_replica(e)
       return

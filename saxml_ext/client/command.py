@@ -36,7 +36,7 @@ class Command:
   Attributes:
     name: as typed.
     synopsis: one line for the list of commands.
-    usage: its arguments.
+    usage: its arguments; further lines explain them.
     run: does it. It prints results to stdout and raises UsageError for a
       wrong command line, SaxError for a failure.
     flags: its own flags.

@@ -1,6 +1,6 @@
 """saxutil commands that read and set ACLs."""
 
-from saxml_ext.client import acl as acl_lib
+from saxml_ext.client import admin_calls
 from saxml_ext.client import command
 from saxml_ext.client import go_flags
 from saxml_ext.client import sax
@@ -9,23 +9,23 @@ from saxml_ext.common import ids
 
 def _getacl(context: command.Context, args: go_flags.Parsed) -> None:
   command.check_count(args.rest, 1, 2)
-  parsed = ids.parse_cell_or_model_id(args.rest[0])
-  timeout = context.remaining()
+  target = args.rest[0]
+  parsed = ids.parse_cell_or_model_id(target)
+  options = context.admin_options()
   if isinstance(parsed, ids.CellId):
-    acl = acl_lib.get_cell_acl(str(parsed))
-    print(acl or 'No admin ACLs set for cell.')
+    print(sax.GetACL(target) or 'No admin ACLs set for cell.')
   elif len(args.rest) == 1:
-    acl = acl_lib.get_model_acl(str(parsed), timeout)
+    acl = sax.GetACL(target, options=options)
     print(acl or 'No admin ACLs set for model.')
   else:
-    _print_method_acls(str(parsed), args.rest[1], timeout)
+    _print_method_acls(sax.GetACL(target, admin_calls.ALL, options), args)
 
 
-def _print_method_acls(model_id: str, method: str, timeout: float) -> None:
-  items = acl_lib.get_method_acls(model_id, timeout)
+def _print_method_acls(items: dict[str, str], args: go_flags.Parsed) -> None:
+  method = args.rest[1]
   if not items:
     print('No ACLs set for model.')
-  elif method == acl_lib.ALL:
+  elif method == admin_calls.ALL:
     for name, acl in sorted(items.items()):
       print(f'{name}: {acl}')
   else:

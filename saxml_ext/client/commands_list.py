@@ -5,8 +5,10 @@ import random
 
 from saxml_ext.client import address_watcher
 from saxml_ext.client import admin_client
+from saxml_ext.client import blocking
 from saxml_ext.client import command
 from saxml_ext.client import go_flags
+from saxml_ext.client import replica_status
 from saxml_ext.client import sax
 from saxml_ext.client import text_table
 from saxml_ext.common import cell as cell_files
@@ -35,8 +37,9 @@ def _list_cells(args: go_flags.Parsed) -> None:
 def _list_cell(
     context: command.Context, cell: str, args: go_flags.Parsed
 ) -> None:
-  published = admin_client.get(cell).list_all(context.remaining())
-  models = sorted((item.model for item in published), key=lambda m: m.model_id)
+  published = blocking.run(admin_client.get(cell).list_all(context.remaining()))
+  published.sort(key=lambda item: item.model.model_id)
+  models = [item.model for item in published]
   header = ['#', 'Model ID']
   rows = [
       [str(i), model.model_id.removeprefix(cell + '/')]
@@ -47,6 +50,38 @@ def _list_cell(
     for row, model in zip(rows, models):
       row.append(', '.join(model.method_names))
   _print(header, rows, args['csv'])
+  _print_status(context, published, args)
+
+
+def _print_status(
+    context: command.Context,
+    published: Sequence[admin_pb2.PublishedModel],
+    args: go_flags.Parsed,
+) -> None:
+  """Tells which replicas do not serve, and why; all of them with -status.
+
+  Programs that read the other tables do not expect this one, so it comes last
+  and not uncalled for in CSV.
+  """
+  is_asked_for = 'status' in args.given
+  if not args['status'] or (args['csv'] and not is_asked_for):
+    return
+  rows = []
+  for model_id, replica in replica_status.of(published, context.remaining()):
+    status = replica_status.name(replica)
+    if is_asked_for or status != 'LOADED':
+      # Commas would end a value, and lines a row, of CSV.
+      reason = ' '.join(replica.reason.split())
+      rows.append(
+          [
+              ids.parse_model_id(model_id).model,
+              replica.address,
+              status,
+              reason.replace(',', ';') if args['csv'] else reason,
+          ]
+      )
+  if rows or is_asked_for:
+    _print(['Model', 'Replica', 'Status', 'Reason'], rows, args['csv'])
 
 
 def _print_model(published: admin_pb2.PublishedModel, as_csv: bool) -> None:
@@ -73,17 +108,18 @@ def _print_model(published: admin_pb2.PublishedModel, as_csv: bool) -> None:
 def _list_model(
     context: command.Context, model_id: ids.ModelId, args: go_flags.Parsed
 ) -> None:
-  if not args['details'] and not args['acls']:
+  if not any(args[name] for name in ('details', 'acls', 'status')):
     raise errors.InvalidArgument(
-        'nothing to print: leave -details or -acls as it is'
+        'nothing to print: leave -details, -acls or -status as it is'
     )
   admin = admin_client.get(model_id.cell)
-  published = admin.list_one(str(model_id), context.remaining())
+  published = blocking.run(admin.list_one(str(model_id), context.remaining()))
   if args['details']:
     _print_model(published, args['csv'])
   if args['acls']:
     rows = sorted(published.model.acls.items.items())
     _print(['Method', 'ACL'], rows, args['csv'])
+  _print_status(context, [published], args)
 
 
 def _ls(context: command.Context, args: go_flags.Parsed) -> None:
@@ -124,8 +160,8 @@ def _watch(context: command.Context, args: go_flags.Parsed) -> None:
   admin = admin_client.get(model_id.cell)
   known = address_watcher.AddressSet()
   while True:
-    response = admin.watch_loc(
-        str(model_id), known.admin_server_id, known.seqno, None
+    response = blocking.run(
+        admin.watch_loc(str(model_id), known.admin_server_id, known.seqno, None)
     )
     for change in known.apply(response):
       print(change, flush=True)
@@ -137,12 +173,18 @@ COMMANDS = (
     command.Command(
         'ls',
         'List cells, the models of a cell, or what is known of a model.',
-        'ls [-csv] [-details] [-acls] /sax[/<cell>[/<model>]]',
+        'ls [-csv] [-details] [-acls] [-status] /sax[/<cell>[/<model>]]',
         _ls,
         (
             _CSV,
             go_flags.Flag('details', True, "Print a model's details."),
             go_flags.Flag('acls', True, "Print a model's ACLs."),
+            go_flags.Flag(
+                'status',
+                True,
+                'Print which replicas do not serve, and why; all replicas if '
+                'given.',
+            ),
         ),
     ),
     command.Command(

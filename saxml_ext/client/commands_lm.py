@@ -7,7 +7,6 @@ from saxml_ext.client import command
 from saxml_ext.client import extra_inputs
 from saxml_ext.client import go_flags
 from saxml_ext.client import go_format
-from saxml_ext.client import lm as lm_lib
 from saxml_ext.client import lm_stream
 from saxml_ext.client import options as options_lib
 from saxml_ext.client import sax
@@ -21,7 +20,7 @@ _MAX_GRADIENT_VALUES = 8
 
 def _open(
     context: command.Context, args: go_flags.Parsed
-) -> tuple[lm_lib.LM, options_lib.ModelOptions]:
+) -> tuple[sax.LanguageModel, options_lib.ModelOptions]:
   model_id = str(ids.parse_model_id(args.rest[0]))
   options = context.model_options()
   extra_inputs.set_from_text(options, args['extra'])
@@ -62,7 +61,7 @@ def _generate(context: command.Context, args: go_flags.Parsed) -> None:
 
 
 def _stream(
-    lm: lm_lib.LM, query: str, options: options_lib.ModelOptions
+    lm: sax.LanguageModel, query: str, options: options_lib.ModelOptions
 ) -> None:
   try:
     lm.GenerateStream(query, lm_stream.Screen(), options)
@@ -112,9 +111,7 @@ def _gradient(context: command.Context, args: go_flags.Parsed) -> None:
 
 
 _FLAGS = (
-    go_flags.Flag(
-        'extra', '', 'Extra inputs, for example "temperature:0.2,top_k:40".'
-    ),
+    go_flags.Flag('extra', '', extra_inputs.FLAG_HELP),
     go_flags.Flag(
         'proxy', '', 'Send the request to this host:port, whatever is there.'
     ),

@@ -1,6 +1,7 @@
 """saxutil commands that change what is published."""
 
 from saxml_ext.client import admin_client
+from saxml_ext.client import blocking
 from saxml_ext.client import command
 from saxml_ext.client import go_flags
 from saxml_ext.client import sax
@@ -45,18 +46,18 @@ def _update(context: command.Context, args: go_flags.Parsed) -> None:
         '-replicas=<n>'
     )
   admin = admin_client.get(model_id.cell)
-  model = admin.list_one(str(model_id), context.remaining()).model
+  model = blocking.run(admin.list_one(str(model_id), context.remaining())).model
   model.requested_num_replicas = args['replicas']
-  admin.update(model, context.remaining())
+  blocking.run(admin.update(model, context.remaining()))
 
 
 def _update_checkpoint(context: command.Context, args: go_flags.Parsed) -> None:
   command.check_count(args.rest, 2, 2)
   model_id = ids.parse_model_id(args.rest[0])
   admin = admin_client.get(model_id.cell)
-  model = admin.list_one(str(model_id), context.remaining()).model
+  model = blocking.run(admin.list_one(str(model_id), context.remaining())).model
   model.checkpoint_path = args.rest[1]
-  admin.update(model, context.remaining())
+  blocking.run(admin.update(model, context.remaining()))
 
 
 COMMANDS = (

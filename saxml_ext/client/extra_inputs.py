@@ -6,6 +6,8 @@ import struct
 from saxml_ext.client import options as options_lib
 from saxml_ext.common import errors
 
+FLAG_HELP = 'Extra inputs, for example "temperature:0.2,top_k:40".'
+
 _NUMBER = re.compile(
     r'[+-]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)([eE][+-]?\d+)?', re.ASCII
 )

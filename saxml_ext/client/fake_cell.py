@@ -13,14 +13,17 @@ from saxml_ext.common import grpc_util
 from saxml_ext.common import net
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
+from saxml_ext.protobuf import common_pb2
 from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import lm_pb2_grpc
+from saxml_ext.protobuf import modelet_pb2
+from saxml_ext.protobuf import modelet_pb2_grpc
 
 CELL = '/sax/test'
 MODEL = '/sax/test/m'
 
 
-class _Server:
+class Server:
   """A servicer behind a port of loopback."""
 
   def __init__(self, add, servicer, wrap_text: bool, port: int = 0):
@@ -53,7 +56,7 @@ class FakeAdmin(admin_pb2_grpc.AdminServicer):
         collections.defaultdict(list)
     )
     self._changed = threading.Condition()
-    self._server = _Server(
+    self._server = Server(
         admin_pb2_grpc.add_AdminServicer_to_server, self, wrap_text=True
     )
     self.address = self._server.address
@@ -146,12 +149,14 @@ class FakeAdmin(admin_pb2_grpc.AdminServicer):
     return admin_pb2.WatchLocResponse(result=result, admin_server_id=self._id)
 
 
-class FakeModelServer(lm_pb2_grpc.LMServiceServicer):
+class FakeModelServer(
+    lm_pb2_grpc.LMServiceServicer, modelet_pb2_grpc.ModeletServicer
+):
   """A model server whose answers the prompt asks for.
 
   "err:CODE" fails, "flaky:CODE:N" fails N times first, "full:S:N" too with the
-  wish to be left alone for S seconds, "sleep:S" takes S seconds; any other
-  text is echoed. Answers set in `texts` and `streams` come before that.
+  wish to be left alone for S seconds, "sleep:S" takes S seconds, "wait:" until
+  `gate` is set; any other text is echoed. Answers set in `texts` and `streams` come before that.
   """
 
   def __init__(self, port: int = 0):
@@ -159,9 +164,13 @@ class FakeModelServer(lm_pb2_grpc.LMServiceServicer):
     self.texts: dict[str, list[tuple[str, float]]] = {}
     self.streams: dict[str, list] = {}
     self.cancelled = threading.Event()
+    self.gate = threading.Event()
+    self.gate.set()
+    self.status = common_pb2.ModelStatus.LOADED
+    self.reason = ''
     self._failures = collections.Counter()
-    self._server = _Server(
-        lm_pb2_grpc.add_LMServiceServicer_to_server,
+    self._server = Server(
+        _add_services,
         self,
         wrap_text=False,
         port=port,
@@ -193,8 +202,15 @@ class FakeModelServer(lm_pb2_grpc.LMServiceServicer):
       if self._failures[text] <= int(times):
         raise errors.ResourceExhausted('injected full', float(seconds))
     if kind == 'sleep':
-      context.add_callback(self.cancelled.set)
       time.sleep(float(rest))
+    if kind in ('wait', 'endless'):
+      context.add_callback(self._note_end)
+    if kind == 'wait':
+      self.gate.wait(30)
+
+  def _note_end(self) -> None:
+    if not self.gate.is_set():
+      self.cancelled.set()
 
   def Generate(self, request, context):
     self.requests.append(request)
@@ -229,6 +245,27 @@ class FakeModelServer(lm_pb2_grpc.LMServiceServicer):
         score=[-3.5],
         gradients={'x': lm_pb2.GradientResponse.Gradient(values=[0.0, 0.125])},
     )
+
+  def GetStatus(self, request, context):
+    reason = self.reason if request.include_failure_reasons else ''
+    response = modelet_pb2.GetStatusResponse()
+    response.models.add(
+        model_key=MODEL, model_status=self.status, failure_reason=reason
+    )
+    return response
+
+  def Save(self, request, context):
+    self.requests.append(request)
+    return modelet_pb2.SaveResponse()
+
+  def Export(self, request, context):
+    self.requests.append(request)
+    return modelet_pb2.ExportResponse()
+
+
+def _add_services(servicer: FakeModelServer, server: grpc.Server) -> None:
+  lm_pb2_grpc.add_LMServiceServicer_to_server(servicer, server)
+  modelet_pb2_grpc.add_ModeletServicer_to_server(servicer, server)
 
 
 class FakeCell:

@@ -1,8 +1,10 @@
 """Language models, as a client sees them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent import futures
+import contextlib
 
+from saxml_ext.client import blocking
 from saxml_ext.client import data_client
 from saxml_ext.client import options as options_lib
 from saxml_ext.protobuf import lm_pb2
@@ -23,40 +25,40 @@ def _texts(response: lm_pb2.GenerateResponse) -> list[tuple[str, float]]:
   return [(item.text, item.score) for item in response.texts]
 
 
+def _items(response: lm_pb2.GenerateStreamResponse) -> list[StreamItem]:
+  return [
+      (item.text, item.prefix_len, _scores(item)) for item in response.items
+  ]
+
+
 def _scores(item: lm_pb2.GenerateStreamItem) -> list[float]:
   # Old servers fill the single score only.
   return list(item.scores) or [item.score]
 
 
 class LM:
-  """The language methods of a model.
+  """The language methods of a model, as coroutines.
 
-  Thread-safe. `options` carry extra inputs and the deadline. Every method
-  raises `SaxError`: NotFound if the model is not published, DeadlineExceeded
-  with the last error before it, else the model server's answer.
+  `options` carry extra inputs and the deadline. Every method raises
+  `SaxError`: NotFound if the model is not published, DeadlineExceeded with the
+  last error before it, else the model server's answer.
   """
 
   def __init__(self, client: data_client.DataClient):
     self._client = client
 
-  def Score(
+  async def Score(
       self,
       prefix: str,
-      suffixes: Sequence[str],
+      suffix: Sequence[str],
       options: options_lib.ModelOptions | None = None,
   ) -> list[float]:
     """log p(suffix | prefix), natural, per suffix."""
-    options = options or options_lib.ModelOptions()
-    request = lm_pb2.ScoreRequest(
-        model_key=self._client.model_id,
-        suffix=suffixes,
-        prefix=prefix,
-        extra_inputs=options.ToProto(),
-    )
-    timeout = options_lib.seconds(options.GetTimeout())
-    return list(self._client.call(_SCORE, request, timeout).logp)
+    request = lm_pb2.ScoreRequest(suffix=suffix, prefix=prefix)
+    response = await self._client.call_with(_SCORE, request, options)
+    return list(response.logp)
 
-  def Generate(
+  async def Generate(
       self, text: str, options: options_lib.ModelOptions | None = None
   ) -> list[tuple[str, float]]:
     """Continues a prompt.
@@ -64,8 +66,74 @@ class LM:
     Returns:
       (text, score) per sample or beam, in the server's order.
     """
+    request = lm_pb2.GenerateRequest(text=text)
+    return _texts(await self._client.call_with(_GENERATE, request, options))
+
+  async def GenerateStream(
+      self, text: str, options: options_lib.ModelOptions | None = None
+  ) -> AsyncIterator[list[StreamItem]]:
+    """Continues a prompt and tells the text while it grows.
+
+    Closing the iterator (`aclose`, or cancelling the task that reads it)
+    cancels the request.
+
+    Yields:
+      One item per sample: (new text, bytes of its text so far to keep before
+      it, scores).
+    """
     request, timeout = self._generate_request(text, options)
-    return _texts(self._client.call(_GENERATE, request, timeout))
+    responses = self._client.stream(_STREAM, request, timeout)
+    async with contextlib.aclosing(responses):
+      async for response in responses:
+        yield _items(response)
+
+  async def Embed(
+      self, text: str, options: options_lib.ModelOptions | None = None
+  ) -> list[float]:
+    """The text's embedding."""
+    request = lm_pb2.EmbedRequest(text=text)
+    response = await self._client.call_with(_EMBED, request, options)
+    return list(response.embedding)
+
+  async def Gradient(
+      self,
+      prefix: str,
+      suffix: str,
+      options: options_lib.ModelOptions | None = None,
+  ) -> tuple[list[float], dict[str, list[float]]]:
+    """log p(suffix | prefix) and its gradients: tensor name -> flat values."""
+    request = lm_pb2.GradientRequest(suffix=suffix, prefix=prefix)
+    response = await self._client.call_with(_GRADIENT, request, options)
+    gradients = {
+        name: list(gradient.values)
+        for name, gradient in response.gradients.items()
+    }
+    return list(response.score), gradients
+
+  def _generate_request(
+      self, text: str, options: options_lib.ModelOptions | None
+  ) -> tuple[lm_pb2.GenerateRequest, float | None]:
+    options = options or options_lib.ModelOptions()
+    request = lm_pb2.GenerateRequest(
+        model_key=self._client.model_id,
+        text=text,
+        extra_inputs=options.ToProto(),
+    )
+    return request, options.seconds
+
+
+class BlockingLM(LM):
+  """The language methods of a model.
+
+  Thread-safe. `options` carry extra inputs and the deadline. Every method
+  raises `SaxError`: NotFound if the model is not published, DeadlineExceeded
+  with the last error before it, else the model server's answer.
+  """
+
+  Score = blocking.of(LM.Score)
+  Generate = blocking.of(LM.Generate)
+  Embed = blocking.of(LM.Embed)
+  Gradient = blocking.of(LM.Gradient)
 
   def GenerateAsync(
       self, text: str, options: options_lib.ModelOptions | None = None
@@ -79,7 +147,7 @@ class LM:
       Cancelling it cancels the request.
     """
     request, timeout = self._generate_request(text, options)
-    return self._client.call_async(_GENERATE, request, timeout, _texts)
+    return self._client.future(_GENERATE, request, timeout, _texts)
 
   def GenerateStream(
       self,
@@ -96,56 +164,6 @@ class LM:
         end once with (True, []).
       options: see the class.
     """
-    request, timeout = self._generate_request(text, options)
-    for response in self._client.call_stream(_STREAM, request, timeout):
-      items = [
-          (item.text, item.prefix_len, _scores(item)) for item in response.items
-      ]
+    for items in blocking.iterate(super().GenerateStream(text, options)):
       callback(False, items)
     callback(True, [])
-
-  def Embed(
-      self, text: str, options: options_lib.ModelOptions | None = None
-  ) -> list[float]:
-    """The text's embedding."""
-    options = options or options_lib.ModelOptions()
-    request = lm_pb2.EmbedRequest(
-        model_key=self._client.model_id,
-        text=text,
-        extra_inputs=options.ToProto(),
-    )
-    timeout = options_lib.seconds(options.GetTimeout())
-    return list(self._client.call(_EMBED, request, timeout).embedding)
-
-  def Gradient(
-      self,
-      prefix: str,
-      suffix: str,
-      options: options_lib.ModelOptions | None = None,
-  ) -> tuple[list[float], dict[str, list[float]]]:
-    """log p(suffix | prefix) and its gradients: tensor name -> flat values."""
-    options = options or options_lib.ModelOptions()
-    request = lm_pb2.GradientRequest(
-        model_key=self._client.model_id,
-        suffix=suffix,
-        prefix=prefix,
-        extra_inputs=options.ToProto(),
-    )
-    timeout = options_lib.seconds(options.GetTimeout())
-    response = self._client.call(_GRADIENT, request, timeout)
-    gradients = {
-        name: list(gradient.values)
-        for name, gradient in response.gradients.items()
-    }
-    return list(response.score), gradients
-
-  def _generate_request(
-      self, text: str, options: options_lib.ModelOptions | None
-  ) -> tuple[lm_pb2.GenerateRequest, float | None]:
-    options = options or options_lib.ModelOptions()
-    request = lm_pb2.GenerateRequest(
-        model_key=self._client.model_id,
-        text=text,
-        extra_inputs=options.ToProto(),
-    )
-    return request, options_lib.seconds(options.GetTimeout())

@@ -46,6 +46,15 @@ class ModelOptions:
     self._extra_inputs = common_pb2.ExtraInputs()
     self._timeout = timeout
 
+  def __copy__(self) -> 'ModelOptions':
+    """An independent copy."""
+    copy = ModelOptions(self._timeout)
+    copy._extra_inputs.CopyFrom(self._extra_inputs)
+    return copy
+
+  def __deepcopy__(self, memo: dict) -> 'ModelOptions':
+    return self.__copy__()
+
   def SetExtraInput(self, key: str, value: float) -> None:
     """Sets a number, for example the temperature."""
     self._extra_inputs.items[key] = value
@@ -78,6 +87,11 @@ class ModelOptions:
   def GetTimeout(self) -> float:
     """The deadline of a request in seconds; negative for none."""
     return self._timeout
+
+  @property
+  def seconds(self) -> float | None:
+    """The deadline as gRPC takes it: None for none."""
+    return seconds(self._timeout)
 
   def ToProto(self) -> common_pb2.ExtraInputs:
     """The extra inputs as they are sent; a copy."""

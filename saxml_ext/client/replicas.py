@@ -10,10 +10,15 @@ import zlib
 
 import grpc
 
-from saxml_ext.common import grpc_util
-
 _IDLE_SECONDS = 600.0
 _SWEEP_SECONDS = 60.0
+
+# Different processes shall prefer different replicas.
+_SEED = random.getrandbits(32)
+
+
+def _rank(address: str) -> int:
+  return zlib.crc32(address.encode(), _SEED)
 
 
 class Connection:
@@ -24,15 +29,15 @@ class Connection:
     outstanding: requests sent and not yet answered.
   """
 
-  def __init__(self, address: str):
+  def __init__(self, address: str, channel: grpc.Channel | grpc.aio.Channel):
     self.address = address
     self.outstanding = 0
     self._lock = threading.Lock()
-    self._channel = grpc_util.insecure_channel(address)
-    self._stubs: dict[Callable[[grpc.Channel], Any], Any] = {}
+    self._channel = channel
+    self._stubs: dict[Callable[..., Any], Any] = {}
     self._last_used = time.monotonic()
 
-  def stub(self, stub_class: Callable[[grpc.Channel], Any]) -> Any:
+  def stub(self, stub_class: Callable[..., Any]) -> Any:
     """The stub of a service, made once."""
     with self._lock:
       if stub_class not in self._stubs:
@@ -66,9 +71,11 @@ class Connection:
 
 
 class Connections:
-  """This process's connections by address. Thread-safe."""
+  """Connections by address. Thread-safe."""
 
-  def __init__(self):
+  def __init__(self, channel: Callable[[str], grpc.Channel | grpc.aio.Channel]):
+    """`channel` makes one to "host:port"."""
+    self._channel = channel
     self._lock = threading.Lock()
     self._by_address: dict[str, Connection] = {}
     self._swept = time.monotonic()
@@ -78,8 +85,36 @@ class Connections:
     with self._lock:
       self._sweep(time.monotonic())
       if address not in self._by_address:
-        self._by_address[address] = Connection(address)
+        self._by_address[address] = Connection(address, self._channel(address))
       return self._by_address[address]
+
+  def all(self) -> list[Connection]:
+    """Those that are open."""
+    with self._lock:
+      return list(self._by_address.values())
+
+  def choose(
+      self, addresses: Collection[str], num_conn: int, avoid: str | None
+  ) -> Connection:
+    """Picks a replica for a request.
+
+    Of two random ones the less busy is taken, which spreads load nearly as
+    evenly as looking at all of them.
+
+    Args:
+      addresses: of all replicas; not empty.
+      num_conn: use at most so many of them.
+      avoid: replica that just failed; taken only if there is no other.
+    """
+    if len(addresses) == 1:
+      return self.get(*addresses)
+    candidates = list(addresses)
+    if len(candidates) > num_conn:
+      candidates = sorted(candidates, key=_rank)[: max(1, num_conn)]
+    if avoid in candidates and len(candidates) > 1:
+      candidates.remove(avoid)
+    pair = random.sample(candidates, min(2, len(candidates)))
+    return min(map(self.get, pair), key=lambda c: c.outstanding)
 
   def _sweep(self, now: float) -> None:
     if now < self._swept + _SWEEP_SECONDS:
@@ -91,37 +126,3 @@ class Connections:
         for address, connection in self._by_address.items()
         if not connection.is_idle(now)
     }
-
-
-connections = Connections()
-
-# Different processes shall prefer different replicas.
-_SEED = random.getrandbits(32)
-
-
-def _rank(address: str) -> int:
-  return zlib.crc32(address.encode(), _SEED)
-
-
-def choose(
-    addresses: Collection[str], num_conn: int, avoid: str | None
-) -> Connection:
-  """Picks a replica for a request.
-
-  Of two random ones the less busy is taken, which spreads load nearly as
-  evenly as looking at all of them.
-
-  Args:
-    addresses: of all replicas; not empty.
-    num_conn: use at most so many of them.
-    avoid: replica that just failed; taken only if there is no other.
-  """
-  if len(addresses) == 1:
-    return connections.get(*addresses)
-  candidates = list(addresses)
-  if len(candidates) > num_conn:
-    candidates = sorted(candidates, key=_rank)[: max(1, num_conn)]
-  if avoid in candidates and len(candidates) > 1:
-    candidates.remove(avoid)
-  pair = random.sample(candidates, min(2, len(candidates)))
-  return min(map(connections.get, pair), key=lambda c: c.outstanding)

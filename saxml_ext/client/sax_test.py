@@ -64,7 +64,7 @@ class AdminTest(_CellTest):
     self.assertEqual(got.checkpoint_path, '/new')
     self.assertEqual(got.requested_num_replicas, 3)
     self.assertEqual(dict(got.overrides), {'BATCH_SIZE': '4'})
-    self.assertFalse(got.HasField('acls'))
+    self.assertEmpty(got.acls.items)
 
   def test_stats(self):
     self.cell.admin.stats.model_server_type_stats.add(
@@ -289,7 +289,9 @@ class LMTest(_CellTest):
     self.assertEqual(got, [[(str(i), -1.0)] for i in range(100)])
 
   def test_cancel(self):
-    future = self.lm.GenerateAsync('sleep:0.5')
+    self.server.gate.clear()
+    self.addCleanup(self.server.gate.set)
+    future = self.lm.GenerateAsync('wait:')
     while not self.server.requests:
       time.sleep(0.01)
     self.assertTrue(future.cancel())

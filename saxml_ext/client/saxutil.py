@@ -21,8 +21,11 @@ from absl import logging
 from saxml_ext.client import admin_client
 from saxml_ext.client import command
 from saxml_ext.client import commands_acl
+from saxml_ext.client import commands_cell
 from saxml_ext.client import commands_list
 from saxml_ext.client import commands_lm
+from saxml_ext.client import commands_media
+from saxml_ext.client import commands_model
 from saxml_ext.client import commands_publish
 from saxml_ext.client import go_flags
 from saxml_ext.common import errors
@@ -31,7 +34,15 @@ _OK, _FAILURE, _USAGE, _INTERRUPTED = 0, 1, 2, 130
 
 _COMMANDS = {
     item.name: item
-    for module in (commands_acl, commands_list, commands_lm, commands_publish)
+    for module in (
+        commands_acl,
+        commands_cell,
+        commands_list,
+        commands_lm,
+        commands_media,
+        commands_model,
+        commands_publish,
+    )
     for item in module.COMMANDS
 }
 
@@ -80,7 +91,9 @@ def _usage() -> str:
 
 
 def _help_text(item: command.Command) -> str:
-  return f'{item.usage}\n\t{item.synopsis}\n{_flags_text(item.flags)}'
+  usage, *notes = item.usage.splitlines()
+  lines = [usage, '\t' + item.synopsis, *notes]
+  return '\n'.join(lines) + f'\n{_flags_text(item.flags)}'
 
 
 def _explain(name: str, args: Sequence[str]) -> int:

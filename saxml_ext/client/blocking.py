@@ -1,0 +1,108 @@
+"""The transport that blocks the calling thread, and how to run over it."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+import functools
+import threading
+import time
+from typing import Any, ParamSpec, TypeVar
+
+import grpc
+
+from saxml_ext.client import replicas
+from saxml_ext.client import transport as transport_lib
+from saxml_ext.common import grpc_util
+
+_P = ParamSpec('_P')
+_T = TypeVar('_T')
+
+
+class _Lock:
+  """A thread's lock, spelled as a coroutine's."""
+
+  def __init__(self):
+    self._lock = threading.Lock()
+
+  async def __aenter__(self) -> None:
+    self._lock.acquire()
+
+  async def __aexit__(self, *exc_info) -> None:
+    self._lock.release()
+
+
+class Blocking:
+  """A `transport_lib.Transport` whose coroutines never suspend. Thread-safe."""
+
+  def __init__(self):
+    self.connections = replicas.Connections(self.channel)
+    self.admin_clients: dict[tuple[str, str], Any] = {}
+
+  def channel(self, address: str) -> grpc.Channel:
+    return grpc_util.insecure_channel(address)
+
+  def lock(self) -> _Lock:
+    return _Lock()
+
+  async def sleep(self, seconds: float) -> None:
+    time.sleep(seconds)
+
+  async def read(self, function: Callable[..., _T], *args) -> _T:
+    return function(*args)
+
+  async def send(self, rpc: Any, request: Any, timeout: float | None) -> Any:
+    return rpc(request, timeout=timeout)
+
+  async def stream(
+      self, rpc: Any, request: Any, timeout: float | None
+  ) -> AsyncIterator[Any]:
+    call = rpc(request, timeout=timeout)
+    try:
+      for response in call:
+        yield response
+    finally:
+      call.cancel()
+
+  async def addresses(
+      self, watcher: transport_lib.Watcher, timeout: float | None
+  ) -> frozenset[str]:
+    return watcher.addresses(timeout)
+
+
+TRANSPORT = Blocking()
+
+
+def transport() -> Blocking:
+  """This process's only one."""
+  return TRANSPORT
+
+
+def run(awaitable: Awaitable[_T]) -> _T:
+  """Runs a coroutine over the blocking transport; returns its result."""
+  steps = awaitable.__await__()
+  try:
+    next(steps)
+  except StopIteration as e:
+    return e.value
+  raise RuntimeError(f'{awaitable} suspended: it is for an event loop')
+
+
+def of(function: Callable[_P, Awaitable[_T]]) -> Callable[_P, _T]:
+  """The blocking form of a coroutine function over the blocking transport."""
+
+  @functools.wraps(function)
+  def blocking(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+    return run(function(*args, **kwargs))
+
+  return blocking
+
+
+def iterate(items: AsyncIterator[_T]) -> Iterator[_T]:
+  """The items of an asynchronous generator over the blocking transport."""
+  try:
+    while True:
+      try:
+        item = run(anext(items))
+      except StopAsyncIteration:
+        return
+      yield item
+  finally:
+    run(items.aclose())

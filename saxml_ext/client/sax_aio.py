@@ -1,0 +1,87 @@
+"""The asyncio client of a Sax cell: sax.py's names, to be awaited.
+
+    from saxml_ext.client import sax_aio
+
+    model = sax_aio.Model('/sax/test/gptj').LM()
+    results = await asyncio.gather(*map(model.Generate, prompts))
+    async for items in model.GenerateStream('Hello'):
+      ...
+
+Cancelling a task cancels the call it waits for, also at the server. No call
+needs a thread; connections belong to the event loop they were made on.
+"""
+
+# Before any module that imports gRPC.
+from saxml_ext.common import grpc_log  # pylint: disable=unused-import
+
+from saxml_ext.client import admin_calls
+from saxml_ext.client import admin_client
+from saxml_ext.client import am
+from saxml_ext.client import asynchronous
+from saxml_ext.client import cm
+from saxml_ext.client import data_client
+from saxml_ext.client import debug_page
+from saxml_ext.client import lm
+from saxml_ext.client import mm
+from saxml_ext.client import options as options_lib
+from saxml_ext.client import vm
+from saxml_ext.common import errors
+
+SaxError = errors.SaxError
+Options = options_lib.Options
+ModelOptions = options_lib.ModelOptions
+AdminOptions = options_lib.AdminOptions
+ModelDetail = admin_calls.ModelDetail
+ModelServerTypeStat = admin_calls.ModelServerTypeStat
+SetRoot = admin_client.set_root
+StartDebugPort = debug_page.start
+
+LanguageModel = lm.LM
+VisionModel = vm.VM
+AudioModel = am.AM
+MultimodalModel = mm.MM
+CustomModel = cm.CM
+
+
+class Model:
+  """A published model."""
+
+  def __init__(self, model_id: str, options: Options | None = None):
+    """Never fails: what is wrong with the id shows at the first request."""
+    self._client = data_client.DataClient(
+        model_id, options or Options(), asynchronous.transport
+    )
+
+  def LM(self) -> LanguageModel:
+    """The model's language methods."""
+    return LanguageModel(self._client)
+
+  def VM(self) -> VisionModel:
+    """The model's vision methods."""
+    return VisionModel(self._client)
+
+  def AM(self) -> AudioModel:
+    """The model's audio methods."""
+    return AudioModel(self._client)
+
+  def MM(self) -> MultimodalModel:
+    """The model's multimodal methods."""
+    return MultimodalModel(self._client)
+
+  def CM(self) -> CustomModel:
+    """The model's custom methods."""
+    return CustomModel(self._client)
+
+
+_calls = admin_calls.AdminCalls(asynchronous.transport)
+
+Publish = _calls.Publish
+Unpublish = _calls.Unpublish
+Update = _calls.Update
+List = _calls.List
+ListDetail = _calls.ListDetail
+ListAll = _calls.ListAll
+Stats = _calls.Stats
+WaitForReady = _calls.WaitForReady
+GetACL = _calls.GetACL
+SetACL = _calls.SetACL

@@ -1,0 +1,140 @@
+"""The recorded calls, and what a replay may differ in.
+
+Every row has a replay: against our admin server if it was recorded at one
+(replay_admin_test), from our client if a client sent it (replay_client_test),
+from our admin server if one sent it (replay_modelet_test).
+"""
+
+import dataclasses
+import importlib
+import re
+from typing import Any
+
+from google.protobuf import message
+from google.protobuf import text_format
+import grpc
+
+from saxml_ext.common import errors
+from saxml_ext.common import golden
+
+ADMIN = 'upstream admin (Go)'
+CLIENT = 'upstream Go client'
+
+# Texts that the recorded callers' own gRPC made up, not the server.
+CALLERS_TEXTS = frozenset(
+    {
+        'Deadline Exceeded',
+        'Stream removed (Deadline Exceeded)',
+        'context deadline exceeded',
+    }
+)
+
+_WRAPPED = re.compile(r'rpc error: code = \w+ desc = (\w+)$')
+_MODULES = {
+    'sax.Admin': 'admin',
+    'sax.Modelet': 'modelet',
+    'sax.server.lm.LMService': 'lm',
+}
+
+
+def code_in(text: str) -> grpc.StatusCode | None:
+  """The code that an error's text names at its end."""
+  found = _WRAPPED.search(text)
+  if not found:
+    return None
+  [code] = [
+      c for c in grpc.StatusCode if errors.camel_case(c) == found.group(1)
+  ]
+  return code
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+  """A recorded call.
+
+  Attributes:
+    number: which row of the file.
+    service: "sax.Admin".
+    method: "Publish".
+    step: what was being done.
+    caller, callee: programs.
+    request: its message; None for a method that nobody has.
+    responses: messages; empty after an error.
+    raw_code: as it was sent.
+    details: the error's text.
+  """
+
+  number: int
+  service: str
+  method: str
+  step: str
+  caller: str
+  callee: str
+  request: message.Message | None
+  responses: tuple[message.Message, ...]
+  raw_code: grpc.StatusCode
+  details: str
+
+  @property
+  def code(self) -> grpc.StatusCode:
+    """What the server meant: old ones send UNKNOWN and name it in the text."""
+    if code := code_in(self.details):
+      return code
+    if self.details == 'context deadline exceeded':
+      return grpc.StatusCode.DEADLINE_EXCEEDED
+    return self.raw_code
+
+  def name(self) -> str:
+    return f'{self.number} {self.method}: {self.step}'
+
+
+def _message(kind: Any, data_hex: str) -> message.Message:
+  return kind.FromString(bytes.fromhex(data_hex))
+
+
+def _row(number: int, raw: dict[str, Any]) -> Row:
+  service, method = raw['method'].strip('/').split('/')
+  request, responses = None, ()
+  if service in _MODULES:
+    module = importlib.import_module(
+        f'saxml_ext.protobuf.{_MODULES[service]}_pb2'
+    )
+    descriptor = module.DESCRIPTOR.services_by_name[service.split('.')[-1]]
+    if method in descriptor.methods_by_name:
+      # Generate and GenerateStream share a request.
+      found = descriptor.methods_by_name[method]
+      request_type = getattr(module, found.input_type.name)
+      response_type = getattr(module, found.output_type.name)
+      request = _message(request_type, raw['request_hex'])
+      hexes = raw.get('responses_hex', [])
+      if raw.get('response_hex') is not None:
+        hexes = [raw['response_hex']]
+      responses = tuple(_message(response_type, text) for text in hexes)
+  return Row(
+      number,
+      service,
+      method,
+      raw['step'],
+      raw['caller'],
+      raw['callee'],
+      request,
+      responses,
+      grpc.StatusCode[raw['code']],
+      raw['details'] or '',
+  )
+
+
+def rows() -> list[Row]:
+  """Every recorded call."""
+  return [
+      _row(number, raw)
+      for number, raw in enumerate(golden.load('rpc_pairs.json'))
+  ]
+
+
+def renamed(value: message.Message, names: dict[str, str]) -> message.Message:
+  """A copy with other addresses and the like: old text -> new text."""
+  text = text_format.MessageToString(value)
+  for old, new in names.items():
+    text = text.replace(f'"{old}"', f'"{new}"')
+  return text_format.Parse(text, type(value)())

@@ -1,0 +1,257 @@
+"""Every call recorded from a client, made by ours: same request, same meaning.
+
+Ours gets the recorded answer. Errors have the code that the recorded ones mean,
+and those that a client tries again end, with the deadline, in an error that
+names them.
+"""
+
+import contextlib
+import io
+import re
+
+from absl.testing import absltest
+from absl.testing import parameterized
+from google.protobuf import message
+import grpc
+
+from saxml_ext.client import admin_client
+from saxml_ext.client import blocking
+from saxml_ext.client import data_client
+from saxml_ext.client import modelet
+from saxml_ext.client import sax
+from saxml_ext.client import saxutil
+from saxml_ext.common import cell as cell_files
+from saxml_ext.common import errors
+from saxml_ext.protobuf import admin_pb2
+from tests.interop import recorded
+from tests.interop import replayer
+
+_CELL = '/sax/test'
+_ROWS = [row for row in recorded.rows() if row.caller == recorded.CLIENT]
+_RETRIED = frozenset(
+    {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED}
+)
+# Long enough for one call, short enough for calls that never succeed.
+_LONG, _SHORT = 60.0, 0.3
+
+
+def _is_retried(row: recorded.Row) -> bool:
+  if row.code in _RETRIED:
+    return True
+  is_data = row.service != 'sax.Admin'
+  return is_data and row.code is grpc.StatusCode.NOT_FOUND
+
+
+def _text(row: recorded.Row) -> str:
+  """A pattern for the error's own text, without the code at its end."""
+  return re.escape(row.details.split(': rpc error: ')[0])
+
+
+class ReplayTest(parameterized.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    self.server = replayer.Replayer()
+    self.addCleanup(self.server.stop)
+    self.root = self.create_tempdir().full_path
+    sax.SetRoot(self.root)
+    cell_files.write_location(
+        self.root, _CELL, admin_pb2.Location(location=self.server.address)
+    )
+
+  def test_there_are_rows(self):
+    self.assertEqual(len(_ROWS), 62)
+
+  @parameterized.named_parameters((row.name(), row) for row in _ROWS)
+  def test_row(self, row: recorded.Row):
+    self.server.answer(row)
+    timed_out = row.code is grpc.StatusCode.DEADLINE_EXCEEDED
+    fails = _is_retried(row) or timed_out
+    self.timeout = _SHORT if fails else _LONG
+    call = getattr(self, f'call_{row.method}')
+    if row.code is grpc.StatusCode.OK:
+      self.check_result(call(row), row)
+    elif fails:
+      pattern = '' if timed_out else _text(row)
+      with self.assertRaisesRegex(errors.DeadlineExceeded, pattern):
+        call(row)
+    else:
+      kind = type(errors.from_code(row.code, ''))
+      with self.assertRaisesRegex(kind, _text(row)):
+        call(row)
+    method = f'/{row.service}/{row.method}'
+    sent = [data for name, data in self.server.requests if name == method]
+    self.assertEqual(type(row.request).FromString(sent[0]), row.request)
+    self.assertEqual(len(sent) > 1, _is_retried(row), sent)
+
+  def check_result(self, result, row: recorded.Row) -> None:
+    """Compares what a call returned to the recorded response."""
+    if row.method == 'GenerateStream':
+      expected = [
+          [(i.text, i.prefix_len, list(i.scores)) for i in response.items]
+          for response in row.responses
+      ]
+      self.assertEqual(result, expected)
+      return
+    [response] = row.responses
+    expected = {
+        'Generate': lambda: [(t.text, t.score) for t in response.texts],
+        'Score': lambda: list(response.logp),
+        'Embed': lambda: list(response.embedding),
+        'Gradient': lambda: (
+            list(response.score),
+            {k: list(v.values) for k, v in response.gradients.items()},
+        ),
+        'Stats': lambda: [
+            (
+                admin_pb2.ModelServer.ChipType.Name(s.chip_type),
+                admin_pb2.ModelServer.ChipTopology.Name(s.chip_topology),
+                s.num_replicas,
+            )
+            for s in response.model_server_type_stats
+        ],
+        'List': lambda: [
+            (
+                item.model.model_path,
+                item.model.checkpoint_path,
+                len(item.modelet_addresses),
+            )
+            if row.request.model_id
+            else item.model.model_id
+            for item in response.published_models
+        ],
+    }
+    if row.method in expected:
+      self.assertEqual(result, expected[row.method]())
+    elif isinstance(result, message.Message):
+      self.assertEqual(result, response)
+
+  def options(self) -> sax.AdminOptions:
+    return sax.AdminOptions(timeout=self.timeout)
+
+  def client(self, row: recorded.Row) -> data_client.DataClient:
+    return data_client.DataClient(
+        row.request.model_key,
+        sax.Options(proxy_addr=self.server.address),
+        blocking.transport,
+    )
+
+  def lm(self, row: recorded.Row) -> sax.LanguageModel:
+    return sax.LanguageModel(self.client(row))
+
+  def model_options(self, row: recorded.Row) -> sax.ModelOptions:
+    options = sax.ModelOptions(timeout=self.timeout)
+    extra = row.request.extra_inputs
+    for key, value in extra.items.items():
+      options.SetExtraInput(key, value)
+    for key, value in extra.strings.items():
+      options.SetExtraInputString(key, value)
+    self.assertEmpty(extra.tensors)
+    return options
+
+  def call_Publish(self, row: recorded.Row):
+    model = row.request.model
+    sax.Publish(
+        model.model_id,
+        model.model_path,
+        model.checkpoint_path,
+        model.requested_num_replicas,
+        dict(model.overrides),
+        self.options(),
+    )
+
+  def call_Unpublish(self, row: recorded.Row):
+    sax.Unpublish(row.request.model_id, self.options())
+
+  def call_Update(self, row: recorded.Row):
+    """By the command that changes what was changed."""
+    wanted = row.request.model
+    before = admin_pb2.Model()
+    before.CopyFrom(wanted)
+    before.ClearField('acls')
+    if row.step.startswith('update replicas='):
+      before.requested_num_replicas = wanted.requested_num_replicas + 1
+      args = ['update', f'-replicas={wanted.requested_num_replicas}']
+      args.append(wanted.model_id)
+    elif row.step == 'update_checkpoint':
+      before.checkpoint_path = 'old'
+      args = ['update_checkpoint', wanted.model_id, wanted.checkpoint_path]
+    else:
+      self.assertStartsWith(row.step, 'setacl model')
+      before.acls.items['lm.score'] = 'acl/a'
+      args = ['setacl', wanted.model_id, 'lm.score', '']
+    listed = admin_pb2.ListResponse()
+    listed.published_models.add(model=before)
+    self.server.rows['/sax.Admin/List'] = recorded.Row(
+        **{**vars(row), 'responses': (listed,), 'raw_code': grpc.StatusCode.OK}
+    )
+    stderr = io.StringIO()
+    with contextlib.redirect_stderr(stderr):
+      code = saxutil.run([f'--sax_root={self.root}', *args])
+    if code:
+      raise errors.from_code(row.code, stderr.getvalue())
+
+  def call_List(self, row: recorded.Row):
+    if row.request.model_id:
+      return [sax.List(row.request.model_id, self.options())]
+    return sax.ListAll(_CELL, self.options())
+
+  def call_Stats(self, row: recorded.Row):
+    return sax.Stats(row.request.model_id or _CELL, self.options())
+
+  def call_WaitForReady(self, row: recorded.Row):
+    sax.WaitForReady(
+        row.request.model_id, row.request.num_replicas, self.options()
+    )
+
+  def call_WatchLoc(self, row: recorded.Row):
+    return blocking.run(
+        admin_client.get(_CELL).watch_loc(
+            row.request.model_id,
+            row.request.admin_server_id,
+            row.request.seqno,
+            self.timeout,
+        )
+    )
+
+  def call_Generate(self, row: recorded.Row):
+    return self.lm(row).Generate(row.request.text, self.model_options(row))
+
+  def call_GenerateStream(self, row: recorded.Row):
+    got = []
+    self.lm(row).GenerateStream(
+        row.request.text,
+        lambda last, items: None if last else got.append(items),
+        self.model_options(row),
+    )
+    return got
+
+  def call_Score(self, row: recorded.Row):
+    return self.lm(row).Score(
+        row.request.prefix, list(row.request.suffix), self.model_options(row)
+    )
+
+  def call_Embed(self, row: recorded.Row):
+    return self.lm(row).Embed(row.request.text, self.model_options(row))
+
+  def call_Gradient(self, row: recorded.Row):
+    return self.lm(row).Gradient(
+        row.request.prefix, row.request.suffix, self.model_options(row)
+    )
+
+  def call_Export(self, row: recorded.Row):
+    request = row.request
+    blocking.run(
+        modelet.Modelet(self.client(row)).export(
+            request.export_path,
+            list(request.method_names),
+            list(request.signatures),
+            request.rng_seed_mode,
+            request.enable_gpu_multi_device_execution,
+            self.timeout,
+        )
+    )
+
+
+if __name__ == '__main__':
+  absltest.main()
