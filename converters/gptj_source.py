@@ -64,7 +64,9 @@ class GPTJSource:
     Raises:
       errors.CheckpointError: see parts.
     """
-    return self._rows(variable, dtype, 0, variable.shape[0])
+    rows = self._rows(variable, dtype, 0, variable.shape[0])
+    self._release(variable)
+    return rows
 
   def parts(
       self, variable: layout.Variable, dtype: np.dtype
@@ -81,6 +83,9 @@ class GPTJSource:
     spec = metadata.ArraySpec(variable.shape, dtype.name)
     for begin, end in chunks.row_ranges(spec):
       yield begin, self._rows(variable, dtype, begin, end)
+    self._release(variable)
+
+  def _release(self, variable: layout.Variable) -> None:
     for name in variable.sources:
       self.checkpoint.release(name)
 

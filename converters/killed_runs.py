@@ -1,4 +1,4 @@
-"""Runs the converter as a process of its own: measured, or killed and resumed."""
+"""Runs the converter in a process: measured, or killed and resumed."""
 
 from collections.abc import Sequence
 import dataclasses

@@ -18,8 +18,8 @@ from saxml_ext.pax import errors
 
 # GPT-J 6B's has 40 KB. zipfile makes an object of each entry.
 _MAX_DIRECTORY_BYTES = 1 << 20
-# The last record of a zip, a comment of 64 KiB at most after it, and the records
-# before it that files of over 4 GiB have.
+# The last record of a zip, a comment of 64 KiB at most after it, and the two
+# records before it that files of over 4 GiB have.
 _MAX_END_BYTES = 22 + (1 << 16) + 20 + 56
 _LOCAL_HEADER = struct.Struct('<4s22xHH')
 

@@ -1,13 +1,16 @@
-"""Compares a PAX checkpoint with the Hugging Face checkpoint it came from.
+"""Compares a PAX checkpoint with the checkpoint that it came from.
 
-  verify_ckpt --base=HF_DIR --pax=OUT_DIR
+  verify_ckpt --base=HF_DIR --pax=PAX_DIR
+  verify_ckpt --source=PAX_DIR --pax=INT8_DIR
 
 Prints one line for each variable: name, shape, type and the largest absolute
-difference from what conversion of HF_DIR to that type gives. Exits with 0 if
-all are equal, with 1 if any differs, is missing or is too many.
+difference from what conversion of the source to that type gives, or, for int8,
+from the source's value. Checksums are compared too if there is a manifest.
+--logits runs both models on sample texts besides. Exits with 0 if all is as it
+should be, with 1 if anything differs, is missing or is too many.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 import sys
 
 from absl import app
@@ -17,15 +20,54 @@ from rich import console as rich_console
 from rich import table as rich_table
 
 from converters import comparison
+from converters import comparison_logits
+from converters import comparison_pax
+from converters import quantization_model
+from converters import quantization_paths
+from converters import quantization_texts
 from saxml_ext.common import user_path
+from saxml_ext.pax import checkpoint
 from saxml_ext.pax import errors
 
 _BASE = flags.DEFINE_string(
-    'base', None, 'Directory of the Hugging Face checkpoint.'
+    'base', None, 'Directory of the Hugging Face checkpoint that it came from.'
+)
+_SOURCE = flags.DEFINE_string(
+    'source', None, 'Directory of the float PAX checkpoint that it came from.'
 )
 _PAX = flags.DEFINE_string('pax', None, 'Directory of the PAX checkpoint.')
+_LOGITS = flags.DEFINE_bool(
+    'logits',
+    False,
+    'Compare logits too: of transformers on PyTorch with --base, of the engine'
+    ' with --source, and of the engine with --pax.',
+)
+_TEXT = flags.DEFINE_multi_string(
+    'text', [], 'Text to compare logits on. May be repeated. Default: a poem.'
+)
+_ARTICLES = flags.DEFINE_string(
+    'articles',
+    None,
+    'Articles to compare logits on instead, in the schema of cnn_eval.json: the'
+    ' first 32, as the report of offline_quantize does.',
+)
+_TOLERANCE = flags.DEFINE_float(
+    'logit_tolerance',
+    1e-4,
+    'Largest difference between logits of float models that is none.',
+    lower_bound=0,
+)
 
-_PLAIN_WIDTH = 160
+_PLAIN_WIDTH = 200
+# Shelley, Ozymandias, 1818.
+_POEM = (
+    'I met a traveller from an antique land, who said: "Two vast and trunkless '
+    'legs of stone stand in the desert. Near them, on the sand, half sunk, a '
+    'shattered visage lies, whose frown, and wrinkled lip, and sneer of cold '
+    'command, tell that its sculptor well those passions read which yet '
+    'survive, stamped on these lifeless things, the hand that mocked them, and '
+    'the heart that fed."'
+)
 
 
 def _print_table(rows: Sequence[comparison.Comparison]) -> None:
@@ -36,29 +78,65 @@ def _print_table(rows: Sequence[comparison.Comparison]) -> None:
     difference = '-'
     if row.max_difference is not None:
       difference = f'{row.max_difference:g}'
-    table.add_row(row.name, row.found, difference, row.problem)
+    notes = ': '.join(filter(None, (row.note, row.problem)))
+    table.add_row(row.name, row.found, difference, notes)
   # Square brackets are shapes here, not rich's markup; files get all columns.
   width = None if sys.stdout.isatty() else _PLAIN_WIDTH
   rich_console.Console(markup=False, highlight=False, width=width).print(table)
 
 
+def _texts(pax: str) -> quantization_texts.Texts:
+  model = quantization_model.open_model(pax)
+  tokenizer = quantization_texts.load_tokenizer(model.directory)
+  longest = model.description['max_positions']
+  if _ARTICLES.value:
+    articles = quantization_texts.load_articles(
+        user_path.resolve(_ARTICLES.value)
+    )[: quantization_texts.LOGIT_ARTICLES]
+    return quantization_texts.from_articles(articles, tokenizer, longest)
+  return quantization_texts.from_texts(
+      _TEXT.value or [_POEM], tokenizer, longest
+  )
+
+
+def _compare(pax: str) -> Iterator[comparison.Comparison]:
+  if _BASE.value:
+    base = user_path.resolve(_BASE.value)
+    yield from comparison.compare(base, pax)
+    logits = comparison_logits.compare_with_hf
+  else:
+    base = quantization_paths.root_of(_SOURCE.value)
+    yield from comparison_pax.compare(base, pax)
+    logits = comparison_logits.compare_with_pax
+  if _LOGITS.value:
+    yield from logits(base, pax, _texts(pax), _TOLERANCE.value)
+
+
 def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'unexpected arguments: {" ".join(argv[1:])}')
-  base, pax = map(user_path.resolve, (_BASE.value, _PAX.value))
+  if bool(_BASE.value) == bool(_SOURCE.value):
+    raise app.UsageError('give one of --base and --source')
+  source = user_path.resolve(_BASE.value or _SOURCE.value)
+  pax = quantization_paths.root_of(_PAX.value)
   try:
-    rows = list(comparison.compare(base, pax))
+    rows = list(_compare(pax))
+    checked = len(checkpoint.Reader(pax).manifest)
   except errors.CheckpointError as e:
     print(f'verify_ckpt: {e}', file=sys.stderr)
     sys.exit(1)
   _print_table(rows)
+  logits = sum(row.name.startswith(comparison.LOGITS) for row in rows)
+  what = f'{len(rows) - logits} variables' + (
+      f' and {logits} comparisons of logits' if logits else ''
+  )
   bad = sum(bool(row.problem) for row in rows)
   if bad:
-    print(f'{bad} of {len(rows)} variables are not as in {base}.')
+    print(f'{bad} of {what} are not as in {source}.')
     sys.exit(1)
-  print(f'All {len(rows)} variables are as in {base}.')
+  print(f'All {what} are as in {source}. {checked} checksums match.')
 
 
 if __name__ == '__main__':
-  flags.mark_flags_as_required(['base', 'pax'])
+  flags.mark_flags_as_required(['pax'])
   app.run(main)

@@ -4,18 +4,43 @@ import contextlib
 import io
 import os
 
+from absl import app
 from absl.testing import absltest
 from absl.testing import flagsaver
 from absl.testing import parameterized
 import numpy as np
 
 from converters import conversion
+from converters import quantization
+from converters import quantization_evaluation
+from converters import quantization_fixture
+from converters import quantization_options
+from converters import quantization_record
+from converters import quantization_texts
 from converters import test_models
 from converters import verify_ckpt
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import checkpoint_writer
 
 _SCALE = 'params.lm.final_ln.scale'
+_POST = 'params.lm.transformer.x_layers_1.self_attention.post.w'
+_NORM = 'params.lm.transformer.x_layers_1.layer_norm.scale'
+_Q = '_quantized_scale'
+
+
+def _run(flags) -> tuple[int, str]:
+  """Runs the program: exit status and all it prints."""
+  out, status = io.StringIO(), 0
+  with (
+      flagsaver.flagsaver(**flags),
+      contextlib.redirect_stdout(out),
+      contextlib.redirect_stderr(out),
+  ):
+    try:
+      verify_ckpt.main(['verify_ckpt'])
+    except SystemExit as e:
+      status = e.code
+  return status, out.getvalue()
 
 
 class VerifyTest(parameterized.TestCase):
@@ -28,17 +53,7 @@ class VerifyTest(parameterized.TestCase):
 
   def verify(self) -> tuple[int, str]:
     """Runs the program: exit status and all it prints."""
-    out, status = io.StringIO(), 0
-    with (
-        flagsaver.flagsaver(base=self.base, pax=self.pax),
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(out),
-    ):
-      try:
-        verify_ckpt.main(['verify_ckpt'])
-      except SystemExit as e:
-        status = e.code
-    return status, out.getvalue()
+    return _run(dict(base=self.base, pax=self.pax))
 
   def rewrite(self, change) -> None:
     """Converts, changes the variables and writes them again."""
@@ -95,6 +110,103 @@ class VerifyTest(parameterized.TestCase):
     status, out = self.verify()
     self.assertEqual(status, 1)
     self.assertIn('cannot be listed: No such file', out)
+
+
+class VerifyInt8Test(parameterized.TestCase):
+
+  def setUp(self):
+    super().setUp()
+    self.root = self.create_tempdir().full_path
+    self.source = quantization_fixture.write(os.path.join(self.root, 'float'))
+    self.pax = os.path.join(self.root, 'int8')
+
+  def quantize(self, **options) -> None:
+    record = quantization_record.Record(quantization_options.Options(**options))
+    quantization.quantize(self.source, self.pax, record)
+
+  def verify(self, **flags) -> tuple[int, str]:
+    flags = dict(source=self.source, pax=self.pax) | flags
+    return _run(flags)
+
+  def change(self, change) -> None:
+    """Writes the variables again, changed, as a newer step."""
+    variables = checkpoint.read_variables(self.pax)
+    change(variables)
+    checkpoint_writer.write_checkpoint(self.pax, variables.items(), step=1)
+
+  @parameterized.parameters(
+      {}, {'softmax': True}, {'smoothing': 0.0}, {'bits': 5}
+  )
+  def test_equal(self, **options):
+    self.quantize(**options)
+    status, out = self.verify()
+    self.assertEqual(status, 0, out)
+    self.assertIn('All 29 variables are as in', out)
+    self.assertRegex(out, r'post.w +int8\[32, 2, 16\] +\S+ +0.50 steps')
+    self.assertRegex(out, r'(41|42) checksums match')
+
+  def test_copy(self):
+    self.pax = self.source
+    status, out = self.verify(logits=True, text=['w1 w2 w3'])
+    self.assertEqual(status, 0, out)
+    self.assertRegex(out, 'logits: float32, float32 +2 places +0 +mean 0')
+
+  @parameterized.parameters(
+      (lambda v: v.update({_POST: v[_POST] // 2}), r'6\d\.\d+ steps, beyond'),
+      (lambda v: v.update({_POST + _Q: v[_POST + _Q] * 2}), 'steps, beyond'),
+      (lambda v: v.update({_POST + _Q: v[_POST + _Q] * np.nan}), 'nan steps'),
+      (lambda v: v.pop(_POST + _Q), 'quantized_scale is missing'),
+      (lambda v: v.pop(_POST), f'{_POST} +- +- +missing'),
+      (lambda v: v.update({_NORM: v[_NORM] * 2}), f'{_NORM} .*differs'),
+      (lambda v: v.update({'params.lm.x': v[_NORM]}), 'params.lm.x .*unexp'),
+  )
+  def test_wrong_variable(self, change, message):
+    self.quantize()
+    self.change(change)
+    status, out = self.verify()
+    self.assertEqual(status, 1)
+    self.assertRegex(out, message)
+
+  def test_clipped_needs_its_report(self):
+    self.quantize(clipping=True, bits=4)
+    status, out = self.verify()
+    self.assertEqual(status, 1)
+    self.assertIn('beyond the 0.501 of rounding', out)
+    quantization_evaluation.report(self.source, self.pax, ())
+    status, out = self.verify()
+    self.assertEqual(status, 0, out)
+    self.change(lambda v: v.update({_POST: np.roll(v[_POST], 1, 0)}))
+    status, out = self.verify()
+    self.assertEqual(status, 1)
+    self.assertRegex(out, 'steps, beyond the .* stated')
+
+  def test_logits_are_within_the_stated_error(self):
+    self.quantize()
+    path = quantization_fixture.write_articles(f'{self.root}/eval.json', 4)
+    articles = quantization_texts.load_articles(path)
+    quantization_evaluation.report(self.source, self.pax, articles)
+    status, out = self.verify(logits=True, articles=path)
+    self.assertEqual(status, 0, out)
+    self.assertRegex(
+        out, r'logits: float32, int8_weights +32 places +[01]\.\d+'
+    )
+    # A wrong norm shows in the logits too.
+    self.change(lambda v: v.update({_NORM: v[_NORM] * 2}))
+    status, out = self.verify(logits=True, articles=path)
+    self.assertEqual(status, 1)
+    self.assertRegex(out, r'logits: float32, int8 .*beyond the stated')
+
+  def test_damaged_chunk(self):
+    self.quantize()
+    chunk = f'{self.pax}/checkpoint_00000000/state/mdl_vars.{_NORM}/0'
+    os.remove(chunk)
+    status, out = self.verify()
+    self.assertEqual(status, 1)
+    self.assertRegex(out, 'layer_norm.scale cannot be read')
+
+  def test_base_or_source(self):
+    with self.assertRaisesRegex(app.UsageError, 'one of --base and --source'):
+      self.verify(source=None)
 
 
 if __name__ == '__main__':

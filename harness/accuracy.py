@@ -10,8 +10,8 @@ from absl import app
 from absl import flags
 
 from harness import bundle
-from harness import dataset
-from harness import rouge
+from saxml_ext.common import dataset
+from saxml_ext.common import rouge
 from saxml_ext.common import user_path
 
 _LOG = flags.DEFINE_string(

@@ -7,16 +7,16 @@ import tempfile
 
 from harness import bundle
 from harness import children
-from harness import dataset
 from harness import loadgen_log
 from harness import local_cell
 from harness import programs
 from harness import progress as progress_lib
 from harness import report
-from harness import rouge
 from harness import run_process
 from harness import run_status
 from harness import settings
+from saxml_ext.common import dataset
+from saxml_ext.common import rouge
 
 ACCURACY = 'accuracy'
 PERFORMANCE = 'performance'

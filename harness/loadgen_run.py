@@ -16,11 +16,11 @@ from absl import app
 from absl import flags
 import mlperf_loadgen
 
-from harness import dataset
 from harness import run_status
 from harness import settings
 from harness import sut as sut_lib
 from saxml_ext.client import sax
+from saxml_ext.common import dataset
 
 MODES = {
     'accuracy': mlperf_loadgen.TestMode.AccuracyOnly,

@@ -9,7 +9,7 @@ import os
 import tokenizers
 
 from harness import loadgen_log
-from harness import rouge
+from saxml_ext.common import rouge
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ import tokenizers
 
 from harness import loadgen_log
 from harness import report
-from harness import rouge
+from saxml_ext.common import rouge
 
 _SCORES = rouge.Scores(50.0, 25.0, 40.0, 100, 2)
 

@@ -8,9 +8,9 @@ from absl.testing import absltest
 import mlperf_loadgen
 
 from harness import loadgen_log
-from harness import rouge
 from harness import settings
 from harness import sut as sut_lib
+from saxml_ext.common import rouge
 
 
 class _Model:

@@ -9,10 +9,10 @@ import random
 import re
 from typing import Iterator
 
-from harness import dataset
 from harness.bundled import event as event_lib
 from harness.bundled import events
 from harness.bundled import lexicon
+from saxml_ext.common import dataset
 
 INSTRUCTION = 'Summarize the following news article:'
 

@@ -6,10 +6,10 @@ import re
 
 from absl.testing import absltest
 
-from harness import dataset
-from harness import rouge
 from harness.bundled import corpus
 from harness.bundled import events
+from saxml_ext.common import dataset
+from saxml_ext.common import rouge
 
 _HERE = os.path.dirname(__file__)
 

@@ -1,6 +1,7 @@
-"""Writes the bundled evaluation set in the schema of MLPerf's cnn_eval.json.
+"""Writes bundled articles in the schema of MLPerf's cnn_eval.json.
 
 bazel run //harness/bundled:eval_set -- --output=/tmp/eval.json
+bazel run //harness/bundled:eval_set -- --output=/tmp/cal.json --split=train
 """
 
 import dataclasses
@@ -16,13 +17,19 @@ _OUTPUT = flags.DEFINE_string(
     'output', None, 'JSON file to write.', required=True
 )
 _COUNT = flags.DEFINE_integer('count', 512, 'Articles.', lower_bound=1)
+_SPLIT = flags.DEFINE_enum(
+    'split',
+    'eval',
+    ['eval', 'train'],
+    'Articles to evaluate on, or those trained on, which suit calibration.',
+)
 
 
 def main(argv: list[str]) -> None:
   del argv
   rows = [
       dataclasses.asdict(story)
-      for story in corpus.stories('eval', _COUNT.value)
+      for story in corpus.stories(_SPLIT.value, _COUNT.value)
   ]
   with open(user_path.resolve(_OUTPUT.value), 'w', encoding='utf-8') as file:
     json.dump(rows, file, indent=1)

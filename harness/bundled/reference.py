@@ -26,8 +26,8 @@ from rich import progress
 import torch
 import transformers
 
-from harness import dataset
-from harness import rouge
+from saxml_ext.common import dataset
+from saxml_ext.common import rouge
 from saxml_ext.common import user_path
 
 _HERE = os.path.dirname(__file__)

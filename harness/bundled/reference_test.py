@@ -7,9 +7,9 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import torch
 
-from harness import dataset
-from harness import rouge
 from harness.bundled import reference
+from saxml_ext.common import dataset
+from saxml_ext.common import rouge
 
 _HERE = os.path.dirname(__file__)
 _ARTICLES = 4  # The whole set takes minutes: `:reference` runs it.

@@ -5,9 +5,10 @@ this process. What they lack: the latter neither knows conditional writes nor
 takes empty objects.
 """
 
+from collections.abc import Iterator
 import contextlib
+import logging
 import os
-from typing import Iterator
 from unittest import mock
 
 import boto3
@@ -18,6 +19,8 @@ from saxml_ext.common import net
 
 BUCKET = 'test-bucket'
 _HOST = '127.0.0.1'
+# They tell of every request.
+_TALKATIVE = ('gcp_storage_emulator', 'api', 'werkzeug')
 
 
 @contextlib.contextmanager
@@ -26,6 +29,8 @@ def running() -> Iterator[dict[str, str]]:
 
   The environment names their endpoints meanwhile.
   """
+  for name in _TALKATIVE:
+    logging.getLogger(name).setLevel(logging.CRITICAL)
   s3 = moto_server.ThreadedMotoServer(_HOST, 0, verbose=False)
   s3.start()
   port = net.pick_free_port()

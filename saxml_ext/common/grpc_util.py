@@ -32,6 +32,11 @@ CHANNEL_OPTIONS = _SIZE_OPTIONS + (
     ('grpc.initial_reconnect_backoff_ms', 100),
     ('grpc.min_reconnect_backoff_ms', 100),
     ('grpc.max_reconnect_backoff_ms', 1000),
+    # What the other end's kernel does not acknowledge within a second was sent
+    # to a host that is gone. gRPC has this for channels that ping; so they do,
+    # as rarely as servers with gRPC's defaults want it.
+    ('grpc.keepalive_time_ms', 310_000),
+    ('grpc.keepalive_timeout_ms', 1000),
 )
 
 

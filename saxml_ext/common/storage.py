@@ -313,12 +313,18 @@ def delete(path: str) -> None:
 def exists(path: str) -> bool:
   """Whether there is a file or directory."""
   if is_url(path):
-    is_bucket = not kvstore_spec(path)['path']
-    return (not is_bucket and read_versioned(path).data is not None) or is_dir(
-        path
-    )
+    return is_file(path) or is_dir(path)
   kvstore_spec(path)
   return os.path.exists(path)
+
+
+def is_file(path: str) -> bool:
+  """Whether there is a file."""
+  if is_url(path):
+    is_bucket = not kvstore_spec(path)['path']
+    return not is_bucket and read_versioned(path).data is not None
+  kvstore_spec(path)
+  return os.path.isfile(path)
 
 
 def is_dir(path: str) -> bool:

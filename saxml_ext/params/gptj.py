@@ -82,24 +82,57 @@ class GPTJ4TokenizedBF16BS32(GPTJ4BF16BS32):
   TOKENIZED_OUTPUT = True
 
 
-class _GPTJ4TokenizedINT8BS32(GPTJ4TokenizedBF16BS32):
-  """What the two int8 submissions share.
+@registry.register(_UPSTREAM + 'GPTJ4INT8BS32')
+class GPTJ4INT8BS32(GPTJ4BF16BS32):
+  """GPT-J 6B with int8 matrices, 32 at a time, written for 4 chips.
 
-  Theirs were int8 checkpoints; here a float one is quantized as it is loaded.
+  The int8 submissions had int8 checkpoints; a float one is quantized as it is
+  loaded.
   """
 
   QUANTIZATION = 'int8'
+
+
+@registry.register(_UPSTREAM + 'GPTJ4TokenizedINT8BS32')
+class GPTJ4TokenizedINT8BS32(GPTJ4INT8BS32):
+  """The same with comma-separated ids in and out, as MLPerf sends them."""
+
+  TOKENIZED_INPUT = True
+  TOKENIZED_OUTPUT = True
+
+
+@registry.register(_UPSTREAM + 'GPTJ4TokenizedINT8BS32XLA')
+class GPTJ4TokenizedINT8BS32XLA(GPTJ4TokenizedINT8BS32):
+  """The same; upstream's server compiles it with the submissions' flags."""
+
+
+@registry.register(_UPSTREAM + 'GPTJ4TokenizedINT8BS32XLAEarly')
+class GPTJ4TokenizedINT8BS32XLAEarly(GPTJ4TokenizedINT8BS32XLA):
+  """The same; Pax's beams stop once all have ended."""
+
   BEAM_SEARCH_EARLY_EXIT = True
 
 
+@registry.register(_UPSTREAM + 'GPTJ4TokenizedINT8BS32XLAWait40MB6')
+class GPTJ4TokenizedINT8BS32XLAWait40MB6(GPTJ4TokenizedINT8BS32XLAEarly):
+  """The same: 4.0 s batch wait and 6 live batches."""
+
+  BATCH_WAIT_SECS = 4.0
+  MAX_LIVE_BATCHES = 6
+
+
 @registry.register(_UPSTREAM + 'GPTJ4TokenizedINT8BS32XLAWait40MB6Offline')
-class GPTJ4TokenizedINT8BS32XLAWait40MB6Offline(_GPTJ4TokenizedINT8BS32):
-  """MLPerf v4.0, Offline: 4.0 s batch wait and 6 live batches."""
+class GPTJ4TokenizedINT8BS32XLAWait40MB6Offline(
+    GPTJ4TokenizedINT8BS32XLAWait40MB6
+):
+  """MLPerf v4.0, Offline."""
 
 
 @registry.register(_UPSTREAM + 'GPTJ4TokenizedINT8BS32XLAWait40MB6Server')
-class GPTJ4TokenizedINT8BS32XLAWait40MB6Server(_GPTJ4TokenizedINT8BS32):
-  """MLPerf v4.0, Server: 4.0 s batch wait and 6 live batches."""
+class GPTJ4TokenizedINT8BS32XLAWait40MB6Server(
+    GPTJ4TokenizedINT8BS32XLAWait40MB6
+):
+  """MLPerf v4.0, Server."""
 
 
 @registry.register(_OWN + 'TinyTokenizedFP32')

@@ -41,32 +41,46 @@ def find_step_dir(path: str) -> str:
   Args:
     path: the directory that holds `checkpoint_00000000`, or that one itself.
 
+  Complete is one with all commit markers. paxml leaves none on a disk: there it
+  writes to a directory of another name, which it renames. So one without any is
+  complete too, unless it lies in a bucket or is ours, which always has them; a
+  copy of such a one that stopped half way lacks variables of its metadata.
+
   Raises:
-    errors.CheckpointError: there is none, or it has no commit marker.
+    errors.CheckpointError: there is none, or it lacks a commit marker.
   """
   base = path.rstrip('/')
   if _STEP_DIR.fullmatch(os.path.basename(base)):
     step_dir = base
   else:
     step_dir = _newest_step_dir(base)
-  for part in MARKED:
-    marker = os.path.join(step_dir, part, MARKER)
-    if not _exists(marker):
-      raise errors.CheckpointError(
-          f'{marker} is missing: the checkpoint was not written or copied to '
-          'its end; convert or copy it again'
-      )
+  markers = [os.path.join(step_dir, part, MARKER) for part in MARKED]
+  missing = [marker for marker in markers if not _exists(marker)]
+  if missing and (missing != markers or not _was_renamed(step_dir)):
+    raise errors.CheckpointError(
+        f'{missing[0]} is missing: the checkpoint was not written or copied to '
+        'its end; convert or copy it again'
+    )
   return step_dir
+
+
+def _was_renamed(step_dir: str) -> bool:
+  return (
+      not storage.is_url(step_dir)
+      and not _exists(os.path.join(step_dir, manifest.FILE_NAME))
+      and _exists(os.path.join(step_dir, 'metadata', 'metadata'))
+  )
 
 
 def _newest_step_dir(base: str) -> str:
   try:
     names = storage.list_dir(base)
   except (OSError, common_errors.SaxError) as e:
-    absent = isinstance(e, common_errors.NotFound)
+    reason = str(e)
+    if isinstance(e, common_errors.NotFound):
+      reason = 'No such file or directory'
     raise errors.CheckpointError(
-        f'{base} cannot be listed: '
-        f'{"No such file or directory" if absent else e}; expected a directory that holds '
+        f'{base} cannot be listed: {reason}; expected a directory that holds '
         'checkpoint_00000000'
     ) from e
   steps = [(int(m[1]), m[0]) for m in map(_STEP_DIR.fullmatch, names) if m]

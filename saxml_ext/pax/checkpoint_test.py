@@ -139,6 +139,23 @@ class CheckpointTest(parameterized.TestCase):
     ):
       checkpoint.find_step_dir(str(self.path))
 
+  def test_paxml_leaves_no_markers_on_a_disk(self):
+    written = self.write()
+    for marker in self.step_dir.rglob('commit_success.txt'):
+      marker.unlink()
+    with self.assertRaisesRegex(errors.CheckpointError, 'txt is missing'):
+      checkpoint.read_variables(str(self.path))
+    (self.step_dir / 'manifest.json').unlink()
+    read = checkpoint.read_variables(str(self.path))
+    np.testing.assert_array_equal(read[_QKV], written[_QKV])
+    # A copy that stopped half way.
+    (self.state / f'mdl_vars.{_QKV}' / '.zarray').unlink()
+    with self.assertRaisesRegex(errors.CheckpointError, f'{_QKV} is missing'):
+      checkpoint.read_variables(str(self.path))
+    (self.step_dir / 'metadata' / 'metadata').unlink()
+    with self.assertRaisesRegex(errors.CheckpointError, 'txt is missing'):
+      checkpoint.read_variables(str(self.path))
+
   def test_no_checkpoint(self):
     with self.assertRaisesRegex(errors.CheckpointError, 'cannot be listed'):
       checkpoint.find_step_dir(str(self.path))

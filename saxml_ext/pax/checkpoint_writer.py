@@ -4,7 +4,6 @@ from collections.abc import Collection, Iterable, Iterator
 from concurrent import futures
 import contextlib
 import os
-import shutil
 
 import numpy as np
 
@@ -32,8 +31,8 @@ class Writer:
   goes on from there. Without `resume` the next one removes it first.
 
   A context manager: if the block ends without a commit, all that was written is
-  removed, but kept for `resume` if the place to write to is what failed or the
-  program was interrupted.
+  removed if nothing or a CheckpointError (of the source) ended it, and kept for
+  `resume` if an UnwritableError or anything else did.
 
   Attributes:
     finished: `resume` found the checkpoint complete; add and commit nothing.
@@ -72,6 +71,8 @@ class Writer:
     # paxml and orbax know this suffix for a checkpoint that is not finished.
     suffix = '' if self._remote else '.orbax-checkpoint-tmp-0'
     self._work = self._final + suffix
+    # Where an older one of a disk is until it is deleted.
+    self._replaced = f'{self._final}.orbax-checkpoint-tmp-1'
     self._state_dir = f'{self._work}/state'
     self._journal = journal.Journal(f'{self._final}.journal')
     self._entries: dict[str, manifest.Entry] = {}
@@ -82,6 +83,8 @@ class Writer:
     with _writing(self._work):
       self.finished = resume and self._is_finished()
       if self.finished:
+        # It may have been killed just before it did this.
+        storage.delete(self._replaced)
         self._journal.clear()
       else:
         self._start(step, overwrite, resume)
@@ -127,11 +130,13 @@ class Writer:
 
   def __exit__(self, kind, *_) -> None:
     self._syncer.shutdown()
-    at_fault = kind is not None and (
-        issubclass(kind, errors.UnwritableError)
-        or not issubclass(kind, Exception)
+    if self.finished or self._committed:
+      return
+    of_no_use = kind is None or (
+        issubclass(kind, errors.CheckpointError)
+        and not issubclass(kind, errors.UnwritableError)
     )
-    if self.finished or self._committed or (self._source and at_fault):
+    if self._source and not of_no_use:
       return
     with _writing(self._work):
       storage.delete(self._work)
@@ -256,13 +261,12 @@ class Writer:
     return self._final
 
   def _rename(self) -> None:
-    replaced = f'{self._final}.orbax-checkpoint-tmp-1'
     if os.path.isdir(self._final):
-      shutil.rmtree(replaced, ignore_errors=True)
-      os.rename(self._final, replaced)
+      storage.delete(self._replaced)
+      os.rename(self._final, self._replaced)
     os.rename(self._work, self._final)
     store.sync_path(self._path)
-    shutil.rmtree(replaced, ignore_errors=True)
+    storage.delete(self._replaced)
 
 
 def write_checkpoint(

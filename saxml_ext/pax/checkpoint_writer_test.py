@@ -217,8 +217,12 @@ class CheckpointWriterTest(parameterized.TestCase):
   def test_resume_of_nothing_and_of_a_finished_one(self):
     self.assertLen(self.write_rest(self.writer(resume=True)), 4)
     before = _tree(self.path)
+    # Killed after the last rename, it has not cleaned up.
+    (self.path / 'checkpoint_00000000.orbax-checkpoint-tmp-1').mkdir()
+    (self.path / 'checkpoint_00000000.journal').mkdir()
     with self.writer(resume=True) as writer:
       self.assertTrue(writer.finished)
+    self.assertEqual(os.listdir(self.path), ['checkpoint_00000000'])
     self.assertEqual(_tree(self.path), before)
 
   def test_source_at_fault_leaves_nothing(self):
@@ -228,7 +232,9 @@ class CheckpointWriterTest(parameterized.TestCase):
         raise errors.CheckpointError('source is bad')
     self.assertEmpty(os.listdir(self.path))
 
-  @parameterized.parameters(KeyboardInterrupt, errors.UnwritableError)
+  @parameterized.parameters(
+      KeyboardInterrupt, MemoryError, errors.UnwritableError
+  )
   def test_interrupted_keeps_what_it_has(self, error):
     with self.assertRaises(error):
       with self.writer() as writer:

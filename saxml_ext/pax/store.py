@@ -55,15 +55,15 @@ def _kvstore(state_dir: str, name: str = '') -> dict[str, Any]:
 
 def list_names(state_dir: str) -> set[str]:
   """Names of the arrays in the `state` directory, in either layout."""
-  if not storage.is_url(state_dir) and not is_ocdbt(state_dir):
-    # Of a local directory it takes no look at every chunk.
-    return {
-        entry.name
-        for entry in os.scandir(state_dir)
-        if os.path.exists(os.path.join(entry.path, '.zarray'))
-    }
-  kvstore = ts.KvStore.open(_kvstore(state_dir)).result()
-  keys = [key.decode('utf-8') for key in kvstore.list().result()]
+  if is_ocdbt(state_dir):
+    kvstore = ts.KvStore.open(_kvstore(state_dir)).result()
+    keys = [key.decode('utf-8') for key in kvstore.list().result()]
+  elif storage.is_url(state_dir):
+    keys = storage.list_tree(state_dir)
+  else:
+    # Takes no look at every chunk.
+    keys = [f'{e.name}/.zarray' for e in os.scandir(state_dir)]
+    keys = [k for k in keys if os.path.exists(os.path.join(state_dir, k))]
   return {k[: -len('/.zarray')] for k in keys if k.endswith('/.zarray')}
 
 

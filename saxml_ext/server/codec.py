@@ -9,6 +9,7 @@ import numpy as np
 import tokenizers
 
 from saxml_ext.common import errors
+from saxml_ext.common import storage
 
 _IDS = re.compile(r' *[0-9]+ *(?:, *[0-9]+ *)*', re.ASCII)
 _FILE = 'tokenizer.json'
@@ -100,8 +101,9 @@ def load_tokenizer(
     errors.InvalidArgument: there is no such file, or it cannot be read.
   """
   path = _find(vocabulary_path, checkpoint_path)
+  data = storage.read_bytes(path)
   try:
-    return TokenizerCodec(tokenizers.Tokenizer.from_file(path))
+    return TokenizerCodec(tokenizers.Tokenizer.from_buffer(data))
   except Exception as e:  # The library raises nothing narrower.
     raise errors.InvalidArgument(
         f'{path} is no tokenizer that the tokenizers library reads: {e}'
@@ -118,7 +120,7 @@ def _find(vocabulary_path: str | None, checkpoint_path: str) -> str:
         for directory in (base, os.path.dirname(base))
     )
   for path in candidates:
-    if os.path.isfile(path):
+    if storage.is_file(path):
       return path
   raise errors.InvalidArgument(
       f'the model takes or gives text, but none of {", ".join(candidates)} is'

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 import dataclasses
 import math
-import os
 import time
 
 from absl import logging
 import jax
 
 from saxml_ext.common import errors
+from saxml_ext.common import storage
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import sharding
@@ -18,9 +18,9 @@ from saxml_ext.params import overrides
 from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.pax import checkpoint
+from saxml_ext.pax import description as description_lib
 from saxml_ext.pax import errors as pax_errors
 from saxml_ext.server import codec
-from saxml_ext.server import description as description_lib
 from saxml_ext.server import scheduler
 from saxml_ext.server import servable
 from saxml_ext.server import spec as spec_lib
@@ -60,7 +60,7 @@ def prepare(
     settings = settings_lib.Settings.of(params)
   except (TypeError, ValueError) as e:  # An attribute of an unusable form.
     raise errors.InvalidArgument(f'{spec.model_path}: {e}') from e
-  path = _checkpoint_path(spec.checkpoint_path)
+  path = checkpoint_path(spec.checkpoint_path)
   try:
     variables = checkpoint.read_variables(path)
   except pax_errors.CheckpointError as e:
@@ -70,7 +70,7 @@ def prepare(
 
   model_config = _model_config(variables, settings)
   # Before the long part, as it may fail.
-  codecs = _codecs(settings, model_config.vocab_size, path)
+  codecs = load_codecs(settings, model_config.vocab_size, path)
   mesh = _mesh(spec.model_path, model_config, settings)
   weights = _weights(variables, model_config, settings, mesh)
   del variables  # Half of the memory, from here on.
@@ -115,7 +115,7 @@ def serve(
   )
 
 
-def _codecs(
+def load_codecs(
     settings: settings_lib.Settings, vocab_size: int, checkpoint_path: str
 ) -> tuple[codec.Codec, codec.Codec]:
   """Codecs of input and output."""
@@ -129,17 +129,18 @@ def _codecs(
   )
 
 
-def _checkpoint_path(path: str) -> str:
+def checkpoint_path(path: str) -> str:
   if path in ('', 'None'):
     raise errors.InvalidArgument(
         f'checkpoint path {path!r}: this server does not make up weights;'
         ' publish with the path of a PAX checkpoint, such as'
         ' convert_gptj_ckpt writes'
     )
-  if not os.path.isdir(path):
+  if not storage.is_dir(path):
     raise errors.InvalidArgument(
         f'checkpoint {path!r} is no directory that this server can read; give'
-        ' a path on a file system that all model servers share'
+        ' a path on a file system that all model servers share, or a gs:// or'
+        ' s3:// URL'
     )
   return path
 

@@ -319,10 +319,13 @@ class Scheduler:
     for work in self._scoring:
       result = self._runner.score(work.request.prefix, work.request.suffix)
       self._stats[SCORE].batch(1)
-      _finish(work, result)
       with self._changed:
+        # Empty if it was closed meanwhile, which has failed the request.
+        is_held = bool(self._scoring)
         self._scoring = []
         self._pace[SCORE].done(1)
+      if is_held:
+        _finish(work, result)
       return True
     return False
 

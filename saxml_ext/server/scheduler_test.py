@@ -318,6 +318,23 @@ class SchedulerTest(absltest.TestCase):
       with self.assertRaises(errors.Unavailable):
         future.result(_TIMEOUT)
 
+  def test_closing_without_draining_while_a_score_runs(self):
+    scheduler = self._start(num_slots=1)
+    closer = threading.Thread(target=scheduler.close, args=(False,))
+
+    def slow_score(prefix, suffix) -> float:
+      closer.start()
+      self._until(lambda: self._is_closed(scheduler) and score.done())
+      return -1.0
+
+    self.runner.score = slow_score
+    score = scheduler.score(np.arange(3), np.arange(2))
+    with self.assertRaises(errors.Unavailable):
+      score.result(_TIMEOUT)
+    closer.join(_TIMEOUT)
+    self.assertFalse(closer.is_alive())
+    self.assertEmpty(self.failures)
+
   def _is_closed(self, scheduler: scheduler_lib.Scheduler) -> bool:
     try:
       scheduler.check_admission('lm.generate')

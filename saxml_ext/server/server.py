@@ -9,7 +9,7 @@ of --drain_secs, ends it at once.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 import logging as std_logging
 import os
 import random
@@ -90,7 +90,7 @@ _DRAIN_SECS = flags.DEFINE_float(
 )
 
 
-def _servable_paths() -> list[str]:
+def _servable_paths(known: Collection[str]) -> list[str]:
   """Model paths to offer, in an order that differs from start to start.
 
   An admin server of upstream's compares them when a server joins again: it
@@ -100,9 +100,7 @@ def _servable_paths() -> list[str]:
   pattern = _MODEL_FILTER_REGEX.value
   try:
     names = [
-        name
-        for name in registry.names()
-        if pattern is None or re.fullmatch(pattern, name)
+        name for name in known if pattern is None or re.fullmatch(pattern, name)
     ]
   except re.error as e:
     raise errors.InvalidArgument(
@@ -129,13 +127,13 @@ def _static_specs() -> dict[str, spec.Spec]:
   }
 
 
-def _join_request(port: int) -> admin_pb2.JoinRequest:
+def _join_request(port: int, known: Collection[str]) -> admin_pb2.JoinRequest:
   return admin_pb2.JoinRequest(
       address=net.advertised_address(port),
       model_server=admin_pb2.ModelServer(
           chip_type=platforms.chip_type(_PLATFORM_CHIP.value),
           chip_topology=platforms.chip_topology(_PLATFORM_TOPOLOGY.value),
-          servable_model_paths=_servable_paths(),
+          servable_model_paths=_servable_paths(known),
           tags=_TAGS.value,
       ),
   )
@@ -156,11 +154,11 @@ def _first_signal() -> asyncio.Event:
   return told
 
 
-async def _serve(load_fn: lifecycle.LoadFn) -> None:
+async def _serve(load_fn: lifecycle.LoadFn, known: Collection[str]) -> None:
   told = _first_signal()
   static = _static_specs()
   server = model_server.ModelServer(load_fn, _PORT.value)
-  join = _join_request(server.port)
+  join = _join_request(server.port, known)
   await server.start()
   # A load may take minutes; the signal is not to wait for it.
   working = asyncio.create_task(_load_and_join(server, static, join))
@@ -188,12 +186,17 @@ async def _load_and_join(
     ).run()
 
 
-def main(argv: Sequence[str], load_fn: lifecycle.LoadFn = loader.load) -> None:
+def main(
+    argv: Sequence[str],
+    load_fn: lifecycle.LoadFn = loader.load,
+    more_paths: Collection[str] = (),
+) -> None:
   """Serves until told to stop.
 
   Args:
     argv: the program's name; anything more is a usage error.
     load_fn: what loads a model; another program may serve other engines.
+    more_paths: model paths that it loads besides the registered ones.
   """
   if len(argv) > 1:
     raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}')
@@ -212,7 +215,7 @@ def main(argv: Sequence[str], load_fn: lifecycle.LoadFn = loader.load) -> None:
     if _SAX_CELL.value:
       ids.parse_cell_id(_SAX_CELL.value)
       cell.sax_root(_SAX_ROOT.value)
-    asyncio.run(_serve(load_fn))
+    asyncio.run(_serve(load_fn, [*registry.names(), *more_paths]))
   except errors.SaxError as e:
     sys.exit(f'server: {e.message}')
   # A load that cannot be interrupted may still run on its thread.

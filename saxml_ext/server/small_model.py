@@ -1,10 +1,10 @@
 """A random two-layer GPT-J for tests: its checkpoint and its serving params."""
 
 import json
-import os
 
 import numpy as np
 
+from saxml_ext.common import storage
 from saxml_ext.params import gptj
 from saxml_ext.params import registry
 from saxml_ext.pax import checkpoint_writer
@@ -35,7 +35,7 @@ def write(directory: str, *, describe: bool = True) -> str:
   """Writes a checkpoint with random weights; returns `directory`.
 
   Args:
-    directory: where to.
+    directory: where to, a path or a URL.
     describe: whether to write gptj_config.json.
   """
   rng = np.random.default_rng(0)
@@ -45,8 +45,9 @@ def write(directory: str, *, describe: bool = True) -> str:
   )
   if describe:
     said = {'rotary_dim': 8, 'eos_token_id': EOS_ID, 'max_positions': 64}
-    with open(os.path.join(directory, 'gptj_config.json'), 'w') as f:
-      json.dump(said, f)
+    storage.write_bytes(
+        f'{directory}/gptj_config.json', json.dumps(said).encode('ascii')
+    )
   return directory
 
 

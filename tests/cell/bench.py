@@ -28,10 +28,10 @@ from rich import table as rich_table
 
 from harness import bundle
 from harness import children
-from harness import dataset
 from harness import local_cell
 from harness import progress as progress_lib
 from harness import run_process
+from saxml_ext.common import dataset
 from saxml_ext.common import errors
 from saxml_ext.common import user_path
 from tests.cell import overhead

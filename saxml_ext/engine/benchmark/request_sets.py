@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import tokenizers
 
-from harness import dataset
+from saxml_ext.common import dataset
 from saxml_ext.engine.benchmark import workload
 
 # Outputs of the field's set (CNN/DailyMail in the MLPerf GPT-J benchmark): 30

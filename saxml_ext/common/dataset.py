@@ -1,4 +1,4 @@
-"""The articles of a run: read, put into the prompt, turned into token ids."""
+"""Articles to summarize: read, put into the prompt, turned into token ids."""
 
 from collections.abc import Sequence
 import dataclasses

@@ -6,7 +6,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 
 from saxml_ext.common import errors
-from saxml_ext.server import description
+from saxml_ext.pax import description
 
 
 class DescriptionTest(parameterized.TestCase):

@@ -11,6 +11,7 @@ import os
 from typing import Any
 
 from saxml_ext.common import errors
+from saxml_ext.common import storage
 
 _FILE = 'gptj_config.json'
 
@@ -41,15 +42,14 @@ def read(checkpoint_path: str) -> Description:
   base = checkpoint_path.rstrip('/')
   for directory in (base, os.path.dirname(base)):
     path = os.path.join(directory, _FILE)
-    if os.path.isfile(path):
+    if storage.is_file(path):
       return _parse(path)
   return Description()
 
 
 def _parse(path: str) -> Description:
   try:
-    with open(path, encoding='utf-8') as f:
-      document = json.load(f)
+    document = json.loads(storage.read_bytes(path))
   except (OSError, ValueError) as e:
     raise errors.InvalidArgument(
         f'{path} cannot be read: {e}; convert the checkpoint again'

@@ -6,7 +6,7 @@ from absl.testing import parameterized
 import numpy as np
 import tokenizers
 
-from harness import rouge
+from saxml_ext.common import rouge
 
 
 def _tokenizer() -> tokenizers.Tokenizer:

@@ -6,7 +6,7 @@ from absl.testing import parameterized
 import numpy as np
 import tokenizers
 
-from harness import dataset
+from saxml_ext.common import dataset
 
 _ARTICLE = dataset.Article('Summarize:', 'A {brace} and text.', 'Text.')
 

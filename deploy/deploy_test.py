@@ -1,0 +1,132 @@
+"""Checks what deploy/ says against the programs that it starts."""
+
+import os
+import re
+import shlex
+import subprocess
+
+from absl.testing import absltest
+import yaml
+
+from harness import programs
+
+_HERE = os.path.dirname(__file__)
+_PROGRAMS = {
+    os.path.basename(program): program
+    for program in (
+        programs.ADMIN_CONFIG,
+        programs.ADMIN_SERVER,
+        programs.MODEL_SERVER,
+    )
+}
+_DIRECTORY = '/opt/sax'
+
+
+def _read(name: str) -> str:
+  with open(os.path.join(_HERE, name), encoding='utf-8') as f:
+    return f.read()
+
+
+def _manifests(name: str) -> list[dict]:
+  return list(yaml.safe_load_all(_read(f'kubernetes/{name}.yaml')))
+
+
+def _pod(name: str) -> dict:
+  return _manifests(name)[0]['spec']['template']['spec']
+
+
+def _units() -> dict[str, list[str]]:
+  """Command line of each unit."""
+  found = {}
+  for name in ('sax-admin', 'sax-server'):
+    unit = _read(f'systemd/{name}.service')
+    found[name] = shlex.split(re.search(r'^ExecStart=(.*)', unit, re.M)[1])
+  return found
+
+
+def _containers() -> dict[str, list[str]]:
+  """Command line of each container."""
+  return {
+      each['name']: each['command'] + each['args']
+      for name in ('admin', 'server')
+      for each in [
+          *_pod(name).get('initContainers', []),
+          *_pod(name)['containers'],
+      ]
+  }
+
+
+def _flags(program: str) -> set[str]:
+  command = programs.command(program, {})
+  told = subprocess.run(
+      [*command.argv, '--helpfull'],
+      env=command.env,
+      capture_output=True,
+      text=True,
+      timeout=100,
+  ).stdout
+  return set(re.findall(r'^ +--(?:\[no\])?(\w+):', told, re.M))
+
+
+class DeployTest(absltest.TestCase):
+
+  def test_programs_know_their_flags(self):
+    known = {name: _flags(program) for name, program in _PROGRAMS.items()}
+    lines = {**_units(), **_containers()}
+    self.assertLen(lines, 5)
+    for where, (path, *arguments) in lines.items():
+      with self.subTest(where):
+        name = os.path.basename(path)
+        self.assertEqual(path, f'{_DIRECTORY}/{name}/{name}')
+        self.assertNotEmpty(arguments)
+        for argument in arguments:
+          flag, equals, value = argument.partition('=')
+          self.assertTrue(equals and value, argument)
+          self.assertIn(flag.removeprefix('--'), known[name])
+
+  def test_all_programs_are_installed(self):
+    script = _read('install.sh')
+    for program in _PROGRAMS.values():
+      self.assertIn(f'\n  {program}\n', script)
+    self.assertIn(f'deploy/install.sh {_DIRECTORY}\n', _read('Dockerfile'))
+
+  def test_variables_are_set(self):
+    (kustomization,) = _manifests('kustomization')
+    literals = kustomization['configMapGenerator'][0]['literals']
+    given = {each.partition('=')[0] for each in literals}
+    wanted = re.findall(r'\$\((\w+)\)', str(_containers()))
+    self.assertEqual({*wanted, 'SAX_ROOT'}, given)
+    given = set(re.findall(r'^(\w+)=', _read('systemd/cell.env'), re.M))
+    wanted = re.findall(r'\$\{(\w+)\}', str(_units()))
+    self.assertEqual({*wanted, 'SAX_ROOT'}, given)
+
+  def test_drains_before_it_is_killed(self):
+    unit = _read('systemd/sax-server.service')
+    for line, limit in (
+        (
+            _units()['sax-server'],
+            re.search(r'^TimeoutStopSec=(\d+)', unit, re.M)[1],
+        ),
+        (
+            _containers()['server'],
+            _pod('server')['terminationGracePeriodSeconds'],
+        ),
+    ):
+      (drain,) = re.findall(r'--drain_secs=(\d+)', ' '.join(line))
+      self.assertLess(int(drain), int(limit))
+
+  def test_probes_ask_the_port_that_is_served(self):
+    for name, probed in (('admin', 'tcpSocket'), ('server', 'grpc')):
+      (container,) = _pod(name)['containers']
+      (served,) = re.findall(r'--port=(\d+)', ' '.join(container['args']))
+      (port,) = container['ports']
+      self.assertEqual(port['containerPort'], int(served))
+      asked = container['livenessProbe'][probed]['port']
+      self.assertIn(asked, (port['name'], port['containerPort']))
+
+  def test_there_are_standbys(self):
+    self.assertGreater(_manifests('admin')[0]['spec']['replicas'], 1)
+
+
+if __name__ == '__main__':
+  absltest.main()

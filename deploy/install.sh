@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Builds a cell's programs and copies them, whole, to a directory:
+#
+#   deploy/install.sh /opt/sax
+#
+# The copies need nothing of this checkout or of Bazel, only the Python 3.11
+# that Bazel built them with, at the same path.
+set -euo pipefail
+
+if (($# != 1)) || [[ $1 != /* ]]; then
+  echo "usage: $0 DIRECTORY, an absolute path such as /opt/sax" >&2
+  exit 2
+fi
+directory=$1
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+programs=(
+  saxml_ext/admin/admin_config
+  saxml_ext/admin/admin_server
+  saxml_ext/client/saxutil
+  saxml_ext/server/server
+)
+labels=()
+for program in "${programs[@]}"; do
+  labels+=("//${program%/*}:${program##*/}")
+done
+./bazelw build "${labels[@]}"
+
+mkdir -p "$directory"
+for program in "${programs[@]}"; do
+  name=${program##*/}
+  echo "copying $name to $directory"
+  # Beside what runs now, then swapped: a program that runs keeps its files.
+  rm -rf "$directory/.$name.new" "$directory/.$name.old"
+  mkdir "$directory/.$name.new"
+  cp -L "bazel-bin/$program" "$directory/.$name.new/$name"
+  cp -rL "bazel-bin/$program.runfiles" "$directory/.$name.new/$name.runfiles"
+  chmod -R u+w,a+rX "$directory/.$name.new"
+  [[ ! -e $directory/$name ]] || mv "$directory/$name" "$directory/.$name.old"
+  mv "$directory/.$name.new" "$directory/$name"
+  rm -rf "$directory/.$name.old"
+done

@@ -1,0 +1,156 @@
+"""Serving params of a GPT-J as an experiment that paxml itself can run.
+
+    cls = experiment.of(gptj.TinyTokenizedFP32, '/tmp/pax')
+    model, variables = restore.restore(cls(), '/tmp/pax')
+
+The class derives from the serving params and from paxml's BaseExperiment. Its
+task's model is the praxis LanguageModel of `gptj_model`, made of praxis'
+quantized layers where the params say QUANTIZATION: then the checkpoint has to
+be an INT8 one.
+
+What praxis' layers do differently from this server's engine:
+
+- QUANTIZATION 'int8_weights' is the same computation;
+- with 'int8' praxis gives the activations before q, k and v one scale for the
+  whole batch, where the engine gives each row its own (so do both elsewhere);
+- beams follow praxis' rule, see `saxml_ext.engine.pax_beam`.
+
+Importing this module imports paxml, which takes seconds.
+"""
+
+import dataclasses
+
+from saxml_ext.common import errors
+from saxml_ext.engine import config as config_lib
+from saxml_ext.params import settings as settings_lib
+from saxml_ext.params import template
+from saxml_ext.pax import checkpoint
+from saxml_ext.pax import compat_paxml
+from saxml_ext.pax import decoding
+from saxml_ext.pax import description
+from saxml_ext.pax import gptj_model
+
+compat_paxml.install()  # Before the first import of paxml.
+
+import jax.numpy as jnp
+from paxml import base_experiment
+from paxml import tasks_lib
+from praxis import optimizers
+from praxis import pax_fiddle
+from praxis import schedules
+from praxis.layers import quantization
+from praxis.layers.quantization import quantization_hparams
+from praxis.layers.quantization import quantize
+
+Config = pax_fiddle.Config
+# Of the optimizer that a task must have. Nothing here trains: an experiment
+# that does sets its own learner.
+_LEARNING_RATE = 1e-5
+_NORM = 'params.lm.final_ln.scale'
+
+
+def of(
+    params: type[template.ServableLMParams], checkpoint_path: str | None = None
+) -> type[base_experiment.BaseExperiment]:
+  """Returns the experiment of these serving params.
+
+  Args:
+    params: of a GPT-J.
+    checkpoint_path: of a checkpoint that gives what the params leave open:
+      sizes, end of text, the type that variables are stored in.
+
+  Raises:
+    errors.InvalidArgument: a size is in neither of them, or params are not
+      usable.
+    saxml_ext.pax.errors.CheckpointError: the checkpoint cannot be read.
+  """
+  settings, config, dtype = _read(params, checkpoint_path)
+
+  class Experiment(params, base_experiment.BaseExperiment):
+    """A GPT-J for serving; it has no data to train or to evaluate on."""
+
+    def datasets(self) -> list[pax_fiddle.Config]:
+      return []
+
+    def task(self) -> pax_fiddle.Config[tasks_lib.SingleTask]:
+      task = Config(
+          tasks_lib.SingleTask, name='task', model=_model(settings, config)
+      )
+      task.model.dtype = jnp.dtype(dtype)
+      task.model.fprop_dtype = jnp.dtype(settings.dtype)
+      task.model.decoder_tpl = decoding.hparams(settings)
+      task.train.learner.loss_name = 'total_loss'
+      task.train.learner.optimizer = Config(
+          optimizers.Adam,
+          learning_rate=_LEARNING_RATE,
+          lr_schedule=Config(schedules.Constant),
+      )
+      return task
+
+  Experiment.__name__ = Experiment.__qualname__ = params.__name__
+  return Experiment
+
+
+def _read(
+    params: type[template.ServableLMParams], checkpoint_path: str | None
+) -> tuple[settings_lib.Settings, config_lib.GPTJConfig, str]:
+  """Settings, sizes and type of the variables."""
+  settings = settings_lib.Settings.of(params)
+  said, specs = description.Description(), {}
+  if checkpoint_path is not None:
+    said = description.read(checkpoint_path)
+    specs = checkpoint.Reader(checkpoint_path).specs
+  settings = dataclasses.replace(
+      settings, eos_id=_first(settings.eos_id, said.eos_id)
+  )
+  rotary_dim = _first(settings.rotary_dim, said.rotary_dim)
+  ln_epsilon = _first(settings.ln_epsilon, said.ln_epsilon)
+  fixed = dict(settings.shape)
+  if specs and rotary_dim is not None:
+    found = config_lib.GPTJConfig.from_pax(specs, rotary_dim)
+    fixed = dataclasses.asdict(found) | fixed
+  fixed['rotary_dim'] = rotary_dim
+  if ln_epsilon is not None:
+    fixed['ln_epsilon'] = ln_epsilon
+  missing = [
+      field.name
+      for field in dataclasses.fields(config_lib.GPTJConfig)
+      if fixed.get(field.name) is None and field.default is dataclasses.MISSING
+  ]
+  if missing:
+    raise errors.InvalidArgument(
+        f'{params.__name__} leaves {", ".join(missing)} to the checkpoint: give'
+        ' the path of one that convert_gptj_ckpt wrote'
+    )
+  dtype = specs[_NORM].dtype if _NORM in specs else params.MODEL_DTYPE
+  return settings, config_lib.GPTJConfig(**fixed), dtype
+
+
+def _model(
+    settings: settings_lib.Settings, config: config_lib.GPTJConfig
+) -> pax_fiddle.Config:
+  """The LanguageModel, in praxis' quantized layers if settings say so."""
+  model = gptj_model.language_model(config)
+  if settings.quantization is None:
+    return model
+  activations = settings.quantization == 'int8'
+  quantize.set_transformer_quantization(
+      model,
+      weight_quant_only=not activations,
+      num_bits_act=8 if activations else None,
+      use_symmetric_act=True if activations else None,
+  )
+  if settings.quantize_head:
+    # praxis' own function knows other kinds of softmax layers only.
+    act_params = quantization_hparams.ActQuantizationParams()
+    model.lm_tpl.softmax_tpl.feed_forward_tpl.linear_tpl = Config(
+        quantization.Linear,
+        quantization=quantization_hparams.QuantizationParams(
+            act_params=act_params if activations else None
+        ),
+    )
+  return model
+
+
+def _first(*values):
+  return next((value for value in values if value is not None), None)

@@ -1,0 +1,102 @@
+"""A Pax experiment's model with the variables that paxml restores into it."""
+
+import dataclasses
+import os
+import re
+from typing import Any
+
+from saxml_ext.pax import checkpoint
+from saxml_ext.pax import compat_paxml
+from saxml_ext.pax import errors
+from saxml_ext.pax import store
+
+compat_paxml.install()  # Before the first import of paxml.
+
+import jax
+from paxml import base_experiment
+from paxml import checkpoint_types
+from paxml import checkpoints
+from praxis import base_layer
+from praxis import py_utils
+from praxis.layers import models
+
+# Of the batch that the model's variables are read off; no variable of a
+# language model depends on it.
+_BATCH, _LENGTH = 1, 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Restored:
+  """A model and its variables.
+
+  Attributes:
+    model: the praxis layer; it holds no variables.
+    variables: collection (such as `params`) -> tree of arrays, as
+      `model.apply` takes them.
+  """
+
+  model: models.LanguageModel
+  variables: dict[str, Any]
+
+
+def restore(
+    experiment: base_experiment.BaseExperiment, checkpoint_path: str
+) -> Restored:
+  """Restores the newest step of a checkpoint, or the one that is named.
+
+  What paxml keeps for training alone, such as the optimizer's state, is left
+  unread.
+
+  Args:
+    experiment: its task's model is a LanguageModel.
+    checkpoint_path: as of `checkpoint.find_step_dir`.
+
+  Raises:
+    errors.CheckpointError: there is no complete checkpoint, or its variables
+      are not the model's.
+    TypeError: the experiment's model is no LanguageModel.
+  """
+  step_dir = checkpoint.find_step_dir(checkpoint_path)
+  task = base_layer.instantiate(experiment.task())
+  if not isinstance(task.model, models.LanguageModel):
+    raise TypeError(
+        f'the model of {type(experiment).__name__} is a'
+        f' {type(task.model).__name__}; expected a praxis LanguageModel'
+    )
+  shapes = task.create_train_state_unpadded_shapes(
+      task.model.abstract_init_with_metadata(example(_BATCH, _LENGTH)),
+      discard_opt_states=True,
+  )
+  is_ocdbt = store.is_ocdbt(os.path.join(step_dir, 'state'))
+  try:
+    state = checkpoints.restore_checkpoint(
+        shapes,
+        os.path.dirname(step_dir),
+        checkpoint_type=checkpoint_types.CheckpointType.GDA,
+        step=int(re.search(r'\d+$', step_dir)[0]),
+        state_unpadded_shape_dtype_struct=shapes,
+        enforce_restore_shape_check=True,
+        tensorstore_use_ocdbt=is_ocdbt,
+        # Lets a state have more in it than is asked for.
+        restore_transformations={} if is_ocdbt else None,
+    )
+  except (ValueError, KeyError, OSError) as e:
+    raise errors.CheckpointError(
+        f'{step_dir} is no checkpoint of {type(experiment).__name__}: {e}'
+    ) from e
+  return Restored(task.model, state.mdl_vars)
+
+
+def example(batch: int, length: int) -> py_utils.NestedMap:
+  """Shapes of what a LanguageModel computes its loss of, [batch, length]."""
+  ids = jax.ShapeDtypeStruct((batch, length), 'int32')
+  weights = jax.ShapeDtypeStruct((batch, length), 'float32')
+  return py_utils.NestedMap(
+      ids=ids,
+      labels=ids,
+      paddings=weights,
+      weights=weights,
+      segment_ids=ids,
+      segment_pos=ids,
+      inputs_indicator=ids,
+  )

@@ -1,0 +1,41 @@
+"""Runs a model server that serves Pax experiments too, through praxis.
+
+    PYTHONPATH=/my/code pax_server --pax_experiments=my_pkg.my_mod.MyExperiment
+        --sax_root=/tmp/sax-root --sax_cell=/sax/test --port=10001
+
+Whoever may publish models in the cell decides which of the named classes is
+loaded, and with it its module's code; no other name is ever imported. All flags
+of `server` hold here.
+"""
+
+from collections.abc import Sequence
+import sys
+
+from absl import app
+from absl import flags
+
+from saxml_ext.common import errors
+from saxml_ext.server import pax_loader
+from saxml_ext.server import server
+
+_PAX_EXPERIMENTS = flags.DEFINE_list(
+    'pax_experiments',
+    [],
+    'Python paths of the Pax experiment classes that may be published here,'
+    ' such as my_pkg.my_mod.MyExperiment. Their modules are imported when they'
+    ' are loaded.',
+)
+
+
+def main(argv: Sequence[str]) -> None:
+  """Serves until told to stop; see `server.main`."""
+  experiments = _PAX_EXPERIMENTS.value
+  try:
+    pax_loader.check(experiments)
+  except errors.SaxError as e:
+    sys.exit(f'pax_server: --pax_experiments: {e.message}')
+  server.main(argv, pax_loader.load_fn(experiments), experiments)
+
+
+if __name__ == '__main__':
+  app.run(main)

@@ -1,0 +1,29 @@
+"""Stand-in for upstream's decorators that quantize a class's Pax task.
+
+Upstream's changes the task of praxis that the class builds; this one writes
+into the stand-in's task what upstream was asked for. Parameters are upstream's.
+"""
+
+import dataclasses
+import functools
+
+
+def for_transformer(
+    quantize_on_the_fly=True,
+    num_bits=8,
+    linear_only=False,
+    use_symmetric=True,
+    quantize_embedding_softmax=False,
+):
+  asked = dict(locals())
+
+  def decorate(cls):
+    @functools.wraps(cls, updated=())
+    class Quantized(cls):
+
+      def task(self):
+        return dataclasses.replace(super().task(), quantization=asked)
+
+    return Quantized
+
+  return decorate

@@ -1,0 +1,79 @@
+"""Lays the overlay over a copy of upstream Saxml's tree."""
+
+from collections.abc import Sequence
+import pathlib
+import shutil
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_OVERLAY = 'third_party/saxml/overlay/'
+
+# Paths in the tree that is made, and where in this workspace they come from.
+FILES = {
+    'saxml/gptj_overlay/BUILD': _OVERLAY + 'saxml/gptj_overlay/BUILD.upstream',
+    'saxml_ext/BUILD': _OVERLAY + 'saxml_ext/BUILD.upstream',
+    **{
+        path: _OVERLAY + path
+        for path in (
+            'saxml/gptj_overlay/gptj.py',
+            'saxml/gptj_overlay/servables.py',
+            'saxml/gptj_overlay/xla_flags.py',
+        )
+    },
+    **{
+        path: path
+        for path in (
+            'saxml_ext/common/errors.py',
+            'saxml_ext/params/gptj.py',
+            'saxml_ext/params/registry.py',
+            'saxml_ext/params/template.py',
+        )
+    },
+}
+
+# What the overlay imports and builds on.
+NEEDED = (
+    'WORKSPACE',
+    'saxml/saxml.bzl',
+    'saxml/server/build_defs.bzl',
+    'saxml/server/model_service_main.py',
+    'saxml/server/pax/lm/params/gptj.py',
+    'saxml/server/pax/lm/params/template.py',
+    'saxml/server/pax/quantization.py',
+    'saxml/server/servable_model_registry.py',
+)
+
+
+def lay(upstream: pathlib.Path, out: pathlib.Path) -> None:
+  """Copies `upstream` to `out` and the overlay over it.
+
+  Args:
+    upstream: a checkout of Saxml; only read.
+    out: the directory to make; parents that are missing are made too.
+
+  Raises:
+    FileExistsError: `out` exists, or upstream has a file of the overlay's name.
+    FileNotFoundError: `upstream` lacks files that the overlay builds on.
+  """
+  missing = [path for path in NEEDED if not (upstream / path).is_file()]
+  if missing:
+    raise FileNotFoundError(
+        f'{upstream} is no checkout of Saxml that the overlay fits: it lacks '
+        + ', '.join(missing)
+    )
+  taken = [path for path in FILES if (upstream / path).exists()]
+  if taken:
+    raise FileExistsError(
+        f'{upstream} already has {", ".join(taken)}; give a clean checkout'
+    )
+  if out.exists():
+    raise FileExistsError(f'{out} exists; move it or name another directory')
+
+  def skip(directory: str, names: Sequence[str]) -> list[str]:
+    # Bazel's links lead to what it built of the checkout.
+    at_top = pathlib.Path(directory) == upstream
+    return [n for n in names if at_top and n.startswith(('.git', 'bazel-'))]
+
+  shutil.copytree(upstream, out, symlinks=True, ignore=skip)
+  for path, source in FILES.items():
+    (out / path).parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(_ROOT / source, out / path)
