@@ -3,9 +3,11 @@
 from collections.abc import Callable
 import threading
 import time
+import weakref
 
 from saxml_ext.client import admin_client
 from saxml_ext.client import blocking
+from saxml_ext.client import transport as transport_lib
 from saxml_ext.common import errors
 from saxml_ext.protobuf import admin_pb2
 
@@ -137,9 +139,13 @@ class AddressWatcher:
         except errors.DeadlineExceeded:
           continue
         known.apply(response)
+        gone = self._addresses - known.addresses
         with self._changed:
           self._addresses = known.addresses
         self._notify()
+        for transport in list(_transports):
+          for address in gone:
+            transport.probe(address)
     except errors.SaxError as e:
       self._fail(e)
     except Exception as e:  # pylint: disable=broad-exception-caught
@@ -162,6 +168,17 @@ class AddressWatcher:
       waiting, self._waiting = self._waiting, []
     for function in waiting:
       function()
+
+
+# Those that may have requests under way to an address that is gone.
+_transports: weakref.WeakSet[transport_lib.Transport] = weakref.WeakSet(
+    [blocking.TRANSPORT]
+)
+
+
+def tell(transport: transport_lib.Transport) -> None:
+  """Has the transport probe addresses that leave the list of a model."""
+  _transports.add(transport)
 
 
 _lock = threading.Lock()

@@ -5,7 +5,9 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, TypeVar
 
 import grpc
+from grpc_health.v1 import health_pb2_grpc
 
+from saxml_ext.client import address_watcher
 from saxml_ext.client import replicas
 from saxml_ext.client import transport as transport_lib
 from saxml_ext.common import grpc_util
@@ -24,6 +26,15 @@ class Asynchronous:
 
   def channel(self, address: str) -> grpc.aio.Channel:
     return grpc.aio.insecure_channel(address, grpc_util.CHANNEL_OPTIONS)
+
+  def probe(self, address: str) -> None:
+    self._call_soon(lambda: self._probe(address))
+
+  def _probe(self, address: str) -> None:
+    connection = self.connections.busy(address)
+    if connection:
+      stub = connection.stub(health_pb2_grpc.HealthStub)
+      transport_lib.start_probe(stub.Check)
 
   def lock(self) -> asyncio.Lock:
     return asyncio.Lock()
@@ -81,4 +92,5 @@ def transport() -> Asynchronous:
       if other.is_closed():
         _by_loop.pop(other, None)
     _by_loop[loop] = Asynchronous()
+    address_watcher.tell(_by_loop[loop])
   return _by_loop[loop]

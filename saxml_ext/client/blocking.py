@@ -7,6 +7,7 @@ import time
 from typing import Any, ParamSpec, TypeVar
 
 import grpc
+from grpc_health.v1 import health_pb2_grpc
 
 from saxml_ext.client import replicas
 from saxml_ext.client import transport as transport_lib
@@ -38,6 +39,12 @@ class Blocking:
 
   def channel(self, address: str) -> grpc.Channel:
     return grpc_util.insecure_channel(address)
+
+  def probe(self, address: str) -> None:
+    connection = self.connections.busy(address)
+    if connection:
+      stub = connection.stub(health_pb2_grpc.HealthStub)
+      transport_lib.start_probe(stub.Check.future)
 
   def lock(self) -> _Lock:
     return _Lock()

@@ -6,6 +6,8 @@ import threading
 import time
 
 import grpc
+from grpc_health.v1 import health_pb2
+from grpc_health.v1 import health_pb2_grpc
 
 from saxml_ext.common import cell as cell_files
 from saxml_ext.common import errors
@@ -150,7 +152,9 @@ class FakeAdmin(admin_pb2_grpc.AdminServicer):
 
 
 class FakeModelServer(
-    lm_pb2_grpc.LMServiceServicer, modelet_pb2_grpc.ModeletServicer
+    lm_pb2_grpc.LMServiceServicer,
+    modelet_pb2_grpc.ModeletServicer,
+    health_pb2_grpc.HealthServicer,
 ):
   """A model server whose answers the prompt asks for.
 
@@ -164,6 +168,7 @@ class FakeModelServer(
     self.texts: dict[str, list[tuple[str, float]]] = {}
     self.streams: dict[str, list] = {}
     self.cancelled = threading.Event()
+    self.probed = threading.Event()
     self.gate = threading.Event()
     self.gate.set()
     self.status = common_pb2.ModelStatus.LOADED
@@ -254,6 +259,10 @@ class FakeModelServer(
     )
     return response
 
+  def Check(self, request, context):
+    self.probed.set()
+    return health_pb2.HealthCheckResponse()
+
   def Save(self, request, context):
     self.requests.append(request)
     return modelet_pb2.SaveResponse()
@@ -266,6 +275,7 @@ class FakeModelServer(
 def _add_services(servicer: FakeModelServer, server: grpc.Server) -> None:
   lm_pb2_grpc.add_LMServiceServicer_to_server(servicer, server)
   modelet_pb2_grpc.add_ModeletServicer_to_server(servicer, server)
+  health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
 
 
 class FakeCell:

@@ -88,6 +88,12 @@ class Connections:
         self._by_address[address] = Connection(address, self._channel(address))
       return self._by_address[address]
 
+  def busy(self, address: str) -> Connection | None:
+    """The connection to "host:port" if requests are outstanding there."""
+    with self._lock:
+      connection = self._by_address.get(address)
+    return connection if connection and connection.outstanding else None
+
   def all(self) -> list[Connection]:
     """Those that are open."""
     with self._lock:

@@ -11,10 +11,13 @@ import contextlib
 from typing import Any, Protocol, TypeVar
 
 import grpc
+from grpc_health.v1 import health_pb2
 
 from saxml_ext.client import replicas
 
 _T = TypeVar('_T')
+
+_PROBE_SECONDS = 5.0
 
 
 class Watcher(Protocol):
@@ -30,6 +33,13 @@ class Watcher(Protocol):
     """Calls `function` once `addresses` would not have to wait."""
 
 
+def start_probe(call: Callable[..., Any]) -> None:
+  """Calls a stub's method, whose answer is of no interest, without waiting."""
+  started = call(health_pb2.HealthCheckRequest(), timeout=_PROBE_SECONDS)
+  # gRPC cancels a call that nothing refers to.
+  started.add_done_callback(lambda _: None)
+
+
 class Transport(Protocol):
   """Sends and waits.
 
@@ -43,6 +53,15 @@ class Transport(Protocol):
 
   def channel(self, address: str) -> grpc.Channel | grpc.aio.Channel:
     """A new channel to "host:port"."""
+
+  def probe(self, address: str) -> None:
+    """Sends a little to "host:port" where requests are outstanding.
+
+    Whoever is gone does not acknowledge it, which ends the connection and with
+    it the requests (see `grpc_util.CHANNEL_OPTIONS`): they can be sent to
+    others. Those acknowledged before would wait until their deadlines. Any
+    thread may call this; it does not wait.
+    """
 
   def lock(self) -> contextlib.AbstractAsyncContextManager:
     """A new lock, to be held by one caller at a time."""

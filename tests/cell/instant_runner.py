@@ -1,6 +1,7 @@
 """An engine that answers at once, to measure everything around engines."""
 
 from collections.abc import Mapping
+import time
 
 import numpy as np
 
@@ -19,8 +20,10 @@ def answer(tokens: np.ndarray) -> np.ndarray:
 class InstantRunner:
   """Keeps the contract of `scheduler.Runner`; every request takes one step."""
 
-  def __init__(self, num_slots: int):
+  def __init__(self, num_slots: int, step_secs: float = 0.0):
+    """A step takes `step_secs`."""
     self.num_slots = num_slots
+    self._step_secs = step_secs
     self._admitted: dict[int, runner_lib.Request] = {}
 
   def check(self, request: runner_lib.Request) -> None:
@@ -34,6 +37,8 @@ class InstantRunner:
     self._admitted.update(requests)
 
   def step(self, max_steps: int | None = None) -> dict[int, runner_lib.Result]:
+    if self._step_secs:
+      time.sleep(self._step_secs)
     done = {slot: _result(r.tokens) for slot, r in self._admitted.items()}
     self._admitted.clear()
     return done

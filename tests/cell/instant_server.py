@@ -7,6 +7,7 @@ codecs, membership in the cell. No checkpoint is read.
 from collections.abc import Callable, Sequence
 
 from absl import app
+from absl import flags
 
 from saxml_ext.params import overrides
 from saxml_ext.params import registry
@@ -21,6 +22,10 @@ from tests.cell import instant_runner
 VOCAB_SIZE = 50400
 _EOS_ID = VOCAB_SIZE - 1
 
+_STEP_SECS = flags.DEFINE_float(
+    'step_secs', 0.0, 'How long a step of an engine takes.', lower_bound=0
+)
+
 
 def _load(
     spec: spec_lib.Spec, on_failure: Callable[[str], None]
@@ -30,7 +35,7 @@ def _load(
       type(params.__name__, (params,), {'EOS_ID': _EOS_ID})
   )
   ids = codec.IdCodec(VOCAB_SIZE)
-  engine = instant_runner.InstantRunner(settings.num_slots)
+  engine = instant_runner.InstantRunner(settings.num_slots, _STEP_SECS.value)
   return loader.serve(settings, (ids, ids), engine, on_failure)
 
 

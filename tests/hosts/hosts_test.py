@@ -21,11 +21,15 @@ _SERVER = 'tests/cell/instant_server'
 _ASKER = 'tests/hosts/asker'
 _ADMIN_PORT = 10000
 _PORT = 10001
-_STEP_SECS = 60.0
+_WAIT_SECS = 60.0
+# Requests take so long: whenever a host is lost, some are under way there.
+_STEP_SECS = 1.0
 _POLL_SECS = 0.2
-# Calls that were under way on a lost host are known to be lost only when its
-# connection is.
-_LONGEST_SECS = 25.0
+# A host is known to be lost after about 2 s; then what was under way there is
+# asked of another.
+_LONGEST_SECS = 10.0
+# Longer than that: what was under way there does not wait for its return.
+_LOST_SECS = 12.0
 
 _obstacle = ''
 
@@ -51,17 +55,20 @@ class HostsTest(absltest.TestCase):
     self.wait_for_addresses(both)
     asker = self.start_asker()
     # Each of the two alone, the other one cut off, then both again.
-    for lost, left in ((self.a, both[1:]), (self.b, both[:1])):
+    for lost, left, secs in (
+        (self.a, both[1:], _LOST_SECS),
+        (self.b, both[:1], 1.0),
+    ):
       self.net.cut(lost)
       self.wait_for_addresses(left)
-      time.sleep(1)
+      time.sleep(secs)
       self.net.mend(lost)
       self.wait_for_addresses(both)
-    told, _ = asker.communicate(timeout=_STEP_SECS)
+    told, _ = asker.communicate(timeout=_WAIT_SECS)
     result = json.loads(told)
     print(result)
     self.assertEqual(result['errors'], [])
-    self.assertGreater(result['answers'], 100)
+    self.assertGreater(result['answers'], 40)
     self.assertLess(result['longest_secs'], _LONGEST_SECS)
 
   def start_cell(self):
@@ -79,7 +86,11 @@ class HostsTest(absltest.TestCase):
     )
     self.wait_for('the location', lambda: os.path.exists(self.location))
     for host in (self.a, self.b):
-      self.start_on(host, _SERVER, {'sax_cell': _CELL, 'port': _PORT})
+      self.start_on(
+          host,
+          _SERVER,
+          {'sax_cell': _CELL, 'port': _PORT, 'step_secs': _STEP_SECS},
+      )
     # Its checkpoint is not read by engines that answer at once.
     self.saxutil('publish', _MODEL, _PARAMS, self.dir, '2')
     self.saxutil('wait', _MODEL, '2')
@@ -100,7 +111,7 @@ class HostsTest(absltest.TestCase):
         env=command.env,
         capture_output=True,
         text=True,
-        timeout=_STEP_SECS,
+        timeout=_WAIT_SECS,
     )
     self.assertEqual(done.returncode, 0, done.stderr)
     return done.stdout
@@ -138,7 +149,7 @@ class HostsTest(absltest.TestCase):
     begin = time.monotonic()
     while not happened():
       self.group.check()
-      self.assertLess(time.monotonic() - begin, _STEP_SECS, what)
+      self.assertLess(time.monotonic() - begin, _WAIT_SECS, what)
       time.sleep(_POLL_SECS)
     print(f'{what}: after {time.monotonic() - begin:.1f} s', flush=True)
 
