@@ -122,12 +122,12 @@ class AdminServer:
     await asyncio.gather(*self._running, return_exceptions=True)
 
   def _leading(self) -> controller_lib.Controller:
-    """The controller, if this server leads beyond doubt.
+    """The controller, if this server leads.
 
     Raises:
       Unavailable: it does not; clients look into location.proto then.
     """
-    if self.controller and self._election.is_valid():
+    if self.controller and self._election.may_answer():
       return self.controller
     leader = self._election.leader
     raise errors.Unavailable(

@@ -17,6 +17,7 @@ import dataclasses
 
 from absl import logging
 
+from saxml_ext.admin import assigner
 from saxml_ext.admin import failures
 from saxml_ext.admin import notify
 from saxml_ext.admin import watch
@@ -41,6 +42,23 @@ class Published:
     self.changed = notify.Signal()
     self.removed = False
     self.failures = failures.Failures()
+    self._wanted: tuple[admin_pb2.Model, assigner.Model] | None = None
+
+  def wanted(self, may_retry: bool) -> assigner.Model:
+    """What the assigner needs to know of it."""
+    # Kept, as all models are looked at with each change of one.
+    if not (
+        self._wanted
+        and self._wanted[0] is self.model
+        and self._wanted[1].may_retry == may_retry
+    ):
+      self._wanted = self.model, assigner.Model(
+          self.model.model_id,
+          self.model.model_path,
+          self.model.requested_num_replicas,
+          may_retry=may_retry,
+      )
+    return self._wanted[1]
 
   def close(self) -> None:
     """Ends it: those who follow it learn that it is gone."""
