@@ -80,9 +80,7 @@ class FakeModelet(modelet_pb2_grpc.ModeletServicer):
     if reason:
       self.models[request.model_key] = common_pb2.ModelStatus.FAILED
       self.reasons[request.model_key] = reason
-      await context.abort(
-          grpc.StatusCode.INTERNAL, f'Loading error: {reason}'
-      )
+      await context.abort(grpc.StatusCode.INTERNAL, f'Loading error: {reason}')
     self.models[request.model_key] = common_pb2.ModelStatus.LOADED
     return modelet_pb2.LoadResponse()
 
