@@ -449,6 +449,7 @@ class Controller:
             m.paths,
             {k: _RANKS[h.status] for k, h in m.held.items()},
             failed.get(m.address, {}),
+            m.join.model_server.memory_bytes or None,
         )
         for m in self.servers()
     ]

@@ -25,6 +25,9 @@ from saxml_ext.common import errors
 from saxml_ext.protobuf import admin_pb2
 
 
+_MEMORY_OVERRIDE = 'ram'
+
+
 class Published:
   """A published model and those who follow it.
 
@@ -56,6 +59,7 @@ class Published:
           self.model.model_id,
           self.model.model_path,
           self.model.requested_num_replicas,
+          _memory_of(self.model),
           may_retry=may_retry,
       )
     return self._wanted[1]
@@ -65,6 +69,16 @@ class Published:
     self.removed = True
     self.addresses.close()
     self.changed.notify_all()
+
+
+def _memory_of(model: admin_pb2.Model) -> int | None:
+  """Bytes that a model says it needs on a server, None if it does not.
+
+  Its override `ram` tells, as it does to the memory-aware assigner of stock
+  admin servers.
+  """
+  text = model.overrides.get(_MEMORY_OVERRIDE, '')
+  return int(text) if text.isdecimal() else None
 
 
 @dataclasses.dataclass(frozen=True)
