@@ -31,6 +31,8 @@ from saxml_ext.common import errors
 _T = TypeVar('_T')
 # Storage that fails is tried again after this, in seconds.
 _PAUSE = 0.3
+# Who steps down waits no longer for storage that hangs.
+_RESIGN_SECS = 2.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,7 +148,8 @@ class Election:
     await asyncio.gather(*tasks, return_exceptions=True)
     await self._depose()
     try:
-      await self._in_thread(self._dir.resign, epoch)
+      async with asyncio.timeout(_RESIGN_SECS):
+        await self._in_thread(self._dir.resign, epoch)
     except errors.Aborted:
       pass  # Another one leads already.
     except _FAILURES as e:
@@ -161,7 +164,7 @@ class Election:
       asked = time.monotonic()
       try:
         found = await self._in_thread(self._dir.newest)
-        self.leader = found.text.split('\n')[0].split(' ')[0]
+        self.leader = '' if found.abandoned else found.text.split(' ')[0]
         if found != seen:
           seen, since = found, time.monotonic()
         if found.abandoned or asked - since >= self._timing.timeout:
