@@ -62,11 +62,12 @@ async def _serve(
   try:
     await server.start()
     telling = asyncio.create_task(_tell(server, sax_cell))
+    failing = asyncio.create_task(server.failure())
     waiting = asyncio.create_task(ended.wait())
-    await asyncio.wait((telling, waiting), return_when=asyncio.FIRST_COMPLETED)
-    if telling.done():
-      telling.result()
-    await waiting
+    await asyncio.wait((failing, waiting), return_when=asyncio.FIRST_COMPLETED)
+    telling.cancel()
+    if failing.done():
+      failing.result()
     logging.info('stopping')
   finally:
     await server.stop()

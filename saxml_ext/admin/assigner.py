@@ -91,20 +91,20 @@ def assign(models: Sequence[Model], servers: Iterable[Server]) -> Plan:
   """
   by_address = {s.address: s for s in sorted(servers, key=lambda s: s.address)}
   wanted = {m.model_id: m for m in models}
-  holders: dict[str, list[Server]] = {k: [] for k in wanted}
+  holders: dict[str, list[Server]] = {}
   unload: list[Step] = []
   for server in by_address.values():
     for model_id in server.holds:
       if model_id in wanted:
-        holders[model_id].append(server)
+        holders.setdefault(model_id, []).append(server)
       else:
         unload.append(Step(server.address, model_id))
 
   kept: dict[str, list[Model]] = {a: [] for a in by_address}
-  for model in models:
-    have = holders[model.model_id]
-    have.sort(key=lambda s: (s.holds[model.model_id], s.address))
-    unload += [Step(s.address, model.model_id) for s in have[model.replicas :]]
+  for model_id, have in holders.items():
+    model = wanted[model_id]
+    have.sort(key=lambda s, k=model_id: (s.holds[k], s.address))
+    unload += [Step(s.address, model_id) for s in have[model.replicas :]]
     del have[model.replicas :]
     for server in have:
       kept[server.address].append(model)
@@ -113,7 +113,7 @@ def assign(models: Sequence[Model], servers: Iterable[Server]) -> Plan:
   load: list[Step] = []
   retry: list[Step] = []
   for model in models:
-    have = holders[model.model_id]
+    have = holders.get(model.model_id, ())
     for holder in have:
       count = holder.failures.get(model.model_id, 0)
       failed = holder.holds[model.model_id] is Rank.FAILED

@@ -126,6 +126,33 @@ class AssignerTest(absltest.TestCase):
       )
       self.assertEqual(again, assigner.Plan((), ()))
 
+  def test_memory_is_shared_where_needs_are_known(self):
+    models = [
+        assigner.Model(name, 'p', 1, need)
+        for name, need in (('a', 5), ('b', 6), ('c', 4), ('d', None))
+    ]
+    server = assigner.Server('s1', frozenset('p'), {}, memory=10)
+    plan = assigner.assign(models, [server])
+    self.assertEqual([s.model_id for s in plan.load], ['a', 'c'])
+    held = assigner.Server('s1', frozenset('p'), {'d': LOADED}, memory=10)
+    self.assertEqual(assigner.assign(models, [held]).load, ())
+
+  def test_failed_model_moves_to_where_it_failed_less(self):
+    bad = assigner.Server('s1', frozenset('p'), {'a': FAILED}, {'a': 1})
+    model = _model('a')
+    self.assertEqual(_plan([model], [bad, _server('s2')]), (['s1-a'], ['s2-a']))
+    [retry] = assigner.assign([model], [bad]).retry
+    self.assertEqual(retry, assigner.Step('s1', 'a'))
+    waiting = assigner.Model('a', 'p', 1, may_retry=False)
+    self.assertEqual(
+        assigner.assign([waiting], [bad, _server('s2')]),
+        assigner.Plan((), ()),
+    )
+
+  def test_free_server_where_it_never_failed_comes_first(self):
+    failed = assigner.Server('s1', frozenset('p'), {}, {'a': 2})
+    self.assertEqual(_plan([_model('a')], [failed, _server('s2')])[1], ['s2-a'])
+
 
 if __name__ == '__main__':
   absltest.main()

@@ -209,8 +209,7 @@ class Controller:
     async with lock:
       known = self._modelets.get(address)
       if known and not known.lost and known.join == request:
-        # Perhaps it was restarted; then it has forgotten its models.
-        known.poll_now()
+        # If it was restarted, the next poll will tell what it has forgotten.
         return
       modelet = modelets.Modelet(request, self)
       try:
@@ -436,20 +435,12 @@ class Controller:
     models = []
     pauses = []
     for entry in self._store.entries():
-      model, failures = entry.model, entry.failures
-      pause = failures.wait()
+      pause = entry.failures.wait()
       if pause:
         pauses.append(pause)
-      for address, failure in failures.items():
-        failed.setdefault(address, {})[model.model_id] = failure.count
-      models.append(
-          assigner.Model(
-              model.model_id,
-              model.model_path,
-              model.requested_num_replicas,
-              may_retry=not pause,
-          )
-      )
+      for address, failure in entry.failures.items():
+        failed.setdefault(address, {})[entry.model.model_id] = failure.count
+      models.append(entry.wanted(may_retry=not pause))
     if pauses:
       self._retry_after(min(pauses))
     servers = [
@@ -458,6 +449,7 @@ class Controller:
             m.paths,
             {k: _RANKS[h.status] for k, h in m.held.items()},
             failed.get(m.address, {}),
+            m.join.model_server.memory_bytes or None,
         )
         for m in self.servers()
     ]

@@ -9,6 +9,11 @@ The leader counts as such only for a part of `timeout` after the start of its
 last successful beat. A standby starts to count when it sees that beat, which
 is later; so at no time there are two that count as leaders, as long as their
 clocks run equally fast to within a tenth. No wall clock is read.
+
+A leader whose storage fails may go on to answer questions, for nobody can take
+over through the same storage; but it does not act, and nothing it could write
+would count. If it alone is cut off, those who still ask it hear what it sees of
+the model servers, until they look into location.proto again.
 """
 
 import asyncio
@@ -26,6 +31,8 @@ from saxml_ext.common import errors
 _T = TypeVar('_T')
 # Storage that fails is tried again after this, in seconds.
 _PAUSE = 0.3
+# Who steps down waits no longer for storage that hangs.
+_RESIGN_SECS = 2.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,6 +104,7 @@ class Election:
     self._lead = lead
     self._depose = depose
     self._valid_until = 0.0
+    self._cut_off = False
     self._beats = 0
     self._resigned: str | None = None
     self._said = ''
@@ -105,6 +113,10 @@ class Election:
   def is_valid(self) -> bool:
     """Whether this server leads, beyond doubt."""
     return self.epoch > 0 and time.monotonic() < self._valid_until
+
+  def may_answer(self) -> bool:
+    """Whether this server may answer questions about the cell."""
+    return self.is_valid() or (self.epoch > 0 and self._cut_off)
 
   def resign(self, reason: str) -> None:
     """Steps down soon; may lead again, with what is in the storage then."""
@@ -136,7 +148,8 @@ class Election:
     await asyncio.gather(*tasks, return_exceptions=True)
     await self._depose()
     try:
-      await self._in_thread(self._dir.resign, epoch)
+      async with asyncio.timeout(_RESIGN_SECS):
+        await self._in_thread(self._dir.resign, epoch)
     except errors.Aborted:
       pass  # Another one leads already.
     except _FAILURES as e:
@@ -151,7 +164,7 @@ class Election:
       asked = time.monotonic()
       try:
         found = await self._in_thread(self._dir.newest)
-        self.leader = found.text.split('\n')[0].split(' ')[0]
+        self.leader = '' if found.abandoned else found.text.split(' ')[0]
         if found != seen:
           seen, since = found, time.monotonic()
         if found.abandoned or asked - since >= self._timing.timeout:
@@ -166,7 +179,7 @@ class Election:
     asked = time.monotonic()
     if not await self._in_thread(self._dir.claim, epoch, self._text()):
       return False
-    self._resigned = None
+    self._resigned, self._cut_off = None, False
     self.epoch, self.leader = epoch, self._address
     self._valid_until = asked + self._timing.validity
     logging.info('leads from now on, epoch %d', epoch)
@@ -181,9 +194,11 @@ class Election:
         if newest != self.epoch:
           return f'epoch {newest} has begun'
         self._valid_until = asked + self._timing.validity
+        self._cut_off = False
       except errors.Aborted as e:
         return e.message
       except _FAILURES as e:
+        self._cut_off = True
         self._say(f'cannot keep the claim: {e}')
       await asyncio.sleep(self._timing.beat)
     return self._resigned

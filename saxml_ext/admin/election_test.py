@@ -93,7 +93,7 @@ class ElectionTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     newest = first.directory.newest_epoch
     first.directory.newest_epoch = lambda: time.sleep(1.5) or newest()
     await self.leader([second])
-    self.assertFalse(first.election.is_valid())
+    self.assertFalse(first.election.may_answer())
     first.directory.renew = renew
     first.directory.newest_epoch = newest
     until = time.monotonic() + _PATIENCE
@@ -127,6 +127,7 @@ class ElectionTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     leader.directory.renew = leader.directory.newest_epoch = fails
     await asyncio.sleep(2 * _FAST.timeout)
     self.assertFalse(leader.election.is_valid())
+    self.assertTrue(leader.election.may_answer())
     leader.directory.renew, leader.directory.newest_epoch = renew, newest
     await asyncio.sleep(_FAST.timeout)
     self.assertTrue(leader.election.is_valid())

@@ -60,8 +60,8 @@ class Failures:
 
   def wait(self) -> float:
     """Seconds until the next attempt may be made; 0 for now."""
-    total = sum(f.count for f in self._by_address.values())
-    if not total:
+    if not self._by_address:
       return 0.0
+    total = sum(f.count for f in self._by_address.values())
     pause = min(_PAUSE * 2 ** min(total - 1, 10), _MAX_PAUSE)
     return max(0.0, self._last + pause - time.monotonic())

@@ -24,6 +24,7 @@ class FakeModelet(modelet_pb2_grpc.ModeletServicer):
     calls: "Load key checkpoint" and the like, in order.
     gate: loads and unloads wait while it is cleared.
     broken: loads fail.
+    memory_bytes: what it tells of its memory when it joins.
     busy: loads are refused with RESOURCE_EXHAUSTED as often as this says.
   """
 
@@ -34,6 +35,7 @@ class FakeModelet(modelet_pb2_grpc.ModeletServicer):
     self.gate = asyncio.Event()
     self.gate.set()
     self.broken = False
+    self.memory_bytes = 0
     self.busy = 0
     self.paths = model_paths
     self._port = port
@@ -49,6 +51,7 @@ class FakeModelet(modelet_pb2_grpc.ModeletServicer):
         chip_type=admin_pb2.ModelServer.CHIP_TYPE_CPU,
         chip_topology=admin_pb2.ModelServer.CHIP_TOPOLOGY_1,
         servable_model_paths=self.paths,
+        memory_bytes=self.memory_bytes,
     )
 
   async def start(self) -> None:
@@ -80,9 +83,7 @@ class FakeModelet(modelet_pb2_grpc.ModeletServicer):
     if reason:
       self.models[request.model_key] = common_pb2.ModelStatus.FAILED
       self.reasons[request.model_key] = reason
-      await context.abort(
-          grpc.StatusCode.INTERNAL, f'Loading error: {reason}'
-      )
+      await context.abort(grpc.StatusCode.INTERNAL, f'Loading error: {reason}')
     self.models[request.model_key] = common_pb2.ModelStatus.LOADED
     return modelet_pb2.LoadResponse()
 

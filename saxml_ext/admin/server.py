@@ -66,7 +66,7 @@ class AdminServer:
     self._health.set_serving(False)
     self.controller: controller_lib.Controller | None = None
     self._election: election_lib.Election | None = None
-    self._running: list[asyncio.Task[None]] = []
+    self._running: asyncio.Task[None] | None = None
     self._leads = asyncio.Event()
     self._location: asyncio.Task[None] | None = None
 
@@ -95,21 +95,16 @@ class AdminServer:
     )
     await self._start_http()
     await self._server.start()
-    self._running.append(asyncio.create_task(self._election.run()))
+    self._running = asyncio.create_task(self._election.run())
     logging.info('admin server of %s is at %s', self._cell, self.address)
 
   async def leading(self) -> None:
-    """Returns once it leads; raises what ended the election for good."""
-    waiting = asyncio.create_task(self._leads.wait())
-    try:
-      await asyncio.wait(
-          (waiting, *self._running), return_when=asyncio.FIRST_COMPLETED
-      )
-      for task in self._running:
-        if task.done():
-          task.result()
-    finally:
-      waiting.cancel()
+    """Returns once it leads."""
+    await self._leads.wait()
+
+  async def failure(self) -> None:
+    """Raises what ended its part in the election; else never returns."""
+    await asyncio.shield(self._running)
 
   async def stop(self) -> None:
     """Finishes what is being written, ends all calls, lets others lead."""
@@ -117,17 +112,17 @@ class AdminServer:
     await self._server.stop(_GRACE_SECS)
     if self._http:
       await self._http.stop()
-    for task in self._running:
-      task.cancel()
-    await asyncio.gather(*self._running, return_exceptions=True)
+    if self._running:
+      self._running.cancel()
+      await asyncio.gather(self._running, return_exceptions=True)
 
   def _leading(self) -> controller_lib.Controller:
-    """The controller, if this server leads beyond doubt.
+    """The controller, if this server leads.
 
     Raises:
       Unavailable: it does not; clients look into location.proto then.
     """
-    if self.controller and self._election.is_valid():
+    if self.controller and self._election.may_answer():
       return self.controller
     leader = self._election.leader
     raise errors.Unavailable(

@@ -329,6 +329,23 @@ class ModelServersTest(cell_fixture.CellTestCase):
     return not self.admin.controller.servers()
 
 
+class MemoryTest(cell_fixture.CellTestCase):
+
+  async def test_models_that_fit_together_share_a_server(self):
+    modelet = await self.start_modelet()
+    modelet.memory_bytes = 100
+    await self.join(modelet)
+    for name, ram in (('m', '60'), ('n', '30'), ('o', '20')):
+      await self.publish(f'/sax/test/{name}', overrides={'ram': ram})
+    await self.publish('/sax/test/p')  # Says nothing: needs a whole server.
+    await self.ready()
+    await self.ready(model_id='/sax/test/n')
+    self.assertEqual(set(modelet.models), {MODEL, '/sax/test/n'})
+    await self.unpublish()
+    await self.ready(model_id='/sax/test/o')
+    self.assertEqual(set(modelet.models), {'/sax/test/n', '/sax/test/o'})
+
+
 class FailedLoadTest(cell_fixture.CellTestCase):
 
   async def test_is_tried_on_another_server(self):

@@ -23,7 +23,6 @@ it finds its file gone.
 """
 
 import abc
-from collections.abc import Callable
 import dataclasses
 import fcntl
 import os

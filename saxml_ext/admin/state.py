@@ -17,11 +17,15 @@ import dataclasses
 
 from absl import logging
 
+from saxml_ext.admin import assigner
 from saxml_ext.admin import failures
 from saxml_ext.admin import notify
 from saxml_ext.admin import watch
 from saxml_ext.common import errors
 from saxml_ext.protobuf import admin_pb2
+
+
+_MEMORY_OVERRIDE = 'ram'
 
 
 class Published:
@@ -41,12 +45,40 @@ class Published:
     self.changed = notify.Signal()
     self.removed = False
     self.failures = failures.Failures()
+    self._wanted: tuple[admin_pb2.Model, assigner.Model] | None = None
+
+  def wanted(self, may_retry: bool) -> assigner.Model:
+    """What the assigner needs to know of it."""
+    # Kept, as all models are looked at with each change of one.
+    if not (
+        self._wanted
+        and self._wanted[0] is self.model
+        and self._wanted[1].may_retry == may_retry
+    ):
+      self._wanted = self.model, assigner.Model(
+          self.model.model_id,
+          self.model.model_path,
+          self.model.requested_num_replicas,
+          _memory_of(self.model),
+          may_retry=may_retry,
+      )
+    return self._wanted[1]
 
   def close(self) -> None:
     """Ends it: those who follow it learn that it is gone."""
     self.removed = True
     self.addresses.close()
     self.changed.notify_all()
+
+
+def _memory_of(model: admin_pb2.Model) -> int | None:
+  """Bytes that a model says it needs on a server, None if it does not.
+
+  Its override `ram` tells, as it does to the memory-aware assigner of stock
+  admin servers.
+  """
+  text = model.overrides.get(_MEMORY_OVERRIDE, '')
+  return int(text) if text.isdecimal() else None
 
 
 @dataclasses.dataclass(frozen=True)

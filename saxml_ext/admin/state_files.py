@@ -79,14 +79,13 @@ class StateFiles:
     return state
 
   def save(self, state: admin_pb2.State) -> None:
-    """Makes a state the current one, durably."""
+    """Makes a state the current one, durably; it becomes this object's."""
     generation = 1
     if self._current:
       # Sums, not the order of these numbers, tell what counts: it may wrap.
       generation = self._current[0].generation % _MAX_GENERATION + 1
-    data = admin_pb2.State(
-        models=state.models, last_generation=generation
-    ).SerializeToString(deterministic=True)
+    state.last_generation = generation
+    data = state.SerializeToString(deterministic=True)
     good = _Good.of(generation, data)
     current = self._current[0] if self._current else None
     known = {g for g in (self._previous, current, good) if g}

@@ -51,9 +51,7 @@ class StateFilesTest(parameterized.TestCase):
     files = self.files()
     files.take_over()
     files.save(self.state(3))
-    read = admin_pb2.State.FromString(
-        (self.path / 'state.proto').read_bytes()
-    )
+    read = admin_pb2.State.FromString((self.path / 'state.proto').read_bytes())
     self.assertEqual(list(read.models), state_mutants.models(3))
 
   @parameterized.parameters(0, 1, 2)
@@ -105,9 +103,7 @@ class StateFilesTest(parameterized.TestCase):
     self.assertEmpty(self.files().take_over().models)
     for path in self.path.glob('state.*'):
       path.unlink()
-    (self.path / 'state.proto').write_bytes(
-        self.state(2).SerializeToString()
-    )
+    (self.path / 'state.proto').write_bytes(self.state(2).SerializeToString())
     self.assertLen(self.files().take_over().models, 2)
 
   def test_no_good_copy_is_no_reason_not_to_start(self):

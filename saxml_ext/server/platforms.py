@@ -3,6 +3,8 @@
 import re
 
 from absl import logging
+import jax
+import psutil
 
 from saxml_ext.common import errors
 from saxml_ext.protobuf import admin_pb2
@@ -58,3 +60,14 @@ def chip_topology(name: str) -> int:
         f'--platform_topology={name} is not one of {known}'
     )
   return values.Value(key)
+
+
+def memory_bytes() -> int:
+  """Bytes that models may take here: of all devices, or free ones of the host."""
+  limits = [
+      (device.memory_stats() or {}).get('bytes_limit')
+      for device in jax.local_devices()
+  ]
+  if limits and all(limits):
+    return sum(limits)
+  return psutil.virtual_memory().available

@@ -2,6 +2,7 @@
 
 from absl.testing import absltest
 from absl.testing import parameterized
+import psutil
 
 from saxml_ext.common import errors
 from saxml_ext.protobuf import admin_pb2
@@ -43,6 +44,11 @@ class PlatformsTest(parameterized.TestCase):
         errors.InvalidArgument, f'platform_topology={name} is not one of 1x1'
     ):
       platforms.chip_topology(name)
+
+  def test_memory_is_that_of_this_machine(self):
+    self.assertBetween(
+        platforms.memory_bytes(), 2**24, psutil.virtual_memory().total
+    )
 
 
 if __name__ == '__main__':

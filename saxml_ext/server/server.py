@@ -135,6 +135,7 @@ def _join_request(port: int, known: Collection[str]) -> admin_pb2.JoinRequest:
           chip_topology=platforms.chip_topology(_PLATFORM_TOPOLOGY.value),
           servable_model_paths=_servable_paths(known),
           tags=_TAGS.value,
+          memory_bytes=platforms.memory_bytes(),
       ),
   )
 

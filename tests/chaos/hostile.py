@@ -80,9 +80,7 @@ _NAMES = (
 # does not exist.
 _VALID_NAMES = frozenset({'link'})
 _PATHS = tuple(
-    p
-    for p in _NAMES
-    if not re.fullmatch(r'[A-Za-z0-9/_.%:=|+-]+', p, re.ASCII)
+    p for p in _NAMES if not re.fullmatch(r'[A-Za-z0-9/_.%:=|+-]+', p, re.ASCII)
 )
 _REFUSALS = frozenset(
     {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND}
@@ -203,7 +201,6 @@ def _outside(paths: Sequence[str], roots: Sequence[str]) -> list[str]:
           for p in map(os.path.realpath, paths)
           if not p.startswith((*roots, *own))
           # Modules that are imported late.
-          and not p.endswith(('.py', '.pyc', '.so'))
-          and not os.path.isdir(p)
+          and not p.endswith(('.py', '.pyc', '.so')) and not os.path.isdir(p)
       }
   )

@@ -1,6 +1,6 @@
 """Prints what a publish takes in a large cell.
 
-    bazel run //tests/chaos:scale_bench
+bazel run //tests/chaos:scale_bench
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,9 @@ def main(argv: Sequence[str]) -> None:
         )
     )
   print(f'  admin server: {result.memory / 2**20:.0f} MiB', end='')
-  print(f', {100 * result.cpu:.0f} % of a core; {result.loaded} models assigned')
+  print(
+      f', {100 * result.cpu:.0f} % of a core; {result.loaded} models assigned'
+  )
 
 
 if __name__ == '__main__':

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 import contextlib
 import dataclasses
+import logging
 import os
 import pathlib
 import resource
@@ -76,9 +77,7 @@ def limited(directory: str) -> Iterator[Trouble]:
   """Files of more than some bytes cannot be written (EFBIG)."""
 
   def limit(pid: int, size: int) -> None:
-    resource.prlimit(
-        pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY)
-    )
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
   yield Trouble(
       f'{directory}/fs',
@@ -136,6 +135,7 @@ def read_only(directory: str) -> Iterator[Trouble]:
 @contextlib.contextmanager
 def away(unused_directory: str) -> Iterator[Trouble]:
   """A bucket whose server does not answer."""
+  logging.getLogger('werkzeug').setLevel(logging.ERROR)
   port = net.pick_free_port()
   servers = []
 
@@ -158,7 +158,9 @@ def away(unused_directory: str) -> Iterator[Trouble]:
       aws_secret_access_key='emulator',
   ).create_bucket(Bucket=_BUCKET)
   try:
-    yield Trouble(f's3://{_BUCKET}/fs', env, lambda _: servers[-1].stop(), start)
+    yield Trouble(
+        f's3://{_BUCKET}/fs', env, lambda _: servers[-1].stop(), start
+    )
   finally:
     servers[-1].stop()
 

@@ -1,0 +1,158 @@
+"""Full forms of the tests of this directory; prints what came of them.
+
+    bazel run //tests/chaos:full
+
+Takes about half an hour; --only names some. Figures mean something on a
+machine that does nothing else.
+"""
+
+from collections.abc import Callable, Sequence
+import os
+import pathlib
+import subprocess
+import tempfile
+
+from absl import app
+from absl import flags
+from absl import logging
+
+from saxml_ext.admin import state_mutants
+from tests.chaos import clocks
+from tests.chaos import crashes
+from tests.chaos import failover
+from tests.chaos import hostile
+from tests.chaos import processes
+from tests.chaos import starved
+
+_CRASHES = flags.DEFINE_integer('crashes', 200, 'Rounds of crashes.')
+_FAILOVERS = flags.DEFINE_integer('failovers', 50, 'Rounds of failover.')
+_MUTANTS = flags.DEFINE_integer('mutants', 1000, 'Damaged state files.')
+_CLOCK_SECS = flags.DEFINE_float('clock_secs', 120.0, 'How long clocks jump.')
+_STARVED_ROUNDS = flags.DEFINE_integer('starved', 5, 'Rounds of each trouble.')
+_ONLY = flags.DEFINE_list('only', [], 'Names of tests; default: all.')
+
+
+def _crashes(directory: str) -> list[str]:
+  result = crashes.run(directory, _CRASHES.value)
+  return [
+      f'{result.intact}/{result.rounds} rounds with all that was acknowledged'
+      f' ({result.acknowledged} changes), and nothing by halves',
+      f'answers again after {_seconds(result.back_secs)}',
+  ]
+
+
+def _failover(directory: str) -> list[str]:
+  os.environ['SAX_ROOT'] = directory + '/root'
+  result = failover.run(directory, _FAILOVERS.value)
+  return [
+      f'next leader after {_seconds(result.takeover_secs)}',
+      f'{result.refused}/{result.stopped} stopped leaders refused',
+      f'{len(result.failures)} of {result.answers} calls of the model failed',
+      f'{result.lost} acknowledged publishes lost',
+  ]
+
+
+def _mutants(directory: str) -> list[str]:
+  log = pathlib.Path(directory) / 'log'
+  handler = logging.logging.FileHandler(log)
+  logging.get_absl_logger().addHandler(handler)
+  read = log.open()
+  files = pathlib.Path(directory) / 'files'
+  files.mkdir()
+  results = state_mutants.run(files, _MUTANTS.value, read.read)
+  logging.get_absl_logger().removeHandler(handler)
+  total = sum(r.mutants for r in results.values())
+  return [
+      f'{sum(r.good for r in results.values())}/{total} starts with all models',
+      f'{sum(r.named for r in results.values())}/{total} bad files named and'
+      ' set aside',
+  ]
+
+
+def _hostile(directory: str) -> list[str]:
+  result = hostile.run(directory)
+  return [
+      f'{result.names} texts, {result.calls} calls:'
+      f' {len(result.accepted)} not refused',
+      f'{len(result.opened)} files touched outside of the cell'
+      f' (inside: {result.watched} times)',
+  ]
+
+
+def _clocks(directory: str) -> list[str]:
+  if not clocks.library():
+    return ['not tested: libfaketime is not installed']
+  result = clocks.run(directory, _CLOCK_SECS.value)
+  return [
+      f'{result.jumps} jumps in {result.secs:g} s, {result.looks} looks:'
+      f' {result.doubles} double leaders, {result.leaders} changes of leader,'
+      f' {result.evictions} evictions'
+  ]
+
+
+def _starved(directory: str) -> list[str]:
+  lines = []
+  for trouble in (
+      starved.limited,
+      starved.full,
+      starved.read_only,
+      starved.away,
+  ):
+    try:
+      lines.append(_starve(f'{directory}/{trouble.__name__}', trouble))
+    except subprocess.CalledProcessError as e:
+      lines.append(
+          f'{trouble.__name__}: not tested: {e.stderr.decode().strip()}'
+      )
+  return lines
+
+
+def _starve(directory: str, trouble: Callable) -> str:
+  results = []
+  for number in range(_STARVED_ROUNDS.value):
+    place = f'{directory}{number}'
+    os.mkdir(place)
+    with trouble(place) as each:
+      results.append(starved.run(place, each))
+  return (
+      f'{trouble.__name__}: {sum(r.refused for r in results)} changes refused,'
+      f' {sum(r.accepted for r in results)} accepted,'
+      f' {sum(len(r.unclear) for r in results)} unclear, in at most'
+      f' {max(r.slowest_secs for r in results):.1f} s; addresses told in'
+      f' {sum(r.found for r in results)}/{sum(r.looks for r in results)} looks;'
+      f' works again after {_seconds([r.recovery_secs for r in results])};'
+      f' intact {sum(r.intact for r in results)}/{len(results)}'
+  )
+
+
+def _seconds(values: Sequence[float]) -> str:
+  p50, p99 = (processes.percentile(values, p) for p in (50, 99))
+  return f'{p50:.2f} s (p50), {p99:.2f} s (p99), {max(values):.2f} s (most)'
+
+
+_TESTS = {
+    'crashes': _crashes,
+    'failover': _failover,
+    'mutants': _mutants,
+    'hostile': _hostile,
+    'clocks': _clocks,
+    'starved': _starved,
+}
+
+
+def main(argv: Sequence[str]) -> None:
+  """Runs and prints."""
+  if len(argv) > 1:
+    raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}')
+  unknown = set(_ONLY.value) - _TESTS.keys()
+  if unknown:
+    raise app.UsageError(f'--only: {unknown} unknown; there are {list(_TESTS)}')
+  logging.set_verbosity(logging.FATAL)
+  for name in _ONLY.value or _TESTS:
+    with tempfile.TemporaryDirectory() as directory:
+      for line in _TESTS[name](directory):
+        print(f'{name:9} {line}', flush=True)
+
+
+if __name__ == '__main__':
+  app.run(main)
