@@ -32,7 +32,7 @@ _RETRIED = frozenset(
     {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED}
 )
 # Long enough for one call, short enough for calls that never succeed.
-_LONG, _SHORT = 60.0, 0.3
+_LONG, _SHORT = 60.0, 1.0
 
 
 def _is_retried(row: recorded.Row) -> bool:
