@@ -24,7 +24,6 @@ from saxml_ext.admin import watch
 from saxml_ext.common import errors
 from saxml_ext.protobuf import admin_pb2
 
-
 _MEMORY_OVERRIDE = 'ram'
 
 

@@ -26,7 +26,7 @@ from tests.chaos import processes
 from tests.chaos import starved
 
 _CRASHES = flags.DEFINE_integer('crashes', 200, 'Rounds of crashes.')
-_FAILOVERS = flags.DEFINE_integer('failovers', 50, 'Rounds of failover.')
+_FAILOVERS = flags.DEFINE_integer('failovers', 100, 'Rounds of failover.')
 _EVICTIONS = flags.DEFINE_integer('evictions', 50, 'Killed model servers.')
 _MUTANTS = flags.DEFINE_integer('mutants', 1000, 'Damaged state files.')
 _CLOCK_SECS = flags.DEFINE_float('clock_secs', 120.0, 'How long clocks jump.')
@@ -67,10 +67,12 @@ def _mutants(directory: str) -> list[str]:
   log = pathlib.Path(directory) / 'log'
   handler = logging.logging.FileHandler(log)
   logging.get_absl_logger().addHandler(handler)
+  logging.set_verbosity(logging.WARNING)
   read = log.open()
   files = pathlib.Path(directory) / 'files'
   files.mkdir()
   results = state_mutants.run(files, _MUTANTS.value, read.read)
+  logging.set_verbosity(logging.FATAL)
   logging.get_absl_logger().removeHandler(handler)
   total = sum(r.mutants for r in results.values())
   return [
