@@ -64,7 +64,7 @@ class Controller:
     Args:
       state: what was published when the last admin server ended.
       save: makes a state durable; called in a thread.
-      settle: called in that thread after a save whose callers were answered.
+      settle: called in that thread some time after a save.
       server_id: names the address logs; sequence numbers of another id mean
         nothing here.
       leads: whether this admin server leads beyond doubt at this moment; if

@@ -59,8 +59,7 @@ class StatusPage:
       holders = self._controller.holders(entry.model.model_id)
       return self._page(
           'Model',
-          _models(self._controller, [entry], {entry.model.model_id: holders})
-          + _servers(holders),
+          _models([entry], {entry.model.model_id: holders}) + _servers(holders),
       )
     servers = self._controller.servers(lost_too=True)
     if path.startswith('/server/'):

@@ -124,12 +124,27 @@ def read_only(directory: str) -> Iterator[Trouble]:
 
   def begin(unused_pid: int) -> None:
     _run('mount', '--bind', os.fspath(path), os.fspath(path))
-    _run('mount', '-o', 'remount,bind,ro', os.fspath(path))
+    # It fails while a file is being written there.
+    processes.wait(lambda: not _remount_fails(path))
 
   def end(unused_pid: int) -> None:
-    _run('umount', '-l', os.fspath(path))
+    if os.path.ismount(path):
+      _run('umount', '-l', os.fspath(path))
 
-  yield Trouble(f'{path}/fs', {}, begin, end)
+  try:
+    yield Trouble(f'{path}/fs', {}, begin, end)
+  finally:
+    end(0)
+
+
+def _remount_fails(path: pathlib.Path) -> bool:
+  try:
+    _run('mount', '-o', 'remount,bind,ro', os.fspath(path))
+  except subprocess.CalledProcessError as e:
+    if b'busy' not in e.stderr:
+      raise
+    return True
+  return False
 
 
 @contextlib.contextmanager
