@@ -8,9 +8,10 @@ to the servers' queues. Everything runs in one event loop, so methods without
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import re
 import secrets
+import time
 import weakref
 
 from absl import logging
@@ -31,6 +32,9 @@ _RANKS = {
     held_lib.LOADING: assigner.Rank.LOADING,
     held_lib.FAILED: assigner.Rank.FAILED,
 }
+# After so many seconds, living servers have joined a new leader. Until then it
+# loads nothing that one of them may hold.
+_CALM = 3.0
 # Seconds between two looks whether this admin server leads (again).
 _DOUBT_PAUSE = 0.2
 # What other model servers announce, and no target of another kind (gRPC would
@@ -60,7 +64,7 @@ class Controller:
     Args:
       state: what was published when the last admin server ended.
       save: makes a state durable; called in a thread.
-      settle: called in that thread after a save whose callers were answered.
+      settle: called in that thread some time after a save.
       server_id: names the address logs; sequence numbers of another id mean
         nothing here.
       leads: whether this admin server leads beyond doubt at this moment; if
@@ -68,6 +72,8 @@ class Controller:
     """
     self.server_id = server_id
     self.leads = leads
+    self._inherited = frozenset(m.model_id for m in state.models)
+    self._calm_until = time.monotonic() + _CALM
     self._retired = False
     self._retry: asyncio.TimerHandle | None = None
     self._store = state_lib.ModelStore(state, save, settle, self._on_change)
@@ -263,37 +269,6 @@ class Controller:
       await entry.changed.wait()
       self.check_leads()
 
-  def replicas(
-      self, entry: state_lib.Published, holders: list[modelets.Modelet]
-  ) -> list[admin_pb2.Replica]:
-    """How each replica of a model fares, see `PublishedModel.replicas`."""
-    model = entry.model
-    result = [
-        admin_pb2.Replica(
-            address=m.address,
-            status=m.held[model.model_id].status,
-            reason=m.held[model.model_id].reason,
-        )
-        for m in holders
-    ]
-    listed = {m.address for m in holders}
-    result += [
-        admin_pb2.Replica(
-            address=address, status=held_lib.FAILED, reason=failure.reason
-        )
-        for address, failure in entry.failures.items()
-        if address not in listed
-    ]
-    wanted = model.requested_num_replicas
-    if len(holders) < wanted:
-      result.append(
-          admin_pb2.Replica(
-              reason=f'{len(holders)} of {wanted} replicas: no further server '
-              f'has room for {model.model_path}'
-          )
-      )
-    return result
-
   async def close(self) -> None:
     """Finishes changes under way and lets go of the servers."""
     self.retire()
@@ -420,7 +395,7 @@ class Controller:
       modelet = self._modelets[step.address]
       modelet.unload(step.model_id)
       self._announce(modelet, step.model_id)
-    for step in plan.load:
+    for step in self._timely(plan.load):
       modelet = self._modelets[step.address]
       modelet.load(self._store.get(step.model_id).model)
       self._announce(modelet, step.model_id)
@@ -428,6 +403,16 @@ class Controller:
       modelet = self._modelets[step.address]
       modelet.update(self._store.get(step.model_id).model)
       self._announce(modelet, step.model_id)
+
+  def _timely(self, steps: Sequence[assigner.Step]) -> Sequence[assigner.Step]:
+    """Leaves out what servers that have not joined yet may hold already."""
+    wait = self._calm_until - time.monotonic()
+    if wait <= 0:
+      return steps
+    timely = [s for s in steps if s.model_id not in self._inherited]
+    if len(timely) < len(steps):
+      self._retry_after(wait)
+    return timely
 
   def _picture(self) -> tuple[list[assigner.Model], list[assigner.Server]]:
     """What the assigner needs to know; wakes it when a back-off is over."""

@@ -213,6 +213,7 @@ class Election:
     except _FAILURES as e:
       # Where nothing can be written, nobody else can claim either; what can be
       # read tells whether that is so.
+      self._cut_off = True
       self._say(f'no sign of life can be given: {e}')
     return self._dir.newest_epoch()
 

@@ -8,6 +8,7 @@ from absl.testing import absltest
 
 from saxml_ext.admin import election
 from saxml_ext.admin import shared_dir
+from saxml_ext.common import bucket_emulators
 from saxml_ext.common import errors
 
 _FAST = election.Timing(beat=0.1, timeout=0.6, poll=0.05)
@@ -132,6 +133,26 @@ class ElectionTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     await asyncio.sleep(_FAST.timeout)
     self.assertTrue(leader.election.is_valid())
     self.assertTrue(leader.leading)
+
+  async def test_in_a_bucket(self):
+    with bucket_emulators.running() as buckets:
+      self.path = f'{buckets["s3"]}/cell'
+      first = self.party()
+      await self.leader([first])
+      second = self.party()
+      await asyncio.sleep(2 * _FAST.timeout)
+      self.assertFalse(second.leading)
+      first.directory.read('f')
+      first.directory.write('f', b'1', first.election.epoch)
+      # As if it were stopped.
+      first.directory.renew = lambda *_: time.sleep(3 * _FAST.timeout)
+      await self.leader([second])
+      second.directory.read('f')
+      second.directory.write('f', b'2', second.election.epoch)
+      with self.assertRaises(errors.Aborted):
+        first.directory.write('f', b'3', 1)
+      for party in (second, first):
+        await party.stop()
 
   async def test_takeover_is_tried_again(self):
     party = self.party()

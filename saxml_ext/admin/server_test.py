@@ -421,6 +421,29 @@ class RestartTest(cell_fixture.CellTestCase):
     await self.eventually(lambda: len(modelet.calls) == 2)
     self.assertEqual(modelet.calls[1], f'Update {MODEL} None')
 
+  async def test_new_leader_first_looks_who_holds_what(self):
+    holder = await self.joined()
+    await self.publish()
+    await self.ready()
+    await self.stop_admin()
+    await self.start_admin()
+    idle = await self.joined()
+    await asyncio.sleep(0.5)
+    await self.join(holder)
+    await self.ready()
+    await asyncio.sleep(3.5)
+    self.assertEqual(idle.calls, [])
+    await holder.kill()
+    await self.eventually(lambda: idle.models)
+
+  async def test_new_leader_loads_what_nobody_holds(self):
+    await self.publish()
+    await self.stop_admin()
+    await self.start_admin()
+    modelet = await self.joined()
+    await self.ready()
+    self.assertLen(modelet.calls, 1)
+
   async def test_unwritable_state_fails_the_call_only(self):
     await self.publish()
     full = OSError(28, 'No space left on device')

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import grpc
 
 from saxml_ext.admin import controller as controller_lib
+from saxml_ext.admin import replicas
 from saxml_ext.admin import validation
 from saxml_ext.admin import watch
 from saxml_ext.common import errors
@@ -82,8 +83,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
       entries = [self._controller.get(request.model_id)]
     else:
       entries = self._controller.entries()
-    controller = self._controller
-    holders = controller.all_holders()
+    holders = self._controller.all_holders()
     response = admin_pb2.ListResponse()
     for entry in entries:
       servers = holders.get(entry.model.model_id, [])
@@ -94,7 +94,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
           set().union(*(s.held[entry.model.model_id].methods for s in servers))
       )
       published.modelet_addresses.extend(s.address for s in servers)
-      published.replicas.extend(controller.replicas(entry, servers))
+      published.replicas.extend(replicas.describe(entry, servers))
     return response
 
   @_method

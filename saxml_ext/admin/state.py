@@ -24,7 +24,7 @@ from saxml_ext.admin import watch
 from saxml_ext.common import errors
 from saxml_ext.protobuf import admin_pb2
 
-
+_SETTLE_SECS = 0.3
 _MEMORY_OVERRIDE = 'ram'
 
 
@@ -119,7 +119,7 @@ class ModelStore:
       state: what `save` was given last.
       save: makes a state durable or raises; called in a thread, one call at a
         time.
-      settle: called in that thread after a save whose callers were answered.
+      settle: called in that thread some time after a save.
       on_change: told of every change, right after it took effect.
     """
     self._entries = {m.model_id: Published(m) for m in state.models}
@@ -128,6 +128,7 @@ class ModelStore:
     self._on_change = on_change
     self._waiting: list[tuple[Edit, asyncio.Future[None]]] = []
     self._writing: asyncio.Task[None] | None = None
+    self._settling: asyncio.TimerHandle | None = None
     self._thread = futures.ThreadPoolExecutor(1, 'state-writer')
 
   def get(self, model_id: str) -> Published | None:
@@ -158,6 +159,9 @@ class ModelStore:
     """Waits until changes under way are written."""
     if self._writing:
       await self._writing
+    if self._settling:
+      self._settling.cancel()
+      self._begin_to_settle()
     self._thread.shutdown()
 
   async def _write_all(self) -> None:
@@ -202,6 +206,13 @@ class ModelStore:
       self._take_effect(change)
       if not done.done():
         done.set_result(None)
+    if self._settling is None:
+      # Not at once: in a burst, the next change would have to wait for it.
+      loop = asyncio.get_running_loop()
+      self._settling = loop.call_later(_SETTLE_SECS, self._begin_to_settle)
+
+  def _begin_to_settle(self) -> None:
+    self._settling = None
     self._thread.submit(self._settle_safely)
 
   def _settle_safely(self) -> None:

@@ -11,11 +11,12 @@ written in this order, each step durable before the next:
 
     1. the sums, with those of g and g+1
     2. state.proto: from here on g+1 counts
-    3. after callers were answered: state.proto.prev becomes g+1 as well
+    3. some time after callers were answered: state.proto.prev becomes the
+       newest one as well
 
 After a crash in between, state.proto is whole, and its sum is known. When it
-is damaged later, state.proto.prev has the same contents or, after a crash
-before 3, those of g. A damaged file is copied to <name>.bad-<N> and named in
+is damaged later, state.proto.prev has the same contents or, within less than a
+second or after a crash in that time, some that were good before. A damaged file is copied to <name>.bad-<N> and named in
 the log; it never keeps a cell from starting.
 """
 

@@ -12,6 +12,7 @@ import time
 from saxml_ext.admin import controller as controller_lib
 from saxml_ext.admin import held as held_lib
 from saxml_ext.admin import modelets
+from saxml_ext.admin import replicas
 from saxml_ext.admin import state
 from saxml_ext.common import errors
 from saxml_ext.protobuf import admin_pb2
@@ -58,8 +59,7 @@ class StatusPage:
       holders = self._controller.holders(entry.model.model_id)
       return self._page(
           'Model',
-          _models(self._controller, [entry], {entry.model.model_id: holders})
-          + _servers(holders),
+          _models([entry], {entry.model.model_id: holders}) + _servers(holders),
       )
     servers = self._controller.servers(lost_too=True)
     if path.startswith('/server/'):
@@ -70,11 +70,7 @@ class StatusPage:
       return self._page('Server', _servers(found))
     return self._page(
         'Cell',
-        _models(
-            self._controller,
-            self._controller.entries(),
-            self._controller.all_holders(),
-        )
+        _models(self._controller.entries(), self._controller.all_holders())
         + _servers(servers),
     )
 
@@ -88,7 +84,6 @@ class StatusPage:
 
 
 def _models(
-    controller: controller_lib.Controller,
     entries: Iterable[state.Published],
     holders: dict[str, list[modelets.Modelet]],
 ) -> str:
@@ -107,7 +102,7 @@ def _models(
             _count(held),
             '<br>'.join(
                 html.escape(f'{r.address}: {r.reason}')
-                for r in controller.replicas(entry, servers)
+                for r in replicas.describe(entry, servers)
                 if r.address and r.reason
             ),
         ]

@@ -43,11 +43,11 @@ _RETRIES = {
     'initial_delay': '200ms',
     'max_delay': '8s',
 }
-# Less than a second in all.
+# Less than half a second in all.
 _FEW_RETRIES = {
-    'max_retries': 3,
+    'max_retries': 2,
     'initial_delay': '100ms',
-    'max_delay': '300ms',
+    'max_delay': '100ms',
 }
 # Version of what is not there: a write conditional on it only creates.
 ABSENT = b'\x02'

@@ -19,13 +19,15 @@ from absl import logging
 from saxml_ext.admin import state_mutants
 from tests.chaos import clocks
 from tests.chaos import crashes
+from tests.chaos import evictions
 from tests.chaos import failover
 from tests.chaos import hostile
 from tests.chaos import processes
 from tests.chaos import starved
 
 _CRASHES = flags.DEFINE_integer('crashes', 200, 'Rounds of crashes.')
-_FAILOVERS = flags.DEFINE_integer('failovers', 50, 'Rounds of failover.')
+_FAILOVERS = flags.DEFINE_integer('failovers', 100, 'Rounds of failover.')
+_EVICTIONS = flags.DEFINE_integer('evictions', 50, 'Killed model servers.')
 _MUTANTS = flags.DEFINE_integer('mutants', 1000, 'Damaged state files.')
 _CLOCK_SECS = flags.DEFINE_float('clock_secs', 120.0, 'How long clocks jump.')
 _STARVED_ROUNDS = flags.DEFINE_integer('starved', 5, 'Rounds of each trouble.')
@@ -52,14 +54,25 @@ def _failover(directory: str) -> list[str]:
   ]
 
 
+def _evictions(directory: str) -> list[str]:
+  result = evictions.run(directory, _EVICTIONS.value, busy_secs=15)
+  return [
+      f'left the address list after {_seconds(result.gone_secs)}',
+      f'one that was stopped for {result.busy_secs:g} s was'
+      f' {"evicted" if result.evicted else "kept"}',
+  ]
+
+
 def _mutants(directory: str) -> list[str]:
   log = pathlib.Path(directory) / 'log'
   handler = logging.logging.FileHandler(log)
   logging.get_absl_logger().addHandler(handler)
+  logging.set_verbosity(logging.WARNING)
   read = log.open()
   files = pathlib.Path(directory) / 'files'
   files.mkdir()
   results = state_mutants.run(files, _MUTANTS.value, read.read)
+  logging.set_verbosity(logging.FATAL)
   logging.get_absl_logger().removeHandler(handler)
   total = sum(r.mutants for r in results.values())
   return [
@@ -133,6 +146,7 @@ def _seconds(values: Sequence[float]) -> str:
 _TESTS = {
     'crashes': _crashes,
     'failover': _failover,
+    'evictions': _evictions,
     'mutants': _mutants,
     'hostile': _hostile,
     'clocks': _clocks,
@@ -151,7 +165,7 @@ def main(argv: Sequence[str]) -> None:
   for name in _ONLY.value or _TESTS:
     with tempfile.TemporaryDirectory() as directory:
       for line in _TESTS[name](directory):
-        print(f'{name:9} {line}', flush=True)
+        print(f'{name:10} {line}', flush=True)
 
 
 if __name__ == '__main__':

@@ -15,6 +15,9 @@ from tests.chaos import scale
 _MODELS = flags.DEFINE_integer('models', 1000, 'Published models.')
 _SERVERS = flags.DEFINE_integer('servers', 100, 'Model servers.')
 _WATCHERS = flags.DEFINE_integer('watchers', 1000, 'Clients that watch.')
+_DIRECTORY = flags.DEFINE_string(
+    'directory', None, 'Where to keep the files of the cell; default: $TMPDIR.'
+)
 _ROUNDS = flags.DEFINE_integer('rounds', 300, 'Models added and removed.')
 
 
@@ -22,7 +25,7 @@ def main(argv: Sequence[str]) -> None:
   """Measures and prints."""
   if len(argv) > 1:
     raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}')
-  with tempfile.TemporaryDirectory() as directory:
+  with tempfile.TemporaryDirectory(dir=_DIRECTORY.value) as directory:
     result = scale.run(
         directory, _MODELS.value, _SERVERS.value, _WATCHERS.value, _ROUNDS.value
     )

@@ -24,6 +24,8 @@ _BUCKET = 'cell'
 _HOST = '127.0.0.1'
 # Longer than a lease lasts.
 _SECS = 4.0
+# Clients try UNAVAILABLE again; nobody minds this much.
+_TRY_SECS = 1.5
 # Bytes; enough for a claim, and for nothing else.
 _FILE_LIMIT = 300
 _CLEAR = (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAVAILABLE)
@@ -39,7 +41,7 @@ class Result:
     unclear: other answers to them.
     slowest_secs: longest time that a change took to be refused.
     looks: looks at the addresses of the served model meanwhile.
-    found: those that gave its server.
+    found: those that gave its server, within what a client tries again.
     recovery_secs: from the end of the failure until a change is made.
     intact: whether in the end all that was acknowledged is there, and the
       processes live.
@@ -121,15 +123,32 @@ def read_only(directory: str) -> Iterator[Trouble]:
   """A read-only file system (EROFS); as `full`."""
   path = pathlib.Path(directory) / 'mounted'
   path.mkdir()
+  mounted = []
 
   def begin(unused_pid: int) -> None:
     _run('mount', '--bind', os.fspath(path), os.fspath(path))
-    _run('mount', '-o', 'remount,bind,ro', os.fspath(path))
+    mounted.append(os.fspath(path))
+    # It fails while a file is being written there.
+    processes.wait(lambda: not _remount_fails(path))
 
   def end(unused_pid: int) -> None:
-    _run('umount', '-l', os.fspath(path))
+    if mounted:
+      _run('umount', '-l', mounted.pop())
 
-  yield Trouble(f'{path}/fs', {}, begin, end)
+  try:
+    yield Trouble(f'{path}/fs', {}, begin, end)
+  finally:
+    end(0)
+
+
+def _remount_fails(path: pathlib.Path) -> bool:
+  try:
+    _run('mount', '-o', 'remount,bind,ro', os.fspath(path))
+  except subprocess.CalledProcessError as e:
+    if b'busy' not in e.stderr:
+      raise
+    return True
+  return False
 
 
 @contextlib.contextmanager
@@ -198,7 +217,7 @@ def run(directory: str, trouble: Trouble, secs: float = _SECS) -> Result:
         number += 1
         _try(address, f'{processes.CELL}/x{number}', result)
         result.looks += 1
-        result.found += _serves(address, server.address)
+        result.found += _serves_soon(address, server.address)
         time.sleep(0.1)
     finally:
       trouble.end(admin.popen.pid)
@@ -240,6 +259,13 @@ def _serves(address: str, server: str) -> bool:
     known.add(change.addition)
     known.discard(change.deletion)
   return server in known
+
+
+def _serves_soon(address: str, server: str) -> bool:
+  until = time.monotonic() + _TRY_SECS
+  while not (found := _serves(address, server)) and time.monotonic() < until:
+    time.sleep(0.1)
+  return found
 
 
 def _succeeds(address: str) -> bool:

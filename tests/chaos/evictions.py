@@ -1,0 +1,79 @@
+"""How soon a dead model server leaves the address list, and a busy one not."""
+
+import dataclasses
+import time
+
+import grpc
+
+from saxml_ext.protobuf import admin_pb2
+from tests.chaos import processes
+
+_MODEL_SERVER = 'tests.chaos.fake_server'
+_MODEL = processes.CELL + '/m'
+
+
+@dataclasses.dataclass
+class Result:
+  """What came of it.
+
+  Attributes:
+    gone_secs: from kill -9 of a server until clients are told, each round.
+    busy_secs: how long another one did not answer anything.
+    evicted: whether that one left the list.
+  """
+
+  gone_secs: list[float] = dataclasses.field(default_factory=list)
+  busy_secs: float = 0.0
+  evicted: bool = False
+
+
+def run(directory: str, rounds: int, busy_secs: float) -> Result:
+  """Kills servers; then stops one, which is as busy as one can be."""
+  result = Result(busy_secs=busy_secs)
+  with processes.Cell(directory) as cell:
+    cell.admin()
+    cell.wait_for_leader()
+    cell.call(
+        'Publish',
+        admin_pb2.PublishRequest(
+            model=admin_pb2.Model(
+                model_id=_MODEL,
+                model_path='p.A',
+                checkpoint_path='None',
+                requested_num_replicas=2,
+            )
+        ),
+    )
+    busy = cell.start(_MODEL_SERVER, [])
+    for _ in range(rounds):
+      server = cell.start(_MODEL_SERVER, [])
+      processes.wait(lambda s=server: s.address in _addresses(cell))
+      server.kill()
+      killed = time.monotonic()
+      processes.wait(
+          lambda s=server: s.address not in _addresses(cell), pause=0.01
+      )
+      result.gone_secs.append(time.monotonic() - killed)
+    busy.stop()
+    until = time.monotonic() + busy_secs
+    while time.monotonic() < until:
+      result.evicted |= busy.address not in _addresses(cell)
+      time.sleep(0.1)
+  return result
+
+
+def _addresses(cell: processes.Cell) -> set[str]:
+  """What a client that starts now is told."""
+  try:
+    response = cell.call(
+        'WatchLoc', admin_pb2.WatchLocRequest(model_id=_MODEL), 1.0
+    )
+  except grpc.RpcError as e:
+    if e.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+      raise
+    return set()  # There was never any.
+  known = set(response.result.values)
+  for change in response.result.changelog:
+    known.add(change.addition)
+    known.discard(change.deletion)
+  return known
