@@ -46,15 +46,25 @@ _HTTP_PORT = flags.DEFINE_integer(
     lower_bound=-1,
     upper_bound=65535,
 )
+_EXP_ASSIGNER = flags.DEFINE_bool(
+    'sax_admin_exp_assigner',
+    False,
+    'Give models to servers by the memory of their chips: see the overrides'
+    ' ram, ramN and constraints in saxml_ext/admin/capacity.py.',
+)
 
 # One that does not lead after this time says that it stands by.
 _FIRST_SECS = 1.0
 
 
 async def _serve(
-    sax_root: str, sax_cell: str, port: int, http_port: int | None
+    sax_root: str,
+    sax_cell: str,
+    port: int,
+    http_port: int | None,
+    by_chip: bool,
 ) -> None:
-  server = server_lib.AdminServer(sax_root, sax_cell, port, http_port)
+  server = server_lib.AdminServer(sax_root, sax_cell, port, http_port, by_chip)
   ended = asyncio.Event()
   loop = asyncio.get_running_loop()
   for number in (signal.SIGTERM, signal.SIGINT):
@@ -101,6 +111,7 @@ def main(argv: Sequence[str]) -> None:
             _SAX_CELL.value,
             _PORT.value,
             None if _HTTP_PORT.value < 0 else _HTTP_PORT.value,
+            _EXP_ASSIGNER.value,
         )
     )
   except errors.SaxError as e:

@@ -30,6 +30,8 @@ class Model:
     model_path: what it needs a server to offer.
     replicas: how many are wanted.
     need: bytes of memory on a server, None if that is not known.
+    need_by_cores: the same on servers of so many cores, if it differs there.
+    constraints: tags that a server must have.
     may_retry: whether it may be tried where it failed before, or be moved
       after it failed.
   """
@@ -39,6 +41,12 @@ class Model:
   replicas: int
   need: int | None = None
   may_retry: bool = True
+  need_by_cores: Mapping[int, int] = dataclasses.field(default_factory=dict)
+  constraints: tuple[str, ...] = ()
+
+  def need_on(self, server: 'Server') -> int | None:
+    """Bytes of memory on that server, None if that is not known."""
+    return self.need_by_cores.get(server.cores, self.need)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +59,8 @@ class Server:
     holds: rank by model id, of every model it holds or is about to hold.
     failures: how often a model failed here in a row, by model id.
     memory: bytes for models, None if that is not known.
+    cores: how many it has.
+    tags: what it says of itself.
   """
 
   address: str
@@ -58,6 +68,8 @@ class Server:
   holds: Mapping[str, Rank]
   failures: Mapping[str, int] = dataclasses.field(default_factory=dict)
   memory: int | None = None
+  cores: int = 1
+  tags: frozenset[str] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,8 +125,9 @@ def assign(models: Sequence[Model], servers: Iterable[Server]) -> Plan:
   load: list[Step] = []
   retry: list[Step] = []
   for model in models:
-    have = holders.get(model.model_id, ())
-    for holder in have:
+    have = holders.get(model.model_id, [])
+    missing = model.replicas - len(have)
+    for holder in tuple(have):
       count = holder.failures.get(model.model_id, 0)
       failed = holder.holds[model.model_id] is Rank.FAILED
       if not (failed and count and model.may_retry):
@@ -123,13 +136,15 @@ def assign(models: Sequence[Model], servers: Iterable[Server]) -> Plan:
       if better:
         unload.append(Step(holder.address, model.model_id))
         load.append(Step(better, model.model_id))
+        have.append(by_address[better])
       else:
         retry.append(Step(holder.address, model.model_id))
-    for _ in range(model.replicas - len(have)):
+    for _ in range(missing):
       address = room.take(model, have)
       if not address:
         break
       load.append(Step(address, model.model_id))
+      have.append(by_address[address])
   return Plan(tuple(unload), tuple(load), tuple(retry))
 
 
@@ -153,10 +168,10 @@ class _Room:
       if not models:
         self._idle.add(address)
         self._left[address] = server.memory
-      elif server.memory and all(m.need is not None for m in models):
-        left = server.memory - sum(m.need for m in models)
-        if left > 0:
-          self._left[address] = left
+      elif server.memory:
+        needs = [m.need_on(server) for m in models]
+        if None not in needs and sum(needs) < server.memory:
+          self._left[address] = server.memory - sum(needs)
       if address in self._left:
         for path in server.model_paths:
           self._by_path.setdefault(path, []).append(address)
@@ -175,7 +190,9 @@ class _Room:
       fewer_than: only where it failed less often than this.
     """
     able = self._by_path.get(model.model_path)
-    if not able or (model.need is None and not self._idle):
+    if not able:
+      return None
+    if model.need is None and not model.need_by_cores and not self._idle:
       return None
     best = min(
         (key for a in able if (key := self._rank(model, a, have, fewer_than))),
@@ -185,11 +202,12 @@ class _Room:
       return None
     address = best[-1]
     left = self._left[address]
+    need = model.need_on(self._servers[address])
     self._idle.discard(address)
-    if left is None or model.need is None or left <= model.need:
+    if left is None or need is None or left <= need:
       self._drop(address)
     else:
-      self._left[address] = left - model.need
+      self._left[address] = left - need
     return address
 
   def _rank(
@@ -204,11 +222,13 @@ class _Room:
     # One that is just being taken away from here must not come back at once.
     if server in have or model.model_id in server.holds:
       return None
-    busy = address not in self._idle
-    if model.need is None:
+    if not server.tags.issuperset(model.constraints):
+      return None
+    busy, need = address not in self._idle, model.need_on(server)
+    if need is None:
       if busy:
         return None
-    elif left is not None and model.need > left:
+    elif left is not None and need > left:
       return None
     failures = server.failures.get(model.model_id, 0)
     if failures and not model.may_retry:

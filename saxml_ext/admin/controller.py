@@ -18,6 +18,7 @@ from absl import logging
 import grpc
 
 from saxml_ext.admin import assigner
+from saxml_ext.admin import capacity
 from saxml_ext.admin import held as held_lib
 from saxml_ext.admin import modelets
 from saxml_ext.admin import state as state_lib
@@ -58,6 +59,7 @@ class Controller:
       settle: Callable[[], None],
       server_id: str,
       leads: Callable[[], bool],
+      by_chip: bool = False,
   ):
     """Must be made in the event loop that will use it.
 
@@ -69,7 +71,9 @@ class Controller:
         nothing here.
       leads: whether this admin server leads beyond doubt at this moment; if
         not, model servers are left alone.
+      by_chip: how models are given to servers, see `capacity`.
     """
+    self._by_chip = by_chip
     self.server_id = server_id
     self.leads = leads
     self._inherited = frozenset(m.model_id for m in state.models)
@@ -414,7 +418,7 @@ class Controller:
       self._retry_after(wait)
     return timely
 
-  def _picture(self) -> tuple[list[assigner.Model], list[assigner.Server]]:
+  def _picture(self) -> tuple[Sequence[assigner.Model], list[assigner.Server]]:
     """What the assigner needs to know; wakes it when a back-off is over."""
     failed: dict[str, dict[str, int]] = {}
     models = []
@@ -425,20 +429,23 @@ class Controller:
         pauses.append(pause)
       for address, failure in entry.failures.items():
         failed.setdefault(address, {})[entry.model.model_id] = failure.count
-      models.append(entry.wanted(may_retry=not pause))
+      models.append(entry.wanted(not pause, self._by_chip))
     if pauses:
       self._retry_after(min(pauses))
     servers = [
-        assigner.Server(
-            m.address,
-            m.paths,
-            {k: _RANKS[h.status] for k, h in m.held.items()},
-            failed.get(m.address, {}),
-            m.join.model_server.memory_bytes or None,
+        capacity.server(
+            m.join.model_server,
+            assigner.Server(
+                m.address,
+                m.paths,
+                {k: _RANKS[h.status] for k, h in m.held.items()},
+                failed.get(m.address, {}),
+            ),
+            self._by_chip,
         )
         for m in self.servers()
     ]
-    return models, servers
+    return capacity.in_order(models, self._by_chip), servers
 
   def _announce(self, modelet: modelets.Modelet, model_id: str) -> None:
     """Brings the address log of a model up to date and wakes its followers.

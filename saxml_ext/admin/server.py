@@ -42,7 +42,12 @@ class AdminServer:
   """
 
   def __init__(
-      self, sax_root: str, cell: str, port: int, http_port: int | None = None
+      self,
+      sax_root: str,
+      cell: str,
+      port: int,
+      http_port: int | None = None,
+      by_chip: bool = False,
   ):
     """Touches nothing yet.
 
@@ -51,6 +56,7 @@ class AdminServer:
       cell: "/sax/<cell>".
       port: to listen on; 0 picks a free one.
       http_port: of the status pages; 0 picks a free one, None serves none.
+      by_chip: how models are given to servers, see `capacity`.
 
     Raises:
       InvalidArgument: `cell` is not a cell id.
@@ -59,6 +65,7 @@ class AdminServer:
     self._root = sax_root
     self._cell = str(ids.parse_cell_id(cell))
     self._port = port
+    self._by_chip = by_chip
     self.http_port = http_port
     self._http: http_server.HttpServer | None = None
     self._server = grpc_aio.make_server()
@@ -153,6 +160,7 @@ class AdminServer:
         files.settle,
         f'{self.address}_{secrets.token_hex(8)}',
         self._election.is_valid,
+        self._by_chip,
     )
     await self._write_location()
     self._location = asyncio.create_task(self._keep_location())

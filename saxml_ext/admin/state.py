@@ -18,6 +18,7 @@ import dataclasses
 from absl import logging
 
 from saxml_ext.admin import assigner
+from saxml_ext.admin import capacity
 from saxml_ext.admin import failures
 from saxml_ext.admin import notify
 from saxml_ext.admin import watch
@@ -25,7 +26,6 @@ from saxml_ext.common import errors
 from saxml_ext.protobuf import admin_pb2
 
 _SETTLE_SECS = 0.3
-_MEMORY_OVERRIDE = 'ram'
 
 
 class Published:
@@ -47,21 +47,15 @@ class Published:
     self.failures = failures.Failures()
     self._wanted: tuple[admin_pb2.Model, assigner.Model] | None = None
 
-  def wanted(self, may_retry: bool) -> assigner.Model:
-    """What the assigner needs to know of it."""
+  def wanted(self, may_retry: bool, by_chip: bool) -> assigner.Model:
+    """What the assigner needs to know of it; see `capacity`."""
     # Kept, as all models are looked at with each change of one.
     if not (
         self._wanted
         and self._wanted[0] is self.model
         and self._wanted[1].may_retry == may_retry
     ):
-      self._wanted = self.model, assigner.Model(
-          self.model.model_id,
-          self.model.model_path,
-          self.model.requested_num_replicas,
-          _memory_of(self.model),
-          may_retry=may_retry,
-      )
+      self._wanted = self.model, capacity.model(self.model, may_retry, by_chip)
     return self._wanted[1]
 
   def close(self) -> None:
@@ -69,16 +63,6 @@ class Published:
     self.removed = True
     self.addresses.close()
     self.changed.notify_all()
-
-
-def _memory_of(model: admin_pb2.Model) -> int | None:
-  """Bytes that a model says it needs on a server, None if it does not.
-
-  Its override `ram` tells, as it does to the memory-aware assigner of stock
-  admin servers.
-  """
-  text = model.overrides.get(_MEMORY_OVERRIDE, '')
-  return int(text) if text.isdecimal() else None
 
 
 @dataclasses.dataclass(frozen=True)
