@@ -7,6 +7,7 @@ import logging
 import os
 import pathlib
 import resource
+import secrets
 import subprocess
 import time
 
@@ -178,7 +179,10 @@ def away(unused_directory: str) -> Iterator[Trouble]:
   ).create_bucket(Bucket=_BUCKET)
   try:
     yield Trouble(
-        f's3://{_BUCKET}/fs', env, lambda _: servers[-1].stop(), start
+        f's3://{_BUCKET}/{secrets.token_hex(4)}',
+        env,
+        lambda _: servers[-1].stop(),
+        start,
     )
   finally:
     servers[-1].stop()
