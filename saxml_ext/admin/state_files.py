@@ -219,14 +219,16 @@ def _is_sound(state: admin_pb2.State, cell: str) -> bool:
 def _is_foreign(data: bytes, cell: str) -> bool:
   """Whether a stock admin server wrote this, and not rather we, now damaged.
 
-  Theirs have no generation, no unknown fields, and a uuid in each model. What
-  is cut off at the end of a model looks alike; the caller looks for that.
+  Theirs have no generation (not even a zero), no unknown fields, and a uuid in
+  each model. What is cut off at the end of a model looks alike; the caller
+  looks for that.
   """
   state = _parse(data)
   return (
       bool(data)
       and state is not None
       and not state.last_generation
+      and state.ByteSize() == len(data)
       and not len(unknown_fields.UnknownFieldSet(state))
       and _is_sound(state, cell)
       and all(
