@@ -183,8 +183,9 @@ def _encode_sums(known: set[_Good]) -> bytes:
 
 def _decode_sums(data: bytes) -> frozenset[_Good]:
   """Inverse of `_encode_sums`; raises ValueError with what is wrong."""
-  body, _, end = data.removesuffix(b'\n').rpartition(b'\n')
-  if hashlib.sha256(body + b'\n').hexdigest().encode() != end:
+  body, _, end = data[:-1].rpartition(b'\n')
+  digest = hashlib.sha256(body + b'\n').hexdigest()
+  if end + data[-1:] != f'{digest}\n'.encode():
     raise ValueError('damaged')
   header, *lines = body.decode().split('\n')
   if header != _HEADER:
