@@ -183,8 +183,9 @@ def _encode_sums(known: set[_Good]) -> bytes:
 
 def _decode_sums(data: bytes) -> frozenset[_Good]:
   """Inverse of `_encode_sums`; raises ValueError with what is wrong."""
-  body, _, end = data.removesuffix(b'\n').rpartition(b'\n')
-  if hashlib.sha256(body + b'\n').hexdigest().encode() != end:
+  body, _, end = data[:-1].rpartition(b'\n')
+  digest = hashlib.sha256(body + b'\n').hexdigest()
+  if end + data[-1:] != f'{digest}\n'.encode():
     raise ValueError('damaged')
   header, *lines = body.decode().split('\n')
   if header != _HEADER:
@@ -219,14 +220,16 @@ def _is_sound(state: admin_pb2.State, cell: str) -> bool:
 def _is_foreign(data: bytes, cell: str) -> bool:
   """Whether a stock admin server wrote this, and not rather we, now damaged.
 
-  Theirs have no generation, no unknown fields, and a uuid in each model. What
-  is cut off at the end of a model looks alike; the caller looks for that.
+  Theirs have no generation (not even a zero), no unknown fields, and a uuid in
+  each model. What is cut off at the end of a model looks alike; the caller
+  looks for that.
   """
   state = _parse(data)
   return (
       bool(data)
       and state is not None
       and not state.last_generation
+      and state.ByteSize() == len(data)
       and not len(unknown_fields.UnknownFieldSet(state))
       and _is_sound(state, cell)
       and all(
