@@ -47,26 +47,26 @@ def run(directory: str, rounds: int, busy_secs: float) -> Result:
     busy = cell.start(_MODEL_SERVER, [])
     for _ in range(rounds):
       server = cell.start(_MODEL_SERVER, [])
-      processes.wait(lambda s=server: s.address in _addresses(cell))
+      processes.wait(lambda s=server: s.address in addresses(cell, _MODEL))
       server.kill()
       killed = time.monotonic()
       processes.wait(
-          lambda s=server: s.address not in _addresses(cell), pause=0.01
+          lambda s=server: s.address not in addresses(cell, _MODEL), pause=0.01
       )
       result.gone_secs.append(time.monotonic() - killed)
     busy.stop()
     until = time.monotonic() + busy_secs
     while time.monotonic() < until:
-      result.evicted |= busy.address not in _addresses(cell)
+      result.evicted |= busy.address not in addresses(cell, _MODEL)
       time.sleep(0.1)
   return result
 
 
-def _addresses(cell: processes.Cell) -> set[str]:
-  """What a client that starts now is told."""
+def addresses(cell: processes.Cell, model_id: str) -> set[str]:
+  """What a client that starts now is told of a model."""
   try:
     response = cell.call(
-        'WatchLoc', admin_pb2.WatchLocRequest(model_id=_MODEL), 1.0
+        'WatchLoc', admin_pb2.WatchLocRequest(model_id=model_id), 1.0
     )
   except grpc.RpcError as e:
     if e.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:

@@ -22,12 +22,14 @@ from tests.chaos import crashes
 from tests.chaos import evictions
 from tests.chaos import failover
 from tests.chaos import hostile
+from tests.chaos import losses
 from tests.chaos import processes
 from tests.chaos import starved
 
 _CRASHES = flags.DEFINE_integer('crashes', 200, 'Rounds of crashes.')
 _FAILOVERS = flags.DEFINE_integer('failovers', 100, 'Rounds of failover.')
 _EVICTIONS = flags.DEFINE_integer('evictions', 50, 'Killed model servers.')
+_LOSSES = flags.DEFINE_integer('losses', 50, 'Replicas killed under load.')
 _MUTANTS = flags.DEFINE_integer('mutants', 1000, 'Damaged state files.')
 _CLOCK_SECS = flags.DEFINE_float('clock_secs', 120.0, 'How long clocks jump.')
 _STARVED_ROUNDS = flags.DEFINE_integer('starved', 5, 'Rounds of each trouble.')
@@ -60,6 +62,16 @@ def _evictions(directory: str) -> list[str]:
       f'left the address list after {_seconds(result.gone_secs)}',
       f'one that was stopped for {result.busy_secs:g} s was'
       f' {"evicted" if result.evicted else "kept"}',
+  ]
+
+
+def _losses(directory: str) -> list[str]:
+  result = losses.run(directory, _LOSSES.value)
+  return [
+      f'{len(result.lost)} of {result.requests} requests lost, at'
+      f' {result.rate:.0f} a second; longest {result.longest_secs:.2f} s',
+      f'left the address list after {_seconds(result.gone_secs)}',
+      f'replaced after {_seconds(result.replaced_secs)}',
   ]
 
 
@@ -147,6 +159,7 @@ _TESTS = {
     'crashes': _crashes,
     'failover': _failover,
     'evictions': _evictions,
+    'losses': _losses,
     'mutants': _mutants,
     'hostile': _hostile,
     'clocks': _clocks,

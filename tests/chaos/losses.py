@@ -1,0 +1,149 @@
+"""What callers notice when model servers are killed under load: nothing.
+
+Three replicas and a spare server take requests at 70 % of what three can do.
+Again and again one of the replicas is killed; the spare takes its place, and a
+new server is started as the next spare.
+"""
+
+from concurrent import futures
+import dataclasses
+import random
+import threading
+import time
+
+from saxml_ext.client import sax
+from saxml_ext.common import errors
+from saxml_ext.protobuf import admin_pb2
+from tests.chaos import evictions
+from tests.chaos import processes
+
+_SERVER = 'tests.cell.instant_server'
+_PARAMS = 'saxml_ext.params.gptj.TinyTokenizedFP32'
+_MODEL = processes.CELL + '/m'
+_REPLICAS = 3
+_SLOTS = 32  # Of these params.
+_STEP_SECS = 0.2
+_LOAD = 0.7
+_RATE = _LOAD * _REPLICAS * _SLOTS / _STEP_SECS
+_TIMEOUT_SECS = 30.0
+_PAUSE_SECS = 1.0
+
+
+@dataclasses.dataclass
+class Result:
+  """What came of it.
+
+  Attributes:
+    requests: how many were sent, at `rate` a second.
+    lost: why requests failed, or what they were answered instead.
+    longest_secs: of a request.
+    gone_secs: from each kill until clients are told to stay away.
+    replaced_secs: from each kill until there are three replicas again.
+  """
+
+  rate: float = _RATE
+  requests: int = 0
+  lost: list[str] = dataclasses.field(default_factory=list)
+  longest_secs: float = 0.0
+  gone_secs: list[float] = dataclasses.field(default_factory=list)
+  replaced_secs: list[float] = dataclasses.field(default_factory=list)
+
+
+def run(directory: str, rounds: int, seed: int = 0) -> Result:
+  """Kills a replica in each round."""
+  rng = random.Random(seed)
+  result = Result()
+  with processes.Cell(directory) as cell:
+    cell.admin()
+    cell.wait_for_leader()
+    model = admin_pb2.Model(
+        model_id=_MODEL,
+        model_path=_PARAMS,
+        # Not read by engines that answer at once.
+        checkpoint_path=directory,
+        requested_num_replicas=_REPLICAS,
+    )
+    cell.call('Publish', admin_pb2.PublishRequest(model=model))
+    servers = [_start(cell) for _ in range(_REPLICAS + 1)]
+    addresses = _wait_for_replicas(cell)
+    with _Load(cell.root, result):
+      for _ in range(rounds):
+        time.sleep(_PAUSE_SECS)
+        victim = rng.choice([s for s in servers if s.address in addresses])
+        victim.kill()
+        killed = time.monotonic()
+        servers.remove(victim)
+        processes.wait(
+            lambda: victim.address not in evictions.addresses(cell, _MODEL)
+        )
+        result.gone_secs.append(time.monotonic() - killed)
+        addresses = _wait_for_replicas(cell)
+        result.replaced_secs.append(time.monotonic() - killed)
+        servers.append(_start(cell))
+  return result
+
+
+def _start(cell: processes.Cell) -> processes.Process:
+  return cell.start(_SERVER, [f'--step_secs={_STEP_SECS}'])
+
+
+def _wait_for_replicas(cell: processes.Cell) -> set[str]:
+  def enough() -> set[str] | None:
+    found = evictions.addresses(cell, _MODEL)
+    return found if len(found) == _REPLICAS else None
+
+  return processes.wait(enough)
+
+
+class _Load:
+  """Sends requests at an even rate while the context lasts."""
+
+  def __init__(self, root: str, result: Result):
+    sax.SetRoot(root)
+    self._lm = sax.Model(_MODEL).LM()
+    self._result = result
+    self._ended = threading.Event()
+    self._answers: list[futures.Future] = []
+    self._lock = threading.Lock()
+    self._thread = threading.Thread(target=self._send)
+
+  def __enter__(self) -> '_Load':
+    self._lm.Generate('1,2,3')
+    self._thread.start()
+    return self
+
+  def __exit__(self, *unused) -> None:
+    self._ended.set()
+    self._thread.join()
+    futures.wait(self._answers, 2 * _TIMEOUT_SECS)
+    answered = sum(future.done() for future in self._answers)
+    if answered < len(self._answers):
+      self._result.lost.append(f'{len(self._answers) - answered} hang')
+
+  def _send(self) -> None:
+    options = sax.ModelOptions(_TIMEOUT_SECS)
+    due = time.monotonic()
+    while not self._ended.wait(max(0.0, due - time.monotonic())):
+      due += 1 / _RATE
+      number = self._result.requests
+      prompt = f'{number % 50_000},{number // 50_000},7'
+      begin = time.monotonic()
+      future = self._lm.GenerateAsync(prompt, options)
+      self._answers.append(future)
+      self._result.requests += 1
+      future.add_done_callback(
+          lambda f, prompt=prompt, begin=begin: self._note(f, prompt, begin)
+      )
+
+  def _note(self, future: futures.Future, prompt: str, begin: float) -> None:
+    secs, wrong = time.monotonic() - begin, ''
+    try:
+      (text, _), *_ = future.result()
+      if text != prompt:
+        wrong = f'{prompt} was answered {text}'
+    except errors.SaxError as e:
+      wrong = f'{e.code.name}: {e.message}'
+    with self._lock:
+      self._result.longest_secs = max(self._result.longest_secs, secs)
+      if wrong:
+        self._result.lost.append(wrong)
