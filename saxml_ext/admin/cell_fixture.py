@@ -47,8 +47,8 @@ class CellTestCase(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
       await modelet.kill()
     self._dir.cleanup()
 
-  async def start_admin(self, port: int = 0) -> None:
-    self.admin = server_lib.AdminServer(self.root, CELL, port, http_port=0)
+  async def start_admin(self, port: int = 0, by_chip: bool = False) -> None:
+    self.admin = server_lib.AdminServer(self.root, CELL, port, 0, by_chip)
     await self.admin.start()
     await self.admin.leading()
     self.channel = grpc.aio.insecure_channel(self.admin.address)

@@ -345,6 +345,20 @@ class MemoryTest(cell_fixture.CellTestCase):
     await self.ready(model_id='/sax/test/o')
     self.assertEqual(set(modelet.models), {'/sax/test/n', '/sax/test/o'})
 
+  async def test_by_chip_servers_need_not_tell(self):
+    await self.stop_admin()
+    await self.start_admin(by_chip=True)
+    modelet = await self.joined()
+    ten_gib = str(10 * 2**30)
+    for name in ('m', 'n'):
+      await self.publish(f'/sax/test/{name}', overrides={'ram': ten_gib})
+    await self.publish(
+        '/sax/test/o', overrides={'ram': '1', 'constraints': 'x'}
+    )
+    await self.ready()
+    await self.ready(model_id='/sax/test/n')
+    self.assertEqual(set(modelet.models), {MODEL, '/sax/test/n'})
+
 
 class FailedLoadTest(cell_fixture.CellTestCase):
 

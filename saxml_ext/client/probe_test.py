@@ -58,10 +58,15 @@ class ProbeTest(absltest.TestCase):
     self.server.gate.set()
     sax.Model(fake_cell.MODEL).LM().Generate(_PROMPT)
     self.remove()
-    # The next one is there: so its predecessor's removal has been heard of.
-    self.cell.add_server()
-    sax.Model(fake_cell.MODEL).LM().Generate(_PROMPT)
-    self.assertFalse(self.server.probed.is_set())
+    # Once another one is asked, the removal of this one has been heard of.
+    other = self.cell.add_server()
+    other.gate.set()
+    for _ in range(100 * _SECONDS):
+      sax.Model(fake_cell.MODEL).LM().Generate(_PROMPT)
+      if other.requests:
+        break
+    self.assertNotEmpty(other.requests)
+    self.assertFalse(self.server.probed.wait(0.2))
 
   def wait_for_request(self):
     for _ in range(100 * _SECONDS):

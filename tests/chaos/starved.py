@@ -10,6 +10,7 @@ import resource
 import secrets
 import subprocess
 import time
+from unittest import mock
 
 import boto3
 import grpc
@@ -170,13 +171,8 @@ def away(unused_directory: str) -> Iterator[Trouble]:
       'AWS_SECRET_ACCESS_KEY': 'emulator',
   }
   start(0)
-  boto3.client(
-      's3',
-      endpoint_url=env['AWS_ENDPOINT_URL'],
-      region_name='us-east-1',
-      aws_access_key_id='emulator',
-      aws_secret_access_key='emulator',
-  ).create_bucket(Bucket=_BUCKET)
+  with mock.patch.dict(os.environ, env):
+    boto3.client('s3').create_bucket(Bucket=_BUCKET)
   try:
     yield Trouble(
         f's3://{_BUCKET}/{secrets.token_hex(4)}',
