@@ -25,6 +25,9 @@ _EOS_ID = VOCAB_SIZE - 1
 _STEP_SECS = flags.DEFINE_float(
     'step_secs', 0.0, 'How long a step of an engine takes.', lower_bound=0
 )
+_COMPLETED = flags.DEFINE_string(
+    'completed', None, 'File that gets a line for each prompt answered.'
+)
 
 
 def _load(
@@ -35,7 +38,9 @@ def _load(
       type(params.__name__, (params,), {'EOS_ID': _EOS_ID})
   )
   ids = codec.IdCodec(VOCAB_SIZE)
-  engine = instant_runner.InstantRunner(settings.num_slots, _STEP_SECS.value)
+  engine = instant_runner.InstantRunner(
+      settings.num_slots, _STEP_SECS.value, _COMPLETED.value
+  )
   return loader.serve(settings, (ids, ids), engine, on_failure)
 
 

@@ -68,7 +68,8 @@ def _evictions(directory: str) -> list[str]:
 def _losses(directory: str) -> list[str]:
   result = losses.run(directory, _LOSSES.value)
   return [
-      f'{len(result.lost)} of {result.requests} requests lost, at'
+      f'{len(result.lost)} of {result.requests} requests lost,'
+      f' {result.twice} completed by two engines, at'
       f' {result.rate:.0f} a second; longest {result.longest_secs:.2f} s',
       f'left the address list after {_seconds(result.gone_secs)}',
       f'replaced after {_seconds(result.replaced_secs)}',

@@ -27,6 +27,7 @@ _LOAD = 0.7
 _RATE = _LOAD * _REPLICAS * _SLOTS / _STEP_SECS
 _TIMEOUT_SECS = 30.0
 _PAUSE_SECS = 1.0
+_COMPLETED = 'completed'
 
 
 @dataclasses.dataclass
@@ -36,6 +37,9 @@ class Result:
   Attributes:
     requests: how many were sent, at `rate` a second.
     lost: why requests failed, or what they were answered instead.
+    completed: different prompts that engines have answered.
+    twice: requests that two engines have completed: the first one was killed
+      before its answer was out.
     longest_secs: of a request.
     gone_secs: from each kill until clients are told to stay away.
     replaced_secs: from each kill until there are three replicas again.
@@ -44,6 +48,8 @@ class Result:
   rate: float = _RATE
   requests: int = 0
   lost: list[str] = dataclasses.field(default_factory=list)
+  completed: int = 0
+  twice: int = 0
   longest_secs: float = 0.0
   gone_secs: list[float] = dataclasses.field(default_factory=list)
   replaced_secs: list[float] = dataclasses.field(default_factory=list)
@@ -80,11 +86,15 @@ def run(directory: str, rounds: int, seed: int = 0) -> Result:
         addresses = _wait_for_replicas(cell)
         result.replaced_secs.append(time.monotonic() - killed)
         servers.append(_start(cell))
+    lines = (cell.path / _COMPLETED).read_text().splitlines()
+    result.completed = len(set(lines))
+    result.twice = len(lines) - result.completed
   return result
 
 
 def _start(cell: processes.Cell) -> processes.Process:
-  return cell.start(_SERVER, [f'--step_secs={_STEP_SECS}'])
+  flags = [f'--step_secs={_STEP_SECS}', f'--completed={cell.path}/{_COMPLETED}']
+  return cell.start(_SERVER, flags)
 
 
 def _wait_for_replicas(cell: processes.Cell) -> set[str]:
@@ -108,7 +118,7 @@ class _Load:
     self._thread = threading.Thread(target=self._send)
 
   def __enter__(self) -> '_Load':
-    self._lm.Generate('1,2,3')
+    self._lm.Generate('1,2,3')  # Of no request that is counted.
     self._thread.start()
     return self
 

@@ -12,6 +12,7 @@ class LossesTest(absltest.TestCase):
     print(result)
     self.assertEqual(result.lost, [])
     self.assertGreater(result.requests, 500)
+    self.assertGreaterEqual(result.completed, result.requests)
     # 2 s and 5 s on a machine that has nothing else to do; see `full`.
     self.assertLess(max(result.gone_secs), 8)
     self.assertLess(max(result.replaced_secs), 20)
