@@ -1,8 +1,8 @@
 """Attention of a decode step and of a prefill.
 
-Keys lie as [..., N, H, T] and values as [..., N, T, H]: then both products
-stream them in order of memory (62 and 98 GFLOP/s a core on CPU, against 7 and
-8 for [T, N, H]).
+A prompt's keys lie as [..., N, H, T] and values as [..., N, T, H]: then both
+products stream them in order of memory (62 and 98 GFLOP/s a core on CPU,
+against 7 and 8 for [T, N, H]).
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,8 @@ _MASKED = np.float32(-1e30)
 class Source(NamedTuple):
   """Keys that the queries of a group may see.
 
-  keys [S, N, H, T], values [S, N, T, H]; mask [S, K or 1, T], True = visible.
+  keys [S, N, H, T], or if `rows` [S, N, T, H]; values [S, N, T, H].
+  mask [S, K or 1, T], True = visible.
   live [] bool: False if no query that matters sees any of it; then it costs
   nothing. None: always live.
   layer [] int32: keys and values are stacked, and this layer of them is meant.
@@ -35,6 +36,7 @@ class Source(NamedTuple):
   mask: jax.Array
   live: jax.Array | None = None
   layer: jax.Array | None = None
+  rows: bool = False
 
 
 class _Sums(NamedTuple):
@@ -114,11 +116,9 @@ def _sums(queries: jax.Array, source: Source) -> _Sums:
   if source.layer is not None:
     keys = layers_lib.at(keys, source.layer)
     values = layers_lib.at(values, source.layer)
-  scores = jnp.where(
-      source.mask[:, None],
-      einsum_lib.einsum("snkh,snht->snkt", queries, keys),
-      _MASKED,
-  )
+  spec = "snkh,snth->snkt" if source.rows else "snkh,snht->snkt"
+  scores = einsum_lib.einsum(spec, queries, keys)
+  scores = jnp.where(source.mask[:, None], scores, _MASKED)
   peak = scores.max(-1, keepdims=True)
   weights = jnp.exp(scores - peak)
   return _Sums(

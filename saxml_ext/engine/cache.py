@@ -35,10 +35,11 @@ PerLayer = tuple[KV, ...] | KV
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Block:
-  """Keys [S, N, H, T] and values [S, N, T, H] of every layer.
+  """Keys and values [S, N, T, H] of every layer.
 
-  In a suffix block T runs over W steps, each with K beams: step-major.
-  In int8 each key and each value, of H numbers, has a scale of its own.
+  In a suffix block T runs over W steps, each with K beams: step-major. A
+  prompt's keys are [S, N, H, T] instead, for all of them meet all queries. In
+  int8 each key and each value, of H numbers, has a scale of its own.
   """
 
   keys: PerLayer
@@ -46,17 +47,17 @@ class Block:
 
   @property
   def length(self) -> int:
-    return jax.tree.leaves(self.keys)[0].shape[-1]
+    return jax.tree.leaves(self.values)[0].shape[-2]
 
 
 def keys_as(keys: jax.Array, dtype: str) -> KV:
-  """Keys [..., H, T] in the cache's type."""
+  """A prompt's keys [..., H, T] in the cache's type."""
   return _as(keys, dtype, -2)
 
 
-def values_as(values: jax.Array, dtype: str) -> KV:
-  """Values [..., T, H] in the cache's type."""
-  return _as(values, dtype, -1)
+def rows_as(rows: jax.Array, dtype: str) -> KV:
+  """Keys of steps, or values, [..., T, H] in the cache's type."""
+  return _as(rows, dtype, -1)
 
 
 def _as(x: jax.Array, dtype: str, axis: int) -> KV:
@@ -71,15 +72,25 @@ def empty_block(
     length: int,
     dtype: str,
     stacked: bool = False,
+    suffix: bool = False,
 ) -> Block:
-  """A block of zeros: finite, so that masked values add exactly nothing."""
+  """A block of zeros: finite, so that masked values add exactly nothing.
+
+  Args:
+    model: its sizes.
+    slots: S.
+    length: T.
+    dtype: of the cache.
+    stacked: in one array for all layers.
+    suffix: for decode steps, not for prompts.
+  """
   n, h = model.num_heads, model.head_dim
 
   def zeros(*leading: int) -> tuple[KV, KV]:
-    return (
-        keys_as(jnp.zeros((*leading, slots, n, h, length)), dtype),
-        values_as(jnp.zeros((*leading, slots, n, length, h)), dtype),
-    )
+    rows = rows_as(jnp.zeros((*leading, slots, n, length, h)), dtype)
+    if suffix:
+      return rows, jax.tree.map(jnp.copy, rows)
+    return keys_as(jnp.zeros((*leading, slots, n, h, length)), dtype), rows
 
   if stacked:
     return Block(*zeros(model.num_layers))
@@ -224,11 +235,9 @@ def write_step(
     dtype: of the cache.
   """
   at = row * new_keys.shape[2]
-  keys = keys_as(new_keys.transpose(0, 1, 3, 2), dtype)
-  values = values_as(new_values, dtype)
   return Block(
-      _update(block.keys, layer, keys, (0, 0, 0, at)),
-      _update(block.values, layer, values, (0, 0, at, 0)),
+      _update(block.keys, layer, rows_as(new_keys, dtype), (0, 0, at, 0)),
+      _update(block.values, layer, rows_as(new_values, dtype), (0, 0, at, 0)),
   )
 
 

@@ -17,11 +17,22 @@ def features() -> frozenset[str]:
 
 
 def prefers_bfloat16() -> bool:
-  """Whether large products are faster in bfloat16 than in int8.
+  """Whether prompts are multiplied with int8 weights in bfloat16.
 
-  So they are with vector instructions for bfloat16 and no matrix unit for
-  int8. An AMD EPYC of that kind made 360 GFLOP/s of int8 weights cast to
-  bfloat16 and 300 of int8 with activations rounded to it, at 256 rows; an
-  Intel Xeon with such a unit 2,700 in int8 and 1,270 in bfloat16.
+  With vector instructions for bfloat16 and no matrix unit for int8 that takes
+  1.5 times as long as int8, a tenth of a request's time, and keeps what the
+  prompt says: of the bundled model in int8 100.0 % of ROUGE-2, against 99.5 %
+  with its activations made int8 too. With a matrix unit int8 is 2,700 Gop/s and
+  bfloat16 1,270 (an Intel Xeon), and all is int8.
   """
-  return "avx512_bf16" in features() and "amx_int8" not in features()
+  return "avx512_bf16" in features() and not has_int8_matrices()
+
+
+def has_int8_dots() -> bool:
+  """Whether there are vector instructions that sum products of int8."""
+  return "avx512_vnni" in features()
+
+
+def has_int8_matrices() -> bool:
+  """Whether there is a matrix unit for int8."""
+  return "amx_int8" in features()

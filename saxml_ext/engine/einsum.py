@@ -9,8 +9,9 @@ import jax.numpy as jnp
 
 from saxml_ext.engine import cpu
 from saxml_ext.engine import quant
+from saxml_ext.engine.kernels import kernels
 
-# From so many rows on the cast of a weight is cheap beside its product.
+# More rows than a decode step usually has: they are of prompts.
 _MANY_ROWS = 128
 
 
@@ -27,10 +28,10 @@ def einsum(
   A quantized weight may make int8 of the activations too, each row of them
   (all that is contracted for one result) by its own scale. Their products are
   summed in int32, which is exact up to 133,000 summands. Products of many rows
-  round the activations to bfloat16 instead on processors that are faster so,
-  see `cpu.py`.
+  round the activations to bfloat16 instead on some processors, see `cpu.py`.
 
-  Quantized KV is multiplied in bfloat16, which holds its codes exactly.
+  Quantized KV is multiplied in bfloat16, which holds its codes exactly; on CPU
+  in float32, which is faster there.
 
   Args:
     spec: as of jnp.einsum; names w's dims in their order before quantization.
@@ -75,13 +76,18 @@ def _weight(spec: str, x: jax.Array, w: quant.QuantizedArray) -> jax.Array:
     x = quant.quantize_along(x.astype(jnp.float32), -1)
     return _dot(x.values, values).astype(jnp.float32) * (x.scale * scale)
 
+  def by_kernel(x: jax.Array) -> jax.Array:
+    return kernels.multiply(x.astype(jnp.float32), values, scale)
+
   def in_float(x: jax.Array, dtype: str = "bfloat16") -> jax.Array:
     return einsum("mk,nk->mn", x, _cast(values, dtype)) * scale
 
   if w.activations is not None:
     result = in_float(x, w.activations)
-  elif x.shape[0] >= _MANY_ROWS and cpu.prefers_bfloat16():
+  elif x.shape[0] > _MANY_ROWS and cpu.prefers_bfloat16():
     result = jax.lax.platform_dependent(x, cpu=in_float, default=in_int8)
+  elif kernels.can_multiply(size):
+    result = jax.lax.platform_dependent(x, cpu=by_kernel, default=in_int8)
   else:
     result = in_int8(x)
   result = result.reshape(row_shape + output_shape)
@@ -102,10 +108,16 @@ def _rows(spec: str, x: jax.Array, w: quant.QuantizedRows) -> jax.Array:
     shape = [n if d in dims else 1 for d, n in zip(y_dims, y.shape)]
     return y * scale.transpose(order).reshape(shape)
 
-  values = _cast(w.values, "bfloat16")
+  def product(x: jax.Array) -> jax.Array:
+    return jax.lax.platform_dependent(
+        x,
+        cpu=lambda x: einsum(spec, x, _cast(w.values, "float32")),
+        default=lambda x: einsum(spec, x, w.values.astype("bfloat16")),
+    )
+
   if shared in out_dims:
-    return einsum(spec, scaled(x, x_dims), values)
-  return scaled(einsum(spec, x, values), out_dims)
+    return product(scaled(x, x_dims))
+  return scaled(product(x), out_dims)
 
 
 def _cast(values: jax.Array, dtype: str) -> jax.Array:

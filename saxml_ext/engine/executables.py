@@ -121,7 +121,9 @@ class Executables:
 
   def _decode(self, width: int):
     e = self._settings.engine
-    suffix = self._block(e.suffix_block * e.num_beams)
+    suffix = jax.eval_shape(
+        lambda: programs.empty_suffix(self._settings, self._weights.stacked)
+    )
     args = (
         self._segments(len(e.segments)),
         (suffix,) * (e.num_suffix_blocks - 1),
@@ -146,20 +148,11 @@ class Executables:
     return jax.eval_shape(lambda: programs.empty_slots(self._settings))
 
   def _segments(self, count: int) -> tuple[cache.Block, ...]:
-    lengths = self._settings.engine.segment_lengths[:count]
-    return tuple(self._block(length) for length in lengths)
+    def block(index: int) -> cache.Block:
+      stacked = self._weights.stacked
+      return programs.empty_segment(self._settings, index, stacked)
 
-  def _block(self, length: int) -> cache.Block:
-    s = self._settings
-    return jax.eval_shape(
-        lambda: cache.empty_block(
-            s.model,
-            s.engine.num_slots,
-            length,
-            s.engine.kv_dtype,
-            self._weights.stacked,
-        )
-    )
+    return jax.eval_shape(lambda: tuple(block(i) for i in range(count)))
 
 
 def _int32(*shape: int) -> jax.ShapeDtypeStruct:

@@ -7,7 +7,7 @@ T tokens, D width, N heads, H head width, V vocabulary.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,7 @@ import numpy as np
 from saxml_ext.engine import attention
 from saxml_ext.engine import cache
 from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import decode_attention
 from saxml_ext.engine import einsum as einsum_lib
 from saxml_ext.engine import layers as layers_lib
 from saxml_ext.engine import rotary
@@ -26,17 +27,6 @@ einsum = einsum_lib.einsum
 Kept = TypeVar("Kept")
 KeepKV = Callable[[Kept, layers_lib.Index, cache.KV, cache.KV], Kept]
 PastKV = Callable[[Kept, layers_lib.Index], Sequence[attention.Source]]
-
-
-class Past(NamedTuple):
-  """A block of KV with its mask [S, K or 1, T] and whether it is live, [].
-
-  What is not live is not looked at; see `attention.Source`.
-  """
-
-  block: cache.Block
-  mask: jax.Array
-  live: jax.Array | None = None
 
 
 def prefill(
@@ -82,7 +72,7 @@ def prefill(
     q = rotary.rotate(q, sin, cos)
     keys = rotary.rotate(k, sin, cos).transpose(0, 1, 3, 2)
     keys = cache.keys_as(keys, kv_dtype)
-    return h, q, keys, cache.values_as(v, kv_dtype)
+    return h, q, keys, cache.rows_as(v, kv_dtype)
 
   def whole(carry, index: layers_lib.Index, layer: weights_lib.Layer):
     x, kept = carry
@@ -113,9 +103,8 @@ def decode(
     tokens: jax.Array,
     positions: jax.Array,
     rotations: tuple[jax.Array, jax.Array],
-    past: Sequence[Past],
+    history: decode_attention.History,
     current: cache.Block,
-    current_mask: jax.Array,
     row: jax.Array,
     kv_dtype: str,
 ) -> tuple[jax.Array, cache.Block]:
@@ -127,9 +116,8 @@ def decode(
     tokens: [S, K] int32, the last token of each beam.
     positions: [S] int32, their place, the prompt included.
     rotations: sin, cos [positions, rotary_dim / 2] of `rotary.table`.
-    past: blocks that are only read.
+    history: what the beams see besides `current`.
     current: the suffix block in which this step's keys are written.
-    current_mask: [S, K, W * K], this step's keys included.
     row: where in `current`.
     kv_dtype: type of keys and values.
 
@@ -137,6 +125,7 @@ def decode(
     logits [S, K, V] float32 and `current` with the step written.
   """
   sin, cos = (table[positions][:, None, None] for table in rotations)
+  attend = decode_attention.over(history)
 
   def body(carry, index: layers_lib.Index, layer: weights_lib.Layer):
     x, current = carry
@@ -145,9 +134,7 @@ def decode(
     current = cache.write_step(
         current, index, rotary.rotate(k, sin, cos), v, row, kv_dtype
     )
-    sources = [_source(Past(current, current_mask), index)]
-    sources += [_source(p, index) for p in past]
-    mixed = attention.attend(rotary.rotate(q, sin, cos), sources)
+    mixed = attend(rotary.rotate(q, sin, cos), current, index)
     mixed = einsum("snkh,nhd->skd", mixed, layer.post)
     return _add(x, mixed, h, layer), current
 
@@ -156,14 +143,6 @@ def decode(
       body, (x, current), weights.layers, config.num_layers
   )
   return logits(weights, config, x), current
-
-
-def _source(past: Past, layer: layers_lib.Index) -> attention.Source:
-  """One layer's KV of a block."""
-  keys, values = past.block.keys, past.block.values
-  if layers_lib.is_stacked(keys):
-    return attention.Source(keys, values, past.mask, past.live, layer)
-  return attention.Source(keys[layer], values[layer], past.mask, past.live)
 
 
 def logits(

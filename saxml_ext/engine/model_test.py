@@ -8,6 +8,7 @@ import numpy as np
 
 from saxml_ext.engine import cache
 from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import decode_attention
 from saxml_ext.engine import model
 from saxml_ext.engine import random_model
 from saxml_ext.engine import rotary
@@ -123,14 +124,10 @@ class ModelTest(parameterized.TestCase):
       return segments
 
     segments = prefill(jnp.asarray(prompts))
-    limits = jnp.asarray(lengths)[:, None, None]
-    prompt_sources = [
-        model.Past(segments[0], jnp.arange(6) < limits),
-        model.Past(segments[1], jnp.arange(6, 10) < limits),
-    ]
     rotations = [jnp.asarray(t) for t in rotary.table(20, 4)]
     ring = [
-        cache.empty_block(_CONFIG, 2, width * beams, dtype) for _ in range(2)
+        cache.empty_block(_CONFIG, 2, width * beams, dtype, suffix=True)
+        for _ in range(2)
     ]
     ancestry = [jnp.full((2, beams, width), cache.NOTHING, jnp.int8)] * 2
     history = np.zeros((2, beams, 0), int)
@@ -140,15 +137,17 @@ class ModelTest(parameterized.TestCase):
       history = np.concatenate([history, tokens[..., None]], -1)
       block, row = divmod(step, width)
       ancestry[block] = cache.claim_row(ancestry[block], row)
-      masks = [cache.visible(a) for a in ancestry]
       logits, ring[block] = decode(
           jnp.asarray(tokens),
           jnp.asarray(lengths) + step,
           rotations,
-          prompt_sources
-          + [model.Past(*pair) for pair in zip(ring[:block], masks)],
+          decode_attention.History(
+              jnp.asarray(lengths, jnp.int32),
+              segments,
+              ring[:block],
+              ancestry[: block + 1],
+          ),
           ring[block],
-          masks[block],
           row,
       )
       for slot in range(2):

@@ -12,6 +12,7 @@ from saxml_ext.engine import attention
 from saxml_ext.engine import beam
 from saxml_ext.engine import cache
 from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import decode_attention
 from saxml_ext.engine import layers as layers_lib
 from saxml_ext.engine import model
 from saxml_ext.engine import pax_beam
@@ -86,6 +87,24 @@ def empty_slots(settings: Settings) -> Slots:
       settings.rule.initial(options, e.max_new_tokens),
       jnp.zeros((e.num_slots,), jnp.int32),
       tuple(ancestry + 0 for _ in range(e.num_suffix_blocks)),
+  )
+
+
+def empty_segment(settings: Settings, index: int, stacked: bool) -> cache.Block:
+  """One of the blocks for prompts."""
+  e = settings.engine
+  length = e.segment_lengths[index]
+  return cache.empty_block(
+      settings.model, e.num_slots, length, e.kv_dtype, stacked
+  )
+
+
+def empty_suffix(settings: Settings, stacked: bool) -> cache.Block:
+  """One of the blocks for decode steps."""
+  e = settings.engine
+  length = e.suffix_block * e.num_beams
+  return cache.empty_block(
+      settings.model, e.num_slots, length, e.kv_dtype, stacked, suffix=True
   )
 
 
@@ -275,11 +294,6 @@ def _decode(
       jnp.asarray(t)
       for t in rotary.table(settings.max_positions, settings.model.rotary_dim)
   )
-  reach = jnp.where(active, slots.prompt_lengths, 0)
-  prompts = []
-  for start, block in zip((0, *e.segments), segments):
-    within = jnp.arange(start, start + block.length) < reach[:, None]
-    prompts.append(model.Past(block, within[:, None], (reach > start).any()))
   enough = min(e.exit_finished, active.shape[0])
 
   def unfinished(carry) -> jax.Array:
@@ -296,11 +310,10 @@ def _decode(
     searches = slots.searches
     ancestry = list(slots.ancestry)
     ancestry[-1] = cache.claim_row(ancestry[-1], row + step)
-    masks = [cache.visible(a) for a in ancestry]
-    suffixes = [
-        model.Past(block, mask, (mask & active[:, None, None]).any())
-        for block, mask in zip(past, masks)
-    ]
+    live = active & ~searches.finished
+    history = decode_attention.History(
+        jnp.where(live, slots.prompt_lengths, -1), segments, past, ancestry
+    )
     last = jnp.clip(searches.step - 1, 0)
     logits, current = model.decode(
         weights,
@@ -308,14 +321,12 @@ def _decode(
         jnp.take_along_axis(searches.tokens, last[:, None, None], 2)[:, :, 0],
         slots.prompt_lengths + last,
         rotations,
-        prompts + suffixes,
+        history,
         current,
-        masks[-1],
         row + step,
         e.kv_dtype,
     )
     advanced, parents = settings.rule.advance(searches, logits)
-    live = active & ~searches.finished
     slots = Slots(
         search.freeze(live, advanced, searches),
         slots.prompt_lengths,

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from saxml_ext.engine import cache
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import executables
 from saxml_ext.engine import programs
@@ -125,17 +124,14 @@ class Runner:
       weights = sharding.place(mesh, sharding.pad(mesh, weights))
     self._run = executables.Executables(self._settings, weights, mesh)
 
-    def block(length: int) -> cache.Block:
-      return sharding.create(
-          mesh,
-          lambda: cache.empty_block(
-              model_config, e.num_slots, length, e.kv_dtype, weights.stacked
-          ),
-      )
-
-    self._segments = [block(length) for length in e.segment_lengths]
+    s, stacked = self._settings, weights.stacked
+    self._segments = [
+        sharding.create(mesh, lambda: programs.empty_segment(s, i, stacked))
+        for i in range(len(e.segments))
+    ]
     self._ring = [
-        block(e.suffix_block * e.num_beams) for _ in range(e.num_suffix_blocks)
+        sharding.create(mesh, lambda: programs.empty_suffix(s, stacked))
+        for _ in range(e.num_suffix_blocks)
     ]
     # Copied, for a buffer that occurs twice cannot be donated.
     self._slots = sharding.create(

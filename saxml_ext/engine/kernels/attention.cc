@@ -1,0 +1,520 @@
+// Compiled once for each kind of processor; ATTEND names the result.
+
+#include "saxml_ext/engine/kernels/attention.h"
+
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+#include "saxml_ext/engine/kernels/simd.h"
+
+namespace saxml_kernels {
+namespace {
+
+// Queries that are multiplied together: more sums would not fit in registers.
+constexpr int kQueries = 4;
+// Bytes that are read from one place before going on to another, so that the
+// processor notices and reads ahead: from places of 16 KiB an AMD EPYC reads 19
+// GB/s a core, of 64 KiB 29.
+constexpr int64_t kRun = 65536;
+constexpr float kMasked = -1e30f;
+
+// Fetches `count` numbers that will be read next: the processor does not guess
+// where the next block is (26 GB/s instead of 19).
+template <int64_t count, typename T>
+KERNEL void Fetch(const T* from) {
+  for (int64_t i = 0; i < count * (int64_t)sizeof(T); i += 64) {
+    __builtin_prefetch(reinterpret_cast<const char*>(from) + i);
+  }
+}
+
+// Scores [Q, C * kLanes] of queries [Q, H] and keys [H, C * kLanes]. Meanwhile
+// fetches as much from `next` on, and moves it.
+template <int Q, int C, typename T>
+KERNEL void ScoreTile(const float* queries, int64_t head_dim, const T* keys,
+                      int64_t key_stride, const T*& next, float* scores,
+                      int64_t stride) {
+  Floats sums[Q][C] = {};
+  for (int64_t h = 0; h < head_dim; ++h) {
+    Fetch<C * kLanes>(next);
+    next += C * kLanes;
+    Floats key[C];
+    for (int c = 0; c < C; ++c) {
+      key[c] = Load(keys + h * key_stride + c * kLanes);
+    }
+    for (int q = 0; q < Q; ++q) {
+      const Floats query = All(queries[q * head_dim + h]);
+      for (int c = 0; c < C; ++c) sums[q][c] += query * key[c];
+    }
+  }
+  for (int q = 0; q < Q; ++q) {
+    for (int c = 0; c < C; ++c) {
+      Store(scores + q * stride + c * kLanes, sums[q][c]);
+    }
+  }
+}
+
+// Scores of the first `count` columns of `keys` [H, length]. Some behind them
+// may be written too, as many as are in a tile at most.
+template <int Q, typename T>
+KERNEL void Score(const float* queries, int64_t head_dim, const T* keys,
+                  const float* scales, int64_t length, int64_t count,
+                  const T* next, float* scores, int64_t stride) {
+  constexpr int kTile = kSums / Q;
+  int64_t t = 0;
+  for (; t < count && t + kTile * kLanes <= length; t += kTile * kLanes) {
+    ScoreTile<Q, kTile>(queries, head_dim, keys + t, length, next, scores + t,
+                        stride);
+  }
+  for (; t < count && t + kLanes <= length; t += kLanes) {
+    ScoreTile<Q, 1>(queries, head_dim, keys + t, length, next, scores + t,
+                    stride);
+  }
+  for (; t < count; ++t) {
+    for (int q = 0; q < Q; ++q) {
+      float sum = 0;
+      for (int64_t h = 0; h < head_dim; ++h) {
+        sum += queries[q * head_dim + h] * One(keys[h * length + t]);
+      }
+      scores[q * stride + t] = sum;
+    }
+  }
+  if (scales == nullptr) return;
+  for (int q = 0; q < Q; ++q) {
+    for (t = 0; t < count; ++t) scores[q * stride + t] *= scales[t];
+  }
+}
+
+// Scores [Q] of queries [Q, H] and the keys [H] that are theirs.
+template <int Q, typename T>
+KERNEL void ScoreRow(const float* queries, int64_t head_dim,
+                     const T* const (&keys)[Q], float* scores, int64_t stride) {
+  Floats sums[kQueries] = {};
+  int64_t h = 0;
+  for (; h + kLanes <= head_dim; h += kLanes) {
+    for (int q = 0; q < Q; ++q) {
+      sums[q] += Load(queries + q * head_dim + h) * Load(keys[q] + h);
+    }
+  }
+  const Floats totals = SumsOf(sums[0], sums[1], sums[2], sums[3]);
+  for (int q = 0; q < Q; ++q) {
+    float sum = totals[q];
+    for (int64_t i = h; i < head_dim; ++i) {
+      sum += queries[q * head_dim + i] * One(keys[q][i]);
+    }
+    scores[q * stride] = sum;
+  }
+}
+
+// mixed [Q, C * kLanes] += weights [Q, count] times values, whose row for query
+// q and column t begins at `row(t, q)`. Meanwhile fetches `ahead(t)`.
+template <int Q, int C, typename Row, typename AheadRow>
+KERNEL void MixTile(const float* weights, int64_t stride, int64_t head_dim,
+                    int64_t count, Row row, AheadRow ahead, float* mixed) {
+  Floats sums[Q][C];
+  for (int q = 0; q < Q; ++q) {
+    for (int c = 0; c < C; ++c) {
+      sums[q][c] = Load(mixed + q * head_dim + c * kLanes);
+    }
+  }
+  for (int64_t t = 0; t < count; ++t) {
+    Fetch<C * kLanes>(ahead(t));
+    for (int q = 0; q < Q; ++q) {
+      const auto* value = row(t, q);
+      const Floats weight = All(weights[q * stride + t]);
+      for (int c = 0; c < C; ++c) {
+        sums[q][c] += weight * Load(value + c * kLanes);
+      }
+    }
+  }
+  for (int q = 0; q < Q; ++q) {
+    for (int c = 0; c < C; ++c) {
+      Store(mixed + q * head_dim + c * kLanes, sums[q][c]);
+    }
+  }
+}
+
+// mixed [Q, H] += weights [Q, count] times values; see MixTile.
+template <int Q, typename Row, typename AheadRow>
+KERNEL void Mix(const float* weights, int64_t stride, int64_t head_dim,
+                int64_t count, Row row, AheadRow ahead, float* mixed) {
+  constexpr int kTile = kSums / Q;
+  int64_t h = 0;
+  const auto row_at_h = [&](int64_t t, int q) { return row(t, q) + h; };
+  const auto ahead_at_h = [&](int64_t t) { return ahead(t) + h; };
+  for (; h + kTile * kLanes <= head_dim; h += kTile * kLanes) {
+    MixTile<Q, kTile>(weights, stride, head_dim, count, row_at_h, ahead_at_h,
+                      mixed + h);
+  }
+  for (; h + kLanes <= head_dim; h += kLanes) {
+    MixTile<Q, 1>(weights, stride, head_dim, count, row_at_h, ahead_at_h,
+                  mixed + h);
+  }
+  for (; h < head_dim; ++h) {
+    for (int64_t t = 0; t < count; ++t) {
+      for (int q = 0; q < Q; ++q) {
+        mixed[q * head_dim + h] +=
+            weights[q * stride + t] * One(*row_at_h(t, q));
+      }
+    }
+  }
+}
+
+// Softmax of scores [count]. Writes up to kLanes behind them.
+KERNEL void Softmax(float* scores, int64_t count) {
+  for (int i = 0; i < kLanes; ++i) scores[count + i] = kMasked;
+  Floats peaks = All(kMasked);
+  for (int64_t t = 0; t < count; t += kLanes) {
+    peaks = Max(peaks, Load(scores + t));
+  }
+  const float peak = MaxOf(peaks);
+  Floats sums = {};
+  for (int64_t t = 0; t < count; t += kLanes) {
+    const Floats weights = Exp(Load(scores + t) - peak);
+    Store(scores + t, weights);
+    sums += weights;
+  }
+  const float share = 1 / SumOf(sums);
+  for (int64_t t = 0; t < count; t += kLanes) {
+    Store(scores + t, Load(scores + t) * share);
+  }
+}
+
+// Memory for `count` of T.
+template <typename T>
+class Array {
+ public:
+  explicit Array(int64_t count)
+      : data_(static_cast<T*>(malloc(count * sizeof(T) + 1))) {
+    if (data_ == nullptr) abort();
+  }
+  ~Array() { free(data_); }
+  Array(const Array&) = delete;
+
+  T* operator+(int64_t at) const { return data_ + at; }
+  T& operator[](int64_t at) const { return data_[at]; }
+
+ private:
+  T* const data_;
+};
+
+// How many columns all blocks have.
+int64_t Columns(const Block* blocks, int64_t count) {
+  int64_t columns = 0;
+  for (int64_t i = 0; i < count; ++i) columns += blocks[i].length;
+  return columns;
+}
+
+// What tiles may write behind the end of a row.
+constexpr int64_t kSlack = (kSums + 1) * kLanes;
+
+// Q beams of some heads of one slot, whose keys and values are of type T.
+template <int Q, typename T>
+class Group {
+ public:
+  // `heads` at most are done together.
+  Group(const Attention& args, int64_t heads)
+      : args_(args),
+        width_(args.head_dim),
+        most_steps_(Columns(args.suffixes, args.num_suffixes) / args.beams),
+        stride_(Columns(args.segments, args.num_segments) + most_steps_ +
+                kSlack),
+        weights_(heads * Q * stride_),
+        queries_(heads * Q * width_),
+        segments_(args.num_segments),
+        shared_(most_steps_ + kStepsAhead),
+        own_((most_steps_ + kStepsAhead) * Q) {}
+
+  // Queries `first` to first + Q of the heads `begin` to `end` of `slot`.
+  void Attend(int64_t slot, int64_t begin, int64_t end, int64_t first) {
+    slot_ = slot;
+    begin_ = begin;
+    end_ = end;
+    first_ = first;
+    List();
+    const int64_t count = prompt_ + num_shared_ + num_own_;
+    for (int64_t head = begin; head < end; ++head) {
+      const float scale = 1 / std::sqrt(static_cast<float>(width_));
+      const float* queries = args_.queries + QueryAt(head);
+      for (int64_t i = 0; i < Q * width_; ++i) {
+        Queries(head)[i] = queries[i] * scale;
+      }
+      memset(args_.mixed + QueryAt(head), 0, Q * width_ * sizeof(float));
+    }
+    if (count == 0) return;
+    for (int64_t i = 0; i < num_segments_; ++i) {
+      for (int64_t head = begin; head < end; ++head) ScoreSegment(i, head);
+    }
+    for (int64_t head = begin; head < end; ++head) {
+      ScoreSteps(head);
+      for (int q = 0; q < Q; ++q) Softmax(Weights(head) + q * stride_, count);
+    }
+    for (int64_t i = 0; i < num_segments_; ++i) {
+      for (int64_t head = begin; head < end; ++head) MixSegment(i, head);
+    }
+    for (int64_t head = begin; head < end; ++head) MixSteps(head);
+  }
+
+ private:
+  // A block of the prompt, or the beginning of one.
+  struct Segment {
+    const Block* block;
+    int64_t at;     // Of its first column in the prompt.
+    int64_t count;  // Of columns.
+  };
+
+  // A key of a decode step and its value, of head begin_.
+  struct Step {
+    const T* key;
+    const T* value;
+    const float* key_scale;  // null: 1.
+    const float* value_scale;
+    bool seen;
+  };
+
+  int64_t Place(int64_t head) const { return slot_ * args_.heads + head; }
+  int64_t QueryAt(int64_t head) const {
+    return (Place(head) * args_.beams + first_) * width_;
+  }
+  float* Queries(int64_t head) {
+    return queries_ + (head - begin_) * Q * width_;
+  }
+  float* Weights(int64_t head) {
+    return weights_ + (head - begin_) * Q * stride_;
+  }
+  const T* Keys(const Block& block, int64_t head) const {
+    return static_cast<const T*>(block.keys) +
+           Place(head) * width_ * block.length;
+  }
+  const T* Values(const Block& block, int64_t head) const {
+    return static_cast<const T*>(block.values) +
+           Place(head) * width_ * block.length;
+  }
+  const float* Scales(const float* scales, const Block& block,
+                      int64_t head) const {
+    return scales == nullptr ? nullptr : scales + Place(head) * block.length;
+  }
+
+  // Finds what is to be read.
+  void List() {
+    num_segments_ = num_shared_ = num_own_ = prompt_ = 0;
+    const int64_t reach = args_.reach[slot_];
+    if (reach < 0) return;
+    for (int64_t i = 0; i < args_.num_segments && prompt_ < reach; ++i) {
+      const Block& block = args_.segments[i];
+      const int64_t left = reach - prompt_;
+      const int64_t count = left < block.length ? left : block.length;
+      segments_[num_segments_++] = {&block, prompt_, count};
+      prompt_ += count;
+    }
+    for (int64_t i = 0; i < args_.num_suffixes; ++i) {
+      ListSteps(args_.suffixes[i], args_.ancestry[i]);
+    }
+    // What is fetched ahead at the end.
+    for (int64_t i = 0; i < kStepsAhead; ++i) {
+      shared_[num_shared_ + i] = shared_[0];
+      own_[(num_own_ + i) * Q] = own_[0];
+    }
+  }
+
+  void ListSteps(const Block& block, const int8_t* ancestry) {
+    const int64_t steps = block.length / args_.beams;
+    ancestry += (slot_ * args_.beams + first_) * steps;
+    for (int64_t w = 0; w < steps; ++w) {
+      bool seen = false, same = true;
+      for (int q = 0; q < Q; ++q) {
+        const int8_t row = ancestry[q * steps + w];
+        seen |= row >= 0;
+        same &= row == ancestry[w];
+      }
+      if (!seen) continue;
+      if (same) {
+        shared_[num_shared_++] = StepAt(block, w, ancestry[w]);
+        continue;
+      }
+      for (int q = 0; q < Q; ++q) {
+        own_[num_own_ * Q + q] = StepAt(block, w, ancestry[q * steps + w]);
+      }
+      ++num_own_;
+    }
+  }
+
+  Step StepAt(const Block& block, int64_t w, int8_t row) const {
+    const bool seen = row >= 0;
+    const int64_t column = w * args_.beams + (seen ? row : 0);
+    const auto scale = [&](const float* scales) {
+      return scales == nullptr ? nullptr
+                               : Scales(scales, block, begin_) + column;
+    };
+    return {Keys(block, begin_) + column * width_,
+            Values(block, begin_) + column * width_, scale(block.key_scales),
+            scale(block.value_scales), seen};
+  }
+
+  void ScoreSegment(int64_t i, int64_t head) {
+    const Segment& part = segments_[i];
+    const Block& block = *part.block;
+    const T* next = head + 1 < end_ ? Keys(block, head + 1)
+                    : i + 1 < num_segments_
+                        ? Keys(*segments_[i + 1].block, begin_)
+                        : Values(*segments_[0].block, begin_);
+    Score<Q>(Queries(head), width_, Keys(block, head),
+             Scales(block.key_scales, block, head), block.length, part.count,
+             next, Weights(head) + part.at, stride_);
+  }
+
+  void ScoreSteps(int64_t head) {
+    const int64_t offset = StepOffset(head);
+    float* scores = Weights(head) + prompt_;
+    for (int64_t t = 0; t < num_shared_; ++t, ++scores) {
+      FetchRow(shared_[t + kStepsAhead].key + offset);
+      const T* keys[Q];
+      for (int q = 0; q < Q; ++q) keys[q] = shared_[t].key + offset;
+      ScoreRow<Q>(Queries(head), width_, keys, scores, stride_);
+      for (int q = 0; q < Q; ++q) Finish(shared_[t], head, scores[q * stride_]);
+    }
+    for (int64_t t = 0; t < num_own_; ++t, ++scores) {
+      FetchRow(own_[(t + kStepsAhead) * Q].key + offset);
+      const T* keys[Q];
+      for (int q = 0; q < Q; ++q) keys[q] = own_[t * Q + q].key + offset;
+      ScoreRow<Q>(Queries(head), width_, keys, scores, stride_);
+      for (int q = 0; q < Q; ++q) {
+        Finish(own_[t * Q + q], head, scores[q * stride_]);
+      }
+    }
+  }
+
+  void Finish(const Step& step, int64_t head, float& score) const {
+    if (!step.seen) {
+      score = kMasked;
+    } else if (step.key_scale != nullptr) {
+      score *= step.key_scale[ScaleOffset(head)];
+    }
+  }
+
+  void FetchRow(const T* row) const {
+    for (int64_t i = 0; i < width_; i += 64 / sizeof(T)) Fetch<1>(row + i);
+  }
+
+  void MixSegment(int64_t i, int64_t head) {
+    const Segment& part = segments_[i];
+    const Block& block = *part.block;
+    const T* next = head + 1 < end_ ? Values(block, head + 1)
+                    : i + 1 < num_segments_
+                        ? Values(*segments_[i + 1].block, begin_)
+                        : Values(block, head);
+    float* weights = Weights(head) + part.at;
+    if (block.value_scales != nullptr) {
+      const float* scales = Scales(block.value_scales, block, head);
+      for (int q = 0; q < Q; ++q) {
+        for (int64_t t = 0; t < part.count; ++t) {
+          weights[q * stride_ + t] *= scales[t];
+        }
+      }
+    }
+    const T* values = Values(block, head);
+    Mix<Q>(
+        weights, stride_, width_, part.count,
+        [=](int64_t t, int) { return values + t * width_; },
+        [=](int64_t t) { return next + t * width_; },
+        args_.mixed + QueryAt(head));
+  }
+
+  void MixSteps(int64_t head) {
+    const int64_t offset = StepOffset(head);
+    float* weights = Weights(head) + prompt_;
+    for (int64_t t = 0; t < num_shared_; ++t) {
+      if (shared_[t].value_scale == nullptr) break;
+      const float scale = shared_[t].value_scale[ScaleOffset(head)];
+      for (int q = 0; q < Q; ++q) weights[q * stride_ + t] *= scale;
+    }
+    Mix<Q>(
+        weights, stride_, width_, num_shared_,
+        [=](int64_t t, int) { return shared_[t].value + offset; },
+        [=](int64_t t) { return shared_[t + kStepsAhead].value + offset; },
+        args_.mixed + QueryAt(head));
+    weights += num_shared_;
+    for (int64_t i = 0; i < num_own_ * Q; ++i) {
+      if (own_[i].value_scale == nullptr) break;
+      weights[i % Q * stride_ + i / Q] *=
+          own_[i].value_scale[ScaleOffset(head)];
+    }
+    Mix<Q>(
+        weights, stride_, width_, num_own_,
+        [=](int64_t t, int q) { return own_[t * Q + q].value + offset; },
+        [=](int64_t t) { return own_[(t + kStepsAhead) * Q].value + offset; },
+        args_.mixed + QueryAt(head));
+  }
+
+  // From a step of head begin_ to the same of another.
+  int64_t StepOffset(int64_t head) const { return ScaleOffset(head) * width_; }
+  int64_t ScaleOffset(int64_t head) const {
+    return (head - begin_) * args_.suffixes[0].length;
+  }
+
+  // How long before its use a step is fetched.
+  static constexpr int64_t kStepsAhead = 8;
+
+  const Attention& args_;
+  const int64_t width_;
+  const int64_t most_steps_;
+  const int64_t stride_;
+  // By head: scores, and then weights, [Q, stride_], of the prompt's columns,
+  // of the steps that all queries share, and of the others.
+  Array<float> weights_;
+  Array<float> queries_;
+  Array<Segment> segments_;
+  Array<Step> shared_;  // [num_shared_].
+  Array<Step> own_;     // [num_own_, Q].
+
+  int64_t slot_, begin_, end_, first_;
+  int64_t num_segments_, num_shared_, num_own_;
+  int64_t prompt_;  // Columns of the prompt.
+};
+
+// Beams from `first` on, Q at a time.
+template <int Q, typename T>
+void AttendBeams(const Attention& args, int64_t begin, int64_t end,
+                 int64_t first, int64_t last) {
+  const int64_t head_bytes =
+      args.head_dim * args.suffixes[0].length * sizeof(T);
+  int64_t together = kRun / head_bytes;
+  if (together < 1) together = 1;
+  if (together > args.heads) together = args.heads;
+  Group<Q, T> group(args, together);
+  while (begin < end) {
+    const int64_t slot = begin / args.heads, head = begin % args.heads;
+    int64_t count = args.heads - head;
+    if (count > end - begin) count = end - begin;
+    if (count > together) count = together;
+    for (int64_t beam = first; beam < last; beam += Q) {
+      group.Attend(slot, head, head + count, beam);
+    }
+    begin += count;
+  }
+}
+
+template <typename T>
+void AttendHeads(const Attention& args, int64_t begin, int64_t end) {
+  const int64_t rest = args.beams % kQueries, whole = args.beams - rest;
+  if (whole > 0) AttendBeams<kQueries, T>(args, begin, end, 0, whole);
+  if (rest == 1) AttendBeams<1, T>(args, begin, end, whole, args.beams);
+  if (rest == 2) AttendBeams<2, T>(args, begin, end, whole, args.beams);
+  if (rest == 3) AttendBeams<3, T>(args, begin, end, whole, args.beams);
+}
+
+}  // namespace
+
+void ATTEND(const Attention& args, int64_t begin, int64_t end) {
+  switch (args.type) {
+    case Type::kFloat32:
+      return AttendHeads<float>(args, begin, end);
+    case Type::kBFloat16:
+      return AttendHeads<BFloat16>(args, begin, end);
+    case Type::kInt8:
+      return AttendHeads<int8_t>(args, begin, end);
+  }
+}
+
+}  // namespace saxml_kernels

@@ -1,0 +1,148 @@
+// What XLA calls.
+
+#include "xla/ffi/api/ffi.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "saxml_ext/engine/kernels/attention.h"
+#include "saxml_ext/engine/kernels/dispatch.h"
+#include "saxml_ext/engine/kernels/product.h"
+#include "saxml_ext/engine/kernels/threads.h"
+
+namespace saxml_kernels {
+namespace {
+
+namespace ffi = xla::ffi;
+
+// Sets the type of keys and values; false if there is no such kernel.
+bool SetType(ffi::DataType from, Type& to) {
+  switch (from) {
+    case ffi::F32:
+      to = Type::kFloat32;
+      return true;
+    case ffi::BF16:
+      to = Type::kBFloat16;
+      return true;
+    case ffi::S8:
+      to = Type::kInt8;
+      return true;
+    default:
+      return false;
+  }
+}
+
+// `rest`: ancestry of each suffix block; then of each segment and each suffix
+// block keys and values, in int8 each with its scales behind it.
+ffi::Error CallAttend(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> queries,
+                      ffi::Buffer<ffi::S32> reach, ffi::RemainingArgs rest,
+                      ffi::ResultBuffer<ffi::F32> mixed, int64_t num_segments,
+                      int64_t num_suffixes) {
+  std::vector<ffi::AnyBuffer> buffers;
+  for (size_t i = 0; i < rest.size(); ++i) {
+    buffers.push_back(*rest.get<ffi::AnyBuffer>(i));
+  }
+  const size_t first = num_suffixes, blocks = num_segments + num_suffixes;
+  Attention args;
+  if (num_suffixes < 1 || buffers.size() <= first ||
+      !SetType(buffers[first].element_type(), args.type)) {
+    return ffi::Error::InvalidArgument("no keys of a known type");
+  }
+  const bool quantized = args.type == Type::kInt8;
+  if (buffers.size() != first + (quantized ? 4 : 2) * blocks) {
+    return ffi::Error::InvalidArgument(
+        std::to_string(buffers.size()) + " buffers do not fit " +
+        std::to_string(num_segments) + " segments and " +
+        std::to_string(num_suffixes) + " suffix blocks");
+  }
+
+  auto next = buffers.begin();
+  std::vector<const int8_t*> ancestry;
+  while (ancestry.size() < first) {
+    ancestry.push_back((next++)->typed_data<int8_t>());
+  }
+  std::vector<Block> all;
+  while (all.size() < blocks) {
+    Block block = {};
+    block.keys = (next++)->untyped_data();
+    if (quantized) block.key_scales = (next++)->typed_data<float>();
+    block.length = next->dimensions()[2];
+    block.values = (next++)->untyped_data();
+    if (quantized) block.value_scales = (next++)->typed_data<float>();
+    all.push_back(block);
+  }
+
+  const auto dims = queries.dimensions();
+  args.slots = dims[0];
+  args.heads = dims[1];
+  args.beams = dims[2];
+  args.head_dim = dims[3];
+  args.queries = queries.typed_data();
+  args.mixed = mixed->typed_data();
+  args.reach = reach.typed_data();
+  args.segments = all.data();
+  args.num_segments = num_segments;
+  args.suffixes = all.data() + num_segments;
+  args.num_suffixes = num_suffixes;
+  args.ancestry = ancestry.data();
+  static AttendFunction* const attend = AttendVariants().front().attend;
+  ForAll(pool, args.slots * args.heads, 1,
+         [&](int64_t begin, int64_t end) { attend(args, begin, end); });
+  return ffi::Error::Success();
+}
+
+#if defined(__x86_64__)
+ffi::Error CallMultiply(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x,
+                        ffi::Buffer<ffi::S8> weights,
+                        ffi::Buffer<ffi::F32> scales,
+                        ffi::ResultBuffer<ffi::F32> result) {
+  const int64_t rows = x.dimensions()[0], size = x.dimensions()[1];
+  const int64_t outputs = weights.dimensions()[0];
+  if (size % 4 != 0) {
+    return ffi::Error::InvalidArgument("rows of " + std::to_string(size) +
+                                       "; a multiple of 4 is needed");
+  }
+  const int64_t blocks = (rows + kRows - 1) / kRows;
+  // Kept, for memory fresh from the system costs as much as a small product.
+  static thread_local std::vector<uint8_t> codes;
+  static thread_local std::vector<float> row_scales;
+  constexpr int64_t kLine = 64;
+  codes.resize(blocks * kRows * size + kLine);
+  row_scales.resize(blocks * kRows);
+  const auto misplaced = reinterpret_cast<uintptr_t>(codes.data()) % kLine;
+  const PackedRows packed = {rows, size, codes.data() + kLine - misplaced,
+                             row_scales.data()};
+  ForAll(pool, blocks, 1, [&](int64_t begin, int64_t end) {
+    PackRows(x.typed_data(), packed, begin, end);
+  });
+  const Product args = {packed, weights.typed_data(), scales.typed_data(),
+                        outputs, result->typed_data()};
+  ForAll(pool, (outputs + kRows - 1) / kRows, kPanel,
+         [&](int64_t begin, int64_t end) { Multiply(args, begin, end); });
+  return ffi::Error::Success();
+}
+#endif
+
+}  // namespace
+}  // namespace saxml_kernels
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(SaxmlAttend, saxml_kernels::CallAttend,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::ThreadPool>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S32>>()
+                                  .RemainingArgs()
+                                  .Ret<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Attr<int64_t>("segments")
+                                  .Attr<int64_t>("suffixes"));
+
+#if defined(__x86_64__)
+XLA_FFI_DEFINE_HANDLER_SYMBOL(SaxmlMultiply, saxml_kernels::CallMultiply,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::ThreadPool>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S8>>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Ret<xla::ffi::Buffer<xla::ffi::F32>>());
+#endif

@@ -1,0 +1,81 @@
+"""Tests of the products; those of attention are in attention_test.cc."""
+
+from unittest import mock
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from saxml_ext.engine import cpu
+from saxml_ext.engine import quant
+from saxml_ext.engine.kernels import kernels
+
+_VNNI = frozenset({"avx512_vnni"})
+
+
+class MultiplyTest(parameterized.TestCase):
+
+  # Few rows; blocks of 16 rows, one to four and more; rows and outputs that
+  # are no multiple of anything; and numbers a row that are none of 16 or 64.
+  @parameterized.parameters(
+      (1, 40, 64),
+      (3, 5, 12),
+      (8, 131, 260),
+      (9, 1, 4),
+      (16, 16, 128),
+      (20, 300, 100),
+      (33, 17, 96),
+      (64, 128, 64),
+      (100, 129, 72),
+      (150, 40, 1024),
+  )
+  def test_products_are_exact(self, rows, outputs, size):
+    if not kernels.can_multiply(size):
+      self.skipTest("this processor leaves int8 products to XLA")
+    rng = np.random.default_rng(rows)
+    x = rng.normal(size=(rows, size)).astype(np.float32)
+    x *= np.exp(rng.normal(size=(rows, 1)) * 3).astype(np.float32)
+    x[rows // 2] = 0  # A row without a scale.
+    values = rng.integers(-127, 128, (outputs, size)).astype(np.int8)
+    scale = rng.uniform(1e-3, 1, outputs).astype(np.float32)
+    got = np.asarray(jax.jit(kernels.multiply)(x, values, scale))
+    codes = quant.quantize_along(jnp.asarray(x), -1)
+    sums = np.asarray(codes.values, np.int64) @ values.T.astype(np.int64)
+    expected = sums.astype(np.float32) * (np.asarray(codes.scale) * scale)
+    np.testing.assert_array_equal(got, expected)
+
+  def test_the_largest_codes_do_not_overflow(self):
+    if not kernels.can_multiply(16384):
+      self.skipTest("this processor leaves int8 products to XLA")
+    for rows in (1, 32):
+      x = np.ones((rows, 16384), np.float32)
+      x[:, 1::2] = -1
+      values = np.full((20, 16384), 127, np.int8)
+      values[:, 1::2] = -127
+      got = kernels.multiply(x, values, np.ones(20, np.float32))
+      expected = 16384 * 127 * 127 * np.float32(1 / np.float32(127))
+      np.testing.assert_allclose(got, np.full((rows, 20), expected), rtol=1e-6)
+
+  @parameterized.parameters(
+      (_VNNI, 64, True),
+      (_VNNI, 66, False),
+      (_VNNI | {"amx_int8"}, 64, False),
+      (frozenset({"avx2"}), 64, False),
+      (frozenset(), 64, False),
+  )
+  def test_only_where_it_is_fast(self, features, size, expected):
+    with mock.patch.object(cpu, "features", return_value=features):
+      self.assertEqual(kernels.can_multiply(size), expected)
+
+  def test_not_for_devices_that_share(self):
+    auto = (jax.sharding.AxisType.Auto,)
+    mesh = jax.make_mesh((1,), ("x",), auto)
+    with mock.patch.object(cpu, "features", return_value=_VNNI):
+      with jax.set_mesh(mesh):
+        self.assertFalse(kernels.can_multiply(64))
+
+
+if __name__ == "__main__":
+  absltest.main()

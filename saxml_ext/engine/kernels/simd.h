@@ -1,0 +1,159 @@
+// Vectors as wide as the processor's registers, by the compiler's own vector
+// types: the same code serves AVX-512, AVX2, and the 16 bytes of NEON and SSE.
+// The unit that includes this decides by its compiler options.
+
+#ifndef SAXML_EXT_ENGINE_KERNELS_SIMD_H_
+#define SAXML_EXT_ENGINE_KERNELS_SIMD_H_
+
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+// Everything is static: units with other options must not share it.
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+#define KERNEL static ALWAYS_INLINE
+
+#if defined(__AVX512F__)
+constexpr int kLanes = 16;
+// Vectors that hold sums; the rest of the registers is for operands.
+constexpr int kSums = 16;
+#elif defined(__AVX2__)
+constexpr int kLanes = 8;
+constexpr int kSums = 8;
+#else
+constexpr int kLanes = 4;
+constexpr int kSums = 8;
+#endif
+
+typedef float Floats __attribute__((vector_size(4 * kLanes)));
+typedef int32_t Ints __attribute__((vector_size(4 * kLanes)));
+typedef uint16_t Halves __attribute__((vector_size(2 * kLanes)));
+typedef int8_t Bytes __attribute__((vector_size(kLanes)));
+
+// The upper half of a float32.
+struct BFloat16 {
+  uint16_t bits;
+};
+
+KERNEL Floats Load(const float* from) {
+  Floats x;
+  memcpy(&x, from, sizeof(x));
+  return x;
+}
+
+KERNEL Floats Load(const BFloat16* from) {
+  Halves x;
+  memcpy(&x, from, sizeof(x));
+  return (Floats)(__builtin_convertvector(x, Ints) << 16);
+}
+
+KERNEL Floats Load(const int8_t* from) {
+  Bytes x;
+  memcpy(&x, from, sizeof(x));
+  return __builtin_convertvector(__builtin_convertvector(x, Ints), Floats);
+}
+
+KERNEL float One(float x) { return x; }
+KERNEL float One(int8_t x) { return x; }
+KERNEL float One(BFloat16 x) {
+  const uint32_t bits = static_cast<uint32_t>(x.bits) << 16;
+  float result;
+  memcpy(&result, &bits, sizeof(result));
+  return result;
+}
+
+KERNEL void Store(float* to, Floats x) { memcpy(to, &x, sizeof(x)); }
+
+KERNEL Floats All(float x) { return x - Floats{}; }
+
+KERNEL Floats Max(Floats a, Floats b) { return a > b ? a : b; }
+
+KERNEL float MaxOf(Floats x) {
+  float most = x[0];
+  for (int i = 1; i < kLanes; ++i) most = x[i] > most ? x[i] : most;
+  return most;
+}
+
+template <typename Places, int... lanes>
+KERNEL Floats Shuffled(Floats a, Floats b,
+                       std::integer_sequence<int, lanes...>) {
+#if defined(__clang__)
+  return __builtin_shufflevector(a, b, Places::Of(lanes)...);
+#else
+  return __builtin_shuffle(a, b, Ints{Places::Of(lanes)...});
+#endif
+}
+
+// The numbers at Places::Of(0), Places::Of(1), ... of a and, from kLanes on, b.
+template <typename Places>
+KERNEL Floats Shuffle(Floats a, Floats b) {
+  return Shuffled<Places>(a, b, std::make_integer_sequence<int, kLanes>());
+}
+
+// In turn one number of a and one of b: those with even places, or with odd.
+template <int odd>
+struct ByOnes {
+  static constexpr int Of(int i) { return i / 2 * 2 + i % 2 * kLanes + odd; }
+};
+
+// In turn two numbers of a and two of b: of each four the first two, or the
+// last.
+template <int last>
+struct ByTwos {
+  static constexpr int Of(int i) {
+    return i / 4 * 4 + i % 2 + i / 2 % 2 * kLanes + 2 * last;
+  }
+};
+
+// Each number changes places with the one `distance` away.
+template <int distance>
+struct Swapped {
+  static constexpr int Of(int i) { return i ^ distance; }
+};
+
+template <int distance>
+KERNEL Floats AddSwapped(Floats x) {
+  return x + Shuffle<Swapped<distance>>(x, x);
+}
+
+KERNEL float SumOf(Floats x) {
+  if constexpr (kLanes > 8) x = AddSwapped<8 % kLanes>(x);
+  if constexpr (kLanes > 4) x = AddSwapped<4 % kLanes>(x);
+  return AddSwapped<1>(AddSwapped<2>(x))[0];
+}
+
+// Sums of four vectors, in the first four numbers of the result.
+KERNEL Floats SumsOf(Floats a, Floats b, Floats c, Floats d) {
+  const Floats ab = Shuffle<ByOnes<0>>(a, b) + Shuffle<ByOnes<1>>(a, b);
+  const Floats cd = Shuffle<ByOnes<0>>(c, d) + Shuffle<ByOnes<1>>(c, d);
+  Floats sums = Shuffle<ByTwos<0>>(ab, cd) + Shuffle<ByTwos<1>>(ab, cd);
+  if constexpr (kLanes > 8) sums = AddSwapped<8 % kLanes>(sums);
+  if constexpr (kLanes > 4) sums = AddSwapped<4 % kLanes>(sums);
+  return sums;
+}
+
+// exp of x <= 0, to 2 units in the last place; 0 below the least normal number.
+//
+// x = n ln 2 + r with |r| <= ln 2 / 2; exp(r) is its Taylor polynomial of
+// degree 7, whose next term is below 2^-27.
+KERNEL Floats Exp(Floats x) {
+  const float kLeast = -87.3f;
+  const Floats in = Max(x, All(kLeast));
+  // Adding 1.5 * 2^23 rounds to an integer, in the low bits of the sum.
+  const Floats shifted = in * 1.44269504f + 12582912.0f;
+  const Floats n = shifted - 12582912.0f;
+  // ln 2 in two parts; products of n and the first are exact.
+  const Floats r = (in - n * 0.693359375f) + n * 2.12194440e-4f;
+  Floats y = All(1.0f / 5040);
+  y = y * r + 1.0f / 720;
+  y = y * r + 1.0f / 120;
+  y = y * r + 1.0f / 24;
+  y = y * r + 1.0f / 6;
+  y = y * r + 0.5f;
+  y = y * r + 1.0f;
+  y = y * r + 1.0f;
+  const Floats power = (Floats)(((Ints)shifted - 0x4B400000 + 127) << 23);
+  return x < kLeast ? Floats{} : y * power;
+}
+
+#endif  // SAXML_EXT_ENGINE_KERNELS_SIMD_H_

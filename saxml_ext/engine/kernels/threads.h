@@ -1,0 +1,60 @@
+// Work for several threads.
+
+#ifndef SAXML_EXT_ENGINE_KERNELS_THREADS_H_
+#define SAXML_EXT_ENGINE_KERNELS_THREADS_H_
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+#include "xla/ffi/api/ffi.h"
+
+namespace saxml_kernels {
+
+// Calls work(begin, end) for parts of [0, count), each but the last a multiple
+// of `step`, on the threads of `pool` and on this one; returns when all are
+// done. Never waits for a thread that has not begun: the pool may be busy with
+// what waits for us.
+template <typename Work>
+void ForAll(xla::ffi::ThreadPool& pool, int64_t count, int64_t step,
+            const Work& work) {
+  int64_t threads = pool.num_threads();
+  const int64_t steps = (count + step - 1) / step;
+  if (threads > steps) threads = steps;
+  if (threads <= 1) return work(0, count);
+
+  struct Shared {
+    std::atomic<int64_t> next{0};
+    std::mutex mutex;
+    std::condition_variable changed;
+    int64_t done = 0;
+  };
+  const auto shared = std::make_shared<Shared>();
+  // Some parts for each thread, for one may be slower than another.
+  const int64_t part = (steps + 4 * threads - 1) / (4 * threads) * step;
+  // A thread that comes too late finds no part, and does not touch `work`.
+  const std::function<void()> help = [shared, part, count, &work] {
+    for (;;) {
+      const int64_t begin = shared->next.fetch_add(part);
+      if (begin >= count) return;
+      const int64_t end = begin + part < count ? begin + part : count;
+      work(begin, end);
+      const std::lock_guard<std::mutex> lock(shared->mutex);
+      shared->done += end - begin;
+      if (shared->done == count) shared->changed.notify_all();
+    }
+  };
+  for (int64_t i = 1; i < threads; ++i) {
+    pool.Schedule(std::function<void()>(help));
+  }
+  help();
+  std::unique_lock<std::mutex> lock(shared->mutex);
+  shared->changed.wait(lock, [&] { return shared->done == count; });
+}
+
+}  // namespace saxml_kernels
+
+#endif  // SAXML_EXT_ENGINE_KERNELS_THREADS_H_
