@@ -105,14 +105,16 @@ ffi::Error CallMultiply(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x,
   }
   const int64_t blocks = (rows + kRows - 1) / kRows;
   // Kept, for memory fresh from the system costs as much as a small product.
-  static thread_local std::vector<uint8_t> codes;
+  static thread_local std::vector<int8_t> codes;
   static thread_local std::vector<float> row_scales;
+  static thread_local std::vector<int32_t> offsets;
   constexpr int64_t kLine = 64;
   codes.resize(blocks * kRows * size + kLine);
   row_scales.resize(blocks * kRows);
+  offsets.resize(blocks * kRows);
   const auto misplaced = reinterpret_cast<uintptr_t>(codes.data()) % kLine;
   const PackedRows packed = {rows, size, codes.data() + kLine - misplaced,
-                             row_scales.data()};
+                             row_scales.data(), offsets.data()};
   ForAll(pool, blocks, 1, [&](int64_t begin, int64_t end) {
     PackRows(x.typed_data(), packed, begin, end);
   });

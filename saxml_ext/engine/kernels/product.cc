@@ -1,12 +1,10 @@
 // Compiled for AVX512-VNNI, whose instruction adds to each of 16 sums the
-// products of four unsigned and four signed bytes. Activations are made
-// unsigned by adding 128; the sum of a row of weights times 128 is taken off in
-// the end.
+// products of four unsigned and four signed bytes. Weights are made unsigned by
+// adding 128; 128 times the sum of the activations is taken off in the end.
 //
 // The 16 sums are of 16 rows of activations: four bytes of a row of weights
 // meet them all. So weights are read as they are stored, and but once. Of few
-// rows most of the 16 would be for nothing; there they are parts of a single
-// sum.
+// rows most of the 16 would be for nothing; there they are parts of one sum.
 
 #include "saxml_ext/engine/kernels/product.h"
 
@@ -14,6 +12,9 @@
 
 #include <cstdint>
 #include <cstring>
+
+// Before each loop over an array of sums: once unrolled they are in registers.
+#define UNROLL _Pragma("GCC unroll 32")
 
 namespace saxml_kernels {
 namespace {
@@ -23,6 +24,17 @@ constexpr float kLargest = 127.0f;
 constexpr float kNegligible = 1e-30f;
 // How long before their use the weights are fetched.
 constexpr int64_t kBytesAhead = 8192;
+
+// Adds to each of 16 sums the products of its four codes and four weights +
+// 128. As an intrinsic GCC 12 copies the sums before and after.
+static inline void AddProducts(__m512i& sums, __m512i weights, __m512i codes) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(weights), "v"(codes));
+}
+
+// Signed bytes + 128.
+static inline __m512i Unsigned(__m512i weights) {
+  return _mm512_xor_si512(weights, _mm512_set1_epi8(-128));
+}
 
 static inline float Peak(const float* x, int64_t size) {
   __m512 peaks = _mm512_setzero_ps();
@@ -36,52 +48,57 @@ static inline float Peak(const float* x, int64_t size) {
   return _mm512_reduce_max_ps(peaks);
 }
 
-// The codes + 128 of 16 numbers from x[k] on; 128 for those behind the last.
-static inline __m128i Codes(const float* x, int64_t k, int64_t size,
-                            float factor) {
-  const int64_t left = size - k;
-  const __mmask16 here = left >= 16 ? 0xFFFF : (1u << left) - 1;
-  const __m512 scaled =
-      _mm512_mul_ps(_mm512_maskz_loadu_ps(here, x + k), _mm512_set1_ps(factor));
-  return _mm512_cvtepi32_epi8(
-      _mm512_add_epi32(_mm512_cvtps_epi32(scaled), _mm512_set1_epi32(128)));
-}
-
-// One row of x to its place in a block of kRows rows.
-static inline void PackRow(const float* x, int64_t size, float factor,
-                           uint8_t* to) {
-  for (int64_t k = 0; k < size; k += 16) {
-    alignas(16) uint32_t groups[4];
-    _mm_store_si128(reinterpret_cast<__m128i*>(groups),
-                    Codes(x, k, size, factor));
-    const int64_t count = size - k >= 16 ? 4 : (size - k) / 4;
-    for (int64_t g = 0; g < count; ++g) {
-      memcpy(to + (k / 4 + g) * kRows * 4, &groups[g], 4);
-    }
-  }
-}
-
-// One of few rows.
-static inline void CopyRow(const float* x, int64_t size, float factor,
-                           uint8_t* to) {
-  for (int64_t k = 0; k < size; k += 16) {
-    const int64_t left = size - k;
-    const __mmask16 here = left >= 16 ? 0xFFFF : (1u << left) - 1;
-    _mm_mask_storeu_epi8(to + k, here, Codes(x, k, size, factor));
-  }
-}
-
-static inline int32_t SumOfRow(const int8_t* row, int64_t size) {
-  const __m512i ones = _mm512_set1_epi8(1);
+// Makes codes of some numbers and returns their sum. `factor`: what makes 127
+// of the largest number.
+static inline int32_t Quantize(const float* x, int64_t size, float factor,
+                               int8_t* codes) {
+  const __m512 factors = _mm512_set1_ps(factor);
   __m512i sums = _mm512_setzero_si512();
+  const auto quantize = [&](__m512 numbers) {
+    const __m512i some = _mm512_cvtps_epi32(_mm512_mul_ps(numbers, factors));
+    sums = _mm512_add_epi32(sums, some);
+    return _mm512_cvtepi32_epi8(some);
+  };
   int64_t k = 0;
-  for (; k + 64 <= size; k += 64) {
-    sums = _mm512_dpbusd_epi32(sums, ones, _mm512_loadu_si512(row + k));
+  for (; k + 16 <= size; k += 16) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + k),
+                     quantize(_mm512_loadu_ps(x + k)));
   }
-  const __mmask64 rest = (uint64_t{1} << (size - k)) - 1;
-  sums =
-      _mm512_dpbusd_epi32(sums, ones, _mm512_maskz_loadu_epi8(rest, row + k));
+  const __mmask16 rest = (1u << (size - k)) - 1;
+  _mm_mask_storeu_epi8(codes + k, rest,
+                       quantize(_mm512_maskz_loadu_ps(rest, x + k)));
   return _mm512_reduce_add_epi32(sums);
+}
+
+// Writes the first `columns` columns of a square of 16 x 16 times 32 bits.
+static inline void Transpose(const int8_t (&square)[kRows][64], int64_t columns,
+                             int8_t* to) {
+  __m512i x[16], y[16];
+  UNROLL for (int i = 0; i < 16; ++i) x[i] = _mm512_load_si512(square[i]);
+  // Each turns squares within squares of 4 x 4, then squares of those.
+  UNROLL for (int i = 0; i < 16; i += 2) {
+    y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
+    y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
+  }
+  UNROLL for (int i = 0; i < 16; i += 4) {
+    x[i] = _mm512_unpacklo_epi64(y[i], y[i + 2]);
+    x[i + 1] = _mm512_unpackhi_epi64(y[i], y[i + 2]);
+    x[i + 2] = _mm512_unpacklo_epi64(y[i + 1], y[i + 3]);
+    x[i + 3] = _mm512_unpackhi_epi64(y[i + 1], y[i + 3]);
+  }
+  UNROLL for (int i = 0; i < 4; ++i) {
+    const __m512i a = _mm512_shuffle_i32x4(x[i], x[i + 4], 0x44);
+    const __m512i b = _mm512_shuffle_i32x4(x[i], x[i + 4], 0xEE);
+    const __m512i c = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0x44);
+    const __m512i d = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0xEE);
+    y[i] = _mm512_shuffle_i32x4(a, c, 0x88);
+    y[i + 4] = _mm512_shuffle_i32x4(a, c, 0xDD);
+    y[i + 8] = _mm512_shuffle_i32x4(b, d, 0x88);
+    y[i + 12] = _mm512_shuffle_i32x4(b, d, 0xDD);
+  }
+  UNROLL for (int i = 0; i < 16; ++i) {
+    if (i < columns) _mm512_storeu_si512(to + i * 64, y[i]);
+  }
 }
 
 // Sums of four vectors.
@@ -98,51 +115,43 @@ static inline __m128i SumsOf(__m512i a, __m512i b, __m512i c, __m512i d) {
                        _mm256_extracti128_si256(halves, 1));
 }
 
-// Four rows of N, from `output` on; those in `here` exist.
-struct FourWeights {
-  int64_t output;
-  __mmask8 here;
-  const int8_t* rows[4];
-  __m128i offsets;
-  __m128 scales;
-};
-
-// Results of R rows from `row` on.
+// Results of R rows from `row` on for the outputs from `output` on, of which
+// `count` exist; `weights` are their rows.
 template <int R>
-static inline void FewRows(const Product& args, int64_t row,
-                           const FourWeights& weights) {
-  const int64_t size = args.x.size;
-  const uint8_t* codes = args.x.codes + row * size;
+static inline void FewRows(const Product& args, int64_t row, int64_t output,
+                           int64_t count, const int8_t* const* weights) {
+  const PackedRows& x = args.x;
+  const int8_t* codes = x.codes + row * x.size;
   __m512i sums[R][4];
-  for (int r = 0; r < R; ++r) {
-    for (int c = 0; c < 4; ++c) sums[r][c] = _mm512_setzero_si512();
+  UNROLL for (int r = 0; r < R; ++r) {
+    UNROLL for (int c = 0; c < 4; ++c) sums[r][c] = _mm512_setzero_si512();
   }
-  const auto add = [&](int64_t k, auto load) {
+  const int64_t ahead = x.size * 4 > kBytesAhead ? x.size * 4 : kBytesAhead;
+  for (int64_t k = 0; k < x.size; k += 64) {
+    const int64_t left = x.size - k;
+    const __mmask64 here =
+        left >= 64 ? ~uint64_t{0} : (uint64_t{1} << left) - 1;
     __m512i weight[4];
-    for (int c = 0; c < 4; ++c) weight[c] = load(weights.rows[c] + k);
-    for (int r = 0; r < R; ++r) {
-      const __m512i code = load(codes + r * size + k);
-      for (int c = 0; c < 4; ++c) {
-        sums[r][c] = _mm512_dpbusd_epi32(sums[r][c], code, weight[c]);
+    UNROLL for (int c = 0; c < 4; ++c) {
+      __builtin_prefetch(weights[c] + k + ahead);
+      weight[c] = Unsigned(_mm512_maskz_loadu_epi8(here, weights[c] + k));
+    }
+    UNROLL for (int r = 0; r < R; ++r) {
+      const __m512i code =
+          _mm512_maskz_loadu_epi8(here, codes + r * x.size + k);
+      UNROLL for (int c = 0; c < 4; ++c) {
+        AddProducts(sums[r][c], weight[c], code);
       }
     }
-  };
-  const int64_t ahead = size * 4 > kBytesAhead ? size * 4 : kBytesAhead;
-  int64_t k = 0;
-  for (; k + 64 <= size; k += 64) {
-    for (int c = 0; c < 4; ++c) __builtin_prefetch(weights.rows[c] + k + ahead);
-    add(k, [](const void* from) { return _mm512_loadu_si512(from); });
   }
-  const __mmask64 rest = (uint64_t{1} << (size - k)) - 1;
-  add(k, [=](const void* from) { return _mm512_maskz_loadu_epi8(rest, from); });
-  for (int r = 0; r < R; ++r) {
+  const __mmask8 exist = (1u << count) - 1;
+  const __m128 scales = _mm_maskz_loadu_ps(exist, args.scales + output);
+  UNROLL for (int r = 0; r < R; ++r) {
     const __m128i sum =
         _mm_sub_epi32(SumsOf(sums[r][0], sums[r][1], sums[r][2], sums[r][3]),
-                      weights.offsets);
-    const __m128 scale =
-        _mm_mul_ps(_mm_set1_ps(args.x.scales[row + r]), weights.scales);
-    float* const to = args.result + (row + r) * args.outputs + weights.output;
-    _mm_mask_storeu_ps(to, weights.here,
+                      _mm_set1_epi32(x.offsets[row + r]));
+    const __m128 scale = _mm_mul_ps(_mm_set1_ps(x.scales[row + r]), scales);
+    _mm_mask_storeu_ps(args.result + (row + r) * args.outputs + output, exist,
                        _mm_mul_ps(_mm_cvtepi32_ps(sum), scale));
   }
 }
@@ -150,70 +159,76 @@ static inline void FewRows(const Product& args, int64_t row,
 // Outputs `begin` to `end` of few rows.
 static inline void MultiplyFew(const Product& args, int64_t begin,
                                int64_t end) {
-  const int64_t size = args.x.size, rows = args.x.rows;
+  const int64_t rows = args.x.rows;
   for (int64_t output = begin; output < end; output += 4) {
-    FourWeights weights;
-    weights.output = output;
-    weights.here = end - output >= 4 ? 0xF : (1u << (end - output)) - 1;
-    alignas(16) int32_t offsets[4];
-    for (int c = 0; c < 4; ++c) {
+    const int64_t count = end - output >= 4 ? 4 : end - output;
+    const int8_t* weights[4];
+    for (int64_t c = 0; c < 4; ++c) {
       // Behind the last output the last is computed again.
-      const int64_t n = output + c < end ? output + c : end - 1;
-      weights.rows[c] = args.weights + n * size;
-      offsets[c] = 128 * SumOfRow(weights.rows[c], size);
+      const int64_t n = output + (c < count ? c : count - 1);
+      weights[c] = args.weights + n * args.x.size;
     }
-    weights.offsets = _mm_load_si128(reinterpret_cast<__m128i*>(offsets));
-    weights.scales = _mm_maskz_loadu_ps(weights.here, args.scales + output);
     int64_t row = 0;
-    for (; row + 4 <= rows; row += 4) FewRows<4>(args, row, weights);
-    if (rows - row == 3) FewRows<3>(args, row, weights);
-    if (rows - row == 2) FewRows<2>(args, row, weights);
-    if (rows - row == 1) FewRows<1>(args, row, weights);
+    for (; row + 4 <= rows; row += 4) {
+      FewRows<4>(args, row, output, count, weights);
+    }
+    if (rows - row == 3) FewRows<3>(args, row, output, count, weights);
+    if (rows - row == 2) FewRows<2>(args, row, output, count, weights);
+    if (rows - row == 1) FewRows<1>(args, row, output, count, weights);
   }
 }
 
-// 16 rows of N: weights, their scales, and what has to be taken off.
+// 16 rows of N: weights and their scales.
 struct Weights {
   const int8_t* rows[kRows];
   float scales[kRows];
-  int32_t offsets[kRows];
 };
 
 // Results [B * kRows, C] as vectors [B][4][C / 4]: vector j of a block of rows
 // has the results of its rows j, 4 + j, 8 + j and 12 + j, four outputs of each.
 template <int B, int C>
-static inline void Tile(const uint8_t* codes, int64_t block_bytes,
-                        const float* row_scales, const Weights& weights,
-                        int from, int64_t size, __m512 (*to)[4][kRows / 4]) {
+static inline void Tile(const PackedRows& x, int64_t block,
+                        const Weights& weights, int from,
+                        __m512 (*to)[4][kRows / 4]) {
+  const int64_t block_bytes = x.size * kRows;
+  const int8_t* codes = x.codes + block * block_bytes;
+  const int8_t* bytes[C];
   __m512i sums[B][C];
-  for (int b = 0; b < B; ++b) {
-    for (int c = 0; c < C; ++c) sums[b][c] = _mm512_setzero_si512();
+  UNROLL for (int c = 0; c < C; ++c) {
+    bytes[c] = weights.rows[from + c];
+    UNROLL for (int b = 0; b < B; ++b) sums[b][c] = _mm512_setzero_si512();
   }
-  for (int64_t k = 0; k < size; k += 4) {
+  const int64_t ahead =
+      kRows * x.size > kBytesAhead ? kRows * x.size : kBytesAhead;
+  for (int64_t k = 0; k < x.size; k += 4) {
+    if (k % 64 == 0) {
+      UNROLL for (int c = 0; c < C; ++c)
+          __builtin_prefetch(bytes[c] + k + ahead);
+    }
     __m512i rows[B];
-    for (int b = 0; b < B; ++b) {
+    UNROLL for (int b = 0; b < B; ++b) {
       rows[b] = _mm512_loadu_si512(codes + b * block_bytes + k * kRows);
     }
-    for (int c = 0; c < C; ++c) {
+    UNROLL for (int c = 0; c < C; ++c) {
       int32_t four;
-      memcpy(&four, weights.rows[from + c] + k, 4);
-      const __m512i weight = _mm512_set1_epi32(four);
-      for (int b = 0; b < B; ++b) {
-        sums[b][c] = _mm512_dpbusd_epi32(sums[b][c], rows[b], weight);
+      memcpy(&four, bytes[c] + k, 4);
+      const __m512i weight = Unsigned(_mm512_set1_epi32(four));
+      UNROLL for (int b = 0; b < B; ++b) {
+        AddProducts(sums[b][c], weight, rows[b]);
       }
     }
   }
-  for (int b = 0; b < B; ++b) {
-    const __m512 row_scale = _mm512_loadu_ps(row_scales + b * kRows);
-    for (int c = 0; c < C; c += 4) {
+  UNROLL for (int b = 0; b < B; ++b) {
+    const int64_t row = (block + b) * kRows;
+    const __m512 row_scales = _mm512_loadu_ps(x.scales + row);
+    const __m512i offsets = _mm512_loadu_si512(x.offsets + row);
+    UNROLL for (int c = 0; c < C; c += 4) {
       __m512 y[4];
-      for (int i = 0; i < 4; ++i) {
-        const __m512i sum = _mm512_sub_epi32(
-            sums[b][c + i], _mm512_set1_epi32(weights.offsets[from + c + i]));
-        y[i] = _mm512_mul_ps(
-            _mm512_cvtepi32_ps(sum),
-            _mm512_mul_ps(row_scale,
-                          _mm512_set1_ps(weights.scales[from + c + i])));
+      UNROLL for (int i = 0; i < 4; ++i) {
+        const __m512i sum = _mm512_sub_epi32(sums[b][c + i], offsets);
+        const __m512 scale = _mm512_set1_ps(weights.scales[from + c + i]);
+        y[i] = _mm512_mul_ps(_mm512_cvtepi32_ps(sum),
+                             _mm512_mul_ps(row_scales, scale));
       }
       // Turns the 4 x 4 of each 128 bits.
       const __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(y[0], y[1]));
@@ -235,11 +250,9 @@ template <int B>
 static inline void Blocks(const PackedRows& x, int64_t block,
                           const Weights& weights, float* to) {
   constexpr int kTogether = B == 1 ? 16 : B <= 3 ? 8 : 4;
-  const int64_t block_bytes = x.size * kRows;
   __m512 tile[B][4][kRows / 4];
   for (int from = 0; from < kRows; from += kTogether) {
-    Tile<B, kTogether>(x.codes + block * block_bytes, block_bytes,
-                       x.scales + block * kRows, weights, from, x.size, tile);
+    Tile<B, kTogether>(x, block, weights, from, tile);
   }
   for (int b = 0; b < B; ++b) {
     for (int j = 0; j < 4; ++j) {
@@ -284,21 +297,37 @@ static inline void Panel(const Product& args, int64_t block,
 void PackRows(const float* x, const PackedRows& packed, int64_t begin,
               int64_t end) {
   const int64_t size = packed.size;
-  const bool few = packed.rows <= kFewRows;
-  for (int64_t row = begin * kRows; row < end * kRows; ++row) {
-    uint8_t* const to =
-        few ? packed.codes + row * size
-            : packed.codes + row / kRows * kRows * size + row % kRows * 4;
-    if (row >= packed.rows) {
-      if (few) return;
-      for (int64_t k = 0; k < size; k += 4) memset(to + k * kRows, 128, 4);
-      packed.scales[row] = 0;
-      continue;
+  for (int64_t block = begin; block < end; ++block) {
+    const int64_t first = block * kRows;
+    const int64_t left = packed.rows - first;
+    const int64_t rows = left < kRows ? left : kRows;
+    x += first * size;
+    int8_t* const to = packed.codes + first * size;
+    float factors[kRows];
+    int32_t sums[kRows] = {};
+    for (int64_t i = 0; i < kRows; ++i) {
+      const float peak = i < rows ? Peak(x + i * size, size) : 0;
+      factors[i] = peak > kNegligible ? kLargest / peak : 0;
+      packed.scales[first + i] = peak * (1 / kLargest);
     }
-    const float peak = Peak(x + row * size, size);
-    packed.scales[row] = peak * (1 / kLargest);
-    const float factor = peak > kNegligible ? kLargest / peak : 0;
-    (few ? CopyRow : PackRow)(x + row * size, size, factor, to);
+    if (packed.rows <= kFewRows) {
+      for (int64_t i = 0; i < rows; ++i) {
+        sums[i] = Quantize(x + i * size, size, factors[i], to + i * size);
+      }
+    } else {
+      alignas(64) int8_t square[kRows][64] = {};
+      for (int64_t k = 0; k < size; k += 64) {
+        const int64_t count = size - k < 64 ? size - k : 64;
+        for (int64_t i = 0; i < rows; ++i) {
+          sums[i] += Quantize(x + i * size + k, count, factors[i], square[i]);
+        }
+        Transpose(square, count / 4, to + k * kRows);
+      }
+    }
+    for (int64_t i = 0; i < kRows; ++i) {
+      packed.offsets[first + i] = 128 * sums[i];
+    }
+    x -= first * size;
   }
 }
 
@@ -321,7 +350,6 @@ void Multiply(const Product& args, int64_t begin, int64_t end) {
       Weights& some = weights[i / kRows];
       some.rows[i % kRows] = args.weights + n * size;
       some.scales[i % kRows] = args.scales[n];
-      some.offsets[i % kRows] = 128 * SumOfRow(args.weights + n * size, size);
     }
     int64_t block = 0;
     for (; block + 4 <= blocks; block += 4) {

@@ -23,10 +23,11 @@ constexpr int64_t kFewRows = 8;
 // Activations in int8, in the order in which they are multiplied.
 struct PackedRows {
   int64_t rows, size;  // M, K; K is a multiple of 4.
-  // Codes + 128: of few rows [M, K], else [ceil(M / kRows), K / 4, kRows, 4],
-  // where rows behind the last have 128.
-  uint8_t* codes;
-  float* scales;  // [ceil(M / kRows) * kRows].
+  // Of few rows [M, K], else [ceil(M / kRows), K / 4, kRows, 4], where rows
+  // behind the last have 0.
+  int8_t* codes;
+  float* scales;     // [ceil(M / kRows) * kRows].
+  int32_t* offsets;  // As many: 128 times the sum of a row's codes.
 };
 
 struct Product {
