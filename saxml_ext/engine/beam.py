@@ -20,7 +20,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from saxml_ext.engine import search
-from saxml_ext.engine import topk
 
 _NEVER = search.NEVER
 
@@ -95,24 +94,16 @@ class BeamRule:
   def _candidates(
       self, state: search.State, logits: jax.Array
   ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """The best continuations: sums, beams and tokens, each [S, count].
-
-    The log-softmax is never written out: a beam's best logits are its best
-    log-probabilities, so only `count` of each beam's V need normalizing.
-    """
+    """The best continuations: sums, beams and tokens, each [S, count]."""
     slots, rows, vocab = logits.shape
     count = max(2, 1 + state.options.stop_ids.shape[1]) * self.num_beams
-    peak, log_total = search.log_total(logits)
-    best, tokens = topk.top_k(
-        search.bar_stops(state, logits).reshape(slots * rows, vocab),
-        min(count, vocab),
-    )
-    width = best.shape[-1]
-    best = best.reshape(slots, rows, width)
-    sums = (best - peak) - log_total + state.scores[:, :rows, None]
+    width = min(count, vocab)
+    found = search.likeliest(state, logits, width)
+    sums = (found.logits - found.peak) - found.log_total
+    sums = sums + state.scores[:, :rows, None]
     sums = sums.reshape(slots, rows * width)
     sums, pick = jax.lax.top_k(sums, min(count, rows * width))
-    tokens = search.take(tokens.reshape(slots, rows * width), pick)
+    tokens = search.take(found.tokens.reshape(slots, rows * width), pick)
     return sums, pick // width, tokens
 
   def length_norm(self, length: np.ndarray) -> np.ndarray:

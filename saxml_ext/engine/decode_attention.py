@@ -55,8 +55,7 @@ def over(history: History) -> Attend:
     )
 
   def attend(queries, current, layer):
-    whole = jax.sharding.get_abstract_mesh().empty
-    if layers_lib.is_stacked(current.keys) or not whole:
+    if layers_lib.is_stacked(current.keys) or not kernels.usable():
       return xla(queries, current, layer)
     return jax.lax.platform_dependent(
         queries,

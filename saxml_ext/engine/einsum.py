@@ -19,6 +19,7 @@ def einsum(
     spec: str,
     x: jax.Array,
     w: jax.Array | quant.QuantizedArray | quant.QuantizedRows,
+    bias: jax.Array | None = None,
 ) -> jax.Array:
   """einsum of activations `x` with `w`, computed in w's number format.
 
@@ -37,14 +38,21 @@ def einsum(
     spec: as of jnp.einsum; names w's dims in their order before quantization.
     x: activations.
     w: array, or weight quantized over the dims that `spec` contracts, or KV.
+    bias: float32, of the shape of the result's last dims; added to it.
 
   Raises:
     ValueError: a quantized weight shares a dim with both x and the result.
   """
   if isinstance(w, quant.QuantizedArray):
-    return _weight(spec, x, w)
+    return _weight(spec, x, w, bias)
   if isinstance(w, quant.QuantizedRows):
-    return _rows(spec, x, w)
+    result = _rows(spec, x, w)
+  else:
+    result = _product(spec, x, w)
+  return result if bias is None else result + bias
+
+
+def _product(spec: str, x: jax.Array, w: jax.Array) -> jax.Array:
   precision = jax.lax.Precision.HIGHEST if w.dtype == jnp.float32 else None
   return jnp.einsum(
       spec,
@@ -55,7 +63,12 @@ def einsum(
   )
 
 
-def _weight(spec: str, x: jax.Array, w: quant.QuantizedArray) -> jax.Array:
+def _weight(
+    spec: str,
+    x: jax.Array,
+    w: quant.QuantizedArray,
+    bias: jax.Array | None,
+) -> jax.Array:
   x_dims, w_dims, out_dims = _dims(spec, x.ndim)
   contracted = [d for d in w_dims if d not in out_dims]
   outputs = [d for d in w_dims if d in out_dims]
@@ -71,16 +84,20 @@ def _weight(spec: str, x: jax.Array, w: quant.QuantizedArray) -> jax.Array:
   size = w.values.size // w.scale.size
   x, values = x.reshape(-1, size), w.values.reshape(-1, size)
   scale = w.scale.reshape(-1)
+  if bias is None:
+    bias = jnp.zeros(scale.shape)
+  bias = bias.reshape(-1)
 
   def in_int8(x: jax.Array) -> jax.Array:
     x = quant.quantize_along(x.astype(jnp.float32), -1)
-    return _dot(x.values, values).astype(jnp.float32) * (x.scale * scale)
+    sums = _dot(x.values, values).astype(jnp.float32)
+    return sums * (x.scale * scale) + bias
 
   def by_kernel(x: jax.Array) -> jax.Array:
-    return kernels.multiply(x.astype(jnp.float32), values, scale)
+    return kernels.multiply(x.astype(jnp.float32), values, scale, bias)
 
   def in_float(x: jax.Array, dtype: str = "bfloat16") -> jax.Array:
-    return einsum("mk,nk->mn", x, _cast(values, dtype)) * scale
+    return _product("mk,nk->mn", x, _cast(values, dtype)) * scale + bias
 
   if w.activations is not None:
     result = in_float(x, w.activations)
@@ -111,8 +128,8 @@ def _rows(spec: str, x: jax.Array, w: quant.QuantizedRows) -> jax.Array:
   def product(x: jax.Array) -> jax.Array:
     return jax.lax.platform_dependent(
         x,
-        cpu=lambda x: einsum(spec, x, _cast(w.values, "float32")),
-        default=lambda x: einsum(spec, x, w.values.astype("bfloat16")),
+        cpu=lambda x: _product(spec, x, _cast(w.values, "float32")),
+        default=lambda x: _product(spec, x, w.values.astype("bfloat16")),
     )
 
   if shared in out_dims:

@@ -150,7 +150,7 @@ def logits(
 ) -> jax.Array:
   """Logits [..., V] float32 of hidden states x [..., D]."""
   x = _norm(x, weights.final_norm, config)
-  return einsum("...d,dv->...v", x, weights.head) + weights.head_bias
+  return einsum("...d,dv->...v", x, weights.head, weights.head_bias)
 
 
 def _norm(

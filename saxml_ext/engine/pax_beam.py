@@ -37,7 +37,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from saxml_ext.engine import search
-from saxml_ext.engine import topk
 
 # Below it a beam is out of reach: it never began, or took a stop id that was
 # lost. Sums of log-probabilities stay far above.
@@ -68,17 +67,15 @@ class PaxRule:
     slots, rows, vocab = logits.shape
     k = self.num_beams
     width = min(self.tokens_per_beam or k, vocab)
-    peak, log_total = search.log_total(logits)
-    logits = search.bar_stops(state, logits)
+    found = search.likeliest(state, logits, width)
     # Index 0 is not a length; it is never looked up.
     norm = self.length_norm(np.arange(state.tokens.shape[-1] + 1))
     norm = jnp.asarray(norm, jnp.float32)
 
-    best, tokens = topk.top_k(logits.reshape(slots * rows, vocab), width)
-    best = best.reshape(slots, rows, width)
-    sums = (best - peak) - log_total + state.scores[:, :, None]
+    sums = (found.logits - found.peak) - found.log_total
+    sums = sums + state.scores[:, :, None]
     # After the prompt all beams have the one row.
-    tokens = jnp.broadcast_to(tokens.reshape(slots, rows, width), sums.shape)
+    tokens = jnp.broadcast_to(found.tokens, sums.shape)
     tokens = tokens.reshape(slots, k * width)
     sums = sums.reshape(slots, k * width)
     if not self.early_exit:
@@ -87,7 +84,8 @@ class PaxRule:
     parents = pick // width
 
     ends, stops = _likeliest_stop(state, logits)
-    ends = state.scores + ((ends - peak[..., 0]) - log_total[..., 0])
+    ends = ((ends[..., None] - found.peak) - found.log_total)[..., 0]
+    ends = state.scores + ends
     state = _keep_ended(state, ends, stops, norm)
     state = dataclasses.replace(
         state,
@@ -125,12 +123,14 @@ class PaxRule:
 def _likeliest_stop(
     state: search.State, logits: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-  """Logits of the likeliest stop ids, and these; each [S, R]."""
+  """Logits of the likeliest stop ids, -inf if barred, and these; each [S, R]."""
   ids = state.options.stop_ids[:, None]
+  # Where nothing is barred this is where there is no stop id.
+  unfit = (search.barred(state) == state.options.stop_ids)[:, None]
   shape = (*logits.shape[:2], ids.shape[2])
   ids = jnp.broadcast_to(ids, shape)
   values = jnp.take_along_axis(logits, jnp.maximum(ids, 0), 2)
-  values = jnp.where(ids == search.NO_TOKEN, -jnp.inf, values)
+  values = jnp.where(unfit, -jnp.inf, values)
   best = values.argmax(2)[:, :, None]
   return values.max(2), jnp.take_along_axis(ids, best, 2)[:, :, 0]
 

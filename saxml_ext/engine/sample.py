@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from saxml_ext.engine import search
-from saxml_ext.engine import topk
 
 # Halvings of the interval in which the smallest probability of a nucleus is
 # sought: to 2^-24 of the largest, which float32 cannot tell from nothing.
@@ -45,14 +44,14 @@ class SampleRule:
     """See `search.Rule`. A row that has ended runs on, but nothing is kept."""
     options = state.options
     slots, rows, vocab = state.scores.shape + logits.shape[-1:]
-    peak, log_total = search.log_total(logits)
-    open_logits = search.bar_stops(state, logits)
+    found = search.likeliest(state, logits, min(self.max_top_k or 1, vocab))
     draws = jax.vmap(_draws, (0, 0, None))(options.seed, state.step, rows)
-    tokens = self._choose(options, open_logits, draws)
+    tokens = self._choose(state, logits, found, draws)
     chosen = jnp.take_along_axis(
         jnp.broadcast_to(logits, (slots, rows, vocab)), tokens[..., None], -1
     )
-    scores = state.scores + ((chosen - peak) - log_total)[..., 0]
+    new = (chosen - found.peak) - found.log_total
+    scores = state.scores + new[..., 0]
 
     length = state.step + 1
     ended = search.is_stop(options, tokens)
@@ -81,24 +80,30 @@ class SampleRule:
     return np.ones_like(length, np.float64)
 
   def _choose(
-      self, options: search.Options, logits: jax.Array, draws: jax.Array
+      self,
+      state: search.State,
+      logits: jax.Array,
+      found: search.Likeliest,
+      draws: jax.Array,
   ) -> jax.Array:
     """Tokens [S, K] for logits [S, K or 1, V] and draws [S, K] in [0, 1)."""
+    options = state.options
     temperature = options.temperature[:, None, None]
     cold = jnp.where(temperature > 0, temperature, 1)
-    slots, rows, vocab = logits.shape
+    best, tokens = found.logits, found.tokens
     if not self.max_top_k:
-      greedy = jnp.argmax(logits, -1)
-      tokens = jax.lax.cond(
+      greedy = tokens[..., 0]
+
+      def draw() -> jax.Array:
+        logits_left = search.bar_stops(state, logits)
+        return _draw(_nucleus(logits_left, cold, options.top_p), draws)
+
+      sampled = jax.lax.cond(
           (options.temperature > 0).any(),
-          lambda: _draw(_nucleus(logits, cold, options.top_p), draws),
+          draw,
           lambda: jnp.broadcast_to(greedy, draws.shape),
       )
-      return jnp.where(temperature[..., 0] > 0, tokens, greedy)
-    best, tokens = topk.top_k(
-        logits.reshape(slots * rows, vocab), min(self.max_top_k, vocab)
-    )
-    best = best.reshape(slots, rows, -1)
+      return jnp.where(temperature[..., 0] > 0, sampled, greedy)
     limit = jnp.where(options.top_k > 0, options.top_k, self.max_top_k)
     rank = jnp.arange(best.shape[-1])
     within = rank < limit[:, None, None]
@@ -107,9 +112,7 @@ class SampleRule:
     within &= before <= options.top_p[:, None, None]
     weights = jnp.exp((best - best[..., :1]) / cold) * within
     pick = jnp.where(temperature[..., 0] > 0, _draw(weights, draws), 0)
-    tokens = jnp.broadcast_to(
-        tokens.reshape(slots, rows, -1), (*draws.shape, best.shape[-1])
-    )
+    tokens = jnp.broadcast_to(tokens, (*draws.shape, best.shape[-1]))
     return jnp.take_along_axis(tokens, pick[..., None], -1)[..., 0]
 
 

@@ -7,11 +7,14 @@ state; see `Rule`. All groups of an engine follow one rule, each with its own
 """
 
 import dataclasses
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from saxml_ext.engine import topk
+from saxml_ext.engine.kernels import kernels
 
 # Stands for "out of reach". Beam search adds it to scores, instead of putting
 # it in their place, and so rounds as the reference does.
@@ -143,13 +146,17 @@ def is_stop(options: Options, tokens: jax.Array) -> jax.Array:
   return (tokens[..., None] == options.stop_ids[:, None]).any(-1)
 
 
+def barred(state: State) -> jax.Array:
+  """Stop ids [S, E] int32 of groups that must go on; else NO_TOKEN."""
+  early = (state.step < state.options.min_new)[:, None]
+  return jnp.where(early, state.options.stop_ids, NO_TOKEN)
+
+
 def bar_stops(state: State, logits: jax.Array) -> jax.Array:
   """Logits [S, R, V] without the stop ids of groups that must go on."""
-  early = (state.step < state.options.min_new)[:, None]
-  barred = jnp.where(early, state.options.stop_ids, NO_TOKEN)
   token = jnp.arange(logits.shape[-1])
   return jnp.where(
-      (token == barred[:, :, None]).any(1)[:, None], -jnp.inf, logits
+      (token == barred(state)[:, :, None]).any(1)[:, None], -jnp.inf, logits
   )
 
 
@@ -160,6 +167,46 @@ def log_total(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
   """
   peak = logits.max(-1, keepdims=True)
   return peak, jnp.log(jnp.exp(logits - peak).sum(-1, keepdims=True))
+
+
+class Likeliest(NamedTuple):
+  """The likeliest tokens of each row that are not barred, best first.
+
+  peak, log_total: [S, R, 1], see `log_total`; of all tokens.
+  logits [S, R, C] float32; tokens [S, R, C] int32, of equals the lowest first.
+  """
+
+  peak: jax.Array
+  log_total: jax.Array
+  logits: jax.Array
+  tokens: jax.Array
+
+
+def likeliest(state: State, logits: jax.Array, count: int) -> Likeliest:
+  """The `count` likeliest tokens by logits [S, R, V].
+
+  The log-softmax is never written out: a row's best logits are its best
+  log-probabilities, so only those need normalizing.
+  """
+  slots, rows, vocab = logits.shape
+
+  def by_xla(logits: jax.Array) -> Likeliest:
+    candidates = bar_stops(state, logits).reshape(slots * rows, vocab)
+    best, tokens = topk.top_k(candidates, count)
+    shape = (slots, rows, count)
+    return Likeliest(
+        *log_total(logits), best.reshape(shape), tokens.reshape(shape)
+    )
+
+  def by_kernel(logits: jax.Array) -> Likeliest:
+    peak, total, best, tokens = kernels.find_likeliest(
+        logits, barred(state), count
+    )
+    return Likeliest(peak[..., None], total[..., None], best, tokens)
+
+  if not kernels.usable():
+    return by_xla(logits)
+  return jax.lax.platform_dependent(logits, cpu=by_kernel, default=by_xla)
 
 
 def append(state: State, rows: jax.Array, tokens: jax.Array) -> jax.Array:

@@ -205,7 +205,7 @@ void TestShape(const Shape& shape, Type type, unsigned seed) {
     }
   }
 
-  for (const AttendVariant& variant : AttendVariants()) {
+  for (const Variant& variant : Variants()) {
     // In parts that cut slots in two.
     mixed.assign(count, NAN);
     const int64_t places = shape.slots * shape.heads;

@@ -8,6 +8,7 @@
 
 #include "saxml_ext/engine/kernels/attention.h"
 #include "saxml_ext/engine/kernels/dispatch.h"
+#include "saxml_ext/engine/kernels/likeliest.h"
 #include "saxml_ext/engine/kernels/product.h"
 #include "saxml_ext/engine/kernels/threads.h"
 
@@ -86,9 +87,38 @@ ffi::Error CallAttend(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> queries,
   args.suffixes = all.data() + num_segments;
   args.num_suffixes = num_suffixes;
   args.ancestry = ancestry.data();
-  static AttendFunction* const attend = AttendVariants().front().attend;
+  static AttendFunction* const attend = Variants().front().attend;
   ForAll(pool, args.slots * args.heads, 1,
          [&](int64_t begin, int64_t end) { attend(args, begin, end); });
+  return ffi::Error::Success();
+}
+
+ffi::Error CallFindLikeliest(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> logits,
+                             ffi::Buffer<ffi::S32> barred,
+                             ffi::ResultBuffer<ffi::F32> peaks,
+                             ffi::ResultBuffer<ffi::F32> log_totals,
+                             ffi::ResultBuffer<ffi::F32> values,
+                             ffi::ResultBuffer<ffi::S32> tokens) {
+  const auto dims = logits.dimensions();
+  Likeliest args;
+  args.rows_per_slot = dims[1];
+  args.vocabulary = dims[2];
+  args.count = values->dimensions()[2];
+  args.logits = logits.typed_data();
+  args.barred = barred.typed_data();
+  args.most_barred = barred.dimensions()[1];
+  args.peaks = peaks->typed_data();
+  args.log_totals = log_totals->typed_data();
+  args.values = values->typed_data();
+  args.tokens = tokens->typed_data();
+  if (args.count < 1 || args.count > args.vocabulary) {
+    return ffi::Error::InvalidArgument(
+        std::to_string(args.count) + " tokens of " +
+        std::to_string(args.vocabulary) + " are asked for");
+  }
+  static FindLikeliestFunction* const find = Variants().front().find_likeliest;
+  ForAll(pool, dims[0] * dims[1], 1,
+         [&](int64_t begin, int64_t end) { find(args, begin, end); });
   return ffi::Error::Success();
 }
 
@@ -96,6 +126,7 @@ ffi::Error CallAttend(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> queries,
 ffi::Error CallMultiply(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x,
                         ffi::Buffer<ffi::S8> weights,
                         ffi::Buffer<ffi::F32> scales,
+                        ffi::Buffer<ffi::F32> bias,
                         ffi::ResultBuffer<ffi::F32> result) {
   const int64_t rows = x.dimensions()[0], size = x.dimensions()[1];
   const int64_t outputs = weights.dimensions()[0];
@@ -118,8 +149,9 @@ ffi::Error CallMultiply(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x,
   ForAll(pool, blocks, 1, [&](int64_t begin, int64_t end) {
     PackRows(x.typed_data(), packed, begin, end);
   });
-  const Product args = {packed, weights.typed_data(), scales.typed_data(),
-                        outputs, result->typed_data()};
+  const Product args = {
+      packed,  weights.typed_data(), scales.typed_data(), bias.typed_data(),
+      outputs, result->typed_data()};
   ForAll(pool, (outputs + kRows - 1) / kRows, kPanel,
          [&](int64_t begin, int64_t end) { Multiply(args, begin, end); });
   return ffi::Error::Success();
@@ -139,12 +171,24 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(SaxmlAttend, saxml_kernels::CallAttend,
                                   .Attr<int64_t>("segments")
                                   .Attr<int64_t>("suffixes"));
 
+XLA_FFI_DEFINE_HANDLER_SYMBOL(SaxmlFindLikeliest,
+                              saxml_kernels::CallFindLikeliest,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::ThreadPool>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S32>>()
+                                  .Ret<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Ret<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Ret<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Ret<xla::ffi::Buffer<xla::ffi::S32>>());
+
 #if defined(__x86_64__)
 XLA_FFI_DEFINE_HANDLER_SYMBOL(SaxmlMultiply, saxml_kernels::CallMultiply,
                               xla::ffi::Ffi::Bind()
                                   .Ctx<xla::ffi::ThreadPool>()
                                   .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
                                   .Arg<xla::ffi::Buffer<xla::ffi::S8>>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
                                   .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
                                   .Ret<xla::ffi::Buffer<xla::ffi::F32>>());
 #endif

@@ -16,15 +16,16 @@ from saxml_ext.engine import cpu
 
 _LIBRARY = os.path.join(os.path.dirname(__file__), "libkernels.so")
 _ATTEND = "saxml_attend"
+_FIND_LIKELIEST = "saxml_find_likeliest"
 _MULTIPLY = "saxml_multiply"
 
 
 def _register() -> None:
   library = ctypes.CDLL(_LIBRARY)
-  for name, symbol in (
-      (_ATTEND, "SaxmlAttend"),
-      (_MULTIPLY, "SaxmlMultiply"),
-  ):
+  targets = {_ATTEND: "SaxmlAttend", _FIND_LIKELIEST: "SaxmlFindLikeliest"}
+  if hasattr(library, "SaxmlMultiply"):  # Only of x86.
+    targets[_MULTIPLY] = "SaxmlMultiply"
+  for name, symbol in targets.items():
     handler = jax.ffi.pycapsule(getattr(library, symbol))
     jax.ffi.register_ffi_target(name, handler, platform="cpu")
 
@@ -65,31 +66,67 @@ def attend(
   )
 
 
+def usable() -> bool:
+  """Whether kernels may be called here: none is split among a mesh's devices."""
+  return jax.sharding.get_abstract_mesh().empty
+
+
+def find_likeliest(
+    logits: jax.Array, barred: jax.Array, count: int
+) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+  """The likeliest tokens of each row.
+
+  Args:
+    logits: [S, R, V] float32.
+    barred: [S, E] int32, tokens whose logits are taken as minus infinity; below
+      0: none.
+    count: C, at most V.
+
+  Returns:
+    The largest logit of all, barred or not, [S, R]; the logarithm of the sum of
+    exp(logit - the largest), [S, R]; the C largest logits [S, R, C] float32, in
+    descending order; and their tokens int32, of equals the lowest first.
+  """
+  rows = logits.shape[:2]
+  call = jax.ffi.ffi_call(
+      _FIND_LIKELIEST,
+      (
+          jax.ShapeDtypeStruct(rows, jnp.float32),
+          jax.ShapeDtypeStruct(rows, jnp.float32),
+          jax.ShapeDtypeStruct((*rows, count), jnp.float32),
+          jax.ShapeDtypeStruct((*rows, count), jnp.int32),
+      ),
+  )
+  return call(logits, barred)
+
+
 def can_multiply(size: int) -> bool:
   """Whether to use `multiply` for rows of `size` numbers.
 
-  It is made for AVX512-VNNI. With a matrix unit XLA is faster. Nor can it be
-  split among the devices of a mesh.
+  It is made for AVX512-VNNI. With a matrix unit XLA is faster.
   """
   return (
       size % 4 == 0
       and cpu.has_int8_dots()
       and not cpu.has_int8_matrices()
-      and jax.sharding.get_abstract_mesh().empty
+      and usable()
   )
 
 
-def multiply(x: jax.Array, values: jax.Array, scale: jax.Array) -> jax.Array:
+def multiply(
+    x: jax.Array, values: jax.Array, scale: jax.Array, bias: jax.Array
+) -> jax.Array:
   """Products of activations, made int8 row by row, with int8 weights.
 
   Args:
     x: [M, K] float32; K is a multiple of 4.
     values: [N, K] int8.
     scale: [N] float32.
+    bias: [N] float32, added.
 
   Returns:
     [M, N] float32.
   """
   shape = (x.shape[0], values.shape[0])
   call = jax.ffi.ffi_call(_MULTIPLY, jax.ShapeDtypeStruct(shape, jnp.float32))
-  return call(x, values, scale)
+  return call(x, values, scale, bias)

@@ -40,11 +40,17 @@ class MultiplyTest(parameterized.TestCase):
     x[rows // 2] = 0  # A row without a scale.
     values = rng.integers(-127, 128, (outputs, size)).astype(np.int8)
     scale = rng.uniform(1e-3, 1, outputs).astype(np.float32)
-    got = np.asarray(jax.jit(kernels.multiply)(x, values, scale))
+    multiply = jax.jit(kernels.multiply)
+    got = multiply(x, values, scale, np.zeros(outputs, np.float32))
     codes = quant.quantize_along(jnp.asarray(x), -1)
     sums = np.asarray(codes.values, np.int64) @ values.T.astype(np.int64)
     expected = sums.astype(np.float32) * (np.asarray(codes.scale) * scale)
     np.testing.assert_array_equal(got, expected)
+    bias = rng.normal(size=outputs).astype(np.float32) * expected.std()
+    got = multiply(x, values, scale, bias)
+    # A sum of product and bias may be rounded once or twice.
+    tolerance = 1e-7 * np.abs(expected).max()
+    np.testing.assert_allclose(got, expected + bias, atol=tolerance)
 
   def test_the_largest_codes_do_not_overflow(self):
     if not kernels.can_multiply(16384):
@@ -54,7 +60,8 @@ class MultiplyTest(parameterized.TestCase):
       x[:, 1::2] = -1
       values = np.full((20, 16384), 127, np.int8)
       values[:, 1::2] = -127
-      got = kernels.multiply(x, values, np.ones(20, np.float32))
+      scale, bias = np.ones(20, np.float32), np.zeros(20, np.float32)
+      got = kernels.multiply(x, values, scale, bias)
       expected = 16384 * 127 * 127 * np.float32(1 / np.float32(127))
       np.testing.assert_allclose(got, np.full((rows, 20), expected), rtol=1e-6)
 
@@ -75,6 +82,38 @@ class MultiplyTest(parameterized.TestCase):
     with mock.patch.object(cpu, "features", return_value=_VNNI):
       with jax.set_mesh(mesh):
         self.assertFalse(kernels.can_multiply(64))
+
+
+class FindLikeliestTest(parameterized.TestCase):
+
+  @parameterized.parameters(
+      (1, 1, 5, 5),
+      (3, 4, 64, 8),
+      (2, 1, 1000, 1),
+      (4, 3, 777, 40),
+      (2, 2, 50401, 8),
+  )
+  def test_as_sorting(self, slots, rows, vocabulary, count):
+    rng = np.random.default_rng(vocabulary)
+    logits = rng.normal(size=(slots, rows, vocabulary)).astype(np.float32) * 4
+    # Ties, also among the largest, and tokens that are out of reach.
+    logits[:, :, ::3] = np.round(logits[:, :, ::3])
+    logits[:, :, -1] = -np.inf
+    barred = np.full((slots, 2), -1, np.int32)
+    barred[0] = logits[0, 0].argmax(), vocabulary // 2
+    got = jax.jit(kernels.find_likeliest, static_argnums=2)(
+        logits, barred, count
+    )
+    peak, total, values, tokens = map(np.asarray, got)
+    np.testing.assert_array_equal(peak, logits.max(-1))
+    exact = np.log(np.exp(logits.astype(float) - peak[..., None]).sum(-1))
+    np.testing.assert_allclose(total, exact, rtol=2e-7, atol=2e-7)
+    for slot in range(slots):
+      for token in barred[slot][barred[slot] >= 0]:
+        logits[slot, :, token] = -np.inf
+    order = np.argsort(-logits, -1, kind="stable")[..., :count]
+    np.testing.assert_array_equal(tokens, order)
+    np.testing.assert_array_equal(values, np.take_along_axis(logits, order, -1))
 
 
 if __name__ == "__main__":

@@ -146,13 +146,15 @@ static inline void FewRows(const Product& args, int64_t row, int64_t output,
   }
   const __mmask8 exist = (1u << count) - 1;
   const __m128 scales = _mm_maskz_loadu_ps(exist, args.scales + output);
+  const __m128 bias = _mm_maskz_loadu_ps(exist, args.bias + output);
   UNROLL for (int r = 0; r < R; ++r) {
     const __m128i sum =
         _mm_sub_epi32(SumsOf(sums[r][0], sums[r][1], sums[r][2], sums[r][3]),
                       _mm_set1_epi32(x.offsets[row + r]));
     const __m128 scale = _mm_mul_ps(_mm_set1_ps(x.scales[row + r]), scales);
-    _mm_mask_storeu_ps(args.result + (row + r) * args.outputs + output, exist,
-                       _mm_mul_ps(_mm_cvtepi32_ps(sum), scale));
+    _mm_mask_storeu_ps(
+        args.result + (row + r) * args.outputs + output, exist,
+        _mm_add_ps(_mm_mul_ps(_mm_cvtepi32_ps(sum), scale), bias));
   }
 }
 
@@ -178,10 +180,11 @@ static inline void MultiplyFew(const Product& args, int64_t begin,
   }
 }
 
-// 16 rows of N: weights and their scales.
+// 16 rows of N.
 struct Weights {
   const int8_t* rows[kRows];
   float scales[kRows];
+  float bias[kRows];
 };
 
 // Results [B * kRows, C] as vectors [B][4][C / 4]: vector j of a block of rows
@@ -227,8 +230,9 @@ static inline void Tile(const PackedRows& x, int64_t block,
       UNROLL for (int i = 0; i < 4; ++i) {
         const __m512i sum = _mm512_sub_epi32(sums[b][c + i], offsets);
         const __m512 scale = _mm512_set1_ps(weights.scales[from + c + i]);
-        y[i] = _mm512_mul_ps(_mm512_cvtepi32_ps(sum),
-                             _mm512_mul_ps(row_scales, scale));
+        y[i] = _mm512_add_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(sum),
+                                           _mm512_mul_ps(row_scales, scale)),
+                             _mm512_set1_ps(weights.bias[from + c + i]));
       }
       // Turns the 4 x 4 of each 128 bits.
       const __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(y[0], y[1]));
@@ -350,6 +354,7 @@ void Multiply(const Product& args, int64_t begin, int64_t end) {
       Weights& some = weights[i / kRows];
       some.rows[i % kRows] = args.weights + n * size;
       some.scales[i % kRows] = args.scales[n];
+      some.bias[i % kRows] = args.bias[n];
     }
     int64_t block = 0;
     for (; block + 4 <= blocks; block += 4) {

@@ -34,6 +34,7 @@ struct Product {
   PackedRows x;
   const int8_t* weights;  // [N, K].
   const float* scales;    // [N].
+  const float* bias;      // [N].
   int64_t outputs;        // N.
   float* result;          // [M, N].
 };

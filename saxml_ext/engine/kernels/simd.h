@@ -68,12 +68,6 @@ KERNEL Floats All(float x) { return x - Floats{}; }
 
 KERNEL Floats Max(Floats a, Floats b) { return a > b ? a : b; }
 
-KERNEL float MaxOf(Floats x) {
-  float most = x[0];
-  for (int i = 1; i < kLanes; ++i) most = x[i] > most ? x[i] : most;
-  return most;
-}
-
 template <typename Places, int... lanes>
 KERNEL Floats Shuffled(Floats a, Floats b,
                        std::integer_sequence<int, lanes...>) {
@@ -114,6 +108,17 @@ struct Swapped {
 template <int distance>
 KERNEL Floats AddSwapped(Floats x) {
   return x + Shuffle<Swapped<distance>>(x, x);
+}
+
+template <int distance>
+KERNEL Floats MaxSwapped(Floats x) {
+  return Max(x, Shuffle<Swapped<distance>>(x, x));
+}
+
+KERNEL float MaxOf(Floats x) {
+  if constexpr (kLanes > 8) x = MaxSwapped<8 % kLanes>(x);
+  if constexpr (kLanes > 4) x = MaxSwapped<4 % kLanes>(x);
+  return MaxSwapped<1>(MaxSwapped<2>(x))[0];
 }
 
 KERNEL float SumOf(Floats x) {
