@@ -30,19 +30,25 @@ def _operands(spec):
 
 class EinsumTest(parameterized.TestCase):
 
-  @parameterized.parameters(
-      "btd,cnhd->cbnth",
-      "bnth,nhd->btd",
-      "skd,cnhd->csnkh",
-      "snkh,nhd->skd",
-      "...d,df->...f",
-      "...f,fd->...d",
-      "...d,dv->...v",
+  @parameterized.product(
+      spec=(
+          "btd,cnhd->cbnth",
+          "bnth,nhd->btd",
+          "skd,cnhd->csnkh",
+          "snkh,nhd->skd",
+          "...d,df->...f",
+          "...f,fd->...d",
+          "...d,dv->...v",
+      ),
+      by_kernel=(True, False),
   )
-  def test_quantized_is_exact_in_integers(self, spec):
+  def test_quantized_is_exact_in_integers(self, spec, by_kernel):
     x, w, contracted = _operands(spec)
     quantized = quant.quantize(w, contracted)
-    got = jax.jit(lambda x, w: einsum_lib.einsum(spec, x, w))(x, quantized)
+    # Where the processor has no kernel both are XLA's.
+    has = by_kernel and cpu.has_int8_dots()
+    with mock.patch.object(cpu, "has_int8_dots", return_value=has):
+      got = jax.jit(lambda x, w: einsum_lib.einsum(spec, x, w))(x, quantized)
     self.assertEqual(got.dtype, jnp.float32)
 
     last = tuple(range(-len(contracted), 0))
@@ -85,6 +91,17 @@ class EinsumTest(parameterized.TestCase):
       rounded = np.rint(x * (np.float32(127) / peak)) * (peak / 127)
     expected = rounded @ codes.T * np.asarray(quantized.scale)
     np.testing.assert_allclose(got, expected, atol=1e-4)
+
+  @parameterized.parameters(None, "int8")
+  def test_bias_is_added(self, quantization):
+    x, w, contracted = _operands("...d,dv->...v")
+    if quantization:
+      w = quant.quantize(w, contracted)
+    bias = np.random.default_rng(1).normal(size=_SIZES["v"])
+    bias = jnp.asarray(bias, jnp.float32)
+    plain = einsum_lib.einsum("...d,dv->...v", x, w)
+    got = einsum_lib.einsum("...d,dv->...v", x, w, bias)
+    np.testing.assert_allclose(got, plain + bias, atol=1e-5)
 
   def test_a_row_does_not_depend_on_others(self):
     x, w, contracted = _operands("...d,df->...f")

@@ -313,8 +313,8 @@ class Group {
     }
     // What is fetched ahead at the end.
     for (int64_t i = 0; i < kStepsAhead; ++i) {
-      shared_[num_shared_ + i] = shared_[0];
-      own_[(num_own_ + i) * Q] = own_[0];
+      if (num_shared_ > 0) shared_[num_shared_ + i] = shared_[0];
+      if (num_own_ > 0) own_[(num_own_ + i) * Q] = own_[0];
     }
   }
 

@@ -75,7 +75,7 @@ static inline void Transpose(const int8_t (&square)[kRows][64], int64_t columns,
                              int8_t* to) {
   __m512i x[16], y[16];
   UNROLL for (int i = 0; i < 16; ++i) x[i] = _mm512_load_si512(square[i]);
-  // Each turns squares within squares of 4 x 4, then squares of those.
+  // Turns squares of 4 x 4 in two steps, and then the square of those.
   UNROLL for (int i = 0; i < 16; i += 2) {
     y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
     y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
@@ -305,25 +305,26 @@ void PackRows(const float* x, const PackedRows& packed, int64_t begin,
     const int64_t first = block * kRows;
     const int64_t left = packed.rows - first;
     const int64_t rows = left < kRows ? left : kRows;
-    x += first * size;
+    const float* const from = x + first * size;
     int8_t* const to = packed.codes + first * size;
     float factors[kRows];
     int32_t sums[kRows] = {};
     for (int64_t i = 0; i < kRows; ++i) {
-      const float peak = i < rows ? Peak(x + i * size, size) : 0;
+      const float peak = i < rows ? Peak(from + i * size, size) : 0;
       factors[i] = peak > kNegligible ? kLargest / peak : 0;
       packed.scales[first + i] = peak * (1 / kLargest);
     }
     if (packed.rows <= kFewRows) {
       for (int64_t i = 0; i < rows; ++i) {
-        sums[i] = Quantize(x + i * size, size, factors[i], to + i * size);
+        sums[i] = Quantize(from + i * size, size, factors[i], to + i * size);
       }
     } else {
       alignas(64) int8_t square[kRows][64] = {};
       for (int64_t k = 0; k < size; k += 64) {
         const int64_t count = size - k < 64 ? size - k : 64;
         for (int64_t i = 0; i < rows; ++i) {
-          sums[i] += Quantize(x + i * size + k, count, factors[i], square[i]);
+          sums[i] +=
+              Quantize(from + i * size + k, count, factors[i], square[i]);
         }
         Transpose(square, count / 4, to + k * kRows);
       }
@@ -331,7 +332,6 @@ void PackRows(const float* x, const PackedRows& packed, int64_t begin,
     for (int64_t i = 0; i < kRows; ++i) {
       packed.offsets[first + i] = 128 * sums[i];
     }
-    x -= first * size;
   }
 }
 
