@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from saxml_ext.engine.kernels import kernels
+
 _REPEATS = 5
 _LEAST_SECONDS = 0.05
 
@@ -53,6 +55,10 @@ def products(dtype: str, rows: int, width: int, outputs: int) -> float:
       lambda: stored(x, w).block_until_ready(),
       lambda: turned(x, w_turned).block_until_ready(),
   ]
+  if dtype == "int8" and kernels.can_multiply(width):
+    multiply = jax.jit(kernels.multiply)
+    floats, ones = x.astype(jnp.float32), jnp.ones(outputs)
+    ways.append(lambda: multiply(floats, w, ones, ones).block_until_ready())
   if dtype == "float32":
     a, b = np.asarray(x), np.asarray(w).T
     ways.append(lambda: a @ b)
