@@ -20,8 +20,8 @@ def prefers_bfloat16() -> bool:
   """Whether prompts are multiplied with int8 weights in bfloat16.
 
   With vector instructions for bfloat16 and no matrix unit for int8 that takes
-  1.5 times as long as int8, a tenth of a request's time, and keeps what the
-  prompt says: of the bundled model in int8 100.0 % of ROUGE-2, against 99.5 %
+  twice as long as int8, a tenth of a request's time, and keeps what the prompt
+  says: of the bundled model in int8 100.0 % of ROUGE-2, against 99.5 %
   with its activations made int8 too. With a matrix unit int8 is 2,700 Gop/s and
   bfloat16 1,270 (an Intel Xeon), and all is int8.
   """
