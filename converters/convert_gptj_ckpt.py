@@ -2,7 +2,9 @@
 
   convert_gptj_ckpt --base=HF_DIR --pax=OUT_DIR [--dtype=bfloat16]
 
-HF_DIR holds config.json and the weights (safetensors or .bin, sharded or not).
+HF_DIR holds config.json and the weights (safetensors or .bin, sharded or not);
+the id of a model on the Hugging Face hub stands for its copy in the local
+cache, which is downloaded first if it is not there.
 OUT_DIR, local or a gs:// or s3:// URL, then holds checkpoint_00000000/,
 gptj_config.json and, if HF_DIR has one, the tokenizer. Weights are read,
 checked and written in parts; nothing in HF_DIR is ever executed.
@@ -19,32 +21,36 @@ import time
 from absl import app
 from absl import flags
 
-from converters import comparison
-from converters import conversion
-from converters import gptj_source
+from converters.convert import conversion
+from converters.convert import gptj_source
+from converters.hf import hub
+from converters.verify import comparison
 from saxml_ext.common import user_path
 from saxml_ext.pax import errors
 
 _BASE = flags.DEFINE_string(
-    'base', None, 'Directory of the Hugging Face checkpoint.'
+  'base',
+  None,
+  'Directory of the Hugging Face checkpoint, or the id of a model on its hub,'
+  ' such as EleutherAI/gpt-j-6b.',
 )
 _PAX = flags.DEFINE_string(
-    'pax', None, 'Directory or URL to write the PAX checkpoint to.'
+  'pax', None, 'Directory or URL to write the PAX checkpoint to.'
 )
 _DTYPE = flags.DEFINE_enum(
-    'dtype', 'float32', list(gptj_source.DTYPES), 'Type of the variables.'
+  'dtype', 'float32', list(gptj_source.DTYPES), 'Type of the variables.'
 )
 _OVERWRITE = flags.DEFINE_bool(
-    'overwrite',
-    False,
-    'Replace the checkpoint that is in --pax, once the new one is complete; in '
-    'a bucket, at the start.',
+  'overwrite',
+  False,
+  'Replace the checkpoint that is in --pax, once the new one is complete; in '
+  'a bucket, at the start.',
 )
 _RESUME = flags.DEFINE_bool(
-    'resume', False, 'Go on with what an interrupted run has left in --pax.'
+  'resume', False, 'Go on with what an interrupted run has left in --pax.'
 )
 _VERIFY = flags.DEFINE_bool(
-    'verify', False, 'Then read all of it and compare it with --base.'
+  'verify', False, 'Then read all of it and compare it with --base.'
 )
 
 # The names that Sax' own converter has for the two.
@@ -55,7 +61,7 @@ flags.DEFINE_alias('pax-model-path', 'pax')
 def _convert(base: str, pax: str) -> None:
   begin = time.monotonic()
   done = conversion.convert(
-      base, pax, _DTYPE.value, _OVERWRITE.value, _RESUME.value
+    base, pax, _DTYPE.value, _OVERWRITE.value, _RESUME.value
   )
   seconds = time.monotonic() - begin
   new = done.num_bytes - done.resumed_bytes
@@ -65,9 +71,9 @@ def _convert(base: str, pax: str) -> None:
   if done.resumed_bytes:
     before = f', {done.resumed_bytes / 1e9:.1f} GB of them in an earlier run'
   print(
-      f'Wrote {done.step_dir}: {done.num_bytes / 1e9:.1f} GB{before} in '
-      f'{seconds:.1f} s ({new / seconds / 1e6:.0f} MB/s), peak memory '
-      f'{peak:.2f} GiB.'
+    f'Wrote {done.step_dir}: {done.num_bytes / 1e9:.1f} GB{before} in '
+    f'{seconds:.1f} s ({new / seconds / 1e6:.0f} MB/s), peak memory '
+    f'{peak:.2f} GiB.'
   )
 
 
@@ -76,8 +82,8 @@ def _verify(base: str, pax: str) -> None:
   for row in rows:
     if row.problem:
       raise errors.CheckpointError(
-          f'{pax}: variable {row.name} ({row.found}): {row.problem}; convert '
-          'again'
+        f'{pax}: variable {row.name} ({row.found}): {row.problem}; convert '
+        'again'
       )
   print(f'Verified: all {len(rows)} variables are as in {base}.')
 
@@ -85,8 +91,9 @@ def _verify(base: str, pax: str) -> None:
 def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'unexpected arguments: {" ".join(argv[1:])}')
-  base, pax = map(user_path.resolve, (_BASE.value, _PAX.value))
+  pax = user_path.resolve(_PAX.value)
   try:
+    base = hub.locate(_BASE.value)
     _convert(base, pax)
     if _VERIFY.value:
       _verify(base, pax)
@@ -94,9 +101,9 @@ def main(argv: Sequence[str]) -> None:
     print(f'convert_gptj_ckpt: {e}', file=sys.stderr)
     if isinstance(e, errors.UnwritableError):
       print(
-          'What was written is kept; the same command with --resume goes on '
-          'from there.',
-          file=sys.stderr,
+        'What was written is kept; the same command with --resume goes on '
+        'from there.',
+        file=sys.stderr,
       )
     sys.exit(1)
 

@@ -14,8 +14,9 @@ from absl.testing import flagsaver
 import numpy as np
 
 from converters import convert_gptj_ckpt
-from converters import fingerprint
-from converters import test_models
+from converters.convert import fingerprint
+from converters.testing import small_models
+from converters.testing import unsynced
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import errors
 
@@ -23,18 +24,18 @@ from saxml_ext.pax import errors
 def _files(directory: str) -> dict[str, bytes]:
   root = pathlib.Path(directory)
   return {
-      str(f.relative_to(root)): f.read_bytes()
-      for f in root.rglob('*')
-      if f.is_file()
+    str(f.relative_to(root)): f.read_bytes()
+    for f in root.rglob('*')
+    if f.is_file()
   }
 
 
 class ConvertTest(absltest.TestCase):
-
   def setUp(self):
     super().setUp()
+    self.enter_context(unsynced.files())
     root = self.create_tempdir().full_path
-    self.base = test_models.save(os.path.join(root, 'hf'))
+    self.base = small_models.save(os.path.join(root, 'hf'))
     self.pax = os.path.join(root, 'deep', 'pax')
 
   def run_main(self, **changes) -> tuple[int, str, str]:
@@ -42,9 +43,9 @@ class ConvertTest(absltest.TestCase):
     values = {'base': self.base, 'pax': self.pax} | changes
     out, err, status = io.StringIO(), io.StringIO(), 0
     with (
-        flagsaver.flagsaver(**values),
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
+      flagsaver.flagsaver(**values),
+      contextlib.redirect_stdout(out),
+      contextlib.redirect_stderr(err),
     ):
       try:
         convert_gptj_ckpt.main(['convert_gptj_ckpt'])
@@ -59,36 +60,36 @@ class ConvertTest(absltest.TestCase):
     self.assertEqual(status, 0)
     self.assertIn(f'Wrote {self.pax}/checkpoint_00000000', out)
     self.assertCountEqual(
-        os.listdir(self.pax),
-        ['checkpoint_00000000', 'gptj_config.json', 'tokenizer.json'],
+      os.listdir(self.pax),
+      ['checkpoint_00000000', 'gptj_config.json', 'tokenizer.json'],
     )
     variables = checkpoint.read_variables(self.pax)
     self.assertLen(variables, 21)
     np.testing.assert_array_equal(
-        variables['params.lm.final_ln.bias'],
-        test_models.state_dict()['transformer.ln_f.bias'],
+      variables['params.lm.final_ln.bias'],
+      small_models.state_dict()['transformer.ln_f.bias'],
     )
 
   def test_description(self):
     self.run_main(dtype='bfloat16')
     with open(os.path.join(self.pax, 'gptj_config.json')) as f:
       self.assertEqual(
-          json.load(f),
-          {
-              'rotary_dim': 4,
-              'layer_norm_epsilon': 1e-5,
-              'max_positions': 128,
-              'bos_token_id': 3,
-              'eos_token_id': 4,
-              'pad_token_id': 4,
-              'num_layers': 2,
-              'model_dim': 16,
-              'num_heads': 2,
-              'head_dim': 8,
-              'hidden_dim': 64,
-              'vocab_size': 11,
-              'dtype': 'bfloat16',
-          },
+        json.load(f),
+        {
+          'rotary_dim': 4,
+          'layer_norm_epsilon': 1e-5,
+          'max_positions': 128,
+          'bos_token_id': 3,
+          'eos_token_id': 4,
+          'pad_token_id': 4,
+          'num_layers': 2,
+          'model_dim': 16,
+          'num_heads': 2,
+          'head_dim': 8,
+          'hidden_dim': 64,
+          'vocab_size': 11,
+          'dtype': 'bfloat16',
+        },
       )
     specs = checkpoint.Reader(self.pax).specs
     self.assertEqual({s.dtype for s in specs.values()}, {'bfloat16'})
@@ -129,9 +130,9 @@ class ConvertTest(absltest.TestCase):
 
   def test_no_space_ends_it_and_leaves_no_checkpoint(self):
     self.assertRegex(
-        self.no_space(),
-        r'variable mdl_vars\S+ of float32\S+.* cannot be written'
-        r'.*File too large.*free space[^$]*--resume goes on',
+      self.no_space(),
+      r'variable mdl_vars\S+ of float32\S+.* cannot be written'
+      r'.*File too large.*free space[^$]*--resume goes on',
     )
     with self.assertRaisesRegex(errors.CheckpointError, 'no checkpoint_<step>'):
       checkpoint.Reader(self.pax)
@@ -155,7 +156,7 @@ class ConvertTest(absltest.TestCase):
 
   def test_changed_source_is_not_resumed(self):
     self.no_space()
-    test_models.save(self.base, test_models.state_dict(seed=1))
+    small_models.save(self.base, small_models.state_dict(seed=1))
     status, _, err = self.run_main(resume=True)
     self.assertEqual(status, 1)
     self.assertIn('is of another conversion', err)
@@ -170,15 +171,15 @@ class ConvertTest(absltest.TestCase):
 
   def test_verify(self):
     self.assertIn(
-        f'Verified: all 21 variables are as in {self.base}.',
-        self.run_main(verify=True)[1],
+      f'Verified: all 21 variables are as in {self.base}.',
+      self.run_main(verify=True)[1],
     )
     # A source that resume takes for the one it knows, with other numbers.
     manifest = f'{self.pax}/checkpoint_00000000/manifest.json'
-    test_models.save(self.base, test_models.state_dict(seed=1))
+    small_models.save(self.base, small_models.state_dict(seed=1))
     made_of = fingerprint.source(
-        [f'{self.base}/config.json', f'{self.base}/model.safetensors'],
-        dtype='float32',
+      [f'{self.base}/config.json', f'{self.base}/model.safetensors'],
+      dtype='float32',
     )
     with open(manifest) as f:
       document = json.load(f) | {'source': made_of.document()}
@@ -189,9 +190,9 @@ class ConvertTest(absltest.TestCase):
     self.assertRegex(err, r'variable params\S+ .*: differs')
 
   def test_bad_tensor_ends_it_and_leaves_no_checkpoint(self):
-    tensors = test_models.state_dict()
+    tensors = small_models.state_dict()
     tensors['lm_head.bias'][2] = np.nan
-    test_models.save(self.base, tensors)
+    small_models.save(self.base, tensors)
     status, _, err = self.run_main()
     self.assertEqual(status, 1)
     self.assertIn('tensor lm_head.bias has the value nan at [2]', err)
@@ -206,16 +207,16 @@ class ConvertTest(absltest.TestCase):
     self.assertEqual(_files(self.pax), before)
     self.assertEqual(self.run_main(dtype='bfloat16', overwrite=True)[0], 0)
     self.assertEqual(
-        checkpoint.Reader(self.pax).specs['params.lm.final_ln.bias'].dtype,
-        'bfloat16',
+      checkpoint.Reader(self.pax).specs['params.lm.final_ln.bias'].dtype,
+      'bfloat16',
     )
 
   def test_failed_overwrite_keeps_what_was_there(self):
     self.run_main()
     before = _files(self.pax)
-    tensors = test_models.state_dict()
+    tensors = small_models.state_dict()
     tensors['lm_head.bias'][2] = np.nan
-    test_models.save(self.base, tensors)
+    small_models.save(self.base, tensors)
     self.assertEqual(self.run_main(overwrite=True)[0], 1)
     self.assertEqual(_files(self.pax), before)
 

@@ -5,7 +5,8 @@
 Matrices become int8 with a float32 scale per output channel; embedding, head,
 norms and biases stay as they are. Beside the checkpoint there will be
 quantization_report.txt and .html, with ROUGE and logits on --articles if given.
---calibration makes the result more precise, see README.
+--calibration makes the result more precise, see docs/quantize.md. What stock
+Sax calls int8 when it serves such a checkpoint is int8_weights here.
 """
 
 from collections.abc import Sequence
@@ -15,99 +16,104 @@ import time
 from absl import app
 from absl import flags
 
-from converters import quantization
-from converters import quantization_calibration
-from converters import quantization_evaluation
-from converters import quantization_layers
-from converters import quantization_model
-from converters import quantization_options
-from converters import quantization_paths
-from converters import quantization_record
-from converters import quantization_texts
+from converters.quantize import calibration_run
+from converters.quantize import configs
+from converters.quantize import layers
+from converters.quantize import model_files
+from converters.quantize import paths
+from converters.quantize import provenance
+from converters.quantize import quantization
+from converters.quantize import recipe
+from converters.quantize import sample_texts
+from converters.quantize.report import evaluation
 from saxml_ext.common import user_path
+from saxml_ext.pax import checkpoint
 from saxml_ext.pax import errors
 
-# On the bundled model 0 to 0.85 gave logits of the same quality, and 0 the
-# summaries most like those of float32.
+# On a small GPT-J with uneven channels 0 to 0.85 gave logits of the same
+# quality, and 0 the summaries most like those of float32.
 _DEFAULT_SMOOTHING = 0.0
 
 _INPUT_DIR = flags.DEFINE_string(
-    'input_dir', None, 'Directory of the float PAX checkpoint.'
+  'input_dir', None, 'Directory of the float PAX checkpoint.'
 )
 _OUTPUT_DIR = flags.DEFINE_string(
-    'output_dir', None, 'Directory to write the INT8 checkpoint to.'
+  'output_dir', None, 'Directory to write the INT8 checkpoint to.'
 )
-_CONFIGS = flags.DEFINE_enum(
-    'quantization_configs', 'gptj', ['gptj'], 'Kind of model.'
+_CONFIGS = flags.DEFINE_string(
+  'quantization_configs',
+  configs.GPTJ,
+  "Which matrices become int8, by stock's name of the table; gptj is the one"
+  ' that there is. A checkpoint that it does not fit is refused.',
 )
 _BITS = flags.DEFINE_integer(
-    'number_bits',
-    8,
-    'Bits of a code. Fewer than 8 are stored as int8 all the same.',
-    lower_bound=2,
-    upper_bound=8,
+  'number_bits',
+  8,
+  'Bits of a code. Fewer than 8 are stored as int8 all the same.',
+  lower_bound=2,
+  upper_bound=8,
 )
 _SOFTMAX = flags.DEFINE_bool(
-    'quantize_softmax', False, "Quantize the head's matrix too."
+  'quantize_softmax', False, "Quantize the head's matrix too."
 )
 _CLIPPING = flags.DEFINE_bool(
-    'clipping',
-    False,
-    'Search the bound of each channel that has the least squared error,'
-    ' weighted by the inputs if there is calibration.',
+  'clipping',
+  False,
+  'Search the bound of each channel that has the least squared error,'
+  ' weighted by the inputs if there is calibration.',
 )
 _SMOOTHING = flags.DEFINE_float(
-    'smoothing',
-    None,
-    'Even out channels by powers of two, which changes nothing in float; the'
-    " share of the inputs' spread that goes into the weights. 0 needs no"
-    f' calibration. Default: {_DEFAULT_SMOOTHING:g} with calibration, else off;'
-    ' negative: off.',
-    upper_bound=1,
+  'smoothing',
+  None,
+  'Even out channels by powers of two, which changes nothing in float; the'
+  " share of the inputs' spread that goes into the weights. 0 needs no"
+  f' calibration. Default: {_DEFAULT_SMOOTHING:g} with calibration, else off;'
+  ' negative: off.',
+  upper_bound=1,
 )
 _CALIBRATION = flags.DEFINE_string(
-    'calibration',
-    None,
-    'Articles to calibrate on, in the schema of cnn_dailymail_calibration.json'
-    ' (and of cnn_eval.json).',
+  'calibration',
+  None,
+  'Articles to calibrate on, in the schema of cnn_dailymail_calibration.json'
+  ' (and of cnn_eval.json).',
 )
 _CALIBRATION_COUNT = flags.DEFINE_integer(
-    'calibration_count', 64, 'How many of them at most; 0: all.', lower_bound=0
+  'calibration_count', 64, 'How many of them at most; 0: all.', lower_bound=0
 )
 _GPTQ_INPUTS = flags.DEFINE_integer(
-    'gptq_max_inputs',
-    4096,
-    'With calibration, round matrices of up to this many inputs by GPTQ; n'
-    ' inputs take 32 n^2 bytes. 0: none.',
-    lower_bound=0,
-    upper_bound=16384,
+  'gptq_max_inputs',
+  4096,
+  'With calibration, round matrices of up to this many inputs by GPTQ; n'
+  ' inputs take 32 n^2 bytes. 0: none.',
+  lower_bound=0,
+  upper_bound=16384,
 )
 _ARTICLES = flags.DEFINE_string(
-    'articles',
-    None,
-    'Articles to measure logits and ROUGE on, in the schema of cnn_eval.json.',
+  'articles',
+  None,
+  'Articles to measure logits and ROUGE on, in the schema of cnn_eval.json.',
 )
 _ARTICLE_COUNT = flags.DEFINE_integer(
-    'article_count', 0, 'How many of them at most; 0: all.', lower_bound=0
+  'article_count', 0, 'How many of them at most; 0: all.', lower_bound=0
 )
 _REPORT = flags.DEFINE_bool('report', True, 'Write the report.')
 _OVERWRITE = flags.DEFINE_bool(
-    'overwrite',
-    False,
-    'Replace the checkpoint that is in --output_dir, once the new one is'
-    ' complete.',
+  'overwrite',
+  False,
+  'Replace the checkpoint that is in --output_dir, once the new one is'
+  ' complete.',
 )
 
 _RESUME = flags.DEFINE_bool(
-    'resume',
-    False,
-    'Go on with what an earlier run of the same command has left.',
+  'resume',
+  False,
+  'Go on with what an earlier run of the same command has left.',
 )
 
 flags.DEFINE_alias('per_channel_clipping_optimization', 'clipping')
 
 
-def _options() -> quantization_options.Options:
+def _options() -> recipe.Options:
   calibrated = _CALIBRATION.value is not None
   smoothing = _SMOOTHING.value
   if smoothing is None:
@@ -116,64 +122,73 @@ def _options() -> quantization_options.Options:
     smoothing = None
   elif smoothing > 0 and not calibrated:
     raise app.UsageError(
-        f'--smoothing={smoothing:g} needs --calibration; without it only 0,'
-        ' which evens out the weights alone'
+      f'--smoothing={smoothing:g} needs --calibration; without it only 0,'
+      ' which evens out the weights alone'
     )
-  return quantization_options.Options(
-      bits=_BITS.value,
-      softmax=_SOFTMAX.value,
-      clipping=_CLIPPING.value,
-      smoothing=smoothing,
-      gptq_inputs=_GPTQ_INPUTS.value if calibrated else 0,
+  return recipe.Options(
+    bits=_BITS.value,
+    softmax=_SOFTMAX.value,
+    clipping=_CLIPPING.value,
+    smoothing=smoothing,
+    gptq_inputs=_GPTQ_INPUTS.value if calibrated else 0,
   )
 
 
 def _calibration(
-    source: str, options: quantization_options.Options
-) -> tuple[quantization_record.Record, quantization.Calibration | None]:
+  source: str, options: recipe.Options
+) -> tuple[provenance.Record, quantization.Calibration | None]:
   if _CALIBRATION.value is None:
-    return quantization_record.Record(options), None
-  model = quantization_model.open_model(source)
-  articles = quantization_texts.load_articles(
-      user_path.resolve(_CALIBRATION.value), _CALIBRATION_COUNT.value
+    return provenance.Record(options), None
+  model = model_files.open_model(source)
+  articles = sample_texts.load_articles(
+    user_path.resolve(_CALIBRATION.value), _CALIBRATION_COUNT.value
   )
-  texts = quantization_texts.from_articles(
-      articles,
-      quantization_texts.load_tokenizer(model.directory),
-      model.description['max_positions'],
+  texts = sample_texts.from_articles(
+    articles,
+    sample_texts.load_tokenizer(model.directory),
+    model.max_positions,
   )
-  calibration = quantization_calibration.Calibration(
-      quantization_layers.LayeredModel(model.reader, model.config),
-      texts,
-      options.gptq_inputs,
+  calibration = calibration_run.Calibration(
+    layers.LayeredModel(model.reader, model.config),
+    texts,
+    options.gptq_inputs,
   )
-  record = quantization_record.Record(options, len(articles), texts.num_tokens)
+  record = provenance.Record(options, len(articles), texts.num_tokens)
   return record, calibration.next_layer
 
 
 def _run(source: str, pax: str) -> None:
   begin = time.monotonic()
-  articles = ()
-  if _ARTICLES.value:  # Before the long part, as it may fail.
-    articles = quantization_texts.load_articles(
-        user_path.resolve(_ARTICLES.value), _ARTICLE_COUNT.value
+  configs.check_name(_CONFIGS.value)
+  # Before the long part, as it may fail.
+  articles = (
+    sample_texts.load_articles(
+      user_path.resolve(_ARTICLES.value), _ARTICLE_COUNT.value
     )
+    if _ARTICLES.value
+    else ()
+  )
+  configs.check_fits(_CONFIGS.value, checkpoint.Reader(source))
   record, calibration = _calibration(source, _options())
   step_dir = quantization.quantize(
-      source, pax, record, calibration, _OVERWRITE.value, _RESUME.value
+    source,
+    pax,
+    record,
+    calibration,
+    overwrite=_OVERWRITE.value,
+    resume=_RESUME.value,
+    measure=_REPORT.value,
   )
   print(f'Wrote {step_dir} in {time.monotonic() - begin:.1f} s.', flush=True)
   if _REPORT.value:
     print()
-    print(quantization_evaluation.report(source, pax, articles), end='')
+    print(evaluation.report(source, pax, articles), end='')
 
 
 def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'unexpected arguments: {" ".join(argv[1:])}')
-  source, pax = map(
-      quantization_paths.root_of, (_INPUT_DIR.value, _OUTPUT_DIR.value)
-  )
+  source, pax = map(paths.root_of, (_INPUT_DIR.value, _OUTPUT_DIR.value))
   try:
     _run(source, pax)
   except errors.CheckpointError as e:

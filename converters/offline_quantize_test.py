@@ -6,25 +6,37 @@ import os
 import random
 import subprocess
 import sys
+import unittest
 
 from absl.testing import absltest
 from absl.testing import flagsaver
 from absl.testing import parameterized
+import numpy as np
 
-from converters import killed_runs
 from converters import offline_quantize
-from converters import quantization_fixture
+from converters.testing import compiled
+from converters.testing import killed_runs
+from converters.testing import small_pax
+from converters.testing import unsynced
 from saxml_ext.pax import checkpoint
+from saxml_ext.pax import checkpoint_writer
 
 _KILLS = 10
 # Quantizes in a process that the test can kill, without the time that the
 # program takes to load jax.
 _CHILD = """
 import sys
-from converters import quantization, quantization_options, quantization_record
-record = quantization_record.Record(quantization_options.Options(clipping=True))
-quantization.quantize(sys.argv[1], sys.argv[2], record, resume=True)
+import unittest
+from converters.quantize import provenance, quantization, recipe
+record = provenance.Record(recipe.Options(clipping=True))
+quantization.quantize(
+  sys.argv[1], sys.argv[2], record, resume=True, measure=True
+)
 """
+
+
+def setUpModule():
+  unittest.enterModuleContext(compiled.once())
 
 
 class _Page(parser.HTMLParser):
@@ -48,11 +60,11 @@ class _Page(parser.HTMLParser):
 
 
 class OfflineQuantizeTest(parameterized.TestCase):
-
   def setUp(self):
     super().setUp()
+    self.enter_context(unsynced.files())
     self.root = self.create_tempdir().full_path
-    self.source = quantization_fixture.write(os.path.join(self.root, 'float'))
+    self.source = small_pax.write(os.path.join(self.root, 'float'))
 
   def path(self, name: str) -> str:
     return os.path.join(self.root, name)
@@ -60,40 +72,40 @@ class OfflineQuantizeTest(parameterized.TestCase):
   def run_program(self, output: str, **flags) -> dict[str, str]:
     """Runs it and returns hashes of all it wrote."""
     with flagsaver.flagsaver(
-        input_dir=self.source, output_dir=self.path(output), **flags
+      input_dir=self.source, output_dir=self.path(output), **flags
     ):
       offline_quantize.main(['offline_quantize'])
-    return quantization_fixture.digest(self.path(output))
+    return small_pax.digest(self.path(output))
 
   def test_killed_ten_times(self):
     def start(output: str) -> subprocess.Popen:
       return subprocess.Popen(
-          [sys.executable, '-c', _CHILD, self.source, self.path(output)],
-          env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)},
+        [sys.executable, '-c', _CHILD, self.source, self.path(output)],
+        env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)},
       )
 
     def finish(output: str) -> dict[str, str]:
       child = start(output)
       self.assertEqual(child.wait(60), 0)
-      return quantization_fixture.digest(self.path(output))
+      return small_pax.digest(self.path(output))
 
     expected = finish('whole')
     variables = len(checkpoint.Reader(self.path('whole')).specs)
     finished = killed_runs.kill(
-        lambda: start('killed'),
-        self.path('killed'),
-        variables,
-        _KILLS,
-        random.Random(1),
-        0.01,
+      lambda: start('killed'),
+      self.path('killed'),
+      variables,
+      _KILLS,
+      random.Random(1),
+      0.01,
     )
     self.assertLess(finished[0], finished[_KILLS // 2])
     self.assertLess(finished[_KILLS // 2], variables)
     self.assertEqual(finish('killed'), expected)
 
   def test_calibrated_report(self):
-    calibration = quantization_fixture.write_articles(self.path('cal'), 12)
-    articles = quantization_fixture.write_articles(self.path('eval'), 5, 1)
+    calibration = small_pax.write_articles(self.path('cal'), 12)
+    articles = small_pax.write_articles(self.path('eval'), 5, 1)
     flags = dict(calibration=calibration, articles=articles)
     first = self.run_program('one', **flags)
     self.assertEqual(self.run_program('two', **flags), first)
@@ -125,12 +137,13 @@ class OfflineQuantizeTest(parameterized.TestCase):
     expected = self.run_program('short', report=False)
     step = 'checkpoint_00000000/state'
     with flagsaver.flagsaver(
-        input_dir=f'{self.source}/{step}',
-        output_dir=f'{self.path("long")}/{step}',
-        report=False,
+      input_dir=f'{self.source}/{step}',
+      output_dir=f'{self.path("long")}/{step}',
+      quantization_configs='gptj',
+      report=False,
     ):
       offline_quantize.main(['offline_quantize'])
-    self.assertEqual(quantization_fixture.digest(self.path('long')), expected)
+    self.assertEqual(small_pax.digest(self.path('long')), expected)
     checkpoint.Reader(self.path('long'))
 
   def test_no_articles(self):
@@ -142,12 +155,39 @@ class OfflineQuantizeTest(parameterized.TestCase):
     files = self.run_program('bare', overwrite=True, report=False)
     self.assertNotIn('quantization_report.json', files)
 
+  def test_checkpoint_of_another_model(self):
+    layer = 'params.lm.transformer.x_layers_1.'
+    gate = f'{layer}ff_layer.ffn_layer1_gate.linear.w'
+    norm = f'{layer}layer_norm.bias'
+    for changes, message in (
+      ({gate: np.zeros((4, 4), np.float32)}, f'it has {gate}; quantize what'),
+      ({norm: None}, f'it has no {norm}; quantize what'),
+      (
+        {gate: np.zeros(4, np.float32), norm: None},
+        f'it has no {norm}, and it has {gate};',
+      ),
+    ):
+      variables = small_pax.variables() | changes
+      path = self.create_tempdir().full_path
+      checkpoint_writer.write_checkpoint(
+        path, ((n, v) for n, v in variables.items() if v is not None)
+      )
+      self.check_refusal(dict(input_dir=path), message)
+
   @parameterized.parameters(
-      (dict(input_dir='/nowhere'), '/nowhere cannot be listed'),
-      (dict(articles='/nowhere'), "articles: .*No such file.*'/nowhere'"),
-      (dict(calibration='/nowhere'), "articles: .*No such file.*'/nowhere'"),
+    (dict(input_dir='/nowhere'), '/nowhere cannot be listed'),
+    (dict(articles='/nowhere'), "articles: .*No such file.*'/nowhere'"),
+    (dict(calibration='/nowhere'), "articles: .*No such file.*'/nowhere'"),
+    (
+      dict(quantization_configs='gemma7b'),
+      'quantization_configs=gemma7b is of another model: .*=gptj, or',
+    ),
+    (dict(quantization_configs='gptk'), 'quantization_configs=gptk is unknown'),
   )
   def test_refusals(self, flags, message):
+    self.check_refusal(flags, message)
+
+  def check_refusal(self, flags, message):
     flags = dict(input_dir=self.source, output_dir=self.path('none')) | flags
     errors = self.path('stderr')
     with flagsaver.flagsaver(**flags), open(errors, 'w') as f:

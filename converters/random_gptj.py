@@ -13,8 +13,8 @@ import sys
 from absl import app
 from absl import flags
 
-from converters import gptj_source
-from converters import random_weights
+from converters.convert import gptj_source
+from converters.convert import random_weights
 from saxml_ext.common import user_path
 from saxml_ext.pax import layout
 
@@ -23,16 +23,16 @@ _LAYERS = flags.DEFINE_integer('layers', 2, 'Number of layers.', 1)
 _DIM = flags.DEFINE_integer('dim', 64, 'Model dimension.', 1)
 _HEADS = flags.DEFINE_integer('heads', 4, 'Number of heads.', 1)
 _ROTARY_DIM = flags.DEFINE_integer(
-    'rotary_dim', 8, 'Dimensions of each head that rotate; even.', 2
+  'rotary_dim', 8, 'Dimensions of each head that rotate; even.', 2
 )
 _VOCAB = flags.DEFINE_integer('vocab', 256, 'Number of tokens.', 1)
 _FORMAT = flags.DEFINE_enum(
-    'format', 'safetensors', ['safetensors', 'bin'], 'Format of the weights.'
+  'format', 'safetensors', ['safetensors', 'bin'], 'Format of the weights.'
 )
 _SHARDS = flags.DEFINE_integer('shards', 1, 'Number of files of weights.', 1)
 _SEED = flags.DEFINE_integer('seed', 0, 'Seed of the weights.', 0)
 _DTYPE = flags.DEFINE_enum(
-    'dtype', 'float32', list(gptj_source.DTYPES), 'Type of the weights.'
+  'dtype', 'float32', list(gptj_source.DTYPES), 'Type of the weights.'
 )
 
 
@@ -42,16 +42,16 @@ def main(argv: Sequence[str]) -> None:
   out = user_path.resolve(_OUT.value)
   try:
     shape = layout.GPTJShape(
-        _LAYERS.value, _DIM.value, _HEADS.value, 4 * _DIM.value, _VOCAB.value
+      _LAYERS.value, _DIM.value, _HEADS.value, 4 * _DIM.value, _VOCAB.value
     )
     random_weights.write(
-        out,
-        shape,
-        _ROTARY_DIM.value,
-        _FORMAT.value,
-        _SHARDS.value,
-        _SEED.value,
-        _DTYPE.value,
+      out,
+      shape,
+      _ROTARY_DIM.value,
+      _FORMAT.value,
+      _SHARDS.value,
+      _SEED.value,
+      _DTYPE.value,
     )
   except (ValueError, OSError) as e:
     print(f'random_gptj: {e}', file=sys.stderr)

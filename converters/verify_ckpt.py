@@ -10,7 +10,7 @@ from the source's value. Checksums are compared too if there is a manifest.
 should be, with 1 if anything differs, is missing or is too many.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 import sys
 
 from absl import app
@@ -19,54 +19,57 @@ from rich import box
 from rich import console as rich_console
 from rich import table as rich_table
 
-from converters import comparison
-from converters import comparison_logits
-from converters import comparison_pax
-from converters import quantization_model
-from converters import quantization_paths
-from converters import quantization_texts
+from converters.hf import hub
+from converters.quantize import model_files
+from converters.quantize import paths
+from converters.quantize import sample_texts
+from converters.verify import comparison
+from converters.verify import logit_comparison
+from converters.verify import pax_comparison
 from saxml_ext.common import user_path
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import errors
 
 _BASE = flags.DEFINE_string(
-    'base', None, 'Directory of the Hugging Face checkpoint that it came from.'
+  'base',
+  None,
+  'Directory or hub id of the Hugging Face checkpoint that it came from.',
 )
 _SOURCE = flags.DEFINE_string(
-    'source', None, 'Directory of the float PAX checkpoint that it came from.'
+  'source', None, 'Directory of the float PAX checkpoint that it came from.'
 )
 _PAX = flags.DEFINE_string('pax', None, 'Directory of the PAX checkpoint.')
 _LOGITS = flags.DEFINE_bool(
-    'logits',
-    False,
-    'Compare logits too: of transformers on PyTorch with --base, of the engine'
-    ' with --source, and of the engine with --pax.',
+  'logits',
+  False,
+  'Compare logits too: of transformers on PyTorch with --base, of the engine'
+  ' with --source, and of the engine with --pax.',
 )
 _TEXT = flags.DEFINE_multi_string(
-    'text', [], 'Text to compare logits on. May be repeated. Default: a poem.'
+  'text', [], 'Text to compare logits on. May be repeated. Default: a poem.'
 )
 _ARTICLES = flags.DEFINE_string(
-    'articles',
-    None,
-    'Articles to compare logits on instead, in the schema of cnn_eval.json: the'
-    ' first 32, as the report of offline_quantize does.',
+  'articles',
+  None,
+  'Articles to compare logits on instead, in the schema of cnn_eval.json: the'
+  ' first 32, as the report of offline_quantize does.',
 )
 _TOLERANCE = flags.DEFINE_float(
-    'logit_tolerance',
-    1e-4,
-    'Largest difference between logits of float models that is none.',
-    lower_bound=0,
+  'logit_tolerance',
+  1e-4,
+  'Largest difference between logits of float models that is none.',
+  lower_bound=0,
 )
 
 _PLAIN_WIDTH = 200
 # Shelley, Ozymandias, 1818.
 _POEM = (
-    'I met a traveller from an antique land, who said: "Two vast and trunkless '
-    'legs of stone stand in the desert. Near them, on the sand, half sunk, a '
-    'shattered visage lies, whose frown, and wrinkled lip, and sneer of cold '
-    'command, tell that its sculptor well those passions read which yet '
-    'survive, stamped on these lifeless things, the hand that mocked them, and '
-    'the heart that fed."'
+  'I met a traveller from an antique land, who said: "Two vast and trunkless '
+  'legs of stone stand in the desert. Near them, on the sand, half sunk, a '
+  'shattered visage lies, whose frown, and wrinkled lip, and sneer of cold '
+  'command, tell that its sculptor well those passions read which yet '
+  'survive, stamped on these lifeless things, the hand that mocked them, and '
+  'the heart that fed."'
 )
 
 
@@ -85,29 +88,30 @@ def _print_table(rows: Sequence[comparison.Comparison]) -> None:
   rich_console.Console(markup=False, highlight=False, width=width).print(table)
 
 
-def _texts(pax: str) -> quantization_texts.Texts:
-  model = quantization_model.open_model(pax)
-  tokenizer = quantization_texts.load_tokenizer(model.directory)
-  longest = model.description['max_positions']
+def _texts(pax: str) -> sample_texts.Texts:
+  model = model_files.open_model(pax)
+  tokenizer = sample_texts.load_tokenizer(model.directory)
+  longest = model.max_positions
   if _ARTICLES.value:
-    articles = quantization_texts.load_articles(
-        user_path.resolve(_ARTICLES.value)
-    )[: quantization_texts.LOGIT_ARTICLES]
-    return quantization_texts.from_articles(articles, tokenizer, longest)
-  return quantization_texts.from_texts(
-      _TEXT.value or [_POEM], tokenizer, longest
-  )
+    articles = sample_texts.load_articles(user_path.resolve(_ARTICLES.value))[
+      : sample_texts.LOGIT_ARTICLES
+    ]
+    return sample_texts.from_articles(articles, tokenizer, longest)
+  return sample_texts.from_texts(_TEXT.value or [_POEM], tokenizer, longest)
 
 
 def _compare(pax: str) -> Iterator[comparison.Comparison]:
+  logits: Callable[
+    [str, str, sample_texts.Texts, float], Iterator[comparison.Comparison]
+  ]
   if _BASE.value:
-    base = user_path.resolve(_BASE.value)
+    base = hub.locate(_BASE.value)
     yield from comparison.compare(base, pax)
-    logits = comparison_logits.compare_with_hf
+    logits = logit_comparison.compare_with_hf
   else:
-    base = quantization_paths.root_of(_SOURCE.value)
-    yield from comparison_pax.compare(base, pax)
-    logits = comparison_logits.compare_with_pax
+    base = paths.root_of(_SOURCE.value)
+    yield from pax_comparison.compare(base, pax)
+    logits = logit_comparison.compare_with_pax
   if _LOGITS.value:
     yield from logits(base, pax, _texts(pax), _TOLERANCE.value)
 
@@ -117,8 +121,8 @@ def main(argv: Sequence[str]) -> None:
     raise app.UsageError(f'unexpected arguments: {" ".join(argv[1:])}')
   if bool(_BASE.value) == bool(_SOURCE.value):
     raise app.UsageError('give one of --base and --source')
-  source = user_path.resolve(_BASE.value or _SOURCE.value)
-  pax = quantization_paths.root_of(_PAX.value)
+  source = _BASE.value or paths.root_of(_SOURCE.value)
+  pax = paths.root_of(_PAX.value)
   try:
     rows = list(_compare(pax))
     checked = len(checkpoint.Reader(pax).manifest)
@@ -128,7 +132,7 @@ def main(argv: Sequence[str]) -> None:
   _print_table(rows)
   logits = sum(row.name.startswith(comparison.LOGITS) for row in rows)
   what = f'{len(rows) - logits} variables' + (
-      f' and {logits} comparisons of logits' if logits else ''
+    f' and {logits} comparisons of logits' if logits else ''
   )
   bad = sum(bool(row.problem) for row in rows)
   if bad:

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import unittest
 
 from absl import app
 from absl.testing import absltest
@@ -10,15 +11,17 @@ from absl.testing import flagsaver
 from absl.testing import parameterized
 import numpy as np
 
-from converters import conversion
-from converters import quantization
-from converters import quantization_evaluation
-from converters import quantization_fixture
-from converters import quantization_options
-from converters import quantization_record
-from converters import quantization_texts
-from converters import test_models
 from converters import verify_ckpt
+from converters.convert import conversion
+from converters.quantize import provenance
+from converters.quantize import quantization
+from converters.quantize import recipe
+from converters.quantize import sample_texts
+from converters.quantize.report import evaluation
+from converters.testing import compiled
+from converters.testing import small_models
+from converters.testing import small_pax
+from converters.testing import unsynced
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import checkpoint_writer
 
@@ -32,9 +35,9 @@ def _run(flags) -> tuple[int, str]:
   """Runs the program: exit status and all it prints."""
   out, status = io.StringIO(), 0
   with (
-      flagsaver.flagsaver(**flags),
-      contextlib.redirect_stdout(out),
-      contextlib.redirect_stderr(out),
+    flagsaver.flagsaver(**flags),
+    contextlib.redirect_stdout(out),
+    contextlib.redirect_stderr(out),
   ):
     try:
       verify_ckpt.main(['verify_ckpt'])
@@ -43,12 +46,16 @@ def _run(flags) -> tuple[int, str]:
   return status, out.getvalue()
 
 
-class VerifyTest(parameterized.TestCase):
+def setUpModule():
+  unittest.enterModuleContext(compiled.once())
 
+
+class VerifyTest(parameterized.TestCase):
   def setUp(self):
     super().setUp()
+    self.enter_context(unsynced.files())
     root = self.create_tempdir().full_path
-    self.base = test_models.save(os.path.join(root, 'hf'))
+    self.base = small_models.save(os.path.join(root, 'hf'))
     self.pax = os.path.join(root, 'pax')
 
   def verify(self) -> tuple[int, str]:
@@ -84,14 +91,14 @@ class VerifyTest(parameterized.TestCase):
     self.assertIn('1 of 21 variables', out)
 
   @parameterized.parameters(
-      ({_SCALE: None}, f'{_SCALE} +- +- +missing'),
-      (
-          {'params.lm.extra': np.zeros(2, np.float32)},
-          r'params.lm.extra +float32\[2\] +- +unexpected',
-      ),
-      ({_SCALE: np.zeros(15, np.float32)}, r'expected shape \[16\]'),
-      ({_SCALE: np.zeros(16, np.int8)}, 'expected float32 or bfloat16'),
-      ({_SCALE: np.full(16, np.nan, np.float32)}, 'nan +differs'),
+    ({_SCALE: None}, f'{_SCALE} +- +- +missing'),
+    (
+      {'params.lm.extra': np.zeros(2, np.float32)},
+      r'params.lm.extra +float32\[2\] +- +unexpected',
+    ),
+    ({_SCALE: np.zeros(15, np.float32)}, r'expected shape \[16\]'),
+    ({_SCALE: np.zeros(16, np.int8)}, 'expected float32 or bfloat16'),
+    ({_SCALE: np.full(16, np.nan, np.float32)}, 'nan +differs'),
   )
   def test_wrong_variable(self, changes, message):
     def change(variables):
@@ -113,15 +120,15 @@ class VerifyTest(parameterized.TestCase):
 
 
 class VerifyInt8Test(parameterized.TestCase):
-
   def setUp(self):
     super().setUp()
+    self.enter_context(unsynced.files())
     self.root = self.create_tempdir().full_path
-    self.source = quantization_fixture.write(os.path.join(self.root, 'float'))
+    self.source = small_pax.write(os.path.join(self.root, 'float'))
     self.pax = os.path.join(self.root, 'int8')
 
   def quantize(self, **options) -> None:
-    record = quantization_record.Record(quantization_options.Options(**options))
+    record = provenance.Record(recipe.Options(**options))
     quantization.quantize(self.source, self.pax, record)
 
   def verify(self, **flags) -> tuple[int, str]:
@@ -135,7 +142,7 @@ class VerifyInt8Test(parameterized.TestCase):
     checkpoint_writer.write_checkpoint(self.pax, variables.items(), step=1)
 
   @parameterized.parameters(
-      {}, {'softmax': True}, {'smoothing': 0.0}, {'bits': 5}
+    {}, {'softmax': True}, {'smoothing': 0.0}, {'bits': 5}
   )
   def test_equal(self, **options):
     self.quantize(**options)
@@ -152,13 +159,13 @@ class VerifyInt8Test(parameterized.TestCase):
     self.assertRegex(out, 'logits: float32, float32 +2 places +0 +mean 0')
 
   @parameterized.parameters(
-      (lambda v: v.update({_POST: v[_POST] // 2}), r'6\d\.\d+ steps, beyond'),
-      (lambda v: v.update({_POST + _Q: v[_POST + _Q] * 2}), 'steps, beyond'),
-      (lambda v: v.update({_POST + _Q: v[_POST + _Q] * np.nan}), 'nan steps'),
-      (lambda v: v.pop(_POST + _Q), 'quantized_scale is missing'),
-      (lambda v: v.pop(_POST), f'{_POST} +- +- +missing'),
-      (lambda v: v.update({_NORM: v[_NORM] * 2}), f'{_NORM} .*differs'),
-      (lambda v: v.update({'params.lm.x': v[_NORM]}), 'params.lm.x .*unexp'),
+    (lambda v: v.update({_POST: v[_POST] // 2}), r'6\d\.\d+ steps, beyond'),
+    (lambda v: v.update({_POST + _Q: v[_POST + _Q] * 2}), 'steps, beyond'),
+    (lambda v: v.update({_POST + _Q: v[_POST + _Q] * np.nan}), 'nan steps'),
+    (lambda v: v.pop(_POST + _Q), 'quantized_scale is missing'),
+    (lambda v: v.pop(_POST), f'{_POST} +- +- +missing'),
+    (lambda v: v.update({_NORM: v[_NORM] * 2}), f'{_NORM} .*differs'),
+    (lambda v: v.update({'params.lm.x': v[_NORM]}), 'params.lm.x .*unexp'),
   )
   def test_wrong_variable(self, change, message):
     self.quantize()
@@ -172,7 +179,7 @@ class VerifyInt8Test(parameterized.TestCase):
     status, out = self.verify()
     self.assertEqual(status, 1)
     self.assertIn('beyond the 0.501 of rounding', out)
-    quantization_evaluation.report(self.source, self.pax, ())
+    evaluation.report(self.source, self.pax, ())
     status, out = self.verify()
     self.assertEqual(status, 0, out)
     self.change(lambda v: v.update({_POST: np.roll(v[_POST], 1, 0)}))
@@ -182,13 +189,13 @@ class VerifyInt8Test(parameterized.TestCase):
 
   def test_logits_are_within_the_stated_error(self):
     self.quantize()
-    path = quantization_fixture.write_articles(f'{self.root}/eval.json', 4)
-    articles = quantization_texts.load_articles(path)
-    quantization_evaluation.report(self.source, self.pax, articles)
+    path = small_pax.write_articles(f'{self.root}/eval.json', 4)
+    articles = sample_texts.load_articles(path)
+    evaluation.report(self.source, self.pax, articles)
     status, out = self.verify(logits=True, articles=path)
     self.assertEqual(status, 0, out)
     self.assertRegex(
-        out, r'logits: float32, int8_weights +32 places +[01]\.\d+'
+      out, r'logits: float32, int8_weights +32 places +[01]\.\d+'
     )
     # A wrong norm shows in the logits too.
     self.change(lambda v: v.update({_NORM: v[_NORM] * 2}))

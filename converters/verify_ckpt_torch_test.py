@@ -11,9 +11,9 @@ from absl.testing import parameterized
 import numpy as np
 import tokenizers
 
-from converters import conversion
-from converters import test_models
 from converters import verify_ckpt
+from converters.convert import conversion
+from converters.testing import small_models
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import checkpoint_writer
 
@@ -21,18 +21,17 @@ _TEXT = 'a b c a d e f a a b g h c d e f b'
 
 
 class VerifyLogitsTest(parameterized.TestCase):
-
   def setUp(self):
     super().setUp()
     root = self.create_tempdir().full_path
     # Small enough weights for logits of a size that a tolerance suits.
-    tensors = {n: t / 4 for n, t in test_models.state_dict().items()}
-    self.base = test_models.save(os.path.join(root, 'hf'), tensors)
+    tensors = {n: t / 4 for n, t in small_models.state_dict().items()}
+    self.base = small_models.save(os.path.join(root, 'hf'), tensors)
     words = ['?', *'abcdefghi', '<eos>']
     tokenizer = tokenizers.Tokenizer(
-        tokenizers.models.WordLevel(
-            {word: i for i, word in enumerate(words)}, unk_token='?'
-        )
+      tokenizers.models.WordLevel(
+        {word: i for i, word in enumerate(words)}, unk_token='?'
+      )
     )
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     tokenizer.save(os.path.join(self.base, 'tokenizer.json'))
@@ -41,10 +40,10 @@ class VerifyLogitsTest(parameterized.TestCase):
   def verify(self) -> tuple[int, str]:
     out, status = io.StringIO(), 0
     with (
-        flagsaver.flagsaver(
-            base=self.base, pax=self.pax, logits=True, text=[_TEXT]
-        ),
-        contextlib.redirect_stdout(out),
+      flagsaver.flagsaver(
+        base=self.base, pax=self.pax, logits=True, text=[_TEXT]
+      ),
+      contextlib.redirect_stdout(out),
     ):
       try:
         verify_ckpt.main(['verify_ckpt'])
@@ -58,7 +57,7 @@ class VerifyLogitsTest(parameterized.TestCase):
     status, out = self.verify()
     self.assertEqual(status, 0, out)
     self.assertRegex(
-        out, r'logits: transformers, engine +16 places +\S+e-0\d +mean'
+      out, r'logits: transformers, engine +16 places +\S+e-0\d +mean'
     )
     self.assertIn('All 21 variables and 1 comparisons of logits are', out)
 
@@ -79,7 +78,9 @@ class VerifyLogitsTest(parameterized.TestCase):
     name = 'params.lm.transformer.x_layers_1.self_attention.post.w'
     variables[name] = np.roll(variables[name], 1, 0)
     checkpoint_writer.write_checkpoint(
-        self.pax, variables.items(), step=1  # newer, so that it is taken
+      self.pax,
+      variables.items(),
+      step=1,  # newer, so that it is taken
     )
     status, out = self.verify()
     self.assertEqual(status, 1)

@@ -8,16 +8,16 @@ import subprocess
 from absl.testing import absltest
 import yaml
 
-from harness import programs
+from harness.systems import programs
 
 _HERE = os.path.dirname(__file__)
 _PROGRAMS = {
-    os.path.basename(program): program
-    for program in (
-        programs.ADMIN_CONFIG,
-        programs.ADMIN_SERVER,
-        programs.MODEL_SERVER,
-    )
+  os.path.basename(program): program
+  for program in (
+    programs.ADMIN_CONFIG,
+    programs.ADMIN_SERVER,
+    programs.MODEL_SERVER,
+  )
 }
 _DIRECTORY = '/opt/sax'
 
@@ -47,29 +47,28 @@ def _units() -> dict[str, list[str]]:
 def _containers() -> dict[str, list[str]]:
   """Command line of each container."""
   return {
-      each['name']: each['command'] + each['args']
-      for name in ('admin', 'server')
-      for each in [
-          *_pod(name).get('initContainers', []),
-          *_pod(name)['containers'],
-      ]
+    each['name']: each['command'] + each['args']
+    for name in ('admin', 'server')
+    for each in [
+      *_pod(name).get('initContainers', []),
+      *_pod(name)['containers'],
+    ]
   }
 
 
 def _flags(program: str) -> set[str]:
   command = programs.command(program, {})
   told = subprocess.run(
-      [*command.argv, '--helpfull'],
-      env=command.env,
-      capture_output=True,
-      text=True,
-      timeout=100,
+    [*command.argv, '--helpfull'],
+    env=command.env,
+    capture_output=True,
+    text=True,
+    timeout=100,
   ).stdout
   return set(re.findall(r'^ +--(?:\[no\])?(\w+):', told, re.M))
 
 
 class DeployTest(absltest.TestCase):
-
   def test_programs_know_their_flags(self):
     known = {name: _flags(program) for name, program in _PROGRAMS.items()}
     lines = {**_units(), **_containers()}
@@ -103,14 +102,14 @@ class DeployTest(absltest.TestCase):
   def test_drains_before_it_is_killed(self):
     unit = _read('systemd/sax-server.service')
     for line, limit in (
-        (
-            _units()['sax-server'],
-            re.search(r'^TimeoutStopSec=(\d+)', unit, re.M)[1],
-        ),
-        (
-            _containers()['server'],
-            _pod('server')['terminationGracePeriodSeconds'],
-        ),
+      (
+        _units()['sax-server'],
+        re.search(r'^TimeoutStopSec=(\d+)', unit, re.M)[1],
+      ),
+      (
+        _containers()['server'],
+        _pod('server')['terminationGracePeriodSeconds'],
+      ),
     ):
       (drain,) = re.findall(r'--drain_secs=(\d+)', ' '.join(line))
       self.assertLess(int(drain), int(limit))

@@ -4,60 +4,55 @@ accuracy --accuracy_log=.../mlperf_log_accuracy.json --dataset=eval.json
 """
 
 from collections.abc import Sequence
-import os
 
 from absl import app
 from absl import flags
 
-from harness import bundle
-from saxml_ext.common import dataset
-from saxml_ext.common import rouge
+from harness.data import bundle
+from harness.results import scoring
 from saxml_ext.common import user_path
+from saxml_ext.evaluation import dataset
 
 _LOG = flags.DEFINE_string(
-    'accuracy_log', None, 'mlperf_log_accuracy.json of an accuracy run.'
+  'accuracy_log', None, 'mlperf_log_accuracy.json of an accuracy run.'
 )
 _DATASET = flags.DEFINE_string(
-    'dataset',
-    None,
-    'Evaluation file of that run: JSON list of instruction, input, output.'
-    ' Default: the bundled articles.',
+  'dataset',
+  None,
+  'Evaluation file of that run: JSON list of instruction, input, output.'
+  ' Default: the bundled articles.',
 )
 _TOKENIZER = flags.DEFINE_string(
-    'tokenizer_path',
-    None,
-    "tokenizer.json of the model. Default: the bundled model's.",
+  'tokenizer_path',
+  None,
+  "tokenizer.json of the model. Default: the bundled model's.",
 )
 _DTYPE = flags.DEFINE_enum(
-    'dtype', 'int64', ['int64', 'int32'], 'Type of the token ids in the log.'
+  'dtype', 'int64', ['int64', 'int32'], 'Type of the token ids in the log.'
 )
 _OUTPUT = flags.DEFINE_string(
-    'output',
-    None,
-    'Where to write the scores. Default: accuracy.txt beside the log.',
+  'output',
+  None,
+  'Where to write the scores. Default: accuracy.txt beside the log.',
 )
 
 
 def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'unexpected argument {argv[1]!r}')
-  log = user_path.resolve(_LOG.value)
   articles = user_path.resolve(_DATASET.value) or bundle.eval_path()
   tokenizer = user_path.resolve(_TOKENIZER.value) or bundle.tokenizer_path()
-  output = user_path.resolve(_OUTPUT.value) or os.path.join(
-      os.path.dirname(log), 'accuracy.txt'
-  )
   try:
-    scores = rouge.score_tokens(
-        rouge.read_accuracy_log(log, _DTYPE.value),
-        [article.output for article in dataset.load_articles(articles)],
-        dataset.load_tokenizer(tokenizer),
+    scored = scoring.score_log(
+      user_path.resolve(_LOG.value),
+      [article.output for article in dataset.load_articles(articles)],
+      dataset.load_tokenizer(tokenizer),
+      _DTYPE.value,
+      user_path.resolve(_OUTPUT.value),
     )
   except (OSError, ValueError) as error:
     raise SystemExit(f'accuracy: {error}') from error
-  with open(output, 'w', encoding='utf-8') as file:
-    file.write(scores.line + '\n')
-  print(scores.line)
+  print(scored.scores.line)
 
 
 if __name__ == '__main__':

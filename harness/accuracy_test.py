@@ -13,13 +13,12 @@ from harness import accuracy
 
 
 class AccuracyTest(absltest.TestCase):
-
   def setUp(self):
     super().setUp()
     self._dir = self.create_tempdir().full_path
     vocab = {'<eos>': 0, 'one': 1, 'two': 2}
     tokenizer = tokenizers.Tokenizer(
-        tokenizers.models.WordLevel(vocab, unk_token='<eos>')
+      tokenizers.models.WordLevel(vocab, unk_token='<eos>')
     )
     tokenizer.save(self._path('tokenizer.json'))
     article = {'instruction': 'i', 'input': 'a', 'output': 'one two'}
@@ -36,10 +35,10 @@ class AccuracyTest(absltest.TestCase):
 
   def _run(self, argv=('accuracy',), **values: str) -> str:
     values = {
-        'accuracy_log': self._path('log.json'),
-        'dataset': self._path('eval.json'),
-        'tokenizer_path': self._path('tokenizer.json'),
-        'dtype': 'int32',
+      'accuracy_log': self._path('log.json'),
+      'dataset': self._path('eval.json'),
+      'tokenizer_path': self._path('tokenizer.json'),
+      'dtype': 'int32',
     } | values
     printed = io.StringIO()
     with flagsaver.flagsaver(**values), contextlib.redirect_stdout(printed):
@@ -49,9 +48,9 @@ class AccuracyTest(absltest.TestCase):
   def test_prints_and_writes_the_same_line(self):
     line = self._run()
     self.assertEqual(
-        line,
-        "{'rouge1': 66.6667, 'rouge2': 0.0, 'rougeL': 66.6667, 'gen_len': 3,"
-        " 'gen_num': 1}\n",
+      line,
+      "{'rouge1': 66.6667, 'rouge2': 0.0, 'rougeL': 66.6667, 'gen_len': 3,"
+      " 'gen_num': 1}\n",
     )
     with open(self._path('accuracy.txt'), encoding='utf-8') as file:
       self.assertEqual(file.read(), line)

@@ -44,13 +44,13 @@ class Progress:
       yield _PlainBar(self, label)
       return
     columns = (
-        rich_progress.SpinnerColumn(),
-        rich_progress.TextColumn('{task.description}'),
-        rich_progress.BarColumn(),
-        rich_progress.TextColumn('{task.fields[note]}'),
+      rich_progress.SpinnerColumn(),
+      rich_progress.TextColumn('{task.description}'),
+      rich_progress.BarColumn(),
+      rich_progress.TextColumn('{task.fields[note]}'),
     )
     with rich_progress.Progress(
-        *columns, console=self._console, transient=True, refresh_per_second=4
+      *columns, console=self._console, transient=True, refresh_per_second=4
     ) as progress:
       yield _FancyBar(progress, label)
 
@@ -64,7 +64,6 @@ class Bar:
 
 
 class _PlainBar(Bar):
-
   def __init__(self, progress: Progress, label: str):
     self._progress = progress
     self._label = label
@@ -80,7 +79,6 @@ class _PlainBar(Bar):
 
 
 class _FancyBar(Bar):
-
   def __init__(self, progress: rich_progress.Progress, label: str):
     self._progress = progress
     self._task = progress.add_task(label, total=None, note='')
@@ -88,10 +86,10 @@ class _FancyBar(Bar):
   def update(self, done: int, total: int, note: str = '') -> None:
     count = f'{done}/{total} ' if total else ''
     self._progress.update(
-        self._task,
-        completed=done,
-        total=total or None,
-        note=_escape(count + note),
+      self._task,
+      completed=done,
+      total=total or None,
+      note=_escape(count + note),
     )
 
 

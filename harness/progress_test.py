@@ -7,7 +7,6 @@ from harness import progress as progress_lib
 
 
 class ProgressTest(absltest.TestCase):
-
   def test_without_a_terminal_a_bar_is_a_line_now_and_then(self):
     file = io.StringIO()
     clock = mock.patch.object(progress_lib.time, 'monotonic', return_value=0.0)
@@ -18,16 +17,16 @@ class ProgressTest(absltest.TestCase):
           bar.update(second, 100, 'note')
     lines = file.getvalue().splitlines()
     self.assertEqual(
-        lines, ['[    5 s] run: 5/100 note', '[   10 s] run: 10/100 note']
+      lines, ['[    5 s] run: 5/100 note', '[   10 s] run: 10/100 note']
     )
 
   def test_on_a_terminal_the_bar_shows_the_note_as_it_is(self):
     console = progress_lib.rich_console.Console
     file = io.StringIO()
     with mock.patch.object(
-        progress_lib.rich_console,
-        'Console',
-        lambda **kwargs: console(force_terminal=True, width=100, **kwargs),
+      progress_lib.rich_console,
+      'Console',
+      lambda **kwargs: console(force_terminal=True, width=100, **kwargs),
     ):
       with progress_lib.Progress(file).bar('loading') as bar:
         bar.update(3, 8, 'step [bold]7[/bold]')
@@ -36,7 +35,7 @@ class ProgressTest(absltest.TestCase):
 
   def test_rate_note(self):
     self.assertEqual(
-        progress_lib.rate_note(20, 60, 10.0), '2.0 samples/s, 20 s left'
+      progress_lib.rate_note(20, 60, 10.0), '2.0 samples/s, 20 s left'
     )
     self.assertEqual(progress_lib.rate_note(0, 60, 10.0), '')
 

@@ -1,23 +1,27 @@
-"""The form of a story: facts, highlights and quotes.
+"""The form of an event: facts, highlights and quotes.
 
 A template holds `{slot}` for a value of the story and `[a|b]` for a free
 choice of words. `facts` are told once each, in any order; `highlights` are the
-sentences of the summary, in this order. `pairs` are ideas with the article's
-wording and the highlights' wording: slot `x` and slot `x_short`. `quotes` are
-what the speaker says and its gist.
+sentences of the summary, in this order, and `told_by` names the facts that
+each of them draws on. `unseen` holds one more wording of each fact, which only
+the evaluation's articles use. `pairs` are ideas with the article's wording and
+the highlights' wording: slot `x` and slot `x_short`. `quotes` are what the
+speaker says and its gist.
 """
 
+from collections.abc import Mapping, Sequence
 import dataclasses
-from typing import Mapping, Sequence
 
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-  """One type of story."""
+  """One type of event."""
 
   role: str  # Who the speaker is.
   facts: Sequence[Sequence[str]]  # One inner list of wordings per fact.
+  unseen: Sequence[str]  # One wording per fact, never in training.
   highlights: Sequence[Sequence[str]]
+  told_by: Sequence[Sequence[int]]  # Highlight -> indices of its facts.
   pairs: Mapping[str, Sequence[tuple[str, str]]]
   quotes: Sequence[tuple[str, str]]
   numbers: Mapping[str, tuple[int, int]]  # Slot -> inclusive range.

@@ -2,8 +2,8 @@
 
 `transformers.GPTJForCausalLM` computes attention without a fused kernel, which
 makes training several times slower on a CPU. The weights trained here are
-saved in its format and loaded by it afterwards; `train_test.py` holds the two
-to the same logits.
+saved in its format and loaded by it afterwards; `gptj_torch_test.py` holds the
+two to the same logits.
 """
 
 import torch
@@ -22,16 +22,16 @@ class Block(nn.Module):
     self.rotary_dim = config.rotary_dim
     self.ln_1 = nn.LayerNorm(dim, eps=config.layer_norm_epsilon)
     self.attn = nn.ModuleDict(
-        {
-            name: nn.Linear(dim, dim, bias=False)
-            for name in ('q_proj', 'k_proj', 'v_proj', 'out_proj')
-        }
+      {
+        name: nn.Linear(dim, dim, bias=False)
+        for name in ('q_proj', 'k_proj', 'v_proj', 'out_proj')
+      }
     )
     self.mlp = nn.ModuleDict(
-        {
-            'fc_in': nn.Linear(dim, 4 * dim),
-            'fc_out': nn.Linear(4 * dim, dim),
-        }
+      {
+        'fc_in': nn.Linear(dim, 4 * dim),
+        'fc_out': nn.Linear(4 * dim, dim),
+      }
     )
 
   def forward(self, x, cos, sin):
@@ -46,7 +46,7 @@ class Block(nn.Module):
     q = self._rotate(heads('q_proj'), cos, sin)
     k = self._rotate(heads('k_proj'), cos, sin)
     mixed = F.scaled_dot_product_attention(
-        q, k, heads('v_proj'), is_causal=True
+      q, k, heads('v_proj'), is_causal=True
     )
     mixed = mixed.transpose(1, 2).reshape(batch, length, dim)
     hidden = F.gelu(self.mlp['fc_in'](y), approximate='tanh')
@@ -67,16 +67,16 @@ class GPTJ(nn.Module):
     super().__init__()
     self.config = config
     self.transformer = nn.ModuleDict(
-        {
-            'wte': nn.Embedding(config.vocab_size, config.n_embd),
-            'h': nn.ModuleList(Block(config) for _ in range(config.n_layer)),
-            'ln_f': nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon),
-        }
+      {
+        'wte': nn.Embedding(config.vocab_size, config.n_embd),
+        'h': nn.ModuleList(Block(config) for _ in range(config.n_layer)),
+        'ln_f': nn.LayerNorm(config.n_embd, eps=config.layer_norm_epsilon),
+      }
     )
     self.lm_head = nn.Linear(config.n_embd, config.vocab_size)
     half = torch.arange(0, config.rotary_dim, 2).float() / config.rotary_dim
     angle = torch.outer(
-        torch.arange(config.n_positions).float(), 10_000.0**-half
+      torch.arange(config.n_positions).float(), 10_000.0**-half
     )
     self.register_buffer('cos', angle.cos(), persistent=False)
     self.register_buffer('sin', angle.sin(), persistent=False)
@@ -101,3 +101,23 @@ class GPTJ(nn.Module):
   def forward(self, ids):
     """ids [B, T] -> logits [B, T, V]."""
     return self.lm_head(self.hidden(ids))
+
+
+def bundled_config() -> transformers.GPTJConfig:
+  """The bundled model's shape: 5.3 million parameters."""
+  end = 4095  # tokenizer.END_OF_TEXT.
+  return transformers.GPTJConfig(
+    vocab_size=4096,
+    n_positions=1024,
+    n_embd=256,
+    n_layer=4,
+    n_head=4,
+    rotary_dim=32,
+    bos_token_id=end,
+    eos_token_id=end,
+    pad_token_id=end,
+    resid_pdrop=0.0,
+    embd_pdrop=0.0,
+    attn_pdrop=0.0,
+    tie_word_embeddings=False,
+  )

@@ -8,20 +8,19 @@ from harness.bundled import gptj_torch
 
 
 class GptjTorchTest(absltest.TestCase):
-
   def test_logits_equal_those_of_transformers(self):
     torch.manual_seed(0)
     config = transformers.GPTJConfig(
-        vocab_size=97,
-        n_positions=64,
-        n_embd=48,
-        n_layer=3,
-        n_head=3,
-        rotary_dim=8,
-        resid_pdrop=0.0,
-        embd_pdrop=0.0,
-        attn_pdrop=0.0,
-        tie_word_embeddings=False,
+      vocab_size=97,
+      n_positions=64,
+      n_embd=48,
+      n_layer=3,
+      n_head=3,
+      rotary_dim=8,
+      resid_pdrop=0.0,
+      embd_pdrop=0.0,
+      attn_pdrop=0.0,
+      tie_word_embeddings=False,
     )
     ours = gptj_torch.GPTJ(config).eval()
     for weight in ours.parameters():

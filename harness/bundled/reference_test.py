@@ -1,63 +1,80 @@
 """The recorded answers are those of the reference implementation."""
 
 import json
-import os
 
 from absl.testing import absltest
-from absl.testing import parameterized
-import torch
 
-from harness.bundled import reference
-from saxml_ext.common import dataset
-from saxml_ext.common import rouge
-
-_HERE = os.path.dirname(__file__)
-_ARTICLES = 4  # The whole set takes minutes: `:reference` runs it.
+from harness.bundled import reference_model
+from harness.data import bundle
+from saxml_ext.evaluation import dataset
+from saxml_ext.evaluation import rouge
 
 
-class ReferenceTest(parameterized.TestCase):
-
+class ReferenceTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
-    with open(os.path.join(_HERE, 'reference.json'), encoding='utf-8') as file:
-      self._recorded = json.load(file)['tokens'][:_ARTICLES]
-    self._articles = dataset.load_articles(
-        os.path.join(_HERE, 'eval.json'), _ARTICLES
+    with open(bundle.reference_path(), encoding='utf-8') as file:
+      self._record = json.load(file)
+    self._recorded = self._record['tokens']
+    self._articles = dataset.load_articles(bundle.eval_path())
+    self._tokenizer = dataset.load_tokenizer(bundle.tokenizer_path())
+    self._prompts = dataset.encode_prompts(
+      self._articles, self._tokenizer, bundle.MAX_INPUT_LENGTH
     )
-    self._tokenizer = dataset.load_tokenizer(
-        os.path.join(_HERE, 'model/tokenizer.json')
+
+  def _lengths(self):
+    return list(map(len, self._recorded))
+
+  def test_answers_are_the_recorded_ones(self):
+    """One that ends by itself, one cut at 128 tokens, one cut prompt."""
+    lengths = self._lengths()
+    prompts = list(map(len, self._prompts))
+    some = {
+      0,
+      next(i for i, n in enumerate(lengths) if n == 128),
+      prompts.index(bundle.MAX_INPUT_LENGTH),
+      min(range(len(lengths)), key=lengths.__getitem__),
+    }
+    model = reference_model.load(bundle.model_dir())
+    for index in sorted(some):
+      tokens = reference_model.generate(
+        model, [self._prompts[index]], 'reference'
+      )
+      self.assertEqual(tokens, [self._recorded[index]], f'article {index}')
+
+  def test_answers_in_batches_keep_their_places(self):
+    # Of very unequal lengths, so that most are padded.
+    prompts = [self._prompts[0][:40], self._prompts[1][:9], self._prompts[2]]
+    model = reference_model.load(bundle.model_dir())
+    changes = dict(max_new_tokens=12, min_new_tokens=2)
+    alone = reference_model.generate(model, prompts, 'alone', **changes)
+    together = reference_model.generate(
+      model, prompts, 'together', 3, **changes
     )
-    self._prompts = dataset.encode_prompts(self._articles, self._tokenizer, 512)
+    self.assertEqual(together, alone)
+    self.assertLessEqual(max(map(len, alone)), 12)
 
-  def _rouge1(self, tokens):
-    highlights = [article.output for article in self._articles]
-    return rouge.score_tokens(
-        dict(enumerate(tokens)), highlights, self._tokenizer
-    ).rouge1
+  def test_both_limits_of_the_search_bind(self):
+    lengths = self._lengths()
+    self.assertLen(lengths, 512)
+    self.assertEqual(max(lengths), reference_model.GENERATION['max_new_tokens'])
+    self.assertGreaterEqual(min(lengths), 30)
+    self.assertGreater(lengths.count(128), 20)
+    highlights = [
+      len(self._tokenizer.encode(' ' + article.output).ids)
+      for article in self._articles
+    ]
+    # What the articles want is shorter, the answers may not be.
+    self.assertGreater(sum(length < 30 for length in highlights), 50)
 
-  def test_first_answers_are_the_recorded_ones(self):
-    model = reference.load(os.path.join(_HERE, 'model'))
-    tokens = reference.generate(model, self._prompts, 'reference')
-    self.assertEqual(tokens, self._recorded)
-
-  def test_rounding_to_4_bits_falls_below_the_99_percent_line(self):
-    model = reference.load(os.path.join(_HERE, 'model'))
-    reference.round_weights(model, 4)
-    tokens = reference.generate(model, self._prompts, 'rounded')
-    self.assertLess(self._rouge1(tokens), 0.99 * self._rouge1(self._recorded))
-
-  @parameterized.parameters(4, 8)
-  def test_rounding_leaves_the_levels_of_so_many_bits(self, bits):
-    layer = torch.nn.Linear(64, 3)
-    before = layer.weight.detach().clone()
-    reference.round_weights(layer, bits)
-    top = 2 ** (bits - 1) - 1
-    step = before.abs().amax(dim=1, keepdim=True) / top
-    levels = layer.weight.detach() / step
-    torch.testing.assert_close(levels, levels.round(), atol=1e-3, rtol=0)
-    self.assertLessEqual(
-        ((layer.weight - before).abs() / step).max().item(), 0.5001
+  def test_recorded_figures_are_those_of_the_recorded_answers(self):
+    scores = rouge.score_tokens(
+      dict(enumerate(self._recorded)),
+      [article.output for article in self._articles],
+      self._tokenizer,
     )
+    for name in ('rouge1', 'rouge2', 'rougeL', 'gen_len', 'gen_num'):
+      self.assertEqual(getattr(scores, name), self._record[name])
 
 
 if __name__ == '__main__':

@@ -3,8 +3,8 @@
 bazel run //harness/bundled:tokenizer -- --output_dir=/tmp/model
 """
 
+from collections.abc import Iterator
 import os
-from typing import Iterator
 
 from absl import app
 from absl import flags
@@ -19,10 +19,10 @@ from harness.bundled import corpus
 from saxml_ext.common import user_path
 
 _OUTPUT_DIR = flags.DEFINE_string(
-    'output_dir', None, 'HF model directory to write to.', required=True
+  'output_dir', None, 'HF model directory to write to.', required=True
 )
 _STORIES = flags.DEFINE_integer(
-    'stories', 30_000, 'Stories to learn the merges from.'
+  'stories', 30_000, 'Stories to learn the merges from.'
 )
 
 VOCAB_SIZE = 4096
@@ -38,16 +38,16 @@ def train(texts: Iterator[str]) -> tokenizers.Tokenizer:
   bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
   bpe.decoder = decoders.ByteLevel()
   trainer = trainers.BpeTrainer(
-      vocab_size=VOCAB_SIZE - 1,
-      show_progress=False,
-      initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    vocab_size=VOCAB_SIZE - 1,
+    show_progress=False,
+    initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
   )
   bpe.train_from_iterator(texts, trainer)
   bpe.add_special_tokens([END_OF_TEXT])
   if bpe.get_vocab_size() != VOCAB_SIZE:
     raise ValueError(
-        f'the tokenizer has {bpe.get_vocab_size()} tokens, expected'
-        f' {VOCAB_SIZE}: give it more text with --stories'
+      f'the tokenizer has {bpe.get_vocab_size()} tokens, expected'
+      f' {VOCAB_SIZE}: give it more text with --stories'
     )
   return bpe
 
@@ -62,14 +62,14 @@ def main(argv: list[str]) -> None:
   out = user_path.resolve(_OUTPUT_DIR.value)
   os.makedirs(out, exist_ok=True)
   fast = transformers.PreTrainedTokenizerFast(
-      tokenizer_object=train(_texts(_STORIES.value)),
-      bos_token=END_OF_TEXT,
-      eos_token=END_OF_TEXT,
-      unk_token=END_OF_TEXT,
-      pad_token=END_OF_TEXT,
-      padding_side='left',
-      model_max_length=MAX_LENGTH,
-      clean_up_tokenization_spaces=False,
+    tokenizer_object=train(_texts(_STORIES.value)),
+    bos_token=END_OF_TEXT,
+    eos_token=END_OF_TEXT,
+    unk_token=END_OF_TEXT,
+    pad_token=END_OF_TEXT,
+    padding_side='left',
+    model_max_length=MAX_LENGTH,
+    clean_up_tokenization_spaces=False,
   )
   fast.save_pretrained(out)
 

@@ -4,7 +4,8 @@
         --fs_root=/tmp/sax-fs-root
 
 Writes <sax_root>/sax/<cell>/config.proto, over an existing one. The admin
-server reads it when it starts.
+server reads it when it starts. Says nothing when all went well, and ends with
+255 when not.
 """
 
 from collections.abc import Sequence
@@ -14,6 +15,7 @@ from absl import app
 from absl import flags
 
 from saxml_ext.common import cell
+from saxml_ext.common import environment
 from saxml_ext.common import errors
 from saxml_ext.common import user_path
 from saxml_ext.protobuf import admin_pb2
@@ -22,20 +24,22 @@ from saxml_ext.protobuf import admin_pb2
 _FAILURE = 255
 
 _SAX_ROOT = flags.DEFINE_string(
-    'sax_root',
-    None,
-    "Directory with the cells' configs and locations. Default: $SAX_ROOT.",
+  'sax_root',
+  None,
+  "Directory with the cells' configs and locations. Default: $SAX_ROOT.",
 )
 _SAX_CELL = flags.DEFINE_string(
-    'sax_cell', None, 'The cell to set up, for example /sax/test. Required.'
+  'sax_cell',
+  None,
+  'The cell to set up, for example /sax/test. Default: $SAX_CELL.',
 )
 _FS_ROOT = flags.DEFINE_string(
-    'fs_root',
-    None,
-    'Directory for what the admin server has to remember. Required.',
+  'fs_root',
+  None,
+  'Directory for what the admin server has to remember. Default: $SAX_FS_ROOT.',
 )
 _ADMIN_ACL = flags.DEFINE_string(
-    'admin_acl', 'acl/all', 'Who may change the cell; must not be empty.'
+  'admin_acl', 'acl/all', 'Who may change the cell; must not be empty.'
 )
 
 
@@ -46,17 +50,18 @@ def configure(root: str, cell_id: str, fs_root: str, admin_acl: str) -> str:
     InvalidArgument: a value is missing or malformed.
     OSError: the file cannot be written.
   """
-  for flag, value, example in (
-      ('sax_cell', cell_id, '/sax/test'),
-      ('fs_root', fs_root, '/tmp/sax-fs-root'),
-      ('admin_acl', admin_acl, 'acl/all'),
+  for flag, value, example, variable in (
+    ('sax_cell', cell_id, '/sax/test', environment.CELL),
+    ('fs_root', fs_root, '/tmp/sax-fs-root', environment.FS_ROOT),
+    ('admin_acl', admin_acl, 'acl/all', ''),
   ):
     if not value:
+      or_set = f', or set {variable}' if variable else ''
       raise errors.InvalidArgument(
-          f'--{flag} is empty: give it, for example --{flag}={example}'
+        f'--{flag} is empty: give it, for example --{flag}={example}{or_set}'
       )
   cell.write_config(
-      root, cell_id, admin_pb2.Config(fs_root=fs_root, admin_acl=admin_acl)
+    root, cell_id, admin_pb2.Config(fs_root=fs_root, admin_acl=admin_acl)
   )
   return cell.config_path(root, cell_id)
 
@@ -66,11 +71,11 @@ def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}', _FAILURE)
   try:
-    path = configure(
-        cell.sax_root(_SAX_ROOT.value),
-        _SAX_CELL.value,
-        user_path.resolve(_FS_ROOT.value),
-        _ADMIN_ACL.value,
+    configure(
+      cell.sax_root(_SAX_ROOT.value),
+      environment.text(_SAX_CELL.value, environment.CELL),
+      user_path.resolve(environment.text(_FS_ROOT.value, environment.FS_ROOT)),
+      _ADMIN_ACL.value,
     )
   except errors.SaxError as e:
     print(f'admin_config: {e.message}', file=sys.stderr)
@@ -78,7 +83,6 @@ def main(argv: Sequence[str]) -> None:
   except OSError as e:
     print(f'admin_config: {e}', file=sys.stderr)
     sys.exit(_FAILURE)
-  print(f'Cell {_SAX_CELL.value} is set up: {path}')
 
 
 if __name__ == '__main__':

@@ -20,49 +20,54 @@ from absl import logging
 
 from saxml_ext.admin import server as server_lib
 from saxml_ext.common import cell
+from saxml_ext.common import environment
 from saxml_ext.common import errors
-from saxml_ext.common import storage
+from saxml_ext.common import kvstore
 
 _SAX_ROOT = flags.DEFINE_string(
-    'sax_root',
-    None,
-    "Directory with the cells' configs and locations. Default: $SAX_ROOT.",
+  'sax_root',
+  None,
+  "Directory with the cells' configs and locations. Default: $SAX_ROOT.",
 )
 _SAX_CELL = flags.DEFINE_string(
-    'sax_cell', None, 'The cell to serve, for example /sax/test. Required.'
+  'sax_cell',
+  None,
+  'The cell to serve, for example /sax/test. Default: $SAX_CELL.',
 )
 _PORT = flags.DEFINE_integer(
-    'port',
-    10000,
-    'TCP port to listen on; 0 picks a free one.',
-    lower_bound=0,
-    upper_bound=65535,
+  'port',
+  None,
+  'TCP port to listen on; 0 picks a free one. Default: $SAX_ADMIN_SERVER_PORT,'
+  ' else 10000.',
+  lower_bound=0,
+  upper_bound=65535,
 )
 _HTTP_PORT = flags.DEFINE_integer(
-    'http_port',
-    8080,
-    'TCP port of the status pages, on loopback only; 0 picks a free one, -1 '
-    'serves none. If it is taken, the admin server does without.',
-    lower_bound=-1,
-    upper_bound=65535,
+  'http_port',
+  8080,
+  'TCP port of the status pages, on loopback only; 0 picks a free one, -1 '
+  'serves none. If it is taken, the admin server does without.',
+  lower_bound=-1,
+  upper_bound=65535,
 )
 _EXP_ASSIGNER = flags.DEFINE_bool(
-    'sax_admin_exp_assigner',
-    False,
-    'Give models to servers by the memory of their chips: see the overrides'
-    ' ram, ramN and constraints in saxml_ext/admin/capacity.py.',
+  'sax_admin_exp_assigner',
+  False,
+  'Give models to servers by the memory of their chips: see the overrides'
+  ' ram, ramN and constraints in saxml_ext/admin/placement/capacity.py.',
 )
 
+_DEFAULT_PORT = 10000
 # One that does not lead after this time says that it stands by.
 _FIRST_SECS = 1.0
 
 
 async def _serve(
-    sax_root: str,
-    sax_cell: str,
-    port: int,
-    http_port: int | None,
-    by_chip: bool,
+  sax_root: str,
+  sax_cell: str,
+  port: int,
+  http_port: int | None,
+  by_chip: bool,
 ) -> None:
   server = server_lib.AdminServer(sax_root, sax_cell, port, http_port, by_chip)
   ended = asyncio.Event()
@@ -89,11 +94,11 @@ async def _tell(server: server_lib.AdminServer, sax_cell: str) -> None:
       await server.leading()
   except TimeoutError:
     print(
-        f'Admin server of {sax_cell} stands by at {server.address}', flush=True
+      f'Admin server of {sax_cell} stands by at {server.address}', flush=True
     )
     await server.leading()
   print(
-      f'Admin server of {sax_cell} is serving at {server.address}', flush=True
+    f'Admin server of {sax_cell} is serving at {server.address}', flush=True
   )
 
 
@@ -101,18 +106,21 @@ def main(argv: Sequence[str]) -> None:
   """Serves until told to stop."""
   if len(argv) > 1:
     raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}')
-  storage.fail_soon()
+  kvstore.fail_soon()
   try:
-    if not _SAX_CELL.value:
-      raise errors.InvalidArgument('give --sax_cell, for example /sax/test')
+    sax_cell = environment.text(_SAX_CELL.value, environment.CELL)
+    if not sax_cell:
+      raise errors.InvalidArgument(
+        f'give --sax_cell, for example /sax/test, or set {environment.CELL}'
+      )
     asyncio.run(
-        _serve(
-            cell.sax_root(_SAX_ROOT.value),
-            _SAX_CELL.value,
-            _PORT.value,
-            None if _HTTP_PORT.value < 0 else _HTTP_PORT.value,
-            _EXP_ASSIGNER.value,
-        )
+      _serve(
+        cell.sax_root(_SAX_ROOT.value),
+        sax_cell,
+        environment.port(_PORT.value, environment.ADMIN_PORT, _DEFAULT_PORT),
+        None if _HTTP_PORT.value < 0 else _HTTP_PORT.value,
+        _EXP_ASSIGNER.value,
+      )
     )
   except errors.SaxError as e:
     sys.exit(f'admin_server: {e.message}')

@@ -16,33 +16,33 @@ from saxml_ext.protobuf import admin_pb2_grpc
 
 _CELL = '/sax/test'
 _MODEL = admin_pb2.Model(
-    model_id=_CELL + '/m', model_path='p.A', checkpoint_path='None'
+  model_id=_CELL + '/m', model_path='p.A', checkpoint_path='None'
 )
 
 
 class AdminServerTest(absltest.TestCase):
-
   def setUp(self):
     super().setUp()
     self.root = self.create_tempdir().full_path
     self.fs_root = self.create_tempdir().full_path
     cell.write_config(self.root, _CELL, admin_pb2.Config(fs_root=self.fs_root))
 
-  def start(self, *args: str) -> subprocess.Popen[str]:
-    env = dict(os.environ)
+  def start(self, *args: str, **variables: str) -> subprocess.Popen[str]:
+    env = {k: v for k, v in os.environ.items() if not k.startswith('SAX_')}
+    env.update(variables)
     env['PYTHONPATH'] = os.pathsep.join(sys.path)
     env[net.LOOPBACK_VARIABLE] = '1'
     process = subprocess.Popen(
-        [
-            sys.executable,
-            admin_server.__file__,
-            f'--sax_root={self.root}',
-            *args,
-        ],
-        env=env,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+      [
+        sys.executable,
+        admin_server.__file__,
+        f'--sax_root={self.root}',
+        *args,
+      ],
+      env=env,
+      stdout=subprocess.PIPE,
+      stderr=subprocess.PIPE,
+      text=True,
     )
     self.addCleanup(process.communicate)
     self.addCleanup(process.kill)
@@ -56,37 +56,53 @@ class AdminServerTest(absltest.TestCase):
     self.addCleanup(channel.close)
     return process, admin_pb2_grpc.AdminStub(channel)
 
+  def test_environment_stands_in_for_flags(self):
+    port = net.pick_free_port()
+    process = self.start(
+      '--http_port=-1', SAX_CELL=_CELL, SAX_ADMIN_SERVER_PORT=str(port)
+    )
+    self.assertIn(f'is serving at 127.0.0.1:{port}', process.stdout.readline())
+
+  def test_help_names_the_environment(self):
+    told, _ = self.start('--help').communicate(timeout=120)
+    for variable in ('$SAX_ROOT', '$SAX_CELL', '$SAX_ADMIN_SERVER_PORT'):
+      self.assertIn(variable, told)
+
   def test_kill_loses_nothing_that_was_acknowledged(self):
     process, stub = self.serving()
-    stub.Publish(admin_pb2.PublishRequest(model=_MODEL), timeout=60)
+    stub.Publish(admin_pb2.PublishRequest(model=_MODEL), timeout=120)
     process.kill()
     _, stub = self.serving()
-    response = stub.List(admin_pb2.ListRequest(), timeout=60)
+    response = stub.List(admin_pb2.ListRequest(), timeout=120)
     self.assertEqual(response.published_models[0].model, _MODEL)
 
   def test_signals_end_it_cleanly_even_with_calls_open(self):
     for number in (signal.SIGTERM, signal.SIGINT):
       process, stub = self.serving()
       try:
-        stub.Publish(admin_pb2.PublishRequest(model=_MODEL), timeout=60)
+        stub.Publish(admin_pb2.PublishRequest(model=_MODEL), timeout=120)
       except grpc.RpcError as e:
         self.assertEqual(e.code(), grpc.StatusCode.ALREADY_EXISTS)
       watching = stub.WatchLoc.future(
-          admin_pb2.WatchLocRequest(model_id=_MODEL.model_id)
+        admin_pb2.WatchLocRequest(model_id=_MODEL.model_id)
       )
-      stub.List(admin_pb2.ListRequest(), timeout=60)
+      stub.List(admin_pb2.ListRequest(), timeout=120)
       process.send_signal(number)
-      self.assertEqual(process.wait(60), 0)
+      self.assertEqual(process.wait(120), 0)
       self.assertIsNotNone(watching.exception())
 
   def test_errors_are_told_in_one_line(self):
     for args, message in (
-        ([], 'give --sax_cell'),
-        (['--sax_cell=test'], 'cell full name "test" should have the form'),
-        (['--sax_cell=/sax/other'], 'is not a directory'),
+      ([], 'give --sax_cell'),
+      (
+        ['--port=0', '--sax_cell=test'],
+        'cell full name "test" should have the form',
+      ),
+      (['--port=0', '--sax_cell=/sax/other'], 'is not a directory'),
+      ([f'--sax_cell={_CELL}'], 'SAX_ADMIN_SERVER_PORT="x" is not a port'),
     ):
-      process = self.start(*args)
-      _, stderr = process.communicate(timeout=60)
+      process = self.start(*args, SAX_ADMIN_SERVER_PORT='x')
+      _, stderr = process.communicate(timeout=120)
       self.assertEqual(process.returncode, 1)
       self.assertIn(message, stderr)
       self.assertNotIn('Traceback', stderr)

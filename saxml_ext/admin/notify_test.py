@@ -9,7 +9,6 @@ from saxml_ext.admin import notify
 
 
 class SignalTest(unittest.IsolatedAsyncioTestCase):
-
   async def test_wakes_all_who_wait_and_nobody_else(self):
     signal = notify.Signal()
     signal.notify_all()

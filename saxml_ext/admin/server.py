@@ -6,13 +6,13 @@ import secrets
 from absl import logging
 
 from saxml_ext.admin import controller as controller_lib
-from saxml_ext.admin import election as election_lib
-from saxml_ext.admin import http_server
-from saxml_ext.admin import metrics
 from saxml_ext.admin import service
-from saxml_ext.admin import shared_dir
-from saxml_ext.admin import state_files
-from saxml_ext.admin import status_page
+from saxml_ext.admin.leadership import election as election_lib
+from saxml_ext.admin.leadership import shared_dir
+from saxml_ext.admin.leadership import state_files
+from saxml_ext.admin.status import http_server
+from saxml_ext.admin.status import metrics
+from saxml_ext.admin.status import status_page
 from saxml_ext.common import cell as cell_lib
 from saxml_ext.common import errors
 from saxml_ext.common import grpc_aio
@@ -42,12 +42,12 @@ class AdminServer:
   """
 
   def __init__(
-      self,
-      sax_root: str,
-      cell: str,
-      port: int,
-      http_port: int | None = None,
-      by_chip: bool = False,
+    self,
+    sax_root: str,
+    cell: str,
+    port: int,
+    http_port: int | None = None,
+    by_chip: bool = False,
   ):
     """Touches nothing yet.
 
@@ -72,7 +72,7 @@ class AdminServer:
     self._health = grpc_aio.add_reflection_and_health(self._server, [_SERVICE])
     self._health.set_serving(False)
     self.controller: controller_lib.Controller | None = None
-    self._election: election_lib.Election | None = None
+    self._election: election_lib.Election  # Once started.
     self._running: asyncio.Task[None] | None = None
     self._leads = asyncio.Event()
     self._location: asyncio.Task[None] | None = None
@@ -88,17 +88,17 @@ class AdminServer:
     fs_root = cell_lib.read_config(self._root, self._cell).fs_root
     directory = shared_dir.open_dir(cell_lib.cell_dir(fs_root, self._cell))
     self.address = net.advertised_address(
-        grpc_util.listen(self._server, self._port)
+      grpc_util.listen(self._server, self._port)
     )
     self._election = election_lib.Election(
-        directory,
-        self.address,
-        election_lib.timing_of(directory),
-        lambda epoch: self._lead(directory, epoch),
-        self._depose,
+      directory,
+      self.address,
+      election_lib.timing_of(directory),
+      lambda epoch: self._lead(directory, epoch),
+      self._depose,
     )
     admin_pb2_grpc.add_AdminServicer_to_server(
-        service.AdminService(self._cell, self._leading), self._server
+      service.AdminService(self._cell, self._leading), self._server
     )
     await self._start_http()
     await self._server.start()
@@ -111,6 +111,7 @@ class AdminServer:
 
   async def failure(self) -> None:
     """Raises what ended its part in the election; else never returns."""
+    assert self._running is not None  # It has started.
     await asyncio.shield(self._running)
 
   async def stop(self) -> None:
@@ -133,12 +134,12 @@ class AdminServer:
       return self.controller
     leader = self._election.leader
     raise errors.Unavailable(
-        f'the admin server at {self.address} of {self._cell} stands by; '
-        + (
-            f'the leader is {leader}'
-            if leader and leader != self.address
-            else 'no leader is known right now'
-        )
+      f'the admin server at {self.address} of {self._cell} stands by; '
+      + (
+        f'the leader is {leader}'
+        if leader and leader != self.address
+        else 'no leader is known right now'
+      )
     )
 
   # What the election wants.
@@ -155,22 +156,22 @@ class AdminServer:
         raise
 
     self.controller = controller_lib.Controller(
-        state,
-        save,
-        files.settle,
-        f'{self.address}_{secrets.token_hex(8)}',
-        self._election.is_valid,
-        self._by_chip,
+      state,
+      save,
+      files.settle,
+      f'{self.address}_{secrets.token_hex(8)}',
+      self._election.is_valid,
+      self._by_chip,
     )
     await self._write_location()
     self._location = asyncio.create_task(self._keep_location())
     self._health.set_serving(True)
     self._leads.set()
     logging.info(
-        'leads %s in epoch %d; it publishes %d models',
-        self._cell,
-        epoch,
-        len(state.models),
+      'leads %s in epoch %d; it publishes %d models',
+      self._cell,
+      epoch,
+      len(state.models),
     )
 
   async def _depose(self) -> None:
@@ -184,10 +185,10 @@ class AdminServer:
 
   async def _write_location(self) -> None:
     await asyncio.to_thread(
-        cell_lib.write_location,
-        self._root,
-        self._cell,
-        admin_pb2.Location(location=self.address),
+      cell_lib.write_location,
+      self._root,
+      self._cell,
+      admin_pb2.Location(location=self.address),
     )
 
   async def _keep_location(self) -> None:
@@ -220,9 +221,9 @@ class AdminServer:
     except OSError as e:
       # Often another cell's admin server; no reason not to serve this one.
       logging.warning(
-          'no status pages: port %d is taken (%s); give another ' '--http_port',
-          self.http_port,
-          e,
+        'no status pages: port %d is taken (%s); give another --http_port',
+        self.http_port,
+        e,
       )
       self.http_port = None
       return
@@ -235,8 +236,8 @@ class AdminServer:
     controller = self.controller
     if controller is None:
       return http_server.Page(
-          status_page.standby(self._cell, self.address, self._election.leader)
+        status_page.standby(self._cell, self.address, self._election.leader)
       )
     return http_server.Page(
-        status_page.StatusPage(self._cell, controller).render(path)
+      status_page.StatusPage(self._cell, controller).render(path)
     )

@@ -1,20 +1,21 @@
 """The eight calls of sax.Admin."""
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import grpc
 
 from saxml_ext.admin import controller as controller_lib
-from saxml_ext.admin import replicas
 from saxml_ext.admin import validation
 from saxml_ext.admin import watch
+from saxml_ext.admin.status import replicas
 from saxml_ext.common import errors
 from saxml_ext.common import grpc_aio
 from saxml_ext.common import ids
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
 
-_Context = grpc.aio.ServicerContext
+_Context: TypeAlias = grpc.aio.ServicerContext
 _method = grpc_aio.method(wrap_text=True)
 
 
@@ -26,7 +27,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
   """
 
   def __init__(
-      self, cell: str, leading: Callable[[], controller_lib.Controller]
+    self, cell: str, leading: Callable[[], controller_lib.Controller]
   ):
     """Serves one cell.
 
@@ -44,7 +45,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
 
   @_method
   async def Publish(
-      self, request: admin_pb2.PublishRequest, context: _Context
+    self, request: admin_pb2.PublishRequest, context: _Context
   ) -> admin_pb2.PublishResponse:
     """Starts to serve a model."""
     del context
@@ -54,7 +55,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
 
   @_method
   async def Update(
-      self, request: admin_pb2.UpdateRequest, context: _Context
+    self, request: admin_pb2.UpdateRequest, context: _Context
   ) -> admin_pb2.UpdateResponse:
     """Changes a published model."""
     del context
@@ -64,7 +65,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
 
   @_method
   async def Unpublish(
-      self, request: admin_pb2.UnpublishRequest, context: _Context
+    self, request: admin_pb2.UnpublishRequest, context: _Context
   ) -> admin_pb2.UnpublishResponse:
     """Stops to serve a model."""
     del context
@@ -74,7 +75,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
 
   @_method
   async def List(
-      self, request: admin_pb2.ListRequest, context: _Context
+    self, request: admin_pb2.ListRequest, context: _Context
   ) -> admin_pb2.ListResponse:
     """Tells what is published, and where."""
     del context
@@ -83,7 +84,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
       entries = [self._controller.get(request.model_id)]
     else:
       entries = self._controller.entries()
-    holders = self._controller.all_holders()
+    holders = self._controller.members.holders()
     response = admin_pb2.ListResponse()
     for entry in entries:
       servers = holders.get(entry.model.model_id, [])
@@ -91,15 +92,17 @@ class AdminService(admin_pb2_grpc.AdminServicer):
       published.model.CopyFrom(entry.model)
       published.model.ClearField('uuid')
       published.model.method_names[:] = sorted(
-          set().union(*(s.held[entry.model.model_id].methods for s in servers))
+        set().union(*(s.held[entry.model.model_id].methods for s in servers))
       )
       published.modelet_addresses.extend(s.address for s in servers)
-      published.replicas.extend(replicas.describe(entry, servers))
+      published.replicas.extend(
+        replicas.describe(entry, servers, self._controller.members)
+      )
     return response
 
   @_method
   async def Stats(
-      self, request: admin_pb2.StatsRequest, context: _Context
+    self, request: admin_pb2.StatsRequest, context: _Context
   ) -> admin_pb2.StatsResponse:
     """Counts model servers, all or those of one model."""
     del context
@@ -108,8 +111,11 @@ class AdminService(admin_pb2_grpc.AdminServicer):
       self._controller.get(request.model_id)
       servers = self._controller.holders(request.model_id)
     else:
-      servers = self._controller.servers()
-    types: dict[tuple[int, int], int] = {}
+      servers = self._controller.members.all()
+    types: dict[
+      tuple[admin_pb2.ModelServer.ChipType, admin_pb2.ModelServer.ChipTopology],
+      int,
+    ] = {}
     paths: dict[str, int] = {}
     for server in servers:
       spec = server.join.model_server
@@ -118,26 +124,26 @@ class AdminService(admin_pb2_grpc.AdminServicer):
       for path in set(spec.servable_model_paths):
         paths[path] = paths.get(path, 0) + 1
     return admin_pb2.StatsResponse(
-        model_server_type_stats=[
-            admin_pb2.ModelServerTypeStat(
-                chip_type=chip, chip_topology=topology, num_replicas=count
-            )
-            for (chip, topology), count in types.items()
-        ],
-        num_servers_by_servable_model_path=paths,
+      model_server_type_stats=[
+        admin_pb2.ModelServerTypeStat(
+          chip_type=chip, chip_topology=topology, num_replicas=count
+        )
+        for (chip, topology), count in types.items()
+      ],
+      num_servers_by_servable_model_path=paths,
     )
 
   @_method
   async def WatchLoc(
-      self, request: admin_pb2.WatchLocRequest, context: _Context
+    self, request: admin_pb2.WatchLocRequest, context: _Context
   ) -> admin_pb2.WatchLocResponse:
     """Waits for a change of a model's addresses."""
     del context
     if request.seqno < 0:
       raise grpc_aio.Verbatim(
-          grpc.StatusCode.INVALID_ARGUMENT,
-          f'WatchLoc seqno {request.seqno} should be non-negative '
-          'rpc error: code = InvalidArgument desc = InvalidArgument',
+        grpc.StatusCode.INVALID_ARGUMENT,
+        f'WatchLoc seqno {request.seqno} should be non-negative '
+        'rpc error: code = InvalidArgument desc = InvalidArgument',
       )
     ids.parse_model_id(request.model_id)
     controller = self._controller
@@ -151,46 +157,46 @@ class AdminService(admin_pb2_grpc.AdminServicer):
       await entry.changed.wait()
       controller.check_leads()
     return admin_pb2.WatchLocResponse(
-        result=_watch_result(delta), admin_server_id=server_id
+      result=_watch_result(delta), admin_server_id=server_id
     )
 
   @_method
   async def WaitForReady(
-      self, request: admin_pb2.WaitForReadyRequest, context: _Context
+    self, request: admin_pb2.WaitForReadyRequest, context: _Context
   ) -> admin_pb2.WaitForReadyResponse:
     """Waits until so many replicas have loaded the model."""
     del context
     ids.check_model_in_cell(request.model_id, self._cell)
     await self._controller.wait_for_ready(
-        request.model_id, request.num_replicas
+      request.model_id, request.num_replicas
     )
     return admin_pb2.WaitForReadyResponse()
 
   @_method
   async def Join(
-      self, request: admin_pb2.JoinRequest, context: _Context
+    self, request: admin_pb2.JoinRequest, context: _Context
   ) -> admin_pb2.JoinResponse:
     """Takes a model server in."""
     del context
     if not request.address:
       raise errors.InvalidArgument(
-          'JoinRequest.modelet_address cannot be empty'
+        'JoinRequest.modelet_address cannot be empty'
       )
     if not request.HasField('model_server'):
       raise errors.InvalidArgument('JoinRequest.modelet missing')
-    await self._controller.join(request)
+    await self._controller.members.join(request)
     return admin_pb2.JoinResponse()
 
 
 def _watch_result(delta: watch.Delta) -> admin_pb2.WatchResult:
   return admin_pb2.WatchResult(
-      next_seqno=delta.next_seqno,
-      has_fullset=delta.full,
-      values=delta.values,
-      changelog=[
-          admin_pb2.WatchResult.Mutation(addition=c.address)
-          if c.added
-          else admin_pb2.WatchResult.Mutation(deletion=c.address)
-          for c in delta.changes
-      ],
+    next_seqno=delta.next_seqno,
+    has_fullset=delta.full,
+    values=delta.values,
+    changelog=[
+      admin_pb2.WatchResult.Mutation(addition=c.address)
+      if c.added
+      else admin_pb2.WatchResult.Mutation(deletion=c.address)
+      for c in delta.changes
+    ],
   )

@@ -5,24 +5,24 @@ import re
 from absl.testing import absltest
 import grpc
 
-from saxml_ext.admin import cell_fixture
+from saxml_ext.admin.testing import cell_fixture
 from saxml_ext.common import errors
-from saxml_ext.common import golden
+from saxml_ext.common.testing import golden
 from saxml_ext.protobuf import admin_pb2
 
 # Recorded while the model they name was published; the others, while no model
 # was.
 _NEED_MODEL = frozenset(
-    {
-        'publish dup',
-        'update model path',
-        'update to negative',
-        'watch negative seqno',
-    }
+  {
+    'publish dup',
+    'update model path',
+    'update to negative',
+    'watch negative seqno',
+  }
 )
 # Recorded while a model server was unloading the model; server_test does that.
 _NEED_UNLOADING = frozenset(
-    {'publish while name still draining', 'republish immediately'}
+  {'publish while name still draining', 'republish immediately'}
 )
 
 
@@ -31,16 +31,15 @@ def _refused() -> list[dict[str, str]]:
   rows = {}
   for row in golden.load('rpc_pairs.json'):
     if (
-        row['method'].startswith('/sax.Admin/')
-        and 'rpc error: code' in (row['details'] or '')
-        and row['step'] not in _NEED_UNLOADING
+      row['method'].startswith('/sax.Admin/')
+      and 'rpc error: code' in (row['details'] or '')
+      and row['step'] not in _NEED_UNLOADING
     ):
       rows[row['method'], row['request_hex'], row['details']] = row
   return list(rows.values())
 
 
 class RecordedRefusalsTest(cell_fixture.CellTestCase):
-
   async def test_same_text_and_the_code_it_names(self):
     rows = _refused()
     self.assertGreater(len(rows), 20)
@@ -48,17 +47,17 @@ class RecordedRefusalsTest(cell_fixture.CellTestCase):
       with self.subTest(row['step']):
         method = row['method'].rpartition('/')[2]
         request = getattr(admin_pb2, method + 'Request').FromString(
-            bytes.fromhex(row['request_hex'])
+          bytes.fromhex(row['request_hex'])
         )
         if row['step'] in _NEED_MODEL:
           await self.ensure_published(request)
         code = re.search(r'desc = (\w+)', row['details']).group(1)
         # Old servers send UNKNOWN and name the code in the text only.
         [expected] = [
-            c for c in grpc.StatusCode if errors.camel_case(c) == code
+          c for c in grpc.StatusCode if errors.camel_case(c) == code
         ]
         text = await self.fails(
-            expected, getattr(self.stub, method)(request, timeout=60)
+          expected, getattr(self.stub, method)(request, timeout=120)
         )
         self.assertEqual(text, row['details'])
 
@@ -70,7 +69,6 @@ class RecordedRefusalsTest(cell_fixture.CellTestCase):
 
 
 class StatsTest(cell_fixture.CellTestCase):
-
   async def test_counts_by_type_and_path(self):
     first = await self.joined('p.A', 'p.B')
     await self.joined('p.B')
@@ -78,26 +76,25 @@ class StatsTest(cell_fixture.CellTestCase):
     await self.ready()
     stats = await self.stub.Stats(admin_pb2.StatsRequest())
     self.assertEqual(
-        stats.num_servers_by_servable_model_path, {'p.A': 1, 'p.B': 2}
+      stats.num_servers_by_servable_model_path, {'p.A': 1, 'p.B': 2}
     )
     [kind] = stats.model_server_type_stats
     self.assertEqual(kind.num_replicas, 2)
     self.assertEqual(kind.chip_type, first.spec.chip_type)
 
     one = await self.stub.Stats(
-        admin_pb2.StatsRequest(model_id=cell_fixture.MODEL)
+      admin_pb2.StatsRequest(model_id=cell_fixture.MODEL)
     )
     self.assertEqual(one.model_server_type_stats[0].num_replicas, 1)
 
   async def test_empty_cell(self):
     self.assertEqual(
-        await self.stub.Stats(admin_pb2.StatsRequest()),
-        admin_pb2.StatsResponse(),
+      await self.stub.Stats(admin_pb2.StatsRequest()),
+      admin_pb2.StatsResponse(),
     )
 
 
 class WaitForReadyTest(cell_fixture.CellTestCase):
-
   async def test_zero_or_fewer_replicas_are_always_ready(self):
     await self.publish()
     await self.ready(0)
@@ -109,12 +106,11 @@ class WaitForReadyTest(cell_fixture.CellTestCase):
 
 
 class PublishTest(cell_fixture.CellTestCase):
-
   async def test_uuid_is_ours_and_the_rest_is_stored_as_sent(self):
     await self.publish(
-        uuid=b'0123456789abcdef',
-        overrides={'A': '1'},
-        acls={'items': {'lm.score': ''}},
+      uuid=b'0123456789abcdef',
+      overrides={'A': '1'},
+      acls={'items': {'lm.score': ''}},
     )
     entry = self.admin.controller.get(cell_fixture.MODEL)
     self.assertLen(entry.model.uuid, 16)
@@ -127,22 +123,22 @@ class PublishTest(cell_fixture.CellTestCase):
     await self.publish(overrides={'A': '1'}, acls={'items': {'lm.score': ''}})
     uuid = self.admin.controller.get(cell_fixture.MODEL).model.uuid
     await self.stub.Update(
-        admin_pb2.UpdateRequest(
-            model=admin_pb2.Model(
-                model_id=cell_fixture.MODEL,
-                model_path='p.A',
-                checkpoint_path='/c',
-            )
+      admin_pb2.UpdateRequest(
+        model=admin_pb2.Model(
+          model_id=cell_fixture.MODEL,
+          model_path='p.A',
+          checkpoint_path='/c',
         )
+      )
     )
     self.assertEqual(
-        self.admin.controller.get(cell_fixture.MODEL).model,
-        admin_pb2.Model(
-            model_id=cell_fixture.MODEL,
-            model_path='p.A',
-            checkpoint_path='/c',
-            uuid=uuid,
-        ),
+      self.admin.controller.get(cell_fixture.MODEL).model,
+      admin_pb2.Model(
+        model_id=cell_fixture.MODEL,
+        model_path='p.A',
+        checkpoint_path='/c',
+        uuid=uuid,
+      ),
     )
 
 

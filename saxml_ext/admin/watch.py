@@ -88,10 +88,10 @@ class AddressLog:
     if seqno >= self._first:
       return Delta(end, changes=tuple(self._log[seqno - self._first :]))
     return Delta(
-        end,
-        full=True,
-        values=tuple(sorted(self._base)),
-        changes=tuple(self._log),
+      end,
+      full=True,
+      values=tuple(sorted(self._base)),
+      changes=tuple(self._log),
     )
 
   def _append(self, mutation: Mutation) -> None:

@@ -4,23 +4,21 @@ from absl.testing import absltest
 from absl.testing import parameterized
 
 from saxml_ext.admin import watch
-from saxml_ext.common import golden
+from saxml_ext.common.testing import golden
 
 
 def _as_json(delta: watch.Delta) -> dict[str, object]:
   return {
-      'next_seqno': delta.next_seqno,
-      'has_fullset': delta.full,
-      'values': list(delta.values),
-      'changelog': [
-          {'addition' if c.added else 'deletion': c.address}
-          for c in delta.changes
-      ],
+    'next_seqno': delta.next_seqno,
+    'has_fullset': delta.full,
+    'values': list(delta.values),
+    'changelog': [
+      {'addition' if c.added else 'deletion': c.address} for c in delta.changes
+    ],
   }
 
 
 class RecordedSequencesTest(absltest.TestCase):
-
   def test_every_recorded_answer(self):
     sequences = golden.load('validation.json')['watchable']
     self.assertNotEmpty(sequences)
@@ -45,7 +43,6 @@ class RecordedSequencesTest(absltest.TestCase):
 
 
 class AddressLogTest(parameterized.TestCase):
-
   def test_new_log_has_nothing_to_say(self):
     self.assertIsNone(watch.AddressLog().read(0))
 

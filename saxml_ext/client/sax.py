@@ -8,41 +8,46 @@
       print(score, text)
 
 Cells are found under the root that `SetRoot` or the environment variable
-SAX_ROOT names. Functions and methods are thread-safe and raise `SaxError`;
+SAX_ROOT names; SAX_CELL, if set, names the cell of models that are given by
+their names alone. Functions and methods are thread-safe and raise `SaxError`;
 sax_aio.py has the same ones for asyncio. Functions not documented here are in
-admin_calls.py, methods of models in lm.py, vm.py, am.py, mm.py and cm.py.
+transport/admin_calls.py, methods of models in models/.
 """
 
 # Before any module that imports gRPC.
-from saxml_ext.common import grpc_log  # pylint: disable=unused-import
+from saxml_ext.common import grpc_log  # noqa: F401 Registers or sets up.
 
-from saxml_ext.client import admin_calls
-from saxml_ext.client import admin_client
-from saxml_ext.client import am
-from saxml_ext.client import blocking
-from saxml_ext.client import cm
-from saxml_ext.client import data_client
-from saxml_ext.client import debug_page
-from saxml_ext.client import lm
-from saxml_ext.client import mm
-from saxml_ext.client import options as options_lib
-from saxml_ext.client import vm
+# isort: split
+
+from saxml_ext.client.models import am
+from saxml_ext.client.models import cm
+from saxml_ext.client.models import lm
+from saxml_ext.client.models import mm
+from saxml_ext.client.models import modelet
+from saxml_ext.client.models import vm
+from saxml_ext.client.transport import admin_calls
+from saxml_ext.client.transport import admin_client
+from saxml_ext.client.transport import blocking
+from saxml_ext.client.transport import data_client
+from saxml_ext.client.transport import model_detail
+from saxml_ext.client.transport import options as options_lib
 from saxml_ext.common import errors
 
 SaxError = errors.SaxError
 Options = options_lib.Options
 ModelOptions = options_lib.ModelOptions
 AdminOptions = options_lib.AdminOptions
-ModelDetail = admin_calls.ModelDetail
+ModelDetail = model_detail.ModelDetail
+Replica = model_detail.Replica
 ModelServerTypeStat = admin_calls.ModelServerTypeStat
 SetRoot = admin_client.set_root
-StartDebugPort = debug_page.start
 
 LanguageModel = lm.BlockingLM
 VisionModel = vm.BlockingVM
 AudioModel = am.BlockingAM
 MultimodalModel = mm.BlockingMM
 CustomModel = cm.BlockingCM
+ModelServer = modelet.BlockingModelet
 
 
 class Model:
@@ -51,7 +56,7 @@ class Model:
   def __init__(self, model_id: str, options: Options | None = None):
     """Never fails: what is wrong with the id shows at the first request."""
     self._client = data_client.DataClient(
-        model_id, options or Options(), blocking.transport
+      model_id, options or Options(), blocking.transport
     )
 
   def LM(self) -> LanguageModel:
@@ -74,16 +79,38 @@ class Model:
     """The model's custom methods."""
     return CustomModel(self._client)
 
+  def Modelet(self) -> ModelServer:
+    """Has one of the model's servers save or export it."""
+    return ModelServer(self._client)
+
 
 _calls = admin_calls.AdminCalls(blocking.transport)
 
 Publish = blocking.of(_calls.Publish)
 Unpublish = blocking.of(_calls.Unpublish)
 Update = blocking.of(_calls.Update)
+UpdateReplicas = blocking.of(_calls.UpdateReplicas)
+UpdateCheckpoint = blocking.of(_calls.UpdateCheckpoint)
 List = blocking.of(_calls.List)
 ListDetail = blocking.of(_calls.ListDetail)
 ListAll = blocking.of(_calls.ListAll)
+ListAllDetails = blocking.of(_calls.ListAllDetails)
 Stats = blocking.of(_calls.Stats)
+WatchAddresses = blocking.stream_of(_calls.WatchAddresses)
 WaitForReady = blocking.of(_calls.WaitForReady)
 GetACL = blocking.of(_calls.GetACL)
 SetACL = blocking.of(_calls.SetACL)
+
+
+def StartDebugPort(port: int) -> None:
+  """Serves a page on http://localhost:<port>/ until the process ends.
+
+  It shows the models that this process watches, its connections and threads.
+
+  Raises:
+    FailedPrecondition: the port is taken.
+  """
+  # Imported late: few need it, and http.server takes long to import.
+  from saxml_ext.client.transport import debug_page
+
+  debug_page.start(port)

@@ -12,35 +12,39 @@ needs a thread; connections belong to the event loop they were made on.
 """
 
 # Before any module that imports gRPC.
-from saxml_ext.common import grpc_log  # pylint: disable=unused-import
+from saxml_ext.common import grpc_log  # noqa: F401 Registers or sets up.
 
-from saxml_ext.client import admin_calls
-from saxml_ext.client import admin_client
-from saxml_ext.client import am
-from saxml_ext.client import asynchronous
-from saxml_ext.client import cm
-from saxml_ext.client import data_client
-from saxml_ext.client import debug_page
-from saxml_ext.client import lm
-from saxml_ext.client import mm
-from saxml_ext.client import options as options_lib
-from saxml_ext.client import vm
+# isort: split
+
+from saxml_ext.client.models import am
+from saxml_ext.client.models import cm
+from saxml_ext.client.models import lm
+from saxml_ext.client.models import mm
+from saxml_ext.client.models import modelet
+from saxml_ext.client.models import vm
+from saxml_ext.client.transport import admin_calls
+from saxml_ext.client.transport import admin_client
+from saxml_ext.client.transport import asynchronous
+from saxml_ext.client.transport import data_client
+from saxml_ext.client.transport import model_detail
+from saxml_ext.client.transport import options as options_lib
 from saxml_ext.common import errors
 
 SaxError = errors.SaxError
 Options = options_lib.Options
 ModelOptions = options_lib.ModelOptions
 AdminOptions = options_lib.AdminOptions
-ModelDetail = admin_calls.ModelDetail
+ModelDetail = model_detail.ModelDetail
+Replica = model_detail.Replica
 ModelServerTypeStat = admin_calls.ModelServerTypeStat
 SetRoot = admin_client.set_root
-StartDebugPort = debug_page.start
 
 LanguageModel = lm.LM
 VisionModel = vm.VM
 AudioModel = am.AM
 MultimodalModel = mm.MM
 CustomModel = cm.CM
+ModelServer = modelet.Modelet
 
 
 class Model:
@@ -49,7 +53,7 @@ class Model:
   def __init__(self, model_id: str, options: Options | None = None):
     """Never fails: what is wrong with the id shows at the first request."""
     self._client = data_client.DataClient(
-        model_id, options or Options(), asynchronous.transport
+      model_id, options or Options(), asynchronous.transport
     )
 
   def LM(self) -> LanguageModel:
@@ -72,16 +76,38 @@ class Model:
     """The model's custom methods."""
     return CustomModel(self._client)
 
+  def Modelet(self) -> ModelServer:
+    """Has one of the model's servers save or export it."""
+    return ModelServer(self._client)
+
 
 _calls = admin_calls.AdminCalls(asynchronous.transport)
 
 Publish = _calls.Publish
 Unpublish = _calls.Unpublish
 Update = _calls.Update
+UpdateReplicas = _calls.UpdateReplicas
+UpdateCheckpoint = _calls.UpdateCheckpoint
 List = _calls.List
 ListDetail = _calls.ListDetail
 ListAll = _calls.ListAll
+ListAllDetails = _calls.ListAllDetails
 Stats = _calls.Stats
+WatchAddresses = _calls.WatchAddresses
 WaitForReady = _calls.WaitForReady
 GetACL = _calls.GetACL
 SetACL = _calls.SetACL
+
+
+def StartDebugPort(port: int) -> None:
+  """Serves a page on http://localhost:<port>/ until the process ends.
+
+  It shows the models that this process watches, its connections and threads.
+
+  Raises:
+    FailedPrecondition: the port is taken.
+  """
+  # Imported late: few need it, and http.server takes long to import.
+  from saxml_ext.client.transport import debug_page
+
+  debug_page.start(port)

@@ -1,4 +1,4 @@
-"""Tests of the client against a cell on loopback."""
+"""Tests of requests to models, against a cell on loopback."""
 
 from concurrent import futures
 import threading
@@ -8,11 +8,12 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import grpc
 
-from saxml_ext.client import fake_cell
 from saxml_ext.client import sax
+from saxml_ext.client.testing import fake_cell
 from saxml_ext.common import errors
-from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import lm_pb2
+
+_PATIENCE = fake_cell.PATIENCE
 
 
 def _timeout(seconds: float) -> sax.ModelOptions:
@@ -20,7 +21,6 @@ def _timeout(seconds: float) -> sax.ModelOptions:
 
 
 class _CellTest(parameterized.TestCase):
-
   def setUp(self):
     super().setUp()
     self.cell = fake_cell.FakeCell(self.create_tempdir().full_path)
@@ -28,110 +28,7 @@ class _CellTest(parameterized.TestCase):
     sax.SetRoot(self.cell.root)
 
 
-class AdminTest(_CellTest):
-
-  def test_publish_and_list(self):
-    sax.Publish('/sax/test/n', 'p.B', '/ckpt', 2, {'K': '[1, 2]'})
-    self.assertEqual(
-        self.cell.admin.models['/sax/test/n'].model,
-        admin_pb2.Model(
-            model_id='/sax/test/n',
-            model_path='p.B',
-            checkpoint_path='/ckpt',
-            requested_num_replicas=2,
-            overrides={'K': '[1, 2]'},
-        ),
-    )
-    self.assertEqual(sax.List('/sax/test/n'), ('p.B', '/ckpt', 0))
-    self.assertCountEqual(
-        sax.ListAll('/sax/test'), ['/sax/test/m', '/sax/test/n']
-    )
-    self.assertEqual(
-        sax.ListDetail('/sax/test/n'),
-        sax.ModelDetail('p.B', '/ckpt', 2, 0, {'K': '[1, 2]'}),
-    )
-    with self.assertRaisesRegex(errors.AlreadyExists, 'already exists'):
-      sax.Publish('/sax/test/n', 'p.B', '/ckpt', 2)
-    sax.Unpublish('/sax/test/n')
-    with self.assertRaisesRegex(errors.NotFound, '/sax/test/n not found'):
-      sax.List('/sax/test/n')
-
-  def test_update_keeps_overrides_and_drops_acls(self):
-    model = self.cell.admin.models[fake_cell.MODEL].model
-    model.acls.items['lm.score'] = ''
-    sax.Update(fake_cell.MODEL, 'p.A', '/new', 3)
-    got = self.cell.admin.models[fake_cell.MODEL].model
-    self.assertEqual(got.checkpoint_path, '/new')
-    self.assertEqual(got.requested_num_replicas, 3)
-    self.assertEqual(dict(got.overrides), {'BATCH_SIZE': '4'})
-    self.assertEmpty(got.acls.items)
-
-  def test_stats(self):
-    self.cell.admin.stats.model_server_type_stats.add(
-        chip_type='CHIP_TYPE_CPU',
-        chip_topology='CHIP_TOPOLOGY_1',
-        num_replicas=2,
-    )
-    row = ('CHIP_TYPE_CPU', 'CHIP_TOPOLOGY_1', 2)
-    self.assertEqual(sax.Stats('/sax/test'), [row])
-    self.assertEqual(sax.Stats('/sax/test/m'), [row])
-    self.assertEqual(
-        [request.model_id for request in self.cell.admin.requests],
-        ['', '/sax/test/m'],
-    )
-
-  def test_wait_for_ready(self):
-    with self.assertRaisesRegex(errors.DeadlineExceeded, 'WaitForReady of'):
-      sax.WaitForReady(fake_cell.MODEL, 1, sax.AdminOptions(timeout=0.1))
-    threading.Timer(0.1, self.cell.add_server).start()
-    sax.WaitForReady(fake_cell.MODEL, 1, sax.AdminOptions(timeout=10))
-
-  def test_busy_admin_is_asked_again(self):
-    self.cell.admin.busy = 3
-    self.assertEqual(sax.ListAll('/sax/test'), [fake_cell.MODEL])
-    self.assertLen(self.cell.admin.requests, 4)
-
-  def test_deadline_names_the_last_error(self):
-    self.cell.admin.busy = 10**6
-    with self.assertRaisesRegex(
-        errors.DeadlineExceeded, 'within 0.2 s in .* UNAVAILABLE: busy'
-    ):
-      sax.ListAll('/sax/test', sax.AdminOptions(timeout=0.2))
-
-  def test_new_admin_is_found(self):
-    sax.ListAll('/sax/test')
-    self.cell.admin.stop()
-    self.cell.admin = fake_cell.FakeAdmin(self.cell.root)
-    self.assertEqual(sax.ListAll('/sax/test', sax.AdminOptions(10)), [])
-
-  def test_bad_ids(self):
-    for call in (sax.List, sax.ListAll, sax.Unpublish, sax.Stats, sax.GetACL):
-      with self.assertRaises(errors.InvalidArgument):
-        call('nonsense')
-    with self.assertRaisesRegex(errors.FailedPrecondition, 'admin_config'):
-      sax.ListAll('/sax/other')
-
-  def test_acls(self):
-    self.assertEqual(sax.GetACL('/sax/test'), 'acl/all')
-    self.assertEqual(sax.GetACL(fake_cell.MODEL), '')
-    self.assertEqual(sax.GetACL(fake_cell.MODEL, 'lm.score'), '')
-    sax.SetACL(fake_cell.MODEL, 'acl/a')
-    sax.SetACL(fake_cell.MODEL, 'acl/b', 'lm.score')
-    self.assertEqual(sax.GetACL(fake_cell.MODEL), 'acl/a')
-    self.assertEqual(sax.GetACL(fake_cell.MODEL, 'lm.score'), 'acl/b')
-    self.assertEqual(sax.GetACL(fake_cell.MODEL, 'all'), {'lm.score': 'acl/b'})
-    sax.SetACL(fake_cell.MODEL, '', 'lm.score')
-    self.assertEqual(sax.GetACL(fake_cell.MODEL, 'all'), {})
-    with self.assertRaises(errors.InvalidArgument):
-      sax.SetACL(fake_cell.MODEL, 'acl/b', 'lm.nope')
-    with self.assertRaises(errors.InvalidArgument):
-      sax.SetACL('/sax/test', '')
-    with self.assertRaises(errors.Unimplemented):
-      sax.SetACL('/sax/test', 'acl/x')
-
-
 class LMTest(_CellTest):
-
   def setUp(self):
     super().setUp()
     self.server = self.cell.add_server()
@@ -144,7 +41,7 @@ class LMTest(_CellTest):
     options.SetExtraInputTensor('eos_id', [1, 2])
     options.SetExtraInputString('stop', 'x')
     self.assertEqual(
-        self.lm.Generate('hi', options), [('one', -1.5), ('two', -0.25)]
+      self.lm.Generate('hi', options), [('one', -1.5), ('two', -0.25)]
     )
     request = lm_pb2.GenerateRequest(model_key=fake_cell.MODEL, text='hi')
     request.extra_inputs.items['temperature'] = 0.5
@@ -167,14 +64,17 @@ class LMTest(_CellTest):
     self.assertEqual(self.lm.Generate(text), [(text, -1.0)])
     self.assertLen(self.server.requests, 4)
     got = self.lm.GenerateAsync('again ' + text)
-    self.assertEqual(got.result(10), [('again ' + text, -1.0)])
+    self.assertEqual(got.result(_PATIENCE), [('again ' + text, -1.0)])
 
   def test_leaves_a_full_replica_alone_as_long_as_it_asks(self):
-    for ask in (self.lm.Generate, lambda t: self.lm.GenerateAsync(t).result(9)):
+    for ask in (
+      self.lm.Generate,
+      lambda t: self.lm.GenerateAsync(t).result(_PATIENCE),
+    ):
       self.server.requests.clear()
       begin = time.monotonic()
       ask('full:0.4:1')
-      self.assertBetween(time.monotonic() - begin, 0.4, 5.0)
+      self.assertBetween(time.monotonic() - begin, 0.4, _PATIENCE)
       self.assertLen(self.server.requests, 2)
       self.server.forget()
 
@@ -182,7 +82,10 @@ class LMTest(_CellTest):
     other = self.cell.add_server()
     while not other.requests:  # The client has to hear of it.
       self.lm.Generate('hi')
-    for ask in (self.lm.Generate, lambda t: self.lm.GenerateAsync(t).result(9)):
+    for ask in (
+      self.lm.Generate,
+      lambda t: self.lm.GenerateAsync(t).result(_PATIENCE),
+    ):
       for server in (self.server, other):
         server.requests.clear()
         server.forget()
@@ -196,7 +99,7 @@ class LMTest(_CellTest):
     with self.assertRaisesRegex(expected, f'injected {code}'):
       self.lm.Generate(f'err:{code}')
     with self.assertRaisesRegex(expected, f'injected {code}'):
-      self.lm.GenerateAsync(f'err:{code}').result(10)
+      self.lm.GenerateAsync(f'err:{code}').result(_PATIENCE)
     self.assertLen(self.server.requests, 2)
 
   def test_fail_fast(self):
@@ -208,21 +111,23 @@ class LMTest(_CellTest):
   def test_deadline_keeps_the_last_cause(self):
     self.lm.Generate('a connection is made')
     pattern = (
-        'lm.generate of /sax/test/m: no answer within 0.5 s in [0-9]+ attempts,'
-        ' last error: RESOURCE_EXHAUSTED: injected'
+      'lm.generate of /sax/test/m: no answer within 1 s in [0-9]+ attempts,'
+      ' last error: RESOURCE_EXHAUSTED: injected'
     )
     begin = time.monotonic()
     with self.assertRaisesRegex(errors.DeadlineExceeded, pattern):
-      self.lm.Generate('err:RESOURCE_EXHAUSTED', _timeout(0.5))
+      self.lm.Generate('err:RESOURCE_EXHAUSTED', _timeout(1))
     with self.assertRaisesRegex(errors.DeadlineExceeded, pattern):
-      self.lm.GenerateAsync('err:RESOURCE_EXHAUSTED', _timeout(0.5)).result(10)
-    self.assertGreater(time.monotonic() - begin, 0.95)
+      self.lm.GenerateAsync('err:RESOURCE_EXHAUSTED', _timeout(1)).result(
+        _PATIENCE
+      )
+    self.assertGreater(time.monotonic() - begin, 1.95)
 
   def test_slow_answer_misses_the_deadline(self):
     self.lm.Generate('a connection is made')
     for call in (
-        lambda: self.lm.Generate('sleep:1', _timeout(0.2)),
-        lambda: self.lm.GenerateAsync('sleep:1', _timeout(0.2)).result(10),
+      lambda: self.lm.Generate('sleep:1', _timeout(0.2)),
+      lambda: self.lm.GenerateAsync('sleep:1', _timeout(0.2)).result(_PATIENCE),
     ):
       with self.assertRaisesRegex(errors.DeadlineExceeded, 'within 0.2 s$'):
         call()
@@ -232,7 +137,7 @@ class LMTest(_CellTest):
     with self.assertRaisesRegex(errors.NotFound, '/sax/test/nope not found'):
       lm.Generate('hi')
     with self.assertRaisesRegex(errors.NotFound, '/sax/test/nope not found'):
-      lm.GenerateAsync('hi').result(10)
+      lm.GenerateAsync('hi').result(_PATIENCE)
 
   def test_bad_id_shows_at_the_first_request(self):
     lm = sax.Model('nonsense').LM()
@@ -241,7 +146,7 @@ class LMTest(_CellTest):
 
   def test_proxy(self):
     lm = sax.Model(
-        '/sax/unknown/m', sax.Options(proxy_addr=self.server.address)
+      '/sax/unknown/m', sax.Options(proxy_addr=self.server.address)
     ).LM()
     self.assertEqual(lm.Generate('hi'), [('hi', -1.0)])
 
@@ -251,26 +156,28 @@ class LMTest(_CellTest):
       self.lm.Generate('hi')
     self.server.stop()
     for _ in range(10):
-      self.assertEqual(self.lm.Generate('hi', _timeout(10)), [('hi', -1.0)])
+      self.assertEqual(
+        self.lm.Generate('hi', _timeout(_PATIENCE)), [('hi', -1.0)]
+      )
     self.assertNotEmpty(other.requests)
 
   def test_request_waits_for_a_replica(self):
-    self.cell.admin.models['/sax/test/n'] = admin_pb2.PublishedModel()
+    self.cell.publish('/sax/test/n')
     lm = sax.Model('/sax/test/n').LM()
-    waiting = lm.GenerateAsync('async', _timeout(10))
+    waiting = lm.GenerateAsync('async', _timeout(_PATIENCE))
     threading.Timer(0.2, self.cell.add_server, ['/sax/test/n']).start()
-    self.assertEqual(lm.Generate('sync', _timeout(10)), [('sync', -1.0)])
-    self.assertEqual(waiting.result(10), [('async', -1.0)])
+    self.assertEqual(lm.Generate('sync', _timeout(_PATIENCE)), [('sync', -1.0)])
+    self.assertEqual(waiting.result(_PATIENCE), [('async', -1.0)])
 
   def test_no_replica_in_time(self):
-    self.cell.admin.models['/sax/test/n'] = admin_pb2.PublishedModel()
+    self.cell.publish('/sax/test/n')
     lm = sax.Model('/sax/test/n').LM()
     for call in (
-        lambda: lm.Generate('hi', _timeout(0.2)),
-        lambda: lm.GenerateAsync('hi', _timeout(0.2)).result(10),
+      lambda: lm.Generate('hi', _timeout(0.2)),
+      lambda: lm.GenerateAsync('hi', _timeout(0.2)).result(_PATIENCE),
     ):
       with self.assertRaisesRegex(
-          errors.DeadlineExceeded, 'UNAVAILABLE: no replica of /sax/test/n'
+        errors.DeadlineExceeded, 'UNAVAILABLE: no replica of /sax/test/n'
       ):
         call()
 
@@ -285,7 +192,7 @@ class LMTest(_CellTest):
     pending = [self.lm.GenerateAsync(str(i)) for i in range(100)]
     # The servers' own threads run in this process too.
     self.assertLess(threading.active_count() - before, 32 + 10)
-    got = [future.result(30) for future in pending]
+    got = [future.result(_PATIENCE) for future in pending]
     self.assertEqual(got, [[(str(i), -1.0)] for i in range(100)])
 
   def test_cancel(self):
@@ -295,13 +202,12 @@ class LMTest(_CellTest):
     while not self.server.requests:
       time.sleep(0.01)
     self.assertTrue(future.cancel())
-    self.assertTrue(self.server.cancelled.wait(10))
+    self.assertTrue(self.server.cancelled.wait(_PATIENCE))
     with self.assertRaises(futures.CancelledError):
       future.result()
 
 
 class StreamTest(_CellTest):
-
   def setUp(self):
     super().setUp()
     self.server = self.cell.add_server()
@@ -310,7 +216,7 @@ class StreamTest(_CellTest):
 
   def stream(self, text: str) -> None:
     self.lm.GenerateStream(
-        text, lambda last, items: self.calls.append((last, items))
+      text, lambda last, items: self.calls.append((last, items))
     )
 
   def message(self, text: str, prefix_len: int = 0, **scores):
@@ -319,23 +225,23 @@ class StreamTest(_CellTest):
 
   def test_messages_then_the_end(self):
     self.server.streams['flaky:UNAVAILABLE:2'] = [
-        self.message('Hel', scores=[-0.5]),
-        self.message('lo', 3, score=-0.25),
+      self.message('Hel', scores=[-0.5]),
+      self.message('lo', 3, score=-0.25),
     ]
     self.stream('flaky:UNAVAILABLE:2')
     self.assertEqual(
-        self.calls,
-        [
-            (False, [('Hel', 0, [-0.5])]),
-            (False, [('lo', 3, [-0.25])]),
-            (True, []),
-        ],
+      self.calls,
+      [
+        (False, [('Hel', 0, [-0.5])]),
+        (False, [('lo', 3, [-0.25])]),
+        (True, []),
+      ],
     )
 
   def test_error_after_the_first_message_is_final(self):
     self.server.streams['x'] = [
-        self.message('a'),
-        errors.Unavailable('mid-stream'),
+      self.message('a'),
+      errors.Unavailable('mid-stream'),
     ]
     with self.assertRaisesRegex(errors.Unavailable, 'mid-stream'):
       self.stream('x')
@@ -344,7 +250,6 @@ class StreamTest(_CellTest):
 
 
 class ModelOptionsTest(absltest.TestCase):
-
   def test_extra_inputs(self):
     options = sax.ModelOptions()
     options.SetExtraInput('a', 0.5)

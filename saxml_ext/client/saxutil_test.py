@@ -7,12 +7,14 @@ from unittest import mock
 from absl.testing import absltest
 from absl.testing import parameterized
 
-from saxml_ext.client import saxutil
-from saxml_ext.client import saxutil_fixture
+from saxml_ext.client import sax
+from saxml_ext.client.cli import registry
+from saxml_ext.client.testing import saxutil_fixture
+from saxml_ext.client.transport import admin_client
+from saxml_ext.common import cell as cell_files
 
 
 class HelpTest(saxutil_fixture.SaxutilTest):
-
   def test_commands_are_listed(self):
     names = self.check(0, 'commands').split()
     self.assertContainsSubset(['ls', 'publish', 'lm.generate', 'help'], names)
@@ -27,7 +29,7 @@ class HelpTest(saxutil_fixture.SaxutilTest):
     self.assertEqual(added, ['stats', 'wait'])
 
   def test_help_of_a_command(self):
-    for name in saxutil._COMMANDS:
+    for name in registry.names():
       text = self.check(0, 'help', name)
       self.assertStartsWith(text, name)
       self.assertEqual(self.check(0, name, '-help'), text)
@@ -44,13 +46,41 @@ class HelpTest(saxutil_fixture.SaxutilTest):
   @parameterized.parameters(['nope'], ['-nope', 'ls'], ['ls', '-nope', '/sax'])
   def test_unknown(self, *args: str):
     self.check(2, *args)
+    self.assertEqual(self.stderr.count('Error: '), 1)
+    self.assertStartsWith(self.stderr, 'Error: ')
+
+  def test_cell_of_the_environment(self):
+    self.cell.add_server()
+    with mock.patch.dict(os.environ, SAX_CELL='/sax/test'):
+      self.assertIn('| 0 | m', self.check(0, 'ls'))
+      self.assertEqual(self.check(0, 'ls'), self.check(0, 'ls', '/sax/test'))
+      self.assertEqual(
+        self.check(0, 'stats'), self.check(0, 'stats', '/sax/test')
+      )
+      self.assertEqual(
+        self.check(0, 'ls', 'm'), self.check(0, 'ls', '/sax/test/m')
+      )
+      self.assertEqual(self.check(0, 'lm.generate', '-terse', 'm', 'x'), 'x\n')
+      self.check(0, 'publish', 'n', 'p.A', 'None', '1')
+      self.assertIn('/sax/test/n', self.cell.admin.models)
+      self.assertEqual(sax.List('n'), ('p.A', 'None', 0))
+      self.assertIn('-replicas', self.check(0, 'help', 'update'))
+    self.check(1, 'ls', 'm')
+
+  def test_file_that_cannot_be_read(self):
+    path = cell_files.config_path(self.cell.root, '/sax/test')
+    os.unlink(path)
+    os.mkdir(path)
+    self.check(1, 'getacl', '/sax/test')
+    self.assertStartsWith(self.stderr, 'Error: ')
+    self.assertIn(path, self.stderr)
 
   def test_root_is_needed(self):
     with mock.patch.dict(os.environ):
       os.environ.pop('SAX_ROOT', None)
       with (
-          mock.patch.object(saxutil.admin_client, 'set_root'),
-          mock.patch.object(saxutil.admin_client, '_root', None),
+        mock.patch.object(sax, 'SetRoot'),
+        mock.patch.object(admin_client, '_root', None),
       ):
         self.check(1, 'ls', '/sax')
     self.assertIn('--sax_root', self.stderr)

@@ -8,23 +8,23 @@ _PREFIX = 'acl/'
 
 # Data methods for which a model can have an ACL.
 METHODS = frozenset(
-    {
-        'am.recognize',
-        'lm.embed',
-        'lm.generate',
-        'lm.generate_stream',
-        'lm.gradient',
-        'lm.score',
-        'mm.generate',
-        'vm.classify',
-        'vm.detect',
-        'vm.embed',
-        'vm.generate',
-        'vm.image_to_image',
-        'vm.image_to_text',
-        'vm.text_and_image_to_text',
-        'vm.video_to_text',
-    }
+  {
+    'am.recognize',
+    'lm.embed',
+    'lm.generate',
+    'lm.generate_stream',
+    'lm.gradient',
+    'lm.score',
+    'mm.generate',
+    'vm.classify',
+    'vm.detect',
+    'vm.embed',
+    'vm.generate',
+    'vm.image_to_image',
+    'vm.image_to_text',
+    'vm.text_and_image_to_text',
+    'vm.video_to_text',
+  }
 )
 
 
@@ -42,7 +42,7 @@ def check_acl_name(name: str) -> None:
     return
   if not name.startswith(_PREFIX):
     raise errors.InvalidArgument(
-        f'{name} is not a valid ACL name (must start with one of [{_PREFIX}])'
+      f'{name} is not a valid ACL name (must start with one of [{_PREFIX}])'
     )
   raise errors.Unimplemented('ACL check is not supported')
 
@@ -52,7 +52,7 @@ def check_method(method: str) -> None:
   if method not in METHODS:
     known = ' '.join(f'{name}:{{}}' for name in sorted(METHODS))
     raise errors.InvalidArgument(
-        f'{method} is not a valid method name (map[{known}])'
+      f'{method} is not a valid method name (map[{known}])'
     )
 
 

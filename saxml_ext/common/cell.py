@@ -40,8 +40,7 @@ def sax_root(flag_value: str | None = None) -> str:
   root = flag_value or os.environ.get(ROOT_VARIABLE, '')
   if not root:
     raise errors.FailedPrecondition(
-        'the Sax root is not known: give --sax_root=<dir> or set '
-        f'{ROOT_VARIABLE}'
+      f'the Sax root is not known: give --sax_root=<dir> or set {ROOT_VARIABLE}'
     )
   return user_path.resolve(root)
 
@@ -72,8 +71,8 @@ def _read(path: str, result: _Message) -> _Message:
     result.ParseFromString(data)
   except message.DecodeError as e:
     raise errors.Internal(
-        f'{path} ({len(data)} bytes) is not a {result.DESCRIPTOR.full_name} '
-        'in binary format: restore it from a copy or write it anew'
+      f'{path} ({len(data)} bytes) is not a {result.DESCRIPTOR.full_name} '
+      'in binary format: restore it from a copy or write it anew'
     ) from e
   return result
 
@@ -87,8 +86,8 @@ def _check_dir(root: str, cell: str) -> None:
   path = cell_dir(root, cell)
   if not storage.is_dir(path):
     raise errors.FailedPrecondition(
-        f'"{path}" is not a directory: create the cell with admin_config, or '
-        'name another --sax_root'
+      f'"{path}" is not a directory: create the cell with admin_config, or '
+      'name another --sax_root'
     )
 
 
@@ -115,16 +114,22 @@ def read_location(root: str, cell: str) -> admin_pb2.Location:
   Raises:
     FailedPrecondition: the cell was never created, or no admin server was
       ever started for it.
-    NotFound: its directory has no location.
     Internal: the file is corrupt.
   """
   _check_dir(root, cell)
-  location = _read(location_path(root, cell), admin_pb2.Location())
+  try:
+    location = _read(location_path(root, cell), admin_pb2.Location())
+  except errors.NotFound as e:
+    raise errors.FailedPrecondition(
+      f'no admin server of {cell} was ever started: '
+      f'{location_path(root, cell)} does not exist; start admin_server '
+      f'--sax_cell={cell}, or name another --sax_root'
+    ) from e
   address = location.location
   if not address or _NEVER_STARTED in address or ':' not in address:
     raise errors.FailedPrecondition(
-        f'{location_path(root, cell)} names no admin server but "{address}": '
-        f'start admin_server --sax_cell={cell}'
+      f'{location_path(root, cell)} names no admin server but "{address}": '
+      f'start admin_server --sax_cell={cell}'
     )
   return location
 

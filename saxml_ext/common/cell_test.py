@@ -7,24 +7,23 @@ from absl.testing import absltest
 
 from saxml_ext.common import cell
 from saxml_ext.common import errors
-from saxml_ext.common import golden
 from saxml_ext.common import storage
+from saxml_ext.common.testing import golden
 from saxml_ext.protobuf import admin_pb2
 
 _CELL = '/sax/test'
 
 
 class CellTest(absltest.TestCase):
-
   def setUp(self):
     super().setUp()
     self.root = self.create_tempdir().full_path
 
   def test_recorded_files_are_read(self):
     readers = {
-        'config.proto': cell.read_config,
-        'location.proto': cell.read_location,
-        'state.proto': cell.read_state,
+      'config.proto': cell.read_config,
+      'location.proto': cell.read_location,
+      'state.proto': cell.read_state,
     }
     for row in golden.load('files.json'):
       root_name, _, path = row['path'].partition('/')
@@ -55,13 +54,17 @@ class CellTest(absltest.TestCase):
 
   def test_cell_that_was_never_created(self):
     with self.assertRaisesRegex(
-        errors.FailedPrecondition, '/sax/test" is not a directory.*admin_config'
+      errors.FailedPrecondition, '/sax/test" is not a directory.*admin_config'
     ):
       cell.read_location(self.root, _CELL)
 
   def test_admin_that_was_never_started(self):
     cell.write_config(self.root, _CELL, admin_pb2.Config())
-    with self.assertRaisesRegex(errors.NotFound, 'location.proto: no such'):
+    with self.assertRaisesRegex(
+      errors.FailedPrecondition,
+      'no admin server of /sax/test was ever started: .*location.proto does not'
+      ' exist; start admin_server --sax_cell=/sax/test',
+    ):
       cell.read_location(self.root, _CELL)
     for text in ('', 'Admin server has not been started yet: wait'):
       location = admin_pb2.Location(location=text)

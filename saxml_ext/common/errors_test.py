@@ -8,12 +8,11 @@ from saxml_ext.common import errors
 
 
 class _RpcError(grpc.RpcError):
-
   def __init__(
-      self,
-      code: grpc.StatusCode,
-      details: str | None,
-      metadata: tuple[tuple[str, str], ...] | None = None,
+    self,
+    code: grpc.StatusCode,
+    details: str | None,
+    metadata: tuple[tuple[str, str], ...] | None = None,
   ):
     super().__init__()
     self._code, self._details, self._metadata = code, details, metadata
@@ -29,18 +28,17 @@ class _RpcError(grpc.RpcError):
 
 
 class ErrorsTest(parameterized.TestCase):
-
   def test_every_code_but_unknown_and_range_ones_has_a_class(self):
     named = {cls.code for cls in errors.SaxError.__subclasses__()}
     self.assertEqual(
-        set(grpc.StatusCode) - named,
-        {
-            grpc.StatusCode.OK,
-            grpc.StatusCode.UNKNOWN,
-            grpc.StatusCode.UNAUTHENTICATED,
-            grpc.StatusCode.OUT_OF_RANGE,
-            grpc.StatusCode.DATA_LOSS,
-        },
+      set(grpc.StatusCode) - named,
+      {
+        grpc.StatusCode.OK,
+        grpc.StatusCode.UNKNOWN,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.OUT_OF_RANGE,
+        grpc.StatusCode.DATA_LOSS,
+      },
     )
 
   def test_from_rpc_error_keeps_code_and_text(self):
@@ -49,11 +47,11 @@ class ErrorsTest(parameterized.TestCase):
     self.assertEqual(got.message, 'gone')
 
   @parameterized.parameters(
-      ('x: rpc error: code = NotFound desc = NotFound', errors.NotFound),
-      ('x: rpc error: code = Canceled desc = Canceled', errors.Cancelled),
-      ('context deadline exceeded', errors.DeadlineExceeded),
-      ('something else', errors.SaxError),
-      (None, errors.SaxError),
+    ('x: rpc error: code = NotFound desc = NotFound', errors.NotFound),
+    ('x: rpc error: code = Canceled desc = Canceled', errors.Cancelled),
+    ('context deadline exceeded', errors.DeadlineExceeded),
+    ('something else', errors.SaxError),
+    (None, errors.SaxError),
   )
   def test_unknown_is_told_from_its_text(self, details, expected):
     got = errors.from_rpc_error(_RpcError(grpc.StatusCode.UNKNOWN, details))
@@ -63,7 +61,7 @@ class ErrorsTest(parameterized.TestCase):
   def test_retry_after_round_trip(self, sent, expected):
     full = errors.ResourceExhausted('full', retry_after=sent)
     got = errors.from_rpc_error(
-        _RpcError(full.code, full.message, full.trailing_metadata())
+      _RpcError(full.code, full.message, full.trailing_metadata())
     )
     self.assertEqual(got.retry_after, expected)
 
@@ -71,7 +69,7 @@ class ErrorsTest(parameterized.TestCase):
   def test_retry_after_of_another_form_is_none(self, value):
     metadata = (('other', '5'), ('grpc-retry-pushback-ms', value))
     got = errors.from_rpc_error(
-        _RpcError(grpc.StatusCode.RESOURCE_EXHAUSTED, 'full', metadata)
+      _RpcError(grpc.StatusCode.RESOURCE_EXHAUSTED, 'full', metadata)
     )
     self.assertIsNone(got.retry_after)
 
@@ -84,9 +82,9 @@ class ErrorsTest(parameterized.TestCase):
 
   def test_wire_text_is_upstreams(self):
     self.assertEqual(
-        errors.AlreadyExists('model {test m} already exists').wire_text(),
-        'model {test m} already exists: rpc error: code = AlreadyExists desc = '
-        'AlreadyExists',
+      errors.AlreadyExists('model {test m} already exists').wire_text(),
+      'model {test m} already exists: rpc error: code = AlreadyExists desc = '
+      'AlreadyExists',
     )
 
 

@@ -20,36 +20,36 @@ from saxml_ext.common import grpc_util
 from saxml_ext.common import health
 
 _SERVER_OPTIONS = grpc_util.SERVER_OPTIONS + (
-    # Calls of clients that went away without a word (power cut, unplugged
-    # network) end half a minute later, or they would wait for ever.
-    ('grpc.keepalive_time_ms', 20_000),
-    ('grpc.keepalive_timeout_ms', 10_000),
-    ('grpc.keepalive_permit_without_calls', 1),
-    # Clients may ask the same of us; gRPC's default of 5 minutes takes them
-    # for attackers and hangs up.
-    ('grpc.http2.min_ping_interval_without_data_ms', 5_000),
-    # A burst of calls is taken in one by one. Of those that wait for that,
-    # gRPC would cancel some at random from 1,000 on and all from 3,000 on; but
-    # a model's own bound is what refuses calls, with a reason.
-    ('grpc.server.max_pending_requests', 1_000_000),
-    ('grpc.server.max_pending_requests_hard_limit', 1_000_000),
+  # Calls of clients that went away without a word (power cut, unplugged
+  # network) end half a minute later, or they would wait for ever.
+  ('grpc.keepalive_time_ms', 20_000),
+  ('grpc.keepalive_timeout_ms', 10_000),
+  ('grpc.keepalive_permit_without_calls', 1),
+  # Clients may ask the same of us; gRPC's default of 5 minutes takes them
+  # for attackers and hangs up.
+  ('grpc.http2.min_ping_interval_without_data_ms', 5_000),
+  # A burst of calls is taken in one by one. Of those that wait for that,
+  # gRPC would cancel some at random from 1,000 on and all from 3,000 on; but
+  # a model's own bound is what refuses calls, with a reason.
+  ('grpc.server.max_pending_requests', 1_000_000),
+  ('grpc.server.max_pending_requests_hard_limit', 1_000_000),
 )
 _CHANNEL_OPTIONS = tuple(
-    {
-        **dict(grpc_util.CHANNEL_OPTIONS),
-        # Servers of a cell ask each other all the time: one that was restarted is
-        # to be found within a poll or two.
-        'grpc.max_reconnect_backoff_ms': 400,
-        # A connection each, whoever else in this process talks to that address.
-        'grpc.use_local_subchannel_pool': 1,
-    }.items()
+  {
+    **dict(grpc_util.CHANNEL_OPTIONS),
+    # Servers of a cell ask each other all the time: one that was restarted is
+    # to be found within a poll or two.
+    'grpc.max_reconnect_backoff_ms': 400,
+    # A connection each, whoever else in this process talks to that address.
+    'grpc.use_local_subchannel_pool': 1,
+  }.items()
 )
 
 _Method = Callable[[Any, Any, grpc.aio.ServicerContext], Awaitable[Any]]
 
 
 class Verbatim(errors.SaxError):
-  """An error whose text goes out as it is, even from `method(wrap_text=True)`."""
+  """An error whose text goes out as it is, even where others are wrapped."""
 
   def __init__(self, code: grpc.StatusCode, message: str):
     super().__init__(message)
@@ -86,7 +86,7 @@ def method(wrap_text: bool = False) -> Callable[[_Method], _Method]:
   def decorate(function: _Method) -> _Method:
     @functools.wraps(function)
     async def guarded(
-        self: Any, request: Any, context: grpc.aio.ServicerContext
+      self: Any, request: Any, context: grpc.aio.ServicerContext
     ) -> Any:
       try:
         return await function(self, request, context)
@@ -94,7 +94,7 @@ def method(wrap_text: bool = False) -> Callable[[_Method], _Method]:
         raise
       except Exception as e:  # pylint: disable=broad-exception-caught
         code, text = grpc_util.status_of(e, wrap_text)
-        metadata = ()
+        metadata: tuple[tuple[str, str], ...] = ()
         if isinstance(e, errors.SaxError):
           metadata = e.trailing_metadata()
         await context.abort(code, text, metadata)
@@ -105,7 +105,7 @@ def method(wrap_text: bool = False) -> Callable[[_Method], _Method]:
 
 
 def add_reflection_and_health(
-    server: grpc.aio.Server, service_names: Sequence[str]
+  server: grpc.aio.Server, service_names: Sequence[str]
 ) -> health.Health:
   """Adds server reflection (v1alpha) and grpc.health.v1.
 

@@ -17,7 +17,7 @@ from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import lm_pb2_grpc
 
 _SERVICE = 'sax.server.lm.LMService'
-_TIMEOUT = 30
+_TIMEOUT = 120
 _Code = grpc.StatusCode
 _Health = health_pb2.HealthCheckResponse
 
@@ -63,8 +63,9 @@ class _Servicer(lm_pb2_grpc.LMServiceServicer):
 
 
 class GrpcAioTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
-
   async def asyncSetUp(self):
+    # The test case turns the loop's debug mode on, which multiplies its cost.
+    asyncio.get_running_loop().set_debug(False)
     self.servicer = _Servicer()
     self.server = grpc_aio.make_server()
     lm_pb2_grpc.add_LMServiceServicer_to_server(self.servicer, self.server)
@@ -80,12 +81,12 @@ class GrpcAioTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
 
   async def fail_plain(self, text: str) -> tuple[grpc.StatusCode, str]:
     return await self._status(
-        self.stub.Generate(lm_pb2.GenerateRequest(text=text), timeout=_TIMEOUT)
+      self.stub.Generate(lm_pb2.GenerateRequest(text=text), timeout=_TIMEOUT)
     )
 
   async def fail_wrapped(self, text: str) -> tuple[grpc.StatusCode, str]:
     return await self._status(
-        self.stub.Embed(lm_pb2.EmbedRequest(text=text), timeout=_TIMEOUT)
+      self.stub.Embed(lm_pb2.EmbedRequest(text=text), timeout=_TIMEOUT)
     )
 
   async def _status(self, call) -> tuple[grpc.StatusCode, str]:
@@ -95,38 +96,38 @@ class GrpcAioTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
 
   async def test_errors_become_statuses(self):
     self.assertEqual(
-        await self.fail_plain('sax'), (_Code.NOT_FOUND, 'model m not found')
+      await self.fail_plain('sax'), (_Code.NOT_FOUND, 'model m not found')
     )
     self.assertEqual(
-        await self.fail_plain('verbatim'), (_Code.CANCELLED, 'Canceled')
+      await self.fail_plain('verbatim'), (_Code.CANCELLED, 'Canceled')
     )
     self.assertEqual(await self.fail_plain('abort'), (_Code.ABORTED, 'by hand'))
 
   async def test_wrapped_text(self):
     self.assertEqual(
-        await self.fail_wrapped('sax'),
-        (
-            _Code.NOT_FOUND,
-            'model m not found: rpc error: code = NotFound desc = NotFound',
-        ),
+      await self.fail_wrapped('sax'),
+      (
+        _Code.NOT_FOUND,
+        'model m not found: rpc error: code = NotFound desc = NotFound',
+      ),
     )
     self.assertEqual(
-        await self.fail_wrapped('verbatim'), (_Code.CANCELLED, 'Canceled')
+      await self.fail_wrapped('verbatim'), (_Code.CANCELLED, 'Canceled')
     )
     self.assertEqual(
-        await self.fail_wrapped('abort'), (_Code.ABORTED, 'by hand')
+      await self.fail_wrapped('abort'), (_Code.ABORTED, 'by hand')
     )
 
   async def test_bug_is_internal_and_logged(self):
     with self.assertLogs(level='ERROR') as logs:
       self.assertEqual(
-          await self.fail_plain('bug'), (_Code.INTERNAL, 'ValueError: a bug')
+        await self.fail_plain('bug'), (_Code.INTERNAL, 'ValueError: a bug')
       )
     self.assertIn('Traceback', '\n'.join(logs.output))
 
   async def test_stream_fails_after_its_first_message(self):
     stream = self.stub.GenerateStream(
-        lm_pb2.GenerateRequest(), timeout=_TIMEOUT
+      lm_pb2.GenerateRequest(), timeout=_TIMEOUT
     )
     await stream.read()
     code, text = await self._status(stream.read())
@@ -142,7 +143,7 @@ class GrpcAioTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
 
   async def test_taken_port_is_an_error(self):
     with self.assertRaisesRegex(
-        errors.FailedPrecondition, f'port {self.port} .*--port'
+      errors.FailedPrecondition, f'port {self.port} .*--port'
     ):
       grpc_util.listen(grpc_aio.make_server(), self.port)
 
@@ -153,8 +154,8 @@ class GrpcAioTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
   async def test_a_burst_of_calls_is_answered_whole(self):
     # Above the 3,000 at which gRPC cancels what it has not yet taken in.
     calls = [
-        self.stub.Generate(lm_pb2.GenerateRequest(), timeout=_TIMEOUT)
-        for _ in range(3500)
+      self.stub.Generate(lm_pb2.GenerateRequest(), timeout=_TIMEOUT)
+      for _ in range(3500)
     ]
     self.assertLen(await asyncio.gather(*calls), 3500)
 
@@ -165,7 +166,7 @@ class GrpcAioTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
       got = await stub.Check(request, timeout=_TIMEOUT)
       self.assertEqual(got.status, _Health.SERVING)
     code, text = await self._status(
-        stub.Check(health_pb2.HealthCheckRequest(service='x'), timeout=_TIMEOUT)
+      stub.Check(health_pb2.HealthCheckRequest(service='x'), timeout=_TIMEOUT)
     )
     self.assertEqual(code, _Code.NOT_FOUND)
     self.assertRegex(text, f"'x' is not here; there are: .*{_SERVICE}")
@@ -173,10 +174,8 @@ class GrpcAioTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
   async def test_stop_tells_watchers_and_does_not_wait_for_them(self):
     stub = health_pb2_grpc.HealthStub(self.channel)
     known, unknown = (
-        stub.Watch(
-            health_pb2.HealthCheckRequest(service=name), timeout=_TIMEOUT
-        )
-        for name in (_SERVICE, 'x')
+      stub.Watch(health_pb2.HealthCheckRequest(service=name), timeout=_TIMEOUT)
+      for name in (_SERVICE, 'x')
     )
     self.assertEqual((await known.read()).status, _Health.SERVING)
     self.assertEqual((await unknown.read()).status, _Health.SERVICE_UNKNOWN)

@@ -6,37 +6,42 @@ up for a test. Those of a cell run on an event loop, see grpc_aio.py.
 
 from collections.abc import Callable, Iterator
 from concurrent import futures
+import errno
+import logging
+import socket
 from typing import Any
 
-from absl import logging
 import grpc
 
 from saxml_ext.common import errors
 
+# Not absl's, which takes every client of a cell longer to import than gRPC.
+_logger = logging.getLogger(__name__)
+
 # Images and long score requests pass gRPC's default of 4 MiB.
 _MAX_MESSAGE_BYTES = 64 * 2**20
 _SIZE_OPTIONS = (
-    ('grpc.max_receive_message_length', _MAX_MESSAGE_BYTES),
-    ('grpc.max_send_message_length', _MAX_MESSAGE_BYTES),
+  ('grpc.max_receive_message_length', _MAX_MESSAGE_BYTES),
+  ('grpc.max_send_message_length', _MAX_MESSAGE_BYTES),
 )
 SERVER_OPTIONS = _SIZE_OPTIONS + (
-    # A second server on a taken port would get half of its connections.
-    ('grpc.so_reuseport', 0),
+  # A second server on a taken port would get half of its connections.
+  ('grpc.so_reuseport', 0),
 )
 CHANNEL_OPTIONS = _SIZE_OPTIONS + (
-    # Addresses of a cell are reached directly, whatever $http_proxy says.
-    ('grpc.enable_http_proxy', 0),
-    # The caller decides what is tried again.
-    ('grpc.enable_retries', 0),
-    # gRPC's default of up to 2 minutes hides a server that came back.
-    ('grpc.initial_reconnect_backoff_ms', 100),
-    ('grpc.min_reconnect_backoff_ms', 100),
-    ('grpc.max_reconnect_backoff_ms', 1000),
-    # What the other end's kernel does not acknowledge within a second was sent
-    # to a host that is gone. gRPC has this for channels that ping; so they do,
-    # as rarely as servers with gRPC's defaults want it.
-    ('grpc.keepalive_time_ms', 310_000),
-    ('grpc.keepalive_timeout_ms', 1000),
+  # Addresses of a cell are reached directly, whatever $http_proxy says.
+  ('grpc.enable_http_proxy', 0),
+  # The caller decides what is tried again.
+  ('grpc.enable_retries', 0),
+  # gRPC's default of up to 2 minutes hides a server that came back.
+  ('grpc.initial_reconnect_backoff_ms', 100),
+  ('grpc.min_reconnect_backoff_ms', 100),
+  ('grpc.max_reconnect_backoff_ms', 1000),
+  # What the other end's kernel does not acknowledge within a second was sent
+  # to a host that is gone. gRPC has this for channels that ping; so they do,
+  # as rarely as servers with gRPC's defaults want it.
+  ('grpc.keepalive_time_ms', 310_000),
+  ('grpc.keepalive_timeout_ms', 1000),
 )
 
 
@@ -46,7 +51,7 @@ def insecure_channel(address: str) -> grpc.Channel:
 
 
 def status_of(
-    error: Exception, wrap_text: bool = False
+  error: Exception, wrap_text: bool = False
 ) -> tuple[grpc.StatusCode, str]:
   """The status that a call ends with, when its method raised an error.
 
@@ -60,7 +65,7 @@ def status_of(
     The code and the text.
   """
   if not isinstance(error, errors.SaxError):
-    logging.error('unexpected error in a call', exc_info=error)
+    _logger.error('unexpected error in a call', exc_info=error)
     error = errors.Internal(f'{type(error).__name__}: {error}')
   return error.code, error.wire_text() if wrap_text else error.message
 
@@ -73,25 +78,25 @@ class StatusInterceptor(grpc.ServerInterceptor):
     self._wrap_text = wrap_text
 
   def intercept_service(
-      self,
-      continuation: Callable[
-          [grpc.HandlerCallDetails], grpc.RpcMethodHandler | None
-      ],
-      handler_call_details: grpc.HandlerCallDetails,
+    self,
+    continuation: Callable[
+      [grpc.HandlerCallDetails], grpc.RpcMethodHandler | None
+    ],
+    handler_call_details: grpc.HandlerCallDetails,
   ) -> grpc.RpcMethodHandler | None:
     handler = continuation(handler_call_details)
     if handler is None or handler.request_streaming:
       return handler
     if handler.response_streaming:
       return grpc.unary_stream_rpc_method_handler(
-          self._guard_stream(handler.unary_stream),
-          handler.request_deserializer,
-          handler.response_serializer,
-      )
-    return grpc.unary_unary_rpc_method_handler(
-        self._guard(handler.unary_unary),
+        self._guard_stream(handler.unary_stream),
         handler.request_deserializer,
         handler.response_serializer,
+      )
+    return grpc.unary_unary_rpc_method_handler(
+      self._guard(handler.unary_unary),
+      handler.request_deserializer,
+      handler.response_serializer,
     )
 
   def _fail(self, context: grpc.ServicerContext, error: Exception) -> None:
@@ -128,14 +133,14 @@ def make_server(max_workers: int, wrap_text: bool = False) -> grpc.Server:
     wrap_text: see `status_of`.
   """
   return grpc.server(
-      futures.ThreadPoolExecutor(max_workers, thread_name_prefix='grpc'),
-      interceptors=[StatusInterceptor(wrap_text)],
-      options=SERVER_OPTIONS,
+    futures.ThreadPoolExecutor(max_workers, thread_name_prefix='grpc'),
+    interceptors=[StatusInterceptor(wrap_text)],
+    options=SERVER_OPTIONS,
   )
 
 
 def listen(
-    server: grpc.Server | grpc.aio.Server, port: int, host: str = '[::]'
+  server: grpc.Server | grpc.aio.Server, port: int, host: str = '[::]'
 ) -> int:
   """Binds a server to a port.
 
@@ -150,11 +155,33 @@ def listen(
   Raises:
     FailedPrecondition: the port is taken.
   """
+  # gRPC logs lines of its own for a port that is taken; so look before.
+  if port and _is_taken(host, port):
+    raise errors.FailedPrecondition(
+      f'port {port} cannot be listened on, as another process does: stop the '
+      'process that holds it, or give another --port'
+    )
   try:
-    bound = server.add_insecure_port(f'{host}:{port}')
+    return server.add_insecure_port(f'{host}:{port}')
   except RuntimeError as e:
     raise errors.FailedPrecondition(
-        f'port {port} cannot be listened on ({e}): stop the process that '
-        'holds it, or give another --port'
+      f'port {port} cannot be listened on ({e}): stop the process that '
+      'holds it, or give another --port'
     ) from e
-  return bound
+
+
+def _is_taken(host: str, port: int) -> bool:
+  """Whether somebody listens on a port; all else is left to gRPC."""
+  try:
+    family, kind, protocol, _, address = socket.getaddrinfo(
+      host.strip('[]'), port, type=socket.SOCK_STREAM
+    )[0]
+    with socket.socket(family, kind, protocol) as probe:
+      # Not by connections of an earlier process that are being wound up.
+      probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+      if family == socket.AF_INET6:
+        probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+      probe.bind(address)
+  except OSError as e:
+    return e.errno == errno.EADDRINUSE
+  return False

@@ -1,5 +1,7 @@
 """Tests of the threaded server and channels over real gRPC on loopback."""
 
+import socket
+
 from absl.testing import absltest
 import grpc
 
@@ -8,9 +10,10 @@ from saxml_ext.common import grpc_util
 from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import lm_pb2_grpc
 
+_TIMEOUT = 120
+
 
 class _Servicer(lm_pb2_grpc.LMServiceServicer):
-
   def Generate(self, request, context):
     if request.text == 'sax':
       raise errors.NotFound('model m not found')
@@ -26,7 +29,6 @@ class _Servicer(lm_pb2_grpc.LMServiceServicer):
 
 
 class GrpcUtilTest(absltest.TestCase):
-
   def setUp(self):
     super().setUp()
     self.server, self.port = self.start(wrap_text=False)
@@ -44,29 +46,31 @@ class GrpcUtilTest(absltest.TestCase):
 
   def fail(self, text: str) -> tuple[grpc.StatusCode, str]:
     with self.assertRaises(grpc.RpcError) as caught:
-      self.stub.Generate(lm_pb2.GenerateRequest(text=text), timeout=10)
+      self.stub.Generate(lm_pb2.GenerateRequest(text=text), timeout=_TIMEOUT)
     return caught.exception.code(), caught.exception.details()
 
   def test_errors_become_statuses(self):
     self.assertEqual(
-        self.fail('sax'), (grpc.StatusCode.NOT_FOUND, 'model m not found')
+      self.fail('sax'), (grpc.StatusCode.NOT_FOUND, 'model m not found')
     )
     self.assertEqual(self.fail('abort'), (grpc.StatusCode.ABORTED, 'by hand'))
 
   def test_bug_is_internal_and_logged(self):
     with self.assertLogs(level='ERROR') as logs:
       self.assertEqual(
-          self.fail('bug'), (grpc.StatusCode.INTERNAL, 'ValueError: a bug')
+        self.fail('bug'), (grpc.StatusCode.INTERNAL, 'ValueError: a bug')
       )
     self.assertIn('Traceback', '\n'.join(logs.output))
 
   def test_stream_fails_after_its_first_message(self):
-    stream = self.stub.GenerateStream(lm_pb2.GenerateRequest(), timeout=10)
+    stream = self.stub.GenerateStream(
+      lm_pb2.GenerateRequest(), timeout=_TIMEOUT
+    )
     next(stream)
     with self.assertRaises(grpc.RpcError) as caught:
       next(stream)
     self.assertEqual(
-        caught.exception.code(), grpc.StatusCode.RESOURCE_EXHAUSTED
+      caught.exception.code(), grpc.StatusCode.RESOURCE_EXHAUSTED
     )
 
   def test_wrapped_text(self):
@@ -74,20 +78,33 @@ class GrpcUtilTest(absltest.TestCase):
     with grpc_util.insecure_channel(f'127.0.0.1:{port}') as channel:
       self.stub = lm_pb2_grpc.LMServiceStub(channel)
       self.assertEqual(
-          self.fail('sax')[1],
-          'model m not found: rpc error: code = NotFound desc = NotFound',
+        self.fail('sax')[1],
+        'model m not found: rpc error: code = NotFound desc = NotFound',
       )
 
   def test_taken_port_is_an_error(self):
     other = grpc_util.make_server(1)
     with self.assertRaisesRegex(
-        errors.FailedPrecondition, f'port {self.port} .*--port'
+      errors.FailedPrecondition, f'port {self.port} .*--port'
     ):
       grpc_util.listen(other, self.port)
 
+  def test_port_that_others_listen_on_at_one_address_is_an_error(self):
+    with socket.create_server(('127.0.0.1', 0)) as taken:
+      port = taken.getsockname()[1]
+      for host in ('[::]', '0.0.0.0', '127.0.0.1'):
+        with self.assertRaisesRegex(
+          errors.FailedPrecondition, f'port {port} .*another process'
+        ):
+          grpc_util.listen(grpc_util.make_server(1), port, host)
+    # Free again, though connections to it may still be wound up.
+    server = grpc_util.make_server(1)
+    self.addCleanup(server.stop, None)
+    self.assertEqual(grpc_util.listen(server, port), port)
+
   def test_large_messages_pass(self):
     request = lm_pb2.GenerateRequest(text='a' * (8 * 2**20))
-    self.stub.Generate(request, timeout=30)
+    self.stub.Generate(request, timeout=_TIMEOUT)
 
 
 if __name__ == '__main__':

@@ -2,12 +2,13 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import grpc
 from grpc_health.v1 import health_pb2
 from grpc_health.v1 import health_pb2_grpc
 
-_Response = health_pb2.HealthCheckResponse
+_Response: TypeAlias = health_pb2.HealthCheckResponse
 
 
 class Health(health_pb2_grpc.HealthServicer):
@@ -40,23 +41,23 @@ class Health(health_pb2_grpc.HealthServicer):
     changed.set()
 
   async def Check(
-      self,
-      request: health_pb2.HealthCheckRequest,
-      context: grpc.aio.ServicerContext,
+    self,
+    request: health_pb2.HealthCheckRequest,
+    context: grpc.aio.ServicerContext,
   ) -> _Response:
     """Tells how a service stands; NOT_FOUND for one that is not here."""
     if request.service not in self._names:
       await context.abort(
-          grpc.StatusCode.NOT_FOUND,
-          f'service {request.service!r} is not here; there are: '
-          + ', '.join(sorted(self._names - {''})),
+        grpc.StatusCode.NOT_FOUND,
+        f'service {request.service!r} is not here; there are: '
+        + ', '.join(sorted(self._names - {''})),
       )
     return self._response(request.service)
 
   async def Watch(
-      self,
-      request: health_pb2.HealthCheckRequest,
-      context: grpc.aio.ServicerContext,
+    self,
+    request: health_pb2.HealthCheckRequest,
+    context: grpc.aio.ServicerContext,
   ) -> None:
     """Tells how a service stands now, and at each change until the end."""
     while not self._stopped:

@@ -58,7 +58,7 @@ def _check(what: str, text: str, pattern: str) -> None:
   # Not `$`, which would accept a final line break.
   if not re.fullmatch(pattern.strip('^$'), text, re.ASCII):
     raise errors.InvalidArgument(
-        f'{what} {quote(text)} must match {quote(pattern)}'
+      f'{what} {quote(text)} must match {quote(pattern)}'
     )
 
 
@@ -67,7 +67,7 @@ def parse_cell_id(text: str) -> CellId:
   parent, _, name = text.rpartition('/')
   if parent != '/sax':
     raise errors.InvalidArgument(
-        f'cell full name {quote(text)} should have the form /sax/<cell name>'
+      f'cell full name {quote(text)} should have the form /sax/<cell name>'
     )
   _check('cell name', name, _NAME)
   return CellId(name)
@@ -78,8 +78,8 @@ def parse_model_id(text: str) -> ModelId:
   parent, slash, name = text.rpartition('/')
   if not slash:
     raise errors.InvalidArgument(
-        f'model full name {quote(text)} should have the form '
-        '/sax/<cell name>/<model name>'
+      f'model full name {quote(text)} should have the form '
+      '/sax/<cell name>/<model name>'
     )
   _check('model name', name, _NAME)
   return ModelId(str(parse_cell_id(parent)), name)
@@ -98,7 +98,7 @@ def check_model_in_cell(text: str, cell: str) -> ModelId:
   model_id = parse_model_id(text)
   if model_id.cell != cell:
     raise errors.InvalidArgument(
-        f'model {text} must be within SAX cell {quote(cell)}'
+      f'model {text} must be within SAX cell {quote(cell)}'
     )
   return model_id
 
@@ -122,9 +122,9 @@ def check_replicas(count: int) -> None:
   """Checks a number of replicas; raises InvalidArgument."""
   if count < 0:
     raise errors.InvalidArgument(
-        f'number of replicas {count} must be non-negative'
+      f'number of replicas {count} must be non-negative'
     )
   if count > _MAX_REPLICAS:
     raise errors.InvalidArgument(
-        f'number of replicas {count} must be at most {_MAX_REPLICAS}'
+      f'number of replicas {count} must be at most {_MAX_REPLICAS}'
     )

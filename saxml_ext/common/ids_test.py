@@ -8,8 +8,8 @@ from absl.testing import parameterized
 
 from saxml_ext.common import acls
 from saxml_ext.common import errors
-from saxml_ext.common import golden
 from saxml_ext.common import ids
+from saxml_ext.common.testing import golden
 
 
 def _in_test_cell(text: str) -> ids.ModelId:
@@ -21,19 +21,18 @@ def _method_acl(method: str) -> None:
 
 
 class RecordedTest(parameterized.TestCase):
-
   @parameterized.named_parameters(
-      ('cell_id', 'cell_id', ids.parse_cell_id),
-      ('model_id', 'model_id', ids.parse_model_id),
-      ('cell_or_model', 'cell_or_model', ids.parse_cell_or_model_id),
-      ('in_cell', 'model_id_in_cell_sax_test', _in_test_cell),
-      ('model_path', 'model_path', ids.check_model_path),
-      ('checkpoint_path', 'checkpoint_path', ids.check_checkpoint_path),
-      ('fs_root', 'fs_root', ids.check_fs_root),
-      ('num_replicas', 'num_replicas', ids.check_replicas),
-      ('acl_name', 'acl_name', acls.check_acl_name),
-      ('admin_acl', 'model_admin_acl', acls.check_acl_name),
-      ('method_acl', 'method_acl_method', _method_acl),
+    ('cell_id', 'cell_id', ids.parse_cell_id),
+    ('model_id', 'model_id', ids.parse_model_id),
+    ('cell_or_model', 'cell_or_model', ids.parse_cell_or_model_id),
+    ('in_cell', 'model_id_in_cell_sax_test', _in_test_cell),
+    ('model_path', 'model_path', ids.check_model_path),
+    ('checkpoint_path', 'checkpoint_path', ids.check_checkpoint_path),
+    ('fs_root', 'fs_root', ids.check_fs_root),
+    ('num_replicas', 'num_replicas', ids.check_replicas),
+    ('acl_name', 'acl_name', acls.check_acl_name),
+    ('admin_acl', 'model_admin_acl', acls.check_acl_name),
+    ('method_acl', 'method_acl_method', _method_acl),
   )
   def test_table(self, table: str, check: Callable[[Any], Any]):
     rows = golden.load('validation.json')[table]
@@ -49,7 +48,6 @@ class RecordedTest(parameterized.TestCase):
 
 
 class IdsTest(absltest.TestCase):
-
   def test_cell(self):
     cell = ids.parse_cell_id('/sax/test')
     self.assertEqual(cell.name, 'test')

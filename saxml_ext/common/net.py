@@ -15,10 +15,10 @@ _FIRST_LOCAL_V6 = ipaddress.IPv6Address('fc00::')
 def _is_reachable(text: str) -> bool:
   address = ipaddress.ip_address(text.partition('%')[0])
   if (
-      address.is_loopback
-      or address.is_link_local
-      or address.is_multicast
-      or address.is_unspecified
+    address.is_loopback
+    or address.is_link_local
+    or address.is_multicast
+    or address.is_unspecified
   ):
     return False
   return address.version == 4 or address < _FIRST_LOCAL_V6

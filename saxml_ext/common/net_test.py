@@ -12,19 +12,17 @@ from saxml_ext.common import net
 
 
 class _Address:
-
   def __init__(self, address: str):
     self.address = address
     self.family = socket.AF_INET6 if ':' in address else socket.AF_INET
 
 
 class NetTest(parameterized.TestCase):
-
   @parameterized.parameters(
-      (['127.0.0.1', '169.254.1.1', '10.1.2.3'], '10.1.2.3'),
-      (['::1', 'fe80::1%eth0', 'fd00::1', '2001:db8::1'], '2001:db8::1'),
-      (['127.0.0.1'], '127.0.0.1'),
-      ([], '127.0.0.1'),
+    (['127.0.0.1', '169.254.1.1', '10.1.2.3'], '10.1.2.3'),
+    (['::1', 'fe80::1%eth0', 'fd00::1', '2001:db8::1'], '2001:db8::1'),
+    (['127.0.0.1'], '127.0.0.1'),
+    ([], '127.0.0.1'),
   )
   def test_first_reachable_address(self, addresses, expected):
     interfaces = {'eth0': [_Address(text) for text in addresses]}

@@ -13,46 +13,23 @@ credentials and retries of its own, beside the one that arrays need anyway.
 What tensorstore lacks: it lists whole subtrees (fine for the thousand objects
 of a checkpoint, poor for millions) and tells causes of errors only as text.
 
-Where buckets are is told by the usual variables of the environment:
-
-  S3    AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_REGION, AWS_DEFAULT_REGION
-  GCS   TENSORSTORE_GCS_HTTP_URL, STORAGE_EMULATOR_HOST
-
-and credentials by those of each cloud's own tools (AWS_ACCESS_KEY_ID ...,
-GOOGLE_APPLICATION_CREDENTIALS ..., metadata servers); none are kept here.
+`kvstore` says where buckets are, and whose credentials count.
 """
 
-from collections.abc import Callable
 import dataclasses
-import functools
 import os
-import re
 import shutil
 import tempfile
-from typing import Any, TypeVar
 
 from saxml_ext.common import errors
+from saxml_ext.common import kvstore
 
-_URL = re.compile(r'([A-Za-z][A-Za-z0-9+.-]*)://')
-_BUCKET_URL = re.compile(r'(gs|s3)://([^/]+)/*(.*)')
 _FILE_MODE = 0o644
 _DIR_MODE = 0o777
-# Half a minute in all; tensorstore's own 32 tries take a quarter of an hour.
-_RETRIES = {
-    'max_retries': 8,
-    'initial_delay': '200ms',
-    'max_delay': '8s',
-}
-# Less than half a second in all.
-_FEW_RETRIES = {
-    'max_retries': 2,
-    'initial_delay': '100ms',
-    'max_delay': '100ms',
-}
+is_url = kvstore.is_url
+
 # Version of what is not there: a write conditional on it only creates.
 ABSENT = b'\x02'
-
-_T = TypeVar('_T')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,155 +45,20 @@ class Versioned:
   version: bytes
 
 
-def is_url(path: str) -> bool:
-  """Whether `path` names something in a bucket, not on a local disk."""
-  return bool(_URL.match(path))
-
-
-def kvstore_spec(path: str) -> dict[str, Any]:
-  """tensorstore's specification of a file, or of a directory if it ends in /.
-
-  Raises:
-    InvalidArgument: `path` is empty or a URL of another kind.
-  """
-  if not path:
-    raise errors.InvalidArgument('path "" is empty: name a file or directory')
-  if not is_url(path):
-    slash = '/' if path.endswith('/') else ''
-    return {'driver': 'file', 'path': os.path.abspath(path) + slash}
-  match = _BUCKET_URL.fullmatch(path)
-  if not match or '..' in match[3].split('/') or '//' in match[3]:
-    raise errors.InvalidArgument(
-        f'"{path}" is no place for files: expected a local path,'
-        ' gs://bucket/directory or s3://bucket/directory'
-    )
-  kind, bucket, key = match.groups()
-  return _gcs_spec(bucket, key) if kind == 'gs' else _s3_spec(bucket, key)
-
-
-def fail_soon() -> None:
-  """Lets buckets that fail fail within seconds in this process.
-
-  For servers that try again themselves, and that must notice without delay
-  when a bucket works again. To be called before anything else here.
-  """
-  global _RETRIES
-  _RETRIES = _FEW_RETRIES
-
-
-def _s3_spec(bucket: str, key: str) -> dict[str, Any]:
-  spec = {
-      'driver': 's3',
-      'bucket': bucket,
-      'path': key,
-      'context': {'s3_request_retries': _RETRIES},
-  }
-  env = os.environ
-  endpoint = env.get('AWS_ENDPOINT_URL_S3') or env.get('AWS_ENDPOINT_URL')
-  region = env.get('AWS_REGION') or env.get('AWS_DEFAULT_REGION')
-  if endpoint:
-    # Only Amazon's own endpoint can be asked for the region of a bucket.
-    spec |= {'endpoint': endpoint, 'aws_region': region or 'us-east-1'}
-  elif region:
-    spec['aws_region'] = region
-  return spec
-
-
-def _gcs_spec(bucket: str, key: str) -> dict[str, Any]:
-  emulator = os.environ.get('STORAGE_EMULATOR_HOST')
-  if emulator:
-    if not is_url(emulator):
-      emulator = f'http://{emulator}'
-    # The only way by which tensorstore learns of another endpoint.
-    os.environ.setdefault('TENSORSTORE_GCS_HTTP_URL', emulator.rstrip('/'))
-  return {
-      'driver': 'gcs',
-      'bucket': bucket,
-      'path': key,
-      'context': {'gcs_request_retries': _RETRIES},
-  }
-
-
-# What the specification of a bucket depends on, beside its URL.
-_VARIABLES = (
-    'AWS_ENDPOINT_URL_S3',
-    'AWS_ENDPOINT_URL',
-    'AWS_REGION',
-    'AWS_DEFAULT_REGION',
-    'STORAGE_EMULATOR_HOST',
-    'TENSORSTORE_GCS_HTTP_URL',
-)
-
-
-@functools.lru_cache(maxsize=64)
-def _open(root: str, unused_environment: tuple[str | None, ...]):
-  # Imported late: it takes a quarter of a second, and local paths need none.
-  import tensorstore as ts
-
-  spec = kvstore_spec(root)
-  return _call(root, lambda: ts.KvStore.open(spec).result())
-
-
-def _locate(path: str) -> tuple[Any, str]:
-  """A key-value store (a whole bucket, a local directory) and a key in it."""
-  spec = kvstore_spec(path)
-  if is_url(path):
-    root, key = f'{path.split("://")[0]}://{spec["bucket"]}', spec['path']
-  else:
-    root, key = os.path.split(spec['path'])
-    root = f'{root}/'
-  environment = tuple(os.environ.get(name) for name in _VARIABLES)
-  return _open(root, environment), key
-
-
-def _file(path: str) -> tuple[Any, str]:
-  store, key = _locate(path)
-  if not key:
-    raise errors.InvalidArgument(f'"{path}" is a whole bucket, not a file')
-  return store, key
-
-
-def _call(path: str, function: Callable[[], _T]) -> _T:
-  """Calls tensorstore; turns what it raises into errors of our own.
-
-  Raises:
-    PermissionDenied: credentials are missing or do not suffice.
-    Unavailable: anything else, such as an endpoint that does not answer.
-  """
-  try:
-    return function()
-  except (ValueError, OSError, RuntimeError, NotImplementedError) as e:
-    reason = error_text(e)
-    if re.search(r'PERMISSION_DENIED|UNAUTHENTICATED|HTTP.*40[13]', str(e)):
-      raise errors.PermissionDenied(
-          f'{path}: {reason}; check the credentials in the environment'
-      ) from e
-    raise errors.Unavailable(
-        f'{path}: {reason}; check that the place exists, has space and can be'
-        ' reached'
-    ) from e
-
-
-def error_text(error: Exception) -> str:
-  """What tensorstore says, without its trailing JSON of source locations."""
-  text = str(error).split(' [source locations=')[0]
-  return ' '.join(text.split())
-
-
 def read_bytes(path: str) -> bytes:
   """Reads a file.
 
   Raises:
     NotFound: there is no such file.
     OSError: the file cannot be read.
-    InvalidArgument, PermissionDenied, Unavailable: see kvstore_spec, _call.
+    InvalidArgument, PermissionDenied, Unavailable: see `kvstore`.
   """
   if is_url(path):
     data = read_versioned(path).data
     if data is None:
       raise errors.NotFound(f'{path}: no such object')
     return data
-  kvstore_spec(path)
+  kvstore.spec(path)
   try:
     with open(path, 'rb') as f:
       return f.read()
@@ -226,8 +68,8 @@ def read_bytes(path: str) -> bytes:
 
 def read_versioned(path: str) -> Versioned:
   """Reads a file for a conditional write; one that is not there is no error."""
-  store, name = _file(path)
-  found = _call(path, lambda: store.read(name).result())
+  store, name = kvstore.locate_file(path)
+  found = kvstore.call(path, lambda: store.read(name).result())
   data = found.value if found.state == 'value' else None
   return Versioned(data, found.stamp.generation)
 
@@ -248,15 +90,15 @@ def write_if(path: str, data: bytes, version: bytes) -> bytes:
 
   Raises:
     Aborted: it is of another version by now, or was deleted.
-    InvalidArgument, PermissionDenied, Unavailable: see kvstore_spec, _call.
+    InvalidArgument, PermissionDenied, Unavailable: see `kvstore`.
   """
-  store, name = _file(path)
-  stamp = _call(
-      path, lambda: store.write(name, data, if_equal=version).result()
+  store, name = kvstore.locate_file(path)
+  stamp = kvstore.call(
+    path, lambda: store.write(name, data, if_equal=version).result()
   )
   if not stamp.generation:
     raise errors.Aborted(
-        f'{path} was changed by somebody else: read it again, then write'
+      f'{path} was changed by somebody else: read it again, then write'
     )
   return stamp.generation
 
@@ -275,13 +117,13 @@ def write_bytes(path: str, data: bytes, sole_writer: bool = False) -> None:
     NotFound: the directory does not exist.
     OSError: the disk is full or the directory not writable; the old file, if
       any, is then unharmed.
-    InvalidArgument, PermissionDenied, Unavailable: see kvstore_spec, _call.
+    InvalidArgument, PermissionDenied, Unavailable: see `kvstore`.
   """
   if is_url(path):
-    store, name = _file(path)
-    _call(path, lambda: store.write(name, data).result())
+    store, name = kvstore.locate_file(path)
+    kvstore.call(path, lambda: store.write(name, data).result())
     return
-  kvstore_spec(path)
+  kvstore.spec(path)
   directory, name = os.path.split(os.path.abspath(path))
   try:
     if sole_writer:
@@ -319,16 +161,16 @@ def delete(path: str) -> None:
 
   Raises:
     OSError: the file system refuses.
-    InvalidArgument, PermissionDenied, Unavailable: see kvstore_spec, _call.
+    InvalidArgument, PermissionDenied, Unavailable: see `kvstore`.
   """
   if is_url(path):
-    store, name = _file(path.rstrip('/'))
-    _call(path, lambda: store.write(name, None).result())
+    store, name = kvstore.locate_file(path.rstrip('/'))
+    kvstore.call(path, lambda: store.write(name, None).result())
     pending = [store.write(f'{name}/{k}', None) for k in list_tree(path)]
     for write in pending:
-      _call(path, write.result)
+      kvstore.call(path, write.result)
     return
-  kvstore_spec(path)
+  kvstore.spec(path)
   try:
     if os.path.isdir(path) and not os.path.islink(path):
       shutil.rmtree(path)
@@ -342,16 +184,16 @@ def exists(path: str) -> bool:
   """Whether there is a file or directory."""
   if is_url(path):
     return is_file(path) or is_dir(path)
-  kvstore_spec(path)
+  kvstore.spec(path)
   return os.path.exists(path)
 
 
 def is_file(path: str) -> bool:
   """Whether there is a file."""
   if is_url(path):
-    is_bucket = not kvstore_spec(path)['path']
+    is_bucket = not kvstore.spec(path)['path']
     return not is_bucket and read_versioned(path).data is not None
-  kvstore_spec(path)
+  kvstore.spec(path)
   return os.path.isfile(path)
 
 
@@ -359,7 +201,7 @@ def is_dir(path: str) -> bool:
   """Whether there is a directory: in a bucket, any object below the name."""
   if is_url(path):
     return bool(list_tree(path))
-  kvstore_spec(path)
+  kvstore.spec(path)
   return os.path.isdir(path)
 
 
@@ -368,14 +210,14 @@ def list_dir(path: str) -> list[str]:
 
   Raises:
     NotFound: there is no such directory.
-    InvalidArgument, PermissionDenied, Unavailable: see kvstore_spec, _call.
+    InvalidArgument, PermissionDenied, Unavailable: see `kvstore`.
   """
   if is_url(path):
     names = sorted({key.split('/')[0] for key in list_tree(path)})
     if not names:
       raise errors.NotFound(f'{path}: no object has a name below it')
     return names
-  kvstore_spec(path)
+  kvstore.spec(path)
   try:
     return sorted(os.listdir(path))
   except (FileNotFoundError, NotADirectoryError) as e:
@@ -386,17 +228,17 @@ def list_tree(path: str) -> list[str]:
   """Paths of all files below a directory, relative to it, sorted."""
   if not is_url(path):
     return sorted(
-        os.path.relpath(os.path.join(parent, name), path)
-        for parent, _, names in os.walk(path)
-        for name in names
+      os.path.relpath(os.path.join(parent, name), path)
+      for parent, _, names in os.walk(path)
+      for name in names
     )
   import tensorstore as ts
 
-  store, key = _locate(path.rstrip('/'))
+  store, key = kvstore.locate(path.rstrip('/'))
   prefix = f'{key}/' if key else ''
   # All that begins with "a/" comes before "a0", as 0 follows /.
   below = ts.KvStore.KeyRange(prefix, f'{key}0' if key else '')
-  keys = _call(path, lambda: store.list(below).result())
+  keys = kvstore.call(path, lambda: store.list(below).result())
   names = [key.decode('utf-8', 'replace') for key in keys]
   return sorted(n.removeprefix(prefix) for n in names if n.startswith(prefix))
 
@@ -406,8 +248,8 @@ def make_dirs(path: str) -> None:
 
   Raises:
     OSError: it cannot be created.
-    InvalidArgument: see kvstore_spec.
+    InvalidArgument: see `kvstore`.
   """
-  kvstore_spec(path)
+  kvstore.spec(path)
   if not is_url(path):
     os.makedirs(path, mode=_DIR_MODE, exist_ok=True)

@@ -6,16 +6,16 @@ from unittest import mock
 from absl.testing import absltest
 from absl.testing import parameterized
 
-from saxml_ext.common import bucket_emulators
 from saxml_ext.common import errors
+from saxml_ext.common import kvstore
 from saxml_ext.common import net
 from saxml_ext.common import storage
+from saxml_ext.common.testing import bucket_emulators
 
 _KINDS = ('gs', 's3')
 
 
 class StorageBucketsTest(parameterized.TestCase):
-
   @classmethod
   def setUpClass(cls):
     super().setUpClass()
@@ -63,7 +63,7 @@ class StorageBucketsTest(parameterized.TestCase):
   def test_of_writers_that_start_from_one_version_one_wins(self):
     path = f'{self.directory("s3")}/a'
     self.assertEqual(
-        storage.read_versioned(path), storage.Versioned(None, storage.ABSENT)
+      storage.read_versioned(path), storage.Versioned(None, storage.ABSENT)
     )
     first = storage.write_if(path, b'1', storage.ABSENT)
     with self.assertRaisesRegex(errors.Aborted, 'read it again'):
@@ -72,7 +72,7 @@ class StorageBucketsTest(parameterized.TestCase):
     with self.assertRaises(errors.Aborted):
       storage.write_if(path, b'4', first)
     self.assertEqual(
-        storage.read_versioned(path), storage.Versioned(b'3', second)
+      storage.read_versioned(path), storage.Versioned(b'3', second)
     )
 
   def test_no_such_bucket(self):
@@ -83,8 +83,8 @@ class StorageBucketsTest(parameterized.TestCase):
     nowhere = {'AWS_ENDPOINT_URL': f'http://127.0.0.1:{net.pick_free_port()}'}
     once = {'max_retries': 1, 'initial_delay': '1ms', 'max_delay': '1ms'}
     with (
-        mock.patch.dict(os.environ, nowhere),
-        mock.patch.object(storage, '_RETRIES', once),
+      mock.patch.dict(os.environ, nowhere),
+      mock.patch.object(kvstore, '_RETRIES', once),
     ):
       with self.assertRaisesRegex(errors.Unavailable, 'can be reached'):
         storage.read_bytes('s3://test-bucket/a')

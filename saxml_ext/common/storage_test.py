@@ -12,7 +12,6 @@ from saxml_ext.common import storage
 
 
 class StorageTest(absltest.TestCase):
-
   def setUp(self):
     super().setUp()
     self.dir = self.create_tempdir().full_path
@@ -75,13 +74,13 @@ class StorageTest(absltest.TestCase):
   def test_of_writers_that_start_from_one_version_one_wins(self):
     path = f'{self.dir}/a'
     self.assertEqual(
-        storage.read_versioned(path), storage.Versioned(None, storage.ABSENT)
+      storage.read_versioned(path), storage.Versioned(None, storage.ABSENT)
     )
     first = storage.write_if(path, b'1', storage.ABSENT)
     with self.assertRaisesRegex(errors.Aborted, 'read it again'):
       storage.write_if(path, b'2', storage.ABSENT)
     self.assertEqual(
-        storage.read_versioned(path), storage.Versioned(b'1', first)
+      storage.read_versioned(path), storage.Versioned(b'1', first)
     )
     second = storage.write_if(path, b'3', first)
     with self.assertRaises(errors.Aborted):

@@ -5,8 +5,17 @@ variable where the user is. A relative path means a place there.
 """
 
 import os
+from typing import overload
 
 _TYPED_IN = 'BUILD_WORKING_DIRECTORY'
+
+
+@overload
+def resolve(path: str) -> str: ...
+
+
+@overload
+def resolve(path: None) -> None: ...
 
 
 def resolve(path: str | None) -> str | None:

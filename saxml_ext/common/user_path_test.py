@@ -9,7 +9,6 @@ from saxml_ext.common import user_path
 
 
 class UserPathTest(absltest.TestCase):
-
   def test_relative_paths_start_where_bazel_run_was_typed(self):
     with mock.patch.dict(os.environ, {'BUILD_WORKING_DIRECTORY': '/typed'}):
       self.assertEqual(user_path.resolve('a/b'), '/typed/a/b')

@@ -7,17 +7,17 @@ different value means another compilation.
 from collections.abc import Mapping
 import dataclasses
 import math
-import re
 
 import numpy as np
 
-DTYPES = ("float32", "bfloat16")
-KV_DTYPES = (*DTYPES, "int8")
-SEARCHES = ("beam", "pax", "sample")
+from saxml_ext.engine import variables as variables_lib
+
+DTYPES = ('float32', 'bfloat16')
+KV_DTYPES = (*DTYPES, 'int8')
+SEARCHES = ('beam', 'pax', 'sample')
 # The width of a TPU's registers. Of KV whose length is no multiple of it, XLA
 # makes a copy in each program to bring it to one.
 TILE = 128
-_LAYER = re.compile(r"(?:.*\.)?x_layers_(\d+)\.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,14 +50,14 @@ class GPTJConfig:
   def __post_init__(self) -> None:
     if self.rotary_dim % 2 or not 0 < self.rotary_dim <= self.head_dim:
       raise ValueError(
-          f"rotary_dim is {self.rotary_dim}; it must be even and between 2 and"
-          f" head_dim ({self.head_dim})."
+        f'rotary_dim is {self.rotary_dim}; it must be even and between 2 and'
+        f' head_dim ({self.head_dim}).'
       )
 
   @classmethod
   def from_pax(
-      cls, variables: Mapping[str, np.ndarray], rotary_dim: int, **kwargs
-  ) -> "GPTJConfig":
+    cls, variables: Mapping[str, np.ndarray], rotary_dim: int, **kwargs
+  ) -> 'GPTJConfig':
     """Reads the sizes off the shapes of PAX variables.
 
     Args:
@@ -69,46 +69,38 @@ class GPTJConfig:
     Raises:
       ValueError: a variable is missing or has another rank.
     """
-    layers = {int(m[1]) for m in map(_LAYER.match, variables) if m}
+    found = map(variables_lib.layer_of, variables)
+    layers = {layer for layer in found if layer is not None}
     if layers != set(range(len(layers))) or not layers:
       raise ValueError(
-          f"layers {sorted(layers)} are not 0, 1, ...; the checkpoint needs"
-          " variables named `...x_layers_<i>....` for each layer."
+        f'layers {sorted(layers)} are not 0, 1, ...; the checkpoint needs'
+        ' variables named `...x_layers_<i>....` for each layer.'
       )
-    qkv = shape_of(variables, "x_layers_0.self_attention.combined_qkv.w", 4)
-    up = shape_of(variables, "x_layers_0.ff_layer.ffn_layer1.linear.w", 2)
-    embedding = shape_of(variables, "lm.embedding_lookup.emb_var", 2)
+    sizes: dict[str, int] = {}
+    for field in ('embedding', 'layers.up', 'layers.qkv'):
+      row = variables_lib.GPTJ.by_field[field]
+      shape = _shape_of(variables, row.below_prefix(), len(row.axes))
+      sizes.update(zip(row.axes, shape))
     return cls(
-        num_layers=len(layers),
-        model_dim=qkv[1],
-        num_heads=qkv[2],
-        head_dim=qkv[3],
-        hidden_dim=up[1],
-        rotary_dim=rotary_dim,
-        vocab_size=embedding[0],
-        **kwargs,
+      num_layers=len(layers),
+      model_dim=sizes['embed'],
+      num_heads=sizes['heads'],
+      head_dim=sizes['head_dim'],
+      hidden_dim=sizes['hidden'],
+      rotary_dim=rotary_dim,
+      vocab_size=sizes['vocab'],
+      **kwargs,
     )
 
 
-def find(variables: Mapping[str, np.ndarray], suffix: str) -> str:
-  """The one name that ends in `suffix`; ValueError if there is none."""
-  names = [n for n in variables if n == suffix or n.endswith("." + suffix)]
-  if len(names) != 1:
-    raise ValueError(
-        f"{len(names)} variables end in {suffix!r}, expected one; is this a"
-        " GPT-J checkpoint written by convert_gptj_ckpt?"
-    )
-  return names[0]
-
-
-def shape_of(
-    variables: Mapping[str, np.ndarray], suffix: str, rank: int
+def _shape_of(
+  variables: Mapping[str, np.ndarray], suffix: str, rank: int
 ) -> tuple[int, ...]:
   """Shape of the variable that ends in `suffix`; ValueError if not `rank`-d."""
-  name = find(variables, suffix)
+  name = variables_lib.find(variables, suffix)
   shape = tuple(variables[name].shape)
   if len(shape) != rank:
-    raise ValueError(f"{name} has shape {shape}; expected {rank} dimensions.")
+    raise ValueError(f'{name} has shape {shape}; expected {rank} dimensions.')
   return shape
 
 
@@ -117,7 +109,8 @@ class EngineConfig:
   """How the engine batches, searches and stops.
 
   Attributes:
-    eos_id: token that ends a hypothesis.
+    eos_id: token that ends a hypothesis; None: the checkpoint's own, which is
+      put in once it is read. No programs can be compiled before.
     pad_id: fills prompts up to their bucket; masked, so any valid id will do.
     num_slots: requests decoded together, S.
     decode_widths: numbers of slots for which decoding is compiled, ascending,
@@ -158,7 +151,7 @@ class EngineConfig:
     suffix_block: decode steps whose KV shares one array.
   """
 
-  eos_id: int
+  eos_id: int | None
   pad_id: int = 0
   num_slots: int = 32
   decode_widths: tuple[int, ...] = ()
@@ -170,7 +163,7 @@ class EngineConfig:
   max_new_tokens: int = 128
   min_new_tokens: int = 30
   max_stop_ids: int = 1
-  search: str = "beam"
+  search: str = 'beam'
   num_beams: int = 4
   length_penalty: float = 1.0
   early_stopping: bool | str = True
@@ -180,63 +173,63 @@ class EngineConfig:
   max_top_k: int = 0
   temperature: float = 1.0
   top_p: float = 1.0
-  kv_dtype: str = "float32"
+  kv_dtype: str = 'float32'
   steps_per_call: int = 32
   exit_finished: int = 1
   suffix_block: int = 16
 
   def __post_init__(self) -> None:
     for name in (
-        "num_slots",
-        "max_prompt",
-        "max_new_tokens",
-        "max_stop_ids",
-        "num_beams",
-        "steps_per_call",
-        "exit_finished",
-        "suffix_block",
+      'num_slots',
+      'max_prompt',
+      'max_new_tokens',
+      'max_stop_ids',
+      'num_beams',
+      'steps_per_call',
+      'exit_finished',
+      'suffix_block',
     ):
       if getattr(self, name) < 1:
-        raise ValueError(f"{name} is {getattr(self, name)}; at least 1.")
+        raise ValueError(f'{name} is {getattr(self, name)}; at least 1.')
     if not 0 <= self.min_new_tokens <= self.max_new_tokens:
       raise ValueError(
-          f"min_new_tokens is {self.min_new_tokens}; it must lie between 0 and"
-          f" max_new_tokens ({self.max_new_tokens})."
+        f'min_new_tokens is {self.min_new_tokens}; it must lie between 0 and'
+        f' max_new_tokens ({self.max_new_tokens}).'
       )
-    if self.early_stopping not in (True, False, "never"):
+    if self.early_stopping not in (True, False, 'never'):
       raise ValueError(
-          f"early_stopping is {self.early_stopping!r}; use True, False or"
-          " 'never'."
+        f'early_stopping is {self.early_stopping!r}; use True, False or'
+        " 'never'."
       )
     if self.tokens_per_beam is not None and self.tokens_per_beam < 1:
       raise ValueError(
-          f"tokens_per_beam is {self.tokens_per_beam}; at least 1, or None."
+        f'tokens_per_beam is {self.tokens_per_beam}; at least 1, or None.'
       )
     if self.kv_dtype not in KV_DTYPES:
       raise ValueError(
-          f"kv_dtype is {self.kv_dtype!r}; use one of {KV_DTYPES}."
+        f'kv_dtype is {self.kv_dtype!r}; use one of {KV_DTYPES}.'
       )
     if self.search not in SEARCHES:
-      raise ValueError(f"search is {self.search!r}; use one of {SEARCHES}.")
+      raise ValueError(f'search is {self.search!r}; use one of {SEARCHES}.')
     if self.prefill_chunk < 0 or self.max_top_k < 0:
       raise ValueError(
-          f"prefill_chunk is {self.prefill_chunk} and max_top_k"
-          f" {self.max_top_k}; at least 0 each."
+        f'prefill_chunk is {self.prefill_chunk} and max_top_k'
+        f' {self.max_top_k}; at least 0 each.'
       )
-    _check_ascending("decode_widths", self.widths)
-    _check_ascending("prompt_buckets", self.buckets)
-    _check_ascending("prompt_segments", self.segments)
-    _check_ascending("prefill_batches", self.prefill_batches)
+    _check_ascending('decode_widths', self.widths)
+    _check_ascending('prompt_buckets', self.buckets)
+    _check_ascending('prompt_segments', self.segments)
+    _check_ascending('prefill_batches', self.prefill_batches)
     for name, values, last in (
-        ("decode_widths", self.widths, self.num_slots),
-        ("prompt_buckets", self.buckets, self.max_prompt),
+      ('decode_widths', self.widths, self.num_slots),
+      ('prompt_buckets', self.buckets, self.max_prompt),
     ):
       if values[-1] != last:
-        raise ValueError(f"{name} ends in {values[-1]}; it must end in {last}.")
+        raise ValueError(f'{name} ends in {values[-1]}; it must end in {last}.')
     if self.segments[-1] < self.max_prompt:
       raise ValueError(
-          f"prompt_segments ends in {self.segments[-1]}; it must end in"
-          f" {self.max_prompt} or above."
+        f'prompt_segments ends in {self.segments[-1]}; it must end in'
+        f' {self.max_prompt} or above.'
       )
 
   @property
@@ -294,12 +287,12 @@ def tiled(config: EngineConfig) -> EngineConfig:
   """The same, with KV whose lengths are multiples of TILE, for TPU."""
   ends = {TILE * -(-end // TILE) for end in config.segments}
   return dataclasses.replace(
-      config,
-      prompt_segments=tuple(sorted(ends)),
-      suffix_block=TILE // math.gcd(TILE, config.num_beams),
+    config,
+    prompt_segments=tuple(sorted(ends)),
+    suffix_block=TILE // math.gcd(TILE, config.num_beams),
   )
 
 
 def _check_ascending(name: str, values: tuple[int, ...]) -> None:
   if not values or values[0] < 1 or list(values) != sorted(set(values)):
-    raise ValueError(f"{name} is {values}; positive ascending numbers needed.")
+    raise ValueError(f'{name} is {values}; positive ascending numbers needed.')

@@ -16,15 +16,15 @@ that `at` and the functions of `cache.py` understand.
 """
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
 
-Carry = TypeVar("Carry")
+Carry = TypeVar('Carry')
 
 # Which layer: a number while tracing an unrolled model, else an array [].
-Index = int | jax.Array
+Index: TypeAlias = int | jax.Array
 
 
 def is_stacked(layers: Any) -> bool:
@@ -46,15 +46,15 @@ def slice_of(stacked: jax.Array, index: Index) -> jax.Array:
   # Bounds that might be negative would cost a select that hides from XLA that
   # the slice can be read in place.
   return jax.lax.dynamic_slice(
-      stacked, starts, sizes, allow_negative_indices=False
+    stacked, starts, sizes, allow_negative_indices=False
   )[0]
 
 
 def fold(
-    body: Callable[[Carry, Index, Any], Carry],
-    carry: Carry,
-    layers: Any,
-    count: int,
+  body: Callable[[Carry, Index, Any], Carry],
+  carry: Carry,
+  layers: Any,
+  count: int,
 ) -> Carry:
   """The carry after `body(carry, index, layer)` for the first `count` layers.
 
@@ -69,7 +69,7 @@ def fold(
       carry = body(carry, index, layers[index])
     return carry
   return jax.lax.fori_loop(
-      0, count, lambda i, carry: body(carry, i, at(layers, i)), carry
+    0, count, lambda i, carry: body(carry, i, at(layers, i)), carry
   )
 
 

@@ -17,20 +17,30 @@ Logical names:
   vocab      V, of embedding and head
 """
 
+from collections.abc import Mapping
+
 import jax
 
-MESH_AXES = ("replica", "data", "model")
+MESH_AXES = ('replica', 'data', 'model')
 
-RULES = {
-    "layers": None,
-    "slots": ("replica", "data"),
-    "embed": None,
-    "heads": "model",
-    "head_dim": None,
-    "three": None,
-    "hidden": "model",
-    "vocab": "model",
+RULES: Mapping[str, str | tuple[str, ...] | None] = {
+  'layers': None,
+  'slots': ('replica', 'data'),
+  'embed': None,
+  'heads': 'model',
+  'head_dim': None,
+  'three': None,
+  'hidden': 'model',
+  'vocab': 'model',
 }
+
+
+def axes(name: str) -> tuple[str, ...]:
+  """The mesh axes that a dim of this logical name is split along."""
+  rule = RULES[name]
+  if rule is None:
+    return ()
+  return (rule,) if isinstance(rule, str) else rule
 
 
 def spec(*names: str | None) -> jax.sharding.PartitionSpec:

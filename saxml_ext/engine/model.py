@@ -7,39 +7,115 @@ T tokens, D width, N heads, H head width, V vocabulary.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, NamedTuple, overload, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from saxml_ext.engine import attention
-from saxml_ext.engine import cache
 from saxml_ext.engine import config as config_lib
-from saxml_ext.engine import decode_attention
-from saxml_ext.engine import einsum as einsum_lib
 from saxml_ext.engine import layers as layers_lib
-from saxml_ext.engine import rotary
 from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.attention import attention
+from saxml_ext.engine.attention import cache
+from saxml_ext.engine.attention import decode_attention
+from saxml_ext.engine.attention import rotary
+from saxml_ext.engine.numerics import einsum as einsum_lib
 
 einsum = einsum_lib.einsum
 
-Kept = TypeVar("Kept")
+Rotations = tuple[jax.Array, jax.Array]
+Kept = TypeVar('Kept')
 KeepKV = Callable[[Kept, layers_lib.Index, cache.KV, cache.KV], Kept]
 PastKV = Callable[[Kept, layers_lib.Index], Sequence[attention.Source]]
 
 
+class Taps(NamedTuple):
+  """What the matrices of a layer are multiplied with, float32.
+
+  norm [B, T, D]: of qkv and up; mixed [B, N, T, H]: of post; hidden [B, T, F]:
+  of down.
+  """
+
+  norm: jax.Array
+  mixed: jax.Array
+  hidden: jax.Array
+
+
+class LayerResult(NamedTuple):
+  """What a layer makes of prompts.
+
+  x [B, T, D]: the next hidden states, float32; keys [B, N, H, T] and values
+  [B, N, T, H], in the type of the KV cache; taps: inputs of the matrices, which
+  cost nothing where nobody reads them.
+  """
+
+  x: jax.Array
+  keys: cache.KV
+  values: cache.KV
+  taps: Taps
+
+
+def run_layer(
+  layer: weights_lib.Layer,
+  config: config_lib.GPTJConfig,
+  x: jax.Array,
+  rotations: Rotations,
+  kv_dtype: str = 'float32',
+  past: Sequence[attention.Source] = (),
+) -> LayerResult:
+  """Runs one layer on prompts, or on a chunk of them.
+
+  Args:
+    layer: weights.
+    config: sizes.
+    x: [B, T, D] float32 hidden states; padding lies on the right.
+    rotations: sin, cos [T, rotary_dim / 2] of `rotary.table` for these places.
+    kv_dtype: type of keys and values.
+    past: keys before these.
+  """
+  h, q, keys, values = _project(layer, config, x, rotations, kv_dtype)
+  mixed = attention.attend_causal(q, keys, values, past)
+  x, hidden = _finish(layer, x, h, einsum('bnth,nhd->btd', mixed, layer.post))
+  return LayerResult(x, keys, values, Taps(h, mixed, hidden))
+
+
+@overload
 def prefill(
-    weights: weights_lib.Weights,
-    config: config_lib.GPTJConfig,
-    tokens: jax.Array,
-    kv_dtype: str,
-    last: jax.Array | None = None,
-    start: int = 0,
-    past: PastKV = lambda kept, layer: (),
-    keep: KeepKV = lambda kept, layer, keys, values: kept,
-    kept: Kept = None,
-) -> tuple[jax.Array, Kept]:
+  weights: weights_lib.Weights,
+  config: config_lib.GPTJConfig,
+  tokens: jax.Array,
+  kv_dtype: str,
+  last: jax.Array | None = None,
+) -> tuple[jax.Array, None]: ...
+
+
+@overload
+def prefill(
+  weights: weights_lib.Weights,
+  config: config_lib.GPTJConfig,
+  tokens: jax.Array,
+  kv_dtype: str,
+  last: jax.Array | None = None,
+  start: int = 0,
+  past: PastKV[Kept] = ...,
+  *,
+  keep: KeepKV[Kept],
+  kept: Kept,
+) -> tuple[jax.Array, Kept]: ...
+
+
+def prefill(
+  weights: weights_lib.Weights,
+  config: config_lib.GPTJConfig,
+  tokens: jax.Array,
+  kv_dtype: str,
+  last: jax.Array | None = None,
+  start: int = 0,
+  past: PastKV[Any] = lambda kept, layer: (),
+  keep: KeepKV[Any] = lambda kept, layer, keys, values: kept,
+  kept: Any = None,
+) -> tuple[jax.Array, Any]:
   """Runs prompts, or a chunk of them, padded on the right.
 
   Args:
@@ -62,24 +138,16 @@ def prefill(
     `keep` returned last.
   """
   sin, cos = (
-      table[start:]
-      for table in rotary.table(start + tokens.shape[1], config.rotary_dim)
+    table[start:]
+    for table in rotary.table(start + tokens.shape[1], config.rotary_dim)
   )
-
-  def project(x: jax.Array, layer: weights_lib.Layer):
-    h = _norm(x, layer.norm, config)
-    q, k, v = einsum("btd,nchd->cbnth", h, layer.qkv)
-    q = rotary.rotate(q, sin, cos)
-    keys = rotary.rotate(k, sin, cos).transpose(0, 1, 3, 2)
-    keys = cache.keys_as(keys, kv_dtype)
-    return h, q, keys, cache.rows_as(v, kv_dtype)
 
   def whole(carry, index: layers_lib.Index, layer: weights_lib.Layer):
     x, kept = carry
-    h, q, keys, values = project(x, layer)
-    mixed = attention.attend_causal(q, keys, values, past(kept, index))
-    mixed = einsum("bnth,nhd->btd", mixed, layer.post)
-    return _add(x, mixed, h, layer), keep(kept, index, keys, values)
+    x, keys, values, _ = run_layer(
+      layer, config, x, (sin, cos), kv_dtype, past(kept, index)
+    )
+    return x, keep(kept, index, keys, values)
 
   x = weights.embedding[tokens].astype(jnp.float32)
   count = config.num_layers
@@ -87,26 +155,26 @@ def prefill(
     return layers_lib.fold(whole, (x, kept), weights.layers, count)
   x, kept = layers_lib.fold(whole, (x, kept), weights.layers, count - 1)
   layer = layers_lib.at(weights.layers, count - 1)
-  h, q, keys, values = project(x, layer)
+  h, q, keys, values = _project(layer, config, x, (sin, cos), kv_dtype)
   at = last[:, None, None]
   x, h = jnp.take_along_axis(x, at, 1), jnp.take_along_axis(h, at, 1)
   q = jnp.take_along_axis(q, at[:, None], 2)
   seen = attention.Source(keys, values, jnp.arange(tokens.shape[1]) <= at)
   mixed = attention.attend(q, [seen, *past(kept, count - 1)])
-  mixed = einsum("bnth,nhd->btd", mixed, layer.post)
-  return _add(x, mixed, h, layer), keep(kept, count - 1, keys, values)
+  x, _ = _finish(layer, x, h, einsum('bnth,nhd->btd', mixed, layer.post))
+  return x, keep(kept, count - 1, keys, values)
 
 
 def decode(
-    weights: weights_lib.Weights,
-    config: config_lib.GPTJConfig,
-    tokens: jax.Array,
-    positions: jax.Array,
-    rotations: tuple[jax.Array, jax.Array],
-    history: decode_attention.History,
-    current: cache.Block,
-    row: jax.Array,
-    kv_dtype: str,
+  weights: weights_lib.Weights,
+  config: config_lib.GPTJConfig,
+  tokens: jax.Array,
+  positions: jax.Array,
+  rotations: Rotations,
+  history: decode_attention.History,
+  current: cache.Block,
+  row: jax.Array,
+  kv_dtype: str,
 ) -> tuple[jax.Array, cache.Block]:
   """One token of every beam.
 
@@ -130,31 +198,31 @@ def decode(
   def body(carry, index: layers_lib.Index, layer: weights_lib.Layer):
     x, current = carry
     h = _norm(x, layer.norm, config)
-    q, k, v = einsum("skd,nchd->csnkh", h, layer.qkv)
+    q, k, v = einsum('skd,nchd->csnkh', h, layer.qkv)
     current = cache.write_step(
-        current, index, rotary.rotate(k, sin, cos), v, row, kv_dtype
+      current, index, rotary.rotate(k, sin, cos), v, row, kv_dtype
     )
     mixed = attend(rotary.rotate(q, sin, cos), current, index)
-    mixed = einsum("snkh,nhd->skd", mixed, layer.post)
-    return _add(x, mixed, h, layer), current
+    x, _ = _finish(layer, x, h, einsum('snkh,nhd->skd', mixed, layer.post))
+    return x, current
 
   x = weights.embedding[tokens].astype(jnp.float32)
   x, current = layers_lib.fold(
-      body, (x, current), weights.layers, config.num_layers
+    body, (x, current), weights.layers, config.num_layers
   )
   return logits(weights, config, x), current
 
 
 def logits(
-    weights: weights_lib.Weights, config: config_lib.GPTJConfig, x: jax.Array
+  weights: weights_lib.Weights, config: config_lib.GPTJConfig, x: jax.Array
 ) -> jax.Array:
   """Logits [..., V] float32 of hidden states x [..., D]."""
   x = _norm(x, weights.final_norm, config)
-  return einsum("...d,dv->...v", x, weights.head, weights.head_bias)
+  return einsum('...d,dv->...v', x, weights.head, weights.head_bias)
 
 
 def _norm(
-    x: jax.Array, norm: weights_lib.Norm, config: config_lib.GPTJConfig
+  x: jax.Array, norm: weights_lib.Norm, config: config_lib.GPTJConfig
 ) -> jax.Array:
   mean = x.mean(-1, keepdims=True)
   centred = x - mean
@@ -163,17 +231,35 @@ def _norm(
   return normal * norm.scale + norm.bias
 
 
-def _add(
-    x: jax.Array, mixed: jax.Array, h: jax.Array, layer: weights_lib.Layer
-) -> jax.Array:
-  """Adds attention and the feed-forward layer of `h` to the residual `x`.
+def _project(
+  layer: weights_lib.Layer,
+  config: config_lib.GPTJConfig,
+  x: jax.Array,
+  rotations: Rotations,
+  kv_dtype: str,
+) -> tuple[jax.Array, jax.Array, cache.KV, cache.KV]:
+  """The normalized x, queries [B, N, T, H], and keys and values to cache."""
+  h = _norm(x, layer.norm, config)
+  q, k, v = einsum('btd,nchd->cbnth', h, layer.qkv)
+  q = rotary.rotate(q, *rotations)
+  keys = rotary.rotate(k, *rotations).transpose(0, 1, 3, 2)
+  return h, q, cache.keys_as(keys, kv_dtype), cache.rows_as(v, kv_dtype)
+
+
+def _finish(
+  layer: weights_lib.Layer, x: jax.Array, h: jax.Array, attended: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+  """Adds attention, and the feed-forward layer of `h`, to the residual `x`.
 
   Their products are added first: where devices have parts of both, those are
   summed by one all-reduce.
+
+  Returns:
+    The layer's result, and what its last matrix was multiplied with.
   """
-  hidden = _gelu(einsum("...d,df->...f", h, layer.up) + layer.up_bias)
-  down = einsum("...f,fd->...d", hidden, layer.down)
-  return x + (mixed + down + layer.down_bias)
+  hidden = _gelu(einsum('...d,df->...f', h, layer.up) + layer.up_bias)
+  down = einsum('...f,fd->...d', hidden, layer.down)
+  return x + (attended + down + layer.down_bias), hidden
 
 
 def _gelu(x: jax.Array) -> jax.Array:

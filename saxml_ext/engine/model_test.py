@@ -6,35 +6,38 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from saxml_ext.engine import cache
 from saxml_ext.engine import config as config_lib
-from saxml_ext.engine import decode_attention
 from saxml_ext.engine import model
-from saxml_ext.engine import random_model
-from saxml_ext.engine import rotary
 from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.attention import cache
+from saxml_ext.engine.attention import decode_attention
+from saxml_ext.engine.attention import rotary
+from saxml_ext.engine.testing import fast_compile
+from saxml_ext.engine.testing import random_model
+
+fast_compile.install()
 
 _CONFIG = config_lib.GPTJConfig(
-    num_layers=2,
-    model_dim=24,
-    num_heads=3,
-    head_dim=8,
-    hidden_dim=40,
-    rotary_dim=4,
-    vocab_size=33,
+  num_layers=2,
+  model_dim=24,
+  num_heads=3,
+  head_dim=8,
+  hidden_dim=40,
+  rotary_dim=4,
+  vocab_size=33,
 )
 
 
 def _numpy_logits(v, config, tokens):
   """Logits [T, V] float64 of one sequence [T]."""
-  v = {n.removeprefix("params.lm."): a.astype(float) for n, a in v.items()}
+  v = {n.removeprefix('params.lm.'): a.astype(float) for n, a in v.items()}
   length, r = len(tokens), config.rotary_dim
 
   def norm(x, name):
-    scale = v[f"{name}.scale"] + (0 if config.ln_direct_scale else 1)
+    scale = v[f'{name}.scale'] + (0 if config.ln_direct_scale else 1)
     x = x - x.mean(-1, keepdims=True)
     x = x / np.sqrt((x**2).mean(-1, keepdims=True) + config.ln_epsilon)
-    return x * scale + v[f"{name}.bias"]
+    return x * scale + v[f'{name}.bias']
 
   def rotate(x):  # [T, N, H]
     angle = np.arange(length)[:, None] / 10000 ** (np.arange(0, r, 2) / r)
@@ -44,34 +47,33 @@ def _numpy_logits(v, config, tokens):
     out[..., :r:2], out[..., 1:r:2] = pairs.real, pairs.imag
     return out
 
-  x = v["embedding_lookup.emb_var"][tokens]
+  x = v['embedding_lookup.emb_var'][tokens]
   for i in range(config.num_layers):
-    p = f"transformer.x_layers_{i}"
-    h = norm(x, f"{p}.layer_norm")
+    p = f'transformer.x_layers_{i}'
+    h = norm(x, f'{p}.layer_norm')
     q, k, a = np.einsum(
-        "td,cdnh->ctnh", h, v[f"{p}.self_attention.combined_qkv.w"]
+      'td,cdnh->ctnh', h, v[f'{p}.self_attention.combined_qkv.w']
     )
-    scores = np.einsum("tnh,snh->nts", rotate(q), rotate(k))
+    scores = np.einsum('tnh,snh->nts', rotate(q), rotate(k))
     scores = scores / np.sqrt(config.head_dim)
     scores = np.where(np.tri(length, dtype=bool), scores, -np.inf)
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     weights /= weights.sum(-1, keepdims=True)
-    mixed = np.einsum("nts,snh->tnh", weights, a)
-    ffn = f"{p}.ff_layer.ffn_layer"
-    u = h @ v[f"{ffn}1.linear.w"] + v[f"{ffn}1.bias.b"]
+    mixed = np.einsum('nts,snh->tnh', weights, a)
+    ffn = f'{p}.ff_layer.ffn_layer'
+    u = h @ v[f'{ffn}1.linear.w'] + v[f'{ffn}1.bias.b']
     u = u / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (u + 0.044715 * u**3)))
-    x = x + np.einsum("tnh,dnh->td", mixed, v[f"{p}.self_attention.post.w"])
-    x = x + u @ v[f"{ffn}2.linear.w"] + v[f"{ffn}2.bias.b"]
-  head = "softmax.logits_ffn"
-  return norm(x, "final_ln") @ v[f"{head}.linear.w"] + v[f"{head}.bias.b"]
+    x = x + np.einsum('tnh,dnh->td', mixed, v[f'{p}.self_attention.post.w'])
+    x = x + u @ v[f'{ffn}2.linear.w'] + v[f'{ffn}2.bias.b']
+  head = 'softmax.logits_ffn'
+  return norm(x, 'final_ln') @ v[f'{head}.linear.w'] + v[f'{head}.bias.b']
 
 
 class ModelTest(parameterized.TestCase):
-
   @parameterized.parameters(True, False)
   def test_prefill_equals_numpy(self, direct_scale):
     config = config_lib.GPTJConfig(
-        **{**vars(_CONFIG), "ln_direct_scale": direct_scale}
+      **{**vars(_CONFIG), 'ln_direct_scale': direct_scale}
     )
     variables = random_model.variables(config)
     weights = weights_lib.from_pax(variables, config)
@@ -79,7 +81,7 @@ class ModelTest(parameterized.TestCase):
 
     @jax.jit
     def run(tokens, last=None):
-      x, _ = model.prefill(weights, config, tokens, "float32", last)
+      x, _ = model.prefill(weights, config, tokens, 'float32', last)
       return model.logits(weights, config, x)
 
     got = run(jnp.asarray(tokens))
@@ -89,17 +91,17 @@ class ModelTest(parameterized.TestCase):
       expected = _numpy_logits(variables, config, tokens[row])
       np.testing.assert_allclose(got[row], expected, atol=2e-4)
       np.testing.assert_allclose(
-          last[row, 0], expected[lengths[row] - 1], atol=2e-4
+        last[row, 0], expected[lengths[row] - 1], atol=2e-4
       )
 
   @parameterized.parameters(
-      ("float32", "float32", 2e-4),
-      ("float32", "bfloat16", 0.05),
-      ("float32", "int8", 0.15),
-      ("bfloat16", "bfloat16", 0.15),
+    ('float32', 'float32', 2e-4),
+    ('float32', 'bfloat16', 0.05),
+    ('float32', 'int8', 0.15),
+    ('bfloat16', 'bfloat16', 0.15),
   )
   def test_decode_continues_prefill_along_ancestry(
-      self, weights_dtype, dtype, tolerance
+    self, weights_dtype, dtype, tolerance
   ):
     variables = random_model.variables(_CONFIG)
     weights = weights_lib.from_pax(variables, _CONFIG, weights_dtype)
@@ -110,24 +112,24 @@ class ModelTest(parameterized.TestCase):
     @jax.jit
     def prefill(tokens):
       segments = tuple(
-          cache.empty_block(_CONFIG, 2, length, dtype) for length in (6, 4)
+        cache.empty_block(_CONFIG, 2, length, dtype) for length in (6, 4)
       )
 
       def keep(segments, layer, keys, values):
         return cache.insert_prompts(
-            segments, layer, jnp.arange(2), 0, keys, values
+          segments, layer, jnp.arange(2), 0, keys, values
         )
 
       _, segments = model.prefill(
-          weights, _CONFIG, tokens, dtype, keep=keep, kept=segments
+        weights, _CONFIG, tokens, dtype, keep=keep, kept=segments
       )
       return segments
 
     segments = prefill(jnp.asarray(prompts))
     rotations = [jnp.asarray(t) for t in rotary.table(20, 4)]
     ring = [
-        cache.empty_block(_CONFIG, 2, width * beams, dtype, suffix=True)
-        for _ in range(2)
+      cache.empty_block(_CONFIG, 2, width * beams, dtype, suffix=True)
+      for _ in range(2)
     ]
     ancestry = [jnp.full((2, beams, width), cache.NOTHING, jnp.int8)] * 2
     history = np.zeros((2, beams, 0), int)
@@ -138,94 +140,94 @@ class ModelTest(parameterized.TestCase):
       block, row = divmod(step, width)
       ancestry[block] = cache.claim_row(ancestry[block], row)
       logits, ring[block] = decode(
-          jnp.asarray(tokens),
-          jnp.asarray(lengths) + step,
-          rotations,
-          decode_attention.History(
-              jnp.asarray(lengths, jnp.int32),
-              segments,
-              ring[:block],
-              ancestry[: block + 1],
-          ),
-          ring[block],
-          row,
+        jnp.asarray(tokens),
+        jnp.asarray(lengths) + step,
+        rotations,
+        decode_attention.History(
+          jnp.asarray(lengths, jnp.int32),
+          segments,
+          ring[:block],
+          ancestry[: block + 1],
+        ),
+        ring[block],
+        row,
       )
       for slot in range(2):
         for beam in range(beams):
           whole = np.concatenate(
-              [prompts[slot, : lengths[slot]], history[slot, beam]]
+            [prompts[slot, : lengths[slot]], history[slot, beam]]
           )
           np.testing.assert_allclose(
-              logits[slot, beam],
-              _numpy_logits(variables, _CONFIG, whole)[-1],
-              atol=tolerance,
+            logits[slot, beam],
+            _numpy_logits(variables, _CONFIG, whole)[-1],
+            atol=tolerance,
           )
       parents = rng.integers(0, beams, (2, beams))
       ancestry = [cache.inherit(a, jnp.asarray(parents)) for a in ancestry]
       history = history[np.arange(2)[:, None], parents]
 
-  @parameterized.parameters("int8", "int8_weights")
+  @parameterized.parameters('int8', 'int8_weights')
   def test_int8_follows_numpy(self, quantization):
     variables = random_model.variables(_CONFIG)
     weights = weights_lib.from_pax(
-        variables, _CONFIG, quantization=quantization
+      variables, _CONFIG, quantization=quantization
     )
     self.assertEqual(weights.embedding.dtype, jnp.float32)
     for layer in weights.layers:
       for matrix in (layer.qkv, layer.post, layer.up, layer.down):
         self.assertEqual(matrix.values.dtype, jnp.int8)
     tokens = np.random.default_rng(1).integers(0, 33, (1, 40))
-    x, _ = model.prefill(weights, _CONFIG, jnp.asarray(tokens), "float32")
+    x, _ = model.prefill(weights, _CONFIG, jnp.asarray(tokens), 'float32')
     got = model.logits(weights, _CONFIG, x)[0]
     expected = _numpy_logits(variables, _CONFIG, tokens[0])
     # Logits have a spread of 1; rounding moves them by some hundredths.
     self.assertLess(np.abs(got - expected).mean(), 0.03)
     self.assertGreater(np.abs(got - expected).mean(), 1e-3)
 
-  @parameterized.parameters("int8", "int8_weights")
+  @parameterized.parameters('int8', 'int8_weights')
   def test_quantized_checkpoints_are_taken_as_they_are(self, quantization):
     variables = random_model.variables(_CONFIG)
-    expected = weights_lib.from_pax(variables, _CONFIG, "float32", quantization)
+    expected = weights_lib.from_pax(variables, _CONFIG, 'float32', quantization)
     # Contracted dims of each variable, as the checkpoint stores it.
-    summed = {"combined_qkv.w": (1,), "post.w": (1, 2), "linear.w": (0,)}
+    summed = {'combined_qkv.w': (1,), 'post.w': (1, 2), 'linear.w': (0,)}
     quantized = dict(variables)
     for name, value in variables.items():
       for suffix, axes in summed.items():
-        if name.endswith(suffix) and "softmax" not in name:
+        if name.endswith(suffix) and 'softmax' not in name:
           peak = np.abs(value).max(axes, keepdims=True)
           codes = np.rint(value * (np.float32(127) / peak))
           quantized[name] = codes.astype(np.int8)
           scale = (peak * (1 / np.float32(127))).squeeze(axes)
-          quantized[name + "_quantized_scale"] = scale
-    got = weights_lib.from_pax(quantized, _CONFIG, "float32", quantization)
+          quantized[name + '_quantized_scale'] = scale
+    got = weights_lib.from_pax(quantized, _CONFIG, 'float32', quantization)
     jax.tree.map(np.testing.assert_array_equal, got, expected)
     with self.assertRaisesRegex(ValueError, "is int8.*'int8_weights'"):
       weights_lib.from_pax(quantized, _CONFIG)
     quantized.pop(
-        next(n for n in quantized if n.endswith("post.w")) + "_quantized_scale"
+      next(n for n in quantized if n.endswith('post.w')) + '_quantized_scale'
     )
-    with self.assertRaisesRegex(ValueError, "post.w_quantized_scale"):
+    with self.assertRaisesRegex(ValueError, 'post.w_quantized_scale'):
       weights_lib.from_pax(quantized, _CONFIG, quantization=quantization)
 
   def test_the_head_may_stay_in_float(self):
     variables = random_model.variables(_CONFIG)
     weights = weights_lib.from_pax(
-        variables, _CONFIG, quantization="int8", quantize_head=False
+      variables, _CONFIG, quantization='int8', quantize_head=False
     )
     self.assertEqual(weights.head.dtype, jnp.float32)
     self.assertEqual(weights.layers[0].up.values.dtype, jnp.int8)
 
   def test_int8_is_refused_where_nothing_is_multiplied(self):
     variables = random_model.variables(_CONFIG)
-    name = "params.lm.embedding_lookup.emb_var"
+    name = 'params.lm.embedding_lookup.emb_var'
     variables[name] = variables[name].astype(np.int8)
-    with self.assertRaisesRegex(ValueError, "emb_var is int8"):
-      weights_lib.from_pax(variables, _CONFIG, quantization="int8")
+    with self.assertRaisesRegex(ValueError, 'emb_var is int8'):
+      weights_lib.from_pax(variables, _CONFIG, quantization='int8')
 
   def test_unknown_quantization_is_refused(self):
     variables = random_model.variables(_CONFIG)
     with self.assertRaisesRegex(ValueError, "'int4'; use one of .*'int8'"):
-      weights_lib.from_pax(variables, _CONFIG, quantization="int4")
+      weights_lib.from_pax(variables, _CONFIG, quantization='int4')
 
   def test_config_is_read_off_the_shapes(self):
     variables = random_model.variables(_CONFIG)
@@ -233,14 +235,14 @@ class ModelTest(parameterized.TestCase):
 
   def test_missing_and_misshapen_variables_are_named(self):
     variables = random_model.variables(_CONFIG)
-    name = "params.lm.transformer.x_layers_1.ff_layer.ffn_layer2.linear.w"
+    name = 'params.lm.transformer.x_layers_1.ff_layer.ffn_layer2.linear.w'
     value = variables.pop(name)
-    with self.assertRaisesRegex(ValueError, "x_layers_1.*ffn_layer2.linear.w"):
+    with self.assertRaisesRegex(ValueError, 'x_layers_1.*ffn_layer2.linear.w'):
       weights_lib.from_pax(variables, _CONFIG)
     variables[name] = value.T
-    with self.assertRaisesRegex(ValueError, r"\(24, 40\).*\(40, 24\)"):
+    with self.assertRaisesRegex(ValueError, r'\(24, 40\).*\(40, 24\)'):
       weights_lib.from_pax(variables, _CONFIG)
 
 
-if __name__ == "__main__":
+if __name__ == '__main__':
   absltest.main()

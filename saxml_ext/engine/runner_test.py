@@ -1,3 +1,5 @@
+"""Tests of the engine as a whole, on a small random model."""
+
 import dataclasses
 import functools
 
@@ -6,34 +8,53 @@ from absl.testing import parameterized
 import numpy as np
 
 from saxml_ext.engine import config as config_lib
-from saxml_ext.engine import random_model
+from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.testing import fast_compile
+from saxml_ext.engine.testing import random_model
+from saxml_ext.engine.testing import serving
+
+fast_compile.install()
 
 _MODEL = config_lib.GPTJConfig(
-    num_layers=2,
-    model_dim=32,
-    num_heads=2,
-    head_dim=16,
-    hidden_dim=64,
-    rotary_dim=8,
-    vocab_size=64,
+  num_layers=2,
+  model_dim=32,
+  num_heads=2,
+  head_dim=16,
+  hidden_dim=64,
+  rotary_dim=8,
+  vocab_size=64,
 )
 _ENGINE = dict(
-    eos_id=0,
-    max_prompt=24,
-    prompt_buckets=(8, 24),
-    prompt_segments=(16, 24),
-    max_new_tokens=14,
-    min_new_tokens=3,
-    num_beams=4,
-    suffix_block=4,
+  eos_id=0,
+  max_prompt=24,
+  # Each bucket, batch and width is a program, and what tests wait for is the
+  # compiler: only the tests that are about these have several.
+  prompt_buckets=(24,),
+  prompt_segments=(16, 24),
+  max_new_tokens=14,
+  min_new_tokens=3,
+  num_beams=4,
+  suffix_block=4,
+)
+
+# Settings of runners that several tests share.
+_MANY_PROGRAMS = dict(
+  num_slots=5,
+  decode_widths=(1, 2, 5),
+  prompt_buckets=(8, 24),
+  prefill_batches=(1, 2),
+)
+_GREEDY = dict(
+  num_slots=4, num_beams=1, search='sample', temperature=0.0, max_stop_ids=3
 )
 
 
 @functools.cache
-def _runner(quantization=None, dtype="float32", **settings):
-  engine = config_lib.EngineConfig(**{**_ENGINE, **settings})
+def _runner(quantization=None, dtype='float32', *, num_slots, **settings):
+  settings = {**_ENGINE, 'decode_widths': (num_slots,), **settings}
+  engine = config_lib.EngineConfig(num_slots=num_slots, **settings)
   variables = random_model.variables(_MODEL, scale=3.0)
   weights = weights_lib.from_pax(variables, _MODEL, dtype, quantization)
   return runner_lib.Runner(weights, _MODEL, engine)
@@ -42,57 +63,39 @@ def _runner(quantization=None, dtype="float32", **settings):
 def _requests(count):
   rng = np.random.default_rng(7)
   return [
-      runner_lib.Request(
-          rng.integers(1, 64, rng.integers(1, 25)).astype(np.int32),
-          max_new_tokens=int(rng.integers(1, 15)),
-          min_new_tokens=int(rng.integers(0, 6)),
-      )
-      for _ in range(count)
+    request_lib.Request(
+      rng.integers(1, 64, rng.integers(1, 25)).astype(np.int32),
+      max_new_tokens=int(rng.integers(1, 15)),
+      min_new_tokens=int(rng.integers(0, 6)),
+    )
+    for _ in range(count)
   ]
 
 
-def _serve(runner, requests, order):
-  """Results by request; slots are refilled as they become free."""
-  waiting, holder, results = list(order), {}, {}
-  while waiting or holder:
-    free = [s for s in range(runner.num_slots) if s not in holder]
-    batch = dict(zip(free, waiting))
-    del waiting[: len(batch)]
-    holder |= batch
-    runner.admit({slot: requests[i] for slot, i in batch.items()})
-    for slot, result in runner.step().items():
-      results[holder.pop(slot)] = result
-  return [results[i] for i in range(len(requests))]
-
-
-def _tokens(results):
-  return [[h.tokens.tolist() for h in r.hypotheses] for r in results]
-
-
 class RunnerTest(parameterized.TestCase):
-
   def test_tokens_depend_on_neither_order_nor_slots(self):
     requests = _requests(24)
     order = list(range(24))
-    alone = _serve(_runner(num_slots=1), requests, order)
+    alone = serving.serve(_runner(num_slots=1), requests, order)
     for result, request in zip(alone, requests):
       best = result.hypotheses[0].tokens
       self.assertLessEqual(len(best), request.max_new_tokens)
       scores = [h.score for h in result.hypotheses]
       self.assertEqual(scores, sorted(scores, reverse=True))
-    runner = _runner(num_slots=5, prefill_batches=(1, 2))
+    runner = _runner(**_MANY_PROGRAMS)
     for shuffle in (order, order[::-1]):
-      together = _serve(runner, requests, shuffle)
-      self.assertEqual(_tokens(together), _tokens(alone))
+      together = serving.serve(runner, requests, shuffle)
+      self.assertEqual(serving.tokens(together), serving.tokens(alone))
     whole_calls = _runner(num_slots=2, exit_finished=2, steps_per_call=3)
     self.assertEqual(
-        _tokens(_serve(whole_calls, requests, order)), _tokens(alone)
+      serving.tokens(serving.serve(whole_calls, requests, order)),
+      serving.tokens(alone),
     )
 
   def test_scores_are_those_of_teacher_forcing(self):
     requests = _requests(6)
     runner = _runner(num_slots=2)
-    for request, result in zip(requests, _serve(runner, requests, range(6))):
+    for request, result in zip(requests, serving.serve(runner, requests)):
       for h in result.hypotheses:
         forced = runner.score(request.tokens, h.tokens)
         self.assertAlmostEqual(h.logprob, forced, places=3)
@@ -101,54 +104,71 @@ class RunnerTest(parameterized.TestCase):
   def test_released_slots_are_free_and_leave_no_trace(self):
     requests = _requests(8)
     runner = _runner(num_slots=2)
-    expected = _tokens(_serve(runner, requests, range(8)))
-    long = runner_lib.Request(np.arange(1, 25), 14, 14)
-    runner.admit({0: long, 1: long})
+    expected = serving.tokens(serving.serve(runner, requests))
+    long = request_lib.Request(np.arange(1, 25), 14, 14)
+    runner.prefill_and_insert({0: long, 1: long})
     runner.step()
     runner.release(1)
-    with self.assertRaisesRegex(ValueError, "slot 1 is free"):
+    with self.assertRaisesRegex(ValueError, 'slot 1 is free'):
       runner.release(1)
-    runner.admit({1: requests[3]})
+    runner.prefill_and_insert({1: requests[3]})
     results = {}
     while 1 not in results:
       results |= runner.step()
-    self.assertEqual(_tokens([results[1]])[0], expected[3])
+    self.assertEqual(serving.tokens([results[1]])[0], expected[3])
     if 0 not in results:
       runner.release(0)
     self.assertEqual(runner.step(), {})
-    self.assertEqual(_tokens(_serve(runner, requests, range(8))), expected)
+    self.assertEqual(serving.tokens(serving.serve(runner, requests)), expected)
 
   def test_warm_up_compiles_all_that_is_used(self):
-    runner = _runner(num_slots=2)
+    runner = _runner(**_MANY_PROGRAMS)
     lines = []
     runner.warm_up(lines.append)
-    compiled = set(runner._run._compiled)
+    compiled = runner._run.compiled
     self.assertLen(lines, len(compiled))
     requests = _requests(6)
-    _serve(runner, requests, range(6))
+    serving.serve(runner, requests)
     runner.score(np.asarray([1]), np.asarray([2]))
-    self.assertEqual(set(runner._run._compiled), compiled)
+    self.assertEqual(runner._run.compiled, compiled)
 
   def test_chunks_of_a_prompt_leave_the_tokens_as_they_are(self):
     requests = _requests(12)
-    expected = _tokens(_serve(_runner(num_slots=3), requests, range(12)))
-    chunked = _runner(num_slots=3, prefill_chunk=5, prefill_batches=(1, 2))
-    self.assertEqual(_tokens(_serve(chunked, requests, range(12))), expected)
+    expected = serving.tokens(serving.serve(_runner(num_slots=2), requests))
+    chunked = _runner(num_slots=3, prefill_chunk=10, prefill_batches=(2,))
+    self.assertEqual(serving.tokens(serving.serve(chunked, requests)), expected)
     # Given up between two chunks, and the slot used again.
-    chunked.admit({0: requests[0], 1: runner_lib.Request(np.arange(1, 25))})
+    chunked.prefill_and_insert(
+      {0: requests[0], 1: request_lib.Request(np.arange(1, 25))}
+    )
     chunked.step(1)
     chunked.release(1)
     results = {}
-    chunked.admit({1: requests[5]})
+    chunked.prefill_and_insert({1: requests[5]})
     while len(results) < 2:
       results |= chunked.step()
     self.assertEqual(
-        _tokens([results[0], results[1]]), [expected[0], expected[5]]
+      serving.tokens([results[0], results[1]]), [expected[0], expected[5]]
     )
+
+  def test_of_equal_hypotheses_the_older_comes_first(self):
+    variables = random_model.variables(_MODEL, scale=0.0)
+    variables['params.lm.softmax.logits_ffn.bias.b'][:] = 0  # All is as likely.
+    engine = config_lib.EngineConfig(
+      **{**_ENGINE, 'num_beams': 2}, num_slots=1, decode_widths=(1,)
+    )
+    runner = runner_lib.Runner(
+      weights_lib.from_pax(variables, _MODEL), _MODEL, engine
+    )
+    request = request_lib.Request(np.asarray([3, 4]), min_new_tokens=0)
+    (result,) = serving.serve(runner, [request])
+    self.assertEqual(serving.tokens([result]), [[[0], [1, 0]]])
+    first, second = result.hypotheses
+    self.assertEqual(first.score, second.score)
 
   def test_step_decodes_no_more_than_it_is_told(self):
     runner = _runner(num_slots=2, suffix_block=16)
-    runner.admit({0: runner_lib.Request(np.asarray([1]), 10, 10)})
+    runner.prefill_and_insert({0: request_lib.Request(np.asarray([1]), 10, 10)})
     # The first token was chosen on admission: nine are left.
     self.assertEqual([runner.step(4), runner.step(4)], [{}, {}])
     (result,) = runner.step(1).values()
@@ -157,33 +177,35 @@ class RunnerTest(parameterized.TestCase):
   def test_greedy_is_beam_search_with_one_beam(self):
     requests = _requests(10)
     beam = _runner(num_slots=3, num_beams=1)
-    greedy = _runner(num_slots=4, num_beams=1, search="sample", temperature=0.0)
-    expected = _serve(beam, requests, range(10))
-    got = _serve(greedy, requests, range(10))
-    self.assertEqual(_tokens(got), _tokens(expected))
+    greedy = _runner(**_GREEDY)
+    expected = serving.serve(beam, requests)
+    got = serving.serve(greedy, requests)
+    self.assertEqual(serving.tokens(got), serving.tokens(expected))
     for a, b in zip(got, expected):
       self.assertAlmostEqual(
-          a.hypotheses[0].logprob, b.hypotheses[0].logprob, places=4
+        a.hypotheses[0].logprob, b.hypotheses[0].logprob, places=4
       )
 
   @parameterized.parameters(0, 8)
   def test_samples_depend_on_the_request_alone(self, max_top_k):
     options = [
-        dict(temperature=0.7, seed=1),
-        dict(temperature=2.0, top_p=0.8, seed=2),
-        dict(temperature=2.0, top_k=min(3, max_top_k), seed=3),
-        dict(temperature=0.0, seed=4),
+      dict(temperature=0.7, seed=1),
+      dict(temperature=2.0, top_p=0.8, seed=2),
+      dict(temperature=2.0, top_k=min(3, max_top_k), seed=3),
+      dict(temperature=0.0, seed=4),
     ]
     requests = [
-        dataclasses.replace(r, **options[i % 4])
-        for i, r in enumerate(_requests(12))
+      dataclasses.replace(r, **options[i % 4])
+      for i, r in enumerate(_requests(12))
     ]
-    settings = dict(search="sample", num_beams=3, max_top_k=max_top_k)
-    alone = _serve(_runner(num_slots=1, **settings), requests, range(12))
-    runner = _runner(num_slots=5, prefill_batches=(1, 2), **settings)
+    settings = dict(search='sample', num_beams=3, max_top_k=max_top_k)
+    alone = serving.serve(_runner(num_slots=1, **settings), requests)
+    runner = _runner(
+      num_slots=5, decode_widths=(2, 5), prefill_batches=(2,), **settings
+    )
     for order in (range(12), range(11, -1, -1)):
-      together = _serve(runner, requests, order)
-      self.assertEqual(_tokens(together), _tokens(alone))
+      together = serving.serve(runner, requests, order)
+      self.assertEqual(serving.tokens(together), serving.tokens(alone))
     for i, result in enumerate(alone):
       self.assertLen(result.hypotheses, 3)
       different = len({tuple(h.tokens) for h in result.hypotheses})
@@ -193,55 +215,49 @@ class RunnerTest(parameterized.TestCase):
         forced = runner.score(requests[i].tokens, h.tokens)
         self.assertAlmostEqual(h.score, forced, places=3)
     self.assertGreater(
-        sum(len({tuple(h.tokens) for h in r.hypotheses}) for r in alone), 20
+      sum(len({tuple(h.tokens) for h in r.hypotheses}) for r in alone), 20
     )
     other = [dataclasses.replace(r, seed=77) for r in requests]
     self.assertNotEqual(
-        _tokens(_serve(runner, other, range(12))), _tokens(alone)
+      serving.tokens(serving.serve(runner, other)), serving.tokens(alone)
     )
 
   def test_stop_ids_end_an_answer(self):
-    runner = _runner(
-        num_slots=2,
-        num_beams=1,
-        search="sample",
-        temperature=0.0,
-        max_stop_ids=3,
-    )
+    runner = _runner(**_GREEDY)
     prompt = np.asarray([5, 6])
-    (plain,) = _serve(
-        runner, [runner_lib.Request(prompt, 14, 0, stop_ids=())], [0]
+    (plain,) = serving.serve(
+      runner, [request_lib.Request(prompt, 14, 0, stop_ids=())], [0]
     )
     tokens = plain.hypotheses[0].tokens
     self.assertLen(tokens, 14)
     stop = int(tokens[6])
     first = tokens.tolist().index(stop)
-    (stopped,) = _serve(
-        runner, [runner_lib.Request(prompt, 14, 0, stop_ids=(0, stop))], [0]
+    (stopped,) = serving.serve(
+      runner, [request_lib.Request(prompt, 14, 0, stop_ids=(0, stop))], [0]
     )
     self.assertEqual(
-        stopped.hypotheses[0].tokens.tolist(), tokens[: first + 1].tolist()
+      stopped.hypotheses[0].tokens.tolist(), tokens[: first + 1].tolist()
     )
-    (barred,) = _serve(
-        runner, [runner_lib.Request(prompt, 14, 14, stop_ids=(0, stop))], [0]
+    (barred,) = serving.serve(
+      runner, [request_lib.Request(prompt, 14, 14, stop_ids=(0, stop))], [0]
     )
     self.assertNotIn(stop, barred.hypotheses[0].tokens[:-1])
 
   @parameterized.parameters(
-      ("int8", "float32", "float32", 0.2),
-      ("int8", "bfloat16", "bfloat16", 0.5),
-      ("int8_weights", "float32", "float32", 0.01),
-      ("int8_weights", "bfloat16", "bfloat16", 0.5),
-      ("int8", "float32", "int8", 0.2),
-      (None, "float32", "int8", 0.2),
-      (None, "float32", "bfloat16", 0.1),
+    ('int8', 'float32', 'float32', 0.2),
+    ('int8', 'bfloat16', 'bfloat16', 0.5),
+    ('int8_weights', 'float32', 'float32', 0.01),
+    ('int8_weights', 'bfloat16', 'bfloat16', 0.5),
+    ('int8', 'float32', 'int8', 0.2),
+    (None, 'float32', 'int8', 0.2),
+    (None, 'float32', 'bfloat16', 0.1),
   )
   def test_rounded_numbers_score_as_when_forced(
-      self, quantization, dtype, kv_dtype, tolerance
+    self, quantization, dtype, kv_dtype, tolerance
   ):
     requests = _requests(6)
     runner = _runner(quantization, dtype, num_slots=3, kv_dtype=kv_dtype)
-    for request, result in zip(requests, _serve(runner, requests, range(6))):
+    for request, result in zip(requests, serving.serve(runner, requests)):
       self.assertNotEmpty(result.hypotheses)
       for h in result.hypotheses:
         self.assertBetween(len(h.tokens), 1, request.max_new_tokens)
@@ -250,37 +266,37 @@ class RunnerTest(parameterized.TestCase):
         self.assertAlmostEqual(h.logprob, forced, delta=tolerance)
 
   @parameterized.parameters(
-      (dict(tokens=np.zeros(0, np.int32)), "at least one token"),
-      (dict(tokens=np.ones(25, np.int32)), "25 tokens; at most 24"),
-      (dict(tokens=np.asarray([1, 64])), "from 1 to 64.*0 to 63"),
-      (dict(tokens=np.ones(2, int), max_new_tokens=15), "15; between 1 and 14"),
-      (dict(tokens=np.ones(2, int), min_new_tokens=-1), "-1; at least 0"),
-      (dict(tokens=np.ones(2, int), stop_ids=(1, 2)), "2 stop ids; at most 1"),
-      (dict(tokens=np.ones(2, int), stop_ids=(64,)), "64.*0 to 63"),
-      (dict(tokens=np.ones(2, int), temperature=-1.0), "-1.0; at least 0"),
-      (dict(tokens=np.ones(2, int), top_p=0.0), "0.0; above 0"),
-      (dict(tokens=np.ones(2, int), top_k=1), "1; between 0 and 0"),
-      (dict(tokens=np.ones(2, int), seed=-1), "-1; between 0"),
+    (dict(tokens=np.zeros(0, np.int32)), 'at least one token'),
+    (dict(tokens=np.ones(25, np.int32)), '25 tokens; at most 24'),
+    (dict(tokens=np.asarray([1, 64])), 'from 1 to 64.*0 to 63'),
+    (dict(tokens=np.ones(2, int), max_new_tokens=15), '15; between 1 and 14'),
+    (dict(tokens=np.ones(2, int), min_new_tokens=-1), '-1; at least 0'),
+    (dict(tokens=np.ones(2, int), stop_ids=(1, 2)), '2 stop ids; at most 1'),
+    (dict(tokens=np.ones(2, int), stop_ids=(64,)), '64.*0 to 63'),
+    (dict(tokens=np.ones(2, int), temperature=-1.0), '-1.0; at least 0'),
+    (dict(tokens=np.ones(2, int), top_p=0.0), '0.0; above 0'),
+    (dict(tokens=np.ones(2, int), top_k=1), '1; between 0 and 0'),
+    (dict(tokens=np.ones(2, int), seed=-1), '-1; between 0'),
   )
   def test_requests_out_of_limits_are_refused(self, request, message):
     runner = _runner(num_slots=2)
-    good = runner_lib.Request(np.ones(2, np.int32))
+    good = request_lib.Request(np.ones(2, np.int32))
     with self.assertRaisesRegex(ValueError, message):
-      runner.admit({0: good, 1: runner_lib.Request(**request)})
+      runner.prefill_and_insert({0: good, 1: request_lib.Request(**request)})
     self.assertEqual(runner.step(), {})  # The good one was not admitted.
 
   def test_slots_out_of_limits_are_refused(self):
     runner = _runner(num_slots=2)
-    good = runner_lib.Request(np.ones(2, np.int32))
-    with self.assertRaisesRegex(ValueError, "slot is 2; there are 2"):
-      runner.admit({2: good})
-    runner.admit({0: good})
-    with self.assertRaisesRegex(ValueError, "slot 0 is occupied"):
-      runner.admit({0: good})
+    good = request_lib.Request(np.ones(2, np.int32))
+    with self.assertRaisesRegex(ValueError, 'slot is 2; there are 2'):
+      runner.prefill_and_insert({2: good})
+    runner.prefill_and_insert({0: good})
+    with self.assertRaisesRegex(ValueError, 'slot 0 is occupied'):
+      runner.prefill_and_insert({0: good})
     runner.release(0)
-    with self.assertRaisesRegex(ValueError, "39 tokens; at most 38"):
+    with self.assertRaisesRegex(ValueError, '39 tokens; at most 38'):
       runner.score(np.ones(20, int), np.ones(19, int))
 
 
-if __name__ == "__main__":
+if __name__ == '__main__':
   absltest.main()

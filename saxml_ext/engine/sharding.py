@@ -1,15 +1,15 @@
 """Which dim of which array is split among devices.
 
-Every dim of weights and state has a logical name, given here; the table in
-`logical.py` says along which axis of the device mesh dims of that name are
-split. XLA derives all the rest, the collectives included, so the programs know
-nothing of devices.
+Every dim has a logical name: those of weights stand in `variables.py`, those of
+state are given here. The table in `logical.py` says along which axis of the
+device mesh dims of that name are split. XLA derives all the rest, the
+collectives included, so the programs know nothing of devices.
 
 A prompt being prefilled is not split: prefill runs on all devices of `model`,
 and those of `data` repeat it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import math
 from typing import Any, TypeVar
@@ -17,45 +17,23 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 
-from saxml_ext.engine import cache
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import layers as layers_lib
 from saxml_ext.engine import logical
-from saxml_ext.engine import programs
-from saxml_ext.engine import quant
+from saxml_ext.engine import state
+from saxml_ext.engine import variables
 from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.attention import cache
+from saxml_ext.engine.numerics import quant
 
-# Of each field of the weights, as they are before quantization.
-WEIGHTS = {
-    "embedding": ("vocab", "embed"),
-    "norm": ("embed",),
-    "final_norm": ("embed",),
-    "qkv": ("heads", "three", "head_dim", "embed"),
-    "post": ("heads", "head_dim", "embed"),
-    "up": ("embed", "hidden"),
-    "up_bias": ("hidden",),
-    "down": ("hidden", "embed"),
-    "down_bias": ("embed",),
-    "head": ("embed", "vocab"),
-    "head_bias": ("vocab",),
-}
-# What products with a matrix sum over. Quantization puts these dims last, and
-# the scales have the others.
-CONTRACTED = {
-    "qkv": ("embed",),
-    "post": ("heads", "head_dim"),
-    "up": ("embed",),
-    "down": ("hidden",),
-    "head": ("embed",),
-}
 # Of all that a cache block holds, after the layers; further dims are whole.
-_BLOCK = ("slots", "heads")
+_BLOCK = ('slots', 'heads')
 
-Tree = TypeVar("Tree")
+Tree = TypeVar('Tree')
 
 
 def make_mesh(
-    shape: Sequence[int], devices: Sequence[jax.Device] | None = None
+  shape: Sequence[int], devices: Sequence[jax.Device] | None = None
 ) -> jax.sharding.Mesh:
   """A mesh of `shape` [replica, data, model] of the first devices.
 
@@ -69,44 +47,46 @@ def make_mesh(
   devices = jax.devices() if devices is None else devices
   if len(shape) != len(logical.MESH_AXES) or min(shape) < 1:
     raise ValueError(
-        f"the mesh's shape is {list(shape)}; give one size, at least 1, for"
-        f" each of {logical.MESH_AXES}."
+      f"the mesh's shape is {list(shape)}; give one size, at least 1, for"
+      f' each of {logical.MESH_AXES}.'
     )
   size = math.prod(shape)
   if size > len(devices):
     raise ValueError(
-        f"a mesh of shape {list(shape)} needs {size} devices; there are"
-        f" {len(devices)}."
+      f'a mesh of shape {list(shape)} needs {size} devices; there are'
+      f' {len(devices)}.'
     )
   auto = (jax.sharding.AxisType.Auto,) * len(logical.MESH_AXES)
   return jax.make_mesh(shape, logical.MESH_AXES, auto, devices=devices[:size])
 
 
 def check(
-    mesh: jax.sharding.Mesh, model: config_lib.GPTJConfig, num_slots: int
+  mesh: jax.sharding.Mesh, model: config_lib.GPTJConfig, num_slots: int
 ) -> None:
   """Raises ValueError if a dim cannot be split evenly; `pad` does the vocab."""
   for name, dim, size in (
-      ("num_heads", "heads", model.num_heads),
-      ("hidden_dim", "hidden", model.hidden_dim),
-      ("num_slots", "slots", num_slots),
+    ('num_heads', 'heads', model.num_heads),
+    ('hidden_dim', 'hidden', model.hidden_dim),
+    ('num_slots', 'slots', num_slots),
   ):
     parts = _parts(mesh, dim)
     if size % parts:
       raise ValueError(
-          f"{name} is {size}; the mesh {dict(mesh.shape)} splits it in {parts}."
-          f" Choose a mesh that divides it."
+        f'{name} is {size}; the mesh {dict(mesh.shape)} splits it in {parts}.'
+        f' Choose a mesh that divides it.'
       )
 
 
-def pad(mesh: jax.sharding.Mesh, weights: Tree) -> Tree:
+def pad(
+  mesh: jax.sharding.Mesh, weights: weights_lib.Weights
+) -> weights_lib.Weights:
   """Pads a model's vocabulary so that each device has whole tiles of it.
 
   Those are whole blocks of `topk.py` too. The tokens added to GPT-J's 50,401
   have an embedding of zeros and a logit of minus infinity: none of them is ever
   chosen, and no probability changes.
   """
-  parts = _parts(mesh, "vocab")
+  parts = _parts(mesh, 'vocab')
   missing = -weights.head_bias.shape[0] % (parts * config_lib.TILE)
   if parts == 1 or not missing:
     return weights
@@ -121,10 +101,10 @@ def pad(mesh: jax.sharding.Mesh, weights: Tree) -> Tree:
   else:
     head = fill(head, 1)
   return dataclasses.replace(
-      weights,
-      embedding=fill(weights.embedding, 0),
-      head=head,
-      head_bias=fill(weights.head_bias, 0, -jnp.inf),
+    weights,
+    embedding=fill(weights.embedding, 0),
+    head=head,
+    head_bias=fill(weights.head_bias, 0, -jnp.inf),
   )
 
 
@@ -159,30 +139,31 @@ def create(mesh: jax.sharding.Mesh | None, make: Callable[[], Tree]) -> Tree:
 def structs(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:
   """Shapes of the arrays of a tree, with their shardings."""
   return jax.tree.map(
-      lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
-      tree,
-      shardings(mesh, tree),
+    lambda x, s: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=s),
+    tree,
+    shardings(mesh, tree),
   )
 
 
 def _parts(mesh: jax.sharding.Mesh, name: str) -> int:
   """Into how many parts a dim of this logical name is split."""
-  axes = logical.RULES[name] or ()
-  axes = (axes,) if isinstance(axes, str) else axes
-  return math.prod(mesh.shape[axis] for axis in axes)
+  return math.prod(mesh.shape[axis] for axis in logical.axes(name))
 
 
 def _of_weights(weights: weights_lib.Weights) -> weights_lib.Weights:
+  table = variables.GPTJ.by_field
+
   def spec(path: tuple[Any, ...], leaf: jax.Array):
-    names = [key.name for key in path if hasattr(key, "name")]
-    field = next(name for name in reversed(names) if name in WEIGHTS)
-    axes = WEIGHTS[field]
-    if field in CONTRACTED and names[-1] != field:
-      last = CONTRACTED[field]
-      axes = tuple(a for a in axes if a not in last)
-      axes += last if names[-1] == "values" else ()
-    if names[0] == "layers" and weights.stacked:
-      axes = ("layers", *axes)
+    names = [key.name for key in path if hasattr(key, 'name')]
+    row = table.get('.'.join(names))
+    if row is not None:
+      axes = row.kept_axes
+    else:  # Of a quantized matrix: `values`, whose contracted dims are last.
+      *field, part = names
+      row = table['.'.join(field)]
+      axes = row.outputs + (row.contracted if part == 'values' else ())
+    if row.per_layer and weights.stacked:
+      axes = ('layers', *axes)
     return logical.spec(*axes)
 
   return jax.tree_util.tree_map_with_path(spec, weights)
@@ -190,21 +171,21 @@ def _of_weights(weights: weights_lib.Weights) -> weights_lib.Weights:
 
 def _of_block(block: cache.Block) -> cache.Block:
   stacked = layers_lib.is_stacked(block.keys)
-  spec = logical.spec("layers", *_BLOCK) if stacked else logical.spec(*_BLOCK)
+  spec = logical.spec('layers', *_BLOCK) if stacked else logical.spec(*_BLOCK)
   return jax.tree.map(lambda _: spec, block)
 
 
-def _of_slots(slots: programs.Slots) -> programs.Slots:
-  return jax.tree.map(lambda _: logical.spec("slots"), slots)
+def _of_slots(slots: state.Slots) -> state.Slots:
+  return jax.tree.map(lambda _: logical.spec('slots'), slots)
 
 
 def _whole(tree: Tree) -> Tree:
   return jax.tree.map(lambda _: logical.spec(), tree)
 
 
-_SPECS_OF = {
-    weights_lib.Weights: _of_weights,
-    cache.Block: _of_block,
-    programs.Slots: _of_slots,
-    programs.Prompts: _whole,
+_SPECS_OF: Mapping[type, Callable[[Any], Any]] = {
+  weights_lib.Weights: _of_weights,
+  cache.Block: _of_block,
+  state.Slots: _of_slots,
+  state.Prompts: _whole,
 }

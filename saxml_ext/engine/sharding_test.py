@@ -14,51 +14,57 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from saxml_ext.engine import cache
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import executables
 from saxml_ext.engine import model
-from saxml_ext.engine import programs
-from saxml_ext.engine import random_model
+from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import sharding
+from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.attention import cache
+from saxml_ext.engine.testing import fast_compile
+from saxml_ext.engine.testing import random_model
+from saxml_ext.engine.testing import serving
 
-jax.config.update("jax_num_cpu_devices", 4)
+fast_compile.install()
+
+jax.config.update('jax_num_cpu_devices', 4)
 
 _MODEL = config_lib.GPTJConfig(
-    num_layers=2,
-    model_dim=32,
-    num_heads=4,
-    head_dim=16,
-    hidden_dim=64,
-    rotary_dim=8,
-    vocab_size=2301,  # Needs padding, and both stages of topk.py.
+  num_layers=2,
+  model_dim=32,
+  num_heads=4,
+  head_dim=16,
+  hidden_dim=64,
+  rotary_dim=8,
+  vocab_size=2301,  # Needs padding, and both stages of topk.py.
 )
 _ENGINE = config_lib.EngineConfig(
-    eos_id=0,
-    num_slots=4,
-    max_prompt=24,
-    prompt_buckets=(24,),
-    prompt_segments=(16, 24),
-    prefill_batches=(2,),
-    max_new_tokens=12,
-    min_new_tokens=3,
-    num_beams=4,
-    suffix_block=6,
+  eos_id=0,
+  num_slots=4,
+  decode_widths=(2, 4),
+  max_prompt=24,
+  prompt_buckets=(24,),
+  prompt_segments=(16, 24),
+  prefill_batches=(2,),
+  max_new_tokens=12,
+  min_new_tokens=3,
+  num_beams=4,
+  suffix_block=6,
 )
 _COLLECTIVE = re.compile(
-    r" = (?P<type>.*?) (?P<kind>all-reduce|all-gather|reduce-scatter|all-to-all"
-    r'|collective-permute)(?:-start)?\(.*op_name="(?P<name>[^"]*)"'
+  r' = (?P<type>.*?) (?P<kind>all-reduce|all-gather|reduce-scatter|all-to-all'
+  r'|collective-permute)(?:-start)?\(.*op_name="(?P<name>[^"]*)"'
 )
 _MESHES = ((1, 1, 4), (1, 2, 2), (1, 4, 1), (2, 1, 2))
 
 
 def _weights(quantization=None, stacked=False):
   weights = weights_lib.from_pax(
-      random_model.variables(_MODEL, scale=3.0),
-      _MODEL,
-      quantization=quantization,
+    random_model.variables(_MODEL, scale=3.0),
+    _MODEL,
+    quantization=quantization,
   )
   return weights_lib.stack(weights) if stacked else weights
 
@@ -66,84 +72,71 @@ def _weights(quantization=None, stacked=False):
 def _serve(engine, quantization=None, stacked=False, mesh=None):
   """Results of 11 requests; slots are refilled as they become free."""
   rng = np.random.default_rng(7)
-  waiting = {
-      i: runner_lib.Request(
-          rng.integers(1, 2301, rng.integers(1, 25)).astype(np.int32),
-          max_new_tokens=int(rng.integers(1, 13)),
-          min_new_tokens=int(rng.integers(0, 6)),
-      )
-      for i in range(11)
-  }
+  requests = [
+    request_lib.Request(
+      rng.integers(1, 2301, rng.integers(1, 25)).astype(np.int32),
+      max_new_tokens=int(rng.integers(1, 13)),
+      min_new_tokens=int(rng.integers(0, 6)),
+    )
+    for _ in range(11)
+  ]
   if mesh is not None:
     mesh = sharding.make_mesh(mesh)
   runner = runner_lib.Runner(
-      _weights(quantization, stacked), _MODEL, engine, mesh
+    _weights(quantization, stacked), _MODEL, engine, mesh
   )
-  holder, results = {}, {}
-  while waiting or holder:
-    free = [s for s in range(runner.num_slots) if s not in holder]
-    batch = dict(zip(free, list(waiting)))
-    holder |= batch
-    runner.admit({slot: waiting.pop(i) for slot, i in batch.items()})
-    for slot, result in runner.step().items():
-      results[holder.pop(slot)] = result
-  return [results[i] for i in range(11)]
-
-
-def _tokens(results):
-  return [[h.tokens.tolist() for h in r.hypotheses] for r in results]
+  return serving.serve(runner, requests)
 
 
 class ShardingTest(parameterized.TestCase):
-
   @parameterized.named_parameters(
+    (
+      'float32',
+      None,
       (
-          "float32",
-          None,
-          (
-              (True, None),
-              (False, (1, 1, 4)),
-              (True, (1, 2, 2)),
-              (True, (1, 4, 1)),
-          ),
+        (True, None),
+        (False, (1, 1, 4)),
+        (True, (1, 2, 2)),
+        (True, (1, 4, 1)),
       ),
+    ),
+    (
+      'int8',
+      'int8',
       (
-          "int8",
-          "int8",
-          (
-              (True, None),
-              (True, (1, 1, 4)),
-              (False, (1, 2, 2)),
-              (False, (2, 2, 1)),
-          ),
+        (True, None),
+        (True, (1, 1, 4)),
+        (False, (1, 2, 2)),
+        (False, (2, 2, 1)),
       ),
+    ),
   )
   def test_tokens_depend_on_neither_mesh_nor_form(self, quantization, others):
     engine = _ENGINE
     if quantization:
-      engine = dataclasses.replace(engine, kv_dtype="int8", prefill_chunk=16)
+      engine = dataclasses.replace(engine, kv_dtype='int8', prefill_chunk=16)
     tiled = config_lib.tiled(engine)
     self.assertEqual((tiled.segments, tiled.suffix_block), ((128,), 32))
     alone = _serve(engine, quantization)
-    self.assertGreater(len({str(t) for t in _tokens(alone)}), 5)
+    self.assertGreater(len({str(t) for t in serving.tokens(alone)}), 5)
     for stacked, mesh in others:
       with self.subTest(stacked=stacked, mesh=mesh):
         chosen = tiled if stacked else engine
         got = _serve(chosen, quantization, stacked, mesh)
-        self.assertEqual(_tokens(got), _tokens(alone))
+        self.assertEqual(serving.tokens(got), serving.tokens(alone))
         for a, b in zip(got, alone):
           for one, other in zip(a.hypotheses, b.hypotheses):
             tolerance = 0.5 if quantization else 1e-3
             self.assertAlmostEqual(one.logprob, other.logprob, delta=tolerance)
 
   @parameterized.parameters(
-      (None, 1e-5), ("int8", 0.02), ("int8_weights", 1e-5)
+    (None, 1e-5), ('int8', 0.02), ('int8_weights', 1e-5)
   )
   def test_logits_agree(self, quantization, tolerance):
     tokens = jnp.asarray(np.random.default_rng(1).integers(0, 2301, (2, 24)))
 
     def run(weights):
-      x, _ = model.prefill(weights, _MODEL, tokens, "float32")
+      x, _ = model.prefill(weights, _MODEL, tokens, 'float32')
       return model.logits(weights, _MODEL, x)
 
     alone = jax.jit(run)(_weights(quantization))
@@ -156,64 +149,64 @@ class ShardingTest(parameterized.TestCase):
       self.assertEqual(got.shape[-1], padded if shape[2] > 1 else 2301)
       difference = np.abs(got[..., :2301] - alone)
       # In int8 a last bit may turn the rounding of an activation.
-      worst = difference.mean() if quantization == "int8" else difference.max()
+      worst = difference.mean() if quantization == 'int8' else difference.max()
       self.assertLess(worst, tolerance)
 
   def test_each_device_holds_its_part(self):
     mesh = sharding.make_mesh((1, 2, 2))
-    for quantization in (None, "int8"):
+    for quantization in (None, 'int8'):
       whole = sharding.pad(mesh, _weights(quantization, stacked=True))
       placed = sharding.place(mesh, whole)
       parts = jax.tree.map(
-          lambda w: w.addressable_shards[0].data.size / w.size, placed
+        lambda w: w.addressable_shards[0].data.size / w.size, placed
       )
       layer = parts.layers
       for matrix in (layer.qkv, layer.post, layer.up, layer.down, parts.head):
         self.assertEqual(jax.tree.leaves(matrix)[0], 0.5)
       self.assertEqual((parts.embedding, parts.final_norm.scale), (0.5, 1))
-    block = cache.empty_block(_MODEL, 4, 8, "float32", stacked=True)
+    block = cache.empty_block(_MODEL, 4, 8, 'float32', stacked=True)
     keys = sharding.place(mesh, block).keys
     self.assertEqual(keys.addressable_shards[0].data.shape, (2, 2, 2, 16, 8))
 
-  @parameterized.parameters((None, 1), ("int8", 2))
+  @parameterized.parameters((None, 1), ('int8', 2))
   def test_collectives_of_a_decode_step(self, quantization, per_layer):
     """int8 sums must wait for the rows' scales, so it needs two in turn."""
     mesh = sharding.make_mesh((1, 1, 4))
     weights = sharding.pad(mesh, _weights(quantization, stacked=True))
     run = executables.Executables(
-        programs.Settings(_MODEL, _ENGINE), weights, mesh
+      state.Settings(_MODEL, _ENGINE), weights, mesh
     )
-    text = run.lower(("decode", 4)).compile().as_text()
+    text = run.lower(executables.Decode(4)).compile().as_text()
     found = [m for m in map(_COLLECTIVE.search, text.splitlines()) if m]
     # One loop over the steps, and in it one over the layers.
-    layer = [m["kind"] for m in found if m["name"].count("while/body") == 2]
-    self.assertEqual(layer, ["all-reduce"] * per_layer)
-    step = [m for m in found if m["name"].count("while/body") == 1]
+    layer = [m['kind'] for m in found if m['name'].count('while/body') == 2]
+    self.assertEqual(layer, ['all-reduce'] * per_layer)
+    step = [m for m in found if m['name'].count('while/body') == 1]
     self.assertLen(found, len(layer) + len(step))
     self.assertNotEmpty(step)
     # Of each beam's logits only the best of each block are gathered.
     for m in step:
       elements = [
-          np.prod(json.loads(d)) for d in re.findall(r"\[[\d,]+\]", m["type"])
+        np.prod(json.loads(d)) for d in re.findall(r'\[[\d,]+\]', m['type'])
       ]
       self.assertLessEqual(max(elements), 16 * 8 * 64)
-      if m["kind"] != "all-reduce":
-        self.assertEqual((m["kind"], max(elements)), ("all-gather", 16 * 40))
+      if m['kind'] != 'all-reduce':
+        self.assertEqual((m['kind'], max(elements)), ('all-gather', 16 * 40))
 
   def test_what_cannot_be_split_is_refused(self):
-    with self.assertRaisesRegex(ValueError, "needs 8 devices; there are 4"):
+    with self.assertRaisesRegex(ValueError, 'needs 8 devices; there are 4'):
       sharding.make_mesh((1, 2, 4))
-    with self.assertRaisesRegex(ValueError, r"\[1, 4\]; give one size"):
+    with self.assertRaisesRegex(ValueError, r'\[1, 4\]; give one size'):
       sharding.make_mesh((1, 4))
     mesh = sharding.make_mesh((1, 2, 2))
     for change, slots, message in (
-        (dict(num_heads=3), 4, "num_heads is 3; the mesh .* in 2"),
-        (dict(hidden_dim=63), 4, "hidden_dim is 63"),
-        ({}, 5, "num_slots is 5"),
+      (dict(num_heads=3), 4, 'num_heads is 3; the mesh .* in 2'),
+      (dict(hidden_dim=63), 4, 'hidden_dim is 63'),
+      ({}, 5, 'num_slots is 5'),
     ):
       with self.assertRaisesRegex(ValueError, message):
         sharding.check(mesh, dataclasses.replace(_MODEL, **change), slots)
 
 
-if __name__ == "__main__":
+if __name__ == '__main__':
   absltest.main()

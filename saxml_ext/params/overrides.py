@@ -34,16 +34,16 @@ def apply(params: type, overrides: Mapping[str, str]) -> type:
   for name, text in overrides.items():
     if not _ATTRIBUTE.fullmatch(name) or not hasattr(params, name):
       logging.warning(
-          'override %s is left out: %s has no such attribute',
-          name,
-          params.__name__,
+        'override %s is left out: %s has no such attribute',
+        name,
+        params.__name__,
       )
       continue
     try:
       value = json.loads(text)
     except (ValueError, RecursionError) as e:
       logging.warning(
-          'override %s=%s is left out: not JSON (%s)', name, text, e
+        'override %s=%s is left out: not JSON (%s)', name, text, e
       )
       continue
     _check_type(params, name, value)
@@ -62,10 +62,10 @@ def _check_type(params: type, name: str, value: Any) -> None:
   if type(value) is expected:
     return
   raise errors.InvalidArgument(
-      f'override {name}={json.dumps(value)} is of type'
-      f' {type(value).__name__}, but {params.__name__}.{name} is'
-      f' {current!r}, of type {expected.__name__}; publish it with a value of'
-      f' that type{_example(expected, value)}'
+    f'override {name}={json.dumps(value)} is of type'
+    f' {type(value).__name__}, but {params.__name__}.{name} is'
+    f' {current!r}, of type {expected.__name__}; publish it with a value of'
+    f' that type{_example(expected, value)}'
   )
 
 

@@ -15,19 +15,18 @@ class _Params(template.ServableLMParams):
 
 
 class OverridesTest(parameterized.TestCase):
-
   def test_sets_attributes_on_a_subclass(self):
     changed = overrides.apply(
-        _Params,
-        {
-            'BATCH_SIZE': '8',
-            'BUCKET_KEYS': '[512]',
-            'MAX_DECODE_STEPS': '[16]',
-            'EXTRA_INPUTS': '{"temperature": 0}',
-            'TEMPERATURE': '0.5',
-            'USE_BEAM_SEARCH': 'true',
-            'VOCABULARY_PATH': '"/a=b"',
-        },
+      _Params,
+      {
+        'BATCH_SIZE': '8',
+        'BUCKET_KEYS': '[512]',
+        'MAX_DECODE_STEPS': '[16]',
+        'EXTRA_INPUTS': '{"temperature": 0}',
+        'TEMPERATURE': '0.5',
+        'USE_BEAM_SEARCH': 'true',
+        'VOCABULARY_PATH': '"/a=b"',
+      },
     )
     self.assertTrue(issubclass(changed, _Params))
     self.assertEqual(changed.__name__, '_Params')
@@ -42,31 +41,31 @@ class OverridesTest(parameterized.TestCase):
 
   def test_none_goes_with_every_type(self):
     changed = overrides.apply(
-        _Params, {'BUCKET_KEYS': 'null', 'BATCH_WAIT_SECS': '1'}
+      _Params, {'BUCKET_KEYS': 'null', 'BATCH_WAIT_SECS': '1'}
     )
     self.assertIsNone(changed.BUCKET_KEYS)
     self.assertEqual(changed.BATCH_WAIT_SECS, 1)
 
   @parameterized.parameters(
-      ('BATCH_SIZE', '[1, 4]', 'of type list, .* is 4, of type int'),
-      ('BATCH_SIZE', '8.0', r'of type float, .* is 4, of type int.*\(8\)'),
-      ('BATCH_SIZE', 'true', 'of type bool, .* is 4, of type int'),
-      ('TEMPERATURE', '0', r'of type int, .* is 0.0, of type float.*\(0.0\)'),
-      ('BUCKET_KEYS', '512', r'of type int, .* of type list.*\(\[512\]\)'),
-      ('TOKENIZED_INPUT', '1', 'of type int, .* is False, of type bool'),
+    ('BATCH_SIZE', '[1, 4]', 'of type list, .* is 4, of type int'),
+    ('BATCH_SIZE', '8.0', r'of type float, .* is 4, of type int.*\(8\)'),
+    ('BATCH_SIZE', 'true', 'of type bool, .* is 4, of type int'),
+    ('TEMPERATURE', '0', r'of type int, .* is 0.0, of type float.*\(0.0\)'),
+    ('BUCKET_KEYS', '512', r'of type int, .* of type list.*\(\[512\]\)'),
+    ('TOKENIZED_INPUT', '1', 'of type int, .* is False, of type bool'),
   )
   def test_refuses_another_type(self, name, text, message):
     with self.assertRaisesRegex(errors.InvalidArgument, message):
       overrides.apply(_Params, {name: text})
 
   @parameterized.parameters(
-      {'NO_SUCH_ATTRIBUTE': '1'},
-      {'ram': '1000'},
-      {'__doc__': '"x"'},
-      {'mro': '1'},
-      {'BATCH_SIZE': 'eight'},
-      {'BATCH_SIZE': ''},
-      {'BUCKET_KEYS': '[' * 100_000},
+    {'NO_SUCH_ATTRIBUTE': '1'},
+    {'ram': '1000'},
+    {'__doc__': '"x"'},
+    {'mro': '1'},
+    {'BATCH_SIZE': 'eight'},
+    {'BATCH_SIZE': ''},
+    {'BUCKET_KEYS': '[' * 100_000},
   )
   def test_warns_and_leaves_out(self, **given):
     with self.assertLogs('absl', level='WARNING') as logs:

@@ -6,11 +6,11 @@ upstream Sax uses for them.
 """
 
 from collections.abc import Callable
-import difflib
 import re
 from typing import TypeVar
 
 from saxml_ext.common import errors
+from saxml_ext.common import near_misses
 
 _Params = TypeVar('_Params', bound=type)
 
@@ -20,7 +20,7 @@ _classes: dict[str, type] = {}
 
 
 def register(
-    name: str, *, aliases: tuple[str, ...] = ()
+  name: str, *, aliases: tuple[str, ...] = ()
 ) -> Callable[[_Params], _Params]:
   """Returns a class decorator that registers serving params.
 
@@ -36,12 +36,12 @@ def register(
     for each in (name, *aliases):
       if not _NAME.fullmatch(each):
         raise ValueError(
-            f'{each!r} is no model path: it must start with a letter and'
-            ' hold only letters, digits, "_", "." and "-"'
+          f'{each!r} is no model path: it must start with a letter and'
+          ' hold only letters, digits, "_", "." and "-"'
         )
       if each in _classes:
         raise ValueError(
-            f'{each!r} is already registered, by {_classes[each].__qualname__}'
+          f'{each!r} is already registered, by {_classes[each].__qualname__}'
         )
       _classes[each] = cls
     return cls
@@ -62,18 +62,9 @@ def lookup(name: str) -> type:
   """
   if name in _classes:
     return _classes[name]
-  near = _near_misses(name)
+  near = near_misses.of(name, _classes)
   if near:
     hint = 'did you mean ' + ' or '.join(near) + '?'
   else:
     hint = 'this server knows: ' + ', '.join(names())
   raise errors.InvalidArgument(f'no serving params named {name!r}; {hint}')
-
-
-def _near_misses(name: str) -> list[str]:
-  """Up to three known names that resemble `name`, best first."""
-  near = difflib.get_close_matches(name, names(), n=3, cutoff=0.75)
-  # A class name alone, or under another module, is the usual slip.
-  tail = name.rpartition('.')[2].lower()
-  same_tail = [n for n in names() if n.rpartition('.')[2].lower() == tail]
-  return (same_tail + [n for n in near if n not in same_tail])[:3]

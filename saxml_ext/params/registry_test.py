@@ -18,7 +18,6 @@ class _Second(_First):
 
 
 class RegistryTest(parameterized.TestCase):
-
   def test_finds_classes_by_name_and_alias(self):
     self.assertIs(registry.lookup('test.module.FirstModel'), _First)
     self.assertIs(registry.lookup('test.Alias'), _First)
@@ -26,24 +25,24 @@ class RegistryTest(parameterized.TestCase):
 
   def test_lists_names_sorted(self):
     self.assertEqual(
-        registry.names(),
-        ['test.Alias', 'test.module.FirstModel', 'test.module.SecondModel'],
+      registry.names(),
+      ['test.Alias', 'test.module.FirstModel', 'test.module.SecondModel'],
     )
 
   @parameterized.parameters(
-      ('test.module.FirstModle', 'test.module.FirstModel'),
-      ('FirstModel', 'test.module.FirstModel'),
-      ('elsewhere.secondmodel', 'test.module.SecondModel'),
+    ('test.module.FirstModle', 'test.module.FirstModel'),
+    ('FirstModel', 'test.module.FirstModel'),
+    ('elsewhere.secondmodel', 'test.module.SecondModel'),
   )
   def test_suggests_what_may_be_meant(self, wrong, right):
     with self.assertRaisesRegex(
-        errors.InvalidArgument, f"'{wrong}'; did you mean {right}"
+      errors.InvalidArgument, f"'{wrong}'; did you mean {right}"
     ):
       registry.lookup(wrong)
 
   def test_lists_everything_when_nothing_is_near(self):
     with self.assertRaisesRegex(
-        errors.InvalidArgument, 'knows: test.Alias, test.module.FirstModel'
+      errors.InvalidArgument, 'knows: test.Alias, test.module.FirstModel'
     ):
       registry.lookup('zzz')
 

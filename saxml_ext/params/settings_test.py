@@ -5,6 +5,7 @@ from absl.testing import parameterized
 
 from saxml_ext.common import errors
 from saxml_ext.params import gptj
+from saxml_ext.params import published
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.params import template
 
@@ -14,27 +15,26 @@ def _of(base=gptj.TinyTokenizedFP32, **attributes) -> settings_lib.Settings:
 
 
 class SettingsTest(parameterized.TestCase):
-
   def test_slots_and_bound(self):
     settings = _of(BATCH_SIZE=[1, 2, 8], MAX_LIVE_BATCHES=3)
-    self.assertEqual(settings.num_slots, 8)
+    self.assertEqual(settings.engine.num_slots, 8)
     self.assertEqual(settings.admission_limit, 24)
     settings = _of(BATCH_SIZE=1, NUM_CACHE_SLOTS=5, MAX_LIVE_BATCHES=2)
-    self.assertEqual(settings.num_slots, 5)
+    self.assertEqual(settings.engine.num_slots, 5)
     self.assertEqual(settings.admission_limit, 10)
 
   @parameterized.parameters(
-      (None, (512,)),
-      ([128], (128, 512)),
-      ([256, 128, 256, 512], (128, 256, 512)),
+    (None, (512,)),
+    ([128], (128, 512)),
+    ([256, 128, 256, 512], (128, 256, 512)),
   )
   def test_every_prompt_has_a_bucket(self, keys, expected):
-    self.assertEqual(_of(BUCKET_KEYS=keys).prompt_buckets, expected)
+    self.assertEqual(_of(BUCKET_KEYS=keys).engine.prompt_buckets, expected)
 
   def test_the_longest_decode_counts(self):
     settings = _of(MAX_DECODE_STEPS=[16, 20], MIN_DECODE_STEPS=30)
-    self.assertEqual(settings.max_new_tokens, 20)
-    self.assertEqual(settings.min_new_tokens, 20)
+    self.assertEqual(settings.engine.max_new_tokens, 20)
+    self.assertEqual(settings.engine.min_new_tokens, 20)
 
   def test_default_limit_of_a_request_follows_the_models(self):
     extra = _of(MAX_DECODE_STEPS=20).extra_inputs['lm.generate']
@@ -44,7 +44,7 @@ class SettingsTest(parameterized.TestCase):
     self.assertIsNone(_of().sos_id)
     self.assertEqual(_of(EOS_PADDING_AND_NO_SOS=False, SOS_ID=7).sos_id, 7)
     self.assertIsNone(
-        _of(EOS_PADDING_AND_NO_SOS=False, PREPEND_SOS=False).sos_id
+      _of(EOS_PADDING_AND_NO_SOS=False, PREPEND_SOS=False).sos_id
     )
 
   def test_methods(self):
@@ -54,92 +54,94 @@ class SettingsTest(parameterized.TestCase):
 
   def test_sampling(self):
     settings = _of(
-        USE_BEAM_SEARCH=False, NUM_SAMPLES=3, TOP_K=7, TEMPERATURE=0.5
+      USE_BEAM_SEARCH=False, NUM_SAMPLES=3, TOP_K=7, TEMPERATURE=0.5
     )
-    self.assertEqual(settings.search, 'sample')
-    self.assertEqual(settings.num_beams, 3)
-    self.assertEqual(settings.max_top_k, 7)
-    self.assertEqual(settings.temperature, 0.5)
+    self.assertEqual(settings.engine.search, 'sample')
+    self.assertEqual(settings.engine.num_beams, 3)
+    self.assertEqual(settings.engine.max_top_k, 7)
+    self.assertEqual(settings.engine.temperature, 0.5)
 
   def test_stop_ids(self):
     self.assertIsNone(_of().stop_ids)
-    self.assertEqual(_of().max_stop_ids, 1)
+    self.assertEqual(_of().engine.max_stop_ids, 1)
     settings = _of(STOP_TOKEN_IDS=[4, 5])
     self.assertEqual(settings.stop_ids, (4, 5))
-    self.assertEqual(settings.max_stop_ids, 2)
-    self.assertEqual(_of(EXTRA_INPUTS={'eos_id': [0, 0, 0]}).max_stop_ids, 3)
+    self.assertEqual(settings.engine.max_stop_ids, 2)
+    self.assertEqual(
+      _of(EXTRA_INPUTS={'eos_id': [0, 0, 0]}).engine.max_stop_ids, 3
+    )
 
   def test_number_formats(self):
-    self.assertEqual(_of().kv_dtype, 'float32')
+    self.assertEqual(_of().engine.kv_dtype, 'float32')
     half = dict(FPROP_DTYPE='bfloat16', MODEL_DTYPE='bfloat16')
-    self.assertEqual(_of(**half).kv_dtype, 'bfloat16')
-    self.assertEqual(_of(KV_CACHE_DTYPE='int8', **half).kv_dtype, 'int8')
+    self.assertEqual(_of(**half).engine.kv_dtype, 'bfloat16')
+    self.assertEqual(_of(KV_CACHE_DTYPE='int8', **half).engine.kv_dtype, 'int8')
     self.assertEqual(
-        _of(QUANTIZATION='int8_weights').quantization, 'int8_weights'
+      _of(QUANTIZATION='int8_weights').quantization, 'int8_weights'
     )
 
   def test_pax_rule(self):
-    self.assertEqual(_of().search, 'beam')
+    self.assertEqual(_of().engine.search, 'beam')
     settings = _of(
-        gptj.GPTJ, BEAM_RULE='pax', BEAM_SEARCH_EARLY_EXIT=True, BEAM_SIZE=2
+      published.GPTJ, BEAM_RULE='pax', BEAM_SEARCH_EARLY_EXIT=True, BEAM_SIZE=2
     )
-    self.assertEqual(settings.search, 'pax')
-    self.assertEqual(settings.length_norm_alpha, 0.5)
-    self.assertEqual(settings.tokens_per_beam, 4)
-    self.assertTrue(settings.early_exit)
+    self.assertEqual(settings.engine.search, 'pax')
+    self.assertEqual(settings.engine.length_norm_alpha, 0.5)
+    self.assertEqual(settings.engine.tokens_per_beam, 4)
+    self.assertTrue(settings.engine.early_exit)
 
   def test_tokenizer_is_needed_for_words_only(self):
     self.assertFalse(_of().needs_tokenizer)
     self.assertTrue(_of(TOKENIZED_OUTPUT=False).needs_tokenizer)
     self.assertTrue(_of(gptj.TinyFP32).needs_tokenizer)
 
-  @parameterized.parameters(
-      dict(QUANTIZATION='int4'),
-      dict(BEAM_RULE='other'),
-      dict(ENABLE_GENERATE_STREAM=True),
-      dict(KV_CACHE_DTYPE='int4'),
-      dict(USE_BEAM_SEARCH=False, SORT_SAMPLES=False),
-      dict(FPROP_DTYPE='float16', MODEL_DTYPE='float16'),
-      dict(FPROP_DTYPE='bfloat16'),
-      dict(PRECOMPUTE_KV_CACHE_PREFIX='x'),
-      dict(TEXT_TO_EMBEDDING_MODEL_METHOD_NAME='x'),
-  )
-  def test_refuses_what_is_not_offered(self, **attributes):
+  def test_refuses_what_is_not_offered(self):
     with self.assertRaisesRegex(
-        errors.Unimplemented, 'TinyTokenizedFP32.*not supported'
+      errors.Unimplemented, 'TinyTokenizedFP32.SORT_SAMPLES=False is not'
     ):
-      _of(**attributes)
+      _of(USE_BEAM_SEARCH=False, SORT_SAMPLES=False)
 
   @parameterized.parameters(
-      (dict(BATCH_SIZE=0), 'BATCH_SIZE is 0'),
-      (dict(MAX_LIVE_BATCHES=0), 'MAX_LIVE_BATCHES is 0'),
-      (dict(MAX_DECODE_STEPS=0), 'MAX_DECODE_STEPS is 0'),
-      (dict(BEAM_SIZE=0), 'BEAM_SIZE is 0'),
-      (dict(BATCH_WAIT_SECS=-1.0), 'BATCH_WAIT_SECS is -1.0'),
-      (dict(BATCH_WAIT_SECS=float('nan')), 'BATCH_WAIT_SECS is nan'),
-      (dict(LENGTH_PENALTY=float('inf')), 'LENGTH_PENALTY is inf'),
-      (dict(LENGTH_NORM_ALPHA=float('nan')), 'LENGTH_NORM_ALPHA is nan'),
-      (dict(TOKENS_PER_BEAM=0), 'TOKENS_PER_BEAM is 0'),
-      (dict(USE_BEAM_SEARCH=False, NUM_SAMPLES=0), 'NUM_SAMPLES is 0'),
-      (dict(USE_BEAM_SEARCH=False, TEMPERATURE=-1.0), 'TEMPERATURE is -1.0'),
-      (dict(EXTRA_INPUTS={'eos_id': 5}), 'eos_id in EXTRA_INPUTS is 5'),
-      (dict(BUCKET_KEYS=[0, 512]), 'BUCKET_KEYS=.0, 512.*INPUT_SEQ_LEN=512'),
-      (dict(BUCKET_KEYS=[1024]), 'BUCKET_KEYS=.1024.*INPUT_SEQ_LEN=512'),
-      (dict(MAX_SEQ_LEN=600), '512 plus.*128 is 640, above MAX_SEQ_LEN=600'),
-      (dict(MAX_POSITION_EMBEDDINGS=600), 'above MAX_POSITION_EMBEDDINGS=600'),
-      (dict(GENERATE_ONLY=True, SCORE_ONLY=True), 'serves no method'),
-      (dict(ICI_MESH_SHAPE=[1, 4]), r'ICI_MESH_SHAPE is .1, 4.*three sizes'),
-      (dict(ICI_MESH_SHAPE=[1, 0, 4]), r'ICI_MESH_SHAPE is .1, 0, 4.'),
+    (dict(BATCH_SIZE=0), 'BATCH_SIZE is 0'),
+    (dict(MAX_LIVE_BATCHES=0), 'MAX_LIVE_BATCHES is 0'),
+    (dict(MAX_DECODE_STEPS=0), 'MAX_DECODE_STEPS is 0'),
+    (dict(BEAM_SIZE=0), 'BEAM_SIZE is 0'),
+    (dict(BATCH_WAIT_SECS=-1.0), 'BATCH_WAIT_SECS is -1.0'),
+    (dict(BATCH_WAIT_SECS=float('nan')), 'BATCH_WAIT_SECS is nan'),
+    (dict(LENGTH_PENALTY=float('inf')), 'LENGTH_PENALTY is inf'),
+    (dict(LENGTH_NORM_ALPHA=float('nan')), 'LENGTH_NORM_ALPHA is nan'),
+    (dict(TOKENS_PER_BEAM=0), 'TOKENS_PER_BEAM is 0'),
+    (dict(USE_BEAM_SEARCH=False, NUM_SAMPLES=0), 'NUM_SAMPLES is 0'),
+    (dict(USE_BEAM_SEARCH=False, TEMPERATURE=-1.0), 'TEMPERATURE is -1.0'),
+    (dict(EXTRA_INPUTS={'eos_id': 5}), 'eos_id in EXTRA_INPUTS is 5'),
+    (dict(BUCKET_KEYS=[0, 512]), 'BUCKET_KEYS=.0, 512.*INPUT_SEQ_LEN=512'),
+    (dict(BUCKET_KEYS=[1024]), 'BUCKET_KEYS=.1024.*INPUT_SEQ_LEN=512'),
+    (dict(MAX_SEQ_LEN=600), '512 plus.*128 is 640, above MAX_SEQ_LEN=600'),
+    (dict(MAX_POSITION_EMBEDDINGS=600), 'above MAX_POSITION_EMBEDDINGS=600'),
+    (dict(GENERATE_ONLY=True, SCORE_ONLY=True), 'serves no method'),
+    (dict(ICI_MESH_SHAPE=[1, 4]), r'ICI_MESH_SHAPE is .1, 4.*three sizes'),
+    (dict(ICI_MESH_SHAPE=[1, 0, 4]), r'ICI_MESH_SHAPE is .1, 0, 4.'),
   )
   def test_refuses_values_out_of_range(self, attributes, message):
     with self.assertRaisesRegex(errors.InvalidArgument, message):
       _of(**attributes)
 
+  def test_what_the_checkpoint_says_counts_where_the_params_are_silent(self):
+    settings = _of()
+    self.assertIsNone(settings.engine.eos_id)
+    self.assertIsNone(settings.rotary_dim)
+    completed = settings.completed(7, 4, 1e-3)
+    self.assertEqual(completed.engine.eos_id, 7)
+    self.assertEqual(completed.engine.pad_id, 7)
+    self.assertEqual((completed.rotary_dim, completed.ln_epsilon), (4, 1e-3))
+    self.assertEqual(completed.completed(8, 6, 1e-4), completed)
+    self.assertEqual(settings.completed(), settings)
+
   def test_the_plain_template_samples(self):
     settings = settings_lib.Settings.of(template.ServableLMParams)
-    self.assertEqual(settings.search, 'sample')
-    self.assertEqual(settings.num_beams, 2)
-    self.assertEqual(settings.max_top_k, 40)
+    self.assertEqual(settings.engine.search, 'sample')
+    self.assertEqual(settings.engine.num_beams, 2)
+    self.assertEqual(settings.engine.max_top_k, 40)
 
 
 if __name__ == '__main__':

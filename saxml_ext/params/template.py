@@ -33,8 +33,12 @@ class ServableLMParams:
   # --- Devices. ---
   # Device mesh as [replica, data, model].
   ICI_MESH_SHAPE: Sequence[int] = [1, 1, 8]
+  # Where upstream places what; without effect here.
   DECODE_MESH_TRANSPOSE: Mapping[str, str] | None = None
+  USE_BATCH_SHARDING: bool = False
   EMB_LOOKUP_STYLE: str = 'index'
+  # For upstream's compiler, see `xla_flags`; without effect here.
+  XLA_TPU_FLAGS: Mapping[str, str] = {}
 
   # --- Batching. ---
   # The largest value is the number of slots: beam groups decoded together.
@@ -78,7 +82,8 @@ class ServableLMParams:
   # These two and TOKENS_PER_BEAM concern Pax's beam rule alone.
   LENGTH_NORM_ALPHA: float = 0.8
   BEAM_SEARCH_EARLY_EXIT: bool = False
-  # Without effect: beams are never moved in memory.
+  # How upstream moves beams and fills the cache; without effect here, where
+  # beams are never moved in memory and a prompt is stored once for its beams.
   USE_MATMUL_BEAM_SHUFFLE: bool = False
   FPROP_FOR_PREFIX: bool = True
   SUPPORT_LAZY_PREFIX_BROADCAST: bool = True
@@ -86,6 +91,7 @@ class ServableLMParams:
   # --- Vocabulary. ---
   VOCAB_SIZE: int | None = 32000
   SPM_MODEL: str | None = None
+  # 'GPT2BPEVocabulary' or None; the tokenizer is a tokenizer.json either way.
   VOCABULARY_CLASS: str | None = None
   # A tokenizer.json, or a directory with one; None looks beside the
   # checkpoint.
@@ -133,7 +139,7 @@ class ServableLMParams:
 
   # --- Own attributes. ---
   # 'reference': transformers' beam search, which is MLPerf's; 'pax': praxis',
-  # see `saxml_ext.engine.pax_beam`.
+  # see `saxml_ext.engine.search.search.pax_beam`.
   BEAM_RULE: str = 'reference'
   # Reference rule: a score is the summed log-probability over length to this
   # power.
@@ -142,7 +148,7 @@ class ServableLMParams:
   EARLY_STOPPING: bool = True
   # 'none'; 'int8': matrices of a float checkpoint become int8 as they are
   # loaded, and so do the activations that they are multiplied with;
-  # 'int8_weights': the matrices alone.
+  # 'int8_weights': the matrices alone, which is what stock Sax calls int8.
   QUANTIZATION: str = 'none'
   # Whether QUANTIZATION takes in the head (praxis' softmax layer) as well:
   # faster, but nearest to the choice of tokens. praxis leaves it in float.

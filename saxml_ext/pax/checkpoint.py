@@ -58,17 +58,17 @@ def find_step_dir(path: str) -> str:
   missing = [marker for marker in markers if not _exists(marker)]
   if missing and (missing != markers or not _was_renamed(step_dir)):
     raise errors.CheckpointError(
-        f'{missing[0]} is missing: the checkpoint was not written or copied to '
-        'its end; convert or copy it again'
+      f'{missing[0]} is missing: the checkpoint was not written or copied to '
+      'its end; convert or copy it again'
     )
   return step_dir
 
 
 def _was_renamed(step_dir: str) -> bool:
   return (
-      not storage.is_url(step_dir)
-      and not _exists(os.path.join(step_dir, manifest.FILE_NAME))
-      and _exists(os.path.join(step_dir, 'metadata', 'metadata'))
+    not storage.is_url(step_dir)
+    and not _exists(os.path.join(step_dir, manifest.FILE_NAME))
+    and _exists(os.path.join(step_dir, 'metadata', 'metadata'))
   )
 
 
@@ -80,15 +80,15 @@ def _newest_step_dir(base: str) -> str:
     if isinstance(e, common_errors.NotFound):
       reason = 'No such file or directory'
     raise errors.CheckpointError(
-        f'{base} cannot be listed: {reason}; expected a directory that holds '
-        'checkpoint_00000000'
+      f'{base} cannot be listed: {reason}; expected a directory that holds '
+      'checkpoint_00000000'
     ) from e
   steps = [(int(m[1]), m[0]) for m in map(_STEP_DIR.fullmatch, names) if m]
   if not steps:
     found = ', '.join(sorted(names)[:5]) or 'nothing'
     raise errors.CheckpointError(
-        f'{base} holds no checkpoint_<step> directory but {found}; expected '
-        'what convert_gptj_ckpt writes'
+      f'{base} holds no checkpoint_<step> directory but {found}; expected '
+      'what convert_gptj_ckpt writes'
     )
   return os.path.join(base, max(steps)[1])
 
@@ -120,12 +120,12 @@ class Reader:
     self._state_dir = os.path.join(self.step_dir, 'state')
     stored = store.list_names(self._state_dir)
     self._arrays = {
-        name.removeprefix(VARS): store.open_array(self._state_dir, name)
-        for name in sorted(stored)
-        if name.startswith(VARS)
+      name.removeprefix(VARS): store.open_array(self._state_dir, name)
+      for name in sorted(stored)
+      if name.startswith(VARS)
     }
     self.specs: Mapping[str, metadata.ArraySpec] = {
-        name: store.spec_of(array) for name, array in self._arrays.items()
+      name: store.spec_of(array) for name, array in self._arrays.items()
     }
     self._check_against_metadata()
     self.manifest = self._read_manifest()
@@ -139,7 +139,7 @@ class Reader:
     return store.read(self._array(name), f'{self._state_dir}: {name}')
 
   def read_part(
-      self, name: str, slices: tuple[slice, ...] | slice
+    self, name: str, slices: tuple[slice, ...] | slice
   ) -> np.ndarray:
     """Reads a part of one variable, e.g. `np.s_[10:20, :, 0:5]`.
 
@@ -176,21 +176,21 @@ class Reader:
     if entry is None:
       return False
     found = manifest.Entry(
-        self.specs[name], manifest.checksum_of(self.read_rows(name))
+      self.specs[name], manifest.checksum_of(self.read_rows(name))
     )
     if found != entry:
       raise errors.CheckpointError(
-          f'{self._state_dir}: variable {name} is {found.spec} with checksum '
-          f'{found.crc32:08x}; expected {entry.spec} with {entry.crc32:08x} as '
-          'its manifest says; convert or copy the checkpoint again'
+        f'{self._state_dir}: variable {name} is {found.spec} with checksum '
+        f'{found.crc32:08x}; expected {entry.spec} with {entry.crc32:08x} as '
+        'its manifest says; convert or copy the checkpoint again'
       )
     return True
 
   def _array(self, name: str):
     if name not in self._arrays:
       raise errors.CheckpointError(
-          f'{self.step_dir} has no variable {name}; it has {len(self.specs)}: '
-          f'{", ".join(list(self.specs)[:3])} ...'
+        f'{self.step_dir} has no variable {name}; it has {len(self.specs)}: '
+        f'{", ".join(list(self.specs)[:3])} ...'
       )
     return self._arrays[name]
 
@@ -203,20 +203,20 @@ class Reader:
   def _check_against_metadata(self) -> None:
     where = os.path.join(self.step_dir, 'metadata', 'metadata')
     for full_name, expected in sorted(
-        metadata.decode(_read_file(where), where).items()
+      metadata.decode(_read_file(where), where).items()
     ):
       name = full_name.removeprefix(VARS)
       found = self.specs.get(name)
       if found != expected:
         raise errors.CheckpointError(
-            f'{self._state_dir}: variable {name} is '
-            f'{found or "missing"}; expected {expected} as its metadata says; '
-            'convert or copy the checkpoint again'
+          f'{self._state_dir}: variable {name} is '
+          f'{found or "missing"}; expected {expected} as its metadata says; '
+          'convert or copy the checkpoint again'
         )
 
 
 def read_variables(
-    path: str, names: Iterable[str] | None = None
+  path: str, names: Iterable[str] | None = None
 ) -> dict[str, np.ndarray]:
   """Reads variables into memory.
 
@@ -241,5 +241,5 @@ def _read_file(path: str) -> bytes:
     return storage.read_bytes(path)
   except (OSError, common_errors.SaxError) as e:
     raise errors.CheckpointError(
-        f'{path} cannot be read: {e}; convert or copy the checkpoint again'
+      f'{path} cannot be read: {e}; convert or copy the checkpoint again'
     ) from e

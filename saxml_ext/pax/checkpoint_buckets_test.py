@@ -4,8 +4,8 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
 
-from saxml_ext.common import bucket_emulators
 from saxml_ext.common import storage
+from saxml_ext.common.testing import bucket_emulators
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import checkpoint_writer
 from saxml_ext.pax import chunks
@@ -19,9 +19,9 @@ _KINDS = ('gs', 's3')
 def _variables() -> dict[str, np.ndarray]:
   rng = np.random.default_rng(0)
   return {
-      'params.a': rng.standard_normal((50, 100), np.float32),
-      'params.b': np.zeros(7, np.float32),
-      'params.c': rng.standard_normal(9, np.float32),
+    'params.a': rng.standard_normal((50, 100), np.float32),
+    'params.b': np.zeros(7, np.float32),
+    'params.c': rng.standard_normal(9, np.float32),
   }
 
 
@@ -30,7 +30,6 @@ def _tree(url: str) -> dict[str, bytes]:
 
 
 class CheckpointBucketsTest(parameterized.TestCase):
-
   @classmethod
   def setUpClass(cls):
     super().setUpClass()
@@ -64,8 +63,8 @@ class CheckpointBucketsTest(parameterized.TestCase):
       np.testing.assert_array_equal(reader.read(name), value)
       self.assertTrue(reader.verify(name))
     np.testing.assert_array_equal(
-        reader.read_part('params.a', np.s_[7:33, 5]),
-        _variables()['params.a'][7:33, 5],
+      reader.read_part('params.a', np.s_[7:33, 5]),
+      _variables()['params.a'][7:33, 5],
     )
 
   @parameterized.parameters(*_KINDS)

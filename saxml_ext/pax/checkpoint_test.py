@@ -21,22 +21,21 @@ _QKV = 'params.lm.transformer.x_layers_0.self_attention.combined_qkv.w'
 def _variables() -> dict[str, np.ndarray]:
   rng = np.random.default_rng(0)
   return {
-      _SCALE: np.zeros(8, np.float32),
-      _QKV: rng.standard_normal((3, 8, 2, 4)).astype(ml_dtypes.bfloat16),
-      'params.lm.quantized.w': np.arange(-8, 8, dtype=np.int8).reshape(2, 8),
+    _SCALE: np.zeros(8, np.float32),
+    _QKV: rng.standard_normal((3, 8, 2, 4)).astype(ml_dtypes.bfloat16),
+    'params.lm.quantized.w': np.arange(-8, 8, dtype=np.int8).reshape(2, 8),
   }
 
 
 def _tree(path: pathlib.Path) -> dict[str, bytes]:
   return {
-      str(f.relative_to(path)): f.read_bytes()
-      for f in sorted(path.rglob('*'))
-      if f.is_file()
+    str(f.relative_to(path)): f.read_bytes()
+    for f in sorted(path.rglob('*'))
+    if f.is_file()
   }
 
 
 class CheckpointTest(parameterized.TestCase):
-
   def setUp(self):
     super().setUp()
     self.path = pathlib.Path(self.create_tempdir().full_path, 'pax')
@@ -52,7 +51,7 @@ class CheckpointTest(parameterized.TestCase):
   def test_round_trip(self, from_step_dir):
     written = self.write()
     read = checkpoint.read_variables(
-        str(self.step_dir if from_step_dir else self.path)
+      str(self.step_dir if from_step_dir else self.path)
     )
     self.assertCountEqual(read, written)
     for name, value in written.items():
@@ -68,31 +67,31 @@ class CheckpointTest(parameterized.TestCase):
     self.write()
     files = _tree(self.step_dir)
     self.assertContainsSubset(
-        [
-            'commit_success.txt',
-            'metadata/commit_success.txt',
-            'metadata/metadata',
-            'state/commit_success.txt',
-            'state/step/.zarray',
-            'state/step/0',
-            f'state/mdl_vars.{_QKV}/0.0.0.0',
-        ],
-        files,
+      [
+        'commit_success.txt',
+        'metadata/commit_success.txt',
+        'metadata/metadata',
+        'state/commit_success.txt',
+        'state/step/.zarray',
+        'state/step/0',
+        f'state/mdl_vars.{_QKV}/0.0.0.0',
+      ],
+      files,
     )
     zarray = json.loads(files[f'state/mdl_vars.{_SCALE}/.zarray'])
     self.assertEqual(
-        zarray,
-        {
-            'chunks': [8],
-            'compressor': {'id': 'zstd', 'level': 1},
-            'dimension_separator': '.',
-            'dtype': '<f4',
-            'fill_value': None,
-            'filters': None,
-            'order': 'C',
-            'shape': [8],
-            'zarr_format': 2,
-        },
+      zarray,
+      {
+        'chunks': [8],
+        'compressor': {'id': 'zstd', 'level': 1},
+        'dimension_separator': '.',
+        'dtype': '<f4',
+        'fill_value': None,
+        'filters': None,
+        'order': 'C',
+        'shape': [8],
+        'zarr_format': 2,
+      },
     )
 
   def test_same_variables_give_same_bytes(self):
@@ -105,19 +104,19 @@ class CheckpointTest(parameterized.TestCase):
   def test_newest_step_is_found_and_unfinished_ones_are_not(self):
     self.write()
     checkpoint_writer.write_checkpoint(
-        str(self.path), _variables().items(), step=12
+      str(self.path), _variables().items(), step=12
     )
     (self.path / 'checkpoint_00000099.orbax-checkpoint-tmp-5').mkdir()
     self.assertEqual(
-        checkpoint.find_step_dir(str(self.path)),
-        str(self.path / 'checkpoint_00000012'),
+      checkpoint.find_step_dir(str(self.path)),
+      str(self.path / 'checkpoint_00000012'),
     )
 
   def test_reads_ocdbt(self):
     self.write()
     ocdbt = {
-        'driver': 'ocdbt',
-        'base': {'driver': 'file', 'path': f'{self.path}/new/'},
+      'driver': 'ocdbt',
+      'base': {'driver': 'file', 'path': f'{self.path}/new/'},
     }
     store = ts.KvStore.open(ocdbt).result()
     for name, data in _tree(self.state).items():
@@ -135,7 +134,7 @@ class CheckpointTest(parameterized.TestCase):
     self.write()
     (self.step_dir / part / 'commit_success.txt').unlink()
     with self.assertRaisesRegex(
-        errors.CheckpointError, f'{part}.*commit_success.txt is missing'
+      errors.CheckpointError, f'{part}.*commit_success.txt is missing'
     ):
       checkpoint.find_step_dir(str(self.path))
 
@@ -162,7 +161,7 @@ class CheckpointTest(parameterized.TestCase):
     self.path.mkdir()
     (self.path / 'model.safetensors').touch()
     with self.assertRaisesRegex(
-        errors.CheckpointError, 'no checkpoint_<step>.*but model.safetensors'
+      errors.CheckpointError, 'no checkpoint_<step>.*but model.safetensors'
     ):
       checkpoint.find_step_dir(str(self.path))
 
@@ -172,16 +171,16 @@ class CheckpointTest(parameterized.TestCase):
       checkpoint.read_variables(str(self.path), ['nonsense'])
     (self.state / f'mdl_vars.{_SCALE}' / '.zarray').unlink()
     with self.assertRaisesRegex(
-        errors.CheckpointError, rf'{_SCALE} is missing; expected float32\[8\]'
+      errors.CheckpointError, rf'{_SCALE} is missing; expected float32\[8\]'
     ):
       checkpoint.read_variables(str(self.path))
 
   @parameterized.parameters(
-      ('"shape":[8]', '"shape":[9]', r'is float32\[9\]; expected float32\[8\]'),
-      ('"<f4"', '"<i4"', r'is int32\[8\]; expected float32\[8\]'),
-      ('"<f4"', '"|O"', 'cannot be opened'),
-      ('"shape":[8]', '"shape":[888888888888888]', 'no GPT-J variable'),
-      ('"chunks":[8]', '"chunks":[888888888888888]', 'no GPT-J variable'),
+    ('"shape":[8]', '"shape":[9]', r'is float32\[9\]; expected float32\[8\]'),
+    ('"<f4"', '"<i4"', r'is int32\[8\]; expected float32\[8\]'),
+    ('"<f4"', '"|O"', 'cannot be opened'),
+    ('"shape":[8]', '"shape":[888888888888888]', 'no GPT-J variable'),
+    ('"chunks":[8]', '"chunks":[888888888888888]', 'no GPT-J variable'),
   )
   def test_wrong_array(self, old, new, message):
     self.write()
@@ -194,7 +193,7 @@ class CheckpointTest(parameterized.TestCase):
     self.write()
     (self.state / f'mdl_vars.{_QKV}' / '0.0.0.0').unlink()
     with self.assertRaisesRegex(
-        errors.CheckpointError, f'{_QKV} cannot be read'
+      errors.CheckpointError, f'{_QKV} cannot be read'
     ):
       checkpoint.read_variables(str(self.path))
 
@@ -203,7 +202,7 @@ class CheckpointTest(parameterized.TestCase):
     chunk = self.state / f'mdl_vars.{_QKV}' / '0.0.0.0'
     chunk.write_bytes(chunk.read_bytes()[:-20])
     with self.assertRaisesRegex(
-        errors.CheckpointError, f'{_QKV} cannot be read'
+      errors.CheckpointError, f'{_QKV} cannot be read'
     ):
       checkpoint.read_variables(str(self.path))
 
@@ -225,11 +224,8 @@ class CheckpointTest(parameterized.TestCase):
     with checkpoint_writer.Writer(str(self.path), overwrite=True) as writer:
       writer.add(_SCALE, np.ones(8, np.float32))
       self.assertEqual(
-          _tree(self.step_dir),
-          {
-              n.removeprefix('checkpoint_00000000/'): d
-              for n, d in before.items()
-          },
+        _tree(self.step_dir),
+        {n.removeprefix('checkpoint_00000000/'): d for n, d in before.items()},
       )
       writer.commit()
     read = checkpoint.read_variables(str(self.path))
@@ -245,13 +241,13 @@ class CheckpointTest(parameterized.TestCase):
     one = np.zeros(1, np.float32)
     with self.assertRaisesRegex(errors.CheckpointError, 'added twice'):
       checkpoint_writer.write_checkpoint(
-          str(self.path), [('a', one), ('a', one)]
+        str(self.path), [('a', one), ('a', one)]
       )
 
   def test_unwritable_directory(self):
     self.path.write_text('a file')
     with self.assertRaisesRegex(
-        errors.CheckpointError, 'cannot be written: Not a directory'
+      errors.CheckpointError, 'cannot be written: Not a directory'
     ):
       self.write()
 

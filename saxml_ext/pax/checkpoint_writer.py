@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Iterator
 from concurrent import futures
 import contextlib
 import os
+from typing import Any
 
 import numpy as np
 
@@ -40,12 +41,12 @@ class Writer:
   """
 
   def __init__(
-      self,
-      path: str,
-      step: int = 0,
-      overwrite: bool = False,
-      resume: bool = False,
-      source: manifest.Source | None = None,
+    self,
+    path: str,
+    step: int = 0,
+    overwrite: bool = False,
+    resume: bool = False,
+    source: manifest.Source | None = None,
   ):
     """Starts a checkpoint in directory `path`, which is made if need be.
 
@@ -64,6 +65,7 @@ class Writer:
     """
     if resume and source is None:
       raise ValueError('only a checkpoint of a known source can be resumed')
+    resumed = source if resume else None
     self._source = source
     self._path = path.rstrip('/')
     self._final = f'{self._path}/checkpoint_{step:08d}'
@@ -81,35 +83,36 @@ class Writer:
     self._committed = False
     self.removed = ''
     with _writing(self._work):
-      self.finished = resume and self._is_finished()
+      self.finished = resumed is not None and self._is_finished(resumed)
       if self.finished:
         # It may have been killed just before it did this.
         storage.delete(self._replaced)
         self._journal.clear()
       else:
-        self._start(step, overwrite, resume)
+        self._start(step, overwrite, resumed)
 
-  def _is_finished(self) -> bool:
+  def _is_finished(self, source: manifest.Source) -> bool:
     where = f'{self._final}/{manifest.FILE_NAME}'
     if not storage.exists(f'{self._final}/{checkpoint.MARKER}'):
       return False
     if not storage.exists(where):
       return False
     found, _ = manifest.decode(storage.read_bytes(where), where)
-    return found == self._source.document()
+    return found == source.document()
 
-  def _start(self, step: int, overwrite: bool, resume: bool) -> None:
+  def _start(
+    self, step: int, overwrite: bool, resumed: manifest.Source | None
+  ) -> None:
     if self._is_there():
       if not overwrite:
         raise errors.CheckpointError(
-            f'{self._final} exists; choose another directory or say '
-            '--overwrite'
+          f'{self._final} exists; choose another directory or say --overwrite'
         )
       if self._remote:
         # Readers must never see the new variables under the old markers.
         for part in reversed(checkpoint.MARKED):
           storage.delete(os.path.join(self._final, part, checkpoint.MARKER))
-    if not (resume and self._journal.load(self._source)):
+    if resumed is None or not self._journal.load(resumed):
       if storage.exists(self._work):
         self.removed = self._work
         storage.delete(self._work)
@@ -133,8 +136,8 @@ class Writer:
     if self.finished or self._committed:
       return
     of_no_use = kind is None or (
-        issubclass(kind, errors.CheckpointError)
-        and not issubclass(kind, errors.UnwritableError)
+      issubclass(kind, errors.CheckpointError)
+      and not issubclass(kind, errors.UnwritableError)
     )
     if self._source and not of_no_use:
       return
@@ -162,8 +165,8 @@ class Writer:
       if store.spec_of(array) != entry.spec:
         return False
       if (
-          manifest.checksum_of(store.read_rows(array, self._state_dir))
-          != entry.crc32
+        manifest.checksum_of(store.read_rows(array, self._state_dir))
+        != entry.crc32
       ):
         return False
     except errors.CheckpointError:
@@ -171,20 +174,25 @@ class Writer:
     self._entries[name] = entry
     return True
 
-  def add(self, name: str, value: np.ndarray) -> None:
+  def note(self, name: str) -> Any:
+    """The note that an earlier writer added with a variable, or None."""
+    return self._journal.notes.get(name)
+
+  def add(self, name: str, value: np.ndarray, note: Any = None) -> None:
     """Writes one variable, named without `mdl_vars.`; see add_parts."""
     spec = metadata.ArraySpec(value.shape, value.dtype.name)
     ranges = chunks.row_ranges(spec)
     if not spec.shape:
-      self.add_parts(name, spec, [(0, value)])
+      self.add_parts(name, spec, [(0, value)], note)
     else:
-      self.add_parts(name, spec, ((b, value[b:e]) for b, e in ranges))
+      self.add_parts(name, spec, ((b, value[b:e]) for b, e in ranges), note)
 
   def add_parts(
-      self,
-      name: str,
-      spec: metadata.ArraySpec,
-      parts: Iterable[tuple[int, np.ndarray]],
+    self,
+    name: str,
+    spec: metadata.ArraySpec,
+    parts: Iterable[tuple[int, np.ndarray]],
+    note: Any = None,
   ) -> None:
     """Writes one variable, of which only few parts are held at a time.
 
@@ -194,6 +202,8 @@ class Writer:
       parts: for each [begin, end) of chunks.row_ranges(spec), in that order,
         begin and the rows along the first axis: an array [end - begin, ...] of
         the type, which must not be changed after it was yielded.
+      note: a JSON value that the journal keeps for the writer that goes on;
+        it is no part of the checkpoint.
 
     Raises:
       ValueError: the parts are not those.
@@ -207,21 +217,26 @@ class Writer:
     ranges = chunks.row_ranges(spec)
     crc32 = 0
     count = 0
-    for begin, part in parts:
-      _check_part(name, spec, begin, part, ranges[count:])
-      part = np.asarray(part, order='C')
-      target.write(begin, part)
-      crc32 = manifest.checksum(part, crc32)
-      count += 1
-    if count < len(ranges):
-      raise ValueError(
+    try:
+      for begin, part in parts:
+        _check_part(name, spec, begin, part, ranges[count:])
+        part = np.asarray(part, order='C')
+        target.write(begin, part)
+        crc32 = manifest.checksum(part, crc32)
+        count += 1
+      if count < len(ranges):
+        raise ValueError(
           f'variable {name} ended after {count} of {len(ranges)} parts'
-      )
-    target.finish()
+        )
+      target.finish()
+    except BaseException:
+      # Else they could make files where the directory is being removed.
+      target.abandon()
+      raise
     entry = manifest.Entry(spec, crc32)
     with _writing(self._work):
       if self._source:
-        self._journal.add(name, entry)
+        self._journal.add(name, entry, note)
     self._entries[name] = entry
     if not self._remote:
       # From here on, so that the disk never has all of it to do at the end.
@@ -238,20 +253,20 @@ class Writer:
       for sync in self._syncs:
         sync.result()
       self._write(
-          'metadata/metadata',
-          metadata.encode(
-              {checkpoint.VARS + n: e.spec for n, e in self._entries.items()}
-          ),
+        'metadata/metadata',
+        metadata.encode(
+          {checkpoint.VARS + n: e.spec for n, e in self._entries.items()}
+        ),
       )
       self._write(
-          manifest.FILE_NAME, manifest.encode(self._source, self._entries)
+        manifest.FILE_NAME, manifest.encode(self._source, self._entries)
       )
       if not self._remote:
         store.sync_files(self._work)
       for part in checkpoint.MARKED:
         self._write(
-            os.path.join(part, checkpoint.MARKER),
-            b'Checkpoint commit was successful.\n',
+          os.path.join(part, checkpoint.MARKER),
+          b'Checkpoint commit was successful.\n',
         )
       if not self._remote:
         self._rename()
@@ -273,7 +288,7 @@ class Writer:
 
 
 def write_checkpoint(
-    path: str, variables: Iterable[tuple[str, np.ndarray]], step: int = 0
+  path: str, variables: Iterable[tuple[str, np.ndarray]], step: int = 0
 ) -> str:
   """Writes a checkpoint and returns its step directory.
 
@@ -298,9 +313,9 @@ def _check_part(name, spec, begin, part, ranges) -> None:
   found = (begin, part.shape, part.dtype.name)
   if not ranges or found != (first, shape, spec.dtype):
     raise ValueError(
-        f'variable {name}: a part begins at row {begin} and is '
-        f'{part.dtype.name}{list(part.shape)}; expected row {first} and '
-        f'{spec.dtype}{list(shape)}, as row_ranges says'
+      f'variable {name}: a part begins at row {begin} and is '
+      f'{part.dtype.name}{list(part.shape)}; expected row {first} and '
+      f'{spec.dtype}{list(shape)}, as row_ranges says'
     )
 
 
@@ -312,6 +327,6 @@ def _writing(path: str) -> Iterator[None]:
   except (OSError, common_errors.SaxError) as e:
     reason = getattr(e, 'strerror', None) or e
     raise errors.UnwritableError(
-        f'{path} cannot be written: {reason}; free space or choose another '
-        'directory'
+      f'{path} cannot be written: {reason}; free space or choose another '
+      'directory'
     ) from e

@@ -23,23 +23,22 @@ _SMALL_CHUNKS = 4096
 def _variables() -> dict[str, np.ndarray]:
   rng = np.random.default_rng(0)
   return {
-      'params.a': rng.standard_normal((50, 100), np.float32),
-      'params.b': rng.standard_normal((3, 40, 30)).astype(ml_dtypes.bfloat16),
-      'params.c': np.zeros(7, np.float32),
-      'params.d': np.array(5, np.int32),
+    'params.a': rng.standard_normal((50, 100), np.float32),
+    'params.b': rng.standard_normal((3, 40, 30)).astype(ml_dtypes.bfloat16),
+    'params.c': np.zeros(7, np.float32),
+    'params.d': np.array(5, np.int32),
   }
 
 
 def _tree(path: pathlib.Path) -> dict[str, bytes]:
   return {
-      str(f.relative_to(path)): f.read_bytes()
-      for f in sorted(path.rglob('*'))
-      if f.is_file()
+    str(f.relative_to(path)): f.read_bytes()
+    for f in sorted(path.rglob('*'))
+    if f.is_file()
   }
 
 
 class CheckpointWriterTest(parameterized.TestCase):
-
   def setUp(self):
     super().setUp()
     self.path = pathlib.Path(self.create_tempdir().full_path, 'pax')
@@ -64,13 +63,13 @@ class CheckpointWriterTest(parameterized.TestCase):
     return added
 
   @parameterized.parameters(
-      ((50400, 4096), 'float32', (3877, 4096)),
-      ((4096, 50400), 'float32', (316, 50400)),
-      ((3, 4096, 16, 256), 'float32', (1, 4096, 16, 256)),
-      ((3, 8192, 16, 256), 'float32', (1, 4096, 16, 256)),
-      ((4096,), 'bfloat16', (4096,)),
-      ((), 'int32', ()),
-      ((0, 5), 'int8', (1, 5)),
+    ((50400, 4096), 'float32', (3877, 4096)),
+    ((4096, 50400), 'float32', (316, 50400)),
+    ((3, 4096, 16, 256), 'float32', (1, 4096, 16, 256)),
+    ((3, 8192, 16, 256), 'float32', (1, 4096, 16, 256)),
+    ((4096,), 'bfloat16', (4096,)),
+    ((), 'int32', ()),
+    ((0, 5), 'int8', (1, 5)),
   )
   def test_chunks_are_bounded_and_even(self, shape, dtype, expected):
     chunks.MAX_CHUNK_BYTES = 1 << 26
@@ -97,7 +96,7 @@ class CheckpointWriterTest(parameterized.TestCase):
     reader = checkpoint.Reader(str(self.path))
     a = _variables()['params.a']
     np.testing.assert_array_equal(
-        reader.read_part('params.a', np.s_[7:33, 5]), a[7:33, 5]
+      reader.read_part('params.a', np.s_[7:33, 5]), a[7:33, 5]
     )
     begins, parts = zip(*reader.read_rows('params.a'))
     self.assertEqual(begins, (0, 10, 20, 30, 40))
@@ -106,39 +105,39 @@ class CheckpointWriterTest(parameterized.TestCase):
       reader.read_part('nonsense', np.s_[0])
 
   @parameterized.named_parameters(
-      ('gap', [(0, (10, 100)), (20, (10, 100))], 'begins at row 20'),
-      ('size', [(0, (9, 100))], r'float32\[9, 100\]; expected row 0 and'),
-      (
-          'end',
-          [(b, (10, 100)) for b in range(0, 40, 10)],
-          'ended after 4 of 5 parts',
-      ),
+    ('gap', [(0, (10, 100)), (20, (10, 100))], 'begins at row 20'),
+    ('size', [(0, (9, 100))], r'float32\[9, 100\]; expected row 0 and'),
+    (
+      'end',
+      [(b, (10, 100)) for b in range(0, 40, 10)],
+      'ended after 4 of 5 parts',
+    ),
   )
   def test_wrong_parts_are_refused(self, parts, message):
     with self.writer() as writer:
       with self.assertRaisesRegex(ValueError, message):
         writer.add_parts(
-            'params.a',
-            metadata.ArraySpec((50, 100), 'float32'),
-            ((begin, np.zeros(shape, np.float32)) for begin, shape in parts),
+          'params.a',
+          metadata.ArraySpec((50, 100), 'float32'),
+          ((begin, np.zeros(shape, np.float32)) for begin, shape in parts),
         )
 
   def test_manifest(self):
     self.write_rest(self.writer())
     document = json.loads((self.step_dir / 'manifest.json').read_text())
     self.assertEqual(
-        document['source'],
-        {'files': {'model.bin': '0123'}, 'options': {'dtype': 'float32'}},
+      document['source'],
+      {'files': {'model.bin': '0123'}, 'options': {'dtype': 'float32'}},
     )
     self.assertEqual(
-        document['variables']['params.c'],
-        # CRC-32 as gzip has it at the end of 28 zeros.
-        {
-            'shape': [7],
-            'dtype': 'float32',
-            'bytes': 28,
-            'crc32': '807077e9',
-        },
+      document['variables']['params.c'],
+      # CRC-32 as gzip has it at the end of 28 zeros.
+      {
+        'shape': [7],
+        'dtype': 'float32',
+        'bytes': 28,
+        'crc32': '807077e9',
+      },
     )
     reader = checkpoint.Reader(str(self.path))
     for name in _variables():
@@ -204,8 +203,8 @@ class CheckpointWriterTest(parameterized.TestCase):
     added = self.write_rest(self.writer(resume=True))
     self.assertEqual(added, ['params.a', 'params.c', 'params.d'])
     np.testing.assert_array_equal(
-        checkpoint.read_variables(str(self.path))['params.a'],
-        _variables()['params.a'],
+      checkpoint.read_variables(str(self.path))['params.a'],
+      _variables()['params.a'],
     )
 
   def test_torn_journal_entry(self):
@@ -221,7 +220,7 @@ class CheckpointWriterTest(parameterized.TestCase):
     changed = {'files': {}, 'options': {}, 'stamp': 'later'}[field]
     other = manifest.Source(**{**vars(_SOURCE), field: changed})
     with self.assertRaisesRegex(
-        errors.CheckpointError, 'another conversion.*without --resume'
+      errors.CheckpointError, 'another conversion.*without --resume'
     ):
       self.writer(other, resume=True)
     writer = self.writer(other)
@@ -248,7 +247,7 @@ class CheckpointWriterTest(parameterized.TestCase):
     self.assertEmpty(os.listdir(self.path))
 
   @parameterized.parameters(
-      KeyboardInterrupt, MemoryError, errors.UnwritableError
+    KeyboardInterrupt, MemoryError, errors.UnwritableError
   )
   def test_interrupted_keeps_what_it_has(self, error):
     with self.assertRaises(error):

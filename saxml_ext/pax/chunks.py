@@ -50,5 +50,5 @@ def row_ranges(spec: metadata.ArraySpec) -> list[tuple[int, int]]:
   rows = chunk_shape(spec)[0]
   length = spec.shape[0]
   return [
-      (begin, min(begin + rows, length)) for begin in range(0, length, rows)
+    (begin, min(begin + rows, length)) for begin in range(0, length, rows)
   ]

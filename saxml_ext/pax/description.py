@@ -1,10 +1,25 @@
 """gptj_config.json: what a checkpoint says of its model beside the weights.
 
-The converter writes it beside checkpoint_00000000. A checkpoint of another
-converter has none; then the serving params have to know.
+The converter writes it beside `checkpoint_00000000`, for sizes can be read off
+the variables' shapes, but these things cannot:
+
+  {
+    "rotary_dim": 64,            leading dimensions of each head that rotate
+    "layer_norm_epsilon": 1e-05,
+    "max_positions": 2048,       longest sequence the model was made for
+    "bos_token_id": 50256,       null where the source has none
+    "eos_token_id": 50256,
+    "pad_token_id": 50256,       the EOS token where the source has none
+    "num_layers": 28, "model_dim": 4096, "num_heads": 16, "head_dim": 256,
+    "hidden_dim": 16384, "vocab_size": 50401,
+    "dtype": "float32"           type of the variables
+  }
+
+A checkpoint of another converter has no such file; then the serving params must
+say these things.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 import dataclasses
 import json
 import os
@@ -13,35 +28,80 @@ from typing import Any
 from saxml_ext.common import errors
 from saxml_ext.common import storage
 
-_FILE = 'gptj_config.json'
+FILE_NAME = 'gptj_config.json'
+
+# Where the file's word for a field is another.
+_KEYS = {
+  'ln_epsilon': 'layer_norm_epsilon',
+  'bos_id': 'bos_token_id',
+  'eos_id': 'eos_token_id',
+  'pad_id': 'pad_token_id',
+}
+_TYPES = {'ln_epsilon': (int, float), 'dtype': (str,)}
 
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-  """The entries that serving needs; None where nothing is said.
+  """The entries of the file; None where it says nothing.
 
   Attributes:
     rotary_dim: leading dimensions of each head that rotate.
-    ln_epsilon: of the layer norms.
-    max_positions: longest sequence the model was made for.
+    ln_epsilon: added to the variance in layer norms.
+    max_positions: longest sequence the model was made for, in tokens.
+    bos_id: the token that begins a text.
     eos_id: the token that ends a text.
+    pad_id: the token that fills up a batch.
+    num_layers, model_dim, num_heads, head_dim, hidden_dim, vocab_size: sizes,
+      as of `engine.config.GPTJConfig`.
+    dtype: name of the type of the variables.
   """
 
   rotary_dim: int | None = None
   ln_epsilon: float | None = None
   max_positions: int | None = None
+  bos_id: int | None = None
   eos_id: int | None = None
+  pad_id: int | None = None
+  num_layers: int | None = None
+  model_dim: int | None = None
+  num_heads: int | None = None
+  head_dim: int | None = None
+  hidden_dim: int | None = None
+  vocab_size: int | None = None
+  dtype: str | None = None
+
+  def encode(self) -> bytes:
+    """The bytes of the file."""
+    document = {_key(k): v for k, v in dataclasses.asdict(self).items()}
+    return (json.dumps(document, indent=2) + '\n').encode('ascii')
+
+
+def write(directory: str, description: Description) -> None:
+  """Writes the file.
+
+  Args:
+    directory: where `checkpoint_00000000` is, local or a URL.
+    description: what to write.
+
+  Raises:
+    OSError, errors.SaxError: the file system or the bucket refuses.
+  """
+  path = os.path.join(directory, FILE_NAME)
+  storage.write_bytes(path, description.encode(), sole_writer=True)
 
 
 def read(checkpoint_path: str) -> Description:
-  """Reads the description in the checkpoint's directory or the one above.
+  """Reads the file in the checkpoint's directory or in the one above.
+
+  Returns:
+    What it says; nothing if there is none.
 
   Raises:
     errors.InvalidArgument: the file is malformed.
   """
   base = checkpoint_path.rstrip('/')
   for directory in (base, os.path.dirname(base)):
-    path = os.path.join(directory, _FILE)
+    path = os.path.join(directory, FILE_NAME)
     if storage.is_file(path):
       return _parse(path)
   return Description()
@@ -52,28 +112,33 @@ def _parse(path: str) -> Description:
     document = json.loads(storage.read_bytes(path))
   except (OSError, ValueError) as e:
     raise errors.InvalidArgument(
-        f'{path} cannot be read: {e}; convert the checkpoint again'
+      f'{path} cannot be read: {e}; convert the checkpoint again'
     ) from e
   if not isinstance(document, dict):
     raise errors.InvalidArgument(
-        f'{path} holds a {type(document).__name__} instead of a JSON object;'
-        ' convert the checkpoint again'
+      f'{path} holds a {type(document).__name__} instead of a JSON object;'
+      ' convert the checkpoint again'
     )
   return Description(
-      rotary_dim=_number(path, document, 'rotary_dim', (int,)),
-      ln_epsilon=_number(path, document, 'layer_norm_epsilon', (int, float)),
-      max_positions=_number(path, document, 'max_positions', (int,)),
-      eos_id=_number(path, document, 'eos_token_id', (int,)),
+    **{
+      field.name: _value(path, document, field.name)
+      for field in dataclasses.fields(Description)
+    }
   )
 
 
-def _number(
-    path: str, document: dict[str, Any], key: str, types: Sequence[type]
-) -> Any:
+def _value(path: str, document: Mapping[str, Any], field: str) -> Any:
+  key = _key(field)
   value = document.get(key)
+  types = _TYPES.get(field, (int,))
   if value is not None and type(value) not in types:
+    kind = 'string' if types == (str,) else 'number'
     raise errors.InvalidArgument(
-        f'{path}: {key} is {value!r}, but must be a number; convert the'
-        ' checkpoint again'
+      f'{path}: {key} is {value!r}, but must be a {kind}; convert the'
+      ' checkpoint again'
     )
   return value
+
+
+def _key(field: str) -> str:
+  return _KEYS.get(field, field)

@@ -13,24 +13,27 @@ What praxis' layers do differently from this server's engine:
 - QUANTIZATION 'int8_weights' is the same computation;
 - with 'int8' praxis gives the activations before q, k and v one scale for the
   whole batch, where the engine gives each row its own (so do both elsewhere);
-- beams follow praxis' rule, see `saxml_ext.engine.pax_beam`.
+- beams follow praxis' rule, see `saxml_ext.engine.search.search.pax_beam`.
 
 Importing this module imports paxml, which takes seconds.
 """
 
+from collections.abc import Mapping
 import dataclasses
+from typing import Any, TypeAlias
 
 from saxml_ext.common import errors
 from saxml_ext.engine import config as config_lib
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.params import template
 from saxml_ext.pax import checkpoint
-from saxml_ext.pax import compat_paxml
-from saxml_ext.pax import decoding
 from saxml_ext.pax import description
 from saxml_ext.pax import gptj_model
+from saxml_ext.pax import metadata
+from saxml_ext.pax.compat import paxml_compat
+from saxml_ext.pax.runner import decoding
 
-compat_paxml.install()  # Before the first import of paxml.
+paxml_compat.install()  # Before the first import of paxml.
 
 import jax.numpy as jnp
 from paxml import base_experiment
@@ -42,7 +45,7 @@ from praxis.layers import quantization
 from praxis.layers.quantization import quantization_hparams
 from praxis.layers.quantization import quantize
 
-Config = pax_fiddle.Config
+Config: TypeAlias = pax_fiddle.Config
 # Of the optimizer that a task must have. Nothing here trains: an experiment
 # that does sets its own learner.
 _LEARNING_RATE = 1e-5
@@ -50,7 +53,7 @@ _NORM = 'params.lm.final_ln.scale'
 
 
 def of(
-    params: type[template.ServableLMParams], checkpoint_path: str | None = None
+  params: type[template.ServableLMParams], checkpoint_path: str | None = None
 ) -> type[base_experiment.BaseExperiment]:
   """Returns the experiment of these serving params.
 
@@ -66,7 +69,8 @@ def of(
   """
   settings, config, dtype = _read(params, checkpoint_path)
 
-  class Experiment(params, base_experiment.BaseExperiment):
+  # mypy knows no base class that is chosen as the program runs.
+  class Experiment(params, base_experiment.BaseExperiment):  # type: ignore[valid-type, misc]
     """A GPT-J for serving; it has no data to train or to evaluate on."""
 
     def datasets(self) -> list[pax_fiddle.Config]:
@@ -74,16 +78,16 @@ def of(
 
     def task(self) -> pax_fiddle.Config[tasks_lib.SingleTask]:
       task = Config(
-          tasks_lib.SingleTask, name='task', model=_model(settings, config)
+        tasks_lib.SingleTask, name='task', model=_model(settings, config)
       )
       task.model.dtype = jnp.dtype(dtype)
       task.model.fprop_dtype = jnp.dtype(settings.dtype)
       task.model.decoder_tpl = decoding.hparams(settings)
       task.train.learner.loss_name = 'total_loss'
       task.train.learner.optimizer = Config(
-          optimizers.Adam,
-          learning_rate=_LEARNING_RATE,
-          lr_schedule=Config(schedules.Constant),
+        optimizers.Adam,
+        learning_rate=_LEARNING_RATE,
+        lr_schedule=Config(schedules.Constant),
       )
       return task
 
@@ -92,42 +96,39 @@ def of(
 
 
 def _read(
-    params: type[template.ServableLMParams], checkpoint_path: str | None
+  params: type[template.ServableLMParams], checkpoint_path: str | None
 ) -> tuple[settings_lib.Settings, config_lib.GPTJConfig, str]:
   """Settings, sizes and type of the variables."""
   settings = settings_lib.Settings.of(params)
-  said, specs = description.Description(), {}
+  said = description.Description()
+  specs: Mapping[str, metadata.ArraySpec] = {}
   if checkpoint_path is not None:
     said = description.read(checkpoint_path)
     specs = checkpoint.Reader(checkpoint_path).specs
-  settings = dataclasses.replace(
-      settings, eos_id=_first(settings.eos_id, said.eos_id)
-  )
-  rotary_dim = _first(settings.rotary_dim, said.rotary_dim)
-  ln_epsilon = _first(settings.ln_epsilon, said.ln_epsilon)
-  fixed = dict(settings.shape)
-  if specs and rotary_dim is not None:
-    found = config_lib.GPTJConfig.from_pax(specs, rotary_dim)
+  settings = settings.completed(said.eos_id, said.rotary_dim, said.ln_epsilon)
+  fixed: dict[str, Any] = dict(settings.shape)
+  if specs and settings.rotary_dim is not None:
+    found = config_lib.GPTJConfig.from_pax(specs, settings.rotary_dim)
     fixed = dataclasses.asdict(found) | fixed
-  fixed['rotary_dim'] = rotary_dim
-  if ln_epsilon is not None:
-    fixed['ln_epsilon'] = ln_epsilon
+  fixed['rotary_dim'] = settings.rotary_dim
+  if settings.ln_epsilon is not None:
+    fixed['ln_epsilon'] = settings.ln_epsilon
   missing = [
-      field.name
-      for field in dataclasses.fields(config_lib.GPTJConfig)
-      if fixed.get(field.name) is None and field.default is dataclasses.MISSING
+    field.name
+    for field in dataclasses.fields(config_lib.GPTJConfig)
+    if fixed.get(field.name) is None and field.default is dataclasses.MISSING
   ]
   if missing:
     raise errors.InvalidArgument(
-        f'{params.__name__} leaves {", ".join(missing)} to the checkpoint: give'
-        ' the path of one that convert_gptj_ckpt wrote'
+      f'{params.__name__} leaves {", ".join(missing)} to the checkpoint: give'
+      ' the path of one that convert_gptj_ckpt wrote'
     )
   dtype = specs[_NORM].dtype if _NORM in specs else params.MODEL_DTYPE
   return settings, config_lib.GPTJConfig(**fixed), dtype
 
 
 def _model(
-    settings: settings_lib.Settings, config: config_lib.GPTJConfig
+  settings: settings_lib.Settings, config: config_lib.GPTJConfig
 ) -> pax_fiddle.Config:
   """The LanguageModel, in praxis' quantized layers if settings say so."""
   model = gptj_model.language_model(config)
@@ -135,22 +136,18 @@ def _model(
     return model
   activations = settings.quantization == 'int8'
   quantize.set_transformer_quantization(
-      model,
-      weight_quant_only=not activations,
-      num_bits_act=8 if activations else None,
-      use_symmetric_act=True if activations else None,
+    model,
+    weight_quant_only=not activations,
+    num_bits_act=8 if activations else None,
+    use_symmetric_act=True if activations else None,
   )
   if settings.quantize_head:
     # praxis' own function knows other kinds of softmax layers only.
     act_params = quantization_hparams.ActQuantizationParams()
     model.lm_tpl.softmax_tpl.feed_forward_tpl.linear_tpl = Config(
-        quantization.Linear,
-        quantization=quantization_hparams.QuantizationParams(
-            act_params=act_params if activations else None
-        ),
+      quantization.Linear,
+      quantization=quantization_hparams.QuantizationParams(
+        act_params=act_params if activations else None
+      ),
     )
   return model
-
-
-def _first(*values):
-  return next((value for value in values if value is not None), None)

@@ -6,15 +6,15 @@ pairs of the first dims of a head instead of its two halves.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import jax
 import numpy as np
 
 from saxml_ext.engine import config as config_lib
-from saxml_ext.pax import compat
+from saxml_ext.pax.compat import praxis_compat
 
-compat.install()  # Before the first import of praxis.
+praxis_compat.install()  # Before the first import of praxis.
 
 from praxis import base_layer
 from praxis import pax_fiddle
@@ -27,7 +27,7 @@ from praxis.layers import normalizations
 from praxis.layers import transformer_models
 from praxis.layers import transformers
 
-Config = pax_fiddle.Config
+Config: TypeAlias = pax_fiddle.Config
 
 
 class PairwiseRotary(embedding_softmax.RotaryPositionalEmbedding):
@@ -38,16 +38,16 @@ class PairwiseRotary(embedding_softmax.RotaryPositionalEmbedding):
   def setup(self) -> None:
     super().setup()
     self.create_child(
-        'halves',
-        Config(
-            embedding_softmax.RotaryPositionalEmbedding,
-            embedding_dims=self.rotary_dim,
-            cast_as_fprop_dtype=self.cast_as_fprop_dtype,
-        ),
+      'halves',
+      Config(
+        embedding_softmax.RotaryPositionalEmbedding,
+        embedding_dims=self.rotary_dim,
+        cast_as_fprop_dtype=self.cast_as_fprop_dtype,
+      ),
     )
 
   def __call__(
-      self, inputs: jax.Array, position: jax.Array | None = None
+    self, inputs: jax.Array, position: jax.Array | None = None
   ) -> jax.Array:
     """Rotates inputs [B, T, N, H] by position [B, T], None for 0, 1, ..."""
     outer, dim = inputs.shape[:-1], self.rotary_dim
@@ -65,44 +65,44 @@ class ParallelTransformer(transformers.Transformer):
   """
 
   def __call__(
-      self,
-      inputs: jax.Array,
-      paddings: jax.Array,
-      attention_mask: jax.Array,
-      cross_inputs: jax.Array | None = None,
-      cross_attention_mask: jax.Array | None = None,
-      segment_pos: jax.Array | None = None,
-      segment_ids: jax.Array | None = None,
+    self,
+    inputs: jax.Array,
+    paddings: jax.Array,
+    attention_mask: jax.Array,
+    cross_inputs: jax.Array | None = None,
+    cross_attention_mask: jax.Array | None = None,
+    segment_pos: jax.Array | None = None,
+    segment_ids: jax.Array | None = None,
   ) -> tuple[jax.Array, py_utils.NestedMap]:
     """As praxis' Transformer; cross attention is not offered."""
     normal = self.layer_norm(inputs)
     mixed, probabilities = self.self_attention(
-        normal,
-        normal,
-        normal,
-        atten_mask=attention_mask,
-        query_segment_pos=segment_pos,
-        key_segment_pos=segment_pos,
+      normal,
+      normal,
+      normal,
+      atten_mask=attention_mask,
+      query_segment_pos=segment_pos,
+      key_segment_pos=segment_pos,
     )
     outputs = inputs + mixed + self.ff_layer(normal, paddings=paddings)
     return outputs, py_utils.NestedMap(self_atten=probabilities)
 
   def extend_step(
-      self,
-      inputs: jax.Array,
-      *,
-      time_step: jax.Array,
-      segment_pos: jax.Array | None = None,
-      attention_mask: jax.Array,
-      cross_attention_mask: jax.Array | None = None,
+    self,
+    inputs: jax.Array,
+    *,
+    time_step: jax.Array,
+    segment_pos: jax.Array | None = None,
+    attention_mask: jax.Array,
+    cross_attention_mask: jax.Array | None = None,
   ) -> jax.Array:
     """As praxis' Transformer; cross attention is not offered."""
     normal = self.layer_norm(inputs)
     mixed = self.self_attention.extend_step(
-        normal,
-        atten_mask=attention_mask,
-        time_step=time_step,
-        segment_pos=segment_pos,
+      normal,
+      atten_mask=attention_mask,
+      time_step=time_step,
+      segment_pos=segment_pos,
     )
     fed = self.ff_layer.extend_step(normal, time_step=time_step)
     return inputs + mixed + fed
@@ -112,48 +112,48 @@ def language_model(config: config_lib.GPTJConfig) -> Config:
   """Configuration of a LanguageModel of these sizes, in float32."""
   c = config
   norm = Config(
-      normalizations.LayerNorm,
-      direct_scale=c.ln_direct_scale,
-      epsilon=c.ln_epsilon,
+    normalizations.LayerNorm,
+    direct_scale=c.ln_direct_scale,
+    epsilon=c.ln_epsilon,
   )
   attention = Config(
-      attentions.DotProductAttention,
-      combine_qkv=True,
-      use_bias=False,
-      internal_enable_per_dim_scale=False,
-      scale_query_by_dim_per_head=True,
-      use_rotary_position_emb=True,
-      consolidate_rope_key_state=True,
-      rotary_position_emb_tpl=Config(PairwiseRotary, rotary_dim=c.rotary_dim),
+    attentions.DotProductAttention,
+    combine_qkv=True,
+    use_bias=False,
+    internal_enable_per_dim_scale=False,
+    scale_query_by_dim_per_head=True,
+    use_rotary_position_emb=True,
+    consolidate_rope_key_state=True,
+    rotary_position_emb_tpl=Config(PairwiseRotary, rotary_dim=c.rotary_dim),
   )
   feed_forward = Config(
-      transformers.TransformerFeedForward,
-      activation_tpl=Config(activations.GELU, approximate=True),
-      ln_tpl=Config(normalizations.IdentityNorm),
-      add_skip_connection=False,
+    transformers.TransformerFeedForward,
+    activation_tpl=Config(activations.GELU, approximate=True),
+    ln_tpl=Config(normalizations.IdentityNorm),
+    add_skip_connection=False,
   )
   layer = Config(
-      ParallelTransformer,
-      ln_tpl=norm.clone(),
-      tr_atten_tpl=attention,
-      tr_fflayer_tpl=feed_forward,
+    ParallelTransformer,
+    ln_tpl=norm.clone(),
+    tr_atten_tpl=attention,
+    tr_fflayer_tpl=feed_forward,
   )
   lm = Config(
-      transformer_models.TransformerLm,
-      model_dims=c.model_dim,
-      vocab_size=c.vocab_size,
-      position_emb_tpl=None,
-      separate_embedding_tpl=Config(embedding_softmax.Embedding),
-      stacked_transformer_tpl=Config(
-          transformers.StackedTransformer,
-          num_layers=c.num_layers,
-          num_heads=c.num_heads,
-          dim_per_head=c.head_dim,
-          hidden_dims=c.hidden_dim,
-          transformer_layer_params_tpl=layer,
-      ),
-      softmax_tpl=Config(embedding_softmax.FullSoftmax),
-      final_ln_tpl=norm.clone(),
+    transformer_models.TransformerLm,
+    model_dims=c.model_dim,
+    vocab_size=c.vocab_size,
+    position_emb_tpl=None,
+    separate_embedding_tpl=Config(embedding_softmax.Embedding),
+    stacked_transformer_tpl=Config(
+      transformers.StackedTransformer,
+      num_layers=c.num_layers,
+      num_heads=c.num_heads,
+      dim_per_head=c.head_dim,
+      hidden_dims=c.hidden_dim,
+      transformer_layer_params_tpl=layer,
+    ),
+    softmax_tpl=Config(embedding_softmax.FullSoftmax),
+    final_ln_tpl=norm.clone(),
   )
   return Config(models.LanguageModel, name='gptj', lm_tpl=lm)
 

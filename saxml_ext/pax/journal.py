@@ -5,19 +5,22 @@ written:
 
   checkpoint_00000000.journal/
     source                    what the checkpoint is made of
-    params.lm.final_ln.scale  shape, type and checksum, as in manifest.json
+    params.lm.final_ln.scale  shape, type and checksum, as in manifest.json, and
+                            what the writer's user notes of it
 
 A file, not a line of one: writing it is atomic on disks and in buckets alike,
 so there is no torn entry, and buckets cannot append.
 """
 
 import json
+from typing import Any
 
 from saxml_ext.common import storage
 from saxml_ext.pax import errors
 from saxml_ext.pax import manifest
 
 _SOURCE = 'source'
+_NOTE = 'note'
 
 
 class Journal:
@@ -26,11 +29,13 @@ class Journal:
   Attributes:
     path: of its directory.
     entries: finished variables by name.
+    notes: what `add` was given to keep with them, by name.
   """
 
   def __init__(self, path: str):
     self.path = path
     self.entries: dict[str, manifest.Entry] = {}
+    self.notes: dict[str, Any] = {}
 
   def start(self, source: manifest.Source) -> None:
     """Begins anew; OSError and storage's errors if it cannot be written."""
@@ -49,27 +54,34 @@ class Journal:
       return False
     if storage.read_bytes(where) != _encode(source):
       raise errors.CheckpointError(
-          f'{self.path} is of another conversion: its source or options '
-          'differ or were changed since; run again without --resume to start '
-          'anew'
+        f'{self.path} is of another conversion: its source or options '
+        'differ or were changed since; run again without --resume to start '
+        'anew'
       )
     for name in storage.list_dir(self.path):
       if name != _SOURCE and name.startswith('params.'):
-        entry = _entry(storage.read_bytes(f'{self.path}/{name}'))
+        data = storage.read_bytes(f'{self.path}/{name}')
+        entry = _entry(data)
         if entry:
           self.entries[name] = entry
+          self.notes[name] = json.loads(data).get(_NOTE)
     return True
 
-  def add(self, name: str, entry: manifest.Entry) -> None:
-    """Says that a variable is finished."""
-    data = json.dumps(entry.document(), sort_keys=True).encode('ascii')
+  def add(self, name: str, entry: manifest.Entry, note: Any = None) -> None:
+    """Says that a variable is finished; keeps a JSON value with it."""
+    document = entry.document()
+    if note is not None:
+      document[_NOTE] = note
+    data = json.dumps(document, sort_keys=True).encode('ascii')
     storage.write_bytes(f'{self.path}/{name}', data)
     self.entries[name] = entry
+    self.notes[name] = note
 
   def clear(self) -> None:
     """Removes all of it."""
     storage.delete(self.path)
     self.entries.clear()
+    self.notes.clear()
 
 
 def _encode(source: manifest.Source) -> bytes:

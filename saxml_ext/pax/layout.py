@@ -1,4 +1,6 @@
-"""Names and shapes of GPT-J's variables: Hugging Face <-> PAX, in one table.
+"""What Hugging Face tensors each PAX variable of a GPT-J is made of.
+
+Names and shapes on the PAX side are those of `engine/variables.py`.
 
 Letters in shapes: V vocabulary, D model dimension, N heads, H dimension of a
 head (N * H = D), F hidden dimension of the feed-forward layer.
@@ -33,9 +35,10 @@ import dataclasses
 
 import numpy as np
 
+from saxml_ext.engine import variables as variables_lib
 from saxml_ext.pax import errors
 
-PREFIX = 'params.lm'
+PREFIX = variables_lib.PREFIX
 
 # GPT-J 6B has 50400 tokens; the fine-tuned model of MLPerf has one more, for
 # padding. Files of either may be padded further: rows beyond are cut, as Sax'
@@ -59,12 +62,12 @@ class GPTJShape:
       value = getattr(self, field.name)
       if value < 1:
         raise errors.CheckpointError(
-            f'{field.name} is {value}; a GPT-J needs at least 1'
+          f'{field.name} is {value}; a GPT-J needs at least 1'
         )
     if self.model_dim % self.num_heads:
       raise errors.CheckpointError(
-          f'model_dim {self.model_dim} is not a multiple of num_heads '
-          f'{self.num_heads}'
+        f'model_dim {self.model_dim} is not a multiple of num_heads '
+        f'{self.num_heads}'
       )
 
   @property
@@ -95,7 +98,7 @@ class Variable:
   stacked: bool = False
 
   def pieces(
-      self, tensors: Sequence[np.ndarray], begin: int, end: int
+    self, tensors: Sequence[np.ndarray], begin: int, end: int
   ) -> list[np.ndarray]:
     """Views that make up the rows [begin, end) of the PAX array, in order.
 
@@ -125,64 +128,29 @@ def _transposed(tensor: np.ndarray) -> np.ndarray:
   return tensor.T
 
 
-def _layer(shape: GPTJShape, index: int) -> list[Variable]:
-  pax = f'{PREFIX}.transformer.x_layers_{index}'
-  hf = f'transformer.h.{index}'
-  dim, hidden = shape.model_dim, shape.hidden_dim
-  heads, head_dim = shape.num_heads, shape.head_dim
-
-  def inputs_first(tensor: np.ndarray) -> np.ndarray:
-    # Outputs of a projection are ordered (head, dimension of the head).
-    return tensor.T.reshape(dim, heads, head_dim)
-
-  def split_heads(tensor: np.ndarray) -> np.ndarray:
-    return tensor.reshape(dim, heads, head_dim)
-
-  def same(name, source, size):
-    return Variable(
-        f'{pax}.{name}', (size,), (f'{hf}.{source}',), (size,), None, _same
-    )
-
-  def linear(name, source, inputs, outputs):
-    return Variable(
-        f'{pax}.{name}',
-        (inputs, outputs),
-        (f'{hf}.{source}',),
-        (outputs, inputs),
-        None,
-        _transposed,
-    )
-
-  qkv = tuple(f'{hf}.attn.{x}_proj.weight' for x in 'qkv')
-  return [
-      same('layer_norm.scale', 'ln_1.weight', dim),
-      same('layer_norm.bias', 'ln_1.bias', dim),
-      Variable(
-          f'{pax}.self_attention.combined_qkv.w',
-          (3, dim, heads, head_dim),
-          qkv,
-          (dim, dim),
-          None,
-          inputs_first,
-          stacked=True,
-      ),
-      Variable(
-          f'{pax}.self_attention.post.w',
-          (dim, heads, head_dim),
-          (f'{hf}.attn.out_proj.weight',),
-          (dim, dim),
-          None,
-          split_heads,
-      ),
-      linear('ff_layer.ffn_layer1.linear.w', 'mlp.fc_in.weight', dim, hidden),
-      same('ff_layer.ffn_layer1.bias.b', 'mlp.fc_in.bias', hidden),
-      linear('ff_layer.ffn_layer2.linear.w', 'mlp.fc_out.weight', hidden, dim),
-      same('ff_layer.ffn_layer2.bias.b', 'mlp.fc_out.bias', dim),
-  ]
+# Of each PAX variable, by its field in the engine's table, the Hugging Face
+# tensors; `{layer}` stands for the index of the layer.
+_SOURCES = {
+  'embedding': ('transformer.wte.weight',),
+  'layers.norm.scale': ('transformer.h.{layer}.ln_1.weight',),
+  'layers.norm.bias': ('transformer.h.{layer}.ln_1.bias',),
+  'layers.qkv': tuple(
+    f'transformer.h.{{layer}}.attn.{x}_proj.weight' for x in 'qkv'
+  ),
+  'layers.post': ('transformer.h.{layer}.attn.out_proj.weight',),
+  'layers.up': ('transformer.h.{layer}.mlp.fc_in.weight',),
+  'layers.up_bias': ('transformer.h.{layer}.mlp.fc_in.bias',),
+  'layers.down': ('transformer.h.{layer}.mlp.fc_out.weight',),
+  'layers.down_bias': ('transformer.h.{layer}.mlp.fc_out.bias',),
+  'final_norm.scale': ('transformer.ln_f.weight',),
+  'final_norm.bias': ('transformer.ln_f.bias',),
+  'head': ('lm_head.weight',),
+  'head_bias': ('lm_head.bias',),
+}
 
 
 def variables(
-    shape: GPTJShape, tied_embeddings: bool = False
+  shape: GPTJShape, tied_embeddings: bool = False
 ) -> tuple[Variable, ...]:
   """All variables of a GPT-J in the order in which they are converted.
 
@@ -191,53 +159,48 @@ def variables(
     tied_embeddings: the checkpoint has no lm_head.weight of its own; the
       embedding is used in its place.
   """
-  dim, vocab = shape.model_dim, shape.vocab_size
-  wte = 'transformer.wte.weight'
-  head = wte if tied_embeddings else 'lm_head.weight'
-  table = [
-      Variable(
-          f'{PREFIX}.embedding_lookup.emb_var',
-          (vocab, dim),
-          (wte,),
-          (vocab, dim),
-          0,
-          _same,
-      )
-  ]
-  for index in range(shape.num_layers):
-    table += _layer(shape, index)
-  for pax_part, hf_part in (('scale', 'weight'), ('bias', 'bias')):
-    table.append(
-        Variable(
-            f'{PREFIX}.final_ln.{pax_part}',
-            (dim,),
-            (f'transformer.ln_f.{hf_part}',),
-            (dim,),
-            None,
-            _same,
-        )
-    )
-  table.append(
-      Variable(
-          f'{PREFIX}.softmax.logits_ffn.linear.w',
-          (dim, vocab),
-          (head,),
-          (vocab, dim),
-          0,
-          _transposed,
-      )
+  return tuple(
+    _variable(row, layer, shape, tied_embeddings)
+    for row, layer in variables_lib.GPTJ.of_model(shape)
   )
-  table.append(
-      Variable(
-          f'{PREFIX}.softmax.logits_ffn.bias.b',
-          (vocab,),
-          ('lm_head.bias',),
-          (vocab,),
-          0,
-          _same,
-      )
+
+
+def _variable(
+  row: variables_lib.Variable,
+  layer: int,
+  shape: GPTJShape,
+  tied_embeddings: bool,
+) -> Variable:
+  dim, heads = shape.model_dim, shape.num_heads
+  pax_shape = row.shape(shape)
+  # As most tensors are: vectors, the embedding and, by heads, out_proj.
+  source_shape, view = pax_shape, _same
+  if row.field == 'layers.qkv':
+    # Outputs of a projection are ordered (head, dimension of the head).
+    source_shape = (dim, dim)
+
+    def view(tensor):
+      return tensor.T.reshape(dim, heads, shape.head_dim)
+
+  elif row.field == 'layers.post':
+    source_shape = (dim, dim)
+
+    def view(tensor):
+      return tensor.reshape(dim, heads, shape.head_dim)
+
+  elif row.is_matrix:
+    source_shape, view = pax_shape[::-1], _transposed
+  field = 'embedding' if tied_embeddings and row.field == 'head' else row.field
+  of_vocab = 'vocab' in row.axes
+  return Variable(
+    name=row.path(layer),
+    shape=pax_shape,
+    sources=tuple(s.replace('{layer}', str(layer)) for s in _SOURCES[field]),
+    source_shape=source_shape,
+    vocab_axis=0 if of_vocab else None,
+    view=view,
+    stacked='three' in row.axes,
   )
-  return tuple(table)
 
 
 def pax_vocab_size(config_vocab_size: int, rows: int) -> int:

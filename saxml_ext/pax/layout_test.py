@@ -8,7 +8,7 @@ from saxml_ext.pax import errors
 from saxml_ext.pax import layout
 
 _SHAPE = layout.GPTJShape(
-    num_layers=2, model_dim=12, num_heads=3, hidden_dim=20, vocab_size=7
+  num_layers=2, model_dim=12, num_heads=3, hidden_dim=20, vocab_size=7
 )
 
 
@@ -18,43 +18,42 @@ def _build(name: str, tensors: list[np.ndarray]) -> np.ndarray:
 
 
 class LayoutTest(parameterized.TestCase):
-
   def test_names_and_shapes_of_a_layer(self):
     prefix = 'params.lm.transformer.x_layers_1.'
     layer = {
-        v.name.removeprefix(prefix): v.shape
-        for v in layout.variables(_SHAPE)
-        if v.name.startswith(prefix)
+      v.name.removeprefix(prefix): v.shape
+      for v in layout.variables(_SHAPE)
+      if v.name.startswith(prefix)
     }
     self.assertEqual(
-        layer,
-        {
-            'layer_norm.scale': (12,),
-            'layer_norm.bias': (12,),
-            'self_attention.combined_qkv.w': (3, 12, 3, 4),
-            'self_attention.post.w': (12, 3, 4),
-            'ff_layer.ffn_layer1.linear.w': (12, 20),
-            'ff_layer.ffn_layer1.bias.b': (20,),
-            'ff_layer.ffn_layer2.linear.w': (20, 12),
-            'ff_layer.ffn_layer2.bias.b': (12,),
-        },
+      layer,
+      {
+        'layer_norm.scale': (12,),
+        'layer_norm.bias': (12,),
+        'self_attention.combined_qkv.w': (3, 12, 3, 4),
+        'self_attention.post.w': (12, 3, 4),
+        'ff_layer.ffn_layer1.linear.w': (12, 20),
+        'ff_layer.ffn_layer1.bias.b': (20,),
+        'ff_layer.ffn_layer2.linear.w': (20, 12),
+        'ff_layer.ffn_layer2.bias.b': (12,),
+      },
     )
 
   def test_names_and_shapes_around_the_layers(self):
     found = {
-        v.name: v.shape
-        for v in layout.variables(_SHAPE)
-        if '.x_layers_' not in v.name
+      v.name: v.shape
+      for v in layout.variables(_SHAPE)
+      if '.x_layers_' not in v.name
     }
     self.assertEqual(
-        found,
-        {
-            'params.lm.embedding_lookup.emb_var': (7, 12),
-            'params.lm.final_ln.scale': (12,),
-            'params.lm.final_ln.bias': (12,),
-            'params.lm.softmax.logits_ffn.linear.w': (12, 7),
-            'params.lm.softmax.logits_ffn.bias.b': (7,),
-        },
+      found,
+      {
+        'params.lm.embedding_lookup.emb_var': (7, 12),
+        'params.lm.final_ln.scale': (12,),
+        'params.lm.final_ln.bias': (12,),
+        'params.lm.softmax.logits_ffn.linear.w': (12, 7),
+        'params.lm.softmax.logits_ffn.bias.b': (7,),
+      },
     )
 
   def test_built_arrays_have_the_shapes_of_the_table(self):
@@ -71,7 +70,7 @@ class LayoutTest(parameterized.TestCase):
     w = _build('transformer.x_layers_0.self_attention.combined_qkv.w', qkv)
     for i, matrix in enumerate(qkv):
       np.testing.assert_allclose(
-          np.einsum('d,dnh->nh', x, w[i]), (matrix @ x).reshape(3, 4)
+        np.einsum('d,dnh->nh', x, w[i]), (matrix @ x).reshape(3, 4)
       )
 
   def test_post_projects_like_out_proj(self):
@@ -79,7 +78,7 @@ class LayoutTest(parameterized.TestCase):
     matrix, heads = rng.standard_normal((12, 12)), rng.standard_normal((3, 4))
     w = _build('transformer.x_layers_0.self_attention.post.w', [matrix])
     np.testing.assert_allclose(
-        np.einsum('nh,dnh->d', heads, w), matrix @ heads.reshape(12)
+      np.einsum('nh,dnh->d', heads, w), matrix @ heads.reshape(12)
     )
 
   def test_layer_norm_scale_is_the_weight_itself(self):
@@ -93,22 +92,22 @@ class LayoutTest(parameterized.TestCase):
     self.assertEqual(head.sources, ('transformer.wte.weight',))
 
   @parameterized.parameters(
-      (50400, 50400, 50400),
-      (50400, 50401, 50401),
-      (50400, 50432, 50401),
-      (50401, 50401, 50401),
-      (50401, 50432, 50401),
-      (4096, 4096, 4096),
-      (4096, 4224, 4096),
+    (50400, 50400, 50400),
+    (50400, 50401, 50401),
+    (50400, 50432, 50401),
+    (50401, 50401, 50401),
+    (50401, 50432, 50401),
+    (4096, 4096, 4096),
+    (4096, 4224, 4096),
   )
   def test_vocabulary_is_cut_for_the_official_model_only(
-      self, config, rows, expected
+    self, config, rows, expected
   ):
     self.assertEqual(layout.pax_vocab_size(config, rows), expected)
 
   def test_sizes_that_do_not_fit_are_refused(self):
     with self.assertRaisesRegex(
-        errors.CheckpointError, 'model_dim 10 is not a multiple.*3'
+      errors.CheckpointError, 'model_dim 10 is not a multiple.*3'
     ):
       layout.GPTJShape(1, 10, 3, 40, 7)
     with self.assertRaisesRegex(errors.CheckpointError, 'num_layers is 0'):

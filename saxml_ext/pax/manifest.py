@@ -66,10 +66,10 @@ class Entry:
 
   def document(self) -> dict[str, Any]:
     return {
-        'shape': list(self.spec.shape),
-        'dtype': self.spec.dtype,
-        'bytes': chunks.num_bytes(self.spec),
-        'crc32': f'{self.crc32:08x}',
+      'shape': list(self.spec.shape),
+      'dtype': self.spec.dtype,
+      'bytes': chunks.num_bytes(self.spec),
+      'crc32': f'{self.crc32:08x}',
     }
 
 
@@ -90,9 +90,9 @@ def checksum_of(parts: Iterable[tuple[int, np.ndarray]]) -> int:
 def encode(source: Source | None, entries: Mapping[str, Entry]) -> bytes:
   """Returns the bytes of manifest.json."""
   document = {
-      'version': _VERSION,
-      'source': source.document() if source else None,
-      'variables': {name: e.document() for name, e in entries.items()},
+    'version': _VERSION,
+    'source': source.document() if source else None,
+    'variables': {name: e.document() for name, e in entries.items()},
   }
   text = json.dumps(document, indent=1, sort_keys=True)
   return (text + '\n').encode('ascii')
@@ -115,15 +115,15 @@ def decode(data: bytes, where: str) -> tuple[Any, dict[str, Entry]]:
     entries = {n: entry_of(d) for n, d in document['variables'].items()}
     return document['source'], entries
   except (
-      ValueError,
-      KeyError,
-      TypeError,
-      AttributeError,
-      RecursionError,
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    RecursionError,
   ) as e:
     raise errors.CheckpointError(
-        f'{where} is no manifest of version {_VERSION}: {e!r}; convert or copy '
-        'the checkpoint again'
+      f'{where} is no manifest of version {_VERSION}: {e!r}; convert or copy '
+      'the checkpoint again'
     ) from e
 
 

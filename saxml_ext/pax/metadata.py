@@ -46,10 +46,10 @@ def encode(specs: Mapping[str, ArraySpec]) -> bytes:
     for part in parents:
       node = node.setdefault(part, {})
     node[leaf] = {
-        _TAG: True,
-        'is_optax_masked_node': False,
-        'unpadded_shape': list(spec.shape),
-        'dtype': spec.dtype,
+      _TAG: True,
+      'is_optax_masked_node': False,
+      'unpadded_shape': list(spec.shape),
+      'dtype': spec.dtype,
     }
   document = {'version': VERSION, _TREE: tree}
   return json.dumps(document, sort_keys=True).encode('ascii')
@@ -70,13 +70,13 @@ def decode(data: bytes, where: str) -> dict[str, ArraySpec]:
     version = document['version']
   except (ValueError, KeyError, TypeError, RecursionError) as e:
     raise errors.CheckpointError(
-        f'{where} is not the metadata of a PAX checkpoint: {e!r}; convert or '
-        'copy the checkpoint again'
+      f'{where} is not the metadata of a PAX checkpoint: {e!r}; convert or '
+      'copy the checkpoint again'
     ) from e
   if version not in _READABLE_VERSIONS:
     raise errors.CheckpointError(
-        f'{where} has version {version!r}; this program reads '
-        f'{", ".join(map(str, _READABLE_VERSIONS))}'
+      f'{where} has version {version!r}; this program reads '
+      f'{", ".join(map(str, _READABLE_VERSIONS))}'
     )
   specs: dict[str, ArraySpec] = {}
   # A walk with a stack of its own: depth is the file's to choose.
@@ -98,12 +98,12 @@ def decode(data: bytes, where: str) -> dict[str, ArraySpec]:
 def _array_spec(node: dict[str, Any], name: str, where: str) -> ArraySpec:
   shape, dtype = node['unpadded_shape'], node.get('dtype')
   if (
-      not isinstance(shape, list)
-      or not isinstance(dtype, str)
-      or not all(isinstance(n, int) and n >= 0 for n in shape)
+    not isinstance(shape, list)
+    or not isinstance(dtype, str)
+    or not all(isinstance(n, int) and n >= 0 for n in shape)
   ):
     raise errors.CheckpointError(
-        f'{where}: {name} has shape {shape!r} and dtype {dtype!r}; expected a '
-        'list of sizes and the name of a type'
+      f'{where}: {name} has shape {shape!r} and dtype {dtype!r}; expected a '
+      'list of sizes and the name of a type'
     )
   return ArraySpec(tuple(shape), dtype)

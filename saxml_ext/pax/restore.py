@@ -2,15 +2,14 @@
 
 import dataclasses
 import os
-import re
 from typing import Any
 
 from saxml_ext.pax import checkpoint
-from saxml_ext.pax import compat_paxml
 from saxml_ext.pax import errors
 from saxml_ext.pax import store
+from saxml_ext.pax.compat import paxml_compat
 
-compat_paxml.install()  # Before the first import of paxml.
+paxml_compat.install()  # Before the first import of paxml.
 
 import jax
 from paxml import base_experiment
@@ -40,7 +39,7 @@ class Restored:
 
 
 def restore(
-    experiment: base_experiment.BaseExperiment, checkpoint_path: str
+  experiment: base_experiment.BaseExperiment, checkpoint_path: str
 ) -> Restored:
   """Restores the newest step of a checkpoint, or the one that is named.
 
@@ -60,29 +59,30 @@ def restore(
   task = base_layer.instantiate(experiment.task())
   if not isinstance(task.model, models.LanguageModel):
     raise TypeError(
-        f'the model of {type(experiment).__name__} is a'
-        f' {type(task.model).__name__}; expected a praxis LanguageModel'
+      f'the model of {type(experiment).__name__} is a'
+      f' {type(task.model).__name__}; expected a praxis LanguageModel'
     )
   shapes = task.create_train_state_unpadded_shapes(
-      task.model.abstract_init_with_metadata(example(_BATCH, _LENGTH)),
-      discard_opt_states=True,
+    task.model.abstract_init_with_metadata(example(_BATCH, _LENGTH)),
+    discard_opt_states=True,
   )
   is_ocdbt = store.is_ocdbt(os.path.join(step_dir, 'state'))
   try:
     state = checkpoints.restore_checkpoint(
-        shapes,
-        os.path.dirname(step_dir),
-        checkpoint_type=checkpoint_types.CheckpointType.GDA,
-        step=int(re.search(r'\d+$', step_dir)[0]),
-        state_unpadded_shape_dtype_struct=shapes,
-        enforce_restore_shape_check=True,
-        tensorstore_use_ocdbt=is_ocdbt,
-        # Lets a state have more in it than is asked for.
-        restore_transformations={} if is_ocdbt else None,
+      shapes,
+      os.path.dirname(step_dir),
+      checkpoint_type=checkpoint_types.CheckpointType.GDA,
+      step=int(step_dir.rpartition('_')[2]),  # Of checkpoint_<step>.
+      state_unpadded_shape_dtype_struct=shapes,
+      enforce_restore_shape_check=True,
+      tensorstore_use_ocdbt=is_ocdbt,
+      # Lets a state have more in it than is asked for.
+      restore_transformations={} if is_ocdbt else None,
     )
   except (ValueError, KeyError, OSError) as e:
     raise errors.CheckpointError(
-        f'{step_dir} is no checkpoint of {type(experiment).__name__}: {e}'
+      f'{step_dir} is no checkpoint of {type(experiment).__name__}: {e}.'
+      ' Give the checkpoint that these serving params were made for'
     ) from e
   return Restored(task.model, state.mdl_vars)
 
@@ -92,11 +92,11 @@ def example(batch: int, length: int) -> py_utils.NestedMap:
   ids = jax.ShapeDtypeStruct((batch, length), 'int32')
   weights = jax.ShapeDtypeStruct((batch, length), 'float32')
   return py_utils.NestedMap(
-      ids=ids,
-      labels=ids,
-      paddings=weights,
-      weights=weights,
-      segment_ids=ids,
-      segment_pos=ids,
-      inputs_indicator=ids,
+    ids=ids,
+    labels=ids,
+    paddings=weights,
+    weights=weights,
+    segment_ids=ids,
+    segment_pos=ids,
+    inputs_indicator=ids,
   )

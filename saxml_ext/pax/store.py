@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from concurrent import futures
+import contextlib
 import os
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import tensorstore as ts
 
 from saxml_ext.common import errors as common_errors
+from saxml_ext.common import kvstore as kvstore_lib
 from saxml_ext.common import storage
 from saxml_ext.pax import chunks
 from saxml_ext.pax import errors
@@ -17,18 +19,18 @@ from saxml_ext.pax import metadata
 # What praxis' layers have variables of. Anything else (NumPy objects, strings,
 # structures) is no weight and is refused before tensorstore sees it.
 _DTYPES = (
-    'float32',
-    'float16',
-    'bfloat16',
-    'float64',
-    'int8',
-    'uint8',
-    'int16',
-    'int32',
-    'int64',
-    'uint32',
-    'bool',
-    'int4',
+  'float32',
+  'float16',
+  'bfloat16',
+  'float64',
+  'int8',
+  'uint8',
+  'int16',
+  'int32',
+  'int64',
+  'uint32',
+  'bool',
+  'int4',
 )
 # No variable of any GPT-J comes near it; a forged shape goes beyond it.
 _MAX_BYTES = 1 << 36
@@ -45,11 +47,11 @@ def is_ocdbt(state_dir: str) -> bool:
 def _kvstore(state_dir: str, name: str = '') -> dict[str, Any]:
   inner = f'{name}/' if name else ''
   if not is_ocdbt(state_dir):
-    return storage.kvstore_spec(f'{state_dir}/{inner}')
+    return kvstore_lib.spec(f'{state_dir}/{inner}')
   return {
-      'driver': 'ocdbt',
-      'base': storage.kvstore_spec(f'{state_dir}/'),
-      'path': inner,
+    'driver': 'ocdbt',
+    'base': kvstore_lib.spec(f'{state_dir}/'),
+    'path': inner,
   }
 
 
@@ -78,29 +80,29 @@ def open_array(state_dir: str, name: str) -> ts.TensorStore:
   _check_present(state_dir, name)
   # Without `fill_missing_data_reads` off, a lost file would read as zeros.
   spec = {
-      'driver': 'zarr',
-      'kvstore': _kvstore(state_dir, name),
-      'fill_missing_data_reads': False,
+    'driver': 'zarr',
+    'kvstore': _kvstore(state_dir, name),
+    'fill_missing_data_reads': False,
   }
   try:
     array = ts.open(spec, open=True, read=True).result()
   except (ValueError, OSError) as e:
     raise errors.CheckpointError(
-        f'{where} cannot be opened: {storage.error_text(e)}; convert or copy '
-        'the checkpoint again'
+      f'{where} cannot be opened: {kvstore_lib.error_text(e)}; convert or copy '
+      'the checkpoint again'
     ) from e
   if array.dtype.name not in _DTYPES:
     raise errors.CheckpointError(
-        f'{where} has type {array.dtype.name}; expected one of '
-        f'{", ".join(_DTYPES)}'
+      f'{where} has type {array.dtype.name}; expected one of '
+      f'{", ".join(_DTYPES)}'
     )
   size = array.size * array.dtype.numpy_dtype.itemsize
   chunk = array.chunk_layout.read_chunk.shape or ()
   chunk_size = int(np.prod(chunk, dtype=object) or 1)
   if max(size, chunk_size) > _MAX_BYTES:
     raise errors.CheckpointError(
-        f'{where} claims shape {list(array.shape)} in chunks of {list(chunk)}, '
-        f'more than {_MAX_BYTES} bytes; this is no GPT-J variable'
+      f'{where} claims shape {list(array.shape)} in chunks of {list(chunk)}, '
+      f'more than {_MAX_BYTES} bytes; this is no GPT-J variable'
     )
   return array
 
@@ -119,13 +121,13 @@ def read(array: ts.TensorStore, where: str) -> np.ndarray:
     return array.read(order='C').result()
   except (ValueError, OSError) as e:
     raise errors.CheckpointError(
-        f'{where} cannot be read: {storage.error_text(e)}; convert or copy the '
-        'checkpoint again'
+      f'{where} cannot be read: {kvstore_lib.error_text(e)}; convert or copy'
+      ' the checkpoint again'
     ) from e
 
 
 def read_rows(
-    array: ts.TensorStore, where: str
+  array: ts.TensorStore, where: str
 ) -> Iterator[tuple[int, np.ndarray]]:
   """Reads an opened array in the parts of chunks.row_ranges; see read."""
   for begin, end in chunks.row_ranges(spec_of(array)):
@@ -147,28 +149,28 @@ class ArrayWriter:
     self._where = f'{state_dir}: variable {name} of {spec}'
     self._spec = spec
     self._pending: list[ts.WriteFutures] = []
-    kvstore = storage.kvstore_spec(f'{state_dir}/{name}/')
+    kvstore = kvstore_lib.spec(f'{state_dir}/{name}/')
     self._remove_earlier(f'{state_dir}/{name}')
     if kvstore['driver'] == 'file':
       # Not forced to disk one by one: sync_files does it for all at once.
       kvstore['file_io_sync'] = False
     self._array = self._call(
-        lambda: ts.open(
-            {
-                'driver': 'zarr',
-                'kvstore': kvstore,
-                'metadata': {
-                    'compressor': {'id': 'zstd', 'level': 1},
-                    'chunks': list(chunks.chunk_shape(spec)),
-                    'shape': list(spec.shape),
-                },
-                'dtype': spec.dtype,
-                # An all-zero bias is data like any other: its file must exist,
-                # so that a missing file can be told from it.
-                'store_data_equal_to_fill_value': True,
-            },
-            create=True,
-        ).result()
+      lambda: ts.open(
+        {
+          'driver': 'zarr',
+          'kvstore': kvstore,
+          'metadata': {
+            'compressor': {'id': 'zstd', 'level': 1},
+            'chunks': list(chunks.chunk_shape(spec)),
+            'shape': list(spec.shape),
+          },
+          'dtype': spec.dtype,
+          # An all-zero bias is data like any other: its file must exist,
+          # so that a missing file can be told from it.
+          'store_data_equal_to_fill_value': True,
+        },
+        create=True,
+      ).result()
     )
 
   def write(self, begin: int, part: np.ndarray) -> None:
@@ -182,8 +184,15 @@ class ArrayWriter:
     while len(self._pending) >= _PARTS_IN_FLIGHT:
       self._call(self._pending.pop(0).result)
     self._pending.append(
-        target.write(part, can_reference_source_data_indefinitely=True)
+      target.write(part, can_reference_source_data_indefinitely=True)
     )
+
+  def abandon(self) -> None:
+    """Waits until nothing is being written any more, whatever becomes of it."""
+    for write in self._pending:
+      with contextlib.suppress(Exception):
+        write.result()
+    self._pending.clear()
 
   def _remove_earlier(self, directory: str) -> None:
     """Removes what a writer that was killed has left of this array."""
@@ -192,7 +201,7 @@ class ArrayWriter:
         storage.delete(directory)
     except (OSError, common_errors.SaxError) as e:
       raise errors.UnwritableError(
-          f'{directory} cannot be removed: {e}; choose another directory'
+        f'{directory} cannot be removed: {e}; choose another directory'
       ) from e
 
   def finish(self) -> None:
@@ -205,8 +214,8 @@ class ArrayWriter:
       return function()
     except (ValueError, OSError) as e:
       raise errors.UnwritableError(
-          f'{self._where} cannot be written: {storage.error_text(e)}; free '
-          'space or choose another directory'
+        f'{self._where} cannot be written: {kvstore_lib.error_text(e)}; free '
+        'space or choose another directory'
       ) from e
 
 
@@ -225,9 +234,9 @@ def sync_files(directory: str) -> None:
   go; one by one they take several times as long.
   """
   paths = [
-      os.path.join(parent, name)
-      for parent, _, names in os.walk(directory)
-      for name in (*names, '')
+    os.path.join(parent, name)
+    for parent, _, names in os.walk(directory)
+    for name in (*names, '')
   ]
   with futures.ThreadPoolExecutor(_SYNC_THREADS) as pool:
     list(pool.map(sync_path, paths))  # the list raises what a thread raised
@@ -246,13 +255,13 @@ def _check_present(state_dir: str, name: str) -> None:
   """Refuses names that are paths, and absent arrays, before tensorstore."""
   if not name or '/' in name or '\0' in name or name in ('.', '..'):
     raise errors.CheckpointError(
-        f'{name!r} is not the name of a variable; expected parts joined with '
-        'dots, such as params.lm.final_ln.scale'
+      f'{name!r} is not the name of a variable; expected parts joined with '
+      'dots, such as params.lm.final_ln.scale'
     )
   if is_ocdbt(state_dir):
     return
   if not storage.exists(f'{state_dir}/{name}/.zarray'):
     raise errors.CheckpointError(
-        f'{state_dir}: variable {name} is missing; convert or copy the '
-        'checkpoint again'
+      f'{state_dir}: variable {name} is missing; convert or copy'
+      ' the checkpoint again'
     )

@@ -15,6 +15,7 @@ import grpc
 from saxml_ext.common import cell
 from saxml_ext.common import errors
 from saxml_ext.common import grpc_aio
+from saxml_ext.common import log_once
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
 
@@ -29,11 +30,11 @@ class Membership:
   """Joins one cell again and again."""
 
   def __init__(
-      self,
-      sax_root: str,
-      sax_cell: str,
-      request: admin_pb2.JoinRequest,
-      interval: float = _INTERVAL,
+    self,
+    sax_root: str,
+    sax_cell: str,
+    request: admin_pb2.JoinRequest,
+    interval: float = _INTERVAL,
   ):
     """Prepares; `run` begins.
 
@@ -49,7 +50,7 @@ class Membership:
     self._interval = interval
     self._address: str | None = None
     self._channel: grpc.aio.Channel | None = None
-    self._said = ''
+    self._say = log_once.LogOnce(logging.info)
 
   async def run(self) -> None:
     """Joins until it is cancelled; the admin server may come and go."""
@@ -65,7 +66,7 @@ class Membership:
     try:
       # A file on a network may answer slowly: not on the event loop.
       location = await asyncio.to_thread(
-          cell.read_location, self._sax_root, self._sax_cell
+        cell.read_location, self._sax_root, self._sax_cell
       )
     except (errors.SaxError, OSError) as e:
       self._say(f'cannot join {self._sax_cell}: {e}')
@@ -86,25 +87,27 @@ class Membership:
     await self._connect(address)
     stub = admin_pb2_grpc.AdminStub(self._channel)
     joining = asyncio.ensure_future(
-        stub.Join(self._request, timeout=_JOIN_TIMEOUT)
+      stub.Join(self._request, timeout=_JOIN_TIMEOUT)
     )
     try:
       while not joining.done():
         await asyncio.wait((joining,), timeout=self._interval / _LOOKS)
         if not joining.done() and await self._locate() not in ('', address):
-          self._say(f'{address} does not answer; another one leads by now')
+          self._say(
+            f'the admin server at {address} does not answer, and'
+            ' location.proto names another one by now; joining that one'
+          )
           return
       joining.result()
     except grpc.aio.AioRpcError as e:
       self._say(
-          f'cannot join {self._sax_cell} at {self._address}: {e.code().name}:'
-          f' {e.details()}; trying again'
+        f'cannot join {self._sax_cell} at {self._address}: {e.code().name}:'
+        f' {e.details()}; trying again'
       )
       await self._disconnect()
     else:
       self._say(
-          f'joined {self._sax_cell} at {self._address} as'
-          f' {self._request.address}'
+        f'joined {self._sax_cell} at {self._address} as {self._request.address}'
       )
     finally:
       joining.cancel()
@@ -120,9 +123,3 @@ class Membership:
     channel, self._channel = self._channel, None
     if channel is not None:
       await channel.close()
-
-  def _say(self, text: str) -> None:
-    """Logs what is new; most rounds are as the one before."""
-    if text != self._said:
-      logging.info(text)
-      self._said = text

@@ -4,6 +4,7 @@ import asyncio
 from concurrent import futures
 import queue
 import threading
+from unittest import mock
 
 from absl.testing import absltest
 import grpc
@@ -14,7 +15,7 @@ from saxml_ext.protobuf import admin_pb2_grpc
 from saxml_ext.server import membership
 
 _CELL = '/sax/test'
-_TIMEOUT = 30
+_TIMEOUT = 300
 
 
 class _Admin(admin_pb2_grpc.AdminServicer):
@@ -43,16 +44,18 @@ class _Admin(admin_pb2_grpc.AdminServicer):
 
 
 class MembershipTest(absltest.TestCase):
-
   def setUp(self):
     super().setUp()
     self.root = self.create_tempdir().full_path
     self.request = admin_pb2.JoinRequest(
-        address='127.0.0.1:1',
-        model_server=admin_pb2.ModelServer(servable_model_paths=['a.B']),
+      address='127.0.0.1:1',
+      model_server=admin_pb2.ModelServer(servable_model_paths=['a.B']),
     )
+    self._begin(interval=0.05)
+
+  def _begin(self, interval: float) -> None:
     member = membership.Membership(
-        self.root, _CELL, self.request, interval=0.05
+      self.root, _CELL, self.request, interval=interval
     )
     self.loop = asyncio.new_event_loop()
     self.task = self.loop.create_task(member.run())
@@ -66,7 +69,8 @@ class MembershipTest(absltest.TestCase):
     self.loop.close()
 
   def _end(self) -> None:
-    self.loop.call_soon_threadsafe(self.task.cancel)
+    if self.thread.is_alive():
+      self.loop.call_soon_threadsafe(self.task.cancel)
     self.thread.join(_TIMEOUT)
     self.assertFalse(self.thread.is_alive())
 
@@ -78,9 +82,9 @@ class MembershipTest(absltest.TestCase):
 
   def _locate(self, admin: _Admin) -> None:
     cell.write_location(
-        self.root,
-        _CELL,
-        admin_pb2.Location(location=f'127.0.0.1:{admin.port}'),
+      self.root,
+      _CELL,
+      admin_pb2.Location(location=f'127.0.0.1:{admin.port}'),
     )
 
   def test_joins_again_and_again(self):
@@ -95,6 +99,18 @@ class MembershipTest(absltest.TestCase):
     first.joins.get(timeout=_TIMEOUT)
     self._locate(second)
     second.joins.get(timeout=_TIMEOUT)
+
+  def test_joins_at_a_new_address_before_the_interval_is_over(self):
+    self._end()
+    interval = 4 * _TIMEOUT
+    with mock.patch.object(membership, '_LOOKS', 100 * interval):
+      self._begin(interval)
+      first, second = self._admin(), self._admin()
+      self._locate(first)
+      first.joins.get(timeout=_TIMEOUT)
+      self._locate(second)
+      second.joins.get(timeout=_TIMEOUT)
+      self.assertTrue(first.joins.empty())
 
   def test_follows_the_location_although_an_answer_is_due(self):
     first, second = self._admin(), self._admin()

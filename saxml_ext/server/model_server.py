@@ -4,9 +4,10 @@ from saxml_ext.common import grpc_aio
 from saxml_ext.common import grpc_util
 from saxml_ext.protobuf import lm_pb2_grpc
 from saxml_ext.protobuf import modelet_pb2_grpc
-from saxml_ext.server import lifecycle
-from saxml_ext.server import lm_service
-from saxml_ext.server import modelet_service
+from saxml_ext.server.loading import lifecycle
+from saxml_ext.server.loading import servable
+from saxml_ext.server.services import lm_service
+from saxml_ext.server.services import modelet_service
 
 _SERVICES = ('sax.Modelet', 'sax.server.lm.LMService')
 
@@ -14,7 +15,7 @@ _SERVICES = ('sax.Modelet', 'sax.server.lm.LMService')
 class ModelServer:
   """Serves models over gRPC; use it on one event loop."""
 
-  def __init__(self, load_fn: lifecycle.LoadFn, port: int):
+  def __init__(self, load_fn: lifecycle.LoadFn[servable.Servable], port: int):
     """Binds the port.
 
     Args:
@@ -34,7 +35,7 @@ class ModelServer:
     """Begins to answer."""
     modelet_pb2_grpc.add_ModeletServicer_to_server(self._modelet, self._server)
     lm_pb2_grpc.add_LMServiceServicer_to_server(
-        lm_service.LMService(self.models), self._server
+      lm_service.LMService(self.models), self._server
     )
     await self._server.start()
 

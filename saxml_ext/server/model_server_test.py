@@ -6,16 +6,15 @@ import grpc
 from saxml_ext.protobuf import common_pb2
 from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import modelet_pb2
-from saxml_ext.server import loader
-from saxml_ext.server import server_fixture
-from saxml_ext.server import small_model
+from saxml_ext.server.loading import loader
+from saxml_ext.server.testing import server_fixture
+from saxml_ext.server.testing import small_model
 
 _KEY = '/sax/test/small'
-_TIMEOUT = 120
+_TIMEOUT = 600
 
 
 class ModelServerTest(absltest.TestCase):
-
   def setUp(self):
     super().setUp()
     self.server = server_fixture.ServerFixture(loader.load)
@@ -23,20 +22,20 @@ class ModelServerTest(absltest.TestCase):
 
   def _generate(self, text: str, **items: float) -> grpc.Future:
     return self.server.lm.Generate.future(
-        lm_pb2.GenerateRequest(
-            model_key=_KEY,
-            text=text,
-            extra_inputs=common_pb2.ExtraInputs(items=items),
-        ),
-        timeout=_TIMEOUT,
+      lm_pb2.GenerateRequest(
+        model_key=_KEY,
+        text=text,
+        extra_inputs=common_pb2.ExtraInputs(items=items),
+      ),
+      timeout=_TIMEOUT,
     )
 
   def test_a_models_life(self):
     self.server.load(
-        _KEY,
-        model_path=small_model.MODEL_PATH,
-        checkpoint_path=small_model.write(self.create_tempdir().full_path),
-        overrides={'MAX_DECODE_STEPS': '6'},
+      _KEY,
+      model_path=small_model.MODEL_PATH,
+      checkpoint_path=small_model.write(self.create_tempdir().full_path),
+      overrides={'MAX_DECODE_STEPS': '6'},
     )
 
     prompts = [f'{i},{i + 7},{2 * i}' for i in range(10)]
@@ -45,20 +44,20 @@ class ModelServerTest(absltest.TestCase):
     # Who shares the batch does not change the answer.
     for one, other in zip(alone, together):
       self.assertEqual(
-          [t.text for t in one.texts], [t.text for t in other.texts]
+        [t.text for t in one.texts], [t.text for t in other.texts]
       )
     self.assertGreater(len({r.texts[0].text for r in alone}), 5)
     for response in alone:
       ids = [int(i) for i in response.texts[0].text.split(',')]
       self.assertBetween(len(ids), 2, 6)
-      self.assertNotIn(small_model.EOS_ID, ids)
+      self.assertNotIn(small_model.EOS_ID, ids[:-1])
       self.assertGreater(response.texts[0].score, response.texts[1].score)
 
     short = self._generate(prompts[0], per_example_max_decode_steps=3).result()
     self.assertLen(short.texts[0].text.split(','), 3)
 
     scores = self.server.lm.Score(
-        lm_pb2.ScoreRequest(model_key=_KEY, prefix='1,2', suffix=['3', '3,4'])
+      lm_pb2.ScoreRequest(model_key=_KEY, prefix='1,2', suffix=['3', '3,4'])
     ).logp
     self.assertLess(scores[1], scores[0])
     self.assertLess(scores[0], 0)
@@ -71,13 +70,13 @@ class ModelServerTest(absltest.TestCase):
   def test_unsupported_params_fail_with_the_reason(self):
     with self.assertRaises(grpc.RpcError) as caught:
       self.server.load(
-          _KEY,
-          model_path=small_model.MODEL_PATH,
-          overrides={'QUANTIZATION': '"int4"'},
+        _KEY,
+        model_path=small_model.MODEL_PATH,
+        overrides={'QUANTIZATION': '"int4"'},
       )
     self.assertIs(caught.exception.code(), grpc.StatusCode.UNIMPLEMENTED)
     (model,) = self.server.modelet.GetStatus(
-        modelet_pb2.GetStatusRequest(include_failure_reasons=True)
+      modelet_pb2.GetStatusRequest(include_failure_reasons=True)
     ).models
     self.assertEqual(model.model_status, common_pb2.FAILED)
     self.assertIn("QUANTIZATION='int4'", model.failure_reason)

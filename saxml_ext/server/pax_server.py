@@ -15,15 +15,15 @@ from absl import app
 from absl import flags
 
 from saxml_ext.common import errors
-from saxml_ext.server import pax_loader
 from saxml_ext.server import server
+from saxml_ext.server.loading import pax_loader
 
 _PAX_EXPERIMENTS = flags.DEFINE_list(
-    'pax_experiments',
-    [],
-    'Python paths of the Pax experiment classes that may be published here,'
-    ' such as my_pkg.my_mod.MyExperiment. Their modules are imported when they'
-    ' are loaded.',
+  'pax_experiments',
+  [],
+  'Python paths of the Pax experiment classes that may be published here,'
+  ' such as my_pkg.my_mod.MyExperiment. Their modules are imported when they'
+  ' are loaded.',
 )
 
 

@@ -11,37 +11,51 @@ from saxml_ext.protobuf import admin_pb2
 
 _Server = admin_pb2.ModelServer
 _CHIPS = {
-    'cpu': _Server.CHIP_TYPE_CPU,
-    'tpuv2': _Server.CHIP_TYPE_TPU_V2,
-    'tpuv3': _Server.CHIP_TYPE_TPU_V3,
-    'tpuv4': _Server.CHIP_TYPE_TPU_V4,
-    'tpuv4i': _Server.CHIP_TYPE_TPU_V4I,
-    'tpuv5e': _Server.CHIP_TYPE_TPU_V5E,
-    'tpuv6e': _Server.CHIP_TYPE_TPU_V6E,
-    'p100': _Server.CHIP_TYPE_GPU_P100,
-    'v100': _Server.CHIP_TYPE_GPU_V100,
-    't4': _Server.CHIP_TYPE_GPU_T4,
-    'l4': _Server.CHIP_TYPE_GPU_L4,
-    'a100': _Server.CHIP_TYPE_GPU_A100,
-    'h100': _Server.CHIP_TYPE_GPU_H100,
+  'cpu': _Server.CHIP_TYPE_CPU,
+  'tpuv2': _Server.CHIP_TYPE_TPU_V2,
+  'tpuv3': _Server.CHIP_TYPE_TPU_V3,
+  'tpuv4': _Server.CHIP_TYPE_TPU_V4,
+  'tpuv4i': _Server.CHIP_TYPE_TPU_V4I,
+  'tpuv5e': _Server.CHIP_TYPE_TPU_V5E,
+  'tpuv6e': _Server.CHIP_TYPE_TPU_V6E,
+  'p100': _Server.CHIP_TYPE_GPU_P100,
+  'v100': _Server.CHIP_TYPE_GPU_V100,
+  't4': _Server.CHIP_TYPE_GPU_T4,
+  'l4': _Server.CHIP_TYPE_GPU_L4,
+  'a100': _Server.CHIP_TYPE_GPU_A100,
+  'h100': _Server.CHIP_TYPE_GPU_H100,
 }
+# The names that Google Cloud has for TPUs, with or without the size of a slice:
+# v5e-4, v5litepod-8, tpu-v4-8. "lite" is what the API calls the e of v5e.
+_TPU = re.compile(r'(?:tpu[-_]?)?v(\d+)(lite(?:pod)?|e|i)?(?:-\d+)?')
 _TWIST = re.compile(r'_(un)?twisted$')
 
 
-def chip_type(name: str) -> int:
-  """The chip's number on the wire; 0, with a warning, for an unknown one."""
-  value = _CHIPS.get(name.lower())
+def chip_type(name: str) -> _Server.ChipType:
+  """The chip's number on the wire; 0, with a warning, for an unknown one.
+
+  Args:
+    name: as Sax writes it, tpuv5e, or as Google Cloud names a TPU, v5e-4 or
+      v5litepod-4. The size of a slice is no part of the chip.
+  """
+  plain = name.lower()
+  if match := _TPU.fullmatch(plain):
+    generation, kind = match.groups(default='')
+    plain = f'tpuv{generation}{"e" if kind.startswith("lite") else kind}'
+  value = _CHIPS.get(plain)
   if value is None:
     logging.warning(
-        '--platform_chip=%s is none of %s; joining as an unknown chip',
-        name,
-        ', '.join(_CHIPS),
+      '--platform_chip=%s is not known, so this server joins as one with an'
+      ' unknown chip; known are %s, and TPU names such as v5e-4 or'
+      ' v5litepod-8',
+      name,
+      ', '.join(_CHIPS),
     )
     return _Server.CHIP_TYPE_UNKNOWN
   return value
 
 
-def chip_topology(name: str) -> int:
+def chip_topology(name: str) -> _Server.ChipTopology:
   """The topology's number on the wire, such as that of "2x2x1".
 
   Raises:
@@ -52,12 +66,12 @@ def chip_topology(name: str) -> int:
   key = f'CHIP_TOPOLOGY_{plain.upper()}'
   if key not in values.keys() or plain == 'unknown':
     known = ', '.join(
-        k.removeprefix('CHIP_TOPOLOGY_').lower()
-        for k in values.keys()
-        if not k.endswith('UNKNOWN')
+      k.removeprefix('CHIP_TOPOLOGY_').lower()
+      for k in values.keys()
+      if not k.endswith('UNKNOWN')
     )
     raise errors.InvalidArgument(
-        f'--platform_topology={name} is not one of {known}'
+      f'--platform_topology={name} is not one of {known}'
     )
   return values.Value(key)
 
@@ -65,9 +79,10 @@ def chip_topology(name: str) -> int:
 def memory_bytes() -> int:
   """Bytes that models may take here: of all devices, or free ones of the host."""
   limits = [
-      (device.memory_stats() or {}).get('bytes_limit')
-      for device in jax.local_devices()
+    (device.memory_stats() or {}).get('bytes_limit')
+    for device in jax.local_devices()
   ]
-  if limits and all(limits):
-    return sum(limits)
+  known = [limit for limit in limits if limit]
+  if known and len(known) == len(limits):
+    return sum(known)
   return psutil.virtual_memory().available

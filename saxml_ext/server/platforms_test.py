@@ -10,29 +10,37 @@ from saxml_ext.server import platforms
 
 
 class PlatformsTest(parameterized.TestCase):
-
   @parameterized.parameters(
-      ('cpu', 'CHIP_TYPE_CPU'),
-      ('CPU', 'CHIP_TYPE_CPU'),
-      ('tpuv4i', 'CHIP_TYPE_TPU_V4I'),
-      ('tpuv5e', 'CHIP_TYPE_TPU_V5E'),
-      ('h100', 'CHIP_TYPE_GPU_H100'),
+    ('cpu', 'CHIP_TYPE_CPU'),
+    ('CPU', 'CHIP_TYPE_CPU'),
+    ('tpuv4i', 'CHIP_TYPE_TPU_V4I'),
+    ('tpuv5e', 'CHIP_TYPE_TPU_V5E'),
+    ('tpuv4', 'CHIP_TYPE_TPU_V4'),
+    ('v4-8', 'CHIP_TYPE_TPU_V4'),
+    ('v5e-4', 'CHIP_TYPE_TPU_V5E'),
+    ('v5litepod-8', 'CHIP_TYPE_TPU_V5E'),
+    ('tpu_v5e', 'CHIP_TYPE_TPU_V5E'),
+    ('TPU-v6e', 'CHIP_TYPE_TPU_V6E'),
+    ('t4', 'CHIP_TYPE_GPU_T4'),
+    ('h100', 'CHIP_TYPE_GPU_H100'),
   )
   def test_chips(self, name, expected):
     value = platforms.chip_type(name)
     self.assertEqual(admin_pb2.ModelServer.ChipType.Name(value), expected)
 
   def test_unknown_chip_joins_as_unknown(self):
-    with self.assertLogs('absl', level='WARNING') as logs:
-      self.assertEqual(platforms.chip_type('abacus'), 0)
-    self.assertIn('abacus', logs.output[0])
+    for name in ('abacus', 'v5p-8', 'tpuv', 'v4-', 'xv4'):
+      with self.assertLogs('absl', level='WARNING') as logs:
+        self.assertEqual(platforms.chip_type(name), 0)
+      self.assertIn(f'--platform_chip={name} is not known', logs.output[0])
 
   @parameterized.parameters(
-      ('1', 'CHIP_TOPOLOGY_1'),
-      ('2x2', 'CHIP_TOPOLOGY_2X2'),
-      ('2X2x1', 'CHIP_TOPOLOGY_2X2X1'),
-      ('4x4x8_twisted', 'CHIP_TOPOLOGY_4X4X8'),
-      ('4x4x8_untwisted', 'CHIP_TOPOLOGY_4X4X8'),
+    ('1', 'CHIP_TOPOLOGY_1'),
+    ('1x1', 'CHIP_TOPOLOGY_1X1'),
+    ('2x2', 'CHIP_TOPOLOGY_2X2'),
+    ('2X2x1', 'CHIP_TOPOLOGY_2X2X1'),
+    ('4x4x8_twisted', 'CHIP_TOPOLOGY_4X4X8'),
+    ('4x4x8_untwisted', 'CHIP_TOPOLOGY_4X4X8'),
   )
   def test_topologies(self, name, expected):
     value = platforms.chip_topology(name)
@@ -41,13 +49,13 @@ class PlatformsTest(parameterized.TestCase):
   @parameterized.parameters('', '3x3', 'unknown', '2x2_bent')
   def test_unknown_topology_is_refused(self, name):
     with self.assertRaisesRegex(
-        errors.InvalidArgument, f'platform_topology={name} is not one of 1x1'
+      errors.InvalidArgument, f'platform_topology={name} is not one of 1x1'
     ):
       platforms.chip_topology(name)
 
   def test_memory_is_that_of_this_machine(self):
     self.assertBetween(
-        platforms.memory_bytes(), 2**24, psutil.virtual_memory().total
+      platforms.memory_bytes(), 2**24, psutil.virtual_memory().total
     )
 
 

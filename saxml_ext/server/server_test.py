@@ -4,6 +4,7 @@ from concurrent import futures
 import os
 import queue
 import signal
+import socket
 import subprocess
 import sys
 
@@ -18,11 +19,10 @@ from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.protobuf import modelet_pb2_grpc
 
 _CELL = '/sax/test'
-_TIMEOUT = 120
+_TIMEOUT = 600
 
 
 class _Admin(admin_pb2_grpc.AdminServicer):
-
   def __init__(self):
     self.joins = queue.Queue()
 
@@ -32,19 +32,19 @@ class _Admin(admin_pb2_grpc.AdminServicer):
 
 
 class ServerTest(parameterized.TestCase):
-
-  def _start(self, *flags: str) -> subprocess.Popen:
+  def _start(self, *flags: str, **variables: str) -> subprocess.Popen:
     process = subprocess.Popen(
-        [sys.executable, '-m', 'saxml_ext.server.server', *flags],
-        env={
-            **os.environ,
-            'PYTHONPATH': os.pathsep.join(filter(None, sys.path)),
-            'SAX_DEBUG_IPADDR': '1',
-            'JAX_PLATFORMS': 'cpu',
-        },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+      [sys.executable, '-m', 'saxml_ext.server.server', *flags],
+      env={
+        **os.environ,
+        'PYTHONPATH': os.pathsep.join(filter(None, sys.path)),
+        'SAX_DEBUG_IPADDR': '1',
+        'JAX_PLATFORMS': 'cpu',
+        **variables,
+      },
+      stdout=subprocess.PIPE,
+      stderr=subprocess.PIPE,
+      text=True,
     )
     self.addCleanup(process.communicate)
     self.addCleanup(process.kill)
@@ -59,17 +59,17 @@ class ServerTest(parameterized.TestCase):
     self.addCleanup(lambda: admin_server.stop(None).wait())
     root = self.create_tempdir().full_path
     cell.write_location(
-        root, _CELL, admin_pb2.Location(location=f'127.0.0.1:{port}')
+      root, _CELL, admin_pb2.Location(location=f'127.0.0.1:{port}')
     )
 
     process = self._start(
-        '--port=0',
-        f'--sax_root={root}',
-        f'--sax_cell={_CELL}',
-        '--platform_chip=tpuv5e',
-        '--platform_topology=2x2',
-        '--tags=blue,red',
-        r'--model_filter_regex=.*\.gptj\.GPTJ4.*',
+      '--port=0',
+      '--platform_chip=v5e-4',
+      '--platform_topology=2x2x1',
+      '--tags=blue,red',
+      r'--model_filter_regex=.*\.gptj\.GPTJ4.*',
+      SAX_ROOT=root,
+      SAX_CELL=_CELL,
     )
     line = process.stdout.readline()
     self.assertRegex(line, r'^Model server is serving at 127.0.0.1:\d+$')
@@ -77,7 +77,7 @@ class ServerTest(parameterized.TestCase):
     self.assertIn(join.address, line)
     spec = join.model_server
     self.assertEqual(spec.chip_type, spec.CHIP_TYPE_TPU_V5E)
-    self.assertEqual(spec.chip_topology, spec.CHIP_TOPOLOGY_2X2)
+    self.assertEqual(spec.chip_topology, spec.CHIP_TOPOLOGY_2X2X1)
     self.assertEqual(list(spec.tags), ['blue', 'red'])
     prefix = 'saxml.server.pax.lm.params.gptj.GPTJ4'
     self.assertIn(prefix + 'TokenizedBF16BS32', spec.servable_model_paths)
@@ -86,35 +86,66 @@ class ServerTest(parameterized.TestCase):
 
     with grpc.insecure_channel(join.address) as channel:
       status = modelet_pb2_grpc.ModeletStub(channel).GetStatus(
-          modelet_pb2.GetStatusRequest(), timeout=_TIMEOUT
+        modelet_pb2.GetStatusRequest(), timeout=_TIMEOUT
       )
     self.assertEmpty(status.models)
     process.send_signal(signal.SIGTERM)
     self.assertEqual(process.wait(_TIMEOUT), 0)
 
   @parameterized.parameters(
-      (['--models=a.B'], '--models, --model_keys and --checkpoints have 1, 0'),
-      (['--platform_topology=3x3'], '--platform_topology=3x3 is not one of'),
-      (['--model_filter_regex=('], r'--model_filter_regex=\( is no regular'),
-      (['--sax_cell=test', '--sax_root=/tmp'], 'test'),
+    (['--models=a.B'], '--models, --model_keys and --checkpoints have 1, 0'),
+    (['--platform_topology=3x3'], '--platform_topology=3x3 is not one of'),
+    (['--model_filter_regex=('], r'--model_filter_regex=\( is no regular'),
+    (['--sax_cell=test', '--sax_root=/tmp'], 'test'),
   )
   def test_bad_flags(self, flags, message):
-    process = self._start('--port=0', *flags)
+    stderr = self._message('--port=0', *flags)
+    self.assertRegex(stderr, 'server: .*' + message)
+
+  def _message(self, *flags: str) -> str:
+    """What the program says before it ends with 1."""
+    process = self._start(*flags)
     _, stderr = process.communicate(timeout=_TIMEOUT)
     self.assertEqual(process.returncode, 1, stderr)
-    self.assertRegex(stderr, 'server: .*' + message)
     self.assertNotIn('Traceback', stderr)
+    self.assertNotIn('RuntimeWarning', stderr)
+    return stderr
 
   def test_static_model_that_does_not_load(self):
-    process = self._start(
+    for path, message in (
+      (
+        'saxml_ext.params.gptj.TinyTokenizedFP32',
+        "server: checkpoint '/no/such/dir' is no dir",
+      ),
+      ('a.b', "server: no serving params named 'a.b'"),
+    ):
+      stderr = self._message(
         '--port=0',
-        '--models=saxml_ext.params.gptj.TinyTokenizedFP32',
+        '--sax_cell=',
+        f'--models={path}',
         '--model_keys=/sax/test/m',
         '--checkpoints=/no/such/dir',
+      )
+      self.assertIn(message, stderr)
+
+  def test_port_that_is_taken_is_told_in_one_line(self):
+    with socket.create_server(('127.0.0.1', 0)) as other:
+      port = other.getsockname()[1]
+      stderr = self._message(f'--port={port}')
+    self.assertRegex(
+      stderr, rf'^server: port {port} cannot be listened on.*--port\n$'
     )
+
+  def test_filter_that_matches_nothing_is_told(self):
+    process = self._start('--port=0', '--model_filter_regex=GPTJ4.*')
+    said = process.stdout.readline()
+    process.send_signal(signal.SIGTERM)
     _, stderr = process.communicate(timeout=_TIMEOUT)
-    self.assertEqual(process.returncode, 1, stderr)
-    self.assertIn("server: checkpoint '/no/such/dir' is no dir", stderr)
+    self.assertIn('is serving', said)
+    self.assertRegex(
+      stderr,
+      r'--model_filter_regex=GPTJ4\.\* matches, from start to end, none of',
+    )
 
 
 if __name__ == '__main__':

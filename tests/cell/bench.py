@@ -26,14 +26,12 @@ from absl import logging
 from rich import console as rich_console
 from rich import table as rich_table
 
-from harness import bundle
-from harness import children
-from harness import local_cell
+from harness import errors as harness_errors
 from harness import progress as progress_lib
-from harness import run_process
-from saxml_ext.common import dataset
+from harness.data import bundle
 from saxml_ext.common import errors
 from saxml_ext.common import user_path
+from saxml_ext.evaluation import dataset
 from tests.cell import overhead
 from tests.cell import throughput
 
@@ -48,33 +46,33 @@ _PARTS = flags.DEFINE_list('parts', [_OVERHEAD, _OFFLINE], 'What to measure.')
 _JSON = flags.DEFINE_string('json', None, 'File that gets the figures.')
 _ROUNDS = flags.DEFINE_integer('rounds', 7, 'Rounds of overhead.', 1)
 _SEQUENTIAL = flags.DEFINE_integer(
-    'sequential', 500, 'Requests of a round sent one after another.', 1
+  'sequential', 500, 'Requests of a round sent one after another.', 1
 )
 _BURST = flags.DEFINE_integer(
-    'burst', 3000, 'Requests of a round sent together.', 1
+  'burst', 3000, 'Requests of a round sent together.', 1
 )
 _CONCURRENCY = flags.DEFINE_integer(
-    'concurrency', 64, 'Most unanswered requests, in both parts.', 1
+  'concurrency', 64, 'Most unanswered requests, in both parts.', 1
 )
 _MANY = flags.DEFINE_integer(
-    'many', 1024, 'The same for a second look at overhead.', 1, 1024
+  'many', 1024, 'The same for a second look at overhead.', 1, 1024
 )
 _OFFLINE_ROUNDS = flags.DEFINE_integer(
-    'offline_rounds', 3, 'Passes over the articles, each way.', 1
+  'offline_rounds', 3, 'Passes over the articles, each way.', 1
 )
 _SAMPLES = flags.DEFINE_integer(
-    'samples', 0, 'Articles of a pass, from the front; 0: all 512.', 0
+  'samples', 0, 'Articles of a pass, from the front; 0: all 512.', 0
 )
 _PARAMS = flags.DEFINE_string(
-    'params', bundle.PARAMS, 'Serving params of the Offline runs.'
+  'params', bundle.PARAMS, 'Serving params of the Offline runs.'
 )
 _JAX_CACHE_DIR = flags.DEFINE_string(
-    'jax_cache_dir',
-    None,
-    'Where compiled programs are kept. Default: a temporary directory.',
+  'jax_cache_dir',
+  None,
+  'Where compiled programs are kept. Default: a temporary directory.',
 )
 _MAX_SECS = flags.DEFINE_integer(
-    'max_secs', 1800, 'The benchmark is given up after so long.', 1
+  'max_secs', 1800, 'The benchmark is given up after so long.', 1
 )
 
 
@@ -93,12 +91,10 @@ def main(argv: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix='sax_bench_') as directory:
       _run(directory)
   except (
-      children.ChildError,
-      errors.SaxError,
-      local_cell.CellError,
-      run_process.RunError,
-      OSError,
-      ValueError,
+    errors.SaxError,
+    harness_errors.HarnessError,
+    OSError,
+    ValueError,
   ) as error:
     print(f'bench: {error}', file=sys.stderr, flush=True)
     return 1
@@ -123,23 +119,23 @@ def _run(directory: str) -> None:
   results: dict[str, object] = {'load_average': busy, 'cores': cores}
   if _OVERHEAD in _PARTS.value:
     load = overhead.Load(
-        rounds=_ROUNDS.value,
-        sequential=_SEQUENTIAL.value,
-        burst=_BURST.value,
-        concurrencies=(_CONCURRENCY.value, _MANY.value),
+      rounds=_ROUNDS.value,
+      sequential=_SEQUENTIAL.value,
+      burst=_BURST.value,
+      concurrencies=(_CONCURRENCY.value, _MANY.value),
     )
     figures = overhead.measure(
-        [p.tolist() for p in prompts], load, directory, progress
+      [p.tolist() for p in prompts], load, directory, progress
     )
     results[_OVERHEAD] = _overhead_report(load, figures)
   if _OFFLINE in _PARTS.value:
     load = throughput.Load(
-        params=_PARAMS.value,
-        rounds=_OFFLINE_ROUNDS.value,
-        samples=len(prompts),
-        concurrency=_CONCURRENCY.value,
-        jax_cache_dir=user_path.resolve(_JAX_CACHE_DIR.value)
-        or os.path.join(directory, 'jax'),
+      params=_PARAMS.value,
+      rounds=_OFFLINE_ROUNDS.value,
+      samples=len(prompts),
+      concurrency=_CONCURRENCY.value,
+      jax_cache_dir=user_path.resolve(_JAX_CACHE_DIR.value)
+      or os.path.join(directory, 'jax'),
     )
     figures = throughput.measure(prompts, load, directory, progress)
     results[_OFFLINE] = _offline_report(load, figures)
@@ -151,72 +147,72 @@ def _run(directory: str) -> None:
 
 
 def _overhead_report(
-    load: overhead.Load, figures: Mapping[str, overhead.Figures]
+  load: overhead.Load, figures: Mapping[str, overhead.Figures]
 ) -> dict[str, object]:
   cell, echo = figures[overhead.CELL], figures[overhead.ECHO]
   rows = [
-      _row('alone: p50 ms', cell.p50_ms, echo.p50_ms),
-      _row('alone: p90 ms', cell.p90_ms, echo.p90_ms),
-      _row('alone: p99 ms', cell.p99_ms, echo.p99_ms),
+    _row('alone: p50 ms', cell.p50_ms, echo.p50_ms),
+    _row('alone: p90 ms', cell.p90_ms, echo.p90_ms),
+    _row('alone: p99 ms', cell.p99_ms, echo.p99_ms),
   ]
   for count in load.concurrencies:
     ours, floor = cell.bursts[count], echo.bursts[count]
     rows += [
-        _row(
-            f'{count} at once: requests/s',
-            ours.requests_per_second,
-            floor.requests_per_second,
-        ),
-        _row('  server CPU us/request', ours.server_us, floor.server_us),
-        _row('  client CPU us/request', ours.client_us, floor.client_us),
+      _row(
+        f'{count} at once: requests/s',
+        ours.requests_per_second,
+        floor.requests_per_second,
+      ),
+      _row('  server CPU us/request', ours.server_us, floor.server_us),
+      _row('  client CPU us/request', ours.client_us, floor.client_us),
     ]
   _print(
-      f'A request without its engine ({load.rounds} rounds, medians)',
-      ('', overhead.CELL, overhead.ECHO, 'ratio'),
-      rows,
+    f'A request without its engine ({load.rounds} rounds, medians)',
+    ('', overhead.CELL, overhead.ECHO, 'ratio'),
+    rows,
   )
   fast = cell.p50_ms <= _P50_MS
   rate = cell.bursts[load.concurrencies[0]].requests_per_second
   many = rate >= _REQUESTS_PER_SECOND
   _verdict(f'p50 {cell.p50_ms:.2f} ms, at most {_P50_MS:g}', fast)
   _verdict(
-      f'{rate:.0f} requests/s, at least' f' {_REQUESTS_PER_SECOND:g}',
-      many,
+    f'{rate:.0f} requests/s, at least {_REQUESTS_PER_SECOND:g}',
+    many,
   )
   return _as_json(load, figures) | {
-      'p50_met': fast,
-      'requests_per_second_met': many,
+    'p50_met': fast,
+    'requests_per_second_met': many,
   }
 
 
 def _offline_report(
-    load: throughput.Load, figures: Mapping[str, throughput.Figures]
+  load: throughput.Load, figures: Mapping[str, throughput.Figures]
 ) -> dict[str, object]:
   cell, engine = figures[throughput.CELL], figures[throughput.ENGINE]
   _print(
-      f'Offline over {load.samples} articles, {load.params}'
-      f' ({load.rounds} rounds, medians)',
-      ('', throughput.CELL, throughput.ENGINE, 'ratio'),
-      [
-          _row(
-              'samples per second',
-              cell.samples_per_second,
-              engine.samples_per_second,
-          ),
-          _row(
-              'samples per CPU second',
-              cell.samples_per_cpu_second,
-              engine.samples_per_cpu_second,
-          ),
-      ],
+    f'Offline over {load.samples} articles, {load.params}'
+    f' ({load.rounds} rounds, medians)',
+    ('', throughput.CELL, throughput.ENGINE, 'ratio'),
+    [
+      _row(
+        'samples per second',
+        cell.samples_per_second,
+        engine.samples_per_second,
+      ),
+      _row(
+        'samples per CPU second',
+        cell.samples_per_cpu_second,
+        engine.samples_per_cpu_second,
+      ),
+    ],
   )
   print(f"LoadGen's process: {cell.harness_cpu_ms:.1f} CPU ms per sample")
   ratio = cell.samples_per_cpu_second / engine.samples_per_cpu_second
   met = ratio >= _LEAST_OF_ENGINE
   _verdict(
-      f'{100 * ratio:.1f} % of the engine per CPU second, at least'
-      f' {100 * _LEAST_OF_ENGINE:g} %',
-      met,
+    f'{100 * ratio:.1f} % of the engine per CPU second, at least'
+    f' {100 * _LEAST_OF_ENGINE:g} %',
+    met,
   )
   return _as_json(load, figures) | {'ratio': ratio, 'ratio_met': met}
 
@@ -226,7 +222,7 @@ def _row(name: str, ours: float, other: float) -> tuple[str, ...]:
 
 
 def _print(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
+  title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]
 ) -> None:
   console = rich_console.Console(width=80, highlight=False)
   console.print(title)

@@ -2,7 +2,7 @@
 
 import psutil
 
-from harness import children
+from harness.systems import children
 
 
 def seconds(child: children.Child) -> float:

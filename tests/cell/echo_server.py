@@ -25,7 +25,7 @@ class _Echo(lm_pb2_grpc.LMServiceServicer):
     self._response = lm_pb2.GenerateResponse(texts=texts)
 
   async def Generate(
-      self, request: lm_pb2.GenerateRequest, context: grpc.aio.ServicerContext
+    self, request: lm_pb2.GenerateRequest, context: grpc.aio.ServicerContext
   ) -> lm_pb2.GenerateResponse:
     return self._response
 

@@ -5,7 +5,7 @@ import time
 
 import numpy as np
 
-from saxml_ext.engine import runner as runner_lib
+from saxml_ext.engine import request as request_lib
 
 # The mean length of GPT-J's answers in the benchmark.
 ANSWER_TOKENS = 69
@@ -18,10 +18,10 @@ def answer(tokens: np.ndarray) -> np.ndarray:
 
 
 class InstantRunner:
-  """Keeps the contract of `scheduler.Runner`; every request takes one step."""
+  """A `scheduling.contract.Runner` that answers every request in one step."""
 
   def __init__(
-      self, num_slots: int, step_secs: float = 0.0, completed: str | None = None
+    self, num_slots: int, step_secs: float = 0.0, completed: str | None = None
   ):
     """Runs nothing.
 
@@ -33,19 +33,21 @@ class InstantRunner:
     self.num_slots = num_slots
     self._completed = completed
     self._step_secs = step_secs
-    self._admitted: dict[int, runner_lib.Request] = {}
+    self._admitted: dict[int, request_lib.Request] = {}
 
-  def check(self, request: runner_lib.Request) -> None:
+  def check(self, request: request_lib.Request) -> None:
     if not len(request.tokens):
       raise ValueError('the prompt is empty')
 
-  def admit(self, requests: Mapping[int, runner_lib.Request]) -> None:
+  def prefill_and_insert(
+    self, requests: Mapping[int, request_lib.Request]
+  ) -> None:
     taken = self._admitted.keys() & requests.keys()
     if taken:
       raise ValueError(f'slots {sorted(taken)} are occupied')
     self._admitted.update(requests)
 
-  def step(self, max_steps: int | None = None) -> dict[int, runner_lib.Result]:
+  def step(self, max_steps: int | None = None) -> dict[int, request_lib.Result]:
     if self._step_secs:
       time.sleep(self._step_secs)
     done = {slot: _result(r.tokens) for slot, r in self._admitted.items()}
@@ -64,10 +66,8 @@ class InstantRunner:
     return -float(len(prefix) + len(suffix))
 
 
-def _result(tokens: np.ndarray) -> runner_lib.Result:
+def _result(tokens: np.ndarray) -> request_lib.Result:
   tokens = answer(tokens)
-  return runner_lib.Result(
-      tuple(
-          runner_lib.Hypothesis(tokens, -1.0 - i, -1.0) for i in range(_BEAMS)
-      )
+  return request_lib.Result(
+    tuple(request_lib.Hypothesis(tokens, -1.0 - i, -1.0) for i in range(_BEAMS))
   )

@@ -12,34 +12,34 @@ from absl import flags
 from saxml_ext.params import overrides
 from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib
-from saxml_ext.server import codec
-from saxml_ext.server import loader
-from saxml_ext.server import servable
 from saxml_ext.server import server
-from saxml_ext.server import spec as spec_lib
+from saxml_ext.server.loading import codec
+from saxml_ext.server.loading import loader
+from saxml_ext.server.loading import servable
+from saxml_ext.server.loading import spec as spec_lib
 from tests.cell import instant_runner
 
 VOCAB_SIZE = 50400
 _EOS_ID = VOCAB_SIZE - 1
 
 _STEP_SECS = flags.DEFINE_float(
-    'step_secs', 0.0, 'How long a step of an engine takes.', lower_bound=0
+  'step_secs', 0.0, 'How long a step of an engine takes.', lower_bound=0
 )
 _COMPLETED = flags.DEFINE_string(
-    'completed', None, 'File that gets a line for each prompt answered.'
+  'completed', None, 'File that gets a line for each prompt answered.'
 )
 
 
 def _load(
-    spec: spec_lib.Spec, on_failure: Callable[[str], None]
+  spec: spec_lib.Spec, on_failure: Callable[[str], None]
 ) -> servable.Servable:
   params = overrides.apply(registry.lookup(spec.model_path), spec.overrides)
   settings = settings_lib.Settings.of(
-      type(params.__name__, (params,), {'EOS_ID': _EOS_ID})
+    type(params.__name__, (params,), {'EOS_ID': _EOS_ID})
   )
   ids = codec.IdCodec(VOCAB_SIZE)
   engine = instant_runner.InstantRunner(
-      settings.num_slots, _STEP_SECS.value, _COMPLETED.value
+    settings.engine.num_slots, _STEP_SECS.value, _COMPLETED.value
   )
   return loader.serve(settings, (ids, ids), engine, on_failure)
 

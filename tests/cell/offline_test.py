@@ -9,15 +9,16 @@ from absl import flags
 from absl.testing import absltest
 import psutil
 
-from harness import programs
+from harness.systems import programs
 
 _JOB_FLAGS = flags.DEFINE_multi_string(
-    'job_flag', [], 'NAME=VALUE, passed on to the job; may be repeated.'
+  'job_flag', [], 'NAME=VALUE, passed on to the job; may be repeated.'
 )
 
 # From the death of the model server to the end of the job.
 _MOST_SECS_TO_FAIL = 30.0
-_START_SECS = 240.0
+# Starting takes half a minute alone, and compiles all the while.
+_START_SECS = 1200.0
 
 
 class _Job:
@@ -28,15 +29,15 @@ class _Job:
     self._output_path = os.path.join(directory, 'output.txt')
     extra = dict(text.split('=', 1) for text in _JOB_FLAGS.value)
     command = programs.command(
-        'harness/offline',
-        {'results_dir': self.results, 'jax_cache_dir': cache} | values | extra,
+      'harness/offline',
+      {'results_dir': self.results, 'jax_cache_dir': cache} | values | extra,
     )
     with open(self._output_path, 'wb') as output:
       self.process = subprocess.Popen(
-          command.argv,
-          env=dict(command.env),
-          stdout=output,
-          stderr=subprocess.STDOUT,
+        command.argv,
+        env=dict(command.env),
+        stdout=output,
+        stderr=subprocess.STDOUT,
       )
 
   @property
@@ -70,7 +71,6 @@ class _Job:
 
 
 class OfflineTest(absltest.TestCase):
-
   cache: str
 
   @classmethod
@@ -90,7 +90,7 @@ class OfflineTest(absltest.TestCase):
 
   def _assert_gone(self, processes: list[psutil.Process]) -> None:
     self.assertNotEmpty(processes)
-    _, alive = psutil.wait_procs(processes, timeout=10)
+    _, alive = psutil.wait_procs(processes, timeout=120)
     self.assertEmpty(alive)
 
   def test_valid_and_equal_to_the_reference(self):
@@ -101,27 +101,29 @@ class OfflineTest(absltest.TestCase):
     self.assertIn('Result is : VALID', output)
     self.assertIn("identical to the reference's: 12 of 12", output)
     self.assertIn('within the tolerance', output)
+    self.assertIn('token for token; 12 of 12 are: PASSED', output)
+    self.assertRegex(output, r'This run lasted [\d.]+ s, where the rules ask')
     self.assertRegex(
-        job.read('accuracy', 'accuracy.txt'),
-        r"'rouge1':\s[\d.]+, .*'gen_num': 12}",
+      job.read('accuracy', 'accuracy.txt'),
+      r"'rouge1':\s[\d.]+, .*'gen_num': 12}",
     )
     summary = job.read('performance', 'run_1', 'mlperf_log_summary.txt')
     self.assertIn('Result is : VALID', summary)
     self.assertIn('No errors encountered during test.', summary)
     self.assertIn('min_duration = 500', job.read('user.conf'))
-    self.assertIn('Result is : VALID', job.read('report.md'))
+    report = job.read('report.md')
+    self.assertIn('Result is : VALID', report)
+    self.assertIn('This run lasted', report)
 
   def test_killed_model_server_ends_the_job(self):
     job = self._job()
     job.wait_for('accuracy', 'mlperf_log_detail.txt')
     started = job.descendants()
     job.model_server().kill()
-    killed = time.monotonic()
     code = job.process.wait(timeout=_MOST_SECS_TO_FAIL)
-    self.assertLess(time.monotonic() - killed, _MOST_SECS_TO_FAIL)
     self.assertEqual(code, 1)
     self.assertRegex(
-        job.output, r'offline: the model server .* ended with signal SIGKILL'
+      job.output, r'offline: the model server .* ended with signal SIGKILL'
     )
     self._assert_gone(started)
 

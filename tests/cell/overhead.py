@@ -16,10 +16,10 @@ from typing import Protocol
 
 import grpc
 
-from harness import children
-from harness import local_cell
-from harness import programs
 from harness import progress as progress_lib
+from harness.systems import children
+from harness.systems import local_cell
+from harness.systems import programs
 from saxml_ext.client import sax
 from saxml_ext.common import grpc_util
 from saxml_ext.common import net
@@ -121,7 +121,7 @@ class _Echo:
 
   def __init__(self, address: str):
     self._generate = lm_pb2_grpc.LMServiceStub(
-        grpc_util.insecure_channel(address)
+      grpc_util.insecure_channel(address)
     ).Generate
 
   def ask(self, prompt: str) -> str:
@@ -139,10 +139,10 @@ def _request(prompt: str) -> lm_pb2.GenerateRequest:
 
 
 def measure(
-    prompts: Sequence[Sequence[int]],
-    load: Load,
-    log_dir: str,
-    progress: progress_lib.Progress,
+  prompts: Sequence[Sequence[int]],
+  load: Load,
+  log_dir: str,
+  progress: progress_lib.Progress,
 ) -> dict[str, Figures]:
   """Starts both servers and asks them in turn.
 
@@ -156,45 +156,44 @@ def measure(
     Figures by `CELL` and `ECHO`.
 
   Raises:
-    children.ChildError, local_cell.CellError, errors.SaxError: a server
-      failed.
+    errors.HarnessError, SaxError: a server failed.
     ValueError: it answered something else than expected.
   """
   texts = [','.join(map(str, ids)) for ids in prompts]
   answers = [
-      ','.join(map(str, ids[: instant_runner.ANSWER_TOKENS])) for ids in prompts
+    ','.join(map(str, ids[: instant_runner.ANSWER_TOKENS])) for ids in prompts
   ]
   with (
-      tempfile.TemporaryDirectory(prefix='sax_bench_') as work_dir,
-      children.Children() as group,
+    tempfile.TemporaryDirectory(prefix='sax_bench_') as work_dir,
+    children.Children() as group,
   ):
     cell = local_cell.LocalCell(
-        group, work_dir, log_dir, None, progress, server=_INSTANT_SERVER
+      group, work_dir, log_dir, None, progress, server=_INSTANT_SERVER
     )
     cell.start()
-    model_id = cell.publish(
-        local_cell.Model('instant', _PARAMS, work_dir, overrides={})
+    target = cell.publish(
+      local_cell.Model('instant', _PARAMS, work_dir, overrides={})
     )
     echo, address = _start_echo(group, answers[0], log_dir)
     progress.stage(f'{load.rounds} rounds of requests to an instant engine')
     return _measure(
-        {
-            CELL: _Meter(_Cell(model_id), cell.model_server, texts, answers),
-            ECHO: _Meter(_Echo(address), echo, texts, answers[:1]),
-        },
-        load,
-        progress,
+      {
+        CELL: _Meter(_Cell(target.model_id), cell.model_server, texts, answers),
+        ECHO: _Meter(_Echo(address), echo, texts, answers[:1]),
+      },
+      load,
+      progress,
     )
 
 
 def _start_echo(
-    group: children.Children, answer: str, log_dir: str
+  group: children.Children, answer: str, log_dir: str
 ) -> tuple[children.Child, str]:
   port = net.pick_free_port()
   child = group.start(
-      'echo server',
-      programs.command(_ECHO_SERVER, {'port': port, 'answer': answer}),
-      os.path.join(log_dir, 'echo_server.log'),
+    'echo server',
+    programs.command(_ECHO_SERVER, {'port': port, 'answer': answer}),
+    os.path.join(log_dir, 'echo_server.log'),
   )
   address = f'127.0.0.1:{port}'
   with grpc_util.insecure_channel(address) as channel:
@@ -209,11 +208,11 @@ class _Meter:
   """Asks one server and measures."""
 
   def __init__(
-      self,
-      target: Target,
-      server: children.Child,
-      texts: Sequence[str],
-      answers: Sequence[str],
+    self,
+    target: Target,
+    server: children.Child,
+    texts: Sequence[str],
+    answers: Sequence[str],
   ):
     self._target = target
     self._server = server
@@ -264,7 +263,7 @@ class _Meter:
 
 
 def _measure(
-    meters: Mapping[str, _Meter], load: Load, progress: progress_lib.Progress
+  meters: Mapping[str, _Meter], load: Load, progress: progress_lib.Progress
 ) -> dict[str, Figures]:
   for meter in meters.values():
     meter.sequential(_WARM_UP)
@@ -284,7 +283,7 @@ def _measure(
 
 
 def _figures(
-    alone: Sequence[Sequence[float]], together: Mapping[int, Sequence[Burst]]
+  alone: Sequence[Sequence[float]], together: Mapping[int, Sequence[Burst]]
 ) -> Figures:
   """Medians; `alone` has sorted seconds, [rounds][requests]."""
 
@@ -292,18 +291,18 @@ def _figures(
     return 1e3 * statistics.median(s[int(part * len(s))] for s in alone)
 
   return Figures(
-      p50_ms=percentile(0.50),
-      p90_ms=percentile(0.90),
-      p99_ms=percentile(0.99),
-      bursts={c: _median_burst(bursts) for c, bursts in together.items()},
-      rounds=len(alone),
+    p50_ms=percentile(0.50),
+    p90_ms=percentile(0.90),
+    p99_ms=percentile(0.99),
+    bursts={c: _median_burst(bursts) for c, bursts in together.items()},
+    rounds=len(alone),
   )
 
 
 def _median_burst(bursts: Sequence[Burst]) -> Burst:
   return Burst(
-      *(
-          statistics.median(getattr(burst, field.name) for burst in bursts)
-          for field in dataclasses.fields(Burst)
-      )
+    *(
+      statistics.median(getattr(burst, field.name) for burst in bursts)
+      for field in dataclasses.fields(Burst)
+    )
   )

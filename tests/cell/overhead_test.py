@@ -1,29 +1,25 @@
 """Runs the measurement of the cell's overhead in small."""
 
-from absl import flags
 from absl.testing import absltest
 
 from harness import progress
 from tests.cell import overhead
 
-_MOST_P50_MS = flags.DEFINE_float(
-    'most_p50_ms',
-    20.0,
-    'Slowest median that passes: a hang or a poll in the path of requests'
-    ' shows, a busy machine does not.',
-)
+# A request through the cell takes 2 to 3 times as long as one of the bare
+# server that is asked in turn with it, on a busy machine too. A pause or a poll
+# in the path of requests would be a multiple of that.
+_MOST_TIMES_THE_FLOOR = 15
 
 
 class OverheadTest(absltest.TestCase):
-
   def test_figures_of_cell_and_floor(self):
     # The answers of more than a hundred different prompts are compared.
     prompts = [[i % 7 + 1] * (20 + i) for i in range(150)]
     load = overhead.Load(
-        rounds=2, sequential=60, burst=300, concurrencies=(8, 64)
+      rounds=2, sequential=60, burst=300, concurrencies=(8, 64)
     )
     figures = overhead.measure(
-        prompts, load, self.create_tempdir().full_path, progress.Progress()
+      prompts, load, self.create_tempdir().full_path, progress.Progress()
     )
     self.assertEqual(set(figures), {overhead.CELL, overhead.ECHO})
     for each in figures.values():
@@ -36,13 +32,16 @@ class OverheadTest(absltest.TestCase):
         self.assertGreater(burst.requests_per_second, 0)
         self.assertGreater(burst.server_us, 0)
         self.assertGreater(burst.client_us, 0)
-    self.assertLess(figures[overhead.CELL].p50_ms, _MOST_P50_MS.value)
+    self.assertLess(
+      figures[overhead.CELL].p50_ms,
+      _MOST_TIMES_THE_FLOOR * figures[overhead.ECHO].p50_ms,
+    )
 
   def test_wrong_answers_are_told(self):
     load = overhead.Load(rounds=1, sequential=1, burst=1, concurrencies=(1,))
     with self.assertRaisesRegex(ValueError, "got '7' instead of '07'"):
       overhead.measure(
-          [['07']], load, self.create_tempdir().full_path, progress.Progress()
+        [['07']], load, self.create_tempdir().full_path, progress.Progress()
       )
 
 

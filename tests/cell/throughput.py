@@ -16,16 +16,20 @@ import time
 import jax
 import numpy as np
 
-from harness import bundle
-from harness import children
-from harness import job as job_lib
-from harness import local_cell
-from harness import programs
 from harness import progress as progress_lib
+from harness.data import bundle
+from harness.data import summarization
+from harness.scenarios import config as config_lib
+from harness.scenarios import job as job_lib
+from harness.systems import children
+from harness.systems import local_cell
+from harness.systems import programs
+from harness.systems import target as target_lib
+from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
-from saxml_ext.params import gptj  # pylint: disable=unused-import
-from saxml_ext.server import loader
-from saxml_ext.server import spec as spec_lib
+from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
+from saxml_ext.server.loading import loader
+from saxml_ext.server.loading import spec as spec_lib
 from tests.cell import cpu
 
 CELL = 'cell'
@@ -90,10 +94,10 @@ class Figures:
 
 
 def measure(
-    prompts: Sequence[np.ndarray],
-    load: Load,
-    results_dir: str,
-    progress: progress_lib.Progress,
+  prompts: Sequence[np.ndarray],
+  load: Load,
+  results_dir: str,
+  progress: progress_lib.Progress,
 ) -> dict[str, Figures]:
   """Starts a cell, loads the engine beside it, and runs both in turn.
 
@@ -107,27 +111,27 @@ def measure(
     Figures by `CELL` and `ENGINE`.
 
   Raises:
-    children.ChildError, local_cell.CellError, run_process.RunError,
-    errors.SaxError: something failed; the text says what.
+    errors.HarnessError: a process, the cell or a run failed.
+    SaxError: the cell refused something.
   """
   with (
-      tempfile.TemporaryDirectory(prefix='sax_bench_') as work_dir,
-      children.Children() as group,
+    tempfile.TemporaryDirectory(prefix='sax_bench_') as work_dir,
+    children.Children() as group,
   ):
     log_dir = os.path.join(results_dir, 'logs')
     checkpoint = _checkpoint(group, work_dir, log_dir)
     cell = local_cell.LocalCell(
-        group, work_dir, log_dir, load.jax_cache_dir, progress
+      group, work_dir, log_dir, load.jax_cache_dir, progress
     )
     cell.start()
-    model_id = cell.publish(
-        local_cell.Model('gptj', load.params, checkpoint, overrides={})
+    target = cell.publish(
+      local_cell.Model('gptj', load.params, checkpoint, overrides={})
     )
     progress.stage('loading the same model here')
     engine = _engine(load, checkpoint)
-    requests = [runner_lib.Request(tokens) for tokens in prompts]
+    requests = [request_lib.Request(tokens) for tokens in prompts]
     _drive(engine, requests[: 2 * engine.num_slots])
-    config = _config(load, model_id, cell.sax_root, results_dir, len(prompts))
+    config = _config(load, target, results_dir, len(prompts))
     rounds = {CELL: [], ENGINE: []}
     for i in range(load.rounds):
       progress.stage(f'round {i + 1} of {load.rounds}: engine')
@@ -143,7 +147,7 @@ def _checkpoint(group: children.Children, work_dir: str, log_dir: str) -> str:
   if path is None:
     path = os.path.join(work_dir, 'pax')
     command = programs.command(
-        programs.CONVERTER, {'base': bundle.model_dir(), 'pax': path}
+      programs.CONVERTER, {'base': bundle.model_dir(), 'pax': path}
     )
     group.run('converter', command, os.path.join(log_dir, 'convert.log'))
   return path
@@ -155,13 +159,13 @@ def _engine(load: Load, checkpoint: str) -> runner_lib.Runner:
     jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
     jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
   _, _, engine = loader.prepare(
-      spec_lib.Spec(load.params, checkpoint, overrides={}, acls={})
+    spec_lib.Spec(load.params, checkpoint, overrides={}, acls={})
   )
   return engine
 
 
 def _drive(
-    engine: runner_lib.Runner, requests: Sequence[runner_lib.Request]
+  engine: runner_lib.Runner, requests: Sequence[request_lib.Request]
 ) -> Round:
   """Answers all requests, sorted by length, with every slot always filled."""
   waiting = sorted(requests, key=lambda r: len(r.tokens), reverse=True)
@@ -171,7 +175,9 @@ def _drive(
   while done < len(requests):
     count = min(len(free), len(waiting))
     if count:
-      engine.admit({free.pop(): waiting.pop() for _ in range(count)})
+      engine.prefill_and_insert(
+        {free.pop(): waiting.pop() for _ in range(count)}
+      )
     finished = engine.step()
     free.extend(finished)
     done += len(finished)
@@ -180,47 +186,49 @@ def _drive(
 
 
 def _config(
-    load: Load, model_id: str, sax_root: str, results_dir: str, samples: int
-) -> job_lib.JobConfig:
+  load: Load, target: target_lib.Target, results_dir: str, samples: int
+) -> config_lib.JobConfig:
   """One Offline run over the articles, once each."""
-  return job_lib.JobConfig(
-      scenario='Offline',
-      modes=(job_lib.PERFORMANCE,),
-      results_dir=results_dir,
-      model_path=model_id,
-      sax_root=sax_root,
-      params=load.params,
-      checkpoint=None,
-      overrides={},
-      jax_cache_dir=None,
-      dataset_path=bundle.eval_path(),
-      tokenizer_path=bundle.tokenizer_path(),
-      reference_path=None,
-      rouge_tolerance=0.0,
-      max_input_length=bundle.MAX_INPUT_LENGTH,
-      sample_count=samples,
-      min_duration_ms=1,
-      target_qps=None,
-      concurrency=load.concurrency,
-      silence_secs=_SILENCE_SECS,
+  return config_lib.JobConfig(
+    scenario='Offline',
+    modes=(config_lib.PERFORMANCE,),
+    results_dir=results_dir,
+    target=target,
+    params=load.params,
+    overrides={},
+    checkpoint=None,
+    jax_cache_dir=None,
+    source=summarization.Source(
+      bundle.eval_path(),
+      bundle.tokenizer_path(),
+      bundle.MAX_INPUT_LENGTH,
+      samples,
+    ),
+    reference_path=None,
+    rouge_tolerance=0.0,
+    require_identical=False,
+    min_duration_ms=1,
+    target_qps=None,
+    concurrency=load.concurrency,
+    silence_secs=_SILENCE_SECS,
   )
 
 
 def _offline(
-    config: job_lib.JobConfig,
-    server: children.Child,
-    progress: progress_lib.Progress,
+  config: config_lib.JobConfig,
+  server: children.Child,
+  progress: progress_lib.Progress,
 ) -> Round:
   harness, used = _ended_children_cpu(), cpu.seconds(server)
   outcome = job_lib.Job(config, progress).run()
   used = cpu.seconds(server) - used
   values = outcome.performance.values
-  samples = config.sample_count
+  samples = config.source.sample_count
   return Round(
-      samples=samples,
-      wall=samples / float(values['result_samples_per_second']),
-      cpu=used,
-      harness_cpu=_ended_children_cpu() - harness,
+    samples=samples,
+    wall=samples / float(values['result_samples_per_second']),
+    cpu=used,
+    harness_cpu=_ended_children_cpu() - harness,
   )
 
 
@@ -231,12 +239,10 @@ def _ended_children_cpu() -> float:
 
 def _figures(rounds: Sequence[Round]) -> Figures:
   return Figures(
-      samples_per_second=statistics.median(r.samples / r.wall for r in rounds),
-      samples_per_cpu_second=statistics.median(
-          r.samples / r.cpu for r in rounds
-      ),
-      harness_cpu_ms=statistics.median(
-          1e3 * r.harness_cpu / r.samples for r in rounds
-      ),
-      rounds=len(rounds),
+    samples_per_second=statistics.median(r.samples / r.wall for r in rounds),
+    samples_per_cpu_second=statistics.median(r.samples / r.cpu for r in rounds),
+    harness_cpu_ms=statistics.median(
+      1e3 * r.harness_cpu / r.samples for r in rounds
+    ),
+    rounds=len(rounds),
   )

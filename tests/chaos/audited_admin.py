@@ -11,7 +11,7 @@ from absl import app
 from saxml_ext.admin import admin_server
 
 _EVENTS = frozenset(
-    {'open', 'os.rename', 'os.link', 'os.remove', 'os.mkdir', 'os.listdir'}
+  {'open', 'os.rename', 'os.link', 'os.remove', 'os.mkdir', 'os.listdir'}
 )
 
 

@@ -1,14 +1,14 @@
 """Admin servers whose wall clocks are off by an hour, and jump.
 
-libfaketime gives each process a wall clock of its own; monotonic clocks stay,
+wall_clock.c gives each process a wall clock of its own; monotonic clocks stay,
 as they do when an operator or NTP sets a machine's clock.
 """
 
 import dataclasses
-import glob
 import os
 import pathlib
 import random
+import struct
 import subprocess
 import sys
 import time
@@ -22,6 +22,8 @@ from tests.chaos import processes
 _OFFSETS = (3600, -3600, 0)
 _MODEL_SERVER = 'tests.chaos.fake_server'
 _MODEL = processes.CELL + '/m'
+_LIBRARY = pathlib.Path(__file__).with_name('libwall_clock.so')
+_PAUSE_SECS = 0.1
 
 
 @dataclasses.dataclass
@@ -36,6 +38,9 @@ class Result:
     doubles: looks at which two servers answered as leaders.
     evictions: changes of the address list.
     looks: how often it was looked.
+    stalled_secs: how much too long a short pause of this process was at most;
+      on a machine that lets nobody work for as long as a lease lasts, leaders
+      may change whatever the clocks show.
   """
 
   secs: float = 0.0
@@ -45,14 +50,7 @@ class Result:
   doubles: int = 0
   evictions: int = 0
   looks: int = 0
-
-
-def library() -> str | None:
-  """Path of libfaketime (Debian package `libfaketime`), if it is here."""
-  found = os.environ.get('SAX_LIBFAKETIME') or next(
-      iter(glob.glob('/usr/lib/*/faketime/libfaketimeMT.so.1')), None
-  )
-  return found if found and os.path.exists(found) else None
+  stalled_secs: float = 0.0
 
 
 class _Clock:
@@ -60,47 +58,54 @@ class _Clock:
 
   def __init__(self, path: pathlib.Path, offset: int):
     self._path = path
+    path.write_bytes(bytes(8))
     self.set(offset)
 
   def set(self, offset: int) -> None:
     """Off by so many seconds from now on."""
-    # In one piece, as it is read all the time.
-    fresh = self._path.with_suffix('.new')
-    fresh.write_text(f'{offset:+d}\n')
-    fresh.rename(self._path)
+    # In place, as running processes have it mapped.
+    with self._path.open('r+b') as f:
+      f.write(struct.pack('=q', offset))
 
   def env(self) -> dict[str, str]:
     """For the process that is to have it."""
     return {
-        'LD_PRELOAD': library(),
-        'FAKETIME_TIMESTAMP_FILE': os.fspath(self._path),
-        'FAKETIME_NO_CACHE': '1',
-        'FAKETIME_DONT_FAKE_MONOTONIC': '1',
-        'DONT_FAKE_MONOTONIC': '1',
+      'LD_PRELOAD': os.fspath(_LIBRARY),
+      'WALL_CLOCK_OFFSET': os.fspath(self._path),
     }
 
 
 def run(directory: str, secs: float) -> Result:
-  """Watches three admin servers and a model server for a time."""
+  """Watches three admin servers and a model server for a time.
+
+  Args:
+    directory: an empty one.
+    secs: how long.
+
+  Raises:
+    FileNotFoundError: wall_clock.c was not built; Bazel does that.
+  """
+  if not _LIBRARY.exists():
+    raise FileNotFoundError(f'{_LIBRARY}: run this with Bazel, which builds it')
   result = Result(secs=secs)
   clocks = [
-      _Clock(pathlib.Path(directory) / f'clock{i}', offset)
-      for i, offset in enumerate(_OFFSETS)
+    _Clock(pathlib.Path(directory) / f'clock{i}', offset)
+    for i, offset in enumerate(_OFFSETS)
   ]
   with processes.Cell(directory) as cell:
     admins = [cell.admin(clock.env()) for clock in clocks]
     server = cell.start(_MODEL_SERVER, [], clocks[0].env())
     leader = cell.wait_for_leader()
     cell.call(
-        'Publish',
-        admin_pb2.PublishRequest(
-            model=admin_pb2.Model(
-                model_id=_MODEL,
-                model_path='p.A',
-                checkpoint_path='None',
-                requested_num_replicas=1,
-            )
-        ),
+      'Publish',
+      admin_pb2.PublishRequest(
+        model=admin_pb2.Model(
+          model_id=_MODEL,
+          model_path='p.A',
+          checkpoint_path='None',
+          requested_num_replicas=1,
+        )
+      ),
     )
     processes.wait(lambda: _addresses(leader))
     ends = time.monotonic() + secs
@@ -108,7 +113,10 @@ def run(directory: str, secs: float) -> Result:
       random.choice(clocks).set(random.choice((-3600, -7, 0, 60, 3600)))
       result.jumps += 1
       for _ in range(5):
-        time.sleep(0.1)
+        begin = time.monotonic()
+        time.sleep(_PAUSE_SECS)
+        stalled = time.monotonic() - begin - _PAUSE_SECS
+        result.stalled_secs = max(result.stalled_secs, stalled)
         _look(admins, leader, server.address, result)
     clocks[0].set(3600)
     clocks[1].set(-3600)
@@ -117,10 +125,10 @@ def run(directory: str, secs: float) -> Result:
 
 
 def _look(
-    admins: list[processes.Process],
-    leader: str,
-    server: str,
-    result: Result,
+  admins: list[processes.Process],
+  leader: str,
+  server: str,
+  result: Result,
 ) -> None:
   result.looks += 1
   leaders = [a.address for a in admins if _addresses(a.address) is not None]
@@ -133,7 +141,7 @@ def _addresses(address: str) -> list[str] | None:
   """Where the model is, as an admin server says; None from a standby."""
   try:
     response = processes.call(
-        address, 'List', admin_pb2.ListRequest(model_id=_MODEL), 5.0
+      address, 'List', admin_pb2.ListRequest(model_id=_MODEL), 5.0
     )
   except grpc.RpcError:
     return None
@@ -143,8 +151,8 @@ def _addresses(address: str) -> list[str] | None:
 def _now(clock: _Clock) -> float:
   """What a process with that clock takes for the time."""
   return float(
-      subprocess.check_output(
-          [sys.executable, '-c', 'import time; print(time.time())'],
-          env={**os.environ, **clock.env()},
-      )
+    subprocess.check_output(
+      [sys.executable, '-c', 'import time; print(time.time())'],
+      env={**os.environ, **clock.env()},
+    )
   )

@@ -40,11 +40,11 @@ class Result:
 
 def _model(model_id: str, number: int) -> admin_pb2.Model:
   return admin_pb2.Model(
-      model_id=model_id,
-      model_path='p.A',
-      checkpoint_path=f'/ckpt/{number}',
-      requested_num_replicas=number,
-      overrides={'N': str(number)},
+    model_id=model_id,
+    model_path='p.A',
+    checkpoint_path=f'/ckpt/{number}',
+    requested_num_replicas=number,
+    overrides={'N': str(number)},
   )
 
 

@@ -6,7 +6,6 @@ from tests.chaos import crashes
 
 
 class CrashesTest(absltest.TestCase):
-
   def test_acknowledged_changes_survive(self):
     result = crashes.run(self.create_tempdir().full_path, 6)
     self.assertEqual(result.intact, result.rounds)

@@ -34,15 +34,15 @@ def run(directory: str, rounds: int, busy_secs: float) -> Result:
     cell.admin()
     cell.wait_for_leader()
     cell.call(
-        'Publish',
-        admin_pb2.PublishRequest(
-            model=admin_pb2.Model(
-                model_id=_MODEL,
-                model_path='p.A',
-                checkpoint_path='None',
-                requested_num_replicas=2,
-            )
-        ),
+      'Publish',
+      admin_pb2.PublishRequest(
+        model=admin_pb2.Model(
+          model_id=_MODEL,
+          model_path='p.A',
+          checkpoint_path='None',
+          requested_num_replicas=2,
+        )
+      ),
     )
     busy = cell.start(_MODEL_SERVER, [])
     for _ in range(rounds):
@@ -51,7 +51,7 @@ def run(directory: str, rounds: int, busy_secs: float) -> Result:
       server.kill()
       killed = time.monotonic()
       processes.wait(
-          lambda s=server: s.address not in addresses(cell, _MODEL), pause=0.01
+        lambda s=server: s.address not in addresses(cell, _MODEL), pause=0.01
       )
       result.gone_secs.append(time.monotonic() - killed)
     busy.stop()
@@ -66,7 +66,7 @@ def addresses(cell: processes.Cell, model_id: str) -> set[str]:
   """What a client that starts now is told of a model."""
   try:
     response = cell.call(
-        'WatchLoc', admin_pb2.WatchLocRequest(model_id=model_id), 1.0
+      'WatchLoc', admin_pb2.WatchLocRequest(model_id=model_id), 1.0
     )
   except grpc.RpcError as e:
     if e.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:

@@ -20,7 +20,7 @@ _PARAMS = 'saxml_ext.params.gptj.TinyTokenizedFP32'
 _MODEL = processes.CELL + '/served'
 _MODEL_SERVER = 'tests.cell.instant_server'
 _SERVERS = 2
-_ASK_SECS = 20.0
+_ASK_SECS = 60.0
 
 
 @dataclasses.dataclass
@@ -46,16 +46,16 @@ class Result:
 
 def _publish(address: str, name: str) -> None:
   processes.call(
-      address,
-      'Publish',
-      admin_pb2.PublishRequest(
-          model=admin_pb2.Model(
-              model_id=f'{processes.CELL}/{name}',
-              model_path='p.A',
-              checkpoint_path='None',
-          )
-      ),
-      2.0,
+    address,
+    'Publish',
+    admin_pb2.PublishRequest(
+      model=admin_pb2.Model(
+        model_id=f'{processes.CELL}/{name}',
+        model_path='p.A',
+        checkpoint_path='None',
+      )
+    ),
+    2.0,
   )
 
 
@@ -68,8 +68,8 @@ class _Traffic:
     self._result = result
     self._ended = threading.Event()
     self._threads = [
-        threading.Thread(target=self._ask),
-        threading.Thread(target=self._change),
+      threading.Thread(target=self._ask),
+      threading.Thread(target=self._change),
     ]
 
   def __enter__(self) -> '_Traffic':
@@ -111,19 +111,19 @@ def run(directory: str, rounds: int) -> Result:
       cell.start(_MODEL_SERVER, [])
     leader = cell.wait_for_leader()
     cell.call(
-        'Publish',
-        admin_pb2.PublishRequest(
-            model=admin_pb2.Model(
-                model_id=_MODEL,
-                model_path=_PARAMS,
-                checkpoint_path='None',
-                requested_num_replicas=_SERVERS,
-            )
-        ),
+      'Publish',
+      admin_pb2.PublishRequest(
+        model=admin_pb2.Model(
+          model_id=_MODEL,
+          model_path=_PARAMS,
+          checkpoint_path='None',
+          requested_num_replicas=_SERVERS,
+        )
+      ),
     )
     cell.call(
-        'WaitForReady',
-        admin_pb2.WaitForReadyRequest(model_id=_MODEL, num_replicas=_SERVERS),
+      'WaitForReady',
+      admin_pb2.WaitForReadyRequest(model_id=_MODEL, num_replicas=_SERVERS),
     )
     with _Traffic(cell, result) as traffic:
       for number in range(rounds):
@@ -136,11 +136,11 @@ def run(directory: str, rounds: int) -> Result:
 
 
 def _round(
-    cell: processes.Cell,
-    admins: dict[str, processes.Process],
-    leader: str,
-    number: int,
-    result: Result,
+  cell: processes.Cell,
+  admins: dict[str, processes.Process],
+  leader: str,
+  number: int,
+  result: Result,
 ) -> str:
   old = admins[leader]
   stop = number % 2 == 1
@@ -162,7 +162,7 @@ def _round(
 
 
 def _is_refused(
-    cell: processes.Cell, old: processes.Process, name: str
+  cell: processes.Cell, old: processes.Process, name: str
 ) -> bool:
   old.go_on()
   try:
@@ -175,6 +175,6 @@ def _is_refused(
   state = cell_lib.read_state(cell.fs_root, processes.CELL)
   published = {m.model_id for m in state.models} | set(cell.models())
   return (
-      f'{processes.CELL}/{name}' not in published
-      and cell.location() != old.address
+    f'{processes.CELL}/{name}' not in published
+    and cell.location() != old.address
   )

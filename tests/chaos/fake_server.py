@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from absl import app
 from absl import flags
 
-from saxml_ext.admin import fake_modelet
+from saxml_ext.admin.testing import fake_modelet
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.server import membership
 
@@ -14,7 +14,7 @@ _SAX_ROOT = flags.DEFINE_string('sax_root', None, 'Where the cell is.')
 _SAX_CELL = flags.DEFINE_string('sax_cell', None, 'The cell to join.')
 _PORT = flags.DEFINE_integer('port', 0, 'TCP port.')
 _COUNT = flags.DEFINE_integer(
-    'count', 1, 'How many servers; with more than one, --port=0.'
+  'count', 1, 'How many servers; with more than one, --port=0.'
 )
 _PATHS = flags.DEFINE_list('paths', ['p.A'], 'Model paths to offer.')
 
@@ -25,13 +25,13 @@ async def _serve() -> None:
     modelet = fake_modelet.FakeModelet(*_PATHS.value, port=_PORT.value)
     await modelet.start()
     joining.append(
-        membership.Membership(
-            _SAX_ROOT.value,
-            _SAX_CELL.value,
-            admin_pb2.JoinRequest(
-                address=modelet.address, model_server=modelet.spec
-            ),
-        ).run()
+      membership.Membership(
+        _SAX_ROOT.value,
+        _SAX_CELL.value,
+        admin_pb2.JoinRequest(
+          address=modelet.address, model_server=modelet.spec
+        ),
+      ).run()
     )
   print(f'Model server is serving at {modelet.address}', flush=True)
   await asyncio.gather(*joining)

@@ -14,76 +14,76 @@ from tests.chaos import processes
 
 _PROGRAM = 'tests.chaos.audited_admin'
 _NAMES = (
-    '..',
-    '.',
-    '../..',
-    '../../../../etc/passwd',
-    'a/../../b',
-    'a/..',
-    './a',
-    'a//b',
-    '/etc/passwd',
-    '//etc',
-    '%2e%2e',
-    '%2e%2e%2fetc',
-    '..%2f..%2fetc',
-    '..%c0%af..',
-    '%00',
-    '..\\..\\etc',
-    'C:\\x',
-    '\\\\host\\share',
-    'a\0b',
-    '\0',
-    'a\nb',
-    'a\n',
-    'a\r',
-    'a\tb',
-    ' a',
-    'a ',
-    'a b',
-    '',
-    'A',
-    '-a',
-    '0',
-    'a.b',
-    'a:b',
-    'a;b',
-    '$(id)',
-    '`id`',
-    '${HOME}',
-    '~',
-    '~root',
-    '*',
-    'a?',
-    'a#b',
-    "a'b",
-    'a"b',
-    '<b>',
-    'a|b',
-    'a&b',
-    'é',
-    'аdmin',  # The first letter is Cyrillic.
-    'a\u200bb',
-    'a\u202eb',
-    '．．／etc',
-    'ａ',
-    '\ufeffa',
-    '../' * 1365 + 'a',
-    'a/' * 2048,
-    'A' * 4096,
-    'link',  # A symbolic link out of the cell, below.
-    'state.proto',
-    'file:///etc/passwd',
-    'gs://bucket/a',
+  '..',
+  '.',
+  '../..',
+  '../../../../etc/passwd',
+  'a/../../b',
+  'a/..',
+  './a',
+  'a//b',
+  '/etc/passwd',
+  '//etc',
+  '%2e%2e',
+  '%2e%2e%2fetc',
+  '..%2f..%2fetc',
+  '..%c0%af..',
+  '%00',
+  '..\\..\\etc',
+  'C:\\x',
+  '\\\\host\\share',
+  'a\0b',
+  '\0',
+  'a\nb',
+  'a\n',
+  'a\r',
+  'a\tb',
+  ' a',
+  'a ',
+  'a b',
+  '',
+  'A',
+  '-a',
+  '0',
+  'a.b',
+  'a:b',
+  'a;b',
+  '$(id)',
+  '`id`',
+  '${HOME}',
+  '~',
+  '~root',
+  '*',
+  'a?',
+  'a#b',
+  "a'b",
+  'a"b',
+  '<b>',
+  'a|b',
+  'a&b',
+  'é',
+  'аdmin',  # The first letter is Cyrillic.
+  'a\u200bb',
+  'a\u202eb',
+  '．．／etc',
+  'ａ',
+  '\ufeffa',
+  '../' * 1365 + 'a',
+  'a/' * 2048,
+  'A' * 4096,
+  'link',  # A symbolic link out of the cell, below.
+  'state.proto',
+  'file:///etc/passwd',
+  'gs://bucket/a',
 )
 # Of no use as an id of another kind, but valid as the name of a model that
 # does not exist.
 _VALID_NAMES = frozenset({'link'})
 _PATHS = tuple(
-    p for p in _NAMES if not re.fullmatch(r'[A-Za-z0-9/_.%:=|+-]+', p, re.ASCII)
+  p for p in _NAMES if not re.fullmatch(r'[A-Za-z0-9/_.%:=|+-]+', p, re.ASCII)
 )
 _REFUSALS = frozenset(
-    {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND}
+  {grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.NOT_FOUND}
 )
 
 
@@ -108,21 +108,21 @@ class Result:
 
 def _model(**fields) -> admin_pb2.Model:
   return admin_pb2.Model(
-      **{
-          'model_id': processes.CELL + '/m',
-          'model_path': 'p.A',
-          'checkpoint_path': 'None',
-          **fields,
-      }
+    **{
+      'model_id': processes.CELL + '/m',
+      'model_path': 'p.A',
+      'checkpoint_path': 'None',
+      **fields,
+    }
   )
 
 
 def _requests(name: str) -> Iterator[tuple[str, object]]:
   for model_id in (
-      f'{processes.CELL}/{name}',
-      f'/sax/{name}/m',
-      f'{name}{processes.CELL}/m',
-      name,
+    f'{processes.CELL}/{name}',
+    f'/sax/{name}/m',
+    f'{name}{processes.CELL}/m',
+    name,
   ):
     if model_id == f'{processes.CELL}/m':
       continue  # The valid one.
@@ -138,11 +138,13 @@ def _requests(name: str) -> Iterator[tuple[str, object]]:
       yield 'Stats', admin_pb2.StatsRequest(model_id=model_id)
   if name in _PATHS:
     yield 'Publish', admin_pb2.PublishRequest(model=_model(model_path=name))
-    yield 'Publish', admin_pb2.PublishRequest(
-        model=_model(checkpoint_path=name)
+    yield (
+      'Publish',
+      admin_pb2.PublishRequest(model=_model(checkpoint_path=name)),
     )
-  yield 'Join', admin_pb2.JoinRequest(
-      address=name, model_server=admin_pb2.ModelServer()
+  yield (
+    'Join',
+    admin_pb2.JoinRequest(address=name, model_server=admin_pb2.ModelServer()),
   )
 
 
@@ -152,7 +154,7 @@ def run(directory: str) -> Result:
   with processes.Cell(directory) as cell:
     opened = pathlib.Path(directory) / 'opened'
     admin = cell.start(
-        _PROGRAM, ['--http_port=0'], {'AUDIT_FILE': os.fspath(opened)}
+      _PROGRAM, ['--http_port=0'], {'AUDIT_FILE': os.fspath(opened)}
     )
     os.symlink('/etc', f'{cell.root}/sax/test/link')
     os.symlink('/etc', f'{cell.fs_root}/sax/test/link')
@@ -196,11 +198,12 @@ def _fetch(port: int, name: str) -> bytes:
 def _outside(paths: Sequence[str], roots: Sequence[str]) -> list[str]:
   own = ('/proc/', '/sys/', '/dev/')
   return sorted(
-      {
-          p
-          for p in map(os.path.realpath, paths)
-          if not p.startswith((*roots, *own))
-          # Modules that are imported late.
-          and not p.endswith(('.py', '.pyc', '.so')) and not os.path.isdir(p)
-      }
+    {
+      p
+      for p in map(os.path.realpath, paths)
+      if not p.startswith((*roots, *own))
+      # Modules that are imported late.
+      and not p.endswith(('.py', '.pyc', '.so'))
+      and not os.path.isdir(p)
+    }
   )

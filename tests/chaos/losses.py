@@ -24,8 +24,7 @@ _REPLICAS = 3
 _SLOTS = 32  # Of these params.
 _STEP_SECS = 0.2
 _LOAD = 0.7
-_RATE = _LOAD * _REPLICAS * _SLOTS / _STEP_SECS
-_TIMEOUT_SECS = 30.0
+_TIMEOUT_SECS = 60.0
 _PAUSE_SECS = 1.0
 _COMPLETED = 'completed'
 
@@ -45,7 +44,7 @@ class Result:
     replaced_secs: from each kill until there are three replicas again.
   """
 
-  rate: float = _RATE
+  rate: float = 0.0
   requests: int = 0
   lost: list[str] = dataclasses.field(default_factory=list)
   completed: int = 0
@@ -55,45 +54,60 @@ class Result:
   replaced_secs: list[float] = dataclasses.field(default_factory=list)
 
 
-def run(directory: str, rounds: int, seed: int = 0) -> Result:
-  """Kills a replica in each round."""
+def run(
+  directory: str,
+  rounds: int,
+  seed: int = 0,
+  step_secs: float = _STEP_SECS,
+  load: float = _LOAD,
+) -> Result:
+  """Kills a replica in each round.
+
+  Args:
+    directory: an empty one.
+    rounds: how many replicas are killed.
+    seed: decides which ones.
+    step_secs: how long servers take for a request.
+    load: requests sent, as a part of what all replicas together can answer.
+  """
   rng = random.Random(seed)
-  result = Result()
+  result = Result(rate=load * _REPLICAS * _SLOTS / step_secs)
   with processes.Cell(directory) as cell:
     cell.admin()
     cell.wait_for_leader()
     model = admin_pb2.Model(
-        model_id=_MODEL,
-        model_path=_PARAMS,
-        # Not read by engines that answer at once.
-        checkpoint_path=directory,
-        requested_num_replicas=_REPLICAS,
+      model_id=_MODEL,
+      model_path=_PARAMS,
+      # Not read by engines that answer at once.
+      checkpoint_path=directory,
+      requested_num_replicas=_REPLICAS,
     )
     cell.call('Publish', admin_pb2.PublishRequest(model=model))
-    servers = [_start(cell) for _ in range(_REPLICAS + 1)]
+    servers = [_start(cell, step_secs) for _ in range(_REPLICAS + 1)]
     addresses = _wait_for_replicas(cell)
     with _Load(cell.root, result):
-      for _ in range(rounds):
+      for left in reversed(range(rounds)):
         time.sleep(_PAUSE_SECS)
         victim = rng.choice([s for s in servers if s.address in addresses])
         victim.kill()
         killed = time.monotonic()
         servers.remove(victim)
         processes.wait(
-            lambda: victim.address not in evictions.addresses(cell, _MODEL)
+          lambda: victim.address not in evictions.addresses(cell, _MODEL)
         )
         result.gone_secs.append(time.monotonic() - killed)
         addresses = _wait_for_replicas(cell)
         result.replaced_secs.append(time.monotonic() - killed)
-        servers.append(_start(cell))
+        if left:  # The next round needs a spare again.
+          servers.append(_start(cell, step_secs))
     lines = (cell.path / _COMPLETED).read_text().splitlines()
     result.completed = len(set(lines))
     result.twice = len(lines) - result.completed
   return result
 
 
-def _start(cell: processes.Cell) -> processes.Process:
-  flags = [f'--step_secs={_STEP_SECS}', f'--completed={cell.path}/{_COMPLETED}']
+def _start(cell: processes.Cell, step_secs: float) -> processes.Process:
+  flags = [f'--step_secs={step_secs}', f'--completed={cell.path}/{_COMPLETED}']
   return cell.start(_SERVER, flags)
 
 
@@ -134,7 +148,7 @@ class _Load:
     options = sax.ModelOptions(_TIMEOUT_SECS)
     due = time.monotonic()
     while not self._ended.wait(max(0.0, due - time.monotonic())):
-      due += 1 / _RATE
+      due += 1 / self._result.rate
       number = self._result.requests
       prompt = f'{number % 50_000},{number // 50_000},7'
       begin = time.monotonic()
@@ -142,7 +156,7 @@ class _Load:
       self._answers.append(future)
       self._result.requests += 1
       future.add_done_callback(
-          lambda f, prompt=prompt, begin=begin: self._note(f, prompt, begin)
+        lambda f, prompt=prompt, begin=begin: self._note(f, prompt, begin)
       )
 
   def _note(self, future: futures.Future, prompt: str, begin: float) -> None:

@@ -25,7 +25,7 @@ from saxml_ext.protobuf import admin_pb2_grpc
 CELL = '/sax/test'
 ADMIN_SERVER = 'saxml_ext.admin.admin_server'
 # How long anything may take on a machine with too much to do.
-PATIENCE = 60.0
+PATIENCE = 120.0
 _ADDRESS = re.compile(r' at (\S+:\d+)$')
 
 
@@ -38,28 +38,28 @@ class Process:
   """
 
   def __init__(
-      self,
-      program: str,
-      args: Sequence[str],
-      log: pathlib.Path,
-      env: Mapping[str, str] | None = None,
+    self,
+    program: str,
+    args: Sequence[str],
+    log: pathlib.Path,
+    env: Mapping[str, str] | None = None,
   ):
     """Starts `program`, a module, and waits until it tells its address."""
     self.log = log
     self._lines: queue.Queue[str] = queue.Queue()
     with log.open('ab') as stderr:
       self.popen = subprocess.Popen(
-          # Its flags would clash with those of other programs if imported.
-          [sys.executable, importlib.util.find_spec(program).origin, *args],
-          env={
-              **os.environ,
-              'PYTHONPATH': os.pathsep.join(sys.path),
-              net.LOOPBACK_VARIABLE: '1',
-              **(env or {}),
-          },
-          stdout=subprocess.PIPE,
-          stderr=stderr,
-          text=True,
+        # Its flags would clash with those of other programs if imported.
+        [sys.executable, importlib.util.find_spec(program).origin, *args],
+        env={
+          **os.environ,
+          'PYTHONPATH': os.pathsep.join(sys.path),
+          net.LOOPBACK_VARIABLE: '1',
+          **(env or {}),
+        },
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
       )
     threading.Thread(target=self._read, daemon=True).start()
     try:
@@ -68,7 +68,7 @@ class Process:
     except (queue.Empty, TypeError) as e:
       self.end()
       raise RuntimeError(
-          f'{program} did not start: {log.read_text()[-2000:]}'
+        f'{program} did not start: {log.read_text()[-2000:]}'
       ) from e
 
   def _read(self) -> None:
@@ -105,7 +105,7 @@ class Cell:
     self.fs_root = fs_root or f'{directory}/fs'
     self._processes: list[Process] = []
     cell_lib.write_config(
-        self.root, CELL, admin_pb2.Config(fs_root=self.fs_root)
+      self.root, CELL, admin_pb2.Config(fs_root=self.fs_root)
     )
 
   def __enter__(self) -> 'Cell':
@@ -116,25 +116,25 @@ class Cell:
       process.end()
 
   def admin(
-      self,
-      env: Mapping[str, str] | None = None,
-      program: str = ADMIN_SERVER,
+    self,
+    env: Mapping[str, str] | None = None,
+    program: str = ADMIN_SERVER,
   ) -> Process:
     """Starts an admin server."""
     return self.start(program, ['--http_port=-1'], env)
 
   def start(
-      self,
-      program: str,
-      args: Sequence[str],
-      env: Mapping[str, str] | None = None,
+    self,
+    program: str,
+    args: Sequence[str],
+    env: Mapping[str, str] | None = None,
   ) -> Process:
     """Starts a program of the cell on a port of its own."""
     process = Process(
-        program,
-        [f'--sax_root={self.root}', f'--sax_cell={CELL}', '--port=0', *args],
-        self.path / f'{len(self._processes)}.log',
-        env,
+      program,
+      [f'--sax_root={self.root}', f'--sax_cell={CELL}', '--port=0', *args],
+      self.path / f'{len(self._processes)}.log',
+      env,
     )
     self._processes.append(process)
     return process
@@ -176,7 +176,7 @@ class Cell:
 
 
 def call(
-    address: str, method: str, request: Any, timeout: float = PATIENCE
+  address: str, method: str, request: Any, timeout: float = PATIENCE
 ) -> Any:
   """Calls an admin server over a connection of its own."""
   with grpc_util.insecure_channel(address) as channel:

@@ -39,7 +39,7 @@ class Result:
 
 
 def run(
-    directory: str, models: int, servers: int, watchers: int, rounds: int
+  directory: str, models: int, servers: int, watchers: int, rounds: int
 ) -> Result:
   """Fills a cell, then adds and removes `rounds` models, one at a time."""
   result = Result()
@@ -53,7 +53,7 @@ def run(
       for number in range(models):
         result.filling.append(_publish(stub, number))
       cell.start(
-          'tests.chaos.watchers', [f'--count={watchers}', f'--models={models}']
+        'tests.chaos.watchers', [f'--count={watchers}', f'--models={models}']
       )
       started, used = time.monotonic(), _cpu(admin)
       for number in range(rounds):
@@ -65,7 +65,7 @@ def run(
       result.cpu = (_cpu(admin) - used) / (time.monotonic() - started)
       listed = stub.List(admin_pb2.ListRequest(), timeout=30)
       result.loaded = sum(
-          bool(p.modelet_addresses) for p in listed.published_models
+        bool(p.modelet_addresses) for p in listed.published_models
       )
       result.memory = _memory(admin)
   return result
@@ -73,12 +73,12 @@ def run(
 
 def _publish(stub: admin_pb2_grpc.AdminStub, number: int) -> float:
   request = admin_pb2.PublishRequest(
-      model=admin_pb2.Model(
-          model_id=f'{processes.CELL}/m{number}',
-          model_path='p.A',
-          checkpoint_path=f'/models/checkpoint-{number}',
-          requested_num_replicas=1,
-      )
+    model=admin_pb2.Model(
+      model_id=f'{processes.CELL}/m{number}',
+      model_path='p.A',
+      checkpoint_path=f'/models/checkpoint-{number}',
+      requested_num_replicas=1,
+    )
   )
   started = time.monotonic()
   stub.Publish(request, timeout=30)

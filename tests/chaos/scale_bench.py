@@ -16,7 +16,7 @@ _MODELS = flags.DEFINE_integer('models', 1000, 'Published models.')
 _SERVERS = flags.DEFINE_integer('servers', 100, 'Model servers.')
 _WATCHERS = flags.DEFINE_integer('watchers', 1000, 'Clients that watch.')
 _DIRECTORY = flags.DEFINE_string(
-    'directory', None, 'Where to keep the files of the cell; default: $TMPDIR.'
+  'directory', None, 'Where to keep the files of the cell; default: $TMPDIR.'
 )
 _ROUNDS = flags.DEFINE_integer('rounds', 300, 'Models added and removed.')
 
@@ -27,24 +27,24 @@ def main(argv: Sequence[str]) -> None:
     raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}')
   with tempfile.TemporaryDirectory(dir=_DIRECTORY.value) as directory:
     result = scale.run(
-        directory, _MODELS.value, _SERVERS.value, _WATCHERS.value, _ROUNDS.value
+      directory, _MODELS.value, _SERVERS.value, _WATCHERS.value, _ROUNDS.value
     )
   print(
-      f'{_MODELS.value} models, {_SERVERS.value} model servers,'
-      f' {_WATCHERS.value} watchers'
+    f'{_MODELS.value} models, {_SERVERS.value} model servers,'
+    f' {_WATCHERS.value} watchers'
   )
   for name in ('filling', 'publishing', 'unpublishing'):
     values = getattr(result, name)
     print(
-        f'  {name:13} {len(values):5} calls'
-        + ''.join(
-            f'  p{p:g} {1e3 * processes.percentile(values, p):.1f} ms'
-            for p in (50, 90, 99, 100)
-        )
+      f'  {name:13} {len(values):5} calls'
+      + ''.join(
+        f'  p{p:g} {1e3 * processes.percentile(values, p):.1f} ms'
+        for p in (50, 90, 99, 100)
+      )
     )
   print(f'  admin server: {result.memory / 2**20:.0f} MiB', end='')
   print(
-      f', {100 * result.cpu:.0f} % of a core; {result.loaded} models assigned'
+    f', {100 * result.cpu:.0f} % of a core; {result.loaded} models assigned'
   )
 
 

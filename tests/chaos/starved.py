@@ -84,10 +84,10 @@ def limited(directory: str) -> Iterator[Trouble]:
     resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
 
   yield Trouble(
-      f'{directory}/fs',
-      {},
-      lambda pid: limit(pid, _FILE_LIMIT),
-      lambda pid: limit(pid, resource.RLIM_INFINITY),
+    f'{directory}/fs',
+    {},
+    lambda pid: limit(pid, _FILE_LIMIT),
+    lambda pid: limit(pid, resource.RLIM_INFINITY),
   )
 
 
@@ -97,10 +97,7 @@ def _run(*command: str) -> None:
 
 @contextlib.contextmanager
 def full(directory: str) -> Iterator[Trouble]:
-  """A file system without space (ENOSPC); raises CalledProcessError.
-
-  Mounting needs the rights of root.
-  """
+  """A file system without space (ENOSPC); see `MOUNTING`."""
   path = pathlib.Path(directory) / 'tmpfs'
   path.mkdir()
   _run('mount', '-t', 'tmpfs', '-o', 'size=1m', 'tmpfs', os.fspath(path))
@@ -122,9 +119,11 @@ def full(directory: str) -> Iterator[Trouble]:
 
 @contextlib.contextmanager
 def read_only(directory: str) -> Iterator[Trouble]:
-  """A read-only file system (EROFS); as `full`."""
+  """A read-only file system (EROFS); see `MOUNTING`."""
   path = pathlib.Path(directory) / 'mounted'
   path.mkdir()
+  # One of our own, as a namespace cannot change the machine's.
+  _run('mount', '-t', 'tmpfs', 'tmpfs', os.fspath(path))
   mounted = []
 
   def begin(unused_pid: int) -> None:
@@ -141,6 +140,7 @@ def read_only(directory: str) -> Iterator[Trouble]:
     yield Trouble(f'{path}/fs', {}, begin, end)
   finally:
     end(0)
+    _run('umount', '-l', os.fspath(path))
 
 
 def _remount_fails(path: pathlib.Path) -> bool:
@@ -165,43 +165,62 @@ def away(unused_directory: str) -> Iterator[Trouble]:
     servers[-1].start()
 
   env = {
-      'AWS_ENDPOINT_URL': f'http://{_HOST}:{port}',
-      'AWS_REGION': 'us-east-1',
-      'AWS_ACCESS_KEY_ID': 'emulator',
-      'AWS_SECRET_ACCESS_KEY': 'emulator',
+    'AWS_ENDPOINT_URL': f'http://{_HOST}:{port}',
+    'AWS_REGION': 'us-east-1',
+    'AWS_ACCESS_KEY_ID': 'emulator',
+    'AWS_SECRET_ACCESS_KEY': 'emulator',
   }
   start(0)
   with mock.patch.dict(os.environ, env):
     boto3.client('s3').create_bucket(Bucket=_BUCKET)
   try:
     yield Trouble(
-        f's3://{_BUCKET}/{secrets.token_hex(4)}',
-        env,
-        lambda _: servers[-1].stop(),
-        start,
+      f's3://{_BUCKET}/{secrets.token_hex(4)}',
+      env,
+      lambda _: servers[-1].stop(),
+      start,
     )
   finally:
     servers[-1].stop()
 
 
+# These mount file systems, for which a program must be in namespaces of its
+# own, see `namespaces.enter`.
+MOUNTING = (full, read_only)
+NAMESPACES = ('--mount',)
+PROBE = 'mount -t tmpfs none /mnt'
+
+
 def _publish(address: str, model_id: str) -> None:
   processes.call(
-      address,
-      'Publish',
-      admin_pb2.PublishRequest(
-          model=admin_pb2.Model(
-              model_id=model_id,
-              model_path='p.A',
-              checkpoint_path='/' + 'c' * 400,
-              requested_num_replicas=1,
-          )
-      ),
-      30.0,
+    address,
+    'Publish',
+    admin_pb2.PublishRequest(
+      model=admin_pb2.Model(
+        model_id=model_id,
+        model_path='p.A',
+        checkpoint_path='/' + 'c' * 400,
+        requested_num_replicas=1,
+      )
+    ),
+    30.0,
   )
 
 
-def run(directory: str, trouble: Trouble, secs: float = _SECS) -> Result:
-  """Lets the storage of a cell fail for a time."""
+def run(
+  directory: str,
+  trouble: Trouble,
+  secs: float = _SECS,
+  try_secs: float = _TRY_SECS,
+) -> Result:
+  """Lets the storage of a cell fail for a time.
+
+  Args:
+    directory: an empty one.
+    trouble: how it fails.
+    secs: for how long.
+    try_secs: within which a client must be told the addresses of a model.
+  """
   result = Result()
   with processes.Cell(directory, trouble.fs_root) as cell:
     admin = cell.admin(trouble.env)
@@ -217,7 +236,7 @@ def run(directory: str, trouble: Trouble, secs: float = _SECS) -> Result:
         number += 1
         _try(address, f'{processes.CELL}/x{number}', result)
         result.looks += 1
-        result.found += _serves_soon(address, server.address)
+        result.found += _serves_soon(address, server.address, try_secs)
         time.sleep(0.1)
     finally:
       trouble.end(admin.popen.pid)
@@ -226,9 +245,9 @@ def run(directory: str, trouble: Trouble, secs: float = _SECS) -> Result:
     result.recovery_secs = time.monotonic() - ended
     processes.wait(lambda: _serves(address, server.address))
     result.intact = (
-        admin.popen.poll() is None
-        and set(cell.models()) >= {_MODEL, processes.CELL + '/after'}
-        and not any('/x' in k for k in cell.models())
+      admin.popen.poll() is None
+      and set(cell.models()) >= {_MODEL, processes.CELL + '/after'}
+      and not any('/x' in k for k in cell.models())
     )
   return result
 
@@ -246,11 +265,13 @@ def _try(address: str, model_id: str, result: Result) -> None:
   result.slowest_secs = max(result.slowest_secs, time.monotonic() - started)
 
 
-def _serves(address: str, server: str) -> bool:
+def _serves(
+  address: str, server: str, timeout: float = processes.PATIENCE
+) -> bool:
   """Whether a client that starts now is told of the model's server."""
   try:
     response = processes.call(
-        address, 'WatchLoc', admin_pb2.WatchLocRequest(model_id=_MODEL), 1.0
+      address, 'WatchLoc', admin_pb2.WatchLocRequest(model_id=_MODEL), timeout
     )
   except grpc.RpcError:
     return False
@@ -261,9 +282,12 @@ def _serves(address: str, server: str) -> bool:
   return server in known
 
 
-def _serves_soon(address: str, server: str) -> bool:
-  until = time.monotonic() + _TRY_SECS
-  while not (found := _serves(address, server)) and time.monotonic() < until:
+def _serves_soon(address: str, server: str, secs: float) -> bool:
+  until = time.monotonic() + secs
+  timeout = secs * 2 / 3
+  while not (found := _serves(address, server, timeout)):
+    if time.monotonic() >= until:
+      break
     time.sleep(0.1)
   return found
 

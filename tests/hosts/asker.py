@@ -15,8 +15,8 @@ import time
 from absl import app
 from absl import flags
 
-from saxml_ext.client import lm
 from saxml_ext.client import sax
+from saxml_ext.client.models import lm
 from saxml_ext.common import errors
 
 _MODEL = flags.DEFINE_string('model', None, 'Id of the model.', required=True)
@@ -32,22 +32,22 @@ def main(argv: Sequence[str]) -> None:
     raise app.UsageError(f'unexpected argument {argv[1]!r}')
   closed = threading.Event()
   threading.Thread(
-      target=lambda: (sys.stdin.read(), closed.set()), daemon=True
+    target=lambda: (sys.stdin.read(), closed.set()), daemon=True
   ).start()
   model = sax.Model(_MODEL.value).LM()
   with futures.ThreadPoolExecutor(_THREADS) as pool:
     told = [
-        pool.submit(_ask, model, closed, first=not i) for i in range(_THREADS)
+      pool.submit(_ask, model, closed, first=not i) for i in range(_THREADS)
     ]
   results = [each.result() for each in told]
   print(
-      json.dumps(
-          {
-              'answers': sum(r.answers for r in results),
-              'longest_secs': max(r.longest for r in results),
-              'errors': [e for r in results for e in r.errors],
-          }
-      )
+    json.dumps(
+      {
+        'answers': sum(r.answers for r in results),
+        'longest_secs': max(r.longest for r in results),
+        'errors': [e for r in results for e in r.errors],
+      }
+    )
   )
 
 

@@ -2,18 +2,15 @@
 
 Each host has an address and ports of its own, and a link that can be cut. They
 share the machine's files, as hosts of a cell share a bucket or a file server.
-All of it is inside namespaces of the calling process: no privileges are needed
-where the kernel lets users make those, and nothing is left behind.
+All of it is in namespaces, see `namespaces`.
 """
 
 from collections.abc import Sequence
 import dataclasses
-import os
 import subprocess
-import sys
 
-_INSIDE = 'SAX_TEST_NETWORK'
-_UNSHARE = ('unshare', '--user', '--map-root-user', '--net', '--mount')
+from tests.hosts import namespaces
+
 _BRIDGE = 'cell'
 _SUBNET = '10.77.0'
 
@@ -31,22 +28,10 @@ class Host:
 
 
 def enter() -> str:
-  """Starts this program anew in namespaces of its own, unless it is there.
-
-  Returns:
-    '' once inside, else why that is not possible here.
-  """
-  if os.environ.get(_INSIDE):
-    return ''
-  probe = [*_UNSHARE, 'sh', '-c', 'mount -t tmpfs none /run && ip netns']
-  try:
-    tried = subprocess.run(probe, capture_output=True, text=True, timeout=30)
-  except FileNotFoundError as e:
-    return f'{e.filename} is not installed (util-linux)'
-  if tried.returncode:
-    return f'no network namespaces here: {tried.stderr.strip()}'
-  os.environ[_INSIDE] = '1'
-  os.execvp(_UNSHARE[0], [*_UNSHARE, sys.executable, *sys.orig_argv[1:]])
+  """See `namespaces.enter`."""
+  return namespaces.enter(
+    ('--net', '--mount'), 'mount -t tmpfs none /run && ip netns'
+  )
 
 
 class Network:

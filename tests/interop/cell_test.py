@@ -17,9 +17,9 @@ from google.protobuf import message_factory
 import grpc
 from grpc_reflection.v1alpha import proto_reflection_descriptor_database
 
-from harness import children
-from harness import local_cell
 from harness import progress
+from harness.systems import children
+from harness.systems import local_cell
 from saxml_ext.client import sax
 from saxml_ext.client import sax_aio
 from saxml_ext.client import saxutil
@@ -34,7 +34,6 @@ _LIMIT = sax.AdminOptions(120)
 
 
 class CellTest(absltest.TestCase):
-
   @classmethod
   def setUpClass(cls):
     super().setUpClass()
@@ -43,7 +42,7 @@ class CellTest(absltest.TestCase):
     directory = stack.enter_context(tempfile.TemporaryDirectory())
     group = stack.enter_context(children.Children())
     cls.cell = local_cell.LocalCell(
-        group, directory, directory, None, progress.Progress(), server=_SERVER
+      group, directory, directory, None, progress.Progress(), server=_SERVER
     )
     cls.cell.start()
     sax.Publish(_MODEL, _PARAMS, directory, 1, options=_LIMIT)
@@ -59,26 +58,26 @@ class CellTest(absltest.TestCase):
 
   def test_commands(self):
     self.assertEqual(
-        self.saxutil(0, 'ls', '-csv', _CELL), '# #,Model ID\n0,m\n'
+      self.saxutil(0, 'ls', '-csv', _CELL), '# #,Model ID\n0,m\n'
     )
     self.assertIn('LOADED', self.saxutil(0, 'ls', '-status', _CELL))
     self.assertIn('CHIP_TYPE_CPU', self.saxutil(0, 'stats', _CELL))
     self.assertEqual(
-        self.saxutil(0, 'lm.generate', '-terse', '-n=1', _MODEL, '1,2,3'),
-        '1,2,3\n',
+      self.saxutil(0, 'lm.generate', '-terse', '-n=1', _MODEL, '1,2,3'),
+      '1,2,3\n',
     )
     self.assertIn('-5', self.saxutil(0, 'lm.score', _MODEL, '1,2', '3,4,5'))
 
   def test_methods_that_the_model_lacks(self):
     for command in (
-        ('lm.embed', _MODEL, '1'),
-        ('lm.gradient', _MODEL, '1', '2'),
-        ('lm.generate', '-stream', _MODEL, '1'),
-        ('lm.generate', '-extra=nonsense:1', _MODEL, '1'),
-        ('save', _MODEL, '/tmp/x'),
-        ('export', _MODEL, 'lm.generate', '/tmp/x'),
-        ('vm.classify', _MODEL, __file__),
-        ('am.recognize', _MODEL, __file__),
+      ('lm.embed', _MODEL, '1'),
+      ('lm.gradient', _MODEL, '1', '2'),
+      ('lm.generate', '-stream', _MODEL, '1'),
+      ('lm.generate', '-extra=nonsense:1', _MODEL, '1'),
+      ('save', _MODEL, '/tmp/x'),
+      ('export', _MODEL, 'lm.generate', '/tmp/x'),
+      ('vm.classify', _MODEL, __file__),
+      ('am.recognize', _MODEL, __file__),
     ):
       with self.subTest(command[0]):
         # At once: none of this can get better by trying again.
@@ -87,18 +86,38 @@ class CellTest(absltest.TestCase):
 
   def test_failed_load_is_told(self):
     bad = _CELL + '/bad'
-    args = bad, _PARAMS, 'None', '1', 'BATCH_SIZE="x"'
+    self.take_away_server()
+    self.saxutil(0, 'publish', bad, _PARAMS, 'None', '1', 'BATCH_SIZE="x"')
+    self.addCleanup(self.saxutil, 0, 'unpublish', bad)
+    # Asked before and after it has failed.
+    for _ in range(2):
+      out = self.saxutil(1, '--sax_timeout=10m', 'lm.generate', bad, '1')
+      self.assertIn('FAILED', out)
+      self.assertIn('BATCH_SIZE', out)
+    out = self.saxutil(0, 'ls', '-csv', '-status', bad)
+    self.assertIn('FAILED', out)
+    self.assertIn('BATCH_SIZE', out)
+
+  def test_model_without_replicas_says_so(self):
+    model = _CELL + '/idle'
+    self.saxutil(0, 'publish', model, _PARAMS, 'None', '0')
+    self.addCleanup(self.saxutil, 0, 'unpublish', model)
+    out = self.saxutil(1, '--sax_timeout=10m', 'lm.generate', model, '1')
+    self.assertIn(f'update -replicas=1 {model}', out)
+
+  def test_request_right_after_publish_is_answered(self):
+    model = _CELL + '/new'
+    self.take_away_server()
+    self.saxutil(0, 'publish', model, _PARAMS, 'None', '1')
+    self.addCleanup(self.saxutil, 0, 'unpublish', model)
+    args = '--sax_timeout=10m', 'lm.generate', '-terse', '-n=1'
+    self.assertEqual(self.saxutil(0, *args, model, '1,2'), '1,2\n')
+
+  def take_away_server(self) -> None:
+    """Frees the only server for another model, until the test ends."""
     self.saxutil(0, 'update', '-replicas=0', _MODEL)
-    self.saxutil(0, 'publish', *args)
-    for _ in range(600):
-      out = self.saxutil(0, 'ls', '-csv', '-status', bad)
-      if 'FAILED' in out and 'BATCH_SIZE' in out:
-        break
-    else:
-      self.fail(out)
-    self.saxutil(0, 'unpublish', bad)
-    self.saxutil(0, 'update', '-replicas=1', _MODEL)
-    self.saxutil(0, 'wait', _MODEL)
+    self.addCleanup(self.saxutil, 0, 'wait', _MODEL)
+    self.addCleanup(self.saxutil, 0, 'update', '-replicas=1', _MODEL)
 
   def test_a_thousand_requests_at_once(self):
     prompts = [f'{i // 100 + 1},{i % 100 + 1}' for i in range(1000)]
@@ -107,7 +126,7 @@ class CellTest(absltest.TestCase):
       lm = sax_aio.Model(_MODEL).LM()
       options = sax.ModelOptions(timeout=120)
       return await asyncio.gather(
-          *(lm.Generate(prompt, options) for prompt in prompts)
+        *(lm.Generate(prompt, options) for prompt in prompts)
       )
 
     got = asyncio.run(ask())
@@ -121,13 +140,13 @@ class CellTest(absltest.TestCase):
       for task in tasks:
         task.cancel()
       await asyncio.gather(*tasks, return_exceptions=True)
-      return await lm.Generate('3,4', sax.ModelOptions(timeout=60))
+      return await lm.Generate('3,4', sax.ModelOptions(timeout=120))
 
     self.assertEqual(asyncio.run(ask())[0][0], '3,4')
 
   def test_final_error_keeps_the_cause(self):
     with self.assertRaisesRegex(
-        errors.DeadlineExceeded, 'UNAVAILABLE: .*127.0.0.1:1'
+      errors.DeadlineExceeded, 'UNAVAILABLE: .*127.0.0.1:1'
     ):
       options = sax.Options(proxy_addr='127.0.0.1:1')
       sax.Model(_MODEL, options).LM().Generate('1', sax.ModelOptions(0.5))
@@ -144,10 +163,10 @@ class CellTest(absltest.TestCase):
       addresses |= {change['addition']} if 'addition' in change else set()
     [replica] = addresses
     generated = _call(
-        replica,
-        'sax.server.lm.LMService',
-        'Generate',
-        {'modelKey': _MODEL, 'text': '5,6', 'extraInputs': {}},
+      replica,
+      'sax.server.lm.LMService',
+      'Generate',
+      {'modelKey': _MODEL, 'text': '5,6', 'extraInputs': {}},
     )
     self.assertEqual(generated['texts'][0]['text'], '5,6')
     status = _call(replica, 'sax.Modelet', 'GetStatus', {})
@@ -157,23 +176,23 @@ class CellTest(absltest.TestCase):
 def _call(address: str, service: str, method: str, request: dict) -> dict:
   """Calls a method as told by the server's reflection; messages as JSON."""
   with grpc.insecure_channel(
-      address, options=(('grpc.enable_http_proxy', 0),)
+    address, options=(('grpc.enable_http_proxy', 0),)
   ) as channel:
     pool = descriptor_pool.DescriptorPool(
-        proto_reflection_descriptor_database.ProtoReflectionDescriptorDatabase(
-            channel
-        )
+      proto_reflection_descriptor_database.ProtoReflectionDescriptorDatabase(
+        channel
+      )
     )
     found = pool.FindServiceByName(service).FindMethodByName(method)
     request_type = message_factory.GetMessageClass(found.input_type)
     response_type = message_factory.GetMessageClass(found.output_type)
     rpc = channel.unary_unary(
-        f'/{service}/{method}',
-        request_serializer=request_type.SerializeToString,
-        response_deserializer=response_type.FromString,
+      f'/{service}/{method}',
+      request_serializer=request_type.SerializeToString,
+      response_deserializer=response_type.FromString,
     )
     message = json_format.ParseDict(request, request_type())
-    return json_format.MessageToDict(rpc(message, timeout=60))
+    return json_format.MessageToDict(rpc(message, timeout=120))
 
 
 if __name__ == '__main__':

@@ -15,25 +15,25 @@ from google.protobuf import text_format
 import grpc
 
 from saxml_ext.common import errors
-from saxml_ext.common import golden
+from saxml_ext.common.testing import golden
 
 ADMIN = 'upstream admin (Go)'
 CLIENT = 'upstream Go client'
 
 # Texts that the recorded callers' own gRPC made up, not the server.
 CALLERS_TEXTS = frozenset(
-    {
-        'Deadline Exceeded',
-        'Stream removed (Deadline Exceeded)',
-        'context deadline exceeded',
-    }
+  {
+    'Deadline Exceeded',
+    'Stream removed (Deadline Exceeded)',
+    'context deadline exceeded',
+  }
 )
 
 _WRAPPED = re.compile(r'rpc error: code = \w+ desc = (\w+)$')
 _MODULES = {
-    'sax.Admin': 'admin',
-    'sax.Modelet': 'modelet',
-    'sax.server.lm.LMService': 'lm',
+  'sax.Admin': 'admin',
+  'sax.Modelet': 'modelet',
+  'sax.server.lm.LMService': 'lm',
 }
 
 
@@ -43,7 +43,7 @@ def code_in(text: str) -> grpc.StatusCode | None:
   if not found:
     return None
   [code] = [
-      c for c in grpc.StatusCode if errors.camel_case(c) == found.group(1)
+    c for c in grpc.StatusCode if errors.camel_case(c) == found.group(1)
   ]
   return code
 
@@ -97,7 +97,7 @@ def _row(number: int, raw: dict[str, Any]) -> Row:
   request, responses = None, ()
   if service in _MODULES:
     module = importlib.import_module(
-        f'saxml_ext.protobuf.{_MODULES[service]}_pb2'
+      f'saxml_ext.protobuf.{_MODULES[service]}_pb2'
     )
     descriptor = module.DESCRIPTOR.services_by_name[service.split('.')[-1]]
     if method in descriptor.methods_by_name:
@@ -111,24 +111,24 @@ def _row(number: int, raw: dict[str, Any]) -> Row:
         hexes = [raw['response_hex']]
       responses = tuple(_message(response_type, text) for text in hexes)
   return Row(
-      number,
-      service,
-      method,
-      raw['step'],
-      raw['caller'],
-      raw['callee'],
-      request,
-      responses,
-      grpc.StatusCode[raw['code']],
-      raw['details'] or '',
+    number,
+    service,
+    method,
+    raw['step'],
+    raw['caller'],
+    raw['callee'],
+    request,
+    responses,
+    grpc.StatusCode[raw['code']],
+    raw['details'] or '',
   )
 
 
 def rows() -> list[Row]:
   """Every recorded call."""
   return [
-      _row(number, raw)
-      for number, raw in enumerate(golden.load('rpc_pairs.json'))
+    _row(number, raw)
+    for number, raw in enumerate(golden.load('rpc_pairs.json'))
   ]
 
 

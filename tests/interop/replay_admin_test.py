@@ -15,38 +15,38 @@ import grpc
 from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha import reflection_pb2_grpc
 
-from saxml_ext.admin import cell_fixture
-from saxml_ext.admin import fake_modelet
-from saxml_ext.common import golden
+from saxml_ext.admin.testing import cell_fixture
+from saxml_ext.admin.testing import fake_modelet
+from saxml_ext.common.testing import golden
 from saxml_ext.protobuf import admin_pb2
 from tests.interop import recorded
 
-_PATIENCE = 60.0
+_PATIENCE = 120.0
 
 _NEED_MODEL = frozenset(
-    {
-        'publish dup',
-        'update model path',
-        'update to negative',
-        'watch negative seqno',
-        'watch fresh, no replica, 1.5s',
-        'wait -1',
-        'wait 0',
-        'wait 1 timeout 1.5s',
-        'wait times out',
-    }
+  {
+    'publish dup',
+    'update model path',
+    'update to negative',
+    'watch negative seqno',
+    'watch fresh, no replica, 1.5s',
+    'wait -1',
+    'wait 0',
+    'wait 1 timeout 1.5s',
+    'wait times out',
+  }
 )
 _NEED_UNLOADING = frozenset(
-    {'publish while name still draining', 'republish immediately'}
+  {'publish while name still draining', 'republish immediately'}
 )
 
 
 def _listed(response: admin_pb2.ListResponse) -> admin_pb2.ListResponse:
   """Without what may differ: order, and what stock servers do not send."""
   result = admin_pb2.ListResponse(
-      published_models=sorted(
-          response.published_models, key=lambda item: item.model.model_id
-      )
+    published_models=sorted(
+      response.published_models, key=lambda item: item.model.model_id
+    )
   )
   for item in result.published_models:
     item.ClearField('replicas')
@@ -73,12 +73,12 @@ class TablesTest(cell_fixture.CellTestCase):
   async def test_updates(self):
     await self.publish(acls={'items': {'lm.score': ''}})
     changes = {
-        'change none': {},
-        'change model_id': {'model_id': cell_fixture.MODEL + '2'},
-        'change model_path': {'model_path': 'p.B'},
-        'change num_replicas': {'requested_num_replicas': 3},
-        'change overrides': {'overrides': {'A': '1'}},
-        'change acls_empty_value': {'acls': {'items': {'lm.generate': ''}}},
+      'change none': {},
+      'change model_id': {'model_id': cell_fixture.MODEL + '2'},
+      'change model_path': {'model_path': 'p.B'},
+      'change num_replicas': {'requested_num_replicas': 3},
+      'change overrides': {'overrides': {'A': '1'}},
+      'change acls_empty_value': {'acls': {'items': {'lm.generate': ''}}},
     }
     rows = golden.load('validation.json')['model_update']
     self.assertCountEqual(changes, [row['input'] for row in rows])
@@ -97,18 +97,18 @@ class TablesTest(cell_fixture.CellTestCase):
     modelet = await self.joined()
     await self.ready()
     join = admin_pb2.JoinRequest(
-        address=modelet.address, model_server=modelet.spec
+      address=modelet.address, model_server=modelet.spec
     )
     calls = {
-        'watchloc seqno -1': lambda: self.watch(-1),
-        'watchloc seqno 0': lambda: self.watch(0),
-        'join no address': lambda: self.stub.Join(
-            admin_pb2.JoinRequest(model_server=modelet.spec)
-        ),
-        'join no model_server': lambda: self.stub.Join(
-            admin_pb2.JoinRequest(address=modelet.address)
-        ),
-        'join ok': lambda: self.stub.Join(join),
+      'watchloc seqno -1': lambda: self.watch(-1),
+      'watchloc seqno 0': lambda: self.watch(0),
+      'join no address': lambda: self.stub.Join(
+        admin_pb2.JoinRequest(model_server=modelet.spec)
+      ),
+      'join no model_server': lambda: self.stub.Join(
+        admin_pb2.JoinRequest(address=modelet.address)
+      ),
+      'join ok': lambda: self.stub.Join(join),
     }
     for row in golden.load('validation.json')['requests']:
       with self.subTest(row['input']):
@@ -121,7 +121,6 @@ class TablesTest(cell_fixture.CellTestCase):
 
 
 class ReplayTest(cell_fixture.CellTestCase):
-
   async def test_every_row(self):
     rows = [r for r in recorded.rows() if r.callee == recorded.ADMIN]
     self.assertLen(rows, 103)
@@ -201,7 +200,7 @@ class ReplayTest(cell_fixture.CellTestCase):
     await self.eventually_equal(lambda: self.call(row), expected, _listed)
 
   async def publish_listed(
-      self, item: admin_pb2.PublishedModel, names: dict[str, str]
+    self, item: admin_pb2.PublishedModel, names: dict[str, str]
   ) -> None:
     """Brings a model to where it was when it was listed."""
     model = admin_pb2.Model()
@@ -251,7 +250,7 @@ class ReplayTest(cell_fixture.CellTestCase):
         spec.chip_type = kind.chip_type
         spec.chip_topology = kind.chip_topology
         await self.stub.Join(
-            admin_pb2.JoinRequest(address=modelet.address, model_server=spec)
+          admin_pb2.JoinRequest(address=modelet.address, model_server=spec)
         )
     self.assertFalse(any(paths.values()), paths)
 
@@ -268,7 +267,7 @@ class ReplayTest(cell_fixture.CellTestCase):
     request = row.request
     if row.code is grpc.StatusCode.OK:
       modelet = await self.start_modelet(
-          *request.model_server.servable_model_paths
+        *request.model_server.servable_model_paths
       )
       request = recorded.renamed(request, {request.address: modelet.address})
     await self.check(row, self.call(row, request))
@@ -305,7 +304,7 @@ class ReplayTest(cell_fixture.CellTestCase):
       else:
         await self.change(model_id, length)
     self.assertEqual(
-        await call, recorded.renamed(row.responses[0], names), request
+      await call, recorded.renamed(row.responses[0], names), request
     )
 
   async def change(self, model_id: str, seqno: int) -> None:
@@ -324,8 +323,8 @@ class ReplayTest(cell_fixture.CellTestCase):
     requests = iter([reflection_pb2.ServerReflectionRequest()])
     [response] = [r async for r in stub.ServerReflectionInfo(requests)]
     self.assertEqual(
-        response.error_response.error_code,
-        grpc.StatusCode[row.code.name].value[0],
+      response.error_response.error_code,
+      grpc.StatusCode[row.code.name].value[0],
     )
 
 

@@ -14,12 +14,12 @@ from absl.testing import parameterized
 from google.protobuf import message
 import grpc
 
-from saxml_ext.client import admin_client
-from saxml_ext.client import blocking
-from saxml_ext.client import data_client
-from saxml_ext.client import modelet
 from saxml_ext.client import sax
 from saxml_ext.client import saxutil
+from saxml_ext.client.models import modelet
+from saxml_ext.client.transport import admin_client
+from saxml_ext.client.transport import blocking
+from saxml_ext.client.transport import data_client
 from saxml_ext.common import cell as cell_files
 from saxml_ext.common import errors
 from saxml_ext.protobuf import admin_pb2
@@ -29,8 +29,9 @@ from tests.interop import replayer
 _CELL = '/sax/test'
 _ROWS = [row for row in recorded.rows() if row.caller == recorded.CLIENT]
 _RETRIED = frozenset(
-    {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED}
+  {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED}
 )
+
 # Long enough for one call, short enough for calls that never succeed.
 _LONG, _SHORT = 60.0, 1.0
 
@@ -48,7 +49,6 @@ def _text(row: recorded.Row) -> str:
 
 
 class ReplayTest(parameterized.TestCase):
-
   def setUp(self):
     super().setUp()
     self.server = replayer.Replayer()
@@ -56,7 +56,7 @@ class ReplayTest(parameterized.TestCase):
     self.root = self.create_tempdir().full_path
     sax.SetRoot(self.root)
     cell_files.write_location(
-        self.root, _CELL, admin_pb2.Location(location=self.server.address)
+      self.root, _CELL, admin_pb2.Location(location=self.server.address)
     )
 
   def test_there_are_rows(self):
@@ -88,38 +88,38 @@ class ReplayTest(parameterized.TestCase):
     """Compares what a call returned to the recorded response."""
     if row.method == 'GenerateStream':
       expected = [
-          [(i.text, i.prefix_len, list(i.scores)) for i in response.items]
-          for response in row.responses
+        [(i.text, i.prefix_len, list(i.scores)) for i in response.items]
+        for response in row.responses
       ]
       self.assertEqual(result, expected)
       return
     [response] = row.responses
     expected = {
-        'Generate': lambda: [(t.text, t.score) for t in response.texts],
-        'Score': lambda: list(response.logp),
-        'Embed': lambda: list(response.embedding),
-        'Gradient': lambda: (
-            list(response.score),
-            {k: list(v.values) for k, v in response.gradients.items()},
-        ),
-        'Stats': lambda: [
-            (
-                admin_pb2.ModelServer.ChipType.Name(s.chip_type),
-                admin_pb2.ModelServer.ChipTopology.Name(s.chip_topology),
-                s.num_replicas,
-            )
-            for s in response.model_server_type_stats
-        ],
-        'List': lambda: [
-            (
-                item.model.model_path,
-                item.model.checkpoint_path,
-                len(item.modelet_addresses),
-            )
-            if row.request.model_id
-            else item.model.model_id
-            for item in response.published_models
-        ],
+      'Generate': lambda: [(t.text, t.score) for t in response.texts],
+      'Score': lambda: list(response.logp),
+      'Embed': lambda: list(response.embedding),
+      'Gradient': lambda: (
+        list(response.score),
+        {k: list(v.values) for k, v in response.gradients.items()},
+      ),
+      'Stats': lambda: [
+        (
+          admin_pb2.ModelServer.ChipType.Name(s.chip_type),
+          admin_pb2.ModelServer.ChipTopology.Name(s.chip_topology),
+          s.num_replicas,
+        )
+        for s in response.model_server_type_stats
+      ],
+      'List': lambda: [
+        (
+          item.model.model_path,
+          item.model.checkpoint_path,
+          len(item.modelet_addresses),
+        )
+        if row.request.model_id
+        else item.model.model_id
+        for item in response.published_models
+      ],
     }
     if row.method in expected:
       self.assertEqual(result, expected[row.method]())
@@ -131,9 +131,9 @@ class ReplayTest(parameterized.TestCase):
 
   def client(self, row: recorded.Row) -> data_client.DataClient:
     return data_client.DataClient(
-        row.request.model_key,
-        sax.Options(proxy_addr=self.server.address),
-        blocking.transport,
+      row.request.model_key,
+      sax.Options(proxy_addr=self.server.address),
+      blocking.transport,
     )
 
   def lm(self, row: recorded.Row) -> sax.LanguageModel:
@@ -152,12 +152,12 @@ class ReplayTest(parameterized.TestCase):
   def call_Publish(self, row: recorded.Row):
     model = row.request.model
     sax.Publish(
-        model.model_id,
-        model.model_path,
-        model.checkpoint_path,
-        model.requested_num_replicas,
-        dict(model.overrides),
-        self.options(),
+      model.model_id,
+      model.model_path,
+      model.checkpoint_path,
+      model.requested_num_replicas,
+      dict(model.overrides),
+      self.options(),
     )
 
   def call_Unpublish(self, row: recorded.Row):
@@ -183,7 +183,7 @@ class ReplayTest(parameterized.TestCase):
     listed = admin_pb2.ListResponse()
     listed.published_models.add(model=before)
     self.server.rows['/sax.Admin/List'] = recorded.Row(
-        **{**vars(row), 'responses': (listed,), 'raw_code': grpc.StatusCode.OK}
+      **{**vars(row), 'responses': (listed,), 'raw_code': grpc.StatusCode.OK}
     )
     stderr = io.StringIO()
     with contextlib.redirect_stderr(stderr):
@@ -201,17 +201,17 @@ class ReplayTest(parameterized.TestCase):
 
   def call_WaitForReady(self, row: recorded.Row):
     sax.WaitForReady(
-        row.request.model_id, row.request.num_replicas, self.options()
+      row.request.model_id, row.request.num_replicas, self.options()
     )
 
   def call_WatchLoc(self, row: recorded.Row):
     return blocking.run(
-        admin_client.get(_CELL).watch_loc(
-            row.request.model_id,
-            row.request.admin_server_id,
-            row.request.seqno,
-            self.timeout,
-        )
+      admin_client.get(_CELL).watch_loc(
+        row.request.model_id,
+        row.request.admin_server_id,
+        row.request.seqno,
+        self.timeout,
+      )
     )
 
   def call_Generate(self, row: recorded.Row):
@@ -220,15 +220,15 @@ class ReplayTest(parameterized.TestCase):
   def call_GenerateStream(self, row: recorded.Row):
     got = []
     self.lm(row).GenerateStream(
-        row.request.text,
-        lambda last, items: None if last else got.append(items),
-        self.model_options(row),
+      row.request.text,
+      lambda last, items: None if last else got.append(items),
+      self.model_options(row),
     )
     return got
 
   def call_Score(self, row: recorded.Row):
     return self.lm(row).Score(
-        row.request.prefix, list(row.request.suffix), self.model_options(row)
+      row.request.prefix, list(row.request.suffix), self.model_options(row)
     )
 
   def call_Embed(self, row: recorded.Row):
@@ -236,20 +236,21 @@ class ReplayTest(parameterized.TestCase):
 
   def call_Gradient(self, row: recorded.Row):
     return self.lm(row).Gradient(
-        row.request.prefix, row.request.suffix, self.model_options(row)
+      row.request.prefix, row.request.suffix, self.model_options(row)
     )
 
   def call_Export(self, row: recorded.Row):
     request = row.request
-    blocking.run(
-        modelet.Modelet(self.client(row)).export(
-            request.export_path,
-            list(request.method_names),
-            list(request.signatures),
-            request.rng_seed_mode,
-            request.enable_gpu_multi_device_execution,
-            self.timeout,
-        )
+    [mode] = [
+      k for k, v in modelet.SEED_MODES.items() if v == request.rng_seed_mode
+    ]
+    modelet.BlockingModelet(self.client(row)).Export(
+      request.export_path,
+      list(request.method_names),
+      list(request.signatures),
+      mode,
+      request.enable_gpu_multi_device_execution,
+      sax.ModelOptions(timeout=self.timeout),
     )
 
 

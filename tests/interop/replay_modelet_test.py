@@ -6,8 +6,8 @@ What may differ: ours asks for the reasons of failures with every GetStatus.
 from absl.testing import absltest
 import grpc
 
-from saxml_ext.admin import cell_fixture
-from saxml_ext.admin import fake_modelet
+from saxml_ext.admin.testing import cell_fixture
+from saxml_ext.admin.testing import fake_modelet
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import modelet_pb2
 from tests.interop import recorded
@@ -46,12 +46,11 @@ class _Modelet(fake_modelet.FakeModelet):
 
 
 class ReplayTest(cell_fixture.CellTestCase):
-
   async def test_every_row(self):
     rows = [
-        row
-        for row in recorded.rows()
-        if row.service == 'sax.Modelet' and row.caller != recorded.CLIENT
+      row
+      for row in recorded.rows()
+      if row.service == 'sax.Modelet' and row.caller != recorded.CLIENT
     ]
     self.assertLen(rows, 11)
     for row in rows:
@@ -72,11 +71,11 @@ class ReplayTest(cell_fixture.CellTestCase):
     request = row.request
     modelet = await self.served(request.model_path)
     model = admin_pb2.Model(
-        model_id=request.model_key,
-        model_path=request.model_path,
-        checkpoint_path=request.checkpoint_path,
-        requested_num_replicas=1,
-        overrides=request.overrides,
+      model_id=request.model_key,
+      model_path=request.model_path,
+      checkpoint_path=request.checkpoint_path,
+      requested_num_replicas=1,
+      overrides=request.overrides,
     )
     await self.stub.Publish(admin_pb2.PublishRequest(model=model))
     await self.eventually(lambda: modelet.requests)
@@ -105,9 +104,9 @@ class ReplayTest(cell_fixture.CellTestCase):
   async def replay_GetStatus(self, row: recorded.Row) -> None:
     if row.code is not grpc.StatusCode.OK:
       modelet = await self.served()
-      self.assertLen(self.admin.controller.servers(), 1)
+      self.assertLen(self.admin.controller.members.all(), 1)
       await modelet.kill()
-      await self.eventually(lambda: not self.admin.controller.servers())
+      await self.eventually(lambda: not self.admin.controller.members.all())
       return
     [status] = row.responses
     if not status.models:

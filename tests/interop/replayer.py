@@ -34,12 +34,12 @@ class Replayer(grpc.GenericRpcHandler):
     self.rows[f'/{row.service}/{row.method}'] = row
 
   def service(
-      self, handler_call_details: grpc.HandlerCallDetails
+    self, handler_call_details: grpc.HandlerCallDetails
   ) -> grpc.RpcMethodHandler:
     method = handler_call_details.method
     # For the client's side, one response is a stream of one.
     return grpc.unary_stream_rpc_method_handler(
-        lambda request, context: self._serve(method, request, context)
+      lambda request, context: self._serve(method, request, context)
     )
 
   def _serve(self, method: str, request: bytes, context: grpc.ServicerContext):

@@ -54,6 +54,7 @@ add_hashes torch
 platform=manylinux_2_31 compile libtpu "$@"
 compile peers --constraint third_party/python/requirements.lock "$@"
 compile emulators --constraint third_party/python/requirements.lock "$@"
+compile lint --constraint third_party/python/requirements.lock "$@"
 # Not the first group's versions: transformers differs. torch comes from its own
 # group; torchvision is imported by nothing that the benchmark uses.
 compile openvino --constraint third_party/python/torch.lock \

@@ -1,28 +1,34 @@
-"""Upstream Saxml, fetched only by what asks for @saxml_checkout.
+"""Upstream Saxml, fetched only by what asks for @saxml_checkout or its like.
 
 Its own BUILD files need the repositories of its own WORKSPACE, so nothing here
 depends on its targets. `//third_party/saxml:workspace` lays our overlay over a
-copy of it, which is a workspace to build in.
+copy of the branch mlperf4.0, and `:workspace_r1_2_0` over one of the release
+r1.2.0: these are workspaces to build in.
 """
 
 load("@bazel_tools//tools/build_defs/repo:git.bzl", "git_repository")
 
-# Release r1.2.0 of 2024-02-20. MLPerf Inference v4.0 was submitted from a
-# branch named mlperf4.0 of the fork tpu-inference/saxml: for that, name a
-# checkout of it with --override_repository=saxml=DIR.
-#
 # A commit's name is the hash of all that it holds, and git checks it as it
 # fetches: so this pins every byte, where the archives that GitHub makes of a
 # commit have no hash of their own that is promised to stay.
-SAXML_COMMIT = "be31b49b1f8ae03e2c296bfb2f945e7ad471c5e9"
-
-_REMOTE = "https://github.com/google/saxml.git"
+_RELEASES = {
+    # Branch mlperf4.0 of 2024-02-23: MLPerf Inference v4.0 was submitted from it.
+    "saxml": struct(
+        commit = "8d3aa0791964605182055c210557cee309927bba",
+        remote = "https://github.com/tpu-inference/saxml.git",
+    ),
+    # Release r1.2.0 of 2024-02-20.
+    "saxml_r1_2_0": struct(
+        commit = "be31b49b1f8ae03e2c296bfb2f945e7ad471c5e9",
+        remote = "https://github.com/google/saxml.git",
+    ),
+}
 
 _BUILD = """\
 load("@rules_python//python:py_library.bzl", "py_library")
 
 py_library(
-    name = "saxml_checkout",
+    name = "{name}",
     srcs = ["saxml_checkout.py"],
     imports = ["."],
     visibility = ["//visibility:public"],
@@ -30,15 +36,15 @@ py_library(
 """
 
 _MODULE = '''\
-"""Where @saxml lies, fetched or overridden."""
+"""Where Saxml lies, fetched or overridden."""
 
 ROOT = {root}
 '''
 
 def _saxml_checkout_impl(ctx):
-    # Naming a file of @saxml is what fetches it; no package of it is loaded.
+    # Naming a file of Saxml is what fetches it; no package of it is loaded.
     root = ctx.path(ctx.attr.file_in_package).dirname.dirname
-    ctx.file("BUILD", _BUILD)
+    ctx.file("BUILD", _BUILD.format(name = ctx.attr.target))
     ctx.file("saxml_checkout.py", _MODULE.format(root = repr(str(root))))
 
 saxml_checkout = repository_rule(
@@ -46,18 +52,25 @@ saxml_checkout = repository_rule(
     attrs = {
         "file_in_package": attr.label(
             allow_single_file = True,
-            default = Label("@saxml//saxml:BUILD"),
             doc = "A file in the directory saxml of Saxml's repository.",
+            mandatory = True,
         ),
+        # Not ctx.name, to which MODULE.bazel adds a prefix.
+        "target": attr.string(mandatory = True),
     },
-    doc = "A Python module saxml_checkout whose ROOT is @saxml's directory.",
+    doc = "A Python module saxml_checkout whose ROOT is Saxml's directory.",
 )
 
 def saxml_repositories():
-    """Declares @saxml and @saxml_checkout; fetches neither."""
-    git_repository(
-        name = "saxml",
-        commit = SAXML_COMMIT,
-        remote = _REMOTE,
-    )
-    saxml_checkout(name = "saxml_checkout")
+    """Declares Saxml's releases and where each lies; fetches none of them."""
+    for name, release in _RELEASES.items():
+        git_repository(
+            name = name,
+            commit = release.commit,
+            remote = release.remote,
+        )
+        saxml_checkout(
+            name = name + "_checkout",
+            file_in_package = Label("@" + name + "//saxml:BUILD"),
+            target = name + "_checkout",
+        )

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 import pathlib
+import re
 import shutil
 
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -9,42 +10,50 @@ _OVERLAY = 'third_party/saxml/overlay/'
 
 # Paths in the tree that is made, and where in this workspace they come from.
 FILES = {
-    'saxml/gptj_overlay/BUILD': _OVERLAY + 'saxml/gptj_overlay/BUILD.upstream',
-    'saxml_ext/BUILD': _OVERLAY + 'saxml_ext/BUILD.upstream',
-    **{
-        path: _OVERLAY + path
-        for path in (
-            'saxml/gptj_overlay/gptj.py',
-            'saxml/gptj_overlay/servables.py',
-            'saxml/gptj_overlay/xla_flags.py',
-        )
-    },
-    **{
-        path: path
-        for path in (
-            'saxml_ext/common/errors.py',
-            'saxml_ext/params/gptj.py',
-            'saxml_ext/params/registry.py',
-            'saxml_ext/params/template.py',
-        )
-    },
+  'saxml/gptj_overlay/BUILD': _OVERLAY + 'saxml/gptj_overlay/BUILD.upstream',
+  'saxml_ext/BUILD': _OVERLAY + 'saxml_ext/BUILD.upstream',
+  **{
+    path: _OVERLAY + path
+    for path in (
+      'saxml/gptj_overlay/gptj.py',
+      'saxml/gptj_overlay/servables.py',
+    )
+  },
+  **{
+    path: path
+    for path in (
+      'saxml_ext/common/errors.py',
+      'saxml_ext/common/near_misses.py',
+      'saxml_ext/params/published.py',
+      'saxml_ext/params/registry.py',
+      'saxml_ext/params/template.py',
+      'saxml_ext/params/xla_flags.py',
+    )
+  },
 }
 
 # What the overlay imports and builds on.
 NEEDED = (
-    'WORKSPACE',
-    'saxml/saxml.bzl',
-    'saxml/server/build_defs.bzl',
-    'saxml/server/model_service_main.py',
-    'saxml/server/pax/lm/params/gptj.py',
-    'saxml/server/pax/lm/params/template.py',
-    'saxml/server/pax/quantization.py',
-    'saxml/server/servable_model_registry.py',
+  'WORKSPACE',
+  'requirements.txt',
+  'saxml/saxml.bzl',
+  'saxml/server/build_defs.bzl',
+  'saxml/server/model_service_main.py',
+  'saxml/server/pax/lm/params/gptj.py',
+  'saxml/server/pax/lm/params/template.py',
+  'saxml/server/pax/quantization.py',
+  'saxml/server/servable_model_registry.py',
 )
+
+# r1.2.0 takes these two from the newest commits of their repositories, which
+# need a newer Python than the 3.10 of its toolchain. These releases work.
+PINS = {'fiddle': '0.3.0', 'flax': '0.8.1'}
 
 
 def lay(upstream: pathlib.Path, out: pathlib.Path) -> None:
   """Copies `upstream` to `out` and the overlay over it.
+
+  Its requirements are kept, but for the PINS of what has no version in them.
 
   Args:
     upstream: a checkout of Saxml; only read.
@@ -57,13 +66,13 @@ def lay(upstream: pathlib.Path, out: pathlib.Path) -> None:
   missing = [path for path in NEEDED if not (upstream / path).is_file()]
   if missing:
     raise FileNotFoundError(
-        f'{upstream} is no checkout of Saxml that the overlay fits: it lacks '
-        + ', '.join(missing)
+      f'{upstream} is no checkout of Saxml that the overlay fits: it lacks '
+      + ', '.join(missing)
     )
   taken = [path for path in FILES if (upstream / path).exists()]
   if taken:
     raise FileExistsError(
-        f'{upstream} already has {", ".join(taken)}; give a clean checkout'
+      f'{upstream} already has {", ".join(taken)}; give a clean checkout'
     )
   if out.exists():
     raise FileExistsError(f'{out} exists; move it or name another directory')
@@ -77,3 +86,14 @@ def lay(upstream: pathlib.Path, out: pathlib.Path) -> None:
   for path, source in FILES.items():
     (out / path).parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(_ROOT / source, out / path)
+  requirements = out / 'requirements.txt'
+  requirements.write_text(_pinned(requirements.read_text()))
+
+
+def _pinned(requirements: str) -> str:
+  for package, version in PINS.items():
+    from_head = rf'^{package} @ git\+[^@\s]+$'
+    requirements = re.sub(
+      from_head, f'{package}=={version}', requirements, flags=re.MULTILINE
+    )
+  return requirements

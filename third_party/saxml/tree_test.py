@@ -10,6 +10,8 @@ import sys
 from absl.testing import absltest
 from saxml.server import servable_model_registry
 
+from saxml_ext.params import published  # noqa: F401 Registers or sets up.
+from saxml_ext.params import registry
 from third_party.saxml import tree
 
 _STAND_IN = pathlib.Path(servable_model_registry.__file__).parents[2]
@@ -18,15 +20,23 @@ _PRINT_NAMES = """
 import pathlib, sys
 from saxml.gptj_overlay import gptj
 from saxml.server import servable_model_registry
-from saxml_ext.params import registry
-for module in (gptj, servable_model_registry, registry):
-  assert pathlib.Path(module.__file__).is_relative_to(sys.argv[1]), module
+for name, module in list(sys.modules.items()):
+  if name.startswith(('saxml.', 'saxml_ext.')) and '.testing' not in name:
+    if module.__file__ is not None:  # A namespace package has none.
+      assert pathlib.Path(module.__file__).is_relative_to(sys.argv[1]), module
 print(*sorted(servable_model_registry.get_all()))
+"""
+
+_REQUIREMENTS = """\
+fiddle @ git+https://github.com/google/fiddle
+    # via praxis
+flax @ git+https://github.com/google/flax
+praxis @ git+https://github.com/google/praxis@f684999
+flaxformer @ git+https://github.com/google/flaxformer
 """
 
 
 class TreeTest(absltest.TestCase):
-
   def setUp(self):
     super().setUp()
     self.temp = pathlib.Path(self.create_tempdir().full_path)
@@ -44,43 +54,42 @@ class TreeTest(absltest.TestCase):
     tree.lay(self.upstream, self.out)
     path = [str(self.out), *(each for each in sys.path if each)]
     printed = subprocess.run(
-        [sys.executable, '-c', _PRINT_NAMES, str(self.out)],
-        check=True,
-        cwd=self.out,
-        env={**os.environ, 'PYTHONPATH': os.pathsep.join(path)},
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=60,
+      [sys.executable, '-c', _PRINT_NAMES, str(self.out)],
+      check=True,
+      cwd=self.out,
+      env={**os.environ, 'PYTHONPATH': os.pathsep.join(path)},
+      stdout=subprocess.PIPE,
+      text=True,
+      timeout=60,
     ).stdout
-    names = [name.rpartition('.')[2] for name in printed.split()]
-    self.assertEqual(
-        names,
-        [
-            'GPTJ',
-            'GPTJ4BF16BS32',
-            'GPTJ4INT8BS32',
-            'GPTJ4TokenizedBF16BS32',
-            'GPTJ4TokenizedINT8BS32',
-            'GPTJ4TokenizedINT8BS32XLA',
-            'GPTJ4TokenizedINT8BS32XLAEarly',
-            'GPTJ4TokenizedINT8BS32XLAWait40MB6',
-            'GPTJ4TokenizedINT8BS32XLAWait40MB6Offline',
-            'GPTJ4TokenizedINT8BS32XLAWait40MB6Server',
-        ],
-    )
+    expected = [n for n in registry.names() if n.startswith('saxml.server.')]
+    self.assertEqual(printed.split(), expected)
 
   def test_build_files_name_every_source(self):
     tree.lay(self.upstream, self.out)
     for path in tree.FILES:
       if path.endswith('.py'):
         package = (
-            'saxml_ext'
-            if path.startswith('saxml_ext')
-            else ('saxml/gptj_overlay')
+          'saxml_ext' if path.startswith('saxml_ext') else 'saxml/gptj_overlay'
         )
         source = os.path.relpath(path, package)
         build = (self.out / package / 'BUILD').read_text()
         self.assertIn(f'"{source}"', build)
+
+  def test_requirements_from_a_newest_commit_are_pinned(self):
+    (self.upstream / 'requirements.txt').write_text(_REQUIREMENTS)
+    tree.lay(self.upstream, self.out)
+    lines = (self.out / 'requirements.txt').read_text().splitlines()
+    self.assertEqual(
+      lines[:3], ['fiddle==0.3.0', '    # via praxis', 'flax==0.8.1']
+    )
+    self.assertEqual(lines[3:], _REQUIREMENTS.splitlines()[3:])
+
+  def test_requirements_with_a_version_are_kept(self):
+    text = 'fiddle==0.2.11\nflax==0.7.4\n'
+    (self.upstream / 'requirements.txt').write_text(text)
+    tree.lay(self.upstream, self.out)
+    self.assertEqual((self.out / 'requirements.txt').read_text(), text)
 
   def test_sources_parse_as_upstreams_python(self):
     for path, source in tree.FILES.items():
@@ -102,7 +111,7 @@ class TreeTest(absltest.TestCase):
   def test_refuses_another_tree(self):
     (self.upstream / 'saxml/server/build_defs.bzl').unlink()
     with self.assertRaisesRegex(
-        FileNotFoundError, 'it lacks saxml/server/build_defs.bzl$'
+      FileNotFoundError, 'it lacks saxml/server/build_defs.bzl$'
     ):
       tree.lay(self.upstream, self.out)
     self.assertFalse(self.out.exists())

@@ -2,11 +2,13 @@
 
   bazel run //third_party/saxml:workspace -- --out=DIR
 
-copies @saxml, which this fetches unless --override_repository=saxml=CHECKOUT
-says where it lies, and lays the overlay over the copy. In there upstream's own
-Bazel builds //saxml/gptj_overlay:server, upstream's model server with the
-params registered. Upstream's targets cannot be depended on from here, as its
-BUILD files load what only its own WORKSPACE declares.
+copies the branch mlperf4.0, which this fetches unless
+--override_repository=saxml=CHECKOUT says where it lies, and lays the overlay
+over the copy; //third_party/saxml:workspace_r1_2_0 and saxml_r1_2_0 do the same
+for the release r1.2.0. In there upstream's own Bazel builds
+//saxml/gptj_overlay:server, upstream's model server with the params registered.
+Upstream's targets cannot be depended on from here, as its BUILD files load what
+only its own WORKSPACE declares.
 """
 
 from collections.abc import Sequence
@@ -21,7 +23,7 @@ from saxml_ext.common import user_path
 from third_party.saxml import tree
 
 _OUT = flags.DEFINE_string(
-    'out', None, 'Directory to make; must not exist.', required=True
+  'out', None, 'Directory to make; must not exist.', required=True
 )
 
 

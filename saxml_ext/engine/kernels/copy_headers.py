@@ -9,7 +9,7 @@ import sys
 
 from jax import ffi
 
-_HEADERS = os.path.join("xla", "ffi", "api")
+_HEADERS = os.path.join('xla', 'ffi', 'api')
 
 
 def main(directory: str) -> None:
@@ -17,5 +17,5 @@ def main(directory: str) -> None:
   shutil.copytree(source, os.path.join(directory, _HEADERS), dirs_exist_ok=True)
 
 
-if __name__ == "__main__":
+if __name__ == '__main__':
   main(sys.argv[1])

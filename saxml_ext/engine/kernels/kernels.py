@@ -15,34 +15,34 @@ import os
 import jax
 import jax.numpy as jnp
 
-from saxml_ext.engine import cache
-from saxml_ext.engine import cpu
+from saxml_ext.engine.attention import cache
+from saxml_ext.engine.kernels import cpu
 
-_LIBRARY = os.path.join(os.path.dirname(__file__), "libkernels.so")
-_ATTEND = "saxml_attend"
-_FIND_LIKELIEST = "saxml_find_likeliest"
-_MULTIPLY = "saxml_multiply"
+_LIBRARY = os.path.join(os.path.dirname(__file__), 'libkernels.so')
+_ATTEND = 'saxml_attend'
+_FIND_LIKELIEST = 'saxml_find_likeliest'
+_MULTIPLY = 'saxml_multiply'
 
 
 def _register() -> None:
   library = ctypes.CDLL(_LIBRARY)
-  targets = {_ATTEND: "SaxmlAttend", _FIND_LIKELIEST: "SaxmlFindLikeliest"}
-  if hasattr(library, "SaxmlMultiply"):  # Only of x86.
-    targets[_MULTIPLY] = "SaxmlMultiply"
+  targets = {_ATTEND: 'SaxmlAttend', _FIND_LIKELIEST: 'SaxmlFindLikeliest'}
+  if hasattr(library, 'SaxmlMultiply'):  # Only of x86.
+    targets[_MULTIPLY] = 'SaxmlMultiply'
   for name, symbol in targets.items():
     handler = jax.ffi.pycapsule(getattr(library, symbol))
-    jax.ffi.register_ffi_target(name, handler, platform="cpu")
+    jax.ffi.register_ffi_target(name, handler, platform='cpu')
 
 
 _register()
 
 
 def attend(
-    queries: jax.Array,
-    reach: jax.Array,
-    ancestry: Sequence[jax.Array],
-    segments: Sequence[tuple[cache.KV, cache.KV]],
-    suffixes: Sequence[tuple[cache.KV, cache.KV]],
+  queries: jax.Array,
+  reach: jax.Array,
+  ancestry: Sequence[jax.Array],
+  segments: Sequence[tuple[cache.KV, cache.KV]],
+  suffixes: Sequence[tuple[cache.KV, cache.KV]],
 ) -> jax.Array:
   """Attention of a decode step, one layer.
 
@@ -58,15 +58,15 @@ def attend(
     [S, N, K, H] float32; zeros for slots that nobody waits for.
   """
   call = jax.ffi.ffi_call(
-      _ATTEND, jax.ShapeDtypeStruct(queries.shape, jnp.float32)
+    _ATTEND, jax.ShapeDtypeStruct(queries.shape, jnp.float32)
   )
   return call(
-      queries,
-      reach,
-      *ancestry,
-      *jax.tree.leaves((*segments, *suffixes)),
-      segments=len(segments),
-      suffixes=len(suffixes),
+    queries,
+    reach,
+    *ancestry,
+    *jax.tree.leaves((*segments, *suffixes)),
+    segments=len(segments),
+    suffixes=len(suffixes),
   )
 
 
@@ -76,7 +76,7 @@ def usable() -> bool:
 
 
 def find_likeliest(
-    logits: jax.Array, barred: jax.Array, count: int
+  logits: jax.Array, barred: jax.Array, count: int
 ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
   """The likeliest tokens of each row.
 
@@ -93,13 +93,13 @@ def find_likeliest(
   """
   rows = logits.shape[:2]
   call = jax.ffi.ffi_call(
-      _FIND_LIKELIEST,
-      (
-          jax.ShapeDtypeStruct(rows, jnp.float32),
-          jax.ShapeDtypeStruct(rows, jnp.float32),
-          jax.ShapeDtypeStruct((*rows, count), jnp.float32),
-          jax.ShapeDtypeStruct((*rows, count), jnp.int32),
-      ),
+    _FIND_LIKELIEST,
+    (
+      jax.ShapeDtypeStruct(rows, jnp.float32),
+      jax.ShapeDtypeStruct(rows, jnp.float32),
+      jax.ShapeDtypeStruct((*rows, count), jnp.float32),
+      jax.ShapeDtypeStruct((*rows, count), jnp.int32),
+    ),
   )
   return call(logits, barred)
 
@@ -110,15 +110,15 @@ def can_multiply(size: int) -> bool:
   It is made for AVX512-VNNI. With a matrix unit XLA is faster.
   """
   return (
-      size % 4 == 0
-      and cpu.has_int8_dots()
-      and not cpu.has_int8_matrices()
-      and usable()
+    size % 4 == 0
+    and cpu.has_int8_dots()
+    and not cpu.has_int8_matrices()
+    and usable()
   )
 
 
 def multiply(
-    x: jax.Array, values: jax.Array, scale: jax.Array, bias: jax.Array
+  x: jax.Array, values: jax.Array, scale: jax.Array, bias: jax.Array
 ) -> jax.Array:
   """Products of activations, made int8 row by row, with int8 weights.
 

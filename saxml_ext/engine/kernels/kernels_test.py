@@ -8,32 +8,31 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from saxml_ext.engine import cpu
-from saxml_ext.engine import quant
+from saxml_ext.engine.kernels import cpu
 from saxml_ext.engine.kernels import kernels
+from saxml_ext.engine.numerics import quant
 
-_VNNI = frozenset({"avx512_vnni"})
+_VNNI = frozenset({'avx512_vnni'})
 
 
 class MultiplyTest(parameterized.TestCase):
-
   # Few rows; blocks of 16 rows, one to four and more; rows and outputs that
   # are no multiple of anything; and numbers a row that are none of 16 or 64.
   @parameterized.parameters(
-      (1, 40, 64),
-      (3, 5, 12),
-      (8, 131, 260),
-      (9, 1, 4),
-      (16, 16, 128),
-      (20, 300, 100),
-      (33, 17, 96),
-      (64, 128, 64),
-      (100, 129, 72),
-      (150, 40, 1024),
+    (1, 40, 64),
+    (3, 5, 12),
+    (8, 131, 260),
+    (9, 1, 4),
+    (16, 16, 128),
+    (20, 300, 100),
+    (33, 17, 96),
+    (64, 128, 64),
+    (100, 129, 72),
+    (150, 40, 1024),
   )
   def test_products_are_exact(self, rows, outputs, size):
     if not kernels.can_multiply(size):
-      self.skipTest("this processor leaves int8 products to XLA")
+      self.skipTest('this processor leaves int8 products to XLA')
     rng = np.random.default_rng(rows)
     x = rng.normal(size=(rows, size)).astype(np.float32)
     x *= np.exp(rng.normal(size=(rows, 1)) * 3).astype(np.float32)
@@ -54,7 +53,7 @@ class MultiplyTest(parameterized.TestCase):
 
   def test_the_largest_codes_do_not_overflow(self):
     if not kernels.can_multiply(16384):
-      self.skipTest("this processor leaves int8 products to XLA")
+      self.skipTest('this processor leaves int8 products to XLA')
     for rows in (1, 32):
       x = np.ones((rows, 16384), np.float32)
       x[:, 1::2] = -1
@@ -66,32 +65,31 @@ class MultiplyTest(parameterized.TestCase):
       np.testing.assert_allclose(got, np.full((rows, 20), expected), rtol=1e-6)
 
   @parameterized.parameters(
-      (_VNNI, 64, True),
-      (_VNNI, 66, False),
-      (_VNNI | {"amx_int8"}, 64, False),
-      (frozenset({"avx2"}), 64, False),
-      (frozenset(), 64, False),
+    (_VNNI, 64, True),
+    (_VNNI, 66, False),
+    (_VNNI | {'amx_int8'}, 64, False),
+    (frozenset({'avx2'}), 64, False),
+    (frozenset(), 64, False),
   )
   def test_only_where_it_is_fast(self, features, size, expected):
-    with mock.patch.object(cpu, "features", return_value=features):
+    with mock.patch.object(cpu, 'features', return_value=features):
       self.assertEqual(kernels.can_multiply(size), expected)
 
   def test_not_for_devices_that_share(self):
     auto = (jax.sharding.AxisType.Auto,)
-    mesh = jax.make_mesh((1,), ("x",), auto)
-    with mock.patch.object(cpu, "features", return_value=_VNNI):
+    mesh = jax.make_mesh((1,), ('x',), auto)
+    with mock.patch.object(cpu, 'features', return_value=_VNNI):
       with jax.set_mesh(mesh):
         self.assertFalse(kernels.can_multiply(64))
 
 
 class FindLikeliestTest(parameterized.TestCase):
-
   @parameterized.parameters(
-      (1, 1, 5, 5),
-      (3, 4, 64, 8),
-      (2, 1, 1000, 1),
-      (4, 3, 777, 40),
-      (2, 2, 50401, 8),
+    (1, 1, 5, 5),
+    (3, 4, 64, 8),
+    (2, 1, 1000, 1),
+    (4, 3, 777, 40),
+    (2, 2, 50401, 8),
   )
   def test_as_sorting(self, slots, rows, vocabulary, count):
     rng = np.random.default_rng(vocabulary)
@@ -102,7 +100,7 @@ class FindLikeliestTest(parameterized.TestCase):
     barred = np.full((slots, 2), -1, np.int32)
     barred[0] = logits[0, 0].argmax(), vocabulary // 2
     got = jax.jit(kernels.find_likeliest, static_argnums=2)(
-        logits, barred, count
+      logits, barred, count
     )
     peak, total, values, tokens = map(np.asarray, got)
     np.testing.assert_array_equal(peak, logits.max(-1))
@@ -111,10 +109,10 @@ class FindLikeliestTest(parameterized.TestCase):
     for slot in range(slots):
       for token in barred[slot][barred[slot] >= 0]:
         logits[slot, :, token] = -np.inf
-    order = np.argsort(-logits, -1, kind="stable")[..., :count]
+    order = np.argsort(-logits, -1, kind='stable')[..., :count]
     np.testing.assert_array_equal(tokens, order)
     np.testing.assert_array_equal(values, np.take_along_axis(logits, order, -1))
 
 
-if __name__ == "__main__":
+if __name__ == '__main__':
   absltest.main()

@@ -1,18 +1,21 @@
 """Imported by upstream's model server, registers our GPT-J serving params.
 
-Every class that `saxml_ext.params.gptj` publishes under upstream's package is
-registered here under the same name, also where upstream has one of that name.
+Every name of upstream's package under which `saxml_ext.params.published`
+publishes a class is registered here, unless upstream has a class of that name:
+then its own stays.
 """
 
 from saxml.gptj_overlay import servables
-from saxml.server import servable_model_registry
-from saxml_ext.params import gptj  # pylint: disable=unused-import
+from saxml.server import servable_model_registry  # type: ignore[attr-defined]
+
+from saxml_ext.params import published  # noqa: F401 Registers or sets up.
 from saxml_ext.params import registry
 
-PREFIX = 'saxml.server.pax.lm.params.gptj.'
+PACKAGE = 'saxml.server.pax.lm.params.'
 
 for _name in registry.names():
-  if _name.startswith(PREFIX):
-    _servable = servables.of(_name, registry.lookup(_name))
-    servables.warn_of_changes(_name, _servable)
-    servable_model_registry.register(_servable)
+  # `servables` imported upstream's module, so that its classes are known.
+  if servable_model_registry.get(_name) is None and _name.startswith(PACKAGE):
+    servable_model_registry.register(
+      servables.of(_name, registry.lookup(_name))
+    )

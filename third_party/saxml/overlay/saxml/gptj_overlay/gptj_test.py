@@ -7,101 +7,121 @@ from absl.testing import parameterized
 from jax import numpy as jnp
 from saxml.gptj_overlay import gptj
 from saxml.gptj_overlay import servables
-from saxml.gptj_overlay import xla_flags
 from saxml.server import servable_model_registry
 from saxml.server.pax.lm.params import gptj as upstream
 from saxml.server.pax.lm.params import template
+import saxml_release
 
-from saxml_ext.params import gptj as published
+from saxml_ext.params import published
+from saxml_ext.params import registry
+from saxml_ext.params import xla_flags
+from saxml_ext.params.testing import upstream_facts
 
-_INT8 = (
-    'GPTJ4INT8BS32',
-    'GPTJ4TokenizedINT8BS32',
-    'GPTJ4TokenizedINT8BS32XLA',
-    'GPTJ4TokenizedINT8BS32XLAEarly',
-    'GPTJ4TokenizedINT8BS32XLAWait40MB6',
-    'GPTJ4TokenizedINT8BS32XLAWait40MB6Offline',
-    'GPTJ4TokenizedINT8BS32XLAWait40MB6Server',
-)
-_SUBMITTED = _INT8[-1]
-_UPSTREAMS_OWN = ('GPTJ', 'GPTJ4BF16BS32', 'GPTJ4TokenizedBF16BS32')
-
-
-def _served(name: str) -> type:
-  cls = servable_model_registry.get(gptj.PREFIX + name)
-  assert cls is not None, name
-  return cls
+_FACTS = upstream_facts.load(saxml_release.NAME)
+_STOCK = [f'{gptj.PACKAGE}gptj.{name}' for name in _FACTS.classes]
+_PUBLISHED = [n for n in registry.names() if n.startswith(gptj.PACKAGE)]
+_OURS = sorted(set(_PUBLISHED) - set(_STOCK))
+# Of v3.1, int8, and in no release of Saxml.
+_INT8 = gptj.PACKAGE + 'GPTJ4BS32Int8Opt10Early'
 
 
 def _values(cls: type) -> dict[str, object]:
   return {each: getattr(cls, each) for each in dir(cls) if each.isupper()}
 
 
-class GPTJTest(parameterized.TestCase):
+class StandInTest(parameterized.TestCase):
+  @parameterized.parameters(*_FACTS.classes)
+  def test_has_every_attribute(self, name):
+    expected = {
+      attribute: getattr(jnp, value) if attribute.endswith('_DTYPE') else value
+      for attribute, value in _FACTS.classes[name].attributes.items()
+    }
+    self.assertEqual(_values(getattr(upstream, name)), expected)
 
-  @parameterized.parameters(*_UPSTREAMS_OWN, *_INT8)
-  def test_is_registered_as_published(self, name):
-    cls = _served(name)
-    self.assertEqual(cls.__name__, name)
-    self.assertEqual(cls.__doc__, getattr(published, name).__doc__)
+  @parameterized.parameters(*_FACTS.classes)
+  def test_quantizes_what_upstream_does(self, name):
+    quantized = getattr(upstream, name)().task().quantization is not None
+    self.assertEqual(quantized, _FACTS.classes[name].quantized)
+
+
+class GPTJTest(parameterized.TestCase):
+  @parameterized.parameters(*_STOCK)
+  def test_stocks_own_class_stays(self, name):
+    served = servable_model_registry.get(name)
+    self.assertIs(served, getattr(upstream, name.rpartition('.')[2]))
+
+  def test_everything_published_is_registered(self):
+    self.assertCountEqual(servable_model_registry.get_all(), _PUBLISHED)
+    self.assertNotEmpty(_OURS)
+
+  @parameterized.parameters(*_OURS)
+  def test_ours_is_registered_as_published(self, name):
+    cls = servable_model_registry.get(name)
+    params = registry.lookup(name)
+    self.assertEqual(cls.__name__, name.rpartition('.')[2])
+    self.assertEqual(cls.__doc__, params.__doc__)
     # make_servable came with upstream's class.
     self.assertTrue(issubclass(cls, upstream.GPTJ))
     self.assertTrue(issubclass(cls, template.ServingTemplate))
 
-  def test_nothing_else_is_registered(self):
-    self.assertCountEqual(
-        servable_model_registry.get_all(),
-        [gptj.PREFIX + name for name in (*_UPSTREAMS_OWN, *_INT8)],
-    )
-
-  @parameterized.parameters(*_UPSTREAMS_OWN)
-  def test_agrees_with_upstreams_own(self, name):
-    ours, theirs = _served(name), getattr(upstream, name)
-    self.assertIsNot(ours, theirs)
-    self.assertEqual(_values(ours), _values(theirs))
-    self.assertEqual(ours.serving_mesh_shape(), theirs.serving_mesh_shape())
-    self.assertEqual(ours().task(), theirs().task())
-    self.assertIsNone(ours().compiler_options())
-
-  @parameterized.parameters(*_INT8)
-  def test_int8_classes(self, name):
-    cls = _served(name)
+  @parameterized.parameters(*_OURS)
+  def test_ours_has_the_attributes_of_its_params(self, name):
+    cls, params = servable_model_registry.get(name), registry.lookup(name)
     expected = {
-        **_values(upstream.GPTJ4BF16BS32),
-        'TOKENIZED_INPUT': 'Tokenized' in name,
-        'TOKENIZED_OUTPUT': 'Tokenized' in name,
-        'BEAM_SEARCH_EARLY_EXIT': 'Early' in name or 'Wait' in name,
+      'USE_BATCH_SHARDING': params.USE_BATCH_SHARDING,
+      'XLA_TPU_FLAGS': params.XLA_TPU_FLAGS,
+      **_values(upstream.GPTJ),
+      **servables.attributes(params),
+      'MODEL_DTYPE': jnp.bfloat16,
+      'FPROP_DTYPE': jnp.bfloat16,
     }
-    if 'XLA' in name:
-      expected['XLA_TPU_FLAGS'] = xla_flags.BATCH_32
+    expected.pop('QUANTIZATION', None)
     self.assertEqual(_values(cls), expected)
-    self.assertEqual((cls.BATCH_WAIT_SECS, cls.MAX_LIVE_BATCHES), (4.0, 6))
-    self.assertEqual((cls.MODEL_DTYPE, cls.FPROP_DTYPE), (jnp.bfloat16,) * 2)
     self.assertEqual(cls.serving_mesh_shape(), [1, 1, 1, 1, 4])
 
-  @parameterized.parameters(*_INT8)
-  def test_int8_task_takes_a_quantized_checkpoint(self, name):
-    task = _served(name)().task()
-    self.assertEqual(task.sizes, (28, 4096, 16384, 16, 256, 50401))
-    self.assertFalse(task.quantization['quantize_on_the_fly'])
-    self.assertEqual(task.quantization['num_bits'], 8)
-    self.assertFalse(task.quantization['quantize_embedding_softmax'])
+  @parameterized.parameters(*_OURS)
+  def test_ours_builds_the_task_of_its_params(self, name):
+    task = servable_model_registry.get(name)().task()
+    params = registry.lookup(name)
+    self.assertEqual(task.sizes, (28, 4096, 16384, 16, 256, params.VOCAB_SIZE))
+    self.assertEqual(task.mesh_shape, (1, 1, 4))
+    self.assertTrue(task.transposed)
+    self.assertEqual(task.batch_sharding, params.USE_BATCH_SHARDING)
+    if params.QUANTIZATION == 'none':
+      self.assertIsNone(task.quantization)
+    else:
+      self.assertFalse(task.quantization['quantize_on_the_fly'])
+      self.assertEqual(task.quantization['num_bits'], 8)
+      self.assertFalse(task.quantization['quantize_embedding_softmax'])
 
-  def test_flags_can_be_overridden(self):
-    cls = _served(_SUBMITTED)
-    self.assertEqual(cls().compiler_options(), xla_flags.BATCH_32)
+  def test_an_override_of_batch_sharding_takes_effect(self):
+    cls = servables.of('x.GPTJ', published.GPTJ)
+    self.assertTrue(cls().task().batch_sharding)
     # What upstream does with an override of a publish.
+    with mock.patch.object(cls, 'USE_BATCH_SHARDING', False):
+      self.assertFalse(cls().task().batch_sharding)
+
+  @parameterized.parameters(*_OURS)
+  def test_ours_is_compiled_with_the_base_flags(self, name):
+    cls = servable_model_registry.get(name)
+    options = cls().compiler_options()
+    self.assertEqual(options, {**xla_flags.BASE, **cls.XLA_TPU_FLAGS})
+
+  def test_an_override_of_flags_keeps_the_base_flags(self):
+    cls = servable_model_registry.get(_INT8)
+    self.assertEqual(cls.XLA_TPU_FLAGS, xla_flags.BATCH_32)
     with mock.patch.object(cls, 'XLA_TPU_FLAGS', {'xla_tpu_autofdo': 'true'}):
-      self.assertEqual(cls().compiler_options(), {'xla_tpu_autofdo': 'true'})
+      self.assertEqual(
+        cls().compiler_options(), {**xla_flags.BASE, 'xla_tpu_autofdo': 'true'}
+      )
 
   def test_flags_are_strings(self):
-    for flag, value in xla_flags.BATCH_32.items():
+    for flag, value in (xla_flags.BASE | xla_flags.BATCH_32).items():
       self.assertRegex(flag, '^xla_[a-z0-9_]+$')
       self.assertIsInstance(value, str)
 
 
 class ServablesTest(parameterized.TestCase):
-
   def test_attribute_that_upstream_lacks(self):
     class Chunked(published.GPTJ):
       PREFILL_CHUNK_LEN = 128
@@ -110,7 +130,10 @@ class ServablesTest(parameterized.TestCase):
       servables.of('x.Chunked', Chunked)
 
   @parameterized.parameters(
-      sorted(servables.attributes(published.GPTJ4TokenizedBF16BS32))
+    sorted(
+      set(servables.attributes(published.GPTJ4TokenizedBF16BS32))
+      - {'USE_BATCH_SHARDING'}
+    )
   )
   def test_every_attribute_must_be_upstreams(self, attribute):
     values = _values(upstream.GPTJ)
@@ -121,41 +144,33 @@ class ServablesTest(parameterized.TestCase):
         servables.of('x.Y', published.GPTJ4TokenizedBF16BS32)
 
   def test_upstream_without_compiler_options(self):
-    with mock.patch.object(template.ServingTemplate, 'compiler_options'):
-      del template.ServingTemplate.compiler_options
+    lacking = type('Lacking', (), _values(upstream.GPTJ))
+    with mock.patch.object(upstream, 'GPTJ', lacking):
       with self.assertRaisesRegex(AttributeError, 'no compiler_options'):
-        servables.of('x.' + _SUBMITTED, getattr(published, _SUBMITTED))
+        servables.of('x.GPTJ', published.GPTJ)
 
   def test_upstream_that_asks_no_name(self):
     with mock.patch.object(
-        servable_model_registry,
-        'full_registration_name',
-        lambda cls: f'{cls.__module__}.{cls.__name__}',
+      servable_model_registry,
+      'full_registration_name',
+      lambda cls: f'{cls.__module__}.{cls.__name__}',
     ):
       with self.assertRaisesRegex(ValueError, 'would register x.GPTJ as saxml'):
         servables.of('x.GPTJ', published.GPTJ)
 
-  def test_quantization_that_upstream_lacks(self):
+  def test_int8_weights_are_what_upstream_calls_int8(self):
     class Weights(published.GPTJ):
       QUANTIZATION = 'int8_weights'
 
-    with self.assertRaisesRegex(ValueError, "QUANTIZATION = 'int8_weights'"):
-      servables.of('x.Weights', Weights)
+    task = servables.of('x.Weights', Weights)().task()
+    self.assertEqual(task.quantization['num_bits'], 8)
 
-  def test_warns_of_other_values_upstream(self):
-    name = gptj.PREFIX + _SUBMITTED
-    ours = servables.of(name, getattr(published, _SUBMITTED))
-    with self.assertNoLogs('absl', 'WARNING'):
-      servables.warn_of_changes(name, ours)
-    with mock.patch.object(_served(_SUBMITTED), 'BATCH_SIZE', 36):
-      with self.assertLogs('absl', 'WARNING') as logs:
-        servables.warn_of_changes(name, ours)
-    self.assertLen(logs.output, 1)
-    self.assertIn('BATCH_SIZE is 32 here, 36 upstream', logs.output[0])
+  def test_quantization_that_upstream_lacks(self):
+    class Four(published.GPTJ):
+      QUANTIZATION = 'int4'
 
-  def test_warns_of_nothing_where_upstream_has_no_such_class(self):
-    with self.assertNoLogs('absl', 'WARNING'):
-      servables.warn_of_changes('x.New', upstream.GPTJ)
+    with self.assertRaisesRegex(ValueError, "QUANTIZATION = 'int4'"):
+      servables.of('x.Four', Four)
 
 
 if __name__ == '__main__':

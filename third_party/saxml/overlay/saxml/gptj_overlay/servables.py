@@ -2,32 +2,36 @@
 
 Such a class derives from upstream's own GPT-J, and so has its Pax experiment
 and its serving template, and takes the attributes that our params set. What
-upstream has no attribute for is an error: it would be without effect.
+upstream has no attribute for is an error: it would be without effect. Two
+attributes of the branch mlperf4.0 are given an effect in older releases too.
 """
 
+from collections.abc import Callable
 import types
 from typing import Any
 
-from absl import logging
 from jax import numpy as jnp
-from saxml.gptj_overlay import xla_flags
-from saxml.server import servable_model_registry
+from saxml.server import servable_model_registry  # type: ignore[attr-defined]
 from saxml.server.pax import quantization
 from saxml.server.pax.lm.params import gptj as upstream
+from saxml.server.pax.lm.params import template as upstream_template
 
 from saxml_ext.params import template
+from saxml_ext.params import xla_flags
 
 # Ours are names, upstream's are types.
 _DTYPES = ('MODEL_DTYPE', 'FPROP_DTYPE')
 # Ours is an attribute, upstream's a class decorator.
 _QUANTIZATION = 'QUANTIZATION'
+# Upstream quantizes the weights alone, whichever of these ours says.
+_QUANTIZED = ('int8', 'int8_weights')
 
 
 def of(name: str, params: type[template.ServableLMParams]) -> type:
   """A class with the attributes of `params` for upstream's registry.
 
-  A class with XLA in its name compiles with the flags of the MLPerf
-  submissions, and one with QUANTIZATION serves an int8 checkpoint, as they did.
+  It is compiled with the flags of the branch mlperf4.0, those in XLA_TPU_FLAGS
+  on top. With QUANTIZATION it serves a checkpoint that is int8 already.
 
   Args:
     name: the dotted name under which to register it.
@@ -47,21 +51,23 @@ def of(name: str, params: type[template.ServableLMParams]) -> type:
   for attribute in _DTYPES:
     if attribute in values:
       values[attribute] = getattr(jnp, values[attribute])
-  _check(name, values)
-  own_name = name.rpartition('.')[2]
+  added = _added()
+  _check(name, values, added)
   body = {
-      '__doc__': params.__doc__,
-      '__module__': __name__,
-      'sax_registration_name': classmethod(lambda cls: name),
-      'serving_mesh_shape': classmethod(_serving_mesh_shape),
-      **values,
+    '__doc__': params.__doc__,
+    '__module__': __name__,
+    'sax_registration_name': classmethod(lambda cls: name),
+    'serving_mesh_shape': classmethod(_serving_mesh_shape),
+    **{attribute: getattr(params, attribute) for attribute in added},
+    **dict(added.values()),
+    **values,
   }
   # Unlike type(), takes the metaclass of upstream's class.
   servable = types.new_class(
-      own_name, (upstream.GPTJ,), exec_body=lambda space: space.update(body)
+    name.rpartition('.')[2],
+    (upstream.GPTJ,),
+    exec_body=lambda space: space.update(body),
   )
-  if 'XLA' in own_name:
-    servable = _with_xla_flags(servable)
   return _registrable(name, _quantized(name, servable, quantized))
 
 
@@ -75,28 +81,43 @@ def attributes(params: type[template.ServableLMParams]) -> dict[str, Any]:
   return found
 
 
-def warn_of_changes(name: str, servable: type) -> None:
-  """Logs in what `servable` differs from what upstream registered as `name`."""
-  theirs = servable_model_registry.get(name)
-  if theirs is None:
-    return
-  for attribute in dir(theirs):
-    if attribute.isupper():
-      old, new = getattr(theirs, attribute), getattr(servable, attribute, None)
-      if old != new:
-        logging.warning(
-            '%s: %s is %r here, %r upstream', name, attribute, new, old
-        )
+def _added() -> dict[str, tuple[str, Callable[[Any], Any]]]:
+  """Attributes that this Saxml lacks -> the method that follows each."""
+  methods = {
+    'USE_BATCH_SHARDING': ('task', _task),
+    'XLA_TPU_FLAGS': ('compiler_options', _compiler_options),
+  }
+  return {k: v for k, v in methods.items() if not hasattr(upstream.GPTJ, k)}
 
 
-def _check(name: str, values: dict[str, Any]) -> None:
+def _task(self) -> Any:
+  return upstream_template.set_decoding_sharding_hparams(
+    upstream.GPTJ.task(self),
+    mesh_shape=self.ICI_MESH_SHAPE,
+    decode_mesh_transpose=self.DECODE_MESH_TRANSPOSE,
+    use_batch_sharding=self.USE_BATCH_SHARDING,
+  )
+
+
+def _compiler_options(self) -> dict[str, str]:
+  return {**xla_flags.BASE, **self.XLA_TPU_FLAGS}
+
+
+def _check(name: str, values: dict[str, Any], added: dict[str, Any]) -> None:
   missing = [
-      each for each in sorted(values) if not hasattr(upstream.GPTJ, each)
+    each
+    for each in sorted(values)
+    if each not in added and not hasattr(upstream.GPTJ, each)
   ]
   if missing:
     raise AttributeError(
-        f'{name} sets {", ".join(missing)}, which this Saxml does not have;'
-        ' take it out of the params or another release of Saxml'
+      f'{name} sets {", ".join(missing)}, which this Saxml does not have;'
+      ' take it out of the params or another release of Saxml'
+    )
+  if not hasattr(upstream.GPTJ, 'compiler_options'):
+    raise AttributeError(
+      f'{name} asks for compiler flags, but this Saxml has no'
+      ' compiler_options to give them by; take another release of Saxml'
     )
 
 
@@ -112,25 +133,14 @@ def _serving_mesh_shape(cls) -> list[int]:
   return [replica, data, model]
 
 
-def _with_xla_flags(servable: type) -> type:
-  if not hasattr(servable, 'compiler_options'):
-    raise AttributeError(
-        f'{servable.__name__} asks for compiler flags, but this Saxml has no'
-        ' compiler_options to give them by; take another release of Saxml'
-    )
-  servable.XLA_TPU_FLAGS = dict(xla_flags.BATCH_32)
-  servable.compiler_options = lambda self: dict(self.XLA_TPU_FLAGS)
-  return servable
-
-
 def _quantized(name: str, servable: type, quantized: str) -> type:
   if quantized == 'none':
     return servable
-  if quantized == 'int8':
+  if quantized in _QUANTIZED:
     return quantization.for_transformer(quantize_on_the_fly=False)(servable)
   raise ValueError(
-      f"{name} has {_QUANTIZATION} = {quantized!r}; upstream serves 'none' and"
-      " 'int8'"
+    f"{name} has {_QUANTIZATION} = {quantized!r}; upstream serves 'none' and,"
+    f' quantizing the weights alone, {" and ".join(map(repr, _QUANTIZED))}'
   )
 
 
@@ -138,7 +148,7 @@ def _registrable(name: str, servable: type) -> type:
   given = servable_model_registry.full_registration_name(servable)
   if given != name:
     raise ValueError(
-        f'this Saxml would register {name} as {given}; take a release that'
-        ' asks sax_registration_name'
+      f'this Saxml would register {name} as {given}; take a release that'
+      ' asks sax_registration_name'
     )
   return servable

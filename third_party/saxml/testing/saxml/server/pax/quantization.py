@@ -9,18 +9,17 @@ import functools
 
 
 def for_transformer(
-    quantize_on_the_fly=True,
-    num_bits=8,
-    linear_only=False,
-    use_symmetric=True,
-    quantize_embedding_softmax=False,
+  quantize_on_the_fly=True,
+  num_bits=8,
+  linear_only=False,
+  use_symmetric=True,
+  quantize_embedding_softmax=False,
 ):
   asked = dict(locals())
 
   def decorate(cls):
     @functools.wraps(cls, updated=())
     class Quantized(cls):
-
       def task(self):
         return dataclasses.replace(super().task(), quantization=asked)
 

@@ -1,4 +1,4 @@
-"""Stand-in for upstream's GPT-J: its classes' names, attributes and values.
+"""Stand-in for upstream's GPT-J: all its classes, from what is known of them.
 
 Its task is a record of what upstream would build a Pax task of.
 """
@@ -8,7 +8,13 @@ from typing import Any
 
 from jax import numpy as jnp
 from saxml.server import servable_model_registry
+from saxml.server.pax import quantization
 from saxml.server.pax.lm.params import template
+import saxml_release
+
+from saxml_ext.params.testing import upstream_facts
+
+_FACTS = upstream_facts.load(saxml_release.NAME)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,87 +25,69 @@ class Task:
     sizes: num_layers, model_dims, hidden_dims, num_heads, dim_per_head and
       vocab_size.
     dtypes: of parameters and of activations.
+    mesh_shape: of the devices.
+    transposed: whether decoding has another mesh than the prefix.
+    batch_sharding: whether activations are split along the batch.
     quantization: arguments of the decorator, None without it.
   """
 
   sizes: tuple[int, ...]
   dtypes: tuple[Any, Any]
+  mesh_shape: tuple[int, ...] = ()
+  transposed: bool = False
+  batch_sharding: bool = False
   quantization: dict[str, Any] | None = None
 
 
-@servable_model_registry.register
-@template.make_servable()
-class GPTJ:
-  """Float32, one request at a time."""
-
-  NUM_LAYERS = 28
-  MODEL_DIMS = 4096
-  HIDDEN_DIMS = 16384
-  NUM_HEADS = 16
-  DIMS_PER_HEAD = 256
-  VOCAB_SIZE = 50401
-  ROTARY_DIM = 64
-  MAX_POSITION_EMBEDDINGS = 2048
-  LAYER_NORM_EPSILON = 1.0e-05
-  NORM_POLICY = 'pre'
-  MODEL_DTYPE = FPROP_DTYPE = jnp.float32
-  VOCABULARY_CLASS = 'GPT2BPEVocabulary'
-  VOCABULARY_PATH = 'gs://bucket/vocabulary'
-  SOS_ID = EOS_ID = 50256
-  EOS_PADDING_AND_NO_SOS = True
-  ICI_MESH_SHAPE = [1, 1, 1]
-  DCN_MESH_SHAPE = DECODE_MESH_TRANSPOSE = None
-  TRAINING_OPTIMIZED_SHARDING = False
-  BATCH_SIZE = NUM_SAMPLES = 1
-  BATCH_WAIT_SECS = 0.2
-  MAX_LIVE_BATCHES = 2
-  FPROP_FOR_PREFIX = True
-  INPUT_SEQ_LEN = 1919
-  MIN_DECODE_STEPS = 30
-  MAX_DECODE_STEPS = 128
-  USE_BEAM_SEARCH = True
-  BEAM_SIZE = TOKENS_PER_BEAM = 4
-  LENGTH_NORM_ALPHA = 0.5
-  EXTRA_INPUTS = {
-      'per_example_max_decode_steps': 128,
-      'per_example_top_k': 200,
-      'per_example_top_p': 0.95,
-      'temperature': 0.5,
-  }
+class Experiment:
+  """What all of these classes do."""
 
   def task(self) -> Task:
     sizes = (
-        self.NUM_LAYERS,
-        self.MODEL_DIMS,
-        self.HIDDEN_DIMS,
-        self.NUM_HEADS,
-        self.DIMS_PER_HEAD,
-        self.VOCAB_SIZE,
+      self.NUM_LAYERS,
+      self.MODEL_DIMS,
+      self.HIDDEN_DIMS,
+      self.NUM_HEADS,
+      self.DIMS_PER_HEAD,
+      self.VOCAB_SIZE,
     )
-    return Task(sizes=sizes, dtypes=(self.MODEL_DTYPE, self.FPROP_DTYPE))
+    sharding = {}
+    if hasattr(self, 'USE_BATCH_SHARDING'):  # From mlperf4.0 on.
+      sharding['use_batch_sharding'] = self.USE_BATCH_SHARDING
+    return template.set_decoding_sharding_hparams(
+      Task(sizes=sizes, dtypes=(self.MODEL_DTYPE, self.FPROP_DTYPE)),
+      mesh_shape=self.ICI_MESH_SHAPE,
+      decode_mesh_transpose=self.DECODE_MESH_TRANSPOSE,
+      **sharding,
+    )
 
 
-@servable_model_registry.register
-class GPTJ4BF16BS32(GPTJ):
-  """Bfloat16 on 4 chips, 32 at a time."""
+def _define(name: str, facts: upstream_facts.Class, quantizes: bool) -> type:
+  body = {
+    attribute: getattr(jnp, value) if attribute.endswith('_DTYPE') else value
+    for attribute, value in facts.changes.items()
+  }
+  body['__module__'] = __name__
+  if 'XLA_TPU_FLAGS' in body and facts.base is None:
+    body['compiler_options'] = lambda self: {
+      **_FACTS.compiler_options,
+      **self.XLA_TPU_FLAGS,
+    }
+  if body.get('DECODE_MESH_TRANSPOSE'):
+    body['serving_mesh_shape'] = classmethod(
+      lambda cls: [1, 1, 1, *cls.ICI_MESH_SHAPE[1:]]
+    )
+  if facts.base is None:
+    return template.make_servable()(type(name, (Experiment,), body))
+  base = globals()[facts.base]
+  defined = type(base)(name, (base,), body)
+  if not quantizes:
+    return defined
+  return quantization.for_transformer(quantize_on_the_fly=False)(defined)
 
-  ICI_MESH_SHAPE = [1, 1, 4]
-  DECODE_MESH_TRANSPOSE = {'mdl': 'fprop_mdl', 'fprop_mdl': 'mdl'}
-  MODEL_DTYPE = FPROP_DTYPE = jnp.bfloat16
-  BATCH_SIZE = 32
-  BATCH_WAIT_SECS = 4.0
-  MAX_LIVE_BATCHES = 6
-  BUCKET_KEYS = [512, 1024, 1919]
-  MAX_DECODE_STEPS = [32, 64, 128]
-  USE_MATMUL_BEAM_SHUFFLE = True
 
-  @classmethod
-  def serving_mesh_shape(cls):
-    return [1, 1, 1, 1, 4]
-
-
-@servable_model_registry.register
-class GPTJ4TokenizedBF16BS32(GPTJ4BF16BS32):
-  """The same with ids in and out."""
-
-  TOKENIZED_INPUT = TOKENIZED_OUTPUT = True
+for _name, _facts in _FACTS.classes.items():
+  _begins = _facts.quantized and not _FACTS.classes[_facts.base].quantized
+  globals()[_name] = servable_model_registry.register(
+    _define(_name, _facts, _begins)
+  )

@@ -1,0 +1,51 @@
+"""Tests of telling files apart."""
+
+import os
+
+from absl.testing import absltest
+from absl.testing import parameterized
+
+from converters.convert import fingerprint
+from saxml_ext.pax import errors
+
+
+class FingerprintTest(parameterized.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.path = os.path.join(self.create_tempdir().full_path, 'file')
+
+  def write(self, data: bytes) -> str:
+    with open(self.path, 'wb') as f:
+      f.write(data)
+    return fingerprint.fingerprint(self.path)
+
+  @parameterized.parameters(0, 1, 1 << 16, 5 << 20)
+  def test_ends_and_size_count(self, size):
+    data = bytearray(size)
+    first = self.write(data)
+    self.assertEqual(self.write(data), first)
+    self.assertNotEqual(self.write(data + b'\0'), first)
+    for place in (0, -1)[: 2 if size else 0]:
+      changed = bytearray(data)
+      changed[place] = 1
+      self.assertNotEqual(self.write(changed), first)
+
+  def test_source_tells_options_and_times_apart(self):
+    self.write(b'1')
+    one = fingerprint.source([self.path], dtype='float32')
+    self.assertEqual(list(one.files), ['file'])
+    self.assertEqual(fingerprint.source([self.path], dtype='float32'), one)
+    other = fingerprint.source([self.path], dtype='bfloat16')
+    self.assertNotEqual(other, one)
+    os.utime(self.path, (1, 1))
+    touched = fingerprint.source([self.path], dtype='float32')
+    self.assertEqual(touched.document(), one.document())
+    self.assertNotEqual(touched, one)
+
+  def test_missing(self):
+    with self.assertRaisesRegex(errors.CheckpointError, 'cannot be read'):
+      fingerprint.source([self.path])
+
+
+if __name__ == '__main__':
+  absltest.main()

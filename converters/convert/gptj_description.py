@@ -1,0 +1,53 @@
+"""What gptj_config.json says of a model that was converted."""
+
+from converters.hf import config_json
+from saxml_ext.pax import description
+from saxml_ext.pax import layout
+
+
+def describe(
+  config: config_json.HFConfig, shape: layout.GPTJShape, dtype: str
+) -> description.Description:
+  """What gptj_config.json says of a model.
+
+  Args:
+    config: of the source.
+    shape: sizes of the PAX model.
+    dtype: name of the type of its variables.
+  """
+  pad = config.pad_token_id
+  return description.Description(
+    rotary_dim=config.rotary_dim,
+    ln_epsilon=config.layer_norm_epsilon,
+    max_positions=config.max_positions,
+    bos_id=config.bos_token_id,
+    eos_id=config.eos_token_id,
+    pad_id=config.eos_token_id if pad is None else pad,
+    num_layers=shape.num_layers,
+    model_dim=shape.model_dim,
+    num_heads=shape.num_heads,
+    head_dim=shape.head_dim,
+    hidden_dim=shape.hidden_dim,
+    vocab_size=shape.vocab_size,
+    dtype=dtype,
+  )
+
+
+def write(
+  directory: str,
+  config: config_json.HFConfig,
+  shape: layout.GPTJShape,
+  dtype: str,
+) -> None:
+  """Writes gptj_config.json.
+
+  Args:
+    directory: Where `checkpoint_00000000` is going to be, local or a URL.
+    config: What the source's config.json says.
+    shape: Sizes of the PAX model.
+    dtype: Name of the type of its variables.
+
+  Raises:
+    OSError, saxml_ext.common.errors.SaxError: The file cannot be written.
+  """
+  description.write(directory, describe(config, shape, dtype))

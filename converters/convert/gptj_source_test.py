@@ -1,0 +1,214 @@
+"""Tests of checking a Hugging Face GPT-J and building PAX variables of it."""
+
+import json
+import os
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import ml_dtypes
+import numpy as np
+
+from converters.convert import gptj_source
+from converters.testing import small_models
+from saxml_ext.pax import errors
+
+_Q = 'transformer.h.1.attn.q_proj.weight'
+_FLOAT32 = np.dtype(np.float32)
+_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+
+
+class GPTJSourceTest(parameterized.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.directory = self.create_tempdir().full_path
+
+  def source(self, tensors=None, **config) -> gptj_source.GPTJSource:
+    small_models.save(self.directory, tensors, **config)
+    return gptj_source.GPTJSource(self.directory)
+
+  def build(self, source, name, dtype=_FLOAT32) -> np.ndarray:
+    variables = {v.name: v for v in source.variables}
+    return source.build(variables[f'params.lm.{name}'], dtype)
+
+  def assertRefused(self, message: str, tensors=None, **config) -> None:
+    with self.assertRaisesRegex(errors.CheckpointError, message):
+      self.source(tensors, **config)
+
+  def test_builds_every_variable(self):
+    tensors = small_models.state_dict()
+    source = self.source(tensors)
+    self.assertLen(source.variables, 5 + 8 * small_models.LAYERS)
+    np.testing.assert_array_equal(
+      self.build(source, 'embedding_lookup.emb_var'),
+      tensors['transformer.wte.weight'],
+    )
+    np.testing.assert_array_equal(
+      self.build(source, 'softmax.logits_ffn.linear.w'),
+      tensors['lm_head.weight'].T,
+    )
+    qkv = self.build(
+      source, 'transformer.x_layers_1.self_attention.combined_qkv.w'
+    )
+    head_dim = small_models.DIM // small_models.HEADS
+    # Input 5 to dimension 2 of head 1, in q.
+    self.assertEqual(qkv[0, 5, 1, 2], tensors[_Q][head_dim + 2, 5])
+
+  def test_bfloat16_rounds_to_nearest(self):
+    value = np.full(small_models.DIM, 1 + 3 * 2**-9, np.float32)
+    tensors = small_models.state_dict() | {'transformer.ln_f.weight': value}
+    built = self.build(self.source(tensors), 'final_ln.scale', _BFLOAT16)
+    self.assertEqual(built.dtype, _BFLOAT16)
+    self.assertEqual(float(built[0]), 1 + 2**-7)
+
+  def test_half_precision_sources_are_exact_in_float32(self):
+    for dtype in (np.float16, ml_dtypes.bfloat16):
+      tensors = {
+        n: t.astype(dtype) for n, t in small_models.state_dict().items()
+      }
+      built = self.build(self.source(tensors), 'final_ln.bias')
+      self.assertEqual(built.dtype, _FLOAT32)
+      np.testing.assert_array_equal(
+        built, tensors['transformer.ln_f.bias'].astype(np.float32)
+      )
+
+  def test_all_problems_are_named(self):
+    tensors = small_models.state_dict()
+    tensors[_Q] = np.zeros((16, 15), np.float32)
+    del tensors['lm_head.bias']
+    tensors['lora.weight'] = np.zeros(3, np.float32)
+    with self.assertRaises(errors.CheckpointError) as raised:
+      self.source(tensors)
+    text = str(raised.exception)
+    self.assertIn(f'{_Q}: expected shape [16, 16], found [16, 15]', text)
+    self.assertIn('lm_head.bias: missing; expected shape [11]', text)
+    self.assertIn('lora.weight: unexpected, shape [3]', text)
+
+  def test_masks_of_older_versions_are_ignored(self):
+    tensors = small_models.state_dict()
+    tensors['transformer.h.0.attn.bias'] = np.ones((1, 1, 8, 8), np.uint8)
+    tensors['transformer.h.0.attn.masked_bias'] = np.full((), -1e9, np.float32)
+    self.assertLen(self.source(tensors).variables, 21)
+
+  def test_more_or_fewer_layers_than_the_config_says(self):
+    self.assertRefused('transformer.h.2.ln_1.weight: missing', n_layer=3)
+    self.assertRefused('transformer.h.1.* unexpected', n_layer=1)
+    self.assertRefused(
+      '1000000000 layers but there are only 25 tensors', n_layer=10**9
+    )
+
+  @parameterized.parameters(np.nan, np.inf, -np.inf)
+  def test_values_that_are_no_numbers(self, value):
+    tensors = small_models.state_dict()
+    tensors[_Q][3, 7] = value
+    source = self.source(tensors)
+    with self.assertRaisesRegex(
+      errors.CheckpointError,
+      rf'model.safetensors: tensor {_Q} has the value {value} at \[3, 7\]',
+    ):
+      self.build(source, 'transformer.x_layers_1.self_attention.combined_qkv.w')
+
+  def test_overflow_of_the_target_type(self):
+    tensors = small_models.state_dict()
+    tensors['lm_head.bias'][4] = np.finfo(np.float32).max
+    source = self.source(tensors)
+    self.build(source, 'softmax.logits_ffn.bias.b')
+    with self.assertRaisesRegex(
+      errors.CheckpointError,
+      r'lm_head.bias has the value inf as bfloat16 ' r'at \[4\]',
+    ):
+      self.build(source, 'softmax.logits_ffn.bias.b', _BFLOAT16)
+
+  def test_integers_are_no_weights(self):
+    tensors = small_models.state_dict()
+    tensors['lm_head.bias'] = np.zeros(11, np.int32)
+    source = self.source(tensors)
+    with self.assertRaisesRegex(
+      errors.CheckpointError, 'lm_head.bias has type int32; expected one'
+    ):
+      self.build(source, 'softmax.logits_ffn.bias.b')
+
+  def test_tied_embeddings(self):
+    tensors = small_models.state_dict()
+    del tensors['lm_head.weight']
+    source = self.source(tensors, tie_word_embeddings=True)
+    np.testing.assert_array_equal(
+      self.build(source, 'softmax.logits_ffn.linear.w'),
+      tensors['transformer.wte.weight'].T,
+    )
+    self.assertRefused('lm_head.weight: missing', tensors)
+
+  @parameterized.parameters((50400, 50400), (50401, 50401), (50432, 50401))
+  def test_official_vocabulary(self, rows, expected):
+    tensors = small_models.state_dict()
+    rng = np.random.default_rng(0)
+    for name, shape in (
+      ('transformer.wte.weight', (rows, 16)),
+      ('lm_head.weight', (rows, 16)),
+      ('lm_head.bias', (rows,)),
+    ):
+      tensors[name] = rng.standard_normal(shape, np.float32)
+    source = self.source(tensors, vocab_size=50400)
+    self.assertEqual(source.shape.vocab_size, expected)
+    np.testing.assert_array_equal(
+      self.build(source, 'softmax.logits_ffn.linear.w'),
+      tensors['lm_head.weight'][:expected].T,
+    )
+    self.assertEqual(
+      self.build(source, 'softmax.logits_ffn.bias.b').shape, (expected,)
+    )
+
+  def test_another_vocabulary_must_be_as_the_config_says(self):
+    self.assertRefused(
+      r'wte.weight: expected shape \[12, 16\], found \[11', vocab_size=12
+    )
+
+  def test_shards(self):
+    tensors = small_models.state_dict()
+    names = sorted(tensors)
+    small_models.save(self.directory, {n: tensors[n] for n in names[:9]})
+    one, two = (
+      os.path.join(self.directory, f'model-{i}.safetensors') for i in (1, 2)
+    )
+    weights = os.path.join(self.directory, 'model.safetensors')
+    os.rename(weights, one)
+    small_models.save(self.directory, {n: tensors[n] for n in names[9:]})
+    os.rename(weights, two)
+    weight_map = {
+      n: os.path.basename(one if n in names[:9] else two) for n in names
+    }
+    index = f'{weights}.index.json'
+
+    def write_index():
+      with open(index, 'w') as f:
+        json.dump({'weight_map': weight_map}, f)
+
+    write_index()
+    source = gptj_source.GPTJSource(self.directory)
+    np.testing.assert_array_equal(
+      self.build(source, 'final_ln.scale'), tensors['transformer.ln_f.weight']
+    )
+    for name in ('../model-1.safetensors', '/etc/passwd', '..', 'a\0', 3):
+      weight_map[names[0]] = name
+      write_index()
+      with self.assertRaisesRegex(
+        errors.CheckpointError, 'file in the same directory'
+      ):
+        gptj_source.GPTJSource(self.directory)
+    weight_map[names[0]] = 'model-3.safetensors'
+    write_index()
+    with self.assertRaisesRegex(
+      errors.CheckpointError, 'model-3.safetensors is missing'
+    ):
+      gptj_source.GPTJSource(self.directory)
+
+  def test_no_weights_or_directory(self):
+    small_models.save(self.directory)
+    os.remove(os.path.join(self.directory, 'model.safetensors'))
+    with self.assertRaisesRegex(errors.CheckpointError, 'has no weights; exp'):
+      gptj_source.GPTJSource(self.directory)
+    with self.assertRaisesRegex(errors.CheckpointError, 'not a directory'):
+      gptj_source.GPTJSource(self.directory + '/nowhere')
+
+
+if __name__ == '__main__':
+  absltest.main()

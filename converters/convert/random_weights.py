@@ -1,0 +1,150 @@
+"""Random weights of a GPT-J as a Hugging Face checkpoint, streamed to disk."""
+
+from collections.abc import Iterator, Sequence
+import json
+import os
+
+import numpy as np
+
+from converters.convert import gptj_source
+from converters.convert import prefetch
+from converters.convert import progress
+from converters.hf import safetensors_writer
+from converters.hf import tensor_spec
+from converters.hf import torch_writer
+from saxml_ext.pax import layout
+
+_MAX_POSITIONS = 2048
+_THREADS = 2
+_FORMATS = {
+  'safetensors': ('model', safetensors_writer.write),
+  'bin': ('pytorch_model', torch_writer.write),
+}
+
+
+def write(
+  directory: str,
+  shape: layout.GPTJShape,
+  rotary_dim: int,
+  file_format: str = 'safetensors',
+  shards: int = 1,
+  seed: int = 0,
+  dtype: str = 'float32',
+) -> None:
+  """Writes config.json and the weights.
+
+  Args:
+    directory: made if need be.
+    shape: sizes of the model.
+    rotary_dim: dimensions of each head that rotate.
+    file_format: "safetensors" or "bin".
+    shards: number of files of weights.
+    seed: of the weights.
+    dtype: a key of gptj_source.DTYPES.
+
+  Raises:
+    ValueError: sizes do not fit together.
+    OSError: a file cannot be written.
+  """
+  if rotary_dim % 2 or rotary_dim > shape.head_dim:
+    raise ValueError(
+      f'--rotary_dim is {rotary_dim}; expected an even number '
+      f'of at most {shape.head_dim} (--dim / --heads)'
+    )
+  os.makedirs(directory, exist_ok=True)
+  _write_json(
+    os.path.join(directory, 'config.json'), _config(shape, rotary_dim, dtype)
+  )
+  specs = _specs(shape, gptj_source.DTYPES[dtype])
+  if shards > len(specs):
+    raise ValueError(f'--shards is {shards}; there are {len(specs)} tensors')
+  stem, write_file = _FORMATS[file_format]
+  total = sum(spec.num_bytes for spec in specs)
+  weight_map: dict[str, str] = {}
+  with progress.Progress('Writing', total) as bar:
+    for index, part in enumerate(_split(specs, shards)):
+      name = f'{stem}.{file_format}'
+      if shards > 1:
+        name = f'{stem}-{index + 1:05d}-of-{shards:05d}.{file_format}'
+      write_file(os.path.join(directory, name), part, _values(part, seed, bar))
+      weight_map |= {spec.name: name for spec in part}
+  if shards > 1:
+    _write_json(
+      os.path.join(directory, f'{stem}.{file_format}.index.json'),
+      {'metadata': {'total_size': total}, 'weight_map': weight_map},
+    )
+
+
+def _specs(
+  shape: layout.GPTJShape, dtype: np.dtype
+) -> list[tensor_spec.TensorSpec]:
+  return [
+    tensor_spec.TensorSpec(name, variable.source_shape, dtype)
+    for variable in layout.variables(shape)
+    for name in variable.sources
+  ]
+
+
+def _split(
+  specs: Sequence[tensor_spec.TensorSpec], shards: int
+) -> Iterator[Sequence[tensor_spec.TensorSpec]]:
+  """Splits into runs of about the same number of bytes, none empty."""
+  total = sum(spec.num_bytes for spec in specs)
+  part, done = [], 0
+  remaining_shards = shards
+  for index, spec in enumerate(specs):
+    part.append(spec)
+    done += spec.num_bytes
+    full = done >= total * (shards - remaining_shards + 1) / shards
+    must_stop = len(specs) - index - 1 == remaining_shards - 1
+    if remaining_shards > 1 and (full or must_stop):
+      yield part
+      part, remaining_shards = [], remaining_shards - 1
+  yield part
+
+
+def _values(
+  specs: Sequence[tensor_spec.TensorSpec], seed: int, bar: progress.Progress
+) -> Iterator[np.ndarray]:
+  values = prefetch.in_order(lambda s: _value(s, seed), specs, _THREADS)
+  for spec, value in zip(specs, values):
+    yield value
+    bar.advance(spec.num_bytes, spec.name)
+
+
+def _value(spec: tensor_spec.TensorSpec, seed: int) -> np.ndarray:
+  # Seeded by name, so that values do not depend on --shards or --format.
+  rng = np.random.default_rng([seed, *spec.name.encode('ascii')])
+  value = rng.standard_normal(spec.shape, np.float32)
+  value *= 0.02
+  if 'ln_' in spec.name and spec.name.endswith('.weight'):
+    value += 1
+  return value.astype(spec.dtype, copy=False)
+
+
+def _config(shape: layout.GPTJShape, rotary_dim: int, dtype: str) -> dict:
+  end = shape.vocab_size - 1
+  return {
+    'architectures': ['GPTJForCausalLM'],
+    'model_type': 'gptj',
+    'activation_function': 'gelu_new',
+    'n_layer': shape.num_layers,
+    'n_embd': shape.model_dim,
+    'n_head': shape.num_heads,
+    'n_inner': shape.hidden_dim,
+    'n_positions': _MAX_POSITIONS,
+    'rotary_dim': rotary_dim,
+    'vocab_size': shape.vocab_size,
+    'layer_norm_epsilon': 1e-5,
+    'tie_word_embeddings': False,
+    'bos_token_id': end,
+    'eos_token_id': end,
+    'pad_token_id': end,
+    'torch_dtype': dtype,
+  }
+
+
+def _write_json(path: str, document: dict) -> None:
+  with open(path, 'w', encoding='ascii') as f:
+    json.dump(document, f, indent=2, sort_keys=True)
+    f.write('\n')

@@ -1,0 +1,74 @@
+"""Tests of random checkpoints."""
+
+import os
+import pathlib
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import numpy as np
+
+from converters.convert import gptj_source
+from converters.convert import random_weights
+from saxml_ext.pax import layout
+
+_SHAPE = layout.GPTJShape(
+  num_layers=2, model_dim=16, num_heads=2, hidden_dim=64, vocab_size=11
+)
+
+
+class RandomWeightsTest(parameterized.TestCase):
+  def write(self, **options) -> str:
+    directory = self.create_tempdir().full_path
+    random_weights.write(directory, _SHAPE, 4, **options)
+    return directory
+
+  def values(self, directory, dtype='float32') -> dict[str, np.ndarray]:
+    source = gptj_source.GPTJSource(directory)
+    return {
+      v.name: source.build(v, gptj_source.DTYPES[dtype])
+      for v in source.variables
+    }
+
+  @parameterized.product(file_format=('safetensors', 'bin'), shards=(1, 3, 25))
+  def test_weights_depend_on_neither_format_nor_shards(
+    self, file_format, shards
+  ):
+    expected = self.values(self.write())
+    directory = self.write(file_format=file_format, shards=shards)
+    weights = [
+      f for f in os.listdir(directory) if f.endswith(f'.{file_format}')
+    ]
+    self.assertLen(weights, shards)
+    found = self.values(directory)
+    for name, value in expected.items():
+      np.testing.assert_array_equal(found[name], value)
+
+  @parameterized.parameters('safetensors', 'bin')
+  def test_same_flags_give_same_bytes(self, file_format):
+    one, two = (
+      {f.name: f.read_bytes() for f in pathlib.Path(directory).iterdir()}
+      for directory in (
+        self.write(file_format=file_format),
+        self.write(file_format=file_format),
+      )
+    )
+    self.assertEqual(one, two)
+
+  def test_seed_and_dtype(self):
+    name = 'params.lm.embedding_lookup.emb_var'
+    base = self.values(self.write())[name]
+    self.assertFalse(
+      np.array_equal(self.values(self.write(seed=1))[name], base)
+    )
+    rounded = self.values(self.write(dtype='bfloat16'), 'bfloat16')[name]
+    np.testing.assert_array_equal(rounded, base.astype(rounded.dtype))
+
+  def test_sizes_that_do_not_fit(self):
+    with self.assertRaisesRegex(ValueError, '--rotary_dim is 10; .*at most 8'):
+      random_weights.write(self.create_tempdir().full_path, _SHAPE, 10)
+    with self.assertRaisesRegex(ValueError, 'shards is 26; there are 25'):
+      self.write(shards=26)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,117 @@
+"""The tokenizer's files beside a checkpoint.
+
+Our servers read tokenizer.json. Stock Sax's GPT2BPEVocabulary builds
+transformers' GPT2Tokenizer, which in the versions that Sax pins opens
+vocab.json and merges.txt, also for a model that is served token ids. So both
+kinds are written: copied where the source has them, else derived from its
+tokenizer.json.
+"""
+
+import json
+import os
+
+from saxml_ext.common import errors as common_errors
+from saxml_ext.common import storage
+from saxml_ext.pax import errors
+
+VOCAB = 'vocab.json'
+MERGES = 'merges.txt'
+TOKENIZER = 'tokenizer.json'
+# Copied unchanged where the source has them.
+NAMES = (
+  TOKENIZER,
+  'tokenizer_config.json',
+  'special_tokens_map.json',
+  'added_tokens.json',
+  VOCAB,
+  MERGES,
+)
+# GPT2Tokenizer skips the first line of merges.txt, which is this one.
+_MERGES_HEADER = '#version: 0.2'
+
+
+def collect(directory: str) -> dict[str, bytes]:
+  """The tokenizer's files of a checkpoint, by name.
+
+  Args:
+    directory: A Hugging Face or PAX directory, local or a URL.
+
+  Returns:
+    The contents of those of `NAMES` that the directory has. If vocab.json or
+    merges.txt is missing and tokenizer.json holds a byte-level BPE, both are
+    derived from it.
+
+  Raises:
+    errors.CheckpointError: A file cannot be read, or tokenizer.json is broken.
+  """
+  files = {}
+  for name in NAMES:
+    data = _read(f'{directory.rstrip("/")}/{name}')
+    if data is not None:
+      files[name] = data
+  if TOKENIZER in files and not {VOCAB, MERGES} <= files.keys():
+    files |= _derive(files[TOKENIZER], f'{directory}/{TOKENIZER}')
+  return files
+
+
+def write(directory: str, files: dict[str, bytes]) -> None:
+  """Writes the files that `collect` gave beside a checkpoint.
+
+  Raises:
+    errors.UnwritableError: The file system or the bucket refuses.
+  """
+  for name, data in files.items():
+    path = os.path.join(directory, name)
+    try:
+      storage.write_bytes(path, data, sole_writer=True)
+    except (OSError, common_errors.SaxError) as e:
+      raise errors.UnwritableError(f'{path} cannot be written: {e}') from e
+
+
+def _read(path: str) -> bytes | None:
+  try:
+    return storage.read_bytes(path) if storage.exists(path) else None
+  except (OSError, common_errors.SaxError) as e:
+    raise errors.CheckpointError(f'{path} cannot be read: {e}') from e
+
+
+def _derive(data: bytes, where: str) -> dict[str, bytes]:
+  """vocab.json and merges.txt of a tokenizer.json; {} if it is no such BPE."""
+  try:
+    document = json.loads(data)
+    model = document.get('model') or {}
+    if model.get('type') != 'BPE' or not _is_byte_level(document):
+      return {}
+    # Tokens that were added later: GPT2Tokenizer has to know their ids too.
+    vocab = {
+      token['content']: token['id']
+      for token in document.get('added_tokens') or ()
+    } | model['vocab']
+    # Older versions of tokenizers wrote "a b", newer ones write ["a", "b"].
+    merges = [
+      pair if isinstance(pair, str) else ' '.join(pair)
+      for pair in model['merges']
+    ]
+    ordered = dict(sorted(vocab.items(), key=lambda item: item[1]))
+  except (
+    ValueError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+  ) as e:
+    raise errors.CheckpointError(
+      f'{where} is not what save_pretrained writes: {e!r}; replace it by the'
+      ' one of the model, or remove it: the checkpoint then has no tokenizer'
+    ) from e
+  return {
+    VOCAB: json.dumps(ordered, ensure_ascii=False).encode('utf-8'),
+    MERGES: '\n'.join([_MERGES_HEADER, *merges, '']).encode('utf-8'),
+  }
+
+
+def _is_byte_level(document: dict) -> bool:
+  """Whether texts become bytes before they are merged, as GPT-2's do."""
+  before = document.get('pre_tokenizer') or {}
+  steps = before.get('pretokenizers') or [before]
+  return any(step.get('type') == 'ByteLevel' for step in steps)

@@ -1,0 +1,154 @@
+"""Tests of the tokenizer's files beside a checkpoint."""
+
+import json
+import os
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import tokenizers
+import transformers
+
+from converters.convert import tokenizer_files
+from saxml_ext.pax import errors
+
+_END = '<|endoftext|>'
+_TEXTS = (
+  'The harbour of Port Élan reopened on Tuesday, officials said.',
+  ' two  spaces\tand a\nline',
+  "it's 1,234.5 — “quoted” 日本",
+)
+
+
+def _bpe() -> tokenizers.Tokenizer:
+  """A byte-level BPE as GPT-2's, its end of text an added token."""
+  tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+  tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(
+    add_prefix_space=False
+  )
+  tokenizer.decoder = tokenizers.decoders.ByteLevel()
+  trainer = tokenizers.trainers.BpeTrainer(
+    vocab_size=400,
+    show_progress=False,
+    initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+  )
+  tokenizer.train_from_iterator(
+    [f'{text} the officials reopened the harbour' for text in _TEXTS], trainer
+  )
+  tokenizer.add_special_tokens([_END])
+  return tokenizer
+
+
+class SlowGPT2Tokenizer:
+  """Reads the two files as the GPT2Tokenizer of stock Sax's pins does."""
+
+  def __init__(self, directory: str):
+    with open(os.path.join(directory, 'vocab.json'), encoding='utf-8') as f:
+      self.encoder = json.load(f)
+    with open(os.path.join(directory, 'merges.txt'), encoding='utf-8') as f:
+      lines = f.read().split('\n')[1:-1]
+    self.ranks = {tuple(line.split()): i for i, line in enumerate(lines)}
+
+  def encode_word(self, word: str) -> list[int]:
+    parts = list(word)
+    while len(parts) > 1:
+      pairs = list(zip(parts, parts[1:]))
+      best = min(pairs, key=lambda pair: self.ranks.get(pair, 1 << 30))
+      if best not in self.ranks:
+        break
+      at = pairs.index(best)
+      parts[at : at + 2] = [''.join(best)]
+    return [self.encoder[part] for part in parts]
+
+  def encode(self, text: str) -> list[int]:
+    split = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    words = [word for word, _ in split.pre_tokenize_str(text)]
+    return [i for word in words for i in self.encode_word(word)]
+
+
+class TokenizerFilesTest(parameterized.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.source = self.create_tempdir().full_path
+    self.target = self.create_tempdir().full_path
+
+  def put(self, name: str, data: bytes) -> None:
+    with open(os.path.join(self.source, name), 'wb') as f:
+      f.write(data)
+
+  def test_derived_files_give_the_ids_of_tokenizer_json(self):
+    bpe = _bpe()
+    self.put('tokenizer.json', bpe.to_str().encode())
+    tokenizer_files.write(self.target, tokenizer_files.collect(self.source))
+    slow = SlowGPT2Tokenizer(self.target)
+    self.assertEqual(slow.encoder, bpe.get_vocab(with_added_tokens=True))
+    self.assertEqual(slow.encoder[_END], len(slow.encoder) - 1)
+    # Without tokenizer.json, which today's transformers would prefer.
+    os.remove(os.path.join(self.target, 'tokenizer.json'))
+    modern = transformers.GPT2Tokenizer.from_pretrained(self.target)
+    self.assertEqual(modern.eos_token_id, slow.encoder[_END])
+    for text in _TEXTS:
+      expected = bpe.encode(text).ids
+      self.assertLess(len(expected), len(text.encode()))  # Merges matter.
+      self.assertEqual(slow.encode(text), expected)
+      self.assertEqual(modern.encode(text), expected)
+      self.assertEqual(modern.decode(expected), text)
+
+  def test_merges_as_older_tokenizers_wrote_them(self):
+    document = json.loads(_bpe().to_str())
+    self.put('tokenizer.json', json.dumps(document).encode())
+    expected = tokenizer_files.collect(self.source)
+    merges = document['model']['merges']
+    document['model']['merges'] = [' '.join(pair) for pair in merges]
+    data = json.dumps(document).encode()
+    self.put('tokenizer.json', data)
+    self.assertEqual(
+      tokenizer_files.collect(self.source), expected | {'tokenizer.json': data}
+    )
+    self.assertStartsWith(
+      expected['merges.txt'].decode(), f'#version: 0.2\n{merges[0][0]} '
+    )
+
+  def test_files_of_the_source_are_copied_unchanged(self):
+    files = {
+      'tokenizer.json': _bpe().to_str().encode(),
+      'vocab.json': b'{"a": 0}',
+      'merges.txt': b'#version: 0.2\n',
+      'special_tokens_map.json': b'{}',
+      'added_tokens.json': b'{}',
+    }
+    for name, data in files.items():
+      self.put(name, data)
+    self.put('README.md', b'not a tokenizer')
+    self.assertEqual(tokenizer_files.collect(self.source), files)
+
+  def test_one_of_the_two_is_not_mixed_with_a_derived_one(self):
+    self.put('tokenizer.json', _bpe().to_str().encode())
+    derived = tokenizer_files.collect(self.source)
+    self.put('vocab.json', b'{"a": 0}')
+    self.assertEqual(tokenizer_files.collect(self.source), derived)
+
+  def test_nothing_is_derived_from_another_kind_of_tokenizer(self):
+    words = tokenizers.models.WordLevel({'a': 0}, unk_token='a')
+    characters = tokenizers.models.BPE({'a': 0}, [])
+    for model in (words, characters):
+      data = tokenizers.Tokenizer(model).to_str().encode()
+      self.put('tokenizer.json', data)
+      self.assertEqual(
+        tokenizer_files.collect(self.source), {'tokenizer.json': data}
+      )
+
+  @parameterized.parameters(
+    b'{"model": ',
+    b'[]',
+    b'{"model": {"type": "BPE"}, "pre_tokenizer": {"type": "ByteLevel"}}',
+  )
+  def test_broken_tokenizer(self, data):
+    self.put('tokenizer.json', data)
+    with self.assertRaisesRegex(
+      errors.CheckpointError, 'tokenizer.json is not what save_pretrained'
+    ):
+      tokenizer_files.collect(self.source)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,74 @@
+"""Tests of reading config.json."""
+
+import json
+import os
+
+from absl.testing import absltest
+from absl.testing import parameterized
+
+from converters.hf import config_json
+from converters.testing import small_models
+from saxml_ext.pax import errors
+
+
+class HFConfigTest(parameterized.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.directory = self.create_tempdir().full_path
+
+  def read(self, text: str) -> config_json.HFConfig:
+    with open(os.path.join(self.directory, 'config.json'), 'w') as f:
+      f.write(text)
+    return config_json.read_config(self.directory)
+
+  def test_reads_the_fields_and_their_defaults(self):
+    self.assertEqual(
+      self.read(json.dumps(small_models.config())),
+      config_json.HFConfig(
+        num_layers=2,
+        model_dim=16,
+        num_heads=2,
+        hidden_dim=64,
+        rotary_dim=4,
+        vocab_size=11,
+        max_positions=128,
+        layer_norm_epsilon=1e-5,
+        tied_embeddings=False,
+        bos_token_id=3,
+        eos_token_id=4,
+        pad_token_id=None,
+      ),
+    )
+
+  @parameterized.parameters(
+    (dict(auto_map={'AutoConfig': 'evil.Config'}), 'auto_map.*was not run'),
+    (dict(model_type='llama'), "model_type is 'llama'; only gptj"),
+    (dict(activation_function='relu'), "activation_function is 'relu'"),
+    (dict(n_layer=None), "n_layer is 'None'; expected a positive integer"),
+    (dict(n_embd='16'), "n_embd is '16'"),
+    (dict(n_head=3), 'n_embd 16 is not a multiple of n_head 3'),
+    (dict(n_layer=10**30), 'n_layer is'),
+    (dict(vocab_size=True), "vocab_size is 'True'"),
+    (dict(rotary_dim=10), 'rotary_dim is 10; .* even number of at most 8'),
+    (dict(rotary_dim=3), 'rotary_dim is 3'),
+    (dict(layer_norm_epsilon=-1), 'layer_norm_epsilon'),
+    (dict(eos_token_id='</s>'), "eos_token_id is '</s>'"),
+  )
+  def test_refuses(self, changes, message):
+    with self.assertRaisesRegex(errors.CheckpointError, message):
+      self.read(json.dumps(small_models.config(**changes)))
+
+  def test_refuses_what_is_no_object(self):
+    for text, message in (('', 'is not JSON'), ('[]', 'holds a list')):
+      with self.assertRaisesRegex(errors.CheckpointError, message):
+        self.read(text)
+
+  def test_missing(self):
+    with self.assertRaisesRegex(
+      errors.CheckpointError, 'config.json cannot be read: No such file'
+    ):
+      config_json.read_config(self.directory)
+
+
+if __name__ == '__main__':
+  absltest.main()

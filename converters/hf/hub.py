@@ -1,0 +1,108 @@
+"""Finds the directory of a checkpoint that is named by its Hugging Face id.
+
+`EleutherAI/gpt-j-6b` is looked up in the local cache of huggingface_hub (under
+HF_HOME or HF_HUB_CACHE) and downloaded into it only if it is not there. No more
+than config.json, the tokenizer and one format of weights is fetched, and
+nothing that comes with a checkpoint is executed.
+"""
+
+from collections.abc import Sequence
+import importlib
+import os
+import re
+
+from converters.hf import checkpoint
+from saxml_ext.common import user_path
+from saxml_ext.pax import errors
+
+# The organisation and the model; neither begins with a dot, as paths may.
+_ID = re.compile(r'[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*', re.ASCII)
+_SMALL_FILES = (
+  'config.json',
+  'generation_config.json',
+  'tokenizer.json',
+  'tokenizer_config.json',
+  'special_tokens_map.json',
+  'added_tokens.json',
+  'vocab.json',
+  'merges.txt',
+)
+_SHARD = re.compile(r'(model|pytorch_model)-\d+-of-\d+\.(safetensors|bin)')
+
+
+def locate(base: str) -> str:
+  """The local directory of a checkpoint, downloaded first if need be.
+
+  Args:
+    base: A directory, relative to where the user typed it, or the id of a
+      model on the Hugging Face hub. A directory of that name comes first.
+
+  Raises:
+    errors.CheckpointError: An id is not in the cache and cannot be downloaded.
+  """
+  path = user_path.resolve(base)
+  if os.path.exists(path) or not _ID.fullmatch(base):
+    return path
+  # Large, and only this needs it.
+  hub = importlib.import_module('huggingface_hub')
+  for part in ('constants', 'errors'):
+    importlib.import_module(f'huggingface_hub.{part}')
+  return _cached(hub, base) or _download(hub, base)
+
+
+def _cached(hub, model_id: str) -> str | None:
+  """The snapshot in the cache; None if there is none or it is not whole."""
+  config = hub.try_to_load_from_cache(model_id, 'config.json')
+  if not isinstance(config, str):  # None, or a mark of a file that is not.
+    return None
+  directory = os.path.dirname(config)
+  try:
+    _, weights = checkpoint.weight_files(directory)
+  except errors.CheckpointError:
+    return None
+  return directory if all(map(os.path.exists, weights)) else None
+
+
+def _download(hub, model_id: str) -> str:
+  try:
+    names = hub.HfApi().list_repo_files(model_id)
+    return hub.snapshot_download(model_id, allow_patterns=_needed(names))
+  except (hub.errors.RepositoryNotFoundError, hub.errors.GatedRepoError) as e:
+    raise errors.CheckpointError(
+      f'--base={model_id} is neither a directory here nor a model on the'
+      ' Hugging Face hub that you may read; correct the name, or set HF_TOKEN'
+      f' if the model is private or gated ({_first_line(e)})'
+    ) from e
+  except (OSError, ValueError, hub.errors.HTTPError) as e:
+    raise errors.CheckpointError(
+      f'--base={model_id} is neither a directory here nor whole in the cache'
+      f' {hub.constants.HF_HUB_CACHE}, and the Hugging Face hub cannot be'
+      f' reached ({_first_line(e)}). With a network, run the same command'
+      f' again; without one, run "hf download {model_id}" where there is a'
+      ' network, copy the directory that it prints and give its path as --base'
+    ) from e
+
+
+def _needed(names: Sequence[str]) -> list[str]:
+  """Those files of a model that a conversion reads."""
+  needed = [name for name in _SMALL_FILES if name in names]
+  for whole in checkpoint.WEIGHTS:
+    index = f'{whole}.index.json'
+    if whole in names:
+      return [*needed, whole]
+    if index in names:
+      stem, _, suffix = whole.partition('.')
+      shards = [
+        name
+        for name in names
+        if (match := _SHARD.fullmatch(name))
+        and match.groups() == (stem, suffix)
+      ]
+      return [*needed, index, *shards]
+  # Opening the directory then says that there are no weights.
+  return needed
+
+
+def _first_line(error: Exception) -> str:
+  text = str(error).strip().partition('\n')[0]
+  return f'{type(error).__name__}: {text}'

@@ -1,0 +1,283 @@
+"""Understands the pickle inside a PyTorch file without running it.
+
+A pickle is a program that may call anything. Here it is only looked at: a
+stack machine of our own follows the two dozen opcodes that torch.save emits
+for a dict of tensors. A call of torch's rebuild functions becomes a TensorRef;
+no name in the file is ever imported and nothing it names is called. Any other
+opcode or name is refused.
+"""
+
+import dataclasses
+import math
+import pickletools
+from typing import Any
+
+from saxml_ext.pax import errors
+
+# GPT-J 6B's is 60 KB. The limits bound time and memory of a hostile one.
+MAX_PICKLE_BYTES = 1 << 20
+
+_REBUILD = ('torch._utils', '_rebuild_tensor_v2')
+_PARAMETER = ('torch._utils', '_rebuild_parameter')
+_ORDERED_DICT = ('collections', 'OrderedDict')
+_CALLS = (_REBUILD, _PARAMETER, _ORDERED_DICT)
+_STORAGES = {
+  'FloatStorage': 'float32',
+  'DoubleStorage': 'float64',
+  'HalfStorage': 'float16',
+  'BFloat16Storage': 'bfloat16',
+  'LongStorage': 'int64',
+  'IntStorage': 'int32',
+  'ShortStorage': 'int16',
+  'CharStorage': 'int8',
+  'ByteStorage': 'uint8',
+  'BoolStorage': 'bool',
+}
+_CONSTANTS = (
+  'BININT',
+  'BININT1',
+  'BININT2',
+  'LONG1',
+  'NONE',
+  'NEWTRUE',
+  'NEWFALSE',
+  'BINUNICODE',
+  'SHORT_BINUNICODE',
+  'BINFLOAT',
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class StorageRef:
+  """A run of `count` numbers of type `dtype`, the zip member `data/<key>`."""
+
+  dtype: str
+  key: str
+  count: int
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorRef:
+  """A view of a storage; offset and strides count elements, not bytes."""
+
+  storage: StorageRef
+  offset: int
+  shape: tuple[int, ...]
+  strides: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Name:
+  """A module and a name in it, as the file writes them; never imported."""
+
+  module: str
+  name: str
+
+
+_MARK = object()
+
+
+def read_tensors(data: bytes, where: str) -> dict[str, TensorRef]:
+  """Returns the tensors of a pickled state dict by name.
+
+  Args:
+    data: the pickle, the member `data.pkl` of a PyTorch file.
+    where: path to name in errors.
+
+  Raises:
+    errors.CheckpointError: the pickle does or holds anything else.
+  """
+  if len(data) > MAX_PICKLE_BYTES:
+    raise errors.CheckpointError(
+      f'{where}: its pickle has {len(data)} bytes; the limit is '
+      f'{MAX_PICKLE_BYTES}; a state dict of weights alone is far smaller'
+    )
+  try:
+    result = _Machine().run(data)
+  except _Refused as e:
+    raise errors.CheckpointError(
+      f'{where} is refused: {e}; nothing of it was run. Save only the '
+      'state dict of the model, or use safetensors'
+    ) from e
+  except (
+    ValueError,
+    IndexError,
+    KeyError,
+    TypeError,
+    AttributeError,
+    RecursionError,
+  ) as e:
+    raise errors.CheckpointError(
+      f'{where}: its pickle is damaged ({e!r}); download it again'
+    ) from e
+  if not isinstance(result, dict):
+    raise errors.CheckpointError(
+      f'{where} holds a {type(result).__name__}; expected a dict of tensors'
+    )
+  tensors = {}
+  for name, value in result.items():
+    if not isinstance(name, str) or not isinstance(value, TensorRef):
+      raise errors.CheckpointError(
+        f'{where}: entry {str(name)[:100]!r} is a {type(value).__name__}; '
+        'expected only tensors by name; save the state dict alone'
+      )
+    tensors[name] = value
+  return tensors
+
+
+class _Refused(Exception):
+  """The pickle wants something that no state dict needs."""
+
+
+class _Machine:
+  """The stack machine; one use each."""
+
+  def __init__(self):
+    self._stack: list[Any] = []
+    self._memo: dict[int, Any] = {}
+
+  def run(self, data: bytes) -> Any:
+    for opcode, argument, _ in pickletools.genops(data):
+      if opcode.name == 'STOP':
+        return self._stack.pop()
+      if opcode.name in _CONSTANTS:
+        self._stack.append(argument)
+        continue
+      handler = getattr(self, f'_op_{opcode.name.lower()}', None)
+      if handler is None:
+        raise _Refused(f'its pickle uses {opcode.name}')
+      handler(argument)
+    raise ValueError('no STOP')
+
+  def _to_mark(self) -> list[Any]:
+    items = []
+    while (item := self._stack.pop()) is not _MARK:
+      items.append(item)
+    return items[::-1]
+
+  def _pop(self, count: int) -> tuple[Any, ...]:
+    items = tuple(self._stack.pop() for _ in range(count))
+    return items[::-1]
+
+  def _op_proto(self, version):
+    if version != 2:
+      raise _Refused(f'its pickle has protocol {version}; torch writes 2')
+
+  def _op_mark(self, _):
+    self._stack.append(_MARK)
+
+  def _op_empty_dict(self, _):
+    self._stack.append({})
+
+  def _op_empty_list(self, _):
+    self._stack.append([])
+
+  def _op_empty_tuple(self, _):
+    self._stack.append(())
+
+  def _op_tuple(self, _):
+    self._stack.append(tuple(self._to_mark()))
+
+  def _op_tuple1(self, _):
+    self._stack.append(self._pop(1))
+
+  def _op_tuple2(self, _):
+    self._stack.append(self._pop(2))
+
+  def _op_tuple3(self, _):
+    self._stack.append(self._pop(3))
+
+  def _op_append(self, _):
+    item = self._stack.pop()
+    _expect(self._stack[-1], list).append(item)
+
+  def _op_appends(self, _):
+    items = self._to_mark()
+    _expect(self._stack[-1], list).extend(items)
+
+  def _op_setitem(self, _):
+    key, value = self._pop(2)
+    self._set(self._stack[-1], [key, value])
+
+  def _op_setitems(self, _):
+    items = self._to_mark()
+    self._set(self._stack[-1], items)
+
+  def _set(self, target: Any, items: list[Any]) -> None:
+    for key, value in zip(items[::2], items[1::2], strict=True):
+      _expect(target, dict)[_expect(key, str)] = value
+
+  def _op_binput(self, index):
+    self._memo[index] = self._stack[-1]
+
+  _op_long_binput = _op_binput
+
+  def _op_binget(self, index):
+    self._stack.append(self._memo[index])
+
+  _op_long_binget = _op_binget
+
+  def _op_global(self, argument):
+    module, name = argument.split(' ', 1)
+    if (module, name) not in _CALLS and not (
+      module == 'torch' and name in _STORAGES
+    ):
+      raise _Refused(f'its pickle names {module}.{name}'[:300])
+    self._stack.append(_Name(module, name))
+
+  def _op_build(self, _):
+    # torch attaches versions to the dict as an attribute; of no use here.
+    _expect(self._stack[-2], dict)
+    self._stack.pop()
+
+  def _op_binpersid(self, _):
+    kind, storage, key, _, count = self._stack.pop()
+    if kind != 'storage' or _expect(storage, _Name).name not in _STORAGES:
+      raise _Refused(f'its pickle refers to {str(kind)[:50]!r}')
+    self._stack.append(
+      StorageRef(_STORAGES[storage.name], _expect(key, str), _size(count))
+    )
+
+  def _op_reduce(self, _):
+    target, arguments = self._pop(2)
+    call = (_expect(target, _Name).module, target.name)
+    if call == _ORDERED_DICT and arguments == ():
+      self._stack.append({})
+    elif call == _REBUILD:
+      self._stack.append(_rebuild(*arguments[:4]))
+    elif call == _PARAMETER:
+      self._stack.append(_expect(arguments[0], TensorRef))
+    else:
+      raise _Refused(
+        f'its pickle calls {".".join(call)} with arguments that '
+        'torch does not use'
+      )
+
+
+def _rebuild(storage, offset, shape, strides) -> TensorRef:
+  _expect(storage, StorageRef)
+  shape = tuple(_size(n) for n in _expect(shape, tuple))
+  strides = tuple(_size(n) for n in _expect(strides, tuple))
+  if len(shape) != len(strides) or len(shape) > 8:
+    raise ValueError(f'shape {shape[:8]} and strides {strides[:8]}')
+  count = math.prod(shape)
+  last = sum((n - 1) * s for n, s in zip(shape, strides))
+  if count > storage.count or (count and _size(offset) + last >= storage.count):
+    raise ValueError(
+      f'a tensor of shape {shape} reaches beyond its {storage.count} numbers'
+    )
+  return TensorRef(storage, offset, shape, strides)
+
+
+def _expect(value: Any, kind: type) -> Any:
+  if not isinstance(value, kind):
+    raise ValueError(
+      f'a {type(value).__name__} stands where a {kind.__name__} belongs'
+    )
+  return value
+
+
+def _size(value: Any) -> int:
+  if type(value) is not int or not 0 <= value < 1 << 48:
+    raise ValueError(f'{str(value)[:50]!r} is no size')
+  return value

@@ -1,0 +1,91 @@
+"""Statistics of what each matrix is multiplied with, on calibration texts.
+
+The hidden states of all texts go through the float model layer by layer, so
+statistics depend on nothing that was quantized.
+"""
+
+from collections.abc import Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from converters.quantize import input_stats
+from converters.quantize import layers
+from converters.quantize import sample_texts
+
+
+class Calibration:
+  """Texts on their way through the layers."""
+
+  def __init__(
+    self,
+    model: layers.LayeredModel,
+    texts: sample_texts.Texts,
+    hessian_inputs: int,
+  ):
+    """Embeds the texts.
+
+    Args:
+      model: in float.
+      texts: to run.
+      hessian_inputs: most inputs of a matrix whose Hessian is wanted.
+    """
+    self._model = model
+    self._texts = texts
+    self._hessian_inputs = hessian_inputs
+    self._hidden = model.embed(texts)
+    self._index = 0
+
+  def next_layer(
+    self, variables: Mapping[str, np.ndarray]
+  ) -> dict[str, input_stats.InputStats]:
+    """Runs the next layer on all texts.
+
+    Args:
+      variables: of that layer.
+
+    Returns:
+      Statistics by the field names of `engine.model.Taps`.
+    """
+    layer = self._model.layer(variables, self._index)
+    sums: dict[str, _Sums] = {}
+    for i, batch in enumerate(self._texts.batches):
+      x, inputs = layers.run_layer(layer, self._model.config, self._hidden[i])
+      self._hidden[i] = np.asarray(x)
+      for name, values in inputs._asdict().items():
+        if name not in sums:
+          size = values.shape[-1]
+          sums[name] = _Sums(size, size <= self._hessian_inputs)
+        sums[name].add(values, batch.real)
+    self._index += 1
+    return {name: s.stats(self._texts.num_tokens) for name, s in sums.items()}
+
+
+class _Sums:
+  """Sums over the texts so far."""
+
+  def __init__(self, size: int, with_hessian: bool):
+    self._peak = np.zeros(size, np.float32)
+    self._squares = np.zeros(size)
+    self._products = (
+      np.zeros((size, size), np.float32) if with_hessian else None
+    )
+
+  def add(self, values: jax.Array, real: np.ndarray) -> None:
+    values = jnp.where(real[..., None], values, 0).reshape(-1, len(self._peak))
+    self._peak = np.maximum(self._peak, jnp.abs(values).max(0))
+    self._squares += np.asarray(jnp.square(values).sum(0))
+    if self._products is not None:
+      self._products += np.asarray(
+        jnp.matmul(values.T, values, precision=jax.lax.Precision.HIGHEST)
+      )
+
+  def stats(self, count: int) -> input_stats.InputStats:
+    if self._products is not None:
+      self._products /= np.float32(count)
+    return input_stats.InputStats(
+      self._peak,
+      (self._squares / count).astype(np.float32),
+      self._products,
+    )

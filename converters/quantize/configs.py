@@ -1,0 +1,77 @@
+"""What --quantization_configs names: which matrices of a model become int8.
+
+Stock Sax's tool has a table of matrices for each kind of model; the table of
+"gptj" is `matrix_table`. Given a model that the table does not fit, that tool
+quantizes the matrices whose names it happens to know and leaves the others in
+float; here such a checkpoint is refused, as are the tables of other models.
+"""
+
+import re
+
+from saxml_ext.pax import checkpoint
+from saxml_ext.pax import errors
+from saxml_ext.pax import layout
+
+GPTJ = 'gptj'
+# The other names that stock's tool takes, or took in one of its versions.
+_OTHERS = (
+  'gpt5b',
+  'gamma2b',
+  'gamma7b',
+  'gemma2b',
+  'gemma7b',
+  'llama2-70b-weight-linear-only-int8',
+)
+_LAYER = re.compile(r'.*\.x_layers_(\d+)\.')
+_SCALE = '_quantized_scale'
+_SHOWN = 3
+
+
+def check_name(name: str) -> None:
+  """Checks the name of a table.
+
+  Raises:
+    errors.CheckpointError: It is not the table of a model known here.
+  """
+  if name == GPTJ:
+    return
+  whose = 'of another model' if name in _OTHERS else 'unknown'
+  raise errors.CheckpointError(
+    f'--quantization_configs={name} is {whose}: only GPT-J checkpoints are'
+    f' quantized here; say --quantization_configs={GPTJ}, or quantize the'
+    " checkpoint with stock Sax's own tool"
+  )
+
+
+def check_fits(name: str, reader: checkpoint.Reader) -> None:
+  """Checks that a checkpoint has the variables that a table is of.
+
+  Args:
+    name: The name of the table, see `check_name`.
+    reader: The float checkpoint.
+
+  Raises:
+    errors.CheckpointError: Variables are missing, or there are others whose
+      numbers the table knows nothing of.
+  """
+  found = {n.removesuffix(_SCALE) for n in reader.specs}
+  layers = {int(m[1]) for m in map(_LAYER.match, found) if m}
+  # Their names depend on nothing but the number of layers.
+  shape = layout.GPTJShape(len(layers) or 1, 1, 1, 1, 1)
+  expected = {variable.name for variable in layout.variables(shape)}
+  problems = [
+    f'it has no {_some(expected - found)}' if expected - found else '',
+    f'it has {_some(found - expected)}' if found - expected else '',
+  ]
+  if any(problems):
+    raise errors.CheckpointError(
+      f'{reader.step_dir} is not a GPT-J as --quantization_configs={name} has'
+      f' it: {", and ".join(filter(None, problems))}; quantize what'
+      ' convert_gptj_ckpt writes'
+    )
+
+
+def _some(names: set[str]) -> str:
+  first = ', '.join(sorted(names)[:_SHOWN])
+  more = len(names) - _SHOWN
+  return first + (f' and {more} more' if more > 0 else '')

@@ -1,0 +1,72 @@
+"""A GPT-J checkpoint, and the files that describe it beside its weights."""
+
+import dataclasses
+import os
+
+from converters.quantize import side_files
+from saxml_ext.common import errors as common_errors
+from saxml_ext.engine import config as config_lib
+from saxml_ext.pax import checkpoint
+from saxml_ext.pax import description as description_lib
+from saxml_ext.pax import errors
+
+# What running a model needs to know beside the shapes of its variables.
+_NEEDED = ('rotary_dim', 'ln_epsilon', 'max_positions', 'eos_id')
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+  """An opened checkpoint.
+
+  Attributes:
+    reader: of its variables.
+    directory: where the files lie that describe it.
+    config: its sizes.
+    eos_id: the token that ends a text.
+    max_positions: longest sequence the model was made for, in tokens.
+  """
+
+  reader: checkpoint.Reader
+  directory: str
+  config: config_lib.GPTJConfig
+  eos_id: int
+  max_positions: int
+
+
+def open_model(path: str) -> Model:
+  """Opens a checkpoint that is going to be run.
+
+  Raises:
+    errors.CheckpointError: it is no GPT-J, incomplete, or lacks its
+      gptj_config.json or an entry of it that running needs.
+  """
+  reader = checkpoint.Reader(path)
+  directory = side_files.directory_of(reader.step_dir)
+  file = os.path.join(directory, description_lib.FILE_NAME)
+  try:
+    description = description_lib.read(reader.step_dir)
+    if (
+      description.rotary_dim is None
+      or description.ln_epsilon is None
+      or description.max_positions is None
+      or description.eos_id is None
+    ):
+      missing = [n for n in _NEEDED if getattr(description, n) is None]
+      raise ValueError(f'nothing says {", ".join(missing)}')
+    config = config_lib.GPTJConfig.from_pax(
+      reader.specs,
+      description.rotary_dim,
+      ln_epsilon=description.ln_epsilon,
+    )
+  except (OSError, common_errors.SaxError, ValueError) as e:
+    raise errors.CheckpointError(
+      f'{file} and the variables beside it do not describe a GPT-J that can '
+      f'be run: {e}; convert the checkpoint with convert_gptj_ckpt'
+    ) from e
+  return Model(
+    reader,
+    directory,
+    config,
+    description.eos_id,
+    description.max_positions,
+  )

@@ -1,0 +1,105 @@
+"""Measures an INT8 checkpoint against its source and writes the report."""
+
+from collections.abc import Sequence
+import os
+
+import tokenizers
+
+from converters.quantize import layers
+from converters.quantize import model_files
+from converters.quantize import provenance
+from converters.quantize import sample_texts
+from converters.quantize.report import figures
+from converters.quantize.report import logit_errors
+from converters.quantize.report import matrix_errors
+from converters.quantize.report import page
+from converters.quantize.report import rouge_scores
+from saxml_ext.common import storage
+from saxml_ext.evaluation import dataset
+from saxml_ext.pax import checkpoint
+from saxml_ext.pax import chunks
+from saxml_ext.pax import errors
+
+_QUANTIZATIONS = ('int8_weights', 'int8')
+
+
+def report(source: str, pax: str, articles: Sequence[dataset.Article]) -> str:
+  """Writes the report beside the checkpoint and returns its text.
+
+  Args:
+    source: the float checkpoint.
+    pax: the INT8 checkpoint, as `quantization.quantize` wrote it.
+    articles: to measure logits and ROUGE on; none: they are not measured.
+
+  Raises:
+    errors.CheckpointError: a checkpoint cannot be read, does not say how it
+      was quantized, or the report cannot be written.
+  """
+  exact, quantized = checkpoint.Reader(source), checkpoint.Reader(pax)
+  record = provenance.read(pax)
+  if record is None:
+    raise errors.CheckpointError(
+      f'{pax} has no {provenance.FILE_NAME}, which says how it was quantized;'
+      ' quantize the checkpoint with offline_quantize'
+    )
+  logits = scores = None
+  # Measured while quantizing; of another tool's checkpoint only now.
+  matrices = record.errors or tuple(
+    matrix_errors.matrix_errors(exact, quantized, record)
+  )
+  if articles:
+    models = [model_files.open_model(path) for path in (source, pax)]
+    tokenizer = sample_texts.load_tokenizer(models[1].directory)
+    texts = sample_texts.from_articles(
+      articles[: sample_texts.LOGIT_ARTICLES],
+      tokenizer,
+      models[0].max_positions,
+    )
+    logits = tuple(_logits(models, texts))
+    scores = _rouge(models, articles, tokenizer)
+  result = figures.Report(
+    record, _sizes(exact), _sizes(quantized), matrices, logits, scores
+  )
+  figures.write(pax, result, page.page(result))
+  return figures.text(result)
+
+
+def _rouge(
+  models: Sequence[model_files.Model],
+  articles: Sequence[dataset.Article],
+  tokenizer: tokenizers.Tokenizer,
+) -> tuple[figures.Rouge, ...]:
+  """Of the float model, and of each way to run the INT8 model."""
+  exact, quantized = models
+  expected = rouge_scores.summarize(exact, None, articles, tokenizer)
+  result = [figures.Rouge.of('float32', expected, expected)]
+  for quantization in _QUANTIZATIONS:
+    found = rouge_scores.summarize(quantized, quantization, articles, tokenizer)
+    result.append(figures.Rouge.of(quantization, found, expected))
+  return tuple(result)
+
+
+def _logits(
+  models: Sequence[model_files.Model], texts: sample_texts.Texts
+) -> list[logit_errors.LogitError]:
+  exact, quantized = models
+  return logit_errors.measure(
+    layers.LayeredModel(exact.reader, exact.config),
+    [
+      layers.LayeredModel(quantized.reader, quantized.config, quantization)
+      for quantization in _QUANTIZATIONS
+    ],
+    texts,
+  )
+
+
+def _sizes(reader: checkpoint.Reader) -> figures.Sizes:
+  variables = sum(map(chunks.num_bytes, reader.specs.values()))
+  if storage.is_url(reader.step_dir):
+    return figures.Sizes(variables, None)
+  files = sum(
+    os.path.getsize(os.path.join(parent, name))
+    for parent, _, names in os.walk(os.path.join(reader.step_dir, 'state'))
+    for name in names
+  )
+  return figures.Sizes(variables, files)

@@ -1,0 +1,58 @@
+"""Errors of a finished INT8 checkpoint's matrices, by reading both sides."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from converters.quantize import matrix_error
+from converters.quantize import matrix_table
+from converters.quantize import provenance
+from converters.quantize.methods import smoothing
+from saxml_ext.pax import checkpoint
+from saxml_ext.pax import errors
+
+
+def source_value(
+  source: checkpoint.Reader,
+  record: provenance.Record | None,
+  name: str,
+) -> np.ndarray:
+  """Reads a variable of the source, as it was right before rounding.
+
+  Args:
+    source: The float checkpoint.
+    record: How the INT8 checkpoint was made, for its exponents.
+    name: The variable's name.
+
+  Raises:
+    errors.CheckpointError: The record is of another checkpoint.
+  """
+  value = source.read(name)
+  layer = matrix_error.layer_of(name)
+  if layer is None or not (record and record.exponents):
+    return value
+  if layer >= len(record.exponents):
+    raise errors.CheckpointError(
+      f'{provenance.FILE_NAME} has exponents of '
+      f'{len(record.exponents)} layers, but there is {name}; it is of '
+      'another checkpoint'
+    )
+  return smoothing.apply_to_one(name, value, layer, record.exponents[layer])
+
+
+def matrix_errors(
+  source: checkpoint.Reader,
+  quantized: checkpoint.Reader,
+  record: provenance.Record | None,
+) -> Iterator[matrix_error.MatrixError]:
+  """Errors of all int8 matrices, layer by layer, the head's last."""
+  names = [n for n, spec in quantized.specs.items() if spec.dtype == 'int8']
+  bits = record.options.bits if record else 8
+  for name in sorted(names, key=matrix_error.report_order):
+    yield matrix_error.measure(
+      name,
+      source_value(source, record, name),
+      quantized.read(name),
+      quantized.read(matrix_table.scale_name(name)),
+      bits,
+    )

@@ -1,0 +1,97 @@
+"""ROUGE of a checkpoint's own summaries, as the harness scores a run."""
+
+from collections.abc import Sequence
+import dataclasses
+
+import numpy as np
+import tokenizers
+
+from converters.quantize import model_files
+from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import request as request_lib
+from saxml_ext.engine import runner as runner_lib
+from saxml_ext.engine import weights as weights_lib
+from saxml_ext.evaluation import dataset
+from saxml_ext.evaluation import rouge
+
+# The benchmark's settings, see `harness`.
+_NEW_TOKENS = (30, 128)
+_BEAMS = 4
+_SLOTS = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Summaries:
+  """A model's answers and what they are worth.
+
+  Attributes:
+    scores: ROUGE of all.
+    tokens: of each answer.
+  """
+
+  scores: rouge.Scores
+  tokens: tuple[tuple[int, ...], ...]
+
+  def num_same(self, other: 'Summaries') -> int:
+    """How many answers are the other model's, token for token."""
+    return sum(a == b for a, b in zip(self.tokens, other.tokens))
+
+
+def summarize(
+  model: model_files.Model,
+  quantization: str | None,
+  articles: Sequence[dataset.Article],
+  tokenizer: tokenizers.Tokenizer,
+) -> Summaries:
+  """Summarizes articles with the whole model in memory, and scores them.
+
+  Args:
+    model: in float or int8.
+    quantization: as of `weights.from_pax`.
+    articles: with their highlights.
+    tokenizer: of the model.
+  """
+  limit = model.max_positions - _NEW_TOKENS[1]
+  prompts = dataset.encode_prompts(articles, tokenizer, limit)
+  weights = weights_lib.from_pax(
+    {name: model.reader.read(name) for name in model.reader.specs},
+    model.config,
+    quantization=quantization,
+    quantize_head=False,  # But taken in int8 if it is so on disk.
+  )
+  engine = config_lib.EngineConfig(
+    eos_id=model.eos_id,
+    pad_id=model.eos_id,
+    num_slots=min(_SLOTS, len(prompts)),
+    max_prompt=max(map(len, prompts)),
+    min_new_tokens=_NEW_TOKENS[0],
+    max_new_tokens=_NEW_TOKENS[1],
+    num_beams=_BEAMS,
+  )
+  answers = _generate(runner_lib.Runner(weights, model.config, engine), prompts)
+  highlights = [article.output for article in articles]
+  return Summaries(
+    rouge.score_tokens(answers, highlights, tokenizer),
+    tuple(tuple(tokens) for tokens in answers.values()),
+  )
+
+
+def _generate(
+  runner: runner_lib.Runner, prompts: Sequence[np.ndarray]
+) -> dict[int, list[int]]:
+  """Best hypothesis of each prompt, by its index."""
+  # Long prompts first: those beside each other take as many steps.
+  waiting = sorted(range(len(prompts)), key=lambda i: -len(prompts[i]))
+  holder: dict[int, int] = {}
+  answers: dict[int, list[int]] = {}
+  while waiting or holder:
+    free = [slot for slot in range(runner.num_slots) if slot not in holder]
+    batch = dict(zip(free, waiting))
+    del waiting[: len(batch)]
+    holder |= batch
+    runner.prefill_and_insert(
+      {slot: request_lib.Request(prompts[i]) for slot, i in batch.items()}
+    )
+    for slot, result in runner.step().items():
+      answers[holder.pop(slot)] = result.hypotheses[0].tokens.tolist()
+  return dict(sorted(answers.items()))

@@ -1,0 +1,129 @@
+"""Texts that a model is run on, as batches of token ids."""
+
+from collections.abc import Sequence
+import dataclasses
+import os
+import zlib
+
+import numpy as np
+import tokenizers
+
+from saxml_ext.evaluation import dataset
+from saxml_ext.pax import errors
+
+# Sequences run together, and what their length is padded to a multiple of:
+# few lengths mean few compilations.
+_BATCH = 8
+# Articles whose logits are compared: at 50,400 tokens and 60 places each those
+# of two models take 0.8 GB.
+LOGIT_ARTICLES = 32
+_LENGTH_STEP = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+  """Sequences padded on the right.
+
+  tokens [B, T] int32; real [B, T] bool: what is no padding; answers [B, T]
+  bool: places whose next token is of the answer.
+  """
+
+  tokens: np.ndarray
+  real: np.ndarray
+  answers: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Texts:
+  """Sequences by length, in batches."""
+
+  batches: tuple[Batch, ...]
+
+  @property
+  def num_tokens(self) -> int:
+    return sum(int(batch.real.sum()) for batch in self.batches)
+
+  @property
+  def crc32(self) -> int:
+    """Checksum of all token ids."""
+    value = 0
+    for batch in self.batches:
+      value = zlib.crc32(batch.tokens[batch.real].astype('<i4'), value)
+    return value
+
+
+def load_articles(path: str, count: int = 0) -> tuple[dataset.Article, ...]:
+  """Reads articles, `count` of them at most; 0: all.
+
+  Raises:
+    errors.CheckpointError: there is no such file, or it is of another form.
+  """
+  try:
+    articles = dataset.load_articles(path)
+  except (OSError, ValueError) as e:
+    raise errors.CheckpointError(f'articles: {e}') from e
+  return articles[: count or len(articles)]
+
+
+def load_tokenizer(directory: str) -> tokenizers.Tokenizer:
+  """The tokenizer beside a checkpoint.
+
+  Raises:
+    errors.CheckpointError: there is none.
+  """
+  try:
+    return dataset.load_tokenizer(os.path.join(directory, 'tokenizer.json'))
+  except ValueError as e:
+    raise errors.CheckpointError(
+      f'{e}; texts need one: copy it beside the checkpoint'
+    ) from e
+
+
+def from_articles(
+  articles: Sequence[dataset.Article],
+  tokenizer: tokenizers.Tokenizer,
+  max_length: int,
+) -> Texts:
+  """Each article in the benchmark's prompt, followed by its highlights."""
+  prompts = dataset.encode_prompts(articles, tokenizer, max_length)
+  answers = tokenizer.encode_batch([article.output for article in articles])
+  sequences = []
+  for prompt, answer in zip(prompts, answers):
+    tokens = np.concatenate([prompt, np.asarray(answer.ids, np.int32)])
+    sequences.append((tokens[:max_length], len(prompt)))
+  return from_sequences(sequences)
+
+
+def from_texts(
+  texts: Sequence[str], tokenizer: tokenizers.Tokenizer, max_length: int
+) -> Texts:
+  """Plain texts, of which every token but the first is to be predicted."""
+  return from_sequences(
+    [
+      (np.asarray(encoding.ids[:max_length], np.int32), 1)
+      for encoding in tokenizer.encode_batch(list(texts))
+    ]
+  )
+
+
+def from_sequences(sequences: Sequence[tuple[np.ndarray, int]]) -> Texts:
+  """Batches of sequences [T] int32, each with the length of its prompt."""
+  ordered = sorted(sequences, key=lambda pair: len(pair[0]))  # stable
+  return Texts(
+    tuple(
+      _batch(ordered[i : i + _BATCH]) for i in range(0, len(ordered), _BATCH)
+    )
+  )
+
+
+def _batch(sequences: Sequence[tuple[np.ndarray, int]]) -> Batch:
+  longest = max(len(tokens) for tokens, _ in sequences)
+  shape = len(sequences), -(-longest // _LENGTH_STEP) * _LENGTH_STEP
+  batch = Batch(
+    np.zeros(shape, np.int32), np.zeros(shape, bool), np.zeros(shape, bool)
+  )
+  for row, (tokens, prompt) in enumerate(sequences):
+    batch.tokens[row, : len(tokens)] = tokens
+    batch.real[row, : len(tokens)] = True
+    batch.answers[row, max(prompt - 1, 0) : len(tokens) - 1] = True
+  return batch

@@ -1,0 +1,50 @@
+"""Tests that a conversion survives kill -9 at random points."""
+
+import os
+import random
+
+from absl.testing import absltest
+
+from converters.convert import random_weights
+from converters.testing import killed_runs
+from saxml_ext.pax import checkpoint
+from saxml_ext.pax import errors
+from saxml_ext.pax import layout
+
+_KILLS = 10
+
+
+class KilledRunsTest(absltest.TestCase):
+  def test_ten_kills_and_the_same_bytes(self):
+    root = self.create_tempdir().full_path
+    base, pax = os.path.join(root, 'hf'), os.path.join(root, 'pax')
+    again = os.path.join(root, 'again')
+    shape = layout.GPTJShape(12, 128, 4, 512, 1000)
+    random_weights.write(base, shape, 16, 'bin', 3)
+    variables = len(layout.variables(shape))
+
+    killed_runs.run(base, pax, 'float32')
+    finished, last = killed_runs.run_killed(
+      base, again, 'float32', variables, _KILLS, random.Random(0), 0.05
+    )
+    self.assertLen(finished, _KILLS)
+    self.assertEqual(finished, sorted(finished))
+    self.assertGreater(finished[-1], finished[0])
+    self.assertIn('in an earlier run', last.output)
+    self.assertEqual(killed_runs.digests(again), killed_runs.digests(pax))
+
+  def test_killed_one_is_no_checkpoint(self):
+    root = self.create_tempdir().full_path
+    base, pax = os.path.join(root, 'hf'), os.path.join(root, 'pax')
+    shape = layout.GPTJShape(12, 128, 4, 512, 1000)
+    random_weights.write(base, shape, 16)
+    with killed_runs.start(base, pax, 'float32') as process:
+      while not os.path.isdir(pax) and process.poll() is None:
+        pass
+      process.kill()
+    with self.assertRaisesRegex(errors.CheckpointError, 'no checkpoint_<step>'):
+      checkpoint.Reader(pax)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,201 @@
+"""Builds a wheel (PEP 427) of files that a manifest names.
+
+The same files give the same bytes: entries are sorted and bear no times.
+"""
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+import hashlib
+import io
+import os
+import re
+import zipfile
+
+from absl import app
+from absl import flags
+
+from deploy.wheel import imports
+
+_WHEEL = flags.DEFINE_string('wheel', None, 'File to write.')
+_MANIFEST = flags.DEFINE_string(
+  'manifest', None, 'Lines of a path in the wheel, a tab and a file.'
+)
+_README = flags.DEFINE_string('readme', None, 'The description, Markdown.')
+_LICENSE = flags.DEFINE_string('license', None, 'The license.')
+_REQUIREMENTS = flags.DEFINE_string('requirements', None, 'Requirements file.')
+_EXTRA = flags.DEFINE_multi_string(
+  'extra', [], 'Name of an extra, "=" and its requirements file.'
+)
+_PROGRAM = flags.DEFINE_multi_string(
+  'program', [], 'Console script, "=" and the module that it runs.'
+)
+_MODULE = flags.DEFINE_multi_string(
+  'module', [], 'Console script that is a top-level module too.'
+)
+
+# The earliest time that a zip archive can tell.
+_TIME = (1980, 1, 1, 0, 0, 0)
+_MODE = 0o100644 << 16
+_LAUNCHER = 'gptj_sax_programs'
+_LAUNCHER_TEXT = '''"""The console scripts: each runs one module as __main__."""
+
+import runpy
+
+
+def _run(module: str) -> None:
+  runpy.run_module(module, run_name='__main__', alter_sys=True)
+
+'''
+# ELF's e_machine, two bytes from 18 on -> what a platform tag calls it.
+_MACHINES = {62: 'x86_64', 183: 'aarch64'}
+
+
+def _programs(
+  programs: Mapping[str, str], modules: Sequence[str]
+) -> dict[str, bytes]:
+  """The launcher of all programs, and the modules of some."""
+  launcher = _LAUNCHER_TEXT
+  files = {}
+  for name, module in programs.items():
+    launcher += f'\ndef {name}() -> None:\n  _run({module!r})\n\n'
+  for name in modules:
+    text = (
+      f'"""Runs {programs[name]}."""\n\nimport {_LAUNCHER}\n\n'
+      f"if __name__ == '__main__':\n  {_LAUNCHER}.{name}()\n"
+    )
+    files[f'{name}.py'] = text.encode('ascii')
+  files[f'{_LAUNCHER}.py'] = f'{launcher.rstrip()}\n'.encode('ascii')
+  return files
+
+
+def _metadata(
+  name: str,
+  version: str,
+  description: str,
+  requirements: Sequence[str],
+  extras: Mapping[str, Sequence[str]],
+) -> str:
+  lines = [
+    'Metadata-Version: 2.1',
+    f'Name: {name.replace("_", "-")}',
+    f'Version: {version}',
+    'Summary: A Sax-compatible serving cell for GPT-J and its converters',
+    'Requires-Python: >=3.11',
+    *(f'Requires-Dist: {requirement}' for requirement in requirements),
+  ]
+  for extra, more in extras.items():
+    lines.append(f'Provides-Extra: {extra}')
+    lines += [f'Requires-Dist: {line} ; extra == "{extra}"' for line in more]
+  lines += ['Description-Content-Type: text/markdown', '', description]
+  return '\n'.join(lines)
+
+
+def _check_platform(files: Mapping[str, bytes], tag: str) -> None:
+  """Raises ValueError if a library is not of the platform of the tag."""
+  for path, data in files.items():
+    if path.endswith('.so'):
+      machine = _MACHINES.get(int.from_bytes(data[18:20], 'little'), 'unknown')
+      if data[:4] != b'\x7fELF' or not tag.endswith(f'linux_{machine}'):
+        raise ValueError(
+          f'{path} is of a processor "{machine}", the wheel is to be {tag};'
+          ' name the tag of the processor that it is built for'
+        )
+
+
+def build(
+  wheel_name: str,
+  files: Mapping[str, bytes],
+  description: str,
+  license_text: bytes,
+  programs: Mapping[str, str],
+  modules: Sequence[str],
+  requirements: Sequence[str],
+  extras: Mapping[str, Sequence[str]],
+) -> bytes:
+  """Returns the bytes of a wheel.
+
+  Args:
+    wheel_name: The file's name, which has distribution, version and tags.
+    files: Contents by path in the wheel.
+    description: Markdown for the metadata.
+    license_text: Contents of the license's file.
+    programs: Modules by the name of the console script that runs them.
+    modules: Programs that `python3 -m` runs by that name too.
+    requirements: Requirements to declare where `files` import them.
+    extras: Those of extras, likewise.
+
+  Raises:
+    ValueError: The wheel's name is malformed, a library is of another
+      platform, or an import of no requirement.
+  """
+  parts = re.fullmatch(r'(\w+)-([^-]+)-(.+)\.whl', wheel_name)
+  if parts is None:
+    raise ValueError(
+      f'"{wheel_name}" is not the name of a wheel: name the file'
+      ' <distribution>-<version>-<tags>.whl'
+    )
+  name, version, tag = parts.groups()
+  _check_platform(files, tag)
+  core, more = imports.needed(files, requirements, extras)
+  info = f'{name}-{version}.dist-info'
+  scripts = '\n'.join(f'{p} = {_LAUNCHER}:{p}' for p in programs)
+  metadata = {
+    'LICENSE': license_text,
+    'METADATA': _metadata(name, version, description, core, more).encode(),
+    'WHEEL': (
+      'Wheel-Version: 1.0\nGenerator: gptj_sax\n'
+      f'Root-Is-Purelib: false\nTag: {tag}\n'
+    ).encode('ascii'),
+    'entry_points.txt': f'[console_scripts]\n{scripts}\n'.encode('ascii'),
+  }
+  content = dict(sorted((dict(files) | _programs(programs, modules)).items()))
+  content |= {f'{info}/{path}': data for path, data in metadata.items()}
+  content[f'{info}/RECORD'] = _record(content.items(), f'{info}/RECORD')
+  result = io.BytesIO()
+  with zipfile.ZipFile(result, 'w') as archive:
+    for path, data in content.items():
+      entry = zipfile.ZipInfo(path, _TIME)
+      entry.external_attr = _MODE
+      archive.writestr(entry, data, zipfile.ZIP_DEFLATED, compresslevel=6)
+  return result.getvalue()
+
+
+def _record(content: Iterable[tuple[str, bytes]], own_path: str) -> bytes:
+  lines = []
+  for path, data in content:
+    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest())
+    lines.append(f'{path},sha256={digest.decode().rstrip("=")},{len(data)}\n')
+  return ''.join([*lines, f'{own_path},,\n']).encode('ascii')
+
+
+def _read(path: str) -> bytes:
+  with open(path, 'rb') as f:
+    return f.read()
+
+
+def _pairs(values: Iterable[str]) -> dict[str, str]:
+  return dict(value.split('=', 1) for value in values)
+
+
+def main(argv: Sequence[str]) -> None:
+  del argv
+  lines = _read(_MANIFEST.value).decode().splitlines()
+  data = build(
+    os.path.basename(_WHEEL.value),
+    {path: _read(file) for path, file in (line.split('\t') for line in lines)},
+    _read(_README.value).decode(),
+    _read(_LICENSE.value),
+    _pairs(_PROGRAM.value),
+    _MODULE.value,
+    imports.read_requirements(_read(_REQUIREMENTS.value).decode()),
+    {
+      name: imports.read_requirements(_read(path).decode())
+      for name, path in _pairs(_EXTRA.value).items()
+    },
+  )
+  with open(_WHEEL.value, 'wb') as f:
+    f.write(data)
+
+
+if __name__ == '__main__':
+  app.run(main)

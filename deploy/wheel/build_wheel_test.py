@@ -1,0 +1,109 @@
+"""Tests of building wheels."""
+
+import base64
+import csv
+import hashlib
+import io
+import zipfile
+
+from absl.testing import absltest
+
+from deploy.wheel import build_wheel
+from deploy.wheel import imports
+
+_NAME = 'some_thing-1.2-py3-none-linux_x86_64.whl'
+_ELF = b'\x7fELF' + bytes(14) + (62).to_bytes(2, 'little')
+_FILES = {
+  'room/b.py': b'import os, numpy\nfrom room import a\n',
+  'room/a.py': b'def f():\n  from grpc import aio\n',
+  'room/libkernels.so': _ELF,
+}
+
+
+def _build(files=None, name=_NAME) -> zipfile.ZipFile:
+  data = build_wheel.build(
+    name,
+    files or _FILES,
+    'Text.',
+    b'License.',
+    {'one': 'room.a', 'two': 'room.b'},
+    ['two'],
+    ['numpy', 'grpcio>=1', 'jax'],
+    {'torch': ['torch==2']},
+  )
+  return zipfile.ZipFile(io.BytesIO(data))
+
+
+class BuildWheelTest(absltest.TestCase):
+  def test_entries_and_their_record(self):
+    wheel = _build()
+    info = 'some_thing-1.2.dist-info'
+    self.assertEqual(
+      wheel.namelist(),
+      [
+        'gptj_sax_programs.py',
+        'room/a.py',
+        'room/b.py',
+        'room/libkernels.so',
+        'two.py',
+        *(
+          f'{info}/{name}'
+          for name in ('LICENSE', 'METADATA', 'WHEEL', 'entry_points.txt')
+        ),
+        f'{info}/RECORD',
+      ],
+    )
+    record = list(csv.reader(wheel.read(f'{info}/RECORD').decode().split()))
+    self.assertEqual([row[0] for row in record], wheel.namelist())
+    for path, digest, size in record[:-1]:
+      data = wheel.read(path)
+      expected = base64.urlsafe_b64encode(hashlib.sha256(data).digest())
+      self.assertEqual(digest, f'sha256={expected.decode().rstrip("=")}')
+      self.assertEqual(size, str(len(data)))
+    self.assertEqual(record[-1][1:], ['', ''])
+
+  def test_metadata_has_what_is_imported(self):
+    text = _build().read('some_thing-1.2.dist-info/METADATA').decode()
+    self.assertIn('Name: some-thing\nVersion: 1.2\n', text)
+    found = [x for x in text.splitlines() if x.startswith('Requires-Dist')]
+    self.assertEqual(
+      found, ['Requires-Dist: numpy', 'Requires-Dist: grpcio>=1']
+    )
+    files = _FILES | {'room/c.py': b'x = importlib.import_module("torch.nn")'}
+    text = _build(files).read('some_thing-1.2.dist-info/METADATA').decode()
+    self.assertIn('Requires-Dist: torch==2 ; extra == "torch"\n', text)
+
+  def test_same_bytes_in_any_order(self):
+    again = _build(dict(reversed(_FILES.items())))
+    self.assertEqual(again.fp.getvalue(), _build().fp.getvalue())
+    times = {entry.date_time for entry in again.infolist()}
+    self.assertEqual(times, {(1980, 1, 1, 0, 0, 0)})
+
+  def test_import_of_no_requirement(self):
+    files = _FILES | {'room/c.py': b'import unheard_of.thing'}
+    with self.assertRaisesRegex(
+      imports.UnknownImportError, r"\['unheard_of'\]: add the distribution"
+    ):
+      _build(files)
+
+  def test_library_of_another_processor(self):
+    with self.assertRaisesRegex(ValueError, 'libkernels.so .* "x86_64"'):
+      _build(name=_NAME.replace('x86_64', 'aarch64'))
+
+  def test_name_of_no_wheel(self):
+    with self.assertRaisesRegex(ValueError, '"some_thing.zip" is not the name'):
+      _build(name='some_thing.zip')
+
+
+class ImportsTest(absltest.TestCase):
+  def test_requirement_without_a_name(self):
+    with self.assertRaisesRegex(ValueError, '"--hash=x" does not begin with'):
+      imports.module_of('--hash=x')
+
+  def test_imports_by_name(self):
+    sources = [b'importlib.import_module("a.b")\nm.import_module(3)\n']
+    self.assertEqual(imports.imported_modules(sources), {'a'})
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,104 @@
+"""A wheel of this workspace's own Python, and of what it needs beside it.
+
+For Bazel 4.2.3, for which there is no rules_python with a py_wheel.
+"""
+
+# What a wheel holds: sources, compiled kernels and what programs read.
+_KINDS = ["css", "html", "js", "json", "py", "so"]
+
+def _is_own(file):
+    return not file.owner.workspace_name and file.extension in _KINDS
+
+def _wheel_impl(ctx):
+    own = depset([
+        file
+        for target in ctx.attr.deps
+        for file in target[DefaultInfo].default_runfiles.files.to_list()
+        if _is_own(file)
+    ]).to_list()
+    wheel = ctx.actions.declare_file("{}-{}-{}.whl".format(
+        ctx.attr.distribution,
+        ctx.attr.version,
+        ctx.attr.tag,
+    ))
+    manifest = ctx.actions.declare_file(ctx.label.name + ".manifest")
+    ctx.actions.write(
+        manifest,
+        "".join([
+            "{}\t{}\n".format(file.short_path, file.path)
+            for file in own
+        ]),
+    )
+    arguments = ctx.actions.args()
+    arguments.add(wheel, format = "--wheel=%s")
+    arguments.add(manifest, format = "--manifest=%s")
+    arguments.add(ctx.file.readme, format = "--readme=%s")
+    arguments.add(ctx.file.license, format = "--license=%s")
+    arguments.add(ctx.file.requirements, format = "--requirements=%s")
+    for extra, label in ctx.attr.extras.items():
+        arguments.add("--extra=%s=%s" % (label, extra.files.to_list()[0].path))
+    for name, module in ctx.attr.programs.items():
+        arguments.add("--program=%s=%s" % (name, module))
+    arguments.add_all(ctx.attr.modules, format_each = "--module=%s")
+    extras = [file for extra in ctx.attr.extras for file in extra.files.to_list()]
+    ctx.actions.run(
+        executable = ctx.executable._builder,
+        arguments = [arguments],
+        inputs = own + extras + [
+            manifest,
+            ctx.file.license,
+            ctx.file.readme,
+            ctx.file.requirements,
+        ],
+        mnemonic = "PyWheel",
+        outputs = [wheel],
+        progress_message = "Building %s" % wheel.short_path,
+    )
+    return [DefaultInfo(
+        files = depset([wheel]),
+        runfiles = ctx.runfiles([wheel]),
+    )]
+
+wheel = rule(
+    implementation = _wheel_impl,
+    doc = "One wheel with the programs of `deps`. The same sources give the " +
+          "same bytes.",
+    attrs = {
+        "deps": attr.label_list(
+            doc = "Programs and libraries whose own files it holds.",
+            mandatory = True,
+        ),
+        "distribution": attr.string(
+            doc = "Name of the distribution, as in a wheel's file name.",
+            mandatory = True,
+        ),
+        "extras": attr.label_keyed_string_dict(
+            doc = "Further requirements files, each with its extra's name.",
+            allow_files = True,
+        ),
+        "license": attr.label(allow_single_file = True, mandatory = True),
+        "modules": attr.string_list(
+            doc = "Programs that are top-level modules too, for `python3 -m`.",
+        ),
+        "programs": attr.string_dict(
+            doc = "Console script -> module that is run as __main__.",
+            mandatory = True,
+        ),
+        "readme": attr.label(allow_single_file = True, mandatory = True),
+        "requirements": attr.label(
+            doc = "Requirements; those that the files import are declared.",
+            allow_single_file = True,
+            mandatory = True,
+        ),
+        "tag": attr.string(
+            doc = "Tags of Python, its ABI and the platform.",
+            mandatory = True,
+        ),
+        "version": attr.string(mandatory = True),
+        "_builder": attr.label(
+            cfg = "exec",
+            default = "//deploy/wheel:build_wheel",
+            executable = True,
+        ),
+    },
+)

@@ -1,0 +1,103 @@
+"""The wheel, installed into an environment of its own, and its programs.
+
+pip installs it without what it needs, since a test has no network; that comes
+from where this test's own packages are.
+"""
+
+import glob
+import os
+import subprocess
+import sys
+import venv
+
+from absl.testing import absltest
+
+from converters.testing import small_models
+
+# Each starts a Python that imports jax or gRPC; slow machines take long.
+_TIMEOUT_SECONDS = 120
+
+
+def _packages() -> list[str]:
+  """Directories of installed packages among the paths of this process."""
+  return [path for path in sys.path if path.endswith('site-packages')]
+
+
+class WheelTest(absltest.TestCase):
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    cls.root = absltest.TEST_TMPDIR.value
+    (cls.wheel,) = glob.glob('deploy/wheel/*.whl')
+    cls.home = os.path.join(cls.root, 'venv')
+    venv.create(cls.home, symlinks=True)
+    cls.python = os.path.join(cls.home, 'bin', 'python')
+    subprocess.run(
+      [sys.executable, '-m', 'pip', '--python', cls.python]
+      + ['--disable-pip-version-check', 'install', '--quiet', '--no-deps']
+      + ['--no-index', os.path.abspath(cls.wheel)],
+      env={'PATH': os.environ['PATH'], 'HOME': cls.root},
+      check=True,
+    )
+
+  def run_program(self, *command: str, status: int = 0) -> str:
+    """Runs a program of the environment; returns all it prints."""
+    done = subprocess.run(
+      [os.path.join(self.home, 'bin', command[0]), *command[1:]],
+      stdout=subprocess.PIPE,
+      stderr=subprocess.STDOUT,
+      text=True,
+      cwd=self.root,
+      env={'PYTHONPATH': os.pathsep.join(_packages()), 'HOME': self.root},
+      timeout=_TIMEOUT_SECONDS,
+    )
+    self.assertEqual(done.returncode, status, done.stdout)
+    return done.stdout
+
+  def test_nothing_comes_from_the_workspace(self):
+    out = self.run_program(
+      'python', '-c', 'import saxml_ext.client.sax as m; print(m.__file__)'
+    )
+    self.assertStartsWith(out, self.home)
+
+  def test_help_of_every_program(self):
+    self.assertIn('lm.generate', self.run_program('saxutil', 'help'))
+    for program, word in (
+      ('convert_gptj_ckpt', '--base'),
+      ('offline_quantize', '--quantization_configs'),
+      ('verify_ckpt', '--source'),
+      ('random_gptj', '--layers'),
+      ('admin_config', '--fs_root'),
+      ('admin_server', '--sax_cell'),
+      ('server', '--platform_chip'),
+    ):
+      # absl's --help exits with 1.
+      self.assertIn(word, self.run_program(program, '--help', status=1))
+
+  def test_converts_and_quantizes(self):
+    small_models.save(os.path.join(self.root, 'hf'))
+    out = self.run_program(
+      'python', '-m', 'convert_gptj_ckpt', '--base=hf', '--pax=pax', '--verify'
+    )
+    self.assertIn('Verified: all 21 variables are as in', out)
+    out = self.run_program(
+      'offline_quantize',
+      '--input_dir=pax/checkpoint_00000000/state',
+      '--output_dir=int8/checkpoint_00000000/state',
+      '--quantization_configs=gptj',
+    )
+    self.assertIn('1 self_attention.post', out)
+    out = self.run_program('verify_ckpt', '--source=pax', '--pax=int8')
+    self.assertIn('All 21 variables are as in', out)
+
+  def test_kernels_come_along(self):
+    out = self.run_program(
+      'python',
+      '-c',
+      'from saxml_ext.engine.kernels import kernels; print(kernels.usable())',
+    )
+    self.assertEqual(out.strip(), 'True')
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,132 @@
+"""Models that are not quite the reference, and how far from it they are."""
+
+from collections.abc import Iterator, Sequence
+import copy
+from typing import TypeAlias
+
+import torch
+from torch.nn import functional as F
+import transformers
+
+# Spread channels differ by up to 2**4.
+_MAX_EXPONENT = 2
+
+Model: TypeAlias = transformers.GPTJForCausalLM
+
+
+def rounded(model: Model, bits: int) -> Model:
+  """A copy with every matrix rounded to `bits`, one scale per output row."""
+  model = copy.deepcopy(model)
+  round_weights(model, bits)
+  return model
+
+
+def round_weights(model: torch.nn.Module, bits: int) -> None:
+  """Rounds every matrix to `bits`, symmetric with a scale per output row."""
+  top = 2 ** (bits - 1) - 1
+  with torch.no_grad():
+    for weight in model.parameters():
+      if weight.dim() == 2:
+        scale = weight.abs().amax(dim=1, keepdim=True) / top
+        weight.copy_((weight / scale).round() * scale)
+
+
+def exact_gelu(model: Model) -> Model:
+  """A copy with the error function's GELU instead of its tanh approximation."""
+  model = copy.deepcopy(model)
+  for block in model.transformer.h:
+    block.mlp.act = torch.nn.GELU()
+  return model
+
+
+def spread(model: Model, seed: int = 0) -> Model:
+  """A copy with the uneven channels of large models, and the same results.
+
+  In large language models some channels carry activations many times larger
+  than others, which makes them hard to round to few bits. Here each channel
+  between a layer norm, or the values of attention, and the matrices that read
+  it is multiplied by a power of two, and those matrices are divided by it:
+  exact in floating point, so that not one bit of the logits changes.
+
+  Args:
+    model: which stays as it is.
+    seed: of the exponents, drawn evenly from -_MAX_EXPONENT to _MAX_EXPONENT.
+  """
+  model = copy.deepcopy(model)
+  generator = torch.Generator().manual_seed(seed)
+  with torch.no_grad():
+    for block in model.transformer.h:
+      attention = block.attn
+      projections = [attention.q_proj, attention.k_proj, attention.v_proj]
+      _spread_norm(block.ln_1, [*projections, block.mlp.fc_in], generator)
+      values = attention.v_proj.weight
+      factors = _factors(values.shape[0], generator)
+      values *= factors[:, None]
+      attention.out_proj.weight /= factors
+    _spread_norm(model.transformer.ln_f, [model.lm_head], generator)
+  return model
+
+
+def _spread_norm(
+  norm: torch.nn.LayerNorm,
+  readers: Sequence[torch.nn.Linear],
+  generator: torch.Generator,
+) -> None:
+  factors = _factors(norm.weight.shape[0], generator)
+  norm.weight *= factors
+  norm.bias *= factors
+  for reader in readers:
+    reader.weight /= factors
+
+
+def _factors(size: int, generator: torch.Generator) -> torch.Tensor:
+  """Powers of two, float32 [size]."""
+  return 2.0 ** torch.randint(
+    -_MAX_EXPONENT, _MAX_EXPONENT + 1, (size,), generator=generator
+  )
+
+
+@torch.inference_mode()
+def divergence(
+  model: Model,
+  other: Model,
+  prompts: Sequence[Sequence[int]],
+  answers: Sequence[Sequence[int]],
+) -> float:
+  """Mean KL divergence of next tokens, in nats, over all of the answers.
+
+  Args:
+    model: whose distribution is the true one.
+    other: whose distribution is compared with it.
+    prompts: token ids before each answer.
+    answers: token ids; both models read them and predict each in turn.
+  """
+  total, count = 0.0, 0
+  for ids, where in _batches(prompts, answers, model.config.eos_token_id):
+    ours, theirs = (
+      F.log_softmax(each(ids).logits[where], dim=-1) for each in (model, other)
+    )
+    total += (ours.exp() * (ours - theirs)).sum().item()
+    count += len(ours)
+  return total / count
+
+
+def _batches(
+  prompts, answers, pad: int, size: int = 16
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+  """Yields ids [B, T] and the places [B, T] that predict an answer's token."""
+  rows = sorted(
+    ((list(p), list(a)) for p, a in zip(prompts, answers)),
+    key=lambda row: len(row[0]) + len(row[1]),
+  )
+  for start in range(0, len(rows), size):
+    batch = rows[start : start + size]
+    width = max(len(prompt) + len(answer) for prompt, answer in batch)
+    ids = torch.full((len(batch), width), pad)
+    where = torch.zeros((len(batch), width), dtype=torch.bool)
+    for i, (prompt, answer) in enumerate(batch):
+      end = len(prompt) + len(answer)
+      # Padding stands behind what counts, where a causal model never looks.
+      ids[i, :end] = torch.tensor(prompt + answer)
+      where[i, len(prompt) - 1 : end - 1] = True
+    yield ids, where

@@ -1,0 +1,92 @@
+"""Invents names of people, places and companies, apart for each split.
+
+A name is put together from syllables. Its own checksum says which split may
+use it: one word in eight belongs to the evaluation and never occurs in a
+training story, whatever it names there. A model that answers with the names of
+an evaluation article has therefore copied them and not remembered them.
+"""
+
+import random
+import re
+import zlib
+
+_ONSETS = """
+B Br C Ch Cl D Dr F Fr G Gr H J K Kr L M N P Pr R S Sh Sk St T Th Tr V W Y Z
+""".split()
+_VOWELS = ['a', 'e', 'i', 'o', 'u', 'ai', 'ea', 'ou']
+_CODAS = ['', 'b', 'd', 'l', 'll', 'lm', 'm', 'n', 'nd', 'r', 'rn', 'v', 'x']
+
+_FIRST_ENDINGS = ['a', 'an', 'ea', 'el', 'en', 'ia', 'in', 'is', 'o', 'us']
+_LAST_ENDINGS = [
+  'ard',
+  'berg',
+  'er',
+  'ez',
+  'ley',
+  'man',
+  'ova',
+  'ski',
+  'son',
+  'well',
+]
+_TOWN_ENDINGS = [
+  'bury',
+  'dale',
+  'ford',
+  'ham',
+  'mouth',
+  'port',
+  'stead',
+  'ton',
+  'ville',
+  'wick',
+]
+_COMPANY_ENDINGS = ['aco', 'ara', 'eon', 'ex', 'ico', 'ium', 'ora', 'yne']
+COMPANY_TAILS = """
+Foods Motors Energy Airways Textiles Logistics Media Pharma Steel Systems
+Telecom Chemicals Robotics Bank
+""".split()
+
+# Syllables that would make an ugly word in some language or other.
+_REFUSED = re.compile(
+  'anal|ass|coon|cum|dyk|fag|hoa|kik|nazi|nig|pis|rap|sex|shi|slu|tit|who|wan',
+  re.IGNORECASE,
+)
+
+_HELD_OUT_ONE_IN = 8
+
+
+def is_held_out(word: str) -> bool:
+  """Whether the word may be a name in the evaluation, and nowhere else."""
+  return zlib.crc32(word.encode()) % _HELD_OUT_ONE_IN == 0
+
+
+def person(rng: random.Random, held_out: bool) -> str:
+  """A first and a last name."""
+  first = _word(rng, _FIRST_ENDINGS, held_out)
+  return f'{first} {last(rng, held_out)}'
+
+
+def last(rng: random.Random, held_out: bool) -> str:
+  """A last name."""
+  return _word(rng, _LAST_ENDINGS, held_out)
+
+
+def town(rng: random.Random, held_out: bool) -> str:
+  """A place's name, one word."""
+  return _word(rng, _TOWN_ENDINGS, held_out)
+
+
+def company(rng: random.Random, held_out: bool) -> str:
+  """A company's name: an invented word and its line of business."""
+  head = _word(rng, _COMPANY_ENDINGS, held_out)
+  return f'{head} {rng.choice(COMPANY_TAILS)}'
+
+
+def _word(rng: random.Random, endings: list[str], held_out: bool) -> str:
+  while True:
+    word = ''.join(
+      rng.choice(parts) for parts in (_ONSETS, _VOWELS, _CODAS, endings)
+    )
+    if is_held_out(word) == held_out and not _REFUSED.search(word):
+      return word

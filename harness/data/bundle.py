@@ -1,0 +1,43 @@
+"""Where the model and the articles that come with the harness lie."""
+
+import os
+
+# In Bazel this file lies in the runfiles, whose layout is the repository's.
+ROOT = os.path.abspath(
+  os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..')
+)
+
+_BUNDLED = os.path.join(ROOT, 'harness', 'bundled')
+
+# Serving params under which the bundled model is published, and the longest
+# prompt that they take.
+PARAMS = 'saxml_ext.params.gptj.TinyTokenizedFP32'
+MAX_INPUT_LENGTH = 512
+
+
+def eval_path() -> str:
+  """The 512 articles, in the schema of cnn_eval.json."""
+  return os.path.join(_BUNDLED, 'eval.json')
+
+
+def reference_path() -> str:
+  """Tokens and ROUGE of the reference implementation on those articles."""
+  return os.path.join(_BUNDLED, 'reference.json')
+
+
+def model_dir() -> str:
+  """The model as a Hugging Face directory."""
+  return os.path.join(_BUNDLED, 'model')
+
+
+def tokenizer_path() -> str:
+  return os.path.join(model_dir(), 'tokenizer.json')
+
+
+def pax_checkpoint() -> str | None:
+  """The PAX checkpoint that the build made of the model.
+
+  None outside of Bazel, where nothing has built one.
+  """
+  path = os.path.join(_BUNDLED, 'pax')
+  return path if os.path.isdir(path) else None

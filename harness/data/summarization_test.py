@@ -1,0 +1,63 @@
+import json
+import os
+
+from absl.testing import absltest
+import tokenizers
+
+from harness.data import summarization
+
+
+class SummarizationTest(absltest.TestCase):
+  def _source(self, **changes) -> summarization.Source:
+    directory = self.create_tempdir().full_path
+    alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
+    vocab = {letter: index for index, letter in enumerate(alphabet)}
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(vocab, []))
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(
+      add_prefix_space=False
+    )
+    tokenizer.save(os.path.join(directory, 'tokenizer.json'))
+    articles = [
+      {'instruction': 'i', 'input': f'article {n}', 'output': f'summary {n}'}
+      for n in range(3)
+    ]
+    with open(
+      os.path.join(directory, 'eval.json'), 'w', encoding='utf-8'
+    ) as file:
+      json.dump(articles, file)
+    values = {
+      'dataset_path': os.path.join(directory, 'eval.json'),
+      'tokenizer_path': os.path.join(directory, 'tokenizer.json'),
+      'max_input_length': 1000,
+    }
+    return summarization.Source(**(values | changes))
+
+  def test_prompts_are_ids_cut_at_the_limit(self):
+    task = self._source(max_input_length=5, sample_count=2).load()
+    self.assertEqual(task.highlights, ['summary 0', 'summary 1'])
+    self.assertLen(task.prompts, 2)
+    ids = [int(word) for word in task.prompts[0].split(',')]
+    self.assertEqual(
+      ids, task.tokenizer.encode(task.articles[0].prompt).ids[:5]
+    )
+
+  def test_takes_all_articles_by_itself(self):
+    self.assertLen(self._source().load().articles, 3)
+
+  def test_an_answer_ends_before_its_first_end_id(self):
+    tokenizer = tokenizers.Tokenizer(
+      tokenizers.models.WordLevel({'<eos>': 0, 'one': 1}, unk_token='<eos>')
+    )
+    self.assertEqual(summarization.end_ids(tokenizer), frozenset())
+    tokenizer.add_special_tokens(['<eos>'])
+    ends = summarization.end_ids(tokenizer)
+    self.assertEqual(ends, {0})
+    for answer in ([1, 1], [1, 1, 0], [1, 1, 0, 0, 0]):
+      self.assertEqual(summarization.until_end(answer, ends), (1, 1))
+    # What follows the end is no part of the answer, whatever it is.
+    self.assertEqual(summarization.until_end([1, 0, 1], ends), (1,))
+    self.assertEqual(summarization.until_end([0, 1], ends), ())
+
+
+if __name__ == '__main__':
+  absltest.main()

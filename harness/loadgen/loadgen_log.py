@@ -1,0 +1,89 @@
+"""Reads what LoadGen wrote about a run."""
+
+import dataclasses
+import datetime
+import json
+import os
+
+ACCURACY_LOG = 'mlperf_log_accuracy.json'
+DETAIL_LOG = 'mlperf_log_detail.txt'
+SUMMARY_LOG = 'mlperf_log_summary.txt'
+LOGS = (ACCURACY_LOG, DETAIL_LOG, SUMMARY_LOG, 'mlperf_log_trace.json')
+
+_PREFIX = ':::MLLOG '
+_TIME_FORMAT = '%m-%d-%Y %H:%M:%S.%f'
+
+
+@dataclasses.dataclass(frozen=True)
+class RunLog:
+  """The logs of one run.
+
+  Attributes:
+    directory: where they lie.
+    summary: mlperf_log_summary.txt as it is; empty for an accuracy run.
+    values: last value by key of mlperf_log_detail.txt.
+    problems: texts of the entries that LoadGen marked as errors.
+  """
+
+  directory: str
+  summary: str
+  values: dict[str, object]
+  problems: tuple[str, ...]
+
+  @property
+  def valid(self) -> bool:
+    """Whether LoadGen calls a performance run valid, without any error."""
+    return self.values.get('result_validity') == 'VALID' and not self.problems
+
+  @property
+  def seconds(self) -> float:
+    """How long the run lasted: from the first issue to the last answer.
+
+    Raises:
+      ValueError: the log does not tell; it is of no performance run.
+    """
+    begin, end = map(self._time, ('power_begin', 'power_end'))
+    return (end - begin).total_seconds()
+
+  def _time(self, key: str) -> datetime.datetime:
+    text = self.values.get(key)
+    if not isinstance(text, str):
+      raise ValueError(
+        f'{self.directory}/{DETAIL_LOG} has no {key}; it must come from a'
+        ' performance run that ended'
+      )
+    return datetime.datetime.strptime(text, _TIME_FORMAT)
+
+
+def clear(directory: str) -> None:
+  """Makes the directory and removes the logs of an earlier run from it."""
+  os.makedirs(directory, exist_ok=True)
+  for name in LOGS:
+    path = os.path.join(directory, name)
+    if os.path.exists(path):
+      os.remove(path)
+
+
+def read(directory: str) -> RunLog:
+  """Reads the logs of a finished run.
+
+  Raises:
+    ValueError: LoadGen did not finish writing them.
+  """
+  values: dict[str, object] = {}
+  problems = []
+  path = os.path.join(directory, DETAIL_LOG)
+  with open(path, encoding='utf-8') as file:
+    for number, line in enumerate(file, 1):
+      if not line.startswith(_PREFIX):
+        continue
+      try:
+        entry = json.loads(line[len(_PREFIX) :])
+      except ValueError as error:
+        raise ValueError(f'{path}:{number} was cut off: {error}') from error
+      values[entry['key']] = entry['value']
+      if entry['metadata']['is_error']:
+        problems.append(f'{entry["key"]}: {entry["value"]}')
+  with open(os.path.join(directory, SUMMARY_LOG), encoding='utf-8') as file:
+    summary = file.read()
+  return RunLog(directory, summary, values, tuple(problems))

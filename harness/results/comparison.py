@@ -1,0 +1,203 @@
+"""An accuracy run beside the reference implementation's answers."""
+
+from collections.abc import Sequence
+import dataclasses
+import json
+
+import tokenizers
+
+from harness.data import summarization
+from harness.results import scoring
+from harness.results import text_table
+from saxml_ext.evaluation import rouge
+
+
+@dataclasses.dataclass(frozen=True)
+class Reference:
+  """What the reference implementation answers on the same articles.
+
+  Attributes:
+    scores: its ROUGE.
+    tokens: its generated tokens by sample index, without EOS and padding.
+  """
+
+  scores: rouge.Scores
+  tokens: tuple[tuple[int, ...], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+  """What an accuracy run needs in order to pass beside a reference.
+
+  Attributes:
+    rouge_tolerance: greatest difference of a ROUGE figure that passes.
+    identical: whether every answer must also be the reference's, token for
+      token, as float32 makes them.
+  """
+
+  rouge_tolerance: float
+  identical: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+  """Our accuracy run beside the reference.
+
+  Attributes:
+    ours: its scores.
+    reference: the reference's; None if none is known.
+    identical: samples whose tokens equal the reference's.
+    rule: what it needs in order to pass.
+  """
+
+  ours: rouge.Scores
+  reference: rouge.Scores | None
+  identical: int
+  rule: Rule
+
+  @property
+  def worst(self) -> float:
+    """The greatest difference of the three ROUGE figures."""
+    if self.reference is None:
+      return 0.0
+    return max(
+      abs(getattr(self.ours, name) - getattr(self.reference, name))
+      for name in rouge.METRICS
+    )
+
+  def problems(self) -> list[str]:
+    """Why the run does not pass; empty if it does, or has no reference."""
+    if self.reference is None:
+      return []
+    problems = []
+    # Both sides are rounded to four decimals; so is their difference.
+    if round(self.worst, 4) > self.rule.rouge_tolerance:
+      problems.append(
+        f'ROUGE differs from the reference by {self.worst:.4f}; the limit is'
+        f' {self.rule.rouge_tolerance} (--rouge_tolerance)'
+      )
+    count = self.reference.gen_num
+    if self.rule.identical and self.identical < count:
+      problems.append(
+        f"{self.identical} of {count} answers are the reference's token for"
+        f' token; a float32 run must give all {count} (if the model does not'
+        ' compute in float32, --norequire_identical judges it by ROUGE alone)'
+      )
+    return problems
+
+  @property
+  def passed(self) -> bool:
+    return not self.problems()
+
+  @property
+  def table(self) -> str:
+    """The figures of both, and how many answers are identical."""
+    names = (*rouge.METRICS, 'gen_len', 'gen_num')
+    rows: list[tuple[str, ...]]
+    if self.reference is None:
+      rows = [('', 'this run')]
+      rows += [(name, _figure(getattr(self.ours, name))) for name in names]
+      return text_table.render(rows) + '\n(no reference given to compare with)'
+    rows = [('', 'this run', 'reference', 'difference')]
+    for name in names:
+      ours, theirs = getattr(self.ours, name), getattr(self.reference, name)
+      difference = _figure(ours - theirs, signed=True)
+      rows.append((name, _figure(ours), _figure(theirs), difference))
+    return (
+      text_table.render(rows)
+      + f"\ntokens identical to the reference's: {self.identical} of"
+      f' {self.reference.gen_num}'
+    )
+
+  @property
+  def verdict(self) -> str:
+    """Which rule the run was judged by, and how; "" without a reference."""
+    if self.reference is None:
+      return ''
+    within = round(self.worst, 4) <= self.rule.rouge_tolerance
+    lines = [
+      f'largest ROUGE difference {self.worst:.4f}:'
+      f' {"within" if within else "BEYOND"} the tolerance of'
+      f' {self.rule.rouge_tolerance}'
+    ]
+    count = self.reference.gen_num
+    if self.rule.identical:
+      same = self.identical == count
+      lines.append(
+        "a float32 run: every answer must be the reference's, token for token;"
+        f' {self.identical} of {count} are: {"PASSED" if same else "FAILED"}'
+      )
+    else:
+      lines.append(
+        'not judged as a float32 run: answers may differ from the reference'
+      )
+    return '\n'.join(lines)
+
+
+def load_reference(
+  path: str, highlights: Sequence[str], tokenizer: tokenizers.Tokenizer
+) -> Reference:
+  """Reads a recorded reference.
+
+  Args:
+    path: JSON object: "tokens" (a list per article), "rouge1", "rouge2",
+      "rougeL", "gen_len".
+    highlights: of the articles of this run. If these are fewer than the
+      reference has, its tokens for them are scored anew.
+    tokenizer: the model's.
+
+  Raises:
+    OSError: the file cannot be read.
+    ValueError: the file is not such a record, or is for fewer articles.
+  """
+  with open(path, encoding='utf-8') as file:
+    record = json.load(file)
+  ends = summarization.end_ids(tokenizer)
+  try:
+    tokens = tuple(
+      summarization.until_end(ids, ends) for ids in record['tokens']
+    )
+    recorded = rouge.Scores(
+      **{name: float(record[name]) for name in rouge.METRICS},
+      gen_len=int(record['gen_len']),
+      gen_num=len(tokens),
+    )
+  except (KeyError, TypeError) as error:
+    raise ValueError(
+      f'{path} is not a recorded reference ({error!r}); give a file as'
+      ' //harness/bundled:reference writes it, or an empty --reference_path'
+    ) from error
+  count = len(highlights)
+  if count > len(tokens):
+    raise ValueError(
+      f'{path} has answers for {len(tokens)} articles, but the run has'
+      f' {count}; give the reference of these articles, or an empty'
+      ' --reference_path'
+    )
+  if count == len(tokens):
+    return Reference(recorded, tokens)
+  tokens = tokens[:count]
+  scores = rouge.score_tokens(dict(enumerate(tokens)), highlights, tokenizer)
+  return Reference(scores, tokens)
+
+
+def compare(
+  ours: scoring.Scored,
+  reference: Reference | None,
+  rule: Rule,
+  tokenizer: tokenizers.Tokenizer,
+) -> Comparison:
+  """Sets a run beside the reference, if there is one."""
+  if reference is None:
+    return Comparison(ours.scores, None, 0, rule)
+  ends = summarization.end_ids(tokenizer)
+  identical = sum(
+    summarization.until_end(ours.answers.get(index, ()), ends) == tokens
+    for index, tokens in enumerate(reference.tokens)
+  )
+  return Comparison(ours.scores, reference.scores, identical, rule)
+
+
+def _figure(value: float | int, signed: bool = False) -> str:
+  sign = '+' if signed else ''
+  return f'{value:{sign}d}' if isinstance(value, int) else f'{value:{sign}.4f}'

@@ -1,0 +1,47 @@
+"""The result of a job as text: on screen, and in report.md."""
+
+import os
+
+from harness.loadgen import loadgen_log
+from harness.loadgen import settings
+from harness.results import comparison as comparison_lib
+
+
+def render(
+  comparison: comparison_lib.Comparison | None,
+  performance: loadgen_log.RunLog | None,
+) -> str:
+  """The report; None stands for what was not run."""
+  parts = []
+  if performance is not None:
+    parts.append(f'{performance.summary.rstrip()}\n\n{_duration(performance)}')
+  if comparison is not None:
+    parts.append(f'Accuracy\n\n{comparison.table}')
+    if comparison.verdict:
+      parts.append(comparison.verdict)
+  return '\n\n'.join(parts) + '\n'
+
+
+def write(results_dir: str, scenario: str, text: str) -> str:
+  """Writes report.md, the text under a heading, and returns its path."""
+  path = os.path.join(results_dir, 'report.md')
+  with open(path, 'w', encoding='utf-8') as file:
+    file.write(f'# MLPerf {scenario}\n\n```\n{text}```\n')
+  return path
+
+
+def _duration(performance: loadgen_log.RunLog) -> str:
+  """How long the run lasted beside what the rules ask for."""
+  official = settings.OFFICIAL_MIN_DURATION_MS / 1000
+  if performance.seconds >= official:
+    return (
+      f'This run lasted {performance.seconds:.1f} s; the rules ask for at'
+      f' least {official:.0f} s.'
+    )
+  return (
+    f'This run lasted {performance.seconds:.1f} s, where the rules ask for at'
+    f' least {official:.0f} s:\nLoadGen judged it by its own min_duration, so'
+    ' it is no official result.'
+    f'\n--min_duration={settings.OFFICIAL_MIN_DURATION_MS} makes a run of that'
+    ' length.'
+  )

@@ -1,0 +1,33 @@
+from absl.testing import absltest
+
+from harness.loadgen import loadgen_log
+from harness.results import comparison
+from harness.scenarios import outcome
+from saxml_ext.evaluation import rouge
+
+_SCORES = rouge.Scores(50.0, 25.0, 40.0, 100, 2)
+
+
+def _run(validity: str) -> loadgen_log.RunLog:
+  return loadgen_log.RunLog('d', '', {'result_validity': validity}, ())
+
+
+def _comparison(identical: int) -> comparison.Comparison:
+  rule = comparison.Rule(0.01, identical=True)
+  return comparison.Comparison(_SCORES, _SCORES, identical, rule)
+
+
+class OutcomeTest(absltest.TestCase):
+  def test_passes(self):
+    self.assertEmpty(outcome.Outcome(_comparison(2), _run('VALID')).problems())
+    self.assertEmpty(outcome.Outcome(None, None).problems())
+
+  def test_tells_of_both_runs(self):
+    problems = outcome.Outcome(_comparison(1), _run('INVALID')).problems()
+    self.assertLen(problems, 2)
+    self.assertIn('1 of 2 answers', problems[0])
+    self.assertRegex(problems[1], 'INVALID: .* --target_qps')
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,220 @@
+"""The processes that the harness starts: watched, and stopped whatever comes.
+
+Each child gets a process group of its own, so that Ctrl-C at the terminal
+reaches the harness alone, which then stops them in order; and each is started
+through guard.py, so that it also dies when the harness is killed outright.
+"""
+
+from collections.abc import Iterator
+import contextlib
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import IO
+
+from harness import errors
+from harness.systems import programs
+
+_GUARD = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'guard.py')
+
+# A server needs a moment to finish its last answers; after that, SIGKILL.
+_GRACE_SECS = 5.0
+_POLL_SECS = 0.05
+_TAIL_LINES = 15
+
+
+class ChildError(errors.HarnessError):
+  """A child ended that should not have, or ended with an error."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Child:
+  """A started process.
+
+  Attributes:
+    name: what messages call it, such as "model server".
+    process: its handle.
+    log_path: where its output goes.
+  """
+
+  name: str
+  process: subprocess.Popen
+  log_path: str
+
+  @property
+  def ending(self) -> str:
+    """How it ended, such as "exit code 1" or "signal SIGKILL"."""
+    code = self.process.returncode
+    if code is None:
+      return 'still running'
+    if code < 0:
+      return f'signal {signal.Signals(-code).name}'
+    return f'exit code {code}'
+
+  def error(self) -> ChildError:
+    """Describes its untimely end, with the last lines of its log."""
+    return ChildError(
+      f'the {self.name} (process {self.process.pid}) ended with'
+      f' {self.ending}; its log is'
+      f' {self.log_path}{_indented_tail(self.log_path)}'
+    )
+
+
+def last_lines(path: str, count: int = _TAIL_LINES) -> list[str]:
+  """The last lines of a log that are not empty; none if there is no log."""
+  try:
+    with open(path, 'rb') as file:
+      file.seek(0, os.SEEK_END)
+      file.seek(max(0, file.tell() - 16384))
+      text = file.read().decode('utf-8', 'replace')
+  except FileNotFoundError:
+    return []
+  return [line for line in text.splitlines() if line.strip()][-count:]
+
+
+def _indented_tail(path: str) -> str:
+  lines = last_lines(path)
+  return ':' + ''.join(f'\n    {line}' for line in lines) if lines else ''
+
+
+class Children:
+  """Starts processes and stops them all at the end of a `with` block.
+
+  Use from the main thread: the kernel counts a process's parent as gone when
+  the thread that started it ends.
+  """
+
+  def __init__(self):
+    self._watched: list[Child] = []
+    self._started: list[Child] = []
+
+  def __enter__(self) -> 'Children':
+    return self
+
+  def __exit__(self, *unused) -> None:
+    self.stop()
+
+  def start(
+    self,
+    name: str,
+    command: programs.Command,
+    log_path: str,
+  ) -> Child:
+    """Starts a process that must not end before it is stopped.
+
+    Args:
+      name: what messages call it.
+      command: how to start it.
+      log_path: gets its output.
+    """
+    child = self._start(name, command, log_path)
+    self._watched.append(child)
+    return child
+
+  def start_piped(
+    self, name: str, command: programs.Command, log_path: str
+  ) -> Child:
+    """Starts a process that ends by itself, with its output as a pipe.
+
+    The log gets its standard error; whoever reads the pipe may add to it.
+    """
+    return self._start(name, command, log_path, subprocess.PIPE)
+
+  def _start(
+    self,
+    name: str,
+    command: programs.Command,
+    log_path: str,
+    stdout: int | None = None,
+  ) -> Child:
+    os.makedirs(os.path.dirname(log_path), exist_ok=True)
+    with open(log_path, 'wb', buffering=0) as log:
+      process = subprocess.Popen(
+        _guarded(command.argv),
+        stdin=subprocess.DEVNULL,
+        stdout=log if stdout is None else stdout,
+        stderr=log,
+        env=dict(command.env),
+        process_group=0,
+      )
+    child = Child(name, process, log_path)
+    self._started.append(child)
+    return child
+
+  def run(self, name: str, command: programs.Command, log_path: str) -> None:
+    """Runs a process to its end while watching the others.
+
+    Raises:
+      ChildError: it failed, or another ended.
+    """
+    child = self._start(name, command, log_path)
+    while child.process.poll() is None:
+      self.check()
+      time.sleep(_POLL_SECS)
+    if child.process.returncode != 0:
+      raise child.error()
+
+  def check(self) -> None:
+    """Looks after the watched processes.
+
+    Raises:
+      ChildError: one has ended.
+    """
+    for child in self._watched:
+      if child.process.poll() is not None:
+        raise child.error()
+
+  def stop(self) -> None:
+    """Stops all, the last started first; returns when none is left.
+
+    A second Ctrl-C does not hurry it: it takes a few seconds at most.
+    """
+    with _uninterrupted():
+      self._stop()
+
+  def _stop(self) -> None:
+    for child in reversed(self._started):
+      _signal_group(child, signal.SIGTERM)
+    deadline = time.monotonic() + _GRACE_SECS
+    for child in reversed(self._started):
+      while child.process.poll() is None and time.monotonic() < deadline:
+        time.sleep(_POLL_SECS)
+      # Also when it has ended: it may have left children of its own.
+      _signal_group(child, signal.SIGKILL)
+      child.process.wait()
+      if child.process.stdout is not None:
+        child.process.stdout.close()
+    self._started.clear()
+    self._watched.clear()
+
+
+def output(child: Child) -> IO[bytes]:
+  """Standard output of a child that was started with a pipe."""
+  if child.process.stdout is None:
+    raise ValueError(f'the {child.name} was not started with a pipe')
+  return child.process.stdout
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+  numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+  before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
+  try:
+    yield
+  finally:
+    for number, handler in zip(numbers, before):
+      signal.signal(number, handler)
+
+
+def _guarded(argv: tuple[str, ...]) -> list[str]:
+  return [sys.executable, '-I', '-S', _GUARD, str(os.getpid()), *argv]
+
+
+def _signal_group(child: Child, number: signal.Signals) -> None:
+  try:
+    os.killpg(child.process.pid, number)
+  except ProcessLookupError:
+    pass  # Nobody of the group is left, which is what we want.

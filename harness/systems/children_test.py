@@ -1,0 +1,137 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from absl.testing import absltest
+
+from harness.systems import children
+from harness.systems import programs
+
+_SLEEP = 'import time; time.sleep(600)'
+# Ignores SIGTERM, has a child of its own, and tells that child's id.
+_STUBBORN = """
+import signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print(child.pid, flush=True)
+time.sleep(600)
+"""
+
+
+def _python(code: str) -> programs.Command:
+  return programs.Command((sys.executable, '-c', code), dict(os.environ))
+
+
+def _alive(pid: int) -> bool:
+  """Whether a process runs; a zombie does not."""
+  try:
+    with open(f'/proc/{pid}/stat', encoding='utf-8') as file:
+      return file.read().rsplit(')', 1)[1].split()[0] != 'Z'
+  except (FileNotFoundError, ProcessLookupError):
+    return False
+
+
+def _wait_until(condition, seconds: float = 100.0) -> bool:
+  end = time.monotonic() + seconds
+  while time.monotonic() < end:
+    if condition():
+      return True
+    time.sleep(0.05)
+  return condition()
+
+
+class ChildrenTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self._log = os.path.join(self.create_tempdir().full_path, 'child.log')
+
+  def _log_text(self) -> str:
+    with open(self._log, encoding='utf-8') as file:
+      return file.read()
+
+  def test_stops_at_the_end_of_the_block(self):
+    with children.Children() as group:
+      child = group.start('sleeper', _python(_SLEEP), self._log)
+      group.check()
+      self.assertTrue(_alive(child.process.pid))
+    self.assertFalse(_alive(child.process.pid))
+
+  def test_stops_also_on_an_error(self):
+    with self.assertRaises(KeyboardInterrupt):
+      with children.Children() as group:
+        child = group.start('sleeper', _python(_SLEEP), self._log)
+        raise KeyboardInterrupt
+    self.assertFalse(_alive(child.process.pid))
+
+  def test_kills_who_does_not_stop_and_its_children(self):
+    with children.Children() as group:
+      child = group.start('stubborn', _python(_STUBBORN), self._log)
+      self.assertTrue(_wait_until(lambda: self._log_text().endswith('\n')))
+      grandchild = int(self._log_text())
+      self.assertTrue(_alive(grandchild))
+      start = time.monotonic()
+    # Far from the end of its sleep, on any machine.
+    self.assertLess(time.monotonic() - start, 100)
+    self.assertFalse(_alive(child.process.pid))
+    self.assertTrue(_wait_until(lambda: not _alive(grandchild)))
+
+  def test_tells_of_an_untimely_end(self):
+    code = "import sys; print('the reason', file=sys.stderr); sys.exit(3)"
+    with children.Children() as group:
+      child = group.start('model server', _python(code), self._log)
+      child.process.wait()
+      with self.assertRaisesRegex(
+        children.ChildError, 'model server .* exit code 3(.|\n)*the reason'
+      ):
+        group.check()
+
+  def test_names_the_signal_that_killed(self):
+    with children.Children() as group:
+      child = group.start('model server', _python(_SLEEP), self._log)
+      child.process.kill()
+      child.process.wait()
+      with self.assertRaisesRegex(children.ChildError, 'signal SIGKILL'):
+        group.check()
+
+  def test_run_waits_and_reports_failure(self):
+    with children.Children() as group:
+      group.run('good', _python("print('done')"), self._log)
+      self.assertEqual(self._log_text(), 'done\n')
+      with self.assertRaisesRegex(children.ChildError, 'the bad .* code 1'):
+        group.run('bad', _python('raise SystemExit(1)'), self._log)
+      group.check()  # A program that ran to its end is not missed.
+
+  def test_run_ends_when_a_server_does(self):
+    with children.Children() as group:
+      server = group.start('server', _python(_SLEEP), self._log)
+      server.process.kill()
+      with self.assertRaisesRegex(children.ChildError, 'the server'):
+        group.run('other', _python(_SLEEP), self._log + '.other')
+
+  def test_dies_with_a_killed_parent(self):
+    # A process like the harness, killed with no chance to stop its child.
+    code = (
+      'import sys, time\n'
+      'from harness.systems import children, children_test\n'
+      'group = children.Children()\n'
+      "child = group.start('sleeper',"
+      ' children_test._python(children_test._SLEEP), sys.argv[1])\n'
+      'print(child.process.pid, flush=True)\n'
+      'time.sleep(600)\n'
+    )
+    env = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
+    parent = subprocess.Popen(
+      [sys.executable, '-c', code, self._log], stdout=subprocess.PIPE, env=env
+    )
+    with parent:
+      pid = int(parent.stdout.readline())
+      self.assertTrue(_wait_until(lambda: _alive(pid)))
+      parent.send_signal(signal.SIGKILL)
+      parent.wait()
+    self.assertTrue(_wait_until(lambda: not _alive(pid)))
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,228 @@
+"""A Sax cell of our own on this machine, for the length of a job.
+
+An admin server and one model server, each a process as a user would start it,
+on free ports of the loopback interface, with all files of the cell in a
+temporary directory.
+"""
+
+from collections.abc import Callable, Mapping
+import dataclasses
+import os
+import re
+import time
+
+from harness import errors as harness_errors
+from harness import progress as progress_lib
+from harness.systems import children
+from harness.systems import programs
+from harness.systems import target
+from saxml_ext.client import sax
+from saxml_ext.common import errors
+from saxml_ext.common import net
+
+CELL = '/sax/local'
+
+# Python, JAX and gRPC take seconds to import on a busy machine.
+_START_SECS = 180.0
+# Loading compiles every shape that the model uses.
+_READY_SECS = 900.0
+_POLL_SECS = 0.2
+# How long one question to the admin server may take.
+_ANSWER_SECS = 2.0
+
+# "I1120 23:49:15.321862 139893206382272 loader.py:55] " of a log line.
+_LOG_PREFIX = re.compile(r'^[IWEF]\d{4} \S+ +\d+ [^\]]+\] ')
+_MOST_COLUMNS = 60
+
+
+class CellError(harness_errors.HarnessError):
+  """The cell or its model did not get ready."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+  """What is published in the cell.
+
+  Attributes:
+    name: last part of the model id.
+    params: name of the serving params.
+    checkpoint: PAX checkpoint directory.
+    overrides: attribute of the serving params -> value as JSON.
+  """
+
+  name: str
+  params: str
+  checkpoint: str
+  overrides: Mapping[str, str]
+
+
+class LocalCell:
+  """Starts a cell and publishes a model in it.
+
+  The processes belong to `group`; the temporary directory to the caller.
+
+  Attributes:
+    sax_root: the cell's root directory, for clients.
+    model_server: its process; None until `start`.
+  """
+
+  def __init__(
+    self,
+    group: children.Children,
+    work_dir: str,
+    log_dir: str,
+    jax_cache_dir: str | None,
+    progress: progress_lib.Progress,
+    server: str = programs.MODEL_SERVER,
+  ):
+    """Starts nothing yet.
+
+    Args:
+      group: gets the processes.
+      work_dir: existing directory for the cell's files.
+      log_dir: gets a log per process.
+      jax_cache_dir: where the model server keeps compiled programs; None
+        keeps none.
+      progress: where the user is told what happens.
+      server: program of the model server, with that one's flags.
+    """
+    self.model_server: children.Child | None = None
+    self._server = server
+    self._group = group
+    self._log_dir = log_dir
+    self._jax_cache_dir = jax_cache_dir
+    self._progress = progress
+    self._work_dir = work_dir
+    self.sax_root = os.path.join(work_dir, 'sax_root')
+
+  def start(self) -> None:
+    """Starts both servers; returns when the model server has joined.
+
+    Raises:
+      children.ChildError: a process ended.
+      CellError: one was not ready in time.
+    """
+    fs_root = os.path.join(self._work_dir, 'fs_root')
+    os.makedirs(fs_root, exist_ok=True)
+    os.makedirs(self.sax_root, exist_ok=True)
+    sax.SetRoot(self.sax_root)
+    self._progress.stage('starting a cell: admin server and model server')
+    root = {'sax_root': self.sax_root, 'sax_cell': CELL}
+    self._group.run(
+      'admin_config',
+      self._command(programs.ADMIN_CONFIG, root | {'fs_root': fs_root}),
+      self._log('admin_config'),
+    )
+    admin_port = net.pick_free_port()
+    self._group.start(
+      'admin server',
+      self._command(programs.ADMIN_SERVER, root | {'port': admin_port}),
+      self._log('admin_server'),
+    )
+    self.model_server = self._group.start(
+      'model server',
+      self._command(
+        self._server,
+        root
+        | {
+          'port': net.pick_free_port(),
+          'platform_chip': 'cpu',
+          'jax_cache_dir': self._jax_cache_dir,
+        },
+      ),
+      self._log('model_server'),
+    )
+    with self._progress.bar('servers') as bar:
+      for what, answers in (
+        ('admin server', self._admin_answers),
+        ('model server', self._model_server_joined),
+      ):
+        self._wait(what, answers, bar, _START_SECS)
+
+  def publish(self, model: Model) -> target.Target:
+    """Publishes a model and waits until a replica of it can serve.
+
+    Raises:
+      children.ChildError: a process ended.
+      CellError: the model could not be loaded, with the server's reason.
+      errors.SaxError: the admin server refused it.
+    """
+    model_id = f'{CELL}/{model.name}'
+    self._progress.stage(f'publishing {model_id} ({model.params})')
+    limit = sax.AdminOptions(_START_SECS)
+    sax.Publish(
+      model_id, model.params, model.checkpoint, 1, model.overrides, limit
+    )
+    with self._progress.bar('loading') as bar:
+      self._wait(
+        f'model {model_id}', lambda: self._can_serve(model_id), bar, _READY_SECS
+      )
+    return target.Target(model_id, self.sax_root)
+
+  def _wait(
+    self,
+    what: str,
+    condition: Callable[[], bool],
+    bar: progress_lib.Bar,
+    limit: float,
+  ) -> None:
+    """Waits at most `limit` seconds while watching the processes."""
+    start = time.monotonic()
+    while not condition():
+      self._group.check()
+      waited = time.monotonic() - start
+      if waited > limit:
+        raise CellError(
+          f'{what} was not ready after {limit:g} s; see the logs in'
+          f' {self._log_dir}'
+        )
+      bar.update(0, 0, f'{waited:.0f} s {self._server_says()}')
+      time.sleep(_POLL_SECS)
+
+  def _admin_answers(self) -> bool:
+    try:
+      sax.ListAll(CELL, sax.AdminOptions(_ANSWER_SECS))
+    except errors.SaxError:
+      return False  # Not yet; `_wait` limits how long.
+    return True
+
+  def _model_server_joined(self) -> bool:
+    try:
+      kinds = sax.Stats(CELL, sax.AdminOptions(_ANSWER_SECS))
+    except errors.SaxError:
+      return False  # The admin server is busy; `_wait` limits how long.
+    return sum(kind.num_replicas for kind in kinds) > 0
+
+  def _can_serve(self, model_id: str) -> bool:
+    """Whether a replica is loaded; raises CellError if its load failed."""
+    options = sax.AdminOptions(_ANSWER_SECS)
+    try:
+      sax.WaitForReady(model_id, 1, options)
+      return True
+    except errors.DeadlineExceeded:
+      pass  # It is still loading, or its load has failed.
+    try:
+      replicas = sax.ListDetail(model_id, options).replicas
+    except errors.DeadlineExceeded:
+      return False  # The admin server is busy; `_wait` limits how long.
+    for replica in replicas:
+      if replica.status == 'FAILED':
+        raise CellError(
+          f'the model server could not load {model_id}:'
+          f' {replica.reason or "it gave no reason"}; see'
+          f' {self._log("model_server")}'
+        )
+    return False
+
+  def _server_says(self) -> str:
+    lines = children.last_lines(self._log('model_server'), 1)
+    return _LOG_PREFIX.sub('', ''.join(lines))[:_MOST_COLUMNS]
+
+  def _log(self, name: str) -> str:
+    return os.path.join(self._log_dir, f'{name}.log')
+
+  def _command(
+    self, program: str, flags: Mapping[str, object]
+  ) -> programs.Command:
+    # The cell is for this machine alone: advertise the loopback address.
+    return programs.command(program, flags, {'SAX_DEBUG_IPADDR': '1'})

@@ -1,0 +1,146 @@
+from collections.abc import Callable
+import io
+import os
+import sys
+from unittest import mock
+
+from absl.testing import absltest
+
+from harness import progress as progress_lib
+from harness.systems import children
+from harness.systems import local_cell
+from harness.systems import programs
+from harness.systems import target
+from saxml_ext.client import sax
+from saxml_ext.client.testing import fake_cell
+from saxml_ext.protobuf import common_pb2
+
+_SLEEP = 'import time; time.sleep(600)'
+
+
+class LocalCellTest(absltest.TestCase):
+  """Failures of the cell's programs, which are stood in for by trivial ones."""
+
+  def _start(self, **codes: str) -> None:
+    """Starts a cell whose programs run `codes`, by their last name."""
+
+    def command(program, flags, env=None):
+      self.assertEqual(env, {'SAX_DEBUG_IPADDR': '1'})
+      self.assertEqual(flags['sax_cell'], local_cell.CELL)
+      code = codes[os.path.basename(program)]
+      return programs.Command((sys.executable, '-c', code), dict(os.environ))
+
+    self._work_dir = self.create_tempdir().full_path
+    with (
+      mock.patch.object(programs, 'command', command),
+      children.Children() as group,
+    ):
+      local_cell.LocalCell(
+        group,
+        self._work_dir,
+        os.path.join(self._work_dir, 'logs'),
+        None,
+        progress_lib.Progress(io.StringIO()),
+      ).start()
+
+  def test_config_that_cannot_be_written(self):
+    with self.assertRaisesRegex(
+      children.ChildError, 'the admin_config .* exit code 255(.|\n)*disk full'
+    ):
+      self._start(
+        admin_config=(
+          "import sys; print('disk full', file=sys.stderr); sys.exit(255)"
+        )
+      )
+
+  def test_admin_server_that_ends(self):
+    with self.assertRaisesRegex(
+      children.ChildError, 'the admin server .*(.|\n)*port is taken'
+    ):
+      self._start(
+        admin_config='',
+        admin_server="raise SystemExit('port is taken')",
+        server=_SLEEP,
+      )
+
+  def test_model_server_that_ends(self):
+    with self.assertRaisesRegex(
+      children.ChildError, 'the model server .* exit code 3'
+    ):
+      self._start(
+        admin_config='', admin_server=_SLEEP, server='raise SystemExit(3)'
+      )
+
+  def test_servers_that_never_answer(self):
+    with (
+      mock.patch.object(local_cell, '_START_SECS', 1.0),
+      mock.patch.object(local_cell, '_ANSWER_SECS', 0.2),
+      self.assertRaisesRegex(
+        local_cell.CellError, 'admin server was not ready after 1 s; .*logs'
+      ),
+    ):
+      self._start(admin_config='', admin_server=_SLEEP, server=_SLEEP)
+
+
+class PublishTest(absltest.TestCase):
+  """What the admin server tells of a model that is loading."""
+
+  def setUp(self):
+    super().setUp()
+    directory = self.create_tempdir().full_path
+    self._cell = fake_cell.FakeCell(directory)
+    self.addCleanup(self._cell.stop)
+    sax.SetRoot(self._cell.root)
+    self.enter_context(mock.patch.object(local_cell, 'CELL', fake_cell.CELL))
+    self.enter_context(mock.patch.object(local_cell, '_ANSWER_SECS', 0.2))
+    self.enter_context(mock.patch.object(local_cell, '_READY_SECS', 60.0))
+    group = self.enter_context(children.Children())
+    self._local = local_cell.LocalCell(
+      group, directory, directory, None, progress_lib.Progress(io.StringIO())
+    )
+    self._model_id = f'{fake_cell.CELL}/n'
+
+  def _publish(self, then: Callable[[], None]) -> target.Target:
+    """Publishes; `then` happens once the admin server knows the model."""
+    published = sax.Publish
+
+    def publish(*args):
+      published(*args)
+      then()
+
+    model = local_cell.Model('n', 'p.A', '/ckpt', {})
+    with mock.patch.object(sax, 'Publish', publish):
+      return self._local.publish(model)
+
+  def test_returns_once_a_replica_is_ready(self):
+    found = self._publish(
+      lambda: self._cell.admin.add_address(self._model_id, 'a:1')
+    )
+    self.assertEqual(found, target.Target(self._model_id, self._local.sax_root))
+
+  def test_tells_why_a_load_failed(self):
+    def fail():
+      self._cell.admin.models[self._model_id].replicas.add(
+        address='a:1',
+        status=common_pb2.ModelStatus.FAILED,
+        reason='/ckpt holds no checkpoint',
+      )
+
+    with self.assertRaisesRegex(
+      local_cell.CellError,
+      'could not load /sax/test/n: /ckpt holds no checkpoint; .*model_server',
+    ):
+      self._publish(fail)
+
+  def test_a_load_that_never_ends_is_given_up(self):
+    with (
+      mock.patch.object(local_cell, '_READY_SECS', 0.5),
+      self.assertRaisesRegex(
+        local_cell.CellError, 'not ready after 0.5 s; see the logs'
+      ),
+    ):
+      self._publish(lambda: None)
+
+
+if __name__ == '__main__':
+  absltest.main()

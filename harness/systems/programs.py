@@ -1,0 +1,59 @@
+"""Command lines of this repository's own programs.
+
+A child is started through the launcher that Bazel built for it, not as a module
+inside the harness's own path: so it runs exactly as when a user runs it by
+hand, with its own dependencies and no others, and the harness need not depend
+on the server's libraries. Where no launcher lies beside the harness (a plain
+checkout), the module is run by this Python.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+import os
+import sys
+
+from harness.data import bundle
+
+ADMIN_CONFIG = 'saxml_ext/admin/admin_config'
+ADMIN_SERVER = 'saxml_ext/admin/admin_server'
+MODEL_SERVER = 'saxml_ext/server/server'
+CONVERTER = 'converters/convert_gptj_ckpt'
+LOADGEN_RUN = 'harness/loadgen/loadgen_run'
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+  """How to start a child: its arguments and its whole environment."""
+
+  argv: tuple[str, ...]
+  env: Mapping[str, str]
+
+
+def command(
+  program: str,
+  flags: Mapping[str, object],
+  env: Mapping[str, str] | None = None,
+) -> Command:
+  """The command of one of this repository's programs.
+
+  Args:
+    program: its path in the repository, without suffix.
+    flags: values by flag name; None leaves a flag out.
+    env: variables to set besides those of this process.
+  """
+  environment = dict(os.environ)
+  # Log lines must reach the harness as they happen.
+  environment['PYTHONUNBUFFERED'] = '1'
+  launcher = os.path.join(bundle.ROOT, program)
+  if os.path.isfile(launcher) and os.access(launcher, os.X_OK):
+    prefix = [launcher]
+    # The launcher makes its own; ours would add our dependencies to it.
+    environment.pop('PYTHONPATH', None)
+  else:
+    # -P: not the user's directory before ours.
+    prefix = [sys.executable, '-P', '-m', program.replace('/', '.')]
+    path = [bundle.ROOT, environment.get('PYTHONPATH', '')]
+    environment['PYTHONPATH'] = os.pathsep.join(filter(None, path))
+  environment.update(env or {})
+  values = [f'--{key}={flags[key]}' for key in flags if flags[key] is not None]
+  return Command(tuple(prefix + values), environment)

@@ -1,0 +1,41 @@
+import os
+import sys
+from unittest import mock
+
+from absl.testing import absltest
+
+from harness.data import bundle
+from harness.systems import programs
+
+
+class ProgramsTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self._root = self.create_tempdir().full_path
+    self.enter_context(mock.patch.object(bundle, 'ROOT', self._root))
+
+  def test_runs_the_launcher_where_there_is_one(self):
+    launcher = os.path.join(self._root, 'admin', 'server')
+    os.makedirs(os.path.dirname(launcher))
+    with open(launcher, 'w', encoding='utf-8') as file:
+      file.write('#!/bin/sh\n')
+    os.chmod(launcher, 0o755)
+    with mock.patch.dict(os.environ, {'PYTHONPATH': '/mine'}):
+      command = programs.command('admin/server', {'port': 1, 'none': None})
+    self.assertEqual(command.argv, (launcher, '--port=1'))
+    self.assertNotIn('PYTHONPATH', command.env)
+
+  def test_runs_the_module_otherwise(self):
+    # A directory of that name is no launcher.
+    os.makedirs(os.path.join(self._root, 'admin', 'server'))
+    with mock.patch.dict(os.environ, {'PYTHONPATH': '/mine'}):
+      command = programs.command('admin/server', {'a': 'x'}, {'SAX_ROOT': 'r'})
+    self.assertEqual(
+      command.argv, (sys.executable, '-P', '-m', 'admin.server', '--a=x')
+    )
+    self.assertEqual(command.env['PYTHONPATH'], f'{self._root}:/mine')
+    self.assertEqual(command.env['SAX_ROOT'], 'r')
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,31 @@
+"""What a published model computes with."""
+
+from harness.systems import target as target_lib
+from saxml_ext.client import sax
+
+_ANSWER_SECS = 60.0
+
+# Attributes of serving params that choose number formats.
+_NUMBER_FORMATS = (
+  'FPROP_DTYPE',
+  'KV_CACHE_DTYPE',
+  'MODEL_DTYPE',
+  'QUANTIZATION',
+  'QUANTIZE_SOFTMAX',
+)
+
+
+def is_float32(target: target_lib.Target) -> bool:
+  """Whether a model is served in float32, as the name of its params says.
+
+  Names of serving params say their number format: TinyTokenizedFP32,
+  GPTJ4TokenizedBF16BS32, GPTJ4TokenizedINT8BS32XLA. An override of a format
+  makes it another model, which this does not judge: False.
+
+  Raises:
+    errors.SaxError: the admin server does not tell.
+  """
+  sax.SetRoot(target.sax_root)
+  detail = sax.ListDetail(target.model_id, sax.AdminOptions(_ANSWER_SECS))
+  name = detail.model.rpartition('.')[2]
+  return 'FP32' in name and not set(_NUMBER_FORMATS) & set(detail.overrides)

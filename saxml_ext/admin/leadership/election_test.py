@@ -1,0 +1,180 @@
+"""Tests of the election: several parties in one process, over real files."""
+
+import asyncio
+import time
+import unittest
+
+from absl.testing import absltest
+
+from saxml_ext.admin.leadership import election
+from saxml_ext.admin.leadership import shared_dir
+from saxml_ext.common import errors
+from saxml_ext.common.testing import bucket_emulators
+
+# As long as no thread has to wait for a processor for more than a second, a
+# leader stays one.
+_FAST = election.Timing(beat=0.1, timeout=1.5, poll=0.05)
+_PATIENCE = 120.0
+
+
+class _Party:
+  """One that takes part, over a view of the directory of its own."""
+
+  def __init__(self, path: str, name: str):
+    self.leading = False
+    self.fails = 0
+    self.directory = shared_dir.open_dir(path)
+    self.election = election.Election(
+      self.directory, name, _FAST, self._lead, self._depose
+    )
+    self.task = asyncio.create_task(self.election.run())
+
+  async def _lead(self, epoch: int) -> None:
+    if self.fails:
+      self.fails -= 1
+      raise OSError(28, 'No space left on device')
+    self.directory.take_over(epoch)
+    self.leading = True
+
+  async def _depose(self) -> None:
+    self.leading = False
+
+  async def stop(self) -> None:
+    self.task.cancel()
+    await asyncio.gather(self.task, return_exceptions=True)
+
+
+class ElectionTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
+  async def asyncSetUp(self):
+    self.path = self.create_tempdir().full_path
+    self.parties: list[_Party] = []
+
+  async def asyncTearDown(self):
+    for party in self.parties:
+      await party.stop()
+
+  def party(self) -> _Party:
+    self.parties.append(_Party(self.path, f'p{len(self.parties)}:1'))
+    return self.parties[-1]
+
+  async def leader(self, among: list[_Party]) -> _Party:
+    """The only one that leads, once there is one."""
+    until = time.monotonic() + _PATIENCE
+    while time.monotonic() < until:
+      leaders = [p for p in among if p.leading]
+      if leaders:
+        self.assertLen(leaders, 1)
+        return leaders[0]
+      await asyncio.sleep(0.01)
+    self.fail('nobody leads')
+
+  async def test_one_leads_and_the_next_follows_when_it_ends(self):
+    left = [self.party() for _ in range(3)]
+    while left:
+      leader = await self.leader(left)
+      self.assertTrue(leader.election.is_valid())
+      left.remove(leader)
+      started = time.monotonic()
+      await leader.stop()
+    self.assertLess(time.monotonic() - started, _PATIENCE)
+
+  async def test_standby_knows_the_leader(self):
+    first = self.party()
+    await self.leader([first])
+    second = self.party()
+    await asyncio.sleep(2 * _FAST.timeout)
+    self.assertFalse(second.leading)
+    self.assertTrue(first.leading)
+    self.assertEqual(second.election.leader, 'p0:1')
+
+  async def test_silent_leader_is_followed_and_steps_down(self):
+    first = self.party()
+    await self.leader([first])
+    second = self.party()
+    renew, first.directory.renew = first.directory.renew, lambda *_: None
+    newest = first.directory.newest_epoch
+    first.directory.newest_epoch = lambda: (
+      time.sleep(2 * _FAST.timeout) or newest()
+    )
+    await self.leader([second])
+    self.assertFalse(first.election.may_answer())
+    first.directory.renew = renew
+    first.directory.newest_epoch = newest
+    until = time.monotonic() + _PATIENCE
+    while first.leading and time.monotonic() < until:
+      await asyncio.sleep(0.01)
+    self.assertFalse(first.leading)
+    self.assertTrue(second.leading)
+
+  async def test_storage_that_cannot_be_written_is_no_reason_to_step_down(self):
+    first, second = self.party(), self.party()
+    leader = await self.leader([first, second])
+
+    def fails(*_):
+      raise OSError(28, 'No space left on device')
+
+    for party in (first, second):
+      party.directory.renew = fails
+      party.directory.claim = fails
+    await asyncio.sleep(2 * _FAST.timeout)
+    self.assertTrue(leader.leading)
+    self.assertTrue(leader.election.is_valid())
+
+  async def test_storage_that_cannot_be_reached_leaves_doubt(self):
+    leader = self.party()
+    await self.leader([leader])
+
+    def fails(*_):
+      raise errors.Unavailable('no route to bucket')
+
+    renew, newest = leader.directory.renew, leader.directory.newest_epoch
+    leader.directory.renew = leader.directory.newest_epoch = fails
+    await asyncio.sleep(2 * _FAST.timeout)
+    self.assertFalse(leader.election.is_valid())
+    self.assertTrue(leader.election.may_answer())
+    leader.directory.renew, leader.directory.newest_epoch = renew, newest
+    until = time.monotonic() + _PATIENCE
+    while not leader.election.is_valid() and time.monotonic() < until:
+      await asyncio.sleep(0.01)
+    self.assertTrue(leader.election.is_valid())
+    self.assertTrue(leader.leading)
+
+  async def test_in_a_bucket(self):
+    with bucket_emulators.running() as buckets:
+      self.path = f'{buckets["s3"]}/cell'
+      first = self.party()
+      await self.leader([first])
+      second = self.party()
+      await asyncio.sleep(2 * _FAST.timeout)
+      self.assertFalse(second.leading)
+      first.directory.read('f')
+      first.directory.write('f', b'1', first.election.epoch)
+      # As if it were stopped.
+      first.directory.renew = lambda *_: time.sleep(3 * _FAST.timeout)
+      await self.leader([second])
+      second.directory.read('f')
+      second.directory.write('f', b'2', second.election.epoch)
+      with self.assertRaises(errors.Aborted):
+        first.directory.write('f', b'3', 1)
+      for party in (second, first):
+        await party.stop()
+
+  async def test_takeover_is_tried_again(self):
+    party = self.party()
+    party.fails = 2
+    await self.leader([party])
+
+  async def test_who_resigns_may_lead_again(self):
+    party = self.party()
+    await self.leader([party])
+    epoch = party.election.epoch
+    party.election.resign('for a test')
+    until = time.monotonic() + _PATIENCE
+    while party.election.epoch <= epoch and time.monotonic() < until:
+      await asyncio.sleep(0.01)
+    await self.leader([party])
+    self.assertGreater(party.election.epoch, epoch)
+
+
+if __name__ == '__main__':
+  absltest.main()

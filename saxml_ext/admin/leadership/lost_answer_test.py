@@ -1,0 +1,50 @@
+"""Tests of writes to a bucket whose answer was lost, over local files."""
+
+from unittest import mock
+
+from absl.testing import absltest
+
+from saxml_ext.admin.leadership import shared_dir
+from saxml_ext.common import errors
+from saxml_ext.common import storage
+
+
+class LostAnswerTest(absltest.TestCase):
+  """A store that did what it was asked, and then says that it did not.
+
+  This happens in buckets, when a write whose answer was lost is tried again
+  below. Conditional writes to local files fail in the same way.
+  """
+
+  def setUp(self):
+    super().setUp()
+    self.dir = shared_dir.BucketDir(self.create_tempdir().full_path)
+    self.assertTrue(self.dir.claim(1, 'a'))
+    self.dir.write('f', b'1', 1)
+
+  def write(self, data: bytes, written: bytes) -> None:
+    """Writes `data`, while in truth something is written and then refused."""
+    real = storage.write_if
+
+    def write_and_refuse(path, unused_data, version):
+      real(path, written, version)
+      raise errors.Aborted('of another version by now')
+
+    with mock.patch.object(storage, 'write_if', write_and_refuse):
+      self.dir.write('f', data, 1)
+
+  def test_write_that_is_found_done_succeeds(self):
+    self.write(b'2', written=b'2')
+    self.assertEqual(self.dir.read('f'), b'2')
+    # The version of that write is known as well.
+    self.dir.write('f', b'3', 1)
+    self.assertEqual(self.dir.read('f'), b'3')
+
+  def test_write_by_somebody_else_is_told(self):
+    with self.assertRaises(errors.Aborted):
+      self.write(b'2', written=b'stock')
+    self.assertEqual(self.dir.read('f'), b'stock')
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,349 @@
+"""The directory that the admin servers of one cell share, and its fence.
+
+    <fs_root>/sax/<cell>/leader-0000000007   claim of the seventh leader
+    <fs_root>/sax/<cell>/state.proto ...     what the leader writes
+
+A leader holds an *epoch*, a number that is claimed by creating a file: of
+those who try, one succeeds. The leader changes the text of its claim all the
+time; a claim whose text stays as it is for too long may be followed by the
+next one. No clock is compared with another one.
+
+A leader that was followed without knowing it (it was stopped, or cut off) must
+not write any more. In a bucket, its conditional writes fail as soon as its
+successor has written. A local file system has no conditional write, and a lock
+would be held by a stopped process for ever; there, a writer
+
+  1. writes a temporary file,
+  2. looks whether its epoch is still the newest,
+  3. renames the temporary file,
+
+and a new leader first claims its epoch, then deletes the temporary files of
+others. Stopped before 2, the old leader sees the new claim; stopped after it,
+it finds its file gone.
+"""
+
+import abc
+import dataclasses
+import fcntl
+import os
+import re
+import secrets
+
+from saxml_ext.common import errors
+from saxml_ext.common import storage
+
+_CLAIM = re.compile(r'leader-(\d{10})')
+_TEMPORARY = re.compile(r'\..*\.(\d+)\.[0-9a-f]{16}\.tmp')
+# Claims have a fixed size, so that changing one needs no space on the disk.
+_CLAIM_BYTES = 256
+_FILE_MODE = 0o644
+# Text of a claim whose leader gave it up.
+_ENDED = 'ended'
+
+
+@dataclasses.dataclass(frozen=True)
+class Claim:
+  """The newest claim.
+
+  Attributes:
+    epoch: its number; 0 if there is none.
+    text: what its leader wrote last.
+    abandoned: whether its leader is known to have ended.
+  """
+
+  epoch: int = 0
+  text: str = ''
+  abandoned: bool = True
+
+
+class SharedDir(abc.ABC):
+  """Files that one leader at a time may write.
+
+  Methods raise OSError or a SaxError when the storage fails.
+  """
+
+  def __init__(self, path: str):
+    self.path = path.rstrip('/')
+
+  @abc.abstractmethod
+  def claim(self, epoch: int, text: str) -> bool:
+    """Takes an epoch; False if somebody was faster."""
+
+  @abc.abstractmethod
+  def renew(self, epoch: int, text: str) -> None:
+    """Changes the text of the own claim."""
+
+  @abc.abstractmethod
+  def take_over(self, epoch: int) -> None:
+    """Shuts former leaders out; the first thing to do with a new epoch."""
+
+  @abc.abstractmethod
+  def read(self, name: str) -> bytes | None:
+    """A file's contents; None if there is none."""
+
+  @abc.abstractmethod
+  def write(self, name: str, data: bytes, epoch: int) -> None:
+    """Replaces a file, durably and as a whole.
+
+    Raises:
+      Aborted: there is a newer leader, or the file was changed by another one
+        since it was read here; nothing was written.
+    """
+
+  @abc.abstractmethod
+  def _is_abandoned(self, name: str) -> bool:
+    """Whether the process that made a claim is known to be gone."""
+
+  def names(self) -> list[str]:
+    """Names of the files, sorted; none if there is no directory."""
+    try:
+      return storage.list_dir(self.path)
+    except errors.NotFound:
+      return []
+
+  def newest_epoch(self) -> int:
+    """Number of the newest claim; 0 if there is none."""
+    return max(_claims(self.names()), default=0)
+
+  def newest(self) -> Claim:
+    """The newest claim."""
+    while epoch := self.newest_epoch():
+      name = _claim_name(epoch)
+      try:
+        data = storage.read_bytes(self._of(name))
+      except errors.NotFound:
+        continue  # A newer one was claimed and this one cleared away.
+      text = data.decode('utf-8', 'replace').rstrip('\0')
+      ended = text.startswith(_ENDED) or self._is_abandoned(name)
+      return Claim(epoch, text, ended)
+    return Claim()
+
+  def resign(self, epoch: int) -> None:
+    """Gives the own claim up: the next leader need not wait."""
+    self.renew(epoch, _ENDED)
+
+  def set_aside(self, name: str, data: bytes) -> str:
+    """Keeps the bytes of a bad file; returns the name of the copy."""
+    taken = set(self.names())
+    number = 1
+    while (copy := f'{name}.bad-{number}') in taken:
+      number += 1
+    storage.write_bytes(self._of(copy), data)
+    return copy
+
+  def close(self) -> None:
+    """Lets go of the claim; the next leader may notice."""
+
+  def _of(self, name: str) -> str:
+    return f'{self.path}/{name}'
+
+
+def open_dir(path: str) -> SharedDir:
+  """The shared directory at a local path or URL; creates a local one.
+
+  Raises:
+    OSError: it cannot be created.
+    InvalidArgument: the URL is of an unknown kind.
+  """
+  storage.make_dirs(path)
+  return BucketDir(path) if storage.is_url(path) else LocalDir(path)
+
+
+class LocalDir(SharedDir):
+  """On a local file system.
+
+  The process that made a claim keeps it locked. On the same machine, a lock
+  that can be had tells that the process has ended; other machines may not see
+  locks, so there it tells nothing.
+  """
+
+  def __init__(self, path: str):
+    super().__init__(path)
+    self._host = _boot_id()
+    self._lock: int | None = None
+
+  def claim(self, epoch: int, text: str) -> bool:
+    temporary = self._temporary(_claim_name(epoch), epoch)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
+    try:
+      fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+      os.write(fd, self._padded(text))
+      os.fsync(fd)
+      os.link(temporary, self._of(_claim_name(epoch)))
+    except (FileExistsError, FileNotFoundError):
+      os.close(fd)  # Another one has it, or cleared our file away already.
+      return False
+    except BaseException:
+      os.close(fd)
+      raise
+    finally:
+      _unlink(temporary)
+    _sync(self.path)
+    self.close()
+    self._lock = fd
+    # Claims of earlier epochs may have been cleared away meanwhile.
+    return self.newest_epoch() == epoch
+
+  def renew(self, epoch: int, text: str) -> None:
+    try:
+      fd = os.open(self._of(_claim_name(epoch)), os.O_WRONLY)
+    except FileNotFoundError as e:
+      raise errors.Aborted(f'the claim of epoch {epoch} is gone') from e
+    try:
+      os.pwrite(fd, self._padded(text), 0)
+    finally:
+      os.close(fd)
+
+  def take_over(self, epoch: int) -> None:
+    for name in self.names():
+      match = _TEMPORARY.fullmatch(name) or _CLAIM.fullmatch(name)
+      if match and int(match[1]) < epoch:
+        _unlink(self._of(name))
+
+  def read(self, name: str) -> bytes | None:
+    try:
+      return storage.read_bytes(self._of(name))
+    except errors.NotFound:
+      return None
+
+  def write(self, name: str, data: bytes, epoch: int) -> None:
+    temporary = self._temporary(name, epoch)
+    try:
+      with open(temporary, 'xb') as f:
+        os.fchmod(f.fileno(), _FILE_MODE)
+        f.write(data)
+        f.flush()
+        os.fsync(f.fileno())
+      newest = self.newest_epoch()
+      if newest != epoch:
+        raise errors.Aborted(
+          f'{name} was not written: the leader of epoch {newest} has followed'
+          f' the one of epoch {epoch}'
+        )
+      try:
+        os.rename(temporary, self._of(name))
+      except FileNotFoundError as e:
+        raise errors.Aborted(
+          f'{name} was not written: a leader has followed the one of epoch'
+          f' {epoch}, and cleared up its unfinished files'
+        ) from e
+    except BaseException:
+      _unlink(temporary)
+      raise
+    _sync(self.path)
+
+  def _is_abandoned(self, name: str) -> bool:
+    try:
+      fd = os.open(self._of(name), os.O_RDONLY)
+    except FileNotFoundError:
+      return False
+    try:
+      if self._host.encode() not in os.pread(fd, _CLAIM_BYTES, 0):
+        return False
+      fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+      return False
+    finally:
+      os.close(fd)
+    return True
+
+  def _padded(self, text: str) -> bytes:
+    data = f'{text}\n{self._host}\n'.encode()
+    if len(data) > _CLAIM_BYTES:
+      raise ValueError(f'claim of {len(data)} bytes, at most {_CLAIM_BYTES}')
+    return data.ljust(_CLAIM_BYTES, b'\0')
+
+  def _temporary(self, name: str, epoch: int) -> str:
+    return self._of(f'.{name}.{epoch}.{secrets.token_hex(8)}.tmp')
+
+  def close(self) -> None:
+    if self._lock is not None:
+      os.close(self._lock)
+      self._lock = None
+
+
+class BucketDir(SharedDir):
+  """In a bucket, where writes can be conditional."""
+
+  def __init__(self, path: str):
+    super().__init__(path)
+    self._versions: dict[str, bytes] = {}
+    # Written with unknown outcome, such as a connection lost meanwhile.
+    self._unsure: dict[str, bytes] = {}
+
+  def claim(self, epoch: int, text: str) -> bool:
+    try:
+      storage.write_if(
+        self._of(_claim_name(epoch)), text.encode(), storage.ABSENT
+      )
+    except errors.Aborted:
+      return False
+    return self.newest_epoch() == epoch
+
+  def renew(self, epoch: int, text: str) -> None:
+    storage.write_bytes(self._of(_claim_name(epoch)), text.encode())
+
+  def take_over(self, epoch: int) -> None:
+    self._unsure.clear()
+    for each in _claims(self.names()):
+      if each < epoch:
+        storage.delete(self._of(_claim_name(each)))
+
+  def read(self, name: str) -> bytes | None:
+    found = storage.read_versioned(self._of(name))
+    self._versions[name] = found.version
+    return found.data
+
+  def write(self, name: str, data: bytes, epoch: int) -> None:
+    if name not in self._versions:
+      self.read(name)
+    before = self._versions[name]
+    if name in self._unsure:
+      found = storage.read_versioned(self._of(name))
+      if found.data == self._unsure[name]:
+        before = found.version
+    self._unsure[name] = data
+    try:
+      version = storage.write_if(self._of(name), data, before)
+    except errors.Aborted:
+      # A write whose answer was lost is tried again, and then fails.
+      if self.read(name) != data:
+        del self._unsure[name]
+        raise
+      version = self._versions[name]
+    self._versions[name] = version
+    del self._unsure[name]
+
+  def _is_abandoned(self, name: str) -> bool:
+    return False
+
+
+def _claim_name(epoch: int) -> str:
+  return f'leader-{epoch:010d}'
+
+
+def _claims(names: list[str]) -> list[int]:
+  matches = map(_CLAIM.fullmatch, names)
+  return [int(match[1]) for match in matches if match]
+
+
+def _boot_id() -> str:
+  """Names this machine since its last start."""
+  with open('/proc/sys/kernel/random/boot_id', encoding='ascii') as f:
+    return f.read().strip()
+
+
+def _unlink(path: str) -> None:
+  try:
+    os.unlink(path)
+  except FileNotFoundError:
+    pass  # As wanted.
+
+
+def _sync(directory: str) -> None:
+  # A new name is durable only once its directory is.
+  fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+  try:
+    os.fsync(fd)
+  finally:
+    os.close(fd)

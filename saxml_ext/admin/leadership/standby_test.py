@@ -1,0 +1,132 @@
+"""Tests of an admin server that stands by, and of its takeover."""
+
+import asyncio
+import urllib.request
+
+from absl.testing import absltest
+import grpc
+from grpc_health.v1 import health_pb2
+from grpc_health.v1 import health_pb2_grpc
+
+from saxml_ext.admin import server as server_lib
+from saxml_ext.admin.leadership import shared_dir
+from saxml_ext.admin.testing import cell_fixture
+from saxml_ext.common import cell
+from saxml_ext.protobuf import admin_pb2
+from saxml_ext.protobuf import admin_pb2_grpc
+
+_Code = grpc.StatusCode
+_Health = health_pb2.HealthCheckResponse
+# Straight to loopback, whatever $http_proxy says.
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class StandbyTest(cell_fixture.CellTestCase):
+  async def asyncSetUp(self):
+    await super().asyncSetUp()
+    self.standby = server_lib.AdminServer(
+      self.root, cell_fixture.CELL, 0, http_port=0
+    )
+    await self.standby.start()
+    self.second = grpc.aio.insecure_channel(self.standby.address)
+
+  async def asyncTearDown(self):
+    # Before the leader: it would follow that one while its files are deleted.
+    await self.second.close()
+    await self.standby.stop()
+    await super().asyncTearDown()
+
+  def location(self) -> str:
+    return cell.read_location(self.root, cell_fixture.CELL).location
+
+  async def standby_knows_the_leader(self) -> None:
+    """Returns once the standby has looked who leads."""
+    stub = admin_pb2_grpc.AdminStub(self.second)
+    while True:
+      with self.assertRaises(grpc.aio.AioRpcError) as raised:
+        await stub.List(admin_pb2.ListRequest(), timeout=120)
+      if self.admin.address in raised.exception.details():
+        return
+      await asyncio.sleep(0.01)
+
+  async def health(self, channel: grpc.aio.Channel) -> int:
+    response = await health_pb2_grpc.HealthStub(channel).Check(
+      health_pb2.HealthCheckRequest(service='sax.Admin')
+    )
+    return response.status
+
+  async def page(self, admin: server_lib.AdminServer, path: str) -> str:
+    def fetch() -> str:
+      url = f'http://127.0.0.1:{admin.http_port}{path}'
+      with _OPENER.open(url, timeout=120) as response:
+        return response.read().decode()
+
+    return await asyncio.to_thread(fetch)
+
+  async def test_sends_clients_to_the_leader(self):
+    stub = admin_pb2_grpc.AdminStub(self.second)
+    await self.standby_knows_the_leader()
+    for call in (
+      stub.List(admin_pb2.ListRequest()),
+      stub.Unpublish(admin_pb2.UnpublishRequest(model_id=cell_fixture.MODEL)),
+    ):
+      text = await self.fails(_Code.UNAVAILABLE, call)
+      self.assertIn(f'the leader is {self.admin.address}', text)
+    self.assertEqual(self.location(), self.admin.address)
+    self.assertEqual(await self.health(self.channel), _Health.SERVING)
+    self.assertEqual(await self.health(self.second), _Health.NOT_SERVING)
+
+  async def test_pages_tell_who_leads(self):
+    await self.publish(replicas=3)
+    await self.standby_knows_the_leader()
+    page = await self.page(self.standby, '/')
+    self.assertIn(f'stands by. The leader is {self.admin.address}', page)
+    metrics = await self.page(self.admin, '/metrics')
+    self.assertIn('\nsax_admin_leads 1\n', metrics)
+    self.assertIn('\nsax_admin_published_models 1\n', metrics)
+    self.assertIn('\nsax_admin_requested_replicas 3\n', metrics)
+    self.assertIn('\nsax_admin_replicas{status="LOADED"} 0\n', metrics)
+    metrics = await self.page(self.standby, '/metrics')
+    self.assertIn('\nsax_admin_leads 0\n', metrics)
+
+  async def test_takes_over_what_was_published(self):
+    modelet = await self.joined()
+    await self.publish()
+    await self.ready()
+    watch = health_pb2_grpc.HealthStub(self.second).Watch(
+      health_pb2.HealthCheckRequest()
+    )
+    self.assertEqual((await watch.read()).status, _Health.NOT_SERVING)
+    await self.admin.stop()
+    async with asyncio.timeout(60):
+      await self.standby.leading()
+      self.assertEqual((await watch.read()).status, _Health.SERVING)
+    self.assertEqual(self.location(), self.standby.address)
+    self.stub = admin_pb2_grpc.AdminStub(self.second)
+    await self.join(modelet)
+    await self.ready()
+    self.assertEqual((await self.listed()).modelet_addresses, [modelet.address])
+
+  async def test_waiting_calls_end_when_it_is_followed(self):
+    await self.publish()
+    watching = asyncio.create_task(self.watch())
+    waiting = asyncio.create_task(self.ready())
+    changed = self.admin.controller.get(cell_fixture.MODEL).changed
+    await self.eventually(lambda: changed.num_waiters == 2)
+    # As if this process had been stopped until now.
+    path = cell.cell_dir(self.fs_root, cell_fixture.CELL)
+    self.assertTrue(shared_dir.open_dir(path).claim(2, 'somebody:1'))
+    await self.fails(_Code.UNAVAILABLE, watching)
+    await self.fails(_Code.UNAVAILABLE, waiting)
+    text = await self.fails(_Code.UNAVAILABLE, self.publish('/sax/test/n'))
+    self.assertIn('stands by', text)
+
+  async def test_location_that_somebody_else_wrote_is_corrected(self):
+    cell.write_location(
+      self.root, cell_fixture.CELL, admin_pb2.Location(location='old:1')
+    )
+    await self.eventually(lambda: self.location() == self.admin.address)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,242 @@
+"""What a cell publishes: a table of models that is on disk before it changes.
+
+A change is an *edit* of the table. Edits that arrive while the file is being
+written are collected and written together next time, so a burst of publishes
+costs a few disk syncs and not one each. An edit takes effect (and its caller
+is answered) only after the file that holds it is durable; when the write
+fails, the table stays as it was and every caller of that batch gets the error.
+
+Everything here runs in one asyncio event loop, but for the write itself, which
+runs in a thread of its own.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent import futures
+import dataclasses
+
+from absl import logging
+
+from saxml_ext.admin import notify
+from saxml_ext.admin import watch
+from saxml_ext.admin.placement import assigner
+from saxml_ext.admin.placement import capacity
+from saxml_ext.admin.placement import failures
+from saxml_ext.common import errors
+from saxml_ext.protobuf import admin_pb2
+
+_SETTLE_SECS = 0.3
+
+
+class Published:
+  """A published model and those who follow it.
+
+  Attributes:
+    model: as stored; replaced as a whole by an update, never edited in place.
+    addresses: the log of data addresses that clients may call.
+    changed: notified when `addresses` or the readiness of a replica changed.
+    removed: whether it was unpublished.
+    failures: loads that failed.
+  """
+
+  def __init__(self, model: admin_pb2.Model):
+    self.model = model
+    self.addresses = watch.AddressLog()
+    self.changed = notify.Signal()
+    self.removed = False
+    self.failures = failures.Failures()
+    self._wanted: tuple[admin_pb2.Model, assigner.Model] | None = None
+
+  def wanted(self, may_retry: bool, by_chip: bool) -> assigner.Model:
+    """What the assigner needs to know of it; see `capacity`."""
+    # Kept, as all models are looked at with each change of one.
+    if not (
+      self._wanted
+      and self._wanted[0] is self.model
+      and self._wanted[1].may_retry == may_retry
+    ):
+      self._wanted = self.model, capacity.model(self.model, may_retry, by_chip)
+    return self._wanted[1]
+
+  def close(self) -> None:
+    """Ends it: those who follow it learn that it is gone."""
+    self.removed = True
+    self.addresses.close()
+    self.changed.notify_all()
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+  """What an edit does to one model: add it, replace it or remove it.
+
+  Attributes:
+    before: the model as it was, None if it is new.
+    after: the model as it will be, None if it goes.
+  """
+
+  before: admin_pb2.Model | None
+  after: admin_pb2.Model | None
+
+  @property
+  def model_id(self) -> str:
+    model = self.after or self.before
+    assert model is not None  # A change is of some model.
+    return model.model_id
+
+
+# Decides on a change, given the table as it will be when the change's turn
+# comes. Raises SaxError to refuse.
+Edit = Callable[[Mapping[str, admin_pb2.Model]], Change]
+
+
+class ModelStore:
+  """The table of published models, in the order of their publication."""
+
+  def __init__(
+    self,
+    state: admin_pb2.State,
+    save: Callable[[admin_pb2.State], None],
+    settle: Callable[[], None],
+    on_change: Callable[[Change], None],
+  ):
+    """Starts from a saved state.
+
+    Args:
+      state: what `save` was given last.
+      save: makes a state durable or raises; called in a thread, one call at a
+        time.
+      settle: called in that thread some time after a save.
+      on_change: told of every change, right after it took effect.
+    """
+    self._entries = {m.model_id: Published(m) for m in state.models}
+    self._save = save
+    self._settle = settle
+    self._on_change = on_change
+    self._waiting: list[tuple[Edit, asyncio.Future[None]]] = []
+    self._writing: asyncio.Task[None] | None = None
+    self._settling: asyncio.TimerHandle | None = None
+    self._thread = futures.ThreadPoolExecutor(1, 'state-writer')
+
+  def get(self, model_id: str) -> Published | None:
+    """The model of that id, if it is published."""
+    return self._entries.get(model_id)
+
+  def __getitem__(self, model_id: str) -> Published:
+    """The published model of that id; raises KeyError."""
+    return self._entries[model_id]
+
+  def entries(self) -> list[Published]:
+    """All published models, oldest first."""
+    return list(self._entries.values())
+
+  async def apply(self, edit: Edit) -> None:
+    """Makes a change; when this returns, the change is durable and in effect.
+
+    A caller that is cancelled has made the change nevertheless.
+
+    Raises:
+      SaxError: from `edit`; nothing was changed.
+      FailedPrecondition: the state cannot be written; nothing was changed.
+      Unavailable: another admin server leads by now.
+    """
+    done = asyncio.get_running_loop().create_future()
+    self._waiting.append((edit, done))
+    if self._writing is None:
+      self._writing = asyncio.create_task(self._write_all())
+    await asyncio.shield(done)
+
+  async def close(self) -> None:
+    """Waits until changes under way are written."""
+    if self._writing:
+      await self._writing
+    if self._settling:
+      self._settling.cancel()
+      self._begin_to_settle()
+    self._thread.shutdown()
+
+  async def _write_all(self) -> None:
+    try:
+      while self._waiting:
+        batch, self._waiting = self._waiting, []
+        await self._write(batch)
+    finally:
+      self._writing = None
+
+  async def _write(
+    self, batch: list[tuple[Edit, asyncio.Future[None]]]
+  ) -> None:
+    table = {k: e.model for k, e in self._entries.items()}
+    accepted: list[tuple[Change, asyncio.Future[None]]] = []
+    for edit, done in batch:
+      try:
+        change = edit(table)
+      except Exception as e:  # pylint: disable=broad-exception-caught
+        _fail(done, e)  # The caller's to handle, whatever it is.
+        continue
+      accepted.append((change, done))
+      if change.after is None:
+        del table[change.model_id]
+      else:
+        table[change.model_id] = change.after
+    if not accepted:
+      return
+
+    state = admin_pb2.State(models=table.values())
+    try:
+      await asyncio.get_running_loop().run_in_executor(
+        self._thread, self._save, state
+      )
+    except Exception as e:  # pylint: disable=broad-exception-caught
+      logging.error('the state of the cell cannot be written: %s', e)
+      for _, done in accepted:
+        _fail(done, _write_error(e))
+      return
+
+    for change, done in accepted:
+      self._take_effect(change)
+      if not done.done():
+        done.set_result(None)
+    if self._settling is None:
+      # Not at once: in a burst, the next change would have to wait for it.
+      loop = asyncio.get_running_loop()
+      self._settling = loop.call_later(_SETTLE_SECS, self._begin_to_settle)
+
+  def _begin_to_settle(self) -> None:
+    self._settling = None
+    self._thread.submit(self._settle_safely)
+
+  def _settle_safely(self) -> None:
+    try:
+      self._settle()
+    except Exception as e:  # pylint: disable=broad-exception-caught
+      # What counts is written; the next save makes up for the rest.
+      logging.error('the copy of the state cannot be written: %s', e)
+
+  def _take_effect(self, change: Change) -> None:
+    entry = self._entries.get(change.model_id)
+    if change.after is None:
+      self._entries.pop(change.model_id).close()
+    elif entry is None:
+      self._entries[change.model_id] = Published(change.after)
+    else:
+      entry.model = change.after
+    self._on_change(change)
+
+
+def _write_error(error: Exception) -> errors.SaxError:
+  if isinstance(error, errors.Aborted):
+    return errors.Unavailable(
+      f'another admin server has become the leader ({error}); ask the one that'
+      ' location.proto names'
+    )
+  return errors.FailedPrecondition(
+    f'the state of the cell cannot be written ({error}); nothing was '
+    'changed: see to the storage of fs_root, then try again'
+  )
+
+
+def _fail(done: asyncio.Future[None], error: Exception) -> None:
+  if not done.done():
+    done.set_exception(error)
+    # Its caller may be gone; then nobody else needs to hear of the error.
+    done.exception()

@@ -1,0 +1,242 @@
+"""What a cell publishes, on disk: three files that cover for each other.
+
+    state.proto       sax.State; what stock admin servers read and write, too
+    state.proto.prev  the generation before; the same one while nothing changes
+    state.proto.sum   which contents of the two are good
+
+Each write has a number, its generation, which stands in `last_generation`, a
+field that stock admin servers ignore. (It also makes the bytes of any two
+writes differ, which conditional writes to S3 rely on.) Generation g+1 is
+written in this order, each step durable before the next:
+
+    1. the sums, with those of g and g+1
+    2. state.proto: from here on g+1 counts
+    3. some time after callers were answered: state.proto.prev becomes the
+       newest one as well
+
+After a crash in between, state.proto is whole, and its sum is known. When it
+is damaged later, state.proto.prev has the same contents or, within less than a
+second or after a crash in that time, some that were good before. A damaged
+file is copied to <name>.bad-<N> and named in the log; it never keeps a cell
+from starting.
+"""
+
+import dataclasses
+import hashlib
+
+from absl import logging
+from google.protobuf import message
+from google.protobuf import unknown_fields
+
+from saxml_ext.admin.leadership import shared_dir
+from saxml_ext.common import errors
+from saxml_ext.common import ids
+from saxml_ext.protobuf import admin_pb2
+
+STATE = 'state.proto'
+PREVIOUS = 'state.proto.prev'
+SUMS = 'state.proto.sum'
+_HEADER = 'sax state sums 1'
+_UUID_BYTES = 16
+_MAX_GENERATION = 2**31 - 1
+
+
+@dataclasses.dataclass(frozen=True)
+class _Good:
+  """One good content: its generation, length in bytes and SHA-256 in hex."""
+
+  generation: int
+  size: int
+  digest: str
+
+  @classmethod
+  def of(cls, generation: int, data: bytes) -> '_Good':
+    return cls(generation, len(data), hashlib.sha256(data).hexdigest())
+
+
+class StateFiles:
+  """The state of one cell; of one leader, in one thread at a time.
+
+  Methods raise OSError or SaxError when the storage fails, Aborted if a newer
+  leader writes these files.
+  """
+
+  def __init__(self, directory: shared_dir.SharedDir, cell: str, epoch: int):
+    """For the leader of an epoch of the cell "/sax/<cell>"."""
+    self._dir = directory
+    self._cell = cell
+    self._epoch = epoch
+    self._current: tuple[_Good, bytes] | None = None
+    self._previous: _Good | None = None
+
+  def take_over(self) -> admin_pb2.State:
+    """Reads the newest good state, and writes all files anew.
+
+    Never fails for what the files contain.
+    """
+    self._dir.take_over(self._epoch)
+    state = self._load()
+    self.save(state)
+    self.settle()
+    return state
+
+  def save(self, state: admin_pb2.State) -> None:
+    """Makes a state the current one, durably; it becomes this object's."""
+    generation = 1
+    if self._current:
+      # Sums, not the order of these numbers, tell what counts: it may wrap.
+      generation = self._current[0].generation % _MAX_GENERATION + 1
+    state.last_generation = generation
+    data = state.SerializeToString(deterministic=True)
+    good = _Good.of(generation, data)
+    current = self._current[0] if self._current else None
+    known = {g for g in (self._previous, current, good) if g}
+    self._write(SUMS, _encode_sums(known))
+    self._write(STATE, data)
+    self._current = good, data
+
+  def settle(self) -> None:
+    """Brings the second copy up to date; callers need not wait for it."""
+    if self._current is None:
+      return  # Nothing was saved yet.
+    good, data = self._current
+    if self._previous != good:
+      self._write(PREVIOUS, data)
+      self._previous = good
+
+  def _write(self, name: str, data: bytes) -> None:
+    self._dir.write(name, data, self._epoch)
+
+  # Reading.
+
+  def _load(self) -> admin_pb2.State:
+    sums = self._load_sums()
+    main, copy = self._dir.read(STATE), self._dir.read(PREVIOUS)
+    if copy is not None and not self._is_good(copy, sums):
+      self._set_aside(PREVIOUS, copy, 'damaged')
+      copy = None
+    if main is not None and not self._is_good(main, sums):
+      if _is_foreign(main, self._cell) and not (copy or b'').startswith(main):
+        logging.warning(
+          '%s was written by another program; it counts', self._of(STATE)
+        )
+        sums = None
+      else:
+        self._set_aside(STATE, main, 'damaged')
+        main = None
+    if main is None and copy is None and sums:
+      logging.error(
+        '%s: no good state is left, of generations %s; starting with none',
+        self._dir.path,
+        sorted(g.generation for g in sums),
+      )
+    if main is None and copy is not None:
+      logging.error(
+        '%s: going on with the copy %s', self._of(STATE), self._of(PREVIOUS)
+      )
+    data = main if main is not None else copy
+    state = _parse(data or b'') or admin_pb2.State()
+    newest = [g.generation for g in sums or ()] + [state.last_generation]
+    # What is written next must differ from all that was ever there.
+    self._current = _Good.of(max(newest), data or b''), data or b''
+    self._previous = _Good.of(state.last_generation, copy) if copy else None
+    return state
+
+  def _load_sums(self) -> frozenset[_Good] | None:
+    """Good contents; None if that is not known."""
+    data = self._dir.read(SUMS)
+    if data is None:
+      return None
+    try:
+      return _decode_sums(data)
+    except ValueError as e:
+      self._set_aside(SUMS, data, str(e))
+      return None
+
+  def _is_good(self, data: bytes, sums: frozenset[_Good] | None) -> bool:
+    if sums is None:
+      state = _parse(data)
+      return state is not None and _is_sound(state, self._cell)
+    return any(_Good.of(g.generation, data) == g for g in sums)
+
+  def _set_aside(self, name: str, data: bytes, why: str) -> None:
+    try:
+      copy = self._dir.set_aside(name, data)
+    except (OSError, errors.SaxError) as e:
+      copy = f'nowhere ({e})'
+    logging.error(
+      '%s (%d bytes) is bad: %s; kept as %s',
+      self._of(name),
+      len(data),
+      why,
+      copy,
+    )
+
+  def _of(self, name: str) -> str:
+    return f'{self._dir.path}/{name}'
+
+
+def _encode_sums(known: set[_Good]) -> bytes:
+  lines = [_HEADER]
+  for good in sorted(known, key=lambda g: g.generation):
+    lines.append(f'{good.generation} {good.size} {good.digest}')
+  text = '\n'.join(lines) + '\n'
+  return f'{text}{hashlib.sha256(text.encode()).hexdigest()}\n'.encode()
+
+
+def _decode_sums(data: bytes) -> frozenset[_Good]:
+  """Inverse of `_encode_sums`; raises ValueError with what is wrong."""
+  body, _, end = data[:-1].rpartition(b'\n')
+  digest = hashlib.sha256(body + b'\n').hexdigest()
+  if end + data[-1:] != f'{digest}\n'.encode():
+    raise ValueError('damaged')
+  header, *lines = body.decode().split('\n')
+  if header != _HEADER:
+    raise ValueError(f'of an unknown format, "{header}"')
+  result = set()
+  for line in lines:
+    generation, size, digest = line.split(' ')
+    result.add(_Good(int(generation), int(size), digest))
+  return frozenset(result)
+
+
+def _parse(data: bytes) -> admin_pb2.State | None:
+  try:
+    return admin_pb2.State.FromString(data)
+  except message.DecodeError:
+    return None
+
+
+def _is_sound(state: admin_pb2.State, cell: str) -> bool:
+  """Whether each model could have been published."""
+  try:
+    for model in state.models:
+      ids.check_model_in_cell(model.model_id, cell)
+      ids.check_model_path(model.model_path)
+      ids.check_checkpoint_path(model.checkpoint_path)
+      ids.check_replicas(model.requested_num_replicas)
+  except errors.InvalidArgument:
+    return False
+  return len({m.model_id for m in state.models}) == len(state.models)
+
+
+def _is_foreign(data: bytes, cell: str) -> bool:
+  """Whether a stock admin server wrote this, and not rather we, now damaged.
+
+  Theirs have no generation (not even a zero), no unknown fields, and a uuid in
+  each model. What is cut off at the end of a model looks alike; the caller
+  looks for that.
+  """
+  state = _parse(data)
+  return (
+    bool(data)
+    and state is not None
+    and not state.last_generation
+    and state.ByteSize() == len(data)
+    and not len(unknown_fields.UnknownFieldSet(state))
+    and _is_sound(state, cell)
+    and all(
+      len(m.uuid) == _UUID_BYTES and not len(unknown_fields.UnknownFieldSet(m))
+      for m in state.models
+    )
+  )

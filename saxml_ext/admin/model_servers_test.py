@@ -1,0 +1,214 @@
+"""Tests of the admin server: model servers join, die, fail and come back."""
+
+import asyncio
+import time
+
+from absl.testing import absltest
+import grpc
+
+from saxml_ext.admin.testing import cell_fixture
+from saxml_ext.protobuf import admin_pb2
+from saxml_ext.protobuf import common_pb2
+
+MODEL = cell_fixture.MODEL
+_Code = grpc.StatusCode
+
+
+class ModelServersTest(cell_fixture.CellTestCase):
+  async def test_dead_server_leaves_the_list_and_is_replaced(self):
+    first = await self.joined()
+    await self.publish()
+    await self.ready()
+    server_id = (await self.watch()).admin_server_id
+    second = await self.joined()
+    killed = time.monotonic()
+    await first.kill()
+    response = await self.watch(1, server_id)
+    # 1.5 s at most by design; the rest is for a machine that is busy. After
+    # 25 s it would be gone because of its silence, not because it is dead.
+    self.assertLess(time.monotonic() - killed, 20)
+    self.assertEqual(response.result.changelog[0].deletion, first.address)
+    await self.ready()
+    self.assertEqual((await self.listed()).modelet_addresses, [second.address])
+
+  async def test_quick_restart_on_the_same_address_reloads(self):
+    modelet = await self.joined()
+    await self.publish()
+    await self.ready()
+    await modelet.kill()
+    await modelet.start()
+    await self.join(modelet)
+    await self.eventually(lambda: modelet.models)
+    await self.ready()
+
+  async def test_server_back_after_a_pause_keeps_its_model(self):
+    modelet = await self.joined()
+    await self.publish()
+    await self.ready()
+    await modelet.pause()
+    await self.eventually(self.no_servers)
+    await modelet.start()  # It does not join again.
+    await self.ready()
+    await self.eventually(lambda: len(modelet.calls) == 2)
+    self.assertEqual(modelet.calls[1], f'Update {MODEL} ')
+
+  async def test_unload_missed_while_away_is_made_up_for(self):
+    modelet = await self.joined()
+    await self.publish()
+    await self.ready()
+    await modelet.pause()
+    await self.eventually(self.no_servers)
+    await self.unpublish()
+    await modelet.start()
+    await self.eventually(lambda: not modelet.models)
+
+  async def test_what_was_published_anew_meanwhile_is_loaded_anew(self):
+    modelet = await self.joined()
+    await self.publish(checkpoint='/old')
+    await self.ready()
+    await modelet.pause()
+    await self.eventually(self.no_servers)
+    await self.unpublish()
+    await self.publish(checkpoint='/new')
+    await modelet.start()
+    await self.ready()
+    self.assertEqual(
+      modelet.calls,
+      [f'Load {MODEL} /old', f'Unload {MODEL}', f'Load {MODEL} /new'],
+    )
+
+  async def test_join_again_is_idempotent(self):
+    modelet = await self.joined()
+    await self.publish()
+    await self.ready()
+    for _ in range(5):
+      await self.join(modelet)
+    await asyncio.sleep(0.3)
+    self.assertLen(modelet.calls, 1)
+
+  async def test_join_with_other_paths_replaces(self):
+    modelet = await self.joined('p.A')
+    modelet.paths = ('p.B',)
+    await self.join(modelet)
+    stats = await self.stub.Stats(admin_pb2.StatsRequest())
+    self.assertEqual(stats.num_servers_by_servable_model_path, {'p.B': 1})
+    self.assertLen(stats.model_server_type_stats, 1)
+
+  async def test_statically_loaded_models_are_left_alone(self):
+    modelet = await self.start_modelet()
+    modelet.models['/sax/test/own'] = common_pb2.ModelStatus.LOADED
+    await self.join(modelet)
+    await asyncio.sleep(0.7)
+    self.assertEqual(modelet.calls, [])
+
+  async def test_join_of_a_bad_address(self):
+    spec = admin_pb2.ModelServer()
+    for address in ('unix:/tmp/x', 'localhost', 'a b:1', ':', 'x:' + '9' * 9):
+      await self.fails(
+        _Code.INVALID_ARGUMENT,
+        self.stub.Join(
+          admin_pb2.JoinRequest(address=address, model_server=spec)
+        ),
+      )
+
+  def no_servers(self) -> bool:
+    return not self.admin.controller.members.all()
+
+
+class MemoryTest(cell_fixture.CellTestCase):
+  async def test_models_that_fit_together_share_a_server(self):
+    modelet = await self.start_modelet()
+    modelet.memory_bytes = 100
+    await self.join(modelet)
+    for name, ram in (('m', '60'), ('n', '30'), ('o', '20')):
+      await self.publish(f'/sax/test/{name}', overrides={'ram': ram})
+    await self.publish('/sax/test/p')  # Says nothing: needs a whole server.
+    await self.ready()
+    await self.ready(model_id='/sax/test/n')
+    self.assertEqual(set(modelet.models), {MODEL, '/sax/test/n'})
+    await self.unpublish()
+    await self.ready(model_id='/sax/test/o')
+    self.assertEqual(set(modelet.models), {'/sax/test/n', '/sax/test/o'})
+
+  async def test_by_chip_servers_need_not_tell(self):
+    await self.stop_admin()
+    await self.start_admin(by_chip=True)
+    modelet = await self.joined()
+    ten_gib = str(10 * 2**30)
+    for name in ('m', 'n'):
+      await self.publish(f'/sax/test/{name}', overrides={'ram': ten_gib})
+    await self.publish(
+      '/sax/test/o', overrides={'ram': '1', 'constraints': 'x'}
+    )
+    await self.ready()
+    await self.ready(model_id='/sax/test/n')
+    self.assertEqual(set(modelet.models), {MODEL, '/sax/test/n'})
+
+
+class FailedLoadTest(cell_fixture.CellTestCase):
+  async def test_is_tried_on_another_server(self):
+    bad, good = sorted(
+      [await self.start_modelet(), await self.start_modelet()],
+      key=lambda m: m.address,
+    )
+    bad.broken = True
+    for modelet in (bad, good):
+      await self.join(modelet)
+    await self.publish(checkpoint='/c')
+    await self.ready()  # Does not give up at the first failure.
+    listed = await self.listed()
+    self.assertEqual(listed.modelet_addresses, [good.address])
+    self.assertEqual(
+      [(r.address, r.status) for r in listed.replicas],
+      [
+        (good.address, common_pb2.ModelStatus.LOADED),
+        (bad.address, common_pb2.ModelStatus.FAILED),
+      ],
+    )
+    self.assertIn('no memory', listed.replicas[1].reason)
+    await self.eventually(lambda: not bad.models)
+
+  async def test_is_tried_again_on_the_only_server(self):
+    modelet = await self.joined()
+    modelet.broken = True
+    await self.publish(checkpoint='/c')
+    text = await self.fails(_Code.FAILED_PRECONDITION, self.ready())
+    self.assertIn('no memory', text)
+    await self.eventually(lambda: modelet.calls.count(f'Load {MODEL} /c') >= 2)
+    modelet.broken = False
+    # A waiter between two attempts is told of the failure.
+    await self.eventually(
+      lambda: modelet.models.get(MODEL) == common_pb2.ModelStatus.LOADED
+    )
+    await self.eventually(
+      lambda: not self.admin.controller.get(MODEL).failures.items()
+    )
+    await self.ready()
+
+  async def test_missing_replicas_are_explained(self):
+    await self.publish(replicas=2)
+    [replica] = (await self.listed()).replicas
+    self.assertEqual(replica.address, '')
+    self.assertIn('0 of 2 replicas', replica.reason)
+
+  async def test_lost_server_of_a_missing_replica_is_listed(self):
+    modelet = await self.joined()
+    await self.publish()
+    await self.ready()
+    await modelet.kill()
+    server = self.admin.controller.members[modelet.address]
+    await self.eventually(lambda: server.lost)
+    lost, missing = (await self.listed()).replicas
+    self.assertEqual(lost.address, modelet.address)
+    self.assertEqual(lost.status, common_pb2.ModelStatus.NONE)
+    self.assertIn('is lost', lost.reason)
+    self.assertEqual(missing.address, '')
+    # Another server takes its place, and nothing is missing any more.
+    other = await self.joined()
+    await self.ready()
+    [replica] = (await self.listed()).replicas
+    self.assertEqual(replica.address, other.address)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,77 @@
+"""A model on a model server, as the admin server knows it."""
+
+import dataclasses
+
+import grpc
+
+from saxml_ext.common import backoff
+from saxml_ext.protobuf import admin_pb2
+from saxml_ext.protobuf import common_pb2
+from saxml_ext.protobuf import modelet_pb2
+
+LOADING = common_pb2.ModelStatus.LOADING
+LOADED = common_pb2.ModelStatus.LOADED
+FAILED = common_pb2.ModelStatus.FAILED
+
+# Between attempts to load that did not get through.
+_BACKOFF = backoff.Backoff(first=1.0, growth=2.0, most=60.0)
+
+
+@dataclasses.dataclass
+class Held:
+  """A model that a server holds or is about to hold.
+
+  Attributes:
+    model: as published last.
+    sent: as the server has it, None while that is not certain.
+    status: LOADING, LOADED or FAILED.
+    reason: why its last load or update failed, empty if it did not.
+    methods: the data methods it serves, once known.
+    reported: whether the server has told of it since it was last loaded.
+    pending: actions queued or running.
+    settled: when the last action ended, monotonic seconds.
+    attempts: loads in a row that did not get through.
+    counted: whether its failure was counted.
+    call: the load or update that is under way, if one is.
+  """
+
+  model: admin_pb2.Model
+  sent: admin_pb2.Model | None = None
+  status: common_pb2.ModelStatus = LOADING
+  reason: str = ''
+  methods: frozenset[str] = frozenset()
+  reported: bool = False
+  pending: int = 0
+  settled: float = 0.0
+  attempts: int = 0
+  counted: bool = False
+  call: grpc.aio.Call | None = None
+
+  def may_retry(self, now: float) -> bool:
+    """Whether the pause after the last failed attempt is over."""
+    if not self.attempts:
+      return True
+    return now >= self.settled + _BACKOFF.pause(self.attempts)
+
+  def note(self, info: modelet_pb2.GetStatusResponse.ModelWithStatus) -> None:
+    """Takes over what the server says of the model."""
+    self.reported = True
+    self.status = (
+      info.model_status if info.model_status in (LOADED, FAILED) else LOADING
+    )
+    self.reason = info.failure_reason or self.reason
+    methods = frozenset(s.method for s in info.method_stats)
+    self.methods = methods or self.methods
+    if self.status == LOADED:
+      self.attempts = 0
+
+
+def same_load(a: admin_pb2.Model | None, b: admin_pb2.Model | None) -> bool:
+  """Whether a server that loaded one need not load the other as well."""
+  return (
+    a is not None
+    and b is not None
+    and a.uuid == b.uuid
+    and a.checkpoint_path == b.checkpoint_path
+    and a.overrides == b.overrides
+  )

@@ -1,0 +1,267 @@
+"""The admin server's status pages, as HTML.
+
+/                        the cell: its models and its model servers
+/model/sax/<cell>/<name> one model and the servers that hold it
+/server/<host:port>      one model server and what it holds
+"""
+
+from collections.abc import Iterable, Sequence
+import html
+import time
+
+from saxml_ext.admin import controller as controller_lib
+from saxml_ext.admin.leadership import state
+from saxml_ext.admin.modelet import held as held_lib
+from saxml_ext.admin.modelet import modelets
+from saxml_ext.admin.status import markup
+from saxml_ext.admin.status import replicas
+from saxml_ext.common import errors
+from saxml_ext.protobuf import admin_pb2
+from saxml_ext.protobuf import common_pb2
+from saxml_ext.protobuf import modelet_pb2
+
+_DORMANT = modelet_pb2.GetStatusResponse.ServerStatus.DORMANT
+_GIB = 2**30
+
+
+def standby(cell: str, address: str, leader: str) -> str:
+  """The page of an admin server that does not lead."""
+  return markup.page(
+    cell,
+    f'{cell} Standby',
+    markup.paragraph(
+      f'The admin server at {address} stands by. The leader is '
+      f'{leader or "not known right now"}.'
+    ),
+  )
+
+
+class StatusPage:
+  """Renders what the controller of a cell knows."""
+
+  def __init__(self, cell: str, controller: controller_lib.Controller):
+    """For the pages of one cell, "/sax/<cell>"."""
+    self._cell = cell
+    self._controller = controller
+    self._members = controller.members
+
+  def render(self, path: str) -> str:
+    """The page at a path; any path it does not know shows the cell.
+
+    Raises:
+      NotFound: the model or server that the path names is not there.
+    """
+    if path.startswith('/model/'):
+      return self._model(path.removeprefix('/model'))
+    if path.startswith('/server/'):
+      return self._server(path.removeprefix('/server/'))
+    entries = self._controller.entries()
+    servers = self._members.all(lost_too=True)
+    lost = sum(s.lost for s in servers)
+    summary = f'{len(entries)} models published; {len(servers) - lost} model'
+    summary += f' servers, and {lost} lost' if lost else ' servers'
+    return self._page(
+      'Cell',
+      markup.paragraph(summary + '.')
+      + self._models(entries)
+      + _servers(servers),
+    )
+
+  def _page(self, kind: str, body_html: str) -> str:
+    return markup.page(self._cell, f'{self._cell} {kind} Status', body_html)
+
+  def _models(self, entries: Iterable[state.Published]) -> str:
+    holders = self._members.holders()
+    rows = []
+    for entry in entries:
+      model = entry.model
+      servers = holders.get(model.model_id, [])
+      rows.append(
+        [
+          markup.model_link(model.model_id),
+          markup.state(_state(entry, servers)),
+          str(model.requested_num_replicas),
+          str(len(servers)),
+          markup.path(model.model_path),
+          markup.path(model.checkpoint_path),
+          markup.lines(
+            f'{markup.server_link(s.address)}:'
+            f' {_status(s.held[model.model_id])}'
+            for s in servers
+          ),
+          markup.lines(self._reasons(entry, servers)),
+        ]
+      )
+    return markup.table(
+      'Models',
+      (
+        'Name',
+        'Status',
+        'Max',
+        'Active',
+        'Path',
+        'Checkpoint',
+        'Servers',
+        'Remarks',
+      ),
+      rows,
+      numbers=('Max', 'Active'),
+      short=('Name', 'Servers'),
+      empty='No model is published; see `saxutil publish`.',
+    )
+
+  def _reasons(
+    self, entry: state.Published, servers: Sequence[modelets.Modelet]
+  ) -> list[str]:
+    """What is wrong with a model, as HTML."""
+    return [
+      markup.path(f'{r.address}: {r.reason}' if r.address else r.reason)
+      for r in replicas.describe(entry, servers, self._members)
+      if r.reason
+    ]
+
+  def _model(self, model_id: str) -> str:
+    entry = self._controller.get(model_id)
+    model, holders = entry.model, self._controller.holders(model_id)
+    methods = set().union(*(s.held[model_id].methods for s in holders))
+    settings = [
+      ('Methods', ', '.join(sorted(methods))),
+      ('Model path', model.model_path),
+      ('Checkpoint', model.checkpoint_path),
+      *(
+        (f'Override {key}', value)
+        for key, value in sorted(model.overrides.items())
+      ),
+      *(
+        (f'ACL of {method}', acl)
+        for method, acl in sorted(model.acls.items.items())
+      ),
+    ]
+    return self._page(
+      'Model',
+      self._models([entry])
+      + markup.table(
+        'Settings',
+        ('Setting', 'Value'),
+        [[html.escape(text) for text in row] for row in settings if row[1]],
+        short=('Setting',),
+      )
+      + _servers(holders),
+    )
+
+  def _server(self, address: str) -> str:
+    found = [
+      s for s in self._members.all(lost_too=True) if s.address == address
+    ]
+    if not found:
+      raise errors.NotFound(f'model server {address} not found')
+    [server] = found
+    return self._page(
+      'Server',
+      _servers(found)
+      + _methods(server)
+      + markup.table(
+        'Model paths that it can serve',
+        ('Path',),
+        [[html.escape(path)] for path in sorted(server.paths)],
+      ),
+    )
+
+
+def _state(entry: state.Published, servers: Sequence[modelets.Modelet]) -> str:
+  """How a model fares as a whole, in a word or two."""
+  wanted = entry.model.requested_num_replicas
+  status = [s.held[entry.model.model_id].status for s in servers]
+  if status.count(held_lib.LOADED) >= wanted:
+    return 'Ready' if wanted else 'No replicas wanted'
+  if held_lib.LOADED in status:
+    return 'Incomplete'
+  if held_lib.LOADING in status:
+    return 'Loading'
+  return 'Failed' if status or entry.failures.items() else 'Not assigned'
+
+
+def _status(held: held_lib.Held) -> str:
+  return markup.state(common_pb2.ModelStatus.Name(held.status))
+
+
+def _servers(servers: Iterable[modelets.Modelet]) -> str:
+  now = time.monotonic()
+  rows = []
+  for server in servers:
+    spec = server.join.model_server
+    dormant = server.status.server_status.state == _DORMANT
+    models = [
+      f'{markup.model_link(k)}: {_status(h)}'
+      for k, h in sorted(server.held.items())
+    ] + [
+      f'{html.escape(k)}: {markup.state("unloads")}'
+      for k in sorted(server.unloading)
+    ]
+    rows.append(
+      [
+        markup.server_link(server.address),
+        markup.state(
+          'Lost' if server.lost else 'Dormant' if dormant else 'Active'
+        ),
+        markup.lines(models) or 'Idle',
+        _enum(admin_pb2.ModelServer.ChipType, spec.chip_type),
+        _enum(admin_pb2.ModelServer.ChipTopology, spec.chip_topology),
+        f'{spec.memory_bytes / _GIB:.1f}' if spec.memory_bytes else 'not told',
+        html.escape(', '.join(spec.tags)),
+        f'{now - server.last_seen:.3f}',
+      ]
+    )
+  return markup.table(
+    'Model servers',
+    (
+      'Addr',
+      'ServerStatus',
+      'ModelStatus',
+      'Chip',
+      'Topo',
+      'Memory (GiB)',
+      'Tags',
+      'Lag (s)',
+    ),
+    rows,
+    numbers=('Memory (GiB)', 'Lag (s)'),
+    short=('Addr', 'ModelStatus'),
+  )
+
+
+def _methods(server: modelets.Modelet) -> str:
+  """What a server last told of its methods, as HTML."""
+  rows = [
+    [
+      markup.model_link(info.model_key)
+      if info.model_key in server.held
+      else html.escape(info.model_key),
+      html.escape(stats.method),
+      f'{stats.successes_per_second:.2f}',
+      f'{stats.errors_per_second:.2f}',
+      _latency(stats, 'p50'),
+      _latency(stats, 'p99'),
+    ]
+    for info in server.status.models
+    for stats in info.method_stats
+  ]
+  return markup.table(
+    'Methods',
+    ('Model', 'Method', 'Answers/s', 'Errors/s', 'p50 (s)', 'p99 (s)'),
+    rows,
+    numbers=('Answers/s', 'Errors/s', 'p50 (s)', 'p99 (s)'),
+    empty='No model is loaded.',
+  )
+
+
+def _latency(
+  stats: modelet_pb2.GetStatusResponse.MethodStats, which: str
+) -> str:
+  name = f'{which}_latency_on_success_per_second'
+  return f'{getattr(stats, name):.3f}' if stats.HasField(name) else ''
+
+
+def _enum(kind, value: int) -> str:
+  # A newer server may announce a number that has no name here.
+  return kind.Name(value) if value in kind.values() else str(value)

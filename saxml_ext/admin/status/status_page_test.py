@@ -1,0 +1,154 @@
+"""Tests of the status pages, as a browser gets them."""
+
+import asyncio
+import html
+import re
+import urllib.error
+import urllib.request
+
+from absl.testing import absltest
+import grpc
+
+from saxml_ext.admin.testing import cell_fixture
+from saxml_ext.admin.testing import fake_modelet
+
+MODEL = cell_fixture.MODEL
+# Straight to loopback, whatever $http_proxy says.
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def rows(page: str) -> list[str]:
+  """The rows of a page's tables as text: "cell | cell"."""
+  return [
+    ' | '.join(
+      html.unescape(re.sub('<[^>]*>', '', cell))
+      for cell in re.findall('<td[^>]*>(.*?)</td>', row)
+    )
+    for row in re.findall('<tr>(.*?)</tr>', page)
+  ]
+
+
+class StatusPageTest(cell_fixture.CellTestCase):
+  async def get(self, path: str, data: bytes | None = None) -> str:
+    url = f'http://127.0.0.1:{self.admin.http_port}{path}'
+
+    def fetch() -> str:
+      with _OPENER.open(url, data=data, timeout=120) as response:
+        return response.read().decode()
+
+    return await asyncio.to_thread(fetch)
+
+  async def get_rows(self, path: str) -> str:
+    return '\n'.join(rows(await self.get(path)))
+
+  async def test_cell(self):
+    modelet = await self.joined()
+    await self.publish(checkpoint='/ckpt/1', replicas=2)
+    await self.ready()
+    page = await self.get('/')
+    self.assertIn('<title>/sax/test</title>', page)
+    self.assertIn('<h1>/sax/test Cell Status</h1>', page)
+    for text in (
+      f'<a href="/model{MODEL}">{MODEL}</a>',
+      f'<a href="/server/{modelet.address}">',
+    ):
+      self.assertIn(text, page)
+    why = (
+      '1 of 2 replicas: no further server has room for p.A; of 1 that can serve'
+      ' it, 1 have this model'
+    )
+    self.assertIn(
+      f'{MODEL} | Incomplete | 2 | 1 | p.A | /ckpt/1'
+      f' | {modelet.address}: LOADED | {why}',
+      rows(page),
+    )
+    self.assertIn(
+      f'{modelet.address} | Active | {MODEL}: LOADED | CHIP_TYPE_CPU'
+      ' | CHIP_TOPOLOGY_1 | not told | ',
+      '\n'.join(rows(page)),
+    )
+    # Nothing is loaded from elsewhere.
+    self.assertNotRegex(page, 'src=|url\\(|@import|https?://')
+    self.assertEqual(
+      (await self.get('/anything')).partition('<body>')[0],
+      page.partition('<body>')[0],
+    )
+
+  async def test_says_why_a_model_is_not_assigned(self):
+    await self.joined('lm.params.GPTJ4')
+    await self.publish(path='lm.params.GPTJ5')
+    page = await self.get('/')
+    self.assertIn(
+      f'{MODEL} | Not assigned | 1 | 0 | lm.params.GPTJ5 | None |  | 0 of 1'
+      ' replicas: no joined model server can serve the model path'
+      ' lm.params.GPTJ5; did you mean lm.params.GPTJ4?',
+      rows(page),
+    )
+
+  async def test_model_has_its_settings(self):
+    await self.joined()
+    await self.publish(overrides={'BATCH_SIZE': '4'})
+    await self.ready()
+    found = rows(await self.get('/model' + MODEL))
+    self.assertIn('Methods | lm.generate, lm.score', found)
+    self.assertIn('Override BATCH_SIZE | 4', found)
+
+  async def test_empty_cell(self):
+    self.assertIn('No model is published', await self.get('/'))
+
+  async def test_lost_server(self):
+    modelet = await self.joined()
+    await modelet.kill()
+    members = self.admin.controller.members
+    await self.eventually(lambda: not members.all())
+    self.assertIn(f'{modelet.address} | Lost | Idle', await self.get_rows('/'))
+
+  async def test_says_why_a_load_failed(self):
+    await self.joined()
+    await self.publish(checkpoint=fake_modelet.BAD_CHECKPOINT)
+    await self.fails(grpc.StatusCode.FAILED_PRECONDITION, self.ready())
+    page = await self.get('/model' + MODEL)
+    self.assertIn('/sax/test Model Status', page)
+    self.assertIn('Failed', page)
+    self.assertIn('Loading error: no such checkpoint', page)
+
+  async def test_server(self):
+    modelet = await self.joined()
+    page = await self.get('/server/' + modelet.address)
+    self.assertIn('/sax/test Server Status', page)
+    self.assertIn('Idle', page)
+    self.assertIn('p.A', rows(page))
+    self.assertIn('No model is loaded', page)
+    await self.publish()
+    await self.ready()
+    page = await self.get('/server/' + modelet.address)
+    self.assertIn(f'{MODEL} | lm.score | 0.00 | 0.00 |  | ', rows(page))
+
+  async def test_errors(self):
+    for path, code in (
+      ('/model/sax/test/x', 404),
+      ('/model/x', 404),
+      ('/server/x:1', 404),
+    ):
+      with self.assertRaises(urllib.error.HTTPError) as raised:
+        await self.get(path)
+      self.assertEqual(raised.exception.code, code)
+      raised.exception.close()
+    with self.assertRaises(urllib.error.HTTPError) as raised:
+      await self.get('/', data=b'x')
+    self.assertEqual(raised.exception.code, 405)
+    raised.exception.close()
+
+  async def test_markup_in_names_is_shown_not_obeyed(self):
+    modelet = await self.start_modelet()
+    await self.fails(grpc.StatusCode.NOT_FOUND, self.listed())
+    with self.assertRaises(urllib.error.HTTPError) as raised:
+      await self.get('/server/<script>')
+    self.assertEqual(raised.exception.headers.get_content_type(), 'text/plain')
+    raised.exception.close()
+    await self.join(modelet)
+    self.assertNotIn('<script', await self.get('/'))
+
+
+if __name__ == '__main__':
+  absltest.main()

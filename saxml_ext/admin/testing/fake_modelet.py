@@ -1,0 +1,123 @@
+"""A model server without models, for tests: real gRPC, made-up loads."""
+
+import asyncio
+
+import grpc
+
+from saxml_ext.common import grpc_aio
+from saxml_ext.common import grpc_util
+from saxml_ext.protobuf import admin_pb2
+from saxml_ext.protobuf import common_pb2
+from saxml_ext.protobuf import modelet_pb2
+from saxml_ext.protobuf import modelet_pb2_grpc
+
+# A checkpoint of this name fails to load.
+BAD_CHECKPOINT = 'bad'
+
+
+class FakeModelet(modelet_pb2_grpc.ModeletServicer):
+  """Answers like a model server; notes what it was asked.
+
+  Attributes:
+    models: status by model key.
+    reasons: why a model failed, by model key.
+    calls: "Load key checkpoint" and the like, in order.
+    gate: loads and unloads wait while it is cleared.
+    broken: loads fail.
+    memory_bytes: what it tells of its memory when it joins.
+    busy: loads are refused with RESOURCE_EXHAUSTED as often as this says.
+  """
+
+  def __init__(self, *model_paths: str, port: int = 0):
+    self.models: dict[str, int] = {}
+    self.reasons: dict[str, str] = {}
+    self.calls: list[str] = []
+    self.gate = asyncio.Event()
+    self.gate.set()
+    self.broken = False
+    self.memory_bytes = 0
+    self.busy = 0
+    self.paths = model_paths
+    self._port = port
+    self._server: grpc.aio.Server | None = None
+
+  @property
+  def address(self) -> str:
+    return f'127.0.0.1:{self._port}'
+
+  @property
+  def spec(self) -> admin_pb2.ModelServer:
+    return admin_pb2.ModelServer(
+      chip_type=admin_pb2.ModelServer.CHIP_TYPE_CPU,
+      chip_topology=admin_pb2.ModelServer.CHIP_TOPOLOGY_1,
+      servable_model_paths=self.paths,
+      memory_bytes=self.memory_bytes,
+    )
+
+  async def start(self) -> None:
+    """Serves, on the same port as before if it was started before."""
+    self._server = grpc_aio.make_server()
+    self._port = grpc_util.listen(self._server, self._port)
+    modelet_pb2_grpc.add_ModeletServicer_to_server(self, self._server)
+    await self._server.start()
+
+  async def kill(self) -> None:
+    """Dies at once and forgets its models."""
+    await self._server.stop(None)
+    self.models.clear()
+
+  async def pause(self) -> None:
+    """Cannot be reached, but keeps its models."""
+    await self._server.stop(None)
+
+  async def Load(self, request, context):
+    self.calls.append(f'Load {request.model_key} {request.checkpoint_path}')
+    if self.busy:
+      self.busy -= 1
+      await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, 'queue is full')
+    self.models[request.model_key] = common_pb2.ModelStatus.LOADING
+    try:
+      await self.gate.wait()
+    except asyncio.CancelledError:
+      # As real ones do: the load goes on, an unload is what ends it.
+      self.calls.append(f'Cancelled {request.model_key}')
+      raise
+    reason = 'no memory' if self.broken else ''
+    if request.checkpoint_path == BAD_CHECKPOINT:
+      reason = 'no such checkpoint'
+    if reason:
+      self.models[request.model_key] = common_pb2.ModelStatus.FAILED
+      self.reasons[request.model_key] = reason
+      await context.abort(grpc.StatusCode.INTERNAL, f'Loading error: {reason}')
+    self.models[request.model_key] = common_pb2.ModelStatus.LOADED
+    return modelet_pb2.LoadResponse()
+
+  async def UpdateLoaded(self, request, context):
+    self.calls.append(f'Update {request.model_key} {request.checkpoint_path}')
+    if request.model_key not in self.models:
+      await context.abort(grpc.StatusCode.NOT_FOUND, request.model_key)
+    return modelet_pb2.UpdateLoadedResponse()
+
+  async def Unload(self, request, context):
+    self.calls.append(f'Unload {request.model_key}')
+    await self.gate.wait()
+    if request.model_key not in self.models:
+      await context.abort(
+        grpc.StatusCode.INVALID_ARGUMENT, f'no model {request.model_key}'
+      )
+    del self.models[request.model_key]
+    return modelet_pb2.UnloadResponse()
+
+  async def GetStatus(self, request, context):
+    del context
+    response = modelet_pb2.GetStatusResponse()
+    for key, status in self.models.items():
+      info = response.models.add(model_key=key, model_status=status)
+      if request.include_failure_reasons:
+        info.failure_reason = self.reasons.get(key, '')
+      if (
+        request.include_method_stats and status == common_pb2.ModelStatus.LOADED
+      ):
+        info.method_stats.add(method='lm.score')
+        info.method_stats.add(method='lm.generate')
+    return response

@@ -1,0 +1,257 @@
+"""Measures this repository's engine beside its peers, in one run.
+
+  bench                                       random 4 x 512 model, fixed lengths
+  bench --set=ragged --requests=64,256,1024   varied lengths; does cost stay flat
+  bench --set=ragged --model=bundled          the trained model, the articles
+  bench --engines=ours_int8,ct2_int8 --modes=beam --rounds=9
+
+Every contender has a process of its own, pinned to --threads cores, and all
+take turns round by round, so that whatever else the machine does meets all of
+them. Speed is tokens per CPU second of the process; only tokens that were asked
+for count. Loading and compiling are measured apart.
+
+A contender that cannot run here is listed with the reason. Peers are given the
+settings that short trials on the same requests have shown to be their fastest,
+which the tables name: CTranslate2 its library of matrix products and compute
+type, OpenVINO in int8 its types of keys, values and activations, and all of
+them how requests are cut into batches (batching.py), since they decode a batch
+until its longest answer is done. Our engine takes requests longest prompt first.
+"""
+
+from collections.abc import Sequence
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+
+from absl import app
+from absl import flags
+from rich import console as console_lib
+
+from saxml_ext.benchmark import agreement
+from saxml_ext.benchmark import contenders
+from saxml_ext.benchmark import floor as floor_lib
+from saxml_ext.benchmark import floors as floors_lib
+from saxml_ext.benchmark import measure
+from saxml_ext.benchmark import progress
+from saxml_ext.benchmark import random_model
+from saxml_ext.benchmark import report
+from saxml_ext.benchmark import rows as rows_lib
+from saxml_ext.benchmark import settings as settings_lib
+from saxml_ext.benchmark import trace as trace_lib
+from saxml_ext.benchmark import worker as worker_lib
+from saxml_ext.common import user_path
+
+_ENGINES = flags.DEFINE_list(
+  'engines',
+  [c.name for c in contenders.ALL],
+  'Contenders, such as ours_int8 or ct2; a bare engine means all its types.',
+)
+_MODES = flags.DEFINE_list('modes', list(settings_lib.MODES), 'beam, greedy.')
+_SET = flags.DEFINE_enum(
+  'set',
+  'fixed',
+  list(settings_lib.SETS),
+  'fixed: --batch requests of --prompt tokens, answers of --new_tokens.'
+  ' ragged: --requests with prompts about --prompt long and answers of 30 to'
+  ' 128 tokens.',
+)
+_MODEL = flags.DEFINE_enum(
+  'model', 'random', ['random', 'bundled'], 'Random weights, or trained ones.'
+)
+_LAYERS = flags.DEFINE_integer('layers', 4, 'Layers of the random model.', 1)
+_DIM = flags.DEFINE_integer('dim', 512, 'Its width.', 1)
+_HEADS = flags.DEFINE_integer('heads', 4, 'Its attention heads.', 1)
+_ROTARY = flags.DEFINE_integer('rotary', 64, 'Rotated dims of a head.', 2)
+_VOCAB = flags.DEFINE_integer('vocab', 50400, 'Its vocabulary.', 16)
+_BATCH = flags.DEFINE_integer('batch', 8, 'Requests of the fixed set.', 1)
+_REQUESTS = flags.DEFINE_list(
+  'requests', ['256'], 'Requests of the ragged set; each number is measured.'
+)
+_PROMPT = flags.DEFINE_integer(
+  'prompt', 256, 'Tokens of a prompt; of a ragged one, on average.', 1
+)
+_NEW_TOKENS = flags.DEFINE_integer(
+  'new_tokens', 64, 'Tokens of each answer of the fixed set.', 1
+)
+_BEAMS = flags.DEFINE_integer('beams', 4, 'Beams of mode beam.', 2)
+_SLOTS = flags.DEFINE_integer(
+  'slots', 32, 'Requests that our engine decodes together, at most.', 1
+)
+_THREADS = flags.DEFINE_integer('threads', 1, 'Threads and cores of each.', 1)
+_ROUNDS = flags.DEFINE_integer('rounds', 5, 'Rounds.', 1)
+_OUT = flags.DEFINE_string(
+  'out', 'results/bench', 'Directory for logs and the plot.'
+)
+_CACHE = flags.DEFINE_string(
+  'cache',
+  os.path.join(tempfile.gettempdir(), f'gptj_sax_bench_{os.getuid()}'),
+  "Directory that keeps the random model and peers' forms of it.",
+)
+_JSON = flags.DEFINE_string('json', None, 'File for the figures, as rows.')
+_TRACE = flags.DEFINE_bool(
+  'trace', False, 'Also print where the time of our engine goes.'
+)
+_PLOT = flags.DEFINE_string('plot', None, 'Picture; default: bench.png in out.')
+
+_ROOT = worker_lib.ROOT
+_BUNDLED = os.path.join(_ROOT, 'harness', 'bundled')
+
+
+def settings_from_flags() -> settings_lib.Settings:
+  """Settings of the flags, the random model written.
+
+  Raises:
+    ValueError: flags do not fit together.
+  """
+  for mode in _MODES.value:
+    if mode not in settings_lib.MODES:
+      raise ValueError(f'--modes has {mode!r}; use {settings_lib.MODES}.')
+  counts: tuple[int, ...] = (_BATCH.value,)
+  if _SET.value == 'ragged':
+    counts = tuple(sorted({int(n) for n in _REQUESTS.value}))
+  cache = user_path.resolve(_CACHE.value)
+  articles = tokenizer = None
+  if _MODEL.value == 'bundled':
+    model = os.path.join(_BUNDLED, 'model')
+    articles = os.path.join(_BUNDLED, 'eval.json')
+    tokenizer = os.path.join(model, 'tokenizer.json')
+  else:
+    model = random_model.write(
+      cache,
+      _LAYERS.value,
+      _DIM.value,
+      _HEADS.value,
+      _ROTARY.value,
+      _VOCAB.value,
+    )
+  return settings_lib.Settings(
+    model=model,
+    cache=cache,
+    out=user_path.resolve(_OUT.value),
+    articles=articles,
+    tokenizer=tokenizer,
+    request_set=_SET.value,
+    modes=tuple(_MODES.value),
+    engines=contenders.choose(_ENGINES.value),
+    counts=counts,
+    prompt=_PROMPT.value,
+    new_tokens=_NEW_TOKENS.value,
+    beams=_BEAMS.value,
+    slots=_SLOTS.value,
+    cores=worker_lib.idlest_cores(_THREADS.value),
+    rounds=_ROUNDS.value,
+  )
+
+
+def measure_all(
+  settings: settings_lib.Settings, console: console_lib.Console
+) -> list[dict]:
+  """Measures every mode, prints what was found, and returns its rows."""
+  found, agreements = [], []
+  all_floors: dict[tuple[str, str, int], floor_lib.Floor] = {}
+  all_rates: dict[tuple[str, str], floor_lib.Rates] = {}
+  absent: dict[str, str] = {}
+  for mode in settings.modes:
+    with (
+      progress.Bar(console) as bar,
+      measure.run(settings, mode, bar) as result,
+    ):
+      bar(f'{mode}: rates of this machine', 1)
+      floors, rates = floors_lib.measure_floors(settings, result)
+      bar(f'{mode}: agreement', 1)
+      requests = settings.requests()
+      tokens = agreement.tokens(result, requests)
+      agreements.append((mode, *tokens, agreement.top1(result, requests)))
+      found += rows_lib.rows(result, floors)
+      all_floors |= {(mode, *key): floor for key, floor in floors.items()}
+      all_rates |= {(mode, name): rate for name, rate in rates.items()}
+      absent |= result.absent
+  console.print(report.speed(found, _title(settings)))
+  console.print(report.costs(found))
+  if all_floors:
+    console.print(report.floors(all_floors, found, all_rates))
+  for lines in agreements:
+    report.print_agreement(console, *lines)
+  for reason in absent.values():
+    console.print(f'absent: {reason}', markup=False, soft_wrap=True)
+  return found
+
+
+def trace(
+  settings: settings_lib.Settings, console: console_lib.Console
+) -> None:
+  """Profiles our contenders and prints where their time goes."""
+  for mode in settings.modes:
+    for contender in settings.engines:
+      if contender.engine == contenders.OURS:
+        for table in trace_lib.capture(settings, contender, mode):
+          console.print(table)
+
+
+def write(
+  settings: settings_lib.Settings,
+  rows: Sequence[dict],
+  console: console_lib.Console,
+) -> None:
+  """Writes the rows and the plot where the flags say."""
+  own = os.path.join(settings.out, 'bench.json')
+  for path in filter(None, (own, user_path.resolve(_JSON.value))):
+    with open(path, 'w', encoding='utf-8') as file:
+      json.dump(rows, file, indent=1)
+      file.write('\n')
+  picture = user_path.resolve(_PLOT.value)
+  picture = picture or os.path.join(settings.out, 'bench.png')
+  argv, environment = worker_lib.command('saxml_ext/benchmark/plot')
+  done = subprocess.run(
+    [*argv, own, picture, _title(settings)],
+    env=environment,
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  if done.returncode:
+    reason = (done.stderr.strip().splitlines() or ['no reason given'])[-1]
+    console.print(f'no plot: {reason}', markup=False)
+  else:
+    console.print(f'plot: {picture}', markup=False, soft_wrap=True)
+
+
+def _title(settings: settings_lib.Settings) -> str:
+  config = settings.config
+  lengths = (
+    f'prompts of {settings.prompt}, {settings.new_tokens} new tokens'
+    if settings.request_set == 'fixed'
+    else 'ragged prompts and answers'
+  )
+  return (
+    f'GPT-J {config["n_layer"]} layers x {config["n_embd"]}, vocabulary'
+    f' {config["vocab_size"]}; {lengths}; {len(settings.cores)} thread(s);'
+    f' {settings.rounds} rounds'
+  )
+
+
+def main(argv: Sequence[str]) -> None:
+  if len(argv) > 1:
+    raise app.UsageError(f'unexpected arguments: {" ".join(argv[1:])}')
+  # As Ctrl-C: workers are stopped on the way out.
+  signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+  console = console_lib.Console(width=None if sys.stdout.isatty() else 140)
+  try:
+    settings = settings_from_flags()
+    os.makedirs(settings.out, exist_ok=True)
+    write(settings, measure_all(settings, console), console)
+    if _TRACE.value:
+      trace(settings, console)
+  except (ValueError, OSError, worker_lib.WorkerError) as error:
+    print(f'bench: {error}', file=sys.stderr)
+    sys.exit(1)
+  except KeyboardInterrupt:
+    print('bench: interrupted; its workers are stopped.', file=sys.stderr)
+    sys.exit(130)
+
+
+if __name__ == '__main__':
+  app.run(main)

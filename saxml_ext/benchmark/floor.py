@@ -1,0 +1,122 @@
+"""The least time that the work needs at this machine's measured rates.
+
+What is counted is what any engine must do that shares a prompt's KV between
+beams and reads the weights once a step: layers' and head's products, attention
+over the prompt and over one path of the answer, and the bytes of weights and
+KV. Nothing is counted for softmax, top-k, norms or writing; slots are always
+full.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+
+_BYTES = {'float32': 4, 'bfloat16': 2, 'int8': 1}
+_KV_BYTES = _BYTES['float32']
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+  """Sizes of a model and of the decoding; see `config.GPTJConfig`."""
+
+  layers: int
+  dim: int
+  hidden: int
+  vocab: int
+  slots: int
+  beams: int
+  dtype: str
+
+  @property
+  def layer_weights(self) -> int:
+    """Of all layers: qkv, post, up and down."""
+    return self.layers * (4 * self.dim**2 + 2 * self.dim * self.hidden)
+
+  @property
+  def head_weights(self) -> int:
+    return self.dim * self.vocab
+
+  @property
+  def weight_bytes(self) -> int:
+    """Read by each decode step."""
+    return (self.layer_weights + self.head_weights) * _BYTES[self.dtype]
+
+  def kv_bytes(self, tokens: float) -> float:
+    """Keys and values of some tokens of one request, in float32."""
+    return 2 * self.layers * self.dim * tokens * _KV_BYTES
+
+  def step_bytes(self, context: float) -> float:
+    """Read by a step of all slots, each with `context` tokens behind it."""
+    return self.weight_bytes + self.slots * self.kv_bytes(context)
+
+
+@dataclasses.dataclass(frozen=True)
+class Rates:
+  """Of one CPU second.
+
+  Attributes:
+    read: bytes, from a buffer as large as what a step reads.
+    decode: operations of products with slots * beams rows, in the fastest
+      format that is no coarser than the dtype.
+    prefill: the same with many rows.
+    attention: operations of products with many rows, in the fastest float.
+  """
+
+  read: float
+  decode: float
+  prefill: float
+  attention: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Floor:
+  """Least CPU seconds, and what they are made of."""
+
+  prefill_seconds: float
+  decode_seconds: float
+  read_seconds: float
+  compute_seconds: float
+  operations: float
+  bytes: float
+
+  @property
+  def seconds(self) -> float:
+    return self.prefill_seconds + self.decode_seconds
+
+
+def floor(
+  shape: Shape, lengths: Sequence[tuple[int, int]], rates: Rates
+) -> Floor:
+  """Of requests of (prompt, answer) lengths.
+
+  A decode step takes what the longer of reading and computing takes, as they
+  can overlap; an answer's first token comes from prefill.
+  """
+  prefill = attention = decode_tokens = decode_attention = kv = 0.0
+  for prompt, answer in lengths:
+    prefill += 2.0 * (shape.layer_weights * prompt + shape.head_weights)
+    # Half of the square of keys and queries; two products.
+    attention += 2.0 * shape.layers * shape.dim * prompt**2
+    steps = max(0, answer - 1)
+    context = prompt + (answer + 1) / 2
+    decode_tokens += steps
+    decode_attention += (
+      4.0 * shape.beams * shape.layers * shape.dim * context * steps
+    )
+    kv += shape.kv_bytes(context) * steps
+  products = (
+    2.0
+    * (shape.layer_weights + shape.head_weights)
+    * shape.beams
+    * decode_tokens
+  )
+  read = shape.weight_bytes * decode_tokens / shape.slots + kv
+  read_seconds = read / rates.read
+  compute_seconds = products / rates.decode + decode_attention / rates.attention
+  return Floor(
+    prefill_seconds=prefill / rates.prefill + attention / rates.attention,
+    decode_seconds=max(read_seconds, compute_seconds),
+    read_seconds=read_seconds,
+    compute_seconds=compute_seconds,
+    operations=prefill + attention + products + decode_attention,
+    bytes=read,
+  )

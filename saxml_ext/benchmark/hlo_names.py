@@ -1,0 +1,111 @@
+"""Tells from XLA's dumps which source code an operation of a program is.
+
+XLA writes each compiled program as text (--xla_dump_hlo_as_text): tables of
+files, functions, places and stack frames, then the operations, each with the
+frame that made it.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+import functools
+import glob
+import os
+import re
+
+_ROW = re.compile(r'(\d+) (?:"(.*)"|\{(.*)\})$')
+_OPERATION = re.compile(
+  r'\s*(?:ROOT )?%?([\w.\-]+) = \(?([a-z0-9]+\[[\d,]*\])?'
+)
+_METADATA = re.compile(r'op_name="([^"]*)"(?: stack_frame_id=(\d+))?')
+_TABLES = ('FileNames', 'FunctionNames', 'FileLocations', 'StackFrames')
+
+
+@dataclasses.dataclass(frozen=True)
+class Frame:
+  """A place in the source: file's base name, function, the code itself."""
+
+  file: str
+  function: str
+  code: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Operation:
+  """An operation of a program.
+
+  Attributes:
+    shape: of its result, such as "f32[8,4]"; "" if it has several.
+    scopes: its name in JAX, such as "jit(decode)/while/body/add".
+    frames: who called whom to make it, outermost first.
+  """
+
+  shape: str
+  scopes: str
+  frames: tuple[Frame, ...]
+
+
+def read(directory: str) -> dict[tuple[str, str], Operation]:
+  """(program, operation) -> what it is, of all programs dumped there.
+
+  Programs of one name share their entries: the same function for another shape
+  has its operations under much the same names.
+  """
+  found: dict[tuple[str, str], Operation] = {}
+  pattern = os.path.join(directory, '*.cpu_after_optimizations.txt')
+  for path in sorted(glob.glob(pattern)):
+    program = os.path.basename(path).split('.')[1]
+    with open(path, encoding='utf-8') as file:
+      lines = file.read().splitlines()
+    for name, operation in _operations(lines).items():
+      found.setdefault((program, name), operation)
+  return found
+
+
+def _operations(lines: Sequence[str]) -> dict[str, Operation]:
+  tables: dict[str, dict[int, str]] = {name: {} for name in _TABLES}
+  current, found, frames = None, {}, {}
+  for line in lines:
+    if line in _TABLES:
+      current = tables[line]
+      continue
+    row = _ROW.match(line)
+    if current is not None and row:
+      current[int(row[1])] = row[2] if row[2] is not None else row[3]
+      continue
+    metadata = _METADATA.search(line)
+    operation = _OPERATION.match(line)
+    if metadata and operation:
+      number = int(metadata[2] or 0)
+      if number not in frames:
+        frames[number] = _stack(tables, number)
+      found[operation[1]] = Operation(
+        operation[2] or '', metadata[1], frames[number]
+      )
+  return found
+
+
+def _stack(tables: dict[str, dict[int, str]], number: int) -> tuple[Frame, ...]:
+  found = []
+  while number in tables['StackFrames']:
+    frame = _fields(tables['StackFrames'][number])
+    place = _fields(tables['FileLocations'][frame['file_location_id']])
+    path = tables['FileNames'].get(place.get('file_name_id', 0), '')
+    function = tables['FunctionNames'].get(place.get('function_name_id', 0), '')
+    code = _code(path, place.get('line', 0), place.get('end_line', 0))
+    found.append(Frame(os.path.basename(path), function, code))
+    # Counted from 1, 0 being no frame: one more than the parent's own number.
+    number = frame.get('parent_frame_id', 1) - 1
+  return tuple(reversed(found))
+
+
+def _fields(text: str) -> dict[str, int]:
+  return {k: int(v) for k, v in re.findall(r'(\w+)=(\d+)', text)}
+
+
+@functools.cache
+def _code(path: str, first: int, last: int) -> str:
+  if not os.path.isfile(path):
+    return ''
+  with open(path, encoding='utf-8') as file:
+    lines = file.read().splitlines()[first - 1 : max(first, last)]
+  return ' '.join(line.strip() for line in lines)

@@ -1,0 +1,150 @@
+"""Worker: this repository's engine."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from converters.convert import gptj_source
+from saxml_ext.benchmark import models
+from saxml_ext.benchmark import workload
+from saxml_ext.benchmark.workers import rates as rates_lib
+from saxml_ext.benchmark.workers import service
+from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import model
+from saxml_ext.engine import request as request_lib
+from saxml_ext.engine import runner as runner_lib
+from saxml_ext.engine import weights as weights_lib
+
+# More than which make no product faster.
+_MANY_ROWS = 1024
+
+
+class Ours:
+  """The engine behind the policy of the server's scheduler."""
+
+  def convert(self, job: service.Job) -> None:
+    """Nothing: the Hugging Face directory is read as it is."""
+
+  def load(self, job: service.Job) -> None:
+    self._job = job
+    source = gptj_source.GPTJSource(job.model)
+    variables = {
+      v.name: source.build(v, np.dtype(np.float32)) for v in source.variables
+    }
+    rotary = models.read_config(job.model)['rotary_dim']
+    self._config = config_lib.GPTJConfig.from_pax(variables, rotary)
+    dtype, quantization = job.dtype, None
+    if job.dtype == 'int8':
+      dtype, quantization = 'float32', 'int8'
+    self._weights = weights_lib.from_pax(
+      variables, self._config, dtype, quantization
+    )
+    self._engine = engine_config(job)
+
+  def prepare(self) -> str:
+    self._runner = runner_lib.Runner(self._weights, self._config, self._engine)
+    self._runner.warm_up()
+    # The first call of each program allocates.
+    self.generate(self._job.requests[: self._engine.num_slots])
+    return f'{self._engine.num_slots} slots'
+
+  def generate(self, requests: Sequence[workload.Request]) -> list[list[int]]:
+    order = sorted(range(len(requests)), key=lambda i: -len(requests[i].tokens))
+    answers: list[list[int]] = [[] for _ in requests]
+    holder: dict[int, int] = {}
+    while order or holder:
+      free = [s for s in range(self._runner.num_slots) if s not in holder]
+      batch = dict(zip(free, order))
+      del order[: len(batch)]
+      holder |= batch
+      self._runner.prefill_and_insert(
+        {s: _request(requests[i]) for s, i in batch.items()}
+      )
+      for slot, result in self._runner.step().items():
+        tokens = result.hypotheses[0].tokens.tolist()
+        ended = tokens[-1:] == [self._job.eos]
+        answers[holder.pop(slot)] = tokens[:-1] if ended else tokens
+    return answers
+
+  def top1(
+    self, sequences: Sequence[Sequence[int]], starts: Sequence[int]
+  ) -> list[list[int]]:
+    """The likeliest token at each place from `starts` on, the past given."""
+    length = max(map(len, sequences))
+
+    @jax.jit
+    def likeliest(weights, tokens):
+      x, _ = model.prefill(weights, self._config, tokens, 'float32')
+      return model.logits(weights, self._config, x[0, :-1]).argmax(-1)
+
+    result = []
+    for sequence, start in zip(sequences, starts):
+      tokens = np.zeros((1, length), np.int32)
+      tokens[0, : len(sequence)] = sequence
+      best = likeliest(self._weights, jnp.asarray(tokens))
+      result.append(best[start - 1 : len(sequence) - 1].tolist())
+    return result
+
+  def trace(self, directory: str, count: int) -> None:
+    """Profiles a run of the first `count` requests into a directory."""
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0  # It would slow down the host's side.
+    with jax.profiler.trace(directory, profiler_options=options):
+      self.generate(self._job.requests[:count])
+
+  def rates(self, read_bytes: int, rows: int) -> dict:
+    """What this machine does in a CPU second; fields of floor.Rates.
+
+    Args:
+      read_bytes: what a decode step reads.
+      rows: of a decode step's products.
+    """
+    c = self._config
+    # An engine may compute in any format that is no coarser than its own.
+    formats: tuple[str, ...] = ('int8', 'bfloat16', 'float32')
+    formats = formats[formats.index(self._job.dtype) :]
+    floats = [f for f in formats if f != 'int8']
+
+    def best(dtypes: Sequence[str], rows: int, width: int, outputs: int):
+      return max(rates_lib.products(d, rows, width, outputs) for d in dtypes)
+
+    return {
+      'read': rates_lib.read(read_bytes),
+      'decode': best(formats, rows, c.model_dim, c.hidden_dim),
+      'prefill': best(formats, _MANY_ROWS, c.model_dim, c.hidden_dim),
+      'attention': best(floats, _MANY_ROWS, c.head_dim, _MANY_ROWS),
+    }
+
+
+def engine_config(job: service.Job) -> config_lib.EngineConfig:
+  """Settings for a set of requests: exact buckets if it has one length.
+
+  Keys and values are float32. Half as many bytes would be read of bfloat16, but
+  XLA:CPU loses as much time in writing them.
+  """
+  lengths = {len(r.tokens) for r in job.requests}
+  slots = min(job.slots, len(job.requests))
+  one_length = len(lengths) == 1
+  return config_lib.EngineConfig(
+    eos_id=job.eos,
+    num_slots=slots,
+    max_prompt=max(lengths),
+    prompt_buckets=tuple(lengths) if one_length else (),
+    max_new_tokens=max(r.max_new for r in job.requests),
+    min_new_tokens=0,
+    num_beams=job.beams,
+    search='beam' if job.beams > 1 else 'sample',
+    max_top_k=1,
+  )
+
+
+def _request(request: workload.Request) -> request_lib.Request:
+  return request_lib.Request(
+    np.asarray(request.tokens, np.int32), request.max_new, request.min_new
+  )
+
+
+if __name__ == '__main__':
+  service.serve(Ours())

@@ -1,0 +1,82 @@
+"""What this machine does in a CPU second: bytes read, products computed.
+
+The best of a few ways to do each, so that a floor made of them is one.
+"""
+
+from collections.abc import Callable
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from saxml_ext.engine.kernels import kernels
+
+_REPEATS = 5
+_LEAST_SECONDS = 0.05
+
+
+def read(size: int) -> float:
+  """Bytes per CPU second of reading a buffer of `size` bytes again and again.
+
+  A buffer that fits a cache is read from there, as weights are.
+  """
+  values = np.ones(max(1, size // 4), np.float32)
+  array = jnp.asarray(values)
+  total = jax.jit(jnp.sum)
+  ways = [
+    lambda: total(array).block_until_ready(),
+    lambda: values.sum(),
+    lambda: np.dot(values, values),
+  ]
+  return values.nbytes / min(map(_seconds, ways))
+
+
+def products(dtype: str, rows: int, width: int, outputs: int) -> float:
+  """Operations per CPU second of [rows, width] times weights [outputs, width].
+
+  Sums are int32 for int8, else float32; a multiplication and an addition are
+  two operations.
+  """
+  x = jnp.ones((rows, width), dtype)
+  w = jnp.ones((outputs, width), dtype)
+  kind = jnp.int32 if dtype == 'int8' else jnp.float32
+
+  def dot(axis: int):
+    return jax.jit(
+      lambda a, b: jax.lax.dot_general(
+        a, b, (((1,), (axis,)), ((), ())), preferred_element_type=kind
+      )
+    )
+
+  stored, turned = dot(1), dot(0)
+  w_turned = jnp.asarray(np.asarray(w).T.copy())
+  ways = [
+    lambda: stored(x, w).block_until_ready(),
+    lambda: turned(x, w_turned).block_until_ready(),
+  ]
+  if dtype == 'int8' and kernels.can_multiply(width):
+    multiply = jax.jit(kernels.multiply)
+    floats, ones = x.astype(jnp.float32), jnp.ones(outputs)
+    ways.append(lambda: multiply(floats, w, ones, ones).block_until_ready())
+  if dtype == 'float32':
+    a, b = np.asarray(x), np.asarray(w).T
+    ways.append(lambda: a @ b)
+  return 2.0 * rows * width * outputs / min(map(_seconds, ways))
+
+
+def _seconds(work: Callable[[], object]) -> float:
+  """CPU seconds of one call, the least of some trials."""
+  work()
+  best, calls = float('inf'), 1
+  for _ in range(_REPEATS):
+    while True:
+      began = time.process_time()
+      for _ in range(calls):
+        work()
+      spent = time.process_time() - began
+      if spent >= _LEAST_SECONDS:
+        break
+      calls *= 2
+    best = min(best, spent / calls)
+  return best

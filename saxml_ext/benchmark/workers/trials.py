@@ -1,0 +1,68 @@
+"""Chooses an engine's settings by short trials on the requests to come."""
+
+from collections.abc import Callable, Sequence
+import time
+import traceback
+from typing import TypeVar
+
+from saxml_ext.benchmark import workload
+
+_T = TypeVar('_T')
+_Generate = Callable[[Sequence[workload.Request]], list[list[int]]]
+
+# A trial of settings is one batch of so many requests and new tokens.
+_REQUESTS = 8
+_NEW_TOKENS = 32
+
+
+def fastest(candidates: Sequence[_T], rate: Callable[[_T], float]) -> _T:
+  """The candidate of the highest rate.
+
+  One that fails is out, and its traceback goes to the worker's log, as do the
+  rates.
+
+  Args:
+    candidates: at least one.
+    rate: measures a candidate, in tokens per CPU second.
+
+  Raises:
+    RuntimeError: all have failed; the text has the last one's reason.
+  """
+  rates: list[tuple[float, _T]] = []
+  reason = 'there are none'
+  for candidate in candidates:
+    try:
+      rates.append((rate(candidate), candidate))
+    except Exception as error:  # Whatever it is, another one may do.
+      traceback.print_exc()
+      reason = f'{candidate}: {error}'
+      continue
+    print(f'trial: {candidate}: {rates[-1][0]:.1f} tokens/CPU s', flush=True)
+  if not rates:
+    raise RuntimeError(f'none of its settings works here; {reason}')
+  return max(rates, key=lambda item: item[0])[1]
+
+
+def sample(requests: Sequence[workload.Request]) -> list[workload.Request]:
+  """A batch for a trial of settings: spread over the requests, and shorter."""
+  count = min(_REQUESTS, len(requests))
+  step = len(requests) / count
+  chosen = [requests[int(step * (i + 0.5))] for i in range(count)]
+  return [
+    workload.Request(
+      r.tokens, min(r.min_new, _NEW_TOKENS), min(r.max_new, _NEW_TOKENS)
+    )
+    for r in chosen
+  ]
+
+
+def rate(
+  batches: Sequence[Sequence[workload.Request]], generate: _Generate
+) -> float:
+  """Tokens that were asked for per CPU second of this process."""
+  tokens = 0
+  began = time.process_time()
+  for batch in batches:
+    for request, answer in zip(batch, generate(batch), strict=True):
+      tokens += min(len(answer), request.max_new)
+  return tokens / (time.process_time() - began)

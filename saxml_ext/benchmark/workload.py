@@ -1,0 +1,30 @@
+"""A request of the benchmark, and how it travels to a worker."""
+
+from collections.abc import Sequence
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+  """A prompt and the limits of its answer, in tokens.
+
+  Where min_new = max_new the answer has exactly that many tokens.
+  """
+
+  tokens: tuple[int, ...]
+  min_new: int
+  max_new: int
+
+  @property
+  def exact(self) -> bool:
+    return self.min_new == self.max_new
+
+
+def to_json(requests: Sequence[Request]) -> list[dict]:
+  return [dataclasses.asdict(r) for r in requests]
+
+
+def from_json(items: Sequence[dict]) -> tuple[Request, ...]:
+  return tuple(
+    Request(tuple(i['tokens']), i['min_new'], i['max_new']) for i in items
+  )

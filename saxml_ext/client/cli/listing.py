@@ -1,0 +1,221 @@
+"""saxutil commands that look: ls, stats, wait, watch."""
+
+from collections.abc import Sequence
+import random
+
+from saxml_ext.client import sax
+from saxml_ext.client.cli import command
+from saxml_ext.client.cli import go_flags
+from saxml_ext.client.cli import replica_status
+from saxml_ext.client.cli import text_table
+from saxml_ext.client.transport import admin_client
+from saxml_ext.client.transport import model_detail
+from saxml_ext.client.transport import names
+from saxml_ext.common import cell as cell_files
+from saxml_ext.common import errors
+from saxml_ext.common import ids
+
+# So long finding out why replicas are not ready may take, after their time.
+_LAST_LOOK_SECONDS = 2.0
+
+
+def _print(
+  header: Sequence[str], rows: Sequence[Sequence[str]], as_csv: bool
+) -> None:
+  if not as_csv:
+    print(text_table.render(header, rows), end='')
+    return
+  print('# ' + ','.join(header))
+  for row in rows:
+    print(','.join(row))
+
+
+def _list_cells(args: go_flags.Parsed) -> None:
+  cells = cell_files.list_cells(admin_client.root())
+  rows = [(str(i), cell.removeprefix('/sax/')) for i, cell in enumerate(cells)]
+  _print(['#', 'Cell'], rows, args['csv'])
+
+
+def _list_cell(
+  context: command.Context, cell: str, args: go_flags.Parsed
+) -> None:
+  details = sax.ListAllDetails(cell, context.admin_options())
+  details.sort(key=lambda detail: detail.model_id)
+  header = ['#', 'Model ID']
+  rows = [
+    [str(i), detail.model_id.removeprefix(cell + '/')]
+    for i, detail in enumerate(details)
+  ]
+  if args['details'] and 'details' in args.given:
+    header.append('Methods')
+    for row, detail in zip(rows, details):
+      row.append(', '.join(detail.method_names))
+  _print(header, rows, args['csv'])
+  _print_status(context, details, args)
+
+
+def _print_status(
+  context: command.Context,
+  details: Sequence[sax.ModelDetail],
+  args: go_flags.Parsed,
+) -> None:
+  """Tells which replicas do not serve, and why; all of them with -status.
+
+  Programs that read the other tables do not expect this one, so it comes last
+  and not uncalled for in CSV.
+  """
+  is_asked_for = 'status' in args.given
+  if not args['status'] or (args['csv'] and not is_asked_for):
+    return
+  rows = []
+  for model_id, replica in replica_status.of(details, context.remaining()):
+    if is_asked_for or replica.status != model_detail.LOADED:
+      # Commas would end a value, and lines a row, of CSV.
+      reason = ' '.join(replica.reason.split())
+      rows.append(
+        [
+          ids.parse_model_id(model_id).model,
+          replica.address,
+          replica.status,
+          reason.replace(',', ';') if args['csv'] else reason,
+        ]
+      )
+  if rows or is_asked_for:
+    _print(['Model', 'Replica', 'Status', 'Reason'], rows, args['csv'])
+
+
+def _print_model(detail: sax.ModelDetail, as_csv: bool) -> None:
+  header = [
+    'Model',
+    'Model Path',
+    'Checkpoint Path',
+    '# of Replicas',
+    '(Selected) ReplicaAddress',
+    'Methods',
+  ]
+  row = [
+    ids.parse_model_id(detail.model_id).model,
+    detail.model,
+    detail.ckpt,
+    str(detail.active_replicas),
+    random.choice(detail.addresses) if detail.addresses else '',
+    ', '.join(detail.method_names),
+  ]
+  _print(header, [row], as_csv)
+
+
+def _list_model(
+  context: command.Context, model_id: ids.ModelId, args: go_flags.Parsed
+) -> None:
+  wants_status = args['status'] and 'status' in args.given
+  if not (args['details'] or args['acls'] or wants_status):
+    raise errors.InvalidArgument(
+      'nothing to print: leave out -details=false or -acls=false, or give '
+      '-status'
+    )
+  detail = sax.ListDetail(str(model_id), context.admin_options())
+  if args['details']:
+    _print_model(detail, args['csv'])
+  if args['acls']:
+    _print(['Method', 'ACL'], sorted(detail.acls.items()), args['csv'])
+  _print_status(context, [detail], args)
+
+
+def _target(args: go_flags.Parsed) -> str:
+  """What is asked about: the argument, else the cell that SAX_CELL names."""
+  if not args.rest and names.default_cell():
+    return names.default_cell()
+  command.check_count(args.rest, 1, 1)
+  return args.rest[0]
+
+
+def _ls(context: command.Context, args: go_flags.Parsed) -> None:
+  target = _target(args)
+  if target == '/sax':
+    _list_cells(args)
+    return
+  parsed = ids.parse_cell_or_model_id(target)
+  if isinstance(parsed, ids.CellId):
+    _list_cell(context, str(parsed), args)
+  else:
+    _list_model(context, parsed, args)
+
+
+def _stats(context: command.Context, args: go_flags.Parsed) -> None:
+  stats = sax.Stats(_target(args), context.admin_options())
+  rows = [(chip, topology, str(count)) for chip, topology, count in stats]
+  _print(['Chip', 'Topology', '# of Servers'], sorted(rows), args['csv'])
+
+
+def _wait(context: command.Context, args: go_flags.Parsed) -> None:
+  command.check_count(args.rest, 1, 2)
+  model_id, count = args.rest[0], 1
+  if len(args.rest) == 2:
+    count = command.parse_int(args.rest[1], 'number of replicas')
+  detail = sax.ListDetail(model_id, context.admin_options())
+  if note := replica_status.missing(detail):
+    command.note(note)
+  try:
+    sax.WaitForReady(model_id, count, context.admin_options())
+  except errors.DeadlineExceeded as e:
+    raise errors.DeadlineExceeded(e.message + _standing(model_id)) from e
+
+
+def _standing(model_id: str) -> str:
+  """How a model's replicas fare, after a semicolon; "" if that is not known."""
+  try:
+    detail = sax.ListDetail(model_id, sax.AdminOptions(_LAST_LOOK_SECONDS))
+  except errors.SaxError:
+    return ''
+  rows = replica_status.of([detail], _LAST_LOOK_SECONDS)
+  return ''.join(f'; {replica}' for _, replica in rows)
+
+
+def _watch(context: command.Context, args: go_flags.Parsed) -> None:
+  del context  # It lasts until the model is unpublished.
+  command.check_count(args.rest, 1, 1)
+  for changes in sax.WatchAddresses(args.rest[0]):
+    for change in changes:
+      print(change, flush=True)
+
+
+_CSV = go_flags.Flag('csv', False, 'Print comma-separated values.')
+
+COMMANDS = (
+  command.Command(
+    'ls',
+    'List cells, the models of a cell, or what is known of a model.',
+    'ls [-csv] [-details] [-acls] [-status] /sax[/<cell>[/<model>]]\n'
+    '\tWithout an argument, the cell that $SAX_CELL names.',
+    _ls,
+    (
+      _CSV,
+      go_flags.Flag('details', True, "Print a model's details."),
+      go_flags.Flag('acls', True, "Print a model's ACLs."),
+      go_flags.Flag(
+        'status',
+        True,
+        'Print which replicas do not serve, and why; all replicas if given.',
+      ),
+    ),
+  ),
+  command.Command(
+    'stats',
+    'Count the model servers of a cell or a model.',
+    'stats [-csv] <cell or model id, $SAX_CELL by default>',
+    _stats,
+    (_CSV,),
+  ),
+  command.Command(
+    'wait',
+    'Wait until replicas of a model are loaded.',
+    'wait <model id> [<number of replicas>, 1 by default]',
+    _wait,
+  ),
+  command.Command(
+    'watch',
+    "Print the changes of a model's addresses, until it is unpublished.",
+    'watch <model id>',
+    _watch,
+  ),
+)

@@ -1,0 +1,99 @@
+"""saxutil commands that change what is published."""
+
+from saxml_ext.client import sax
+from saxml_ext.client.cli import command
+from saxml_ext.client.cli import go_flags
+from saxml_ext.client.cli import replica_status
+from saxml_ext.common import errors
+from saxml_ext.common import ids
+
+# So long the admin server may take to tell of a model just published.
+_NOTE_PATIENCE = 5.0
+
+
+def _publish(context: command.Context, args: go_flags.Parsed) -> None:
+  command.check_count(args.rest, 4, None)
+  model_id, model_path, checkpoint_path, replicas, *items = args.rest
+  ids.parse_model_id(model_id)
+  count = command.parse_int(replicas, 'number of replicas')
+  overrides = {}
+  for item in items:
+    key, equals, value = item.partition('=')
+    if not equals:
+      raise go_flags.UsageError(
+        f'override "{item}" has no "=": write key=value, for example '
+        'BATCH_SIZE=4'
+      )
+    overrides[key] = value
+  sax.Publish(
+    model_id,
+    model_path,
+    checkpoint_path,
+    count,
+    overrides,
+    context.admin_options(),
+  )
+  _note_missing_servers(model_id, min(context.remaining(), _NOTE_PATIENCE))
+
+
+def _note_missing_servers(model_id: str, timeout: float) -> None:
+  """Tells why the new model has no server, as far as the admin server knows."""
+  try:
+    detail = sax.ListDetail(model_id, sax.AdminOptions(timeout=timeout))
+  except errors.SaxError:
+    return  # It is published; the note is an extra.
+  if note := replica_status.missing(detail):
+    command.note(note)
+
+
+def _unpublish(context: command.Context, args: go_flags.Parsed) -> None:
+  command.check_count(args.rest, 1, 1)
+  sax.Unpublish(args.rest[0], context.admin_options())
+
+
+def _update(context: command.Context, args: go_flags.Parsed) -> None:
+  command.check_count(args.rest, 1, 1)
+  if args['replicas'] < 0:
+    raise errors.InvalidArgument(
+      f'number of replicas {args["replicas"]} must be non-negative: give '
+      '-replicas=<n>'
+    )
+  sax.UpdateReplicas(args.rest[0], args['replicas'], context.admin_options())
+
+
+def _update_checkpoint(context: command.Context, args: go_flags.Parsed) -> None:
+  command.check_count(args.rest, 2, 2)
+  model_id, checkpoint_path = args.rest
+  sax.UpdateCheckpoint(model_id, checkpoint_path, context.admin_options())
+
+
+COMMANDS = (
+  command.Command(
+    'publish',
+    'Publish a model.',
+    'publish <model id> <model path> <checkpoint> <number of replicas> '
+    '[<key>=<value> ...]\n'
+    '\tOverrides are attributes of the serving params, values in JSON: '
+    'BATCH_SIZE=4 NAME=\'"x"\'.',
+    _publish,
+  ),
+  command.Command(
+    'unpublish',
+    'Unpublish a model.',
+    'unpublish <model id>',
+    _unpublish,
+  ),
+  command.Command(
+    'update',
+    "Change a model's number of replicas.",
+    'update -replicas=<n> <model id>',
+    _update,
+    (go_flags.Flag('replicas', -1, 'Number of replicas.'),),
+  ),
+  command.Command(
+    'update_checkpoint',
+    "Change a model's checkpoint.",
+    'update_checkpoint <model id> <checkpoint>',
+    _update_checkpoint,
+  ),
+)

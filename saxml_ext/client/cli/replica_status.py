@@ -1,0 +1,93 @@
+"""Where the replicas of models stand, and why some cannot serve.
+
+Our admin server tells it in its answer to List. Others do not; then the
+servers that they name are asked themselves.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import grpc
+
+from saxml_ext.client import sax
+from saxml_ext.client.transport import blocking
+from saxml_ext.client.transport import model_detail
+from saxml_ext.common import errors
+from saxml_ext.protobuf import modelet_pb2
+from saxml_ext.protobuf import modelet_pb2_grpc
+
+# A server that does not say in this time how it fares does not fare well.
+_PATIENCE = 5.0
+
+# (model id, replica)
+Row = tuple[str, sax.Replica]
+
+
+def of(details: Sequence[sax.ModelDetail], timeout: float) -> list[Row]:
+  """The replicas of each model, and an entry for those that are missing.
+
+  Args:
+    details: from the admin server.
+    timeout: seconds that asking servers may take.
+  """
+  asked = _ask(
+    {
+      address
+      for detail in details
+      if not detail.replicas
+      for address in detail.addresses
+    },
+    min(timeout, _PATIENCE),
+  )
+  rows: list[Row] = []
+  for detail in details:
+    replicas = list(detail.replicas)
+    if not replicas:
+      replicas = [
+        _replica(address, asked[address], detail.model_id)
+        for address in detail.addresses
+      ]
+    found, wanted = detail.active_replicas, detail.max_replicas
+    if found < wanted and all(r.address for r in replicas):
+      reason = f'no server: {found} of {wanted} replicas have one'
+      replicas.append(sax.Replica('', model_detail.MISSING, reason))
+    rows.extend((detail.model_id, replica) for replica in replicas)
+  return rows
+
+
+def missing(detail: sax.ModelDetail) -> str:
+  """Why replicas of a model have no server; "" if the admin did not say."""
+  reasons = [r.reason for r in detail.replicas if not r.address and r.reason]
+  return f'{detail.model_id}: {"; ".join(reasons)}' if reasons else ''
+
+
+_Answer = modelet_pb2.GetStatusResponse | errors.SaxError
+
+
+def _ask(addresses: Iterable[str], timeout: float) -> dict[str, _Answer]:
+  """Asks servers for their status, all at once."""
+  request = modelet_pb2.GetStatusRequest(include_failure_reasons=True)
+  calls = {}
+  for address in addresses:
+    connection = blocking.TRANSPORT.connections.get(address)
+    stub = connection.stub(modelet_pb2_grpc.ModeletStub)
+    calls[address] = stub.GetStatus.future(request, timeout=timeout)
+  answers = {}
+  for address, call in calls.items():
+    try:
+      answers[address] = call.result()
+    except grpc.RpcError as e:
+      answers[address] = errors.from_rpc_error(e)
+  return answers
+
+
+def _replica(address: str, answer: _Answer, model_id: str) -> sax.Replica:
+  if isinstance(answer, errors.SaxError):
+    reason = f'{answer.code.name}: {answer.message}'
+    return sax.Replica(address, model_detail.UNKNOWN, reason)
+  for info in answer.models:
+    if info.model_key == model_id:
+      return model_detail.replica(
+        address, info.model_status, info.failure_reason
+      )
+  reason = 'the server does not know the model yet'
+  return sax.Replica(address, model_detail.UNKNOWN, reason)

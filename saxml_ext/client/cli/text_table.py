@@ -1,0 +1,150 @@
+"""Tables of plain text.
+
+    +--------------------------------+-------+
+    |            GENERATE            | SCORE |
+    +--------------------------------+-------+
+    | a text that is broken at its   |    -1 |
+    | spaces                         |       |
+    +--------------------------------+-------+
+
+Headers are in capitals and centered, numbers stand on the right. Programs
+read these tables, so every space counts.
+"""
+
+from collections.abc import Iterable, Sequence
+import re
+import unicodedata
+
+# Longer cells are broken into lines.
+_MAX_WIDTH = 30
+# Added to the cost of a line that is too long, which a long word can force.
+_OVERFLOW_COST = 100_000
+_NUMBER = re.compile(r'-?(\d{1,3}(,\d{3})*|\d+)(\.\d+)?', re.ASCII)
+
+
+def display_width(text: str) -> int:
+  """Columns that a line takes on a terminal: wide characters count twice."""
+  return sum(_char_width(char) for char in text)
+
+
+def _char_width(char: str) -> int:
+  if unicodedata.combining(char) or unicodedata.category(char) in ('Cc', 'Cf'):
+    return 0
+  return 2 if unicodedata.east_asian_width(char) in 'WF' else 1
+
+
+def _line_ends(widths: Sequence[int], limit: int) -> list[int]:
+  """Where lines should end so that they are filled most evenly.
+
+  The cost of a line is the square of the columns left over; the last line is
+  free. This finds the least sum from the last word backwards.
+
+  Args:
+    widths: of the words.
+    limit: width of a line, not less than that of any word.
+
+  Returns:
+    For each word, where the line that begins with it ends (exclusive).
+  """
+  count = len(widths)
+  cost = [0] * (count + 1)
+  ends = [count] * count
+  for begin in reversed(range(count)):
+    if sum(widths[begin:]) + count - begin - 1 <= limit:
+      continue
+    best, width = None, -1
+    for end in range(begin + 1, count):
+      width += widths[end - 1] + 1
+      total = (limit - width) ** 2 + cost[end]
+      if width > limit:
+        total += _OVERFLOW_COST
+      if best is None or total < best:
+        best, ends[begin] = total, end
+      elif width > limit and (limit - width) ** 2 + _OVERFLOW_COST >= best:
+        break  # Longer lines cost even more.
+    cost[begin] = best or 0
+  return ends
+
+
+def _wrap(text: str, limit: int) -> list[str]:
+  words = text.replace('\n', ' ').split(' ')
+  widths = [display_width(word) for word in words]
+  limit = max(limit, *widths)
+  ends = _line_ends(widths, limit)
+  lines, begin = [], 0
+  while begin < len(words):
+    lines.append(' '.join(words[begin : ends[begin]]))
+    begin = ends[begin]
+  return lines
+
+
+def _cell_lines(text: str) -> tuple[list[str], int]:
+  """A cell's lines and the width that it asks for.
+
+  The lines of a cell are joined to one paragraph, which is then broken at the
+  width of the widest of them, or at the limit if that is less.
+  """
+  limit = min(_MAX_WIDTH, max(map(display_width, text.split('\n'))))
+  lines = _wrap(text, limit)
+  return lines, max(limit, *map(display_width, lines))
+
+
+def _align(line: str, width: int) -> str:
+  padding = ' ' * (width - display_width(line))
+  if _NUMBER.fullmatch(line.strip()):
+    return padding + line
+  return line + padding
+
+
+def _center(line: str, width: int) -> str:
+  missing = width - display_width(line)
+  left = missing // 2
+  return ' ' * left + line + ' ' * (missing - left)
+
+
+def _title(text: str) -> str:
+  return text.replace('_', ' ').replace('.', ' ').strip().upper()
+
+
+def render(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+  """Draws a table.
+
+  Args:
+    header: titles of the columns.
+    rows: cells; a row may have more or fewer of them than the header.
+
+  Returns:
+    Lines, the last one ended too.
+  """
+  titles = [_title(text) for text in header]
+  widths = [display_width(text) for text in titles]
+  cells: list[list[list[str]]] = []
+  for row in rows:
+    cells.append([])
+    for column, text in enumerate(row):
+      lines, width = _cell_lines(text)
+      cells[-1].append(lines)
+      if column == len(widths):
+        widths.append(0)
+      widths[column] = max(widths[column], width)
+  titles += [''] * (len(widths) - len(titles))
+
+  rule = '+' + '+'.join('-' * (width + 2) for width in widths) + '+\n'
+  result = [rule]
+  centered = [_center(title, width) for title, width in zip(titles, widths)]
+  result.append('| ' + ' | '.join(centered) + ' |\n')
+  result.append(rule)
+  for entries in cells:
+    for i in range(max(map(len, entries), default=0)):
+      line = [
+        _align(
+          entries[column][i]
+          if column < len(entries) and i < len(entries[column])
+          else '',
+          width,
+        )
+        for column, width in enumerate(widths)
+      ]
+      result.append('| ' + ' | '.join(line) + ' |\n')
+  result.append(rule)
+  return ''.join(result)

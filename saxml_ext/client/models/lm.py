@@ -1,0 +1,207 @@
+"""Language models, as a client sees them."""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from concurrent import futures
+import contextlib
+
+from saxml_ext.client.transport import blocking
+from saxml_ext.client.transport import data_client
+from saxml_ext.client.transport import options as options_lib
+from saxml_ext.protobuf import lm_pb2
+from saxml_ext.protobuf import lm_pb2_grpc
+
+_STUB = lm_pb2_grpc.LMServiceStub
+_SCORE = data_client.Method('lm.score', _STUB, 'Score')
+_GENERATE = data_client.Method('lm.generate', _STUB, 'Generate')
+_STREAM = data_client.Method('lm.generate_stream', _STUB, 'GenerateStream')
+_EMBED = data_client.Method('lm.embed', _STUB, 'Embed')
+_GRADIENT = data_client.Method('lm.gradient', _STUB, 'Gradient')
+
+# (new text, length of the old text to keep, scores) of one sample.
+StreamItem = tuple[str, int, list[float]]
+
+
+def _texts(response: lm_pb2.GenerateResponse) -> list[tuple[str, float]]:
+  return [(item.text, item.score) for item in response.texts]
+
+
+def _items(response: lm_pb2.GenerateStreamResponse) -> list[StreamItem]:
+  return [
+    (item.text, item.prefix_len, _scores(item)) for item in response.items
+  ]
+
+
+def _scores(item: lm_pb2.GenerateStreamItem) -> list[float]:
+  # Old servers fill the single score only.
+  return list(item.scores) or [item.score]
+
+
+def _generate_request(
+  client: data_client.DataClient,
+  text: str,
+  options: options_lib.ModelOptions | None,
+) -> tuple[lm_pb2.GenerateRequest, float | None]:
+  options = options or options_lib.ModelOptions()
+  request = lm_pb2.GenerateRequest(
+    model_key=client.model_id, text=text, extra_inputs=options.ToProto()
+  )
+  return request, options.seconds
+
+
+class LM:
+  """The language methods of a model, as coroutines.
+
+  `options` carry extra inputs and the deadline; without them, a request has
+  neither.
+
+  Every method raises `SaxError`, among them:
+    InvalidArgument: the model's id is malformed, or the server does not take
+      the request (an extra input that the model lacks, a prompt too long).
+    NotFound: the model is not published.
+    FailedPrecondition: no replica can answer, and waiting for one is of no use;
+      the text says why.
+    DeadlineExceeded: time was up; the text has the last error before it.
+    Unimplemented: the model has no such method.
+    PermissionDenied, Internal: the server's answer.
+  """
+
+  def __init__(self, client: data_client.DataClient):
+    self._client = client
+
+  async def Score(
+    self,
+    prefix: str,
+    suffix: Sequence[str],
+    options: options_lib.ModelOptions | None = None,
+  ) -> list[float]:
+    """Scores continuations of a prompt.
+
+    Args:
+      prefix: the prompt, not empty for most models.
+      suffix: N continuations of it; most servers take one at a time.
+      options: see the class.
+
+    Returns:
+      [N]: log p(suffix | prefix), natural, summed over the suffix's tokens.
+      Models can be set up to give several numbers per suffix.
+    """
+    request = lm_pb2.ScoreRequest(suffix=suffix, prefix=prefix)
+    response = await self._client.call_with(_SCORE, request, options)
+    return list(response.logp)
+
+  async def Generate(
+    self, text: str, options: options_lib.ModelOptions | None = None
+  ) -> list[tuple[str, float]]:
+    """Continues a prompt.
+
+    Args:
+      text: the prompt; for a tokenized model its token ids, "1,2,3".
+      options: see the class.
+
+    Returns:
+      (text, score) per sample or beam, in the server's order. The score is the
+      natural log-probability of the text, as the serving params normalize it.
+    """
+    request = lm_pb2.GenerateRequest(text=text)
+    return _texts(await self._client.call_with(_GENERATE, request, options))
+
+  async def GenerateStream(
+    self, text: str, options: options_lib.ModelOptions | None = None
+  ) -> AsyncGenerator[list[StreamItem], None]:
+    """Continues a prompt and tells the text while it grows.
+
+    An error after the first message is final; what came before is then all
+    there is. Closing the iterator (`aclose`, or cancelling the task that reads it)
+    cancels the request.
+
+    Yields:
+      One item per sample: (new text, bytes of its text so far, in UTF-8, to
+      keep before it, scores of the new text by kind).
+    """
+    request, timeout = _generate_request(self._client, text, options)
+    responses = self._client.stream(_STREAM, request, timeout)
+    async with contextlib.aclosing(responses):
+      async for response in responses:
+        yield _items(response)
+
+  async def Embed(
+    self, text: str, options: options_lib.ModelOptions | None = None
+  ) -> list[float]:
+    """Returns the text's embedding, [D]."""
+    request = lm_pb2.EmbedRequest(text=text)
+    response = await self._client.call_with(_EMBED, request, options)
+    return list(response.embedding)
+
+  async def Gradient(
+    self,
+    prefix: str,
+    suffix: str,
+    options: options_lib.ModelOptions | None = None,
+  ) -> tuple[list[float], dict[str, list[float]]]:
+    """Differentiates the score of a continuation.
+
+    Args:
+      prefix: the prompt.
+      suffix: its continuation.
+      options: see the class.
+
+    Returns:
+      The scores as of `Score`, and the gradients of log p(suffix | prefix):
+      tensor name -> its values, flat in row-major order.
+    """
+    request = lm_pb2.GradientRequest(suffix=suffix, prefix=prefix)
+    response = await self._client.call_with(_GRADIENT, request, options)
+    gradients = {
+      name: list(gradient.values)
+      for name, gradient in response.gradients.items()
+    }
+    return list(response.score), gradients
+
+
+class BlockingLM(blocking.Wrapper[LM]):
+  """The language methods of a model. Thread-safe.
+
+  Arguments, results and errors are those of `LM`.
+  """
+
+  def __init__(self, client: data_client.DataClient):
+    super().__init__(LM(client))
+    self._client = client
+
+  Score = blocking.method(LM.Score)
+  Generate = blocking.method(LM.Generate)
+  Embed = blocking.method(LM.Embed)
+  Gradient = blocking.method(LM.Gradient)
+
+  def GenerateAsync(
+    self, text: str, options: options_lib.ModelOptions | None = None
+  ) -> futures.Future[list[tuple[str, float]]]:
+    """As `Generate`, without waiting.
+
+    Thousands of requests can be in flight, none needs a thread.
+
+    Returns:
+      A future of what `Generate` returns; it raises what `Generate` raises.
+      Cancelling it cancels the request.
+    """
+    request, timeout = _generate_request(self._client, text, options)
+    return self._client.future(_GENERATE, request, timeout, _texts)
+
+  def GenerateStream(
+    self,
+    text: str,
+    callback: Callable[[bool, list[StreamItem]], None],
+    options: options_lib.ModelOptions | None = None,
+  ) -> None:
+    """Continues a prompt and tells the text while it grows.
+
+    Args:
+      text: the prompt.
+      callback: called in this thread with (False, items) per message, items as
+        `LM.GenerateStream` yields them; at the end once with (True, []).
+      options: see the class.
+    """
+    stream = self._coroutines.GenerateStream(text, options)
+    for items in blocking.iterate(stream):
+      callback(False, items)
+    callback(True, [])

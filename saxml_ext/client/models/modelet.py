@@ -1,0 +1,102 @@
+"""What a model server is asked to write of a model: a checkpoint, an export."""
+
+from collections.abc import Sequence
+
+from saxml_ext.client.transport import blocking
+from saxml_ext.client.transport import data_client
+from saxml_ext.client.transport import options as options_lib
+from saxml_ext.common import errors
+from saxml_ext.protobuf import modelet_pb2
+from saxml_ext.protobuf import modelet_pb2_grpc
+
+_STUB = modelet_pb2_grpc.ModeletStub
+_EXPORT = data_client.Method('Export', _STUB, 'Export')
+_SAVE = data_client.Method('Save', _STUB, 'Save')
+
+
+# How an exported model draws random numbers: name -> what is sent.
+SEED_MODES = {
+  'fixed': modelet_pb2.ExportRequest.FIXED,
+  'stateful': modelet_pb2.ExportRequest.STATEFUL,
+  'stateless': modelet_pb2.ExportRequest.STATELESS,
+}
+
+
+class Modelet:
+  """Has one of a model's servers write files, as coroutines.
+
+  `options` carry the deadline; they have no extra inputs here. Every method
+  raises `SaxError` as those of `lm.LM` do, Unimplemented if the model cannot be
+  saved or exported.
+  """
+
+  def __init__(self, client: data_client.DataClient):
+    self._client = client
+
+  async def Save(
+    self,
+    checkpoint_path: str,
+    options: options_lib.ModelOptions | None = None,
+  ) -> None:
+    """Writes the model's checkpoint to a directory that the server sees."""
+    request = modelet_pb2.SaveRequest(
+      model_key=self._client.model_id, checkpoint_path=checkpoint_path
+    )
+    await self._client.call(_SAVE, request, _seconds(options))
+
+  async def Export(
+    self,
+    path: str,
+    method_names: Sequence[str],
+    signatures: Sequence[str] = (),
+    rng_seed_mode: str = 'stateful',
+    multi_device: bool = True,
+    options: options_lib.ModelOptions | None = None,
+  ) -> None:
+    """Writes methods of the model as a TensorFlow SavedModel.
+
+    Args:
+      path: directory to write, as the server sees it.
+      method_names: data methods, "lm.generate".
+      signatures: their names there, one per method; none for the methods' own.
+      rng_seed_mode: 'fixed', 'stateful' or 'stateless'.
+      multi_device: whether it shall run on several GPUs.
+      options: see the class.
+
+    Raises:
+      InvalidArgument: the mode is none of the three, or the numbers of methods
+        and signatures differ.
+    """
+    if rng_seed_mode not in SEED_MODES:
+      raise errors.InvalidArgument(
+        f'rng_seed_mode "{rng_seed_mode}" is none of {", ".join(SEED_MODES)}'
+      )
+    if signatures and len(signatures) != len(method_names):
+      raise errors.InvalidArgument(
+        f'there are {len(signatures)} signatures for {len(method_names)} '
+        'methods: give as many, or none'
+      )
+    request = modelet_pb2.ExportRequest(
+      model_key=self._client.model_id,
+      export_path=path,
+      serialized_model_format=modelet_pb2.ExportRequest.TF_SAVEDMODEL_V0,
+      rng_seed_mode=SEED_MODES[rng_seed_mode],
+      method_names=method_names,
+      signatures=signatures,
+      enable_gpu_multi_device_execution=multi_device,
+    )
+    await self._client.call(_EXPORT, request, _seconds(options))
+
+
+def _seconds(options: options_lib.ModelOptions | None) -> float | None:
+  return (options or options_lib.ModelOptions()).seconds
+
+
+class BlockingModelet(blocking.Wrapper[Modelet]):
+  """Has one of a model's servers write files; errors as `Modelet`'s."""
+
+  def __init__(self, client: data_client.DataClient):
+    super().__init__(Modelet(client))
+
+  Save = blocking.method(Modelet.Save)
+  Export = blocking.method(Modelet.Export)

@@ -1,0 +1,192 @@
+"""Vision models, as a client sees them."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from saxml_ext.client.transport import blocking
+from saxml_ext.client.transport import data_client
+from saxml_ext.client.transport import options as options_lib
+from saxml_ext.protobuf import vision_pb2
+from saxml_ext.protobuf import vision_pb2_grpc
+
+_STUB = vision_pb2_grpc.VisionServiceStub
+
+
+def _method(name: str, rpc: str) -> data_client.Method:
+  return data_client.Method(name, _STUB, rpc)
+
+
+_CLASSIFY = _method('vm.classify', 'Classify')
+_TEXT_TO_IMAGE = _method('vm.generate', 'TextToImage')
+_TEXT_AND_IMAGE_TO_IMAGE = _method(
+  'vm.text_and_image_to_image', 'TextAndImageToImage'
+)
+_EMBED = _method('vm.embed', 'Embed')
+_DETECT = _method('vm.detect', 'Detect')
+_IMAGE_TO_TEXT = _method('vm.image_to_text', 'ImageToText')
+_IMAGE_TO_IMAGE = _method('vm.image_to_image', 'ImageToImage')
+_VIDEO_TO_TEXT = _method('vm.video_to_text', 'VideoToText')
+
+# (center x, center y, width, height) in pixels.
+Box = tuple[float, float, float, float]
+# A box, its text, its score, and (height, width, values) of its mask, a byte
+# per pixel.
+Detection = tuple[
+  float, float, float, float, bytes, float, tuple[int, int, bytes]
+]
+
+
+def _images(response: Any) -> list[tuple[bytes, float]]:
+  return [(item.image, item.score) for item in response.images]
+
+
+def _texts(response: Any) -> list[tuple[bytes, float]]:
+  return [(item.text.encode(), item.score) for item in response.texts]
+
+
+def _detection(box: vision_pb2.BoundingBox) -> Detection:
+  mask = box.mask.mask_height, box.mask.mask_width, box.mask.mask_values
+  return box.cx, box.cy, box.w, box.h, box.text.encode(), box.score, mask
+
+
+class VM:
+  """The vision methods of a model, as coroutines; errors as `lm.LM`'s.
+
+  Images are encoded files (PNG, JPEG ...), as the model takes and gives them.
+  Results are (content, score) per sample, in the server's order; a higher score
+  is better. `options` carry extra inputs and the deadline.
+  """
+
+  def __init__(self, client: data_client.DataClient):
+    self._client = client
+
+  async def Classify(
+    self, image_bytes: bytes, options: options_lib.ModelOptions | None = None
+  ) -> list[tuple[str, float]]:
+    """Returns the image's labels: (label, score), best first."""
+    request = vision_pb2.ClassifyRequest(image_bytes=image_bytes)
+    response = await self._call(_CLASSIFY, request, options)
+    return [(item.text, item.score) for item in response.texts]
+
+  async def TextToImage(
+    self, text: str, options: options_lib.ModelOptions | None = None
+  ) -> list[tuple[bytes, float]]:
+    """Draws a text: (image, score) per sample."""
+    request = vision_pb2.TextToImageRequest(text=text)
+    return _images(await self._call(_TEXT_TO_IMAGE, request, options))
+
+  async def TextAndImageToImage(
+    self,
+    text: str,
+    image_bytes: bytes,
+    options: options_lib.ModelOptions | None = None,
+  ) -> list[tuple[bytes, float]]:
+    """Changes an image as a text asks: (image, score) per sample."""
+    request = vision_pb2.TextAndImageToImageRequest(
+      text=text, image_bytes=image_bytes
+    )
+    return _images(await self._call(_TEXT_AND_IMAGE_TO_IMAGE, request, options))
+
+  async def ImageToImage(
+    self, image_bytes: bytes, options: options_lib.ModelOptions | None = None
+  ) -> list[tuple[bytes, float]]:
+    """Makes images of an image: (image, score) per sample."""
+    request = vision_pb2.ImageToImageRequest(image_bytes=image_bytes)
+    return _images(await self._call(_IMAGE_TO_IMAGE, request, options))
+
+  async def Embed(
+    self, image: bytes, options: options_lib.ModelOptions | None = None
+  ) -> list[float]:
+    """Returns the image's embedding, [D]."""
+    request = vision_pb2.EmbedRequest(image_bytes=image)
+    return list((await self._call(_EMBED, request, options)).embedding)
+
+  async def Detect(
+    self,
+    image_bytes: bytes,
+    text: Sequence[str] = (),
+    boxes: Iterable[Box] = (),
+    options: options_lib.ModelOptions | None = None,
+  ) -> list[Detection]:
+    """Finds things in an image.
+
+    Args:
+      image_bytes: the image.
+      text: what to look for, where the model lets one choose.
+      boxes: where to look, likewise; in pixels.
+      options: see the class.
+
+    Returns:
+      What was found: (center x, center y, width, height, text in UTF-8, score,
+      (height, width, values) of a mask of one byte per pixel).
+    """
+    request = vision_pb2.DetectRequest(
+      image_bytes=image_bytes,
+      text=text,
+      boxes_of_interest=[
+        vision_pb2.BoundingBox(cx=cx, cy=cy, w=w, h=h) for cx, cy, w, h in boxes
+      ],
+    )
+    response = await self._call(_DETECT, request, options)
+    return [_detection(box) for box in response.bounding_boxes]
+
+  async def ImageToText(
+    self,
+    image_bytes: bytes,
+    text: str = '',
+    options: options_lib.ModelOptions | None = None,
+  ) -> list[tuple[bytes, float]]:
+    """Describes an image: (text in UTF-8, score) per sample.
+
+    Args:
+      image_bytes: the image.
+      text: how each description begins.
+      options: see the class.
+    """
+    request = vision_pb2.ImageToTextRequest(image_bytes=image_bytes, text=text)
+    return _texts(await self._call(_IMAGE_TO_TEXT, request, options))
+
+  async def VideoToText(
+    self,
+    image_frames: Sequence[bytes],
+    text: str = '',
+    options: options_lib.ModelOptions | None = None,
+  ) -> list[tuple[bytes, float]]:
+    """Describes a video: (text in UTF-8, score) per sample.
+
+    Args:
+      image_frames: its images, in order.
+      text: how each description begins.
+      options: see the class.
+    """
+    request = vision_pb2.VideoToTextRequest(
+      image_frames=image_frames, text=text
+    )
+    return _texts(await self._call(_VIDEO_TO_TEXT, request, options))
+
+  async def _call(
+    self,
+    method: data_client.Method,
+    request: Any,
+    options: options_lib.ModelOptions | None,
+  ) -> Any:
+    return await self._client.call_with(method, request, options)
+
+
+class BlockingVM(blocking.Wrapper[VM]):
+  """The vision methods of a model. Thread-safe.
+
+  Arguments, results and errors are those of `VM`.
+  """
+
+  def __init__(self, client: data_client.DataClient):
+    super().__init__(VM(client))
+
+  Classify = blocking.method(VM.Classify)
+  TextToImage = blocking.method(VM.TextToImage)
+  TextAndImageToImage = blocking.method(VM.TextAndImageToImage)
+  ImageToImage = blocking.method(VM.ImageToImage)
+  Embed = blocking.method(VM.Embed)
+  Detect = blocking.method(VM.Detect)
+  ImageToText = blocking.method(VM.ImageToText)
+  VideoToText = blocking.method(VM.VideoToText)

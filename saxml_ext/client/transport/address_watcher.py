@@ -1,0 +1,236 @@
+"""Keeps the addresses of a model's replicas up to date in the background."""
+
+from collections.abc import Callable
+import threading
+import time
+import weakref
+
+from saxml_ext.client.transport import admin_client
+from saxml_ext.client.transport import blocking
+from saxml_ext.client.transport import model_detail
+from saxml_ext.client.transport import outlook as outlook_lib
+from saxml_ext.client.transport import transport as transport_lib
+from saxml_ext.common import errors
+from saxml_ext.protobuf import admin_pb2
+
+# A long poll is renewed after this, so that a lost host is noticed.
+_POLL_SECONDS = 60.0
+# Without replicas, the admin server is asked after this whether waiting helps,
+# then after twice that, and so on.
+_FIRST_LOOK_SECONDS = 0.25
+_MAX_LOOK_SECONDS = 4.0
+_LOOK_TIMEOUT = 2.0
+# So long an error is repeated to callers before the admin server is asked
+# again.
+_STICKY_SECONDS = 1.0
+
+
+class AddressSet:
+  """A model's addresses as told by a series of WatchLoc answers."""
+
+  def __init__(self):
+    self.admin_server_id = ''
+    self.seqno = 0
+    self.addresses: frozenset[str] = frozenset()
+
+  def apply(self, response: admin_pb2.WatchLocResponse) -> list[str]:
+    """Applies an answer.
+
+    Returns:
+      What changed: "Reset", "+ host:port", "- host:port", in order.
+    """
+    result, changes = response.result, []
+    addresses = set(self.addresses)
+    # Another server answers from the start of its own log.
+    is_other = self.admin_server_id not in ('', response.admin_server_id)
+    if result.has_fullset or is_other:
+      changes.append('Reset')
+      changes.extend(f'+ {value}' for value in sorted(result.values))
+      addresses = set(result.values)
+    for mutation in result.changelog:
+      if mutation.WhichOneof('kind') == 'addition':
+        addresses.add(mutation.addition)
+        changes.append(f'+ {mutation.addition}')
+      else:
+        addresses.discard(mutation.deletion)
+        changes.append(f'- {mutation.deletion}')
+    self.admin_server_id = response.admin_server_id
+    self.seqno = result.next_seqno
+    self.addresses = frozenset(addresses)
+    return changes
+
+
+class AddressWatcher:
+  """Watches one model from its first use on. Thread-safe.
+
+  Attributes:
+    answered: set by users of the watcher once a replica has answered one of
+      their requests. From then on, replicas that are gone are waited for.
+  """
+
+  def __init__(self, admin: admin_client.AdminClient, model_id: str):
+    """`admin` is over the blocking transport: watching has its own thread."""
+    self._admin = admin
+    self._model_id = model_id
+    self.answered = False
+    self._changed = threading.Condition()
+    self._running = False
+    self._addresses: frozenset[str] = frozenset()
+    self._error: errors.SaxError | None = None
+    self._error_time = 0.0
+    self._why = ''
+    self._waiting: list[Callable[[], None]] = []
+
+  def __str__(self) -> str:
+    state = self._error or ', '.join(sorted(self._addresses)) or 'no replica'
+    return f'{self._model_id}: {state}'
+
+  def addresses(self, timeout: float | None) -> frozenset[str]:
+    """The replicas' addresses, "host:port".
+
+    Args:
+      timeout: seconds to wait for the first one; None for no limit.
+
+    Raises:
+      Unavailable: there is none, for the time being.
+      FailedPrecondition: there is none, and waiting for one is of no use (see
+        `outlook.Outlook.judge`); not once a replica has answered.
+      SaxError: the admin server's final answer, for example NotFound.
+    """
+    known = self._addresses
+    if known:  # Then the thread runs: it forgets them when it ends.
+      return known
+    with self._changed:
+      self._start()
+      self._changed.wait_for(lambda: self._addresses or self._error, timeout)
+      if self._error:
+        raise self._error
+      if not self._addresses:
+        cause = self._admin.last_error
+        why = cause.message if cause else self._why
+        raise errors.Unavailable(
+          f'no replica of {self._model_id} is known'
+          + (f' ({why})' if why else '')
+        )
+      return self._addresses
+
+  def count(self) -> int:
+    """How many replicas are known right now."""
+    return len(self._addresses)
+
+  def call_when_known(self, function: Callable[[], None]) -> None:
+    """Calls `function` once `addresses` would not have to wait.
+
+    It runs on this watcher's thread, or right here.
+    """
+    with self._changed:
+      self._start()
+      if not self._addresses and not self._error:
+        self._waiting.append(function)
+        return
+    function()
+
+  def _start(self) -> None:
+    if self._running:
+      return
+    if self._error and time.monotonic() < self._error_time + _STICKY_SECONDS:
+      return
+    self._error = None
+    self._running = True
+    name = f'watch {self._model_id}'
+    threading.Thread(target=self._run, name=name, daemon=True).start()
+
+  def _run(self) -> None:
+    known, outlook = AddressSet(), outlook_lib.Outlook()
+    look_after = _FIRST_LOOK_SECONDS
+    try:
+      while True:
+        try:
+          response = blocking.run(
+            self._admin.watch_loc(
+              self._model_id,
+              known.admin_server_id,
+              known.seqno,
+              _POLL_SECONDS if known.addresses else look_after,
+            )
+          )
+        except errors.DeadlineExceeded:
+          if not known.addresses:
+            self._look(outlook)
+            look_after = min(2 * look_after, _MAX_LOOK_SECONDS)
+          continue
+        look_after = _FIRST_LOOK_SECONDS
+        known.apply(response)
+        gone = self._addresses - known.addresses
+        with self._changed:
+          self._addresses = known.addresses
+        self._notify()
+        for transport in list(_transports):
+          for address in gone:
+            transport.probe(address)
+    except errors.SaxError as e:
+      self._fail(e)
+    except Exception as e:  # pylint: disable=broad-exception-caught
+      # A caller must not wait for a thread that is no more.
+      self._fail(errors.Internal(f'{type(e).__name__}: {e}'))
+
+  def _look(self, outlook: outlook_lib.Outlook) -> None:
+    """Raises FailedPrecondition if waiting for a replica is of no use."""
+    try:
+      published = blocking.run(
+        self._admin.list_one(self._model_id, _LOOK_TIMEOUT)
+      )
+    except errors.DeadlineExceeded:
+      return  # A new admin server may know more.
+    self._why = outlook.judge(model_detail.of(published), time.monotonic())
+    if self._why and not self.answered:
+      raise errors.FailedPrecondition(
+        f'no replica of {self._model_id} can answer: {self._why}'
+      )
+
+  def _fail(self, error: errors.SaxError) -> None:
+    with self._changed:
+      self._addresses = frozenset()
+      self._error = error
+      self._error_time = time.monotonic()
+      self._running = False
+    self._notify()
+
+  def _notify(self) -> None:
+    with self._changed:
+      self._changed.notify_all()
+      if not self._addresses and not self._error:
+        return
+      waiting, self._waiting = self._waiting, []
+    for function in waiting:
+      function()
+
+
+# Those that may have requests under way to an address that is gone.
+_transports: weakref.WeakSet[transport_lib.Transport] = weakref.WeakSet(
+  [blocking.TRANSPORT]
+)
+
+
+def tell(transport: transport_lib.Transport) -> None:
+  """Has the transport probe addresses that leave the list of a model."""
+  _transports.add(transport)
+
+
+_lock = threading.Lock()
+_watchers: dict[tuple[admin_client.AdminClient, str], AddressWatcher] = {}
+
+
+def get(admin: admin_client.AdminClient, model_id: str) -> AddressWatcher:
+  """This process's watcher of a model "/sax/<cell>/<model>"."""
+  with _lock:
+    key = admin, model_id
+    if key not in _watchers:
+      _watchers[key] = AddressWatcher(admin, model_id)
+    return _watchers[key]
+
+
+def all_watchers() -> list[AddressWatcher]:
+  """This process's watchers."""
+  with _lock:
+    return list(_watchers.values())

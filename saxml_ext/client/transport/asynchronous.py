@@ -1,0 +1,96 @@
+"""The transport of an asyncio event loop."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, TypeVar
+
+import grpc
+from grpc_health.v1 import health_pb2_grpc
+
+from saxml_ext.client.transport import address_watcher
+from saxml_ext.client.transport import replicas
+from saxml_ext.client.transport import transport as transport_lib
+from saxml_ext.common import grpc_util
+
+_T = TypeVar('_T')
+
+
+class Asynchronous:
+  """A `transport_lib.Transport` for the coroutines of one event loop."""
+
+  def __init__(self):
+    """Creates it; call on the event loop."""
+    self.connections = replicas.Connections(self.channel)
+    self.admin_clients: dict[tuple[str, str], Any] = {}
+    self._loop = asyncio.get_running_loop()
+
+  def channel(self, address: str) -> grpc.aio.Channel:
+    return grpc.aio.insecure_channel(address, grpc_util.CHANNEL_OPTIONS)
+
+  def probe(self, address: str) -> None:
+    self._call_soon(lambda: self._probe(address))
+
+  def _probe(self, address: str) -> None:
+    connection = self.connections.busy(address)
+    if connection:
+      stub = connection.stub(health_pb2_grpc.HealthStub)
+      transport_lib.start_probe(stub.Check)
+
+  def lock(self) -> asyncio.Lock:
+    return asyncio.Lock()
+
+  async def sleep(self, seconds: float) -> None:
+    await asyncio.sleep(seconds)
+
+  async def read(self, function: Callable[..., _T], *args) -> _T:
+    return await asyncio.to_thread(function, *args)
+
+  async def send(self, rpc: Any, request: Any, timeout: float | None) -> Any:
+    # Whoever cancels the awaiting task cancels the call.
+    return await rpc(request, timeout=timeout)
+
+  async def stream(
+    self, rpc: Any, request: Any, timeout: float | None
+  ) -> AsyncGenerator[Any, None]:
+    call = rpc(request, timeout=timeout)
+    try:
+      async for response in call:
+        yield response
+    finally:
+      call.cancel()
+
+  async def addresses(
+    self, watcher: transport_lib.Watcher, timeout: float | None
+  ) -> frozenset[str]:
+    if not watcher.count():
+      known = asyncio.Event()
+      watcher.call_when_known(lambda: self._call_soon(known.set))
+      try:
+        await asyncio.wait_for(known.wait(), timeout)
+      except TimeoutError:
+        pass  # Then `addresses` says what is missing.
+    return watcher.addresses(0.0)
+
+  def _call_soon(self, function: Callable[[], object]) -> None:
+    """Calls a function on the loop, from any thread."""
+    try:
+      self._loop.call_soon_threadsafe(function)
+    except RuntimeError:
+      if not self._loop.is_closed():
+        raise
+      # Nobody waits any more: the loop ended while the watcher's thread ran.
+
+
+_by_loop: dict[asyncio.AbstractEventLoop, Asynchronous] = {}
+
+
+def transport() -> Asynchronous:
+  """The running event loop's; connections cannot be shared between loops."""
+  loop = asyncio.get_running_loop()
+  if loop not in _by_loop:
+    for other in list(_by_loop):
+      if other.is_closed():
+        _by_loop.pop(other, None)
+    _by_loop[loop] = Asynchronous()
+    address_watcher.tell(_by_loop[loop])
+  return _by_loop[loop]

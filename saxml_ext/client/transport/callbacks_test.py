@@ -1,0 +1,116 @@
+"""Tests of coroutines that occupy no thread."""
+
+from concurrent import futures
+import threading
+
+from absl.testing import absltest
+
+from saxml_ext.client.transport import callbacks
+from saxml_ext.common import errors
+
+_PATIENCE = 120
+
+
+class _Rpc:
+  """A stub's method whose calls the test answers."""
+
+  def __init__(self):
+    self.calls: list[futures.Future] = []
+
+  def future(self, request, timeout) -> futures.Future:
+    del request, timeout
+    self.calls.append(futures.Future())
+    return self.calls[-1]
+
+
+class _Watcher:
+  """A watcher that learns of a replica when the test says so."""
+
+  def __init__(self):
+    self.known: frozenset[str] = frozenset()
+    self.functions = []
+
+  def count(self) -> int:
+    return len(self.known)
+
+  def addresses(self, timeout) -> frozenset[str]:
+    del timeout
+    if not self.known:
+      raise errors.Unavailable('none')
+    return self.known
+
+  def call_when_known(self, function) -> None:
+    self.functions.append(function)
+
+
+class CallbacksTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.rpc = _Rpc()
+    self.ended = threading.Event()
+
+  async def send(self, times: int = 1) -> list[str]:
+    try:
+      return [
+        await callbacks.TRANSPORT.send(self.rpc, None, None)
+        for _ in range(times)
+      ]
+    finally:
+      self.ended.set()
+
+  def test_goes_on_where_the_answer_comes(self):
+    future = callbacks.start(self.send(2))
+    self.rpc.calls[0].set_result('a')
+    self.assertFalse(future.done())
+    self.rpc.calls[1].set_result('b')
+    self.assertEqual(future.result(0), ['a', 'b'])
+
+  def test_any_error_ends_the_future(self):
+    future = callbacks.start(self.send())
+    self.rpc.calls[0].set_exception(KeyError('x'))
+    with self.assertRaises(KeyError):
+      future.result(0)
+
+  def test_cancelling_the_future_cancels_the_call(self):
+    future = callbacks.start(self.send())
+    self.assertTrue(future.cancel())
+    self.assertTrue(self.rpc.calls[0].cancelled())
+    # What the coroutine has to clean up is cleaned up.
+    self.assertTrue(self.ended.is_set())
+
+  def test_cancelled_while_it_sleeps(self):
+    async def sleep_then_send() -> None:
+      try:
+        await callbacks.TRANSPORT.sleep(0.05)
+        await self.send()
+      finally:
+        self.ended.set()
+
+    future = callbacks.start(sleep_then_send())
+    future.cancel()
+    self.assertTrue(self.ended.wait(_PATIENCE))
+    self.assertEmpty(self.rpc.calls)
+
+  def test_sleep(self):
+    async def sleep() -> str:
+      await callbacks.TRANSPORT.sleep(0.01)
+      return threading.current_thread().name
+
+    self.assertEqual(callbacks.start(sleep()).result(_PATIENCE), 'timer')
+
+  def test_replica_that_comes_is_found_once(self):
+    watcher = _Watcher()
+    future = callbacks.start(callbacks.TRANSPORT.addresses(watcher, 0.05))
+    with self.assertRaisesRegex(errors.Unavailable, 'none'):
+      future.result(_PATIENCE)
+    [late] = watcher.functions
+    late()  # The time was up before.
+
+    future = callbacks.start(callbacks.TRANSPORT.addresses(watcher, None))
+    watcher.known = frozenset(['x:1'])
+    watcher.functions[1]()
+    self.assertEqual(future.result(0), {'x:1'})
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,216 @@
+"""Requests to the replicas of one model."""
+
+from collections.abc import AsyncGenerator, Callable
+from concurrent import futures
+import contextlib
+import dataclasses
+from typing import Any, TypeVar
+
+import grpc
+
+from saxml_ext.client.transport import address_watcher
+from saxml_ext.client.transport import admin_client
+from saxml_ext.client.transport import callbacks
+from saxml_ext.client.transport import names
+from saxml_ext.client.transport import options as options_lib
+from saxml_ext.client.transport import replicas
+from saxml_ext.client.transport import retry
+from saxml_ext.client.transport import transport as transport_lib
+from saxml_ext.common import errors
+from saxml_ext.common import ids
+
+_T = TypeVar('_T')
+
+# NOT_FOUND: the replica is still loading the model, or just gave it away. If
+# the model is not published, the admin server says so.
+_RETRIED_FAIL_FAST = frozenset({grpc.StatusCode.NOT_FOUND})
+_RETRIED = _RETRIED_FAIL_FAST | {
+  grpc.StatusCode.UNAVAILABLE,
+  grpc.StatusCode.RESOURCE_EXHAUSTED,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+  """A data method.
+
+  Attributes:
+    name: for error messages and ACLs, "lm.generate".
+    stub_class: of its service.
+    rpc: its name there, "Generate".
+  """
+
+  name: str
+  stub_class: Callable[..., Any]
+  rpc: str
+
+
+class DataClient:
+  """Sends requests to a model's replicas, again where that may help.
+
+  Methods raise:
+    NotFound: the model is not published.
+    DeadlineExceeded: time is up; the text has the last error before.
+    SaxError: the replica's answer where trying again does not help.
+  """
+
+  def __init__(
+    self,
+    model_id: str,
+    options: options_lib.Options,
+    transport: Callable[[], transport_lib.Transport],
+  ):
+    """Does nothing yet: a bad id is an error of the first request."""
+    self.model_id = names.complete(model_id)
+    self._options = dataclasses.replace(options)
+    self._transport = transport
+    self._retried = _RETRIED_FAIL_FAST if options.fail_fast else _RETRIED
+    self._known_watcher: address_watcher.AddressWatcher | None = None
+
+  async def call(
+    self, method: Method, request: Any, timeout: float | None
+  ) -> Any:
+    """Sends a request and returns its response."""
+    return await self._call(self._transport(), method, request, timeout)
+
+  async def call_with(
+    self,
+    method: Method,
+    request: Any,
+    options: options_lib.ModelOptions | None,
+  ) -> Any:
+    """As `call`; fills in the request's model key and extra inputs."""
+    options = options or options_lib.ModelOptions()
+    request.model_key = self.model_id
+    # Sent also when empty, as other clients do.
+    request.extra_inputs.CopyFrom(options.ToProto())
+    return await self.call(method, request, options.seconds)
+
+  async def stream(
+    self, method: Method, request: Any, timeout: float | None
+  ) -> AsyncGenerator[Any, None]:
+    """Sends a request and yields its responses.
+
+    An error after the first response is final. Closing the iterator cancels
+    the request.
+    """
+    transport = self._transport()
+    attempts = self._attempts(method, timeout)
+    avoid = None
+
+    async def begin() -> tuple[AsyncGenerator[Any, None], Any]:
+      nonlocal avoid
+      connection = await self._choose(transport, avoid, attempts.remaining())
+      avoid = connection.address
+      rpc = getattr(connection.stub(method.stub_class), method.rpc)
+      responses = _outstanding(
+        connection, transport.stream(rpc, request, attempts.remaining())
+      )
+      return responses, await anext(responses, None)
+
+    responses, first = await attempts.run(
+      begin, transport.sleep, self._has_others
+    )
+    async with contextlib.aclosing(responses):
+      if first is None:
+        return
+      self._note_answer()
+      yield first
+      try:
+        async for response in responses:
+          yield response
+      except grpc.RpcError as e:
+        raise errors.from_rpc_error(e) from e
+
+  def future(
+    self,
+    method: Method,
+    request: Any,
+    timeout: float | None,
+    convert: Callable[[Any], _T],
+  ) -> futures.Future[_T]:
+    """Sends a request without waiting and without a thread for it.
+
+    Returns:
+      A future of `convert(response)`; it raises what `call` raises.
+    """
+
+    async def call() -> _T:
+      return convert(
+        await self._call(callbacks.TRANSPORT, method, request, timeout)
+      )
+
+    return callbacks.start(call())
+
+  async def _call(
+    self,
+    transport: transport_lib.Transport,
+    method: Method,
+    request: Any,
+    timeout: float | None,
+  ) -> Any:
+    attempts = self._attempts(method, timeout)
+    avoid = None
+
+    async def attempt() -> Any:
+      nonlocal avoid
+      connection = await self._choose(transport, avoid, attempts.remaining())
+      avoid = connection.address
+      rpc = getattr(connection.stub(method.stub_class), method.rpc)
+      connection.begin()
+      try:
+        response = await transport.send(rpc, request, attempts.remaining())
+      finally:
+        connection.end()
+      self._note_answer()
+      return response
+
+    return await attempts.run(attempt, transport.sleep, self._has_others)
+
+  async def _choose(
+    self,
+    transport: transport_lib.Transport,
+    avoid: str | None,
+    timeout: float | None,
+  ) -> replicas.Connection:
+    if self._options.proxy_addr:
+      return transport.connections.get(self._options.proxy_addr)
+    addresses = await transport.addresses(self._watcher(), timeout)
+    return transport.connections.choose(
+      addresses, self._options.num_conn, avoid
+    )
+
+  def _has_others(self) -> bool:
+    """Whether another replica can be picked than one that just failed."""
+    if self._options.proxy_addr:
+      return False
+    return self._watcher().count() > 1 and self._options.num_conn > 1
+
+  def _note_answer(self) -> None:
+    if self._known_watcher is not None:
+      self._known_watcher.answered = True
+
+  def _watcher(self) -> address_watcher.AddressWatcher:
+    # Looked up once: later requests spend their time on better things.
+    if self._known_watcher is None:
+      model_id = ids.parse_model_id(self.model_id)
+      admin = admin_client.get(model_id.cell)
+      self._known_watcher = address_watcher.get(admin, str(model_id))
+    return self._known_watcher
+
+  def _attempts(self, method: Method, timeout: float | None) -> retry.Retry:
+    what = f'{method.name} of {self.model_id}'
+    return retry.Retry(what, timeout, self._retried)
+
+
+async def _outstanding(
+  connection: replicas.Connection, responses: AsyncGenerator[Any, None]
+) -> AsyncGenerator[Any, None]:
+  """The responses; until they end, the request counts as outstanding."""
+  connection.begin()
+  try:
+    async with contextlib.aclosing(responses):
+      async for response in responses:
+        yield response
+  finally:
+    connection.end()

@@ -1,0 +1,109 @@
+"""How a client finds replicas, and what goes along with a request."""
+
+from collections.abc import Sequence
+import dataclasses
+
+from saxml_ext.common import errors
+from saxml_ext.protobuf import common_pb2
+
+# A timeout that stands for "wait as long as it takes".
+NO_TIMEOUT = -1.0
+
+
+@dataclasses.dataclass
+class Options:
+  """How a `Model` reaches its replicas.
+
+  Attributes:
+    num_conn: at most so many replicas of a model are used by this process.
+    proxy_addr: "host:port" to send every request to, without asking the
+      admin server; empty for the model's replicas.
+    fail_fast: a request is not sent again when its replica is full or cannot
+      be reached.
+  """
+
+  num_conn: int = 37
+  proxy_addr: str = ''
+  fail_fast: bool = False
+
+
+@dataclasses.dataclass
+class AdminOptions:
+  """How long a call to the admin server may take.
+
+  Attributes:
+    timeout: seconds; negative for no limit.
+  """
+
+  timeout: float = NO_TIMEOUT
+
+
+class ModelOptions:
+  """What goes along with a request: extra inputs and a deadline."""
+
+  def __init__(self, timeout: float = NO_TIMEOUT):
+    """`timeout` in seconds; negative for no limit."""
+    self._extra_inputs = common_pb2.ExtraInputs()
+    self._timeout = timeout
+
+  def __copy__(self) -> 'ModelOptions':
+    """An independent copy."""
+    copy = ModelOptions(self._timeout)
+    copy._extra_inputs.CopyFrom(self._extra_inputs)
+    return copy
+
+  def __deepcopy__(self, memo: dict) -> 'ModelOptions':
+    return self.__copy__()
+
+  def SetExtraInput(self, key: str, value: float) -> None:
+    """Sets a number, for example the temperature."""
+    self._extra_inputs.items[key] = value
+
+  def SetExtraInputTensor(self, key: str, value: Sequence[float]) -> None:
+    """Sets a flat list of numbers."""
+    self._extra_inputs.tensors[key].values[:] = value
+
+  def SetExtraInputString(self, key: str, value: str) -> None:
+    """Sets a text."""
+    self._extra_inputs.strings[key] = value
+
+  def GetExtraInput(self, key: str) -> float:
+    """A number set before.
+
+    Raises:
+      NotFound: it was not set.
+    """
+    if key not in self._extra_inputs.items:
+      raise errors.NotFound(
+        f'extra input "{key}" is not set; set are: '
+        f'{", ".join(sorted(self._extra_inputs.items)) or "none"}'
+      )
+    return self._extra_inputs.items[key]
+
+  def SetTimeout(self, timeout: float) -> None:
+    """Sets the deadline of a request in seconds; negative for none."""
+    self._timeout = timeout
+
+  def GetTimeout(self) -> float:
+    """The deadline of a request in seconds; negative for none."""
+    return self._timeout
+
+  @property
+  def seconds(self) -> float | None:
+    """The deadline as gRPC takes it: None for none."""
+    return seconds(self._timeout)
+
+  def ToProto(self) -> common_pb2.ExtraInputs:
+    """The extra inputs as they are sent; a copy."""
+    copy = common_pb2.ExtraInputs()
+    copy.CopyFrom(self._extra_inputs)
+    return copy
+
+  def ToDebugString(self) -> str:
+    """The extra inputs and the deadline, to be read by people."""
+    return f'timeout: {self._timeout:g} s\n{self._extra_inputs}'
+
+
+def seconds(timeout: float) -> float | None:
+  """An option's timeout as gRPC takes it: None for no limit."""
+  return None if timeout < 0 else timeout

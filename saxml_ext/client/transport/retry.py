@@ -1,0 +1,134 @@
+"""When a failed call is tried again, and what its final error says."""
+
+from collections.abc import Awaitable, Callable, Collection
+import random
+import time
+from typing import TypeVar
+
+import grpc
+
+from saxml_ext.common import backoff
+from saxml_ext.common import errors
+
+_JITTER = 0.5
+_BACKOFF = backoff.Backoff(first=0.010, growth=1.1, most=20.0, jitter=_JITTER)
+# With less time than this left another attempt cannot succeed.
+_LEAST_REMAINING = 0.005
+
+_T = TypeVar('_T')
+
+
+class Retry:
+  """One call's attempts: 10 ms apart at first, then x1.1 each, up to 20 s.
+
+  Not thread-safe; the attempts of a call follow each other.
+  """
+
+  def __init__(
+    self,
+    what: str,
+    timeout: float | None,
+    retried: Collection[grpc.StatusCode],
+  ):
+    """Starts the clock.
+
+    Args:
+      what: the call, for error messages: "lm.generate of /sax/test/m".
+      timeout: seconds for all attempts together; None for no limit.
+      retried: codes of errors that another attempt may mend.
+    """
+    self._what = what
+    self._timeout = timeout
+    self._retried = retried
+    self._deadline = None if timeout is None else time.monotonic() + timeout
+    self._attempts = 0
+    self._last: errors.SaxError | None = None
+
+  def remaining(self) -> float | None:
+    """Seconds left, not negative; None for no limit."""
+    if self._deadline is None:
+      return None
+    return max(0.0, self._deadline - time.monotonic())
+
+  async def run(
+    self,
+    attempt: Callable[[], Awaitable[_T]],
+    sleep: Callable[[float], Awaitable[None]],
+    has_others: Callable[[], bool] = lambda: False,
+  ) -> _T:
+    """Makes attempts until one succeeds.
+
+    Args:
+      attempt: sends the request once. It raises grpc.RpcError if that failed,
+        Unavailable if there is nobody to send it to for the time being, and
+        any other `SaxError` if that is final.
+      sleep: waits so many seconds.
+      has_others: whether the next attempt goes to another server.
+
+    Returns:
+      What the successful attempt returned.
+
+    Raises:
+      SaxError: see `delay_after`.
+    """
+    while True:
+      try:
+        return await attempt()
+      except grpc.RpcError as e:
+        error = errors.from_rpc_error(e)
+        delay = self.delay_after(error, has_others=has_others())
+      except errors.Unavailable as e:
+        delay = self.delay_after(e, was_sent=False)
+      await sleep(delay)
+
+  def delay_after(
+    self,
+    error: errors.SaxError,
+    was_sent: bool = True,
+    has_others: bool = False,
+  ) -> float:
+    """Seconds to wait before the next attempt.
+
+    Not less than the server asks for in `error.retry_after`, unless the next
+    attempt goes to another one.
+
+    Args:
+      error: of the attempt that failed.
+      was_sent: whether the request left; one that did not is always tried
+        again if the error is Unavailable.
+      has_others: whether there are other replicas.
+
+    Raises:
+      SaxError: there is no next attempt. If time is up, this is
+        DeadlineExceeded and names the last error before it.
+    """
+    self._attempts += 1
+    remaining = self.remaining()
+    in_time = remaining is None or remaining > _LEAST_REMAINING
+    unsent = not was_sent and isinstance(error, errors.Unavailable)
+    if unsent or error.code in self._retried:
+      self._last = error
+    elif in_time or error.code is not grpc.StatusCode.DEADLINE_EXCEEDED:
+      raise error
+    if not in_time:
+      raise self._too_late() from self._last
+    delay = _BACKOFF.pause(self._attempts)
+    if error.retry_after is not None and not has_others:
+      # Never earlier than asked, and not all callers at once.
+      asked = error.retry_after * random.uniform(1, 1 + _JITTER)
+      delay = max(delay, asked)
+    if remaining is None:
+      return delay
+    # Halving what is left puts some attempts right before the deadline.
+    return min(delay, remaining / 2)
+
+  def _too_late(self) -> errors.DeadlineExceeded:
+    assert self._timeout is not None  # Without a limit, it is never too late.
+    text = f'{self._what}: no answer within {round(self._timeout, 3):g} s'
+    if self._last is not None:
+      tries = 'attempt' if self._attempts == 1 else 'attempts'
+      text += (
+        f' in {self._attempts} {tries}, last error: '
+        f'{self._last.code.name}: {self._last.message}'
+      )
+    return errors.DeadlineExceeded(text)

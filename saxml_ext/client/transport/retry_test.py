@@ -1,0 +1,146 @@
+"""Tests of the attempts of a call."""
+
+import itertools
+import time
+from unittest import mock
+
+from absl.testing import absltest
+import grpc
+
+from saxml_ext.client.transport import blocking
+from saxml_ext.client.transport import retry
+from saxml_ext.common import errors
+
+_RETRIED = {grpc.StatusCode.UNAVAILABLE}
+
+
+class _RpcError(grpc.RpcError):
+  """What a stub raises."""
+
+  def __init__(self, code: grpc.StatusCode):
+    super().__init__()
+    self._code = code
+
+  def code(self) -> grpc.StatusCode:
+    return self._code
+
+  def details(self) -> str:
+    return 'told'
+
+  def trailing_metadata(self) -> tuple[()]:
+    return ()
+
+
+def _attempts(timeout: float | None) -> retry.Retry:
+  return retry.Retry('lm.generate of /sax/test/m', timeout, _RETRIED)
+
+
+class RetryTest(absltest.TestCase):
+  def test_delays_grow_to_a_limit(self):
+    attempts = _attempts(None)
+    delays = [attempts.delay_after(errors.Unavailable('x')) for _ in range(200)]
+    for delay, n in zip(delays, itertools.count()):
+      center = min(0.010 * 1.1**n, 20.0)
+      self.assertBetween(delay, 0.5 * center, 1.5 * center)
+    self.assertGreater(len(set(delays)), 100)
+
+  def test_waits_as_long_as_the_server_asks(self):
+    attempts = retry.Retry('x', None, {grpc.StatusCode.RESOURCE_EXHAUSTED})
+    full = errors.ResourceExhausted('full', retry_after=2.0)
+    delays = [attempts.delay_after(full) for _ in range(20)]
+    self.assertBetween(min(delays), 2.0, 3.0)
+    self.assertBetween(max(delays), 2.0, 3.0)
+    self.assertGreater(len(set(delays)), 10)
+    # Its own delays have grown meanwhile, and are above a shorter wish.
+    short = errors.ResourceExhausted('full', retry_after=0.001)
+    self.assertGreater(attempts.delay_after(short), 0.5 * 0.010 * 1.1**20)
+
+  def test_does_not_wait_for_one_replica_of_several(self):
+    attempts = retry.Retry('x', None, {grpc.StatusCode.RESOURCE_EXHAUSTED})
+    full = errors.ResourceExhausted('full', retry_after=2.0)
+    self.assertLess(attempts.delay_after(full, has_others=True), 0.02)
+
+  def test_waits_no_longer_than_there_is_time(self):
+    attempts = retry.Retry('x', 60.0, {grpc.StatusCode.RESOURCE_EXHAUSTED})
+    full = errors.ResourceExhausted('full', retry_after=2000.0)
+    self.assertLessEqual(attempts.delay_after(full), 30.0)
+
+  def test_other_errors_are_final(self):
+    error = errors.Internal('broken')
+    with self.assertRaises(errors.Internal) as caught:
+      _attempts(None).delay_after(error)
+    self.assertIs(caught.exception, error)
+
+  def test_unsent_requests_are_tried_again(self):
+    attempts = retry.Retry('x', None, set())
+    attempts.delay_after(errors.Unavailable('no replica'), was_sent=False)
+    with self.assertRaises(errors.Unavailable):
+      attempts.delay_after(errors.Unavailable('full'))
+
+  def test_final_error_keeps_the_last_cause(self):
+    now = time.monotonic()
+    with mock.patch.object(time, 'monotonic') as clock:
+      clock.return_value = now
+      attempts = _attempts(3.0)
+      attempts.delay_after(errors.Unavailable('first'))
+      attempts.delay_after(errors.Unavailable('second'))
+      clock.return_value = now + 3.0
+      with self.assertRaisesRegex(
+        errors.DeadlineExceeded,
+        'lm.generate of /sax/test/m: no answer within 3 s in 3 attempts, '
+        'last error: UNAVAILABLE: second',
+      ) as caught:
+        attempts.delay_after(errors.DeadlineExceeded('Deadline Exceeded'))
+    self.assertEqual(str(caught.exception.__cause__), 'second')
+
+  def test_only_attempt_too_slow(self):
+    attempts = _attempts(0.0)
+    with self.assertRaisesRegex(
+      errors.DeadlineExceeded, 'no answer within 0 s$'
+    ):
+      attempts.delay_after(errors.DeadlineExceeded('x'))
+
+  def test_deadline_of_the_server_itself_is_final(self):
+    with self.assertRaisesRegex(errors.DeadlineExceeded, 'by the server'):
+      _attempts(60.0).delay_after(errors.DeadlineExceeded('by the server'))
+
+  def _run(self, *outcomes, timeout: float | None = None):
+    """Runs attempts with these outcomes; returns result, count and pauses."""
+    todo, pauses = list(outcomes), []
+
+    async def attempt():
+      outcome = todo.pop(0)
+      if isinstance(outcome, Exception):
+        raise outcome
+      return outcome
+
+    async def sleep(seconds: float) -> None:
+      pauses.append(seconds)
+
+    result = blocking.run(_attempts(timeout).run(attempt, sleep))
+    self.assertEmpty(todo)
+    return result, pauses
+
+  def test_run_until_an_attempt_succeeds(self):
+    result, pauses = self._run(
+      _RpcError(grpc.StatusCode.UNAVAILABLE), errors.Unavailable('none'), 'a'
+    )
+    self.assertEqual(result, 'a')
+    self.assertLen(pauses, 2)
+
+  def test_run_ends_with_a_final_error(self):
+    with self.assertRaisesRegex(errors.Internal, 'told'):
+      self._run(_RpcError(grpc.StatusCode.INTERNAL))
+    # What is no answer of a call and not Unavailable is final, whatever it is.
+    with self.assertRaises(errors.NotFound):
+      self._run(errors.NotFound('it is not published'))
+
+  def test_delay_leaves_time_for_an_attempt(self):
+    now = time.monotonic()
+    with mock.patch.object(time, 'monotonic', return_value=now):
+      attempts = _attempts(0.008)
+      self.assertLessEqual(attempts.delay_after(errors.Unavailable('x')), 0.004)
+
+
+if __name__ == '__main__':
+  absltest.main()

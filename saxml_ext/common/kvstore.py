@@ -1,0 +1,177 @@
+"""Files on disks and in buckets, as key-value stores of tensorstore.
+
+Where buckets are is told by the usual variables of the environment:
+
+  S3    AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, AWS_REGION, AWS_DEFAULT_REGION
+  GCS   TENSORSTORE_GCS_HTTP_URL, STORAGE_EMULATOR_HOST
+
+and credentials by those of each cloud's own tools (AWS_ACCESS_KEY_ID ...,
+GOOGLE_APPLICATION_CREDENTIALS ..., metadata servers); none are kept here.
+"""
+
+from collections.abc import Callable
+import functools
+import os
+import re
+from typing import Any, TypeVar
+
+from saxml_ext.common import errors
+
+_URL = re.compile(r'([A-Za-z][A-Za-z0-9+.-]*)://')
+_BUCKET_URL = re.compile(r'(gs|s3)://([^/]+)/*(.*)')
+# Half a minute in all; tensorstore's own 32 tries take a quarter of an hour.
+_RETRIES = {
+  'max_retries': 8,
+  'initial_delay': '200ms',
+  'max_delay': '8s',
+}
+# Less than half a second in all.
+_FEW_RETRIES = {
+  'max_retries': 2,
+  'initial_delay': '100ms',
+  'max_delay': '100ms',
+}
+
+_T = TypeVar('_T')
+
+
+def is_url(path: str) -> bool:
+  """Whether `path` names something in a bucket, not on a local disk."""
+  return bool(_URL.match(path))
+
+
+def spec(path: str) -> dict[str, Any]:
+  """tensorstore's specification of a file, or of a directory if it ends in /.
+
+  Raises:
+    InvalidArgument: `path` is empty or a URL of another kind.
+  """
+  if not path:
+    raise errors.InvalidArgument('path "" is empty: name a file or directory')
+  if not is_url(path):
+    slash = '/' if path.endswith('/') else ''
+    return {'driver': 'file', 'path': os.path.abspath(path) + slash}
+  match = _BUCKET_URL.fullmatch(path)
+  if not match or '..' in match[3].split('/') or '//' in match[3]:
+    raise errors.InvalidArgument(
+      f'"{path}" is no place for files: expected a local path,'
+      ' gs://bucket/directory or s3://bucket/directory'
+    )
+  kind, bucket, key = match.groups()
+  return _gcs_spec(bucket, key) if kind == 'gs' else _s3_spec(bucket, key)
+
+
+def fail_soon() -> None:
+  """Lets buckets that fail fail within seconds in this process.
+
+  For servers that try again themselves, and that must notice without delay
+  when a bucket works again. To be called before anything else here.
+  """
+  global _RETRIES
+  _RETRIES = _FEW_RETRIES
+
+
+def _s3_spec(bucket: str, key: str) -> dict[str, Any]:
+  result = {
+    'driver': 's3',
+    'bucket': bucket,
+    'path': key,
+    'context': {'s3_request_retries': _RETRIES},
+  }
+  env = os.environ
+  endpoint = env.get('AWS_ENDPOINT_URL_S3') or env.get('AWS_ENDPOINT_URL')
+  region = env.get('AWS_REGION') or env.get('AWS_DEFAULT_REGION')
+  if endpoint:
+    # Only Amazon's own endpoint can be asked for the region of a bucket.
+    result |= {'endpoint': endpoint, 'aws_region': region or 'us-east-1'}
+  elif region:
+    result['aws_region'] = region
+  return result
+
+
+def _gcs_spec(bucket: str, key: str) -> dict[str, Any]:
+  emulator = os.environ.get('STORAGE_EMULATOR_HOST')
+  if emulator:
+    if not is_url(emulator):
+      emulator = f'http://{emulator}'
+    # The only way by which tensorstore learns of another endpoint.
+    os.environ.setdefault('TENSORSTORE_GCS_HTTP_URL', emulator.rstrip('/'))
+  return {
+    'driver': 'gcs',
+    'bucket': bucket,
+    'path': key,
+    'context': {'gcs_request_retries': _RETRIES},
+  }
+
+
+# What the specification of a bucket depends on, beside its URL.
+_VARIABLES = (
+  'AWS_ENDPOINT_URL_S3',
+  'AWS_ENDPOINT_URL',
+  'AWS_REGION',
+  'AWS_DEFAULT_REGION',
+  'STORAGE_EMULATOR_HOST',
+  'TENSORSTORE_GCS_HTTP_URL',
+)
+
+
+@functools.lru_cache(maxsize=64)
+def _open(root: str, unused_environment: tuple[str | None, ...]):
+  # Imported late: it takes a quarter of a second, and local paths need none.
+  import tensorstore as ts
+
+  return call(root, lambda: ts.KvStore.open(spec(root)).result())
+
+
+def locate(path: str) -> tuple[Any, str]:
+  """A key-value store (a whole bucket, a local directory) and a key in it."""
+  found = spec(path)
+  if is_url(path):
+    root, key = f'{path.split("://")[0]}://{found["bucket"]}', found['path']
+  else:
+    root, key = os.path.split(found['path'])
+    root = f'{root}/'
+  environment = tuple(os.environ.get(name) for name in _VARIABLES)
+  return _open(root, environment), key
+
+
+def locate_file(path: str) -> tuple[Any, str]:
+  """As `locate`, of a file; raises InvalidArgument for a whole bucket."""
+  store, key = locate(path)
+  if not key:
+    raise errors.InvalidArgument(f'"{path}" is a whole bucket, not a file')
+  return store, key
+
+
+def call(path: str, function: Callable[[], _T]) -> _T:
+  """Calls tensorstore; turns what it raises into errors of our own.
+
+  Args:
+    path: what the call is about, for messages.
+    function: makes the call.
+
+  Returns:
+    What the function returns.
+
+  Raises:
+    PermissionDenied: credentials are missing or do not suffice.
+    Unavailable: anything else, such as an endpoint that does not answer.
+  """
+  try:
+    return function()
+  except (ValueError, OSError, RuntimeError, NotImplementedError) as e:
+    reason = error_text(e)
+    if re.search(r'PERMISSION_DENIED|UNAUTHENTICATED|HTTP.*40[13]', str(e)):
+      raise errors.PermissionDenied(
+        f'{path}: {reason}; check the credentials in the environment'
+      ) from e
+    raise errors.Unavailable(
+      f'{path}: {reason}; check that the place exists, has space and can be'
+      ' reached'
+    ) from e
+
+
+def error_text(error: Exception) -> str:
+  """What tensorstore says, without its trailing JSON of source locations."""
+  text = str(error).split(' [source locations=')[0]
+  return ' '.join(text.split())

@@ -1,0 +1,46 @@
+"""Tests for memory."""
+
+import gc
+import weakref
+
+from absl.testing import absltest
+
+from saxml_ext.common import memory
+
+_BLOCKS = 2000
+_BLOCK = 60_000  # Below the size from which each block is mapped by itself.
+
+
+def _resident() -> int:
+  with open('/proc/self/status', encoding='ascii') as file:
+    [line] = [line for line in file if line.startswith('VmRSS:')]
+  return int(line.split()[1]) * 1024
+
+
+class _Node:
+  def __init__(self):
+    self.myself = self
+
+
+class MemoryTest(absltest.TestCase):
+  def test_gives_freed_blocks_back(self):
+    blocks = [b'x' * _BLOCK for _ in range(_BLOCKS)]
+    # One at the end keeps the heap from shrinking by itself.
+    last = blocks.pop()
+    full = _resident()
+    del blocks
+    memory.give_back()
+    self.assertLess(_resident(), full - 0.8 * _BLOCKS * _BLOCK)
+    self.assertLen(last, _BLOCK)
+
+  def test_collects_cycles(self):
+    gc.disable()
+    self.addCleanup(gc.enable)
+    node = weakref.ref(_Node())
+    self.assertIsNotNone(node())
+    memory.collect()
+    self.assertIsNone(node())
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,266 @@
+"""KV cache of beam groups.
+
+A slot holds one request. Its prompt's keys and values are stored once, cut at
+fixed boundaries into segments. Its K beams' suffixes lie in a ring of blocks,
+each of W decode steps: at step g of the engine (counted over all requests)
+every slot writes the K keys of its beams to the same place, row g of the ring,
+so that a step's write is one slice however the requests' ages differ.
+
+Beams never move in memory. Which row of K holds beam k's key for a step is
+told by the ancestry table, [S, K, W] of each block: 0 to K - 1, or -1 where
+the slot's request has written nothing. Reordering beams reorders that table.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+import math
+from typing import TypeAlias
+
+import jax
+from jax.experimental import layout
+import jax.numpy as jnp
+
+from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import layers as layers_lib
+from saxml_ext.engine import logical
+from saxml_ext.engine.numerics import quant
+
+NOTHING = -1
+
+# Keys or values, of any type that the cache may have.
+KV: TypeAlias = jax.Array | quant.QuantizedRows
+# One for each layer, or one with a leading dim [L]; see `layers.py`.
+PerLayer: TypeAlias = tuple[KV, ...] | KV
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Block:
+  """Keys and values [S, N, T, H] of every layer.
+
+  In a suffix block T runs over W steps, each with K beams: step-major. A
+  prompt's keys are [S, N, H, T] instead, for all of them meet all queries. In
+  int8 each key and each value, of H numbers, has a scale of its own.
+  """
+
+  keys: PerLayer
+  values: PerLayer
+
+  @property
+  def length(self) -> int:
+    return jax.tree.leaves(self.values)[0].shape[-2]
+
+
+def keys_as(keys: jax.Array, dtype: str) -> KV:
+  """A prompt's keys [..., H, T] in the cache's type."""
+  return _as(keys, dtype, -2)
+
+
+def rows_as(rows: jax.Array, dtype: str) -> KV:
+  """Keys of steps, or values, [..., T, H] in the cache's type."""
+  return _as(rows, dtype, -1)
+
+
+def _as(x: jax.Array, dtype: str, axis: int) -> KV:
+  if dtype == 'int8':
+    return quant.quantize_along(x.astype(jnp.float32), axis)
+  return x.astype(dtype)
+
+
+def empty_block(
+  model: config_lib.GPTJConfig,
+  slots: int,
+  length: int,
+  dtype: str,
+  stacked: bool = False,
+  suffix: bool = False,
+) -> Block:
+  """A block of zeros: finite, so that masked values add exactly nothing.
+
+  Args:
+    model: its sizes.
+    slots: S.
+    length: T.
+    dtype: of the cache.
+    stacked: in one array for all layers.
+    suffix: for decode steps, not for prompts.
+  """
+  n, h = model.num_heads, model.head_dim
+
+  def zeros(*leading: int) -> tuple[KV, KV]:
+    rows = rows_as(jnp.zeros((*leading, slots, n, length, h)), dtype)
+    if suffix:
+      return rows, jax.tree.map(jnp.copy, rows)
+    return keys_as(jnp.zeros((*leading, slots, n, h, length)), dtype), rows
+
+  if stacked:
+    return Block(*zeros(model.num_layers))
+  return Block(*zip(*[zeros() for _ in range(model.num_layers)]))
+
+
+def insert_prompts(
+  segments: Sequence[Block],
+  layer: layers_lib.Index,
+  slots: jax.Array,
+  start: int,
+  keys: KV,
+  values: KV,
+) -> tuple[Block, ...]:
+  """Writes one layer's prompt KV to its slots, cut at the segments' bounds.
+
+  Args:
+    segments: those that the prompts reach.
+    layer: index of the layer.
+    slots: [B] int32. Two rows may name one slot if they are equal.
+    start: position of the first key.
+    keys: [B, N, H, T].
+    values: [B, N, T, H].
+  """
+  end = start + keys.shape[-1]
+  result = []
+  begin = 0  # Of the segment.
+  for block in segments:
+    low, high = max(start, begin), min(end, begin + block.length)
+    if low < high:
+      part = slice(low - start, high - start)
+      block = _insert(
+        block,
+        layer,
+        slots,
+        low - begin,
+        jax.tree.map(lambda x: x[..., part], keys),
+        jax.tree.map(lambda x: x[:, :, part], values),
+      )
+    begin += block.length
+    result.append(block)
+  return tuple(result)
+
+
+def _insert(
+  block: Block,
+  layer: layers_lib.Index,
+  slots: jax.Array,
+  at: int,
+  keys: KV,
+  values: KV,
+) -> Block:
+  """Writes keys [B, N, H, T] and values [B, N, T, H] from column `at` on."""
+  for row in range(slots.shape[0]):
+    new_keys, new_values = jax.tree.map(
+      lambda x, row=row: x[row : row + 1], (keys, values)
+    )
+    block = Block(
+      _update(block.keys, layer, new_keys, (slots[row], 0, 0, at)),
+      _update(block.values, layer, new_values, (slots[row], 0, at, 0)),
+    )
+  return block
+
+
+def _update(
+  arrays: PerLayer,
+  layer: layers_lib.Index,
+  new: KV,
+  at: tuple[jax.Array | int, ...],
+) -> PerLayer:
+  """`arrays` with `new` written to place `at` of one layer."""
+
+  def one(old: jax.Array, new: jax.Array) -> jax.Array:
+    return jax.lax.dynamic_update_slice(old, new, at)
+
+  def one_of_stack(old: jax.Array, new: jax.Array) -> jax.Array:
+    new = jax.lax.platform_dependent(
+      new[None], tpu=_in_order, default=lambda new: new
+    )
+    return jax.lax.dynamic_update_slice(old, new, (layer, *at))
+
+  if not isinstance(arrays, tuple):
+    return jax.tree.map(one_of_stack, arrays, new)
+  changed = jax.tree.map(one, arrays[layer], new)
+  return (*arrays[:layer], changed, *arrays[layer + 1 :])
+
+
+def _in_order(new: jax.Array) -> jax.Array:
+  """One layer's `new` [1, slots, N, ...] in row-major order, as the cache is.
+
+  XLA for TPU would rather leave it as it was computed, and copy the whole cache
+  to that order and back.
+  """
+  order = layout.Layout(tuple(range(new.ndim)))
+
+  def constrain(new: jax.Array) -> jax.Array:
+    return layout.with_layout_constraint(new, order)
+
+  mesh = jax.sharding.get_abstract_mesh()
+  if mesh.empty:
+    return constrain(new)
+  # XLA cannot split this operation and would gather what it is applied to.
+  parts = math.prod(mesh.shape[axis] for axis in logical.axes('slots'))
+  split = new.shape[1] % parts == 0  # Else there are but a few of the slots.
+  spec = logical.spec('layers', 'slots' if split else None, 'heads')
+  return jax.shard_map(constrain, in_specs=spec, out_specs=spec)(new)
+
+
+def of_slots(kv: KV, slots: jax.Array) -> KV:
+  """One layer's keys or values [B, ...] of some slots [B]."""
+  return jax.tree.map(lambda x: x[slots], kv)
+
+
+def gather(block: Block, slots: jax.Array) -> Block:
+  """The block of some slots [C] alone."""
+  at = (slice(None), slots) if layers_lib.is_stacked(block.keys) else slots
+  return jax.tree.map(lambda x: x[at], block)
+
+
+def scatter(block: Block, slots: jax.Array, new: Block) -> Block:
+  """The block with those slots [C] replaced."""
+  at = (slice(None), slots) if layers_lib.is_stacked(block.keys) else slots
+  return jax.tree.map(lambda x, y: x.at[at].set(y), block, new)
+
+
+def write_step(
+  block: Block,
+  layer: layers_lib.Index,
+  new_keys: jax.Array,
+  new_values: jax.Array,
+  row: jax.Array,
+  dtype: str,
+) -> Block:
+  """Writes one layer's KV of a decode step to its row of a suffix block.
+
+  Args:
+    block: W steps of K beams.
+    layer: index of the layer.
+    new_keys: [S, N, K, H].
+    new_values: [S, N, K, H].
+    row: step within the block, 0 to W - 1.
+    dtype: of the cache.
+  """
+  at = row * new_keys.shape[2]
+  return Block(
+    _update(block.keys, layer, rows_as(new_keys, dtype), (0, 0, at, 0)),
+    _update(block.values, layer, rows_as(new_values, dtype), (0, 0, at, 0)),
+  )
+
+
+def claim_row(ancestry: jax.Array, row: jax.Array) -> jax.Array:
+  """Each beam owns the key that it is about to write to `row`.
+
+  Row 0 opens the block again: what an earlier turn of the ring left is void.
+  """
+  slots, beams, width = ancestry.shape
+  ancestry = jnp.where(row == 0, NOTHING, ancestry)
+  own = jnp.arange(beams, dtype=ancestry.dtype)[None, :, None]
+  own = jnp.broadcast_to(own, (slots, beams, 1))
+  return jax.lax.dynamic_update_slice(ancestry, own, (0, 0, row))
+
+
+def inherit(ancestry: jax.Array, parents: jax.Array) -> jax.Array:
+  """Ancestry [S, K, W] after beam k went on from beam parents[s, k]."""
+  return jnp.take_along_axis(ancestry, parents[:, :, None], 1)
+
+
+def visible(ancestry: jax.Array) -> jax.Array:
+  """Mask [S, K, W * K] over a suffix block: the keys of a beam's own past."""
+  slots, beams, width = ancestry.shape
+  rows = jnp.arange(beams, dtype=ancestry.dtype)
+  return (ancestry[..., None] == rows).reshape(slots, beams, width * beams)

@@ -1,0 +1,108 @@
+"""Attention of a decode step: which keys the beams see, and how they are read.
+
+On CPU a kernel of ours reads for each slot the keys that it has. Elsewhere, and
+where several devices share the slots, XLA reads as many columns for each as the
+slot needs that has most.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from saxml_ext.engine import layers as layers_lib
+from saxml_ext.engine.attention import attention
+from saxml_ext.engine.attention import cache
+from saxml_ext.engine.kernels import kernels
+
+# Called with queries [S, N, K, H], the block that is being written, and a
+# layer; returns [S, N, K, H].
+Attend = Callable[[jax.Array, cache.Block, layers_lib.Index], jax.Array]
+
+
+class History(NamedTuple):
+  """What a step's queries may see.
+
+  reach [S] int32: tokens of each slot's prompt; below 0: nobody waits for the
+  slot, and what comes out for it means nothing.
+  segments: the prompts' KV.
+  past: suffix blocks before the one that is being written.
+  ancestry [S, K, W] int8: of `past`, and of the block being written, with this
+  step's row claimed.
+  """
+
+  reach: jax.Array
+  segments: Sequence[cache.Block]
+  past: Sequence[cache.Block]
+  ancestry: Sequence[jax.Array]
+
+
+def over(history: History) -> Attend:
+  """Attention over a history and the block that is being written."""
+  xla = by_xla(history)
+
+  def kernel(queries, current, layer):
+    def of_layer(block: cache.Block):
+      keys = layers_lib.at(block.keys, layer)
+      return keys, layers_lib.at(block.values, layer)
+
+    return kernels.attend(
+      queries,
+      history.reach,
+      history.ancestry,
+      [of_layer(block) for block in history.segments],
+      [of_layer(block) for block in (*history.past, current)],
+    )
+
+  def attend(queries, current, layer):
+    if layers_lib.is_stacked(current.keys) or not kernels.usable():
+      return xla(queries, current, layer)
+    return jax.lax.platform_dependent(
+      queries,
+      cpu=lambda queries: kernel(queries, current, layer),
+      default=lambda queries: xla(queries, current, layer),
+    )
+
+  return attend
+
+
+def by_xla(history: History) -> Attend:
+  """As `over`, in operations of XLA."""
+  reach = history.reach
+  prompts = []
+  start = 0
+  for block in history.segments:
+    within = jnp.arange(start, start + block.length) < reach[:, None]
+    prompts.append((block, within[:, None], (reach > start).any()))
+    start += block.length
+  *masks, current_mask = [cache.visible(a) for a in history.ancestry]
+  waited = (reach >= 0)[:, None, None]
+  past = [
+    (block, mask, (mask & waited).any())
+    for block, mask in zip(history.past, masks)
+  ]
+
+  def attend(queries, current, layer):
+    sources = [
+      _source((current, current_mask, None), layer, rows=True),  # Is live.
+      *[_source(part, layer, rows=False) for part in prompts],
+      *[_source(part, layer, rows=True) for part in past],
+    ]
+    return attention.attend(queries, sources)
+
+  return attend
+
+
+def _source(
+  part: tuple[cache.Block, jax.Array, jax.Array | None],
+  layer: layers_lib.Index,
+  rows: bool,
+) -> attention.Source:
+  """One layer's KV of a block, its mask, and whether it is live."""
+  block, mask, live = part
+  keys, values = block.keys, block.values
+  if layers_lib.is_stacked(keys):
+    return attention.Source(keys, values, mask, live, layer, rows)
+  keys, values = layers_lib.at(keys, layer), layers_lib.at(values, layer)
+  return attention.Source(keys, values, mask, live, None, rows)

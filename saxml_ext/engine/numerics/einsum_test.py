@@ -1,0 +1,172 @@
+"""Tests of the quantized product against integer arithmetic in numpy."""
+
+from unittest import mock
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from saxml_ext.engine.kernels import cpu
+from saxml_ext.engine.numerics import einsum as einsum_lib
+from saxml_ext.engine.numerics import quant
+
+_SIZES = dict(b=2, t=5, s=2, k=3, c=3, n=2, h=8, d=24, f=40, v=33)
+
+
+def _operands(spec):
+  """x, w and the dims of w that are contracted."""
+  terms, result = spec.split('->')
+  x, w = terms.split(',')
+  rng = np.random.default_rng(0)
+
+  def draw(dims):
+    shape = [_SIZES[d] for d in dims.replace('...', 'sk')]
+    return rng.normal(size=shape).astype(np.float32)
+
+  return draw(x), draw(w), [w.index(d) for d in w if d not in result]
+
+
+class EinsumTest(parameterized.TestCase):
+  @parameterized.product(
+    spec=(
+      'btd,cnhd->cbnth',
+      'bnth,nhd->btd',
+      'skd,cnhd->csnkh',
+      'snkh,nhd->skd',
+      '...d,df->...f',
+      '...f,fd->...d',
+      '...d,dv->...v',
+    ),
+    by_kernel=(True, False),
+  )
+  def test_quantized_is_exact_in_integers(self, spec, by_kernel):
+    x, w, contracted = _operands(spec)
+    quantized = quant.quantize(w, contracted)
+    # Where the processor has no kernel both are XLA's.
+    has = by_kernel and cpu.has_int8_dots()
+    with mock.patch.object(cpu, 'has_int8_dots', return_value=has):
+      got = jax.jit(lambda x, w: einsum_lib.einsum(spec, x, w))(x, quantized)
+    self.assertEqual(got.dtype, jnp.float32)
+
+    last = tuple(range(-len(contracted), 0))
+    codes = np.moveaxis(np.asarray(quantized.values), last, contracted)
+    w_scale = np.expand_dims(quantized.scale, contracted)
+    terms = spec.split('->')[0].split(',')
+    axes = tuple(
+      terms[0].index(terms[1][i]) - (len(terms[0]) if '...' in spec else 0)
+      for i in contracted
+    )
+    peak = np.abs(x).max(axes, keepdims=True)
+    x_codes = np.rint(x * (np.float32(127) / peak)).astype(int)
+    sums = np.einsum(spec, x_codes, codes.astype(int))
+    # The scales alone, spread over the result: one summand of each row.
+    count = np.prod([w.shape[i] for i in contracted])
+    scales = np.einsum(
+      spec,
+      np.broadcast_to(peak / 127, x.shape).astype(float),
+      np.broadcast_to(w_scale, w.shape).astype(float),
+    )
+    np.testing.assert_allclose(got, sums * (scales / count), rtol=1e-6)
+    np.testing.assert_array_equal(np.rint(got / (scales / count)), sums)
+    exact = np.einsum(spec, x, w)
+    self.assertLess(np.abs(got - exact).mean(), 0.02 * np.abs(exact).mean())
+
+  @parameterized.parameters(
+    (128, True, False), (129, True, True), (129, False, False)
+  )
+  def test_many_rows_may_be_rounded_to_bfloat16(self, rows, prefers, floats):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(rows, 96)).astype(np.float32)
+    quantized = quant.quantize(rng.normal(size=(96, 40)), (0,))
+    with mock.patch.object(cpu, 'prefers_bfloat16', return_value=prefers):
+      got = einsum_lib.einsum('mk,kn->mn', x, quantized)
+    codes = np.asarray(quantized.values, np.float32)
+    if floats:
+      rounded = np.asarray(jnp.asarray(x, jnp.bfloat16), np.float32)
+    else:
+      peak = np.abs(x).max(1, keepdims=True)
+      rounded = np.rint(x * (np.float32(127) / peak)) * (peak / 127)
+    expected = rounded @ codes.T * np.asarray(quantized.scale)
+    np.testing.assert_allclose(got, expected, atol=1e-4)
+
+  @parameterized.parameters(None, 'int8')
+  def test_bias_is_added(self, quantization):
+    x, w, contracted = _operands('...d,dv->...v')
+    if quantization:
+      w = quant.quantize(w, contracted)
+    bias = np.random.default_rng(1).normal(size=_SIZES['v'])
+    bias = jnp.asarray(bias, jnp.float32)
+    plain = einsum_lib.einsum('...d,dv->...v', x, w)
+    got = einsum_lib.einsum('...d,dv->...v', x, w, bias)
+    np.testing.assert_allclose(got, plain + bias, atol=1e-5)
+
+  def test_a_row_does_not_depend_on_others(self):
+    x, w, contracted = _operands('...d,df->...f')
+    quantized = quant.quantize(w, contracted)
+    x[0, 0] *= 1000
+    together = einsum_lib.einsum('...d,df->...f', x, quantized)
+    for part in (np.s_[1:, 2:], np.s_[:, :2], np.s_[1:, 1:]):
+      alone = einsum_lib.einsum('...d,df->...f', x[part], quantized)
+      np.testing.assert_array_equal(together[part], alone)
+
+  @parameterized.parameters(('float32', 1e-5), ('bfloat16', 1e-2))
+  def test_weights_alone_are_quantized(self, dtype, tolerance):
+    for spec in ('btd,cnhd->cbnth', 'snkh,nhd->skd', '...d,df->...f'):
+      x, w, contracted = _operands(spec)
+      quantized = quant.quantize(w, contracted, dtype)
+      got = jax.jit(lambda x, w: einsum_lib.einsum(spec, x, w))(x, quantized)
+      last = tuple(range(-len(contracted), 0))
+      codes = np.moveaxis(np.asarray(quantized.values), last, contracted)
+      rounded = codes * np.expand_dims(quantized.scale, contracted)
+      expected = np.einsum(spec, x, rounded)
+      np.testing.assert_allclose(
+        got, expected, atol=tolerance * np.abs(expected).max()
+      )
+
+  @parameterized.parameters(
+    ('snkh,snht->snkt', -2),
+    ('snkt,snth->snkh', -1),
+    ('bnth,bnhu->bntu', -2),
+  )
+  def test_quantized_rows_are_those_they_stand_for(self, spec, axis):
+    sizes = _SIZES | dict(t=9, u=7)
+    rng = np.random.default_rng(0)
+    # bfloat16 holds these exactly, so all products are exact as well.
+    x, w = (
+      rng.integers(-64, 65, [sizes[d] for d in term]).astype(np.float32)
+      for term in spec.split('->')[0].split(',')
+    )
+    w *= (
+      2.0
+      ** rng.integers(
+        -5, 6, [n for i, n in enumerate(w.shape) if i != w.ndim + axis]
+      )[*[slice(None)] * (w.ndim + axis), None]
+    )
+    quantized = quant.quantize_along(jnp.asarray(w), axis)
+    # A scale with exact powers of two, that the result may be exact too.
+    scale = 2.0 ** np.round(np.log2(np.asarray(quantized.scale)))
+    quantized = quant.QuantizedRows(
+      quantized.values, jnp.asarray(scale, jnp.float32), axis
+    )
+    got = einsum_lib.einsum(spec, jnp.asarray(x), quantized)
+    expected = np.einsum(spec, x, np.asarray(quantized.values) * scale)
+    np.testing.assert_allclose(got, expected, rtol=1e-6)
+
+  @parameterized.parameters('float32', 'bfloat16')
+  def test_float_is_computed_in_the_weights_type(self, dtype):
+    x, w, _ = _operands('...d,df->...f')
+    got = einsum_lib.einsum('...d,df->...f', x, jnp.asarray(w, dtype))
+    self.assertEqual(got.dtype, jnp.float32)
+    x, w = (np.asarray(jnp.asarray(a, dtype), np.float64) for a in (x, w))
+    np.testing.assert_allclose(got, x @ w, rtol=1e-4, atol=1e-4)
+
+  def test_batch_dims_of_a_quantized_weight_are_refused(self):
+    w = quant.quantize(np.ones((2, 8, 4), np.float32), (1,))
+    with self.assertRaisesRegex(ValueError, r"batch dims \['n'\]"):
+      einsum_lib.einsum('nh,nhd->nd', jnp.ones((2, 8)), w)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,195 @@
+"""What is asked of the engine, what it answers, and what it refuses."""
+
+from collections.abc import Sequence
+import dataclasses
+from typing import TypeVar
+
+import numpy as np
+
+from saxml_ext.engine import config as config_lib
+
+_T = TypeVar('_T')
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+  """A prompt and what is asked of its answer; None: the engine's setting.
+
+  Attributes:
+    tokens: [T] int32.
+    max_new_tokens: at it the answer ends.
+    min_new_tokens: before it no stop id is chosen.
+    stop_ids: tokens that end the answer; None: the engine's eos_id alone.
+    temperature: of samples; 0 takes the likeliest token.
+    top_k: samples come from this many tokens; 0 or None: from max_top_k.
+    top_p: samples come from the likeliest tokens that have this share of the
+      probability.
+    seed: the same seed gives the same samples; None draws one.
+  """
+
+  tokens: np.ndarray
+  max_new_tokens: int | None = None
+  min_new_tokens: int | None = None
+  stop_ids: Sequence[int] | None = None
+  temperature: float | None = None
+  top_k: int | None = None
+  top_p: float | None = None
+  seed: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Settled(Request):
+  """A request of `with_defaults`: only its seed may still be None."""
+
+  max_new_tokens: int
+  min_new_tokens: int
+  stop_ids: Sequence[int]
+  temperature: float
+  top_k: int
+  top_p: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Hypothesis:
+  """Generated tokens [N] int32, end of sequence included if it was chosen.
+
+  logprob is the sum of the tokens' log-probabilities, whatever the
+  temperature; score is what the search ranks by, see `search.Rule`.
+  """
+
+  tokens: np.ndarray
+  score: float
+  logprob: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+  """Beams or samples, best first."""
+
+  hypotheses: tuple[Hypothesis, ...]
+
+
+def with_defaults(request: Request, engine: config_lib.EngineConfig) -> Settled:
+  """The same request with the engine's settings where it has none.
+
+  The seed stays as it is.
+
+  Raises:
+    ValueError: neither the request nor the engine has a token that ends an
+      answer.
+  """
+  stop_ids = request.stop_ids
+  if stop_ids is None:
+    if engine.eos_id is None:
+      raise ValueError(
+        'the request has no stop_ids and the engine no eos_id; set one of them'
+        ' to say which token ends an answer.'
+      )
+    stop_ids = (engine.eos_id,)
+  return Settled(
+    tokens=request.tokens,
+    max_new_tokens=_or(request.max_new_tokens, engine.max_new_tokens),
+    min_new_tokens=_or(request.min_new_tokens, engine.min_new_tokens),
+    stop_ids=stop_ids,
+    temperature=_or(request.temperature, engine.temperature),
+    top_k=_or(request.top_k, 0),
+    top_p=_or(request.top_p, engine.top_p),
+    seed=request.seed,
+  )
+
+
+@dataclasses.dataclass(frozen=True)
+class Checks:
+  """Refuses what an engine cannot do, by ValueError.
+
+  Attributes:
+    engine: whose limits count.
+    vocab_size: token ids are below it.
+  """
+
+  engine: config_lib.EngineConfig
+  vocab_size: int
+
+  def request(self, request: Request) -> None:
+    """Raises ValueError if a request is out of the engine's limits."""
+    e = self.engine
+    tokens = self.tokens('prompt', request.tokens)
+    if len(tokens) > e.max_prompt:
+      raise ValueError(
+        f'the prompt has {len(tokens)} tokens; at most {e.max_prompt}. Shorten'
+        ' it or serve with a larger max_prompt.'
+      )
+    r = with_defaults(request, e)
+    if not 1 <= r.max_new_tokens <= e.max_new_tokens:
+      raise ValueError(
+        f'max_new_tokens is {r.max_new_tokens}; between 1 and'
+        f" {e.max_new_tokens}, the engine's own limit. Ask for fewer tokens or"
+        ' serve with a larger limit.'
+      )
+    if r.min_new_tokens < 0:
+      raise ValueError(
+        f'min_new_tokens is {r.min_new_tokens}; at least 0. Leave it out or ask'
+        ' for 0.'
+      )
+    self._stop_ids(r.stop_ids)
+    self._sampling(r)
+
+  def tokens(self, name: str, tokens: np.ndarray) -> np.ndarray:
+    """Tokens [T] as int32.
+
+    Args:
+      name: what to call them in an error.
+      tokens: any array.
+
+    Raises:
+      ValueError: they are no row of at least one token of the vocabulary.
+    """
+    tokens = np.asarray(tokens)
+    if tokens.ndim != 1 or not tokens.size:
+      raise ValueError(
+        f'the {name} has shape {tokens.shape}; it must be one row of at least'
+        ' one token.'
+      )
+    if tokens.min() < 0 or tokens.max() >= self.vocab_size:
+      raise ValueError(
+        f'the {name} has tokens from {tokens.min()} to {tokens.max()}; the'
+        f' vocabulary has 0 to {self.vocab_size - 1}. Was it encoded with the'
+        " model's own tokenizer?"
+      )
+    return tokens.astype(np.int32)
+
+  def _stop_ids(self, ids: Sequence[int]) -> None:
+    if len(ids) > self.engine.max_stop_ids:
+      raise ValueError(
+        f'there are {len(ids)} stop ids; at most {self.engine.max_stop_ids},'
+        " the engine's max_stop_ids. Leave some out or serve with more."
+      )
+    if any(not 0 <= i < self.vocab_size for i in ids):
+      raise ValueError(
+        f'stop ids {list(ids)} are not all in the vocabulary, 0 to'
+        f' {self.vocab_size - 1}.'
+      )
+
+  def _sampling(self, request: Settled) -> None:
+    r = request
+    if not 0 <= r.temperature < float('inf'):
+      raise ValueError(
+        f'temperature is {r.temperature}; at least 0, finite. 0 takes the'
+        ' likeliest token.'
+      )
+    if not 0 < r.top_p <= 1:
+      raise ValueError(
+        f'top_p is {r.top_p}; above 0 and at most 1. 1 samples from all tokens.'
+      )
+    most = self.engine.max_top_k
+    if not 0 <= r.top_k <= most:
+      raise ValueError(
+        f"top_k is {r.top_k}; between 0 and {most}, the engine's max_top_k."
+        ' Ask for less or serve with a larger max_top_k.'
+      )
+    if not 0 <= (r.seed or 0) < 2**32:
+      raise ValueError(f'seed is {r.seed}; between 0 and 2**32 - 1.')
+
+
+def _or(value: _T | None, default: _T) -> _T:
+  return default if value is None else value

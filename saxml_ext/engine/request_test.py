@@ -1,0 +1,84 @@
+"""Tests of what requests may ask for."""
+
+import dataclasses
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import numpy as np
+
+from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import request as request_lib
+
+_ENGINE = config_lib.EngineConfig(
+  eos_id=5,
+  max_prompt=24,
+  max_new_tokens=14,
+  min_new_tokens=3,
+  temperature=0.5,
+  top_p=0.9,
+  max_top_k=8,
+)
+_CHECKS = request_lib.Checks(_ENGINE, 64)
+_TOKENS = np.ones(2, np.int32)
+
+
+class RequestTest(parameterized.TestCase):
+  def test_the_engine_fills_in_what_a_request_leaves_open(self):
+    found = request_lib.with_defaults(request_lib.Request(_TOKENS), _ENGINE)
+    expected = request_lib.Request(_TOKENS, 14, 3, (5,), 0.5, 0, 0.9, None)
+    self.assertEqual(vars(found), vars(expected))
+    asked = request_lib.Request(_TOKENS, 2, 0, (), 0.0, 7, 0.1, 11)
+    found = request_lib.with_defaults(asked, _ENGINE)
+    self.assertEqual(vars(found), vars(asked))
+
+  def test_some_token_has_to_end_an_answer(self):
+    engine = dataclasses.replace(_ENGINE, eos_id=None)
+    with self.assertRaisesRegex(ValueError, 'no stop_ids and .* no eos_id'):
+      request_lib.with_defaults(request_lib.Request(_TOKENS), engine)
+    asked = request_lib.Request(_TOKENS, stop_ids=(7,))
+    found = request_lib.with_defaults(asked, engine)
+    self.assertEqual(found.stop_ids, (7,))
+
+  @parameterized.parameters(
+    dict(tokens=np.ones(24, int)),
+    dict(tokens=np.asarray([0, 63])),
+    dict(max_new_tokens=1),
+    dict(max_new_tokens=14, min_new_tokens=99),
+    dict(stop_ids=()),
+    dict(stop_ids=(63,)),
+    dict(temperature=0.0),
+    dict(top_p=1.0, top_k=8, seed=2**32 - 1),
+  )
+  def test_the_limits_themselves_are_allowed(self, **request):
+    _CHECKS.request(request_lib.Request(**{'tokens': _TOKENS, **request}))
+
+  @parameterized.parameters(
+    (dict(tokens=np.zeros(0, np.int32)), 'at least one token'),
+    (dict(tokens=np.ones((1, 2), int)), r'shape \(1, 2\)'),
+    (dict(tokens=np.ones(25, np.int32)), '25 tokens; at most 24'),
+    (dict(tokens=np.asarray([1, 64])), 'from 1 to 64.*0 to 63'),
+    (dict(tokens=np.asarray([-1, 5])), 'from -1 to 5.*0 to 63'),
+    (dict(max_new_tokens=0), '0; between 1 and 14'),
+    (dict(max_new_tokens=15), '15; between 1 and 14'),
+    (dict(min_new_tokens=-1), '-1; at least 0'),
+    (dict(stop_ids=(1, 2)), '2 stop ids; at most 1'),
+    (dict(stop_ids=(64,)), '64.*0 to 63'),
+    (dict(stop_ids=(-1,)), '-1.*0 to 63'),
+    (dict(temperature=-1.0), '-1.0; at least 0'),
+    (dict(temperature=float('inf')), 'inf; at least 0, finite'),
+    (dict(temperature=float('nan')), 'nan; at least 0, finite'),
+    (dict(top_p=0.0), '0.0; above 0'),
+    (dict(top_p=1.1), '1.1; above 0 and at most 1'),
+    (dict(top_k=-1), '-1; between 0 and 8'),
+    (dict(top_k=9), '9; between 0 and 8'),
+    (dict(seed=-1), '-1; between 0'),
+    (dict(seed=2**32), '4294967296; between 0'),
+  )
+  def test_requests_out_of_limits_are_refused(self, request, message):
+    request = request_lib.Request(**{'tokens': _TOKENS, **request})
+    with self.assertRaisesRegex(ValueError, message):
+      _CHECKS.request(request)
+
+
+if __name__ == '__main__':
+  absltest.main()

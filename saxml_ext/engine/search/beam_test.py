@@ -1,0 +1,187 @@
+"""Tests of the search against a plain one, written for a single group."""
+
+import dataclasses
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from saxml_ext.engine.search import beam
+from saxml_ext.engine.search import search
+from saxml_ext.engine.testing import fast_compile
+
+fast_compile.install()
+
+_VOCAB = 19
+_EOS = 3
+
+
+def _options(limits, stop_ids=((_EOS,),)):
+  """Options of groups with (min_new, max_new) and stop ids each."""
+  min_new, max_new = (jnp.asarray(x, jnp.int32) for x in zip(*limits))
+  return dataclasses.replace(
+    search.options_like(len(limits), len(stop_ids[0]), 0),
+    min_new=min_new,
+    max_new=max_new,
+    stop_ids=jnp.broadcast_to(
+      jnp.asarray(stop_ids, jnp.int32), (len(limits), len(stop_ids[0]))
+    ),
+  )
+
+
+def _log_softmax(x: np.ndarray) -> np.ndarray:
+  x = x - x.max()
+  return x - np.log(np.exp(x).sum())
+
+
+def _plain_search(next_logits, rule, min_new, max_new, stops=(_EOS,)):
+  """Hypotheses (score, tokens), best first; lists and loops only."""
+  k = rule.num_beams
+  running = [(0.0, ())]
+  hypotheses = []
+  for length in range(1, max_new + 1):
+    options = []
+    for total, tokens in running:
+      log_probs = _log_softmax(next_logits(tokens))
+      for token, log_prob in enumerate(log_probs):
+        if token not in stops or length > min_new:
+          options.append((total + log_prob, tokens + (token,)))
+    options.sort(key=lambda option: -option[0])
+    running = []
+    for rank, (total, tokens) in enumerate(options[: (1 + len(stops)) * k]):
+      if tokens[-1] in stops or length == max_new:
+        if rank < k:
+          hypotheses.append((total / length**rule.length_penalty, tokens))
+      elif len(running) < k:
+        running.append((total, tokens))
+    hypotheses = sorted(hypotheses, key=lambda h: -h[0])[:k]
+    if not running:
+      break
+    if len(hypotheses) == k:
+      if rule.early_stopping is True:
+        break
+      never = rule.early_stopping == 'never' and rule.length_penalty > 0
+      hopeful = max_new if never else length
+      best = running[0][0] / hopeful**rule.length_penalty
+      if best <= hypotheses[-1][0]:
+        break
+  return hypotheses
+
+
+class BeamTest(parameterized.TestCase):
+  @parameterized.parameters(
+    (4, True, 1.0),
+    (4, True, 2.0),
+    (4, False, 1.0),
+    (4, 'never', 1.0),
+    (4, 'never', -0.5),
+    (2, False, 0.0),
+    (1, True, 1.0),
+    (4, True, 1.0, (_EOS, 7, 11)),
+  )
+  def test_equals_plain_search(
+    self, num_beams, early_stopping, length_penalty, stops=(_EOS,)
+  ):
+    rule = beam.BeamRule(num_beams, length_penalty, early_stopping)
+    # (min_new, max_new) of each group.
+    limits = [(0, 12), (5, 12), (12, 12), (2, 3), (0, 1)] + 7 * [(0, 12)]
+    most = max(m for _, m in limits)
+    # Logits depend on the group, the step and the last token.
+    table = (
+      np.random.default_rng(0)
+      .normal(0, 2, (len(limits), most, _VOCAB + 1, _VOCAB))
+      .astype(np.float32)
+    )
+    state = rule.initial(_options(limits, (stops,)), most)
+    advance = jax.jit(rule.advance)
+    for step in range(most):
+      last = np.full((len(limits), rule.num_beams), _VOCAB)
+      if step:
+        last = np.asarray(state.tokens)[:, :, step - 1]
+      logits = table[np.arange(len(limits))[:, None], step, last]
+      if not step:
+        logits = logits[:, :1]  # All beams are the same.
+      new, parents = advance(state, jnp.asarray(logits))
+      self.assertTrue(((parents >= 0) & (parents < rule.num_beams)).all())
+      state = search.freeze(~state.finished, new, state)
+    self.assertTrue(np.asarray(state.finished).all())
+    for group, (min_new, max_new) in enumerate(limits):
+      expected = _plain_search(
+        lambda t: table[group, len(t), t[-1] if t else _VOCAB],
+        rule,
+        min_new,
+        max_new,
+        stops,
+      )
+      self.assertEqual(int(state.kept[group].sum()), len(expected))
+      for i, (score, tokens) in enumerate(expected):
+        length = int(state.kept_lengths[group, i])
+        got = tuple(np.asarray(state.kept_tokens[group, i, :length]).tolist())
+        self.assertEqual(got, tokens)
+        self.assertAlmostEqual(
+          float(state.kept_scores[group, i]), score, places=4
+        )
+
+  def test_bars_end_of_sequence_before_the_minimum(self):
+    rule = beam.BeamRule(4)
+    advance = jax.jit(rule.advance)
+    logits = jnp.zeros((1, 4, _VOCAB)).at[:, :, _EOS].set(50.0)
+    state = rule.initial(_options([(2, 9)]), 9)
+    for _ in range(2):
+      state, _ = advance(state, logits)
+      self.assertFalse(np.asarray(state.kept).any())
+    state, _ = advance(state, logits)
+    self.assertTrue(np.asarray(state.kept)[0, 0])
+    self.assertEqual(int(state.kept_lengths[0, 0]), 3)
+
+  def test_end_of_sequence_outside_the_first_k_is_no_hypothesis(self):
+    rule = beam.BeamRule(2)
+    advance = jax.jit(rule.advance)
+    logits = jnp.full((1, 2, _VOCAB), -9.0)
+    logits = logits.at[:, :, jnp.asarray([5, 6, _EOS])].set(
+      jnp.asarray([3.0, 2.0, 1.0])
+    )
+    state = rule.initial(_options([(0, 9)]), 9)
+    state, _ = advance(state, logits)
+    self.assertFalse(np.asarray(state.kept).any())
+    np.testing.assert_array_equal(state.tokens[0, :, 0], [5, 6])
+
+  def test_of_equals_the_first_beam_and_the_lowest_token_win(self):
+    rule = beam.BeamRule(2)
+    advance = jax.jit(rule.advance)
+    logits = jnp.zeros((1, 2, _VOCAB))
+    state = rule.initial(_options([(9, 9)]), 9)
+    state, _ = advance(state, logits[:, :1])
+    np.testing.assert_array_equal(state.tokens[0, :, 0], [0, 1])
+    state, parents = advance(state, logits)
+    np.testing.assert_array_equal(parents, [[0, 0]])
+    np.testing.assert_array_equal(state.tokens[0, :, :2], [[0, 0], [0, 1]])
+
+  def test_of_equal_hypotheses_the_older_is_the_better(self):
+    rule = beam.BeamRule(2)
+    advance = jax.jit(rule.advance)
+    logits = jnp.zeros((1, 2, _VOCAB))
+    # Token 0 ends: the likeliest continuation of the best beam in each step.
+    state = rule.initial(_options([(0, 9)], ((0,),)), 9)
+    state, _ = advance(state, logits[:, :1])
+    self.assertFalse(np.asarray(state.finished).any())
+    state, _ = advance(state, logits)
+    self.assertTrue(np.asarray(state.finished).all())
+    first, second = np.asarray(state.kept_scores)[0]
+    self.assertEqual(first, second)
+    np.testing.assert_array_equal(state.kept_lengths, [[1, 2]])
+    np.testing.assert_array_equal(state.kept_tokens[0, 1, :2], [1, 0])
+
+  def test_freeze_keeps_what_is_not_live(self):
+    old = beam.BeamRule(2).initial(_options([(0, 5), (0, 5)]), 5)
+    new = dataclasses.replace(old, step=old.step + 1, scores=old.scores - 7)
+    mixed = search.freeze(jnp.asarray([True, False]), new, old)
+    np.testing.assert_array_equal(mixed.step, [1, 0])
+    np.testing.assert_array_equal(mixed.scores[1], old.scores[1])
+    np.testing.assert_array_equal(mixed.scores[0], new.scores[0])
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,171 @@
+"""Tests of Pax's search against a plain one that always runs to the limit."""
+
+import dataclasses
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from saxml_ext.engine.search import pax_beam
+from saxml_ext.engine.search import search
+from saxml_ext.engine.testing import fast_compile
+
+fast_compile.install()
+
+_VOCAB = 19
+_EOS = 3
+
+
+def _options(limits, stops=(_EOS,)):
+  """Options of groups with (min_new, max_new) each and the same stop ids."""
+  min_new, max_new = (jnp.asarray(x, jnp.int32) for x in zip(*limits))
+  stop_ids = jnp.tile(jnp.asarray(stops, jnp.int32), (len(limits), 1))
+  return dataclasses.replace(
+    search.options_like(len(limits), len(stops), 0),
+    min_new=min_new,
+    max_new=max_new,
+    stop_ids=stop_ids,
+  )
+
+
+def _log_softmax(x: np.ndarray) -> np.ndarray:
+  x = x - x.max()
+  return x - np.log(np.exp(x).sum())
+
+
+def _plain_search(next_logits, rule, min_new, max_new, stops):
+  """Hypotheses (score, tokens), best first; lists and loops only."""
+  k = rule.num_beams
+  running, kept = [(0.0, ())], []
+  for length in range(1, max_new + 1):
+    norm = ((length + 5) / 5) ** rule.length_norm_alpha
+    options = []
+    for total, tokens in running:
+      log_probs = _log_softmax(next_logits(tokens))
+      if length > min_new:
+        stop = max(stops, key=lambda token: log_probs[token])
+        kept.append(((total + log_probs[stop]) / norm, tokens + (stop,)))
+      else:
+        log_probs[list(stops)] = -np.inf
+      for token in np.argsort(-log_probs)[: rule.tokens_per_beam or k]:
+        if token not in stops or rule.early_exit:
+          options.append((total + log_probs[token], tokens + (int(token),)))
+    kept = sorted(kept, key=lambda h: -h[0])[:k]
+    running = sorted(options, key=lambda option: -option[0])[:k]
+    if rule.early_exit and all(set(stops) & set(t) for _, t in running):
+      break
+  return kept or [(total / norm, tokens) for total, tokens in running]
+
+
+def _search(rule, limits, table, stops=(_EOS,)):
+  """The state once all groups have finished."""
+  most = max(m for _, m in limits)
+  state = rule.initial(_options(limits, stops), most)
+  advance = jax.jit(rule.advance)
+  for step in range(most):
+    last = np.full((len(limits), rule.num_beams), _VOCAB)
+    if step:
+      last = np.asarray(state.tokens)[:, :, step - 1]
+    logits = table[np.arange(len(limits))[:, None], step, last]
+    if not step:
+      logits = logits[:, :1]  # All beams are the same.
+    new, parents = advance(state, jnp.asarray(logits))
+    assert ((parents >= 0) & (parents < rule.num_beams)).all()
+    state = search.freeze(~state.finished, new, state)
+  return jax.device_get(state)
+
+
+class PaxBeamTest(parameterized.TestCase):
+  @parameterized.parameters(
+    dict(num_beams=4),
+    dict(num_beams=4, early_exit=True),
+    dict(num_beams=4, length_norm_alpha=2.0),
+    dict(num_beams=4, length_norm_alpha=-1.0),
+    dict(num_beams=4, tokens_per_beam=2),
+    dict(num_beams=3, tokens_per_beam=7),
+    dict(num_beams=1),
+    dict(num_beams=4, stops=(_EOS, 7, 11)),
+    dict(num_beams=4, early_exit=True, stops=(_EOS, 7, search.NO_TOKEN)),
+  )
+  def test_equals_plain_search(self, stops=(_EOS,), **rule):
+    rule = pax_beam.PaxRule(**rule)
+    # (min_new, max_new) of each group.
+    limits = [(0, 12), (5, 12), (12, 12), (13, 12), (2, 3), (0, 1)]
+    limits += 10 * [(0, 12)]
+    most = max(m for _, m in limits)
+    # Logits depend on the group, the step and the last token.
+    table = (
+      np.random.default_rng(0)
+      .normal(0, 2, (len(limits), most, _VOCAB + 1, _VOCAB))
+      .astype(np.float32)
+    )
+    table[..., _EOS] += 3
+    state = _search(rule, limits, table, stops)
+    self.assertTrue(state.finished.all())
+    for group, (min_new, max_new) in enumerate(limits):
+      expected = _plain_search(
+        lambda t: table[group, len(t), t[-1] if t else _VOCAB],
+        rule,
+        min_new,
+        max_new,
+        [stop for stop in stops if stop != search.NO_TOKEN],
+      )
+      self.assertEqual(int(state.kept[group].sum()), len(expected))
+      for i, (score, tokens) in enumerate(expected):
+        length = int(state.kept_lengths[group, i])
+        got = tuple(state.kept_tokens[group, i, :length].tolist())
+        self.assertEqual(got, tokens)
+        self.assertAlmostEqual(
+          float(state.kept_scores[group, i]), score, places=4
+        )
+    if rule.num_beams > 1:
+      # Of those free to end anywhere some did not run to the limit, or the
+      # plain search, which always does, would prove little.
+      self.assertLess(state.step[6:].min(), most)
+
+  def test_goes_on_as_long_as_a_better_end_may_come(self):
+    # The present hypotheses are poor: an end was unlikely up to now.
+    rule = pax_beam.PaxRule(2, length_norm_alpha=1.0)
+    table = np.full((1, 9, _VOCAB + 1, _VOCAB), -20.0, np.float32)
+    table[..., 5] = 0.0
+    table[:, 8, :, _EOS] = 9.0
+    state = _search(rule, [(0, 9)], table)
+    self.assertEqual(state.step[0], 9)
+    np.testing.assert_array_equal(state.kept_tokens[0, 0], 8 * [5] + [_EOS])
+
+  def test_end_of_sequence_outside_the_candidates_is_a_hypothesis(self):
+    rule = pax_beam.PaxRule(2)
+    logits = jnp.full((1, 1, _VOCAB), -9.0)
+    logits = logits.at[:, :, jnp.asarray([5, 6, _EOS])].set(
+      jnp.asarray([3.0, 2.0, 1.0])
+    )
+    state, _ = rule.advance(rule.initial(_options([(0, 9)]), 9), logits)
+    np.testing.assert_array_equal(state.kept[0], [True, False])
+    np.testing.assert_array_equal(state.tokens[0, :, 0], [5, 6])
+
+  def test_end_of_sequence_takes_the_place_of_a_candidate(self):
+    rule = pax_beam.PaxRule(2)
+    logits = jnp.full((1, 1, _VOCAB), -9.0)
+    logits = logits.at[:, :, jnp.asarray([5, 6, _EOS])].set(
+      jnp.asarray([3.0, 1.0, 2.0])
+    )
+    state, _ = rule.advance(rule.initial(_options([(0, 9)]), 9), logits)
+    # Token 6 is the third of its beam: one beam runs on, the other is lost.
+    np.testing.assert_array_equal(state.tokens[0, 0, 0], 5)
+    np.testing.assert_array_equal(state.scores[0] > -1e8, [True, False])
+
+  def test_without_any_end_the_running_beams_count(self):
+    rule = pax_beam.PaxRule(2, length_norm_alpha=1.0)
+    table = np.zeros((1, 3, _VOCAB + 1, _VOCAB), np.float32)
+    table[..., _EOS] = 50.0
+    table[..., 7] = 40.0
+    state = _search(rule, [(3, 3)], table)
+    self.assertTrue(state.kept.all())
+    np.testing.assert_array_equal(state.kept_tokens[0, 0], [7, 7, 7])
+    self.assertAlmostEqual(state.kept_scores[0, 0], -30 / 1.6, places=3)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,121 @@
+"""Tests of sampling by the frequencies of many draws."""
+
+import dataclasses
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from saxml_ext.engine.search import sample
+from saxml_ext.engine.search import search
+from saxml_ext.engine.testing import fast_compile
+
+fast_compile.install()
+
+_VOCAB = 24
+_ROWS = 4000
+_EOS = 3
+
+
+def _options(slots=1, **changes):
+  changes = {'seed': 5, 'max_new': 4, **changes}
+  options = search.options_like(slots, 1, 4)
+  return dataclasses.replace(
+    options,
+    **{
+      name: jnp.broadcast_to(
+        jnp.asarray(value, getattr(options, name).dtype),
+        getattr(options, name).shape,
+      )
+      for name, value in changes.items()
+    },
+  )
+
+
+def _first_tokens(rule, options, logits):
+  """Tokens [S, K] drawn from logits [S, V]."""
+  state = rule.initial(options, 4)
+  state, _ = jax.jit(rule.advance)(state, jnp.asarray(logits)[:, None])
+  return np.asarray(state.tokens[:, :, 0]), state
+
+
+def _expected(logits, temperature, top_k, top_p):
+  """Probabilities [V], by sorting."""
+  p = np.exp(logits)
+  order = np.argsort(-p)
+  if top_k:
+    p[order[top_k:]] = 0
+  p /= p.sum()
+  before = np.cumsum(p[order]) - p[order]
+  p[order[before > top_p]] = 0
+  p **= 1 / temperature  # Of what is left.
+  return p / p.sum()
+
+
+class SampleTest(parameterized.TestCase):
+  @parameterized.product(
+    temperature=[0.5, 1.0, 2.0],
+    choice=[(0, 0, 1.0), (0, 0, 0.7), (8, 0, 1.0), (8, 3, 1.0), (8, 5, 0.6)],
+  )
+  def test_frequencies(self, temperature, choice):
+    max_top_k, top_k, top_p = choice
+    logits = np.random.default_rng(0).normal(0, 1.5, _VOCAB)
+    tokens, state = _first_tokens(
+      sample.SampleRule(_ROWS, max_top_k),
+      _options(temperature=temperature, top_k=top_k, top_p=top_p),
+      logits[None].astype(np.float32),
+    )
+    counts = np.bincount(tokens[0], minlength=_VOCAB)
+    expected = _expected(logits, temperature, top_k or max_top_k, top_p)
+    self.assertEqual(counts[expected == 0].sum(), 0)
+    # Five standard deviations of a binomial count.
+    slack = 5 * np.sqrt(_ROWS * expected * (1 - expected)) + 1
+    np.testing.assert_array_less(np.abs(counts - _ROWS * expected), slack)
+    # Scores are of the model's own distribution.
+    log_probs = np.asarray(jax.nn.log_softmax(jnp.asarray(logits)))
+    np.testing.assert_allclose(state.scores[0], log_probs[tokens[0]], atol=1e-5)
+
+  @parameterized.parameters(0, 8)
+  def test_zero_temperature_is_greedy_beside_others(self, max_top_k):
+    logits = np.random.default_rng(1).normal(0, 1, (3, _VOCAB))
+    logits = logits.astype(np.float32)
+    tokens, _ = _first_tokens(
+      sample.SampleRule(50, max_top_k),
+      _options(3, temperature=[0.0, 1.0, 0.0], seed=[1, 2, 3]),
+      logits,
+    )
+    for row in (0, 2):
+      self.assertEqual(set(tokens[row]), {logits[row].argmax()})
+    self.assertGreater(len(set(tokens[1])), 3)
+
+  def test_rows_end_one_by_one(self):
+    rule = sample.SampleRule(2)
+    state = rule.initial(_options(stop_ids=_EOS, min_new=1), 4)
+    certain = [(5, 6), (_EOS, 7), (8, 9), (1, _EOS)]
+    for step, pair in enumerate(certain):
+      logits = np.full((1, 2, _VOCAB), -50, np.float32)
+      logits[0, [0, 1], pair] = 50
+      self.assertFalse(bool(state.finished[0]), step)
+      state, rows = rule.advance(state, jnp.asarray(logits))
+      np.testing.assert_array_equal(rows, [[0, 1]])
+    self.assertTrue(bool(state.finished[0]))
+    np.testing.assert_array_equal(state.kept_lengths[0], [2, 4])
+    np.testing.assert_array_equal(state.kept_tokens[0, 0, :2], [5, _EOS])
+    np.testing.assert_array_equal(state.kept_tokens[0, 1], [6, 7, 9, _EOS])
+
+  def test_stop_ids_are_barred_before_the_minimum(self):
+    rule = sample.SampleRule(3)
+    logits = np.zeros((1, 1, _VOCAB), np.float32)
+    logits[..., _EOS] = 50
+    state, _ = rule.advance(
+      rule.initial(_options(stop_ids=_EOS, min_new=1, temperature=1.0), 4),
+      jnp.asarray(logits),
+    )
+    self.assertNotIn(_EOS, state.tokens[0, :, 0])
+    self.assertFalse(state.kept.any())
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,99 @@
+"""What the engine's programs carry from call to call, and are specialized to."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from saxml_ext.engine import config as config_lib
+from saxml_ext.engine.attention import cache
+from saxml_ext.engine.search import beam
+from saxml_ext.engine.search import pax_beam
+from saxml_ext.engine.search import sample
+from saxml_ext.engine.search import search
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+  """All that the programs are specialized to."""
+
+  model: config_lib.GPTJConfig
+  engine: config_lib.EngineConfig
+
+  @property
+  def rule(self) -> search.Rule:
+    e = self.engine
+    if e.search == 'sample':
+      return sample.SampleRule(e.num_beams, e.max_top_k)
+    if e.search == 'pax':
+      return pax_beam.PaxRule(
+        e.num_beams, e.length_norm_alpha, e.tokens_per_beam, e.early_exit
+      )
+    return beam.BeamRule(e.num_beams, e.length_penalty, e.early_stopping)
+
+  @property
+  def max_positions(self) -> int:
+    return self.engine.max_prompt + self.engine.max_new_tokens
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Slots:
+  """The small part of the state, which every program rewrites.
+
+  Attributes:
+    searches: of the slots' requests.
+    prompt_lengths: [S] int32.
+    ancestry: per suffix block, oldest first, [S, K, W] int8; see `cache.py`.
+  """
+
+  searches: search.State
+  prompt_lengths: jax.Array
+  ancestry: tuple[jax.Array, ...]
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Prompts:
+  """A batch to prefill and insert. Rows may repeat, to fill up a batch.
+
+  tokens [B, T] padded on the right, lengths and slots [B], all int32; options
+  with B rows.
+  """
+
+  tokens: jax.Array
+  lengths: jax.Array
+  slots: jax.Array
+  options: search.Options
+
+
+def empty_slots(settings: Settings) -> Slots:
+  """Slots without requests."""
+  e = settings.engine
+  options = search.options_like(e.num_slots, e.max_stop_ids, e.max_new_tokens)
+  ancestry = jnp.full(
+    (e.num_slots, e.num_beams, e.suffix_block), cache.NOTHING, jnp.int8
+  )
+  return Slots(
+    settings.rule.initial(options, e.max_new_tokens),
+    jnp.zeros((e.num_slots,), jnp.int32),
+    tuple(ancestry + 0 for _ in range(e.num_suffix_blocks)),
+  )
+
+
+def empty_segment(settings: Settings, index: int, stacked: bool) -> cache.Block:
+  """One of the blocks for prompts."""
+  e = settings.engine
+  length = e.segment_lengths[index]
+  return cache.empty_block(
+    settings.model, e.num_slots, length, e.kv_dtype, stacked
+  )
+
+
+def empty_suffix(settings: Settings, stacked: bool) -> cache.Block:
+  """One of the blocks for decode steps."""
+  e = settings.engine
+  length = e.suffix_block * e.num_beams
+  return cache.empty_block(
+    settings.model, e.num_slots, length, e.kv_dtype, stacked, suffix=True
+  )

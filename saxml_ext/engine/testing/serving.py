@@ -1,0 +1,37 @@
+"""Serves requests with a Runner until all are answered, for tests."""
+
+from collections.abc import Iterable, Sequence
+
+from saxml_ext.engine import request as request_lib
+from saxml_ext.engine import runner as runner_lib
+
+
+def serve(
+  runner: runner_lib.Runner,
+  requests: Sequence[request_lib.Request],
+  order: Iterable[int] | None = None,
+) -> list[request_lib.Result]:
+  """Results by request; slots are refilled as they become free.
+
+  Args:
+    runner: with all slots free.
+    requests: to answer.
+    order: in which the requests get slots; None: as they are.
+  """
+  waiting = list(range(len(requests)) if order is None else order)
+  holder: dict[int, int] = {}
+  results: dict[int, request_lib.Result] = {}
+  while waiting or holder:
+    free = [s for s in range(runner.num_slots) if s not in holder]
+    batch = dict(zip(free, waiting))
+    del waiting[: len(batch)]
+    holder |= batch
+    runner.prefill_and_insert({slot: requests[i] for slot, i in batch.items()})
+    for slot, result in runner.step().items():
+      results[holder.pop(slot)] = result
+  return [results[i] for i in range(len(requests))]
+
+
+def tokens(results: Iterable[request_lib.Result]) -> list[list[list[int]]]:
+  """The tokens of each hypothesis of each result."""
+  return [[h.tokens.tolist() for h in r.hypotheses] for r in results]

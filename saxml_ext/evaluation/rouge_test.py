@@ -1,0 +1,102 @@
+import json
+import os
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import numpy as np
+import tokenizers
+
+from saxml_ext.evaluation import rouge
+
+
+def _tokenizer() -> tokenizers.Tokenizer:
+  words = ['<eos>', 'the', 'cat', 'sat', 'on', 'mat', 'dogs', 'ran']
+  vocab = {word: index for index, word in enumerate(words)}
+  tokenizer = tokenizers.Tokenizer(
+    tokenizers.models.WordLevel(vocab, unk_token='<eos>')
+  )
+  tokenizer.add_special_tokens(['<eos>'])
+  return tokenizer
+
+
+def _entry(index: int, tokens: list[int], dtype: str = 'int64') -> dict:
+  data = np.asarray(tokens, dtype).tobytes().hex()
+  return {'seq_id': 0, 'qsl_idx': index, 'data': data}
+
+
+class RougeTest(parameterized.TestCase):
+  def _log(self, entries: list[dict]) -> str:
+    path = os.path.join(self.create_tempdir().full_path, 'log.json')
+    with open(path, 'w', encoding='utf-8') as file:
+      json.dump(entries, file)
+    return path
+
+  def test_figures_worked_out_by_hand(self):
+    scores = rouge.score_texts(
+      ['the cat sat', 'nothing alike'], ['the cat ran off', 'other words']
+    )
+    # First pair: 2 of 3 and 2 of 4 words, F = 2*2/(3+4) = 4/7; bigrams 1 of 2
+    # and 1 of 3, F = 2/5; longest common subsequence 2, F = 4/7. Second: 0.
+    self.assertEqual(scores.rouge1, round(100 * 4 / 7 / 2, 4))
+    self.assertEqual(scores.rouge2, 20.0)
+    self.assertEqual(scores.rougeL, round(100 * 4 / 7 / 2, 4))
+    self.assertEqual(scores.gen_len, len('the cat sat') + len('nothing alike'))
+    self.assertEqual(scores.gen_num, 2)
+
+  def test_stems_words_and_strips_texts(self):
+    scores = rouge.score_texts(['  running dogs \n'], ['runs dog'])
+    self.assertEqual(scores.rouge1, 100.0)
+    self.assertEqual(scores.gen_len, len('running dogs'))
+
+  def test_line_holds_plain_numbers(self):
+    line = rouge.score_texts(['a b c'], ['a b d']).line
+    self.assertRegex(line, r"'rouge1':\s([\d.]+).*'gen_len': 5, 'gen_num': 1")
+    self.assertNotIn('np.', line)
+
+  def test_workers_give_the_same_scores(self):
+    predictions = ['the cat sat', 'a b', 'on the mat', 'dogs ran', 'x y z']
+    references = ['the cat', 'b a', 'on a mat', 'dog runs', 'z']
+    self.assertEqual(
+      rouge.score_texts(predictions, references, parallel_from=1),
+      rouge.score_texts(predictions, references),
+    )
+
+  @parameterized.parameters('int32', 'int64')
+  def test_reads_tokens_of_both_widths(self, dtype):
+    path = self._log([_entry(3, [1, 2, 70000], dtype), _entry(0, [], dtype)])
+    self.assertEqual(
+      rouge.read_accuracy_log(path, dtype), {3: (1, 2, 70000), 0: ()}
+    )
+
+  def test_first_answer_of_a_sample_counts(self):
+    path = self._log([_entry(1, [1]), _entry(0, [2]), _entry(1, [3])])
+    self.assertEqual(rouge.read_accuracy_log(path, 'int64'), {1: (1,), 0: (2,)})
+
+  def test_refuses_the_wrong_width(self):
+    path = self._log([_entry(0, [1, 2], 'int32')])
+    with self.assertRaisesRegex(ValueError, 'sample 0 holds the id 8589934593'):
+      rouge.read_accuracy_log(path, 'int64')
+    path = self._log([_entry(0, [1], 'int32')])
+    with self.assertRaisesRegex(ValueError, '4 bytes, no whole number'):
+      rouge.read_accuracy_log(path, 'int64')
+
+  def test_refuses_the_log_of_a_performance_run(self):
+    with self.assertRaisesRegex(ValueError, 'accuracy mode'):
+      rouge.read_accuracy_log(self._log([]), 'int64')
+
+  def test_scores_tokens_without_special_ones(self):
+    scores = rouge.score_tokens(
+      {1: (1, 2, 3, 0, 0), 0: (6, 7)},
+      ['dogs ran', 'the cat sat'],
+      _tokenizer(),
+    )
+    self.assertEqual(scores.rouge1, 100.0)
+    self.assertEqual(scores.gen_len, len('dogs ran') + len('the cat sat'))
+
+  def test_refuses_answers_of_another_dataset(self):
+    with self.assertRaisesRegex(ValueError, 'answers sample 2.*has 1 articles'):
+      rouge.score_tokens({2: (1,)}, ['the cat'], _tokenizer())
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,140 @@
+"""Tests for published: every attribute against what upstream's classes have."""
+
+from absl.testing import absltest
+from absl.testing import parameterized
+
+from saxml_ext.params import published  # noqa: F401 Registers or sets up.
+from saxml_ext.params import registry
+from saxml_ext.params import settings as settings_lib
+from saxml_ext.params import template
+from saxml_ext.params import xla_flags
+from saxml_ext.params.testing import upstream_facts
+
+_PACKAGE = 'saxml.server.pax.lm.params.'
+_MODULE = _PACKAGE + 'gptj.'
+
+# Class -> the source that it is recorded from.
+_SOURCES = {
+  'GPTJ': 'mlperf4.0',
+  'GPTJ4INT8BS32': 'mlperf4.0',
+  'GPTJ4TokenizedINT8BS32': 'mlperf4.0',
+  'GPTJ4TokenizedINT8BS32XLA': 'mlperf4.0',
+  'GPTJ4TokenizedINT8BS32XLAEarly': 'mlperf4.0',
+  'GPTJ4TokenizedINT8BS32XLAWait40MB6': 'mlperf4.0',
+  'GPTJ4TokenizedINT8BS32XLAWait40MB6Offline': 'mlperf4.0',
+  'GPTJ4TokenizedINT8BS32XLAWait40MB6Server': 'mlperf4.0',
+  'GPTJ4TokenizedFP16BS32': 'mlperf4.0-fp16',
+  'GPTJ4BF16BS32': 'r1.2.0',
+  'GPTJ4TokenizedBF16BS32': 'r1.2.0',
+  'GPTJ4BS32Int8Opt10Early': 'inference-v3.1',
+  'GPTJ4BS32Int8Opt10Wait40MB6': 'inference-v3.1',
+}
+# Upstream's attributes of a class that our template does not have, since only
+# one value is served.
+_UPSTREAMS_OWN = {
+  'ACTIVATION_CLS': 'GELU',
+  'DCN_MESH_SHAPE': None,
+  'NORM_POLICY': 'pre',
+  'TRAINING_OPTIMIZED_SHARDING': False,
+}
+# Attributes of this server, and of templates of upstream's other models.
+_NOT_UPSTREAMS = frozenset(
+  {
+    'BEAM_RULE',
+    'EARLY_STOPPING',
+    'FAIL_ON_INPUT_TRUNCATION',
+    'GRADIENT_WRT_INPUT_TENSOR_NAMES',
+    'GRADIENT_WRT_MDL_VAR_TENSOR_NAMES',
+    'INCLUDE_EOS_SCORE',
+    'KV_CACHE_DTYPE',
+    'LENGTH_PENALTY',
+    'NUM_EXTRA_IDS',
+    'PRECOMPUTE_KV_CACHE_PREFIX',
+    'PREFILL_CHUNK_LEN',
+    'QUANTIZATION',
+    'QUANTIZE_SOFTMAX',
+    'REVERSE_EXTRA_IDS',
+    'TEMPERATURE',
+  }
+)
+# Of one release's template alone; our defaults are the other release's.
+_OF_SOME_RELEASES = {
+  'NEXT_TOKEN_SAMPLER_TPL': None,
+  'NUM_CACHE_SLOTS': 0,
+  'USE_BATCH_SHARDING': False,
+  'XLA_TPU_FLAGS': {},
+}
+
+
+def _attributes(cls: type) -> dict[str, object]:
+  return {name: getattr(cls, name) for name in dir(cls) if name.isupper()}
+
+
+class PublishedTest(parameterized.TestCase):
+  def test_every_class_is_recorded(self):
+    names = [name for name in registry.names() if name.startswith(_MODULE)]
+    self.assertCountEqual(names, [_MODULE + name for name in _SOURCES])
+
+  @parameterized.parameters(*_SOURCES.items())
+  def test_every_attribute_is_upstreams(self, name, source):
+    facts = upstream_facts.load(source).classes[name]
+    expected = dict(facts.attributes)
+    for attribute, value in _UPSTREAMS_OWN.items():
+      self.assertEqual(expected.pop(attribute), value)
+    # This one we leave to the checkpoint, on purpose.
+    self.assertStartsWith(expected['VOCABULARY_PATH'], 'gs://')
+    expected['VOCABULARY_PATH'] = None
+    # The default of r1.2.0 is a sampler, which does nothing for beams.
+    expected.pop('NEXT_TOKEN_SAMPLER_TPL', None)
+    expected = {**_OF_SOME_RELEASES, **expected}
+    cls = registry.lookup(_MODULE + name)
+    ours = {
+      attribute: value
+      for attribute, value in _attributes(cls).items()
+      if attribute not in _NOT_UPSTREAMS
+    }
+    if source == 'inference-v3.1':
+      self.assertEqual(ours.pop('XLA_TPU_FLAGS'), xla_flags.BATCH_32)
+      del expected['XLA_TPU_FLAGS']
+    self.assertEqual(ours, expected)
+    self.assertEqual(cls.QUANTIZATION, 'int8' if facts.quantized else 'none')
+
+  @parameterized.parameters('mlperf4.0', 'r1.2.0')
+  def test_defaults_are_upstreams(self, release):
+    ours = _attributes(template.ServableLMParams)
+    for attribute, value in upstream_facts.load(release).template.items():
+      # Every class that is published sets the first.
+      if attribute not in ('FPROP_FOR_PREFIX', 'NEXT_TOKEN_SAMPLER_TPL'):
+        self.assertEqual(ours[attribute], value, attribute)
+
+  def test_attributes_of_ours_alone_keep_their_defaults(self):
+    for name in _SOURCES:
+      cls = registry.lookup(_MODULE + name)
+      for attribute in _NOT_UPSTREAMS - {'QUANTIZATION'}:
+        self.assertEqual(
+          getattr(cls, attribute), getattr(template.ServableLMParams, attribute)
+        )
+
+  def test_names_without_the_module(self):
+    for name in ('GPTJ4BS32Int8Opt10Early', 'GPTJ4BS32Int8Opt10Wait40MB6'):
+      self.assertIs(
+        registry.lookup(_PACKAGE + name), registry.lookup(_MODULE + name)
+      )
+
+  @parameterized.parameters(*_SOURCES)
+  def test_every_class_has_settings(self, name):
+    settings = settings_lib.Settings.of(registry.lookup(_MODULE + name))
+    self.assertEqual(settings.engine.eos_id, 50256)
+    self.assertEqual(settings.engine.pad_id, 50256)
+    self.assertEqual(settings.engine.max_prompt, 1919)
+    self.assertEqual(settings.engine.max_new_tokens, 128)
+    self.assertIsNone(settings.sos_id)
+    self.assertEqual(settings.needs_tokenizer, not settings.tokenized_input)
+
+  def test_base_flags_are_upstreams(self):
+    facts = upstream_facts.load('mlperf4.0')
+    self.assertEqual(facts.compiler_options, xla_flags.BASE)
+
+
+if __name__ == '__main__':
+  absltest.main()

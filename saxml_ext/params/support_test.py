@@ -1,0 +1,105 @@
+"""Tests for support."""
+
+from absl.testing import absltest
+from absl.testing import parameterized
+
+from saxml_ext.common import errors
+from saxml_ext.params import gptj
+from saxml_ext.params import settings as settings_lib
+from saxml_ext.params import support
+from saxml_ext.params import template
+
+
+class _Recorder:
+  """Serving params that take down which of their attributes are read."""
+
+  def __init__(self, params: type):
+    self._params = params
+    self.read: set[str] = set()
+
+  def __getattr__(self, name: str) -> object:
+    self.read.add(name)
+    return getattr(self._params, name)
+
+
+def _attributes() -> list[str]:
+  return [n for n in vars(template.ServableLMParams) if n.isupper()]
+
+
+def _check(**attributes) -> None:
+  support.check(type('Params', (gptj.TinyTokenizedFP32,), attributes))
+
+
+class SupportTest(parameterized.TestCase):
+  def test_no_attribute_is_ignored(self):
+    """Each is followed, refused or known to change no answer."""
+    read = set(support.WITHOUT_EFFECT)
+    for beams in (False, True):
+      params = type(
+        'Params', (template.ServableLMParams,), {'USE_BEAM_SEARCH': beams}
+      )
+      recorder = _Recorder(params)
+      settings_lib.Settings.of(recorder)
+      read |= recorder.read
+    self.assertContainsSubset(_attributes(), read)
+
+  def test_knows_no_other_attributes(self):
+    self.assertContainsSubset(support.CHOICES, _attributes())
+    self.assertContainsSubset(support.WITHOUT_EFFECT, _attributes())
+    self.assertNoCommonElements(support.CHOICES, support.WITHOUT_EFFECT)
+
+  def test_the_templates_own_values_are_served(self):
+    support.check(template.ServableLMParams)
+
+  @parameterized.parameters(
+    dict(INCLUDE_EOS_SCORE=True),
+    dict(NUM_EXTRA_IDS=100),
+    dict(REVERSE_EXTRA_IDS=False),
+    dict(VOCABULARY_CLASS='Nonsense'),
+    dict(EMB_LOOKUP_STYLE='matmul'),
+    dict(EXTRA_INPUTS_DTYPES={'temperature': 'int32'}),
+    dict(TOP_K_RECALL_TARGET=0.9),
+    dict(POLYMORPHIC_SEQ_LEN_EXCLUSION=(1, 2)),
+    dict(STREAM_INTERVAL_STEPS=16),
+    dict(TEXT_TO_EMBEDDING_SERVING_BATCH_SIZE=8),
+    dict(QUANTIZATION='int4'),
+    dict(BEAM_RULE='other'),
+    dict(ENABLE_GENERATE_STREAM=True),
+    dict(KV_CACHE_DTYPE='int4'),
+    dict(SORT_SAMPLES=False),
+    dict(FPROP_DTYPE='float16', MODEL_DTYPE='float16'),
+    dict(PRECOMPUTE_KV_CACHE_PREFIX='x'),
+    dict(TEXT_TO_EMBEDDING_MODEL_METHOD_NAME='x'),
+    dict(SPM_MODEL='gs://bucket/spm.model'),
+    dict(NUM_EXTRA_IDS=False),
+  )
+  def test_refuses_what_is_not_offered(self, **attributes):
+    name, value = next(iter(attributes.items()))
+    with self.assertRaisesRegex(
+      errors.Unimplemented, f'Params.{name}=.* is not supported: publish with '
+    ) as raised:
+      _check(**attributes)
+    self.assertIn(f'{name}={value!r}', str(raised.exception))
+
+  def test_names_what_is_offered(self):
+    with self.assertRaisesRegex(
+      errors.Unimplemented, "publish with 'none' or 'int8' or 'int8_weights'$"
+    ):
+      _check(QUANTIZATION='int4')
+
+  def test_refuses_two_types(self):
+    with self.assertRaisesRegex(errors.Unimplemented, 'give both one type'):
+      _check(FPROP_DTYPE='bfloat16')
+
+  @parameterized.parameters(
+    dict(VOCABULARY_CLASS='GPT2BPEVocabulary'),
+    dict(QUANTIZATION='int8_weights'),
+    dict(KV_CACHE_DTYPE='bfloat16'),
+    dict(USE_BATCH_SHARDING=True, XLA_TPU_FLAGS={'xla_tpu_autofdo': 'true'}),
+  )
+  def test_serves(self, **attributes):
+    _check(**attributes)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,54 @@
+"""The variables of praxis' GPT-J are those of the engine's table."""
+
+from absl.testing import absltest
+import jax
+import numpy as np
+
+from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import variables
+from saxml_ext.pax import gptj_model
+
+# praxis can be imported once the modules above have prepared it.
+# isort: split
+from praxis import base_layer
+
+_CONFIG = config_lib.GPTJConfig(
+  num_layers=2,
+  model_dim=32,
+  num_heads=4,
+  head_dim=8,
+  hidden_dim=64,
+  rotary_dim=4,
+  vocab_size=96,
+)
+
+
+class GptjModelTest(absltest.TestCase):
+  def test_names_and_shapes_are_those_of_the_table(self):
+    model = gptj_model.instantiate(_CONFIG)
+    ids = np.zeros((1, 4), np.int32)
+    context = base_layer.JaxContext.HParams(do_eval=True)
+    with base_layer.JaxContext.new_context(hparams=context):
+      tree = jax.eval_shape(
+        lambda: model.init(
+          jax.random.PRNGKey(0),
+          ids,
+          np.zeros(ids.shape, np.float32),
+          method=lambda model, ids, paddings: model.lm(ids, paddings),
+        )
+      )
+    found = {
+      '.'.join(part.key for part in path if hasattr(part, 'key')): leaf.shape
+      for path, leaf in jax.tree_util.tree_leaves_with_path(
+        {'params': tree['params']}
+      )
+    }
+    expected = {
+      row.path(layer): row.shape(_CONFIG)
+      for row, layer in variables.GPTJ.of_model(_CONFIG)
+    }
+    self.assertEqual(found, expected)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,115 @@
+"""Serving attributes of a Pax experiment: its own, else those of its decoder.
+
+Sax's convention is an experiment class that mixes in serving attributes such as
+BATCH_SIZE and INPUT_SEQ_LEN (`params.template` has them all). What a class does
+not have is read off its model's decoder; without any attribute a model decodes
+as its own `decoder_tpl` says, one request at a time, ids in and ids out.
+"""
+
+from typing import Any
+
+from saxml_ext.common import errors
+from saxml_ext.params import template
+from saxml_ext.pax.compat import praxis_compat
+
+praxis_compat.install()  # Before the first import of praxis.
+
+from praxis import decoder_hparams
+
+# These describe the model, which here is what the experiment's task says.
+_OF_THE_MODEL = (
+  'NUM_LAYERS',
+  'MODEL_DIMS',
+  'HIDDEN_DIMS',
+  'NUM_HEADS',
+  'DIMS_PER_HEAD',
+  'ROTARY_DIM',
+  'MAX_POSITION_EMBEDDINGS',
+  'LAYER_NORM_EPSILON',
+  'MODEL_DTYPE',
+  'FPROP_DTYPE',
+  'ICI_MESH_SHAPE',
+  'DECODE_MESH_TRANSPOSE',
+  'EMB_LOOKUP_STYLE',
+  'VOCAB_SIZE',
+  'NEXT_TOKEN_SAMPLER_TPL',
+  'QUANTIZATION',
+  'QUANTIZE_SOFTMAX',
+  'KV_CACHE_DTYPE',
+  'PREFILL_CHUNK_LEN',
+)
+_TEXT = ('TOKENIZED_INPUT', 'TOKENIZED_OUTPUT', 'VOCABULARY_PATH', 'SPM_MODEL')
+
+
+def params_of(
+  experiment: type, decoder: decoder_hparams.DecoderHParams
+) -> type[template.ServableLMParams]:
+  """Returns serving params for an experiment class.
+
+  Args:
+    experiment: its attributes of a serving attribute's name count.
+    decoder: of its model, for the others.
+
+  Raises:
+    errors.Unimplemented: the decoder is of a kind that is not served.
+  """
+  own = {
+    name: getattr(experiment, name)
+    for name in vars(template.ServableLMParams)
+    if name.isupper()
+    and name not in _OF_THE_MODEL
+    and hasattr(experiment, name)
+  }
+  fixed = {'BEAM_RULE': 'pax', 'ICI_MESH_SHAPE': [1, 1, 1]}
+  return type(
+    experiment.__name__,
+    (template.ServableLMParams,),
+    _defaults(decoder, own) | own | fixed,
+  )
+
+
+def _defaults(
+  decoder: decoder_hparams.DecoderHParams, own: dict[str, Any]
+) -> dict[str, Any]:
+  stops = decoder.eos_id
+  stops = [stops] if isinstance(stops, int) else list(stops)
+  defaults = {
+    'EXTRA_INPUTS': {},
+    'PREPEND_SOS': 'SOS_ID' in own,
+    'MIN_DECODE_STEPS': decoder.min_decode_steps,
+    'EOS_ID': stops[0],
+    'STOP_TOKEN_IDS': None if 'EOS_ID' in own else stops,
+  }
+  steps = decoder.max_decode_steps
+  if steps is not None:
+    defaults['MAX_DECODE_STEPS'] = steps
+    prompt = decoder.seqlen - template.largest(steps)
+    if prompt > 0:
+      defaults['INPUT_SEQ_LEN'] = prompt
+  if not any(name in own for name in _TEXT):
+    defaults |= {'TOKENIZED_INPUT': True, 'TOKENIZED_OUTPUT': True}
+  return defaults | _search(decoder)
+
+
+def _search(decoder: decoder_hparams.DecoderHParams) -> dict[str, Any]:
+  kind = type(decoder)
+  if kind is decoder_hparams.BeamSearchHParams:
+    return {
+      'USE_BEAM_SEARCH': True,
+      'BEAM_SIZE': decoder.beam_size,
+      'TOKENS_PER_BEAM': decoder.tokens_per_beam,
+      'LENGTH_NORM_ALPHA': decoder.length_norm_alpha,
+      'BEAM_SEARCH_EARLY_EXIT': decoder.early_exit,
+    }
+  if kind is decoder_hparams.SampleDecoderHParams:
+    return {
+      'NUM_SAMPLES': decoder.num_samples,
+      'TEMPERATURE': decoder.temperature,
+      'TOP_K': decoder.k,
+    }
+  if kind is decoder_hparams.GreedyDecoderHParams:
+    return {'NUM_SAMPLES': 1, 'TEMPERATURE': 0.0, 'TOP_K': 1}
+  raise errors.Unimplemented(
+    f'a model whose decoder is a {kind.__name__} is not served:'
+    ' BeamSearchHParams, SampleDecoderHParams and GreedyDecoderHParams are'
+  )

@@ -1,0 +1,135 @@
+"""Text to token ids and back: through a tokenizer, or ids written as text."""
+
+from collections.abc import Sequence
+import os
+import re
+from typing import Protocol
+
+import numpy as np
+import tokenizers
+
+from saxml_ext.common import errors
+from saxml_ext.common import storage
+
+_IDS = re.compile(r' *[0-9]+ *(?:, *[0-9]+ *)*', re.ASCII)
+_FILE = 'tokenizer.json'
+
+
+class Codec(Protocol):
+  """Both directions between a text and its token ids."""
+
+  def encode(self, text: str) -> np.ndarray:
+    """Ids of a text, [T] int32; raises errors.InvalidArgument."""
+
+  def decode(self, ids: Sequence[int]) -> str:
+    """Text of some ids."""
+
+
+class IdCodec:
+  """The wire of tokenized models: "12,7,99"."""
+
+  def __init__(self, vocab_size: int):
+    self._vocab_size = vocab_size
+
+  def encode(self, text: str) -> np.ndarray:
+    """Parses comma-separated ids.
+
+    Raises:
+      errors.InvalidArgument: the text is something else, or an id is not in
+        the vocabulary.
+    """
+    if not _is_plain(text) and not _IDS.fullmatch(text):
+      raise errors.InvalidArgument(
+        'this model takes token ids separated by commas, such as "12,7,99",'
+        f' but got {_shortened(text)}; tokenize the text first, or ask a'
+        ' model with text input'
+      )
+    # A tenth of the time of split() and int(), and prompts are long. What is
+    # too large for 64 bits becomes their largest number.
+    ids = np.fromstring(text, dtype=np.int64, sep=',')
+    largest = int(ids.max())
+    if largest >= self._vocab_size:
+      raise errors.InvalidArgument(
+        f'token id {largest} is not in the vocabulary of {self._vocab_size} ids'
+      )
+    return ids.astype(np.int32)
+
+  def decode(self, ids: Sequence[int]) -> str:
+    """Writes ids, Python's own numbers, with commas between them."""
+    # A list writes all of its numbers in one go: faster than join and map.
+    return str(list(ids))[1:-1].replace(' ', '')
+
+
+def _is_plain(text: str) -> bool:
+  """Whether a text is ids and commas, without blanks, as nearly all are.
+
+  A fraction of the regular expression's time.
+  """
+  if not text.isascii() or text.encode().translate(None, b'0123456789,'):
+    return False
+  return bool(text) and text[0] != ',' and text[-1] != ',' and ',,' not in text
+
+
+class TokenizerCodec:
+  """A tokenizer of the `tokenizers` library."""
+
+  def __init__(self, tokenizer: tokenizers.Tokenizer):
+    self._tokenizer = tokenizer
+
+  def encode(self, text: str) -> np.ndarray:
+    """Tokenizes; no special tokens are added."""
+    encoding = self._tokenizer.encode(text, add_special_tokens=False)
+    return np.array(encoding.ids, np.int32)
+
+  def decode(self, ids: Sequence[int]) -> str:
+    """Text of the ids, special tokens left out."""
+    return self._tokenizer.decode(list(ids), skip_special_tokens=True)
+
+
+def load_tokenizer(
+  vocabulary_path: str | None, checkpoint_path: str
+) -> TokenizerCodec:
+  """Loads the tokenizer of a model with text input or output.
+
+  Args:
+    vocabulary_path: a tokenizer.json or the directory of one; None looks in
+      the checkpoint's directory and in the one above.
+    checkpoint_path: of the model.
+
+  Raises:
+    errors.InvalidArgument: there is no such file, or it cannot be read.
+  """
+  path = _find(vocabulary_path, checkpoint_path)
+  data = storage.read_bytes(path)
+  try:
+    return TokenizerCodec(tokenizers.Tokenizer.from_buffer(data))
+  except Exception as e:  # The library raises nothing narrower.
+    raise errors.InvalidArgument(
+      f'{path} is no tokenizer that the tokenizers library reads: {e}'
+    ) from e
+
+
+def _find(vocabulary_path: str | None, checkpoint_path: str) -> str:
+  if vocabulary_path is not None:
+    candidates: tuple[str, ...] = (
+      vocabulary_path,
+      os.path.join(vocabulary_path, _FILE),
+    )
+  else:
+    base = checkpoint_path.rstrip('/')
+    candidates = tuple(
+      os.path.join(directory, _FILE)
+      for directory in (base, os.path.dirname(base))
+    )
+  for path in candidates:
+    if storage.is_file(path):
+      return path
+  raise errors.InvalidArgument(
+    f'the model takes or gives text, but none of {", ".join(candidates)} is'
+    ' a file: publish it with VOCABULARY_PATH="<tokenizer.json>", or use a'
+    ' tokenized model'
+  )
+
+
+def _shortened(text: str) -> str:
+  return repr(text if len(text) <= 40 else text[:40] + '...')

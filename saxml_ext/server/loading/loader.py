@@ -1,0 +1,248 @@
+"""From serving params and a checkpoint to a servable model."""
+
+from collections.abc import Callable
+import math
+import time
+
+from absl import logging
+import jax
+
+from saxml_ext.common import errors
+from saxml_ext.common import memory
+from saxml_ext.common import storage
+from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import runner as runner_lib
+from saxml_ext.engine import sharding
+from saxml_ext.engine import weights as weights_lib
+from saxml_ext.params import overrides
+from saxml_ext.params import registry
+from saxml_ext.params import settings as settings_lib
+from saxml_ext.pax import description as description_lib
+from saxml_ext.server.loading import codec
+from saxml_ext.server.loading import servable
+from saxml_ext.server.loading import spec as spec_lib
+from saxml_ext.server.loading import stored_gptj
+from saxml_ext.server.scheduling import contract
+from saxml_ext.server.scheduling import scheduler
+from saxml_ext.server.scheduling import stats
+
+_DEFAULT_LN_EPSILON = 1e-5
+
+
+def load(
+  spec: spec_lib.Spec, on_failure: Callable[[str], None]
+) -> servable.Servable:
+  """Loads a model and compiles all it will run; takes seconds to minutes.
+
+  Args:
+    spec: what to load.
+    on_failure: called with the reason if its engine fails later on.
+
+  Raises:
+    errors.InvalidArgument: params, overrides or checkpoint are not usable.
+    errors.Unimplemented: the params ask for what the engine does not do.
+  """
+  return serve(*prepare(spec), on_failure)
+
+
+def prepare(
+  spec: spec_lib.Spec,
+) -> tuple[
+  settings_lib.Settings, tuple[codec.Codec, codec.Codec], runner_lib.Runner
+]:
+  """Loads a model without a scheduler.
+
+  Returns:
+    Its settings, the codecs of its input and output, and its engine.
+
+  Raises:
+    errors.InvalidArgument, errors.Unimplemented: as `load`.
+  """
+  begin = time.monotonic()
+  params = overrides.apply(registry.lookup(spec.model_path), spec.overrides)
+  try:
+    settings = settings_lib.Settings.of(params)
+  except (TypeError, ValueError) as e:  # An attribute of an unusable form.
+    raise errors.InvalidArgument(f'{spec.model_path}: {e}') from e
+  # What may fail comes before the long part, the reading of the weights.
+  path = checkpoint_path(spec.checkpoint_path)
+  stored = stored_gptj.StoredGPTJ(path)
+  settings = _complete(settings, description_lib.read(path))
+  model_config = stored.config(settings)
+  _check_ids(settings, model_config.vocab_size)
+  codecs = load_codecs(settings, model_config.vocab_size, path)
+  mesh = _mesh(spec.model_path, model_config, settings)
+  engine_config = settings.engine
+
+  # What is to be split may be too large for one device: it starts on the host.
+  host = jax.local_devices(backend='cpu')[0] if mesh is not None else None
+  weights = stored.weights(model_config, settings, host)
+  logging.info('read %s (%.1f s)', path, time.monotonic() - begin)
+  if _on_tpu():
+    with jax.default_device(host):
+      weights = weights_lib.stack(weights)
+  if weights.stacked:
+    engine_config = config_lib.tiled(engine_config)
+  runner = runner_lib.Runner(weights, model_config, engine_config, mesh)
+  runner.warm_up(progress=logging.info)
+  memory.give_back()
+  logging.info('loaded %s in %.1f s', spec.model_path, time.monotonic() - begin)
+  return settings, codecs, runner
+
+
+def serve(
+  settings: settings_lib.Settings,
+  codecs: tuple[codec.Codec, codec.Codec],
+  runner: contract.Runner,
+  on_failure: Callable[[str], None],
+) -> servable.Servable:
+  """Puts a scheduler around an engine that is ready.
+
+  Args:
+    settings: of the model.
+    codecs: of its input and its output.
+    runner: its engine.
+    on_failure: called with the reason if the engine fails.
+  """
+  method_stats = {method: stats.MethodStats() for method in settings.methods}
+  return servable.Servable(
+    settings=settings,
+    input_codec=codecs[0],
+    output_codec=codecs[1],
+    eos_id=settings.engine.eos_id,
+    method_stats=method_stats,
+    scheduler=scheduler.Scheduler(
+      runner,
+      limit=settings.admission_limit,
+      buckets=settings.engine.prompt_buckets,
+      patience=settings.admission_wait,
+      method_stats=method_stats,
+      on_failure=on_failure,
+    ),
+  )
+
+
+def load_codecs(
+  settings: settings_lib.Settings, vocab_size: int, checkpoint_path: str
+) -> tuple[codec.Codec, codec.Codec]:
+  """Returns the codecs of a model's input and output.
+
+  Args:
+    settings: of the model.
+    vocab_size: ids from 0 to below it are the model's.
+    checkpoint_path: where a tokenizer is looked for, unless the settings name
+      its place.
+
+  Raises:
+    errors.InvalidArgument: a tokenizer is needed and cannot be read.
+  """
+  ids = codec.IdCodec(vocab_size)
+  words: codec.Codec = ids
+  if settings.needs_tokenizer:
+    words = codec.load_tokenizer(settings.vocabulary_path, checkpoint_path)
+  return (
+    ids if settings.tokenized_input else words,
+    ids if settings.tokenized_output else words,
+  )
+
+
+def checkpoint_path(path: str) -> str:
+  """Returns the path of a checkpoint, if it is a directory.
+
+  Raises:
+    errors.InvalidArgument: it is none, or stands for random weights.
+  """
+  if path in ('', 'None'):
+    raise errors.InvalidArgument(
+      f'the checkpoint path is {path!r}, but this server does not make up'
+      ' weights: publish with the path of a PAX checkpoint, such as'
+      ' convert_gptj_ckpt writes'
+    )
+  if not storage.is_dir(path):
+    raise errors.InvalidArgument(
+      f'checkpoint {path!r} is no directory that this server can read; publish with'
+      ' a path on a file system that all model servers share, or a gs:// or'
+      ' s3:// URL'
+    )
+  return path
+
+
+def _complete(
+  settings: settings_lib.Settings, said: description_lib.Description
+) -> settings_lib.Settings:
+  """Fills in what the params leave to the checkpoint."""
+  missing = [
+    name
+    for name, own, other in (
+      ('EOS_ID', settings.engine.eos_id, said.eos_id),
+      ('ROTARY_DIM', settings.rotary_dim, said.rotary_dim),
+    )
+    if own is None and other is None
+  ]
+  if missing:
+    names = ' and '.join(missing)
+    raise errors.InvalidArgument(
+      f'{names} are known neither from the serving params nor from a'
+      f' gptj_config.json beside the checkpoint: convert the checkpoint with'
+      ' convert_gptj_ckpt, or publish with the override'
+      f' {missing[0]}=<number>'
+    )
+  total = settings.engine.max_prompt + settings.engine.max_new_tokens
+  if total > (said.max_positions or math.inf):
+    raise errors.InvalidArgument(
+      f'INPUT_SEQ_LEN={settings.engine.max_prompt} plus MAX_DECODE_STEPS='
+      f'{settings.engine.max_new_tokens} is {total}, above the'
+      f' {said.max_positions} positions of the model: lower one of them'
+    )
+  completed = settings.completed(said.eos_id, said.rotary_dim, said.ln_epsilon)
+  return completed.completed(ln_epsilon=_DEFAULT_LN_EPSILON)
+
+
+def _check_ids(settings: settings_lib.Settings, vocab_size: int) -> None:
+  """Raises errors.InvalidArgument for an id that the model does not have."""
+  ids = [('EOS_ID', settings.engine.eos_id), ('SOS_ID', settings.sos_id)]
+  ids += [('STOP_TOKEN_IDS', i) for i in settings.stop_ids or ()]
+  for name, value in ids:
+    if value is not None and not 0 <= value < vocab_size:
+      raise errors.InvalidArgument(
+        f'{name}={value} is not in the vocabulary of {vocab_size} ids: publish'
+        f' with an id from 0 to {vocab_size - 1}'
+      )
+  if (settings.engine.tokens_per_beam or 0) > vocab_size:
+    raise errors.InvalidArgument(
+      f'TOKENS_PER_BEAM={settings.engine.tokens_per_beam} is above the'
+      f' {vocab_size} ids of the vocabulary: lower it'
+    )
+
+
+def _mesh(
+  model_path: str,
+  model_config: config_lib.GPTJConfig,
+  settings: settings_lib.Settings,
+) -> jax.sharding.Mesh | None:
+  """The devices to split the model among; None: one, without a choice."""
+  shape = settings.mesh_shape
+  size = math.prod(shape)
+  if size > jax.local_device_count():
+    logging.warning(
+      '%s was written for %d devices (ICI_MESH_SHAPE); it runs on one here',
+      model_path,
+      size,
+    )
+    shape, size = (1, 1, 1), 1
+  if size == 1 and not _on_tpu():
+    return None
+  try:
+    mesh = sharding.make_mesh(shape)
+    sharding.check(mesh, model_config, settings.engine.num_slots)
+  except ValueError as e:
+    raise errors.InvalidArgument(
+      f'{model_path}: ICI_MESH_SHAPE={list(shape)} cannot be used for this'
+      f' model: {e}'
+    ) from e
+  logging.info('%s is split among devices as %s', model_path, dict(mesh.shape))
+  return mesh
+
+
+def _on_tpu() -> bool:
+  return jax.default_backend() == 'tpu'

@@ -1,0 +1,68 @@
+"""Tests that models are loaded from buckets, against emulators of both kinds."""
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import numpy as np
+import tokenizers
+
+from saxml_ext.common import errors
+from saxml_ext.common import storage
+from saxml_ext.common.testing import bucket_emulators
+from saxml_ext.engine import request as request_lib
+from saxml_ext.server.loading import codec
+from saxml_ext.server.loading import loader
+from saxml_ext.server.loading import spec
+from saxml_ext.server.testing import small_model
+
+
+class LoaderBucketsTest(parameterized.TestCase):
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    cls.buckets = cls.enterClassContext(bucket_emulators.running())
+
+  def test_answers_as_from_a_disk(self):
+    found = []
+    for place in (*self.buckets.values(), self.create_tempdir().full_path):
+      path = small_model.write(f'{place}/pax')
+      settings, _, runner = loader.prepare(
+        spec.Spec(small_model.MODEL_PATH, path, overrides={}, acls={})
+      )
+      self.assertEqual(settings.engine.eos_id, small_model.EOS_ID)
+      runner.prefill_and_insert(
+        {0: request_lib.Request(np.array([1, 2, 3], np.int32))}
+      )
+      result = {}
+      while not result:
+        result = runner.step()
+      found.append([h.tokens.tolist() for h in result[0].hypotheses])
+    self.assertLen(found, 3)
+    self.assertLen(found[0], 2)
+    self.assertEqual(found, [found[0]] * 3)
+
+  @parameterized.parameters('gs', 's3')
+  def test_tokenizer(self, kind):
+    model = tokenizers.models.WordLevel(
+      {'good': 0, 'news': 1}, unk_token='good'
+    )
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
+    url = f'{self.buckets[kind]}/words'
+    storage.write_bytes(f'{url}/tokenizer.json', tokenizer.to_str().encode())
+    for where, checkpoint in ((None, f'{url}/checkpoint_00000000'), (url, '')):
+      words = codec.load_tokenizer(where, checkpoint)
+      self.assertEqual(words.encode('news good').tolist(), [1, 0])
+
+  @parameterized.parameters('gs', 's3')
+  def test_says_what_is_missing(self, kind):
+    url = f'{self.buckets[kind]}/nothing'
+    with self.assertRaisesRegex(
+      errors.InvalidArgument, f"'{url}' is no directory"
+    ):
+      loader.prepare(spec.Spec(small_model.MODEL_PATH, url, {}, {}))
+    with self.assertRaisesRegex(errors.InvalidArgument, f'none of {url}'):
+      codec.load_tokenizer(None, url)
+
+
+if __name__ == '__main__':
+  absltest.main()

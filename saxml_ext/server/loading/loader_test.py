@@ -1,0 +1,242 @@
+"""Tests for loader: a random two-layer model, from checkpoint to answers."""
+
+import os
+import shutil
+import tempfile
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+import numpy as np
+
+from saxml_ext.common import errors
+from saxml_ext.engine import request as request_lib
+from saxml_ext.pax import checkpoint
+from saxml_ext.pax import checkpoint_writer
+from saxml_ext.server.loading import loader
+from saxml_ext.server.loading import spec
+from saxml_ext.server.testing import small_model
+
+_TIMEOUT = 600
+
+jax.config.update('jax_num_cpu_devices', 2)
+
+
+class LoaderTest(parameterized.TestCase):
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    cls.directory = small_model.write(
+      tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value)
+    )
+    # Programs that one test compiles are not compiled by the next, and one
+    # slot needs a third of the programs that two need.
+    cache = tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value)
+    jax.config.update('jax_compilation_cache_dir', cache)
+    jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
+    jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
+
+  def _load(self, checkpoint=None, path=small_model.MODEL_PATH, **overrides):
+    if path == small_model.MODEL_PATH:
+      overrides = {'BATCH_SIZE': '1', 'MAX_DECODE_STEPS': '4', **overrides}
+    return loader.load(
+      spec.Spec(path, checkpoint or self.directory, overrides, acls={}),
+      self.fail,
+    )
+
+  def test_loads_a_model_that_generates_and_scores(self):
+    servable = self._load()
+    self.addCleanup(servable.close, drain=False)
+    self.assertEqual(servable.eos_id, small_model.EOS_ID)
+    prompt = np.array([1, 2, 3], np.int32)
+    request = request_lib.Request(prompt)
+    result = servable.scheduler.generate(request).result(_TIMEOUT)
+    texts = servable.texts(request, result)
+    self.assertLen(texts, 2)
+    self.assertGreater(texts[0][1], texts[1][1])
+    tokens = servable.input_codec.encode(texts[0][0])
+    self.assertBetween(len(tokens), 2, 4)
+    # The search and the scorer see the same model.
+    best = result.hypotheses[0]
+    logp = servable.scheduler.score(prompt, best.tokens).result(_TIMEOUT)
+    self.assertAlmostEqual(logp, best.logprob, places=3)
+
+  def test_samples_by_the_params_and_the_request(self):
+    servable = self._load(
+      USE_BEAM_SEARCH='false',
+      NUM_SAMPLES='3',
+      TOP_K='10',
+      TEMPERATURE='2.0',
+      STOP_TOKEN_IDS='[7,8]',
+      KV_CACHE_DTYPE='"bfloat16"',
+      QUANTIZATION='"int8_weights"',
+      PREFILL_CHUNK_LEN='8',
+    )
+    self.addCleanup(servable.close, drain=False)
+    prompt = np.arange(1, 12, dtype=np.int32)
+
+    def answers(**choices):
+      request = request_lib.Request(prompt, stop_ids=(7, 8), **choices)
+      result = servable.scheduler.generate(request).result(_TIMEOUT)
+      return [text for text, _ in servable.texts(request, result)]
+
+    self.assertLen(answers(seed=1), 3)
+    self.assertEqual(answers(seed=1), answers(seed=1))
+    self.assertGreater(len({*answers(seed=1), *answers(seed=2)}), 3)
+    self.assertLen(set(answers(temperature=0.0)), 1)
+    with self.assertRaisesRegex(errors.InvalidArgument, 'top_p is 2.0'):
+      answers(top_p=2.0)
+    self.assertLen(answers(seed=1), 3)  # The engine did not fail by it.
+
+  def test_pax_beam_rule_takes_effect_with_its_settings(self):
+    prompt = np.array([1, 2, 3], np.int32)
+
+    def best(**overrides):
+      servable = self._load(BEAM_RULE='"pax"', **overrides)
+      self.addCleanup(servable.close, drain=False)
+      result = servable.scheduler.generate(request_lib.Request(prompt))
+      return result.result(_TIMEOUT).hypotheses[0]
+
+    alpha = 2.0  # Not the default.
+    hypothesis = best(LENGTH_NORM_ALPHA=str(alpha))
+    length = len(hypothesis.tokens)
+    self.assertEqual(hypothesis.tokens[-1], small_model.EOS_ID)
+    self.assertAlmostEqual(
+      hypothesis.score,
+      hypothesis.logprob / ((length + 5) / 5) ** alpha,
+      places=4,
+    )
+    with self.assertRaisesRegex(errors.InvalidArgument, 'TOKENS_PER_BEAM=51'):
+      best(TOKENS_PER_BEAM='51')
+
+  def test_int8_is_quantized_as_it_is_loaded(self):
+    servable = self._load(QUANTIZATION='"int8"')
+    self.addCleanup(servable.close, drain=False)
+    prompt = np.array([1, 2, 3], np.int32)
+    result = servable.scheduler.generate(request_lib.Request(prompt)).result(
+      _TIMEOUT
+    )
+    best = result.hypotheses[0]
+    logp = servable.scheduler.score(prompt, best.tokens).result(_TIMEOUT)
+    self.assertAlmostEqual(logp, best.logprob, delta=0.05 * abs(logp))
+    servable = self._load()
+    self.addCleanup(servable.close, drain=False)
+    exact = servable.scheduler.score(prompt, best.tokens).result(_TIMEOUT)
+    self.assertNotEqual(logp, exact)
+    self.assertAlmostEqual(logp, exact, delta=0.1 * abs(exact))
+
+  def test_is_split_among_the_devices_of_its_mesh(self):
+    answers = []
+    for shape in ('[1, 1, 1]', '[1, 1, 2]', '[1, 1, 4]'):  # There are 2.
+      with self.assertLogs(level='INFO') as logs:
+        servable = self._load(ICI_MESH_SHAPE=shape)
+      self.addCleanup(servable.close, drain=False)
+      prompt = np.array([1, 2, 3], np.int32)
+      result = servable.scheduler.generate(request_lib.Request(prompt)).result(
+        _TIMEOUT
+      )
+      answers.append([h.tokens.tolist() for h in result.hypotheses])
+      said = '\n'.join(logs.output)
+      self.assertEqual('split among devices' in said, shape == '[1, 1, 2]')
+      self.assertEqual('runs on one here' in said, shape == '[1, 1, 4]')
+    self.assertEqual(answers, answers[:1] * 3)
+
+  def test_refuses_a_mesh_that_does_not_divide_the_model(self):
+    with self.assertRaisesRegex(
+      errors.InvalidArgument, 'num_slots is 3; .* splits it in 2'
+    ):
+      self._load(ICI_MESH_SHAPE='[1, 2, 1]', BATCH_SIZE='3')
+
+  def test_serves_a_checkpoint_that_is_quantized_already(self):
+    copy = self.create_tempdir().full_path
+    variables = checkpoint.read_variables(self.directory)
+    name = 'params.lm.softmax.logits_ffn.linear.w'
+    peak = np.abs(variables[name]).max(0)
+    codes = np.rint(variables[name] * (np.float32(127) / peak))
+    variables[name] = codes.astype(np.int8)
+    scale = f'{name}_quantized_scale'
+    variables[scale] = peak * np.float32(1 / 127)
+    checkpoint_writer.write_checkpoint(copy, variables.items())
+    said = dict(EOS_ID='49', ROTARY_DIM='8')
+    request = request_lib.Request(np.arange(1, 9, dtype=np.int32))
+
+    def answers(directory):
+      servable = self._load(
+        directory, QUANTIZATION='"int8"', QUANTIZE_SOFTMAX='true', **said
+      )
+      self.addCleanup(servable.close, drain=False)
+      result = servable.scheduler.generate(request).result(_TIMEOUT)
+      return [text for text, _ in servable.texts(request, result)]
+
+    self.assertEqual(answers(copy), answers(self.directory))
+    with self.assertRaisesRegex(errors.InvalidArgument, f'{name} is int8'):
+      self._load(copy, **said)
+    del variables[scale]
+    alone = self.create_tempdir().full_path
+    checkpoint_writer.write_checkpoint(alone, variables.items())
+    with self.assertRaisesRegex(errors.InvalidArgument, 'quantized_scale'):
+      self._load(alone, QUANTIZATION='"int8"', **said)
+
+  @parameterized.parameters(
+    ('None', 'does not make up weights'),
+    ('/no/such/dir', "'/no/such/dir' is no directory"),
+  )
+  def test_refuses_paths_without_a_checkpoint(self, path, message):
+    with self.assertRaisesRegex(errors.InvalidArgument, message):
+      self._load(path)
+
+  def test_refuses_an_incomplete_checkpoint(self):
+    copy = os.path.join(self.create_tempdir().full_path, 'copy')
+    shutil.copytree(self.directory, copy)
+    os.remove(os.path.join(copy, 'checkpoint_00000000/commit_success.txt'))
+    with self.assertRaisesRegex(errors.InvalidArgument, 'commit_success.txt'):
+      self._load(copy)
+
+  def test_refuses_unknown_params(self):
+    with self.assertRaisesRegex(errors.InvalidArgument, 'did you mean'):
+      self._load(path='saxml_ext.server.testing.small_model.Smal')
+
+  def test_refuses_another_models_checkpoint(self):
+    name = 'saxml.server.pax.lm.params.gptj.GPTJ'
+    with self.assertRaisesRegex(
+      errors.InvalidArgument, 'above the 64 positions'
+    ):
+      self._load(path=name)
+    with self.assertRaisesRegex(
+      errors.InvalidArgument, 'num_layers=2, but the serving params .* 28'
+    ):
+      self._load(
+        path=name,
+        INPUT_SEQ_LEN='16',
+        MAX_DECODE_STEPS='8',
+        ROTARY_DIM='8',
+        TOKENIZED_INPUT='true',
+        TOKENIZED_OUTPUT='true',
+      )
+
+  def test_needs_ids_from_somewhere(self):
+    directory = small_model.write(
+      self.create_tempdir().full_path, describe=False
+    )
+    with self.assertRaisesRegex(
+      errors.InvalidArgument, 'EOS_ID and ROTARY_DIM.*EOS_ID=<number>'
+    ):
+      self._load(directory)
+    with self.assertRaisesRegex(errors.InvalidArgument, 'EOS_ID=50 is not in'):
+      self._load(directory, EOS_ID='50', ROTARY_DIM='8')
+
+  def test_start_id_is_in_the_vocabulary(self):
+    with self.assertRaisesRegex(errors.InvalidArgument, 'SOS_ID=99 is not in'):
+      self._load(EOS_PADDING_AND_NO_SOS='false', SOS_ID='99')
+
+  def test_text_needs_a_tokenizer(self):
+    with self.assertRaisesRegex(errors.InvalidArgument, 'tokenizer.json'):
+      self._load(TOKENIZED_OUTPUT='false')
+
+  def test_unusable_attributes(self):
+    with self.assertRaisesRegex(errors.InvalidArgument, 'small_model.Small'):
+      self._load(BUCKET_KEYS='["a", 16]')
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,146 @@
+"""Loads Pax experiments: any importable class, if the command line names it.
+
+paxml, seconds and some 300 MB of imports, is imported when the first one is
+loaded.
+"""
+
+import abc
+from collections.abc import Callable, Collection
+import importlib
+import inspect
+import time
+
+from absl import logging
+
+from saxml_ext.common import errors
+from saxml_ext.common import storage
+from saxml_ext.params import overrides
+from saxml_ext.params import registry
+from saxml_ext.params import settings as settings_lib
+from saxml_ext.pax import errors as pax_errors
+from saxml_ext.server.loading import lifecycle
+from saxml_ext.server.loading import loader
+from saxml_ext.server.loading import servable
+from saxml_ext.server.loading import spec as spec_lib
+
+
+def check(experiments: Collection[str]) -> None:
+  """Checks names of experiment classes; imports nothing.
+
+  Raises:
+    errors.InvalidArgument: one is no dotted name, or one of serving params.
+  """
+  for name in experiments:
+    if '.' not in name or not all(n.isidentifier() for n in name.split('.')):
+      raise errors.InvalidArgument(
+        f'{name!r} names no experiment class; expected module.path.ClassName'
+      )
+    if name in registry.names():
+      raise errors.InvalidArgument(
+        f'{name} are serving params of this server: it is served without'
+        ' being named as an experiment'
+      )
+
+
+def load_fn(
+  experiments: Collection[str],
+  others: lifecycle.LoadFn[servable.Servable] = loader.load,
+) -> lifecycle.LoadFn[servable.Servable]:
+  """Returns a function that loads these experiments, and others as before.
+
+  Args:
+    experiments: Python paths of experiment classes. To load one runs the code
+      of its module, so that only these names are ever imported.
+    others: loads what is none of them.
+  """
+
+  def load(
+    spec: spec_lib.Spec, on_failure: Callable[[str], None]
+  ) -> servable.Servable:
+    if spec.model_path in experiments:
+      return _load(spec, on_failure)
+    return others(spec, on_failure)
+
+  return load
+
+
+def _load(
+  spec: spec_lib.Spec, on_failure: Callable[[str], None]
+) -> servable.Servable:
+  """Restores an experiment's model and compiles all it will run.
+
+  Raises:
+    errors.InvalidArgument: the name, the checkpoint or an attribute is not
+      usable.
+    errors.Unimplemented: its attributes or its decoder ask for what is not
+      offered.
+  """
+  begin = time.monotonic()
+  if storage.is_url(spec.checkpoint_path):
+    raise errors.InvalidArgument(
+      f'checkpoint {spec.checkpoint_path}: paxml restores from directories'
+      ' here, not from buckets; copy it to one'
+    )
+  path = loader.checkpoint_path(spec.checkpoint_path)
+  # Late, see above. This goes first, as it prepares paxml's import, which the
+  # experiment's own module is going to need.
+  from saxml_ext.pax import restore
+  from saxml_ext.pax.runner import decoding
+  from saxml_ext.pax.runner import praxis_runner
+  from saxml_ext.pax.runner import serving
+
+  experiment = _find(spec.model_path)
+  try:
+    restored = restore.restore(experiment(), path)
+  except (pax_errors.CheckpointError, TypeError) as e:
+    raise errors.InvalidArgument(str(e)) from e
+  logging.info('paxml restored %s (%.1f s)', path, time.monotonic() - begin)
+  own_decoder = restored.model.decoder_tpl
+  params = overrides.apply(
+    serving.params_of(experiment, own_decoder), spec.overrides
+  )
+  try:
+    settings = settings_lib.Settings.of(params)
+  except (TypeError, ValueError) as e:  # An attribute of an unusable form.
+    raise errors.InvalidArgument(f'{spec.model_path}: {e}') from e
+  codecs = loader.load_codecs(settings, restored.model.lm_tpl.vocab_size, path)
+  runner = praxis_runner.PraxisRunner(
+    restored.model,
+    restored.variables,
+    settings,
+    decoding.hparams(settings, own_decoder),
+  )
+  runner.warm_up(progress=logging.info)
+  logging.info('loaded %s in %.1f s', spec.model_path, time.monotonic() - begin)
+  return loader.serve(settings, codecs, runner, on_failure)
+
+
+def _find(name: str) -> type:
+  """Imports an experiment class.
+
+  Raises:
+    errors.InvalidArgument: there is no such class, or it is no experiment.
+  """
+  from paxml import base_experiment
+
+  module, _, attribute = name.rpartition('.')
+  try:
+    found = getattr(importlib.import_module(module), attribute)
+  except (ImportError, AttributeError) as e:
+    raise errors.InvalidArgument(
+      f'{name} cannot be imported: {e}; its module has to be on the Python'
+      ' path of this server'
+    ) from e
+  if not isinstance(found, type) or not issubclass(
+    found, base_experiment.BaseExperiment
+  ):
+    raise errors.InvalidArgument(
+      f'{name} is {found!r}; expected a subclass of'
+      ' paxml.base_experiment.BaseExperiment'
+    )
+  if isinstance(found, abc.ABCMeta) and inspect.isabstract(found):
+    missing = ', '.join(sorted(found.__abstractmethods__))
+    raise errors.InvalidArgument(
+      f'{name} is abstract: it has no {missing}; publish a class that has'
+    )
+  return found

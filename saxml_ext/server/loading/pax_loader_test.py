@@ -1,0 +1,133 @@
+"""Tests for pax_loader: experiments of several kinds, and what is refused."""
+
+import functools
+import sys
+import tempfile
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import numpy as np
+
+from saxml_ext.common import errors
+from saxml_ext.engine import request as request_lib
+from saxml_ext.server.loading import pax_loader
+from saxml_ext.server.loading import servable
+from saxml_ext.server.loading import spec as spec_lib
+from saxml_ext.server.testing import tiny_experiments
+
+_MODULE = 'saxml_ext.server.testing.tiny_experiments.'
+_NAMES = tuple(
+  _MODULE + name
+  for name in ('Plain', 'Beams', 'Samples', 'Unfinished', 'save', 'Missing')
+) + ('no_such_package.module.Class',)
+_TIMEOUT = 600
+_PROMPT = np.array([5, 6, 7], np.int32)
+
+
+@functools.cache
+def _checkpoint() -> str:
+  path = tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value)
+  tiny_experiments.save(path, ocdbt=True)
+  return path
+
+
+class PaxLoaderTest(parameterized.TestCase):
+  def load(self, name: str, path: str = '', **overrides) -> servable.Servable:
+    load = pax_loader.load_fn(_NAMES)
+    spec = spec_lib.Spec(name, path or _checkpoint(), overrides, {})
+    model = load(spec, self.fail)
+    self.addCleanup(model.close, False)
+    return model
+
+  def generate(self, model, *prompts, **choices) -> list:
+    requests = [
+      request_lib.Request(
+        np.array(prompt, np.int32),
+        stop_ids=model.settings.stop_ids,
+        **choices,
+      )
+      for prompt in prompts
+    ]
+    futures = [model.scheduler.generate(request) for request in requests]
+    return [
+      [h.tokens.tolist() for h in future.result(_TIMEOUT).hypotheses]
+      for future in futures
+    ]
+
+  def test_without_attributes_its_decoder_decides(self):
+    model = self.load(_MODULE + 'Plain')
+    settings = model.settings
+    self.assertEqual(settings.engine.max_prompt, 12)
+    self.assertEqual(settings.engine.max_new_tokens, 8)
+    self.assertEqual(settings.engine.num_slots, 1)
+    self.assertTrue(settings.tokenized_input and settings.tokenized_output)
+    [[tokens]] = self.generate(model, _PROMPT)
+    # Greedy: each is the likeliest after those before it, by praxis' scores.
+    sequence = np.concatenate([_PROMPT, tokens]).astype(np.int32)
+    for end in range(len(_PROMPT), len(_PROMPT) + 3):
+      scores = [
+        model.scheduler.score(sequence[:end], np.array([i], np.int32)).result(
+          _TIMEOUT
+        )
+        for i in range(tiny_experiments.VOCAB_SIZE)
+      ]
+      self.assertEqual(np.argmax(scores), sequence[end])
+
+  def test_samples_follow_their_requests(self):
+    model = self.load(_MODULE + 'Samples', BATCH_SIZE='3')
+    prompts = [[5, 6, 7], [9], [30, 31, 32, 33]]
+    first = self.generate(model, *prompts, seed=1)
+    self.assertEqual(first, self.generate(model, *prompts, seed=1))
+    self.assertNotEqual(first, self.generate(model, *prompts, seed=2))
+    self.assertNotEqual(first[0][0], first[0][1])
+    [greedy] = self.generate(model, [5, 6, 7], temperature=0.0)
+    self.assertEqual(greedy[0], greedy[1])
+    self.assertEqual(self.generate(model, [5, 6, 7], top_k=1), [greedy])
+    [short] = self.generate(model, [5, 6, 7], max_new_tokens=3)
+    self.assertTrue(all(len(tokens) <= 3 for tokens in short))
+
+  def test_what_praxis_cannot_do(self):
+    model = self.load(_MODULE + 'Beams')
+    for choices, message in (
+      (dict(max_new_tokens=3), 'beams of 8 tokens only'),
+      (dict(max_new_tokens=9), 'max_new_tokens is 9; between 1 and 8'),
+    ):
+      with self.assertRaisesRegex(errors.InvalidArgument, message):
+        self.generate(model, _PROMPT, **choices)
+    request = request_lib.Request(_PROMPT, stop_ids=(7,))
+    with self.assertRaisesRegex(errors.InvalidArgument, 'differ from the mod'):
+      model.scheduler.generate(request)
+    with self.assertRaisesRegex(errors.InvalidArgument, '13 tokens; between'):
+      self.generate(model, [5] * 13)
+    with self.assertRaisesRegex(errors.Unimplemented, 'MIN_DECODE_STEPS=2'):
+      self.load(_MODULE + 'Samples', MIN_DECODE_STEPS='2')
+
+  @parameterized.parameters(
+    (_MODULE + 'Unfinished', 'Unfinished is abstract: it has no task'),
+    (_MODULE + 'save', 'expected a subclass of paxml.base_experiment'),
+    (_MODULE + 'Missing', "has no attribute 'Missing'"),
+    (_NAMES[-1], "No module named 'no_such_package'"),
+  )
+  def test_no_such_experiment(self, name, message):
+    with self.assertRaisesRegex(errors.InvalidArgument, message):
+      self.load(name)
+
+  def test_no_such_checkpoint(self):
+    for path, message in (
+      ('/no/such/dir', 'no directory that this server can read'),
+      ('gs://bucket/pax', 'not from buckets; copy it'),
+      (self.create_tempdir().full_path, 'holds no checkpoint_<step>'),
+    ):
+      with self.assertRaisesRegex(errors.InvalidArgument, message):
+        self.load(_MODULE + 'Plain', path)
+
+  def test_other_names_are_never_imported(self):
+    module = 'antigravity'
+    self.assertNotIn(module, sys.modules)
+    with self.assertRaisesRegex(errors.InvalidArgument, 'no serving params'):
+      self.load(f'{module}.geohash')
+    self.assertNotIn(module, sys.modules)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,57 @@
+"""A loaded model: settings, both codecs and the scheduler of its engine."""
+
+from collections.abc import Mapping
+import dataclasses
+from typing import Any
+
+from saxml_ext.params import settings as settings_lib
+from saxml_ext.server.loading import codec
+from saxml_ext.server.scheduling import scheduler as scheduler_lib
+from saxml_ext.server.scheduling import stats
+
+
+@dataclasses.dataclass(frozen=True)
+class Servable:
+  """Everything a data service needs of one model.
+
+  Attributes:
+    settings: of its serving params.
+    input_codec: from a request's text to ids.
+    output_codec: from ids to an answer's text.
+    eos_id: the id that ends an answer; None: the stop ids of requests alone do.
+    scheduler: of its engine.
+    method_stats: by method, every method it serves.
+  """
+
+  settings: settings_lib.Settings
+  input_codec: codec.Codec
+  output_codec: codec.Codec
+  eos_id: int | None
+  scheduler: scheduler_lib.Scheduler
+  method_stats: Mapping[str, stats.MethodStats]
+
+  def texts(self, request: Any, result: Any) -> list[tuple[str, float]]:
+    """The answer to a request, best hypothesis first.
+
+    Args:
+      request: what the engine got.
+      result: what it gave.
+
+    Returns:
+      Text and score of each hypothesis. Ids are given as they were generated,
+      with the id that ended the answer, as Sax does; words without it.
+    """
+    start = request.tokens.tolist() if self.settings.echo_prompt else []
+    stops = {self.eos_id, *(request.stop_ids or ())}
+    answers = []
+    for hypothesis in result.hypotheses:
+      ids = hypothesis.tokens.tolist()
+      while ids and ids[-1] in stops and not self.settings.tokenized_output:
+        ids.pop()
+      text = self.output_codec.decode(start + ids)
+      answers.append((text, float(hypothesis.score)))
+    return answers
+
+  def close(self, drain: bool) -> None:
+    """Stops serving; see `Scheduler.close`."""
+    self.scheduler.close(drain)

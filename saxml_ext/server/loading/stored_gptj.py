@@ -1,0 +1,176 @@
+"""A GPT-J in a PAX checkpoint: its sizes at once, its weights one by one.
+
+A checkpoint of 6 billion parameters takes minutes to read and fills most of a
+host's memory. So everything that can be told from names, shapes and types is
+checked before a weight is read, and each variable is read when the engine asks
+for it and dropped when the engine has made its own array of it: loading takes
+the memory of the engine's weights and of one variable.
+"""
+
+from collections.abc import Iterator, Mapping
+import dataclasses
+
+import jax
+import numpy as np
+
+from saxml_ext.common import errors
+from saxml_ext.common import memory
+from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import variables as variables_lib
+from saxml_ext.engine import weights as weights_lib
+from saxml_ext.params import settings as settings_lib
+from saxml_ext.pax import checkpoint
+from saxml_ext.pax import errors as pax_errors
+from saxml_ext.pax import metadata
+
+# The published params say 50,400 or 50,401 tokens, and so do the checkpoints
+# that are published with them: MLPerf's GPT-J has one more than the original,
+# for padding, which no answer contains.
+_VOCAB_SLACK = 1
+
+
+class StoredGPTJ:
+  """A complete checkpoint whose variables have not been read yet."""
+
+  def __init__(self, path: str):
+    """Opens the checkpoint at `path`, see `checkpoint.find_step_dir`.
+
+    Raises:
+      errors.InvalidArgument: there is none, or it is incomplete or damaged.
+    """
+    try:
+      self._reader = checkpoint.Reader(path)
+    except pax_errors.CheckpointError as e:
+      raise errors.InvalidArgument(str(e)) from e
+
+  def config(self, settings: settings_lib.Settings) -> config_lib.GPTJConfig:
+    """Sizes of the model. Reads no weights.
+
+    Args:
+      settings: of the serving params, with rotary_dim and ln_epsilon.
+
+    Raises:
+      errors.InvalidArgument: the checkpoint holds another model than the
+        serving params are for, or lacks variables, or is quantized while the
+        params do not ask for that.
+    """
+    rotary_dim, ln_epsilon = settings.rotary_dim, settings.ln_epsilon
+    assert rotary_dim is not None and ln_epsilon is not None
+    specs = self._reader.specs
+    try:
+      found = config_lib.GPTJConfig.from_pax(specs, rotary_dim)
+      _check_sizes(found, settings.shape)
+      _check_variables(specs, found, settings.quantization)
+    except (KeyError, ValueError, pax_errors.CheckpointError) as e:
+      raise errors.InvalidArgument(
+        f'{self._reader.step_dir} is not the checkpoint of a GPT-J that these'
+        f' serving params can serve: {e}'
+      ) from e
+    return dataclasses.replace(found, ln_epsilon=ln_epsilon)
+
+  def weights(
+    self,
+    config: config_lib.GPTJConfig,
+    settings: settings_lib.Settings,
+    device: jax.Device | None,
+  ) -> weights_lib.Weights:
+    """Reads the weights.
+
+    Args:
+      config: of `config`.
+      settings: of the serving params.
+      device: where the weights are put; None leaves it to JAX.
+
+    Raises:
+      errors.InvalidArgument: a variable is damaged, or cannot be used as the
+        params ask.
+    """
+    try:
+      with jax.default_device(device):
+        return weights_lib.from_pax(
+          _Variables(self._reader),
+          config,
+          settings.dtype,
+          settings.quantization,
+          settings.quantize_head,
+        )
+    except pax_errors.CheckpointError as e:
+      raise errors.InvalidArgument(str(e)) from e
+    except ValueError as e:
+      raise errors.InvalidArgument(
+        f'{self._reader.step_dir} cannot be served: {e}'
+      ) from e
+
+
+class _Variables(Mapping):
+  """The variables of a checkpoint by name, each read when it is looked up."""
+
+  def __init__(self, reader: checkpoint.Reader):
+    self._reader = reader
+
+  def __getitem__(self, name: str) -> np.ndarray:
+    if name not in self._reader.specs:
+      raise KeyError(name)
+    # Of the variable before, which is not needed any more.
+    memory.give_back()
+    return self._reader.read(name)
+
+  def __contains__(self, name: object) -> bool:
+    return name in self._reader.specs
+
+  def __iter__(self) -> Iterator[str]:
+    return iter(self._reader.specs)
+
+  def __len__(self) -> int:
+    return len(self._reader.specs)
+
+
+def _check_sizes(
+  found: config_lib.GPTJConfig, expected: Mapping[str, int]
+) -> None:
+  """Raises ValueError for a model of other sizes than the params name."""
+  for name, size in expected.items():
+    slack = _VOCAB_SLACK if name == 'vocab_size' else 0
+    if abs(getattr(found, name) - size) > slack:
+      raise ValueError(
+        f'it has {name}={getattr(found, name)}, but the serving params are for'
+        f' {size}; publish the checkpoint with the params of its model'
+      )
+
+
+def _check_variables(
+  specs: Mapping[str, metadata.ArraySpec],
+  model: config_lib.GPTJConfig,
+  quantization: str | None,
+) -> None:
+  """Raises ValueError for a variable that is missing or not as it must be."""
+  for variable, layer in variables_lib.GPTJ.of_model(model):
+    name = variables_lib.find(specs, variable.below_prefix(layer))
+    shape = variable.shape(model)
+    stored = specs[name].shape
+    # Sax's converter cuts the head to the vocabulary, but not its bias.
+    longer = variable.field == 'head_bias' and stored > shape
+    if stored != shape and not longer:
+      raise ValueError(
+        f'{name} has shape {list(stored)}, but the sizes of the other'
+        f' variables make it {list(shape)}'
+      )
+    if specs[name].dtype == 'int8' and variable.is_matrix:
+      _check_quantized(name, specs, quantization)
+
+
+def _check_quantized(
+  name: str, specs: Mapping[str, metadata.ArraySpec], quantization: str | None
+) -> None:
+  scale = name + variables_lib.SCALE_SUFFIX
+  if quantization is None:
+    raise ValueError(
+      f'{name} is int8, but the serving params have QUANTIZATION="none";'
+      ' publish with QUANTIZATION="int8" or "int8_weights", or give the float'
+      ' checkpoint'
+    )
+  if scale not in specs:
+    raise ValueError(
+      f'{name} is int8, but its scale {scale} is missing; quantize the float'
+      ' checkpoint again with offline_quantize'
+    )

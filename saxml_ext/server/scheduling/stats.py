@@ -1,0 +1,117 @@
+"""Figures of one method of one model over the last minute."""
+
+import collections
+import dataclasses
+import math
+import threading
+import time
+
+_WINDOW = 60
+_SAMPLES = 100
+_BATCHES = 10
+
+
+@dataclasses.dataclass
+class _Second:
+  """What happened within one second of the monotonic clock."""
+
+  second: int
+  successes: int = 0
+  errors: int = 0
+  latency_sum: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+  """Rates per second, latencies in seconds; None without a success.
+
+  Attributes:
+    successes_per_second: over the window of 60 s.
+    errors_per_second: over the same.
+    mean, p50, p95, p99: latencies of successes; percentiles are of the newest
+      100 at most.
+    batch_sizes: requests decoded together, the last 10 figures.
+    expired: requests since the start whose deadline passed in the queue.
+  """
+
+  successes_per_second: float
+  errors_per_second: float
+  mean: float | None
+  p50: float | None
+  p95: float | None
+  p99: float | None
+  batch_sizes: tuple[int, ...]
+  expired: int
+
+
+class MethodStats:
+  """Counts calls of one method; safe to use from several threads."""
+
+  def __init__(self, clock=time.monotonic):
+    self._clock = clock
+    self._lock = threading.Lock()
+    self._seconds: collections.deque[_Second] = collections.deque()
+    self._latencies: collections.deque[tuple[int, float]] = collections.deque(
+      maxlen=_SAMPLES
+    )
+    self._batches: collections.deque[int] = collections.deque(maxlen=_BATCHES)
+    self._expired = 0
+
+  def succeeded(self, latency: float) -> None:
+    """Counts an answered call that took `latency` seconds."""
+    with self._lock:
+      now = self._current()
+      now.successes += 1
+      now.latency_sum += latency
+      self._latencies.append((now.second, latency))
+
+  def failed(self) -> None:
+    """Counts a call that ended with an error."""
+    with self._lock:
+      self._current().errors += 1
+
+  def expired(self) -> None:
+    """Counts a request that was dropped from the queue at its deadline."""
+    with self._lock:
+      self._expired += 1
+
+  def batch(self, size: int) -> None:
+    """Notes how many requests are decoded together."""
+    with self._lock:
+      self._batches.append(size)
+
+  def snapshot(self) -> Snapshot:
+    """The figures as of now."""
+    with self._lock:
+      oldest = self._current().second - _WINDOW
+      successes = sum(s.successes for s in self._seconds)
+      failures = sum(s.errors for s in self._seconds)
+      total = sum(s.latency_sum for s in self._seconds)
+      sample = sorted(secs for when, secs in self._latencies if when > oldest)
+      return Snapshot(
+        successes_per_second=successes / _WINDOW,
+        errors_per_second=failures / _WINDOW,
+        mean=total / successes if successes else None,
+        p50=_percentile(sample, 50),
+        p95=_percentile(sample, 95),
+        p99=_percentile(sample, 99),
+        batch_sizes=tuple(self._batches),
+        expired=self._expired,
+      )
+
+  def _current(self) -> _Second:
+    """The record of this second; older than the window ones are dropped."""
+    second = int(self._clock())
+    if not self._seconds or self._seconds[-1].second != second:
+      self._seconds.append(_Second(second))
+    while self._seconds[0].second <= second - _WINDOW:
+      self._seconds.popleft()
+    return self._seconds[-1]
+
+
+def _percentile(ordered: list[float], percent: int) -> float | None:
+  """Nearest-rank percentile of an ascending list."""
+  if not ordered:
+    return None
+  rank = math.ceil(percent / 100 * len(ordered))
+  return ordered[max(rank, 1) - 1]

@@ -1,0 +1,97 @@
+"""Tests for stats."""
+
+from absl.testing import absltest
+
+from saxml_ext.server.scheduling import stats
+
+
+class _Clock:
+  def __init__(self):
+    self.now = 1000.0
+
+  def __call__(self) -> float:
+    return self.now
+
+
+class MethodStatsTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.clock = _Clock()
+    self.stats = stats.MethodStats(self.clock)
+
+  def test_nothing_happened(self):
+    figures = self.stats.snapshot()
+    self.assertEqual(figures.successes_per_second, 0)
+    self.assertEqual(figures.errors_per_second, 0)
+    self.assertIsNone(figures.mean)
+    self.assertIsNone(figures.p99)
+
+  def test_rates_are_over_one_minute(self):
+    for _ in range(30):
+      self.stats.succeeded(0.5)
+      self.clock.now += 1
+    self.stats.failed()
+    figures = self.stats.snapshot()
+    self.assertAlmostEqual(figures.successes_per_second, 0.5)
+    self.assertAlmostEqual(figures.errors_per_second, 1 / 60)
+
+  def test_forgets_what_is_older_than_the_window(self):
+    self.stats.succeeded(9.0)
+    self.clock.now += 61
+    self.stats.succeeded(1.0)
+    figures = self.stats.snapshot()
+    self.assertAlmostEqual(figures.successes_per_second, 1 / 60)
+    self.assertAlmostEqual(figures.mean, 1.0)
+    self.assertAlmostEqual(figures.p99, 1.0)
+
+  def test_the_window_ends_with_the_sixtieth_second(self):
+    self.stats.succeeded(9.0)
+    self.stats.failed()
+    self.clock.now += 59
+    figures = self.stats.snapshot()
+    self.assertAlmostEqual(figures.successes_per_second, 1 / 60)
+    self.assertAlmostEqual(figures.errors_per_second, 1 / 60)
+    self.assertEqual(figures.p50, 9.0)
+    self.clock.now += 1
+    figures = self.stats.snapshot()
+    self.assertEqual(figures.successes_per_second, 0)
+    self.assertEqual(figures.errors_per_second, 0)
+    self.assertIsNone(figures.p50)
+
+  def test_percentiles_of_few_are_nearest_rank(self):
+    # The smallest latency that so many percent are not above.
+    for latencies, expected in (
+      ([1.0], (1.0, 1.0, 1.0)),
+      ([1.0, 2.0], (1.0, 2.0, 2.0)),
+      ([1.0, 2.0, 3.0], (2.0, 3.0, 3.0)),
+      ([float(i) for i in range(1, 21)], (10.0, 19.0, 20.0)),
+      ([float(i) for i in range(1, 52)], (26.0, 49.0, 51.0)),
+    ):
+      fresh = stats.MethodStats(self.clock)
+      for latency in latencies:
+        fresh.succeeded(latency)
+      figures = fresh.snapshot()
+      self.assertEqual((figures.p50, figures.p95, figures.p99), expected)
+
+  def test_percentiles_are_nearest_rank(self):
+    for latency in range(100, 0, -1):
+      self.stats.succeeded(float(latency))
+    figures = self.stats.snapshot()
+    self.assertEqual(
+      (figures.p50, figures.p95, figures.p99), (50.0, 95.0, 99.0)
+    )
+    self.assertAlmostEqual(figures.mean, 50.5)
+
+  def test_keeps_the_last_ten_batches(self):
+    for size in range(12):
+      self.stats.batch(size)
+    self.assertEqual(self.stats.snapshot().batch_sizes, tuple(range(2, 12)))
+
+  def test_counts_expired_requests(self):
+    self.stats.expired()
+    self.stats.expired()
+    self.assertEqual(self.stats.snapshot().expired, 2)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,152 @@
+"""Tests for waiting."""
+
+import math
+import random
+import time
+
+from absl.testing import absltest
+import numpy as np
+
+from saxml_ext.server.scheduling import waiting
+from saxml_ext.server.testing import fake_runner
+
+_RUN = 3
+
+
+def _work(
+  length: int, arrived: float = 0.0, deadline: float = math.inf
+) -> waiting.Work:
+  request = fake_runner.Request(np.zeros(length, np.int32))
+  return waiting.Work(request, deadline, arrived)
+
+
+def _lengths(works: list[waiting.Work]) -> list[int]:
+  return [len(w.request.tokens) for w in works]
+
+
+class WaitingListTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.waiting = waiting.WaitingList((10, 20, 30), 4.0, _RUN)
+
+  def _add(self, *lengths: int) -> None:
+    for length in lengths:
+      self.waiting.add(_work(length))
+
+  def _take_one(self) -> int:
+    return _lengths(self.waiting.take(1))[0]
+
+  def test_takes_all_when_there_is_room(self):
+    self._add(5, 25, 15)
+    self.assertCountEqual(_lengths(self.waiting.take(9)), [5, 25, 15])
+    self.assertEmpty(self.waiting)
+    self.assertEmpty(self.waiting.take(9))
+
+  def test_goes_on_with_the_bucket_of_the_oldest(self):
+    self._add(25, 1, 11, 28, 2)
+    self.assertEqual(_lengths(self.waiting.take(2)), [25, 28])
+    self.assertEqual(_lengths(self.waiting.take(2)), [1, 2])
+    self.assertEqual(_lengths(self.waiting.take(2)), [11])
+
+  def test_bounds_belong_to_the_shorter_bucket(self):
+    self._add(10, 11, 9, 20)
+    self.assertEqual(_lengths(self.waiting.take(4)), [10, 9, 11, 20])
+
+  def test_longer_than_any_bucket(self):
+    self._add(31, 5, 300)
+    self.assertEqual(_lengths(self.waiting.take(3)), [31, 300, 5])
+
+  def test_a_run_lasts_over_refills_one_by_one(self):
+    self._add(25, 1, 26, 2, 27)
+    self.assertEqual([self._take_one() for _ in range(5)], [25, 26, 27, 1, 2])
+
+  def test_a_run_ends_so_that_the_oldest_gets_in(self):
+    self._add(1, 25, *range(2, 9))
+    taken = [self._take_one() for _ in range(6)]
+    self.assertEqual(taken, [1, 2, 3, 25, 4, 5])
+
+  def test_nobody_is_passed_by_more_than_one_run_once_the_oldest(self):
+    rng = random.Random(5)
+    arrived, admitted = [], []
+    passed: dict[waiting.Work, int] = {}
+    for step in range(3000):
+      if step < 2000 and rng.random() < 0.6:
+        # Mostly short ones, so that long ones are tempting to leave out.
+        work = _work(rng.choice([5] * 8 + [15, 25]))
+        arrived.append(work)
+        self.waiting.add(work)
+      elif len(self.waiting):
+        oldest = next(w for w in arrived if w.bucket >= 0)
+        [work] = self.waiting.take(1)
+        admitted.append(work)
+        if work is not oldest:
+          passed[oldest] = passed.get(oldest, 0) + 1
+    self.assertCountEqual(map(id, admitted), map(id, arrived))
+    self.assertLessEqual(max(passed.values()), _RUN)
+    self.assertGreater(max(passed.values()), 1)
+
+  def test_waits_for_company(self):
+    self.waiting.add(_work(5, arrived=100.0))
+    self.assertEqual(self.waiting.ready_at(free=2), 104.0)
+    self.waiting.add(_work(15, arrived=103.0))
+    self.assertEqual(self.waiting.ready_at(free=2), -math.inf)
+    self.assertEqual(self.waiting.ready_at(free=3), 104.0)
+
+  def test_is_not_ready_without_work_or_room(self):
+    self.assertEqual(self.waiting.ready_at(free=2), math.inf)
+    self._add(5)
+    self.assertEqual(self.waiting.ready_at(free=0), math.inf)
+
+  def test_removes_expired_requests_only(self):
+    late, later, alive = (_work(n, deadline=50.0 + n) for n in (1, 2, 3))
+    for work in (later, alive, late, _work(4)):
+      self.waiting.add(work)
+    self.assertEqual(self.waiting.next_deadline(), 51.0)
+    self.assertEqual(self.waiting.remove_expired(52.0), [late, later])
+    self.assertLen(self.waiting, 2)
+    self.assertEqual(self.waiting.next_deadline(), 53.0)
+    self.assertLen(self.waiting.remove_all(), 2)
+    self.assertEqual(self.waiting.next_deadline(), math.inf)
+
+  def test_discards_a_request_once(self):
+    gone, stays = _work(5, deadline=1.0), _work(5)
+    for work in (gone, stays):
+      self.waiting.add(work)
+    self.assertTrue(self.waiting.discard(gone))
+    self.assertFalse(self.waiting.discard(gone))
+    self.assertEqual(self.waiting.next_deadline(), math.inf)
+    self.assertEqual(self.waiting.take(2), [stays])
+    self.assertFalse(self.waiting.discard(stays))
+
+  def test_deadlines_of_those_that_left_do_not_pile_up(self):
+    self.waiting.add(_work(5, deadline=1.0))
+    for _ in range(10_000):
+      self.waiting.add(_work(5, deadline=1e9))
+      self.waiting.take(1)
+    self.assertLess(len(self.waiting._deadlines), 200)
+
+  def test_cost_per_request_does_not_grow_with_their_number(self):
+    def seconds_per_request(count: int) -> float:
+      rng = random.Random(count)
+      works = [
+        _work(rng.randrange(1, 40), deadline=rng.random()) for _ in range(count)
+      ]
+      begin = time.process_time()
+      for work in works:
+        self.waiting.add(work)
+      for work in works[::4]:
+        self.waiting.discard(work)
+      while self.waiting:
+        self.waiting.ready_at(1)
+        self.waiting.next_deadline()
+        self.waiting.take(1)
+      return (time.process_time() - begin) / count
+
+    few = min(seconds_per_request(500) for _ in range(5))
+    many = min(seconds_per_request(16_000) for _ in range(3))
+    # A list that is sorted or searched per request would be 32 times slower.
+    self.assertLess(many, 6 * few)
+
+
+if __name__ == '__main__':
+  absltest.main()

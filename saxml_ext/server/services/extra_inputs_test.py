@@ -1,0 +1,125 @@
+"""Tests for extra_inputs."""
+
+from absl.testing import absltest
+from absl.testing import parameterized
+
+from saxml_ext.common import errors
+from saxml_ext.params import gptj
+from saxml_ext.params import published
+from saxml_ext.params import settings as settings_lib
+from saxml_ext.protobuf import common_pb2
+from saxml_ext.server.services import extra_inputs
+
+_DECLARED = {
+  'temperature': 0.5,
+  'per_example_max_decode_steps': 128,
+  'weights': [0.0, 0.0],
+  'mode': 'plain',
+}
+
+
+def _given(items=(), tensors=(), strings=()) -> common_pb2.ExtraInputs:
+  return common_pb2.ExtraInputs(
+    items=dict(items),
+    tensors={k: common_pb2.Tensor(values=v) for k, v in dict(tensors).items()},
+    strings=dict(strings),
+  )
+
+
+class MergeTest(parameterized.TestCase):
+  def test_defaults(self):
+    merged = extra_inputs.merge(_given(), _DECLARED)
+    self.assertEqual(merged, _DECLARED)
+    self.assertIsNot(merged, _DECLARED)
+
+  def test_values_of_the_request_win(self):
+    merged = extra_inputs.merge(
+      _given({'temperature': 0.25}, {'weights': [1, 2]}, {'mode': 'other'}),
+      _DECLARED,
+    )
+    self.assertEqual(merged['temperature'], 0.25)
+    self.assertEqual(merged['weights'], [1.0, 2.0])
+    self.assertEqual(merged['mode'], 'other')
+    self.assertEqual(merged['per_example_max_decode_steps'], 128)
+
+  @parameterized.parameters(
+    (_given({'top_q': 1}), "'top_q' is not one .*: mode, per_example"),
+    (_given({}, {'top_q': [1]}), "'top_q' is not one"),
+    (_given({}, {}, {'top_q': 'x'}), "'top_q' is not one"),
+    (_given({'weights': 1}, {'weights': [1, 2]}), "'weights' is given twice"),
+    (_given({'mode': 1}, {}, {'mode': 'x'}), "'mode' is given twice"),
+    (_given({}, {'weights': [1]}), "'weights' is a list of 1 numbers"),
+    (_given({}, {'temperature': [1]}), "'temperature' is a list of 1"),
+    (_given({'temperature': float('nan')}), "'temperature' is nan"),
+    (_given({}, {'weights': [1, float('inf')]}), "'weights' is inf"),
+  )
+  def test_refuses(self, given, message):
+    with self.assertRaisesRegex(errors.InvalidArgument, message):
+      extra_inputs.merge(given, _DECLARED)
+
+
+class MaxNewTokensTest(parameterized.TestCase):
+  def _limit(self, **items) -> int:
+    merged = extra_inputs.merge(_given(items), _DECLARED)
+    return extra_inputs.max_new_tokens(merged, limit=128)
+
+  def test_is_the_models_unless_the_request_has_one(self):
+    self.assertEqual(self._limit(), 128)
+    self.assertEqual(self._limit(per_example_max_decode_steps=7), 7)
+    self.assertEqual(extra_inputs.max_new_tokens({}, limit=99), 99)
+
+  @parameterized.parameters(0, -1, 1.5)
+  def test_refuses_other_than_positive_whole_numbers(self, value):
+    with self.assertRaisesRegex(errors.InvalidArgument, 'whole number'):
+      self._limit(per_example_max_decode_steps=value)
+
+  def test_refuses_more_than_the_model_has(self):
+    with self.assertRaisesRegex(errors.InvalidArgument, '129, above .* 128'):
+      self._limit(per_example_max_decode_steps=129)
+
+  def test_refuses_a_string(self):
+    with self.assertRaisesRegex(errors.InvalidArgument, "is 'many'"):
+      merged = extra_inputs.merge(
+        _given(strings={'per_example_max_decode_steps': 'many'}), _DECLARED
+      )
+      extra_inputs.max_new_tokens(merged, 128)
+
+
+class ChoicesTest(parameterized.TestCase):
+  def _choices(self, given=None, base=gptj.TinySampleFP32):
+    settings = settings_lib.Settings.of(base)
+    declared = settings.extra_inputs['lm.generate']
+    merged = extra_inputs.merge(given or _given(), declared)
+    return extra_inputs.choices(merged, settings)
+
+  def test_defaults(self):
+    self.assertEqual(
+      self._choices(),
+      dict(stop_ids=None, temperature=1.0, top_k=40, top_p=1.0),
+    )
+
+  def test_values_of_the_request(self):
+    given = _given(
+      {'temperature': 0.5, 'per_example_top_k': 900, 'gumbel_prng_key': 7},
+      {'eos_id': [0, 0, 11, 12]},
+    )
+    self.assertEqual(
+      self._choices(given),
+      dict(stop_ids=(11, 12), temperature=0.5, top_k=40, top_p=1.0, seed=7),
+    )
+
+  def test_beams_go_by_stop_ids_alone(self):
+    self.assertEqual(self._choices(base=published.GPTJ), dict(stop_ids=None))
+
+  @parameterized.parameters(
+    (_given({'per_example_top_k': 1.5}), "'per_example_top_k' is 1.5"),
+    (_given(strings={'temperature': 'hot'}), "'temperature' is 'hot'"),
+    (_given(tensors={'eos_id': [0, 0, 0, 0.5]}), "'eos_id' is 0.5"),
+  )
+  def test_refuses_what_is_no_number_of_its_kind(self, given, message):
+    with self.assertRaisesRegex(errors.InvalidArgument, message):
+      self._choices(given)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,179 @@
+"""The control service of a model server, called by its cell's admin server."""
+
+import asyncio
+from concurrent import futures
+from typing import TypeAlias
+
+from absl import logging
+import grpc
+
+from saxml_ext.common import errors
+from saxml_ext.common import grpc_aio
+from saxml_ext.protobuf import common_pb2
+from saxml_ext.protobuf import modelet_pb2
+from saxml_ext.protobuf import modelet_pb2_grpc
+from saxml_ext.server.loading import lifecycle
+from saxml_ext.server.loading import servable
+from saxml_ext.server.loading import spec
+from saxml_ext.server.scheduling import stats
+
+_STATUS = {
+  lifecycle.State.LOADING: common_pb2.LOADING,
+  lifecycle.State.LOADED: common_pb2.LOADED,
+  lifecycle.State.FAILED: common_pb2.FAILED,
+  lifecycle.State.UNLOADING: common_pb2.UNLOADING,
+}
+_Context: TypeAlias = grpc.aio.ServicerContext
+_ServerStatus = modelet_pb2.GetStatusResponse.ServerStatus
+
+
+class ModeletService(modelet_pb2_grpc.ModeletServicer):
+  """sax.Modelet over the models of this server."""
+
+  def __init__(self, models: lifecycle.Models[servable.Servable]):
+    self._models = models
+    self._stopping = asyncio.Event()
+
+  def stop(self) -> None:
+    """Ends calls that wait for a load or an unload: UNAVAILABLE."""
+    self._stopping.set()
+
+  @grpc_aio.method()
+  async def Load(
+    self, request: modelet_pb2.LoadRequest, context: _Context
+  ) -> modelet_pb2.LoadResponse:
+    """Loads a model; answers when it serves or has failed."""
+    await self._wait(
+      self._models.load(
+        request.model_key,
+        spec.Spec(
+          model_path=request.model_path,
+          checkpoint_path=request.checkpoint_path,
+          overrides=dict(request.overrides),
+          acls=dict(request.acls.items),
+        ),
+      )
+    )
+    return modelet_pb2.LoadResponse()
+
+  @grpc_aio.method()
+  async def UpdateLoaded(
+    self, request: modelet_pb2.UpdateLoadedRequest, context: _Context
+  ) -> modelet_pb2.UpdateLoadedResponse:
+    """Replaces ACLs, and the weights if their path is another one.
+
+    An admin server sends this for every change of a published model, of its
+    replicas too, and always with a path and ACLs.
+    """
+    if request.HasField('acls'):
+      self._models.set_acls(request.model_key, request.acls.items)
+    if request.checkpoint_path:
+      await self._wait(
+        self._models.reload(request.model_key, request.checkpoint_path)
+      )
+    return modelet_pb2.UpdateLoadedResponse()
+
+  @grpc_aio.method()
+  async def Unload(
+    self, request: modelet_pb2.UnloadRequest, context: _Context
+  ) -> modelet_pb2.UnloadResponse:
+    """Forgets a model after it has answered what it holds."""
+    await self._wait(self._models.unload(request.model_key))
+    return modelet_pb2.UnloadResponse()
+
+  @grpc_aio.method()
+  async def Export(
+    self, request: modelet_pb2.ExportRequest, context: _Context
+  ) -> modelet_pb2.ExportResponse:
+    """Refused: models cannot be exported."""
+    raise errors.Unimplemented(
+      'this model server cannot export models; serve from the checkpoint'
+    )
+
+  @grpc_aio.method()
+  async def Save(
+    self, request: modelet_pb2.SaveRequest, context: _Context
+  ) -> modelet_pb2.SaveResponse:
+    """Refused for a loaded model, whose weights do not change by serving.
+
+    A model that is not loaded is no error, as in Sax.
+    """
+    if request.model_key not in self._models.entries():
+      logging.warning('save: %r is not loaded here', request.model_key)
+      return modelet_pb2.SaveResponse()
+    raise errors.Unimplemented(
+      f'{request.model_key} cannot be saved: serving does not change its'
+      ' weights, so copy the checkpoint it was published with'
+    )
+
+  @grpc_aio.method()
+  async def WakeUp(
+    self, request: modelet_pb2.WakeUpRequest, context: _Context
+  ) -> modelet_pb2.WakeUpResponse:
+    """Nothing to do: this server is never dormant."""
+    return modelet_pb2.WakeUpResponse()
+
+  @grpc_aio.method()
+  async def GetStatus(
+    self, request: modelet_pb2.GetStatusRequest, context: _Context
+  ) -> modelet_pb2.GetStatusResponse:
+    """Tells where each model stands."""
+    response = modelet_pb2.GetStatusResponse(
+      server_status=_ServerStatus(
+        state=_ServerStatus.ACTIVE,
+        explanation='serving',
+        stats=_ServerStatus.Stats(early_rejection_errors_per_second=0.0),
+      )
+    )
+    for key, entry in self._models.entries().items():
+      model = response.models.add(
+        model_key=key, model_status=_STATUS[entry.state]
+      )
+      if request.include_failure_reasons:
+        model.failure_reason = entry.reason
+      if request.include_method_stats and entry.model is not None:
+        for method, counts in entry.model.method_stats.items():
+          model.method_stats.append(
+            _method_stats(
+              method,
+              counts.snapshot(),
+              entry.model.scheduler.pending(method),
+            )
+          )
+    return response
+
+  async def _wait(self, future: futures.Future) -> None:
+    """Waits for work that goes on even if the caller goes away."""
+    work = asyncio.shield(asyncio.wrap_future(future))
+    stopping = asyncio.create_task(self._stopping.wait())
+    try:
+      await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)
+      if not work.done():
+        raise errors.Unavailable(
+          'this model server is stopping; use another one'
+        )
+      work.result()
+    finally:
+      work.cancel()
+      stopping.cancel()
+
+
+def _method_stats(
+  method: str, figures: stats.Snapshot, pending: int
+) -> modelet_pb2.GetStatusResponse.MethodStats:
+  result = modelet_pb2.GetStatusResponse.MethodStats(
+    method=method,
+    errors_per_second=figures.errors_per_second,
+    successes_per_second=figures.successes_per_second,
+    recent_batch_sizes=figures.batch_sizes,
+    pending_reqs=pending,
+  )
+  if figures.mean is not None:
+    result.mean_latency_on_success_per_second = figures.mean
+  if figures.p50 is not None:
+    result.p50_latency_on_success_per_second = figures.p50
+  if figures.p95 is not None:
+    result.p95_latency_on_success_per_second = figures.p95
+  if figures.p99 is not None:
+    result.p99_latency_on_success_per_second = figures.p99
+  return result

@@ -1,0 +1,79 @@
+"""Tests for prompts."""
+
+from absl.testing import absltest
+import numpy as np
+
+from saxml_ext.common import errors
+from saxml_ext.params import gptj
+from saxml_ext.params import settings as settings_lib
+from saxml_ext.server.services import prompts
+
+
+def _settings(**attributes) -> settings_lib.Settings:
+  attributes = {'INPUT_SEQ_LEN': 4, 'BUCKET_KEYS': None, **attributes}
+  params = type('Params', (gptj.TinyTokenizedFP32,), attributes)
+  return settings_lib.Settings.of(params)
+
+
+def _finish(ids: list[int], settings: settings_lib.Settings) -> list[int]:
+  return prompts.finish(np.array(ids, np.int32), settings).tolist()
+
+
+class FinishTest(absltest.TestCase):
+  def test_leaves_a_short_prompt(self):
+    for ids in ([1], [1, 2], [1, 2, 3], [1, 2, 3, 4]):
+      self.assertEqual(_finish(ids, _settings()), ids)
+      self.assertEqual(_finish(ids, _settings(SLICE_LEFT=False)), ids)
+
+  def test_cuts_a_long_one(self):
+    ids = [1, 2, 3, 4, 5, 6]
+    self.assertEqual(_finish(ids, _settings()), [1, 2, 3, 4])
+    self.assertEqual(_finish(ids, _settings(SLICE_LEFT=False)), [3, 4, 5, 6])
+
+  def test_start_id_takes_room(self):
+    settings = _settings(EOS_PADDING_AND_NO_SOS=False, SOS_ID=9)
+    self.assertEqual(_finish([1, 2, 3, 4], settings), [9, 1, 2, 3])
+    self.assertEqual(_finish([], settings), [9])
+    settings = _settings(
+      EOS_PADDING_AND_NO_SOS=False, SOS_ID=9, SLICE_LEFT=False
+    )
+    self.assertEqual(_finish([1, 2, 3, 4], settings), [9, 2, 3, 4])
+    self.assertEqual(_finish([1, 2], settings), [9, 1, 2])
+
+  def test_refuses_a_long_one_if_set_to(self):
+    settings = _settings(FAIL_ON_INPUT_TRUNCATION=True)
+    self.assertLen(_finish([1] * 4, settings), 4)
+    with self.assertRaisesRegex(
+      errors.InvalidArgument, 'has 5 tokens.*at most 4.*INPUT_SEQ_LEN'
+    ):
+      _finish([1] * 5, settings)
+
+  def test_refuses_an_empty_one(self):
+    with self.assertRaisesRegex(errors.InvalidArgument, 'prompt has 0 tokens'):
+      _finish([], _settings())
+
+
+class CheckScoreTest(absltest.TestCase):
+  def test_shared_length(self):
+    prompts.check_score([1, 2], [3, 4], _settings())
+    with self.assertRaisesRegex(
+      errors.InvalidArgument, '3 and 2 tokens.*4 together'
+    ):
+      prompts.check_score([1, 2, 3], [4, 5], _settings())
+
+  def test_own_suffix_length(self):
+    settings = _settings(SUFFIX_SEQ_LEN=2)
+    prompts.check_score([1, 2, 3, 4], [5, 6], settings)
+    for prefix, suffix in (([1] * 5, [2]), ([1], [2] * 3)):
+      with self.assertRaisesRegex(errors.InvalidArgument, 'SUFFIX_SEQ_LEN'):
+        prompts.check_score(prefix, suffix, settings)
+
+  def test_refuses_empty_parts(self):
+    with self.assertRaisesRegex(errors.InvalidArgument, 'prefix has 0'):
+      prompts.check_score([], [1], _settings())
+    with self.assertRaisesRegex(errors.InvalidArgument, 'suffix has 0'):
+      prompts.check_score([1], [], _settings())
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,88 @@
+"""Tests for wakeups."""
+
+import asyncio
+from concurrent import futures
+import threading
+import unittest
+
+from absl.testing import absltest
+
+from saxml_ext.common import errors
+from saxml_ext.server.services import wakeups
+
+_TIMEOUT = 300
+
+
+class WakeupsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
+  async def asyncSetUp(self):
+    self.loop = asyncio.get_running_loop()
+    self.calls = 0
+    self.wakeups = wakeups.Wakeups(self)
+
+  # The loop, as far as Wakeups needs one.
+
+  def create_future(self) -> asyncio.Future:
+    return self.loop.create_future()
+
+  def call_soon_threadsafe(self, function) -> None:
+    self.calls += 1
+    self.loop.call_soon_threadsafe(function)
+
+  def wait(self, future: futures.Future) -> asyncio.Task:
+    return asyncio.create_task(self.wakeups.wait(future))
+
+  async def test_gives_results_and_errors(self):
+    answered, failed = futures.Future(), futures.Future()
+    waiting = [self.wait(answered), self.wait(failed)]
+    await asyncio.sleep(0)
+    answered.set_result(5)
+    failed.set_exception(errors.Internal('broken'))
+    self.assertEqual(await waiting[0], 5)
+    with self.assertRaisesRegex(errors.Internal, 'broken'):
+      await waiting[1]
+
+  async def test_answer_that_is_there_already(self):
+    future = futures.Future()
+    future.set_result(5)
+    self.assertEqual(await self.wakeups.wait(future), 5)
+
+  async def test_answers_given_together_wake_the_loop_once(self):
+    many = [futures.Future() for _ in range(100)]
+    waiting = [self.wait(future) for future in many]
+    await asyncio.sleep(0)
+    for i, future in enumerate(many):
+      future.set_result(i)
+    self.assertEqual(await asyncio.gather(*waiting), list(range(100)))
+    self.assertEqual(self.calls, 1)
+
+  async def test_many_threads_at_once_forget_nobody(self):
+    many = [futures.Future() for _ in range(2000)]
+    waiting = [self.wait(future) for future in many]
+    await asyncio.sleep(0)
+
+    def answer(part: list[futures.Future]) -> None:
+      for future in part:
+        future.set_result(None)
+
+    threads = [
+      threading.Thread(target=answer, args=(many[i::8],)) for i in range(8)
+    ]
+    for thread in threads:
+      thread.start()
+    async with asyncio.timeout(_TIMEOUT):
+      await asyncio.gather(*waiting)
+
+  async def test_cancelling_the_coroutine_cancels_the_future(self):
+    future, other = futures.Future(), futures.Future()
+    waiting, beside = self.wait(future), self.wait(other)
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with self.assertRaises(asyncio.CancelledError):
+      await waiting
+    self.assertTrue(future.cancelled())
+    other.set_result(1)
+    self.assertEqual(await beside, 1)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,111 @@
+"""An engine for tests: it answers each prompt with its own tokens reversed."""
+
+from collections.abc import Mapping
+import dataclasses
+import threading
+from typing import Any
+
+import numpy as np
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+  """A prompt [T] int32; the scheduler looks at nothing else."""
+
+  tokens: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Hypothesis:
+  """As the engine's."""
+
+  tokens: np.ndarray
+  score: float
+  logprob: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+  """As the engine's."""
+
+  hypotheses: tuple[Hypothesis, ...]
+
+
+class FakeRunner:
+  """Keeps the engine's contract and notes every call.
+
+  A request takes as many steps as `steps_of` says. Misuse, such as admission
+  to an occupied slot, is an AssertionError.
+
+  Attributes:
+    admissions: per call of prefill_and_insert, the requests in slot order.
+    released: slots given up, in order.
+    steps: calls of step.
+    max_steps: what each of them was given.
+    threads: names of the threads that called.
+    gate: when cleared, step waits.
+    fail_on_step: raised by the next step.
+  """
+
+  def __init__(self, num_slots: int = 2, steps: int = 1):
+    self.num_slots = num_slots
+    self.max_prompt = 512
+    self.admissions: list[list[Any]] = []
+    self.released: list[int] = []
+    self.steps = 0
+    self.max_steps: list[int | None] = []
+    self.threads: set[str] = set()
+    self.gate = threading.Event()
+    self.gate.set()
+    self.fail_on_step: Exception | None = None
+    self._steps_per_request = steps
+    self._left: dict[int, int] = {}
+    self._requests: dict[int, Any] = {}
+
+  def check(self, request: Any) -> None:
+    if getattr(request, 'temperature', None) == -1:
+      raise ValueError('temperature is -1; at least 0')
+
+  def prefill_and_insert(self, requests: Mapping[int, Any]) -> None:
+    self.threads.add(threading.current_thread().name)
+    self.admissions.append([requests[slot] for slot in sorted(requests)])
+    for slot, request in requests.items():
+      assert 0 <= slot < self.num_slots, slot
+      assert slot not in self._requests, f'slot {slot} is occupied'
+      self._requests[slot] = request
+      self._left[slot] = self._steps_per_request
+
+  def step(self, max_steps: int | None = None) -> dict[int, Result]:
+    self.max_steps.append(max_steps)
+    self.threads.add(threading.current_thread().name)
+    assert self._requests, 'a step without work'
+    self.gate.wait(timeout=600)
+    self.steps += 1
+    if self.fail_on_step is not None:
+      raise self.fail_on_step
+    done = {}
+    for slot in list(self._requests):
+      self._left[slot] -= 1
+      if not self._left[slot]:
+        done[slot] = _answer(self._requests.pop(slot).tokens)
+    return done
+
+  def release(self, slot: int) -> None:
+    self.threads.add(threading.current_thread().name)
+    assert slot in self._requests, f'slot {slot} is free'
+    del self._requests[slot]
+    self.released.append(slot)
+
+  def score(self, prefix: np.ndarray, suffix: np.ndarray) -> float:
+    self.threads.add(threading.current_thread().name)
+    return -float(len(prefix) + 10 * len(suffix))
+
+  def admitted(self) -> list[list[int]]:
+    """Prompts of all admissions, in order."""
+    return [r.tokens.tolist() for batch in self.admissions for r in batch]
+
+
+def _answer(tokens: np.ndarray) -> Result:
+  best = Hypothesis(tokens[::-1], score=-1.0, logprob=-1.0)
+  other = Hypothesis(tokens[:1], score=-2.0, logprob=-2.0)
+  return Result((best, other))

@@ -1,0 +1,94 @@
+"""A model server on loopback for tests, on an event loop of its own."""
+
+import asyncio
+from collections.abc import Callable
+import threading
+from typing import Any
+
+import grpc
+
+from saxml_ext.params import settings as settings_lib
+from saxml_ext.protobuf import lm_pb2_grpc
+from saxml_ext.protobuf import modelet_pb2
+from saxml_ext.protobuf import modelet_pb2_grpc
+from saxml_ext.server import model_server
+from saxml_ext.server.loading import codec
+from saxml_ext.server.loading import lifecycle
+from saxml_ext.server.loading import loader
+from saxml_ext.server.loading import servable
+from saxml_ext.server.loading import spec as spec_lib
+from saxml_ext.server.testing import fake_runner
+
+VOCAB_SIZE = 100
+EOS_ID = 99
+
+
+class ServerFixture:
+  """Serves until `stop`.
+
+  Attributes:
+    address: "127.0.0.1:port".
+    lm, modelet: stubs.
+    models: of the server.
+  """
+
+  def __init__(self, load_fn: lifecycle.LoadFn[servable.Servable]):
+    self._load_fn = load_fn
+    self._loop = asyncio.new_event_loop()
+    self._thread = threading.Thread(target=self._loop.run_forever)
+    self._thread.start()
+    self._server = self.run(self._start())
+    self.models = self._server.models
+    self.address = f'127.0.0.1:{self._server.port}'
+    self._channel = grpc.insecure_channel(
+      self.address, options=(('grpc.enable_http_proxy', 0),)
+    )
+    self.lm = lm_pb2_grpc.LMServiceStub(self._channel)
+    self.modelet = modelet_pb2_grpc.ModeletStub(self._channel)
+
+  def run(self, coroutine: Any) -> Any:
+    """Runs a coroutine on the server's loop; returns its result."""
+    return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(600)
+
+  def load(self, key: str, **fields: Any) -> None:
+    """Loads a model through the control service."""
+    fields.setdefault('model_path', 'test.Params')
+    fields.setdefault('checkpoint_path', '/ckpt')
+    self.modelet.Load(
+      modelet_pb2.LoadRequest(model_key=key, **fields), timeout=600
+    )
+
+  def stop_server(self, grace: float) -> None:
+    """Stops the server alone; clients stay."""
+    self.run(self._server.stop(grace))
+
+  def stop(self) -> None:
+    """Ends everything; also after `stop_server`."""
+    self._channel.close()
+    self.stop_server(grace=0)
+    self._loop.call_soon_threadsafe(self._loop.stop)
+    self._thread.join()
+    self._loop.close()
+
+  async def _start(self) -> model_server.ModelServer:
+    server = model_server.ModelServer(self._load_fn, port=0)
+    await server.start()
+    return server
+
+
+def fake_load_fn(
+  params: type, runner: fake_runner.FakeRunner
+) -> Callable[..., servable.Servable]:
+  """A load function that puts an engine for tests behind `params`."""
+
+  def load(
+    spec: spec_lib.Spec, on_failure: Callable[[str], None]
+  ) -> servable.Servable:
+    attributes = {'EOS_ID': EOS_ID, 'BATCH_SIZE': runner.num_slots}
+    settings = settings_lib.Settings.of(
+      type(params.__name__, (params,), attributes)
+    )
+    ids = codec.IdCodec(VOCAB_SIZE)
+    return loader.serve(settings, (ids, ids), runner, on_failure)
+
+  return load

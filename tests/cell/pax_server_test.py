@@ -1,0 +1,160 @@
+"""A Pax experiment with paxml's own checkpoint, served in a cell."""
+
+import os
+import subprocess
+import sys
+
+from absl.testing import absltest
+import jax
+import numpy as np
+
+from saxml_ext.client import sax
+from saxml_ext.common import cell
+from saxml_ext.common import errors
+from saxml_ext.pax import restore
+from saxml_ext.protobuf import admin_pb2
+from saxml_ext.server.testing import tiny_experiments
+
+# praxis can be imported once the modules above have prepared it.
+# isort: split
+from praxis import base_layer
+from praxis import decoder_hparams
+from praxis import py_utils
+
+_CELL = '/sax/test'
+_MODEL = _CELL + '/tiny'
+_PATH = 'saxml_ext.server.testing.tiny_experiments.Beams'
+_TIMEOUT = 800
+_PROMPTS = ([5, 6, 7], [17], [40, 41, 9, 30, 8, 22, 13])
+
+
+def _apply(restored: restore.Restored, method, *args, **kwargs):
+  context = base_layer.JaxContext.HParams(do_eval=True)
+  with base_layer.JaxContext.new_context(hparams=context):
+    return restored.model.apply(
+      restored.variables, *args, method=method, **kwargs
+    )
+
+
+def _beams(
+  restored: restore.Restored, prompt: list[int]
+) -> list[tuple[str, float]]:
+  """What praxis finds for one prompt, called directly."""
+  hparams = decoder_hparams.BeamSearchHParams(
+    fprop_for_prefix=True,
+    seqlen=100,
+    max_decode_steps=tiny_experiments.Beams.MAX_DECODE_STEPS,
+    eos_id=tiny_experiments.EOS_ID,
+    beam_size=tiny_experiments.Beams.BEAM_SIZE,
+    length_norm_alpha=tiny_experiments.Beams.LENGTH_NORM_ALPHA,
+  )
+  ids = np.array([prompt], np.int32)
+  (_, result, _), _ = _apply(
+    restored,
+    lambda lm, batch: lm.decode_with_params(hparams, batch),
+    py_utils.NestedMap(ids=ids, paddings=np.zeros(ids.shape, np.float32)),
+    mutable=[base_layer.DECODE_CACHE],
+    rngs={base_layer.RANDOM: jax.random.key(0)},
+  )
+  answers = []
+  for ids, length, score in zip(
+    result.output_ids[0], result.decode_lengths[0], result.scores[0]
+  ):
+    tokens = np.asarray(ids)[len(prompt) : int(length)].tolist()
+    answers.append((','.join(map(str, tokens)), float(score)))
+  return answers
+
+
+class PaxServerTest(absltest.TestCase):
+  def start(self, module: str, *flags: str) -> subprocess.Popen:
+    process = subprocess.Popen(
+      [sys.executable, '-m', module, '--port=0', *flags],
+      env={
+        **os.environ,
+        'PYTHONPATH': os.pathsep.join(filter(None, sys.path)),
+        'SAX_DEBUG_IPADDR': '1',
+        'JAX_PLATFORMS': 'cpu',
+      },
+      stdout=subprocess.PIPE,
+      stderr=subprocess.DEVNULL,
+      text=True,
+    )
+    self.addCleanup(process.communicate)
+    self.addCleanup(process.kill)
+    return process
+
+  def start_cell(self, experiments: str) -> None:
+    root = self.create_tempdir().full_path
+    fs_root = self.create_tempdir().full_path
+    cell.write_config(root, _CELL, admin_pb2.Config(fs_root=fs_root))
+    common = (f'--sax_root={root}', f'--sax_cell={_CELL}')
+    for module, *flags in (
+      ('saxml_ext.admin.admin_server', '--http_port=-1'),
+      ('saxml_ext.server.pax_server', f'--pax_experiments={experiments}'),
+    ):
+      process = self.start(module, *common, *flags)
+      self.assertIn('is serving at', process.stdout.readline())
+    sax.SetRoot(root)
+
+  def test_publish_generate_and_score(self):
+    self.start_cell(_PATH)
+    path = self.create_tempdir().full_path
+    tiny_experiments.save(path)
+    sax.Publish(_MODEL, _PATH, path, 1)
+    sax.WaitForReady(_MODEL, 1, options=sax.AdminOptions(timeout=_TIMEOUT))
+    lm = sax.Model(_MODEL).LM()
+    restored = restore.restore(tiny_experiments.Beams(), path)
+    answers = set()
+    for prompt in _PROMPTS:
+      expected = _beams(restored, prompt)
+      found = lm.Generate(','.join(map(str, prompt)))
+      self.assertEqual([t for t, _ in found], [t for t, _ in expected])
+      np.testing.assert_allclose(
+        [s for _, s in found], [s for _, s in expected], rtol=1e-5
+      )
+      answers.update(text for text, _ in found)
+    self.assertGreater(len(answers), len(_PROMPTS))  # prompts do count
+
+    ids = np.array([_PROMPTS[2]], np.int32)
+    logits = _apply(
+      restored, lambda m, x, p: m.lm(x, p).logits, ids, np.zeros(ids.shape)
+    )
+    logprobs = np.asarray(jax.nn.log_softmax(logits[0]))
+    expected = sum(logprobs[i - 1, ids[0, i]] for i in range(3, 7))
+    prefix, suffix = (','.join(map(str, p)) for p in (ids[0, :3], ids[0, 3:]))
+    self.assertAlmostEqual(
+      lm.Score(prefix, [suffix])[0], float(expected), places=4
+    )
+
+    for text, code in (
+      ('word', errors.InvalidArgument),
+      (str(tiny_experiments.VOCAB_SIZE), errors.InvalidArgument),
+    ):
+      with self.assertRaises(code):
+        lm.Generate(text)
+
+  def test_wrong_names_are_told_at_once(self):
+    for name, message in (
+      ('Beams', 'names no experiment class'),
+      ('a..b', 'names no experiment class'),
+      ('saxml_ext.params.gptj.TinyFP32', 'are serving params'),
+    ):
+      process = subprocess.run(
+        [
+          sys.executable,
+          '-m',
+          'saxml_ext.server.pax_server',
+          '--port=0',
+          f'--pax_experiments={name}',
+        ],
+        env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)},
+        capture_output=True,
+        text=True,
+        timeout=_TIMEOUT,
+      )
+      self.assertEqual(process.returncode, 1)
+      self.assertIn(message, process.stderr)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,134 @@
+"""Tests that every command, flag and file named in the documentation exists."""
+
+import os
+
+from absl.testing import absltest
+
+from saxml_ext.client.cli import registry
+from tests.house import commands
+from tests.house import targets
+from tests.house import tree
+
+_BAZEL = ('bazel', './bazelw')
+_VERBS = ('build', 'run', 'test')
+# Bazel's own flags that the pages mention.
+_BAZEL_FLAGS = {'override_repository', 'test_output', 'nocache_test_results'}
+# absl's own, which every program has.
+_COMMON_FLAGS = {'alsologtostderr', 'help', 'helpfull', 'logtostderr', 'v'}
+_SAXUTIL = '//saxml_ext/client:saxutil'
+
+
+def _flag_names(words: tuple[str, ...]) -> list[str]:
+  return [
+    word.lstrip('-').split('=')[0].removeprefix('no')
+    if word.startswith('--no')
+    else word.lstrip('-').split('=')[0]
+    for word in words
+    if word.startswith('--') and word != '--'
+  ]
+
+
+class DocsTest(absltest.TestCase):
+  def all_commands(self, *programs: str) -> list[commands.Command]:
+    found = [
+      command
+      for page in commands.pages()
+      for command in commands.commands(page)
+      if command.words[0] in programs
+    ]
+    self.assertNotEmpty(found)
+    return found
+
+  def test_links_lead_to_files(self):
+    found = [link for page in commands.pages() for link in commands.links(page)]
+    self.assertNotEmpty(found)
+    there = {os.path.normpath(path) for path in tree.files('*')}
+    there |= {os.path.dirname(path) for path in there}
+    missing = [
+      f'{place}: {path}'
+      for place, path in found
+      if os.path.normpath(path) not in there
+      and not any(t.startswith(os.path.normpath(path) + '/') for t in there)
+    ]
+    self.assertEqual(missing, [])
+
+  def test_bazel_commands(self):
+    wrong = []
+    for command in self.all_commands(*_BAZEL):
+      words = command.words[1:]
+      cut = words.index('--') if '--' in words else len(words)
+      options = set(_flag_names(words[:cut]))
+      if not options <= _BAZEL_FLAGS:
+        wrong.append(f'{command.place}: {options - _BAZEL_FLAGS} of Bazel')
+      plain = [word for word in words[:cut] if not word.startswith('-')]
+      if not plain or plain[0] not in _VERBS:
+        continue
+      for label in plain[1:]:
+        wrong += self.wrong_label(command.place, label, words[cut + 1 :])
+    self.assertEqual(wrong, [])
+
+  def wrong_label(self, place, label, arguments) -> list[str]:
+    if label.endswith(('/...', ':all')) or label.startswith('//saxml/gptj_'):
+      return []  # Many targets, or one of the tree that the overlay makes.
+    try:
+      target = targets.resolve(targets.absolute(label, ''))
+    except KeyError:
+      return [f'{place}: {label} is no target']
+    if target.label == _SAXUTIL:
+      return self.wrong_saxutil(place, tuple(arguments))
+    unknown = set(_flag_names(arguments)) - targets.flags(target)
+    unknown -= _COMMON_FLAGS
+    return [f'{place}: {label} has no flag {flag}' for flag in sorted(unknown)]
+
+  def wrong_saxutil(self, place: str, words: tuple[str, ...]) -> list[str]:
+    general = {'sax_root', 'sax_timeout', 'v'} | _COMMON_FLAGS
+    while words and words[0].startswith('-'):
+      name = words[0].lstrip('-').split('=')[0]
+      if name not in general:
+        return [f'{place}: saxutil has no flag {name}']
+      words = words[1:]
+    if not words or words[0] in ('help', 'commands', 'flags'):
+      return []
+    if '*' in words[0]:
+      return []
+    if words[0] not in registry.names():
+      return [f'{place}: saxutil has no command {words[0]}']
+    known = {flag.name for flag in registry.get(words[0]).flags}
+    given = []
+    for word in words[1:]:
+      if not word.startswith('-') or len(word) == 1:
+        break  # Flags go before the arguments.
+      given.append(word.lstrip('-').split('=')[0])
+    return [
+      f'{place}: saxutil {words[0]} has no flag {flag}'
+      for flag in given
+      if flag not in known
+    ]
+
+  def test_saxutil_commands(self):
+    wrong = []
+    for command in self.all_commands('saxutil'):
+      wrong += self.wrong_saxutil(command.place, command.words[1:])
+    self.assertEqual(wrong, [])
+
+  def test_flags_in_the_text(self):
+    known = set(_BAZEL_FLAGS | _COMMON_FLAGS)
+    for target in targets.targets().values():
+      if target.kind == 'py_binary':
+        known |= targets.flags(target)
+    known |= {
+      flag.name
+      for name in registry.names()
+      for flag in registry.get(name).flags
+    } | {'sax_root', 'sax_timeout'}
+    wrong = [
+      f'{place}: no program has --{flag}'
+      for page in commands.pages()
+      for place, flag in commands.inline_flags(page)
+      if flag not in known and flag.removeprefix('no') not in known
+    ]
+    self.assertEqual(wrong, [])
+
+
+if __name__ == '__main__':
+  absltest.main()

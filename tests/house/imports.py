@@ -1,0 +1,51 @@
+"""Which modules of this repository import which."""
+
+import ast
+import functools
+import pathlib
+
+from tests.house import tree
+
+ROOMS = ('converters', 'harness', 'saxml_ext', 'tests')
+
+
+def room(path: pathlib.PurePath) -> str:
+  """The part of the house that a file belongs to: `saxml_ext/engine`."""
+  depth = 2 if path.parts[0] == 'saxml_ext' else 1
+  return '/'.join(path.parts[:depth])
+
+
+@functools.cache
+def imported(path: pathlib.PurePath) -> tuple[pathlib.PurePath, ...]:
+  """Files of ours that a module imports, whether or not they are there."""
+  parsed = ast.parse((tree.ROOT / path).read_text(encoding='utf-8'))
+  found = []
+  for node in ast.walk(parsed):
+    if isinstance(node, ast.ImportFrom) and node.module:
+      package = pathlib.PurePath(*node.module.split('.'))
+      if package.parts[0] in ROOMS:
+        found += [package / f'{alias.name}.py' for alias in node.names]
+  return tuple(found)
+
+
+def cycle(graph: dict[str, set[str]]) -> list[str]:
+  """Names along some cycle of a graph, none if it has no cycle."""
+  done: set[str] = set()
+  for start in sorted(graph):
+    trail: list[str] = []
+    stack = [(start, iter(sorted(graph[start])))]
+    while stack:
+      name, others = stack[-1]
+      if name not in trail:
+        trail.append(name)
+      for other in others:
+        if other in trail:
+          return [*trail[trail.index(other) :], other]
+        if other not in done and other in graph:
+          stack.append((other, iter(sorted(graph[other]))))
+          break
+      else:
+        done.add(name)
+        trail.pop()
+        stack.pop()
+  return []

@@ -1,0 +1,117 @@
+"""Tests of the house: sizes of folders and files, and who imports whom."""
+
+import collections
+import pathlib
+
+from absl.testing import absltest
+
+from tests.house import imports
+from tests.house import tree
+
+_MODULES_OF_A_FOLDER = 20
+_LINES_OF_A_MODULE = 400
+_LINES_OF_A_BUILD_FILE = 300
+
+# What each room may import besides itself. Whatever joins rooms that do not
+# know each other belongs to tests/, which may import everything.
+_BELOW = {
+  'saxml_ext/protobuf': (),
+  'saxml_ext/common': ('saxml_ext/protobuf',),
+  'saxml_ext/engine': (),
+  'saxml_ext/aot': ('saxml_ext/engine',),
+  'saxml_ext/evaluation': ('saxml_ext/common',),
+  'saxml_ext/params': ('saxml_ext/common', 'saxml_ext/engine'),
+  'saxml_ext/pax': (
+    'saxml_ext/common',
+    'saxml_ext/engine',
+    'saxml_ext/params',
+  ),
+  'saxml_ext/admin': ('saxml_ext/common', 'saxml_ext/protobuf'),
+  'saxml_ext/client': ('saxml_ext/common', 'saxml_ext/protobuf'),
+  'saxml_ext/server': (
+    'saxml_ext/common',
+    'saxml_ext/engine',
+    'saxml_ext/params',
+    'saxml_ext/pax',
+    'saxml_ext/protobuf',
+  ),
+  'converters': (
+    'saxml_ext/common',
+    'saxml_ext/engine',
+    'saxml_ext/evaluation',
+    'saxml_ext/pax',
+  ),
+  'harness': (
+    'converters',
+    'saxml_ext/client',
+    'saxml_ext/common',
+    'saxml_ext/evaluation',
+    'saxml_ext/protobuf',
+  ),
+  'saxml_ext/benchmark': (
+    'converters',
+    'saxml_ext/common',
+    'saxml_ext/engine',
+    'saxml_ext/evaluation',
+    'saxml_ext/pax',
+  ),
+}
+
+
+def _lines(path: pathlib.Path) -> int:
+  return len((tree.ROOT / path).read_text(encoding='utf-8').splitlines())
+
+
+class LayoutTest(absltest.TestCase):
+  def test_folders_are_not_too_full(self):
+    modules = collections.Counter(
+      str(path.parent)
+      for path in tree.files('*.py')
+      if tree.is_production(path)
+    )
+    full = {k: n for k, n in modules.items() if n > _MODULES_OF_A_FOLDER}
+    self.assertEqual(full, {}, f'limit: {_MODULES_OF_A_FOLDER} modules')
+
+  def test_files_are_not_too_long(self):
+    for pattern, limit in (
+      ('*.py', _LINES_OF_A_MODULE),
+      ('BUILD', _LINES_OF_A_BUILD_FILE),
+    ):
+      found = tree.files(pattern)
+      self.assertNotEmpty(found)
+      long = {str(path): n for path in found if (n := _lines(path)) > limit}
+      self.assertEqual(long, {}, f'limit for {pattern}: {limit} lines')
+
+  def test_no_import_goes_up(self):
+    wrong = []
+    for path in tree.files('*.py'):
+      room = imports.room(path)
+      if room not in _BELOW:
+        continue
+      for other in imports.imported(path):
+        into = imports.room(other)
+        if into != room and into not in _BELOW[room]:
+          wrong.append(f'{path} imports {other}')
+    self.assertEqual(wrong, [])
+
+  def test_every_room_is_in_the_table(self):
+    rooms = {imports.room(path) for path in tree.files('*.py')}
+    self.assertEqual(
+      rooms - {'tests', 'deploy', 'third_party'},
+      set(_BELOW),
+    )
+
+  def test_modules_import_no_ring(self):
+    graph = {
+      str(path): {str(other) for other in imports.imported(path)}
+      for path in tree.files('*.py')
+    }
+    self.assertEqual(imports.cycle(graph), [])
+
+  def test_a_ring_would_be_found(self):
+    graph = {'a': {'b'}, 'b': {'c', 'd'}, 'c': set(), 'd': {'b'}}
+    self.assertEqual(imports.cycle(graph), ['b', 'd', 'b'])
+
+
+if __name__ == '__main__':
+  absltest.main()

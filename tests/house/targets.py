@@ -1,0 +1,105 @@
+"""Bazel targets as BUILD files name them, and the flags of programs."""
+
+import ast
+from collections.abc import Iterator
+import dataclasses
+import functools
+import pathlib
+from typing import Any
+
+from tests.house import imports
+from tests.house import tree
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+  """A rule of a BUILD file.
+
+  Attributes:
+    kind: the rule's name, `py_binary`.
+    package: path of its package from the root.
+    attributes: those whose values are literals.
+  """
+
+  kind: str
+  package: str
+  attributes: dict[str, Any]
+
+  @property
+  def label(self) -> str:
+    return f'//{self.package}:{self.attributes["name"]}'
+
+
+def absolute(label: str, package: str) -> str:
+  """The full form of a label that stands in a package: `//a/b:c`."""
+  if label.startswith(':'):
+    return f'//{package}{label}'
+  if not label.startswith('//'):
+    label = f'//{label}'
+  return label if ':' in label else f'{label}:{label.rsplit("/", 1)[1]}'
+
+
+def _rules(path: pathlib.Path) -> Iterator[Target]:
+  package = path.parent.as_posix()
+  text = (tree.ROOT / path).read_text(encoding='utf-8')
+  for node in ast.parse(text).body:
+    if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
+      attributes = {}
+      for keyword in node.value.keywords:
+        try:
+          attributes[keyword.arg] = ast.literal_eval(keyword.value)
+        except ValueError:
+          continue  # A glob or a name: no attribute that is read here.
+      if 'name' in attributes and isinstance(node.value.func, ast.Name):
+        name = '' if package == '.' else package
+        yield Target(node.value.func.id, name, attributes)
+
+
+@functools.cache
+def targets() -> dict[str, Target]:
+  """All rules of our BUILD files by their labels."""
+  found = [rule for path in tree.files('BUILD') for rule in _rules(path)]
+  return {rule.label: rule for rule in found}
+
+
+def resolve(label: str) -> Target:
+  """A target, whatever aliases lead to it.
+
+  Raises:
+    KeyError: there is none of that label.
+  """
+  target = targets()[label]
+  while target.kind == 'alias':
+    actual = absolute(target.attributes['actual'], target.package)
+    target = targets()[actual]
+  return target
+
+
+@functools.cache
+def _defined(path: pathlib.PurePath) -> frozenset[str]:
+  found = set()
+  for node in ast.walk(ast.parse((tree.ROOT / path).read_text('utf-8'))):
+    if (
+      isinstance(node, ast.Call)
+      and isinstance(node.func, ast.Attribute)
+      and node.func.attr.startswith(('DEFINE_', 'add_argument'))
+      and node.args
+      and isinstance(node.args[0], ast.Constant)
+    ):
+      found.add(str(node.args[0].value).lstrip('-'))
+  return frozenset(found)
+
+
+def flags(target: Target) -> set[str]:
+  """Flags that a program of ours or a module it imports defines."""
+  sources = target.attributes.get('srcs', [])
+  main = target.attributes.get('main', sources[0] if sources else '')
+  todo: list[pathlib.PurePath] = [pathlib.PurePath(target.package, main)]
+  seen, found = set(), set()
+  while todo:
+    path = todo.pop()
+    if path not in seen and (tree.ROOT / path).is_file():
+      seen.add(path)
+      found.update(_defined(path))
+      todo += imports.imported(path)
+  return found

@@ -1,0 +1,29 @@
+"""The repository's sources, as its other tests find them beside themselves."""
+
+import pathlib
+
+# In Bazel this file lies in the runfiles, whose layout is the repository's.
+ROOT = pathlib.Path(__file__).parents[2]
+
+_NOT_OURS = ('external', 'results')
+
+
+def files(pattern: str) -> list[pathlib.Path]:
+  """Paths relative to ROOT of our own files whose names match, sorted."""
+  found = (path.relative_to(ROOT) for path in ROOT.rglob(pattern))
+  return sorted(
+    path
+    for path in found
+    if path.parts[0] not in _NOT_OURS
+    and not path.parts[0].startswith(('.', 'bazel-'))
+    and not path.name.endswith(('_pb2.py', '_pb2_grpc.py'))
+  )
+
+
+def is_production(path: pathlib.Path) -> bool:
+  """Whether a Python file is neither a test nor made for tests alone."""
+  return (
+    path.parts[0] != 'tests'
+    and 'testing' not in path.parts
+    and not path.name.endswith('_test.py')
+  )

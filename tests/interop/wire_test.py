@@ -1,0 +1,151 @@
+"""Every recorded message means the same to us as to whoever wrote it."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from absl.testing import absltest
+from absl.testing import parameterized
+from google.protobuf import descriptor_pool
+from google.protobuf import message
+from google.protobuf import message_factory
+from google.protobuf import text_format
+from google.protobuf import unknown_fields
+
+from saxml_ext.common.testing import golden
+from saxml_ext.protobuf import admin_pb2
+from saxml_ext.protobuf import audio_pb2
+from saxml_ext.protobuf import common_pb2
+from saxml_ext.protobuf import custom_pb2
+from saxml_ext.protobuf import lm_pb2
+from saxml_ext.protobuf import modelet_pb2
+from saxml_ext.protobuf import multimodal_pb2
+from saxml_ext.protobuf import vision_pb2
+
+_SERVICES = {
+  service.full_name: service
+  for module in (
+    admin_pb2,
+    audio_pb2,
+    custom_pb2,
+    lm_pb2,
+    modelet_pb2,
+    multimodal_pb2,
+    vision_pb2,
+  )
+  for service in module.DESCRIPTOR.services_by_name.values()
+}
+
+# Calls that no service offers: server reflection, and a method that a recorded
+# client made up.
+_NOT_OURS = ('/grpc.', '/sax.Admin/Nope')
+
+
+def _recorded_calls() -> list[dict[str, Any]]:
+  rows = golden.load('rpc_pairs.json')
+  return [row for row in rows if not row['method'].startswith(_NOT_OURS)]
+
+
+def _unknown(value: message.Message) -> Iterator[str]:
+  """Full names of messages within `value` that carry unknown fields."""
+  if len(unknown_fields.UnknownFieldSet(value)):
+    yield value.DESCRIPTOR.full_name
+  for field, content in value.ListFields():
+    if field.message_type is None:
+      continue
+    if field.message_type.GetOptions().map_entry:
+      if field.message_type.fields_by_name['value'].message_type:
+        for item in content.values():
+          yield from _unknown(item)
+    elif isinstance(content, message.Message):
+      yield from _unknown(content)
+    else:
+      for item in content:
+        yield from _unknown(item)
+
+
+class WireTest(parameterized.TestCase):
+  def check(self, descriptor: Any, data_hex: str, text: str) -> None:
+    data = bytes.fromhex(data_hex)
+    cls = message_factory.GetMessageClass(descriptor)
+    got = cls.FromString(data)
+    self.assertEqual(got, text_format.Parse(text, cls()), data_hex)
+    self.assertEmpty(list(_unknown(got)), data_hex)
+    again = got.SerializeToString()
+    # Map entries may be written in another order, nothing else may differ.
+    self.assertLen(again, len(data))
+    self.assertEqual(cls.FromString(again), got)
+
+  def test_requests(self):
+    rows = _recorded_calls()
+    self.assertGreater(len(rows), 100)
+    for row in rows:
+      service, method = row['method'].strip('/').split('/')
+      descriptor = _SERVICES[service].methods_by_name[method].input_type
+      with self.subTest(row['step']):
+        self.check(descriptor, row['request_hex'], row['request_text'])
+
+  def test_responses(self):
+    checked = 0
+    for row in _recorded_calls():
+      service, method = row['method'].strip('/').split('/')
+      descriptor = _SERVICES[service].methods_by_name[method].output_type
+      if 'responses_hex' in row:
+        pairs = zip(row['responses_hex'], row['responses_text'], strict=True)
+      elif 'response_hex' in row:
+        pairs = [(row['response_hex'], row['response_text'])]
+      else:
+        self.assertNotEqual(row['code'], 'OK')
+        continue
+      for data_hex, text in pairs:
+        with self.subTest(row['step']):
+          self.check(descriptor, data_hex, text)
+          checked += 1
+    self.assertGreater(checked, 50)
+
+  def test_files(self):
+    pool = descriptor_pool.Default()
+    for row in golden.load('files.json'):
+      descriptor = pool.FindMessageTypeByName(row['message'])
+      with self.subTest(row['label']):
+        self.check(descriptor, row['hex'], row['text'])
+
+  def test_extra_inputs(self):
+    descriptor = common_pb2.ExtraInputs.DESCRIPTOR
+    for row in golden.load('validation.json')['extra_inputs']:
+      if not row['ok']:
+        continue
+      cls = message_factory.GetMessageClass(descriptor)
+      got = cls.FromString(bytes.fromhex(row['extra']['proto_hex']))
+      self.assertEmpty(list(_unknown(got)))
+
+  @parameterized.parameters(
+    ('chip_memory', 'chip_type', admin_pb2.ModelServer.ChipType),
+    ('topology_cores', 'chip_topology', admin_pb2.ModelServer.ChipTopology),
+  )
+  def test_enum_numbers(self, table: str, key: str, enum: Any):
+    for row in golden.load('validation.json')[table]:
+      self.assertEqual(enum.Value(row[key]), row['value'])
+
+  @parameterized.parameters(
+    (
+      'sax.Admin',
+      'Publish Update Unpublish List Stats WatchLoc WaitForReady Join',
+    ),
+    (
+      'sax.Modelet',
+      'Load UpdateLoaded Unload Export GetStatus Save WakeUp',
+    ),
+    (
+      'sax.server.lm.LMService',
+      'Score Generate GenerateStream Embed Gradient',
+    ),
+    ('sax.server.audio.AudioService', 'Recognize'),
+    ('sax.server.custom.CustomService', 'Custom'),
+  )
+  def test_service_is_complete(self, service: str, methods: str):
+    got = _SERVICES[service].methods_by_name
+    self.assertCountEqual(got, methods.split())
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,86 @@
+"""The engine in float32 answers as the reference, where its limits bind."""
+
+import json
+
+from absl.testing import absltest
+
+from converters.convert import conversion
+from converters.quantize import model_files
+from harness.data import bundle
+from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import request as request_lib
+from saxml_ext.engine import runner as runner_lib
+from saxml_ext.engine import weights as weights_lib
+from saxml_ext.evaluation import dataset
+
+_MIN_NEW, _MAX_NEW = 30, 128
+# Of each kind: the whole set is the main job's.
+_EACH = 2
+
+
+class AnswersTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    tokenizer = dataset.load_tokenizer(bundle.tokenizer_path())
+    articles = dataset.load_articles(bundle.eval_path())
+    self._prompts = dataset.encode_prompts(
+      articles, tokenizer, bundle.MAX_INPUT_LENGTH
+    )
+    with open(bundle.reference_path(), encoding='utf-8') as file:
+      self._recorded = json.load(file)['tokens']
+    wanted = [len(tokenizer.encode(' ' + a.output)) for a in articles]
+    rows = range(len(articles))
+    kinds = {
+      'ended by itself': [i for i in rows if _MIN_NEW < self._length(i) < 50],
+      'held at the least': [i for i in rows if wanted[i] < 20],
+      'cut at the most': [i for i in rows if self._length(i) == _MAX_NEW],
+      'cut prompt': [
+        i for i in rows if len(self._prompts[i]) == bundle.MAX_INPUT_LENGTH
+      ],
+    }
+    self._chosen = {}
+    for kind, found in kinds.items():
+      self.assertGreaterEqual(len(found), _EACH, kind)
+      self._chosen |= {index: kind for index in found[:_EACH]}
+
+  def _length(self, index: int) -> int:
+    return len(self._recorded[index])
+
+  def test_answers_are_the_references(self):
+    path = self.create_tempdir().full_path
+    conversion.convert(bundle.model_dir(), path, 'float32')
+    model = model_files.open_model(path)
+    weights = weights_lib.from_pax(
+      {name: model.reader.read(name) for name in model.reader.specs},
+      model.config,
+    )
+    engine = config_lib.EngineConfig(
+      eos_id=model.eos_id,
+      pad_id=model.eos_id,
+      num_slots=len(self._chosen),
+      max_prompt=bundle.MAX_INPUT_LENGTH,
+      min_new_tokens=_MIN_NEW,
+      max_new_tokens=_MAX_NEW,
+      num_beams=4,
+    )
+    runner = runner_lib.Runner(weights, model.config, engine)
+    waiting = dict(enumerate(self._chosen))
+    runner.prefill_and_insert(
+      {
+        slot: request_lib.Request(self._prompts[index])
+        for slot, index in waiting.items()
+      }
+    )
+    while waiting:
+      for slot, result in runner.step().items():
+        index = waiting.pop(slot)
+        answer = result.hypotheses[0].tokens.tolist()
+        self.assertEqual(
+          [token for token in answer if token != model.eos_id],
+          self._recorded[index],
+          f'article {index}, {self._chosen[index]}',
+        )
+
+
+if __name__ == '__main__':
+  absltest.main()

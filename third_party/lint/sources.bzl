@@ -1,0 +1,22 @@
+"""What the tests of //tests/house read: the sources of every package."""
+
+def sources(name):
+    """Names a package's own files, for //tests/house alone.
+
+    Args:
+      name: "sources".
+    """
+    files = ["*"]
+    if native.package_name():
+        files.append("*/**")  # Folders that are no packages of their own.
+    native.filegroup(
+        name = name,
+        srcs = native.glob(files, exclude = [
+            "**/*.pyc",
+            "**/*.safetensors",
+            "**/*_pb2*",
+            "bazel-*",
+            "user.bazelrc",
+        ]),
+        visibility = ["//tests/house:__pkg__"],
+    )

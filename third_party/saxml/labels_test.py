@@ -1,0 +1,52 @@
+"""Stock Sax's labels lead to programs, and leave its package name alone."""
+
+import importlib.util
+import pathlib
+import subprocess
+
+from absl.testing import absltest
+from absl.testing import parameterized
+
+# Of the runfiles, where Bazel puts what the labels in saxml/ stand for.
+_ROOT = pathlib.Path(__file__).parents[2]
+
+
+class LabelsTest(parameterized.TestCase):
+  @parameterized.parameters(
+    ('saxml_ext/admin/admin_config', ('sax_cell', 'sax_root', 'fs_root')),
+    ('saxml_ext/admin/admin_server', ('sax_cell', 'sax_root', 'port')),
+    (
+      'saxml_ext/server/server',
+      ('sax_cell', 'port', 'platform_chip', 'platform_topology'),
+    ),
+  )
+  def test_programs_know_the_flags_of_the_guides(self, program, flags):
+    told = self._told(program, '--helpfull')
+    for flag in (*flags, 'alsologtostderr'):
+      self.assertRegex(told, rf'--(\[no\])?{flag}\b')
+
+  def test_saxutil_knows_the_commands_of_the_guides(self):
+    told = self._told('saxml_ext/client/saxutil', 'help')
+    for command in ('publish', 'unpublish', 'lm.generate'):
+      self.assertIn(command, told)
+
+  def test_upstreams_package_is_not_shadowed(self):
+    # A folder without __init__.py yields to a package that is found later, and
+    # shares its name with other such folders, as the overlay does.
+    spec = importlib.util.find_spec('saxml')
+    if spec is not None:
+      self.assertIsNone(spec.origin)
+    self.assertEmpty(list((_ROOT / 'saxml').rglob('*.py')))
+
+  def _told(self, program: str, *args: str) -> str:
+    return subprocess.run(
+      [_ROOT / program, *args],
+      stdout=subprocess.PIPE,
+      stderr=subprocess.STDOUT,
+      text=True,
+      timeout=300,
+    ).stdout
+
+
+if __name__ == '__main__':
+  absltest.main()
