@@ -2,9 +2,9 @@
 
 import pathlib
 import subprocess
-import sys
 
 from absl.testing import absltest
+import ruff
 
 from tests.house import tree
 
@@ -18,6 +18,18 @@ def _buildifier() -> pathlib.Path:
       if path.is_file():
         return path
   raise FileNotFoundError(f'{_BUILDIFIER} is not among the runfiles')
+
+
+def _ruff() -> pathlib.Path:
+  """The program of the pinned package; `python -m ruff` prefers an installed.
+
+  It lies beside the modules or beside their folder, as the wheel was unpacked.
+  """
+  modules = pathlib.Path(ruff.__file__).parent.parent
+  for folder in (modules, modules.parent):
+    if (path := folder / 'bin' / 'ruff').is_file():
+      return path
+  raise FileNotFoundError(f'{modules} has no bin/ruff')
 
 
 class LintTest(absltest.TestCase):
@@ -35,7 +47,7 @@ class LintTest(absltest.TestCase):
   def ruff(self, *command: str) -> None:
     paths = [str(path) for path in tree.files('*.py')]
     self.assertNotEmpty(paths)
-    self.check([sys.executable, '-m', 'ruff', *command, '--no-cache', *paths])
+    self.check([str(_ruff()), *command, '--no-cache', *paths])
 
   def test_ruff_format(self):
     self.ruff('format', '--diff')
