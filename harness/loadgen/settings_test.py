@@ -4,37 +4,93 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import mlperf_loadgen
 
+from harness.loadgen import rounds
 from harness.loadgen import settings
 
 
+def _settings(**changes) -> settings.RunSettings:
+  values = dict(
+    benchmark=rounds.GPTJ,
+    scenario=rounds.OFFLINE,
+    round='v4.0',
+    sample_count=512,
+    buffer_count=512,
+    min_duration_ms=10_000,
+    min_query_count=512,
+    target_qps=12.5,
+  )
+  return settings.RunSettings(**(values | changes))
+
+
 class SettingsTest(parameterized.TestCase):
-  def test_loadgen_reads_what_was_meant(self):
-    conf = settings.RunSettings('Offline', 512, 10_000, 12.5).user_conf
+  def _user_conf(self, run: settings.RunSettings) -> str:
     path = os.path.join(self.create_tempdir().full_path, 'user.conf')
     with open(path, 'w', encoding='utf-8') as file:
-      file.write(conf)
-    test = mlperf_loadgen.TestSettings()
-    test.FromConfig(path, settings.MODEL, 'Offline')
+      file.write(run.user_conf)
+    return path
+
+  def test_loadgen_reads_what_was_meant(self):
+    # The one test here that loads a benchmark's own defaults: LoadGen gives
+    # them to the first settings of a process alone.
+    run = _settings(buffer_count=100, max_duration_ms=60_000)
+    test = settings.load(
+      self._user_conf(run), run.benchmark, run.scenario, run.attributes
+    )
+    self.assertEqual(test.scenario, mlperf_loadgen.TestScenario.Offline)
     self.assertEqual(test.min_duration_ms, 10_000)
+    self.assertEqual(test.max_duration_ms, 60_000)
     self.assertEqual(test.min_query_count, 512)
-    self.assertEqual(test.performance_sample_count_override, 512)
+    self.assertEqual(test.performance_sample_count_override, 100)
     self.assertEqual(test.offline_expected_qps, 12.5)
-    # The benchmark's own rules stay: every article as often as any other.
-    self.assertTrue(test.sample_concatenate_permutation)
-    self.assertNotEqual(test.qsl_rng_seed, 0)
+    rules = rounds.ROUNDS['v4.0']
+    self.assertEqual(test.qsl_rng_seed, rules.qsl_seed)
+    self.assertEqual(test.sample_index_rng_seed, rules.sample_seed)
+    self.assertEqual(test.schedule_rng_seed, rules.schedule_seed)
+    self.assertFalse(test.sample_concatenate_permutation)
+
+  @parameterized.parameters(
+    (rounds.SERVER, 'server_target_latency_ns', 20_000_000_000),
+    (rounds.SINGLE_STREAM, 'single_stream_expected_latency_ns', 20_000_000_000),
+    (rounds.MULTI_STREAM, 'multi_stream_expected_latency_ns', 20_000_000_000),
+  )
+  def test_target_latency(self, scenario, field, expected):
+    run = _settings(scenario=scenario, target_latency_ms=20_000.0)
+    test = settings.load(
+      self._user_conf(run), run.benchmark, scenario, run.attributes
+    )
+    self.assertEqual(getattr(test, field), expected)
+
+  @parameterized.parameters(
+    ('v3.1', rounds.GPTJ, rounds.SINGLE_STREAM, True),
+    ('v3.1', rounds.GPTJ, rounds.SERVER, False),
+    ('v4.0', rounds.GPTJ, rounds.SERVER, True),
+    ('v4.0', rounds.GPTJ, rounds.OFFLINE, False),
+    ('v4.1', rounds.GPTJ, rounds.OFFLINE, True),
+    ('v5.0', rounds.GPTJ, rounds.MULTI_STREAM, True),
+    ('v6.1', rounds.BERT, rounds.SINGLE_STREAM, False),
+  )
+  def test_equal_issue(self, round_name, benchmark, scenario, expected):
+    run = _settings(round=round_name, benchmark=benchmark, scenario=scenario)
+    self.assertEqual(run.issues_equally, expected)
+    self.assertEqual(
+      run.attributes['sample_concatenate_permutation'], int(expected)
+    )
+
+  def test_equal_issue_can_be_turned_off(self):
+    self.assertFalse(_settings(round='v5.0', equal_issue=False).issues_equally)
 
   @parameterized.parameters(
     (dict(sample_count=0), 'sample_count is 0'),
-    (dict(min_duration_ms=0), 'min_duration is 0 ms'),
+    (dict(buffer_count=513), 'buffer_count is 513; it must be 1 to 512'),
+    (dict(min_duration_ms=-1), 'min_duration is -1 ms'),
     (dict(target_qps=0.0), 'target_qps is 0'),
     (dict(target_qps=float('nan')), 'target_qps is nan'),
+    (dict(target_latency_ms=0.0), 'target_latency_ms is 0'),
+    (dict(round='v9'), "round 'v9' is not known; choose one of v3.1, v4.0"),
   )
   def test_refuses(self, change, message):
-    values = dict(
-      scenario='Offline', sample_count=1, min_duration_ms=1, target_qps=1.0
-    )
     with self.assertRaisesRegex(ValueError, message):
-      settings.RunSettings(**(values | change))
+      _settings(**change)
 
   def test_measured_rate_issues_more_than_min_duration(self):
     self.assertGreater(settings.target_qps_from_rate(8.0), 8.0)

@@ -8,45 +8,51 @@ from unittest import mock
 
 from absl.testing import absltest
 import mlperf_loadgen
+import numpy as np
 
 from harness.loadgen import loadgen_log
+from harness.loadgen import rounds
 from harness.loadgen import settings
 from harness.loadgen import sut as sut_lib
+from harness.systems import system
 from saxml_ext.evaluation import rouge
 
 
 class _Model:
-  """Answers prompt "7" with "7,8", and counts who waits at the same time."""
+  """Answers sample 7 with [7, 8], and counts who waits at the same time."""
 
   def __init__(self):
     self._pool = futures.ThreadPoolExecutor(16)
     self._lock = threading.Lock()
     self.waiting = self.most_waiting = 0
 
-  def generate(self, prompt: str) -> futures.Future:
+  def answer(self, index: int, reply: system.Reply) -> None:
     with self._lock:
       self.waiting += 1
       self.most_waiting = max(self.waiting, self.most_waiting)
-    return self._pool.submit(self._answer, prompt)
+    self._pool.submit(self._answer, index, reply)
 
-  def _answer(self, prompt: str) -> sut_lib.Answers:
+  def _answer(self, index: int, reply: system.Reply) -> None:
+    reply.first_token()
     time.sleep(0.01)
     with self._lock:
       self.waiting -= 1
-    return [(f'{prompt},{int(prompt) + 1}', -1.0), ('0', -2.0)]
+    reply.done(system.Answer(np.array([index, index + 1]), 2))
+
+
+class _Function:
+  """A system that is one function."""
+
+  def __init__(self, function):
+    self.answer = function
 
 
 def _sample(index: int):
   return types.SimpleNamespace(id=100 + index, index=index)
 
 
-def _future(result=None, error=None) -> futures.Future:
-  future = futures.Future()
-  if error:
-    future.set_exception(error)
-  else:
-    future.set_result(result)
-  return future
+def _sut(answer, sizes=(1, 1), copy=2, concurrency=1):
+  return sut_lib.SystemUnderTest(_Function(answer), sizes, copy, concurrency)
 
 
 def _logs_to(logged: list[list[int]]):
@@ -59,16 +65,16 @@ def _logs_to(logged: list[list[int]]):
 
 
 def _wait_until(condition) -> None:
-  end = time.monotonic() + 60
-  while not condition():
-    if time.monotonic() > end:
-      raise AssertionError('waited 60 s in vain')
+  for _ in range(6000):  # By count, as a test stops the clock.
+    if condition():
+      return
     time.sleep(0.01)
+  raise AssertionError('waited a minute in vain')
 
 
 class SystemUnderTestTest(absltest.TestCase):
-  def _failure(self, generate) -> str:
-    sut = sut_lib.SystemUnderTest(generate, ['5', '6'], concurrency=1)
+  def _failure(self, answer) -> str:
+    sut = _sut(answer)
     sut.issue([_sample(1)])
     _wait_until(lambda: sut.failure)
     self.assertEqual(sut.counts().done, 0)
@@ -79,20 +85,19 @@ class SystemUnderTestTest(absltest.TestCase):
     # of a process.
     directory = self.create_tempdir().full_path
     conf = os.path.join(directory, 'user.conf')
+    run = settings.RunSettings(
+      rounds.GPTJ, rounds.OFFLINE, 'v4.0', 40, 40, 1, target_qps=1.0
+    )
     with open(conf, 'w', encoding='utf-8') as file:
-      file.write(settings.RunSettings('Offline', 40, 1, 1.0).user_conf)
-    test = mlperf_loadgen.TestSettings()
-    test.FromConfig(conf, settings.MODEL, 'Offline')
-    test.scenario = mlperf_loadgen.TestScenario.Offline
+      file.write(run.user_conf)
+    test = settings.load(conf, run.benchmark, run.scenario, run.attributes)
     test.mode = mlperf_loadgen.TestMode.AccuracyOnly
     log = mlperf_loadgen.LogSettings()
     output = mlperf_loadgen.LogOutputSettings()
     output.outdir = directory
     log.log_output = output
     model = _Model()
-    sut = sut_lib.SystemUnderTest(
-      model.generate, [str(n) for n in range(40)], concurrency=4
-    )
+    sut = sut_lib.SystemUnderTest(model, [1] * 40, 40, concurrency=4)
     library = mlperf_loadgen.ConstructQSL(
       40, 40, lambda indices: None, lambda indices: None
     )
@@ -109,91 +114,94 @@ class SystemUnderTestTest(absltest.TestCase):
     counts = sut.counts()
     self.assertEqual((counts.issued, counts.done), (40, 40))
     self.assertEqual(loadgen_log.read(directory).problems, ())
+    times = sut.timeline.samples
+    self.assertCountEqual([each.index for each in times], range(40))
+    for each in times:
+      self.assertEqual(each.tokens, 2)
+      self.assertLessEqual(each.issued, each.sent)
+      self.assertLessEqual(each.sent, each.first_token)
+      self.assertLessEqual(each.first_token, each.done)
 
-  def _sent(self, prompts: list[str], indices: list[int]) -> list[str]:
-    """Prompts in the order in which those of one query are sent."""
+  def _sent(self, sizes: list[int], copy: int, indices: list[int]) -> list[int]:
+    """Indices in the order in which those of one query are sent."""
     sent = []
-
-    def generate(prompt: str) -> futures.Future:
-      sent.append(prompt)
-      return futures.Future()
-
-    sut = sut_lib.SystemUnderTest(generate, prompts, len(indices))
+    sut = _sut(
+      lambda index, reply: sent.append(index), sizes, copy, len(indices)
+    )
     sut.issue([_sample(index) for index in indices])
     _wait_until(lambda: len(sent) == len(indices))
     return sent
 
-  def test_longest_prompts_of_a_copy_are_sent_first(self):
-    prompts = ['5', '6,7,8', '9,1']
-    self.assertEqual(self._sent(prompts, [0, 1, 2]), ['6,7,8', '9,1', '5'])
+  def test_longest_samples_of_a_copy_are_sent_first(self):
+    self.assertEqual(self._sent([1, 5, 3], 3, [0, 1, 2]), [1, 2, 0])
 
   def test_samples_stay_in_their_copy_of_the_set(self):
-    prompts = ['5', '6,7,8', '9,1']
     # Two copies of the set and a part of a third, as LoadGen joins them.
-    sent = self._sent(prompts, [2, 0, 1, 1, 2, 0, 0, 1])
-    longest_first = ['6,7,8', '9,1', '5']
-    self.assertEqual(sent, [*longest_first, *longest_first, '6,7,8', '5'])
+    sent = self._sent([1, 5, 3], 3, [2, 0, 1, 1, 2, 0, 0, 1])
+    self.assertEqual(sent, [1, 2, 0, 1, 2, 0, 1, 0])
 
-  def test_answers_end_before_the_first_end_id(self):
-    for text, expected in (
-      ('7,8', [7, 8]),
-      ('7,8,50256', [7, 8]),
-      ('7,8,50256,50256', [7, 8]),
-      ('7,50256,8', [7]),
-      ('50256', []),
-      ('', []),
+  def test_a_copy_has_the_samples_that_are_loaded(self):
+    sent = self._sent([1, 5, 3, 7], 2, [0, 3, 0, 3])
+    self.assertEqual(sent, [3, 0, 3, 0])
+
+  def test_the_system_gets_no_more_than_concurrency(self):
+    taken = []
+    sut = _sut(lambda index, reply: taken.append(reply), [1] * 9, 9, 2)
+    with mock.patch.object(mlperf_loadgen, 'QuerySamplesComplete'):
+      sut.issue([_sample(index) for index in range(9)])
+      _wait_until(lambda: len(taken) == 2)
+      time.sleep(0.05)
+      self.assertLen(taken, 2)
+      taken[0].done(system.Answer(np.zeros(1, np.int64)))
+      _wait_until(lambda: len(taken) == 3)
+    self.assertEqual(sut.counts().in_flight, 2)
+
+  def test_loadgen_gets_the_bytes_of_the_answer(self):
+    logged = []
+    with (
+      mock.patch.object(
+        mlperf_loadgen, 'QuerySampleResponse', _logs_to(logged)
+      ),
+      mock.patch.object(mlperf_loadgen, 'QuerySamplesComplete'),
     ):
-      logged = []
-      with (
-        mock.patch.object(
-          mlperf_loadgen, 'QuerySampleResponse', _logs_to(logged)
-        ),
-        mock.patch.object(mlperf_loadgen, 'QuerySamplesComplete'),
-      ):
-        sut = sut_lib.SystemUnderTest(
-          lambda prompt, text=text: _future([(text, 0.0)]), ['5'], 1, {50256}
-        )
+      for ids in ([7, 8], []):
+        answer = system.Answer(np.array(ids, np.int64))
+        sut = _sut(lambda index, reply, answer=answer: reply.done(answer))
         sut.issue([_sample(0)])
-        _wait_until(lambda: sut.counts().done == 1 and logged)
-      self.assertEqual(logged, [expected], text)
+        _wait_until(lambda sut=sut: sut.timeline.samples)
+    self.assertEqual(logged, [[7, 8], []])
 
-  def test_failed_call_is_told(self):
+  def test_silence_counts_from_the_issue_or_the_last_answer(self):
+    replies = []
+    with (
+      mock.patch.object(time, 'monotonic', return_value=5.0) as now,
+      mock.patch.object(mlperf_loadgen, 'QuerySamplesComplete'),
+    ):
+      sut = _sut(lambda index, reply: replies.append(reply))
+      for issued, count in ((65.0, 1), (965.0, 2)):
+        now.return_value = issued
+        sut.issue([_sample(0)])
+        # Nobody was silent while nothing was asked.
+        self.assertEqual(sut.counts().silence_secs, 0.0)
+        now.return_value = issued + 7
+        self.assertEqual(sut.counts().silence_secs, 7.0)
+        _wait_until(lambda count=count: len(replies) == count)
+        replies[-1].done(system.Answer(np.zeros(1, np.int64)))
+        self.assertEqual(sut.counts().silence_secs, 0.0)
+      self.assertEqual(sut.counts().done, 2)
+
+  def test_failed_sample_is_told(self):
     error = RuntimeError('connection refused')
     self.assertEqual(
-      self._failure(lambda prompt: _future(error=error)),
+      self._failure(lambda index, reply: reply.failed(error)),
       'sample 1 failed: connection refused',
     )
 
-  def test_refused_call_is_told(self):
-    def refuse(prompt):
-      raise RuntimeError(f'no {prompt}')
+  def test_refused_sample_is_told(self):
+    def refuse(index, reply):
+      raise RuntimeError(f'no {index}')
 
-    self.assertEqual(self._failure(refuse), 'sample 1 could not be sent: no 6')
-
-  def test_text_instead_of_ids_is_told(self):
-    self.assertRegex(
-      self._failure(lambda prompt: _future([('Some words', 0.0)])),
-      "returned 'Some words', not comma-separated.*tokenized serving params",
-    )
-
-  def test_no_answer_is_told(self):
-    self.assertRegex(
-      self._failure(lambda prompt: _future([])), 'returned no answer'
-    )
-
-  def test_silence_is_measured_from_the_issue(self):
-    clock = mock.patch.object(sut_lib.SystemUnderTest, '_now', return_value=5.0)
-    with clock as now:
-      sut = sut_lib.SystemUnderTest(
-        lambda prompt: futures.Future(), ['5'], concurrency=1
-      )
-      now.return_value = 65.0
-      sut.issue([_sample(0)])
-      self.assertEqual(sut.counts().silence_secs, 0.0)
-      now.return_value = 72.0
-      counts = sut.counts()
-    self.assertEqual(counts.silence_secs, 7.0)
-    self.assertEqual((counts.issued, counts.done), (1, 0))
+    self.assertEqual(self._failure(refuse), 'sample 1 could not be sent: no 1')
 
 
 if __name__ == '__main__':

@@ -1,0 +1,195 @@
+"""Runs LoadGen once, in this process, against a system.
+
+A process runs LoadGen once: LoadGen's own defaults of a benchmark reach only
+the first settings of a process, so a second run would silently lose the seeds.
+The harness starts a program for each run, which says what it needs besides by
+flags of its own and calls `main` with a function that makes its system; the
+harness reads run_status lines from the program's output. A program ends with
+exit code 1 as soon as an answer fails.
+"""
+
+from collections.abc import Callable, Sequence
+import dataclasses
+import json
+import os
+import threading
+import time
+
+from absl import flags
+import mlperf_loadgen
+
+from harness.loadgen import rounds
+from harness.loadgen import run_status
+from harness.loadgen import settings
+from harness.loadgen import sut as sut_lib
+from harness.loadgen import warm_up
+from harness.systems import system as system_lib
+
+MODES = {
+  'accuracy': mlperf_loadgen.TestMode.AccuracyOnly,
+  'performance': mlperf_loadgen.TestMode.PerformanceOnly,
+}
+
+_BENCHMARK = flags.DEFINE_enum(
+  'benchmark', rounds.GPTJ, rounds.BENCHMARKS, "LoadGen's benchmark."
+)
+_SCENARIO = flags.DEFINE_enum(
+  'scenario', rounds.OFFLINE, rounds.SCENARIOS, 'LoadGen scenario.'
+)
+_MODE = flags.DEFINE_enum('mode', None, sorted(MODES), 'What to run.')
+_USER_CONF = flags.DEFINE_string('user_conf', None, "LoadGen's user.conf.")
+_ATTRIBUTES = flags.DEFINE_string(
+  'loadgen_attributes',
+  '{}',
+  'Fields of TestSettings that user.conf cannot set, as a JSON object.',
+)
+_AUDIT_CONF = flags.DEFINE_string(
+  'audit_conf', '', 'audit.config of a compliance test; empty: none.'
+)
+_OUTPUT_DIR = flags.DEFINE_string('output_dir', None, 'Where logs go.')
+_TIMELINE = flags.DEFINE_string(
+  'timeline', None, 'CSV file for the times of every sample.'
+)
+_BUFFER_COUNT = flags.DEFINE_integer(
+  'buffer_count', 0, 'Samples that LoadGen draws from; 0: the whole set.', 0
+)
+_CONCURRENCY = flags.DEFINE_integer(
+  'concurrency', None, 'Most unanswered samples.', 1
+)
+_SILENCE_SECS = flags.DEFINE_float(
+  'silence_secs', None, 'Time without any answer that ends the run.', 1
+)
+_WARM_UP = flags.DEFINE_string(
+  'warm_up',
+  '',
+  'Samples to answer before the run, as sizes of bursts: 1-32,36 asks for one'
+  ' sample, then for two at once, up to 32, then for 36. Empty: none.',
+)
+_WARM_UP_REST_SECS = flags.DEFINE_float(
+  'warm_up_rest_secs', 0.0, 'Pause between warm-up and run.', 0
+)
+
+_STATUS_INTERVAL_SECS = 0.5
+
+
+@dataclasses.dataclass(frozen=True)
+class Subject:
+  """What a program's run is about.
+
+  Attributes:
+    system: answers the samples.
+    sizes: length by sample index, such as tokens of the prompt: as many as the
+      set has samples. See `system.copies_longest_first`.
+  """
+
+  system: system_lib.System
+  sizes: Sequence[int]
+
+
+def mark_flags_as_required() -> None:
+  flags.mark_flags_as_required(
+    ['mode', 'user_conf', 'output_dir', 'concurrency', 'silence_secs']
+  )
+
+
+def silence_secs() -> float:
+  """Time without any answer that ends the run."""
+  return _SILENCE_SECS.value
+
+
+def main(make: Callable[[], Subject]) -> None:
+  """Runs LoadGen to its end; ends the process with exit code 1 if that fails.
+
+  Args:
+    make: makes the system; its OSError and ValueError are told to the harness.
+  """
+  try:
+    bursts = warm_up.parse(_WARM_UP.value)
+    subject = make()
+  except (OSError, ValueError) as error:
+    _give_up(str(error), None)
+  count = len(subject.sizes)
+  buffer_count = min(_BUFFER_COUNT.value or count, count)
+  try:
+    warm_up.run(
+      subject.system,
+      count,
+      bursts,
+      _WARM_UP_REST_SECS.value,
+      _SILENCE_SECS.value,
+    )
+  except warm_up.WarmUpError as error:
+    _give_up(str(error), None)
+  sut = sut_lib.SystemUnderTest(
+    subject.system,
+    subject.sizes,
+    # An accuracy run goes once over the whole set.
+    count if _MODE.value == 'accuracy' else buffer_count,
+    _CONCURRENCY.value,
+  )
+  threading.Thread(target=_watch, args=(sut,), daemon=True).start()
+  _run(sut, count, buffer_count)
+  subject.system.close()
+  if _TIMELINE.value:
+    sut.timeline.write(_TIMELINE.value)
+  counts = sut.counts()
+  run_status.send(
+    run_status.RunStatus(counts.issued, counts.done, counts.seconds, True)
+  )
+
+
+def _run(sut: sut_lib.SystemUnderTest, count: int, buffer_count: int) -> None:
+  """Lets LoadGen run to its end; blocks."""
+  test = settings.load(
+    _USER_CONF.value,
+    _BENCHMARK.value,
+    _SCENARIO.value,
+    json.loads(_ATTRIBUTES.value),
+  )
+  test.mode = MODES[_MODE.value]
+  log = mlperf_loadgen.LogSettings()
+  log.enable_trace = False
+  output = mlperf_loadgen.LogOutputSettings()
+  output.outdir = _OUTPUT_DIR.value
+  output.copy_summary_to_stdout = False
+  log.log_output = output
+  # All samples are in memory before the run, so there is nothing to load.
+  library = mlperf_loadgen.ConstructQSL(
+    count, buffer_count, lambda indices: None, lambda indices: None
+  )
+  handle = mlperf_loadgen.ConstructSUT(sut.issue, sut.flush)
+  # By name: an audit.config in the user's directory must not change the run.
+  mlperf_loadgen.StartTestWithLogSettings(
+    handle, library, test, log, _AUDIT_CONF.value
+  )
+  mlperf_loadgen.DestroySUT(handle)
+  mlperf_loadgen.DestroyQSL(library)
+
+
+def _watch(sut: sut_lib.SystemUnderTest) -> None:
+  """Reports progress, and ends the process when the run cannot go on."""
+  while True:
+    time.sleep(_STATUS_INTERVAL_SECS)
+    counts = sut.counts()
+    if sut.failure:
+      _give_up(sut.failure, counts)
+    open_samples = counts.issued - counts.done
+    if open_samples and counts.silence_secs > _SILENCE_SECS.value:
+      _give_up(
+        f'no answer for {counts.silence_secs:.0f} s (limit'
+        f' {_SILENCE_SECS.value:.0f} s) with {counts.in_flight} requests in'
+        f' flight and {counts.done} of {counts.issued} answered; the model'
+        f' server is gone or too slow: look at it, or raise --silence_secs',
+        counts,
+      )
+    run_status.send(
+      run_status.RunStatus(counts.issued, counts.done, counts.seconds)
+    )
+
+
+def _give_up(reason: str, counts: sut_lib.Counts | None) -> None:
+  issued, done = (counts.issued, counts.done) if counts else (0, 0)
+  run_status.send(run_status.RunStatus(issued, done, failure=reason))
+  # LoadGen waits for answers that will not come, in a call that cannot be
+  # interrupted.
+  os._exit(1)

@@ -1,0 +1,92 @@
+"""Samples that are answered before LoadGen starts, so that nothing is cold."""
+
+from collections.abc import Sequence
+import queue
+import time
+
+from harness.systems import system as system_lib
+
+
+class WarmUpError(Exception):
+  """A sample of the warm-up was not answered."""
+
+
+def parse(text: str) -> list[int]:
+  """Reads sizes of bursts: "1-4,36" is [1, 2, 3, 4, 36].
+
+  Raises:
+    ValueError: the text is not of that form.
+  """
+  sizes = []
+  for part in filter(None, text.split(',')):
+    first, dash, last = part.partition('-')
+    try:
+      begin, end = int(first), int(last if dash else first)
+    except ValueError:
+      begin = end = 0
+    if not 1 <= begin <= end:
+      raise ValueError(
+        f'--warm_up={text}: {part!r} is no size of a burst; write sizes and'
+        ' ranges of them with commas between, such as 1-32,36'
+      )
+    sizes += range(begin, end + 1)
+  return sizes
+
+
+def run(
+  system: system_lib.System,
+  sample_count: int,
+  bursts: Sequence[int],
+  rest_secs: float,
+  silence_secs: float,
+) -> None:
+  """Answers bursts of samples, each when the one before it is answered.
+
+  Args:
+    system: answers them.
+    sample_count: samples in the set; taken in turn.
+    bursts: how many at once.
+    rest_secs: pause after the last burst, if there is any.
+    silence_secs: time without any answer after which it is given up.
+
+  Raises:
+    WarmUpError: a sample was not answered.
+  """
+  index = 0
+  for size in bursts:
+    replies: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
+    for _ in range(size):
+      try:
+        system.answer(index % sample_count, _Reply(replies))
+      except Exception as error:  # Whatever it is, the run would fail of it.
+        raise WarmUpError(f'warm-up: could not be sent: {error}') from error
+      index += 1
+    for _ in range(size):
+      try:
+        error = replies.get(timeout=silence_secs)
+      except queue.Empty:
+        raise WarmUpError(
+          f'warm-up: no answer to a burst of {size} samples for'
+          f' {silence_secs:.0f} s; the system is gone or too slow: look at it,'
+          ' or raise --silence_secs'
+        ) from None
+      if error is not None:
+        raise WarmUpError(f'warm-up: a sample failed: {error}') from error
+  if bursts:
+    time.sleep(rest_secs)
+
+
+class _Reply:
+  """Passes on what became of a sample."""
+
+  def __init__(self, replies: 'queue.SimpleQueue[Exception | None]'):
+    self._replies = replies
+
+  def first_token(self) -> None:
+    pass
+
+  def done(self, answer: system_lib.Answer) -> None:
+    self._replies.put(None)
+
+  def failed(self, error: Exception) -> None:
+    self._replies.put(error)

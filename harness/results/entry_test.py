@@ -1,0 +1,68 @@
+import json
+import os
+
+from absl.testing import absltest
+
+from harness.results import entry
+
+
+def _entry(**changes) -> entry.Entry:
+  values = dict(
+    benchmark='gptj',
+    model='gptj-99',
+    scenario='Offline',
+    round='v4.0',
+    system='cell',
+    parameters={'params': 'A', 'sample_count': 8},
+    command=('//harness:offline', '--sample_count=8'),
+    began='2026-01-01T00:00:00+00:00',
+    ended='2026-01-01T00:01:00+00:00',
+    accuracy=entry.Accuracy({'rouge1': 40.5}, "{'rouge1': 40.5}"),
+    performance=entry.Performance(
+      True, 'samples_per_second', 8.5, 10.0, 85, latency_ns={'99.00': 1e9}
+    ),
+  )
+  return entry.Entry(**(values | changes))
+
+
+class EntryTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self._dir = self.create_tempdir().full_path
+
+  def test_written_and_read(self):
+    for each in (_entry(), _entry(accuracy=None, performance=None)):
+      path = each.write(self._dir)
+      self.assertEqual(entry.read(self._dir), each)
+      with open(path, encoding='utf-8') as file:
+        self.assertEqual(json.load(file)['id'], each.id)
+    self.assertEqual(os.listdir(self._dir), [entry.FILE])
+
+  def test_id_is_of_what_decides_the_result(self):
+    known = _entry().id
+    self.assertRegex(known, '^[0-9a-f]{12}$')
+    self.assertEqual(_entry(began='later', governor='performance').id, known)
+    self.assertNotEqual(_entry(parameters={'params': 'B'}).id, known)
+    self.assertNotEqual(_entry(round='v4.1').id, known)
+    self.assertEqual(
+      _entry(parameters={'sample_count': 8, 'params': 'A'}).id, known
+    )
+
+  def test_other_files_are_refused(self):
+    with self.assertRaises(FileNotFoundError):
+      entry.read(self._dir)
+    path = _entry().write(self._dir)
+    for text, message in (
+      ('{', 'is no result'),
+      ('[]', 'is no result'),
+      ('{"format": 1, "id": ""}', 'is no result'),
+      ('{"format": 7, "id": ""}', 'has format 7, this program reads 1'),
+    ):
+      with open(path, 'w', encoding='utf-8') as file:
+        file.write(text)
+      with self.assertRaisesRegex(ValueError, message):
+        entry.read(self._dir)
+
+
+if __name__ == '__main__':
+  absltest.main()
