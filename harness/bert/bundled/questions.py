@@ -12,6 +12,7 @@ from harness.bert.bundled.wordings import public_life
 from harness.bert.bundled.wordings import wording
 from harness.bundled import events
 
+
 def _with_common(kind: str, asked: Sequence[wording.Wording]):
   ages = (anyone.AGE,) if 'age' in events.EVENTS[kind].numbers else ()
   return (*asked, *ages, anyone.SPEAKER, anyone.QUOTE)

@@ -58,15 +58,15 @@ def train(texts: Iterator[str], size: int = VOCAB_SIZE) -> list[str]:
     show_progress=False,
   )
   pieces.train_from_iterator(texts, trainer)
-  ids = pieces.get_vocab()
-  learned = sorted(ids, key=ids.__getitem__)
-  learned += [piece for piece in inside if piece not in ids]
+  learned = set(pieces.get_vocab())
   if len(learned) < size - len(inside):
     raise ValueError(
       f'the vocabulary has {len(learned)} tokens, expected about {size}: give'
       ' it more text with --passages'
     )
-  return learned
+  # The trainer numbers continuations as its hash map has them, each time
+  # otherwise; the order of the tokens decides nothing, so it is fixed here.
+  return [*SPECIAL, *sorted((learned | set(inside)) - set(SPECIAL))]
 
 
 def training_texts(count: int) -> Iterator[str]:

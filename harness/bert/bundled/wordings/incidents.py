@@ -222,7 +222,7 @@ WORDINGS: wording.Wordings = {
       [
         'How did the [robbers|burglars] enter?',
         'In what way was the building entered?',
-        'What was the burglars\' way [in|into the building]?',
+        "What was the burglars' way [in|into the building]?",
       ],
       ['In what way did the robbers enter?'],
     ),
