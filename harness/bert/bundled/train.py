@@ -28,9 +28,9 @@ _OUTPUT_DIR = flags.DEFINE_string(
   'Directory that holds vocab.txt and receives the model.',
   required=True,
 )
-_STEPS = flags.DEFINE_integer('steps', 4000, 'Optimizer steps.', lower_bound=1)
+_STEPS = flags.DEFINE_integer('steps', 3500, 'Optimizer steps.', lower_bound=1)
 _TOKENS = flags.DEFINE_integer(
-  'tokens', 3072, 'Padded tokens per step.', lower_bound=384
+  'tokens', 2048, 'Padded tokens per step.', lower_bound=384
 )
 _THREADS = flags.DEFINE_integer('threads', 1, 'CPU threads of PyTorch.')
 _LOG = flags.DEFINE_string('log', None, 'Where to write the training log.')
@@ -80,14 +80,13 @@ def main(argv: list[str]) -> None:
     log.write(resumed_after_step=run.step)
   began, began_tokens = time.monotonic(), run.tokens
   while run.step < recipe.steps:
-    loss = run.advance()
+    progress = run.advance()
     if run.step % _LOG_EVERY == 0:
       seconds = time.monotonic() - began
       log.write(
         step=run.step,
         tokens=run.tokens,
-        loss=round(loss, 4),
-        found=round(run.found, 4),
+        **{name: round(x, 4) for name, x in progress._asdict().items()},
         seconds=round(seconds, 1),
         tokens_per_second=round((run.tokens - began_tokens) / seconds),
       )

@@ -10,6 +10,7 @@ anyway. Matrices inside the encoder are trained with Muon, the rest with AdamW.
 import dataclasses
 import math
 import os
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -44,12 +45,12 @@ class Recipe:
 
   steps: int
   tokens: int
-  short_share: float = 0.3
-  short: int = 160
+  short_share: float = 0.4
+  short: int = 112
   muon_rate: float = 0.02
   adam_rate: float = 2e-3
-  tag_weight: float = 0.5
-  topic_weight: float = 0.1
+  tag_weight: float = 1.0
+  topic_weight: float = 0.2
   taught_layer: int = 2
   seed: int = 0
 
@@ -79,6 +80,22 @@ def bundled_config(vocabulary_size: int) -> transformers.BertConfig:
   )
 
 
+class Progress(NamedTuple):
+  """What a step saw, before it changed the weights.
+
+  Attributes:
+    loss: of the answers' first and last tokens.
+    tag_loss: of what the passage's tokens say.
+    topic_loss: of what the question asks for.
+    found: share of the rows whose answer the model found exactly.
+  """
+
+  loss: float
+  tag_loss: float
+  topic_loss: float
+  found: float
+
+
 class Run:
   """Model, optimizers and data of a run.
 
@@ -86,8 +103,6 @@ class Run:
     model: being trained.
     step: steps done.
     tokens: tokens seen, padding included.
-    found: share of rows whose answer the model found exactly, a running mean
-      of about 20 steps; not a number before the first step.
   """
 
   def __init__(
@@ -121,10 +136,9 @@ class Run:
     ]
     self.step = 0
     self.tokens = 0
-    self.found = math.nan
 
-  def advance(self) -> float:
-    """Does one step and returns the loss of the answers' places.
+  def advance(self) -> Progress:
+    """Does one step.
 
     Raises:
       FloatingPointError: the loss is no longer a number.
@@ -133,7 +147,7 @@ class Run:
     for optimizer, peak in zip(self._optimizers, self._peaks):
       optimizer.param_groups[0]['lr'] = peak * factor
     batch = self._streams[self._recipe.is_short(self.step)].draw()
-    loss, span_loss, found = self._loss(batch)
+    loss, progress = self._loss(batch)
     loss.backward()
     nn.utils.clip_grad_norm_(self._parameters(), 1.0)
     for optimizer in self._optimizers:
@@ -141,11 +155,11 @@ class Run:
       optimizer.zero_grad(set_to_none=True)
     self.step += 1
     self.tokens += batch.ids.numel()
-    if not math.isfinite(span_loss):
-      raise FloatingPointError(f'the loss is {span_loss} at step {self.step}')
-    before = found if math.isnan(self.found) else self.found
-    self.found = 0.95 * before + 0.05 * found
-    return span_loss
+    if not math.isfinite(progress.loss):
+      raise FloatingPointError(
+        f'the loss is {progress.loss} at step {self.step}'
+      )
+    return progress
 
   def save(self, path: str) -> None:
     """Writes all that `restore` needs, or leaves what was there before."""
@@ -156,7 +170,6 @@ class Run:
       'random': torch.get_rng_state(),
       'step': self.step,
       'tokens': self.tokens,
-      'found': self.found,
     }
     torch.save(state, path + '.tmp')
     os.replace(path + '.tmp', path)
@@ -173,7 +186,6 @@ class Run:
     torch.set_rng_state(state['random'])
     self.step = state['step']
     self.tokens = state['tokens']
-    self.found = state['found']
 
   def _modules(self) -> list[nn.Module]:
     return [self.model, self._tagger, self._asker]
@@ -195,10 +207,8 @@ class Run:
       ),
     ]
 
-  def _loss(
-    self, batch: batches_lib.Batch
-  ) -> tuple[torch.Tensor, float, float]:
-    """The whole loss, the answers' part, and the share of answers found."""
+  def _loss(self, batch: batches_lib.Batch) -> tuple[torch.Tensor, Progress]:
+    """The weighted loss, and its parts."""
     with torch.autocast('cpu', dtype=torch.bfloat16):
       layers = self.model.bert(
         input_ids=batch.ids,
@@ -217,10 +227,17 @@ class Run:
     span_loss = (
       F.cross_entropy(start, batch.start) + F.cross_entropy(end, batch.end)
     ) / 2
+    tag_loss = F.cross_entropy(tags, batch.tags[said])
+    topic_loss = F.cross_entropy(topics, batch.topic)
+    exact = (start.argmax(-1) == batch.start) & (end.argmax(-1) == batch.end)
     loss = (
       span_loss
-      + self._recipe.tag_weight * F.cross_entropy(tags, batch.tags[said])
-      + self._recipe.topic_weight * F.cross_entropy(topics, batch.topic)
+      + self._recipe.tag_weight * tag_loss
+      + self._recipe.topic_weight * topic_loss
     )
-    exact = (start.argmax(-1) == batch.start) & (end.argmax(-1) == batch.end)
-    return loss, span_loss.item(), exact.float().mean().item()
+    return loss, Progress(
+      span_loss.item(),
+      tag_loss.item(),
+      topic_loss.item(),
+      exact.float().mean().item(),
+    )
