@@ -14,8 +14,6 @@ from absl import flags
 from harness import dashes
 from harness.loadgen import rounds
 from harness.scenarios import config as config_lib
-from harness.scenarios import job_flags
-from harness.scenarios import load_flags
 from harness.scenarios import program
 
 _ALL = 'all'

@@ -7,11 +7,16 @@ import sys
 
 from absl import flags
 
+from harness.caching import cache as cache_lib
+from harness.caching import cache_flag
 from harness.scenarios import config as config_lib
 from harness.scenarios import load_flags
 from harness.scenarios import system_flags
 from harness.scenarios import task_flags
 from saxml_ext.common import user_path
+
+# What keeps the speeds that find_performance found.
+_TARGETS = 'targets.json'
 
 MODELS = ('gptj-99', 'gptj-99.9')
 
@@ -32,12 +37,6 @@ RESULTS_DIR = flags.DEFINE_string(
   None,
   'Where logs and the report go. Default: a directory of its own below the'
   ' results in --cache_dir.',
-)
-CACHE_DIR = flags.DEFINE_string(
-  'cache_dir',
-  None,
-  'Where data, models, compiled programs and results are kept. Default:'
-  ' $GPTJ_SAX_CACHE, else gptj_sax in $XDG_CACHE_HOME or ~/.cache.',
 )
 RERUN = flags.DEFINE_bool(
   'rerun',
@@ -61,11 +60,11 @@ def configs(scenarios: Sequence[str]) -> list[config_lib.JobConfig]:
       f'--mode={",".join(MODE.value)}: choose one or more of'
       f' {", ".join(config_lib.MODES)}, with commas between'
     )
-  system = system_flags.system()
+  cache = cache_flag.get().create()
+  system = system_flags.system(cache)
   task = task_flags.task(
     not (system_flags.MODEL_PATH.value or system_flags.CHECKPOINT.value)
   )
-  cache = _cache_root()
   found = []
   for scenario in scenarios:
     load = load_flags.load(
@@ -75,7 +74,7 @@ def configs(scenarios: Sequence[str]) -> list[config_lib.JobConfig]:
       model=MODEL.value,
       modes=tuple(MODE.value),
       results_dir='',
-      targets_path=os.path.join(cache, 'targets.json'),
+      targets_path=os.path.join(cache.results, _TARGETS),
       system=system,
       task=task,
       load=load,
@@ -86,22 +85,13 @@ def configs(scenarios: Sequence[str]) -> list[config_lib.JobConfig]:
 
 
 def _placed(
-  config: config_lib.JobConfig, cache: str, several: bool
+  config: config_lib.JobConfig, cache: cache_lib.Cache, several: bool
 ) -> config_lib.JobConfig:
   """The job, its results in the place for them."""
   directory = user_path.resolve(RESULTS_DIR.value)
   if directory is None:
     name = f'{config.model}-{config.load.scenario}-{config.id}'.lower()
-    directory = os.path.join(cache, 'results', name)
+    directory = os.path.join(cache.results, name)
   elif several:
     directory = os.path.join(directory, config.load.scenario)
   return dataclasses.replace(config, results_dir=directory)
-
-
-def _cache_root() -> str:
-  base = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
-  return (
-    user_path.resolve(CACHE_DIR.value)
-    or os.environ.get('GPTJ_SAX_CACHE')
-    or os.path.join(base, 'gptj_sax')
-  )

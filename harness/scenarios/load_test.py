@@ -77,8 +77,9 @@ class LoadTest(parameterized.TestCase):
     server = {'scenario': rounds.SERVER}
     self.assertIsNone(_settings(speed, **server).target_latency_ms)
     self.assertEqual(
-      _settings(speed, min_duration_ms=5, execution_mode=load_lib.VALID)
-      .min_duration_ms,
+      _settings(
+        speed, min_duration_ms=5, execution_mode=load_lib.VALID
+      ).min_duration_ms,
       5,
     )
 

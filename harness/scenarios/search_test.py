@@ -46,9 +46,7 @@ class SearchTest(absltest.TestCase):
   def _search(self, scenario: str, start: load.Speed, limit: float = 10.0):
     system = _System(scenario, limit)
     shown = io.StringIO()
-    found = search.search(
-      scenario, start, system.run, progress.Progress(shown)
-    )
+    found = search.search(scenario, start, system.run, progress.Progress(shown))
     self.assertLen(found.probes, len(system.asked))
     self.assertTrue(found.log.valid)
     for number in range(1, len(system.asked) + 1):

@@ -1,9 +1,8 @@
 """Flags that say which system answers, and the system they describe."""
 
-import os
-
 from absl import flags
 
+from harness.caching import cache as cache_lib
 from harness.data import bundle
 from harness.systems import launch
 from harness.systems import target as target_lib
@@ -44,18 +43,17 @@ _OVERRIDES = flags.DEFINE_multi_string(
 )
 _JAX_CACHE_DIR = flags.DEFINE_string(
   'jax_cache_dir',
-  os.path.join(
-    os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache'),
-    'gptj_sax',
-    'jax',
-  ),
+  None,
   'Where the server that is started keeps compiled programs, for a faster'
-  ' next start; empty: nowhere.',
+  ' next start; empty: nowhere. Default: jax in --cache_dir.',
 )
 
 
-def system() -> launch.Launcher:
+def system(cache: cache_lib.Cache) -> launch.Launcher:
   """The system that the flags describe.
+
+  Args:
+    cache: for what nobody names a place.
 
   Raises:
     ValueError: a flag's value cannot be used.
@@ -68,7 +66,9 @@ def system() -> launch.Launcher:
     _PARAMS.value,
     _overrides(),
     user_path.resolve(CHECKPOINT.value),
-    user_path.resolve(_JAX_CACHE_DIR.value),
+    cache.jax
+    if _JAX_CACHE_DIR.value is None
+    else user_path.resolve(_JAX_CACHE_DIR.value),
   )
 
 
