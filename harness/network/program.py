@@ -12,7 +12,6 @@ The flags have the names that the MLPerf reference of BERT gave them.
 """
 
 from collections.abc import Callable, Sequence
-import socket
 from typing import Protocol
 
 from absl import flags
@@ -39,8 +38,8 @@ _PORT = flags.DEFINE_integer(
 _NODE = flags.DEFINE_string(
   'node',
   None,
-  "Name of a --network=sut for LoadGen's log, unlike that of any other node."
-  ' Default: what it computes with, host and port.',
+  "Name of a --network=sut in LoadGen's log, before its host and port."
+  ' Default: what it computes with.',
 )
 
 
@@ -81,10 +80,8 @@ def main(
   if _NETWORK.value == _LON:
     runner.main(lambda: lon.subject(load()))
   elif _NETWORK.value == _SUT:
-    port = _PORT.value
-    node = _NODE.value or f'{name} on {socket.gethostname()}:{port}'
     try:
-      server.serve(make, port, node)
+      server.serve(make, _PORT.value, _NODE.value or name)
     except (OSError, ValueError) as error:
       raise SystemExit(f'network SUT: {error}') from error
   else:

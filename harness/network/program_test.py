@@ -13,6 +13,7 @@ from harness.loadgen import run_status
 from harness.loadgen import settings
 from harness.loadgen import timeline
 from harness.systems import programs
+from saxml_ext.client.testing import fake_cell
 from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import rouge
 
@@ -38,7 +39,7 @@ class ProgramTest(absltest.TestCase):
     )
     self.addCleanup(process.kill)
     line = process.stdout.readline()
-    port = re.search(r'answers on port (\d+)', line).group(1)
+    port = re.search(r':(\d+) answers', line).group(1)
     return process, f'127.0.0.1:{port}'
 
   def lon(self, program: str, count: int, **flags) -> list[str]:
@@ -94,7 +95,7 @@ class ProgramTest(absltest.TestCase):
       _TOY, 40, network='lon', sut_server=addresses, connections=2
     )
     self.assertEqual((status.done, status.failure), (40, None))
-    self.assertEqual(self.name(), 'Network SUT: a, b')
+    self.assertRegex(self.name(), r'^Network SUT: a on \S+:\d+, b on \S+:\d+$')
     self.assertEqual(
       self.answers(),
       {n: tuple(range(n, -1, -1)) for n in range(40)},
@@ -131,6 +132,28 @@ class ProgramTest(absltest.TestCase):
     self.assertEqual(
       logged, {n: tuple(ids[::-1]) for n, ids in enumerate(prompts)}
     )
+
+  def test_a_cell(self):
+    cell = fake_cell.FakeCell(self.create_tempdir().full_path)
+    self.addCleanup(cell.stop)
+    server = cell.add_server()  # Echoes the prompt.
+    status = self.run_lon(
+      programs.LOADGEN_RUN,
+      5,
+      network='lon',
+      sax_root=cell.root,
+      model_path=fake_cell.MODEL,
+      dataset_path=bundle.eval_path(),
+      tokenizer_path=bundle.tokenizer_path(),
+      max_input_length=100,
+      sample_count=5,
+    )
+    self.assertEqual((status.done, status.failure), (5, None))
+    self.assertEqual(
+      self.name(),
+      f'Network SUT: {fake_cell.MODEL} (p.A from None) on {server.address}',
+    )
+    self.assertLen(self.answers(), 5)
 
   def test_a_system_that_dies_ends_the_run(self):
     process, address = self.sut('a', silent_after=10)

@@ -18,7 +18,9 @@ your own.
 import asyncio
 from collections.abc import Callable
 import itertools
+import logging
 import signal
+import socket
 
 import grpc
 
@@ -68,8 +70,8 @@ def serve(make: MakeSystem, port: int, name: str, host: str = '[::]') -> None:
   Args:
     make: makes the system, ready to answer, of the inputs it shall read.
     port: to listen on; 0 picks a free one.
-    name: of this node and what it computes with, for LoadGen's log; the rules
-      want it to differ from that of every other node.
+    name: what it computes with, for LoadGen's log. Host and port are added, as
+      the rules want every node to have a name of its own.
     host: interface; the default is every one.
 
   Raises:
@@ -91,7 +93,7 @@ async def _until_signal(
 
 def _tell(name: str, port: int) -> None:
   print(
-    f"{name!r} answers on port {port}, without encryption; give LoadGen's"
+    f"{name} answers, without encryption; give LoadGen's"
     f' side --sut_server=<this host>:{port}',
     flush=True,
   )
@@ -111,14 +113,15 @@ async def run(
   """
   if not name.strip():
     raise ValueError(
-      'a Network SUT needs a name, which LoadGen logs; give one that no other'
-      ' node has'
+      'a Network SUT needs a name, which LoadGen logs; say what it computes'
+      ' with'
     )
   server = grpc_aio.make_server()
   try:
     port = grpc_util.listen(server, port, host)
   except errors.FailedPrecondition as error:
     raise OSError(error.message) from error
+  name = f'{name} on {socket.gethostname()}:{port}'
   inputs = Inputs()
   system = make(inputs)
   try:
@@ -159,12 +162,21 @@ class _Service(dispatch_pb2_grpc.NetworkSutServicer):
     self, requests: object, context: grpc.aio.ServicerContext
   ) -> None:
     stream = _Stream(context)
-    async with asyncio.TaskGroup() as tasks:
-      tasks.create_task(stream.write_outcomes())
-      while (sample := await context.read()) is not grpc.aio.EOF:
-        await stream.admit()
-        self._begin(sample, stream)
-      stream.end()
+    try:
+      async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(stream.write_outcomes())
+        while (sample := await context.read()) is not grpc.aio.EOF:
+          await stream.admit()
+          self._begin(sample, stream)
+        stream.end()
+    except asyncio.CancelledError:
+      logging.warning(
+        'the stream from %s ended with %d samples unanswered; what the system'
+        ' has begun is computed for nobody',
+        context.peer(),
+        stream.unanswered,
+      )
+      raise
 
   def _begin(self, sample: dispatch_pb2.Sample, stream: '_Stream') -> None:
     """Hands a sample to the system."""
@@ -183,25 +195,29 @@ class _Service(dispatch_pb2_grpc.NetworkSutServicer):
 
 
 class _Stream:
-  """One client's samples on their way. `tell` is for any thread."""
+  """One client's samples on their way. `tell` is for any thread.
+
+  Attributes:
+    unanswered: samples that came and have no outcome yet.
+  """
 
   def __init__(self, context: grpc.aio.ServicerContext):
     self._context = context
     self._loop = asyncio.get_running_loop()
     self._free = asyncio.Semaphore(_MOST_UNANSWERED)
     self._outcomes: asyncio.Queue[dispatch_pb2.Outcome | None] = asyncio.Queue()
-    self._open = 0
+    self.unanswered = 0
     self._ended = False
 
   async def admit(self) -> None:
     """Waits until one more sample may be unanswered, and counts it."""
     await self._free.acquire()
-    self._open += 1
+    self.unanswered += 1
 
   def end(self) -> None:
     """There will be no more samples."""
     self._ended = True
-    if not self._open:
+    if not self.unanswered:
       self._outcomes.put_nowait(None)
 
   def tell(self, outcome: dispatch_pb2.Outcome) -> None:
@@ -211,9 +227,9 @@ class _Stream:
     self._outcomes.put_nowait(outcome)
     if outcome.WhichOneof('news') == 'first_token':
       return
-    self._open -= 1
+    self.unanswered -= 1
     self._free.release()
-    if self._ended and not self._open:
+    if self._ended and not self.unanswered:
       self._outcomes.put_nowait(None)
 
   async def write_outcomes(self) -> None:
