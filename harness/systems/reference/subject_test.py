@@ -1,5 +1,4 @@
 import json
-import queue
 
 from absl.testing import absltest
 from absl.testing import flagsaver
@@ -8,26 +7,11 @@ import torch
 
 from harness.data import bundle
 from harness.systems.reference import subject
+from harness.systems.testing import replies
 
 
 def setUpModule():
   torch.set_num_threads(1)  # More only wait for one another.
-
-
-class _Reply:
-  """Keeps what became of a sample."""
-
-  def __init__(self):
-    self.found: queue.Queue = queue.Queue()
-
-  def first_token(self):
-    self.found.put('first token')  # Nobody can know of it.
-
-  def done(self, answer):
-    self.found.put(answer)
-
-  def failed(self, error):
-    self.found.put(error)
 
 
 class SubjectTest(parameterized.TestCase):
@@ -35,9 +19,9 @@ class SubjectTest(parameterized.TestCase):
   def test_answers_the_bundled_articles(self):
     made = subject.make()
     self.assertLen(made.sizes, 1)
-    reply = _Reply()
+    reply = replies.Reply()
     made.system.answer(0, reply)
-    answer = reply.found.get()
+    answer = reply.answer()  # Nobody can know of the first token.
     made.system.close()
     with open(bundle.reference_path(), encoding='utf-8') as file:
       recorded = json.load(file)['tokens'][0]

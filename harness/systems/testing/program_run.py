@@ -61,6 +61,7 @@ def run(
   settings: settings_lib.RunSettings,
   directory: str,
   flags: Mapping[str, object],
+  *more: str,
 ) -> Outcome:
   """Runs a program to its end.
 
@@ -70,6 +71,7 @@ def run(
     settings: of the run.
     directory: an empty one, for settings and logs.
     flags: the program's own.
+    *more: arguments besides, such as flags that are given several times.
   """
   user_conf = os.path.join(directory, 'user.conf')
   with open(user_conf, 'w', encoding='utf-8') as file:
@@ -92,7 +94,7 @@ def run(
     },
   )
   done = subprocess.run(
-    command.argv,
+    [*command.argv, *more],
     env=dict(command.env),
     capture_output=True,
     text=True,
