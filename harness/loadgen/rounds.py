@@ -103,6 +103,6 @@ ROUNDS = {
   )
 }
 
-# The last round that has GPT-J, and the one whose checker takes short runs.
+# The last round, and the last that has GPT-J.
+LATEST = 'v6.1'
 LAST_OF_GPTJ = 'v5.0'
-SHORT_RUNS = 'v4.0'

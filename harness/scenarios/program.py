@@ -10,21 +10,23 @@ from absl import app
 from harness import errors as harness_errors
 from harness import progress as progress_lib
 from harness.results import report
+from harness.scenarios import config as config_lib
 from harness.scenarios import job as job_lib
 from harness.scenarios import job_flags
+from harness.scenarios import outcome as outcome_lib
 from saxml_ext.common import errors
 
 
-def run(name: str, scenario: str, argv: Sequence[str]) -> int:
-  """Runs the job that the flags describe, and tells what came out.
+def run(name: str, scenarios: Sequence[str], argv: Sequence[str]) -> int:
+  """Runs the jobs that the flags describe, and tells what came out.
 
   Args:
     name: of the program; errors begin with it.
-    scenario: LoadGen's name.
+    scenarios: LoadGen's names.
     argv: the program's arguments, flags taken out.
 
   Returns:
-    The exit code: 0 if LoadGen calls the run VALID and the answers pass.
+    The exit code: 0 if LoadGen calls the runs VALID and the answers pass.
 
   Raises:
     app.UsageError: there are arguments.
@@ -34,13 +36,13 @@ def run(name: str, scenario: str, argv: Sequence[str]) -> int:
   for number in (signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, _end)
   progress = progress_lib.Progress()
+  problems: list[str] = []
   try:
-    config = job_flags.config(name, scenario)
-    job = job_lib.Job(config, progress)
-    os.makedirs(config.results_dir, exist_ok=True)
-    outcome = job.run()
-    text = report.render(outcome.comparison, outcome.performance)
-    path = report.write(config.results_dir, scenario, text)
+    configs = job_flags.configs(scenarios)
+    for config in configs:
+      os.makedirs(config.results_dir, exist_ok=True)
+    for config, outcome in job_lib.Job(configs, progress).run():
+      problems += _tell(config, outcome, progress)
   except KeyboardInterrupt:
     return _failed(
       name, 'interrupted; everything that was started is stopped', 130
@@ -52,9 +54,23 @@ def run(name: str, scenario: str, argv: Sequence[str]) -> int:
     ValueError,
   ) as error:
     return _failed(name, str(error))
-  progress.text(f'\n{text}\nlogs and this report: {path}')
-  problems = outcome.problems()
   return _failed(name, '; '.join(problems)) if problems else 0
+
+
+def _tell(
+  config: config_lib.JobConfig,
+  outcome: outcome_lib.Outcome,
+  progress: progress_lib.Progress,
+) -> list[str]:
+  """Writes and prints the report of a scenario; returns its problems."""
+  text = report.render(
+    outcome.judgement,
+    outcome.performance,
+    [str(probe) for probe in outcome.probes],
+  )
+  path = report.write(config.results_dir, config.load.scenario, text)
+  progress.text(f'\n{text}\nlogs and this report: {path}')
+  return outcome.problems()
 
 
 def _end(number: int, unused_frame) -> None:

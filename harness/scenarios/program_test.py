@@ -8,8 +8,8 @@ from absl.testing import absltest
 from absl.testing import flagsaver
 
 from harness import errors
-from harness.data import bundle
 from harness.loadgen import loadgen_log
+from harness.loadgen import rounds
 from harness.results import comparison
 from harness.scenarios import config as config_lib
 from harness.scenarios import job as job_lib
@@ -23,8 +23,8 @@ _SCORES = rouge.Scores(50.0, 25.0, 40.0, 100, 2)
 def _outcome(identical: int, must: bool) -> outcome.Outcome:
   rule = comparison.Rule(0.01, must)
   return outcome.Outcome(
-    comparison.Comparison(_SCORES, _SCORES, identical, rule),
-    loadgen_log.RunLog(
+    judgement=comparison.Comparison(_SCORES, _SCORES, identical, rule),
+    performance=loadgen_log.RunLog(
       'd',
       'Result is : VALID\n',
       {
@@ -45,26 +45,30 @@ class ProgramTest(absltest.TestCase):
     self._dir = self.create_tempdir().full_path
     self.enter_context(mock.patch.object(program.signal, 'signal'))
 
-  def _run(self, result, **flags) -> tuple[int, str]:
+  def _run(
+    self, result, scenarios=(rounds.OFFLINE,), **flags
+  ) -> tuple[int, str]:
     """Exit code and all that was printed."""
 
     class Job:
-      def __init__(job, config: config_lib.JobConfig, progress):
-        self.config = config
+      def __init__(job, configs: list[config_lib.JobConfig], progress):
+        self.configs = configs
 
       def run(job):
-        if isinstance(result, BaseException):
-          raise result
-        return result
+        for config in self.configs:
+          if isinstance(result, BaseException):
+            raise result
+          yield config, result
 
     printed = io.StringIO()
+    flags = {'results_dir': self._dir, 'cache_dir': self._dir} | flags
     with (
       mock.patch.object(job_lib, 'Job', Job),
-      flagsaver.flagsaver(results_dir=self._dir, **flags),
+      flagsaver.flagsaver(**flags),
       contextlib.redirect_stdout(printed),
       contextlib.redirect_stderr(printed),
     ):
-      code = program.run('offline', 'Offline', ['offline'])
+      code = program.run('offline', scenarios, ['offline'])
     return code, printed.getvalue()
 
   def _report(self) -> str:
@@ -89,22 +93,16 @@ class ProgramTest(absltest.TestCase):
     code, text = self._run(_outcome(1, must=False))
     self.assertEqual(code, 0, text)
 
-  def test_bundled_model_is_compared_with_the_bundled_reference(self):
-    self._run(_outcome(2, must=True))
-    self.assertEqual(self.config.reference_path, bundle.reference_path())
-    self.assertIsNone(self.config.require_identical)
-    self.assertIsNone(self.config.target)
-    self._run(_outcome(2, must=True), checkpoint='/ckpt')
-    self.assertIsNone(self.config.reference_path)
-    self.assertEqual(self.config.checkpoint, '/ckpt')
-
-  def test_a_running_cell_is_a_target(self):
-    self._run(
-      _outcome(2, must=True), model_path='/sax/test/m', sax_root='/root'
+  def test_each_scenario_has_a_report_of_its_own(self):
+    code, text = self._run(
+      _outcome(2, must=True), (rounds.OFFLINE, rounds.SERVER)
     )
-    self.assertEqual(self.config.target.model_id, '/sax/test/m')
-    self.assertEqual(self.config.target.sax_root, '/root')
-    self.assertIsNone(self.config.reference_path)
+    self.assertEqual(code, 0, text)
+    for scenario in (rounds.OFFLINE, rounds.SERVER):
+      path = os.path.join(self._dir, scenario, 'report.md')
+      self.assertIn(path, text)
+      with open(path, encoding='utf-8') as file:
+        self.assertIn(f'# MLPerf {scenario}', file.read())
 
   def test_failures_are_told_in_a_line(self):
     code, text = self._run(errors.HarnessError('the cell is gone'))
@@ -116,13 +114,13 @@ class ProgramTest(absltest.TestCase):
   def test_wrong_flags_are_told(self):
     code, text = self._run(_outcome(2, must=True), mode=['speed'])
     self.assertEqual(code, 1)
-    self.assertIn('--mode=speed: choose accuracy', text)
+    self.assertIn('--mode=speed: choose one or more of accuracy', text)
     code, text = self._run(_outcome(2, must=True), override=['BATCH_SIZE'])
     self.assertIn('--override=BATCH_SIZE: write it as NAME=JSON', text)
 
   def test_takes_no_arguments(self):
     with self.assertRaisesRegex(app.UsageError, "'extra'"):
-      program.run('offline', 'Offline', ['offline', 'extra'])
+      program.run('offline', [rounds.OFFLINE], ['offline', 'extra'])
 
 
 if __name__ == '__main__':
