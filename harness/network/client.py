@@ -109,13 +109,11 @@ class _Connection:
 
   def name(self) -> str:
     try:
-      reply = self._stub.Name(
-        dispatch_pb2.NameRequest(), timeout=_NAME_SECS, wait_for_ready=True
-      )
+      reply = self._stub.Name(dispatch_pb2.NameRequest(), timeout=_NAME_SECS)
     except grpc.RpcError as error:
       raise ConnectionError(
-        f'no Network SUT answers at {self.address} within {_NAME_SECS:.0f} s'
-        f' ({_text(error)}); start it there, or correct the address'
+        f'no Network SUT answers at {self.address} ({_text(error)}); start it'
+        ' there, wait until it says that it answers, or correct the address'
       ) from error
     return reply.name
 
