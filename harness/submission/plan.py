@@ -70,7 +70,7 @@ class Submission:
     return description.system_id(self.system_name)
 
   @functools.cached_property
-  def system_description(self) -> dict[str, Any]:
+  def system_description(self) -> dict[str, str]:
     """What systems/<system>.json says."""
     detected: dict[str, Any] = {}
     for result in self.results:

@@ -36,6 +36,8 @@ def problems(files: Mapping[str, plan.Content]) -> list[str]:
 
 def may_write(output: pathlib.Path, clean: bool) -> str | None:
   """Why a tree cannot be written there; None if it can."""
+  if output.exists() and not output.is_dir():
+    return f'{output} is no directory; give another --output'
   if not output.exists() or not any(output.iterdir()):
     return None
   if not clean:

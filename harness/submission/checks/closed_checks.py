@@ -242,7 +242,7 @@ def _test(
     test, result.entry.scenario, result.performance, log
   )
   if not speed.passed:
-    yield f'{name} failed: {" / ".join(speed.text.split(chr(10)))}'
+    yield f'{name} failed: {", ".join(speed.text.splitlines())}'
   if test != compliance.TEST01:
     return
   directory = result.compliance_dir(test)

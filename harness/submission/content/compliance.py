@@ -39,13 +39,14 @@ _TEST05_SEEDS = {
   'v4.1': (16799458546791641818, 5453809927556429288, 5435552105434836064),
 }
 
-# The figure of a run that is compared, in its summary.
+# The figure of a run that is compared: samples/s, or latency in ns.
 _SCORES = {
-  rounds.OFFLINE: 'Samples per second',
-  rounds.SERVER: 'Completed samples per second',
-  rounds.SINGLE_STREAM: 'Early stopping 90th percentile estimate',
-  rounds.MULTI_STREAM: 'Early stopping 99th percentile estimate',
+  rounds.OFFLINE: 'result_samples_per_second',
+  rounds.SERVER: 'result_completed_samples_per_sec',
+  rounds.SINGLE_STREAM: 'early_stopping_latency_ss',
+  rounds.MULTI_STREAM: 'early_stopping_latency_ms',
 }
+_BOUND = 'effective_target_latency_ns'
 
 # Latencies up to which runs may differ more, in ns.
 _SHORT_NS = {rounds.SINGLE_STREAM: 200_000, rounds.MULTI_STREAM: 1_600_000}
@@ -155,9 +156,16 @@ def verify_performance(
   for name, log in (('performance', performance), (test, repeated)):
     if not log.valid:
       return Verdict(f'TEST FAIL: the {name} run is not valid\n', False)
-  reference, score = (_score(log, scenario) for log in (performance, repeated))
-  if reference is None or score is None:
-    return Verdict(f'TEST FAIL: no "{_SCORES[scenario]}" in a summary\n', False)
+  if scenario == rounds.SERVER:
+    bounds = [log.values.get(_BOUND) for log in (performance, repeated)]
+    if bounds[0] != bounds[1]:
+      return Verdict(f'TEST FAIL: target latencies are {bounds}\n', False)
+  key = _SCORES[scenario]
+  reference, score = (
+    float(str(log.values.get(key, 0))) for log in (performance, repeated)
+  )
+  if not reference or not score:
+    return Verdict(f'TEST FAIL: no {key} in a log\n', False)
   tolerance = _TOLERANCE[test]
   if reference <= _SHORT_NS.get(scenario, -1):
     tolerance = _SHORT_TOLERANCE
@@ -168,9 +176,9 @@ def verify_performance(
       lowest = 0.0
     else:
       highest = float('inf')
-  passed = lowest < ratio < highest
+  passed = lowest <= ratio <= highest
   return _verdict(
-    passed, f'reference score = {reference:g}', f'test score = {score:g}'
+    passed, f'Reference score = {reference}', f'Test score = {score}'
   )
 
 
@@ -193,15 +201,6 @@ def write_baseline(
     kept = [item for item in json.load(file) if item['qsl_idx'] in wanted]
   path.write_text(json.dumps(kept, indent=1) + '\n', encoding='utf-8')
   return len(kept)
-
-
-def _score(log: loadgen_log.RunLog, scenario: str) -> float | None:
-  """The scenario's figure in a summary: samples/s, or ns."""
-  for line in log.summary.splitlines():
-    name, _, value = line.partition(':')
-    if _SCORES[scenario] in name:
-      return float(value)
-  return None
 
 
 def _verdict(passed: bool, *lines: str) -> Verdict:

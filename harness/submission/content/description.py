@@ -66,6 +66,9 @@ NETWORK = (
   'network_topology',
 )
 
+# Whole numbers: the checker of v6 multiplies them.
+COUNTS = ('number_of_nodes', 'accelerators_per_node')
+
 STATUSES = ('available', 'preview', 'rdi')
 
 
@@ -96,8 +99,8 @@ def merged(
   given: Mapping[str, Any],
   fixed: Mapping[str, Any],
   notes: Mapping[str, str],
-) -> dict[str, Any]:
-  """The description that is submitted.
+) -> dict[str, str]:
+  """The description that is submitted: texts, as checkers call 0 empty.
 
   Args:
     detected: what the results say of their system.
@@ -105,13 +108,15 @@ def merged(
     fixed: what flags say, which replaces both.
     notes: text by key that is added to what is there: hw_notes, sw_notes.
   """
-  record = {key: '' for key in OPTIONAL}
-  record |= detected
-  record |= given
-  record |= fixed
+  known = {key: '' for key in OPTIONAL} | dict(detected) | dict(given)
+  record = {
+    key: str(value)
+    for key, value in (known | dict(fixed)).items()
+    if value is not None
+  }
   for key, text in notes.items():
     if text:
-      record[key] = '. '.join(filter(None, (str(record[key]).strip(), text)))
+      record[key] = '. '.join(filter(None, (record[key].strip(), text)))
   return record
 
 
@@ -119,15 +124,19 @@ def problems(record: Mapping[str, Any]) -> list[str]:
   """What is wrong with a description; empty if nothing is."""
   found = []
   missing = [
-    key
-    for key in MEANINGFUL
-    if record.get(key) is None or not str(record[key]).strip()
+    key for key in MEANINGFUL if not str(record.get(key) or '').strip()
   ]
   if missing:
     found.append(
       f'the system description lacks {", ".join(missing)}: write them into a'
       ' JSON object and give it by --system_description ("N/A" is an answer)'
     )
+  for key in COUNTS:
+    if key not in missing and not str(record[key]).isdecimal():
+      found.append(
+        f'{key} of the system description is {record[key]!r}; it must be a whole'
+        ' number'
+      )
   status = str(record.get('status', ''))
   if status and status.lower() not in STATUSES:
     found.append(

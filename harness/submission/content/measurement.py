@@ -19,19 +19,20 @@ KEYS = (
 # A result may bring these values itself, by this name among its notes.
 NOTE = 'measurements'
 
-# By what the names of serving params and --precision say.
+# Types of weights by what names hold, in the order in which they are looked for:
+# bfloat16 holds float16.
 _TYPES = {
   'INT4': 'int4',
   'INT8': 'int8',
-  'FP16': 'fp16',
-  'FLOAT16': 'fp16',
   'BF16': 'bf16',
   'BFLOAT16': 'bf16',
+  'FP16': 'fp16',
+  'FLOAT16': 'fp16',
   'FP32': 'fp32',
   'FLOAT32': 'fp32',
 }
-# BS32 is a batch size, and in Sax FP16 stands for bfloat16 on TPU; the order
-# makes int8 win over the type of the activations.
+# In the names of Sax's serving params FP16 stands for bfloat16.
+_PARAMS_TYPES = _TYPES | {'FP16': 'bf16'}
 _INPUTS = {rounds.GPTJ: 'int32', rounds.BERT: 'int64'}
 _TRANSFORMATIONS = {
   rounds.GPTJ: 'PyTorch checkpoint converted to PAX',
@@ -69,9 +70,9 @@ def record(
 
 def weight_type(entry: entry_lib.Entry) -> str | None:
   """Type of the weights as names tell it; None if none does."""
-  for key in ('precision', 'params'):
+  for key, types in (('precision', _TYPES), ('params', _PARAMS_TYPES)):
     value = str(entry.parameters.get(key) or '').upper()
-    for name, kind in _TYPES.items():
+    for name, kind in types.items():
       if name in value:
         return kind
   return None

@@ -97,12 +97,11 @@ class Job:
     )
 
 
-def system_description() -> dict[str, object]:
+def system_description() -> dict[str, str]:
   """A description that lacks nothing."""
-  record: dict[str, object] = {
-    key: 'N/A' for key in (*description.MEANINGFUL, *description.OPTIONAL)
-  }
-  return record | {'status': 'available', 'number_of_nodes': 1}
+  keys = (*description.MEANINGFUL, *description.OPTIONAL)
+  counts = {key: '1' for key in description.COUNTS}
+  return dict.fromkeys(keys, 'N/A') | counts | {'status': 'available'}
 
 
 def make(directory: pathlib.Path, job: Job) -> entry_lib.Entry:
