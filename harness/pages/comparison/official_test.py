@@ -4,7 +4,7 @@ import os
 
 from absl.testing import absltest
 
-from harness.pages import official
+from harness.pages.comparison import official
 from harness.pages.testing import published
 
 

@@ -13,7 +13,7 @@ import os
 from typing import Any
 
 from harness.loadgen import rounds
-from harness.pages import records
+from harness.pages.comparison import records
 
 # Columns of summary.csv by their names in summary_results.json. `Model` means
 # another thing in each: what was run in the one, the benchmark in the other.
