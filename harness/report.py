@@ -63,8 +63,9 @@ def _page() -> str:
   jobs = [page.read(find.job(name, results_dir)) for name in _RESULT.value]
   published = [
     dataclasses.replace(each, cost_per_1000=records.cost(each, prices))
-    for path in _OFFICIAL.value
-    for each in official.read(user_path.resolve(path))
+    for each in official.read_all(
+      [user_path.resolve(path) for path in _OFFICIAL.value]
+    )
   ]
   if not jobs and not published:
     raise ValueError('nothing is named; give --result or --official')

@@ -67,7 +67,7 @@ def render() -> str:
 def _command() -> markup.Html:
   composed = choices.command(choices.defaults())
   return markup.section(
-    'command',
+    'composer',
     'Command',
     markup.element('pre', markup.element('code', composed, id='composed')),
     markup.element('button', 'Copy', type='button', id='copy'),

@@ -197,6 +197,7 @@ def _charts() -> markup.Html:
   return markup.section(
     'bars',
     'By scenario',
+    markup.element('p', '', id='drawn', role='status'),
     markup.element('div', '', id='charts'),
     markup.Html(
       '<noscript><p class="note">The charts need JavaScript; the table below'
