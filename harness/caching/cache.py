@@ -11,6 +11,8 @@ from saxml_ext.common import user_path
 
 VARIABLE = 'GPTJ_SAX_CACHE'
 KINDS = ('data', 'models', 'jax', 'results')
+# Where ./bazelw keeps the Bazel that it installs.
+_OF_BAZELW = 'bazelisk'
 
 # https://bford.info/cachedir: programs that make backups leave out a directory
 # with this file. The second line tells our caches from those of others.
@@ -96,7 +98,7 @@ class Cache:
     """
     os.makedirs(self.root, exist_ok=True)
     if not self.is_ours:
-      others = sorted(set(os.listdir(self.root)) - set(KINDS))
+      others = sorted(set(os.listdir(self.root)) - {*KINDS, _OF_BAZELW})
       if others:
         raise ValueError(
           f'{self.root} cannot become the cache: it holds {others[0]!r}, which'
