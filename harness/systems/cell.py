@@ -12,7 +12,7 @@ from harness.systems import target as target_lib
 from saxml_ext.client import sax
 
 # What the client returns for a prompt: (text, score), the best first.
-Answers = Sequence[tuple[str, float]]
+Answers = list[tuple[str, float]]
 
 
 class CellSystem:

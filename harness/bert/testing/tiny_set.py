@@ -1,0 +1,58 @@
+"""A vocabulary and a few questions for tests of BERT."""
+
+import json
+import os
+
+# Word pieces by id. Letters alone make every word of lower case possible.
+_LETTERS = 'abcdefghijklmnopqrstuvwxyz'
+VOCAB = (
+  '[PAD]',
+  '[UNK]',
+  '[CLS]',
+  '[SEP]',
+  '[MASK]',
+  *'.,?()-',
+  *_LETTERS,
+  *(f'##{letter}' for letter in _LETTERS),
+  'the',
+  'cat',
+  'sat',
+  'on',
+  'mat',
+  'who',
+  'where',
+)
+
+_CONTEXT = 'The cat sat on the mat.'
+
+
+def write_vocab(directory: str) -> str:
+  """Writes vocab.txt and returns its path."""
+  path = os.path.join(directory, 'vocab.txt')
+  with open(path, 'w', encoding='utf-8') as file:
+    file.write('\n'.join(VOCAB) + '\n')
+  return path
+
+
+def write_questions(directory: str, sentences: int = 1) -> str:
+  """Writes squad.json, of two questions, and returns its path.
+
+  Args:
+    directory: where to.
+    sentences: of seven word pieces each in the first paragraph; the second
+      has one.
+  """
+  path = os.path.join(directory, 'squad.json')
+  paragraphs = [
+    _paragraph(' '.join([_CONTEXT] * sentences), 'q0', 'Who sat?', 'The cat'),
+    _paragraph(_CONTEXT, 'q1', 'Where?', 'the mat'),
+  ]
+  with open(path, 'w', encoding='utf-8') as file:
+    json.dump({'version': '1.1', 'data': [{'paragraphs': paragraphs}]}, file)
+  return path
+
+
+def _paragraph(context: str, name: str, question: str, answer: str) -> dict:
+  answers = [{'text': answer, 'answer_start': context.index(answer)}]
+  entry = {'id': name, 'question': question, 'answers': answers}
+  return {'context': context, 'qas': [entry]}

@@ -1,0 +1,158 @@
+"""Systems as a job sees them: what is started, and what runs LoadGen."""
+
+from collections.abc import Mapping
+import dataclasses
+import os
+from typing import Protocol
+
+from harness import progress as progress_lib
+from harness.data import bundle
+from harness.systems import children
+from harness.systems import local_cell
+from harness.systems import programs
+from harness.systems import served
+from harness.systems import target as target_lib
+
+# What a model in a cell of our own is called there.
+_MODEL = 'gptj'
+
+
+@dataclasses.dataclass(frozen=True)
+class Workplace:
+  """What a job gives a system that starts.
+
+  Attributes:
+    group: gets its processes.
+    work_dir: existing directory that goes away with the job.
+    log_dir: gets a log per process.
+    progress: where the user is told what happens.
+  """
+
+  group: children.Children
+  work_dir: str
+  log_dir: str
+  progress: progress_lib.Progress
+
+
+class Launcher(Protocol):
+  """A system, not yet started."""
+
+  @property
+  def kind(self) -> str:
+    """What results call it: cell, reference, engine, ..."""
+
+  @property
+  def parameters(self) -> Mapping[str, object]:
+    """What of it decides a result."""
+
+  @property
+  def inputs(self) -> Mapping[str, str]:
+    """Path by role of the files that decide a result."""
+
+  def start(self, place: Workplace) -> 'Started':
+    """Starts what must run beside LoadGen; it ends with the workplace's group.
+
+    Raises:
+      errors.HarnessError: a process or the cell failed.
+      SaxError: the cell refused something.
+    """
+
+
+@dataclasses.dataclass(frozen=True)
+class Started:
+  """A system that answers.
+
+  Attributes:
+    program: the program that runs LoadGen against it.
+    flags: its flags, apart from those of LoadGen and of the samples.
+    exact: whether it computes in float32, as the reference does.
+  """
+
+  program: str
+  flags: Mapping[str, object]
+  exact: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class RunningCell:
+  """A model of a cell that runs already.
+
+  Attributes:
+    target: the model.
+  """
+
+  target: target_lib.Target
+  kind = 'cell'
+  inputs: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+  @property
+  def parameters(self) -> Mapping[str, object]:
+    return dataclasses.asdict(self.target)
+
+  def start(self, place: Workplace) -> Started:
+    place.progress.stage(f'using {self.target.model_id} of a running cell')
+    return _of_cell(self.target)
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnCell:
+  """A cell of our own on this machine.
+
+  Attributes:
+    params: name of the serving params.
+    overrides: attribute of those params -> value as JSON.
+    checkpoint: PAX checkpoint directory; None takes the bundled model's.
+    jax_cache_dir: where its server keeps compiled programs; None: nowhere.
+  """
+
+  params: str
+  overrides: Mapping[str, str]
+  checkpoint: str | None
+  jax_cache_dir: str | None
+  kind = 'cell'
+
+  @property
+  def parameters(self) -> Mapping[str, object]:
+    return {'params': self.params, 'overrides': dict(self.overrides)}
+
+  @property
+  def inputs(self) -> Mapping[str, str]:
+    return {'checkpoint': self.checkpoint or bundle.model_dir()}
+
+  def start(self, place: Workplace) -> Started:
+    checkpoint = pax_checkpoint(self.checkpoint, place)
+    cell = local_cell.LocalCell(
+      place.group,
+      place.work_dir,
+      place.log_dir,
+      self.jax_cache_dir,
+      place.progress,
+    )
+    cell.start()
+    return _of_cell(
+      cell.publish(
+        local_cell.Model(_MODEL, self.params, checkpoint, self.overrides)
+      )
+    )
+
+
+def pax_checkpoint(path: str | None, place: Workplace) -> str:
+  """A PAX checkpoint; the bundled model's, converted if need be, without one."""
+  if found := path or bundle.pax_checkpoint():
+    return found
+  place.progress.stage('converting the bundled model to a PAX checkpoint')
+  target = os.path.join(place.work_dir, 'pax')
+  command = programs.command(
+    programs.CONVERTER, {'base': bundle.model_dir(), 'pax': target}
+  )
+  log = os.path.join(place.log_dir, 'convert_gptj_ckpt.log')
+  place.group.run('converter', command, log)
+  return target
+
+
+def _of_cell(target: target_lib.Target) -> Started:
+  return Started(
+    programs.LOADGEN_RUN,
+    {'model_path': target.model_id, 'sax_root': target.sax_root},
+    served.is_float32(target),
+  )
