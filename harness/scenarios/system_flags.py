@@ -10,14 +10,19 @@ from saxml_ext.common import cell as cell_files
 from saxml_ext.common import user_path
 
 CELL = 'cell'
-GPTJ_SYSTEMS = (CELL,)
+ENGINE = 'engine'
+REFERENCE = 'reference'
+GPTJ_SYSTEMS = (CELL, ENGINE, REFERENCE)
+_LON = 'lon'
 
-SYSTEM = flags.DEFINE_enum(
+_SYSTEM = flags.DEFINE_enum(
   'system',
-  CELL,
+  None,
   GPTJ_SYSTEMS,
-  'What answers. cell: a Sax cell, started here unless --model_path names a'
-  ' model of a running one.',
+  "What answers. cell (GPT-J's default): a Sax cell, started here unless"
+  ' --model_path names a model of a running one; engine: its engine in'
+  " LoadGen's process; reference: the reference implementation, transformers on"
+  ' PyTorch.',
 )
 MODEL_PATH = flags.DEFINE_string(
   'model_path',
@@ -28,18 +33,49 @@ _SAX_ROOT = flags.DEFINE_string(
   'sax_root', None, 'Root of the running cell. Default: $SAX_ROOT.'
 )
 _PARAMS = flags.DEFINE_string(
-  'params', bundle.PARAMS, 'Serving params for the cell that is started.'
+  'params',
+  bundle.PARAMS,
+  'Serving params for the cell or the engine that is started.',
 )
 CHECKPOINT = flags.DEFINE_string(
   'checkpoint',
   None,
-  'PAX checkpoint for the cell that is started. Default: the bundled model.',
+  'Checkpoint of the system that is started: PAX, for the reference that of'
+  ' Hugging Face. Default: the bundled model.',
+)
+_NETWORK = flags.DEFINE_enum(
+  'network',
+  None,
+  [_LON],
+  'lon (LoadGen over network): the run is one of the Network division; the cell'
+  ' of --model_path runs on other hosts.',
+)
+_DEVICE = flags.DEFINE_string(
+  'device', 'cpu', 'Where --system=reference computes: cpu, cuda, cuda:1.'
+)
+_PRECISION = flags.DEFINE_string(
+  'precision',
+  None,
+  'Number format of --system=reference: float32, bfloat16, float16.',
+)
+_BEAM_SIZE = flags.DEFINE_integer(
+  'beam_size',
+  None,
+  'Beams of --system=reference. Default: $GPTJ_BEAM_SIZE, or 4. A cell searches'
+  ' as its serving params say.',
+  lower_bound=1,
+)
+_BATCH_SIZE = flags.DEFINE_integer(
+  'batch_size',
+  1,
+  'Samples that --system=reference computes together.',
+  lower_bound=1,
 )
 _OVERRIDES = flags.DEFINE_multi_string(
   'override',
   [],
   'NAME=JSON: an attribute of the serving params that shall differ, such as'
-  ' BATCH_SIZE=8, for the cell that is started. May be repeated.',
+  ' BATCH_SIZE=8, for the cell or the engine that is started. May be repeated.',
 )
 _JAX_CACHE_DIR = flags.DEFINE_string(
   'jax_cache_dir',
@@ -58,18 +94,40 @@ def system(cache: cache_lib.Cache) -> launch.Launcher:
   Raises:
     ValueError: a flag's value cannot be used.
   """
+  kind = _SYSTEM.value or CELL
   if MODEL_PATH.value:
-    return launch.RunningCell(
-      target_lib.Target(MODEL_PATH.value, cell_files.sax_root(_SAX_ROOT.value))
+    return _running_cell(kind)
+  if _NETWORK.value:
+    raise ValueError(
+      '--network=lon needs --model_path and --sax_root of a cell that runs on'
+      ' other hosts'
     )
-  return launch.OwnCell(
-    _PARAMS.value,
-    _overrides(),
-    user_path.resolve(CHECKPOINT.value),
-    cache.jax
-    if _JAX_CACHE_DIR.value is None
-    else user_path.resolve(_JAX_CACHE_DIR.value),
+  checkpoint = user_path.resolve(CHECKPOINT.value)
+  if kind == REFERENCE:
+    return launch.Reference(
+      checkpoint,
+      _DEVICE.value,
+      _PRECISION.value,
+      _BEAM_SIZE.value,
+      _BATCH_SIZE.value,
+    )
+  jax_cache_dir = cache.jax
+  if _JAX_CACHE_DIR.value is not None:
+    jax_cache_dir = user_path.resolve(_JAX_CACHE_DIR.value)
+  make = launch.Engine if kind == ENGINE else launch.OwnCell
+  return make(_PARAMS.value, _overrides(), checkpoint, jax_cache_dir)
+
+
+def _running_cell(kind: str) -> launch.RunningCell:
+  if kind != CELL:
+    raise ValueError(
+      f'--system={kind} is started here, but --model_path={MODEL_PATH.value}'
+      ' names a model of a running cell; leave one of them out'
+    )
+  target = target_lib.Target(
+    MODEL_PATH.value, cell_files.sax_root(_SAX_ROOT.value)
   )
+  return launch.RunningCell(target, network=_NETWORK.value == _LON)
 
 
 def _overrides() -> dict[str, str]:
