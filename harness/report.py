@@ -8,14 +8,20 @@ report --result=ID --result=ID --official=summary_results.json --output=page.htm
 """
 
 from collections.abc import Sequence
+import dataclasses
 import os
 
 from absl import app
 from absl import flags
 
+from harness import dashes
+from harness.caching import cache_flag
+from harness.pages import compare
 from harness.pages import costs
 from harness.pages import find
+from harness.pages import official
 from harness.pages import page
+from harness.pages import records
 from saxml_ext.common import user_path
 
 _RESULT = flags.DEFINE_multi_string(
@@ -25,7 +31,15 @@ _RESULT = flags.DEFINE_multi_string(
   ' repeated.',
 )
 _RESULTS_DIR = flags.DEFINE_string(
-  'results_dir', 'results', 'Where results are looked for by their ids.'
+  'results_dir',
+  None,
+  "Where results are looked for by their ids. Default: the cache's results.",
+)
+_OFFICIAL = flags.DEFINE_multi_string(
+  'official',
+  [],
+  'File of published results: summary_results.json of an inference_results'
+  ' repository, or summary.csv of submission_checker.py. May be repeated.',
 )
 _OUTPUT = flags.DEFINE_string('output', None, 'HTML file to write.')
 _PRICE_PER_HOUR = flags.DEFINE_multi_string(
@@ -37,12 +51,30 @@ _PRICE_PER_HOUR = flags.DEFINE_multi_string(
 
 
 def _page() -> str:
+  """The page as HTML.
+
+  Raises:
+    OSError, ValueError: what the user named cannot be used.
+  """
   prices = costs.parse_prices(_PRICE_PER_HOUR.value)
-  results_dir = user_path.resolve(_RESULTS_DIR.value)
+  results_dir = user_path.resolve(_RESULTS_DIR.value) or (
+    cache_flag.get().results
+  )
   jobs = [page.read(find.job(name, results_dir)) for name in _RESULT.value]
-  if not jobs:
-    raise ValueError('no result is given; name one by --result')
-  return page.render(jobs[0], page.price(jobs[0].entry, prices))
+  published = [
+    dataclasses.replace(each, cost_per_1000=records.cost(each, prices))
+    for path in _OFFICIAL.value
+    for each in official.read(user_path.resolve(path))
+  ]
+  if not jobs and not published:
+    raise ValueError('nothing is named; give --result or --official')
+  if len(jobs) == 1 and not published:
+    return page.render(jobs[0], page.price(jobs[0].entry, prices))
+  ours = [
+    records.of_entry(job.entry, job.set_size, page.price(job.entry, prices))
+    for job in jobs
+  ]
+  return compare.render(ours + published)
 
 
 def _write(path: str, text: str) -> None:
@@ -66,4 +98,4 @@ def main(argv: Sequence[str]) -> None:
 
 if __name__ == '__main__':
   flags.mark_flag_as_required('output')
-  app.run(main)
+  dashes.run(main)

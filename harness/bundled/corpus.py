@@ -75,6 +75,47 @@ def sentences(text: str) -> list[str]:
   return _SENTENCE_END.split(text)
 
 
+def draw_slots(
+  event: event_lib.Event, rng: random.Random, held_out: bool
+) -> dict[str, str]:
+  """Draws every value that the templates of `event` may name."""
+  slots = {
+    'name': names.person(rng, held_out),
+    'rival': names.person(rng, held_out),
+    'speaker': names.person(rng, held_out),
+    'judge': names.last(rng, held_out),
+    'role': event.role,
+    'company': names.company(rng, held_out),
+    'target': names.company(rng, held_out),
+    'day': rng.choice(lexicon.DAYS),
+    'season': rng.choice(lexicon.SEASONS),
+    'town': names.town(rng, held_out),
+    'rival_town': names.town(rng, held_out),
+  }
+  for slot, (low, high) in event.numbers.items():
+    slots[slot] = str(rng.randint(low, high))
+  for slot, choices in event.pairs.items():
+    slots[slot], slots[f'{slot}_short'] = rng.choice(choices)
+  slots['quote'], slots['gist'] = rng.choice(event.quotes)
+  for slot, value in list(slots.items()):
+    slots[f'{slot}_cap'] = value[:1].upper() + value[1:]
+    slots[f'{slot}_low'] = value[:1].lower() + value[1:]
+  return slots
+
+
+def draw_other_slots(rng: random.Random, held_out: bool) -> dict[str, str]:
+  """People, places and numbers that belong to another story."""
+  return {
+    'o_name': names.person(rng, held_out),
+    'o_town': names.town(rng, held_out),
+    'o_year': str(rng.randint(1960, 2019)),
+    'o_month': rng.choice(lexicon.MONTHS),
+    'o_num': str(rng.randint(20, 990)),
+    'o_small': str(rng.randint(2, 9)),
+    'o_age': str(rng.randint(11, 79)),
+  }
+
+
 class _Writer:
   """Writes one story; `held_out` is whether it belongs to the evaluation."""
 
@@ -101,7 +142,7 @@ class _Writer:
   ) -> tuple[list[str], list[str]]:
     """The sentences of one event, number `place` of `count`, and highlights."""
     rng = self._rng
-    slots = self._draw_slots(event)
+    slots = draw_slots(event, rng, self._held_out)
     shown = list(range(len(event.highlights)))
     if count == 1:
       shown = sorted(rng.sample(shown, self._weighted(_HIGHLIGHT_COUNTS)))
@@ -127,32 +168,6 @@ class _Writer:
       sentences.insert(0, self._fill(opener, slots))
     return sentences, [self._fill(text, slots) for text in summary]
 
-  def _draw_slots(self, event: event_lib.Event) -> dict[str, str]:
-    """Draws every value that the templates of `event` may name."""
-    rng, held_out = self._rng, self._held_out
-    slots = {
-      'name': names.person(rng, held_out),
-      'rival': names.person(rng, held_out),
-      'speaker': names.person(rng, held_out),
-      'judge': names.last(rng, held_out),
-      'role': event.role,
-      'company': names.company(rng, held_out),
-      'target': names.company(rng, held_out),
-      'day': rng.choice(lexicon.DAYS),
-      'season': rng.choice(lexicon.SEASONS),
-      'town': names.town(rng, held_out),
-      'rival_town': names.town(rng, held_out),
-    }
-    for slot, (low, high) in event.numbers.items():
-      slots[slot] = str(rng.randint(low, high))
-    for slot, choices in event.pairs.items():
-      slots[slot], slots[f'{slot}_short'] = rng.choice(choices)
-    slots['quote'], slots['gist'] = rng.choice(event.quotes)
-    for slot, value in list(slots.items()):
-      slots[f'{slot}_cap'] = value[:1].upper() + value[1:]
-      slots[f'{slot}_low'] = value[:1].lower() + value[1:]
-    return slots
-
   def _follow_up(
     self, sentences: list[str], slots: dict[str, str], person: str
   ) -> None:
@@ -170,21 +185,9 @@ class _Writer:
     """Inserts `count` sentences about something else."""
     for _ in range(count):
       aside = self._word(lexicon.ASIDES, lexicon.UNSEEN_ASIDES)
-      text = self._fill(aside, self._other_slots())
+      slots = draw_other_slots(self._rng, self._held_out)
+      text = self._fill(aside, slots)
       sentences.insert(self._rng.randint(0, len(sentences)), text)
-
-  def _other_slots(self) -> dict[str, str]:
-    """People, places and numbers that belong to another story."""
-    rng = self._rng
-    return {
-      'o_name': names.person(rng, self._held_out),
-      'o_town': names.town(rng, self._held_out),
-      'o_year': str(rng.randint(1960, 2019)),
-      'o_month': rng.choice(lexicon.MONTHS),
-      'o_num': str(rng.randint(20, 990)),
-      'o_small': str(rng.randint(2, 9)),
-      'o_age': str(rng.randint(11, 79)),
-    }
 
   def _word(self, known: Sequence[str], unseen: Sequence[str]) -> str:
     """One of the wordings that this story's split may use."""

@@ -108,6 +108,26 @@ def pairs(values: Mapping[str, object], caption: str) -> Html:
   return table(('Name', 'Value'), rows, caption, class_='pairs')
 
 
+def select(
+  identifier: str,
+  label: str,
+  options: Sequence[tuple[str, str]],
+  chosen: str,
+) -> Html:
+  """A labelled choice; options are values and what is shown of them."""
+  inner = join(
+    element(
+      'option', shown, value=value, selected='' if value == chosen else None
+    )
+    for value, shown in options
+  )
+  parts = [
+    element('label', label, for_=identifier),
+    element('select', inner, id=identifier),
+  ]
+  return element('div', join(parts))
+
+
 def chart(
   identifier: str, label: str, caption: str, wide: bool = False
 ) -> Html:

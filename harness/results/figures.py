@@ -72,7 +72,9 @@ def performance(
     metric=metric,
     value=value,
     seconds=log.seconds,
-    samples=queries * int(number(log, 'effective_samples_per_query')),
+    # Whole passes over the set may be more than LoadGen's settings ask for.
+    samples=len(times)
+    or queries * int(number(log, 'effective_samples_per_query')),
     tokens_per_second=_tokens_per_second(times),
     latency_ns=latency,
     first_token_ns=_first_token(times),

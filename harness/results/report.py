@@ -7,6 +7,8 @@ from harness.loadgen import loadgen_log
 from harness.loadgen import settings
 from harness.results import judgement as judgement_lib
 
+FILE = 'report.md'
+
 
 def render(
   judgement: judgement_lib.Judgement | None,
@@ -34,7 +36,7 @@ def render(
 
 def write(results_dir: str, scenario: str, text: str) -> str:
   """Writes report.md, the text under a heading, and returns its path."""
-  path = os.path.join(results_dir, 'report.md')
+  path = os.path.join(results_dir, FILE)
   with open(path, 'w', encoding='utf-8') as file:
     file.write(f'# MLPerf {scenario}\n\n```\n{text}```\n')
   return path

@@ -21,7 +21,8 @@ class JobConfig:
   Attributes:
     model: as it is submitted: gptj-99, gptj-99.9, bert-99 or bert-99.9.
     modes: of MODES, those to run.
-    results_dir: where logs, the report and the entry go.
+    results_dir: where logs, the report and the entry go; '' until the job
+      begins.
     targets_path: file that keeps what FIND_PERFORMANCE found; None: nowhere.
     system: what answers.
     task: the samples and their judge.

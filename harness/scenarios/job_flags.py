@@ -1,15 +1,15 @@
 """Flags of the programs that run scenarios, and the jobs they describe."""
 
 from collections.abc import Sequence
-import dataclasses
 import os
 import sys
 
 from absl import flags
 
-from harness.caching import cache as cache_lib
 from harness.caching import cache_flag
+from harness.results import store
 from harness.scenarios import config as config_lib
+from harness.scenarios import keeping
 from harness.scenarios import load_flags
 from harness.scenarios import system_flags
 from harness.scenarios import task_flags
@@ -45,8 +45,10 @@ RERUN = flags.DEFINE_bool(
 )
 
 
-def configs(scenarios: Sequence[str]) -> list[config_lib.JobConfig]:
-  """The jobs that the flags describe, one per scenario.
+def jobs(
+  scenarios: Sequence[str],
+) -> tuple[keeping.Place, list[config_lib.JobConfig]]:
+  """The jobs that the flags describe, one per scenario, and where they write.
 
   Args:
     scenarios: LoadGen's names.
@@ -65,33 +67,23 @@ def configs(scenarios: Sequence[str]) -> list[config_lib.JobConfig]:
   task = task_flags.task(
     not (system_flags.MODEL_PATH.value or system_flags.CHECKPOINT.value)
   )
-  found = []
-  for scenario in scenarios:
-    load = load_flags.load(
-      scenario, task.benchmark, watched=not system_flags.MODEL_PATH.value
-    )
-    config = config_lib.JobConfig(
+  place = keeping.Place(
+    store.Store(cache.results),
+    user_path.resolve(RESULTS_DIR.value),
+    len(scenarios) > 1,
+  )
+  return place, [
+    config_lib.JobConfig(
       model=MODEL.value,
       modes=tuple(MODE.value),
       results_dir='',
       targets_path=os.path.join(cache.results, _TARGETS),
       system=system,
       task=task,
-      load=load,
+      load=load_flags.load(
+        scenario, task.benchmark, watched=not system_flags.MODEL_PATH.value
+      ),
       command=tuple(sys.argv),
     )
-    found.append(_placed(config, cache, len(scenarios) > 1))
-  return found
-
-
-def _placed(
-  config: config_lib.JobConfig, cache: cache_lib.Cache, several: bool
-) -> config_lib.JobConfig:
-  """The job, its results in the place for them."""
-  directory = user_path.resolve(RESULTS_DIR.value)
-  if directory is None:
-    name = f'{config.model}-{config.load.scenario}-{config.id}'.lower()
-    directory = os.path.join(cache.results, name)
-  elif several:
-    directory = os.path.join(directory, config.load.scenario)
-  return dataclasses.replace(config, results_dir=directory)
+    for scenario in scenarios
+  ]

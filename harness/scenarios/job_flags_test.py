@@ -19,7 +19,7 @@ class JobFlagsTest(absltest.TestCase):
   def _config(self, scenario=rounds.OFFLINE, **values) -> config_lib.JobConfig:
     values = {'cache_dir': self._cache, 'sample_count': 4} | values
     with flagsaver.flagsaver(**values):
-      [config] = job_flags.configs([scenario])
+      _, [config] = job_flags.jobs([scenario])
     return config
 
   def test_default_is_the_bundled_model_in_a_cell_of_its_own(self):
@@ -34,10 +34,6 @@ class JobFlagsTest(absltest.TestCase):
     self.assertIsNone(config.load.execution_mode)
     # Compared with the bundled reference.
     self.assertEqual(config.task.inputs['reference'], bundle.reference_path())
-    self.assertEqual(
-      config.results_dir,
-      os.path.join(self._cache, 'results', f'gptj-99-offline-{config.id}'),
-    )
 
   def test_another_checkpoint_has_no_reference(self):
     config = self._config(checkpoint='/ckpt')

@@ -1,6 +1,6 @@
 """What came out of a job."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 
 from harness.loadgen import loadgen_log
@@ -37,6 +37,7 @@ class Outcome:
     performance: logs of the performance run.
     judged: whether LoadGen's verdict counts; not that of a run of the
       execution mode test, which is too short for any.
+    energy: joules by meter during the performance run.
     found: the speed that a search found.
     probes: what the search tried.
   """
@@ -45,6 +46,7 @@ class Outcome:
   accuracy_seconds: float = 0.0
   performance: loadgen_log.RunLog | None = None
   judged: bool = True
+  energy: Mapping[str, float] = dataclasses.field(default_factory=dict)
   found: load_lib.Speed | None = None
   probes: Sequence[Probe] = ()
 

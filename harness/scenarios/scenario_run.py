@@ -4,6 +4,7 @@ import dataclasses
 import os
 
 from harness import progress as progress_lib
+from harness.energy import energy
 from harness.loadgen import loadgen_log
 from harness.loadgen import rounds
 from harness.loadgen import run_process
@@ -76,7 +77,11 @@ class ScenarioRun:
         result, judgement=judgement, accuracy_seconds=seconds
       )
     if config_lib.PERFORMANCE in config.modes:
-      result = dataclasses.replace(result, performance=self._performance())
+      with energy.Meter() as meter:
+        log = self._performance()
+      result = dataclasses.replace(
+        result, performance=log, energy=meter.joules()
+      )
     return result
 
   def _settings(self, **changes) -> settings_lib.RunSettings:

@@ -92,5 +92,11 @@ const charts = (() => {
       show(document.getElementById(`chart-${name}`), figure);
     }
   }
-  return {show};
+
+  function forget() {
+    drawn.forEach((figure, area) => Plotly.purge(area));
+    drawn.clear();
+  }
+
+  return {show, forget};
 })();

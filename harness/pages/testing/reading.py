@@ -17,7 +17,8 @@ class Page(html.parser.HTMLParser):
     texts: texts outside of scripts and styles.
     data: JSON by the id of the script element that holds it.
     scripts: texts of the scripts that run.
-    options: value by value of the elements `option`.
+    options: values of the elements `option`.
+    selected: those of them that the page opens with.
   """
 
   def __init__(self, text: str):
@@ -29,6 +30,7 @@ class Page(html.parser.HTMLParser):
     self.data: dict[str, Any] = {}
     self.scripts: list[str] = []
     self.options: list[str] = []
+    self.selected: list[str] = []
     self._open: dict[str, str | None] | None = None
     self._tag = ''
     self.feed(text)
@@ -42,6 +44,8 @@ class Page(html.parser.HTMLParser):
       self.ids.append(attributes['id'] or '')
     if tag == 'option':
       self.options.append(attributes.get('value') or '')
+      if 'selected' in attributes:
+        self.selected.append(self.options[-1])
     self.urls += [
       value for name, value in attrs if name in _URL_ATTRIBUTES and value
     ]
