@@ -41,7 +41,8 @@ def describe(
   Args:
     preset: name of a system that is known, see known_systems.names(); None: this
       machine.
-    overrides: what the user says, by key; it stands above all else.
+    overrides: what the user says, by key; it stands above all else. Jobs
+      whose model JAX does not run say here what does, see `framework`.
     detected: what `detect` says; None: ask it.
 
   Raises:
@@ -91,6 +92,15 @@ def detect(
   values |= accelerators.describe(cuda, tpu_lib.detect(files, environment))
   values |= _software(cuda)
   return {key: value for key, value in values.items() if value}
+
+
+def framework(package: str) -> str:
+  """What runs the model, as the key of that name has it.
+
+  Args:
+    package: jax, torch or onnxruntime.
+  """
+  return software.framework(software.versions(), package)
 
 
 def governor() -> str | None:
@@ -144,5 +154,5 @@ def _software(cuda: cuda_lib.Cuda) -> dict[str, str]:
       words.append(f'{name} {version}')
   values = {'other_software_stack': ', '.join(words)}
   if 'jax' in found:
-    values['framework'] = f'JAX {found["jax"]}'
+    values['framework'] = software.framework(found)
   return values

@@ -24,6 +24,12 @@ _OTHER_NAMES = {
   'onnxruntime': ('onnxruntime-gpu',),
 }
 
+_FRAMEWORKS = {
+  'jax': 'JAX',
+  'torch': 'PyTorch',
+  'onnxruntime': 'ONNX Runtime',
+}
+
 # `bazel run` tells where the workspace is; the program lies elsewhere.
 _WORKSPACE = 'BUILD_WORKSPACE_DIRECTORY'
 _SOURCES = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..')
@@ -51,6 +57,17 @@ def stack(found: Mapping[str, str]) -> str:
     if name not in ('python', 'commit')
   ]
   return ', '.join([f'Python {found["python"]}', *packages])
+
+
+def framework(found: Mapping[str, str], package: str = 'jax') -> str:
+  """What runs the model, with its version if it is among those found.
+
+  Args:
+    found: as `versions` gives it.
+    package: jax, torch or onnxruntime.
+  """
+  name = _FRAMEWORKS.get(package, package)
+  return f'{name} {found[package]}' if package in found else name
 
 
 def _version(package: str) -> str | None:

@@ -49,6 +49,12 @@ class SoftwareTest(absltest.TestCase):
       file.write('22')
     self.assertEqual(self._versions()['commit'], commit + '-dirty')
 
+  def test_framework(self):
+    found = {'python': '3.11', 'torch': '2.13.0'}
+    self.assertEqual(software.framework(found, 'torch'), 'PyTorch 2.13.0')
+    self.assertEqual(software.framework(found, 'onnxruntime'), 'ONNX Runtime')
+    self.assertEqual(software.framework(found), 'JAX')
+
   def test_stack(self):
     self.assertEqual(
       software.stack({'python': '3.11', 'jax': '0.1', 'commit': 'ab'}),

@@ -16,6 +16,7 @@ from typing import Any
 from absl import app
 from absl import flags
 
+from harness import dashes
 from harness import errors
 from harness.description import cuda
 from harness.description import description
@@ -145,5 +146,4 @@ def _put(record: dict[str, Any]) -> None:
 
 
 if __name__ == '__main__':
-  flags.FLAGS.set_gnu_getopt(True)  # Flags may follow what they are about.
-  app.run(main)
+  dashes.run(main)

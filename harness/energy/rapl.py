@@ -22,8 +22,9 @@ def find(
 ) -> tuple[list[counters.Source], list[str]]:
   """The counters of a machine.
 
-  A CPU's cores are part of its package and are left out; its memory (dram) is
-  not. "psys", where there is one, is the whole platform with all packages.
+  None of them is part of another, so that they may be added: a CPU's cores are
+  part of its package, and packages are part of "psys", the whole platform,
+  which few machines have; its memory (dram) is part of neither.
 
   Returns:
     The counters that can be read, and why others cannot.
@@ -61,7 +62,7 @@ def _name(zone: str, label: str) -> str | None:
   if not match:
     return None
   if match[2] is None:
-    return f'rapl:{label}'
+    return f'rapl:{label}' if label.startswith('package') else None
   return f'rapl:dram-{match[1]}' if label == 'dram' else None
 
 

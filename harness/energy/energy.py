@@ -16,9 +16,9 @@ _NO_SOURCES = float('inf')
 class Meter:
   """Measures during a `with` block what can be measured.
 
-    with meter.Meter() as m:
+    with energy.Meter() as meter:
       work()
-    print(m.joules())
+    print(meter.joules())
 
   It counts all that the machine does meanwhile, whoever does it.
 
@@ -68,7 +68,7 @@ class Meter:
 
     Returns:
       Such as {"rapl:package-0": 812.5, "rapl:dram-0": 80.1, "nvml:0": 5000.0};
-      empty where nothing can be read. See rapl.find for what contains what.
+      empty where nothing can be read. None is part of another.
     """
     with self._lock:
       return {source.name: source.joules for source in self._sources}

@@ -6,7 +6,7 @@ from absl.testing import absltest
 
 from harness.description.testing import fake_machine
 from harness.description.testing import fake_nvml
-from harness.energy import meter
+from harness.energy import energy
 from harness.energy import rapl
 
 _ROOT = '/sys/class/powercap'
@@ -38,7 +38,7 @@ def _wait_until(condition) -> None:
   raise AssertionError('waited a minute in vain')
 
 
-class MeterTest(absltest.TestCase):
+class EnergyTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
     self._root = self.create_tempdir().full_path
@@ -53,19 +53,18 @@ class MeterTest(absltest.TestCase):
     self._files({f'{_ROOT}/{zone}/energy_uj': f'{energy}\n'})
 
   def test_rapl(self):
-    with meter.Meter(self._files(_ZONES), self._no_gpu) as m:
+    with energy.Meter(self._files(_ZONES), self._no_gpu) as m:
       self._set('intel-rapl:0', 2_000_000)  # It has begun again meanwhile.
       self._set('intel-rapl:0:1', 1_500_000)
     found = m.joules()
-    self.assertCountEqual(found, ['rapl:package-0', 'rapl:dram-0', 'rapl:psys'])
+    self.assertCountEqual(found, ['rapl:package-0', 'rapl:dram-0'])
     self.assertAlmostEqual(found['rapl:package-0'], 3.0)
     self.assertAlmostEqual(found['rapl:dram-0'], 0.5)
-    self.assertAlmostEqual(found['rapl:psys'], 0.0)
     self.assertEqual(m.problems, [])
 
   def test_counter_of_a_device(self):
     nvml = fake_nvml.FakeNvml(devices=2)
-    with meter.Meter(self._files(), nvml) as m:
+    with energy.Meter(self._files(), nvml) as m:
       nvml.energy_mj = 1_250_000
     self.assertEqual(m.joules(), {'nvml:0': 250.0, 'nvml:1': 250.0})
     self.assertEqual(nvml.running, 0)
@@ -73,13 +72,13 @@ class MeterTest(absltest.TestCase):
   def test_power_of_a_device_without_counter(self):
     nvml = fake_nvml.FakeNvml()
     nvml.energy_mj = None
-    with meter.Meter(self._files(), nvml) as m:
+    with energy.Meter(self._files(), nvml) as m:
       _wait_until(lambda: m.joules()['nvml:0'] > 0)
       during = m.joules()['nvml:0']
     self.assertGreaterEqual(m.joules()['nvml:0'], during)
 
   def test_nothing_to_read(self):
-    with meter.Meter(self._files(), self._no_gpu) as m:
+    with energy.Meter(self._files(), self._no_gpu) as m:
       pass
     self.assertEqual(m.joules(), {})
     self.assertEqual(m.problems, [])
@@ -91,7 +90,7 @@ class MeterTest(absltest.TestCase):
     os.mkdir(path)
     nvml = fake_nvml.FakeNvml()
     nvml.energy_mj = nvml.power_mw = None
-    with meter.Meter(files, nvml) as m:
+    with energy.Meter(files, nvml) as m:
       pass
     self.assertEqual(m.joules(), {})
     first, second = m.problems
@@ -102,20 +101,20 @@ class MeterTest(absltest.TestCase):
     files = self._files(_zone('intel-rapl:0', 'package-0', 1))
     # Root, as whom tests may run, is refused nothing.
     with mock.patch.object(rapl, '_read', side_effect=PermissionError):
-      with meter.Meter(files, self._no_gpu) as m:
+      with energy.Meter(files, self._no_gpu) as m:
         pass
     self.assertEqual(m.joules(), {})
     self.assertRegex(m.problems[0], 'root alone; .* `sudo chmod a.r /')
 
   def test_a_source_that_is_lost_gives_no_figure(self):
     files = self._files(_ZONES)
-    with meter.Meter(files, self._no_gpu) as m:
-      os.remove(files.path(f'{_ROOT}/intel-rapl:1/energy_uj'))
-    self.assertNotIn('rapl:psys', m.joules())
-    self.assertStartsWith(m.problems[0], 'rapl:psys was lost')
+    with energy.Meter(files, self._no_gpu) as m:
+      os.remove(files.path(f'{_ROOT}/intel-rapl:0/energy_uj'))
+    self.assertNotIn('rapl:package-0', m.joules())
+    self.assertStartsWith(m.problems[0], 'rapl:package-0 was lost')
 
   def test_this_machine(self):
-    with meter.Meter() as m:
+    with energy.Meter() as m:
       sum(range(100_000))
     for joules in m.joules().values():
       self.assertGreaterEqual(joules, 0)
