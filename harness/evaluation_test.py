@@ -123,6 +123,10 @@ class EvaluationTest(parameterized.TestCase):
     out, err = self._run(mlperf_accuracy_file=log)
     self.assertIn("'rougeLsum': ", out)
     self.assertNotIn('left out', err)
+    os.environ['NLTK_DATA'] = '/nowhere'
+    out, err = self._run(mlperf_accuracy_file=log)
+    self.assertNotIn('rougeLsum', out)
+    self.assertIn('left out: no tokenizers/punkt_tab/english in /nowhere', err)
 
   def test_verbose_prints_each_pair(self):
     log = self._write_log('2.json', self._record['tokens'][:2], 'int64')
