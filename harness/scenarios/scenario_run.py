@@ -4,7 +4,7 @@ import dataclasses
 import os
 
 from harness import progress as progress_lib
-from harness.energy import meter as meter_lib
+from harness.energy import energy
 from harness.loadgen import loadgen_log
 from harness.loadgen import rounds
 from harness.loadgen import run_process
@@ -77,7 +77,7 @@ class ScenarioRun:
         result, judgement=judgement, accuracy_seconds=seconds
       )
     if config_lib.PERFORMANCE in config.modes:
-      with meter_lib.Meter() as meter:
+      with energy.Meter() as meter:
         log = self._performance()
       result = dataclasses.replace(
         result, performance=log, energy=meter.joules()

@@ -2,8 +2,10 @@
 
 from absl import flags
 
+from harness.bert import launcher as bert
 from harness.caching import cache as cache_lib
 from harness.data import bundle
+from harness.loadgen import rounds
 from harness.systems import launch
 from harness.systems import target as target_lib
 from saxml_ext.common import cell as cell_files
@@ -12,17 +14,20 @@ from saxml_ext.common import user_path
 CELL = 'cell'
 ENGINE = 'engine'
 REFERENCE = 'reference'
-GPTJ_SYSTEMS = (CELL, ENGINE, REFERENCE)
+SYSTEMS = {
+  rounds.GPTJ: (CELL, ENGINE, REFERENCE),
+  rounds.BERT: bert.KINDS,
+}
 _LON = 'lon'
 
 _SYSTEM = flags.DEFINE_enum(
   'system',
   None,
-  GPTJ_SYSTEMS,
-  "What answers. cell (GPT-J's default): a Sax cell, started here unless"
-  ' --model_path names a model of a running one; engine: its engine in'
-  " LoadGen's process; reference: the reference implementation, transformers on"
-  ' PyTorch.',
+  [kind for kinds in SYSTEMS.values() for kind in kinds],
+  'What answers. GPT-J: cell (the default), a Sax cell, started here unless'
+  ' --model_path names a model of a running one; engine, its engine in'
+  " LoadGen's process; reference, transformers on PyTorch. BERT: onnxruntime"
+  ' (the default) or pytorch.',
 )
 MODEL_PATH = flags.DEFINE_string(
   'model_path',
@@ -40,8 +45,9 @@ _PARAMS = flags.DEFINE_string(
 CHECKPOINT = flags.DEFINE_string(
   'checkpoint',
   None,
-  'Checkpoint of the system that is started: PAX, for the reference that of'
-  ' Hugging Face. Default: the bundled model.',
+  'Checkpoint of the system that is started: PAX, for the reference and BERT'
+  ' that of Hugging Face, for onnxruntime also an ONNX file. Default: the'
+  ' bundled model.',
 )
 _NETWORK = flags.DEFINE_enum(
   'network',
@@ -51,12 +57,15 @@ _NETWORK = flags.DEFINE_enum(
   ' of --model_path runs on other hosts.',
 )
 _DEVICE = flags.DEFINE_string(
-  'device', 'cpu', 'Where --system=reference computes: cpu, cuda, cuda:1.'
+  'device',
+  'cpu',
+  'Where reference, onnxruntime and pytorch compute: cpu or cuda.',
 )
 _PRECISION = flags.DEFINE_string(
   'precision',
   None,
-  'Number format of --system=reference: float32, bfloat16, float16.',
+  'Number format of reference and pytorch: float32 (the default), bfloat16,'
+  ' float16; of onnxruntime: float32 (the default), float16, int8.',
 )
 _BEAM_SIZE = flags.DEFINE_integer(
   'beam_size',
@@ -67,9 +76,13 @@ _BEAM_SIZE = flags.DEFINE_integer(
 )
 _BATCH_SIZE = flags.DEFINE_integer(
   'batch_size',
-  1,
-  'Samples that --system=reference computes together.',
+  None,
+  'Most samples that are computed together. Default: 1 of the reference, 8 of'
+  ' BERT. A cell batches as its serving params say.',
   lower_bound=1,
+)
+_THREADS = flags.DEFINE_integer(
+  'threads', 0, "BERT's threads of the CPU; 0: one for each core.", 0
 )
 _OVERRIDES = flags.DEFINE_multi_string(
   'override',
@@ -85,16 +98,28 @@ _JAX_CACHE_DIR = flags.DEFINE_string(
 )
 
 
-def system(cache: cache_lib.Cache) -> launch.Launcher:
+def system(benchmark: str, cache: cache_lib.Cache) -> launch.Launcher:
   """The system that the flags describe.
 
   Args:
+    benchmark: LoadGen's name of it.
     cache: for what nobody names a place.
 
   Raises:
     ValueError: a flag's value cannot be used.
   """
-  kind = _SYSTEM.value or CELL
+  kinds = SYSTEMS[benchmark]
+  kind = _SYSTEM.value or kinds[0]
+  if kind not in kinds:
+    raise ValueError(
+      f'--system={kind} does not answer {benchmark}; choose one of'
+      f' {", ".join(kinds)}'
+    )
+  if benchmark == rounds.BERT and MODEL_PATH.value:
+    raise ValueError(
+      f'--model_path={MODEL_PATH.value}: a cell serves no BERT; give its files'
+      ' by --checkpoint'
+    )
   if MODEL_PATH.value:
     return _running_cell(kind)
   if _NETWORK.value:
@@ -103,13 +128,22 @@ def system(cache: cache_lib.Cache) -> launch.Launcher:
       ' other hosts'
     )
   checkpoint = user_path.resolve(CHECKPOINT.value)
+  if benchmark == rounds.BERT:
+    return bert.Bert(
+      kind,
+      checkpoint,
+      _DEVICE.value,
+      _PRECISION.value,
+      _BATCH_SIZE.value,
+      _THREADS.value,
+    )
   if kind == REFERENCE:
     return launch.Reference(
       checkpoint,
       _DEVICE.value,
       _PRECISION.value,
       _BEAM_SIZE.value,
-      _BATCH_SIZE.value,
+      _BATCH_SIZE.value or 1,
     )
   jax_cache_dir = cache.jax
   if _JAX_CACHE_DIR.value is not None:

@@ -22,6 +22,8 @@ CONVERTER = 'converters/convert_gptj_ckpt'
 LOADGEN_RUN = 'harness/loadgen/loadgen_run'
 REFERENCE_RUN = 'harness/systems/reference/loadgen_run'
 ENGINE_RUN = 'harness/systems/engine/loadgen_run'
+BERT_ONNXRUNTIME_RUN = 'harness/bert/loadgen_onnxruntime'
+BERT_PYTORCH_RUN = 'harness/bert/loadgen_pytorch'
 
 
 @dataclasses.dataclass(frozen=True)
