@@ -9,7 +9,6 @@ is there and, with --run_checker, that the official checker accepts it.
 """
 
 from collections.abc import Sequence
-import os
 import pathlib
 
 from absl import app
@@ -20,7 +19,7 @@ from harness import errors
 from harness.caching import cache_flag
 from harness.description import description
 from harness.loadgen import rounds
-from harness.results import store as store_lib
+from harness.pages import find
 from harness.submission import archive
 from harness.submission import branch
 from harness.submission import checker
@@ -35,8 +34,13 @@ from saxml_ext.common import user_path
 _RESULT = flags.DEFINE_multi_string(
   'result',
   [],
-  'Directory of a job, or the first letters of the id of one that the cache'
-  ' keeps; once for each model and scenario.',
+  'Directory of a job, or the beginning of the id of its result; once for each'
+  ' model and scenario.',
+)
+_RESULTS_DIR = flags.DEFINE_string(
+  'results_dir',
+  None,
+  "Where results are looked for by their ids. Default: the cache's results.",
 )
 _OUTPUT = flags.DEFINE_string('output', 'submission', 'Where the tree goes.')
 _ROUND = flags.DEFINE_enum(
@@ -148,22 +152,12 @@ def _main() -> None:
 
 
 def _find(name: str) -> str:
-  """Directory of a result.
+  """Directory of a result; see `find.job`."""
+  return find.job(name, _results_dir())
 
-  Raises:
-    OSError, ValueError: there is none of that name.
-  """
-  path = user_path.resolve(name)
-  if os.path.isdir(path):
-    return path
-  store = store_lib.Store(cache_flag.get().results)
-  try:
-    found = store.find(store.resolve(name))
-  except ValueError as error:
-    raise ValueError(f'neither a directory nor a result: {error}') from error
-  if found is None:
-    raise ValueError('that job has not come to its end')
-  return found.directory
+
+def _results_dir() -> str:
+  return user_path.resolve(_RESULTS_DIR.value) or cache_flag.get().results
 
 
 def _submission(results: Sequence[job_result.JobResult]) -> plan.Submission:

@@ -95,7 +95,7 @@ class SubmissionTest(absltest.TestCase):
     self.assertEqual(code, 1)
     self.assertIn('submission: nothing was written;', output)
     for text in (
-      'nowhere: neither a directory nor a result',
+      "'nowhere' is neither a directory nor the id",
       '--git_branch needs --repo',
       '--run_checker needs --inference_dir: get the checkers: git clone',
       'min_duration was 100 ms',
@@ -142,7 +142,7 @@ class SubmissionTest(absltest.TestCase):
     code, output = self.run_program(*arguments, cache_dir='cache')
     self.assertEqual(code, 1)
     self.assertIn('1 problems', output)
-    self.assertIn('abc123: neither a directory nor a result: no result', output)
+    self.assertIn("abc123: 'abc123' is neither a directory nor", output)
     code, output = self.run_program(arguments[0], cache_dir='cache')
     self.assertEqual(code, 0, output)
 
