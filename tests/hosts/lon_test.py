@@ -4,7 +4,6 @@ import os
 import re
 import subprocess
 import time
-import unittest
 
 from absl.testing import absltest
 
@@ -34,12 +33,14 @@ class LonTest(absltest.TestCase):
   def setUpClass(cls):
     super().setUpClass()
     if _obstacle:
-      raise unittest.SkipTest(_obstacle)
+      return  # Each test is skipped, which .ci/run counts.
     cls.net = network_lib.Network()
     cls.lon, cls.a, cls.b = map(cls.net.add_host, ('lon', 'a', 'b'))
 
   def setUp(self):
     super().setUp()
+    if _obstacle:
+      self.skipTest(_obstacle)
     self.dir = self.create_tempdir().full_path
     self.timeline = os.path.join(self.dir, timeline.FILE)
     self.group = self.enterContext(children.Children())
