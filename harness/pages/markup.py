@@ -48,14 +48,9 @@ def join(parts: Iterable[object]) -> Html:
   return Html('\n'.join(text(part) for part in parts))
 
 
-def element(name: str, content: object = '', **attributes: object) -> Html:
+def element(name: str, content: object = '', /, **attributes: object) -> Html:
   """An element; attributes are escaped, `class_` and `aria_label` are meant."""
-  described = ''.join(
-    f' {key.rstrip("_").replace("_", "-")}="{text(value)}"'
-    for key, value in attributes.items()
-    if value is not None
-  )
-  return Html(f'<{name}{described}>{text(content)}</{name}>')
+  return Html(f'<{name}{_attributes(attributes)}>{text(content)}</{name}>')
 
 
 def section(identifier: str, title: str, *parts: object) -> Html:
@@ -108,24 +103,25 @@ def pairs(values: Mapping[str, object], caption: str) -> Html:
   return table(('Name', 'Value'), rows, caption, class_='pairs')
 
 
-def select(
+def void(name: str, /, **attributes: object) -> Html:
+  """An element that has no content and no end."""
+  return Html(f'<{name}{_attributes(attributes)}>')
+
+
+def choice(
   identifier: str,
-  label: str,
-  options: Sequence[tuple[str, str]],
+  options: Iterable[tuple[str, str]],
   chosen: str,
+  **attributes: object,
 ) -> Html:
-  """A labelled choice; options are values and what is shown of them."""
+  """A choice among options: values, and what is shown of them."""
   inner = join(
     element(
       'option', shown, value=value, selected='' if value == chosen else None
     )
     for value, shown in options
   )
-  parts = [
-    element('label', label, for_=identifier),
-    element('select', inner, id=identifier),
-  ]
-  return element('div', join(parts))
+  return element('select', inner, id=identifier, **attributes)
 
 
 def chart(
@@ -197,6 +193,18 @@ def document(
   )
 
 
+def write(path: str, page: str) -> None:
+  """Writes a page, whole or not at all.
+
+  Raises:
+    OSError: it cannot be written.
+  """
+  os.makedirs(os.path.dirname(path), exist_ok=True)
+  with open(path + '.partial', 'w', encoding='utf-8') as file:
+    file.write(page)
+  os.replace(path + '.partial', path)
+
+
 def number(value: float | None) -> str:
   """A figure as people read it: four digits that count, whole thousands."""
   if value is None:
@@ -204,6 +212,14 @@ def number(value: float | None) -> str:
   if abs(value) >= 1000:
     return f'{value:,.0f}'
   return f'{value:.4g}'
+
+
+def _attributes(attributes: Mapping[str, object]) -> str:
+  return ''.join(
+    f' {key.rstrip("_").replace("_", "-")}="{text(value)}"'
+    for key, value in attributes.items()
+    if value is not None
+  )
 
 
 def _plain(value: Any) -> object:

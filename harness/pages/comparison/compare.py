@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import dataclasses
 
 from harness.pages import markup
-from harness.pages import records
+from harness.pages.comparison import records
 
 _CAVEAT = (
   'What stands side by side here need not be comparable. Results of the closed'
@@ -157,7 +157,7 @@ def _controls(found) -> markup.Html:
   models = {each.model for each in found if each.ours}
   chosen = {'model': models.pop() if len(models) == 1 else ''}
   fields = [
-    markup.select(
+    _select(
       f'filter-{key}',
       title,
       [('', 'all'), *((v, v) for v in _values(found, key))],
@@ -171,7 +171,7 @@ def _controls(found) -> markup.Html:
       '<input type="search" id="filter-text" autocomplete="off"></div>'
     )
   )
-  fields.append(markup.select('figure', 'Bars show', _FIGURES, _FIGURES[0][0]))
+  fields.append(_select('figure', 'Bars show', _FIGURES, _FIGURES[0][0]))
   return markup.section(
     'choose',
     'Choose',
@@ -179,6 +179,13 @@ def _controls(found) -> markup.Html:
       'form', markup.join(fields), class_='controls', id='filters'
     ),
     markup.element('p', '', id='shown', role='status'),
+  )
+
+
+def _select(identifier, title, options, chosen) -> markup.Html:
+  label = markup.element('label', title, for_=identifier)
+  return markup.element(
+    'div', markup.join([label, markup.choice(identifier, options, chosen)])
   )
 
 
@@ -190,6 +197,7 @@ def _charts() -> markup.Html:
   return markup.section(
     'bars',
     'By scenario',
+    markup.element('p', '', id='drawn', role='status'),
     markup.element('div', '', id='charts'),
     markup.Html(
       '<noscript><p class="note">The charts need JavaScript; the table below'

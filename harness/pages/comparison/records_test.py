@@ -3,7 +3,7 @@
 from absl.testing import absltest
 
 from harness.loadgen import rounds
-from harness.pages import records
+from harness.pages.comparison import records
 from harness.pages.testing import jobs
 from harness.results import entry as entry_lib
 

@@ -4,7 +4,7 @@ import os
 
 from absl.testing import absltest
 
-from harness.pages import official
+from harness.pages.comparison import official
 from harness.pages.testing import published
 
 
@@ -93,6 +93,11 @@ class OfficialTest(absltest.TestCase):
     self.assertEqual(
       (record.accelerators, record.accelerator_count), ('', None)
     )
+
+  def test_a_result_of_two_files_counts_once(self):
+    self.json(published.json_row(), published.json_row(System='Other'))
+    found = official.read_all([self._path, self._path])
+    self.assertEqual([each.system for each in found], ['Rack, large', 'Other'])
 
   def test_what_is_no_table(self):
     for text, reason in (

@@ -8,12 +8,13 @@ repository since v4.1. The columns of both are told in `_CSV_NAMES`.
 
 from collections.abc import Iterable, Mapping
 import csv
+import dataclasses
 import json
 import os
 from typing import Any
 
 from harness.loadgen import rounds
-from harness.pages import records
+from harness.pages.comparison import records
 
 # Columns of summary.csv by their names in summary_results.json. `Model` means
 # another thing in each: what was run in the one, the benchmark in the other.
@@ -59,6 +60,19 @@ def read(path: str) -> list[records.Record]:
       ' summary_results.json of an inference_results repository, or summary.csv'
       ' of submission_checker.py'
     ) from error
+
+
+def read_all(paths: Iterable[str]) -> list[records.Record]:
+  """Reads several files; what stands in more than one of them counts once.
+
+  Raises:
+    OSError, ValueError: see `read`.
+  """
+  found: dict[records.Record, records.Record] = {}
+  for path in paths:
+    for each in read(path):
+      found.setdefault(dataclasses.replace(each, origin=''), each)
+  return list(found.values())
 
 
 def _csv(text: str) -> list[Row]:

@@ -4,9 +4,9 @@ import os
 
 from absl.testing import absltest
 
-from harness.pages import compare
-from harness.pages import official
-from harness.pages import records
+from harness.pages.comparison import compare
+from harness.pages.comparison import official
+from harness.pages.comparison import records
 from harness.pages.testing import jobs
 from harness.pages.testing import published
 from harness.pages.testing import reading
