@@ -13,7 +13,6 @@ import dataclasses
 import json
 import os
 import threading
-import time
 from typing import NoReturn
 
 from absl import flags

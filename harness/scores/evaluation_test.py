@@ -15,8 +15,8 @@ import numpy as np
 from rouge_score import rouge_scorer
 import tokenizers
 
-from harness import evaluation
 from harness.data import bundle
+from harness.scores import evaluation
 from saxml_ext.evaluation import dataset
 
 # As the official submission checker looks for each figure, up to v5.1.
@@ -194,7 +194,7 @@ class EvaluationTest(parameterized.TestCase):
       [
         sys.executable,
         '-m',
-        'harness.evaluation',
+        'harness.scores.evaluation',
         '--mlperf-accuracy-file',
         self._write_log('2.json', self._record['tokens'][:2], 'int32'),
         '--dataset-file',
