@@ -7,6 +7,7 @@ import sys
 from absl import flags
 
 from harness.caching import cache_flag
+from harness.loadgen import rounds
 from harness.results import store
 from harness.scenarios import config as config_lib
 from harness.scenarios import keeping
@@ -18,12 +19,18 @@ from saxml_ext.common import user_path
 # What keeps the speeds that find_performance found.
 _TARGETS = 'targets.json'
 
-MODELS = ('gptj-99', 'gptj-99.9')
+# Model as it is submitted -> LoadGen's name of its benchmark.
+MODELS = {
+  'gptj-99': rounds.GPTJ,
+  'gptj-99.9': rounds.GPTJ,
+  'bert-99': rounds.BERT,
+  'bert-99.9': rounds.BERT,
+}
 
 MODEL = flags.DEFINE_enum(
   'model',
   'gptj-99',
-  MODELS,
+  list(MODELS),
   'Benchmark and accuracy target, as they are submitted.',
 )
 MODE = flags.DEFINE_list(
@@ -63,9 +70,12 @@ def jobs(
       f' {", ".join(config_lib.MODES)}, with commas between'
     )
   cache = cache_flag.get().create()
-  system = system_flags.system(cache)
+  benchmark = MODELS[MODEL.value]
+  system = system_flags.system(benchmark, cache)
   task = task_flags.task(
-    not (system_flags.MODEL_PATH.value or system_flags.CHECKPOINT.value)
+    benchmark,
+    MODEL.value,
+    not (system_flags.MODEL_PATH.value or system_flags.CHECKPOINT.value),
   )
   place = keeping.Place(
     store.Store(cache.results),
@@ -81,7 +91,7 @@ def jobs(
       system=system,
       task=task,
       load=load_flags.load(
-        scenario, task.benchmark, watched=not system_flags.MODEL_PATH.value
+        scenario, benchmark, watched=not system_flags.MODEL_PATH.value
       ),
       command=tuple(sys.argv),
     )

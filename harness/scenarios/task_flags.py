@@ -2,27 +2,30 @@
 
 from absl import flags
 
+from harness.bert.bundled import bundle as bert_bundle
 from harness.data import bundle
 from harness.data import summarization
+from harness.loadgen import rounds
 from harness.scenarios import tasks
 from saxml_ext.common import user_path
 
 DATASET_PATH = flags.DEFINE_string(
   'dataset_path',
   None,
-  'Evaluation file in the schema of cnn_eval.json. Default: the bundled'
-  ' articles.',
+  'GPT-J: articles in the schema of cnn_eval.json. BERT: questions in SQuAD'
+  " v1.1's. Default: the bundled ones.",
 )
 _TOKENIZER_PATH = flags.DEFINE_string(
   'tokenizer_path',
   None,
-  "tokenizer.json of the model. Default: the bundled model's.",
+  'GPT-J: tokenizer.json of the model. BERT: its vocab.txt. Default: the'
+  " bundled model's.",
 )
 _REFERENCE_PATH = flags.DEFINE_string(
   'reference_path',
   None,
-  'Recorded tokens and ROUGE to compare with. Default: the bundled reference'
-  ' when the bundled model answers the bundled articles, else none.',
+  'Recorded answers and scores to compare with. Default: the bundled reference'
+  ' when the bundled model answers the bundled set, else none.',
 )
 _ROUGE_TOLERANCE = flags.DEFINE_float(
   'rouge_tolerance',
@@ -47,18 +50,20 @@ _SAMPLE_COUNT = flags.DEFINE_integer(
 )
 
 
-def task(bundled_model: bool) -> tasks.Task:
+def task(benchmark: str, model: str, bundled_model: bool) -> tasks.Task:
   """The task that the flags describe, its inputs read.
 
   Args:
+    benchmark: LoadGen's name of it.
+    model: as it is submitted.
     bundled_model: whether the bundled model answers.
 
   Raises:
     OSError, ValueError: an input cannot be used.
   """
-  reference = user_path.resolve(_REFERENCE_PATH.value)
-  if _REFERENCE_PATH.value is None and bundled_model and not DATASET_PATH.value:
-    reference = bundle.reference_path()
+  bundled = bundled_model and not DATASET_PATH.value
+  if benchmark == rounds.BERT:
+    return _bert(model, bundled)
   return tasks.GPTJTask(
     summarization.Source(
       user_path.resolve(DATASET_PATH.value) or bundle.eval_path(),
@@ -67,6 +72,28 @@ def task(bundled_model: bool) -> tasks.Task:
       _SAMPLE_COUNT.value,
     ),
     tasks.JudgeRule(
-      reference or None, _ROUGE_TOLERANCE.value, _REQUIRE_IDENTICAL.value
+      _reference(bundle.reference_path() if bundled else None),
+      _ROUGE_TOLERANCE.value,
+      _REQUIRE_IDENTICAL.value,
     ),
   )
+
+
+def _bert(model: str, bundled: bool) -> tasks.Task:
+  # pylint: disable=g-import-not-at-top
+  from harness.bert import task as bert_task  # Brings transformers along.
+
+  return bert_task.BertTask(
+    user_path.resolve(DATASET_PATH.value) or bert_bundle.squad_path(),
+    user_path.resolve(_TOKENIZER_PATH.value) or bert_bundle.vocab_path(),
+    _SAMPLE_COUNT.value,
+    _reference(bert_bundle.reference_path() if bundled else None),
+    bert_task.SHARES[model],
+  )
+
+
+def _reference(default: str | None) -> str | None:
+  """The recorded reference that is asked for; None if there is none."""
+  if _REFERENCE_PATH.value is None:
+    return default
+  return user_path.resolve(_REFERENCE_PATH.value) or None

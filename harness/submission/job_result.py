@@ -6,10 +6,11 @@ import pathlib
 
 from harness.loadgen import loadgen_log
 from harness.results import entry as entry_lib
-from harness.results import scoring
 
 USER_CONF = 'user.conf'
 COMPLIANCE = 'compliance'
+# Written by the scorers, which load far more than a name.
+ACCURACY_TEXT = 'accuracy.txt'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +42,7 @@ class JobResult:
 
   @property
   def accuracy_text(self) -> pathlib.Path:
-    return self.accuracy_dir / scoring.ACCURACY_FILE
+    return self.accuracy_dir / ACCURACY_TEXT
 
   @property
   def performance_dir(self) -> pathlib.Path:

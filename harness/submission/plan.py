@@ -8,7 +8,6 @@ import pathlib
 from typing import Any
 
 from harness.loadgen import loadgen_log
-from harness.results import scoring
 from harness.submission import job_result
 from harness.submission.checks import requirements
 from harness.submission.content import compliance
@@ -184,7 +183,7 @@ def _accuracy(result: job_result.JobResult, place: str) -> Files:
   log = result.accuracy_dir / loadgen_log.ACCURACY_LOG
   score = result.accuracy_text.read_text(encoding='utf-8').rstrip('\n')
   return {
-    f'{place}/{scoring.ACCURACY_FILE}': (
+    f'{place}/{job_result.ACCURACY_TEXT}': (
       f'{score}\n{truncation.hash_line(log)}'.encode()
     ),
     f'{place}/{loadgen_log.ACCURACY_LOG}': truncation.truncated(log),
@@ -215,7 +214,7 @@ def _compliance(result: job_result.JobResult, test: str, place: str) -> Files:
     found |= {
       f'{place}/{compliance.ACCURACY_VERDICT}': answers.text.encode(),
       f'{place}/accuracy/{loadgen_log.ACCURACY_LOG}': truncation.truncated(log),
-      f'{place}/accuracy/{scoring.ACCURACY_FILE}': (
+      f'{place}/accuracy/{job_result.ACCURACY_TEXT}': (
         truncation.hash_line(log).encode()
       ),
     }

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 import json
+import re
 import shlex
 
 from harness.loadgen import loadgen_log
@@ -27,6 +28,9 @@ _UNITS = {
   figures.QUERIES_PER_SECOND: 'queries/s',
 }
 _NONE = '-'
+
+# A program of the harness, wherever Bazel has built it, or its label.
+_PROGRAM = re.compile(r'(?:^//|^|/)harness[/:](\w+?)(?:\.py)?$')
 
 
 def row(entry: entry_lib.Entry) -> tuple[str, ...]:
@@ -70,8 +74,9 @@ def accuracy(run: entry_lib.Accuracy) -> str:
 def command(entry: entry_lib.Entry, *flags: str) -> str:
   """What to type to make the entry, with flags besides."""
   words = list(entry.command)
-  if words and words[0].startswith('//'):
-    words = ['./bazelw', 'run', words[0], '--', *words[1:]]
+  program = _PROGRAM.search(words[0]) if words else None
+  if program:
+    words = ['./bazelw', 'run', f'//harness:{program[1]}', '--', *words[1:]]
   if 'run' in words and '--' not in words:
     words.append('--')
   words += [flag for flag in flags if flag not in words]

@@ -60,6 +60,11 @@ class ViewsTest(absltest.TestCase):
       ),
       (('//harness:offline',), (), './bazelw run //harness:offline'),
       (
+        ('/a/bin/server.runfiles/m/harness/server.py', '--a=1'),
+        (),
+        './bazelw run //harness:server -- --a=1',
+      ),
+      (
         ('bazel', 'run', '//harness:offline'),
         ('--rerun',),
         'bazel run //harness:offline -- --rerun',
