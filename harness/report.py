@@ -9,19 +9,19 @@ report --result=ID --result=ID --official=summary_results.json --output=page.htm
 
 from collections.abc import Sequence
 import dataclasses
-import os
 
 from absl import app
 from absl import flags
 
 from harness import dashes
 from harness.caching import cache_flag
-from harness.pages import compare
 from harness.pages import costs
 from harness.pages import find
-from harness.pages import official
+from harness.pages import markup
 from harness.pages import page
-from harness.pages import records
+from harness.pages.comparison import compare
+from harness.pages.comparison import official
+from harness.pages.comparison import records
 from saxml_ext.common import user_path
 
 _RESULT = flags.DEFINE_multi_string(
@@ -63,8 +63,9 @@ def _page() -> str:
   jobs = [page.read(find.job(name, results_dir)) for name in _RESULT.value]
   published = [
     dataclasses.replace(each, cost_per_1000=records.cost(each, prices))
-    for path in _OFFICIAL.value
-    for each in official.read(user_path.resolve(path))
+    for each in official.read_all(
+      [user_path.resolve(path) for path in _OFFICIAL.value]
+    )
   ]
   if not jobs and not published:
     raise ValueError('nothing is named; give --result or --official')
@@ -77,20 +78,12 @@ def _page() -> str:
   return compare.render(ours + published)
 
 
-def _write(path: str, text: str) -> None:
-  """Writes the page, whole or not at all."""
-  os.makedirs(os.path.dirname(path), exist_ok=True)
-  with open(path + '.partial', 'w', encoding='utf-8') as file:
-    file.write(text)
-  os.replace(path + '.partial', path)
-
-
 def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'unexpected argument {argv[1]!r}')
   output = user_path.resolve(_OUTPUT.value)
   try:
-    _write(output, _page())
+    markup.write(output, _page())
   except (OSError, ValueError) as error:
     raise SystemExit(f'report: {error}') from error
   print(f'The page is {output}; open it in a browser.')

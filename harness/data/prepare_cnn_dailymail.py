@@ -20,7 +20,7 @@ from saxml_ext.common import user_path
 
 _INPUT = flags.DEFINE_multi_string(
   'input',
-  [],
+  None,
   'Directory or file of CNN/DailyMail 3.0.0, as it lies on the hub:'
   ' validation-*.parquet, train-*.parquet, or .json, .jsonl with article,'
   ' highlights and id. May be repeated.',

@@ -32,6 +32,12 @@ _NETWORK = flags.DEFINE_enum(
   "lon: the run is one of LoadGen over the network; LoadGen's log names the"
   ' model and its servers as a Network SUT.',
 )
+_STREAM = flags.DEFINE_bool(
+  'stream',
+  False,
+  'Streams the answers, so that the timeline has the times of first tokens. For'
+  ' models that sample, on servers that stream; beam search does not.',
+)
 
 # The silence watch is what ends a run. The deadline only tells the server when
 # nobody can be waiting any more; a request may spend most of its time in the
@@ -52,7 +58,9 @@ def _subject() -> runner.Subject:
     _SAMPLE_COUNT.value,
   ).load()
   model = target.Target(_MODEL_PATH.value, _SAX_ROOT.value)
-  generate = cell.generator(model, runner.silence_secs() * _DEADLINE_FACTOR)
+  generate = cell.generator(
+    model, runner.silence_secs() * _DEADLINE_FACTOR, _STREAM.value
+  )
   return runner.Subject(
     cell.CellSystem(
       generate, task.prompts, summarization.end_ids(task.tokenizer)

@@ -1,6 +1,6 @@
 """Pieces of HTML: whatever is given as text is escaped here, in one place."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 import html
 import json
 import os
@@ -48,14 +48,9 @@ def join(parts: Iterable[object]) -> Html:
   return Html('\n'.join(text(part) for part in parts))
 
 
-def element(name: str, content: object = '', **attributes: object) -> Html:
+def element(name: str, content: object = '', /, **attributes: object) -> Html:
   """An element; attributes are escaped, `class_` and `aria_label` are meant."""
-  described = ''.join(
-    f' {key.rstrip("_").replace("_", "-")}="{text(value)}"'
-    for key, value in attributes.items()
-    if value is not None
-  )
-  return Html(f'<{name}{described}>{text(content)}</{name}>')
+  return Html(f'<{name}{_attributes(attributes)}>{text(content)}</{name}>')
 
 
 def section(identifier: str, title: str, *parts: object) -> Html:
@@ -103,29 +98,30 @@ def table(
 
 
 def pairs(values: Mapping[str, object], caption: str) -> Html:
-  """A table of names and what they stand for."""
-  rows = [(name, _plain(value)) for name, value in values.items()]
+  """A table of names and what they stand for; of tables within, a.b."""
+  rows = [(name, _plain(value)) for name, value in _flat(values)]
   return table(('Name', 'Value'), rows, caption, class_='pairs')
 
 
-def select(
+def void(name: str, /, **attributes: object) -> Html:
+  """An element that has no content and no end."""
+  return Html(f'<{name}{_attributes(attributes)}>')
+
+
+def choice(
   identifier: str,
-  label: str,
-  options: Sequence[tuple[str, str]],
+  options: Iterable[tuple[str, str]],
   chosen: str,
+  **attributes: object,
 ) -> Html:
-  """A labelled choice; options are values and what is shown of them."""
+  """A choice among options: values, and what is shown of them."""
   inner = join(
     element(
       'option', shown, value=value, selected='' if value == chosen else None
     )
     for value, shown in options
   )
-  parts = [
-    element('label', label, for_=identifier),
-    element('select', inner, id=identifier),
-  ]
-  return element('div', join(parts))
+  return element('select', inner, id=identifier, **attributes)
 
 
 def chart(
@@ -197,6 +193,18 @@ def document(
   )
 
 
+def write(path: str, page: str) -> None:
+  """Writes a page, whole or not at all.
+
+  Raises:
+    OSError: it cannot be written.
+  """
+  os.makedirs(os.path.dirname(path), exist_ok=True)
+  with open(path + '.partial', 'w', encoding='utf-8') as file:
+    file.write(page)
+  os.replace(path + '.partial', path)
+
+
 def number(value: float | None) -> str:
   """A figure as people read it: four digits that count, whole thousands."""
   if value is None:
@@ -206,7 +214,28 @@ def number(value: float | None) -> str:
   return f'{value:.4g}'
 
 
+def _attributes(attributes: Mapping[str, object]) -> str:
+  return ''.join(
+    f' {key.rstrip("_").replace("_", "-")}="{text(value)}"'
+    for key, value in attributes.items()
+    if value is not None
+  )
+
+
+def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+  for name, value in values.items():
+    if isinstance(value, Mapping) and value:
+      for inner, each in _flat(value):
+        yield f'{name}.{inner}', each
+    else:
+      yield name, value
+
+
 def _plain(value: Any) -> object:
-  if isinstance(value, (dict, list, tuple)):
-    return json.dumps(value)
-  return '–' if value in (None, '') else value
+  if value in (None, '', (), [], {}):
+    return '–'
+  if not isinstance(value, (list, tuple)):
+    return value
+  if all(isinstance(each, str) for each in value):
+    return element('ul', join(element('li', each) for each in value))
+  return json.dumps(value)

@@ -6,10 +6,11 @@ import pathlib
 
 from harness.loadgen import loadgen_log
 from harness.results import entry as entry_lib
-from harness.results import scoring
 
 USER_CONF = 'user.conf'
 COMPLIANCE = 'compliance'
+# Written by the scorers, which load far more than a name.
+ACCURACY_TEXT = 'accuracy.txt'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +42,7 @@ class JobResult:
 
   @property
   def accuracy_text(self) -> pathlib.Path:
-    return self.accuracy_dir / scoring.ACCURACY_FILE
+    return self.accuracy_dir / ACCURACY_TEXT
 
   @property
   def performance_dir(self) -> pathlib.Path:
@@ -86,7 +87,7 @@ def load_all(
 
   Args:
     names: what the user called them.
-    find: name -> directory; raises ValueError where there is none.
+    find: name -> directory; raises OSError or ValueError without one.
 
   Returns:
     The results, and what is wrong with the others.
@@ -95,11 +96,6 @@ def load_all(
   for name in names:
     try:
       results.append(load(find(name)))
-    except FileNotFoundError as error:
-      problems.append(
-        f'{name} is no result of the harness: {error.filename} is missing;'
-        ' give the directory that a job wrote its result to'
-      )
     except (OSError, ValueError) as error:
       problems.append(f'{name}: {error}')
   return results, problems

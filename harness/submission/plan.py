@@ -8,14 +8,13 @@ import pathlib
 from typing import Any
 
 from harness.loadgen import loadgen_log
-from harness.results import scoring
 from harness.submission import job_result
 from harness.submission.checks import requirements
 from harness.submission.content import compliance
-from harness.submission.content import description
 from harness.submission.content import measurement
 from harness.submission.content import mlperf_conf
 from harness.submission.content import readme
+from harness.submission.content import system_json
 from harness.submission.content import truncation
 
 # What a file of the tree holds: bytes, or a file that is copied.
@@ -67,7 +66,7 @@ class Submission:
   @property
   def system(self) -> str:
     """Name of the system's files and folders."""
-    return description.system_id(self.system_name)
+    return system_json.system_id(self.system_name)
 
   @functools.cached_property
   def system_description(self) -> dict[str, str]:
@@ -81,7 +80,7 @@ class Submission:
       'system_name': self.system_name,
       'system_type': self.category,
     }
-    return description.merged(detected, self.description, fixed, self.notes)
+    return system_json.merged(detected, self.description, fixed, self.notes)
 
   def model(self, result: job_result.JobResult) -> str:
     """A result's model as it is submitted."""
@@ -100,7 +99,7 @@ def files(submission: Submission) -> Files:
   """
   root = submission.root
   found: Files = {
-    f'{root}/systems/{submission.system}.json': description.text(
+    f'{root}/systems/{submission.system}.json': system_json.text(
       submission.system_description
     ).encode()
   }
@@ -184,7 +183,7 @@ def _accuracy(result: job_result.JobResult, place: str) -> Files:
   log = result.accuracy_dir / loadgen_log.ACCURACY_LOG
   score = result.accuracy_text.read_text(encoding='utf-8').rstrip('\n')
   return {
-    f'{place}/{scoring.ACCURACY_FILE}': (
+    f'{place}/{job_result.ACCURACY_TEXT}': (
       f'{score}\n{truncation.hash_line(log)}'.encode()
     ),
     f'{place}/{loadgen_log.ACCURACY_LOG}': truncation.truncated(log),
@@ -215,7 +214,7 @@ def _compliance(result: job_result.JobResult, test: str, place: str) -> Files:
     found |= {
       f'{place}/{compliance.ACCURACY_VERDICT}': answers.text.encode(),
       f'{place}/accuracy/{loadgen_log.ACCURACY_LOG}': truncation.truncated(log),
-      f'{place}/accuracy/{scoring.ACCURACY_FILE}': (
+      f'{place}/accuracy/{job_result.ACCURACY_TEXT}': (
         truncation.hash_line(log).encode()
       ),
     }

@@ -42,6 +42,10 @@ class Launcher(Protocol):
     """What results call it: cell, reference, engine, ..."""
 
   @property
+  def framework(self) -> str:
+    """The package that computes: jax, torch or onnxruntime."""
+
+  @property
   def parameters(self) -> Mapping[str, object]:
     """What of it decides a result."""
 
@@ -79,19 +83,33 @@ class RunningCell:
 
   Attributes:
     target: the model.
+    network: whether it is a system of the Network division: on other hosts
+      than LoadGen, which only dispatches samples to it.
   """
 
   target: target_lib.Target
-  kind = 'cell'
-  inputs: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  network: bool = False
+  framework = 'jax'
+
+  @property
+  def kind(self) -> str:
+    return 'network' if self.network else 'cell'
 
   @property
   def parameters(self) -> Mapping[str, object]:
     return dataclasses.asdict(self.target)
 
+  @property
+  def inputs(self) -> Mapping[str, str]:
+    return {}
+
   def start(self, place: Workplace) -> Started:
     place.progress.stage(f'using {self.target.model_id} of a running cell')
-    return _of_cell(self.target)
+    started = _of_cell(self.target)
+    if not self.network:
+      return started
+    flags = dict(started.flags) | {'network': 'lon'}
+    return dataclasses.replace(started, flags=flags)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,6 +128,7 @@ class OwnCell:
   checkpoint: str | None
   jax_cache_dir: str | None
   kind = 'cell'
+  framework = 'jax'
 
   @property
   def parameters(self) -> Mapping[str, object]:
@@ -133,6 +152,90 @@ class OwnCell:
       cell.publish(
         local_cell.Model(_MODEL, self.params, checkpoint, self.overrides)
       )
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Engine:
+  """The engine in LoadGen's own process, without a cell.
+
+  Attributes: as of OwnCell.
+  """
+
+  params: str
+  overrides: Mapping[str, str]
+  checkpoint: str | None
+  jax_cache_dir: str | None
+  kind = 'engine'
+  framework = 'jax'
+
+  @property
+  def parameters(self) -> Mapping[str, object]:
+    return {'params': self.params, 'overrides': dict(self.overrides)}
+
+  @property
+  def inputs(self) -> Mapping[str, str]:
+    return {'checkpoint': self.checkpoint or bundle.model_dir()}
+
+  def start(self, place: Workplace) -> Started:
+    flags = {
+      'params': self.params,
+      'checkpoint': pax_checkpoint(self.checkpoint, place),
+      'override': [f'{name}={self.overrides[name]}' for name in self.overrides],
+      'jax_cache_dir': self.jax_cache_dir,
+    }
+    return Started(
+      programs.ENGINE_RUN,
+      flags,
+      served.in_float32(self.params, self.overrides),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Reference:
+  """The reference implementation: transformers on PyTorch.
+
+  Attributes:
+    checkpoint: Hugging Face directory; None takes the bundled model.
+    device: such as "cpu" or "cuda".
+    precision: number format, such as "float32"; None: that one.
+    beam_size: beams of the search; None: $GPTJ_BEAM_SIZE, or 4.
+    batch_size: most samples computed together.
+  """
+
+  checkpoint: str | None = None
+  device: str = 'cpu'
+  precision: str | None = None
+  beam_size: int | None = None
+  batch_size: int = 1
+  kind = 'reference'
+  framework = 'torch'
+
+  @property
+  def parameters(self) -> Mapping[str, object]:
+    return {
+      'device': self.device,
+      'precision': self.precision or 'float32',
+      'beam_size': self.beam_size or os.environ.get('GPTJ_BEAM_SIZE'),
+      'batch_size': self.batch_size,
+    }
+
+  @property
+  def inputs(self) -> Mapping[str, str]:
+    return {'checkpoint': self.checkpoint or bundle.model_dir()}
+
+  def start(self, place: Workplace) -> Started:
+    place.progress.stage(f'using the reference implementation on {self.device}')
+    return Started(
+      programs.REFERENCE_RUN,
+      {
+        'checkpoint': self.checkpoint,
+        'device': self.device,
+        'precision': self.precision,
+        'beam_size': self.beam_size,
+        'batch_size': self.batch_size,
+      },
+      self.precision in (None, 'float32', 'fp32'),
     )
 
 

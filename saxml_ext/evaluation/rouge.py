@@ -50,9 +50,8 @@ class Scores:
   def line(self) -> str:
     """The line of the reference, which the submission checker's patterns match.
 
-    It is that of the rounds up to v5.1; since then the reference puts the
-    figures, though not the counts, in quotation marks, which the checkers of
-    v5.0 and before do not take.
+    It is that of the reference up to v4.1. Since v5.0 it puts the figures, though
+    not the counts, in quotation marks, which the checkers up to v5.0 do not take.
     """
     names = (*METRICS, 'rougeLsum', 'gen_len', 'gen_num')
     figures = {name: getattr(self, name) for name in names}

@@ -112,7 +112,11 @@ def ask(
   return asked
 
 
+def tidy(text: str) -> str:
+  """The question without the blanks that an empty choice leaves."""
+  return ' '.join(text.split()).replace(' ?', '?')
+
+
 def _choose(templates: Sequence[str], rng: random.Random) -> str:
-  """A template with its choices made and no space twice."""
-  words = passages.choose_words(rng.choice(templates), rng)
-  return ' '.join(words.split()).replace(' ?', '?')
+  """A template with its choices made."""
+  return tidy(passages.choose_words(rng.choice(templates), rng))

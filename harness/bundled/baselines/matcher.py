@@ -54,10 +54,10 @@ def _events(
   facts: set[int] = set()
   slots: dict[str, str] = {}
   for sentence in corpus.sentences(article):
-    matches = list(_matches(sentence, unseen))
+    fitting = list(matches(sentence, unseen))
     # Some wordings are the same for two types: rather the one at hand.
-    matches.sort(key=lambda match: match[0] != kind)
-    for found, fact, values in matches[:1]:
+    fitting.sort(key=lambda match: match[0] != kind)
+    for found, fact, values in fitting[:1]:
       if found != kind and kind:
         yield kind, facts, slots
         facts, slots = set(), {}
@@ -68,9 +68,13 @@ def _events(
     yield kind, facts, slots
 
 
-def _matches(
+def matches(
   sentence: str, unseen: bool
 ) -> Iterator[tuple[str, int, Mapping[str, str]]]:
+  """Yields type of event, fact and slots of the wordings that fit a sentence.
+
+  The fact is an index in `event.Event.facts`, -1 for a quote.
+  """
   for kind, fact, pattern in _patterns(unseen):
     found = pattern.fullmatch(sentence)
     if found:
@@ -83,13 +87,13 @@ def _patterns(unseen: bool) -> Sequence[Pattern]:
   for kind, event in events.EVENTS.items():
     for fact, wordings in enumerate(event.facts):
       wordings = [*wordings, event.unseen[fact]] if unseen else wordings
-      patterns += [(kind, fact, _pattern(text, event)) for text in wordings]
+      patterns += [(kind, fact, pattern(text, event)) for text in wordings]
     quotes = corpus.QUOTE_FORMS + (corpus.UNSEEN_QUOTE_FORMS if unseen else [])
-    patterns += [(kind, _QUOTE, _pattern(text, event)) for text in quotes]
+    patterns += [(kind, _QUOTE, pattern(text, event)) for text in quotes]
   return patterns
 
 
-def _pattern(template: str, event: event_lib.Event) -> re.Pattern[str]:
+def pattern(template: str, event: event_lib.Event) -> re.Pattern[str]:
   """A regular expression with a group per slot, named as the slot."""
   parts, end = [], 0
   for piece in _PIECE.finditer(template):

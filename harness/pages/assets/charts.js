@@ -37,7 +37,7 @@ const charts = (() => {
   function draw(area, figure) {
     const css = style();
     const layout = coloured(figure.layout, css);
-    Plotly.react(area, coloured(figure.data, css), {
+    return Plotly.react(area, coloured(figure.data, css), {
       ...layout,
       autosize: true,
       margin: {l: 56, r: 12, t: 28, b: 44, ...layout.margin},
@@ -67,12 +67,11 @@ const charts = (() => {
   const drawn = new Map();
 
   function show(area, figure) {
-    drawn.set(area, figure);
-    draw(area, figure);
+    drawn.set(area, {figure, done: draw(area, figure)});
   }
 
   function again() {
-    drawn.forEach((figure, area) => draw(area, figure));
+    [...drawn].forEach(([area, {figure}]) => show(area, figure));
   }
 
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', again);
@@ -93,8 +92,15 @@ const charts = (() => {
     }
   }
 
+  // Takes away the charts, with the figure elements that hold them.
   function forget() {
-    drawn.forEach((figure, area) => Plotly.purge(area));
+    // Plotly finishes a drawing later; until then its area must stay.
+    for (const [area, {done}] of drawn) {
+      done.then(() => {
+        Plotly.purge(area);
+        area.closest('figure').remove();
+      });
+    }
     drawn.clear();
   }
 

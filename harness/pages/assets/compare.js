@@ -10,6 +10,7 @@
   const place = document.getElementById('charts');
   const keys = ['model', 'scenario', 'round', 'division'];
   const mostBars = 24;
+  const mostCharts = 16;
   const value = (id) => document.getElementById(id).value;
   // Labels of charts understand some HTML.
   const escaped = (text) => text.replace(/&/g, '&amp;').replace(/</g, '&lt;');
@@ -89,8 +90,9 @@
       if (!groups.has(name)) groups.set(name, {unit, members: []});
       groups.get(name).members.push(record);
     }
-    place.replaceChildren();
-    for (const [name, {unit, members}] of [...groups].sort().slice(0, 16)) {
+    const note = document.getElementById('drawn');
+    note.textContent = '';
+    for (const [name, {unit, members}] of [...groups].sort().slice(0, mostCharts)) {
       const kept = best(members, key, unit);
       const figure = document.createElement('figure');
       figure.className = 'plot';
@@ -119,18 +121,16 @@
             tickvals: kept.map((_, i) => i),
             ticktext: kept.map(label),
             showgrid: false,
+            zeroline: false,
           },
         },
       });
     }
     if (!groups.size) {
-      place.textContent = 'None of the chosen results has this figure.';
-    } else if (groups.size > 16) {
-      const note = document.createElement('p');
-      note.className = 'note';
-      note.textContent = `16 of ${groups.size} charts are drawn; choose a ` +
-          'benchmark or a scenario to see others.';
-      place.prepend(note);
+      note.textContent = 'None of the chosen results has this figure.';
+    } else if (groups.size > mostCharts) {
+      note.textContent = `${mostCharts} of ${groups.size} charts are drawn; ` +
+          'choose a benchmark or a scenario to see others.';
     }
   }
 
@@ -164,7 +164,12 @@
     body.append(...rows);
   }
 
-  form.addEventListener('input', filter);
+  // Who types a name need not wait for the charts of each letter.
+  let waiting = 0;
+  form.addEventListener('input', (event) => {
+    clearTimeout(waiting);
+    waiting = setTimeout(filter, event.target.type === 'search' ? 250 : 0);
+  });
   form.addEventListener('submit', (event) => event.preventDefault());
   for (const heading of table.tHead.rows[0].cells) {
     heading.addEventListener('click', () => sort(heading));

@@ -14,7 +14,9 @@ import sys
 from absl import app
 from absl import flags
 
+from harness import dashes
 from harness import errors
+from harness.caching import cache_flag
 from harness.loadgen import loadgen_log
 from harness.loadgen import rounds
 from harness.results import entry as entry_lib
@@ -22,14 +24,7 @@ from harness.results import store as store_lib
 from harness.results.cli import side_by_side
 from harness.results.cli import tables
 from harness.results.cli import views
-from saxml_ext.common import user_path
 
-_CACHE_DIR = flags.DEFINE_string(
-  'cache_dir',
-  None,
-  'Directory whose folder `results` holds them. Default: $GPTJ_SAX_CACHE, else'
-  ' gptj_sax in $XDG_CACHE_HOME or ~/.cache.',
-)
 # Filters of `list`, by the field of an entry that each is about.
 _FILTERS = {
   'benchmark': flags.DEFINE_enum(
@@ -66,7 +61,7 @@ _USAGE = (
 
 def main(argv: Sequence[str]) -> None:
   command, arguments = (argv[1], argv[2:]) if len(argv) > 1 else ('list', [])
-  store = store_lib.Store(os.path.join(_cache_dir(), 'results'))
+  store = store_lib.Store(cache_flag.get().results)
   try:
     if command == 'list' and not arguments:
       _list(store)
@@ -83,14 +78,6 @@ def main(argv: Sequence[str]) -> None:
       raise app.UsageError(f'{" ".join(argv[1:])}: {_USAGE}')
   except (errors.HarnessError, OSError, ValueError) as error:
     raise SystemExit(f'results: {error}') from error
-
-
-def _cache_dir() -> str:
-  told = _CACHE_DIR.value or os.environ.get('GPTJ_SAX_CACHE')
-  if told:
-    return user_path.resolve(told)
-  base = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
-  return os.path.join(base, 'gptj_sax')
 
 
 def _find(store: store_lib.Store, letters: str) -> store_lib.Stored:
@@ -113,7 +100,8 @@ def _list(store: store_lib.Store) -> None:
   content = store.all()
   chosen = [each.entry for each in content.entries if _wanted(each.entry)]
   if chosen:
-    tables.show([views.HEADING, *map(views.row, chosen)])
+    rows = [views.HEADING, *map(views.row, chosen)]
+    tables.show(rows, left=range(len(rows[0])))
   else:
     print(f'no results{" of that kind" if content.entries else ""}', end='')
     print(f' in {store.root}')
@@ -187,5 +175,4 @@ def _agreed(question: str) -> bool:
 
 
 if __name__ == '__main__':
-  flags.FLAGS.set_gnu_getopt(True)  # Flags may follow what they are about.
-  app.run(main)
+  dashes.run(main)

@@ -5,7 +5,6 @@ import os
 from unittest import mock
 
 from absl import app
-from absl import flags
 from absl.testing import absltest
 from absl.testing import flagsaver
 
@@ -152,15 +151,6 @@ class ManageTest(absltest.TestCase):
       with self.assertRaises(app.UsageError):
         self._run(*words)
 
-  def test_the_cache_is_found_by_flag_variable_or_default(self):
-    with flagsaver.flagsaver(cache_dir=None):
-      with mock.patch.dict(os.environ, {'GPTJ_SAX_CACHE': '/a/b'}):
-        self.assertEqual(self._run(), 'no results in /a/b/results\n')
-      with mock.patch.dict(os.environ, {'XDG_CACHE_HOME': '/c'}):
-        os.environ.pop('GPTJ_SAX_CACHE', None)
-        self.assertEqual(self._run(), 'no results in /c/gptj_sax/results\n')
-
 
 if __name__ == '__main__':
-  flags.FLAGS.set_gnu_getopt(True)
   absltest.main()

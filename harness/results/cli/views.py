@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 import json
+import re
 import shlex
 
 from harness.loadgen import loadgen_log
@@ -28,6 +29,9 @@ _UNITS = {
 }
 _NONE = '-'
 
+# A program of the harness, wherever Bazel has built it, or its label.
+_PROGRAM = re.compile(r'(?:^//|^|/)harness[/:](\w+?)(?:\.py)?$')
+
 
 def row(entry: entry_lib.Entry) -> tuple[str, ...]:
   """An entry as a row under HEADING."""
@@ -41,8 +45,12 @@ def row(entry: entry_lib.Entry) -> tuple[str, ...]:
     entry.system,
     figure(run) if run else _NONE,
     validity(run) if run else _NONE,
-    accuracy(entry.accuracy) if entry.accuracy else _NONE,
+    _verdict(entry.accuracy) if entry.accuracy else _NONE,
   )
+
+
+def _verdict(run: entry_lib.Accuracy) -> str:
+  return accuracy(run) if run.passed else f'{accuracy(run)}, did not pass'
 
 
 def figure(run: entry_lib.Performance) -> str:
@@ -70,8 +78,9 @@ def accuracy(run: entry_lib.Accuracy) -> str:
 def command(entry: entry_lib.Entry, *flags: str) -> str:
   """What to type to make the entry, with flags besides."""
   words = list(entry.command)
-  if words and words[0].startswith('//'):
-    words = ['./bazelw', 'run', words[0], '--', *words[1:]]
+  program = _PROGRAM.search(words[0]) if words else None
+  if program:
+    words = ['./bazelw', 'run', f'//harness:{program[1]}', '--', *words[1:]]
   if 'run' in words and '--' not in words:
     words.append('--')
   words += [flag for flag in flags if flag not in words]
@@ -120,6 +129,7 @@ def overview(stored: store.Stored) -> str:
     lines.append(('accuracy', scored.line))
   lines.append(('governor', entry.governor or 'unknown'))
   lines += [('energy', f'{v:.1f} J ({k})') for k, v in entry.energy.items()]
+  lines += [('note', f'{k}: {v}') for k, v in entry.notes.items() if v]
   lines += [('version', f'{k} {v}') for k, v in entry.versions.items()]
   lines += [('hash', f'{k} {v}') for k, v in entry.hashes.items()]
   return '\n'.join(f'{name:<12} {text}' for name, text in lines)

@@ -1,0 +1,65 @@
+"""Scores an accuracy log and writes accuracy.txt beside it.
+
+accuracy --accuracy_log=.../mlperf_log_accuracy.json --dataset=eval.json
+"""
+
+from collections.abc import Sequence
+
+from absl import app
+from absl import flags
+
+from harness.data import bundle
+from harness.results import scoring
+from saxml_ext.common import user_path
+from saxml_ext.evaluation import dataset
+from saxml_ext.evaluation import tokenizer as tokenizer_lib
+
+_LOG = flags.DEFINE_string(
+  'accuracy_log', None, 'mlperf_log_accuracy.json of an accuracy run.'
+)
+_DATASET = flags.DEFINE_string(
+  'dataset',
+  None,
+  'Evaluation file of that run: JSON list of instruction, input, output.'
+  ' Default: the bundled articles.',
+)
+_TOKENIZER = flags.DEFINE_string(
+  'tokenizer_path',
+  None,
+  "tokenizer.json of the model. Default: the bundled model's.",
+)
+_DTYPE = flags.DEFINE_enum(
+  'dtype',
+  'int64',
+  ['int64', 'int32', 'float32'],
+  'Type of the token ids in the log.',
+)
+_OUTPUT = flags.DEFINE_string(
+  'output',
+  None,
+  'Where to write the scores. Default: accuracy.txt beside the log.',
+)
+
+
+def main(argv: Sequence[str]) -> None:
+  if len(argv) > 1:
+    raise app.UsageError(f'unexpected argument {argv[1]!r}')
+  articles = user_path.resolve(_DATASET.value) or bundle.eval_path()
+  tokenizer = user_path.resolve(_TOKENIZER.value) or bundle.tokenizer_path()
+  try:
+    scored = scoring.score_log(
+      user_path.resolve(_LOG.value),
+      [article.output for article in dataset.load_articles(articles)],
+      dataset.load_tokenizer(tokenizer),
+      _DTYPE.value,
+      user_path.resolve(_OUTPUT.value),
+      tokenizer_lib.cleans_up(tokenizer),
+    )
+  except (OSError, ValueError) as error:
+    raise SystemExit(f'accuracy: {error}') from error
+  print(scored.scores.line)
+
+
+if __name__ == '__main__':
+  flags.mark_flag_as_required('accuracy_log')
+  app.run(main)
