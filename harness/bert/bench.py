@@ -200,5 +200,4 @@ def table(trials: Sequence[Trial], features: features_lib.FeatureSet) -> str:
 
 
 if __name__ == '__main__':
-  run_flags.mark_flags_as_required()
   app.run(main)
