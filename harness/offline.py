@@ -12,11 +12,12 @@ from collections.abc import Sequence
 
 from absl import app
 
+from harness.loadgen import rounds
 from harness.scenarios import program
 
 
 def main(argv: Sequence[str]) -> int:
-  return program.run('offline', 'Offline', argv)
+  return program.run('offline', [rounds.OFFLINE], argv)
 
 
 if __name__ == '__main__':

@@ -10,7 +10,7 @@ from rich import console as rich_console
 from rich import progress as rich_progress
 
 # Without a terminal, progress is a line now and then.
-_PLAIN_INTERVAL_SECS = 5.0
+PLAIN_INTERVAL_SECS = 5.0
 
 
 class Progress:
@@ -20,7 +20,18 @@ class Progress:
   for a log file.
   """
 
-  def __init__(self, file: TextIO | None = None):
+  def __init__(
+    self,
+    file: TextIO | None = None,
+    interval_secs: float = PLAIN_INTERVAL_SECS,
+  ):
+    """Creates it.
+
+    Args:
+      file: where it goes; None: standard output.
+      interval_secs: time between the lines that stand for a bar.
+    """
+    self.interval_secs = interval_secs
     self._file = file or sys.stdout
     self._console = rich_console.Console(file=self._file, highlight=False)
     self._start = time.monotonic()
@@ -67,12 +78,12 @@ class _PlainBar(Bar):
   def __init__(self, progress: Progress, label: str):
     self._progress = progress
     self._label = label
-    self._next = time.monotonic() + _PLAIN_INTERVAL_SECS
+    self._next = time.monotonic() + self._progress.interval_secs
 
   def update(self, done: int, total: int, note: str = '') -> None:
     if time.monotonic() < self._next:
       return
-    self._next = time.monotonic() + _PLAIN_INTERVAL_SECS
+    self._next = time.monotonic() + self._progress.interval_secs
     count = f'{done}/{total}' if total else ''
     words = ' '.join(word for word in (count, note) if word)
     self._progress.stage(f'{self._label}: {words}')

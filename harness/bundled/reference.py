@@ -23,6 +23,7 @@ import transformers
 
 from harness.bundled import reference_model
 from harness.data import bundle
+from harness.systems.reference import gptj
 from saxml_ext.common import user_path
 from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import rouge
@@ -50,9 +51,7 @@ def main(argv: list[str]) -> None:
   bpe = dataset.load_tokenizer(os.path.join(model_dir, 'tokenizer.json'))
   prompts = dataset.encode_prompts(articles, bpe, bundle.MAX_INPUT_LENGTH)
   began = time.monotonic()
-  tokens = reference_model.generate(
-    reference_model.load(model_dir), prompts, 'reference'
-  )
+  tokens = reference_model.generate(gptj.load(model_dir), prompts, 'reference')
   seconds = time.monotonic() - began
   scores = rouge.score_tokens(
     dict(enumerate(tokens)), [article.output for article in articles], bpe
@@ -69,7 +68,7 @@ def _write(
   record: dict[str, Any] = {
     'implementation': f'transformers {transformers.__version__}, torch'
     f' {torch.__version__}, float32, batch 1',
-    'generation': reference_model.GENERATION,
+    'generation': gptj.GENERATION,
     'max_input_length': bundle.MAX_INPUT_LENGTH,
     'rouge1': scores.rouge1,
     'rouge2': scores.rouge2,

@@ -6,6 +6,7 @@ from absl.testing import absltest
 
 from harness.bundled import reference_model
 from harness.data import bundle
+from harness.systems.reference import gptj
 from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import rouge
 
@@ -35,7 +36,7 @@ class ReferenceTest(absltest.TestCase):
       prompts.index(bundle.MAX_INPUT_LENGTH),
       min(range(len(lengths)), key=lengths.__getitem__),
     }
-    model = reference_model.load(bundle.model_dir())
+    model = gptj.load(bundle.model_dir())
     for index in sorted(some):
       tokens = reference_model.generate(
         model, [self._prompts[index]], 'reference'
@@ -45,7 +46,7 @@ class ReferenceTest(absltest.TestCase):
   def test_answers_in_batches_keep_their_places(self):
     # Of very unequal lengths, so that most are padded.
     prompts = [self._prompts[0][:40], self._prompts[1][:9], self._prompts[2]]
-    model = reference_model.load(bundle.model_dir())
+    model = gptj.load(bundle.model_dir())
     changes = dict(max_new_tokens=12, min_new_tokens=2)
     alone = reference_model.generate(model, prompts, 'alone', **changes)
     together = reference_model.generate(
@@ -57,7 +58,7 @@ class ReferenceTest(absltest.TestCase):
   def test_both_limits_of_the_search_bind(self):
     lengths = self._lengths()
     self.assertLen(lengths, 512)
-    self.assertEqual(max(lengths), reference_model.GENERATION['max_new_tokens'])
+    self.assertEqual(max(lengths), gptj.GENERATION['max_new_tokens'])
     self.assertGreaterEqual(min(lengths), 30)
     self.assertGreater(lengths.count(128), 20)
     highlights = [

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import itertools
 
+import numpy as np
 import tokenizers
 
 from saxml_ext.evaluation import dataset
@@ -59,12 +60,16 @@ class Summarization:
     return [article.output for article in self.articles]
 
   @functools.cached_property
-  def prompts(self) -> list[str]:
-    """Each article's prompt as comma-separated token ids."""
-    encoded = dataset.encode_prompts(
+  def prompt_ids(self) -> list[np.ndarray]:
+    """Token ids of each article's prompt, int32 [T]."""
+    return dataset.encode_prompts(
       self.articles, self.tokenizer, self.max_input_length
     )
-    return [','.join(map(str, ids)) for ids in encoded]
+
+  @functools.cached_property
+  def prompts(self) -> list[str]:
+    """Each article's prompt as comma-separated token ids."""
+    return [','.join(map(str, ids)) for ids in self.prompt_ids]
 
 
 def end_ids(tokenizer: tokenizers.Tokenizer) -> frozenset[int]:

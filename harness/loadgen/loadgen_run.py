@@ -7,6 +7,7 @@ from absl import flags
 
 from harness.data import summarization
 from harness.loadgen import runner
+from harness.network import cell_name
 from harness.systems import cell
 from harness.systems import target
 
@@ -23,6 +24,19 @@ _MAX_INPUT_LENGTH = flags.DEFINE_integer(
 )
 _SAMPLE_COUNT = flags.DEFINE_integer(
   'sample_count', 0, 'Articles to take; 0: all.'
+)
+_NETWORK = flags.DEFINE_enum(
+  'network',
+  None,
+  ['lon'],
+  "lon: the run is one of LoadGen over the network; LoadGen's log names the"
+  ' model and its servers as a Network SUT.',
+)
+_STREAM = flags.DEFINE_bool(
+  'stream',
+  False,
+  'Streams the answers, so that the timeline has the times of first tokens. For'
+  ' models that sample, on servers that stream; beam search does not.',
 )
 
 # The silence watch is what ends a run. The deadline only tells the server when
@@ -43,15 +57,16 @@ def _subject() -> runner.Subject:
     _MAX_INPUT_LENGTH.value,
     _SAMPLE_COUNT.value,
   ).load()
+  model = target.Target(_MODEL_PATH.value, _SAX_ROOT.value)
   generate = cell.generator(
-    target.Target(_MODEL_PATH.value, _SAX_ROOT.value),
-    runner.silence_secs() * _DEADLINE_FACTOR,
+    model, runner.silence_secs() * _DEADLINE_FACTOR, _STREAM.value
   )
   return runner.Subject(
     cell.CellSystem(
       generate, task.prompts, summarization.end_ids(task.tokenizer)
     ),
     [len(prompt) for prompt in task.prompts],
+    (lambda: cell_name.ask(model)) if _NETWORK.value else None,
   )
 
 

@@ -103,6 +103,9 @@ ROUNDS = {
   )
 }
 
-# The last round that has GPT-J, and the one whose checker takes short runs.
+# The last round, and the last that has GPT-J.
+LATEST = 'v6.1'
 LAST_OF_GPTJ = 'v5.0'
+
+# The last whose checker only logs that a run was shorter than 600 s.
 SHORT_RUNS = 'v4.0'

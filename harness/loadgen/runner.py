@@ -13,7 +13,7 @@ import dataclasses
 import json
 import os
 import threading
-import time
+from typing import NoReturn
 
 from absl import flags
 import mlperf_loadgen
@@ -69,6 +69,14 @@ _WARM_UP_REST_SECS = flags.DEFINE_float(
   'warm_up_rest_secs', 0.0, 'Pause between warm-up and run.', 0
 )
 
+REQUIRED_FLAGS = (
+  'mode',
+  'user_conf',
+  'output_dir',
+  'concurrency',
+  'silence_secs',
+)
+
 _STATUS_INTERVAL_SECS = 0.5
 
 
@@ -80,16 +88,18 @@ class Subject:
     system: answers the samples.
     sizes: length by sample index, such as tokens of the prompt: as many as the
       set has samples. See `system.copies_longest_first`.
+    network_name: asks a system on other nodes for its name, over the network;
+      None for a system on this node. With it the run is one of LoadGen over
+      the network: samples are only dispatched, in LoadGen's own order.
   """
 
   system: system_lib.System
   sizes: Sequence[int]
+  network_name: Callable[[], str] | None = None
 
 
 def mark_flags_as_required() -> None:
-  flags.mark_flags_as_required(
-    ['mode', 'user_conf', 'output_dir', 'concurrency', 'silence_secs']
-  )
+  flags.mark_flags_as_required(REQUIRED_FLAGS)
 
 
 def silence_secs() -> float:
@@ -122,23 +132,33 @@ def main(make: Callable[[], Subject]) -> None:
     _give_up(str(error), None)
   sut = sut_lib.SystemUnderTest(
     subject.system,
-    subject.sizes,
+    # The rules leave sorting to the nodes of a system over the network.
+    [0] * count if subject.network_name else subject.sizes,
     # An accuracy run goes once over the whole set.
     count if _MODE.value == 'accuracy' else buffer_count,
     _CONCURRENCY.value,
   )
-  threading.Thread(target=_watch, args=(sut,), daemon=True).start()
-  _run(sut, count, buffer_count)
+  ended = threading.Event()
+  watch = threading.Thread(target=_watch, args=(sut, ended), daemon=True)
+  watch.start()
+  _run(sut, count, buffer_count, subject.network_name)
+  # The last status must stay the last.
+  ended.set()
+  watch.join()
   subject.system.close()
-  if _TIMELINE.value:
-    sut.timeline.write(_TIMELINE.value)
+  _write_timeline(sut)
   counts = sut.counts()
   run_status.send(
     run_status.RunStatus(counts.issued, counts.done, counts.seconds, True)
   )
 
 
-def _run(sut: sut_lib.SystemUnderTest, count: int, buffer_count: int) -> None:
+def _run(
+  sut: sut_lib.SystemUnderTest,
+  count: int,
+  buffer_count: int,
+  network_name: Callable[[], str] | None,
+) -> None:
   """Lets LoadGen run to its end; blocks."""
   test = settings.load(
     _USER_CONF.value,
@@ -157,37 +177,65 @@ def _run(sut: sut_lib.SystemUnderTest, count: int, buffer_count: int) -> None:
   library = mlperf_loadgen.ConstructQSL(
     count, buffer_count, lambda indices: None, lambda indices: None
   )
-  handle = mlperf_loadgen.ConstructSUT(sut.issue, sut.flush)
+  if network_name is None:
+    handle = mlperf_loadgen.ConstructSUT(sut.issue, sut.flush)
+    destroy = mlperf_loadgen.DestroySUT
+  else:
+    handle = mlperf_loadgen.ConstructQDL(
+      sut.issue, sut.flush, lambda: _name(network_name)
+    )
+    destroy = mlperf_loadgen.DestroyQDL
   # By name: an audit.config in the user's directory must not change the run.
   mlperf_loadgen.StartTestWithLogSettings(
     handle, library, test, log, _AUDIT_CONF.value
   )
-  mlperf_loadgen.DestroySUT(handle)
+  destroy(handle)
   mlperf_loadgen.DestroyQSL(library)
 
 
-def _watch(sut: sut_lib.SystemUnderTest) -> None:
+def _name(network_name: Callable[[], str]) -> str:
+  """The name for LoadGen's log. LoadGen's threads bear no exception."""
+  try:
+    return network_name()
+  except Exception as error:  # Whatever it is ends the run, with its name.
+    _give_up(f'the Network SUT does not tell its name: {error}', None)
+
+
+def _watch(sut: sut_lib.SystemUnderTest, ended: threading.Event) -> None:
   """Reports progress, and ends the process when the run cannot go on."""
-  while True:
-    time.sleep(_STATUS_INTERVAL_SECS)
+  while not ended.wait(_STATUS_INTERVAL_SECS):
     counts = sut.counts()
     if sut.failure:
-      _give_up(sut.failure, counts)
+      _abandon(sut, sut.failure)
     open_samples = counts.issued - counts.done
     if open_samples and counts.silence_secs > _SILENCE_SECS.value:
-      _give_up(
+      _abandon(
+        sut,
         f'no answer for {counts.silence_secs:.0f} s (limit'
         f' {_SILENCE_SECS.value:.0f} s) with {counts.in_flight} requests in'
         f' flight and {counts.done} of {counts.issued} answered; the model'
         f' server is gone or too slow: look at it, or raise --silence_secs',
-        counts,
       )
     run_status.send(
       run_status.RunStatus(counts.issued, counts.done, counts.seconds)
     )
 
 
-def _give_up(reason: str, counts: sut_lib.Counts | None) -> None:
+def _abandon(sut: sut_lib.SystemUnderTest, reason: str) -> NoReturn:
+  """Gives a run up, keeping the times of what was answered."""
+  try:
+    _write_timeline(sut)
+  except OSError as error:
+    reason += f'; the times of what was answered are lost: {error}'
+  _give_up(reason, sut.counts())
+
+
+def _write_timeline(sut: sut_lib.SystemUnderTest) -> None:
+  if _TIMELINE.value:
+    sut.timeline.write(_TIMELINE.value)
+
+
+def _give_up(reason: str, counts: sut_lib.Counts | None) -> NoReturn:
   issued, done = (counts.issued, counts.done) if counts else (0, 0)
   run_status.send(run_status.RunStatus(issued, done, failure=reason))
   # LoadGen waits for answers that will not come, in a call that cannot be

@@ -1,9 +1,11 @@
 """LoadGen's system under test: hands samples to a system, returns its answers.
 
 Threads: LoadGen calls `issue` from its own thread with all samples of a query,
-which returns at once; a feeder thread hands them to the system, at most
-`concurrency` unanswered at a time; answers arrive on the system's threads and
-go to LoadGen from there.
+which returns at once. A sample that comes alone is handed to the system on that
+thread, as a change of threads would cost more than all else that is done here.
+Queries of many samples, and what comes while `concurrency` samples are
+unanswered, go through a feeder thread. Answers arrive on the system's threads
+and go to LoadGen from there.
 """
 
 import collections
@@ -65,10 +67,12 @@ class SystemUnderTest:
     self._system = system
     self._sizes = sizes
     self._copy = copy
-    self._slots = threading.Semaphore(concurrency)
+    self._concurrency = concurrency
     self._lock = threading.Lock()
+    # Says that a sample waits and may be sent.
+    self._may_send = threading.Condition(self._lock)
     self._waiting: collections.deque[_Sample] = collections.deque()
-    self._arrived = threading.Semaphore(0)
+    self._feeding = False  # The feeder hands over a sample right now.
     self._issued = self._sent = self._done = 0
     self._first_issue = self._last_answer = time.monotonic()
     self.failure: str | None = None
@@ -78,20 +82,40 @@ class SystemUnderTest:
   def issue(self, samples: Sequence['mlperf_loadgen.QuerySample']) -> None:
     """Takes the samples of a query; returns at once."""
     now = time.monotonic()
-    order = [0]
-    if len(samples) > 1:
-      order = system_lib.copies_longest_first(
-        [sample.index for sample in samples], self._sizes, self._copy
-      )
+    if len(samples) == 1:
+      self._issue_one(_Sample(self, samples[0].id, samples[0].index, now))
+      return
+    order = system_lib.copies_longest_first(
+      [sample.index for sample in samples], self._sizes, self._copy
+    )
     taken = [_Sample(self, samples[p].id, samples[p].index, now) for p in order]
     with self._lock:
-      if not self._issued:
-        self._first_issue = self._last_answer = now
-      elif self._issued == self._done:
-        self._last_answer = now  # Nobody was silent while nothing was asked.
-      self._issued += len(taken)
+      self._note_issue(len(taken), now)
       self._waiting.extend(taken)
-    self._arrived.release(len(taken))
+      self._may_send.notify()
+
+  def _issue_one(self, sample: '_Sample') -> None:
+    with self._lock:
+      self._note_issue(1, sample.issued)
+      # Samples keep their order, and the system is asked by one thread only.
+      if self._waiting or self._feeding or not self._is_free():
+        self._waiting.append(sample)
+        self._may_send.notify()
+        return
+      self._sent += 1
+    self._send(sample)
+
+  def _note_issue(self, count: int, now: float) -> None:
+    """Counts samples; the lock is held."""
+    if not self._issued:
+      self._first_issue = self._last_answer = now
+    elif self._issued == self._done:
+      self._last_answer = now  # Nobody was silent while nothing was asked.
+    self._issued += count
+
+  def _is_free(self) -> bool:
+    """Whether the system may get one more; the lock is held."""
+    return self._sent - self._done < self._concurrency
 
   def flush(self) -> None:
     """Nothing is held back here."""
@@ -108,20 +132,24 @@ class SystemUnderTest:
       )
 
   def _feed(self) -> None:
-    while True:
-      self._arrived.acquire()
-      self._slots.acquire()
+    while self.failure is None:
       with self._lock:
-        if self.failure:
-          return
+        self._feeding = False
+        while not (self._waiting and self._is_free()):
+          self._may_send.wait()
         sample = self._waiting.popleft()
         self._sent += 1
-      sample.sent = time.monotonic()
-      try:
-        self._system.answer(sample.index, sample)
-      except Exception as error:  # Whatever it is ends the run, with its name.
-        self.fail(f'sample {sample.index} could not be sent: {_text(error)}')
-        return
+        self._feeding = True
+      self._send(sample)
+
+  def _send(self, sample: '_Sample') -> None:
+    if self.failure:
+      return
+    sample.sent = time.monotonic()
+    try:
+      self._system.answer(sample.index, sample)
+    except Exception as error:  # Whatever it is ends the run, with its name.
+      self.fail(f'sample {sample.index} could not be sent: {_text(error)}')
 
   def complete(self, sample: '_Sample', answer: system_lib.Answer) -> None:
     """Takes an answer to LoadGen."""
@@ -131,6 +159,8 @@ class SystemUnderTest:
         return
       self._done += 1
       self._last_answer = now
+      if self._waiting:
+        self._may_send.notify()
     data = answer.data
     # LoadGen copies the bytes before this returns.
     mlperf_loadgen.QuerySamplesComplete(
@@ -140,16 +170,14 @@ class SystemUnderTest:
         )
       ]
     )
-    self._slots.release()
+    start = self._first_issue
     self.timeline.add(
-      timeline_lib.Times(
-        index=sample.index,
-        issued=sample.issued - self._first_issue,
-        sent=sample.sent - self._first_issue,
-        first_token=sample.first and sample.first - self._first_issue,
-        done=now - self._first_issue,
-        tokens=answer.tokens,
-      )
+      sample.index,
+      sample.issued - start,
+      sample.sent - start,
+      sample.first and sample.first - start,
+      now - start,
+      answer.tokens,
     )
 
   def fail(self, reason: str) -> None:

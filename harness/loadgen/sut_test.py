@@ -144,6 +144,29 @@ class SystemUnderTestTest(absltest.TestCase):
     sent = self._sent([1, 5, 3, 7], 2, [0, 3, 0, 3])
     self.assertEqual(sent, [3, 0, 3, 0])
 
+  def test_a_sample_alone_is_sent_by_loadgens_own_thread(self):
+    threads = []
+    sut = _sut(lambda index, reply: threads.append(threading.current_thread()))
+    sut.issue([_sample(0)])
+    self.assertEqual(threads, [threading.current_thread()])
+
+  def test_a_sample_alone_waits_behind_others(self):
+    taken = []
+
+    def take(index, reply):
+      taken.append((index, reply, threading.current_thread().name))
+
+    sut = _sut(take, [1] * 4, 4, concurrency=1)
+    with mock.patch.object(mlperf_loadgen, 'QuerySamplesComplete'):
+      sut.issue([_sample(0), _sample(1)])
+      sut.issue([_sample(2)])
+      sut.issue([_sample(3)])
+      for sent in range(1, 5):
+        _wait_until(lambda sent=sent: len(taken) == sent)
+        taken[-1][1].done(system.Answer(np.zeros(1, np.int64)))
+    self.assertEqual([index for index, _, _ in taken], [0, 1, 2, 3])
+    self.assertEqual({name for _, _, name in taken}, {'feeder'})
+
   def test_the_system_gets_no_more_than_concurrency(self):
     taken = []
     sut = _sut(lambda index, reply: taken.append(reply), [1] * 9, 9, 2)

@@ -1,3 +1,4 @@
+import dataclasses
 import os
 
 from absl.testing import absltest
@@ -13,8 +14,9 @@ class TimelineTest(absltest.TestCase):
     ]
     kept = timeline.Timeline()
     for each in times:
-      kept.add(each)
+      kept.add(*dataclasses.astuple(each))
     path = os.path.join(self.create_tempdir().full_path, 'new', timeline.FILE)
+    self.assertEqual(kept.samples, times)
     kept.write(path)
     self.assertEqual(timeline.read(path), times)
 

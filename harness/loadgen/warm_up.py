@@ -17,7 +17,7 @@ def parse(text: str) -> list[int]:
   Raises:
     ValueError: the text is not of that form.
   """
-  sizes = []
+  sizes: list[int] = []
   for part in filter(None, text.split(',')):
     first, dash, last = part.partition('-')
     try:
@@ -63,15 +63,15 @@ def run(
       index += 1
     for _ in range(size):
       try:
-        error = replies.get(timeout=silence_secs)
+        failure = replies.get(timeout=silence_secs)
       except queue.Empty:
         raise WarmUpError(
           f'warm-up: no answer to a burst of {size} samples for'
           f' {silence_secs:.0f} s; the system is gone or too slow: look at it,'
           ' or raise --silence_secs'
         ) from None
-      if error is not None:
-        raise WarmUpError(f'warm-up: a sample failed: {error}') from error
+      if failure is not None:
+        raise WarmUpError(f'warm-up: a sample failed: {failure}') from failure
   if bursts:
     time.sleep(rest_secs)
 

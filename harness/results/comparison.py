@@ -56,6 +56,21 @@ class Comparison:
   rule: Rule
 
   @property
+  def metrics(self) -> dict[str, float]:
+    """Figure by name, as the reference's evaluation calls them."""
+    return dataclasses.asdict(self.ours)
+
+  @property
+  def line(self) -> str:
+    """What accuracy.txt holds."""
+    return self.ours.line
+
+  @property
+  def reference_metrics(self) -> dict[str, float] | None:
+    """The reference's figures; None without one."""
+    return dataclasses.asdict(self.reference) if self.reference else None
+
+  @property
   def worst(self) -> float:
     """The greatest difference of the three ROUGE figures."""
     if self.reference is None:

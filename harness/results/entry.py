@@ -63,6 +63,9 @@ class Performance:
     tokens_per_second: generated tokens; None where a system generates none.
     latency_ns: by percentile ("50.00", "90.00", "99.00", ...), as LoadGen says.
     first_token_ns: the same of the time to the first token, where it is known.
+    early_stopping_ns: LoadGen's early-stopping estimate of the percentile that
+      is `value`, which is what official results show (SingleStream,
+      MultiStream); None where there is none.
     summary: mlperf_log_summary.txt.
   """
 
@@ -74,6 +77,7 @@ class Performance:
   tokens_per_second: float | None = None
   latency_ns: Mapping[str, float] = dataclasses.field(default_factory=dict)
   first_token_ns: Mapping[str, float] = dataclasses.field(default_factory=dict)
+  early_stopping_ns: float | None = None
   summary: str = ''
 
 

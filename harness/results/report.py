@@ -1,30 +1,42 @@
 """The result of a job as text: on screen, and in report.md."""
 
+from collections.abc import Sequence
 import os
 
 from harness.loadgen import loadgen_log
 from harness.loadgen import settings
-from harness.results import comparison as comparison_lib
+from harness.results import judgement as judgement_lib
+
+FILE = 'report.md'
 
 
 def render(
-  comparison: comparison_lib.Comparison | None,
+  judgement: judgement_lib.Judgement | None,
   performance: loadgen_log.RunLog | None,
+  probes: Sequence[str] = (),
 ) -> str:
-  """The report; None stands for what was not run."""
+  """The report; None stands for what was not run.
+
+  Args:
+    judgement: of the accuracy run.
+    performance: logs of the performance run.
+    probes: what a search for the highest speed tried, a line each.
+  """
   parts = []
+  if probes:
+    parts.append('\n'.join(('Search for the highest valid speed', '', *probes)))
   if performance is not None:
     parts.append(f'{performance.summary.rstrip()}\n\n{_duration(performance)}')
-  if comparison is not None:
-    parts.append(f'Accuracy\n\n{comparison.table}')
-    if comparison.verdict:
-      parts.append(comparison.verdict)
+  if judgement is not None:
+    parts.append(f'Accuracy\n\n{judgement.table}')
+    if judgement.verdict:
+      parts.append(judgement.verdict)
   return '\n\n'.join(parts) + '\n'
 
 
 def write(results_dir: str, scenario: str, text: str) -> str:
   """Writes report.md, the text under a heading, and returns its path."""
-  path = os.path.join(results_dir, 'report.md')
+  path = os.path.join(results_dir, FILE)
   with open(path, 'w', encoding='utf-8') as file:
     file.write(f'# MLPerf {scenario}\n\n```\n{text}```\n')
   return path

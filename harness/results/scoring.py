@@ -30,6 +30,7 @@ def score_log(
   tokenizer: tokenizers.Tokenizer,
   dtype: str = 'int64',
   output: str | None = None,
+  clean_up: bool = False,
 ) -> Scored:
   """Scores an accuracy log and writes the line that submissions contain.
 
@@ -40,14 +41,15 @@ def score_log(
     log_path: mlperf_log_accuracy.json.
     highlights: by sample index.
     tokenizer: of the model.
-    dtype: type of the ids in the log, "int64" or "int32".
+    dtype: type of the ids in the log, "int64", "int32" or "float32".
     output: file for the line; None: accuracy.txt beside the log.
+    clean_up: what tokenizer.cleans_up says of the model's tokenizer.
 
   Raises:
     OSError, ValueError: the log cannot be used, or is of other articles.
   """
   answers = rouge.read_accuracy_log(log_path, dtype)
-  scores = rouge.score_tokens(answers, highlights, tokenizer)
+  scores = rouge.score_tokens(answers, highlights, tokenizer, clean_up)
   path = output or os.path.join(os.path.dirname(log_path), ACCURACY_FILE)
   with open(path, 'w', encoding='utf-8') as file:
     file.write(scores.line + '\n')

@@ -3,62 +3,87 @@
 from collections.abc import Mapping
 import dataclasses
 
-from harness.data import summarization
-from harness.loadgen import settings
-from harness.systems import target as target_lib
+from harness.results import entry
+from harness.scenarios import load as load_lib
+from harness.scenarios import tasks
+from harness.systems import launch
 
 ACCURACY = 'accuracy'
 PERFORMANCE = 'performance'
+FIND_PERFORMANCE = 'find_performance'
+MODES = (ACCURACY, PERFORMANCE, FIND_PERFORMANCE)
 
 
 @dataclasses.dataclass(frozen=True)
 class JobConfig:
-  """What to run.
+  """One scenario of a benchmark on a system.
 
   Attributes:
-    scenario: LoadGen's scenario name.
-    modes: ACCURACY, PERFORMANCE or both.
-    results_dir: where logs and the report go.
-    target: model of a running cell; None starts a cell.
-    params: name of the serving params of a model in a cell of our own.
-    overrides: attribute of those params -> value as JSON.
-    checkpoint: PAX checkpoint directory of that model; None takes the bundled
-      model's.
-    jax_cache_dir: where its server keeps compiled programs; None: nowhere.
-    source: the articles.
-    reference_path: recorded reference; None compares with nothing.
-    rouge_tolerance: greatest difference from it that passes.
-    require_identical: whether every answer must be the reference's; None: if
-      the model is served in float32.
-    min_duration_ms: shortest valid performance run.
-    target_qps: expected samples/s; None takes the accuracy run's speed.
-    concurrency: most unanswered requests.
-    silence_secs: time without any answer that ends a run.
+    model: as it is submitted: gptj-99, gptj-99.9, bert-99 or bert-99.9.
+    modes: of MODES, those to run.
+    results_dir: where logs, the report and the entry go; '' until the job
+      begins.
+    targets_path: file that keeps what FIND_PERFORMANCE found; None: nowhere.
+    system: what answers.
+    task: the samples and their judge.
+    load: what LoadGen is asked.
+    command: what the user typed, word by word.
+    system_preset: name of a known system that this is; None: this machine.
+    system_description: what the user says of the system, by key of the
+      official description.
   """
 
-  scenario: str
+  model: str
   modes: tuple[str, ...]
   results_dir: str
-  target: target_lib.Target | None
-  params: str
-  overrides: Mapping[str, str]
-  checkpoint: str | None
-  jax_cache_dir: str | None
-  source: summarization.Source
-  reference_path: str | None
-  rouge_tolerance: float
-  require_identical: bool | None
-  min_duration_ms: int
-  target_qps: float | None
-  concurrency: int
-  silence_secs: float
+  targets_path: str | None
+  system: launch.Launcher
+  task: tasks.Task
+  load: load_lib.Load
+  command: tuple[str, ...] = ()
+  system_preset: str | None = None
+  system_description: Mapping[str, object] = dataclasses.field(
+    default_factory=dict
+  )
 
-  def run_settings(self, sample_count: int) -> settings.RunSettings:
-    """LoadGen's settings for so many articles, before a speed is known."""
-    return settings.RunSettings(
-      scenario=self.scenario,
-      sample_count=sample_count,
-      min_duration_ms=self.min_duration_ms,
-      target_qps=self.target_qps
-      or settings.target_qps_for_one_pass(sample_count, self.min_duration_ms),
+  @property
+  def parameters(self) -> Mapping[str, object]:
+    """All that decides the result, besides what an entry has as fields."""
+    return {
+      'modes': list(self.modes),
+      'system': dict(self.system.parameters) | dict(self.system.inputs),
+      'task': dict(self.task.parameters) | dict(self.task.inputs),
+      'load': dict(self.load.parameters),
+    }
+
+  @property
+  def id(self) -> str:
+    """The id of the entry that it makes."""
+    return entry.make_id(
+      self.task.benchmark,
+      self.model,
+      self.load.scenario,
+      self.load.round,
+      self.system.kind,
+      self.parameters,
+    )
+
+  @property
+  def targets_key(self) -> str:
+    """Under which a speed that was found is kept: the system and the samples.
+
+    Not how long was measured, nor by which round's seeds.
+    """
+    return entry.make_id(
+      self.task.benchmark,
+      '',
+      self.load.scenario,
+      '',
+      self.system.kind,
+      {
+        'system': dict(self.system.parameters) | dict(self.system.inputs),
+        'task': dict(self.task.parameters) | dict(self.task.inputs),
+        'bound_ms': None if self.load.streams else self.load.target_latency_ms,
+        'concurrency': self.load.concurrency,
+      },
     )

@@ -19,14 +19,32 @@ def _comparison(identical: int) -> comparison.Comparison:
 
 class OutcomeTest(absltest.TestCase):
   def test_passes(self):
-    self.assertEmpty(outcome.Outcome(_comparison(2), _run('VALID')).problems())
-    self.assertEmpty(outcome.Outcome(None, None).problems())
+    self.assertEmpty(
+      outcome.Outcome(
+        judgement=_comparison(2), performance=_run('VALID')
+      ).problems()
+    )
+    self.assertEmpty(outcome.Outcome().problems())
 
   def test_tells_of_both_runs(self):
-    problems = outcome.Outcome(_comparison(1), _run('INVALID')).problems()
+    problems = outcome.Outcome(
+      judgement=_comparison(1), performance=_run('INVALID')
+    ).problems()
     self.assertLen(problems, 2)
     self.assertIn('1 of 2 answers', problems[0])
-    self.assertRegex(problems[1], 'INVALID: .* --target_qps')
+    self.assertRegex(problems[1], 'INVALID: .*--target_qps')
+
+  def test_a_handful_of_queries_is_not_judged(self):
+    self.assertEmpty(
+      outcome.Outcome(performance=_run('INVALID'), judged=False).problems()
+    )
+
+  def test_probe_in_words(self):
+    probe = outcome.Probe('3.00 samples/s', False, '99th percentile 9.0 ms')
+    self.assertEqual(
+      str(probe),
+      'asked for 3.00 samples/s: 99th percentile 9.0 ms, INVALID',
+    )
 
 
 if __name__ == '__main__':

@@ -1,7 +1,6 @@
 """What the program of every scenario does."""
 
 from collections.abc import Sequence
-import os
 import signal
 import sys
 
@@ -10,21 +9,34 @@ from absl import app
 from harness import errors as harness_errors
 from harness import progress as progress_lib
 from harness.results import report
+from harness.results import store as store_lib
+from harness.scenarios import config as config_lib
 from harness.scenarios import job as job_lib
-from harness.scenarios import job_flags
+from harness.scenarios import keeping
+from harness.scenarios import outcome as outcome_lib
+from harness.scenarios import recording
+from harness.scenarios.flags import job_flags
 from saxml_ext.common import errors
 
 
-def run(name: str, scenario: str, argv: Sequence[str]) -> int:
-  """Runs the job that the flags describe, and tells what came out.
+def run(
+  name: str,
+  scenarios: Sequence[str],
+  argv: Sequence[str],
+  progress: progress_lib.Progress | None = None,
+) -> int:
+  """Runs the jobs that the flags describe, and tells what came out.
+
+  A job whose result is stored is not run again, unless --rerun says so.
 
   Args:
     name: of the program; errors begin with it.
-    scenario: LoadGen's name.
+    scenarios: LoadGen's names.
     argv: the program's arguments, flags taken out.
+    progress: where the user is told what happens; None: standard output.
 
   Returns:
-    The exit code: 0 if LoadGen calls the run VALID and the answers pass.
+    The exit code: 0 if LoadGen calls the runs VALID and the answers pass.
 
   Raises:
     app.UsageError: there are arguments.
@@ -33,14 +45,8 @@ def run(name: str, scenario: str, argv: Sequence[str]) -> int:
     raise app.UsageError(f'unexpected argument {argv[1]!r}')
   for number in (signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, _end)
-  progress = progress_lib.Progress()
   try:
-    config = job_flags.config(name, scenario)
-    job = job_lib.Job(config, progress)
-    os.makedirs(config.results_dir, exist_ok=True)
-    outcome = job.run()
-    text = report.render(outcome.comparison, outcome.performance)
-    path = report.write(config.results_dir, scenario, text)
+    problems = _run(scenarios, progress or progress_lib.Progress())
   except KeyboardInterrupt:
     return _failed(
       name, 'interrupted; everything that was started is stopped', 130
@@ -52,9 +58,59 @@ def run(name: str, scenario: str, argv: Sequence[str]) -> int:
     ValueError,
   ) as error:
     return _failed(name, str(error))
-  progress.text(f'\n{text}\nlogs and this report: {path}')
-  problems = outcome.problems()
   return _failed(name, '; '.join(problems)) if problems else 0
+
+
+def _run(
+  scenarios: Sequence[str], progress: progress_lib.Progress
+) -> list[str]:
+  """Runs what is not stored; returns why something did not pass."""
+  problems: list[str] = []
+  place, configs = job_flags.jobs(scenarios)
+  todo = []
+  for config in configs:
+    stored = None if job_flags.RERUN.value else place.stored(config)
+    if stored is None:
+      todo.append(config)
+    else:
+      problems += _tell_stored(stored, progress)
+  if not todo:
+    return problems
+  with place.begin(todo) as placed:
+    recorder = recording.Recorder(placed[0])
+    for config, outcome in job_lib.Job(placed, progress).run():
+      problems += _tell(config, outcome, recorder, progress)
+  return problems
+
+
+def _tell(
+  config: config_lib.JobConfig,
+  outcome: outcome_lib.Outcome,
+  recorder: recording.Recorder,
+  progress: progress_lib.Progress,
+) -> list[str]:
+  """Writes and prints the report of a scenario; returns its problems."""
+  text = report.render(
+    outcome.judgement,
+    outcome.performance,
+    [str(probe) for probe in outcome.probes],
+  )
+  path = report.write(config.results_dir, config.load.scenario, text)
+  entry = recorder.entry(config, outcome)
+  entry.write(config.results_dir)
+  progress.text(f'\n{text}\nlogs and this report: {path}\nresult {entry.id}')
+  return outcome.problems()
+
+
+def _tell_stored(
+  stored: store_lib.Stored, progress: progress_lib.Progress
+) -> list[str]:
+  """Prints the report of an earlier run; returns its problems."""
+  progress.text(
+    f'{keeping.report_text(stored)}\nresult {stored.id} of'
+    f' {stored.entry.began}, in {stored.directory}; --rerun makes it anew'
+  )
+  return keeping.problems(stored.entry)
 
 
 def _end(number: int, unused_frame) -> None:

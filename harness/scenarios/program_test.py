@@ -1,6 +1,9 @@
 import contextlib
+import functools
 import io
 import os
+import shutil
+import tempfile
 from unittest import mock
 
 from absl import app
@@ -8,9 +11,11 @@ from absl.testing import absltest
 from absl.testing import flagsaver
 
 from harness import errors
-from harness.data import bundle
 from harness.loadgen import loadgen_log
+from harness.loadgen import rounds
 from harness.results import comparison
+from harness.results import entry
+from harness.results.testing import logs
 from harness.scenarios import config as config_lib
 from harness.scenarios import job as job_lib
 from harness.scenarios import outcome
@@ -20,91 +25,138 @@ from saxml_ext.evaluation import rouge
 _SCORES = rouge.Scores(50.0, 25.0, 40.0, 100, 2)
 
 
-def _outcome(identical: int, must: bool) -> outcome.Outcome:
+def _judgement(identical: int, must: bool) -> comparison.Comparison:
   rule = comparison.Rule(0.01, must)
-  return outcome.Outcome(
-    comparison.Comparison(_SCORES, _SCORES, identical, rule),
-    loadgen_log.RunLog(
-      'd',
-      'Result is : VALID\n',
-      {
-        'result_validity': 'VALID',
-        'power_begin': '11-21-2026 22:00:00.000',
-        'power_end': '11-21-2026 22:00:10.500',
-      },
-      (),
-    ),
-  )
+  return comparison.Comparison(_SCORES, _SCORES, identical, rule)
+
+
+@functools.cache
+def _logs(scenario: str) -> str:
+  """Directory of a job with LoadGen's logs of a real run."""
+  directory = tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value)
+  logs.make(directory, scenario)
+  return directory
 
 
 class ProgramTest(absltest.TestCase):
-  """The program around a job, which is stood in for by its outcome."""
+  """The program around a job, which is stood in for by what comes out of it:
+  real logs of LoadGen, and a given judgement."""
 
   def setUp(self):
     super().setUp()
     self._dir = self.create_tempdir().full_path
+    self._jobs = 0
     self.enter_context(mock.patch.object(program.signal, 'signal'))
 
-  def _run(self, result, **flags) -> tuple[int, str]:
+  def _performance(self, directory: str, scenario: str) -> loadgen_log.RunLog:
+    """Logs of a run, in the place for them."""
+    made = _logs(scenario)
+    shutil.copytree(made, directory, dirs_exist_ok=True)
+    return loadgen_log.read(os.path.join(directory, 'performance', 'run_1'))
+
+  def _run(
+    self, result, scenarios=(rounds.OFFLINE,), **flags
+  ) -> tuple[int, str]:
     """Exit code and all that was printed."""
 
     class Job:
-      def __init__(job, config: config_lib.JobConfig, progress):
-        self.config = config
+      def __init__(job, configs: list[config_lib.JobConfig], progress):
+        job.configs = configs
 
       def run(job):
-        if isinstance(result, BaseException):
-          raise result
-        return result
+        self._jobs += 1
+        for config in job.configs:
+          if isinstance(result, BaseException):
+            raise result
+          performance = self._performance(
+            config.results_dir, config.load.scenario
+          )
+          yield (
+            config,
+            outcome.Outcome(judgement=result, performance=performance),
+          )
 
     printed = io.StringIO()
+    flags = {'cache_dir': self._dir, 'sample_count': 2} | flags
     with (
       mock.patch.object(job_lib, 'Job', Job),
-      flagsaver.flagsaver(results_dir=self._dir, **flags),
+      flagsaver.flagsaver(**flags),
       contextlib.redirect_stdout(printed),
       contextlib.redirect_stderr(printed),
     ):
-      code = program.run('offline', 'Offline', ['offline'])
+      code = program.run('offline', scenarios, ['offline'])
     return code, printed.getvalue()
 
+  def _place(self) -> str:
+    return os.path.join(self._dir, 'here')
+
   def _report(self) -> str:
-    with open(os.path.join(self._dir, 'report.md'), encoding='utf-8') as file:
+    path = os.path.join(self._place(), 'report.md')
+    with open(path, encoding='utf-8') as file:
       return file.read()
 
   def test_identical_answers_pass(self):
-    code, text = self._run(_outcome(2, must=True))
+    code, text = self._run(_judgement(2, True), results_dir=self._place())
     self.assertEqual(code, 0, text)
     for shown in (text, self._report()):
       self.assertIn('token for token; 2 of 2 are: PASSED', shown)
-      self.assertIn('This run lasted 10.5 s', shown)
+      self.assertIn('This run lasted', shown)
+    kept = entry.read(self._place())
+    self.assertEqual(kept.accuracy.metrics['rouge1'], 50.0)
+    self.assertEqual(kept.accuracy.identical, 2)
+    self.assertTrue(kept.performance.valid)
+    self.assertGreater(kept.performance.value, 0)
+    self.assertLen(kept.hashes['dataset'], 64)
+    self.assertIn('host_processor_model_name', kept.description)
+    self.assertIn('jax', kept.versions)
 
   def test_one_other_answer_of_a_float32_run_fails(self):
-    code, text = self._run(_outcome(1, must=True))
+    code, text = self._run(_judgement(1, True), results_dir=self._place())
     self.assertEqual(code, 1, text)
     self.assertIn('offline: 1 of 2 answers', text)
     for shown in (text, self._report()):
       self.assertIn('token for token; 1 of 2 are: FAILED', shown)
 
   def test_other_formats_need_rouge_alone(self):
-    code, text = self._run(_outcome(1, must=False))
+    code, text = self._run(_judgement(1, False))
     self.assertEqual(code, 0, text)
 
-  def test_bundled_model_is_compared_with_the_bundled_reference(self):
-    self._run(_outcome(2, must=True))
-    self.assertEqual(self.config.reference_path, bundle.reference_path())
-    self.assertIsNone(self.config.require_identical)
-    self.assertIsNone(self.config.target)
-    self._run(_outcome(2, must=True), checkpoint='/ckpt')
-    self.assertIsNone(self.config.reference_path)
-    self.assertEqual(self.config.checkpoint, '/ckpt')
+  def test_the_same_parameters_give_the_stored_result(self):
+    for place in ({}, {'results_dir': self._place()}):
+      self._jobs = 0
+      _, text = self._run(_judgement(1, True), **place)
+      self.assertEqual(self._jobs, 1)
+      code, again = self._run(_judgement(2, True), **place)
+      self.assertEqual(self._jobs, 1)
+      # It fails as it failed, for the same reason.
+      self.assertEqual(code, 1)
+      self.assertIn('1 of 2 are: FAILED', again)
+      self.assertIn('--rerun makes it anew', again)
+      code, _ = self._run(_judgement(2, True), **place, rerun=True)
+      self.assertEqual((code, self._jobs), (0, 2))
+      code, _ = self._run(_judgement(1, True), **place)
+      self.assertEqual((code, self._jobs), (0, 2))
+      self._run(_judgement(2, True), **place, target_qps=3.0)
+      self.assertEqual(self._jobs, 3)
 
-  def test_a_running_cell_is_a_target(self):
-    self._run(
-      _outcome(2, must=True), model_path='/sax/test/m', sax_root='/root'
+  def test_a_failed_job_leaves_no_result(self):
+    error = errors.HarnessError('the cell is gone')
+    self._run(error)
+    self._run(error)
+    self.assertEqual(self._jobs, 2)
+
+  def test_each_scenario_has_a_report_of_its_own(self):
+    code, text = self._run(
+      _judgement(2, True),
+      (rounds.OFFLINE, rounds.SERVER),
+      results_dir=self._place(),
     )
-    self.assertEqual(self.config.target.model_id, '/sax/test/m')
-    self.assertEqual(self.config.target.sax_root, '/root')
-    self.assertIsNone(self.config.reference_path)
+    self.assertEqual(code, 0, text)
+    for scenario in (rounds.OFFLINE, rounds.SERVER):
+      path = os.path.join(self._place(), scenario, 'report.md')
+      self.assertIn(path, text)
+      with open(path, encoding='utf-8') as file:
+        self.assertIn(f'# MLPerf {scenario}', file.read())
 
   def test_failures_are_told_in_a_line(self):
     code, text = self._run(errors.HarnessError('the cell is gone'))
@@ -114,15 +166,13 @@ class ProgramTest(absltest.TestCase):
     self.assertIn('everything that was started is stopped', text)
 
   def test_wrong_flags_are_told(self):
-    code, text = self._run(_outcome(2, must=True), mode=['speed'])
+    code, text = self._run(_judgement(2, True), mode=['speed'])
     self.assertEqual(code, 1)
-    self.assertIn('--mode=speed: choose accuracy', text)
-    code, text = self._run(_outcome(2, must=True), override=['BATCH_SIZE'])
-    self.assertIn('--override=BATCH_SIZE: write it as NAME=JSON', text)
+    self.assertIn('--mode=speed: choose one or more of accuracy', text)
 
   def test_takes_no_arguments(self):
     with self.assertRaisesRegex(app.UsageError, "'extra'"):
-      program.run('offline', 'Offline', ['offline', 'extra'])
+      program.run('offline', [rounds.OFFLINE], ['offline', 'extra'])
 
 
 if __name__ == '__main__':

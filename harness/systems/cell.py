@@ -1,4 +1,11 @@
-"""A model of a running Sax cell, as LoadGen's system."""
+"""A model of a running Sax cell, as LoadGen's system.
+
+An answer comes whole, by Generate, unless streams are asked for: then it comes
+by GenerateStream, and the time of its first token is known. Only models that
+sample stream, on servers that do; an answer of beam search, which the benchmark
+asks for, is certain at its end only. This repository's own server streams
+nothing.
+"""
 
 from collections.abc import Callable, Collection, Sequence
 from concurrent import futures
@@ -7,12 +14,18 @@ import functools
 import numpy as np
 
 from harness.data import summarization
+from harness.systems import streams
 from harness.systems import system
 from harness.systems import target as target_lib
 from saxml_ext.client import sax
+from saxml_ext.client import sax_aio
 
 # What the client returns for a prompt: (text, score), the best first.
-Answers = Sequence[tuple[str, float]]
+Answers = list[tuple[str, float]]
+
+# Sends one prompt to a model, and may call the other argument once, when the
+# first token of the answer is there.
+Generate = Callable[[str, Callable[[], None]], 'futures.Future[Answers]']
 
 
 class CellSystem:
@@ -20,14 +33,14 @@ class CellSystem:
 
   def __init__(
     self,
-    generate: Callable[[str], 'futures.Future[Answers]'],
+    generate: Generate,
     prompts: Sequence[str],
     end_ids: Collection[int] = (),
   ):
     """Creates it.
 
     Args:
-      generate: sends one prompt to the model.
+      generate: sends prompts to the model.
       prompts: prompt by sample index, in the form that the model takes.
       end_ids: ids that end an answer; what LoadGen logs stops before the first.
     """
@@ -36,7 +49,7 @@ class CellSystem:
     self._end_ids = frozenset(end_ids)
 
   def answer(self, index: int, reply: system.Reply) -> None:
-    future = self._generate(self._prompts[index])
+    future = self._generate(self._prompts[index], reply.first_token)
     future.add_done_callback(functools.partial(self._answered, reply))
 
   def close(self) -> None:
@@ -54,19 +67,26 @@ class CellSystem:
 
 
 def generator(
-  target: target_lib.Target, timeout_secs: float
-) -> Callable[[str], 'futures.Future[Answers]']:
-  """How to send one prompt to a published model.
+  target: target_lib.Target, timeout_secs: float, stream: bool = False
+) -> Generate:
+  """How to send prompts to a published model.
 
   Args:
     target: the model.
     timeout_secs: deadline of a request.
+    stream: whether answers are streamed, so that their first tokens are told
+      of; the model must do so. Not for beam search, see above.
   """
   sax.SetRoot(target.sax_root)
   options = sax.ModelOptions()
   options.SetTimeout(timeout_secs)
+  if stream:
+    lm = sax_aio.Model(target.model_id).LM()
+    return streams.Streams(
+      lambda prompt: lm.GenerateStream(prompt, options)
+    ).generate
   model = sax.Model(target.model_id).LM()
-  return lambda prompt: model.GenerateAsync(prompt, options)
+  return lambda prompt, on_first_token: model.GenerateAsync(prompt, options)
 
 
 def token_ids(answers: Answers, end_ids: Collection[int]) -> tuple[int, ...]:

@@ -4,20 +4,14 @@ from absl.testing import absltest
 from absl.testing import parameterized
 
 from harness.systems import cell
+from harness.systems import target
+from harness.systems.testing import replies
+from saxml_ext.client.testing import fake_cell
+from saxml_ext.common import errors
+from saxml_ext.protobuf import lm_pb2
 
 
-class _Reply:
-  def __init__(self):
-    self.answer = self.error = None
-
-  def done(self, answer):
-    self.answer = answer
-
-  def failed(self, error):
-    self.error = error
-
-
-def _reply(result=None, error=None, end_ids=()) -> _Reply:
+def _reply(result=None, error=None, end_ids=()) -> replies.Reply:
   """What a system replies whose model answers like this."""
   future: futures.Future = futures.Future()
   if error:
@@ -26,11 +20,12 @@ def _reply(result=None, error=None, end_ids=()) -> _Reply:
     future.set_result(result)
   sent = []
 
-  def generate(prompt: str) -> futures.Future:
+  def generate(prompt: str, on_first_token) -> futures.Future:
+    del on_first_token
     sent.append(prompt)
     return future
 
-  reply = _Reply()
+  reply = replies.Reply()
   cell.CellSystem(generate, ['5', '6'], end_ids).answer(1, reply)
   assert sent == ['6']
   return reply
@@ -46,23 +41,94 @@ class CellSystemTest(parameterized.TestCase):
     ('', []),
   )
   def test_answers_end_before_the_first_end_id(self, text, expected):
-    answer = _reply([(text, 0.0), ('0', -2.0)], end_ids={50256}).answer
+    answer = _reply([(text, 0.0), ('0', -2.0)], end_ids={50256}).answer()
     self.assertEqual(answer.data.tolist(), expected)
     self.assertEqual(answer.data.dtype, 'int64')
     self.assertEqual(answer.tokens, len(expected))
 
   def test_failed_call(self):
     error = RuntimeError('connection refused')
-    self.assertIs(_reply(error=error).error, error)
+    self.assertIs(_reply(error=error).next(), error)
 
   def test_text_instead_of_ids(self):
     self.assertRegex(
-      str(_reply([('Some words', 0.0)]).error),
+      str(_reply([('Some words', 0.0)]).next()),
       "returned 'Some words', not comma-separated.*tokenized serving params",
     )
 
   def test_no_answer(self):
-    self.assertRegex(str(_reply([]).error), 'returned no answer')
+    self.assertRegex(str(_reply([]).next()), 'returned no answer')
+
+
+class GeneratorTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    made = fake_cell.FakeCell(self.create_tempdir().full_path)
+    self.addCleanup(made.stop)
+    self._server = made.add_server()
+    self._target = target.Target(fake_cell.MODEL, made.root)
+
+  def _reply(self, prompt: str, stream: bool) -> replies.Reply:
+    generate = cell.generator(self._target, fake_cell.PATIENCE, stream)
+    reply = replies.Reply()
+    cell.CellSystem(generate, [prompt]).answer(0, reply)
+    return reply
+
+  def test_a_whole_answer_tells_of_no_first_token(self):
+    self._server.texts['5'] = [('7,8,9', -1.0)]
+    answer = self._reply('5', stream=False).answer()
+    self.assertEqual(answer.data.tolist(), [7, 8, 9])
+
+  def test_a_stream_tells_of_its_first_token(self):
+    server = self._server
+    server.gate.clear()
+
+    def messages():
+      yield _message(('', 0))  # Nothing to tell of yet.
+      yield _message(('7', 0))
+      server.gate.wait(fake_cell.PATIENCE)
+      yield _message((',8', 1))
+      yield _message(('6,9', 2))
+
+    server.streams['5'] = messages()
+    reply = self._reply('5', stream=True)
+    # The rest of the answer is not even made yet.
+    self.assertEqual(reply.next(), replies.FIRST_TOKEN)
+    server.gate.set()
+    self.assertEqual(reply.answer().data.tolist(), [7, 6, 9])
+
+  def test_the_first_of_several_samples_counts(self):
+    self._server.streams['5'] = [
+      _message(('7', 0), ('1', 0)),
+      _message((',8', 1), (',2', 1)),
+    ]
+    reply = self._reply('5', stream=True)
+    self.assertEqual(reply.next(), replies.FIRST_TOKEN)
+    self.assertEqual(reply.answer().data.tolist(), [7, 8])
+
+  def test_a_stream_that_breaks(self):
+    self._server.streams['5'] = [_message(('7', 0)), errors.Unavailable('mid')]
+    reply = self._reply('5', stream=True)
+    self.assertEqual(reply.next(), replies.FIRST_TOKEN)
+    self.assertRegex(str(reply.next()), 'mid')
+
+  def test_a_message_of_other_samples(self):
+    self._server.streams['5'] = [
+      _message(('7', 0)),
+      _message((',8', 1), (',2', 1)),
+    ]
+    reply = self._reply('5', stream=True)
+    self.assertEqual(reply.next(), replies.FIRST_TOKEN)
+    self.assertRegex(str(reply.next()), 'of 1 samples sent a message of 2')
+
+
+def _message(*items: tuple[str, int]) -> lm_pb2.GenerateStreamResponse:
+  return lm_pb2.GenerateStreamResponse(
+    items=[
+      lm_pb2.GenerateStreamItem(text=text, prefix_len=keep, scores=[-0.5])
+      for text, keep in items
+    ]
+  )
 
 
 if __name__ == '__main__':

@@ -12,6 +12,7 @@ import dataclasses
 import os
 import sys
 
+from harness import errors
 from harness.data import bundle
 
 ADMIN_CONFIG = 'saxml_ext/admin/admin_config'
@@ -19,6 +20,10 @@ ADMIN_SERVER = 'saxml_ext/admin/admin_server'
 MODEL_SERVER = 'saxml_ext/server/server'
 CONVERTER = 'converters/convert_gptj_ckpt'
 LOADGEN_RUN = 'harness/loadgen/loadgen_run'
+REFERENCE_RUN = 'harness/systems/reference/loadgen_run'
+ENGINE_RUN = 'harness/systems/engine/loadgen_run'
+BERT_ONNXRUNTIME_RUN = 'harness/bert/loadgen_onnxruntime'
+BERT_PYTORCH_RUN = 'harness/bert/loadgen_pytorch'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,22 +43,42 @@ def command(
 
   Args:
     program: its path in the repository, without suffix.
-    flags: values by flag name; None leaves a flag out.
+    flags: values by flag name; None leaves a flag out, a list repeats it.
     env: variables to set besides those of this process.
+
+  Raises:
+    errors.HarnessError: Bazel has built the harness without this program.
   """
   environment = dict(os.environ)
   # Log lines must reach the harness as they happen.
   environment['PYTHONUNBUFFERED'] = '1'
   launcher = os.path.join(bundle.ROOT, program)
-  if os.path.isfile(launcher) and os.access(launcher, os.X_OK):
+  if _is_launcher(launcher):
     prefix = [launcher]
     # The launcher makes its own; ours would add our dependencies to it.
     environment.pop('PYTHONPATH', None)
+  elif _is_launcher(os.path.join(bundle.ROOT, LOADGEN_RUN)):
+    label = '//{0}:{2}'.format(*program.rpartition('/'))
+    raise errors.HarnessError(
+      f'{label} is no part of this build, so that it needs no more than it'
+      ' must; //harness:main has it: use that program, with the same flags'
+    )
   else:
     # -P: not the user's directory before ours.
     prefix = [sys.executable, '-P', '-m', program.replace('/', '.')]
     path = [bundle.ROOT, environment.get('PYTHONPATH', '')]
     environment['PYTHONPATH'] = os.pathsep.join(filter(None, path))
   environment.update(env or {})
-  values = [f'--{key}={flags[key]}' for key in flags if flags[key] is not None]
-  return Command(tuple(prefix + values), environment)
+  return Command(tuple(prefix + _words(flags)), environment)
+
+
+def _words(flags: Mapping[str, object]) -> list[str]:
+  words = []
+  for name, value in flags.items():
+    values = value if isinstance(value, list) else [value]
+    words += [f'--{name}={each}' for each in values if each is not None]
+  return words
+
+
+def _is_launcher(path: str) -> bool:
+  return os.path.isfile(path) and os.access(path, os.X_OK)

@@ -4,6 +4,7 @@ from unittest import mock
 
 from absl.testing import absltest
 
+from harness import errors
 from harness.data import bundle
 from harness.systems import programs
 
@@ -35,6 +36,19 @@ class ProgramsTest(absltest.TestCase):
     )
     self.assertEqual(command.env['PYTHONPATH'], f'{self._root}:/mine')
     self.assertEqual(command.env['SAX_ROOT'], 'r')
+
+  def test_tells_what_a_build_lacks(self):
+    launcher = os.path.join(self._root, programs.LOADGEN_RUN)
+    os.makedirs(os.path.dirname(launcher))
+    with open(launcher, 'w', encoding='utf-8') as file:
+      file.write('#!/bin/sh\n')
+    os.chmod(launcher, 0o755)
+    programs.command(programs.LOADGEN_RUN, {})
+    with self.assertRaisesRegex(
+      errors.HarnessError,
+      '//harness/systems/reference:loadgen_run is no part .* //harness:main',
+    ):
+      programs.command(programs.REFERENCE_RUN, {})
 
 
 if __name__ == '__main__':

@@ -1,5 +1,7 @@
 """What a published model computes with."""
 
+from collections.abc import Collection
+
 from harness.systems import target as target_lib
 from saxml_ext.client import sax
 
@@ -27,5 +29,15 @@ def is_float32(target: target_lib.Target) -> bool:
   """
   sax.SetRoot(target.sax_root)
   detail = sax.ListDetail(target.model_id, sax.AdminOptions(_ANSWER_SECS))
-  name = detail.model.rpartition('.')[2]
-  return 'FP32' in name and not set(_NUMBER_FORMATS) & set(detail.overrides)
+  return in_float32(detail.model, detail.overrides)
+
+
+def in_float32(params: str, overrides: Collection[str]) -> bool:
+  """Whether serving params compute in float32, as their name says.
+
+  Args:
+    params: their name.
+    overrides: names of attributes that differ.
+  """
+  name = params.rpartition('.')[2]
+  return 'FP32' in name and not set(_NUMBER_FORMATS) & set(overrides)

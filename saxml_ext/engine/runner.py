@@ -156,8 +156,7 @@ class Runner:
       self._advance(self._prefills.pop(0))
     if self._prefills:
       steps = min(steps, _STEPS_BESIDE_PREFILL)
-    waiting = {slot for p in self._prefills for slot in p.requests}
-    decoding = self._occupied - waiting
+    decoding = self.decoding
     if not decoding:
       return {}
     block = self._engine.suffix_block
@@ -184,6 +183,12 @@ class Runner:
       results[slot] = self._result(slot)
       self.release(slot)
     return results
+
+  @property
+  def decoding(self) -> frozenset[int]:
+    """Occupied slots whose prompts are prefilled: they decode in each step."""
+    waiting = {slot for p in self._prefills for slot in p.requests}
+    return frozenset(self._occupied - waiting)
 
   def release(self, slot: int) -> None:
     """Frees an occupied slot. Raises ValueError if it is free already."""

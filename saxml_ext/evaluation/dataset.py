@@ -7,6 +7,8 @@ import json
 import numpy as np
 import tokenizers
 
+from saxml_ext.evaluation import tokenizer as tokenizer_lib
+
 # The prompt of the MLPerf GPT-J reference: the model was fine-tuned on exactly
 # these bytes, so not one blank may differ.
 PROMPT_TEMPLATE = (
@@ -76,18 +78,12 @@ def _article(path: str, index: int, entry: object) -> Article:
 
 
 def load_tokenizer(path: str) -> tokenizers.Tokenizer:
-  """Reads a tokenizer.json; never truncates or pads by itself.
+  """Reads a tokenizer.json, or a directory; see tokenizer.load.
 
   Raises:
     ValueError: the file is missing or not a tokenizer.
   """
-  try:
-    tokenizer = tokenizers.Tokenizer.from_file(path)
-  except Exception as error:  # The library raises bare Exception only.
-    raise ValueError(f'no usable tokenizer.json at {path}: {error}') from error
-  tokenizer.no_truncation()
-  tokenizer.no_padding()
-  return tokenizer
+  return tokenizer_lib.load(path)
 
 
 def encode_prompts(

@@ -80,6 +80,31 @@ class RougeTest(parameterized.TestCase):
     with self.assertRaisesRegex(ValueError, '4 bytes, no whole number'):
       rouge.read_accuracy_log(path, 'int64')
 
+  def test_reads_ids_that_were_logged_as_float32(self):
+    path = self._log([_entry(0, [1, 50256], 'float32')])
+    self.assertEqual(rouge.read_accuracy_log(path, 'float32'), {0: (1, 50256)})
+    for dtype in ('int32', 'int64'):
+      with self.assertRaisesRegex(ValueError, 'choose the type'):
+        rouge.read_accuracy_log(path, dtype)
+    path = self._log([_entry(0, [1, 2, 3, 4])])
+    with self.assertRaisesRegex(ValueError, 'when read as float32'):
+      rouge.read_accuracy_log(path, 'float32')
+
+  def test_tells_int64_that_is_read_as_int32(self):
+    path = self._log([_entry(0, [7, 2]), _entry(1, [])])
+    with self.assertRaisesRegex(ValueError, 'looks like int64'):
+      rouge.read_accuracy_log(path, 'int32')
+
+  @parameterized.parameters(
+    ([{'qsl_idx': 0}],),
+    ([{'qsl_idx': 0, 'data': 'xy'}],),
+    (['a'],),
+    ({'a': 1},),
+  )
+  def test_refuses_what_is_no_log(self, entries):
+    with self.assertRaisesRegex(ValueError, 'is not a LoadGen log: entry 0'):
+      rouge.read_accuracy_log(self._log(entries), 'int64')
+
   def test_refuses_the_log_of_a_performance_run(self):
     with self.assertRaisesRegex(ValueError, 'accuracy mode'):
       rouge.read_accuracy_log(self._log([]), 'int64')
@@ -92,6 +117,41 @@ class RougeTest(parameterized.TestCase):
     )
     self.assertEqual(scores.rouge1, 100.0)
     self.assertEqual(scores.gen_len, len('dogs ran') + len('the cat sat'))
+
+  def test_sentences_give_rouge_lsum_and_count_line_breaks(self):
+    texts = ['the cat sat.  dogs ran', 'dogs ran. the cat sat']
+    plain = rouge.score_texts(texts[:1], texts[1:])
+    self.assertIsNone(plain.rougeLsum)
+    self.assertNotIn('rougeLsum', plain.line)
+    whole = rouge.score_texts(
+      texts[:1],
+      texts[1:],
+      split=lambda text: [part.strip() for part in text.split('.')],
+    )
+    # The same sentences in another order.
+    self.assertEqual(whole.rougeLsum, 100.0)
+    self.assertEqual(
+      (whole.rouge1, whole.rouge2, whole.rougeL),
+      (plain.rouge1, plain.rouge2, plain.rougeL),
+    )
+    self.assertEqual(whole.gen_len, len('the cat sat\ndogs ran'))
+    self.assertRegex(
+      whole.line, "'rougeL': 60.0, 'rougeLsum': 100.0, 'gen_len'"
+    )
+
+  def test_cleaned_answers_are_shorter_and_may_score_better(self):
+    vocab = {'<eos>': 0, 'do': 1, "n't": 2, 'go': 3, '.': 4}
+    tokenizer = tokenizers.Tokenizer(
+      tokenizers.models.WordLevel(vocab, unk_token='<eos>')
+    )
+    as_is, cleaned = (
+      rouge.score_tokens({0: (1, 2, 3, 4)}, ["don't go."], tokenizer, clean_up)
+      for clean_up in (False, True)
+    )
+    self.assertEqual(cleaned.gen_len, len("don't go."))
+    self.assertEqual(as_is.gen_len, len("do n't go ."))
+    self.assertEqual(cleaned.rouge1, 100.0)
+    self.assertLess(as_is.rouge1, 100.0)
 
   def test_refuses_answers_of_another_dataset(self):
     with self.assertRaisesRegex(ValueError, 'answers sample 2.*has 1 articles'):

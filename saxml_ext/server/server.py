@@ -13,7 +13,6 @@ The environment variables SAX_ROOT and SAX_CELL stand in for --sax_root and
 
 import asyncio
 from collections.abc import Collection, Sequence
-import logging as std_logging
 import os
 import random
 import re
@@ -23,7 +22,6 @@ import sys
 from absl import app
 from absl import flags
 from absl import logging
-import jax
 
 from saxml_ext.common import cell
 from saxml_ext.common import environment
@@ -34,6 +32,7 @@ from saxml_ext.common import user_path
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
 from saxml_ext.params import registry
 from saxml_ext.protobuf import admin_pb2
+from saxml_ext.server import jax_setup
 from saxml_ext.server import membership
 from saxml_ext.server import model_server
 from saxml_ext.server import platforms
@@ -239,15 +238,7 @@ def main(
     raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}')
   if not flags.FLAGS['verbosity'].present:
     logging.set_verbosity(logging.INFO)
-  # It would tell of each accelerator that the machine does not have.
-  std_logging.getLogger('jax._src.xla_bridge').setLevel(std_logging.WARNING)
-  if _JAX_CACHE_DIR.value:
-    jax.config.update(
-      'jax_compilation_cache_dir', user_path.resolve(_JAX_CACHE_DIR.value)
-    )
-    # Small programs are many here, and each is compiled at every start.
-    jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
-    jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
+  jax_setup.configure(user_path.resolve(_JAX_CACHE_DIR.value))
   try:
     sax_cell = _sax_cell()
     if sax_cell:

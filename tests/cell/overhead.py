@@ -31,9 +31,9 @@ from tests.cell import instant_runner
 CELL = 'cell'
 ECHO = 'bare gRPC'
 
-_INSTANT_SERVER = 'tests/cell/instant_server'
+INSTANT_SERVER = 'tests/cell/instant_server'
 _ECHO_SERVER = 'tests/cell/echo_server'
-_PARAMS = 'saxml_ext.params.gptj.TinyTokenizedFP32'
+PARAMS = 'saxml_ext.params.gptj.TinyTokenizedFP32'
 _WARM_UP = 200
 _TIMEOUT_SECS = 60.0
 
@@ -168,13 +168,13 @@ def measure(
     children.Children() as group,
   ):
     cell = local_cell.LocalCell(
-      group, work_dir, log_dir, None, progress, server=_INSTANT_SERVER
+      group, work_dir, log_dir, None, progress, server=INSTANT_SERVER
     )
     cell.start()
     target = cell.publish(
-      local_cell.Model('instant', _PARAMS, work_dir, overrides={})
+      local_cell.Model('instant', PARAMS, work_dir, overrides={})
     )
-    echo, address = _start_echo(group, answers[0], log_dir)
+    echo, address = start_echo(group, answers[0], log_dir)
     progress.stage(f'{load.rounds} rounds of requests to an instant engine')
     return _measure(
       {
@@ -186,9 +186,10 @@ def measure(
     )
 
 
-def _start_echo(
+def start_echo(
   group: children.Children, answer: str, log_dir: str
 ) -> tuple[children.Child, str]:
+  """Starts the bare server; returns it and its address."""
   port = net.pick_free_port()
   child = group.start(
     'echo server',
@@ -196,12 +197,21 @@ def _start_echo(
     os.path.join(log_dir, 'echo_server.log'),
   )
   address = f'127.0.0.1:{port}'
+  wait_until_connected(child, address)
+  return child, address
+
+
+def wait_until_connected(child: children.Child, address: str) -> None:
+  """Waits until a server that was started takes connections.
+
+  Raises:
+    children.ChildError: it takes none in a minute.
+  """
   with grpc_util.insecure_channel(address) as channel:
     try:
       grpc.channel_ready_future(channel).result(_TIMEOUT_SECS)
     except grpc.FutureTimeoutError:
       raise child.error() from None
-  return child, address
 
 
 class _Meter:

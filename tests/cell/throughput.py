@@ -19,9 +19,13 @@ import numpy as np
 from harness import progress as progress_lib
 from harness.data import bundle
 from harness.data import summarization
+from harness.loadgen import rounds as rounds_lib
 from harness.scenarios import config as config_lib
 from harness.scenarios import job as job_lib
+from harness.scenarios import load as load_lib
+from harness.scenarios import tasks
 from harness.systems import children
+from harness.systems import launch
 from harness.systems import local_cell
 from harness.systems import programs
 from harness.systems import target as target_lib
@@ -190,27 +194,27 @@ def _config(
 ) -> config_lib.JobConfig:
   """One Offline run over the articles, once each."""
   return config_lib.JobConfig(
-    scenario='Offline',
+    model='gptj-99',
     modes=(config_lib.PERFORMANCE,),
     results_dir=results_dir,
-    target=target,
-    params=load.params,
-    overrides={},
-    checkpoint=None,
-    jax_cache_dir=None,
-    source=summarization.Source(
-      bundle.eval_path(),
-      bundle.tokenizer_path(),
-      bundle.MAX_INPUT_LENGTH,
-      samples,
+    targets_path=None,
+    system=launch.RunningCell(target),
+    task=tasks.GPTJTask(
+      summarization.Source(
+        bundle.eval_path(),
+        bundle.tokenizer_path(),
+        bundle.MAX_INPUT_LENGTH,
+        samples,
+      ),
+      tasks.JudgeRule(),
     ),
-    reference_path=None,
-    rouge_tolerance=0.0,
-    require_identical=False,
-    min_duration_ms=1,
-    target_qps=None,
-    concurrency=load.concurrency,
-    silence_secs=_SILENCE_SECS,
+    load=load_lib.Load(
+      rounds_lib.OFFLINE,
+      rounds_lib.LAST_OF_GPTJ,
+      min_duration_ms=1,
+      concurrency=load.concurrency,
+      silence_secs=_SILENCE_SECS,
+    ),
   )
 
 
@@ -220,10 +224,10 @@ def _offline(
   progress: progress_lib.Progress,
 ) -> Round:
   harness, used = _ended_children_cpu(), cpu.seconds(server)
-  outcome = job_lib.Job(config, progress).run()
+  [(_, outcome)] = job_lib.Job([config], progress).run()
   used = cpu.seconds(server) - used
   values = outcome.performance.values
-  samples = config.source.sample_count
+  samples = config.task.sample_count
   return Round(
     samples=samples,
     wall=samples / float(values['result_samples_per_second']),

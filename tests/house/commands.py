@@ -13,7 +13,7 @@ _FENCE = '```'
 _NEXT = re.compile(r'\s(?:&&|\|\||;|\||&)(?:\s|$)|\s#.*')
 _LINK = re.compile(r'\]\((?!https?:|#)([^)\s]+)\)')
 _INLINE = re.compile(r'`([^`\n]+)`')
-_FLAG = re.compile(r'(?<!\S)--([a-z][a-z0-9_]*)')
+_FLAG = re.compile(r'(?<!\S)--([a-z][a-z0-9_-]*)')
 _SETTING = re.compile(r'[A-Z_]+=\S*')
 
 

@@ -45,8 +45,11 @@ _BELOW = {
     'converters',
     'saxml_ext/client',
     'saxml_ext/common',
+    'saxml_ext/engine',
     'saxml_ext/evaluation',
+    'saxml_ext/params',
     'saxml_ext/protobuf',
+    'saxml_ext/server',
   ),
   'saxml_ext/benchmark': (
     'converters',

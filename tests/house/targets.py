@@ -10,6 +10,8 @@ from typing import Any
 from tests.house import imports
 from tests.house import tree
 
+_DASHES = pathlib.PurePath('harness/dashes.py')
+
 
 @dataclasses.dataclass(frozen=True)
 class Target:
@@ -91,7 +93,10 @@ def _defined(path: pathlib.PurePath) -> frozenset[str]:
 
 
 def flags(target: Target) -> set[str]:
-  """Flags that a program of ours or a module it imports defines."""
+  """Flags that a program of ours or a module it imports defines.
+
+  Programs that take dashes for underscores have both spellings.
+  """
   sources = target.attributes.get('srcs', [])
   main = target.attributes.get('main', sources[0] if sources else '')
   todo: list[pathlib.PurePath] = [pathlib.PurePath(target.package, main)]
@@ -102,4 +107,6 @@ def flags(target: Target) -> set[str]:
       seen.add(path)
       found.update(_defined(path))
       todo += imports.imported(path)
+  if _DASHES in seen:
+    found |= {name.replace('_', '-') for name in found}
   return found

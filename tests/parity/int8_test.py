@@ -12,9 +12,9 @@ from converters.quantize import model_files
 from converters.quantize import provenance
 from converters.quantize import quantization
 from converters.quantize import recipe
-from harness.bundled import reference_model
 from harness.bundled.baselines import variants
 from harness.data import bundle
+from harness.systems.reference import gptj
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import model
 from saxml_ext.engine import request
@@ -144,7 +144,7 @@ class Int8Test(absltest.TestCase):
   def test_quantized_checkpoint_keeps_rouge(self):
     # With channels as uneven as those of large models, which no answer shows in
     # float and which smoothing is there for.
-    spread = variants.spread(reference_model.load(bundle.model_dir()))
+    spread = variants.spread(gptj.load(bundle.model_dir()))
     spread.save_pretrained(f'{self.root}/spread')
     conversion.convert(f'{self.root}/spread', f'{self.root}/uneven', 'float32')
     options = recipe.Options(smoothing=0.0)

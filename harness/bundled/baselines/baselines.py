@@ -24,6 +24,7 @@ from harness.bundled.baselines import overlap
 from harness.bundled.baselines import retrieval
 from harness.bundled.baselines import variants
 from harness.data import bundle
+from harness.systems.reference import gptj
 from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import rouge
 
@@ -131,7 +132,7 @@ def _generate(model, prompts, like, label, **changes) -> list[list[int]]:
 
 def _with_model(table: _Table, articles: Sequence[dataset.Article]) -> None:
   bpe = dataset.load_tokenizer(bundle.tokenizer_path())
-  model = reference_model.load(bundle.model_dir())
+  model = gptj.load(bundle.model_dir())
   prompts = dataset.encode_prompts(articles, bpe, bundle.MAX_INPUT_LENGTH)
   table.tokens('reference, float32 (recorded)', lambda _: table.answers)
 
@@ -143,9 +144,7 @@ def _with_model(table: _Table, articles: Sequence[dataset.Article]) -> None:
   table.tokens(f'the same in batches of {_BATCH.value}', answer(model))
   table.tokens('min_new_tokens=0', answer(model, min_new_tokens=0))
   table.tokens('max_new_tokens=100', answer(model, max_new_tokens=100))
-  longest = (
-    model.config.n_positions - reference_model.GENERATION['max_new_tokens']
-  )
+  longest = model.config.n_positions - gptj.GENERATION['max_new_tokens']
   whole = dataset.encode_prompts(articles, bpe, longest)
   table.tokens('no truncation', answer(model, whole))
 

@@ -12,6 +12,7 @@ from harness.data import bundle
 from harness.results import scoring
 from saxml_ext.common import user_path
 from saxml_ext.evaluation import dataset
+from saxml_ext.evaluation import tokenizer as tokenizer_lib
 
 _LOG = flags.DEFINE_string(
   'accuracy_log', None, 'mlperf_log_accuracy.json of an accuracy run.'
@@ -28,7 +29,10 @@ _TOKENIZER = flags.DEFINE_string(
   "tokenizer.json of the model. Default: the bundled model's.",
 )
 _DTYPE = flags.DEFINE_enum(
-  'dtype', 'int64', ['int64', 'int32'], 'Type of the token ids in the log.'
+  'dtype',
+  'int64',
+  ['int64', 'int32', 'float32'],
+  'Type of the token ids in the log.',
 )
 _OUTPUT = flags.DEFINE_string(
   'output',
@@ -49,6 +53,7 @@ def main(argv: Sequence[str]) -> None:
       dataset.load_tokenizer(tokenizer),
       _DTYPE.value,
       user_path.resolve(_OUTPUT.value),
+      tokenizer_lib.cleans_up(tokenizer),
     )
   except (OSError, ValueError) as error:
     raise SystemExit(f'accuracy: {error}') from error

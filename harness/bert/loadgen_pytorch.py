@@ -1,0 +1,40 @@
+"""One LoadGen run of BERT in PyTorch."""
+
+from collections.abc import Sequence
+
+from absl import app
+from absl import flags
+
+from harness.bert import run_flags
+from harness.bert.models import torch_model
+from harness.loadgen import runner
+
+_DEVICE = flags.DEFINE_enum(
+  'device', 'cpu', torch_model.DEVICES, 'What computes.'
+)
+_PRECISION = flags.DEFINE_enum(
+  'precision',
+  torch_model.FLOAT32,
+  torch_model.PRECISIONS,
+  'Type of the weights and of the computation.',
+)
+
+
+def main(argv: Sequence[str]) -> None:
+  if len(argv) > 1:
+    raise app.UsageError(f'unexpected argument {argv[1]!r}')
+  runner.main(
+    lambda: run_flags.subject(
+      lambda: torch_model.load(
+        run_flags.model_path(),
+        _PRECISION.value,
+        _DEVICE.value,
+        run_flags.threads(),
+      )
+    )
+  )
+
+
+if __name__ == '__main__':
+  runner.mark_flags_as_required()
+  app.run(main)

@@ -1,0 +1,233 @@
+"""Questions to be answered from articles, as a job runs and judges them."""
+
+from collections.abc import Mapping
+import dataclasses
+import json
+import os
+
+from harness.bert import features as features_lib
+from harness.bert import scoring
+from harness.loadgen import loadgen_log
+from harness.loadgen import rounds
+from harness.results import text_table
+from saxml_ext.evaluation import f1
+
+# Of the reference's F1 that answers in other formats than float32 must reach,
+# by the name of the model as it is submitted.
+SHARES = {'bert-99': 0.99, 'bert-99.9': 0.999}
+# Between float32 and the reference's, which adds up in another order.
+_TOLERANCE = 0.05
+
+
+@dataclasses.dataclass(frozen=True)
+class Reference:
+  """What the reference implementation answers to the same questions.
+
+  Attributes:
+    scores: exact match and F1.
+    answers: text by question id.
+  """
+
+  scores: f1.Scores
+  answers: Mapping[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class Judged:
+  """An accuracy run beside the reference; see harness.results.judgement.
+
+  Attributes:
+    ours: its scores.
+    questions: how many there are.
+    reference: the reference's scores; None without one.
+    identical: questions answered as the reference answers them.
+    share: part of the reference's F1 that passes; None: F1 must be equal
+      within the error of float32.
+  """
+
+  ours: f1.Scores
+  questions: int
+  reference: f1.Scores | None
+  identical: int
+  share: float | None
+
+  @property
+  def metrics(self) -> dict[str, float]:
+    return dataclasses.asdict(self.ours)
+
+  @property
+  def line(self) -> str:
+    return self.ours.line
+
+  @property
+  def reference_metrics(self) -> dict[str, float] | None:
+    return dataclasses.asdict(self.reference) if self.reference else None
+
+  @property
+  def least(self) -> float:
+    """The least F1 that passes beside the reference."""
+    assert self.reference is not None
+    if self.share is None:
+      return self.reference.f1 - _TOLERANCE
+    return self.reference.f1 * self.share
+
+  def problems(self) -> list[str]:
+    if self.reference is None or self.ours.f1 >= self.least:
+      return []
+    return [
+      f'F1 is {self.ours.f1:.4f}; it must be at least {self.least:.4f}, as the'
+      f' reference has {self.reference.f1:.4f}'
+    ]
+
+  @property
+  def passed(self) -> bool:
+    return not self.problems()
+
+  @property
+  def table(self) -> str:
+    if self.reference is None:
+      rows = [('', 'this run')]
+      rows += [(name, f'{value:.4f}') for name, value in self.metrics.items()]
+      return text_table.render(rows) + '\n(no reference given to compare with)'
+    rows3 = [('', 'this run', 'reference', 'difference')]
+    for name, value in self.metrics.items():
+      other = getattr(self.reference, name)
+      rows3.append(
+        (name, f'{value:.4f}', f'{other:.4f}', f'{value - other:+.4f}')
+      )
+    return (
+      text_table.render(rows3)
+      + f"\nanswers identical to the reference's: {self.identical} of"
+      f' {self.questions}'
+    )
+
+  @property
+  def verdict(self) -> str:
+    if self.reference is None:
+      return ''
+    rule = (
+      f"the reference's, within {_TOLERANCE}"
+      if self.share is None
+      else f"{100 * self.share:g} % of the reference's"
+    )
+    return (
+      f'F1 must be at least {rule}, {self.least:.4f}:'
+      f' {"PASSED" if self.passed else "FAILED"}'
+    )
+
+
+class BertTask:
+  """The features of a set of questions."""
+
+  benchmark = rounds.BERT
+
+  def __init__(
+    self,
+    val_data: str,
+    vocab_file: str,
+    max_examples: int,
+    reference_path: str | None,
+    share: float,
+  ):
+    """Reads the inputs, so that a wrong one is told before anything starts.
+
+    Args:
+      val_data: questions, SQuAD v1.1 in JSON.
+      vocab_file: vocab.txt of the model.
+      max_examples: features to take from the front; 0: all.
+      reference_path: what the reference answers to all of them; None compares
+        with nothing.
+      share: part of the reference's F1 that passes.
+
+    Raises:
+      OSError, ValueError: an input cannot be used.
+    """
+    self._val_data = val_data
+    self._vocab_file = vocab_file
+    self._max_examples = max_examples
+    self._reference_path = reference_path
+    self._share = share
+    self._features = features_lib.load(val_data, vocab_file, max_examples)
+    self._reference = self._read_reference() if reference_path else None
+
+  @property
+  def sample_count(self) -> int:
+    return len(self._features)
+
+  @property
+  def flags(self) -> Mapping[str, object]:
+    return {
+      'val_data': self._val_data,
+      'vocab_file': self._vocab_file,
+      'max_examples': self._max_examples,
+    }
+
+  @property
+  def inputs(self) -> Mapping[str, str]:
+    paths = {'dataset': self._val_data, 'vocabulary': self._vocab_file}
+    if self._reference_path:
+      paths['reference'] = self._reference_path
+    return paths
+
+  @property
+  def parameters(self) -> Mapping[str, object]:
+    return {'max_examples': self._max_examples, 'share': self._share}
+
+  def judge(self, directory: str, exact: bool) -> Judged:
+    """Scores an accuracy run and writes accuracy.txt beside its logs.
+
+    Args:
+      directory: of LoadGen's logs.
+      exact: whether the system computes in float32, as the reference does.
+
+    Raises:
+      OSError, ValueError: the logs cannot be used.
+    """
+    scored = scoring.score_log(
+      os.path.join(directory, loadgen_log.ACCURACY_LOG), self._features
+    )
+    reference = self._reference
+    return Judged(
+      ours=scored.scores,
+      questions=len(self._features.questions),
+      reference=reference.scores if reference else None,
+      identical=sum(
+        scored.answers.get(q.id) == reference.answers[q.id]
+        for q in self._features.questions
+      )
+      if reference
+      else 0,
+      share=None if exact else self._share,
+    )
+
+  def _read_reference(self) -> Reference:
+    """The reference's answers to these questions, scored anew if they are
+    only some of its questions.
+
+    Raises:
+      OSError: it cannot be read.
+      ValueError: it is no such record, or of other questions.
+    """
+    assert self._reference_path
+    with open(self._reference_path, encoding='utf-8') as file:
+      record = json.load(file)
+    try:
+      answers = dict(record['answers'])
+      scores = f1.Scores(float(record['exact_match']), float(record['f1']))
+    except (KeyError, TypeError, ValueError) as error:
+      raise ValueError(
+        f'{self._reference_path} is no recorded reference ({error!r}); give a'
+        ' file as //harness/bert/bundled:reference writes it, or an empty'
+        ' --reference_path'
+      ) from error
+    truths = {q.id: q.answers for q in self._features.questions}
+    missing = sorted(set(truths) - set(answers))
+    if missing:
+      raise ValueError(
+        f'{self._reference_path} has no answer to question {missing[0]} of'
+        f' {self._val_data}; give the reference of these questions, or an empty'
+        ' --reference_path'
+      )
+    if len(truths) < len(answers):
+      scores = f1.score(answers, truths)
+    return Reference(scores, answers)

@@ -1,0 +1,71 @@
+"""Runs one of the LoadGen programs on the tiny set and model."""
+
+import json
+import os
+import subprocess
+import sys
+
+from harness.bert.testing import tiny_model
+from harness.bert.testing import tiny_set
+from harness.loadgen import rounds
+from harness.loadgen import settings
+
+
+def run(
+  module: str, directory: str, scenario: str, mode: str, *more: str
+) -> subprocess.CompletedProcess:
+  """Runs a program to its end.
+
+  Args:
+    module: of the program.
+    directory: empty; logs go into its `logs`.
+    scenario: LoadGen's name.
+    mode: accuracy or performance.
+    *more: flags, the last of a kind counts.
+  """
+  # Four windows of the first question and one of the second.
+  questions = tiny_set.write_questions(directory, sentences=100)
+  told = settings.RunSettings(
+    benchmark=rounds.BERT,
+    scenario=scenario,
+    round='v4.0',
+    sample_count=5,
+    buffer_count=5,
+    # Streams: LoadGen prepares 400 queries, and errs if they end too early.
+    min_duration_ms=20,
+    min_query_count=10,
+    target_qps=20 if scenario == rounds.SERVER else None,
+    target_latency_ms=0.1 if 'Stream' in scenario else None,
+  )
+  user_conf = os.path.join(directory, 'user.conf')
+  with open(user_conf, 'w', encoding='utf-8') as file:
+    file.write(told.user_conf)
+  logs = os.path.join(directory, 'logs')
+  os.makedirs(logs, exist_ok=True)
+  return subprocess.run(
+    [
+      sys.executable,
+      '-m',
+      module,
+      f'--benchmark={rounds.BERT}',
+      f'--scenario={scenario}',
+      f'--mode={mode}',
+      f'--user_conf={user_conf}',
+      f'--loadgen_attributes={json.dumps(told.attributes)}',
+      f'--output_dir={logs}',
+      f'--timeline={directory}/timeline.csv',
+      '--concurrency=100',
+      '--silence_secs=60',
+      '--warm_up=1-2',
+      f'--model={tiny_model.write(directory)}',
+      f'--val_data={questions}',
+      f'--vocab_file={tiny_set.write_vocab(directory)}',
+      '--batch_size=2',
+      '--threads=1',
+      *more,
+    ],
+    env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)),
+    capture_output=True,
+    text=True,
+    check=False,
+  )

@@ -1,0 +1,114 @@
+"""Where the harness keeps what it need not make or fetch twice.
+
+One directory with a folder for each kind of thing, so that one setting moves
+all of it to another disk and one command tells what takes the room there.
+"""
+
+import dataclasses
+import os
+
+from saxml_ext.common import user_path
+
+VARIABLE = 'GPTJ_SAX_CACHE'
+KINDS = ('data', 'models', 'jax', 'results')
+# Where ./bazelw keeps the Bazel that it installs.
+_OF_BAZELW = 'bazelisk'
+
+# https://bford.info/cachedir: programs that make backups leave out a directory
+# with this file. The second line tells our caches from those of others.
+TAG = 'CACHEDIR.TAG'
+_SIGNATURE = 'Signature: 8a477f597d28d172789f06886806bc55'
+_OWNER = '# The cache of gptj_sax (//harness:cache).'
+
+
+def root(flag_value: str | None = None) -> str:
+  """The cache directory: a flag's value, else a variable's, else the default.
+
+  Args:
+    flag_value: what --cache_dir says; None or '' if it is not given.
+
+  Returns:
+    `flag_value`, else $GPTJ_SAX_CACHE, else gptj_sax in $XDG_CACHE_HOME or
+    ~/.cache; an absolute path.
+  """
+  told = flag_value or os.environ.get(VARIABLE)
+  if told:
+    return os.path.normpath(user_path.resolve(told))
+  base = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
+  return os.path.join(base, 'gptj_sax')
+
+
+@dataclasses.dataclass(frozen=True)
+class Cache:
+  """A cache directory, which need not exist yet.
+
+  Attributes:
+    root: its absolute path.
+  """
+
+  root: str
+
+  @property
+  def data(self) -> str:
+    """Data sets in the form that the harness reads."""
+    return self.folder('data')
+
+  @property
+  def models(self) -> str:
+    """Checkpoints, tokenizers and vocabularies."""
+    return self.folder('models')
+
+  @property
+  def jax(self) -> str:
+    """Programs that JAX has compiled."""
+    return self.folder('jax')
+
+  @property
+  def results(self) -> str:
+    """Results of finished jobs."""
+    return self.folder('results')
+
+  def folder(self, kind: str) -> str:
+    """The folder of a kind.
+
+    Raises:
+      ValueError: there is no such kind.
+    """
+    if kind not in KINDS:
+      raise ValueError(f'no kind {kind!r}; choose one of {", ".join(KINDS)}')
+    return os.path.join(self.root, kind)
+
+  @property
+  def is_ours(self) -> bool:
+    """Whether `create` has made this directory a cache of the harness."""
+    try:
+      with open(os.path.join(self.root, TAG), encoding='utf-8') as file:
+        return file.read().splitlines()[:2] == [_SIGNATURE, _OWNER]
+    except (FileNotFoundError, NotADirectoryError):
+      return False
+
+  def create(self) -> 'Cache':
+    """Makes the folders and marks the directory as ours; returns this cache.
+
+    The mark is what later allows to remove things from it.
+
+    Raises:
+      ValueError: the directory holds things of others.
+      OSError: it cannot be written.
+    """
+    os.makedirs(self.root, exist_ok=True)
+    if not self.is_ours:
+      others = sorted(set(os.listdir(self.root)) - {*KINDS, _OF_BAZELW})
+      if others:
+        raise ValueError(
+          f'{self.root} cannot become the cache: it holds {others[0]!r}, which'
+          f' is not of a cache; give an empty directory (--cache_dir or'
+          f' ${VARIABLE})'
+        )
+      path = os.path.join(self.root, TAG)
+      with open(path + '.partial', 'w', encoding='utf-8') as file:
+        file.write(f'{_SIGNATURE}\n{_OWNER}\n')
+      os.replace(path + '.partial', path)
+    for kind in KINDS:
+      os.makedirs(self.folder(kind), exist_ok=True)
+    return self

@@ -1,0 +1,71 @@
+import os
+from unittest import mock
+
+from absl.testing import absltest
+
+from harness.caching import cache as cache_lib
+
+
+class CacheTest(absltest.TestCase):
+  def test_flag_goes_before_variable_before_default(self):
+    settings = {
+      'HOME': '/home/ada',
+      cache_lib.VARIABLE: '/disk/cache/',
+      'XDG_CACHE_HOME': '/xdg',
+    }
+    with mock.patch.dict(os.environ, settings, clear=True):
+      self.assertEqual(cache_lib.root('/told'), '/told')
+      self.assertEqual(cache_lib.root(None), '/disk/cache')
+      del os.environ[cache_lib.VARIABLE]
+      self.assertEqual(cache_lib.root(''), '/xdg/gptj_sax')
+      del os.environ['XDG_CACHE_HOME']
+      self.assertEqual(cache_lib.root(), '/home/ada/.cache/gptj_sax')
+
+  def test_relative_path_is_from_where_the_user_is(self):
+    with mock.patch.dict(os.environ, BUILD_WORKING_DIRECTORY='/where/i/am'):
+      self.assertEqual(cache_lib.root('../c'), '/where/i/c')
+
+  def test_folders(self):
+    cache = cache_lib.Cache('/c')
+    self.assertEqual(
+      [cache.data, cache.models, cache.jax, cache.results],
+      ['/c/data', '/c/models', '/c/jax', '/c/results'],
+    )
+    with self.assertRaisesRegex(ValueError, "no kind '..'; choose one of data"):
+      cache.folder('..')
+
+  def test_is_made_and_marked_once(self):
+    root = os.path.join(self.create_tempdir().full_path, 'a', 'b')
+    cache = cache_lib.Cache(root)
+    self.assertFalse(cache.is_ours)
+    self.assertIs(cache.create(), cache)
+    self.assertTrue(cache.is_ours)
+    self.assertCountEqual(os.listdir(root), [*cache_lib.KINDS, cache_lib.TAG])
+    cache.create()
+    self.assertTrue(cache.is_ours)
+
+  def test_a_directory_of_older_versions_becomes_a_cache(self):
+    root = self.create_tempdir().full_path
+    os.mkdir(os.path.join(root, 'jax'))
+    self.assertTrue(cache_lib.Cache(root).create().is_ours)
+
+  def test_does_not_take_over_what_others_use(self):
+    root = self.create_tempdir().full_path
+    with open(os.path.join(root, 'thesis.tex'), 'w', encoding='utf-8'):
+      pass
+    with self.assertRaisesRegex(ValueError, "holds 'thesis.tex'"):
+      cache_lib.Cache(root).create()
+    self.assertEqual(os.listdir(root), ['thesis.tex'])
+
+  def test_tag_of_another_program_is_not_ours(self):
+    root = self.create_tempdir().full_path
+    path = os.path.join(root, cache_lib.TAG)
+    with open(path, 'w', encoding='utf-8') as file:
+      file.write('Signature: 8a477f597d28d172789f06886806bc55\n# of cargo\n')
+    self.assertFalse(cache_lib.Cache(root).is_ours)
+    with self.assertRaisesRegex(ValueError, 'cannot become the cache'):
+      cache_lib.Cache(root).create()
+
+
+if __name__ == '__main__':
+  absltest.main()

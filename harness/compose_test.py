@@ -1,0 +1,59 @@
+import contextlib
+import io
+import os
+
+from absl import app
+from absl.testing import absltest
+from absl.testing import flagsaver
+
+from harness import compose
+from harness.pages import choices
+from harness.pages.testing import reading
+
+
+class ComposeTest(absltest.TestCase):
+  def _run(self, output, argv=('compose',)):
+    printed = io.StringIO()
+    with flagsaver.flagsaver(output=output):
+      with contextlib.redirect_stdout(printed):
+        compose.main(argv)
+    self.assertIn(output, printed.getvalue())
+    with open(output, encoding='utf-8') as file:
+      return reading.Page(file.read())
+
+  def test_every_choice_is_on_the_page(self):
+    path = os.path.join(self.create_tempdir().full_path, 'compose.html')
+    page = self._run(path)
+    table = page.data['table']
+    self.assertEqual(
+      [each['flag'] for each in table['choices']],
+      [each.flag for each in choices.CHOICES],
+    )
+    for each in choices.CHOICES:
+      self.assertIn(f'--{each.flag}', page.texts)
+      if each.kind == 'one':
+        self.assertContainsSubset(each.options, page.options)
+      ids = [f'flag-{each.flag}']
+      if each.kind == 'many':
+        ids = [f'flag-{each.flag}-{option}' for option in each.options]
+      self.assertContainsSubset(ids, page.ids)
+    self.assertIn(choices.command(choices.defaults()), page.texts)
+
+  def test_it_loads_nothing(self):
+    path = os.path.join(self.create_tempdir().full_path, 'compose.html')
+    page = self._run(path)
+    self.assertEqual(page.outside, [])
+    self.assertLen(page.scripts, 1)
+    self.assertLess(os.path.getsize(path), 100_000)
+
+  def test_tells_what_cannot_be_written(self):
+    with self.assertRaisesRegex(SystemExit, 'compose: .*Is a directory'):
+      self._run(self.create_tempdir().full_path)
+
+  def test_refuses_arguments(self):
+    with self.assertRaisesRegex(app.UsageError, "'more'"):
+      self._run('/nowhere', ['compose', 'more'])
+
+
+if __name__ == '__main__':
+  absltest.main()

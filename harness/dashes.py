@@ -1,0 +1,58 @@
+"""Programs whose flags may be typed as --some-flag or as --some_flag.
+
+The published programs of the benchmark use argparse and dashes, Sax and this
+repository use absl and underscores. People paste the commands of both.
+"""
+
+from collections.abc import Callable, Sequence
+import sys
+from typing import Any
+
+from absl import app
+from absl import flags
+
+
+def underscored(
+  argv: Sequence[str], known: flags.FlagValues = flags.FLAGS
+) -> list[str]:
+  """Command line with the dashes in the names of known flags replaced.
+
+  Only words that name a known flag that way are changed, and nothing after a
+  lone `--`: values keep their dashes.
+
+  Args:
+    argv: the program's name and its arguments.
+    known: flags that are defined.
+  """
+  words = list(argv[:1])
+  rest = iter(argv[1:])
+  for word in rest:
+    if word == '--':
+      return [*words, word, *rest]
+    words.append(_underscored(word, known))
+  return words
+
+
+def _underscored(word: str, known: flags.FlagValues) -> str:
+  if not word.startswith('-'):
+    return word
+  typed, equals, value = word.partition('=')
+  name = typed.lstrip('-')
+  flag = name.replace('-', '_')
+  # absl switches a boolean flag off by --noflag; argparse has --no-flag.
+  if not (flag in known or _is_negation(flag, known)):
+    return word
+  if flag not in known:
+    flag = 'no' + flag.removeprefix('no').removeprefix('_')
+  return f'--{flag}{equals}{value}'
+
+
+def _is_negation(flag: str, known: flags.FlagValues) -> bool:
+  positive = flag.removeprefix('no').removeprefix('_')
+  return flag != positive and positive in known and known[positive].boolean
+
+
+def run(main: Callable[[Sequence[str]], Any]) -> None:
+  """Like app.run(main), for either spelling and flags after arguments."""
+  flags.FLAGS.set_gnu_getopt(True)
+  app.run(main, argv=underscored(sys.argv))

@@ -1,0 +1,222 @@
+"""CNN/DailyMail 3.0.0 in the two files that the GPT-J benchmark reads.
+
+The published scripts load the set from the hub; these functions read the files
+that lie there, parquet or JSON, wherever the user has put them, and write the
+same bytes.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+import glob
+import hashlib
+import json
+import os
+from typing import Any
+
+import pyarrow
+from pyarrow import parquet
+
+# The instruction of every entry, in the published files.
+INSTRUCTION = 'Summarize the following news article:'
+EVAL_COUNT = 13368
+TRAIN_COUNT = 287113
+CALIBRATION_COUNT = 1000
+# Of language/gpt-j/calibration-list.txt, the same in all rounds from v3.1 on.
+LIST_SHA256 = '4de1bc2bcf345ba8fc118788455dfaf2e09530fd9ed4daedf2b15661324ad9a7'
+
+EVAL_FILE = 'cnn_eval.json'
+CALIBRATION_FILE = 'cnn_dailymail_calibration.json'
+
+VALIDATION = 'validation'
+TRAIN = 'train'
+
+_COLUMNS = ('article', 'highlights', 'id')
+_HAS_COLUMNS = f'CNN/DailyMail has {", ".join(_COLUMNS)}'
+_ENDINGS = ('.parquet', '.json', '.jsonl')
+_ROWS = 2000
+
+Row = Mapping[str, str]
+
+
+def find(inputs: Sequence[str], split: str) -> list[str]:
+  """Files of a split among files and directories.
+
+  Args:
+    inputs: files, or directories that are searched to the bottom.
+    split: VALIDATION or TRAIN; a file is of the split whose name its own name,
+      or that of its directory, begins with, as on the hub.
+
+  Returns:
+    Paths in the order of their names, which is that of the articles.
+
+  Raises:
+    FileNotFoundError: an input is missing.
+  """
+  found = set()
+  for path in inputs:
+    if not os.path.exists(path):
+      raise FileNotFoundError(f'there is no {path}')
+    if not os.path.isdir(path):
+      found.add(path)
+    else:
+      # The hub's client keeps records of its downloads in hidden folders, which
+      # glob leaves out.
+      found.update(glob.glob(os.path.join(path, '**', '*'), recursive=True))
+  return sorted(
+    path
+    for path in found
+    if path.endswith(_ENDINGS)
+    and any(part.startswith(split) for part in path.split(os.sep)[-2:])
+  )
+
+
+def rows(path: str) -> Iterator[Row]:
+  """The articles of a file, in its order, without holding all in memory.
+
+  Args:
+    path: parquet, JSON (a list) or JSON lines, with article, highlights, id.
+
+  Raises:
+    ValueError: the file is of another form, or an article lacks a field.
+    OSError: it cannot be read.
+  """
+  read = _parquet if path.endswith('.parquet') else _json
+  for number, row in enumerate(read(path)):
+    for column in _COLUMNS:
+      if not isinstance(row, dict) or not isinstance(row.get(column), str):
+        raise ValueError(
+          f'{path}: article {number} has no text {column!r}; {_HAS_COLUMNS}'
+        )
+    yield row
+
+
+def _parquet(path: str) -> Iterator[Any]:
+  try:
+    with parquet.ParquetFile(path) as file:
+      missing = sorted(set(_COLUMNS) - set(file.schema_arrow.names))
+      if missing:
+        raise ValueError(f'{path} has no column {missing[0]!r}; {_HAS_COLUMNS}')
+      for batch in file.iter_batches(_ROWS, columns=list(_COLUMNS)):
+        yield from batch.to_pylist()
+  except (pyarrow.ArrowException, OSError) as error:
+    raise ValueError(
+      f'{path} cannot be read as parquet, perhaps it was not downloaded to its'
+      f' end: {error}'
+    ) from error
+
+
+def _json(path: str) -> Iterator[Any]:
+  with open(path, encoding='utf-8') as file:
+    try:
+      is_list = file.read(1) == '['
+      file.seek(0)
+      if is_list:
+        yield from json.load(file)
+      else:
+        yield from map(json.loads, file)
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+      raise ValueError(
+        f'{path} is neither a JSON list nor JSON lines: {error}'
+      ) from error
+
+
+def entry(row: Row) -> dict[str, str]:
+  """An article as the published files hold it."""
+  return {
+    'instruction': INSTRUCTION,
+    'input': row['article'],
+    'output': row['highlights'],
+  }
+
+
+def evaluation_set(paths: Sequence[str]) -> list[dict[str, str]]:
+  """The validation split, all of it and in its order.
+
+  Raises:
+    ValueError: it is not the validation split of version 3.0.0.
+    OSError: a file cannot be read.
+  """
+  entries = [entry(row) for path in paths for row in rows(path)]
+  if len(entries) != EVAL_COUNT:
+    raise ValueError(
+      f'the validation split has {EVAL_COUNT} articles, but'
+      f' {", ".join(paths) or "no file"} holds {len(entries)}; give all'
+      ' validation-*.parquet files of version 3.0.0, and nothing else'
+    )
+  if not any(item['input'] != item['input'].lower() for item in entries):
+    raise ValueError(
+      f'{paths[0]} is in lower case, so it is version 1.0.0 or 2.0.0 of'
+      ' CNN/DailyMail; the benchmark takes version 3.0.0'
+    )
+  return entries
+
+
+def calibration_set(
+  paths: Sequence[str], ids: Sequence[str]
+) -> list[dict[str, str]]:
+  """The articles with the ids of the calibration list, in its order.
+
+  Args:
+    paths: files of the train split.
+    ids: as the list has them; some are there twice, and so are their entries.
+
+  Raises:
+    ValueError: an article is not there.
+    OSError: a file cannot be read.
+  """
+  wanted, found, count = set(ids), {}, 0
+  for path in paths:
+    for row in rows(path):
+      count += 1
+      if row['id'] in wanted:
+        found[row['id']] = entry(row)
+  missing = sorted(wanted - set(found))
+  if missing:
+    raise ValueError(
+      f'{len(missing)} of {len(wanted)} articles of the calibration list, such'
+      f' as {missing[0]}, are not in {", ".join(paths) or "any file"}, which'
+      f' holds {count} of the {TRAIN_COUNT} articles of the train split; give'
+      ' all train-*.parquet files of version 3.0.0'
+    )
+  return [found[name] for name in ids]
+
+
+def read_ids(path: str) -> list[str]:
+  """The ids of a calibration list.
+
+  Raises:
+    ValueError: it is not the published list.
+    OSError: it cannot be read.
+  """
+  with open(path, encoding='utf-8') as file:
+    ids = file.read().split()
+  lines = ''.join(f'{name}\n' for name in ids)
+  found = hashlib.sha256(lines.encode()).hexdigest()
+  if found != LIST_SHA256:
+    raise ValueError(
+      f'{path} holds {len(ids)} ids with the SHA-256 {found}, the calibration'
+      f' list of the benchmark {CALIBRATION_COUNT} with {LIST_SHA256}; give'
+      ' language/gpt-j/calibration-list.txt of a checkout of'
+      ' mlcommons/inference'
+    )
+  return ids
+
+
+def write(path: str, entries: Sequence[Mapping[str, str]]) -> None:
+  """Writes a set, whole or not at all, with the bytes of the published scripts.
+
+  Raises:
+    OSError: it cannot be written.
+  """
+  text = json.dumps(list(entries), indent=4, ensure_ascii=False)
+  if os.path.basename(path) == EVAL_FILE:
+    # simplejson, which writes the published one, escapes these two.
+    text = text.replace('\u2028', '\\u2028').replace('\u2029', '\\u2029')
+  os.makedirs(os.path.dirname(path), exist_ok=True)
+  partial = path + '.partial'
+  try:
+    with open(partial, 'w', encoding='utf-8') as file:
+      file.write(text)
+    os.replace(partial, path)
+  finally:
+    if os.path.exists(partial):
+      os.unlink(partial)

@@ -1,0 +1,78 @@
+"""Tells how to get the official data and models; verifies what is there.
+
+download [--benchmark=gptj|bert] [--verify]
+
+It prints commands and runs none of them: the files are large, and their
+licences are for the user to accept.
+"""
+
+from collections.abc import Sequence
+import sys
+
+from absl import app
+from absl import flags
+
+from harness import dashes
+from harness.caching import cache as cache_lib
+from harness.caching import cache_flag
+from harness.data import item as item_lib
+from harness.data import official
+
+_BENCHMARK = flags.DEFINE_enum(
+  'benchmark', None, official.BENCHMARKS, 'Files of this one. Default: of all.'
+)
+_VERIFY = flags.DEFINE_bool(
+  'verify',
+  False,
+  'Check what lies in the cache; the exit code is 1 if a file'
+  ' is not the official one.',
+)
+
+
+def main(argv: Sequence[str]) -> None:
+  if len(argv) > 1:
+    raise app.UsageError(f'unexpected argument {argv[1]!r}')
+  cache = cache_flag.get()
+  items = [
+    item
+    for item in official.ITEMS
+    if _BENCHMARK.value in (None, item.benchmark)
+  ]
+  wrong = 0
+  for item in items:
+    found = item.found(cache)
+    if found is None:
+      _tell_missing(item, cache)
+    elif _VERIFY.value:
+      wrong += not _verify(item, found)
+    else:
+      print(f'\n# {item.benchmark} {item.name}: {found} (--verify checks it)')
+  if wrong:
+    raise SystemExit(
+      f'download: {wrong} of the files in {cache.root} are not the official'
+      ' ones; remove them and fetch them again'
+    )
+
+
+def _tell_missing(item: item_lib.Item, cache: cache_lib.Cache) -> None:
+  optional = ' (optional)' if item.optional else ''
+  print(f'\n# {item.benchmark} {item.name}{optional}: {item.what}')
+  print(f'# belongs to {item.place(cache)}')
+  print(f'# MD5 {item.md5}' if item.md5 else '# no sum of it is published')
+  for line in item.instructions(cache):
+    print(line)
+
+
+def _verify(item: item_lib.Item, found: str) -> bool:
+  print(f'\n# {item.benchmark} {item.name}: {found}')
+  sys.stdout.flush()
+  try:
+    print(f'# right: {item.check(found)}')
+  except (OSError, ValueError) as error:
+    print(f'# WRONG: {error}')
+    return False
+  return True
+
+
+if __name__ == '__main__':
+  dashes.run(main)

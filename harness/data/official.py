@@ -1,0 +1,248 @@
+"""The official files of the benchmarks: where they lie, how to get them.
+
+Nothing here fetches anything. What is missing is told together with the
+commands that fetch it, so that the user decides about licences and disks.
+"""
+
+from collections.abc import Iterable
+import functools
+import os
+
+from harness.caching import cache as cache_lib
+from harness.data import checks
+from harness.data import cnn_dailymail
+from harness.data import item as item_lib
+
+BENCHMARKS = ('gptj', 'bert')
+
+# Apart from what is made of it, so that it can be removed afterwards.
+_HUB = 'cnn_dailymail_hub'
+_CHECKPOINT = 'gpt-j'
+_INFERENCE = 'https://raw.githubusercontent.com/mlcommons/inference/v4.1'
+_ZENODO = 'https://zenodo.org/record'
+_R2_DOWNLOADER = (
+  'bash <(curl -s https://raw.githubusercontent.com/mlcommons/r2-downloader/'
+  'refs/heads/main/mlc-r2-downloader.sh)'
+)
+_R2_METADATA = 'https://inference.mlcommons-storage.org/metadata'
+
+# MD5s: mlcommons/mlperf-automations, script/get-dataset-squad,
+# get-dataset-squad-vocab and get-ml-model-bert-large-squad, which download and
+# verify the same files; of files in mlcommons/inference, which are the same
+# from v3.1 on, their own. No sum of cnn_eval.json is published in either.
+_SQUAD_MD5 = '3e85deb501d4e538b6bc56f786231552'
+_VOCABULARY_MD5 = '64800d5d8528ce344256daf115d4965e'
+
+
+def _tokenizer(path: str) -> str | None:
+  """A directory with a tokenizer: there, or beside the fine-tuned weights."""
+  for place in (path, os.path.join(os.path.dirname(path), _CHECKPOINT)):
+    for name in ('tokenizer.json', 'vocab.json'):
+      found = item_lib.containing(name, place)
+      if found:
+        return found
+  return None
+
+
+def _curl(path: str, url: str) -> str:
+  return f'curl -fL --create-dirs -o {path} {url}'
+
+
+def _file(name: str, what: str, path: str, url: str, md5: str) -> item_lib.Item:
+  """A file of BERT's that is known by its sum.
+
+  Args:
+    name: of the item.
+    what: in words.
+    path: folder of the cache, and place in it.
+    url: where it is published.
+    md5: published there, or of what is published there.
+  """
+  kind, _, place = path.partition('/')
+  return item_lib.Item(
+    'bert',
+    name,
+    what,
+    kind,
+    place,
+    (_curl(f'{{{kind}}}/{place}', url),),
+    functools.partial(checks.by_md5, md5=md5),
+    md5=md5,
+    optional=True,
+  )
+
+
+ITEMS = (
+  item_lib.Item(
+    'gptj',
+    'dataset',
+    'CNN/DailyMail 3.0.0, validation split, 13368 articles',
+    'data',
+    f'cnn_dailymail/{cnn_dailymail.EVAL_FILE}',
+    (
+      'hf download abisee/cnn_dailymail --repo-type dataset --include'
+      f" '3.0.0/validation-*' --local-dir {{data}}/{_HUB}",
+      './bazelw run //harness/data:prepare_cnn_dailymail --'
+      f' --input={{data}}/{_HUB}{{run}}',
+    ),
+    functools.partial(checks.articles, count=cnn_dailymail.EVAL_COUNT),
+  ),
+  item_lib.Item(
+    'gptj',
+    'calibration',
+    'CNN/DailyMail 3.0.0, 1000 articles of the train split to calibrate with',
+    'data',
+    f'cnn_dailymail/{cnn_dailymail.CALIBRATION_FILE}',
+    (
+      'hf download abisee/cnn_dailymail --repo-type dataset --include'
+      f" '3.0.0/train-*' --local-dir {{data}}/{_HUB}",
+      _curl(
+        '{data}/cnn_dailymail/calibration-list.txt',
+        f'{_INFERENCE}/language/gpt-j/calibration-list.txt',
+      ),
+      './bazelw run //harness/data:prepare_cnn_dailymail --'
+      f' --input={{data}}/{_HUB}'
+      ' --calibration_list={data}/cnn_dailymail/calibration-list.txt{run}',
+    ),
+    functools.partial(checks.articles, count=cnn_dailymail.CALIBRATION_COUNT),
+    optional=True,
+  ),
+  item_lib.Item(
+    'gptj',
+    'tokenizer',
+    "GPT-J's tokenizer",
+    'models',
+    'gpt-j-tokenizer',
+    (
+      'hf download EleutherAI/gpt-j-6b tokenizer.json tokenizer_config.json'
+      ' vocab.json merges.txt added_tokens.json special_tokens_map.json'
+      ' --local-dir {models}/gpt-j-tokenizer',
+    ),
+    checks.gptj_tokenizer,
+    _tokenizer,
+  ),
+  item_lib.Item(
+    'gptj',
+    'checkpoint',
+    'GPT-J 6B, fine-tuned on CNN/DailyMail by MLCommons, PyTorch',
+    'models',
+    _CHECKPOINT,
+    (
+      f'{_R2_DOWNLOADER} -d {{models}}/gpt-j'
+      f' {_R2_METADATA}/gpt-j-model-checkpoint.uri',
+    ),
+    checks.gptj_checkpoint,
+    functools.partial(item_lib.containing, 'config.json'),
+    optional=True,
+  ),
+  item_lib.Item(
+    'bert',
+    'dataset',
+    'SQuAD v1.1, dev set, 10570 questions',
+    'data',
+    'squad/dev-v1.1.json',
+    (
+      _curl(
+        '{data}/squad/dev-v1.1.json',
+        'https://raw.githubusercontent.com/rajpurkar/SQuAD-explorer/master/'
+        'dataset/dev-v1.1.json',
+      ),
+    ),
+    functools.partial(checks.squad, md5=_SQUAD_MD5),
+    md5=_SQUAD_MD5,
+  ),
+  item_lib.Item(
+    'bert',
+    'vocab',
+    'vocabulary of BERT-Large uncased, 30522 words',
+    'data',
+    'squad/vocab.txt',
+    (_curl('{data}/squad/vocab.txt', f'{_ZENODO}/3733868/files/vocab.txt'),),
+    functools.partial(checks.vocabulary, md5=_VOCABULARY_MD5),
+    md5=_VOCABULARY_MD5,
+  ),
+  _file(
+    'calibration',
+    'indices of 100 features of the dev set to calibrate with',
+    'data/squad/bert_calibration_features.txt',
+    f'{_INFERENCE}/calibration/SQuAD-v1.1/bert_calibration_features.txt',
+    '81fa69eb66f72831edccb624133bb4b3',
+  ),
+  _file(
+    'config',
+    'configuration of BERT-Large',
+    'models/bert/bert_config.json',
+    f'{_INFERENCE}/language/bert/bert_config.json',
+    '7f59165e21b7d566db610ff6756c926b',
+  ),
+  _file(
+    'onnx',
+    'BERT-Large, ONNX, float32 (F1 90.874)',
+    'models/bert/model.onnx',
+    f'{_ZENODO}/3733910/files/model.onnx',
+    '819b25b19cd8e59080c10892689750ca',
+  ),
+  _file(
+    'onnx_int8',
+    'BERT-Large, ONNX, fine-tuned for int8 (F1 90.067)',
+    'models/bert/bert_large_v1_1_fake_quant.onnx',
+    f'{_ZENODO}/3750364/files/bert_large_v1_1_fake_quant.onnx',
+    '45f88ffb2915362242703c85c38ec2d4',
+  ),
+  _file(
+    'pytorch',
+    'BERT-Large, PyTorch, float32 (F1 90.874)',
+    'models/bert/model.pytorch',
+    f'{_ZENODO}/3733896/files/model.pytorch',
+    '00fbcbfaebfa20d87ac9885120a6e9b4',
+  ),
+)
+
+
+def item(benchmark: str, name: str) -> item_lib.Item:
+  """An item by its name.
+
+  Raises:
+    ValueError: there is none of that name.
+  """
+  names = [each.name for each in ITEMS if each.benchmark == benchmark]
+  for each in ITEMS:
+    if (each.benchmark, each.name) == (benchmark, name):
+      return each
+  raise ValueError(
+    f'the benchmark {benchmark!r} has no item {name!r}; choose one of'
+    f' {", ".join(names) or ", ".join(BENCHMARKS)}'
+  )
+
+
+def path(benchmark: str, name: str, cache: cache_lib.Cache) -> str:
+  """Where an official file or directory lies.
+
+  Args:
+    benchmark: "gptj" (dataset, calibration, tokenizer, checkpoint) or "bert"
+      (dataset, vocab, calibration, config, onnx, onnx_int8, pytorch).
+    name: of the item.
+    cache: to look into.
+
+  Raises:
+    ValueError: it is not there; the text holds the commands that fetch it.
+  """
+  wanted = item(benchmark, name)
+  found = wanted.found(cache)
+  if found is None:
+    lines = '\n'.join(f'  {line}' for line in wanted.instructions(cache))
+    raise ValueError(
+      f'{wanted.what}: not at {wanted.place(cache)}; fetch it by\n{lines}'
+    )
+  return found
+
+
+def paths(
+  benchmark: str, names: Iterable[str], cache: cache_lib.Cache
+) -> dict[str, str]:
+  """Where several of them lie, by name.
+
+  Raises:
+    ValueError: one is not there.
+  """
+  return {name: path(benchmark, name, cache) for name in names}

@@ -1,0 +1,53 @@
+"""Checks SQuAD v1.1 and BERT's vocabulary, and puts them into the cache.
+
+prepare_squad --dev=dev-v1.1.json [--vocab=vocab.txt]
+"""
+
+from collections.abc import Sequence
+import os
+import shutil
+
+from absl import app
+from absl import flags
+
+from harness import dashes
+from harness.caching import cache as cache_lib
+from harness.caching import cache_flag
+from harness.data import official
+from saxml_ext.common import user_path
+
+_DEV = flags.DEFINE_string('dev', None, 'dev-v1.1.json of SQuAD v1.1.')
+_VOCAB = flags.DEFINE_string('vocab', None, 'vocab.txt of BERT-Large uncased.')
+
+
+def main(argv: Sequence[str]) -> None:
+  given = {'dataset': _DEV.value, 'vocab': _VOCAB.value}
+  if len(argv) > 1 or not any(given.values()):
+    raise app.UsageError('give --dev=dev-v1.1.json, --vocab=vocab.txt or both')
+  try:
+    cache = cache_flag.get().create()
+    for name, path in given.items():
+      if path:
+        _keep(name, user_path.resolve(path), cache)
+  except (OSError, ValueError) as error:
+    raise SystemExit(f'prepare_squad: {error}') from error
+
+
+def _keep(name: str, path: str, cache: cache_lib.Cache) -> None:
+  item = official.item('bert', name)
+  verdict = item.check(path)
+  place = item.place(cache)
+  if not (os.path.exists(place) and os.path.samefile(path, place)):
+    os.makedirs(os.path.dirname(place), exist_ok=True)
+    partial = place + '.partial'
+    try:
+      shutil.copyfile(path, partial)
+      os.replace(partial, place)
+    finally:
+      if os.path.exists(partial):
+        os.unlink(partial)
+  print(f'{place}: {verdict}')
+
+
+if __name__ == '__main__':
+  dashes.run(main)

@@ -1,0 +1,65 @@
+from absl.testing import absltest
+
+from harness.description import accelerators
+from harness.description import cuda
+from harness.description.testing import fake_nvml
+
+
+class CudaTest(absltest.TestCase):
+  def test_devices(self):
+    nvml = fake_nvml.FakeNvml(devices=2)
+    found = cuda.detect(nvml)
+    self.assertEqual((found.driver, found.cuda), ('550.54', '12.4'))
+    self.assertLen(found.devices, 2)
+    self.assertEqual(
+      found.devices[1],
+      cuda.Device(
+        index=1,
+        name='NVIDIA H200',
+        memory_bytes=150_754_820_096,
+        compute_capability='9.0',
+        max_graphics_clock_mhz=1980,
+        max_memory_clock_mhz=3201,
+        pcie_generation=5,
+        pcie_width=16,
+        power_limit_watts=None,
+      ),
+    )
+    self.assertEqual(nvml.running, 0)
+
+  def test_no_driver_is_no_error(self):
+    for error in (
+      fake_nvml.NVMLError_LibraryNotFound(),
+      fake_nvml.NVMLError_DriverNotLoaded(),
+    ):
+      found = cuda.detect(fake_nvml.FakeNvml(error=error))
+      self.assertIsNone(found.driver)
+      self.assertEqual(found.devices, ())
+
+  def test_a_driver_that_does_not_answer_is_told(self):
+    error = fake_nvml.NVMLError('Driver/library version mismatch')
+    with self.assertRaisesRegex(cuda.CudaError, 'mismatch.*nvidia-smi'):
+      cuda.detect(fake_nvml.FakeNvml(error=error))
+
+  def test_this_machine_can_be_asked(self):
+    self.assertIsInstance(cuda.detect(), cuda.Cuda)
+
+  def test_description_of_devices(self):
+    found = cuda.detect(fake_nvml.FakeNvml(devices=2))
+    values = accelerators.describe(found, None)
+    self.assertEqual(
+      values,
+      {
+        'accelerators_per_node': '2',
+        'accelerator_model_name': 'NVIDIA H200',
+        'accelerator_memory_capacity': '140 GiB',
+        'accelerator_frequency': '1980 MHz (max)',
+        'accelerator_host_interconnect': 'PCIe Gen5 x16',
+      },
+    )
+    one = accelerators.describe(cuda.detect(fake_nvml.FakeNvml()), None)
+    self.assertEqual(one['accelerator_interconnect'], 'N/A')
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,158 @@
+"""The official description of a system: detected, preset, and as users say.
+
+The submission checker wants 35 keys (fields.py). Much of it the machine tells
+itself; a preset knows it of a system that others have described; and some only
+the user knows: whoever submits, the cooling, the network's topology.
+"""
+
+from collections.abc import Mapping
+import os
+from typing import Any
+
+from absl import logging
+import yaml
+
+from harness.description import accelerators
+from harness.description import cpu as cpu_lib
+from harness.description import cuda as cuda_lib
+from harness.description import fields
+from harness.description import hashes
+from harness.description import host
+from harness.description import known_systems
+from harness.description import machine_files
+from harness.description import software
+from harness.description import tpu as tpu_lib
+
+file_sha256 = hashes.file_sha256
+tree_sha256 = hashes.tree_sha256
+versions = software.versions
+missing = fields.missing
+
+_SOFTWARE = ('framework', 'other_software_stack')
+
+
+def describe(
+  preset: str | None = None,
+  overrides: Mapping[str, Any] | None = None,
+  detected: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+  """The description, with all keys that are required; "" where none is known.
+
+  Args:
+    preset: name of a system that is known, see known_systems.names(); None: this
+      machine.
+    overrides: what the user says, by key; it stands above all else. Jobs
+      whose model JAX does not run say here what does, see `framework`.
+    detected: what `detect` says; None: ask it.
+
+  Raises:
+    ValueError: no such preset, or a key or value that there cannot be.
+  """
+  overrides = overrides or {}
+  fields.check(overrides)
+  known = known_systems.read(preset or known_systems.THIS_MACHINE)
+  if detected is None:
+    detected = detect()
+  model = 'accelerator_model_name'
+  if known.whole and detected[model] != known.values[model]:
+    # It is about another machine: of this one only the software counts.
+    detected = {key: detected[key] for key in _SOFTWARE if key in detected}
+  values = dict.fromkeys(fields.REQUIRED, '')
+  return values | dict(detected) | dict(known.values) | dict(overrides)
+
+
+def detect(
+  files: machine_files.MachineFiles | None = None,
+  environment: Mapping[str, str] = os.environ,
+  cuda: cuda_lib.Cuda | None = None,
+) -> dict[str, str]:
+  """What this machine tells of itself; keys that nobody knows are left out.
+
+  Args:
+    files: other files than those under /, which then tell all that is not
+      CUDA or software: no program is asked.
+    environment: variables to look at.
+    cuda: what is known of CUDA; None: ask the driver.
+  """
+  real = files is None
+  files = files or machine_files.MachineFiles()
+  cpu = cpu_lib.detect(files, cpu_lib.run_lscpu() if real else None)
+  values = {
+    'number_of_nodes': '1',
+    'host_processor_model_name': cpu.model,
+    'host_processors_per_node': str(cpu.sockets or ''),
+    'host_processor_core_count': str(cpu.cores or ''),
+    'host_processor_frequency': cpu.frequency,
+    'host_processor_caches': cpu.caches,
+  }
+  if cpu.sockets == 1:
+    values['host_processor_interconnect'] = 'N/A'
+  values |= host.detect(files, host.run_dmidecode() if real else '')
+  cuda = cuda or _cuda()
+  values |= accelerators.describe(cuda, tpu_lib.detect(files, environment))
+  values |= _software(cuda)
+  return {key: value for key, value in values.items() if value}
+
+
+def framework(package: str) -> str:
+  """What runs the model, as the key of that name has it.
+
+  Args:
+    package: jax, torch or onnxruntime.
+  """
+  return software.framework(software.versions(), package)
+
+
+def governor() -> str | None:
+  """The CPU's frequency governor; None where it cannot be read."""
+  return cpu_lib.governor(machine_files.MachineFiles())
+
+
+def read_file(path: str) -> dict[str, Any]:
+  """Values that a user wrote down, as YAML or JSON: value by key.
+
+  Raises:
+    OSError: the file cannot be read.
+    ValueError: it is no such file, or has a key that there cannot be.
+  """
+  with open(path, encoding='utf-8') as file:
+    try:
+      values = yaml.safe_load(file)
+    except (UnicodeDecodeError, yaml.YAMLError) as error:
+      raise ValueError(f'{path} is neither YAML nor JSON: {error}') from error
+  if not isinstance(values, dict):
+    raise ValueError(
+      f'{path} must hold values by key, such as "cooling: air", not'
+      f' {type(values).__name__}'
+    )
+  try:
+    fields.check(values)
+  except ValueError as error:
+    raise ValueError(f'{path}: {error}') from error
+  return values
+
+
+def _cuda() -> cuda_lib.Cuda:
+  try:
+    return cuda_lib.detect()
+  except cuda_lib.CudaError as error:
+    # A job that needs no GPU goes on; the description names none.
+    logging.warning('%s', error)
+    return cuda_lib.Cuda()
+
+
+def _software(cuda: cuda_lib.Cuda) -> dict[str, str]:
+  found = software.versions()
+  words = [software.stack(found)]
+  for name, version in (
+    ('CUDA', cuda.cuda),
+    ('cuDNN', cuda.cudnn),
+    ('TensorRT', cuda.tensorrt),
+    ('driver', cuda.driver),
+  ):
+    if version:
+      words.append(f'{name} {version}')
+  values = {'other_software_stack': ', '.join(words)}
+  if 'jax' in found:
+    values['framework'] = software.framework(found)
+  return values

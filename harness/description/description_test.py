@@ -1,0 +1,151 @@
+import os
+
+from absl.testing import absltest
+
+from harness.description import cuda
+from harness.description import description
+from harness.description import fields
+from harness.description import known_systems
+from harness.description.testing import fake_machine
+from harness.description.testing import fake_nvml
+
+_BY_USER = {
+  'submitter': 'Me',
+  'division': 'open',
+  'status': 'available',
+  'system_name': 'mine',
+  'system_type': 'edge',
+  'host_memory_configuration': '1x 8 GB',
+  'host_networking_topology': 'N/A',
+  'cooling': 'air',
+}
+
+
+class DescriptionTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self._dir = self.create_tempdir().full_path
+
+  def _write(self, text: str) -> str:
+    path = os.path.join(self._dir, 'system.yaml')
+    with open(path, 'w', encoding='utf-8') as file:
+      file.write(text)
+    return path
+
+  def test_a_machine_without_accelerator(self):
+    files = fake_machine.make(self._dir, fake_machine.SERVER)
+    found = description.detect(files, {}, cuda.Cuda())
+    self.assertEqual(found['host_processors_per_node'], '2')
+    self.assertEqual(found['host_processor_core_count'], '2')
+    self.assertEqual(found['accelerators_per_node'], '0')
+    self.assertEqual(found['accelerator_model_name'], 'N/A')
+    self.assertRegex(found['other_software_stack'], r'Python 3\.')
+    missing = description.missing(dict.fromkeys(fields.REQUIRED, '') | found)
+    self.assertContainsSubset(
+      missing,
+      set(_BY_USER) | {'framework'},
+      'The machine must tell the rest itself.',
+    )
+
+  def test_a_machine_with_gpus(self):
+    files = fake_machine.make(self._dir, fake_machine.SERVER)
+    nvml = fake_nvml.FakeNvml(devices=8)
+    found = description.detect(files, {}, cuda.detect(nvml))
+    self.assertEqual(found['accelerators_per_node'], '8')
+    self.assertIn('CUDA 12.4', found['other_software_stack'])
+    self.assertIn('driver 550.54', found['other_software_stack'])
+
+  def test_a_tpu_host(self):
+    files = fake_machine.make(
+      self._dir, fake_machine.SERVER, fake_machine.TPU_V5E
+    )
+    found = description.detect(files, {}, cuda.Cuda())
+    self.assertEqual(found['accelerator_model_name'], 'TPU v5e')
+    self.assertEqual(found['accelerators_per_node'], '4')
+
+  def test_this_machine(self):
+    values = description.describe()
+    self.assertCountEqual(values, fields.REQUIRED)
+    self.assertEqual(values, description.describe(known_systems.THIS_MACHINE))
+    self.assertContainsSubset(
+      ('submitter', 'division', 'cooling'), description.missing(values)
+    )
+    full = description.describe(overrides=_BY_USER)
+    self.assertEqual(full['cooling'], 'air')
+    self.assertNotIn('cooling', description.missing(full))
+
+  def test_a_whole_preset_takes_nothing_from_another_machine(self):
+    files = fake_machine.make(self._dir, fake_machine.SERVER)
+    elsewhere = description.detect(files, {}, cuda.Cuda())
+    values = description.describe(
+      'tpu_v5e_x4', {'cooling': 'liquid'}, elsewhere
+    )
+    self.assertEqual(values['host_processor_model_name'], 'AMD EPYC 7B13')
+    self.assertEqual(values['accelerators_per_node'], '4')
+    self.assertEqual(values['cooling'], 'liquid')
+    self.assertEqual(values['operating_system'], '')
+    self.assertCountEqual(
+      description.missing(values | {'framework': 'JAX'}),
+      [
+        'submitter',
+        'division',
+        'host_networking',
+        'host_networking_topology',
+        'host_network_card_count',
+        'operating_system',
+      ],
+    )
+
+  def test_a_whole_preset_takes_the_rest_from_such_a_machine(self):
+    files = fake_machine.make(
+      self._dir, fake_machine.SERVER, fake_machine.TPU_V5E
+    )
+    here = description.detect(files, {}, cuda.Cuda())
+    values = description.describe('tpu_v5e_x4', detected=here)
+    self.assertEqual(values['host_processor_model_name'], 'AMD EPYC 7B13')
+    self.assertEqual(values['operating_system'], here['operating_system'])
+    self.assertEqual(values['host_network_card_count'], '4')
+
+  def test_a_preset_of_an_accelerator_stands_in_this_machine(self):
+    values = description.describe('h200_x1')
+    self.assertEqual(values['accelerator_memory_capacity'], '141 GB')
+    here = description.describe()
+    for key in ('host_processor_model_name', 'operating_system'):
+      self.assertEqual(values[key], here[key])
+
+  def test_presets_say_where_they_are_from(self):
+    self.assertContainsSubset(
+      ('h200_x1', 'this_machine', 'tpu_v5e_x4'), known_systems.names()
+    )
+    for name in known_systems.names():
+      preset = known_systems.read(name)
+      self.assertNotEmpty(preset.about)
+      if name != known_systems.THIS_MACHINE:
+        self.assertIn('mlcommons/inference_results_v', preset.source)
+
+  def test_file_of_a_user(self):
+    path = self._write('cooling: air\nhost_network_card_count: 2\n')
+    self.assertEqual(
+      description.read_file(path),
+      {'cooling': 'air', 'host_network_card_count': 2},
+    )
+    path = self._write('{"cooling": "air"}')
+    self.assertEqual(description.read_file(path), {'cooling': 'air'})
+
+  def test_mistakes_are_told(self):
+    with self.assertRaisesRegex(ValueError, "no system 'tpu'.*tpu_v5e_x4"):
+      description.describe('tpu')
+    with self.assertRaisesRegex(ValueError, 'did you mean cooling'):
+      description.describe(overrides={'cooling_': 'air'})
+    for text, message in (
+      ('- a\n', 'must hold values by key.*not list'),
+      ('', 'not NoneType'),
+      ('a: [', 'neither YAML nor JSON'),
+      ('stats: x', 'system.yaml: .* did you mean status'),
+    ):
+      with self.assertRaisesRegex(ValueError, message):
+        description.read_file(self._write(text))
+
+
+if __name__ == '__main__':
+  absltest.main()

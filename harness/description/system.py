@@ -1,0 +1,149 @@
+"""Prints the official description of a system, and what it still lacks.
+
+system [--preset=NAME] [--system_description=FILE] [--submitter=...] [--out=...]
+system presets
+system keys
+system cuda
+"""
+
+from collections.abc import Sequence
+import dataclasses
+import json
+import os
+import sys
+from typing import Any
+
+from absl import app
+from absl import flags
+
+from harness import dashes
+from harness import errors
+from harness.description import cuda
+from harness.description import description
+from harness.description import fields
+from harness.description import known_systems
+from saxml_ext.common import user_path
+
+_PRESET = flags.DEFINE_string(
+  'preset',
+  known_systems.THIS_MACHINE,
+  'Known system whose description to take; `presets` lists them.',
+)
+_FILE = flags.DEFINE_string(
+  'system_description',
+  None,
+  'YAML or JSON file with values by key, for what only you know; `keys` lists'
+  ' the keys.',
+)
+_OUT = flags.DEFINE_string(
+  'out',
+  None,
+  'File to write instead of printing: systems/<name>.json of a submission.'
+  ' "json" prints.',
+)
+_BY_FLAG = {
+  'submitter': flags.DEFINE_string('submitter', None, 'Who submits.'),
+  'division': flags.DEFINE_enum(
+    'division', None, fields.DIVISIONS, 'Division of the submission.'
+  ),
+  'status': flags.DEFINE_enum(
+    'status', None, fields.STATUSES, 'Availability of the system.'
+  ),
+  'system_name': flags.DEFINE_string('system_name', None, 'Its name.'),
+  'system_type': flags.DEFINE_enum(
+    'system_type', None, fields.SYSTEM_TYPES, 'Category of the submission.'
+  ),
+  'hw_notes': flags.DEFINE_string('hw_notes', None, 'Notes on the hardware.'),
+  'sw_notes': flags.DEFINE_string('sw_notes', None, 'Notes on the software.'),
+}
+_SET = flags.DEFINE_multi_string(
+  'set', [], 'KEY=VALUE of any other key, such as cooling=air; repeatable.'
+)
+_USAGE = 'say nothing, `presets`, `keys` or `cuda`'
+
+
+def main(argv: Sequence[str]) -> None:
+  command = argv[1] if len(argv) > 1 else ''
+  if len(argv) > 2 or command not in _COMMANDS:
+    raise app.UsageError(f'{" ".join(argv[1:])}: {_USAGE}')
+  try:
+    _COMMANDS[command]()
+  except (errors.HarnessError, OSError, ValueError) as error:
+    raise SystemExit(f'system: {error}') from error
+
+
+def _describe() -> None:
+  values = description.describe(_PRESET.value, _overrides())
+  _put(values)
+  missing = description.missing(values)
+  if missing:
+    print('system: a submission also needs these keys:', file=sys.stderr)
+    for name in missing:
+      print(f'  {name}: {fields.ALL[name].meaning}', file=sys.stderr)
+    print(
+      'Give them in a file (--system_description) or one by one'
+      ' (--set=KEY=VALUE).',
+      file=sys.stderr,
+    )
+
+
+def _overrides() -> dict[str, Any]:
+  """What the user says: a file, and above it flags.
+
+  Raises:
+    OSError, ValueError: something of it cannot be.
+  """
+  path = user_path.resolve(_FILE.value)
+  values = description.read_file(path) if path else {}
+  for word in _SET.value:
+    key, equals, value = word.partition('=')
+    if not equals:
+      raise ValueError(f'--set={word}: write KEY=VALUE, such as cooling=air')
+    values[key] = value
+  given = {name: flag.value for name, flag in _BY_FLAG.items()}
+  return values | {k: v for k, v in given.items() if v is not None}
+
+
+def _presets() -> None:
+  for name in known_systems.names():
+    preset = known_systems.read(name)
+    source = f'\n{"":<14}{preset.source}' if preset.source else ''
+    print(f'{name:<14}{preset.about}{source}')
+
+
+def _keys() -> None:
+  for name, field in fields.ALL.items():
+    state = 'not empty' if field.filled else 'may be empty'
+    if name in fields.POWER:
+      state = 'only with measurements of power'
+    elif name in fields.NETWORK:
+      state = 'only if LoadGen runs on another host'
+    choices = f' [{", ".join(field.choices)}]' if field.choices else ''
+    print(f'{name} ({state}): {field.meaning}{choices}')
+
+
+def _cuda() -> None:
+  found = cuda.detect()
+  _put(dataclasses.asdict(found))
+  if found.driver is None:
+    print("system: NVIDIA's driver is not on this machine", file=sys.stderr)
+
+
+_COMMANDS = {'': _describe, 'presets': _presets, 'keys': _keys, 'cuda': _cuda}
+
+
+def _put(record: dict[str, Any]) -> None:
+  """Prints the record, or writes it, whole or not at all."""
+  text = json.dumps(record, indent=2) + '\n'
+  if _OUT.value in (None, 'json'):
+    sys.stdout.write(text)
+    return
+  path = user_path.resolve(_OUT.value)
+  with open(path + '.partial', 'w', encoding='utf-8') as file:
+    file.write(text)
+  os.replace(path + '.partial', path)
+  print(f'wrote {path}')
+
+
+if __name__ == '__main__':
+  dashes.run(main)

@@ -1,0 +1,72 @@
+"""Directories that look like /proc, /sys and /etc of some machine."""
+
+from collections.abc import Mapping
+import os
+
+from harness.description import machine_files
+
+_CPUINFO = """processor	: {index}
+vendor_id	: GenuineIntel
+model name	: Some(R) Xeon(R)  8480C @ 2.00GHz
+physical id	: {socket}
+core id		: {core}
+"""
+
+# Two sockets of two cores of two threads.
+SERVER = {
+  '/proc/cpuinfo': '\n'.join(
+    _CPUINFO.format(index=4 * socket + 2 * core + thread, **locals())
+    for socket in range(2)
+    for core in range(2)
+    for thread in range(2)
+  ),
+  '/proc/meminfo': 'MemTotal:       263856640 kB\nMemFree:  1 kB\n',
+  '/proc/sys/kernel/osrelease': '6.1.0-13-amd64\n',
+  '/etc/os-release': 'NAME="Debian"\nPRETTY_NAME="Debian GNU/Linux 12"\n',
+  '/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor': 'performance\n',
+  '/sys/devices/system/cpu/cpu1/cpufreq/scaling_governor': 'performance\n',
+  '/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq': '3800000\n',
+  '/sys/class/dmi/id/sys_vendor': 'Acme\n',
+  '/sys/class/dmi/id/product_name': 'R42\n',
+  '/sys/block/nvme0n1/size': '1953125000\n',
+  '/sys/block/nvme1n1/size': '1953125000\n',
+  '/sys/block/sda/size': '3906250000\n',
+  '/sys/block/sda/queue/rotational': '1\n',
+  '/sys/block/sdb/size': '0\n',
+  '/sys/block/loop0/size': '100\n',
+  '/sys/block/dm-0/size': '1953125000\n',
+  '/sys/class/net/lo/type': '772\n',
+  '/sys/class/net/eth0/type': '1\n',
+  '/sys/class/net/eth0/speed': '25000\n',
+  '/sys/class/net/eth0/device/vendor': '0x15b3\n',
+  '/sys/class/net/eth1/type': '1\n',
+  '/sys/class/net/eth1/speed': '25000\n',
+  '/sys/class/net/eth1/device/vendor': '0x15b3\n',
+  '/sys/class/net/eth2/type': '1\n',
+  '/sys/class/net/eth2/speed': '-1\n',
+  '/sys/class/net/eth2/device/vendor': '0x15b3\n',
+  '/sys/class/net/ib0/type': '32\n',
+  '/sys/class/net/ib0/speed': '400000\n',
+  '/sys/class/net/ib0/device/vendor': '0x15b3\n',
+}
+
+# What four chips of a TPU v5e host add.
+TPU_V5E = {
+  f'/sys/bus/pci/devices/0000:00:0{slot}.0/{name}': value
+  for slot in range(4, 8)
+  for name, value in (('vendor', '0x1ae0\n'), ('device', '0x0063\n'))
+} | {
+  '/sys/bus/pci/devices/0000:00:01.0/vendor': '0x1ae0\n',
+  '/sys/bus/pci/devices/0000:00:01.0/device': '0x0042\n',
+}
+
+
+def make(root: str, *trees: Mapping[str, str]) -> machine_files.MachineFiles:
+  """Writes files under a root: text by path."""
+  for tree in trees:
+    for name, text in tree.items():
+      path = os.path.join(root, name.lstrip('/'))
+      os.makedirs(os.path.dirname(path), exist_ok=True)
+      with open(path, 'w', encoding='utf-8') as file:
+        file.write(text)
+  return machine_files.MachineFiles(root)

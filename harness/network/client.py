@@ -1,0 +1,194 @@
+"""LoadGen's side of a Network SUT: MLPerf's query dispatch library (QDL).
+
+It only dispatches, as the rules of the Network division ask: every sample goes
+out alone and whole, as soon as LoadGen's client hands it over, to the node
+with the fewest unanswered samples; answers are handed on as they come.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+import itertools
+import queue
+import threading
+
+import grpc
+
+from harness.network import dispatch_pb2
+from harness.network import dispatch_pb2_grpc
+from harness.network import payload
+from harness.network import sut_name
+from harness.systems import system
+from saxml_ext.common import grpc_util
+
+_NAME_SECS = 10.0
+
+
+class SutError(Exception):
+  """A node of the system could not answer; the text says which and why."""
+
+
+class NetworkSystem:
+  """Has samples answered by a system on other nodes."""
+
+  def __init__(
+    self,
+    addresses: Sequence[str],
+    payloads: Sequence[payload.Payload],
+    connections: int = 1,
+  ):
+    """Connects to all nodes and learns their names.
+
+    Args:
+      addresses: "host:port" of every node.
+      payloads: inputs by sample index.
+      connections: to each node.
+
+    Raises:
+      ConnectionError: a node does not answer.
+      ValueError: there is no node, one is named twice, or two have one name.
+    """
+    if len(set(addresses)) != len(addresses):
+      raise ValueError(
+        f'nodes {", ".join(addresses)}: an address is there twice; give each'
+        ' node once'
+      )
+    self._payloads = payloads
+    self._lock = threading.Lock()
+    self._connections = [
+      _Connection(address) for _ in range(connections) for address in addresses
+    ]
+    self._nodes = self._connections[: len(addresses)]
+    self.name()
+
+  def name(self) -> str:
+    """Asks every node for its name, over the network, at every call.
+
+    Raises:
+      ConnectionError: a node does not answer.
+      ValueError: there is no node, or two have one name.
+    """
+    return sut_name.join({node.address: node.name() for node in self._nodes})
+
+  def answer(self, index: int, reply: system.Reply) -> None:
+    tensors = payload.encode(self._payloads[index])
+    with self._lock:
+      connection = min(self._connections, key=_Connection.load)
+      connection.send(tensors, reply)
+
+  def close(self) -> None:
+    for connection in self._connections:
+      connection.close()
+
+
+class _Connection:
+  """One stream of samples on a connection of its own."""
+
+  def __init__(self, address: str):
+    self.address = address
+    self._channel = grpc.insecure_channel(
+      address,
+      # gRPC would else join connections to one address.
+      options=(
+        *grpc_util.CHANNEL_OPTIONS,
+        ('grpc.use_local_subchannel_pool', 1),
+      ),
+    )
+    self._stub = dispatch_pb2_grpc.NetworkSutStub(self._channel)
+    self._ids = itertools.count()
+    self._samples: queue.SimpleQueue[dispatch_pb2.Sample | None] = (
+      queue.SimpleQueue()
+    )
+    self._lock = threading.Lock()
+    self._open: dict[int, system.Reply] = {}
+    self._broken: SutError | None = None
+    self._call: grpc.Call | None = None
+    self._reader: threading.Thread | None = None
+
+  def load(self) -> int:
+    """Samples sent and not yet answered."""
+    return len(self._open)
+
+  def name(self) -> str:
+    try:
+      reply = self._stub.Name(dispatch_pb2.NameRequest(), timeout=_NAME_SECS)
+    except grpc.RpcError as error:
+      raise ConnectionError(
+        f'no Network SUT answers at {self.address} ({_text(error)}); start it'
+        ' there, wait until it says that it answers, or correct the address'
+      ) from error
+    return reply.name
+
+  def send(
+    self, tensors: Sequence[dispatch_pb2.Tensor], reply: system.Reply
+  ) -> None:
+    """Sends a sample.
+
+    Raises:
+      SutError: the connection is broken.
+    """
+    sample = dispatch_pb2.Sample(id=next(self._ids), inputs=tensors)
+    with self._lock:
+      if self._broken:
+        raise self._broken
+      self._open[sample.id] = reply
+    if self._reader is None:
+      self._call = self._stub.Answer(iter(self._samples.get, None))
+      self._reader = threading.Thread(
+        target=self._read,
+        args=(self._call,),
+        name=f'answers of {self.address}',
+        daemon=True,
+      )
+      self._reader.start()
+    self._samples.put(sample)
+
+  def close(self) -> None:
+    self._samples.put(None)
+    if self._call and self._reader:
+      if self._open:
+        self._call.cancel()
+      self._reader.join()
+    self._channel.close()
+
+  def _read(self, outcomes: Iterable[dispatch_pb2.Outcome]) -> None:
+    """Hands on outcomes until the stream ends."""
+    reason = 'it ended the stream'
+    try:
+      for outcome in outcomes:
+        self._hand_on(outcome)
+    except grpc.RpcError as error:
+      reason = _text(error)
+    self._break(reason)
+
+  def _hand_on(self, outcome: dispatch_pb2.Outcome) -> None:
+    kind = outcome.WhichOneof('news')
+    if kind == 'first_token':
+      self._open[outcome.id].first_token()
+      return
+    reply = self._open.pop(outcome.id)
+    if kind == 'error':
+      reply.failed(SutError(f'{self.address} says: {outcome.error}'))
+      return
+    try:
+      data = payload.decode_array(outcome.answer.data)
+    except ValueError as error:
+      reply.failed(SutError(f'{self.address} answered wrongly: {error}'))
+      return
+    reply.done(system.Answer(data, outcome.answer.tokens))
+
+  def _break(self, reason: str) -> None:
+    """There will be no more answers."""
+    with self._lock:
+      unanswered: Mapping[int, system.Reply] = dict(self._open)
+      self._broken = SutError(
+        f'the Network SUT at {self.address} went away with {len(unanswered)}'
+        f' samples unanswered ({reason}); look at its output there, start it'
+        ' again, and repeat the run'
+      )
+      self._open.clear()
+    for reply in unanswered.values():
+      reply.failed(self._broken)
+
+
+def _text(error: grpc.RpcError) -> str:
+  """Code and details of a failed call."""
+  return f'{error.code().name}: {error.details()}'

@@ -1,0 +1,168 @@
+import queue
+import socket
+import threading
+from unittest import mock
+
+from absl.testing import absltest
+import grpc
+from grpc_health.v1 import health_pb2
+from grpc_health.v1 import health_pb2_grpc
+import numpy as np
+
+from harness.network import client
+from harness.network.testing import background
+from harness.network.testing import toy_sut
+from harness.systems import system
+
+_PATIENCE_SECS = 300.0
+
+
+class _Reply:
+  """Passes on what it is told."""
+
+  def __init__(self):
+    self.news: queue.SimpleQueue = queue.SimpleQueue()
+
+  def first_token(self) -> None:
+    self.news.put('first token')
+
+  def done(self, answer: system.Answer) -> None:
+    self.news.put(answer)
+
+  def failed(self, error: Exception) -> None:
+    self.news.put(error)
+
+  def next(self):
+    return self.news.get(timeout=_PATIENCE_SECS)
+
+
+class _Holding:
+  """Answers nobody."""
+
+  def __init__(self, unused_inputs):
+    self.asked = threading.Semaphore(0)
+
+  def answer(self, index: int, reply: system.Reply) -> None:
+    self.asked.release()
+
+  def close(self) -> None:
+    pass
+
+
+class ClientTest(absltest.TestCase):
+  def sut(self, make=toy_sut.Reversing, name='toy') -> background.Sut:
+    return self.enterContext(background.Sut(make, name))
+
+  def system(self, addresses, payloads, connections=1):
+    made = client.NetworkSystem(addresses, payloads, connections)
+    self.addCleanup(made.close)
+    return made
+
+  def test_the_input_goes_out_and_the_answer_comes_back(self):
+    sut = self.sut()
+    payloads = [{'input_ids': np.arange(n, dtype=np.int64)} for n in (3, 1)]
+    made = self.system([sut.address], payloads)
+    for index, ids in ((0, [2, 1, 0]), (1, [0]), (0, [2, 1, 0])):
+      reply = _Reply()
+      made.answer(index, reply)
+      self.assertEqual(reply.next(), 'first token')
+      answer = reply.next()
+      self.assertEqual(answer.data.tolist(), ids)
+      self.assertEqual(answer.data.dtype, np.int64)
+      self.assertEqual(answer.tokens, len(ids))
+    self.assertEmpty(sut.inputs)  # Nothing is kept.
+
+  def test_an_empty_answer(self):
+    class Empty(toy_sut.Reversing):
+      def answer(self, index, reply):
+        self._inputs[index]
+        reply.done(system.Answer(np.zeros(0, np.int64)))
+
+    made = self.system([self.sut(Empty).address], [{'a': np.zeros(1)}])
+    reply = _Reply()
+    made.answer(0, reply)
+    self.assertEqual(reply.next().data.shape, (0,))
+
+  def test_many_samples_on_many_connections_to_two_nodes(self):
+    suts = [self.sut(name='a'), self.sut(name='b')]
+    payloads = [{'input_ids': np.array([n, n + 1])} for n in range(500)]
+    made = self.system([sut.address for sut in suts], payloads, 3)
+    self.assertRegex(made.name(), r'^Network SUT: a on \S+:\d+, b on \S+:\d+$')
+    replies = [_Reply() for _ in payloads]
+    for index, reply in enumerate(replies):
+      made.answer(index, reply)
+    for index, reply in enumerate(replies):
+      self.assertEqual(reply.next(), 'first token')
+      self.assertEqual(reply.next().data.tolist(), [index + 1, index])
+
+  def test_the_node_with_fewest_unanswered_samples_is_next(self):
+    suts = [self.sut(_Holding, 'a'), self.sut(_Holding, 'b')]
+    made = self.system([s.address for s in suts], [{'ids': np.zeros(1)}])
+    for _ in range(6):
+      made.answer(0, _Reply())
+    for sut in suts:
+      for _ in range(3):
+        self.assertTrue(sut.system.asked.acquire(timeout=_PATIENCE_SECS))
+      self.assertLen(sut.inputs, 3)
+
+  def test_two_nodes_of_one_name(self):
+    # As two containers would have.
+    with mock.patch.object(client._Connection, 'name', return_value='toy'):
+      with self.assertRaisesRegex(ValueError, "both named 'toy'"):
+        client.NetworkSystem(['h:1', 'h:2'], [])
+
+  def test_an_address_given_twice(self):
+    with self.assertRaisesRegex(ValueError, 'h:1: .* twice'):
+      client.NetworkSystem(['h:1', 'h:1'], [])
+
+  def test_no_address(self):
+    with self.assertRaisesRegex(ValueError, 'no node'):
+      client.NetworkSystem([], [])
+
+  def test_an_error_of_the_system_is_told_with_the_address(self):
+    sut = self.sut()
+    made = self.system([sut.address], [{'input_ids': np.array([-5])}])
+    reply = _Reply()
+    made.answer(0, reply)
+    error = reply.next()
+    self.assertIsInstance(error, client.SutError)
+    self.assertEqual(str(error), f'{sut.address} says: no token has the id -5')
+    self.assertEmpty(sut.inputs)
+
+  def test_a_sut_that_goes_away_is_told(self):
+    sut = self.sut(_Holding)
+    made = self.system([sut.address], [{'ids': np.zeros(1)}])
+    replies = [_Reply(), _Reply()]
+    for reply in replies:
+      made.answer(0, reply)
+      self.assertTrue(sut.system.asked.acquire(timeout=_PATIENCE_SECS))
+    sut.stop()
+    for reply in replies:
+      self.assertRegex(
+        str(reply.next()),
+        f'at {sut.address} went away with 2 samples unanswered .*repeat',
+      )
+    with self.assertRaisesRegex(client.SutError, 'went away'):
+      made.answer(0, _Reply())
+
+  def test_nobody_is_there(self):
+    with socket.socket() as taken:
+      taken.bind(('127.0.0.1', 0))
+      address = f'127.0.0.1:{taken.getsockname()[1]}'
+      with self.assertRaisesRegex(
+        ConnectionError, f'at {address} .*refused.*; start it there'
+      ):
+        client.NetworkSystem([address], [])
+
+  def test_health(self):
+    sut = self.sut()
+    with grpc.insecure_channel(sut.address) as channel:
+      health = health_pb2_grpc.HealthStub(channel).Check(
+        health_pb2.HealthCheckRequest(service='harness.network.NetworkSut'),
+        timeout=_PATIENCE_SECS,
+      )
+    self.assertEqual(health.status, health_pb2.HealthCheckResponse.SERVING)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,78 @@
+"""The input of a sample as it travels: named arrays.
+
+The rules of the Network division let the input of a language model be its
+token ids, with or without masks and segment ids, uncompressed, and nothing be
+changed on LoadGen's side; so arrays go as they lie in memory.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+import math
+
+import numpy as np
+
+from harness.network import dispatch_pb2
+
+# Inputs of one sample by name, such as int64 token ids [T] as "input_ids".
+Payload = Mapping[str, np.ndarray]
+
+# Kinds of numbers that have no references to other memory.
+_KINDS = 'biuf'
+
+
+def encode(payload: Payload) -> list[dispatch_pb2.Tensor]:
+  """Arrays -> messages, in the payload's order.
+
+  Raises:
+    ValueError: an array is not of numbers.
+  """
+  return [encode_array(name, array) for name, array in payload.items()]
+
+
+def encode_array(name: str, array: np.ndarray) -> dispatch_pb2.Tensor:
+  """One array; see `encode`."""
+  if array.dtype.kind not in _KINDS:
+    raise ValueError(
+      f'{name!r} is an array of {array.dtype}; only integers, floats and'
+      ' booleans can be sent'
+    )
+  little = array.astype(array.dtype.newbyteorder('<'), copy=False)
+  return dispatch_pb2.Tensor(
+    name=name,
+    dtype=little.dtype.str,
+    shape=little.shape,
+    data=little.tobytes(),
+  )
+
+
+def decode(tensors: Iterable[dispatch_pb2.Tensor]) -> dict[str, np.ndarray]:
+  """Messages -> arrays, which may be written to.
+
+  Raises:
+    ValueError: a message does not hold what it says.
+  """
+  return {tensor.name: decode_array(tensor) for tensor in tensors}
+
+
+def decode_array(tensor: dispatch_pb2.Tensor) -> np.ndarray:
+  """One message; see `decode`."""
+  try:
+    dtype = np.dtype(tensor.dtype)
+  except TypeError:
+    dtype = None
+  if dtype is None or dtype.kind not in _KINDS:
+    raise ValueError(
+      f'{tensor.name!r} came as {tensor.dtype!r}, which is no type of numbers'
+    )
+  size = math.prod(tensor.shape) * dtype.itemsize
+  if min(tensor.shape, default=0) < 0 or size != len(tensor.data):
+    raise ValueError(
+      f'{tensor.name!r} came with {len(tensor.data)} bytes; its shape'
+      f' {list(tensor.shape)} of {tensor.dtype} has {size}'
+    )
+  array = np.frombuffer(bytearray(tensor.data), dtype)
+  return array.reshape(tuple(tensor.shape))
+
+
+def sizes(payloads: Sequence[Payload]) -> list[int]:
+  """Length of each sample: numbers in its largest array."""
+  return [max(array.size for array in each.values()) for each in payloads]

@@ -1,0 +1,186 @@
+"""Runs the programs of both sides, with a real LoadGen between them."""
+
+import os
+import re
+import subprocess
+
+from absl.testing import absltest
+
+from harness.data import bundle
+from harness.loadgen import loadgen_log
+from harness.loadgen import rounds
+from harness.loadgen import run_status
+from harness.loadgen import settings
+from harness.loadgen import timeline
+from harness.systems import programs
+from saxml_ext.client.testing import fake_cell
+from saxml_ext.evaluation import dataset
+from saxml_ext.evaluation import rouge
+
+_TOY = 'harness/network/testing/toy_sut'
+_LON = 'harness/network/lon_run'
+_SECONDS = 300.0
+
+
+class ProgramTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.directory = self.create_tempdir().full_path
+
+  def sut(self, node: str, **flags) -> tuple[subprocess.Popen, str]:
+    """Starts a system; returns it and its address."""
+    command = programs.command(
+      _TOY, {'network': 'sut', 'port': 0, 'node': node} | flags
+    )
+    process = self.enterContext(
+      subprocess.Popen(
+        command.argv, env=command.env, stdout=subprocess.PIPE, text=True
+      )
+    )
+    self.addCleanup(process.kill)
+    line = process.stdout.readline()
+    port = re.search(r':(\d+) answers', line).group(1)
+    return process, f'127.0.0.1:{port}'
+
+  def lon(self, program: str, count: int, **flags) -> list[str]:
+    """The command of LoadGen's side, an accuracy run."""
+    conf = os.path.join(self.directory, 'user.conf')
+    run = settings.RunSettings(
+      rounds.GPTJ, rounds.OFFLINE, 'v4.0', count, count, 1, target_qps=1.0
+    )
+    with open(conf, 'w', encoding='utf-8') as file:
+      file.write(run.user_conf)
+    self.command = programs.command(
+      program,
+      {
+        'mode': 'accuracy',
+        'user_conf': conf,
+        'output_dir': self.directory,
+        'timeline': os.path.join(self.directory, timeline.FILE),
+        'concurrency': 16,
+        'silence_secs': 60,
+      }
+      | flags,
+    )
+    return list(self.command.argv)
+
+  def run_lon(self, program: str, count: int, **flags) -> run_status.RunStatus:
+    done = subprocess.run(
+      self.lon(program, count, **flags),
+      env=self.command.env,
+      stdout=subprocess.PIPE,
+      text=True,
+      timeout=_SECONDS,
+      check=False,
+    )
+    statuses = [run_status.parse(line) for line in done.stdout.splitlines()]
+    last = [status for status in statuses if status][-1]
+    self.assertEqual(done.returncode, 0 if last.failure is None else 1)
+    return last
+
+  def name(self) -> str:
+    """The name in LoadGen's log."""
+    path = os.path.join(self.directory, 'mlperf_log_detail.txt')
+    with open(path, encoding='utf-8') as file:
+      return re.search(r'"sut_name", "value": "([^"]*)"', file.read()).group(1)
+
+  def answers(self) -> dict[int, tuple[int, ...]]:
+    return rouge.read_accuracy_log(
+      os.path.join(self.directory, loadgen_log.ACCURACY_LOG), 'int64'
+    )
+
+  def test_two_nodes(self):
+    addresses = ','.join(self.sut(node)[1] for node in ('a', 'b'))
+    status = self.run_lon(
+      _TOY, 40, network='lon', sut_server=addresses, connections=2
+    )
+    self.assertEqual((status.done, status.failure), (40, None))
+    self.assertRegex(self.name(), r'^Network SUT: a on \S+:\d+, b on \S+:\d+$')
+    self.assertEqual(
+      self.answers(),
+      {n: tuple(range(n, -1, -1)) for n in range(40)},
+    )
+    times = timeline.read(os.path.join(self.directory, timeline.FILE))
+    self.assertLen(times, 40)
+    self.assertNotIn(None, [each.first_token for each in times])
+
+  def test_the_same_program_alone(self):
+    status = self.run_lon(_TOY, 40)
+    self.assertEqual((status.done, status.failure), (40, None))
+    self.assertEqual(self.name(), 'PySUT')
+    self.assertLen(self.answers(), 40)
+
+  def test_prompts_of_articles(self):
+    status = self.run_lon(
+      _LON,
+      5,
+      sut_server=self.sut('a')[1],
+      dataset_path=bundle.eval_path(),
+      tokenizer_path=bundle.tokenizer_path(),
+      max_input_length=100,
+      sample_count=5,
+    )
+    self.assertEqual((status.done, status.failure), (5, None))
+    prompts = dataset.encode_prompts(
+      dataset.load_articles(bundle.eval_path(), 5),
+      dataset.load_tokenizer(bundle.tokenizer_path()),
+      100,
+    )
+    logged = rouge.read_accuracy_log(
+      os.path.join(self.directory, loadgen_log.ACCURACY_LOG), 'int32'
+    )
+    self.assertEqual(
+      logged, {n: tuple(ids[::-1]) for n, ids in enumerate(prompts)}
+    )
+
+  def test_a_cell(self):
+    cell = fake_cell.FakeCell(self.create_tempdir().full_path)
+    self.addCleanup(cell.stop)
+    server = cell.add_server()  # Echoes the prompt.
+    status = self.run_lon(
+      programs.LOADGEN_RUN,
+      5,
+      network='lon',
+      sax_root=cell.root,
+      model_path=fake_cell.MODEL,
+      dataset_path=bundle.eval_path(),
+      tokenizer_path=bundle.tokenizer_path(),
+      max_input_length=100,
+      sample_count=5,
+    )
+    self.assertEqual((status.done, status.failure), (5, None))
+    self.assertEqual(
+      self.name(),
+      f'Network SUT: {fake_cell.MODEL} (p.A from None) on {server.address}',
+    )
+    self.assertLen(self.answers(), 5)
+
+  def test_a_system_that_dies_ends_the_run(self):
+    process, address = self.sut('a', silent_after=10)
+    argv = self.lon(_TOY, 40, network='lon', sut_server=address)
+    with subprocess.Popen(
+      argv, env=self.command.env, stdout=subprocess.PIPE, text=True
+    ) as run:
+      for line in run.stdout:
+        status = run_status.parse(line) or run_status.RunStatus()
+        if status.done == 10:
+          process.kill()
+        if status.failure:
+          break
+    self.assertEqual(run.returncode, 1)
+    self.assertRegex(
+      status.failure,
+      f'SUT at {address} went away with .* unanswered .* repeat the run',
+    )
+    # What was answered is kept.
+    self.assertLen(
+      timeline.read(os.path.join(self.directory, timeline.FILE)), 10
+    )
+
+  def test_no_address(self):
+    status = self.run_lon(_TOY, 40, network='lon')
+    self.assertRegex(status.failure, 'no --sut_server is given; name every')
+
+
+if __name__ == '__main__':
+  absltest.main()

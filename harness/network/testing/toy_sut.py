@@ -1,0 +1,61 @@
+"""A program of a system: answers with the sample's tokens, reversed."""
+
+from collections.abc import Sequence
+import time
+
+from absl import app
+from absl import flags
+import numpy as np
+
+from harness.network import payload
+from harness.network import program
+from harness.systems import system
+
+_SILENT_AFTER = flags.DEFINE_integer(
+  'silent_after', None, 'Samples after which nothing is answered any more.'
+)
+_LOAD_SECS = flags.DEFINE_float('load_secs', 0.0, 'How long it loads.')
+
+
+class Reversing:
+  """Answers with input_ids reversed, at once."""
+
+  def __init__(self, inputs: program.Inputs, silent_after: int | None = None):
+    self._inputs = inputs
+    self._left = silent_after
+
+  def answer(self, index: int, reply: system.Reply) -> None:
+    if self._left is not None:
+      if not self._left:
+        return
+      self._left -= 1
+    ids = self._inputs[index]['input_ids']
+    if ids[0] < 0:
+      raise ValueError(f'no token has the id {ids[0]}')
+    reply.first_token()
+    reply.done(system.Answer(np.ascontiguousarray(ids[::-1]), len(ids)))
+
+  def close(self) -> None:
+    """Nothing runs."""
+
+
+def payloads() -> list[payload.Payload]:
+  """The set: 40 samples of one to 40 tokens."""
+  return [{'input_ids': np.arange(n, dtype=np.int64)} for n in range(1, 41)]
+
+
+def _make(inputs: program.Inputs) -> Reversing:
+  if _LOAD_SECS.value:
+    print('loading', flush=True)
+    time.sleep(_LOAD_SECS.value)
+  return Reversing(inputs, _SILENT_AFTER.value)
+
+
+def main(argv: Sequence[str]) -> None:
+  del argv
+  program.main(_make, payloads, 'toy')
+
+
+if __name__ == '__main__':
+  program.mark_flags_as_required([])
+  app.run(main)

@@ -1,0 +1,158 @@
+"""Tests of the page of one run."""
+
+import os
+
+from absl.testing import absltest
+
+from harness.loadgen import rounds
+from harness.pages import page
+from harness.pages import series
+from harness.pages.testing import jobs
+from harness.pages.testing import reading
+from harness.results import entry as entry_lib
+
+_ATTACK = '</script><img src=x onerror=alert(1)>"\'&'
+
+
+class PageTest(absltest.TestCase):
+  def job(self, entry=None, scenario=rounds.SERVER, count=1200, **kept):
+    directory = self.create_tempdir().full_path
+    times = jobs.times(count, scenario, seconds=30.0)
+    entry = entry or jobs.entry(scenario)
+    jobs.write(directory, entry, **({'performance': times} | kept))
+    return page.read(directory)
+
+  def read(self, job, price=None):
+    return reading.Page(page.render(job, price))
+
+  def test_every_section_is_there(self):
+    for scenario in rounds.SCENARIOS:
+      shown = self.read(self.job(scenario=scenario))
+      self.assertContainsSubset(
+        ['result', 'throughput', 'latency', 'phases', 'tokens', 'accuracy']
+        + ['economy', 'loadgen', 'command', 'system'],
+        shown.ids,
+      )
+      self.assertIn(f'gptj-99 · {scenario}', shown.texts)
+      self.assertIn('VALID', shown.texts)
+
+  def test_every_chart_has_its_data(self):
+    shown = self.read(self.job())
+    places = [i.removeprefix('chart-') for i in shown.ids if 'chart-' in i]
+    self.assertCountEqual(places, shown.data['figures'])
+
+  def test_the_charts_tell_the_timeline(self):
+    job = self.job()
+    figures = self.read(job).data['figures']
+    samples = job.samples['performance']
+    windows = series.windows(samples)
+    rates = figures['throughput']['data'][0]
+    for drawn, meant in (
+      (rates['x'], windows.middles),
+      (rates['y'], windows.samples_per_second),
+      (
+        figures['token-throughput']['data'][0]['y'],
+        windows.tokens_per_second,
+      ),
+    ):
+      for one, other in zip(drawn, meant, strict=True):
+        self.assertAlmostEqual(one, other, delta=1e-5 * abs(other))
+    self.assertEqual(sum(figures['tokens']['data'][0]['y']), 1200)
+    marks = figures['latency-cdf']['data'][1]
+    self.assertEqual(marks['y'], list(series.PERCENTILES))
+    for drawn, percent in zip(marks['x'], marks['y']):
+      meant = series.percentile(samples.latency, percent)
+      self.assertAlmostEqual(drawn, meant, places=4)
+    self.assertLen(figures['latency-time']['data'][0]['x'], 1200)
+
+  def test_large_timelines_are_thinned(self):
+    job = self.job(count=120_000)
+    text = page.render(job)
+    drawn = reading.Page(text).data['figures']['latency-time']['data'][0]
+    self.assertBetween(len(drawn['x']), 4000, 4500)
+    self.assertIn('of 120,000 samples are drawn', text)
+    highest = job.samples['performance'].latency.max()
+    self.assertAlmostEqual(max(drawn['y']), highest, places=4)
+
+  def test_the_bound_of_the_server_scenario(self):
+    far = self.read(self.job())
+    self.assertIn('0 of 1,200 (0.00%) took longer.', far.text)
+    self.assertIn('so it is not drawn', far.text)
+    near = self.read(self.job(jobs.entry(benchmark='bert', model='bert-99')))
+    self.assertIn('allows 130 ms', near.text)
+    names = [t['name'] for t in near.data['figures']['latency-cdf']['data']]
+    self.assertIn('latency bound', names)
+
+  def test_nothing_is_loaded_and_all_is_escaped(self):
+    entry = jobs.entry(
+      system=_ATTACK,
+      parameters={_ATTACK: _ATTACK},
+      command=('run', _ATTACK),
+      versions={_ATTACK: _ATTACK},
+      description={'system_name': _ATTACK, 'notes': [_ATTACK]},
+      notes={_ATTACK: _ATTACK},
+    )
+    shown = self.read(self.job(entry))
+    self.assertEqual(shown.outside, [])
+    self.assertNotIn('img', shown.tags)
+    self.assertGreater(shown.text.count('<img src=x onerror'), 5)
+    self.assertLen(shown.scripts, 2)
+
+  def test_an_invalid_short_run_is_called_so(self):
+    performance = entry_lib.Performance(
+      valid=False,
+      metric='latency_ns',
+      value=12.5e6,
+      seconds=5.0,
+      samples=100,
+    )
+    entry = jobs.entry(
+      rounds.SINGLE_STREAM,
+      performance=performance,
+      notes={'problems': ['ran out of queries']},
+    )
+    shown = self.read(self.job(entry, rounds.SINGLE_STREAM))
+    self.assertIn('INVALID', shown.texts)
+    self.assertIn('ms, 90th percentile', shown.texts)
+    self.assertIn('12.5', shown.texts)
+    self.assertIn('LoadGen logged an error: ran out of queries', shown.texts)
+    self.assertIn('official runs last at least 600 s', shown.text)
+
+  def test_without_a_timeline(self):
+    shown = self.read(self.job(performance=None))
+    self.assertIn('No timeline of a run was kept', shown.text)
+    self.assertNotIn('throughput', shown.ids)
+
+  def test_an_accuracy_run_alone(self):
+    entry = jobs.entry(rounds.OFFLINE, performance=None)
+    times = jobs.times(512, rounds.OFFLINE)
+    shown = self.read(
+      self.job(entry, rounds.OFFLINE, performance=None, accuracy=times)
+    )
+    self.assertIn('No performance run was made', shown.text)
+    self.assertIn('answered in the accuracy run', shown.text)
+    self.assertNotIn('loadgen', shown.ids)
+
+  def test_cost(self):
+    shown = self.read(self.job(), price=3.6)
+    # 3.6 an hour is 0.001 a second: 0.06 for 2400 samples in 60 s.
+    self.assertIn('0.06', shown.texts)
+    self.assertIn('0.025', shown.texts)
+    self.assertIn('0.3165', shown.texts)
+    self.assertIn('80 W', shown.texts)
+
+  def test_no_result(self):
+    with self.assertRaises(FileNotFoundError):
+      page.read(self.create_tempdir().full_path)
+
+  def test_a_broken_timeline(self):
+    job = self.job()
+    path = os.path.join(job.directory, 'timeline', 'performance.csv')
+    with open(path, 'w', encoding='utf-8') as file:
+      file.write('a,b\n1,2\n')
+    with self.assertRaisesRegex(ValueError, 'is no timeline of a run'):
+      page.read(job.directory)
+
+
+if __name__ == '__main__':
+  absltest.main()

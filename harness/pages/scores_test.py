@@ -1,0 +1,85 @@
+"""Tests of the accuracy section, and of the thresholds."""
+
+from absl.testing import absltest
+
+from harness.loadgen import rounds
+from harness.pages import scores
+from harness.pages import thresholds
+from harness.pages.testing import jobs
+from harness.results import entry as entry_lib
+
+_OFFICIAL = {
+  'rouge1': 42.97,
+  'rouge2': 20.11,
+  'rougeL': 29.97,
+  'gen_len': 4_000_000,
+  'gen_num': 13368,
+}
+
+
+class ScoresTest(absltest.TestCase):
+  def entry(self, metrics, reference=None, **changes):
+    accuracy = entry_lib.Accuracy(metrics, '', reference, 500, True)
+    return jobs.entry(accuracy=accuracy, **changes)
+
+  def test_thresholds_are_those_of_the_checker(self):
+    gptj = thresholds.bounds(rounds.GPTJ, 99.0)
+    self.assertAlmostEqual(gptj['rouge1'], 42.556635)
+    self.assertAlmostEqual(gptj['rouge2'], 19.922265)
+    self.assertAlmostEqual(gptj['rougeL'], 29.688219)
+    self.assertAlmostEqual(gptj['gen_len'], 3_615_190.2)
+    high = thresholds.bounds(rounds.GPTJ, 99.9)
+    self.assertAlmostEqual(high['rouge1'], 42.9435135)
+    self.assertAlmostEqual(thresholds.bounds('bert', 99.0)['f1'], 89.96526)
+    self.assertEqual(thresholds.level('gptj-99'), 99.0)
+    self.assertEqual(thresholds.level('bert-99.9'), 99.9)
+
+  def test_the_official_set_is_measured_by_the_thresholds(self):
+    figures = {}
+    entry = self.entry(_OFFICIAL, model='gptj-99.9')
+    text = scores.render(entry, 13368, figures)
+    self.assertIn('reaches 99.9 % of the reference model', text)
+    names = [trace['name'] for trace in figures['accuracy']['data']]
+    self.assertEqual(names, ['this run', 'threshold 99 %', 'threshold 99.9 %'])
+    self.assertEqual(figures['accuracy']['data'][0]['y'][0], 42.97)
+    self.assertAlmostEqual(figures['accuracy']['data'][1]['y'][0], 42.556635)
+
+  def test_a_missed_threshold_is_named(self):
+    low = _OFFICIAL | {'rouge2': 20.0}
+    text = scores.render(self.entry(low, model='gptj-99.9'), 13368, {})
+    self.assertIn('misses what gptj-99.9 must reach in ROUGE-2', text)
+    text = scores.render(self.entry(low), 13368, {})
+    self.assertIn('reaches 99 %', text)
+
+  def test_other_sets_stand_beside_their_reference(self):
+    figures = {}
+    metrics = {'rouge1': 71.0, 'rouge2': 60.0, 'rougeL': 68.0, 'gen_num': 512}
+    text = scores.render(self.entry(metrics, metrics), 512, figures)
+    self.assertIn('The set has 512 samples.', text)
+    self.assertIn('500 answers are identical', text)
+    names = [trace['name'] for trace in figures['accuracy']['data']]
+    self.assertEqual(names, ['this run', 'recorded reference'])
+
+  def test_other_sets_without_a_reference_stand_alone(self):
+    figures = {}
+    metrics = {'exact_match': 80.5, 'f1': 88.25}
+    entry = self.entry(metrics, benchmark='bert', model='bert-99')
+    text = scores.render(entry, None, figures)
+    self.assertIn('was not recorded', text)
+    self.assertIn('whole official set of 10,833 only', text)
+    self.assertEqual(figures['accuracy']['data'][0]['y'], [88.25, 80.5])
+
+  def test_scores_that_nobody_knows_are_left_out(self):
+    metrics = _OFFICIAL | {'rougeLsum': None}
+    text = scores.render(self.entry(metrics, metrics), 512, {})
+    self.assertNotIn('ROUGE-Lsum', text)
+
+  def test_no_accuracy_run(self):
+    figures = {}
+    text = scores.render(jobs.entry(accuracy=None), None, figures)
+    self.assertIn('No accuracy run was made', text)
+    self.assertEqual(figures, {})
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,94 @@
+"""Makes an HTML page of results, which opens without a server or a network.
+
+One result becomes a page of its own; several, or published results beside
+ours, become a page that compares them:
+
+report --result=results/offline --output=page.html
+report --result=ID --result=ID --official=summary_results.json --output=page.html
+"""
+
+from collections.abc import Sequence
+import dataclasses
+
+from absl import app
+from absl import flags
+
+from harness import dashes
+from harness.caching import cache_flag
+from harness.pages import costs
+from harness.pages import find
+from harness.pages import markup
+from harness.pages import page
+from harness.pages.comparison import compare
+from harness.pages.comparison import official
+from harness.pages.comparison import records
+from saxml_ext.common import user_path
+
+_RESULT = flags.DEFINE_multi_string(
+  'result',
+  [],
+  "Directory of a job, or the id of its result or the id's beginning. May be"
+  ' repeated.',
+)
+_RESULTS_DIR = flags.DEFINE_string(
+  'results_dir',
+  None,
+  "Where results are looked for by their ids. Default: the cache's results.",
+)
+_OFFICIAL = flags.DEFINE_multi_string(
+  'official',
+  [],
+  'File of published results: summary_results.json of an inference_results'
+  ' repository, or summary.csv of submission_checker.py. May be repeated.',
+)
+_OUTPUT = flags.DEFINE_string('output', None, 'HTML file to write.')
+_PRICE_PER_HOUR = flags.DEFINE_multi_string(
+  'price_per_hour',
+  [],
+  'Price of the system per hour, in any currency; NAME:PRICE for the result'
+  ' whose id, system or platform is NAME. May be repeated.',
+)
+
+
+def _page() -> str:
+  """The page as HTML.
+
+  Raises:
+    OSError, ValueError: what the user named cannot be used.
+  """
+  prices = costs.parse_prices(_PRICE_PER_HOUR.value)
+  results_dir = user_path.resolve(_RESULTS_DIR.value) or (
+    cache_flag.get().results
+  )
+  jobs = [page.read(find.job(name, results_dir)) for name in _RESULT.value]
+  published = [
+    dataclasses.replace(each, cost_per_1000=records.cost(each, prices))
+    for each in official.read_all(
+      [user_path.resolve(path) for path in _OFFICIAL.value]
+    )
+  ]
+  if not jobs and not published:
+    raise ValueError('nothing is named; give --result or --official')
+  if len(jobs) == 1 and not published:
+    return page.render(jobs[0], page.price(jobs[0].entry, prices))
+  ours = [
+    records.of_entry(job.entry, job.set_size, page.price(job.entry, prices))
+    for job in jobs
+  ]
+  return compare.render(ours + published)
+
+
+def main(argv: Sequence[str]) -> None:
+  if len(argv) > 1:
+    raise app.UsageError(f'unexpected argument {argv[1]!r}')
+  output = user_path.resolve(_OUTPUT.value)
+  try:
+    markup.write(output, _page())
+  except (OSError, ValueError) as error:
+    raise SystemExit(f'report: {error}') from error
+  print(f'The page is {output}; open it in a browser.')
+
+
+if __name__ == '__main__':
+  flags.mark_flag_as_required('output')
+  dashes.run(main)

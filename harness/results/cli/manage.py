@@ -1,0 +1,178 @@
+"""Lists, shows, compares and removes the results that the harness keeps.
+
+results list [--benchmark=gptj] [--scenario=Offline] ...
+results show ID [accuracy_report|performance|command|summary|json]
+results compare ID ID...
+results rerun ID
+results rm ID... [--yes]
+"""
+
+from collections.abc import Sequence
+import os
+import sys
+
+from absl import app
+from absl import flags
+
+from harness import dashes
+from harness import errors
+from harness.caching import cache_flag
+from harness.loadgen import loadgen_log
+from harness.loadgen import rounds
+from harness.results import entry as entry_lib
+from harness.results import store as store_lib
+from harness.results.cli import side_by_side
+from harness.results.cli import tables
+from harness.results.cli import views
+
+# Filters of `list`, by the field of an entry that each is about.
+_FILTERS = {
+  'benchmark': flags.DEFINE_enum(
+    'benchmark', None, rounds.BENCHMARKS, 'List results of this one alone.'
+  ),
+  'model': flags.DEFINE_string(
+    'model', None, 'List results of this model alone, such as gptj-99.'
+  ),
+  'scenario': flags.DEFINE_enum(
+    'scenario',
+    None,
+    rounds.SCENARIOS,
+    'List results of this scenario alone.',
+    case_sensitive=False,
+  ),
+  'round': flags.DEFINE_enum(
+    'round', None, list(rounds.ROUNDS), 'List results of this round alone.'
+  ),
+  'system': flags.DEFINE_string(
+    'system', None, 'List results of this kind of system alone, such as cell.'
+  ),
+}
+_VALID = flags.DEFINE_bool(
+  'valid', None, 'List only results that LoadGen calls valid, or only others.'
+)
+_YES = flags.DEFINE_bool('yes', False, 'Remove without asking.')
+
+_PARTS = ('accuracy_report', 'performance', 'command', 'summary', 'json')
+_USAGE = (
+  'say `list`, `show ID [PART]`, `compare ID ID...`, `rerun ID` or `rm ID...`,'
+  f' with one of {", ".join(_PARTS)} for PART'
+)
+
+
+def main(argv: Sequence[str]) -> None:
+  command, arguments = (argv[1], argv[2:]) if len(argv) > 1 else ('list', [])
+  store = store_lib.Store(cache_flag.get().results)
+  try:
+    if command == 'list' and not arguments:
+      _list(store)
+    elif command == 'show' and len(arguments) in (1, 2):
+      _show(store, *arguments)
+    elif command == 'compare' and arguments:
+      entries = [_find(store, each).entry for each in arguments]
+      tables.show(side_by_side.rows(entries))
+    elif command == 'rerun' and len(arguments) == 1:
+      print(views.command(_find(store, arguments[0]).entry, '--rerun'))
+    elif command == 'rm' and arguments:
+      _remove(store, arguments)
+    else:
+      raise app.UsageError(f'{" ".join(argv[1:])}: {_USAGE}')
+  except (errors.HarnessError, OSError, ValueError) as error:
+    raise SystemExit(f'results: {error}') from error
+
+
+def _find(store: store_lib.Store, letters: str) -> store_lib.Stored:
+  """The finished result whose id begins with some letters.
+
+  Raises:
+    OSError, ValueError: there is none, or it cannot be read.
+  """
+  entry_id = store.resolve(letters)
+  found = store.find(entry_id)
+  if found is None:
+    raise ValueError(
+      f'result {entry_id} is not finished: its job runs, or did not reach its'
+      ' end; `list` tells where what it wrote lies'
+    )
+  return found
+
+
+def _list(store: store_lib.Store) -> None:
+  content = store.all()
+  chosen = [each.entry for each in content.entries if _wanted(each.entry)]
+  if chosen:
+    rows = [views.HEADING, *map(views.row, chosen)]
+    tables.show(rows, left=range(len(rows[0])))
+  else:
+    print(f'no results{" of that kind" if content.entries else ""}', end='')
+    print(f' in {store.root}')
+  for each in content.unfinished:
+    state = f'process {each.process} is at it' if each.process else 'no result'
+    print(f'unfinished: {each.id}, {state}; {each.directory}')
+  for each in content.unreadable:
+    print(f'unreadable: {each.id}; {each.error}', file=sys.stderr)
+
+
+def _wanted(entry: entry_lib.Entry) -> bool:
+  for name, flag in _FILTERS.items():
+    if flag.value is not None and getattr(entry, name) != flag.value:
+      return False
+  if _VALID.value is None:
+    return True
+  return entry.performance is not None and (
+    entry.performance.valid == _VALID.value
+  )
+
+
+def _show(
+  store: store_lib.Store, letters: str, part: str | None = None
+) -> None:
+  stored = _find(store, letters)
+  if part is None:
+    print(views.overview(stored))
+  elif part == 'command':
+    print(views.command(stored.entry))
+  elif part == 'json':
+    path = os.path.join(stored.directory, entry_lib.FILE)
+    with open(path, encoding='utf-8') as file:
+      sys.stdout.write(file.read())
+  elif part == 'accuracy_report':
+    print(_accuracy(stored).line)
+  elif part == 'performance':
+    log = loadgen_log.read(os.path.join(stored.directory, 'performance/run_1'))
+    print(views.performance_line(_performance(stored), log))
+  elif part == 'summary':
+    sys.stdout.write(_performance(stored).summary)
+  else:
+    raise ValueError(f'no part {part!r}; choose one of {", ".join(_PARTS)}')
+
+
+def _accuracy(stored: store_lib.Stored) -> entry_lib.Accuracy:
+  if stored.entry.accuracy is None:
+    raise ValueError(f'result {stored.id} has no accuracy run')
+  return stored.entry.accuracy
+
+
+def _performance(stored: store_lib.Stored) -> entry_lib.Performance:
+  if stored.entry.performance is None:
+    raise ValueError(f'result {stored.id} has no performance run')
+  return stored.entry.performance
+
+
+def _remove(store: store_lib.Store, arguments: Sequence[str]) -> None:
+  ids = [store.resolve(letters) for letters in arguments]
+  if not _YES.value and not _agreed(f'remove {", ".join(ids)}?'):
+    print('nothing removed')
+    return
+  for entry_id in ids:
+    for directory in store.remove(entry_id):
+      print(f'removed {directory}')
+
+
+def _agreed(question: str) -> bool:
+  if not sys.stdin.isatty():
+    raise ValueError(f'{question} Nobody can be asked here; give --yes')
+  return input(f'{question} [y/N] ').strip().lower() in ('y', 'yes')
+
+
+if __name__ == '__main__':
+  dashes.run(main)

@@ -1,0 +1,130 @@
+import json
+
+from absl.testing import absltest
+
+from harness.loadgen import loadgen_log
+from harness.loadgen import rounds
+from harness.results import entry
+from harness.results import figures
+from harness.results import store
+from harness.results.cli import views
+from harness.results.testing import entries
+from harness.results.testing import logs
+
+_BERT = entries.make(
+  benchmark='bert',
+  model='bert-99',
+  scenario='SingleStream',
+  accuracy=entry.Accuracy({'exact_match': 83.0, 'f1': 90.25}, '{}'),
+  performance=entry.Performance(False, 'latency_ns', 1.5e6, 10.0, 99),
+)
+
+
+class ViewsTest(absltest.TestCase):
+  def _line(self, scenario: str) -> list[str]:
+    run = logs.make(self.create_tempdir().full_path, scenario)
+    return json.loads(
+      views.performance_line(
+        figures.performance(run.directory, scenario, run.timeline),
+        loadgen_log.read(run.directory),
+      )
+    )
+
+  def test_row(self):
+    each = entries.make()
+    self.assertEqual(
+      views.row(each),
+      (
+        each.id,
+        '2026-01-01 00:00',
+        'gptj-99',
+        'Offline',
+        'v4.0',
+        'cell',
+        '8.500 samples/s',
+        'VALID',
+        'ROUGE 40.50 / 20.25 / 30.00',
+      ),
+    )
+    self.assertEqual(views.row(_BERT)[-3:], ('1.500 ms', 'INVALID', 'F1 90.25'))
+    failed = entry.Accuracy({'f1': 60.0}, '{}', passed=False)
+    self.assertEqual(
+      views.row(entries.make(accuracy=failed))[-1], 'F1 60.00, did not pass'
+    )
+    nothing = entries.make(accuracy=None, performance=None)
+    self.assertEqual(views.row(nothing)[-3:], ('-', '-', '-'))
+    self.assertLen(views.HEADING, len(views.row(nothing)))
+
+  def test_command(self):
+    for command, flags, expected in (
+      (
+        ('//harness:offline', '--a=b c'),
+        (),
+        "./bazelw run //harness:offline -- '--a=b c'",
+      ),
+      (('//harness:offline',), (), './bazelw run //harness:offline'),
+      (
+        ('/a/bin/server.runfiles/m/harness/server.py', '--a=1'),
+        (),
+        './bazelw run //harness:server -- --a=1',
+      ),
+      (
+        ('bazel', 'run', '//harness:offline'),
+        ('--rerun',),
+        'bazel run //harness:offline -- --rerun',
+      ),
+      (('offline', '--rerun'), ('--rerun',), 'offline --rerun'),
+    ):
+      self.assertEqual(
+        views.command(entries.make(command=command), *flags), expected
+      )
+
+  def test_performance_line_of_offline(self):
+    words = self._line(rounds.OFFLINE)
+    self.assertEqual(words[0], 'VALID')
+    self.assertRegex(words[1], r'^Samples_per_second=[\d.]+$')
+    self.assertEqual(words[2:], ['target_qps=1500'])
+
+  def test_performance_line_of_server(self):
+    words = self._line(rounds.SERVER)
+    self.assertEqual(words[0], 'VALID')
+    self.assertRegex(words[1], r'^Completed_samples_per_second=[\d.]+$')
+    self.assertEqual(words[2], 'target_qps=500')
+    self.assertRegex(words[3], r'^99th_percentile_latency=[\d.]+ms$')
+    self.assertEqual(words[4], 'target_latency=20000ms')
+    self.assertRegex(words[5], r'^latency_to_target=0\.\d+$')
+
+  def test_performance_line_of_single_stream(self):
+    words = self._line(rounds.SINGLE_STREAM)
+    self.assertEqual(words[0], 'VALID')
+    self.assertRegex(words[1], r'^90th_percentile_latency=[\d.]+ms$')
+    self.assertRegex(words[2], r'^early_stopping_90th_percentile=[\d.]+ms$')
+    self.assertRegex(words[3], r'^loadgen_overhead=[\d.]+%$')
+
+  def test_overview_tells_what_is_known(self):
+    each = entries.make(
+      energy={'rapl': 12.5},
+      notes={'problems': ['too slow'], 'probes': []},
+      versions={'jax': '1.0'},
+      hashes={'dataset': 'ab'},
+    )
+    text = views.overview(store.Stored(each, '/results/x'))
+    for part in (
+      '/results/x',
+      '8.500 samples/s, VALID',
+      'p99 1000.000 ms',
+      "{'rouge1': 40.5",
+      '12.5 J (rapl)',
+      'jax 1.0',
+      'dataset ab',
+      'governor     unknown',
+      "problems: ['too slow']",
+    ):
+      self.assertIn(part, text)
+    bare = entries.make(accuracy=None, performance=None)
+    self.assertNotIn('probes', text)
+    self.assertNotIn('latency', views.overview(store.Stored(bare, '/x')))
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,136 @@
+import os
+
+from absl.testing import absltest
+
+from harness.loadgen import loadgen_log
+from harness.loadgen import rounds
+from harness.loadgen import timeline
+from harness.results import figures
+from harness.results import scoring
+from harness.results.testing import logs
+
+
+class PerformanceTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self._dir = self.create_tempdir().full_path
+
+  def _values(self, run: logs.Run) -> dict[str, object]:
+    return loadgen_log.read(run.directory).values
+
+  def _check_common(self, run: logs.Run, scenario: str):
+    found = figures.performance(run.directory, scenario, run.timeline)
+    self.assertTrue(found.valid, found.summary)
+    self.assertGreater(found.seconds, 0)
+    times = timeline.read(run.timeline)
+    self.assertLen(times, found.samples)
+    self.assertSequenceEqual(list(found.latency_ns), figures.PERCENTILES)
+    for each in (found.latency_ns, found.first_token_ns):
+      self.assertSequenceEqual(list(each.values()), sorted(each.values()))
+    self.assertAlmostEqual(
+      found.tokens_per_second,
+      2 * found.samples / max(each.done for each in times),
+    )
+    self.assertIn(f'Scenario : {scenario}', found.summary)
+    return found
+
+  def test_offline(self):
+    run = logs.make(self._dir, rounds.OFFLINE)
+    found = self._check_common(run, rounds.OFFLINE)
+    self.assertEqual(found.metric, 'samples_per_second')
+    self.assertAlmostEqual(
+      found.value,
+      found.samples * 1e9 / self._values(run)['result_max_latency_ns'],
+      delta=found.value * 1e-4,
+    )
+    self.assertIsNone(found.early_stopping_ns)
+
+  def test_server(self):
+    run = logs.make(self._dir, rounds.SERVER)
+    found = self._check_common(run, rounds.SERVER)
+    self.assertEqual(found.metric, 'queries_per_second')
+    self.assertIn(
+      f'Completed samples per second    : {found.value:.2f}', found.summary
+    )
+    self.assertIsNone(found.early_stopping_ns)
+
+  def test_single_stream(self):
+    run = logs.make(self._dir, rounds.SINGLE_STREAM)
+    found = self._check_common(run, rounds.SINGLE_STREAM)
+    self.assertEqual(found.metric, 'latency_ns')
+    self.assertEqual(found.value, found.latency_ns['90.00'])
+    self.assertIn(
+      f'90.0th percentile latency (ns) : {found.value:.0f}', found.summary
+    )
+    self.assertGreaterEqual(found.early_stopping_ns, found.value)
+
+  def test_multi_stream(self):
+    run = logs.make(self._dir, rounds.MULTI_STREAM)
+    found = self._check_common(run, rounds.MULTI_STREAM)
+    self.assertEqual(found.metric, 'latency_ns')
+    self.assertEqual(found.value, found.latency_ns['99.00'])
+    self.assertIn(
+      f'99.0th percentile latency (ns) : {found.value:.0f}', found.summary
+    )
+    self.assertGreaterEqual(found.early_stopping_ns, found.value)
+    self.assertEqual(found.samples % rounds.MULTI_STREAM_SAMPLES, 0)
+
+  def test_a_short_run_has_no_early_stopping_estimate(self):
+    run = logs.make(
+      self._dir,
+      rounds.SINGLE_STREAM,
+      min_duration_ms=1,
+      min_query_count=20,
+      max_query_count=20,
+    )
+    found = figures.performance(run.directory, rounds.SINGLE_STREAM)
+    self.assertFalse(found.valid)
+    self.assertIsNone(found.early_stopping_ns)
+    self.assertIsNone(found.tokens_per_second)
+    self.assertEqual(found.first_token_ns, {})
+
+  def test_logs_of_other_runs_are_refused(self):
+    run = logs.make(self._dir, rounds.OFFLINE, 'accuracy')
+    with self.assertRaisesRegex(ValueError, 'no performance run'):
+      figures.performance(run.directory, rounds.OFFLINE)
+    with self.assertRaisesRegex(ValueError, 'Offline, not Server'):
+      figures.performance(run.directory, rounds.SERVER)
+
+
+class AccuracyTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self._dir = self.create_tempdir().full_path
+
+  def _write(self, directory: str, text: str) -> str:
+    path = os.path.join(directory, scoring.ACCURACY_FILE)
+    with open(path, 'w', encoding='utf-8') as file:
+      file.write(text)
+    return path
+
+  def test_accuracy_of_a_run(self):
+    run = logs.make(self._dir, rounds.OFFLINE, 'accuracy')
+    line = "{'rouge1': 41.5, 'gen_len': 12}"
+    self._write(run.directory, f'{line}\nhash=12ab\n')
+    found = figures.accuracy(run.directory, {'rouge1': 41.0}, 3, False)
+    self.assertEqual(found.metrics, {'rouge1': 41.5, 'gen_len': 12})
+    self.assertEqual(found.line, line)
+    self.assertEqual(found.reference, {'rouge1': 41.0})
+    self.assertEqual((found.identical, found.passed), (3, False))
+    self.assertGreater(found.seconds, 0)
+
+  def test_line_of_bert(self):
+    path = self._write(self._dir, '{"exact_match": 83.5, "f1": 90.9}\n')
+    self.assertEqual(
+      figures.read_score(path)[1], {'exact_match': 83.5, 'f1': 90.9}
+    )
+
+  def test_what_is_no_score_is_refused(self):
+    for text in ('', 'hash=12\n', "{'rouge1': np.float64(1.0)}\n", '{1, 2}\n'):
+      path = self._write(self._dir, text)
+      with self.assertRaisesRegex(ValueError, 'accuracy.txt has no'):
+        figures.read_score(path)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,239 @@
+"""Where results lie: a directory for each, found again by its id.
+
+    <root>/<name>_<id>/            what entry.py describes
+    <root>/<name>_<id>.previous/   the result until a rerun of it has ended
+    <root>/.locks/<id>             names the process of a job that runs
+
+A directory without result.json is of a job that runs, or that did not reach its
+end; what it has written stays until it is removed or run again.
+"""
+
+from collections.abc import Iterator
+import contextlib
+import dataclasses
+import os
+import re
+import shutil
+
+from harness.results import entry as entry_lib
+from harness.results import locks
+
+_PREVIOUS = '.previous'
+_DIRECTORY = re.compile(r'(?P<name>.+)_(?P<id>[0-9a-f]{12})')
+_LOCKS = '.locks'
+
+
+@dataclasses.dataclass(frozen=True)
+class Stored:
+  """A result and where it lies."""
+
+  entry: entry_lib.Entry
+  directory: str
+
+  @property
+  def id(self) -> str:
+    return self.entry.id
+
+
+@dataclasses.dataclass(frozen=True)
+class Unfinished:
+  """What a job that has no result yet has written.
+
+  Attributes:
+    id: of the entry that it would make.
+    directory: where it lies.
+    process: of the job while it runs; None when it has ended.
+    error: why result.json cannot be read, if there is one; "" otherwise.
+  """
+
+  id: str
+  directory: str
+  process: int | None = None
+  error: str = ''
+
+
+@dataclasses.dataclass(frozen=True)
+class Content:
+  """All that is in a store.
+
+  Attributes:
+    entries: results, the newest first.
+    unfinished: those that have not ended, or did not reach their end.
+    unreadable: those whose result.json is damaged, or of another format.
+  """
+
+  entries: tuple[Stored, ...]
+  unfinished: tuple[Unfinished, ...]
+  unreadable: tuple[Unfinished, ...]
+
+
+class Store:
+  """The results under a directory, which need not exist yet.
+
+  Attributes:
+    root: the directory.
+  """
+
+  def __init__(self, root: str):
+    self.root = root
+
+  def directory_for(self, entry_id: str, name: str) -> str:
+    """Where the job that makes an entry writes; nothing is made here.
+
+    Args:
+      entry_id: see entry.make_id.
+      name: tells people what it is; whatever a file's name may not have
+        becomes "-".
+    """
+    plain = re.sub(r'[^A-Za-z0-9.-]+', '-', name).strip('.-') or 'result'
+    return os.path.join(self.root, f'{plain}_{entry_id}')
+
+  def find(self, entry_id: str) -> Stored | None:
+    """The result of that id; None if there is none that is finished.
+
+    Raises:
+      OSError, ValueError: there is one that cannot be read.
+    """
+    for directory in self._directories():
+      if _id(directory) == entry_id:
+        if (stored := _read(directory)) is not None:
+          return stored
+    return None
+
+  def resolve(self, letters: str) -> str:
+    """The whole id that begins with some letters, of anything that lies here.
+
+    Raises:
+      ValueError: none begins so, or more than one.
+    """
+    ids = sorted({_id(directory) for directory in self._directories()})
+    found = [each for each in ids if letters and each.startswith(letters)]
+    if len(found) == 1:
+      return found[0]
+    if not found:
+      raise ValueError(
+        f'no result {letters!r} in {self.root}; `list` shows what is there'
+      )
+    raise ValueError(
+      f'{letters!r} may be any of {", ".join(found)}; give more letters'
+    )
+
+  def all(self) -> Content:
+    """Everything here. What cannot be read is reported, and is no error."""
+    entries, unfinished, unreadable = [], [], []
+    for directory in self._directories():
+      entry_id = _id(directory)
+      process = locks.holder(self._lock(entry_id))
+      try:
+        stored = _read(directory)
+      except (OSError, ValueError) as error:
+        unreadable.append(Unfinished(entry_id, directory, process, str(error)))
+        continue
+      if stored is not None:
+        entries.append(stored)
+      if not _finished(directory) and os.path.isdir(directory):
+        unfinished.append(Unfinished(entry_id, directory, process))
+    entries.sort(key=lambda each: each.entry.began, reverse=True)
+    return Content(tuple(entries), tuple(unfinished), tuple(unreadable))
+
+  @contextlib.contextmanager
+  def begin(self, entry_id: str, name: str) -> Iterator[str]:
+    """Lets a job write an entry's directory, which is empty, and yields it.
+
+    What an earlier job left there unfinished is removed. An earlier result is
+    kept until the job has written its own, so that a rerun that fails costs
+    nothing.
+
+    Raises:
+      locks.Busy: another job is at work on that entry.
+      OSError: the directory cannot be made.
+    """
+    with locks.held(self._lock(entry_id), f'result {entry_id}'):
+      directory = self.directory_for(entry_id, name)
+      previous = directory + _PREVIOUS
+      for other in self._directories():
+        if _id(other) == entry_id:
+          for path in (other + _PREVIOUS, other):
+            if path != previous:
+              _set_aside(path, previous)
+      os.makedirs(directory)
+      yield directory
+      if _finished(directory):
+        _remove_tree(previous)
+
+  def remove(self, entry_id: str) -> list[str]:
+    """Removes all directories of an id, and returns their paths.
+
+    Raises:
+      locks.Busy: a job is at work on it.
+      OSError: something cannot be removed.
+    """
+    removed = []
+    with locks.held(self._lock(entry_id), f'result {entry_id}'):
+      for directory in self._directories():
+        if _id(directory) != entry_id:
+          continue
+        for path in (directory + _PREVIOUS, directory):
+          if os.path.isdir(path):
+            _remove_tree(path)
+            removed.append(path)
+    return removed
+
+  def _lock(self, entry_id: str) -> str:
+    return os.path.join(self.root, _LOCKS, entry_id)
+
+  def _directories(self) -> list[str]:
+    """Paths that results have, or had before a rerun began; sorted."""
+    if not os.path.isdir(self.root):
+      return []
+    names = {name.removesuffix(_PREVIOUS) for name in os.listdir(self.root)}
+    paths = (os.path.join(self.root, name) for name in sorted(names))
+    return [
+      path
+      for path in paths
+      if _DIRECTORY.fullmatch(os.path.basename(path))
+      and (os.path.isdir(path) or os.path.isdir(path + _PREVIOUS))
+    ]
+
+
+def _id(directory: str) -> str:
+  match = _DIRECTORY.fullmatch(os.path.basename(directory))
+  assert match, directory
+  return match['id']
+
+
+def _finished(directory: str) -> bool:
+  return os.path.isfile(os.path.join(directory, entry_lib.FILE))
+
+
+def _read(directory: str) -> Stored | None:
+  """The result there, or the one that a rerun has not replaced yet."""
+  for path in (directory, directory + _PREVIOUS):
+    if not _finished(path):
+      continue
+    entry = entry_lib.read(path)
+    if entry.id != _id(directory):
+      raise ValueError(
+        f'{path} holds result {entry.id}, whose directory must end in'
+        f' _{entry.id}; rename it'
+      )
+    return Stored(entry, path)
+  return None
+
+
+def _set_aside(directory: str, previous: str) -> None:
+  """Moves a finished result away; an unfinished one is removed."""
+  if not _finished(directory):
+    _remove_tree(directory)
+    return
+  _remove_tree(previous)
+  os.rename(directory, previous)
+
+
+def _remove_tree(directory: str) -> None:
+  if not os.path.isdir(directory):
+    return
+  # First, so that what a crash leaves is not taken for a result.
+  with contextlib.suppress(FileNotFoundError):
+    os.remove(os.path.join(directory, entry_lib.FILE))
+  shutil.rmtree(directory)

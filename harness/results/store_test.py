@@ -1,0 +1,131 @@
+import dataclasses
+import os
+
+from absl.testing import absltest
+
+from harness.results import entry
+from harness.results import locks
+from harness.results import store as store_lib
+from harness.results.testing import entries
+
+_OLD = entries.make()
+_NEW = dataclasses.replace(_OLD, began='2026-02-01T00:00:00+00:00')
+_OTHER = entries.make(
+  scenario='Server', began='2026-01-15T00:00:00+00:00', performance=None
+)
+
+
+class StoreTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self._root = os.path.join(self.create_tempdir().full_path, 'results')
+    self._store = store_lib.Store(self._root)
+
+  def _add(self, each: entry.Entry, name: str = 'gptj') -> str:
+    with self._store.begin(each.id, name) as directory:
+      each.write(directory)
+    return directory
+
+  def _begin_and_fail(self, entry_id: str, name: str = 'gptj') -> str:
+    with self.assertRaises(KeyboardInterrupt):
+      with self._store.begin(entry_id, name) as directory:
+        with open(os.path.join(directory, 'log'), 'w', encoding='utf-8'):
+          raise KeyboardInterrupt
+    return directory
+
+  def test_nothing_is_there_at_first(self):
+    self.assertIsNone(self._store.find(_OLD.id))
+    self.assertEqual(self._store.all(), store_lib.Content((), (), ()))
+    self.assertEqual(self._store.remove(_OLD.id), [])
+
+  def test_a_result_is_found_again(self):
+    directory = self._add(_OLD, 'gptj 99/Offline')
+    self.assertEqual(
+      directory, os.path.join(self._root, f'gptj-99-Offline_{_OLD.id}')
+    )
+    self.assertEqual(
+      directory, self._store.directory_for(_OLD.id, 'gptj 99/Offline')
+    )
+    self.assertEqual(
+      self._store.find(_OLD.id), store_lib.Stored(_OLD, directory)
+    )
+    self.assertIsNone(self._store.find('0' * 12))
+
+  def test_the_newest_come_first(self):
+    for each in (_OLD, _OTHER):
+      self._add(each)
+    self.assertEqual(
+      [each.id for each in self._store.all().entries], [_OTHER.id, _OLD.id]
+    )
+
+  def test_unfinished_is_kept_until_it_is_run_again(self):
+    directory = self._begin_and_fail(_OLD.id)
+    self.assertIsNone(self._store.find(_OLD.id))
+    self.assertEqual(
+      self._store.all().unfinished,
+      (store_lib.Unfinished(_OLD.id, directory),),
+    )
+    self.assertEqual(os.listdir(directory), ['log'])
+    self._add(_OLD)
+    self.assertEqual(os.listdir(directory), [entry.FILE])
+    self.assertEqual(self._store.all().unfinished, ())
+
+  def test_a_job_that_runs_is_told(self):
+    with self._store.begin(_OLD.id, 'gptj'):
+      (found,) = self._store.all().unfinished
+      self.assertEqual(found.process, os.getpid())
+      with self.assertRaisesRegex(locks.Busy, f'result {_OLD.id} is being'):
+        self._add(_OLD)
+      with self.assertRaises(locks.Busy):
+        self._store.remove(_OLD.id)
+      self._add(_OTHER)
+
+  def test_a_rerun_that_fails_costs_nothing(self):
+    self._add(_OLD)
+    directory = self._begin_and_fail(_OLD.id)
+    found = self._store.find(_OLD.id)
+    self.assertEqual(found.entry, _OLD)
+    self.assertEqual(found.directory, directory + '.previous')
+    content = self._store.all()
+    self.assertEqual(content.entries, (found,))
+    self.assertLen(content.unfinished, 1)
+    self._begin_and_fail(_OLD.id, 'other name')
+    self.assertEqual(self._store.find(_OLD.id).entry, _OLD)
+    self._add(_NEW)
+    self.assertEqual(self._store.find(_OLD.id).entry, _NEW)
+    self.assertCountEqual(
+      os.listdir(self._root), ['.locks', os.path.basename(directory)]
+    )
+
+  def test_removed_with_all_that_is_left_of_it(self):
+    self._add(_OTHER)
+    self._add(_OLD)
+    directory = self._begin_and_fail(_OLD.id)
+    self.assertCountEqual(
+      self._store.remove(_OLD.id), [directory, directory + '.previous']
+    )
+    self.assertIsNone(self._store.find(_OLD.id))
+    self.assertLen(self._store.all().entries, 1)
+
+  def test_what_cannot_be_read_is_told(self):
+    directory = self._add(_OLD)
+    wrong = self._store.directory_for('0' * 12, 'renamed')
+    os.makedirs(wrong)
+    _OLD.write(wrong)
+    with open(os.path.join(directory, entry.FILE), 'w', encoding='utf-8') as f:
+      f.write('{')
+    os.makedirs(os.path.join(self._root, 'notes'))
+    content = self._store.all()
+    self.assertEqual(content.entries, ())
+    self.assertEqual(content.unfinished, ())
+    broken, renamed = content.unreadable
+    self.assertRegex(broken.error, 'is no result of the harness')
+    self.assertRegex(renamed.error, f'must end in _{_OLD.id}; rename it')
+    with self.assertRaises(ValueError):
+      self._store.find(_OLD.id)
+    self._add(_NEW)
+    self.assertEqual(self._store.find(_OLD.id).entry, _NEW)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,102 @@
+"""Real logs of short LoadGen runs, for tests of what reads them."""
+
+import dataclasses
+import json
+import os
+import subprocess
+from typing import Any
+
+from harness.loadgen import loadgen_log
+from harness.loadgen import rounds
+from harness.loadgen import settings
+from harness.systems import programs
+
+_PROGRAM = 'harness/results/testing/tiny_run'
+SAMPLES = 8
+
+# Valid however slow the machine is: a batch takes some time at least, and
+# LoadGen is told of a system that is faster than that.
+_SETTINGS: dict[str, dict[str, Any]] = {
+  rounds.OFFLINE: {'target_qps': 1500.0},
+  rounds.SERVER: {'target_qps': 500.0, 'min_query_count': 500},
+  rounds.SINGLE_STREAM: {'target_latency_ms': 1.0, 'min_query_count': 100},
+  rounds.MULTI_STREAM: {'target_latency_ms': 0.5, 'min_query_count': 662},
+}
+_BATCH_SECS = {
+  rounds.OFFLINE: 0.02,
+  rounds.SERVER: 0.005,
+  rounds.SINGLE_STREAM: 0.005,
+  rounds.MULTI_STREAM: 0.001,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+  """A run that ended.
+
+  Attributes:
+    directory: of LoadGen's logs.
+    timeline: path of the times of every sample.
+    user_conf: path of LoadGen's user.conf.
+  """
+
+  directory: str
+  timeline: str
+  user_conf: str
+
+
+def make(
+  root: str,
+  scenario: str,
+  mode: str = 'performance',
+  min_duration_ms: int = 600,
+  **changes: Any,
+) -> Run:
+  """Runs LoadGen once in a process of its own, with GPT-J's settings.
+
+  Args:
+    root: directory to write under, laid out as that of a job.
+    scenario: LoadGen's name of it.
+    mode: performance or accuracy.
+    min_duration_ms: shortest run.
+    **changes: of the RunSettings that make the run short and valid.
+  """
+  values: dict[str, Any] = {
+    'round': rounds.SHORT_RUNS,
+    'sample_count': SAMPLES,
+    'buffer_count': SAMPLES,
+    'min_duration_ms': min_duration_ms,
+    'equal_issue': False,
+  }
+  run = settings.RunSettings(
+    rounds.GPTJ, scenario, **(values | _SETTINGS[scenario] | changes)
+  )
+  folder = 'performance/run_1' if mode == 'performance' else mode
+  directory = os.path.join(root, folder)
+  loadgen_log.clear(directory)
+  user_conf = os.path.join(root, 'user.conf')
+  with open(user_conf, 'w', encoding='utf-8') as file:
+    file.write(run.user_conf)
+  timeline = os.path.join(root, 'timeline', f'{mode}.csv')
+  command = programs.command(
+    _PROGRAM,
+    {
+      'scenario': scenario,
+      'mode': mode,
+      'user_conf': user_conf,
+      'loadgen_attributes': json.dumps(run.attributes),
+      'output_dir': directory,
+      'timeline': timeline,
+      'buffer_count': SAMPLES,
+      'concurrency': 64,
+      'silence_secs': 60,
+      'samples': SAMPLES,
+      'batch_secs': _BATCH_SECS[scenario],
+    },
+  )
+  ended = subprocess.run(
+    command.argv, env=command.env, capture_output=True, text=True, check=False
+  )
+  if ended.returncode:
+    raise RuntimeError(f'the run failed:\n{ended.stdout}{ended.stderr}')
+  return Run(directory, timeline, user_conf)

@@ -1,0 +1,54 @@
+"""One LoadGen run against a system of a few lines, for logs that are real."""
+
+from collections.abc import Sequence
+import time
+
+from absl import app
+from absl import flags
+import numpy as np
+
+from harness.loadgen import runner
+from harness.systems import batched
+from harness.systems import system
+
+_SAMPLES = flags.DEFINE_integer('samples', 8, 'Samples of the set.', 1)
+_BATCH_SECS = flags.DEFINE_float('batch_secs', 0.0, 'Time of a batch.', 0)
+_TOKENS = flags.DEFINE_integer('tokens', 2, 'Tokens of an answer.', 1)
+_BATCH = 16
+
+
+class _FirstTokens:
+  """Tells of each first token when a batch begins, as a cell's stream would."""
+
+  def __init__(self, inner: system.System):
+    self._inner = inner
+    self.close = inner.close
+
+  def answer(self, index: int, reply: system.Reply) -> None:
+    reply.first_token()
+    self._inner.answer(index, reply)
+
+
+def _answer(indices: Sequence[int]) -> list[system.Answer]:
+  time.sleep(_BATCH_SECS.value)
+  tokens = _TOKENS.value
+  return [
+    system.Answer(np.full(tokens, index, np.int64), tokens) for index in indices
+  ]
+
+
+def _subject() -> runner.Subject:
+  return runner.Subject(
+    _FirstTokens(batched.BatchedSystem(_answer, _BATCH)),
+    [1] * _SAMPLES.value,
+  )
+
+
+def main(argv: Sequence[str]) -> None:
+  del argv
+  runner.main(_subject)
+
+
+if __name__ == '__main__':
+  runner.mark_flags_as_required()
+  app.run(main)

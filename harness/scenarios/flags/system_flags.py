@@ -1,0 +1,174 @@
+"""Flags that say which system answers, and the system they describe."""
+
+from absl import flags
+
+from harness.bert import launcher as bert
+from harness.caching import cache as cache_lib
+from harness.data import bundle
+from harness.loadgen import rounds
+from harness.systems import launch
+from harness.systems import target as target_lib
+from saxml_ext.common import cell as cell_files
+from saxml_ext.common import user_path
+
+CELL = 'cell'
+ENGINE = 'engine'
+REFERENCE = 'reference'
+SYSTEMS = {
+  rounds.GPTJ: (CELL, ENGINE, REFERENCE),
+  rounds.BERT: bert.KINDS,
+}
+_LON = 'lon'
+
+_SYSTEM = flags.DEFINE_enum(
+  'system',
+  None,
+  [kind for kinds in SYSTEMS.values() for kind in kinds],
+  'What answers. GPT-J: cell (the default), a Sax cell, started here unless'
+  ' --model_path names a model of a running one; engine, its engine in'
+  " LoadGen's process; reference, transformers on PyTorch. BERT: onnxruntime"
+  ' (the default) or pytorch.',
+)
+MODEL_PATH = flags.DEFINE_string(
+  'model_path',
+  None,
+  'Model of a running cell, /sax/<cell>/<model>. Default: start a cell.',
+)
+_SAX_ROOT = flags.DEFINE_string(
+  'sax_root', None, 'Root of the running cell. Default: $SAX_ROOT.'
+)
+_PARAMS = flags.DEFINE_string(
+  'params',
+  bundle.PARAMS,
+  'Serving params for the cell or the engine that is started.',
+)
+CHECKPOINT = flags.DEFINE_string(
+  'checkpoint',
+  None,
+  'Checkpoint of the system that is started: PAX, for the reference and BERT'
+  ' that of Hugging Face, for onnxruntime also an ONNX file. Default: the'
+  ' bundled model.',
+)
+_NETWORK = flags.DEFINE_enum(
+  'network',
+  None,
+  [_LON],
+  'lon (LoadGen over network): the run is one of the Network division; the cell'
+  ' of --model_path runs on other hosts.',
+)
+_DEVICE = flags.DEFINE_string(
+  'device',
+  'cpu',
+  'Where reference, onnxruntime and pytorch compute: cpu or cuda.',
+)
+_PRECISION = flags.DEFINE_string(
+  'precision',
+  None,
+  'Number format of reference and pytorch: float32 (the default), bfloat16,'
+  ' float16; of onnxruntime: float32 (the default), float16, int8.',
+)
+_BEAM_SIZE = flags.DEFINE_integer(
+  'beam_size',
+  None,
+  'Beams of --system=reference. Default: $GPTJ_BEAM_SIZE, or 4. A cell searches'
+  ' as its serving params say.',
+  lower_bound=1,
+)
+_BATCH_SIZE = flags.DEFINE_integer(
+  'batch_size',
+  None,
+  'Most samples that are computed together. Default: 1 of the reference, 8 of'
+  ' BERT. A cell batches as its serving params say.',
+  lower_bound=1,
+)
+_THREADS = flags.DEFINE_integer(
+  'threads', 0, "BERT's threads of the CPU; 0: one for each core.", 0
+)
+_OVERRIDES = flags.DEFINE_multi_string(
+  'override',
+  [],
+  'NAME=JSON: an attribute of the serving params that shall differ, such as'
+  ' BATCH_SIZE=8, for the cell or the engine that is started. May be repeated.',
+)
+_JAX_CACHE_DIR = flags.DEFINE_string(
+  'jax_cache_dir',
+  None,
+  'Where the server that is started keeps compiled programs, for a faster'
+  ' next start; empty: nowhere. Default: jax in --cache_dir.',
+)
+
+
+def system(benchmark: str, cache: cache_lib.Cache) -> launch.Launcher:
+  """The system that the flags describe.
+
+  Args:
+    benchmark: LoadGen's name of it.
+    cache: for what nobody names a place.
+
+  Raises:
+    ValueError: a flag's value cannot be used.
+  """
+  kinds = SYSTEMS[benchmark]
+  kind = _SYSTEM.value or kinds[0]
+  if kind not in kinds:
+    raise ValueError(
+      f'--system={kind} does not answer {benchmark}; choose one of'
+      f' {", ".join(kinds)}'
+    )
+  if benchmark == rounds.BERT and MODEL_PATH.value:
+    raise ValueError(
+      f'--model_path={MODEL_PATH.value}: a cell serves no BERT; give its files'
+      ' by --checkpoint'
+    )
+  if MODEL_PATH.value:
+    return _running_cell(kind)
+  if _NETWORK.value:
+    raise ValueError(
+      '--network=lon needs --model_path and --sax_root of a cell that runs on'
+      ' other hosts'
+    )
+  checkpoint = user_path.resolve(CHECKPOINT.value)
+  if benchmark == rounds.BERT:
+    return bert.Bert(
+      kind,
+      checkpoint,
+      _DEVICE.value,
+      _PRECISION.value,
+      _BATCH_SIZE.value,
+      _THREADS.value,
+    )
+  if kind == REFERENCE:
+    return launch.Reference(
+      checkpoint,
+      _DEVICE.value,
+      _PRECISION.value,
+      _BEAM_SIZE.value,
+      _BATCH_SIZE.value or 1,
+    )
+  jax_cache_dir = cache.jax
+  if _JAX_CACHE_DIR.value is not None:
+    jax_cache_dir = user_path.resolve(_JAX_CACHE_DIR.value)
+  make = launch.Engine if kind == ENGINE else launch.OwnCell
+  return make(_PARAMS.value, _overrides(), checkpoint, jax_cache_dir)
+
+
+def _running_cell(kind: str) -> launch.RunningCell:
+  if kind != CELL:
+    raise ValueError(
+      f'--system={kind} is started here, but --model_path={MODEL_PATH.value}'
+      ' names a model of a running cell; leave one of them out'
+    )
+  target = target_lib.Target(
+    MODEL_PATH.value, cell_files.sax_root(_SAX_ROOT.value)
+  )
+  return launch.RunningCell(target, network=_NETWORK.value == _LON)
+
+
+def _overrides() -> dict[str, str]:
+  overrides = {}
+  for text in _OVERRIDES.value:
+    name, separator, value = text.partition('=')
+    if not (name and separator):
+      raise ValueError(f'--override={text}: write it as NAME=JSON')
+    overrides[name] = value
+  return overrides

@@ -1,0 +1,208 @@
+"""The runs of one scenario: what speed to ask for, accuracy, performance."""
+
+import dataclasses
+import os
+
+from harness import progress as progress_lib
+from harness.energy import energy
+from harness.loadgen import loadgen_log
+from harness.loadgen import rounds
+from harness.loadgen import run_process
+from harness.loadgen import settings as settings_lib
+from harness.results import judgement as judgement_lib
+from harness.scenarios import config as config_lib
+from harness.scenarios import load as load_lib
+from harness.scenarios import outcome as outcome_lib
+from harness.scenarios import search
+from harness.scenarios import session as session_lib
+from harness.scenarios import targets
+
+# Samples of the trial that tells how fast a system is, when nobody says, and of
+# those how many a stream sends one after the other.
+_TRIAL_SAMPLES = 64
+_TRIAL_QUERIES = 8
+# What a Server run sends of the rate that the system was seen to have when it
+# had all samples at once: what arrives at random needs room.
+_SERVER_SHARE = 0.6
+
+
+class ScenarioRun:
+  """Runs a JobConfig in a session. Use once."""
+
+  def __init__(
+    self,
+    config: config_lib.JobConfig,
+    session: session_lib.Session,
+    progress: progress_lib.Progress,
+  ):
+    self._config = config
+    self._session = session
+    self._progress = progress
+    self._load = config.load
+    self._speed = load_lib.Speed()
+    self._warm = False
+
+  def run(self) -> outcome_lib.Outcome:
+    """Runs it all.
+
+    Raises:
+      errors.HarnessError: a process or a run failed.
+      ValueError: a setting cannot be used.
+    """
+    config = self._config
+    result = outcome_lib.Outcome(
+      judged=self._load.execution_mode != load_lib.TEST
+    )
+    self._look_up()
+    if config_lib.FIND_PERFORMANCE in config.modes:
+      self._try_out()
+      found = search.search(
+        self._load.scenario, self._speed, self._probe, self._progress
+      )
+      self._speed = found.speed
+      if config.targets_path:
+        targets.keep(config.targets_path, config.targets_key, found.speed)
+        self._progress.stage(f'kept for later runs: {found.speed}')
+      result = dataclasses.replace(
+        result,
+        found=found.speed,
+        probes=found.probes,
+        performance=found.log,
+      )
+    if self._load.needs_target and self._speed == load_lib.Speed():
+      self._try_out()
+    if config_lib.ACCURACY in config.modes:
+      judgement, seconds = self._accuracy()
+      result = dataclasses.replace(
+        result, judgement=judgement, accuracy_seconds=seconds
+      )
+    if config_lib.PERFORMANCE in config.modes:
+      with energy.Meter() as meter:
+        log = self._performance()
+      for problem in meter.problems:
+        self._progress.stage(f'energy: {problem}')
+      result = dataclasses.replace(
+        result, performance=log, energy=meter.joules()
+      )
+    return result
+
+  def _settings(self, **changes) -> settings_lib.RunSettings:
+    settings = load_lib.run_settings(
+      self._load,
+      self._config.task.benchmark,
+      self._config.task.sample_count,
+      self._speed,
+    )
+    return dataclasses.replace(settings, **changes)
+
+  def _look_up(self) -> None:
+    """Takes the speed that an earlier search found."""
+    config = self._config
+    found = targets.find(config.targets_path, config.targets_key)
+    given = self._load.target_qps
+    if self._load.streams:
+      given = self._load.target_latency_ms
+    if found and given is None:
+      self._speed = found.speed
+      self._progress.stage(
+        f'using what find_performance found on {found.when}: {found.speed}'
+      )
+
+  def _try_out(self) -> None:
+    """Learns roughly how fast the system is, by a few samples."""
+    streams = self._load.streams
+    count = min(_TRIAL_SAMPLES, self._config.task.sample_count)
+    changes: dict[str, object] = {
+      'scenario': rounds.SINGLE_STREAM if streams else rounds.OFFLINE,
+      'buffer_count': count,
+      'min_duration_ms': 0,
+      'min_query_count': _TRIAL_QUERIES if streams else count,
+      'max_query_count': _TRIAL_QUERIES if streams else 0,
+      'equal_issue': False,
+      'target_latency_ms': 1.0 if streams else None,
+      'target_qps': None if streams else 1.0,
+    }
+    if self._load.scenario == rounds.MULTI_STREAM:
+      changes['scenario'] = rounds.MULTI_STREAM
+    status, _ = self._loadgen(
+      config_lib.PERFORMANCE, 'trial', 'a trial', self._settings(**changes)
+    )
+    if streams:
+      latency = 1e3 * status.seconds / _TRIAL_QUERIES
+      self._speed = load_lib.Speed(latency_ms=latency)
+    else:
+      rate = status.done / max(status.seconds, 1e-3)
+      if self._load.scenario == rounds.SERVER:
+        rate *= _SERVER_SHARE
+      self._speed = load_lib.Speed(
+        target_qps=rate
+        if self._load.scenario == rounds.SERVER
+        else settings_lib.target_qps_from_rate(rate)
+      )
+    self._progress.stage(f'the trial says: {self._speed}')
+
+  def _probe(self, speed: load_lib.Speed, number: int) -> loadgen_log.RunLog:
+    """One run of a search."""
+    self._speed = speed
+    _, log = self._loadgen(
+      config_lib.PERFORMANCE,
+      os.path.join(config_lib.PERFORMANCE, 'run_1'),
+      f'probe {number}',
+      self._settings(
+        target_qps=speed.target_qps,
+        **{'target_latency_ms': speed.latency_ms} if self._load.streams else {},
+      ),
+    )
+    return log
+
+  def _accuracy(self) -> tuple[judgement_lib.Judgement, float]:
+    """Every sample once, judged; also how long that took."""
+    status, log = self._loadgen(
+      config_lib.ACCURACY,
+      config_lib.ACCURACY,
+      'accuracy run',
+      self._settings(),
+    )
+    _check(log, 'accuracy run')
+    if (
+      self._load.scenario == rounds.OFFLINE
+      and self._speed.target_qps is None
+      and status.seconds > 0
+    ):
+      rate = status.done / status.seconds
+      self._speed = load_lib.Speed(
+        target_qps=settings_lib.target_qps_from_rate(rate)
+      )
+    self._progress.stage('scoring')
+    judgement = self._config.task.judge(log.directory, self._session.exact)
+    return judgement, status.seconds
+
+  def _performance(self) -> loadgen_log.RunLog:
+    _, log = self._loadgen(
+      config_lib.PERFORMANCE,
+      os.path.join(config_lib.PERFORMANCE, 'run_1'),
+      'performance run',
+      self._settings(),
+    )
+    if self._load.execution_mode != load_lib.TEST:
+      _check(log, 'performance run')
+    return log
+
+  def _loadgen(self, mode, name, label, settings):
+    warm_up, self._warm = not self._warm, True
+    return self._session.run(
+      self._config,
+      mode,
+      os.path.join(self._config.results_dir, name),
+      settings,
+      label=label,
+      warm_up=warm_up,
+    )
+
+
+def _check(log: loadgen_log.RunLog, label: str) -> None:
+  if log.problems:
+    raise run_process.RunError(
+      f'LoadGen logged {len(log.problems)} errors in the {label}, the first'
+      f' of them: {log.problems[0]} (all in {log.directory})'
+    )

@@ -1,0 +1,131 @@
+"""A started system, and LoadGen runs against it, each in its own process."""
+
+from collections.abc import Iterator
+import contextlib
+import json
+import os
+import tempfile
+
+from harness import progress as progress_lib
+from harness.loadgen import loadgen_log
+from harness.loadgen import run_process
+from harness.loadgen import run_status
+from harness.loadgen import settings as settings_lib
+from harness.results import scoring
+from harness.scenarios import config as config_lib
+from harness.systems import children
+from harness.systems import launch
+from harness.systems import programs
+
+TIMELINES = 'timeline'
+USER_CONF = 'user.conf'
+
+
+class Session:
+  """Runs LoadGen against a system.
+
+  Attributes:
+    exact: whether the system computes as the reference does.
+  """
+
+  def __init__(self, place: launch.Workplace, started: launch.Started):
+    self._place = place
+    self._started = started
+    self.exact = started.exact
+    self._runs = 0
+
+  def run(
+    self,
+    config: config_lib.JobConfig,
+    mode: str,
+    directory: str,
+    settings: settings_lib.RunSettings,
+    *,
+    label: str,
+    warm_up: bool = False,
+  ) -> tuple[run_status.RunStatus, loadgen_log.RunLog]:
+    """One LoadGen run; returns its last status and its logs.
+
+    Args:
+      config: the job that the run is of.
+      mode: accuracy or performance.
+      directory: gets LoadGen's logs; those of an earlier run are removed.
+      settings: of LoadGen.
+      label: what progress lines call it.
+      warm_up: whether the system is warmed up as the job's load says.
+
+    Raises:
+      run_process.RunError: the run failed, or LoadGen logged errors.
+      children.ChildError: a process ended.
+    """
+    loadgen_log.clear(directory)
+    stale = os.path.join(directory, scoring.ACCURACY_FILE)
+    if os.path.exists(stale):
+      os.remove(stale)
+    progress = self._place.progress
+    progress.stage(f'{label}: LoadGen {settings.scenario}')
+    child = self._place.group.start_piped(
+      label,
+      self._command(config, mode, directory, settings, warm_up),
+      os.path.join(self._place.log_dir, f'loadgen_{self._name(mode)}.log'),
+    )
+    status = run_process.follow(self._place.group, child, label, progress)
+    log = loadgen_log.read(directory)
+    progress.stage(f'{label}: {status.done} samples in {status.seconds:.1f} s')
+    return status, log
+
+  def _name(self, mode: str) -> str:
+    self._runs += 1
+    return f'{self._runs:02d}_{mode}'
+
+  def _command(
+    self,
+    config: config_lib.JobConfig,
+    mode: str,
+    directory: str,
+    settings: settings_lib.RunSettings,
+    warm_up: bool,
+  ) -> programs.Command:
+    """How to start a run, whose user.conf is written."""
+    user_conf = os.path.join(config.results_dir, USER_CONF)
+    with open(user_conf, 'w', encoding='utf-8') as file:
+      file.write(settings.user_conf + config.load.user_conf_extra)
+    timeline = os.path.join(config.results_dir, TIMELINES, f'{mode}.csv')
+    flags = {
+      'benchmark': settings.benchmark,
+      'scenario': settings.scenario,
+      'mode': mode,
+      'user_conf': user_conf,
+      'loadgen_attributes': json.dumps(settings.attributes),
+      'output_dir': directory,
+      'timeline': timeline,
+      'buffer_count': settings.buffer_count,
+      'concurrency': config.load.concurrency,
+      'silence_secs': config.load.silence_secs,
+    }
+    if warm_up and config.load.warm_up:
+      flags['warm_up'] = config.load.warm_up
+      flags['warm_up_rest_secs'] = config.load.warm_up_rest_secs
+    return programs.command(
+      self._started.program,
+      flags | dict(config.task.flags) | dict(self._started.flags),
+    )
+
+
+@contextlib.contextmanager
+def started(
+  system: launch.Launcher, log_dir: str, progress: progress_lib.Progress
+) -> Iterator[Session]:
+  """Starts a system; nothing of it is left after the `with` block.
+
+  Raises:
+    errors.HarnessError: a process, the cell or a run failed.
+    SaxError: the cell refused something.
+  """
+  with (
+    tempfile.TemporaryDirectory(prefix='sax_cell_') as work_dir,
+    children.Children() as group,
+  ):
+    place = launch.Workplace(group, work_dir, log_dir, progress)
+    yield Session(place, system.start(place))
+    progress.stage('stopping what was started')

@@ -1,0 +1,136 @@
+"""What a benchmark's runs are about: its samples, and who judges the answers."""
+
+from collections.abc import Mapping
+import dataclasses
+import os
+from typing import Protocol
+
+from harness.data import summarization
+from harness.loadgen import loadgen_log
+from harness.loadgen import rounds
+from harness.results import comparison as comparison_lib
+from harness.results import judgement
+from harness.results import scoring
+from saxml_ext.evaluation import tokenizer as tokenizer_lib
+
+
+class Task(Protocol):
+  """A benchmark's samples, in memory."""
+
+  @property
+  def benchmark(self) -> str:
+    """LoadGen's name of the benchmark."""
+
+  @property
+  def sample_count(self) -> int:
+    """Samples of the set."""
+
+  @property
+  def flags(self) -> Mapping[str, object]:
+    """Flags by which a LoadGen program gets the same samples."""
+
+  @property
+  def inputs(self) -> Mapping[str, str]:
+    """Path by role of the files that decide the result."""
+
+  @property
+  def parameters(self) -> Mapping[str, object]:
+    """Whatever else of it decides the result."""
+
+  def judge(self, directory: str, exact: bool) -> judgement.Judgement:
+    """Scores an accuracy run and writes accuracy.txt beside its logs.
+
+    Args:
+      directory: of LoadGen's logs.
+      exact: whether the system computes as the reference does (float32), so
+        that every answer must be the reference's.
+
+    Raises:
+      OSError, ValueError: the logs cannot be used.
+    """
+
+
+@dataclasses.dataclass(frozen=True)
+class JudgeRule:
+  """How GPT-J's answers are judged beside a recorded reference.
+
+  Attributes:
+    reference_path: the record; None compares with nothing.
+    rouge_tolerance: greatest difference from its ROUGE that passes.
+    require_identical: whether every answer must be the reference's; None: if
+      the system computes in float32.
+  """
+
+  reference_path: str | None = None
+  rouge_tolerance: float = 0.01
+  require_identical: bool | None = None
+
+
+class GPTJTask:
+  """News articles to be summarized."""
+
+  benchmark = rounds.GPTJ
+
+  def __init__(self, source: summarization.Source, rule: JudgeRule):
+    """Reads the inputs, so that a wrong one is told before anything starts.
+
+    Raises:
+      OSError, ValueError: an input cannot be used.
+    """
+    self._source = source
+    self._rule = rule
+    self._task = source.load()
+    self._reference = None
+    if rule.reference_path:
+      self._reference = comparison_lib.load_reference(
+        rule.reference_path, self._task.highlights, self._task.tokenizer
+      )
+
+  @property
+  def sample_count(self) -> int:
+    return len(self._task.articles)
+
+  @property
+  def flags(self) -> Mapping[str, object]:
+    return {
+      'dataset_path': self._source.dataset_path,
+      'tokenizer_path': self._source.tokenizer_path,
+      'max_input_length': self._source.max_input_length,
+      'sample_count': self.sample_count,
+    }
+
+  @property
+  def inputs(self) -> Mapping[str, str]:
+    paths = {
+      'dataset': self._source.dataset_path,
+      'tokenizer': self._source.tokenizer_path,
+    }
+    if self._rule.reference_path:
+      paths['reference'] = self._rule.reference_path
+    return paths
+
+  @property
+  def parameters(self) -> Mapping[str, object]:
+    return {
+      'max_input_length': self._source.max_input_length,
+      'sample_count': self.sample_count,
+      'rouge_tolerance': self._rule.rouge_tolerance,
+      'require_identical': self._rule.require_identical,
+    }
+
+  def judge(self, directory: str, exact: bool) -> judgement.Judgement:
+    scored = scoring.score_log(
+      os.path.join(directory, loadgen_log.ACCURACY_LOG),
+      self._task.highlights,
+      self._task.tokenizer,
+      clean_up=tokenizer_lib.cleans_up(self._source.tokenizer_path),
+    )
+    identical = self._rule.require_identical
+    if identical is None:
+      identical = self._reference is not None and exact
+    return comparison_lib.compare(
+      scored,
+      self._reference,
+      comparison_lib.Rule(self._rule.rouge_tolerance, identical),
+      self._task.tokenizer,
+    )

@@ -1,0 +1,136 @@
+"""Scores an accuracy log with the command line of the published evaluation.py.
+
+evaluation --mlperf-accuracy-file=.../mlperf_log_accuracy.json \\
+    --dataset-file=cnn_eval.json [--dtype=int32]
+
+prints what that program prints. //harness:accuracy also writes accuracy.txt.
+"""
+
+from collections.abc import Sequence
+import os
+import sys
+
+from absl import app
+from absl import flags
+
+from harness import dashes
+from harness.caching import cache_flag
+from harness.data import bundle
+from harness.data import official
+from saxml_ext.common import user_path
+from saxml_ext.evaluation import dataset
+from saxml_ext.evaluation import rouge
+from saxml_ext.evaluation import sentences
+from saxml_ext.evaluation import tokenizer as tokenizer_lib
+
+_LOG = flags.DEFINE_string(
+  'mlperf_accuracy_file',
+  None,
+  'mlperf_log_accuracy.json of an accuracy run.',
+)
+_DATASET = flags.DEFINE_string(
+  'dataset_file',
+  None,
+  'Evaluation file of that run, such as cnn_eval.json. Default: the bundled'
+  ' articles.',
+)
+_CHECKPOINT = flags.DEFINE_string(
+  'checkpoint_path',
+  None,
+  "Directory with the model's tokenizer, or its tokenizer.json. Default: the"
+  " bundled model's for the bundled articles, else GPT-J's in the cache.",
+)
+flags.DEFINE_alias('model_name_or_path', 'checkpoint_path')
+_DTYPE = flags.DEFINE_enum(
+  'dtype',
+  'int64',
+  ['int64', 'int32', 'float32'],
+  'Type of the token ids in the log.',
+)
+_NLTK_DATA = flags.DEFINE_string(
+  'nltk_data',
+  None,
+  "nltk's data with punkt_tab, which rougeLsum needs. Default: $NLTK_DATA; if"
+  ' that is not set either, rougeLsum is left out.',
+)
+_VERBOSE = flags.DEFINE_bool(
+  'verbose', False, 'Print every answer and what it is compared with.'
+)
+
+
+def main(argv: Sequence[str]) -> None:
+  if len(argv) > 1:
+    raise app.UsageError(f'unexpected argument {argv[1]!r}')
+  try:
+    scores = _score()
+  except (OSError, ValueError) as error:
+    raise SystemExit(f'evaluation: {error}') from error
+  print(f'\nResults\n\n{scores.line}')
+
+
+def _score() -> rouge.Scores:
+  splitter = _splitter()
+  articles = dataset.load_articles(
+    user_path.resolve(_DATASET.value) or bundle.eval_path()
+  )
+  path = _tokenizer_path()
+  pairs = rouge.texts(
+    rouge.read_accuracy_log(user_path.resolve(_LOG.value), _DTYPE.value),
+    [article.output for article in articles],
+    tokenizer_lib.load(path),
+    tokenizer_lib.cleans_up(path),
+  )
+  if len(pairs) < len(articles):
+    _say(
+      f'the log answers {len(pairs)} of {len(articles)} articles; an official'
+      ' accuracy run answers all'
+    )
+  if _VERBOSE.value:
+    for index, (prediction, reference) in pairs.items():
+      print(f'[{index}] answer: {prediction}\n[{index}] target: {reference}')
+  predictions, references = zip(*pairs.values())
+  split = None if splitter is None else splitter.split
+  return rouge.score_texts(predictions, references, split=split)
+
+
+def _splitter() -> sentences.Splitter | None:
+  """Finds sentences; None where nltk's data are not at hand.
+
+  Raises:
+    ValueError: they are not where --nltk_data says.
+  """
+  if _NLTK_DATA.value:
+    return sentences.Splitter(user_path.resolve(_NLTK_DATA.value))
+  # The variable may list several directories, as PATH does.
+  listed = list(filter(None, os.environ.get('NLTK_DATA', '').split(os.pathsep)))
+  if not listed:
+    _say(
+      "rougeLsum is left out: it needs nltk's punkt_tab (--nltk_data or"
+      ' $NLTK_DATA); the other figures do not'
+    )
+    return None
+  try:
+    return sentences.Splitter(*listed)
+  except ValueError as error:  # They may be there for another program.
+    _say(f'rougeLsum is left out: {error}')
+    return None
+
+
+def _tokenizer_path() -> str:
+  if _CHECKPOINT.value:
+    return user_path.resolve(_CHECKPOINT.value)
+  if not _DATASET.value:
+    return bundle.model_dir()
+  try:
+    return official.path('gptj', 'tokenizer', cache_flag.get())
+  except ValueError as error:
+    raise ValueError(f'{error}\nor give --checkpoint_path') from error
+
+
+def _say(text: str) -> None:
+  print(f'evaluation: {text}', file=sys.stderr)
+
+
+if __name__ == '__main__':
+  flags.mark_flag_as_required('mlperf_accuracy_file')
+  dashes.run(main)

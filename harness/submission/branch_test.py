@@ -1,0 +1,91 @@
+import os
+import pathlib
+import subprocess
+from unittest import mock
+
+from absl.testing import absltest
+
+from harness.submission import branch
+
+_IDENTITY = {
+  'GIT_AUTHOR_NAME': 'A',
+  'GIT_AUTHOR_EMAIL': 'a@example.org',
+  'GIT_COMMITTER_NAME': 'A',
+  'GIT_COMMITTER_EMAIL': 'a@example.org',
+}
+
+
+class BranchTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.enter_context(mock.patch.dict(os.environ, _IDENTITY))
+    root = pathlib.Path(self.create_tempdir().full_path)
+    self.repo = root / 'repo'
+    self.tree = root / 'tree'
+    (self.tree / 'open' / 'Example').mkdir(parents=True)
+    (self.tree / 'open' / 'Example' / 'new.txt').write_text('new', 'utf-8')
+    subprocess.run(['git', 'init', '-q', self.repo], check=True)
+
+  def git(self, *arguments: str) -> str:
+    return subprocess.run(
+      ['git', *arguments],
+      cwd=self.repo,
+      check=True,
+      capture_output=True,
+      encoding='utf-8',
+    ).stdout.strip()
+
+  def commit(self) -> None:
+    (self.repo / 'old.txt').write_text('old', 'utf-8')
+    (self.repo / '.gitignore').write_text('*.txt\n', 'utf-8')
+    self.git('add', '--force', '.')
+    self.git('commit', '-qm', 'first')
+
+  def test_adds_the_tree_and_keeps_the_rest(self):
+    self.commit()
+    (self.repo / 'old.txt').write_text('at work', 'utf-8')
+    self.git('remote', 'add', 'fork', 'https://example.org/results.git')
+    before = self.git('status', '--porcelain')
+    self.assertIsNone(branch.problem(self.repo, 'mine'))
+    push = branch.make(self.repo, 'mine', self.tree, 'My results')
+    self.assertEqual(push, f'git -C {self.repo} push fork mine')
+    names = self.git('ls-tree', '-r', '--name-only', 'mine').split()
+    self.assertEqual(names, ['.gitignore', 'old.txt', 'open/Example/new.txt'])
+    self.assertEqual(self.git('show', 'mine:old.txt'), 'old')
+    self.assertEqual(self.git('log', '-1', '--format=%s', 'mine'), 'My results')
+    self.assertEqual(
+      self.git('rev-parse', 'mine^'), self.git('rev-parse', 'HEAD')
+    )
+    # What the user works on is as it was.
+    self.assertEqual(self.git('status', '--porcelain'), before)
+    self.assertFalse((self.repo / 'open').exists())
+
+  def test_repository_without_a_commit(self):
+    push = branch.make(self.repo, 'mine', self.tree, 'First')
+    self.assertEqual(push, f'git -C {self.repo} push origin mine')
+    self.assertEqual(
+      self.git('ls-tree', '-r', '--name-only', 'mine'), 'open/Example/new.txt'
+    )
+
+  def test_what_speaks_against_it(self):
+    self.commit()
+    self.git('branch', 'taken')
+    for repo, name, pattern in (
+      (self.repo, 'taken', 'has a branch taken already; .* branch -D taken'),
+      (self.repo, 'a..b', 'is no name of a branch'),
+      (self.repo / 'nowhere', 'x', 'is no directory'),
+      (self.tree, 'x', 'is no git repository'),
+    ):
+      self.assertRegex(branch.problem(repo, name), pattern)
+
+  def test_gits_own_words(self):
+    self.commit()
+    branch.make(self.repo, 'mine', self.tree, 'one')
+    with self.assertRaisesRegex(
+      branch.BranchError, 'git branch failed in .*mine'
+    ):
+      branch.make(self.repo, 'mine', self.tree, 'two')
+
+
+if __name__ == '__main__':
+  absltest.main()

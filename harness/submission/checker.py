@@ -1,0 +1,160 @@
+"""Runs the official submission checker of the user's mlcommons/inference.
+
+Each round has its own checker. A checkout with its tags has them all: the one of
+the round's tag is taken out of it for the run. Without that tag, the checker that
+is checked out is run, if it knows the round.
+"""
+
+import dataclasses
+import os
+import pathlib
+import subprocess
+import tempfile
+
+from harness import errors
+
+REPOSITORY = 'https://github.com/mlcommons/inference'
+
+_FOLDER = 'tools/submission'
+_SCRIPT = 'submission_checker.py'
+_PACKAGE = 'submission_checker/main.py'
+# Files that a round's name stands in, if its checker knows the round.
+_TABLES = (_SCRIPT, 'submission_checker/constants.py')
+_VERDICT = 'SUMMARY: '
+_OK = 'submission looks OK'
+
+
+class CheckerError(errors.HarnessError):
+  """The checker could not be run."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+  """What the checker said.
+
+  Attributes:
+    summary: its last word, "submission looks OK" or "submission has errors".
+    output: all that it printed.
+    version: which checker it was.
+  """
+
+  summary: str
+  output: str
+  version: str
+
+  @property
+  def passed(self) -> bool:
+    return self.summary == _OK
+
+  @property
+  def complaints(self) -> list[str]:
+    """Its lines about errors."""
+    return [line for line in self.output.splitlines() if ' ERROR] ' in line]
+
+
+def how_to_get(round_name: str) -> str:
+  """What to type for a checkout that has a round's checker."""
+  return (
+    f'get the checkers: git clone --filter=blob:none {REPOSITORY} and give the'
+    f' clone by --inference_dir (its tags hold the checker of {round_name})'
+  )
+
+
+def run(
+  tree: pathlib.Path,
+  inference_dir: pathlib.Path,
+  round_name: str,
+  submitter: str,
+  python: str,
+) -> Verdict:
+  """Lets the round's checker judge a tree.
+
+  Args:
+    tree: the submission.
+    inference_dir: checkout of mlcommons/inference.
+    round_name: such as "v4.0".
+    submitter: whose results are looked at.
+    python: the Python that runs it; the checkers since v6.0 need pandas.
+
+  Raises:
+    CheckerError: there is no checker of that round, or it does not run.
+  """
+  with tempfile.TemporaryDirectory(prefix='checker_') as scratch:
+    folder, version = _find(inference_dir, round_name, pathlib.Path(scratch))
+    summary_csv = os.path.join(scratch, 'summary.csv')
+    output = _judge(folder, python, tree, round_name, submitter, summary_csv)
+  for line in reversed(output.splitlines()):
+    _, found, summary = line.partition(_VERDICT)
+    if found:
+      return Verdict(summary.strip(), output, version)
+  remedy = ''
+  if 'ModuleNotFoundError' in output:
+    remedy = (
+      f'; it needs packages: {python} -m pip install pandas pyyaml, or give'
+      ' another Python by --checker_python'
+    )
+  last = output.strip().splitlines()[-1:] or ['nothing']
+  raise CheckerError(
+    f'the checker of {version} came to no verdict; it ended with'
+    f' {last[0]!r}{remedy}'
+  )
+
+
+def _find(
+  inference_dir: pathlib.Path, round_name: str, scratch: pathlib.Path
+) -> tuple[pathlib.Path, str]:
+  """Folder of the round's checker, and what it is called."""
+  if not inference_dir.is_dir():
+    raise CheckerError(
+      f'--inference_dir={inference_dir} is no directory; {how_to_get(round_name)}'
+    )
+  archive = scratch / 'checker.tar'
+  taken = subprocess.run(
+    ['git', '-C', inference_dir, 'archive', '-o', archive, round_name, _FOLDER],
+    capture_output=True,
+  )
+  if taken.returncode == 0:
+    subprocess.run(['tar', '-xf', archive, '-C', scratch], check=True)
+    return scratch / _FOLDER, f'tag {round_name}'
+  folder = inference_dir / _FOLDER
+  for table in _TABLES:
+    path = folder / table
+    if path.is_file() and f'"{round_name}"' in path.read_text('utf-8'):
+      return folder, f'{inference_dir} as it is checked out'
+  raise CheckerError(
+    f'{inference_dir} has neither a tag {round_name} nor a checker in'
+    f' {_FOLDER} that knows {round_name}; {how_to_get(round_name)}'
+  )
+
+
+def _judge(
+  folder: pathlib.Path,
+  python: str,
+  tree: pathlib.Path,
+  round_name: str,
+  submitter: str,
+  summary_csv: str,
+) -> str:
+  arguments = [f'--input={tree}', f'--version={round_name}']
+  arguments += [f'--submitter={submitter}', f'--csv={summary_csv}']
+  if (folder / _PACKAGE).is_file():
+    program = ['-m', _PACKAGE.removesuffix('.py').replace('/', '.')]
+  else:
+    program = [_SCRIPT]
+  environment = dict(os.environ)
+  environment.pop('PYTHONPATH', None)  # The checker's Python has its own.
+  environment['PYTHONDONTWRITEBYTECODE'] = '1'
+  try:
+    done = subprocess.run(
+      [python, *program, *arguments],
+      cwd=folder,
+      env=environment,
+      stdout=subprocess.PIPE,
+      stderr=subprocess.STDOUT,
+      encoding='utf-8',
+    )
+  except OSError as error:
+    raise CheckerError(
+      f'--checker_python={python} cannot be run: {error.strerror}'
+    ) from error
+  return done.stdout

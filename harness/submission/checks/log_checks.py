@@ -1,0 +1,172 @@
+"""Checks of LoadGen's logs, for every division."""
+
+from collections.abc import Iterator
+import re
+
+from harness.loadgen import loadgen_log
+from harness.loadgen import rounds
+from harness.submission import job_result
+from harness.submission import plan
+from harness.submission.checks import requirements
+
+_NS_PER_MS = 1_000_000
+
+
+def accuracy(
+  submission: plan.Submission, result: job_result.JobResult, name: str
+) -> Iterator[str]:
+  """What is wrong with an accuracy run."""
+  entry = result.entry
+  if result.accuracy is None or entry.accuracy is None:
+    yield f'{name} has no accuracy run; run it with --mode=accuracy,performance'
+    return
+  yield from _errors(result.accuracy, name, 'accuracy')
+  if not result.accuracy_text.is_file():
+    yield f'{name} has no {result.accuracy_text.name}; score its log again'
+    return
+  text = result.accuracy_text.read_text(encoding='utf-8')
+  unread = [
+    metric
+    for metric in requirements.ACCURACY.get(entry.model, {})
+    if figure(text, metric) is None
+  ]
+  if unread:
+    yield (
+      f'{result.accuracy_text} does not tell {", ".join(unread)} as the checkers'
+      ' read them; score the log again'
+    )
+  total = result.accuracy.values.get('qsl_reported_total_count')
+  full = rounds.FULL_SET[entry.benchmark]
+  if total != full and not requirements.takes_parts_of_the_set(
+    submission.round
+  ):
+    yield (
+      f'{name}: the accuracy run has {total} samples; {submission.round} asks'
+      f' for all {full} of the set in every division'
+    )
+
+
+def performance(
+  submission: plan.Submission, result: job_result.JobResult, name: str
+) -> Iterator[str]:
+  """What is wrong with a performance run."""
+  log = result.performance
+  if log is None:
+    yield (
+      f'{name} has no performance run; run it with --mode=accuracy,performance'
+    )
+    return
+  yield from _errors(log, name, 'performance')
+  if log.values.get('result_validity') != 'VALID':
+    yield (
+      f'{name}: LoadGen calls the performance run'
+      f' {log.values.get("result_validity")}; its summary says why'
+    )
+  yield from settings(submission.round, submission.division, result, log, name)
+  wanted = seeds(submission.round)
+  yield from wrong_seeds(log, wanted, f'{name}, {submission.round}')
+  shortest = rounds.MIN_DURATION_MS
+  duration = _number(log, 'effective_min_duration_ms')
+  short = submission.division == requirements.OPEN and (
+    requirements.takes_short_runs(submission.round)
+  )
+  if duration < shortest and not short:
+    yield (
+      f'{name}: min_duration was {duration:.0f} ms, the rules ask for'
+      f' {shortest}; run it with --min_duration={shortest}'
+    )
+
+
+def settings(
+  round_name: str,
+  division: str,
+  result: job_result.JobResult,
+  log: loadgen_log.RunLog,
+  name: str,
+) -> Iterator[str]:
+  """What is wrong with the settings of a performance or compliance run."""
+  entry = result.entry
+  full = rounds.FULL_SET[entry.benchmark]
+  if log.values.get('effective_scenario') != entry.scenario:
+    yield (
+      f'{name}: the log is of {log.values.get("effective_scenario")}, not of'
+      f' {entry.scenario}'
+    )
+  drawn = _number(log, 'effective_performance_sample_count')
+  if drawn < full:
+    yield (
+      f'{name}: performance_sample_count was {drawn:.0f}, every checker asks for'
+      f' {full}'
+    )
+  if entry.scenario == rounds.OFFLINE:
+    least = rounds.ROUNDS[round_name].min_queries(
+      entry.benchmark, rounds.OFFLINE
+    )
+    asked = _number(log, 'effective_samples_per_query')
+    if asked < least and requirements.needs_samples_per_query(
+      round_name, division
+    ):
+      yield (
+        f'{name}: Offline asked for {asked:.0f} samples, {round_name} asks for'
+        f' {least}'
+      )
+  if entry.scenario == rounds.SERVER:
+    limit = rounds.SERVER_LATENCY_MS[entry.benchmark]
+    bound = _number(log, 'effective_target_latency_ns') / _NS_PER_MS
+    if bound > limit:
+      yield (
+        f'{name}: target_latency was {bound:g} ms, the benchmark asks for at'
+        f' most {limit} ms'
+      )
+
+
+def wrong_seeds(
+  log: loadgen_log.RunLog, seeds: dict[str, int], name: str
+) -> Iterator[str]:
+  """Seeds that are not those that are asked for, by name of the setting."""
+  wrong = {
+    key: found
+    for key, seed in seeds.items()
+    if (found := log.values.get(f'effective_{key}')) != seed
+  }
+  if wrong:
+    yield (
+      f'{name}: '
+      + ', '.join(f'{key} was {found}' for key, found in wrong.items())
+      + ' instead of '
+      + ', '.join(str(seeds[key]) for key in wrong)
+      + '; run it again with the --round that you submit to'
+    )
+
+
+def figure(text: str, metric: str) -> float | None:
+  """A figure of accuracy.txt, as the checkers find it."""
+  if metric == 'f1':
+    pattern = r'^\{"exact_match": [\d.]+, "f1": ([\d.]+)\}'
+  else:
+    pattern = rf".*'{metric}': ([\d.]+).*"
+  found = re.search(pattern, text, re.MULTILINE)
+  return float(found.group(1)) if found else None
+
+
+def seeds(round_name: str) -> dict[str, int]:
+  """The seeds of a round by name of the setting."""
+  rules = rounds.ROUNDS[round_name]
+  return {
+    'qsl_rng_seed': rules.qsl_seed,
+    'sample_index_rng_seed': rules.sample_seed,
+    'schedule_rng_seed': rules.schedule_seed,
+  }
+
+
+def _errors(log: loadgen_log.RunLog, name: str, run: str) -> Iterator[str]:
+  if log.problems:
+    yield (
+      f'{name}: LoadGen logged {len(log.problems)} errors in the {run} run, the'
+      f' first of them: {log.problems[0]}'
+    )
+
+
+def _number(log: loadgen_log.RunLog, key: str) -> float:
+  value = log.values.get(key)
+  return float(value) if isinstance(value, int | float) else 0.0

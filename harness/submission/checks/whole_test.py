@@ -1,0 +1,216 @@
+import dataclasses
+import pathlib
+import shutil
+
+from absl.testing import absltest
+from absl.testing import parameterized
+
+from harness.loadgen import rounds
+from harness.submission.checks import whole
+from harness.submission.testing import jobs
+
+_OFFLINE = jobs.Job(
+  samples=rounds.FULL_SET[rounds.GPTJ],
+  target_qps=100,
+  figures=jobs.HIGH[rounds.GPTJ],
+)
+_STREAM = dataclasses.replace(
+  _OFFLINE,
+  scenario=rounds.SINGLE_STREAM,
+  target_qps=None,
+  target_latency_ms=1.0,
+)
+_WEIGHTS = {'checkpoint': 'c', 'precision': 'float32'}
+_TINY = {'params': 'saxml_ext.params.gptj.TinyFP32', 'checkpoint': 'c'}
+_OFFICIAL = {'effective_min_duration_ms': rounds.MIN_DURATION_MS}
+
+
+def _system(**values) -> dict[str, object]:
+  return {'parameters': {'system': values}}
+
+
+class WholeTest(parameterized.TestCase):
+  """One problem at a time, on real logs that say they lasted ten minutes."""
+
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    cls.made = pathlib.Path(absltest.get_default_test_tmpdir(), 'made')
+    shutil.rmtree(cls.made, ignore_errors=True)
+    for name, job in (('offline', _OFFLINE), ('stream', _STREAM)):
+      jobs.make(cls.made / name, job)
+      jobs.change(cls.made / name / 'performance' / 'run_1', **_OFFICIAL)
+
+  def setUp(self):
+    super().setUp()
+    self.root = pathlib.Path(self.create_tempdir().full_path)
+    shutil.copytree(self.made, self.root, dirs_exist_ok=True)
+    self.performance = self.root / 'offline' / 'performance' / 'run_1'
+    self.accuracy = self.root / 'offline' / 'accuracy'
+
+  def problems(self, **values) -> list[str]:
+    results = values.pop('results', None) or jobs.load(
+      self.root / 'offline', self.root / 'stream'
+    )
+    values = {'division': 'closed'} | values
+    return whole.problems(jobs.submission(results, **values))
+
+  def assert_problem(self, pattern: str, **values) -> None:
+    found = self.problems(**values)
+    self.assertLen(found, 1, found)
+    self.assertRegex(found[0], pattern)
+
+  def with_entry(self, **values) -> dict[str, object]:
+    """The results, the first of which has another entry."""
+    first, second = jobs.load(self.root / 'offline', self.root / 'stream')
+    entry = dataclasses.replace(first.entry, **values)
+    return {'results': (dataclasses.replace(first, entry=entry), second)}
+
+  def test_what_keeps_all_rules_passes(self):
+    self.assertEqual(self.problems(), [])
+    self.assertEqual(self.problems(division='open'), [])
+
+  @parameterized.parameters(
+    ({'effective_min_duration_ms': 599_999}, 'min_duration was 599999 ms'),
+    ({'result_validity': 'INVALID'}, 'calls the performance run INVALID'),
+    ({'effective_qsl_rng_seed': 1}, 'qsl_rng_seed was 1 instead of 132818655'),
+    ({'effective_schedule_rng_seed': 1}, 'schedule_rng_seed was 1'),
+    ({'effective_performance_sample_count': 64}, 'sample_count was 64, every'),
+    ({'effective_samples_per_query': 9}, 'Offline asked for 9 samples'),
+    ({'effective_scenario': 'Server'}, 'log is of Server, not of Offline'),
+    ({'qsl_reported_total_count': 100}, 'performance run had 100 samples'),
+  )
+  def test_performance_log(self, values, pattern):
+    jobs.change(self.performance, **values)
+    self.assert_problem(pattern)
+
+  def test_short_runs_are_for_open_submissions_to_old_rounds(self):
+    jobs.change(self.performance, effective_min_duration_ms=100)
+    self.assertEqual(self.problems(division='open'), [])
+
+  def test_accuracy_run_of_a_part_of_the_set(self):
+    jobs.change(self.accuracy, qsl_reported_total_count=100)
+    self.assert_problem('accuracy run had 100 samples; closed asks')
+    self.assertEqual(self.problems(division='open'), [])
+
+  def test_equal_issue_where_the_round_asks_for_it(self):
+    run = self.root / 'stream' / 'performance' / 'run_1'
+    key = 'effective_sample_concatenate_permutation'
+    jobs.change(run, **{key: False})
+    self.assert_problem('SingleStream .* not issued equally often')
+    self.assertEqual(self.problems(division='open'), [])
+
+  def test_errors_that_loadgen_logged(self):
+    log = self.accuracy / 'mlperf_log_detail.txt'
+    lines = log.read_text('utf-8').splitlines()
+    lines[-1] = lines[-1].replace('"is_error": false', '"is_error": true')
+    log.write_text('\n'.join(lines) + '\n', 'utf-8')
+    self.assert_problem('LoadGen logged 1 errors in the accuracy run')
+
+  @parameterized.parameters('rouge1', 'rouge2', 'rougeL', 'gen_len')
+  def test_a_figure_below_its_target(self, metric):
+    high = jobs.HIGH[rounds.GPTJ]
+    low = high | {metric: high[metric] * 0.89}
+    (self.accuracy / 'accuracy.txt').write_text(f'{low}\n', 'utf-8')
+    scored = dataclasses.replace(
+      jobs.load(self.root / 'offline')[0].entry.accuracy, metrics=low
+    )
+    self.assert_problem(
+      f'{metric} is .*, gptj-99 asks for at', **self.with_entry(accuracy=scored)
+    )
+    self.assertEqual(self.problems(division='open'), [])
+
+  def test_figures_that_are_not_those_of_the_result(self):
+    high = jobs.HIGH[rounds.GPTJ] | {'rouge1': 43.5}
+    (self.accuracy / 'accuracy.txt').write_text(f'{high}\n', 'utf-8')
+    self.assert_problem('says rouge1 43.5, the result 42.9865')
+
+  def test_figures_that_no_checker_reads(self):
+    text = "{'rouge1': np.float64(43.1), 'rouge2': 20.2, 'gen_len': 4000000}"
+    (self.accuracy / 'accuracy.txt').write_text(text, 'utf-8')
+    self.assert_problem('does not tell rouge1, rougeL as', division='open')
+
+  def test_higher_targets_of_the_other_model(self):
+    results = jobs.load(self.root / 'offline', self.root / 'stream')
+    renamed = tuple(
+      dataclasses.replace(
+        each, entry=dataclasses.replace(each.entry, model='gptj-99.9')
+      )
+      for each in results
+    )
+    self.assertEqual(self.problems(results=renamed), [])
+
+  def test_answers_that_were_not_logged(self):
+    log = self.accuracy / 'mlperf_log_accuracy.json'
+    lines = log.read_text('utf-8').splitlines()
+    log.write_text('\n'.join(lines[:-3] + [lines[-2], ']']), 'utf-8')
+    self.assert_problem('holds answers to 13367 samples')
+
+  @parameterized.parameters(
+    ({'system': 'network'}, 'network'),
+    (_system(model_id='/sax/test/gptj', **_WEIGHTS), 'does not tell its beam'),
+    (_system(overrides={'BEAM_SIZE': '2'}, **_TINY), 'searched with 2 beams'),
+    (
+      _system(overrides={'PRECOMPUTE_KV_CACHE_PREFIX': '"Be"'}, **_TINY),
+      'run with PRECOMPUTE_KV_CACHE_PREFIX',
+    ),
+  )
+  def test_entry(self, values, pattern):
+    found = self.problems(**self.with_entry(**values))
+    self.assertNotEmpty(found)
+    for problem in found:
+      self.assertRegex(problem, pattern)
+
+  def test_scenarios_of_the_category(self):
+    first, _ = jobs.load(self.root / 'offline', self.root / 'stream')
+    self.assert_problem('gptj-99 lacks SingleStream', results=(first,))
+    self.assertLen(self.problems(category='datacenter'), 2)
+    self.assertEqual(self.problems(division='open', results=(first,)), [])
+
+  def test_round_that_has_no_gptj(self):
+    found = self.problems(round='v5.1', division='open')
+    self.assertIn(
+      'v5.1 has no gptj-99 in the category edge; these rounds have it: v3.1,'
+      ' v4.0, v4.1, v5.0',
+      found,
+    )
+    self.assertTrue(
+      any('run by the rules of v4.0, not v5.1' in p for p in found)
+    )
+
+  def test_one_result_of_a_scenario(self):
+    first, second = jobs.load(self.root / 'offline', self.root / 'stream')
+    self.assert_problem(
+      'are both gptj-99 Offline', results=(first, first, second)
+    )
+
+  def test_what_only_the_user_knows(self):
+    self.assert_problem('lacks cooling: write', description={'cooling': ' '})
+    self.assert_problem("status is 'sold'", description={'status': 'sold'})
+    self.assert_problem(
+      'does not say starting_weights_filename, weight_data_types',
+      **self.with_entry(system='reference', parameters={}),
+    )
+    known = {'starting_weights_filename': 'a.bin', 'weight_data_types': 'int8'}
+    self.assertEqual(
+      self.problems(
+        measurements=known,
+        **self.with_entry(system='reference', parameters={}),
+      ),
+      [],
+    )
+
+  def test_names_that_folders_can_have(self):
+    self.assert_problem("--submitter 'a/b' cannot name", submitter='a/b')
+    self.assertEqual(self.problems(system_name='Two words'), [])
+    self.assert_problem('closed submission has no --model', model_name='tiny')
+
+  def test_runs_that_are_missing(self):
+    shutil.rmtree(self.performance)
+    self.assert_problem('Offline .* has no performance run')
+    shutil.rmtree(self.root / 'stream' / 'accuracy')
+    self.assertLen(self.problems(), 2)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,222 @@
+"""Compliance tests of BERT: their settings, and what is made of their logs.
+
+TEST01 repeats the performance run while LoadGen logs the answers to some of its
+samples: they must equal those of the accuracy run, so that nobody measures the
+speed of another model than the one that was scored. TEST05 (until v4.1) repeats
+it with other seeds. The lines of the two verdicts are those that run_verification
+of mlcommons/inference writes, which the checkers read.
+"""
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+import json
+import pathlib
+
+from harness.loadgen import loadgen_log
+from harness.loadgen import rounds
+
+TEST01 = 'TEST01'
+TEST05 = 'TEST05'
+
+ACCURACY_VERDICT = 'verify_accuracy.txt'
+PERFORMANCE_VERDICT = 'verify_performance.txt'
+PASS = 'TEST PASS'
+
+# Scores of the test's answers and of the accuracy run's to the same samples,
+# which are needed where the answers are not the same.
+SCORES = ('baseline_accuracy.txt', 'compliance_accuracy.txt')
+
+# Hexadecimal digits of an answer's first value, a float32.
+_FIRST = 8
+
+_LOG_SEED = 720381539243781796
+_LOGGED_SAMPLES = 4096
+
+# LoadGen's seeds of TEST05 by round: qsl, sample index, schedule.
+_TEST05_SEEDS = {
+  'v3.1': (793197339507417767, 255610748586851044, 352213341366340113),
+  'v4.0': (2376919268182438552, 11176391829184272374, 3911940905271271337),
+  'v4.1': (16799458546791641818, 5453809927556429288, 5435552105434836064),
+}
+
+# The figure of a run that is compared: samples/s, or latency in ns.
+_SCORES = {
+  rounds.OFFLINE: 'result_samples_per_second',
+  rounds.SERVER: 'result_completed_samples_per_sec',
+  rounds.SINGLE_STREAM: 'early_stopping_latency_ss',
+  rounds.MULTI_STREAM: 'early_stopping_latency_ms',
+}
+_BOUND = 'effective_target_latency_ns'
+
+# Latencies up to which runs may differ more, in ns.
+_SHORT_NS = {rounds.SINGLE_STREAM: 200_000, rounds.MULTI_STREAM: 1_600_000}
+_TOLERANCE = {TEST01: 0.10, TEST05: 0.05}
+_SHORT_TOLERANCE = 0.20
+
+
+def audit_config(test: str) -> str:
+  """The audit.config of a test's run; empty where it needs none.
+
+  Raises:
+    ValueError: the test is not known.
+  """
+  if test == TEST01:
+    return (
+      '*.*.mode = 2\n'
+      f'*.*.accuracy_log_rng_seed = {_LOG_SEED}\n'
+      f'*.*.accuracy_log_sampling_target = {_LOGGED_SAMPLES}\n'
+    )
+  if test == TEST05:
+    return ''  # Newer versions of LoadGen read it not; see `attributes`.
+  raise ValueError(f'{test} is not known; choose {TEST01} or {TEST05}')
+
+
+def attributes(test: str, round_name: str) -> Mapping[str, int]:
+  """Fields of TestSettings that a test's run changes.
+
+  Raises:
+    ValueError: the round does not have the test.
+  """
+  if test == TEST01:
+    return {}
+  seeds = _TEST05_SEEDS.get(round_name)
+  if test != TEST05 or seeds is None:
+    raise ValueError(f'{round_name} has no {test}')
+  names = ('qsl_rng_seed', 'sample_index_rng_seed', 'schedule_rng_seed')
+  return dict(zip(names, seeds))
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+  """What became of a comparison.
+
+  Attributes:
+    text: the file that is submitted.
+    passed: whether it says so.
+  """
+
+  text: str
+  passed: bool
+
+
+def verify_accuracy(
+  accuracy_log: pathlib.Path, test_log: pathlib.Path
+) -> Verdict:
+  """Compares the answers that a TEST01 run logged with the accuracy run's.
+
+  First values are compared, as the official program does with float32.
+
+  Args:
+    accuracy_log: mlperf_log_accuracy.json of the accuracy run.
+    test_log: the same of the test.
+
+  Raises:
+    OSError, ValueError: a log cannot be read.
+  """
+  accuracy, test = answers(accuracy_log), answers(test_log)
+  known: dict[int, str] = {}
+  repeated = unequal = 0
+  for index, data in accuracy:
+    if index in known:
+      repeated += 1
+      unequal += known[index] != data
+    known.setdefault(index, data)
+  matched = sum(index in known for index, _ in test)
+  differ = sum(
+    index in known and known[index][:_FIRST] != data[:_FIRST]
+    for index, data in test
+  )
+  passed = matched > 0 and not differ
+  return _verdict(
+    passed,
+    f'num_acc_log_entries = {len(accuracy)}',
+    f'num_acc_log_duplicate_keys = {repeated}',
+    f'num_acc_log_data_mismatch = {unequal}',
+    f'num_perf_log_entries = {len(test)}',
+    f'num_perf_log_qsl_idx_match = {matched}',
+    f'num_perf_log_data_mismatch = {differ}',
+    f'num_missing_qsl_idxs = {len(test) - matched}',
+  )
+
+
+def verify_performance(
+  test: str,
+  scenario: str,
+  performance: loadgen_log.RunLog,
+  repeated: loadgen_log.RunLog,
+) -> Verdict:
+  """Compares the speed of a test's run with that of the performance run.
+
+  Args:
+    test: its name.
+    scenario: LoadGen's.
+    performance: log of the performance run.
+    repeated: of the test's.
+  """
+  for name, log in (('performance', performance), (test, repeated)):
+    if not log.valid:
+      return Verdict(f'TEST FAIL: the {name} run is not valid\n', False)
+  if scenario == rounds.SERVER:
+    bounds = [log.values.get(_BOUND) for log in (performance, repeated)]
+    if bounds[0] != bounds[1]:
+      return Verdict(f'TEST FAIL: target latencies are {bounds}\n', False)
+  key = _SCORES[scenario]
+  reference, score = (
+    float(str(log.values.get(key, 0))) for log in (performance, repeated)
+  )
+  if not reference or not score:
+    return Verdict(f'TEST FAIL: no {key} in a log\n', False)
+  tolerance = _TOLERANCE[test]
+  if reference <= _SHORT_NS.get(scenario, -1):
+    tolerance = _SHORT_TOLERANCE
+  ratio = score / reference
+  lowest, highest = 1 - tolerance, 1 + tolerance
+  if test == TEST05:  # May be better by any amount.
+    if scenario in _SHORT_NS:
+      lowest = 0.0
+    else:
+      highest = float('inf')
+  passed = lowest <= ratio <= highest
+  return _verdict(
+    passed, f'Reference score = {reference}', f'Test score = {score}'
+  )
+
+
+def write_baseline(
+  accuracy_log: pathlib.Path, test_log: pathlib.Path, path: pathlib.Path
+) -> int:
+  """Writes the accuracy run's answers to the samples that a test logged.
+
+  Scoring both logs shows whether answers that are not the same to the bit are
+  equally good.
+
+  Returns:
+    How many they are.
+
+  Raises:
+    OSError, ValueError: a log cannot be read.
+  """
+  wanted = {index for index, _ in answers(test_log)}
+  with open(accuracy_log, encoding='utf-8') as file:
+    kept = [item for item in json.load(file) if item['qsl_idx'] in wanted]
+  path.write_text(json.dumps(kept, indent=1) + '\n', encoding='utf-8')
+  return len(kept)
+
+
+def _verdict(passed: bool, *lines: str) -> Verdict:
+  return Verdict(
+    '\n'.join((*lines, PASS if passed else 'TEST FAIL', '')), passed
+  )
+
+
+def answers(path: pathlib.Path) -> Sequence[tuple[int, str]]:
+  """Index and hexadecimal data of each answer of an accuracy log.
+
+  Raises:
+    OSError, ValueError: it cannot be read.
+  """
+  with open(path, encoding='utf-8') as file:
+    try:
+      return [(item['qsl_idx'], item['data']) for item in json.load(file)]
+    except (KeyError, TypeError, ValueError) as error:
+      raise ValueError(f'{path} is no accuracy log: {error!r}') from error

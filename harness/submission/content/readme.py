@@ -1,0 +1,123 @@
+"""README.md of a result: what it is, and how it was made."""
+
+from collections.abc import Mapping
+import shlex
+
+from harness.results import entry as entry_lib
+
+_FIGURES = {
+  'samples_per_second': 'samples per second',
+  'queries_per_second': 'completed queries per second',
+  'latency_ns': 'latency in ns',
+}
+
+
+def text(
+  entry: entry_lib.Entry,
+  system_name: str,
+  model: str,
+  measurements: Mapping[str, str | None],
+) -> str:
+  """The page.
+
+  Args:
+    entry: of the result.
+    system_name: as it is submitted.
+    model: the same of the model.
+    measurements: of its weights.
+  """
+  parts = [
+    f'# {model}, {entry.scenario}, on {system_name}',
+    f'MLPerf Inference {entry.round}, made by the harness of this repository'
+    f' from {entry.began} to {entry.ended}. The system that answered is of the'
+    f' kind `{entry.system}`.',
+    '## How to run it',
+    'In a checkout of the repository, at the commit named below:',
+    f'```\n{shlex.join(entry.command)}\n```',
+    '## Figures',
+    _figures(entry),
+    '## Model',
+    _table(('', ''), {k.replace('_', ' '): v for k, v in measurements.items()}),
+    '## Parameters',
+    _table(('parameter', 'value'), _flat(entry.parameters)),
+  ]
+  if entry.versions:
+    parts += ['## Versions', _table(('package', 'version'), entry.versions)]
+  if entry.hashes:
+    parts += ['## SHA-256 of what was read', _table(('', ''), entry.hashes)]
+  return '\n\n'.join(parts) + '\n'
+
+
+def code(model: str, entries: list[entry_lib.Entry]) -> str:
+  """README.md that stands where others put their code.
+
+  Args:
+    model: as it is submitted.
+    entries: its results.
+  """
+  commits = sorted({entry.versions.get('commit', '') for entry in entries})
+  lines = [f'commit `{commit}`' for commit in commits if commit]
+  commands = sorted({shlex.join(entry.command) for entry in entries})
+  return (
+    '\n\n'.join(
+      (
+        f'# Code of {model}',
+        'The program is the harness of the repository that made these results'
+        + (f', at {", ".join(lines)}.' if lines else '.'),
+        'It was run by these commands:',
+        '```\n' + '\n'.join(commands) + '\n```',
+      )
+    )
+    + '\n'
+  )
+
+
+def calibration(types: Mapping[str, str | None]) -> str:
+  """calibration.md of models whose weights were not quantized.
+
+  Args:
+    types: type of the weights by model.
+  """
+  lines = '\n'.join(f'* {model}: {kind}' for model, kind in types.items())
+  return (
+    '# Calibration\n\nNo model was quantized, so none was calibrated. Types of'
+    f' the weights:\n\n{lines}\n'
+  )
+
+
+def _figures(entry: entry_lib.Entry) -> str:
+  rows = {}
+  if entry.performance:
+    rows[_FIGURES.get(entry.performance.metric, entry.performance.metric)] = (
+      f'{entry.performance.value:.10g}'
+    )
+    rows['samples answered'] = str(entry.performance.samples)
+    rows['seconds'] = f'{entry.performance.seconds:.1f}'
+  if entry.accuracy:
+    rows |= {
+      name: f'{value:.10g}'
+      for name, value in entry.accuracy.metrics.items()
+      if value is not None  # What could not be computed there.
+    }
+  return _table(('figure', 'value'), rows)
+
+
+def _flat(parameters: Mapping[str, object]) -> dict[str, object]:
+  """Parameters by name; those in groups with the group before their names."""
+  rows: dict[str, object] = {}
+  for key, value in parameters.items():
+    if isinstance(value, Mapping):
+      rows |= {f'{key}: {name}': value[name] for name in value}
+    else:
+      rows[key] = value
+  return rows
+
+
+def _table(head: tuple[str, str], rows: Mapping[str, object]) -> str:
+  lines = [f'| {head[0]} | {head[1]} |', '|---|---|']
+  lines += [f'| {_cell(key)} | {_cell(rows[key])} |' for key in rows]
+  return '\n'.join(lines)
+
+
+def _cell(value: object) -> str:
+  return str(value).replace('|', '\\|').replace('\n', ' ')

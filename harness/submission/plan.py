@@ -1,0 +1,229 @@
+"""A submission, and the files of its tree."""
+
+from collections.abc import Mapping
+import dataclasses
+import functools
+import json
+import pathlib
+from typing import Any
+
+from harness.loadgen import loadgen_log
+from harness.submission import job_result
+from harness.submission.checks import requirements
+from harness.submission.content import compliance
+from harness.submission.content import measurement
+from harness.submission.content import mlperf_conf
+from harness.submission.content import readme
+from harness.submission.content import system_json
+from harness.submission.content import truncation
+
+# What a file of the tree holds: bytes, or a file that is copied.
+Content = bytes | pathlib.Path
+Files = dict[str, Content]
+
+# Names what answered, where a submitter may have several.
+_IMPLEMENTATION = 'harness'
+
+
+@dataclasses.dataclass(frozen=True)
+class Submission:
+  """What is submitted.
+
+  Attributes:
+    round: such as "v4.0".
+    division: open or closed.
+    category: edge or datacenter, which becomes system_type.
+    submitter: name of the organization.
+    system_name: of the system, in words.
+    description: values of systems/<system>.json that are the same whatever the
+      results say.
+    notes: text added to values of the description.
+    results: one of each model and scenario.
+    model_name: name of the model in the open division; None: the benchmark's.
+    measurements: values of the measurements JSON that the user gave.
+    calibration: the user's calibration.md; None without one.
+    inference_dir: checkout of mlcommons/inference; None without one.
+  """
+
+  round: str
+  division: str
+  category: str
+  submitter: str
+  system_name: str
+  description: Mapping[str, Any]
+  notes: Mapping[str, str]
+  results: tuple[job_result.JobResult, ...]
+  model_name: str | None = None
+  measurements: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  calibration: pathlib.Path | None = None
+  inference_dir: pathlib.Path | None = None
+
+  @property
+  def root(self) -> str:
+    """Folder of the submitter within the tree."""
+    return f'{self.division}/{self.submitter}'
+
+  @property
+  def system(self) -> str:
+    """Name of the system's files and folders."""
+    return system_json.system_id(self.system_name)
+
+  @functools.cached_property
+  def system_description(self) -> dict[str, str]:
+    """What systems/<system>.json says."""
+    detected: dict[str, Any] = {}
+    for result in self.results:
+      detected |= result.entry.description
+    fixed = {
+      'division': self.division,
+      'submitter': self.submitter,
+      'system_name': self.system_name,
+      'system_type': self.category,
+    }
+    return system_json.merged(detected, self.description, fixed, self.notes)
+
+  def model(self, result: job_result.JobResult) -> str:
+    """A result's model as it is submitted."""
+    return self.model_name or result.entry.model
+
+  def measured(self, result: job_result.JobResult) -> dict[str, str | None]:
+    """What a result's measurements JSON says."""
+    return measurement.record(result.entry, self.measurements)
+
+
+def files(submission: Submission) -> Files:
+  """The files of the tree by their paths, whose results passed the checks.
+
+  Raises:
+    OSError, ValueError: a log cannot be read.
+  """
+  root = submission.root
+  found: Files = {
+    f'{root}/systems/{submission.system}.json': system_json.text(
+      submission.system_description
+    ).encode()
+  }
+  found |= _calibration(submission)
+  if submission.model_name:
+    mapping = {submission.model_name: submission.results[0].entry.model}
+    found[f'{root}/model_mapping.json'] = _json(mapping)
+  by_model: dict[str, list[job_result.JobResult]] = {}
+  for result in submission.results:
+    by_model.setdefault(submission.model(result), []).append(result)
+    found |= _result(submission, result)
+  for model, results in by_model.items():
+    text = readme.code(model, [result.entry for result in results])
+    found[f'{root}/{_code(submission, model)}/README.md'] = text.encode()
+  return found
+
+
+def _code(submission: Submission, model: str) -> str:
+  if requirements.results_hold_all(submission.round):
+    return f'src/{model}'
+  return f'code/{model}/{_IMPLEMENTATION}'
+
+
+def _calibration(submission: Submission) -> Files:
+  path = f'{submission.root}/calibration.md'
+  if submission.calibration:
+    return {path: submission.calibration}
+  if not requirements.needs_calibration(submission.round, submission.division):
+    return {}
+  types = {
+    submission.model(result): submission.measured(result)['weight_data_types']
+    for result in submission.results
+  }
+  return {path: readme.calibration(types).encode()}
+
+
+def _result(submission: Submission, result: job_result.JobResult) -> Files:
+  """The files of one result."""
+  model = submission.model(result)
+  scenario = result.entry.scenario
+  place = f'{submission.system}/{model}/{scenario}'
+  base = f'{submission.root}/results/{place}'
+  if requirements.results_hold_all(submission.round):
+    measured, tests = base, base
+    name = 'measurements.json'
+  else:
+    measured = f'{submission.root}/measurements/{place}'
+    tests = f'{submission.root}/compliance/{place}'
+    name = f'{submission.system}_{_IMPLEMENTATION}_{scenario}.json'
+  values = submission.measured(result)
+  page = readme.text(result.entry, submission.system_name, model, values)
+  found: Files = {
+    f'{measured}/{name}': measurement.text(values).encode(),
+    f'{measured}/user.conf': result.user_conf,
+    f'{measured}/README.md': page.encode(),
+  }
+  if requirements.needs_mlperf_conf(submission.round):
+    found[f'{measured}/{mlperf_conf.FILE}'] = _mlperf_conf(submission, result)
+  found |= _accuracy(result, f'{base}/accuracy')
+  found |= _performance(result.performance_dir, f'{base}/performance/run_1')
+  if submission.division == requirements.CLOSED:
+    for test in requirements.compliance_tests(
+      submission.round, result.entry.model
+    ):
+      found |= _compliance(result, test, f'{tests}/{test}')
+  return found
+
+
+def _mlperf_conf(submission: Submission, result: job_result.JobResult) -> bytes:
+  if submission.inference_dir:
+    text = mlperf_conf.official(submission.inference_dir, submission.round)
+    if text:
+      return text
+  assert result.performance is not None  # The checks have seen to it.
+  return mlperf_conf.from_log(
+    result.performance, result.entry.benchmark, result.entry.scenario
+  )
+
+
+def _accuracy(result: job_result.JobResult, place: str) -> Files:
+  log = result.accuracy_dir / loadgen_log.ACCURACY_LOG
+  score = result.accuracy_text.read_text(encoding='utf-8').rstrip('\n')
+  return {
+    f'{place}/{job_result.ACCURACY_TEXT}': (
+      f'{score}\n{truncation.hash_line(log)}'.encode()
+    ),
+    f'{place}/{loadgen_log.ACCURACY_LOG}': truncation.truncated(log),
+  } | _performance(result.accuracy_dir, place)
+
+
+def _performance(directory: pathlib.Path, place: str) -> Files:
+  return {
+    f'{place}/{name}': directory / name
+    for name in (loadgen_log.DETAIL_LOG, loadgen_log.SUMMARY_LOG)
+  }
+
+
+def _compliance(result: job_result.JobResult, test: str, place: str) -> Files:
+  """The files of a compliance test, made from its run's logs."""
+  directory = result.compliance_dir(test)
+  assert result.performance is not None  # The checks have seen to it.
+  speed = compliance.verify_performance(
+    test, result.entry.scenario, result.performance, result.compliance[test]
+  )
+  found = _performance(directory, f'{place}/performance/run_1')
+  found[f'{place}/{compliance.PERFORMANCE_VERDICT}'] = speed.text.encode()
+  if test == compliance.TEST01:
+    log = directory / loadgen_log.ACCURACY_LOG
+    answers = compliance.verify_accuracy(
+      result.accuracy_dir / loadgen_log.ACCURACY_LOG, log
+    )
+    found |= {
+      f'{place}/{compliance.ACCURACY_VERDICT}': answers.text.encode(),
+      f'{place}/accuracy/{loadgen_log.ACCURACY_LOG}': truncation.truncated(log),
+      f'{place}/accuracy/{job_result.ACCURACY_TEXT}': (
+        truncation.hash_line(log).encode()
+      ),
+    }
+    if not answers.passed:
+      found |= {
+        f'{place}/accuracy/{n}': directory / n for n in compliance.SCORES
+      }
+  return found
+
+
+def _json(record: Mapping[str, Any]) -> bytes:
+  return (json.dumps(dict(record), indent=2) + '\n').encode()

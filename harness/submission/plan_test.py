@@ -1,0 +1,170 @@
+import hashlib
+import json
+import pathlib
+import re
+import shutil
+
+from absl.testing import absltest
+
+from harness.loadgen import rounds
+from harness.submission import plan
+from harness.submission.testing import jobs
+
+_GPTJ = jobs.Job(target_qps=100, samples=300, width=32)
+_BERT = jobs.Job(
+  benchmark=rounds.BERT, round='v5.1', target_qps=100, samples=50
+)
+
+
+class PlanTest(absltest.TestCase):
+  """Trees of real logs."""
+
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    root = pathlib.Path(absltest.get_default_test_tmpdir(), 'plan')
+    shutil.rmtree(root, ignore_errors=True)
+    jobs.make(root / 'gptj', _GPTJ)
+    jobs.make(root / 'bert', _BERT)
+    jobs.make_compliance(root / 'bert', _BERT, 'TEST01')
+    cls.gptj = jobs.load(root / 'gptj')
+    cls.bert = jobs.load(root / 'bert')
+    jobs.make(root / 'other', _BERT)
+    jobs.make_compliance(root / 'other', _BERT, 'TEST01', shift=9)
+    cls.other = jobs.load(root / 'other')
+
+  def test_layout_until_v5_1(self):
+    files = plan.files(jobs.submission(self.gptj))
+    base = 'open/Example'
+    measured = f'{base}/measurements/box/gptj-99/Offline'
+    results = f'{base}/results/box/gptj-99/Offline'
+    self.assertCountEqual(
+      files,
+      [
+        f'{base}/systems/box.json',
+        f'{base}/code/gptj-99/harness/README.md',
+        f'{measured}/README.md',
+        f'{measured}/box_harness_Offline.json',
+        f'{measured}/mlperf.conf',
+        f'{measured}/user.conf',
+        f'{results}/accuracy/accuracy.txt',
+        f'{results}/accuracy/mlperf_log_accuracy.json',
+        f'{results}/accuracy/mlperf_log_detail.txt',
+        f'{results}/accuracy/mlperf_log_summary.txt',
+        f'{results}/performance/run_1/mlperf_log_detail.txt',
+        f'{results}/performance/run_1/mlperf_log_summary.txt',
+      ],
+    )
+    system = json.loads(files[f'{base}/systems/box.json'])
+    self.assertEqual(system['submitter'], 'Example')
+    self.assertEqual(system['division'], 'open')
+    self.assertEqual(system['system_type'], 'edge')
+    values = json.loads(files[f'{measured}/box_harness_Offline.json'])
+    self.assertEqual(values['weight_data_types'], 'fp32')
+    self.assertIn(
+      b'gptj.Offline.qsl_rng_seed = 13281865557512327830\n',
+      files[f'{measured}/mlperf.conf'],
+    )
+
+  def test_accuracy_log_is_cut_and_hashed(self):
+    place = 'open/Example/results/box/gptj-99/Offline/accuracy'
+    files = plan.files(jobs.submission(self.gptj))
+    log = self.gptj[0].accuracy_dir / 'mlperf_log_accuracy.json'
+    whole = log.read_bytes()
+    short = files[f'{place}/mlperf_log_accuracy.json']
+    self.assertGreater(len(whole), 10 * 1024)
+    self.assertEqual(short, whole[:4096] + b'\n\n...\n\n' + whole[-4096:])
+    text = files[f'{place}/accuracy.txt'].decode()
+    # As the checkers read it.
+    self.assertEqual(re.match(r".*'rouge1':\s([\d.]+).*", text).group(1), '5.1')
+    digest = hashlib.sha256(whole).hexdigest()
+    self.assertEqual(text.splitlines()[1:], [f'hash={digest}'])
+
+  def test_rounds_own_mlperf_conf(self):
+    empty = pathlib.Path(self.create_tempdir().full_path)
+    files = plan.files(jobs.submission(self.gptj, inference_dir=empty))
+    self.assertIn(
+      b'as LoadGen logged them',
+      files['open/Example/measurements/box/gptj-99/Offline/mlperf.conf'],
+    )
+    later = plan.files(jobs.submission(self.gptj, round='v5.0'))
+    self.assertFalse([path for path in later if path.endswith('mlperf.conf')])
+
+  def test_custom_model_of_the_open_division(self):
+    files = plan.files(jobs.submission(self.gptj, model_name='tiny-gptj'))
+    self.assertEqual(
+      json.loads(files['open/Example/model_mapping.json']),
+      {'tiny-gptj': 'gptj-99'},
+    )
+    self.assertIn('open/Example/code/tiny-gptj/harness/README.md', files)
+    self.assertIn(
+      'open/Example/results/box/tiny-gptj/Offline/accuracy/accuracy.txt', files
+    )
+
+  def test_closed_bert_has_its_compliance_tests(self):
+    files = plan.files(jobs.submission(self.bert, division='closed'))
+    base = 'closed/Example'
+    test = f'{base}/compliance/box/bert-99/Offline/TEST01'
+    self.assertCountEqual(
+      [path for path in files if path.startswith(f'{base}/compliance')],
+      [
+        f'{test}/verify_accuracy.txt',
+        f'{test}/verify_performance.txt',
+        f'{test}/accuracy/accuracy.txt',
+        f'{test}/accuracy/mlperf_log_accuracy.json',
+        f'{test}/performance/run_1/mlperf_log_detail.txt',
+        f'{test}/performance/run_1/mlperf_log_summary.txt',
+      ],
+    )
+    self.assertIn(b'TEST PASS', files[f'{test}/verify_accuracy.txt'])
+    self.assertRegex(
+      files[f'{test}/accuracy/accuracy.txt'].decode(), r'^hash=[0-9a-f]{64}\n$'
+    )
+    self.assertLess(
+      len(files[f'{test}/accuracy/mlperf_log_accuracy.json']), 10240
+    )
+    self.assertIn(b'* bert-99: fp32', files[f'{base}/calibration.md'])
+    page = pathlib.Path(self.create_tempfile(content='# How').full_path)
+    given = plan.files(
+      jobs.submission(self.bert, division='closed', calibration=page)
+    )
+    self.assertEqual(given[f'{base}/calibration.md'], page)
+
+  def test_scores_where_answers_are_not_the_same(self):
+    files = plan.files(jobs.submission(self.other, division='closed'))
+    place = 'closed/Example/compliance/box/bert-99/Offline/TEST01'
+    self.assertIn(b'TEST FAIL', files[f'{place}/verify_accuracy.txt'])
+    for name in ('baseline_accuracy.txt', 'compliance_accuracy.txt'):
+      self.assertEqual(
+        files[f'{place}/accuracy/{name}'],
+        self.other[0].compliance_dir('TEST01') / name,
+      )
+
+  def test_layout_from_v6_0(self):
+    files = plan.files(
+      jobs.submission(self.bert, division='closed', round='v6.1')
+    )
+    base = 'closed/Example'
+    place = f'{base}/results/box/bert-99/Offline'
+    for path in (
+      f'{base}/src/bert-99/README.md',
+      f'{base}/systems/box.json',
+      f'{place}/measurements.json',
+      f'{place}/README.md',
+      f'{place}/user.conf',
+      f'{place}/accuracy/accuracy.txt',
+      f'{place}/TEST01/verify_performance.txt',
+      f'{place}/TEST01/performance/run_1/mlperf_log_detail.txt',
+    ):
+      self.assertIn(path, files)
+    kinds = {path.split('/')[2] for path in files if path.count('/') > 2}
+    self.assertEqual(kinds, {'systems', 'src', 'results'})
+
+  def test_several_models(self):
+    bert = plan.files(jobs.submission(self.bert + self.gptj))
+    self.assertIn('open/Example/code/gptj-99/harness/README.md', bert)
+    self.assertIn('open/Example/code/bert-99/harness/README.md', bert)
+
+
+if __name__ == '__main__':
+  absltest.main()

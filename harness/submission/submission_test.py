@@ -1,0 +1,156 @@
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tarfile
+
+from absl.testing import absltest
+
+from harness.loadgen import rounds
+from harness.results import entry as entry_lib
+from harness.submission.testing import jobs
+from harness.systems import programs
+
+_FLAGS = {'submitter': 'Example', 'system_name': 'box'}
+_IDENTITY = {
+  'GIT_AUTHOR_NAME': 'A',
+  'GIT_AUTHOR_EMAIL': 'a@example.org',
+  'GIT_COMMITTER_NAME': 'A',
+  'GIT_COMMITTER_EMAIL': 'a@example.org',
+}
+
+
+class SubmissionTest(absltest.TestCase):
+  """The program as a user runs it."""
+
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    cls.made = pathlib.Path(absltest.get_default_test_tmpdir(), 'submission')
+    shutil.rmtree(cls.made, ignore_errors=True)
+    jobs.make(cls.made / 'offline', jobs.Job(target_qps=100))
+    stream = jobs.Job(
+      scenario=rounds.SINGLE_STREAM,
+      target_latency_ms=1.0,
+      answer_secs=0.0005,
+    )
+    jobs.make(cls.made / 'stream', stream)
+
+  def setUp(self):
+    super().setUp()
+    self.root = pathlib.Path(self.create_tempdir().full_path)
+
+  def run_program(self, *arguments: str, **flags) -> tuple[int, str]:
+    command = programs.command(
+      'harness/submission/submission',
+      _FLAGS | flags,
+      _IDENTITY | {'BUILD_WORKING_DIRECTORY': str(self.root)},
+    )
+    done = subprocess.run(
+      command.argv + arguments,
+      env=command.env,
+      stdout=subprocess.PIPE,
+      stderr=subprocess.STDOUT,
+      encoding='utf-8',
+    )
+    return done.returncode, done.stdout
+
+  @property
+  def results(self) -> list[str]:
+    return [f'--result={self.made / name}' for name in ('offline', 'stream')]
+
+  def test_tree_archive_and_branch(self):
+    repo = self.root / 'clone'
+    subprocess.run(['git', 'init', '-q', repo], check=True)
+    notes = '--hw_notes_extra=Fans at full speed'
+    code, output = self.run_program(
+      *self.results, notes, '--tar', repo='clone', git_branch='mine'
+    )
+    self.assertEqual(code, 0, output)
+    tree = self.root / 'submission'
+    self.assertIn(
+      f'open submission to v4.0: 2 results, 22 files in {tree}', output
+    )
+    system = json.loads((tree / 'open/Example/systems/box.json').read_text())
+    self.assertEqual(system['hw_notes'], 'N/A. Fans at full speed')
+    with tarfile.open(self.root / 'submission.tar.gz') as archive:
+      self.assertLen(archive.getnames(), 22)
+    self.assertIn(f'git -C {repo} push origin mine', output)
+    names = subprocess.run(
+      ['git', '-C', repo, 'ls-tree', '-r', '--name-only', 'mine'],
+      capture_output=True,
+      encoding='utf-8',
+    )
+    self.assertLen(names.stdout.split(), 22)
+
+  def test_all_problems_are_told_and_nothing_is_written(self):
+    code, output = self.run_program(
+      *self.results,
+      '--result=nowhere',
+      division='closed',
+      git_branch='mine',
+      run_checker='true',
+    )
+    self.assertEqual(code, 1)
+    self.assertIn('submission: nothing was written;', output)
+    for text in (
+      "'nowhere' is neither a directory nor the id",
+      '--git_branch needs --repo',
+      '--run_checker needs --inference_dir: get the checkers: git clone',
+      'min_duration was 100 ms',
+      'closed asks for the whole set of 13368',
+      'rouge1 is 5.1, gptj-99 asks for at least 42.556635',
+    ):
+      self.assertIn(text, output)
+    self.assertNotIn('Traceback', output)
+    self.assertEqual(os.listdir(self.root), [])
+
+  def test_a_tree_is_replaced_only_if_asked(self):
+    self.assertEqual(self.run_program(*self.results)[0], 0)
+    code, output = self.run_program(*self.results)
+    self.assertEqual(code, 1)
+    self.assertIn('is not empty; give another --output, or --clean', output)
+    code, output = self.run_program(
+      self.results[0], '--clean', f'--tar={self.root / "out.tgz"}'
+    )
+    self.assertEqual(code, 0, output)
+    self.assertFalse(any(self.root.rglob('SingleStream')))
+    self.assertTrue((self.root / 'out.tgz').is_file())
+
+  def test_a_checker_that_refuses(self):
+    tools = self.root / 'inference' / 'tools' / 'submission'
+    tools.mkdir(parents=True)
+    (tools / 'submission_checker.py').write_text(
+      'VERSIONS = {"v4.0": 1}\n'
+      'print("[a.py:1 ERROR] this is wrong")\n'
+      'print("[a.py:2 ERROR] SUMMARY: submission has errors")\n'
+    )
+    code, output = self.run_program(
+      *self.results, '--run_checker', inference_dir='inference'
+    )
+    self.assertEqual(code, 1)
+    self.assertIn('[a.py:1 ERROR] this is wrong\n', output)
+    self.assertIn('SUMMARY: submission has errors\n', output)
+    self.assertIn('the official checker does not accept it', output)
+
+  def test_results_of_the_cache(self):
+    store = self.root / 'cache' / 'results'
+    stored = entry_lib.read(str(self.made / 'offline')).id
+    shutil.copytree(self.made / 'offline', store / f'gptj-99_{stored}')
+    arguments = (f'--result={stored[:5]}', '--result=abc123')
+    code, output = self.run_program(*arguments, cache_dir='cache')
+    self.assertEqual(code, 1)
+    self.assertIn('1 problems', output)
+    self.assertIn("abc123: 'abc123' is neither a directory nor", output)
+    code, output = self.run_program(arguments[0], cache_dir='cache')
+    self.assertEqual(code, 0, output)
+
+  def test_no_result(self):
+    code, output = self.run_program()
+    self.assertEqual(code, 1)
+    self.assertIn('there is no result to submit: give --result', output)
+
+
+if __name__ == '__main__':
+  absltest.main()

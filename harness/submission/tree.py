@@ -1,0 +1,84 @@
+"""Writes a submission's tree, whole or not at all."""
+
+from collections.abc import Mapping
+import os
+import pathlib
+import shutil
+import tempfile
+
+from harness.submission import plan
+from harness.submission.checks import requirements
+
+# Larger files are refused by the checkers.
+_MAX_BYTES = 50 * 1024 * 1024
+
+
+def problems(files: Mapping[str, plan.Content]) -> list[str]:
+  """Files that no checker would take."""
+  found = []
+  for path, content in files.items():
+    if isinstance(content, bytes):
+      size = len(content)
+    elif content.is_file():
+      size = content.stat().st_size
+    else:
+      found.append(f'{content} is missing, which becomes {path}')
+      continue
+    if size > _MAX_BYTES:
+      found.append(
+        f'{content if isinstance(content, pathlib.Path) else path} has'
+        f' {size} bytes; submissions may hold files up to {_MAX_BYTES}'
+      )
+    if not size:
+      found.append(f'{path} would be empty')
+  return found
+
+
+def may_write(output: pathlib.Path, clean: bool) -> str | None:
+  """Why a tree cannot be written there; None if it can."""
+  if output.exists() and not output.is_dir():
+    return f'{output} is no directory; give another --output'
+  if not output.exists() or not any(output.iterdir()):
+    return None
+  if not clean:
+    return (
+      f'{output} is not empty; give another --output, or --clean to remove the'
+      ' tree that is there'
+    )
+  foreign = sorted(
+    path.name
+    for path in output.iterdir()
+    if path.name not in (*requirements.DIVISIONS, 'network')
+  )
+  if foreign:
+    return (
+      f'{output} holds {", ".join(foreign[:5])}, which no submission holds;'
+      ' --clean removes nothing but a submission: give another --output'
+    )
+  return None
+
+
+def write(files: Mapping[str, plan.Content], output: pathlib.Path) -> None:
+  """Writes the files; whatever was at `output` is replaced.
+
+  Raises:
+    OSError: one cannot be written; then `output` is as it was.
+  """
+  output.parent.mkdir(parents=True, exist_ok=True)
+  scratch = pathlib.Path(
+    tempfile.mkdtemp(prefix=f'{output.name}.', dir=output.parent)
+  )
+  try:
+    partial, replaced = scratch / 'new', scratch / 'old'
+    for path, content in files.items():
+      target = partial / path
+      target.parent.mkdir(parents=True, exist_ok=True)
+      if isinstance(content, bytes):
+        target.write_bytes(content)
+      else:
+        shutil.copyfile(content, target)
+    if output.exists():
+      os.replace(output, replaced)
+    os.replace(partial, output)
+  finally:
+    shutil.rmtree(scratch)

@@ -1,0 +1,70 @@
+import os
+import pathlib
+
+from absl.testing import absltest
+
+from harness.submission import tree
+
+
+class TreeTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.root = pathlib.Path(self.create_tempdir().full_path)
+    self.output = self.root / 'submission'
+
+  def test_writes_bytes_and_copies(self):
+    source = self.root / 'log.txt'
+    source.write_text('log', 'utf-8')
+    tree.write(
+      {'open/a/x.json': b'{}', 'open/a/b/log.txt': source}, self.output
+    )
+    self.assertEqual((self.output / 'open/a/x.json').read_bytes(), b'{}')
+    self.assertEqual((self.output / 'open/a/b/log.txt').read_text(), 'log')
+    self.assertCountEqual(os.listdir(self.root), ['log.txt', 'submission'])
+
+  def test_replaces_what_was_there(self):
+    tree.write({'open/old.md': b'old'}, self.output)
+    tree.write({'open/new.md': b'new'}, self.output)
+    self.assertEqual(os.listdir(self.output / 'open'), ['new.md'])
+
+  def test_a_failure_leaves_what_was_there(self):
+    tree.write({'open/old.md': b'old'}, self.output)
+    with self.assertRaises(FileNotFoundError):
+      tree.write({'open/new.md': self.root / 'missing'}, self.output)
+    self.assertEqual(os.listdir(self.output / 'open'), ['old.md'])
+    self.assertEqual(os.listdir(self.root), ['submission'])
+
+  def test_only_a_submission_is_cleaned(self):
+    self.assertIsNone(tree.may_write(self.output, clean=False))
+    self.output.mkdir()
+    self.assertIsNone(tree.may_write(self.output, clean=False))
+    (self.output / 'open').mkdir()
+    self.assertIn('is not empty', tree.may_write(self.output, clean=False))
+    self.assertIsNone(tree.may_write(self.output, clean=True))
+    (self.output / 'thesis.tex').write_text('x', 'utf-8')
+    self.assertIn('thesis.tex', tree.may_write(self.output, clean=True))
+
+  def test_an_output_that_is_a_file(self):
+    self.output.write_text('x', 'utf-8')
+    self.assertIn('is no directory', tree.may_write(self.output, clean=True))
+
+  def test_files_that_no_checker_takes(self):
+    large = self.root / 'large.txt'
+    with open(large, 'wb') as file:
+      file.truncate(50 * 1024 * 1024 + 1)
+    found = tree.problems(
+      {
+        'open/a': b'',
+        'open/b': self.root / 'missing',
+        'open/c': large,
+        'open/d': b'good',
+      }
+    )
+    self.assertLen(found, 3)
+    self.assertEqual(found[0], 'open/a would be empty')
+    self.assertRegex(found[1], 'missing is missing, which becomes open/b')
+    self.assertRegex(found[2], 'large.txt has 52428801 bytes')
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,99 @@
+"""The JAX engine in this process, as LoadGen's system.
+
+Loader, scheduler and engine are those of the model server; what is left out is
+the network: no gRPC, no admin server, no ids as text.
+"""
+
+from concurrent import futures
+import dataclasses
+import functools
+import sys
+
+from absl import logging
+import numpy as np
+
+from harness.data import summarization
+from harness.network import program
+from harness.systems import system
+from harness.systems.engine import first_tokens
+from saxml_ext.params import settings as settings_lib
+from saxml_ext.server.loading import loader
+from saxml_ext.server.loading import servable
+from saxml_ext.server.loading import spec as spec_lib
+from saxml_ext.server.scheduling import contract
+from saxml_ext.server.scheduling import scheduler
+from saxml_ext.server.services import extra_inputs
+from saxml_ext.server.services import prompts as prompts_lib
+
+
+class EngineSystem:
+  """Hands samples to the scheduler; answers come on its thread."""
+
+  def __init__(self, model: servable.Servable, inputs: program.Inputs):
+    """Creates it.
+
+    Args:
+      model: what `load` returns.
+      inputs: by sample index, with the prompt's ids, int32 [T], "input_ids".
+    """
+    self._model = model
+    self._inputs = inputs
+    # What LoadGen logs stops before the first of these.
+    ends = (model.eos_id, *(model.settings.stop_ids or ()))
+    self._end_ids = {end for end in ends if end is not None}
+    self._tells_first = first_tokens.certain(model.settings.engine)
+
+  def answer(self, index: int, reply: system.Reply) -> None:
+    """See `system.System`.
+
+    Raises:
+      errors.SaxError: the engine cannot answer the prompt.
+    """
+    request = _request(self._inputs[index]['input_ids'], self._model.settings)
+    if self._tells_first:
+      request = dataclasses.replace(request, on_first_token=reply.first_token)
+    future = self._model.scheduler.generate(request)
+    future.add_done_callback(functools.partial(self._answered, reply))
+
+  def close(self) -> None:
+    self._model.close(drain=False)
+
+  def _answered(self, reply: system.Reply, future: futures.Future) -> None:
+    try:
+      best = future.result().hypotheses[0]
+    except Exception as error:  # Whatever it is ends the run, with its name.
+      reply.failed(error)
+      return
+    ids = summarization.until_end(best.tokens.tolist(), self._end_ids)
+    reply.done(system.Answer(np.array(ids, np.int64), len(ids)))
+
+
+def load(spec: spec_lib.Spec) -> servable.Servable:
+  """Loads a model as the model server does; takes seconds to minutes.
+
+  Raises:
+    errors.SaxError: params, overrides or checkpoint are not usable.
+  """
+  settings, codecs, engine = loader.prepare(spec)
+  runner: contract.Runner = engine
+  if first_tokens.certain(settings.engine):
+    runner = first_tokens.Runner(engine)
+  # The bound of the queue protects a server from its clients. Here LoadGen's
+  # --concurrency is the bound, and nobody would ask again.
+  settings = dataclasses.replace(settings, admission_limit=sys.maxsize)
+  return loader.serve(settings, codecs, runner, logging.error)
+
+
+def _request(
+  ids: np.ndarray, settings: settings_lib.Settings
+) -> first_tokens.Request:
+  """What the model server makes of a prompt without extra inputs."""
+  engine = settings.engine
+  extra = settings.extra_inputs[scheduler.GENERATE]
+  limit = extra_inputs.max_new_tokens(extra, engine.max_new_tokens)
+  return first_tokens.Request(
+    tokens=prompts_lib.finish(ids, settings),
+    max_new_tokens=limit,
+    min_new_tokens=min(engine.min_new_tokens, limit),
+    **extra_inputs.choices(extra, settings),
+  )

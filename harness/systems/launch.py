@@ -1,0 +1,261 @@
+"""Systems as a job sees them: what is started, and what runs LoadGen."""
+
+from collections.abc import Mapping
+import dataclasses
+import os
+from typing import Protocol
+
+from harness import progress as progress_lib
+from harness.data import bundle
+from harness.systems import children
+from harness.systems import local_cell
+from harness.systems import programs
+from harness.systems import served
+from harness.systems import target as target_lib
+
+# What a model in a cell of our own is called there.
+_MODEL = 'gptj'
+
+
+@dataclasses.dataclass(frozen=True)
+class Workplace:
+  """What a job gives a system that starts.
+
+  Attributes:
+    group: gets its processes.
+    work_dir: existing directory that goes away with the job.
+    log_dir: gets a log per process.
+    progress: where the user is told what happens.
+  """
+
+  group: children.Children
+  work_dir: str
+  log_dir: str
+  progress: progress_lib.Progress
+
+
+class Launcher(Protocol):
+  """A system, not yet started."""
+
+  @property
+  def kind(self) -> str:
+    """What results call it: cell, reference, engine, ..."""
+
+  @property
+  def framework(self) -> str:
+    """The package that computes: jax, torch or onnxruntime."""
+
+  @property
+  def parameters(self) -> Mapping[str, object]:
+    """What of it decides a result."""
+
+  @property
+  def inputs(self) -> Mapping[str, str]:
+    """Path by role of the files that decide a result."""
+
+  def start(self, place: Workplace) -> 'Started':
+    """Starts what must run beside LoadGen; it ends with the workplace's group.
+
+    Raises:
+      errors.HarnessError: a process or the cell failed.
+      SaxError: the cell refused something.
+    """
+
+
+@dataclasses.dataclass(frozen=True)
+class Started:
+  """A system that answers.
+
+  Attributes:
+    program: the program that runs LoadGen against it.
+    flags: its flags, apart from those of LoadGen and of the samples.
+    exact: whether it computes in float32, as the reference does.
+  """
+
+  program: str
+  flags: Mapping[str, object]
+  exact: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class RunningCell:
+  """A model of a cell that runs already.
+
+  Attributes:
+    target: the model.
+    network: whether it is a system of the Network division: on other hosts
+      than LoadGen, which only dispatches samples to it.
+  """
+
+  target: target_lib.Target
+  network: bool = False
+  framework = 'jax'
+
+  @property
+  def kind(self) -> str:
+    return 'network' if self.network else 'cell'
+
+  @property
+  def parameters(self) -> Mapping[str, object]:
+    return dataclasses.asdict(self.target)
+
+  @property
+  def inputs(self) -> Mapping[str, str]:
+    return {}
+
+  def start(self, place: Workplace) -> Started:
+    place.progress.stage(f'using {self.target.model_id} of a running cell')
+    started = _of_cell(self.target)
+    if not self.network:
+      return started
+    flags = dict(started.flags) | {'network': 'lon'}
+    return dataclasses.replace(started, flags=flags)
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnCell:
+  """A cell of our own on this machine.
+
+  Attributes:
+    params: name of the serving params.
+    overrides: attribute of those params -> value as JSON.
+    checkpoint: PAX checkpoint directory; None takes the bundled model's.
+    jax_cache_dir: where its server keeps compiled programs; None: nowhere.
+  """
+
+  params: str
+  overrides: Mapping[str, str]
+  checkpoint: str | None
+  jax_cache_dir: str | None
+  kind = 'cell'
+  framework = 'jax'
+
+  @property
+  def parameters(self) -> Mapping[str, object]:
+    return {'params': self.params, 'overrides': dict(self.overrides)}
+
+  @property
+  def inputs(self) -> Mapping[str, str]:
+    return {'checkpoint': self.checkpoint or bundle.model_dir()}
+
+  def start(self, place: Workplace) -> Started:
+    checkpoint = pax_checkpoint(self.checkpoint, place)
+    cell = local_cell.LocalCell(
+      place.group,
+      place.work_dir,
+      place.log_dir,
+      self.jax_cache_dir,
+      place.progress,
+    )
+    cell.start()
+    return _of_cell(
+      cell.publish(
+        local_cell.Model(_MODEL, self.params, checkpoint, self.overrides)
+      )
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Engine:
+  """The engine in LoadGen's own process, without a cell.
+
+  Attributes: as of OwnCell.
+  """
+
+  params: str
+  overrides: Mapping[str, str]
+  checkpoint: str | None
+  jax_cache_dir: str | None
+  kind = 'engine'
+  framework = 'jax'
+
+  @property
+  def parameters(self) -> Mapping[str, object]:
+    return {'params': self.params, 'overrides': dict(self.overrides)}
+
+  @property
+  def inputs(self) -> Mapping[str, str]:
+    return {'checkpoint': self.checkpoint or bundle.model_dir()}
+
+  def start(self, place: Workplace) -> Started:
+    flags = {
+      'params': self.params,
+      'checkpoint': pax_checkpoint(self.checkpoint, place),
+      'override': [f'{name}={self.overrides[name]}' for name in self.overrides],
+      'jax_cache_dir': self.jax_cache_dir,
+    }
+    return Started(
+      programs.ENGINE_RUN,
+      flags,
+      served.in_float32(self.params, self.overrides),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Reference:
+  """The reference implementation: transformers on PyTorch.
+
+  Attributes:
+    checkpoint: Hugging Face directory; None takes the bundled model.
+    device: such as "cpu" or "cuda".
+    precision: number format, such as "float32"; None: that one.
+    beam_size: beams of the search; None: $GPTJ_BEAM_SIZE, or 4.
+    batch_size: most samples computed together.
+  """
+
+  checkpoint: str | None = None
+  device: str = 'cpu'
+  precision: str | None = None
+  beam_size: int | None = None
+  batch_size: int = 1
+  kind = 'reference'
+  framework = 'torch'
+
+  @property
+  def parameters(self) -> Mapping[str, object]:
+    return {
+      'device': self.device,
+      'precision': self.precision or 'float32',
+      'beam_size': self.beam_size or os.environ.get('GPTJ_BEAM_SIZE'),
+      'batch_size': self.batch_size,
+    }
+
+  @property
+  def inputs(self) -> Mapping[str, str]:
+    return {'checkpoint': self.checkpoint or bundle.model_dir()}
+
+  def start(self, place: Workplace) -> Started:
+    place.progress.stage(f'using the reference implementation on {self.device}')
+    return Started(
+      programs.REFERENCE_RUN,
+      {
+        'checkpoint': self.checkpoint,
+        'device': self.device,
+        'precision': self.precision,
+        'beam_size': self.beam_size,
+        'batch_size': self.batch_size,
+      },
+      self.precision in (None, 'float32', 'fp32'),
+    )
+
+
+def pax_checkpoint(path: str | None, place: Workplace) -> str:
+  """A PAX checkpoint; the bundled model's, converted if need be, without one."""
+  if found := path or bundle.pax_checkpoint():
+    return found
+  place.progress.stage('converting the bundled model to a PAX checkpoint')
+  target = os.path.join(place.work_dir, 'pax')
+  command = programs.command(
+    programs.CONVERTER, {'base': bundle.model_dir(), 'pax': target}
+  )
+  log = os.path.join(place.log_dir, 'convert_gptj_ckpt.log')
+  place.group.run('converter', command, log)
+  return target
+
+
+def _of_cell(target: target_lib.Target) -> Started:
+  return Started(
+    programs.LOADGEN_RUN,
+    {'model_path': target.model_id, 'sax_root': target.sax_root},
+    served.is_float32(target),
+  )

@@ -1,0 +1,161 @@
+"""The reference implementation of GPT-J: transformers on PyTorch.
+
+It computes what language/gpt-j of https://github.com/mlcommons/inference does
+(backend_PyTorch.py at v4.1): the model in one number format, which autocast
+keeps to where it is not float32, and transformers' own beam search.
+"""
+
+from collections.abc import Mapping, Sequence
+import json
+import os
+from typing import Any
+
+import torch
+import transformers
+
+from harness.systems.reference import memory
+
+# gen_kwargs of the reference.
+GENERATION = {
+  'num_beams': 4,
+  'early_stopping': True,
+  'max_new_tokens': 128,
+  'min_new_tokens': 30,
+}
+# Where the reference cuts prompts, in tokens.
+MAX_INPUT_LENGTH = 1919
+
+
+def read_config(path: str) -> transformers.GPTJConfig:
+  """Reads the sizes of a checkpoint.
+
+  Args:
+    path: directory with the files of a Hugging Face model.
+
+  Raises:
+    ValueError: it holds no GPT-J.
+  """
+  file_path = os.path.join(path, 'config.json')
+  try:
+    with open(file_path, encoding='utf-8') as file:
+      kind = json.load(file).get('model_type')
+  except (OSError, ValueError, AttributeError) as error:
+    raise ValueError(
+      f'{path} is no Hugging Face directory: {file_path} cannot be read'
+      f' ({error}); give --checkpoint a directory with config.json,'
+      ' tokenizer.json and the weights of a GPT-J'
+    ) from error
+  if kind != 'gptj':
+    raise ValueError(
+      f'{path} holds a model of type {kind!r}, not gptj; the reference runs'
+      ' GPT-J only: give --checkpoint the directory of one'
+    )
+  return transformers.GPTJConfig.from_pretrained(path, local_files_only=True)
+
+
+def longest_prompt(config: transformers.GPTJConfig) -> int:
+  """Most tokens of a prompt that leave the answer its positions."""
+  return config.n_positions - GENERATION['max_new_tokens']
+
+
+def load(
+  path: str,
+  device: torch.device | str = 'cpu',
+  dtype: torch.dtype = torch.float32,
+) -> transformers.GPTJForCausalLM:
+  """Reads a model, ready to generate.
+
+  Args:
+    path: directory with the files of a Hugging Face model.
+    device: where it computes.
+    dtype: of the weights.
+
+  Raises:
+    ValueError: the directory holds no GPT-J, or weights are missing.
+    OSError: the weights cannot be read.
+    memory.TooLarge: they do not fit, which is known before any is read.
+  """
+  config = read_config(path)
+  # They are read to the host, whatever the device.
+  size = memory.weights_bytes(config, dtype)
+  memory.check({'weights': size}, torch.device('cpu'))
+  try:
+    model, info = transformers.GPTJForCausalLM.from_pretrained(
+      path, dtype=dtype, local_files_only=True, output_loading_info=True
+    )
+  except Exception as error:  # Each format of weights has errors of its own.
+    raise ValueError(f'{path}: no weights could be read: {error}') from error
+  # What is missing would be drawn at random.
+  lost = sorted([*info['missing_keys'], *info['mismatched_keys']], key=str)
+  if lost:
+    raise ValueError(
+      f'{path} lacks {len(lost)} weights of its model, such as {lost[0]}; copy'
+      ' or download it anew'
+    )
+  return model.to(device).eval()
+
+
+@torch.inference_mode()
+def answer(
+  model: transformers.GPTJForCausalLM,
+  prompts: Sequence[Sequence[int]],
+  changes: Mapping[str, Any] | None = None,
+) -> list[list[int]]:
+  """Answers prompts together, as the reference answers one.
+
+  With more than one, shorter prompts are padded on the left and masked. Sums
+  are then rounded in another order, so that answers which hang on the last
+  bits may differ.
+
+  Args:
+    model: what `load` returns.
+    prompts: token ids of each.
+    changes: what differs from GENERATION.
+
+  Returns:
+    The generated ids of each prompt, end of sequence left out.
+
+  Raises:
+    ValueError: a prompt is not one that the model takes.
+  """
+  for row in prompts:
+    _check(row, model.config)
+  end = model.config.eos_token_id
+  width = max(map(len, prompts))
+  ids = torch.full((len(prompts), width), end)
+  mask = torch.zeros_like(ids)
+  for i, row in enumerate(prompts):
+    ids[i, width - len(row) :] = torch.tensor(row)
+    mask[i, width - len(row) :] = 1
+  settings = {**GENERATION, **(changes or {})}
+  if settings['num_beams'] == 1:
+    # Of no effect there, and transformers warns of it.
+    settings.pop('early_stopping')
+  with torch.autocast(
+    model.device.type, model.dtype, enabled=model.dtype != torch.float32
+  ):
+    output = model.generate(
+      ids.to(model.device),
+      attention_mask=mask.to(model.device),
+      pad_token_id=end,
+      **settings,
+    )
+  return [
+    row[: row.index(end)] if end in row else row
+    for row in output[:, width:].tolist()
+  ]
+
+
+def _check(ids: Sequence[int], config: transformers.GPTJConfig) -> None:
+  longest = longest_prompt(config)
+  if not 1 <= len(ids) <= longest:
+    raise ValueError(
+      f'a prompt has {len(ids)} tokens; the model takes 1 to {longest} beside'
+      ' its answer: cut prompts with --max_input_length'
+    )
+  if max(ids) >= config.vocab_size:
+    raise ValueError(
+      f'a prompt has the id {max(ids)}, but the ids of the model are below'
+      f' {config.vocab_size}; give --tokenizer_path the tokenizer.json of this'
+      ' model'
+    )

@@ -1,0 +1,118 @@
+"""Answers of the reference implementation, and checkpoints it refuses."""
+
+import json
+import os
+import shutil
+
+from absl.testing import absltest
+import safetensors.torch
+import torch
+
+from harness.data import bundle
+from harness.data import summarization
+from harness.systems.reference import gptj
+
+# Articles with short prompts, of different lengths, and short answers.
+_SHORT = (12, 25, 38, 19)
+
+
+def setUpModule():
+  torch.set_num_threads(1)  # More only wait for one another.
+
+
+class GPTJTest(absltest.TestCase):
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    task = summarization.Source(
+      bundle.eval_path(),
+      bundle.tokenizer_path(),
+      bundle.MAX_INPUT_LENGTH,
+      max(_SHORT) + 1,
+    ).load()
+    cls.prompts = [task.prompt_ids[index].tolist() for index in _SHORT]
+    with open(bundle.reference_path(), encoding='utf-8') as file:
+      tokens = json.load(file)['tokens']
+    cls.recorded = [tokens[index] for index in _SHORT]
+
+  def test_answers_are_the_recorded_ones(self):
+    model = gptj.load(bundle.model_dir())
+    with self.subTest('one at a time'):
+      found = [gptj.answer(model, [prompt])[0] for prompt in self.prompts[:2]]
+      self.assertEqual(found, self.recorded[:2])
+    with self.subTest('padded in a batch'):
+      self.assertLen(set(map(len, self.prompts)), len(self.prompts))
+      self.assertEqual(gptj.answer(model, self.prompts), self.recorded)
+
+  def test_formats_of_16_bits(self):
+    for dtype in (torch.bfloat16, torch.float16):
+      model = gptj.load(bundle.model_dir(), dtype=dtype)
+      self.assertEqual(model.dtype, dtype)
+      (found,) = gptj.answer(model, self.prompts[:1], {'max_new_tokens': 32})
+      self.assertBetween(len(found), 30, 32)
+      self.assertEqual(found[:4], self.recorded[0][:4])
+
+  def test_prompts_that_the_model_does_not_take(self):
+    model = gptj.load(bundle.model_dir())
+    for prompt, message in (
+      ([], 'has 0 tokens; the model takes 1 to 896'),
+      ([1] * 897, 'has 897 tokens'),
+      ([4096], 'the id 4096, but the ids of the model are below 4096'),
+    ):
+      with self.assertRaisesRegex(ValueError, message):
+        gptj.answer(model, [[1, 2], prompt])
+
+  def test_one_beam_is_greedy(self):
+    model = gptj.load(bundle.model_dir())
+    changes = {'num_beams': 1, 'max_new_tokens': 4, 'min_new_tokens': 1}
+    (found,) = gptj.answer(model, self.prompts[:1], changes)
+    logits = model(torch.tensor([self.prompts[0] + found[:-1]])).logits
+    wanted = logits[0, len(self.prompts[0]) - 1 :].argmax(-1)
+    self.assertEqual(found, wanted.tolist())
+
+  def _copy(self) -> str:
+    path = os.path.join(self.create_tempdir().full_path, 'model')
+    shutil.copytree(bundle.model_dir(), path)
+    os.chmod(path, 0o755)
+    for name in os.listdir(path):
+      os.chmod(os.path.join(path, name), 0o644)
+    return path
+
+  def _rewrite(self, path: str, **changes) -> None:
+    file_path = os.path.join(path, 'config.json')
+    with open(file_path, encoding='utf-8') as file:
+      config = json.load(file)
+    with open(file_path, 'w', encoding='utf-8') as file:
+      json.dump({**config, **changes}, file)
+
+  def test_what_is_no_gptj_is_refused(self):
+    with self.assertRaisesRegex(
+      ValueError, '/none is no Hugging Face directory.*--checkpoint'
+    ):
+      gptj.load('/none')
+    path = self._copy()
+    self._rewrite(path, model_type='llama')
+    with self.assertRaisesRegex(ValueError, "type 'llama', not gptj"):
+      gptj.load(path)
+
+  def test_weights_that_are_not_whole_are_refused(self):
+    path = self._copy()
+    file_path = os.path.join(path, 'model.safetensors')
+    weights = safetensors.torch.load_file(file_path)
+    del weights['transformer.h.1.mlp.fc_in.weight']
+    safetensors.torch.save_file(weights, file_path, {'format': 'pt'})
+    with self.assertRaisesRegex(
+      ValueError, 'lacks 1 weights.*h.1.mlp.fc_in.weight'
+    ):
+      gptj.load(path)
+    with open(file_path, 'wb') as file:
+      file.write(b'cut off')
+    with self.assertRaisesRegex(ValueError, 'no weights could be read'):
+      gptj.load(path)
+    os.remove(file_path)
+    with self.assertRaisesRegex(ValueError, 'no weights could be read'):
+      gptj.load(path)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,111 @@
+"""Runs a system's LoadGen program in tests, as the harness would."""
+
+from collections.abc import Mapping
+import dataclasses
+import json
+import os
+import subprocess
+
+import numpy as np
+
+from harness.loadgen import loadgen_log
+from harness.loadgen import run_status
+from harness.loadgen import settings as settings_lib
+from harness.loadgen import timeline
+from harness.systems import programs
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+  """What a program left.
+
+  Attributes:
+    code: its exit code.
+    status: the last line of status that it wrote.
+    stray: lines of its standard output that are neither empty nor status.
+    errors: its standard error.
+    directory: where its logs lie.
+  """
+
+  code: int
+  status: run_status.RunStatus
+  stray: list[str]
+  errors: str
+  directory: str
+
+  @property
+  def log(self) -> loadgen_log.RunLog:
+    return loadgen_log.read(self.directory)
+
+  @property
+  def times(self) -> list[timeline.Times]:
+    return timeline.read(os.path.join(self.directory, timeline.FILE))
+
+  @property
+  def answers(self) -> dict[int, list[int]]:
+    """Token ids by sample index, of an accuracy run."""
+    path = os.path.join(self.directory, loadgen_log.ACCURACY_LOG)
+    with open(path, encoding='utf-8') as file:
+      entries = json.load(file)
+    return {
+      entry['qsl_idx']: np.frombuffer(
+        bytes.fromhex(entry['data']), np.int64
+      ).tolist()
+      for entry in entries
+    }
+
+
+def run(
+  program: str,
+  mode: str,
+  settings: settings_lib.RunSettings,
+  directory: str,
+  flags: Mapping[str, object],
+  *more: str,
+) -> Outcome:
+  """Runs a program to its end.
+
+  Args:
+    program: its path in the repository, without suffix.
+    mode: "accuracy" or "performance".
+    settings: of the run.
+    directory: an empty one, for settings and logs.
+    flags: the program's own.
+    *more: arguments besides, such as flags that are given several times.
+  """
+  user_conf = os.path.join(directory, 'user.conf')
+  with open(user_conf, 'w', encoding='utf-8') as file:
+    file.write(settings.user_conf)
+  command = programs.command(
+    program,
+    {
+      'benchmark': settings.benchmark,
+      'scenario': settings.scenario,
+      'mode': mode,
+      'user_conf': user_conf,
+      'loadgen_attributes': json.dumps(dict(settings.attributes)),
+      'buffer_count': settings.buffer_count,
+      'output_dir': directory,
+      'timeline': os.path.join(directory, timeline.FILE),
+      'concurrency': 64,
+      'silence_secs': 600,
+      'sample_count': settings.sample_count,
+      **flags,
+    },
+  )
+  done = subprocess.run(
+    [*command.argv, *more],
+    env=dict(command.env),
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+  lines = done.stdout.splitlines()
+  states = [s for line in lines if (s := run_status.parse(line))]
+  return Outcome(
+    done.returncode,
+    states[-1] if states else run_status.RunStatus(),
+    [line for line in lines if line and not run_status.parse(line)],
+    done.stderr,
+    directory,
+  )

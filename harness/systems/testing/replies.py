@@ -1,0 +1,35 @@
+"""Keeps what a system says of a sample, for tests."""
+
+import queue
+import typing
+
+from harness.systems import system
+
+FIRST_TOKEN = 'first token'
+
+
+class Reply:
+  """What became of one sample, in the order in which it was said."""
+
+  def __init__(self) -> None:
+    self._said: queue.SimpleQueue[object] = queue.SimpleQueue()
+
+  def first_token(self) -> None:
+    self._said.put(FIRST_TOKEN)
+
+  def done(self, answer: system.Answer) -> None:
+    self._said.put(answer)
+
+  def failed(self, error: Exception) -> None:
+    self._said.put(error)
+
+  def next(self) -> object:
+    """FIRST_TOKEN, an answer or an error; waits for it."""
+    return self._said.get(timeout=600)
+
+  def answer(self) -> system.Answer:
+    """The answer; raises the error if there is one instead."""
+    said = self.next()
+    if isinstance(said, Exception):
+      raise said
+    return typing.cast(system.Answer, said)

@@ -1,0 +1,121 @@
+"""Tokenizers of the GPT-2 family, as files say they are.
+
+The official GPT-J checkpoint holds the files of the slow tokenizer, vocab.json
+and merges.txt; newer models hold a tokenizer.json. Both are read here, so that
+a directory of either kind can be given.
+"""
+
+import json
+import os
+from typing import Any
+
+import tokenizers
+from tokenizers import decoders
+from tokenizers import models
+from tokenizers import pre_tokenizers
+
+_FILE = 'tokenizer.json'
+_VOCABULARY = 'vocab.json'
+_MERGES = 'merges.txt'
+_ADDED = 'added_tokens.json'
+_CONFIG = 'tokenizer_config.json'
+_CLEAN_UP = 'clean_up_tokenization_spaces'
+_END_OF_TEXT = '<|endoftext|>'
+
+
+def load(path: str) -> tokenizers.Tokenizer:
+  """Reads a tokenizer, which never truncates or pads by itself.
+
+  Args:
+    path: a tokenizer.json, or a directory with one, or with vocab.json and
+      merges.txt of a GPT-2 tokenizer.
+
+  Raises:
+    ValueError: what lies there is no tokenizer.
+  """
+  try:
+    tokenizer = _load(path)
+  except Exception as error:  # The library raises bare Exception only.
+    raise ValueError(f'no usable {_FILE} at {path}: {error}') from error
+  tokenizer.no_truncation()
+  tokenizer.no_padding()
+  return tokenizer
+
+
+def _load(path: str) -> tokenizers.Tokenizer:
+  if not os.path.isdir(path):
+    return tokenizers.Tokenizer.from_file(path)
+  file = os.path.join(path, _FILE)
+  if os.path.exists(file):
+    return tokenizers.Tokenizer.from_file(file)
+  vocabulary = os.path.join(path, _VOCABULARY)
+  if not os.path.exists(vocabulary):
+    raise ValueError(f'the directory holds neither {_FILE} nor {_VOCABULARY}')
+  return _gpt2(path, vocabulary)
+
+
+def _gpt2(path: str, vocabulary: str) -> tokenizers.Tokenizer:
+  """The tokenizer that transformers makes of the slow one's files."""
+  bpe = models.BPE.from_file(vocabulary, os.path.join(path, _MERGES))
+  tokenizer = tokenizers.Tokenizer(bpe)
+  tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+  tokenizer.decoder = decoders.ByteLevel()
+  # Ids are given in the order of adding, and GPT-J's begin behind vocab.json.
+  added = _read(os.path.join(path, _ADDED))
+  tokenizer.add_tokens(sorted(added, key=lambda token: added[token]))
+  end = _read(os.path.join(path, _CONFIG)).get('eos_token', _END_OF_TEXT)
+  end = end['content'] if isinstance(end, dict) else end
+  tokenizer.add_special_tokens([end])
+  wrong = [t for t, n in added.items() if tokenizer.token_to_id(t) != n]
+  if wrong:
+    raise ValueError(
+      f'{_ADDED} gives {wrong[0]!r} the id {added[wrong[0]]}, which does not'
+      f' follow the ids of {_VOCABULARY}'
+    )
+  return tokenizer
+
+
+def _read(path: str) -> dict[str, Any]:
+  if not os.path.exists(path):
+    return {}
+  with open(path, encoding='utf-8') as file:
+    return json.load(file)
+
+
+def cleans_up(path: str) -> bool:
+  """Whether blanks before punctuation are taken out of decoded texts.
+
+  This is what the reference's evaluation does, which decodes by transformers 4:
+  unless tokenizer_config.json says otherwise, " ." becomes ".". The official
+  figures count characters, and were made so. transformers 5 no longer does it.
+
+  Args:
+    path: as for `load`; the configuration lies in the same directory.
+
+  Raises:
+    ValueError: tokenizer_config.json is not JSON.
+  """
+  directory = path if os.path.isdir(path) else os.path.dirname(path)
+  return bool(_read(os.path.join(directory, _CONFIG)).get(_CLEAN_UP, True))
+
+
+# transformers' clean_up_tokenization, in its order.
+_SHORTENED = (
+  (' .', '.'),
+  (' ?', '?'),
+  (' !', '!'),
+  (' ,', ','),
+  (" ' ", "'"),
+  (" n't", "n't"),
+  (" 'm", "'m"),
+  (" 's", "'s"),
+  (" 've", "'ve"),
+  (" 're", "'re"),
+)
+
+
+def clean_up(text: str) -> str:
+  """A decoded text without blanks before punctuation."""
+  for long, short in _SHORTENED:
+    text = text.replace(long, short)
+  return text

@@ -1,0 +1,182 @@
+"""What a sample costs LoadGen's side in CPU time.
+
+  bazel run //tests/cell:client_cost
+
+LoadGen's Server scenario sends samples at a steady rate; every row adds
+something to the one it is compared with. All processes are on this machine, so
+the rows of servers contain no network but loopback. CPU time is steadier than
+latency where other work shares the machine, but caches are shared all the same:
+the rows are measured in turn, several times, and the smallest figure of each
+counts.
+"""
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+import json
+import os
+import sys
+import tempfile
+
+from absl import app
+from absl import flags
+
+from harness import errors as harness_errors
+from harness import progress as progress_lib
+from harness.systems import children
+from harness.systems import local_cell
+from harness.systems import programs
+from saxml_ext.common import errors
+from saxml_ext.common import net
+from saxml_ext.common import user_path
+from tests.cell import instant_runner
+from tests.cell import overhead
+
+_RUN = 'tests/cell/client_cost_run'
+_NETWORK_SUT = 'harness/network/testing/toy_sut'
+
+_RATE = flags.DEFINE_float('rate', 300.0, 'Samples per second.', 1.0)
+_SECONDS = flags.DEFINE_float('seconds', 10.0, 'How long a run takes.', 1.0)
+_ROUNDS = flags.DEFINE_integer('rounds', 3, 'Runs of each row.', 1)
+_JSON = flags.DEFINE_string('json', None, 'File that gets the figures.')
+
+# One hundredth of a core at 300 samples a second.
+_MOST_US = 33.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+  """What is measured.
+
+  Attributes:
+    name: for people.
+    system: the program's --system.
+    base: --system of the row that it adds to; None: the first row.
+  """
+
+  name: str
+  system: str
+  base: str | None
+
+
+ROWS = (
+  Row('LoadGen alone', 'loadgen', None),
+  Row('+ client, instant system', 'instant', 'loadgen'),
+  Row('+ bare gRPC, a call a sample', 'grpc', 'instant'),
+  Row('+ client of a Sax cell', 'cell', 'instant'),
+  Row('+ Network SUT, a stream', 'network', 'instant'),
+)
+
+
+def measure(
+  rate: float,
+  seconds: float,
+  rounds: int,
+  log_dir: str,
+  progress: progress_lib.Progress,
+) -> dict[str, float]:
+  """Microseconds of CPU a sample, by --system of `ROWS`.
+
+  Raises:
+    errors.HarnessError, SaxError: a process failed.
+  """
+  found: dict[str, list[float]] = {row.system: [] for row in ROWS}
+  with (
+    tempfile.TemporaryDirectory(prefix='client_cost_') as work_dir,
+    children.Children() as group,
+  ):
+    servers = _start_servers(group, work_dir, log_dir, progress)
+    path = os.path.join(work_dir, 'figures.json')
+    for number in range(rounds):
+      for row in ROWS:
+        progress.stage(f'round {number + 1} of {rounds}: {row.name}')
+        command = programs.command(
+          _RUN,
+          {
+            'system': row.system,
+            'where': servers.get(row.system),
+            'rate': rate,
+            'seconds': seconds,
+            'json': path,
+          },
+        )
+        log = os.path.join(log_dir, f'run_{row.system}.log')
+        group.run(f'LoadGen run {row.system}', command, log)
+        with open(path, encoding='utf-8') as file:
+          found[row.system].append(json.load(file)['microseconds'])
+  return {system: min(figures) for system, figures in found.items()}
+
+
+def _start_servers(
+  group: children.Children,
+  work_dir: str,
+  log_dir: str,
+  progress: progress_lib.Progress,
+) -> dict[str, str]:
+  """What runs are told by --where, by their --system."""
+  answer = ','.join(['500'] * instant_runner.ANSWER_TOKENS)
+  _, echo = overhead.start_echo(group, answer, log_dir)
+  port = net.pick_free_port()
+  sut = group.start(
+    'Network SUT',
+    programs.command(_NETWORK_SUT, {'network': 'sut', 'port': port}),
+    os.path.join(log_dir, 'network_sut.log'),
+  )
+  overhead.wait_until_connected(sut, f'127.0.0.1:{port}')
+  cell = local_cell.LocalCell(
+    group, work_dir, log_dir, None, progress, server=overhead.INSTANT_SERVER
+  )
+  cell.start()
+  target = cell.publish(
+    local_cell.Model('instant', overhead.PARAMS, work_dir, overrides={})
+  )
+  return {
+    'grpc': echo,
+    'network': f'127.0.0.1:{port}',
+    'cell': target.sax_root,
+  }
+
+
+def render(figures: Mapping[str, float]) -> str:
+  """A table of the figures, and whether the client is cheap enough."""
+  lines = []
+  for row in ROWS:
+    used = figures[row.system]
+    line = f'{row.name:30} {used:6.1f} us a sample'
+    if row.base:
+      line += f', {used - figures[row.base]:+6.1f} us'
+    lines.append(line)
+  added = figures['instant'] - figures['loadgen']
+  met = 'met' if added <= _MOST_US else 'MISSED'
+  lines.append(f'client {added:.1f} us, at most {_MOST_US:g}: {met}')
+  return '\n'.join(lines)
+
+
+def main(argv: Sequence[str]) -> int:
+  if len(argv) > 1:
+    raise app.UsageError(f'unexpected argument {argv[1]!r}')
+  progress = progress_lib.Progress()
+  busy, cores = os.getloadavg()[0], os.cpu_count()
+  progress.text(f'load average {busy:.1f} on {cores} cores before the start')
+  try:
+    with tempfile.TemporaryDirectory(prefix='client_cost_') as log_dir:
+      figures = measure(
+        _RATE.value, _SECONDS.value, _ROUNDS.value, log_dir, progress
+      )
+    progress.text(render(figures))
+    if _JSON.value:
+      path = user_path.resolve(_JSON.value)
+      with open(path, 'w', encoding='utf-8') as file:
+        json.dump({'load_average': busy, 'microseconds': figures}, file)
+      progress.text(f'figures: {path}')
+  except (
+    errors.SaxError,
+    harness_errors.HarnessError,
+    OSError,
+  ) as error:
+    print(f'client_cost: {error}', file=sys.stderr, flush=True)
+    return 1
+  return 0
+
+
+if __name__ == '__main__':
+  app.run(main)
