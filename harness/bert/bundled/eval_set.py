@@ -8,6 +8,7 @@ import json
 from absl import app
 from absl import flags
 
+from harness.bert import scoring
 from harness.bert.bundled import evaluation
 from saxml_ext.common import user_path
 
@@ -18,9 +19,13 @@ _OUTPUT = flags.DEFINE_string(
 
 def main(argv: list[str]) -> None:
   del argv
-  with open(user_path.resolve(_OUTPUT.value), 'w', encoding='utf-8') as file:
-    json.dump(evaluation.squad(), file, indent=1)
-    file.write('\n')
+  text = json.dumps(evaluation.squad(), indent=1) + '\n'
+  try:
+    scoring.write_whole(user_path.resolve(_OUTPUT.value), text)
+  except OSError as error:
+    raise SystemExit(
+      f'eval_set: --output cannot be written: {error}'
+    ) from error
 
 
 if __name__ == '__main__':

@@ -19,6 +19,7 @@ import torch
 import transformers
 
 from harness.bert import features as features_lib
+from harness.bert import scoring
 from harness.bert import spans
 from harness.bert.bundled import bundle
 from harness.bert.bundled import reference_model
@@ -56,7 +57,12 @@ def main(argv: list[str]) -> None:
   seconds = time.monotonic() - began
   scores = f1.score(answers, {q.id: q.answers for q in features.questions})
   if _OUTPUT.value:
-    _write(user_path.resolve(_OUTPUT.value), answers, scores, len(features))
+    try:
+      _write(user_path.resolve(_OUTPUT.value), answers, scores, len(features))
+    except OSError as error:
+      raise SystemExit(
+        f'reference: --output cannot be written: {error}'
+      ) from error
   print(scores.line)
   print(
     f'{len(answers)} questions, {len(features)} features in {seconds:.0f} s'
@@ -74,9 +80,7 @@ def _write(
     'f1': scores.f1,
     'answers': answers,
   }
-  with open(path, 'w', encoding='utf-8') as file:
-    json.dump(record, file, indent=1)
-    file.write('\n')
+  scoring.write_whole(path, json.dumps(record, indent=1) + '\n')
 
 
 if __name__ == '__main__':

@@ -28,7 +28,7 @@ _OUTPUT_DIR = flags.DEFINE_string(
   'Directory that holds vocab.txt and receives the model.',
   required=True,
 )
-_STEPS = flags.DEFINE_integer('steps', 3500, 'Optimizer steps.', lower_bound=1)
+_STEPS = flags.DEFINE_integer('steps', 2000, 'Optimizer steps.', lower_bound=1)
 _TOKENS = flags.DEFINE_integer(
   'tokens', 2048, 'Padded tokens per step.', lower_bound=384
 )

@@ -10,6 +10,7 @@ import os
 from absl import app
 from absl import flags
 
+from harness.bert import scoring
 from harness.bert.bundled import word_pieces
 from saxml_ext.common import user_path
 
@@ -24,14 +25,13 @@ _PASSAGES = flags.DEFINE_integer(
 def main(argv: list[str]) -> None:
   del argv
   out = user_path.resolve(_OUTPUT_DIR.value)
-  os.makedirs(out, exist_ok=True)
   texts = word_pieces.training_texts(_PASSAGES.value)
   try:
-    pieces = word_pieces.train(texts)
-  except ValueError as error:
+    os.makedirs(out, exist_ok=True)
+    text = '\n'.join(word_pieces.train(texts)) + '\n'
+    scoring.write_whole(os.path.join(out, 'vocab.txt'), text)
+  except (OSError, ValueError) as error:
     raise SystemExit(f'vocabulary: {error}') from error
-  with open(os.path.join(out, 'vocab.txt'), 'w', encoding='utf-8') as file:
-    file.write('\n'.join(pieces) + '\n')
 
 
 if __name__ == '__main__':
