@@ -152,6 +152,12 @@ class PageTest(absltest.TestCase):
     self.assertIn('88.5000', shown.texts)
     self.assertIn('Of 13 queries', shown.text)
 
+  def test_size_of_the_set(self):
+    self.assertEqual(self.job().set_size, 512)  # Of gen_num.
+    entry = jobs.entry(accuracy=None, parameters={'task': {'sample_count': 99}})
+    self.assertEqual(self.job(entry).set_size, 99)
+    self.assertIsNone(self.job(jobs.entry(accuracy=None)).set_size)
+
   def test_cost(self):
     shown = self.read(self.job(), price=3.6)
     # 3.6 an hour is 0.001 a second: 0.06 for 2400 samples in 60 s.
