@@ -31,6 +31,11 @@ _SAMPLE_COUNT = flags.DEFINE_integer(
 )
 
 
+def max_input_length() -> int | None:
+  """Tokens after which the flag wants prompts cut; None where it is not given."""
+  return _MAX_INPUT_LENGTH.value
+
+
 def load(
   model_dir: str, longest: int, usual: int | None = None
 ) -> summarization.Summarization:

@@ -99,7 +99,6 @@ class PageTest(absltest.TestCase):
     self.assertLen(shown.scripts, 2)
 
   def test_an_invalid_short_run_is_called_so(self):
-    entry = jobs.entry()
     performance = entry_lib.Performance(
       valid=False,
       metric='latency_ns',
@@ -107,11 +106,16 @@ class PageTest(absltest.TestCase):
       seconds=5.0,
       samples=100,
     )
-    entry = jobs.entry(rounds.SINGLE_STREAM, performance=performance)
+    entry = jobs.entry(
+      rounds.SINGLE_STREAM,
+      performance=performance,
+      notes={'problems': ['ran out of queries']},
+    )
     shown = self.read(self.job(entry, rounds.SINGLE_STREAM))
     self.assertIn('INVALID', shown.texts)
     self.assertIn('ms, 90th percentile', shown.texts)
     self.assertIn('12.5', shown.texts)
+    self.assertIn('LoadGen logged an error: ran out of queries', shown.texts)
     self.assertIn('official runs last at least 600 s', shown.text)
 
   def test_without_a_timeline(self):

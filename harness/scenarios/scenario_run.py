@@ -79,6 +79,8 @@ class ScenarioRun:
     if config_lib.PERFORMANCE in config.modes:
       with energy.Meter() as meter:
         log = self._performance()
+      for problem in meter.problems:
+        self._progress.stage(f'energy: {problem}')
       result = dataclasses.replace(
         result, performance=log, energy=meter.joules()
       )

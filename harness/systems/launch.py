@@ -42,6 +42,10 @@ class Launcher(Protocol):
     """What results call it: cell, reference, engine, ..."""
 
   @property
+  def framework(self) -> str:
+    """The package that computes: jax, torch or onnxruntime."""
+
+  @property
   def parameters(self) -> Mapping[str, object]:
     """What of it decides a result."""
 
@@ -85,6 +89,7 @@ class RunningCell:
 
   target: target_lib.Target
   network: bool = False
+  framework = 'jax'
 
   @property
   def kind(self) -> str:
@@ -123,6 +128,7 @@ class OwnCell:
   checkpoint: str | None
   jax_cache_dir: str | None
   kind = 'cell'
+  framework = 'jax'
 
   @property
   def parameters(self) -> Mapping[str, object]:
@@ -161,6 +167,7 @@ class Engine:
   checkpoint: str | None
   jax_cache_dir: str | None
   kind = 'engine'
+  framework = 'jax'
 
   @property
   def parameters(self) -> Mapping[str, object]:
@@ -202,6 +209,7 @@ class Reference:
   beam_size: int | None = None
   batch_size: int = 1
   kind = 'reference'
+  framework = 'torch'
 
   @property
   def parameters(self) -> Mapping[str, object]:

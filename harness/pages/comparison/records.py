@@ -4,6 +4,7 @@ import dataclasses
 
 from harness.loadgen import rounds
 from harness.pages import costs
+from harness.pages import headline
 from harness.pages import thresholds
 from harness.results import entry as entry_lib
 
@@ -95,7 +96,7 @@ def of_entry(
     ours=True,
     origin=entry.id,
     submitter='',
-    system=str(description.get('system_name') or entry.system),
+    system=headline.system_name(entry) or entry.system,
     platform=entry.system,
     division='not submitted',
     round=entry.round,
@@ -108,7 +109,9 @@ def of_entry(
     ),
     accelerator_count=count,
     score=metrics.get(first),
-    accuracy=', '.join(f'{k}: {v:g}' for k, v in metrics.items()),
+    accuracy=', '.join(
+      f'{k}: {v:g}' for k, v in metrics.items() if v is not None
+    ),
     latency_ms=_latency(performance, streams),
     joules_per_sample=_joules(entry, performance),
     cost_per_1000=cost.per_1000_samples if cost else None,

@@ -13,8 +13,8 @@ from harness.submission import plan
 from harness.submission.checks import closed_checks
 from harness.submission.checks import log_checks
 from harness.submission.checks import requirements
-from harness.submission.content import description
 from harness.submission.content import measurement
+from harness.submission.content import system_json
 
 
 def problems(submission: plan.Submission) -> list[str]:
@@ -36,12 +36,12 @@ def _whole(submission: plan.Submission) -> Iterator[str]:
     ('--system_name', submission.system),
     ('--model_name', submission.model_name or 'none'),
   ):
-    if not value or description.system_id(value) != value:
+    if not value or system_json.system_id(value) != value:
       yield (
         f'{name} {value!r} cannot name a folder; use letters, digits, dots,'
         ' dashes and underscores'
       )
-  yield from description.problems(submission.system_description)
+  yield from system_json.problems(submission.system_description)
   yield from _models(submission)
   seen: dict[tuple[str, str], job_result.JobResult] = {}
   for result in submission.results:

@@ -39,7 +39,7 @@ def text(
     '## Model',
     _table(('', ''), {k.replace('_', ' '): v for k, v in measurements.items()}),
     '## Parameters',
-    _table(('parameter', 'value'), entry.parameters),
+    _table(('parameter', 'value'), _flat(entry.parameters)),
   ]
   if entry.versions:
     parts += ['## Versions', _table(('package', 'version'), entry.versions)]
@@ -94,8 +94,23 @@ def _figures(entry: entry_lib.Entry) -> str:
     rows['samples answered'] = str(entry.performance.samples)
     rows['seconds'] = f'{entry.performance.seconds:.1f}'
   if entry.accuracy:
-    rows |= {k: f'{v:.10g}' for k, v in entry.accuracy.metrics.items()}
+    rows |= {
+      name: f'{value:.10g}'
+      for name, value in entry.accuracy.metrics.items()
+      if value is not None  # What could not be computed there.
+    }
   return _table(('figure', 'value'), rows)
+
+
+def _flat(parameters: Mapping[str, object]) -> dict[str, object]:
+  """Parameters by name; those in groups with the group before their names."""
+  rows: dict[str, object] = {}
+  for key, value in parameters.items():
+    if isinstance(value, Mapping):
+      rows |= {f'{key}: {name}': value[name] for name in value}
+    else:
+      rows[key] = value
+  return rows
 
 
 def _table(head: tuple[str, str], rows: Mapping[str, object]) -> str:

@@ -4,7 +4,6 @@ Loader, scheduler and engine are those of the model server; what is left out is
 the network: no gRPC, no admin server, no ids as text.
 """
 
-from collections.abc import Collection, Sequence
 from concurrent import futures
 import dataclasses
 import functools
@@ -14,6 +13,7 @@ from absl import logging
 import numpy as np
 
 from harness.data import summarization
+from harness.network import program
 from harness.systems import system
 from harness.systems.engine import first_tokens
 from saxml_ext.params import settings as settings_lib
@@ -29,22 +29,18 @@ from saxml_ext.server.services import prompts as prompts_lib
 class EngineSystem:
   """Hands samples to the scheduler; answers come on its thread."""
 
-  def __init__(
-    self,
-    model: servable.Servable,
-    prompts: Sequence[np.ndarray],
-    end_ids: Collection[int],
-  ):
+  def __init__(self, model: servable.Servable, inputs: program.Inputs):
     """Creates it.
 
     Args:
       model: what `load` returns.
-      prompts: token ids by sample index, int32 [T].
-      end_ids: ids that end an answer; what LoadGen logs stops before the first.
+      inputs: by sample index, with the prompt's ids, int32 [T], "input_ids".
     """
     self._model = model
-    self._prompts = prompts
-    self._end_ids = frozenset(end_ids)
+    self._inputs = inputs
+    # What LoadGen logs stops before the first of these.
+    ends = (model.eos_id, *(model.settings.stop_ids or ()))
+    self._end_ids = {end for end in ends if end is not None}
     self._tells_first = first_tokens.certain(model.settings.engine)
 
   def answer(self, index: int, reply: system.Reply) -> None:
@@ -53,7 +49,7 @@ class EngineSystem:
     Raises:
       errors.SaxError: the engine cannot answer the prompt.
     """
-    request = _request(self._prompts[index], self._model.settings)
+    request = _request(self._inputs[index]['input_ids'], self._model.settings)
     if self._tells_first:
       request = dataclasses.replace(request, on_first_token=reply.first_token)
     future = self._model.scheduler.generate(request)

@@ -13,12 +13,21 @@ from saxml_ext.server import jax_setup
 from saxml_ext.server.loading import spec
 from saxml_ext.server.testing import small_model
 
-_PROMPTS = [
-  np.array([1, 2, 3], np.int32),
-  np.array([4, 5], np.int32),
-  np.arange(1, 15, dtype=np.int32),
-  np.array([50], np.int32),  # Not in the vocabulary.
+_INPUTS = [
+  {'input_ids': np.array(ids, np.int32)}
+  for ids in (
+    [1, 2, 3],
+    [4, 5],
+    range(1, 15),
+    [50],  # Not in the vocabulary.
+  )
 ]
+_GREEDY = {
+  'USE_BEAM_SEARCH': 'false',
+  'NUM_SAMPLES': '1',
+  'TOP_K': '1',
+  'TEMPERATURE': '0.0',
+}
 
 
 class EngineSystemTest(absltest.TestCase):
@@ -30,12 +39,12 @@ class EngineSystemTest(absltest.TestCase):
     )
     jax_setup.configure(tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value))
 
-  def _make(self, end_ids=(), **overrides) -> engine_system.EngineSystem:
+  def _make(self, **overrides) -> engine_system.EngineSystem:
     overrides = {'BATCH_SIZE': '1', 'MAX_DECODE_STEPS': '4', **overrides}
     model = engine_system.load(
       spec.Spec(small_model.MODEL_PATH, self.directory, overrides, acls={})
     )
-    made = engine_system.EngineSystem(model, _PROMPTS, end_ids)
+    made = engine_system.EngineSystem(model, _INPUTS)
     self.addCleanup(made.close)
     return made
 
@@ -58,27 +67,30 @@ class EngineSystemTest(absltest.TestCase):
       self.assertBetween(answer.tokens, 2, 4)
       alike = answers[number % 3]
       self.assertEqual(answer.data.tolist(), alike.data.tolist())
-    first = answers[0].data.tolist()
-    made = self._make(end_ids={first[1]})
-    self.assertEqual(self._answer(made, 0).data.tolist(), first[:1])
+
+  def test_an_answer_ends_before_its_end_id(self):
+    made = self._make(**_GREEDY, MIN_DECODE_STEPS='0')
+    whole = self._greedy(made, 0)
+    self.assertLen(set(whole[:2]), 2)
+    made = self._make(
+      **_GREEDY, MIN_DECODE_STEPS='0', STOP_TOKEN_IDS=f'[{whole[1]}]'
+    )
+    self.assertEqual(self._greedy(made, 0), whole[:1])
+
+  def _greedy(self, made: engine_system.EngineSystem, index: int) -> list[int]:
+    """The answer, of which the first token was told before."""
+    reply = replies.Reply()
+    made.answer(index, reply)
+    self.assertEqual(reply.next(), replies.FIRST_TOKEN)
+    return reply.answer().data.tolist()
 
   def test_an_answer_that_is_certain_tells_of_its_first_token(self):
-    greedy = {
-      'USE_BEAM_SEARCH': 'false',
-      'NUM_SAMPLES': '1',
-      'TOP_K': '1',
-      'TEMPERATURE': '0.0',
-    }
     found = []
     # With chunks, the prompt is not prefilled at once.
     for more in ({}, {'PREFILL_CHUNK_LEN': '8'}):
-      made = self._make(**greedy, **more)
-      for index in (0, 2):
-        reply = replies.Reply()
-        made.answer(index, reply)
-        self.assertEqual(reply.next(), replies.FIRST_TOKEN)
-        found.append(reply.answer().data.tolist())
-    self.assertEqual(found[:2], found[2:])
+      made = self._make(**_GREEDY, **more)
+      found.append([self._greedy(made, index) for index in (0, 2)])
+    self.assertEqual(found[0], found[1])
 
   def test_a_prompt_that_the_engine_refuses(self):
     made = self._make()

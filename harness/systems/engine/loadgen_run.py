@@ -1,4 +1,8 @@
-"""One LoadGen run against the JAX engine, in this process."""
+"""One LoadGen run against the JAX engine.
+
+Both run in this process; with --network=sut the engine alone, for a LoadGen on
+another machine.
+"""
 
 from collections.abc import Sequence
 
@@ -6,7 +10,7 @@ from absl import app
 from absl import flags
 from absl import logging
 
-from harness.loadgen import runner
+from harness.network import program
 from harness.systems.engine import subject
 
 
@@ -15,9 +19,9 @@ def main(argv: Sequence[str]) -> None:
     raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}')
   if not flags.FLAGS['verbosity'].present:
     logging.set_verbosity(logging.INFO)  # A load may take minutes.
-  runner.main(subject.make)
+  program.main(subject.make, subject.load, subject.name())
 
 
 if __name__ == '__main__':
-  runner.mark_flags_as_required()
+  program.mark_flags_as_required(())
   app.run(main)

@@ -5,9 +5,10 @@ import json
 from absl import flags
 
 from harness.data import bundle
-from harness.data import summarization
 from harness.data import summarization_flags
-from harness.loadgen import runner
+from harness.network import payload
+from harness.network import program
+from harness.systems import system
 from harness.systems.engine import engine_system
 from saxml_ext.common import errors
 from saxml_ext.common import user_path
@@ -41,35 +42,61 @@ _JAX_CACHE_DIR = flags.DEFINE_string(
 )
 
 
-def make() -> runner.Subject:
-  """Reads the articles and loads the model.
+def load() -> list[payload.Payload]:
+  """Token ids of each article's prompt, int32 [T], as "input_ids".
 
   Raises:
-    OSError, ValueError: one of them, or a flag, cannot be used.
+    OSError, ValueError: a file or a flag cannot be used.
+  """
+  try:
+    params = overrides_lib.apply(registry.lookup(_PARAMS.value), _overrides())
+    settings = settings_lib.Settings.of(params)
+    longest = settings.engine.max_prompt - (settings.sos_id is not None)
+    task = summarization_flags.load(_checkpoint(), longest)
+  except errors.SaxError as error:
+    raise ValueError(error.message) from error
+  return [{'input_ids': ids} for ids in task.prompt_ids]
+
+
+def make(inputs: program.Inputs) -> system.System:
+  """Loads the model.
+
+  Args:
+    inputs: what `load` returns, or the like from another machine.
+
+  Raises:
+    OSError, ValueError: a file or a flag cannot be used.
   """
   jax_setup.configure(user_path.resolve(_JAX_CACHE_DIR.value))
-  checkpoint = user_path.resolve(_CHECKPOINT.value)
-  if not checkpoint:
+  try:
+    model = engine_system.load(
+      spec.Spec(_PARAMS.value, _checkpoint(), _overrides(), acls={})
+    )
+  except errors.SaxError as error:
+    raise ValueError(error.message) from error
+  if scheduler.GENERATE not in model.settings.methods:
+    model.close(drain=False)
+    raise ValueError(
+      f'{_PARAMS.value} generates nothing (SCORE_ONLY or ENABLE_GENERATE):'
+      ' give --params others'
+    )
+  return engine_system.EngineSystem(model, inputs)
+
+
+def name() -> str:
+  """What computes, for the log of a run over the network."""
+  changes = ''.join(f' {text}' for text in _OVERRIDE.value)
+  return f'GPT-J by the JAX engine, {_PARAMS.value}{changes}'
+
+
+def _checkpoint() -> str:
+  path = user_path.resolve(_CHECKPOINT.value)
+  if not path:
     raise ValueError(
       'no checkpoint: give --checkpoint the directory of a PAX checkpoint, such'
       ' as `./bazelw run //converters:convert_gptj_ckpt` writes'
     )
-  try:
-    overrides = _overrides()
-    # What may fail comes before the long part, the loading.
-    loader.checkpoint_path(checkpoint)
-    task = _task(checkpoint, overrides)
-    model = engine_system.load(
-      spec.Spec(_PARAMS.value, checkpoint, overrides, acls={})
-    )
-  except errors.SaxError as error:
-    raise ValueError(error.message) from error
-  return runner.Subject(
-    engine_system.EngineSystem(
-      model, task.prompt_ids, summarization.end_ids(task.tokenizer)
-    ),
-    list(map(len, task.prompt_ids)),
-  )
+  return loader.checkpoint_path(path)
 
 
 def _overrides() -> dict[str, str]:
@@ -97,19 +124,3 @@ def _overrides() -> dict[str, str]:
       )
     found[name] = value
   return found
-
-
-def _task(
-  checkpoint: str, overrides: dict[str, str]
-) -> summarization.Summarization:
-  params = overrides_lib.apply(registry.lookup(_PARAMS.value), overrides)
-  settings = settings_lib.Settings.of(params)
-  if scheduler.GENERATE not in settings.methods:
-    raise ValueError(
-      f'{_PARAMS.value} generates nothing (SCORE_ONLY or ENABLE_GENERATE):'
-      ' give --params others'
-    )
-  start = settings.sos_id is not None
-  return summarization_flags.load(
-    checkpoint, settings.engine.max_prompt - start
-  )

@@ -24,7 +24,7 @@ class SubjectTest(parameterized.TestCase):
     flags = {'checkpoint': bundle.model_dir(), 'sample_count': 2, **flags}
     with flagsaver.flagsaver(**flags):
       with self.assertRaisesRegex((OSError, ValueError), message):
-        subject.make()
+        subject.make(subject.load())
 
 
 if __name__ == '__main__':

@@ -114,7 +114,12 @@ def answer(
 
   Returns:
     The generated ids of each prompt, end of sequence left out.
+
+  Raises:
+    ValueError: a prompt is not one that the model takes.
   """
+  for row in prompts:
+    _check(row, model.config)
   end = model.config.eos_token_id
   width = max(map(len, prompts))
   ids = torch.full((len(prompts), width), end)
@@ -139,3 +144,18 @@ def answer(
     row[: row.index(end)] if end in row else row
     for row in output[:, width:].tolist()
   ]
+
+
+def _check(ids: Sequence[int], config: transformers.GPTJConfig) -> None:
+  longest = longest_prompt(config)
+  if not 1 <= len(ids) <= longest:
+    raise ValueError(
+      f'a prompt has {len(ids)} tokens; the model takes 1 to {longest} beside'
+      ' its answer: cut prompts with --max_input_length'
+    )
+  if max(ids) >= config.vocab_size:
+    raise ValueError(
+      f'a prompt has the id {max(ids)}, but the ids of the model are below'
+      f' {config.vocab_size}; give --tokenizer_path the tokenizer.json of this'
+      ' model'
+    )

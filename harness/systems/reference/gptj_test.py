@@ -52,6 +52,16 @@ class GPTJTest(absltest.TestCase):
       self.assertBetween(len(found), 30, 32)
       self.assertEqual(found[:4], self.recorded[0][:4])
 
+  def test_prompts_that_the_model_does_not_take(self):
+    model = gptj.load(bundle.model_dir())
+    for prompt, message in (
+      ([], 'has 0 tokens; the model takes 1 to 896'),
+      ([1] * 897, 'has 897 tokens'),
+      ([4096], 'the id 4096, but the ids of the model are below 4096'),
+    ):
+      with self.assertRaisesRegex(ValueError, message):
+        gptj.answer(model, [[1, 2], prompt])
+
   def test_one_beam_is_greedy(self):
     model = gptj.load(bundle.model_dir())
     changes = {'num_beams': 1, 'max_new_tokens': 4, 'min_new_tokens': 1}

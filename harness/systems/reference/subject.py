@@ -5,12 +5,13 @@ import os
 
 from absl import flags
 import numpy as np
+import torch
 import transformers
 
 from harness.data import bundle
-from harness.data import summarization
 from harness.data import summarization_flags
-from harness.loadgen import runner
+from harness.network import payload
+from harness.network import program
 from harness.systems import batched
 from harness.systems import system
 from harness.systems.reference import choices
@@ -45,22 +46,35 @@ _BATCH_SIZE = flags.DEFINE_integer(
 )
 
 
-def make() -> runner.Subject:
-  """Reads the articles and the model.
+def load() -> list[payload.Payload]:
+  """Token ids of each article's prompt, int32 [T], as "input_ids".
 
   Raises:
-    OSError, ValueError: one of them, or a flag, cannot be used.
+    OSError, ValueError: a file or a flag cannot be used.
+  """
+  path, config = _checkpoint()
+  usual = _usual_prompt(path, config)
+  task = summarization_flags.load(path, gptj.longest_prompt(config), usual)
+  return [{'input_ids': ids} for ids in task.prompt_ids]
+
+
+def make(inputs: program.Inputs) -> system.System:
+  """Loads the model.
+
+  Args:
+    inputs: what `load` returns, or the like from another machine.
+
+  Raises:
+    OSError, ValueError: a file or a flag cannot be used.
   """
   # What may fail comes before the long part, the reading of the weights.
   device = choices.device(_DEVICE.value)
   dtype = choices.PRECISIONS[_PRECISION.value]
   beams = choices.beam_size(_BEAM_SIZE.value)
-  path = user_path.resolve(_CHECKPOINT.value)
-  config = gptj.read_config(path)
-  task = _task(path, config)
-  prompts = [ids.tolist() for ids in task.prompt_ids]
-  tokens = max(map(len, prompts)) + gptj.GENERATION['max_new_tokens']
-  sequences = beams * min(_BATCH_SIZE.value, len(prompts))
+  path, config = _checkpoint()
+  usual = summarization_flags.max_input_length() or _usual_prompt(path, config)
+  tokens = usual + gptj.GENERATION['max_new_tokens']
+  sequences = beams * _BATCH_SIZE.value
   memory.check(
     {
       'weights': memory.weights_bytes(config, dtype),
@@ -71,34 +85,28 @@ def make() -> runner.Subject:
   model = gptj.load(path, device, dtype)
 
   def answer(indices: Sequence[int]) -> list[system.Answer]:
-    found = gptj.answer(
-      model, [prompts[i] for i in indices], {'num_beams': beams}
-    )
+    prompts = [inputs[index]['input_ids'].tolist() for index in indices]
+    found = gptj.answer(model, prompts, {'num_beams': beams})
     return [system.Answer(np.array(ids, np.int64), len(ids)) for ids in found]
 
-  return runner.Subject(
-    batched.BatchedSystem(answer, _BATCH_SIZE.value), list(map(len, prompts))
+  return batched.BatchedSystem(answer, _BATCH_SIZE.value)
+
+
+def name() -> str:
+  """What computes, for the log of a run over the network."""
+  return (
+    f'GPT-J by transformers {transformers.__version__} on PyTorch'
+    f' {torch.__version__}, {_PRECISION.value}, {_DEVICE.value}'
   )
 
 
-def _task(
-  path: str, config: transformers.GPTJConfig
-) -> summarization.Summarization:
-  """The articles.
+def _checkpoint() -> tuple[str, transformers.GPTJConfig]:
+  path = user_path.resolve(_CHECKPOINT.value)
+  return path, gptj.read_config(path)
 
-  Raises:
-    OSError, ValueError: they cannot be read, or are not of this model.
-  """
-  longest = gptj.longest_prompt(config)
-  usual = min(gptj.MAX_INPUT_LENGTH, longest)
+
+def _usual_prompt(path: str, config: transformers.GPTJConfig) -> int:
+  """Where prompts are cut unless a flag says where, in tokens."""
   if os.path.realpath(path) == os.path.realpath(bundle.model_dir()):
-    usual = bundle.MAX_INPUT_LENGTH
-  task = summarization_flags.load(path, longest, usual)
-  largest = max(int(ids.max()) for ids in task.prompt_ids)
-  if largest >= config.vocab_size:
-    raise ValueError(
-      f'the tokenizer makes the id {largest}, but the model of {path} has ids'
-      f' below {config.vocab_size}; give --tokenizer_path the tokenizer.json of'
-      ' this model'
-    )
-  return task
+    return bundle.MAX_INPUT_LENGTH
+  return min(gptj.MAX_INPUT_LENGTH, gptj.longest_prompt(config))

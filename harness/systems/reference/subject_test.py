@@ -17,12 +17,13 @@ def setUpModule():
 class SubjectTest(parameterized.TestCase):
   @flagsaver.flagsaver(sample_count=1, precision='fp32')
   def test_answers_the_bundled_articles(self):
-    made = subject.make()
-    self.assertLen(made.sizes, 1)
+    inputs = subject.load()
+    self.assertLen(inputs, 1)
+    made = subject.make(inputs)
     reply = replies.Reply()
-    made.system.answer(0, reply)
+    made.answer(0, reply)
     answer = reply.answer()  # Nobody can know of the first token.
-    made.system.close()
+    made.close()
     with open(bundle.reference_path(), encoding='utf-8') as file:
       recorded = json.load(file)['tokens'][0]
     self.assertEqual(answer.data.tolist(), recorded)
@@ -42,7 +43,7 @@ class SubjectTest(parameterized.TestCase):
   def test_what_cannot_be_used(self, flags, message):
     with flagsaver.flagsaver(**{'sample_count': 2, **flags}):
       with self.assertRaisesRegex((OSError, ValueError), message):
-        subject.make()
+        subject.make(subject.load())
 
 
 if __name__ == '__main__':
