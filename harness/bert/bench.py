@@ -8,6 +8,7 @@ meets all of them alike.
 
 from collections.abc import Callable, Sequence
 import dataclasses
+import os
 import sys
 import time
 
@@ -24,6 +25,7 @@ from harness.bert.models import onnxruntime_model
 from harness.bert.models import torch_model
 from harness.results import text_table
 from harness.systems import system
+from saxml_ext.common import user_path
 from saxml_ext.evaluation import f1
 
 # Of BERT-99: what F1 in a lower precision must keep of that in float32.
@@ -46,7 +48,7 @@ class Way:
   plain: bool = False
 
 
-def _onnx(precision: str) -> Callable[[str, str, int], answering.Model]:
+def _onnx(precision: str | None) -> Callable[[str, str, int], answering.Model]:
   return lambda path, device, threads: onnxruntime_model.load(
     path, precision, device, threads
   )
@@ -70,7 +72,8 @@ WAYS = {
 _WAYS = flags.DEFINE_list(
   'ways',
   'plain,float32,int8,pytorch',
-  f'What to compare, of {", ".join(WAYS)}; the first is the measure of all.'
+  f'What to compare, of {", ".join(WAYS)}, and ONNX files of the same model by'
+  ' their names; the first is the measure of all.'
   ' "plain" is one sample at a time, padded to 384 tokens, as the reference'
   ' runs it; the others pad a batch to its longest sample.',
 )
@@ -99,26 +102,31 @@ class Trial:
 def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'unexpected argument {argv[1]!r}')
-  unknown = [name for name in _WAYS.value if name not in WAYS]
-  if unknown or not _WAYS.value:
-    raise app.UsageError(
-      f'--ways: {", ".join(unknown) or "none"}; choose of {", ".join(WAYS)}'
-    )
   try:
     asked = run_flags.features()
-    trials = [
-      Trial(
-        WAYS[name],
-        WAYS[name].load(
-          run_flags.model_path(), _DEVICE.value, run_flags.threads()
-        ),
-      )
-      for name in _WAYS.value
-    ]
+    trials = [_trial(name) for name in _WAYS.value]
   except (OSError, ValueError) as error:
     raise SystemExit(f'bench: {error}') from error
+  if not trials:
+    raise SystemExit('bench: --ways names nothing to compare')
   compare(trials, asked, run_flags.batch_size())
   print(table(trials, asked))
+
+
+def _trial(name: str) -> Trial:
+  """A way that --ways names, its model loaded."""
+  path = run_flags.model_path()
+  if name.endswith('.onnx'):
+    path = user_path.resolve(name)
+    way = Way(os.path.basename(path), _onnx(None))
+  elif name in WAYS:
+    way = WAYS[name]
+  else:
+    raise ValueError(
+      f'--ways has {name!r}; choose of {", ".join(WAYS)} and names of files'
+      ' that end in .onnx'
+    )
+  return Trial(way, way.load(path, _DEVICE.value, run_flags.threads()))
 
 
 def compare(
@@ -192,5 +200,4 @@ def table(trials: Sequence[Trial], features: features_lib.FeatureSet) -> str:
 
 
 if __name__ == '__main__':
-  run_flags.mark_flags_as_required()
   app.run(main)

@@ -6,6 +6,7 @@ from absl.testing import absltest
 
 from harness.bert import bench
 from harness.bert import features
+from harness.bert.models import graph
 from harness.bert.testing import tiny_model
 from harness.bert.testing import tiny_set
 
@@ -45,7 +46,9 @@ class BenchTest(absltest.TestCase):
     bench.compare([trial], asked, 8)
     self.assertRegex(bench.table([trial], asked), '1.00   -     -\n')
 
-  def test_the_program(self):
+  def test_the_program_with_a_file(self):
+    path = os.path.join(self.create_tempdir().full_path, 'bert.onnx')
+    graph.write(tiny_model.make(), 'int8', path)
     done = subprocess.run(
       [
         sys.executable,
@@ -54,7 +57,7 @@ class BenchTest(absltest.TestCase):
         f'--model={self._model}',
         f'--val_data={self._questions}',
         f'--vocab_file={self._vocab}',
-        '--ways=plain,int8',
+        f'--ways=plain,{path}',
         '--threads=1',
       ],
       env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)),
@@ -63,7 +66,7 @@ class BenchTest(absltest.TestCase):
       check=False,
     )
     self.assertEqual(done.returncode, 0, done.stderr)
-    self.assertIn('ONNX Runtime int8', done.stdout)
+    self.assertRegex(done.stdout, r'\nbert\.onnx +\d')
 
 
 if __name__ == '__main__':

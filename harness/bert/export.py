@@ -5,11 +5,9 @@ export --random_large --output=/tmp/bert_large
 """
 
 from collections.abc import Sequence
-import os
 
 from absl import app
 from absl import flags
-import onnx
 
 from harness.bert.models import checkpoint
 from harness.bert.models import graph
@@ -35,6 +33,13 @@ _PRECISION = flags.DEFINE_enum(
   'Of the ONNX file: float32 and float16 run everywhere, int8 in ONNX Runtime'
   ' on CPUs.',
 )
+_FLOAT32_LAYERS = flags.DEFINE_string(
+  'float32_layers',
+  '',
+  'With --precision=int8: a regular expression for names of linear layers that'
+  ' stay in float32, such as output.dense, where F1 suffers too much. The'
+  ' layers of query, key and value are one, attention.self.',
+)
 _OUTPUT = flags.DEFINE_string(
   'output',
   None,
@@ -52,6 +57,8 @@ def main(argv: Sequence[str]) -> None:
   if bool(_MODEL.value) == _RANDOM_LARGE.value:
     raise SystemExit('export: give either --model or --random_large')
   is_graph = output.endswith(_SUFFIX)
+  if _FLOAT32_LAYERS.value and _PRECISION.value != graph.INT8:
+    raise SystemExit('export: --float32_layers goes with --precision=int8')
   if not is_graph and (_MODEL.value or _PRECISION.value != graph.FLOAT32):
     raise SystemExit(
       f'export: --output={_OUTPUT.value} does not end in {_SUFFIX}; only a'
@@ -64,23 +71,12 @@ def main(argv: Sequence[str]) -> None:
       else checkpoint.load(user_path.resolve(_MODEL.value))
     )
     if is_graph:
-      write(made, _PRECISION.value, output)
+      graph.write(made, _PRECISION.value, output, _FLOAT32_LAYERS.value)
     else:
       checkpoint.save(made, output)
   except (OSError, ValueError) as error:
     raise SystemExit(f'export: {error}') from error
   print(f'written: {output}')
-
-
-def write(made: checkpoint.Checkpoint, precision: str, path: str) -> None:
-  """Writes an ONNX file, whole or not at all.
-
-  Raises:
-    OSError: it cannot be written.
-  """
-  os.makedirs(os.path.dirname(path) or '.', exist_ok=True)
-  onnx.save_model(graph.build(made, precision), path + '.partial')
-  os.replace(path + '.partial', path)
 
 
 if __name__ == '__main__':

@@ -6,7 +6,6 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
 
-from harness.bert import export
 from harness.bert import features
 from harness.bert.models import answering
 from harness.bert.models import graph
@@ -36,7 +35,7 @@ class ExportTest(parameterized.TestCase):
       tiny_set.write_questions(self._dir), tiny_set.write_vocab(self._dir)
     )
     path = os.path.join(self._dir, 'new', 'bert.onnx')
-    export.write(tiny_model.make(), precision, path)
+    graph.write(tiny_model.make(), precision, path)
     self.assertEqual(os.listdir(os.path.dirname(path)), ['bert.onnx'])
     (one,), (other,) = (
       answering.answer(
@@ -52,7 +51,12 @@ class ExportTest(parameterized.TestCase):
   def test_the_program(self):
     path = os.path.join(self._dir, 'bert.onnx')
     model = tiny_model.write(self._dir)
-    done = _run(f'--model={model}', '--precision=int8', f'--output={path}')
+    done = _run(
+      f'--model={model}',
+      '--precision=int8',
+      '--float32_layers=output.dense',
+      f'--output={path}',
+    )
     self.assertEqual(done.returncode, 0, done.stderr)
     self.assertTrue(os.path.isfile(path))
 
@@ -60,6 +64,7 @@ class ExportTest(parameterized.TestCase):
     (('--output=x.onnx',), 'export: give either --model or --random_large'),
     (('--output=x.onnx', '--model=/nowhere'), 'export: no model at /nowhere'),
     (('--output=x', '--model=/nowhere'), 'does not end in .onnx'),
+    (('--output=x', '--float32_layers=x', '--random_large'), 'int8'),
   )
   def test_says_what_is_wrong(self, told, message):
     done = _run(*told)
