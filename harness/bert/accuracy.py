@@ -12,11 +12,14 @@ from absl import flags
 
 from harness.bert import features
 from harness.bert import scoring
+from harness.bert.bundled import bundle
 from saxml_ext.common import user_path
 
 _VOCAB_FILE = flags.DEFINE_string('vocab_file', None, 'vocab.txt of the model.')
 _VAL_DATA = flags.DEFINE_string(
-  'val_data', None, 'Questions of the run: SQuAD v1.1 in JSON.'
+  'val_data',
+  None,
+  'Questions of the run: SQuAD v1.1 in JSON. Default: the bundled questions.',
 )
 _LOG_FILE = flags.DEFINE_string(
   'log_file', None, 'mlperf_log_accuracy.json of an accuracy run.'
@@ -51,8 +54,8 @@ def main(argv: Sequence[str]) -> None:
     scored = scoring.score_log(
       user_path.resolve(_LOG_FILE.value),
       features.load(
-        user_path.resolve(_VAL_DATA.value),
-        user_path.resolve(_VOCAB_FILE.value),
+        user_path.resolve(_VAL_DATA.value) or bundle.squad_path(),
+        user_path.resolve(_VOCAB_FILE.value) or bundle.vocab_path(),
       ),
       scoring.Format(_OUTPUT_DTYPE.value, _OUTPUT_TRANSPOSED.value),
       _MAX_EXAMPLES.value,
@@ -69,5 +72,5 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  flags.mark_flags_as_required(['vocab_file', 'val_data', 'log_file'])
+  flags.mark_flag_as_required('log_file')
   app.run(main)

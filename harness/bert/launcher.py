@@ -15,6 +15,7 @@ _PROGRAMS = {
   ONNXRUNTIME: programs.BERT_ONNXRUNTIME_RUN,
   PYTORCH: programs.BERT_PYTORCH_RUN,
 }
+_PACKAGES = {ONNXRUNTIME: 'onnxruntime', PYTORCH: 'torch'}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +38,10 @@ class Bert:
   precision: str | None = None
   batch_size: int | None = None
   threads: int = 0
+
+  @property
+  def framework(self) -> str:
+    return _PACKAGES[self.kind]
 
   @property
   def parameters(self) -> Mapping[str, object]:

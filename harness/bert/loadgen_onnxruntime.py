@@ -39,5 +39,4 @@ def main(argv: Sequence[str]) -> None:
 
 if __name__ == '__main__':
   runner.mark_flags_as_required()
-  run_flags.mark_flags_as_required()
   app.run(main)

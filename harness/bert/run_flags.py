@@ -1,10 +1,12 @@
 """What the programs that run BERT are told by flags."""
 
 from collections.abc import Callable
+import os
 
 from absl import flags
 
 from harness.bert import features as features_lib
+from harness.bert.bundled import bundle
 from harness.bert.models import answering
 from harness.loadgen import runner
 from saxml_ext.common import user_path
@@ -13,12 +15,16 @@ _MODEL = flags.DEFINE_string(
   'model',
   None,
   'A Hugging Face directory of a BertForQuestionAnswering, a file with the'
-  ' state_dict of BERT-large, or an ONNX file.',
+  ' state_dict of BERT-large, or an ONNX file. Default: the bundled model.',
 )
 _VAL_DATA = flags.DEFINE_string(
-  'val_data', None, 'Questions: SQuAD v1.1 in JSON.'
+  'val_data',
+  None,
+  'Questions: SQuAD v1.1 in JSON. Default: the bundled questions.',
 )
-_VOCAB_FILE = flags.DEFINE_string('vocab_file', None, 'vocab.txt of the model.')
+_VOCAB_FILE = flags.DEFINE_string(
+  'vocab_file', None, 'vocab.txt of the model. Default: the one beside it.'
+)
 _MAX_EXAMPLES = flags.DEFINE_integer(
   'max_examples', 0, 'Samples to take from the front; 0: all.', 0
 )
@@ -30,12 +36,8 @@ _THREADS = flags.DEFINE_integer(
 )
 
 
-def mark_flags_as_required() -> None:
-  flags.mark_flags_as_required(['model', 'val_data', 'vocab_file'])
-
-
 def model_path() -> str:
-  return user_path.resolve(_MODEL.value)
+  return user_path.resolve(_MODEL.value) or bundle.model_dir()
 
 
 def batch_size() -> int:
@@ -53,8 +55,8 @@ def features() -> features_lib.FeatureSet:
     OSError, ValueError: it cannot be used.
   """
   return features_lib.load(
-    user_path.resolve(_VAL_DATA.value),
-    user_path.resolve(_VOCAB_FILE.value),
+    user_path.resolve(_VAL_DATA.value) or bundle.squad_path(),
+    user_path.resolve(_VOCAB_FILE.value) or _vocab_beside(model_path()),
     _MAX_EXAMPLES.value,
   )
 
@@ -70,3 +72,8 @@ def subject(load_model: Callable[[], answering.Model]) -> runner.Subject:
     answering.make_system(load_model(), asked, _BATCH_SIZE.value),
     asked.lengths.tolist(),
   )
+
+
+def _vocab_beside(model: str) -> str:
+  directory = model if os.path.isdir(model) else os.path.dirname(model)
+  return os.path.join(directory, 'vocab.txt')

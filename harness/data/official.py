@@ -15,7 +15,8 @@ from harness.data import item as item_lib
 
 BENCHMARKS = ('gptj', 'bert')
 
-_HUB = 'cnn_dailymail/hub'
+# Apart from what is made of it, so that it can be removed afterwards.
+_HUB = 'cnn_dailymail_hub'
 _CHECKPOINT = 'gpt-j'
 _INFERENCE = 'https://raw.githubusercontent.com/mlcommons/inference/v4.1'
 _ZENODO = 'https://zenodo.org/record'
@@ -25,11 +26,10 @@ _R2_DOWNLOADER = (
 )
 _R2_METADATA = 'https://inference.mlcommons-storage.org/metadata'
 
-
 # MD5s: mlcommons/mlperf-automations, script/get-dataset-squad,
 # get-dataset-squad-vocab and get-ml-model-bert-large-squad, which download and
-# verify the same files. No sum of cnn_eval.json is published there, nor in
-# mlcommons/inference.
+# verify the same files; of files in mlcommons/inference, which are the same
+# from v3.1 on, their own. No sum of cnn_eval.json is published in either.
 _SQUAD_MD5 = '3e85deb501d4e538b6bc56f786231552'
 _VOCABULARY_MD5 = '64800d5d8528ce344256daf115d4965e'
 
@@ -48,17 +48,24 @@ def _curl(path: str, url: str) -> str:
   return f'curl -fL --create-dirs -o {path} {url}'
 
 
-def _weights(
-  name: str, what: str, file: str, url: str, md5: str
-) -> item_lib.Item:
-  path = f'bert/{file}'
+def _file(name: str, what: str, path: str, url: str, md5: str) -> item_lib.Item:
+  """A file of BERT's that is known by its sum.
+
+  Args:
+    name: of the item.
+    what: in words.
+    path: folder of the cache, and place in it.
+    url: where it is published.
+    md5: published there, or of what is published there.
+  """
+  kind, _, place = path.partition('/')
   return item_lib.Item(
     'bert',
     name,
     what,
-    'models',
-    path,
-    (_curl(f'{{models}}/{path}', url),),
+    kind,
+    place,
+    (_curl(f'{{{kind}}}/{place}', url),),
     functools.partial(checks.by_md5, md5=md5),
     md5=md5,
     optional=True,
@@ -154,24 +161,38 @@ ITEMS = (
     functools.partial(checks.vocabulary, md5=_VOCABULARY_MD5),
     md5=_VOCABULARY_MD5,
   ),
-  _weights(
+  _file(
+    'calibration',
+    'indices of 100 features of the dev set to calibrate with',
+    'data/squad/bert_calibration_features.txt',
+    f'{_INFERENCE}/calibration/SQuAD-v1.1/bert_calibration_features.txt',
+    '81fa69eb66f72831edccb624133bb4b3',
+  ),
+  _file(
+    'config',
+    'configuration of BERT-Large',
+    'models/bert/bert_config.json',
+    f'{_INFERENCE}/language/bert/bert_config.json',
+    '7f59165e21b7d566db610ff6756c926b',
+  ),
+  _file(
     'onnx',
     'BERT-Large, ONNX, float32 (F1 90.874)',
-    'model.onnx',
+    'models/bert/model.onnx',
     f'{_ZENODO}/3733910/files/model.onnx',
     '819b25b19cd8e59080c10892689750ca',
   ),
-  _weights(
+  _file(
     'onnx_int8',
     'BERT-Large, ONNX, fine-tuned for int8 (F1 90.067)',
-    'bert_large_v1_1_fake_quant.onnx',
+    'models/bert/bert_large_v1_1_fake_quant.onnx',
     f'{_ZENODO}/3750364/files/bert_large_v1_1_fake_quant.onnx',
     '45f88ffb2915362242703c85c38ec2d4',
   ),
-  _weights(
+  _file(
     'pytorch',
     'BERT-Large, PyTorch, float32 (F1 90.874)',
-    'model.pytorch',
+    'models/bert/model.pytorch',
     f'{_ZENODO}/3733896/files/model.pytorch',
     '00fbcbfaebfa20d87ac9885120a6e9b4',
   ),
@@ -199,7 +220,7 @@ def path(benchmark: str, name: str, cache: cache_lib.Cache) -> str:
 
   Args:
     benchmark: "gptj" (dataset, calibration, tokenizer, checkpoint) or "bert"
-      (dataset, vocab, onnx, onnx_int8, pytorch).
+      (dataset, vocab, calibration, config, onnx, onnx_int8, pytorch).
     name: of the item.
     cache: to look into.
 

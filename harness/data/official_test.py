@@ -53,7 +53,7 @@ class OfficialTest(parameterized.TestCase):
     )
     self.assertIn(
       "abisee/cnn_dailymail --repo-type dataset --include '3.0.0/train-*'"
-      f" --local-dir '{data}'/cnn_dailymail/hub",
+      f" --local-dir '{data}'/cnn_dailymail_hub",
       lines[1],
     )
     self.assertEndsWith(lines[2], '/language/gpt-j/calibration-list.txt')
@@ -68,11 +68,15 @@ class OfficialTest(parameterized.TestCase):
       lines = official.item('gptj', 'dataset').instructions(
         cache_lib.Cache('/c')
       )
-    self.assertEndsWith(lines[1], '--input=/c/data/cnn_dailymail/hub')
+    self.assertEndsWith(lines[1], '--input=/c/data/cnn_dailymail_hub')
 
   @parameterized.parameters(
     ('gptj', 'vocab', 'choose one of dataset, calibration, tokenizer, check'),
-    ('bert', 'tokenizer', 'choose one of dataset, vocab, onnx'),
+    (
+      'bert',
+      'tokenizer',
+      'choose one of dataset, vocab, calibration, config, onnx',
+    ),
     ('llama', 'dataset', 'choose one of gptj, bert'),
   )
   def test_unknown_names(self, benchmark, name, message):

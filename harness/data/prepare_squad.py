@@ -39,8 +39,13 @@ def _keep(name: str, path: str, cache: cache_lib.Cache) -> None:
   place = item.place(cache)
   if not (os.path.exists(place) and os.path.samefile(path, place)):
     os.makedirs(os.path.dirname(place), exist_ok=True)
-    shutil.copyfile(path, place + '.partial')
-    os.replace(place + '.partial', place)
+    partial = place + '.partial'
+    try:
+      shutil.copyfile(path, partial)
+      os.replace(partial, place)
+    finally:
+      if os.path.exists(partial):
+        os.unlink(partial)
   print(f'{place}: {verdict}')
 
 

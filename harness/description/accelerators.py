@@ -40,7 +40,9 @@ def _cuda(devices: tuple[cuda_lib.Device, ...]) -> dict[str, str]:
     'accelerators_per_node': str(len(devices)),
     'accelerator_model_name': _joined(each.name for each in devices),
     'accelerator_memory_capacity': _joined(
-      f'{each.memory_bytes / _GIB:.0f} GiB' for each in devices
+      f'{each.memory_bytes / _GIB:.0f} GiB'
+      for each in devices
+      if each.memory_bytes
     ),
     'accelerator_frequency': _joined(
       f'{each.max_graphics_clock_mhz} MHz (max)'

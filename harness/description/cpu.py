@@ -1,6 +1,6 @@
 """What the CPU is: its model, cores, clock and caches."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 import dataclasses
 import json
 import re
@@ -70,11 +70,12 @@ def governor(files: machine_files.MachineFiles) -> str | None:
 
 def _from_lscpu(text: str, files: machine_files.MachineFiles) -> Cpu:
   fields = dict(_flat(json.loads(text)['lscpu']))
-  clusters = fields.get('Core(s) per cluster')
   return Cpu(
     model=_model(fields.get('Model name', '')),
-    sockets=_count(fields.get('Socket(s)') or fields.get('Cluster(s)')),
-    cores=_count(fields.get('Core(s) per socket') or clusters),
+    # Arm's CPUs may have clusters where others have sockets, and "-" there.
+    sockets=_count(fields, 'Socket(s)') or _count(fields, 'Cluster(s)'),
+    cores=_count(fields, 'Core(s) per socket')
+    or _count(fields, 'Core(s) per cluster'),
     frequency=_frequency(fields.get('CPU max MHz'), files),
     caches='; '.join(
       f'{name}: {fields[key]}'
@@ -116,11 +117,13 @@ def _from_cpuinfo(files: machine_files.MachineFiles) -> Cpu:
 
 def _model(name: str) -> str:
   """A name without the clock that some have at their end."""
-  return re.sub(r'\s+', ' ', re.sub(r'\s*@.*', '', name)).strip()
+  plain = re.sub(r'\s+', ' ', re.sub(r'\s*@.*', '', name)).strip()
+  return '' if plain == '-' else plain
 
 
-def _count(text: str | None) -> int:
-  return int(text) if text and text.isdigit() else 0
+def _count(fields: Mapping[str, str], name: str) -> int:
+  text = fields.get(name, '')
+  return int(text) if text.isdigit() else 0
 
 
 def _frequency(mhz: str | None, files: machine_files.MachineFiles) -> str:

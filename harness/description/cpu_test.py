@@ -73,6 +73,16 @@ class CpuTest(absltest.TestCase):
       ),
     )
 
+  def test_an_arm_cpu_that_does_not_tell_its_name(self):
+    fields = {
+      'Model name:': '-',
+      'Core(s) per cluster:': '4',
+      'Socket(s):': '-',
+      'Cluster(s):': '1',
+    }
+    found = cpu.detect(self._files, _lscpu(fields))
+    self.assertEqual((found.model, found.sockets, found.cores), ('', 1, 4))
+
   def test_from_cpuinfo(self):
     self.assertEqual(
       cpu.detect(self._files),

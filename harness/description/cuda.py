@@ -39,7 +39,8 @@ class Device:
   Attributes:
     index: of the device in the driver's order.
     name: such as "NVIDIA H200".
-    memory_bytes: all of its memory.
+    memory_bytes: all of its own memory; a device that shares the CPU's has
+      none.
     compute_capability: such as "9.0".
     max_graphics_clock_mhz: of its processors.
     max_memory_clock_mhz: of its memory.
@@ -50,7 +51,7 @@ class Device:
 
   index: int
   name: str
-  memory_bytes: int
+  memory_bytes: int | None = None
   compute_capability: str | None = None
   max_graphics_clock_mhz: int | None = None
   max_memory_clock_mhz: int | None = None
@@ -146,15 +147,16 @@ def _device(nvml: Any, index: int) -> Device:
   def ask(function: str, *arguments: Any) -> Any:
     try:
       return getattr(nvml, function)(handle, *arguments)
-    except nvml.NVMLError_NotSupported:
-      return None  # Not every device has everything.
+    except (nvml.NVMLError_NotSupported, nvml.NVMLError_FunctionNotFound):
+      return None  # Not every device, or older driver, knows everything.
 
   capability = ask('nvmlDeviceGetCudaComputeCapability')
+  memory = ask('nvmlDeviceGetMemoryInfo')
   limit = ask('nvmlDeviceGetEnforcedPowerLimit')
   return Device(
     index=index,
     name=_text(nvml.nvmlDeviceGetName(handle)),
-    memory_bytes=nvml.nvmlDeviceGetMemoryInfo(handle).total,
+    memory_bytes=memory and memory.total,
     compute_capability=capability and '.'.join(map(str, capability)),
     max_graphics_clock_mhz=ask(
       'nvmlDeviceGetMaxClockInfo', nvml.NVML_CLOCK_GRAPHICS

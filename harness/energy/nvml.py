@@ -37,7 +37,12 @@ class Devices:
       self.problems.append(f"NVIDIA's driver does not answer: {error}")
       return
     self._held = True
-    for index in range(nvml.nvmlDeviceGetCount()):
+    try:
+      count = nvml.nvmlDeviceGetCount()
+    except nvml.NVMLError as error:
+      self.problems.append(f"NVIDIA's driver tells no devices: {error}")
+      return
+    for index in range(count):
       self._add(index)
 
   def close(self) -> None:
@@ -51,7 +56,7 @@ class Devices:
       handle = nvml.nvmlDeviceGetHandleByIndex(index)
       try:
         nvml.nvmlDeviceGetTotalEnergyConsumption(handle)
-      except nvml.NVMLError_NotSupported:
+      except (nvml.NVMLError_NotSupported, nvml.NVMLError_FunctionNotFound):
         nvml.nvmlDeviceGetPowerUsage(handle)
         watts = self._reader(nvml.nvmlDeviceGetPowerUsage, handle)
         self.sources.append(counters.Power(name, lambda: watts() * _MILLI))

@@ -13,7 +13,6 @@ import dataclasses
 import json
 import os
 import threading
-import time
 from typing import NoReturn
 
 from absl import flags
@@ -139,8 +138,13 @@ def main(make: Callable[[], Subject]) -> None:
     count if _MODE.value == 'accuracy' else buffer_count,
     _CONCURRENCY.value,
   )
-  threading.Thread(target=_watch, args=(sut,), daemon=True).start()
+  ended = threading.Event()
+  watch = threading.Thread(target=_watch, args=(sut, ended), daemon=True)
+  watch.start()
   _run(sut, count, buffer_count, subject.network_name)
+  # The last status must stay the last.
+  ended.set()
+  watch.join()
   subject.system.close()
   _write_timeline(sut)
   counts = sut.counts()
@@ -197,10 +201,9 @@ def _name(network_name: Callable[[], str]) -> str:
     _give_up(f'the Network SUT does not tell its name: {error}', None)
 
 
-def _watch(sut: sut_lib.SystemUnderTest) -> None:
+def _watch(sut: sut_lib.SystemUnderTest, ended: threading.Event) -> None:
   """Reports progress, and ends the process when the run cannot go on."""
-  while True:
-    time.sleep(_STATUS_INTERVAL_SECS)
+  while not ended.wait(_STATUS_INTERVAL_SECS):
     counts = sut.counts()
     if sut.failure:
       _abandon(sut, sut.failure)

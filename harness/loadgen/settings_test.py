@@ -76,6 +76,11 @@ class SettingsTest(parameterized.TestCase):
       run.attributes['sample_concatenate_permutation'], int(expected)
     )
 
+  def test_the_whole_set_keeps_the_benchmarks_own_count(self):
+    key = 'performance_sample_count_override'
+    self.assertNotIn(key, _settings().user_conf)
+    self.assertIn(f'{key} = 100\n', _settings(buffer_count=100).user_conf)
+
   def test_equal_issue_can_be_turned_off(self):
     self.assertFalse(_settings(round='v5.0', equal_issue=False).issues_equally)
 

@@ -35,6 +35,11 @@ _NETWORK = flags.DEFINE_enum(
 _PORT = flags.DEFINE_integer(
   'port', 8000, 'Where --network=sut listens; 0: a free port.', 0, 65535
 )
+_HOST = flags.DEFINE_string(
+  'host',
+  '[::]',
+  'Address of the interface where --network=sut listens. Default: all of them.',
+)
 _NODE = flags.DEFINE_string(
   'node',
   None,
@@ -81,7 +86,7 @@ def main(
     runner.main(lambda: lon.subject(load()))
   elif _NETWORK.value == _SUT:
     try:
-      server.serve(make, _PORT.value, _NODE.value or name)
+      server.serve(make, _PORT.value, _NODE.value or name, _HOST.value)
     except (OSError, ValueError) as error:
       raise SystemExit(f'network SUT: {error}') from error
   else:

@@ -19,6 +19,7 @@ import asyncio
 from collections.abc import Callable
 import itertools
 import logging
+import os
 import signal
 import socket
 
@@ -79,16 +80,28 @@ def serve(make: MakeSystem, port: int, name: str, host: str = '[::]') -> None:
     OSError: the port is taken.
     Exception: whatever `make` raises.
   """
-  asyncio.run(_until_signal(make, port, name, host))
+  # Until the system is there, a signal ends the program as it is: a load that
+  # takes minutes cannot be interrupted in another way.
+  signal.signal(signal.SIGINT, signal.SIG_DFL)
+  unanswered = asyncio.run(_until_signal(make, port, name, host))
+  if unanswered:
+    print(f'stopped with {unanswered} samples unanswered', flush=True)
+    # Threads of the system still compute them, and Python's ordinary end may
+    # abort in the midst of a library's native code.
+    os._exit(0)
 
 
 async def _until_signal(
   make: MakeSystem, port: int, name: str, host: str
-) -> None:
+) -> int:
   stop = asyncio.Event()
-  for number in (signal.SIGTERM, signal.SIGINT):
-    asyncio.get_running_loop().add_signal_handler(number, stop.set)
-  await run(make, port, name, stop, _tell, host)
+
+  def started(full_name: str, bound_port: int) -> None:
+    for number in (signal.SIGTERM, signal.SIGINT):
+      asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    _tell(full_name, bound_port)
+
+  return await run(make, port, name, stop, started, host)
 
 
 def _tell(name: str, port: int) -> None:
@@ -106,10 +119,13 @@ async def run(
   stop: asyncio.Event,
   started: Callable[[str, int], None],
   host: str = '[::]',
-) -> None:
+) -> int:
   """Serves until `stop` is set; `started` is told name and port.
 
   Other arguments and errors are those of `serve`.
+
+  Returns:
+    How many samples the system still computes, for nobody; 0: it is closed.
   """
   if not name.strip():
     raise ValueError(
@@ -124,20 +140,19 @@ async def run(
   name = f'{name} on {socket.gethostname()}:{port}'
   inputs = Inputs()
   system = make(inputs)
-  try:
-    dispatch_pb2_grpc.add_NetworkSutServicer_to_server(
-      _Service(system, inputs, name), server
-    )
-    health = grpc_aio.add_reflection_and_health(server, [_SERVICE])
-    await server.start()
-    started(name, port)
-    await stop.wait()
-    health.stop()
-    await server.stop(_GRACE_SECS)
-  finally:
-    # With samples unanswered a system would first compute them, for nobody.
-    if not len(inputs):
-      system.close()
+  dispatch_pb2_grpc.add_NetworkSutServicer_to_server(
+    _Service(system, inputs, name), server
+  )
+  health = grpc_aio.add_reflection_and_health(server, [_SERVICE])
+  await server.start()
+  started(name, port)
+  await stop.wait()
+  health.stop()
+  await server.stop(_GRACE_SECS)
+  unanswered = len(inputs)
+  if not unanswered:
+    system.close()
+  return unanswered
 
 
 class _Service(dispatch_pb2_grpc.NetworkSutServicer):
@@ -221,6 +236,8 @@ class _Stream:
       self._outcomes.put_nowait(None)
 
   def tell(self, outcome: dispatch_pb2.Outcome) -> None:
+    if self._loop.is_closed():
+      return  # The server has stopped, and its clients know.
     self._loop.call_soon_threadsafe(self.put, outcome)
 
   def put(self, outcome: dispatch_pb2.Outcome) -> None:

@@ -163,10 +163,29 @@ class ProgramTest(absltest.TestCase):
       outcomes = stub.Answer(iter(samples.get, None))
       stub.Name(dispatch_pb2.NameRequest(), timeout=_PATIENCE_SECS)
       process.send_signal(signal.SIGTERM)
-      self.assertEqual(process.wait(_PATIENCE_SECS), 0)
+      text, _ = process.communicate(timeout=_PATIENCE_SECS)
+      self.assertEqual(text, 'stopped with 1 samples unanswered\n')
+      self.assertEqual(process.returncode, 0)
       with self.assertRaises(grpc.RpcError):
         next(outcomes)
       samples.put(None)
+
+  def test_a_signal_ends_it_while_it_loads(self):
+    for number in (signal.SIGINT, signal.SIGTERM):
+      process = self.start(port=0, load_secs=_PATIENCE_SECS)
+      self.assertEqual(process.stdout.readline(), 'loading\n')
+      process.send_signal(number)
+      _, errors = process.communicate(timeout=_PATIENCE_SECS)
+      self.assertEqual(process.returncode, -number)
+      self.assertNotIn('Traceback', errors)
+
+  def test_a_signal_ends_it_when_all_is_answered(self):
+    process = self.start(port=0)
+    process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    text, errors = process.communicate(timeout=_PATIENCE_SECS)
+    self.assertEqual((process.returncode, text), (0, ''))
+    self.assertNotIn('Traceback', errors)
 
   def test_a_port_that_is_taken(self):
     with socket.socket(socket.AF_INET6) as taken:

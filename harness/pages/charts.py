@@ -163,6 +163,7 @@ def phases(windows: series.Windows) -> Figure:
       mode='lines',
       name=name,
       stackgroup='phases',
+      stackgaps='interpolate',  # No answer in a window is no time of zero.
       line={'color': colour, 'width': 1},
     )
     for name, values, colour in (

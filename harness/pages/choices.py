@@ -9,7 +9,7 @@ from harness.loadgen import rounds
 PROGRAM = '//harness:main'
 
 MODELS = ('gptj-99', 'gptj-99.9', 'bert-99', 'bert-99.9')
-_GPTJ_SYSTEMS = ('cell', 'reference', 'engine', 'network')
+_GPTJ_SYSTEMS = ('cell', 'engine', 'reference')
 _BERT_SYSTEMS = ('onnxruntime', 'pytorch')
 _GPTJ = (rounds.GPTJ,)
 _BERT = (rounds.BERT,)
@@ -83,20 +83,22 @@ CHOICES = (
   Choice(
     'round',
     'Round',
-    'Round of MLPerf Inference whose seeds and rules hold.',
+    'Round of MLPerf Inference whose seeds and rules hold. Default: the last'
+    ' one of the benchmark.',
     _RUN,
     tuple(rounds.ROUNDS),
-    rounds.SHORT_RUNS,
+    '',
     'one',
     {name: _BERT for name in rounds.ROUNDS if name not in _GPTJ_ROUNDS},
   ),
   Choice(
     'execution_mode',
     'Execution mode',
-    'test and fast are short; valid runs as long as the rules ask.',
+    'test: a handful of queries; fast: a minute or two; valid: as long as the'
+    ' rules ask. Default: ten seconds of a performance run.',
     _RUN,
     ('test', 'fast', 'valid'),
-    'test',
+    '',
     'one',
   ),
   Choice(
@@ -111,8 +113,8 @@ CHOICES = (
   Choice(
     'system',
     'System',
-    'What answers: a Sax cell, the PyTorch reference, our engine in the'
-    " process of LoadGen, a system on another host, or a BERT's runtime.",
+    "A Sax cell, its engine in LoadGen's process, or the PyTorch reference; for"
+    ' BERT ONNX Runtime or PyTorch.',
     _SYSTEM,
     (*_GPTJ_SYSTEMS, *_BERT_SYSTEMS),
     'cell',
@@ -138,31 +140,40 @@ CHOICES = (
   ),
   Choice(
     'model_path',
-    'Model',
-    'Of a running cell: /sax/<cell>/<model>. Of other systems: the directory'
-    ' of the model.',
+    'Model of a running cell',
+    'Such as /sax/test/gptj. Default: a cell is started.',
     _SYSTEM,
+    systems=('cell',),
   ),
   Choice(
     'sax_root',
     'Root of the running cell',
     'Directory that the cell and its clients share.',
     _SYSTEM,
-    systems=('cell', 'network'),
+    systems=('cell',),
+  ),
+  Choice(
+    'network',
+    'Network division',
+    'lon: LoadGen asks a running cell on other hosts over the network.',
+    _SYSTEM,
+    ('lon',),
+    kind='one',
+    systems=('cell',),
   ),
   Choice(
     'params',
     'Serving params',
-    'Class of the serving params for the cell that is started.',
+    'Class of the serving params of what is started.',
     _SYSTEM,
     systems=('cell', 'engine'),
   ),
   Choice(
     'checkpoint',
     'Checkpoint',
-    'PAX checkpoint for the cell that is started.',
+    'PAX, for the reference that of Hugging Face. Default: the bundled model.',
     _SYSTEM,
-    systems=('cell', 'engine'),
+    systems=_GPTJ_SYSTEMS,
   ),
   Choice(
     'target_qps',

@@ -24,8 +24,6 @@ class ChoicesTest(absltest.TestCase):
         '--',
         '--model=gptj-99',
         '--scenario=Offline',
-        '--round=v4.0',
-        '--execution_mode=test',
         '--mode=accuracy,performance',
         '--system=cell',
       ],

@@ -27,12 +27,26 @@ def result(
   return markup.number(performance.value), unit
 
 
+def system_name(entry: entry_lib.Entry) -> str:
+  """The system's name, else its processors: users may not have named it."""
+  description = entry.description
+  names = (
+    str(description.get(key) or '').strip()
+    for key in (
+      'system_name',
+      'accelerator_model_name',
+      'host_processor_model_name',
+    )
+  )
+  return next((name for name in names if name not in ('', 'N/A', '-')), '')
+
+
 def banner(entry: entry_lib.Entry) -> markup.Html:
   """The page's title."""
   facts = (
     f'round {entry.round}',
     f'system {entry.system}',
-    entry.description.get('system_name') or 'no system description',
+    system_name(entry) or 'no system description',
     entry.began,
     f'id {entry.id}',
   )
@@ -89,6 +103,14 @@ def _performance(performance, scenario) -> list[markup.Html]:
       f'samples in {markup.number(performance.seconds)} s',
     ),
   ]
+  if performance.early_stopping_ns is not None:
+    cards.append(
+      markup.card(
+        'Official figure',
+        markup.number(performance.early_stopping_ns / 1e6),
+        "ms, LoadGen's early-stopping estimate",
+      )
+    )
   if performance.tokens_per_second:
     cards.append(
       markup.card(
@@ -154,6 +176,8 @@ def _warnings(entry) -> list[markup.Html]:
       'LoadGen calls this run INVALID: its figure is no result. The summary'
       ' below says why.'
     )
+  problems = entry.notes.get('problems') or []
+  found += [f'LoadGen logged an error: {problem}' for problem in problems]
   shortest = rounds.MIN_DURATION_MS / 1000
   if performance.seconds < shortest:
     found.append(

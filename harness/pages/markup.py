@@ -1,6 +1,6 @@
 """Pieces of HTML: whatever is given as text is escaped here, in one place."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 import html
 import json
 import os
@@ -98,8 +98,8 @@ def table(
 
 
 def pairs(values: Mapping[str, object], caption: str) -> Html:
-  """A table of names and what they stand for."""
-  rows = [(name, _plain(value)) for name, value in values.items()]
+  """A table of names and what they stand for; of tables within, a.b."""
+  rows = [(name, _plain(value)) for name, value in _flat(values)]
   return table(('Name', 'Value'), rows, caption, class_='pairs')
 
 
@@ -222,7 +222,20 @@ def _attributes(attributes: Mapping[str, object]) -> str:
   )
 
 
+def _flat(values: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
+  for name, value in values.items():
+    if isinstance(value, Mapping) and value:
+      for inner, each in _flat(value):
+        yield f'{name}.{inner}', each
+    else:
+      yield name, value
+
+
 def _plain(value: Any) -> object:
-  if isinstance(value, (dict, list, tuple)):
-    return json.dumps(value)
-  return '–' if value in (None, '') else value
+  if value in (None, '', (), [], {}):
+    return '–'
+  if not isinstance(value, (list, tuple)):
+    return value
+  if all(isinstance(each, str) for each in value):
+    return element('ul', join(element('li', each) for each in value))
+  return json.dumps(value)

@@ -48,6 +48,13 @@ class MarkupTest(absltest.TestCase):
     self.assertEqual(text.count('scope="row"'), 2)
     self.assertIn('<caption>title</caption>', text)
 
+  def test_pairs_flatten_tables_within(self):
+    text = markup.pairs({'a': {'b': {'c': 1}, 'd': ''}, 'e': [2, '<']}, 'x')
+    texts = reading.Page(text).texts
+    self.assertEqual(texts[3:], ['a.b.c', '1', 'a.d', '–', 'e', '[2, "<"]'])
+    texts = reading.Page(markup.pairs({'a': ['x', '<']}, 'x')).texts
+    self.assertEqual(texts[3:], ['a', 'x', '<'])
+
 
 if __name__ == '__main__':
   absltest.main()

@@ -47,7 +47,9 @@ class Job:
       return int(accuracy.metrics['gen_num'])
     if 'accuracy' in self.samples:
       return len(self.samples['accuracy'])
-    return None
+    task = self.entry.parameters.get('task')
+    count = task.get('sample_count') if isinstance(task, Mapping) else None
+    return count or None
 
 
 def read(directory: str) -> Job:
@@ -68,7 +70,7 @@ def read(directory: str) -> Job:
 
 def price(entry: entry_lib.Entry, prices: dict[str, float]) -> float | None:
   """The price of a result's system among those that a user named."""
-  name = str(entry.description.get('system_name') or '')
+  name = headline.system_name(entry)
   return costs.price_of(prices, entry.id, *([name] if name else []))
 
 
@@ -185,9 +187,15 @@ def _latency(samples, scenario, bound, figures) -> markup.Html:
       f'How many {what} took how long.',
     ),
   ]
-  return markup.section(
-    'latency', 'Latency', *_bound_note(latency, bound), _grid(parts)
-  )
+  notes = _bound_note(latency, bound)
+  if scenario == rounds.OFFLINE:
+    notes.append(
+      markup.paragraph(
+        'Offline issues all samples at once: most of a latency is the time in'
+        ' the queue, and no bound holds.'
+      )
+    )
+  return markup.section('latency', 'Latency', *notes, _grid(parts))
 
 
 def _bound_note(latency, bound) -> list[markup.Html]:

@@ -1,5 +1,6 @@
 """Tests of the page of one run."""
 
+import dataclasses
 import os
 
 from absl.testing import absltest
@@ -99,7 +100,6 @@ class PageTest(absltest.TestCase):
     self.assertLen(shown.scripts, 2)
 
   def test_an_invalid_short_run_is_called_so(self):
-    entry = jobs.entry()
     performance = entry_lib.Performance(
       valid=False,
       metric='latency_ns',
@@ -107,11 +107,16 @@ class PageTest(absltest.TestCase):
       seconds=5.0,
       samples=100,
     )
-    entry = jobs.entry(rounds.SINGLE_STREAM, performance=performance)
+    entry = jobs.entry(
+      rounds.SINGLE_STREAM,
+      performance=performance,
+      notes={'problems': ['ran out of queries']},
+    )
     shown = self.read(self.job(entry, rounds.SINGLE_STREAM))
     self.assertIn('INVALID', shown.texts)
     self.assertIn('ms, 90th percentile', shown.texts)
     self.assertIn('12.5', shown.texts)
+    self.assertIn('LoadGen logged an error: ran out of queries', shown.texts)
     self.assertIn('official runs last at least 600 s', shown.text)
 
   def test_without_a_timeline(self):
@@ -128,6 +133,30 @@ class PageTest(absltest.TestCase):
     self.assertIn('No performance run was made', shown.text)
     self.assertIn('answered in the accuracy run', shown.text)
     self.assertNotIn('loadgen', shown.ids)
+
+  def test_a_model_that_generates_nothing(self):
+    times = [
+      dataclasses.replace(each, tokens=0, first_token=None)
+      for each in jobs.times(100, rounds.MULTI_STREAM)
+    ]
+    entry = jobs.entry(
+      rounds.MULTI_STREAM,
+      benchmark='bert',
+      model='bert-99',
+      accuracy=entry_lib.Accuracy({'exact_match': 80.0, 'f1': 88.5}, ''),
+    )
+    shown = self.read(self.job(entry, performance=times))
+    self.assertNotIn('tokens', shown.ids)
+    self.assertNotIn('chart-first-token', shown.ids)
+    self.assertNotIn('chart-token-throughput', shown.ids)
+    self.assertIn('88.5000', shown.texts)
+    self.assertIn('Of 13 queries', shown.text)
+
+  def test_size_of_the_set(self):
+    self.assertEqual(self.job().set_size, 512)  # Of gen_num.
+    entry = jobs.entry(accuracy=None, parameters={'task': {'sample_count': 99}})
+    self.assertEqual(self.job(entry).set_size, 99)
+    self.assertIsNone(self.job(jobs.entry(accuracy=None)).set_size)
 
   def test_cost(self):
     shown = self.read(self.job(), price=3.6)

@@ -48,7 +48,11 @@ def render(
       f' set of {rounds.FULL_SET[entry.benchmark]:,} only, and no reference was'
       ' recorded for these data: so the scores stand alone.'
     )
-  names = [name for name in _NAMES[entry.benchmark] if name in accuracy.metrics]
+  names = [
+    name
+    for name in _NAMES[entry.benchmark]
+    if accuracy.metrics.get(name) is not None
+  ]
   parts: list[markup.Html] = [markup.paragraph(note)]
   if names:
     figures['accuracy'] = charts.scores(
@@ -76,7 +80,7 @@ def _official_note(entry, accuracy) -> str:
   missed = [
     name
     for name, bound in bounds.items()
-    if accuracy.metrics.get(name, 0.0) < bound
+    if (accuracy.metrics.get(name) or 0.0) < bound
   ]
   verdict = (
     f'reaches {level:g} % of the reference model'
@@ -113,6 +117,8 @@ def _titled(values, names) -> dict[str, float]:
 def _table(accuracy, beside) -> markup.Html:
   rows = []
   for name, value in accuracy.metrics.items():
+    if value is None:
+      continue  # Such as rougeLsum, which needs data that a user brings.
     cells = [figures.get(name) for _, figures in beside]
     rows.append((_TITLES.get(name, name), _digits(value), *map(_digits, cells)))
   return markup.table(

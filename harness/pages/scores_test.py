@@ -69,6 +69,11 @@ class ScoresTest(absltest.TestCase):
     self.assertIn('whole official set of 10,833 only', text)
     self.assertEqual(figures['accuracy']['data'][0]['y'], [88.25, 80.5])
 
+  def test_scores_that_nobody_knows_are_left_out(self):
+    metrics = _OFFICIAL | {'rougeLsum': None}
+    text = scores.render(self.entry(metrics, metrics), 512, {})
+    self.assertNotIn('ROUGE-Lsum', text)
+
   def test_no_accuracy_run(self):
     figures = {}
     text = scores.render(jobs.entry(accuracy=None), None, figures)

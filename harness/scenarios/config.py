@@ -11,7 +11,8 @@ from harness.systems import launch
 ACCURACY = 'accuracy'
 PERFORMANCE = 'performance'
 FIND_PERFORMANCE = 'find_performance'
-MODES = (ACCURACY, PERFORMANCE, FIND_PERFORMANCE)
+COMPLIANCE = 'compliance'
+MODES = (ACCURACY, PERFORMANCE, FIND_PERFORMANCE, COMPLIANCE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +29,9 @@ class JobConfig:
     task: the samples and their judge.
     load: what LoadGen is asked.
     command: what the user typed, word by word.
+    system_preset: name of a known system that this is; None: this machine.
+    system_description: what the user says of the system, by key of the
+      official description.
   """
 
   model: str
@@ -38,6 +42,10 @@ class JobConfig:
   task: tasks.Task
   load: load_lib.Load
   command: tuple[str, ...] = ()
+  system_preset: str | None = None
+  system_description: Mapping[str, object] = dataclasses.field(
+    default_factory=dict
+  )
 
   @property
   def parameters(self) -> Mapping[str, object]:

@@ -12,10 +12,10 @@ from harness.results import report
 from harness.results import store as store_lib
 from harness.scenarios import config as config_lib
 from harness.scenarios import job as job_lib
-from harness.scenarios import job_flags
 from harness.scenarios import keeping
 from harness.scenarios import outcome as outcome_lib
 from harness.scenarios import recording
+from harness.scenarios.flags import job_flags
 from saxml_ext.common import errors
 
 

@@ -23,9 +23,16 @@ class Recorder:
 
     Raises:
       OSError: an input cannot be read.
+      ValueError: the user describes the system by what there cannot be.
     """
-    self._hashes = _hashes(dict(config.system.inputs) | config.task.inputs)
-    self._description = description.describe()
+    self._hashes = _hashes(
+      dict(config.system.inputs) | dict(config.task.inputs)
+    )
+    overrides = dict(config.system_description)
+    if config.system.framework:
+      framework = description.framework(config.system.framework)
+      overrides = {'framework': framework} | overrides
+    self._description = description.describe(config.system_preset, overrides)
     self._versions = description.versions()
     self._governor = description.governor()
     self._began = entry_lib.now()

@@ -11,6 +11,7 @@ from harness.loadgen import rounds
 from harness.results import comparison as comparison_lib
 from harness.results import judgement
 from harness.results import scoring
+from saxml_ext.evaluation import tokenizer as tokenizer_lib
 
 
 class Task(Protocol):
@@ -122,6 +123,7 @@ class GPTJTask:
       os.path.join(directory, loadgen_log.ACCURACY_LOG),
       self._task.highlights,
       self._task.tokenizer,
+      clean_up=tokenizer_lib.cleans_up(self._source.tokenizer_path),
     )
     identical = self._rule.require_identical
     if identical is None:

@@ -87,7 +87,7 @@ def load_all(
 
   Args:
     names: what the user called them.
-    find: name -> directory; raises ValueError where there is none.
+    find: name -> directory; raises OSError or ValueError without one.
 
   Returns:
     The results, and what is wrong with the others.
@@ -96,11 +96,6 @@ def load_all(
   for name in names:
     try:
       results.append(load(find(name)))
-    except FileNotFoundError as error:
-      problems.append(
-        f'{name} is no result of the harness: {error.filename} is missing;'
-        ' give the directory that a job wrote its result to'
-      )
     except (OSError, ValueError) as error:
       problems.append(f'{name}: {error}')
   return results, problems

@@ -11,10 +11,10 @@ from harness.loadgen import loadgen_log
 from harness.submission import job_result
 from harness.submission.checks import requirements
 from harness.submission.content import compliance
-from harness.submission.content import description
 from harness.submission.content import measurement
 from harness.submission.content import mlperf_conf
 from harness.submission.content import readme
+from harness.submission.content import system_json
 from harness.submission.content import truncation
 
 # What a file of the tree holds: bytes, or a file that is copied.
@@ -66,7 +66,7 @@ class Submission:
   @property
   def system(self) -> str:
     """Name of the system's files and folders."""
-    return description.system_id(self.system_name)
+    return system_json.system_id(self.system_name)
 
   @functools.cached_property
   def system_description(self) -> dict[str, str]:
@@ -80,7 +80,7 @@ class Submission:
       'system_name': self.system_name,
       'system_type': self.category,
     }
-    return description.merged(detected, self.description, fixed, self.notes)
+    return system_json.merged(detected, self.description, fixed, self.notes)
 
   def model(self, result: job_result.JobResult) -> str:
     """A result's model as it is submitted."""
@@ -99,7 +99,7 @@ def files(submission: Submission) -> Files:
   """
   root = submission.root
   found: Files = {
-    f'{root}/systems/{submission.system}.json': description.text(
+    f'{root}/systems/{submission.system}.json': system_json.text(
       submission.system_description
     ).encode()
   }

@@ -14,8 +14,12 @@ import pathlib
 from absl import app
 from absl import flags
 
+from harness import dashes
 from harness import errors
+from harness.caching import cache_flag
+from harness.description import description
 from harness.loadgen import rounds
+from harness.pages import find
 from harness.submission import archive
 from harness.submission import branch
 from harness.submission import checker
@@ -24,11 +28,19 @@ from harness.submission import plan
 from harness.submission import tree
 from harness.submission.checks import requirements
 from harness.submission.checks import whole
-from harness.submission.content import description
+from harness.submission.content import measurement
 from saxml_ext.common import user_path
 
 _RESULT = flags.DEFINE_multi_string(
-  'result', [], 'Directory of a job; once for each model and scenario.'
+  'result',
+  [],
+  'Directory of a job, or the beginning of the id of its result; once for each'
+  ' model and scenario.',
+)
+_RESULTS_DIR = flags.DEFINE_string(
+  'results_dir',
+  None,
+  "Where results are looked for by their ids. Default: the cache's results.",
 )
 _OUTPUT = flags.DEFINE_string('output', 'submission', 'Where the tree goes.')
 _ROUND = flags.DEFINE_enum(
@@ -50,7 +62,7 @@ _SYSTEM_NAME = flags.DEFINE_string(
 _SYSTEM_DESCRIPTION = flags.DEFINE_string(
   'system_description',
   None,
-  'JSON object of official keys, for what the results do not say of their'
+  'JSON or YAML of official keys, for what the results do not say of their'
   ' system, or say wrongly.',
 )
 _HW_NOTES_EXTRA = flags.DEFINE_string(
@@ -115,7 +127,7 @@ def main(argv: Sequence[str]) -> None:
 def _main() -> None:
   output = _path(_OUTPUT.value)
   assert output is not None
-  results, problems = job_result.load_all(_RESULT.value, user_path.resolve)
+  results, problems = job_result.load_all(_RESULT.value, _find)
   submission = _submission(results)
   problems += _problems_of_flags(output)
   files: plan.Files = {}
@@ -139,6 +151,15 @@ def _main() -> None:
   _hand_over(submission, output)
 
 
+def _find(name: str) -> str:
+  """Directory of a result; see `find.job`."""
+  return find.job(name, _results_dir())
+
+
+def _results_dir() -> str:
+  return user_path.resolve(_RESULTS_DIR.value) or cache_flag.get().results
+
+
 def _submission(results: Sequence[job_result.JobResult]) -> plan.Submission:
   given = _path(_SYSTEM_DESCRIPTION.value)
   measured = _path(_MEASUREMENTS.value)
@@ -151,14 +172,14 @@ def _submission(results: Sequence[job_result.JobResult]) -> plan.Submission:
     category=_CATEGORY.value,
     submitter=_SUBMITTER.value,
     system_name=_SYSTEM_NAME.value,
-    description=description.read(given) if given else {},
+    description=description.read_file(str(given)) if given else {},
     notes={
       'hw_notes': _HW_NOTES_EXTRA.value,
       'sw_notes': _SW_NOTES_EXTRA.value,
     },
     results=tuple(results),
     model_name=_MODEL_NAME.value,
-    measurements=description.read(measured) if measured else {},
+    measurements=measurement.read(measured) if measured else {},
     calibration=_path(_CALIBRATION.value),
     inference_dir=_path(_INFERENCE_DIR.value),
   )
@@ -229,4 +250,4 @@ def _path(typed: str | None) -> pathlib.Path | None:
 
 if __name__ == '__main__':
   flags.mark_flags_as_required(['submitter', 'system_name'])
-  app.run(main)
+  dashes.run(main)

@@ -8,6 +8,7 @@ import tarfile
 from absl.testing import absltest
 
 from harness.loadgen import rounds
+from harness.results import entry as entry_lib
 from harness.submission.testing import jobs
 from harness.systems import programs
 
@@ -94,7 +95,7 @@ class SubmissionTest(absltest.TestCase):
     self.assertEqual(code, 1)
     self.assertIn('submission: nothing was written;', output)
     for text in (
-      'nowhere is no result of the harness',
+      "'nowhere' is neither a directory nor the id",
       '--git_branch needs --repo',
       '--run_checker needs --inference_dir: get the checkers: git clone',
       'min_duration was 100 ms',
@@ -132,6 +133,18 @@ class SubmissionTest(absltest.TestCase):
     self.assertIn('[a.py:1 ERROR] this is wrong\n', output)
     self.assertIn('SUMMARY: submission has errors\n', output)
     self.assertIn('the official checker does not accept it', output)
+
+  def test_results_of_the_cache(self):
+    store = self.root / 'cache' / 'results'
+    stored = entry_lib.read(str(self.made / 'offline')).id
+    shutil.copytree(self.made / 'offline', store / f'gptj-99_{stored}')
+    arguments = (f'--result={stored[:5]}', '--result=abc123')
+    code, output = self.run_program(*arguments, cache_dir='cache')
+    self.assertEqual(code, 1)
+    self.assertIn('1 problems', output)
+    self.assertIn("abc123: 'abc123' is neither a directory nor", output)
+    code, output = self.run_program(arguments[0], cache_dir='cache')
+    self.assertEqual(code, 0, output)
 
   def test_no_result(self):
     code, output = self.run_program()

@@ -42,6 +42,10 @@ class Launcher(Protocol):
     """What results call it: cell, reference, engine, ..."""
 
   @property
+  def framework(self) -> str:
+    """The package that computes: jax, torch or onnxruntime; "": not known."""
+
+  @property
   def parameters(self) -> Mapping[str, object]:
     """What of it decides a result."""
 
@@ -79,16 +83,11 @@ class RunningCell:
 
   Attributes:
     target: the model.
-    network: whether it is a system of the Network division: on other hosts
-      than LoadGen, which only dispatches samples to it.
   """
 
   target: target_lib.Target
-  network: bool = False
-
-  @property
-  def kind(self) -> str:
-    return 'network' if self.network else 'cell'
+  kind = 'cell'
+  framework = 'jax'
 
   @property
   def parameters(self) -> Mapping[str, object]:
@@ -100,11 +99,7 @@ class RunningCell:
 
   def start(self, place: Workplace) -> Started:
     place.progress.stage(f'using {self.target.model_id} of a running cell')
-    started = _of_cell(self.target)
-    if not self.network:
-      return started
-    flags = dict(started.flags) | {'network': 'lon'}
-    return dataclasses.replace(started, flags=flags)
+    return _of_cell(self.target)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,6 +118,7 @@ class OwnCell:
   checkpoint: str | None
   jax_cache_dir: str | None
   kind = 'cell'
+  framework = 'jax'
 
   @property
   def parameters(self) -> Mapping[str, object]:
@@ -161,6 +157,7 @@ class Engine:
   checkpoint: str | None
   jax_cache_dir: str | None
   kind = 'engine'
+  framework = 'jax'
 
   @property
   def parameters(self) -> Mapping[str, object]:
@@ -202,6 +199,7 @@ class Reference:
   beam_size: int | None = None
   batch_size: int = 1
   kind = 'reference'
+  framework = 'torch'
 
   @property
   def parameters(self) -> Mapping[str, object]:

@@ -70,7 +70,10 @@ def check(model: Model, batch_size: int) -> None:
 
 
 def answer(
-  model: Model, features: features_lib.FeatureSet, indices: Sequence[int]
+  model: Model,
+  features: features_lib.FeatureSet,
+  indices: Sequence[int],
+  length: int | None = None,
 ) -> list[system.Answer]:
   """Answers one batch: float32 [T, 2] for each feature, its tokens only.
 
@@ -78,11 +81,14 @@ def answer(
     model: answers.
     features: the set.
     indices: of the features in the batch.
+    length: to which to pad; None: as far as the batch needs.
   """
   rows = np.asarray(indices)
   lengths = features.lengths[rows]
   longest = -(-int(lengths.max()) // _MULTIPLE) * _MULTIPLE
-  columns = model.fixed_length or min(longest, features_lib.MAX_LENGTH)
+  columns = (
+    length or model.fixed_length or min(longest, features_lib.MAX_LENGTH)
+  )
   start, end = model.logits(
     *(
       np.ascontiguousarray(part[rows, :columns])
@@ -95,6 +101,6 @@ def answer(
   )
   both = np.stack([start, end], axis=-1).astype(np.float32, copy=False)
   return [
-    system.Answer(np.ascontiguousarray(logits[:length]))
-    for logits, length in zip(both, lengths, strict=True)
+    system.Answer(np.ascontiguousarray(logits[:tokens]))
+    for logits, tokens in zip(both, lengths, strict=True)
   ]

@@ -8,8 +8,13 @@ everywhere. In int8 it has those of ONNX Runtime for the CPU: every matrix is
 int8 with a scale for each column, activations are quantized when they are
 there, with one scale for a whole batch, and products are summed in int32
 (DynamicQuantizeMatMul). Embeddings, norms, softmax and the last layer, which
-cost little, stay in float32.
+cost little, stay in float32, and so do linear layers that are named: where a
+few activations are far larger than all others, one scale leaves little of
+these.
 """
+
+import os
+import re
 
 import numpy as np
 import onnx
@@ -32,16 +37,48 @@ _CONTRIB = 'com.microsoft'
 _HIDDEN = -10000.0
 
 
-def build(made: checkpoint_lib.Checkpoint, precision: str) -> onnx.ModelProto:
+def build(
+  made: checkpoint_lib.Checkpoint, precision: str, float32_layers: str = ''
+) -> onnx.ModelProto:
   """The graph of a BERT.
 
   Args:
     made: the weights.
     precision: one of PRECISIONS.
+    float32_layers: in int8: a regular expression for names of linear layers
+      that stay in float32, such as "layer.3.output.dense". The layers of query,
+      key and value are one, "attention.self". Empty: none.
+
+  Raises:
+    ValueError: `float32_layers` is no regular expression, or fits no layer.
   """
+  try:
+    re.compile(float32_layers)
+  except re.error as error:
+    raise ValueError(
+      f'{float32_layers!r} is no regular expression: {error}'
+    ) from error
   if precision == INT8:
-    return _Int8Graph(made).build()
+    return _Int8Graph(made, float32_layers).build()
   return _Graph(made, precision).build()
+
+
+def write(
+  made: checkpoint_lib.Checkpoint,
+  precision: str,
+  path: str,
+  float32_layers: str = '',
+) -> None:
+  """Writes an ONNX file, whole or not at all; see `build`.
+
+  Raises:
+    OSError: it cannot be written.
+    ValueError: `float32_layers` cannot be used.
+  """
+  os.makedirs(os.path.dirname(path) or '.', exist_ok=True)
+  built = build(made, precision, float32_layers)
+  onnx.save_model(built, path + '.partial')
+  os.replace(path + '.partial', path)
 
 
 class _Graph:
@@ -199,13 +236,33 @@ class _Graph:
     return self._exact_linear(hidden, name)
 
   def _exact_linear(self, hidden: str, name: str) -> str:
-    matrix = self.weight(f'{name}.weight', self._tensors[f'{name}.weight'].T)
-    bias = self.weight(f'{name}.bias', self._tensors[f'{name}.bias'])
-    return self.node('Add', [self.node('MatMul', [hidden, matrix]), bias])
+    weight, bias = (self._tensors[f'{name}.{x}'] for x in ('weight', 'bias'))
+    return self._exact_linear_of(hidden, name, weight, bias)
+
+  def _exact_linear_of(
+    self, hidden: str, name: str, weight: np.ndarray, bias: np.ndarray
+  ) -> str:
+    matrix = self.weight(f'{name}.weight', np.ascontiguousarray(weight.T))
+    total = self.node('MatMul', [hidden, matrix])
+    return self.node('Add', [total, self.weight(f'{name}.bias', bias)])
 
 
 class _Int8Graph(_Graph):
   """With the operators that ONNX Runtime has for the CPU."""
+
+  def __init__(self, made: checkpoint_lib.Checkpoint, float32_layers: str):
+    super().__init__(made)
+    self._float32_layers = float32_layers
+    self._kept = 0
+
+  def build(self) -> onnx.ModelProto:
+    built = super().build()
+    if self._float32_layers and not self._kept:
+      raise ValueError(
+        f'no linear layer is called {self._float32_layers!r}; their names are'
+        ' like bert.encoder.layer.3.output.dense'
+      )
+    return built
 
   def prepare(self) -> None:
     self._mask = self.node(
@@ -218,7 +275,7 @@ class _Int8Graph(_Graph):
   def attention(self, hidden: str, name: str) -> str:
     parts = [f'{name}.{part}' for part in ('query', 'key', 'value')]
     # One product for the three, as one input is quantized only once.
-    together = self._quantized_linear(
+    together = self._linear_of(
       hidden,
       name,
       np.concatenate([self._tensors[f'{part}.weight'] for part in parts]),
@@ -236,11 +293,14 @@ class _Int8Graph(_Graph):
 
   def linear(self, hidden: str, name: str) -> str:
     weight, bias = (self._tensors[f'{name}.{x}'] for x in ('weight', 'bias'))
-    return self._quantized_linear(hidden, name, weight, bias)
+    return self._linear_of(hidden, name, weight, bias)
 
-  def _quantized_linear(
+  def _linear_of(
     self, hidden: str, name: str, weight: np.ndarray, bias: np.ndarray
   ) -> str:
+    if self._float32_layers and re.search(self._float32_layers, name):
+      self._kept += 1
+      return self._exact_linear_of(hidden, name, weight, bias)
     scale = np.maximum(np.abs(weight).max(1), 1e-30) / 127
     rounded = np.rint(weight / scale[:, None]).astype(np.int8)
     return self.node(

@@ -15,6 +15,10 @@ class NVMLError_DriverNotLoaded(NVMLError):  # pylint: disable=invalid-name
   pass
 
 
+class NVMLError_FunctionNotFound(NVMLError):  # pylint: disable=invalid-name
+  pass
+
+
 class NVMLError_NotSupported(NVMLError):  # pylint: disable=invalid-name
   pass
 
@@ -33,6 +37,7 @@ class FakeNvml:
   NVMLError = NVMLError
   NVMLError_LibraryNotFound = NVMLError_LibraryNotFound
   NVMLError_DriverNotLoaded = NVMLError_DriverNotLoaded
+  NVMLError_FunctionNotFound = NVMLError_FunctionNotFound
   NVMLError_NotSupported = NVMLError_NotSupported
 
   def __init__(self, devices: int = 1, error: Exception | None = None):

@@ -1,6 +1,7 @@
 """A program of a system: answers with the sample's tokens, reversed."""
 
 from collections.abc import Sequence
+import time
 
 from absl import app
 from absl import flags
@@ -13,6 +14,7 @@ from harness.systems import system
 _SILENT_AFTER = flags.DEFINE_integer(
   'silent_after', None, 'Samples after which nothing is answered any more.'
 )
+_LOAD_SECS = flags.DEFINE_float('load_secs', 0.0, 'How long it loads.')
 
 
 class Reversing:
@@ -42,11 +44,16 @@ def payloads() -> list[payload.Payload]:
   return [{'input_ids': np.arange(n, dtype=np.int64)} for n in range(1, 41)]
 
 
+def _make(inputs: program.Inputs) -> Reversing:
+  if _LOAD_SECS.value:
+    print('loading', flush=True)
+    time.sleep(_LOAD_SECS.value)
+  return Reversing(inputs, _SILENT_AFTER.value)
+
+
 def main(argv: Sequence[str]) -> None:
   del argv
-  program.main(
-    lambda inputs: Reversing(inputs, _SILENT_AFTER.value), payloads, 'toy'
-  )
+  program.main(_make, payloads, 'toy')
 
 
 if __name__ == '__main__':

@@ -70,8 +70,8 @@
     if (!values.scenario) found.push('Choose at least one scenario.');
     if (values.scenario.includes('Server') &&
         values.mode !== 'find_performance' && !values.target_qps) {
-      found.push('The result of Server depends on its target: give one, or ' +
-          'search for it by find_performance.');
+      found.push('Without a target, Server is asked as fast as ' +
+          'find_performance found, or as the accuracy run shows.');
     }
     if (values.execution_mode === 'valid') {
       found.push('Each performance run of the mode valid lasts ten minutes ' +

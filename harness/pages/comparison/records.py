@@ -4,6 +4,7 @@ import dataclasses
 
 from harness.loadgen import rounds
 from harness.pages import costs
+from harness.pages import headline
 from harness.pages import thresholds
 from harness.results import entry as entry_lib
 
@@ -95,20 +96,22 @@ def of_entry(
     ours=True,
     origin=entry.id,
     submitter='',
-    system=str(description.get('system_name') or entry.system),
+    system=headline.system_name(entry) or entry.system,
     platform=entry.system,
     division='not submitted',
     round=entry.round,
     model=entry.model,
     scenario=entry.scenario,
-    result=performance.value / 1e6 if streams else performance.value,
+    result=_result(performance, streams),
     unit=LATENCY if streams else _RATES.get(entry.scenario, SAMPLES),
     accelerators=accelerators(
       count, str(description.get('accelerator_model_name') or '')
     ),
     accelerator_count=count,
     score=metrics.get(first),
-    accuracy=', '.join(f'{k}: {v:g}' for k, v in metrics.items()),
+    accuracy=', '.join(
+      f'{k}: {v:g}' for k, v in metrics.items() if v is not None
+    ),
     latency_ms=_latency(performance, streams),
     joules_per_sample=_joules(entry, performance),
     cost_per_1000=cost.per_1000_samples if cost else None,
@@ -134,6 +137,14 @@ def cost(record: Record, prices: dict[str, float]) -> float | None:
     if name and name in prices:
       return prices[name] / 3600 / record.result * 1000
   return None
+
+
+def _result(performance, streams) -> float:
+  """The figure as official results show it."""
+  if not streams:
+    return performance.value
+  estimate = performance.early_stopping_ns
+  return (performance.value if estimate is None else estimate) / 1e6
 
 
 def _latency(performance, streams) -> float | None:

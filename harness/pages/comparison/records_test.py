@@ -45,8 +45,29 @@ class RecordsTest(absltest.TestCase):
     self.assertEqual((record.result, record.unit), (2.5, 'Latency (ms)'))
     self.assertEqual(record.latency_ms, 2.5)
     self.assertEqual(record.accelerators, '8x Some GPU')
-    self.assertEqual((record.system, record.score), ('cell', 90.5))
+    self.assertEqual((record.system, record.score), ('Some GPU', 90.5))
     self.assertIsNone(record.cost_per_1000)
+
+  def test_a_stream_has_the_figure_of_official_results(self):
+    performance = entry_lib.Performance(
+      True, 'latency_ns', 2.5e6, 601.0, 1000, early_stopping_ns=2.75e6
+    )
+    entry = jobs.entry(rounds.SINGLE_STREAM, performance=performance)
+    record = records.of_entry(entry, 512, None)
+    self.assertEqual((record.result, record.latency_ms), (2.75, 2.5))
+
+  def test_what_nobody_named(self):
+    accuracy = entry_lib.Accuracy({'rouge1': 70.0, 'rougeLsum': None}, '')
+    description = {
+      'system_name': '',
+      'accelerator_model_name': 'N/A',
+      'host_processor_model_name': 'Some CPU',
+    }
+    entry = jobs.entry(accuracy=accuracy, description=description)
+    record = records.of_entry(entry, 512, None)
+    self.assertEqual(
+      (record.system, record.accuracy), ('Some CPU', 'rouge1: 70')
+    )
 
   def test_without_a_performance_run(self):
     with self.assertRaisesRegex(ValueError, 'has no performance run'):

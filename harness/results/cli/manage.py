@@ -100,7 +100,8 @@ def _list(store: store_lib.Store) -> None:
   content = store.all()
   chosen = [each.entry for each in content.entries if _wanted(each.entry)]
   if chosen:
-    tables.show([views.HEADING, *map(views.row, chosen)])
+    rows = [views.HEADING, *map(views.row, chosen)]
+    tables.show(rows, left=range(len(rows[0])))
   else:
     print(f'no results{" of that kind" if content.entries else ""}', end='')
     print(f' in {store.root}')

@@ -45,8 +45,12 @@ def row(entry: entry_lib.Entry) -> tuple[str, ...]:
     entry.system,
     figure(run) if run else _NONE,
     validity(run) if run else _NONE,
-    accuracy(entry.accuracy) if entry.accuracy else _NONE,
+    _verdict(entry.accuracy) if entry.accuracy else _NONE,
   )
+
+
+def _verdict(run: entry_lib.Accuracy) -> str:
+  return accuracy(run) if run.passed else f'{accuracy(run)}, did not pass'
 
 
 def figure(run: entry_lib.Performance) -> str:
@@ -125,6 +129,7 @@ def overview(stored: store.Stored) -> str:
     lines.append(('accuracy', scored.line))
   lines.append(('governor', entry.governor or 'unknown'))
   lines += [('energy', f'{v:.1f} J ({k})') for k, v in entry.energy.items()]
+  lines += [('note', f'{k}: {v}') for k, v in entry.notes.items() if v]
   lines += [('version', f'{k} {v}') for k, v in entry.versions.items()]
   lines += [('hash', f'{k} {v}') for k, v in entry.hashes.items()]
   return '\n'.join(f'{name:<12} {text}' for name, text in lines)

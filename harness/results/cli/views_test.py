@@ -47,6 +47,10 @@ class ViewsTest(absltest.TestCase):
       ),
     )
     self.assertEqual(views.row(_BERT)[-3:], ('1.500 ms', 'INVALID', 'F1 90.25'))
+    failed = entry.Accuracy({'f1': 60.0}, '{}', passed=False)
+    self.assertEqual(
+      views.row(entries.make(accuracy=failed))[-1], 'F1 60.00, did not pass'
+    )
     nothing = entries.make(accuracy=None, performance=None)
     self.assertEqual(views.row(nothing)[-3:], ('-', '-', '-'))
     self.assertLen(views.HEADING, len(views.row(nothing)))
@@ -99,7 +103,10 @@ class ViewsTest(absltest.TestCase):
 
   def test_overview_tells_what_is_known(self):
     each = entries.make(
-      energy={'rapl': 12.5}, versions={'jax': '1.0'}, hashes={'dataset': 'ab'}
+      energy={'rapl': 12.5},
+      notes={'problems': ['too slow'], 'probes': []},
+      versions={'jax': '1.0'},
+      hashes={'dataset': 'ab'},
     )
     text = views.overview(store.Stored(each, '/results/x'))
     for part in (
@@ -111,9 +118,11 @@ class ViewsTest(absltest.TestCase):
       'jax 1.0',
       'dataset ab',
       'governor     unknown',
+      "problems: ['too slow']",
     ):
       self.assertIn(part, text)
     bare = entries.make(accuracy=None, performance=None)
+    self.assertNotIn('probes', text)
     self.assertNotIn('latency', views.overview(store.Stored(bare, '/x')))
 
 

@@ -1,8 +1,7 @@
 """Checks of closed submissions: the rules that the official checkers leave out."""
 
-from collections.abc import Iterator, Mapping
-import json
-from typing import Any
+from collections.abc import Iterator
+import pathlib
 
 from harness.loadgen import loadgen_log
 from harness.loadgen import rounds
@@ -12,10 +11,7 @@ from harness.submission import plan
 from harness.submission.checks import log_checks
 from harness.submission.checks import requirements
 from harness.submission.content import compliance
-
-# What caches the key-value pairs of a prompt's beginning across requests. The
-# rules ask that every query is computed in full.
-_PREFIX_CACHES = ('PRECOMPUTE_KV_CACHE_PREFIX', 'prefix_cache')
+from harness.submission.content import serving
 
 
 def problems(submission: plan.Submission) -> Iterator[str]:
@@ -39,50 +35,6 @@ def problems(submission: plan.Submission) -> Iterator[str]:
           f'{name}: {submission.round} asks how {kind} weights were calibrated;'
           ' give a page that says so by --calibration'
         )
-
-
-def beam_size(entry: entry_lib.Entry) -> int | None:
-  """Beams that a result was searched with; None where it does not tell."""
-  value = _attribute(entry, 'BEAM_SIZE')
-  return int(value) if value is not None else None
-
-
-def prefix_cache(entry: entry_lib.Entry) -> str | None:
-  """The attribute that switches a prefix cache on; None if there is none."""
-  for name in _PREFIX_CACHES:
-    if _attribute(entry, name) not in (None, False, '', 0, '0', 'false'):
-      return name
-  return None
-
-
-def _attribute(entry: entry_lib.Entry, name: str) -> Any:
-  """A value that a result notes, or that its parameters set or override."""
-  places: list[Mapping[str, Any]] = [entry.notes, entry.parameters]
-  for key in ('override', 'overrides', 'attributes', 'serving_params'):
-    for mapping in (entry.parameters, entry.notes):
-      if key in mapping:
-        places.insert(0, _mapping(mapping[key]))
-  for place in places:
-    for key in (name, name.lower(), f'gptj_{name.lower()}'):
-      if place.get(key) is not None:
-        return place[key]
-  return None
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-  """Overrides, be they an object or a list of NAME=JSON."""
-  if isinstance(value, Mapping):
-    pairs = list(value.items())
-  else:
-    pairs = [str(text).partition('=')[::2] for text in value or ()]
-  return {key: _json(text) for key, text in pairs}
-
-
-def _json(value: Any) -> Any:
-  try:
-    return json.loads(value) if isinstance(value, str) else value
-  except ValueError:
-    return value
 
 
 def _scenarios(submission: plan.Submission) -> Iterator[str]:
@@ -168,7 +120,7 @@ def _targets(result: job_result.JobResult, name: str) -> Iterator[str]:
 
 
 def _search(entry: entry_lib.Entry, name: str) -> Iterator[str]:
-  beams = beam_size(entry)
+  beams = serving.beams(entry)
   if beams is None:
     yield (
       f'{name} does not tell its beam size, which must be'
@@ -179,11 +131,10 @@ def _search(entry: entry_lib.Entry, name: str) -> Iterator[str]:
       f'{name} was searched with {beams} beams; closed asks for'
       f' {requirements.BEAM_SIZE}'
     )
-  cache = prefix_cache(entry)
-  if cache:
+  if serving.prefix_cache(entry):
     yield (
-      f'{name} was run with {cache}: the rules ask that every query is computed'
-      ' in full'
+      f'{name} was run with PRECOMPUTE_KV_CACHE_PREFIX: the rules ask that every'
+      ' query is computed in full'
     )
 
 
@@ -214,7 +165,8 @@ def _compliance(
     if log is None:
       yield (
         f'{name} has no {test}: closed results of {result.entry.model} need its'
-        f' logs in {result.compliance_dir(test)}'
+        f' logs in {result.compliance_dir(test)}; run it with'
+        ' --mode=accuracy,performance,compliance'
       )
       continue
     if result.performance is None or result.accuracy is None:
@@ -250,10 +202,29 @@ def _test(
     result.accuracy_dir / loadgen_log.ACCURACY_LOG,
     directory / loadgen_log.ACCURACY_LOG,
   )
+  if answers.passed:
+    return
   absent = [n for n in compliance.SCORES if not (directory / n).is_file()]
-  if not answers.passed and absent:
+  if absent:
     yield (
       f'{name}: answers differ from those of the accuracy run, so'
       f' {" and ".join(absent)} must stand in {directory}: the scores of'
       ' the accuracy run and of the test for the samples that the test logged'
     )
+    return
+  yield from _scores(result.entry.model, directory, name)
+
+
+def _scores(model: str, directory: pathlib.Path, name: str) -> Iterator[str]:
+  """Scores of a test that are too far from those of the accuracy run."""
+  percent = requirements.TEST_PERCENT[model]
+  for metric in requirements.ACCURACY[model]:
+    baseline, test = (
+      log_checks.figure((directory / each).read_text('utf-8'), metric)
+      for each in compliance.SCORES
+    )
+    if not baseline or not test or abs(1 - baseline / test) * 100 > percent:
+      yield (
+        f'{name}: {metric} of its answers is {test}, of the accuracy run'
+        f' {baseline}; they may differ by {percent:g} %'
+      )

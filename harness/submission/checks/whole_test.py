@@ -20,7 +20,13 @@ _STREAM = dataclasses.replace(
   target_qps=None,
   target_latency_ms=1.0,
 )
+_WEIGHTS = {'checkpoint': 'c', 'precision': 'float32'}
+_TINY = {'params': 'saxml_ext.params.gptj.TinyFP32', 'checkpoint': 'c'}
 _OFFICIAL = {'effective_min_duration_ms': rounds.MIN_DURATION_MS}
+
+
+def _system(**values) -> dict[str, object]:
+  return {'parameters': {'system': values}}
 
 
 class WholeTest(parameterized.TestCase):
@@ -141,29 +147,13 @@ class WholeTest(parameterized.TestCase):
     self.assert_problem('holds answers to 13367 samples')
 
   @parameterized.parameters(
-    ({'notes': {}}, 'does not tell its beam size'),
-    ({'notes': {'beam_size': 1}}, 'searched with 1 beams'),
+    ({'system': 'network'}, 'network'),
+    (_system(model_id='/sax/test/gptj', **_WEIGHTS), 'does not tell its beam'),
+    (_system(overrides={'BEAM_SIZE': '2'}, **_TINY), 'searched with 2 beams'),
     (
-      {
-        'parameters': {
-          'override': ['BEAM_SIZE=2'],
-          'precision': 'fp32',
-          'checkpoint': 'c',
-        }
-      },
-      'searched with 2 beams',
-    ),
-    (
-      {
-        'parameters': {
-          'override': {'PRECOMPUTE_KV_CACHE_PREFIX': 'Below'},
-          'precision': 'fp32',
-          'checkpoint': 'c',
-        }
-      },
+      _system(overrides={'PRECOMPUTE_KV_CACHE_PREFIX': '"Be"'}, **_TINY),
       'run with PRECOMPUTE_KV_CACHE_PREFIX',
     ),
-    ({'system': 'network'}, 'network'),
   )
   def test_entry(self, values, pattern):
     found = self.problems(**self.with_entry(**values))
@@ -196,16 +186,29 @@ class WholeTest(parameterized.TestCase):
 
   def test_what_only_the_user_knows(self):
     self.assert_problem('lacks cooling: write', description={'cooling': ' '})
-    self.assert_problem(
-      "status 'sold' .* not known", description={'status': 'sold'}
-    )
+    self.assert_problem("status is 'sold'", description={'status': 'sold'})
     self.assert_problem(
       'does not say starting_weights_filename, weight_data_types',
-      **self.with_entry(parameters={}),
+      **self.with_entry(system='reference', parameters={}),
     )
     known = {'starting_weights_filename': 'a.bin', 'weight_data_types': 'int8'}
     self.assertEqual(
-      self.problems(measurements=known, **self.with_entry(parameters={})), []
+      self.problems(
+        measurements=known,
+        **self.with_entry(system='reference', parameters={}),
+      ),
+      [],
+    )
+
+  def test_results_of_one_system(self):
+    other = jobs.system_description() | {'host_processor_model_name': 'Z80'}
+    self.assert_problem(
+      'different systems: host_processor_model_name .N/A / Z80.;',
+      **self.with_entry(description=other),
+    )
+    given = {'host_processor_model_name': 'Z80'}
+    self.assertEqual(
+      self.problems(description=given, **self.with_entry(description=other)), []
     )
 
   def test_names_that_folders_can_have(self):

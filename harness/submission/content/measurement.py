@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 import json
 import os
+import pathlib
 from typing import Any
 
 from harness.loadgen import rounds
 from harness.results import entry as entry_lib
+from harness.submission.content import serving
 
 KEYS = (
   'input_data_types',
@@ -19,25 +21,26 @@ KEYS = (
 # A result may bring these values itself, by this name among its notes.
 NOTE = 'measurements'
 
-# Types of weights by what names hold, in the order in which they are looked for:
-# bfloat16 holds float16.
-_TYPES = {
-  'INT4': 'int4',
-  'INT8': 'int8',
-  'BF16': 'bf16',
-  'BFLOAT16': 'bf16',
-  'FP16': 'fp16',
-  'FLOAT16': 'fp16',
-  'FP32': 'fp32',
-  'FLOAT32': 'fp32',
-}
-# In the names of Sax's serving params FP16 stands for bfloat16.
-_PARAMS_TYPES = _TYPES | {'FP16': 'bf16'}
+# Names of types by what results call them.
+_TYPES = {'float32': 'fp32', 'float16': 'fp16', 'bfloat16': 'bf16'}
 _INPUTS = {rounds.GPTJ: 'int32', rounds.BERT: 'int64'}
-_TRANSFORMATIONS = {
-  rounds.GPTJ: 'PyTorch checkpoint converted to PAX',
-  rounds.BERT: 'none',
-}
+_INTEGERS = ('int4', 'int8')
+
+
+def read(path: pathlib.Path) -> dict[str, Any]:
+  """Reads values that the user wrote.
+
+  Raises:
+    OSError: the file cannot be read.
+    ValueError: it is no JSON object of KEYS.
+  """
+  try:
+    record = json.loads(path.read_text(encoding='utf-8'))
+  except ValueError as error:
+    raise ValueError(f'{path} is no JSON: {error}') from error
+  if not isinstance(record, dict) or not set(record) <= set(KEYS):
+    raise ValueError(f'{path} must hold a JSON object of {", ".join(KEYS)}')
+  return record
 
 
 def record(
@@ -50,10 +53,10 @@ def record(
     given: the user's values, which go before everything.
   """
   kind = weight_type(entry)
-  changes = (
-    [] if entry.system != 'cell' else [_TRANSFORMATIONS[entry.benchmark]]
-  )
-  if kind in ('int8', 'int4'):
+  changes = []
+  if serving.system(entry).get('params'):
+    changes.append('PyTorch checkpoint converted to PAX')
+  if kind in _INTEGERS:
     changes.append(f'weights quantized to {kind}')
   known: dict[str, Any] = {
     'input_data_types': _INPUTS.get(entry.benchmark),
@@ -69,13 +72,14 @@ def record(
 
 
 def weight_type(entry: entry_lib.Entry) -> str | None:
-  """Type of the weights as names tell it; None if none does."""
-  for key, types in (('precision', _TYPES), ('params', _PARAMS_TYPES)):
-    value = str(entry.parameters.get(key) or '').upper()
-    for name, kind in types.items():
-      if name in value:
-        return kind
-  return None
+  """Type of the weights, such as fp32; None where the result does not tell."""
+  quantized = serving.attribute(entry, 'QUANTIZATION')
+  if quantized and quantized != 'none':
+    return next((each for each in _INTEGERS if each in quantized), quantized)
+  kind = serving.attribute(entry, 'FPROP_DTYPE') or serving.system(entry).get(
+    'precision'
+  )
+  return _TYPES.get(str(kind), str(kind)) if kind else None
 
 
 def problems(values: Mapping[str, str | None], result: str) -> list[str]:
@@ -95,8 +99,8 @@ def text(values: Mapping[str, str | None]) -> str:
 
 
 def _weights(entry: entry_lib.Entry) -> str | None:
-  for key in ('checkpoint', 'model', 'base', 'model_file', 'checkpoint_path'):
-    value = entry.parameters.get(key)
+  for key in ('checkpoint', 'model'):
+    value = serving.system(entry).get(key)
     if value:
       return os.path.basename(str(value).rstrip('/'))
   return None

@@ -1,4 +1,5 @@
 import json
+import pathlib
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -6,15 +7,17 @@ from absl.testing import parameterized
 from harness.results import entry as entry_lib
 from harness.submission.content import measurement
 
+_GPTJ = 'saxml.server.pax.lm.params.gptj.'
 
-def _entry(benchmark='gptj', system='cell', notes=None, **parameters):
+
+def _entry(benchmark='gptj', kind='cell', notes=None, **system):
   return entry_lib.Entry(
     benchmark=benchmark,
     model=f'{benchmark}-99',
     scenario='Offline',
     round='v4.0',
-    system=system,
-    parameters=parameters,
+    system=kind,
+    parameters={'system': system},
     command=(),
     began='',
     ended='',
@@ -25,7 +28,10 @@ def _entry(benchmark='gptj', system='cell', notes=None, **parameters):
 class MeasurementTest(parameterized.TestCase):
   def test_what_a_result_tells(self):
     record = measurement.record(
-      _entry(params='a.GPTJ4TokenizedINT8BS32', checkpoint='/m/checkpoint_00/'),
+      _entry(
+        params=_GPTJ + 'GPTJ4TokenizedINT8BS32XLA',
+        checkpoint='/m/checkpoint_00/',
+      ),
       {},
     )
     self.assertEqual(
@@ -46,23 +52,27 @@ class MeasurementTest(parameterized.TestCase):
   @parameterized.parameters(
     ({'precision': 'bfloat16'}, 'bf16'),
     ({'precision': 'float32'}, 'fp32'),
-    ({'precision': 'float16'}, 'fp16'),
-    ({'params': 'GPTJ4TokenizedFP16BS32'}, 'bf16'),
-    ({'params': 'TinyFP32'}, 'fp32'),
-    ({'precision': 'int8', 'params': 'TinyFP32'}, 'int8'),
+    ({'precision': 'int8'}, 'int8'),
+    ({'params': 'saxml_ext.params.gptj.TinyFP32'}, 'fp32'),
+    # Upstream's name says int8, its class quantizes nothing.
+    ({'params': _GPTJ + 'GPTJ4TokenizedINT8BS32'}, 'bf16'),
+    (
+      {
+        'params': _GPTJ + 'GPTJ4TokenizedINT8BS32',
+        'overrides': {'QUANTIZATION': '"int8"'},
+      },
+      'int8',
+    ),
     ({'params': 'Other'}, None),
     ({}, None),
   )
-  def test_weight_type(self, parameters, expected):
-    self.assertEqual(measurement.weight_type(_entry(**parameters)), expected)
+  def test_weight_type(self, system, expected):
+    self.assertEqual(measurement.weight_type(_entry(**system)), expected)
 
-  def test_the_user_goes_before_notes_and_those_before_names(self):
+  def test_the_user_goes_before_notes_and_those_before_the_rest(self):
+    noted = {'weight_data_types': 'fp16', 'retraining': 'yes'}
     entry = _entry(
-      system='pytorch',
-      precision='fp32',
-      notes={
-        'measurements': {'weight_data_types': 'fp16', 'retraining': 'yes'}
-      },
+      kind='pytorch', precision='float32', notes={'measurements': noted}
     )
     record = measurement.record(entry, {'retraining': 'fine-tuned'})
     self.assertEqual(record['weight_data_types'], 'fp16')
@@ -76,6 +86,17 @@ class MeasurementTest(parameterized.TestCase):
       found[0],
       'my job does not say starting_weights_filename, weight_data_types: write',
     )
+
+  def test_file(self):
+    path = self.create_tempfile(content='{"retraining": "no"}').full_path
+    self.assertEqual(measurement.read(pathlib.Path(path)), {'retraining': 'no'})
+    for text, pattern in (
+      ('{', 'is no JSON'),
+      ('{"a": 1}', 'must hold a JSON'),
+    ):
+      path = self.create_tempfile(content=text).full_path
+      with self.assertRaisesRegex(ValueError, pattern):
+        measurement.read(pathlib.Path(path))
 
 
 if __name__ == '__main__':

@@ -11,13 +11,15 @@ def _entry(**values) -> entry_lib.Entry:
     'scenario': 'Offline',
     'round': 'v4.0',
     'system': 'cell',
-    'parameters': {'params': 'A|B', 'concurrency': 64},
+    'parameters': {'modes': ['accuracy'], 'system': {'params': 'A|B'}},
     'command': ('./bazelw', 'run', '//harness:offline', '--', '--mode=a b'),
     'began': '2026-11-22T03:00:00+00:00',
     'ended': '2026-11-22T03:10:00+00:00',
     'versions': {'jax': '0.8.1', 'commit': 'b2564d4'},
     'hashes': {'dataset': 'f00d'},
-    'accuracy': entry_lib.Accuracy({'rouge1': 42.9865, 'gen_len': 4016878}, ''),
+    'accuracy': entry_lib.Accuracy(
+      {'rouge1': 42.9865, 'gen_len': 4016878, 'rougeLsum': None}, ''
+    ),
     'performance': entry_lib.Performance(
       True, 'samples_per_second', 9.81226, 612.345, 6009
     ),
@@ -30,6 +32,7 @@ class ReadmeTest(absltest.TestCase):
     page = readme.text(
       _entry(), 'four chips', 'my-model', {'weight_data_types': 'int8'}
     )
+    self.assertNotIn('rougeLsum', page)
     self.assertStartsWith(page, '# my-model, Offline, on four chips\n')
     for line in (
       "./bazelw run //harness:offline -- '--mode=a b'",
@@ -38,11 +41,27 @@ class ReadmeTest(absltest.TestCase):
       '| rouge1 | 42.9865 |',
       '| gen_len | 4016878 |',
       '| weight data types | int8 |',
-      '| params | A\\|B |',
+      '| system: params | A\\|B |',
+      "| modes | ['accuracy'] |",
       '| jax | 0.8.1 |',
       '| dataset | f00d |',
     ):
       self.assertIn(f'\n{line}\n', page)
+
+  def test_latency_is_that_of_the_scenario(self):
+    run = entry_lib.Performance(True, 'latency_ns', 1558223587, 59.7, 68)
+    entry = _entry(scenario='SingleStream', performance=run)
+    self.assertIn(
+      '| latency in ns, 90th percentile | 1558223587 |',
+      readme.text(entry, 'box', 'gptj-99', {}),
+    )
+
+  def test_command_is_the_repositorys(self):
+    entry = _entry(command=('/x/harness/main.py', '--round=v4.0'))
+    self.assertIn(
+      './bazelw run //harness:main -- --round=v4.0',
+      readme.text(entry, 'box', 'gptj-99', {}),
+    )
 
   def test_what_is_not_known_has_no_section(self):
     page = readme.text(_entry(versions={}, hashes={}), 'box', 'gptj-99', {})

@@ -5,6 +5,7 @@ import json
 import pathlib
 import subprocess
 
+from harness.description import fields
 from harness.loadgen import loadgen_log
 from harness.loadgen import rounds
 from harness.loadgen import settings
@@ -12,7 +13,6 @@ from harness.results import entry as entry_lib
 from harness.submission import job_result
 from harness.submission import plan
 from harness.submission.content import compliance
-from harness.submission.content import description
 from harness.systems import programs
 
 _PROGRAM = 'harness/submission/testing/canned_run'
@@ -58,7 +58,7 @@ class Job:
     width: tokens of an answer.
     figures: of the accuracy run.
     system: kind of system that the entry names.
-    notes: of the entry.
+    parameters: of that system.
   """
 
   benchmark: str = rounds.GPTJ
@@ -73,8 +73,12 @@ class Job:
   width: int = 4
   figures: dict[str, float] | None = None
   system: str = 'engine'
-  notes: dict[str, object] = dataclasses.field(
-    default_factory=lambda: {'beam_size': 4}
+  parameters: dict[str, object] = dataclasses.field(
+    default_factory=lambda: {
+      'params': 'saxml_ext.params.gptj.TinyFP32',
+      'overrides': {},
+      'checkpoint': '/models/canned',
+    }
   )
 
   @property
@@ -99,9 +103,9 @@ class Job:
 
 def system_description() -> dict[str, str]:
   """A description that lacks nothing."""
-  keys = (*description.MEANINGFUL, *description.OPTIONAL)
-  counts = {key: '1' for key in description.COUNTS}
-  return dict.fromkeys(keys, 'N/A') | counts | {'status': 'available'}
+  counts = {'number_of_nodes': '1', 'accelerators_per_node': '0'}
+  plain = dict.fromkeys(fields.REQUIRED, 'N/A') | counts
+  return plain | {'status': 'available'}
 
 
 def make(directory: pathlib.Path, job: Job) -> entry_lib.Entry:
@@ -122,7 +126,7 @@ def make(directory: pathlib.Path, job: Job) -> entry_lib.Entry:
     scenario=job.scenario,
     round=job.round,
     system=job.system,
-    parameters={'checkpoint': '/models/canned', 'precision': 'fp32'},
+    parameters={'system': job.parameters},
     command=('./bazelw', 'run', '//harness:offline'),
     began='2026-11-22T03:00:00+00:00',
     ended='2026-11-22T03:10:00+00:00',
@@ -132,7 +136,6 @@ def make(directory: pathlib.Path, job: Job) -> entry_lib.Entry:
     performance=entry_lib.Performance(
       log.valid, 'samples_per_second', 12.5, log.seconds, job.samples
     ),
-    notes=job.notes,
   )
   entry.write(str(directory))
   return entry

@@ -7,13 +7,15 @@ import sys
 from absl import flags
 
 from harness.caching import cache_flag
+from harness.description import description
 from harness.loadgen import rounds
 from harness.results import store
 from harness.scenarios import config as config_lib
 from harness.scenarios import keeping
-from harness.scenarios import load_flags
-from harness.scenarios import system_flags
-from harness.scenarios import task_flags
+from harness.scenarios.flags import load_flags
+from harness.scenarios.flags import system_flags
+from harness.scenarios.flags import task_flags
+from harness.submission.checks import requirements
 from saxml_ext.common import user_path
 
 # What keeps the speeds that find_performance found.
@@ -37,7 +39,8 @@ MODE = flags.DEFINE_list(
   'mode',
   [config_lib.ACCURACY, config_lib.PERFORMANCE],
   'Runs to make: accuracy, performance, find_performance (searches the highest'
-  ' valid speed and keeps it for later runs), with commas between.',
+  ' valid speed and keeps it for later runs), compliance (the tests that closed'
+  ' submissions of BERT need), with commas between.',
 )
 RESULTS_DIR = flags.DEFINE_string(
   'results_dir',
@@ -49,6 +52,18 @@ RERUN = flags.DEFINE_bool(
   'rerun',
   False,
   'Run anew, where a stored result of the same parameters would be shown.',
+)
+_SYSTEM_PRESET = flags.DEFINE_string(
+  'system_preset',
+  None,
+  'Known system that this is, such as tpu_v5e_x4; `//harness:system presets`'
+  ' lists them. Default: this machine, as far as it tells.',
+)
+_SYSTEM_DESCRIPTION = flags.DEFINE_string(
+  'system_description',
+  None,
+  'File in YAML or JSON with what only you know of the system, by key of the'
+  ' official description; `//harness:system keys` lists them.',
 )
 
 
@@ -77,12 +92,17 @@ def jobs(
     MODEL.value,
     not (system_flags.MODEL_PATH.value or system_flags.CHECKPOINT.value),
   )
+  described = {}
+  if _SYSTEM_DESCRIPTION.value:
+    described = description.read_file(
+      user_path.resolve(_SYSTEM_DESCRIPTION.value)
+    )
   place = keeping.Place(
     store.Store(cache.results),
     user_path.resolve(RESULTS_DIR.value),
     len(scenarios) > 1,
   )
-  return place, [
+  configs = [
     config_lib.JobConfig(
       model=MODEL.value,
       modes=tuple(MODE.value),
@@ -94,6 +114,17 @@ def jobs(
         scenario, benchmark, watched=not system_flags.MODEL_PATH.value
       ),
       command=tuple(sys.argv),
+      system_preset=_SYSTEM_PRESET.value,
+      system_description=described,
     )
     for scenario in scenarios
   ]
+  round_name = configs[0].load.round
+  if config_lib.COMPLIANCE in MODE.value and not requirements.compliance_tests(
+    round_name, MODEL.value
+  ):
+    raise ValueError(
+      f'--mode={config_lib.COMPLIANCE}: {MODEL.value} has no compliance tests in'
+      f' {round_name}'
+    )
+  return place, configs

@@ -15,8 +15,8 @@ import numpy as np
 from rouge_score import rouge_scorer
 import tokenizers
 
-from harness import evaluation
 from harness.data import bundle
+from harness.scores import evaluation
 from saxml_ext.evaluation import dataset
 
 # As the official submission checker looks for each figure, up to v5.1.
@@ -123,6 +123,10 @@ class EvaluationTest(parameterized.TestCase):
     out, err = self._run(mlperf_accuracy_file=log)
     self.assertIn("'rougeLsum': ", out)
     self.assertNotIn('left out', err)
+    os.environ['NLTK_DATA'] = '/nowhere'
+    out, err = self._run(mlperf_accuracy_file=log)
+    self.assertNotIn('rougeLsum', out)
+    self.assertIn('left out: no tokenizers/punkt_tab/english in /nowhere', err)
 
   def test_verbose_prints_each_pair(self):
     log = self._write_log('2.json', self._record['tokens'][:2], 'int64')
@@ -190,7 +194,7 @@ class EvaluationTest(parameterized.TestCase):
       [
         sys.executable,
         '-m',
-        'harness.evaluation',
+        'harness.scores.evaluation',
         '--mlperf-accuracy-file',
         self._write_log('2.json', self._record['tokens'][:2], 'int32'),
         '--dataset-file',

@@ -9,7 +9,7 @@ from absl.testing import flagsaver
 import numpy as np
 import tokenizers
 
-from harness import accuracy
+from harness.scores import accuracy
 
 
 class AccuracyTest(absltest.TestCase):

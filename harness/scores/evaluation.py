@@ -85,11 +85,6 @@ def _score() -> rouge.Scores:
       f'the log answers {len(pairs)} of {len(articles)} articles; an official'
       ' accuracy run answers all'
     )
-  if splitter is None:
-    _say(
-      "rougeLsum is left out: it needs nltk's punkt_tab (--nltk_data or"
-      ' $NLTK_DATA); the other figures do not'
-    )
   if _VERBOSE.value:
     for index, (prediction, reference) in pairs.items():
       print(f'[{index}] answer: {prediction}\n[{index}] target: {reference}')
@@ -99,12 +94,26 @@ def _score() -> rouge.Scores:
 
 
 def _splitter() -> sentences.Splitter | None:
+  """Finds sentences; None where nltk's data are not at hand.
+
+  Raises:
+    ValueError: they are not where --nltk_data says.
+  """
+  if _NLTK_DATA.value:
+    return sentences.Splitter(user_path.resolve(_NLTK_DATA.value))
   # The variable may list several directories, as PATH does.
-  listed = os.environ.get('NLTK_DATA', '').split(os.pathsep)
-  told = [_NLTK_DATA.value] if _NLTK_DATA.value else list(filter(None, listed))
-  if not told:
+  listed = list(filter(None, os.environ.get('NLTK_DATA', '').split(os.pathsep)))
+  if not listed:
+    _say(
+      "rougeLsum is left out: it needs nltk's punkt_tab (--nltk_data or"
+      ' $NLTK_DATA); the other figures do not'
+    )
     return None
-  return sentences.Splitter(*map(user_path.resolve, told))
+  try:
+    return sentences.Splitter(*listed)
+  except ValueError as error:  # They may be there for another program.
+    _say(f'rougeLsum is left out: {error}')
+    return None
 
 
 def _tokenizer_path() -> str:

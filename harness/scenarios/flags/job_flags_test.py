@@ -6,8 +6,8 @@ from absl.testing import flagsaver
 from harness.data import bundle
 from harness.loadgen import rounds
 from harness.scenarios import config as config_lib
-from harness.scenarios import job_flags
 from harness.scenarios import load
+from harness.scenarios.flags import job_flags
 from harness.systems import launch
 
 

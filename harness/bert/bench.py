@@ -1,0 +1,203 @@
+"""Compares ways to run a BERT: samples per second and F1, side by side.
+
+bench --model=DIRECTORY --val_data=squad.json --vocab_file=vocab.txt
+
+All answer the same batches in turn, so that whatever else the machine does
+meets all of them alike.
+"""
+
+from collections.abc import Callable, Sequence
+import dataclasses
+import os
+import sys
+import time
+
+from absl import app
+from absl import flags
+import numpy as np
+
+from harness.bert import features as features_lib
+from harness.bert import run_flags
+from harness.bert import spans
+from harness.bert.models import answering
+from harness.bert.models import graph
+from harness.bert.models import onnxruntime_model
+from harness.bert.models import torch_model
+from harness.results import text_table
+from harness.systems import system
+from saxml_ext.common import user_path
+from saxml_ext.evaluation import f1
+
+# Of BERT-99: what F1 in a lower precision must keep of that in float32.
+_KEPT = 0.99
+
+
+@dataclasses.dataclass(frozen=True)
+class Way:
+  """A way to run the model.
+
+  Attributes:
+    label: what the table calls it.
+    load: makes the model of (path, device, threads).
+    plain: whether it answers as the reference's code does, one sample at a
+      time and padded to 384 tokens; else in batches padded to their longest.
+  """
+
+  label: str
+  load: Callable[[str, str, int], answering.Model]
+  plain: bool = False
+
+
+def _onnx(precision: str | None) -> Callable[[str, str, int], answering.Model]:
+  return lambda path, device, threads: onnxruntime_model.load(
+    path, precision, device, threads
+  )
+
+
+def _torch(precision: str) -> Callable[[str, str, int], answering.Model]:
+  return lambda path, device, threads: torch_model.load(
+    path, precision, device, threads
+  )
+
+
+WAYS = {
+  'plain': Way('ONNX Runtime float32, plain', _onnx(graph.FLOAT32), plain=True),
+  'float32': Way('ONNX Runtime float32', _onnx(graph.FLOAT32)),
+  'float16': Way('ONNX Runtime float16', _onnx(graph.FLOAT16)),
+  'int8': Way('ONNX Runtime int8', _onnx(graph.INT8)),
+  'pytorch': Way('PyTorch float32', _torch('float32')),
+  'pytorch_bfloat16': Way('PyTorch bfloat16', _torch('bfloat16')),
+}
+
+_WAYS = flags.DEFINE_list(
+  'ways',
+  'plain,float32,int8,pytorch',
+  f'What to compare, of {", ".join(WAYS)}, and ONNX files of the same model by'
+  ' their names; the first is the measure of all.'
+  ' "plain" is one sample at a time, padded to 384 tokens, as the reference'
+  ' runs it; the others pad a batch to its longest sample.',
+)
+_DEVICE = flags.DEFINE_enum(
+  'device', 'cpu', onnxruntime_model.DEVICES, 'What computes.'
+)
+
+
+@dataclasses.dataclass
+class Trial:
+  """What came out of a way.
+
+  Attributes:
+    way: which.
+    model: the model, ready.
+    seconds: that it took for all samples.
+    logits: by sample index.
+  """
+
+  way: Way
+  model: answering.Model
+  seconds: float = 0.0
+  logits: dict[int, np.ndarray] = dataclasses.field(default_factory=dict)
+
+
+def main(argv: Sequence[str]) -> None:
+  if len(argv) > 1:
+    raise app.UsageError(f'unexpected argument {argv[1]!r}')
+  try:
+    asked = run_flags.features()
+    trials = [_trial(name) for name in _WAYS.value]
+  except (OSError, ValueError) as error:
+    raise SystemExit(f'bench: {error}') from error
+  if not trials:
+    raise SystemExit('bench: --ways names nothing to compare')
+  compare(trials, asked, run_flags.batch_size())
+  print(table(trials, asked))
+
+
+def _trial(name: str) -> Trial:
+  """A way that --ways names, its model loaded."""
+  path = run_flags.model_path()
+  if name.endswith('.onnx'):
+    path = user_path.resolve(name)
+    way = Way(os.path.basename(path), _onnx(None))
+  elif name in WAYS:
+    way = WAYS[name]
+  else:
+    raise ValueError(
+      f'--ways has {name!r}; choose of {", ".join(WAYS)} and names of files'
+      ' that end in .onnx'
+    )
+  return Trial(way, way.load(path, _DEVICE.value, run_flags.threads()))
+
+
+def compare(
+  trials: Sequence[Trial], features: features_lib.FeatureSet, batch_size: int
+) -> None:
+  """Lets all answer all features, batch by batch in turn."""
+  count = len(features)
+  order = system.copies_longest_first(range(count), features.lengths, count)
+  batches = [
+    order[start : start + batch_size] for start in range(0, count, batch_size)
+  ]
+  for trial in trials:
+    _answer(trial, features, batches[0])  # Memory and threads: once, unseen.
+    trial.seconds = 0.0
+  for number, batch in enumerate(batches):
+    # No way is always the first on a fresh batch.
+    shift = number % len(trials)
+    for trial in [*trials[shift:], *trials[:shift]]:
+      _answer(trial, features, batch)
+    if sys.stderr.isatty():
+      print(f'\r{number + 1}/{len(batches)}', end='\r', file=sys.stderr)
+
+
+def _answer(
+  trial: Trial, features: features_lib.FeatureSet, batch: Sequence[int]
+) -> None:
+  begin = time.perf_counter()
+  if trial.way.plain:
+    found = [
+      answer
+      for index in batch
+      for answer in answering.answer(
+        trial.model, features, [index], features_lib.MAX_LENGTH
+      )
+    ]
+  else:
+    found = answering.answer(trial.model, features, batch)
+  trial.seconds += time.perf_counter() - begin
+  for index, answer in zip(batch, found, strict=True):
+    trial.logits[index] = answer.data
+
+
+def table(trials: Sequence[Trial], features: features_lib.FeatureSet) -> str:
+  """Samples/s, their ratio to the first, F1 and its part of the first's."""
+  truths = {q.id: q.answers for q in features.questions}
+  scores = [
+    f1.score(spans.answers(features, trial.logits), truths).f1
+    for trial in trials
+    if all(truths.values())
+  ]
+  rows = [['', 'samples/s', 'ratio', 'F1', 'kept']]
+  for number, trial in enumerate(trials):
+    rate = len(features) / trial.seconds
+    row = [
+      trial.way.label,
+      f'{rate:.2f}',
+      f'{trials[0].seconds / trial.seconds:.2f}',
+      '-',
+      '-',
+    ]
+    if scores:
+      row[3] = f'{scores[number]:.3f}'
+      if scores[0]:
+        row[4] = f'{scores[number] / scores[0]:.2%}'
+    rows.append(row)
+  return (
+    f'{text_table.render(rows)}\n'
+    f'{len(features)} samples of {features.lengths.mean():.0f} tokens; BERT-99'
+    f' needs an F1 that keeps {_KEPT:.0%}.'
+  )
+
+
+if __name__ == '__main__':
+  app.run(main)

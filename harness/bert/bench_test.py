@@ -1,0 +1,73 @@
+import os
+import subprocess
+import sys
+
+from absl.testing import absltest
+
+from harness.bert import bench
+from harness.bert import features
+from harness.bert.models import graph
+from harness.bert.testing import tiny_model
+from harness.bert.testing import tiny_set
+
+
+class BenchTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    directory = self.create_tempdir().full_path
+    self._model = tiny_model.write(directory)
+    self._questions = tiny_set.write_questions(directory, sentences=100)
+    self._vocab = tiny_set.write_vocab(directory)
+
+  def test_all_ways_answer_all_samples(self):
+    asked = features.load(self._questions, self._vocab)
+    trials = [
+      bench.Trial(way, way.load(self._model, 'cpu', 1))
+      for way in bench.WAYS.values()
+    ]
+    bench.compare(trials, asked, 2)
+    for trial in trials:
+      self.assertCountEqual(trial.logits, range(5))
+      self.assertGreater(trial.seconds, 0)
+    heading, first, *others = bench.table(trials, asked).splitlines()
+    self.assertEqual(heading.split(), ['samples/s', 'ratio', 'F1', 'kept'])
+    self.assertRegex(first, r'^ONNX Runtime float32, plain +[\d.]+ +1\.00 ')
+    self.assertLen(others, len(trials))
+    self.assertIn('5 samples of 297 tokens', others[-1])
+
+  def test_without_right_answers_there_is_no_f1(self):
+    with open(self._questions, encoding='utf-8') as file:
+      text = file.read()
+    with open(self._questions, 'w', encoding='utf-8') as file:
+      file.write(text.replace('"answers"', '"other"'))
+    asked = features.load(self._questions, self._vocab)
+    way = bench.WAYS['float32']
+    trial = bench.Trial(way, way.load(self._model, 'cpu', 1))
+    bench.compare([trial], asked, 8)
+    self.assertRegex(bench.table([trial], asked), '1.00   -     -\n')
+
+  def test_the_program_with_a_file(self):
+    path = os.path.join(self.create_tempdir().full_path, 'bert.onnx')
+    graph.write(tiny_model.make(), 'int8', path)
+    done = subprocess.run(
+      [
+        sys.executable,
+        '-m',
+        'harness.bert.bench',
+        f'--model={self._model}',
+        f'--val_data={self._questions}',
+        f'--vocab_file={self._vocab}',
+        f'--ways=plain,{path}',
+        '--threads=1',
+      ],
+      env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)),
+      capture_output=True,
+      text=True,
+      check=False,
+    )
+    self.assertEqual(done.returncode, 0, done.stderr)
+    self.assertRegex(done.stdout, r'\nbert\.onnx +\d')
+
+
+if __name__ == '__main__':
+  absltest.main()

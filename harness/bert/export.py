@@ -1,0 +1,84 @@
+"""Writes a BERT as an ONNX file, or makes one with random weights.
+
+export --model=DIRECTORY --precision=int8 --output=bert_int8.onnx
+export --random_large --output=/tmp/bert_large
+"""
+
+from collections.abc import Sequence
+
+from absl import app
+from absl import flags
+
+from harness.bert.models import checkpoint
+from harness.bert.models import graph
+from saxml_ext.common import user_path
+
+_MODEL = flags.DEFINE_string(
+  'model',
+  None,
+  'A Hugging Face directory of a BertForQuestionAnswering, or a file with the'
+  " state_dict of BERT-large, such as the reference's model.pytorch.",
+)
+_RANDOM_LARGE = flags.DEFINE_bool(
+  'random_large',
+  False,
+  'Instead of --model: random weights in the size of BERT-large, for trials of'
+  ' speed.',
+)
+_SEED = flags.DEFINE_integer('seed', 0, 'Of the random weights.', 0)
+_PRECISION = flags.DEFINE_enum(
+  'precision',
+  graph.FLOAT32,
+  graph.PRECISIONS,
+  'Of the ONNX file: float32 and float16 run everywhere, int8 in ONNX Runtime'
+  ' on CPUs.',
+)
+_FLOAT32_LAYERS = flags.DEFINE_string(
+  'float32_layers',
+  '',
+  'With --precision=int8: a regular expression for names of linear layers that'
+  ' stay in float32, such as output.dense, where F1 suffers too much. The'
+  ' layers of query, key and value are one, attention.self.',
+)
+_OUTPUT = flags.DEFINE_string(
+  'output',
+  None,
+  'Where to write: a name that ends in .onnx, or with --random_large also a'
+  ' directory, for a checkpoint that every program here takes as --model.',
+)
+
+_SUFFIX = '.onnx'
+
+
+def main(argv: Sequence[str]) -> None:
+  if len(argv) > 1:
+    raise app.UsageError(f'unexpected argument {argv[1]!r}')
+  output = user_path.resolve(_OUTPUT.value)
+  if bool(_MODEL.value) == _RANDOM_LARGE.value:
+    raise SystemExit('export: give either --model or --random_large')
+  is_graph = output.endswith(_SUFFIX)
+  if _FLOAT32_LAYERS.value and _PRECISION.value != graph.INT8:
+    raise SystemExit('export: --float32_layers goes with --precision=int8')
+  if not is_graph and (_MODEL.value or _PRECISION.value != graph.FLOAT32):
+    raise SystemExit(
+      f'export: --output={_OUTPUT.value} does not end in {_SUFFIX}; only a'
+      ' float32 checkpoint of --random_large becomes a directory'
+    )
+  try:
+    made = (
+      checkpoint.make_random(checkpoint.Config(), _SEED.value)
+      if _RANDOM_LARGE.value
+      else checkpoint.load(user_path.resolve(_MODEL.value))
+    )
+    if is_graph:
+      graph.write(made, _PRECISION.value, output, _FLOAT32_LAYERS.value)
+    else:
+      checkpoint.save(made, output)
+  except (OSError, ValueError) as error:
+    raise SystemExit(f'export: {error}') from error
+  print(f'written: {output}')
+
+
+if __name__ == '__main__':
+  flags.mark_flag_as_required('output')
+  app.run(main)

@@ -1,0 +1,157 @@
+"""LoadGen on one host, the system under test on two others."""
+
+import os
+import re
+import subprocess
+import time
+
+from absl.testing import absltest
+
+from harness.loadgen import loadgen_log
+from harness.loadgen import rounds
+from harness.loadgen import run_status
+from harness.loadgen import settings
+from harness.loadgen import timeline
+from harness.systems import children
+from harness.systems import programs
+from saxml_ext.evaluation import rouge
+from tests.hosts import network as network_lib
+
+_TOY = 'harness/network/testing/toy_sut'
+_PORT = 8000
+_SAMPLES = 40
+_WAIT_SECS = 120.0
+_POLL_SECS = 0.2
+# Longer than the test may last: a run that is cut off must end by itself.
+_SILENCE_SECS = 900
+
+_obstacle = ''
+
+
+class LonTest(absltest.TestCase):
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    if _obstacle:
+      return  # Each test is skipped, which .ci/run counts.
+    cls.net = network_lib.Network()
+    cls.lon, cls.a, cls.b = map(cls.net.add_host, ('lon', 'a', 'b'))
+
+  def setUp(self):
+    super().setUp()
+    if _obstacle:
+      self.skipTest(_obstacle)
+    self.dir = self.create_tempdir().full_path
+    self.timeline = os.path.join(self.dir, timeline.FILE)
+    self.group = self.enterContext(children.Children())
+    for host in (self.a, self.b):
+      log = self.start_on(host)
+      self.wait_for(lambda log=log: 'answers' in log())
+
+  def start_on(self, host):
+    """Starts the system on a host; returns what reads its log."""
+    path = os.path.join(self.dir, f'{host.name}.log')
+    self.group.start(
+      f'system on {host.name}',
+      self.command(host, {'network': 'sut', 'port': _PORT, 'node': host.name}),
+      path,
+    )
+
+    def read() -> str:
+      with open(path, encoding='utf-8') as file:
+        return file.read()
+
+    return read
+
+  def command(self, host, flags):
+    command = programs.command(_TOY, flags)
+    return programs.Command(host.argv(command.argv), command.env)
+
+  def wait_for(self, condition):
+    end = time.monotonic() + _WAIT_SECS
+    while not condition():
+      self.group.check()
+      self.assertLess(time.monotonic(), end)
+      time.sleep(_POLL_SECS)
+
+  def start_run(self, mode, scenario, **load):
+    """Starts LoadGen on its host."""
+    run = settings.RunSettings(
+      rounds.GPTJ, scenario, 'v4.0', _SAMPLES, _SAMPLES, **load
+    )
+    conf = os.path.join(self.dir, 'user.conf')
+    with open(conf, 'w', encoding='utf-8') as file:
+      file.write(run.user_conf)
+    addresses = [f'{host.address}:{_PORT}' for host in (self.a, self.b)]
+    command = self.command(
+      self.lon,
+      {
+        'network': 'lon',
+        'sut_server': ','.join(addresses),
+        'mode': mode,
+        'scenario': scenario,
+        'user_conf': conf,
+        'output_dir': self.dir,
+        'timeline': self.timeline,
+        'concurrency': 8,
+        'silence_secs': _SILENCE_SECS,
+      },
+    )
+    process = self.enterContext(
+      subprocess.Popen(
+        command.argv, env=command.env, stdout=subprocess.PIPE, text=True
+      )
+    )
+    self.addCleanup(process.kill)
+    return process
+
+  def statuses(self, process):
+    for line in process.stdout:
+      if status := run_status.parse(line):
+        yield status
+
+  def test_a_run_over_the_network(self):
+    process = self.start_run(
+      'accuracy', rounds.OFFLINE, min_duration_ms=1, target_qps=1.0
+    )
+    *_, last = self.statuses(process)
+    self.assertEqual(process.wait(_WAIT_SECS), 0)
+    self.assertEqual((last.done, last.finished), (_SAMPLES, True))
+    answers = rouge.read_accuracy_log(
+      os.path.join(self.dir, loadgen_log.ACCURACY_LOG), 'int64'
+    )
+    self.assertEqual(
+      answers, {n: tuple(range(n, -1, -1)) for n in range(_SAMPLES)}
+    )
+    name = loadgen_log.read(self.dir).values['sut_name']
+    self.assertRegex(
+      str(name), rf'^Network SUT: a on \S+:{_PORT}, b on \S+:{_PORT}$'
+    )
+
+  def test_a_node_that_loses_the_network_ends_the_run(self):
+    process = self.start_run(
+      'performance',
+      rounds.SERVER,
+      min_duration_ms=600_000,
+      target_qps=20.0,
+      target_latency_ms=1000.0,
+    )
+    cut = False
+    for status in self.statuses(process):
+      if status.done > 20 and not cut:
+        self.net.cut(self.b)
+        self.addCleanup(self.net.mend, self.b)
+        cut = True
+    self.assertEqual(process.wait(_WAIT_SECS), 1)
+    self.assertRegex(
+      status.failure,
+      rf'SUT at {re.escape(self.b.address)}:{_PORT} went away with \d+ samples'
+      ' unanswered',
+    )
+    # What both have answered until then is kept.
+    self.assertGreater(len(timeline.read(self.timeline)), 20)
+
+
+if __name__ == '__main__':
+  _obstacle = network_lib.enter()
+  absltest.main()
