@@ -11,13 +11,13 @@ from harness.loadgen import rounds
 from harness.loadgen import run_process
 from harness.loadgen import settings as settings_lib
 from harness.results import judgement as judgement_lib
+from harness.scenarios import compliance_scores
 from harness.scenarios import config as config_lib
 from harness.scenarios import load as load_lib
 from harness.scenarios import outcome as outcome_lib
 from harness.scenarios import search
 from harness.scenarios import session as session_lib
 from harness.scenarios import targets
-from harness.scenarios import compliance_scores
 from harness.submission import job_result
 from harness.submission.checks import requirements
 from harness.submission.content import compliance
