@@ -16,6 +16,8 @@ from harness.scenarios import outcome as outcome_lib
 from harness.scenarios import search
 from harness.scenarios import session as session_lib
 from harness.scenarios import targets
+from harness.submission import job_result
+from harness.submission.checks import requirements
 
 # Samples of the trial that tells how fast a system is, when nobody says, and of
 # those how many a stream sends one after the other.
@@ -84,6 +86,8 @@ class ScenarioRun:
       result = dataclasses.replace(
         result, performance=log, energy=meter.joules()
       )
+    if config_lib.COMPLIANCE in config.modes:
+      self._compliance()
     return result
 
   def _settings(self, **changes) -> settings_lib.RunSettings:
@@ -188,7 +192,21 @@ class ScenarioRun:
       _check(log, 'performance run')
     return log
 
-  def _loadgen(self, mode, name, label, settings):
+  def _compliance(self) -> None:
+    """Repeats the performance run for each test that the round asks for."""
+    for test in requirements.compliance_tests(
+      self._load.round, self._config.model
+    ):
+      _, log = self._loadgen(
+        config_lib.PERFORMANCE,
+        os.path.join(job_result.COMPLIANCE, test),
+        f'compliance run {test}',
+        self._settings(),
+        test,
+      )
+      _check(log, f'compliance run {test}')
+
+  def _loadgen(self, mode, name, label, settings, test=None):
     warm_up, self._warm = not self._warm, True
     return self._session.run(
       self._config,
@@ -197,6 +215,7 @@ class ScenarioRun:
       settings,
       label=label,
       warm_up=warm_up,
+      test=test,
     )
 
 

@@ -39,7 +39,7 @@ class BatchesTest(absltest.TestCase):
     each = torch.arange(len(batch.ids))
     self.assertTrue((batch.mask.sum(1) > 20).all())
     self.assertEqual(int(batch.ids[batch.mask == 0].sum()), 0)
-    self.assertTrue((batch.ids[:, 0] == 2).all() or (batch.ids[:, 0] > 0).all())
+    self.assertTrue((batch.ids[:, 0] == 2).all())  # [CLS]
     held = batch.start > 0
     self.assertTrue((batch.types[each, batch.start][held] == 1).all())
     self.assertTrue((batch.tags[batch.types == 0] == -100).all())

@@ -174,7 +174,8 @@ class _Writer:
     self, template: str, slots: dict[str, str], event: int | None = None
   ) -> _Sentence:
     """Fills a template and notes where the values of its slots begin."""
-    text, places = '', {}
+    text = ''
+    places: dict[str, int] = {}
     for words, slot, _, _ in string.Formatter().parse(
       choose_words(template, self._rng)
     ):

@@ -1,5 +1,7 @@
 """Tests of training questions as token ids."""
 
+from collections.abc import Sequence
+
 from absl.testing import absltest
 import tokenizers
 
@@ -9,7 +11,7 @@ from harness.bert.bundled import questions
 from harness.bert.bundled import rows
 
 
-def _text(ids: list[int]) -> str:
+def _text(ids: Sequence[int]) -> str:
   pieces = tokenizers.BertWordPieceTokenizer(
     bundle.vocab_path(), lowercase=True
   )

@@ -10,7 +10,7 @@ from harness.bert.bundled import batches
 from harness.bert.bundled import bundle
 from harness.bert.bundled import training_run
 
-_RECIPE = training_run.Recipe(steps=6, tokens=1024)
+_RECIPE = training_run.Recipe(steps=20, tokens=1024)
 
 
 def _run() -> training_run.Run:
@@ -54,15 +54,28 @@ class TrainingRunTest(absltest.TestCase):
     first = run.advance()
     for _ in range(_RECIPE.steps - 1):
       last = run.advance()
-    self.assertLess(last.tag_loss, first.tag_loss)
+    self.assertLess(last.tag_loss, first.tag_loss - 0.1)
 
-  def test_rates_rise_stay_and_end_at_nothing(self):
+  def test_rates_rise_and_end_at_nothing(self):
     recipe = training_run.Recipe(steps=1000, tokens=1)
     rates = [recipe.rate(step) for step in range(1000)]
-    self.assertEqual(rates[0], 0.01)
-    self.assertEqual(set(rates[99:600]), {1.0})
-    self.assertEqual(rates[600:], sorted(rates[600:], reverse=True))
-    self.assertAlmostEqual(rates[-1], 1 / 400)
+    top = rates.index(max(rates))
+    self.assertBetween(top, 50, 65)
+    self.assertLess(rates[0], 0.02)
+    self.assertEqual(rates[:top], sorted(rates[:top]))
+    self.assertEqual(rates[top:], sorted(rates[top:], reverse=True))
+    self.assertAlmostEqual(rates[-1], 1 / 1000)
+
+  def test_first_heads_look_at_neighbours(self):
+    with open(bundle.vocab_path(), encoding='utf-8') as file:
+      config = training_run.bundled_config(sum(1 for _ in file))
+    run = training_run.Run(_RECIPE, config, bundle.vocab_path())
+    ids = torch.randint(5, config.vocab_size, (1, 100))
+    with torch.inference_mode():
+      seen = run.model.bert(ids, output_attentions=True).attentions[0][0]
+    for head, offset in enumerate((-1, 1, -2, 2)):
+      places = seen[head, 5:95].argmax(-1) - torch.arange(5, 95)
+      self.assertEqual(places.mode().values.item(), offset)
 
   def test_short_rows_come_first(self):
     recipe = training_run.Recipe(steps=10, tokens=1, short_share=0.4)

@@ -100,10 +100,10 @@ def _find(
     for match in pattern.finditer(sentence)
     if match.start() or slot not in _NAME_SLOTS or ' ' in match[0]
   ]
-  days = set(lexicon.DAYS) if slot in _NAME_SLOTS else set()
-  others = [
-    one for one in found if one not in question.text and one not in days
-  ]
+  if slot in _NAME_SLOTS:
+    dates = {*lexicon.DAYS, *lexicon.MONTHS}
+    found = [one for one in found if dates.isdisjoint(one.split())]
+  others = [one for one in found if one not in question.text]
   return others or found or [sentences[0]]
 
 

@@ -1,0 +1,111 @@
+import dataclasses
+import os
+
+from absl.testing import absltest
+
+from harness import progress
+from harness.loadgen import loadgen_log
+from harness.loadgen import rounds
+from harness.scenarios import config as config_lib
+from harness.scenarios import load as load_lib
+from harness.scenarios import scenario_run
+from harness.scenarios import session
+from harness.submission.content import compliance
+from harness.systems import launch
+
+
+class _System:
+  """Answers known beforehand, in LoadGen's process."""
+
+  kind = 'canned'
+  parameters: dict[str, object] = {}
+  inputs: dict[str, str] = {}
+
+  def start(self, place: launch.Workplace) -> launch.Started:
+    program = 'harness/submission/testing/canned_run'
+    return launch.Started(program, {'logits': True}, exact=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Judgement:
+  line: str
+
+  def problems(self) -> list[str]:
+    return []
+
+
+class _Task:
+  """Samples of which only their number is known."""
+
+  benchmark = rounds.BERT
+  sample_count = 20
+  flags = {'samples': 20}
+  inputs: dict[str, str] = {}
+  parameters: dict[str, object] = {}
+
+  def judge(self, directory: str, exact: bool) -> _Judgement:
+    answers = compliance.answers(
+      os.path.join(directory, loadgen_log.ACCURACY_LOG)
+    )
+    return _Judgement(f'{len(answers)} answers')
+
+
+class ComplianceTest(absltest.TestCase):
+  """Jobs that run compliance tests, LoadGen and all."""
+
+  def run_job(self, round_name: str, modes: tuple[str, ...]):
+    directory = self.create_tempdir().full_path
+    config = config_lib.JobConfig(
+      model='bert-99',
+      modes=modes,
+      results_dir=directory,
+      targets_path=None,
+      system=_System(),
+      task=_Task(),
+      load=load_lib.Load(
+        scenario=rounds.OFFLINE,
+        round=round_name,
+        min_duration_ms=1,
+        target_qps=2e6,
+        concurrency=100_000,
+      ),
+    )
+    shown = progress.Progress()
+    with session.started(config.system, directory, shown) as started:
+      run = scenario_run.ScenarioRun(config, started, shown)
+      return directory, run.run()
+
+  def test_accuracy_performance_and_compliance(self):
+    directory, outcome = self.run_job(
+      'v4.1', ('accuracy', 'performance', 'compliance')
+    )
+    self.assertEqual(outcome.judgement.line, '20 answers')
+    self.assertTrue(outcome.performance.valid)
+    first, fifth = (
+      loadgen_log.read(os.path.join(directory, 'compliance', test))
+      for test in ('TEST01', 'TEST05')
+    )
+    self.assertTrue(first.valid and fifth.valid)
+    self.assertEqual(
+      first.values['effective_accuracy_log_sampling_target'], 4096
+    )
+    key = 'effective_qsl_rng_seed'
+    self.assertEqual(first.values[key], rounds.ROUNDS['v4.1'].qsl_seed)
+    self.assertEqual(
+      fifth.values[key],
+      compliance.attributes('TEST05', 'v4.1')['qsl_rng_seed'],
+    )
+    self.assertEqual(fifth.values['effective_accuracy_log_sampling_target'], 0)
+    for name in ('accuracy', 'performance', 'TEST01', 'TEST05'):
+      path = os.path.join(directory, 'timeline', f'{name}.csv')
+      self.assertTrue(os.path.isfile(path), path)
+
+  def test_rounds_without_test05(self):
+    directory, _ = self.run_job('v6.1', ('performance', 'compliance'))
+    self.assertEqual(
+      os.listdir(os.path.join(directory, 'compliance')), ['TEST01']
+    )
+
+
+if __name__ == '__main__':
+  absltest.main()
