@@ -8,6 +8,7 @@ meets all of them alike.
 
 from collections.abc import Callable, Sequence
 import dataclasses
+import functools
 import os
 import sys
 import time
@@ -48,6 +49,7 @@ class Way:
   plain: bool = False
 
 
+@functools.cache  # Ways that run the same graph share it.
 def _onnx(precision: str | None) -> Callable[[str, str, int], answering.Model]:
   return lambda path, device, threads: onnxruntime_model.load(
     path, precision, device, threads
@@ -126,7 +128,14 @@ def _trial(name: str) -> Trial:
       f'--ways has {name!r}; choose of {", ".join(WAYS)} and names of files'
       ' that end in .onnx'
     )
-  return Trial(way, way.load(path, _DEVICE.value, run_flags.threads()))
+  return Trial(way, _model(way.load, path))
+
+
+@functools.cache
+def _model(
+  load: Callable[[str, str, int], answering.Model], path: str
+) -> answering.Model:
+  return load(path, _DEVICE.value, run_flags.threads())
 
 
 def compare(

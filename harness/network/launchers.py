@@ -29,6 +29,7 @@ class NetworkSut:
   exact: bool = False
   program: str = LON_RUN
   kind = KIND
+  framework = ''
   inputs: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
   @property
@@ -53,6 +54,10 @@ class CellOverNetwork:
 
   cell: launch.Launcher
   kind = KIND
+
+  @property
+  def framework(self) -> str:
+    return self.cell.framework
 
   @property
   def parameters(self) -> Mapping[str, object]:

@@ -16,6 +16,7 @@ from harness.systems import programs
 from saxml_ext.client.testing import fake_cell
 from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import rouge
+from saxml_ext.protobuf import common_pb2
 
 _TOY = 'harness/network/testing/toy_sut'
 _LON = 'harness/network/lon_run'
@@ -133,10 +134,12 @@ class ProgramTest(absltest.TestCase):
       logged, {n: tuple(ids[::-1]) for n, ids in enumerate(prompts)}
     )
 
-  def test_a_cell(self):
+  def run_cell(self, model_status):
+    """Five samples of a cell whose only server echoes prompts."""
     cell = fake_cell.FakeCell(self.create_tempdir().full_path)
     self.addCleanup(cell.stop)
-    server = cell.add_server()  # Echoes the prompt.
+    server = cell.add_server()
+    server.status = model_status
     status = self.run_lon(
       programs.LOADGEN_RUN,
       5,
@@ -148,12 +151,23 @@ class ProgramTest(absltest.TestCase):
       max_input_length=100,
       sample_count=5,
     )
+    return server, status
+
+  def test_a_cell(self):
+    server, status = self.run_cell(common_pb2.ModelStatus.LOADED)
     self.assertEqual((status.done, status.failure), (5, None))
     self.assertEqual(
       self.name(),
       f'Network SUT: {fake_cell.MODEL} (p.A from None) on {server.address}',
     )
     self.assertLen(self.answers(), 5)
+
+  def test_a_cell_that_does_not_tell_its_name(self):
+    server, status = self.run_cell(common_pb2.ModelStatus.LOADING)
+    self.assertRegex(
+      status.failure,
+      f'does not tell its name: .* at {server.address} has not loaded',
+    )
 
   def test_a_system_that_dies_ends_the_run(self):
     process, address = self.sut('a', silent_after=10)

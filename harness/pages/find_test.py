@@ -38,6 +38,19 @@ class FindTest(absltest.TestCase):
     with self.assertRaisesRegex(ValueError, 'names 2 results'):
       find.job(self.entry.id, self.root)
 
+  def test_damaged_results_are_told_only_if_none_is_found(self):
+    damaged = os.path.join(self.root, 'damaged')
+    os.makedirs(damaged)
+    with open(os.path.join(damaged, 'result.json'), 'w') as file:
+      file.write('{')
+    self.assertEqual(find.job(self.entry.id, self.root), self.directory)
+    with self.assertRaisesRegex(FileNotFoundError, 'no result of the harness'):
+      find.job('ffffffff', self.root)
+
+  def test_a_result_that_is_being_replaced_does_not_count(self):
+    jobs.write(os.path.join(self.root, 'a', 'server.previous'), self.entry)
+    self.assertEqual(find.job(self.entry.id, self.root), self.directory)
+
 
 if __name__ == '__main__':
   absltest.main()

@@ -103,6 +103,14 @@ def _performance(performance, scenario) -> list[markup.Html]:
       f'samples in {markup.number(performance.seconds)} s',
     ),
   ]
+  if performance.early_stopping_ns is not None:
+    cards.append(
+      markup.card(
+        'Official figure',
+        markup.number(performance.early_stopping_ns / 1e6),
+        "ms, LoadGen's early-stopping estimate",
+      )
+    )
   if performance.tokens_per_second:
     cards.append(
       markup.card(

@@ -47,7 +47,9 @@ class Job:
       return int(accuracy.metrics['gen_num'])
     if 'accuracy' in self.samples:
       return len(self.samples['accuracy'])
-    return None
+    task = self.entry.parameters.get('task')
+    count = task.get('sample_count') if isinstance(task, Mapping) else None
+    return count or None
 
 
 def read(directory: str) -> Job:

@@ -1,5 +1,6 @@
 """Tests of the page of one run."""
 
+import dataclasses
 import os
 
 from absl.testing import absltest
@@ -132,6 +133,30 @@ class PageTest(absltest.TestCase):
     self.assertIn('No performance run was made', shown.text)
     self.assertIn('answered in the accuracy run', shown.text)
     self.assertNotIn('loadgen', shown.ids)
+
+  def test_a_model_that_generates_nothing(self):
+    times = [
+      dataclasses.replace(each, tokens=0, first_token=None)
+      for each in jobs.times(100, rounds.MULTI_STREAM)
+    ]
+    entry = jobs.entry(
+      rounds.MULTI_STREAM,
+      benchmark='bert',
+      model='bert-99',
+      accuracy=entry_lib.Accuracy({'exact_match': 80.0, 'f1': 88.5}, ''),
+    )
+    shown = self.read(self.job(entry, performance=times))
+    self.assertNotIn('tokens', shown.ids)
+    self.assertNotIn('chart-first-token', shown.ids)
+    self.assertNotIn('chart-token-throughput', shown.ids)
+    self.assertIn('88.5000', shown.texts)
+    self.assertIn('Of 13 queries', shown.text)
+
+  def test_size_of_the_set(self):
+    self.assertEqual(self.job().set_size, 512)  # Of gen_num.
+    entry = jobs.entry(accuracy=None, parameters={'task': {'sample_count': 99}})
+    self.assertEqual(self.job(entry).set_size, 99)
+    self.assertIsNone(self.job(jobs.entry(accuracy=None)).set_size)
 
   def test_cost(self):
     shown = self.read(self.job(), price=3.6)

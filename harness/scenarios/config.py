@@ -11,7 +11,8 @@ from harness.systems import launch
 ACCURACY = 'accuracy'
 PERFORMANCE = 'performance'
 FIND_PERFORMANCE = 'find_performance'
-MODES = (ACCURACY, PERFORMANCE, FIND_PERFORMANCE)
+COMPLIANCE = 'compliance'
+MODES = (ACCURACY, PERFORMANCE, FIND_PERFORMANCE, COMPLIANCE)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -28,11 +28,11 @@ class Recorder:
     self._hashes = _hashes(
       dict(config.system.inputs) | dict(config.task.inputs)
     )
-    framework = description.framework(config.system.framework)
-    self._description = description.describe(
-      config.system_preset,
-      {'framework': framework} | dict(config.system_description),
-    )
+    overrides = dict(config.system_description)
+    if config.system.framework:
+      framework = description.framework(config.system.framework)
+      overrides = {'framework': framework} | overrides
+    self._description = description.describe(config.system_preset, overrides)
     self._versions = description.versions()
     self._governor = description.governor()
     self._began = entry_lib.now()

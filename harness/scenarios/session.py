@@ -13,6 +13,8 @@ from harness.loadgen import run_status
 from harness.loadgen import settings as settings_lib
 from harness.results import scoring
 from harness.scenarios import config as config_lib
+from harness.scenarios import disk
+from harness.submission.content import compliance
 from harness.systems import children
 from harness.systems import launch
 from harness.systems import programs
@@ -43,6 +45,7 @@ class Session:
     *,
     label: str,
     warm_up: bool = False,
+    test: str | None = None,
   ) -> tuple[run_status.RunStatus, loadgen_log.RunLog]:
     """One LoadGen run; returns its last status and its logs.
 
@@ -53,6 +56,7 @@ class Session:
       settings: of LoadGen.
       label: what progress lines call it.
       warm_up: whether the system is warmed up as the job's load says.
+      test: name of the compliance test that the run is; None: of none.
 
     Raises:
       run_process.RunError: the run failed, or LoadGen logged errors.
@@ -66,11 +70,14 @@ class Session:
     progress.stage(f'{label}: LoadGen {settings.scenario}')
     child = self._place.group.start_piped(
       label,
-      self._command(config, mode, directory, settings, warm_up),
-      os.path.join(self._place.log_dir, f'loadgen_{self._name(mode)}.log'),
+      self._command(config, mode, directory, settings, warm_up, test),
+      os.path.join(
+        self._place.log_dir, f'loadgen_{self._name(test or mode)}.log'
+      ),
     )
-    status = run_process.follow(self._place.group, child, label, progress)
-    log = loadgen_log.read(directory)
+    with disk.told(directory):
+      status = run_process.follow(self._place.group, child, label, progress)
+      log = loadgen_log.read(directory)
     progress.stage(f'{label}: {status.done} samples in {status.seconds:.1f} s')
     return status, log
 
@@ -85,18 +92,27 @@ class Session:
     directory: str,
     settings: settings_lib.RunSettings,
     warm_up: bool,
+    test: str | None,
   ) -> programs.Command:
     """How to start a run, whose user.conf is written."""
     user_conf = os.path.join(config.results_dir, USER_CONF)
     with open(user_conf, 'w', encoding='utf-8') as file:
       file.write(settings.user_conf + config.load.user_conf_extra)
-    timeline = os.path.join(config.results_dir, TIMELINES, f'{mode}.csv')
+    timeline = os.path.join(
+      config.results_dir, TIMELINES, f'{test or mode}.csv'
+    )
+    attributes = dict(settings.attributes)
+    audit_conf = ''
+    if test:
+      attributes |= compliance.attributes(test, settings.round)
+      audit_conf = _audit_conf(test, directory)
     flags = {
       'benchmark': settings.benchmark,
       'scenario': settings.scenario,
       'mode': mode,
       'user_conf': user_conf,
-      'loadgen_attributes': json.dumps(settings.attributes),
+      'loadgen_attributes': json.dumps(attributes),
+      'audit_conf': audit_conf,
       'output_dir': directory,
       'timeline': timeline,
       'buffer_count': settings.buffer_count,
@@ -110,6 +126,17 @@ class Session:
       self._started.program,
       flags | dict(config.task.flags) | dict(self._started.flags),
     )
+
+
+def _audit_conf(test: str, directory: str) -> str:
+  """Writes a test's audit.config and returns its path; '' where it has none."""
+  text = compliance.audit_config(test)
+  if not text:
+    return ''
+  path = os.path.join(directory, 'audit.config')
+  with open(path, 'w', encoding='utf-8') as file:
+    file.write(text)
+  return path
 
 
 @contextlib.contextmanager

@@ -43,7 +43,7 @@ class Launcher(Protocol):
 
   @property
   def framework(self) -> str:
-    """The package that computes: jax, torch or onnxruntime."""
+    """The package that computes: jax, torch or onnxruntime; "": not known."""
 
   @property
   def parameters(self) -> Mapping[str, object]:
@@ -83,17 +83,11 @@ class RunningCell:
 
   Attributes:
     target: the model.
-    network: whether it is a system of the Network division: on other hosts
-      than LoadGen, which only dispatches samples to it.
   """
 
   target: target_lib.Target
-  network: bool = False
+  kind = 'cell'
   framework = 'jax'
-
-  @property
-  def kind(self) -> str:
-    return 'network' if self.network else 'cell'
 
   @property
   def parameters(self) -> Mapping[str, object]:
@@ -105,11 +99,7 @@ class RunningCell:
 
   def start(self, place: Workplace) -> Started:
     place.progress.stage(f'using {self.target.model_id} of a running cell')
-    started = _of_cell(self.target)
-    if not self.network:
-      return started
-    flags = dict(started.flags) | {'network': 'lon'}
-    return dataclasses.replace(started, flags=flags)
+    return _of_cell(self.target)
 
 
 @dataclasses.dataclass(frozen=True)

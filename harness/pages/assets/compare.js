@@ -50,7 +50,9 @@
   function label(record) {
     const name = record.system || record.platform;
     const short = name.length > 44 ? `${name.slice(0, 43)}…` : name;
-    const who = record.ours ? `${record.platform}, ours` : record.submitter;
+    const who = record.ours ? 
+        `${record.platform}, ours, ${record.origin.slice(0, 4)}` :
+        record.submitter;
     return escaped(`${short} (${who}, ${record.round}, ${record.division})`);
   }
 
@@ -104,7 +106,7 @@
       const caption = document.createElement('figcaption');
       caption.textContent = kept.length < members.length ?
           `${kept.length} of ${members.length} results: ours, and the best.` :
-          `${members.length} results.`;
+          members.length === 1 ? '1 result.' : `${members.length} results.`;
       const heading = document.createElement('h3');
       heading.textContent = name;
       figure.append(heading, area, caption);

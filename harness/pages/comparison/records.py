@@ -102,7 +102,7 @@ def of_entry(
     round=entry.round,
     model=entry.model,
     scenario=entry.scenario,
-    result=performance.value / 1e6 if streams else performance.value,
+    result=_result(performance, streams),
     unit=LATENCY if streams else _RATES.get(entry.scenario, SAMPLES),
     accelerators=accelerators(
       count, str(description.get('accelerator_model_name') or '')
@@ -137,6 +137,14 @@ def cost(record: Record, prices: dict[str, float]) -> float | None:
     if name and name in prices:
       return prices[name] / 3600 / record.result * 1000
   return None
+
+
+def _result(performance, streams) -> float:
+  """The figure as official results show it."""
+  if not streams:
+    return performance.value
+  estimate = performance.early_stopping_ns
+  return (performance.value if estimate is None else estimate) / 1e6
 
 
 def _latency(performance, streams) -> float | None:

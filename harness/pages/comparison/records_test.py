@@ -48,6 +48,14 @@ class RecordsTest(absltest.TestCase):
     self.assertEqual((record.system, record.score), ('Some GPU', 90.5))
     self.assertIsNone(record.cost_per_1000)
 
+  def test_a_stream_has_the_figure_of_official_results(self):
+    performance = entry_lib.Performance(
+      True, 'latency_ns', 2.5e6, 601.0, 1000, early_stopping_ns=2.75e6
+    )
+    entry = jobs.entry(rounds.SINGLE_STREAM, performance=performance)
+    record = records.of_entry(entry, 512, None)
+    self.assertEqual((record.result, record.latency_ms), (2.75, 2.5))
+
   def test_what_nobody_named(self):
     accuracy = entry_lib.Accuracy({'rouge1': 70.0, 'rougeLsum': None}, '')
     description = {

@@ -1,5 +1,6 @@
 """Directories of jobs as the harness leaves them, for tests of the pages."""
 
+import dataclasses
 import os
 from typing import Any
 
@@ -100,6 +101,6 @@ def write(
     if samples is not None:
       kept = timeline.Timeline()
       for each in samples:
-        kept.add(each)
+        kept.add(*dataclasses.astuple(each))
       kept.write(os.path.join(directory, 'timeline', f'{mode}.csv'))
   return directory

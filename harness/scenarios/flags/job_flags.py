@@ -15,6 +15,7 @@ from harness.scenarios import keeping
 from harness.scenarios.flags import load_flags
 from harness.scenarios.flags import system_flags
 from harness.scenarios.flags import task_flags
+from harness.submission.checks import requirements
 from saxml_ext.common import user_path
 
 # What keeps the speeds that find_performance found.
@@ -38,7 +39,8 @@ MODE = flags.DEFINE_list(
   'mode',
   [config_lib.ACCURACY, config_lib.PERFORMANCE],
   'Runs to make: accuracy, performance, find_performance (searches the highest'
-  ' valid speed and keeps it for later runs), with commas between.',
+  ' valid speed and keeps it for later runs), compliance (the tests that closed'
+  ' submissions of BERT need), with commas between.',
 )
 RESULTS_DIR = flags.DEFINE_string(
   'results_dir',
@@ -100,7 +102,7 @@ def jobs(
     user_path.resolve(RESULTS_DIR.value),
     len(scenarios) > 1,
   )
-  return place, [
+  configs = [
     config_lib.JobConfig(
       model=MODEL.value,
       modes=tuple(MODE.value),
@@ -117,3 +119,12 @@ def jobs(
     )
     for scenario in scenarios
   ]
+  round_name = configs[0].load.round
+  if config_lib.COMPLIANCE in MODE.value and not requirements.compliance_tests(
+    round_name, MODEL.value
+  ):
+    raise ValueError(
+      f'--mode={config_lib.COMPLIANCE}: {MODEL.value} has no compliance tests in'
+      f' {round_name}'
+    )
+  return place, configs

@@ -6,6 +6,7 @@ from harness.bert import launcher as bert
 from harness.caching import cache as cache_lib
 from harness.data import bundle
 from harness.loadgen import rounds
+from harness.network import launchers
 from harness.systems import launch
 from harness.systems import target as target_lib
 from saxml_ext.common import cell as cell_files
@@ -15,7 +16,7 @@ CELL = 'cell'
 ENGINE = 'engine'
 REFERENCE = 'reference'
 SYSTEMS = {
-  rounds.GPTJ: (CELL, ENGINE, REFERENCE),
+  rounds.GPTJ: (CELL, ENGINE, REFERENCE, launchers.KIND),
   rounds.BERT: bert.KINDS,
 }
 _LON = 'lon'
@@ -55,6 +56,12 @@ _NETWORK = flags.DEFINE_enum(
   [_LON],
   'lon (LoadGen over network): the run is one of the Network division; the cell'
   ' of --model_path runs on other hosts.',
+)
+_SUT_SERVER = flags.DEFINE_list(
+  'sut_server', [], '"host:port" of every node of --system=network.'
+)
+_CONNECTIONS = flags.DEFINE_integer(
+  'connections', 1, 'Connections to each node of --system=network.', 1
 )
 _DEVICE = flags.DEFINE_string(
   'device',
@@ -120,6 +127,8 @@ def system(benchmark: str, cache: cache_lib.Cache) -> launch.Launcher:
       f'--model_path={MODEL_PATH.value}: a cell serves no BERT; give its files'
       ' by --checkpoint'
     )
+  if kind == launchers.KIND:
+    return _network_sut()
   if MODEL_PATH.value:
     return _running_cell(kind)
   if _NETWORK.value:
@@ -152,7 +161,16 @@ def system(benchmark: str, cache: cache_lib.Cache) -> launch.Launcher:
   return make(_PARAMS.value, _overrides(), checkpoint, jax_cache_dir)
 
 
-def _running_cell(kind: str) -> launch.RunningCell:
+def _network_sut() -> launch.Launcher:
+  if not _SUT_SERVER.value:
+    raise ValueError(
+      '--system=network needs --sut_server, the address of every node, such as'
+      ' --sut_server=10.0.0.7:8000,10.0.0.8:8000'
+    )
+  return launchers.NetworkSut(tuple(_SUT_SERVER.value), _CONNECTIONS.value)
+
+
+def _running_cell(kind: str) -> launch.Launcher:
   if kind != CELL:
     raise ValueError(
       f'--system={kind} is started here, but --model_path={MODEL_PATH.value}'
@@ -161,7 +179,8 @@ def _running_cell(kind: str) -> launch.RunningCell:
   target = target_lib.Target(
     MODEL_PATH.value, cell_files.sax_root(_SAX_ROOT.value)
   )
-  return launch.RunningCell(target, network=_NETWORK.value == _LON)
+  cell = launch.RunningCell(target)
+  return launchers.CellOverNetwork(cell) if _NETWORK.value else cell
 
 
 def _overrides() -> dict[str, str]:

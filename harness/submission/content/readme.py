@@ -1,15 +1,18 @@
 """README.md of a result: what it is, and how it was made."""
 
 from collections.abc import Mapping
-import shlex
 
+from harness.loadgen import rounds
 from harness.results import entry as entry_lib
+from harness.results.cli import views
 
 _FIGURES = {
   'samples_per_second': 'samples per second',
   'queries_per_second': 'completed queries per second',
-  'latency_ns': 'latency in ns',
+  'latency_ns': 'latency in ns, {} percentile',
 }
+# Of queries; Single- and MultiStream are judged by their own.
+_PERCENTILES = {rounds.SINGLE_STREAM: '90th', rounds.MULTI_STREAM: '99th'}
 
 
 def text(
@@ -33,7 +36,7 @@ def text(
     f' kind `{entry.system}`.',
     '## How to run it',
     'In a checkout of the repository, at the commit named below:',
-    f'```\n{shlex.join(entry.command)}\n```',
+    f'```\n{views.command(entry)}\n```',
     '## Figures',
     _figures(entry),
     '## Model',
@@ -57,7 +60,7 @@ def code(model: str, entries: list[entry_lib.Entry]) -> str:
   """
   commits = sorted({entry.versions.get('commit', '') for entry in entries})
   lines = [f'commit `{commit}`' for commit in commits if commit]
-  commands = sorted({shlex.join(entry.command) for entry in entries})
+  commands = sorted({views.command(entry) for entry in entries})
   return (
     '\n\n'.join(
       (
@@ -88,9 +91,9 @@ def calibration(types: Mapping[str, str | None]) -> str:
 def _figures(entry: entry_lib.Entry) -> str:
   rows = {}
   if entry.performance:
-    rows[_FIGURES.get(entry.performance.metric, entry.performance.metric)] = (
-      f'{entry.performance.value:.10g}'
-    )
+    name = _FIGURES.get(entry.performance.metric, entry.performance.metric)
+    percentile = _PERCENTILES.get(entry.scenario)
+    rows[name.format(percentile)] = f'{entry.performance.value:.10g}'
     rows['samples answered'] = str(entry.performance.samples)
     rows['seconds'] = f'{entry.performance.seconds:.1f}'
   if entry.accuracy:

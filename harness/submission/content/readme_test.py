@@ -48,6 +48,21 @@ class ReadmeTest(absltest.TestCase):
     ):
       self.assertIn(f'\n{line}\n', page)
 
+  def test_latency_is_that_of_the_scenario(self):
+    run = entry_lib.Performance(True, 'latency_ns', 1558223587, 59.7, 68)
+    entry = _entry(scenario='SingleStream', performance=run)
+    self.assertIn(
+      '| latency in ns, 90th percentile | 1558223587 |',
+      readme.text(entry, 'box', 'gptj-99', {}),
+    )
+
+  def test_command_is_the_repositorys(self):
+    entry = _entry(command=('/x/harness/main.py', '--round=v4.0'))
+    self.assertIn(
+      './bazelw run //harness:main -- --round=v4.0',
+      readme.text(entry, 'box', 'gptj-99', {}),
+    )
+
   def test_what_is_not_known_has_no_section(self):
     page = readme.text(_entry(versions={}, hashes={}), 'box', 'gptj-99', {})
     self.assertNotIn('## Versions', page)

@@ -6,8 +6,8 @@ from absl import app
 from absl.testing import absltest
 from absl.testing import flagsaver
 
-from harness import report
 from harness.loadgen import rounds
+from harness.pages.cli import report
 from harness.pages.testing import jobs
 from harness.pages.testing import published
 from harness.pages.testing import reading

@@ -3,11 +3,13 @@ import io
 import os
 
 from absl import app
+from absl import flags
 from absl.testing import absltest
 from absl.testing import flagsaver
 
-from harness import compose
+from harness import main
 from harness.pages import choices
+from harness.pages.cli import compose
 from harness.pages.testing import reading
 
 
@@ -38,6 +40,15 @@ class ComposeTest(absltest.TestCase):
         ids = [f'flag-{each.flag}-{option}' for option in each.options]
       self.assertContainsSubset(ids, page.ids)
     self.assertIn(choices.command(choices.defaults()), page.texts)
+
+  def test_every_flag_is_one_of_the_program(self):
+    self.assertEqual(choices.PROGRAM, '//harness:main')
+    self.assertTrue(main.__file__)  # Its import has defined its flags here.
+    for each in choices.CHOICES:
+      self.assertIn(each.flag, flags.FLAGS)
+      if each.flag in ('round', 'execution_mode'):
+        parser = flags.FLAGS[each.flag].parser
+        self.assertCountEqual(each.options, parser.enum_values)
 
   def test_it_loads_nothing(self):
     path = os.path.join(self.create_tempdir().full_path, 'compose.html')
