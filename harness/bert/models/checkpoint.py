@@ -9,6 +9,7 @@ import dataclasses
 import json
 import os
 
+import ml_dtypes  # noqa: F401  Lets numpy know the bfloat16 of safetensors.
 import numpy as np
 from safetensors import numpy as safetensors_numpy
 

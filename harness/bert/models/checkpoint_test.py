@@ -4,6 +4,7 @@ import os
 from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
+from safetensors import numpy
 
 from harness.bert.models import checkpoint
 from harness.bert.testing import tiny_model
@@ -21,6 +22,16 @@ class CheckpointTest(parameterized.TestCase):
     self.assertEqual(set(again.tensors), set(made.tensors))
     for name, tensor in made.tensors.items():
       np.testing.assert_array_equal(again.tensors[name], tensor)
+
+  def test_bfloat16_becomes_float32(self):
+    path = tiny_model.write(self._dir)
+    made = tiny_model.make()
+    short = {k: t.astype('bfloat16') for k, t in made.tensors.items()}
+    numpy.save_file(short, os.path.join(path, 'model.safetensors'))
+    again = checkpoint.load(path)
+    for name, tensor in short.items():
+      self.assertEqual(again.tensors[name].dtype, np.float32)
+      np.testing.assert_array_equal(again.tensors[name], tensor.astype('f4'))
 
   def test_bert_large(self):
     sizes = [
