@@ -15,9 +15,9 @@ from harness.scenarios import compliance_scores
 from harness.scenarios import config as config_lib
 from harness.scenarios import load as load_lib
 from harness.scenarios import outcome as outcome_lib
-from harness.scenarios import search
 from harness.scenarios import session as session_lib
-from harness.scenarios import targets
+from harness.scenarios.speed import search
+from harness.scenarios.speed import targets
 from harness.submission import job_result
 from harness.submission.checks import requirements
 from harness.submission.content import compliance
