@@ -56,7 +56,8 @@ def how_to_get(round_name: str) -> str:
   """What to type for a checkout that has a round's checker."""
   return (
     f'get the checkers: git clone --filter=blob:none {REPOSITORY} and give the'
-    f' clone by --inference_dir (its tags hold the checker of {round_name})'
+    f' clone by --inference_dir (its tags hold the checker of {round_name}), or'
+    ' give --inference_dir=$(./bazelw run //third_party/mlperf:inference)'
   )
 
 
