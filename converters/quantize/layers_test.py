@@ -20,7 +20,10 @@ from converters.testing import small_pax
 from converters.testing import unsynced
 from saxml_ext.engine import model as engine_model
 from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.testing import fast_compile
 from saxml_ext.pax import checkpoint
+
+fast_compile.install()
 
 
 def _texts() -> sample_texts.Texts:

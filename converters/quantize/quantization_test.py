@@ -22,10 +22,13 @@ from converters.quantize.report import matrix_errors
 from converters.testing import small_pax
 from converters.testing import unsynced
 from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.testing import fast_compile
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import checkpoint_writer
 from saxml_ext.pax import chunks
 from saxml_ext.pax import errors
+
+fast_compile.install()
 
 _QKV = 'params.lm.transformer.x_layers_1.self_attention.combined_qkv.w'
 _HEAD = 'params.lm.softmax.logits_ffn.linear.w'

@@ -61,8 +61,10 @@ class ChecksTest(absltest.TestCase):
       checks.vocabulary(path, '0123')
 
   def test_tokenizer_of_gptj(self):
-    vocab = {f'word{n}': n for n in range(50256)}
-    vocab |= {'Hello': 15496, ' world': 995, '<|endoftext|>': 50256}
+    vocab = {'Hello': 15496, ' world': 995, '<|endoftext|>': 50256}
+    # Each id once: of two words with one id, only one would be saved.
+    others = set(range(50257)) - set(vocab.values())
+    vocab |= {f'word{n}': n for n in others}
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocab))
     tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Split(
       ' world', 'isolated'

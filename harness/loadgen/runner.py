@@ -146,8 +146,11 @@ def main(make: Callable[[], Subject]) -> None:
   ended.set()
   watch.join()
   subject.system.close()
-  _write_timeline(sut)
   counts = sut.counts()
+  try:
+    _write_timeline(sut)
+  except OSError as error:
+    _give_up(f'the times of samples could not be written: {error}', counts)
   run_status.send(
     run_status.RunStatus(counts.issued, counts.done, counts.seconds, True)
   )

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import pathlib
 
 from harness import progress as progress_lib
 from harness.energy import energy
@@ -10,14 +11,16 @@ from harness.loadgen import rounds
 from harness.loadgen import run_process
 from harness.loadgen import settings as settings_lib
 from harness.results import judgement as judgement_lib
+from harness.scenarios import compliance_scores
 from harness.scenarios import config as config_lib
 from harness.scenarios import load as load_lib
 from harness.scenarios import outcome as outcome_lib
-from harness.scenarios import search
 from harness.scenarios import session as session_lib
-from harness.scenarios import targets
+from harness.scenarios.speed import search
+from harness.scenarios.speed import targets
 from harness.submission import job_result
 from harness.submission.checks import requirements
+from harness.submission.content import compliance
 
 # Samples of the trial that tells how fast a system is, when nobody says, and of
 # those how many a stream sends one after the other.
@@ -205,6 +208,17 @@ class ScenarioRun:
         test,
       )
       _check(log, f'compliance run {test}')
+      accuracy = os.path.join(self._config.results_dir, config_lib.ACCURACY)
+      if test == compliance.TEST01 and os.path.isdir(accuracy):
+        if compliance_scores.write(
+          self._config.task,
+          pathlib.Path(accuracy),
+          pathlib.Path(log.directory),
+          self._session.exact,
+        ):
+          self._progress.stage(
+            'answers differ from those of the accuracy run: scored both'
+          )
 
   def _loadgen(self, mode, name, label, settings, test=None):
     warm_up, self._warm = not self._warm, True

@@ -13,6 +13,7 @@ from harness.loadgen import run_status
 from harness.loadgen import settings as settings_lib
 from harness.results import scoring
 from harness.scenarios import config as config_lib
+from harness.scenarios import disk
 from harness.submission.content import compliance
 from harness.systems import children
 from harness.systems import launch
@@ -74,8 +75,9 @@ class Session:
         self._place.log_dir, f'loadgen_{self._name(test or mode)}.log'
       ),
     )
-    status = run_process.follow(self._place.group, child, label, progress)
-    log = loadgen_log.read(directory)
+    with disk.told(directory):
+      status = run_process.follow(self._place.group, child, label, progress)
+      log = loadgen_log.read(directory)
     progress.stage(f'{label}: {status.done} samples in {status.seconds:.1f} s')
     return status, log
 

@@ -3,12 +3,15 @@
 from absl.testing import absltest
 import grpc
 
+from saxml_ext.engine.testing import fast_compile
 from saxml_ext.protobuf import common_pb2
 from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.server.loading import loader
 from saxml_ext.server.testing import server_fixture
 from saxml_ext.server.testing import small_model
+
+fast_compile.install()
 
 _KEY = '/sax/test/small'
 _TIMEOUT = 600

@@ -13,10 +13,13 @@ from absl.testing import parameterized
 import grpc
 
 from saxml_ext.common import cell
+from saxml_ext.engine.testing import fast_compile
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
 from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.protobuf import modelet_pb2_grpc
+
+fast_compile.install()
 
 _CELL = '/sax/test'
 _TIMEOUT = 600

@@ -10,6 +10,9 @@ from absl.testing import absltest
 import psutil
 
 from harness.systems import programs
+from saxml_ext.engine.testing import fast_compile
+
+fast_compile.install()
 
 _JOB_FLAGS = flags.DEFINE_multi_string(
   'job_flag', [], 'NAME=VALUE, passed on to the job; may be repeated.'

@@ -21,6 +21,10 @@ from praxis import base_layer
 from praxis import decoder_hparams
 from praxis import py_utils
 
+from saxml_ext.engine.testing import fast_compile
+
+fast_compile.install()
+
 _CELL = '/sax/test'
 _MODEL = _CELL + '/tiny'
 _PATH = 'saxml_ext.server.testing.tiny_experiments.Beams'

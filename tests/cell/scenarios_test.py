@@ -11,6 +11,9 @@ from harness.loadgen import timeline
 from harness.results import entry
 from harness.results import store
 from harness.systems import programs
+from saxml_ext.engine.testing import fast_compile
+
+fast_compile.install()
 
 _SAMPLES = 6
 _SCENARIOS = (rounds.SERVER, rounds.SINGLE_STREAM, rounds.MULTI_STREAM)

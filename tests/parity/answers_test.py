@@ -11,7 +11,10 @@ from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.testing import fast_compile
 from saxml_ext.evaluation import dataset
+
+fast_compile.install()
 
 _MIN_NEW, _MAX_NEW = 30, 128
 # Of each kind: the whole set is the main job's.

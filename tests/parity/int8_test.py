@@ -20,10 +20,13 @@ from saxml_ext.engine import model
 from saxml_ext.engine import request
 from saxml_ext.engine import runner
 from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.testing import fast_compile
 from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import rouge
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import description
+
+fast_compile.install()
 
 # Articles whose answers are forced: more than 600 places to compare.
 _FORCED = 16

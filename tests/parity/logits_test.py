@@ -17,6 +17,7 @@ from converters.convert import conversion
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import model as model_lib
 from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.testing import fast_compile
 from saxml_ext.params import gptj
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import checkpoint_writer
@@ -25,6 +26,8 @@ from saxml_ext.pax import errors
 from saxml_ext.pax import experiment
 from saxml_ext.pax import restore
 from tests.parity import praxis_int8
+
+fast_compile.install()
 
 # In Bazel this file lies in the runfiles, whose layout is the repository's.
 _BUNDLED = os.path.join(

@@ -21,9 +21,13 @@ class _System:
   parameters: dict[str, object] = {}
   inputs: dict[str, str] = {}
 
+  def __init__(self, shift: int):
+    self._shift = shift
+
   def start(self, place: launch.Workplace) -> launch.Started:
     program = 'harness/submission/testing/canned_run'
-    return launch.Started(program, {'logits': True}, exact=False)
+    flags = {'logits': True, 'shift': self._shift}
+    return launch.Started(program, flags, exact=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,20 +51,23 @@ class _Task:
     answers = compliance.answers(
       os.path.join(directory, loadgen_log.ACCURACY_LOG)
     )
-    return _Judgement(f'{len(answers)} answers')
+    judgement = _Judgement(f'{len(answers)} answers, first {answers[0][1][:8]}')
+    with open(os.path.join(directory, 'accuracy.txt'), 'w') as file:
+      file.write(judgement.line)
+    return judgement
 
 
 class ComplianceTest(absltest.TestCase):
   """Jobs that run compliance tests, LoadGen and all."""
 
-  def run_job(self, round_name: str, modes: tuple[str, ...]):
+  def run_job(self, round_name: str, modes: tuple[str, ...], shift: int = 0):
     directory = self.create_tempdir().full_path
     config = config_lib.JobConfig(
       model='bert-99',
       modes=modes,
       results_dir=directory,
       targets_path=None,
-      system=_System(),
+      system=_System(shift),
       task=_Task(),
       load=load_lib.Load(
         scenario=rounds.OFFLINE,
@@ -79,7 +86,7 @@ class ComplianceTest(absltest.TestCase):
     directory, outcome = self.run_job(
       'v4.1', ('accuracy', 'performance', 'compliance')
     )
-    self.assertEqual(outcome.judgement.line, '20 answers')
+    self.assertStartsWith(outcome.judgement.line, '20 answers')
     self.assertTrue(outcome.performance.valid)
     first, fifth = (
       loadgen_log.read(os.path.join(directory, 'compliance', test))
@@ -96,9 +103,24 @@ class ComplianceTest(absltest.TestCase):
       compliance.attributes('TEST05', 'v4.1')['qsl_rng_seed'],
     )
     self.assertEqual(fifth.values['effective_accuracy_log_sampling_target'], 0)
+    scores = os.path.join(
+      directory, 'compliance', 'TEST01', 'baseline_accuracy.txt'
+    )
+    self.assertFalse(os.path.exists(scores))
     for name in ('accuracy', 'performance', 'TEST01', 'TEST05'):
       path = os.path.join(directory, 'timeline', f'{name}.csv')
       self.assertTrue(os.path.isfile(path), path)
+
+  def test_answers_that_differ_are_scored(self):
+    directory, _ = self.run_job('v6.1', ('accuracy', 'compliance'), shift=7)
+    test = os.path.join(directory, 'compliance', 'TEST01')
+    lines = {}
+    for name in compliance.SCORES:
+      with open(os.path.join(test, name)) as file:
+        lines[name] = file.read()
+    # Of the samples that the test logged, all 20 of the set.
+    self.assertStartsWith(lines[compliance.BASELINE_SCORE], '20 answers, ')
+    self.assertNotEqual(*(line.split()[-1] for line in lines.values()))
 
   def test_rounds_without_test05(self):
     directory, _ = self.run_job('v6.1', ('performance', 'compliance'))

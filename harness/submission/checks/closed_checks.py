@@ -1,6 +1,7 @@
 """Checks of closed submissions: the rules that the official checkers leave out."""
 
 from collections.abc import Iterator
+import pathlib
 
 from harness.loadgen import loadgen_log
 from harness.loadgen import rounds
@@ -164,7 +165,8 @@ def _compliance(
     if log is None:
       yield (
         f'{name} has no {test}: closed results of {result.entry.model} need its'
-        f' logs in {result.compliance_dir(test)}'
+        f' logs in {result.compliance_dir(test)}; run it with'
+        ' --mode=accuracy,performance,compliance'
       )
       continue
     if result.performance is None or result.accuracy is None:
@@ -200,10 +202,29 @@ def _test(
     result.accuracy_dir / loadgen_log.ACCURACY_LOG,
     directory / loadgen_log.ACCURACY_LOG,
   )
+  if answers.passed:
+    return
   absent = [n for n in compliance.SCORES if not (directory / n).is_file()]
-  if not answers.passed and absent:
+  if absent:
     yield (
       f'{name}: answers differ from those of the accuracy run, so'
       f' {" and ".join(absent)} must stand in {directory}: the scores of'
       ' the accuracy run and of the test for the samples that the test logged'
     )
+    return
+  yield from _scores(result.entry.model, directory, name)
+
+
+def _scores(model: str, directory: pathlib.Path, name: str) -> Iterator[str]:
+  """Scores of a test that are too far from those of the accuracy run."""
+  percent = requirements.TEST_PERCENT[model]
+  for metric in requirements.ACCURACY[model]:
+    baseline, test = (
+      log_checks.figure((directory / each).read_text('utf-8'), metric)
+      for each in compliance.SCORES
+    )
+    if not baseline or not test or abs(1 - baseline / test) * 100 > percent:
+      yield (
+        f'{name}: {metric} of its answers is {test}, of the accuracy run'
+        f' {baseline}; they may differ by {percent:g} %'
+      )

@@ -42,6 +42,7 @@ def _whole(submission: plan.Submission) -> Iterator[str]:
         ' dashes and underscores'
       )
   yield from system_json.problems(submission.system_description)
+  yield from _one_system(submission)
   yield from _models(submission)
   seen: dict[tuple[str, str], job_result.JobResult] = {}
   for result in submission.results:
@@ -52,6 +53,25 @@ def _whole(submission: plan.Submission) -> Iterator[str]:
         f' {" ".join(key)}; give one of them'
       )
     seen[key] = result
+
+
+def _one_system(submission: plan.Submission) -> Iterator[str]:
+  """Keys in which the results describe different systems."""
+  found: dict[str, set[str]] = {}
+  for result in submission.results:
+    for key, value in result.entry.description.items():
+      found.setdefault(key, set()).add(str(value))
+  unlike = {
+    key: values
+    for key, values in found.items()
+    if len(values) > 1 and key not in submission.description
+  }
+  if unlike:
+    texts = (f'{key} ({" / ".join(sorted(unlike[key]))})' for key in unlike)
+    yield (
+      f'the results describe different systems: {", ".join(texts)}; submit them'
+      ' one by one, or say by --system_description what holds for all'
+    )
 
 
 def _models(submission: plan.Submission) -> Iterator[str]:

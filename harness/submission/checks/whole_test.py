@@ -200,6 +200,17 @@ class WholeTest(parameterized.TestCase):
       [],
     )
 
+  def test_results_of_one_system(self):
+    other = jobs.system_description() | {'host_processor_model_name': 'Z80'}
+    self.assert_problem(
+      'different systems: host_processor_model_name .N/A / Z80.;',
+      **self.with_entry(description=other),
+    )
+    given = {'host_processor_model_name': 'Z80'}
+    self.assertEqual(
+      self.problems(description=given, **self.with_entry(description=other)), []
+    )
+
   def test_names_that_folders_can_have(self):
     self.assert_problem("--submitter 'a/b' cannot name", submitter='a/b')
     self.assertEqual(self.problems(system_name='Two words'), [])

@@ -24,7 +24,9 @@ PASS = 'TEST PASS'
 
 # Scores of the test's answers and of the accuracy run's to the same samples,
 # which are needed where the answers are not the same.
-SCORES = ('baseline_accuracy.txt', 'compliance_accuracy.txt')
+BASELINE_SCORE = 'baseline_accuracy.txt'
+TEST_SCORE = 'compliance_accuracy.txt'
+SCORES = (BASELINE_SCORE, TEST_SCORE)
 
 # Hexadecimal digits of an answer's first value, a float32.
 _FIRST = 8

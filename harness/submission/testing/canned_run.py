@@ -19,11 +19,15 @@ _SAMPLES = flags.DEFINE_integer('samples', 20, 'Samples of the set.', 1)
 _WIDTH = flags.DEFINE_integer('width', 4, 'Tokens of an answer.', 1)
 _LOGITS = flags.DEFINE_bool('logits', False, 'Answer logits, as a BERT does.')
 _ANSWER_SECS = flags.DEFINE_float('answer_secs', 0.0, 'Time of a batch.')
-_SHIFT = flags.DEFINE_integer('shift', 0, 'Makes all answers others.')
+_SHIFT = flags.DEFINE_integer(
+  'shift', 0, 'Makes the answers of performance runs others.'
+)
 
 
 def _answer(index: int) -> system.Answer:
-  value = index + _SHIFT.value
+  value = index
+  if flags.FLAGS.mode == 'performance':
+    value += _SHIFT.value
   if _LOGITS.value:
     return system.Answer(np.full((_WIDTH.value, 2), value, np.float32))
   tokens = np.arange(value, value + _WIDTH.value, dtype=np.int64)

@@ -9,10 +9,13 @@ from saxml_ext.common import errors
 from saxml_ext.common import storage
 from saxml_ext.common.testing import bucket_emulators
 from saxml_ext.engine import request as request_lib
+from saxml_ext.engine.testing import fast_compile
 from saxml_ext.server.loading import codec
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import spec
 from saxml_ext.server.testing import small_model
+
+fast_compile.install()
 
 
 class LoaderBucketsTest(parameterized.TestCase):

@@ -8,9 +8,12 @@ import numpy as np
 
 from saxml_ext.common import errors
 from saxml_ext.engine import request as request_lib
+from saxml_ext.engine.testing import fast_compile
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import spec
 from saxml_ext.server.testing import small_model
+
+fast_compile.install()
 
 _TIMEOUT = 600
 

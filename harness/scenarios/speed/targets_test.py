@@ -3,7 +3,7 @@ import os
 from absl.testing import absltest
 
 from harness.scenarios import load
-from harness.scenarios import targets
+from harness.scenarios.speed import targets
 
 
 class TargetsTest(absltest.TestCase):

@@ -6,7 +6,7 @@ from harness import progress
 from harness.loadgen import loadgen_log
 from harness.loadgen import rounds
 from harness.scenarios import load
-from harness.scenarios import search
+from harness.scenarios.speed import search
 
 
 class _System:

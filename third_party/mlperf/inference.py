@@ -1,0 +1,23 @@
+"""Prints where the pinned checkout of mlcommons/inference lies.
+
+  bazel run //harness:submission -- --run_checker \
+      --inference_dir=$(bazel run //third_party/mlperf:inference) ...
+
+Bazel fetches it when this is first run: the reference implementations and the
+submission checkers of all rounds from v3.1 to v6.1.
+"""
+
+from collections.abc import Sequence
+
+from absl import app
+import mlperf_inference_checkout
+
+
+def main(argv: Sequence[str]) -> None:
+  if len(argv) > 1:
+    raise app.UsageError(f'unexpected arguments: {" ".join(argv[1:])}')
+  print(mlperf_inference_checkout.ROOT)
+
+
+if __name__ == '__main__':
+  app.run(main)
