@@ -10,9 +10,9 @@ import json
 from absl import app
 from absl import flags
 
-from harness.bert import features
 from harness.bert import scoring
 from harness.bert.bundled import bundle
+from harness.bert.questions import features
 from saxml_ext.common import user_path
 
 _VOCAB_FILE = flags.DEFINE_string('vocab_file', None, 'vocab.txt of the model.')

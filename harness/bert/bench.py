@@ -17,13 +17,13 @@ from absl import app
 from absl import flags
 import numpy as np
 
-from harness.bert import features as features_lib
 from harness.bert import run_flags
-from harness.bert import spans
 from harness.bert.models import answering
 from harness.bert.models import graph
 from harness.bert.models import onnxruntime_model
 from harness.bert.models import torch_model
+from harness.bert.questions import features as features_lib
+from harness.bert.questions import spans
 from harness.results import text_table
 from harness.systems import system
 from saxml_ext.common import user_path

@@ -5,8 +5,8 @@ import sys
 from absl.testing import absltest
 
 from harness.bert import bench
-from harness.bert import features
 from harness.bert.models import graph
+from harness.bert.questions import features
 from harness.bert.testing import tiny_model
 from harness.bert.testing import tiny_set
 

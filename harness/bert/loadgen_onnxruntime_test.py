@@ -3,8 +3,8 @@ import os
 from absl.testing import absltest
 from absl.testing import parameterized
 
-from harness.bert import features
 from harness.bert import scoring
+from harness.bert.questions import features
 from harness.bert.testing import tiny_run
 from harness.loadgen import rounds
 from harness.loadgen import timeline

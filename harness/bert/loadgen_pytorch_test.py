@@ -2,8 +2,8 @@ import os
 
 from absl.testing import absltest
 
-from harness.bert import features
 from harness.bert import scoring
+from harness.bert.questions import features
 from harness.bert.testing import tiny_run
 from harness.loadgen import rounds
 

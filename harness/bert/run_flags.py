@@ -5,9 +5,9 @@ import os
 
 from absl import flags
 
-from harness.bert import features as features_lib
 from harness.bert.bundled import bundle
 from harness.bert.models import answering
+from harness.bert.questions import features as features_lib
 from harness.loadgen import runner
 from saxml_ext.common import user_path
 

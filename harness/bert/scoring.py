@@ -7,8 +7,8 @@ import os
 
 import numpy as np
 
-from harness.bert import features as features_lib
-from harness.bert import spans
+from harness.bert.questions import features as features_lib
+from harness.bert.questions import spans
 from saxml_ext.evaluation import f1
 
 ACCURACY_FILE = 'accuracy.txt'

@@ -5,8 +5,8 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
 
-from harness.bert import features
 from harness.bert import scoring
+from harness.bert.questions import features
 from harness.bert.testing import tiny_set
 
 

@@ -5,8 +5,8 @@ import dataclasses
 import json
 import os
 
-from harness.bert import features as features_lib
 from harness.bert import scoring
+from harness.bert.questions import features as features_lib
 from harness.loadgen import loadgen_log
 from harness.loadgen import rounds
 from harness.results import text_table

@@ -4,9 +4,9 @@ import json
 
 from absl.testing import absltest
 
-from harness.bert import features as features_lib
 from harness.bert.bundled import bundle
 from harness.bert.bundled import evaluation
+from harness.bert.questions import features as features_lib
 
 
 class EvaluationTest(absltest.TestCase):

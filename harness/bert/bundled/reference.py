@@ -18,11 +18,11 @@ from absl import flags
 import torch
 import transformers
 
-from harness.bert import features as features_lib
 from harness.bert import scoring
-from harness.bert import spans
 from harness.bert.bundled import bundle
 from harness.bert.bundled import reference_model
+from harness.bert.questions import features as features_lib
+from harness.bert.questions import spans
 from saxml_ext.common import user_path
 from saxml_ext.evaluation import f1
 

@@ -5,10 +5,10 @@ import json
 from absl.testing import absltest
 import torch
 
-from harness.bert import features as features_lib
-from harness.bert import spans
 from harness.bert.bundled import bundle
 from harness.bert.bundled import reference_model
+from harness.bert.questions import features as features_lib
+from harness.bert.questions import spans
 from saxml_ext.evaluation import f1
 
 # Features from the front of the set that are computed again.

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import numpy as np
 
-from harness.bert import features as features_lib
+from harness.bert.questions import features as features_lib
 from harness.systems import batched
 from harness.systems import system
 

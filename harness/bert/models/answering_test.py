@@ -1,8 +1,8 @@
 from absl.testing import absltest
 import numpy as np
 
-from harness.bert import features
 from harness.bert.models import answering
+from harness.bert.questions import features
 from harness.bert.testing import tiny_set
 
 

@@ -5,11 +5,11 @@ from absl.testing import parameterized
 import numpy as np
 import onnx
 
-from harness.bert import features
 from harness.bert.models import answering
 from harness.bert.models import checkpoint
 from harness.bert.models import graph
 from harness.bert.models import onnxruntime_model
+from harness.bert.questions import features
 from harness.bert.testing import tiny_model
 from harness.bert.testing import tiny_set
 

@@ -4,11 +4,11 @@ from absl.testing import absltest
 import numpy as np
 import torch
 
-from harness.bert import features
 from harness.bert.models import answering
 from harness.bert.models import graph
 from harness.bert.models import onnxruntime_model
 from harness.bert.models import torch_model
+from harness.bert.questions import features
 from harness.bert.testing import tiny_model
 from harness.bert.testing import tiny_set
 

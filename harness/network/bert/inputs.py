@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from harness.bert import features as features_lib
 from harness.bert.models import answering
+from harness.bert.questions import features as features_lib
 from harness.network import payload
 from harness.network import program
 from harness.systems import batched

@@ -3,8 +3,8 @@ import queue
 from absl.testing import absltest
 import numpy as np
 
-from harness.bert import features as features_lib
 from harness.bert.models import answering
+from harness.bert.questions import features as features_lib
 from harness.network import client
 from harness.network.bert import inputs as inputs_lib
 from harness.network.testing import background

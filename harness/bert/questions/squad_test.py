@@ -4,7 +4,7 @@ import os
 from absl.testing import absltest
 from absl.testing import parameterized
 
-from harness.bert import squad
+from harness.bert.questions import squad
 from harness.bert.testing import tiny_set
 
 

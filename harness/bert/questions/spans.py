@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from transformers.models.bert import tokenization_bert_legacy
 
-from harness.bert import features as features_lib
+from harness.bert.questions import features as features_lib
 
 # Best starts and best ends that are combined; longest answer in word pieces.
 _N_BEST = 20

@@ -16,7 +16,7 @@ import os
 import numpy as np
 from transformers.models.bert import tokenization_bert_legacy
 
-from harness.bert import squad
+from harness.bert.questions import squad
 
 MAX_LENGTH = 384
 _MAX_QUESTION = 64

@@ -4,8 +4,8 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
 
-from harness.bert import features
-from harness.bert import squad
+from harness.bert.questions import features
+from harness.bert.questions import squad
 from harness.bert.testing import tiny_set
 
 

@@ -1,0 +1,84 @@
+import json
+import os
+
+from absl.testing import absltest
+import numpy as np
+
+from harness.bert import task as task_lib
+from harness.bert.bundled import bundle
+from harness.loadgen import loadgen_log
+from saxml_ext.evaluation import f1
+
+_COUNT = 20
+
+
+class TaskTest(absltest.TestCase):
+  def _task(self, reference: str | None = None, share=0.99, count=_COUNT):
+    return task_lib.BertTask(
+      bundle.squad_path(), bundle.vocab_path(), count, reference, share
+    )
+
+  def test_describes_the_bundled_questions(self):
+    task = self._task(bundle.reference_path())
+    self.assertEqual(task.benchmark, 'bert')
+    self.assertEqual(task.sample_count, _COUNT)
+    self.assertEqual(
+      task.flags,
+      {
+        'val_data': bundle.squad_path(),
+        'vocab_file': bundle.vocab_path(),
+        'max_examples': _COUNT,
+      },
+    )
+    self.assertEqual(task.inputs['reference'], bundle.reference_path())
+    self.assertEqual(task.parameters, {'max_examples': _COUNT, 'share': 0.99})
+
+  def test_judges_a_log_beside_the_reference(self):
+    directory = self.create_tempdir().full_path
+    # The first token of all is the likeliest start and end of every answer.
+    logits = np.zeros([384, 2], np.float32)
+    entries = [
+      {'seq_id': i, 'qsl_idx': i, 'data': logits.tobytes().hex()}
+      for i in range(_COUNT)
+    ]
+    path = os.path.join(directory, loadgen_log.ACCURACY_LOG)
+    with open(path, 'w', encoding='utf-8') as file:
+      json.dump(entries, file)
+    judged = self._task(bundle.reference_path()).judge(directory, exact=True)
+    self.assertLess(judged.metrics['f1'], judged.reference_metrics['f1'])
+    self.assertFalse(judged.passed)
+    self.assertRegex(judged.problems()[0], 'F1 is .* must be at least')
+    self.assertIn('FAILED', judged.verdict)
+    with open(os.path.join(directory, 'accuracy.txt'), encoding='utf-8') as f:
+      self.assertEqual(f.read().strip(), judged.line)
+    alone = self._task().judge(directory, exact=True)
+    self.assertTrue(alone.passed)
+    self.assertIn('no reference given', alone.table)
+
+  def test_rules(self):
+    reference = f1.Scores(80.0, 80.0)
+    for ours, share, passed in (
+      (79.96, None, True),
+      (79.90, None, False),
+      (79.30, 0.99, True),
+      (79.19, 0.99, False),
+      (79.90, 0.999, False),
+    ):
+      judged = task_lib.Judged(f1.Scores(80.0, ours), 9, reference, 9, share)
+      self.assertEqual(judged.passed, passed, (ours, share))
+
+  def test_other_references_are_refused(self):
+    for record, message in (
+      ({'f1': 1.0}, 'is no recorded reference'),
+      (
+        {'f1': 1.0, 'exact_match': 1.0, 'answers': {'x': 'y'}},
+        'has no answer to question',
+      ),
+    ):
+      path = self.create_tempfile(content=json.dumps(record)).full_path
+      with self.assertRaisesRegex(ValueError, message):
+        self._task(path)
+
+
+if __name__ == '__main__':
+  absltest.main()
