@@ -22,6 +22,9 @@ import os
 from typing import Any
 
 FILE = 'result.json'
+# Among the notes: params and overrides of a model that a running cell served,
+# which the parameters of a job do not name.
+SERVED = 'served'
 _FORMAT = 1
 _ID_LETTERS = 12
 

@@ -12,8 +12,9 @@ from harness.results import store as store_lib
 from harness.scenarios import config as config_lib
 
 _LOCK = '.lock'
-# In an entry's notes: why the job did not pass.
+# In an entry's notes: why the job did not pass, and what a search tried.
 PROBLEMS = 'problems'
+PROBES = 'probes'
 
 
 @dataclasses.dataclass(frozen=True)

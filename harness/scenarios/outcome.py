@@ -38,6 +38,7 @@ class Outcome:
     judged: whether LoadGen's verdict counts; not that of a run of the
       execution mode test, which is too short for any.
     energy: joules by meter during the performance run.
+    served: what a cell says that it serves; see launch.Started.
     found: the speed that a search found.
     probes: what the search tried.
   """
@@ -47,6 +48,7 @@ class Outcome:
   performance: loadgen_log.RunLog | None = None
   judged: bool = True
   energy: Mapping[str, float] = dataclasses.field(default_factory=dict)
+  served: Mapping[str, object] = dataclasses.field(default_factory=dict)
   found: load_lib.Speed | None = None
   probes: Sequence[Probe] = ()
 

@@ -65,7 +65,8 @@ class Recorder:
       energy=outcome.energy,
       notes={
         keeping.PROBLEMS: outcome.problems(),
-        'probes': [str(probe) for probe in outcome.probes],
+        keeping.PROBES: [str(probe) for probe in outcome.probes],
+        entry_lib.SERVED: dict(outcome.served),
       },
     )
 

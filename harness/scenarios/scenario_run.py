@@ -56,7 +56,8 @@ class ScenarioRun:
     """
     config = self._config
     result = outcome_lib.Outcome(
-      judged=self._load.execution_mode != load_lib.TEST
+      judged=self._load.execution_mode != load_lib.TEST,
+      served=self._session.served,
     )
     self._look_up()
     if config_lib.FIND_PERFORMANCE in config.modes:

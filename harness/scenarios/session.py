@@ -28,12 +28,14 @@ class Session:
 
   Attributes:
     exact: whether the system computes as the reference does.
+    served: what a cell says that it serves; see launch.Started.
   """
 
   def __init__(self, place: launch.Workplace, started: launch.Started):
     self._place = place
     self._started = started
     self.exact = started.exact
+    self.served = started.served
     self._runs = 0
 
   def run(

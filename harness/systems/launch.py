@@ -70,11 +70,14 @@ class Started:
     program: the program that runs LoadGen against it.
     flags: its flags, apart from those of LoadGen and of the samples.
     exact: whether it computes in float32, as the reference does.
+    served: what a cell says that it serves: "params" and "overrides"; empty
+      where the system's parameters say it.
   """
 
   program: str
   flags: Mapping[str, object]
   exact: bool
+  served: Mapping[str, object] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,15 +86,17 @@ class RunningCell:
 
   Attributes:
     target: the model.
+    stream: whether answers are streamed, so that first tokens are seen.
   """
 
   target: target_lib.Target
+  stream: bool = False
   kind = 'cell'
   framework = 'jax'
 
   @property
   def parameters(self) -> Mapping[str, object]:
-    return dataclasses.asdict(self.target)
+    return dataclasses.asdict(self.target) | {'stream': self.stream}
 
   @property
   def inputs(self) -> Mapping[str, str]:
@@ -99,7 +104,9 @@ class RunningCell:
 
   def start(self, place: Workplace) -> Started:
     place.progress.stage(f'using {self.target.model_id} of a running cell')
-    return _of_cell(self.target)
+    started = _of_cell(self.target)
+    flags = dict(started.flags) | {'stream': self.stream}
+    return dataclasses.replace(started, flags=flags)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -244,8 +251,10 @@ def pax_checkpoint(path: str | None, place: Workplace) -> str:
 
 
 def _of_cell(target: target_lib.Target) -> Started:
+  model = served.ask(target)
   return Started(
     programs.LOADGEN_RUN,
     {'model_path': target.model_id, 'sax_root': target.sax_root},
-    served.is_float32(target),
+    model.is_float32,
+    dataclasses.asdict(model),
   )

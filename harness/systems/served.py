@@ -1,6 +1,7 @@
 """What a published model computes with."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+import dataclasses
 
 from harness.systems import target as target_lib
 from saxml_ext.client import sax
@@ -17,23 +18,41 @@ _NUMBER_FORMATS = (
 )
 
 
-def is_float32(target: target_lib.Target) -> bool:
-  """Whether a model is served in float32, as the name of its params says.
+@dataclasses.dataclass(frozen=True)
+class Served:
+  """What a model is published as.
 
-  Names of serving params say their number format: TinyTokenizedFP32,
-  GPTJ4TokenizedBF16BS32, GPTJ4TokenizedINT8BS32XLA. An override of a format
-  makes it another model, which this does not judge: False.
+  Attributes:
+    params: name of its serving params.
+    overrides: attribute of those params -> value as JSON.
+  """
+
+  params: str
+  overrides: Mapping[str, str]
+
+  @property
+  def is_float32(self) -> bool:
+    """Whether it computes in float32; see `in_float32`."""
+    return in_float32(self.params, self.overrides)
+
+
+def ask(target: target_lib.Target) -> Served:
+  """What the admin server says of a model.
 
   Raises:
     errors.SaxError: the admin server does not tell.
   """
   sax.SetRoot(target.sax_root)
   detail = sax.ListDetail(target.model_id, sax.AdminOptions(_ANSWER_SECS))
-  return in_float32(detail.model, detail.overrides)
+  return Served(detail.model, dict(detail.overrides))
 
 
 def in_float32(params: str, overrides: Collection[str]) -> bool:
   """Whether serving params compute in float32, as their name says.
+
+  Names of serving params say their number format: TinyTokenizedFP32,
+  GPTJ4TokenizedBF16BS32, GPTJ4TokenizedINT8BS32XLA. An override of a format
+  makes it another model, which this does not judge: False.
 
   Args:
     params: their name.

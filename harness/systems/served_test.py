@@ -24,7 +24,9 @@ class ServedTest(parameterized.TestCase):
     sax.SetRoot(cell.root)
     sax.Publish(found.model_id, params, '/ckpt', 1, overrides)
     sax.SetRoot('/nowhere')
-    self.assertEqual(served.is_float32(found), expected)
+    said = served.ask(found)
+    self.assertEqual(said, served.Served(params, overrides))
+    self.assertEqual(said.is_float32, expected)
 
 
 if __name__ == '__main__':

@@ -45,7 +45,7 @@ class JobFlagsTest(absltest.TestCase):
     config = self._config(model_path='/sax/test/m', sax_root='/root')
     self.assertEqual(
       config.system.parameters,
-      {'model_id': '/sax/test/m', 'sax_root': '/root'},
+      {'model_id': '/sax/test/m', 'sax_root': '/root', 'stream': False},
     )
     self.assertNotIn('reference', config.task.inputs)
     # Its servers are not watched: a short silence is what tells.

@@ -63,6 +63,12 @@ _SUT_SERVER = flags.DEFINE_list(
 _CONNECTIONS = flags.DEFINE_integer(
   'connections', 1, 'Connections to each node of --system=network.', 1
 )
+_STREAM = flags.DEFINE_bool(
+  'stream',
+  False,
+  'Ask the cell of --model_path by GenerateStream, so that the time to the first'
+  ' token is measured; for models that do not search, on servers that stream.',
+)
 _DEVICE = flags.DEFINE_string(
   'device',
   'cpu',
@@ -179,7 +185,7 @@ def _running_cell(kind: str) -> launch.Launcher:
   target = target_lib.Target(
     MODEL_PATH.value, cell_files.sax_root(_SAX_ROOT.value)
   )
-  cell = launch.RunningCell(target)
+  cell = launch.RunningCell(target, _STREAM.value)
   return launchers.CellOverNetwork(cell) if _NETWORK.value else cell
 
 

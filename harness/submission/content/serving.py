@@ -9,10 +9,6 @@ from saxml_ext.common import errors
 from saxml_ext.params import gptj  # noqa: F401 Registers the classes.
 from saxml_ext.params import registry
 
-# Among a result's notes: params and overrides of a model that a running cell
-# served, which the parameters of a job do not name.
-NOTE = 'served'
-
 _REFERENCE = 'reference'
 _REFERENCE_BEAMS = 4
 
@@ -20,7 +16,7 @@ _REFERENCE_BEAMS = 4
 def system(entry: entry_lib.Entry) -> Mapping[str, Any]:
   """What decided a result of the system that answered, by flag name."""
   return dict(entry.parameters.get('system', {})) | dict(
-    entry.notes.get(NOTE, {})
+    entry.notes.get(entry_lib.SERVED, {})
   )
 
 
