@@ -14,17 +14,16 @@ class Probe:
 
   Attributes:
     asked: what LoadGen was told, in words.
-    valid: whether LoadGen calls the run valid.
+    verdict: LoadGen's, or ours.
     figure: what was measured, in words.
   """
 
   asked: str
-  valid: bool
+  verdict: str
   figure: str
 
   def __str__(self) -> str:
-    verdict = 'VALID' if self.valid else 'INVALID'
-    return f'asked for {self.asked}: {self.figure}, {verdict}'
+    return f'asked for {self.asked}: {self.figure}, {self.verdict}'
 
 
 @dataclasses.dataclass(frozen=True)

@@ -40,7 +40,7 @@ class OutcomeTest(absltest.TestCase):
     )
 
   def test_probe_in_words(self):
-    probe = outcome.Probe('3.00 samples/s', False, '99th percentile 9.0 ms')
+    probe = outcome.Probe('3.00 samples/s', 'INVALID', '99th percentile 9.0 ms')
     self.assertEqual(
       str(probe),
       'asked for 3.00 samples/s: 99th percentile 9.0 ms, INVALID',

@@ -10,6 +10,7 @@ from harness.loadgen import loadgen_log
 from harness.loadgen import rounds
 from harness.loadgen import run_process
 from harness.loadgen import settings as settings_lib
+from harness.loadgen import timeline
 from harness.results import judgement as judgement_lib
 from harness.scenarios import compliance_scores
 from harness.scenarios import config as config_lib
@@ -149,7 +150,7 @@ class ScenarioRun:
       )
     self._progress.stage(f'the trial says: {self._speed}')
 
-  def _probe(self, speed: load_lib.Speed, number: int) -> loadgen_log.RunLog:
+  def _probe(self, speed: load_lib.Speed, number: int) -> search.Trial:
     """One run of a search."""
     self._speed = speed
     _, log = self._loadgen(
@@ -161,7 +162,16 @@ class ScenarioRun:
         **{'target_latency_ms': speed.latency_ms} if self._load.streams else {},
       ),
     )
-    return log
+    return search.Trial(
+      log,
+      timeline.read(
+        os.path.join(
+          self._config.results_dir,
+          session_lib.TIMELINES,
+          f'{config_lib.PERFORMANCE}.csv',
+        )
+      ),
+    )
 
   def _accuracy(self) -> tuple[judgement_lib.Judgement, float]:
     """Every sample once, judged; also how long that took."""

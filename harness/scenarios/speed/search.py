@@ -2,11 +2,13 @@
 
 Offline and the streams tell their speed by themselves: a run is repeated only
 until it is long enough to count. Server runs send at a rate: the rate grows
-while runs are valid, then the gap between the highest valid and the lowest
-invalid one is halved.
+while the system holds it, then the gap between the highest rate that it holds
+and the lowest that it does not is halved. It holds a rate if LoadGen calls the
+run valid and answers do not fall behind: a short run ends before a queue that
+grows reaches the bound, a long one would not.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import dataclasses
 
 from harness import errors
@@ -14,6 +16,7 @@ from harness import progress as progress_lib
 from harness.loadgen import loadgen_log
 from harness.loadgen import rounds
 from harness.loadgen import settings
+from harness.loadgen import timeline
 from harness.scenarios import load as load_lib
 from harness.scenarios import outcome
 
@@ -23,6 +26,8 @@ _CLOSE = 1.05
 _GROWTH = 1.25
 _MOST_GROWTH = 2.0
 _MOST_PROBES = 12
+# The later half of the samples over the earlier, in time to the answer.
+_BEHIND = 2.0
 # The expected latency of a stream, over the measured one. LoadGen prepares
 # twice as many queries as take min_duration at the expected latency; a run that
 # is out of queries before min_duration is invalid, and one that issues samples
@@ -32,6 +37,46 @@ _STREAM_MARGIN = 1.6
 
 class SearchError(errors.HarnessError):
   """No valid run was found."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+  """A run of a search.
+
+  Attributes:
+    log: LoadGen's.
+    times: of its samples.
+  """
+
+  log: loadgen_log.RunLog
+  times: Sequence[timeline.Times] = ()
+
+  @property
+  def behind(self) -> bool:
+    """Whether answers fall behind: those to the later half of the samples take
+    much longer than those to the earlier half.
+
+    A queue that begins empty and grows steadily makes that 3 times as long.
+    """
+    waits = [
+      each.done - each.issued
+      for each in sorted(self.times, key=lambda each: each.issued)
+    ]
+    half = len(waits) // 2
+    if not half:
+      return False
+    return sum(waits[half:]) > _BEHIND * sum(waits[: len(waits) - half])
+
+  @property
+  def held(self) -> bool:
+    """Whether the system holds the speed."""
+    return self.log.valid and not self.behind
+
+  @property
+  def verdict(self) -> str:
+    if not self.log.valid:
+      return 'INVALID'
+    return 'VALID, but answers fall behind' if self.behind else 'VALID'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +97,7 @@ class Found:
 def search(
   scenario: str,
   start: load_lib.Speed,
-  run: Callable[[load_lib.Speed, int], loadgen_log.RunLog],
+  run: Callable[[load_lib.Speed, int], Trial],
   progress: progress_lib.Progress,
 ) -> Found:
   """Searches.
@@ -75,9 +120,11 @@ def search(
 def _until_long_enough(scenario, speed, run, progress) -> Found:
   probes: list[outcome.Probe] = []
   for number in range(1, _MOST_PROBES + 1):
-    log = run(speed, number)
+    trial = run(speed, number)
+    log = trial.log
     measured = _measured(scenario, log)
-    probes.append(outcome.Probe(str(speed), log.valid, _words(scenario, log)))
+    verdict = 'VALID' if log.valid else 'INVALID'
+    probes.append(outcome.Probe(str(speed), verdict, _words(scenario, log)))
     progress.stage(f'probe {number}: {probes[-1]}')
     if log.valid:
       return Found(measured, log, tuple(probes))
@@ -111,10 +158,10 @@ class _Server:
     last: float | None = None
     growth = _GROWTH
     while len(self._probes) < _MOST_PROBES:
-      log = self._probe(rate)
+      trial = self._probe(rate)
       last = rate
-      if log.valid:
-        best = (rate, log)
+      if trial.held:
+        best = (rate, trial.log)
       else:
         worst = rate
       if best and worst and worst <= best[0] * _CLOSE:
@@ -133,22 +180,22 @@ class _Server:
 
   def _again(self, rate: float) -> tuple[float, loadgen_log.RunLog]:
     """Repeats the best run, so that its logs are the last; a little slower
-    each time that it is not valid any more."""
+    each time that it is not held any more."""
     for _ in range(_MOST_PROBES):
-      log = self._probe(rate)
-      if log.valid:
-        return rate, log
+      trial = self._probe(rate)
+      if trial.held:
+        return rate, trial.log
       rate /= _CLOSE
     raise SearchError(_nothing(self._probes))
 
-  def _probe(self, rate: float) -> loadgen_log.RunLog:
+  def _probe(self, rate: float) -> Trial:
     number = len(self._probes) + 1
     speed = load_lib.Speed(target_qps=rate)
-    log = self._run(speed, number)
-    probe = outcome.Probe(str(speed), log.valid, _words(rounds.SERVER, log))
-    self._probes.append(probe)
-    self._progress.stage(f'probe {number}: {probe}')
-    return log
+    trial = self._run(speed, number)
+    words = _words(rounds.SERVER, trial.log)
+    self._probes.append(outcome.Probe(str(speed), trial.verdict, words))
+    self._progress.stage(f'probe {number}: {self._probes[-1]}')
+    return trial
 
 
 def _words(scenario: str, log: loadgen_log.RunLog) -> str:

@@ -5,6 +5,7 @@ from absl.testing import absltest
 from harness import progress
 from harness.loadgen import loadgen_log
 from harness.loadgen import rounds
+from harness.loadgen import timeline
 from harness.scenarios import load
 from harness.scenarios.speed import search
 
@@ -20,7 +21,7 @@ class _System:
     self._limit = limit
     self.asked: list[load.Speed] = []
 
-  def run(self, speed: load.Speed, number: int) -> loadgen_log.RunLog:
+  def run(self, speed: load.Speed, number: int) -> search.Trial:
     self.asked.append(speed)
     assert number == len(self.asked)
     values: dict[str, object] = {}
@@ -39,7 +40,28 @@ class _System:
       values['result_mean_query_latency_ns'] = latency
       values['result_99.00_percentile_per_query_latency_ns'] = latency
     values['result_validity'] = 'VALID' if valid else 'INVALID'
-    return loadgen_log.RunLog('d', '', values, ())
+    return search.Trial(loadgen_log.RunLog('d', '', values, ()))
+
+
+def _trial(waits: list[float], validity: str = 'VALID') -> search.Trial:
+  times = [
+    timeline.Times(i, float(i), float(i), None, i + wait, 0)
+    for i, wait in enumerate(waits)
+  ]
+  log = loadgen_log.RunLog('d', '', {'result_validity': validity}, ())
+  return search.Trial(log, list(reversed(times)))
+
+
+class TrialTest(absltest.TestCase):
+  def test_a_queue_that_grows_falls_behind(self):
+    growing = _trial([0.1 * i for i in range(100)])
+    self.assertTrue(growing.behind)
+    self.assertFalse(growing.held)
+    self.assertEqual(growing.verdict, 'VALID, but answers fall behind')
+    steady = _trial([3.0, 5.0] * 50)
+    self.assertTrue(steady.held)
+    self.assertEqual(steady.verdict, 'VALID')
+    self.assertFalse(_trial([3.0] * 9, 'INVALID').held)
 
 
 class SearchTest(absltest.TestCase):
