@@ -44,6 +44,9 @@ _LOG_INTERVAL = flags.DEFINE_float(
   'Seconds between lines of progress, where there is no terminal.',
   lower_bound=0,
 )
+_QUIET = flags.DEFINE_bool(
+  'quiet', False, 'Print the report alone, and nothing of the way to it.'
+)
 _SHORT_NAME = flags.DEFINE_string(
   'short_name',
   None,
@@ -69,7 +72,9 @@ def main(argv: Sequence[str]) -> int:
     _translate()
   except (OSError, ValueError) as error:
     raise SystemExit(f'main: {error}') from error
-  shown = progress.Progress(interval_secs=_LOG_INTERVAL.value)
+  shown = progress.Progress(
+    interval_secs=_LOG_INTERVAL.value, quiet=_QUIET.value
+  )
   if _SAVE_RESULT.value:
     return program.run('main', scenarios, argv, shown)
   with tempfile.TemporaryDirectory(prefix='result_') as directory:

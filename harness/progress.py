@@ -24,13 +24,16 @@ class Progress:
     self,
     file: TextIO | None = None,
     interval_secs: float = PLAIN_INTERVAL_SECS,
+    quiet: bool = False,
   ):
     """Creates it.
 
     Args:
       file: where it goes; None: standard output.
       interval_secs: time between the lines that stand for a bar.
+      quiet: whether stages and bars are left out; texts are not.
     """
+    self._quiet = quiet
     self.interval_secs = interval_secs
     self._file = file or sys.stdout
     self._console = rich_console.Console(file=self._file, highlight=False)
@@ -38,11 +41,12 @@ class Progress:
 
   @property
   def _fancy(self) -> bool:
-    return self._console.is_terminal
+    return self._console.is_terminal and not self._quiet
 
   def stage(self, text: str) -> None:
     """Says what happens now."""
-    self.text(f'[{time.monotonic() - self._start:5.0f} s] {text}')
+    if not self._quiet:
+      self.text(f'[{time.monotonic() - self._start:5.0f} s] {text}')
 
   def text(self, text: str) -> None:
     """Prints text as it is."""

@@ -39,6 +39,15 @@ class ProgressTest(absltest.TestCase):
     )
     self.assertEqual(progress_lib.rate_note(0, 60, 10.0), '')
 
+  def test_quiet_leaves_texts_alone(self):
+    file = io.StringIO()
+    shown = progress.Progress(file, interval_secs=0.0, quiet=True)
+    shown.stage('starting')
+    with shown.bar('loading') as bar:
+      bar.update(1, 2)
+    shown.text('the report')
+    self.assertEqual(file.getvalue(), 'the report\n')
+
 
 if __name__ == '__main__':
   absltest.main()

@@ -1,0 +1,73 @@
+"""Prints the directory of a PAX checkpoint, made once and kept in the cache.
+
+  bazel run //harness/models:pax_model -- --base=gpt-j [--quantize]
+
+converts a Hugging Face GPT-J, and quantizes it, unless the cache holds what
+came of the same files and options. What it prints last fits --checkpoint of
+the scenarios' programs and saxutil publish.
+"""
+
+from collections.abc import Sequence
+import os
+import tempfile
+
+from absl import app
+from absl import flags
+
+from harness import errors
+from harness import progress as progress_lib
+from harness.caching import cache_flag
+from harness.data import bundle
+from harness.models import pax_models
+from harness.systems import children
+from harness.systems import programs
+from saxml_ext.common import user_path
+
+_BASE = flags.DEFINE_string(
+  'base',
+  None,
+  'Hugging Face directory of the GPT-J. Default: the bundled one.',
+)
+_DTYPE = flags.DEFINE_enum(
+  'dtype', 'float32', ['float32', 'bfloat16'], 'Type of the variables.'
+)
+_QUANTIZE = flags.DEFINE_bool(
+  'quantize', False, "Make matrices int8, the head's too."
+)
+_CALIBRATION = flags.DEFINE_string(
+  'calibration',
+  None,
+  'Articles to calibrate on, in the schema of cnn_dailymail_calibration.json.',
+)
+
+
+def main(argv: Sequence[str]) -> None:
+  if len(argv) > 1:
+    raise app.UsageError(f'unexpected argument {argv[1]!r}')
+  if _CALIBRATION.value and not _QUANTIZE.value:
+    raise SystemExit(
+      f'pax_model: --calibration={_CALIBRATION.value} is for --quantize, which'
+      ' is not given'
+    )
+  progress = progress_lib.Progress()
+  wanted = pax_models.Wanted(
+    user_path.resolve(_BASE.value) or bundle.model_dir(),
+    _DTYPE.value,
+    _QUANTIZE.value,
+    user_path.resolve(_CALIBRATION.value),
+  )
+  try:
+    with tempfile.TemporaryDirectory() as logs, children.Children() as group:
+
+      def run(name: str, command: programs.Command) -> None:
+        progress.stage(f'running the {name}')
+        group.run(name, command, os.path.join(logs, f'{name}.log'))
+
+      models = pax_models.PaxModels(cache_flag.get().create().models, run)
+      print(models.get(wanted))
+  except (errors.HarnessError, OSError, ValueError) as error:
+    raise SystemExit(f'pax_model: {error}') from error
+
+
+if __name__ == '__main__':
+  app.run(main)
