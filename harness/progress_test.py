@@ -41,7 +41,7 @@ class ProgressTest(absltest.TestCase):
 
   def test_quiet_leaves_texts_alone(self):
     file = io.StringIO()
-    shown = progress.Progress(file, interval_secs=0.0, quiet=True)
+    shown = progress_lib.Progress(file, interval_secs=0.0, quiet=True)
     shown.stage('starting')
     with shown.bar('loading') as bar:
       bar.update(1, 2)
