@@ -110,21 +110,20 @@ class RunningCell:
 
 
 @dataclasses.dataclass(frozen=True)
-class OwnCell:
-  """A cell of our own on this machine.
+class _Served:
+  """A model under serving params, on this machine.
 
   Attributes:
     params: name of the serving params.
     overrides: attribute of those params -> value as JSON.
     checkpoint: PAX checkpoint directory; None takes the bundled model's.
-    jax_cache_dir: where its server keeps compiled programs; None: nowhere.
+    jax_cache_dir: where compiled programs are kept; None: nowhere.
   """
 
   params: str
   overrides: Mapping[str, str]
   checkpoint: str | None
   jax_cache_dir: str | None
-  kind = 'cell'
   framework = 'jax'
 
   @property
@@ -134,6 +133,13 @@ class OwnCell:
   @property
   def inputs(self) -> Mapping[str, str]:
     return {'checkpoint': self.checkpoint or bundle.model_dir()}
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnCell(_Served):
+  """A cell of our own on this machine."""
+
+  kind = 'cell'
 
   def start(self, place: Workplace) -> Started:
     checkpoint = pax_checkpoint(self.checkpoint, place)
@@ -153,26 +159,10 @@ class OwnCell:
 
 
 @dataclasses.dataclass(frozen=True)
-class Engine:
-  """The engine in LoadGen's own process, without a cell.
+class Engine(_Served):
+  """The engine in LoadGen's own process, without a cell."""
 
-  Attributes: as of OwnCell.
-  """
-
-  params: str
-  overrides: Mapping[str, str]
-  checkpoint: str | None
-  jax_cache_dir: str | None
   kind = 'engine'
-  framework = 'jax'
-
-  @property
-  def parameters(self) -> Mapping[str, object]:
-    return {'params': self.params, 'overrides': dict(self.overrides)}
-
-  @property
-  def inputs(self) -> Mapping[str, str]:
-    return {'checkpoint': self.checkpoint or bundle.model_dir()}
 
   def start(self, place: Workplace) -> Started:
     flags = {
