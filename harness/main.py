@@ -7,16 +7,20 @@ dashes or underscores: --scenario --model-path --dataset-path --tokenizer-path
 """
 
 from collections.abc import Sequence
+import shlex
+import subprocess
 import tempfile
 
 from absl import flags
 
 from harness import dashes
+from harness import errors
 from harness import progress
 from harness.loadgen import conf_file
 from harness.loadgen import rounds
 from harness.scenarios import config as config_lib
 from harness.scenarios import program
+from harness.systems import programs
 from saxml_ext.common import user_path
 
 _ALL = 'all'
@@ -56,6 +60,12 @@ _SHORT_NAME = flags.DEFINE_string(
 _SAVE_RESULT = flags.DEFINE_bool(
   'save_result', True, 'Keep logs and result; without, they are only printed.'
 )
+_SUBMISSION = flags.DEFINE_string(
+  'submission',
+  None,
+  'Flags of //harness:submission, in one string: when all scenarios have passed,'
+  ' it makes a submission of their results.',
+)
 _MLPERF_CONF_PATH = flags.DEFINE_string(
   'mlperf_conf_path',
   None,
@@ -76,10 +86,31 @@ def main(argv: Sequence[str]) -> int:
     interval_secs=_LOG_INTERVAL.value, quiet=_QUIET.value
   )
   if _SAVE_RESULT.value:
-    return program.run('main', scenarios, argv, shown)
+    return program.run('main', scenarios, argv, shown, _submit)
   with tempfile.TemporaryDirectory(prefix='result_') as directory:
     flags.FLAGS.results_dir = directory
-    return program.run('main', scenarios, argv, shown)
+    return program.run('main', scenarios, argv, shown, _submit)
+
+
+def _submit(results: Sequence[str]) -> None:
+  """Makes a submission, if it is asked for.
+
+  Raises:
+    errors.HarnessError: it could not be made.
+  """
+  if _SUBMISSION.value is None:
+    return
+  command = programs.command(programs.SUBMISSION, {'result': list(results)})
+  done = subprocess.run(
+    [*command.argv, *shlex.split(_SUBMISSION.value)],
+    env=dict(command.env),
+    check=False,
+  )
+  if done.returncode:
+    raise errors.HarnessError(
+      f'//harness:submission ended with exit code {done.returncode}; the results'
+      f' are kept: {", ".join(results)}'
+    )
 
 
 def _scenarios() -> list[str]:

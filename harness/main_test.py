@@ -17,12 +17,13 @@ class MainTest(absltest.TestCase):
     self.enter_context(flagsaver.flagsaver())
     self.enter_context(mock.patch.object(program, 'run', self._run))
 
-  def _run(self, name, scenarios, argv, progress) -> int:
+  def _run(self, name, scenarios, argv, progress, then) -> int:
     self.assertEqual(name, 'main')
     self.scenarios = scenarios
     self.interval = progress.interval_secs
     self.values = flags.FLAGS.flag_values_dict()
     self.argv = argv
+    self.then = then
     return 7
 
   def _main(self, *words: str) -> None:

@@ -1,6 +1,6 @@
 """What the program of every scenario does."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import signal
 import sys
 
@@ -24,6 +24,7 @@ def run(
   scenarios: Sequence[str],
   argv: Sequence[str],
   progress: progress_lib.Progress | None = None,
+  then: Callable[[Sequence[str]], None] = lambda directories: None,
 ) -> int:
   """Runs the jobs that the flags describe, and tells what came out.
 
@@ -34,6 +35,8 @@ def run(
     scenarios: LoadGen's names.
     argv: the program's arguments, flags taken out.
     progress: where the user is told what happens; None: standard output.
+    then: gets the directories of all results, if all jobs have passed; may
+      raise what is told like a job's failure.
 
   Returns:
     The exit code: 0 if LoadGen calls the runs VALID and the answers pass.
@@ -46,7 +49,9 @@ def run(
   for number in (signal.SIGTERM, signal.SIGHUP):
     signal.signal(number, _end)
   try:
-    problems = _run(scenarios, progress or progress_lib.Progress())
+    problems, directories = _run(scenarios, progress or progress_lib.Progress())
+    if not problems:
+      then(directories)
   except KeyboardInterrupt:
     return _failed(
       name, 'interrupted; everything that was started is stopped', 130
@@ -63,9 +68,11 @@ def run(
 
 def _run(
   scenarios: Sequence[str], progress: progress_lib.Progress
-) -> list[str]:
-  """Runs what is not stored; returns why something did not pass."""
+) -> tuple[list[str], list[str]]:
+  """Runs what is not stored; returns why something did not pass, and where
+  all results lie."""
   problems: list[str] = []
+  directories: list[str] = []
   place, configs = job_flags.jobs(scenarios)
   todo = []
   for config in configs:
@@ -74,13 +81,15 @@ def _run(
       todo.append(config)
     else:
       problems += _tell_stored(stored, progress)
+      directories.append(stored.directory)
   if not todo:
-    return problems
+    return problems, directories
   with place.begin(todo) as placed:
     recorder = recording.Recorder(placed[0])
     for config, outcome in job_lib.Job(placed, progress).run():
       problems += _tell(config, outcome, recorder, progress)
-  return problems
+      directories.append(config.results_dir)
+  return problems, directories
 
 
 def _tell(
