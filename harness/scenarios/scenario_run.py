@@ -1,6 +1,7 @@
 """The runs of one scenario: what speed to ask for, accuracy, performance."""
 
 import dataclasses
+import math
 import os
 import pathlib
 
@@ -11,6 +12,7 @@ from harness.loadgen import rounds
 from harness.loadgen import run_process
 from harness.loadgen import settings as settings_lib
 from harness.loadgen import timeline
+from harness.results import figures
 from harness.results import judgement as judgement_lib
 from harness.scenarios import compliance_scores
 from harness.scenarios import config as config_lib
@@ -23,13 +25,19 @@ from harness.submission import job_result
 from harness.submission.checks import requirements
 from harness.submission.content import compliance
 
-# Samples of the trial that tells how fast a system is, when nobody says, and of
-# those how many a stream sends one after the other.
+# The trial that tells how fast a system is, when nobody says: samples that it
+# gets at once, how long they must take to tell anything, and by how much their
+# number grows at most until they do; queries that a stream sends.
 _TRIAL_SAMPLES = 64
-_TRIAL_QUERIES = 8
+_TRIAL_SECS = 2.0
+_TRIAL_GROWTH = 16
+_TRIAL_QUERIES = 16
 # What a Server run sends of the rate that the system was seen to have when it
-# had all samples at once: what arrives at random needs room.
+# had all samples at once. What arrives at random needs room, the more so the
+# less time there is to wait.
 _SERVER_SHARE = 0.6
+_SHORT_BOUND_MS = 1000.0
+_SERVER_SHARE_SHORT = 0.35
 
 
 class ScenarioRun:
@@ -119,36 +127,74 @@ class ScenarioRun:
 
   def _try_out(self) -> None:
     """Learns roughly how fast the system is, by a few samples."""
-    streams = self._load.streams
-    count = min(_TRIAL_SAMPLES, self._config.task.sample_count)
-    changes: dict[str, object] = {
-      'scenario': rounds.SINGLE_STREAM if streams else rounds.OFFLINE,
-      'buffer_count': count,
-      'min_duration_ms': 0,
-      'min_query_count': _TRIAL_QUERIES if streams else count,
-      'max_query_count': _TRIAL_QUERIES if streams else 0,
-      'equal_issue': False,
-      'target_latency_ms': 1.0 if streams else None,
-      'target_qps': None if streams else 1.0,
-    }
-    if self._load.scenario == rounds.MULTI_STREAM:
-      changes['scenario'] = rounds.MULTI_STREAM
-    status, _ = self._loadgen(
-      config_lib.PERFORMANCE, 'trial', 'a trial', self._settings(**changes)
-    )
-    if streams:
-      latency = 1e3 * status.seconds / _TRIAL_QUERIES
-      self._speed = load_lib.Speed(latency_ms=latency)
+    if self._load.streams:
+      self._speed = load_lib.Speed(latency_ms=self._latency_of_trial())
     else:
-      rate = status.done / max(status.seconds, 1e-3)
-      if self._load.scenario == rounds.SERVER:
-        rate *= _SERVER_SHARE
+      rate = self._rate_of_trial()
       self._speed = load_lib.Speed(
-        target_qps=rate
+        target_qps=rate * self._server_share
         if self._load.scenario == rounds.SERVER
         else settings_lib.target_qps_from_rate(rate)
       )
     self._progress.stage(f'the trial says: {self._speed}')
+
+  @property
+  def _server_share(self) -> float:
+    """Part of the trial's rate that a Server run sends."""
+    bound = self._load.target_latency_ms
+    if bound is None:
+      bound = rounds.SERVER_LATENCY_MS[self._config.task.benchmark]
+    return _SERVER_SHARE_SHORT if bound < _SHORT_BOUND_MS else _SERVER_SHARE
+
+  def _rate_of_trial(self) -> float:
+    """Samples/s of samples that the system has all at once."""
+    count = _TRIAL_SAMPLES
+    while True:
+      status, _ = self._trial(
+        rounds.OFFLINE, min_query_count=count, target_qps=1.0
+      )
+      if status.seconds >= _TRIAL_SECS:
+        return status.done / status.seconds
+      # Too short to tell: at most by what a blink may be longer.
+      factor = _TRIAL_SECS / max(status.seconds, _TRIAL_SECS / _TRIAL_GROWTH)
+      count = math.ceil(1.25 * count * factor)
+
+  def _latency_of_trial(self) -> float:
+    """Expected latency of a query in ms, for LoadGen.
+
+    LoadGen prepares as many queries as take twice min_duration at that
+    latency. Where it then sends all of them, it must not be too low, elsewhere
+    low is safe: samples differ in length.
+    """
+    _, log = self._trial(
+      self._load.scenario,
+      min_query_count=_TRIAL_QUERIES,
+      max_query_count=_TRIAL_QUERIES,
+      target_latency_ms=1.0,
+    )
+    key = 'result_50.00_percentile_latency_ns'
+    if self._load.scenario == rounds.MULTI_STREAM:
+      key = 'result_50.00_percentile_per_query_latency_ns'
+    latency = figures.number(log, key) / 1e6
+    return latency if self._settings().issues_equally else latency / 4
+
+  def _trial(self, scenario: str, **changes):
+    return self._loadgen(
+      config_lib.PERFORMANCE,
+      'trial',
+      'a trial',
+      self._settings(
+        **{
+          'scenario': scenario,
+          'min_duration_ms': 0,
+          'max_query_count': 0,
+          'equal_issue': False,
+          'target_qps': None,
+          'target_latency_ms': None,
+        }
+        | changes
+      ),
+    )
 
   def _probe(self, speed: load_lib.Speed, number: int) -> search.Trial:
     """One run of a search."""
