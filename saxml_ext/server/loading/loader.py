@@ -67,7 +67,7 @@ def prepare(
   # What may fail comes before the long part, the reading of the weights.
   path = checkpoint_path(spec.checkpoint_path)
   stored = stored_gptj.StoredGPTJ(path)
-  settings = _complete(settings, description_lib.read(path))
+  settings = complete(settings, description_lib.read(path))
   model_config = stored.config(settings)
   _check_ids(settings, model_config.vocab_size)
   codecs = load_codecs(settings, model_config.vocab_size, path)
@@ -167,7 +167,7 @@ def checkpoint_path(path: str) -> str:
   return path
 
 
-def _complete(
+def complete(
   settings: settings_lib.Settings, said: description_lib.Description
 ) -> settings_lib.Settings:
   """Fills in what the params leave to the checkpoint."""

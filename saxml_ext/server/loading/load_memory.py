@@ -1,0 +1,61 @@
+"""Loads a checkpoint's weights as a model server does; prints time and memory.
+
+  load_memory --params=gptj.GPTJ4TokenizedINT8BS32XLA --checkpoint=DIR
+
+The weights alone: keys and values of a server's slots come on top of them.
+"""
+
+from collections.abc import Sequence
+import resource
+import time
+
+from absl import app
+from absl import flags
+import jax
+import jax.numpy as jnp
+
+from saxml_ext.common import errors
+from saxml_ext.common import user_path
+from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
+from saxml_ext.params import registry
+from saxml_ext.params import settings as settings_lib
+from saxml_ext.pax import description
+from saxml_ext.server.loading import loader
+from saxml_ext.server.loading import stored_gptj
+
+_PARAMS = flags.DEFINE_string('params', None, 'Name of the serving params.')
+_CHECKPOINT = flags.DEFINE_string('checkpoint', None, 'PAX checkpoint.')
+
+
+def main(argv: Sequence[str]) -> None:
+  if len(argv) > 1:
+    raise app.UsageError(f'unexpected argument {argv[1]!r}')
+  jnp.zeros(8).block_until_ready()  # What JAX itself takes is not the load's.
+  before, begin = _peak(), time.monotonic()
+  try:
+    path = user_path.resolve(_CHECKPOINT.value)
+    settings = loader.complete(
+      settings_lib.Settings.of(registry.lookup(_PARAMS.value)),
+      description.read(path),
+    )
+    stored = stored_gptj.StoredGPTJ(path)
+    weights = stored.weights(stored.config(settings), settings, device=None)
+  except (errors.SaxError, OSError) as error:
+    raise SystemExit(f'load_memory: {error}') from error
+  seconds = time.monotonic() - begin
+  size = sum(leaf.nbytes for leaf in jax.tree.leaves(weights))
+  grown = _peak() - before
+  print(
+    f'{_PARAMS.value}: weights {size / 1e6:.0f} MB, peak {grown / 1e6:.0f} MB'
+    f' ({grown / size:.2f} times) in {seconds:.0f} s'
+  )
+
+
+def _peak() -> int:
+  """Most bytes that this process ever had in memory."""
+  return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+if __name__ == '__main__':
+  flags.mark_flags_as_required(['params', 'checkpoint'])
+  app.run(main)
