@@ -43,6 +43,7 @@ class LaunchersTest(absltest.TestCase):
       {
         'model_path': fake_cell.MODEL,
         'sax_root': cell.root,
+        'stream': False,
         'network': 'lon',
       },
     )
