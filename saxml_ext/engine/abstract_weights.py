@@ -10,7 +10,10 @@ from saxml_ext.engine.numerics import quant
 
 
 def stacked(
-  config: config_lib.GPTJConfig, dtype: str, quantization: str | None
+  config: config_lib.GPTJConfig,
+  dtype: str,
+  quantization: str | None,
+  quantize_head: bool = True,
 ) -> weights_lib.Weights:
   """What `from_pax`, then `stack`, would give, as jax.ShapeDtypeStruct.
 
@@ -18,6 +21,7 @@ def stacked(
     config: sizes.
     dtype: as of `weights.PaxReader`.
     quantization: as of `weights.PaxReader`.
+    quantize_head: as of `weights.PaxReader`.
   """
   sizes = variables.axis_sizes(config)
 
@@ -30,7 +34,8 @@ def stacked(
       shape = tuple(sizes[axis] for axis in axes)
       return jax.ShapeDtypeStruct(shape, jnp.dtype(dtype))
 
-    if not row.is_matrix or quantization is None:
+    quantized = row.is_matrix and (field != 'head' or quantize_head)
+    if not quantized or quantization is None:
       return struct(row.kept_axes, dtype if len(row.axes) > 1 else 'float32')
     return quant.QuantizedArray(
       struct(row.outputs + row.contracted, 'int8'),
