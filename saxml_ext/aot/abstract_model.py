@@ -22,6 +22,7 @@ from saxml_ext.engine import weights as weights_lib
 from saxml_ext.params import overrides as overrides_lib
 from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib
+from saxml_ext.params import template
 
 # Used where neither the params nor a checkpoint say otherwise, as by the loader.
 _LN_EPSILON = 1e-5
@@ -36,11 +37,13 @@ class AbstractModel:
     weights: stacked, jax.ShapeDtypeStruct in place of arrays; padded for the
       mesh.
     mesh: the devices.
+    xla_flags: XLA_TPU_FLAGS of the serving params.
   """
 
   settings: state.Settings
   weights: weights_lib.Weights
   mesh: jax.sharding.Mesh
+  xla_flags: Mapping[str, str]
 
   def executables(self) -> executables.Executables:
     """The programs, none of them compiled yet."""
@@ -64,7 +67,9 @@ def of(
       the checkpoint, or the mesh does not divide the model.
     errors.Unimplemented: the params ask for what the engine does not do.
   """
-  params = overrides_lib.apply(registry.lookup(model_path), overrides)
+  params: type[template.ServableLMParams] = overrides_lib.apply(
+    registry.lookup(model_path), overrides
+  )
   try:
     settings = settings_lib.Settings.of(params)
     settings = settings.completed(ln_epsilon=_LN_EPSILON)
@@ -82,6 +87,7 @@ def of(
     state.Settings(model, config_lib.tiled(settings.engine)),
     jax.eval_shape(lambda w: sharding.pad(mesh, w), weights),
     mesh,
+    dict(params.XLA_TPU_FLAGS),
   )
 
 

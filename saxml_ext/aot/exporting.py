@@ -13,7 +13,6 @@ from jax import export
 from saxml_ext.engine import executables
 from saxml_ext.engine.kernels import kernels
 
-
 # What `with_layout_constraint` becomes, which XLA knows and JAX promises nothing
 # of.
 _LAYOUT = 'LayoutConstraint'

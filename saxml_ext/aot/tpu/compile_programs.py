@@ -26,7 +26,6 @@ from saxml_ext.aot.tpu import summary
 from saxml_ext.aot.tpu import topologies
 from saxml_ext.common import errors
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
-from saxml_ext.params import registry
 
 _PARAMS = flags.DEFINE_string('params', None, 'Name of the serving params.')
 _OVERRIDES = flags.DEFINE_multi_string(
@@ -88,7 +87,7 @@ def _compile() -> None:
     run,
     run.keys(),
     manifest_lib.Serving(_PARAMS.value, overrides),
-    xla_flags=_xla_flags(),
+    xla_flags={} if _XLA_FLAGS.value == 'none' else model.xla_flags,
     more_files=_optimized_hlo,
     finish=finish,
     jobs=_JOBS.value,
@@ -111,12 +110,6 @@ def _overrides() -> dict[str, str]:
       )
     found[name] = value
   return found
-
-
-def _xla_flags() -> dict[str, str]:
-  if _XLA_FLAGS.value == 'none':
-    return {}
-  return dict(registry.lookup(_PARAMS.value).XLA_TPU_FLAGS)
 
 
 def _optimized_hlo(compiled: jax.stages.Compiled) -> dict[str, bytes]:

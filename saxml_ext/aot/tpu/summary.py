@@ -56,9 +56,7 @@ def text(
   return '\n'.join(lines)
 
 
-def _program(
-  program: manifest_lib.Program, needs: fit.Needs, hlo: str
-) -> str:
+def _program(program: manifest_lib.Program, needs: fit.Needs, hlo: str) -> str:
   m = program.memory
   sizes = (
     m.peak,
