@@ -34,16 +34,15 @@ class _BF16(_Tokenized):
   QUANTIZATION = 'none'
 
 
-# Slice -> mesh [replica, data, model], slots in int8 and in bfloat16; None:
-# the weights leave no room for slots.
-SLICES: Mapping[str, tuple[Sequence[int], int | None, int | None]] = {
-  'V5E1x1': ([1, 1, 1], 12, None),
-  'V5E2x2': ([1, 1, 4], 64, 64),
-  'V5E2x4': ([1, 1, 8], 128, 128),
-  'V6E1x1': ([1, 1, 1], 32, 24),
-  'V6E2x2': ([1, 1, 4], 128, 128),
-  'V5P1x1': ([1, 1, 1], 128, 128),
-  'V5P2x2': ([1, 1, 4], 256, 256),
+# Slice -> mesh [replica, data, model], slots in int8 and in bfloat16.
+SLICES: Mapping[str, tuple[Sequence[int], int, int]] = {
+  'V5E1x1': ([1, 1, 1], 16, 6),
+  'V5E2x2': ([1, 1, 4], 96, 80),
+  'V5E2x4': ([1, 1, 8], 192, 176),
+  'V6E1x1': ([1, 1, 1], 40, 32),
+  'V6E2x2': ([1, 1, 4], 192, 192),
+  'V5P1x1': ([1, 1, 1], 144, 128),
+  'V5P2x2': ([1, 1, 4], 384, 384),
   'V7X1x1': ([1, 1, 2], 256, 256),
   'V7X2x2': ([1, 1, 8], 512, 512),
 }
@@ -62,7 +61,5 @@ def _register(slice_name: str, base: type, numbers: str, slots: int) -> None:
 
 
 for _slice, (_, _int8, _bf16) in SLICES.items():
-  if _int8 is not None:
-    _register(_slice, _Tokenized, 'INT8', _int8)
-  if _bf16 is not None:
-    _register(_slice, _BF16, 'BF16', _bf16)
+  _register(_slice, _Tokenized, 'INT8', _int8)
+  _register(_slice, _BF16, 'BF16', _bf16)
