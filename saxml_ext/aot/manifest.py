@@ -212,6 +212,8 @@ def loads(text: str | bytes) -> Manifest:
 def differences(made_for: Configuration, here: Configuration) -> list[str]:
   """What keeps a set from being used, in words; empty: nothing does.
 
+  The serving params are not compared: they count by what they make of the rest.
+
   Args:
     made_for: the set's configuration.
     here: that of the machine and of the model to be served.
@@ -220,17 +222,10 @@ def differences(made_for: Configuration, here: Configuration) -> list[str]:
     strict_json.plain(dataclasses.replace(c, serving=_ANY))
     for c in (made_for, here)
   )
-  found = []
-  if made_for.serving.model_path != here.serving.model_path:
-    found.append(
-      f'the set is for the params {made_for.serving.model_path}, not for'
-      f' {here.serving.model_path}'
-    )
-  found += [
+  return [
     f'{place}: {_words(a, b)}'
     for place, a, b in strict_json.compare(left, right)
   ]
-  return found
 
 
 def only_versions_differ(made_for: Configuration, here: Configuration) -> bool:
@@ -244,7 +239,6 @@ def only_versions_differ(made_for: Configuration, here: Configuration) -> bool:
   return versions == here.versions and not differences(same, here)
 
 
-# Overrides count by what they change, which is all in the other fields.
 _ANY = Serving('', {})
 
 

@@ -58,20 +58,19 @@ class VariablesTest(parameterized.TestCase):
       config_lib.GPTJConfig.from_pax(wrong, 4)
 
   @parameterized.parameters(
-    ('float32', None, True),
-    ('bfloat16', None, False),
-    ('float32', 'int8', True),
-    ('bfloat16', 'int8', False),
-    ('bfloat16', 'int8_weights', True),
+    ('float32', None),
+    ('bfloat16', None),
+    ('float32', 'int8'),
+    ('bfloat16', 'int8_weights'),
+    ('float32', 'int8', False),
+    ('bfloat16', 'int8_weights', False),
   )
-  def test_abstract_weights_are_the_shapes_of_real_ones(
-    self, dtype, quantization, quantize_head
-  ):
-    how = (dtype, quantization, quantize_head)
-    variables = random_model.variables(_CONFIG)
-    real = weights_lib.stack(weights_lib.from_pax(variables, _CONFIG, *how))
-    found = abstract_weights.stacked(_CONFIG, *how)
+  def test_abstract_weights_are_the_shapes_of_real_ones(self, *kind):
+    real = weights_lib.from_pax(random_model.variables(_CONFIG), _CONFIG, *kind)
+    found = abstract_weights.unrolled(_CONFIG, *kind)
     self.assertEqual(found, jax.eval_shape(lambda: real))
+    found = abstract_weights.stacked(_CONFIG, *kind)
+    self.assertEqual(found, jax.eval_shape(lambda: weights_lib.stack(real)))
 
 
 if __name__ == '__main__':

@@ -33,6 +33,7 @@ _BELOW = {
   'saxml_ext/admin': ('saxml_ext/common', 'saxml_ext/protobuf'),
   'saxml_ext/client': ('saxml_ext/common', 'saxml_ext/protobuf'),
   'saxml_ext/server': (
+    'saxml_ext/aot',
     'saxml_ext/common',
     'saxml_ext/engine',
     'saxml_ext/params',
