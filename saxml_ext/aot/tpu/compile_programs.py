@@ -1,7 +1,7 @@
 """Compiles a program set for TPU, on a machine that needs none.
 
-  compile_programs --topology=v5e_2x2 --output=DIR \
-    --params=saxml_ext.params.gptj.GPTJTokenizedINT8V5E2x2
+  compile_programs --params=saxml_ext.params.gptj.GPTJTokenizedINT8V5E2x2
+      --topology=v5e_2x2 --out=DIR
 
 The set holds every program that a model server of these serving params calls;
 what stands in it is said by manifest.json, and for people by summary.txt. A set
@@ -25,6 +25,7 @@ from saxml_ext.aot.tpu import setup
 from saxml_ext.aot.tpu import summary
 from saxml_ext.aot.tpu import topologies
 from saxml_ext.common import errors
+from saxml_ext.common import user_path
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
 
 _PARAMS = flags.DEFINE_string('params', None, 'Name of the serving params.')
@@ -34,8 +35,8 @@ _OVERRIDES = flags.DEFINE_multi_string(
 _TOPOLOGY = flags.DEFINE_enum(
   'topology', None, list(topologies.BY_NAME), 'The slice to compile for.'
 )
-_OUTPUT = flags.DEFINE_string(
-  'output', None, 'Directory to write; empty or not there yet.'
+_OUT = flags.DEFINE_string(
+  'out', None, 'Directory to write; empty or not there yet.'
 )
 _XLA_FLAGS = flags.DEFINE_enum(
   'xla_flags',
@@ -82,8 +83,9 @@ def _compile() -> None:
     written = summary.text(manifest, topology, needs, hlo)
     return {summary.NAME: written.encode()}
 
+  out = user_path.resolve(_OUT.value)
   compile_set.compile_set(
-    _OUTPUT.value,
+    out,
     run,
     run.keys(),
     manifest_lib.Serving(_PARAMS.value, overrides),
@@ -96,7 +98,7 @@ def _compile() -> None:
   print(written)
   peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
   seconds = time.monotonic() - began
-  print(f'{_OUTPUT.value}: {seconds:.0f} s, at most {peak:.1f} GiB of memory')
+  print(f'{out}: {seconds:.0f} s, at most {peak:.1f} GiB of memory')
 
 
 def _overrides() -> dict[str, str]:
@@ -120,5 +122,5 @@ def _optimized_hlo(compiled: jax.stages.Compiled) -> dict[str, bytes]:
 
 
 if __name__ == '__main__':
-  flags.mark_flags_as_required(['params', 'topology', 'output'])
+  flags.mark_flags_as_required(['params', 'topology', 'out'])
   app.run(main)

@@ -63,7 +63,7 @@ class ReproducibleTest(absltest.TestCase):
         'saxml_ext.aot.tpu.compile_programs',
         '--params=saxml_ext.params.gptj.GPTJTokenizedINT8V5E2x2',
         '--topology=v5e_2x2',
-        f'--output={root / "set"}',
+        f'--out={root / "set"}',
         *(f'--override={name}={value}' for name, value in _SMALL.items()),
       ],
       env={
