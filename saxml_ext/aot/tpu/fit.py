@@ -59,11 +59,21 @@ def needs(
   def of(key: str, told: manifest_lib.Memory) -> int:
     # Its results are the state itself, of which there is none before.
     made = told.outputs - told.aliased if key == _EMPTY_STATE else 0
-    return resident - told.arguments - made + told.peak + code
+    return resident - told.arguments - made + _alone(told) + code
 
   return Needs(
     resident, code, {key: of(key, m) for key, m in memory.items()}, limit
   )
+
+
+def _alone(told: manifest_lib.Memory) -> int:
+  """The most that a program holds without its code.
+
+  XLA's peak is the most that is in use at a time. The temporaries are one piece
+  of memory, which is taken as a whole, so the sum of the parts may be more.
+  """
+  parts = told.arguments + told.temporaries + told.outputs - told.aliased
+  return max(told.peak, parts)
 
 
 def resident_bytes(memory: Mapping[str, manifest_lib.Memory]) -> int:

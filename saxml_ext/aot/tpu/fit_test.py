@@ -8,12 +8,17 @@ from saxml_ext.common import errors
 
 
 def _memory(
-  peak: int, arguments: int, outputs: int = 0, aliased: int = 0, code: int = 0
+  peak: int,
+  arguments: int,
+  outputs: int = 0,
+  aliased: int = 0,
+  code: int = 0,
+  temporaries: int = 0,
 ) -> manifest.Memory:
   return manifest.Memory(
     peak=peak,
     arguments=arguments,
-    temporaries=0,
+    temporaries=temporaries,
     outputs=outputs,
     aliased=aliased,
     code=code,
@@ -41,6 +46,11 @@ class FitTest(absltest.TestCase):
     )
     self.assertEqual(found.worst, 'prefill')
     self.assertEqual(found.missing, 0)
+
+  def test_temporaries_are_taken_whole(self):
+    told = _memory(peak=105, arguments=100, temporaries=9, outputs=1)
+    found = fit.needs({'decode 4': told}, resident=100, limit=200)
+    self.assertEqual(found.by_program, {'decode 4': 110})
 
   def test_what_does_not_fit_is_refused(self):
     gib = 2**30
