@@ -1,4 +1,9 @@
-"""Compiles the programs of an engine into a set."""
+"""Compiles the programs of an engine into a set.
+
+Two sets of the same sources, flags and devices have the same bytes if each is
+compiled by a process that compiles nothing else: XLA numbers the programs of a
+process, and writes the number into them.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 import contextlib
@@ -6,7 +11,8 @@ import time
 
 import jax
 
-from saxml_ext.aot import configuration
+from saxml_ext.aot import configuration as configuration_lib
+from saxml_ext.aot import cpu_order
 from saxml_ext.aot import exporting
 from saxml_ext.aot import manifest as manifest_lib
 from saxml_ext.aot import program_set
@@ -48,7 +54,9 @@ def compile_set(
     jax.errors.JaxRuntimeError: the compiler refuses a program, for example as
       too large for the devices' memory.
     OSError: the set cannot be written.
+    ValueError: a program cannot be kept; see `serialization.serialize`.
   """
+  configuration = configuration_lib.of(run, serving)
   programs = []
   files: dict[str, bytes] = {}
   with _without_source_paths():
@@ -56,7 +64,10 @@ def compile_set(
       began = time.monotonic()
       compiled = run.lower(key).compile(dict(xla_flags or {}))
       serialized = serialization.serialize(compiled)
-      contents = {manifest_lib.EXECUTABLE: serialized.executable}
+      executable = serialized.executable
+      if configuration.target.platform == 'cpu':
+        executable = cpu_order.sort(executable)
+      contents = {manifest_lib.EXECUTABLE: executable}
       if stablehlo:
         contents[manifest_lib.STABLEHLO] = exporting.stablehlo(run, key)
       contents |= more_files(compiled)
@@ -79,7 +90,7 @@ def compile_set(
       )
   manifest = manifest_lib.Manifest(
     format=manifest_lib.FORMAT,
-    configuration=configuration.of(run, serving),
+    configuration=configuration,
     xla_flags=dict(xla_flags or {}),
     programs=tuple(sorted(programs, key=lambda p: p.key)),
   )
