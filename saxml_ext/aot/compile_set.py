@@ -1,13 +1,20 @@
-"""Compiles the programs of an engine into a set."""
+"""Compiles the programs of an engine into a set.
+
+Two sets of the same sources, flags and devices have the same bytes if each is
+compiled by a process that compiles nothing else: XLA numbers the programs of a
+process, and writes the number into them.
+"""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 import contextlib
+import functools
 import time
 
 import jax
 
-from saxml_ext.aot import configuration
+from saxml_ext.aot import configuration as configuration_lib
+from saxml_ext.aot import cpu_order
 from saxml_ext.aot import exporting
 from saxml_ext.aot import manifest as manifest_lib
 from saxml_ext.aot import program_set
@@ -58,28 +65,35 @@ def compile_set(
     jax.errors.JaxRuntimeError: the compiler refuses a program, for example as
       too large for the devices' memory.
     OSError: the set cannot be written.
+    ValueError: a program cannot be kept; see `serialization.serialize`.
   """
+  configuration = configuration_lib.of(run, serving)
   options = dict(xla_flags or {})
   began = time.monotonic()
   programs = []
   files: dict[str, bytes] = {}
-
-  def build(key: executables.Key) -> tuple[manifest_lib.Program, dict]:
-    return _build(run, key, options, stablehlo, more_files)
-
-  with _without_source_paths(), futures.ThreadPoolExecutor(jobs) as pool:
-    for number, built in enumerate(pool.map(build, keys), 1):
-      program, content = built
-      programs.append(program)
-      files |= content
-      progress(
-        f'compiled {number} of {len(keys)}: {program.key}'
-        f' ({time.monotonic() - began:.1f} s,'
-        f' {program.files[manifest_lib.EXECUTABLE].bytes} bytes)'
-      )
+  build = functools.partial(
+    _build, run, options, stablehlo, more_files, configuration.target.platform
+  )
+  pool = futures.ThreadPoolExecutor(jobs)
+  try:
+    with _without_source_paths():
+      tasks = [pool.submit(build, key) for key in keys]
+      for number, task in enumerate(futures.as_completed(tasks), 1):
+        program, content = task.result()
+        programs.append(program)
+        files |= content
+        progress(
+          f'compiled {number} of {len(keys)}: {program.key}'
+          f' ({time.monotonic() - began:.1f} s,'
+          f' {program.files[manifest_lib.EXECUTABLE].bytes} bytes)'
+        )
+  finally:
+    # Where a program cannot be compiled, the others are not begun any more.
+    pool.shutdown(cancel_futures=True)
   manifest = manifest_lib.Manifest(
     format=manifest_lib.FORMAT,
-    configuration=configuration.of(run, serving),
+    configuration=configuration,
     xla_flags=dict(xla_flags or {}),
     programs=tuple(sorted(programs, key=lambda p: p.key)),
   )
@@ -89,15 +103,19 @@ def compile_set(
 
 def _build(
   run: executables.Executables,
-  key: executables.Key,
   options: dict[str, str],
   stablehlo: bool,
   more_files: MoreFiles,
+  platform: str,
+  key: executables.Key,
 ) -> tuple[manifest_lib.Program, dict[str, bytes]]:
   """A compiled program, and its files: content by path."""
   compiled = run.lower(key).compile(options)
   serialized = serialization.serialize(compiled)
-  contents = {manifest_lib.EXECUTABLE: serialized.executable}
+  executable = serialized.executable
+  if platform == 'cpu':
+    executable = cpu_order.sort(executable)
+  contents = {manifest_lib.EXECUTABLE: executable}
   if stablehlo:
     contents[manifest_lib.STABLEHLO] = exporting.stablehlo(run, key)
   contents |= more_files(compiled)

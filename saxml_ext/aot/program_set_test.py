@@ -8,50 +8,23 @@ import pathlib
 from absl.testing import absltest
 from absl.testing import parameterized
 import jax
-from jax import monitoring
 import numpy as np
 
 from saxml_ext.aot import compile_set
 from saxml_ext.aot import configuration
 from saxml_ext.aot import manifest as manifest_lib
 from saxml_ext.aot import program_set
+from saxml_ext.aot.testing import small_engine
 from saxml_ext.common import errors
-from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import compilations
 from saxml_ext.engine import executables
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
-from saxml_ext.engine import state
-from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.testing import fast_compile
-from saxml_ext.engine.testing import random_model
 from saxml_ext.engine.testing import serving
 
-_MODEL = config_lib.GPTJConfig(
-  num_layers=2,
-  model_dim=32,
-  num_heads=2,
-  head_dim=16,
-  hidden_dim=64,
-  rotary_dim=8,
-  vocab_size=96,
-)
-_ENGINE = config_lib.EngineConfig(
-  eos_id=1,
-  num_slots=2,
-  max_prompt=16,
-  prompt_buckets=(8, 16),
-  decode_widths=(2,),
-  prefill_chunk=8,
-  max_new_tokens=6,
-  min_new_tokens=2,
-  suffix_block=4,
-)
-_SERVING = manifest_lib.Serving('params.of.Tests', {})
-_COMPILED = '/jax/core/compile/backend_compile_duration'
-
-
-def _weights(seed: int = 0) -> weights_lib.Weights:
-  return weights_lib.from_pax(random_model.variables(_MODEL, seed), _MODEL)
+_MODEL, _ENGINE = small_engine.MODEL, small_engine.ENGINE
+_SERVING = small_engine.SERVING
 
 
 def _requests() -> list[request_lib.Request]:
@@ -70,29 +43,23 @@ class ProgramSetTest(parameterized.TestCase):
   @classmethod
   def setUpClass(cls):
     super().setUpClass()
-    cls.weights = _weights()
-    cls.run_ = executables.Executables(
-      state.Settings(_MODEL, _ENGINE), jax.eval_shape(lambda: cls.weights)
-    )
+    cls.weights = small_engine.weights()
+    cls.run_ = small_engine.executables()
     cls.path = os.path.join(absltest.TEST_TMPDIR.value, 'set')
     compile_set.compile_set(cls.path, cls.run_, cls.run_.keys(), _SERVING)
 
   def test_a_runner_of_a_whole_set_compiles_nothing(self):
     expected = _answers(runner_lib.Runner(self.weights, _MODEL, _ENGINE))
-    compiled = []
     opened = program_set.ProgramSet.open(self.path)
-
-    def on_event(event: str, duration: float, **more) -> None:
-      if event == _COMPILED:
-        compiled.append(more)
-
-    monitoring.register_event_duration_secs_listener(on_event)
-    runner = runner_lib.Runner(self.weights, _MODEL, _ENGINE, ready=opened.load)
     lines = []
-    runner.warm_up(lines.append)
-    self.assertEqual(_answers(runner), expected)
-    runner.score(np.arange(4), np.arange(5))
-    self.assertEqual(compiled, [])
+    with compilations.counting() as compiled:
+      runner = runner_lib.Runner(
+        self.weights, _MODEL, _ENGINE, ready=opened.load
+      )
+      runner.warm_up(lines.append)
+      self.assertEqual(_answers(runner), expected)
+      runner.score(np.arange(4), np.arange(5))
+    self.assertEqual(compiled.names, [])
     self.assertRegex(lines[0], '^7 programs are ready: 7 loaded, 0 compiled')
 
   def test_programs_are_written_that_other_versions_can_compile(self):
@@ -154,9 +121,7 @@ class RefusalTest(parameterized.TestCase):
 
   def setUp(self):
     super().setUp()
-    self.run_ = executables.Executables(
-      state.Settings(_MODEL, _ENGINE), jax.eval_shape(_weights)
-    )
+    self.run_ = small_engine.executables()
     self.key = executables.Hypotheses()
     self.path = os.path.join(self.create_tempdir().full_path, 'set')
     compile_set.compile_set(

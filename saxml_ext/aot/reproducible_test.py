@@ -1,0 +1,71 @@
+"""Tests that a set's bytes do not tell where and when it was compiled."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+from absl.testing import absltest
+
+from saxml_ext.aot import cpu_order
+from saxml_ext.aot.testing import small_engine
+
+_PROGRAM = 'saxml_ext.aot.testing.small_engine'
+_ROOT = pathlib.Path(small_engine.__file__).parents[3]
+# What the program imports.
+_ROOMS = ('aot', 'common', 'engine')
+
+
+class ReproducibleTest(absltest.TestCase):
+  def _compile(self, name: str, seed: int) -> dict[str, bytes]:
+    """Compiles a set with a copy of the sources; content by file."""
+    root = pathlib.Path(self.create_tempdir().full_path, name)
+    for room in _ROOMS:
+      shutil.copytree(
+        _ROOT / 'saxml_ext' / room,
+        root / 'saxml_ext' / room,
+        ignore=shutil.ignore_patterns('__pycache__', '*_test.py'),
+      )
+    others = [path for path in sys.path if path not in ('', str(_ROOT))]
+    subprocess.run(
+      [sys.executable, '-P', '-m', _PROGRAM, str(root / 'set')],
+      env={
+        **os.environ,
+        'JAX_PLATFORMS': 'cpu',
+        'PYTHONHASHSEED': str(seed),
+        'PYTHONPATH': os.pathsep.join([str(root), *others]),
+      },
+      check=True,
+    )
+    return {p.name: p.read_bytes() for p in (root / 'set').iterdir()}
+
+  def test_sets_of_copies_in_two_directories_are_equal(self):
+    one = self._compile('one', seed=1)
+    other = self._compile('another/place', seed=2)
+    self.assertCountEqual(one, other)
+    for name in sorted(one):
+      with self.subTest(name):
+        self.assertEqual(one[name], other[name])
+        self.assertNotIn(b'saxml_ext/', one[name])
+
+  def test_only_the_order_of_object_files_is_changed(self):
+    executable = self._compile('one', seed=1)['decode_2.executable']
+    self.assertEqual(cpu_order.sort(executable), executable)
+    self.assertEqual(sorted(cpu_order.sort(executable)), sorted(executable))
+
+  def test_bytes_of_another_layout_are_refused(self):
+    for content in (
+      b'',
+      b'\x01',
+      b'\x00\x0a\x7f',
+      b'\x00\x12\x00',
+      b'\x00\x0f',
+    ):
+      with self.subTest(content):
+        with self.assertRaisesRegex(ValueError, 'the executable'):
+          cpu_order.sort(content)
+
+
+if __name__ == '__main__':
+  absltest.main()

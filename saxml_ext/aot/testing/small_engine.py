@@ -1,0 +1,59 @@
+"""A random two-layer engine, whose programs tests compile within seconds.
+
+Run as a program it writes a set of two of them to the directory that is named.
+"""
+
+import sys
+
+import jax
+
+from saxml_ext.aot import compile_set
+from saxml_ext.aot import manifest
+from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import executables as executables_lib
+from saxml_ext.engine import state
+from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.testing import random_model
+
+MODEL = config_lib.GPTJConfig(
+  num_layers=2,
+  model_dim=32,
+  num_heads=2,
+  head_dim=16,
+  hidden_dim=64,
+  rotary_dim=8,
+  vocab_size=96,
+)
+ENGINE = config_lib.EngineConfig(
+  eos_id=1,
+  num_slots=2,
+  max_prompt=16,
+  prompt_buckets=(8, 16),
+  decode_widths=(2,),
+  prefill_chunk=8,
+  max_new_tokens=6,
+  min_new_tokens=2,
+  suffix_block=4,
+)
+SERVING = manifest.Serving('params.of.Tests', {})
+
+
+def weights() -> weights_lib.Weights:
+  """The same ones at every call."""
+  return weights_lib.from_pax(random_model.variables(MODEL), MODEL)
+
+
+def executables() -> executables_lib.Executables:
+  """Of the engine; they have the weights' shapes alone."""
+  return executables_lib.Executables(
+    state.Settings(MODEL, ENGINE), jax.eval_shape(weights)
+  )
+
+
+def main(path: str) -> None:
+  keys = [executables_lib.Decode(2), executables_lib.Hypotheses()]
+  compile_set.compile_set(path, executables(), keys, SERVING)
+
+
+if __name__ == '__main__':
+  main(sys.argv[1])
