@@ -40,17 +40,18 @@ def sort(executable: bytes) -> bytes:
 
 def _sorted(result: bytes) -> bytes:
   """A CompilationResultProto with its object files sorted."""
-  files, others, place = [], [], None
+  before: list[bytes] = []
+  files: list[bytes] = []
+  after: list[bytes] = []
   for number, start, end in _fields(result, 0):
     field = result[start:end]
     if number != _OBJECT_FILE:
-      others.append(field)
-      continue
-    if _ELF not in field:
+      (after if files else before).append(field)
+    elif _ELF in field:
+      files.append(field)
+    else:
       raise ValueError('an object file of the executable is no ELF file')
-    place = len(others) if place is None else place
-    files.append(field)
-  return b''.join([*others[:place], *sorted(files), *others[place:]])
+  return b''.join([*before, *sorted(files), *after])
 
 
 def _fields(message: bytes, at: int) -> Iterator[tuple[int, int, int]]:

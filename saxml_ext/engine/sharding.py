@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import layers as layers_lib
@@ -93,7 +94,9 @@ def pad(
 
   def fill(x: jax.Array, dim: int, value: float = 0) -> jax.Array:
     widths = [(0, missing if i == dim else 0) for i in range(x.ndim)]
-    return jnp.pad(x, widths, constant_values=value)
+    # JAX would compile a program for each shape; the weights are on the host.
+    padder = jnp if isinstance(x, jax.core.Tracer) else np
+    return padder.pad(x, widths, constant_values=value)
 
   head = weights.head
   if isinstance(head, quant.QuantizedArray):

@@ -1,0 +1,95 @@
+"""Tests of a set for several devices: as on TPU, stacked and split."""
+
+import dataclasses
+import os
+
+from absl.testing import absltest
+import jax
+import numpy as np
+
+from saxml_ext.aot import compile_set
+from saxml_ext.aot import configuration
+from saxml_ext.aot import manifest as manifest_lib
+from saxml_ext.aot import program_set
+from saxml_ext.aot.testing import small_engine
+from saxml_ext.engine import compilations
+from saxml_ext.engine import executables
+from saxml_ext.engine import request as request_lib
+from saxml_ext.engine import runner as runner_lib
+from saxml_ext.engine import sharding
+from saxml_ext.engine import state
+from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.testing import fast_compile
+from saxml_ext.engine.testing import serving
+
+fast_compile.install()
+jax.config.update('jax_num_cpu_devices', 2)
+
+_MODEL = small_engine.MODEL
+_ENGINE = dataclasses.replace(small_engine.ENGINE, prefill_chunk=0)
+
+
+def _answers(runner: runner_lib.Runner) -> list[list[list[int]]]:
+  rng = np.random.default_rng(0)
+  return serving.tokens(
+    serving.serve(
+      runner,
+      [
+        request_lib.Request(rng.integers(2, 96, n).astype(np.int32))
+        for n in (3, 8, 16)
+      ],
+    )
+  )
+
+
+class MeshSetTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.mesh = sharding.make_mesh((1, 1, 2))
+    self.weights = weights_lib.stack(small_engine.weights())
+    self.run_ = executables.Executables(
+      state.Settings(_MODEL, _ENGINE),
+      jax.eval_shape(lambda: sharding.pad(self.mesh, self.weights)),
+      self.mesh,
+    )
+    self.path = os.path.join(self.create_tempdir().full_path, 'set')
+    compile_set.compile_set(
+      self.path, self.run_, self.run_.keys(), small_engine.SERVING
+    )
+    self.opened = program_set.ProgramSet.open(self.path)
+
+  def _runner(self, ready: executables.Ready | None) -> runner_lib.Runner:
+    return runner_lib.Runner(self.weights, _MODEL, _ENGINE, self.mesh, ready)
+
+  def test_a_runner_of_a_whole_set_compiles_nothing(self):
+    expected = _answers(self._runner(None))
+    with compilations.counting() as compiled:
+      runner = self._runner(self.opened.load)
+      self.assertEqual(_answers(runner), expected)
+      score = runner.score(np.arange(4), np.arange(5))
+    self.assertLess(score, 0)
+    self.assertEqual(compiled.names, [])
+
+  def test_programs_are_written_that_other_versions_can_compile(self):
+    expected = _answers(self._runner(None))
+    self.assertEqual(_answers(self._runner(self.opened.compile)), expected)
+
+  def test_the_manifest_says_what_is_split(self):
+    made_for = self.opened.manifest.configuration
+    self.assertEqual(
+      made_for, configuration.of(self.run_, small_engine.SERVING)
+    )
+    self.assertEqual(made_for.mesh, (1, 1, 2))
+    self.assertEqual(made_for.target.devices, 2)
+    self.assertEqual(
+      made_for.weights['head_bias'],
+      manifest_lib.Leaf((256,), 'float32', ('model',)),
+    )
+    self.assertEqual(
+      made_for.weights['layers.up'],
+      manifest_lib.Leaf((2, 32, 64), 'float32', (None, None, 'model')),
+    )
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,171 @@
+"""Tests of programs: which sets a model takes, and what is refused."""
+
+import dataclasses
+import json
+import os
+import tempfile
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import numpy as np
+
+from saxml_ext.aot import compile_set
+from saxml_ext.aot import manifest as manifest_lib
+from saxml_ext.aot import program_set
+from saxml_ext.common import errors
+from saxml_ext.engine import request as request_lib
+from saxml_ext.engine.testing import fast_compile
+from saxml_ext.server.loading import loader
+from saxml_ext.server.loading import programs
+from saxml_ext.server.loading import spec as spec_lib
+from saxml_ext.server.testing import small_model
+
+fast_compile.install()
+
+_TIMEOUT = 600
+
+
+def _changed(
+  opened: program_set.ProgramSet, **changes
+) -> program_set.ProgramSet:
+  """A set whose configuration has other fields; its programs are the same."""
+  configuration = dataclasses.replace(opened.manifest.configuration, **changes)
+  return program_set.ProgramSet(
+    opened.path,
+    dataclasses.replace(opened.manifest, configuration=configuration),
+  )
+
+
+class ProgramsTest(parameterized.TestCase):
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    directory = tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value)
+    cls.checkpoint = small_model.write(os.path.join(directory, 'checkpoint'))
+    cls.path = os.path.join(directory, 'set')
+    made = loader.plan(cls._spec())
+    run = made.executables()
+    compile_set.compile_set(cls.path, run, run.keys(), made.serving)
+    cls.opened = program_set.ProgramSet.open(cls.path)
+
+  @classmethod
+  def _spec(cls, **overrides: str) -> spec_lib.Spec:
+    return spec_lib.Spec(
+      small_model.MODEL_PATH,
+      cls.checkpoint,
+      {'BATCH_SIZE': '1', 'MAX_DECODE_STEPS': '4', **overrides},
+      acls={},
+    )
+
+  def _of(self, opened, mismatch=programs.REFUSE, **overrides):
+    made = loader.plan(self._spec(**overrides))
+    taken = programs.Programs((opened,), mismatch)
+    return taken.of(made.executables(), made.serving)
+
+  def _answer(self, sets: programs.Programs):
+    servable = loader.load(self._spec(), self.fail, sets)
+    self.addCleanup(servable.close, drain=False)
+    request = request_lib.Request(np.array([1, 2, 3], np.int32))
+    return servable.scheduler.generate(request).result(_TIMEOUT)
+
+  def test_a_model_with_a_set_compiles_nothing(self):
+    with self.assertLogs() as logs:
+      answer = self._answer(programs.Programs.open([self.path]))
+    self.assertRegex('\n'.join(logs.output), 'loaded .*, 0 programs compiled')
+    expected = self._answer(programs.NONE)
+    for one, other in zip(answer.hypotheses, expected.hypotheses, strict=True):
+      np.testing.assert_array_equal(one.tokens, other.tokens)
+      self.assertEqual(one.score, other.score)
+
+  def test_settings_that_programs_do_not_depend_on_may_differ(self):
+    self.assertIsNotNone(self._of(self.opened, MAX_LIVE_BATCHES='2'))
+
+  def test_other_versions_compile_the_stablehlo(self):
+    versions = self.opened.manifest.configuration.versions
+    opened = _changed(self.opened, versions={**versions, 'jaxlib': '0.1'})
+    with self.assertLogs() as logs:
+      answer = self._answer(programs.Programs((opened,)))
+    text = '\n'.join(logs.output)
+    self.assertIn('are compiled from StableHLO: versions.jaxlib: the set', text)
+    expected = self._answer(programs.Programs.open([self.path]))
+    for one, other in zip(answer.hypotheses, expected.hypotheses, strict=True):
+      np.testing.assert_array_equal(one.tokens, other.tokens)
+
+  @parameterized.parameters(
+    (dict(NUM_SLOTS='3'), None),
+    (dict(BATCH_SIZE='2'), 'engine.num_slots: the set has 1, here it is 2'),
+    (
+      dict(QUANTIZATION='"int8"'),
+      'weights.layers.0.down: the set has .*, here it is nothing; .*19 more',
+    ),
+    (dict(KV_CACHE_DTYPE='"int8"'), 'engine.kv_dtype: the set has "float32"'),
+  )
+  def test_another_model_is_refused(self, overrides, message):
+    if message is None:  # No attribute of the params: it changes nothing.
+      self.assertIsNotNone(self._of(self.opened, **overrides))
+      return
+    with self.assertRaisesRegex(
+      errors.FailedPrecondition, f'does not match: .*{message}'
+    ):
+      self._of(self.opened, **overrides)
+    with self.assertLogs(level='WARNING') as logs:
+      taken = self._of(self.opened, programs.COMPILE, **overrides)
+    self.assertIsNone(taken)
+    self.assertRegex(logs.output[0], f'is compiled: .*{message}')
+
+  def test_another_machine_is_refused(self):
+    target = self.opened.manifest.configuration.target
+    other = dataclasses.replace(
+      target, threads=target.threads + 1, features=(*target.features, 'avx9')
+    )
+    with self.assertRaisesRegex(
+      errors.FailedPrecondition,
+      'target.features: here is no avx9, which the set has; target.threads: the'
+      ' set has',
+    ):
+      self._of(_changed(self.opened, target=other))
+
+  def test_another_engine_is_refused(self):
+    versions = self.opened.manifest.configuration.versions
+    opened = _changed(self.opened, versions={**versions, 'engine': 'f00'})
+    with self.assertRaisesRegex(
+      errors.FailedPrecondition, 'versions.engine: the set has "f00"'
+    ):
+      self._of(opened)
+
+  def test_a_set_that_lacks_programs_is_refused(self):
+    rest = self.opened.manifest.programs[1:]
+    lacking = dataclasses.replace(self.opened.manifest, programs=rest)
+    with self.assertRaisesRegex(
+      errors.FailedPrecondition, 'the set lacks the programs decode 1'
+    ):
+      self._of(program_set.ProgramSet(self.path, lacking))
+
+  def test_sets_of_other_params_do_not_count(self):
+    serving = manifest_lib.Serving('some.other.Params', {})
+    target = dataclasses.replace(
+      self.opened.manifest.configuration.target, kind='other'
+    )
+    with self.assertLogs() as logs:
+      taken = self._of(_changed(self.opened, serving=serving, target=target))
+    self.assertIsNone(taken)
+    self.assertIn('no program set is for', logs.output[0])
+
+  def test_a_place_without_a_set(self):
+    with self.assertRaisesRegex(errors.InvalidArgument, 'is no program set'):
+      programs.Programs.open([self.create_tempdir().full_path])
+
+  def test_the_manifest_names_params_and_overrides(self):
+    with open(os.path.join(self.path, 'manifest.json'), 'rb') as file:
+      serving = json.load(file)['configuration']['serving']
+    self.assertEqual(
+      serving,
+      {
+        'model_path': small_model.MODEL_PATH,
+        'overrides': {'BATCH_SIZE': '1', 'MAX_DECODE_STEPS': '4'},
+      },
+    )
+
+
+if __name__ == '__main__':
+  absltest.main()
