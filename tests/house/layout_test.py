@@ -18,7 +18,7 @@ _BELOW = {
   'saxml_ext/protobuf': (),
   'saxml_ext/common': ('saxml_ext/protobuf',),
   'saxml_ext/engine': (),
-  'saxml_ext/aot': ('saxml_ext/engine',),
+  'saxml_ext/aot': ('saxml_ext/engine', 'saxml_ext/evaluation'),
   'saxml_ext/evaluation': ('saxml_ext/common',),
   'saxml_ext/params': ('saxml_ext/common', 'saxml_ext/engine'),
   'saxml_ext/pax': (
