@@ -4,10 +4,12 @@ Needs libtpu, but no TPU. The report reads the file that this writes; the ones
 in `data/` are made by the commands that docs/aot_report.md names.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
+import functools
 from importlib import metadata
 import os
+import pathlib
 import time
 
 # Read by libtpu as it is loaded: no metadata server is asked, no lock file and
@@ -27,6 +29,8 @@ from absl import flags
 import jax
 from jax.experimental import topologies
 
+from saxml_ext.aot.report import attention_kernel
+from saxml_ext.aot.report import bundles
 from saxml_ext.aot.report import costs
 from saxml_ext.aot.report import hlo_costs
 from saxml_ext.engine import abstract_weights
@@ -35,7 +39,7 @@ from saxml_ext.engine import executables
 from saxml_ext.engine import sharding
 from saxml_ext.engine import state
 
-_OUT = flags.DEFINE_string('out', None, 'File to write.', required=True)
+_OUT = flags.DEFINE_string('out', None, 'File to write.')
 _TITLE = flags.DEFINE_string('title', 'GPT-J 6B', 'What it is, in words.')
 _TOPOLOGY = flags.DEFINE_string('topology', 'v5e 2x2', 'Chips, kind and shape.')
 _MESH = flags.DEFINE_list('mesh', ['1', '1', '4'], 'Replica, data, model.')
@@ -56,6 +60,12 @@ _STATIC = flags.DEFINE_bool(
   'Batches that start and end together, as Sax has them: answers begin with an'
   ' empty cache, which needs no room for older ones.',
 )
+_BUNDLES = flags.DEFINE_string(
+  'bundles',
+  None,
+  "Directory where the compiler has dumped the attention kernel's code, see"
+  ' docs/aot_report.md. Without it the bytes that it reads are all that counts.',
+)
 _LAYERS = flags.DEFINE_integer('layers', 28, 'Layers of the model.')
 
 
@@ -71,11 +81,14 @@ def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'unknown arguments {argv[1:]}.')
   run, keys = _executables()
+  kernels: Mapping[str, bundles.Kernel] = {}
+  if _BUNDLES.value:
+    kernels = bundles.read(pathlib.Path(_BUNDLES.value))
   programs = {}
   for key in keys:
     began = time.monotonic()
     compiled = run.lower(key).compile()
-    programs[str(key)] = program(compiled)
+    programs[str(key)] = program(compiled, kernels)
     seconds = time.monotonic() - began
     gib = programs[str(key)].memory['peak'] / 2**30
     print(f'{key}: {seconds:.0f} s, {gib:.2f} GiB per chip', flush=True)
@@ -97,8 +110,10 @@ def main(argv: Sequence[str]) -> None:
   print(f'wrote {_OUT.value}')
 
 
-def program(compiled: jax.stages.Compiled) -> costs.Program:
-  """Costs of a compiled program."""
+def program(
+  compiled: jax.stages.Compiled, kernels: Mapping[str, bundles.Kernel]
+) -> costs.Program:
+  """Costs of a compiled program; `kernels` as of `bundles.read`."""
   m = compiled.memory_analysis()
   memory = {
     'peak': m.peak_memory_in_bytes,
@@ -108,7 +123,8 @@ def program(compiled: jax.stages.Compiled) -> costs.Program:
     'aliased': m.alias_size_in_bytes,
     'code': m.generated_code_size_in_bytes,
   }
-  return hlo_costs.read(compiled.as_text(), memory)
+  describe = functools.partial(attention_kernel.describe, kernels)
+  return hlo_costs.read(compiled.as_text(), memory, describe)
 
 
 def compiler() -> str:
@@ -168,4 +184,5 @@ def _executables() -> tuple[executables.Executables, list[executables.Key]]:
 
 
 if __name__ == '__main__':
+  flags.mark_flag_as_required(_OUT)
   app.run(main)

@@ -37,21 +37,41 @@ class Collective:
 
 
 @dataclasses.dataclass(frozen=True)
+class Block:
+  """What a kernel does for each block of keys that a slot has.
+
+  Attributes:
+    suffix: whether the keys are of a suffix, which has each beam's own, or of
+      a prompt.
+    keys: of a block.
+    bytes: read from HBM for it, on each chip.
+    bundles: VLIW instructions issued for it.
+  """
+
+  suffix: bool
+  keys: int
+  bytes: float
+  bundles: float
+
+
+@dataclasses.dataclass(frozen=True)
 class KernelCall:
   """A call of a kernel that XLA knows nothing of, such as a Pallas kernel.
 
   Attributes:
     name: of the kernel.
-    bytes: of all its operands and results in HBM, read once.
+    bytes: of its operands and results in HBM, read once.
     count: how often.
     bundles: VLIW instructions that a call issues, as of `bundles.py`; None:
       not known, the bytes alone bound its time.
+    blocks: what comes on top for each block of keys.
   """
 
   name: str
   bytes: float
   count: float
   bundles: float | None = None
+  blocks: tuple[Block, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,8 +226,11 @@ def _cost(record: Any) -> Cost:
   def calls(name: str, make: Callable) -> tuple[Any, ...]:
     return tuple(make(**call) for call in record[name])
 
+  def kernel(blocks: list[Any], **call: Any) -> KernelCall:
+    return KernelCall(blocks=tuple(Block(**b) for b in blocks), **call)
+
   collectives = calls('collectives', Collective)
-  kernels = calls('kernels', KernelCall)
+  kernels = calls('kernels', kernel)
   return Cost(**{**record, 'collectives': collectives, 'kernels': kernels})
 
 

@@ -11,7 +11,7 @@ depends on data: decoding. A program may have one; its cost is kept per step. Of
 a conditional the branch with most cycles counts.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 import re
 
 from saxml_ext.aot.report import costs
@@ -47,20 +47,32 @@ _MOVES = (
   *hlo_traffic.SLICES,
 )
 _PALLAS = 'tpu_custom_call'
+# Called with a call of a kernel and its computation.
+Describe = Callable[
+  [hlo_text.Instruction, hlo_text.Computation], costs.KernelCall | None
+]
+# What is paid once, and each step of data-dependent loops.
+_Costs = tuple[costs.Cost, tuple[costs.Cost, ...]]
 
 
-def read(text: str, memory: Mapping[str, int] | None = None) -> costs.Program:
+def read(
+  text: str,
+  memory: Mapping[str, int] | None = None,
+  describe: Describe = lambda i, within: None,
+) -> costs.Program:
   """Costs of a program.
 
   Args:
     text: its optimized HLO, as of `jax.stages.Compiled.as_text()`.
     memory: as of `costs.Program`.
+    describe: of a call of a Pallas kernel, what it costs; None: not known, all
+      of its operands are taken to be read once.
 
   Raises:
     ValueError: it is no HLO module, or has more than one data-dependent loop.
   """
   module = hlo_text.parse(text)
-  once, steps = _Reader(module).computation(module.entry)
+  once, steps = _Reader(module, describe).computation(module.entry)
   if len(steps) > 1:
     raise ValueError(
       f'the program has {len(steps)} loops without a known trip count; costs'
@@ -100,15 +112,12 @@ def _compares(module: hlo_text.Module, root: hlo_text.Instruction) -> bool:
   return root.opcode == 'compare' and 'direction=LT' in root.rest
 
 
-# What is paid once, and each step of data-dependent loops.
-_Costs = tuple[costs.Cost, tuple[costs.Cost, ...]]
-
-
 class _Reader:
   """Walks a module; each computation is read once."""
 
-  def __init__(self, module: hlo_text.Module):
+  def __init__(self, module: hlo_text.Module, describe: Describe):
     self._module = module
+    self._describe = describe
     self._known: dict[str, _Costs] = {}
 
   def computation(self, name: str) -> _Costs:
@@ -157,6 +166,9 @@ class _Reader:
       return costs.Cost(collectives=(_exchange(i, collective[1]),))
     traffic = hlo_traffic.hbm_bytes(self._module, i, within)
     if i.opcode == 'custom-call' and _PALLAS in i.rest:
+      call = self._describe(i, within)
+      if call is not None:
+        return costs.Cost(kernels=(call,))
       call = costs.KernelCall(kernel_name(i), traffic, 1)
       return costs.Cost(hbm_bytes=traffic, kernels=(call,))
     cycles = i.text(r'"estimated_cycles":"?(\d+)')

@@ -9,6 +9,7 @@ import plotly.graph_objects as go
 from saxml_ext.aot.report import chips
 from saxml_ext.aot.report import costs
 from saxml_ext.aot.report import lengths as lengths_lib
+from saxml_ext.aot.report import live
 from saxml_ext.aot.report import predict
 from saxml_ext.aot.report import roofline
 from saxml_ext.aot.report import rules
@@ -63,7 +64,7 @@ def write(
     OSError: it cannot be written.
   """
   figures: list[str] = []
-  for figure in (shares(made), roofs(made, requests)):
+  for figure in (shares(made, requests), roofs(made, requests)):
     figures.append(
       figure.to_html(
         full_html=False,
@@ -87,11 +88,14 @@ def write(
   os.replace(unfinished, path)
 
 
-def shares(made: costs.Set) -> go.Figure:
+def shares(made: costs.Set, requests: lengths_lib.Lengths) -> go.Figure:
   """Stacked bars: where each program's time goes, by the central rule."""
   topology = chips.topology(made.topology)
   found = [row for row in tables.timed(made) if not row[0].endswith('a call')]
-  split = [rules.parts(cost, topology, rules.CENTRAL) for _, cost in found]
+  slots = live.of(made, requests)
+  split = [
+    rules.parts(cost, topology, rules.CENTRAL, slots) for _, cost in found
+  ]
   figure = go.Figure()
   for part, colour in zip(rules.PARTS, _COLOURS, strict=True):
     figure.add_bar(
@@ -133,6 +137,7 @@ def roofs(made: costs.Set, requests: lengths_lib.Lengths) -> go.Figure:
       line=dict(color='#555', dash=dash),
     )
   found = dict(tables.timed(made))
+  slots = live.of(made, requests)
   how = predict.policy(made)
   prompt, output = requests.prompts.mean(), requests.outputs.mean()
   points = {
@@ -142,15 +147,16 @@ def roofs(made: costs.Set, requests: lengths_lib.Lengths) -> go.Figure:
     for length in how.buckets:
       point = roofline.prefill(made, rows, length)
       points[f'prefill {rows} x {length}'] = point
-  for name, point in points.items():
+  for i, (name, point) in enumerate(points.items()):
     if name in found:
-      seconds = rules.seconds(found[name], topology, rules.CENTRAL)
+      seconds = rules.seconds(found[name], topology, rules.CENTRAL, slots)
       figure.add_scatter(
         x=[point.operations / point.bytes],
         y=[point.operations / seconds / 1e12],
         mode='markers+text',
         text=[name],
-        textposition='bottom center',
+        # Neighbours' names would overlap.
+        textposition='bottom center' if i % 2 else 'top center',
         name=name,
         marker=dict(size=11),
         showlegend=False,

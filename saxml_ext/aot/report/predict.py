@@ -95,7 +95,7 @@ def of_set(
   server: bool = True,
 ) -> Prediction:
   """What this server is expected to reach with a set."""
-  seconds = times.of(programs, rule)
+  seconds = times.of(programs, rule, requests)
   how = policy(programs)
   outcome = schedule.run(requests, seconds, how)
   highest = None
@@ -128,7 +128,9 @@ def of_sax(
     rule: for the times.
     server: whether to estimate the Server scenario as well.
   """
-  known = {bucket: times.of(s, rule) for bucket, s in by_bucket.items()}
+  known = {
+    bucket: times.of(s, rule, requests) for bucket, s in by_bucket.items()
+  }
   seconds = {bucket: _between(known, bucket) for bucket in published.buckets}
   how = static_batching.Policy(
     batch=_SAX_BATCH,

@@ -92,7 +92,7 @@ def report() -> str:
       clock=chip.clock / 1e9, hbm=chip.hbm_bandwidth / 1e9, link=chip.link / 1e9
     ),
     'Lengths\n' + tables.lengths(requests),
-    'Programs\n' + tables.programs(made),
+    'Programs\n' + tables.programs(made, requests),
     'Memory\n' + tables.memory(made),
     'Beside the roofline\n' + tables.floor(made, requests),
     'Sax as published, by the same rules\n' + tables.sax(sax),
@@ -153,7 +153,7 @@ def _variations(made: costs.Set, requests: lengths_lib.Lengths) -> str:
 def _path(sets: Sequence[costs.Set], requests: lengths_lib.Lengths) -> str:
   rows = []
   for made in sets:
-    seconds = times.of(made, rules.CENTRAL)
+    seconds = times.of(made, rules.CENTRAL, requests)
     rows_each = seconds.rows[-1]
     prefill = seconds.prefill(rows_each, 1024) / rows_each / 1.024
     peaks = (p.memory.get('peak', 0) for p in made.programs.values())

@@ -3,7 +3,8 @@
 Seconds = max(work, memory) + exchange, where
 
   work      XLA's cycles over the clock; a Pallas kernel's bundles over the
-            clock, or the time to read its operands if that is longer; for an
+            clock, or the time to read its operands if that is longer, block by
+            block of the KV that the slots have (`live.py`); for an
             operation without an estimate, the time to move its operands and
             results at the memory's bandwidth;
   memory    all bytes that operations and prefetches move to and from HBM, over
@@ -20,6 +21,7 @@ import dataclasses
 
 from saxml_ext.aot.report import chips
 from saxml_ext.aot.report import costs
+from saxml_ext.aot.report import live
 
 KERNELS = 'kernels'
 OTHERS = 'without an estimate'
@@ -62,9 +64,19 @@ RULES = (PESSIMISTIC, CENTRAL, OPTIMISTIC)
 
 
 def parts(
-  cost: costs.Cost, topology: chips.Topology, rule: Rule
+  cost: costs.Cost,
+  topology: chips.Topology,
+  rule: Rule,
+  slots: live.Live | None = None,
 ) -> Mapping[str, float]:
-  """Seconds of each of PARTS, their sum being the estimate."""
+  """Seconds of each of PARTS, their sum being the estimate.
+
+  Args:
+    cost: of a program, or a step.
+    topology: the chips.
+    rule: how to price it.
+    slots: what they are busy with; needed where a kernel reads blocks of KV.
+  """
   chip = topology.chip
   seconds = dict.fromkeys(PARTS, 0.0)
   for kind, cycles in cost.cycles.items():
@@ -73,8 +85,18 @@ def parts(
     seconds[kind] += share * cycles / chip.clock
   for call in cost.kernels:
     bundles = (call.bundles or 0) / chip.clock
-    read = call.bytes / chip.hbm_bandwidth
-    seconds[KERNELS] += call.count * max(bundles, read)
+    each = max(bundles, call.bytes / chip.hbm_bandwidth)
+    for block in call.blocks:
+      if slots is None:
+        raise ValueError(
+          f'the kernel {call.name!r} reads what its slots have; say what they'
+          ' are busy with.'
+        )
+      of_block = max(
+        block.bundles / chip.clock, block.bytes / chip.hbm_bandwidth
+      )
+      each += slots.blocks(block) * of_block
+    seconds[KERNELS] += call.count * each
   seconds[OTHERS] = (
     cost.uncosted_bytes / chip.hbm_bandwidth + cost.uncosted * rule.launch
   )
@@ -90,9 +112,14 @@ def parts(
   return seconds
 
 
-def seconds(cost: costs.Cost, topology: chips.Topology, rule: Rule) -> float:
-  """The estimate."""
-  return sum(parts(cost, topology, rule).values())
+def seconds(
+  cost: costs.Cost,
+  topology: chips.Topology,
+  rule: Rule,
+  slots: live.Live | None = None,
+) -> float:
+  """The estimate. Arguments as of `parts`."""
+  return sum(parts(cost, topology, rule, slots).values())
 
 
 def collective_seconds(

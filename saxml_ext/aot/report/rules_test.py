@@ -1,7 +1,10 @@
 from absl.testing import absltest
+import numpy as np
 
 from saxml_ext.aot.report import chips
 from saxml_ext.aot.report import costs
+from saxml_ext.aot.report import lengths
+from saxml_ext.aot.report import live
 from saxml_ext.aot.report import roofline
 from saxml_ext.aot.report import rules
 from saxml_ext.aot.report.testing import sets
@@ -31,6 +34,24 @@ class RulesTest(absltest.TestCase):
         costs.Cost(kernels=(call,)), _TOPOLOGY, rules.CENTRAL
       )
       self.assertAlmostEqual(found, seconds)
+
+  def test_a_kernel_reads_what_the_slots_have(self):
+    # Of 2 slots: 3 blocks of 100 keys of prompts, 4 bytes a key; steps 1 to 9
+    # of 2 beams, which reach over 1 + (5 - 1) / 4 blocks of 8 keys.
+    slots = live.Live(
+      2, 2, lengths.Lengths(np.array([250]), np.array([10]), 'one')
+    )
+    prompt = costs.Block(False, 100, 400, 0)
+    suffix = costs.Block(True, 8, 0, 1500)
+    self.assertEqual(slots.blocks(prompt), 2 * 3)
+    self.assertEqual(slots.blocks(suffix), 2 * 2)
+    cost = costs.Cost(
+      kernels=(costs.KernelCall('attend', 0, 1, 3000, (prompt, suffix)),)
+    )
+    found = rules.seconds(cost, _TOPOLOGY, rules.CENTRAL, slots)
+    self.assertAlmostEqual(found, 2e-6 + 6 * 400 / _BANDWIDTH + 4 * 1e-6)
+    with self.assertRaisesRegex(ValueError, 'busy with'):
+      rules.seconds(cost, _TOPOLOGY, rules.CENTRAL)
 
   def test_an_all_reduce_goes_round_the_ring_twice(self):
     # 2 * 3 / 4 of the bytes over two links of 50e9 * 0.9, and 6 hops.

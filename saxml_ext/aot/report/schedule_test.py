@@ -147,7 +147,7 @@ class TimesTest(absltest.TestCase):
     self.assertAlmostEqual(_TIMES.prefill(1, 2048), 4.0)
 
   def test_of_a_set(self):
-    found = times_lib.of(sets.small(), rules.CENTRAL)
+    found = times_lib.of(sets.small(), rules.CENTRAL, _equal(8))
     self.assertAlmostEqual(found.step, 0.02)
     self.assertAlmostEqual(found.prefill(1, 1919), 0.03)
     self.assertEqual(predict.policy(sets.small()).buckets, (512, 1919))
@@ -158,7 +158,9 @@ class TimesTest(absltest.TestCase):
     del programs['decode 8']
     with self.assertRaisesRegex(ValueError, 'one decode'):
       times_lib.of(
-        type(made)(**{**vars(made), 'programs': programs}), rules.CENTRAL
+        type(made)(**{**vars(made), 'programs': programs}),
+        rules.CENTRAL,
+        _equal(8),
       )
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from saxml_ext.aot.report import chips
 from saxml_ext.aot.report import costs
 from saxml_ext.aot.report import lengths as lengths_lib
+from saxml_ext.aot.report import live
 from saxml_ext.aot.report import predict
 from saxml_ext.aot.report import roofline
 from saxml_ext.aot.report import rules
@@ -28,8 +29,9 @@ def table(rows: Iterable[Row]) -> str:
   return '\n'.join(lines)
 
 
-def programs(made: costs.Set) -> str:
+def programs(made: costs.Set, requests: lengths_lib.Lengths) -> str:
   """Milliseconds of each program: by all rules, and the central one's parts."""
+  where, slots = _topology(made), live.of(made, requests)
   rows: list[Row] = [
     (
       'ms (estimates)',
@@ -38,8 +40,8 @@ def programs(made: costs.Set) -> str:
     )
   ]
   for name, cost in timed(made):
-    seconds = [rules.seconds(cost, _topology(made), r) for r in rules.RULES]
-    parts = rules.parts(cost, _topology(made), rules.CENTRAL)
+    seconds = [rules.seconds(cost, where, r, slots) for r in rules.RULES]
+    parts = rules.parts(cost, where, rules.CENTRAL, slots)
     values = (*seconds, *(parts[part] for part in rules.PARTS))
     rows.append((name, *(f'{1e3 * value:.2f}' for value in values)))
   return table(rows)
@@ -48,23 +50,31 @@ def programs(made: costs.Set) -> str:
 def timed(made: costs.Set) -> list[tuple[str, costs.Cost]]:
   """What the tables show of a set: its steps of decoding, then its prefills."""
   found = []
-  for key, program in made.programs.items():
+  for key in sorted(made.programs, key=_numbers):
+    program = made.programs[key]
     if program.step is not None:
       found.append((f'{key}, a step', program.step))
       found.append((f'{key}, a call', program.once))
-  for key, program in made.programs.items():
+  for key in sorted(made.programs, key=_numbers):
+    program = made.programs[key]
     if program.step is None:
-      found.append(
-        (key.replace('_and_insert', '').replace(' 0 ', ' x '), program.once)
-      )
+      name = key.replace('_and_insert', '').replace(' 0 ', ' x ')
+      found.append((name, program.once))
   return found
+
+
+def _numbers(key: str) -> tuple[str, list[int]]:
+  """Orders programs by name, then by size."""
+  name, *sizes = key.split()
+  return name, [int(size) for size in sizes]
 
 
 def memory(made: costs.Set) -> str:
   """GiB of each chip; what XLA planned, no estimate of ours."""
   kinds = ('peak', 'arguments', 'temporaries', 'code')
   rows: list[Row] = [('GiB per chip (XLA)', *kinds)]
-  for key, program in made.programs.items():
+  for key in sorted(made.programs, key=_numbers):
+    program = made.programs[key]
     if program.memory:
       sizes = (program.memory[kind] / _GIB for kind in kinds)
       rows.append((key, *(f'{size:.2f}' for size in sizes)))
@@ -74,7 +84,7 @@ def memory(made: costs.Set) -> str:
 
 def floor(made: costs.Set, requests: lengths_lib.Lengths) -> str:
   """Each program beside the least that the chips allow."""
-  topology = _topology(made)
+  topology, slots = _topology(made), live.of(made, requests)
   prompt, output = requests.prompts.mean(), requests.outputs.mean()
   rows: list[Row] = [('', 'floor ms', 'estimate ms', 'estimate / floor')]
   how = predict.policy(made)
@@ -92,7 +102,7 @@ def floor(made: costs.Set, requests: lengths_lib.Lengths) -> str:
   found = dict(timed(made))
   for name, point in points:
     if name in found:
-      seconds = rules.seconds(found[name], topology, rules.CENTRAL)
+      seconds = rules.seconds(found[name], topology, rules.CENTRAL, slots)
       values = (1e3 * point.seconds, 1e3 * seconds, seconds / point.seconds)
       rows.append((name, *(f'{value:.2f}' for value in values)))
   most = roofline.samples_per_second(made, requests)

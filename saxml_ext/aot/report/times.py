@@ -7,6 +7,8 @@ import re
 
 from saxml_ext.aot.report import chips
 from saxml_ext.aot.report import costs
+from saxml_ext.aot.report import lengths as lengths_lib
+from saxml_ext.aot.report import live
 from saxml_ext.aot.report import rules
 
 _PREFILL = re.compile(r'prefill_and_insert (\d+) 0 (\d+)')
@@ -58,19 +60,27 @@ class Times:
     return known[nearest] * length / nearest
 
 
-def of(programs: costs.Set, rule: rules.Rule) -> Times:
+def of(
+  programs: costs.Set, rule: rules.Rule, requests: lengths_lib.Lengths
+) -> Times:
   """Times of a set.
+
+  Args:
+    programs: the set.
+    rule: how to price it.
+    requests: what all of its slots are busy with.
 
   Raises:
     ValueError: it has no prefill, or not one decode program.
   """
   topology = chips.topology(programs.topology)
+  slots = live.of(programs, requests)
   prefills = {}
   decodes = []
   for key, program in programs.programs.items():
     prefill = _PREFILL.fullmatch(key)
     if prefill:
-      seconds = rules.seconds(program.once, topology, rule)
+      seconds = rules.seconds(program.once, topology, rule, slots)
       prefills[Prefill(int(prefill[1]), int(prefill[2]))] = seconds
     elif _DECODE.fullmatch(key):
       decodes.append(program)
@@ -82,6 +92,6 @@ def of(programs: costs.Set, rule: rules.Rule) -> Times:
     )
   return Times(
     prefills,
-    rules.seconds(decodes[0].once, topology, rule),
-    rules.seconds(decodes[0].step, topology, rule),
+    rules.seconds(decodes[0].once, topology, rule, slots),
+    rules.seconds(decodes[0].step, topology, rule, slots),
   )
