@@ -39,5 +39,17 @@ def pax_checkpoint() -> str | None:
 
   None outside of Bazel, where nothing has built one.
   """
-  path = os.path.join(_BUNDLED, 'pax')
+  return _built('pax')
+
+
+def programs() -> str | None:
+  """The programs of PARAMS that the build compiled for its machine's CPU.
+
+  None outside of Bazel, as `pax_checkpoint`.
+  """
+  return _built('programs')
+
+
+def _built(name: str) -> str | None:
+  path = os.path.join(_BUNDLED, name)
   return path if os.path.isdir(path) else None

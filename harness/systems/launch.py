@@ -149,6 +149,7 @@ class OwnCell(_Served):
       place.log_dir,
       self.jax_cache_dir,
       place.progress,
+      program_set=bundle.programs() if self.params == bundle.PARAMS else None,
     )
     cell.start()
     return _of_cell(

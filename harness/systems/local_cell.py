@@ -74,6 +74,7 @@ class LocalCell:
     jax_cache_dir: str | None,
     progress: progress_lib.Progress,
     server: str = programs.MODEL_SERVER,
+    program_set: str | None = None,
   ):
     """Starts nothing yet.
 
@@ -85,9 +86,12 @@ class LocalCell:
         keeps none.
       progress: where the user is told what happens.
       server: program of the model server, with that one's flags.
+      program_set: programs that the model server need not compile; it compiles
+        all the same where they do not match. None: there are none.
     """
     self.model_server: children.Child | None = None
     self._server = server
+    self._program_set = program_set
     self._group = group
     self._log_dir = log_dir
     self._jax_cache_dir = jax_cache_dir
@@ -128,7 +132,8 @@ class LocalCell:
           'port': net.pick_free_port(),
           'platform_chip': 'cpu',
           'jax_cache_dir': self._jax_cache_dir,
-        },
+        }
+        | self._programs(),
       ),
       self._log('model_server'),
     )
@@ -138,6 +143,11 @@ class LocalCell:
         ('model server', self._model_server_joined),
       ):
         self._wait(what, answers, bar, _START_SECS)
+
+  def _programs(self) -> dict[str, object]:
+    if self._program_set is None:
+      return {}
+    return {'programs': self._program_set, 'programs_mismatch': 'compile'}
 
   def publish(self, model: Model) -> target.Target:
     """Publishes a model and waits until a replica of it can serve.

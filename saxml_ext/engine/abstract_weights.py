@@ -1,5 +1,7 @@
 """Shapes of a model's weights, for programs that are compiled without them."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 
@@ -10,32 +12,67 @@ from saxml_ext.engine.numerics import quant
 
 
 def stacked(
-  config: config_lib.GPTJConfig, dtype: str, quantization: str | None
+  config: config_lib.GPTJConfig,
+  dtype: str,
+  quantization: str | None,
+  quantize_head: bool = True,
 ) -> weights_lib.Weights:
   """What `from_pax`, then `stack`, would give, as jax.ShapeDtypeStruct.
 
   Args:
     config: sizes.
-    dtype: as of `weights.PaxReader`.
-    quantization: as of `weights.PaxReader`.
+    dtype: as of `weights.PaxReader`, and so are the others.
+    quantization: which matrices are int8.
+    quantize_head: whether the head is among them.
   """
-  sizes = variables.axis_sizes(config)
+  shapes = _Shapes(config, dtype, quantization, quantize_head)
+  return weights_lib.assemble(
+    shapes.leaf, weights_lib.assemble_layer(shapes.stacked_leaf)
+  )
 
-  def leaf(field: str) -> weights_lib.Matrix:
+
+def unrolled(
+  config: config_lib.GPTJConfig,
+  dtype: str,
+  quantization: str | None,
+  quantize_head: bool = True,
+) -> weights_lib.Weights:
+  """What `from_pax` would give; arguments as of `stacked`."""
+  shapes = _Shapes(config, dtype, quantization, quantize_head)
+  layer = weights_lib.assemble_layer(shapes.leaf)
+  return weights_lib.assemble(shapes.leaf, (layer,) * config.num_layers)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Shapes:
+  """Shapes of a model's arrays; fields as arguments of `stacked`."""
+
+  config: config_lib.GPTJConfig
+  dtype: str
+  quantization: str | None
+  quantize_head: bool
+
+  def stacked_leaf(self, field: str) -> weights_lib.Matrix:
+    """One array for all layers."""
+    return self.leaf(field, ('layers',))
+
+  def leaf(
+    self, field: str, leading: tuple[str, ...] = ()
+  ) -> weights_lib.Matrix:
+    """The array of a field of `variables.py`, after some more axes."""
     row = variables.GPTJ.by_field[field]
+    sizes = variables.axis_sizes(self.config)
 
     def struct(axes: tuple[str, ...], dtype: str) -> jax.ShapeDtypeStruct:
-      if row.per_layer:
-        axes = ('layers', *axes)
-      shape = tuple(sizes[axis] for axis in axes)
+      shape = tuple(sizes[axis] for axis in (*leading, *axes))
       return jax.ShapeDtypeStruct(shape, jnp.dtype(dtype))
 
-    if not row.is_matrix or quantization is None:
-      return struct(row.kept_axes, dtype if len(row.axes) > 1 else 'float32')
+    quantized = row.is_matrix and self.quantization is not None
+    if not quantized or (field == 'head' and not self.quantize_head):
+      float_type = self.dtype if len(row.axes) > 1 else 'float32'
+      return struct(row.kept_axes, float_type)
     return quant.QuantizedArray(
       struct(row.outputs + row.contracted, 'int8'),
       struct(row.outputs, 'float32'),
-      dtype if quantization == 'int8_weights' else None,
+      None if self.quantization == 'int8' else self.dtype,
     )
-
-  return weights_lib.assemble(leaf, weights_lib.assemble_layer(leaf))

@@ -21,13 +21,27 @@ from saxml_ext.engine.search import search
 class Program(NamedTuple):
   """What to compile.
 
-  function: of the weights and more; args: the shapes of what more; donated:
-  which arguments it may overwrite, the weights being argument 0.
+  function: of the weights and more; args: the shapes of what more; results:
+  the shapes of what it returns, known without tracing it; donated: which
+  arguments it may overwrite, the weights being argument 0.
   """
 
   function: Callable
   args: tuple[Any, ...]
+  results: Any
   donated: tuple[int, ...] = ()
+
+
+class Signature(NamedTuple):
+  """How a compiled program is called: what must be known to load it.
+
+  args: shapes of all arguments, the weights first; results: of what it
+  returns; both with shardings where there is a mesh. donated: as of `Program`.
+  """
+
+  args: tuple[Any, ...]
+  results: Any
+  donated: tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +74,23 @@ class Shapes:
       lambda: state.empty_suffix(self.settings, self.stacked)
     )
 
+  def empty(self) -> state.Empty:
+    return jax.eval_shape(lambda: state.empty(self.settings, self.stacked))
+
+
+@dataclasses.dataclass(frozen=True)
+class EmptyState:
+  """`programs.empty_state`: what a server begins with."""
+
+  def __str__(self) -> str:
+    return 'empty_state'
+
+  def program(self, shapes: Shapes) -> Program:
+    function = functools.partial(
+      programs.empty_state, shapes.settings, shapes.stacked
+    )
+    return Program(function, (), shapes.empty())
+
 
 @dataclasses.dataclass(frozen=True, order=True)
 class PrefillAndInsert:
@@ -81,9 +112,11 @@ class PrefillAndInsert:
     prompts = state.Prompts(
       tokens, _int32(self.rows), _int32(self.rows), options
     )
+    segments, slots = shapes.segments(self.end), shapes.slots()
     return Program(
       functools.partial(programs.prefill_and_insert, s, self.start),
-      (shapes.segments(self.end), shapes.slots(), prompts),
+      (segments, slots, prompts),
+      (segments, slots),
       donated=(1, 2),
     )
 
@@ -101,9 +134,11 @@ class PrefillChunk:
 
   def program(self, shapes: Shapes) -> Program:
     tokens = _int32(self.rows, self.end - self.start)
+    segments = shapes.segments(self.end)
     return Program(
       functools.partial(programs.prefill_chunk, shapes.settings, self.start),
-      (shapes.segments(self.end), tokens, _int32(self.rows)),
+      (segments, tokens, _int32(self.rows)),
+      segments,
       donated=(1,),
     )
 
@@ -119,19 +154,19 @@ class Decode:
 
   def program(self, shapes: Shapes) -> Program:
     e = shapes.settings.engine
-    suffix = shapes.suffix()
+    suffix, slots = shapes.suffix(), shapes.slots()
     args = (
       shapes.segments(e.segments[-1]),
       (suffix,) * (e.num_suffix_blocks - 1),
       suffix,
-      shapes.slots(),
+      slots,
       _int32(self.width),
       jax.ShapeDtypeStruct((self.width,), jnp.bool_),
       _int32(),
       _int32(),
     )
     function = functools.partial(programs.decode, shapes.settings)
-    return Program(function, args, donated=(3, 4))
+    return Program(function, args, (suffix, slots, _int32()), donated=(3, 4))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,7 +179,8 @@ class Score:
   def program(self, shapes: Shapes) -> Program:
     s = shapes.settings
     args = (_int32(s.max_positions), _int32(), _int32())
-    return Program(functools.partial(programs.score, s), args)
+    result = jax.ShapeDtypeStruct((), jnp.float32)
+    return Program(functools.partial(programs.score, s), args, result)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,68 +192,123 @@ class Hypotheses:
 
   def program(self, shapes: Shapes) -> Program:
     function = functools.partial(programs.hypotheses, shapes.settings)
-    return Program(function, (shapes.slots(), _int32()))
+    slots = shapes.slots()
+    kept = slots.searches
+    one = [kept.kept_tokens, kept.kept_lengths, kept.kept_scores, kept.kept]
+    results = tuple(jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in one)
+    return Program(function, (slots, _int32()), results)
 
 
 # A program and what its shapes depend on.
-Key = PrefillAndInsert | PrefillChunk | Decode | Score | Hypotheses
+Key = EmptyState | PrefillAndInsert | PrefillChunk | Decode | Score | Hypotheses
+
+# Gives a program that was compiled before; None where there is none.
+Ready = Callable[[Key, Signature], Callable | None]
 
 
 class Executables:
-  """Compiled programs by key; compiled when first needed, or all at once."""
+  """Compiled programs by key.
+
+  Each is taken from those that are ready, or compiled, when first needed, or
+  all at once.
+  """
 
   def __init__(
     self,
     settings: state.Settings,
     weights: weights_lib.Weights,
     mesh: jax.sharding.Mesh | None = None,
+    ready: Ready | None = None,
   ):
     """Compiles nothing yet.
 
     Args:
       settings: static.
-      weights: the model; for `lower` alone, their shapes will do.
+      weights: the model; for `lower` and `signature`, their shapes will do.
       mesh: the devices, among which `weights` are split; None: one device.
+      ready: programs that need no compiling; None: there are none.
     """
     self._shapes = Shapes(settings, weights.stacked)
     self._weights = weights
     self._mesh = mesh
-    self._compiled: dict[Key, Callable] = {}
+    self._ready = ready
+    self._programs: dict[Key, Callable] = {}
+    self._compiled: set[Key] = set()
+
+  @property
+  def settings(self) -> state.Settings:
+    """What the programs are specialized to."""
+    return self._shapes.settings
+
+  @property
+  def mesh(self) -> jax.sharding.Mesh | None:
+    """The devices; None: one, without a choice."""
+    return self._mesh
 
   @property
   def compiled(self) -> frozenset[Key]:
-    """The programs that are ready."""
+    """The programs that were compiled here."""
     return frozenset(self._compiled)
 
   def __call__(self, key: Key, *args):
     """Runs a program; the weights go without saying."""
-    if key not in self._compiled:
-      self._compile(key)
-    return self._compiled[key](self._weights, *args)
+    return self._get(key)(self._weights, *args)
 
-  def compile_all(self, progress: Callable[[str], None] | None = None) -> None:
-    """Compiles every program, two at a time; `progress` gets a line each."""
-    keys = self._keys()
+  def prepare_all(self, progress: Callable[[str], None] | None = None) -> None:
+    """Takes or compiles every program, two at a time.
+
+    Args:
+      progress: gets a line for each program that is compiled, and one in the
+        end that counts them all.
+    """
+    keys = self.keys()
     began = time.monotonic()
+
+    def seconds() -> str:
+      return f'({time.monotonic() - began:.1f} s)'
+
     with futures.ThreadPoolExecutor(2) as pool:
-      for i, key in enumerate(pool.map(self._compile, keys), 1):
-        if progress is not None:
-          seconds = time.monotonic() - began
-          progress(f'compiled {i} of {len(keys)}: {key} ({seconds:.1f} s)')
+      for i, key in enumerate(pool.map(self._prepare, keys), 1):
+        if progress is not None and key in self._compiled:
+          progress(f'compiled {i} of {len(keys)}: {key} {seconds()}')
+    if progress is not None:
+      count = len(self._compiled)
+      progress(
+        f'{len(keys)} programs are ready: {len(keys) - count} loaded,'
+        f' {count} compiled {seconds()}'
+      )
+
+  def signature(self, key: Key) -> Signature:
+    """How a program is called. Traces nothing."""
+    program = key.program(self._shapes)
+    args = (jax.eval_shape(lambda: self._weights), *program.args)
+    if self._mesh is None:
+      return Signature(args, program.results, program.donated)
+    return Signature(
+      sharding.structs(self._mesh, args),
+      sharding.structs(self._mesh, program.results),
+      program.donated,
+    )
+
+  def jitted(self, key: Key) -> jax.stages.Wrapped:
+    """A program's function, to lower or export for its `signature`."""
+    function, _, results, donated = key.program(self._shapes)
+    if self._mesh is None:
+      return jax.jit(function, donate_argnums=donated)
+    # State comes back as it went in, or it could not be donated.
+    shardings = sharding.shardings(self._mesh, results)
+    return jax.jit(function, donate_argnums=donated, out_shardings=shardings)
 
   def lower(self, key: Key) -> jax.stages.Lowered:
     """A program before it is compiled."""
-    function, args, donated = key.program(self._shapes)
-    args = (jax.eval_shape(lambda: self._weights), *args)
+    args = self.signature(key).args
     if self._mesh is None:
-      return jax.jit(function, donate_argnums=donated).lower(*args)
+      return self.jitted(key).lower(*args)
     with jax.set_mesh(self._mesh):
-      # State comes back as it went in, or it could not be donated.
-      results = sharding.shardings(self._mesh, jax.eval_shape(function, *args))
-      jitted = jax.jit(function, donate_argnums=donated, out_shardings=results)
-      return jitted.lower(*sharding.structs(self._mesh, args))
+      return self.jitted(key).lower(*args)
 
-  def _keys(self) -> list[Key]:
+  def keys(self) -> list[Key]:
+    """All programs that a Runner of these settings ever calls."""
     e = self._shapes.settings.engine
     inserts: set[PrefillAndInsert] = set()
     chunks: set[PrefillChunk] = set()
@@ -232,12 +323,24 @@ class Executables:
       *sorted(chunks),
       Score(),
       Hypotheses(),
+      EmptyState(),
     ]
 
-  def _compile(self, key: Key) -> Key:
-    if key not in self._compiled:
-      self._compiled[key] = self.lower(key).compile()
+  def _prepare(self, key: Key) -> Key:
+    self._get(key)
     return key
+
+  def _get(self, key: Key) -> Callable:
+    if key not in self._programs:
+      self._programs[key] = self._load(key) or self._compile(key)
+    return self._programs[key]
+
+  def _load(self, key: Key) -> Callable | None:
+    return self._ready and self._ready(key, self.signature(key))
+
+  def _compile(self, key: Key) -> Callable:
+    self._compiled.add(key)
+    return self.lower(key).compile()
 
 
 def _int32(*shape: int) -> jax.ShapeDtypeStruct:

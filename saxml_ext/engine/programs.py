@@ -18,6 +18,21 @@ from saxml_ext.engine.attention import rotary
 from saxml_ext.engine.search import search
 
 
+def empty_state(
+  settings: state.Settings, stacked: bool, weights: weights_lib.Weights
+) -> state.Empty:
+  """State of an engine that has no request yet.
+
+  Args:
+    settings: static.
+    stacked: static, whether layers, and so their KV, are stacked.
+    weights: not used; every program takes them.
+  """
+  del weights
+  # Copied, for a buffer that occurs twice cannot be donated.
+  return jax.tree.map(jnp.copy, state.empty(settings, stacked))
+
+
 def prefill_chunk(
   settings: state.Settings,
   start: int,

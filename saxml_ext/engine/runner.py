@@ -9,7 +9,6 @@ import dataclasses
 import secrets
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from saxml_ext.engine import config as config_lib
@@ -51,14 +50,16 @@ class Runner:
     model_config: config_lib.GPTJConfig,
     engine_config: config_lib.EngineConfig,
     mesh: jax.sharding.Mesh | None = None,
+    ready: executables.Ready | None = None,
   ):
-    """Allocates all state; compiles nothing yet.
+    """Allocates all state; of the programs, compiles only the one for that.
 
     Args:
       weights: the model, layers unrolled or stacked.
       model_config: its sizes.
       engine_config: how it is run.
       mesh: the devices to split it among, see `sharding.py`; None: one device.
+      ready: programs that need no compiling; None: there are none.
 
     Raises:
       ValueError: too few tokens to choose from, or the mesh does not divide the
@@ -80,32 +81,21 @@ class Runner:
     if mesh is not None:
       sharding.check(mesh, model_config, e.num_slots)
       weights = sharding.place(mesh, sharding.pad(mesh, weights))
-    self._run = executables.Executables(self._settings, weights, mesh)
-
-    s, stacked = self._settings, weights.stacked
-    self._segments = [
-      sharding.create(mesh, lambda: state.empty_segment(s, i, stacked))
-      for i in range(len(e.segments))
-    ]
-    self._ring = [
-      sharding.create(mesh, lambda: state.empty_suffix(s, stacked))
-      for _ in range(e.num_suffix_blocks)
-    ]
-    # Copied, for a buffer that occurs twice cannot be donated.
-    self._slots = sharding.create(
-      mesh,
-      lambda: jax.tree.map(jnp.copy, state.empty_slots(self._settings)),
-    )
+    self._run = executables.Executables(self._settings, weights, mesh, ready)
+    empty = self._run(executables.EmptyState())
+    self._segments = list(empty.segments)
+    self._ring = list(empty.ring)
+    self._slots = empty.slots
     self._occupied: set[int] = set()
     self._prefills: list[_Prefill] = []
     self._row = 0  # Of the last block of the ring, the one being written.
 
   def warm_up(self, progress: Callable[[str], None] | None = None) -> None:
-    """Compiles every program, two at a time; `progress` gets a line for each.
+    """Loads or compiles every program; see `Executables.prepare_all`.
 
-    Without it the programs are compiled when they are first needed.
+    Without it that is done when they are first needed.
     """
-    self._run.compile_all(progress)
+    self._run.prepare_all(progress)
 
   def prefill_and_insert(
     self, requests: Mapping[int, request_lib.Request]

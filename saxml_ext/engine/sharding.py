@@ -129,13 +129,6 @@ def place(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:
   return jax.device_put(tree, shardings(mesh, tree))
 
 
-def create(mesh: jax.sharding.Mesh | None, make: Callable[[], Tree]) -> Tree:
-  """What `make` returns, made where it belongs; None: on one device."""
-  if mesh is None:
-    return make()
-  return jax.jit(make, out_shardings=shardings(mesh, jax.eval_shape(make)))()
-
-
 def structs(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:
   """Shapes of the arrays of a tree, with their shardings."""
   return jax.tree.map(

@@ -54,6 +54,22 @@ class Slots:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
+class Empty:
+  """All state of an engine that has no request yet.
+
+  Attributes:
+    segments: the blocks for prompts.
+    ring: the blocks for decode steps.
+    slots: without requests.
+  """
+
+  segments: tuple[cache.Block, ...]
+  ring: tuple[cache.Block, ...]
+  slots: Slots
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
 class Prompts:
   """A batch to prefill and insert. Rows may repeat, to fill up a batch.
 
@@ -96,4 +112,17 @@ def empty_suffix(settings: Settings, stacked: bool) -> cache.Block:
   length = e.suffix_block * e.num_beams
   return cache.empty_block(
     settings.model, e.num_slots, length, e.kv_dtype, stacked, suffix=True
+  )
+
+
+def empty(settings: Settings, stacked: bool) -> Empty:
+  """State of an engine that has no request yet."""
+  e = settings.engine
+  return Empty(
+    tuple(
+      empty_segment(settings, index, stacked)
+      for index in range(len(e.segments))
+    ),
+    tuple(empty_suffix(settings, stacked) for _ in range(e.num_suffix_blocks)),
+    empty_slots(settings),
   )

@@ -62,17 +62,15 @@ class VariablesTest(parameterized.TestCase):
     ('bfloat16', None),
     ('float32', 'int8'),
     ('bfloat16', 'int8_weights'),
+    ('float32', 'int8', False),
+    ('bfloat16', 'int8_weights', False),
   )
-  def test_abstract_weights_are_the_shapes_of_real_ones(
-    self, dtype, quantization
-  ):
-    real = weights_lib.stack(
-      weights_lib.from_pax(
-        random_model.variables(_CONFIG), _CONFIG, dtype, quantization
-      )
-    )
-    found = abstract_weights.stacked(_CONFIG, dtype, quantization)
+  def test_abstract_weights_are_the_shapes_of_real_ones(self, *kind):
+    real = weights_lib.from_pax(random_model.variables(_CONFIG), _CONFIG, *kind)
+    found = abstract_weights.unrolled(_CONFIG, *kind)
     self.assertEqual(found, jax.eval_shape(lambda: real))
+    found = abstract_weights.stacked(_CONFIG, *kind)
+    self.assertEqual(found, jax.eval_shape(lambda: weights_lib.stack(real)))
 
 
 if __name__ == '__main__':

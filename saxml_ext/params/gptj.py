@@ -1,9 +1,11 @@
 """Serving params of GPT-J: the bundled small model's and the published ones.
 
 Importing this module registers all of them; the published ones, which have
-names of upstream Sax, are in `published`.
+names of upstream Sax, are in `published`, those of program sets for TPU in
+`gptj_tpu`.
 """
 
+from saxml_ext.params import gptj_tpu  # noqa: F401 Registers or sets up.
 from saxml_ext.params import published  # noqa: F401 Registers or sets up.
 from saxml_ext.params import registry
 from saxml_ext.params import template

@@ -37,7 +37,7 @@ class ServableLMParams:
   DECODE_MESH_TRANSPOSE: Mapping[str, str] | None = None
   USE_BATCH_SHARDING: bool = False
   EMB_LOOKUP_STYLE: str = 'index'
-  # For upstream's compiler, see `xla_flags`; without effect here.
+  # For upstream's compiler, see `xla_flags`; here for program sets alone.
   XLA_TPU_FLAGS: Mapping[str, str] = {}
 
   # --- Batching. ---

@@ -34,7 +34,9 @@ def main(argv: Sequence[str]) -> None:
     pax_loader.check(experiments)
   except errors.SaxError as e:
     sys.exit(f'pax_server: --pax_experiments: {e.message}')
-  server.main(argv, pax_loader.load_fn(experiments), experiments)
+  server.main(
+    argv, lambda load: pax_loader.load_fn(experiments, load), experiments
+  )
 
 
 if __name__ == '__main__':

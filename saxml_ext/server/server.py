@@ -12,12 +12,14 @@ The environment variables SAX_ROOT and SAX_CELL stand in for --sax_root and
 """
 
 import asyncio
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+import functools
 import os
 import random
 import re
 import signal
 import sys
+from typing import TypeAlias
 
 from absl import app
 from absl import flags
@@ -38,8 +40,11 @@ from saxml_ext.server import model_server
 from saxml_ext.server import platforms
 from saxml_ext.server.loading import lifecycle
 from saxml_ext.server.loading import loader
+from saxml_ext.server.loading import programs
 from saxml_ext.server.loading import servable
 from saxml_ext.server.loading import spec
+
+_LoadFn: TypeAlias = lifecycle.LoadFn[servable.Servable]
 
 _PORT = flags.DEFINE_integer(
   'port',
@@ -90,12 +95,34 @@ _JAX_CACHE_DIR = flags.DEFINE_string(
   None,
   'Directory to keep compiled programs in, for a faster next start.',
 )
+_PROGRAMS = flags.DEFINE_list(
+  'programs',
+  [],
+  'Directories of program sets, compiled ahead of time: a model that one was'
+  ' built for is loaded without compiling.',
+)
+_PROGRAMS_MISMATCH = flags.DEFINE_enum(
+  'programs_mismatch',
+  programs.REFUSE,
+  programs.MISMATCH,
+  'Whether a model whose program set does not match this machine, its settings'
+  ' or its checkpoint is refused or, with a warning, compiled.',
+)
 _DRAIN_SECS = flags.DEFINE_float(
   'drain_secs',
   60.0,
   'Seconds that SIGTERM gives calls in flight.',
   lower_bound=0,
 )
+
+
+def _load_fn() -> _LoadFn:
+  """Loads models, with the programs that the flags name."""
+  paths = [user_path.resolve(path) for path in _PROGRAMS.value]
+  return functools.partial(
+    loader.load,
+    programs=programs.Programs.open(paths, _PROGRAMS_MISMATCH.value),
+  )
 
 
 def _servable_paths(known: Collection[str]) -> list[str]:
@@ -178,7 +205,7 @@ def _first_signal() -> asyncio.Event:
 
 
 async def _serve(
-  load_fn: lifecycle.LoadFn[servable.Servable],
+  load_fn: _LoadFn,
   sax_cell: str,
   server_spec: admin_pb2.ModelServer,
   static: dict[str, spec.Spec],
@@ -224,14 +251,15 @@ async def _load_and_join(
 
 def main(
   argv: Sequence[str],
-  load_fn: lifecycle.LoadFn[servable.Servable] = loader.load,
+  extend: Callable[[_LoadFn], _LoadFn] = lambda load_fn: load_fn,
   more_paths: Collection[str] = (),
 ) -> None:
   """Serves until told to stop.
 
   Args:
     argv: the program's name; anything more is a usage error.
-    load_fn: what loads a model; another program may serve other engines.
+    extend: makes another function that loads models of the one that the flags
+      ask for; another program may serve other engines besides.
     more_paths: model paths that it loads besides the registered ones.
   """
   if len(argv) > 1:
@@ -245,6 +273,7 @@ def main(
       ids.parse_cell_id(sax_cell)
       cell.sax_root(_SAX_ROOT.value)
     known = [*registry.names(), *more_paths]
+    load_fn = extend(_load_fn())
     asyncio.run(_serve(load_fn, sax_cell, _server_spec(known), _static_specs()))
   except errors.SaxError as e:
     sys.exit(f'server: {e.message}')

@@ -45,7 +45,7 @@ def _load(
 
 
 def main(argv: Sequence[str]) -> None:
-  server.main(argv, load_fn=_load)
+  server.main(argv, lambda _: _load)
 
 
 if __name__ == '__main__':

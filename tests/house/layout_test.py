@@ -18,7 +18,12 @@ _BELOW = {
   'saxml_ext/protobuf': (),
   'saxml_ext/common': ('saxml_ext/protobuf',),
   'saxml_ext/engine': (),
-  'saxml_ext/aot': ('saxml_ext/engine', 'saxml_ext/evaluation'),
+  'saxml_ext/aot': (
+    'saxml_ext/common',
+    'saxml_ext/engine',
+    'saxml_ext/evaluation',
+    'saxml_ext/params',
+  ),
   'saxml_ext/evaluation': ('saxml_ext/common',),
   'saxml_ext/params': ('saxml_ext/common', 'saxml_ext/engine'),
   'saxml_ext/pax': (
@@ -29,6 +34,7 @@ _BELOW = {
   'saxml_ext/admin': ('saxml_ext/common', 'saxml_ext/protobuf'),
   'saxml_ext/client': ('saxml_ext/common', 'saxml_ext/protobuf'),
   'saxml_ext/server': (
+    'saxml_ext/aot',
     'saxml_ext/common',
     'saxml_ext/engine',
     'saxml_ext/params',

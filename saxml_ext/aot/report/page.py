@@ -90,7 +90,7 @@ def write(
 
 def shares(made: costs.Set, requests: lengths_lib.Lengths) -> go.Figure:
   """Stacked bars: where each program's time goes, by the central rule."""
-  topology = chips.topology(made.topology)
+  topology = chips.of(made.topology)
   found = [row for row in tables.timed(made) if not row[0].endswith('a call')]
   slots = live.of(made, requests)
   split = [
@@ -119,12 +119,12 @@ def shares(made: costs.Set, requests: lengths_lib.Lengths) -> go.Figure:
 
 def roofs(made: costs.Set, requests: lengths_lib.Lengths) -> go.Figure:
   """Roofline: what programs reach of the chip's peaks, by the central rule."""
-  topology = chips.topology(made.topology)
+  topology = chips.of(made.topology)
   chip = topology.chip
   intensities = [1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4]
   figure = go.Figure()
   for name, peak, dash in (
-    ('int8', chip.int8, 'solid'),
+    ('int8', topology.int8, 'solid'),
     ('bfloat16', chip.bf16, 'dot'),
   ):
     knee = peak / chip.hbm_bandwidth

@@ -4,17 +4,19 @@ No TPU runs anything here: every figure of speed is an estimate, by a rule that
 is printed with it, and that is applied to Sax's published configuration too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import pathlib
 
 from absl import app
 from absl import flags
 
+from saxml_ext.aot.report import bundles
 from saxml_ext.aot.report import chips
 from saxml_ext.aot.report import costs
 from saxml_ext.aot.report import lengths as lengths_lib
 from saxml_ext.aot.report import page
 from saxml_ext.aot.report import predict
+from saxml_ext.aot.report import program_sets
 from saxml_ext.aot.report import rules
 from saxml_ext.aot.report import tables
 from saxml_ext.aot.report import times
@@ -28,6 +30,16 @@ _COSTS = flags.DEFINE_list(
   'Files of //saxml_ext/aot/report:compile_costs, first tried first; the last'
   ' one is reported on, all are compared. Without it: those kept beside this'
   ' program.',
+)
+_PROGRAMS = flags.DEFINE_string(
+  'programs',
+  None,
+  'Directory of a program set for a TPU slice; it is reported on instead.',
+)
+_BUNDLES = flags.DEFINE_string(
+  'bundles',
+  None,
+  "Directory with the compiler's dump of the attention kernel, for --programs.",
 )
 _LENGTHS = flags.DEFINE_string(
   'lengths',
@@ -74,11 +86,10 @@ def report() -> str:
     OSError: a file cannot be read or written.
     ValueError: a file is not what it should be.
   """
-  kept = [str(_DATA / 'engine.json')]
-  sets = [_read(path) for path in _COSTS.value or kept]
+  sets = _sets()
   made = sets[-1]
   requests = _requests()
-  chip = chips.topology(made.topology).chip
+  chip = chips.of(made.topology)
   by_rule = {
     rule.name: predict.of_set(made, requests, rule, _SERVER.value)
     for rule in rules.RULES
@@ -89,7 +100,9 @@ def report() -> str:
     f' {made.slots} slots of {made.beams} beams; compiled by {made.compiler}.'
     ' No TPU ran it: times are estimates.',
     _RULE.format(
-      clock=chip.clock / 1e9, hbm=chip.hbm_bandwidth / 1e9, link=chip.link / 1e9
+      clock=chip.clock / 1e9,
+      hbm=chip.chip.hbm_bandwidth / 1e9,
+      link=chip.link / 1e9,
     ),
     'Lengths\n' + tables.lengths(requests),
     'Programs\n' + tables.programs(made, requests),
@@ -106,6 +119,17 @@ def report() -> str:
     page.write(pathlib.Path(_PAGE.value), text, made, requests)
     text += f'\n\nThe page lies at {_PAGE.value}.'
   return text
+
+
+def _sets() -> list[costs.Set]:
+  """What is compared; the last one is reported on."""
+  sets = [_read(path) for path in _COSTS.value]
+  if _PROGRAMS.value is not None:
+    kernels: Mapping[str, bundles.Kernel] = {}
+    if _BUNDLES.value is not None:
+      kernels = bundles.read(pathlib.Path(_BUNDLES.value))
+    sets.append(program_sets.read(pathlib.Path(_PROGRAMS.value), kernels))
+  return sets or [_read(_DATA / 'engine.json')]
 
 
 def _read(path: str | pathlib.Path) -> costs.Set:

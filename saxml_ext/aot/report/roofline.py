@@ -91,12 +91,9 @@ def _point(
   parameters: float,
   read: float = 0.0,
 ) -> Point:
-  topology = chips.topology(programs.topology)
-  count = 1
-  for size in topology.shape:
-    count *= size
-  chip = topology.chip
-  peak = chip.int8 if programs.weights == 'int8' else chip.bf16
+  topology = chips.of(programs.topology)
+  chip, count = topology.chip, topology.count
+  peak = topology.int8 if programs.weights == 'int8' else chip.bf16
   read += parameters * _BYTES[programs.weights]
   computing = (matrices / peak + attention / chip.bf16) / count
   reading = read / chip.hbm_bandwidth / count

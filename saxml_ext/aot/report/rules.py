@@ -65,7 +65,7 @@ RULES = (PESSIMISTIC, CENTRAL, OPTIMISTIC)
 
 def parts(
   cost: costs.Cost,
-  topology: chips.Topology,
+  topology: chips.Slice,
   rule: Rule,
   slots: live.Live | None = None,
 ) -> Mapping[str, float]:
@@ -77,31 +77,29 @@ def parts(
     rule: how to price it.
     slots: what they are busy with; needed where a kernel reads blocks of KV.
   """
-  chip = topology.chip
+  clock, bandwidth = topology.clock, topology.chip.hbm_bandwidth
   seconds = dict.fromkeys(PARTS, 0.0)
   for kind, cycles in cost.cycles.items():
     streams = kind in (costs.ELEMENTWISE, costs.COPIES)
     share = rule.streaming if streams else 1.0
-    seconds[kind] += share * cycles / chip.clock
+    seconds[kind] += share * cycles / clock
   for call in cost.kernels:
-    bundles = (call.bundles or 0) / chip.clock
-    each = max(bundles, call.bytes / chip.hbm_bandwidth)
+    bundles = (call.bundles or 0) / clock
+    each = max(bundles, call.bytes / bandwidth)
     for block in call.blocks:
       if slots is None:
         raise ValueError(
           f'the kernel {call.name!r} reads what its slots have; say what they'
           ' are busy with.'
         )
-      of_block = max(
-        block.bundles / chip.clock, block.bytes / chip.hbm_bandwidth
-      )
+      of_block = max(block.bundles / clock, block.bytes / bandwidth)
       each += slots.blocks(block) * of_block
     seconds[KERNELS] += call.count * each
   seconds[OTHERS] = (
-    cost.uncosted_bytes / chip.hbm_bandwidth + cost.uncosted * rule.launch
+    cost.uncosted_bytes / bandwidth + cost.uncosted * rule.launch
   )
   work = sum(seconds.values())
-  seconds[MEMORY] = max(0.0, cost.hbm_bytes / chip.hbm_bandwidth - work)
+  seconds[MEMORY] = max(0.0, cost.hbm_bytes / bandwidth - work)
   exchange = sum(
     c.count * collective_seconds(c, topology, rule.link)
     for c in cost.collectives
@@ -114,7 +112,7 @@ def parts(
 
 def seconds(
   cost: costs.Cost,
-  topology: chips.Topology,
+  topology: chips.Slice,
   rule: Rule,
   slots: live.Live | None = None,
 ) -> float:
@@ -123,7 +121,7 @@ def seconds(
 
 
 def collective_seconds(
-  collective: costs.Collective, topology: chips.Topology, share: float
+  collective: costs.Collective, topology: chips.Slice, share: float
 ) -> float:
   """One exchange among all chips or along an axis, by a ring in both directions.
 
@@ -139,10 +137,10 @@ def collective_seconds(
   n = collective.group
   if n == 1:
     return 0.0
-  links = 2 * topology.chip.link * share
+  links = 2 * topology.link * share
   rounds = 2 if collective.kind == 'all-reduce' else 1
   if collective.kind == 'collective-permute':
-    return collective.bytes / (topology.chip.link * share) + _HOP
+    return collective.bytes / (topology.link * share) + _HOP
   if collective.kind == 'all-to-all':
     # What a chip sends goes a quarter of the ring's way on average.
     return collective.bytes * n / 4 / links + n // 2 * _HOP

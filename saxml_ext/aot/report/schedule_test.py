@@ -156,7 +156,7 @@ class TimesTest(absltest.TestCase):
     made = sets.small()
     programs = dict(made.programs)
     del programs['decode 8']
-    with self.assertRaisesRegex(ValueError, 'one decode'):
+    with self.assertRaisesRegex(ValueError, 'needs decode 8'):
       times_lib.of(
         type(made)(**{**vars(made), 'programs': programs}),
         rules.CENTRAL,

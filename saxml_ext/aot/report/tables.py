@@ -78,7 +78,7 @@ def memory(made: costs.Set) -> str:
     if program.memory:
       sizes = (program.memory[kind] / _GIB for kind in kinds)
       rows.append((key, *(f'{size:.2f}' for size in sizes)))
-  limit = chips.topology(made.topology).chip.hbm / _GIB
+  limit = chips.of(made.topology).chip.hbm / _GIB
   return table(rows) + f'\n  Of {limit:.2f} GiB that programs may use.'
 
 
@@ -215,5 +215,5 @@ def path(
   return table(rows)
 
 
-def _topology(made: costs.Set) -> chips.Topology:
-  return chips.topology(made.topology)
+def _topology(made: costs.Set) -> chips.Slice:
+  return chips.of(made.topology)

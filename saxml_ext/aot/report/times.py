@@ -12,7 +12,6 @@ from saxml_ext.aot.report import live
 from saxml_ext.aot.report import rules
 
 _PREFILL = re.compile(r'prefill_and_insert (\d+) 0 (\d+)')
-_DECODE = re.compile(r'decode (\d+)')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,25 +72,23 @@ def of(
   Raises:
     ValueError: it has no prefill, or not one decode program.
   """
-  topology = chips.topology(programs.topology)
+  topology = chips.of(programs.topology)
   slots = live.of(programs, requests)
   prefills = {}
-  decodes = []
+  decode = programs.programs.get(f'decode {programs.slots}')
   for key, program in programs.programs.items():
     prefill = _PREFILL.fullmatch(key)
     if prefill:
       seconds = rules.seconds(program.once, topology, rule, slots)
       prefills[Prefill(int(prefill[1]), int(prefill[2]))] = seconds
-    elif _DECODE.fullmatch(key):
-      decodes.append(program)
-  if not prefills or len(decodes) != 1 or decodes[0].step is None:
+  if not prefills or decode is None or decode.step is None:
     raise ValueError(
       f'the costs of {programs.title!r} are of the programs'
-      f' {sorted(programs.programs)}; an estimate of samples/s needs one decode'
-      ' program with its loop, and at least one prefill_and_insert.'
+      f' {sorted(programs.programs)}; an estimate of samples/s needs decode'
+      f' {programs.slots} with its loop, and at least one prefill_and_insert.'
     )
   return Times(
     prefills,
-    rules.seconds(decodes[0].once, topology, rule, slots),
-    rules.seconds(decodes[0].step, topology, rule, slots),
+    rules.seconds(decode.once, topology, rule, slots),
+    rules.seconds(decode.step, topology, rule, slots),
   )

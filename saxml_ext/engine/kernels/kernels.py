@@ -22,6 +22,8 @@ _LIBRARY = os.path.join(os.path.dirname(__file__), 'libkernels.so')
 _ATTEND = 'saxml_attend'
 _FIND_LIKELIEST = 'saxml_find_likeliest'
 _MULTIPLY = 'saxml_multiply'
+# What compiled programs call them.
+TARGETS = (_ATTEND, _FIND_LIKELIEST, _MULTIPLY)
 
 
 def _register() -> None:

@@ -1,24 +1,31 @@
 """From serving params and a checkpoint to a servable model."""
 
 from collections.abc import Callable
+import dataclasses
 import math
 import time
 
 from absl import logging
 import jax
 
+from saxml_ext.aot import manifest
 from saxml_ext.common import errors
 from saxml_ext.common import memory
 from saxml_ext.common import storage
+from saxml_ext.engine import abstract_weights
+from saxml_ext.engine import compilations
 from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import executables
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import sharding
+from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.params import overrides
 from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.pax import description as description_lib
 from saxml_ext.server.loading import codec
+from saxml_ext.server.loading import programs as programs_lib
 from saxml_ext.server.loading import servable
 from saxml_ext.server.loading import spec as spec_lib
 from saxml_ext.server.loading import stored_gptj
@@ -29,24 +36,70 @@ from saxml_ext.server.scheduling import stats
 _DEFAULT_LN_EPSILON = 1e-5
 
 
+@dataclasses.dataclass(frozen=True)
+class Plan:
+  """What a model will be, known before its weights are read.
+
+  Attributes:
+    spec: what was asked for.
+    settings: of the params, completed by what the checkpoint says.
+    stored: the checkpoint.
+    model: sizes.
+    engine: how it is run here.
+    stacked: whether its layers are stacked.
+    mesh: the devices to split it among; None: one, without a choice.
+  """
+
+  spec: spec_lib.Spec
+  settings: settings_lib.Settings
+  stored: stored_gptj.StoredGPTJ
+  model: config_lib.GPTJConfig
+  engine: config_lib.EngineConfig
+  stacked: bool
+  mesh: jax.sharding.Mesh | None
+
+  @property
+  def serving(self) -> manifest.Serving:
+    """As a program set names it."""
+    return manifest.Serving(self.spec.model_path, dict(self.spec.overrides))
+
+  def executables(self) -> executables.Executables:
+    """The programs of the model, to be compiled or looked for."""
+    shapes = (
+      abstract_weights.stacked if self.stacked else abstract_weights.unrolled
+    )
+    s, mesh = self.settings, self.mesh
+    weights = shapes(self.model, s.dtype, s.quantization, s.quantize_head)
+    if mesh is not None:
+      weights = jax.eval_shape(lambda: sharding.pad(mesh, weights))
+    return executables.Executables(
+      state.Settings(self.model, self.engine), weights, mesh
+    )
+
+
 def load(
-  spec: spec_lib.Spec, on_failure: Callable[[str], None]
+  spec: spec_lib.Spec,
+  on_failure: Callable[[str], None],
+  programs: programs_lib.Programs = programs_lib.NONE,
 ) -> servable.Servable:
-  """Loads a model and compiles all it will run; takes seconds to minutes.
+  """Loads a model and all programs it will run; takes seconds to minutes.
 
   Args:
     spec: what to load.
     on_failure: called with the reason if its engine fails later on.
+    programs: compiled before; what is not among them is compiled.
 
   Raises:
     errors.InvalidArgument: params, overrides or checkpoint are not usable.
     errors.Unimplemented: the params ask for what the engine does not do.
+    errors.FailedPrecondition: the programs do not match; see `Programs.of`.
   """
-  return serve(*prepare(spec), on_failure)
+  return serve(*prepare(spec, programs), on_failure)
 
 
 def prepare(
   spec: spec_lib.Spec,
+  programs: programs_lib.Programs = programs_lib.NONE,
 ) -> tuple[
   settings_lib.Settings, tuple[codec.Codec, codec.Codec], runner_lib.Runner
 ]:
@@ -56,38 +109,70 @@ def prepare(
     Its settings, the codecs of its input and output, and its engine.
 
   Raises:
-    errors.InvalidArgument, errors.Unimplemented: as `load`.
+    errors.InvalidArgument, errors.Unimplemented, errors.FailedPrecondition: as
+      `load`.
   """
   begin = time.monotonic()
+  with compilations.counting() as compiled:
+    # What may fail comes before the long part, the reading of the weights.
+    made = plan(spec)
+    ready = programs.of(made.executables(), made.serving)
+    vocab_size = made.model.vocab_size
+    codecs = load_codecs(made.settings, vocab_size, spec.checkpoint_path)
+    runner = runner_lib.Runner(
+      _weights(made, begin), made.model, made.engine, made.mesh, ready
+    )
+    runner.warm_up(progress=logging.info)
+  memory.give_back()
+  logging.info(
+    'loaded %s in %.1f s, %d programs compiled',
+    spec.model_path,
+    time.monotonic() - begin,
+    len(compiled),
+  )
+  return made.settings, codecs, runner
+
+
+def plan(spec: spec_lib.Spec) -> Plan:
+  """Decides all that can be decided without reading weights.
+
+  Raises:
+    errors.InvalidArgument, errors.Unimplemented: as `load`.
+  """
   params = overrides.apply(registry.lookup(spec.model_path), spec.overrides)
   try:
     settings = settings_lib.Settings.of(params)
   except (TypeError, ValueError) as e:  # An attribute of an unusable form.
     raise errors.InvalidArgument(f'{spec.model_path}: {e}') from e
-  # What may fail comes before the long part, the reading of the weights.
   path = checkpoint_path(spec.checkpoint_path)
   stored = stored_gptj.StoredGPTJ(path)
   settings = complete(settings, description_lib.read(path))
-  model_config = stored.config(settings)
-  _check_ids(settings, model_config.vocab_size)
-  codecs = load_codecs(settings, model_config.vocab_size, path)
-  mesh = _mesh(spec.model_path, model_config, settings)
-  engine_config = settings.engine
+  model = stored.config(settings)
+  _check_ids(settings, model.vocab_size)
+  on_tpu = _on_tpu()
+  return Plan(
+    spec=spec,
+    settings=settings,
+    stored=stored,
+    model=model,
+    engine=config_lib.tiled(settings.engine) if on_tpu else settings.engine,
+    stacked=on_tpu,
+    mesh=_mesh(spec.model_path, model, settings),
+  )
 
+
+def _weights(made: Plan, begin: float) -> weights_lib.Weights:
+  """Reads a model's weights; `begin` is when its load did."""
   # What is to be split may be too large for one device: it starts on the host.
-  host = jax.local_devices(backend='cpu')[0] if mesh is not None else None
-  weights = stored.weights(model_config, settings, host)
-  logging.info('read %s (%.1f s)', path, time.monotonic() - begin)
-  if _on_tpu():
-    with jax.default_device(host):
-      weights = weights_lib.stack(weights)
-  if weights.stacked:
-    engine_config = config_lib.tiled(engine_config)
-  runner = runner_lib.Runner(weights, model_config, engine_config, mesh)
-  runner.warm_up(progress=logging.info)
-  memory.give_back()
-  logging.info('loaded %s in %.1f s', spec.model_path, time.monotonic() - begin)
-  return settings, codecs, runner
+  host = None if made.mesh is None else jax.local_devices(backend='cpu')[0]
+  weights = made.stored.weights(made.model, made.settings, host)
+  logging.info(
+    'read %s (%.1f s)', made.spec.checkpoint_path, time.monotonic() - begin
+  )
+  if not made.stacked:
+    return weights
+  with jax.default_device(host):
+    return weights_lib.stack(weights)
 
 
 def serve(

@@ -1,0 +1,111 @@
+"""A model as a server would have loaded it, without its checkpoint.
+
+Programs are compiled ahead of time for weights that only their shapes stand
+for. They are those of a checkpoint as the model server puts it on its devices:
+read, stacked, padded and split (`server/loading/loader.py`); a test in `tests/`
+compares the two.
+"""
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+from typing import Any
+
+import jax
+
+from saxml_ext.common import errors
+from saxml_ext.engine import abstract_weights
+from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import executables
+from saxml_ext.engine import sharding
+from saxml_ext.engine import state
+from saxml_ext.engine import weights as weights_lib
+from saxml_ext.params import overrides as overrides_lib
+from saxml_ext.params import registry
+from saxml_ext.params import settings as settings_lib
+from saxml_ext.params import template
+
+# Used where neither the params nor a checkpoint say otherwise, as by the loader.
+_LN_EPSILON = 1e-5
+
+
+@dataclasses.dataclass(frozen=True)
+class AbstractModel:
+  """What programs are specialized to.
+
+  Attributes:
+    settings: of the engine's programs.
+    weights: stacked, jax.ShapeDtypeStruct in place of arrays; padded for the
+      mesh.
+    mesh: the devices.
+    xla_flags: XLA_TPU_FLAGS of the serving params.
+  """
+
+  settings: state.Settings
+  weights: weights_lib.Weights
+  mesh: jax.sharding.Mesh
+  xla_flags: Mapping[str, str]
+
+  def executables(self) -> executables.Executables:
+    """The programs, none of them compiled yet."""
+    return executables.Executables(self.settings, self.weights, self.mesh)
+
+
+def of(
+  model_path: str,
+  overrides: Mapping[str, str],
+  devices: Sequence[jax.Device],
+) -> AbstractModel:
+  """The model that a server of these devices would have loaded.
+
+  Args:
+    model_path: registered name of serving params that fix the model's sizes.
+    overrides: attribute of the params -> value as JSON, as in a publish.
+    devices: of which the first are used, as many as ICI_MESH_SHAPE says.
+
+  Raises:
+    errors.InvalidArgument: there are no such params, they leave something to
+      the checkpoint, or the mesh does not divide the model.
+    errors.Unimplemented: the params ask for what the engine does not do.
+  """
+  params: type[template.ServableLMParams] = overrides_lib.apply(
+    registry.lookup(model_path), overrides
+  )
+  try:
+    settings = settings_lib.Settings.of(params)
+    settings = settings.completed(ln_epsilon=_LN_EPSILON)
+    model = _sizes(settings)
+    if settings.engine.eos_id is None:
+      raise ValueError('EOS_ID is left to the checkpoint; override it')
+    mesh = sharding.make_mesh(settings.mesh_shape, devices)
+    sharding.check(mesh, model, settings.engine.num_slots)
+  except (TypeError, ValueError) as e:
+    raise errors.InvalidArgument(f'{model_path}: {e}') from e
+  weights = abstract_weights.stacked(
+    model, settings.dtype, settings.quantization, settings.quantize_head
+  )
+  return AbstractModel(
+    state.Settings(model, config_lib.tiled(settings.engine)),
+    jax.eval_shape(lambda w: sharding.pad(mesh, w), weights),
+    mesh,
+    dict(params.XLA_TPU_FLAGS),
+  )
+
+
+def _sizes(settings: settings_lib.Settings) -> config_lib.GPTJConfig:
+  """The sizes that the params fix; ValueError if they do not fix all."""
+  if settings.rotary_dim is None or settings.ln_epsilon is None:
+    raise ValueError('ROTARY_DIM is left to the checkpoint; override it')
+  known: dict[str, Any] = {
+    **settings.shape,
+    'rotary_dim': settings.rotary_dim,
+    'ln_epsilon': settings.ln_epsilon,
+  }
+  try:
+    return config_lib.GPTJConfig(**known)
+  except TypeError as e:
+    raise ValueError(
+      f'they fix {sorted(settings.shape)} of the model and leave its other'
+      ' sizes to the checkpoint; programs are compiled without one, so give all'
+      ' of NUM_LAYERS, MODEL_DIMS, HIDDEN_DIMS, NUM_HEADS, DIMS_PER_HEAD and'
+      ' VOCAB_SIZE as overrides'
+    ) from e

@@ -1,0 +1,78 @@
+"""Tests of models that are compiled for without a checkpoint."""
+
+from absl.testing import absltest
+import jax
+import jax.numpy as jnp
+
+from saxml_ext.aot import abstract_model
+from saxml_ext.common import errors
+from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.numerics import quant
+from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
+
+_MODULE = 'saxml.server.pax.lm.params.gptj.'
+_ONE_CHIP = {'ICI_MESH_SHAPE': '[1, 1, 1]'}
+
+
+def _of(name: str, **overrides: str) -> abstract_model.AbstractModel:
+  return abstract_model.of(
+    _MODULE + name, {**_ONE_CHIP, **overrides}, jax.devices()
+  )
+
+
+def _layers(model: abstract_model.AbstractModel) -> weights_lib.Layer:
+  layers = model.weights.layers
+  assert isinstance(layers, weights_lib.Layer)
+  return layers
+
+
+class AbstractModelTest(absltest.TestCase):
+  def test_int8_leaves_embedding_and_head_in_bfloat16(self):
+    found = _of('GPTJ4TokenizedINT8BS32XLA')
+    outside = found.weights
+    self.assertEqual(outside.embedding.dtype, jnp.bfloat16)
+    assert not isinstance(outside.head, quant.QuantizedArray)
+    self.assertEqual(outside.head.shape, (4096, 50401))
+    self.assertEqual(outside.head.dtype, jnp.bfloat16)
+    qkv = _layers(found).qkv
+    assert isinstance(qkv, quant.QuantizedArray)
+    self.assertEqual(qkv.values.shape, (28, 16, 3, 256, 4096))
+    self.assertIsNone(qkv.activations)
+
+  def test_weights_alone_can_be_int8(self):
+    found = _of('GPTJ4TokenizedINT8BS32XLA', QUANTIZATION='"int8_weights"')
+    up = _layers(found).up
+    assert isinstance(up, quant.QuantizedArray)
+    self.assertEqual(up.activations, 'bfloat16')
+
+  def test_bfloat16_is_not_quantized(self):
+    found = _of('GPTJ4TokenizedBF16BS32')
+    down = _layers(found).down
+    assert not isinstance(down, quant.QuantizedArray)
+    self.assertEqual(down.dtype, jnp.bfloat16)
+
+  def test_settings_are_those_of_stacked_weights(self):
+    engine = _of('GPTJ4TokenizedINT8BS32XLA', NUM_CACHE_SLOTS='64')
+    self.assertEqual(engine.settings.engine.num_slots, 64)
+    self.assertEqual(engine.settings.engine.segments[-1], 1920)
+    self.assertEqual(engine.settings.engine.eos_id, 50256)
+
+  def test_what_is_left_to_the_checkpoint_is_refused(self):
+    with self.assertRaisesRegex(errors.InvalidArgument, 'ROTARY_DIM'):
+      abstract_model.of(
+        'saxml_ext.params.gptj.TinyTokenizedFP32', {}, jax.devices()
+      )
+    with self.assertRaisesRegex(errors.InvalidArgument, 'NUM_LAYERS'):
+      abstract_model.of(
+        'saxml_ext.params.gptj.TinyTokenizedFP32',
+        {'ROTARY_DIM': '8', 'EOS_ID': '2'},
+        jax.devices(),
+      )
+
+  def test_too_few_devices_are_refused(self):
+    with self.assertRaisesRegex(errors.InvalidArgument, 'needs 4 devices'):
+      _of('GPTJ4TokenizedBF16BS32', ICI_MESH_SHAPE='[1, 1, 4]')
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,121 @@
+"""What programs compiled in this process depend on, as a manifest says it."""
+
+from collections.abc import Mapping, Sequence
+import functools
+import hashlib
+import inspect
+import os
+import platform
+import re
+import types
+from typing import Any
+
+import jax
+import jaxlib
+
+from saxml_ext.aot import manifest
+from saxml_ext.engine import executables
+from saxml_ext.engine.kernels import cpu
+
+_ENGINE = 'saxml_ext.engine.'
+# Of the features that Linux lists, those that instructions are chosen by.
+_INSTRUCTIONS = re.compile(
+  r'(s?sse|avx|amx|fma|f16c|bmi|popcnt|abm|movbe|v?aes|v?pclmul|gfni|sha_ni)'
+)
+
+
+def of(
+  run: executables.Executables, serving: manifest.Serving
+) -> manifest.Configuration:
+  """The configuration of an engine's programs, compiled here or not.
+
+  Args:
+    run: of the engine; its devices may be those of a described topology.
+    serving: the params it was made from.
+  """
+  mesh = run.mesh
+  devices = [jax.devices()[0]] if mesh is None else list(mesh.devices.flat)
+  return manifest.Configuration(
+    serving=serving,
+    target=target(devices),
+    versions=versions(devices[0]),
+    mesh=() if mesh is None else tuple(mesh.devices.shape),
+    model=run.settings.model,
+    engine=run.settings.engine,
+    weights=_leaves(run.signature(executables.Score()).args[0]),
+  )
+
+
+def target(devices: Sequence[Any]) -> manifest.Target:
+  """What compiled code depends on of these devices, the first to all."""
+  first = devices[0]
+  if first.platform == 'cpu':
+    return manifest.Target(
+      platform='cpu',
+      kind=platform.machine(),
+      devices=len(devices),
+      features=tuple(sorted(filter(_INSTRUCTIONS.match, cpu.features()))),
+      threads=len(os.sched_getaffinity(0)),
+    )
+  return manifest.Target(
+    platform='cuda' if first.platform == 'gpu' else first.platform,
+    kind=first.device_kind,
+    devices=len(devices),
+    bounds=_bounds(devices),
+    host_bounds=_bounds(
+      [d for d in devices if d.process_index == first.process_index]
+    ),
+  )
+
+
+def versions(device: Any) -> Mapping[str, str]:
+  """Versions of all that takes part in compiling for a device."""
+  return {
+    'jax': jax.__version__,
+    'jaxlib': jaxlib.__version__,
+    'runtime': device.client.platform_version,
+    manifest.ENGINE: _engine(),
+  }
+
+
+def _bounds(devices: Sequence[Any]) -> tuple[int, ...]:
+  """Extent of the coordinates of devices that have some."""
+  coords = [d.coords for d in devices if hasattr(d, 'coords')]
+  return tuple(max(axis) - min(axis) + 1 for axis in zip(*coords))
+
+
+def _leaves(weights: Any) -> dict[str, manifest.Leaf]:
+  leaves, _ = jax.tree_util.tree_flatten_with_path(weights)
+  return {
+    jax.tree_util.keystr(path, simple=True, separator='.'): manifest.Leaf(
+      leaf.shape, leaf.dtype.name, _spec(leaf)
+    )
+    for path, leaf in leaves
+  }
+
+
+def _spec(leaf: jax.ShapeDtypeStruct) -> tuple[str | None, ...]:
+  spec = getattr(leaf.sharding, 'spec', ())
+  return tuple(
+    '+'.join(axes) if isinstance(axes, tuple) else axes for axes in spec
+  )
+
+
+@functools.cache
+def _engine() -> str:
+  """A hash of the sources of all modules that the programs are made by."""
+  found: dict[str, types.ModuleType] = {}
+  waiting = [executables]
+  while waiting:
+    module = waiting.pop()
+    if module.__name__ not in found:
+      found[module.__name__] = module
+      waiting += [
+        value
+        for value in vars(module).values()
+        if inspect.ismodule(value) and value.__name__.startswith(_ENGINE)
+      ]
+  total = hashlib.sha256()
+  for name in sorted(found):
+    total.update(f'{name}\n{inspect.getsource(found[name])}\n'.encode())
+  return total.hexdigest()[:16]

@@ -1,0 +1,159 @@
+"""Tests of manifests: as text, read strictly, and compared in words."""
+
+import dataclasses
+import json
+
+from absl.testing import absltest
+from absl.testing import parameterized
+
+from saxml_ext.aot import manifest as manifest_lib
+from saxml_ext.engine import config as config_lib
+
+_CONFIGURATION = manifest_lib.Configuration(
+  serving=manifest_lib.Serving('params.Of', {'BATCH_SIZE': '8'}),
+  target=manifest_lib.Target(
+    'cpu', 'x86_64', 1, features=('avx2', 'fma'), threads=2
+  ),
+  versions={'jax': '0.10.2', 'engine': 'abc'},
+  mesh=(1, 1, 4),
+  model=config_lib.GPTJConfig(2, 32, 2, 16, 64, 8, 96),
+  engine=config_lib.EngineConfig(eos_id=None, early_stopping='never'),
+  weights={
+    'head': manifest_lib.Leaf((32, 96), 'int8', (None, 'data+model')),
+    'head_bias': manifest_lib.Leaf((96,), 'float32', (None,)),
+  },
+)
+_PROGRAM = manifest_lib.Program(
+  key='decode 2',
+  dropped=(3,),
+  memory=manifest_lib.Memory(6, 5, 4, 3, 2, 1),
+  files={'executable': manifest_lib.File('decode_2.executable', 'f0', 7)},
+)
+_MANIFEST = manifest_lib.Manifest(
+  format=manifest_lib.FORMAT,
+  configuration=_CONFIGURATION,
+  xla_flags={'xla_flag': 'true'},
+  programs=(_PROGRAM,),
+)
+
+
+def _changed(**changes) -> manifest_lib.Configuration:
+  return dataclasses.replace(_CONFIGURATION, **changes)
+
+
+class TextTest(parameterized.TestCase):
+  def test_round_trip(self):
+    text = manifest_lib.dumps(_MANIFEST)
+    self.assertEqual(manifest_lib.loads(text), _MANIFEST)
+    self.assertEqual(manifest_lib.dumps(manifest_lib.loads(text)), text)
+
+  @parameterized.parameters(
+    ('{', 'it is not JSON'),
+    ('[]', 'its format is None, and this program reads 1'),
+    ('{"format": 2}', 'its format is 2, and this program reads 1'),
+    ('{"format": 1}', r"it lacks \['configuration', 'programs', 'xla_flags'\]"),
+  )
+  def test_what_is_no_manifest_is_refused(self, text, message):
+    with self.assertRaisesRegex(ValueError, message):
+      manifest_lib.loads(text)
+
+  @parameterized.parameters(
+    (('programs', 0, 'key'), 5, r'programs\[0\].key is 5, of type int'),
+    (('programs', 0, 'files'), {}, "'decode 2' has no file 'executable'"),
+    (('programs',), [_PROGRAM, _PROGRAM], 'not sorted by key, each key once'),
+    (('configuration', 'more'), 1, r"configuration .* has \['more'\]"),
+    (
+      ('configuration', 'engine', 'num_slots'),
+      0,
+      'configuration.engine: num_slots is 0; at least 1',
+    ),
+    (
+      ('configuration', 'engine', 'num_slots'),
+      True,
+      'configuration.engine.num_slots is True, of type bool; expected int',
+    ),
+    (
+      ('configuration', 'engine', 'eos_id'),
+      'x',
+      "configuration.engine.eos_id is 'x', which is no int | None",
+    ),
+    (
+      ('configuration', 'weights', 'head', 'shape'),
+      [1, '2'],
+      r"configuration.weights.head.shape\[1\] is '2'",
+    ),
+  )
+  def test_every_value_is_checked(self, place, value, message):
+    data = json.loads(manifest_lib.dumps(_MANIFEST))
+    at = data
+    for step in place[:-1]:
+      at = at[step]
+    at[place[-1]] = value
+    text = json.dumps(data, default=dataclasses.asdict)
+    with self.assertRaisesRegex(ValueError, message):
+      manifest_lib.loads(text)
+
+
+class DifferencesTest(parameterized.TestCase):
+  def test_none(self):
+    self.assertEqual(
+      manifest_lib.differences(_CONFIGURATION, _CONFIGURATION), []
+    )
+
+  def test_params_count_by_what_they_make_of_the_rest(self):
+    here = _changed(serving=manifest_lib.Serving('params.Other', {}))
+    self.assertEqual(manifest_lib.differences(_CONFIGURATION, here), [])
+
+  @parameterized.parameters(
+    (
+      dict(versions={'jax': '0.11.0', 'engine': 'abc'}),
+      'versions.jax: the set has "0.10.2", here it is "0.11.0"',
+    ),
+    (dict(mesh=(1, 2, 2)), 'mesh: the set has [1, 1, 4], here it is [1, 2, 2]'),
+    (
+      dict(engine=config_lib.EngineConfig(None, early_stopping=True)),
+      'engine.early_stopping: the set has "never", here it is true',
+    ),
+    (
+      dict(weights={'head': _CONFIGURATION.weights['head']}),
+      'weights.head_bias: the set has {"dtype": "float32", "shape": [96],'
+      ' "spec": [null]}, here it is nothing',
+    ),
+    (
+      dict(
+        target=manifest_lib.Target(
+          'cpu', 'x86_64', 1, features=('avx2', 'avx512f', 'fma'), threads=2
+        )
+      ),
+      'target.features: here is avx512f, which the set does not have',
+    ),
+    (
+      dict(
+        target=manifest_lib.Target(
+          'cpu', 'x86_64', 1, features=('fma', 'sse'), threads=2
+        )
+      ),
+      'target.features: here is no avx2, which the set has; here is sse, which'
+      ' the set does not have',
+    ),
+  )
+  def test_each_is_named(self, changes, expected):
+    here = _changed(**changes)
+    self.assertEqual(manifest_lib.differences(_CONFIGURATION, here), [expected])
+
+  @parameterized.parameters(
+    (dict(), True),
+    (dict(versions={'jax': '0.11.0', 'engine': 'abc'}), True),
+    (dict(versions={'jax': '0.10.2', 'engine': 'abd'}), False),
+    (dict(mesh=()), False),
+    (dict(versions={'jax': '0.11.0', 'engine': 'abc'}, mesh=()), False),
+  )
+  def test_when_stablehlo_will_do(self, changes, expected):
+    here = _changed(**changes)
+    self.assertEqual(
+      manifest_lib.only_versions_differ(_CONFIGURATION, here), expected
+    )
+
+
+if __name__ == '__main__':
+  absltest.main()

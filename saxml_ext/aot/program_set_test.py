@@ -1,0 +1,228 @@
+"""Tests of program sets: written, read, refused, and run by a real engine."""
+
+import dataclasses
+import hashlib
+import os
+import pathlib
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+from jax import monitoring
+import numpy as np
+
+from saxml_ext.aot import compile_set
+from saxml_ext.aot import configuration
+from saxml_ext.aot import manifest as manifest_lib
+from saxml_ext.aot import program_set
+from saxml_ext.common import errors
+from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import executables
+from saxml_ext.engine import request as request_lib
+from saxml_ext.engine import runner as runner_lib
+from saxml_ext.engine import state
+from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.testing import fast_compile
+from saxml_ext.engine.testing import random_model
+from saxml_ext.engine.testing import serving
+
+_MODEL = config_lib.GPTJConfig(
+  num_layers=2,
+  model_dim=32,
+  num_heads=2,
+  head_dim=16,
+  hidden_dim=64,
+  rotary_dim=8,
+  vocab_size=96,
+)
+_ENGINE = config_lib.EngineConfig(
+  eos_id=1,
+  num_slots=2,
+  max_prompt=16,
+  prompt_buckets=(8, 16),
+  decode_widths=(2,),
+  prefill_chunk=8,
+  max_new_tokens=6,
+  min_new_tokens=2,
+  suffix_block=4,
+)
+_SERVING = manifest_lib.Serving('params.of.Tests', {})
+_COMPILED = '/jax/core/compile/backend_compile_duration'
+
+
+def _weights(seed: int = 0) -> weights_lib.Weights:
+  return weights_lib.from_pax(random_model.variables(_MODEL, seed), _MODEL)
+
+
+def _requests() -> list[request_lib.Request]:
+  rng = np.random.default_rng(0)
+  return [
+    request_lib.Request(rng.integers(2, 96, n).astype(np.int32))
+    for n in (3, 8, 12, 16)
+  ]
+
+
+def _answers(runner: runner_lib.Runner) -> list[list[list[int]]]:
+  return serving.tokens(serving.serve(runner, _requests()))
+
+
+class ProgramSetTest(parameterized.TestCase):
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    cls.weights = _weights()
+    cls.run_ = executables.Executables(
+      state.Settings(_MODEL, _ENGINE), jax.eval_shape(lambda: cls.weights)
+    )
+    cls.path = os.path.join(absltest.TEST_TMPDIR.value, 'set')
+    compile_set.compile_set(cls.path, cls.run_, cls.run_.keys(), _SERVING)
+
+  def test_a_runner_of_a_whole_set_compiles_nothing(self):
+    expected = _answers(runner_lib.Runner(self.weights, _MODEL, _ENGINE))
+    compiled = []
+    opened = program_set.ProgramSet.open(self.path)
+
+    def on_event(event: str, duration: float, **more) -> None:
+      if event == _COMPILED:
+        compiled.append(more)
+
+    monitoring.register_event_duration_secs_listener(on_event)
+    runner = runner_lib.Runner(self.weights, _MODEL, _ENGINE, ready=opened.load)
+    lines = []
+    runner.warm_up(lines.append)
+    self.assertEqual(_answers(runner), expected)
+    runner.score(np.arange(4), np.arange(5))
+    self.assertEqual(compiled, [])
+    self.assertRegex(lines[0], '^7 programs are ready: 7 loaded, 0 compiled')
+
+  def test_programs_are_written_that_other_versions_can_compile(self):
+    opened = program_set.ProgramSet.open(self.path)
+    expected = _answers(runner_lib.Runner(self.weights, _MODEL, _ENGINE))
+    runner = runner_lib.Runner(
+      self.weights, _MODEL, _ENGINE, ready=opened.compile
+    )
+    self.assertEqual(_answers(runner), expected)
+
+  def test_the_manifest_says_what_there_is(self):
+    opened = program_set.ProgramSet.open(self.path)
+    manifest = opened.manifest
+    self.assertEqual(
+      [p.key for p in manifest.programs],
+      sorted(str(key) for key in self.run_.keys()),
+    )
+    self.assertEqual(
+      manifest.configuration, configuration.of(self.run_, _SERVING)
+    )
+    decode = manifest.program('decode 2')
+    assert decode is not None
+    # The suffix block and the slots are written in place.
+    self.assertGreater(decode.memory.aliased, 0)
+    self.assertGreater(decode.memory.arguments, decode.memory.aliased)
+    # It needs the seeds of samples as little as `hypotheses` the weights.
+    self.assertLen(decode.dropped, 1)
+    hypotheses = manifest.program('hypotheses')
+    assert hypotheses is not None
+    self.assertGreater(
+      len(hypotheses.dropped), len(jax.tree.leaves(self.weights))
+    )
+    self.assertEqual(
+      manifest.configuration.weights['layers.0.up'],
+      manifest_lib.Leaf((32, 64), 'float32'),
+    )
+
+  def test_every_file_of_the_set_is_in_the_manifest(self):
+    manifest = program_set.ProgramSet.open(self.path).manifest
+    files = [f for p in manifest.programs for f in p.files.values()]
+    self.assertCountEqual(
+      os.listdir(self.path), [*(f.path for f in files), 'manifest.json']
+    )
+    for file in files:
+      content = pathlib.Path(self.path, file.path).read_bytes()
+      self.assertEqual(file.bytes, len(content))
+      self.assertEqual(file.sha256, hashlib.sha256(content).hexdigest())
+
+  def test_a_key_that_the_set_lacks_is_none(self):
+    opened = program_set.ProgramSet.open(self.path)
+    key = executables.Decode(1)
+    signature = self.run_.signature(executables.Score())
+    self.assertIsNone(opened.load(key, signature))
+    self.assertIsNone(opened.compile(key, signature))
+
+
+class RefusalTest(parameterized.TestCase):
+  """Sets that cannot be used."""
+
+  def setUp(self):
+    super().setUp()
+    self.run_ = executables.Executables(
+      state.Settings(_MODEL, _ENGINE), jax.eval_shape(_weights)
+    )
+    self.key = executables.Hypotheses()
+    self.path = os.path.join(self.create_tempdir().full_path, 'set')
+    compile_set.compile_set(
+      self.path, self.run_, [self.key], _SERVING, stablehlo=False
+    )
+    self.opened = program_set.ProgramSet.open(self.path)
+    self.file = pathlib.Path(self.path, 'hypotheses.executable')
+
+  def _load(self):
+    return self.opened.load(self.key, self.run_.signature(self.key))
+
+  def test_a_damaged_file(self):
+    content = bytearray(self.file.read_bytes())
+    content[100] ^= 1
+    self.file.write_bytes(content)
+    with self.assertRaisesRegex(
+      errors.FailedPrecondition, 'hypotheses.executable is damaged: its SHA-256'
+    ):
+      self._load()
+
+  def test_a_missing_file(self):
+    self.file.unlink()
+    with self.assertRaisesRegex(
+      errors.FailedPrecondition, 'hypotheses.executable is missing'
+    ):
+      self._load()
+
+  def test_bytes_that_the_runtime_does_not_take(self):
+    self.file.write_bytes(b'nonsense')
+    (program,) = self.opened.manifest.programs
+    files = {'executable': program_set.file_of(self.file.name, b'nonsense')}
+    manifest = dataclasses.replace(
+      self.opened.manifest,
+      programs=(dataclasses.replace(program, files=files),),
+    )
+    self.opened = program_set.ProgramSet(self.path, manifest)
+    with self.assertRaisesRegex(
+      errors.FailedPrecondition, "the runtime does not take 'hypotheses'"
+    ):
+      self._load()
+
+  def test_no_stablehlo(self):
+    with self.assertRaisesRegex(
+      errors.FailedPrecondition, "has no stablehlo of 'hypotheses'"
+    ):
+      self.opened.compile(self.key, self.run_.signature(self.key))
+
+  def test_no_set(self):
+    with self.assertRaisesRegex(
+      errors.InvalidArgument, 'is no program set: it has no manifest.json'
+    ):
+      program_set.ProgramSet.open(self.create_tempdir().full_path)
+
+  def test_a_damaged_manifest(self):
+    pathlib.Path(self.path, 'manifest.json').write_text('{')
+    with self.assertRaisesRegex(errors.InvalidArgument, 'it is not JSON'):
+      program_set.ProgramSet.open(self.path)
+
+  def test_a_directory_that_holds_something_is_left_as_it_is(self):
+    before = sorted(os.listdir(self.path))
+    with self.assertRaises(OSError):
+      program_set.write(self.path, self.opened.manifest, {})
+    self.assertEqual(sorted(os.listdir(self.path)), before)
+    self.assertLen(os.listdir(os.path.dirname(self.path)), 1)
+
+
+if __name__ == '__main__':
+  fast_compile.install()
+  absltest.main()

@@ -1,0 +1,36 @@
+"""Tests of the table of topologies; libtpu is not needed."""
+
+import math
+
+from absl.testing import absltest
+
+from saxml_ext.aot.tpu import topologies
+
+
+class TopologiesTest(absltest.TestCase):
+  def test_names_say_generation_and_shape(self):
+    found = topologies.find('v5e_2x2')
+    self.assertEqual(found.libtpu, 'v5e:2x2')
+    self.assertEqual((found.chips, found.devices, found.hosts), (4, 4, 1))
+    self.assertEqual(topologies.find('v5p_2x2').libtpu, 'v5p:2x2x1')
+
+  def test_a_chip_of_two_devices(self):
+    found = topologies.find('v7x_2x2')
+    self.assertEqual(found.libtpu, 'tpu7x:2x2x1')
+    self.assertEqual((found.chips, found.devices), (4, 8))
+
+  def test_a_slice_of_several_hosts(self):
+    self.assertEqual(topologies.find('v5e_4x8').hosts, 8)
+
+  def test_meshes_use_every_device(self):
+    for topology in topologies.BY_NAME.values():
+      with self.subTest(topology.name):
+        self.assertEqual(math.prod(topology.mesh), topology.devices)
+
+  def test_unknown_names_are_told_the_known_ones(self):
+    with self.assertRaisesRegex(ValueError, r"'v5e_3x3'; choose .*v5e_2x2"):
+      topologies.find('v5e_3x3')
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,84 @@
+"""Compiles the programs that serving params need here into a program set.
+
+  compile_programs --params=saxml_ext.params.gptj.TinyTokenizedFP32
+      --checkpoint=DIR --out=SET
+
+It compiles for the devices of the machine that it runs on, as the model server
+would. Only sizes and types of the checkpoint's weights are read. See
+docs/programs.md.
+"""
+
+from collections.abc import Sequence
+import sys
+
+from absl import app
+from absl import flags
+import jax
+
+from saxml_ext.aot import compile_set
+from saxml_ext.common import errors
+from saxml_ext.common import user_path
+from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
+from saxml_ext.server import jax_setup
+from saxml_ext.server.loading import loader
+from saxml_ext.server.loading import spec as spec_lib
+
+_PARAMS = flags.DEFINE_string(
+  'params', None, 'Name of the serving params.', required=True
+)
+_CHECKPOINT = flags.DEFINE_string(
+  'checkpoint', None, 'PAX checkpoint.', required=True
+)
+_OVERRIDE = flags.DEFINE_multi_string(
+  'override', [], 'Attribute of the params, =, and its value as JSON.'
+)
+_OUT = flags.DEFINE_string(
+  'out', None, 'Directory to write; empty, or not there yet.', required=True
+)
+_STABLEHLO = flags.DEFINE_bool(
+  'stablehlo',
+  True,
+  'Whether to add the programs as StableHLO, which servers with other versions'
+  ' of JAX can compile.',
+)
+
+
+def main(argv: Sequence[str]) -> None:
+  if len(argv) > 1:
+    raise app.UsageError(f'unexpected argument {argv[1]!r}')
+  jax_setup.configure(cache_dir=None)
+  try:
+    made = loader.plan(
+      spec_lib.Spec(
+        model_path=_PARAMS.value,
+        checkpoint_path=user_path.resolve(_CHECKPOINT.value),
+        overrides=_overrides(),
+        acls={},
+      )
+    )
+    run = made.executables()
+    compile_set.compile_set(
+      user_path.resolve(_OUT.value),
+      run,
+      run.keys(),
+      made.serving,
+      stablehlo=_STABLEHLO.value,
+      progress=lambda line: print(line, flush=True),
+    )
+  except (errors.SaxError, OSError, jax.errors.JaxRuntimeError) as e:
+    sys.exit(f'compile_programs: {e}')
+
+
+def _overrides() -> dict[str, str]:
+  pairs = [text.partition('=') for text in _OVERRIDE.value]
+  for name, equals, _ in pairs:
+    if not equals:
+      raise errors.InvalidArgument(
+        f'--override={name} has no value; write it as NAME=VALUE, such as'
+        ' --override=BATCH_SIZE=8'
+      )
+  return {name: value for name, _, value in pairs}
+
+
+if __name__ == '__main__':
+  app.run(main)

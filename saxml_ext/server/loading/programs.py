@@ -1,0 +1,148 @@
+"""Program sets that a model server was given, and which one a model takes."""
+
+from collections.abc import Collection, Sequence
+import dataclasses
+import time
+
+from absl import logging
+
+from saxml_ext.aot import configuration
+from saxml_ext.aot import manifest as manifest_lib
+from saxml_ext.aot import program_set
+from saxml_ext.common import errors
+from saxml_ext.engine import executables
+
+# What to do with a model whose set does not match.
+REFUSE = 'refuse'
+COMPILE = 'compile'
+MISMATCH = (REFUSE, COMPILE)
+
+# Differences that a message names; one wrong size can make hundreds.
+_MOST = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Programs:
+  """Sets to take programs from.
+
+  Attributes:
+    sets: in the order in which they are looked at.
+    mismatch: REFUSE or COMPILE, of a model that a set was built for but does
+      not match.
+  """
+
+  sets: tuple[program_set.ProgramSet, ...] = ()
+  mismatch: str = REFUSE
+
+  @classmethod
+  def open(cls, paths: Sequence[str], mismatch: str = REFUSE) -> 'Programs':
+    """Reads the manifests of the sets at `paths`.
+
+    Raises:
+      errors.InvalidArgument: one is no program set, or a damaged one.
+    """
+    return cls(tuple(map(program_set.ProgramSet.open, paths)), mismatch)
+
+  def of(
+    self, run: executables.Executables, serving: manifest_lib.Serving
+  ) -> executables.Ready | None:
+    """Where a model's programs are taken from; None: they are compiled.
+
+    A set is taken whose configuration is the model's, whatever params it names:
+    programs depend on nothing else. A set of other versions of JAX and of the
+    device's runtime is compiled from its StableHLO, if it has that.
+
+    Args:
+      run: of the model; shapes will do for its weights.
+      serving: the params that the model is served with.
+
+    Raises:
+      errors.FailedPrecondition: sets were built for these params, but none of
+        them matches, and that is to be refused.
+    """
+    if not self.sets:
+      return None
+    begin = time.monotonic()
+    here = configuration.of(run, serving)
+    keys = [str(key) for key in run.keys()]
+    found = {s.path: _differences(s, here, keys) for s in self.sets}
+    for each in self.sets:
+      if not found[each.path]:
+        logging.info(
+          'programs of %s come from %s (checked in %.1f s)',
+          serving.model_path,
+          each.path,
+          time.monotonic() - begin,
+        )
+        return each.load
+    for each in self.sets:
+      if _only_versions_differ(each, here, keys):
+        logging.warning(
+          'the executables of %s are not for these versions; its programs are'
+          ' compiled from StableHLO: %s',
+          each.path,
+          _joined(found[each.path]),
+        )
+        return each.compile
+    self._mismatched(serving, found)
+    return None
+
+  def _mismatched(
+    self, serving: manifest_lib.Serving, found: dict[str, list[str]]
+  ) -> None:
+    """Refuses, or says why a model is compiled although it has sets."""
+    path = serving.model_path
+    own = [
+      s.path
+      for s in self.sets
+      if s.manifest.configuration.serving.model_path == path
+    ]
+    if not own:
+      logging.info('no program set is for %s: it is compiled', path)
+      return
+    why = '. '.join(f'{s} does not match: {_joined(found[s])}' for s in own)
+    if self.mismatch == COMPILE:
+      logging.warning('%s is compiled: %s', path, why)
+      return
+    raise errors.FailedPrecondition(
+      f'the programs for {path} cannot be used and nothing was compiled: {why}.'
+      ' Serve with the settings and on the devices that the set was built for,'
+      ' build a set for these, or start the server with'
+      f' --programs_mismatch={COMPILE}'
+    )
+
+
+NONE = Programs()
+
+
+def _differences(
+  opened: program_set.ProgramSet,
+  here: manifest_lib.Configuration,
+  keys: Collection[str],
+) -> list[str]:
+  manifest = opened.manifest
+  missing = [key for key in keys if manifest.program(key) is None]
+  found = manifest_lib.differences(manifest.configuration, here)
+  if missing and not found:
+    found.append(f'the set lacks the programs {", ".join(missing)}')
+  return found
+
+
+def _only_versions_differ(
+  opened: program_set.ProgramSet,
+  here: manifest_lib.Configuration,
+  keys: Collection[str],
+) -> bool:
+  manifest = opened.manifest
+  programs = [manifest.program(key) for key in keys]
+  return manifest_lib.only_versions_differ(
+    manifest.configuration, here
+  ) and all(
+    p is not None and manifest_lib.STABLEHLO in p.files for p in programs
+  )
+
+
+def _joined(differences: Sequence[str]) -> str:
+  shown = '; '.join(differences[:_MOST])
+  more = len(differences) - _MOST
+  return f'{shown}; and {more} more' if more > 0 else shown

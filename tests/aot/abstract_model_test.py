@@ -1,0 +1,133 @@
+"""A model made up from serving params is the one that a server loads.
+
+On four CPU devices in place of four chips: the same steps as in
+`server/loading/loader.py`, from a checkpoint to the programs' arguments.
+"""
+
+import tempfile
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+import numpy as np
+
+from saxml_ext.aot import abstract_model
+from saxml_ext.aot import configuration
+from saxml_ext.aot import manifest
+from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import executables
+from saxml_ext.engine import request as request_lib
+from saxml_ext.engine import runner as runner_lib
+from saxml_ext.engine import sharding
+from saxml_ext.engine import state
+from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.testing import fast_compile
+from saxml_ext.engine.testing import serving
+from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
+from saxml_ext.params import overrides as overrides_lib
+from saxml_ext.params import registry
+from saxml_ext.params import settings as settings_lib
+from saxml_ext.pax import checkpoint_writer
+from saxml_ext.pax import description
+from saxml_ext.pax import layout
+from saxml_ext.server.loading import loader
+from saxml_ext.server.loading import stored_gptj
+
+jax.config.update('jax_num_cpu_devices', 4)
+fast_compile.install()
+
+_PARAMS = 'saxml_ext.params.gptj.GPTJTokenizedINT8V5E2x2'
+_SHAPE = layout.GPTJShape(
+  num_layers=2, model_dim=64, num_heads=4, hidden_dim=128, vocab_size=50
+)
+# GPT-J's own params, but for sizes that compile within seconds.
+_SMALL = {
+  'NUM_LAYERS': '2',
+  'MODEL_DIMS': '64',
+  'NUM_HEADS': '4',
+  'DIMS_PER_HEAD': '16',
+  'HIDDEN_DIMS': '128',
+  'VOCAB_SIZE': '50',
+  'ROTARY_DIM': '8',
+  'EOS_ID': '49',
+  'SOS_ID': '49',
+  'INPUT_SEQ_LEN': '16',
+  'BUCKET_KEYS': '[16]',
+  'MIN_DECODE_STEPS': '2',
+  'MAX_DECODE_STEPS': '[8]',
+  'NUM_CACHE_SLOTS': '2',
+  'BEAM_SIZE': '2',
+}
+
+
+class AbstractModelTest(parameterized.TestCase):
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    rng = np.random.default_rng(0)
+    cls.checkpoint = tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value)
+    checkpoint_writer.write_checkpoint(
+      cls.checkpoint,
+      (
+        (v.name, rng.normal(0, 0.2, v.shape).astype(np.float32))
+        for v in layout.variables(_SHAPE)
+      ),
+    )
+
+  def _loaded(
+    self, overrides: dict[str, str]
+  ) -> tuple[weights_lib.Weights, state.Settings, jax.sharding.Mesh]:
+    """What the server has on its devices."""
+    params = overrides_lib.apply(registry.lookup(_PARAMS), overrides)
+    settings = loader.complete(
+      settings_lib.Settings.of(params), description.read(self.checkpoint)
+    )
+    stored = stored_gptj.StoredGPTJ(self.checkpoint)
+    model = stored.config(settings)
+    mesh = sharding.make_mesh(settings.mesh_shape)
+    weights = weights_lib.stack(stored.weights(model, settings, None))
+    engine = config_lib.tiled(settings.engine)
+    placed = sharding.place(mesh, sharding.pad(mesh, weights))
+    return placed, state.Settings(model, engine), mesh
+
+  @parameterized.parameters(
+    {},
+    {'QUANTIZE_SOFTMAX': 'true'},
+    {'QUANTIZATION': '"int8_weights"'},
+    {'QUANTIZATION': '"none"'},
+  )
+  def test_it_has_the_loaded_models_arrays(self, **more):
+    overrides = {**_SMALL, **more}
+    weights, settings, mesh = self._loaded(overrides)
+    made_up = abstract_model.of(_PARAMS, overrides, jax.devices())
+    self.assertEqual(made_up.settings, settings)
+    run = executables.Executables(settings, weights, mesh)
+    told = manifest.Serving(_PARAMS, overrides)
+    self.assertEqual(
+      configuration.of(made_up.executables(), told), configuration.of(run, told)
+    )
+    shapes = made_up.executables().signature(executables.Score()).args[0]
+    self.assertEqual(jax.tree.structure(shapes), jax.tree.structure(weights))
+    for shape, array in zip(jax.tree.leaves(shapes), jax.tree.leaves(weights)):
+      self.assertEqual(
+        (shape.shape, shape.dtype, shape.sharding),
+        (array.shape, array.dtype, array.sharding),
+      )
+
+  def test_its_programs_serve_the_loaded_model(self):
+    weights, settings, mesh = self._loaded(_SMALL)
+    made_up = abstract_model.of(_PARAMS, _SMALL, jax.devices()).executables()
+    compiled = {key: made_up.lower(key).compile() for key in made_up.keys()}
+    answers = []
+    for ready in (None, lambda key, _: compiled[key]):
+      runner = runner_lib.Runner(
+        weights, settings.model, settings.engine, mesh, ready
+      )
+      prompts = [np.array([1, 2, 3]), np.array([4, 5])]
+      requests = [request_lib.Request(p.astype(np.int32)) for p in prompts]
+      answers.append(serving.tokens(serving.serve(runner, requests)))
+    self.assertEqual(*answers)
+
+
+if __name__ == '__main__':
+  absltest.main()
