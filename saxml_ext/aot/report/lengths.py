@@ -5,7 +5,7 @@ A distribution is a file, a histogram made from the calibration set by
 Inference forbid to tune to. Where there is none, `ASSUMED` stands in.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import dataclasses
 import json
 from typing import Any
@@ -80,6 +80,21 @@ VARIATIONS: Mapping[str, Assumed] = {
   'outputs spread 30 instead of 20': dataclasses.replace(ASSUMED, deviation=30),
   'outputs spread 10 instead of 20': dataclasses.replace(ASSUMED, deviation=10),
 }
+
+
+def bucket(length: int, buckets: Sequence[int]) -> int:
+  """What a prompt is padded to: the smallest of the ascending buckets.
+
+  Raises:
+    ValueError: the prompt is longer than all of them.
+  """
+  for size in buckets:
+    if size >= length:
+      return size
+  raise ValueError(
+    f'a prompt has {length} tokens, and the programs take {buckets[-1]}; give'
+    ' --lengths of shorter ones, or programs for longer ones.'
+  )
 
 
 def histogram(prompts: list[int], outputs: list[int], source: str) -> str:

@@ -10,8 +10,8 @@ import functools
 
 import numpy as np
 
-from saxml_ext.aot.report import costs
 from saxml_ext.aot.report import lengths as lengths_lib
+from saxml_ext.aot.report.compiled import costs
 
 
 @dataclasses.dataclass(frozen=True)

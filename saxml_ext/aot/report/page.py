@@ -7,13 +7,13 @@ import pathlib
 import plotly.graph_objects as go
 
 from saxml_ext.aot.report import chips
-from saxml_ext.aot.report import costs
 from saxml_ext.aot.report import lengths as lengths_lib
 from saxml_ext.aot.report import live
 from saxml_ext.aot.report import predict
 from saxml_ext.aot.report import roofline
 from saxml_ext.aot.report import rules
 from saxml_ext.aot.report import tables
+from saxml_ext.aot.report.compiled import costs
 
 _PAGE = """<!doctype html>
 <html lang="en">

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 import dataclasses
 import re
 
-from saxml_ext.aot.report import costs
 from saxml_ext.aot.report import lengths as lengths_lib
 from saxml_ext.aot.report import rules
 from saxml_ext.aot.report import schedule
 from saxml_ext.aot.report import static_batching
 from saxml_ext.aot.report import times
+from saxml_ext.aot.report.compiled import costs
 
 # Of MLPerf Inference's Server scenario for GPT-J: 99 of 100 within 20 s.
 LATENCY_BOUND = 20.0

@@ -10,16 +10,16 @@ import pathlib
 from absl import app
 from absl import flags
 
-from saxml_ext.aot.report import bundles
 from saxml_ext.aot.report import chips
-from saxml_ext.aot.report import costs
 from saxml_ext.aot.report import lengths as lengths_lib
 from saxml_ext.aot.report import page
 from saxml_ext.aot.report import predict
-from saxml_ext.aot.report import program_sets
 from saxml_ext.aot.report import rules
 from saxml_ext.aot.report import tables
 from saxml_ext.aot.report import times
+from saxml_ext.aot.report.compiled import bundles
+from saxml_ext.aot.report.compiled import costs
+from saxml_ext.aot.report.compiled import program_sets
 
 _DATA = pathlib.Path(__file__).parent / 'data'
 _SAX = {bucket: f'sax_{bucket}.json' for bucket in (512, 1024, 1919)}
@@ -27,7 +27,7 @@ _SAX = {bucket: f'sax_{bucket}.json' for bucket in (512, 1024, 1919)}
 _COSTS = flags.DEFINE_list(
   'costs',
   [],
-  'Files of //saxml_ext/aot/report:compile_costs, first tried first; the last'
+  'Files of //saxml_ext/aot/report/compiled:compile_costs, first tried first; the last'
   ' one is reported on, all are compared. Without it: those kept beside this'
   ' program.',
 )

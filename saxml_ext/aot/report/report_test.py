@@ -6,10 +6,10 @@ import re
 from absl.testing import absltest
 from absl.testing import flagsaver
 
-from saxml_ext.aot.report import costs
 from saxml_ext.aot.report import lengths as lengths_lib
 from saxml_ext.aot.report import report
 from saxml_ext.aot.report import tables
+from saxml_ext.aot.report.compiled import costs
 from saxml_ext.aot.report.testing import sets
 
 _HEADLINE = re.compile(

@@ -10,8 +10,8 @@ import dataclasses
 from typing import Any
 
 from saxml_ext.aot.report import chips
-from saxml_ext.aot.report import costs
 from saxml_ext.aot.report import lengths as lengths_lib
+from saxml_ext.aot.report.compiled import costs
 
 _BYTES = {
   'float32': 4.0,

@@ -20,8 +20,8 @@ from collections.abc import Mapping
 import dataclasses
 
 from saxml_ext.aot.report import chips
-from saxml_ext.aot.report import costs
 from saxml_ext.aot.report import live
+from saxml_ext.aot.report.compiled import costs
 
 KERNELS = 'kernels'
 OTHERS = 'without an estimate'

@@ -2,11 +2,11 @@ from absl.testing import absltest
 import numpy as np
 
 from saxml_ext.aot.report import chips
-from saxml_ext.aot.report import costs
 from saxml_ext.aot.report import lengths
 from saxml_ext.aot.report import live
 from saxml_ext.aot.report import roofline
 from saxml_ext.aot.report import rules
+from saxml_ext.aot.report.compiled import costs
 from saxml_ext.aot.report.testing import sets
 
 _TOPOLOGY = chips.of('v5e 2x2')

@@ -37,9 +37,6 @@ class Policy:
   rows: tuple[int, ...]
   steps_per_call: int = 32
 
-  def bucket(self, length: int) -> int:
-    return next(bucket for bucket in self.buckets if bucket >= length)
-
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
@@ -92,7 +89,9 @@ class _Server:
     self._requests = requests
     count = len(requests)
     self._arrivals = np.zeros(count) if arrivals is None else arrivals
-    self._buckets = [policy.bucket(n) for n in requests.prompts]
+    self._buckets = [
+      lengths_lib.bucket(n, policy.buckets) for n in requests.prompts
+    ]
     self._waiting: dict[int, collections.deque[int]] = {
       bucket: collections.deque() for bucket in policy.buckets
     }

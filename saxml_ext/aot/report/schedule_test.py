@@ -181,6 +181,11 @@ class LengthsTest(absltest.TestCase):
     self.assertEqual(set(drawn.outputs), {1})
     self.assertEqual(drawn.source, 'a test')
 
+  def test_a_prompt_beyond_all_buckets_is_an_error(self):
+    self.assertEqual(lengths_lib.bucket(513, (512, 1024)), 1024)
+    with self.assertRaisesRegex(ValueError, '1025 tokens'):
+      lengths_lib.bucket(1025, (512, 1024))
+
   def test_other_files_are_refused(self):
     for text in ('{}', '[', '{"format": 2}', '{"format": 1, "prompts": {}}'):
       with self.assertRaisesRegex(ValueError, 'count_lengths'):

@@ -33,9 +33,6 @@ class Policy:
   wait: float = 0.0
   longest: int = 0
 
-  def bucket(self, length: int) -> int:
-    return next(bucket for bucket in self.buckets if bucket >= length)
-
 
 def batch_seconds(
   prompts: np.ndarray,
@@ -51,7 +48,7 @@ def batch_seconds(
     times: by bucket; programs of a bucket keep KV of its length.
     policy: how it is served.
   """
-  bucket = policy.bucket(int(prompts.max()))
+  bucket = lengths_lib.bucket(int(prompts.max()), policy.buckets)
   steps = max(policy.longest, int(outputs.max())) - 1
   of_bucket = times[bucket]
   prefill = of_bucket.prefill(of_bucket.rows[-1], bucket)

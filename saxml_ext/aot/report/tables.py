@@ -5,12 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from saxml_ext.aot.report import chips
-from saxml_ext.aot.report import costs
 from saxml_ext.aot.report import lengths as lengths_lib
 from saxml_ext.aot.report import live
 from saxml_ext.aot.report import predict
 from saxml_ext.aot.report import roofline
 from saxml_ext.aot.report import rules
+from saxml_ext.aot.report.compiled import costs
 
 _GIB = 2**30
 

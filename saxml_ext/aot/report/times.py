@@ -6,10 +6,10 @@ import functools
 import re
 
 from saxml_ext.aot.report import chips
-from saxml_ext.aot.report import costs
 from saxml_ext.aot.report import lengths as lengths_lib
 from saxml_ext.aot.report import live
 from saxml_ext.aot.report import rules
+from saxml_ext.aot.report.compiled import costs
 
 _PREFILL = re.compile(r'prefill_and_insert (\d+) 0 (\d+)')
 

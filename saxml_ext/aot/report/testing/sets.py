@@ -1,6 +1,6 @@
 """A small set of costs, of round figures."""
 
-from saxml_ext.aot.report import costs
+from saxml_ext.aot.report.compiled import costs
 
 MODEL = {
   'num_layers': 28,

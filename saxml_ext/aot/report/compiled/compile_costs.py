@@ -29,10 +29,10 @@ from absl import flags
 import jax
 from jax.experimental import topologies
 
-from saxml_ext.aot.report import attention_kernel
-from saxml_ext.aot.report import bundles
-from saxml_ext.aot.report import costs
-from saxml_ext.aot.report import hlo_costs
+from saxml_ext.aot.report.compiled import attention_kernel
+from saxml_ext.aot.report.compiled import bundles
+from saxml_ext.aot.report.compiled import costs
+from saxml_ext.aot.report.compiled import hlo_costs
 from saxml_ext.engine import abstract_weights
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import executables

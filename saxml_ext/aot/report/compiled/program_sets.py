@@ -3,13 +3,15 @@
 from collections.abc import Mapping
 import dataclasses
 import functools
+import gzip
+import hashlib
 import pathlib
 
 from saxml_ext.aot import manifest as manifest_lib
-from saxml_ext.aot.report import attention_kernel
-from saxml_ext.aot.report import bundles
-from saxml_ext.aot.report import costs
-from saxml_ext.aot.report import hlo_costs
+from saxml_ext.aot.report.compiled import attention_kernel
+from saxml_ext.aot.report.compiled import bundles
+from saxml_ext.aot.report.compiled import costs
+from saxml_ext.aot.report.compiled import hlo_costs
 from saxml_ext.aot.tpu import topologies
 
 
@@ -39,7 +41,13 @@ def read(
         ' sets for TPU, whose compiler says what it expects.'
       )
     memory = dataclasses.asdict(program.memory)
-    source = (directory / hlo.path).read_text('utf-8')
+    packed = (directory / hlo.path).read_bytes()
+    if hashlib.sha256(packed).hexdigest() != hlo.sha256:
+      raise ValueError(
+        f'{directory / hlo.path} is not what was built: its SHA-256 is another'
+        ' than in the manifest. Build the set again.'
+      )
+    source = gzip.decompress(packed).decode('utf-8')
     programs[program.key] = hlo_costs.read(source, memory, describe)
   numbers = {leaf.dtype for leaf in made_for.weights.values()}
   return costs.Set(

@@ -10,9 +10,9 @@ prompt's block (the largest that is skippable) or a suffix's (the next).
 from collections.abc import Mapping
 import math
 
-from saxml_ext.aot.report import bundles as bundles_lib
-from saxml_ext.aot.report import costs
-from saxml_ext.aot.report import hlo_text
+from saxml_ext.aot.report.compiled import bundles as bundles_lib
+from saxml_ext.aot.report.compiled import costs
+from saxml_ext.aot.report.compiled import hlo_text
 
 NAME = 'attend_beams'
 # A prompt's last block is read up to its end in parts of so many keys.
@@ -45,7 +45,7 @@ def describe(
     raise ValueError(
       f'{NAME} has operands of shapes {[a.dims for a in arrays]}; four caches,'
       ' a mask and a list of blocks are expected. The kernel has changed: so'
-      ' must saxml_ext/aot/report/attention_kernel.py.'
+      ' must saxml_ext/aot/report/compiled/attention_kernel.py.'
     )
   layers, slots = caches[0].dims[:2]
   prompt, suffix = caches[0].dims[-1], caches[2].dims[-2]

@@ -14,9 +14,9 @@ a conditional the branch with most cycles counts.
 from collections.abc import Callable, Iterable, Mapping
 import re
 
-from saxml_ext.aot.report import costs
-from saxml_ext.aot.report import hlo_text
-from saxml_ext.aot.report import hlo_traffic
+from saxml_ext.aot.report.compiled import costs
+from saxml_ext.aot.report.compiled import hlo_text
+from saxml_ext.aot.report.compiled import hlo_traffic
 
 # They move no data, or their start has been counted.
 _FREE = re.compile(

@@ -3,10 +3,10 @@ import pathlib
 
 from absl.testing import absltest
 
-from saxml_ext.aot.report import attention_kernel
-from saxml_ext.aot.report import bundles
-from saxml_ext.aot.report import costs
-from saxml_ext.aot.report import hlo_costs
+from saxml_ext.aot.report.compiled import attention_kernel
+from saxml_ext.aot.report.compiled import bundles
+from saxml_ext.aot.report.compiled import costs
+from saxml_ext.aot.report.compiled import hlo_costs
 
 # As libtpu writes code: two bundles, a loop of 14 of which 5 and 3 can be
 # skipped, and one bundle behind it.

@@ -1,10 +1,11 @@
+import gzip
 import hashlib
 import pathlib
 
 from absl.testing import absltest
 
 from saxml_ext.aot import manifest as manifest_lib
-from saxml_ext.aot.report import program_sets
+from saxml_ext.aot.report.compiled import program_sets
 from saxml_ext.aot.report.testing import hlo
 from saxml_ext.engine import config as config_lib
 
@@ -12,9 +13,10 @@ from saxml_ext.engine import config as config_lib
 class ProgramSetsTest(absltest.TestCase):
   def _set(self, kind: str = 'TPU v5 lite', with_hlo: bool = True):
     folder = pathlib.Path(self.create_tempdir().full_path)
-    (folder / 'decode.hlo').write_text(hlo.DECODE)
-    sha256 = hashlib.sha256(hlo.DECODE.encode()).hexdigest()
-    file = manifest_lib.File('decode.hlo', sha256, len(hlo.DECODE))
+    packed = gzip.compress(hlo.DECODE.encode())
+    (folder / 'decode.hlo').write_bytes(packed)
+    sha256 = hashlib.sha256(packed).hexdigest()
+    file = manifest_lib.File('decode.hlo', sha256, len(packed))
     files = {manifest_lib.EXECUTABLE: file}
     if with_hlo:
       files[manifest_lib.OPTIMIZED_HLO] = file
@@ -48,6 +50,12 @@ class ProgramSetsTest(absltest.TestCase):
     assert program.step is not None
     self.assertEqual(program.step.total_cycles, 434)
     self.assertEqual(program.memory['peak'], 5)
+
+  def test_a_damaged_file_is_refused(self):
+    folder = self._set()
+    (folder / 'decode.hlo').write_bytes(b'')
+    with self.assertRaisesRegex(ValueError, 'not what was built'):
+      program_sets.read(folder, {})
 
   def test_sets_without_hlo_or_for_other_devices_are_refused(self):
     with self.assertRaisesRegex(ValueError, 'no optimized HLO'):

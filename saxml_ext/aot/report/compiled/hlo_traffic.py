@@ -7,7 +7,7 @@ alone, and one that updates an array in place writes the update alone.
 
 from collections.abc import Callable
 
-from saxml_ext.aot.report import hlo_text
+from saxml_ext.aot.report.compiled import hlo_text
 
 SLICES = ('dynamic-slice', 'slice', 'gather')
 # Custom calls of XLA's that only say something about their operand.

@@ -193,12 +193,12 @@ def read(text: str, name: str) -> Set:
   except (ValueError, KeyError, AttributeError, TypeError) as e:
     raise ValueError(
       f'{name} is no file of costs: {e!r}. Make one with'
-      ' //saxml_ext/aot/report:compile_costs.'
+      ' //saxml_ext/aot/report/compiled:compile_costs.'
     ) from e
   if found != FORMAT:
     raise ValueError(
       f'{name} has costs of format {found}; this program reads {FORMAT}. Make'
-      ' it anew with //saxml_ext/aot/report:compile_costs.'
+      ' it anew with //saxml_ext/aot/report/compiled:compile_costs.'
     )
   try:
     programs = record.pop('programs')
@@ -209,7 +209,7 @@ def read(text: str, name: str) -> Set:
   except (KeyError, TypeError, AttributeError) as e:
     raise ValueError(
       f'{name} has costs of format {FORMAT} with other fields: {e!r}. Make it'
-      ' anew with //saxml_ext/aot/report:compile_costs.'
+      ' anew with //saxml_ext/aot/report/compiled:compile_costs.'
     ) from e
 
 

@@ -1,9 +1,9 @@
 from absl.testing import absltest
 from absl.testing import parameterized
 
-from saxml_ext.aot.report import costs
-from saxml_ext.aot.report import hlo_costs
-from saxml_ext.aot.report import hlo_text
+from saxml_ext.aot.report.compiled import costs
+from saxml_ext.aot.report.compiled import hlo_costs
+from saxml_ext.aot.report.compiled import hlo_text
 from saxml_ext.aot.report.testing import hlo
 
 
