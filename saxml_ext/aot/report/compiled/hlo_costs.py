@@ -46,6 +46,8 @@ _MOVES = (
   'dynamic-update-slice',
   *hlo_traffic.SLICES,
 )
+# XLA writes the largest number there is where it has no estimate.
+_UNKNOWN = 2**62
 _PALLAS = 'tpu_custom_call'
 # Called with a call of a kernel and its computation.
 Describe = Callable[
@@ -172,7 +174,7 @@ class _Reader:
       call = costs.KernelCall(kernel_name(i), traffic, 1)
       return costs.Cost(hbm_bytes=traffic, kernels=(call,))
     cycles = i.text(r'"estimated_cycles":"?(\d+)')
-    if cycles is not None:
+    if cycles is not None and int(cycles) < _UNKNOWN:
       return costs.Cost({self._kind(i): int(cycles)}, traffic)
     moved = hlo_traffic.moved(i, within)
     return costs.Cost(

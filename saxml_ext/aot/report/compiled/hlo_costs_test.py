@@ -74,6 +74,14 @@ class HloCostsTest(parameterized.TestCase):
     self.assertEqual(self.program.step.uncosted, 1)
     self.assertEqual(self.program.step.uncosted_bytes, 2 * 64)
 
+  def test_the_largest_number_is_no_estimate(self):
+    text = hlo.DECODE.replace(
+      '"estimated_cycles":"11"', '"estimated_cycles":"9223372036854775807"'
+    )
+    once = hlo_costs.read(text).once
+    self.assertEqual(once.cycles, {})
+    self.assertEqual((once.uncosted, once.uncosted_bytes), (1, 3 * 64))
+
   def test_trips_are_read_off_the_condition_or_the_note(self):
     module = hlo_text.parse(hlo.DECODE)
     layers = module.computations['step_body']['layers']
