@@ -21,6 +21,7 @@ _BELOW = {
   'saxml_ext/aot': (
     'saxml_ext/common',
     'saxml_ext/engine',
+    'saxml_ext/evaluation',
     'saxml_ext/params',
   ),
   'saxml_ext/evaluation': ('saxml_ext/common',),

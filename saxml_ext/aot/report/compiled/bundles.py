@@ -1,0 +1,128 @@
+"""How many VLIW instructions a Pallas kernel issues, from its compiled code.
+
+XLA has no estimate of a kernel's cycles. libtpu writes its final code, a bundle
+a line, where LIBTPU_INIT_ARGS has "--xla_jf_dump_to=DIR
+--xla_jf_dump_llo_text=true"; a bundle takes a cycle unless it waits. Code of a
+loop is counted apart from the rest, and parts of it that a branch skips apart
+from those that every trip runs, largest first: which of them a trip runs is
+for those to say who know the kernel.
+
+Dumps hold all operations' code in every state of compilation: a gigabyte for a
+decode program. Compile a kernel alone.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+import pathlib
+import re
+
+_FILE = re.compile(r'^\d+-(.+?)(?:\.\d+)?-\d+-final_bundles\.txt$')
+_LINE = re.compile(
+  r'^\s*(0x[0-9a-f]+|0)\s+(?:LH|LB|LE|PB|PF|CT)?\s*:\s*(>*)\s*(.*)$'
+)
+_BRANCH = re.compile(r'sbr\.rel .*?target = \$region(\d+)')
+# A branch takes effect after the bundles behind it.
+_DELAY = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Loop:
+  """A loop without loops around it.
+
+  common: bundles of every trip; skippable: of each part that a branch may skip,
+  largest first, parts within parts left out.
+  """
+
+  common: int
+  skippable: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Kernel:
+  """Code of a kernel: bundles outside of its loops, and the loops in order."""
+
+  outside: int
+  loops: tuple[Loop, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Bundle:
+  """A line: how many bundles it stands for, its loop depth, its text."""
+
+  address: int
+  size: int
+  depth: int
+  text: str
+
+
+def read(directory: pathlib.Path) -> Mapping[str, Kernel]:
+  """Kernels by name, numbers at the end left out; the last dump of each.
+
+  Raises:
+    ValueError: the directory has no dumped code.
+  """
+  found = {}
+  for path in sorted(directory.glob('*-final_bundles.txt')):
+    name = _FILE.match(path.name)
+    if name:
+      found[name[1]] = parse(path.read_text('utf-8'))
+  if not found:
+    raise ValueError(
+      f'{directory} has no files *-final_bundles.txt; compile with'
+      f' LIBTPU_INIT_ARGS="--xla_jf_dump_to={directory}'
+      ' --xla_jf_dump_llo_text=true".'
+    )
+  return found
+
+
+def parse(text: str) -> Kernel:
+  """Reads the final bundles of one kernel."""
+  bundles = _bundles(text)
+  loops: list[Loop] = []
+  outside = 0
+  body: list[_Bundle] = []
+  for bundle in bundles:
+    if bundle.depth:
+      body.append(bundle)
+      continue
+    if body:
+      loops.append(_loop(body))
+      body = []
+    outside += bundle.size
+  if body:
+    loops.append(_loop(body))
+  return Kernel(outside, tuple(loops))
+
+
+def _bundles(text: str) -> list[_Bundle]:
+  matches = [m for line in text.splitlines() if (m := _LINE.match(line))]
+  addresses = [int(m[1], 16) for m in matches]
+  ends = [*addresses[1:], *(a + 1 for a in addresses[-1:])]
+  bundles: list[_Bundle] = []
+  for m, address, end in zip(matches, addresses, ends):
+    # Bundles behind a branch may be empty, and are then not marked.
+    empty = bool(bundles) and re.match(r'\{\s*\}', m[3])
+    depth = bundles[-1].depth if empty else len(m[2])
+    bundles.append(_Bundle(address, end - address, depth, m[3]))
+  return bundles
+
+
+def _loop(body: list[_Bundle]) -> Loop:
+  """Sorts a loop's bundles by whether a branch forward skips them."""
+  ends: dict[str, int] = {}
+  for bundle in body:
+    for number in re.findall(r'region (\d+)', bundle.text):
+      ends.setdefault(number, bundle.address)
+  total = sum(bundle.size for bundle in body)
+  skippable = []
+  skipped_to = 0
+  for bundle in body:
+    branch = _BRANCH.search(bundle.text)
+    begin = bundle.address + 1 + _DELAY
+    if branch is None or begin < skipped_to:
+      continue
+    end = ends.get(branch[1], 0)
+    if end > begin:
+      skippable.append(end - begin)
+      skipped_to = end
+  return Loop(total - sum(skippable), tuple(sorted(skippable, reverse=True)))

@@ -1,0 +1,146 @@
+from absl.testing import absltest
+from absl.testing import parameterized
+
+from saxml_ext.aot.report.compiled import costs
+from saxml_ext.aot.report.compiled import hlo_costs
+from saxml_ext.aot.report.compiled import hlo_text
+from saxml_ext.aot.report.testing import hlo
+
+
+class HloTextTest(absltest.TestCase):
+  def test_reads_computations_and_the_entry(self):
+    module = hlo_text.parse(hlo.DECODE)
+    self.assertEqual(module.entry, 'main')
+    self.assertLen(module.computations, 10)
+    product = module.computations['layer_body']['product']
+    self.assertEqual(product.operands, ('x', 'weights', 'j'))
+    self.assertEqual(product.called, {'calls': ('fused_product',)})
+
+  def test_tells_where_arrays_lie(self):
+    body = hlo_text.parse(hlo.DECODE).computations['layer_body']
+    self.assertEqual(body['weights'].hbm_bytes, 48)
+    self.assertEqual(body['x'].hbm_bytes, 0)
+    self.assertEqual(body['x'].bytes, 64)
+    self.assertEqual([a.bytes for a in body['d'].arrays], [4, 64, 48, 1])
+
+  def test_sizes_of_number_formats(self):
+    found = [hlo_text.bits(d) for d in ('s4', 'pred', 'bf16', 'f8e4m3fn')]
+    self.assertEqual(found, [4, 8, 16, 8])
+    self.assertEqual(hlo_text.bits('token'), 0)
+
+  def test_other_text_is_refused(self):
+    with self.assertRaisesRegex(ValueError, 'not an optimized HLO module'):
+      hlo_text.parse('module @jit_f { }')
+
+
+class HloCostsTest(parameterized.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.program = hlo_costs.read(hlo.DECODE)
+
+  def test_cycles_of_a_step_count_trips_and_the_dearer_branch(self):
+    assert self.program.step is not None
+    self.assertEqual(
+      self.program.step.cycles,
+      {
+        costs.MATRICES: 3 * 100,
+        costs.ATTENTION: 3 * 30,
+        costs.COPIES: 3 * 10 + 9,
+        costs.ELEMENTWISE: 5,
+      },
+    )
+
+  def test_what_is_outside_the_loop_is_paid_once(self):
+    self.assertEqual(self.program.once.cycles, {costs.ELEMENTWISE: 11})
+    self.assertEqual(self.program.once.hbm_bytes, 64)  # The prefetch.
+
+  def test_a_slice_of_stacked_weights_is_what_is_read(self):
+    assert self.program.step is not None
+    # Per trip 16 bytes of a layer, 48 by the kernel; the copy writes 64.
+    self.assertEqual(self.program.step.hbm_bytes, 3 * (16 + 48) + 64)
+
+  def test_exchanges_and_kernels_are_listed(self):
+    assert self.program.step is not None
+    self.assertEqual(
+      self.program.step.collectives,
+      (costs.Collective('all-reduce', 64, 4, 3),),
+    )
+    self.assertEqual(
+      self.program.step.kernels, (costs.KernelCall('attend_kernel', 48, 3),)
+    )
+
+  def test_operations_without_an_estimate_are_listed_but_no_scalars(self):
+    assert self.program.step is not None
+    self.assertEqual(self.program.step.uncosted, 1)
+    self.assertEqual(self.program.step.uncosted_bytes, 2 * 64)
+
+  def test_the_largest_number_is_no_estimate(self):
+    text = hlo.DECODE.replace(
+      '"estimated_cycles":"11"', '"estimated_cycles":"9223372036854775807"'
+    )
+    once = hlo_costs.read(text).once
+    self.assertEqual(once.cycles, {})
+    self.assertEqual((once.uncosted, once.uncosted_bytes), (1, 3 * 64))
+
+  def test_trips_are_read_off_the_condition_or_the_note(self):
+    module = hlo_text.parse(hlo.DECODE)
+    layers = module.computations['step_body']['layers']
+    steps = module.computations['main']['loop']
+    self.assertEqual(hlo_costs.trip_count(module, layers), 3)
+    self.assertIsNone(hlo_costs.trip_count(module, steps))
+    noted = hlo_text.parse(
+      hlo.DECODE.replace(
+        'body=%step_body',
+        'body=%step_body, backend_config={"known_trip_count":{"n":"5"}}',
+      )
+    )
+    loop = noted.computations['main']['loop']
+    self.assertEqual(hlo_costs.trip_count(noted, loop), 5)
+
+  def test_two_loops_of_unknown_length_are_refused(self):
+    line = next(x for x in hlo.DECODE.splitlines() if x.startswith('  %loop'))
+    twice = line + '\n' + line.replace('%loop', '%again')
+    with self.assertRaisesRegex(ValueError, '2 loops'):
+      hlo_costs.read(hlo.DECODE.replace(line, twice))
+
+  @parameterized.parameters(
+    ('replica_groups={{0,1},{2,3}}', 2),
+    ('replica_groups=[2,4]<=[8]', 4),
+    ("replica_groups=mesh['x'=2,'y'=4] {'x','y'}", 8),
+  )
+  def test_group_sizes(self, attributes: str, size: int):
+    self.assertEqual(hlo_costs.group_size(attributes), size)
+
+  def test_a_group_that_is_not_understood_is_an_error(self):
+    with self.assertRaisesRegex(ValueError, 'no group'):
+      hlo_costs.group_size('channel_id=1')
+
+
+class CostsTest(absltest.TestCase):
+  def test_what_is_written_is_read_again(self):
+    made = costs.Set(
+      'A test', 'v5e 2x2', 8, 4, 'int8', 'int8', {'num_layers': 1}, 'none',
+      {'decode 8': hlo_costs.read(hlo.DECODE, {'peak': 5})},
+    )  # fmt: skip
+    text = costs.write(made)
+    self.assertEqual(costs.read(text, 'x'), made)
+    self.assertEqual(costs.write(costs.read(text, 'x')), text)
+
+  def test_equal_calls_are_counted_together(self):
+    call = costs.Cost(collectives=(costs.Collective('all-reduce', 8, 4, 1),))
+    both = call + call.times(3)
+    self.assertEqual(both.collectives[0].count, 4)
+    self.assertLen(both.collectives, 1)
+
+  def test_other_files_are_refused(self):
+    for text, reason in (
+      ('{', 'no file of costs'),
+      ('{"format": 99}', 'format 99'),
+      ('{"format": 1, "programs": {"a": {}}}', 'other fields'),
+    ):
+      with self.assertRaisesRegex(ValueError, reason):
+        costs.read(text, 'x.json')
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,74 @@
+"""Counts how long a calibration set's prompts and summaries are.
+
+The rules of MLPerf Inference let a system be tuned to the calibration set, and
+forbid it for the evaluation set: give this program the former alone.
+"""
+
+from collections.abc import Sequence
+import os
+import pathlib
+
+from absl import app
+from absl import flags
+
+from saxml_ext.aot.report import lengths
+from saxml_ext.evaluation import dataset
+
+_SET = flags.DEFINE_string(
+  'dataset',
+  None,
+  'cnn_dailymail_calibration.json, a list of {"instruction", "input",'
+  ' "output"}.',
+)
+_TOKENIZER = flags.DEFINE_string(
+  'tokenizer',
+  None,
+  "The model's tokenizer.json, or its directory.",
+)
+_OUT = flags.DEFINE_string('out', None, 'File to write.')
+
+
+def main(argv: Sequence[str]) -> None:
+  if len(argv) > 1:
+    raise app.UsageError(f'unknown arguments {argv[1:]}.')
+  try:
+    text = count(_SET.value, _TOKENIZER.value)
+    unfinished = pathlib.Path(_OUT.value + '.unfinished')
+    unfinished.write_text(text, 'utf-8')
+    os.replace(unfinished, _OUT.value)
+  except (OSError, ValueError) as e:
+    raise SystemExit(f'count_lengths: {e}') from e
+  print(f'wrote {_OUT.value}')
+
+
+def count(path: str, tokenizer_path: str) -> str:
+  """A file of `lengths.histogram`.
+
+  Outputs are the set's own summaries, not the model's, cut to the benchmark's
+  limits.
+
+  Args:
+    path: the calibration set.
+    tokenizer_path: the model's tokenizer.
+
+  Raises:
+    OSError: a file cannot be read.
+    ValueError: it is not what it should be.
+  """
+  articles = dataset.load_articles(path)
+  tokenizer = dataset.load_tokenizer(tokenizer_path)
+  prompts = dataset.encode_prompts(articles, tokenizer, lengths.PROMPT_LIMIT)
+  answers = tokenizer.encode_batch([article.output for article in articles])
+  least, most = lengths.OUTPUT_LIMITS
+  return lengths.histogram(
+    [len(prompt) for prompt in prompts],
+    # The token that ends an answer is decoded too.
+    [min(max(len(answer.ids) + 1, least), most) for answer in answers],
+    f'counted in {pathlib.Path(path).name}, {len(articles)} records; outputs'
+    " are its summaries, not the model's",
+  )
+
+
+if __name__ == '__main__':
+  flags.mark_flags_as_required([_SET, _TOKENIZER, _OUT])
+  app.run(main)

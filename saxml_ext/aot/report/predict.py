@@ -1,0 +1,172 @@
+"""Samples per second, of this server and of Sax as it was submitted.
+
+All of it is estimated: programs are timed by a rule (`rules.py`), serving is
+simulated (`schedule.py`, `static_batching.py`).
+"""
+
+from collections.abc import Mapping
+import dataclasses
+import re
+
+from saxml_ext.aot.report import lengths as lengths_lib
+from saxml_ext.aot.report import rules
+from saxml_ext.aot.report import schedule
+from saxml_ext.aot.report import static_batching
+from saxml_ext.aot.report import times
+from saxml_ext.aot.report.compiled import costs
+
+# Of MLPerf Inference's Server scenario for GPT-J: 99 of 100 within 20 s.
+LATENCY_BOUND = 20.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+  """Samples per second by one rule.
+
+  offline, server: samples/s; server is None where it was not asked for.
+  outcome: of the simulated Offline run; None for static batching.
+  """
+
+  offline: float
+  server: float | None
+  outcome: schedule.Outcome | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Published:
+  """A result of MLPerf Inference on four chips of v5e, gptj-99, closed.
+
+  Attributes:
+    name: of the round.
+    source: where its logs are.
+    buckets: of the model that was served.
+    offline: samples/s that were measured.
+    server: the same.
+  """
+
+  name: str
+  source: str
+  buckets: tuple[int, ...]
+  offline: float
+  server: float
+
+
+# Buckets: GPTJ4BS32Int8Opt10Early of v3.1's code, and ...Wait40MB6Offline of
+# the branch mlperf4.0.
+PUBLISHED = (
+  Published(
+    'v3.1',
+    'mlcommons/inference_results_v3.1 closed/Google/results/TPU-v5e-4_SAX',
+    (512, 1024, 1919),
+    9.81226,
+    7.13,
+  ),
+  Published(
+    'v4.0',
+    'mlcommons/inference_results_v4.0 closed/Google/results/tpu_v5e_x4',
+    (512, 1024, 1536, 1919),
+    10.1502,
+    7.24897,
+  ),
+)
+_SAX_BATCH = 32
+_SAX_WAIT = 4.0
+_SAX_LONGEST = 128
+
+
+def policy(programs: costs.Set) -> schedule.Policy:
+  """How a set's programs are used: all of its buckets and rows."""
+  prefills = []
+  for key in programs.programs:
+    found = re.fullmatch(r'prefill_and_insert (\d+) 0 (\d+)', key)
+    if found:
+      prefills.append((int(found[1]), int(found[2])))
+  return schedule.Policy(
+    slots=programs.slots,
+    buckets=tuple(sorted({length for _, length in prefills})),
+    rows=tuple(sorted({rows for rows, _ in prefills})),
+  )
+
+
+def of_set(
+  programs: costs.Set,
+  requests: lengths_lib.Lengths,
+  rule: rules.Rule,
+  server: bool = True,
+) -> Prediction:
+  """What this server is expected to reach with a set."""
+  seconds = times.of(programs, rule, requests)
+  how = policy(programs)
+  outcome = schedule.run(requests, seconds, how)
+  highest = None
+  if server:
+
+    def latencies(rate: float):
+      arrivals = schedule.poisson(len(requests), rate)
+      return schedule.run(requests, seconds, how, arrivals).latencies
+
+    highest = schedule.highest_rate(
+      latencies, outcome.samples_per_second, LATENCY_BOUND
+    )
+  return Prediction(outcome.samples_per_second, highest, outcome)
+
+
+def of_sax(
+  by_bucket: Mapping[int, costs.Set],
+  published: Published,
+  requests: lengths_lib.Lengths,
+  rule: rules.Rule,
+  server: bool = True,
+) -> Prediction:
+  """What the rule says of a published configuration of Sax.
+
+  Args:
+    by_bucket: programs of each bucket, for batches of 32; times of a bucket
+      that is not there are taken between its neighbours.
+    published: its buckets.
+    requests: what is served.
+    rule: for the times.
+    server: whether to estimate the Server scenario as well.
+  """
+  known = {
+    bucket: times.of(s, rule, requests) for bucket, s in by_bucket.items()
+  }
+  seconds = {bucket: _between(known, bucket) for bucket in published.buckets}
+  how = static_batching.Policy(
+    batch=_SAX_BATCH,
+    buckets=published.buckets,
+    wait=_SAX_WAIT,
+    longest=_SAX_LONGEST if rule.always_longest else 0,
+  )
+  offline = static_batching.offline(requests, seconds, how)
+  highest = None
+  if server:
+
+    def latencies(rate: float):
+      arrivals = schedule.poisson(len(requests), rate)
+      return static_batching.server(requests, seconds, how, arrivals)
+
+    highest = schedule.highest_rate(latencies, offline, LATENCY_BOUND)
+  return Prediction(offline, highest)
+
+
+def _between(known: Mapping[int, times.Times], bucket: int) -> times.Times:
+  """Times of a bucket; in proportion between the next ones."""
+  if bucket in known:
+    return known[bucket]
+  a = max(b for b in known if b < bucket)
+  b = min(b for b in known if b > bucket)
+  share = (bucket - a) / (b - a)
+
+  def mixed(x: float, y: float) -> float:
+    return x + share * (y - x)
+
+  rows = known[a].rows[-1]
+  prefill = mixed(
+    known[a].prefill(rows, a), known[b].prefill(known[b].rows[-1], b)
+  )
+  return times.Times(
+    {times.Prefill(rows, bucket): prefill},
+    mixed(known[a].call, known[b].call),
+    mixed(known[a].step, known[b].step),
+  )

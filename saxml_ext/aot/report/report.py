@@ -1,0 +1,200 @@
+"""Says how fast compiled programs may serve, from their costs alone.
+
+No TPU runs anything here: every figure of speed is an estimate, by a rule that
+is printed with it, and that is applied to Sax's published configuration too.
+"""
+
+from collections.abc import Mapping, Sequence
+import pathlib
+
+from absl import app
+from absl import flags
+
+from saxml_ext.aot.report import chips
+from saxml_ext.aot.report import lengths as lengths_lib
+from saxml_ext.aot.report import page
+from saxml_ext.aot.report import predict
+from saxml_ext.aot.report import rules
+from saxml_ext.aot.report import tables
+from saxml_ext.aot.report import times
+from saxml_ext.aot.report.compiled import bundles
+from saxml_ext.aot.report.compiled import costs
+from saxml_ext.aot.report.compiled import program_sets
+
+_DATA = pathlib.Path(__file__).parent / 'data'
+_SAX = {bucket: f'sax_{bucket}.json' for bucket in (512, 1024, 1919)}
+
+_COSTS = flags.DEFINE_list(
+  'costs',
+  [],
+  'Files of //saxml_ext/aot/report/compiled:compile_costs, first tried first; the last'
+  ' one is reported on, all are compared. Without it: those kept beside this'
+  ' program.',
+)
+_PROGRAMS = flags.DEFINE_string(
+  'programs',
+  None,
+  'Directory of a program set for a TPU slice; it is reported on instead.',
+)
+_BUNDLES = flags.DEFINE_string(
+  'bundles',
+  None,
+  "Directory with the compiler's dump of the attention kernel, for --programs.",
+)
+_LENGTHS = flags.DEFINE_string(
+  'lengths',
+  None,
+  'Lengths of prompts and answers, a file of'
+  ' //saxml_ext/aot/report:count_lengths. Without it a distribution is assumed,'
+  ' and said.',
+)
+_SAMPLES = flags.DEFINE_integer(
+  'samples', 13368, 'Requests that are simulated.', lower_bound=1
+)
+_SERVER = flags.DEFINE_bool(
+  'server', True, 'Estimate the Server scenario too, which takes a minute.'
+)
+_PAGE = flags.DEFINE_string('page', None, 'Write a page with figures here.')
+
+_RULE = """\
+Rule. Seconds of a program = max(work, memory) + exchange. Work: XLA's estimate
+of cycles (at {clock:.1f} GHz), loops times their trips, of conditionals the
+branch with most cycles; a Pallas kernel's bundles, or its operands' bytes over
+the memory's bandwidth if that is longer; the same bytes over bandwidth for an
+operation without an estimate. Memory: all bytes to and from HBM over {hbm:.0f}
+GB/s. Exchange: collectives one after the other in a ring over {link:.0f} GB/s a
+link and direction, 1 us a hop. Optimistic: passes over data take 333/819 of
+XLA's cycles (the bandwidth it expects over the memory's own), exchanges run
+beside the work. Pessimistic: links at 70 instead of 90 %, 1 us per operation
+without an estimate, and Sax decodes all of 128 steps. Nothing is fitted.
+Left out: time on the host, in the network, between programs."""
+
+
+def main(argv: Sequence[str]) -> None:
+  if len(argv) > 1:
+    raise app.UsageError(f'unknown arguments {argv[1:]}.')
+  try:
+    print(report())
+  except (OSError, ValueError) as e:
+    raise SystemExit(f'report: {e}') from e
+
+
+def report() -> str:
+  """The text; writes the page as well if one is asked for.
+
+  Raises:
+    OSError: a file cannot be read or written.
+    ValueError: a file is not what it should be.
+  """
+  sets = _sets()
+  made = sets[-1]
+  requests = _requests()
+  chip = chips.of(made.topology)
+  by_rule = {
+    rule.name: predict.of_set(made, requests, rule, _SERVER.value)
+    for rule in rules.RULES
+  }
+  sax = _sax(requests)
+  sections = [
+    f'{made.title}, {made.topology}, weights {made.weights}, KV {made.kv},'
+    f' {made.slots} slots of {made.beams} beams; compiled by {made.compiler}.'
+    ' No TPU ran it: times are estimates.',
+    _RULE.format(
+      clock=chip.clock / 1e9,
+      hbm=chip.chip.hbm_bandwidth / 1e9,
+      link=chip.link / 1e9,
+    ),
+    'Lengths\n' + tables.lengths(requests),
+    'Programs\n' + tables.programs(made, requests),
+    'Memory\n' + tables.memory(made),
+    'Beside the roofline\n' + tables.floor(made, requests),
+    'Sax as published, by the same rules\n' + tables.sax(sax),
+    'What the lengths bring in\n' + _variations(made, requests),
+  ]
+  if len(sets) > 1:
+    sections.append('From first to last\n' + _path(sets, requests))
+  sections.append('Prediction\n' + tables.predictions(made, by_rule))
+  text = '\n\n'.join(sections)
+  if _PAGE.value:
+    page.write(pathlib.Path(_PAGE.value), text, made, requests)
+    text += f'\n\nThe page lies at {_PAGE.value}.'
+  return text
+
+
+def _sets() -> list[costs.Set]:
+  """What is compared; the last one is reported on."""
+  sets = [_read(path) for path in _COSTS.value]
+  if _PROGRAMS.value is not None:
+    kernels: Mapping[str, bundles.Kernel] = {}
+    if _BUNDLES.value is not None:
+      kernels = bundles.read(pathlib.Path(_BUNDLES.value))
+    sets.append(program_sets.read(pathlib.Path(_PROGRAMS.value), kernels))
+  return sets or [_read(_DATA / 'engine.json')]
+
+
+def _read(path: str | pathlib.Path) -> costs.Set:
+  return costs.read(pathlib.Path(path).read_text('utf-8'), str(path))
+
+
+def _requests() -> lengths_lib.Lengths:
+  if _LENGTHS.value is None:
+    return lengths_lib.ASSUMED.draw(_SAMPLES.value)
+  text = pathlib.Path(_LENGTHS.value).read_text('utf-8')
+  return lengths_lib.read(text, _LENGTHS.value, _SAMPLES.value)
+
+
+def _sax(
+  requests: lengths_lib.Lengths,
+) -> list[tuple[predict.Published, dict[str, predict.Prediction]]]:
+  by_bucket = {bucket: _read(_DATA / name) for bucket, name in _SAX.items()}
+
+  def of(published: predict.Published) -> dict[str, predict.Prediction]:
+    return {
+      rule.name: predict.of_sax(
+        by_bucket, published, requests, rule, _SERVER.value
+      )
+      for rule in rules.RULES
+    }
+
+  return [(published, of(published)) for published in predict.PUBLISHED]
+
+
+def _variations(made: costs.Set, requests: lengths_lib.Lengths) -> str:
+  """Offline by the central rule, were the lengths others than assumed."""
+  if _LENGTHS.value is not None:
+    return '  They are counted, not assumed; only the draw is random.'
+
+  def offline(drawn: lengths_lib.Lengths) -> float:
+    return predict.of_set(made, drawn, rules.CENTRAL, server=False).offline
+
+  rows = [('Offline samples/s (estimate), central rule', '')]
+  rows.append(('as assumed', f'{offline(requests):.1f}'))
+  for name, other in lengths_lib.VARIATIONS.items():
+    rows.append((name, f'{offline(other.draw(len(requests))):.1f}'))
+  return tables.table(rows)
+
+
+def _path(sets: Sequence[costs.Set], requests: lengths_lib.Lengths) -> str:
+  rows = []
+  for made in sets:
+    seconds = times.of(made, rules.CENTRAL, requests)
+    rows_each = seconds.rows[-1]
+    prefill = seconds.prefill(rows_each, 1024) / rows_each / 1.024
+    peaks = (p.memory.get('peak', 0) for p in made.programs.values())
+    offline = predict.of_set(
+      made, requests, rules.CENTRAL, server=False
+    ).offline
+    rows.append(
+      (
+        made.title,
+        1e3 * seconds.step,
+        1e3 * prefill,
+        max(peaks) / 2**30,
+        offline,
+      )
+    )
+  return tables.path(rows)
+
+
+if __name__ == '__main__':
+  app.run(main)

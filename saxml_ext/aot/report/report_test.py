@@ -1,0 +1,110 @@
+import contextlib
+import io
+import pathlib
+import re
+
+from absl.testing import absltest
+from absl.testing import flagsaver
+
+from saxml_ext.aot.report import lengths as lengths_lib
+from saxml_ext.aot.report import report
+from saxml_ext.aot.report import tables
+from saxml_ext.aot.report.compiled import costs
+from saxml_ext.aot.report.testing import sets
+
+_HEADLINE = re.compile(
+  r'^Offline, v5e 2x2, int8: (\d+\.\d) samples/s \(estimate\)$', re.MULTILINE
+)
+
+
+class ReportTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.folder = pathlib.Path(self.create_tempdir().full_path)
+
+  def _file(self, name: str, text: str) -> str:
+    path = self.folder / name
+    path.write_text(text, 'utf-8')
+    return str(path)
+
+  def _report(self, *made: costs.Set, **values) -> str:
+    paths = [
+      self._file(f'{i}.json', costs.write(one)) for i, one in enumerate(made)
+    ]
+    values = {'samples': 300, 'server': False, **values}
+    with flagsaver.flagsaver(costs=paths, **values):
+      return report.report()
+
+  def test_one_line_says_the_prediction(self):
+    text = self._report(sets.small())
+    (found,) = _HEADLINE.findall(text)
+    # 8 slots: 10 to 30 ms of prefill and 68.5 steps of 20 ms a sample.
+    least = 1 / (0.030 + 68.5 * 0.020 / 8)
+    most = 1 / (0.010 + 68.5 * 0.020 / 8)
+    self.assertBetween(float(found), 0.9 * least, most)
+
+  def test_sax_stands_beside_what_was_measured(self):
+    text = self._report(sets.small(), samples=3200)
+    rows = [line.split() for line in text.splitlines() if ' Offline ' in line]
+    sax = {row[0]: row for row in rows if row[0] in ('v3.1', 'v4.0')}
+    self.assertEqual(sax['v3.1'][2], '9.81')
+    self.assertEqual(sax['v4.0'][2], '10.15')
+    for row in sax.values():
+      self.assertBetween(float(row[-1]), 0.6, 1.7)
+
+  def test_lengths_that_were_counted_are_used(self):
+    counted = lengths_lib.histogram([1919], [128], 'three articles')
+    path = self._file('lengths.json', counted)
+    text = self._report(sets.small(), lengths=path)
+    self.assertIn('three articles', text)
+    self.assertNotIn('lognormal', text)
+    (found,) = _HEADLINE.findall(text)
+    least = 1 / (0.030 + 127 * 0.020 / 8)
+    self.assertAlmostEqual(float(found), least, delta=0.1)
+
+  def test_several_sets_are_compared(self):
+    text = self._report(sets.small(step=40), sets.small())
+    self.assertIn('From first to last', text)
+    rows = [line for line in text.splitlines() if line.startswith('  A test')]
+    first, last = (float(row.split()[-1]) for row in rows)
+    self.assertGreater(last, first)
+
+  def test_server_is_below_offline(self):
+    text = self._report(sets.small(), server=True)
+    found = re.search(r'Server, v5e 2x2, int8: (\S+) samples/s', text)
+    assert found is not None
+    (offline,) = _HEADLINE.findall(text)
+    self.assertLessEqual(float(found[1]), float(offline))
+
+  def test_the_page_has_both_figures(self):
+    path = self.folder / 'report.html'
+    self._report(sets.small(), page=str(path))
+    text = path.read_text('utf-8')
+    self.assertEqual(text.count('Plotly.newPlot('), 2)
+    self.assertIn('Offline, v5e 2x2, int8', text)
+    self.assertEqual(list(self.folder.glob('*.unfinished')), [])
+
+  def test_what_is_kept_can_be_reported(self):
+    text = self._report()
+    self.assertLen(_HEADLINE.findall(text), 1)
+
+  def test_a_bad_file_is_a_message(self):
+    path = self._file('bad.json', '{}')
+    errors = io.StringIO()
+    with (
+      flagsaver.flagsaver(costs=[path]),
+      contextlib.redirect_stderr(errors),
+      self.assertRaisesRegex(SystemExit, 'bad.json is no file of costs'),
+    ):
+      report.main(['report'])
+
+
+class TablesTest(absltest.TestCase):
+  def test_columns_are_aligned(self):
+    self.assertEqual(
+      tables.table([('a', 'bb'), ('ccc', 'd')]), '  a    bb\n  ccc   d'
+    )
+
+
+if __name__ == '__main__':
+  absltest.main()

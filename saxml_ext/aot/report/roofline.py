@@ -1,0 +1,102 @@
+"""The least that serving can take: peaks of the chips, and nothing else.
+
+Counts what has to be computed and read, from the model's sizes: no padding, no
+float32, no exchange between chips. What a program takes over this is what is
+left to gain.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+from typing import Any
+
+from saxml_ext.aot.report import chips
+from saxml_ext.aot.report import lengths as lengths_lib
+from saxml_ext.aot.report.compiled import costs
+
+_BYTES = {
+  'float32': 4.0,
+  'bfloat16': 2.0,
+  'int8': 1.0,
+  'int8_weights': 1.0,
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+  """A program's work on each chip.
+
+  operations: of products, additions and multiplications apart; bytes: that it
+  has to read from HBM; seconds: it can take no less.
+  """
+
+  operations: float
+  bytes: float
+  seconds: float
+
+
+def matrix_parameters(model: Mapping[str, Any]) -> int:
+  """Parameters that a token is multiplied with in all layers, head excluded."""
+  d, f = model['model_dim'], model['hidden_dim']
+  heads = model['num_heads'] * model['head_dim']
+  return model['num_layers'] * (4 * d * heads + 2 * d * f)
+
+
+def prefill(programs: costs.Set, rows: int, length: float) -> Point:
+  """`rows` prompts of `length` tokens, causal attention included."""
+  m = programs.model
+  heads = m['num_heads'] * m['head_dim']
+  parameters = matrix_parameters(m)
+  matrices = 2 * parameters * rows * length
+  attention = 2 * m['num_layers'] * heads * rows * length**2
+  return _point(programs, matrices, attention, parameters)
+
+
+def decode(programs: costs.Set, prompt: float, answer: float) -> Point:
+  """One step of all slots.
+
+  Args:
+    programs: says how many slots and beams.
+    prompt: mean tokens of the prompts, whose KV the beams share.
+    answer: mean tokens that are decoded of the answers so far, of each beam.
+  """
+  m = programs.model
+  heads = m['num_heads'] * m['head_dim']
+  beams = programs.slots * programs.beams
+  head = m['model_dim'] * m['vocab_size']
+  parameters = matrix_parameters(m)
+  matrices = 2 * beams * parameters
+  seen = prompt + answer
+  attention = 4 * m['num_layers'] * heads * beams * seen
+  attention += 2 * beams * head  # The head stays in bfloat16.
+  keys = programs.slots * prompt + beams * answer
+  kv = 2 * m['num_layers'] * heads * keys * _BYTES[programs.kv]
+  read = parameters * _BYTES[programs.weights] + 2 * head + kv
+  return _point(programs, matrices, attention, 0, read)
+
+
+def samples_per_second(
+  programs: costs.Set, requests: lengths_lib.Lengths
+) -> float:
+  """Of prefills without padding and steps with all slots busy."""
+  prompt, output = requests.prompts.mean(), requests.outputs.mean()
+  prompts = [prefill(programs, 1, float(n)).seconds for n in requests.prompts]
+  step = decode(programs, prompt, output / 2).seconds
+  return 1 / (sum(prompts) / len(prompts) + output * step / programs.slots)
+
+
+def _point(
+  programs: costs.Set,
+  matrices: float,
+  attention: float,
+  parameters: float,
+  read: float = 0.0,
+) -> Point:
+  topology = chips.of(programs.topology)
+  chip, count = topology.chip, topology.count
+  peak = topology.int8 if programs.weights == 'int8' else chip.bf16
+  read += parameters * _BYTES[programs.weights]
+  computing = (matrices / peak + attention / chip.bf16) / count
+  reading = read / chip.hbm_bandwidth / count
+  return Point(
+    (matrices + attention) / count, read / count, max(computing, reading)
+  )

@@ -1,0 +1,198 @@
+from absl.testing import absltest
+import numpy as np
+
+from saxml_ext.aot.report import lengths as lengths_lib
+from saxml_ext.aot.report import predict
+from saxml_ext.aot.report import rules
+from saxml_ext.aot.report import schedule
+from saxml_ext.aot.report import static_batching
+from saxml_ext.aot.report import times as times_lib
+from saxml_ext.aot.report.testing import sets
+
+_PREFILL = 0.5
+_STEP = 0.25
+_CALL = 0.125
+_POLICY = schedule.Policy(slots=4, buckets=(512, 1024), rows=(1,))
+_TIMES = times_lib.Times(
+  {times_lib.Prefill(1, 512): _PREFILL, times_lib.Prefill(1, 1024): 2.0},
+  _CALL,
+  _STEP,
+)
+
+
+def _equal(count: int, prompt: int = 100, output: int = 11):
+  return lengths_lib.Lengths(
+    np.full(count, prompt), np.full(count, output), 'equal'
+  )
+
+
+class ScheduleTest(absltest.TestCase):
+  def test_equal_requests_run_in_rounds(self):
+    # 3 rounds of 4 prefills and 10 steps; the first token is the prefill's.
+    found = schedule.run(_equal(12), _TIMES, _POLICY)
+    seconds = 3 * (4 * _PREFILL + _CALL + 10 * _STEP)
+    self.assertAlmostEqual(12 / found.samples_per_second, seconds)
+    self.assertAlmostEqual(found.prefill_share, 3 * 4 * _PREFILL / seconds)
+    self.assertEqual(found.busy, 1)
+    self.assertAlmostEqual(found.padding, 512 / 100)
+    self.assertAlmostEqual(found.latencies.max(), seconds)
+
+  def test_long_calls_are_cut(self):
+    found = schedule.run(_equal(4, output=101), _TIMES, _POLICY)
+    seconds = 4 * _PREFILL + 4 * _CALL + 100 * _STEP
+    self.assertAlmostEqual(found.latencies.max(), seconds)
+
+  def test_an_answer_of_one_token_needs_no_step(self):
+    found = schedule.run(_equal(8, output=1), _TIMES, _POLICY)
+    self.assertAlmostEqual(found.samples_per_second, 1 / _PREFILL)
+
+  def test_rows_are_prefilled_together(self):
+    policy = schedule.Policy(4, (512,), (1, 4))
+    seconds = times_lib.Times(
+      {times_lib.Prefill(1, 512): 0.5, times_lib.Prefill(4, 512): 0.75}, 0, 0
+    )
+    together = schedule.run(_equal(8), seconds, policy)
+    self.assertAlmostEqual(together.samples_per_second, 8 / 1.5)
+    # 3 are a batch of 4 with one row repeated.
+    three = schedule.run(_equal(3), seconds, policy)
+    self.assertAlmostEqual(three.samples_per_second, 3 / 0.75)
+
+  def test_a_freed_slot_is_refilled_at_once(self):
+    requests = lengths_lib.Lengths(
+      np.full(3, 100), np.array([2, 11, 10]), 'unequal'
+    )
+    policy = schedule.Policy(2, (512,), (1,))
+    found = schedule.run(requests, _TIMES, policy)
+    # Two prefills and a step; the third's prefill; 9 steps of both.
+    seconds = 3 * _PREFILL + 2 * _CALL + 10 * _STEP
+    self.assertAlmostEqual(found.latencies.max(), seconds)
+    self.assertEqual(found.busy, 1)
+
+  def test_faster_programs_longer_answers_more_slots(self):
+    requests = lengths_lib.ASSUMED.draw(200)
+    policy = schedule.Policy(8, (512, 1024, 1919), (1,))
+
+    def rate(step=0.01, call=0.0, slots=8, drawn=requests):
+      seconds = times_lib.Times({times_lib.Prefill(1, 512): 0.01}, call, step)
+      how = schedule.Policy(slots, policy.buckets, policy.rows)
+      return schedule.run(drawn, seconds, how).samples_per_second
+
+    self.assertGreater(rate(step=0.005), rate())
+    self.assertGreater(rate(), rate(call=0.01))
+    self.assertGreater(rate(slots=16), rate())
+    longer = lengths_lib.Lengths(requests.prompts, requests.outputs * 2, '')
+    self.assertGreater(rate(), rate(drawn=longer))
+
+  def test_a_lone_arrival_waits_for_nobody(self):
+    arrivals = np.array([5.0, 100.0])
+    found = schedule.run(_equal(2), _TIMES, _POLICY, arrivals)
+    # Calls are short while slots are free: 8 and 2 steps.
+    alone = _PREFILL + 2 * _CALL + 10 * _STEP
+    np.testing.assert_allclose(found.latencies, [alone, alone])
+
+  def test_the_highest_rate_keeps_the_bound(self):
+    requests = _equal(400)
+    offline = schedule.run(requests, _TIMES, _POLICY).samples_per_second
+
+    def latencies(rate: float) -> np.ndarray:
+      arrivals = schedule.poisson(len(requests), rate)
+      return schedule.run(requests, _TIMES, _POLICY, arrivals).latencies
+
+    found = schedule.highest_rate(latencies, offline, 20.0)
+    self.assertLess(found, offline)
+    self.assertGreater(found, 0.5 * offline)
+    self.assertLessEqual(np.percentile(latencies(found), 99), 20.0)
+
+
+class StaticBatchingTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    seconds = times_lib.Times({times_lib.Prefill(4, 512): _PREFILL}, 0, _STEP)
+    longer = times_lib.Times({times_lib.Prefill(4, 1024): 1.0}, 0, 2 * _STEP)
+    self.times = {512: seconds, 1024: longer}
+    self.policy = static_batching.Policy(4, (512, 1024), wait=4.0)
+
+  def test_a_batch_waits_for_its_longest(self):
+    requests = lengths_lib.Lengths(
+      np.array([10, 20, 900, 30]), np.array([5, 41, 6, 7]), ''
+    )
+    found = static_batching.offline(requests, self.times, self.policy)
+    self.assertAlmostEqual(found, 4 / (1.0 + 40 * 2 * _STEP))
+
+  def test_an_offline_query_is_sorted(self):
+    requests = lengths_lib.Lengths(
+      np.array([10, 900] * 4), np.array([11] * 8), ''
+    )
+    found = static_batching.offline(requests, self.times, self.policy)
+    short, long = _PREFILL + 10 * _STEP, 1.0 + 10 * 2 * _STEP
+    self.assertAlmostEqual(found, 8 / (short + long))
+
+  def test_a_server_batch_goes_when_full_or_late(self):
+    arrivals = np.array([0.0, 0.1, 0.2, 0.3, 50.0])
+    found = static_batching.server(_equal(5), self.times, self.policy, arrivals)
+    seconds = _PREFILL + 10 * _STEP
+    self.assertAlmostEqual(found[0], 0.3 + seconds)
+    self.assertAlmostEqual(found[4], 4.0 + seconds)
+
+  def test_always_the_longest(self):
+    policy = static_batching.Policy(4, (512,), longest=101)
+    found = static_batching.offline(_equal(4), self.times, policy)
+    self.assertAlmostEqual(found, 4 / (_PREFILL + 100 * _STEP))
+
+
+class TimesTest(absltest.TestCase):
+  def test_lengths_between_programs_are_in_proportion(self):
+    self.assertAlmostEqual(_TIMES.prefill(1, 768), (0.5 + 2.0) / 2)
+    self.assertAlmostEqual(_TIMES.prefill(1, 256), 0.25)
+    self.assertAlmostEqual(_TIMES.prefill(1, 2048), 4.0)
+
+  def test_of_a_set(self):
+    found = times_lib.of(sets.small(), rules.CENTRAL, _equal(8))
+    self.assertAlmostEqual(found.step, 0.02)
+    self.assertAlmostEqual(found.prefill(1, 1919), 0.03)
+    self.assertEqual(predict.policy(sets.small()).buckets, (512, 1919))
+
+  def test_a_set_without_decoding_is_refused(self):
+    made = sets.small()
+    programs = dict(made.programs)
+    del programs['decode 8']
+    with self.assertRaisesRegex(ValueError, 'needs decode 8'):
+      times_lib.of(
+        type(made)(**{**vars(made), 'programs': programs}),
+        rules.CENTRAL,
+        _equal(8),
+      )
+
+
+class LengthsTest(absltest.TestCase):
+  def test_the_assumption_is_what_it_says(self):
+    drawn = lengths_lib.ASSUMED.draw(20000)
+    self.assertAlmostEqual(drawn.prompts.mean(), 893, delta=15)
+    self.assertAlmostEqual(drawn.outputs.mean(), 69.5, delta=1)
+    self.assertLessEqual(drawn.prompts.max(), 1919)
+    self.assertEqual((drawn.outputs.min(), drawn.outputs.max()), (30, 128))
+    self.assertIn('assumed', drawn.source)
+
+  def test_a_histogram_is_drawn_from(self):
+    text = lengths_lib.histogram([5, 5, 7], [1], 'a test')
+    drawn = lengths_lib.read(text, 'x', 3000)
+    self.assertEqual(set(drawn.prompts), {5, 7})
+    self.assertAlmostEqual((drawn.prompts == 5).mean(), 2 / 3, delta=0.05)
+    self.assertEqual(set(drawn.outputs), {1})
+    self.assertEqual(drawn.source, 'a test')
+
+  def test_a_prompt_beyond_all_buckets_is_an_error(self):
+    self.assertEqual(lengths_lib.bucket(513, (512, 1024)), 1024)
+    with self.assertRaisesRegex(ValueError, '1025 tokens'):
+      lengths_lib.bucket(1025, (512, 1024))
+
+  def test_other_files_are_refused(self):
+    for text in ('{}', '[', '{"format": 2}', '{"format": 1, "prompts": {}}'):
+      with self.assertRaisesRegex(ValueError, 'count_lengths'):
+        lengths_lib.read(text, 'x.json', 10)
+    with self.assertRaisesRegex(ValueError, '0 prompts'):
+      lengths_lib.histogram([], [1], '')
+
+
+if __name__ == '__main__':
+  absltest.main()

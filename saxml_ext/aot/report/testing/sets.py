@@ -1,0 +1,46 @@
+"""A small set of costs, of round figures."""
+
+from saxml_ext.aot.report.compiled import costs
+
+MODEL = {
+  'num_layers': 28,
+  'model_dim': 4096,
+  'num_heads': 16,
+  'head_dim': 256,
+  'hidden_dim': 16384,
+  'vocab_size': 50401,
+}
+# Of a v5e, whose clock is 1.5 GHz.
+MILLISECOND = 1.5e6
+
+
+def milliseconds(count: float) -> costs.Cost:
+  """A cost of so many milliseconds by every rule."""
+  return costs.Cost({costs.MATRICES: count * MILLISECOND})
+
+
+def small(step: float = 20.0, prefill: float = 10.0) -> costs.Set:
+  """8 slots; `prefill` ms for 512 tokens, three times that for 1919."""
+  memory = dict.fromkeys(
+    ('peak', 'arguments', 'temporaries', 'outputs', 'aliased', 'code'), 2**30
+  )
+
+  def program(once: float, step: float | None = None) -> costs.Program:
+    steps = None if step is None else milliseconds(step)
+    return costs.Program(milliseconds(once), steps, memory)
+
+  return costs.Set(
+    title='A test',
+    topology='v5e 2x2',
+    slots=8,
+    beams=4,
+    kv='int8',
+    weights='int8',
+    model=MODEL,
+    compiler='none',
+    programs={
+      'decode 8': program(0, step),
+      'prefill_and_insert 1 0 512': program(prefill),
+      'prefill_and_insert 1 0 1919': program(3 * prefill),
+    },
+  )
