@@ -200,7 +200,13 @@ def decode(
     h = _norm(x, layer.norm, config)
     q, k, v = einsum('skd,nchd->csnkh', h, layer.qkv)
     current = cache.write_step(
-      current, index, rotary.rotate(k, sin, cos), v, row, kv_dtype
+      current,
+      index,
+      rotary.rotate(k, sin, cos),
+      v,
+      row,
+      kv_dtype,
+      history.slots,
     )
     mixed = attend(rotary.rotate(q, sin, cos), current, index)
     x, _ = _finish(layer, x, h, einsum('snkh,nhd->skd', mixed, layer.post))

@@ -118,7 +118,8 @@ def _rows(spec: str, x: jax.Array, w: quant.QuantizedRows) -> jax.Array:
   # A scale belongs to what is left of w without the shared dim. Where that is
   # contracted it has to be multiplied before, else afterwards.
   dims = w_dims.replace(shared, '')
-  scale = w.scale.squeeze(w.axis)
+  compact = w.scale.ndim < w.values.ndim
+  scale = w.scale if compact else w.scale.squeeze(w.axis)
 
   def scaled(y: jax.Array, y_dims: str) -> jax.Array:
     order = [dims.index(d) for d in y_dims if d in dims]

@@ -50,7 +50,8 @@ class QuantizedArray:
 class QuantizedRows:
   """Keys or values in int8, one scale for each row of one of their dims.
 
-  values: int8; scale: float32, of the same rank, with size 1 at `axis`.
+  values: int8; scale: float32, of the same rank, with size 1 at `axis`, or, if
+  compact, without that dim.
   axis: the dim whose elements share a scale, from the end. Static, for shapes
   alone cannot tell.
   """
@@ -62,6 +63,14 @@ class QuantizedRows:
   @property
   def shape(self) -> tuple[int, ...]:
     return self.values.shape
+
+  def compact(self) -> 'QuantizedRows':
+    """The same without the scale's dim of size 1.
+
+    To keep: in a TPU's memory that dim would be padded to 128 where it is last,
+    and kernels would find a row of scales in one row of a register.
+    """
+    return dataclasses.replace(self, scale=self.scale.squeeze(self.axis))
 
 
 def quantize(
