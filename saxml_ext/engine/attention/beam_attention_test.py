@@ -11,7 +11,7 @@ from saxml_ext.engine import sharding
 from saxml_ext.engine.attention import beam_attention
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.attention import decode_attention
-from saxml_ext.engine.kernels.tpu import attention as kernel
+from saxml_ext.engine.kernels.tpu import work as work_lib
 from saxml_ext.engine.numerics import quant
 from saxml_ext.engine.testing import fast_compile
 
@@ -29,7 +29,7 @@ _MODEL = config_lib.GPTJConfig(
   vocab_size=64,
 )
 _SLOTS, _BEAMS, _STEPS, _PROMPT = 8, 4, 16, 64
-_BLOCKS = kernel.Blocks(16, 32)
+_BLOCKS = work_lib.Blocks(prompt=24, suffix=16, chunk=8)
 
 
 def _block(rng: np.random.Generator, length: int, dtype: str, suffix: bool):

@@ -10,7 +10,9 @@ its keys while that is in fast memory, and a mask says which of the suffixes'
 they see.
 
 What is read: the blocks in `work.Work`, each once; so a slot costs its own
-length, rounded up to a block, and one that nobody waits for costs nothing.
+length, rounded up to a chunk, and one that nobody waits for costs nothing. The
+kernel fetches blocks itself, several ahead: Pallas' own pipeline takes 470
+bundles a block for its bookkeeping, as long as reading 128 keys in int8.
 
 The queries of all N heads and K beams are the rows of one matrix that is
 block-diagonal over the heads: scores come out with heads and beams as the rows
@@ -18,6 +20,7 @@ of full registers. The keys pass through the matrix unit once either way.
 """
 
 import functools
+import math
 from typing import NamedTuple, TypeAlias
 
 import jax
@@ -33,6 +36,11 @@ _MASKED = np.float32(-1e30)
 # A register holds this many rows of bfloat16, and this many numbers a row.
 _ROWS = 16
 _LANES = 128
+# Blocks in fast memory: one in use, the others on their way. Memory answers
+# after about 1,500 cycles, in which three blocks of 128 keys in int8 are read.
+_BUFFERS = 4
+# Of fast memory, besides what is counted: for what the compiler puts there.
+_SPARE_BYTES = 8 << 20
 
 # An array, or int8 values and the scales of their rows.
 Parts: TypeAlias = tuple[jax.Array, ...]
@@ -49,28 +57,37 @@ class KV(NamedTuple):
   values: Parts
 
 
-class Blocks(NamedTuple):
-  """Keys in a block of a prompt and of a suffix."""
+class _Table(NamedTuple):
+  """Scalars: `work.Work` less its mask, and the layer [1]."""
 
-  prompt: int
-  suffix: int
+  layer: jax.Array
+  count: jax.Array
+  query: jax.Array
+  block: jax.Array
+  chunks: jax.Array
+  slots: jax.Array
+  reach: jax.Array
 
 
-class _Sizes(NamedTuple):
-  """What the kernel is made for.
+class _Scratch(NamedTuple):
+  """Fast memory: blocks in turn, and what is known of the slot in work.
 
-  heads N, beams K, rows R >= N * K of queries, width H; prompt_keys and
-  suffix_keys in a block; prompt_blocks: a slot's entries from there on are of
-  its suffix.
+  prompt_keys [B, N, H, T]; suffix_keys [B, N, T, H]; values [B, N, T, H];
+  scales: of keys and of values, [B, N, T] float32, or none; arrived: a
+  semaphore [B] that counts what has come.
+  queries [R, N * H]: block-diagonal. peak, total [R, 128]: the largest score
+  and the sum of weights, each number repeated; mixed [R, H]: values weighted.
   """
 
-  heads: int
-  beams: int
-  rows: int
-  width: int
-  prompt_keys: int
-  suffix_keys: int
-  prompt_blocks: int
+  prompt_keys: jax.Array
+  suffix_keys: jax.Array
+  values: jax.Array
+  scales: Parts
+  arrived: jax.Array
+  queries: jax.Array
+  peak: jax.Array
+  total: jax.Array
+  mixed: jax.Array
 
 
 def attend(
@@ -79,7 +96,7 @@ def attend(
   layer: jax.Array,
   prompts: KV,
   suffixes: KV,
-  blocks: Blocks,
+  blocks: work_lib.Blocks,
   interpret: bool = False,
 ) -> jax.Array:
   """Attention of a decode step, one layer.
@@ -96,178 +113,231 @@ def attend(
   Returns:
     [C, N, K, H] float32; zeros for what nobody waits for.
   """
-  count, heads, beams, width = queries.shape
+  size, heads, beams, width = queries.shape
   used = heads * beams
   rows = -(-used // _ROWS) * _ROWS
-  padding = ((0, 0), (0, rows - used), (0, 0))
-  x = queries.reshape(count, used, width) * np.float32(1 / np.sqrt(width))
-  x = jnp.pad(x, padding)
-  mask = jnp.pad(jnp.tile(work.mask, (1, heads, 1)), padding)
-  sizes = _Sizes(
-    heads, beams, rows, width, *blocks, prompts.values[0].shape[3] // blocks[0]
-  )
-  exact = prompts.values[0].dtype == jnp.float32
-  scalars = (layer[None], *work[1:-1])
-  by_query = pl.BlockSpec((None, rows, width), _query_at)
+  x = queries.reshape(size, used, width)
+  x = jnp.pad(x, ((0, 0), (0, rows - used), (0, 0)))
+  scratch = _scratch(rows, heads, width, prompts, blocks)
+  whole = pl.BlockSpec(memory_space=pltpu.VMEM)
+  in_place = pl.BlockSpec(memory_space=pltpu.HBM)
   out = pl.pallas_call(
-    functools.partial(_kernel, sizes),
+    functools.partial(_kernel, beams, blocks),
     grid_spec=pltpu.PrefetchScalarGridSpec(
-      num_scalar_prefetch=len(scalars),
-      grid=(work.count[0],),
+      num_scalar_prefetch=len(_Table._fields),
+      grid=(1,),
       in_specs=[
-        by_query,
-        pl.BlockSpec((None, rows, blocks.suffix), _mask_at),
-        _specs(prompts, sizes, blocks.prompt, _prompt_at, columns=True),
-        _specs(suffixes, sizes, blocks.suffix, _suffix_at, columns=False),
+        whole,
+        whole,
+        *jax.tree.map(lambda _: in_place, (prompts, suffixes)),
       ],
-      out_specs=by_query,
-      scratch_shapes=[
-        pltpu.VMEM(
-          (rows, heads * width), jnp.float32 if exact else jnp.bfloat16
-        ),
-        pltpu.VMEM((rows, _LANES), jnp.float32),
-        pltpu.VMEM((rows, _LANES), jnp.float32),
-        pltpu.VMEM((rows, width), jnp.float32),
-      ],
+      out_specs=whole,
+      scratch_shapes=scratch,
     ),
     out_shape=jax.ShapeDtypeStruct(x.shape, jnp.float32),
-    compiler_params=pltpu.CompilerParams(dimension_semantics=('arbitrary',)),
-    interpret=interpret,
+    compiler_params=pltpu.CompilerParams(
+      vmem_limit_bytes=_SPARE_BYTES
+      + sum(map(_bytes, (x, x, work.mask, *jax.tree.leaves(scratch))))
+    ),
+    interpret=pltpu.InterpretParams() if interpret else False,
     name='attend_beams',
-  )(*scalars, x, mask, prompts, suffixes)
-  out = out[:, :used].reshape(queries.shape)
-  # Rows without work have not been written: anything may stand there.
-  return jnp.where((work.reach >= 0)[:, None, None, None], out, 0)
+  )(*_Table(layer[None], *work[:-1]), x, work.mask, prompts, suffixes)
+  return out[:, :used].reshape(queries.shape)
 
 
-class _Scalars(NamedTuple):
-  """The scalars as the kernel and the index maps get them."""
+def _scratch(
+  rows: int, heads: int, width: int, prompts: KV, blocks: work_lib.Blocks
+) -> _Scratch:
+  most = max(blocks.prompt, blocks.suffix)
+  dtype = prompts.values[0].dtype
 
-  layer: jax.Array
-  query: jax.Array
-  entry: jax.Array
-  prompt_query: jax.Array
-  prompt_block: jax.Array
-  suffix_query: jax.Array
-  suffix_block: jax.Array
-  slots: jax.Array
-  reach: jax.Array
+  def blocks_of(*shape: int, dtype=dtype):
+    return pltpu.VMEM((_BUFFERS, heads, *shape), dtype)
 
-
-def _query_at(i, *scalars):
-  return _Scalars(*scalars).query[i], 0, 0
-
-
-def _mask_at(i, *scalars):
-  s = _Scalars(*scalars)
-  return s.suffix_query[i], 0, s.suffix_block[i]
-
-
-def _prompt_at(i, *scalars):
-  """Layer, slot and block."""
-  s = _Scalars(*scalars)
-  return s.layer[0], s.slots[s.prompt_query[i]], s.prompt_block[i]
+  exact = dtype == jnp.float32
+  scales = (blocks_of(most, dtype=jnp.float32),) * 2
+  return _Scratch(
+    blocks_of(width, blocks.prompt),
+    blocks_of(blocks.suffix, width),
+    blocks_of(most, width),
+    scales if len(prompts.keys) > 1 else (),
+    pltpu.SemaphoreType.DMA((_BUFFERS,)),
+    pltpu.VMEM((rows, heads * width), jnp.float32 if exact else jnp.bfloat16),
+    pltpu.VMEM((rows, _LANES), jnp.float32),
+    pltpu.VMEM((rows, _LANES), jnp.float32),
+    pltpu.VMEM((rows, width), jnp.float32),
+  )
 
 
-def _suffix_at(i, *scalars):
-  """Layer, slot and block."""
-  s = _Scalars(*scalars)
-  return s.layer[0], s.slots[s.suffix_query[i]], s.suffix_block[i]
+def _bytes(x) -> int:
+  """At most what an array takes in fast memory, where rows are padded."""
+  if len(x.shape) < 2:  # Semaphores.
+    return 0
+  *leading, rows, lanes = x.shape
+  padded = (-(-rows // 32) * 32) * (-(-lanes // _LANES) * _LANES)
+  return int(np.prod(leading)) * padded * jnp.dtype(x.dtype).itemsize
 
 
-def _specs(kv: KV, sizes: _Sizes, t: int, at, columns: bool) -> KV:
-  """Which blocks of `kv` an item gets; columns: keys are [..., H, T]."""
-  n, h = sizes.heads, sizes.width
+def _kernel(beams: int, blocks: work_lib.Blocks, *refs):
+  """All slots, one block after the other."""
+  count = len(_Table._fields)
+  table = _Table(*refs[:count])
+  x, mask, prompts, suffixes, out, *scratch = refs[count:]
+  s = _Scratch(*scratch)
+  _, heads, _, width = s.values.shape
+  out[...] = jnp.zeros_like(out)
+  # What is read of a block may be less than what is multiplied with weights of
+  # zero: that must be finite.
+  s.values[...] = jnp.zeros_like(s.values)
+  for scale in s.scales:
+    scale[...] = jnp.zeros_like(scale)
+  items = table.count[0]
+  head = jax.lax.broadcasted_iota(jnp.int32, (x.shape[1], 1), 0)
+  beam, head = head % beams, head // beams
 
-  def columns_at(i, *scalars):
-    layer, slot, block = at(i, *scalars)
-    return layer, slot, 0, 0, block
+  def ahead(i):
+    @pl.when(i < items)
+    def _():
+      _fetch(table, blocks, prompts, suffixes, s, i)
 
-  def rows_at(i, *scalars):
-    layer, slot, block = at(i, *scalars)
-    return layer, slot, 0, block, 0
+  def one(i, carry):
+    ahead(i + _BUFFERS - 1)
+    _wait(table, blocks, s, i)
+    query, block, chunks = table.query[i], table.block[i], table.chunks[i]
+    buffer = jax.lax.rem(i, _BUFFERS)
 
-  def scales_at(i, *scalars):
-    layer, slot, block = at(i, *scalars)
-    return layer, slot, 0, block
+    @pl.when((chunks > 0) & (block == 0))
+    def _():
+      _begin(s, x[query] * np.float32(1 / np.sqrt(width)), head)
 
-  by_columns = pl.BlockSpec((None, None, n, h, t), columns_at)
-  by_rows = pl.BlockSpec((None, None, n, t, h), rows_at)
-  scale = (pl.BlockSpec((None, None, n, t), scales_at),) * (len(kv.keys) - 1)
-  keys = by_columns if columns else by_rows
-  return KV((keys, *scale), (by_rows, *scale))
+    @pl.when(chunks > 0)
+    def _():
+      keys = s.prompt_keys[buffer].astype(s.queries.dtype)
+      keys = keys.reshape(heads * width, blocks.prompt)
+      column = jax.lax.broadcasted_iota(jnp.int32, (1, blocks.prompt), 1)
+      visible = column < table.reach[query] - block * blocks.prompt
+      _add(s, buffer, _dot(s.queries[...], keys, 0), visible, head)
+
+    @pl.when(chunks == 0)
+    def _():
+      scores = 0
+      for n in range(heads):
+        keys = s.suffix_keys[buffer, n].astype(s.queries.dtype)
+        part = s.queries[:, n * width : (n + 1) * width]
+        scores += _dot(part, keys, 1)
+      visible = _by_row(mask[query, block].astype(jnp.int32), beam) != 0
+      _add(s, buffer, scores, visible, head)
+
+    @pl.when(table.query[i + 1] != query)
+    def _():
+      out[query] = s.mixed[...] / s.total[:, :1]
+
+    return carry
+
+  for i in range(_BUFFERS - 1):
+    ahead(i)
+  jax.lax.fori_loop(0, items, one, 0)
 
 
-def _kernel(sizes: _Sizes, *refs):
-  """One block's share in the attention of one slot.
+def _fetch(
+  table: _Table,
+  blocks: work_lib.Blocks,
+  prompts: KV,
+  suffixes: KV,
+  s: _Scratch,
+  i: jax.Array,
+) -> None:
+  """Starts to copy what item `i` needs."""
+  buffer = jax.lax.rem(i, _BUFFERS)
+  layer, slot = table.layer[0], table.slots[table.query[i]]
+  block, chunks = table.block[i], table.chunks[i]
 
-  Scratch: queries [R, N * H], and of the softmax in progress the largest score
-  and the sum of weights [R, 128], each number repeated, and the weighted values
-  [R, H].
+  def copy(source, to, start: jax.Array, size: int | jax.Array, axis: int):
+    """Copies `size` keys, which are the dim `axis` of [N, ...]."""
+    places = [slice(None)] * (source.ndim - 2)
+    from_, to_ = list(places), list(places)
+    from_[axis], to_[axis] = pl.ds(start, size), pl.ds(0, size)
+    source, to = source.at[layer, slot, *from_], to.at[buffer, *to_]
+    pltpu.make_async_copy(source, to, s.arrived.at[buffer]).start()
+
+  def copy_all(kv: KV, keys, start, size, axis: int) -> None:
+    copy(kv.keys[0], keys, start, size, axis)
+    copy(kv.values[0], s.values, start, size, 1)
+    for scales, to in zip((*kv.keys[1:], *kv.values[1:]), s.scales):
+      copy(scales, to, start, size, 1)
+
+  @pl.when(chunks > 0)
+  def _():
+    start = pl.multiple_of(block * blocks.prompt, blocks.chunk)
+    size = pl.multiple_of(chunks * blocks.chunk, blocks.chunk)
+    copy_all(prompts, s.prompt_keys, start, size, 2)
+
+  @pl.when(chunks == 0)
+  def _():
+    start = pl.multiple_of(block * blocks.suffix, blocks.suffix)
+    copy_all(suffixes, s.suffix_keys, start, blocks.suffix, 1)
+
+
+def _wait(
+  table: _Table, blocks: work_lib.Blocks, s: _Scratch, i: jax.Array
+) -> None:
+  """Waits until what item `i` needs has come.
+
+  A semaphore counts bytes: as many for keys as for values.
   """
-  count = len(_Scalars._fields)
-  s = _Scalars(*refs[:count])
-  x, mask, prompt, suffix, out, queries, peak, total, mixed = refs[count:]
-  i = pl.program_id(0)
-  entry, query = s.entry[i], s.query[i]
-  head = jax.lax.broadcasted_iota(jnp.int32, (sizes.rows, 1), 0) // sizes.beams
-
-  @pl.when(entry == 0)
-  def _():
-    for n in range(sizes.heads):
-      part = slice(n * sizes.width, (n + 1) * sizes.width)
-      queries[:, part] = jnp.where(head == n, x[...], 0).astype(queries.dtype)
-    peak[...] = jnp.full_like(peak, _MASKED)
-    total[...] = jnp.zeros_like(total)
-    mixed[...] = jnp.zeros_like(mixed)
-
-  def add(scores, visible, kv: KV):
-    """Adds what the block's keys, whose scores are [R, T], contribute."""
-    if len(kv.keys) > 1:
-      scores *= _by_head(kv.keys[1], head)
-    scores = jnp.where(visible, scores, _MASKED)
-    old = peak[:, :1]
-    new = jnp.maximum(old, scores.max(1, keepdims=True))
-    share = jnp.exp(old - new)
-    weights = jnp.exp(scores - new)
-    peak[...] = jnp.broadcast_to(new, peak.shape)
-    total[...] = total[...] * share + weights.sum(1, keepdims=True)
-    if len(kv.values) > 1:
-      weights *= _by_head(kv.values[1], head)
-    weights = weights.astype(queries.dtype)
-    sums = mixed[...] * share
-    for n in range(sizes.heads):
-      values = kv.values[0][n].astype(queries.dtype)
-      sums += jnp.where(head == n, _dot(weights, values, 0), 0)
-    mixed[...] = sums
-
-  @pl.when(entry < sizes.prompt_blocks)
-  def _():
-    keys = prompt.keys[0][...].astype(queries.dtype)
-    keys = keys.reshape(sizes.heads * sizes.width, sizes.prompt_keys)
-    column = jax.lax.broadcasted_iota(jnp.int32, (1, sizes.prompt_keys), 1)
-    visible = column < s.reach[query] - entry * sizes.prompt_keys
-    add(_dot(queries[...], keys, 0), visible, prompt)
-
-  @pl.when(entry >= sizes.prompt_blocks)
-  def _():
-    scores = jnp.zeros((sizes.rows, sizes.suffix_keys), jnp.float32)
-    for n in range(sizes.heads):
-      part = slice(n * sizes.width, (n + 1) * sizes.width)
-      keys = suffix.keys[0][n].astype(queries.dtype)
-      scores += _dot(queries[:, part], keys, 1)
-    add(scores, mask[...].astype(jnp.int32) != 0, suffix)
-
-  @pl.when(s.query[i + 1] != query)
-  def _():
-    out[...] = mixed[...] / total[:, :1]
+  buffer = jax.lax.rem(i, _BUFFERS)
+  chunks = table.chunks[i]
+  size = jnp.where(chunks > 0, chunks * blocks.chunk, blocks.suffix)
+  size = pl.multiple_of(size, math.gcd(blocks.chunk, blocks.suffix))
+  for to in (s.values, s.values, *s.scales):
+    part = to.at[buffer, :, pl.ds(0, size)]
+    pltpu.make_async_copy(part, part, s.arrived.at[buffer]).wait()
 
 
-def _by_head(scales, head: jax.Array) -> jax.Array:
-  """Scales [N, T] for the rows of queries: [R, T]."""
-  result = scales[:1]
-  for n in range(1, scales.shape[0]):
-    result = jnp.where(head == n, scales[n : n + 1], result)
+def _begin(s: _Scratch, x: jax.Array, head: jax.Array) -> None:
+  """Takes up a slot's queries [R, H]; `head` [R, 1] is which each is of."""
+  width = x.shape[1]
+  for n in range(s.values.shape[1]):
+    part = slice(n * width, (n + 1) * width)
+    s.queries[:, part] = jnp.where(head == n, x, 0).astype(s.queries.dtype)
+  s.peak[...] = jnp.full_like(s.peak, _MASKED)
+  s.total[...] = jnp.zeros_like(s.total)
+  s.mixed[...] = jnp.zeros_like(s.mixed)
+
+
+def _add(
+  s: _Scratch,
+  buffer: jax.Array,
+  scores: jax.Array,
+  visible: jax.Array,
+  head: jax.Array,
+) -> None:
+  """Adds what a block's keys, whose scores are [R, T], contribute."""
+  length = scores.shape[1]
+  if s.scales:
+    scores *= _by_row(s.scales[0][buffer, :, :length], head)
+  scores = jnp.where(visible, scores, _MASKED)
+  old = s.peak[:, :1]
+  new = jnp.maximum(old, scores.max(1, keepdims=True))
+  share = jnp.exp(old - new)
+  weights = jnp.exp(scores - new)
+  s.peak[...] = jnp.broadcast_to(new, s.peak.shape)
+  s.total[...] = s.total[...] * share + weights.sum(1, keepdims=True)
+  if s.scales:
+    weights *= _by_row(s.scales[1][buffer, :, :length], head)
+  weights = weights.astype(s.queries.dtype)
+  mixed = s.mixed[...] * share
+  for n in range(s.values.shape[1]):
+    values = s.values[buffer, n, :length].astype(weights.dtype)
+    mixed += jnp.where(head == n, _dot(weights, values, 0), 0)
+  s.mixed[...] = mixed
+
+
+def _by_row(x: jax.Array, choice: jax.Array) -> jax.Array:
+  """x [A, T] as [R, T]: of each row of `choice` [R, 1], the row it names."""
+  result = x[:1]
+  for i in range(1, x.shape[0]):
+    result = jnp.where(choice == i, x[i : i + 1], result)
   return result
 
 

@@ -1,9 +1,8 @@
 """Which blocks of KV a decode step reads, as a list that a kernel goes through.
 
 XLA's shapes are fixed when it compiles, the lengths of requests are not. So the
-kernel's grid has one dim of variable size, an item for each block that is read,
-and these arrays tell it what item i is. They are made once a step and serve all
-layers.
+kernel loops over a list of variable length, an item for each block that is
+read. The list is made once a step and serves all layers.
 """
 
 from typing import NamedTuple
@@ -11,31 +10,39 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+# Keys that are read together at the least: as many as a register is wide.
+CHUNK = 128
+
+
+class Blocks(NamedTuple):
+  """Keys in a block of a prompt and of a suffix, and those read together.
+
+  A prompt's last block is read in chunks up to the prompt's end. A suffix's
+  block has none to spare: it is read whole.
+  """
+
+  prompt: int
+  suffix: int = CHUNK
+  chunk: int = CHUNK
+
 
 class Work(NamedTuple):
   """Items of work, slot by slot; a slot's prompt comes before its suffix.
 
-  An item needs a block of a prompt or of a suffix. Of the other kind it names
-  the block that is there already, so that nothing is fetched for it.
-
-  count [1] int32: items, at least 1; of those behind it nothing is defined.
+  count [1] int32: items; of those behind them nothing is defined.
   query [I + 1] int32: the queries that item i is for, 0 to C - 1; -1 behind the
   last item.
-  entry [I] int32: which block of the slot, the prompt's before the suffix's.
-  prompt_query, prompt_block, suffix_query, suffix_block [I] int32: what to
-  have in fast memory.
+  block [I] int32: which one of the prompt, or of the suffix.
+  chunks [I] int32: how much of the prompt's block is read; 0: it is a suffix's.
   slots [C] int32: where in the KV the slots lie.
   reach [C] int32: tokens of their prompts; below 0: nobody waits for the slot.
-  mask [C, K, T] int8: 1 where a beam sees a key of the suffix.
+  mask [C, blocks, K, keys] int8: 1 where a beam sees a key of the suffix.
   """
 
   count: jax.Array
   query: jax.Array
-  entry: jax.Array
-  prompt_query: jax.Array
-  prompt_block: jax.Array
-  suffix_query: jax.Array
-  suffix_block: jax.Array
+  block: jax.Array
+  chunks: jax.Array
   slots: jax.Array
   reach: jax.Array
   mask: jax.Array
@@ -43,55 +50,43 @@ class Work(NamedTuple):
 
 def plan(
   reach: jax.Array,
-  mask: jax.Array,
+  visible: jax.Array,
   slots: jax.Array,
-  prompt_blocks: int,
-  prompt_keys: int,
-  suffix_keys: int,
+  prompt_length: int,
+  blocks: Blocks,
 ) -> Work:
   """The work of a decode step.
 
   Args:
     reach: as of `Work`.
-    mask: [C, K, T] bool. Each slot that is waited for sees some key.
+    visible: [C, K, T] bool, over the suffixes. Who is waited for sees some key.
     slots: as of `Work`.
-    prompt_blocks: of the longest prompt.
-    prompt_keys: in a block.
-    suffix_keys: in a block; divides T.
+    prompt_length: of the longest prompt.
+    blocks: sizes.
   """
-  count, beams, length = mask.shape
-  waited = (reach >= 0)[:, None]
-  begins = jnp.arange(prompt_blocks, dtype=jnp.int32) * prompt_keys
-  needed = begins < jnp.maximum(reach, 1)[:, None]
-  seen = mask.reshape(count, beams, length // suffix_keys, suffix_keys).any(
-    (1, 3)
-  )
-  flags = (jnp.concatenate([needed, seen], 1) & waited).reshape(-1)
-  entries = flags.size // count
+  size, beams, _ = visible.shape
+  mask = visible.reshape(size, beams, -1, blocks.suffix).transpose(0, 2, 1, 3)
+  begins = jnp.arange(0, prompt_length, blocks.prompt, dtype=jnp.int32)
+  # A prompt has a token: softmax begins with a key that all beams see.
+  left = jnp.maximum(reach, 1)[:, None] - begins
+  flags = jnp.concatenate([left > 0, mask.any((2, 3))], 1)
+  flags = (flags & (reach >= 0)[:, None]).reshape(-1)
   # Sorting puts what is needed first and keeps its order.
   order = jnp.argsort(~flags, stable=True).astype(jnp.int32)
-  total = flags.sum(dtype=jnp.int32)
-  place = jnp.arange(flags.size, dtype=jnp.int32)
+  entries = flags.size // size
   query, entry = order // entries, order % entries
-  of_prompt = entry < prompt_blocks
-  valid = place < total
-  prompt = _latest(of_prompt & valid, place)
-  suffix = _latest(~of_prompt & valid, place)
+  of_suffix = entry - begins.size
+  block = jnp.where(of_suffix < 0, entry, of_suffix)
+  left = jnp.minimum(reach[query] - block * blocks.prompt, blocks.prompt)
+  chunks = jnp.maximum(-(-left // blocks.chunk), 1)
+  count = flags.sum(dtype=jnp.int32)
+  valid = jnp.arange(flags.size) < count
   return Work(
-    jnp.maximum(total, 1)[None],
-    jnp.append(jnp.where(valid, query, -1), -1).at[0].set(query[0]),
-    entry,
-    query[prompt],
-    jnp.minimum(entry[prompt], prompt_blocks - 1),
-    query[suffix],
-    jnp.maximum(entry[suffix] - prompt_blocks, 0),
+    count[None],
+    jnp.append(jnp.where(valid, query, -1), -1).astype(jnp.int32),
+    block,
+    jnp.where(of_suffix < 0, chunks, 0),
     slots,
     reach,
     mask.astype(jnp.int8),
   )
-
-
-def _latest(flags: jax.Array, place: jax.Array) -> jax.Array:
-  """Index of the last flag up to each place; before the first, of the first."""
-  last = jax.lax.cummax(jnp.where(flags, place, -1))
-  return jnp.where(last < 0, jnp.argmax(flags), last).astype(jnp.int32)
