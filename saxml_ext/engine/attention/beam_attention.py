@@ -91,7 +91,10 @@ def over(
 
   by_slot = logical.spec('slots')
   args = (reach, visible) if slots is None else (reach, visible, slots)
-  work = _on_each_device(plan, by_slot, by_slot)(*args)
+  # XLA would make the mask again in each layer.
+  work = jax.lax.optimization_barrier(
+    _on_each_device(plan, by_slot, by_slot)(*args)
+  )
   fields = work_lib.Work(*[by_slot] * len(work))
 
   def run(queries, work, layer, prompts, suffixes):
