@@ -1,5 +1,8 @@
 """Shapes of a model's weights, for programs that are compiled without them."""
 
+from collections.abc import Sequence
+import math
+
 import jax
 import jax.numpy as jnp
 
@@ -24,17 +27,21 @@ def stacked(
   def leaf(field: str) -> weights_lib.Matrix:
     row = variables.GPTJ.by_field[field]
 
-    def struct(axes: tuple[str, ...], dtype: str) -> jax.ShapeDtypeStruct:
+    def struct(shape: Sequence[int], dtype: str) -> jax.ShapeDtypeStruct:
       if row.per_layer:
-        axes = ('layers', *axes)
-      shape = tuple(sizes[axis] for axis in axes)
-      return jax.ShapeDtypeStruct(shape, jnp.dtype(dtype))
+        shape = (sizes['layers'], *shape)
+      return jax.ShapeDtypeStruct(tuple(shape), jnp.dtype(dtype))
+
+    def of(axes: tuple[str, ...]) -> list[int]:
+      return [sizes[axis] for axis in axes]
 
     if not row.is_matrix or quantization is None:
-      return struct(row.kept_axes, dtype if len(row.axes) > 1 else 'float32')
+      kept = of(row.kept_axes)
+      return struct(kept, dtype if len(row.axes) > 1 else 'float32')
+    outputs = of(row.outputs)
     return quant.QuantizedArray(
-      struct(row.outputs + row.contracted, 'int8'),
-      struct(row.outputs, 'float32'),
+      struct((math.prod(outputs), math.prod(of(row.contracted))), 'int8'),
+      struct(outputs, 'float32'),
       dtype if quantization == 'int8_weights' else None,
     )
 

@@ -81,9 +81,9 @@ def _weight(
   x = x.transpose([x_dims.index(d) for d in rows + contracted])
   row_shape = x.shape[: len(rows)]
   output_shape = w.scale.shape
-  size = w.values.size // w.scale.size
-  x, values = x.reshape(-1, size), w.values.reshape(-1, size)
-  scale = w.scale.reshape(-1)
+  values, scale = w.values, w.scale.reshape(-1)
+  size = values.shape[1]
+  x = x.reshape(-1, size)
   if bias is None:
     bias = jnp.zeros(scale.shape)
   bias = bias.reshape(-1)
