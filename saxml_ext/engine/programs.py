@@ -101,13 +101,17 @@ def _prefill(
     sources = []
     begin = 0
     for block in segments:
-      if begin < start:
-        seen = jnp.arange(begin, begin + block.length) < start
+      end = min(block.length, start - begin)
+      if end > 0:
+        keys = layers_lib.at(block.keys, layer)
+        keys = jax.tree.map(lambda x, end=end: x[..., :end], keys)
+        values = layers_lib.at(block.values, layer)
+        values = jax.tree.map(lambda x, end=end: x[:, :, :end], values)
         sources.append(
           attention.Source(
-            cache.of_slots(layers_lib.at(block.keys, layer), slots),
-            cache.of_slots(layers_lib.at(block.values, layer), slots),
-            seen[None, None],
+            cache.of_slots(keys, slots),
+            cache.of_slots(values, slots),
+            jnp.ones((1, 1, end), bool),
           )
         )
       begin += block.length
