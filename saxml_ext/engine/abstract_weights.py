@@ -1,6 +1,8 @@
 """Shapes of a model's weights, for programs that are compiled without them."""
 
+from collections.abc import Sequence
 import dataclasses
+import math
 
 import jax
 import jax.numpy as jnp
@@ -63,16 +65,19 @@ class _Shapes:
     row = variables.GPTJ.by_field[field]
     sizes = variables.axis_sizes(self.config)
 
-    def struct(axes: tuple[str, ...], dtype: str) -> jax.ShapeDtypeStruct:
-      shape = tuple(sizes[axis] for axis in (*leading, *axes))
-      return jax.ShapeDtypeStruct(shape, jnp.dtype(dtype))
+    def of(axes: tuple[str, ...]) -> tuple[int, ...]:
+      return tuple(sizes[axis] for axis in axes)
+
+    def struct(shape: Sequence[int], dtype: str) -> jax.ShapeDtypeStruct:
+      return jax.ShapeDtypeStruct((*of(leading), *shape), jnp.dtype(dtype))
 
     quantized = row.is_matrix and self.quantization is not None
     if not quantized or (field == 'head' and not self.quantize_head):
       float_type = self.dtype if len(row.axes) > 1 else 'float32'
-      return struct(row.kept_axes, float_type)
+      return struct(of(row.kept_axes), float_type)
+    outputs = of(row.outputs)
     return quant.QuantizedArray(
-      struct(row.outputs + row.contracted, 'int8'),
-      struct(row.outputs, 'float32'),
+      struct((math.prod(outputs), math.prod(of(row.contracted))), 'int8'),
+      struct(outputs, 'float32'),
       None if self.quantization == 'int8' else self.dtype,
     )

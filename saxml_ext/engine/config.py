@@ -148,7 +148,8 @@ class EngineConfig:
     steps_per_call: most decode steps in one device call.
     exit_finished: a call ends once this many slots have finished, so that they
       can be refilled.
-    suffix_block: decode steps whose KV shares one array.
+    suffix_block: decode steps whose KV shares one array; with max_new_tokens or
+      more there is one array alone.
   """
 
   eos_id: int | None
@@ -268,7 +269,12 @@ class EngineConfig:
 
   @property
   def num_suffix_blocks(self) -> int:
-    """Blocks in the ring: a request may begin anywhere in its first one."""
+    """Blocks in the ring: a request may begin anywhere in its first one.
+
+    A single one has a row for each step of a request, and wraps.
+    """
+    if self.suffix_block >= self.max_new_tokens:
+      return 1
     return -(-self.max_new_tokens // self.suffix_block) + 1
 
 
@@ -284,12 +290,16 @@ def even_buckets(limit: int) -> tuple[int, ...]:
 
 
 def tiled(config: EngineConfig) -> EngineConfig:
-  """The same, with KV whose lengths are multiples of TILE, for TPU."""
-  ends = {TILE * -(-end // TILE) for end in config.segments}
+  """The same, with KV as TPUs like it, in lengths that are multiples of TILE.
+
+  A prompt's is in one piece, for the kernel reads no more of it than there is;
+  the suffixes' in one block that wraps, with no more rows than a request needs.
+  """
+  steps = TILE // math.gcd(TILE, config.num_beams)
   return dataclasses.replace(
     config,
-    prompt_segments=tuple(sorted(ends)),
-    suffix_block=TILE // math.gcd(TILE, config.num_beams),
+    prompt_segments=(TILE * -(-config.segments[-1] // TILE),),
+    suffix_block=steps * -(-config.max_new_tokens // steps),
   )
 
 

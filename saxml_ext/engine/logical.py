@@ -18,6 +18,7 @@ Logical names:
 """
 
 from collections.abc import Mapping
+import math
 
 import jax
 
@@ -41,6 +42,12 @@ def axes(name: str) -> tuple[str, ...]:
   if rule is None:
     return ()
   return (rule,) if isinstance(rule, str) else rule
+
+
+def parts(name: str) -> int:
+  """Into how many parts such a dim is split on the mesh in use, if there is."""
+  mesh = jax.sharding.get_abstract_mesh()
+  return 1 if mesh.empty else math.prod(mesh.shape[axis] for axis in axes(name))
 
 
 def spec(*names: str | None) -> jax.sharding.PartitionSpec:

@@ -15,6 +15,8 @@ import numpy as np
 
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import layers as layers_lib
+from saxml_ext.engine import logical
+from saxml_ext.engine import tensor_parallel
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.attention import attention
 from saxml_ext.engine.attention import cache
@@ -149,20 +151,42 @@ def prefill(
     )
     return x, keep(kept, index, keys, values)
 
+  rows = tensor_parallel.Rows(tokens.shape)
+
+  def in_parts(carry, index: layers_lib.Index, layer: weights_lib.Layer):
+    x, kept = carry
+    codes, qkv = rows.project(layer, x, config.ln_epsilon)
+    q, k, v = _heads(config, qkv, tokens.shape)
+    q, keys, values = _rotated(q, k, v, (sin, cos), kv_dtype)
+    mixed = attention.attend_causal(q, keys, values, past(kept, index))
+    mixed = mixed.transpose(0, 2, 1, 3).reshape(tokens.size, -1)
+    x = rows.finish(layer, x, codes, mixed)
+    return x, keep(kept, index, keys, values)
+
+  split = tensor_parallel.applies(weights)
   x = weights.embedding[tokens].astype(jnp.float32)
-  count = config.num_layers
+  carry = rows.split(x) if split else x, kept
+  body = in_parts if split else whole
+  count = config.num_layers - (last is not None)
+  x, kept = layers_lib.fold(body, carry, weights.layers, count)
   if last is None:
-    return layers_lib.fold(whole, (x, kept), weights.layers, count)
-  x, kept = layers_lib.fold(whole, (x, kept), weights.layers, count - 1)
-  layer = layers_lib.at(weights.layers, count - 1)
-  h, q, keys, values = _project(layer, config, x, (sin, cos), kv_dtype)
+    return rows.join(x) if split else x, kept
+  layer = layers_lib.at(weights.layers, count)
   at = last[:, None, None]
-  x, h = jnp.take_along_axis(x, at, 1), jnp.take_along_axis(h, at, 1)
+  if split:
+    _, qkv = rows.project(layer, x, config.ln_epsilon)
+    q, k, v = _heads(config, qkv, tokens.shape)
+    q, keys, values = _rotated(q, k, v, (sin, cos), kv_dtype)
+    x = jnp.take_along_axis(rows.join(x), at, 1)
+    h = _norm(x, layer.norm, config)
+  else:
+    h, q, keys, values = _project(layer, config, x, (sin, cos), kv_dtype)
+    x, h = jnp.take_along_axis(x, at, 1), jnp.take_along_axis(h, at, 1)
   q = jnp.take_along_axis(q, at[:, None], 2)
   seen = attention.Source(keys, values, jnp.arange(tokens.shape[1]) <= at)
-  mixed = attention.attend(q, [seen, *past(kept, count - 1)])
+  mixed = attention.attend(q, [seen, *past(kept, count)])
   x, _ = _finish(layer, x, h, einsum('bnth,nhd->btd', mixed, layer.post))
-  return x, keep(kept, count - 1, keys, values)
+  return x, keep(kept, count, keys, values)
 
 
 def decode(
@@ -195,22 +219,44 @@ def decode(
   sin, cos = (table[positions][:, None, None] for table in rotations)
   attend = decode_attention.over(history)
 
-  def body(carry, index: layers_lib.Index, layer: weights_lib.Layer):
+  def mix(index: layers_lib.Index, qkv: jax.Array, current: cache.Block):
+    q, k, v = qkv
+    current = cache.write_step(
+      current,
+      index,
+      rotary.rotate(k, sin, cos),
+      v,
+      row,
+      kv_dtype,
+      history.slots,
+    )
+    return attend(rotary.rotate(q, sin, cos), current, index), current
+
+  def whole(carry, index: layers_lib.Index, layer: weights_lib.Layer):
     x, current = carry
     h = _norm(x, layer.norm, config)
-    q, k, v = einsum('skd,nchd->csnkh', h, layer.qkv)
-    current = cache.write_step(
-      current, index, rotary.rotate(k, sin, cos), v, row, kv_dtype
-    )
-    mixed = attend(rotary.rotate(q, sin, cos), current, index)
+    qkv = einsum('skd,nchd->csnkh', h, layer.qkv)
+    mixed, current = mix(index, qkv, current)
     x, _ = _finish(layer, x, h, einsum('snkh,nhd->skd', mixed, layer.post))
     return x, current
 
+  rows = tensor_parallel.Rows(tokens.shape, logical.axes('slots'))
+
+  def in_parts(carry, index: layers_lib.Index, layer: weights_lib.Layer):
+    x, current = carry
+    codes, qkv = rows.project(layer, x, config.ln_epsilon)
+    mixed, current = mix(index, _heads(config, qkv, tokens.shape), current)
+    mixed = mixed.transpose(0, 2, 1, 3).reshape(tokens.size, -1)
+    return rows.finish(layer, x, codes, mixed), current
+
+  split = tensor_parallel.applies(weights)
   x = weights.embedding[tokens].astype(jnp.float32)
-  x, current = layers_lib.fold(
-    body, (x, current), weights.layers, config.num_layers
-  )
-  return logits(weights, config, x), current
+  carry = rows.split(x) if split else x, current
+  body = in_parts if split else whole
+  x, current = layers_lib.fold(body, carry, weights.layers, config.num_layers)
+  if split and tensor_parallel.in_int8(weights.head):
+    return rows.logits(weights, x, config.ln_epsilon), current
+  return logits(weights, config, rows.join(x) if split else x), current
 
 
 def logits(
@@ -241,9 +287,28 @@ def _project(
   """The normalized x, queries [B, N, T, H], and keys and values to cache."""
   h = _norm(x, layer.norm, config)
   q, k, v = einsum('btd,nchd->cbnth', h, layer.qkv)
+  return h, *_rotated(q, k, v, rotations, kv_dtype)
+
+
+def _rotated(
+  q: jax.Array,
+  k: jax.Array,
+  v: jax.Array,
+  rotations: Rotations,
+  kv_dtype: str,
+) -> tuple[jax.Array, cache.KV, cache.KV]:
+  """Queries, and keys and values to cache, of [B, N, T, H] each."""
   q = rotary.rotate(q, *rotations)
   keys = rotary.rotate(k, *rotations).transpose(0, 1, 3, 2)
-  return h, q, cache.keys_as(keys, kv_dtype), cache.rows_as(v, kv_dtype)
+  return q, cache.keys_as(keys, kv_dtype), cache.rows_as(v, kv_dtype)
+
+
+def _heads(
+  config: config_lib.GPTJConfig, qkv: jax.Array, shape: tuple[int, ...]
+) -> jax.Array:
+  """Products [M, N * 3 * H] of rows of `shape` as [3, shape[0], N, T, H]."""
+  qkv = qkv.reshape(*shape, config.num_heads, 3, config.head_dim)
+  return qkv.transpose(3, 0, 2, 1, 4)
 
 
 def _finish(

@@ -8,10 +8,12 @@ import jax
 import jax.numpy as jnp
 
 from saxml_ext.engine import layers as layers_lib
+from saxml_ext.engine import logical
 from saxml_ext.engine import model
 from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.attention import attention
+from saxml_ext.engine.attention import beam_attention
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.attention import decode_attention
 from saxml_ext.engine.attention import rotary
@@ -114,13 +116,17 @@ def _prefill(
     sources = []
     begin = 0
     for block in segments:
-      if begin < start:
-        seen = jnp.arange(begin, begin + block.length) < start
+      end = min(block.length, start - begin)
+      if end > 0:
+        keys = layers_lib.at(block.keys, layer)
+        keys = jax.tree.map(lambda x, end=end: x[..., :end], keys)
+        values = layers_lib.at(block.values, layer)
+        values = jax.tree.map(lambda x, end=end: x[:, :, :end], values)
         sources.append(
           attention.Source(
-            cache.of_slots(layers_lib.at(block.keys, layer), slots),
-            cache.of_slots(layers_lib.at(block.values, layer), slots),
-            seen[None, None],
+            cache.of_slots(keys, slots),
+            cache.of_slots(values, slots),
+            jnp.ones((1, 1, end), bool),
           )
         )
       begin += block.length
@@ -165,7 +171,7 @@ def decode(
     slots: all slots.
     chosen: [C] int32, different slots, with all that hold a request. Unless
       they are all of the slots, they are gathered first and put back in the
-      end: that costs about one step.
+      end: that costs about one step. On TPU their KV stays where it is.
     active: [C] bool, those of them that hold a request.
     row: where in `current` to begin.
     max_steps: `row + max_steps` must not exceed the block.
@@ -173,7 +179,8 @@ def decode(
   Returns:
     `current` and `slots` after the steps, and the number of steps, [] int32.
   """
-  if chosen.shape[0] == settings.engine.num_slots:
+
+  def run(segments, past, current, slots, active, places=None):
     return _decode(
       settings,
       weights,
@@ -184,24 +191,38 @@ def decode(
       active,
       row,
       max_steps,
+      places,
     )
 
-  new_current, new_slots, steps = _decode(
-    settings,
-    weights,
-    tuple(cache.gather(block, chosen) for block in segments),
-    tuple(cache.gather(block, chosen) for block in past),
-    cache.gather(current, chosen),
-    jax.tree.map(lambda x: x[chosen], slots),
-    active,
-    row,
-    max_steps,
-  )
-  current = cache.scatter(current, chosen, new_current)
-  slots = jax.tree.map(
-    lambda old, new: old.at[chosen].set(new), slots, new_slots
-  )
-  return current, slots, steps
+  def of_chosen(segments, past, current, slots, places=None):
+    few = jax.tree.map(lambda x: x[chosen], slots)
+    current, few, steps = run(segments, past, current, few, active, places)
+    slots = jax.tree.map(lambda old, x: old.at[chosen].set(x), slots, few)
+    return current, slots, steps
+
+  def gathered(segments, past, current, slots):
+    few, slots, steps = of_chosen(
+      tuple(cache.gather(block, chosen) for block in segments),
+      tuple(cache.gather(block, chosen) for block in past),
+      cache.gather(current, chosen),
+      slots,
+    )
+    return cache.scatter(current, chosen, few), slots, steps
+
+  def in_place(segments, past, current, slots):
+    if logical.parts('slots') == 1:
+      return of_chosen(segments, past, current, slots, chosen)
+    # No device may have more of the chosen than others. Idle slots cost no
+    # more than their rows of the matrix products.
+    of_all = jnp.zeros(settings.engine.num_slots, bool).at[chosen].set(active)
+    return run(segments, past, current, slots, of_all)
+
+  args = segments, past, current, slots
+  if chosen.shape[0] == settings.engine.num_slots:
+    return run(*args, active)
+  if decode_attention.reads_in_place(segments, past, current.length):
+    return beam_attention.choose(in_place, gathered, *args)
+  return gathered(*args)
 
 
 def _decode(
@@ -214,8 +235,13 @@ def _decode(
   active: jax.Array,
   row: jax.Array,
   max_steps: jax.Array,
+  places: jax.Array | None,
 ) -> tuple[cache.Block, state.Slots, jax.Array]:
-  """As `decode`, of the slots that are given."""
+  """As `decode`, of the slots that are given.
+
+  Their KV lies at `places` [C] int32 of the blocks. None: the blocks hold no
+  other.
+  """
   e = settings.engine
   rotations = tuple(
     jnp.asarray(t)
@@ -236,10 +262,14 @@ def _decode(
     step, current, slots = carry
     searches = slots.searches
     ancestry = list(slots.ancestry)
-    ancestry[-1] = cache.claim_row(ancestry[-1], row + step)
+    ancestry[-1] = cache.claim_row(ancestry[-1], row + step, wraps=not past)
     live = active & ~searches.finished
     history = decode_attention.History(
-      jnp.where(live, slots.prompt_lengths, -1), segments, past, ancestry
+      jnp.where(live, slots.prompt_lengths, -1),
+      segments,
+      past,
+      ancestry,
+      places,
     )
     last = jnp.clip(searches.step - 1, 0)
     logits, current = model.decode(

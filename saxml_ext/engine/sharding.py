@@ -154,10 +154,12 @@ def _of_weights(weights: weights_lib.Weights) -> weights_lib.Weights:
     row = table.get('.'.join(names))
     if row is not None:
       axes = row.kept_axes
-    else:  # Of a quantized matrix: `values`, whose contracted dims are last.
+    else:  # Of a quantized matrix: `values` have but two dims.
       *field, part = names
       row = table['.'.join(field)]
-      axes = row.outputs + (row.contracted if part == 'values' else ())
+      axes = row.outputs
+      if part == 'values':  # Only the first of each are ever split.
+        axes = (row.outputs[0], row.contracted[0])
     if row.per_layer and weights.stacked:
       axes = ('layers', *axes)
     return logical.spec(*axes)

@@ -32,7 +32,7 @@ class Layer:
   """One transformer layer.
 
   qkv [N, 3, H, D]; post [N, H, D]; up [D, F]; down [F, D]; biases [F], [D].
-  Quantized matrices hold the same with the contracted dims last. N leads in
+  Quantized matrices hold the same as [outputs, contracted]. N leads in
   qkv so that [N, 3, H] flattened, and split among devices, is still by heads.
   The rotated dims of q and k are in half-split order, see `rotary.py`.
   """
@@ -46,16 +46,17 @@ class Layer:
   down_bias: jax.Array
 
 
+# One for each layer, or one of stacked arrays; see `layers.py`.
+Layers: TypeAlias = tuple[Layer, ...] | Layer
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Weights:
-  """A whole model: embedding [V, D], head [D, V], head_bias [V].
-
-  layers: a tuple, or one Layer of stacked arrays; see `layers.py`.
-  """
+  """A whole model: embedding [V, D], head [D, V], head_bias [V]."""
 
   embedding: jax.Array
-  layers: tuple[Layer, ...] | Layer
+  layers: Layers
   final_norm: Norm
   head: Matrix
   head_bias: jax.Array

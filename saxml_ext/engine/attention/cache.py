@@ -6,6 +6,9 @@ each of W decode steps: at step g of the engine (counted over all requests)
 every slot writes the K keys of its beams to the same place, row g of the ring,
 so that a step's write is one slice however the requests' ages differ.
 
+A block with a row for each step that a request may take is a ring by itself:
+its rows are taken again one by one.
+
 Beams never move in memory. Which row of K holds beam k's key for a step is
 told by the ancestry table, [S, K, W] of each block: 0 to K - 1, or -1 where
 the slot's request has written nothing. Reordering beams reorders that table.
@@ -13,7 +16,6 @@ the slot's request has written nothing. Reordering beams reorders that table.
 
 from collections.abc import Sequence
 import dataclasses
-import math
 from typing import TypeAlias
 
 import jax
@@ -40,7 +42,8 @@ class Block:
 
   In a suffix block T runs over W steps, each with K beams: step-major. A
   prompt's keys are [S, N, H, T] instead, for all of them meet all queries. In
-  int8 each key and each value, of H numbers, has a scale of its own.
+  int8 each key and each value, of H numbers, has a scale of its own, of [S, N,
+  T].
   """
 
   keys: PerLayer
@@ -63,7 +66,7 @@ def rows_as(rows: jax.Array, dtype: str) -> KV:
 
 def _as(x: jax.Array, dtype: str, axis: int) -> KV:
   if dtype == 'int8':
-    return quant.quantize_along(x.astype(jnp.float32), axis)
+    return quant.quantize_along(x.astype(jnp.float32), axis).compact()
   return x.astype(dtype)
 
 
@@ -150,8 +153,8 @@ def _insert(
       lambda x, row=row: x[row : row + 1], (keys, values)
     )
     block = Block(
-      _update(block.keys, layer, new_keys, (slots[row], 0, 0, at)),
-      _update(block.values, layer, new_values, (slots[row], 0, at, 0)),
+      _update(block.keys, layer, new_keys, slots[row], at, columns=True),
+      _update(block.values, layer, new_values, slots[row], at),
     )
   return block
 
@@ -160,18 +163,35 @@ def _update(
   arrays: PerLayer,
   layer: layers_lib.Index,
   new: KV,
-  at: tuple[jax.Array | int, ...],
+  slot: jax.Array | int,
+  at: jax.Array | int,
+  columns: bool = False,
 ) -> PerLayer:
-  """`arrays` with `new` written to place `at` of one layer."""
+  """`arrays` of one layer, with `new` written from a slot and a key on.
+
+  Args:
+    arrays: of all layers.
+    layer: index of the layer.
+    new: [slots, N, keys, H], or if `columns` [slots, N, H, keys].
+    slot: the first.
+    at: the first key.
+    columns: whether keys are the last dim.
+  """
+
+  def place(new: jax.Array) -> tuple[jax.Array | int, ...]:
+    if new.ndim == 3:  # Scales.
+      return slot, 0, at
+    return (slot, 0, 0, at) if columns else (slot, 0, at, 0)
 
   def one(old: jax.Array, new: jax.Array) -> jax.Array:
-    return jax.lax.dynamic_update_slice(old, new, at)
+    return jax.lax.dynamic_update_slice(old, new, place(new))
 
   def one_of_stack(old: jax.Array, new: jax.Array) -> jax.Array:
+    at = (layer, *place(new))
     new = jax.lax.platform_dependent(
       new[None], tpu=_in_order, default=lambda new: new
     )
-    return jax.lax.dynamic_update_slice(old, new, (layer, *at))
+    return jax.lax.dynamic_update_slice(old, new, at)
 
   if not isinstance(arrays, tuple):
     return jax.tree.map(one_of_stack, arrays, new)
@@ -194,8 +214,9 @@ def _in_order(new: jax.Array) -> jax.Array:
   if mesh.empty:
     return constrain(new)
   # XLA cannot split this operation and would gather what it is applied to.
-  parts = math.prod(mesh.shape[axis] for axis in logical.axes('slots'))
-  split = new.shape[1] % parts == 0  # Else there are but a few of the slots.
+  split = (
+    new.shape[1] % logical.parts('slots') == 0
+  )  # Else there are but a few of the slots.
   spec = logical.spec('layers', 'slots' if split else None, 'heads')
   return jax.shard_map(constrain, in_specs=spec, out_specs=spec)(new)
 
@@ -224,6 +245,7 @@ def write_step(
   new_values: jax.Array,
   row: jax.Array,
   dtype: str,
+  slots: jax.Array | None = None,
 ) -> Block:
   """Writes one layer's KV of a decode step to its row of a suffix block.
 
@@ -234,21 +256,37 @@ def write_step(
     new_values: [S, N, K, H].
     row: step within the block, 0 to W - 1.
     dtype: of the cache.
+    slots: [C] int32, where the new rows belong if they are not of all slots.
+      The rows of the others get something finite: nobody may wait for them.
   """
   at = row * new_keys.shape[2]
+
+  def rows(new: jax.Array) -> KV:
+    kv = rows_as(new, dtype)
+    if slots is None:
+      return kv
+    # One slice for all slots costs less than one for each of those.
+    size = jax.tree.leaves(block.keys)[0].shape[-4]
+    source = jnp.argmax(slots == jnp.arange(size)[:, None], 1)
+    return jax.tree.map(lambda x: x[source], kv)
+
   return Block(
-    _update(block.keys, layer, rows_as(new_keys, dtype), (0, 0, at, 0)),
-    _update(block.values, layer, rows_as(new_values, dtype), (0, 0, at, 0)),
+    _update(block.keys, layer, rows(new_keys), 0, at),
+    _update(block.values, layer, rows(new_values), 0, at),
   )
 
 
-def claim_row(ancestry: jax.Array, row: jax.Array) -> jax.Array:
+def claim_row(
+  ancestry: jax.Array, row: jax.Array, wraps: bool = False
+) -> jax.Array:
   """Each beam owns the key that it is about to write to `row`.
 
-  Row 0 opens the block again: what an earlier turn of the ring left is void.
+  Row 0 opens the block again: what an earlier turn of the ring left is void. If
+  the block `wraps`, being the whole ring, only what was in that row is.
   """
   slots, beams, width = ancestry.shape
-  ancestry = jnp.where(row == 0, NOTHING, ancestry)
+  if not wraps:
+    ancestry = jnp.where(row == 0, NOTHING, ancestry)
   own = jnp.arange(beams, dtype=ancestry.dtype)[None, :, None]
   own = jnp.broadcast_to(own, (slots, beams, 1))
   return jax.lax.dynamic_update_slice(ancestry, own, (0, 0, row))

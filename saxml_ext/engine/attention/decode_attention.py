@@ -1,11 +1,12 @@
 """Attention of a decode step: which keys the beams see, and how they are read.
 
-On CPU a kernel of ours reads for each slot the keys that it has. Elsewhere, and
-where several devices share the slots, XLA reads as many columns for each as the
-slot needs that has most.
+On CPU and on TPU kernels of ours read for each slot the keys that it has.
+Elsewhere, and where several CPU devices share the slots, XLA reads as many
+columns for each as the slot needs that has most.
 """
 
 from collections.abc import Callable, Sequence
+import functools
 from typing import NamedTuple
 
 import jax
@@ -13,6 +14,7 @@ import jax.numpy as jnp
 
 from saxml_ext.engine import layers as layers_lib
 from saxml_ext.engine.attention import attention
+from saxml_ext.engine.attention import beam_attention
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.kernels import kernels
 
@@ -30,17 +32,24 @@ class History(NamedTuple):
   past: suffix blocks before the one that is being written.
   ancestry [S, K, W] int8: of `past`, and of the block being written, with this
   step's row claimed.
+  slots [S] int32: where in the blocks the slots lie. None: there are no others.
   """
 
   reach: jax.Array
   segments: Sequence[cache.Block]
   past: Sequence[cache.Block]
   ancestry: Sequence[jax.Array]
+  slots: jax.Array | None = None
 
 
 def over(history: History) -> Attend:
   """Attention over a history and the block that is being written."""
   xla = by_xla(history)
+  if layers_lib.is_stacked(history.segments[0].keys):
+    _, beams, steps = history.ancestry[-1].shape
+    if reads_in_place(history.segments, history.past, steps * beams):
+      return _over_stacked(history)
+    return xla
 
   def kernel(queries, current, layer):
     def of_layer(block: cache.Block):
@@ -56,7 +65,7 @@ def over(history: History) -> Attend:
     )
 
   def attend(queries, current, layer):
-    if layers_lib.is_stacked(current.keys) or not kernels.usable():
+    if not kernels.usable():
       return xla(queries, current, layer)
     return jax.lax.platform_dependent(
       queries,
@@ -65,6 +74,41 @@ def over(history: History) -> Attend:
     )
 
   return attend
+
+
+def _over_stacked(history: History) -> Attend:
+  """As `over`, for layers that are stacked."""
+  xla = by_xla(history)
+  (prompts,), (ancestry,) = history.segments, history.ancestry
+  kernel = beam_attention.over(
+    history.reach, cache.visible(ancestry), history.slots, prompts
+  )
+
+  def attend(queries, current, layer):
+    return beam_attention.choose(
+      lambda queries: kernel(queries, current, layer),
+      lambda queries: xla(queries, current, layer),
+      queries,
+    )
+
+  return attend
+
+
+def reads_in_place(
+  segments: Sequence[cache.Block], past: Sequence[cache.Block], suffix: int
+) -> bool:
+  """Whether on TPU slots are read where they lie, however few they are.
+
+  Args:
+    segments: as of `History`.
+    past: as of `History`.
+    suffix: length of the block that is being written.
+  """
+  return (
+    len(segments) == 1
+    and not past
+    and beam_attention.usable(segments[0], suffix)
+  )
 
 
 def by_xla(history: History) -> Attend:
@@ -83,11 +127,13 @@ def by_xla(history: History) -> Attend:
     for block, mask in zip(history.past, masks)
   ]
 
+  source = functools.partial(_source, history.slots)
+
   def attend(queries, current, layer):
     sources = [
-      _source((current, current_mask, None), layer, rows=True),  # Is live.
-      *[_source(part, layer, rows=False) for part in prompts],
-      *[_source(part, layer, rows=True) for part in past],
+      source((current, current_mask, None), layer, rows=True),  # Is live.
+      *[source(part, layer, rows=False) for part in prompts],
+      *[source(part, layer, rows=True) for part in past],
     ]
     return attention.attend(queries, sources)
 
@@ -95,6 +141,7 @@ def by_xla(history: History) -> Attend:
 
 
 def _source(
+  slots: jax.Array | None,
   part: tuple[cache.Block, jax.Array, jax.Array | None],
   layer: layers_lib.Index,
   rows: bool,
@@ -102,7 +149,9 @@ def _source(
   """One layer's KV of a block, its mask, and whether it is live."""
   block, mask, live = part
   keys, values = block.keys, block.values
-  if layers_lib.is_stacked(keys):
+  if layers_lib.is_stacked(keys) and slots is None:
     return attention.Source(keys, values, mask, live, layer, rows)
   keys, values = layers_lib.at(keys, layer), layers_lib.at(values, layer)
+  if slots is not None:
+    keys, values = cache.of_slots(keys, slots), cache.of_slots(values, slots)
   return attention.Source(keys, values, mask, live, None, rows)

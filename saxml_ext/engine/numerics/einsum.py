@@ -81,9 +81,9 @@ def _weight(
   x = x.transpose([x_dims.index(d) for d in rows + contracted])
   row_shape = x.shape[: len(rows)]
   output_shape = w.scale.shape
-  size = w.values.size // w.scale.size
-  x, values = x.reshape(-1, size), w.values.reshape(-1, size)
-  scale = w.scale.reshape(-1)
+  values, scale = w.values, w.scale.reshape(-1)
+  size = values.shape[1]
+  x = x.reshape(-1, size)
   if bias is None:
     bias = jnp.zeros(scale.shape)
   bias = bias.reshape(-1)
@@ -118,7 +118,8 @@ def _rows(spec: str, x: jax.Array, w: quant.QuantizedRows) -> jax.Array:
   # A scale belongs to what is left of w without the shared dim. Where that is
   # contracted it has to be multiplied before, else afterwards.
   dims = w_dims.replace(shared, '')
-  scale = w.scale.squeeze(w.axis)
+  compact = w.scale.ndim < w.values.ndim
+  scale = w.scale if compact else w.scale.squeeze(w.axis)
 
   def scaled(y: jax.Array, y_dims: str) -> jax.Array:
     order = [dims.index(d) for d in y_dims if d in dims]

@@ -28,6 +28,13 @@ def _operands(spec):
   return draw(x), draw(w), [w.index(d) for d in w if d not in result]
 
 
+def _codes(quantized, w, contracted):
+  """The codes of a quantized `w`, with its dims in their places."""
+  last = tuple(range(-len(contracted), 0))
+  shape = np.moveaxis(w, contracted, last).shape
+  return np.moveaxis(quantized.values.reshape(shape), last, contracted)
+
+
 class EinsumTest(parameterized.TestCase):
   @parameterized.product(
     spec=(
@@ -50,8 +57,7 @@ class EinsumTest(parameterized.TestCase):
       got = jax.jit(lambda x, w: einsum_lib.einsum(spec, x, w))(x, quantized)
     self.assertEqual(got.dtype, jnp.float32)
 
-    last = tuple(range(-len(contracted), 0))
-    codes = np.moveaxis(np.asarray(quantized.values), last, contracted)
+    codes = _codes(quantized, w, contracted)
     w_scale = np.expand_dims(quantized.scale, contracted)
     terms = spec.split('->')[0].split(',')
     axes = tuple(
@@ -117,8 +123,7 @@ class EinsumTest(parameterized.TestCase):
       x, w, contracted = _operands(spec)
       quantized = quant.quantize(w, contracted, dtype)
       got = jax.jit(lambda x, w: einsum_lib.einsum(spec, x, w))(x, quantized)
-      last = tuple(range(-len(contracted), 0))
-      codes = np.moveaxis(np.asarray(quantized.values), last, contracted)
+      codes = _codes(quantized, w, contracted)
       rounded = codes * np.expand_dims(quantized.scale, contracted)
       expected = np.einsum(spec, x, rounded)
       np.testing.assert_allclose(

@@ -29,11 +29,13 @@ _BLOCK = 1 << 22
 class QuantizedArray:
   """A weight in int8, one scale per output channel.
 
-  The contracted dims are last, whatever their place in an einsum's spec: rows
-  of a [n, k] matrix are read in order of memory, which at k = n = 4096 is 2 to
-  6 times as fast on CPU as [k, n].
+  A matrix of outputs and contracted values, whatever their dims and their
+  places in an einsum's spec: rows of an [N, K] matrix are read in order of
+  memory, which at K = N = 4096 is 2 to 6 times as fast on CPU as [K, N]. A TPU
+  reads it where it lies; of more dims XLA would make a copy in each layer.
 
-  values [*outputs, *contracted] int8; scale [*outputs] float32.
+  values [N, K] int8, of the products of the sizes of all outputs and of all
+  contracted dims; scale [*outputs] float32.
   activations: None makes int8 of the activations that it is multiplied with;
   else a dtype that they are rounded to. Static: it decides how is computed.
   """
@@ -50,7 +52,8 @@ class QuantizedArray:
 class QuantizedRows:
   """Keys or values in int8, one scale for each row of one of their dims.
 
-  values: int8; scale: float32, of the same rank, with size 1 at `axis`.
+  values: int8; scale: float32, of the same rank, with size 1 at `axis`, or, if
+  compact, without that dim.
   axis: the dim whose elements share a scale, from the end. Static, for shapes
   alone cannot tell.
   """
@@ -62,6 +65,14 @@ class QuantizedRows:
   @property
   def shape(self) -> tuple[int, ...]:
     return self.values.shape
+
+  def compact(self) -> 'QuantizedRows':
+    """The same without the scale's dim of size 1.
+
+    To keep: in a TPU's memory that dim would be padded to 128 where it is last,
+    and kernels would find a row of scales in one row of a register.
+    """
+    return dataclasses.replace(self, scale=self.scale.squeeze(self.axis))
 
 
 def quantize(
@@ -96,7 +107,7 @@ def quantize(
       )
     values[block] = np.rint(part * _inverse_scale(peak, np))
     scale[block] = (peak * (1 / _LARGEST)).squeeze(axes)
-  return QuantizedArray(jnp.asarray(values), jnp.asarray(scale), activations)
+  return _matrix(values, scale, activations)
 
 
 def from_codes(
@@ -124,6 +135,14 @@ def from_codes(
   values = _outputs_first(values, contracted)
   scale = _outputs_first(np.asarray(scale, np.float32), contracted)
   scale = scale.reshape(scale.shape[: scale.ndim - len(contracted)])
+  return _matrix(values, scale, activations)
+
+
+def _matrix(
+  values: np.ndarray, scale: np.ndarray, activations: str | None
+) -> QuantizedArray:
+  """A weight whose outputs, the dims of its scale, come first."""
+  values = values.reshape(scale.size, -1)
   return QuantizedArray(jnp.asarray(values), jnp.asarray(scale), activations)
 
 

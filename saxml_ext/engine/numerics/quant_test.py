@@ -23,10 +23,15 @@ class QuantTest(parameterized.TestCase):
     self.assertEqual(quantized.scale.dtype, jnp.float32)
     last = tuple(range(-len(contracted), 0))
     moved = np.moveaxis(weight, contracted, last)
-    self.assertEqual(quantized.values.shape, moved.shape)
+    outputs = moved.shape[: -len(contracted)]
+    self.assertEqual(quantized.scale.shape, outputs)
+    self.assertEqual(
+      quantized.values.shape,
+      (np.prod(outputs), weight.size // np.prod(outputs)),
+    )
     peak = np.abs(moved).max(last)
     np.testing.assert_allclose(quantized.scale, peak / 127, rtol=1e-6)
-    codes = np.asarray(quantized.values).astype(int)
+    codes = np.asarray(quantized.values).astype(int).reshape(moved.shape)
     np.testing.assert_array_equal(np.abs(codes).max(last), 127)
     scale = np.expand_dims(np.asarray(quantized.scale), last)
     self.assertLess((np.abs(codes * scale - moved) / scale).max(), 0.501)

@@ -1,0 +1,171 @@
+"""Tests of the layers for TPU against those of `model.py`, on CPUs.
+
+On a TPU they are lowered for it; here the platform is only said to be one, and
+XLA computes the same with four CPU devices.
+"""
+
+import dataclasses
+from unittest import mock
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import model
+from saxml_ext.engine import request as request_lib
+from saxml_ext.engine import runner as runner_lib
+from saxml_ext.engine import sharding
+from saxml_ext.engine import tensor_parallel
+from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.testing import fast_compile
+from saxml_ext.engine.testing import random_model
+from saxml_ext.engine.testing import serving
+
+fast_compile.install()
+
+jax.config.update('jax_num_cpu_devices', 4)
+
+_MODEL = config_lib.GPTJConfig(
+  num_layers=2,
+  model_dim=64,
+  num_heads=4,
+  head_dim=16,
+  hidden_dim=128,
+  rotary_dim=8,
+  vocab_size=512,
+)
+_ENGINE = config_lib.EngineConfig(
+  eos_id=0,
+  num_slots=4,
+  decode_widths=(2, 4),
+  max_prompt=24,
+  prompt_buckets=(24,),
+  prefill_batches=(2,),
+  prefill_chunk=16,
+  max_new_tokens=12,
+  min_new_tokens=3,
+  search='sample',
+  num_beams=1,
+  suffix_block=6,
+  kv_dtype='int8',
+)
+
+
+def _weights(quantization='int8'):
+  variables = random_model.variables(_MODEL, scale=20.0)
+  weights = weights_lib.from_pax(variables, _MODEL, quantization=quantization)
+  return weights_lib.stack(weights)
+
+
+def _as_on_tpu():
+  return mock.patch.object(tensor_parallel, '_platform', return_value='tpu')
+
+
+def _logits(weights, tokens, last, mesh):
+  """Of prompts, in a program that is told of the mesh."""
+
+  def run(weights):
+    x, _ = model.prefill(weights, _MODEL, tokens, 'float32', last)
+    return model.logits(weights, _MODEL, x)
+
+  if mesh is None:
+    return np.asarray(jax.jit(run)(weights))
+  mesh = sharding.make_mesh(mesh)
+  with jax.set_mesh(mesh):
+    return np.asarray(jax.jit(run)(sharding.place(mesh, weights)))
+
+
+class TensorParallelTest(parameterized.TestCase):
+  @parameterized.parameters(
+    ((1, 1, 4), 24, False),
+    ((1, 1, 4), 13, True),
+    ((1, 2, 2), 13, False),
+    ((1, 1, 1), 13, True),
+    (None, 24, False),
+  )
+  def test_prefill_agrees(self, mesh, length, only_last):
+    """13 tokens do not divide among four devices."""
+    rng = np.random.default_rng(1)
+    tokens = jnp.asarray(rng.integers(0, 512, (2, length)))
+    last = jnp.asarray([length - 1, 4]) if only_last else None
+    exact = _logits(_weights(None), tokens, last, None)
+    plain = _logits(_weights(), tokens, last, mesh)
+    with _as_on_tpu():
+      got = _logits(_weights(), tokens, last, mesh)
+    self.assertEqual(got.shape, plain.shape)
+    # Both are roundings of the same logits. bfloat16 between the products adds
+    # to what int8 loses, and finer scales take from it.
+    lost = np.abs(plain - exact).mean()
+    self.assertLess(np.abs(got - exact).mean(), 1.2 * lost)
+    self.assertGreater(np.abs(got - plain).mean(), 0)
+
+  @parameterized.parameters((2, 1, 2), None)
+  def test_served_answers_agree(self, *mesh):
+    """With widths of 2 and 4 slots, chunks of prompts and refilled slots."""
+    mesh = None if mesh == (None,) else sharding.make_mesh(mesh)
+    rng = np.random.default_rng(7)
+    requests = [
+      request_lib.Request(
+        rng.integers(1, 512, rng.integers(1, 25)).astype(np.int32),
+        max_new_tokens=3,
+        min_new_tokens=0,
+      )
+      for _ in range(12)
+    ]
+
+    def serve(quantization):
+      weights = _weights(quantization)
+      runner = runner_lib.Runner(weights, _MODEL, _ENGINE, mesh)
+      return np.array(serving.tokens(serving.serve(runner, requests)))
+
+    exact, plain = serve(None), serve('int8')
+    with _as_on_tpu():
+      got = serve('int8')
+    # Random logits are often close: int8 keeps but most of the tokens.
+    kept = (plain == exact).mean()
+    self.assertGreater(kept, 0.6)
+    self.assertGreater((got == exact).mean(), kept - 0.2)
+
+  def test_only_int8_on_tpu(self):
+    weights = _weights()
+    self.assertFalse(tensor_parallel.applies(weights))
+    with _as_on_tpu():
+      self.assertTrue(tensor_parallel.applies(weights))
+      for other in (None, 'int8_weights'):
+        self.assertFalse(tensor_parallel.applies(_weights(other)))
+
+  def test_large_parts_do_not_coarsen_others(self):
+    """Each device rounds by the largest of its own part of a row."""
+    mesh = sharding.make_mesh((1, 1, 4))
+    weights = _weights()
+    layer = jax.tree.map(lambda x: x[0], weights.layers)
+    mixed = np.random.default_rng(2).normal(size=(8, 64)).astype(np.float32)
+    mixed[:, :16] *= 1000
+    # The first head, as large as it is, multiplies zeros.
+    post = np.array(layer.post.values)
+    post[:, :16] = 0
+    layer = dataclasses.replace(
+      layer,
+      post=dataclasses.replace(layer.post, values=jnp.asarray(post)),
+      down=jax.tree.map(jnp.zeros_like, layer.down),
+      down_bias=jnp.zeros(64),
+    )
+    expected = mixed @ post.T * np.asarray(layer.post.scale)
+    with jax.set_mesh(mesh):
+      rows = tensor_parallel.Rows((2, 4))
+      got = jax.jit(rows.finish)(
+        layer,
+        jnp.zeros((32, 64)),
+        tensor_parallel.Codes(jnp.zeros((8, 64), jnp.int8), jnp.ones((8, 1))),
+        mixed,
+      )
+      got = jax.jit(rows.join)(got).reshape(8, 64)
+    error = np.abs(got - expected).mean() / np.abs(expected).mean()
+    self.assertLess(error, 0.02)
+
+
+if __name__ == '__main__':
+  absltest.main()
