@@ -52,6 +52,7 @@ compile torch --constraint third_party/python/requirements.lock "$@"
 add_hashes torch
 # Its wheels ask for a newer glibc.
 platform=manylinux_2_31 compile libtpu "$@"
+compile cuda --constraint third_party/python/requirements.lock "$@"
 compile peers --constraint third_party/python/requirements.lock "$@"
 compile emulators --constraint third_party/python/requirements.lock "$@"
 compile lint --constraint third_party/python/requirements.lock "$@"
