@@ -110,9 +110,9 @@ def detect(
 def built_for() -> str:
   """The kind that Bazel's --config named; "" without it and outside Bazel."""
   try:
-    module = importlib.import_module('third_party.accelerator.built_for')
+    module = importlib.import_module('saxml_ext.common.machine.built_for')
   except ModuleNotFoundError:
-    return ''  # Bazel makes it; a plain checkout and the wheel have none.
+    return ''  # Bazel makes it; a plain checkout has none.
   return module.KIND
 
 
