@@ -41,6 +41,7 @@ class _Kind:
     modules: of that package, any of which will do.
     extra: of the package jax, which brings it outside Bazel.
     signs: where the machine would show it.
+    hint: what to look at where JAX cannot use one that is there.
   """
 
   noun: str
@@ -48,6 +49,7 @@ class _Kind:
   modules: tuple[str, ...]
   extra: str
   signs: str
+  hint: str
 
 
 _KINDS = {
@@ -60,6 +62,7 @@ _KINDS = {
       'PCI devices of vendor 0x1ae0 (Google) in /sys/bus/pci/devices, or'
       ' $TPU_ACCELERATOR_TYPE with /dev/accel* or /dev/vfio/*'
     ),
+    hint='one process at a time can use it: end what else computes on it.',
   ),
   CUDA: _Kind(
     noun='an NVIDIA GPU',
@@ -67,6 +70,7 @@ _KINDS = {
     modules=('jax_plugins.xla_cuda12', 'jax_plugins.xla_cuda13'),
     extra='cuda12',
     signs=f"{' or '.join(_NVIDIA_NODES)}, which NVIDIA's driver makes",
+    hint='`nvidia-smi` shows whether its driver works, and its version.',
   ),
 }
 
@@ -203,10 +207,12 @@ def unusable(kind: str, reason: str = '') -> str:
     reason: why JAX cannot use it; "": the machine shows none.
   """
   told = _KINDS[kind]
-  why = reason or f'this machine shows none (looked for {told.signs})'
+  why = f'this machine shows none (looked for {told.signs}).'
+  if reason:
+    why = f'{reason}; {told.hint}'
   return (
     f'the program came with {told.package} (--config={kind}), to compute on'
-    f' {told.noun}, which it cannot: {why}. To compute on the CPU, leave'
+    f' {told.noun}, which it cannot: {why} To compute on the CPU, leave'
     f' --config={kind} out or set {PLATFORMS}=cpu.'
   )
 

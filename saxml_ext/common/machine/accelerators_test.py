@@ -87,7 +87,8 @@ class AcceleratorsTest(absltest.TestCase):
       self.assertIn(sign, told)
       self.assertIn(f'leave --config={kind} out', told)
     self.assertIn(
-      'it cannot: no driver. To', accelerators.unusable('cuda', 'no driver')
+      'it cannot: no driver; `nvidia-smi` shows',
+      accelerators.unusable('cuda', 'no driver'),
     )
 
   def test_drivable_follows_the_modules_on_the_path(self):
