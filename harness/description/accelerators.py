@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from harness.description import cuda as cuda_lib
-from harness.description import tpu as tpu_lib
+from saxml_ext.common.machine import tpu as tpu_lib
 
 _KEYS = (
   'accelerator_model_name',

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from typing import Any
 
-from harness.description import machine_files
+from saxml_ext.common.machine import machine_files
 
 _GOVERNORS = '/sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor'
 _MAX_KHZ = '/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq'

@@ -4,8 +4,8 @@ import platform
 from absl.testing import absltest
 
 from harness.description import cpu
-from harness.description import machine_files
-from harness.description.testing import fake_machine
+from saxml_ext.common.machine import machine_files
+from saxml_ext.common.machine.testing import fake_machine
 
 _LSCPU = {
   'Model name:': 'AMD EPYC 7B13',

@@ -19,9 +19,9 @@ from harness.description import fields
 from harness.description import hashes
 from harness.description import host
 from harness.description import known_systems
-from harness.description import machine_files
 from harness.description import software
-from harness.description import tpu as tpu_lib
+from saxml_ext.common.machine import machine_files
+from saxml_ext.common.machine import tpu as tpu_lib
 
 file_sha256 = hashes.file_sha256
 tree_sha256 = hashes.tree_sha256

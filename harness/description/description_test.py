@@ -6,8 +6,8 @@ from harness.description import cuda
 from harness.description import description
 from harness.description import fields
 from harness.description import known_systems
-from harness.description.testing import fake_machine
 from harness.description.testing import fake_nvml
+from saxml_ext.common.machine.testing import fake_machine
 
 _BY_USER = {
   'submitter': 'Me',

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 
-from harness.description import machine_files
+from saxml_ext.common.machine import machine_files
 
 # Disks that are no hardware, or are made of others.
 _NO_DISK = re.compile(r'(loop|ram|zram|dm-|md|sr|fd|nbd|zd)\d*')

@@ -3,8 +3,8 @@ import os
 from absl.testing import absltest
 
 from harness.description import host
-from harness.description import machine_files
-from harness.description.testing import fake_machine
+from saxml_ext.common.machine import machine_files
+from saxml_ext.common.machine.testing import fake_machine
 
 _DMIDECODE = """# dmidecode 3.4
 Handle 0x0030, DMI type 17, 92 bytes

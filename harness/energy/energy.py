@@ -5,10 +5,10 @@ import time
 from typing import Any
 
 from harness.description import cuda
-from harness.description import machine_files
 from harness.energy import counters
 from harness.energy import nvml as nvml_lib
 from harness.energy import rapl
+from saxml_ext.common.machine import machine_files
 
 _NO_SOURCES = float('inf')
 

@@ -4,10 +4,10 @@ from unittest import mock
 
 from absl.testing import absltest
 
-from harness.description.testing import fake_machine
 from harness.description.testing import fake_nvml
 from harness.energy import energy
 from harness.energy import rapl
+from saxml_ext.common.machine.testing import fake_machine
 
 _ROOT = '/sys/class/powercap'
 

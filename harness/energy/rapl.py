@@ -8,8 +8,8 @@ root alone.
 import functools
 import re
 
-from harness.description import machine_files
 from harness.energy import counters
+from saxml_ext.common.machine import machine_files
 
 _ZONES = '/sys/class/powercap/intel-rapl:*'
 # A zone of a CPU or of the whole platform, or one within it.

@@ -12,6 +12,7 @@ from harness.systems import local_cell
 from harness.systems import programs
 from harness.systems import served
 from harness.systems import target as target_lib
+from saxml_ext.common.machine import accelerators
 
 # What a model in a cell of our own is called there.
 _MODEL = 'gptj'
@@ -142,6 +143,7 @@ class OwnCell(_Served):
   kind = 'cell'
 
   def start(self, place: Workplace) -> Started:
+    _tell_what_is_idle(place)
     checkpoint = pax_checkpoint(self.checkpoint, place)
     cell = local_cell.LocalCell(
       place.group,
@@ -166,6 +168,7 @@ class Engine(_Served):
   kind = 'engine'
 
   def start(self, place: Workplace) -> Started:
+    _tell_what_is_idle(place)
     flags = {
       'params': self.params,
       'checkpoint': pax_checkpoint(self.checkpoint, place),
@@ -239,6 +242,12 @@ def pax_checkpoint(path: str | None, place: Workplace) -> str:
   log = os.path.join(place.log_dir, 'convert_gptj_ckpt.log')
   place.group.run('converter', command, log)
   return target
+
+
+def _tell_what_is_idle(place: Workplace) -> None:
+  """Tells of an accelerator that JAX will not use; the log has it too."""
+  if told := accelerators.idle():
+    place.progress.stage(f'warning: {told}')
 
 
 def _of_cell(target: target_lib.Target) -> Started:

@@ -130,7 +130,6 @@ class LocalCell:
         root
         | {
           'port': net.pick_free_port(),
-          'platform_chip': 'cpu',
           'jax_cache_dir': self._jax_cache_dir,
         }
         | self._programs(),

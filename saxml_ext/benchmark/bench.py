@@ -43,6 +43,7 @@ from saxml_ext.benchmark import settings as settings_lib
 from saxml_ext.benchmark import trace as trace_lib
 from saxml_ext.benchmark import worker as worker_lib
 from saxml_ext.common import user_path
+from saxml_ext.common.machine import accelerators
 
 _ENGINES = flags.DEFINE_list(
   'engines',
@@ -233,6 +234,18 @@ def _title(settings: settings_lib.Settings) -> str:
   )
 
 
+def _tell_what_is_idle(console: console_lib.Console) -> None:
+  """Peers and ours are compared on the CPU, whatever the machine has besides."""
+  if found := accelerators.detect():
+    console.print(
+      f'note: this machine has {found.words}, and all engines are measured on'
+      ' the CPU. The accelerator is used by `./bazelw run'
+      f' --config={found.kind} //harness:offline`',
+      markup=False,
+      soft_wrap=True,
+    )
+
+
 def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'unexpected arguments: {" ".join(argv[1:])}')
@@ -241,6 +254,7 @@ def main(argv: Sequence[str]) -> None:
   console = console_lib.Console(width=None if sys.stdout.isatty() else 140)
   try:
     settings = settings_from_flags()
+    _tell_what_is_idle(console)
     os.makedirs(settings.out, exist_ok=True)
     write(settings, measure_all(settings, console), console)
     if _TRACE.value:

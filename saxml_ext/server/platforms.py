@@ -1,5 +1,6 @@
 """What kind of machine a server says it is when it joins a cell."""
 
+from collections.abc import Sequence
 import re
 
 from absl import logging
@@ -25,19 +26,28 @@ _CHIPS = {
   'a100': _Server.CHIP_TYPE_GPU_A100,
   'h100': _Server.CHIP_TYPE_GPU_H100,
 }
+_FLAT = (
+  _Server.CHIP_TYPE_TPU_V2,
+  _Server.CHIP_TYPE_TPU_V3,
+  _Server.CHIP_TYPE_TPU_V5E,
+  _Server.CHIP_TYPE_TPU_V6E,
+)
 # The names that Google Cloud has for TPUs, with or without the size of a slice:
 # v5e-4, v5litepod-8, tpu-v4-8. "lite" is what the API calls the e of v5e.
 _TPU = re.compile(r'(?:tpu[-_]?)?v(\d+)(lite(?:pod)?|e|i)?(?:-\d+)?')
 _TWIST = re.compile(r'_(un)?twisted$')
 
 
-def chip_type(name: str) -> _Server.ChipType:
+def chip_type(name: str | None) -> _Server.ChipType:
   """The chip's number on the wire; 0, with a warning, for an unknown one.
 
   Args:
     name: as Sax writes it, tpuv5e, or as Google Cloud names a TPU, v5e-4 or
-      v5litepod-4. The size of a slice is no part of the chip.
+      v5litepod-4. The size of a slice is no part of the chip. None: what JAX
+      computes on.
   """
+  if name is None:
+    return chip_of(jax.devices()[0])
   plain = name.lower()
   if match := _TPU.fullmatch(plain):
     generation, kind = match.groups(default='')
@@ -55,12 +65,17 @@ def chip_type(name: str) -> _Server.ChipType:
   return value
 
 
-def chip_topology(name: str) -> _Server.ChipTopology:
+def chip_topology(name: str | None) -> _Server.ChipTopology:
   """The topology's number on the wire, such as that of "2x2x1".
+
+  Args:
+    name: the topology; None: that of the chips that JAX computes on.
 
   Raises:
     errors.InvalidArgument: the topology is not known.
   """
+  if name is None:
+    return topology_of(jax.devices())
   plain = _TWIST.sub('', name.lower())
   values = _Server.ChipTopology
   key = f'CHIP_TOPOLOGY_{plain.upper()}'
@@ -74,6 +89,46 @@ def chip_topology(name: str) -> _Server.ChipTopology:
       f'--platform_topology={name} is not one of {known}'
     )
   return values.Value(key)
+
+
+def chip_of(device: jax.Device) -> _Server.ChipType:
+  """The number on the wire of what JAX calls a device; 0 for an unknown one."""
+  if device.platform == 'cpu':
+    return _Server.CHIP_TYPE_CPU
+  # Such as "TPU v5 lite", "TPU v4", "NVIDIA A100-SXM4-80GB" or "Tesla T4".
+  words = re.split(r'[ -]', device.device_kind.lower())
+  if device.platform == 'tpu':
+    words = [''.join(words).replace('v4lite', 'v4i').replace('lite', 'e')]
+  names = [word for word in words if word in _CHIPS]
+  if not names:
+    logging.info(
+      'Sax has no chip type for %s, so this server joins as one with an unknown'
+      ' chip',
+      device.device_kind,
+    )
+    return _Server.CHIP_TYPE_UNKNOWN
+  return _CHIPS[names[0]]
+
+
+def topology_of(devices: Sequence[jax.Device]) -> _Server.ChipTopology:
+  """The number on the wire of how devices are joined; 0 for an unknown one.
+
+  Args:
+    devices: all that a program computes on. TPU chips say where they are in
+      the torus; others are a row. The devices of a CPU are one chip.
+  """
+  if devices[0].platform == 'cpu':
+    return _Server.CHIP_TOPOLOGY_1
+  name = str(len(devices))
+  if devices[0].platform == 'tpu':
+    sizes = [max(axis) + 1 for axis in zip(*(each.coords for each in devices))]
+    # The torus of TPU v2, v3, v5e and v6e has two dimensions.
+    flat = chip_of(devices[0]) in _FLAT
+    name = 'x'.join(map(str, sizes[:2] if flat else sizes))
+  key = f'CHIP_TOPOLOGY_{name.upper()}'
+  if key not in _Server.ChipTopology.keys():
+    return _Server.CHIP_TOPOLOGY_UNKNOWN
+  return _Server.ChipTopology.Value(key)
 
 
 def memory_bytes() -> int:

@@ -1,12 +1,24 @@
 """Tests for platforms."""
 
+import dataclasses
+
 from absl.testing import absltest
 from absl.testing import parameterized
+import jax
 import psutil
 
 from saxml_ext.common import errors
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.server import platforms
+
+
+@dataclasses.dataclass(frozen=True)
+class _Device:
+  """As much of a jax.Device as is asked for."""
+
+  platform: str
+  device_kind: str
+  coords: tuple[int, int, int] = (0, 0, 0)
 
 
 class PlatformsTest(parameterized.TestCase):
@@ -52,6 +64,48 @@ class PlatformsTest(parameterized.TestCase):
       errors.InvalidArgument, f'platform_topology={name} is not one of 1x1'
     ):
       platforms.chip_topology(name)
+
+  @parameterized.parameters(
+    ('cpu', 'cpu', 'CHIP_TYPE_CPU'),
+    ('tpu', 'TPU v2', 'CHIP_TYPE_TPU_V2'),
+    ('tpu', 'TPU v4', 'CHIP_TYPE_TPU_V4'),
+    ('tpu', 'TPU v4 lite', 'CHIP_TYPE_TPU_V4I'),
+    ('tpu', 'TPU v5 lite', 'CHIP_TYPE_TPU_V5E'),
+    ('tpu', 'TPU v5', 'CHIP_TYPE_UNKNOWN'),
+    ('tpu', 'TPU v6 lite', 'CHIP_TYPE_TPU_V6E'),
+    ('gpu', 'NVIDIA A100-SXM4-80GB', 'CHIP_TYPE_GPU_A100'),
+    ('gpu', 'Tesla V100-SXM2-16GB', 'CHIP_TYPE_GPU_V100'),
+    ('gpu', 'NVIDIA H100 80GB HBM3', 'CHIP_TYPE_GPU_H100'),
+    ('gpu', 'NVIDIA H200', 'CHIP_TYPE_UNKNOWN'),
+  )
+  def test_chips_that_jax_names(self, platform, kind, expected):
+    value = platforms.chip_of(_Device(platform, kind))
+    self.assertEqual(admin_pb2.ModelServer.ChipType.Name(value), expected)
+
+  @parameterized.parameters(
+    ('cpu', 'cpu', 4, '1'),
+    ('gpu', 'NVIDIA L4', 8, '8'),
+    ('gpu', 'NVIDIA L4', 3, 'UNKNOWN'),
+    ('tpu', 'TPU v5 lite', 1, '1X1'),
+    ('tpu', 'TPU v5 lite', 4, '2X2'),
+    ('tpu', 'TPU v6 lite', 8, '2X4'),
+    ('tpu', 'TPU v4', 4, '2X2X1'),
+    ('tpu', 'TPU v2', 8, '2X4'),
+  )
+  def test_topologies_that_jax_shows(self, platform, kind, count, expected):
+    devices = [
+      _Device(platform, kind, (i % 2, i // 2, 0)) for i in range(count)
+    ]
+    value = platforms.topology_of(devices)
+    name = admin_pb2.ModelServer.ChipTopology.Name(value)
+    self.assertEqual(name, f'CHIP_TOPOLOGY_{expected}')
+
+  def test_without_flags_it_is_what_jax_has(self):
+    device = jax.devices()[0]
+    self.assertEqual(platforms.chip_type(None), platforms.chip_of(device))
+    if device.platform == 'cpu':
+      topology = platforms.chip_topology(None)
+      self.assertEqual(topology, admin_pb2.ModelServer.CHIP_TOPOLOGY_1)
 
   def test_memory_is_that_of_this_machine(self):
     self.assertBetween(

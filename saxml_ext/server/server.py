@@ -67,13 +67,15 @@ _SAX_ROOT = flags.DEFINE_string(
 )
 _PLATFORM_CHIP = flags.DEFINE_string(
   'platform_chip',
-  'cpu',
-  'Chip that the cell is told of, such as tpuv5e, v5litepod-8 or a100.',
+  None,
+  'Chip that the cell is told of, such as tpuv5e, v5litepod-8 or a100. Default:'
+  ' that which JAX computes on.',
 )
 _PLATFORM_TOPOLOGY = flags.DEFINE_string(
   'platform_topology',
-  '1',
-  'Topology that the cell is told of, such as 1, 2x2 or 2x2x1.',
+  None,
+  'Topology that the cell is told of, such as 1, 2x2 or 2x2x1. Default: that'
+  ' of the chips that JAX computes on.',
 )
 _TAGS = flags.DEFINE_list(
   'tags', [], 'Tags that the cell is told of, for placement constraints.'
@@ -268,6 +270,7 @@ def main(
     logging.set_verbosity(logging.INFO)
   jax_setup.configure(user_path.resolve(_JAX_CACHE_DIR.value))
   try:
+    jax_setup.check_devices()
     sax_cell = _sax_cell()
     if sax_cell:
       ids.parse_cell_id(sax_cell)

@@ -105,6 +105,13 @@ class ServerTest(parameterized.TestCase):
     stderr = self._message('--port=0', *flags)
     self.assertRegex(stderr, 'server: .*' + message)
 
+  def test_platforms_that_jax_does_not_have(self):
+    process = self._start('--port=0', JAX_PLATFORMS='abacus')
+    stderr = process.communicate(timeout=_TIMEOUT)[1]
+    self.assertEqual(process.returncode, 1)
+    self.assertIn('server: JAX_PLATFORMS=abacus cannot be used', stderr)
+    self.assertNotIn('Traceback', stderr)
+
   def _message(self, *flags: str) -> str:
     """What the program says before it ends with 1."""
     process = self._start(*flags)

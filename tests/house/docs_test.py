@@ -12,7 +12,12 @@ from tests.house import tree
 _BAZEL = ('bazel', './bazelw')
 _VERBS = ('build', 'run', 'test')
 # Bazel's own flags that the pages mention.
-_BAZEL_FLAGS = {'override_repository', 'test_output', 'nocache_test_results'}
+_BAZEL_FLAGS = {
+  'config',
+  'nocache_test_results',
+  'override_repository',
+  'test_output',
+}
 # absl's own, which every program has.
 _COMMON_FLAGS = {'alsologtostderr', 'help', 'helpfull', 'logtostderr', 'v'}
 _SAXUTIL = '//saxml_ext/client:saxutil'

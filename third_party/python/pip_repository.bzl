@@ -58,6 +58,12 @@ def _pip_hub_impl(ctx):
                 if need.startswith(_CUDA_PREFIXES)
             ]
             needs = [n for n in needs if not n.startswith(_CUDA_PREFIXES)]
+        if package in ctx.attr.merged:
+            attributes["requirements"] += [
+                locked[need].requirement
+                for need in needs
+            ]
+            needs = []
         packages["%s__%s" % (ctx.name, package)] = attributes
 
         # All that is needed, not only the direct needs: Bazel then learns of
@@ -90,6 +96,11 @@ pip_hub = repository_rule(
             doc = "Pinned and hashed requirements, annotated with `# via`.",
             allow_single_file = True,
             mandatory = True,
+        ),
+        "merged": attr.string_list(
+            doc = "Distributions that are installed into one directory with " +
+                  "all that they need, since their libraries look for each " +
+                  "other by relative paths (RPATH).",
         ),
         "source_only": attr.string_list(
             doc = "Distributions published without a wheel; they are built " +

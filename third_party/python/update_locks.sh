@@ -52,6 +52,9 @@ compile torch --constraint third_party/python/requirements.lock "$@"
 add_hashes torch
 # Its wheels ask for a newer glibc.
 platform=manylinux_2_31 compile libtpu "$@"
+# With the extra in the lock, from which rules_python learns of NVIDIA's wheels.
+compile cuda --no-strip-extras \
+  --constraint third_party/python/requirements.lock "$@"
 compile peers --constraint third_party/python/requirements.lock "$@"
 compile emulators --constraint third_party/python/requirements.lock "$@"
 compile lint --constraint third_party/python/requirements.lock "$@"

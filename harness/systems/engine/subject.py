@@ -69,6 +69,7 @@ def make(inputs: program.Inputs) -> system.System:
   """
   jax_setup.configure(user_path.resolve(_JAX_CACHE_DIR.value))
   try:
+    jax_setup.check_devices()
     model = engine_system.load(
       spec.Spec(_PARAMS.value, _checkpoint(), _overrides(), acls={})
     )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 import os
 
-from harness.description import machine_files
+from saxml_ext.common.machine import machine_files
 
 _CPUINFO = """processor	: {index}
 vendor_id	: GenuineIntel
@@ -58,6 +58,18 @@ TPU_V5E = {
 } | {
   '/sys/bus/pci/devices/0000:00:01.0/vendor': '0x1ae0\n',
   '/sys/bus/pci/devices/0000:00:01.0/device': '0x0042\n',
+}
+
+# What two NVIDIA GPUs and their driver add.
+H100 = {
+  '/dev/nvidia0': '',
+  '/dev/nvidia1': '',
+  '/dev/nvidiactl': '',
+} | {
+  f'/proc/driver/nvidia/gpus/0000:{bus}:00.0/information': (
+    'Model: \t\t NVIDIA H100 80GB HBM3\nIRQ:   \t\t 31\n'
+  )
+  for bus in ('17', '3d')
 }
 
 

@@ -1,7 +1,7 @@
 from absl.testing import absltest
 
-from harness.description import tpu
-from harness.description.testing import fake_machine
+from saxml_ext.common.machine import tpu
+from saxml_ext.common.machine.testing import fake_machine
 
 
 class TpuTest(absltest.TestCase):
@@ -21,12 +21,12 @@ class TpuTest(absltest.TestCase):
       self._detect(nodes, TPU_ACCELERATOR_TYPE='v5litepod-8'),
       tpu.Tpu('TPU v5e', 2),
     )
+    nodes = {'/dev/accel0': '', '/dev/accel1': ''}
     self.assertEqual(
-      self._detect({'/dev/accel0': ''}, TPU_ACCELERATOR_TYPE='v4-8').model,
-      'TPU v4',
+      self._detect(nodes, TPU_ACCELERATOR_TYPE='v4-8'), tpu.Tpu('TPU v4', 2)
     )
     self.assertEqual(
-      self._detect(TPU_ACCELERATOR_TYPE='v6e-8').model, 'TPU v6e'
+      self._detect(TPU_ACCELERATOR_TYPE='v6e-8'), tpu.Tpu('TPU v6e', 2)
     )
 
   def test_a_machine_without_chips(self):

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 import dataclasses
 import re
 
-from harness.description import machine_files
+from saxml_ext.common.machine import machine_files
 
 # PCI ids, as jax/_src/hardware_utils.py has them.
 _GOOGLE = '0x1ae0'

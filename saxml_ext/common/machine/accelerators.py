@@ -1,0 +1,242 @@
+"""Whether a program computes on the accelerator that its machine has.
+
+JAX runs on the CPU, and says nothing, where the package that drives an
+accelerator is missing; and Bazel brings that package only when --config tells
+it to. Whoever starts a program on a TPU VM without it would wait for hours. So
+programs ask here, without JAX, what the machine has and what they came with,
+and tell their user.
+"""
+
+from collections.abc import Collection, Mapping
+import dataclasses
+import importlib
+import importlib.util
+import os
+import pathlib
+import sys
+
+from saxml_ext.common.machine import machine_files
+from saxml_ext.common.machine import tpu as tpu_lib
+
+# Kinds, as Bazel's --config and JAX's platforms call them.
+TPU = 'tpu'
+CUDA = 'cuda'
+
+# Where a user tells JAX which platforms to use.
+PLATFORMS = 'JAX_PLATFORMS'
+# What NVIDIA's driver makes for each GPU; the last is what WSL2 has.
+_NVIDIA_NODES = ('/dev/nvidia[0-9]*', '/dev/dxg')
+_NVIDIA_INFORMATION = '/proc/driver/nvidia/gpus/*/information'
+# In Bazel this file lies in the runfiles, whose layout is the repository's.
+_ROOT = pathlib.Path(__file__).resolve().parents[3]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Kind:
+  """What is known of a kind of accelerator.
+
+  Attributes:
+    noun: what one of them is.
+    package: what JAX needs for it, in words.
+    modules: of that package, any of which will do.
+    extra: of the package jax, which brings it outside Bazel.
+    signs: where the machine would show it.
+    hint: what to look at where JAX cannot use one that is there.
+  """
+
+  noun: str
+  package: str
+  modules: tuple[str, ...]
+  extra: str
+  signs: str
+  hint: str
+
+
+_KINDS = {
+  TPU: _Kind(
+    noun='a TPU',
+    package='libtpu',
+    modules=('libtpu',),
+    extra='tpu',
+    signs=(
+      'PCI devices of vendor 0x1ae0 (Google) in /sys/bus/pci/devices, or'
+      ' $TPU_ACCELERATOR_TYPE with /dev/accel* or /dev/vfio/*'
+    ),
+    hint='one process at a time can use it: end what else computes on it.',
+  ),
+  CUDA: _Kind(
+    noun='an NVIDIA GPU',
+    package="JAX's plugin for CUDA",
+    modules=('jax_plugins.xla_cuda12', 'jax_plugins.xla_cuda13'),
+    extra='cuda12',
+    signs=f"{' or '.join(_NVIDIA_NODES)}, which NVIDIA's driver makes",
+    hint='`nvidia-smi` shows whether its driver works, and its version.',
+  ),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Accelerator:
+  """The accelerators of this host.
+
+  Attributes:
+    kind: TPU or CUDA.
+    words: how many of which model, such as "4 x TPU v5e".
+  """
+
+  kind: str
+  words: str
+
+
+def detect(
+  files: machine_files.MachineFiles | None = None,
+  environment: Mapping[str, str] = os.environ,
+) -> Accelerator | None:
+  """What the host has; None without TPU chips and NVIDIA GPUs.
+
+  Args:
+    files: of the machine; None: those under /.
+    environment: variables to look at.
+  """
+  files = files or machine_files.MachineFiles()
+  if tpu := tpu_lib.detect(files, environment):
+    return Accelerator(TPU, f'{tpu.chips} x {tpu.model}')
+  nodes = [path for pattern in _NVIDIA_NODES for path in files.find(pattern)]
+  if not nodes:
+    return None
+  models = [
+    _model(files.text(path)) for path in files.find(_NVIDIA_INFORMATION)
+  ]
+  model = next(filter(None, models), 'NVIDIA GPU')
+  return Accelerator(CUDA, f'{len(nodes)} x {model}')
+
+
+def built_for() -> str:
+  """The kind that Bazel's --config named; "" without it and outside Bazel."""
+  try:
+    module = importlib.import_module('saxml_ext.common.machine.built_for')
+  except ModuleNotFoundError:
+    return ''  # Bazel makes it; a plain checkout has none.
+  return module.KIND
+
+
+def drivable() -> tuple[str, ...]:
+  """Kinds that JAX can drive with the packages that this program came with."""
+  return tuple(
+    name
+    for name, kind in _KINDS.items()
+    if name == built_for() or any(map(_is_module, kind.modules))
+  )
+
+
+def expected(
+  files: machine_files.MachineFiles | None = None,
+  environment: Mapping[str, str] = os.environ,
+) -> tuple[str, ...]:
+  """Kinds that this program shall compute on, apart from JAX_PLATFORMS.
+
+  That libtpu is there says nothing by itself: it compiles programs on machines
+  without a TPU too.
+
+  Args:
+    files: of the machine; None: those under /.
+    environment: variables to look at.
+  """
+  found = detect(files, environment)
+  kinds = drivable()
+  return tuple(
+    kind
+    for kind in kinds
+    if kind == built_for() or (found and found.kind == kind)
+  )
+
+
+def is_meant(kind: str, platforms: str | None) -> bool:
+  """Whether JAX may use a kind of accelerator.
+
+  Args:
+    kind: TPU or CUDA.
+    platforms: as JAX_PLATFORMS has them, such as "cpu" or "tpu,cpu"; None or
+      "": any.
+  """
+  names = [name.strip() for name in (platforms or '').split(',')]
+  if not any(names):
+    return True
+  # "gpu" is what JAX calls CUDA and ROCm together.
+  return kind in names or (kind == CUDA and 'gpu' in names)
+
+
+def idle(
+  kinds: Collection[str] | None = None,
+  files: machine_files.MachineFiles | None = None,
+  environment: Mapping[str, str] = os.environ,
+  program: str | None = None,
+) -> str:
+  """Tells of an accelerator that this program leaves idle, and what to type.
+
+  Args:
+    kinds: those that JAX can drive; None: what `drivable` says.
+    files: of the machine; None: those under /.
+    environment: variables to look at.
+    program: path of the running program; None: that of this process.
+
+  Returns:
+    A text of a line. "" where there is nothing to tell: the host has no
+    accelerator, JAX can drive it, or JAX_PLATFORMS names other platforms.
+  """
+  found = detect(files, environment)
+  if (
+    found is None
+    or found.kind in (drivable() if kinds is None else kinds)
+    or not is_meant(found.kind, environment.get(PLATFORMS))
+  ):
+    return ''
+  command = _command(found.kind, sys.argv[0] if program is None else program)
+  return (
+    f'this machine has {found.words}, but the program came without'
+    f' {_KINDS[found.kind].package} and computes on the CPU. To use the'
+    f' accelerator: {command}. To silence this: {PLATFORMS}=cpu.'
+  )
+
+
+def unusable(kind: str, reason: str = '') -> str:
+  """Says that a program came with what drives an accelerator, in vain.
+
+  Args:
+    kind: TPU or CUDA.
+    reason: why JAX cannot use it; "": the machine shows none.
+  """
+  told = _KINDS[kind]
+  why = f'this machine shows none (looked for {told.signs}).'
+  if reason:
+    why = f'{reason}; {told.hint}'
+  return (
+    f'the program came with {told.package} (--config={kind}), to compute on'
+    f' {told.noun}, which it cannot: {why} To compute on the CPU, leave'
+    f' --config={kind} out or set {PLATFORMS}=cpu.'
+  )
+
+
+def _model(information: str) -> str:
+  """The model that NVIDIA's driver tells of a GPU; "" if it does not."""
+  for line in information.splitlines():
+    name, _, value = line.partition(':')
+    if name.strip() == 'Model':
+      return value.strip()
+  return ''
+
+
+def _is_module(name: str) -> bool:
+  try:
+    return importlib.util.find_spec(name) is not None
+  except ModuleNotFoundError:
+    return False  # The package that it would be in is not there either.
+
+
+def _command(kind: str, program: str) -> str:
+  """What to type to run this program with what the accelerator needs."""
+  path = pathlib.Path(program).resolve()
+  if path.suffix == '.py' and path.is_relative_to(_ROOT):
+    package = path.parent.relative_to(_ROOT).as_posix()
+    return f'`./bazelw run --config={kind} //{package}:{path.stem}`'
+  return f"`pip install 'jax[{_KINDS[kind].extra}]'` beside this program"

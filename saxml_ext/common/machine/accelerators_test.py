@@ -1,0 +1,116 @@
+import importlib
+import pathlib
+import sys
+
+from absl.testing import absltest
+
+from saxml_ext.common.machine import accelerators
+from saxml_ext.common.machine.testing import fake_machine
+
+_ROOT = pathlib.Path(accelerators.__file__).resolve().parents[3]
+_SERVER = str(_ROOT / 'saxml_ext' / 'server' / 'server.py')
+
+
+class AcceleratorsTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self._root = self.create_tempdir().full_path
+
+  def _detect(self, *trees, **environment) -> accelerators.Accelerator | None:
+    files = fake_machine.make(self._root, *trees)
+    return accelerators.detect(files, environment)
+
+  def _idle(self, tree, kinds=(), program=_SERVER, **environment) -> str:
+    files = fake_machine.make(self._root, tree)
+    return accelerators.idle(kinds, files, environment, program)
+
+  def test_tpu_chips(self):
+    self.assertEqual(
+      self._detect(fake_machine.SERVER, fake_machine.TPU_V5E),
+      accelerators.Accelerator('tpu', '4 x TPU v5e'),
+    )
+
+  def test_gpus(self):
+    self.assertEqual(
+      self._detect(fake_machine.SERVER, fake_machine.H100),
+      accelerators.Accelerator('cuda', '2 x NVIDIA H100 80GB HBM3'),
+    )
+
+  def test_a_gpu_whose_driver_tells_no_name(self):
+    self.assertEqual(
+      self._detect({'/dev/dxg': ''}),
+      accelerators.Accelerator('cuda', '1 x NVIDIA GPU'),
+    )
+
+  def test_a_driver_without_a_gpu(self):
+    self.assertIsNone(self._detect({'/dev/nvidiactl': ''}))
+
+  def test_a_machine_without_accelerators(self):
+    self.assertIsNone(self._detect(fake_machine.SERVER))
+    self.assertEqual(self._idle(fake_machine.SERVER), '')
+
+  def test_an_idle_accelerator_is_told_with_the_command(self):
+    told = self._idle(fake_machine.TPU_V5E)
+    self.assertIn('4 x TPU v5e', told)
+    self.assertIn('without libtpu', told)
+    self.assertIn('`./bazelw run --config=tpu //saxml_ext/server:server`', told)
+    self.assertIn('JAX_PLATFORMS=cpu', told)
+
+  def test_outside_the_repository_pip_brings_it(self):
+    told = self._idle(fake_machine.H100, program='/venv/bin/server')
+    self.assertIn("pip install 'jax[cuda12]'", told)
+
+  def test_nothing_is_told_of_what_is_used(self):
+    self.assertEqual(self._idle(fake_machine.TPU_V5E, ['tpu']), '')
+    self.assertNotEqual(self._idle(fake_machine.TPU_V5E, ['cuda']), '')
+
+  def test_nothing_is_told_to_who_wants_the_cpu(self):
+    tree = fake_machine.H100
+    self.assertEqual(self._idle(tree, JAX_PLATFORMS='cpu'), '')
+    self.assertNotEqual(self._idle(tree, JAX_PLATFORMS='cuda'), '')
+
+  def test_platforms_that_mean_a_kind(self):
+    for kind, platforms, expected in (
+      ('tpu', None, True),
+      ('tpu', '', True),
+      ('tpu', 'tpu,cpu', True),
+      ('tpu', 'cpu', False),
+      ('cuda', 'gpu, cpu', True),
+      ('cuda', 'tpu', False),
+    ):
+      with self.subTest(kind=kind, platforms=platforms):
+        self.assertEqual(accelerators.is_meant(kind, platforms), expected)
+
+  def test_unusable_names_what_was_looked_for_and_the_way_out(self):
+    for kind, sign in (('tpu', '0x1ae0'), ('cuda', '/dev/nvidia[0-9]*')):
+      told = accelerators.unusable(kind)
+      self.assertIn(sign, told)
+      self.assertIn(f'leave --config={kind} out', told)
+    self.assertIn(
+      'it cannot: no driver; `nvidia-smi` shows',
+      accelerators.unusable('cuda', 'no driver'),
+    )
+
+  def test_drivable_follows_the_modules_on_the_path(self):
+    path = self.create_tempdir()
+    path.create_file('jax_plugins/xla_cuda12/__init__.py')
+    sys.path.append(path.full_path)
+    self.addCleanup(sys.path.remove, path.full_path)
+    importlib.invalidate_caches()
+    self.assertIn('cuda', accelerators.drivable())
+
+  def test_what_drives_a_gpu_is_expected_to_find_one_only_where_one_is(self):
+    path = self.create_tempdir()
+    path.create_file('jax_plugins/xla_cuda12/__init__.py')
+    sys.path.append(path.full_path)
+    self.addCleanup(sys.path.remove, path.full_path)
+    importlib.invalidate_caches()
+    files = fake_machine.make(self._root, fake_machine.SERVER)
+    if accelerators.built_for() != 'cuda':
+      self.assertNotIn('cuda', accelerators.expected(files, {}))
+    files = fake_machine.make(self._root, fake_machine.H100)
+    self.assertIn('cuda', accelerators.expected(files, {}))
+
+
+if __name__ == '__main__':
+  absltest.main()

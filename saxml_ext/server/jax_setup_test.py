@@ -1,0 +1,89 @@
+"""Tests for what a server says of accelerators, with JAX itself."""
+
+import os
+import subprocess
+import sys
+
+from absl.testing import absltest
+
+from saxml_ext.common.machine import accelerators
+from saxml_ext.common.machine.testing import fake_machine
+
+# In a process of its own, since JAX looks for devices once.
+_CHECK = """
+import sys
+from saxml_ext.common import errors
+from saxml_ext.common.machine import machine_files
+from saxml_ext.server import jax_setup
+jax_setup.configure(None)
+try:
+  jax_setup.check_devices(machine_files.MachineFiles(sys.argv[1]))
+except errors.SaxError as e:
+  sys.exit(e.message)
+print('went on')
+"""
+# As JAX's own plugin for CUDA does without a driver.
+_PLUGIN = """
+def initialize():
+  raise RuntimeError('cuInit(0) failed\\nsecond line')
+"""
+
+
+class JaxSetupTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self._root = self.create_tempdir('root').full_path
+    self._path = self.create_tempdir('path')
+
+  def _check(self, *trees, platforms='') -> subprocess.CompletedProcess[str]:
+    fake_machine.make(self._root, *trees)
+    return subprocess.run(
+      [sys.executable, '-c', _CHECK, self._root],
+      env=os.environ
+      | {
+        'JAX_PLATFORMS': platforms,
+        'PYTHONPATH': os.pathsep.join(
+          filter(None, [self._path.full_path, *sys.path])
+        ),
+        # Another process may compile for TPU at the same time.
+        'ALLOW_MULTIPLE_LIBTPU_LOAD': '1',
+        'TPU_LOG_DIR': 'disabled',
+      },
+      capture_output=True,
+      text=True,
+      check=False,
+    )
+
+  def _install_plugin(self) -> None:
+    self._path.create_file('jax_plugins/xla_cuda12/__init__.py', _PLUGIN)
+
+  def test_an_idle_gpu_is_told_and_the_cpu_taken(self):
+    if accelerators.built_for() or 'cuda' in accelerators.drivable():
+      self.skipTest('this program is for an accelerator')
+    done = self._check(fake_machine.SERVER, fake_machine.H100)
+    self.assertEqual(done.stdout, 'went on\n', done.stderr)
+    self.assertIn('2 x NVIDIA H100 80GB HBM3', done.stderr)
+
+  def test_a_gpu_that_jax_cannot_use_ends_it_with_the_reason(self):
+    if accelerators.built_for() == 'tpu':
+      self.skipTest('this program ends for want of a TPU')
+    self._install_plugin()
+    done = self._check(fake_machine.SERVER, fake_machine.H100)
+    self.assertEqual(done.returncode, 1)
+    self.assertIn('JAX says "cuInit(0) failed"; `nvidia-smi`', done.stderr)
+    self.assertNotIn('Traceback', done.stderr)
+
+  def test_the_cpu_is_taken_where_it_is_asked_for(self):
+    self._install_plugin()
+    done = self._check(fake_machine.SERVER, fake_machine.H100, platforms='cpu')
+    self.assertEqual(done.stdout, 'went on\n', done.stderr)
+    self.assertNotIn('NVIDIA', done.stderr)
+
+  def test_a_machine_without_accelerators_is_no_news(self):
+    done = self._check(fake_machine.SERVER, platforms='cpu')
+    self.assertEqual(done.stdout, 'went on\n', done.stderr)
+    self.assertEqual(done.stderr, '')
+
+
+if __name__ == '__main__':
+  absltest.main()

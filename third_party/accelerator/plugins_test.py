@@ -1,0 +1,101 @@
+"""Tests that JAX finds what --config has brought, and nothing else.
+
+    bazel test [--config=tpu | --config=cuda] //third_party/accelerator:plugins_test
+
+No accelerator is needed: that the libraries load shows that they are found. The
+machine's own drivers are no part of it.
+"""
+
+import importlib
+import importlib.metadata
+import importlib.util
+import os
+import pathlib
+import pkgutil
+import subprocess
+import sys
+
+from absl.testing import absltest
+
+from saxml_ext.common.machine import accelerators
+
+_BAZELRC = pathlib.Path(__file__).parents[2] / '.bazelrc'
+# Asks JAX for a platform in a process of its own, with no other one allowed.
+_ASK = 'import jax; print(jax.devices()[0].platform)'
+
+
+def _ask(platform: str) -> subprocess.CompletedProcess[str]:
+  return subprocess.run(
+    [sys.executable, '-c', _ASK],
+    env=os.environ
+    | {
+      'JAX_PLATFORMS': platform,
+      'PYTHONPATH': os.pathsep.join(filter(None, sys.path)),
+      # Another process may compile for TPU at the same time.
+      'ALLOW_MULTIPLE_LIBTPU_LOAD': '1',
+      'TPU_LOG_DIR': 'disabled',
+    },
+    capture_output=True,
+    text=True,
+    check=False,
+  )
+
+
+class PluginsTest(absltest.TestCase):
+  def test_each_config_is_in_bazelrc(self):
+    lines = _BAZELRC.read_text(encoding='utf-8').splitlines()
+    for kind in ('tpu', 'cuda'):
+      self.assertIn(f'build:{kind} --define=accelerator={kind}', lines)
+
+  def test_nothing_comes_unasked(self):
+    if accelerators.built_for() != 'tpu':
+      self.assertIsNone(importlib.util.find_spec('libtpu'))
+    if accelerators.built_for() != 'cuda':
+      self.assertIsNone(importlib.util.find_spec('nvidia'))
+      self.assertIsNone(importlib.util.find_spec('jax_plugins'))
+
+  def test_jax_finds_libtpu(self):
+    if accelerators.built_for() != 'tpu':
+      self.skipTest('needs --config=tpu')
+    path = importlib.import_module('libtpu').get_library_path()
+    self.assertTrue(os.path.isfile(path), path)
+    asked = _ask('tpu')
+    if asked.returncode:
+      # libtpu itself says so: it was loaded.
+      self.assertIn('TPU initialization failed', asked.stderr)
+    else:
+      self.assertEqual(asked.stdout, 'tpu\n')
+
+  def test_jax_finds_its_plugin_for_cuda(self):
+    if accelerators.built_for() != 'cuda':
+      self.skipTest('needs --config=cuda')
+    plugins = importlib.import_module('jax_plugins')
+    found = [module.name for module in pkgutil.iter_modules(plugins.__path__)]
+    self.assertEqual(found, ['xla_cuda12'])
+    declared = importlib.metadata.entry_points(group='jax_plugins')
+    self.assertEqual(
+      [each.value for each in declared], ['jax_plugins.xla_cuda12']
+    )
+    plugin = importlib.import_module('jax_plugins.xla_cuda12')
+    self.assertTrue(os.path.isfile(plugin._get_library_path()))
+    asked = _ask('cuda')
+    if asked.returncode:
+      # NVIDIA's libraries were loaded and are new enough; the driver is next.
+      self.assertIn('cuInit(0) failed', asked.stderr)
+    else:
+      self.assertEqual(asked.stdout, 'gpu\n')
+
+  def test_nvidia_libraries_find_each_other(self):
+    if accelerators.built_for() != 'cuda':
+      self.skipTest('needs --config=cuda')
+    importlib.import_module('jax_plugins.xla_cuda12')._load_nvidia_libraries()
+    versions = importlib.import_module('jax_cuda12_plugin._versions')
+    # The major version of each; what fails to load raises.
+    self.assertEqual(versions.cudnn_get_version() // 10000, 9)
+    self.assertEqual(versions.cublas_get_version() // 10000, 12)
+    self.assertEqual(versions.cusparse_get_version() // 1000, 12)
+    self.assertEqual(versions.cufft_get_version() // 1000, 11)
+
+
+if __name__ == '__main__':
+  absltest.main()
