@@ -15,6 +15,7 @@ import numpy as np
 from saxml_ext.benchmark import models
 from saxml_ext.benchmark import workload
 from saxml_ext.benchmark.workers import batching
+from saxml_ext.benchmark.workers import ct2_gptj
 from saxml_ext.benchmark.workers import service
 from saxml_ext.benchmark.workers import trials
 
@@ -57,11 +58,14 @@ class CTranslate2:
   """
 
   def convert(self, job: service.Job) -> None:
-    self._path = models.derived(job.cache, job.model, 'ct2')
+    name, convert = 'ct2', _convert
+    if job.dtype == 'int8':
+      name, convert = 'ct2-int8', ct2_gptj.convert
+    self._path = models.derived(job.cache, job.model, name)
     if not os.path.isdir(self._path):
       # In a process of its own: it needs PyTorch, whose memory is not
       # CTranslate2's.
-      _apart(_convert, job.model, self._path)
+      _apart(convert, job.model, self._path)
     self._variant = trials.fastest(
       [
         _Variant(backend, compute_type)
@@ -104,7 +108,9 @@ class CTranslate2:
     requests = self._job.requests
     shortest = min(requests, key=lambda r: len(r.tokens) + r.max_new)
     self.batch([shortest])
-    self._batching = batching.choose(requests, _ORDERS, _SIZES, self.batch)
+    self._batching = batching.choose(
+      requests, _ORDERS, _SIZES, self.batch, self._job.trial_new_tokens
+    )
     return f'{self._variant}, {self._batching}'
 
   def generate(self, requests: Sequence[workload.Request]) -> list[list[int]]:
@@ -168,7 +174,7 @@ def _rate(path: str, job: service.Job, variant: _Variant) -> float:
   """Tokens per CPU second of a variant, in a short trial."""
   engine = CTranslate2()
   engine.open(path, job, variant)
-  requests = trials.sample(job.requests)
+  requests = trials.sample(job.requests, job.trial_new_tokens)
   # The first call allocates.
   engine.batch(requests[:1])
   return trials.rate([requests], engine.batch)

@@ -43,16 +43,30 @@ def fastest(candidates: Sequence[_T], rate: Callable[[_T], float]) -> _T:
   return max(rates, key=lambda item: item[0])[1]
 
 
-def sample(requests: Sequence[workload.Request]) -> list[workload.Request]:
-  """A batch for a trial of settings: spread over the requests, and shorter."""
+def sample(
+  requests: Sequence[workload.Request], new_tokens: int | None = None
+) -> list[workload.Request]:
+  """A batch for a trial of settings: spread over the requests, and shorter.
+
+  Args:
+    requests: at least one.
+    new_tokens: of an answer, at most; None: a number that suits small models.
+  """
   count = min(_REQUESTS, len(requests))
   step = len(requests) / count
   chosen = [requests[int(step * (i + 0.5))] for i in range(count)]
+  return shortened(chosen, new_tokens or _NEW_TOKENS)
+
+
+def shortened(
+  requests: Sequence[workload.Request], new_tokens: int
+) -> list[workload.Request]:
+  """The same prompts, with answers of at most `new_tokens`."""
   return [
     workload.Request(
-      r.tokens, min(r.min_new, _NEW_TOKENS), min(r.max_new, _NEW_TOKENS)
+      r.tokens, min(r.min_new, new_tokens), min(r.max_new, new_tokens)
     )
-    for r in chosen
+    for r in requests
   ]
 
 
