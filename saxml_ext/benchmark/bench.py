@@ -108,6 +108,9 @@ _JSON = flags.DEFINE_string('json', None, 'File for the figures, as rows.')
 _TRACE = flags.DEFINE_bool(
   'trace', False, 'Also print where the time of our engine goes.'
 )
+_AGREEMENT = flags.DEFINE_bool(
+  'agreement', True, 'Also compare answers, and the likeliest tokens of int8.'
+)
 _PLOT = flags.DEFINE_string('plot', None, 'Picture; default: bench.png in out.')
 
 _ROOT = worker_lib.ROOT
@@ -196,10 +199,11 @@ def measure_all(
     ):
       bar(f'{mode}: rates of this machine', 1)
       floors, rates = floors_lib.measure_floors(settings, result)
-      bar(f'{mode}: agreement', 1)
-      requests = settings.requests()
-      tokens = agreement.tokens(result, requests)
-      agreements.append((mode, *tokens, agreement.top1(result, requests)))
+      if _AGREEMENT.value:
+        bar(f'{mode}: agreement', 1)
+        requests = settings.requests()
+        tokens = agreement.tokens(result, requests)
+        agreements.append((mode, *tokens, agreement.top1(result, requests)))
       found += rows_lib.rows(result, floors)
       all_floors |= {(mode, *key): floor for key, floor in floors.items()}
       all_rates |= {(mode, name): rate for name, rate in rates.items()}
