@@ -30,8 +30,9 @@ def write(
   shards: int = 1,
   seed: int = 0,
   dtype: str = 'float32',
+  resume: bool = False,
 ) -> None:
-  """Writes config.json and the weights.
+  """Writes config.json and the weights, each file whole or not at all.
 
   Args:
     directory: made if need be.
@@ -41,6 +42,8 @@ def write(
     shards: number of files of weights.
     seed: of the weights.
     dtype: a key of gptj_source.DTYPES.
+    resume: whether files of weights that are there already are kept, as an
+      earlier call with the same arguments has written them.
 
   Raises:
     ValueError: sizes do not fit together.
@@ -59,20 +62,41 @@ def write(
   if shards > len(specs):
     raise ValueError(f'--shards is {shards}; there are {len(specs)} tensors')
   stem, write_file = _FORMATS[file_format]
-  total = sum(spec.num_bytes for spec in specs)
-  weight_map: dict[str, str] = {}
-  with progress.Progress('Writing', total) as bar:
-    for index, part in enumerate(_split(specs, shards)):
-      name = f'{stem}.{file_format}'
-      if shards > 1:
-        name = f'{stem}-{index + 1:05d}-of-{shards:05d}.{file_format}'
-      write_file(os.path.join(directory, name), part, _values(part, seed, bar))
-      weight_map |= {spec.name: name for spec in part}
+  parts = {
+    _file_name(stem, file_format, index, shards): part
+    for index, part in enumerate(_split(specs, shards))
+  }
+  there = {
+    name
+    for name in parts
+    if resume and os.path.isfile(os.path.join(directory, name))
+  }
+  total = _num_bytes(specs)
+  done = sum(_num_bytes(parts[name]) for name in there)
+  with progress.Progress('Writing', total, done) as bar:
+    for name in [n for n in parts if n not in there]:
+      path = os.path.join(directory, name)
+      scratch = f'{path}.partial'
+      write_file(scratch, parts[name], _values(parts[name], seed, bar))
+      os.replace(scratch, path)
   if shards > 1:
     _write_json(
       os.path.join(directory, f'{stem}.{file_format}.index.json'),
-      {'metadata': {'total_size': total}, 'weight_map': weight_map},
+      {
+        'metadata': {'total_size': total},
+        'weight_map': {s.name: n for n, part in parts.items() for s in part},
+      },
     )
+
+
+def _file_name(stem: str, file_format: str, index: int, shards: int) -> str:
+  if shards == 1:
+    return f'{stem}.{file_format}'
+  return f'{stem}-{index + 1:05d}-of-{shards:05d}.{file_format}'
+
+
+def _num_bytes(specs: Sequence[tensor_spec.TensorSpec]) -> int:
+  return sum(spec.num_bytes for spec in specs)
 
 
 def _specs(

@@ -54,6 +54,21 @@ class RandomWeightsTest(parameterized.TestCase):
     )
     self.assertEqual(one, two)
 
+  def test_resumed_files_are_those_of_one_run(self):
+    whole = pathlib.Path(self.write(shards=3))
+    names = sorted(f.name for f in whole.iterdir())
+    half = pathlib.Path(self.create_tempdir().full_path)
+    first = 'model-00001-of-00003.safetensors'
+    (half / first).write_bytes((whole / first).read_bytes())
+    before = (half / first).stat().st_mtime_ns
+    # What a run that was ended in the middle of a file leaves.
+    (half / 'model-00002-of-00003.safetensors.partial').write_bytes(b'some')
+    random_weights.write(str(half), _SHAPE, 4, shards=3, resume=True)
+    self.assertEqual(sorted(f.name for f in half.iterdir()), names)
+    for name in names:
+      self.assertEqual((half / name).read_bytes(), (whole / name).read_bytes())
+    self.assertEqual((half / first).stat().st_mtime_ns, before)
+
   def test_seed_and_dtype(self):
     name = 'params.lm.embedding_lookup.emb_var'
     base = self.values(self.write())[name]

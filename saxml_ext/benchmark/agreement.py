@@ -9,6 +9,7 @@ from saxml_ext.benchmark import workload
 
 # Requests whose answers are forced; each costs a prefill.
 _FORCED = 32
+_FORCIBLE = (contenders.OURS, contenders.CTRANSLATE2)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,11 +30,12 @@ class Tokens:
 class Top1:
   """How often int8 finds the same token likeliest as float32 does.
 
-  Both get the same past, place by place. The engine's own float32 is what its
-  int8 is compared with, over `places` places.
+  Both get the same past, place by place, over `places` places. `reference` is
+  whose float32 that is: the engine's own, where it takes part.
   """
 
   engine: str
+  reference: str
   agreement: float
   places: int
 
@@ -76,25 +78,69 @@ def tokens(
 def top1(
   result: measure.ModeResult, requests: Sequence[workload.Request]
 ) -> list[Top1]:
-  """Of the engines that run both float32 and int8 and can be forced."""
+  """Of the engines that run int8 and can be forced.
+
+  Those that run float32 too are forced with its answers. Where none does, as
+  with models that do not fit into memory in float32, all are forced with the
+  prompts and compared with our model in float32, computed layer by layer.
+  """
   found = []
-  for engine in (contenders.OURS, contenders.CTRANSLATE2):
+  for engine in _FORCIBLE:
     exact = result.find(contenders.Contender(engine, 'float32'))
     rounded = result.find(contenders.Contender(engine, 'int8'))
     if exact is None or rounded is None:
       continue
     answers = exact.answers[:_FORCED]
     prompts = [list(r.tokens) for r in requests[: len(answers)]]
-    arguments = {
-      'sequences': [p + list(a) for p, a in zip(prompts, answers)],
-      'starts': [len(p) for p in prompts],
-    }
-    likeliest = [e.worker.ask('top1', **arguments) for e in (exact, rounded)]
-    same = [
-      a == b for x, y in zip(*likeliest) for a, b in zip(x, y, strict=True)
-    ]
-    found.append(Top1(engine, sum(same) / len(same), len(same)))
-  return found
+    forced = _Forced(
+      [p + list(a) for p, a in zip(prompts, answers)],
+      [len(p) for p in prompts],
+    )
+    truth = forced.ask(exact, 'top1')
+    found.append(forced.compare(rounded, f'its {exact.contender.dtype}', truth))
+  return found or _against_prompts(result, requests)
+
+
+def _against_prompts(
+  result: measure.ModeResult, requests: Sequence[workload.Request]
+) -> list[Top1]:
+  ours = next(
+    (e for e in result.entries if e.contender.engine == contenders.OURS), None
+  )
+  rounded = [
+    entry
+    for engine in _FORCIBLE
+    if (entry := result.find(contenders.Contender(engine, 'int8'))) is not None
+  ]
+  if ours is None or not rounded:
+    return []
+  prompts = [list(r.tokens) for r in requests[:_FORCED]]
+  # A place needs a past.
+  forced = _Forced(prompts, [1] * len(prompts))
+  truth = forced.ask(ours, 'exact_top1')
+  return [forced.compare(entry, 'float32', truth) for entry in rounded]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Forced:
+  """Sequences, and the place of each from which on tokens are compared."""
+
+  sequences: list[list[int]]
+  starts: list[int]
+
+  def ask(self, entry: measure.Entry, command: str) -> list[list[int]]:
+    return entry.worker.ask(
+      command, sequences=self.sequences, starts=self.starts
+    )
+
+  def compare(
+    self, entry: measure.Entry, reference: str, truth: list[list[int]]
+  ) -> Top1:
+    pairs = zip(truth, self.ask(entry, 'top1'), strict=True)
+    same = [a == b for x, y in pairs for a, b in zip(x, y, strict=True)]
+    return Top1(
+      entry.contender.engine, reference, sum(same) / len(same), len(same)
+    )
 
 
 def _shared(a: Sequence[int], b: Sequence[int]) -> int:

@@ -4,6 +4,7 @@
   bench --set=ragged --requests=64,256,1024   varied lengths; does cost stay flat
   bench --set=ragged --model=bundled          the trained model, the articles
   bench --engines=ours_int8,ct2_int8 --modes=beam --rounds=9
+  bench --model=6b                            GPT-J's own sizes, random weights
 
 Every contender has a process of its own, pinned to --threads cores, and all
 take turns round by round, so that whatever else the machine does meets all of
@@ -19,6 +20,7 @@ until its longest answer is done. Our engine takes requests longest prompt first
 """
 
 from collections.abc import Sequence
+import dataclasses
 import json
 import os
 import signal
@@ -35,20 +37,22 @@ from saxml_ext.benchmark import contenders
 from saxml_ext.benchmark import floor as floor_lib
 from saxml_ext.benchmark import floors as floors_lib
 from saxml_ext.benchmark import measure
+from saxml_ext.benchmark import presets
 from saxml_ext.benchmark import progress
 from saxml_ext.benchmark import random_model
 from saxml_ext.benchmark import report
 from saxml_ext.benchmark import rows as rows_lib
 from saxml_ext.benchmark import settings as settings_lib
-from saxml_ext.benchmark import trace as trace_lib
 from saxml_ext.benchmark import worker as worker_lib
+from saxml_ext.benchmark.tracing import trace as trace_lib
 from saxml_ext.common import user_path
 from saxml_ext.common.machine import accelerators
 
 _ENGINES = flags.DEFINE_list(
   'engines',
-  [c.name for c in contenders.ALL],
-  'Contenders, such as ours_int8 or ct2; a bare engine means all its types.',
+  None,
+  'Contenders, such as ours_int8 or ct2; a bare engine means all its types.'
+  ' Default: all; with --model=6b ours_int8,ct2_int8.',
 )
 _MODES = flags.DEFINE_list('modes', list(settings_lib.MODES), 'beam, greedy.')
 _SET = flags.DEFINE_enum(
@@ -60,29 +64,39 @@ _SET = flags.DEFINE_enum(
   ' 128 tokens.',
 )
 _MODEL = flags.DEFINE_enum(
-  'model', 'random', ['random', 'bundled'], 'Random weights, or trained ones.'
+  'model',
+  'random',
+  list(presets.OF_MODEL),
+  'Random weights, trained ones, or random ones of a model as large as GPT-J:'
+  ' 12 GB in --cache, and 6 GB more for CTranslate2.',
 )
-_LAYERS = flags.DEFINE_integer('layers', 4, 'Layers of the random model.', 1)
-_DIM = flags.DEFINE_integer('dim', 512, 'Its width.', 1)
-_HEADS = flags.DEFINE_integer('heads', 4, 'Its attention heads.', 1)
-_ROTARY = flags.DEFINE_integer('rotary', 64, 'Rotated dims of a head.', 2)
-_VOCAB = flags.DEFINE_integer('vocab', 50400, 'Its vocabulary.', 16)
-_BATCH = flags.DEFINE_integer('batch', 8, 'Requests of the fixed set.', 1)
+_LAYERS = flags.DEFINE_integer('layers', None, 'Layers: 4; of 6b 28.', 1)
+_DIM = flags.DEFINE_integer('dim', None, 'Width: 512; of 6b 4096.', 1)
+_HEADS = flags.DEFINE_integer('heads', None, 'Heads: 4; of 6b 16.', 1)
+_ROTARY = flags.DEFINE_integer('rotary', None, 'Rotated dims of a head: 64.', 2)
+_VOCAB = flags.DEFINE_integer('vocab', None, 'Vocabulary: 50400.', 16)
+_BATCH = flags.DEFINE_integer('batch', None, 'Requests of the fixed set: 8.', 1)
 _REQUESTS = flags.DEFINE_list(
   'requests', ['256'], 'Requests of the ragged set; each number is measured.'
 )
 _PROMPT = flags.DEFINE_integer(
-  'prompt', 256, 'Tokens of a prompt; of a ragged one, on average.', 1
+  'prompt',
+  None,
+  'Tokens of a prompt; of a ragged one, on average. 256; with 6b 64.',
+  1,
 )
 _NEW_TOKENS = flags.DEFINE_integer(
-  'new_tokens', 64, 'Tokens of each answer of the fixed set.', 1
+  'new_tokens',
+  None,
+  'Tokens of each answer of the fixed set: 64; with 6b 16.',
+  1,
 )
 _BEAMS = flags.DEFINE_integer('beams', 4, 'Beams of mode beam.', 2)
 _SLOTS = flags.DEFINE_integer(
   'slots', 32, 'Requests that our engine decodes together, at most.', 1
 )
 _THREADS = flags.DEFINE_integer('threads', 1, 'Threads and cores of each.', 1)
-_ROUNDS = flags.DEFINE_integer('rounds', 5, 'Rounds.', 1)
+_ROUNDS = flags.DEFINE_integer('rounds', None, 'Rounds: 5; with 6b 3.', 1)
 _OUT = flags.DEFINE_string(
   'out', 'results/bench', 'Directory for logs and the plot.'
 )
@@ -94,6 +108,9 @@ _CACHE = flags.DEFINE_string(
 _JSON = flags.DEFINE_string('json', None, 'File for the figures, as rows.')
 _TRACE = flags.DEFINE_bool(
   'trace', False, 'Also print where the time of our engine goes.'
+)
+_AGREEMENT = flags.DEFINE_bool(
+  'agreement', True, 'Also compare answers, and the likeliest tokens of int8.'
 )
 _PLOT = flags.DEFINE_string('plot', None, 'Picture; default: bench.png in out.')
 
@@ -110,7 +127,8 @@ def settings_from_flags() -> settings_lib.Settings:
   for mode in _MODES.value:
     if mode not in settings_lib.MODES:
       raise ValueError(f'--modes has {mode!r}; use {settings_lib.MODES}.')
-  counts: tuple[int, ...] = (_BATCH.value,)
+  preset = _preset()
+  counts: tuple[int, ...] = (preset.batch,)
   if _SET.value == 'ragged':
     counts = tuple(sorted({int(n) for n in _REQUESTS.value}))
   cache = user_path.resolve(_CACHE.value)
@@ -122,11 +140,12 @@ def settings_from_flags() -> settings_lib.Settings:
   else:
     model = random_model.write(
       cache,
-      _LAYERS.value,
-      _DIM.value,
-      _HEADS.value,
-      _ROTARY.value,
-      _VOCAB.value,
+      preset.layers,
+      preset.dim,
+      preset.heads,
+      preset.rotary,
+      preset.vocab,
+      preset.weights,
     )
   return settings_lib.Settings(
     model=model,
@@ -136,15 +155,34 @@ def settings_from_flags() -> settings_lib.Settings:
     tokenizer=tokenizer,
     request_set=_SET.value,
     modes=tuple(_MODES.value),
-    engines=contenders.choose(_ENGINES.value),
+    engines=contenders.choose(preset.engines),
     counts=counts,
-    prompt=_PROMPT.value,
-    new_tokens=_NEW_TOKENS.value,
+    prompt=preset.prompt,
+    new_tokens=preset.new_tokens,
     beams=_BEAMS.value,
     slots=_SLOTS.value,
     cores=worker_lib.idlest_cores(_THREADS.value),
-    rounds=_ROUNDS.value,
+    rounds=preset.rounds,
+    trial_new_tokens=preset.trial_new_tokens,
   )
+
+
+def _preset() -> presets.Preset:
+  """That of --model, with what other flags say."""
+  adjustable = (
+    _ENGINES,
+    _LAYERS,
+    _DIM,
+    _HEADS,
+    _ROTARY,
+    _VOCAB,
+    _BATCH,
+    _PROMPT,
+    _NEW_TOKENS,
+    _ROUNDS,
+  )
+  given = {f.name: f.value for f in adjustable if f.value is not None}
+  return dataclasses.replace(presets.OF_MODEL[_MODEL.value], **given)
 
 
 def measure_all(
@@ -162,10 +200,11 @@ def measure_all(
     ):
       bar(f'{mode}: rates of this machine', 1)
       floors, rates = floors_lib.measure_floors(settings, result)
-      bar(f'{mode}: agreement', 1)
-      requests = settings.requests()
-      tokens = agreement.tokens(result, requests)
-      agreements.append((mode, *tokens, agreement.top1(result, requests)))
+      if _AGREEMENT.value:
+        bar(f'{mode}: agreement', 1)
+        requests = settings.requests()
+        tokens = agreement.tokens(result, requests)
+        agreements.append((mode, *tokens, agreement.top1(result, requests)))
       found += rows_lib.rows(result, floors)
       all_floors |= {(mode, *key): floor for key, floor in floors.items()}
       all_rates |= {(mode, name): rate for name, rate in rates.items()}

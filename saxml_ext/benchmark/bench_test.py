@@ -5,6 +5,7 @@ import json
 import os
 
 from absl.testing import absltest
+from absl.testing import flagsaver
 from rich import console as console_lib
 
 from saxml_ext.benchmark import bench
@@ -72,9 +73,47 @@ class BenchTest(absltest.TestCase):
     self.assertEqual(rows[0]['ours_over_this'], 1)
     text = printed.getvalue()
     self.assertIn('absent: ct2_int7', text)
-    self.assertIn('ours int8 finds the token likeliest', text)
+    self.assertIn(
+      'ours int8 finds the token likeliest that its float32 does at', text
+    )
     # Not where answers of several lengths are searched for.
     self.assertNotIn('ours_int8 gives', text)
+
+
+class SixBTest(absltest.TestCase):
+  def test_what_6b_does_with_a_model_of_another_size(self):
+    out = self.create_tempdir().full_path
+    with flagsaver.flagsaver(
+      model='6b',
+      engines=['ours_int8'],
+      modes=['greedy'],
+      layers=2,
+      dim=64,
+      heads=2,
+      rotary=8,
+      vocab=256,
+      prompt=12,
+      new_tokens=3,
+      rounds=1,
+      out=out,
+      cache=os.path.join(out, 'cache'),
+    ):
+      settings = bench.settings_from_flags()
+    self.assertEqual(settings.config['torch_dtype'], 'bfloat16')
+    self.assertEqual(settings.counts, (8,))
+    printed = io.StringIO()
+    console = console_lib.Console(file=printed, width=200)
+    (row,) = bench.measure_all(settings, console)
+    self.assertEqual(row['tokens'], 8 * 3)
+    # Weights in int8, and keys and values of 8 requests in float32.
+    weights = 2 * 12 * 64**2 + 256 * 64
+    self.assertBetween(row['step_bytes'], weights, 3 * weights)
+    # Of a prompt each place but the first has a past.
+    self.assertRegex(
+      printed.getvalue(),
+      r'greedy: ours int8 finds the token likeliest that float32 does at'
+      r' (9\d|100)\.\d\d % of 88 places',
+    )
 
 
 if __name__ == '__main__':

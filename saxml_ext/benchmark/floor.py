@@ -69,7 +69,10 @@ class Rates:
 
 @dataclasses.dataclass(frozen=True)
 class Floor:
-  """Least CPU seconds, and what they are made of."""
+  """Least CPU seconds, and what they are made of.
+
+  bytes are read by all decode steps, step_bytes by one of them on average.
+  """
 
   prefill_seconds: float
   decode_seconds: float
@@ -77,6 +80,7 @@ class Floor:
   compute_seconds: float
   operations: float
   bytes: float
+  step_bytes: float
 
   @property
   def seconds(self) -> float:
@@ -109,7 +113,8 @@ def floor(
     * shape.beams
     * decode_tokens
   )
-  read = shape.weight_bytes * decode_tokens / shape.slots + kv
+  steps_of_all = decode_tokens / shape.slots
+  read = shape.weight_bytes * steps_of_all + kv
   read_seconds = read / rates.read
   compute_seconds = products / rates.decode + decode_attention / rates.attention
   return Floor(
@@ -119,4 +124,5 @@ def floor(
     compute_seconds=compute_seconds,
     operations=prefill + attention + products + decode_attention,
     bytes=read,
+    step_bytes=read / steps_of_all if steps_of_all else 0.0,
   )

@@ -6,6 +6,7 @@ import dataclasses
 import os
 
 from saxml_ext.benchmark import contenders
+from saxml_ext.benchmark import room
 from saxml_ext.benchmark import settings as settings_lib
 from saxml_ext.benchmark import summary
 from saxml_ext.benchmark import worker as worker_lib
@@ -81,6 +82,12 @@ def _load(
   absent: dict[str, str] = {}
   for contender in settings.engines:
     report(f'{mode}: loading {contender.name}', 0)
+    shortage = room.shortage(contender, settings.config)
+    if shortage is not None and contender.engine == contenders.OURS:
+      raise worker_lib.WorkerError(shortage)
+    if shortage is not None:
+      absent[contender.name] = shortage
+      continue
     log = os.path.join(settings.out, 'logs', f'{mode}-{contender.name}.log')
     worker = worker_lib.Worker(contender, settings.cores, log)
     stack.callback(worker.stop)

@@ -1,5 +1,6 @@
 """The Hugging Face directory that every engine loads."""
 
+import glob
 import json
 import os
 
@@ -10,11 +11,12 @@ def derived(cache: str, model: str, name: str) -> str:
   Returns:
     A path in `cache` that need not exist.
   """
-  weights = os.stat(os.path.join(model, 'model.safetensors'))
+  files = glob.glob(os.path.join(glob.escape(model), '*.safetensors'))
+  weights = [os.stat(file) for file in files]
+  size = sum(w.st_size for w in weights)
+  latest = int(max(w.st_mtime for w in weights))
   base = os.path.basename(os.path.normpath(model))
-  return os.path.join(
-    cache, f'{base}-{weights.st_size}-{int(weights.st_mtime)}-{name}'
-  )
+  return os.path.join(cache, f'{base}-{size}-{latest}-{name}')
 
 
 def read_config(model: str) -> dict:

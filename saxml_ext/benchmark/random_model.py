@@ -1,9 +1,8 @@
 """Writes the random model, with the tokenizer that CTranslate2 asks for."""
 
+import fcntl
 import json
 import os
-import shutil
-import tempfile
 
 import tokenizers
 from tokenizers import models as tokenizer_models
@@ -11,29 +10,67 @@ from tokenizers import models as tokenizer_models
 from converters.convert import random_weights
 from saxml_ext.pax import layout
 
+# Of a file of weights, about: what is written anew after an interruption.
+_SHARD_BYTES = 1 << 29
+_BYTES = {'float32': 4, 'bfloat16': 2}
+
 
 def write(
-  cache: str, layers: int, dim: int, heads: int, rotary: int, vocab: int
+  cache: str,
+  layers: int,
+  dim: int,
+  heads: int,
+  rotary: int,
+  vocab: int,
+  dtype: str = 'float32',
 ) -> str:
   """A random GPT-J in `cache`, written there unless it is there already.
+
+  The same sizes give the same weights. What an interrupted call has written is
+  kept, and the next one goes on from there.
+
+  Args:
+    cache: directory, made if need be.
+    layers: their number.
+    dim: width.
+    heads: attention heads.
+    rotary: rotated dims of a head.
+    vocab: tokens.
+    dtype: of the weights, "float32" or "bfloat16".
+
+  Returns:
+    Its directory, of Hugging Face's layout.
 
   Raises:
     ValueError: the sizes do not fit together.
     OSError: it cannot be written.
   """
-  path = os.path.join(cache, f'gptj-{layers}x{dim}-{heads}-{rotary}-{vocab}')
+  name = f'gptj-{layers}x{dim}-{heads}-{rotary}-{vocab}'
+  if dtype != 'float32':
+    name += f'-{dtype}'
+  path = os.path.join(cache, name)
   if os.path.isdir(path):
     return path
+  shape = layout.GPTJShape(layers, dim, heads, 4 * dim, vocab)
+  size = _BYTES[dtype] * (12 * layers * dim**2 + 2 * vocab * dim)
+  partial = f'{path}.partial'
   os.makedirs(cache, exist_ok=True)
-  scratch = tempfile.mkdtemp(dir=cache)
-  try:
-    shape = layout.GPTJShape(layers, dim, heads, 4 * dim, vocab)
-    random_weights.write(scratch, shape, rotary)
-    _write_tokenizer(scratch, vocab)
+  with open(f'{path}.lock', 'wb') as lock:
+    # Another run may be writing the same model.
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    if os.path.isdir(path):
+      return path
+    random_weights.write(
+      partial,
+      shape,
+      rotary,
+      shards=max(1, size // _SHARD_BYTES),
+      dtype=dtype,
+      resume=True,
+    )
+    _write_tokenizer(partial, vocab)
     # Whole or not there, however this ends.
-    os.rename(scratch, path)
-  finally:
-    shutil.rmtree(scratch, ignore_errors=True)
+    os.rename(partial, path)
   return path
 
 

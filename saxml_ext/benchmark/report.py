@@ -85,6 +85,7 @@ def floors(
     'or compute',
     'floor s',
     'took',
+    'MB/step',
   )
   for row in rows:
     name = f'{row["engine"]}_{row["dtype"]}'
@@ -103,6 +104,7 @@ def floors(
       f'{floor.compute_seconds:.3f}',
       f'{floor.seconds:.3f}',
       f'{row["times_floor"]:.2f} x',
+      f'{floor.step_bytes / 1e6:.0f}',
     )
   return table
 
@@ -122,8 +124,8 @@ def print_agreement(
     )
   for figure in top1:
     console.print(
-      f'{mode}: {figure.engine} int8 finds the token likeliest that its float32'
-      f' does at {100 * figure.agreement:.2f} % of {figure.places} places'
+      f'{mode}: {figure.engine} int8 finds the token likeliest that'
+      f' {figure.reference} does at {100 * figure.agreement:.2f} % of {figure.places} places'
       ' (teacher-forced)'
     )
 

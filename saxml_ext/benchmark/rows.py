@@ -47,6 +47,7 @@ def rows(
       if floor is not None:
         row['floor_cpu_seconds'] = floor.seconds
         row['times_floor'] = cpu / floor.seconds
+        row['step_bytes'] = floor.step_bytes
       found.append(row)
   return found
 

@@ -19,7 +19,8 @@ class Settings:
 
   model is the Hugging Face directory; articles and tokenizer are None unless
   it is the bundled one. counts are numbers of requests, ascending; cores are
-  where every worker runs, one for each of its threads.
+  where every worker runs, one for each of its threads. Trials of peers'
+  settings ask for answers of at most trial_new_tokens, if that is given.
   """
 
   model: str
@@ -37,6 +38,7 @@ class Settings:
   slots: int
   cores: tuple[int, ...]
   rounds: int
+  trial_new_tokens: int | None = None
 
   @property
   def config(self) -> dict:
@@ -71,5 +73,6 @@ class Settings:
         slots=self.slots,
         eos=self.config['eos_token_id'],
         requests=tuple(requests),
+        trial_new_tokens=self.trial_new_tokens,
       )
     )

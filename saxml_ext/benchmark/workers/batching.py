@@ -80,6 +80,7 @@ def choose(
   orders: Sequence[str],
   sizes: Sequence[int],
   generate: Callable[[Sequence[workload.Request]], list[list[int]]],
+  new_tokens: int | None = None,
 ) -> Batching:
   """The fastest order at a middle size, the fastest size, then again the order.
 
@@ -87,6 +88,13 @@ def choose(
   Requests that are all alike have no order, but a size: all of them together
   is one that is tried too. Where answers end by themselves nobody knows their
   length, and orders by output drop out.
+
+  Args:
+    requests: all that will be run.
+    orders: to choose from; see Batching.
+    sizes: to choose from.
+    generate: answers one batch.
+    new_tokens: of an answer in a trial, at most; None: as many as asked for.
   """
   first = requests[0]
   sizes = [s for s in sizes if s <= len(requests)] or [len(requests)]
@@ -104,7 +112,10 @@ def choose(
 
   @functools.cache
   def rate(batching: Batching) -> float:
-    return trials.rate(_sample(requests, batching), generate)
+    batches = _sample(requests, batching)
+    if new_tokens is not None:
+      batches = [trials.shortened(batch, new_tokens) for batch in batches]
+    return trials.rate(batches, generate)
 
   best = trials.fastest([Batching(order, middle) for order in orders], rate)
   best = trials.fastest([Batching(best.order, size) for size in sizes], rate)

@@ -15,6 +15,7 @@ import numpy as np
 from saxml_ext.benchmark import models
 from saxml_ext.benchmark import workload
 from saxml_ext.benchmark.workers import batching
+from saxml_ext.benchmark.workers import ct2_gptj
 from saxml_ext.benchmark.workers import service
 from saxml_ext.benchmark.workers import trials
 
@@ -57,19 +58,44 @@ class CTranslate2:
   """
 
   def convert(self, job: service.Job) -> None:
-    self._path = models.derived(job.cache, job.model, 'ct2')
+    name, convert = 'ct2', _convert
+    if job.dtype == 'int8':
+      name, convert = 'ct2-int8', ct2_gptj.convert
+    self._path = models.derived(job.cache, job.model, name)
     if not os.path.isdir(self._path):
       # In a process of its own: it needs PyTorch, whose memory is not
       # CTranslate2's.
-      _apart(_convert, job.model, self._path)
-    self._variant = trials.fastest(
-      [
-        _Variant(backend, compute_type)
-        for backend in _BACKENDS
-        for compute_type in _COMPUTE_TYPES[job.dtype]
-      ],
+      _apart(convert, job.model, self._path)
+    variants = [
+      _Variant(backend, compute_type)
+      for backend in _BACKENDS
+      for compute_type in _compute_types(job.dtype)
+    ]
+    self._variant = self._chosen(job, variants, self._fastest(job))
+
+  def _fastest(
+    self, job: service.Job
+  ) -> Callable[[Sequence[_Variant]], _Variant]:
+    return lambda variants: trials.fastest(
+      variants,
       # A process chooses its library once.
       lambda variant: _apart(_rate, self._path, job, variant),
+    )
+
+  def _chosen(
+    self,
+    job: service.Job,
+    candidates: Sequence[_T],
+    choose: Callable[[Sequence[_T]], _T],
+  ) -> _T:
+    """What `choose` chooses; of a large model, what it once chose."""
+    if job.trial_new_tokens is None:
+      return choose(candidates)
+    lengths = [(len(r.tokens), r.min_new, r.max_new) for r in job.requests]
+    kind = type(candidates[0]).__name__
+    key = (ctranslate2.__version__, self._path, job.dtype, job.beams)
+    return trials.kept(
+      job.cache, (*key, job.threads, lengths, kind), candidates, choose
     )
 
   def load(self, job: service.Job) -> None:
@@ -104,7 +130,17 @@ class CTranslate2:
     requests = self._job.requests
     shortest = min(requests, key=lambda r: len(r.tokens) + r.max_new)
     self.batch([shortest])
-    self._batching = batching.choose(requests, _ORDERS, _SIZES, self.batch)
+    self._batching = self._chosen(
+      self._job,
+      [
+        batching.Batching(o, s)
+        for o in _ORDERS
+        for s in (*_SIZES, len(requests))
+      ],
+      lambda _: batching.choose(
+        requests, _ORDERS, _SIZES, self.batch, self._job.trial_new_tokens
+      ),
+    )
     return f'{self._variant}, {self._batching}'
 
   def generate(self, requests: Sequence[workload.Request]) -> list[list[int]]:
@@ -148,6 +184,16 @@ class CTranslate2:
     return [r.sequences_ids[0] for r in results]
 
 
+def _compute_types(dtype: str) -> Sequence[str]:
+  """Those of a dtype that this processor has, or all if it has none.
+
+  Loading a model tells of one that is missing too, which may take minutes.
+  """
+  here = ctranslate2.get_supported_compute_types('cpu')
+  wanted = _COMPUTE_TYPES[dtype]
+  return [name for name in wanted if name in here] or wanted
+
+
 def _apart(function: Callable[..., _T], *args) -> _T:
   """Calls a function in a process of its own."""
   context = multiprocessing.get_context('spawn')
@@ -168,7 +214,7 @@ def _rate(path: str, job: service.Job, variant: _Variant) -> float:
   """Tokens per CPU second of a variant, in a short trial."""
   engine = CTranslate2()
   engine.open(path, job, variant)
-  requests = trials.sample(job.requests)
+  requests = trials.sample(job.requests, job.trial_new_tokens)
   # The first call allocates.
   engine.batch(requests[:1])
   return trials.rate([requests], engine.batch)

@@ -14,6 +14,10 @@ from saxml_ext.engine.kernels import kernels
 
 _REPEATS = 5
 _LEAST_SECONDS = 0.05
+# After which no more trials are made.
+_ENOUGH_SECONDS = 2.0
+# No core's cache is as large, and reading more is as fast.
+_LARGEST_READ = 1 << 29
 
 
 def read(size: int) -> float:
@@ -21,7 +25,7 @@ def read(size: int) -> float:
 
   A buffer that fits a cache is read from there, as weights are.
   """
-  values = np.ones(max(1, size // 4), np.float32)
+  values = np.ones(max(1, min(size, _LARGEST_READ) // 4), np.float32)
   array = jnp.asarray(values)
   total = jax.jit(jnp.sum)
   ways = [
@@ -69,6 +73,7 @@ def _seconds(work: Callable[[], object]) -> float:
   """CPU seconds of one call, the least of some trials."""
   work()
   best, calls = float('inf'), 1
+  enough = time.process_time() + _ENOUGH_SECONDS
   for _ in range(_REPEATS):
     while True:
       began = time.process_time()
@@ -79,4 +84,6 @@ def _seconds(work: Callable[[], object]) -> float:
         break
       calls *= 2
     best = min(best, spent / calls)
+    if time.process_time() > enough:
+      break
   return best

@@ -35,6 +35,8 @@ class Job:
     slots: requests decoded together, where the engine lets one say.
     eos: token that ends an answer.
     requests: all that will be asked for; runs take the first of them.
+    trial_new_tokens: of an answer in trials of settings, at most; None leaves
+      it to the trials.
   """
 
   model: str
@@ -45,6 +47,7 @@ class Job:
   slots: int
   eos: int
   requests: tuple[workload.Request, ...]
+  trial_new_tokens: int | None = None
 
 
 class Engine(Protocol):

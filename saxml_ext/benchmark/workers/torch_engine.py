@@ -36,7 +36,9 @@ class TorchEngine:
     requests = self._job.requests
     shortest = min(requests, key=lambda r: len(r.tokens) + r.max_new)
     self._batch([shortest])
-    self._batching = batching.choose(requests, _ORDERS, _SIZES, self._batch)
+    self._batching = batching.choose(
+      requests, _ORDERS, _SIZES, self._batch, self._job.trial_new_tokens
+    )
     return str(self._batching)
 
   def generate(self, requests: Sequence[workload.Request]) -> list[list[int]]:

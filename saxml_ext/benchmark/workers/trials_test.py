@@ -28,6 +28,25 @@ class TrialsTest(absltest.TestCase):
     short = workload.Request((1, 2), 3, 5)
     self.assertEqual(trials.sample([short]), [short])
 
+  def test_a_choice_is_kept(self):
+    directory = self.create_tempdir().full_path
+    asked = []
+
+    def choose(candidates):
+      asked.append(list(candidates))
+      return candidates[1]
+
+    def kept(key, candidates):
+      return trials.kept(directory, key, candidates, choose)
+
+    self.assertEqual(kept(('a', 1), [8, 9]), 9)
+    self.assertEqual(kept(('a', 1), [8, 9]), 9)
+    self.assertEqual(asked, [[8, 9]])
+    # With another key, or where it is no candidate any more, it is made anew.
+    self.assertEqual(kept(('a', 2), [8, 9]), 9)
+    self.assertEqual(kept(('a', 1), [5, 6]), 6)
+    self.assertEqual(asked, [[8, 9], [8, 9], [5, 6]])
+
   def test_a_rate_counts_what_was_asked_for(self):
     # An answer may be longer than asked, as those of its batch are.
     batch = [workload.Request((1,), 2, 2), workload.Request((1,), 4, 4)]

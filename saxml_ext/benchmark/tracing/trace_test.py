@@ -2,8 +2,8 @@ from absl.testing import absltest
 import jax
 import jax.numpy as jnp
 
-from saxml_ext.benchmark import hlo_names
-from saxml_ext.benchmark import trace
+from saxml_ext.benchmark.tracing import hlo_names
+from saxml_ext.benchmark.tracing import trace
 
 
 def _event(operation, begin, duration):

@@ -11,9 +11,9 @@ import shutil
 from rich import table as table_lib
 
 from saxml_ext.benchmark import contenders
-from saxml_ext.benchmark import hlo_names
 from saxml_ext.benchmark import settings as settings_lib
 from saxml_ext.benchmark import worker as worker_lib
+from saxml_ext.benchmark.tracing import hlo_names
 
 # What a matrix product multiplies with -> its name.
 _MATRICES = {

@@ -1,0 +1,220 @@
+"""Makes CTranslate2's int8 form of a GPT-J without holding the model in memory.
+
+CTranslate2's converter loads the model with transformers and quantizes all of
+it before it writes the first byte: 18 GB for a GPT-J of 6 billion parameters in
+bfloat16. Here each matrix is read, quantized and written before the next is
+read. The specification, the quantization and the file format are those of
+CTranslate2's own Python package, and the file is equal to its converter's.
+"""
+
+from collections.abc import Callable
+import functools
+import os
+import shutil
+
+from ctranslate2 import specs as ct2_specs
+from ctranslate2.specs import common_spec
+from ctranslate2.specs import model_spec
+import numpy as np
+import transformers
+
+from converters.convert import gptj_source
+
+# Values of a matrix that are quantized together; they exist in float32 then.
+_BLOCK = 1 << 22
+
+_Read = Callable[[], np.ndarray]
+
+
+def convert(model: str, path: str) -> None:
+  """Writes an int8 model for CTranslate2.
+
+  Args:
+    model: directory of a Hugging Face GPT-J with its tokenizer.
+    path: directory to write, which appears when it is whole.
+
+  Raises:
+    errors.CheckpointError: the directory holds no GPT-J.
+    OSError: a file cannot be written.
+  """
+  source = gptj_source.GPTJSource(model)
+  spec = _spec(source)
+  tokenizer = transformers.AutoTokenizer.from_pretrained(model)
+  vocabulary = tokenizer.get_vocab()
+  spec.register_vocabulary(sorted(vocabulary, key=vocabulary.__getitem__))
+  for name in ('bos_token', 'eos_token', 'unk_token'):
+    setattr(spec.config, name, getattr(tokenizer, name))
+  spec.validate()
+  scratch = f'{path}.partial'
+  shutil.rmtree(scratch, ignore_errors=True)
+  os.makedirs(scratch)
+  spec.save(scratch)
+  os.rename(scratch, path)
+
+
+class _Stored(model_spec.Variable):
+  """A variable whose values are made when they are written."""
+
+  def __init__(self, shape: tuple[int, ...], dtype: str, read: _Read):
+    """Reads nothing.
+
+    Args:
+      shape: of the values.
+      dtype: their type, by NumPy's name.
+      read: makes them.
+    """
+    self._shape = shape
+    self._dtype = dtype
+    self._read = read
+
+  @property
+  def shape(self) -> list[int]:
+    return list(self._shape)
+
+  @property
+  def dtype(self) -> str:
+    return self._dtype
+
+  def numpy(self) -> np.ndarray:
+    return self._read()
+
+  def num_bytes(self) -> int:
+    return int(np.prod(self._shape)) * _ITEM_BYTES[self._dtype]
+
+  def to_bytes(self) -> bytes:
+    return self._read().tobytes()
+
+  def _to(self, dtype: str) -> model_spec.Variable:
+    raise NotImplementedError('what is stored is already in its last type')
+
+  def _equal(self, other: '_Stored') -> bool:
+    return self is other
+
+
+_ITEM_BYTES = {'int8': 1, 'float16': 2, 'bfloat16': 2, 'float32': 4}
+
+
+def _spec(
+  source: gptj_source.GPTJSource,
+) -> ct2_specs.TransformerDecoderModelSpec:
+  """The specification with all its variables, none of them read."""
+  config = source.checkpoint.config
+  shapes = source.checkpoint.shapes
+  spec = ct2_specs.TransformerDecoderModelSpec.from_config(
+    config.num_layers,
+    config.num_heads,
+    pre_norm=True,
+    activation=common_spec.Activation.GELUTanh,
+    rotary_dim=config.rotary_dim,
+    rotary_interleave=False,
+    parallel_residual=True,
+    shared_layer_norm=True,
+  )
+  tensors = _Tensors(source)
+  tensors.set_norm(spec.decoder.layer_norm, 'transformer.ln_f')
+  tensors.set_matrix(spec.decoder.embeddings, ('transformer.wte.weight',))
+  head = 'lm_head.weight'
+  if head not in shapes:  # Tied.
+    head = 'transformer.wte.weight'
+  tensors.set_matrix(spec.decoder.projection, (head,))
+  tensors.set_bias(spec.decoder.projection, 'lm_head.bias')
+  spec.decoder.scale_embeddings = False
+  for index, layer in enumerate(spec.decoder.layer):
+    prefix = f'transformer.h.{index}'
+    tensors.set_norm(layer.shared_layer_norm, f'{prefix}.ln_1')
+    qkv, post = layer.self_attention.linear
+    names = tuple(f'{prefix}.attn.{x}_proj.weight' for x in 'qkv')
+    tensors.set_matrix(qkv, names, tensors.sliced_rotary())
+    tensors.set_matrix(post, (f'{prefix}.attn.out_proj.weight',))
+    for linear, name in (
+      (layer.ffn.linear_0, 'fc_in'),
+      (layer.ffn.linear_1, 'fc_out'),
+    ):
+      tensors.set_matrix(linear, (f'{prefix}.mlp.{name}.weight',))
+      tensors.set_bias(linear, f'{prefix}.mlp.{name}.bias')
+  return spec
+
+
+class _Tensors:
+  """Puts tensors of a checkpoint into parts of a specification."""
+
+  def __init__(self, source: gptj_source.GPTJSource):
+    self._checkpoint = source.checkpoint
+
+  def set_norm(self, spec: common_spec.LayerNormSpec, name: str) -> None:
+    spec.gamma = self._vector(f'{name}.weight')
+    spec.beta = self._vector(f'{name}.bias')
+
+  def set_bias(self, spec: common_spec.LinearSpec, name: str) -> None:
+    spec.bias = self._vector(name)
+
+  def set_matrix(
+    self,
+    spec: common_spec.LinearSpec | common_spec.EmbeddingsSpec,
+    names: tuple[str, ...],
+    order: np.ndarray | None = None,
+  ) -> None:
+    """Sets an int8 weight and its scales.
+
+    Args:
+      spec: what has the weight.
+      names: tensors [outputs, inputs], stacked along the outputs.
+      order: of the rows of the stacked tensors; None leaves them as they are.
+    """
+    shapes = [self._checkpoint.shapes[name] for name in names]
+    rows = sum(shape[0] for shape in shapes)
+
+    # A weight is written right before its scale.
+    @functools.lru_cache(maxsize=1)
+    def made() -> tuple[np.ndarray, np.ndarray]:
+      tensors = [self._checkpoint.read(name) for name in names]
+      stacked = tensors[0] if len(names) == 1 else np.concatenate(tensors)
+      found = _quantized(stacked if order is None else stacked[order])
+      for name in names:
+        self._checkpoint.release(name)
+      return found
+
+    def scale() -> np.ndarray:
+      found = made()[1]
+      made.cache_clear()
+      return found
+
+    spec.weight = _Stored((rows, shapes[0][1]), 'int8', lambda: made()[0])
+    spec.weight_scale = _Stored((rows,), 'float32', scale)
+
+  def sliced_rotary(self) -> np.ndarray:
+    """Order of the rows of q, k and v: rotated pairs become two halves.
+
+    GPT-J rotates neighbouring rows of a head, CTranslate2 without
+    `rotary_interleave` those half of the rotated rows apart. v stays.
+    """
+    config = self._checkpoint.config
+    rotated = config.rotary_dim
+    rows = np.arange(3 * config.model_dim)
+    heads = rows.reshape(3, config.num_heads, -1)
+    pairs = heads[:2, :, :rotated].copy()
+    heads[:2, :, : rotated // 2] = pairs[..., ::2]
+    heads[:2, :, rotated // 2 : rotated] = pairs[..., 1::2]
+    return rows
+
+  def _vector(self, name: str) -> _Stored:
+    shape = self._checkpoint.shapes[name]
+    dtype = self._checkpoint.read(name).dtype.name
+    return _Stored(shape, dtype, lambda: self._checkpoint.read(name))
+
+
+def _quantized(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+  """int8 and scales of the rows of a matrix, as CTranslate2 makes them."""
+  values = np.empty(matrix.shape, np.int8)
+  scales = np.empty(len(matrix), np.float32)
+  step = max(1, _BLOCK // matrix.shape[1])
+  for begin in range(0, len(matrix), step):
+    rows = slice(begin, begin + step)
+    # Any part of a specification that has a weight and a scale will do.
+    part = common_spec.EmbeddingsSpec()
+    part.weight = matrix[rows].astype(np.float32)
+    part.validate()
+    part.optimize(quantization='int8')
+    values[rows] = part.weight.numpy()
+    scales[rows] = part.weight_scale.numpy()
+  return values, scales
