@@ -59,7 +59,7 @@ def products(dtype: str, rows: int, width: int, outputs: int) -> float:
     lambda: stored(x, w).block_until_ready(),
     lambda: turned(x, w_turned).block_until_ready(),
   ]
-  if dtype == 'int8' and kernels.can_multiply(width):
+  if dtype == 'int8' and kernels.can_multiply():
     multiply = jax.jit(kernels.multiply)
     floats, ones = x.astype(jnp.float32), jnp.ones(outputs)
     ways.append(lambda: multiply(floats, w, ones, ones).block_until_ready())

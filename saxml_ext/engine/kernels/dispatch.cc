@@ -4,23 +4,53 @@
 
 #include "saxml_ext/engine/kernels/attention.h"
 #include "saxml_ext/engine/kernels/likeliest.h"
+#include "saxml_ext/engine/kernels/product.h"
 
 namespace saxml_kernels {
+namespace {
+
+#if defined(__x86_64__)
+bool HasAvx512() {
+  return __builtin_cpu_supports("avx512f") &&
+         __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vl");
+}
+
+bool HasAvx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+#endif
+
+}  // namespace
 
 std::vector<Variant> Variants() {
   std::vector<Variant> variants;
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vl")) {
+  if (HasAvx512()) {
     variants.push_back({"AVX-512", AttendAvx512, FindLikeliestAvx512});
   }
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+  if (HasAvx2()) {
     variants.push_back({"AVX2", AttendAvx2, FindLikeliestAvx2});
   }
 #endif
   variants.push_back({"portable", AttendPortable, FindLikeliestPortable});
   return variants;
+}
+
+std::vector<Multiplier> Multipliers() {
+  std::vector<Multiplier> multipliers;
+#if defined(__x86_64__)
+  if (HasAvx512() && __builtin_cpu_supports("avx512vnni")) {
+    multipliers.push_back(
+        {"AVX512-VNNI", PackedSizesVnni, PackRowsVnni, MultiplyVnni});
+  }
+  if (HasAvx2()) {
+    multipliers.push_back(
+        {"AVX2", PackedSizesAvx2, PackRowsAvx2, MultiplyAvx2});
+  }
+#endif
+  return multipliers;
 }
 
 }  // namespace saxml_kernels

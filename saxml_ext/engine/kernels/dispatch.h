@@ -7,6 +7,7 @@
 
 #include "saxml_ext/engine/kernels/attention.h"
 #include "saxml_ext/engine/kernels/likeliest.h"
+#include "saxml_ext/engine/kernels/product.h"
 
 namespace saxml_kernels {
 
@@ -18,6 +19,16 @@ struct Variant {
 
 // Those that this processor can run, the fastest first.
 std::vector<Variant> Variants();
+
+struct Multiplier {
+  const char* name;
+  PackedSizesFunction* packed_sizes;
+  PackRowsFunction* pack_rows;
+  MultiplyFunction* multiply;
+};
+
+// Of products likewise; none where there are neither AVX2 nor AVX512-VNNI.
+std::vector<Multiplier> Multipliers();
 
 }  // namespace saxml_kernels
 

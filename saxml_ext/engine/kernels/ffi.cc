@@ -122,41 +122,42 @@ ffi::Error CallFindLikeliest(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> logits,
   return ffi::Error::Success();
 }
 
-#if defined(__x86_64__)
 ffi::Error CallMultiply(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x,
                         ffi::Buffer<ffi::S8> weights,
                         ffi::Buffer<ffi::F32> scales,
                         ffi::Buffer<ffi::F32> bias,
-                        ffi::ResultBuffer<ffi::F32> result) {
+                        ffi::ResultBuffer<ffi::F32> result, int64_t planes) {
+  static const std::vector<Multiplier> multipliers = Multipliers();
+  if (multipliers.empty() || planes < 1 || planes > 2) {
+    return ffi::Error::InvalidArgument(
+        "this processor has no product of " + std::to_string(planes) +
+        " planes of int8");
+  }
+  const Multiplier& use = multipliers.front();
   const int64_t rows = x.dimensions()[0], size = x.dimensions()[1];
   const int64_t outputs = weights.dimensions()[0];
-  if (size % 4 != 0) {
-    return ffi::Error::InvalidArgument("rows of " + std::to_string(size) +
-                                       "; a multiple of 4 is needed");
-  }
-  const int64_t blocks = (rows + kRows - 1) / kRows;
+  const PackedSizes sizes = use.packed_sizes(rows, size, planes);
   // Kept, for memory fresh from the system costs as much as a small product.
   static thread_local std::vector<int8_t> codes;
   static thread_local std::vector<float> row_scales;
   static thread_local std::vector<int32_t> offsets;
-  constexpr int64_t kLine = 64;
-  codes.resize(blocks * kRows * size + kLine);
-  row_scales.resize(blocks * kRows);
-  offsets.resize(blocks * kRows);
+  codes.resize(sizes.bytes + kLine);
+  row_scales.resize(sizes.blocks * sizes.rows_per_block);
+  offsets.resize(planes * sizes.blocks * sizes.rows_per_block);
   const auto misplaced = reinterpret_cast<uintptr_t>(codes.data()) % kLine;
-  const PackedRows packed = {rows, size, codes.data() + kLine - misplaced,
-                             row_scales.data(), offsets.data()};
-  ForAll(pool, blocks, 1, [&](int64_t begin, int64_t end) {
-    PackRows(x.typed_data(), packed, begin, end);
+  const PackedRows packed = {
+      rows, size, planes, codes.data() + kLine - misplaced,
+      row_scales.data(), offsets.data()};
+  ForAll(pool, sizes.blocks, 1, [&](int64_t begin, int64_t end) {
+    use.pack_rows(x.typed_data(), packed, begin, end);
   });
   const Product args = {
       packed,  weights.typed_data(), scales.typed_data(), bias.typed_data(),
       outputs, result->typed_data()};
-  ForAll(pool, (outputs + kRows - 1) / kRows, kPanel,
-         [&](int64_t begin, int64_t end) { Multiply(args, begin, end); });
+  ForAll(pool, (outputs + kOutputs - 1) / kOutputs, kPanel / kOutputs,
+         [&](int64_t begin, int64_t end) { use.multiply(args, begin, end); });
   return ffi::Error::Success();
 }
-#endif
 
 }  // namespace
 }  // namespace saxml_kernels
@@ -182,7 +183,6 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(SaxmlFindLikeliest,
                                   .Ret<xla::ffi::Buffer<xla::ffi::F32>>()
                                   .Ret<xla::ffi::Buffer<xla::ffi::S32>>());
 
-#if defined(__x86_64__)
 XLA_FFI_DEFINE_HANDLER_SYMBOL(SaxmlMultiply, saxml_kernels::CallMultiply,
                               xla::ffi::Ffi::Bind()
                                   .Ctx<xla::ffi::ThreadPool>()
@@ -190,5 +190,5 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(SaxmlMultiply, saxml_kernels::CallMultiply,
                                   .Arg<xla::ffi::Buffer<xla::ffi::S8>>()
                                   .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
                                   .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
-                                  .Ret<xla::ffi::Buffer<xla::ffi::F32>>());
-#endif
+                                  .Ret<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Attr<int64_t>("planes"));

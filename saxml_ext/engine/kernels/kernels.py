@@ -3,7 +3,8 @@
 attend          XLA computes with shapes that are fixed when it compiles, so
                 each slot reads as many keys as the one that has most. Here each
                 reads its own.
-multiply        By AVX512-VNNI, at two to three times the rate of XLA's products.
+multiply        By AVX512-VNNI, at two to three times the rate of XLA's products;
+                or by AVX2.
 find_likeliest  One pass over the logits, and one for their sum, where XLA makes
                 half a dozen.
 """
@@ -28,9 +29,11 @@ TARGETS = (_ATTEND, _FIND_LIKELIEST, _MULTIPLY)
 
 def _register() -> None:
   library = ctypes.CDLL(_LIBRARY)
-  targets = {_ATTEND: 'SaxmlAttend', _FIND_LIKELIEST: 'SaxmlFindLikeliest'}
-  if hasattr(library, 'SaxmlMultiply'):  # Only of x86.
-    targets[_MULTIPLY] = 'SaxmlMultiply'
+  targets = {
+    _ATTEND: 'SaxmlAttend',
+    _FIND_LIKELIEST: 'SaxmlFindLikeliest',
+    _MULTIPLY: 'SaxmlMultiply',
+  }
   for name, symbol in targets.items():
     handler = jax.ffi.pycapsule(getattr(library, symbol))
     jax.ffi.register_ffi_target(name, handler, platform='cpu')
@@ -106,33 +109,34 @@ def find_likeliest(
   return call(logits, barred)
 
 
-def can_multiply(size: int) -> bool:
-  """Whether to use `multiply` for rows of `size` numbers.
+def can_multiply() -> bool:
+  """Whether to use `multiply`.
 
-  It is made for AVX512-VNNI. With a matrix unit XLA is faster.
+  It is made for AVX512-VNNI and AVX2. With a matrix unit XLA is faster.
   """
-  return (
-    size % 4 == 0
-    and cpu.has_int8_dots()
-    and not cpu.has_int8_matrices()
-    and usable()
-  )
+  return cpu.has_int8_dots() and not cpu.has_int8_matrices() and usable()
 
 
 def multiply(
-  x: jax.Array, values: jax.Array, scale: jax.Array, bias: jax.Array
+  x: jax.Array,
+  values: jax.Array,
+  scale: jax.Array,
+  bias: jax.Array,
+  planes: int = 1,
 ) -> jax.Array:
-  """Products of activations, made int8 row by row, with int8 weights.
+  """Products of activations, made integers row by row, with int8 weights.
 
   Args:
-    x: [M, K] float32; K is a multiple of 4.
+    x: [M, K] float32.
     values: [N, K] int8.
     scale: [N] float32.
     bias: [N] float32, added.
+    planes: 1 makes int8 of the activations; 2 makes integers of 15 bits, each
+      held by two int8, for twice the time.
 
   Returns:
     [M, N] float32.
   """
   shape = (x.shape[0], values.shape[0])
   call = jax.ffi.ffi_call(_MULTIPLY, jax.ShapeDtypeStruct(shape, jnp.float32))
-  return call(x, values, scale, bias)
+  return call(x, values, scale, bias, planes=planes)

@@ -31,7 +31,7 @@ class MultiplyTest(parameterized.TestCase):
     (150, 40, 1024),
   )
   def test_products_are_exact(self, rows, outputs, size):
-    if not kernels.can_multiply(size):
+    if not kernels.can_multiply():
       self.skipTest('this processor leaves int8 products to XLA')
     rng = np.random.default_rng(rows)
     x = rng.normal(size=(rows, size)).astype(np.float32)
@@ -51,8 +51,23 @@ class MultiplyTest(parameterized.TestCase):
     tolerance = 1e-7 * np.abs(expected).max()
     np.testing.assert_allclose(got, expected + bias, atol=tolerance)
 
+  def test_two_planes_are_finer_than_bfloat16(self):
+    if not kernels.can_multiply():
+      self.skipTest('this processor leaves int8 products to XLA')
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(130, 512)).astype(np.float32)
+    x[:, :3] *= 30  # Channels that dwarf the others.
+    values = rng.integers(-127, 128, (40, 512)).astype(np.int8)
+    ones, zeros = np.ones(40, np.float32), np.zeros(40, np.float32)
+    exact = x.astype(float) @ values.T
+    fine = kernels.multiply(x, values, ones, zeros, planes=2)
+    rounded = np.asarray(jnp.asarray(x, jnp.bfloat16), float) @ values.T
+    self.assertLess(
+      np.abs(fine - exact).mean(), 0.5 * np.abs(rounded - exact).mean()
+    )
+
   def test_the_largest_codes_do_not_overflow(self):
-    if not kernels.can_multiply(16384):
+    if not kernels.can_multiply():
       self.skipTest('this processor leaves int8 products to XLA')
     for rows in (1, 32):
       x = np.ones((rows, 16384), np.float32)
@@ -65,22 +80,22 @@ class MultiplyTest(parameterized.TestCase):
       np.testing.assert_allclose(got, np.full((rows, 20), expected), rtol=1e-6)
 
   @parameterized.parameters(
-    (_VNNI, 64, True),
-    (_VNNI, 66, False),
-    (_VNNI | {'amx_int8'}, 64, False),
-    (frozenset({'avx2'}), 64, False),
-    (frozenset(), 64, False),
+    (_VNNI, True),
+    (_VNNI | {'amx_int8'}, False),
+    (frozenset({'avx2'}), True),
+    (frozenset({'avx512f'}), False),
+    (frozenset(), False),
   )
-  def test_only_where_it_is_fast(self, features, size, expected):
+  def test_only_where_it_is_fast(self, features, expected):
     with mock.patch.object(cpu, 'features', return_value=features):
-      self.assertEqual(kernels.can_multiply(size), expected)
+      self.assertEqual(kernels.can_multiply(), expected)
 
   def test_not_for_devices_that_share(self):
     auto = (jax.sharding.AxisType.Auto,)
     mesh = jax.make_mesh((1,), ('x',), auto)
     with mock.patch.object(cpu, 'features', return_value=_VNNI):
       with jax.set_mesh(mesh):
-        self.assertFalse(kernels.can_multiply(64))
+        self.assertFalse(kernels.can_multiply())
 
 
 class FindLikeliestTest(parameterized.TestCase):

@@ -1,17 +1,24 @@
-// Compiled for AVX512-VNNI, whose instruction adds to each of 16 sums the
-// products of four unsigned and four signed bytes. Weights are made unsigned by
-// adding 128; 128 times the sum of the activations is taken off in the end.
+// Compiled once for each kind of processor; the names come from the compiler's
+// options: PACKED_SIZES, PACK_ROWS, MULTIPLY.
 //
-// The 16 sums are of 16 rows of activations: four bytes of a row of weights
-// meet them all. So weights are read as they are stored, and but once. Of few
-// rows most of the 16 would be for nothing; there they are parts of one sum.
+// A lane of a vector sums the products of one row of activations and one row of
+// weights. A block of rows fills a vector's lanes. With fewer rows than lanes a
+// row has several lanes, each for every so-manieth four bytes of the row; their
+// sums are added in the end. So all lanes work, whatever the number of rows,
+// and weights are read as they are stored, and once.
+//
+// codes: [blocks, planes, steps, rows of a block, 4 * lanes of a row] int8. A
+// step is one vector. It meets as many bytes of a row of weights as a row of
+// activations has in it, repeated for each row.
 
 #include "saxml_ext/engine/kernels/product.h"
 
-#include <immintrin.h>
-
 #include <cstdint>
 #include <cstring>
+
+#include "saxml_ext/engine/kernels/dot.h"
+#include "saxml_ext/engine/kernels/product_rows.h"
+#include "saxml_ext/engine/kernels/simd.h"
 
 // Before each loop over an array of sums: once unrolled they are in registers.
 #define UNROLL _Pragma("GCC unroll 32")
@@ -19,352 +26,271 @@
 namespace saxml_kernels {
 namespace {
 
-// As in `quant.py`.
-constexpr float kLargest = 127.0f;
-constexpr float kNegligible = 1e-30f;
-// How long before their use the weights are fetched.
-constexpr int64_t kBytesAhead = 8192;
+// Letters: B planes of blocks, C outputs, G lanes of a row.
 
-// Adds to each of 16 sums the products of its four codes and four weights +
-// 128. As an intrinsic GCC 12 copies the sums before and after.
-static inline void AddProducts(__m512i& sums, __m512i weights, __m512i codes) {
-  asm("vpdpbusd %2, %1, %0" : "+v"(sums) : "v"(weights), "v"(codes));
+// Planes of blocks that are multiplied together: codes and sums of more would
+// not fit in registers.
+constexpr int kMostBlocks = kSums / 4;
+// How long before their use weights are fetched: 35 GB/s, where half or twice
+// of it give 27 and 32.
+constexpr int64_t kBytesAhead = 16384;
+
+// Integers of a panel: [planes of blocks, parts, outputs / 4] vectors. Each
+// vector has four outputs of kFours rows, and each row of a block is in one of
+// the parts.
+constexpr int kFours = kLanes / 4;
+constexpr int64_t kPart = kPanel / 4;
+
+constexpr int Parts(int lanes) { return lanes < 4 ? 4 / lanes : 1; }
+
+// Which row of its block the place `four` of a part has; -1: none of its own.
+constexpr int RowAt(int lanes, int part, int four) {
+  if (lanes < 4) return four * Parts(lanes) + part;
+  return four * 4 % lanes == 0 ? four * 4 / lanes : -1;
 }
 
-// Signed bytes + 128.
-static inline __m512i Unsigned(__m512i weights) {
-  return _mm512_xor_si512(weights, _mm512_set1_epi8(-128));
-}
-
-static inline float Peak(const float* x, int64_t size) {
-  __m512 peaks = _mm512_setzero_ps();
-  int64_t k = 0;
-  for (; k + 16 <= size; k += 16) {
-    peaks = _mm512_max_ps(peaks, _mm512_abs_ps(_mm512_loadu_ps(x + k)));
+// Writes the sums of four outputs to the parts of a panel.
+template <int G>
+KERNEL void StoreSums(Ints x0, Ints x1, Ints x2, Ints x3, Ints* to) {
+  const Ints even0 = Shuffle<ByOnes<0>>(x0, x1);
+  const Ints odd0 = Shuffle<ByOnes<1>>(x0, x1);
+  const Ints even1 = Shuffle<ByOnes<0>>(x2, x3);
+  const Ints odd1 = Shuffle<ByOnes<1>>(x2, x3);
+  if constexpr (G == 1) {
+    to[0] = Shuffle<ByTwos<0>>(even0, even1);
+    to[kPart] = Shuffle<ByTwos<0>>(odd0, odd1);
+    to[2 * kPart] = Shuffle<ByTwos<1>>(even0, even1);
+    to[3 * kPart] = Shuffle<ByTwos<1>>(odd0, odd1);
+    return;
   }
-  const __mmask16 rest = (1u << (size - k)) - 1;
-  peaks =
-      _mm512_max_ps(peaks, _mm512_abs_ps(_mm512_maskz_loadu_ps(rest, x + k)));
-  return _mm512_reduce_max_ps(peaks);
-}
-
-// Makes codes of some numbers and returns their sum. `factor`: what makes 127
-// of the largest number.
-static inline int32_t Quantize(const float* x, int64_t size, float factor,
-                               int8_t* codes) {
-  const __m512 factors = _mm512_set1_ps(factor);
-  __m512i sums = _mm512_setzero_si512();
-  const auto quantize = [&](__m512 numbers) {
-    const __m512i some = _mm512_cvtps_epi32(_mm512_mul_ps(numbers, factors));
-    sums = _mm512_add_epi32(sums, some);
-    return _mm512_cvtepi32_epi8(some);
-  };
-  int64_t k = 0;
-  for (; k + 16 <= size; k += 16) {
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(codes + k),
-                     quantize(_mm512_loadu_ps(x + k)));
-  }
-  const __mmask16 rest = (1u << (size - k)) - 1;
-  _mm_mask_storeu_epi8(codes + k, rest,
-                       quantize(_mm512_maskz_loadu_ps(rest, x + k)));
-  return _mm512_reduce_add_epi32(sums);
-}
-
-// Writes the first `columns` columns of a square of 16 x 16 times 32 bits.
-static inline void Transpose(const int8_t (&square)[kRows][64], int64_t columns,
-                             int8_t* to) {
-  __m512i x[16], y[16];
-  UNROLL for (int i = 0; i < 16; ++i) x[i] = _mm512_load_si512(square[i]);
-  // Turns squares of 4 x 4 in two steps, and then the square of those.
-  UNROLL for (int i = 0; i < 16; i += 2) {
-    y[i] = _mm512_unpacklo_epi32(x[i], x[i + 1]);
-    y[i + 1] = _mm512_unpackhi_epi32(x[i], x[i + 1]);
-  }
-  UNROLL for (int i = 0; i < 16; i += 4) {
-    x[i] = _mm512_unpacklo_epi64(y[i], y[i + 2]);
-    x[i + 1] = _mm512_unpackhi_epi64(y[i], y[i + 2]);
-    x[i + 2] = _mm512_unpacklo_epi64(y[i + 1], y[i + 3]);
-    x[i + 3] = _mm512_unpackhi_epi64(y[i + 1], y[i + 3]);
-  }
-  UNROLL for (int i = 0; i < 4; ++i) {
-    const __m512i a = _mm512_shuffle_i32x4(x[i], x[i + 4], 0x44);
-    const __m512i b = _mm512_shuffle_i32x4(x[i], x[i + 4], 0xEE);
-    const __m512i c = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0x44);
-    const __m512i d = _mm512_shuffle_i32x4(x[i + 8], x[i + 12], 0xEE);
-    y[i] = _mm512_shuffle_i32x4(a, c, 0x88);
-    y[i + 4] = _mm512_shuffle_i32x4(a, c, 0xDD);
-    y[i + 8] = _mm512_shuffle_i32x4(b, d, 0x88);
-    y[i + 12] = _mm512_shuffle_i32x4(b, d, 0xDD);
-  }
-  UNROLL for (int i = 0; i < 16; ++i) {
-    if (i < columns) _mm512_storeu_si512(to + i * 64, y[i]);
+  const Ints both0 = even0 + odd0, both1 = even1 + odd1;
+  const Ints first = Shuffle<ByTwos<0>>(both0, both1);
+  const Ints last = Shuffle<ByTwos<1>>(both0, both1);
+  if constexpr (G == 2) {
+    to[0] = first;
+    to[kPart] = last;
+  } else if constexpr (G >= 4) {
+    Ints sums = first + last;
+    if constexpr (G > 4) sums = AddSwapped<4 % kLanes>(sums);
+    if constexpr (G > 8) sums = AddSwapped<8 % kLanes>(sums);
+    to[0] = sums;
   }
 }
 
-// Sums of four vectors.
-static inline __m128i SumsOf(__m512i a, __m512i b, __m512i c, __m512i d) {
-  const __m512i ab = _mm512_add_epi32(_mm512_unpacklo_epi32(a, b),
-                                      _mm512_unpackhi_epi32(a, b));
-  const __m512i cd = _mm512_add_epi32(_mm512_unpacklo_epi32(c, d),
-                                      _mm512_unpackhi_epi32(c, d));
-  const __m512i abcd = _mm512_add_epi32(_mm512_unpacklo_epi64(ab, cd),
-                                        _mm512_unpackhi_epi64(ab, cd));
-  const __m256i halves = _mm256_add_epi32(_mm512_castsi512_si256(abcd),
-                                          _mm512_extracti64x4_epi64(abcd, 1));
-  return _mm_add_epi32(_mm256_castsi256_si128(halves),
-                       _mm256_extracti128_si256(halves, 1));
+// Turns kFours vectors of four outputs of kFours rows.
+KERNEL void Turn(const Ints* from, Ints* rows) {
+  if constexpr (kFours == 2) {
+    rows[0] = Shuffle<ByFours<0>>(from[0], from[1]);
+    rows[1] = Shuffle<ByFours<1>>(from[0], from[1]);
+  } else {
+    const Ints even0 = Shuffle<ByFours<0>>(from[0], from[1]);
+    const Ints odd0 = Shuffle<ByFours<1>>(from[0], from[1]);
+    const Ints even1 = Shuffle<ByFours<0>>(from[2], from[3]);
+    const Ints odd1 = Shuffle<ByFours<1>>(from[2], from[3]);
+    rows[0] = Shuffle<ByEights<0>>(even0, even1);
+    rows[1] = Shuffle<ByEights<0>>(odd0, odd1);
+    rows[2] = Shuffle<ByEights<1>>(even0, even1);
+    rows[3] = Shuffle<ByEights<1>>(odd0, odd1);
+  }
 }
 
-// Results of R rows from `row` on for the outputs from `output` on, of which
-// `count` exist; `weights` are their rows.
-template <int R>
-static inline void FewRows(const Product& args, int64_t row, int64_t output,
-                           int64_t count, const int8_t* const* weights) {
-  const PackedRows& x = args.x;
-  const int8_t* codes = x.codes + row * x.size;
-  __m512i sums[R][4];
-  UNROLL for (int r = 0; r < R; ++r) {
-    UNROLL for (int c = 0; c < 4; ++c) sums[r][c] = _mm512_setzero_si512();
+// Sums of B planes of blocks from `block` on and of C outputs, whose weights
+// are `stride` bytes apart, to a panel.
+template <int B, int C, int G>
+static inline void Tile(const PackedRows& x, int64_t block,
+                        const int8_t* weights, int64_t stride, Ints* to) {
+  const int64_t steps = Steps(x.size, G);
+  const int8_t* codes = x.codes + block * steps * kBytes;
+  Sums sums[B][C];
+  UNROLL for (int c = 0; c < C; ++c) {
+    UNROLL for (int b = 0; b < B; ++b) sums[b][c] = Sums{};
   }
-  const int64_t ahead = x.size * 4 > kBytesAhead ? x.size * 4 : kBytesAhead;
-  for (int64_t k = 0; k < x.size; k += 64) {
-    const int64_t left = x.size - k;
-    const __mmask64 here =
-        left >= 64 ? ~uint64_t{0} : (uint64_t{1} << left) - 1;
-    __m512i weight[4];
-    UNROLL for (int c = 0; c < 4; ++c) {
-      __builtin_prefetch(weights[c] + k + ahead);
-      weight[c] = Unsigned(_mm512_maskz_loadu_epi8(here, weights[c] + k));
-    }
-    UNROLL for (int r = 0; r < R; ++r) {
-      const __m512i code =
-          _mm512_maskz_loadu_epi8(here, codes + r * x.size + k);
-      UNROLL for (int c = 0; c < 4; ++c) {
-        AddProducts(sums[r][c], weight[c], code);
+  // Of each row a line at a time.
+  constexpr int64_t kSteps = G < 16 ? 16 / G : 1;
+  const int64_t whole = x.size / (4 * G);
+  int8_t rest[C * 4 * G];
+  for (int64_t step = 0; step < steps;) {
+    int64_t end = step + kSteps;
+    if (end > whole) end = whole;
+    if (step == whole) {
+      // What is left is less than a step: filled up with zeros.
+      memset(rest, 0, sizeof(rest));
+      for (int c = 0; c < C; ++c) {
+        memcpy(rest + c * 4 * G, weights + c * stride, x.size - step * 4 * G);
+      }
+      weights = rest;
+      stride = 4 * G;
+      end = steps;
+    } else {
+      UNROLL for (int c = 0; c < C; ++c) {
+        __builtin_prefetch(weights + c * stride + kBytesAhead);
       }
     }
-  }
-  const __mmask8 exist = (1u << count) - 1;
-  const __m128 scales = _mm_maskz_loadu_ps(exist, args.scales + output);
-  const __m128 bias = _mm_maskz_loadu_ps(exist, args.bias + output);
-  UNROLL for (int r = 0; r < R; ++r) {
-    const __m128i sum =
-        _mm_sub_epi32(SumsOf(sums[r][0], sums[r][1], sums[r][2], sums[r][3]),
-                      _mm_set1_epi32(x.offsets[row + r]));
-    const __m128 scale = _mm_mul_ps(_mm_set1_ps(x.scales[row + r]), scales);
-    _mm_mask_storeu_ps(
-        args.result + (row + r) * args.outputs + output, exist,
-        _mm_add_ps(_mm_mul_ps(_mm_cvtepi32_ps(sum), scale), bias));
-  }
-}
-
-// Outputs `begin` to `end` of few rows.
-static inline void MultiplyFew(const Product& args, int64_t begin,
-                               int64_t end) {
-  const int64_t rows = args.x.rows;
-  for (int64_t output = begin; output < end; output += 4) {
-    const int64_t count = end - output >= 4 ? 4 : end - output;
-    const int8_t* weights[4];
-    for (int64_t c = 0; c < 4; ++c) {
-      // Behind the last output the last is computed again.
-      const int64_t n = output + (c < count ? c : count - 1);
-      weights[c] = args.weights + n * args.x.size;
-    }
-    int64_t row = 0;
-    for (; row + 4 <= rows; row += 4) {
-      FewRows<4>(args, row, output, count, weights);
-    }
-    if (rows - row == 3) FewRows<3>(args, row, output, count, weights);
-    if (rows - row == 2) FewRows<2>(args, row, output, count, weights);
-    if (rows - row == 1) FewRows<1>(args, row, output, count, weights);
-  }
-}
-
-// 16 rows of N.
-struct Weights {
-  const int8_t* rows[kRows];
-  float scales[kRows];
-  float bias[kRows];
-};
-
-// Results [B * kRows, C] as vectors [B][4][C / 4]: vector j of a block of rows
-// has the results of its rows j, 4 + j, 8 + j and 12 + j, four outputs of each.
-template <int B, int C>
-static inline void Tile(const PackedRows& x, int64_t block,
-                        const Weights& weights, int from,
-                        __m512 (*to)[4][kRows / 4]) {
-  const int64_t block_bytes = x.size * kRows;
-  const int8_t* codes = x.codes + block * block_bytes;
-  const int8_t* bytes[C];
-  __m512i sums[B][C];
-  UNROLL for (int c = 0; c < C; ++c) {
-    bytes[c] = weights.rows[from + c];
-    UNROLL for (int b = 0; b < B; ++b) sums[b][c] = _mm512_setzero_si512();
-  }
-  const int64_t ahead =
-      kRows * x.size > kBytesAhead ? kRows * x.size : kBytesAhead;
-  for (int64_t k = 0; k < x.size; k += 4) {
-    if (k % 64 == 0) {
-      UNROLL for (int c = 0; c < C; ++c)
-          __builtin_prefetch(bytes[c] + k + ahead);
-    }
-    __m512i rows[B];
-    UNROLL for (int b = 0; b < B; ++b) {
-      rows[b] = _mm512_loadu_si512(codes + b * block_bytes + k * kRows);
-    }
-    UNROLL for (int c = 0; c < C; ++c) {
-      int32_t four;
-      memcpy(&four, bytes[c] + k, 4);
-      const __m512i weight = Unsigned(_mm512_set1_epi32(four));
+    // Pointers of four outputs each: more would not fit in registers.
+    const int8_t* fours[C / 4];
+    UNROLL for (int c = 0; c < C / 4; ++c) fours[c] = weights + c * 4 * stride;
+    weights += (end - step) * 4 * G;
+    for (; step < end; ++step) {
+      Codes rows[B];
       UNROLL for (int b = 0; b < B; ++b) {
-        AddProducts(sums[b][c], weight, rows[b]);
+        rows[b] = LoadCodes(codes + (b * steps + step) * kBytes);
+      }
+      UNROLL for (int c = 0; c < C; ++c) {
+        const Weights weight = Repeat<G>(fours[c / 4] + c % 4 * stride);
+        UNROLL for (int b = 0; b < B; ++b) {
+          AddProducts(sums[b][c], weight, rows[b]);
+        }
+      }
+      UNROLL for (int c = 0; c < C / 4; ++c) {
+        fours[c] += 4 * G;
+        // GCC would make one pointer of them, and many offsets.
+        asm("" : "+r"(fours[c]));
       }
     }
   }
   UNROLL for (int b = 0; b < B; ++b) {
-    const int64_t row = (block + b) * kRows;
-    const __m512 row_scales = _mm512_loadu_ps(x.scales + row);
-    const __m512i offsets = _mm512_loadu_si512(x.offsets + row);
     UNROLL for (int c = 0; c < C; c += 4) {
-      __m512 y[4];
-      UNROLL for (int i = 0; i < 4; ++i) {
-        const __m512i sum = _mm512_sub_epi32(sums[b][c + i], offsets);
-        const __m512 scale = _mm512_set1_ps(weights.scales[from + c + i]);
-        y[i] = _mm512_add_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(sum),
-                                           _mm512_mul_ps(row_scales, scale)),
-                             _mm512_set1_ps(weights.bias[from + c + i]));
-      }
-      // Turns the 4 x 4 of each 128 bits.
-      const __m512d a = _mm512_castps_pd(_mm512_unpacklo_ps(y[0], y[1]));
-      const __m512d b01 = _mm512_castps_pd(_mm512_unpackhi_ps(y[0], y[1]));
-      const __m512d c23 = _mm512_castps_pd(_mm512_unpacklo_ps(y[2], y[3]));
-      const __m512d d = _mm512_castps_pd(_mm512_unpackhi_ps(y[2], y[3]));
-      __m512(*const out)[kRows / 4] = to[b];
-      const int at = (from + c) / 4;
-      out[0][at] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c23));
-      out[1][at] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c23));
-      out[2][at] = _mm512_castpd_ps(_mm512_unpacklo_pd(b01, d));
-      out[3][at] = _mm512_castpd_ps(_mm512_unpackhi_pd(b01, d));
+      StoreSums<G>((Ints)sums[b][c], (Ints)sums[b][c + 1],
+                   (Ints)sums[b][c + 2], (Ints)sums[b][c + 3],
+                   to + b * Parts(G) * kPart + c / 4);
     }
   }
 }
 
-// B blocks of rows times 16 outputs, to rows of kPanel * 16.
-template <int B>
-static inline void Blocks(const PackedRows& x, int64_t block,
-                          const Weights& weights, float* to) {
-  constexpr int kTogether = B == 1 ? 16 : B <= 3 ? 8 : 4;
-  __m512 tile[B][4][kRows / 4];
-  for (int from = 0; from < kRows; from += kTogether) {
-    Tile<B, kTogether>(x, block, weights, from, tile);
-  }
-  for (int b = 0; b < B; ++b) {
-    for (int j = 0; j < 4; ++j) {
-      const __m512* y = tile[b][j];
-      // Turns the 4 x 4 of 128 bits each.
-      const __m512 a = _mm512_shuffle_f32x4(y[0], y[1], 0x44);
-      const __m512 c = _mm512_shuffle_f32x4(y[0], y[1], 0xEE);
-      const __m512 d = _mm512_shuffle_f32x4(y[2], y[3], 0x44);
-      const __m512 e = _mm512_shuffle_f32x4(y[2], y[3], 0xEE);
-      const __m512 turned[4] = {
-          _mm512_shuffle_f32x4(a, d, 0x88), _mm512_shuffle_f32x4(a, d, 0xDD),
-          _mm512_shuffle_f32x4(c, e, 0x88), _mm512_shuffle_f32x4(c, e, 0xDD)};
-      for (int i = 0; i < 4; ++i) {
-        const int row = b * kRows + 4 * i + j;
-        _mm512_storeu_ps(to + row * kPanel * kRows, turned[i]);
+// Results of a block for `count` outputs from `output` on.
+template <int P, int G>
+KERNEL void Finish(const Product& args, int64_t block, int64_t output,
+                   int64_t count, const Ints* panel) {
+  constexpr int kHeight = kLanes / G;
+  const int32_t* offsets = args.x.offsets + block * P * kHeight;
+  for (int64_t n = 0; n < count; n += kLanes) {
+    const int64_t left = count - n;
+    Floats scales = {}, bias = {};
+    if (left >= kLanes) {
+      scales = Load(args.scales + output + n);
+      bias = Load(args.bias + output + n);
+    } else {
+      memcpy(&scales, args.scales + output + n, left * sizeof(float));
+      memcpy(&bias, args.bias + output + n, left * sizeof(float));
+    }
+    UNROLL for (int part = 0; part < Parts(G); ++part) {
+      Ints sums[P][kFours];
+      UNROLL for (int p = 0; p < P; ++p) {
+        Turn(panel + (p * Parts(G) + part) * kPart + n / 4, sums[p]);
+      }
+      UNROLL for (int four = 0; four < kFours; ++four) {
+        const int i = RowAt(G, part, four);
+        const int64_t row = block * kHeight + i;
+        if (i < 0 || row >= args.x.rows) continue;
+        Floats total = __builtin_convertvector(sums[0][four] - offsets[i],
+                                               Floats);
+        if constexpr (P == 2) {
+          total = total * kBase +
+                  __builtin_convertvector(
+                      sums[1][four] - offsets[kHeight + i], Floats);
+        }
+        total = total * (args.x.scales[row] * scales) + bias;
+        float* const to = args.result + row * args.outputs + output + n;
+        if (left >= kLanes) {
+          Store(to, total);
+        } else {
+          memcpy(to, &total, left * sizeof(float));
+        }
       }
     }
   }
 }
 
-// B blocks of rows times `count` * 16 outputs.
-template <int B>
-static inline void Panel(const Product& args, int64_t block,
-                         const Weights* weights, int64_t count,
-                         int64_t output) {
-  alignas(64) float panel[B * kRows * kPanel * kRows];
-  for (int64_t i = 0; i < count; ++i) {
-    Blocks<B>(args.x, block, weights[i], panel + i * kRows);
+// B planes of blocks from `block` on times `count` outputs.
+template <int B, int G>
+KERNEL void Panel(const Product& args, int64_t block, const int8_t* weights,
+                  int64_t output, int64_t count) {
+  constexpr int kTogether = B == 1 ? kSums : B == 2 ? kSums / 2 : kSums / 4;
+  constexpr int kIntegers = Parts(G) * kPart;
+  Ints panel[B * kIntegers];
+  for (int64_t i = 0; i < count; i += kTogether) {
+    Tile<B, kTogether, G>(args.x, block, weights + i * args.x.size,
+                          args.x.size, panel + i / 4);
   }
-  int64_t width = count * kRows;
-  if (width > args.outputs - output) width = args.outputs - output;
-  for (int64_t i = 0; i < B * kRows; ++i) {
-    const int64_t row = block * kRows + i;
-    if (row >= args.x.rows) break;
-    memcpy(args.result + row * args.outputs + output,
-           panel + i * kPanel * kRows, width * sizeof(float));
+  if (args.x.planes == 1) {
+    for (int b = 0; b < B; ++b) {
+      Finish<1, G>(args, block + b, output, count, panel + b * kIntegers);
+    }
+  } else {
+    for (int b = 0; b < B; b += 2) {
+      Finish<2, G>(args, (block + b) / 2, output, count,
+                   panel + b * kIntegers);
+    }
+  }
+}
+
+// All rows times `count` outputs.
+template <int G>
+KERNEL void AllRows(const Product& args, const int8_t* weights, int64_t output,
+                    int64_t count) {
+  constexpr int kHeight = kLanes / G;
+  const int64_t blocks =
+      (args.x.rows + kHeight - 1) / kHeight * args.x.planes;
+  int64_t block = 0;
+  if constexpr (G == 1) {
+    for (; block + kMostBlocks <= blocks; block += kMostBlocks) {
+      Panel<kMostBlocks, G>(args, block, weights, output, count);
+    }
+  }
+  for (; block + 2 <= blocks; block += 2) {
+    Panel<2, G>(args, block, weights, output, count);
+  }
+  if (block < blocks) Panel<1, G>(args, block, weights, output, count);
+}
+
+// Some outputs of all rows; weights for whole tiles of them can be read.
+KERNEL void Outputs(const Product& args, const int8_t* weights, int64_t output,
+                    int64_t count) {
+  const int64_t lanes = LanesOf(args.x.rows);
+  if (lanes == 1) AllRows<1>(args, weights, output, count);
+  if (lanes == 2) AllRows<2>(args, weights, output, count);
+  if (lanes == 4) AllRows<4>(args, weights, output, count);
+  if (lanes == 8) AllRows<8>(args, weights, output, count);
+  if constexpr (kLanes > 8) {
+    if (lanes == kLanes) AllRows<kLanes>(args, weights, output, count);
   }
 }
 
 }  // namespace
 
-void PackRows(const float* x, const PackedRows& packed, int64_t begin,
-              int64_t end) {
-  const int64_t size = packed.size;
+PackedSizes PACKED_SIZES(int64_t rows, int64_t size, int64_t planes) {
+  const int64_t lanes = LanesOf(rows), height = kLanes / lanes;
+  const int64_t blocks = (rows + height - 1) / height;
+  return {blocks, height, blocks * planes * Steps(size, lanes) * kBytes};
+}
+
+void PACK_ROWS(const float* x, const PackedRows& packed, int64_t begin,
+               int64_t end) {
   for (int64_t block = begin; block < end; ++block) {
-    const int64_t first = block * kRows;
-    const int64_t left = packed.rows - first;
-    const int64_t rows = left < kRows ? left : kRows;
-    const float* const from = x + first * size;
-    int8_t* const to = packed.codes + first * size;
-    float factors[kRows];
-    int32_t sums[kRows] = {};
-    for (int64_t i = 0; i < kRows; ++i) {
-      const float peak = i < rows ? Peak(from + i * size, size) : 0;
-      factors[i] = peak > kNegligible ? kLargest / peak : 0;
-      packed.scales[first + i] = peak * (1 / kLargest);
-    }
-    if (packed.rows <= kFewRows) {
-      for (int64_t i = 0; i < rows; ++i) {
-        sums[i] = Quantize(from + i * size, size, factors[i], to + i * size);
-      }
+    if (packed.planes == 1) {
+      PackBlock<1>(x, packed, block);
     } else {
-      alignas(64) int8_t square[kRows][64] = {};
-      for (int64_t k = 0; k < size; k += 64) {
-        const int64_t count = size - k < 64 ? size - k : 64;
-        for (int64_t i = 0; i < rows; ++i) {
-          sums[i] +=
-              Quantize(from + i * size + k, count, factors[i], square[i]);
-        }
-        Transpose(square, count / 4, to + k * kRows);
-      }
-    }
-    for (int64_t i = 0; i < kRows; ++i) {
-      packed.offsets[first + i] = 128 * sums[i];
+      PackBlock<2>(x, packed, block);
     }
   }
 }
 
-void Multiply(const Product& args, int64_t begin, int64_t end) {
+void MULTIPLY(const Product& args, int64_t begin, int64_t end) {
   const int64_t size = args.x.size;
-  if (args.x.rows <= kFewRows) {
-    const int64_t last =
-        end * kRows < args.outputs ? end * kRows : args.outputs;
-    return MultiplyFew(args, begin * kRows, last);
+  int64_t last = end * kOutputs;
+  if (last > args.outputs) last = args.outputs;
+  const int64_t whole = last - last % kOutputs;
+  for (int64_t output = begin * kOutputs; output < whole; output += kPanel) {
+    const int64_t count = whole - output < kPanel ? whole - output : kPanel;
+    Outputs(args, args.weights + output * size, output, count);
   }
-  const int64_t blocks = (args.x.rows + kRows - 1) / kRows;
-  Weights weights[kPanel];
-  while (begin < end) {
-    const int64_t count = end - begin < kPanel ? end - begin : kPanel;
-    const int64_t output = begin * kRows;
-    for (int64_t i = 0; i < count * kRows; ++i) {
-      // Behind the last output the last is computed again.
-      const int64_t n =
-          output + i < args.outputs ? output + i : args.outputs - 1;
-      Weights& some = weights[i / kRows];
-      some.rows[i % kRows] = args.weights + n * size;
-      some.scales[i % kRows] = args.scales[n];
-      some.bias[i % kRows] = args.bias[n];
-    }
-    int64_t block = 0;
-    for (; block + 4 <= blocks; block += 4) {
-      Panel<4>(args, block, weights, count, output);
-    }
-    if (blocks - block == 3) Panel<3>(args, block, weights, count, output);
-    if (blocks - block == 2) Panel<2>(args, block, weights, count, output);
-    if (blocks - block == 1) Panel<1>(args, block, weights, count, output);
-    begin += count;
-  }
+  if (whole == last) return;
+  // Behind the last weights there is nothing that could be read.
+  static thread_local Kept<int8_t> kept;
+  int8_t* const weights = kept.OfSize(kOutputs * size);
+  memset(weights, 0, kOutputs * size);
+  memcpy(weights, args.weights + whole * size, (last - whole) * size);
+  Outputs(args, weights, whole, last - whole);
 }
 
 }  // namespace saxml_kernels

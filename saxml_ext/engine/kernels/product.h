@@ -9,25 +9,27 @@ namespace saxml_kernels {
 
 // Letters: M rows of activations, N of weights, K numbers in each.
 
-// Rows that a vector of sums has.
-constexpr int kRows = 16;
+// Outputs are given to threads in multiples of so many.
+constexpr int64_t kOutputs = 16;
 
-// Vectors of outputs that are computed before they are written, row by row:
-// were the rows written 16 outputs at a time, and N a power of two, all would
-// compete for the same few lines of the cache (400 instead of 550 Gop/s).
-constexpr int kPanel = 8;
+// Outputs that are computed before they are written, row by row: were the rows
+// written 16 outputs at a time, and N a power of two, all would compete for the
+// same few lines of the cache (400 instead of 550 Gop/s).
+constexpr int64_t kPanel = 128;
 
-// So many rows are multiplied one by one.
-constexpr int64_t kFewRows = 8;
+// Codes begin at a multiple of so many bytes.
+constexpr int64_t kLine = 64;
 
-// Activations in int8, in the order in which they are multiplied.
+// Activations as integers, in the order in which they are multiplied: blocks of
+// rows, each as one plane of int8 or as two. See product.cc.
 struct PackedRows {
-  int64_t rows, size;  // M, K; K is a multiple of 4.
-  // Of few rows [M, K], else [ceil(M / kRows), K / 4, kRows, 4], where rows
-  // behind the last have 0.
+  int64_t rows, size;  // M, K.
+  // 1: codes from -127 to 127. 2: from -32,512 to 32,512, each the sum of 255
+  // times a code of the first plane and one of the second.
+  int64_t planes;
   int8_t* codes;
-  float* scales;     // [ceil(M / kRows) * kRows].
-  int32_t* offsets;  // As many: 128 times the sum of a row's codes.
+  float* scales;     // [blocks * rows of a block].
+  int32_t* offsets;  // [planes] times as many: see product.cc.
 };
 
 struct Product {
@@ -39,15 +41,31 @@ struct Product {
   float* result;          // [M, N].
 };
 
-// For processors with AVX512-VNNI.
+// Sizes of what PackRows writes.
+struct PackedSizes {
+  int64_t blocks;
+  int64_t rows_per_block;
+  int64_t bytes;  // Of codes.
+};
+using PackedSizesFunction = PackedSizes(int64_t rows, int64_t size,
+                                        int64_t planes);
 
-// Makes int8 of the rows `begin` * kRows to `end` * kRows of x [M, K]: each by
-// the scale that makes 127 of its largest value, as `quant.py` does.
-void PackRows(const float* x, const PackedRows& packed, int64_t begin,
-              int64_t end);
+// Makes integers of the blocks `begin` to `end` of the rows of x [M, K]: each
+// row by the scale that makes the largest code of its largest value, as
+// `quant.py` does.
+using PackRowsFunction = void(const float* x, const PackedRows& packed,
+                              int64_t begin, int64_t end);
 
-// Computes the outputs `begin` * kRows to `end` * kRows of N.
-void Multiply(const Product& args, int64_t begin, int64_t end);
+// Computes the outputs `begin` * kOutputs to `end` * kOutputs of N. Sums of
+// products are exact as long as they are within int32.
+using MultiplyFunction = void(const Product& args, int64_t begin, int64_t end);
+
+#if defined(__x86_64__)
+// The same for different processors; what is packed for one is not for others.
+PackedSizesFunction PackedSizesAvx2, PackedSizesVnni;
+PackRowsFunction PackRowsAvx2, PackRowsVnni;
+MultiplyFunction MultiplyAvx2, MultiplyVnni;
+#endif
 
 }  // namespace saxml_kernels
 

@@ -68,8 +68,8 @@ KERNEL Floats All(float x) { return x - Floats{}; }
 
 KERNEL Floats Max(Floats a, Floats b) { return a > b ? a : b; }
 
-template <typename Places, int... lanes>
-KERNEL Floats Shuffled(Floats a, Floats b,
+template <typename Places, typename Vector, int... lanes>
+KERNEL Vector Shuffled(Vector a, Vector b,
                        std::integer_sequence<int, lanes...>) {
 #if defined(__clang__)
   return __builtin_shufflevector(a, b, Places::Of(lanes)...);
@@ -79,8 +79,8 @@ KERNEL Floats Shuffled(Floats a, Floats b,
 }
 
 // The numbers at Places::Of(0), Places::Of(1), ... of a and, from kLanes on, b.
-template <typename Places>
-KERNEL Floats Shuffle(Floats a, Floats b) {
+template <typename Places, typename Vector>
+KERNEL Vector Shuffle(Vector a, Vector b) {
   return Shuffled<Places>(a, b, std::make_integer_sequence<int, kLanes>());
 }
 
@@ -99,14 +99,31 @@ struct ByTwos {
   }
 };
 
+// In turn four numbers of a and four of b: of each eight the first four, or the
+// last.
+template <int last>
+struct ByFours {
+  static constexpr int Of(int i) {
+    return i / 8 * 8 + i % 4 + i / 4 % 2 * kLanes + 4 * last;
+  }
+};
+
+// Eight numbers of a and eight of b: the first, or the last.
+template <int last>
+struct ByEights {
+  static constexpr int Of(int i) {
+    return i % 8 + i / 8 % 2 * kLanes + 8 * last;
+  }
+};
+
 // Each number changes places with the one `distance` away.
 template <int distance>
 struct Swapped {
   static constexpr int Of(int i) { return i ^ distance; }
 };
 
-template <int distance>
-KERNEL Floats AddSwapped(Floats x) {
+template <int distance, typename Vector>
+KERNEL Vector AddSwapped(Vector x) {
   return x + Shuffle<Swapped<distance>>(x, x);
 }
 

@@ -29,7 +29,7 @@ def einsum(
   A quantized weight may make int8 of the activations too, each row of them
   (all that is contracted for one result) by its own scale. Their products are
   summed in int32, which is exact up to 133,000 summands. Products of many rows
-  round the activations to bfloat16 instead on some processors, see `cpu.py`.
+  make integers of 15 bits instead on some processors, see `cpu.py`.
 
   Quantized KV is multiplied in bfloat16, which holds its codes exactly; on CPU
   in float32, which is faster there.
@@ -94,16 +94,16 @@ def _weight(
     return sums * (x.scale * scale) + bias
 
   def by_kernel(x: jax.Array) -> jax.Array:
-    return kernels.multiply(x.astype(jnp.float32), values, scale, bias)
+    fine = x.shape[0] > _MANY_ROWS and cpu.prefers_fine_prompts()
+    planes = 2 if fine else 1
+    return kernels.multiply(x.astype(jnp.float32), values, scale, bias, planes)
 
-  def in_float(x: jax.Array, dtype: str = 'bfloat16') -> jax.Array:
+  def in_float(x: jax.Array, dtype: str) -> jax.Array:
     return _product('mk,nk->mn', x, _cast(values, dtype)) * scale + bias
 
   if w.activations is not None:
     result = in_float(x, w.activations)
-  elif x.shape[0] > _MANY_ROWS and cpu.prefers_bfloat16():
-    result = jax.lax.platform_dependent(x, cpu=in_float, default=in_int8)
-  elif kernels.can_multiply(size):
+  elif kernels.can_multiply():
     result = jax.lax.platform_dependent(x, cpu=by_kernel, default=in_int8)
   else:
     result = in_int8(x)

@@ -1,0 +1,164 @@
+// How activations become integers, in the order in which product.cc multiplies
+// them. For units that are compiled for one kind of processor.
+
+#ifndef SAXML_EXT_ENGINE_KERNELS_PRODUCT_ROWS_H_
+#define SAXML_EXT_ENGINE_KERNELS_PRODUCT_ROWS_H_
+
+#include <cstdint>
+#include <cstring>
+
+#include "saxml_ext/engine/kernels/dot.h"
+#include "saxml_ext/engine/kernels/product.h"
+#include "saxml_ext/engine/kernels/simd.h"
+
+namespace saxml_kernels {
+namespace {
+
+// Letters: G lanes of a row.
+
+// As in `quant.py`.
+constexpr float kNegligible = 1e-30f;
+// What a code of the first of two planes is worth: with an odd number both
+// planes have codes from -127 to 127.
+constexpr int kBase = 255;
+// The largest code, of one plane and of two.
+constexpr int kLargest[] = {0, 127, 127 * kBase + 127};
+// Bytes in a vector.
+constexpr int64_t kBytes = 4 * kLanes;
+// Lanes of a row.
+KERNEL int64_t LanesOf(int64_t rows) {
+  int64_t lanes = kLanes;
+  while (lanes > 1 && kLanes / lanes < rows) lanes /= 2;
+  return lanes;
+}
+
+KERNEL int64_t Steps(int64_t size, int64_t lanes) {
+  return (size + 4 * lanes - 1) / (4 * lanes);
+}
+
+KERNEL float Peak(const float* x, int64_t size) {
+  Floats peaks = {};
+  int64_t k = 0;
+  for (; k + kLanes <= size; k += kLanes) {
+    const Floats some = Load(x + k);
+    peaks = Max(peaks, Max(some, -some));
+  }
+  float peak = MaxOf(peaks);
+  for (; k < size; ++k) peak = x[k] > peak ? x[k] : -x[k] > peak ? -x[k] : peak;
+  return peak;
+}
+
+// Rounds to integers below 2^22: adding 1.5 * 2^23 does it, halves to even.
+KERNEL Ints Round(Floats x) {
+  // A product is to be rounded by itself, as XLA does, before the addition.
+  asm("" : "+x"(x));
+  return (Ints)(x + 12582912.0f) - 0x4B400000;
+}
+
+KERNEL void Narrow(int8_t* to, Ints codes) {
+  const Bytes bytes = __builtin_convertvector(codes, Bytes);
+  memcpy(to, &bytes, sizeof(bytes));
+}
+
+// Makes codes of a row, the first plane in codes[0] and the second in codes[1],
+// and their sums.
+template <int planes>
+KERNEL void Quantize(const float* x, int64_t size, float factor,
+                     int8_t* const* codes, int32_t* sums) {
+  Ints totals[planes] = {};
+  for (int64_t k = 0; k < size; k += kLanes) {
+    Floats some = {};
+    if (k + kLanes <= size) {
+      some = Load(x + k);
+    } else {
+      memcpy(&some, x + k, (size - k) * sizeof(float));
+    }
+    const Ints all = Round(some * factor);
+    if constexpr (planes == 1) {
+      totals[0] += all;
+      Narrow(codes[0] + k, all);
+    } else {
+      const Ints high = Round(__builtin_convertvector(all, Floats) / kBase);
+      const Ints low = all - high * kBase;
+      totals[0] += high;
+      totals[1] += low;
+      Narrow(codes[0] + k, high);
+      Narrow(codes[1] + k, low);
+    }
+  }
+  for (int p = 0; p < planes; ++p) {
+    sums[p] = 0;
+    for (int i = 0; i < kLanes; ++i) sums[p] += totals[p][i];
+  }
+}
+
+// Puts a row's codes, in pieces of G lanes, to their places in a plane.
+template <int G>
+KERNEL void Scatter(const int8_t* codes, int64_t steps, int8_t* to) {
+  for (int64_t step = 0; step < steps; ++step) {
+    memcpy(to + step * kBytes, codes + step * 4 * G, 4 * G);
+  }
+}
+
+KERNEL void Scatter(const int8_t* codes, int64_t steps, int64_t lanes,
+                    int8_t* to) {
+  if (lanes == 1) return Scatter<1>(codes, steps, to);
+  if (lanes == 2) return Scatter<2>(codes, steps, to);
+  if (lanes == 4) return Scatter<4>(codes, steps, to);
+  if (lanes == 8) return Scatter<8>(codes, steps, to);
+  if constexpr (kLanes > 8) Scatter<kLanes>(codes, steps, to);
+}
+
+// A buffer that grows and is kept, for memory fresh from the system costs as
+// much as a small product.
+template <typename T>
+class Kept {
+ public:
+  ~Kept() { delete[] items_; }
+  T* OfSize(int64_t size) {
+    if (size > size_) {
+      delete[] items_;
+      items_ = new T[size];
+      size_ = size;
+    }
+    return items_;
+  }
+
+ private:
+  T* items_ = nullptr;
+  int64_t size_ = 0;
+};
+
+template <int planes>
+void PackBlock(const float* x, const PackedRows& packed, int64_t block) {
+  const int64_t size = packed.size, lanes = LanesOf(packed.rows);
+  const int64_t height = kLanes / lanes, steps = Steps(size, lanes);
+  const int64_t width = (steps * 4 * lanes + kBytes) / kBytes * kBytes;
+  static thread_local Kept<int8_t> kept;
+  int8_t* const row_codes = kept.OfSize(planes * width);
+  int8_t* const codes[] = {row_codes, row_codes + (planes - 1) * width};
+  for (int64_t i = 0; i < height; ++i) {
+    const int64_t row = block * height + i;
+    int32_t sums[planes] = {};
+    float peak = 0;
+    // Beyond the row's end, and beyond the last row, is 0.
+    memset(row_codes, 0, planes * width);
+    if (row < packed.rows) {
+      peak = Peak(x + row * size, size);
+      const float factor = peak > kNegligible ? kLargest[planes] / peak : 0;
+      Quantize<planes>(x + row * size, size, factor, codes, sums);
+    }
+    packed.scales[row] = peak * (1.0f / kLargest[planes]);
+    for (int p = 0; p < planes; ++p) {
+      packed.offsets[(block * planes + p) * height + i] = kOffset * sums[p];
+      Scatter(codes[p], steps, lanes,
+              packed.codes + (block * planes + p) * steps * kBytes +
+                  i * 4 * lanes);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace saxml_kernels
+
+#endif  // SAXML_EXT_ENGINE_KERNELS_PRODUCT_ROWS_H_

@@ -1,0 +1,141 @@
+// Tests each variant that this processor runs against plain loops.
+
+#include "saxml_ext/engine/kernels/product.h"
+
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "saxml_ext/engine/kernels/dispatch.h"
+
+namespace saxml_kernels {
+namespace {
+
+int failures = 0;
+
+// Rows [M, K], weights [N, K] and what belongs to them.
+struct Case {
+  int64_t rows, outputs, size, planes;
+  std::vector<float> x, scales, bias;
+  std::vector<int8_t> weights;
+};
+
+// With `extreme` all are as large as they can be, and all products positive.
+Case Make(int64_t rows, int64_t outputs, int64_t size, int64_t planes,
+          bool extreme) {
+  std::mt19937 rng(rows * 1000 + size);
+  std::normal_distribution<float> normal;
+  std::uniform_int_distribution<int> code(-128, 127);
+  Case made = {rows, outputs, size, planes, {}, {}, {}, {}};
+  for (int64_t i = 0; i < rows * size; ++i) {
+    // One row has no scale.
+    const float x = extreme ? (i % size % 2 ? 1 : -1) : normal(rng);
+    made.x.push_back(rows > 1 && i / size == rows / 2 ? 0 : x);
+  }
+  for (int64_t i = 0; i < outputs * size; ++i) {
+    made.weights.push_back(extreme ? (i % size % 2 ? 127 : -128) : code(rng));
+  }
+  for (int64_t i = 0; i < outputs; ++i) {
+    made.scales.push_back(std::exp(normal(rng)));
+    made.bias.push_back(normal(rng) * 100);
+  }
+  return made;
+}
+
+// Results [M, N]. `begin` to `end`, in kOutputs, is left to a second call.
+std::vector<float> Compute(const Multiplier& use, const Case& of,
+                           int64_t begin, int64_t end) {
+  const PackedSizes sizes = use.packed_sizes(of.rows, of.size, of.planes);
+  std::vector<int8_t> codes(sizes.bytes + kLine);
+  const int64_t misplaced =
+      reinterpret_cast<uintptr_t>(codes.data()) % kLine;
+  const int64_t rows = sizes.blocks * sizes.rows_per_block;
+  std::vector<float> row_scales(rows);
+  std::vector<int32_t> offsets(of.planes * rows);
+  const PackedRows packed = {of.rows,
+                             of.size,
+                             of.planes,
+                             codes.data() + (kLine - misplaced) % kLine,
+                             row_scales.data(),
+                             offsets.data()};
+  use.pack_rows(of.x.data(), packed, 0, sizes.blocks / 2);
+  use.pack_rows(of.x.data(), packed, sizes.blocks / 2, sizes.blocks);
+  std::vector<float> result(of.rows * of.outputs, NAN);
+  const Product args = {packed,          of.weights.data(),
+                        of.scales.data(), of.bias.data(),
+                        of.outputs,      result.data()};
+  use.multiply(args, 0, begin);
+  use.multiply(args, end, (of.outputs + kOutputs - 1) / kOutputs);
+  use.multiply(args, begin, end);
+  return result;
+}
+
+// Whether results are sums of integers, exact but for the last rounding.
+bool IsGood(const Case& of, const std::vector<float>& got) {
+  const double largest = of.planes == 1 ? 127 : 127 * 255 + 127;
+  for (int64_t m = 0; m < of.rows; ++m) {
+    float peak = 0;
+    for (int64_t k = 0; k < of.size; ++k) {
+      peak = std::fmax(peak, std::fabs(of.x[m * of.size + k]));
+    }
+    const float factor = peak > 0 ? static_cast<float>(largest) / peak : 0;
+    for (int64_t n = 0; n < of.outputs; ++n) {
+      int64_t sum = 0;
+      for (int64_t k = 0; k < of.size; ++k) {
+        // As in the kernel, which rounds halves to even numbers.
+        const float number = of.x[m * of.size + k] * factor;
+        sum += static_cast<int64_t>(std::nearbyint(number)) *
+               of.weights[n * of.size + k];
+      }
+      const double exact = sum * (peak / largest) * of.scales[n] + of.bias[n];
+      const double terms =
+          std::fabs(sum * (peak / largest) * of.scales[n]) +
+          std::fabs(of.bias[n]);
+      if (!(std::fabs(got[m * of.outputs + n] - exact) <= 4e-7 * terms)) {
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+void Test(int64_t rows, int64_t outputs, int64_t size, bool extreme = false) {
+  for (int64_t planes = 1; planes <= 2; ++planes) {
+    const Case made = Make(rows, outputs, size, planes, extreme);
+    for (const Multiplier& use : Multipliers()) {
+      const int64_t parts = (outputs + kOutputs - 1) / kOutputs;
+      const bool good =
+          IsGood(made, Compute(use, made, parts / 3, (parts + 1) / 2));
+      if (!good) ++failures;
+      printf("%s %s: %ld x %ld x %ld, %ld planes%s\n", good ? "ok" : "FAILED",
+             use.name, (long)rows, (long)outputs, (long)size, (long)planes,
+             extreme ? ", the largest codes" : "");
+    }
+  }
+}
+
+}  // namespace
+}  // namespace saxml_kernels
+
+int main() {
+  using saxml_kernels::Test;
+  // As many lanes a row as there can be, and fewer; rows behind the last.
+  for (int64_t rows = 1; rows <= 17; ++rows) Test(rows, 37, 72);
+  // Blocks of rows, outputs and numbers that are no multiples of anything.
+  Test(33, 17, 96);
+  Test(64, 128, 64);
+  Test(100, 129, 71);
+  Test(150, 300, 100);
+  Test(2, 5, 3);
+  Test(1, 1, 1);
+  Test(9, 16, 1030);
+  Test(1, 20, 16384, true);
+  Test(32, 20, 16384, true);
+  if (saxml_kernels::Multipliers().empty()) {
+    printf("this processor leaves int8 products to XLA\n");
+  }
+  return saxml_kernels::failures == 0 ? 0 : 1;
+}
