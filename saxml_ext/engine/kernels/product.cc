@@ -109,7 +109,8 @@ static inline void Tile(const PackedRows& x, int64_t block,
   constexpr int64_t kSteps = G < 16 ? 16 / G : 1;
   const int64_t whole = x.size / (4 * G);
   int8_t rest[C * 4 * G];
-  for (int64_t step = 0, end = whole; step < steps; end = steps) {
+  for (int64_t step = 0; step < steps;) {
+    const int64_t end = step < whole ? whole : steps;
     if (step == whole) {
       // What is left is less than a step: filled up with zeros.
       memset(rest, 0, sizeof(rest));
