@@ -110,27 +110,26 @@ static inline void Tile(const PackedRows& x, int64_t block,
   const int64_t whole = x.size / (4 * G);
   int8_t rest[C * 4 * G];
   for (int64_t step = 0; step < steps;) {
-    int64_t end = step + kSteps;
-    if (end > whole) end = whole;
+    const int64_t end = step < whole ? whole : steps;
     if (step == whole) {
       // What is left is less than a step: filled up with zeros.
       memset(rest, 0, sizeof(rest));
       for (int c = 0; c < C; ++c) {
-        memcpy(rest + c * 4 * G, weights + c * stride, x.size - step * 4 * G);
+        memcpy(rest + c * 4 * G, weights + c * stride + step * 4 * G,
+               x.size - step * 4 * G);
       }
       weights = rest;
       stride = 4 * G;
-      end = steps;
-    } else {
-      UNROLL for (int c = 0; c < C; ++c) {
-        __builtin_prefetch(weights + c * stride + kBytesAhead);
-      }
     }
     // Pointers of four outputs each: more would not fit in registers.
     const int8_t* fours[C / 4];
     UNROLL for (int c = 0; c < C / 4; ++c) fours[c] = weights + c * 4 * stride;
-    weights += (end - step) * 4 * G;
     for (; step < end; ++step) {
+      if (step % kSteps == 0) {
+        UNROLL for (int c = 0; c < C; ++c) {
+          __builtin_prefetch(fours[c / 4] + c % 4 * stride + kBytesAhead);
+        }
+      }
       Codes rows[B];
       UNROLL for (int b = 0; b < B; ++b) {
         rows[b] = LoadCodes(codes + (b * steps + step) * kBytes);
@@ -157,47 +156,48 @@ static inline void Tile(const PackedRows& x, int64_t block,
   }
 }
 
+// Results of a block for kLanes outputs from `output` on, of which `count`
+// exist, out of `panel` at that place.
+template <int P, int G, bool all>
+KERNEL void FinishLanes(const Product& args, int64_t block, int64_t output,
+                        int64_t count, const Ints* panel) {
+  constexpr int kHeight = kLanes / G;
+  // Copies, for what is behind a pointer might be changed by each result.
+  const int64_t outputs = args.outputs, rows = args.x.rows - block * kHeight;
+  const float* const row_scales = args.x.scales + block * kHeight;
+  const int32_t* const offsets = args.x.offsets + block * P * kHeight;
+  float* const result = args.result + block * kHeight * outputs + output;
+  Floats scales = {}, bias = {};
+  memcpy(&scales, args.scales + output, all ? kBytes : count * 4);
+  memcpy(&bias, args.bias + output, all ? kBytes : count * 4);
+  UNROLL for (int part = 0; part < Parts(G); ++part) {
+    Ints high[kFours], low[kFours] = {};
+    Turn(panel + part * kPart, high);
+    if constexpr (P == 2) Turn(panel + (Parts(G) + part) * kPart, low);
+    UNROLL for (int four = 0; four < kFours; ++four) {
+      const int i = RowAt(G, part, four);
+      if (i < 0 || i >= rows) continue;
+      Floats total = __builtin_convertvector(high[four] - offsets[i], Floats);
+      if constexpr (P == 2) {
+        const Ints rest = low[four] - offsets[kHeight + i];
+        total = total * kBase + __builtin_convertvector(rest, Floats);
+      }
+      total = total * (row_scales[i] * scales) + bias;
+      memcpy(result + i * outputs, &total, all ? kBytes : count * 4);
+    }
+  }
+}
+
 // Results of a block for `count` outputs from `output` on.
 template <int P, int G>
 KERNEL void Finish(const Product& args, int64_t block, int64_t output,
                    int64_t count, const Ints* panel) {
-  constexpr int kHeight = kLanes / G;
-  const int32_t* offsets = args.x.offsets + block * P * kHeight;
-  for (int64_t n = 0; n < count; n += kLanes) {
-    const int64_t left = count - n;
-    Floats scales = {}, bias = {};
-    if (left >= kLanes) {
-      scales = Load(args.scales + output + n);
-      bias = Load(args.bias + output + n);
-    } else {
-      memcpy(&scales, args.scales + output + n, left * sizeof(float));
-      memcpy(&bias, args.bias + output + n, left * sizeof(float));
-    }
-    UNROLL for (int part = 0; part < Parts(G); ++part) {
-      Ints sums[P][kFours];
-      UNROLL for (int p = 0; p < P; ++p) {
-        Turn(panel + (p * Parts(G) + part) * kPart + n / 4, sums[p]);
-      }
-      UNROLL for (int four = 0; four < kFours; ++four) {
-        const int i = RowAt(G, part, four);
-        const int64_t row = block * kHeight + i;
-        if (i < 0 || row >= args.x.rows) continue;
-        Floats total = __builtin_convertvector(sums[0][four] - offsets[i],
-                                               Floats);
-        if constexpr (P == 2) {
-          total = total * kBase +
-                  __builtin_convertvector(
-                      sums[1][four] - offsets[kHeight + i], Floats);
-        }
-        total = total * (args.x.scales[row] * scales) + bias;
-        float* const to = args.result + row * args.outputs + output + n;
-        if (left >= kLanes) {
-          Store(to, total);
-        } else {
-          memcpy(to, &total, left * sizeof(float));
-        }
-      }
-    }
+  int64_t n = 0;
+  for (; n + kLanes <= count; n += kLanes, panel += kFours) {
+    FinishLanes<P, G, true>(args, block, output + n, kLanes, panel);
+  }
+  if (n < count) {
+    FinishLanes<P, G, false>(args, block, output + n, count - n, panel);
   }
 }
 
