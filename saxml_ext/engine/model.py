@@ -16,13 +16,13 @@ import numpy as np
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import layers as layers_lib
 from saxml_ext.engine import logical
-from saxml_ext.engine import tensor_parallel
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.attention import attention
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.attention import decode_attention
 from saxml_ext.engine.attention import rotary
 from saxml_ext.engine.numerics import einsum as einsum_lib
+from saxml_ext.engine.parallel import tensor_parallel
 
 einsum = einsum_lib.einsum
 

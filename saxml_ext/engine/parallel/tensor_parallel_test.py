@@ -19,9 +19,9 @@ from saxml_ext.engine import model
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import sharding
-from saxml_ext.engine import tensor_parallel
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.attention import cache
+from saxml_ext.engine.parallel import tensor_parallel
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.engine.testing import random_model
 from saxml_ext.engine.testing import serving
