@@ -16,13 +16,13 @@ import numpy as np
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import layers as layers_lib
 from saxml_ext.engine import logical
-from saxml_ext.engine import tensor_parallel
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.attention import attention
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.attention import decode_attention
 from saxml_ext.engine.attention import rotary
 from saxml_ext.engine.numerics import einsum as einsum_lib
+from saxml_ext.engine.parallel import tensor_parallel
 
 einsum = einsum_lib.einsum
 
@@ -139,6 +139,11 @@ def prefill(
     token [B, T, D], or of the last [B, 1, D] if `last` is given. And what
     `keep` returned last.
   """
+  split = tensor_parallel.applies(weights)
+  length = tokens.shape[1]
+  fused = split and start == 0 and tensor_parallel.attends(config, kv_dtype)
+  if fused:  # The kernel wants whole registers; padding is on the right.
+    tokens = jnp.pad(tokens, ((0, 0), (0, -length % config_lib.TILE)))
   sin, cos = (
     table[start:]
     for table in rotary.table(start + tokens.shape[1], config.rotary_dim)
@@ -153,38 +158,48 @@ def prefill(
 
   rows = tensor_parallel.Rows(tokens.shape)
 
-  def in_parts(carry, index: layers_lib.Index, layer: weights_lib.Layer):
-    x, kept = carry
+  def attend(x: jax.Array, kept: Any, index: layers_lib.Index, layer):
     codes, qkv = rows.project(layer, x, config.ln_epsilon)
+    if fused:
+      mixed, keys, values = rows.attend(
+        qkv, (sin, cos), config.head_dim, kv_dtype
+      )
+      keys = jax.tree.map(lambda x: x[..., :length], keys)
+      values = jax.tree.map(lambda x: x[:, :, :length], values)
+      return codes, mixed, keys, values
     q, k, v = _heads(config, qkv, tokens.shape)
     q, keys, values = _rotated(q, k, v, (sin, cos), kv_dtype)
     mixed = attention.attend_causal(q, keys, values, past(kept, index))
     mixed = mixed.transpose(0, 2, 1, 3).reshape(tokens.size, -1)
+    return codes, mixed, keys, values
+
+  def in_parts(carry, index: layers_lib.Index, layer: weights_lib.Layer):
+    x, kept = carry
+    codes, mixed, keys, values = attend(x, kept, index, layer)
     x = rows.finish(layer, x, codes, mixed)
     return x, keep(kept, index, keys, values)
 
-  split = tensor_parallel.applies(weights)
   x = weights.embedding[tokens].astype(jnp.float32)
   carry = rows.split(x) if split else x, kept
   body = in_parts if split else whole
   count = config.num_layers - (last is not None)
   x, kept = layers_lib.fold(body, carry, weights.layers, count)
   if last is None:
-    return rows.join(x) if split else x, kept
+    return rows.join(x)[:, :length] if split else x, kept
   layer = layers_lib.at(weights.layers, count)
   at = last[:, None, None]
   if split:
-    _, qkv = rows.project(layer, x, config.ln_epsilon)
-    q, k, v = _heads(config, qkv, tokens.shape)
-    q, keys, values = _rotated(q, k, v, (sin, cos), kv_dtype)
+    _, mixed, keys, values = attend(x, kept, count, layer)
+    mixed = mixed.reshape(*tokens.shape, config.num_heads, config.head_dim)
+    mixed = jnp.take_along_axis(mixed, at[..., None], 1).transpose(0, 2, 1, 3)
     x = jnp.take_along_axis(rows.join(x), at, 1)
     h = _norm(x, layer.norm, config)
   else:
     h, q, keys, values = _project(layer, config, x, (sin, cos), kv_dtype)
     x, h = jnp.take_along_axis(x, at, 1), jnp.take_along_axis(h, at, 1)
-  q = jnp.take_along_axis(q, at[:, None], 2)
-  seen = attention.Source(keys, values, jnp.arange(tokens.shape[1]) <= at)
-  mixed = attention.attend(q, [seen, *past(kept, count)])
+    q = jnp.take_along_axis(q, at[:, None], 2)
+    seen = attention.Source(keys, values, jnp.arange(length) <= at)
+    mixed = attention.attend(q, [seen, *past(kept, count)])
   x, _ = _finish(layer, x, h, einsum('bnth,nhd->btd', mixed, layer.post))
   return x, keep(kept, count, keys, values)
 

@@ -25,8 +25,14 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.attention import cache
+from saxml_ext.engine.kernels.tpu import prefill_attention
+from saxml_ext.engine.kernels.tpu import rows as rows_lib
+from saxml_ext.engine.kernels.tpu import target
 from saxml_ext.engine.numerics import quant
 
 _AXIS = 'model'
@@ -59,19 +65,23 @@ def applies(weights: weights_lib.Weights) -> bool:
   layers = weights.layers
   layer = layers[0] if isinstance(layers, tuple) else layers
   matrices = (layer.qkv, layer.post, layer.up, layer.down)
-  return _platform() == 'tpu' and all(map(in_int8, matrices))
+  return _for_tpu() and all(map(in_int8, matrices))
+
+
+def attends(config: config_lib.GPTJConfig, kv_dtype: str) -> bool:
+  """Whether `Rows.attend` takes this model's heads, and KV of this type."""
+  turns = config.rotary_dim <= config_lib.TILE
+  return turns and prefill_attention.fits(config.head_dim, kv_dtype)
+
+
+def _for_tpu() -> bool:
+  return target.platform() == 'tpu'
 
 
 def in_int8(matrix: weights_lib.Matrix) -> bool:
   """Whether it is multiplied with activations made int8 too."""
   quantized = isinstance(matrix, quant.QuantizedArray)
   return quantized and matrix.activations is None
-
-
-def _platform() -> str:
-  """Of the devices that the program is for."""
-  device = jax.sharding.get_abstract_mesh().abstract_device
-  return jax.default_backend() if device is None else device.platform
 
 
 class Rows:
@@ -140,8 +150,7 @@ class Rows:
       raise ValueError(f'the head is {head.dtype}, which is not split by rows.')
 
     def local(norm, values, scale, bias, x):
-      codes = _quantized(_norm(x, norm, epsilon))
-      codes = jax.tree.map(self._gather, codes)
+      codes = jax.tree.map(self._gather, _normalized(x, norm, epsilon))
       return _product(codes, values, scale) + bias
 
     result = self._map(
@@ -163,8 +172,7 @@ class Rows:
     """
 
     def local(norm, values, scale, x):
-      codes = _quantized(_norm(x, norm, epsilon))
-      codes = jax.tree.map(self._gather, codes)
+      codes = jax.tree.map(self._gather, _normalized(x, norm, epsilon))
       products = _product(codes, values, scale.reshape(-1))
       return codes, products.astype(jnp.bfloat16)
 
@@ -175,6 +183,53 @@ class Rows:
       (P(self._whole), P(self._whole, _AXIS)),
     )(layer.norm, matrix.values, matrix.scale, x)
     return Projected(codes, qkv)
+
+  def attend(
+    self,
+    qkv: jax.Array,
+    rotations: tuple[np.ndarray, np.ndarray],
+    head_dim: int,
+    kv_dtype: str,
+  ) -> tuple[jax.Array, cache.KV, cache.KV]:
+    """Attention of whole prompts; see `prefill_attention.py`.
+
+    Args:
+      qkv: of `project`.
+      rotations: sin, cos [T, rotary_dim / 2] of `rotary.table`.
+      head_dim: H.
+      kv_dtype: such that `attends`. T must be a multiple of TILE.
+
+    Returns:
+      What `finish` wants of it; and keys [B, N, H, T] and values [B, N, T, H]
+      as the cache keeps them.
+    """
+
+    def local(qkv):
+      result = prefill_attention.attend(
+        qkv.reshape(*self.shape, -1),
+        *rotations,
+        head_dim,
+        kv_dtype,
+        interpret=_interpreted(),
+      )
+      return result._replace(
+        mixed=result.mixed.reshape(-1, result.mixed.shape[-1])
+      )
+
+    heads = P(None, _AXIS)
+    scales = heads if kv_dtype == 'int8' else None
+    result = self._map(
+      local,
+      P(self._whole, _AXIS),
+      prefill_attention.Attended(
+        P(self._whole, _AXIS), heads, heads, scales, scales
+      ),
+    )(qkv)
+    return (
+      result.mixed,
+      _kept(result.keys, result.key_scale, cache.keys_as, kv_dtype),
+      _kept(result.values, result.value_scale, cache.rows_as, kv_dtype),
+    )
 
   def finish(
     self,
@@ -256,16 +311,36 @@ class Rows:
     return jax.lax.psum_scatter(x, _AXIS, tiled=True)
 
 
-def _norm(x: jax.Array, norm: weights_lib.Norm, epsilon: float) -> jax.Array:
-  mean = x.mean(-1, keepdims=True)
-  centred = x - mean
-  variance = jnp.square(centred).mean(-1, keepdims=True)
-  return centred * jax.lax.rsqrt(variance + epsilon) * norm.scale + norm.bias
+def _normalized(x: jax.Array, norm: weights_lib.Norm, epsilon: float) -> Codes:
+  """The layer norm of x, quantized."""
+  return Codes(
+    *rows_lib.normalize(x, norm.scale, norm.bias, epsilon, _interpreted())
+  )
 
 
 def _quantized(x: jax.Array) -> Codes:
-  rows = quant.quantize_along(x.astype(jnp.float32), -1)
-  return Codes(rows.values, rows.scale)
+  return Codes(*rows_lib.quantize(x, _interpreted()))
+
+
+def _interpreted() -> bool:
+  """Whether kernels run as plain operations: in tests, on CPU."""
+  return target.platform() != 'tpu'
+
+
+def _kept(
+  values: jax.Array,
+  scale: jax.Array | None,
+  keep: Callable[[jax.Array, str], cache.KV],
+  kv_dtype: str,
+) -> cache.KV:
+  """Keys or values in the form that `keep` would give them."""
+  floats = jax.ShapeDtypeStruct(values.shape, jnp.float32)
+  form = jax.eval_shape(lambda x: keep(x, kv_dtype), floats)
+  leaves = [values] if scale is None else [values, scale]
+  shapes, tree = jax.tree.flatten(form)
+  return jax.tree.unflatten(
+    tree, [x.reshape(shape.shape) for x, shape in zip(leaves, shapes)]
+  )
 
 
 def _product(x: Codes, values: jax.Array, scale: jax.Array) -> jax.Array:

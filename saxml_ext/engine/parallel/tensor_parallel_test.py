@@ -4,6 +4,7 @@ On a TPU they are lowered for it; here the platform is only said to be one, and
 XLA computes the same with four CPU devices.
 """
 
+import contextlib
 import dataclasses
 from unittest import mock
 
@@ -18,8 +19,9 @@ from saxml_ext.engine import model
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import sharding
-from saxml_ext.engine import tensor_parallel
 from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.attention import cache
+from saxml_ext.engine.parallel import tensor_parallel
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.engine.testing import random_model
 from saxml_ext.engine.testing import serving
@@ -49,6 +51,7 @@ _ENGINE = config_lib.EngineConfig(
   min_new_tokens=3,
   search='sample',
   num_beams=1,
+  temperature=0.0,
   suffix_block=6,
   kv_dtype='int8',
 )
@@ -61,7 +64,7 @@ def _weights(quantization='int8'):
 
 
 def _as_on_tpu():
-  return mock.patch.object(tensor_parallel, '_platform', return_value='tpu')
+  return mock.patch.object(tensor_parallel, '_for_tpu', return_value=True)
 
 
 def _logits(weights, tokens, last, mesh):
@@ -102,10 +105,10 @@ class TensorParallelTest(parameterized.TestCase):
     self.assertLess(np.abs(got - exact).mean(), 1.2 * lost)
     self.assertGreater(np.abs(got - plain).mean(), 0)
 
-  @parameterized.parameters((2, 1, 2), None)
-  def test_served_answers_agree(self, *mesh):
+  @parameterized.parameters(((2, 1, 2),), (None,))
+  def test_served_answers_agree(self, shape):
     """With widths of 2 and 4 slots, chunks of prompts and refilled slots."""
-    mesh = None if mesh == (None,) else sharding.make_mesh(mesh)
+    mesh = None if shape is None else sharding.make_mesh(shape)
     rng = np.random.default_rng(7)
     requests = [
       request_lib.Request(
@@ -128,6 +131,57 @@ class TensorParallelTest(parameterized.TestCase):
     kept = (plain == exact).mean()
     self.assertGreater(kept, 0.6)
     self.assertGreater((got == exact).mean(), kept - 0.2)
+
+  @parameterized.parameters(((1, 2, 2), False), (None, True))
+  def test_prefill_kernel_keeps_what_the_plain_engine_keeps(self, mesh, last):
+    """130 tokens are padded to 256 for the kernel, and cut again."""
+    wide = dataclasses.replace(_MODEL, head_dim=128, rotary_dim=64)
+    self.assertFalse(tensor_parallel.attends(_MODEL, 'int8'))
+    self.assertTrue(tensor_parallel.attends(wide, 'int8'))
+    weights = weights_lib.stack(
+      weights_lib.from_pax(
+        random_model.variables(wide), wide, quantization='int8'
+      )
+    )
+    tokens = jnp.asarray(np.random.default_rng(1).integers(0, 512, (2, 130)))
+
+    def run(weights):
+      # Of the last layer, for the loop keeps them all in one place.
+      kept = jax.tree.map(
+        jnp.zeros_like,
+        (
+          cache.keys_as(jnp.zeros((2, 4, 128, 130)), 'int8'),
+          cache.rows_as(jnp.zeros((2, 4, 130, 128)), 'int8'),
+        ),
+      )
+      at = jnp.asarray([129, 50]) if last else None
+      x, result = model.prefill(
+        weights,
+        wide,
+        tokens,
+        'int8',
+        at,
+        keep=lambda kept, layer, *kv: kv,
+        kept=kept,
+      )
+      return x, [k.values * k.scale.reshape(s) for k, s in zip(result, shapes)]
+
+    shapes = (2, 4, 1, 130), (2, 4, 130, 1)
+    results = []
+    for context in (contextlib.nullcontext(), _as_on_tpu()):
+      with context:
+        if mesh is None:
+          results.append(jax.jit(run)(weights))
+          continue
+        devices = sharding.make_mesh(mesh)
+        with jax.set_mesh(devices):
+          placed = sharding.place(devices, weights)
+          results.append(jax.jit(lambda weights: run(weights))(placed))
+    (x, kv), (got, got_kv) = results
+    self.assertEqual(got.shape, x.shape)
+    for a, b in ((got, x), *zip(got_kv, kv)):
+      a, b = np.asarray(a, np.float32), np.asarray(b, np.float32)
+      self.assertLess(np.abs(a - b).mean(), 0.04 * np.abs(b).mean())
 
   def test_only_int8_on_tpu(self):
     weights = _weights()
