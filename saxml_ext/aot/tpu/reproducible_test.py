@@ -15,7 +15,7 @@ import tempfile
 
 from absl.testing import absltest
 
-import saxml_ext.aot.tpu
+from saxml_ext.aot.tpu import topologies
 
 # GPT-J, but for its sizes: two layers that compile within seconds.
 _SMALL = {
@@ -50,12 +50,13 @@ class ReproducibleTest(absltest.TestCase):
     """A set, built from a copy of the sources."""
     root = pathlib.Path(tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value))
     copy = root / where
-    (package,) = saxml_ext.aot.tpu.__path__
-    sources = pathlib.Path(package).parents[1]
+    sources = pathlib.Path(topologies.__file__).absolute().parents[2]
     shutil.copytree(
       sources, copy / sources.name, ignore=shutil.ignore_patterns('*.pyc')
     )
-    others = [p for p in sys.path if pathlib.Path(p) != sources.parent]
+    others = [
+      p for p in sys.path if pathlib.Path(p).absolute() != sources.parent
+    ]
     subprocess.run(
       [
         sys.executable,
