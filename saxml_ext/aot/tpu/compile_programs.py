@@ -76,7 +76,7 @@ def _compile() -> None:
   pages: list[str] = []
 
   def elsewhere(key: executables.Key) -> compile_set.Built:
-    built, peak = pool.submit(worker.compile_program, task, str(key)).result()
+    built, peak = worker.compile_program(task, str(key))
     peaks.append(peak)
     return built
 
@@ -86,18 +86,17 @@ def _compile() -> None:
     pages.append(_summary(manifest, files))
     return {summary.NAME: pages[0].encode()}
 
-  with worker.processes(_JOBS.value) as pool:
-    compile_set.compile_set(
-      out,
-      run,
-      _keys(run),
-      manifest_lib.Serving(task.params, task.overrides),
-      xla_flags=task.xla_flags(model),
-      finish=finish,
-      elsewhere=elsewhere,
-      jobs=_JOBS.value,
-      progress=lambda line: print(line, flush=True),
-    )
+  compile_set.compile_set(
+    out,
+    run,
+    _keys(run),
+    manifest_lib.Serving(task.params, task.overrides),
+    xla_flags=task.xla_flags(model),
+    finish=finish,
+    elsewhere=elsewhere,
+    jobs=_JOBS.value,
+    progress=lambda line: print(line, flush=True),
+  )
   print('\n' + pages[0])
   print(
     f'{out}: {time.monotonic() - began:.0f} s, at most'

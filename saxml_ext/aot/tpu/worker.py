@@ -5,10 +5,10 @@ them: only the first has the same bytes whatever is compiled beside it.
 """
 
 from collections.abc import Mapping
-import concurrent.futures
 import dataclasses
 import gzip
 import multiprocessing
+from multiprocessing import connection
 import resource
 
 import jax
@@ -18,6 +18,7 @@ from saxml_ext.aot import compile_set
 from saxml_ext.aot import manifest as manifest_lib
 from saxml_ext.aot.tpu import setup
 from saxml_ext.aot.tpu import topologies
+from saxml_ext.common import errors
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
 
 
@@ -53,37 +54,64 @@ class Task:
     return model.xla_flags if self.with_xla_flags else {}
 
 
-def processes(count: int) -> concurrent.futures.ProcessPoolExecutor:
-  """Processes for `compile_program`, `count` at a time, a new one each time."""
-  return concurrent.futures.ProcessPoolExecutor(
-    count,
-    # Not forked: JAX has threads by now, and libtpu may be loaded.
-    mp_context=multiprocessing.get_context('spawn'),
-    max_tasks_per_child=1,
-  )
-
-
 def compile_program(task: Task, name: str) -> tuple[compile_set.Built, int]:
-  """Compiles a program.
+  """Compiles a program in a process of its own. Several threads may call it.
 
   Args:
     task: of its set.
     name: str() of its key.
 
   Returns:
-    The program with its files, and the most bytes of memory that this process
+    The program with its files, and the most bytes of memory that the process
     had.
 
   Raises:
-    errors.SaxError: as `compile_set.build`.
+    errors.SaxError: as `compile_set.build`; Internal if the process ends
+      without an answer.
   """
+  # Not forked: JAX has threads by now, and libtpu is loaded.
+  context = multiprocessing.get_context('spawn')
+  receiver, sender = context.Pipe(duplex=False)
+  process = context.Process(
+    target=_answer, args=(sender, task, name), daemon=True
+  )
+  process.start()
+  sender.close()
+  try:
+    answer = receiver.recv()
+  except EOFError as e:
+    process.join()
+    raise errors.Internal(
+      f'the process that was to compile {name!r} ended with exit code'
+      f' {process.exitcode} and no answer; if it was killed for memory, give'
+      ' --jobs=1'
+    ) from e
+  process.join()
+  if isinstance(answer, errors.SaxError):
+    raise answer
+  return answer
+
+
+def _answer(sender: connection.Connection, task: Task, name: str) -> None:
+  """Sends what `compile_program` returns or raises."""
+  answer: tuple[compile_set.Built, int] | errors.SaxError
+  try:
+    built = _compile(task, name)
+    # Linux counts in KiB.
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    answer = built, peak
+  except errors.SaxError as e:
+    answer = e
+  sender.send(answer)
+
+
+def _compile(task: Task, name: str) -> compile_set.Built:
   model = task.model()
   run = model.executables()
   (key,) = [key for key in run.keys() if str(key) == name]
-  built = compile_set.build(
+  return compile_set.build(
     run, key, task.xla_flags(model), stablehlo=True, more_files=optimized_hlo
   )
-  return built, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def optimized_hlo(compiled: jax.stages.Compiled) -> dict[str, bytes]:
