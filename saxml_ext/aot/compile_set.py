@@ -8,7 +8,6 @@ process, and writes the number into them.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 import contextlib
-import functools
 import time
 
 import jax
@@ -19,8 +18,11 @@ from saxml_ext.aot import exporting
 from saxml_ext.aot import manifest as manifest_lib
 from saxml_ext.aot import program_set
 from saxml_ext.aot import serialization
+from saxml_ext.common import errors
 from saxml_ext.engine import executables
 
+# A program, and its files: content by path.
+Built = tuple[manifest_lib.Program, dict[str, bytes]]
 # More files of a compiled program: content by kind.
 MoreFiles = Callable[[jax.stages.Compiled], Mapping[str, bytes]]
 # Gets a set before it is written: its manifest and files, content by path. What
@@ -40,6 +42,7 @@ def compile_set(
   stablehlo: bool = True,
   more_files: MoreFiles = lambda _: {},
   finish: Finish = lambda *_: {},
+  elsewhere: Callable[[executables.Key], Built] | None = None,
   jobs: int = 1,
   progress: Callable[[str], None] = lambda _: None,
 ) -> manifest_lib.Manifest:
@@ -55,15 +58,18 @@ def compile_set(
     stablehlo: whether the programs are kept as StableHLO too.
     more_files: gives more to keep of each program.
     finish: the last word before the set is written.
-    jobs: programs compiled at a time.
+    elsewhere: compiles a program as `build` does, in a process of its own; None:
+      all are compiled here.
+    jobs: programs compiled at a time; more than 1 only elsewhere, for the sake
+      of equal bytes.
     progress: gets a line for each program.
 
   Returns:
     What was written.
 
   Raises:
-    jax.errors.JaxRuntimeError: the compiler refuses a program, for example as
-      too large for the devices' memory.
+    errors.ResourceExhausted: a program is too large for the devices' memory.
+    errors.Internal: the compiler refuses a program for another reason.
     OSError: the set cannot be written.
     ValueError: a program cannot be kept; see `serialization.serialize`.
   """
@@ -72,22 +78,22 @@ def compile_set(
   began = time.monotonic()
   programs = []
   files: dict[str, bytes] = {}
-  build = functools.partial(
-    _build, run, options, stablehlo, more_files, configuration.target.platform
-  )
+
+  def here(key: executables.Key) -> Built:
+    return build(run, key, options, stablehlo, more_files)
+
   pool = futures.ThreadPoolExecutor(jobs)
   try:
-    with _without_source_paths():
-      tasks = [pool.submit(build, key) for key in keys]
-      for number, task in enumerate(futures.as_completed(tasks), 1):
-        program, content = task.result()
-        programs.append(program)
-        files |= content
-        progress(
-          f'compiled {number} of {len(keys)}: {program.key}'
-          f' ({time.monotonic() - began:.1f} s,'
-          f' {program.files[manifest_lib.EXECUTABLE].bytes} bytes)'
-        )
+    tasks = [pool.submit(elsewhere or here, key) for key in keys]
+    for number, task in enumerate(futures.as_completed(tasks), 1):
+      program, content = task.result()
+      programs.append(program)
+      files |= content
+      progress(
+        f'compiled {number} of {len(keys)}: {program.key}'
+        f' ({time.monotonic() - began:.1f} s,'
+        f' {program.files[manifest_lib.EXECUTABLE].bytes} bytes)'
+      )
   finally:
     # Where a program cannot be compiled, the others are not begun any more.
     pool.shutdown(cancel_futures=True)
@@ -101,23 +107,35 @@ def compile_set(
   return manifest
 
 
-def _build(
+def build(
   run: executables.Executables,
-  options: dict[str, str],
+  key: executables.Key,
+  options: Mapping[str, str],
   stablehlo: bool,
   more_files: MoreFiles,
-  platform: str,
-  key: executables.Key,
-) -> tuple[manifest_lib.Program, dict[str, bytes]]:
-  """A compiled program, and its files: content by path."""
-  compiled = run.lower(key).compile(options)
-  serialized = serialization.serialize(compiled)
-  executable = serialized.executable
-  if platform == 'cpu':
-    executable = cpu_order.sort(executable)
-  contents = {manifest_lib.EXECUTABLE: executable}
-  if stablehlo:
-    contents[manifest_lib.STABLEHLO] = exporting.stablehlo(run, key)
+) -> Built:
+  """A compiled program, and its files: content by path.
+
+  Args:
+    run: as of `compile_set`, and so are `stablehlo` and `more_files`.
+    key: which program.
+    options: for the compiler.
+
+  Raises:
+    errors.ResourceExhausted, errors.Internal, ValueError: as `compile_set`.
+  """
+  with _without_source_paths():
+    lowered = run.lower(key)
+    try:
+      compiled = lowered.compile(dict(options))
+    except jax.errors.JaxRuntimeError as e:
+      raise _refusal(key, str(e)) from e
+    serialized = serialization.serialize(compiled)
+    contents = {manifest_lib.EXECUTABLE: serialized.executable}
+    if stablehlo:
+      contents[manifest_lib.STABLEHLO] = exporting.stablehlo(run, key)
+  if exporting.platform(run) == 'cpu':
+    contents[manifest_lib.EXECUTABLE] = cpu_order.sort(serialized.executable)
   contents |= more_files(compiled)
   named = {
     kind: (f'{str(key).replace(" ", "_")}.{kind}', content)
@@ -130,6 +148,15 @@ def _build(
     files={k: program_set.file_of(*each) for k, each in named.items()},
   )
   return program, dict(named.values())
+
+
+def _refusal(key: executables.Key, message: str) -> errors.SaxError:
+  """What to say where XLA does not compile a program."""
+  # The first paragraph says what is wrong; a list of buffers may follow.
+  why = message.split('\n\n')[0]
+  too_large = why.startswith('RESOURCE_EXHAUSTED')
+  kind = errors.ResourceExhausted if too_large else errors.Internal
+  return kind(f'XLA does not compile {str(key)!r}: {why}')
 
 
 def memory(compiled: jax.stages.Compiled) -> manifest_lib.Memory:

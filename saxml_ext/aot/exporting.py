@@ -56,7 +56,7 @@ def stablehlo(run: executables.Executables, key: executables.Key) -> bytes:
   names = (*kernels.TARGETS, _LAYOUT)
   own = [export.DisabledSafetyCheck.custom_call(n) for n in names]
   exporter = export.export(
-    jitted, platforms=[_platform(run)], disabled_checks=own
+    jitted, platforms=[platform(run)], disabled_checks=own
   )
   if run.mesh is None:
     return bytes(exporter(*leaves).serialize())
@@ -77,11 +77,13 @@ def compile_exported(content: bytes, signature: executables.Signature) -> Flat:
   return Flat(compiled, jax.tree.structure(signature.results))
 
 
-def _platform(run: executables.Executables) -> str:
+def platform(run: executables.Executables) -> str:
+  """What an engine's programs are for: 'cpu', 'tpu' or 'cuda'."""
   if run.mesh is None:
-    return jax.default_backend()
-  platform = run.mesh.devices.flat[0].platform
-  return 'cuda' if platform == 'gpu' else platform
+    name = jax.default_backend()
+  else:
+    name = run.mesh.devices.flat[0].platform
+  return 'cuda' if name == 'gpu' else name
 
 
 def _donated(signature: executables.Signature) -> tuple[int, ...]:

@@ -142,6 +142,15 @@ def file_of(path: str, content: bytes) -> manifest_lib.File:
   return manifest_lib.File(path, digest, len(content))
 
 
+def check_place(path: str) -> None:
+  """Raises OSError unless a set can be written to `path`; see `write`."""
+  path = os.path.abspath(path)
+  if os.path.isdir(path) and os.listdir(path):
+    raise OSError(f'{path} holds something: name a new or empty directory')
+  with tempfile.TemporaryDirectory(dir=os.path.dirname(path)):
+    pass  # Its parent is there, and may be written to.
+
+
 def write(
   path: str, manifest: manifest_lib.Manifest, files: Mapping[str, bytes]
 ) -> None:

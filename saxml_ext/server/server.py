@@ -40,9 +40,9 @@ from saxml_ext.server import model_server
 from saxml_ext.server import platforms
 from saxml_ext.server.loading import lifecycle
 from saxml_ext.server.loading import loader
-from saxml_ext.server.loading import programs
 from saxml_ext.server.loading import servable
 from saxml_ext.server.loading import spec
+from saxml_ext.server.programs import programs
 
 _LoadFn: TypeAlias = lifecycle.LoadFn[servable.Servable]
 

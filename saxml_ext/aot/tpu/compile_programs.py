@@ -10,23 +10,20 @@ that does not fit the chips' memory is not written.
 
 from collections.abc import Mapping, Sequence
 import gzip
-import resource
 import time
 
 from absl import app
 from absl import flags
-import jax
 
-from saxml_ext.aot import abstract_model
 from saxml_ext.aot import compile_set
 from saxml_ext.aot import manifest as manifest_lib
 from saxml_ext.aot.tpu import fit
-from saxml_ext.aot.tpu import setup
 from saxml_ext.aot.tpu import summary
 from saxml_ext.aot.tpu import topologies
+from saxml_ext.aot.tpu import worker
 from saxml_ext.common import errors
 from saxml_ext.common import user_path
-from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
+from saxml_ext.engine import executables
 
 _PARAMS = flags.DEFINE_string('params', None, 'Name of the serving params.')
 _OVERRIDES = flags.DEFINE_multi_string(
@@ -38,14 +35,23 @@ _TOPOLOGY = flags.DEFINE_enum(
 _OUT = flags.DEFINE_string(
   'out', None, 'Directory to write; empty or not there yet.'
 )
+_ONLY = flags.DEFINE_multi_string(
+  'only',
+  [],
+  'Compiles only programs whose keys begin so, such as "decode"; a server has to'
+  ' compile the others. May be repeated.',
+)
 _XLA_FLAGS = flags.DEFINE_enum(
   'xla_flags',
-  'params',
-  ['params', 'none'],
-  "Options for XLA: the serving params' XLA_TPU_FLAGS, or none.",
+  'none',
+  ['none', 'params'],
+  "Options for XLA: none, or the serving params' XLA_TPU_FLAGS.",
 )
 _JOBS = flags.DEFINE_integer(
-  'jobs', 2, 'Programs compiled at a time.', lower_bound=1
+  'jobs',
+  2,
+  'Programs compiled at a time, each in a process of about 1 GB.',
+  lower_bound=1,
 )
 
 
@@ -59,46 +65,60 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _compile() -> None:
-  setup.prepare()
   began = time.monotonic()
-  topology = topologies.find(_TOPOLOGY.value)
-  overrides = _overrides()
-  model = abstract_model.of(_PARAMS.value, overrides, topology.describe())
+  out = user_path.resolve(_OUT.value)
+  task = worker.Task(
+    _PARAMS.value, _overrides(), _TOPOLOGY.value, _XLA_FLAGS.value == 'params'
+  )
+  model = task.model()
   run = model.executables()
-  written = ''
+  peaks: list[int] = []
+  pages: list[str] = []
+
+  def elsewhere(key: executables.Key) -> compile_set.Built:
+    built, peak = worker.compile_program(task, str(key))
+    peaks.append(peak)
+    return built
 
   def finish(
     manifest: manifest_lib.Manifest, files: Mapping[str, bytes]
   ) -> dict[str, bytes]:
-    nonlocal written
-    needs = fit.check(
-      {p.key: p.memory for p in manifest.programs}, topology.chip.hbm
-    )
-    hlo = {
-      p.key: gzip.decompress(
-        files[p.files[manifest_lib.OPTIMIZED_HLO].path]
-      ).decode()
-      for p in manifest.programs
-    }
-    written = summary.text(manifest, topology, needs, hlo)
-    return {summary.NAME: written.encode()}
+    pages.append(_summary(manifest, files))
+    return {summary.NAME: pages[0].encode()}
 
-  out = user_path.resolve(_OUT.value)
   compile_set.compile_set(
     out,
     run,
-    run.keys(),
-    manifest_lib.Serving(_PARAMS.value, overrides),
-    xla_flags={} if _XLA_FLAGS.value == 'none' else model.xla_flags,
-    more_files=_optimized_hlo,
+    _keys(run),
+    manifest_lib.Serving(task.params, task.overrides),
+    xla_flags=task.xla_flags(model),
     finish=finish,
+    elsewhere=elsewhere,
     jobs=_JOBS.value,
     progress=lambda line: print(line, flush=True),
   )
-  print(written)
-  peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-  seconds = time.monotonic() - began
-  print(f'{out}: {seconds:.0f} s, at most {peak:.1f} GiB of memory')
+  print('\n' + pages[0])
+  print(
+    f'{out}: {time.monotonic() - began:.0f} s, at most'
+    f' {max(peaks) / 1e9:.1f} GB of memory in one of {_JOBS.value} processes'
+  )
+
+
+def _keys(run: executables.Executables) -> list[executables.Key]:
+  """The programs asked for.
+
+  Raises:
+    errors.InvalidArgument: there are none.
+  """
+  if not _ONLY.value:
+    return run.keys()
+  found = [k for k in run.keys() if str(k).startswith(tuple(_ONLY.value))]
+  if not found:
+    names = ', '.join(map(str, run.keys()))
+    raise errors.InvalidArgument(
+      f'--only={_ONLY.value} begins no key of a program; there are {names}'
+    )
+  return found
 
 
 def _overrides() -> dict[str, str]:
@@ -114,11 +134,25 @@ def _overrides() -> dict[str, str]:
   return found
 
 
-def _optimized_hlo(compiled: jax.stages.Compiled) -> dict[str, bytes]:
-  """What XLA made of a program, as text; the estimates of speed read it."""
-  # Without a time in its header the same text gives the same bytes.
-  text = gzip.compress(compiled.as_text().encode(), mtime=0)
-  return {manifest_lib.OPTIMIZED_HLO: text}
+def _summary(
+  manifest: manifest_lib.Manifest, files: Mapping[str, bytes]
+) -> str:
+  """The summary of a set.
+
+  Raises:
+    errors.ResourceExhausted: it does not fit the chips.
+  """
+  topology = topologies.find(_TOPOLOGY.value)
+  needs = fit.check(
+    {p.key: p.memory for p in manifest.programs}, topology.chip.hbm
+  )
+
+  def hlo(program: manifest_lib.Program) -> str:
+    path = program.files[manifest_lib.OPTIMIZED_HLO].path
+    return gzip.decompress(files[path]).decode()
+
+  texts = {p.key: hlo(p) for p in manifest.programs}
+  return summary.text(manifest, topology, needs, texts)
 
 
 if __name__ == '__main__':

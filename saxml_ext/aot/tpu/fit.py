@@ -79,10 +79,11 @@ def _alone(told: manifest_lib.Memory) -> int:
 def resident_bytes(memory: Mapping[str, manifest_lib.Memory]) -> int:
   """Bytes of weights and state, as the devices lay them out.
 
-  They are the arguments of the widest decode program, which reads all weights
-  and all state; what it gets besides is a few kilobytes.
+  They are the arguments of a decode program, which reads all weights and all
+  state; what it gets besides is a few kilobytes. Of programs without one, it is
+  the most that there is evidence of.
   """
-  return max(m.arguments for m in memory.values())
+  return max(max(m.arguments, m.outputs - m.aliased) for m in memory.values())
 
 
 def check(memory: Mapping[str, manifest_lib.Memory], limit: int) -> Needs:

@@ -25,10 +25,10 @@ from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.pax import description as description_lib
 from saxml_ext.server.loading import codec
-from saxml_ext.server.loading import programs as programs_lib
 from saxml_ext.server.loading import servable
 from saxml_ext.server.loading import spec as spec_lib
 from saxml_ext.server.loading import stored_gptj
+from saxml_ext.server.programs import programs as programs_lib
 from saxml_ext.server.scheduling import contract
 from saxml_ext.server.scheduling import scheduler
 from saxml_ext.server.scheduling import stats

@@ -22,8 +22,8 @@ from saxml_ext.engine import request as request_lib
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
 from saxml_ext.server import jax_setup
 from saxml_ext.server.loading import loader
-from saxml_ext.server.loading import programs
 from saxml_ext.server.loading import spec as spec_lib
+from saxml_ext.server.programs import programs
 
 _PARAMS = flags.DEFINE_string(
   'params', None, 'Name of the serving params.', required=True

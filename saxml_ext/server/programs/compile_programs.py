@@ -16,6 +16,7 @@ from absl import flags
 import jax
 
 from saxml_ext.aot import compile_set
+from saxml_ext.aot import program_set
 from saxml_ext.common import errors
 from saxml_ext.common import user_path
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
@@ -47,7 +48,9 @@ def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'unexpected argument {argv[1]!r}')
   jax_setup.configure(cache_dir=None)
+  out = user_path.resolve(_OUT.value)
   try:
+    program_set.check_place(out)
     made = loader.plan(
       spec_lib.Spec(
         model_path=_PARAMS.value,
@@ -58,7 +61,7 @@ def main(argv: Sequence[str]) -> None:
     )
     run = made.executables()
     compile_set.compile_set(
-      user_path.resolve(_OUT.value),
+      out,
       run,
       run.keys(),
       made.serving,
