@@ -62,6 +62,16 @@ class ReportTest(absltest.TestCase):
     least = 1 / (0.030 + 127 * 0.020 / 8)
     self.assertAlmostEqual(float(found), least, delta=0.1)
 
+  def test_other_buckets_can_be_tried(self):
+    text = self._report(sets.small())
+    finer = self._report(sets.small(), buckets=['256', '512', '1024', '1919'])
+    (before,), (after,) = map(_HEADLINE.findall, (text, finer))
+    self.assertGreater(float(after), float(before))
+    self.assertIn('in proportion', finer)
+    for wrong in (['a'], ['512', '256'], ['0']):
+      with self.assertRaisesRegex(ValueError, '--buckets'):
+        self._report(sets.small(), buckets=wrong)
+
   def test_several_sets_are_compared(self):
     text = self._report(sets.small(step=40), sets.small())
     self.assertIn('From first to last', text)
