@@ -1,4 +1,5 @@
 import contextlib
+import dataclasses
 import io
 import pathlib
 import re
@@ -71,6 +72,19 @@ class ReportTest(absltest.TestCase):
     for wrong in (['a'], ['512', '256'], ['0']):
       with self.assertRaisesRegex(ValueError, '--buckets'):
         self._report(sets.small(), buckets=wrong)
+
+  def test_kernels_of_unknown_instructions_are_named(self):
+    made = sets.small()
+    programs = dict(made.programs)
+    step = programs['decode 8'].step
+    assert step is not None
+    for bundles in (None, 100.0):
+      call = costs.KernelCall('attend', 8, 1, bundles)
+      programs['decode 8'] = dataclasses.replace(
+        programs['decode 8'], step=dataclasses.replace(step, kernels=(call,))
+      )
+      text = self._report(dataclasses.replace(made, programs=programs))
+      self.assertEqual('attend (decode 8, a step)' in text, bundles is None)
 
   def test_several_sets_are_compared(self):
     text = self._report(sets.small(step=40), sets.small())
