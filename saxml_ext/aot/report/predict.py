@@ -74,8 +74,16 @@ _SAX_WAIT = 4.0
 _SAX_LONGEST = 128
 
 
-def policy(programs: costs.Set) -> schedule.Policy:
-  """How a set's programs are used: all of its buckets and rows."""
+def policy(
+  programs: costs.Set, buckets: tuple[int, ...] = ()
+) -> schedule.Policy:
+  """How a set's programs are used.
+
+  Args:
+    programs: the set; all of its rows are used.
+    buckets: lengths that prompts are padded to; none: the set's own. Times of
+      others are taken in proportion.
+  """
   prefills = []
   for key in programs.programs:
     found = re.fullmatch(r'prefill_and_insert (\d+) 0 (\d+)', key)
@@ -83,7 +91,7 @@ def policy(programs: costs.Set) -> schedule.Policy:
       prefills.append((int(found[1]), int(found[2])))
   return schedule.Policy(
     slots=programs.slots,
-    buckets=tuple(sorted({length for _, length in prefills})),
+    buckets=buckets or tuple(sorted({length for _, length in prefills})),
     rows=tuple(sorted({rows for rows, _ in prefills})),
   )
 
@@ -93,10 +101,19 @@ def of_set(
   requests: lengths_lib.Lengths,
   rule: rules.Rule,
   server: bool = True,
+  buckets: tuple[int, ...] = (),
 ) -> Prediction:
-  """What this server is expected to reach with a set."""
+  """What this server is expected to reach with a set.
+
+  Args:
+    programs: the set.
+    requests: what is served.
+    rule: for the times.
+    server: whether to estimate the Server scenario as well.
+    buckets: as of `policy`.
+  """
   seconds = times.of(programs, rule, requests)
-  how = policy(programs)
+  how = policy(programs, buckets)
   outcome = schedule.run(requests, seconds, how)
   highest = None
   if server:

@@ -48,6 +48,12 @@ _LENGTHS = flags.DEFINE_string(
   ' //saxml_ext/aot/report:count_lengths. Without it a distribution is assumed,'
   ' and said.',
 )
+_BUCKETS = flags.DEFINE_list(
+  'buckets',
+  [],
+  'Lengths that prompts are padded to, to try out others than the programs are'
+  ' compiled for: times between compiled lengths are taken in proportion.',
+)
 _SAMPLES = flags.DEFINE_integer(
   'samples', 13368, 'Requests that are simulated.', lower_bound=1
 )
@@ -91,7 +97,7 @@ def report() -> str:
   requests = _requests()
   chip = chips.of(made.topology)
   by_rule = {
-    rule.name: predict.of_set(made, requests, rule, _SERVER.value)
+    rule.name: predict.of_set(made, requests, rule, _SERVER.value, _buckets())
     for rule in rules.RULES
   }
   sax = _sax(requests)
@@ -105,6 +111,7 @@ def report() -> str:
       link=chip.link / 1e9,
     ),
     'Lengths\n' + tables.lengths(requests),
+    *_tried(),
     'Programs\n' + tables.programs(made, requests),
     'Memory\n' + tables.memory(made),
     'Beside the roofline\n' + tables.floor(made, requests),
@@ -136,6 +143,30 @@ def _read(path: str | pathlib.Path) -> costs.Set:
   return costs.read(pathlib.Path(path).read_text('utf-8'), str(path))
 
 
+def _buckets() -> tuple[int, ...]:
+  try:
+    found = tuple(map(int, _BUCKETS.value))
+  except ValueError as e:
+    raise ValueError(
+      f'--buckets is {",".join(_BUCKETS.value)}; numbers are needed, such as'
+      ' 512,1024,1919.'
+    ) from e
+  if list(found) != sorted({n for n in found if n > 0}):
+    raise ValueError(
+      f'--buckets is {found}; they must be positive and ascending.'
+    )
+  return found
+
+
+def _tried() -> list[str]:
+  if not _buckets():
+    return []
+  return [
+    f'Prompts are padded to {", ".join(_BUCKETS.value)}, to try that out: times'
+    ' between compiled lengths are in proportion.'
+  ]
+
+
 def _requests() -> lengths_lib.Lengths:
   if _LENGTHS.value is None:
     return lengths_lib.ASSUMED.draw(_SAMPLES.value)
@@ -165,7 +196,7 @@ def _variations(made: costs.Set, requests: lengths_lib.Lengths) -> str:
     return '  They are counted, not assumed; only the draw is random.'
 
   def offline(drawn: lengths_lib.Lengths) -> float:
-    return predict.of_set(made, drawn, rules.CENTRAL, server=False).offline
+    return predict.of_set(made, drawn, rules.CENTRAL, False, _buckets()).offline
 
   rows = [('Offline samples/s (estimate), central rule', '')]
   rows.append(('as assumed', f'{offline(requests):.1f}'))

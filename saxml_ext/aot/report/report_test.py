@@ -1,4 +1,5 @@
 import contextlib
+import dataclasses
 import io
 import pathlib
 import re
@@ -61,6 +62,29 @@ class ReportTest(absltest.TestCase):
     (found,) = _HEADLINE.findall(text)
     least = 1 / (0.030 + 127 * 0.020 / 8)
     self.assertAlmostEqual(float(found), least, delta=0.1)
+
+  def test_other_buckets_can_be_tried(self):
+    text = self._report(sets.small())
+    finer = self._report(sets.small(), buckets=['256', '512', '1024', '1919'])
+    (before,), (after,) = map(_HEADLINE.findall, (text, finer))
+    self.assertGreater(float(after), float(before))
+    self.assertIn('in proportion', finer)
+    for wrong in (['a'], ['512', '256'], ['0']):
+      with self.assertRaisesRegex(ValueError, '--buckets'):
+        self._report(sets.small(), buckets=wrong)
+
+  def test_kernels_of_unknown_instructions_are_named(self):
+    made = sets.small()
+    programs = dict(made.programs)
+    step = programs['decode 8'].step
+    assert step is not None
+    for bundles in (None, 100.0):
+      call = costs.KernelCall('attend', 8, 1, bundles)
+      programs['decode 8'] = dataclasses.replace(
+        programs['decode 8'], step=dataclasses.replace(step, kernels=(call,))
+      )
+      text = self._report(dataclasses.replace(made, programs=programs))
+      self.assertEqual('attend (decode 8, a step)' in text, bundles is None)
 
   def test_several_sets_are_compared(self):
     text = self._report(sets.small(step=40), sets.small())

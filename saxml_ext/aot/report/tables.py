@@ -44,7 +44,23 @@ def programs(made: costs.Set, requests: lengths_lib.Lengths) -> str:
     parts = rules.parts(cost, where, rules.CENTRAL, slots)
     values = (*seconds, *(parts[part] for part in rules.PARTS))
     rows.append((name, *(f'{1e3 * value:.2f}' for value in values)))
-  return table(rows)
+  return table(rows) + _unknown_kernels(made)
+
+
+def _unknown_kernels(made: costs.Set) -> str:
+  """A warning about kernels of which only the bytes are known."""
+  unknown = {
+    f'{call.name} ({name})'
+    for name, cost in timed(made)
+    for call in cost.kernels
+    if call.bundles is None
+  }
+  if not unknown:
+    return ''
+  return (
+    '\n  Only the bytes of these kernels are known, so they count for too'
+    f' little: {", ".join(sorted(unknown))}.'
+  )
 
 
 def timed(made: costs.Set) -> list[tuple[str, costs.Cost]]:

@@ -12,6 +12,7 @@ a conditional the branch with most cycles counts.
 """
 
 from collections.abc import Callable, Iterable, Mapping
+import dataclasses
 import re
 
 from saxml_ext.aot.report.compiled import costs
@@ -33,6 +34,9 @@ _COLLECTIVE = re.compile(
   r'^(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)'
   r'(-start)?$'
 )
+# Names by which fusions around collectives are known.
+_REDUCE_SCATTER = 'all-reduce-scatter'
+_STARTS = 'custom_call_target="AsyncCollectiveStart"'
 _PRODUCTS = ('convolution', 'dot')
 # jnp.einsum names its products by their spec. Those of attention have one first
 # dim, the request, in both operands and the result; those of matrices do not.
@@ -163,9 +167,9 @@ class _Reader:
       return costs.Cost()
     if i.opcode in _PREFETCHES:
       return costs.Cost(hbm_bytes=hlo_traffic.prefetched(i))
-    collective = _COLLECTIVE.match(i.opcode)
-    if collective:
-      return costs.Cost(collectives=(_exchange(i, collective[1]),))
+    exchanges = self._exchanges(i)
+    if exchanges:
+      return costs.Cost(collectives=exchanges)
     traffic = hlo_traffic.hbm_bytes(self._module, i, within)
     if i.opcode == 'custom-call' and _PALLAS in i.rest:
       call = self._describe(i, within)
@@ -180,6 +184,31 @@ class _Reader:
     return costs.Cost(
       hbm_bytes=traffic, uncosted=float(moved > 0), uncosted_bytes=moved
     )
+
+  def _exchanges(self, i: hlo_text.Instruction) -> tuple[costs.Collective, ...]:
+    """Of an operation that is a collective, or a fusion around one.
+
+    XLA wraps a reduce-scatter as an all-reduce and the slice that is kept, and
+    cuts an asynchronous collective into fusions for its start, what runs
+    meanwhile and its end: it is counted where it starts.
+    """
+    found = _COLLECTIVE.match(i.opcode)
+    if found:
+      return (_exchange(i, found[1]),)
+    if i.opcode != 'fusion':
+      return ()
+    (name,) = i.called['calls']
+    inner = self._module.computations[name].values()
+    scattered = name.startswith(_REDUCE_SCATTER)
+    if not scattered and not any(_STARTS in x.rest for x in inner):
+      return ()
+    exchanges = [
+      _exchange(x, m[1]) for x in inner if (m := _COLLECTIVE.match(x.opcode))
+    ]
+    if scattered:
+      kind = 'reduce-scatter'
+      exchanges = [dataclasses.replace(x, kind=kind) for x in exchanges]
+    return tuple(exchanges)
 
   def _kind(self, i: hlo_text.Instruction) -> str:
     if self._only_moves(i):

@@ -69,6 +69,17 @@ class HloCostsTest(parameterized.TestCase):
       self.program.step.kernels, (costs.KernelCall('attend_kernel', 48, 3),)
     )
 
+  def test_collectives_in_fusions_are_found_once(self):
+    found = hlo_costs.read(hlo.EXCHANGES).once
+    self.assertEqual(
+      found.collectives,
+      (
+        costs.Collective('reduce-scatter', 128, 4, 1),
+        costs.Collective('all-gather', 256, 4, 1),
+      ),
+    )
+    self.assertEqual(found.uncosted, 0)
+
   def test_operations_without_an_estimate_are_listed_but_no_scalars(self):
     assert self.program.step is not None
     self.assertEqual(self.program.step.uncosted, 1)

@@ -96,3 +96,34 @@ ENTRY %main (arg: f32[4,4], steps: s32[]) -> f32[4,4] {
   ROOT %result = f32[4,4]{1,0:T(8,128)S(1)} get-tuple-element(%loop), index=1
 }
 """
+
+# A reduce-scatter and an asynchronous all-gather as XLA writes them: in fusions.
+# The former exchanges 128 bytes, the latter 256.
+EXCHANGES = """\
+%all-reduce-scatter.1 (i: bf16[8,8]) -> bf16[2,8] {
+  %i = bf16[8,8]{1,0:T(8,128)S(1)} parameter(0)
+  %all = bf16[8,8]{1,0:T(8,128)S(1)} all-reduce(%i), channel_id=1, replica_groups={{0,1,2,3}}, to_apply=%add
+  %at = u32[] partition-id()
+  ROOT %part = bf16[2,8]{1,0:T(8,128)S(1)} dynamic-slice(%all, %at, %at), dynamic_slice_sizes={2,8}
+}
+
+%start (s: s8[8,8]) -> (s8[8,8], s8[32,8]) {
+  %s = s8[8,8]{1,0:T(8,128)S(1)} parameter(0)
+  %gather = s8[32,8]{1,0:T(8,128)S(1)} all-gather(%s), channel_id=2, replica_groups={{0,1,2,3}}, dimensions={0}
+  ROOT %begun = (s8[8,8]{1,0:T(8,128)S(1)}, s8[32,8]{1,0:T(8,128)S(1)}) custom-call(%gather), custom_call_target="AsyncCollectiveStart"
+}
+
+%end (e: (s8[8,8], s8[32,8])) -> s8[32,8] {
+  %e = (s8[8,8]{1,0:T(8,128)S(1)}, s8[32,8]{1,0:T(8,128)S(1)}) parameter(0)
+  %again = s8[32,8]{1,0:T(8,128)S(1)} all-gather(%e), channel_id=2, replica_groups={{0,1,2,3}}, dimensions={0}
+  ROOT %ended = s8[32,8]{1,0:T(8,128)S(1)} custom-call(%again), custom_call_target="AsyncCollectiveDone"
+}
+
+ENTRY %main (x: bf16[8,8], y: s8[8,8]) -> s8[32,8] {
+  %x = bf16[8,8]{1,0:T(8,128)S(1)} parameter(0)
+  %y = s8[8,8]{1,0:T(8,128)S(1)} parameter(1)
+  %scattered = bf16[2,8]{1,0:T(8,128)S(1)} fusion(%x), kind=kCustom, calls=%all-reduce-scatter.1
+  %first = (s8[8,8]{1,0:T(8,128)S(1)}, s8[32,8]{1,0:T(8,128)S(1)}) fusion(%y), kind=kCustom, calls=%start
+  ROOT %last = s8[32,8]{1,0:T(8,128)S(1)} fusion(%first), kind=kCustom, calls=%end, backend_config={"window_config":{"estimated_cycles":"0"}}
+}
+"""
