@@ -19,8 +19,9 @@ from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import weights as weights_lib
 
-# More than which make no product faster.
+# More than which make no product faster; the same for its other sizes.
 _MANY_ROWS = 1024
+_MANY_OUTPUTS = 4096
 
 
 class Ours:
@@ -112,14 +113,15 @@ class Ours:
     formats: tuple[str, ...] = ('int8', 'bfloat16', 'float32')
     formats = formats[formats.index(self._job.dtype) :]
     floats = [f for f in formats if f != 'int8']
+    hidden = min(c.hidden_dim, _MANY_OUTPUTS)
 
     def best(dtypes: Sequence[str], rows: int, width: int, outputs: int):
       return max(rates_lib.products(d, rows, width, outputs) for d in dtypes)
 
     return {
       'read': rates_lib.read(read_bytes),
-      'decode': best(formats, rows, c.model_dim, c.hidden_dim),
-      'prefill': best(formats, _MANY_ROWS, c.model_dim, c.hidden_dim),
+      'decode': best(formats, rows, c.model_dim, hidden),
+      'prefill': best(formats, _MANY_ROWS, c.model_dim, hidden),
       'attention': best(floats, _MANY_ROWS, c.head_dim, _MANY_ROWS),
     }
 
