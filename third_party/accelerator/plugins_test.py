@@ -12,6 +12,7 @@ import importlib.util
 import os
 import pathlib
 import pkgutil
+import re
 import subprocess
 import sys
 
@@ -19,9 +20,17 @@ from absl.testing import absltest
 
 from saxml_ext.common.machine import accelerators
 
-_BAZELRC = pathlib.Path(__file__).parents[2] / '.bazelrc'
+_ROOT = pathlib.Path(__file__).parents[2]
+_BAZELRC = _ROOT / '.bazelrc'
+_PIN = re.compile(r'^([a-z0-9-]+)(?:\[.*\])?==(\S+)', re.MULTILINE)
 # Asks JAX for a platform in a process of its own, with no other one allowed.
 _ASK = 'import jax; print(jax.devices()[0].platform)'
+
+
+def _pins(group: str) -> dict[str, str]:
+  """Version by package of a lock."""
+  path = _ROOT / 'third_party' / 'python' / f'{group}.lock'
+  return dict(_PIN.findall(path.read_text(encoding='utf-8')))
 
 
 def _ask(platform: str) -> subprocess.CompletedProcess[str]:
@@ -46,6 +55,15 @@ class PluginsTest(absltest.TestCase):
     lines = _BAZELRC.read_text(encoding='utf-8').splitlines()
     for kind in ('tpu', 'cuda'):
       self.assertIn(f'build:{kind} --define=accelerator={kind}', lines)
+
+  def test_locks_fit_together(self):
+    jax, cuda, tpu = map(_pins, ('requirements', 'cuda', 'libtpu'))
+    self.assertEqual(jax['jax'], jax['jaxlib'])
+    self.assertEqual(cuda['jax-cuda12-plugin'], jax['jax'])
+    self.assertEqual(cuda['jax-cuda12-pjrt'], jax['jax'])
+    self.assertEqual(set(tpu), {'libtpu'})
+    # Else a program would have two versions of a package.
+    self.assertEmpty(set(cuda) & set(jax))
 
   def test_nothing_comes_unasked(self):
     if accelerators.built_for() != 'tpu':
