@@ -8,12 +8,12 @@ import time
 from absl import logging
 import jax
 
+from saxml_ext.aot import compilations
 from saxml_ext.aot import manifest
 from saxml_ext.common import errors
 from saxml_ext.common import memory
 from saxml_ext.common import storage
 from saxml_ext.engine import abstract_weights
-from saxml_ext.engine import compilations
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import executables
 from saxml_ext.engine import runner as runner_lib
