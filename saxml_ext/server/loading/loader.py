@@ -71,7 +71,7 @@ class Plan:
     s, mesh = self.settings, self.mesh
     weights = shapes(self.model, s.dtype, s.quantization, s.quantize_head)
     if mesh is not None:
-      weights = jax.eval_shape(lambda: sharding.pad(mesh, weights))
+      weights = jax.eval_shape(lambda w: sharding.pad(mesh, w), weights)
     return executables.Executables(
       state.Settings(self.model, self.engine), weights, mesh
     )
