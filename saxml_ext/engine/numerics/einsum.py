@@ -99,7 +99,8 @@ def _weight(
     return kernels.multiply(x.astype(jnp.float32), values, scale, bias, planes)
 
   def in_float(x: jax.Array, dtype: str) -> jax.Array:
-    return _product('mk,nk->mn', x, _cast(values, dtype)) * scale + bias
+    codes = _cast_beside(x, values, dtype)
+    return _product('mk,nk->mn', x, codes) * scale + bias
 
   if w.activations is not None:
     result = in_float(x, w.activations)
@@ -147,6 +148,27 @@ def _cast(values: jax.Array, dtype: str) -> jax.Array:
   cast = values.astype(dtype)
   return jax.lax.platform_dependent(
     cast, cpu=jax.lax.optimization_barrier, default=lambda x: x
+  )
+
+
+def _cast_beside(x: jax.Array, values: jax.Array, dtype: str) -> jax.Array:
+  """`_cast` of weights that are multiplied with x [M, K], once x is there.
+
+  On CPU XLA would cast the weights of all layers before it runs the first one:
+  12 GB of bfloat16 for a GPT-J of 6 billion parameters. A branch that x decides
+  on cannot be taken earlier. The other one, for NaN, only passes the NaN on.
+  """
+
+  def late(x: jax.Array, values: jax.Array) -> jax.Array:
+    return jax.lax.cond(
+      x[0, 0] == x[0, 0],
+      lambda v: v.astype(dtype),
+      lambda v: jnp.full(v.shape, jnp.nan, dtype),
+      values,
+    )
+
+  return jax.lax.platform_dependent(
+    x, values, cpu=late, default=lambda x, v: v.astype(dtype)
   )
 
 

@@ -173,6 +173,25 @@ class EinsumTest(parameterized.TestCase):
     with self.assertRaisesRegex(ValueError, r"batch dims \['n'\]"):
       einsum_lib.einsum('nh,nhd->nd', jnp.ones((2, 8)), w)
 
+  def test_weights_are_cast_when_they_are_needed(self):
+    struct = jax.ShapeDtypeStruct
+    size, count = 512, 8
+    weight = quant.QuantizedArray(
+      struct((size, size), jnp.int8), struct((size,), jnp.float32), 'bfloat16'
+    )
+
+    def run(x, weights):
+      for w in weights:
+        x = jnp.tanh(einsum_lib.einsum('td,df->tf', x, w))
+      return x
+
+    program = jax.jit(run).lower(
+      struct((200, size), jnp.float32), (weight,) * count
+    )
+    memory = program.compile().memory_analysis()
+    # Activations and a weight or two, not all weights in bfloat16 at once.
+    self.assertLess(memory.temp_size_in_bytes, count * size**2)
+
 
 if __name__ == '__main__':
   absltest.main()
