@@ -65,9 +65,8 @@ class HloCostsTest(parameterized.TestCase):
       self.program.step.collectives,
       (costs.Collective('all-reduce', 64, 4, 3),),
     )
-    self.assertEqual(
-      self.program.step.kernels, (costs.KernelCall('attend_kernel', 48, 3),)
-    )
+    kernel = costs.KernelCall('attend_kernel', 48, 3)
+    self.assertEqual(self.program.step.kernels, (kernel,))
 
   def test_collectives_in_fusions_are_found_once(self):
     found = hlo_costs.read(hlo.EXCHANGES).once

@@ -63,7 +63,7 @@ HloModule jit_decode, is_scheduled=true
   %product = f32[4,4]{1,0:T(8,128)S(1)} fusion(%x, %weights, %j), kind=kOutput, calls=%fused_product, backend_config={"window_config":{"estimated_cycles":"100"}}
   %branch = f32[4,4]{1,0:T(8,128)S(1)} conditional(%which, %product, %product), true_computation=%many, false_computation=%few
   %reduced = f32[4,4]{1,0:T(8,128)S(1)} all-reduce(%branch), channel_id=1, replica_groups=mesh['axis_0'=1,'axis_1'=4] {'axis_1'}, use_global_device_ids=true, to_apply=%add
-  %kernel = f32[4,4]{1,0:T(8,128)S(1)} custom-call(%reduced, %weights), custom_call_target="tpu_custom_call", metadata={op_name="jit(decode)/while/body/attend_kernel"}
+  %kernel = f32[4,4]{1,0:T(8,128)S(1)} custom-call(%reduced, %weights), custom_call_target="tpu_custom_call", metadata={op_name="jit(decode)/while/body/attend_kernel/pallas_call"}
   ROOT %out = (s32[]{:T(128)}, f32[4,4]{1,0:T(8,128)S(1)}, s8[3,4,4]{2,1,0:T(8,128)(4,1)}, pred[]{:T(512)}) tuple(%j, %kernel, %weights, %which)
 }
 
