@@ -36,7 +36,7 @@ class AbstractModelTest(absltest.TestCase):
     self.assertEqual(outside.head.dtype, jnp.bfloat16)
     qkv = _layers(found).qkv
     assert isinstance(qkv, quant.QuantizedArray)
-    self.assertEqual(qkv.values.shape, (28, 16, 3, 256, 4096))
+    self.assertEqual(qkv.values.shape, (28, 3 * 16 * 256, 4096))
     self.assertIsNone(qkv.activations)
 
   def test_weights_alone_can_be_int8(self):
