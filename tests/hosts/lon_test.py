@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 import time
 
 from absl.testing import absltest
@@ -47,6 +48,8 @@ class LonTest(absltest.TestCase):
     for host in (self.a, self.b):
       log = self.start_on(host)
       self.wait_for(lambda log=log: 'answers' in log())
+      # The other test may just have mended its network.
+      self.wait_for(lambda host=host: self.reaches(host))
 
   def start_on(self, host):
     """Starts the system on a host; returns what reads its log."""
@@ -62,6 +65,15 @@ class LonTest(absltest.TestCase):
         return file.read()
 
     return read
+
+  def reaches(self, host):
+    """Whether LoadGen's host can connect to the system on another."""
+    connect = (
+      'import socket;'
+      f'socket.create_connection(({host.address!r}, {_PORT}), 5).close()'
+    )
+    argv = self.lon.argv([sys.executable, '-c', connect])
+    return not subprocess.run(argv, stderr=subprocess.DEVNULL).returncode
 
   def command(self, host, flags):
     command = programs.command(_TOY, flags)
@@ -115,7 +127,7 @@ class LonTest(absltest.TestCase):
       'accuracy', rounds.OFFLINE, min_duration_ms=1, target_qps=1.0
     )
     *_, last = self.statuses(process)
-    self.assertEqual(process.wait(_WAIT_SECS), 0)
+    self.assertEqual(process.wait(_WAIT_SECS), 0, last.failure)
     self.assertEqual((last.done, last.finished), (_SAMPLES, True))
     answers = rouge.read_accuracy_log(
       os.path.join(self.dir, loadgen_log.ACCURACY_LOG), 'int64'
