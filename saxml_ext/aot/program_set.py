@@ -164,6 +164,7 @@ def write(
   Raises:
     OSError: it cannot be written, or the directory holds something.
   """
+  check_place(path)
   path = os.path.abspath(path)
   parent, name = os.path.split(path)
   work = tempfile.mkdtemp(prefix=f'.{name}.', dir=parent)

@@ -4,19 +4,20 @@ import dataclasses
 import hashlib
 import os
 import pathlib
+import tempfile
 
 from absl.testing import absltest
 from absl.testing import parameterized
 import jax
 import numpy as np
 
+from saxml_ext.aot import compilations
 from saxml_ext.aot import compile_set
 from saxml_ext.aot import configuration
 from saxml_ext.aot import manifest as manifest_lib
 from saxml_ext.aot import program_set
 from saxml_ext.aot.testing import small_engine
 from saxml_ext.common import errors
-from saxml_ext.engine import compilations
 from saxml_ext.engine import executables
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
@@ -45,7 +46,8 @@ class ProgramSetTest(parameterized.TestCase):
     super().setUpClass()
     cls.weights = small_engine.weights()
     cls.run_ = small_engine.executables()
-    cls.path = os.path.join(absltest.TEST_TMPDIR.value, 'set')
+    directory = tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value)
+    cls.path = os.path.join(directory, 'set')
     compile_set.compile_set(cls.path, cls.run_, cls.run_.keys(), _SERVING)
 
   def test_a_runner_of_a_whole_set_compiles_nothing(self):
@@ -182,7 +184,7 @@ class RefusalTest(parameterized.TestCase):
 
   def test_a_directory_that_holds_something_is_left_as_it_is(self):
     before = sorted(os.listdir(self.path))
-    with self.assertRaises(OSError):
+    with self.assertRaisesRegex(OSError, 'set holds something: name a new'):
       program_set.write(self.path, self.opened.manifest, {})
     self.assertEqual(sorted(os.listdir(self.path)), before)
     self.assertLen(os.listdir(os.path.dirname(self.path)), 1)

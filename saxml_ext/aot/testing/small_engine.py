@@ -51,7 +51,10 @@ def executables() -> executables_lib.Executables:
 
 
 def main(path: str) -> None:
-  keys = [executables_lib.Decode(2), executables_lib.Hypotheses()]
+  keys: list[executables_lib.Key] = [
+    executables_lib.Decode(2),
+    executables_lib.Hypotheses(),
+  ]
   compile_set.compile_set(path, executables(), keys, SERVING)
 
 

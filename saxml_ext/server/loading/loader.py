@@ -8,12 +8,12 @@ import time
 from absl import logging
 import jax
 
+from saxml_ext.aot import compilations
 from saxml_ext.aot import manifest
 from saxml_ext.common import errors
 from saxml_ext.common import memory
 from saxml_ext.common import storage
 from saxml_ext.engine import abstract_weights
-from saxml_ext.engine import compilations
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import executables
 from saxml_ext.engine import runner as runner_lib
@@ -71,7 +71,7 @@ class Plan:
     s, mesh = self.settings, self.mesh
     weights = shapes(self.model, s.dtype, s.quantization, s.quantize_head)
     if mesh is not None:
-      weights = jax.eval_shape(lambda: sharding.pad(mesh, weights))
+      weights = jax.eval_shape(lambda w: sharding.pad(mesh, w), weights)
     return executables.Executables(
       state.Settings(self.model, self.engine), weights, mesh
     )

@@ -15,9 +15,9 @@ from absl import flags
 import numpy as np
 import psutil
 
+from saxml_ext.aot import compilations
 from saxml_ext.common import errors
 from saxml_ext.common import user_path
-from saxml_ext.engine import compilations
 from saxml_ext.engine import request as request_lib
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
 from saxml_ext.server import jax_setup

@@ -7,12 +7,12 @@ from absl.testing import absltest
 import jax
 import numpy as np
 
+from saxml_ext.aot import compilations
 from saxml_ext.aot import compile_set
 from saxml_ext.aot import configuration
 from saxml_ext.aot import manifest as manifest_lib
 from saxml_ext.aot import program_set
 from saxml_ext.aot.testing import small_engine
-from saxml_ext.engine import compilations
 from saxml_ext.engine import executables
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
