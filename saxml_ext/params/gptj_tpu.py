@@ -36,7 +36,7 @@ class _BF16(_Tokenized):
 
 # Slice -> mesh [replica, data, model], slots in int8 and in bfloat16.
 SLICES: Mapping[str, tuple[Sequence[int], int, int]] = {
-  'V5E1x1': ([1, 1, 1], 16, 6),
+  'V5E1x1': ([1, 1, 1], 14, 5),
   'V5E2x2': ([1, 1, 4], 96, 80),
   'V5E2x4': ([1, 1, 8], 192, 176),
   'V6E2x2': ([1, 1, 4], 192, 192),
