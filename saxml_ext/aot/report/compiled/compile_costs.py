@@ -14,7 +14,6 @@ import time
 from absl import app
 from absl import flags
 import jax
-from jax.experimental import topologies
 
 from saxml_ext.aot.report.compiled import bundles
 from saxml_ext.aot.report.compiled import compiler
@@ -22,6 +21,7 @@ from saxml_ext.aot.report.compiled import costs
 from saxml_ext.aot.report.compiled import hlo_costs
 from saxml_ext.aot.report.compiled import kernels as kernels_lib
 from saxml_ext.aot.tpu import setup
+from saxml_ext.aot.tpu import topologies
 from saxml_ext.engine import abstract_weights
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import executables
@@ -70,10 +70,13 @@ def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'unknown arguments {argv[1:]}.')
   setup.prepare()
-  run, keys = _executables()
   kernels: Mapping[str, bundles.Kernel] = {}
-  if _BUNDLES.value:
-    kernels = bundles.read(pathlib.Path(_BUNDLES.value))
+  try:
+    run, keys = _executables()
+    if _BUNDLES.value:
+      kernels = bundles.read(pathlib.Path(_BUNDLES.value))
+  except (ValueError, RuntimeError) as e:
+    raise SystemExit(f'compile_costs: {e}') from e
   programs = {}
   for key in keys:
     began = time.monotonic()
@@ -153,9 +156,7 @@ def _executables() -> tuple[executables.Executables, list[executables.Key]]:
     engine = dataclasses.replace(engine, suffix_block=engine.max_new_tokens)
   mesh = sharding.make_mesh(
     tuple(map(int, _MESH.value)),
-    topologies.get_topology_desc(
-      platform='tpu', topology_name=_TOPOLOGY.value.replace(' ', ':')
-    ).devices,
+    topologies.find(_TOPOLOGY.value.replace(' ', '_')).describe(),
   )
   model = _model()
   sharding.check(mesh, model, engine.num_slots)

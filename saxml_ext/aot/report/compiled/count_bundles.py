@@ -15,7 +15,6 @@ import tempfile
 from absl import app
 from absl import flags
 import jax
-from jax.experimental import topologies
 import jax.numpy as jnp
 import numpy as np
 
@@ -25,6 +24,7 @@ from saxml_ext.aot.report.compiled import hlo_costs
 from saxml_ext.aot.report.compiled import hlo_text
 from saxml_ext.aot.report.compiled import kernels
 from saxml_ext.aot.tpu import setup
+from saxml_ext.aot.tpu import topologies
 from saxml_ext.engine.kernels.tpu import prefill_attention
 from saxml_ext.engine.kernels.tpu import rows
 
@@ -63,9 +63,7 @@ def main(argv: Sequence[str]) -> None:
 
 def _count(folder: pathlib.Path) -> Iterator[tuple[str, dict[str, int]]]:
   """Key and bundles of each kernel, by its dump in a folder."""
-  chip = topologies.get_topology_desc(
-    platform='tpu', topology_name=_TOPOLOGY.value.replace(' ', ':')
-  ).devices[0]
+  chip = topologies.find(_TOPOLOGY.value.replace(' ', '_')).describe()[0]
   place = jax.sharding.SingleDeviceSharding(chip)
   for function, shapes in _calls():
     structs = [jax.ShapeDtypeStruct(*s, sharding=place) for s in shapes]
