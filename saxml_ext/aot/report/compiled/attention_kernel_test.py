@@ -3,10 +3,10 @@ import pathlib
 
 from absl.testing import absltest
 
-from saxml_ext.aot.report.compiled import attention_kernel
 from saxml_ext.aot.report.compiled import bundles
 from saxml_ext.aot.report.compiled import costs
 from saxml_ext.aot.report.compiled import hlo_costs
+from saxml_ext.aot.report.compiled import kernels as kernels_lib
 
 # As libtpu writes code: two bundles, a loop of 14 of which 5 and 3 can be
 # skipped, and one bundle behind it.
@@ -73,7 +73,7 @@ class BundlesTest(absltest.TestCase):
 
 class AttentionKernelTest(absltest.TestCase):
   def _call(self, text: str = _CALL, **kernels: bundles.Kernel):
-    describe = functools.partial(attention_kernel.describe, kernels)
+    describe = functools.partial(kernels_lib.describe, kernels)
     (call,) = hlo_costs.read(text, describe=describe).once.kernels
     return call
 

@@ -39,10 +39,18 @@ class Loop:
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-  """Code of a kernel: bundles outside of its loops, and the loops in order."""
+  """Code of a kernel.
+
+  Attributes:
+    outside: bundles outside of its loops.
+    loops: in order.
+    depths: bundles outside of loops, in loops, in loops within these, and so
+      on; those that a branch may skip included.
+  """
 
   outside: int
   loops: tuple[Loop, ...]
+  depths: tuple[int, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,7 +99,10 @@ def parse(text: str) -> Kernel:
     outside += bundle.size
   if body:
     loops.append(_loop(body))
-  return Kernel(outside, tuple(loops))
+  depths = [0] * (1 + max((bundle.depth for bundle in bundles), default=0))
+  for bundle in bundles:
+    depths[bundle.depth] += bundle.size
+  return Kernel(outside, tuple(loops), tuple(depths))
 
 
 def _bundles(text: str) -> list[_Bundle]:

@@ -7,32 +7,21 @@ in `data/` are made by the commands that docs/aot_report.md names.
 from collections.abc import Mapping, Sequence
 import dataclasses
 import functools
-from importlib import metadata
 import os
 import pathlib
 import time
 
-# Read by libtpu as it is loaded: no metadata server is asked, no lock file and
-# no logs are written.
-for _name, _value in {
-  'TPU_SKIP_MDS_QUERY': '1',
-  'TPU_WORKER_HOSTNAMES': 'localhost',
-  'TPU_ACCELERATOR_TYPE': 'v5litepod-4',
-  'ALLOW_MULTIPLE_LIBTPU_LOAD': '1',
-  'TPU_LOG_DIR': 'disabled',
-  'JAX_PLATFORMS': 'cpu',
-}.items():
-  os.environ.setdefault(_name, _value)
-
 from absl import app
 from absl import flags
 import jax
-from jax.experimental import topologies
 
-from saxml_ext.aot.report.compiled import attention_kernel
 from saxml_ext.aot.report.compiled import bundles
+from saxml_ext.aot.report.compiled import compiler
 from saxml_ext.aot.report.compiled import costs
 from saxml_ext.aot.report.compiled import hlo_costs
+from saxml_ext.aot.report.compiled import kernels as kernels_lib
+from saxml_ext.aot.tpu import setup
+from saxml_ext.aot.tpu import topologies
 from saxml_ext.engine import abstract_weights
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import executables
@@ -80,14 +69,23 @@ class _Static(config_lib.EngineConfig):
 def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'unknown arguments {argv[1:]}.')
-  run, keys = _executables()
+  setup.prepare()
   kernels: Mapping[str, bundles.Kernel] = {}
-  if _BUNDLES.value:
-    kernels = bundles.read(pathlib.Path(_BUNDLES.value))
+  try:
+    run, keys = _executables()
+    if _BUNDLES.value:
+      kernels = bundles.read(pathlib.Path(_BUNDLES.value))
+  except (ValueError, RuntimeError) as e:
+    raise SystemExit(f'compile_costs: {e}') from e
   programs = {}
   for key in keys:
     began = time.monotonic()
-    compiled = run.lower(key).compile()
+    try:
+      compiled = run.lower(key).compile()
+    except jax.errors.JaxRuntimeError as e:
+      raise SystemExit(
+        f'compile_costs: {key} does not compile for {_TOPOLOGY.value}: {e}'
+      ) from e
     programs[str(key)] = program(compiled, kernels)
     seconds = time.monotonic() - began
     gib = programs[str(key)].memory['peak'] / 2**30
@@ -100,7 +98,7 @@ def main(argv: Sequence[str]) -> None:
     kv=_KV.value,
     weights=_WEIGHTS.value,
     model=dataclasses.asdict(_model()),
-    compiler=compiler(),
+    compiler=compiler.version(),
     programs=programs,
   )
   unfinished = _OUT.value + '.unfinished'
@@ -123,13 +121,8 @@ def program(
     'aliased': m.alias_size_in_bytes,
     'code': m.generated_code_size_in_bytes,
   }
-  describe = functools.partial(attention_kernel.describe, kernels)
+  describe = functools.partial(kernels_lib.describe, kernels)
   return hlo_costs.read(compiled.as_text(), memory, describe)
-
-
-def compiler() -> str:
-  """The version of XLA's compiler for TPU."""
-  return f'libtpu {metadata.version("libtpu")}, JAX {jax.__version__}'
 
 
 def _model() -> config_lib.GPTJConfig:
@@ -163,9 +156,7 @@ def _executables() -> tuple[executables.Executables, list[executables.Key]]:
     engine = dataclasses.replace(engine, suffix_block=engine.max_new_tokens)
   mesh = sharding.make_mesh(
     tuple(map(int, _MESH.value)),
-    topologies.get_topology_desc(
-      platform='tpu', topology_name=_TOPOLOGY.value.replace(' ', ':')
-    ).devices,
+    topologies.find(_TOPOLOGY.value.replace(' ', '_')).describe(),
   )
   model = _model()
   sharding.check(mesh, model, engine.num_slots)

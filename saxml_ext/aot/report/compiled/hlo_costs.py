@@ -53,9 +53,10 @@ _MOVES = (
 # XLA writes the largest number there is where it has no estimate.
 _UNKNOWN = 2**62
 _PALLAS = 'tpu_custom_call'
-# Called with a call of a kernel and its computation.
+# Called with a call of a kernel, its computation, and the bytes of its operands
+# and results in HBM.
 Describe = Callable[
-  [hlo_text.Instruction, hlo_text.Computation], costs.KernelCall | None
+  [hlo_text.Instruction, hlo_text.Computation, float], costs.KernelCall | None
 ]
 # What is paid once, and each step of data-dependent loops.
 _Costs = tuple[costs.Cost, tuple[costs.Cost, ...]]
@@ -64,7 +65,7 @@ _Costs = tuple[costs.Cost, tuple[costs.Cost, ...]]
 def read(
   text: str,
   memory: Mapping[str, int] | None = None,
-  describe: Describe = lambda i, within: None,
+  describe: Describe = lambda i, within, traffic: None,
 ) -> costs.Program:
   """Costs of a program.
 
@@ -172,11 +173,10 @@ class _Reader:
       return costs.Cost(collectives=exchanges)
     traffic = hlo_traffic.hbm_bytes(self._module, i, within)
     if i.opcode == 'custom-call' and _PALLAS in i.rest:
-      call = self._describe(i, within)
-      if call is not None:
-        return costs.Cost(kernels=(call,))
-      call = costs.KernelCall(kernel_name(i), traffic, 1)
-      return costs.Cost(hbm_bytes=traffic, kernels=(call,))
+      call = self._describe(i, within, traffic)
+      if call is None:
+        call = costs.KernelCall(hlo_text.kernel_name(i), traffic, 1)
+      return costs.Cost(hbm_bytes=call.bytes, kernels=(call,))
     cycles = i.text(r'"estimated_cycles":"?(\d+)')
     if cycles is not None and int(cycles) < _UNKNOWN:
       return costs.Cost({self._kind(i): int(cycles)}, traffic)
@@ -278,9 +278,3 @@ def group_size(attributes: str) -> int:
   raise ValueError(
     f'no group of devices is found in the collective {attributes[:300]!r}.'
   )
-
-
-def kernel_name(i: hlo_text.Instruction) -> str:
-  """What a Pallas kernel is called: its place in the program ends in it."""
-  place = i.text(r'op_name="([^"]*)"') or i.name
-  return place.removesuffix('/pallas_call').rsplit('/', 1)[-1]

@@ -181,3 +181,9 @@ def _end(text: str) -> int:
     if depth == 0:
       return i + 1
   raise ValueError(f'a bracket is never closed: {text[:200]!r}.')
+
+
+def kernel_name(i: Instruction) -> str:
+  """What a Pallas kernel is called: its place in the program ends in it."""
+  place = i.text(r'op_name="([^"]*)"') or i.name
+  return place.removesuffix('/pallas_call').rsplit('/', 1)[-1]

@@ -8,10 +8,10 @@ import hashlib
 import pathlib
 
 from saxml_ext.aot import manifest as manifest_lib
-from saxml_ext.aot.report.compiled import attention_kernel
 from saxml_ext.aot.report.compiled import bundles
 from saxml_ext.aot.report.compiled import costs
 from saxml_ext.aot.report.compiled import hlo_costs
+from saxml_ext.aot.report.compiled import kernels as kernels_lib
 from saxml_ext.aot.tpu import topologies
 
 
@@ -31,7 +31,7 @@ def read(
   text = (directory / manifest_lib.NAME).read_text('utf-8')
   manifest = manifest_lib.loads(text)
   made_for = manifest.configuration
-  describe = functools.partial(attention_kernel.describe, kernels)
+  describe = functools.partial(kernels_lib.describe, kernels)
   programs = {}
   for program in manifest.programs:
     hlo = program.files.get(manifest_lib.OPTIMIZED_HLO)
