@@ -21,7 +21,9 @@ class GPTJTPUTest(absltest.TestCase):
     self.assertEqual(settings.dtype, 'bfloat16')
     self.assertEqual(settings.mesh_shape, (1, 1, 4))
     self.assertEqual(settings.engine.kv_dtype, 'int8')
-    self.assertEqual(settings.engine.prompt_buckets, (512, 1024, 1536, 1919))
+    self.assertEqual(
+      settings.engine.prompt_buckets, (512, 768, 1024, 1280, 1536, 1919)
+    )
     self.assertEqual(settings.engine.max_new_tokens, 128)
     self.assertEqual(settings.shape['vocab_size'], 50401)
     self.assertEqual(params.XLA_TPU_FLAGS, xla_flags.BATCH_32)
