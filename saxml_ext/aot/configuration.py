@@ -16,6 +16,7 @@ import jaxlib
 from saxml_ext.aot import manifest
 from saxml_ext.engine import executables
 from saxml_ext.engine.kernels import cpu
+from saxml_ext.engine.kernels import kernels
 
 _ENGINE = 'saxml_ext.engine.'
 # Of the features that Linux lists, those that instructions are chosen by.
@@ -74,7 +75,7 @@ def versions(device: Any) -> Mapping[str, str]:
     'jax': jax.__version__,
     'jaxlib': jaxlib.__version__,
     'runtime': device.client.platform_version,
-    manifest.ENGINE: _engine(),
+    manifest.ENGINE: _engine(device.platform),
   }
 
 
@@ -102,8 +103,12 @@ def _spec(leaf: jax.ShapeDtypeStruct) -> tuple[str | None, ...]:
 
 
 @functools.cache
-def _engine() -> str:
-  """A hash of the sources of all modules that the programs are made by."""
+def _engine(platform_name: str) -> str:
+  """A hash of all of ours that the programs are made by, or call as they run.
+
+  These are the sources of the engine's modules, and on CPU the kernels, whose
+  arguments and results may change their form without a change in Python.
+  """
   found: dict[str, types.ModuleType] = {}
   waiting = [executables]
   while waiting:
@@ -118,4 +123,7 @@ def _engine() -> str:
   total = hashlib.sha256()
   for name in sorted(found):
     total.update(f'{name}\n{inspect.getsource(found[name])}\n'.encode())
+  if platform_name == 'cpu':
+    with open(kernels.LIBRARY, 'rb') as file:
+      total.update(file.read())
   return total.hexdigest()[:16]

@@ -7,7 +7,7 @@ own, such as `ram`), and a value of another type than the current one is
 refused, where int and float differ and None goes with everything.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 import json
 import re
 from typing import Any
@@ -51,6 +51,42 @@ def apply(params: type, overrides: Mapping[str, str]) -> type:
   if not changes:
     return params
   return type(params.__name__, (params,), changes)
+
+
+def of_flags(params: type, texts: Iterable[str]) -> dict[str, str]:
+  """Overrides as a program's --override flags give them.
+
+  `apply` leaves out what it does not know, because admin servers have keys of
+  their own; whoever types such a flag has mistyped.
+
+  Args:
+    params: the serving params class that they are for.
+    texts: NAME=JSON each.
+
+  Returns:
+    Attribute name -> value as JSON, for `apply`.
+
+  Raises:
+    errors.InvalidArgument: one is not of that form, or names no attribute.
+  """
+  found = {}
+  for text in texts:
+    name, _, value = text.partition('=')
+    try:
+      json.loads(value)
+    except (ValueError, RecursionError) as e:
+      raise errors.InvalidArgument(
+        f'--override={text} is not of the form NAME=JSON ({e}); write for'
+        ' example BATCH_SIZE=8, BUCKET_KEYS=[256,512] or QUANTIZATION="int8",'
+        ' quoted for your shell'
+      ) from e
+    if not _ATTRIBUTE.fullmatch(name) or not hasattr(params, name):
+      raise errors.InvalidArgument(
+        f'--override={text}: {params.__name__} has no attribute {name}; see'
+        ' docs/serving_params.md for those there are'
+      )
+    found[name] = value
+  return found
 
 
 def _check_type(params: type, name: str, value: Any) -> None:

@@ -72,6 +72,22 @@ class OverridesTest(parameterized.TestCase):
       self.assertIs(overrides.apply(_Params, given), _Params)
     self.assertIn(next(iter(given)), logs.output[0])
 
+  def test_of_flags(self):
+    self.assertEqual(
+      overrides.of_flags(_Params, ['BATCH_SIZE=8', 'BUCKET_KEYS=[1,2]']),
+      {'BATCH_SIZE': '8', 'BUCKET_KEYS': '[1,2]'},
+    )
+
+  @parameterized.parameters(
+    ('BATCH_SIZE', 'is not of the form NAME=JSON'),
+    ('BATCH_SIZE=a', 'write for example'),
+    ('BATCHSIZE=1', '_Params has no attribute BATCHSIZE'),
+    ('mro=1', 'has no attribute mro'),
+  )
+  def test_mistyped_flags_are_refused(self, text, message):
+    with self.assertRaisesRegex(errors.InvalidArgument, message):
+      overrides.of_flags(_Params, [text])
+
 
 if __name__ == '__main__':
   absltest.main()

@@ -1,7 +1,5 @@
 """The engine as the flags want it, as LoadGen's system."""
 
-import json
-
 from absl import flags
 
 from harness.data import bundle
@@ -101,27 +99,4 @@ def _checkpoint() -> str:
 
 
 def _overrides() -> dict[str, str]:
-  """The overrides by name, as JSON.
-
-  A server leaves out what it does not know, because admin servers have keys
-  of their own; whoever starts this program has mistyped.
-  """
-  params = registry.lookup(_PARAMS.value)
-  found = {}
-  for text in _OVERRIDE.value:
-    name, _, value = text.partition('=')
-    try:
-      json.loads(value)
-    except ValueError as error:
-      raise ValueError(
-        f'--override={text} is not of the form NAME=JSON ({error}); write for'
-        ' example BATCH_SIZE=8, BUCKET_KEYS=[256,512] or QUANTIZATION="int8",'
-        ' quoted for your shell'
-      ) from error
-    if not hasattr(params, name):
-      raise ValueError(
-        f'--override={text}: {_PARAMS.value} has no attribute {name}; see'
-        ' docs/serving_params.md for those there are'
-      )
-    found[name] = value
-  return found
+  return overrides_lib.of_flags(registry.lookup(_PARAMS.value), _OVERRIDE.value)

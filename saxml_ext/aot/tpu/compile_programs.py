@@ -24,6 +24,8 @@ from saxml_ext.aot.tpu import worker
 from saxml_ext.common import errors
 from saxml_ext.common import user_path
 from saxml_ext.engine import executables
+from saxml_ext.params import overrides
+from saxml_ext.params import registry
 
 _PARAMS = flags.DEFINE_string('params', None, 'Name of the serving params.')
 _OVERRIDES = flags.DEFINE_multi_string(
@@ -67,8 +69,9 @@ def main(argv: Sequence[str]) -> None:
 def _compile() -> None:
   began = time.monotonic()
   out = user_path.resolve(_OUT.value)
+  changes = overrides.of_flags(registry.lookup(_PARAMS.value), _OVERRIDES.value)
   task = worker.Task(
-    _PARAMS.value, _overrides(), _TOPOLOGY.value, _XLA_FLAGS.value == 'params'
+    _PARAMS.value, changes, _TOPOLOGY.value, _XLA_FLAGS.value == 'params'
   )
   model = task.model()
   run = model.executables()
@@ -118,19 +121,6 @@ def _keys(run: executables.Executables) -> list[executables.Key]:
     raise errors.InvalidArgument(
       f'--only={_ONLY.value} begins no key of a program; there are {names}'
     )
-  return found
-
-
-def _overrides() -> dict[str, str]:
-  found = {}
-  for each in _OVERRIDES.value:
-    name, separator, value = each.partition('=')
-    if not separator:
-      raise errors.InvalidArgument(
-        f'--override={each} has no "="; give ATTRIBUTE=JSON, such as'
-        ' NUM_CACHE_SLOTS=64'
-      )
-    found[name] = value
   return found
 
 

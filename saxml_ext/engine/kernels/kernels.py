@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.kernels import cpu
 
-_LIBRARY = os.path.join(os.path.dirname(__file__), 'libkernels.so')
+LIBRARY = os.path.join(os.path.dirname(__file__), 'libkernels.so')
 _ATTEND = 'saxml_attend'
 _FIND_LIKELIEST = 'saxml_find_likeliest'
 _MULTIPLY = 'saxml_multiply'
@@ -28,7 +28,7 @@ TARGETS = (_ATTEND, _FIND_LIKELIEST, _MULTIPLY)
 
 
 def _register() -> None:
-  library = ctypes.CDLL(_LIBRARY)
+  library = ctypes.CDLL(LIBRARY)
   targets = {
     _ATTEND: 'SaxmlAttend',
     _FIND_LIKELIEST: 'SaxmlFindLikeliest',

@@ -20,6 +20,8 @@ from saxml_ext.aot import program_set
 from saxml_ext.common import errors
 from saxml_ext.common import user_path
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
+from saxml_ext.params import overrides
+from saxml_ext.params import registry
 from saxml_ext.server import jax_setup
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import spec as spec_lib
@@ -51,11 +53,14 @@ def main(argv: Sequence[str]) -> None:
   out = user_path.resolve(_OUT.value)
   try:
     program_set.check_place(out)
+    changes = overrides.of_flags(
+      registry.lookup(_PARAMS.value), _OVERRIDE.value
+    )
     made = loader.plan(
       spec_lib.Spec(
         model_path=_PARAMS.value,
         checkpoint_path=user_path.resolve(_CHECKPOINT.value),
-        overrides=_overrides(),
+        overrides=changes,
         acls={},
       )
     )
@@ -70,17 +75,6 @@ def main(argv: Sequence[str]) -> None:
     )
   except (errors.SaxError, OSError, jax.errors.JaxRuntimeError) as e:
     sys.exit(f'compile_programs: {e}')
-
-
-def _overrides() -> dict[str, str]:
-  pairs = [text.partition('=') for text in _OVERRIDE.value]
-  for name, equals, _ in pairs:
-    if not equals:
-      raise errors.InvalidArgument(
-        f'--override={name} has no value; write it as NAME=VALUE, such as'
-        ' --override=BATCH_SIZE=8'
-      )
-  return {name: value for name, _, value in pairs}
 
 
 if __name__ == '__main__':
