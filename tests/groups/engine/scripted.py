@@ -30,33 +30,22 @@ import numpy as np
 from saxml_ext.common import errors
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
-from saxml_ext.engine.parallel import cpu_collectives
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.engine.testing import serving
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import spec
+from tests.groups.engine import member
 
 fast_compile.install()
 
 _SCRIPT = flags.DEFINE_string('script', None, 'Cases.', required=True)
 _RESULT = flags.DEFINE_string('result', None, 'Answers.', required=True)
-_COORDINATOR = flags.DEFINE_string('coordinator_address', None, 'HOST:PORT.')
-_PROCESSES = flags.DEFINE_integer('num_processes', 1, 'Of the group.')
-_PROCESS = flags.DEFINE_integer('process_id', 0, 'This one.')
 
 
 def main(argv: Sequence[str]) -> None:
   del argv
-  if _COORDINATOR.value:
-    jax.distributed.initialize(
-      _COORDINATOR.value,
-      _PROCESSES.value,
-      _PROCESS.value,
-      cluster_detection_method='deactivate',
-      heartbeat_timeout_seconds=60,
-    )
-    cpu_collectives.listen_towards(_COORDINATOR.value)
+  member.join()
   with open(_SCRIPT.value, encoding='utf-8') as file:
     cases = json.load(file)
   results = [_answer(case) for case in cases]
