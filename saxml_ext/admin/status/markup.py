@@ -106,6 +106,7 @@ def table(
   rows_html: Iterable[Sequence[str]],
   numbers: Sequence[str] = (),
   short: Sequence[str] = (),
+  optional: Sequence[str] = (),
   empty: str = 'None.',
 ) -> str:
   """A table with a heading.
@@ -116,11 +117,20 @@ def table(
     rows_html: cells, as HTML.
     numbers: names of columns that are aligned to the right.
     short: names of columns whose cells are not broken into lines.
+    optional: names of columns that are left out if all their cells are empty.
     empty: what stands there instead of a table without rows.
 
   Returns:
     HTML.
   """
+  rows_html = list(rows_html)
+  kept = [
+    i
+    for i, name in enumerate(header)
+    if name not in optional or any(row[i] for row in rows_html)
+  ]
+  header = [header[i] for i in kept]
+  rows_html = [[row[i] for i in kept] for row in rows_html]
   classes = [
     ' class="number"'
     if h in numbers
