@@ -42,7 +42,7 @@ th,td{padding:.45rem .8rem;text-align:left;vertical-align:top;
 border-bottom:1px solid var(--line)}tr:last-child td{border-bottom:0}
 th{background:var(--head);font-weight:600;white-space:nowrap}
 td.number,th.number{text-align:right;font-variant-numeric:tabular-nums}
-td{overflow-wrap:anywhere}td.short{white-space:nowrap}
+td{overflow-wrap:anywhere}.short{white-space:nowrap}
 .state{display:inline-block;padding:.05rem .55rem;border-radius:1rem;
 font-size:.85em;font-weight:600;white-space:nowrap;color:var(--off);
 background:var(--offbg)}
@@ -93,6 +93,13 @@ def server_link(address: str) -> str:
 def path(text: str) -> str:
   """A long dotted name or path, which may be broken after dots and slashes."""
   return re.sub(r'([./]+)', r'\1<wbr>', html.escape(text))
+
+
+def names(texts: Iterable[str]) -> str:
+  """Names, separated by commas; a line may end between them only."""
+  return ', '.join(
+    f'<span class="short">{html.escape(text)}</span>' for text in texts
+  )
 
 
 def lines(parts_html: Iterable[str]) -> str:

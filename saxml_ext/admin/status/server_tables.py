@@ -43,7 +43,7 @@ def overview(servers: Sequence[modelets.Modelet]) -> str:
     ),
     [_row(server, now) for server in servers],
     numbers=('Memory (GiB)', 'Lag (s)'),
-    short=('Addr', 'ModelStatus'),
+    short=('Addr', 'ModelStatus', 'Chip', 'Topo'),
     optional=('Hosts',),
   )
 
@@ -66,7 +66,7 @@ def _row(server: modelets.Modelet, now: float) -> list[str]:
 def _names(server: modelets.Modelet) -> str:
   if not server.hosts:
     return ''
-  return html.escape(f'{len(server.hosts)}: {", ".join(server.hosts)}')
+  return f'{len(server.hosts)}: {markup.names(server.hosts)}'
 
 
 def _state(server: modelets.Modelet) -> str:
@@ -101,7 +101,7 @@ def hosts(server: modelets.Modelet) -> str:
       [str(i), html.escape(name), 'follower' if i else 'leader']
       for i, name in enumerate(server.hosts)
     ],
-    numbers=('Process',),
+    short=('Process', 'Host'),
   )
 
 
