@@ -1,7 +1,7 @@
 """Checks how deploy/ starts one model server on several hosts.
 
 The fields of a LeaderWorkerSet are those of its custom resource definition,
-leaderworkerset.x-k8s.io/v1, as of its release 0.10.
+leaderworkerset.x-k8s.io/v1, from its release 0.6 on.
 """
 
 import os
