@@ -143,7 +143,11 @@ class StatusPageTest(cell_fixture.CellTestCase):
     self.assertIn('0 | tpu-0 | leader', found)
     self.assertIn('3 | <b> | follower', found)
     self.assertNotIn('<b>', await self.get(path))
+    self.assertIn(
+      'sax_admin_hosts{state="living"} 5', await self.get('/metrics')
+    )
     await self.join(modelet, leaving='host tpu-1 (process 1) & why')
+    self.assertIn('sax_admin_hosts{state="lost"} 4', await self.get('/metrics'))
     page = await self.get_rows('/')
     self.assertIn(f'{names} | Losthost tpu-1 (process 1) & why | Idle', page)
     self.assertIn(
