@@ -67,6 +67,17 @@ class GroupsTest(cell_fixture.CellTestCase):
     stats = await self.stub.Stats(admin_pb2.StatsRequest())
     self.assertEmpty(stats.model_server_type_stats)
 
+  async def test_lost_leader_is_named(self):
+    modelet = await self.joined_group()
+    await self.publish()
+    await self.ready()
+    await modelet.kill()
+    server = self.admin.controller.members[modelet.address]
+    await self.eventually(lambda: server.lost)
+    self.assertEqual(await self.addresses(), set())
+    lost, _ = (await self.listed()).replicas
+    self.assertStartsWith(lost.reason, 'host tpu-0 (process 0) is lost')
+
   async def test_another_group_takes_its_place(self):
     modelet = await self.joined_group()
     await self.publish()

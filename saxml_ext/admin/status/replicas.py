@@ -69,6 +69,9 @@ def describe(
 def _why_lost(modelet: modelets.Modelet) -> str:
   if modelet.left:
     return f'the server has left ({modelet.left}); {_BACK}'
+  if modelet.hosts:
+    # It cannot tell who failed, so it was the one that tells.
+    return f'host {modelet.hosts[0]} (process 0) is lost; {_BACK}'
   return f'the server is lost; {_BACK}'
 
 
