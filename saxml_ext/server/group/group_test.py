@@ -120,6 +120,8 @@ class GroupTest(parameterized.TestCase):
         model_key=_KEY,
         model_path=small_model.MODEL_PATH,
         checkpoint_path=self.checkpoint,
+        # A slot for each process, whose device holds the whole model.
+        overrides={'ICI_MESH_SHAPE': f'[1,{_SIZE},1]', 'BATCH_SIZE': '3'},
       ),
       timeout=_TIMEOUT,
     )
