@@ -138,9 +138,21 @@ class _Served:
 
 @dataclasses.dataclass(frozen=True)
 class OwnCell(_Served):
-  """A cell of our own on this machine."""
+  """A cell of our own on this machine.
 
+  Attributes:
+    hosts: processes that compute its model together, as so many hosts do.
+  """
+
+  hosts: int = 1
   kind = 'cell'
+
+  @property
+  def parameters(self) -> Mapping[str, object]:
+    # One host is not told: results from before there was a choice stay known.
+    return dict(super().parameters) | (
+      {'hosts': self.hosts} if self.hosts > 1 else {}
+    )
 
   def start(self, place: Workplace) -> Started:
     _tell_what_is_idle(place)
@@ -151,7 +163,8 @@ class OwnCell(_Served):
       place.log_dir,
       self.jax_cache_dir,
       place.progress,
-      program_set=bundle.programs() if self.params == bundle.PARAMS else None,
+      program_set=self._program_set(),
+      hosts=self.hosts,
     )
     cell.start()
     return _of_cell(
@@ -159,6 +172,12 @@ class OwnCell(_Served):
         local_cell.Model(_MODEL, self.params, checkpoint, self.overrides)
       )
     )
+
+  def _program_set(self) -> str | None:
+    """The build's programs, which are for one process and one device."""
+    if self.hosts > 1 or self.params != bundle.PARAMS:
+      return None
+    return bundle.programs()
 
 
 @dataclasses.dataclass(frozen=True)
