@@ -71,8 +71,9 @@ class Started:
     program: the program that runs LoadGen against it.
     flags: its flags, apart from those of LoadGen and of the samples.
     exact: whether it computes in float32, as the reference does.
-    served: what a cell says that it serves: "params" and "overrides"; empty
-      where the system's parameters say it.
+    served: what a cell says that it serves: "params" and "overrides", and its
+      "groups" of hosts, if it has any; empty where the system's parameters
+      say it.
   """
 
   program: str

@@ -140,7 +140,11 @@ class LocalCell:
 
   def _start_model_server(self, root: Mapping[str, object]) -> children.Child:
     """Starts the processes of the model server; returns the first."""
-    shared = root | {'jax_cache_dir': self._jax_cache_dir} | self._programs()
+    shared = {
+      **root,
+      'jax_cache_dir': self._jax_cache_dir,
+      **self._programs(),
+    }
     started = []
     for process, told in enumerate(server_group.flags(self._hosts)):
       name, log = 'model server', 'model_server'
