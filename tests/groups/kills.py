@@ -183,8 +183,9 @@ def run(
   flags = [f'--step_secs={step_secs}', f'--completed={completed}']
   with started(directory, size, flags) as (cell, groups):
     with load_lib.Load(cell.root, _MODEL, result):
-      for _ in range(kills):
-        _take_one(cell, groups, rng, result)
+      taken = 0
+      while taken < kills:
+        taken += _take_one(cell, groups, rng, result)
       for group in groups:
         wait_until_up(cell, group)
     result.count(cell.path / _COMPLETED)
@@ -199,8 +200,12 @@ def _take_one(
   groups: list[Group],
   rng: random.Random,
   result: Result,
-) -> None:
-  """Takes a process away, while the other group is up."""
+) -> bool:
+  """Takes a process away, while the other group is up.
+
+  Returns:
+    Whether it did: the one that was chosen may be just between two starts.
+  """
   victim, other = rng.sample(groups, 2)
   if rng.random() < _SERVING:
     wait_until_up(cell, victim)
@@ -213,12 +218,12 @@ def _take_one(
   stop = served and rng.random() < _STOPPED
   starts = [each.starts for each in victim.members]
   if not member.send(signal.SIGSTOP if stop else signal.SIGKILL):
-    return  # It is just between two starts; the next round finds it.
+    return False
   result.kills[member.name] = result.kills.get(member.name, 0) + 1
   result.stopped += stop
   if not served:
     result.starting += 1
-    return
+    return True
   lost = time.monotonic()
   processes.wait(lambda: not is_up(cell, victim))
   result.gone_secs.append(time.monotonic() - lost)
@@ -230,3 +235,4 @@ def _take_one(
   if rng.random() < _SERVING:
     wait_until_up(cell, victim)
     result.back_secs.append(time.monotonic() - lost)
+  return True
