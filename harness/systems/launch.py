@@ -136,6 +136,11 @@ class _Served:
   def inputs(self) -> Mapping[str, str]:
     return {'checkpoint': self.checkpoint or bundle.model_dir()}
 
+  @property
+  def program_set(self) -> str | None:
+    """Programs that were compiled ahead of time; None: there are none."""
+    return bundle.programs() if self.params == bundle.PARAMS else None
+
 
 @dataclasses.dataclass(frozen=True)
 class OwnCell(_Served):
@@ -164,7 +169,7 @@ class OwnCell(_Served):
       place.log_dir,
       self.jax_cache_dir,
       place.progress,
-      program_set=self._program_set(),
+      program_set=self.program_set,
       hosts=self.hosts,
     )
     cell.start()
@@ -174,11 +179,10 @@ class OwnCell(_Served):
       )
     )
 
-  def _program_set(self) -> str | None:
-    """The build's programs, which are for one process and one device."""
-    if self.hosts > 1 or self.params != bundle.PARAMS:
-      return None
-    return bundle.programs()
+  @property
+  def program_set(self) -> str | None:
+    # The build's programs are for one process and one device.
+    return super().program_set if self.hosts == 1 else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,6 +199,9 @@ class Engine(_Served):
       'override': [f'{name}={self.overrides[name]}' for name in self.overrides],
       'jax_cache_dir': self.jax_cache_dir,
     }
+    # As in the cell, overrides and another checkpoint work all the same.
+    if self.program_set is not None:
+      flags |= {'programs': self.program_set, 'programs_mismatch': 'compile'}
     return Started(
       programs.ENGINE_RUN,
       flags,
