@@ -1,6 +1,7 @@
 """An instant engine that needs every process of its group, as real ones do."""
 
 from collections.abc import Callable
+import time
 
 import jax
 import numpy as np
@@ -12,7 +13,8 @@ from tests.cell import instant_runner
 class CollectiveRunner(instant_runner.InstantRunner):
   """Each step adds up a number of every device, those of other hosts too.
 
-  A process that is gone leaves the others waiting in it, or has it fail.
+  It does so before its results are there, as the last layer of a model does. A
+  process that is gone leaves the others waiting in it, or has it fail.
   """
 
   def __init__(
@@ -27,10 +29,12 @@ class CollectiveRunner(instant_runner.InstantRunner):
         process 0 alone: the others answer nobody.
     """
     leads = jax.process_index() == 0
-    super().__init__(num_slots, step_secs, completed if leads else None)
+    super().__init__(num_slots, completed=completed if leads else None)
+    self._secs = step_secs
     self._add = _sum_of_devices()
 
   def step(self, max_steps: int | None = None) -> dict[int, request_lib.Result]:
+    time.sleep(self._secs)
     if (found := self._add()) != jax.device_count():
       raise RuntimeError(f'{jax.device_count()} devices have a sum of {found}')
     return super().step(max_steps)

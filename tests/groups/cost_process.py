@@ -14,12 +14,14 @@ import time
 
 from absl import app
 from absl import flags
-import jax
 import numpy as np
 
 from saxml_ext.engine import request as request_lib
+from saxml_ext.engine.parallel import cpu_collectives
 from saxml_ext.groups import contract
+from saxml_ext.groups import distributed
 from saxml_ext.groups import follower as follower_lib
+from saxml_ext.groups import formation
 from saxml_ext.groups import leader as leader_lib
 from saxml_ext.groups import store as store_lib
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
@@ -43,6 +45,7 @@ _LOG = flags.DEFINE_bool(
 )
 _JAX_CACHE_DIR = flags.DEFINE_string('jax_cache_dir', None, 'Programs.')
 
+_HOST = 'this'
 _SLOT = 0
 _PROMPT = np.arange(100, 200, dtype=np.int32)
 _STEPS = 4
@@ -53,9 +56,11 @@ def main(argv: Sequence[str]) -> None:
     raise app.UsageError(f'unexpected argument {argv[1]!r}')
   jax_setup.configure(_JAX_CACHE_DIR.value)
   if _COORDINATOR.value:
-    jax.distributed.initialize(
+    formed = formation.Formation(
       _COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value
     )
+    distributed.initialize(formed, contract.Limits.join, _end)
+    cpu_collectives.listen_towards(formed.coordinator_address)
   if not _LOG.value:
     _answer(_prepare().start())
   elif _PROCESS_ID.value == 0:
@@ -102,15 +107,9 @@ def _rounds(runner: contract.Runner, count: int) -> dict[str, list[float]]:
   return seconds
 
 
-def _store() -> store_lib.JaxStore:
-  from jax._src import distributed
-
-  return store_lib.JaxStore(distributed.global_state.client)
-
-
 def _lead() -> None:
   leader = leader_lib.Leader(
-    'here',
+    _HOST,
     _NUM_PROCESSES.value,
     contract.Limits(),
     _prepare,
@@ -119,7 +118,8 @@ def _lead() -> None:
   )
   address = leader.listen('127.0.0.1', 0)
   store_lib.announce(
-    _store(), store_lib.Announcement(address, leader.epoch, 'here')
+    distributed.key_value_store(),
+    store_lib.Announcement(address, leader.epoch, _HOST),
   )
   leader.wait_for_followers()
   _answer(leader.load(modelet_pb2.LoadRequest()).runner)
@@ -129,8 +129,8 @@ def _lead() -> None:
 def _follow() -> None:
   limits = contract.Limits()
   follower_lib.Follower(
-    store_lib.find(_store(), limits.join),
-    contract.Host('here', _PROCESS_ID.value),
+    store_lib.find(distributed.key_value_store(), limits.join),
+    contract.Host(_HOST, _PROCESS_ID.value),
     limits,
     _prepare,
     on_joined=lambda: None,

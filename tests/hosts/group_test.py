@@ -60,6 +60,10 @@ class GroupTest(absltest.TestCase):
     single = {f'{self.alone.address}:{_PORT}'}
     both = single | {f'{self.a.address}:{_PORT}'}
     self.wait_for_addresses(both)
+    [model] = self.cell.call('List', admin_pb2.ListRequest()).published_models
+    self.assertCountEqual(
+      [list(replica.hosts) for replica in model.replicas], [['a', 'b'], []]
+    )
     counts = load_lib.Counts(rate=_RATE)
     with load_lib.Load(self.cell.root, _MODEL, counts):
       for lost in (self.a, self.b):
@@ -79,8 +83,10 @@ class GroupTest(absltest.TestCase):
     self.assertEqual(counts.lost, [])
     self.assertGreater(counts.requests, 50)
     self.assertGreaterEqual(counts.completed, counts.requests)
-    for each in members:
-      self.assertNotIn(supervised.ENDED_WITH_0, each.log.read_text())
+    leader, follower = (each.log.read_text() for each in members)
+    self.assertIn('group: host b (process 1) is lost', leader)
+    self.assertIn('group: host a (process 0) is lost', follower)
+    self.assertNotIn(supervised.ENDED_WITH_0, leader + follower)
 
   def start_cell(self):
     """Starts the admin server and publishes a model with two replicas."""
