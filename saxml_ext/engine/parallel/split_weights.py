@@ -110,19 +110,26 @@ def from_pax(
     if not row.per_layer
   }
 
-  def layer(index: int) -> weights_lib.Layer:
-    target = targets.layers[index]
+  return weights_lib.assemble(
+    outside.__getitem__, _layers(parts, config, targets.layers)
+  )
+
+
+def _layers(
+  parts: '_Parts', config: config_lib.GPTJConfig, targets: weights_lib.Layers
+) -> weights_lib.Layers:
+  """All layers on the devices, in the form that their targets have."""
+  if not isinstance(targets, tuple):
+    return weights_lib.assemble_layer(
+      lambda field: _stack(parts, field, config, _field(targets, field))
+    )
+
+  def layer(index: int, target: weights_lib.Layer) -> weights_lib.Layer:
     return weights_lib.assemble_layer(
       lambda field: _placed(parts.leaf(field, index), _field(target, field))
     )
 
-  if form.stacked:
-    layers = weights_lib.assemble_layer(
-      lambda field: _stack(parts, field, config, _field(targets.layers, field))
-    )
-  else:
-    layers = tuple(layer(index) for index in range(config.num_layers))
-  return weights_lib.assemble(outside.__getitem__, layers)
+  return tuple(layer(index, target) for index, target in enumerate(targets))
 
 
 def structs(
