@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 import dataclasses
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -42,13 +42,15 @@ class Prepared(Protocol):
       or hash.
   """
 
-  identity: Mapping[str, str]
+  @property
+  def identity(self) -> Mapping[str, str]: ...
 
   def start(self) -> Runner:
     """Runs the first programs; all processes of a group do so together."""
 
 
-PrepareFn: TypeAlias = Callable[[modelet_pb2.LoadRequest], Prepared]
+PreparedT = TypeVar('PreparedT', bound=Prepared)
+PrepareFn: TypeAlias = Callable[[modelet_pb2.LoadRequest], PreparedT]
 
 
 @dataclasses.dataclass(frozen=True)

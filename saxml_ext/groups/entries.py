@@ -48,9 +48,7 @@ def admit(
 
 def step(model: int, max_steps: int | None) -> group_pb2.Entry:
   """The entry of `Runner.step`."""
-  return group_pb2.Entry(
-    model=model, step=group_pb2.Step(max_steps=max_steps)
-  )
+  return group_pb2.Entry(model=model, step=group_pb2.Step(max_steps=max_steps))
 
 
 def release(model: int, slot: int) -> group_pb2.Entry:

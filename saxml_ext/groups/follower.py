@@ -1,6 +1,6 @@
 """A follower of a group: it makes every call that the leader makes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent import futures
 import queue
 import threading

@@ -128,9 +128,7 @@ def _process_id(given: Given) -> int | None:
         f'--process_id={given.process_id} and --host_ordinal='
         f'{given.host_ordinal} are two names of one number: give one of them'
       )
-  return (
-    given.host_ordinal if given.process_id is None else given.process_id
-  )
+  return given.host_ordinal if given.process_id is None else given.process_id
 
 
 def _of_flags(given: Given, process_id: int | None) -> Formation:
@@ -154,9 +152,7 @@ def _of_flags(given: Given, process_id: int | None) -> Formation:
   return Formation(given.coordinator_address, given.num_processes, process_id)
 
 
-def _of_lws(
-  environment: Mapping[str, str], required: bool
-) -> Formation | None:
+def _of_lws(environment: Mapping[str, str], required: bool) -> Formation | None:
   """By the variables of LeaderWorkerSet; None without them."""
   values = {
     name: environment.get(name, '')
@@ -170,7 +166,9 @@ def _of_lws(
       f'{" and ".join(missing)} must be set, as LeaderWorkerSet does: use a'
       ' release that sets all three (v0.4 or later), or --group=none'
     )
-  size, index = (_number(name, values[name]) for name in (_LWS_SIZE, _LWS_INDEX))
+  size, index = (
+    _number(name, values[name]) for name in (_LWS_SIZE, _LWS_INDEX)
+  )
   return Formation(values[_LWS_ADDRESS], size, index)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 import secrets
 import threading
 import time
-from typing import NamedTuple, NoReturn, TypeVar
+from typing import Generic, NamedTuple, NoReturn, TypeVar
 
 from absl import logging
 
@@ -38,7 +38,7 @@ _LOOK = 0.25
 _FAREWELL = 5.0
 
 
-class Loaded(NamedTuple):
+class Loaded(NamedTuple, Generic[contract.PreparedT]):
   """A model that runs on the whole group.
 
   Attributes:
@@ -46,7 +46,7 @@ class Loaded(NamedTuple):
     runner: its engine; each call of it is made by every process.
   """
 
-  prepared: contract.Prepared
+  prepared: contract.PreparedT
   runner: leader_runner.LeaderRunner
 
 
@@ -59,7 +59,7 @@ class _Call(NamedTuple):
   limit: float
 
 
-class Leader(members_lib.Listener):
+class Leader(members_lib.Listener, Generic[contract.PreparedT]):
   """Process 0 of a group. Any thread may call it.
 
   Attributes:
@@ -72,7 +72,7 @@ class Leader(members_lib.Listener):
     host_name: str,
     num_processes: int,
     limits: contract.Limits,
-    prepare: contract.PrepareFn,
+    prepare: contract.PrepareFn[contract.PreparedT],
     on_end: Callable[[str], None],
     on_stopping: Callable[[contract.Host], None],
   ):
@@ -146,7 +146,9 @@ class Leader(members_lib.Listener):
       )
     return [self.host, *(member.host for member in self._members.all())]
 
-  def load(self, request: modelet_pb2.LoadRequest) -> Loaded:
+  def load(
+    self, request: modelet_pb2.LoadRequest
+  ) -> Loaded[contract.PreparedT]:
     """Loads a model in every process.
 
     Raises:

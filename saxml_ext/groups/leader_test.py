@@ -88,7 +88,11 @@ class LeaderTest(absltest.TestCase):
       'seed': 2**32 - 1,
     }
     runner.prefill_and_insert(
-      {3: _request(1, 2, 3, **full), 0: _request(4), 1: _request(8, stop_ids=())}
+      {
+        3: _request(1, 2, 3, **full),
+        0: _request(4),
+        1: _request(8, stop_ids=()),
+      }
     )
     runner.release(1)
     self.assertEqual(runner.step(5), {3: [3, 2, 1], 0: [4]})

@@ -60,9 +60,7 @@ def of_metadata(environment: Mapping[str, str]) -> Slice | None:
     errors.FailedPrecondition: the metadata server does not answer.
     errors.InvalidArgument: the metadata contradict each other.
   """
-  server = next(
-    filter(None, map(environment.get, _SERVER_VARIABLES)), _SERVER
-  )
+  server = next(filter(None, map(environment.get, _SERVER_VARIABLES)), _SERVER)
   worker = _attribute(server, 'agent-worker-number')
   if worker is None:
     return None
@@ -76,9 +74,7 @@ def of_metadata(environment: Mapping[str, str]) -> Slice | None:
 
 def _slice(hosts: tuple[str, ...], worker: str, source: str) -> Slice:
   hosts = tuple(host.strip() for host in hosts)
-  if (
-    not all(hosts) or not worker.isdecimal() or int(worker) >= len(hosts)
-  ):
+  if not all(hosts) or not worker.isdecimal() or int(worker) >= len(hosts):
     raise errors.InvalidArgument(
       f'{source} are {",".join(hosts)!r} and {worker!r}: expected the hosts of'
       ' the slice and the number of one of them; give --coordinator_address,'

@@ -40,13 +40,13 @@ from saxml_ext.groups import formation
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
 from saxml_ext.params import registry
 from saxml_ext.protobuf import admin_pb2
-from saxml_ext.server import group_flags
-from saxml_ext.server import group_follower
-from saxml_ext.server import group_leader
-from saxml_ext.server import group_prepare
 from saxml_ext.server import jax_setup
 from saxml_ext.server import platforms
 from saxml_ext.server import serving
+from saxml_ext.server.group import group_flags
+from saxml_ext.server.group import group_follower
+from saxml_ext.server.group import group_leader
+from saxml_ext.server.group import group_prepare
 from saxml_ext.server.loading import lifecycle
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable

@@ -8,10 +8,10 @@ from absl import logging
 
 from saxml_ext.common import net
 from saxml_ext.protobuf import admin_pb2
-from saxml_ext.server import group_leader
 from saxml_ext.server import membership
 from saxml_ext.server import model_server
 from saxml_ext.server import signals
+from saxml_ext.server.group import group_leader
 from saxml_ext.server.loading import lifecycle
 from saxml_ext.server.loading import servable
 from saxml_ext.server.loading import spec

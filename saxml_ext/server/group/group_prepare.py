@@ -1,6 +1,6 @@
 """How a process of a group prepares the models that it is told to load."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
 from saxml_ext.groups import contract
@@ -10,21 +10,19 @@ from saxml_ext.server.loading import codec
 from saxml_ext.server.loading import spec as spec_lib
 
 
-class Prepared(Protocol):
+class Prepared(contract.Prepared, Protocol):
   """A model as far as one process can bring it, see `loader.prepare`.
 
   Attributes:
-    identity: what all processes must agree on.
     settings: of its serving params.
     codecs: of its input and output.
   """
 
-  identity: Mapping[str, str]
-  settings: settings_lib.Settings
-  codecs: tuple[codec.Codec, codec.Codec]
+  @property
+  def settings(self) -> settings_lib.Settings: ...
 
-  def start(self) -> contract.Runner:
-    """Runs the first programs, together with the other processes."""
+  @property
+  def codecs(self) -> tuple[codec.Codec, codec.Codec]: ...
 
 
 PrepareFn: TypeAlias = Callable[[spec_lib.Spec], Prepared]

@@ -22,7 +22,7 @@ from saxml_ext.groups import formation
 from saxml_ext.groups import leader as leader_lib
 from saxml_ext.groups import store
 from saxml_ext.protobuf import modelet_pb2
-from saxml_ext.server import group_prepare
+from saxml_ext.server.group import group_prepare
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
 from saxml_ext.server.loading import spec as spec_lib
@@ -89,6 +89,7 @@ class GroupLeader:
     self._served: dict[int, tuple[servable.Servable, Callable[[str], None]]]
     self._served = {}
     name = formation.host_name()
+    self._leader: leader_lib.Leader[group_prepare.Prepared]
     self._leader = leader_lib.Leader(
       name,
       formed.num_processes,

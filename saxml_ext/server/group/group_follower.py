@@ -20,8 +20,8 @@ from saxml_ext.groups import distributed
 from saxml_ext.groups import follower as follower_lib
 from saxml_ext.groups import formation
 from saxml_ext.groups import store
-from saxml_ext.server import group_prepare
 from saxml_ext.server import signals
+from saxml_ext.server.group import group_prepare
 
 # Seconds beyond those of the drain in which the leader says that all is done.
 _PATIENCE = 10.0
