@@ -6,7 +6,7 @@ group serves, or while that is starting again. Supervisors start whatever ends
 again, each its own process, as systemd does on hosts of their own.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 import contextlib
 import dataclasses
 import importlib.util
@@ -30,13 +30,57 @@ PARAMS = 'saxml_ext.params.gptj.TinyTokenizedFP32'
 _MODEL = processes.CELL + '/m'
 _COMPLETED = 'completed'
 _GROUPS = 2
-# A second kill finds the group at any point of its start.
-_START_SECS = 12.0
+# What is lost at random, is lost so long after its group began to serve, or,
+# to find it at any point of its start, after the loss before it.
 _SERVE_SECS = 1.5
-# How many of the kills find a group that serves, and how many processes are
-# stopped instead of killed.
+_START_SECS = 12.0
+# How many find a group that serves, and how many are stopped, not killed.
 _SERVING = 0.75
 _STOPPED = 0.2
+
+
+@dataclasses.dataclass(frozen=True)
+class Loss:
+  """One process that is taken away.
+
+  Attributes:
+    group: its group, 0 or 1.
+    process: its number in the group.
+    delay: seconds until then.
+    serving: whether they begin when its group serves; else they begin at once,
+      so that it may be anywhere in its start.
+    stopped: whether it is stopped until its group is gone, and not killed; not
+      where its group does not serve.
+  """
+
+  group: int
+  process: int
+  delay: float = 0.5
+  serving: bool = True
+  stopped: bool = False
+
+
+def at_random(count: int, size: int, seed: int) -> list[Loss]:
+  """Losses of all processes, at any time.
+
+  Args:
+    count: how many.
+    size: processes of a group.
+    seed: decides.
+  """
+  rng = random.Random(seed)
+
+  def loss() -> Loss:
+    serving = rng.random() < _SERVING
+    return Loss(
+      rng.randrange(_GROUPS),
+      rng.randrange(size),
+      rng.uniform(0.0, _SERVE_SECS if serving else _START_SECS),
+      serving,
+      rng.random() < _STOPPED,
+    )
+
+  return [loss() for _ in range(count)]
 
 
 @dataclasses.dataclass
@@ -49,7 +93,6 @@ class Result(load_lib.Counts):
     starting: those whose group did not serve yet.
     gone_secs: from each loss in a group that served until clients are told to
       stay away.
-    back_secs: from each such loss until the group serves again.
     zeros: endings of a process that told its supervisor of success.
   """
 
@@ -57,7 +100,6 @@ class Result(load_lib.Counts):
   stopped: int = 0
   starting: int = 0
   gone_secs: list[float] = dataclasses.field(default_factory=list)
-  back_secs: list[float] = dataclasses.field(default_factory=list)
   zeros: int = 0
 
 
@@ -160,10 +202,9 @@ def wait_until_up(cell: processes.Cell, group: Group) -> None:
 
 def run(
   directory: str,
-  kills: int,
+  losses: Iterable[Loss],
   *,
   size: int = 2,
-  seed: int = 0,
   step_secs: float = 0.5,
   rate: float = 20.0,
 ) -> Result:
@@ -171,21 +212,19 @@ def run(
 
   Args:
     directory: an empty one.
-    kills: how often.
+    losses: the processes, in this order.
     size: processes of a group.
-    seed: decides which ones, and when.
     step_secs: how long engines take for requests.
     rate: requests a second.
   """
-  rng = random.Random(seed)
   result = Result(rate=rate)
   completed = os.path.join(directory, _COMPLETED)
   flags = [f'--step_secs={step_secs}', f'--completed={completed}']
   with started(directory, size, flags) as (cell, groups):
     with load_lib.Load(cell.root, _MODEL, result):
-      taken = 0
-      while taken < kills:
-        taken += _take_one(cell, groups, rng, result)
+      for loss in losses:
+        while not _take(cell, groups, loss, result):
+          pass  # It was just between two starts.
       for group in groups:
         wait_until_up(cell, group)
     result.count(cell.path / _COMPLETED)
@@ -195,36 +234,31 @@ def run(
   return result
 
 
-def _take_one(
-  cell: processes.Cell,
-  groups: list[Group],
-  rng: random.Random,
-  result: Result,
+def _take(
+  cell: processes.Cell, groups: list[Group], loss: Loss, result: Result
 ) -> bool:
   """Takes a process away, while the other group is up.
 
   Returns:
-    Whether it did: the one that was chosen may be just between two starts.
+    Whether there was one.
   """
-  victim, other = rng.sample(groups, 2)
-  if rng.random() < _SERVING:
+  victim, other = groups[loss.group], groups[1 - loss.group]
+  if loss.serving:
     wait_until_up(cell, victim)
-    time.sleep(rng.uniform(0.0, _SERVE_SECS))
-  else:
-    time.sleep(rng.uniform(0.0, _START_SECS))
+  time.sleep(loss.delay)
   wait_until_up(cell, other)
   served = is_up(cell, victim)
-  member = rng.choice(victim.members)
-  stop = served and rng.random() < _STOPPED
+  stop = loss.stopped and served
+  member = victim.members[loss.process]
   starts = [each.starts for each in victim.members]
   if not member.send(signal.SIGSTOP if stop else signal.SIGKILL):
     return False
+  lost = time.monotonic()
   result.kills[member.name] = result.kills.get(member.name, 0) + 1
   result.stopped += stop
   if not served:
     result.starting += 1
     return True
-  lost = time.monotonic()
   processes.wait(lambda: not is_up(cell, victim))
   result.gone_secs.append(time.monotonic() - lost)
   if stop:
@@ -232,7 +266,4 @@ def _take_one(
   # None of them lives on without the others.
   for each, before in zip(victim.members, starts, strict=True):
     processes.wait(lambda e=each, b=before: e.starts > b)
-  if rng.random() < _SERVING:
-    wait_until_up(cell, victim)
-    result.back_secs.append(time.monotonic() - lost)
   return True
