@@ -22,6 +22,8 @@ class Settings:
   """How one model is served. Lengths are in tokens, times in seconds.
 
   Attributes:
+    architecture: family of models, of `support.CHOICES`.
+    test_mode: whether random weights may be served.
     engine: slots, lengths, search and types of the engine; its eos_id is None
       until `completed` where the checkpoint's gptj_config.json knows it.
     admission_limit: requests per method held before more are refused.
@@ -33,6 +35,8 @@ class Settings:
     sos_id: put before each prompt; None: nothing is.
     rotary_dim: rotated dimensions of a head; None as for engine.eos_id.
     ln_epsilon: of the layer norms; None as for engine.eos_id.
+    attention_cap: of attention's scores, see `ATTEN_LOGIT_CAP`; None: none.
+    logit_cap: of the logits.
     dtype: of weights, 'float32' or 'bfloat16'.
     quantization: 'int8' if matrices become int8 as they are loaded, and the
       activations that meet them int8 row by row; 'int8_weights' if the
@@ -48,6 +52,8 @@ class Settings:
     mesh_shape: devices the class was written for, [replica, data, model].
   """
 
+  architecture: str
+  test_mode: bool
   engine: config_lib.EngineConfig
   admission_limit: int
   admission_wait: float
@@ -58,6 +64,8 @@ class Settings:
   sos_id: int | None
   rotary_dim: int | None
   ln_epsilon: float | None
+  attention_cap: float | None
+  logit_cap: float | None
   dtype: str
   quantization: str | None
   quantize_head: bool
@@ -81,6 +89,8 @@ class Settings:
     support.check(params)
     ranges.check(params)
     return cls(
+      architecture=params.ARCHITECTURE,
+      test_mode=params.test_mode,
       engine=engine_config.of(params),
       admission_limit=template.admission_limit(params),
       admission_wait=params.BATCH_WAIT_SECS or 0.0,
@@ -91,13 +101,15 @@ class Settings:
       sos_id=_sos_id(params),
       rotary_dim=params.ROTARY_DIM,
       ln_epsilon=params.LAYER_NORM_EPSILON,
+      attention_cap=params.ATTEN_LOGIT_CAP,
+      logit_cap=params.SOFTMAX_CAP_LOGITS,
       dtype=params.FPROP_DTYPE,
       quantization=support.QUANTIZATIONS[params.QUANTIZATION],
       quantize_head=params.QUANTIZE_SOFTMAX,
       tokenized_input=params.TOKENIZED_INPUT,
       tokenized_output=params.TOKENIZED_OUTPUT,
       echo_prompt=params.INCLUDE_PREFIX_IN_RESULT,
-      vocabulary_path=params.VOCABULARY_PATH,
+      vocabulary_path=params.VOCABULARY_PATH or params.SPM_MODEL,
       methods=_methods(params),
       extra_inputs=request_inputs.defaults(params),
       shape=_shape(params),

@@ -32,6 +32,7 @@ from saxml_ext.common import ids
 from saxml_ext.common import net
 from saxml_ext.common import user_path
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
+from saxml_ext.params import lm_cloud  # noqa: F401 Registers or sets up.
 from saxml_ext.params import registry
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.server import jax_setup
