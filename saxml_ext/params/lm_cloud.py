@@ -33,6 +33,8 @@ class LmCloudSpmd2B(template.ServableLMParams):
   MODEL_DIMS = 3072
   HIDDEN_DIMS = 12288
   DIMS_PER_HEAD = 128
+  # Positions are added to the embeddings instead.
+  ROTARY_DIM = 0
   # praxis' default.
   LAYER_NORM_EPSILON = 1.0e-6
   ATTEN_LOGIT_CAP = 50.0

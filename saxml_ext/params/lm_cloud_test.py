@@ -4,6 +4,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 
 from saxml_ext.common import errors
+from saxml_ext.params import families
 from saxml_ext.params import lm_cloud
 from saxml_ext.params import overrides
 from saxml_ext.params import registry
@@ -39,6 +40,7 @@ _OURS = {
   'ARCHITECTURE': 'lm_cloud',
   'LAYER_NORM_EPSILON': 1e-6,
   'MODEL_DTYPE': 'bfloat16',
+  'ROTARY_DIM': 0,
   'SPM_MODEL': lm_cloud.SMALL_VOCABULARY,
 }
 
@@ -78,7 +80,7 @@ class LmCloudTest(parameterized.TestCase):
     self.assertEqual(settings.methods, ('lm.generate', 'lm.score'))
     self.assertEqual(settings.vocabulary_path, lm_cloud.SMALL_VOCABULARY)
     self.assertEqual(settings.test_mode, name.endswith('Test'))
-    self.assertEqual((settings.attention_cap, settings.logit_cap), (50, 30))
+    self.assertEqual(settings.family, families.FAMILIES['lm_cloud'])
 
   def test_names_end_in_their_number_of_chips(self):
     for billions, chips in ((2, (4, 8, 16, 32)), (175, (32, 64, 128, 256))):
@@ -111,6 +113,18 @@ class LmCloudTest(parameterized.TestCase):
         vocab_size=32000,
       ),
     )
+
+  def test_caps_may_be_others(self):
+    params = overrides.apply(
+      lm_cloud.LmCloudSpmd2B,
+      {'ATTEN_LOGIT_CAP': '20.0', 'SOFTMAX_CAP_LOGITS': 'null'},
+    )
+    architecture = settings_lib.Settings.of(params).family.architecture
+    self.assertEqual(architecture.attention_cap, 20.0)
+    self.assertIsNone(architecture.logit_cap)
+    params = overrides.apply(params, {'ATTEN_LOGIT_CAP': '0.0'})
+    with self.assertRaisesRegex(errors.InvalidArgument, 'must be above 0'):
+      settings_lib.Settings.of(params)
 
   def test_a_publish_cannot_make_test_params(self):
     params = overrides.apply(lm_cloud.LmCloudSpmd175B, {'test_mode': 'true'})

@@ -11,6 +11,7 @@ from typing import Any
 from saxml_ext.common import errors
 from saxml_ext.engine import config as config_lib
 from saxml_ext.params import engine_config
+from saxml_ext.params import families
 from saxml_ext.params import ranges
 from saxml_ext.params import request_inputs
 from saxml_ext.params import support
@@ -22,7 +23,7 @@ class Settings:
   """How one model is served. Lengths are in tokens, times in seconds.
 
   Attributes:
-    architecture: family of models, of `support.CHOICES`.
+    family: what kind of model it is.
     test_mode: whether random weights may be served.
     engine: slots, lengths, search and types of the engine; its eos_id is None
       until `completed` where the checkpoint's gptj_config.json knows it.
@@ -35,8 +36,6 @@ class Settings:
     sos_id: put before each prompt; None: nothing is.
     rotary_dim: rotated dimensions of a head; None as for engine.eos_id.
     ln_epsilon: of the layer norms; None as for engine.eos_id.
-    attention_cap: of attention's scores, see `ATTEN_LOGIT_CAP`; None: none.
-    logit_cap: of the logits.
     dtype: of weights, 'float32' or 'bfloat16'.
     quantization: 'int8' if matrices become int8 as they are loaded, and the
       activations that meet them int8 row by row; 'int8_weights' if the
@@ -52,7 +51,7 @@ class Settings:
     mesh_shape: devices the class was written for, [replica, data, model].
   """
 
-  architecture: str
+  family: families.Family
   test_mode: bool
   engine: config_lib.EngineConfig
   admission_limit: int
@@ -64,8 +63,6 @@ class Settings:
   sos_id: int | None
   rotary_dim: int | None
   ln_epsilon: float | None
-  attention_cap: float | None
-  logit_cap: float | None
   dtype: str
   quantization: str | None
   quantize_head: bool
@@ -89,7 +86,7 @@ class Settings:
     support.check(params)
     ranges.check(params)
     return cls(
-      architecture=params.ARCHITECTURE,
+      family=families.of(params),
       test_mode=params.test_mode,
       engine=engine_config.of(params),
       admission_limit=template.admission_limit(params),
@@ -101,8 +98,6 @@ class Settings:
       sos_id=_sos_id(params),
       rotary_dim=params.ROTARY_DIM,
       ln_epsilon=params.LAYER_NORM_EPSILON,
-      attention_cap=params.ATTEN_LOGIT_CAP,
-      logit_cap=params.SOFTMAX_CAP_LOGITS,
       dtype=params.FPROP_DTYPE,
       quantization=support.QUANTIZATIONS[params.QUANTIZATION],
       quantize_head=params.QUANTIZE_SOFTMAX,

@@ -10,6 +10,7 @@ from typing import Any
 
 from saxml_ext.common import errors
 from saxml_ext.engine import config as config_lib
+from saxml_ext.params import families
 from saxml_ext.params import template
 
 # QUANTIZATION -> what the engine calls it.
@@ -21,7 +22,7 @@ QUANTIZATIONS = {
 
 # Attribute -> the values that are followed.
 CHOICES: Mapping[str, tuple[Any, ...]] = {
-  'ARCHITECTURE': ('gptj', 'lm_cloud'),
+  'ARCHITECTURE': tuple(families.FAMILIES),
   'FPROP_DTYPE': config_lib.DTYPES,
   'MODEL_DTYPE': config_lib.DTYPES,
   'QUANTIZATION': tuple(QUANTIZATIONS),
