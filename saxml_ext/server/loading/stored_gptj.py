@@ -8,25 +8,33 @@ the memory of the engine's weights and of one variable.
 """
 
 from collections.abc import Iterator, Mapping
+import contextlib
 import dataclasses
+import hashlib
+import os
 
 import jax
 import numpy as np
 
 from saxml_ext.common import errors
 from saxml_ext.common import memory
+from saxml_ext.common import storage
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import variables as variables_lib
 from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.parallel import split_weights
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import errors as pax_errors
+from saxml_ext.pax import manifest
 from saxml_ext.pax import metadata
 
 # The published params say 50,400 or 50,401 tokens, and so do the checkpoints
 # that are published with them: MLPerf's GPT-J has one more than the original,
 # for padding, which no answer contains.
 _VOCAB_SLACK = 1
+_METADATA = ['metadata', 'metadata']
+_DIGITS = 16  # Of a hash that people compare.
 
 
 class StoredGPTJ:
@@ -85,21 +93,80 @@ class StoredGPTJ:
       errors.InvalidArgument: a variable is damaged, or cannot be used as the
         params ask.
     """
+    with self._told(), jax.default_device(device):
+      return weights_lib.from_pax(
+        _Variables(self._reader),
+        config,
+        settings.dtype,
+        settings.quantization,
+        settings.quantize_head,
+      )
+
+  def split(
+    self,
+    config: config_lib.GPTJConfig,
+    form: split_weights.Form,
+    mesh: jax.sharding.Mesh,
+  ) -> weights_lib.Weights:
+    """Reads what the devices of this process hold of the weights.
+
+    Args:
+      config: of `config`.
+      form: of the weights.
+      mesh: the devices.
+
+    Raises:
+      errors.InvalidArgument: as `weights`.
+    """
+    # What is to be split may be too large for one device: it starts on the host.
+    host = jax.local_devices(backend='cpu')[0]
+    with self._told(), jax.default_device(host):
+      return split_weights.from_pax(_Parts(self._reader), config, form, mesh)
+
+  def fingerprint(self) -> str:
+    """Tells a checkpoint from others, wherever it lies: its step and a hash.
+
+    The hash is that of its manifest, and so of all its values. What paxml has
+    written has no manifest: there it is of the names, shapes and types alone.
+
+    Raises:
+      errors.InvalidArgument: it cannot be read any more.
+    """
+    step_dir = self._reader.step_dir
+    parts = [manifest.FILE_NAME] if self._reader.manifest else _METADATA
+    path = os.path.join(step_dir, *parts)
     try:
-      with jax.default_device(device):
-        return weights_lib.from_pax(
-          _Variables(self._reader),
-          config,
-          settings.dtype,
-          settings.quantization,
-          settings.quantize_head,
-        )
+      content = storage.read_bytes(path)
+    except (OSError, errors.SaxError) as e:
+      raise errors.InvalidArgument(f'{path} cannot be read: {e}') from e
+    digest = hashlib.sha256(content).hexdigest()[:_DIGITS]
+    return f'{os.path.basename(step_dir)} {digest}'
+
+  @contextlib.contextmanager
+  def _told(self) -> Iterator[None]:
+    """Makes of what is wrong with a variable an error for users."""
+    try:
+      yield
     except pax_errors.CheckpointError as e:
       raise errors.InvalidArgument(str(e)) from e
     except ValueError as e:
       raise errors.InvalidArgument(
         f'{self._reader.step_dir} cannot be served: {e}'
       ) from e
+
+
+class _Parts:
+  """The variables of a checkpoint, read in parts; a `split_weights.Source`."""
+
+  def __init__(self, reader: checkpoint.Reader):
+    self._reader = reader
+    self.specs = reader.specs
+
+  def read_part(self, name: str, slices: tuple[slice, ...]) -> np.ndarray:
+    """A part of one."""
+    # Of the variable before, which is not needed any more.
+    memory.give_back()
+    return self._reader.read_part(name, slices)
 
 
 class _Variables(Mapping):
