@@ -106,13 +106,11 @@ def from_pax(
   parts = _Parts(source, config, form, mesh)
   outside = {
     row.field: _placed(parts.leaf(row.field), _field(targets, row.field))
-    for row in variables_lib.GPTJ
+    for row in variables_lib.table_of(config.architecture)
     if not row.per_layer
   }
-
-  return weights_lib.assemble(
-    outside.__getitem__, _layers(parts, config, targets.layers)
-  )
+  layers = _layers(parts, config, targets.layers)
+  return weights_lib.assemble(outside.get, layers)
 
 
 def _layers(
@@ -143,9 +141,12 @@ def structs(
 
 
 def _field(tree: Any, field: str) -> Any:
-  """What stands at `layers.norm.scale` or `head` of a Layer or of Weights."""
+  """What stands at `layers.norm.scale` or `head` of a Layer or of Weights.
+
+  None: models of this family do not have it.
+  """
   for name in field.removeprefix('layers.').split('.'):
-    tree = getattr(tree, name)
+    tree = None if tree is None else getattr(tree, name)
   return tree
 
 
@@ -160,6 +161,8 @@ class _Parts:
     mesh: jax.sharding.Mesh,
   ):
     self._form = form
+    self._table = variables_lib.table_of(config.architecture)
+    self._repeated = variables_lib.is_repeated(source.specs)
     ranges = _ranges(config, mesh)
     self._split = {axis for axis, r in ranges.items() if not r.whole}
     own = dataclasses.replace(
@@ -173,9 +176,11 @@ class _Parts:
     whole = {a: _Range(0, n, n) for a, n in _sizes(config).items()}
     self._whole = self._reader(_View(source, config, whole), config)
 
-  def leaf(self, field: str, layer: int = 0) -> weights_lib.Matrix:
+  def leaf(self, field: str, layer: int = 0) -> weights_lib.Matrix | None:
     """This process's part of a field, or where need be the whole of it."""
-    row = variables_lib.GPTJ.by_field[field]
+    row = self._table.by_field.get(field)
+    if row is None:
+      return None
     reader = self._whole if self._needs_all(row, layer) else self._own
     return reader.leaf(field, layer)
 
@@ -185,7 +190,8 @@ class _Parts:
     if form.quantization is None or not self._split & set(row.contracted):
       return False
     specs = self._source.specs
-    name = variables_lib.find(specs, row.below_prefix(layer))
+    below_prefix = row.below_prefix(layer, self._repeated)
+    name = variables_lib.find(specs, below_prefix)
     return str(specs[name].dtype) != 'int8'
 
   def _reader(
@@ -240,7 +246,10 @@ def _ranges(
 
 
 class _View(Mapping):
-  """Variables of which only the ranges are seen, padded where they go beyond."""
+  """Variables of which only the ranges are seen, padded where they go beyond.
+
+  It is `stored_variables.Parts`: of what all layers share, one is read.
+  """
 
   def __init__(
     self,
@@ -249,12 +258,29 @@ class _View(Mapping):
     ranges: Mapping[str, _Range],
   ):
     self._source = source
+    self._table = variables_lib.table_of(config.architecture)
+    self._repeated = variables_lib.is_repeated(source.specs)
     self._sizes = _sizes(config)
     self._ranges = ranges
 
   def __getitem__(self, name: str) -> np.ndarray:
-    whole = tuple(self._source.specs[name].shape)
-    row, axes = _axes(name)
+    row, axes = _axes(self._table, name, self._repeated)
+    return self._read(name, row, axes, ())
+
+  def read_part(self, name: str, layer: int) -> np.ndarray:
+    """One layer of a variable that all of them share."""
+    row, axes = _axes(self._table, name, self._repeated)
+    return self._read(name, row, axes[1:], (slice(layer, layer + 1),))[0]
+
+  def _read(
+    self,
+    name: str,
+    row: variables_lib.Variable,
+    axes: tuple[str, ...],
+    leading: tuple[slice, ...],
+  ) -> np.ndarray:
+    """Reads what is seen of a variable's `axes`, and `leading` before them."""
+    whole = tuple(self._source.specs[name].shape)[len(leading) :]
     shape = tuple(self._sizes[axis] for axis in axes)
     # A head's bias may be longer, see `weights.PaxReader`.
     longer = row.field == 'head_bias' and whole > shape
@@ -263,8 +289,12 @@ class _View(Mapping):
         f"{name} has shape {whole}; the model's sizes make it {shape}."
       )
     ranges = [self._ranges[axis] for axis in axes]
-    value = self._source.read_part(name, tuple(r.stored for r in ranges))
-    missing = [(0, r.length - n) for r, n in zip(ranges, value.shape)]
+    slices = (*leading, *(r.stored for r in ranges))
+    value = self._source.read_part(name, slices)
+    missing = [(0, 0) for _ in leading]
+    missing += [
+      (0, r.length - n) for r, n in zip(ranges, value.shape[len(leading) :])
+    ]
     if not any(after for _, after in missing):
       return value
     # As `sharding.pad` does.
@@ -281,15 +311,32 @@ class _View(Mapping):
     return len(self._source.specs)
 
 
-def _axes(name: str) -> tuple[variables_lib.Variable, tuple[str, ...]]:
+def _axes(
+  table: variables_lib.Table, name: str, repeated: bool
+) -> tuple[variables_lib.Variable, tuple[str, ...]]:
   """The row of a variable, or of the matrix that it scales, and its axes."""
   matrix = name.removesuffix(variables_lib.SCALE_SUFFIX)
-  row = variables_lib.GPTJ.named(matrix)
-  if row is None:
-    raise ValueError(f'{name} is no variable of a GPT-J.')
-  if matrix == name:
-    return row, row.axes
-  return row, tuple(a for a in row.axes if a not in row.contracted)
+  row = table.named(matrix)
+  if row is not None:
+    axes = row.axes
+  else:
+    row = _whole(table, matrix, repeated)
+    axes = row.axes[1:]
+  if matrix != name:
+    axes = tuple(a for a in axes if a not in row.contracted)
+  return row, ('layers', *axes) if repeated and row.per_layer else axes
+
+
+def _whole(
+  table: variables_lib.Table, name: str, repeated: bool
+) -> variables_lib.Variable:
+  """The row of which a variable is one of the parts."""
+  layer = variables_lib.layer_of(name) or 0
+  for row in table:
+    for part in row.parts_below_prefix(layer, repeated):
+      if f'.{name}'.endswith(f'.{part}'):
+        return row
+  raise ValueError(f'{name} is no variable of such a model.')
 
 
 def _box(

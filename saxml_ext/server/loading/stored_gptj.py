@@ -66,7 +66,12 @@ class StoredGPTJ:
     assert rotary_dim is not None and ln_epsilon is not None
     specs = self._reader.specs
     try:
-      found = config_lib.GPTJConfig.from_pax(specs, rotary_dim)
+      found = config_lib.ModelConfig.from_pax(
+        specs,
+        rotary_dim,
+        architecture=settings.family.architecture,
+        ln_direct_scale=settings.family.ln_direct_scale,
+      )
       _check_sizes(found, settings.shape)
       _check_variables(specs, found, settings.quantization)
     except (KeyError, ValueError, pax_errors.CheckpointError) as e:
@@ -211,9 +216,15 @@ def _check_variables(
   quantization: str | None,
 ) -> None:
   """Raises ValueError for a variable that is missing or not as it must be."""
-  for variable, layer in variables_lib.GPTJ.of_model(model):
-    name = variables_lib.find(specs, variable.below_prefix(layer))
-    shape = variable.shape(model)
+  repeated = variables_lib.is_repeated(specs)
+  for variable, layer in variables_lib.table_of(model.architecture).of_model(
+    model
+  ):
+    if repeated and variable.per_layer and layer:
+      continue  # All layers share what the first has.
+    leading = (model.num_layers,) if repeated and variable.per_layer else ()
+    name = variables_lib.find(specs, variable.below_prefix(layer, repeated))
+    shape = (*leading, *variable.shape(model))
     stored = specs[name].shape
     # Sax's converter cuts the head to the vocabulary, but not its bias.
     longer = variable.field == 'head_bias' and stored > shape

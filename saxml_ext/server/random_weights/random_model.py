@@ -6,11 +6,15 @@ billion numbers being stored anywhere. Each process makes up what its devices
 hold; the same seed gives the same model on any number of hosts.
 """
 
+from collections.abc import Iterator
+import contextlib
+
 import jax
 
 from saxml_ext.common import errors
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.parallel import split_weights
 from saxml_ext.engine.stored import random_variables
 from saxml_ext.params import settings as settings_lib
 
@@ -32,9 +36,6 @@ def is_meant(checkpoint_path: str) -> bool:
 
 class RandomModel:
   """In place of a checkpoint, see `stored_gptj.StoredGPTJ`."""
-
-  # What hosts compare.
-  identity = f'random weights, seed {_SEED}'
 
   def __init__(self, model_path: str):
     """Makes up nothing yet.
@@ -70,7 +71,7 @@ class RandomModel:
         f' MODEL_DIMS={sizes["model_dim"]}'
       )
     assert settings.rotary_dim is not None and settings.ln_epsilon is not None
-    try:
+    with self._told():
       return config_lib.ModelConfig(
         **sizes,
         rotary_dim=settings.rotary_dim,
@@ -78,16 +79,6 @@ class RandomModel:
         ln_direct_scale=settings.family.ln_direct_scale,
         architecture=settings.family.architecture,
       )
-    except ValueError as e:
-      raise errors.InvalidArgument(f'{self._model_path}: {e}') from e
-
-  def source(
-    self, config: config_lib.ModelConfig, settings: settings_lib.Settings
-  ) -> random_variables.RandomVariables:
-    """The variables, each made up when it is looked up."""
-    return random_variables.RandomVariables(
-      config, _SEED, settings.quantization
-    )
 
   def weights(
     self,
@@ -105,14 +96,51 @@ class RandomModel:
     Raises:
       errors.InvalidArgument: they cannot be made as the params ask.
     """
+    variables = _variables(config, settings.quantization)
+    with self._told(), jax.default_device(device):
+      return weights_lib.from_pax(
+        variables,
+        config,
+        settings.dtype,
+        settings.quantization,
+        settings.quantize_head,
+      )
+
+  def split(
+    self,
+    config: config_lib.ModelConfig,
+    form: split_weights.Form,
+    mesh: jax.sharding.Mesh,
+  ) -> weights_lib.Weights:
+    """Makes up what the devices of this process hold of the weights.
+
+    Args:
+      config: of `config`.
+      form: of the weights.
+      mesh: the devices.
+
+    Raises:
+      errors.InvalidArgument: as `weights`.
+    """
+    host = jax.local_devices(backend='cpu')[0]
+    variables = _variables(config, form.quantization)
+    with self._told(), jax.default_device(host):
+      return split_weights.from_pax(variables, config, form, mesh)
+
+  def fingerprint(self) -> str:
+    """Tells these weights from others; the sizes are told elsewhere."""
+    return f'random weights, seed {_SEED}'
+
+  @contextlib.contextmanager
+  def _told(self) -> Iterator[None]:
+    """Makes of what is wrong with a variable an error for users."""
     try:
-      with jax.default_device(device):
-        return weights_lib.from_pax(
-          self.source(config, settings),
-          config,
-          settings.dtype,
-          settings.quantization,
-          settings.quantize_head,
-        )
+      yield
     except ValueError as e:
       raise errors.InvalidArgument(f'{self._model_path}: {e}') from e
+
+
+def _variables(
+  config: config_lib.ModelConfig, quantization: str | None
+) -> random_variables.RandomVariables:
+  return random_variables.RandomVariables(config, _SEED, quantization)
