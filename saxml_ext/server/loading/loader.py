@@ -26,11 +26,11 @@ from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.pax import description as description_lib
 from saxml_ext.server.loading import codec
-from saxml_ext.server.loading import meshes
-from saxml_ext.server.loading import prepared
 from saxml_ext.server.loading import servable
 from saxml_ext.server.loading import spec as spec_lib
 from saxml_ext.server.loading import stored_gptj
+from saxml_ext.server.parallel import meshes
+from saxml_ext.server.parallel import prepared
 from saxml_ext.server.programs import programs as programs_lib
 from saxml_ext.server.random_weights import random_model
 from saxml_ext.server.scheduling import contract

@@ -18,7 +18,6 @@ import numpy as np
 
 from saxml_ext.common import errors
 from saxml_ext.common import memory
-from saxml_ext.common import storage
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import variables as variables_lib
 from saxml_ext.engine import weights as weights_lib
@@ -26,14 +25,12 @@ from saxml_ext.engine.parallel import split_weights
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import errors as pax_errors
-from saxml_ext.pax import manifest
 from saxml_ext.pax import metadata
 
 # The published params say 50,400 or 50,401 tokens, and so do the checkpoints
 # that are published with them: MLPerf's GPT-J has one more than the original,
 # for padding, which no answer contains.
 _VOCAB_SLACK = 1
-_METADATA = ['metadata', 'metadata']
 _DIGITS = 16  # Of a hash that people compare.
 
 
@@ -131,21 +128,13 @@ class StoredGPTJ:
   def fingerprint(self) -> str:
     """Tells a checkpoint from others, wherever it lies: its step and a hash.
 
-    The hash is that of its manifest, and so of all its values. What paxml has
-    written has no manifest: there it is of the names, shapes and types alone.
-
-    Raises:
-      errors.InvalidArgument: it cannot be read any more.
+    The hash is of the checksums of its manifest, and so of all its values. What
+    paxml has written has no manifest: there it is of names, shapes and types.
     """
-    step_dir = self._reader.step_dir
-    parts = [manifest.FILE_NAME] if self._reader.manifest else _METADATA
-    path = os.path.join(step_dir, *parts)
-    try:
-      content = storage.read_bytes(path)
-    except (OSError, errors.SaxError) as e:
-      raise errors.InvalidArgument(f'{path} cannot be read: {e}') from e
-    digest = hashlib.sha256(content).hexdigest()[:_DIGITS]
-    return f'{os.path.basename(step_dir)} {digest}'
+    reader = self._reader
+    content = sorted((reader.manifest or reader.specs).items())
+    digest = hashlib.sha256(repr(content).encode()).hexdigest()[:_DIGITS]
+    return f'{os.path.basename(reader.step_dir)} {digest}'
 
   @contextlib.contextmanager
   def _told(self) -> Iterator[None]:
