@@ -150,7 +150,7 @@ class StoredGPTJ:
 
 
 class _Parts:
-  """The variables of a checkpoint, read in parts; a `split_weights.Source`."""
+  """The variables of a checkpoint, read in parts; a `views.Source`."""
 
   def __init__(self, reader: checkpoint.Reader):
     self._reader = reader
