@@ -101,7 +101,7 @@ def pad(
   head = weights.head
   if isinstance(head, quant.QuantizedArray):
     head = jax.tree.map(lambda x: fill(x, 0), head)
-  else:
+  elif head is not None:
     head = fill(head, 1)
   return dataclasses.replace(
     weights,
@@ -167,7 +167,7 @@ def _parts(mesh: jax.sharding.Mesh, name: str) -> int:
 
 
 def _of_weights(weights: weights_lib.Weights) -> weights_lib.Weights:
-  table = variables.GPTJ.by_field
+  table = variables.BY_FIELD
 
   def spec(path: tuple[Any, ...], leaf: jax.Array):
     names = [key.name for key in path if hasattr(key, 'name')]
