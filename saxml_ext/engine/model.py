@@ -156,7 +156,7 @@ def prefill(
     )
     return x, keep(kept, index, keys, values)
 
-  rows = tensor_parallel.Rows(tokens.shape)
+  rows = tensor_parallel.Rows(tokens.shape, logical.axes('slots'))
 
   def attend(x: jax.Array, kept: Any, index: layers_lib.Index, layer):
     codes, qkv = rows.project(layer, x, config.ln_epsilon)

@@ -17,6 +17,7 @@ from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import sharding
 from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.parallel import slot_parts
 from saxml_ext.engine.search import search
 
 # Decode steps beside a prefill in progress: more would delay its first token,
@@ -81,6 +82,9 @@ class Runner:
     if mesh is not None:
       sharding.check(mesh, model_config, e.num_slots)
       weights = sharding.place(mesh, sharding.pad(mesh, weights))
+    self._batches = slot_parts.Batches(
+      e.num_slots, sharding.slot_parts(mesh), e.prefill_batches
+    )
     self._run = executables.Executables(self._settings, weights, mesh, ready)
     empty = self._run(executables.EmptyState())
     self._segments = list(empty.segments)
@@ -120,12 +124,10 @@ class Runner:
     for slot, request in requests.items():
       bucket = config_lib.at_least(len(request.tokens), self._engine.buckets)
       by_bucket.setdefault(bucket, []).append(slot)
-    largest = self._engine.prefill_batches[-1]
     for bucket, slots in by_bucket.items():
       chunks = self._engine.chunks(bucket)
-      for i in range(0, len(slots), largest):
-        batch = {slot: requests[slot] for slot in slots[i : i + largest]}
-        prefill = _Prefill(batch, chunks)
+      for batch in self._batches.of(slots):
+        prefill = _Prefill({slot: requests[slot] for slot in batch}, chunks)
         if len(chunks) == 1:
           self._advance(prefill)
         else:
@@ -226,10 +228,12 @@ class Runner:
     """Runs a batch's next chunk; what is left of it comes first again."""
     e = self._engine
     (start, end), *rest = prefill.chunks
-    rows = config_lib.at_least(len(prefill.requests), e.prefill_batches)
-    # A batch that is not full repeats its last row.
-    filled = list(prefill.requests.items())
-    filled += filled[-1:] * (rows - len(filled))
+    *_, (_, last) = prefill.requests.items()
+    filled = [
+      (slot, prefill.requests.get(slot, last))
+      for slot in self._batches.rows(list(prefill.requests))
+    ]
+    rows = len(filled)
     tokens = np.full((rows, end - start), e.pad_id, np.int32)
     for row, (_, request) in enumerate(filled):
       part = request.tokens[start:end]
