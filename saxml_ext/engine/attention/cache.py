@@ -118,7 +118,7 @@ def insert_prompts(
     slots: [B] int32. Two rows may name one slot if they are equal. On meshes
       that split the slots, in the order of `slot_parts.py`.
     start: position of the first key.
-    keys: [B, N, H, T].
+    keys: [B, N, H, T]. What lies beyond the last segment is dropped.
     values: [B, N, T, H].
   """
   end = start + keys.shape[-1]
@@ -155,6 +155,8 @@ def _insert(
   of_rows = logical.spec('slots', 'heads')
 
   def insert(places, block, keys, values, layer=layer):
+    if places.here is not None:
+      keys, values = _whole_tiles(block, at, keys, values)
     for row in range(places.index.shape[0]):
       new_keys, new_values = jax.tree.map(
         lambda x, row=row: x[row : row + 1], (keys, values)
@@ -175,6 +177,27 @@ def _insert(
     (block, keys, values, *traced),
     (of_block, of_rows, of_rows, *[logical.spec()] * len(traced)),
     of_block,
+  )
+
+
+def _whole_tiles(block: Block, at: int, keys: KV, values: KV) -> tuple[KV, KV]:
+  """Keys and values with zeros behind them, to whole tiles if they have room.
+
+  What is written conditionally is read first, and of other lengths XLA for TPU
+  would copy the cache. Nobody looks behind a prompt, and what follows it is
+  written later.
+  """
+  length = jax.tree.leaves(values)[0].shape[2]
+  more = -length % config_lib.TILE
+  if at + length + more > block.length:
+    return keys, values
+
+  def fill(x: jax.Array, axis: int) -> jax.Array:
+    return jnp.pad(x, [(0, more if i == axis else 0) for i in range(x.ndim)])
+
+  return (
+    jax.tree.map(lambda x: fill(x, x.ndim - 1), keys),
+    jax.tree.map(lambda x: fill(x, 2), values),
   )
 
 

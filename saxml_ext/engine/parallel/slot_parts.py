@@ -68,6 +68,10 @@ class Batches:
       slot for own in per_part for slot in (*own, *[filler] * (size - len(own)))
     ]
 
+  def is_full(self, slots: Sequence[int]) -> bool:
+    """Whether no part would do nothing while these are prefilled."""
+    return all(self._per_part(slots))
+
   def _per_part(self, slots: Sequence[int]) -> list[list[int]]:
     size = self.num_slots // self.parts
     return [
