@@ -1,7 +1,6 @@
 import contextlib
 import io
 import os
-import subprocess
 import sys
 import time
 from unittest import mock
@@ -13,6 +12,7 @@ from absl.testing import parameterized
 
 from harness import cache as program
 from harness.caching import cache as cache_lib
+from saxml_ext.common.testing import modules
 
 
 class CacheProgramTest(parameterized.TestCase):
@@ -125,25 +125,15 @@ class CacheProgramTest(parameterized.TestCase):
     self.assertIn('results is a symbolic link', self._run('show'))
 
   def test_as_typed_with_flags_behind_and_dashes(self):
-    done = subprocess.run(
-      [
-        sys.executable,
-        '-m',
-        'harness.cache',
-        'rm',
-        '--kind=jax',
-        '--older-than=30d',
-        '--yes',
-      ],
-      env=os.environ
-      | {
-        cache_lib.VARIABLE: self._cache.root,
-        'PYTHONPATH': os.pathsep.join(sys.path),
-      },
-      capture_output=True,
-      text=True,
-      check=True,
+    done = modules.run(
+      'harness.cache',
+      'rm',
+      '--kind=jax',
+      '--older-than=30d',
+      '--yes',
+      **{cache_lib.VARIABLE: self._cache.root},
     )
+    self.assertEqual(done.returncode, 0, done.stderr)
     self.assertEqual(done.stdout, 'removed 1 entry (7 B)\n')
 
 

@@ -1,12 +1,12 @@
 import json
 import os
 import subprocess
-import sys
 
 from absl.testing import absltest
 import numpy as np
 
 from harness.bert.testing import tiny_set
+from saxml_ext.common.testing import modules
 
 
 class AccuracyTest(absltest.TestCase):
@@ -15,19 +15,11 @@ class AccuracyTest(absltest.TestCase):
     self._dir = self.create_tempdir().full_path
 
   def _run(self, *flags: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-      [
-        sys.executable,
-        '-m',
-        'harness.bert.accuracy',
-        f'--vocab_file={tiny_set.write_vocab(self._dir)}',
-        f'--val_data={tiny_set.write_questions(self._dir)}',
-        *flags,
-      ],
-      env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)),
-      capture_output=True,
-      text=True,
-      check=False,
+    return modules.run(
+      'harness.bert.accuracy',
+      f'--vocab_file={tiny_set.write_vocab(self._dir)}',
+      f'--val_data={tiny_set.write_questions(self._dir)}',
+      *flags,
     )
 
   def test_scores_a_log(self):

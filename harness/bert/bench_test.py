@@ -1,6 +1,4 @@
 import os
-import subprocess
-import sys
 
 from absl.testing import absltest
 
@@ -9,6 +7,7 @@ from harness.bert.models import graph
 from harness.bert.questions import features
 from harness.bert.testing import tiny_model
 from harness.bert.testing import tiny_set
+from saxml_ext.common.testing import modules
 
 
 class BenchTest(absltest.TestCase):
@@ -49,21 +48,13 @@ class BenchTest(absltest.TestCase):
   def test_the_program_with_a_file(self):
     path = os.path.join(self.create_tempdir().full_path, 'bert.onnx')
     graph.write(tiny_model.make(), 'int8', path)
-    done = subprocess.run(
-      [
-        sys.executable,
-        '-m',
-        'harness.bert.bench',
-        f'--model={self._model}',
-        f'--val_data={self._questions}',
-        f'--vocab_file={self._vocab}',
-        f'--ways=plain,{path}',
-        '--threads=1',
-      ],
-      env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)),
-      capture_output=True,
-      text=True,
-      check=False,
+    done = modules.run(
+      'harness.bert.bench',
+      f'--model={self._model}',
+      f'--val_data={self._questions}',
+      f'--vocab_file={self._vocab}',
+      f'--ways=plain,{path}',
+      '--threads=1',
     )
     self.assertEqual(done.returncode, 0, done.stderr)
     self.assertRegex(done.stdout, r'\nbert\.onnx +\d')

@@ -1,6 +1,5 @@
 import os
 import subprocess
-import sys
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -12,16 +11,11 @@ from harness.bert.models import onnxruntime_model
 from harness.bert.questions import features
 from harness.bert.testing import tiny_model
 from harness.bert.testing import tiny_set
+from saxml_ext.common.testing import modules
 
 
 def _run(*flags: str) -> subprocess.CompletedProcess:
-  return subprocess.run(
-    [sys.executable, '-m', 'harness.bert.export', *flags],
-    env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)),
-    capture_output=True,
-    text=True,
-    check=False,
-  )
+  return modules.run('harness.bert.export', *flags)
 
 
 class ExportTest(parameterized.TestCase):

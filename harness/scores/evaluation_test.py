@@ -3,8 +3,6 @@ import io
 import json
 import os
 import re
-import subprocess
-import sys
 from unittest import mock
 
 from absl import app
@@ -17,6 +15,7 @@ import tokenizers
 
 from harness.data import bundle
 from harness.scores import evaluation
+from saxml_ext.common.testing import modules
 from saxml_ext.evaluation import dataset
 
 # As the official submission checker looks for each figure, up to v5.1.
@@ -190,26 +189,19 @@ class EvaluationTest(parameterized.TestCase):
       evaluation.main(('evaluation', 'extra'))
 
   def test_published_command_line(self):
-    done = subprocess.run(
-      [
-        sys.executable,
-        '-m',
-        'harness.scores.evaluation',
-        '--mlperf-accuracy-file',
-        self._write_log('2.json', self._record['tokens'][:2], 'int32'),
-        '--dataset-file',
-        bundle.eval_path(),
-        '--model-name-or-path',
-        bundle.model_dir(),
-        '--dtype',
-        'int32',
-        '--verbose',
-      ],
-      env=os.environ | {'PYTHONPATH': os.pathsep.join(sys.path)},
-      capture_output=True,
-      text=True,
-      check=True,
+    done = modules.run(
+      'harness.scores.evaluation',
+      '--mlperf-accuracy-file',
+      self._write_log('2.json', self._record['tokens'][:2], 'int32'),
+      '--dataset-file',
+      bundle.eval_path(),
+      '--model-name-or-path',
+      bundle.model_dir(),
+      '--dtype',
+      'int32',
+      '--verbose',
     )
+    self.assertEqual(done.returncode, 0, done.stderr)
     self.assertRegex(done.stdout, r"\n\{'rouge1': .*'gen_num': 2\}\n$")
 
 

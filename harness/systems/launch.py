@@ -135,6 +135,11 @@ class _Served:
   def inputs(self) -> Mapping[str, str]:
     return {'checkpoint': self.checkpoint or bundle.model_dir()}
 
+  @property
+  def program_set(self) -> str | None:
+    """Programs that were compiled ahead of time; None: there are none."""
+    return bundle.programs() if self.params == bundle.PARAMS else None
+
 
 @dataclasses.dataclass(frozen=True)
 class OwnCell(_Served):
@@ -151,7 +156,7 @@ class OwnCell(_Served):
       place.log_dir,
       self.jax_cache_dir,
       place.progress,
-      program_set=bundle.programs() if self.params == bundle.PARAMS else None,
+      program_set=self.program_set,
     )
     cell.start()
     return _of_cell(
@@ -175,6 +180,9 @@ class Engine(_Served):
       'override': [f'{name}={self.overrides[name]}' for name in self.overrides],
       'jax_cache_dir': self.jax_cache_dir,
     }
+    # As in the cell, overrides and another checkpoint work all the same.
+    if self.program_set is not None:
+      flags |= {'programs': self.program_set, 'programs_mismatch': 'compile'}
     return Started(
       programs.ENGINE_RUN,
       flags,

@@ -166,7 +166,8 @@ class Decode:
       _int32(),
     )
     function = functools.partial(programs.decode, shapes.settings)
-    return Program(function, args, (suffix, slots, _int32()), donated=(3, 4))
+    results = (suffix, slots, _int32(), slots.searches.finished)
+    return Program(function, args, results, donated=(3, 4))
 
 
 @dataclasses.dataclass(frozen=True)

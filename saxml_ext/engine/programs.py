@@ -177,7 +177,7 @@ def decode(
   active: jax.Array,
   row: jax.Array,
   max_steps: jax.Array,
-) -> tuple[cache.Block, state.Slots, jax.Array]:
+) -> tuple[cache.Block, state.Slots, jax.Array, jax.Array]:
   """Decodes until enough slots have finished, at most `max_steps` steps.
 
   Args:
@@ -195,7 +195,9 @@ def decode(
     max_steps: `row + max_steps` must not exceed the block.
 
   Returns:
-    `current` and `slots` after the steps, and the number of steps, [] int32.
+    `current` and `slots` after the steps, the number of steps, [] int32, and
+    which slots have finished, [S] bool. The last are in `slots` too, but there
+    each device has those of its own slots alone.
   """
 
   def run(segments, past, current, slots, active, places=None):
@@ -237,10 +239,12 @@ def decode(
 
   args = segments, past, current, slots
   if chosen.shape[0] == settings.engine.num_slots:
-    return run(*args, active)
-  if decode_attention.reads_in_place(segments, past, current.length):
-    return beam_attention.choose(in_place, gathered, *args)
-  return gathered(*args)
+    current, slots, steps = run(*args, active)
+  elif decode_attention.reads_in_place(segments, past, current.length):
+    current, slots, steps = beam_attention.choose(in_place, gathered, *args)
+  else:
+    current, slots, steps = gathered(*args)
+  return current, slots, steps, slots.searches.finished
 
 
 def _decode(

@@ -26,6 +26,42 @@ from saxml_ext.engine.search import search
 _STEPS_BESIDE_PREFILL = 4
 
 
+def prepare(
+  weights: weights_lib.Weights,
+  model_config: config_lib.GPTJConfig,
+  engine_config: config_lib.EngineConfig,
+  mesh: jax.sharding.Mesh | None = None,
+  ready: executables.Ready | None = None,
+) -> executables.Executables:
+  """All of a Runner that a process can make alone; runs and compiles nothing.
+
+  Args:
+    weights: the model, layers unrolled or stacked; already split over the mesh,
+      or whole.
+    model_config: its sizes.
+    engine_config: how it is run.
+    mesh: the devices to split it among, see `sharding.py`; None: one device.
+    ready: programs that need no compiling; None: there are none.
+
+  Raises:
+    ValueError: too few tokens to choose from, or the mesh does not divide the
+      sizes.
+  """
+  e = engine_config
+  least = (1 + e.max_stop_ids) * e.num_beams
+  if model_config.vocab_size < least:
+    raise ValueError(
+      f'vocab_size is {model_config.vocab_size}; {e.num_beams} beams and'
+      f' {e.max_stop_ids} stop ids need at least {least} tokens to choose'
+      ' from.'
+    )
+  if mesh is not None:
+    sharding.check(mesh, model_config, e.num_slots)
+    weights = sharding.place(mesh, sharding.pad(mesh, weights))
+  settings = state.Settings(model_config, e)
+  return executables.Executables(settings, weights, mesh, ready)
+
+
 @dataclasses.dataclass(frozen=True)
 class _Prefill:
   """A batch whose prompts are longer than a chunk, and the chunks left."""
@@ -40,6 +76,10 @@ class Runner:
   Who owns it chooses the slots: prefill_and_insert() starts requests in free
   ones, step() decodes all of them until some have finished and returns their
   results, release() gives up a request that nobody waits for.
+
+  Where the devices are those of several processes, each has a Runner, and all
+  of them call the same methods in the same order with the same arguments; a
+  request then needs a seed, for each would draw one of its own.
 
   Attributes:
     num_slots: requests decoded together.
@@ -56,37 +96,31 @@ class Runner:
   ):
     """Allocates all state; of the programs, compiles only the one for that.
 
-    Args:
-      weights: the model, layers unrolled or stacked.
-      model_config: its sizes.
-      engine_config: how it is run.
-      mesh: the devices to split it among, see `sharding.py`; None: one device.
-      ready: programs that need no compiling; None: there are none.
-
-    Raises:
-      ValueError: too few tokens to choose from, or the mesh does not divide the
-        sizes.
+    Arguments and errors are those of `prepare`.
     """
-    e = engine_config
+    self._start(prepare(weights, model_config, engine_config, mesh, ready))
+
+  @classmethod
+  def start(cls, run: executables.Executables) -> 'Runner':
+    """A Runner of what `prepare` made; allocates all state.
+
+    With devices of several processes all must call it: it runs a program.
+    """
+    runner = cls.__new__(cls)
+    runner._start(run)
+    return runner
+
+  def _start(self, run: executables.Executables) -> None:
+    e = run.settings.engine
     self.num_slots = e.num_slots
     self.max_prompt = e.max_prompt
     self._engine = e
-    self._checks = request_lib.Checks(e, model_config.vocab_size)
-    least = (1 + e.max_stop_ids) * e.num_beams
-    if model_config.vocab_size < least:
-      raise ValueError(
-        f'vocab_size is {model_config.vocab_size}; {e.num_beams} beams and'
-        f' {e.max_stop_ids} stop ids need at least {least} tokens to choose'
-        ' from.'
-      )
-    self._settings = state.Settings(model_config, e)
-    if mesh is not None:
-      sharding.check(mesh, model_config, e.num_slots)
-      weights = sharding.place(mesh, sharding.pad(mesh, weights))
+    self._checks = request_lib.Checks(e, run.settings.model.vocab_size)
+    self._settings = run.settings
+    self._run = run
     self._batches = slot_parts.Batches(
-      e.num_slots, sharding.slot_parts(mesh), e.prefill_batches
+      e.num_slots, sharding.slot_parts(run.mesh), e.prefill_batches
     )
-    self._run = executables.Executables(self._settings, weights, mesh, ready)
     empty = self._run(executables.EmptyState())
     self._segments = list(empty.segments)
     self._ring = list(empty.ring)
@@ -160,7 +194,7 @@ class Runner:
     width = config_lib.at_least(len(decoding), self._engine.widths)
     idle = [s for s in range(self.num_slots) if s not in decoding]
     chosen = sorted([*decoding, *idle[: width - len(decoding)]])
-    self._ring[-1], self._slots, done = self._run(
+    self._ring[-1], self._slots, done, finished = self._run(
       executables.Decode(width),
       tuple(self._segments),
       tuple(self._ring[:-1]),
@@ -173,9 +207,9 @@ class Runner:
     )
     self._row += int(done)
     self._steps += int(done)
-    finished = np.asarray(self._slots.searches.finished)
+    ended = np.asarray(finished)
     results = {}
-    for slot in [s for s in decoding if finished[s]]:
+    for slot in [s for s in sorted(decoding) if ended[s]]:
       results[slot] = self._result(slot)
       self.release(slot)
     return results

@@ -116,9 +116,9 @@ def pad(
   have an embedding of zeros and a logit of minus infinity: none of them is ever
   chosen, and no probability changes.
   """
-  parts = _parts(mesh, 'vocab')
-  missing = -weights.head_bias.shape[0] % (parts * config_lib.TILE)
-  if parts == 1 or not missing:
+  size = weights.head_bias.shape[0]
+  missing = padded_vocab(mesh, size) - size
+  if not missing:
     return weights
 
   def fill(x: jax.Array, dim: int, value: float = 0) -> jax.Array:
@@ -130,7 +130,7 @@ def pad(
   head = weights.head
   if isinstance(head, quant.QuantizedArray):
     head = jax.tree.map(lambda x: fill(x, 0), head)
-  else:
+  elif head is not None:
     head = fill(head, 1)
   return dataclasses.replace(
     weights,
@@ -143,6 +143,12 @@ def pad(
 def slot_parts(mesh: jax.sharding.Mesh | None) -> int:
   """Into how many parts the slots are split; 1 without a mesh."""
   return 1 if mesh is None else _parts(mesh, 'slots')
+
+
+def padded_vocab(mesh: jax.sharding.Mesh, size: int) -> int:
+  """The size of a vocabulary after `pad`."""
+  parts = _parts(mesh, 'vocab')
+  return size if parts == 1 else size + -size % (parts * config_lib.TILE)
 
 
 def shardings(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:
@@ -162,8 +168,22 @@ def shardings(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:
 
 
 def place(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:
-  """The same arrays, split over the mesh."""
-  return jax.device_put(tree, shardings(mesh, tree))
+  """The same arrays, split over the mesh.
+
+  Where other processes have a part of the mesh, each gives its own devices their
+  parts, without a word to the others: all must have the same arrays.
+  """
+  whole = shardings(mesh, tree)
+  if not mesh.is_multi_process:
+    return jax.device_put(tree, whole)
+
+  def put(x: jax.Array | np.ndarray, to: jax.sharding.NamedSharding):
+    if getattr(x, 'sharding', None) == to:
+      return x
+    host = np.asarray(x)
+    return jax.make_array_from_callback(x.shape, to, host.__getitem__)
+
+  return jax.tree.map(put, tree, whole)
 
 
 def structs(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:
@@ -181,7 +201,7 @@ def _parts(mesh: jax.sharding.Mesh, name: str) -> int:
 
 
 def _of_weights(weights: weights_lib.Weights) -> weights_lib.Weights:
-  table = variables.GPTJ.by_field
+  table = variables.BY_FIELD
 
   def spec(path: tuple[Any, ...], leaf: jax.Array):
     names = [key.name for key in path if hasattr(key, 'name')]

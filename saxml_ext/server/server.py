@@ -32,6 +32,7 @@ from saxml_ext.common import ids
 from saxml_ext.common import net
 from saxml_ext.common import user_path
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
+from saxml_ext.params import lm_cloud  # noqa: F401 Registers or sets up.
 from saxml_ext.params import registry
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.server import jax_setup
@@ -42,7 +43,7 @@ from saxml_ext.server.loading import lifecycle
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
 from saxml_ext.server.loading import spec
-from saxml_ext.server.programs import programs
+from saxml_ext.server.programs import program_flags
 
 _LoadFn: TypeAlias = lifecycle.LoadFn[servable.Servable]
 
@@ -97,19 +98,6 @@ _JAX_CACHE_DIR = flags.DEFINE_string(
   None,
   'Directory to keep compiled programs in, for a faster next start.',
 )
-_PROGRAMS = flags.DEFINE_list(
-  'programs',
-  [],
-  'Directories of program sets, compiled ahead of time: a model that one was'
-  ' built for is loaded without compiling.',
-)
-_PROGRAMS_MISMATCH = flags.DEFINE_enum(
-  'programs_mismatch',
-  programs.REFUSE,
-  programs.MISMATCH,
-  'Whether a model whose program set does not match this machine, its settings'
-  ' or its checkpoint is refused or, with a warning, compiled.',
-)
 _DRAIN_SECS = flags.DEFINE_float(
   'drain_secs',
   60.0,
@@ -120,11 +108,7 @@ _DRAIN_SECS = flags.DEFINE_float(
 
 def _load_fn() -> _LoadFn:
   """Loads models, with the programs that the flags name."""
-  paths = [user_path.resolve(path) for path in _PROGRAMS.value]
-  return functools.partial(
-    loader.load,
-    programs=programs.Programs.open(paths, _PROGRAMS_MISMATCH.value),
-  )
+  return functools.partial(loader.load, programs=program_flags.sets())
 
 
 def _servable_paths(known: Collection[str]) -> list[str]:

@@ -5,13 +5,13 @@ import pathlib
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 
 from absl.testing import absltest
 import grpc
 
 from saxml_ext.aot import compile_set
+from saxml_ext.common.testing import modules
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import lm_pb2_grpc
@@ -42,31 +42,16 @@ class ServerProgramsTest(absltest.TestCase):
 
   def _start(self, *flags: str) -> subprocess.Popen:
     """A server whose only model is the small one."""
-    process = subprocess.Popen(
-      [
-        sys.executable,
-        '-m',
-        'saxml_ext.server.testing.small_server',
-        '--port=0',
-        '--sax_cell=',
-        f'--models={small_model.MODEL_PATH}',
-        f'--model_keys={_KEY}',
-        f'--checkpoints={self.checkpoint}',
-        *flags,
-      ],
-      env={
-        **os.environ,
-        'PYTHONPATH': os.pathsep.join(filter(None, sys.path)),
-        'SAX_DEBUG_IPADDR': '1',
-        'JAX_PLATFORMS': 'cpu',
-      },
-      stdout=subprocess.PIPE,
-      stderr=subprocess.PIPE,
-      text=True,
+    return modules.start(
+      self,
+      'saxml_ext.server.testing.small_server',
+      '--port=0',
+      '--sax_cell=',
+      f'--models={small_model.MODEL_PATH}',
+      f'--model_keys={_KEY}',
+      f'--checkpoints={self.checkpoint}',
+      *flags,
     )
-    self.addCleanup(process.communicate)
-    self.addCleanup(process.kill)
-    return process
 
   def _refused(self, path: str) -> str:
     """What the server says before it ends with 1."""

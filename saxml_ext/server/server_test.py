@@ -1,18 +1,17 @@
 """Tests for the program: its flags, its joining and its end."""
 
 from concurrent import futures
-import os
 import queue
 import signal
 import socket
 import subprocess
-import sys
 
 from absl.testing import absltest
 from absl.testing import parameterized
 import grpc
 
 from saxml_ext.common import cell
+from saxml_ext.common.testing import modules
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
@@ -36,22 +35,7 @@ class _Admin(admin_pb2_grpc.AdminServicer):
 
 class ServerTest(parameterized.TestCase):
   def _start(self, *flags: str, **variables: str) -> subprocess.Popen:
-    process = subprocess.Popen(
-      [sys.executable, '-m', 'saxml_ext.server.server', *flags],
-      env={
-        **os.environ,
-        'PYTHONPATH': os.pathsep.join(filter(None, sys.path)),
-        'SAX_DEBUG_IPADDR': '1',
-        'JAX_PLATFORMS': 'cpu',
-        **variables,
-      },
-      stdout=subprocess.PIPE,
-      stderr=subprocess.PIPE,
-      text=True,
-    )
-    self.addCleanup(process.communicate)
-    self.addCleanup(process.kill)
-    return process
+    return modules.start(self, 'saxml_ext.server.server', *flags, **variables)
 
   def test_joins_serves_and_ends_when_told(self):
     admin = _Admin()

@@ -1,8 +1,6 @@
 """A Pax experiment with paxml's own checkpoint, served in a cell."""
 
-import os
 import subprocess
-import sys
 
 from absl.testing import absltest
 import jax
@@ -11,6 +9,7 @@ import numpy as np
 from saxml_ext.client import sax
 from saxml_ext.common import cell
 from saxml_ext.common import errors
+from saxml_ext.common.testing import modules
 from saxml_ext.pax import restore
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.server.testing import tiny_experiments
@@ -70,23 +69,6 @@ def _beams(
 
 
 class PaxServerTest(absltest.TestCase):
-  def start(self, module: str, *flags: str) -> subprocess.Popen:
-    process = subprocess.Popen(
-      [sys.executable, '-m', module, '--port=0', *flags],
-      env={
-        **os.environ,
-        'PYTHONPATH': os.pathsep.join(filter(None, sys.path)),
-        'SAX_DEBUG_IPADDR': '1',
-        'JAX_PLATFORMS': 'cpu',
-      },
-      stdout=subprocess.PIPE,
-      stderr=subprocess.DEVNULL,
-      text=True,
-    )
-    self.addCleanup(process.communicate)
-    self.addCleanup(process.kill)
-    return process
-
   def start_cell(self, experiments: str) -> None:
     root = self.create_tempdir().full_path
     fs_root = self.create_tempdir().full_path
@@ -96,7 +78,9 @@ class PaxServerTest(absltest.TestCase):
       ('saxml_ext.admin.admin_server', '--http_port=-1'),
       ('saxml_ext.server.pax_server', f'--pax_experiments={experiments}'),
     ):
-      process = self.start(module, *common, *flags)
+      process = modules.start(
+        self, module, '--port=0', *common, *flags, stderr=subprocess.DEVNULL
+      )
       self.assertIn('is serving at', process.stdout.readline())
     sax.SetRoot(root)
 
@@ -143,18 +127,8 @@ class PaxServerTest(absltest.TestCase):
       ('a..b', 'names no experiment class'),
       ('saxml_ext.params.gptj.TinyFP32', 'are serving params'),
     ):
-      process = subprocess.run(
-        [
-          sys.executable,
-          '-m',
-          'saxml_ext.server.pax_server',
-          '--port=0',
-          f'--pax_experiments={name}',
-        ],
-        env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        timeout=_TIMEOUT,
+      process = modules.run(
+        'saxml_ext.server.pax_server', '--port=0', f'--pax_experiments={name}'
       )
       self.assertEqual(process.returncode, 1)
       self.assertIn(message, process.stderr)

@@ -3,12 +3,12 @@
 import json
 import os
 import subprocess
-import sys
 
 from harness.bert.testing import tiny_model
 from harness.bert.testing import tiny_set
 from harness.loadgen import rounds
 from harness.loadgen import settings
+from saxml_ext.common.testing import modules
 
 
 def run(
@@ -42,30 +42,22 @@ def run(
     file.write(told.user_conf)
   logs = os.path.join(directory, 'logs')
   os.makedirs(logs, exist_ok=True)
-  return subprocess.run(
-    [
-      sys.executable,
-      '-m',
-      module,
-      f'--benchmark={rounds.BERT}',
-      f'--scenario={scenario}',
-      f'--mode={mode}',
-      f'--user_conf={user_conf}',
-      f'--loadgen_attributes={json.dumps(told.attributes)}',
-      f'--output_dir={logs}',
-      f'--timeline={directory}/timeline.csv',
-      '--concurrency=100',
-      '--silence_secs=60',
-      '--warm_up=1-2',
-      f'--model={tiny_model.write(directory)}',
-      f'--val_data={questions}',
-      f'--vocab_file={tiny_set.write_vocab(directory)}',
-      '--batch_size=2',
-      '--threads=1',
-      *more,
-    ],
-    env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)),
-    capture_output=True,
-    text=True,
-    check=False,
+  return modules.run(
+    module,
+    f'--benchmark={rounds.BERT}',
+    f'--scenario={scenario}',
+    f'--mode={mode}',
+    f'--user_conf={user_conf}',
+    f'--loadgen_attributes={json.dumps(told.attributes)}',
+    f'--output_dir={logs}',
+    f'--timeline={directory}/timeline.csv',
+    '--concurrency=100',
+    '--silence_secs=60',
+    '--warm_up=1-2',
+    f'--model={tiny_model.write(directory)}',
+    f'--val_data={questions}',
+    f'--vocab_file={tiny_set.write_vocab(directory)}',
+    '--batch_size=2',
+    '--threads=1',
+    *more,
   )

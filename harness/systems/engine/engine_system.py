@@ -20,6 +20,7 @@ from saxml_ext.params import settings as settings_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
 from saxml_ext.server.loading import spec as spec_lib
+from saxml_ext.server.programs import programs as programs_lib
 from saxml_ext.server.scheduling import contract
 from saxml_ext.server.scheduling import scheduler
 from saxml_ext.server.services import extra_inputs
@@ -68,20 +69,27 @@ class EngineSystem:
     reply.done(system.Answer(np.array(ids, np.int64), len(ids)))
 
 
-def load(spec: spec_lib.Spec) -> servable.Servable:
+def load(
+  spec: spec_lib.Spec, programs: programs_lib.Programs = programs_lib.NONE
+) -> servable.Servable:
   """Loads a model as the model server does; takes seconds to minutes.
 
+  Args:
+    spec: what to load.
+    programs: compiled before; what is not among them is compiled.
+
   Raises:
-    errors.SaxError: params, overrides or checkpoint are not usable.
+    errors.SaxError: params, overrides, checkpoint or programs are not usable.
   """
-  settings, codecs, engine = loader.prepare(spec)
+  ready = loader.prepare(spec, programs)
+  settings, engine = ready.settings, ready.start()
   runner: contract.Runner = engine
   if first_tokens.certain(settings.engine):
     runner = first_tokens.Runner(engine)
   # The bound of the queue protects a server from its clients. Here LoadGen's
   # --concurrency is the bound, and nobody would ask again.
   settings = dataclasses.replace(settings, admission_limit=sys.maxsize)
-  return loader.serve(settings, codecs, runner, logging.error)
+  return loader.serve(settings, ready.codecs, runner, logging.error)
 
 
 def _request(

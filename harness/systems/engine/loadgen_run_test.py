@@ -1,5 +1,6 @@
 """Real LoadGen runs of the engine on the bundled model, by its program."""
 
+from collections.abc import Sequence
 import json
 import os
 
@@ -14,6 +15,12 @@ _PROGRAM = 'harness/systems/engine/loadgen_run'
 
 # Articles with short prompts, of 80 to 106 tokens.
 _SHORT = (12, 25, 38, 19)
+# Few and small programs, so that they compile within seconds.
+_SMALL = (
+  '--override=BATCH_SIZE=2',
+  '--override=INPUT_SEQ_LEN=128',
+  '--override=BUCKET_KEYS=[128]',
+)
 
 
 class LoadgenRunTest(absltest.TestCase):
@@ -29,8 +36,11 @@ class LoadgenRunTest(absltest.TestCase):
     with open(self._dataset, 'w', encoding='utf-8') as file:
       json.dump([articles[index] for index in _SHORT], file)
     self._cache = os.path.join(directory, 'jax')
+    os.mkdir(self._cache)
 
-  def _run(self, mode: str, scenario: str, **flags) -> program_run.Outcome:
+  def _run(
+    self, mode: str, scenario: str, overrides: Sequence[str] = _SMALL, **flags
+  ) -> program_run.Outcome:
     run_settings = settings.RunSettings(
       benchmark=rounds.GPTJ,
       scenario=scenario,
@@ -55,10 +65,7 @@ class LoadgenRunTest(absltest.TestCase):
       run_settings,
       directory,
       flags,
-      # Few and small programs, so that they compile within seconds.
-      '--override=BATCH_SIZE=2',
-      '--override=INPUT_SEQ_LEN=128',
-      '--override=BUCKET_KEYS=[128]',
+      *overrides,
     )
 
   def test_answers_are_the_recorded_ones(self):
@@ -76,6 +83,15 @@ class LoadgenRunTest(absltest.TestCase):
     for times in found.times:
       self.assertEqual(times.tokens, len(self._recorded[times.index]))
       self.assertIsNone(times.first_token)
+
+  def test_the_bundled_programs_need_no_compiling(self):
+    found = self._run(
+      'accuracy', rounds.OFFLINE, overrides=(), programs=bundle.programs()
+    )
+    self.assertEqual(found.code, 0, found.errors)
+    self.assertEqual(found.answers, self._recorded)
+    # Whatever is compiled is kept there.
+    self.assertEmpty(os.listdir(self._cache))
 
   def test_what_cannot_run_is_said(self):
     found = self._run('accuracy', rounds.OFFLINE, checkpoint='/none')

@@ -17,6 +17,7 @@ from saxml_ext.params import settings as settings_lib
 from saxml_ext.server import jax_setup
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import spec
+from saxml_ext.server.programs import program_flags
 from saxml_ext.server.scheduling import scheduler
 
 _PARAMS = flags.DEFINE_string(
@@ -69,7 +70,8 @@ def make(inputs: program.Inputs) -> system.System:
   try:
     jax_setup.check_devices()
     model = engine_system.load(
-      spec.Spec(_PARAMS.value, _checkpoint(), _overrides(), acls={})
+      spec.Spec(_PARAMS.value, _checkpoint(), _overrides(), acls={}),
+      program_flags.sets(),
     )
   except errors.SaxError as error:
     raise ValueError(error.message) from error

@@ -61,27 +61,35 @@ class Projected(NamedTuple):
 
 
 def applies(weights: weights_lib.Weights) -> bool:
-  """Whether layers are computed here: on TPU, in int8 throughout."""
+  """Whether layers are computed here: on TPU, in int8 throughout.
+
+  Only those whose attention and feed-forward read the same norm.
+  """
   layers = weights.layers
   layer = layers[0] if isinstance(layers, tuple) else layers
   matrices = (layer.qkv, layer.post, layer.up, layer.down)
-  return _for_tpu() and all(map(in_int8, matrices))
+  parallel = layer.ff_norm is None
+  return _for_tpu() and parallel and all(map(in_int8, matrices))
 
 
 def attends(config: config_lib.GPTJConfig, kv_dtype: str) -> bool:
   """Whether `Rows.attend` takes this model's heads, and KV of this type."""
-  turns = config.rotary_dim <= config_lib.TILE
-  return turns and prefill_attention.fits(config.head_dim, kv_dtype)
+  turns = 0 < config.rotary_dim <= config_lib.TILE
+  capped = config.architecture.attention_cap is not None
+  return (
+    turns and not capped and prefill_attention.fits(config.head_dim, kv_dtype)
+  )
 
 
 def _for_tpu() -> bool:
   return target.platform() == 'tpu'
 
 
-def in_int8(matrix: weights_lib.Matrix) -> bool:
+def in_int8(matrix: weights_lib.Matrix | None) -> bool:
   """Whether it is multiplied with activations made int8 too."""
-  quantized = isinstance(matrix, quant.QuantizedArray)
-  return quantized and matrix.activations is None
+  if not isinstance(matrix, quant.QuantizedArray):
+    return False
+  return matrix.activations is None
 
 
 class Rows:
@@ -147,7 +155,7 @@ class Rows:
     """
     head = weights.head
     if not isinstance(head, quant.QuantizedArray):
-      raise ValueError(f'the head is {head.dtype}, which is not split by rows.')
+      raise ValueError('the head is in float, which is not split by rows.')
 
     def local(norm, values, scale, bias, x):
       codes = jax.tree.map(self._gather, _normalized(x, norm, epsilon))

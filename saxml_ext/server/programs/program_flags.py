@@ -1,0 +1,30 @@
+"""The flags that name program sets, of every program that loads models."""
+
+from absl import flags
+
+from saxml_ext.common import user_path
+from saxml_ext.server.programs import programs
+
+_PROGRAMS = flags.DEFINE_list(
+  'programs',
+  [],
+  'Directories of program sets, compiled ahead of time: a model that one was'
+  ' built for is loaded without compiling.',
+)
+_PROGRAMS_MISMATCH = flags.DEFINE_enum(
+  'programs_mismatch',
+  programs.REFUSE,
+  programs.MISMATCH,
+  'Whether a model whose program set does not match this machine, its settings'
+  ' or its checkpoint is refused or, with a warning, compiled.',
+)
+
+
+def sets() -> programs.Programs:
+  """Opens the sets that the flags name.
+
+  Raises:
+    errors.InvalidArgument: one is no program set, or a damaged one.
+  """
+  paths = [user_path.resolve(path) for path in _PROGRAMS.value]
+  return programs.Programs.open(paths, _PROGRAMS_MISMATCH.value)
