@@ -181,8 +181,10 @@ BY_NAME: Mapping[str, Topology] = {
     _topology('v6e', V6E, (1, 1)),
     _topology('v6e', V6E, (2, 2)),
     _topology('v6e', V6E, (2, 4)),
+    _topology('v6e', V6E, (4, 4), host=(2, 2, 1)),
     _topology('v5p', V5P, (1, 1, 1)),
     _topology('v5p', V5P, (2, 2, 1)),
+    _topology('v5p', V5P, (2, 2, 2), host=(2, 2, 1)),
     _topology('v7x', V7X, (1, 1, 1)),
     _topology('v7x', V7X, (2, 2, 1)),
   )
