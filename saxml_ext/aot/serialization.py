@@ -3,8 +3,8 @@
 JAX's own `serialize_executable` pickles: unpickling runs what the bytes say,
 and the bytes differ from place to place. Here the bytes are the device
 runtime's alone, and all that JAX must know besides is given again by who loads
-them. This is the only module that uses JAX's private interfaces; they are those
-of jax 0.10.
+them. JAX's private interfaces are used here and in `engine/parallel/
+cpu_collectives.py` alone; they are those of jax 0.10.
 """
 
 from collections.abc import Collection

@@ -166,7 +166,8 @@ class Decode:
       _int32(),
     )
     function = functools.partial(programs.decode, shapes.settings)
-    return Program(function, args, (suffix, slots, _int32()), donated=(3, 4))
+    results = (suffix, slots, _int32(), slots.searches.finished)
+    return Program(function, args, results, donated=(3, 4))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -314,7 +315,8 @@ class Executables:
     chunks: set[PrefillChunk] = set()
     for bucket in e.buckets:
       *firsts, last = e.chunks(bucket)
-      for rows in e.prefill_batches:
+      for size in e.prefill_batches:
+        rows = size * sharding.slot_parts(self._mesh)
         inserts.add(PrefillAndInsert(rows, *last))
         chunks.update(PrefillChunk(rows, *chunk) for chunk in firsts)
     return [

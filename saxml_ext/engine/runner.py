@@ -17,11 +17,49 @@ from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import sharding
 from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.parallel import prompt_queue
+from saxml_ext.engine.parallel import slot_parts
 from saxml_ext.engine.search import search
 
 # Decode steps beside a prefill in progress: more would delay its first token,
 # fewer would pay for a call's overhead too often.
 _STEPS_BESIDE_PREFILL = 4
+
+
+def prepare(
+  weights: weights_lib.Weights,
+  model_config: config_lib.GPTJConfig,
+  engine_config: config_lib.EngineConfig,
+  mesh: jax.sharding.Mesh | None = None,
+  ready: executables.Ready | None = None,
+) -> executables.Executables:
+  """All of a Runner that a process can make alone; runs and compiles nothing.
+
+  Args:
+    weights: the model, layers unrolled or stacked; already split over the mesh,
+      or whole.
+    model_config: its sizes.
+    engine_config: how it is run.
+    mesh: the devices to split it among, see `sharding.py`; None: one device.
+    ready: programs that need no compiling; None: there are none.
+
+  Raises:
+    ValueError: too few tokens to choose from, or the mesh does not divide the
+      sizes.
+  """
+  e = engine_config
+  least = (1 + e.max_stop_ids) * e.num_beams
+  if model_config.vocab_size < least:
+    raise ValueError(
+      f'vocab_size is {model_config.vocab_size}; {e.num_beams} beams and'
+      f' {e.max_stop_ids} stop ids need at least {least} tokens to choose'
+      ' from.'
+    )
+  if mesh is not None:
+    sharding.check(mesh, model_config, e.num_slots)
+    weights = sharding.place(mesh, sharding.pad(mesh, weights))
+  settings = state.Settings(model_config, e)
+  return executables.Executables(settings, weights, mesh, ready)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +77,10 @@ class Runner:
   ones, step() decodes all of them until some have finished and returns their
   results, release() gives up a request that nobody waits for.
 
+  Where the devices are those of several processes, each has a Runner, and all
+  of them call the same methods in the same order with the same arguments; a
+  request then needs a seed, for each would draw one of its own.
+
   Attributes:
     num_slots: requests decoded together.
     max_prompt: longest prompt in tokens.
@@ -54,40 +96,41 @@ class Runner:
   ):
     """Allocates all state; of the programs, compiles only the one for that.
 
-    Args:
-      weights: the model, layers unrolled or stacked.
-      model_config: its sizes.
-      engine_config: how it is run.
-      mesh: the devices to split it among, see `sharding.py`; None: one device.
-      ready: programs that need no compiling; None: there are none.
-
-    Raises:
-      ValueError: too few tokens to choose from, or the mesh does not divide the
-        sizes.
+    Arguments and errors are those of `prepare`.
     """
-    e = engine_config
+    self._start(prepare(weights, model_config, engine_config, mesh, ready))
+
+  @classmethod
+  def start(cls, run: executables.Executables) -> 'Runner':
+    """A Runner of what `prepare` made; allocates all state.
+
+    With devices of several processes all must call it: it runs a program.
+    """
+    runner = cls.__new__(cls)
+    runner._start(run)
+    return runner
+
+  def _start(self, run: executables.Executables) -> None:
+    e = run.settings.engine
     self.num_slots = e.num_slots
     self.max_prompt = e.max_prompt
     self._engine = e
-    self._checks = request_lib.Checks(e, model_config.vocab_size)
-    least = (1 + e.max_stop_ids) * e.num_beams
-    if model_config.vocab_size < least:
-      raise ValueError(
-        f'vocab_size is {model_config.vocab_size}; {e.num_beams} beams and'
-        f' {e.max_stop_ids} stop ids need at least {least} tokens to choose'
-        ' from.'
-      )
-    self._settings = state.Settings(model_config, e)
-    if mesh is not None:
-      sharding.check(mesh, model_config, e.num_slots)
-      weights = sharding.place(mesh, sharding.pad(mesh, weights))
-    self._run = executables.Executables(self._settings, weights, mesh, ready)
+    self._checks = request_lib.Checks(e, run.settings.model.vocab_size)
+    self._settings = run.settings
+    self._run = run
+    self._batches = slot_parts.Batches(
+      e.num_slots, sharding.slot_parts(run.mesh), e.prefill_batches
+    )
     empty = self._run(executables.EmptyState())
     self._segments = list(empty.segments)
     self._ring = list(empty.ring)
     self._slots = empty.slots
     self._occupied: set[int] = set()
+    self._waiting: prompt_queue.PromptQueue[request_lib.Request] = (
+      prompt_queue.PromptQueue(self._batches)
+    )
     self._prefills: list[_Prefill] = []
+    self._steps = 0  # Decoded so far.
     self._row = 0  # Of the last block of the ring, the one being written.
 
   def warm_up(self, progress: Callable[[str], None] | None = None) -> None:
@@ -103,7 +146,8 @@ class Runner:
     """Starts requests in free slots.
 
     Prompts of one chunk are prefilled at once; of longer ones, each call of
-    step() prefills a chunk.
+    step() prefills a chunk. Where devices split the slots, a prompt may wait a
+    few steps for prompts of the other parts, see `prompt_queue.py`.
 
     Args:
       requests: slot -> request.
@@ -120,16 +164,10 @@ class Runner:
     for slot, request in requests.items():
       bucket = config_lib.at_least(len(request.tokens), self._engine.buckets)
       by_bucket.setdefault(bucket, []).append(slot)
-    largest = self._engine.prefill_batches[-1]
     for bucket, slots in by_bucket.items():
-      chunks = self._engine.chunks(bucket)
-      for i in range(0, len(slots), largest):
-        batch = {slot: requests[slot] for slot in slots[i : i + largest]}
-        prefill = _Prefill(batch, chunks)
-        if len(chunks) == 1:
-          self._advance(prefill)
-        else:
-          self._prefills.append(prefill)
+      chosen = {slot: requests[slot] for slot in slots}
+      self._waiting.add(bucket, chosen, self._steps)
+    self._begin_prefills()
 
   def step(self, max_steps: int | None = None) -> dict[int, request_lib.Result]:
     """Prefills a chunk, if there is one to do, and decodes for a while.
@@ -142,9 +180,10 @@ class Runner:
       none has finished yet, or if no slot is occupied.
     """
     steps = max_steps or self._engine.steps_per_call
+    self._begin_prefills()
     if self._prefills:
       self._advance(self._prefills.pop(0))
-    if self._prefills:
+    if self._prefills or self._waiting:
       steps = min(steps, _STEPS_BESIDE_PREFILL)
     decoding = self.decoding
     if not decoding:
@@ -155,7 +194,7 @@ class Runner:
     width = config_lib.at_least(len(decoding), self._engine.widths)
     idle = [s for s in range(self.num_slots) if s not in decoding]
     chosen = sorted([*decoding, *idle[: width - len(decoding)]])
-    self._ring[-1], self._slots, done = self._run(
+    self._ring[-1], self._slots, done, finished = self._run(
       executables.Decode(width),
       tuple(self._segments),
       tuple(self._ring[:-1]),
@@ -167,9 +206,10 @@ class Runner:
       np.int32(min(steps, block - self._row)),
     )
     self._row += int(done)
-    finished = np.asarray(self._slots.searches.finished)
+    self._steps += int(done)
+    ended = np.asarray(finished)
     results = {}
-    for slot in [s for s in decoding if finished[s]]:
+    for slot in [s for s in sorted(decoding) if ended[s]]:
       results[slot] = self._result(slot)
       self.release(slot)
     return results
@@ -178,7 +218,7 @@ class Runner:
   def decoding(self) -> frozenset[int]:
     """Occupied slots whose prompts are prefilled: they decode in each step."""
     waiting = {slot for p in self._prefills for slot in p.requests}
-    return frozenset(self._occupied - waiting)
+    return frozenset(self._occupied - waiting - self._waiting.slots)
 
   def release(self, slot: int) -> None:
     """Frees an occupied slot. Raises ValueError if it is free already."""
@@ -187,6 +227,7 @@ class Runner:
         f'slot {slot} is free; occupied are {sorted(self._occupied)}.'
       )
     self._occupied.remove(slot)
+    self._waiting.discard(slot)
     for prefill in self._prefills:
       prefill.requests.pop(slot, None)
     self._prefills = [p for p in self._prefills if p.requests]
@@ -222,14 +263,26 @@ class Runner:
     )
     self._row = 0
 
+  def _begin_prefills(self) -> None:
+    """Prefills what need not wait any longer, or its first chunk soon."""
+    idle = not self.decoding and not self._prefills
+    for bucket, requests in self._waiting.take(self._steps, hurry=idle):
+      prefill = _Prefill(requests, self._engine.chunks(bucket))
+      if len(prefill.chunks) == 1:
+        self._advance(prefill)
+      else:
+        self._prefills.append(prefill)
+
   def _advance(self, prefill: _Prefill) -> None:
     """Runs a batch's next chunk; what is left of it comes first again."""
     e = self._engine
     (start, end), *rest = prefill.chunks
-    rows = config_lib.at_least(len(prefill.requests), e.prefill_batches)
-    # A batch that is not full repeats its last row.
-    filled = list(prefill.requests.items())
-    filled += filled[-1:] * (rows - len(filled))
+    *_, (_, last) = prefill.requests.items()
+    filled = [
+      (slot, prefill.requests.get(slot, last))
+      for slot in self._batches.rows(list(prefill.requests))
+    ]
+    rows = len(filled)
     tokens = np.full((rows, end - start), e.pad_id, np.int32)
     for row, (_, request) in enumerate(filled):
       part = request.tokens[start:end]

@@ -162,10 +162,8 @@ def _engine(load: Load, checkpoint: str) -> runner_lib.Runner:
     jax.config.update('jax_compilation_cache_dir', load.jax_cache_dir)
     jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
     jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
-  _, _, engine = loader.prepare(
-    spec_lib.Spec(load.params, checkpoint, overrides={}, acls={})
-  )
-  return engine
+  spec = spec_lib.Spec(load.params, checkpoint, overrides={}, acls={})
+  return loader.prepare(spec).start()
 
 
 def _drive(

@@ -81,14 +81,15 @@ def load(
   Raises:
     errors.SaxError: params, overrides, checkpoint or programs are not usable.
   """
-  settings, codecs, engine = loader.prepare(spec, programs)
+  ready = loader.prepare(spec, programs)
+  settings, engine = ready.settings, ready.start()
   runner: contract.Runner = engine
   if first_tokens.certain(settings.engine):
     runner = first_tokens.Runner(engine)
   # The bound of the queue protects a server from its clients. Here LoadGen's
   # --concurrency is the bound, and nobody would ask again.
   settings = dataclasses.replace(settings, admission_limit=sys.maxsize)
-  return loader.serve(settings, codecs, runner, logging.error)
+  return loader.serve(settings, ready.codecs, runner, logging.error)
 
 
 def _request(

@@ -4,6 +4,7 @@ from collections.abc import Callable
 import dataclasses
 import math
 import time
+from typing import TypeAlias
 
 from absl import logging
 import jax
@@ -17,9 +18,9 @@ from saxml_ext.engine import abstract_weights
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import executables
 from saxml_ext.engine import runner as runner_lib
-from saxml_ext.engine import sharding
 from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.parallel import split_weights
 from saxml_ext.params import overrides
 from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib
@@ -28,12 +29,18 @@ from saxml_ext.server.loading import codec
 from saxml_ext.server.loading import servable
 from saxml_ext.server.loading import spec as spec_lib
 from saxml_ext.server.loading import stored_gptj
+from saxml_ext.server.parallel import meshes
+from saxml_ext.server.parallel import prepared
 from saxml_ext.server.programs import programs as programs_lib
+from saxml_ext.server.random_weights import random_model
 from saxml_ext.server.scheduling import contract
 from saxml_ext.server.scheduling import scheduler
 from saxml_ext.server.scheduling import stats
 
 _DEFAULT_LN_EPSILON = 1e-5
+
+
+Stored: TypeAlias = stored_gptj.StoredGPTJ | random_model.RandomModel
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,16 +50,16 @@ class Plan:
   Attributes:
     spec: what was asked for.
     settings: of the params, completed by what the checkpoint says.
-    stored: the checkpoint.
+    stored: the checkpoint, or random weights.
     model: sizes.
     engine: how it is run here.
-    stacked: whether its layers are stacked.
+    stacked: whether its layers are stacked; only with a mesh.
     mesh: the devices to split it among; None: one, without a choice.
   """
 
   spec: spec_lib.Spec
   settings: settings_lib.Settings
-  stored: stored_gptj.StoredGPTJ
+  stored: Stored
   model: config_lib.GPTJConfig
   engine: config_lib.EngineConfig
   stacked: bool
@@ -63,17 +70,27 @@ class Plan:
     """As a program set names it."""
     return manifest.Serving(self.spec.model_path, dict(self.spec.overrides))
 
+  @property
+  def form(self) -> split_weights.Form:
+    """What is made of its weights."""
+    s = self.settings
+    return split_weights.Form(
+      s.dtype, s.quantization, s.quantize_head, self.stacked
+    )
+
   def executables(self) -> executables.Executables:
     """The programs of the model, to be compiled or looked for."""
-    shapes = (
-      abstract_weights.stacked if self.stacked else abstract_weights.unrolled
-    )
-    s, mesh = self.settings, self.mesh
-    weights = shapes(self.model, s.dtype, s.quantization, s.quantize_head)
-    if mesh is not None:
-      weights = jax.eval_shape(lambda w: sharding.pad(mesh, w), weights)
     return executables.Executables(
-      state.Settings(self.model, self.engine), weights, mesh
+      state.Settings(self.model, self.engine), self._shapes(), self.mesh
+    )
+
+  def _shapes(self) -> weights_lib.Weights:
+    """Shapes of its weights."""
+    if self.mesh is not None:
+      return split_weights.structs(self.model, self.form, self.mesh)
+    s = self.settings
+    return abstract_weights.unrolled(
+      self.model, s.dtype, s.quantization, s.quantize_head
     )
 
 
@@ -94,19 +111,18 @@ def load(
     errors.Unimplemented: the params ask for what the engine does not do.
     errors.FailedPrecondition: the programs do not match; see `Programs.of`.
   """
-  return serve(*prepare(spec, programs), on_failure)
+  ready = prepare(spec, programs)
+  return serve(ready.settings, ready.codecs, ready.start(), on_failure)
 
 
 def prepare(
   spec: spec_lib.Spec,
   programs: programs_lib.Programs = programs_lib.NONE,
-) -> tuple[
-  settings_lib.Settings, tuple[codec.Codec, codec.Codec], runner_lib.Runner
-]:
-  """Loads a model without a scheduler.
+) -> prepared.Prepared:
+  """Loads a model without a scheduler, as far as a process can do alone.
 
-  Returns:
-    Its settings, the codecs of its input and output, and its engine.
+  In a group each process calls it, reads its own shards of the weights and
+  takes or compiles all programs. Nothing has run until all of them `start`.
 
   Raises:
     errors.InvalidArgument, errors.Unimplemented, errors.FailedPrecondition: as
@@ -116,13 +132,13 @@ def prepare(
   with compilations.counting() as compiled:
     # What may fail comes before the long part, the reading of the weights.
     made = plan(spec)
-    ready = programs.of(made.executables(), made.serving)
+    source = programs.of(made.executables(), made.serving)
     vocab_size = made.model.vocab_size
     codecs = load_codecs(made.settings, vocab_size, spec.checkpoint_path)
-    runner = runner_lib.Runner(
-      _weights(made, begin), made.model, made.engine, made.mesh, ready
+    run = runner_lib.prepare(
+      _weights(made, begin), made.model, made.engine, made.mesh, source
     )
-    runner.warm_up(progress=logging.info)
+    run.prepare_all(progress=logging.info)
   memory.give_back()
   logging.info(
     'loaded %s in %.1f s, %d programs compiled',
@@ -130,7 +146,13 @@ def prepare(
     time.monotonic() - begin,
     len(compiled),
   )
-  return made.settings, codecs, runner
+  fingerprint = made.stored.fingerprint()
+  return prepared.Prepared(
+    made.settings,
+    codecs,
+    prepared.identity(spec, fingerprint, run, source),
+    run,
+  )
 
 
 def plan(spec: spec_lib.Spec) -> Plan:
@@ -144,9 +166,8 @@ def plan(spec: spec_lib.Spec) -> Plan:
     settings = settings_lib.Settings.of(params)
   except (TypeError, ValueError) as e:  # An attribute of an unusable form.
     raise errors.InvalidArgument(f'{spec.model_path}: {e}') from e
-  path = checkpoint_path(spec.checkpoint_path)
-  stored = stored_gptj.StoredGPTJ(path)
-  settings = complete(settings, description_lib.read(path))
+  stored, said = _open(spec, settings)
+  settings = complete(settings, said)
   model = stored.config(settings)
   _check_ids(settings, model.vocab_size)
   on_tpu = _on_tpu()
@@ -157,22 +178,32 @@ def plan(spec: spec_lib.Spec) -> Plan:
     model=model,
     engine=config_lib.tiled(settings.engine) if on_tpu else settings.engine,
     stacked=on_tpu,
-    mesh=_mesh(spec.model_path, model, settings),
+    mesh=meshes.choose(spec.model_path, model, settings),
   )
+
+
+def _open(
+  spec: spec_lib.Spec, settings: settings_lib.Settings
+) -> tuple[Stored, description_lib.Description]:
+  """A checkpoint, or what takes its place, and what stands beside it."""
+  path = spec.checkpoint_path
+  if settings.test_mode and random_model.is_meant(path):
+    nothing = description_lib.Description()
+    return random_model.RandomModel(spec.model_path), nothing
+  path = checkpoint_path(path)
+  return stored_gptj.StoredGPTJ(path), description_lib.read(path)
 
 
 def _weights(made: Plan, begin: float) -> weights_lib.Weights:
   """Reads a model's weights; `begin` is when its load did."""
-  # What is to be split may be too large for one device: it starts on the host.
-  host = None if made.mesh is None else jax.local_devices(backend='cpu')[0]
-  weights = made.stored.weights(made.model, made.settings, host)
+  if made.mesh is None:
+    weights = made.stored.weights(made.model, made.settings, None)
+  else:
+    weights = made.stored.split(made.model, made.form, made.mesh)
   logging.info(
     'read %s (%.1f s)', made.spec.checkpoint_path, time.monotonic() - begin
   )
-  if not made.stacked:
-    return weights
-  with jax.default_device(host):
-    return weights_lib.stack(weights)
+  return weights
 
 
 def serve(
@@ -240,8 +271,8 @@ def checkpoint_path(path: str) -> str:
   if path in ('', 'None'):
     raise errors.InvalidArgument(
       f'the checkpoint path is {path!r}, but this server does not make up'
-      ' weights: publish with the path of a PAX checkpoint, such as'
-      ' convert_gptj_ckpt writes'
+      ' weights but for test params, such as LmCloudSpmd175B32Test: publish'
+      ' with the path of a PAX checkpoint, such as convert_gptj_ckpt writes'
     )
   if not storage.is_dir(path):
     raise errors.InvalidArgument(
@@ -298,35 +329,6 @@ def _check_ids(settings: settings_lib.Settings, vocab_size: int) -> None:
       f'TOKENS_PER_BEAM={settings.engine.tokens_per_beam} is above the'
       f' {vocab_size} ids of the vocabulary: lower it'
     )
-
-
-def _mesh(
-  model_path: str,
-  model_config: config_lib.GPTJConfig,
-  settings: settings_lib.Settings,
-) -> jax.sharding.Mesh | None:
-  """The devices to split the model among; None: one, without a choice."""
-  shape = settings.mesh_shape
-  size = math.prod(shape)
-  if size > jax.local_device_count():
-    logging.warning(
-      '%s was written for %d devices (ICI_MESH_SHAPE); it runs on one here',
-      model_path,
-      size,
-    )
-    shape, size = (1, 1, 1), 1
-  if size == 1 and not _on_tpu():
-    return None
-  try:
-    mesh = sharding.make_mesh(shape)
-    sharding.check(mesh, model_config, settings.engine.num_slots)
-  except ValueError as e:
-    raise errors.InvalidArgument(
-      f'{model_path}: ICI_MESH_SHAPE={list(shape)} cannot be used for this'
-      f' model: {e}'
-    ) from e
-  logging.info('%s is split among devices as %s', model_path, dict(mesh.shape))
-  return mesh
 
 
 def _on_tpu() -> bool:

@@ -28,10 +28,11 @@ class LoaderBucketsTest(parameterized.TestCase):
     found = []
     for place in (*self.buckets.values(), self.create_tempdir().full_path):
       path = small_model.write(f'{place}/pax')
-      settings, _, runner = loader.prepare(
+      ready = loader.prepare(
         spec.Spec(small_model.MODEL_PATH, path, overrides={}, acls={})
       )
-      self.assertEqual(settings.engine.eos_id, small_model.EOS_ID)
+      self.assertEqual(ready.settings.engine.eos_id, small_model.EOS_ID)
+      runner = ready.start()
       runner.prefill_and_insert(
         {0: request_lib.Request(np.array([1, 2, 3], np.int32))}
       )

@@ -8,7 +8,10 @@ the memory of the engine's weights and of one variable.
 """
 
 from collections.abc import Iterator, Mapping
+import contextlib
 import dataclasses
+import hashlib
+import os
 
 import jax
 import numpy as np
@@ -18,6 +21,7 @@ from saxml_ext.common import memory
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import variables as variables_lib
 from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.parallel import split_weights
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import errors as pax_errors
@@ -27,6 +31,7 @@ from saxml_ext.pax import metadata
 # that are published with them: MLPerf's GPT-J has one more than the original,
 # for padding, which no answer contains.
 _VOCAB_SLACK = 1
+_DIGITS = 16  # Of a hash that people compare.
 
 
 class StoredGPTJ:
@@ -58,13 +63,18 @@ class StoredGPTJ:
     assert rotary_dim is not None and ln_epsilon is not None
     specs = self._reader.specs
     try:
-      found = config_lib.GPTJConfig.from_pax(specs, rotary_dim)
+      found = config_lib.ModelConfig.from_pax(
+        specs,
+        rotary_dim,
+        architecture=settings.family.architecture,
+        ln_direct_scale=settings.family.ln_direct_scale,
+      )
       _check_sizes(found, settings.shape)
       _check_variables(specs, found, settings.quantization)
     except (KeyError, ValueError, pax_errors.CheckpointError) as e:
       raise errors.InvalidArgument(
-        f'{self._reader.step_dir} is not the checkpoint of a GPT-J that these'
-        f' serving params can serve: {e}'
+        f'{self._reader.step_dir} is not a checkpoint that these serving params'
+        f' can serve: {e}'
       ) from e
     return dataclasses.replace(found, ln_epsilon=ln_epsilon)
 
@@ -85,15 +95,54 @@ class StoredGPTJ:
       errors.InvalidArgument: a variable is damaged, or cannot be used as the
         params ask.
     """
+    with self._told(), jax.default_device(device):
+      return weights_lib.from_pax(
+        _Variables(self._reader),
+        config,
+        settings.dtype,
+        settings.quantization,
+        settings.quantize_head,
+      )
+
+  def split(
+    self,
+    config: config_lib.GPTJConfig,
+    form: split_weights.Form,
+    mesh: jax.sharding.Mesh,
+  ) -> weights_lib.Weights:
+    """Reads what the devices of this process hold of the weights.
+
+    Args:
+      config: of `config`.
+      form: of the weights.
+      mesh: the devices.
+
+    Raises:
+      errors.InvalidArgument: as `weights`.
+    """
+    # What is to be split may be too large for one device: it starts on the host.
+    host = jax.local_devices(backend='cpu')[0]
+    with self._told(), jax.default_device(host):
+      return split_weights.from_pax(
+        _Variables(self._reader), config, form, mesh
+      )
+
+  def fingerprint(self) -> str:
+    """Tells a checkpoint from others, wherever it lies: its step and a hash.
+
+    The hash is of the checksums of its manifest, and so of all its values. What
+    paxml has written has no manifest: there it is of names, shapes and types.
+    """
+    reader = self._reader
+    content = sorted((reader.manifest or reader.specs).items())
+    digest = hashlib.sha256(repr(content).encode()).hexdigest()[:_DIGITS]
+    return f'{os.path.basename(reader.step_dir)} {digest}'
+
+  @contextlib.contextmanager
+  def _told(self) -> Iterator[None]:
+    """Makes of what is wrong with a variable an error for users."""
     try:
-      with jax.default_device(device):
-        return weights_lib.from_pax(
-          _Variables(self._reader),
-          config,
-          settings.dtype,
-          settings.quantization,
-          settings.quantize_head,
-        )
+      yield
     except pax_errors.CheckpointError as e:
       raise errors.InvalidArgument(str(e)) from e
     except ValueError as e:
@@ -103,26 +152,37 @@ class StoredGPTJ:
 
 
 class _Variables(Mapping):
-  """The variables of a checkpoint by name, each read when it is looked up."""
+  """The variables of a checkpoint by name, each read when it is looked up.
+
+  They may be read in parts: it is a `views.Source` and `stored_variables.Parts`.
+  """
 
   def __init__(self, reader: checkpoint.Reader):
     self._reader = reader
+    self.specs = reader.specs
 
   def __getitem__(self, name: str) -> np.ndarray:
-    if name not in self._reader.specs:
+    if name not in self.specs:
       raise KeyError(name)
     # Of the variable before, which is not needed any more.
     memory.give_back()
     return self._reader.read(name)
 
+  def read_part(
+    self, name: str, slices: tuple[slice | int, ...] | slice | int
+  ) -> np.ndarray:
+    """A part of one, for example `np.s_[10, :, 0:5]` of it."""
+    memory.give_back()
+    return self._reader.read_part(name, slices)
+
   def __contains__(self, name: object) -> bool:
-    return name in self._reader.specs
+    return name in self.specs
 
   def __iter__(self) -> Iterator[str]:
-    return iter(self._reader.specs)
+    return iter(self.specs)
 
   def __len__(self) -> int:
-    return len(self._reader.specs)
+    return len(self.specs)
 
 
 def _check_sizes(
@@ -144,9 +204,15 @@ def _check_variables(
   quantization: str | None,
 ) -> None:
   """Raises ValueError for a variable that is missing or not as it must be."""
-  for variable, layer in variables_lib.GPTJ.of_model(model):
-    name = variables_lib.find(specs, variable.below_prefix(layer))
-    shape = variable.shape(model)
+  repeated = variables_lib.is_repeated(specs)
+  for variable, layer in variables_lib.table_of(model.architecture).of_model(
+    model
+  ):
+    if repeated and variable.per_layer and layer:
+      continue  # All layers share what the first has.
+    leading = (model.num_layers,) if repeated and variable.per_layer else ()
+    name = variables_lib.find(specs, variable.below_prefix(layer, repeated))
+    shape = (*leading, *variable.shape(model))
     stored = specs[name].shape
     # Sax's converter cuts the head to the vocabulary, but not its bias.
     longer = variable.field == 'head_bias' and stored > shape

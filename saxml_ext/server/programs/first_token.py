@@ -46,10 +46,10 @@ def main(argv: Sequence[str]) -> None:
   _tell('imports')
   with compilations.counting() as compiled:
     try:
-      _, _, runner = loader.prepare(
+      runner = loader.prepare(
         spec_lib.Spec(_PARAMS.value, checkpoint, overrides={}, acls={}),
         programs.Programs.open(paths),
-      )
+      ).start()
       _tell('model')
       prompt = np.ones(_PROMPT.value, np.int32)
       request = request_lib.Request(

@@ -1,7 +1,8 @@
 """Program sets that a model server was given, and which one a model takes."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 import dataclasses
+import hashlib
 import time
 
 from absl import logging
@@ -19,6 +20,31 @@ MISMATCH = (REFUSE, COMPILE)
 
 # Differences that a message names; one wrong size can make hundreds.
 _MOST = 5
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+  """The set that a model takes its programs from; an `executables.Ready`.
+
+  Attributes:
+    ready: gives them.
+    opened: the set.
+  """
+
+  ready: executables.Ready
+  opened: program_set.ProgramSet
+
+  def __call__(
+    self, key: executables.Key, signature: executables.Signature
+  ) -> Callable | None:
+    """As `executables.Ready`."""
+    return self.ready(key, signature)
+
+  @property
+  def fingerprint(self) -> str:
+    """Tells this set from every other, wherever it lies."""
+    text = manifest_lib.dumps(self.opened.manifest)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +71,7 @@ class Programs:
 
   def of(
     self, run: executables.Executables, serving: manifest_lib.Serving
-  ) -> executables.Ready | None:
+  ) -> Source | None:
     """Where a model's programs are taken from; None: they are compiled.
 
     A set is taken whose configuration is the model's, whatever params it names:
@@ -74,7 +100,7 @@ class Programs:
           each.path,
           time.monotonic() - begin,
         )
-        return each.load
+        return Source(each.load, each)
     for each in self.sets:
       if _only_versions_differ(each, here, keys):
         logging.warning(
@@ -83,7 +109,7 @@ class Programs:
           each.path,
           _joined(found[each.path]),
         )
-        return each.compile
+        return Source(each.compile, each)
     self._mismatched(serving, found)
     return None
 

@@ -1,0 +1,72 @@
+"""Where the CPUs of several processes listen for each other.
+
+JAX carries sums among processes' CPUs by gloo, which listens on the address
+that the machine's own name stands for. On many machines that is a loopback
+address such as Debian's 127.0.1.1, on machines with two networks it may be the
+wrong one, and network namespaces share one name: other hosts then call in vain.
+The address from which a process reaches the group's coordinator is one that the
+others can reach too, so gloo is told that one.
+
+GPUs need none of this: NCCL tries a machine's interfaces, and NCCL_SOCKET_IFNAME
+names one. TPUs have a network of their own.
+"""
+
+import socket
+
+import jax
+from jax._src import distributed
+from jax._src import xla_bridge
+from jax._src.lib import _jax
+
+
+def listen_towards(coordinator_address: str) -> str:
+  """Has gloo listen on the address from which the coordinator is reached.
+
+  Call it after `jax.distributed.initialize` and before the first use of a
+  device. It has no effect where JAX does not use CPUs, or where
+  `jax_cpu_collectives_implementation` is not gloo, JAX's default. These are
+  private interfaces of jax 0.10, which has no option for the address.
+
+  Args:
+    coordinator_address: HOST:PORT, as `jax.distributed.initialize` takes it.
+
+  Returns:
+    The address, such as 10.0.0.5.
+
+  Raises:
+    OSError: the host is unknown, or there is no route to it.
+    RuntimeError: a device has been used already, or JAX is not initialized for
+      several processes.
+  """
+  address = source_address(coordinator_address)
+  client = distributed.global_state.client
+  if client is None:
+    raise RuntimeError('call jax.distributed.initialize before listen_towards.')
+
+  def make_client():
+    if jax.config.jax_cpu_collectives_implementation != 'gloo':
+      return xla_bridge.make_cpu_client()
+    return xla_bridge.make_cpu_client(
+      _jax.make_gloo_tcp_collectives(client, hostname=address)
+    )
+
+  xla_bridge.register_backend_factory(
+    'cpu', make_client, priority=0, fail_quietly=False
+  )
+  return address
+
+
+def source_address(destination: str) -> str:
+  """The address from which this machine sends to HOST:PORT; sends nothing.
+
+  Raises:
+    OSError: the host is unknown, or there is no route to it.
+  """
+  host, _, port = destination.rpartition(':')
+  found = socket.getaddrinfo(
+    host.strip('[]'), int(port), type=socket.SOCK_DGRAM
+  )
+  family, kind, protocol, _, address = found[0]
+  with socket.socket(family, kind, protocol) as probe:
+    probe.connect(address)
+    return probe.getsockname()[0]

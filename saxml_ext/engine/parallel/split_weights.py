@@ -1,0 +1,266 @@
+"""Weights that are split among devices, each process reading its own parts.
+
+A model for several hosts may be too large for the memory of each of them, and
+reading it whole on all of them would take the time of one. So of every variable
+only the range is read that the devices of this process hold along each axis:
+those parts together are a model with fewer heads, hidden units and tokens,
+which `weights.PaxReader` makes as it makes a whole one.
+
+The parts are bit for bit those of the whole model. One kind of matrix must be
+read whole for that: a float one that is quantized as it is loaded and whose
+products sum over a split axis (`post` and `down`), since its scales are those of
+whole rows. They are read one at a time, and only the parts are kept.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+
+from saxml_ext.engine import abstract_weights
+from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import logical
+from saxml_ext.engine import sharding
+from saxml_ext.engine import variables as variables_lib
+from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.parallel import views
+
+
+@dataclasses.dataclass(frozen=True)
+class Arrays:
+  """A views.Source of arrays, whose own specs they are."""
+
+  specs: Mapping[str, np.ndarray]
+
+  def read_part(self, name: str, slices: tuple[slice, ...]) -> np.ndarray:
+    """As `views.Source.read_part`."""
+    return self.specs[name][slices]
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+  """What is made of the variables.
+
+  Attributes:
+    dtype: as of `weights.PaxReader`, and so are the next two.
+    quantization: which matrices are int8.
+    quantize_head: whether the head is among them.
+    stacked: whether the layers are stacked.
+  """
+
+  dtype: str = 'float32'
+  quantization: str | None = None
+  quantize_head: bool = True
+  stacked: bool = False
+
+
+def from_pax(
+  source: views.Source,
+  config: config_lib.GPTJConfig,
+  form: Form,
+  mesh: jax.sharding.Mesh,
+) -> weights_lib.Weights:
+  """The weights of a model on the devices of a mesh.
+
+  Takes the memory of this process's parts and of about one variable; of stacked
+  layers, that of one field's parts in all layers. Tells other processes nothing.
+
+  Args:
+    source: of variables with the names that `weights.PaxReader` wants.
+    config: sizes of the whole model.
+    form: what to make of them.
+    mesh: of `sharding.make_mesh`; `sharding.check` must have passed.
+
+  Returns:
+    What `weights.from_pax`, `weights.stack`, `sharding.pad` and
+    `sharding.place` would give.
+
+  Raises:
+    ValueError: as `weights.PaxReader`.
+  """
+  targets = structs(config, form, mesh)
+  parts = _Parts(source, config, form, mesh)
+  outside = {
+    row.field: _placed(parts.leaf(row.field), _field(targets, row.field))
+    for row in variables_lib.table_of(config.architecture)
+    if not row.per_layer
+  }
+  layers = _layers(parts, config, targets.layers)
+  return weights_lib.assemble(outside.get, layers)
+
+
+def _layers(
+  parts: '_Parts', config: config_lib.GPTJConfig, targets: weights_lib.Layers
+) -> weights_lib.Layers:
+  """All layers on the devices, in the form that their targets have."""
+  if not isinstance(targets, tuple):
+    return weights_lib.assemble_layer(
+      lambda field: _stack(parts, field, config, _field(targets, field))
+    )
+
+  def layer(index: int, target: weights_lib.Layer) -> weights_lib.Layer:
+    return weights_lib.assemble_layer(
+      lambda field: _placed(parts.leaf(field, index), _field(target, field))
+    )
+
+  return tuple(layer(index, target) for index, target in enumerate(targets))
+
+
+def structs(
+  config: config_lib.GPTJConfig, form: Form, mesh: jax.sharding.Mesh
+) -> weights_lib.Weights:
+  """Shapes of the weights on a mesh, with their shardings."""
+  of = abstract_weights.stacked if form.stacked else abstract_weights.unrolled
+  shapes = of(config, form.dtype, form.quantization, form.quantize_head)
+  padded = jax.eval_shape(lambda w: sharding.pad(mesh, w), shapes)
+  return sharding.structs(mesh, padded)
+
+
+def _field(tree: Any, field: str) -> Any:
+  """What stands at `layers.norm.scale` or `head` of a Layer or of Weights.
+
+  None: models of this family do not have it.
+  """
+  for name in field.removeprefix('layers.').split('.'):
+    tree = None if tree is None else getattr(tree, name)
+  return tree
+
+
+class _Parts:
+  """Reads what the devices of this process hold of a model."""
+
+  def __init__(
+    self,
+    source: views.Source,
+    config: config_lib.GPTJConfig,
+    form: Form,
+    mesh: jax.sharding.Mesh,
+  ):
+    self._form = form
+    self._table = variables_lib.table_of(config.architecture)
+    self._repeated = variables_lib.is_repeated(source.specs)
+    ranges = _ranges(config, mesh)
+    self._split = {axis for axis, r in ranges.items() if not r.whole}
+    own = dataclasses.replace(
+      config,
+      num_heads=ranges['heads'].length,
+      hidden_dim=ranges['hidden'].length,
+      vocab_size=ranges['vocab'].length,
+    )
+    self._source = source
+    self._own = self._reader(views.View(source, config, ranges), own)
+    whole = {a: views.Range(0, n, n) for a, n in _sizes(config).items()}
+    self._whole = self._reader(views.View(source, config, whole), config)
+
+  def leaf(self, field: str, layer: int = 0) -> weights_lib.Matrix | None:
+    """This process's part of a field, or where need be the whole of it."""
+    row = self._table.by_field.get(field)
+    if row is None:
+      return None
+    reader = self._whole if self._needs_all(row, layer) else self._own
+    return reader.leaf(field, layer)
+
+  def _needs_all(self, row: variables_lib.Variable, layer: int) -> bool:
+    """Whether the scales of a part depend on what is not in it."""
+    form = self._form
+    if form.quantization is None or not self._split & set(row.contracted):
+      return False
+    specs = self._source.specs
+    below_prefix = row.below_prefix(layer, self._repeated)
+    name = variables_lib.find(specs, below_prefix)
+    return str(specs[name].dtype) != 'int8'
+
+  def _reader(
+    self, variables: Mapping[str, np.ndarray], config: config_lib.GPTJConfig
+  ) -> weights_lib.PaxReader:
+    form = self._form
+    return weights_lib.PaxReader(
+      variables, config, form.dtype, form.quantization, form.quantize_head
+    )
+
+
+def _sizes(config: config_lib.GPTJConfig) -> dict[str, int]:
+  return variables_lib.axis_sizes(config)
+
+
+def _ranges(
+  config: config_lib.GPTJConfig, mesh: jax.sharding.Mesh
+) -> dict[str, views.Range]:
+  """What this process's devices hold of each axis of the variables."""
+  result = {}
+  for axis, size in _sizes(config).items():
+    padded = sharding.padded_vocab(mesh, size) if axis == 'vocab' else size
+    own = jax.sharding.NamedSharding(mesh, logical.spec(axis))
+    [box] = _box(own, (padded,))
+    result[axis] = views.Range(box.start, box.stop, size)
+  return result
+
+
+def _box(
+  own: jax.sharding.Sharding, shape: tuple[int, ...]
+) -> tuple[slice, ...]:
+  """The smallest box that holds what this process's devices have of an array."""
+  indices = own.addressable_devices_indices_map(shape).values()
+  bounds = [
+    [each.indices(size)[:2] for each, size in zip(index, shape)]
+    for index in indices
+    if index is not None
+  ]
+  return tuple(
+    slice(min(begin for begin, _ in dim), max(end for _, end in dim))
+    for dim in zip(*bounds)
+  )
+
+
+def _cut(host: np.ndarray, box: tuple[slice, ...]) -> np.ndarray:
+  """What lies in a box of an array, which may be all that there is of it."""
+  if host.shape == tuple(each.stop - each.start for each in box):
+    return host
+  return host[box]
+
+
+def _placed(part: Any, target: Any) -> Any:
+  """Arrays on the devices, of this process's part of each or of all of it."""
+
+  def place(part: jax.Array, like: jax.ShapeDtypeStruct) -> jax.Array:
+    box = _box(like.sharding, like.shape)
+    return _on_devices(_cut(np.asarray(part), box), box, like)
+
+  return jax.tree.map(place, part, target)
+
+
+def _on_devices(
+  host: np.ndarray, box: tuple[slice, ...], like: jax.ShapeDtypeStruct
+) -> jax.Array:
+  """An array of which `host` is what lies in this process's box."""
+
+  def piece(index: tuple[slice, ...]) -> np.ndarray:
+    bounds = [each.indices(size)[:2] for each, size in zip(index, like.shape)]
+    return host[
+      tuple(
+        slice(begin - outer.start, end - outer.start)
+        for (begin, end), outer in zip(bounds, box)
+      )
+    ]
+
+  assert host.dtype == like.dtype, (host.dtype, like)
+  return jax.make_array_from_callback(like.shape, like.sharding, piece)
+
+
+def _stack(
+  parts: _Parts, field: str, config: config_lib.GPTJConfig, target: Any
+) -> Any:
+  """A field of all layers on the devices, `target` being that of the stack."""
+  likes, tree = jax.tree.flatten(target)
+  boxes = [_box(like.sharding, like.shape) for like in likes]
+  hosts = [
+    np.empty([each.stop - each.start for each in box], like.dtype)
+    for box, like in zip(boxes, likes)
+  ]
+  for index in range(config.num_layers):
+    leaves = jax.tree.leaves(parts.leaf(field, index))
+    for host, leaf, (_, *box) in zip(hosts, leaves, boxes):
+      host[index] = _cut(np.asarray(leaf), tuple(box))
+  return tree.unflatten(map(_on_devices, hosts, boxes, likes))

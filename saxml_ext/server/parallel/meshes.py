@@ -1,0 +1,88 @@
+"""The devices that a model is split among, of one process or of a group."""
+
+import collections
+import math
+
+from absl import logging
+import jax
+
+from saxml_ext.common import errors
+from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import sharding
+from saxml_ext.params import settings as settings_lib
+
+
+def choose(
+  model_path: str,
+  model: config_lib.GPTJConfig,
+  settings: settings_lib.Settings,
+) -> jax.sharding.Mesh | None:
+  """The devices to split a model among; None: one, without a choice.
+
+  A process by itself that has too few devices runs the model on one of them. A
+  group of processes must have the devices that are asked for.
+
+  Args:
+    model_path: for messages.
+    model: its sizes.
+    settings: of its params, of which ICI_MESH_SHAPE and the slots matter.
+
+  Raises:
+    errors.InvalidArgument: the mesh does not divide the model's sizes, or the
+      hosts of a group would not have the same number of its devices.
+  """
+  shape = settings.mesh_shape
+  size = math.prod(shape)
+  devices = jax.devices()
+  if jax.process_count() > 1:
+    devices = _even(model_path, shape, devices)
+  elif size > len(devices):
+    logging.warning(
+      '%s was written for %d devices (ICI_MESH_SHAPE); it runs on one here',
+      model_path,
+      size,
+    )
+    shape, size = (1, 1, 1), 1
+  if size == 1 and devices[0].platform != 'tpu':
+    return None
+  try:
+    mesh = sharding.make_mesh(shape, devices)
+    sharding.check(mesh, model, settings.engine.num_slots)
+  except ValueError as e:
+    raise errors.InvalidArgument(
+      f'{model_path}: ICI_MESH_SHAPE={list(shape)} cannot be used for this'
+      f' model: {e}'
+    ) from e
+  logging.info('%s is split among devices as %s', model_path, dict(mesh.shape))
+  return mesh
+
+
+def _even(
+  model_path: str, shape: tuple[int, ...], devices: list[jax.Device]
+) -> list[jax.Device]:
+  """As many devices of each process of a group as the mesh needs."""
+  size = math.prod(shape)
+  counts = collections.Counter(device.process_index for device in devices)
+  hosts = len(counts)
+  each = size // hosts
+  if size % hosts or each > min(counts.values()):
+    found = ', '.join(str(counts[host]) for host in sorted(counts))
+    most = min(counts.values()) * hosts
+    raise errors.InvalidArgument(
+      f'{model_path}: ICI_MESH_SHAPE={list(shape)} is of {size} devices, but'
+      f' this group has {hosts} hosts with {found} devices, and each must have'
+      ' the same number of those of the mesh: publish with'
+      f' ICI_MESH_SHAPE=[1, 1, {most}], or another shape of {most} devices'
+    )
+  if size < len(devices):
+    logging.warning(
+      '%s uses %d of the %d devices of this group (ICI_MESH_SHAPE)',
+      model_path,
+      size,
+      len(devices),
+    )
+  chosen = []
+  for host in sorted(counts):
+    own = [device for device in devices if device.process_index == host]
+    chosen += own[:each]
+  return chosen
