@@ -226,6 +226,10 @@ class GroupTest(parameterized.TestCase):
       self.assertRegex(
         self._text(i, 'log'), r'group: host \S+ \(process 0\) is lost'
       )
+    # One of them at least speaks for it.
+    leaving = self.admin.leaving.get(timeout=_NOTICED_SECS)
+    self.assertEqual(leaving.address, self.join.address)
+    self.assertRegex(leaving.leaving, r'^host \S+ \(process 0\) is lost')
     if number == signal.SIGSTOP:
       # It wakes up to find that the others are gone.
       self.processes[0].send_signal(signal.SIGCONT)
