@@ -36,6 +36,8 @@ _T = TypeVar('_T')
 _LOOK = 0.25
 # Seconds in which followers that were told to end do so.
 _FAREWELL = 5.0
+# The same when the group cannot go on.
+_LAST_WORD = 2.0
 
 
 class Loaded(NamedTuple, Generic[contract.PreparedT]):
@@ -107,12 +109,13 @@ class Leader(members_lib.Listener, Generic[contract.PreparedT]):
     self._left: set[int] = set()
     self._call: _Call | None = None
 
-  def listen(self, host: str, port: int) -> str:
+  def listen(self, host: str, port: int, interface: str | None = None) -> str:
     """Lets followers join.
 
     Args:
       host: at which they reach this process.
       port: to listen on; 0 picks a free one.
+      interface: the address to listen on; None: all of them.
 
     Returns:
       The address, "host:port".
@@ -120,7 +123,10 @@ class Leader(members_lib.Listener, Generic[contract.PreparedT]):
     Raises:
       errors.FailedPrecondition: the port is taken.
     """
-    bound = grpc_util.listen(self._server, port)
+    on = '[::]'
+    if interface:
+      on = f'[{interface}]' if ':' in interface else interface
+    bound = grpc_util.listen(self._server, port, on)
     self._server.start()
     threading.Thread(target=self._watch, daemon=True).start()
     return net.join_host_port(host, bound)
@@ -234,8 +240,7 @@ class Leader(members_lib.Listener, Generic[contract.PreparedT]):
     members = self._members.all()
     for member in members:
       member.close()
-    with self._lock:
-      self._lock.wait_for(lambda: len(self._left) == len(members), _FAREWELL)
+    self._wait_for_leaving(len(members), _FAREWELL)
     self._server.stop(0)
 
   def end(self, reason: str) -> None:
@@ -248,9 +253,14 @@ class Leader(members_lib.Listener, Generic[contract.PreparedT]):
     threading.Thread(target=self._on_end, args=(reason,), daemon=True).start()
 
   def tell_end(self, reason: str) -> None:
-    """Tells the followers why the group ends; they end at once."""
-    for member in self._members.all():
+    """Tells the followers why the group ends; waits a little for their end.
+
+    JAX would end them without a reason when the leader is gone.
+    """
+    members = self._members.all()
+    for member in members:
       member.close(reason)
+    self._wait_for_leaving(len(members), _LAST_WORD)
 
   # What followers do, on threads of their streams.
 
@@ -346,6 +356,11 @@ class Leader(members_lib.Listener, Generic[contract.PreparedT]):
         if each is not answers
       }
     return answers.all()
+
+  def _wait_for_leaving(self, number: int, seconds: float) -> None:
+    """Waits until so many followers have left."""
+    with self._lock:
+      self._lock.wait_for(lambda: len(self._left) == number, seconds)
 
   def _named(self, wanted: Callable[[members_lib.Member], bool]) -> str:
     return ', '.join(
