@@ -22,13 +22,13 @@ from saxml_ext.common import errors
 from saxml_ext.common import grpc_util
 from saxml_ext.common import net
 from saxml_ext.groups import agreement
-from saxml_ext.groups import answers as answers_lib
 from saxml_ext.groups import contract
 from saxml_ext.groups import leader_runner
 from saxml_ext.groups import members as members_lib
 from saxml_ext.groups import ordered_log
-from saxml_ext.groups import stopwatch
-from saxml_ext.groups import turns
+from saxml_ext.groups.waiting import answers as answers_lib
+from saxml_ext.groups.waiting import stopwatch
+from saxml_ext.groups.waiting import turns
 from saxml_ext.protobuf import group_pb2
 from saxml_ext.protobuf import modelet_pb2
 
