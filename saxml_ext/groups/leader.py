@@ -222,6 +222,10 @@ class Leader(members_lib.Listener, Generic[contract.PreparedT]):
       finally:
         self._call = None
 
+  def tell_serving(self, address: str) -> None:
+    """Tells the followers the address, "host:port", of this server."""
+    self._append(group_pb2.Entry(serving=group_pb2.Serving(address=address)))
+
   def finish(self) -> None:
     """Tells the followers that all is done; waits a little for their end."""
     with self._lock:

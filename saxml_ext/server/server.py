@@ -41,6 +41,7 @@ from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
 from saxml_ext.params import registry
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.server import jax_setup
+from saxml_ext.server import membership
 from saxml_ext.server import platforms
 from saxml_ext.server import serving
 from saxml_ext.server.group import group_flags
@@ -206,6 +207,16 @@ def _join_group(formed: formation.Formation) -> None:
   distributed.check(formed)
 
 
+async def _leave(sax_cell: str, address: str, reason: str) -> None:
+  """Tells the cell why the server of an address is no more."""
+  if sax_cell:
+    await membership.Membership(
+      cell.sax_root(_SAX_ROOT.value),
+      sax_cell,
+      admin_pb2.JoinRequest(address=address),
+    ).leave(reason)
+
+
 def _serve(
   formed: formation.Formation | None,
   sax_cell: str,
@@ -225,7 +236,12 @@ def _serve(
   if formed is not None and not formed.leads:
     asyncio.run(
       group_follower.serve(
-        formed, limits, _PORT.value, _DRAIN_SECS.value, prepare
+        formed,
+        limits,
+        _PORT.value,
+        _DRAIN_SECS.value,
+        prepare,
+        functools.partial(_leave, sax_cell),
       )
     )
     return

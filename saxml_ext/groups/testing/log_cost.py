@@ -41,7 +41,7 @@ class _Prepared(noting_runner.NotingPrepared):
     self.runner = _IdleRunner()
 
 
-def _measure(name: str, call: Callable[[], None]) -> None:
+def _measure(name: str, call: Callable[[], object]) -> None:
   times = []
   for _ in range(_CALLS.value):
     time.sleep(_PAUSE_SECS.value)
@@ -60,7 +60,7 @@ def _main(argv: Sequence[str]) -> None:
   tokens = np.arange(_TOKENS.value, dtype=np.int32)
   requests = {0: request_lib.Request(tokens, max_new_tokens=128, top_p=0.9)}
   print(f'{_FOLLOWERS.value} followers, {_CALLS.value} calls of each kind')
-  _measure('step', lambda: runner.step(8) and None)
+  _measure('step', lambda: runner.step(8))
   _measure('admit', lambda: runner.prefill_and_insert(requests))
   group.leader.finish()
 

@@ -49,11 +49,13 @@ class Server:
   """What of the model server the group's end concerns.
 
   Attributes:
+    address: "host:port" with which it joins its cell.
     loop: its event loop.
     stop: makes it answer what it holds and end; called on the loop.
     leave: leaves the cell, with a reason.
   """
 
+  address: str
   loop: asyncio.AbstractEventLoop
   stop: Callable[[], None]
   leave: Callable[[str], Awaitable[None]]
@@ -110,6 +112,7 @@ class GroupLeader:
   def attach(self, server: Server) -> None:
     """Takes the server that the group's end concerns."""
     self._server = server
+    self._leader.tell_serving(server.address)
 
   def load(
     self, spec: spec_lib.Spec, on_failure: Callable[[str], None]

@@ -120,6 +120,8 @@ class GroupTest(parameterized.TestCase):
         model_key=_KEY,
         model_path=small_model.MODEL_PATH,
         checkpoint_path=self.checkpoint,
+        # A slot for each process, whose device holds the whole model.
+        overrides={'ICI_MESH_SHAPE': f'[1,{_SIZE},1]', 'BATCH_SIZE': '3'},
       ),
       timeout=_TIMEOUT,
     )
@@ -224,6 +226,10 @@ class GroupTest(parameterized.TestCase):
       self.assertRegex(
         self._text(i, 'log'), r'group: host \S+ \(process 0\) is lost'
       )
+    # One of them at least speaks for it.
+    leaving = self.admin.leaving.get(timeout=_NOTICED_SECS)
+    self.assertEqual(leaving.address, self.join.address)
+    self.assertRegex(leaving.leaving, r'^host \S+ \(process 0\) is lost')
     if number == signal.SIGSTOP:
       # It wakes up to find that the others are gone.
       self.processes[0].send_signal(signal.SIGCONT)

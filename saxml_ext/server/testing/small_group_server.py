@@ -1,10 +1,8 @@
-"""The model server's program for groups, with engines that need no group.
+"""The model server's program with the params of `small_model`, for groups.
 
-Every process has a whole engine of its own, which gives the same answers
-everywhere, so that what is tested is the group alone. The params are those of
-`small_model`. Files in the directory --oddities change what this process does:
-with `fail` it cannot prepare a model, with `differ` it tells of another
-checkpoint, with `hang` its engine does not go on until the file is gone.
+Files in the directory --oddities change what this process does: with `fail` it
+cannot prepare a model, with `differ` it tells of another checkpoint, with `hang`
+its engine does not go on until the file is gone.
 """
 
 import functools
@@ -18,6 +16,7 @@ from saxml_ext.common import errors
 from saxml_ext.server import server
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import spec as spec_lib
+from saxml_ext.server.parallel import prepared as prepared_lib
 from saxml_ext.server.testing import small_model  # noqa: F401 Registers.
 
 _ODDITIES = flags.DEFINE_string(
@@ -52,23 +51,24 @@ class _NotingRunner:
 
 
 class _Prepared:
-  """An engine of this process alone."""
+  """A model whose engine is noted."""
 
-  def __init__(self, spec: spec_lib.Spec):
-    self.settings, self.codecs, self._runner = loader.prepare(spec)
-    self.identity = {
-      'params': spec.model_path,
-      'checkpoint': 'other' if _is_odd('differ') else spec.checkpoint_path,
-    }
+  def __init__(self, prepared: prepared_lib.Prepared):
+    self.settings = prepared.settings
+    self.codecs = prepared.codecs
+    self.identity = dict(prepared.identity)
+    if _is_odd('differ'):
+      self.identity['checkpoint'] = 'other'
+    self._prepared = prepared
 
   def start(self):
-    return _NotingRunner(self._runner, _CALLS.value)
+    return _NotingRunner(self._prepared.start(), _CALLS.value)
 
 
 def _prepare(spec: spec_lib.Spec) -> _Prepared:
   if _is_odd('fail'):
     raise errors.InvalidArgument('there is no room on this disk')
-  return _Prepared(spec)
+  return _Prepared(loader.prepare(spec))
 
 
 def _is_odd(name: str) -> bool:
