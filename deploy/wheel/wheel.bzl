@@ -4,7 +4,7 @@ For Bazel 4.2.3, for which there is no rules_python with a py_wheel.
 """
 
 # What a wheel holds: sources, compiled kernels and what programs read.
-_KINDS = ["css", "html", "js", "json", "py", "so"]
+_KINDS = ["css", "html", "js", "json", "model", "py", "so"]
 
 def _is_own(file):
     return not file.owner.workspace_name and file.extension in _KINDS

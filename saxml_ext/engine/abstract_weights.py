@@ -14,7 +14,7 @@ from saxml_ext.engine.numerics import quant
 
 
 def stacked(
-  config: config_lib.GPTJConfig,
+  config: config_lib.ModelConfig,
   dtype: str,
   quantization: str | None,
   quantize_head: bool = True,
@@ -34,7 +34,7 @@ def stacked(
 
 
 def unrolled(
-  config: config_lib.GPTJConfig,
+  config: config_lib.ModelConfig,
   dtype: str,
   quantization: str | None,
   quantize_head: bool = True,
@@ -49,20 +49,26 @@ def unrolled(
 class _Shapes:
   """Shapes of a model's arrays; fields as arguments of `stacked`."""
 
-  config: config_lib.GPTJConfig
+  config: config_lib.ModelConfig
   dtype: str
   quantization: str | None
   quantize_head: bool
 
-  def stacked_leaf(self, field: str) -> weights_lib.Matrix:
+  def stacked_leaf(self, field: str) -> weights_lib.Matrix | None:
     """One array for all layers."""
     return self.leaf(field, ('layers',))
 
   def leaf(
     self, field: str, leading: tuple[str, ...] = ()
-  ) -> weights_lib.Matrix:
-    """The array of a field of `variables.py`, after some more axes."""
-    row = variables.GPTJ.by_field[field]
+  ) -> weights_lib.Matrix | None:
+    """The array of a field of `variables.py`, after some more axes.
+
+    None: models of this family do not have it.
+    """
+    table = variables.table_of(self.config.architecture)
+    row = table.by_field.get(field)
+    if row is None:
+      return None
     sizes = variables.axis_sizes(self.config)
 
     def of(axes: tuple[str, ...]) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ import math
 import numpy as np
 
 from saxml_ext.engine import variables as variables_lib
+from saxml_ext.engine.family import architecture as architecture_lib
 
 DTYPES = ('float32', 'bfloat16')
 KV_DTYPES = (*DTYPES, 'int8')
@@ -21,8 +22,8 @@ TILE = 128
 
 
 @dataclasses.dataclass(frozen=True)
-class GPTJConfig:
-  """Sizes of a GPT-J model.
+class ModelConfig:
+  """Sizes of a model, and what kind of model it is.
 
   Attributes:
     num_layers: transformer layers.
@@ -30,11 +31,13 @@ class GPTJConfig:
     num_heads: attention heads N.
     head_dim: width H of a head.
     hidden_dim: width F of the feed-forward layer.
-    rotary_dim: leading dims of each head that carry the position; even.
+    rotary_dim: leading dims of each head that carry the position; even. 0
+      unless the architecture's positions are rotary.
     vocab_size: rows V of the embedding and columns of the head.
     ln_epsilon: added to the variance in layer norms.
     ln_direct_scale: True if the checkpoint stores a layer norm's scale itself
       (Sax's GPT-J), False if it stores scale - 1 (praxis' default).
+    architecture: what is computed.
   """
 
   num_layers: int
@@ -46,9 +49,16 @@ class GPTJConfig:
   vocab_size: int
   ln_epsilon: float = 1e-5
   ln_direct_scale: bool = True
+  architecture: architecture_lib.Architecture = architecture_lib.GPTJ
 
   def __post_init__(self) -> None:
-    if self.rotary_dim % 2 or not 0 < self.rotary_dim <= self.head_dim:
+    if self.architecture.positions != architecture_lib.ROTARY:
+      if self.rotary_dim:
+        raise ValueError(
+          f'rotary_dim is {self.rotary_dim}; positions are'
+          f' {self.architecture.positions}, so it must be 0.'
+        )
+    elif self.rotary_dim % 2 or not 0 < self.rotary_dim <= self.head_dim:
       raise ValueError(
         f'rotary_dim is {self.rotary_dim}; it must be even and between 2 and'
         f' head_dim ({self.head_dim}).'
@@ -57,32 +67,30 @@ class GPTJConfig:
   @classmethod
   def from_pax(
     cls, variables: Mapping[str, np.ndarray], rotary_dim: int, **kwargs
-  ) -> 'GPTJConfig':
+  ) -> 'ModelConfig':
     """Reads the sizes off the shapes of PAX variables.
 
     Args:
       variables: name -> array (only `.shape` is used), names as in
-        `params.lm.transformer.x_layers_0.self_attention.combined_qkv.w`.
+        `params.lm.transformer.x_layers_0.self_attention.combined_qkv.w`, or of
+        repeated layers as in `variables.py`.
       rotary_dim: not visible in any shape.
       **kwargs: other fields, taken as they are.
 
     Raises:
       ValueError: a variable is missing or has another rank.
     """
-    found = map(variables_lib.layer_of, variables)
-    layers = {layer for layer in found if layer is not None}
-    if layers != set(range(len(layers))) or not layers:
-      raise ValueError(
-        f'layers {sorted(layers)} are not 0, 1, ...; the checkpoint needs'
-        ' variables named `...x_layers_<i>....` for each layer.'
-      )
+    architecture = kwargs.get('architecture', architecture_lib.GPTJ)
+    table = variables_lib.table_of(architecture)
+    repeated = variables_lib.is_repeated(variables)
     sizes: dict[str, int] = {}
-    for field in ('embedding', 'layers.up', 'layers.qkv'):
-      row = variables_lib.GPTJ.by_field[field]
-      shape = _shape_of(variables, row.below_prefix(), len(row.axes))
-      sizes.update(zip(row.axes, shape))
+    for field in ('embedding', 'layers.up', 'layers.post'):
+      row = table.by_field[field]
+      axes = row.stored_axes(repeated)
+      name = row.below_prefix(repeated=repeated)
+      sizes.update(zip(axes, _shape_of(variables, name, len(axes))))
     return cls(
-      num_layers=len(layers),
+      num_layers=sizes.get('layers') or _count_layers(variables),
       model_dim=sizes['embed'],
       num_heads=sizes['heads'],
       head_dim=sizes['head_dim'],
@@ -91,6 +99,47 @@ class GPTJConfig:
       vocab_size=sizes['vocab'],
       **kwargs,
     )
+
+
+# The name that it had when GPT-J was the only family.
+GPTJConfig = ModelConfig
+
+
+def lm_cloud(
+  *,
+  num_layers: int,
+  model_dim: int,
+  num_heads: int,
+  head_dim: int,
+  hidden_dim: int,
+  vocab_size: int,
+  architecture: architecture_lib.Architecture = architecture_lib.LM_CLOUD,
+) -> ModelConfig:
+  """An LmCloudSpmd model of these sizes; its layer norms are praxis' own."""
+  return ModelConfig(
+    num_layers=num_layers,
+    model_dim=model_dim,
+    num_heads=num_heads,
+    head_dim=head_dim,
+    hidden_dim=hidden_dim,
+    rotary_dim=0,
+    vocab_size=vocab_size,
+    ln_epsilon=1e-6,
+    ln_direct_scale=False,
+    architecture=architecture,
+  )
+
+
+def _count_layers(variables: Mapping[str, np.ndarray]) -> int:
+  """How many layers there are, each with variables of its own."""
+  found = map(variables_lib.layer_of, variables)
+  layers = {layer for layer in found if layer is not None}
+  if layers != set(range(len(layers))) or not layers:
+    raise ValueError(
+      f'layers {sorted(layers)} are not 0, 1, ...; the checkpoint needs'
+      ' variables named `...x_layers_<i>....` for each layer.'
+    )
+  return len(layers)
 
 
 def _shape_of(
@@ -123,7 +172,8 @@ class EngineConfig:
     prompt_segments: boundaries at which the prompts' KV is cut; a step reads
       only the segments that some live prompt reaches. The last is at least
       max_prompt. Empty: as the buckets. See `tiled`.
-    prefill_batches: numbers of prompts prefilled in one call, ascending.
+    prefill_batches: numbers of prompts prefilled in one call, ascending; where
+      devices split the slots, by each part of them.
     prefill_chunk: a longer prompt is prefilled in chunks of this many tokens,
       one chunk a step, between which the others decode on. 0: in one go.
     max_new_tokens: most tokens generated, and the limit of a request's own.

@@ -1,9 +1,9 @@
-"""GPT-J: prefill of prompts, and one decode step of beam groups.
+"""The model: prefill of prompts, and one decode step of beam groups.
 
-Attention and feed-forward read the same layer norm and are added to the
-residual together. Activations are float32; matrices have the weights' type and
-KV one of its own, `kv_dtype`. Letters in shapes: B prompts, S slots, K beams,
-T tokens, D width, N heads, H head width, V vocabulary.
+What families of models do otherwise stands in `architecture.py`. Activations
+are float32; matrices have the weights' type and KV one of its own, `kv_dtype`.
+Letters in shapes: B prompts, S slots, K beams, T tokens, D width, N heads, H
+head width, V vocabulary.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,6 +21,7 @@ from saxml_ext.engine.attention import attention
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.attention import decode_attention
 from saxml_ext.engine.attention import rotary
+from saxml_ext.engine.family import components
 from saxml_ext.engine.numerics import einsum as einsum_lib
 from saxml_ext.engine.parallel import tensor_parallel
 
@@ -35,8 +36,8 @@ PastKV = Callable[[Kept, layers_lib.Index], Sequence[attention.Source]]
 class Taps(NamedTuple):
   """What the matrices of a layer are multiplied with, float32.
 
-  norm [B, T, D]: of qkv and up; mixed [B, N, T, H]: of post; hidden [B, T, F]:
-  of down.
+  norm [B, T, D]: of qkv, and of up unless that has a norm of its own; mixed [B,
+  N, T, H]: of post; hidden [B, T, F]: of down.
   """
 
   norm: jax.Array
@@ -60,7 +61,7 @@ class LayerResult(NamedTuple):
 
 def run_layer(
   layer: weights_lib.Layer,
-  config: config_lib.GPTJConfig,
+  config: config_lib.ModelConfig,
   x: jax.Array,
   rotations: Rotations,
   kv_dtype: str = 'float32',
@@ -77,15 +78,17 @@ def run_layer(
     past: keys before these.
   """
   h, q, keys, values = _project(layer, config, x, rotations, kv_dtype)
-  mixed = attention.attend_causal(q, keys, values, past)
-  x, hidden = _finish(layer, x, h, einsum('bnth,nhd->btd', mixed, layer.post))
+  cap = config.architecture.attention_cap
+  mixed = attention.attend_causal(q, keys, values, past, cap=cap)
+  attended = einsum('bnth,nhd->btd', mixed, layer.post)
+  x, hidden = _finish(layer, config, x, h, attended)
   return LayerResult(x, keys, values, Taps(h, mixed, hidden))
 
 
 @overload
 def prefill(
   weights: weights_lib.Weights,
-  config: config_lib.GPTJConfig,
+  config: config_lib.ModelConfig,
   tokens: jax.Array,
   kv_dtype: str,
   last: jax.Array | None = None,
@@ -95,7 +98,7 @@ def prefill(
 @overload
 def prefill(
   weights: weights_lib.Weights,
-  config: config_lib.GPTJConfig,
+  config: config_lib.ModelConfig,
   tokens: jax.Array,
   kv_dtype: str,
   last: jax.Array | None = None,
@@ -109,7 +112,7 @@ def prefill(
 
 def prefill(
   weights: weights_lib.Weights,
-  config: config_lib.GPTJConfig,
+  config: config_lib.ModelConfig,
   tokens: jax.Array,
   kv_dtype: str,
   last: jax.Array | None = None,
@@ -131,7 +134,8 @@ def prefill(
     past: called with what `keep` returned last and a layer's index; the keys of
       that layer before `start`.
     keep: called with what it returned last, a layer's index, its keys [B, N, H,
-      T] and values [B, N, T, H].
+      T] and values [B, N, T, H]. On TPU T may be rounded up to whole registers:
+      what stands behind the prompts' tokens nobody may look at.
     kept: what `keep` is called with first.
 
   Returns:
@@ -140,6 +144,7 @@ def prefill(
     `keep` returned last.
   """
   split = tensor_parallel.applies(weights)
+  cap = config.architecture.attention_cap
   length = tokens.shape[1]
   fused = split and start == 0 and tensor_parallel.attends(config, kv_dtype)
   if fused:  # The kernel wants whole registers; padding is on the right.
@@ -156,20 +161,15 @@ def prefill(
     )
     return x, keep(kept, index, keys, values)
 
-  rows = tensor_parallel.Rows(tokens.shape)
+  rows = tensor_parallel.Rows(tokens.shape, logical.axes('slots'))
 
   def attend(x: jax.Array, kept: Any, index: layers_lib.Index, layer):
     codes, qkv = rows.project(layer, x, config.ln_epsilon)
     if fused:
-      mixed, keys, values = rows.attend(
-        qkv, (sin, cos), config.head_dim, kv_dtype
-      )
-      keys = jax.tree.map(lambda x: x[..., :length], keys)
-      values = jax.tree.map(lambda x: x[:, :, :length], values)
-      return codes, mixed, keys, values
+      return codes, *rows.attend(qkv, (sin, cos), config.head_dim, kv_dtype)
     q, k, v = _heads(config, qkv, tokens.shape)
     q, keys, values = _rotated(q, k, v, (sin, cos), kv_dtype)
-    mixed = attention.attend_causal(q, keys, values, past(kept, index))
+    mixed = attention.attend_causal(q, keys, values, past(kept, index), cap=cap)
     mixed = mixed.transpose(0, 2, 1, 3).reshape(tokens.size, -1)
     return codes, mixed, keys, values
 
@@ -179,7 +179,8 @@ def prefill(
     x = rows.finish(layer, x, codes, mixed)
     return x, keep(kept, index, keys, values)
 
-  x = weights.embedding[tokens].astype(jnp.float32)
+  places = np.arange(start, start + tokens.shape[1])[None]
+  x = components.embed(weights, config, tokens, places)
   carry = rows.split(x) if split else x, kept
   body = in_parts if split else whole
   count = config.num_layers - (last is not None)
@@ -193,20 +194,21 @@ def prefill(
     mixed = mixed.reshape(*tokens.shape, config.num_heads, config.head_dim)
     mixed = jnp.take_along_axis(mixed, at[..., None], 1).transpose(0, 2, 1, 3)
     x = jnp.take_along_axis(rows.join(x), at, 1)
-    h = _norm(x, layer.norm, config)
+    h = components.normalize(x, layer.norm, config)
   else:
     h, q, keys, values = _project(layer, config, x, (sin, cos), kv_dtype)
     x, h = jnp.take_along_axis(x, at, 1), jnp.take_along_axis(h, at, 1)
     q = jnp.take_along_axis(q, at[:, None], 2)
     seen = attention.Source(keys, values, jnp.arange(length) <= at)
-    mixed = attention.attend(q, [seen, *past(kept, count)])
-  x, _ = _finish(layer, x, h, einsum('bnth,nhd->btd', mixed, layer.post))
+    mixed = attention.attend(q, [seen, *past(kept, count)], cap)
+  attended = einsum('bnth,nhd->btd', mixed, layer.post)
+  x, _ = _finish(layer, config, x, h, attended)
   return x, keep(kept, count, keys, values)
 
 
 def decode(
   weights: weights_lib.Weights,
-  config: config_lib.GPTJConfig,
+  config: config_lib.ModelConfig,
   tokens: jax.Array,
   positions: jax.Array,
   rotations: Rotations,
@@ -232,7 +234,7 @@ def decode(
     logits [S, K, V] float32 and `current` with the step written.
   """
   sin, cos = (table[positions][:, None, None] for table in rotations)
-  attend = decode_attention.over(history)
+  attend = decode_attention.over(history, config.architecture.attention_cap)
 
   def mix(index: layers_lib.Index, qkv: jax.Array, current: cache.Block):
     q, k, v = qkv
@@ -249,10 +251,11 @@ def decode(
 
   def whole(carry, index: layers_lib.Index, layer: weights_lib.Layer):
     x, current = carry
-    h = _norm(x, layer.norm, config)
+    h = components.normalize(x, layer.norm, config)
     qkv = einsum('skd,nchd->csnkh', h, layer.qkv)
     mixed, current = mix(index, qkv, current)
-    x, _ = _finish(layer, x, h, einsum('snkh,nhd->skd', mixed, layer.post))
+    attended = einsum('snkh,nhd->skd', mixed, layer.post)
+    x, _ = _finish(layer, config, x, h, attended)
     return x, current
 
   rows = tensor_parallel.Rows(tokens.shape, logical.axes('slots'))
@@ -265,42 +268,37 @@ def decode(
     return rows.finish(layer, x, codes, mixed), current
 
   split = tensor_parallel.applies(weights)
-  x = weights.embedding[tokens].astype(jnp.float32)
+  x = components.embed(weights, config, tokens, positions)
   carry = rows.split(x) if split else x, current
   body = in_parts if split else whole
   x, current = layers_lib.fold(body, carry, weights.layers, config.num_layers)
   if split and tensor_parallel.in_int8(weights.head):
-    return rows.logits(weights, x, config.ln_epsilon), current
+    found = rows.logits(weights, x, config.ln_epsilon)
+    return components.cap_logits(weights, config, found), current
   return logits(weights, config, rows.join(x) if split else x), current
 
 
 def logits(
-  weights: weights_lib.Weights, config: config_lib.GPTJConfig, x: jax.Array
+  weights: weights_lib.Weights, config: config_lib.ModelConfig, x: jax.Array
 ) -> jax.Array:
   """Logits [..., V] float32 of hidden states x [..., D]."""
-  x = _norm(x, weights.final_norm, config)
-  return einsum('...d,dv->...v', x, weights.head, weights.head_bias)
-
-
-def _norm(
-  x: jax.Array, norm: weights_lib.Norm, config: config_lib.GPTJConfig
-) -> jax.Array:
-  mean = x.mean(-1, keepdims=True)
-  centred = x - mean
-  variance = jnp.square(centred).mean(-1, keepdims=True)
-  normal = centred * jax.lax.rsqrt(variance + config.ln_epsilon)
-  return normal * norm.scale + norm.bias
+  x = components.normalize(x, weights.final_norm, config)
+  if weights.head is None:
+    found = einsum('...d,vd->...v', x, weights.embedding, weights.head_bias)
+  else:
+    found = einsum('...d,dv->...v', x, weights.head, weights.head_bias)
+  return components.cap_logits(weights, config, found)
 
 
 def _project(
   layer: weights_lib.Layer,
-  config: config_lib.GPTJConfig,
+  config: config_lib.ModelConfig,
   x: jax.Array,
   rotations: Rotations,
   kv_dtype: str,
 ) -> tuple[jax.Array, jax.Array, cache.KV, cache.KV]:
   """The normalized x, queries [B, N, T, H], and keys and values to cache."""
-  h = _norm(x, layer.norm, config)
+  h = components.normalize(x, layer.norm, config)
   q, k, v = einsum('btd,nchd->cbnth', h, layer.qkv)
   return h, *_rotated(q, k, v, rotations, kv_dtype)
 
@@ -319,7 +317,7 @@ def _rotated(
 
 
 def _heads(
-  config: config_lib.GPTJConfig, qkv: jax.Array, shape: tuple[int, ...]
+  config: config_lib.ModelConfig, qkv: jax.Array, shape: tuple[int, ...]
 ) -> jax.Array:
   """Products [M, N * 3 * H] of rows of `shape` as [3, shape[0], N, T, H]."""
   qkv = qkv.reshape(*shape, config.num_heads, 3, config.head_dim)
@@ -327,22 +325,25 @@ def _heads(
 
 
 def _finish(
-  layer: weights_lib.Layer, x: jax.Array, h: jax.Array, attended: jax.Array
+  layer: weights_lib.Layer,
+  config: config_lib.ModelConfig,
+  x: jax.Array,
+  h: jax.Array,
+  attended: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-  """Adds attention, and the feed-forward layer of `h`, to the residual `x`.
+  """Adds attention and the feed-forward layer to the residual `x`.
 
-  Their products are added first: where devices have parts of both, those are
-  summed by one all-reduce.
+  If both read `h`, their products are added first: where devices have parts of
+  both, those are summed by one all-reduce.
 
   Returns:
     The layer's result, and what its last matrix was multiplied with.
   """
-  hidden = _gelu(einsum('...d,df->...f', h, layer.up) + layer.up_bias)
+  if layer.ff_norm is not None:
+    x = x + attended
+    h = components.normalize(x, layer.ff_norm, config)
+  hidden = components.gelu(einsum('...d,df->...f', h, layer.up) + layer.up_bias)
   down = einsum('...f,fd->...d', hidden, layer.down)
-  return x + (attended + down + layer.down_bias), hidden
-
-
-def _gelu(x: jax.Array) -> jax.Array:
-  """GELU by its tanh approximation, as in GPT-2."""
-  inner = np.float32(np.sqrt(2 / np.pi)) * (x + 0.044715 * (x * x * x))
-  return 0.5 * x * (1.0 + jnp.tanh(inner))
+  if layer.ff_norm is None:
+    down = attended + down
+  return x + (down + layer.down_bias), hidden

@@ -1,16 +1,23 @@
-"""The variables of a GPT-J: names, shapes and uses, in one table.
+"""The variables of a model: names, shapes and uses, in one table.
 
 Whoever reads, writes, splits, quantizes or makes up weights reads this table.
 A row names a variable as a PAX checkpoint has it, the logical axes of its dims
 (see `logical.py`), the axes that a product with it sums over, and where the
-engine keeps it. Another family of models is another `Table`.
+engine keeps it. praxis names the same parts alike in all families, so what a
+family has follows from its `architecture.Architecture`.
+
+praxis can run one layer's code repeatedly (USE_REPEATED_LAYER). Then the layers
+share their variables, which are called `x_layers_0` below `repeat.sub` and have
+a leading dim [L].
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 import dataclasses
 import functools
 import re
 from typing import Any, Protocol
+
+from saxml_ext.engine.family import architecture as architecture_lib
 
 # What the names of all variables begin with.
 PREFIX = 'params.lm'
@@ -19,6 +26,10 @@ SCALE_SUFFIX = '_quantized_scale'
 
 _LAYER = re.compile(r'(?:.*\.)?x_layers_(\d+)\.')
 _INDEX = '{layer}'
+_OWN, _SHARED = (
+  f'transformer.x_layers_{_INDEX}.',
+  'transformer.repeat.sub.x_layers_0.',
+)
 
 
 class Sizes(Protocol):
@@ -61,7 +72,10 @@ class Variable:
       multiplied with have any, and only these can be quantized.
     kept: its axes in the order in which the engine keeps it in float; empty: as
       they are stored.
-    inputs: field of `model.Taps` that holds what a layer multiplies it with.
+    inputs: field of `model.Taps` that holds what a layer multiplies it with;
+      None: none does.
+    parts: names below PREFIX of variables that a checkpoint may have in its
+      place; stacked along a new first dim, they are what it is.
   """
 
   name: str
@@ -70,6 +84,7 @@ class Variable:
   contracted: tuple[str, ...] = ()
   kept: tuple[str, ...] = ()
   inputs: str | None = None
+  parts: tuple[str, ...] = ()
 
   @property
   def per_layer(self) -> bool:
@@ -98,9 +113,19 @@ class Variable:
     """Dims, as stored, that a product sums over."""
     return tuple(i for i, a in enumerate(self.axes) if a in self.contracted)
 
-  def below_prefix(self, layer: int = 0) -> str:
-    """Its name without PREFIX."""
-    return self.name.replace(_INDEX, str(layer))
+  def below_prefix(self, layer: int = 0, repeated: bool = False) -> str:
+    """Its name without PREFIX; if `repeated`, of what all layers share."""
+    return _below_prefix(self.name, layer, repeated)
+
+  def parts_below_prefix(
+    self, layer: int = 0, repeated: bool = False
+  ) -> tuple[str, ...]:
+    """As `below_prefix`, of its parts."""
+    return tuple(_below_prefix(name, layer, repeated) for name in self.parts)
+
+  def stored_axes(self, repeated: bool = False) -> tuple[str, ...]:
+    """Its dims in a checkpoint, the leading one of shared variables too."""
+    return ('layers', *self.axes) if repeated and self.per_layer else self.axes
 
   def path(self, layer: int = 0) -> str:
     """Its whole name."""
@@ -113,10 +138,10 @@ class Variable:
 
   @functools.cached_property
   def pattern(self) -> re.Pattern[str]:
-    """Matches its name in any layer, with any prefix."""
-    return re.compile(
-      r'(?:.*\.)?' + r'\d+'.join(map(re.escape, self.name.split(_INDEX)))
-    )
+    """Matches its name in any layer, with any prefix, repeated or not."""
+    own = r'\d+'.join(map(re.escape, self.name.split(_INDEX)))
+    shared = re.escape(self.below_prefix(repeated=True))
+    return re.compile(rf'(?:.*\.)?(?:{own}|{shared})')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,6 +194,17 @@ def layer_prefix(layer: int) -> str:
   return f'{PREFIX}.transformer.x_layers_{layer}.'
 
 
+def is_repeated(names: Iterable[str]) -> bool:
+  """Whether the layers of a checkpoint share their variables."""
+  return any(f'.{_SHARED}' in f'.{name}' for name in names)
+
+
+def _below_prefix(name: str, layer: int, repeated: bool) -> str:
+  if repeated:
+    return name.replace(_OWN, _SHARED)
+  return name.replace(_INDEX, str(layer))
+
+
 def layer_of(name: str) -> int | None:
   """The layer that a variable belongs to; None: to none."""
   match = _LAYER.match(name)
@@ -185,22 +221,65 @@ def find(variables: Mapping[str, Any], suffix: str) -> str:
   if len(names) != 1:
     raise ValueError(
       f'{len(names)} variables end in {suffix!r}, expected one; is this a'
-      ' GPT-J checkpoint written by convert_gptj_ckpt?'
+      ' checkpoint of such a model, a GPT-J written by convert_gptj_ckpt?'
     )
   return names[0]
 
 
 def _layer(name: str, field: str, *axes: str, **more) -> Variable:
-  return Variable(
-    f'transformer.x_layers_{_INDEX}.{name}', f'layers.{field}', axes, **more
+  return Variable(f'{_OWN}{name}', f'layers.{field}', axes, **more)
+
+
+def _norm(name: str, field: str) -> list[Variable]:
+  return [
+    _layer(f'{name}.scale', f'{field}.scale', 'embed'),
+    _layer(f'{name}.bias', f'{field}.bias', 'embed'),
+  ]
+
+
+_HEAD = 'softmax.logits_ffn'
+
+
+@functools.cache
+def table_of(architecture: architecture_lib.Architecture) -> Table:
+  """The variables of a family of models."""
+  embedding = Variable(
+    'embedding_lookup.emb_var', 'embedding', ('vocab', 'embed')
+  )
+  head = Variable(
+    f'{_HEAD}.linear.w', 'head', ('embed', 'vocab'), contracted=('embed',)
+  )
+  heads = [head]
+  if architecture.tied_head:
+    embedding = Variable(
+      head.name, 'embedding', head.axes, kept=('vocab', 'embed')
+    )
+    heads = []
+  attention, feed_forward = _attention(), _feed_forward('norm')
+  if architecture.query_scale:
+    name = 'self_attention.per_dim_scale.per_dim_scale'
+    attention.append(_layer(name, 'query_scale', 'head_dim'))
+  if not architecture.parallel:
+    feed_forward = [
+      *_norm('ff_layer.layer_norm', 'ff_norm'),
+      *_feed_forward(None),
+    ]
+  return Table(
+    (
+      embedding,
+      *_norm('layer_norm', 'norm'),
+      *attention,
+      *feed_forward,
+      Variable('final_ln.scale', 'final_norm.scale', ('embed',)),
+      Variable('final_ln.bias', 'final_norm.bias', ('embed',)),
+      *heads,
+      Variable(f'{_HEAD}.bias.b', 'head_bias', ('vocab',)),
+    )
   )
 
 
-GPTJ = Table(
-  (
-    Variable('embedding_lookup.emb_var', 'embedding', ('vocab', 'embed')),
-    _layer('layer_norm.scale', 'norm.scale', 'embed'),
-    _layer('layer_norm.bias', 'norm.bias', 'embed'),
+def _attention() -> list[Variable]:
+  return [
     _layer(
       'self_attention.combined_qkv.w',
       'qkv',
@@ -208,6 +287,9 @@ GPTJ = Table(
       contracted=('embed',),
       kept=('heads', 'three', 'head_dim', 'embed'),
       inputs='norm',
+      parts=tuple(
+        f'{_OWN}self_attention.{part}.w' for part in ('query', 'key', 'value')
+      ),
     ),
     _layer(
       'self_attention.post.w',
@@ -217,12 +299,17 @@ GPTJ = Table(
       kept=('heads', 'head_dim', 'embed'),
       inputs='mixed',
     ),
+  ]
+
+
+def _feed_forward(inputs: str | None) -> list[Variable]:
+  return [
     _layer(
       'ff_layer.ffn_layer1.linear.w',
       'up',
       *('embed', 'hidden'),
       contracted=('embed',),
-      inputs='norm',
+      inputs=inputs,
     ),
     _layer('ff_layer.ffn_layer1.bias.b', 'up_bias', 'hidden'),
     _layer(
@@ -233,14 +320,11 @@ GPTJ = Table(
       inputs='hidden',
     ),
     _layer('ff_layer.ffn_layer2.bias.b', 'down_bias', 'embed'),
-    Variable('final_ln.scale', 'final_norm.scale', ('embed',)),
-    Variable('final_ln.bias', 'final_norm.bias', ('embed',)),
-    Variable(
-      'softmax.logits_ffn.linear.w',
-      'head',
-      ('embed', 'vocab'),
-      contracted=('embed',),
-    ),
-    Variable('softmax.logits_ffn.bias.b', 'head_bias', ('vocab',)),
-  )
-)
+  ]
+
+
+GPTJ = table_of(architecture_lib.GPTJ)
+LM_CLOUD = table_of(architecture_lib.LM_CLOUD)
+
+# What any family has: all keep a field alike, whatever it is made from.
+BY_FIELD: Mapping[str, Variable] = LM_CLOUD.by_field | GPTJ.by_field

@@ -12,6 +12,10 @@ from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import layers as layers_lib
 from saxml_ext.engine import variables as variables_lib
 from saxml_ext.engine.numerics import quant
+from saxml_ext.engine.stored import stored_variables
+
+# 1 / softplus(0), as praxis rounds it.
+_PER_SOFTPLUS = np.float32(1.442695041)
 
 # A matrix of the model; see `einsum.py`, which understands both.
 Matrix: TypeAlias = jax.Array | quant.QuantizedArray
@@ -35,6 +39,7 @@ class Layer:
   Quantized matrices hold the same as [outputs, contracted]. N leads in
   qkv so that [N, 3, H] flattened, and split among devices, is still by heads.
   The rotated dims of q and k are in half-split order, see `rotary.py`.
+  ff_norm: of what `up` reads, if that is not what qkv reads.
   """
 
   norm: Norm
@@ -44,6 +49,7 @@ class Layer:
   up_bias: jax.Array
   down: Matrix
   down_bias: jax.Array
+  ff_norm: Norm | None = None
 
 
 # One for each layer, or one of stacked arrays; see `layers.py`.
@@ -53,12 +59,15 @@ Layers: TypeAlias = tuple[Layer, ...] | Layer
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Weights:
-  """A whole model: embedding [V, D], head [D, V], head_bias [V]."""
+  """A whole model: embedding [V, D], head [D, V], head_bias [V].
+
+  Without a head of its own the embedding is used for it.
+  """
 
   embedding: jax.Array
   layers: Layers
   final_norm: Norm
-  head: Matrix
+  head: Matrix | None
   head_bias: jax.Array
 
   @property
@@ -78,7 +87,8 @@ def assemble(leaf: Callable[[str], Any], layers: Any) -> Weights:
   """Weights out of their leaves.
 
   Args:
-    leaf: from a field of `variables.py` outside the layers to its array.
+    leaf: from a field of `variables.py` outside the layers to its array; to
+      None if the family does not have it.
     layers: see `Weights`.
   """
   return Weights(
@@ -100,12 +110,18 @@ def assemble_layer(leaf: Callable[[str], Any]) -> Layer:
     up_bias=leaf('layers.up_bias'),
     down=leaf('layers.down'),
     down_bias=leaf('layers.down_bias'),
+    ff_norm=_norm(leaf, 'layers.ff_norm'),
   )
+
+
+def _norm(leaf: Callable[[str], Any], field: str) -> Norm | None:
+  scale = leaf(f'{field}.scale')
+  return None if scale is None else Norm(scale, leaf(f'{field}.bias'))
 
 
 def from_pax(
   variables: Mapping[str, np.ndarray],
-  config: config_lib.GPTJConfig,
+  config: config_lib.ModelConfig,
   dtype: str = 'float32',
   quantization: str | None = None,
   quantize_head: bool = True,
@@ -115,11 +131,11 @@ def from_pax(
   # These are the largest: they are read while there is most room for copies.
   outside = {
     row.field: reader.leaf(row.field)
-    for row in variables_lib.GPTJ
+    for row in variables_lib.table_of(config.architecture)
     if not row.per_layer
   }
   layers = tuple(reader.layer(i) for i in range(config.num_layers))
-  return assemble(outside.__getitem__, layers)
+  return assemble(outside.get, layers)
 
 
 class PaxReader:
@@ -128,7 +144,7 @@ class PaxReader:
   def __init__(
     self,
     variables: Mapping[str, np.ndarray],
-    config: config_lib.GPTJConfig,
+    config: config_lib.ModelConfig,
     dtype: str = 'float32',
     quantization: str | None = None,
     quantize_head: bool = True,
@@ -138,6 +154,7 @@ class PaxReader:
     Args:
       variables: name -> array, names as `params.lm.embedding_lookup.emb_var`;
         any prefix is allowed. Those of the parts that are asked for suffice.
+        See `stored_variables.py`.
       config: sizes; every shape is checked against it.
       dtype: of the matrices, or of the embedding alone if the others are
         quantized; norms and biases stay float32.
@@ -146,7 +163,8 @@ class PaxReader:
         former of those activations too; see `quant.py`. A matrix that is int8
         in the checkpoint, with its scale beside it, is taken as it is. None: of
         nothing.
-      quantize_head: whether the head is among these matrices.
+      quantize_head: whether the head is among these matrices. A head that is
+        the embedding cannot be.
 
     Raises:
       ValueError: the quantization is unknown. All methods raise it, too, for a
@@ -157,7 +175,14 @@ class PaxReader:
       raise ValueError(
         f'quantization is {quantization!r}; use one of {quant.QUANTIZATIONS}.'
       )
-    self._variables = variables
+    tied = config.architecture.tied_head
+    if tied and quantization is not None and quantize_head:
+      raise ValueError(
+        'the head is the embedding, which stays in float: with quantization'
+        f' {quantization!r}, say that the head is not quantized.'
+      )
+    self._table = variables_lib.table_of(config.architecture).by_field
+    self._stored = stored_variables.StoredVariables(variables, config)
     self._config = config
     self._dtype = dtype
     self._quantization = quantization
@@ -167,28 +192,35 @@ class PaxReader:
     """One layer."""
     return assemble_layer(lambda field: self.leaf(field, index))
 
-  def leaf(self, field: str, layer: int = 0) -> Matrix:
-    """The array, or the quantized matrix, of one field of `variables.py`."""
-    variable = variables_lib.GPTJ.by_field[field]
+  def leaf(self, field: str, layer: int = 0) -> Matrix | None:
+    """The array, or the quantized matrix, of one field of `variables.py`.
+
+    None: models of this family do not have it.
+    """
+    variable = self._table.get(field)
+    if variable is None:
+      return None
     if variable.is_matrix:
       return self._matrix(variable, layer)
-    name, value = self._stored(variable, layer)
+    name, value = self._stored.array(variable, layer)
     if value.dtype == np.int8:
       raise ValueError(
         f'{name} is int8, but only matrices that are multiplied with may be'
         ' quantized. Quantize the float checkpoint with offline_quantize.'
       )
-    value = value.astype(np.float32, copy=False)
+    value = _in_order(variable, value.astype(np.float32, copy=False))
     if variable.is_norm_scale and not self._config.ln_direct_scale:
       value = value + 1
     return jnp.asarray(value, self._dtype if value.ndim > 1 else jnp.float32)
 
   def _matrix(self, variable: variables_lib.Variable, layer: int) -> Matrix:
-    name, value = self._stored(variable, layer)
+    name, value = self._stored.array(variable, layer)
     contracted = [variable.kept_axes.index(a) for a in variable.contracted]
     activations = None if self._quantization == 'int8' else self._dtype
     if value.dtype != np.int8:
-      value = self._arranged(variable, value.astype(np.float32, copy=False))
+      value = value.astype(np.float32, copy=False)
+      value = self._scaled(variable, value, layer)
+      value = self._arranged(variable, value)
       wanted = variable.field != 'head' or self._quantize_head
       if self._quantization is None or not wanted:
         return jnp.asarray(value, jnp.dtype(self._dtype))
@@ -198,7 +230,7 @@ class PaxReader:
         f'{name} is int8: the checkpoint is quantized. Ask for quantization'
         " 'int8' or 'int8_weights', or give the float checkpoint."
       )
-    scale = self._scale(variable, layer)
+    scale = self._scaled(variable, self._stored.scale(variable, layer), layer)
     return quant.from_codes(
       self._arranged(variable, value),
       self._arranged(variable, scale),
@@ -210,47 +242,36 @@ class PaxReader:
     self, variable: variables_lib.Variable, value: np.ndarray
   ) -> np.ndarray:
     """A matrix, or its scale, with the dims in the engine's order."""
-    if variable.field == 'layers.qkv':
+    rotary = self._config.rotary_dim
+    if variable.field == 'layers.qkv' and rotary:
       # Queries and keys may share any order of their dims: their product is
       # the same, and halves are cheaper to rotate than interleaved pairs.
-      c = self._config
       halves = [
-        *range(0, c.rotary_dim, 2),
-        *range(1, c.rotary_dim, 2),
-        *range(c.rotary_dim, c.head_dim),
+        *range(0, rotary, 2),
+        *range(1, rotary, 2),
+        *range(rotary, self._config.head_dim),
       ]
       value = np.concatenate([value[:2][..., halves], value[2:]])
-    return value.transpose([variable.axes.index(a) for a in variable.kept_axes])
+    return _in_order(variable, value)
 
-  def _stored(
-    self, variable: variables_lib.Variable, layer: int
-  ) -> tuple[str, np.ndarray]:
-    """Whole name and array of a variable whose shape is as it should be."""
-    name = variables_lib.find(self._variables, variable.below_prefix(layer))
-    value = np.asarray(self._variables[name])
-    shape = variable.shape(self._config)
-    if variable.field == 'head_bias' and value.ndim == 1:
-      # It may be longer: Sax's converter cuts the matrix to the vocabulary but
-      # not the bias.
-      value = value[: shape[0]]
-    _check_shape(name, value.shape, shape)
-    return name, value
+  def _scaled(
+    self, variable: variables_lib.Variable, value: np.ndarray, layer: int
+  ) -> np.ndarray:
+    """A float matrix, or the scale of one, with the queries' own scale in it.
 
-  def _scale(self, variable: variables_lib.Variable, layer: int) -> np.ndarray:
-    """The scale of an int8 matrix, with size 1 at the contracted dims."""
-    suffix = variable.below_prefix(layer) + variables_lib.SCALE_SUFFIX
-    name = variables_lib.find(self._variables, suffix)
-    value = np.asarray(self._variables[name])
-    dims = variable.contracted_dims
-    shape = np.delete(variable.shape(self._config), dims).tolist()
-    _check_shape(name, value.shape, tuple(shape))
-    return np.expand_dims(value, dims)
+    praxis multiplies queries by 1.442695041 * softplus(`per_dim_scale`), and by
+    1 / sqrt(H) as the engine does: so can be their rows of the matrix.
+    """
+    by_dim = self._table.get('layers.query_scale')
+    if variable.field != 'layers.qkv' or by_dim is None:
+      return value
+    _, theta = self._stored.array(by_dim, layer)
+    factor = np.logaddexp(theta.astype(np.float32), 0, dtype=np.float32)
+    return np.concatenate([value[:1] * (_PER_SOFTPLUS * factor), value[1:]])
 
 
-def _check_shape(
-  name: str, shape: tuple[int, ...], expected: tuple[int, ...]
-) -> None:
-  if shape != expected:
-    raise ValueError(
-      f"{name} has shape {shape}; the model's sizes make it {expected}."
-    )
+def _in_order(
+  variable: variables_lib.Variable, value: np.ndarray
+) -> np.ndarray:
+  """A variable, or a scale of its rank, with the dims as the engine has them."""
+  return value.transpose([variable.axes.index(a) for a in variable.kept_axes])

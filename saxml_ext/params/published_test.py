@@ -40,6 +40,8 @@ _UPSTREAMS_OWN = {
 # Attributes of this server, and of templates of upstream's other models.
 _NOT_UPSTREAMS = frozenset(
   {
+    'ARCHITECTURE',
+    'ATTEN_LOGIT_CAP',
     'BEAM_RULE',
     'EARLY_STOPPING',
     'FAIL_ON_INPUT_TRUNCATION',
@@ -54,6 +56,7 @@ _NOT_UPSTREAMS = frozenset(
     'QUANTIZATION',
     'QUANTIZE_SOFTMAX',
     'REVERSE_EXTRA_IDS',
+    'SOFTMAX_CAP_LOGITS',
     'TEMPERATURE',
   }
 )

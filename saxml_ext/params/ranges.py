@@ -7,6 +7,16 @@ from saxml_ext.common import errors
 from saxml_ext.params import request_inputs
 from saxml_ext.params import template
 
+# Of the model; None is left to the checkpoint.
+_SIZES = (
+  'NUM_LAYERS',
+  'MODEL_DIMS',
+  'HIDDEN_DIMS',
+  'NUM_HEADS',
+  'DIMS_PER_HEAD',
+  'VOCAB_SIZE',
+)
+
 
 def check(params: type[template.ServableLMParams]) -> None:
   """Checks numbers, lists of numbers and what they sum up to.
@@ -16,6 +26,7 @@ def check(params: type[template.ServableLMParams]) -> None:
   """
   _check_least(params)
   _check_finite(params)
+  _check_caps(params)
   _check_lengths(params)
   _check_buckets(params)
   _check_mesh(params)
@@ -39,6 +50,9 @@ def _check_least(params: type[template.ServableLMParams]) -> None:
     'PREFILL_CHUNK_LEN': (params.PREFILL_CHUNK_LEN, 0),
     'TOKENS_PER_BEAM': (per_beam, 1),
   }
+  for name in _SIZES:
+    if (size := getattr(params, name)) is not None:
+      least[name] = (size, 1)
   for name, (value, bound) in least.items():
     if value < bound:
       raise errors.InvalidArgument(
@@ -57,6 +71,16 @@ def _check_finite(params: type[template.ServableLMParams]) -> None:
     if value is not None and not math.isfinite(value):
       raise errors.InvalidArgument(
         f'{params.__name__}.{name} is {value}, but must be finite'
+      )
+
+
+def _check_caps(params: type[template.ServableLMParams]) -> None:
+  for name in ('ATTEN_LOGIT_CAP', 'SOFTMAX_CAP_LOGITS'):
+    value = getattr(params, name)
+    if value is not None and not 0 < value < math.inf:
+      raise errors.InvalidArgument(
+        f'{params.__name__}.{name} is {value}, but must be above 0 and finite,'
+        ' or None for no cap'
       )
 
 

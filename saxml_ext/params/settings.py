@@ -11,6 +11,7 @@ from typing import Any
 from saxml_ext.common import errors
 from saxml_ext.engine import config as config_lib
 from saxml_ext.params import engine_config
+from saxml_ext.params import families
 from saxml_ext.params import ranges
 from saxml_ext.params import request_inputs
 from saxml_ext.params import support
@@ -22,6 +23,8 @@ class Settings:
   """How one model is served. Lengths are in tokens, times in seconds.
 
   Attributes:
+    family: what kind of model it is.
+    test_mode: whether random weights may be served.
     engine: slots, lengths, search and types of the engine; its eos_id is None
       until `completed` where the checkpoint's gptj_config.json knows it.
     admission_limit: requests per method held before more are refused.
@@ -48,6 +51,8 @@ class Settings:
     mesh_shape: devices the class was written for, [replica, data, model].
   """
 
+  family: families.Family
+  test_mode: bool
   engine: config_lib.EngineConfig
   admission_limit: int
   admission_wait: float
@@ -81,6 +86,8 @@ class Settings:
     support.check(params)
     ranges.check(params)
     return cls(
+      family=families.of(params),
+      test_mode=params.test_mode,
       engine=engine_config.of(params),
       admission_limit=template.admission_limit(params),
       admission_wait=params.BATCH_WAIT_SECS or 0.0,
@@ -97,7 +104,7 @@ class Settings:
       tokenized_input=params.TOKENIZED_INPUT,
       tokenized_output=params.TOKENIZED_OUTPUT,
       echo_prompt=params.INCLUDE_PREFIX_IN_RESULT,
-      vocabulary_path=params.VOCABULARY_PATH,
+      vocabulary_path=params.VOCABULARY_PATH or params.SPM_MODEL,
       methods=_methods(params),
       extra_inputs=request_inputs.defaults(params),
       shape=_shape(params),

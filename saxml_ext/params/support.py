@@ -10,6 +10,7 @@ from typing import Any
 
 from saxml_ext.common import errors
 from saxml_ext.engine import config as config_lib
+from saxml_ext.params import families
 from saxml_ext.params import template
 
 # QUANTIZATION -> what the engine calls it.
@@ -21,14 +22,13 @@ QUANTIZATIONS = {
 
 # Attribute -> the values that are followed.
 CHOICES: Mapping[str, tuple[Any, ...]] = {
+  'ARCHITECTURE': tuple(families.FAMILIES),
   'FPROP_DTYPE': config_lib.DTYPES,
   'MODEL_DTYPE': config_lib.DTYPES,
   'QUANTIZATION': tuple(QUANTIZATIONS),
   'KV_CACHE_DTYPE': (None, *config_lib.KV_DTYPES),
   'BEAM_RULE': ('reference', 'pax'),
-  # A tokenizer.json takes the place of either.
   'VOCABULARY_CLASS': (None, 'GPT2BPEVocabulary'),
-  'SPM_MODEL': (None,),
   'NUM_EXTRA_IDS': (0,),
   'REVERSE_EXTRA_IDS': (True,),
   'EMB_LOOKUP_STYLE': ('index',),

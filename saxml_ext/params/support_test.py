@@ -70,7 +70,7 @@ class SupportTest(parameterized.TestCase):
     dict(FPROP_DTYPE='float16', MODEL_DTYPE='float16'),
     dict(PRECOMPUTE_KV_CACHE_PREFIX='x'),
     dict(TEXT_TO_EMBEDDING_MODEL_METHOD_NAME='x'),
-    dict(SPM_MODEL='gs://bucket/spm.model'),
+    dict(ARCHITECTURE='other'),
     dict(NUM_EXTRA_IDS=False),
   )
   def test_refuses_what_is_not_offered(self, **attributes):
@@ -93,6 +93,7 @@ class SupportTest(parameterized.TestCase):
 
   @parameterized.parameters(
     dict(VOCABULARY_CLASS='GPT2BPEVocabulary'),
+    dict(SPM_MODEL='gs://bucket/spm.model'),
     dict(QUANTIZATION='int8_weights'),
     dict(KV_CACHE_DTYPE='bfloat16'),
     dict(USE_BATCH_SHARDING=True, XLA_TPU_FLAGS={'xla_tpu_autofdo': 'true'}),

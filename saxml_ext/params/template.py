@@ -14,6 +14,10 @@ from typing import Any
 class ServableLMParams:
   """Serving attributes of a language model."""
 
+  # Whether a checkpoint of `None` is served, as random weights. Its name is
+  # Sax's, and a publish cannot override it.
+  test_mode: bool = False
+
   # --- Shape of the model; None is read off the checkpoint, else checked. ---
   NUM_LAYERS: int | None = None
   MODEL_DIMS: int | None = None
@@ -26,6 +30,9 @@ class ServableLMParams:
   MAX_POSITION_EMBEDDINGS: int | None = None
   # None as for ROTARY_DIM.
   LAYER_NORM_EPSILON: float | None = None
+  # Scores of attention, and logits, are cap * tanh(value / cap).
+  ATTEN_LOGIT_CAP: float | None = None
+  SOFTMAX_CAP_LOGITS: float | None = None
   # Of stored weights and of activations: 'float32' or 'bfloat16'.
   MODEL_DTYPE: str = 'float32'
   FPROP_DTYPE: str = 'float32'
@@ -91,10 +98,10 @@ class ServableLMParams:
   # --- Vocabulary. ---
   VOCAB_SIZE: int | None = 32000
   SPM_MODEL: str | None = None
-  # 'GPT2BPEVocabulary' or None; the tokenizer is a tokenizer.json either way.
+  # 'GPT2BPEVocabulary' or None; the file itself shows what it is.
   VOCABULARY_CLASS: str | None = None
-  # A tokenizer.json, or a directory with one; None looks beside the
-  # checkpoint.
+  # A tokenizer.json, a SentencePiece model or the directory of one; None is
+  # SPM_MODEL, and if there is none, what lies beside the checkpoint.
   VOCABULARY_PATH: str | None = None
   # Text is comma-separated ids, on the way in and on the way out.
   TOKENIZED_INPUT: bool = False
@@ -138,6 +145,8 @@ class ServableLMParams:
   GRADIENT_WRT_MDL_VAR_TENSOR_NAMES: Sequence[str] | None = None
 
   # --- Own attributes. ---
+  # Family of models: 'gptj'; 'lm_cloud' for Pax's LmCloudSpmd.
+  ARCHITECTURE: str = 'gptj'
   # 'reference': transformers' beam search, which is MLPerf's; 'pax': praxis',
   # see `saxml_ext.engine.search.search.pax_beam`.
   BEAM_RULE: str = 'reference'

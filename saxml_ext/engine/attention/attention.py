@@ -51,22 +51,25 @@ class _Sums(NamedTuple):
   mixed: jax.Array
 
 
-def attend(queries: jax.Array, sources: Sequence[Source]) -> jax.Array:
+def attend(
+  queries: jax.Array, sources: Sequence[Source], cap: float | None = None
+) -> jax.Array:
   """One softmax over several sources of keys, without joining them.
 
   Args:
     queries: [S, N, K, H] float32, the K beams of each of S groups.
     sources: the first is live, and each query sees at least one of its keys.
+    cap: of scores, see `architecture.py`.
 
   Returns:
     [S, N, K, H] float32.
   """
   queries = queries * np.float32(1 / np.sqrt(queries.shape[-1]))
-  sums = _sums(queries, sources[0])
+  sums = _sums(queries, sources[0], cap)
   for source in sources[1:]:
 
     def extend(sums: _Sums, source: Source = source) -> _Sums:
-      return _join(sums, _sums(queries, source))
+      return _join(sums, _sums(queries, source, cap))
 
     if source.live is None:
       sums = extend(sums)
@@ -81,6 +84,7 @@ def attend_causal(
   values: cache.KV,
   past: Sequence[Source] = (),
   chunk: int = 128,
+  cap: float | None = None,
 ) -> jax.Array:
   """Causal attention of prompts, in chunks of queries.
 
@@ -93,6 +97,7 @@ def attend_causal(
     values: [B, N, T, H].
     past: keys before these.
     chunk: queries handled together.
+    cap: as of `attend`.
 
   Returns:
     [B, N, T, H] float32.
@@ -107,17 +112,19 @@ def attend_causal(
       jax.tree.map(lambda x, end=end: x[:, :, :end], values),
       visible[None],
     )
-    outputs.append(attend(queries[:, :, start:end], [seen, *past]))
+    outputs.append(attend(queries[:, :, start:end], [seen, *past], cap))
   return jnp.concatenate(outputs, 2)
 
 
-def _sums(queries: jax.Array, source: Source) -> _Sums:
+def _sums(queries: jax.Array, source: Source, cap: float | None) -> _Sums:
   keys, values = source.keys, source.values
   if source.layer is not None:
     keys = layers_lib.at(keys, source.layer)
     values = layers_lib.at(values, source.layer)
   spec = 'snkh,snth->snkt' if source.rows else 'snkh,snht->snkt'
   scores = einsum_lib.einsum(spec, queries, keys)
+  if cap is not None:
+    scores = cap * jnp.tanh(scores * (1 / cap))
   scores = jnp.where(source.mask[:, None], scores, _MASKED)
   peak = scores.max(-1, keepdims=True)
   weights = jnp.exp(scores - peak)

@@ -69,6 +69,7 @@ def over(
   visible: jax.Array,
   slots: jax.Array | None,
   prompts: cache.Block,
+  cap: float | None = None,
 ) -> Callable[[jax.Array, cache.Block, layers_lib.Index], jax.Array]:
   """Attention over prompts and suffixes; the work is planned once for all layers.
 
@@ -78,6 +79,7 @@ def over(
     slots: [C] int32, where in the cache they are; None: there are no others.
       Slots that are split among devices must be all there are.
     prompts: all segments in one, stacked.
+    cap: of scores, see `architecture.py`.
 
   Returns:
     As `decode_attention.Attend`.
@@ -99,7 +101,7 @@ def over(
 
   def run(queries, work, layer, prompts, suffixes):
     return kernel.attend(
-      queries, work, layer, prompts, suffixes, blocks, interpret
+      queries, work, layer, prompts, suffixes, blocks, cap, interpret
     )
 
   def attend(queries, current, layer):

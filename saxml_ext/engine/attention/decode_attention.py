@@ -42,13 +42,18 @@ class History(NamedTuple):
   slots: jax.Array | None = None
 
 
-def over(history: History) -> Attend:
-  """Attention over a history and the block that is being written."""
-  xla = by_xla(history)
+def over(history: History, cap: float | None = None) -> Attend:
+  """Attention over a history and the block that is being written.
+
+  Args:
+    history: what queries may see.
+    cap: of scores, see `architecture.py`.
+  """
+  xla = by_xla(history, cap)
   if layers_lib.is_stacked(history.segments[0].keys):
     _, beams, steps = history.ancestry[-1].shape
     if reads_in_place(history.segments, history.past, steps * beams):
-      return _over_stacked(history)
+      return _over_stacked(history, cap)
     return xla
 
   def kernel(queries, current, layer):
@@ -65,7 +70,7 @@ def over(history: History) -> Attend:
     )
 
   def attend(queries, current, layer):
-    if not kernels.usable():
+    if not kernels.usable() or cap is not None:
       return xla(queries, current, layer)
     return jax.lax.platform_dependent(
       queries,
@@ -76,12 +81,12 @@ def over(history: History) -> Attend:
   return attend
 
 
-def _over_stacked(history: History) -> Attend:
+def _over_stacked(history: History, cap: float | None) -> Attend:
   """As `over`, for layers that are stacked."""
-  xla = by_xla(history)
+  xla = by_xla(history, cap)
   (prompts,), (ancestry,) = history.segments, history.ancestry
   kernel = beam_attention.over(
-    history.reach, cache.visible(ancestry), history.slots, prompts
+    history.reach, cache.visible(ancestry), history.slots, prompts, cap
   )
 
   def attend(queries, current, layer):
@@ -111,7 +116,7 @@ def reads_in_place(
   )
 
 
-def by_xla(history: History) -> Attend:
+def by_xla(history: History, cap: float | None = None) -> Attend:
   """As `over`, in operations of XLA."""
   reach = history.reach
   prompts = []
@@ -135,7 +140,7 @@ def by_xla(history: History) -> Attend:
       *[source(part, layer, rows=False) for part in prompts],
       *[source(part, layer, rows=True) for part in past],
     ]
-    return attention.attend(queries, sources)
+    return attention.attend(queries, sources, cap)
 
   return attend
 

@@ -12,9 +12,9 @@ products sum over a split axis (`post` and `down`), since its scales are those o
 whole rows. They are read one at a time, and only the parts are kept.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 import dataclasses
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import numpy as np
@@ -25,39 +25,17 @@ from saxml_ext.engine import logical
 from saxml_ext.engine import sharding
 from saxml_ext.engine import variables as variables_lib
 from saxml_ext.engine import weights as weights_lib
-
-
-class Spec(Protocol):
-  """What is known of a variable before it is read."""
-
-  @property
-  def shape(self) -> tuple[int, ...]:
-    """Of the whole variable."""
-
-  @property
-  def dtype(self) -> Any:
-    """Of its elements, such as 'int8'."""
-
-
-class Source(Protocol):
-  """Variables that are read in parts, such as those of a checkpoint."""
-
-  @property
-  def specs(self) -> Mapping[str, Spec]:
-    """What is known of each, by name."""
-
-  def read_part(self, name: str, slices: tuple[slice, ...]) -> np.ndarray:
-    """Reads a part of one."""
+from saxml_ext.engine.parallel import views
 
 
 @dataclasses.dataclass(frozen=True)
 class Arrays:
-  """A Source of arrays, whose own specs they are."""
+  """A views.Source of arrays, whose own specs they are."""
 
   specs: Mapping[str, np.ndarray]
 
   def read_part(self, name: str, slices: tuple[slice, ...]) -> np.ndarray:
-    """As `Source.read_part`."""
+    """As `views.Source.read_part`."""
     return self.specs[name][slices]
 
 
@@ -79,7 +57,7 @@ class Form:
 
 
 def from_pax(
-  source: Source,
+  source: views.Source,
   config: config_lib.GPTJConfig,
   form: Form,
   mesh: jax.sharding.Mesh,
@@ -106,13 +84,11 @@ def from_pax(
   parts = _Parts(source, config, form, mesh)
   outside = {
     row.field: _placed(parts.leaf(row.field), _field(targets, row.field))
-    for row in variables_lib.GPTJ
+    for row in variables_lib.table_of(config.architecture)
     if not row.per_layer
   }
-
-  return weights_lib.assemble(
-    outside.__getitem__, _layers(parts, config, targets.layers)
-  )
+  layers = _layers(parts, config, targets.layers)
+  return weights_lib.assemble(outside.get, layers)
 
 
 def _layers(
@@ -143,9 +119,12 @@ def structs(
 
 
 def _field(tree: Any, field: str) -> Any:
-  """What stands at `layers.norm.scale` or `head` of a Layer or of Weights."""
+  """What stands at `layers.norm.scale` or `head` of a Layer or of Weights.
+
+  None: models of this family do not have it.
+  """
   for name in field.removeprefix('layers.').split('.'):
-    tree = getattr(tree, name)
+    tree = None if tree is None else getattr(tree, name)
   return tree
 
 
@@ -154,12 +133,14 @@ class _Parts:
 
   def __init__(
     self,
-    source: Source,
+    source: views.Source,
     config: config_lib.GPTJConfig,
     form: Form,
     mesh: jax.sharding.Mesh,
   ):
     self._form = form
+    self._table = variables_lib.table_of(config.architecture)
+    self._repeated = variables_lib.is_repeated(source.specs)
     ranges = _ranges(config, mesh)
     self._split = {axis for axis, r in ranges.items() if not r.whole}
     own = dataclasses.replace(
@@ -169,13 +150,15 @@ class _Parts:
       vocab_size=ranges['vocab'].length,
     )
     self._source = source
-    self._own = self._reader(_View(source, config, ranges), own)
-    whole = {a: _Range(0, n, n) for a, n in _sizes(config).items()}
-    self._whole = self._reader(_View(source, config, whole), config)
+    self._own = self._reader(views.View(source, config, ranges), own)
+    whole = {a: views.Range(0, n, n) for a, n in _sizes(config).items()}
+    self._whole = self._reader(views.View(source, config, whole), config)
 
-  def leaf(self, field: str, layer: int = 0) -> weights_lib.Matrix:
+  def leaf(self, field: str, layer: int = 0) -> weights_lib.Matrix | None:
     """This process's part of a field, or where need be the whole of it."""
-    row = variables_lib.GPTJ.by_field[field]
+    row = self._table.by_field.get(field)
+    if row is None:
+      return None
     reader = self._whole if self._needs_all(row, layer) else self._own
     return reader.leaf(field, layer)
 
@@ -185,7 +168,8 @@ class _Parts:
     if form.quantization is None or not self._split & set(row.contracted):
       return False
     specs = self._source.specs
-    name = variables_lib.find(specs, row.below_prefix(layer))
+    below_prefix = row.below_prefix(layer, self._repeated)
+    name = variables_lib.find(specs, below_prefix)
     return str(specs[name].dtype) != 'int8'
 
   def _reader(
@@ -197,99 +181,21 @@ class _Parts:
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Range:
-  """What a process holds of an axis: from begin to end of `size`.
-
-  What goes beyond `size` is padding.
-  """
-
-  begin: int
-  end: int
-  size: int
-
-  @property
-  def length(self) -> int:
-    return self.end - self.begin
-
-  @property
-  def whole(self) -> bool:
-    return (self.begin, self.end) == (0, self.size)
-
-  @property
-  def stored(self) -> slice:
-    """What of it there is to read."""
-    return slice(min(self.begin, self.size), min(self.end, self.size))
-
-
 def _sizes(config: config_lib.GPTJConfig) -> dict[str, int]:
   return variables_lib.axis_sizes(config)
 
 
 def _ranges(
   config: config_lib.GPTJConfig, mesh: jax.sharding.Mesh
-) -> dict[str, _Range]:
+) -> dict[str, views.Range]:
   """What this process's devices hold of each axis of the variables."""
   result = {}
   for axis, size in _sizes(config).items():
     padded = sharding.padded_vocab(mesh, size) if axis == 'vocab' else size
     own = jax.sharding.NamedSharding(mesh, logical.spec(axis))
     [box] = _box(own, (padded,))
-    result[axis] = _Range(box.start, box.stop, size)
+    result[axis] = views.Range(box.start, box.stop, size)
   return result
-
-
-class _View(Mapping):
-  """Variables of which only the ranges are seen, padded where they go beyond."""
-
-  def __init__(
-    self,
-    source: Source,
-    config: config_lib.GPTJConfig,
-    ranges: Mapping[str, _Range],
-  ):
-    self._source = source
-    self._sizes = _sizes(config)
-    self._ranges = ranges
-
-  def __getitem__(self, name: str) -> np.ndarray:
-    whole = tuple(self._source.specs[name].shape)
-    row, axes = _axes(name)
-    shape = tuple(self._sizes[axis] for axis in axes)
-    # A head's bias may be longer, see `weights.PaxReader`.
-    longer = row.field == 'head_bias' and whole > shape
-    if whole != shape and not longer:
-      raise ValueError(
-        f"{name} has shape {whole}; the model's sizes make it {shape}."
-      )
-    ranges = [self._ranges[axis] for axis in axes]
-    value = self._source.read_part(name, tuple(r.stored for r in ranges))
-    missing = [(0, r.length - n) for r, n in zip(ranges, value.shape)]
-    if not any(after for _, after in missing):
-      return value
-    # As `sharding.pad` does.
-    fill = -np.inf if row.field == 'head_bias' else 0
-    return np.pad(value, missing, constant_values=fill)
-
-  def __contains__(self, name: object) -> bool:
-    return name in self._source.specs
-
-  def __iter__(self) -> Iterator[str]:
-    return iter(self._source.specs)
-
-  def __len__(self) -> int:
-    return len(self._source.specs)
-
-
-def _axes(name: str) -> tuple[variables_lib.Variable, tuple[str, ...]]:
-  """The row of a variable, or of the matrix that it scales, and its axes."""
-  matrix = name.removesuffix(variables_lib.SCALE_SUFFIX)
-  row = variables_lib.GPTJ.named(matrix)
-  if row is None:
-    raise ValueError(f'{name} is no variable of a GPT-J.')
-  if matrix == name:
-    return row, row.axes
-  return row, tuple(a for a in row.axes if a not in row.contracted)
 
 
 def _box(

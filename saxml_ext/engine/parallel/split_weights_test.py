@@ -27,7 +27,28 @@ _MODEL = config_lib.GPTJConfig(
   rotary_dim=8,
   vocab_size=301,  # Of four parts of 128 tokens, the last has none.
 )
+_LM_CLOUD = config_lib.lm_cloud(
+  num_layers=2,
+  model_dim=32,
+  num_heads=4,
+  head_dim=8,
+  hidden_dim=64,
+  vocab_size=301,
+)
 _MESHES = ((1, 1, 1), (1, 1, 4), (1, 2, 2), (1, 4, 1), (2, 1, 2))
+
+
+def _apart(variables, model):
+  """Variables as praxis stores them if queries, keys, values are not one."""
+  del model
+  result = {}
+  for name, value in variables.items():
+    if name.endswith('combined_qkv.w'):
+      for part, each in zip(('query', 'key', 'value'), value):
+        result[name.replace('combined_qkv', part)] = each
+    else:
+      result[name] = value
+  return result
 
 
 def _quantized(variables):
@@ -84,6 +105,27 @@ class SplitWeightsTest(parameterized.TestCase):
       for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(expected)):
         self.assertEqual((a.dtype, a.sharding), (b.dtype, b.sharding))
         np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+  @parameterized.parameters(
+    (random_model.repeated, None, True),
+    (random_model.repeated, 'int8_weights', False),
+    (_apart, 'int8_weights', True),
+    (_apart, None, False),
+  )
+  def test_families_and_forms_of_storing(self, stored, quantization, stacked):
+    variables = stored(random_model.variables(_LM_CLOUD), _LM_CLOUD)
+    form = split_weights.Form('float32', quantization, False, stacked)
+    whole = weights_lib.from_pax(
+      variables, _LM_CLOUD, 'float32', quantization, False
+    )
+    if stacked:
+      whole = weights_lib.stack(whole)
+    arrays = split_weights.Arrays(variables)
+    for shape in ((1, 1, 4), (1, 2, 2)):
+      mesh = sharding.make_mesh(shape)
+      expected = sharding.place(mesh, sharding.pad(mesh, whole))
+      got = split_weights.from_pax(arrays, _LM_CLOUD, form, mesh)
+      jax.tree.map(np.testing.assert_array_equal, got, expected)
 
   def test_a_head_in_float_beside_int8_matrices(self):
     variables = random_model.variables(_MODEL)

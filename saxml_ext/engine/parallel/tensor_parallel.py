@@ -61,27 +61,35 @@ class Projected(NamedTuple):
 
 
 def applies(weights: weights_lib.Weights) -> bool:
-  """Whether layers are computed here: on TPU, in int8 throughout."""
+  """Whether layers are computed here: on TPU, in int8 throughout.
+
+  Only those whose attention and feed-forward read the same norm.
+  """
   layers = weights.layers
   layer = layers[0] if isinstance(layers, tuple) else layers
   matrices = (layer.qkv, layer.post, layer.up, layer.down)
-  return _for_tpu() and all(map(in_int8, matrices))
+  parallel = layer.ff_norm is None
+  return _for_tpu() and parallel and all(map(in_int8, matrices))
 
 
 def attends(config: config_lib.GPTJConfig, kv_dtype: str) -> bool:
   """Whether `Rows.attend` takes this model's heads, and KV of this type."""
-  turns = config.rotary_dim <= config_lib.TILE
-  return turns and prefill_attention.fits(config.head_dim, kv_dtype)
+  turns = 0 < config.rotary_dim <= config_lib.TILE
+  capped = config.architecture.attention_cap is not None
+  return (
+    turns and not capped and prefill_attention.fits(config.head_dim, kv_dtype)
+  )
 
 
 def _for_tpu() -> bool:
   return target.platform() == 'tpu'
 
 
-def in_int8(matrix: weights_lib.Matrix) -> bool:
+def in_int8(matrix: weights_lib.Matrix | None) -> bool:
   """Whether it is multiplied with activations made int8 too."""
-  quantized = isinstance(matrix, quant.QuantizedArray)
-  return quantized and matrix.activations is None
+  if not isinstance(matrix, quant.QuantizedArray):
+    return False
+  return matrix.activations is None
 
 
 class Rows:
@@ -89,8 +97,8 @@ class Rows:
 
   Attributes:
     shape: the leading dims of the activations, for example (B, T).
-    axes: mesh axes along which the first of these is split: those of slots in
-      decode, none in prefill.
+    axes: mesh axes along which the first of these is split if it divides:
+      those of slots.
   """
 
   def __init__(self, shape: tuple[int, ...], axes: tuple[str, ...] = ()):
@@ -147,7 +155,7 @@ class Rows:
     """
     head = weights.head
     if not isinstance(head, quant.QuantizedArray):
-      raise ValueError(f'the head is {head.dtype}, which is not split by rows.')
+      raise ValueError('the head is in float, which is not split by rows.')
 
     def local(norm, values, scale, bias, x):
       codes = jax.tree.map(self._gather, _normalized(x, norm, epsilon))
@@ -205,8 +213,9 @@ class Rows:
     """
 
     def local(qkv):
+      rows = self.shape[0] // self._groups
       result = prefill_attention.attend(
-        qkv.reshape(*self.shape, -1),
+        qkv.reshape(rows, *self.shape[1:], -1),
         *rotations,
         head_dim,
         kv_dtype,
@@ -216,7 +225,7 @@ class Rows:
         mixed=result.mixed.reshape(-1, result.mixed.shape[-1])
       )
 
-    heads = P(None, _AXIS)
+    heads = P(self._whole, _AXIS)
     scales = heads if kv_dtype == 'int8' else None
     result = self._map(
       local,

@@ -1,5 +1,6 @@
-"""Random GPT-J variables under their PAX names, for tests and benchmarks."""
+"""Random variables under their PAX names, for tests and benchmarks."""
 
+from collections.abc import Mapping
 import math
 
 import numpy as np
@@ -9,7 +10,7 @@ from saxml_ext.engine import variables as variables_lib
 
 
 def variables(
-  config: config_lib.GPTJConfig, seed: int = 0, scale: float = 1.0
+  config: config_lib.ModelConfig, seed: int = 0, scale: float = 1.0
 ) -> dict[str, np.ndarray]:
   """Every variable of a model, float32.
 
@@ -20,6 +21,7 @@ def variables(
   """
   rng = np.random.default_rng(seed)
   sizes = variables_lib.axis_sizes(config)
+  table = variables_lib.table_of(config.architecture)
 
   def draw(row: variables_lib.Variable) -> np.ndarray:
     shape = row.shape(config)
@@ -27,12 +29,27 @@ def variables(
       mean = 1 if row.is_norm_scale and config.ln_direct_scale else 0
       return rng.normal(mean, 0.1, shape).astype(np.float32)
     spread = math.prod(sizes[axis] for axis in row.contracted) ** -0.5
+    if row.field == 'embedding' and config.architecture.tied_head:
+      spread = scale * config.model_dim**-0.5
     if row.field == 'head':
       spread *= scale
     return rng.normal(0, spread, shape).astype(np.float32)
 
   # Tests know the models of some seeds: what is outside of layers comes first.
-  order = sorted(
-    variables_lib.GPTJ.of_model(config), key=lambda pair: pair[0].per_layer
-  )
+  order = sorted(table.of_model(config), key=lambda pair: pair[0].per_layer)
   return {row.path(layer): draw(row) for row, layer in order}
+
+
+def repeated(
+  variables: Mapping[str, np.ndarray], config: config_lib.ModelConfig
+) -> dict[str, np.ndarray]:
+  """The same model as praxis stores it if it repeats one layer's code."""
+  result = {}
+  for row in variables_lib.table_of(config.architecture):
+    name = f'{variables_lib.PREFIX}.{row.below_prefix(repeated=True)}'
+    if row.per_layer:
+      own = [variables[row.path(i)] for i in range(config.num_layers)]
+      result[name] = np.stack(own)
+    else:
+      result[name] = variables[name]
+  return result

@@ -1,10 +1,10 @@
-"""What is known of the GPT-J serving params of upstream Saxml.
+"""What is known of the serving params of upstream Saxml.
 
 Each file in `upstream/` records one source: the attributes of its serving
 template, and of each class what it changes, as Python resolves them. Types are
 recorded by their names. The files were written by a program that imported the
-sources themselves, except inference-v3.1.json, which was written by hand from a
-source that does not import.
+sources themselves, except inference-v3.1.json and r1.2.0-lm-cloud.json, which
+were written by hand from sources that do not import.
 """
 
 from collections.abc import Mapping
@@ -51,7 +51,7 @@ class Source:
 
 
 def load(name: str) -> Source:
-  """Reads a source: 'mlperf4.0', 'mlperf4.0-fp16', 'r1.2.0', 'inference-v3.1'.
+  """Reads a source, the name of a file in `upstream/` without its ending.
 
   Raises:
     FileNotFoundError: there is no record of that name.

@@ -8,6 +8,7 @@ in paxml's own layouts. What is put back:
 - orbax has moved the hooks through which paxml's checkpoint handler gives the
   directory of a variable its name. Without them a plain checkpoint is written
   without complaint, but to `state/0`, `state/1`, ..., and none is found;
+- its experiments import makers of training data, which are TensorFlow's;
 - in the plain layout orbax now adds its own metadata about these numbers, which
   older versions of it would go by;
 - there it reads a lost file as zeros.
@@ -26,6 +27,7 @@ import orbax.checkpoint as ocp
 from saxml_ext.pax.compat import praxis_compat
 
 _SUMMARIES = 'clu.metric_writers.summary_writer'
+_TRAINING_DATA = 'paxml.tasks.lm.input_generator'
 
 
 def install() -> None:
@@ -37,6 +39,8 @@ def install() -> None:
   praxis_compat.install()
   if importlib.util.find_spec('tensorflow') is None:
     _stand_in_for_summaries()
+    # Modules that use it name what it has when they are asked for data only.
+    sys.modules.setdefault(_TRAINING_DATA, types.ModuleType(_TRAINING_DATA))
   from paxml import checkpoints
 
   if not hasattr(checkpoints.PaxCheckpointHandler, '_names_are_asked_for'):

@@ -10,9 +10,11 @@ import tokenizers
 
 from saxml_ext.common import errors
 from saxml_ext.common import storage
+from saxml_ext.server.vocabulary import sentencepiece_codec
 
 _IDS = re.compile(r' *[0-9]+ *(?:, *[0-9]+ *)*', re.ASCII)
-_FILE = 'tokenizer.json'
+# As the converter calls a tokenizer, and as SentencePiece's users do.
+_FILES = ('tokenizer.json', 'tokenizer.model')
 
 
 class Codec(Protocol):
@@ -86,14 +88,13 @@ class TokenizerCodec:
     return self._tokenizer.decode(list(ids), skip_special_tokens=True)
 
 
-def load_tokenizer(
-  vocabulary_path: str | None, checkpoint_path: str
-) -> TokenizerCodec:
+def load_tokenizer(vocabulary_path: str | None, checkpoint_path: str) -> Codec:
   """Loads the tokenizer of a model with text input or output.
 
   Args:
-    vocabulary_path: a tokenizer.json or the directory of one; None looks in
-      the checkpoint's directory and in the one above.
+    vocabulary_path: a tokenizer.json, a SentencePiece model or the directory
+      of one of them; None looks in the checkpoint's directory and in the one
+      above.
     checkpoint_path: of the model.
 
   Raises:
@@ -101,6 +102,8 @@ def load_tokenizer(
   """
   path = _find(vocabulary_path, checkpoint_path)
   data = storage.read_bytes(path)
+  if not path.endswith('.json') and not data.startswith(b'{'):
+    return sentencepiece_codec.SentencePieceCodec(data, path)
   try:
     return TokenizerCodec(tokenizers.Tokenizer.from_buffer(data))
   except Exception as e:  # The library raises nothing narrower.
@@ -111,24 +114,22 @@ def load_tokenizer(
 
 def _find(vocabulary_path: str | None, checkpoint_path: str) -> str:
   if vocabulary_path is not None:
-    candidates: tuple[str, ...] = (
-      vocabulary_path,
-      os.path.join(vocabulary_path, _FILE),
-    )
+    candidates = [vocabulary_path, *_in(vocabulary_path)]
   else:
     base = checkpoint_path.rstrip('/')
-    candidates = tuple(
-      os.path.join(directory, _FILE)
-      for directory in (base, os.path.dirname(base))
-    )
+    candidates = [*_in(base), *_in(os.path.dirname(base))]
   for path in candidates:
     if storage.is_file(path):
       return path
   raise errors.InvalidArgument(
     f'the model takes or gives text, but none of {", ".join(candidates)} is'
-    ' a file: publish it with VOCABULARY_PATH="<tokenizer.json>", or use a'
-    ' tokenized model'
+    ' a file: publish it with VOCABULARY_PATH="<tokenizer.json or .model>", or'
+    ' use a tokenized model'
   )
+
+
+def _in(directory: str) -> list[str]:
+  return [os.path.join(directory, name) for name in _FILES]
 
 
 def _shortened(text: str) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 import dataclasses
 import math
 import time
+from typing import TypeAlias
 
 from absl import logging
 import jax
@@ -31,11 +32,15 @@ from saxml_ext.server.loading import stored_gptj
 from saxml_ext.server.parallel import meshes
 from saxml_ext.server.parallel import prepared
 from saxml_ext.server.programs import programs as programs_lib
+from saxml_ext.server.random_weights import random_model
 from saxml_ext.server.scheduling import contract
 from saxml_ext.server.scheduling import scheduler
 from saxml_ext.server.scheduling import stats
 
 _DEFAULT_LN_EPSILON = 1e-5
+
+
+Stored: TypeAlias = stored_gptj.StoredGPTJ | random_model.RandomModel
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +50,7 @@ class Plan:
   Attributes:
     spec: what was asked for.
     settings: of the params, completed by what the checkpoint says.
-    stored: the checkpoint.
+    stored: the checkpoint, or random weights.
     model: sizes.
     engine: how it is run here.
     stacked: whether its layers are stacked; only with a mesh.
@@ -54,7 +59,7 @@ class Plan:
 
   spec: spec_lib.Spec
   settings: settings_lib.Settings
-  stored: stored_gptj.StoredGPTJ
+  stored: Stored
   model: config_lib.GPTJConfig
   engine: config_lib.EngineConfig
   stacked: bool
@@ -161,9 +166,8 @@ def plan(spec: spec_lib.Spec) -> Plan:
     settings = settings_lib.Settings.of(params)
   except (TypeError, ValueError) as e:  # An attribute of an unusable form.
     raise errors.InvalidArgument(f'{spec.model_path}: {e}') from e
-  path = checkpoint_path(spec.checkpoint_path)
-  stored = stored_gptj.StoredGPTJ(path)
-  settings = complete(settings, description_lib.read(path))
+  stored, said = _open(spec, settings)
+  settings = complete(settings, said)
   model = stored.config(settings)
   _check_ids(settings, model.vocab_size)
   on_tpu = _on_tpu()
@@ -176,6 +180,18 @@ def plan(spec: spec_lib.Spec) -> Plan:
     stacked=on_tpu,
     mesh=meshes.choose(spec.model_path, model, settings),
   )
+
+
+def _open(
+  spec: spec_lib.Spec, settings: settings_lib.Settings
+) -> tuple[Stored, description_lib.Description]:
+  """A checkpoint, or what takes its place, and what stands beside it."""
+  path = spec.checkpoint_path
+  if settings.test_mode and random_model.is_meant(path):
+    nothing = description_lib.Description()
+    return random_model.RandomModel(spec.model_path), nothing
+  path = checkpoint_path(path)
+  return stored_gptj.StoredGPTJ(path), description_lib.read(path)
 
 
 def _weights(made: Plan, begin: float) -> weights_lib.Weights:
@@ -255,8 +271,8 @@ def checkpoint_path(path: str) -> str:
   if path in ('', 'None'):
     raise errors.InvalidArgument(
       f'the checkpoint path is {path!r}, but this server does not make up'
-      ' weights: publish with the path of a PAX checkpoint, such as'
-      ' convert_gptj_ckpt writes'
+      ' weights but for test params, such as LmCloudSpmd175B32Test: publish'
+      ' with the path of a PAX checkpoint, such as convert_gptj_ckpt writes'
     )
   if not storage.is_dir(path):
     raise errors.InvalidArgument(

@@ -97,6 +97,7 @@ def attend(
   prompts: KV,
   suffixes: KV,
   blocks: work_lib.Blocks,
+  cap: float | None = None,
   interpret: bool = False,
 ) -> jax.Array:
   """Attention of a decode step, one layer.
@@ -108,6 +109,7 @@ def attend(
     prompts: of S slots.
     suffixes: of the same slots.
     blocks: of `work`.
+    cap: scores are cap * tanh(score / cap); None: as they are.
     interpret: runs the kernel as plain operations, on any platform.
 
   Returns:
@@ -122,7 +124,7 @@ def attend(
   whole = pl.BlockSpec(memory_space=pltpu.VMEM)
   in_place = pl.BlockSpec(memory_space=pltpu.HBM)
   out = pl.pallas_call(
-    functools.partial(_kernel, beams, blocks),
+    functools.partial(_kernel, beams, blocks, cap),
     grid_spec=pltpu.PrefetchScalarGridSpec(
       num_scalar_prefetch=len(_Table._fields),
       grid=(1,),
@@ -178,7 +180,7 @@ def _bytes(x) -> int:
   return int(np.prod(leading)) * padded * jnp.dtype(x.dtype).itemsize
 
 
-def _kernel(beams: int, blocks: work_lib.Blocks, *refs):
+def _kernel(beams: int, blocks: work_lib.Blocks, cap: float | None, *refs):
   """All slots, one block after the other."""
   count = len(_Table._fields)
   table = _Table(*refs[:count])
@@ -216,7 +218,7 @@ def _kernel(beams: int, blocks: work_lib.Blocks, *refs):
       keys = keys.reshape(heads * width, blocks.prompt)
       column = jax.lax.broadcasted_iota(jnp.int32, (1, blocks.prompt), 1)
       visible = column < table.reach[query] - block * blocks.prompt
-      _add(s, buffer, _dot(s.queries[...], keys, 0), visible, head)
+      _add(s, buffer, _dot(s.queries[...], keys, 0), visible, head, cap)
 
     @pl.when(chunks == 0)
     def _():
@@ -226,7 +228,7 @@ def _kernel(beams: int, blocks: work_lib.Blocks, *refs):
         part = s.queries[:, n * width : (n + 1) * width]
         scores += _dot(part, keys, 1)
       visible = _by_row(mask[query, block].astype(jnp.int32), beam) != 0
-      _add(s, buffer, scores, visible, head)
+      _add(s, buffer, scores, visible, head, cap)
 
     @pl.when(table.query[i + 1] != query)
     def _():
@@ -311,11 +313,14 @@ def _add(
   scores: jax.Array,
   visible: jax.Array,
   head: jax.Array,
+  cap: float | None,
 ) -> None:
   """Adds what a block's keys, whose scores are [R, T], contribute."""
   length = scores.shape[1]
   if s.scales:
     scores *= _by_row(s.scales[0][buffer, :, :length], head)
+  if cap is not None:
+    scores = cap * jnp.tanh(scores * (1 / cap))
   scores = jnp.where(visible, scores, _MASKED)
   old = s.peak[:, :1]
   new = jnp.maximum(old, scores.max(1, keepdims=True))

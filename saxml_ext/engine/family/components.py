@@ -1,0 +1,62 @@
+"""Small parts of the model, of which each family has its choice."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.family import architecture as architecture_lib
+from saxml_ext.engine.family import sinusoidal
+
+
+def embed(
+  weights: weights_lib.Weights,
+  config: config_lib.ModelConfig,
+  tokens: jax.Array,
+  positions: jax.Array | np.ndarray,
+) -> jax.Array:
+  """Hidden states before the first layer, float32.
+
+  Args:
+    weights: the model.
+    config: its sizes.
+    tokens: [B, T] int32.
+    positions: of the tokens, [B] int32 if they are one for each row, or [1, T].
+  """
+  x = weights.embedding[tokens].astype(jnp.float32)
+  if config.architecture.scaled_embedding:
+    x = x * np.float32(config.model_dim**0.5)
+  if config.architecture.positions == architecture_lib.SINUSOIDAL:
+    at = jnp.asarray(positions).reshape(len(positions), -1)
+    x = x + sinusoidal.embedding(at, config.model_dim)
+  return x
+
+
+def normalize(
+  x: jax.Array, norm: weights_lib.Norm, config: config_lib.ModelConfig
+) -> jax.Array:
+  """The layer norm of x [..., D]."""
+  mean = x.mean(-1, keepdims=True)
+  centred = x - mean
+  variance = jnp.square(centred).mean(-1, keepdims=True)
+  normal = centred * jax.lax.rsqrt(variance + config.ln_epsilon)
+  return normal * norm.scale + norm.bias
+
+
+def gelu(x: jax.Array) -> jax.Array:
+  """GELU by its tanh approximation, as in GPT-2."""
+  inner = np.float32(np.sqrt(2 / np.pi)) * (x + 0.044715 * (x * x * x))
+  return 0.5 * x * (1.0 + jnp.tanh(inner))
+
+
+def cap_logits(
+  weights: weights_lib.Weights, config: config_lib.ModelConfig, x: jax.Array
+) -> jax.Array:
+  """Logits [..., V] with the cap, if there is one."""
+  cap = config.architecture.logit_cap
+  if cap is None:
+    return x
+  # Tokens that were only added to fill up a mesh stay at minus infinity.
+  added = jnp.isneginf(weights.head_bias)
+  return jnp.where(added, x, cap * jnp.tanh(x * (1 / cap)))

@@ -1,0 +1,197 @@
+"""Random variables of a model, each number made when it is asked for.
+
+They stand in for a checkpoint where only the sizes of a model count. As each
+number depends on nothing but the seed, its variable's name and its place in
+that, any process can make any part alone, and all parts together are the same
+model however it is split.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+import functools
+import hashlib
+import math
+import operator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import variables as variables_lib
+from saxml_ext.engine.numerics import quant
+
+_Slices = tuple[slice | int, ...] | slice | int
+_LARGEST_CODE = 127
+
+
+class RandomVariables(Mapping[str, np.ndarray]):
+  """Variables by the names of a checkpoint; layers have variables of their own.
+
+  They are spread as praxis initializes them: matrices uniformly, within what
+  Glorot and Bengio propose (https://proceedings.mlr.press/v9/glorot10a.html),
+  the embedding normally with 1 / sqrt(width), and no norm, bias or scale does
+  anything yet.
+
+  Attributes:
+    specs: shape and dtype of each variable.
+  """
+
+  def __init__(
+    self,
+    config: config_lib.ModelConfig,
+    seed: int = 0,
+    quantization: str | None = None,
+  ):
+    """Makes nothing yet.
+
+    Args:
+      config: sizes.
+      seed: other seeds make other models.
+      quantization: None makes all of them float32. Else the matrices of layers
+        are int8, with their scales beside them: those of float32 rounded.
+
+    Raises:
+      ValueError: the quantization is unknown.
+    """
+    if quantization not in quant.QUANTIZATIONS:
+      raise ValueError(
+        f'quantization is {quantization!r}; use one of {quant.QUANTIZATIONS}.'
+      )
+    self._seed = seed
+    self._width = config.model_dim
+    self._direct_scale = config.ln_direct_scale
+    self._rows: dict[str, variables_lib.Variable] = {}
+    self.specs: dict[str, jax.ShapeDtypeStruct] = {}
+    table = variables_lib.table_of(config.architecture)
+    for row, layer in table.of_model(config):
+      name, shape = row.path(layer), row.shape(config)
+      coded = quantization is not None and row.is_matrix and row.per_layer
+      self._add(name, row, shape, np.int8 if coded else np.float32)
+      if coded:
+        outputs = np.delete(shape, row.contracted_dims).tolist()
+        self._add(name + variables_lib.SCALE_SUFFIX, row, outputs, np.float32)
+
+  def __getitem__(self, name: str) -> np.ndarray:
+    return self.read_part(name, ())
+
+  def __iter__(self) -> Iterator[str]:
+    return iter(self.specs)
+
+  def __len__(self) -> int:
+    return len(self.specs)
+
+  def read_part(self, name: str, slices: _Slices) -> np.ndarray:
+    """A part of one variable, for example `np.s_[10, :, 0:5]` of it.
+
+    Raises:
+      KeyError: there is no such variable.
+      ValueError: a slice has a step.
+    """
+    spec, row = self.specs[name], self._rows[name]
+    starts, sizes, kept = _places(slices, spec.shape)
+    if name.endswith(variables_lib.SCALE_SUFFIX):
+      matrix = self.specs[name.removesuffix(variables_lib.SCALE_SUFFIX)]
+      return np.full(kept, _limit(matrix.shape) / _LARGEST_CODE, spec.dtype)
+    if row.field != 'embedding' and not row.is_matrix:
+      value = float(row.is_norm_scale and self._direct_scale)
+      return np.full(kept, value, spec.dtype)
+    strides = tuple(math.prod(spec.shape[i + 1 :]) for i in range(len(sizes)))
+    first = sum(map(operator.mul, starts, strides)) % 2**32
+    if row.field == 'embedding':
+      kind, spread = 'normal', self._width**-0.5
+    else:
+      kind, spread = 'uniform', _limit(spec.shape)
+    if spec.dtype == np.int8:
+      kind = 'codes'
+    with jax.default_device(jax.local_devices(backend='cpu')[0]):
+      made = _make(
+        sizes, strides, kind, self._key(name), np.uint32(first), spread
+      )
+    return np.asarray(made).reshape(kept)
+
+  def _add(
+    self,
+    name: str,
+    row: variables_lib.Variable,
+    shape: Sequence[int],
+    dtype: type[np.generic],
+  ) -> None:
+    self._rows[name] = row
+    self.specs[name] = jax.ShapeDtypeStruct(tuple(shape), dtype)
+
+  def _key(self, name: str) -> np.ndarray:
+    """Two words of 32 bits, of the seed and a variable's name."""
+    text = f'{self._seed} {name}'.encode()
+    return np.frombuffer(hashlib.sha256(text).digest()[:8], np.uint32)
+
+
+def _places(
+  slices: _Slices, shape: tuple[int, ...]
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+  """Where a part begins, its size with all dims, and without those of ints."""
+  given = slices if isinstance(slices, tuple) else (slices,)
+  given = (*given, *[slice(None)] * (len(shape) - len(given)))
+  starts, sizes, kept = [], [], []
+  for part, size in zip(given, shape, strict=True):
+    if isinstance(part, slice):
+      start, stop, step = part.indices(size)
+      if step != 1:
+        raise ValueError(f'{part} has the step {step}; only 1 is offered.')
+      kept.append(max(0, stop - start))
+    else:
+      start = range(size)[part]
+      stop = start + 1
+    starts.append(start)
+    sizes.append(max(0, stop - start))
+  return tuple(starts), tuple(sizes), tuple(kept)
+
+
+def _limit(shape: tuple[int, ...]) -> float:
+  """The largest number of a matrix; fans are counted as praxis does."""
+  *others, fan_in, fan_out = shape
+  return math.sqrt(6 / ((fan_in + fan_out) * math.prod(others)))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _make(
+  sizes: tuple[int, ...],
+  strides: tuple[int, ...],
+  kind: str,
+  key: jax.Array,
+  first: jax.Array,
+  spread: float,
+) -> jax.Array:
+  """A part of a variable.
+
+  Args:
+    sizes: its shape; static, as is what follows up to `kind`.
+    strides: of the whole variable, in numbers.
+    kind: "uniform" within the spread, "normal" with that deviation, or "codes",
+      what is uniform in int8.
+    key: [2] uint32.
+    first: place of the first number, [] uint32. Places are counted up to 2**32.
+    spread: of the numbers.
+  """
+  place = first
+  for dim, stride in enumerate(strides):
+    index = jax.lax.broadcasted_iota(jnp.uint32, sizes, dim)
+    place = place + index * np.uint32(stride % 2**32)
+  bits = _mixed(_mixed(place ^ key[0]) + key[1])
+  # In steps of 2**-22, and as far from -1 as from 1.
+  uniform = ((bits >> 9).astype(jnp.float32) + 0.5) * 2.0**-22 - 1
+  if kind == 'codes':
+    return jnp.rint(uniform * _LARGEST_CODE).astype(jnp.int8)
+  if kind == 'normal':
+    uniform = np.float32(math.sqrt(2)) * jax.lax.erf_inv(uniform)
+  return uniform * jnp.float32(spread)
+
+
+def _mixed(x: jax.Array) -> jax.Array:
+  """A bijection of 32 bits in which each bit depends on all.
+
+  Constants: https://github.com/skeeto/hash-prospector, which searches for those
+  of the least bias. JAX's threefry takes twenty times as long.
+  """
+  x = (x ^ (x >> 16)) * np.uint32(0x21F0AAAD)
+  x = (x ^ (x >> 15)) * np.uint32(0xD35A2D97)
+  return x ^ (x >> 15)

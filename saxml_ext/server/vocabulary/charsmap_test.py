@@ -1,0 +1,102 @@
+"""Tests for charsmap."""
+
+import io
+import random
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
+
+from saxml_ext.server.vocabulary import charsmap
+
+_UNITS = 256
+_RESULT = 1 << 31
+
+
+def _rules(*units: int, replacements: bytes = b'b\0') -> bytes:
+  """A trie that begins with some units; the others match no byte."""
+  padded = [*units, *[_RESULT] * (_UNITS - len(units))]
+  trie = b''.join(unit.to_bytes(4, 'little') for unit in padded)
+  return len(trie).to_bytes(4, 'little') + trie + replacements
+
+
+def _unit(label: int, offset: int, leaf: bool = False) -> int:
+  return offset << 10 | leaf << 8 | label
+
+
+def _trained(name: str) -> sentencepiece_model_pb2.ModelProto:
+  """A model with the rules that the library has under a name."""
+  model = io.BytesIO()
+  sentencepiece.SentencePieceTrainer.train(
+    sentence_iterator=iter(['a fine file of five flies'] * 20),
+    model_writer=model,
+    model_type='char',
+    vocab_size=20,
+    hard_vocab_limit=False,
+    normalization_rule_name=name,
+    minloglevel=2,
+  )
+  return sentencepiece_model_pb2.ModelProto.FromString(model.getvalue())
+
+
+class CharsmapTest(parameterized.TestCase):
+  @parameterized.parameters('nmt_nfkc', 'nfkc', 'nmt_nfkc_cf', 'identity')
+  def test_the_librarys_own_rules_pass(self, name):
+    charsmap.check(_trained(name).normalizer_spec.precompiled_charsmap)
+
+  def test_one_rule(self):
+    # From the root, at 1, byte 2 is looked for at 1 ^ 2 = 3; its result is at
+    # 3 ^ 7 = 4.
+    good = [_unit(0, 1), _RESULT, _RESULT, _unit(2, 7, leaf=True)]
+    charsmap.check(_rules(*good, _RESULT | 0))
+    charsmap.check(_rules(*good, _RESULT | 1))
+    with self.assertRaisesRegex(ValueError, 'leads to byte 2 of 2'):
+      charsmap.check(_rules(*good, _RESULT | 2))
+
+  @parameterized.parameters(
+    (_rules(_unit(0, 256)), 'leads to unit 511 of 256'),
+    (
+      _rules(_unit(0, 1), _RESULT, _RESULT, _unit(2, 1000)),
+      'leads to unit 1023 of 256',
+    ),
+    # Byte 2 leads back to where it is looked for.
+    (
+      _rules(_unit(0, 1), _RESULT, _RESULT, _unit(2, 2)),
+      'longer than 32 bytes',
+    ),
+    (_rules(replacements=b'b'), 'has no end'),
+    (_rules(replacements=b''), 'say that 1024 are a trie'),
+    (_rules()[:500], 'say that 1024 are a trie'),
+    (b'\0\0\0\0b\0', 'say that 0 are a trie'),
+    (b'\6\0\0\0abcdefb\0', 'say that 6 are a trie'),
+    (b'\1', 'say that 1 are a trie'),
+  )
+  def test_refuses_rules_that_lead_astray(self, rules, message):
+    with self.assertRaisesRegex(ValueError, message):
+      charsmap.check(rules)
+
+  def test_the_library_survives_damaged_rules_that_pass(self):
+    model = _trained('nmt_nfkc')
+    whole = model.normalizer_spec.precompiled_charsmap
+    text = ''.join(map(chr, range(1, 0x3100)))
+    rng = random.Random(0)
+    refused = 0
+    for _ in range(40):
+      damaged = bytearray(whole)
+      for _ in range(4):
+        damaged[rng.randrange(4, 4096)] = rng.randrange(256)
+      try:
+        charsmap.check(bytes(damaged))
+      except ValueError:
+        refused += 1
+        continue
+      model.normalizer_spec.precompiled_charsmap = bytes(damaged)
+      processor = sentencepiece.SentencePieceProcessor()
+      processor.LoadFromSerializedProto(model.SerializeToString())
+      self.assertNotEmpty(processor.EncodeAsIds(text))
+    self.assertBetween(refused, 5, 35)
+
+
+if __name__ == '__main__':
+  absltest.main()

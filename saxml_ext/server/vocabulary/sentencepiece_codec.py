@@ -1,0 +1,78 @@
+"""Text to token ids and back through a SentencePiece model.
+
+Conventions are those of Sax's LMTokenizer: nothing is put before or after the
+ids of a text (the serving params' SOS_ID is the service's affair), an answer is
+decoded without its prompt, which drops the blank before its first word, and an
+id that the vocabulary does not have is its unknown piece.
+"""
+
+from collections.abc import Sequence
+
+from google.protobuf import message
+import numpy as np
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
+
+from saxml_ext.common import errors
+from saxml_ext.server.vocabulary import charsmap
+
+# A million pieces, which take a second or two to load. The largest vocabularies
+# in use are of 256,000 pieces and 5 MiB.
+_LIMIT = 16 << 20
+
+
+class SentencePieceCodec:
+  """A vocabulary of the `sentencepiece` library."""
+
+  def __init__(self, data: bytes, path: str):
+    """Loads a model.
+
+    Args:
+      data: contents of the file.
+      path: its name, for messages.
+
+    Raises:
+      errors.InvalidArgument: it is no model, or is damaged.
+    """
+    _check(data, path)
+    self._processor = sentencepiece.SentencePieceProcessor()
+    try:
+      self._processor.LoadFromSerializedProto(data)
+    except (RuntimeError, OSError) as e:  # By the library's kinds of status.
+      raise _refused(path, e) from e
+    self._size = self._processor.GetPieceSize()
+    self._unknown = self._processor.unk_id()
+
+  def encode(self, text: str) -> np.ndarray:
+    """Ids of a text, [T] int32; pieces that control the model are not read."""
+    return np.array(self._processor.EncodeAsIds(text), np.int32)
+
+  def decode(self, ids: Sequence[int]) -> str:
+    """Text of some ids, control pieces left out.
+
+    Bytes that are no whole character, as an answer may end in, become U+FFFD.
+    """
+    known = [int(i) if 0 <= i < self._size else self._unknown for i in ids]
+    return self._processor.DecodeIds(known)
+
+
+def _check(data: bytes, path: str) -> None:
+  """Raises errors.InvalidArgument for what the library must not get."""
+  if len(data) > _LIMIT:
+    raise errors.InvalidArgument(
+      f'{path} has {len(data)} bytes, but a SentencePiece vocabulary may have'
+      f' {_LIMIT}'
+    )
+  try:
+    model = sentencepiece_model_pb2.ModelProto.FromString(data)
+    charsmap.check(model.normalizer_spec.precompiled_charsmap)
+    charsmap.check(model.denormalizer_spec.precompiled_charsmap)
+  except (message.DecodeError, ValueError) as e:
+    raise _refused(path, e) from e
+
+
+def _refused(path: str, reason: Exception) -> errors.InvalidArgument:
+  return errors.InvalidArgument(
+    f'{path} is no SentencePiece model, or a damaged one ({reason}): publish'
+    ' with VOCABULARY_PATH="<a .model or a tokenizer.json>"'
+  )

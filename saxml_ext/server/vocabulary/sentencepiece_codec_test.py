@@ -1,0 +1,153 @@
+"""Tests for sentencepiece_codec."""
+
+import io
+import random
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import numpy as np
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2
+
+from saxml_ext.common import errors
+from saxml_ext.params import lm_cloud
+from saxml_ext.server.vocabulary import sentencepiece_codec
+
+_PAD, _EOS, _UNKNOWN = 0, 1, 2
+_FIRST_BYTE = 3
+_SIZE = 1024
+_REFUSED = 'y.model is no SentencePiece model, or a damaged one'
+
+
+def _small() -> bytes:
+  with open(lm_cloud.SMALL_VOCABULARY, 'rb') as f:
+    return f.read()
+
+
+def _changed(change) -> bytes:
+  model = sentencepiece_model_pb2.ModelProto.FromString(_small())
+  change(model)
+  return model.SerializeToString()
+
+
+def _without_pieces(model) -> None:
+  del model.pieces[:]
+
+
+def _piece_twice(model) -> None:
+  model.pieces[300].piece = model.pieces[301].piece
+
+
+def _without_unknown(model) -> None:
+  model.pieces[_UNKNOWN].type = 3
+
+
+def _without_a_byte(model) -> None:
+  model.pieces[_FIRST_BYTE].type = 1
+
+
+def _wild_rules(model) -> None:
+  model.normalizer_spec.precompiled_charsmap = b'\0\4\0\0' + b'\xff' * 1025
+
+
+class SentencePieceCodecTest(parameterized.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.codec = sentencepiece_codec.SentencePieceCodec(_small(), 'y.model')
+
+  @parameterized.parameters(
+    'The mayor of Exeter said on Tuesday that 12 homes had burned.',
+    '"Naïve" 日本 😀\n\ttabs and lines',
+    'x',
+    '',
+  )
+  def test_round_trip(self, text):
+    ids = self.codec.encode(text)
+    self.assertEqual(ids.dtype, np.int32)
+    self.assertEqual(self.codec.decode(ids.tolist()), text)
+
+  def test_words_are_one_piece_and_nothing_is_put_around_them(self):
+    ids = self.codec.encode('the')
+    self.assertLen(ids, 1)
+    self.assertGreater(ids[0], _FIRST_BYTE + 255)
+
+  def test_control_pieces_are_not_read_from_text(self):
+    self.assertNoCommonElements(
+      self.codec.encode('<pad> </s> <unk>').tolist(), [_PAD, _EOS, _UNKNOWN]
+    )
+
+  def test_an_answer_is_written_without_control_pieces_and_first_blank(self):
+    ids = self.codec.encode('the people of the town').tolist()
+    self.assertEqual(
+      self.codec.decode([_PAD, *ids[1:], _EOS]), 'people of the town'
+    )
+
+  @parameterized.parameters(-1, _SIZE, 31999, 1 << 40)
+  def test_ids_it_does_not_have_are_unknown(self, i):
+    the = self.codec.encode('the').tolist()
+    self.assertEqual(
+      self.codec.decode([*the, i, *the]),
+      self.codec.decode([*the, _UNKNOWN, *the]),
+    )
+    self.assertEqual(self.codec.decode([i]), ' \u2047 ')
+
+  def test_half_a_character_is_replaced(self):
+    first, second = (_FIRST_BYTE + b for b in 'é'.encode())
+    self.assertEqual(self.codec.decode([first, second]), 'é')
+    self.assertEqual(self.codec.decode([first]), '\ufffd')
+
+  def test_models_with_unicodes_rules(self):
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+      sentence_iterator=iter(['a fine file of five flies'] * 20),
+      model_writer=model,
+      model_type='unigram',
+      vocab_size=20,
+      hard_vocab_limit=False,
+      normalization_rule_name='nmt_nfkc',
+      minloglevel=2,
+    )
+    loaded = sentencepiece_codec.SentencePieceCodec(model.getvalue(), 'x')
+    # The ligature of f and i becomes two letters.
+    self.assertEqual(loaded.decode(loaded.encode('a \ufb01ne')), 'a fine')
+
+  @parameterized.parameters(
+    b'', b'hello\n', b'{"model": 1}', b'\0' * 100, b'\xff' * 5000
+  )
+  def test_refuses_what_is_no_model(self, data):
+    with self.assertRaisesRegex(errors.InvalidArgument, _REFUSED):
+      sentencepiece_codec.SentencePieceCodec(data, 'y.model')
+
+  @parameterized.parameters(
+    _without_pieces,
+    _piece_twice,
+    _without_unknown,
+    _without_a_byte,
+    _wild_rules,
+  )
+  def test_refuses_hostile_models(self, change):
+    with self.assertRaisesRegex(errors.InvalidArgument, _REFUSED):
+      sentencepiece_codec.SentencePieceCodec(_changed(change), 'y.model')
+
+  def test_refuses_files_of_any_length(self):
+    with self.assertRaisesRegex(errors.InvalidArgument, '16777217 bytes'):
+      sentencepiece_codec.SentencePieceCodec(b'\n' * ((16 << 20) + 1), 'y')
+
+  def test_damaged_files_are_refused_or_work(self):
+    data = _small()
+    rng = random.Random(0)
+    refused = 0
+    for _ in range(100):
+      damaged = bytearray(data[: rng.randrange(len(data)) or None])
+      for _ in range(rng.randrange(3)):
+        damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
+      try:
+        loaded = sentencepiece_codec.SentencePieceCodec(bytes(damaged), 'y')
+        loaded.decode(loaded.encode('The mayor of Exeter'))
+      except errors.InvalidArgument:
+        refused += 1
+    self.assertGreater(refused, 90)
+
+
+if __name__ == '__main__':
+  absltest.main()
