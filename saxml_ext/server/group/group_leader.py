@@ -27,7 +27,7 @@ from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
 from saxml_ext.server.loading import spec as spec_lib
 
-# Seconds for the answers and the last words on their way out.
+# Seconds for the answers on their way out.
 _LINGER = 0.3
 # Seconds that leaving the cell may take.
 _LEAVE = 1.0
@@ -100,7 +100,9 @@ class GroupLeader:
       on_end=self._end,
       on_stopping=self._stop,
     )
-    address = self._leader.listen(formed.coordinator_host, port)
+    address = self._leader.listen(
+      formed.coordinator_host, port, formed.interface
+    )
     store.announce(
       distributed.key_value_store(),
       store.Announcement(address, self._leader.epoch, name),
@@ -170,7 +172,6 @@ class GroupLeader:
         logging.warning('group: cannot leave the cell: %r', e)
     time.sleep(max(0.0, begin + _LINGER - time.monotonic()))
     self._leader.tell_end(reason)
-    time.sleep(_LINGER)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(1)
