@@ -134,7 +134,8 @@ def prefill(
     past: called with what `keep` returned last and a layer's index; the keys of
       that layer before `start`.
     keep: called with what it returned last, a layer's index, its keys [B, N, H,
-      T] and values [B, N, T, H].
+      T] and values [B, N, T, H]. On TPU T may be rounded up to whole registers:
+      what stands behind the prompts' tokens nobody may look at.
     kept: what `keep` is called with first.
 
   Returns:
@@ -160,17 +161,12 @@ def prefill(
     )
     return x, keep(kept, index, keys, values)
 
-  rows = tensor_parallel.Rows(tokens.shape)
+  rows = tensor_parallel.Rows(tokens.shape, logical.axes('slots'))
 
   def attend(x: jax.Array, kept: Any, index: layers_lib.Index, layer):
     codes, qkv = rows.project(layer, x, config.ln_epsilon)
     if fused:
-      mixed, keys, values = rows.attend(
-        qkv, (sin, cos), config.head_dim, kv_dtype
-      )
-      keys = jax.tree.map(lambda x: x[..., :length], keys)
-      values = jax.tree.map(lambda x: x[:, :, :length], values)
-      return codes, mixed, keys, values
+      return codes, *rows.attend(qkv, (sin, cos), config.head_dim, kv_dtype)
     q, k, v = _heads(config, qkv, tokens.shape)
     q, keys, values = _rotated(q, k, v, (sin, cos), kv_dtype)
     mixed = attention.attend_causal(q, keys, values, past(kept, index), cap=cap)
