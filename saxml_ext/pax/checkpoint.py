@@ -139,9 +139,9 @@ class Reader:
     return store.read(self._array(name), f'{self._state_dir}: {name}')
 
   def read_part(
-    self, name: str, slices: tuple[slice, ...] | slice
+    self, name: str, slices: tuple[slice | int, ...] | slice | int
   ) -> np.ndarray:
-    """Reads a part of one variable, e.g. `np.s_[10:20, :, 0:5]`.
+    """Reads a part of one variable, e.g. `np.s_[10:20, :, 0:5]` or `np.s_[3]`.
 
     Only the chunks that hold it are read, but each of those whole.
 

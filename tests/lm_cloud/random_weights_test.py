@@ -24,6 +24,8 @@ _SMALL = {
   'DIMS_PER_HEAD': 16,
   'HIDDEN_DIMS': 256,
   'VOCAB_SIZE': 1024,
+  'BATCH_SIZE': 2,
+  'INPUT_SEQ_LEN': 32,
   'MAX_DECODE_STEPS': 12,
   # The same tokens on any mesh need exact arithmetic, and no chance.
   'MODEL_DTYPE': '"float32"',
@@ -68,27 +70,28 @@ class RandomWeightsTest(absltest.TestCase):
     model_id = f'{_CELL}/{name}'
     chosen = {k: str(v) for k, v in {**_SMALL, **overrides}.items()}
     sax.Publish(model_id, _PARAMS + params, 'None', 1, overrides=chosen)
-    self.addCleanup(sax.Unpublish, model_id)
     sax.WaitForReady(model_id, 1, options=sax.AdminOptions(timeout=_TIMEOUT))
     return sax.Model(model_id).LM()
 
   def test_any_mesh_gives_the_same_text(self):
     params = 'LmCloudSpmd175B32Test'
     answers = []
-    for index, mesh in enumerate(('[1,1,1]', '[1,1,4]', '[1,2,2]')):
-      lm = self.publish(f'mesh{index}', params, ICI_MESH_SHAPE=mesh)
+    for mesh in '[1,1,1]', '[1,1,4]', '[1,2,2]':
+      lm = self.publish('mesh', params, ICI_MESH_SHAPE=mesh)
       [(text, _)] = lm.Generate(_PROMPT)
       [(other, _)] = lm.Generate('Two trains')
       [score] = lm.Score(_PROMPT, [' he would resign'])
       self.assertNotEqual(text, other)  # prompts do count
       self.assertLess(score, 0)
       answers.append((text, other, round(score, 3)))
+      sax.Unpublish(f'{_CELL}/mesh')
     self.assertEqual(answers, answers[:1] * 3)
     self.assertNotEmpty(answers[0][0].strip())
 
   def test_two_samples_of_2b(self):
     lm = self.publish('two', 'LmCloudSpmd2BTest', NUM_HEADS='null')
     self.assertLen(lm.Generate(_PROMPT), 2)
+    sax.Unpublish(f'{_CELL}/two')
 
   def test_refuses_params_that_are_none_of_tests(self):
     sax.Publish(f'{_CELL}/real', _PARAMS + 'LmCloudSpmd2B', 'None', 1)

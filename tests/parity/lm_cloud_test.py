@@ -1,6 +1,9 @@
 """The engine's LmCloudSpmd is paxml's own LmCloudSpmdTest, run by praxis."""
 
+from collections.abc import Callable, Mapping
+import dataclasses
 import functools
+from typing import Any
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -9,9 +12,12 @@ import numpy as np
 
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import model as model_lib
+from saxml_ext.engine import request as request_lib
+from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.engine.testing import random_model
+from saxml_ext.engine.testing import serving
 from saxml_ext.pax import gptj_model
 from saxml_ext.pax.compat import paxml_compat
 
@@ -22,6 +28,8 @@ paxml_compat.install()
 from paxml.tasks.lm.params import lm_cloud
 from praxis import base_layer
 from praxis.layers import models
+from praxis.layers.quantization import quantization_hparams
+from praxis.layers.quantization import quantize
 
 fast_compile.install()
 
@@ -49,10 +57,7 @@ def _variables() -> dict[str, np.ndarray]:
   return found
 
 
-@functools.cache
-def _praxis_model(
-  repeated: bool, combined: bool = True
-) -> models.LanguageModel:
+def _experiment(repeated: bool, combined: bool = True) -> type:
   class Small(lm_cloud.LmCloudSpmdTest):
     NUM_LAYERS = _CONFIG.num_layers
     VOCAB_SIZE = _CONFIG.vocab_size
@@ -61,7 +66,24 @@ def _praxis_model(
     COMBINE_QKV = combined
     ICI_MESH_SHAPE = None
 
-  return base_layer.instantiate(Small().task().model)
+  return Small
+
+
+def _quantized(experiment: type, variables) -> dict[str, np.ndarray]:
+  """The variables in int8, as praxis makes them."""
+  task = experiment().task()
+  mode = quantization_hparams.QuantizationMode.MATERIALIZE
+  quantize.set_transformer_quantization(task.model, mode=mode)
+  model = base_layer.instantiate(task.model)
+  context = base_layer.JaxContext.HParams(do_eval=True)
+  with base_layer.JaxContext.new_context(hparams=context):
+    tree, _ = model.apply(
+      gptj_model.nested(variables), method=model.quantize_weight, mutable=[]
+    )
+  return {
+    '.'.join(part.key for part in path): np.asarray(value)
+    for path, value in jax.tree_util.tree_leaves_with_path(tree)
+  }
 
 
 def _stored(repeated: bool, combined: bool = True) -> dict[str, np.ndarray]:
@@ -83,20 +105,26 @@ def _stored(repeated: bool, combined: bool = True) -> dict[str, np.ndarray]:
 
 
 @functools.cache
-def _praxis_logits(length: int) -> np.ndarray:
-  return _logits_by_praxis(_tokens(length), repeated=False)
+def _praxis(
+  repeated: bool = False, combined: bool = True
+) -> Callable[[np.ndarray], jax.Array]:
+  """From ids [B, T] to praxis' logits [B, T, V]."""
+  model = base_layer.instantiate(_experiment(repeated, combined)().task().model)
+  variables = gptj_model.nested(_stored(repeated, combined))
+  return jax.jit(functools.partial(_apply, model, variables))
 
 
-def _logits_by_praxis(ids, *form, **form_by_name) -> np.ndarray:
+def _apply(
+  model: models.LanguageModel, variables: Mapping[str, Any], ids: np.ndarray
+) -> jax.Array:
   context = base_layer.JaxContext.HParams(do_eval=True)
   with base_layer.JaxContext.new_context(hparams=context):
-    logits = _praxis_model(*form, **form_by_name).apply(
-      gptj_model.nested(_stored(*form, **form_by_name)),
+    return model.apply(
+      variables,
       ids,
       np.zeros(ids.shape, np.float32),
       method=lambda model, ids, paddings: model.lm(ids, paddings).logits,
     )
-  return np.asarray(logits)
 
 
 def _tokens(length: int) -> np.ndarray:
@@ -120,7 +148,7 @@ class LogitsTest(parameterized.TestCase):
   def test_prefill(self, repeated, combined):
     ids = _tokens(150)
     variables = _stored(repeated, combined)
-    theirs = _logits_by_praxis(ids, repeated, combined)
+    theirs = np.asarray(_praxis(repeated, combined)(ids))
     ours = _logits(variables, ids)
     difference = np.abs(ours - theirs).max()
     print(
@@ -128,6 +156,105 @@ class LogitsTest(parameterized.TestCase):
     )
     self.assertLess(difference, _TOLERANCE)
     self.assertGreater(np.abs(theirs).max(), 20)  # 30 is the cap.
+
+  @parameterized.parameters(
+    dict(attention_cap=None),
+    dict(logit_cap=None),
+    dict(query_scale=False),
+    dict(scaled_embedding=False),
+  )
+  def test_every_choice_counts(self, **change):
+    """With another choice the logits are others: none is tested in vain."""
+    changed = dataclasses.replace(_CONFIG.architecture, **change)
+    config = dataclasses.replace(_CONFIG, architecture=changed)
+    ids = _tokens(24)
+    theirs = _praxis()(ids)
+    difference = np.abs(_logits(_stored(False), ids, config) - theirs).max()
+    self.assertGreater(difference, 100 * _TOLERANCE)
+
+  def test_int8_weights(self):
+    """praxis' own int8 variables of repeated layers, and its logits of them."""
+    ids = _tokens(40)
+    experiment = _experiment(repeated=True)
+    int8 = _quantized(experiment, _stored(repeated=True))
+    name = 'params.lm.transformer.repeat.sub.x_layers_0.self_attention.post.w'
+    self.assertEqual(int8[name].dtype, np.int8)
+    self.assertEqual(int8[f'{name}_quantized_scale'].shape, (3, 64))
+    task = experiment().task()
+    quantize.set_transformer_quantization(task.model, weight_quant_only=True)
+    model = base_layer.instantiate(task.model)
+    theirs = _apply(model, gptj_model.nested(int8), ids)
+    ours = _logits(int8, ids, quantization='int8_weights', quantize_head=False)
+    difference = np.abs(ours - theirs).max()
+    print(f'int8 weights: largest difference {difference:.1e}')
+    self.assertLess(difference, 5 * _TOLERANCE)
+    rounding = np.abs(ours - _logits(_stored(True), ids)).max()
+    self.assertGreater(rounding, 100 * _TOLERANCE)
+
+
+class AnswersTest(parameterized.TestCase):
+  """Log-probabilities of what the engine answers are praxis'."""
+
+  @parameterized.parameters(
+    dict(search='beam', num_beams=4),
+    dict(search='pax', num_beams=3, kv_dtype='bfloat16'),
+    dict(search='sample', num_beams=2, prefill_chunk=16),
+    dict(search='beam', num_beams=2, kv_dtype='int8', prefill_chunk=16),
+  )
+  def test_decoding(self, search, num_beams, kv_dtype='float32', **settings):
+    runner = _runner(
+      search=search, num_beams=num_beams, kv_dtype=kv_dtype, **settings
+    )
+    prompts = [p[: 5 + 9 * i] for i, p in enumerate(_prompts())]
+    results = serving.serve(
+      runner, [request_lib.Request(p, temperature=0.0) for p in prompts]
+    )
+    tolerance = 2e-4 if kv_dtype == 'float32' else 0.5
+    for prompt, result in zip(prompts, results):
+      self.assertLen(result.hypotheses, num_beams)
+      for got in result.hypotheses:
+        expected, likeliest = _by_praxis(prompt, got.tokens)
+        self.assertAlmostEqual(got.logprob, expected, delta=tolerance)
+        if search == 'sample':
+          np.testing.assert_array_equal(got.tokens, likeliest)
+
+  def test_score(self):
+    runner = _runner(num_beams=2)
+    for prompt in _prompts():
+      expected, _ = _by_praxis(prompt[:20], prompt[20:])
+      got = runner.score(prompt[:20], prompt[20:])
+      self.assertAlmostEqual(got, expected, delta=2e-4)
+
+
+def _runner(**settings) -> runner_lib.Runner:
+  engine = config_lib.EngineConfig(
+    eos_id=0,
+    num_slots=2,
+    decode_widths=(2,),
+    max_prompt=32,
+    prompt_buckets=(32,),
+    max_new_tokens=8,
+    min_new_tokens=3,
+    suffix_block=4,
+    **settings,
+  )
+  weights = weights_lib.from_pax(_stored(repeated=True), _CONFIG)
+  return runner_lib.Runner(weights, _CONFIG, engine)
+
+
+def _prompts() -> np.ndarray:
+  rng = np.random.default_rng(8)
+  return rng.integers(1, _CONFIG.vocab_size, (4, 32)).astype(np.int32)
+
+
+def _by_praxis(prompt, tokens) -> tuple[float, np.ndarray]:
+  """Log-probability of tokens after a prompt, and the likeliest at each place."""
+  ids = np.zeros((1, 40), np.int32)  # One shape, so one compilation.
+  total = len(prompt) + len(tokens)
+  ids[0, :total] = np.concatenate([prompt, tokens])
+  logits = np.asarray(_praxis()(ids))[0, len(prompt) - 1 : total - 1]
+  log_probs = np.asarray(jax.nn.log_softmax(logits))
+  return log_probs[np.arange(len(tokens)), tokens].sum(), logits.argmax(-1)
 
 
 if __name__ == '__main__':

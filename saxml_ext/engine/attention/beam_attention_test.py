@@ -57,7 +57,9 @@ def _ancestry(rng: np.random.Generator, ages: np.ndarray, row: int):
 
 
 class BeamAttentionTest(parameterized.TestCase):
-  def _check(self, dtype, reach, slots=None, mesh=None, tolerance=1e-5):
+  def _check(
+    self, dtype, reach, slots=None, mesh=None, tolerance=1e-5, cap=None
+  ):
     rng = np.random.default_rng(0)
     count = len(reach)
     prompts = _block(rng, _PROMPT, dtype, suffix=False)
@@ -73,7 +75,7 @@ class BeamAttentionTest(parameterized.TestCase):
         history = decode_attention.History(
           reach, [prompts], [], [ancestry], slots
         )
-        return over(history)(queries, current, layer)
+        return over(history, cap)(queries, current, layer)
 
       return jax.jit(attend)
 
@@ -99,6 +101,10 @@ class BeamAttentionTest(parameterized.TestCase):
     """Lengths at the edges of blocks, and slots that nobody waits for."""
     reach = [1, -1, 16, 17, 64, 33, -1, 48]
     self._check(dtype, reach, tolerance=tolerance)
+
+  def test_capped_scores(self):
+    """So low that it counts: scores have a spread of one."""
+    self._check('float32', [1, 17, 64, -1, 33, 8, 2, 50], cap=0.5)
 
   def test_some_slots(self):
     slots = jnp.asarray([5, 0, 7], jnp.int32)

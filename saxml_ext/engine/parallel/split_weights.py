@@ -12,9 +12,9 @@ products sum over a split axis (`post` and `down`), since its scales are those o
 whole rows. They are read one at a time, and only the parts are kept.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 import dataclasses
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import numpy as np
@@ -25,39 +25,17 @@ from saxml_ext.engine import logical
 from saxml_ext.engine import sharding
 from saxml_ext.engine import variables as variables_lib
 from saxml_ext.engine import weights as weights_lib
-
-
-class Spec(Protocol):
-  """What is known of a variable before it is read."""
-
-  @property
-  def shape(self) -> tuple[int, ...]:
-    """Of the whole variable."""
-
-  @property
-  def dtype(self) -> Any:
-    """Of its elements, such as 'int8'."""
-
-
-class Source(Protocol):
-  """Variables that are read in parts, such as those of a checkpoint."""
-
-  @property
-  def specs(self) -> Mapping[str, Spec]:
-    """What is known of each, by name."""
-
-  def read_part(self, name: str, slices: tuple[slice, ...]) -> np.ndarray:
-    """Reads a part of one."""
+from saxml_ext.engine.parallel import views
 
 
 @dataclasses.dataclass(frozen=True)
 class Arrays:
-  """A Source of arrays, whose own specs they are."""
+  """A views.Source of arrays, whose own specs they are."""
 
   specs: Mapping[str, np.ndarray]
 
   def read_part(self, name: str, slices: tuple[slice, ...]) -> np.ndarray:
-    """As `Source.read_part`."""
+    """As `views.Source.read_part`."""
     return self.specs[name][slices]
 
 
@@ -79,7 +57,7 @@ class Form:
 
 
 def from_pax(
-  source: Source,
+  source: views.Source,
   config: config_lib.GPTJConfig,
   form: Form,
   mesh: jax.sharding.Mesh,
@@ -155,7 +133,7 @@ class _Parts:
 
   def __init__(
     self,
-    source: Source,
+    source: views.Source,
     config: config_lib.GPTJConfig,
     form: Form,
     mesh: jax.sharding.Mesh,
@@ -172,9 +150,9 @@ class _Parts:
       vocab_size=ranges['vocab'].length,
     )
     self._source = source
-    self._own = self._reader(_View(source, config, ranges), own)
-    whole = {a: _Range(0, n, n) for a, n in _sizes(config).items()}
-    self._whole = self._reader(_View(source, config, whole), config)
+    self._own = self._reader(views.View(source, config, ranges), own)
+    whole = {a: views.Range(0, n, n) for a, n in _sizes(config).items()}
+    self._whole = self._reader(views.View(source, config, whole), config)
 
   def leaf(self, field: str, layer: int = 0) -> weights_lib.Matrix | None:
     """This process's part of a field, or where need be the whole of it."""
@@ -203,140 +181,21 @@ class _Parts:
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Range:
-  """What a process holds of an axis: from begin to end of `size`.
-
-  What goes beyond `size` is padding.
-  """
-
-  begin: int
-  end: int
-  size: int
-
-  @property
-  def length(self) -> int:
-    return self.end - self.begin
-
-  @property
-  def whole(self) -> bool:
-    return (self.begin, self.end) == (0, self.size)
-
-  @property
-  def stored(self) -> slice:
-    """What of it there is to read."""
-    return slice(min(self.begin, self.size), min(self.end, self.size))
-
-
 def _sizes(config: config_lib.GPTJConfig) -> dict[str, int]:
   return variables_lib.axis_sizes(config)
 
 
 def _ranges(
   config: config_lib.GPTJConfig, mesh: jax.sharding.Mesh
-) -> dict[str, _Range]:
+) -> dict[str, views.Range]:
   """What this process's devices hold of each axis of the variables."""
   result = {}
   for axis, size in _sizes(config).items():
     padded = sharding.padded_vocab(mesh, size) if axis == 'vocab' else size
     own = jax.sharding.NamedSharding(mesh, logical.spec(axis))
     [box] = _box(own, (padded,))
-    result[axis] = _Range(box.start, box.stop, size)
+    result[axis] = views.Range(box.start, box.stop, size)
   return result
-
-
-class _View(Mapping):
-  """Variables of which only the ranges are seen, padded where they go beyond.
-
-  It is `stored_variables.Parts`: of what all layers share, one is read.
-  """
-
-  def __init__(
-    self,
-    source: Source,
-    config: config_lib.GPTJConfig,
-    ranges: Mapping[str, _Range],
-  ):
-    self._source = source
-    self._table = variables_lib.table_of(config.architecture)
-    self._repeated = variables_lib.is_repeated(source.specs)
-    self._sizes = _sizes(config)
-    self._ranges = ranges
-
-  def __getitem__(self, name: str) -> np.ndarray:
-    row, axes = _axes(self._table, name, self._repeated)
-    return self._read(name, row, axes, ())
-
-  def read_part(self, name: str, layer: int) -> np.ndarray:
-    """One layer of a variable that all of them share."""
-    row, axes = _axes(self._table, name, self._repeated)
-    return self._read(name, row, axes[1:], (slice(layer, layer + 1),))[0]
-
-  def _read(
-    self,
-    name: str,
-    row: variables_lib.Variable,
-    axes: tuple[str, ...],
-    leading: tuple[slice, ...],
-  ) -> np.ndarray:
-    """Reads what is seen of a variable's `axes`, and `leading` before them."""
-    whole = tuple(self._source.specs[name].shape)[len(leading) :]
-    shape = tuple(self._sizes[axis] for axis in axes)
-    # A head's bias may be longer, see `weights.PaxReader`.
-    longer = row.field == 'head_bias' and whole > shape
-    if whole != shape and not longer:
-      raise ValueError(
-        f"{name} has shape {whole}; the model's sizes make it {shape}."
-      )
-    ranges = [self._ranges[axis] for axis in axes]
-    slices = (*leading, *(r.stored for r in ranges))
-    value = self._source.read_part(name, slices)
-    missing = [(0, 0) for _ in leading]
-    missing += [
-      (0, r.length - n) for r, n in zip(ranges, value.shape[len(leading) :])
-    ]
-    if not any(after for _, after in missing):
-      return value
-    # As `sharding.pad` does.
-    fill = -np.inf if row.field == 'head_bias' else 0
-    return np.pad(value, missing, constant_values=fill)
-
-  def __contains__(self, name: object) -> bool:
-    return name in self._source.specs
-
-  def __iter__(self) -> Iterator[str]:
-    return iter(self._source.specs)
-
-  def __len__(self) -> int:
-    return len(self._source.specs)
-
-
-def _axes(
-  table: variables_lib.Table, name: str, repeated: bool
-) -> tuple[variables_lib.Variable, tuple[str, ...]]:
-  """The row of a variable, or of the matrix that it scales, and its axes."""
-  matrix = name.removesuffix(variables_lib.SCALE_SUFFIX)
-  row = table.named(matrix)
-  if row is not None:
-    axes = row.axes
-  else:
-    row = _whole(table, matrix, repeated)
-    axes = row.axes[1:]
-  if matrix != name:
-    axes = tuple(a for a in axes if a not in row.contracted)
-  return row, ('layers', *axes) if repeated and row.per_layer else axes
-
-
-def _whole(
-  table: variables_lib.Table, name: str, repeated: bool
-) -> variables_lib.Variable:
-  """The row of which a variable is one of the parts."""
-  layer = variables_lib.layer_of(name) or 0
-  for row in table:
-    for part in row.parts_below_prefix(layer, repeated):
-      if f'.{name}'.endswith(f'.{part}'):
-        return row
-  raise ValueError(f'{name} is no variable of such a model.')
 
 
 def _box(

@@ -1,7 +1,6 @@
 """Tests for codec."""
 
 import os
-import shutil
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -9,9 +8,7 @@ import numpy as np
 import tokenizers
 
 from saxml_ext.common import errors
-from saxml_ext.params import lm_cloud
 from saxml_ext.server.loading import codec
-from saxml_ext.server.vocabulary import sentencepiece_codec
 
 
 def _save_tokenizer(directory: str) -> str:
@@ -107,32 +104,6 @@ class TokenizerCodecTest(absltest.TestCase):
     ):
       loaded = codec.load_tokenizer(vocabulary, checkpoint)
       self.assertEqual(loaded.encode('red').tolist(), [0])
-
-  def test_sentencepiece_models_are_found_the_same_way(self):
-    directory = self.create_tempdir().full_path
-    model = os.path.join(directory, 'tokenizer.model')
-    shutil.copy(lm_cloud.SMALL_VOCABULARY, model)
-    for vocabulary, checkpoint in (
-      (model, '/nowhere'),
-      (directory, '/nowhere'),
-      (None, directory),
-      (None, os.path.join(directory, 'checkpoint_00000000')),
-    ):
-      loaded = codec.load_tokenizer(vocabulary, checkpoint)
-      self.assertEqual(loaded.decode(loaded.encode('The mayor')), 'The mayor')
-
-  def test_a_file_of_any_name_is_what_it_holds(self):
-    directory = self.create_tempdir().full_path
-    vocabulary = os.path.join(directory, 'vocabulary')
-    shutil.copy(lm_cloud.SMALL_VOCABULARY, vocabulary)
-    self.assertIsInstance(
-      codec.load_tokenizer(vocabulary, '/nowhere'),
-      sentencepiece_codec.SentencePieceCodec,
-    )
-    os.rename(_save_tokenizer(directory), vocabulary)
-    self.assertIsInstance(
-      codec.load_tokenizer(vocabulary, '/nowhere'), codec.TokenizerCodec
-    )
 
   def test_missing_file_names_the_places_and_the_remedy(self):
     with self.assertRaisesRegex(

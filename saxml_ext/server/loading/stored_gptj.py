@@ -73,8 +73,8 @@ class StoredGPTJ:
       _check_variables(specs, found, settings.quantization)
     except (KeyError, ValueError, pax_errors.CheckpointError) as e:
       raise errors.InvalidArgument(
-        f'{self._reader.step_dir} is not the checkpoint of a GPT-J that these'
-        f' serving params can serve: {e}'
+        f'{self._reader.step_dir} is not a checkpoint that these serving params'
+        f' can serve: {e}'
       ) from e
     return dataclasses.replace(found, ln_epsilon=ln_epsilon)
 
@@ -123,7 +123,9 @@ class StoredGPTJ:
     # What is to be split may be too large for one device: it starts on the host.
     host = jax.local_devices(backend='cpu')[0]
     with self._told(), jax.default_device(host):
-      return split_weights.from_pax(_Parts(self._reader), config, form, mesh)
+      return split_weights.from_pax(
+        _Variables(self._reader), config, form, mesh
+      )
 
   def fingerprint(self) -> str:
     """Tells a checkpoint from others, wherever it lies: its step and a hash.
@@ -149,41 +151,38 @@ class StoredGPTJ:
       ) from e
 
 
-class _Parts:
-  """The variables of a checkpoint, read in parts; a `split_weights.Source`."""
+class _Variables(Mapping):
+  """The variables of a checkpoint by name, each read when it is looked up.
+
+  They may be read in parts: it is a `views.Source` and `stored_variables.Parts`.
+  """
 
   def __init__(self, reader: checkpoint.Reader):
     self._reader = reader
     self.specs = reader.specs
 
-  def read_part(self, name: str, slices: tuple[slice, ...]) -> np.ndarray:
-    """A part of one."""
-    # Of the variable before, which is not needed any more.
-    memory.give_back()
-    return self._reader.read_part(name, slices)
-
-
-class _Variables(Mapping):
-  """The variables of a checkpoint by name, each read when it is looked up."""
-
-  def __init__(self, reader: checkpoint.Reader):
-    self._reader = reader
-
   def __getitem__(self, name: str) -> np.ndarray:
-    if name not in self._reader.specs:
+    if name not in self.specs:
       raise KeyError(name)
     # Of the variable before, which is not needed any more.
     memory.give_back()
     return self._reader.read(name)
 
+  def read_part(
+    self, name: str, slices: tuple[slice | int, ...] | slice | int
+  ) -> np.ndarray:
+    """A part of one, for example `np.s_[10, :, 0:5]` of it."""
+    memory.give_back()
+    return self._reader.read_part(name, slices)
+
   def __contains__(self, name: object) -> bool:
-    return name in self._reader.specs
+    return name in self.specs
 
   def __iter__(self) -> Iterator[str]:
-    return iter(self._reader.specs)
+    return iter(self.specs)
 
   def __len__(self) -> int:
-    return len(self._reader.specs)
+    return len(self.specs)
 
 
 def _check_sizes(

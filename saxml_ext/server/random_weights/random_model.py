@@ -12,11 +12,13 @@ import contextlib
 import jax
 
 from saxml_ext.common import errors
+from saxml_ext.engine import abstract_weights
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.parallel import split_weights
 from saxml_ext.engine.stored import random_variables
 from saxml_ext.params import settings as settings_lib
+from saxml_ext.server.random_weights import room
 
 # Sizes of a model without a checkpoint -> the attribute that has them.
 _ATTRIBUTES = {
@@ -94,17 +96,14 @@ class RandomModel:
       device: where the weights are put; None leaves it to JAX.
 
     Raises:
-      errors.InvalidArgument: they cannot be made as the params ask.
+      errors.InvalidArgument: they cannot be made as the params ask, or do not
+        fit.
     """
+    form = settings.dtype, settings.quantization, settings.quantize_head
+    room.check(self._model_path, abstract_weights.unrolled(config, *form))
     variables = _variables(config, settings.quantization)
     with self._told(), jax.default_device(device):
-      return weights_lib.from_pax(
-        variables,
-        config,
-        settings.dtype,
-        settings.quantization,
-        settings.quantize_head,
-      )
+      return weights_lib.from_pax(variables, config, *form)
 
   def split(
     self,
@@ -122,6 +121,7 @@ class RandomModel:
     Raises:
       errors.InvalidArgument: as `weights`.
     """
+    room.check(self._model_path, split_weights.structs(config, form, mesh))
     host = jax.local_devices(backend='cpu')[0]
     variables = _variables(config, form.quantization)
     with self._told(), jax.default_device(host):

@@ -82,6 +82,17 @@ class RandomModelTest(parameterized.TestCase):
     self.assertLen(weights.layers, 2)
     self.assertEqual(weights.head.shape, (64, 300))
 
+  def test_refuses_what_no_host_has_room_for(self):
+    settings = _settings(HIDDEN_DIMS=10**13)
+    model = random_model.RandomModel(_PATH)
+    config = model.config(settings)
+    form = split_weights.Form(settings.dtype, settings.quantization, False)
+    mesh = sharding.make_mesh((1, 1, 4))
+    with self.assertRaisesRegex(errors.InvalidArgument, 'GiB free: use more'):
+      model.split(config, form, mesh)
+    with self.assertRaisesRegex(errors.InvalidArgument, 'GiB free: use more'):
+      model.weights(config, settings, None)
+
   def test_what_the_engine_does_not_quantize_is_told(self):
     settings = _settings(QUANTIZATION='int8', QUANTIZE_SOFTMAX=True)
     model = random_model.RandomModel(_PATH)

@@ -1,0 +1,141 @@
+"""LmCloudSpmd models answer alike on one device, in any form, and on meshes.
+
+That they are praxis' models is shown in tests/parity.
+"""
+
+import dataclasses
+import functools
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from saxml_ext.engine import abstract_weights
+from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import model
+from saxml_ext.engine import request as request_lib
+from saxml_ext.engine import runner as runner_lib
+from saxml_ext.engine import sharding
+from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.family import architecture
+from saxml_ext.engine.testing import fast_compile
+from saxml_ext.engine.testing import random_model
+from saxml_ext.engine.testing import serving
+
+fast_compile.install()
+
+jax.config.update('jax_num_cpu_devices', 4)
+
+_VOCAB = 601  # Needs padding on a mesh.
+_CONFIG = config_lib.lm_cloud(
+  num_layers=2,
+  model_dim=32,
+  num_heads=4,
+  head_dim=16,
+  hidden_dim=64,
+  vocab_size=_VOCAB,
+)
+_ENGINE = config_lib.EngineConfig(
+  eos_id=0,
+  num_slots=4,
+  decode_widths=(2, 4),
+  max_prompt=24,
+  prompt_buckets=(24,),
+  prefill_batches=(2,),
+  prefill_chunk=16,
+  max_new_tokens=8,
+  min_new_tokens=2,
+  num_beams=3,
+  suffix_block=6,
+)
+
+
+@functools.cache
+def _variables():
+  return random_model.variables(_CONFIG, seed=4, scale=6)
+
+
+def _weights(quantization=None, stacked=False):
+  weights = weights_lib.from_pax(
+    _variables(), _CONFIG, 'float32', quantization, quantize_head=False
+  )
+  return weights_lib.stack(weights) if stacked else weights
+
+
+def _serve(engine, quantization=None, mesh=None):
+  """Results of 6 requests; on a mesh the layers are stacked."""
+  rng = np.random.default_rng(7)
+  requests = [
+    request_lib.Request(
+      rng.integers(1, _VOCAB, length).astype(np.int32), seed=int(length)
+    )
+    for length in (1, 24, 17, 9, 16, 20)
+  ]
+  weights = _weights(quantization, mesh is not None)
+  if mesh is not None:
+    mesh = sharding.make_mesh(mesh)
+  return serving.serve(
+    runner_lib.Runner(weights, _CONFIG, engine, mesh), requests
+  )
+
+
+class LmCloudTest(parameterized.TestCase):
+  @parameterized.parameters(
+    ('beam', None, 'float32', (1, 1, 4)),
+    ('pax', 'int8', 'int8', (1, 2, 2)),
+    ('sample', 'int8_weights', 'float32', (1, 4, 1)),
+  )
+  def test_tokens_do_not_depend_on_the_mesh(
+    self, search, quantization, kv_dtype, mesh
+  ):
+    engine = dataclasses.replace(_ENGINE, search=search, kv_dtype=kv_dtype)
+    alone = _serve(engine, quantization)
+    self.assertLen({str(t) for t in serving.tokens(alone)}, 6)
+    got = _serve(config_lib.tiled(engine), quantization, mesh)
+    self.assertEqual(serving.tokens(got), serving.tokens(alone))
+
+  def test_padded_tokens_keep_no_logit(self):
+    """A cap would make something finite of minus infinity."""
+    mesh = sharding.make_mesh((1, 1, 4))
+    weights = sharding.pad(mesh, _weights())
+    self.assertEqual(weights.embedding.shape, (1024, 32))
+    logits = model.logits(weights, _CONFIG, jnp.ones((1, 32)))
+    self.assertTrue(np.isneginf(logits[:, _VOCAB:]).all())
+    self.assertLess(np.abs(logits[:, :_VOCAB]).max(), 30)
+
+  @parameterized.parameters(
+    ('bfloat16', None), ('float32', 'int8'), ('bfloat16', 'int8_weights')
+  )
+  def test_abstract_weights_are_the_shapes_of_real_ones(self, *kind):
+    real = weights_lib.from_pax(_variables(), _CONFIG, *kind, False)
+    self.assertIsNone(real.head)
+    found = abstract_weights.unrolled(_CONFIG, *kind, False)
+    self.assertEqual(found, jax.eval_shape(lambda: real))
+    found = abstract_weights.stacked(_CONFIG, *kind, False)
+    self.assertEqual(found, jax.eval_shape(lambda: weights_lib.stack(real)))
+
+  def test_sizes_are_read_off_the_shapes(self):
+    known = dict(
+      rotary_dim=0,
+      architecture=architecture.LM_CLOUD,
+      ln_epsilon=1e-6,
+      ln_direct_scale=False,
+    )
+    for found in _variables(), random_model.repeated(_variables(), _CONFIG):
+      self.assertEqual(config_lib.ModelConfig.from_pax(found, **known), _CONFIG)
+
+  def test_what_does_not_fit_together_is_refused(self):
+    with self.assertRaisesRegex(ValueError, 'rotary_dim is 8; positions are'):
+      dataclasses.replace(_CONFIG, rotary_dim=8)
+    with self.assertRaisesRegex(ValueError, "positions is 'learned'; use"):
+      architecture.Architecture(positions='learned')
+    with self.assertRaisesRegex(ValueError, 'logit_cap is 0; above 0'):
+      architecture.Architecture(logit_cap=0)
+    with self.assertRaisesRegex(ValueError, 'the head is the embedding'):
+      weights_lib.from_pax(_variables(), _CONFIG, quantization='int8')
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,62 @@
+"""Tests of where codec finds vocabularies, and what it takes them for."""
+
+import os
+import shutil
+
+from absl.testing import absltest
+import tokenizers
+
+from saxml_ext.params import lm_cloud
+from saxml_ext.server.loading import codec
+from saxml_ext.server.vocabulary import sentencepiece_codec
+
+_TEXT = 'The mayor'
+
+
+def _save_tokenizer(path: str) -> None:
+  model = tokenizers.models.WordLevel({'red': 0, '?': 1}, unk_token='?')
+  tokenizers.Tokenizer(model).save(path)
+
+
+class FilesTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.directory = self.create_tempdir().full_path
+
+  def _path(self, name: str) -> str:
+    return os.path.join(self.directory, name)
+
+  def test_sentencepiece_models_are_found_as_tokenizers_are(self):
+    model = self._path('tokenizer.model')
+    shutil.copy(lm_cloud.SMALL_VOCABULARY, model)
+    for vocabulary, checkpoint in (
+      (model, '/nowhere'),
+      (self.directory, '/nowhere'),
+      (None, self.directory),
+      (None, self._path('checkpoint_00000000')),
+    ):
+      loaded = codec.load_tokenizer(vocabulary, checkpoint)
+      self.assertEqual(loaded.decode(loaded.encode(_TEXT)), _TEXT)
+
+  def test_a_tokenizer_json_comes_first(self):
+    shutil.copy(lm_cloud.SMALL_VOCABULARY, self._path('tokenizer.model'))
+    _save_tokenizer(self._path('tokenizer.json'))
+    self.assertIsInstance(
+      codec.load_tokenizer(None, self.directory), codec.TokenizerCodec
+    )
+
+  def test_a_file_of_any_name_is_what_it_holds(self):
+    path = self._path('vocabulary')
+    shutil.copy(lm_cloud.SMALL_VOCABULARY, path)
+    self.assertIsInstance(
+      codec.load_tokenizer(path, '/nowhere'),
+      sentencepiece_codec.SentencePieceCodec,
+    )
+    _save_tokenizer(path)
+    self.assertIsInstance(
+      codec.load_tokenizer(path, '/nowhere'), codec.TokenizerCodec
+    )
+
+
+if __name__ == '__main__':
+  absltest.main()
