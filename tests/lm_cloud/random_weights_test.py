@@ -88,8 +88,9 @@ class RandomWeightsTest(absltest.TestCase):
     self.assertEqual(answers, answers[:1] * 3)
     self.assertNotEmpty(answers[0][0].strip())
 
-  def test_two_samples_of_2b(self):
-    lm = self.publish('two', 'LmCloudSpmd2BTest', NUM_HEADS='null')
+  def test_two_samples_of_2b_in_bfloat16(self):
+    dtype = dict(MODEL_DTYPE='"bfloat16"', FPROP_DTYPE='"bfloat16"')
+    lm = self.publish('two', 'LmCloudSpmd2BTest', NUM_HEADS='null', **dtype)
     self.assertLen(lm.Generate(_PROMPT), 2)
     sax.Unpublish(f'{_CELL}/two')
 
