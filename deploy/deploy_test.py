@@ -20,6 +20,8 @@ _PROGRAMS = {
   )
 }
 _DIRECTORY = '/opt/sax'
+# Manifests of model servers.
+_SERVERS = ('server', 'tpu_group', 'gpu_group')
 
 
 def _read(name: str) -> str:
@@ -32,13 +34,15 @@ def _manifests(name: str) -> list[dict]:
 
 
 def _pod(name: str) -> dict:
-  return _manifests(name)[0]['spec']['template']['spec']
+  spec = _manifests(name)[0]['spec']
+  group = spec.get('leaderWorkerTemplate')
+  return (group['workerTemplate'] if group else spec['template'])['spec']
 
 
 def _units() -> dict[str, list[str]]:
   """Command line of each unit."""
   found = {}
-  for name in ('sax-admin', 'sax-server'):
+  for name in ('sax-admin', 'sax-server', 'sax-group@'):
     unit = _read(f'systemd/{name}.service')
     found[name] = shlex.split(re.search(r'^ExecStart=(.*)', unit, re.M)[1])
   return found
@@ -47,13 +51,22 @@ def _units() -> dict[str, list[str]]:
 def _containers() -> dict[str, list[str]]:
   """Command line of each container."""
   return {
-    each['name']: each['command'] + each['args']
-    for name in ('admin', 'server')
+    f'{name}/{each["name"]}': _without_shell(each['command']) + each['args']
+    for name in ('admin', *_SERVERS)
     for each in [
       *_pod(name).get('initContainers', []),
       *_pod(name)['containers'],
     ]
   }
+
+
+def _without_shell(command: list[str]) -> list[str]:
+  """The program of a command that a shell may prepare something for."""
+  if command[0] != '/bin/sh':
+    return command
+  shell, option, script, *rest = command
+  assert option == '-c' and script.endswith(' && exec "$0" "$@"'), script
+  return rest
 
 
 def _flags(program: str) -> set[str]:
@@ -72,7 +85,7 @@ class DeployTest(absltest.TestCase):
   def test_programs_know_their_flags(self):
     known = {name: _flags(program) for name, program in _PROGRAMS.items()}
     lines = {**_units(), **_containers()}
-    self.assertLen(lines, 5)
+    self.assertLen(lines, 8)
     for where, (path, *arguments) in lines.items():
       with self.subTest(where):
         name = os.path.basename(path)
@@ -95,30 +108,37 @@ class DeployTest(absltest.TestCase):
     given = {each.partition('=')[0] for each in literals}
     wanted = re.findall(r'\$\((\w+)\)', str(_containers()))
     self.assertEqual({*wanted, 'SAX_ROOT'}, given)
-    given = set(re.findall(r'^(\w+)=', _read('systemd/cell.env'), re.M))
+    files = _read('systemd/cell.env') + _read('systemd/group.env')
+    given = set(re.findall(r'^(\w+)=', files, re.M))
     wanted = re.findall(r'\$\{(\w+)\}', str(_units()))
     self.assertEqual({*wanted, 'SAX_ROOT'}, given)
 
   def test_drains_before_it_is_killed(self):
-    unit = _read('systemd/sax-server.service')
-    for line, limit in (
+    limits = [
       (
-        _units()['sax-server'],
-        re.search(r'^TimeoutStopSec=(\d+)', unit, re.M)[1],
-      ),
+        _units()[name],
+        re.search(
+          r'^TimeoutStopSec=(\d+)', _read(f'systemd/{name}.service'), re.M
+        )[1],
+      )
+      for name in ('sax-server', 'sax-group@')
+    ] + [
       (
-        _containers()['server'],
-        _pod('server')['terminationGracePeriodSeconds'],
-      ),
-    ):
+        _containers()[f'{name}/server'],
+        _pod(name)['terminationGracePeriodSeconds'],
+      )
+      for name in _SERVERS
+    ]
+    for line, limit in limits:
       (drain,) = re.findall(r'--drain_secs=(\d+)', ' '.join(line))
       self.assertLess(int(drain), int(limit))
 
   def test_probes_ask_the_port_that_is_served(self):
-    for name, probed in (('admin', 'tcpSocket'), ('server', 'grpc')):
+    for name in ('admin', *_SERVERS):
+      probed = 'tcpSocket' if name == 'admin' else 'grpc'
       (container,) = _pod(name)['containers']
       (served,) = re.findall(r'--port=(\d+)', ' '.join(container['args']))
-      (port,) = container['ports']
+      port = container['ports'][0]
       self.assertEqual(port['containerPort'], int(served))
       asked = container['livenessProbe'][probed]['port']
       self.assertIn(asked, (port['name'], port['containerPort']))

@@ -14,6 +14,7 @@ def render(
   judgement: judgement_lib.Judgement | None,
   performance: loadgen_log.RunLog | None,
   probes: Sequence[str] = (),
+  hosts: str = '',
 ) -> str:
   """The report; None stands for what was not run.
 
@@ -21,6 +22,7 @@ def render(
     judgement: of the accuracy run.
     performance: logs of the performance run.
     probes: what a search for the highest speed tried, a line each.
+    hosts: who computed the model together, in words; '' where that is one host.
   """
   parts = []
   if probes:
@@ -31,6 +33,8 @@ def render(
     parts.append(f'Accuracy\n\n{judgement.table}')
     if judgement.verdict:
       parts.append(judgement.verdict)
+  if hosts:
+    parts.append(hosts)
   return '\n\n'.join(parts) + '\n'
 
 

@@ -28,6 +28,10 @@ class ReportTest(absltest.TestCase):
     self.assertIn('lasted 600.5 s; the rules ask for at least 600 s.', text)
     self.assertNotIn('no official result', text)
 
+  def test_hosts_that_computed_together_are_told(self):
+    text = report.render(None, _run('00:09:55.500'), hosts='By a and b.')
+    self.assertEndsWith(text, '600 s.\n\nBy a and b.\n')
+
   def test_the_file_has_both_runs(self):
     scores = rouge.Scores(50.0, 25.0, 40.0, 100, 2)
     comparison = comparison_lib.Comparison(

@@ -8,6 +8,7 @@ from absl import app
 
 from harness import errors as harness_errors
 from harness import progress as progress_lib
+from harness.results import nodes
 from harness.results import report
 from harness.results import store as store_lib
 from harness.scenarios import config as config_lib
@@ -103,6 +104,7 @@ def _tell(
     outcome.judgement,
     outcome.performance,
     [str(probe) for probe in outcome.probes],
+    nodes.text(outcome.served),
   )
   path = report.write(config.results_dir, config.load.scenario, text)
   entry = recorder.entry(config, outcome)

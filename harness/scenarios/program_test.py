@@ -55,7 +55,7 @@ class ProgramTest(absltest.TestCase):
     return loadgen_log.read(os.path.join(directory, 'performance', 'run_1'))
 
   def _run(
-    self, result, scenarios=(rounds.OFFLINE,), **flags
+    self, result, scenarios=(rounds.OFFLINE,), served=None, **flags
   ) -> tuple[int, str]:
     """Exit code and all that was printed."""
 
@@ -73,7 +73,9 @@ class ProgramTest(absltest.TestCase):
           )
           yield (
             config,
-            outcome.Outcome(judgement=result, performance=performance),
+            outcome.Outcome(
+              judgement=result, performance=performance, served=served or {}
+            ),
           )
 
     printed = io.StringIO()
@@ -109,6 +111,19 @@ class ProgramTest(absltest.TestCase):
     self.assertLen(kept.hashes['dataset'], 64)
     self.assertIn('host_processor_model_name', kept.description)
     self.assertIn('jax', kept.versions)
+
+  def test_hosts_of_a_group_are_told(self):
+    _, text = self._run(
+      _judgement(2, True),
+      served={'groups': [['a', 'b']]},
+      results_dir=self._place(),
+    )
+    told = 'The model was computed by a group of 2 hosts (a, b).'
+    for shown in (text, self._report()):
+      self.assertIn(told, shown)
+    description = entry.read(self._place()).description
+    self.assertEqual(description['number_of_nodes'], '2')
+    self.assertIn(told, description['sw_notes'])
 
   def test_one_other_answer_of_a_float32_run_fails(self):
     code, text = self._run(_judgement(1, True), results_dir=self._place())

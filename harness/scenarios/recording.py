@@ -6,6 +6,7 @@ import os
 from harness.description import description
 from harness.results import entry as entry_lib
 from harness.results import figures
+from harness.results import nodes
 from harness.scenarios import config as config_lib
 from harness.scenarios import keeping
 from harness.scenarios import outcome as outcome_lib
@@ -58,7 +59,9 @@ class Recorder:
       ended=entry_lib.now(),
       versions=self._versions,
       hashes=self._hashes,
-      description=self._description,
+      description=nodes.described(
+        self._description, config.system_description, outcome.served
+      ),
       governor=self._governor,
       accuracy=_accuracy(outcome),
       performance=_performance(config, outcome),

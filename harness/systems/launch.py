@@ -71,8 +71,9 @@ class Started:
     program: the program that runs LoadGen against it.
     flags: its flags, apart from those of LoadGen and of the samples.
     exact: whether it computes in float32, as the reference does.
-    served: what a cell says that it serves: "params" and "overrides"; empty
-      where the system's parameters say it.
+    served: what a cell says that it serves: "params" and "overrides", and its
+      "groups" of hosts, if it has any; empty where the system's parameters
+      say it.
   """
 
   program: str
@@ -143,9 +144,21 @@ class _Served:
 
 @dataclasses.dataclass(frozen=True)
 class OwnCell(_Served):
-  """A cell of our own on this machine."""
+  """A cell of our own on this machine.
 
+  Attributes:
+    hosts: processes that compute its model together, as so many hosts do.
+  """
+
+  hosts: int = 1
   kind = 'cell'
+
+  @property
+  def parameters(self) -> Mapping[str, object]:
+    # One host is not told: results from before there was a choice stay known.
+    return dict(super().parameters) | (
+      {'hosts': self.hosts} if self.hosts > 1 else {}
+    )
 
   def start(self, place: Workplace) -> Started:
     _tell_what_is_idle(place)
@@ -157,6 +170,7 @@ class OwnCell(_Served):
       self.jax_cache_dir,
       place.progress,
       program_set=self.program_set,
+      hosts=self.hosts,
     )
     cell.start()
     return _of_cell(
@@ -164,6 +178,11 @@ class OwnCell(_Served):
         local_cell.Model(_MODEL, self.params, checkpoint, self.overrides)
       )
     )
+
+  @property
+  def program_set(self) -> str | None:
+    # The build's programs are for one process and one device.
+    return super().program_set if self.hosts == 1 else None
 
 
 @dataclasses.dataclass(frozen=True)

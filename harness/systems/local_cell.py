@@ -2,7 +2,7 @@
 
 An admin server and one model server, each a process as a user would start it,
 on free ports of the loopback interface, with all files of the cell in a
-temporary directory.
+temporary directory. The model server may be a group of several processes.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,6 +15,7 @@ from harness import errors as harness_errors
 from harness import progress as progress_lib
 from harness.systems import children
 from harness.systems import programs
+from harness.systems import server_group
 from harness.systems import target
 from saxml_ext.client import sax
 from saxml_ext.common import errors
@@ -63,7 +64,7 @@ class LocalCell:
 
   Attributes:
     sax_root: the cell's root directory, for clients.
-    model_server: its process; None until `start`.
+    model_server: its process, of a group the first; None until `start`.
   """
 
   def __init__(
@@ -75,6 +76,7 @@ class LocalCell:
     progress: progress_lib.Progress,
     server: str = programs.MODEL_SERVER,
     program_set: str | None = None,
+    hosts: int = 1,
   ):
     """Starts nothing yet.
 
@@ -88,10 +90,12 @@ class LocalCell:
       server: program of the model server, with that one's flags.
       program_set: programs that the model server need not compile; it compiles
         all the same where they do not match. None: there are none.
+      hosts: processes of the model server; more than one are a group.
     """
     self.model_server: children.Child | None = None
     self._server = server
     self._program_set = program_set
+    self._hosts = hosts
     self._group = group
     self._log_dir = log_dir
     self._jax_cache_dir = jax_cache_dir
@@ -110,7 +114,10 @@ class LocalCell:
     os.makedirs(fs_root, exist_ok=True)
     os.makedirs(self.sax_root, exist_ok=True)
     sax.SetRoot(self.sax_root)
-    self._progress.stage('starting a cell: admin server and model server')
+    of_hosts = f' of {self._hosts} hosts' if self._hosts > 1 else ''
+    self._progress.stage(
+      f'starting a cell: admin server and model server{of_hosts}'
+    )
     root = {'sax_root': self.sax_root, 'sax_cell': CELL}
     self._group.run(
       'admin_config',
@@ -123,25 +130,33 @@ class LocalCell:
       self._command(programs.ADMIN_SERVER, root | {'port': admin_port}),
       self._log('admin_server'),
     )
-    self.model_server = self._group.start(
-      'model server',
-      self._command(
-        self._server,
-        root
-        | {
-          'port': net.pick_free_port(),
-          'jax_cache_dir': self._jax_cache_dir,
-        }
-        | self._programs(),
-      ),
-      self._log('model_server'),
-    )
+    self.model_server = self._start_model_server(root)
     with self._progress.bar('servers') as bar:
       for what, answers in (
         ('admin server', self._admin_answers),
         ('model server', self._model_server_joined),
       ):
         self._wait(what, answers, bar, _START_SECS)
+
+  def _start_model_server(self, root: Mapping[str, object]) -> children.Child:
+    """Starts the processes of the model server; returns the first."""
+    shared = {
+      **root,
+      'jax_cache_dir': self._jax_cache_dir,
+      **self._programs(),
+    }
+    started = []
+    for process, told in enumerate(server_group.flags(self._hosts)):
+      name, log = 'model server', 'model_server'
+      if process:
+        name, log = f'{name}, process {process}', f'{log}_{process}'
+      command = self._command(
+        self._server,
+        shared | {'port': net.pick_free_port()} | told,
+        server_group.environment(self._hosts),
+      )
+      started.append(self._group.start(name, command, self._log(log)))
+    return started[0]
 
   def _programs(self) -> dict[str, object]:
     if self._program_set is None:
@@ -231,7 +246,12 @@ class LocalCell:
     return os.path.join(self._log_dir, f'{name}.log')
 
   def _command(
-    self, program: str, flags: Mapping[str, object]
+    self,
+    program: str,
+    flags: Mapping[str, object],
+    env: Mapping[str, str] | None = None,
   ) -> programs.Command:
     # The cell is for this machine alone: advertise the loopback address.
-    return programs.command(program, flags, {'SAX_DEBUG_IPADDR': '1'})
+    return programs.command(
+      program, flags, {'SAX_DEBUG_IPADDR': '1', **(env or {})}
+    )

@@ -21,14 +21,20 @@ _SLEEP = 'import time; time.sleep(600)'
 class LocalCellTest(absltest.TestCase):
   """Failures of the cell's programs, which are stood in for by trivial ones."""
 
-  def _start(self, **codes: str) -> None:
+  def _start(self, hosts: int = 1, **codes: str) -> None:
     """Starts a cell whose programs run `codes`, by their last name."""
 
-    def command(program, flags, env=None):
-      self.assertEqual(env, {'SAX_DEBUG_IPADDR': '1'})
+    def command(program, flags, env):
+      self.assertEqual(env.pop('SAX_DEBUG_IPADDR'), '1')
       self.assertEqual(flags['sax_cell'], local_cell.CELL)
       code = codes[os.path.basename(program)]
-      return programs.Command((sys.executable, '-c', code), dict(os.environ))
+      process = str(flags.get('process_id'))
+      if process != 'None':
+        self.assertEqual(flags['num_processes'], hosts)
+        self.assertEqual(env.get('JAX_PLATFORMS', 'cpu'), 'cpu')
+      return programs.Command(
+        (sys.executable, '-c', code, process), dict(os.environ)
+      )
 
     self._work_dir = self.create_tempdir().full_path
     with (
@@ -41,6 +47,7 @@ class LocalCellTest(absltest.TestCase):
         os.path.join(self._work_dir, 'logs'),
         None,
         progress_lib.Progress(io.StringIO()),
+        hosts=hosts,
       ).start()
 
   def test_config_that_cannot_be_written(self):
@@ -69,6 +76,24 @@ class LocalCellTest(absltest.TestCase):
     ):
       self._start(
         admin_config='', admin_server=_SLEEP, server='raise SystemExit(3)'
+      )
+
+  def test_a_process_of_a_group_that_ends(self):
+    """Each one is watched, and has a log of its own."""
+    with self.assertRaisesRegex(
+      children.ChildError,
+      r'model server, process 2 .*code 3(.|\n)*model_server_2\.log(.|\n)*am 2',
+    ):
+      self._start(
+        hosts=3,
+        admin_config='',
+        admin_server=_SLEEP,
+        server=(
+          'import sys\n'
+          f"if sys.argv[1] != '2': {_SLEEP}\n"
+          "print('I am', sys.argv[1])\n"
+          'sys.exit(3)'
+        ),
       )
 
   def test_servers_that_never_answer(self):

@@ -25,10 +25,12 @@ class Served:
   Attributes:
     params: name of its serving params.
     overrides: attribute of those params -> value as JSON.
+    groups: hosts of each replica that is a group, as `results.nodes` has them.
   """
 
   params: str
   overrides: Mapping[str, str]
+  groups: tuple[tuple[str, ...], ...] = ()
 
   @property
   def is_float32(self) -> bool:
@@ -44,7 +46,8 @@ def ask(target: target_lib.Target) -> Served:
   """
   sax.SetRoot(target.sax_root)
   detail = sax.ListDetail(target.model_id, sax.AdminOptions(_ANSWER_SECS))
-  return Served(detail.model, dict(detail.overrides))
+  groups = tuple(each.hosts for each in detail.replicas if each.hosts)
+  return Served(detail.model, dict(detail.overrides), groups)
 
 
 def in_float32(params: str, overrides: Collection[str]) -> bool:

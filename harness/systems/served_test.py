@@ -28,6 +28,17 @@ class ServedTest(parameterized.TestCase):
     self.assertEqual(said, served.Served(params, overrides))
     self.assertEqual(said.is_float32, expected)
 
+  def test_hosts_of_groups(self):
+    cell = fake_cell.FakeCell(self.create_tempdir().full_path)
+    self.addCleanup(cell.stop)
+    found = target.Target('/sax/test/n', cell.root)
+    sax.SetRoot(cell.root)
+    sax.Publish(found.model_id, 'a.P', '/ckpt', 2)
+    replicas = cell.admin.models[found.model_id].replicas
+    replicas.add(address='a:1', hosts=['a', 'b'])
+    replicas.add(address='c:1')
+    self.assertEqual(served.ask(found).groups, (('a', 'b'),))
+
 
 if __name__ == '__main__':
   absltest.main()

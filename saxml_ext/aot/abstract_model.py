@@ -91,7 +91,7 @@ def of(
   )
 
 
-def _sizes(settings: settings_lib.Settings) -> config_lib.GPTJConfig:
+def _sizes(settings: settings_lib.Settings) -> config_lib.ModelConfig:
   """The sizes that the params fix; ValueError if they do not fix all."""
   if settings.rotary_dim is None or settings.ln_epsilon is None:
     raise ValueError('ROTARY_DIM is left to the checkpoint; override it')
@@ -99,9 +99,13 @@ def _sizes(settings: settings_lib.Settings) -> config_lib.GPTJConfig:
     **settings.shape,
     'rotary_dim': settings.rotary_dim,
     'ln_epsilon': settings.ln_epsilon,
+    'ln_direct_scale': settings.family.ln_direct_scale,
+    'architecture': settings.family.architecture,
   }
+  if 'model_dim' in known and 'head_dim' in known:
+    known.setdefault('num_heads', known['model_dim'] // known['head_dim'])
   try:
-    return config_lib.GPTJConfig(**known)
+    return config_lib.ModelConfig(**known)
   except TypeError as e:
     raise ValueError(
       f'they fix {sorted(settings.shape)} of the model and leave its other'

@@ -9,6 +9,7 @@ from saxml_ext.common import errors
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.numerics import quant
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
+from saxml_ext.params import lm_cloud  # noqa: F401 Registers or sets up.
 
 _MODULE = 'saxml.server.pax.lm.params.gptj.'
 _ONE_CHIP = {'ICI_MESH_SHAPE': '[1, 1, 1]'}
@@ -68,6 +69,26 @@ class AbstractModelTest(absltest.TestCase):
         {'ROTARY_DIM': '8', 'EOS_ID': '2'},
         jax.devices(),
       )
+
+  def test_a_family_without_a_head(self):
+    found = abstract_model.of(
+      'saxml.server.pax.lm.params.lm_cloud.LmCloudSpmd175BTest',
+      _ONE_CHIP,
+      jax.devices(),
+    )
+    model = found.settings.model
+    self.assertEqual((model.num_layers, model.num_heads), (96, 96))
+    self.assertEqual(model.architecture.attention_cap, 50.0)
+    self.assertIsNone(found.weights.head)
+    sizes = jax.tree.map(lambda x: x.size * x.dtype.itemsize, found.weights)
+    total = sum(jax.tree.leaves(sizes))
+    self.assertAlmostEqual(total / 1e9, 175, delta=1)
+
+  def test_heads_follow_from_their_width(self):
+    found = abstract_model.of(
+      'saxml.server.pax.lm.params.lm_cloud.LmCloudSpmd2BTest', {}, jax.devices()
+    )
+    self.assertEqual(found.settings.model.num_heads, 24)
 
   def test_too_few_devices_are_refused(self):
     with self.assertRaisesRegex(errors.InvalidArgument, 'needs 4 devices'):

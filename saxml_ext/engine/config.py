@@ -172,7 +172,8 @@ class EngineConfig:
     prompt_segments: boundaries at which the prompts' KV is cut; a step reads
       only the segments that some live prompt reaches. The last is at least
       max_prompt. Empty: as the buckets. See `tiled`.
-    prefill_batches: numbers of prompts prefilled in one call, ascending.
+    prefill_batches: numbers of prompts prefilled in one call, ascending; where
+      devices split the slots, by each part of them.
     prefill_chunk: a longer prompt is prefilled in chunks of this many tokens,
       one chunk a step, between which the others decode on. 0: in one go.
     max_new_tokens: most tokens generated, and the limit of a request's own.

@@ -315,7 +315,8 @@ class Executables:
     chunks: set[PrefillChunk] = set()
     for bucket in e.buckets:
       *firsts, last = e.chunks(bucket)
-      for rows in e.prefill_batches:
+      for size in e.prefill_batches:
+        rows = size * sharding.slot_parts(self._mesh)
         inserts.add(PrefillAndInsert(rows, *last))
         chunks.update(PrefillChunk(rows, *chunk) for chunk in firsts)
     return [

@@ -36,14 +36,13 @@ PastKV = Callable[[Kept, layers_lib.Index], Sequence[attention.Source]]
 class Taps(NamedTuple):
   """What the matrices of a layer are multiplied with, float32.
 
-  norm [B, T, D]: of qkv, and of up if that has no norm of its own; mixed [B, N,
-  T, H]: of post; hidden [B, T, F]: of down; ff_norm [B, T, D]: of up.
+  norm [B, T, D]: of qkv, and of up unless that has a norm of its own; mixed [B,
+  N, T, H]: of post; hidden [B, T, F]: of down.
   """
 
   norm: jax.Array
   mixed: jax.Array
   hidden: jax.Array
-  ff_norm: jax.Array | None = None
 
 
 class LayerResult(NamedTuple):
@@ -82,8 +81,8 @@ def run_layer(
   cap = config.architecture.attention_cap
   mixed = attention.attend_causal(q, keys, values, past, cap=cap)
   attended = einsum('bnth,nhd->btd', mixed, layer.post)
-  x, ff_norm, hidden = _finish(layer, config, x, h, attended)
-  return LayerResult(x, keys, values, Taps(h, mixed, hidden, ff_norm))
+  x, hidden = _finish(layer, config, x, h, attended)
+  return LayerResult(x, keys, values, Taps(h, mixed, hidden))
 
 
 @overload
@@ -135,7 +134,8 @@ def prefill(
     past: called with what `keep` returned last and a layer's index; the keys of
       that layer before `start`.
     keep: called with what it returned last, a layer's index, its keys [B, N, H,
-      T] and values [B, N, T, H].
+      T] and values [B, N, T, H]. On TPU T may be rounded up to whole registers:
+      what stands behind the prompts' tokens nobody may look at.
     kept: what `keep` is called with first.
 
   Returns:
@@ -161,17 +161,12 @@ def prefill(
     )
     return x, keep(kept, index, keys, values)
 
-  rows = tensor_parallel.Rows(tokens.shape)
+  rows = tensor_parallel.Rows(tokens.shape, logical.axes('slots'))
 
   def attend(x: jax.Array, kept: Any, index: layers_lib.Index, layer):
     codes, qkv = rows.project(layer, x, config.ln_epsilon)
     if fused:
-      mixed, keys, values = rows.attend(
-        qkv, (sin, cos), config.head_dim, kv_dtype
-      )
-      keys = jax.tree.map(lambda x: x[..., :length], keys)
-      values = jax.tree.map(lambda x: x[:, :, :length], values)
-      return codes, mixed, keys, values
+      return codes, *rows.attend(qkv, (sin, cos), config.head_dim, kv_dtype)
     q, k, v = _heads(config, qkv, tokens.shape)
     q, keys, values = _rotated(q, k, v, (sin, cos), kv_dtype)
     mixed = attention.attend_causal(q, keys, values, past(kept, index), cap=cap)
@@ -207,7 +202,7 @@ def prefill(
     seen = attention.Source(keys, values, jnp.arange(length) <= at)
     mixed = attention.attend(q, [seen, *past(kept, count)], cap)
   attended = einsum('bnth,nhd->btd', mixed, layer.post)
-  x, *_ = _finish(layer, config, x, h, attended)
+  x, _ = _finish(layer, config, x, h, attended)
   return x, keep(kept, count, keys, values)
 
 
@@ -260,7 +255,7 @@ def decode(
     qkv = einsum('skd,nchd->csnkh', h, layer.qkv)
     mixed, current = mix(index, qkv, current)
     attended = einsum('snkh,nhd->skd', mixed, layer.post)
-    x, *_ = _finish(layer, config, x, h, attended)
+    x, _ = _finish(layer, config, x, h, attended)
     return x, current
 
   rows = tensor_parallel.Rows(tokens.shape, logical.axes('slots'))
@@ -335,22 +330,20 @@ def _finish(
   x: jax.Array,
   h: jax.Array,
   attended: jax.Array,
-) -> tuple[jax.Array, jax.Array | None, jax.Array]:
+) -> tuple[jax.Array, jax.Array]:
   """Adds attention and the feed-forward layer to the residual `x`.
 
   If both read `h`, their products are added first: where devices have parts of
   both, those are summed by one all-reduce.
 
   Returns:
-    The layer's result, and what its last two matrices were multiplied with;
-    None instead of `h`.
+    The layer's result, and what its last matrix was multiplied with.
   """
-  normal = None
   if layer.ff_norm is not None:
     x = x + attended
-    h = normal = components.normalize(x, layer.ff_norm, config)
+    h = components.normalize(x, layer.ff_norm, config)
   hidden = components.gelu(einsum('...d,df->...f', h, layer.up) + layer.up_bias)
   down = einsum('...f,fd->...d', hidden, layer.down)
   if layer.ff_norm is None:
     down = attended + down
-  return x + (down + layer.down_bias), normal, hidden
+  return x + (down + layer.down_bias), hidden

@@ -17,6 +17,7 @@ from saxml_ext.engine.attention import beam_attention
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.attention import decode_attention
 from saxml_ext.engine.attention import rotary
+from saxml_ext.engine.parallel import slot_parts
 from saxml_ext.engine.search import search
 
 
@@ -51,8 +52,10 @@ def prefill_chunk(
     weights: the model.
     segments: prompt KV, as many segments as the chunk reaches; updated.
     tokens: [B, T] int32.
-    slots: [B] int32, where the prompts are. Rows may repeat.
+    slots: [B] int32, where the prompts are. Rows may repeat. On meshes that
+      split the slots, in the order of `slot_parts.py`.
   """
+  tokens, slots = slot_parts.split((tokens, slots))
   _, segments = _prefill(settings, start, weights, segments, tokens, slots)
   return segments
 
@@ -75,8 +78,9 @@ def prefill_and_insert(
     weights: the model.
     segments: prompt KV, as many segments as the bucket reaches; updated.
     slots: all slots; updated.
-    prompts: the batch.
+    prompts: the batch; its rows as those of `prefill_chunk`.
   """
+  prompts = slot_parts.split(prompts)
   x, segments = _prefill(
     settings,
     start,
@@ -91,13 +95,27 @@ def prefill_and_insert(
   first = rule.initial(prompts.options, settings.engine.max_new_tokens)
   first, _ = rule.advance(first, logits)
 
-  def put(old: jax.Array, new: jax.Array | int) -> jax.Array:
-    return old.at[prompts.slots].set(new)
+  def put(places, slots, first, lengths):
+    def write(old: jax.Array, new: jax.Array | int) -> jax.Array:
+      at = places.index
+      if places.here is not None:  # What is beyond the last is dropped.
+        at = jnp.where(places.here, at, old.shape[0])
+      return old.at[at].set(new)
 
-  return segments, state.Slots(
-    jax.tree.map(put, slots.searches, first),
-    put(slots.prompt_lengths, prompts.lengths),
-    tuple(put(ancestry, cache.NOTHING) for ancestry in slots.ancestry),
+    return state.Slots(
+      jax.tree.map(write, slots.searches, first),
+      write(slots.prompt_lengths, lengths),
+      tuple(write(ancestry, cache.NOTHING) for ancestry in slots.ancestry),
+    )
+
+  split = logical.spec('slots')
+  return segments, slot_parts.on_each(
+    put,
+    prompts.slots,
+    settings.engine.num_slots,
+    (slots, first, prompts.lengths),
+    (split, split, split),
+    split,
   )
 
 
@@ -124,8 +142,8 @@ def _prefill(
         values = jax.tree.map(lambda x, end=end: x[:, :, :end], values)
         sources.append(
           attention.Source(
-            cache.of_slots(keys, slots),
-            cache.of_slots(values, slots),
+            cache.of_prompts(keys, slots),
+            cache.of_prompts(values, slots),
             jnp.ones((1, 1, end), bool),
           )
         )

@@ -17,6 +17,8 @@ from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import sharding
 from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.parallel import prompt_queue
+from saxml_ext.engine.parallel import slot_parts
 from saxml_ext.engine.search import search
 
 # Decode steps beside a prefill in progress: more would delay its first token,
@@ -116,12 +118,19 @@ class Runner:
     self._checks = request_lib.Checks(e, run.settings.model.vocab_size)
     self._settings = run.settings
     self._run = run
+    self._batches = slot_parts.Batches(
+      e.num_slots, sharding.slot_parts(run.mesh), e.prefill_batches
+    )
     empty = self._run(executables.EmptyState())
     self._segments = list(empty.segments)
     self._ring = list(empty.ring)
     self._slots = empty.slots
     self._occupied: set[int] = set()
+    self._waiting: prompt_queue.PromptQueue[request_lib.Request] = (
+      prompt_queue.PromptQueue(self._batches)
+    )
     self._prefills: list[_Prefill] = []
+    self._steps = 0  # Decoded so far.
     self._row = 0  # Of the last block of the ring, the one being written.
 
   def warm_up(self, progress: Callable[[str], None] | None = None) -> None:
@@ -137,7 +146,8 @@ class Runner:
     """Starts requests in free slots.
 
     Prompts of one chunk are prefilled at once; of longer ones, each call of
-    step() prefills a chunk.
+    step() prefills a chunk. Where devices split the slots, a prompt may wait a
+    few steps for prompts of the other parts, see `prompt_queue.py`.
 
     Args:
       requests: slot -> request.
@@ -154,16 +164,10 @@ class Runner:
     for slot, request in requests.items():
       bucket = config_lib.at_least(len(request.tokens), self._engine.buckets)
       by_bucket.setdefault(bucket, []).append(slot)
-    largest = self._engine.prefill_batches[-1]
     for bucket, slots in by_bucket.items():
-      chunks = self._engine.chunks(bucket)
-      for i in range(0, len(slots), largest):
-        batch = {slot: requests[slot] for slot in slots[i : i + largest]}
-        prefill = _Prefill(batch, chunks)
-        if len(chunks) == 1:
-          self._advance(prefill)
-        else:
-          self._prefills.append(prefill)
+      chosen = {slot: requests[slot] for slot in slots}
+      self._waiting.add(bucket, chosen, self._steps)
+    self._begin_prefills()
 
   def step(self, max_steps: int | None = None) -> dict[int, request_lib.Result]:
     """Prefills a chunk, if there is one to do, and decodes for a while.
@@ -176,9 +180,10 @@ class Runner:
       none has finished yet, or if no slot is occupied.
     """
     steps = max_steps or self._engine.steps_per_call
+    self._begin_prefills()
     if self._prefills:
       self._advance(self._prefills.pop(0))
-    if self._prefills:
+    if self._prefills or self._waiting:
       steps = min(steps, _STEPS_BESIDE_PREFILL)
     decoding = self.decoding
     if not decoding:
@@ -201,9 +206,10 @@ class Runner:
       np.int32(min(steps, block - self._row)),
     )
     self._row += int(done)
+    self._steps += int(done)
     ended = np.asarray(finished)
     results = {}
-    for slot in [s for s in decoding if ended[s]]:
+    for slot in [s for s in sorted(decoding) if ended[s]]:
       results[slot] = self._result(slot)
       self.release(slot)
     return results
@@ -212,7 +218,7 @@ class Runner:
   def decoding(self) -> frozenset[int]:
     """Occupied slots whose prompts are prefilled: they decode in each step."""
     waiting = {slot for p in self._prefills for slot in p.requests}
-    return frozenset(self._occupied - waiting)
+    return frozenset(self._occupied - waiting - self._waiting.slots)
 
   def release(self, slot: int) -> None:
     """Frees an occupied slot. Raises ValueError if it is free already."""
@@ -221,6 +227,7 @@ class Runner:
         f'slot {slot} is free; occupied are {sorted(self._occupied)}.'
       )
     self._occupied.remove(slot)
+    self._waiting.discard(slot)
     for prefill in self._prefills:
       prefill.requests.pop(slot, None)
     self._prefills = [p for p in self._prefills if p.requests]
@@ -256,14 +263,26 @@ class Runner:
     )
     self._row = 0
 
+  def _begin_prefills(self) -> None:
+    """Prefills what need not wait any longer, or its first chunk soon."""
+    idle = not self.decoding and not self._prefills
+    for bucket, requests in self._waiting.take(self._steps, hurry=idle):
+      prefill = _Prefill(requests, self._engine.chunks(bucket))
+      if len(prefill.chunks) == 1:
+        self._advance(prefill)
+      else:
+        self._prefills.append(prefill)
+
   def _advance(self, prefill: _Prefill) -> None:
     """Runs a batch's next chunk; what is left of it comes first again."""
     e = self._engine
     (start, end), *rest = prefill.chunks
-    rows = config_lib.at_least(len(prefill.requests), e.prefill_batches)
-    # A batch that is not full repeats its last row.
-    filled = list(prefill.requests.items())
-    filled += filled[-1:] * (rows - len(filled))
+    *_, (_, last) = prefill.requests.items()
+    filled = [
+      (slot, prefill.requests.get(slot, last))
+      for slot in self._batches.rows(list(prefill.requests))
+    ]
+    rows = len(filled)
     tokens = np.full((rows, end - start), e.pad_id, np.int32)
     for row, (_, request) in enumerate(filled):
       part = request.tokens[start:end]

@@ -5,8 +5,8 @@ state are given here. The table in `logical.py` says along which axis of the
 device mesh dims of that name are split. XLA derives all the rest, the
 collectives included, so the programs know nothing of devices.
 
-A prompt being prefilled is not split: prefill runs on all devices of `model`,
-and those of `data` repeat it.
+A prompt being prefilled is split among the devices of `model`; those of `data`
+each prefill prompts of their own, see `parallel/slot_parts.py`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -38,6 +38,9 @@ def make_mesh(
 ) -> jax.sharding.Mesh:
   """A mesh of `shape` [replica, data, model] of the first devices.
 
+  On TPU hosts with as many chips as `model` has, these are the chips of one
+  host, in the order of a ring: JAX would take a line of chips of several.
+
   Args:
     shape: sizes of the axes.
     devices: to choose from; None: those of this process's backend.
@@ -58,7 +61,33 @@ def make_mesh(
       f' {len(devices)}.'
     )
   auto = (jax.sharding.AxisType.Auto,) * len(logical.MESH_AXES)
-  return jax.make_mesh(shape, logical.MESH_AXES, auto, devices=devices[:size])
+  chosen = devices[:size]
+  rings = _rings(chosen, shape[2])
+  if rings is None:
+    return jax.make_mesh(shape, logical.MESH_AXES, auto, devices=chosen)
+  grid = np.array(rings, object).reshape(shape)
+  return jax.sharding.Mesh(grid, logical.MESH_AXES, axis_types=auto)
+
+
+def _rings(
+  devices: Sequence[jax.Device], size: int
+) -> list[list[jax.Device]] | None:
+  """The TPUs of each of several hosts that have `size` of them; else None.
+
+  Chips of a host are neighbours, and go round if there are two rows of them.
+  """
+  hosts: dict[int, list[jax.Device]] = {}
+  for device in devices:
+    hosts.setdefault(device.process_index, []).append(device)
+  alike = all(len(own) == size for own in hosts.values())
+  if devices[0].platform != 'tpu' or len(hosts) == 1 or not alike:
+    return None
+
+  def along(device: jax.Device) -> tuple[int, ...]:
+    x, y, z = device.coords
+    return z, y, -x if y % 2 else x, device.core_on_chip
+
+  return [sorted(hosts[index], key=along) for index in sorted(hosts)]
 
 
 def check(
@@ -109,6 +138,11 @@ def pad(
     head=head,
     head_bias=fill(weights.head_bias, 0, -jnp.inf),
   )
+
+
+def slot_parts(mesh: jax.sharding.Mesh | None) -> int:
+  """Into how many parts the slots are split; 1 without a mesh."""
+  return 1 if mesh is None else _parts(mesh, 'slots')
 
 
 def padded_vocab(mesh: jax.sharding.Mesh, size: int) -> int:

@@ -129,6 +129,40 @@ class ShardingTest(parameterized.TestCase):
             tolerance = 0.5 if quantization else 1e-3
             self.assertAlmostEqual(one.logprob, other.logprob, delta=tolerance)
 
+  def test_prompts_of_two_parts_are_prefilled_together(self):
+    mesh = sharding.make_mesh((1, 2, 2))
+    runner = runner_lib.Runner(_weights(), _MODEL, _ENGINE, mesh)
+
+    def start(slot):
+      tokens = np.arange(1, 9 + slot, dtype=np.int32)
+      request = request_lib.Request(tokens, min_new_tokens=12)
+      runner.prefill_and_insert({slot: request})
+
+    start(0)  # Nothing else is to be done.
+    self.assertEqual(runner.decoding, {0})
+    start(1)  # It waits for one of slots 2 and 3.
+    self.assertEqual(runner.decoding, {0})
+    runner.step(1)
+    start(2)
+    self.assertEqual(runner.decoding, {0, 1, 2})
+    start(3)
+    runner.release(3)
+    while runner.decoding:
+      runner.step()
+    start(3)
+    self.assertEqual(runner.decoding, {3})
+
+  def test_no_prompt_waits_for_long(self):
+    mesh = sharding.make_mesh((1, 2, 2))
+    runner = runner_lib.Runner(_weights(), _MODEL, _ENGINE, mesh)
+    request = request_lib.Request(np.arange(1, 9, dtype=np.int32))
+    runner.prefill_and_insert({0: request})
+    runner.prefill_and_insert({1: request})
+    runner.step()  # Of few steps, for somebody waits.
+    self.assertEqual(runner.decoding, {0})
+    runner.step(1)
+    self.assertEqual(runner.decoding, {0, 1})
+
   @parameterized.parameters(
     (None, 1e-5), ('int8', 0.02), ('int8_weights', 1e-5)
   )

@@ -72,7 +72,8 @@ class Variable:
       multiplied with have any, and only these can be quantized.
     kept: its axes in the order in which the engine keeps it in float; empty: as
       they are stored.
-    inputs: field of `model.Taps` that holds what a layer multiplies it with.
+    inputs: field of `model.Taps` that holds what a layer multiplies it with;
+      None: none does.
     parts: names below PREFIX of variables that a checkpoint may have in its
       place; stacked along a new first dim, they are what it is.
   """
@@ -261,7 +262,7 @@ def table_of(architecture: architecture_lib.Architecture) -> Table:
   if not architecture.parallel:
     feed_forward = [
       *_norm('ff_layer.layer_norm', 'ff_norm'),
-      *_feed_forward('ff_norm'),
+      *_feed_forward(None),
     ]
   return Table(
     (
@@ -301,7 +302,7 @@ def _attention() -> list[Variable]:
   ]
 
 
-def _feed_forward(inputs: str) -> list[Variable]:
+def _feed_forward(inputs: str | None) -> list[Variable]:
   return [
     _layer(
       'ff_layer.ffn_layer1.linear.w',

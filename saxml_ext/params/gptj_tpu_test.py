@@ -44,7 +44,8 @@ class GPTJTPUTest(absltest.TestCase):
           settings = settings_lib.Settings.of(params)
           self.assertEqual(settings.engine.num_slots, slots)
           # GPT-J's 16 heads are split evenly.
-          self.assertEqual(16 % math.prod(mesh), 0)
+          self.assertEqual(16 % mesh[2], 0)
+          self.assertEqual(slots % math.prod(mesh[:2]), 0)
 
 
 if __name__ == '__main__':

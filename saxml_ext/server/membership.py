@@ -22,6 +22,8 @@ from saxml_ext.protobuf import admin_pb2_grpc
 _INTERVAL = 2.0
 # How often location.proto is read in that time.
 _LOOKS = 2
+# Seconds for the last word, of a process that may be short of time.
+_LEAVE_TIMEOUT = 0.5
 # An admin server calls back before it answers, and allows 10 s for that.
 _JOIN_TIMEOUT = 15.0
 
@@ -60,6 +62,27 @@ class Membership:
         await self._until_due()
     finally:
       await self._disconnect()
+
+  async def leave(self, reason: str) -> None:
+    """Tells the admin server that this server is about to end.
+
+    Admin servers of upstream's do not understand it; they notice the end.
+
+    Args:
+      reason: why; the cell shows it to users.
+    """
+    self._request.leaving = reason
+    if self._address is None:
+      return
+    channel = grpc_aio.insecure_channel(self._address)
+    try:
+      await admin_pb2_grpc.AdminStub(channel).Join(
+        self._request, timeout=_LEAVE_TIMEOUT
+      )
+    except grpc.aio.AioRpcError as e:
+      self._say(f'cannot leave {self._sax_cell}: {e.code().name}')
+    finally:
+      await channel.close()
 
   async def _locate(self) -> str:
     """What location.proto names now; '' if that cannot be told."""

@@ -131,13 +131,18 @@ def topology_of(devices: Sequence[jax.Device]) -> _Server.ChipTopology:
   return _Server.ChipTopology.Value(key)
 
 
-def memory_bytes() -> int:
-  """Bytes that models may take here: of all devices, or free ones of the host."""
+def memory_bytes(hosts: Sequence[str] = ()) -> int:
+  """Bytes that models may take: of all devices, or free ones of the hosts.
+
+  Args:
+    hosts: names of the hosts of a group, one for each process; they are taken
+      to be alike. Empty: this process is alone.
+  """
   limits = [
     (device.memory_stats() or {}).get('bytes_limit')
     for device in jax.local_devices()
   ]
   known = [limit for limit in limits if limit]
   if known and len(known) == len(limits):
-    return sum(known)
-  return psutil.virtual_memory().available
+    return sum(known) * max(1, len(hosts))
+  return psutil.virtual_memory().available * max(1, len(set(hosts)))

@@ -7,6 +7,11 @@ models that it is told to load. SIGTERM drains: calls in flight are answered,
 new ones are refused, then the program ends with 0. A second signal, or the end
 of --drain_secs, ends it at once.
 
+Started on several hosts with the flags that say so (--coordinator_address,
+--num_processes, --process_id), or where LeaderWorkerSet or a TPU slice says so,
+these are one model server: process 0 joins and serves, the others compute with
+it. See docs/multi_host.md.
+
 The environment variables SAX_ROOT and SAX_CELL stand in for --sax_root and
 --sax_cell where these are not given.
 """
@@ -17,7 +22,6 @@ import functools
 import os
 import random
 import re
-import signal
 import sys
 from typing import TypeAlias
 
@@ -29,16 +33,21 @@ from saxml_ext.common import cell
 from saxml_ext.common import environment
 from saxml_ext.common import errors
 from saxml_ext.common import ids
-from saxml_ext.common import net
 from saxml_ext.common import user_path
+from saxml_ext.engine.parallel import cpu_collectives
+from saxml_ext.groups import distributed
+from saxml_ext.groups import formation
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
 from saxml_ext.params import lm_cloud  # noqa: F401 Registers or sets up.
 from saxml_ext.params import registry
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.server import jax_setup
-from saxml_ext.server import membership
-from saxml_ext.server import model_server
 from saxml_ext.server import platforms
+from saxml_ext.server import serving
+from saxml_ext.server.group import group_flags
+from saxml_ext.server.group import group_follower
+from saxml_ext.server.group import group_leader
+from saxml_ext.server.group import group_prepare
 from saxml_ext.server.loading import lifecycle
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
@@ -46,6 +55,9 @@ from saxml_ext.server.loading import spec
 from saxml_ext.server.programs import program_flags
 
 _LoadFn: TypeAlias = lifecycle.LoadFn[servable.Servable]
+
+# Seconds in which the processes of a group find each other: as JAX's default.
+_GROUP_START_SECS = 300.0
 
 _PORT = flags.DEFINE_integer(
   'port',
@@ -111,6 +123,11 @@ def _load_fn() -> _LoadFn:
   return functools.partial(loader.load, programs=program_flags.sets())
 
 
+def _prepare_fn() -> group_prepare.PrepareFn:
+  """Prepares models in a process of a group, with the same programs."""
+  return functools.partial(loader.prepare, programs=program_flags.sets())
+
+
 def _servable_paths(known: Collection[str]) -> list[str]:
   """Model paths to offer, in an order that differs from start to start.
 
@@ -157,14 +174,17 @@ def _static_specs() -> dict[str, spec.Spec]:
   }
 
 
-def _server_spec(known: Collection[str]) -> admin_pb2.ModelServer:
-  """What the cell is told of this server."""
+def _server_spec(
+  known: Collection[str], hosts: Sequence[str]
+) -> admin_pb2.ModelServer:
+  """What the cell is told of this server, and of the hosts of its group."""
   return admin_pb2.ModelServer(
     chip_type=platforms.chip_type(_PLATFORM_CHIP.value),
     chip_topology=platforms.chip_topology(_PLATFORM_TOPOLOGY.value),
     servable_model_paths=_servable_paths(known),
     tags=_TAGS.value,
-    memory_bytes=platforms.memory_bytes(),
+    memory_bytes=platforms.memory_bytes(hosts),
+    hosts=hosts,
   )
 
 
@@ -175,70 +195,66 @@ def _sax_cell() -> str:
   return environment.text(None, environment.CELL)
 
 
-def _first_signal() -> asyncio.Event:
-  """An event set by SIGTERM or Ctrl-C; the second one ends the process."""
-  told = asyncio.Event()
+def _join_group(formed: formation.Formation) -> None:
+  """Finds the other processes of the group; the devices are used after it."""
 
-  def on_signal() -> None:
-    if told.is_set():
-      logging.warning('told twice to stop; ending at once')
-      os._exit(1)
-    told.set()
+  def give_up(reason: str) -> None:
+    print(f'server: {reason}', file=sys.stderr, flush=True)
+    os._exit(1)
 
-  for number in (signal.SIGTERM, signal.SIGINT):
-    asyncio.get_running_loop().add_signal_handler(number, on_signal)
-  return told
+  distributed.initialize(formed, _GROUP_START_SECS, give_up)
+  cpu_collectives.listen_towards(formed.coordinator_address)
+  distributed.check(formed)
 
 
-async def _serve(
-  load_fn: _LoadFn,
+def _serve(
+  formed: formation.Formation | None,
   sax_cell: str,
-  server_spec: admin_pb2.ModelServer,
-  static: dict[str, spec.Spec],
+  extend: Callable[[_LoadFn], _LoadFn],
+  more_paths: Collection[str],
+  prepare: group_prepare.PrepareFn,
 ) -> None:
-  """Serves until a signal, or until a static model fails to load."""
-  told = _first_signal()
-  server = model_server.ModelServer(load_fn, _PORT.value)
-  join = admin_pb2.JoinRequest(
-    address=net.advertised_address(server.port), model_server=server_spec
+  """Serves until told to stop, alone or as one of a group."""
+  known = [*registry.names(), *more_paths]
+  static = _static_specs()
+  _servable_paths(known)  # Refuses a bad flag before anybody is waited for.
+  if formed is not None:
+    _join_group(formed)
+  jax_setup.check_devices()
+  leader = None
+  limits = group_flags.limits()
+  if formed is not None and not formed.leads:
+    asyncio.run(
+      group_follower.serve(
+        formed, limits, _PORT.value, _DRAIN_SECS.value, prepare
+      )
+    )
+    return
+  if formed is not None:
+    leader = group_leader.GroupLeader(
+      formed, limits, group_flags.port(), prepare
+    )
+  asyncio.run(
+    serving.serve(
+      serving.Options(
+        load_fn=leader.load if leader else extend(_load_fn()),
+        port=_PORT.value,
+        sax_root=cell.sax_root(_SAX_ROOT.value) if sax_cell else '',
+        sax_cell=sax_cell,
+        server_spec=_server_spec(known, leader.hosts if leader else ()),
+        static=static,
+        drain_secs=_DRAIN_SECS.value,
+        leader=leader,
+      )
+    )
   )
-  await server.start()
-  # A load may take minutes; the signal is not to wait for it.
-  working = asyncio.create_task(_load_and_join(server, static, sax_cell, join))
-  stopping = asyncio.create_task(told.wait())
-  grace = 0.0
-  try:
-    await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
-    if working.done():
-      working.result()
-    await stopping
-    logging.info('stopping; calls in flight are answered first')
-    grace = _DRAIN_SECS.value
-  finally:
-    working.cancel()
-    stopping.cancel()
-    await server.stop(grace)
-
-
-async def _load_and_join(
-  server: model_server.ModelServer,
-  static: dict[str, spec.Spec],
-  sax_cell: str,
-  join: admin_pb2.JoinRequest,
-) -> None:
-  for key, each in static.items():
-    await asyncio.wrap_future(server.models.load(key, each))
-  print(f'Model server is serving at {join.address}', flush=True)
-  if sax_cell:
-    await membership.Membership(
-      cell.sax_root(_SAX_ROOT.value), sax_cell, join
-    ).run()
 
 
 def main(
   argv: Sequence[str],
   extend: Callable[[_LoadFn], _LoadFn] = lambda load_fn: load_fn,
   more_paths: Collection[str] = (),
+  prepare: group_prepare.PrepareFn | None = None,
 ) -> None:
   """Serves until told to stop.
 
@@ -247,27 +263,35 @@ def main(
     extend: makes another function that loads models of the one that the flags
       ask for; another program may serve other engines besides.
     more_paths: model paths that it loads besides the registered ones.
+    prepare: prepares models in a process of a group; None: as the flags ask
+      for. What `extend` makes is for a server on one host.
   """
   if len(argv) > 1:
     raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}')
   if not flags.FLAGS['verbosity'].present:
     logging.set_verbosity(logging.INFO)
   jax_setup.configure(user_path.resolve(_JAX_CACHE_DIR.value))
+  status = 0
   try:
-    jax_setup.check_devices()
+    formed = group_flags.find()
+    if formed is not None and more_paths:
+      raise errors.Unimplemented(
+        'Pax experiments run on one host: start this server with --group=none,'
+        ' or //saxml_ext/server:server on the hosts of the group'
+      )
     sax_cell = _sax_cell()
     if sax_cell:
       ids.parse_cell_id(sax_cell)
       cell.sax_root(_SAX_ROOT.value)
-    known = [*registry.names(), *more_paths]
-    load_fn = extend(_load_fn())
-    asyncio.run(_serve(load_fn, sax_cell, _server_spec(known), _static_specs()))
+    _serve(formed, sax_cell, extend, more_paths, prepare or _prepare_fn())
   except errors.SaxError as e:
-    sys.exit(f'server: {e.message}')
-  # A load that cannot be interrupted may still run on its thread.
+    print(f'server: {e.message}', file=sys.stderr)
+    status = 1
+  # A load that cannot be interrupted may still run on its thread, and JAX
+  # would wait for the other processes of a group.
   sys.stdout.flush()
   sys.stderr.flush()
-  os._exit(0)
+  os._exit(status)
 
 
 if __name__ == '__main__':

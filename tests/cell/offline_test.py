@@ -2,75 +2,17 @@
 
 import os
 import signal
-import subprocess
-import time
 
-from absl import flags
 from absl.testing import absltest
 import psutil
 
-from harness.systems import programs
 from saxml_ext.engine.testing import fast_compile
+from tests.cell import job as job_lib
 
 fast_compile.install()
 
-_JOB_FLAGS = flags.DEFINE_multi_string(
-  'job_flag', [], 'NAME=VALUE, passed on to the job; may be repeated.'
-)
-
 # From the death of the model server to the end of the job.
 _MOST_SECS_TO_FAIL = 30.0
-# Starting takes half a minute alone, and compiles all the while.
-_START_SECS = 1200.0
-
-
-class _Job:
-  """A job in a process of its own, its output in a file."""
-
-  def __init__(self, directory: str, cache: str, values: dict[str, object]):
-    self.results = os.path.join(directory, 'results')
-    self._output_path = os.path.join(directory, 'output.txt')
-    extra = dict(text.split('=', 1) for text in _JOB_FLAGS.value)
-    command = programs.command(
-      'harness/offline',
-      {'results_dir': self.results, 'jax_cache_dir': cache} | values | extra,
-    )
-    with open(self._output_path, 'wb') as output:
-      self.process = subprocess.Popen(
-        command.argv,
-        env=dict(command.env),
-        stdout=output,
-        stderr=subprocess.STDOUT,
-      )
-
-  @property
-  def output(self) -> str:
-    with open(self._output_path, encoding='utf-8') as file:
-      return file.read()
-
-  def read(self, *path: str) -> str:
-    """A file among the results."""
-    with open(os.path.join(self.results, *path), encoding='utf-8') as file:
-      return file.read()
-
-  def wait_for(self, *path: str) -> None:
-    """Waits until a file among the results has something in it."""
-    path = os.path.join(self.results, *path)
-    end = time.monotonic() + _START_SECS
-    while not (os.path.exists(path) and os.path.getsize(path)):
-      if self.process.poll() is not None or time.monotonic() > end:
-        raise AssertionError(f'no {path}; the job says:\n{self.output}')
-      time.sleep(0.1)
-
-  def descendants(self) -> list[psutil.Process]:
-    return psutil.Process(self.process.pid).children(recursive=True)
-
-  def model_server(self) -> psutil.Process:
-    for process in self.descendants():
-      words = ' '.join(process.cmdline()).replace('.', '/')
-      if programs.MODEL_SERVER in words:
-        return process
-    raise AssertionError('no model server among the processes of the job')
 
 
 class OfflineTest(absltest.TestCase):
@@ -84,9 +26,9 @@ class OfflineTest(absltest.TestCase):
     # Programs that one test compiles need not be compiled by the next.
     cls.cache = os.path.join(absltest.TEST_TMPDIR.value, 'jax')
 
-  def _job(self, **values: object) -> _Job:
+  def _job(self, **values: object) -> job_lib.Job:
     directory = self.create_tempdir().full_path
-    job = _Job(directory, self.cache, values)
+    job = job_lib.Job(directory, self.cache, values)
     self.addCleanup(job.process.wait)
     self.addCleanup(job.process.kill)
     return job

@@ -74,6 +74,7 @@ def addresses(cell: processes.Cell, model_id: str) -> set[str]:
     return set()  # There was never any.
   known = set(response.result.values)
   for change in response.result.changelog:
-    known.add(change.addition)
+    if change.addition:
+      known.add(change.addition)
     known.discard(change.deletion)
   return known

@@ -1,8 +1,9 @@
 """Several hosts on one machine: network namespaces joined by a bridge.
 
-Each host has an address and ports of its own, and a link that can be cut. They
-share the machine's files, as hosts of a cell share a bucket or a file server.
-All of it is in namespaces, see `namespaces`.
+Each host has a name, an address and ports of its own, and a link that can be
+cut. They share the machine's files, as hosts of a cell share a bucket or a file
+server. The program that makes them is on their network too. All of it is in
+namespaces, see `namespaces`.
 """
 
 from collections.abc import Sequence
@@ -13,6 +14,8 @@ from tests.hosts import namespaces
 
 _BRIDGE = 'cell'
 _SUBNET = '10.77.0'
+# Gives a command line, "$@", a host's name, "$0".
+_NAMED = 'echo "$0" > /proc/sys/kernel/hostname; exec "$@"'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,13 +27,15 @@ class Host:
 
   def argv(self, argv: Sequence[str]) -> tuple[str, ...]:
     """The command line that runs `argv` on this host."""
-    return ('ip', 'netns', 'exec', self.name, *argv)
+    inside = ('ip', 'netns', 'exec', self.name, 'unshare', '--uts')
+    return (*inside, 'sh', '-ec', _NAMED, self.name, *argv)
 
 
 def enter() -> str:
   """See `namespaces.enter`."""
   return namespaces.enter(
-    ('--net', '--mount'), 'mount -t tmpfs none /run && ip netns'
+    ('--net', '--mount'),
+    'mount -t tmpfs none /run && ip netns && unshare --uts true',
   )
 
 
@@ -41,6 +46,7 @@ class Network:
     # Where ip keeps its names of namespaces; the machine's own stays unseen.
     _run('mount', '-t', 'tmpfs', 'none', '/run')
     _ip(f'link add {_BRIDGE} type bridge')
+    _ip(f'addr add {_SUBNET}.1/24 dev {_BRIDGE}')
     _ip(f'link set {_BRIDGE} up')
     self._hosts: list[Host] = []
 

@@ -33,10 +33,16 @@ _BELOW = {
   ),
   'saxml_ext/admin': ('saxml_ext/common', 'saxml_ext/protobuf'),
   'saxml_ext/client': ('saxml_ext/common', 'saxml_ext/protobuf'),
+  'saxml_ext/groups': (
+    'saxml_ext/common',
+    'saxml_ext/engine',
+    'saxml_ext/protobuf',
+  ),
   'saxml_ext/server': (
     'saxml_ext/aot',
     'saxml_ext/common',
     'saxml_ext/engine',
+    'saxml_ext/groups',
     'saxml_ext/params',
     'saxml_ext/pax',
     'saxml_ext/protobuf',

@@ -52,6 +52,20 @@ class JobFlagsTest(absltest.TestCase):
     self.assertEqual(config.load.silence_secs, 25.0)
     self.assertEqual(self._config().load.silence_secs, 120.0)
 
+  def test_a_cell_of_several_hosts(self):
+    self.assertNotIn('hosts', self._config(hosts=1).system.parameters)
+    system = self._config(hosts=2).system
+    self.assertEqual(system.hosts, 2)
+    self.assertEqual(system.parameters['hosts'], 2)
+    # Its model is split among the devices of all of them.
+    self.assertEqual(set(system.overrides), {'ICI_MESH_SHAPE'})
+    for values, message in (
+      ({'system': 'engine'}, '--hosts=2 is for --system=cell.*engine is not'),
+      ({'model_path': '/sax/test/m', 'sax_root': '/r'}, 'of a running one'),
+    ):
+      with self.assertRaisesRegex(ValueError, message):
+        self._config(hosts=2, **values)
+
   def test_what_decides_the_result_makes_the_id(self):
     known = self._config().id
     self.assertEqual(self._config(silence_secs=3.0).id, known)
@@ -60,6 +74,7 @@ class JobFlagsTest(absltest.TestCase):
       {'target_qps': 5.0},
       {'sample_count': 5},
       {'override': ['BATCH_SIZE=2']},
+      {'hosts': 2},
       {'mode': ['performance']},
       {'round': 'v4.0'},
       {'scenario': rounds.SERVER},

@@ -8,6 +8,7 @@ from harness.data import bundle
 from harness.loadgen import rounds
 from harness.network import launchers
 from harness.systems import launch
+from harness.systems import server_group
 from harness.systems import target as target_lib
 from saxml_ext.common import cell as cell_files
 from saxml_ext.common import user_path
@@ -49,6 +50,14 @@ CHECKPOINT = flags.DEFINE_string(
   'Checkpoint of the system that is started: PAX, for the reference and BERT'
   ' that of Hugging Face, for onnxruntime also an ONNX file. Default: the'
   ' bundled model.',
+)
+_HOSTS = flags.DEFINE_integer(
+  'hosts',
+  1,
+  'Processes of the model server of the cell that is started: more than one'
+  ' compute the model together, as a group of so many hosts does, on the CPU'
+  ' unless JAX_PLATFORMS says otherwise.',
+  lower_bound=1,
 )
 _NETWORK = flags.DEFINE_enum(
   'network',
@@ -133,6 +142,8 @@ def system(benchmark: str, cache: cache_lib.Cache) -> launch.Launcher:
       f'--model_path={MODEL_PATH.value}: a cell serves no BERT; give its files'
       ' by --checkpoint'
     )
+  if _HOSTS.value > 1:
+    _check_starts_a_cell(kind)
   if kind == launchers.KIND:
     return _network_sut()
   if MODEL_PATH.value:
@@ -163,8 +174,32 @@ def system(benchmark: str, cache: cache_lib.Cache) -> launch.Launcher:
   jax_cache_dir = cache.jax
   if _JAX_CACHE_DIR.value is not None:
     jax_cache_dir = user_path.resolve(_JAX_CACHE_DIR.value)
-  make = launch.Engine if kind == ENGINE else launch.OwnCell
-  return make(_PARAMS.value, _overrides(), checkpoint, jax_cache_dir)
+  params, overrides = _PARAMS.value, _overrides()
+  if kind == ENGINE:
+    return launch.Engine(params, overrides, checkpoint, jax_cache_dir)
+  overrides = server_group.overrides(_HOSTS.value, overrides)
+  return launch.OwnCell(
+    params, overrides, checkpoint, jax_cache_dir, _HOSTS.value
+  )
+
+
+def _check_starts_a_cell(kind: str) -> None:
+  """Sees that there is a cell to start, for --hosts.
+
+  Raises:
+    ValueError: there is none.
+  """
+  if kind != CELL:
+    raise ValueError(
+      f'--hosts={_HOSTS.value} is for --system={CELL}, whose model server may be'
+      f' several processes; --system={kind} is not: leave one of them out'
+    )
+  if MODEL_PATH.value:
+    raise ValueError(
+      f'--hosts={_HOSTS.value} is for a cell that is started here, and'
+      f' --model_path={MODEL_PATH.value} names a model of a running one, which'
+      ' has the hosts that it has: leave one of them out'
+    )
 
 
 def _network_sut() -> launch.Launcher:

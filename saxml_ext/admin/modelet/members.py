@@ -71,7 +71,7 @@ class Members:
     return self._paths
 
   async def join(self, request: admin_pb2.JoinRequest) -> None:
-    """Takes a model server in, or notes that it is still there.
+    """Takes a model server in, or notes that it is still there, or leaves.
 
     Raises:
       InvalidArgument: the address is not "host:port".
@@ -88,6 +88,10 @@ class Members:
     lock = self._joining.setdefault(address, asyncio.Lock())
     async with lock:
       known = self._modelets.get(address)
+      if request.leaving:
+        if known:
+          known.leave(request.leaving)
+        return
       if known and not known.lost and known.join == request:
         # If it was restarted, the next poll will tell what it has forgotten.
         return

@@ -14,6 +14,7 @@ may be back before it thinks of joining again.
 """
 
 import asyncio
+from collections.abc import Sequence
 import time
 from typing import Protocol
 
@@ -61,6 +62,7 @@ class Modelet:
     paths: the model paths that it can serve.
     held: the wanted models it holds or is about to hold, by model id.
     former: what it held when it was lost, as far as known, by model id.
+    left: why it left the cell, as it told before it ended; empty if it did not.
   """
 
   def __init__(self, join: admin_pb2.JoinRequest, listener: Listener):
@@ -69,6 +71,7 @@ class Modelet:
     self.paths = frozenset(join.model_server.servable_model_paths)
     self.held: dict[str, held_lib.Held] = {}
     self.former: dict[str, admin_pb2.Model | None] = {}
+    self.left = ''
     self._listener = listener
     # When models that served were told to leave, monotonic seconds.
     self._drains: dict[str, float] = {}
@@ -95,6 +98,12 @@ class Modelet:
   def data_address(self) -> str:
     """Where its data services are."""
     return self.join.data_address or self.join.address
+
+  @property
+  def hosts(self) -> Sequence[str]:
+    """Names of its hosts if it is a group of several; else empty."""
+    names = self.join.model_server.hosts
+    return names if len(names) > 1 else ()
 
   @property
   def lost(self) -> bool:
@@ -133,6 +142,12 @@ class Modelet:
     """Begins to work and to poll."""
     self._worker.start()
     self._poller.start()
+
+  def leave(self, reason: str) -> None:
+    """The server tells why it is about to end; it is lost from now on."""
+    if not self.lost:
+      self.left = reason
+      self._poller.leave(reason)
 
   async def close(self) -> None:
     """Stops everything; what the server holds is left as it is."""

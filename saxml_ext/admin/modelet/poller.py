@@ -78,6 +78,20 @@ class Poller:
       self._task.cancel()
       await asyncio.gather(self._task, return_exceptions=True)
 
+  def leave(self, reason: str) -> None:
+    """The server says that it is about to end: it is lost from now on.
+
+    It is not asked again, for it may answer until it has ended; it joins when
+    it is back.
+
+    Args:
+      reason: as it told.
+    """
+    if self._task:
+      self._task.cancel()
+    self._task = asyncio.create_task(self._wait_out())
+    self._lose(reason)
+
   def poll_now(self) -> None:
     """Asks for the status at once; there may be news."""
     self._poke.set()
@@ -99,6 +113,10 @@ class Poller:
           self._regained(status)
         else:
           self._answered(status, asked)
+
+  async def _wait_out(self) -> None:
+    await asyncio.sleep(_KEEP_LOST)
+    self._forgotten()
 
   async def _pause(self) -> None:
     failing = self._live.failing and not self.lost

@@ -42,7 +42,7 @@ th,td{padding:.45rem .8rem;text-align:left;vertical-align:top;
 border-bottom:1px solid var(--line)}tr:last-child td{border-bottom:0}
 th{background:var(--head);font-weight:600;white-space:nowrap}
 td.number,th.number{text-align:right;font-variant-numeric:tabular-nums}
-td{overflow-wrap:anywhere}td.short{white-space:nowrap}
+td{overflow-wrap:anywhere}.short{white-space:nowrap}
 .state{display:inline-block;padding:.05rem .55rem;border-radius:1rem;
 font-size:.85em;font-weight:600;white-space:nowrap;color:var(--off);
 background:var(--offbg)}
@@ -95,6 +95,13 @@ def path(text: str) -> str:
   return re.sub(r'([./]+)', r'\1<wbr>', html.escape(text))
 
 
+def names(texts: Iterable[str]) -> str:
+  """Names, separated by commas; a line may end between them only."""
+  return ', '.join(
+    f'<span class="short">{html.escape(text)}</span>' for text in texts
+  )
+
+
 def lines(parts_html: Iterable[str]) -> str:
   """One below the other."""
   return '<br>'.join(parts_html)
@@ -106,6 +113,7 @@ def table(
   rows_html: Iterable[Sequence[str]],
   numbers: Sequence[str] = (),
   short: Sequence[str] = (),
+  optional: Sequence[str] = (),
   empty: str = 'None.',
 ) -> str:
   """A table with a heading.
@@ -116,11 +124,20 @@ def table(
     rows_html: cells, as HTML.
     numbers: names of columns that are aligned to the right.
     short: names of columns whose cells are not broken into lines.
+    optional: names of columns that are left out if all their cells are empty.
     empty: what stands there instead of a table without rows.
 
   Returns:
     HTML.
   """
+  rows_html = list(rows_html)
+  kept = [
+    i
+    for i, name in enumerate(header)
+    if name not in optional or any(row[i] for row in rows_html)
+  ]
+  header = [header[i] for i in kept]
+  rows_html = [[row[i] for i in kept] for row in rows_html]
   classes = [
     ' class="number"'
     if h in numbers

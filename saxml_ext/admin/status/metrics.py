@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from saxml_ext.admin import controller as controller_lib
 from saxml_ext.admin.leadership import election as election_lib
+from saxml_ext.admin.modelet import modelets
 from saxml_ext.admin.status import http_server
 from saxml_ext.protobuf import common_pb2
 
@@ -71,11 +72,23 @@ def _cell(controller: controller_lib.Controller) -> list[str]:
       ],
     ),
     *_gauge(
+      'sax_admin_hosts',
+      'Hosts of joined model servers; a group has several.',
+      [
+        ('state="living"', _hosts(s for s in servers if not s.lost)),
+        ('state="lost"', _hosts(s for s in servers if s.lost)),
+      ],
+    ),
+    *_gauge(
       'sax_admin_watchers',
       'Calls that wait for a change of a model.',
       [('', sum(e.changed.num_waiters for e in entries))],
     ),
   ]
+
+
+def _hosts(servers: Iterable[modelets.Modelet]) -> int:
+  return sum(len(s.hosts) or 1 for s in servers)
 
 
 def _gauge(

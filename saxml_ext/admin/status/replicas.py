@@ -9,7 +9,7 @@ from saxml_ext.admin.modelet import modelets
 from saxml_ext.admin.placement import unknown_path
 from saxml_ext.protobuf import admin_pb2
 
-_LOST = 'the server is lost; it is given the model again if it comes back soon'
+_BACK = 'it is given the model again if it comes back soon'
 
 
 def describe(
@@ -29,18 +29,23 @@ def describe(
     lost ones that had it, and an entry without address that says why.
   """
   model = entry.model
+  hosts = {m.address: m.hosts for m in members.all(lost_too=True)}
   result = [
     admin_pb2.Replica(
       address=m.address,
       status=m.held[model.model_id].status,
       reason=m.held[model.model_id].reason,
+      hosts=m.hosts,
     )
     for m in holders
   ]
   listed = {r.address for r in result}
   result += [
     admin_pb2.Replica(
-      address=address, status=held_lib.FAILED, reason=failure.reason
+      address=address,
+      status=held_lib.FAILED,
+      reason=failure.reason,
+      hosts=hosts.get(address, ()),
     )
     for address, failure in entry.failures.items()
     if address not in listed
@@ -48,7 +53,7 @@ def describe(
   if len(holders) < model.requested_num_replicas:
     # Clients wait for a server that is being restarted.
     result += [
-      admin_pb2.Replica(address=m.address, reason=_LOST)
+      admin_pb2.Replica(address=m.address, reason=_why_lost(m), hosts=m.hosts)
       for m in members.all(lost_too=True)
       if m.lost and model.model_id in m.former
     ]
@@ -59,6 +64,15 @@ def describe(
       )
     )
   return result
+
+
+def _why_lost(modelet: modelets.Modelet) -> str:
+  if modelet.left:
+    return f'the server has left ({modelet.left}); {_BACK}'
+  if modelet.hosts:
+    # It cannot tell who failed, so it was the one that tells.
+    return f'host {modelet.hosts[0]} (process 0) is lost; {_BACK}'
+  return f'the server is lost; {_BACK}'
 
 
 def _why_missing(model: admin_pb2.Model, members: members_lib.Members) -> str:

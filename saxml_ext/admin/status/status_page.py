@@ -7,7 +7,6 @@
 
 from collections.abc import Iterable, Sequence
 import html
-import time
 
 from saxml_ext.admin import controller as controller_lib
 from saxml_ext.admin.leadership import state
@@ -15,13 +14,8 @@ from saxml_ext.admin.modelet import held as held_lib
 from saxml_ext.admin.modelet import modelets
 from saxml_ext.admin.status import markup
 from saxml_ext.admin.status import replicas
+from saxml_ext.admin.status import server_tables
 from saxml_ext.common import errors
-from saxml_ext.protobuf import admin_pb2
-from saxml_ext.protobuf import common_pb2
-from saxml_ext.protobuf import modelet_pb2
-
-_DORMANT = modelet_pb2.GetStatusResponse.ServerStatus.DORMANT
-_GIB = 2**30
 
 
 def standby(cell: str, address: str, leader: str) -> str:
@@ -64,7 +58,7 @@ class StatusPage:
       'Cell',
       markup.paragraph(summary + '.')
       + self._models(entries)
-      + _servers(servers),
+      + server_tables.overview(servers),
     )
 
   def _page(self, kind: str, body_html: str) -> str:
@@ -85,8 +79,8 @@ class StatusPage:
           markup.path(model.model_path),
           markup.path(model.checkpoint_path),
           markup.lines(
-            f'{markup.server_link(s.address)}:'
-            f' {_status(s.held[model.model_id])}'
+            f'{markup.server_link(s.address)}{server_tables.size(s)}:'
+            f' {server_tables.model_state(s.held[model.model_id])}'
             for s in servers
           ),
           markup.lines(self._reasons(entry, servers)),
@@ -146,7 +140,7 @@ class StatusPage:
         [[html.escape(text) for text in row] for row in settings if row[1]],
         short=('Setting',),
       )
-      + _servers(holders),
+      + server_tables.overview(holders),
     )
 
   def _server(self, address: str) -> str:
@@ -158,8 +152,9 @@ class StatusPage:
     [server] = found
     return self._page(
       'Server',
-      _servers(found)
-      + _methods(server)
+      server_tables.overview(found)
+      + server_tables.hosts(server)
+      + server_tables.methods(server)
       + markup.table(
         'Model paths that it can serve',
         ('Path',),
@@ -179,89 +174,3 @@ def _state(entry: state.Published, servers: Sequence[modelets.Modelet]) -> str:
   if held_lib.LOADING in status:
     return 'Loading'
   return 'Failed' if status or entry.failures.items() else 'Not assigned'
-
-
-def _status(held: held_lib.Held) -> str:
-  return markup.state(common_pb2.ModelStatus.Name(held.status))
-
-
-def _servers(servers: Iterable[modelets.Modelet]) -> str:
-  now = time.monotonic()
-  rows = []
-  for server in servers:
-    spec = server.join.model_server
-    dormant = server.status.server_status.state == _DORMANT
-    models = [
-      f'{markup.model_link(k)}: {_status(h)}'
-      for k, h in sorted(server.held.items())
-    ] + [
-      f'{html.escape(k)}: {markup.state("unloads")}'
-      for k in sorted(server.unloading)
-    ]
-    rows.append(
-      [
-        markup.server_link(server.address),
-        markup.state(
-          'Lost' if server.lost else 'Dormant' if dormant else 'Active'
-        ),
-        markup.lines(models) or 'Idle',
-        _enum(admin_pb2.ModelServer.ChipType, spec.chip_type),
-        _enum(admin_pb2.ModelServer.ChipTopology, spec.chip_topology),
-        f'{spec.memory_bytes / _GIB:.1f}' if spec.memory_bytes else 'not told',
-        html.escape(', '.join(spec.tags)),
-        f'{now - server.last_seen:.3f}',
-      ]
-    )
-  return markup.table(
-    'Model servers',
-    (
-      'Addr',
-      'ServerStatus',
-      'ModelStatus',
-      'Chip',
-      'Topo',
-      'Memory (GiB)',
-      'Tags',
-      'Lag (s)',
-    ),
-    rows,
-    numbers=('Memory (GiB)', 'Lag (s)'),
-    short=('Addr', 'ModelStatus'),
-  )
-
-
-def _methods(server: modelets.Modelet) -> str:
-  """What a server last told of its methods, as HTML."""
-  rows = [
-    [
-      markup.model_link(info.model_key)
-      if info.model_key in server.held
-      else html.escape(info.model_key),
-      html.escape(stats.method),
-      f'{stats.successes_per_second:.2f}',
-      f'{stats.errors_per_second:.2f}',
-      _latency(stats, 'p50'),
-      _latency(stats, 'p99'),
-    ]
-    for info in server.status.models
-    for stats in info.method_stats
-  ]
-  return markup.table(
-    'Methods',
-    ('Model', 'Method', 'Answers/s', 'Errors/s', 'p50 (s)', 'p99 (s)'),
-    rows,
-    numbers=('Answers/s', 'Errors/s', 'p50 (s)', 'p99 (s)'),
-    empty='No model is loaded.',
-  )
-
-
-def _latency(
-  stats: modelet_pb2.GetStatusResponse.MethodStats, which: str
-) -> str:
-  name = f'{which}_latency_on_success_per_second'
-  return f'{getattr(stats, name):.3f}' if stats.HasField(name) else ''
-
-
-def _enum(kind, value: int) -> str:
-  # A newer server may announce a number that has no name here.
-  return kind.Name(value) if value in kind.values() else str(value)

@@ -124,6 +124,41 @@ class StatusPageTest(cell_fixture.CellTestCase):
     page = await self.get('/server/' + modelet.address)
     self.assertIn(f'{MODEL} | lm.score | 0.00 | 0.00 |  | ', rows(page))
 
+  async def test_group(self):
+    modelet = await self.start_modelet()
+    modelet.hosts = ('tpu-0', 'tpu-1', 'tpu-2', '<b>')
+    await self.join(modelet)
+    single = await self.joined()
+    await self.publish(replicas=3)
+    await self.ready(2)
+    found = '\n'.join(rows(await self.get('/')))
+    names = '4: tpu-0, tpu-1, tpu-2, <b>'
+    self.assertIn(
+      f'{modelet.address} | {names} | Active | {MODEL}: LOADED', found
+    )
+    self.assertIn(f'{single.address} |  | Active | {MODEL}: LOADED', found)
+    self.assertIn(f'{modelet.address} (4 hosts): LOADED', found)
+    path = '/server/' + modelet.address
+    found = rows(await self.get(path))
+    self.assertIn('0 | tpu-0 | leader', found)
+    self.assertIn('3 | <b> | follower', found)
+    self.assertNotIn('<b>', await self.get(path))
+    self.assertIn(
+      'sax_admin_hosts{state="living"} 5', await self.get('/metrics')
+    )
+    await self.join(modelet, leaving='host tpu-1 (process 1) & why')
+    self.assertIn('sax_admin_hosts{state="lost"} 4', await self.get('/metrics'))
+    page = await self.get_rows('/')
+    self.assertIn(f'{names} | Losthost tpu-1 (process 1) & why | Idle', page)
+    self.assertIn(
+      f'{modelet.address}: the server has left (host tpu-1 (process 1) & why);'
+      ' it is given the model again if it comes back soon',
+      page,
+    )
+    # Without groups there is no column for their hosts.
+    page = await self.get('/server/' + single.address)
+    self.assertNotIn('Hosts', page)
+
   async def test_errors(self):
     for path, code in (
       ('/model/sax/test/x', 404),

@@ -25,6 +25,7 @@ class FakeModelet(modelet_pb2_grpc.ModeletServicer):
     gate: loads and unloads wait while it is cleared.
     broken: loads fail.
     memory_bytes: what it tells of its memory when it joins.
+    hosts: what it tells of its hosts when it joins.
     busy: loads are refused with RESOURCE_EXHAUSTED as often as this says.
   """
 
@@ -36,6 +37,7 @@ class FakeModelet(modelet_pb2_grpc.ModeletServicer):
     self.gate.set()
     self.broken = False
     self.memory_bytes = 0
+    self.hosts: tuple[str, ...] = ()
     self.busy = 0
     self.paths = model_paths
     self._port = port
@@ -52,6 +54,7 @@ class FakeModelet(modelet_pb2_grpc.ModeletServicer):
       chip_topology=admin_pb2.ModelServer.CHIP_TOPOLOGY_1,
       servable_model_paths=self.paths,
       memory_bytes=self.memory_bytes,
+      hosts=self.hosts,
     )
 
   async def start(self) -> None:
@@ -85,6 +88,8 @@ class FakeModelet(modelet_pb2_grpc.ModeletServicer):
     reason = 'no memory' if self.broken else ''
     if request.checkpoint_path == BAD_CHECKPOINT:
       reason = 'no such checkpoint'
+      if self.hosts:
+        reason = f'host {self.hosts[-1]}: {reason}'
     if reason:
       self.models[request.model_key] = common_pb2.ModelStatus.FAILED
       self.reasons[request.model_key] = reason

@@ -19,7 +19,7 @@ class Live:
   """Slots that are all busy with requests of a distribution.
 
   Attributes:
-    slots: on each chip, as many as there are where chips split the heads.
+    slots: on each chip: all of them, or those of its part.
     beams: of each.
     requests: what they are busy with.
   """
@@ -52,4 +52,4 @@ class Live:
 
 def of(made: costs.Set, requests: lengths_lib.Lengths) -> Live:
   """A set's slots, busy with `requests`."""
-  return Live(made.slots, made.beams, requests)
+  return Live(made.slots // made.parts, made.beams, requests)

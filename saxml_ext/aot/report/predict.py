@@ -91,6 +91,7 @@ def policy(
       prefills.append((int(found[1]), int(found[2])))
   return schedule.Policy(
     slots=programs.slots,
+    parts=programs.parts,
     buckets=buckets or tuple(sorted({length for _, length in prefills})),
     rows=tuple(sorted({rows for rows, _ in prefills})),
   )

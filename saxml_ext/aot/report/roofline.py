@@ -70,7 +70,8 @@ def decode(programs: costs.Set, prompt: float, answer: float) -> Point:
   attention += 2 * beams * head  # The head stays in bfloat16.
   keys = programs.slots * prompt + beams * answer
   kv = 2 * m['num_layers'] * heads * keys * _BYTES[programs.kv]
-  read = parameters * _BYTES[programs.weights] + 2 * head + kv
+  weights = parameters * _BYTES[programs.weights] + 2 * head
+  read = programs.parts * weights + kv
   return _point(programs, matrices, attention, 0, read)
 
 
@@ -94,7 +95,7 @@ def _point(
   topology = chips.of(programs.topology)
   chip, count = topology.chip, topology.count
   peak = topology.int8 if programs.weights == 'int8' else chip.bf16
-  read += parameters * _BYTES[programs.weights]
+  read += programs.parts * parameters * _BYTES[programs.weights]
   computing = (matrices / peak + attention / chip.bf16) / count
   reading = read / chip.hbm_bandwidth / count
   return Point(

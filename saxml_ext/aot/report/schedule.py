@@ -2,23 +2,27 @@
 
 Follows `server/scheduling/scheduler.py` and `engine/runner.py`: free slots are
 refilled whenever one has finished, requests of one bucket in runs; a prefill
-of each group of one bucket; then all slots decode until one finishes. What is
-left out: time on the host and in the network, and cancelled requests.
+of each batch of one bucket; then all slots decode until one finishes.
+What is left out: time on the host and in the network, and cancelled requests.
 """
 
 import collections
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 
 import numpy as np
 
 from saxml_ext.aot.report import lengths as lengths_lib
 from saxml_ext.aot.report import times as times_lib
+from saxml_ext.engine.parallel import prompt_queue
+from saxml_ext.engine.parallel import slot_parts
 
 # As in the scheduler: a run of one bucket, in times the slots; steps of a call
 # while a request that arrives could have a slot.
 _SLOTS_PER_RUN = 4
 _SHORT_CALL = 8
+# As in the engine: steps of a call while prompts wait.
+_STEPS_BESIDE_PREFILL = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,14 +32,16 @@ class Policy:
   Attributes:
     slots: requests decoded together.
     buckets: lengths that prompts are padded to, ascending.
-    rows: prompts prefilled together, ascending choices.
+    rows: prompts prefilled together, ascending choices; multiples of `parts`.
     steps_per_call: most steps of one decode call.
+    parts: of the slots, which prefill prompts of their own beside each other.
   """
 
   slots: int
   buckets: tuple[int, ...]
   rows: tuple[int, ...]
   steps_per_call: int = 32
+  parts: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -95,6 +101,12 @@ class _Server:
     self._waiting: dict[int, collections.deque[int]] = {
       bucket: collections.deque() for bucket in policy.buckets
     }
+    sizes = tuple(rows // policy.parts for rows in policy.rows)
+    self._batches = slot_parts.Batches(policy.slots, policy.parts, sizes)
+    # Requests by slot, as in the engine.
+    self._queue: prompt_queue.PromptQueue[int] = prompt_queue.PromptQueue(
+      self._batches
+    )
     self._run = (policy.buckets[0], 0)  # Bucket, and what is left of its run.
     self._arrived = 0
     self._now = 0.0
@@ -122,7 +134,8 @@ class _Server:
   def _step(self) -> bool:
     """A round of the scheduler; False when all is done."""
     self._admit()
-    if not self._left.any() and not any(self._waiting.values()):
+    work = self._left.any() or any(self._waiting.values()) or self._queue
+    if not work:
       if self._arrived == len(self._arrivals):
         return False
       self._now = self._arrivals[self._arrived]
@@ -140,20 +153,17 @@ class _Server:
       self._arrived += 1
 
   def _fill(self) -> None:
-    free = np.flatnonzero(self._left == 0)
-    groups: dict[int, list[int]] = {}
+    held = list(self._queue.slots)
+    free = np.setdiff1d(np.flatnonzero(self._left == 0), held)
     taken = 0
     while taken < len(free) and any(self._waiting.values()):
       bucket = self._next_bucket()
       request = self._waiting[bucket].popleft()
-      groups.setdefault(bucket, []).append(request)
-      self._request[free[taken]] = request
-      # The first token is chosen by the prefill.
-      self._left[free[taken]] = self._requests.outputs[request] - 1
+      self._queue.add(bucket, {int(free[taken]): request}, self._steps)
       taken += 1
-    for bucket, group in groups.items():
-      self._prefill(bucket, len(group))
-    self._finish(free[:taken][self._left[free[:taken]] == 0])
+    idle = not self._left.any()
+    for bucket, batch in self._queue.take(self._steps, hurry=idle):
+      self._prefill(bucket, batch)
 
   def _next_bucket(self) -> int:
     bucket, left = self._run
@@ -163,15 +173,19 @@ class _Server:
     self._run = (bucket, left - 1)
     return bucket
 
-  def _prefill(self, bucket: int, count: int) -> None:
-    largest = self._policy.rows[-1]
-    while count > 0:
-      rows = next((n for n in self._policy.rows if n >= count), largest)
-      seconds = self._times.prefill(rows, bucket)
-      self._now += seconds
-      self._prefilling += seconds
-      self._prefilled += rows * bucket
-      count -= rows
+  def _prefill(self, bucket: int, batch: Mapping[int, int]) -> None:
+    """Prefills a batch of requests, by slot."""
+    rows = len(self._batches.rows(list(batch)))
+    seconds = self._times.prefill(rows, bucket)
+    self._now += seconds
+    self._prefilling += seconds
+    self._prefilled += rows * bucket
+    for slot, request in batch.items():
+      self._request[slot] = request
+      # The first token is chosen by the prefill.
+      self._left[slot] = self._requests.outputs[request] - 1
+      if not self._left[slot]:
+        self._finish([slot])
 
   def _decode(self) -> None:
     busy = np.flatnonzero(self._left)
@@ -180,6 +194,8 @@ class _Server:
     most = self._policy.steps_per_call
     if len(busy) < self._policy.slots:
       most = min(most, _SHORT_CALL)
+    if self._queue:
+      most = min(most, _STEPS_BESIDE_PREFILL)
     steps = int(min(most, self._left[busy].min()))
     self._now += self._times.call + steps * self._times.step
     self._steps += steps

@@ -57,6 +57,26 @@ class ScheduleTest(absltest.TestCase):
     three = schedule.run(_equal(3), seconds, policy)
     self.assertAlmostEqual(three.samples_per_second, 3 / 0.75)
 
+  def test_parts_prefill_beside_each_other(self):
+    seconds = times_lib.Times({times_lib.Prefill(2, 512): 0.5}, 0, 0.25)
+    policy = schedule.Policy(4, (512,), (2,), parts=2)
+    # Two rounds of two prefills and 10 steps.
+    found = schedule.run(_equal(8), seconds, policy)
+    self.assertAlmostEqual(8 / found.samples_per_second, 2 * (2 * 0.5 + 2.5))
+    # The last two are of one part, and cannot be prefilled together.
+    found = schedule.run(_equal(6), seconds, policy)
+    self.assertAlmostEqual(6 / found.samples_per_second, 7.0)
+
+  def test_a_prompt_waits_for_another_part(self):
+    outputs = np.array([2, 21, 21, 3, 11, 11])
+    requests = lengths_lib.Lengths(np.full(6, 100), outputs, 'unequal')
+    seconds = times_lib.Times({times_lib.Prefill(2, 512): 0.5}, 0, 0.25)
+    policy = schedule.Policy(4, (512,), (2,), parts=2)
+    found = schedule.run(requests, seconds, policy)
+    # Slot 0 is free after a step and slot 3 after another: one prefill for both.
+    self.assertAlmostEqual(found.latencies[4], 3 * 0.5 + 12 * 0.25)
+    self.assertAlmostEqual(found.latencies[5], 3 * 0.5 + 12 * 0.25)
+
   def test_a_freed_slot_is_refilled_at_once(self):
     requests = lengths_lib.Lengths(
       np.full(3, 100), np.array([2, 11, 10]), 'unequal'

@@ -16,6 +16,7 @@ import numpy as np
 
 from saxml_ext.aot.tpu import setup
 from saxml_ext.aot.tpu import topologies
+from saxml_ext.engine import sharding
 
 _LIMIT = re.compile(r'exceeds available HBM \(([0-9.]+)G\)')
 
@@ -36,6 +37,16 @@ class LibtpuTest(parameterized.TestCase):
     self.assertAlmostEqual(
       topology.chip.hbm / 2**30, _limit(devices[0]), delta=0.01
     )
+
+  def test_the_chips_of_a_host_split_the_layers(self):
+    devices = topologies.find('v5e_4x4').describe()
+    mesh = sharding.make_mesh((1, 4, 4), devices)
+    for host in mesh.devices[0]:
+      self.assertLen({chip.process_index for chip in host}, 1)
+      for chip, other in zip(host, np.roll(host, 1)):
+        # Each is linked with the next, the last with the first.
+        steps = np.abs(np.subtract(chip.coords, other.coords))
+        self.assertEqual(steps.sum(), 1)
 
 
 def _limit(device: jax.Device) -> float:

@@ -105,8 +105,7 @@ class Topology:
     shape: chips along x, y and z.
     host: chips of one host along x, y and z.
     mesh: [replica, data, model], as in ICI_MESH_SHAPE, unless serving params
-      ask for another. All devices split the layers: a prompt's prefill is
-      repeated by whatever splits the slots instead (`engine/sharding.py`).
+      ask for another.
   """
 
   name: str
@@ -177,12 +176,15 @@ BY_NAME: Mapping[str, Topology] = {
     _topology('v5e', V5E, (1, 1)),
     _topology('v5e', V5E, (2, 2)),
     _topology('v5e', V5E, (2, 4)),
+    _topology('v5e', V5E, (4, 4), host=(2, 2, 1), mesh=(1, 4, 4)),
     _topology('v5e', V5E, (4, 8), host=(2, 2, 1), mesh=(1, 2, 16)),
     _topology('v6e', V6E, (1, 1)),
     _topology('v6e', V6E, (2, 2)),
     _topology('v6e', V6E, (2, 4)),
+    _topology('v6e', V6E, (4, 4), host=(2, 2, 1)),
     _topology('v5p', V5P, (1, 1, 1)),
     _topology('v5p', V5P, (2, 2, 1)),
+    _topology('v5p', V5P, (2, 2, 2), host=(2, 2, 1)),
     _topology('v7x', V7X, (1, 1, 1)),
     _topology('v7x', V7X, (2, 2, 1)),
   )

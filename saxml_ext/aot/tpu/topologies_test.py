@@ -21,6 +21,7 @@ class TopologiesTest(absltest.TestCase):
 
   def test_a_slice_of_several_hosts(self):
     self.assertEqual(topologies.find('v5e_4x8').hosts, 8)
+    self.assertEqual(topologies.find('v5e_4x4').hosts, 4)
 
   def test_meshes_use_every_device(self):
     for topology in topologies.BY_NAME.values():

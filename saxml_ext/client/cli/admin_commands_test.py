@@ -139,6 +139,40 @@ class AdminCommandsTest(saxutil_fixture.SaxutilTest):
     )
     self.assertNotIn('LOADING', self.check(0, 'ls', '-csv', fake_cell.MODEL))
 
+  def test_ls_shows_the_hosts_of_a_group(self):
+    published = self.cell.admin.models[fake_cell.MODEL]
+    published.modelet_addresses.append('10.0.0.1:1')
+    published.replicas.add(
+      address='10.0.0.1:1',
+      status=common_pb2.LOADED,
+      hosts=('tpu-0', 'tpu-1', 'tpu-2', 'tpu-3'),
+    )
+    table = (
+      '+-------+------------+--------+--------+'
+      '-------------------------------+\n'
+      '| MODEL |  REPLICA   | STATUS | REASON |'
+      '             HOSTS             |\n'
+      '+-------+------------+--------+--------+'
+      '-------------------------------+\n'
+      '| m     | 10.0.0.1:1 | LOADED |        |'
+      ' 4: tpu-0, tpu-1, tpu-2, tpu-3 |\n'
+      '+-------+------------+--------+--------+'
+      '-------------------------------+\n'
+    )
+    self.assertEndsWith(self.check(0, 'ls', fake_cell.MODEL), table)
+    self.assertEndsWith(self.check(0, 'ls', '/sax/test'), table)
+    self.assertNotIn('tpu-0', self.check(0, 'ls', '-csv', '/sax/test'))
+    self.assertEndsWith(
+      self.check(0, 'ls', '-csv', '-status', '/sax/test'),
+      '# Model,Replica,Status,Reason,Hosts\n'
+      'm,10.0.0.1:1,LOADED,,tpu-0 tpu-1 tpu-2 tpu-3\n',
+    )
+    published.replicas.add(
+      address='10.0.0.9:1', status=common_pb2.FAILED, reason='no space'
+    )
+    out = self.check(0, 'ls', '-csv', '-status', fake_cell.MODEL)
+    self.assertEndsWith(out, 'm,10.0.0.9:1,FAILED,no space,\n')
+
   def test_create_and_delete(self):
     fs_root = self.create_tempdir().full_path
     self.check(0, 'create', '/sax/new', fs_root, 'acl/all')

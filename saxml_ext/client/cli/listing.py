@@ -59,7 +59,9 @@ def _print_status(
   details: Sequence[sax.ModelDetail],
   args: go_flags.Parsed,
 ) -> None:
-  """Tells which replicas do not serve, and why; all of them with -status.
+  """Tells which replicas do not serve, and why, and which are groups of hosts.
+
+  With -status, it tells of all replicas.
 
   Programs that read the other tables do not expect this one, so it comes last
   and not uncalled for in CSV.
@@ -67,21 +69,42 @@ def _print_status(
   is_asked_for = 'status' in args.given
   if not args['status'] or (args['csv'] and not is_asked_for):
     return
-  rows = []
-  for model_id, replica in replica_status.of(details, context.remaining()):
-    if is_asked_for or replica.status != model_detail.LOADED:
-      # Commas would end a value, and lines a row, of CSV.
-      reason = ' '.join(replica.reason.split())
-      rows.append(
-        [
-          ids.parse_model_id(model_id).model,
-          replica.address,
-          replica.status,
-          reason.replace(',', ';') if args['csv'] else reason,
-        ]
-      )
+  rows = [
+    row
+    for row in replica_status.of(details, context.remaining())
+    if is_asked_for or row[1].hosts or row[1].status != model_detail.LOADED
+  ]
   if rows or is_asked_for:
-    _print(['Model', 'Replica', 'Status', 'Reason'], rows, args['csv'])
+    _print_replicas(rows, args['csv'])
+
+
+def _print_replicas(rows: Sequence[replica_status.Row], as_csv: bool) -> None:
+  """A row for each replica; the hosts of groups if there are any."""
+  header = ['Model', 'Replica', 'Status', 'Reason']
+  cells = []
+  for model_id, replica in rows:
+    # Commas would end a value, and lines a row, of CSV.
+    reason = ' '.join(replica.reason.split())
+    cells.append(
+      [
+        ids.parse_model_id(model_id).model,
+        replica.address,
+        replica.status,
+        reason.replace(',', ';') if as_csv else reason,
+      ]
+    )
+  if any(replica.hosts for _, replica in rows):
+    header.append('Hosts')
+    for row, (_, replica) in zip(cells, rows):
+      row.append(_hosts(replica, as_csv))
+  _print(header, cells, as_csv)
+
+
+def _hosts(replica: sax.Replica, as_csv: bool) -> str:
+  """The hosts of a group: "2: a, b", or "a b" in CSV; "" if it is none."""
+  if as_csv or not replica.hosts:
+    return ' '.join(replica.hosts)
+  return f'{len(replica.hosts)}: {", ".join(replica.hosts)}'
 
 
 def _print_model(detail: sax.ModelDetail, as_csv: bool) -> None:

@@ -1,6 +1,6 @@
 """A published model, as the admin server of its cell lists it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 import dataclasses
 
 from saxml_ext.protobuf import admin_pb2
@@ -21,11 +21,14 @@ class Replica:
     address: "host:port" of its server; "" for a replica without one.
     status: 'LOADING', 'LOADED', 'FAILED', 'UNLOADING', 'UNKNOWN' or 'MISSING'.
     reason: why it does not serve; "" if that is not known.
+    hosts: names of the hosts of a group that serves it together, the one with
+      the address first; empty if it is a server of one host.
   """
 
   address: str
   status: str
   reason: str
+  hosts: tuple[str, ...] = ()
 
   def __str__(self) -> str:
     text = f'{self.address}: {self.status}' if self.address else self.status
@@ -62,13 +65,15 @@ class ModelDetail:
   replicas: tuple[Replica, ...] = ()
 
 
-def replica(address: str, status: int, reason: str) -> Replica:
+def replica(
+  address: str, status: int, reason: str, hosts: Iterable[str] = ()
+) -> Replica:
   """A replica; `status` is a `common_pb2.ModelStatus`."""
   if status:
     name = common_pb2.ModelStatus.Name(status)
   else:
     name = UNKNOWN if address else MISSING
-  return Replica(address, name, reason)
+  return Replica(address, name, reason, tuple(hosts))
 
 
 def of(published: admin_pb2.PublishedModel) -> ModelDetail:
@@ -85,6 +90,7 @@ def of(published: admin_pb2.PublishedModel) -> ModelDetail:
     acls=dict(model.acls.items),
     addresses=tuple(published.modelet_addresses),
     replicas=tuple(
-      replica(r.address, r.status, r.reason) for r in published.replicas
+      replica(r.address, r.status, r.reason, r.hosts)
+      for r in published.replicas
     ),
   )

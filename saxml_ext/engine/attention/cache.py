@@ -26,6 +26,7 @@ from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import layers as layers_lib
 from saxml_ext.engine import logical
 from saxml_ext.engine.numerics import quant
+from saxml_ext.engine.parallel import slot_parts
 
 NOTHING = -1
 
@@ -114,9 +115,10 @@ def insert_prompts(
   Args:
     segments: those that the prompts reach.
     layer: index of the layer.
-    slots: [B] int32. Two rows may name one slot if they are equal.
+    slots: [B] int32. Two rows may name one slot if they are equal. On meshes
+      that split the slots, in the order of `slot_parts.py`.
     start: position of the first key.
-    keys: [B, N, H, T].
+    keys: [B, N, H, T]. What lies beyond the last segment is dropped.
     values: [B, N, T, H].
   """
   end = start + keys.shape[-1]
@@ -148,15 +150,55 @@ def _insert(
   values: KV,
 ) -> Block:
   """Writes keys [B, N, H, T] and values [B, N, T, H] from column `at` on."""
-  for row in range(slots.shape[0]):
-    new_keys, new_values = jax.tree.map(
-      lambda x, row=row: x[row : row + 1], (keys, values)
-    )
-    block = Block(
-      _update(block.keys, layer, new_keys, slots[row], at, columns=True),
-      _update(block.values, layer, new_values, slots[row], at),
-    )
-  return block
+  stacked = layers_lib.is_stacked(block.keys)
+  of_block = logical.spec(*(('layers',) if stacked else ()), 'slots', 'heads')
+  of_rows = logical.spec('slots', 'heads')
+
+  def insert(places, block, keys, values, layer=layer):
+    if places.here is not None:
+      keys, values = _whole_tiles(block, at, keys, values)
+    for row in range(places.index.shape[0]):
+      new_keys, new_values = jax.tree.map(
+        lambda x, row=row: x[row : row + 1], (keys, values)
+      )
+      slot = places.index[row]
+      here = None if places.here is None else places.here[row]
+      block = Block(
+        _update(block.keys, layer, new_keys, slot, at, True, here),
+        _update(block.values, layer, new_values, slot, at, False, here),
+      )
+    return block
+
+  traced = (layer,) if stacked else ()
+  return slot_parts.on_each(
+    insert,
+    slots,
+    jax.tree.leaves(block.values)[0].shape[1 if stacked else 0],
+    (block, keys, values, *traced),
+    (of_block, of_rows, of_rows, *[logical.spec()] * len(traced)),
+    of_block,
+  )
+
+
+def _whole_tiles(block: Block, at: int, keys: KV, values: KV) -> tuple[KV, KV]:
+  """Keys and values with zeros behind them, to whole tiles if they have room.
+
+  What is written conditionally is read first, and of other lengths XLA for TPU
+  would copy the cache. Nobody looks behind a prompt, and what follows it is
+  written later.
+  """
+  length = jax.tree.leaves(values)[0].shape[2]
+  more = -length % config_lib.TILE
+  if at + length + more > block.length:
+    return keys, values
+
+  def fill(x: jax.Array, axis: int) -> jax.Array:
+    return jnp.pad(x, [(0, more if i == axis else 0) for i in range(x.ndim)])
+
+  return (
+    jax.tree.map(lambda x: fill(x, x.ndim - 1), keys),
+    jax.tree.map(lambda x: fill(x, 2), values),
+  )
 
 
 def _update(
@@ -166,6 +208,7 @@ def _update(
   slot: jax.Array | int,
   at: jax.Array | int,
   columns: bool = False,
+  here: jax.Array | None = None,
 ) -> PerLayer:
   """`arrays` of one layer, with `new` written from a slot and a key on.
 
@@ -176,6 +219,7 @@ def _update(
     slot: the first.
     at: the first key.
     columns: whether keys are the last dim.
+    here: [] bool, whether anything is to be written; None: it is.
   """
 
   def place(new: jax.Array) -> tuple[jax.Array | int, ...]:
@@ -183,15 +227,20 @@ def _update(
       return slot, 0, at
     return (slot, 0, 0, at) if columns else (slot, 0, at, 0)
 
+  def write(old: jax.Array, new: jax.Array, at: tuple) -> jax.Array:
+    if here is not None:
+      new = jnp.where(here, new, jax.lax.dynamic_slice(old, at, new.shape))
+    return jax.lax.dynamic_update_slice(old, new, at)
+
   def one(old: jax.Array, new: jax.Array) -> jax.Array:
-    return jax.lax.dynamic_update_slice(old, new, place(new))
+    return write(old, new, place(new))
 
   def one_of_stack(old: jax.Array, new: jax.Array) -> jax.Array:
     at = (layer, *place(new))
     new = jax.lax.platform_dependent(
       new[None], tpu=_in_order, default=lambda new: new
     )
-    return jax.lax.dynamic_update_slice(old, new, at)
+    return write(old, new, at)
 
   if not isinstance(arrays, tuple):
     return jax.tree.map(one_of_stack, arrays, new)
@@ -211,7 +260,7 @@ def _in_order(new: jax.Array) -> jax.Array:
     return layout.with_layout_constraint(new, order)
 
   mesh = jax.sharding.get_abstract_mesh()
-  if mesh.empty:
+  if mesh.empty or mesh.are_all_axes_manual:
     return constrain(new)
   # XLA cannot split this operation and would gather what it is applied to.
   split = (
@@ -224,6 +273,19 @@ def _in_order(new: jax.Array) -> jax.Array:
 def of_slots(kv: KV, slots: jax.Array) -> KV:
   """One layer's keys or values [B, ...] of some slots [B]."""
   return jax.tree.map(lambda x: x[slots], kv)
+
+
+def of_prompts(kv: KV, slots: jax.Array) -> KV:
+  """The same of the slots [B] of a batch of prompts, see `insert_prompts`."""
+  spec = logical.spec('slots', 'heads')
+  return slot_parts.on_each(
+    lambda places, kv: of_slots(kv, places.index),
+    slots,
+    jax.tree.leaves(kv)[0].shape[0],
+    (kv,),
+    (spec,),
+    spec,
+  )
 
 
 def gather(block: Block, slots: jax.Array) -> Block:

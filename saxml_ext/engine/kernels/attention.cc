@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "saxml_ext/engine/kernels/attention_tiles.h"
+#include "saxml_ext/engine/kernels/rows.h"
 #include "saxml_ext/engine/kernels/simd.h"
 
 namespace saxml_kernels {
@@ -251,11 +252,15 @@ class Group {
       }
     }
     const T* values = Values(block, head);
-    Mix<Q>(
-        weights, stride_, width_, part.count,
-        [=](int64_t t, int) { return values + t * width_; },
-        [=](int64_t t) { return next + t * width_; },
-        args_.mixed + QueryAt(head));
+    const int64_t width = width_, count = part.count;
+    const int64_t distance = RowsAhead<T>(width, count);
+    AddAllRows<Fetching::kLines, Q>(
+        weights, stride_, count,
+        [=](int64_t t) { return values + t * width; },
+        [=](int64_t t) {
+          return Ahead(values, next, count, width, t, distance);
+        },
+        width, args_.mixed + QueryAt(head), width);
   }
 
   void MixSteps(int64_t head) {
@@ -266,11 +271,12 @@ class Group {
       const float scale = shared_[t].value_scale[ScaleOffset(head)];
       for (int q = 0; q < Q; ++q) weights[q * stride_ + t] *= scale;
     }
-    Mix<Q>(
-        weights, stride_, width_, num_shared_,
-        [=](int64_t t, int) { return shared_[t].value + offset; },
-        [=](int64_t t) { return shared_[t + kStepsAhead].value + offset; },
-        args_.mixed + QueryAt(head));
+    const Step* const shared = shared_ + 0;
+    AddAllRows<Fetching::kRows, Q>(
+        weights, stride_, num_shared_,
+        [=](int64_t t) { return shared[t].value + offset; },
+        [=](int64_t t) { return shared[t + kStepsAhead].value + offset; },
+        width_, args_.mixed + QueryAt(head), width_);
     weights += num_shared_;
     for (int64_t i = 0; i < num_own_ * Q; ++i) {
       if (own_[i].value_scale == nullptr) break;

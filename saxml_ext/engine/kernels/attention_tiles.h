@@ -5,7 +5,9 @@
 #define SAXML_EXT_ENGINE_KERNELS_ATTENTION_TILES_H_
 
 #include <cstdint>
+#include <cstring>
 
+#include "saxml_ext/engine/kernels/rows.h"
 #include "saxml_ext/engine/kernels/simd.h"
 
 namespace saxml_kernels {
@@ -27,60 +29,29 @@ KERNEL void Fetch(const T* from) {
   }
 }
 
-// Scores [Q, C * kLanes] of queries [Q, H] and keys [H, C * kLanes]. Meanwhile
-// fetches as much from `next` on, and moves it.
-template <int Q, int C, typename T>
-KERNEL void ScoreTile(const float* queries, int64_t head_dim, const T* keys,
-                      int64_t key_stride, const T*& next, float* scores,
-                      int64_t stride) {
-  Floats sums[Q][C] = {};
-  for (int64_t h = 0; h < head_dim; ++h) {
-    Fetch<C * kLanes>(next);
-    next += C * kLanes;
-    Floats key[C];
-    for (int c = 0; c < C; ++c) {
-      key[c] = Load(keys + h * key_stride + c * kLanes);
-    }
-    for (int q = 0; q < Q; ++q) {
-      const Floats query = All(queries[q * head_dim + h]);
-      for (int c = 0; c < C; ++c) sums[q][c] += query * key[c];
-    }
-  }
-  for (int q = 0; q < Q; ++q) {
-    for (int c = 0; c < C; ++c) {
-      Store(scores + q * stride + c * kLanes, sums[q][c]);
-    }
-  }
-}
-
-// Scores of the first `count` columns of `keys` [H, length]. Some behind them
-// may be written too, as many as are in a tile at most.
+// Scores of the first `count` columns of `keys` [H, length].
 template <int Q, typename T>
 KERNEL void Score(const float* queries, int64_t head_dim, const T* keys,
                   const float* scales, int64_t length, int64_t count,
                   const T* next, float* scores, int64_t stride) {
-  constexpr int kTile = kSums / Q;
-  int64_t t = 0;
-  for (; t < count && t + kTile * kLanes <= length; t += kTile * kLanes) {
-    ScoreTile<Q, kTile>(queries, head_dim, keys + t, length, next, scores + t,
-                        stride);
+  for (int q = 0; q < Q; ++q) {
+    memset(scores + q * stride, 0, count * sizeof(float));
   }
-  for (; t < count && t + kLanes <= length; t += kLanes) {
-    ScoreTile<Q, 1>(queries, head_dim, keys + t, length, next, scores + t,
-                    stride);
-  }
-  for (; t < count; ++t) {
-    for (int q = 0; q < Q; ++q) {
-      float sum = 0;
-      for (int64_t h = 0; h < head_dim; ++h) {
-        sum += queries[q * head_dim + h] * One(keys[h * length + t]);
-      }
-      scores[q * stride + t] = sum;
-    }
+  const int64_t distance = RowsAhead<T>(count, head_dim);
+  const auto row = [=](int64_t h) { return keys + h * length; };
+  const auto ahead = [=](int64_t h) {
+    return Ahead(keys, next, head_dim, length, h, distance);
+  };
+  if (count == length) {
+    AddAllRows<Fetching::kLines, Q>(queries, head_dim, head_dim, row, ahead,
+                                    count, scores, stride);
+  } else {
+    AddAllRows<Fetching::kRows, Q>(queries, head_dim, head_dim, row, ahead,
+                                   count, scores, stride);
   }
   if (scales == nullptr) return;
   for (int q = 0; q < Q; ++q) {
-    for (t = 0; t < count; ++t) scores[q * stride + t] *= scales[t];
+    for (int64_t t = 0; t < count; ++t) scores[q * stride + t] *= scales[t];
   }
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "saxml_ext/engine/kernels/attention.h"
+#include "saxml_ext/engine/kernels/float_product.h"
 #include "saxml_ext/engine/kernels/likeliest.h"
 #include "saxml_ext/engine/kernels/product.h"
 
@@ -15,6 +16,7 @@ struct Variant {
   const char* name;
   AttendFunction* attend;
   FindLikeliestFunction* find_likeliest;
+  MultiplyFloatsFunction* multiply_floats;
 };
 
 // Those that this processor can run, the fastest first.

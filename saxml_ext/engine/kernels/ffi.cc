@@ -8,6 +8,7 @@
 
 #include "saxml_ext/engine/kernels/attention.h"
 #include "saxml_ext/engine/kernels/dispatch.h"
+#include "saxml_ext/engine/kernels/float_product.h"
 #include "saxml_ext/engine/kernels/likeliest.h"
 #include "saxml_ext/engine/kernels/product.h"
 #include "saxml_ext/engine/kernels/threads.h"
@@ -159,6 +160,24 @@ ffi::Error CallMultiply(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x,
   return ffi::Error::Success();
 }
 
+ffi::Error CallMultiplyFloats(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x,
+                              ffi::Buffer<ffi::F32> weights,
+                              ffi::Buffer<ffi::F32> bias,
+                              ffi::ResultBuffer<ffi::F32> result,
+                              bool outputs_first) {
+  const int64_t rows = x.dimensions()[0], size = x.dimensions()[1];
+  const int64_t outputs = result->dimensions()[1];
+  const FloatProduct args = {rows,          size,
+                             outputs,       x.typed_data(),
+                             weights.typed_data(), outputs_first,
+                             bias.typed_data(),    result->typed_data()};
+  static MultiplyFloatsFunction* const multiply =
+      Variants().front().multiply_floats;
+  ForAll(pool, (outputs + kFloatOutputs - 1) / kFloatOutputs, 1,
+         [&](int64_t begin, int64_t end) { multiply(args, begin, end); });
+  return ffi::Error::Success();
+}
+
 }  // namespace
 }  // namespace saxml_kernels
 
@@ -192,3 +211,13 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(SaxmlMultiply, saxml_kernels::CallMultiply,
                                   .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
                                   .Ret<xla::ffi::Buffer<xla::ffi::F32>>()
                                   .Attr<int64_t>("planes"));
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(SaxmlMultiplyFloats,
+                              saxml_kernels::CallMultiplyFloats,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::ThreadPool>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Ret<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Attr<bool>("outputs_first"));

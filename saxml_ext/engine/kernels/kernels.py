@@ -5,6 +5,8 @@ attend          XLA computes with shapes that are fixed when it compiles, so
                 reads its own.
 multiply        By AVX512-VNNI, at two to three times the rate of XLA's products;
                 or by AVX2.
+multiply_floats With few rows as fast as memory gives the weights, which XLA
+                rearranges in memory first, each time.
 find_likeliest  One pass over the logits, and one for their sum, where XLA makes
                 half a dozen.
 """
@@ -23,8 +25,9 @@ LIBRARY = os.path.join(os.path.dirname(__file__), 'libkernels.so')
 _ATTEND = 'saxml_attend'
 _FIND_LIKELIEST = 'saxml_find_likeliest'
 _MULTIPLY = 'saxml_multiply'
+_MULTIPLY_FLOATS = 'saxml_multiply_floats'
 # What compiled programs call them.
-TARGETS = (_ATTEND, _FIND_LIKELIEST, _MULTIPLY)
+TARGETS = (_ATTEND, _FIND_LIKELIEST, _MULTIPLY, _MULTIPLY_FLOATS)
 
 
 def _register() -> None:
@@ -33,6 +36,7 @@ def _register() -> None:
     _ATTEND: 'SaxmlAttend',
     _FIND_LIKELIEST: 'SaxmlFindLikeliest',
     _MULTIPLY: 'SaxmlMultiply',
+    _MULTIPLY_FLOATS: 'SaxmlMultiplyFloats',
   }
   for name, symbol in targets.items():
     handler = jax.ffi.pycapsule(getattr(library, symbol))
@@ -140,3 +144,26 @@ def multiply(
   shape = (x.shape[0], values.shape[0])
   call = jax.ffi.ffi_call(_MULTIPLY, jax.ShapeDtypeStruct(shape, jnp.float32))
   return call(x, values, scale, bias, planes=planes)
+
+
+def multiply_floats(
+  x: jax.Array, weights: jax.Array, bias: jax.Array, outputs_first: bool
+) -> jax.Array:
+  """Products of a few rows of activations with float32 weights.
+
+  Weights are read once for a dozen rows.
+
+  Args:
+    x: [M, K] float32.
+    weights: float32, [N, K] if `outputs_first`, else [K, N].
+    bias: [N] float32, added.
+    outputs_first: static.
+
+  Returns:
+    [M, N] float32.
+  """
+  shape = x.shape[0], bias.shape[0]
+  call = jax.ffi.ffi_call(
+    _MULTIPLY_FLOATS, jax.ShapeDtypeStruct(shape, jnp.float32)
+  )
+  return call(x, weights, bias, outputs_first=outputs_first)

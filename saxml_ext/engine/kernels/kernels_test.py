@@ -98,6 +98,23 @@ class MultiplyTest(parameterized.TestCase):
         self.assertFalse(kernels.can_multiply())
 
 
+class MultiplyFloatsTest(parameterized.TestCase):
+  # The kernel itself is tested in float_product_test.cc.
+  @parameterized.parameters(
+    (1, 40, 64), (4, 600, 33), (8, 50, 2048), (13, 7, 5), (16, 1030, 96)
+  )
+  def test_as_in_double_precision(self, rows, outputs, size):
+    rng = np.random.default_rng(rows)
+    x = rng.normal(size=(rows, size)).astype(np.float32)
+    weights = rng.normal(size=(size, outputs)).astype(np.float32)
+    bias = rng.normal(size=outputs).astype(np.float32)
+    exact = x.astype(float) @ weights + bias
+    for outputs_first in (False, True):
+      w = weights.T.copy() if outputs_first else weights
+      got = kernels.multiply_floats(x, w, bias, outputs_first)
+      np.testing.assert_allclose(got, exact, atol=1e-6 * size)
+
+
 class FindLikeliestTest(parameterized.TestCase):
   @parameterized.parameters(
     (1, 1, 5, 5),

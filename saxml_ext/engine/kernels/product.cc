@@ -208,7 +208,17 @@ KERNEL void Panel(const Product& args, int64_t block, const int8_t* weights,
   constexpr int kTogether = B == 1 ? kSums : B == 2 ? kSums / 2 : kSums / 4;
   constexpr int kIntegers = Parts(G) * kPart;
   Ints panel[B * kIntegers];
+  const int64_t first = block / args.x.planes * (kLanes / G);
+  int64_t height = B * (kLanes / G) / args.x.planes;
+  if (height > args.x.rows - first) height = args.x.rows - first;
+  float* const result = args.result + first * args.outputs + output;
   for (int64_t i = 0; i < count; i += kTogether) {
+    // Many rows: else their writing would wait for the memory they go to.
+    if (B > 1) {
+      for (int64_t row = 0; row < height; ++row) {
+        __builtin_prefetch(result + row * args.outputs + i, 1);
+      }
+    }
     Tile<B, kTogether, G>(args.x, block, weights + i * args.x.size,
                           args.x.size, panel + i / 4);
   }

@@ -4,6 +4,9 @@ Every weight and every KV array meets the activations here, so a new number
 format is taught to this function alone.
 """
 
+import math
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 
@@ -13,6 +16,8 @@ from saxml_ext.engine.numerics import quant
 
 # More rows than a decode step usually has: they are of prompts.
 _MANY_ROWS = 128
+# Up to so many a product with float32 takes as long as reading the weights.
+_FEW_ROWS = 16
 
 
 def einsum(
@@ -47,6 +52,8 @@ def einsum(
     return _weight(spec, x, w, bias)
   if isinstance(w, quant.QuantizedRows):
     result = _rows(spec, x, w)
+  elif (few := _few_rows(spec, x, w, bias)) is not None:
+    return few
   else:
     result = _product(spec, x, w)
   return result if bias is None else result + bias
@@ -69,21 +76,14 @@ def _weight(
   w: quant.QuantizedArray,
   bias: jax.Array | None,
 ) -> jax.Array:
-  x_dims, w_dims, out_dims = _dims(spec, x.ndim)
-  contracted = [d for d in w_dims if d not in out_dims]
-  outputs = [d for d in w_dims if d in out_dims]
-  rows = [d for d in x_dims if d not in contracted]
-  if set(outputs) & set(rows):
+  form = _form(spec, x)
+  if shared := set(form.outputs) & set(form.rows):
     raise ValueError(
-      f'{spec!r} has batch dims {sorted(set(outputs) & set(rows))}; a'
+      f'{spec!r} has batch dims {sorted(shared)}; a'
       ' quantized weight cannot have any. Leave it in float.'
     )
-  x = x.transpose([x_dims.index(d) for d in rows + contracted])
-  row_shape = x.shape[: len(rows)]
-  output_shape = w.scale.shape
   values, scale = w.values, w.scale.reshape(-1)
-  size = values.shape[1]
-  x = x.reshape(-1, size)
+  x = form.matrix(x)
   if bias is None:
     bias = jnp.zeros(scale.shape)
   bias = bias.reshape(-1)
@@ -108,9 +108,49 @@ def _weight(
     result = jax.lax.platform_dependent(x, cpu=by_kernel, default=in_int8)
   else:
     result = in_int8(x)
-  result = result.reshape(row_shape + output_shape)
-  have = rows + outputs
-  return result.transpose([have.index(d) for d in out_dims])
+  return form.result(result, w.scale.shape)
+
+
+def _few_rows(
+  spec: str, x: jax.Array, w: jax.Array, bias: jax.Array | None
+) -> jax.Array | None:
+  """The product of few rows with a float32 weight; None: leave it to XLA."""
+  if w.dtype != jnp.float32 or not kernels.usable():
+    return None
+  form = _form(spec, x)
+  outputs_first = form.weight == form.outputs + form.contracted
+  whole = outputs_first or form.weight == form.contracted + form.outputs
+  if (
+    set(form.outputs) & set(form.rows)
+    or not whole
+    or math.prod(form.row_shape) > _FEW_ROWS
+  ):
+    return None
+  sizes = dict(zip(form.weight, w.shape))
+  output_shape = tuple(sizes[d] for d in form.outputs)
+  matrix = w.reshape(
+    (math.prod(output_shape), -1)
+    if outputs_first
+    else (-1, math.prod(output_shape))
+  )
+
+  def by_kernel(x: jax.Array, matrix: jax.Array) -> jax.Array:
+    added = jnp.zeros(output_shape) if bias is None else bias
+    return form.result(
+      kernels.multiply_floats(
+        form.matrix(x).astype(jnp.float32),
+        matrix,
+        added.reshape(-1),
+        outputs_first,
+      ),
+      output_shape,
+    )
+
+  def by_xla(x: jax.Array, matrix: jax.Array) -> jax.Array:
+    result = _product(spec, x, matrix.reshape(w.shape))
+    return result if bias is None else result + bias
+
+  return jax.lax.platform_dependent(x, matrix, cpu=by_kernel, default=by_xla)
 
 
 def _rows(spec: str, x: jax.Array, w: quant.QuantizedRows) -> jax.Array:
@@ -183,6 +223,49 @@ def _dot(x: jax.Array, w: jax.Array) -> jax.Array:
     (((1,), (1,)), ((), ())),
     preferred_element_type=jnp.int32,
   )[: x.shape[0]]
+
+
+class _Form(NamedTuple):
+  """Dims of a product that is one of matrices.
+
+  weight, contracted, outputs: those of w, in its order; rows: the others of x.
+  """
+
+  x: str
+  weight: str
+  out: str
+  contracted: str
+  outputs: str
+  rows: str
+  row_shape: tuple[int, ...]
+
+  def matrix(self, x: jax.Array) -> jax.Array:
+    """x as [rows, contracted]."""
+    order = [self.x.index(d) for d in self.rows + self.contracted]
+    return x.transpose(order).reshape(math.prod(self.row_shape), -1)
+
+  def result(
+    self, product: jax.Array, output_shape: tuple[int, ...]
+  ) -> jax.Array:
+    """A product [rows, outputs] with the dims of the result."""
+    have = self.rows + self.outputs
+    product = product.reshape(self.row_shape + output_shape)
+    return product.transpose([have.index(d) for d in self.out])
+
+
+def _form(spec: str, x: jax.Array) -> _Form:
+  x_dims, w_dims, out_dims = _dims(spec, x.ndim)
+  contracted = ''.join(d for d in w_dims if d not in out_dims)
+  rows = ''.join(d for d in x_dims if d not in contracted)
+  return _Form(
+    x_dims,
+    w_dims,
+    out_dims,
+    contracted,
+    ''.join(d for d in w_dims if d in out_dims),
+    rows,
+    tuple(x.shape[x_dims.index(d)] for d in rows),
+  )
 
 
 def _dims(spec: str, x_rank: int) -> tuple[str, str, str]:

@@ -168,6 +168,32 @@ class EinsumTest(parameterized.TestCase):
     x, w = (np.asarray(jnp.asarray(a, dtype), np.float64) for a in (x, w))
     np.testing.assert_allclose(got, x @ w, rtol=1e-4, atol=1e-4)
 
+  @parameterized.product(
+    spec=(
+      'btd,nchd->cbnth',
+      'bnth,nhd->btd',
+      'snkh,nhd->skd',
+      '...d,dv->...v',
+      'btd,cdh->bcth',  # What is contracted is neither first nor last.
+      'snkh,snhd->snkd',  # KV, whose slots are those of x.
+    ),
+    rows=('few', 'many'),
+  )
+  def test_float32_is_the_same_whoever_computes_it(self, spec, rows):
+    x, w, _ = _operands(spec)
+    if rows == 'many':  # XLA computes them.
+      axis = 0 if '...' in spec else spec.index('t' if 't' in spec else 'k')
+      x = np.concatenate([x] * 20, axis)
+    elif spec != 'snkh,snhd->snkd':
+      jaxpr = str(
+        jax.make_jaxpr(lambda x, w: einsum_lib.einsum(spec, x, w))(x, w)
+      )
+      self.assertEqual('saxml_multiply_floats' in jaxpr, spec[4:7] != 'cdh')
+    exact = np.einsum(spec, x.astype(float), w)
+    got = jax.jit(lambda x, w: einsum_lib.einsum(spec, x, w))(x, w)
+    self.assertEqual(got.dtype, jnp.float32)
+    np.testing.assert_allclose(got, exact, atol=1e-5)
+
   def test_batch_dims_of_a_quantized_weight_are_refused(self):
     w = quant.quantize(np.ones((2, 8, 4), np.float32), (1,))
     with self.assertRaisesRegex(ValueError, r"batch dims \['n'\]"):

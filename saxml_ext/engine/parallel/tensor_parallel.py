@@ -97,8 +97,8 @@ class Rows:
 
   Attributes:
     shape: the leading dims of the activations, for example (B, T).
-    axes: mesh axes along which the first of these is split: those of slots in
-      decode, none in prefill.
+    axes: mesh axes along which the first of these is split if it divides:
+      those of slots.
   """
 
   def __init__(self, shape: tuple[int, ...], axes: tuple[str, ...] = ()):
@@ -213,8 +213,9 @@ class Rows:
     """
 
     def local(qkv):
+      rows = self.shape[0] // self._groups
       result = prefill_attention.attend(
-        qkv.reshape(*self.shape, -1),
+        qkv.reshape(rows, *self.shape[1:], -1),
         *rotations,
         head_dim,
         kv_dtype,
@@ -224,7 +225,7 @@ class Rows:
         mixed=result.mixed.reshape(-1, result.mixed.shape[-1])
       )
 
-    heads = P(None, _AXIS)
+    heads = P(self._whole, _AXIS)
     scales = heads if kv_dtype == 'int8' else None
     result = self._map(
       local,

@@ -42,7 +42,11 @@ _SLOTS = flags.DEFINE_integer('slots', 64, 'Requests decoded together.')
 _BUCKETS = flags.DEFINE_list(
   'buckets', ['512', '1024', '1536', '1919'], 'Lengths of prompts.'
 )
-_ROWS = flags.DEFINE_list('rows', ['1'], 'Prompts prefilled together.')
+_ROWS = flags.DEFINE_list(
+  'rows',
+  ['1'],
+  'Prompts prefilled together, by each part of the slots that the mesh makes.',
+)
 _STATIC = flags.DEFINE_bool(
   'static',
   False,
@@ -100,6 +104,7 @@ def main(argv: Sequence[str]) -> None:
     model=dataclasses.asdict(_model()),
     compiler=compiler.version(),
     programs=programs,
+    parts=sharding.slot_parts(run.mesh),
   )
   unfinished = _OUT.value + '.unfinished'
   with open(unfinished, 'w') as f:
@@ -163,8 +168,9 @@ def _executables() -> tuple[executables.Executables, list[executables.Key]]:
   numbers = None if _WEIGHTS.value == 'bfloat16' else _WEIGHTS.value
   weights = abstract_weights.stacked(model, 'bfloat16', numbers)
   weights = jax.eval_shape(lambda w: sharding.pad(mesh, w), weights)
+  parts = sharding.slot_parts(mesh)
   keys: list[executables.Key] = [
-    executables.PrefillAndInsert(n, 0, bucket)
+    executables.PrefillAndInsert(n * parts, 0, bucket)
     for n in rows
     for bucket in buckets
   ]

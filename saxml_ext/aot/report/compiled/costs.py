@@ -158,6 +158,7 @@ class Set:
     model: its sizes, as of the engine's `GPTJConfig`.
     compiler: version of XLA's TPU compiler.
     programs: by the engine's name of them (`str(executables.Key)`).
+    parts: into which the slots are split: replica times data of the mesh.
   """
 
   title: str
@@ -169,6 +170,7 @@ class Set:
   model: Mapping[str, Any]
   compiler: str
   programs: Mapping[str, Program]
+  parts: int = 1
 
 
 def write(costs: Set) -> str:

@@ -253,13 +253,14 @@ def _exchange(i: hlo_text.Instruction, kind: str) -> costs.Collective:
 def group_size(attributes: str) -> int:
   """Devices in each group of a collective, in any of XLA's notations.
 
-  `{{0,1},{2,3}}`, `[2,2]<=[4]` and `mesh['x'=1,'y'=4] {'y'}` are of 2, 2 and 4.
+  `{{0,1},{2,3}}`, `[2,2]<=[4]` and `mesh['x'=1,'y'=4] {'y'}` are of 2, 2 and 4;
+  the last may tell the order of devices too, before its axes.
 
   Raises:
     ValueError: there is none of them.
   """
   found = re.search(
-    r'replica_groups=mesh\[([^\]]*)\]\s*\{([^}]*)\}', attributes
+    r'replica_groups=mesh\[([^\]]*)\][^{]*\{([^}]*)\}', attributes
   )
   if found:
     axes = dict(re.findall(r"'(\w+)'=(\d+)", found[1]))

@@ -117,6 +117,7 @@ class HloCostsTest(parameterized.TestCase):
     ('replica_groups={{0,1},{2,3}}', 2),
     ('replica_groups=[2,4]<=[8]', 4),
     ("replica_groups=mesh['x'=2,'y'=4] {'x','y'}", 8),
+    ("replica_groups=mesh['x'=4], device_ids=([2,4]T(1,0)) {'x'}", 4),
   )
   def test_group_sizes(self, attributes: str, size: int):
     self.assertEqual(hlo_costs.group_size(attributes), size)

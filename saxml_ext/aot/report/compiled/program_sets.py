@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import gzip
 import hashlib
+import math
 import pathlib
 
 from saxml_ext.aot import manifest as manifest_lib
@@ -60,6 +61,7 @@ def read(
     model=dataclasses.asdict(made_for.model),
     compiler=', '.join(f'{k} {v}' for k, v in made_for.versions.items()),
     programs=programs,
+    parts=math.prod(made_for.mesh[:-1]),
   )
 
 

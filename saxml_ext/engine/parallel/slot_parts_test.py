@@ -1,0 +1,135 @@
+"""Tests of prefill by parts of the slots, on four CPU devices."""
+
+import re
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import executables
+from saxml_ext.engine import logical
+from saxml_ext.engine import sharding
+from saxml_ext.engine import state
+from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.attention import cache
+from saxml_ext.engine.parallel import slot_parts
+from saxml_ext.engine.testing import fast_compile
+from saxml_ext.engine.testing import random_model
+
+fast_compile.install()
+
+jax.config.update('jax_num_cpu_devices', 4)
+
+_MODEL = config_lib.GPTJConfig(
+  num_layers=2,
+  model_dim=32,
+  num_heads=4,
+  head_dim=8,
+  hidden_dim=64,
+  rotary_dim=4,
+  vocab_size=512,
+)
+_ENGINE = config_lib.EngineConfig(
+  eos_id=0,
+  num_slots=8,
+  max_prompt=16,
+  prompt_buckets=(16,),
+  prefill_batches=(1, 2),
+  max_new_tokens=4,
+  min_new_tokens=0,
+  suffix_block=4,
+)
+# The operation that a collective is made for.
+_EXCHANGE = re.compile(
+  r' (?:all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)'
+  r'(?:-start)?\(.*op_name="[^"]*/(\w+)"'
+)
+
+
+class BatchesTest(parameterized.TestCase):
+  @parameterized.parameters(
+    # One part: in order, and the last one fills a batch up.
+    (1, (2,), [3, 0, 7], [[3, 0], [7]], [[3, 0], [7, 7]]),
+    # Slots 0 to 3 and 4 to 7; 8 is none.
+    (2, (1,), [0, 5, 1, 2], [[0, 5], [1], [2]], [[0, 5], [1, 8], [2, 8]]),
+    (2, (1, 2), [6, 0, 5], [[0, 6, 5]], [[0, 8, 6, 5]]),
+    (4, (1,), [7], [[7]], [[8, 8, 8, 7]]),
+  )
+  def test_rows_are_in_the_parts_of_their_slots(
+    self, parts, sizes, slots, batches, rows
+  ):
+    found = slot_parts.Batches(8, parts, sizes)
+    self.assertEqual(found.of(slots), batches)
+    self.assertEqual([found.rows(batch) for batch in batches], rows)
+
+
+class SplitTest(parameterized.TestCase):
+  @parameterized.parameters(((1, 4, 1),), ((2, 1, 2),), ((1, 2, 2),))
+  def test_prompts_are_kept_in_their_slots(self, shape):
+    mesh = sharding.make_mesh(shape)
+    parts = shape[0] * shape[1]
+    batches = slot_parts.Batches(8, parts, (2,))
+    slots = batches.rows([6, 1, 7])
+    rng = np.random.default_rng(0)
+    keys = rng.normal(size=(2 * parts, 4, 8, 16)).astype(np.float32)
+    values = rng.normal(size=(2 * parts, 4, 16, 8)).astype(np.float32)
+    before = jax.tree.map(
+      lambda x: x + 1,
+      cache.empty_block(_MODEL, 8, 16, 'float32', stacked=True),
+    )
+
+    @jax.jit
+    def insert(block, slots, keys, values):
+      slots, keys, values = slot_parts.split((slots, keys, values))
+      (block,) = cache.insert_prompts(
+        (block,), jnp.int32(1), slots, 0, keys, values
+      )
+      return block, cache.of_prompts(block.keys[1], slots)
+
+    with jax.set_mesh(mesh):
+      block, read = insert(
+        sharding.place(mesh, before), np.int32(slots), keys, values
+      )
+    expected = np.ones((8, 4, 8, 16), np.float32)
+    for row, slot in enumerate(slots):
+      if slot < 8:
+        expected[slot] = keys[row]
+        np.testing.assert_array_equal(read[row], keys[row])
+        np.testing.assert_array_equal(block.values[1, slot], values[row])
+    np.testing.assert_array_equal(block.keys[1], expected)
+    self.assertTrue((block.keys[0] == 1).all())
+
+  def test_a_batch_that_does_not_divide_is_not_split(self):
+    with jax.set_mesh(sharding.make_mesh((1, 4, 1))):
+      self.assertEqual(logical.parts('slots'), 4)
+      self.assertEqual(slot_parts.parts(8), 4)
+      self.assertEqual(slot_parts.parts(6), 1)
+    self.assertEqual(slot_parts.parts(8), 1)
+
+  def test_parts_exchange_nothing(self):
+    """Of a batch on four devices each prefills a fourth, alone."""
+    mesh = sharding.make_mesh((1, 4, 1))
+    variables = random_model.variables(_MODEL)
+    for stacked in (False, True):
+      weights = weights_lib.from_pax(variables, _MODEL)
+      weights = weights_lib.stack(weights) if stacked else weights
+      run = executables.Executables(
+        state.Settings(_MODEL, _ENGINE), weights, mesh
+      )
+      key = executables.PrefillAndInsert(8, 0, 16)
+      self.assertIn(key, run.keys())
+      compiled = run.lower(key).compile()
+      exchanges = set(_EXCHANGE.findall(compiled.as_text()))
+      # Which XLA for CPU does not split, be it of prefill or of decoding.
+      self.assertLessEqual(exchanges, {'top_k'})
+      flops = compiled.cost_analysis()['flops']
+      alone = executables.Executables(run.settings, weights)
+      whole = alone.lower(executables.PrefillAndInsert(2, 0, 16)).compile()
+      self.assertLess(flops, 1.1 * whole.cost_analysis()['flops'])
+
+
+if __name__ == '__main__':
+  absltest.main()

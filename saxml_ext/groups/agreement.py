@@ -1,0 +1,114 @@
+"""Whether all processes of a group have prepared the same model."""
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from absl import logging
+import grpc
+
+from saxml_ext.common import errors
+from saxml_ext.groups import contract
+from saxml_ext.protobuf import group_pb2
+
+# The identity of what a process has prepared, or why it could not.
+Outcome: TypeAlias = Mapping[str, str] | errors.SaxError
+
+_ABSENT = 'nothing'
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+
+
+def outcome_of(answer: group_pb2.Answer) -> Outcome:
+  """What a follower answered to a `load` entry."""
+  if answer.HasField('failure'):
+    failure = answer.failure
+    code = _CODES.get(failure.code, grpc.StatusCode.UNKNOWN)
+    return errors.from_code(code, failure.text)
+  return dict(answer.identity.parts)
+
+
+def error_of(error: Exception) -> errors.SaxError:
+  """The error that a process tells of, when it could not prepare a model."""
+  if isinstance(error, errors.SaxError):
+    return error
+  text = f'Loading error: {type(error).__name__}: {error}'
+  if isinstance(error, ValueError):
+    return errors.InvalidArgument(text)
+  return errors.Internal(text)
+
+
+def log(model_path: str, error: errors.SaxError, cause: Exception) -> None:
+  """Logs why a model could not be prepared here."""
+  logging.error(
+    'group: preparing %s failed: %s',
+    model_path,
+    error.message,
+    # What is wrong with the request is in the message already.
+    exc_info=None if error is cause else cause,
+  )
+
+
+def failure_of(load: int, error: errors.SaxError) -> group_pb2.Answer:
+  """The answer of a follower that could not prepare a model."""
+  return group_pb2.Answer(
+    failure=group_pb2.Failure(
+      load=load, code=error.code.value[0], text=error.message
+    )
+  )
+
+
+def problem(
+  outcomes: Mapping[contract.Host, Outcome],
+) -> errors.SaxError | None:
+  """What keeps a model from being started; None if nothing does.
+
+  Args:
+    outcomes: of every process.
+  """
+  failed = {
+    host: outcome
+    for host, outcome in outcomes.items()
+    if isinstance(outcome, errors.SaxError)
+  }
+  if failed:
+    first = next(iter(failed.values()))
+    if len({error.message for error in failed.values()}) == 1:
+      if len(failed) == len(outcomes):
+        return first  # As on a server of one process.
+    text = '; '.join(f'{host}: {e.message}' for host, e in failed.items())
+    return errors.from_code(first.code, text)
+  identities = {
+    host: outcome
+    for host, outcome in outcomes.items()
+    if not isinstance(outcome, errors.SaxError)
+  }
+  names = dict.fromkeys(name for each in identities.values() for name in each)
+  differences = [_difference(name, identities) for name in names]
+  found = [text for text in differences if text]
+  if found:
+    return errors.FailedPrecondition(
+      f'{"; ".join(found)}: all hosts of a group need the same'
+    )
+  return None
+
+
+def _difference(
+  name: str, identities: Mapping[contract.Host, Mapping[str, str]]
+) -> str:
+  """Who has what of a part that is not the same everywhere; else empty."""
+  holders: dict[str, list[contract.Host]] = {}
+  for host, parts in identities.items():
+    holders.setdefault(parts.get(name, _ABSENT), []).append(host)
+  if len(holders) == 1:
+    return ''
+  return f'{name} differs: ' + ', '.join(
+    f'{_names(hosts)} {value}' for value, hosts in holders.items()
+  )
+
+
+def _names(hosts: list[contract.Host]) -> str:
+  if len(hosts) == 1:
+    return f'{hosts[0]} has'
+  # The first few say enough.
+  shown = ', '.join(map(str, hosts[:2]))
+  more = f' and {len(hosts) - 2} more' if len(hosts) > 2 else ''
+  return f'{shown}{more} have'

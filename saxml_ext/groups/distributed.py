@@ -1,0 +1,106 @@
+"""jax.distributed for a group: one job of all its processes."""
+
+from collections.abc import Callable
+import ipaddress
+import os
+import threading
+
+import jax
+
+from saxml_ext.common import errors
+from saxml_ext.groups import formation
+from saxml_ext.groups import store
+
+# The net below the group's own watch: JAX ends a process whose job is dead.
+_HEARTBEAT_SECS = 10
+# JAX's own limit comes so much after ours.
+_LATER_SECS = 60
+_BIND = 'JAX_COORDINATOR_BIND_ADDRESS'
+
+
+def initialize(
+  formed: formation.Formation,
+  timeout_secs: float,
+  on_timeout: Callable[[str], None],
+) -> None:
+  """Joins the job; call before the first use of a device.
+
+  Args:
+    formed: of this process.
+    timeout_secs: that the processes may take to find each other.
+    on_timeout: called with the reason if they do not; it is to end the
+      process, because JAX would end it with a stack trace.
+
+  Raises:
+    errors.FailedPrecondition: JAX cannot join.
+  """
+  timer = threading.Timer(
+    timeout_secs,
+    on_timeout,
+    (
+      f'process {formed.process_id} of {formed.num_processes} did not find the'
+      f' others at {formed.coordinator_address} within {timeout_secs:g} s: see'
+      ' that all of them run, that this address is of process 0, and that its'
+      ' port is open between the hosts',
+    ),
+  )
+  timer.daemon = True
+  timer.start()
+  try:
+    jax.distributed.initialize(
+      formed.coordinator_address,
+      formed.num_processes,
+      formed.process_id,
+      # What surrounds the process has been looked at.
+      cluster_detection_method='deactivate',
+      initialization_timeout=round(timeout_secs) + _LATER_SECS,
+      heartbeat_timeout_seconds=_HEARTBEAT_SECS,
+      coordinator_bind_address=os.environ.get(_BIND) or _bind_address(formed),
+    )
+  except (RuntimeError, ValueError) as e:
+    reason = str(e).partition('\n')[0].rstrip('.')
+    raise errors.FailedPrecondition(
+      f'process {formed.process_id} of {formed.num_processes} cannot join the'
+      f' group at {formed.coordinator_address}: {reason}'
+    ) from e
+  finally:
+    timer.cancel()
+
+
+def check(formed: formation.Formation) -> None:
+  """Sees that the devices agree with the job; the first use of a device.
+
+  Raises:
+    errors.FailedPrecondition: they number the processes in another way.
+  """
+  if (jax.process_index(), jax.process_count()) != (
+    formed.process_id,
+    formed.num_processes,
+  ):
+    raise errors.FailedPrecondition(
+      f'this is process {formed.process_id} of {formed.num_processes}, but its'
+      f' devices are those of process {jax.process_index()} of'
+      f' {jax.process_count()}: number the processes as the hosts of the TPU'
+      ' slice, or use --group=tpu'
+    )
+
+
+def key_value_store() -> store.JaxStore:
+  """The store of the job."""
+  # JAX has no public name for it; its own multihost_utils take it from here.
+  from jax._src import distributed  # pylint: disable=g-import-not-at-top
+
+  return store.JaxStore(distributed.global_state.client)
+
+
+def _bind_address(formed: formation.Formation) -> str | None:
+  """Where process 0 listens: at the address alone that the others know.
+
+  A name may stand for the loopback interface on the host itself; for names
+  JAX listens on every interface.
+  """
+  try:
+    ipaddress.ip_address(formed.coordinator_host)
+  except ValueError:
+    return None
+  return formed.coordinator_address

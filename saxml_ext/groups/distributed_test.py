@@ -1,0 +1,42 @@
+"""Tests of joining a job of jax.distributed, in processes."""
+
+from absl.testing import absltest
+
+from saxml_ext.common import net
+from saxml_ext.common.testing import modules
+
+_PROGRAM = 'saxml_ext.groups.testing.member_program'
+_TIMEOUT = 600
+
+
+class DistributedTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.coordinator = f'--coordinator=127.0.0.1:{net.pick_free_port()}'
+
+  def _start(self, *flags: str):
+    return modules.start(self, _PROGRAM, self.coordinator, *flags)
+
+  def test_followers_find_their_leader(self):
+    leader, follower = (self._start(f'--number={i}') for i in range(2))
+    told, logged = follower.communicate(timeout=_TIMEOUT)
+    self.assertEqual(told, 'a:1 epoch a\n', logged)
+    told, logged = leader.communicate(timeout=_TIMEOUT)
+    self.assertEqual(told, 'told\n', logged)
+    self.assertEqual((leader.returncode, follower.returncode), (0, 0))
+
+  def test_others_that_do_not_come(self):
+    for number in range(2):
+      process = self._start(f'--number={number}', '--patience=1')
+      told, logged = process.communicate(timeout=_TIMEOUT)
+      self.assertRegex(
+        told,
+        rf'^process {number} of 2 did not find the others at 127.0.0.1:\d+'
+        ' within 1 s: see',
+      )
+      self.assertEqual(process.returncode, 1)
+      self.assertNotIn('Check failure', logged)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,107 @@
+"""Calls of an engine as entries of the group's log, and back."""
+
+from collections.abc import Mapping
+import dataclasses
+import secrets
+
+import numpy as np
+
+from saxml_ext.engine import request as request_lib
+from saxml_ext.groups import contract
+from saxml_ext.protobuf import group_pb2
+
+# What of a request is copied as it is; `tokens` and `stop_ids` are not.
+_PLAIN = (
+  'max_new_tokens',
+  'min_new_tokens',
+  'temperature',
+  'top_k',
+  'top_p',
+  'seed',
+)
+
+
+def with_seed(request: request_lib.Request) -> request_lib.Request:
+  """The request with a seed, for every process must draw the same samples."""
+  if request.seed is not None:
+    return request
+  return dataclasses.replace(request, seed=secrets.randbits(32))
+
+
+def admit(
+  model: int, requests: Mapping[int, request_lib.Request]
+) -> group_pb2.Entry:
+  """The entry of `Runner.prefill_and_insert`; the requests have seeds."""
+  entry = group_pb2.Entry(model=model)
+  for slot, request in requests.items():
+    added = entry.admit.slots.add(slot=slot)
+    added.request.tokens = _bytes(request.tokens)
+    for name in _PLAIN:
+      value = getattr(request, name)
+      if value is not None:
+        setattr(added.request, name, value)
+    if request.stop_ids is not None:
+      added.request.stop_ids.SetInParent()
+      added.request.stop_ids.ids.extend(map(int, request.stop_ids))
+  return entry
+
+
+def step(model: int, max_steps: int | None) -> group_pb2.Entry:
+  """The entry of `Runner.step`."""
+  return group_pb2.Entry(model=model, step=group_pb2.Step(max_steps=max_steps))
+
+
+def release(model: int, slot: int) -> group_pb2.Entry:
+  """The entry of `Runner.release`."""
+  return group_pb2.Entry(model=model, release=group_pb2.Release(slot=slot))
+
+
+def score(
+  model: int, prefix: np.ndarray, suffix: np.ndarray
+) -> group_pb2.Entry:
+  """The entry of `Runner.score`."""
+  return group_pb2.Entry(
+    model=model,
+    score=group_pb2.Score(prefix=_bytes(prefix), suffix=_bytes(suffix)),
+  )
+
+
+def apply(entry: group_pb2.Entry, runner: contract.Runner) -> None:
+  """Makes the call that an entry stands for; its result is not wanted.
+
+  Raises:
+    ValueError: the entry is none of a call of the engine.
+  """
+  kind = entry.WhichOneof('call')
+  if kind == 'step':
+    has_limit = entry.step.HasField('max_steps')
+    runner.step(entry.step.max_steps if has_limit else None)
+  elif kind == 'admit':
+    runner.prefill_and_insert(
+      {each.slot: _request(each.request) for each in entry.admit.slots}
+    )
+  elif kind == 'release':
+    runner.release(entry.release.slot)
+  elif kind == 'score':
+    runner.score(_tokens(entry.score.prefix), _tokens(entry.score.suffix))
+  else:
+    raise ValueError(f'entry {entry.sequence} is {kind}, no call of an engine')
+
+
+def _request(sent: group_pb2.Request) -> request_lib.Request:
+  return request_lib.Request(
+    tokens=_tokens(sent.tokens),
+    stop_ids=tuple(sent.stop_ids.ids) if sent.HasField('stop_ids') else None,
+    **{
+      name: getattr(sent, name) if sent.HasField(name) else None
+      for name in _PLAIN
+    },
+  )
+
+
+def _bytes(tokens: np.ndarray) -> bytes:
+  return np.asarray(tokens, '<i4').tobytes()
+
+
+def _tokens(data: bytes) -> np.ndarray:
+  return np.frombuffer(data, '<i4').astype(np.int32)

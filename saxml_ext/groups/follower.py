@@ -1,0 +1,194 @@
+"""A follower of a group: it makes every call that the leader makes."""
+
+from collections.abc import Callable
+from concurrent import futures
+import queue
+import threading
+import time
+
+from absl import logging
+import grpc
+
+from saxml_ext.common import errors
+from saxml_ext.common import memory
+from saxml_ext.groups import agreement
+from saxml_ext.groups import contract
+from saxml_ext.groups import entries
+from saxml_ext.groups import store
+from saxml_ext.groups import streams
+from saxml_ext.protobuf import group_pb2
+from saxml_ext.protobuf import modelet_pb2
+
+# How often, in the time of silence, the leader is told how far this is.
+_TOLD = 5
+# Seconds in which the leader ends a group that it was told is broken.
+_VERDICT = 10.0
+
+
+class Follower:
+  """Processes 1, 2, ... of a group."""
+
+  def __init__(
+    self,
+    leader: store.Announcement,
+    host: contract.Host,
+    limits: contract.Limits,
+    prepare: contract.PrepareFn,
+    on_joined: Callable[[], None],
+    on_end: Callable[[str], None],
+  ):
+    """Does nothing before `run`.
+
+    Args:
+      leader: where it is, and of which start.
+      host: this process.
+      limits: how long what may take.
+      prepare: prepares a model in this process.
+      on_joined: called when the leader has taken this process in.
+      on_end: called with the reason when the group cannot go on, on any
+        thread, maybe while an engine hangs; it is to end the process.
+    """
+    self._leader = leader
+    self._host = host
+    self._limits = limits
+    self._prepare = prepare
+    self._on_joined = on_joined
+    self._on_end = on_end
+    self._outbox: queue.SimpleQueue[group_pb2.Answer | None]
+    self._outbox = queue.SimpleQueue()
+    self._loader = futures.ThreadPoolExecutor(1, thread_name_prefix='loader')
+    self._prepared: dict[int, contract.Prepared] = {}
+    self._runners: dict[int, contract.Runner] = {}
+    self._applied = 0
+    self._done = False
+    self._ending = threading.Lock()
+
+  def run(self) -> None:
+    """Joins and applies the log; returns when the leader says that all is done.
+
+    Raises:
+      errors.Unavailable: the leader cannot be reached.
+    """
+    channel = streams.channel(self._leader.address, self._limits.silence)
+    try:
+      grpc.channel_ready_future(channel).result(self._limits.join)
+    except grpc.FutureTimeoutError as e:
+      raise errors.Unavailable(
+        f'the leader of the group, {self._leader.name} at'
+        f' {self._leader.address}, takes no connections: open --group_port'
+        ' between the hosts'
+      ) from e
+    call = channel.stream_stream(
+      f'/{streams.SERVICE}/{streams.METHOD}',
+      request_serializer=group_pb2.Answer.SerializeToString,
+      response_deserializer=group_pb2.Entry.FromString,
+    )(
+      iter(self._outbox.get, None),
+      metadata=(
+        (streams.EPOCH, self._leader.epoch),
+        (streams.PROCESS, str(self._host.process_id)),
+        (streams.HOST, self._host.name),
+      ),
+    )
+    if not call.add_callback(lambda: self._closed(call)):
+      self._closed(call)
+    call.initial_metadata()
+    if call.is_active():
+      self._on_joined()
+      threading.Thread(target=self._tell_applied, daemon=True).start()
+    try:
+      for entry in call:
+        self._apply(entry)
+    except grpc.RpcError:
+      self._closed(call)
+    if not self._done:
+      self._end('the leader left without a word')
+    self._outbox.put(None)
+
+  def ask_to_stop(self) -> None:
+    """Has the leader answer what it holds, and then end the group."""
+    self._outbox.put(group_pb2.Answer(stopping=True))
+
+  def _closed(self, call: grpc.Call) -> None:
+    """Tells why the stream has ended, unless it is as it should be."""
+    code, details = call.code(), call.details() or ''
+    if code is grpc.StatusCode.OK:
+      return
+    leader = contract.Host(self._leader.name, 0)
+    if code is grpc.StatusCode.ABORTED:
+      self._end(details)
+    elif code in (
+      grpc.StatusCode.PERMISSION_DENIED,
+      grpc.StatusCode.INVALID_ARGUMENT,
+      grpc.StatusCode.ALREADY_EXISTS,
+    ):
+      self._end(f'{leader} does not take this process in: {details}')
+    else:
+      self._end(
+        f'{leader} is lost: its connection broke, or it said nothing for'
+        f' {self._limits.silence:g} s ({details})'
+      )
+
+  def _tell_applied(self) -> None:
+    while not self._done:
+      time.sleep(self._limits.silence / _TOLD)
+      self._outbox.put(group_pb2.Answer(applied=self._applied))
+
+  def _apply(self, entry: group_pb2.Entry) -> None:
+    """Does what the leader does."""
+    kind = entry.WhichOneof('call')
+    try:
+      if entry.sequence != self._applied + 1:
+        raise ValueError(f'entry {entry.sequence} came after {self._applied}')
+      if kind == 'load':
+        self._loader.submit(self._load, entry.model, entry.load.request)
+      elif kind == 'start':
+        prepared = self._prepared.pop(entry.model)
+        self._runners[entry.model] = prepared.start()
+        self._say_done(entry)
+      elif kind == 'unload':
+        self._unload(entry.model)
+        self._say_done(entry)
+      elif kind == 'end':
+        self._done = True
+      else:
+        entries.apply(entry, self._runners[entry.model])
+    except Exception as e:  # pylint: disable=broad-exception-caught
+      logging.exception('group: entry %d, %s, failed', entry.sequence, kind)
+      self._break(f'{kind} failed: {type(e).__name__}: {e}')
+    self._applied = entry.sequence
+
+  def _load(self, model: int, request: modelet_pb2.LoadRequest) -> None:
+    """Prepares a model, beside what else is applied."""
+    try:
+      prepared = self._prepare(request)
+    except Exception as e:  # pylint: disable=broad-exception-caught
+      error = agreement.error_of(e)
+      agreement.log(request.model_path, error, e)
+      self._outbox.put(agreement.failure_of(model, error))
+      return
+    self._prepared[model] = prepared
+    self._outbox.put(
+      group_pb2.Answer(
+        identity=group_pb2.Identity(load=model, parts=dict(prepared.identity))
+      )
+    )
+
+  def _unload(self, model: int) -> None:
+    self._prepared.pop(model, None)
+    self._runners.pop(model, None)
+    memory.collect()
+
+  def _say_done(self, entry: group_pb2.Entry) -> None:
+    self._outbox.put(group_pb2.Answer(done=entry.sequence))
+
+  def _break(self, reason: str) -> None:
+    """Has the leader end the group; does not return."""
+    self._outbox.put(group_pb2.Answer(broken=reason))
+    time.sleep(_VERDICT)
+    self._end(f'{self._host}: {reason}')
+
+  def _end(self, reason: str) -> None:
+    """Tells why the group ends; the first reason counts."""
+    if self._ending.acquire(blocking=False):
+      self._on_end(reason)

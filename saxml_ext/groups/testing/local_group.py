@@ -1,0 +1,79 @@
+"""A group whose processes are threads of a test."""
+
+from collections.abc import Sequence
+import queue
+import threading
+
+from saxml_ext.groups import contract
+from saxml_ext.groups import follower as follower_lib
+from saxml_ext.groups import leader as leader_lib
+from saxml_ext.groups import store
+
+_TIMEOUT = 300.0
+LIMITS = contract.Limits(silence=30.0, step=300.0, load=300.0, join=300.0)
+
+
+class LocalGroup:
+  """A leader and its followers.
+
+  Attributes:
+    leader: process 0.
+    followers: the others.
+    threads: of the followers.
+    ends: (process, reason) of each that says that the group ends.
+    stopping: hosts that were told to stop.
+  """
+
+  def __init__(
+    self,
+    prepares: Sequence[contract.PrepareFn],
+    limits: contract.Limits = LIMITS,
+  ):
+    """Starts it; `prepares` has a function for each process."""
+    self.ends: queue.Queue[tuple[int, str]] = queue.Queue()
+    self.stopping: queue.Queue[contract.Host] = queue.Queue()
+    self._limits = limits
+    self.leader = leader_lib.Leader(
+      'a',
+      len(prepares),
+      limits,
+      prepares[0],
+      on_end=lambda reason: self.ends.put((0, reason)),
+      on_stopping=self.stopping.put,
+    )
+    address = self.leader.listen('127.0.0.1', 0)
+    self.announcement = store.Announcement(address, self.leader.epoch, 'a')
+    self.joined: queue.Queue[int] = queue.Queue()
+    self.followers = [
+      self.follower(i, prepare) for i, prepare in enumerate(prepares) if i
+    ]
+    self.threads = [
+      threading.Thread(target=each.run, daemon=True) for each in self.followers
+    ]
+    for thread in self.threads:
+      thread.start()
+    self.hosts = self.leader.wait_for_followers()
+
+  def follower(
+    self,
+    number: int,
+    prepare: contract.PrepareFn,
+    announcement: store.Announcement | None = None,
+  ) -> follower_lib.Follower:
+    """A process that has not joined yet."""
+    return follower_lib.Follower(
+      announcement or self.announcement,
+      contract.Host('abcdefgh'[number], number),
+      self._limits,
+      prepare,
+      on_joined=lambda: self.joined.put(number),
+      on_end=lambda reason: self.ends.put((number, reason)),
+    )
+
+  def close(self) -> None:
+    """Ends all threads that can be ended."""
+    self.leader.tell_end('the test is over')
+
+  def next_end(self) -> tuple[int, str]:
+    """Waits for the next process that says that the group ends."""
+    return self.ends.get(timeout=_TIMEOUT)

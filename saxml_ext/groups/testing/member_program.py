@@ -1,0 +1,48 @@
+"""A process that joins a job of jax.distributed and meets its leader there."""
+
+from collections.abc import Sequence
+import os
+
+from absl import app
+from absl import flags
+
+from saxml_ext.groups import distributed
+from saxml_ext.groups import formation
+from saxml_ext.groups import store
+
+_COORDINATOR = flags.DEFINE_string('coordinator', None, 'HOST:PORT')
+_SIZE = flags.DEFINE_integer('size', 2, 'Processes.')
+_NUMBER = flags.DEFINE_integer('number', 0, 'Of this one.')
+_PATIENCE = flags.DEFINE_float('patience', 100.0, 'Seconds.')
+
+
+def _main(argv: Sequence[str]) -> None:
+  del argv
+
+  def give_up(reason: str) -> None:
+    _end(reason, 1)
+
+  formed = formation.Formation(_COORDINATOR.value, _SIZE.value, _NUMBER.value)
+  distributed.initialize(formed, _PATIENCE.value, give_up)
+  distributed.check(formed)
+  shared = distributed.key_value_store()
+  if formed.leads:
+    store.announce(shared, store.Announcement('a:1', 'epoch', 'a'))
+    # The leader ends last: the store is its own.
+    shared.get('read', _PATIENCE.value)
+    _end('told', 0)
+  found = store.find(shared, _PATIENCE.value)
+  try:
+    shared.get('nothing', 0.1)
+  except TimeoutError:
+    shared.set('read', 'yes')
+    _end(f'{found.address} {found.epoch} {found.name}', 0)
+
+
+def _end(text: str, code: int) -> None:
+  print(text, flush=True)
+  os._exit(code)
+
+
+if __name__ == '__main__':
+  app.run(_main)

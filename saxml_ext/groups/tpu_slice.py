@@ -1,0 +1,125 @@
+"""What a TPU host knows of the slice that it is part of.
+
+GKE tells by environment variables, Compute Engine by the metadata of the
+machine, as jax/_src/clusters/cloud_tpu_cluster.py reads them. A library is not
+used for it: JAX's own would ask on every machine, and wait.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+import urllib.error
+import urllib.request
+
+from absl import logging
+
+from saxml_ext.common import errors
+
+_HOSTS = 'TPU_WORKER_HOSTNAMES'
+_WORKER = 'TPU_WORKER_ID'
+_SLICES = 'MEGASCALE_NUM_SLICES'
+# Google's client libraries know the first name, JAX the second.
+_SERVER_VARIABLES = ('GCE_METADATA_HOST', 'GCE_METADATA_IP')
+_SERVER = 'metadata.google.internal'
+_PATH = '/computeMetadata/v1/instance/attributes/'
+_TIMEOUT_SECS = 5.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Slice:
+  """A slice, as one of its hosts sees it.
+
+  Attributes:
+    hosts: addresses, in the order of the workers.
+    worker: number of this host.
+  """
+
+  hosts: tuple[str, ...]
+  worker: int
+
+
+def of_environment(environment: Mapping[str, str]) -> Slice | None:
+  """The slice that the variables of GKE tell of; None without them.
+
+  Raises:
+    errors.InvalidArgument: they contradict each other.
+  """
+  if not environment.get(_HOSTS):
+    return None
+  _check_slices(environment.get(_SLICES, ''))
+  return _slice(
+    tuple(environment[_HOSTS].split(',')),
+    environment.get(_WORKER, ''),
+    f'{_HOSTS} and {_WORKER}',
+  )
+
+
+def of_metadata(environment: Mapping[str, str]) -> Slice | None:
+  """The slice that the machine's metadata tell of; None if it is no TPU's.
+
+  Raises:
+    errors.FailedPrecondition: the metadata server does not answer.
+    errors.InvalidArgument: the metadata contradict each other.
+  """
+  server = next(filter(None, map(environment.get, _SERVER_VARIABLES)), _SERVER)
+  worker = _attribute(server, 'agent-worker-number')
+  if worker is None:
+    return None
+  endpoints = _attribute(server, 'worker-network-endpoints') or ''
+  return _slice(
+    tuple(_address(each) for each in endpoints.split(',')),
+    worker.strip(),
+    'worker-network-endpoints and agent-worker-number of the metadata',
+  )
+
+
+def _slice(hosts: tuple[str, ...], worker: str, source: str) -> Slice:
+  hosts = tuple(host.strip() for host in hosts)
+  if not all(hosts) or not worker.isdecimal() or int(worker) >= len(hosts):
+    raise errors.InvalidArgument(
+      f'{source} are {",".join(hosts)!r} and {worker!r}: expected the hosts of'
+      ' the slice and the number of one of them; give --coordinator_address,'
+      ' --num_processes and --process_id instead'
+    )
+  return Slice(hosts, int(worker))
+
+
+def _check_slices(number: str) -> None:
+  if number not in ('', '1'):
+    raise errors.InvalidArgument(
+      f'{_SLICES}={number}: a model server runs on one slice; start one server'
+      ' on each, as replicas of the model'
+    )
+
+
+def _address(endpoint: str) -> str:
+  """A host of an endpoint, which is "host" or the older "name:id:ip"."""
+  return endpoint.rpartition(':')[2]
+
+
+def _attribute(server: str, name: str) -> str | None:
+  """An attribute of this machine; None if it does not have it."""
+  request = urllib.request.Request(
+    f'http://{server}{_PATH}{name}', headers={'Metadata-Flavor': 'Google'}
+  )
+  # Metadata are never behind a proxy.
+  opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+  try:
+    with opener.open(request, timeout=_TIMEOUT_SECS) as response:
+      return response.read().decode()
+  except urllib.error.HTTPError as e:
+    if e.code == 404:
+      logging.info('the metadata of this machine have no %s', name)
+      return None
+    raise _unreadable(server, name, e) from e
+  except OSError as e:
+    raise _unreadable(server, name, e) from e
+
+
+def _unreadable(
+  server: str, name: str, error: OSError
+) -> errors.FailedPrecondition:
+  return errors.FailedPrecondition(
+    f'{name} cannot be read from the metadata server {server}: {error}; give'
+    ' --coordinator_address, --num_processes and --process_id, or --group=none'
+    ' for a server on this host alone'
+  )

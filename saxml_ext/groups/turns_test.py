@@ -1,0 +1,66 @@
+"""Tests of the lock that is taken in order."""
+
+import threading
+import time
+
+from absl.testing import absltest
+
+from saxml_ext.groups import turns
+
+_TIMEOUT = 300
+
+
+class FairLockTest(absltest.TestCase):
+  def test_who_asks_first_is_first(self):
+    lock = turns.FairLock()
+    order = []
+
+    def take(name):
+      with lock:
+        order.append(name)
+
+    threads = []
+    with lock:
+      for name in range(5):
+        thread = threading.Thread(target=take, args=(name,))
+        thread.start()
+        threads.append(thread)
+        while len(lock._waiting) <= name:
+          time.sleep(0.001)
+      self.assertEmpty(order)
+    # Behind those who wait, however quick it is.
+    take('last')
+    for thread in threads:
+      thread.join(_TIMEOUT)
+    self.assertEqual(order, [0, 1, 2, 3, 4, 'last'])
+
+  def test_error_gives_it_back(self):
+    lock = turns.FairLock()
+    with self.assertRaises(KeyError), lock:
+      raise KeyError
+    with lock:
+      pass
+
+  def test_one_at_a_time(self):
+    lock = turns.FairLock()
+    inside = 0
+    most = 0
+
+    def work():
+      nonlocal inside, most
+      for _ in range(500):
+        with lock:
+          inside += 1
+          most = max(most, inside)
+          inside -= 1
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+      thread.start()
+    for thread in threads:
+      thread.join(_TIMEOUT)
+    self.assertEqual((inside, most), (0, 1))
+
+
+if __name__ == '__main__':
+  absltest.main()

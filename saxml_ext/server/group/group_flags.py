@@ -1,0 +1,104 @@
+"""Flags of a model server that runs on several hosts."""
+
+from absl import flags
+import jax
+
+from saxml_ext.common.machine import accelerators
+from saxml_ext.groups import contract
+from saxml_ext.groups import formation
+
+_GROUP = flags.DEFINE_enum(
+  'group',
+  formation.AUTO,
+  formation.SOURCES,
+  'What tells which processes are one model server together: flags'
+  ' (--coordinator_address, --num_processes, --process_id), the variables of'
+  ' LeaderWorkerSet, or the metadata of a TPU slice; auto is the first of them'
+  ' that tells of more than one process, none is none of them.',
+)
+_COORDINATOR_ADDRESS = flags.DEFINE_string(
+  'coordinator_address',
+  None,
+  'HOST:PORT at which process 0 of a group takes the connections of the'
+  ' others; bind it to a private network.',
+)
+_NUM_PROCESSES = flags.DEFINE_integer(
+  'num_processes', None, 'Processes of the group.', lower_bound=1
+)
+_PROCESS_ID = flags.DEFINE_integer(
+  'process_id',
+  None,
+  'Number of this process in the group, from 0 on. 0 leads.',
+  lower_bound=0,
+)
+_HOST_ORDINAL = flags.DEFINE_integer(
+  'host_ordinal', None, "Stock Sax's name of --process_id.", lower_bound=0
+)
+_GROUP_PORT = flags.DEFINE_integer(
+  'group_port',
+  0,
+  "TCP port of the leader's log, for the followers; 0 picks a free one.",
+  lower_bound=0,
+  upper_bound=65535,
+)
+_GROUP_SILENCE_SECS = flags.DEFINE_float(
+  'group_silence_secs',
+  contract.Limits.silence,
+  'Seconds without a sign of life, after which a host of the group is lost.',
+  lower_bound=0.1,
+)
+_GROUP_STEP_SECS = flags.DEFINE_float(
+  'group_step_secs',
+  contract.Limits.step,
+  'Longest call of the engine of a group.',
+  lower_bound=0.1,
+)
+_GROUP_LOAD_SECS = flags.DEFINE_float(
+  'group_load_secs',
+  contract.Limits.load,
+  'Longest load of a model by a group.',
+  lower_bound=0.1,
+)
+
+
+def find() -> formation.Formation | None:
+  """The group of this process; None if it serves alone.
+
+  Raises:
+    errors.InvalidArgument, errors.FailedPrecondition: see `formation.find`.
+  """
+  return formation.find(
+    formation.Given(
+      _GROUP.value,
+      _COORDINATOR_ADDRESS.value,
+      _NUM_PROCESSES.value,
+      _PROCESS_ID.value,
+      _HOST_ORDINAL.value,
+    ),
+    _is_on_tpu(),
+  )
+
+
+def port() -> int:
+  """Where the leader's log listens; 0 picks a free port."""
+  return _GROUP_PORT.value
+
+
+def limits() -> contract.Limits:
+  """How long what may take."""
+  return contract.Limits(
+    silence=_GROUP_SILENCE_SECS.value,
+    step=_GROUP_STEP_SECS.value,
+    load=_GROUP_LOAD_SECS.value,
+  )
+
+
+def _is_on_tpu() -> bool:
+  """Whether this program will compute on TPU chips of this host."""
+  found = accelerators.detect()
+  return (
+    found is not None
+    and found.kind == accelerators.TPU
+    and accelerators.TPU in accelerators.expected()
+    and accelerators.is_meant(accelerators.TPU, jax.config.jax_platforms)
+  )

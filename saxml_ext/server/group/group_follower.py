@@ -1,0 +1,119 @@
+"""A model server of several hosts, on a host that does not lead.
+
+It takes no requests: it makes the calls of its engines that the leader makes.
+On its port it says whether it is one of the group (grpc.health.v1).
+"""
+
+import asyncio
+import os
+import sys
+import threading
+from typing import NoReturn
+
+from absl import logging
+
+from saxml_ext.common import errors
+from saxml_ext.common import grpc_aio
+from saxml_ext.common import grpc_util
+from saxml_ext.groups import contract
+from saxml_ext.groups import distributed
+from saxml_ext.groups import follower as follower_lib
+from saxml_ext.groups import formation
+from saxml_ext.groups import store
+from saxml_ext.server import signals
+from saxml_ext.server.group import group_prepare
+
+# Seconds beyond those of the drain in which the leader says that all is done.
+_PATIENCE = 10.0
+
+
+async def serve(
+  formed: formation.Formation,
+  limits: contract.Limits,
+  port: int,
+  drain_secs: float,
+  prepare: group_prepare.PrepareFn,
+) -> None:
+  """Follows the leader until it says that all is done.
+
+  The process ends, with 1, when the group cannot go on.
+
+  Args:
+    formed: of this process.
+    limits: how long what may take.
+    port: to say on how this process is; 0 picks a free one.
+    drain_secs: that the leader gives calls in flight, once this process was
+      told to stop.
+    prepare: prepares a model in this process.
+
+  Raises:
+    errors.FailedPrecondition: the port is taken.
+    errors.Unavailable: the leader cannot be reached.
+  """
+  loop = asyncio.get_running_loop()
+  told = signals.first()
+  server = grpc_aio.make_server()
+  bound = grpc_util.listen(server, port)
+  health = grpc_aio.add_reflection_and_health(server, ())
+  health.set_serving(False)
+  await server.start()
+  leader = await asyncio.to_thread(
+    store.find, distributed.key_value_store(), limits.join
+  )
+  joined = asyncio.Event()
+
+  def on_joined() -> None:
+    logging.info('group: follows %s', contract.Host(leader.name, 0))
+    loop.call_soon_threadsafe(health.set_serving, True)
+    loop.call_soon_threadsafe(joined.set)
+
+  follower = follower_lib.Follower(
+    leader,
+    contract.Host(formation.host_name(), formed.process_id),
+    limits,
+    group_prepare.of_request(prepare),
+    on_joined,
+    _end,
+  )
+  following = _in_thread(follower.run)
+  print(f'Model server follows as process {formed.process_id}, port {bound}')
+  sys.stdout.flush()
+  stopping = asyncio.create_task(told.wait())
+  await asyncio.wait((following, stopping), return_when=asyncio.FIRST_COMPLETED)
+  if not following.done() and joined.is_set():
+    logging.info('stopping; the leader answers calls in flight first')
+    follower.ask_to_stop()
+    await asyncio.wait((following,), timeout=drain_secs + _PATIENCE)
+    if not following.done():
+      raise errors.Unavailable(
+        'told to stop, but the leader of the group does not'
+      )
+  if following.done():
+    following.result()
+  health.stop()
+  await server.stop(0)
+
+
+def _in_thread(function) -> asyncio.Future[None]:
+  """Runs a function on a thread that does not keep the process alive."""
+  loop = asyncio.get_running_loop()
+  future = loop.create_future()
+
+  def run() -> None:
+    try:
+      function()
+    except errors.SaxError as e:
+      loop.call_soon_threadsafe(future.set_exception, e)
+    else:
+      loop.call_soon_threadsafe(future.set_result, None)
+
+  threading.Thread(target=run, name='follower', daemon=True).start()
+  return future
+
+
+def _end(reason: str) -> NoReturn:
+  """Ends this process, whatever hangs in it."""
+  logging.error('group: %s', reason)
+  sys.stdout.flush()
+  sys.stderr.flush()
+  os._exit(1)

@@ -1,0 +1,46 @@
+"""How a process of a group prepares the models that it is told to load."""
+
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
+from saxml_ext.groups import contract
+from saxml_ext.params import settings as settings_lib
+from saxml_ext.protobuf import modelet_pb2
+from saxml_ext.server.loading import codec
+from saxml_ext.server.loading import spec as spec_lib
+
+
+class Prepared(contract.Prepared, Protocol):
+  """A model as far as one process can bring it, see `loader.prepare`.
+
+  Attributes:
+    settings: of its serving params.
+    codecs: of its input and output.
+  """
+
+  @property
+  def settings(self) -> settings_lib.Settings: ...
+
+  @property
+  def codecs(self) -> tuple[codec.Codec, codec.Codec]: ...
+
+
+PrepareFn: TypeAlias = Callable[[spec_lib.Spec], Prepared]
+
+
+def of_request(
+  prepare: PrepareFn,
+) -> Callable[[modelet_pb2.LoadRequest], Prepared]:
+  """The same function of what the group's log says of a model."""
+
+  def prepare_request(request: modelet_pb2.LoadRequest) -> Prepared:
+    return prepare(
+      spec_lib.Spec(
+        request.model_path,
+        request.checkpoint_path,
+        dict(request.overrides),
+        acls={},
+      )
+    )
+
+  return prepare_request

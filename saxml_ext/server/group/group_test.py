@@ -1,0 +1,236 @@
+"""Tests of a model server that is three processes: its work and its end."""
+
+from concurrent import futures
+import contextlib
+import os
+import queue
+import signal
+import time
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import grpc
+from grpc_health.v1 import health_pb2
+from grpc_health.v1 import health_pb2_grpc
+
+from saxml_ext.common import cell
+from saxml_ext.common import net
+from saxml_ext.common.testing import modules
+from saxml_ext.engine.testing import fast_compile
+from saxml_ext.protobuf import admin_pb2
+from saxml_ext.protobuf import admin_pb2_grpc
+from saxml_ext.protobuf import lm_pb2
+from saxml_ext.protobuf import lm_pb2_grpc
+from saxml_ext.protobuf import modelet_pb2
+from saxml_ext.protobuf import modelet_pb2_grpc
+from saxml_ext.server.testing import small_model
+
+fast_compile.install()
+
+_CELL = '/sax/test'
+_KEY = '/sax/test/m'
+_SIZE = 3
+_TIMEOUT = 600
+# A lost host is noticed after 1.5 s; a busy machine is slow to tell it.
+_NOTICED_SECS = 20
+
+
+class _Admin(admin_pb2_grpc.AdminServicer):
+  """Notes who joins, and who leaves."""
+
+  def __init__(self):
+    self.joins = queue.Queue()
+    self.leaving = queue.Queue()
+
+  def Join(self, request, context):
+    (self.leaving if request.leaving else self.joins).put(request)
+    return admin_pb2.JoinResponse()
+
+
+class GroupTest(parameterized.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.dir = self.create_tempdir().full_path
+    self.checkpoint = small_model.write(os.path.join(self.dir, 'ckpt'))
+    self.admin = _Admin()
+    server = grpc.server(futures.ThreadPoolExecutor(4))
+    admin_pb2_grpc.add_AdminServicer_to_server(self.admin, server)
+    port = server.add_insecure_port('127.0.0.1:0')
+    server.start()
+    self.addCleanup(lambda: server.stop(None).wait())
+    cell.write_location(
+      self.dir, _CELL, admin_pb2.Location(location=f'127.0.0.1:{port}')
+    )
+    coordinator = f'127.0.0.1:{net.pick_free_port()}'
+    self.ports = [net.pick_free_port() for _ in range(_SIZE)]
+    self.processes = [self._start(i, coordinator) for i in range(_SIZE)]
+    self.join = self._joined()
+    self.channels = [
+      self.enter_context(grpc.insecure_channel(f'127.0.0.1:{port}'))
+      for port in self.ports
+    ]
+    self.modelet = modelet_pb2_grpc.ModeletStub(self.channels[0])
+    self.lm = lm_pb2_grpc.LMServiceStub(self.channels[0])
+
+  def _start(self, number: int, coordinator: str):
+    os.mkdir(self._file(number, 'oddities'))
+    log = self.enter_context(open(self._file(number, 'log'), 'w'))
+    return modules.start(
+      self,
+      'saxml_ext.server.testing.small_group_server',
+      f'--port={self.ports[number]}',
+      f'--sax_root={self.dir}',
+      f'--sax_cell={_CELL}',
+      f'--coordinator_address={coordinator}',
+      f'--num_processes={_SIZE}',
+      # Either name will do.
+      f'--{("process_id", "host_ordinal")[number % 2]}={number}',
+      f'--oddities={self._file(number, "oddities")}',
+      f'--calls={self._file(number, "calls")}',
+      stderr=log,
+    )
+
+  def _file(self, number: int, name: str) -> str:
+    return os.path.join(self.dir, f'{name}{number}')
+
+  def _text(self, number: int, name: str) -> str:
+    with open(self._file(number, name), encoding='utf-8') as file:
+      return file.read()
+
+  def _joined(self) -> admin_pb2.JoinRequest:
+    deadline = time.monotonic() + _TIMEOUT
+    while time.monotonic() < deadline:
+      with contextlib.suppress(queue.Empty):
+        return self.admin.joins.get(timeout=1)
+      for i, process in enumerate(self.processes):
+        self.assertIsNone(process.poll(), self._text(i, 'log'))
+    self.fail('nobody joins')
+
+  @contextlib.contextmanager
+  def _odd(self, number: int, oddity: str):
+    path = os.path.join(self._file(number, 'oddities'), oddity)
+    with open(path, 'w', encoding='utf-8'):
+      pass
+    yield
+    os.remove(path)
+
+  def _load(self) -> None:
+    self.modelet.Load(
+      modelet_pb2.LoadRequest(
+        model_key=_KEY,
+        model_path=small_model.MODEL_PATH,
+        checkpoint_path=self.checkpoint,
+        # A slot for each process, whose device holds the whole model.
+        overrides={'ICI_MESH_SHAPE': f'[1,{_SIZE},1]', 'BATCH_SIZE': '3'},
+      ),
+      timeout=_TIMEOUT,
+    )
+
+  def _generate(self, text: str):
+    return self.lm.Generate.future(
+      lm_pb2.GenerateRequest(model_key=_KEY, text=text), timeout=_TIMEOUT
+    )
+
+  def _pending(self) -> int:
+    """Requests that the leader holds."""
+    (model,) = self.modelet.GetStatus(
+      modelet_pb2.GetStatusRequest(include_method_stats=True)
+    ).models
+    return sum(each.pending_reqs for each in model.method_stats)
+
+  def _wait(self, condition) -> None:
+    deadline = time.monotonic() + _TIMEOUT
+    while not condition():
+      self.assertLess(time.monotonic(), deadline)
+      time.sleep(0.05)
+
+  def _exit_codes(self, numbers=range(_SIZE)) -> list[int]:
+    return [self.processes[i].wait(_TIMEOUT) for i in numbers]
+
+  def test_one_model_server(self):
+    self.assertEqual(self.join.address, f'127.0.0.1:{self.ports[0]}')
+    self.assertLen(self.join.model_server.hosts, _SIZE)
+    for channel in self.channels:
+      check = health_pb2_grpc.HealthStub(channel).Check
+      self.assertEqual(
+        check(health_pb2.HealthCheckRequest()).status,
+        health_pb2.HealthCheckResponse.SERVING,
+      )
+    for oddity, message in (
+      ('fail', r'^host \S+ \(process 1\): there is no room on this disk$'),
+      ('differ', r'^checkpoint differs: .*\(process 1\) has other: all hosts'),
+    ):
+      with self._odd(1, oddity), self.assertRaises(grpc.RpcError) as caught:
+        self._load()
+      self.assertRegex(caught.exception.details(), message)
+      (model,) = self.modelet.GetStatus(
+        modelet_pb2.GetStatusRequest(include_failure_reasons=True)
+      ).models
+      self.assertRegex(model.failure_reason, message)
+    self._load()
+    answers = [self._generate(f'{i},2,3') for i in range(5)]
+    for answer in answers:
+      self.assertLen(answer.result().texts, 2)
+    score = self.lm.Score(
+      lm_pb2.ScoreRequest(model_key=_KEY, prefix='1', suffix=['2,3'])
+    )
+    self.assertLess(score.logp[0], 0)
+    # As LeaderWorkerSet stops a group: what is under way is answered.
+    with self._odd(0, 'hang'):
+      last = self._generate('7,8,9')
+      self._wait(self._pending)
+      for process in reversed(self.processes):
+        process.send_signal(signal.SIGTERM)
+      time.sleep(1)
+    self.assertLen(last.result().texts, 2)
+    self.assertEqual(self._exit_codes(), [0] * _SIZE)
+    calls = self._text(0, 'calls')
+    self.assertEqual(calls.count('Request('), 6)
+    self.assertIn('score', calls)
+    self.assertEqual(self._text(1, 'calls'), calls)
+    self.assertEqual(self._text(2, 'calls'), calls)
+
+  def test_follower_that_is_told_to_stop_drains_the_group(self):
+    self.processes[2].send_signal(signal.SIGTERM)
+    self.assertEqual(self._exit_codes(), [0] * _SIZE)
+    self.assertTrue(self.admin.leaving.empty())
+
+  @parameterized.parameters(signal.SIGKILL, signal.SIGSTOP)
+  def test_lost_follower(self, number):
+    self._load()
+    with self._odd(0, 'hang'):
+      answer = self._generate('1,2,3')
+      self._wait(self._pending)
+      begin = time.monotonic()
+      self.processes[1].send_signal(number)
+      # So that the clients ask another replica.
+      self.assertEqual(
+        answer.exception(_NOTICED_SECS).code(), grpc.StatusCode.UNAVAILABLE
+      )
+      leaving = self.admin.leaving.get(timeout=_NOTICED_SECS)
+      self.assertRegex(leaving.leaving, r'^host \S+ \(process 1\) is lost')
+      self.assertEqual(leaving.address, self.join.address)
+      codes = self._exit_codes((0, 2))
+      print(f'lost after {time.monotonic() - begin:.1f} s')
+      self.assertEqual(codes, [1, 1])
+      for i in (0, 2):
+        self.assertRegex(
+          self._text(i, 'log'), r'group: host \S+ \(process 1\) is lost'
+        )
+
+  @parameterized.parameters(signal.SIGKILL, signal.SIGSTOP)
+  def test_lost_leader(self, number):
+    self.processes[0].send_signal(number)
+    self.assertEqual(self._exit_codes((1, 2)), [1, 1])
+    for i in (1, 2):
+      self.assertRegex(
+        self._text(i, 'log'), r'group: host \S+ \(process 0\) is lost'
+      )
+    if number == signal.SIGSTOP:
+      # It wakes up to find that the others are gone.
+      self.processes[0].send_signal(signal.SIGCONT)
+      self.assertEqual(self.processes[0].wait(_TIMEOUT), 1)
+
+
+if __name__ == '__main__':
+  absltest.main()

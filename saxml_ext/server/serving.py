@@ -1,0 +1,90 @@
+"""The life of a model server's process, from its start to its drained end."""
+
+import asyncio
+from collections.abc import Mapping
+import dataclasses
+
+from absl import logging
+
+from saxml_ext.common import net
+from saxml_ext.protobuf import admin_pb2
+from saxml_ext.server import membership
+from saxml_ext.server import model_server
+from saxml_ext.server import signals
+from saxml_ext.server.group import group_leader
+from saxml_ext.server.loading import lifecycle
+from saxml_ext.server.loading import servable
+from saxml_ext.server.loading import spec
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """What to serve, and where.
+
+  Attributes:
+    load_fn: loads models.
+    port: 0 picks a free one.
+    sax_root: where cells keep their files.
+    sax_cell: the cell to join; '' for none.
+    server_spec: what the cell is told of this server.
+    static: models to load at start, by key.
+    drain_secs: that calls in flight get at the end.
+    leader: of the group that computes; None: this process alone does.
+  """
+
+  load_fn: lifecycle.LoadFn[servable.Servable]
+  port: int
+  sax_root: str
+  sax_cell: str
+  server_spec: admin_pb2.ModelServer
+  static: Mapping[str, spec.Spec]
+  drain_secs: float
+  leader: group_leader.GroupLeader | None = None
+
+
+async def serve(options: Options) -> None:
+  """Serves until a signal, or until a static model fails to load."""
+  told = signals.first()
+  server = model_server.ModelServer(options.load_fn, options.port)
+  member = membership.Membership(
+    options.sax_root,
+    options.sax_cell,
+    admin_pb2.JoinRequest(
+      address=net.advertised_address(server.port),
+      model_server=options.server_spec,
+    ),
+  )
+  if options.leader:
+    loop = asyncio.get_running_loop()
+    options.leader.attach(group_leader.Server(loop, told.set, member.leave))
+  await server.start()
+  # A load may take minutes; the signal is not to wait for it.
+  working = asyncio.create_task(_load_and_join(server, options, member))
+  stopping = asyncio.create_task(told.wait())
+  grace = 0.0
+  try:
+    await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+    if working.done():
+      working.result()
+    await stopping
+    logging.info('stopping; calls in flight are answered first')
+    grace = options.drain_secs
+  finally:
+    working.cancel()
+    stopping.cancel()
+    await server.stop(grace)
+    if options.leader:
+      await asyncio.to_thread(options.leader.finish)
+
+
+async def _load_and_join(
+  server: model_server.ModelServer,
+  options: Options,
+  member: membership.Membership,
+) -> None:
+  for key, each in options.static.items():
+    await asyncio.wrap_future(server.models.load(key, each))
+  address = net.advertised_address(server.port)
+  print(f'Model server is serving at {address}', flush=True)
+  if options.sax_cell:
+    await member.run()

@@ -1,0 +1,79 @@
+"""The model server's program with the params of `small_model`, for groups.
+
+Files in the directory --oddities change what this process does: with `fail` it
+cannot prepare a model, with `differ` it tells of another checkpoint, with `hang`
+its engine does not go on until the file is gone.
+"""
+
+import functools
+import os
+import time
+
+from absl import app
+from absl import flags
+
+from saxml_ext.common import errors
+from saxml_ext.server import server
+from saxml_ext.server.loading import loader
+from saxml_ext.server.loading import spec as spec_lib
+from saxml_ext.server.parallel import prepared as prepared_lib
+from saxml_ext.server.testing import small_model  # noqa: F401 Registers.
+
+_ODDITIES = flags.DEFINE_string(
+  'oddities', '/nonexistent', 'Directory of files that make this process odd.'
+)
+_CALLS = flags.DEFINE_string(
+  'calls', None, 'File that gets a line for each call of an engine.'
+)
+
+
+class _NotingRunner:
+  """An engine whose calls and results are written down."""
+
+  def __init__(self, runner, path):
+    self._runner = runner
+    self._file = open(path, 'a', encoding='utf-8')  # noqa: SIM115
+
+  def __getattr__(self, name):
+    found = getattr(self._runner, name)
+    if name not in ('prefill_and_insert', 'step', 'release', 'score'):
+      return found
+
+    def noted(*args):
+      while _is_odd('hang'):
+        time.sleep(0.05)
+      result = found(*args)
+      self._file.write(f'{name} {args} -> {result}\n')
+      self._file.flush()
+      return result
+
+    return noted
+
+
+class _Prepared:
+  """A model whose engine is noted."""
+
+  def __init__(self, prepared: prepared_lib.Prepared):
+    self.settings = prepared.settings
+    self.codecs = prepared.codecs
+    self.identity = dict(prepared.identity)
+    if _is_odd('differ'):
+      self.identity['checkpoint'] = 'other'
+    self._prepared = prepared
+
+  def start(self):
+    return _NotingRunner(self._prepared.start(), _CALLS.value)
+
+
+def _prepare(spec: spec_lib.Spec) -> _Prepared:
+  if _is_odd('fail'):
+    raise errors.InvalidArgument('there is no room on this disk')
+  return _Prepared(loader.prepare(spec))
+
+
+def _is_odd(name: str) -> bool:
+  return os.path.exists(os.path.join(_ODDITIES.value, name))
+
+
+if __name__ == '__main__':
+  app.run(functools.partial(server.main, prepare=_prepare))

@@ -1,0 +1,76 @@
+"""The main job as a user runs it, in a process of its own, for tests."""
+
+import os
+import subprocess
+import time
+
+from absl import flags
+import psutil
+
+from harness.systems import programs
+
+_JOB_FLAGS = flags.DEFINE_multi_string(
+  'job_flag', [], 'NAME=VALUE, passed on to the job; may be repeated.'
+)
+
+# Starting takes half a minute alone, and compiles all the while.
+_START_SECS = 1200.0
+
+
+class Job:
+  """A job in a process of its own, its output in a file."""
+
+  def __init__(self, directory: str, cache: str, values: dict[str, object]):
+    """Starts it.
+
+    Args:
+      directory: an empty one, for its output and its results.
+      cache: where it keeps compiled programs.
+      values: flags by name.
+    """
+    self.results = os.path.join(directory, 'results')
+    self._output_path = os.path.join(directory, 'output.txt')
+    extra = dict(text.split('=', 1) for text in _JOB_FLAGS.value)
+    command = programs.command(
+      'harness/offline',
+      {'results_dir': self.results, 'jax_cache_dir': cache} | values | extra,
+    )
+    with open(self._output_path, 'wb') as output:
+      self.process = subprocess.Popen(
+        command.argv,
+        env=dict(command.env),
+        stdout=output,
+        stderr=subprocess.STDOUT,
+      )
+
+  @property
+  def output(self) -> str:
+    with open(self._output_path, encoding='utf-8') as file:
+      return file.read()
+
+  def read(self, *path: str) -> str:
+    """A file among the results."""
+    with open(os.path.join(self.results, *path), encoding='utf-8') as file:
+      return file.read()
+
+  def wait_for(self, *path: str) -> None:
+    """Waits until a file among the results has something in it."""
+    path = os.path.join(self.results, *path)
+    end = time.monotonic() + _START_SECS
+    while not (os.path.exists(path) and os.path.getsize(path)):
+      if self.process.poll() is not None or time.monotonic() > end:
+        raise AssertionError(f'no {path}; the job says:\n{self.output}')
+      time.sleep(0.1)
+
+  def descendants(self) -> list[psutil.Process]:
+    """All processes that it has started, and theirs."""
+    return psutil.Process(self.process.pid).children(recursive=True)
+
+  def model_server(self, *words: str) -> psutil.Process:
+    """Its model server; of several the one with these words in its command."""
+    for process in self.descendants():
+      line = process.cmdline()
+      program = ' '.join(line).replace('.', '/')
+      if programs.MODEL_SERVER in program and set(words) <= set(line):
+        return process
+    raise AssertionError('no model server among the processes of the job')

@@ -1,0 +1,73 @@
+"""The main job against a group of two hosts, and what ends it."""
+
+import os
+import signal
+
+from absl.testing import absltest
+import psutil
+
+from saxml_ext.engine.testing import fast_compile
+from tests.cell import job as job_lib
+
+fast_compile.install()
+
+# From the loss of a host to the end of the job.
+_MOST_SECS_TO_FAIL = 30.0
+
+
+class CellOfflineTest(absltest.TestCase):
+  cache: str
+
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    # A test runner may ignore Ctrl-C, and children would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    cls.cache = os.path.join(absltest.TEST_TMPDIR.value, 'jax')
+
+  def _job(self, **values: object) -> job_lib.Job:
+    directory = self.create_tempdir().full_path
+    job = job_lib.Job(directory, self.cache, {'hosts': 2} | values)
+    self.addCleanup(job.process.wait)
+    self.addCleanup(job.process.kill)
+    return job
+
+  def _assert_gone(self, processes: list[psutil.Process]) -> None:
+    self.assertNotEmpty(processes)
+    _, alive = psutil.wait_procs(processes, timeout=120)
+    self.assertEmpty(alive)
+
+  def test_valid_and_equal_to_the_reference(self):
+    job = self._job(sample_count=12, min_duration=500)
+    code = job.process.wait()
+    output = job.output
+    self.assertEqual(code, 0, output)
+    self.assertIn('Result is : VALID', output)
+    self.assertIn('token for token; 12 of 12 are: PASSED', output)
+    self.assertRegex(output, 'computed by a group of 2 hosts on one machine')
+
+  def test_a_lost_follower_ends_the_job(self):
+    job = self._job()
+    job.wait_for('accuracy', 'mlperf_log_detail.txt')
+    started = job.descendants()
+    job.model_server('--process_id=1').kill()
+    code = job.process.wait(timeout=_MOST_SECS_TO_FAIL)
+    self.assertEqual(code, 1)
+    self.assertRegex(
+      job.output,
+      r'model server, process 1 .* ended with signal SIGKILL'
+      r'|host \S+ \(process 1\) is lost',
+    )
+    self._assert_gone(started)
+
+  def test_ctrl_c_stops_everything(self):
+    job = self._job()
+    job.wait_for('logs', 'model_server_1.log')
+    started = job.descendants()
+    job.process.send_signal(signal.SIGINT)
+    self.assertEqual(job.process.wait(), 130)
+    self._assert_gone(started)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,171 @@
+"""What driving a group adds to a call of the engine.
+
+Three set-ups with two devices each, alive together and asked in turn:
+
+* one process with both devices;
+* a group of two processes, each of which makes the calls by itself: what
+  splitting a model among processes costs;
+* a group driven by the log of its process 0, as a model server's is: what the
+  log adds to that.
+"""
+
+from collections.abc import Mapping, Sequence
+import contextlib
+import dataclasses
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+
+from harness.systems import programs
+from saxml_ext.common import net
+
+ALONE = 'one process'
+COPIES = 'two processes'
+LOG = 'driven by the log'
+CALLS = ('prefill_and_insert', 'step', 'release')
+
+_PROCESS = 'tests/groups/cost_process'
+_DEVICES = 2
+_PARAMS = 'saxml_ext.params.gptj.TinyTokenizedFP32'
+# Few programs, so that all is soon compiled.
+_OVERRIDES = {
+  'BATCH_SIZE': '2',
+  'INPUT_SEQ_LEN': '192',
+  'BUCKET_KEYS': '[192]',
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Load:
+  """How much to measure.
+
+  Attributes:
+    turns: how often each set-up is asked.
+    rounds: of calls in a turn: a prefill, four steps, a release.
+    mesh: how the model is split, [replica, data, model].
+  """
+
+  turns: int
+  rounds: int
+  mesh: Sequence[int] = (1, 1, _DEVICES)
+
+
+# Call -> set-up -> seconds of each.
+Seconds = Mapping[str, Mapping[str, Sequence[float]]]
+
+
+def percentile(values: Sequence[float], percent: int) -> float:
+  """Of at least two values."""
+  return statistics.quantiles(values, n=100, method='inclusive')[percent - 1]
+
+
+def measure(checkpoint: str, load: Load, log_dir: str) -> Seconds:
+  """Starts all three and asks them in turn.
+
+  Args:
+    checkpoint: PAX checkpoint of the bundled model.
+    load: how much.
+    log_dir: gets a log per process.
+
+  Raises:
+    RuntimeError: a process failed.
+  """
+  with contextlib.ExitStack() as stack:
+    cache = stack.enter_context(tempfile.TemporaryDirectory())
+    # One after the other: programs that one compiles, the next need not.
+    setups = {
+      name: stack.enter_context(_SetUp(name, checkpoint, load, log_dir, cache))
+      for name in (ALONE, COPIES, LOG)
+    }
+    seconds: dict[str, dict[str, list[float]]] = {
+      call: {name: [] for name in setups} for call in CALLS
+    }
+    for _ in range(load.turns):
+      for name, setup in setups.items():
+        for call, values in setup.ask(load.rounds).items():
+          seconds[call][name] += values
+  return seconds
+
+
+class _SetUp:
+  """Processes of one set-up; they end with the context."""
+
+  def __init__(
+    self,
+    name: str,
+    checkpoint: str,
+    load: Load,
+    log_dir: str,
+    cache: str,
+  ):
+    """Starts them; returns when they are ready."""
+    count = 1 if name == ALONE else _DEVICES
+    overrides = _OVERRIDES | {'ICI_MESH_SHAPE': json.dumps(load.mesh)}
+    flags = {
+      'checkpoint': checkpoint,
+      'params': _PARAMS,
+      'overrides': json.dumps(overrides),
+      'jax_cache_dir': cache,
+      'num_processes': count,
+      'log': str(name == LOG).lower(),
+    }
+    if count > 1:
+      flags['coordinator'] = f'127.0.0.1:{net.pick_free_port()}'
+    env = {
+      'JAX_PLATFORMS': 'cpu',
+      'JAX_NUM_CPU_DEVICES': str(_DEVICES // count),
+    }
+    self._name = name
+    self._log_dir = log_dir
+    self._all = [
+      self._start(
+        programs.command(_PROCESS, flags | {'process_id': process}, env),
+        os.path.join(log_dir, f'{name.replace(" ", "_")}_{process}.log'),
+      )
+      for process in range(count)
+    ]
+    # Followers of the log answer nothing.
+    self._asked = self._all[:1] if name == LOG else self._all
+    for process in self._asked:
+      self._read(process)
+
+  def __enter__(self) -> '_SetUp':
+    return self
+
+  def __exit__(self, *unused) -> None:
+    for process in self._all:
+      process.kill()
+      process.communicate()
+
+  def ask(self, rounds: int) -> dict[str, list[float]]:
+    """Seconds of each call in process 0, by name."""
+    for process in self._asked:
+      assert process.stdin is not None
+      process.stdin.write(f'{rounds}\n')
+      process.stdin.flush()
+    return [json.loads(self._read(process)) for process in self._asked][0]
+
+  def _start(
+    self, command: programs.Command, log: str
+  ) -> subprocess.Popen[str]:
+    with open(log, 'wb') as stderr:
+      return subprocess.Popen(
+        command.argv,
+        env=dict(command.env),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+      )
+
+  def _read(self, process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    if not line:
+      raise RuntimeError(
+        f'{self._name}: a process ended with {process.wait()}; see the logs in'
+        f' {self._log_dir}'
+      )
+    return line

@@ -1,0 +1,147 @@
+"""A process that times calls of an engine, told on stdin how often.
+
+Each line of stdin is a number of rounds; each is answered by a line of JSON:
+{"prefill_and_insert": [...], "step": [...], "release": [...]}, seconds of every
+call. Process 0 of a group that is driven by its log is asked alone; where each
+process drives its own engine, all of them must be asked, as often.
+"""
+
+from collections.abc import Callable, Sequence
+import json
+import os
+import sys
+import time
+
+from absl import app
+from absl import flags
+import numpy as np
+
+from saxml_ext.engine import request as request_lib
+from saxml_ext.engine.parallel import cpu_collectives
+from saxml_ext.groups import contract
+from saxml_ext.groups import distributed
+from saxml_ext.groups import follower as follower_lib
+from saxml_ext.groups import formation
+from saxml_ext.groups import leader as leader_lib
+from saxml_ext.groups import store as store_lib
+from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
+from saxml_ext.protobuf import modelet_pb2
+from saxml_ext.server import jax_setup
+from saxml_ext.server.loading import loader
+from saxml_ext.server.loading import spec as spec_lib
+
+_CHECKPOINT = flags.DEFINE_string(
+  'checkpoint', None, 'PAX checkpoint.', required=True
+)
+_PARAMS = flags.DEFINE_string('params', None, 'Serving params.', required=True)
+_OVERRIDES = flags.DEFINE_string('overrides', '{}', 'Their overrides as JSON.')
+_COORDINATOR = flags.DEFINE_string(
+  'coordinator', None, '"host:port" of process 0; without, there is no other.'
+)
+_NUM_PROCESSES = flags.DEFINE_integer('num_processes', 1, 'Of the group.')
+_PROCESS_ID = flags.DEFINE_integer('process_id', 0, 'Of this process.')
+_LOG = flags.DEFINE_bool(
+  'log', False, 'Whether process 0 drives the others by its log.'
+)
+_JAX_CACHE_DIR = flags.DEFINE_string('jax_cache_dir', None, 'Programs.')
+
+_HOST = 'this'
+_SLOT = 0
+_PROMPT = np.arange(100, 200, dtype=np.int32)
+_STEPS = 4
+
+
+def main(argv: Sequence[str]) -> None:
+  if len(argv) > 1:
+    raise app.UsageError(f'unexpected argument {argv[1]!r}')
+  jax_setup.configure(_JAX_CACHE_DIR.value)
+  if _COORDINATOR.value:
+    formed = formation.Formation(
+      _COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value
+    )
+    distributed.initialize(formed, contract.Limits.join, _end)
+    cpu_collectives.listen_towards(formed.coordinator_address)
+  if not _LOG.value:
+    _answer(_prepare().start())
+  elif _PROCESS_ID.value == 0:
+    _lead()
+  else:
+    _follow()
+
+
+def _prepare(request: modelet_pb2.LoadRequest | None = None):
+  """The model of the flags, whatever the log says."""
+  del request
+  return loader.prepare(
+    spec_lib.Spec(
+      _PARAMS.value, _CHECKPOINT.value, json.loads(_OVERRIDES.value), acls={}
+    )
+  )
+
+
+def _answer(runner: contract.Runner) -> None:
+  """Makes rounds of calls until stdin is closed."""
+  _rounds(runner, 2)  # Programs run slower the first time.
+  print('ready', flush=True)
+  for line in sys.stdin:
+    print(json.dumps(_rounds(runner, int(line))), flush=True)
+
+
+def _rounds(runner: contract.Runner, count: int) -> dict[str, list[float]]:
+  """Seconds of each call, by its name."""
+  seconds: dict[str, list[float]] = {}
+
+  def timed(name: str, call: Callable[[], object]) -> None:
+    begin = time.perf_counter()
+    call()
+    seconds.setdefault(name, []).append(time.perf_counter() - begin)
+
+  request = request_lib.Request(_PROMPT, seed=1)
+  for _ in range(count):
+    timed(
+      'prefill_and_insert', lambda: runner.prefill_and_insert({_SLOT: request})
+    )
+    for _ in range(_STEPS):
+      timed('step', lambda: runner.step(1))
+    timed('release', lambda: runner.release(_SLOT))
+  return seconds
+
+
+def _lead() -> None:
+  leader = leader_lib.Leader(
+    _HOST,
+    _NUM_PROCESSES.value,
+    contract.Limits(),
+    _prepare,
+    on_end=_end,
+    on_stopping=lambda host: None,
+  )
+  address = leader.listen('127.0.0.1', 0)
+  store_lib.announce(
+    distributed.key_value_store(),
+    store_lib.Announcement(address, leader.epoch, _HOST),
+  )
+  leader.wait_for_followers()
+  _answer(leader.load(modelet_pb2.LoadRequest()).runner)
+  leader.finish()
+
+
+def _follow() -> None:
+  limits = contract.Limits()
+  follower_lib.Follower(
+    store_lib.find(distributed.key_value_store(), limits.join),
+    contract.Host(_HOST, _PROCESS_ID.value),
+    limits,
+    _prepare,
+    on_joined=lambda: None,
+    on_end=_end,
+  ).run()
+
+
+def _end(reason: str) -> None:
+  print(reason, file=sys.stderr, flush=True)
+  os._exit(1)
+
+
+if __name__ == '__main__':
+  app.run(main)

@@ -1,0 +1,103 @@
+"""One process of a group that runs a script of calls, each with its own Runner.
+
+  scripted --script=FILE --result=FILE [--coordinator_address=HOST:PORT
+      --num_processes=N --process_id=I]
+
+No log joins the processes: all run the same script, so their calls are the same
+in the same order. Without a coordinator the process is alone, and its answers
+are those that a group must give.
+
+The script is a JSON list of cases:
+
+  {"params": model path, "checkpoint": directory, "overrides": {name: value},
+   "requests": [{"tokens": [...], other fields of engine.request.Request}],
+   "scores": [[prefix, suffix], ...]}
+
+and the result a list, in the same order, of {"tokens": hypotheses by request,
+"logprobs": likewise, "scores", "identity", "own_bytes"} or {"error": message};
+own_bytes is what the weights take on the first device of this process.
+"""
+
+from collections.abc import Mapping, Sequence
+import json
+from typing import Any
+
+from absl import app
+from absl import flags
+import jax
+import numpy as np
+
+from saxml_ext.common import errors
+from saxml_ext.engine import request as request_lib
+from saxml_ext.engine import runner as runner_lib
+from saxml_ext.engine.parallel import cpu_collectives
+from saxml_ext.engine.testing import fast_compile
+from saxml_ext.engine.testing import serving
+from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
+from saxml_ext.server.loading import loader
+from saxml_ext.server.loading import spec
+
+fast_compile.install()
+
+_SCRIPT = flags.DEFINE_string('script', None, 'Cases.', required=True)
+_RESULT = flags.DEFINE_string('result', None, 'Answers.', required=True)
+_COORDINATOR = flags.DEFINE_string('coordinator_address', None, 'HOST:PORT.')
+_PROCESSES = flags.DEFINE_integer('num_processes', 1, 'Of the group.')
+_PROCESS = flags.DEFINE_integer('process_id', 0, 'This one.')
+
+
+def main(argv: Sequence[str]) -> None:
+  del argv
+  if _COORDINATOR.value:
+    jax.distributed.initialize(
+      _COORDINATOR.value,
+      _PROCESSES.value,
+      _PROCESS.value,
+      cluster_detection_method='deactivate',
+      heartbeat_timeout_seconds=60,
+    )
+    cpu_collectives.listen_towards(_COORDINATOR.value)
+  with open(_SCRIPT.value, encoding='utf-8') as file:
+    cases = json.load(file)
+  results = [_answer(case) for case in cases]
+  with open(_RESULT.value, 'w', encoding='utf-8') as file:
+    json.dump(results, file)
+
+
+def _answer(case: Mapping[str, Any]) -> dict[str, Any]:
+  overrides = {k: json.dumps(v) for k, v in case['overrides'].items()}
+  asked = spec.Spec(case['params'], case['checkpoint'], overrides, acls={})
+  try:
+    ready = loader.prepare(asked)
+  except errors.SaxError as e:
+    return {'error': e.message}
+  weights = ready.run.signature(ready.run.keys()[0]).args[0]
+  runner = ready.start()
+  results = serving.serve(runner, [_request(r) for r in case['requests']])
+  return {
+    'tokens': serving.tokens(results),
+    'logprobs': [[h.logprob for h in r.hypotheses] for r in results],
+    'scores': _scores(runner, case['scores']),
+    'identity': dict(ready.identity),
+    'own_bytes': sum(map(_own_bytes, jax.tree.leaves(weights))),
+  }
+
+
+def _request(fields: Mapping[str, Any]) -> request_lib.Request:
+  tokens = np.asarray(fields['tokens'], np.int32)
+  return request_lib.Request(**{**fields, 'tokens': tokens})
+
+
+def _scores(
+  runner: runner_lib.Runner, pairs: Sequence[Sequence[Sequence[int]]]
+) -> list[float]:
+  return [runner.score(*map(np.asarray, pair)) for pair in pairs]
+
+
+def _own_bytes(x: jax.ShapeDtypeStruct) -> int:
+  shape = x.shape if x.sharding is None else x.sharding.shard_shape(x.shape)
+  return int(np.prod(shape)) * x.dtype.itemsize
+
+
+if __name__ == '__main__':
+  app.run(main)

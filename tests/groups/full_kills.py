@@ -1,0 +1,58 @@
+"""Full form of kills_test: prints what came of many lost processes.
+
+    bazel run //tests/groups:full_kills -- --kills=100
+
+Takes about half an hour. Figures mean something on a machine that does nothing
+else.
+"""
+
+from collections.abc import Sequence
+import tempfile
+
+from absl import app
+from absl import flags
+
+from tests.chaos import processes
+from tests.groups import kills
+
+_KILLS = flags.DEFINE_integer('kills', 100, 'Processes to take away.', 1)
+_SIZE = flags.DEFINE_integer('size', 2, 'Processes of each group.', 2)
+_SEED = flags.DEFINE_integer('seed', 0, 'Decides which ones, and when.')
+_RATE = flags.DEFINE_float('rate', 20.0, 'Requests a second.')
+_STEP_SECS = flags.DEFINE_float('step_secs', 0.5, 'Of a step of the engine.')
+
+
+def main(argv: Sequence[str]) -> int:
+  if len(argv) > 1:
+    raise app.UsageError(f'unexpected argument {argv[1]!r}')
+  with tempfile.TemporaryDirectory(prefix='full_kills_') as directory:
+    result = kills.run(
+      directory,
+      kills.at_random(_KILLS.value, _SIZE.value, _SEED.value),
+      size=_SIZE.value,
+      step_secs=_STEP_SECS.value,
+      rate=_RATE.value,
+    )
+  print(
+    f'{sum(result.kills.values())} of two groups of {_SIZE.value} lost:'
+    f' {result.kills}; {result.stopped} were stopped, not killed;'
+    f' {result.starting} while their group was starting'
+  )
+  print(
+    f'{len(result.lost)} of {result.requests} requests lost, {result.twice}'
+    f' completed by two engines, at {result.rate:g} a second; longest'
+    f' {result.longest_secs:.2f} s'
+  )
+  if gone := result.gone_secs:
+    p50, p99 = (processes.percentile(gone, p) for p in (50, 99))
+    print(
+      f'gone from the address list after {p50:.2f} s (p50), {p99:.2f} s (p99),'
+      f' {max(gone):.2f} s (most)'
+    )
+  for text in result.lost[:10]:
+    print(f'  {text}')
+  return 1 if result.lost or result.zeros else 0
+
+
+if __name__ == '__main__':
+  app.run(main)

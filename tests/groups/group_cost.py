@@ -1,0 +1,61 @@
+"""Prints what driving a group adds to a call of the engine.
+
+    bazel run //tests/groups:group_cost
+
+Wanted is that the log adds at most 1 ms (p50) to what the same processes take
+without it. Figures mean something on a machine that does nothing else.
+"""
+
+from collections.abc import Sequence
+import tempfile
+
+from absl import app
+from absl import flags
+
+from harness.data import bundle
+from saxml_ext.common import user_path
+from tests.groups import cost
+
+_TURNS = flags.DEFINE_integer('turns', 20, 'Of each set-up.', 1)
+_ROUNDS = flags.DEFINE_integer('rounds', 10, 'Of calls in a turn.', 1)
+_MESH = flags.DEFINE_list(
+  'mesh', ['1', '1', '2'], 'How the model is split: replica, data, model.'
+)
+_CHECKPOINT = flags.DEFINE_string(
+  'checkpoint',
+  bundle.pax_checkpoint(),
+  'PAX checkpoint of the bundled model. Default: the one that Bazel made.',
+)
+
+
+def main(argv: Sequence[str]) -> None:
+  if len(argv) > 1:
+    raise app.UsageError(f'unexpected argument {argv[1]!r}')
+  if not _CHECKPOINT.value:
+    raise SystemExit('group_cost: give --checkpoint, or use bazel run')
+  mesh = [int(size) for size in _MESH.value]
+  log_dir = tempfile.mkdtemp(prefix='group_cost_')
+  seconds = cost.measure(
+    user_path.resolve(_CHECKPOINT.value),
+    cost.Load(_TURNS.value, _ROUNDS.value, mesh),
+    log_dir,
+  )
+  print(f'the bundled model on two CPU devices, mesh {mesh}; ms')
+  print(f'{"call":18} {"":18} {"p50":>8} {"p99":>8} {"calls":>6}')
+  for call, by_setup in seconds.items():
+    for setup, values in by_setup.items():
+      p50, p99 = (1e3 * cost.percentile(values, p) for p in (50, 99))
+      print(f'{call:18} {setup:18} {p50:8.2f} {p99:8.2f} {len(values):6d}')
+    added = [
+      1e3
+      * (
+        cost.percentile(by_setup[cost.LOG], p)
+        - cost.percentile(by_setup[cost.COPIES], p)
+      )
+      for p in (50, 99)
+    ]
+    print(f'{call:18} {"the log adds":18} {added[0]:8.2f} {added[1]:8.2f}')
+
+
+if __name__ == '__main__':
+  app.run(main)

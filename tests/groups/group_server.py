@@ -1,0 +1,73 @@
+"""The model server's program, alone or in a group, with instant engines.
+
+Everything but the engine is what users run: flags, formation, log, barriers,
+services, scheduler, membership in the cell. No checkpoint is read. In a group
+each step of an engine needs all processes, see `collective_runner`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+
+from absl import app
+from absl import flags
+import jax
+
+from saxml_ext.params import overrides
+from saxml_ext.params import registry
+from saxml_ext.params import settings as settings_lib
+from saxml_ext.server import server
+from saxml_ext.server.loading import codec
+from saxml_ext.server.loading import loader
+from saxml_ext.server.loading import servable
+from saxml_ext.server.loading import spec as spec_lib
+from tests.groups import collective_runner
+
+_VOCAB_SIZE = 50400
+
+_STEP_SECS = flags.DEFINE_float(
+  'step_secs', 0.0, 'How long a step of an engine takes.', lower_bound=0
+)
+_COMPLETED = flags.DEFINE_string(
+  'completed', None, 'File that gets a line for each prompt answered.'
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Prepared:
+  """An instant engine, see `group_prepare.Prepared`."""
+
+  identity: Mapping[str, str]
+  settings: settings_lib.Settings
+  codecs: tuple[codec.Codec, codec.Codec]
+
+  def start(self) -> collective_runner.CollectiveRunner:
+    return collective_runner.CollectiveRunner(
+      self.settings.engine.num_slots, _STEP_SECS.value, _COMPLETED.value
+    )
+
+
+def _prepare(spec: spec_lib.Spec) -> _Prepared:
+  params = overrides.apply(registry.lookup(spec.model_path), spec.overrides)
+  settings = settings_lib.Settings.of(
+    type(params.__name__, (params,), {'EOS_ID': _VOCAB_SIZE - 1})
+  )
+  ids = codec.IdCodec(_VOCAB_SIZE)
+  identity = {'params': spec.model_path, 'devices': str(jax.device_count())}
+  return _Prepared(identity, settings, (ids, ids))
+
+
+def _load(
+  spec: spec_lib.Spec, on_failure: Callable[[str], None]
+) -> servable.Servable:
+  prepared = _prepare(spec)
+  return loader.serve(
+    prepared.settings, prepared.codecs, prepared.start(), on_failure
+  )
+
+
+def main(argv: Sequence[str]) -> None:
+  server.main(argv, lambda _: _load, prepare=_prepare)
+
+
+if __name__ == '__main__':
+  app.run(main)

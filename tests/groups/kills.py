@@ -1,0 +1,269 @@
+"""What callers notice when processes of groups are lost: nothing.
+
+Two groups serve one model. Again and again some process of one of them is
+killed, or stopped and let go on, while the other group is up: when its own
+group serves, or while that is starting again. Supervisors start whatever ends
+again, each its own process, as systemd does on hosts of their own.
+"""
+
+from collections.abc import Iterable, Iterator
+import contextlib
+import dataclasses
+import importlib.util
+import os
+import random
+import signal
+import sys
+import time
+
+from harness.systems import children
+from harness.systems import programs
+from saxml_ext.common import net
+from saxml_ext.protobuf import admin_pb2
+from tests.chaos import evictions
+from tests.chaos import load as load_lib
+from tests.chaos import processes
+from tests.groups import supervised
+
+SERVER = 'tests.groups.group_server'
+PARAMS = 'saxml_ext.params.gptj.TinyTokenizedFP32'
+_MODEL = processes.CELL + '/m'
+_COMPLETED = 'completed'
+_GROUPS = 2
+# What is lost at random, is lost so long after its group began to serve, or,
+# to find it at any point of its start, after the loss before it.
+_SERVE_SECS = 1.5
+_START_SECS = 12.0
+# How many find a group that serves, and how many are stopped, not killed.
+_SERVING = 0.75
+_STOPPED = 0.2
+
+
+@dataclasses.dataclass(frozen=True)
+class Loss:
+  """One process that is taken away.
+
+  Attributes:
+    group: its group, 0 or 1.
+    process: its number in the group.
+    delay: seconds until then.
+    serving: whether they begin when its group serves; else they begin at once,
+      so that it may be anywhere in its start.
+    stopped: whether it is stopped until its group is gone, and not killed; not
+      where its group does not serve.
+  """
+
+  group: int
+  process: int
+  delay: float = 0.5
+  serving: bool = True
+  stopped: bool = False
+
+
+def at_random(count: int, size: int, seed: int) -> list[Loss]:
+  """Losses of all processes, at any time.
+
+  Args:
+    count: how many.
+    size: processes of a group.
+    seed: decides.
+  """
+  rng = random.Random(seed)
+
+  def loss() -> Loss:
+    serving = rng.random() < _SERVING
+    return Loss(
+      rng.randrange(_GROUPS),
+      rng.randrange(size),
+      rng.uniform(0.0, _SERVE_SECS if serving else _START_SECS),
+      serving,
+      rng.random() < _STOPPED,
+    )
+
+  return [loss() for _ in range(count)]
+
+
+@dataclasses.dataclass
+class Result(load_lib.Counts):
+  """What came of it.
+
+  Attributes:
+    kills: processes killed, by "group 0, process 1".
+    stopped: those of them that were only stopped, until their group was gone.
+    starting: those whose group did not serve yet.
+    gone_secs: from each loss in a group that served until clients are told to
+      stay away.
+    zeros: endings of a process that told its supervisor of success.
+  """
+
+  kills: dict[str, int] = dataclasses.field(default_factory=dict)
+  stopped: int = 0
+  starting: int = 0
+  gone_secs: list[float] = dataclasses.field(default_factory=list)
+  zeros: int = 0
+
+
+class Group:
+  """One model server of several processes.
+
+  Attributes:
+    address: where its process 0 serves.
+    members: its processes, in the order of their ids.
+  """
+
+  def __init__(
+    self,
+    group: children.Children,
+    cell: processes.Cell,
+    name: str,
+    size: int,
+    flags: list[str],
+    program: str = SERVER,
+  ):
+    """Starts it.
+
+    Args:
+      group: gets the processes.
+      cell: to join.
+      name: what messages call it.
+      size: how many processes.
+      flags: of each.
+      program: module of the model server.
+    """
+    ports = [net.pick_free_port() for _ in range(size)]
+    coordinator = f'127.0.0.1:{net.pick_free_port()}'
+    self.address = f'127.0.0.1:{ports[0]}'
+    self.members = []
+    spec = importlib.util.find_spec(program)
+    if spec is None or spec.origin is None:
+      raise ValueError(f'there is no module {program}')
+    env = {
+      **os.environ,
+      'PYTHONPATH': os.pathsep.join(sys.path),
+      net.LOOPBACK_VARIABLE: '1',
+    }
+    for process, port in enumerate(ports):
+      told = [f'--sax_root={cell.root}', f'--sax_cell={processes.CELL}']
+      told.append(f'--port={port}')
+      if size > 1:
+        told.append(f'--coordinator_address={coordinator}')
+        told.append(f'--num_processes={size}')
+        told.append(f'--process_id={process}')
+      self.members.append(
+        supervised.Supervised(
+          group,
+          f'{name}, process {process}',
+          programs.Command((sys.executable, spec.origin, *told, *flags), env),
+          str(cell.path),
+        )
+      )
+
+
+@contextlib.contextmanager
+def started(
+  directory: str, size: int, flags: list[str], program: str = SERVER
+) -> Iterator[tuple[processes.Cell, list[Group]]]:
+  """A cell in which two groups serve a model, until the context ends.
+
+  Args:
+    directory: an empty one.
+    size: processes of a group.
+    flags: of each process.
+    program: module of the model servers.
+  """
+  with processes.Cell(directory) as cell, children.Children() as group:
+    cell.admin()
+    cell.wait_for_leader()
+    model = admin_pb2.Model(
+      model_id=_MODEL,
+      model_path=PARAMS,
+      # Not read by engines that answer at once.
+      checkpoint_path=directory,
+      requested_num_replicas=_GROUPS,
+    )
+    cell.call('Publish', admin_pb2.PublishRequest(model=model))
+    groups = [
+      Group(group, cell, f'group {number}', size, flags, program)
+      for number in range(_GROUPS)
+    ]
+    for each in groups:
+      wait_until_up(cell, each)
+    yield cell, groups
+
+
+def is_up(cell: processes.Cell, group: Group) -> bool:
+  """Whether clients are told of the group."""
+  return group.address in evictions.addresses(cell, _MODEL)
+
+
+def wait_until_up(cell: processes.Cell, group: Group) -> None:
+  processes.wait(lambda: is_up(cell, group))
+
+
+def run(
+  directory: str,
+  losses: Iterable[Loss],
+  *,
+  size: int = 2,
+  step_secs: float = 0.5,
+  rate: float = 20.0,
+) -> Result:
+  """Takes processes away while requests are sent.
+
+  Args:
+    directory: an empty one.
+    losses: the processes, in this order.
+    size: processes of a group.
+    step_secs: how long engines take for requests.
+    rate: requests a second.
+  """
+  result = Result(rate=rate)
+  completed = os.path.join(directory, _COMPLETED)
+  flags = [f'--step_secs={step_secs}', f'--completed={completed}']
+  with started(directory, size, flags) as (cell, groups):
+    with load_lib.Load(cell.root, _MODEL, result):
+      for loss in losses:
+        while not _take(cell, groups, loss, result):
+          pass  # It was just between two starts.
+      for group in groups:
+        wait_until_up(cell, group)
+    result.count(cell.path / _COMPLETED)
+    for group in groups:
+      for member in group.members:
+        result.zeros += member.log.read_text().count(supervised.ENDED_WITH_0)
+  return result
+
+
+def _take(
+  cell: processes.Cell, groups: list[Group], loss: Loss, result: Result
+) -> bool:
+  """Takes a process away, while the other group is up.
+
+  Returns:
+    Whether there was one.
+  """
+  victim, other = groups[loss.group], groups[1 - loss.group]
+  if loss.serving:
+    wait_until_up(cell, victim)
+  time.sleep(loss.delay)
+  wait_until_up(cell, other)
+  served = is_up(cell, victim)
+  stop = loss.stopped and served
+  member = victim.members[loss.process]
+  starts = [each.starts for each in victim.members]
+  if not member.send(signal.SIGSTOP if stop else signal.SIGKILL):
+    return False
+  lost = time.monotonic()
+  result.kills[member.name] = result.kills.get(member.name, 0) + 1
+  result.stopped += stop
+  if not served:
+    result.starting += 1
+    return True
+  processes.wait(lambda: not is_up(cell, victim))
+  result.gone_secs.append(time.monotonic() - lost)
+  if stop:
+    member.send(signal.SIGCONT)
+  # None of them lives on without the others.
+  for each, before in zip(victim.members, starts, strict=True):
+    processes.wait(lambda e=each, b=before: e.starts > b)
+  return True

@@ -1,0 +1,37 @@
+"""Runs a program again and again, as systemd does with Restart=always.
+
+  python supervise.py GUARD STARTS PAUSE_SECS COMMAND...
+
+STARTS is a file that gets a line for each start: the id of the process. GUARD
+is //harness/systems:guard.py, which sees that COMMAND ends with this program.
+It is a program, so that it can be started on another host, and uses the
+standard library only. SIGTERM is for its process group: it waits for COMMAND
+to end by it, and ends.
+"""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+
+def main(argv: list[str]) -> None:
+  guard, starts, pause, *command = argv[1:]
+  told: list[int] = []
+  signal.signal(signal.SIGTERM, lambda number, frame: told.append(number))
+  guarded = [sys.executable, '-I', '-S', guard, str(os.getpid()), *command]
+  while not told:
+    with subprocess.Popen(guarded) as process:
+      with pathlib.Path(starts).open('a', encoding='ascii') as file:
+        file.write(f'{process.pid}\n')
+      code = process.wait()
+    print(f'process {process.pid} ended with {code}', file=sys.stderr)
+    sys.stderr.flush()
+    if not told:
+      time.sleep(float(pause))
+
+
+if __name__ == '__main__':
+  main(sys.argv)
