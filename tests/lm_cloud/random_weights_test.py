@@ -46,12 +46,10 @@ class RandomWeightsTest(absltest.TestCase):
     super().setUpClass()
     cls.root = tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value)
     sax.SetRoot(cls.root)
-    started = cls()
+    # An instance for its cleanups, which are due after the last test.
+    started = cls('start_cell')
     cls.addClassCleanup(started.doCleanups)
     started.start_cell(_CELL, [()], devices=4)
-
-  def runTest(self):
-    """Nothing: the instance that starts the cell for all tests needs a test."""
 
   def start_cell(
     self, cell_id: str, servers: Sequence[Sequence[str]], devices: int
