@@ -5,6 +5,7 @@ the sums. What drives them in step here is that all run the same script.
 """
 
 import os
+from typing import Any
 
 from absl.testing import absltest
 import numpy as np
@@ -14,19 +15,22 @@ from tests.groups.engine import group_case
 
 class AnswersTest(group_case.GroupCase):
   def test_two_processes(self):
+    """The first case's programs are compiled ahead; the last ones are refused."""
+    programs = os.path.join(self.create_tempdir().full_path, 'set')
     cases = [
-      group_case.bundled_case(
-        self.bundled_checkpoint, ICI_MESH_SHAPE=[1, 1, 4]
-      ),
-      group_case.random_case(
-        self.random_checkpoint,
+      {
+        **group_case.bundled_case(
+          self.bundled_checkpoint, ICI_MESH_SHAPE=[1, 1, 4]
+        ),
+        'programs': [programs],
+      },
+      self._random(
         ICI_MESH_SHAPE=[1, 2, 2],
         BEAM_RULE='pax',
         QUANTIZATION='int8',
         KV_CACHE_DTYPE='int8',
       ),
-      group_case.random_case(
-        self.random_checkpoint,
+      self._random(
         ICI_MESH_SHAPE=[1, 4, 1],
         USE_BEAM_SEARCH=False,
         NUM_SAMPLES=2,
@@ -34,42 +38,34 @@ class AnswersTest(group_case.GroupCase):
         TEMPERATURE=1.0,
       ),
     ]
-    self.compare(cases, processes=2, shares=(0.25, 0.76, 1))
+    shapes = ([1, 1, 1], [1, 1, 3], [1, 2, 4])
+    uneven = [self._random(ICI_MESH_SHAPE=shape) for shape in shapes]
+    alone = self.alone(cases, devices=4)
+    group = self.run_script([*cases, *uneven], processes=2)
+    for answers in group:
+      self.check(answers, alone, shares=(0.25, 0.76, 1))
+      self.assertIn('of the set', answers[0]['identity']['programs'])
+      self.assertEqual(answers[1]['identity'], group[0][1]['identity'])
+      for answer, shape in zip(answers[len(cases) :], shapes):
+        self._check_refused(answer['error'], shape)
 
   def test_four_processes(self):
-    cases = [
-      group_case.random_case(self.random_checkpoint, ICI_MESH_SHAPE=[1, 2, 4])
-    ]
-    self.compare(cases, processes=4, shares=(0.35,))
+    programs = os.path.join(self.create_tempdir().full_path, 'set')
+    cases = [{**self._random(ICI_MESH_SHAPE=[1, 2, 4]), 'programs': [programs]}]
+    alone = self.alone(cases, devices=8)
+    for answers in self.run_script(cases, processes=4):
+      self.check(answers, alone, shares=(0.35,))
 
-  def test_programs_compiled_ahead(self):
-    """One process of four devices compiles for a group of two times two."""
-    path = os.path.join(self.create_tempdir().full_path, 'set')
-    case = group_case.random_case(
-      self.random_checkpoint, ICI_MESH_SHAPE=[1, 1, 4]
+  def _random(self, **overrides) -> dict[str, Any]:
+    return group_case.random_case(self.random_checkpoint, **overrides)
+
+  def _check_refused(self, error: str, shape: list[int]) -> None:
+    self.assertIn(
+      f'ICI_MESH_SHAPE={shape} is of {np.prod(shape)} devices, but this group'
+      ' has 2 hosts with 2, 2 devices',
+      error,
     )
-    self.run_script([{**case, 'compile': path}], processes=1, devices=4)
-    group = self.run_script([{**case, 'programs': [path]}], processes=2)
-    [[alone]] = self.run_script([case], processes=1, devices=4)
-    for [answer] in group:
-      self.assertEqual(answer['tokens'], alone['tokens'])
-      self.assertIn('of the set', answer['identity']['programs'])
-    self.assertEqual(group[0][0]['identity'], group[1][0]['identity'])
-
-  def test_uneven_meshes_are_refused(self):
-    shapes = ([1, 1, 1], [1, 1, 3], [1, 2, 4])
-    cases = [
-      group_case.random_case(self.random_checkpoint, ICI_MESH_SHAPE=shape)
-      for shape in shapes
-    ]
-    for answers in self.run_script(cases, processes=2):
-      for answer, shape in zip(answers, shapes):
-        self.assertIn(
-          f'ICI_MESH_SHAPE={shape} is of {np.prod(shape)} devices, but this'
-          ' group has 2 hosts with 2, 2 devices',
-          answer['error'],
-        )
-        self.assertIn('publish with ICI_MESH_SHAPE=[1, 1, 4]', answer['error'])
+    self.assertIn('publish with ICI_MESH_SHAPE=[1, 1, 4]', error)
 
 
 if __name__ == '__main__':

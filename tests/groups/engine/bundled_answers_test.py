@@ -1,8 +1,7 @@
 """The bundled model in groups of two and four processes, by every search.
 
-Each group has two devices a process. Its programs are compiled once, by one
-process with as many devices, since each process of a group would compile all of
-them; answers_test.py has groups that compile for themselves.
+Each group has two devices a process. Its programs are compiled ahead by one
+process; answers_test.py has groups that compile for themselves.
 """
 
 import os
@@ -33,13 +32,10 @@ class BundledAnswersTest(group_case.GroupCase, parameterized.TestCase):
       }
       for i, search in enumerate(_SEARCHES)
     ]
-    self.run_script(
-      [{**case, 'compile': case['programs'][0]} for case in cases],
-      processes=1,
-      devices=2 * processes,
-    )
-    share = 1 / shape[-1]
-    self.compare(cases, processes, shares=[share] * len(cases))
+    alone = self.alone(cases, devices=2 * processes)
+    shares = [1 / shape[-1]] * len(cases)
+    for answers in self.run_script(cases, processes):
+      self.check(answers, alone, shares)
 
 
 if __name__ == '__main__':

@@ -131,28 +131,41 @@ class GroupCase(absltest.TestCase):
         answers.append(json.load(file))
     return answers
 
-  def compare(
+  def alone(
+    self, cases: Sequence[dict[str, Any]], devices: int
+  ) -> list[dict[str, Any]]:
+    """One process's results, without meshes.
+
+    It writes the sets of programs, too, that the cases name: for so many
+    devices in all, since all processes of a group would compile all programs.
+    """
+    sets = [
+      {**c, 'compile': c['programs'][0]} for c in cases if 'programs' in c
+    ]
+    script = [*sets, *map(_without_mesh, cases)]
+    [results] = self.run_script(script, processes=1, devices=devices)
+    return results[len(sets) :]
+
+  def check(
     self,
-    cases: Sequence[dict[str, Any]],
-    processes: int,
+    answers: Sequence[dict[str, Any]],
+    alone: Sequence[dict[str, Any]],
     shares: Sequence[float],
   ) -> None:
-    """Compares a group with one process; `shares` are of the weights."""
-    [alone] = self.run_script([_without_mesh(case) for case in cases], 1)
-    for answers in self.run_script(cases, processes):
-      for i, (got, expected, share) in enumerate(zip(answers, alone, shares)):
-        with self.subTest(case=i):
-          self.assertNotIn('error', got)
-          self.assertEqual(got['tokens'], expected['tokens'])
-          self.assertGreater(len({str(t) for t in got['tokens']}), 3)
-          # In int8 a last bit may turn the rounding of an activation.
-          delta = 0.5 if 'QUANTIZATION' in cases[i]['overrides'] else 1e-3
-          for name in ('logprobs', 'scores'):
-            for a, b in zip(_flat(got[name]), _flat(expected[name])):
-              self.assertAlmostEqual(a, b, delta=delta)
-          self.assertAlmostEqual(
-            got['own_bytes'] / expected['own_bytes'], share, delta=0.1
-          )
+    """Compares one of a group with one process; `shares` are of the weights."""
+    for i, (got, expected, share) in enumerate(zip(answers, alone, shares)):
+      with self.subTest(case=i):
+        self.assertNotIn('error', got)
+        self.assertEqual(got['tokens'], expected['tokens'])
+        self.assertGreater(len({str(t) for t in got['tokens']}), 3)
+        # In int8 a last bit may turn the rounding of an activation.
+        delta = 0.5 if 'QUANTIZATION' in got['identity']['params'] else 1e-3
+        for name in ('logprobs', 'scores'):
+          for a, b in zip(_flat(got[name]), _flat(expected[name])):
+            self.assertAlmostEqual(a, b, delta=delta)
+        self.assertAlmostEqual(
+          got['own_bytes'] / expected['own_bytes'], share, delta=0.1
+        )
 
 
 def _without_mesh(case: dict[str, Any]) -> dict[str, Any]:
