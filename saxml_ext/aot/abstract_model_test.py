@@ -32,6 +32,7 @@ class AbstractModelTest(absltest.TestCase):
     found = _of('GPTJ4TokenizedINT8BS32XLA')
     outside = found.weights
     self.assertEqual(outside.embedding.dtype, jnp.bfloat16)
+    assert outside.head is not None
     assert not isinstance(outside.head, quant.QuantizedArray)
     self.assertEqual(outside.head.shape, (4096, 50401))
     self.assertEqual(outside.head.dtype, jnp.bfloat16)

@@ -53,7 +53,7 @@ class ProgramSetTest(parameterized.TestCase):
   def test_a_runner_of_a_whole_set_compiles_nothing(self):
     expected = _answers(runner_lib.Runner(self.weights, _MODEL, _ENGINE))
     opened = program_set.ProgramSet.open(self.path)
-    lines = []
+    lines: list[str] = []
     with compilations.counting() as compiled:
       runner = runner_lib.Runner(
         self.weights, _MODEL, _ENGINE, ready=opened.load

@@ -3,7 +3,7 @@
 Where parts of the slots prefill prompts of their own, a batch takes as long
 with one prompt as with one of each part. Slots become free one by one, now in
 this part and now in that. So a prompt waits a few decode steps for prompts of
-the other parts, of the same bucket: by the estimates of docs/aot_report.md two
+the other parts, of the same bucket: by the estimates of docs/programs_tpu.md two
 parts serve a fifth more for it, and four parts four tenths more.
 """
 

@@ -100,9 +100,9 @@ class AnswersTest(absltest.TestCase):
     cls.bundled = bundled
 
   def _run(
-    self, cases: Sequence[dict[str, Any]], processes: int
+    self, cases: Sequence[dict[str, Any]], processes: int, devices: int = 2
   ) -> list[list[dict[str, Any]]]:
-    """The results of each process."""
+    """The results of each process, which have so many devices each."""
     directory = self.create_tempdir().full_path
     script = os.path.join(directory, 'script.json')
     with open(script, 'w', encoding='utf-8') as file:
@@ -121,7 +121,7 @@ class AnswersTest(absltest.TestCase):
         f'--result={result}',
         f'--process_id={i}',
         *(group if processes > 1 else ()),
-        JAX_NUM_CPU_DEVICES='2' if processes > 1 else '1',
+        JAX_NUM_CPU_DEVICES=str(devices),
       )
       for i, result in enumerate(results)
     ]
@@ -184,6 +184,18 @@ class AnswersTest(absltest.TestCase):
   def test_four_processes(self):
     cases = [_random_case(self.random, ICI_MESH_SHAPE=[1, 2, 4])]
     self._check(cases, processes=4, shares=(0.35,))
+
+  def test_programs_compiled_ahead(self):
+    """One process of four devices compiles for a group of two times two."""
+    path = os.path.join(self.create_tempdir().full_path, 'set')
+    case = _random_case(self.random, ICI_MESH_SHAPE=[1, 1, 4])
+    self._run([{**case, 'compile': path}], processes=1, devices=4)
+    group = self._run([{**case, 'programs': [path]}], processes=2)
+    [[alone]] = self._run([case], processes=1, devices=4)
+    for [answer] in group:
+      self.assertEqual(answer['tokens'], alone['tokens'])
+      self.assertIn('of the set', answer['identity']['programs'])
+    self.assertEqual(group[0][0]['identity'], group[1][0]['identity'])
 
   def test_uneven_meshes_are_refused(self):
     shapes = ([1, 1, 1], [1, 1, 3], [1, 2, 4])
