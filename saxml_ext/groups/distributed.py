@@ -45,6 +45,8 @@ def initialize(
   )
   timer.daemon = True
   timer.start()
+  # It would take SIGTERM, with which this program is told to stop.
+  jax.config.update('jax_enable_preemption_service', False)
   try:
     jax.distributed.initialize(
       formed.coordinator_address,

@@ -126,15 +126,19 @@ class GroupLeader:
       overrides=spec.overrides,
     )
     prepared, runner = self._leader.load(request)
-    served = loader.serve(
-      prepared.settings, prepared.codecs, runner, on_failure
-    )
-    self._served[runner.model] = served, on_failure
 
     def forget() -> None:
       self._served.pop(runner.model, None)
       self._leader.unload(runner.model)
 
+    try:
+      served = loader.serve(
+        prepared.settings, prepared.codecs, runner, on_failure
+      )
+    except BaseException:
+      forget()
+      raise
+    self._served[runner.model] = served, on_failure
     fields = {
       field.name: getattr(served, field.name)
       for field in dataclasses.fields(served)
