@@ -16,7 +16,6 @@ import json
 import os
 import statistics
 import subprocess
-import tempfile
 
 from harness.systems import programs
 from saxml_ext.common import net
@@ -61,19 +60,19 @@ def percentile(values: Sequence[float], percent: int) -> float:
   return statistics.quantiles(values, n=100, method='inclusive')[percent - 1]
 
 
-def measure(checkpoint: str, load: Load, log_dir: str) -> Seconds:
+def measure(checkpoint: str, load: Load, log_dir: str, cache: str) -> Seconds:
   """Starts all three and asks them in turn.
 
   Args:
     checkpoint: PAX checkpoint of the bundled model.
     load: how much.
     log_dir: gets a log per process.
+    cache: where compiled programs are kept.
 
   Raises:
     RuntimeError: a process failed.
   """
   with contextlib.ExitStack() as stack:
-    cache = stack.enter_context(tempfile.TemporaryDirectory())
     # One after the other: programs that one compiles, the next need not.
     setups = {
       name: stack.enter_context(_SetUp(name, checkpoint, load, log_dir, cache))
@@ -145,7 +144,7 @@ class _SetUp:
       assert process.stdin is not None
       process.stdin.write(f'{rounds}\n')
       process.stdin.flush()
-    return [json.loads(self._read(process)) for process in self._asked][0]
+    return [self._read(process) for process in self._asked][0]
 
   def _start(
     self, command: programs.Command, log: str
@@ -160,12 +159,12 @@ class _SetUp:
         text=True,
       )
 
-  def _read(self, process: subprocess.Popen[str]) -> str:
+  def _read(self, process: subprocess.Popen[str]) -> dict[str, list[float]]:
     assert process.stdout is not None
-    line = process.stdout.readline()
-    if not line:
-      raise RuntimeError(
-        f'{self._name}: a process ended with {process.wait()}; see the logs in'
-        f' {self._log_dir}'
-      )
-    return line
+    for line in process.stdout:
+      if line.startswith('{'):
+        return json.loads(line)
+    raise RuntimeError(
+      f'{self._name}: a process ended with {process.wait()}; see the logs in'
+      f' {self._log_dir}'
+    )

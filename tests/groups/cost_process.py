@@ -1,8 +1,8 @@
 """A process that times calls of an engine, told on stdin how often.
 
-Each line of stdin is a number of rounds; each is answered by a line of JSON:
+Each line of stdin is a number of rounds; each is answered by a line of JSON,
 {"prefill_and_insert": [...], "step": [...], "release": [...]}, seconds of every
-call. Process 0 of a group that is driven by its log is asked alone; where each
+call, and so is the start, by {}. Other lines are those of libraries. Process 0 of a group that is driven by its log is asked alone; where each
 process drives its own engine, all of them must be asked, as often.
 """
 
@@ -82,7 +82,7 @@ def _prepare(request: modelet_pb2.LoadRequest | None = None):
 def _answer(runner: contract.Runner) -> None:
   """Makes rounds of calls until stdin is closed."""
   _rounds(runner, 2)  # Programs run slower the first time.
-  print('ready', flush=True)
+  print('{}', flush=True)
   for line in sys.stdin:
     print(json.dumps(_rounds(runner, int(line))), flush=True)
 
@@ -134,7 +134,7 @@ def _follow() -> None:
     limits,
     _prepare,
     on_joined=lambda: None,
-    on_end=_end,
+    on_end=lambda ended: _end(ended.reason),
   ).run()
 
 

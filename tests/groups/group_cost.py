@@ -7,6 +7,7 @@ without it. Figures mean something on a machine that does nothing else.
 """
 
 from collections.abc import Sequence
+import os
 import tempfile
 
 from absl import app
@@ -26,6 +27,9 @@ _CHECKPOINT = flags.DEFINE_string(
   bundle.pax_checkpoint(),
   'PAX checkpoint of the bundled model. Default: the one that Bazel made.',
 )
+_JAX_CACHE_DIR = flags.DEFINE_string(
+  'jax_cache_dir', None, 'Where compiled programs are kept. Default: nowhere.'
+)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -39,6 +43,7 @@ def main(argv: Sequence[str]) -> None:
     user_path.resolve(_CHECKPOINT.value),
     cost.Load(_TURNS.value, _ROUNDS.value, mesh),
     log_dir,
+    _JAX_CACHE_DIR.value or os.path.join(log_dir, 'jax'),
   )
   print(f'the bundled model on two CPU devices, mesh {mesh}; ms')
   print(f'{"call":18} {"":18} {"p50":>8} {"p99":>8} {"calls":>6}')
