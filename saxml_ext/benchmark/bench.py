@@ -5,6 +5,7 @@
   bench --set=ragged --model=bundled          the trained model, the articles
   bench --engines=ours_int8,ct2_int8 --modes=beam --rounds=9
   bench --model=6b                            GPT-J's own sizes, random weights
+  bench --avx2                                as on processors without AVX-512
 
 Every contender has a process of its own, pinned to --threads cores, and all
 take turns round by round, so that whatever else the machine does meets all of
@@ -96,6 +97,9 @@ _SLOTS = flags.DEFINE_integer(
   'slots', 32, 'Requests that our engine decodes together, at most.', 1
 )
 _THREADS = flags.DEFINE_integer('threads', 1, 'Threads and cores of each.', 1)
+_AVX2 = flags.DEFINE_bool(
+  'avx2', False, 'Keep all engines to AVX2, where the processor has more.'
+)
 _ROUNDS = flags.DEFINE_integer('rounds', None, 'Rounds: 5; with 6b 3.', 1)
 _OUT = flags.DEFINE_string(
   'out', 'results/bench', 'Directory for logs and the plot.'
@@ -269,7 +273,7 @@ def _title(settings: settings_lib.Settings) -> str:
   return (
     f'GPT-J {config["n_layer"]} layers x {config["n_embd"]}, vocabulary'
     f' {config["vocab_size"]}; {lengths}; {len(settings.cores)} thread(s);'
-    f' {settings.rounds} rounds'
+    f' {settings.rounds} rounds{"; AVX2 alone" if _AVX2.value else ""}'
   )
 
 
@@ -291,6 +295,9 @@ def main(argv: Sequence[str]) -> None:
   # As Ctrl-C: workers are stopped on the way out.
   signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
   console = console_lib.Console(width=None if sys.stdout.isatty() else 140)
+  if _AVX2.value:
+    xla = f'{os.environ.get("XLA_FLAGS", "")} {worker_lib.XLA_AVX2}'
+    os.environ |= {**worker_lib.AVX2, 'XLA_FLAGS': xla.strip()}
   try:
     settings = settings_from_flags()
     _tell_what_is_idle(console)

@@ -18,6 +18,17 @@ ROOT = os.path.abspath(
 )
 _TAIL_LINES = 12
 
+# Environment that keeps all engines to AVX2, by the words of each.
+AVX2 = {
+  'CT2_FORCE_CPU_ISA': 'AVX2',
+  'MKL_ENABLE_INSTRUCTIONS': 'AVX2',
+  'ONEDNN_MAX_CPU_ISA': 'AVX2',
+  'DNNL_MAX_CPU_ISA': 'AVX2',
+  'ATEN_CPU_CAPABILITY': 'avx2',
+  'OPENBLAS_CORETYPE': 'Haswell',
+}
+XLA_AVX2 = '--xla_cpu_max_isa=AVX2'
+
 
 class WorkerError(Exception):
   """A worker failed, or its program or libraries are not there."""

@@ -65,6 +65,7 @@ _BELOW = {
   ),
   'saxml_ext/benchmark': (
     'converters',
+    'saxml_ext/aot',
     'saxml_ext/common',
     'saxml_ext/engine',
     'saxml_ext/evaluation',

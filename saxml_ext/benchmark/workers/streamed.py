@@ -5,7 +5,8 @@ arrays of one variable after the other, so that no more than one of them needs
 to be there in float32.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+import math
 
 import numpy as np
 
@@ -13,6 +14,12 @@ from converters.convert import gptj_source
 from saxml_ext.benchmark import models
 from saxml_ext.common import memory
 from saxml_ext.engine import config as config_lib
+from saxml_ext.pax import layout
+
+# Values that are copied at a time.
+_BLOCK = 1 << 22
+# JAX's alignment, in bytes.
+_LINE = 64
 
 
 class GPTJ:
@@ -46,12 +53,40 @@ class _Variables(Mapping):
   def __init__(self, source: gptj_source.GPTJSource):
     self._source = source
     self._by_name = {v.name: v for v in source.variables}
+    # Tensors of which the last answer was a view.
+    self._lent: Sequence[str] = ()
 
   def __getitem__(self, name: str) -> np.ndarray:
     variable = self._by_name[name]
     # Of the variable before, which is not needed any more.
     memory.give_back()
-    return self._source.build(variable, np.dtype(np.float32))
+    for lent in self._lent:
+      self._source.checkpoint.release(lent)
+    self._lent = ()
+    view = self._view(variable)
+    if view is not None and not view.flags.c_contiguous:
+      # The engine copies it anyway, and the head is as large as all layers.
+      self._lent = variable.sources
+      return view
+    if view is None:
+      return self._source.build(variable, np.dtype(np.float32))
+    whole = _aligned(view.shape)
+    step = max(1, _BLOCK * len(view) // view.size)
+    for begin in range(0, len(view), step):
+      whole[begin : begin + step] = view[begin : begin + step]
+      # What was read of the file.
+      self._source.checkpoint.release(variable.sources[0])
+    return whole
+
+  def _view(self, variable: layout.Variable) -> np.ndarray | None:
+    """A variable as it lies in the file, if that is one float32 tensor."""
+    if len(variable.sources) != 1:
+      return None
+    tensor = self._source.checkpoint.read(variable.sources[0])
+    if variable.vocab_axis is not None:
+      tensor = tensor[: self._source.shape.vocab_size]
+    (view,) = variable.pieces([tensor], 0, variable.shape[0])
+    return view if view.dtype == np.float32 else None
 
   def __contains__(self, name: object) -> bool:
     return name in self._by_name
@@ -61,3 +96,11 @@ class _Variables(Mapping):
 
   def __len__(self) -> int:
     return len(self._by_name)
+
+
+def _aligned(shape: tuple[int, ...]) -> np.ndarray:
+  """A float32 array that JAX takes as it is, without another copy."""
+  size = 4 * math.prod(shape)
+  memory_of = np.empty(size + _LINE, np.uint8)
+  begin = -memory_of.ctypes.data % _LINE
+  return memory_of[begin : begin + size].view(np.float32).reshape(shape)

@@ -1,19 +1,37 @@
 """What the processor that programs are compiled for is good at."""
 
 import functools
+import os
+import re
 
 _CPUINFO = '/proc/cpuinfo'
+# XLA's option for the newest instructions that it may use.
+_MOST = re.compile(r'--xla_cpu_max_isa=(\w+)')
+_WITHOUT_AVX512 = ('AVX2', 'AVX', 'SSE4_2')
+
+
+def without_avx512() -> bool:
+  """Whether XLA was told to do without AVX-512, which we then do as well."""
+  found = _MOST.findall(os.environ.get('XLA_FLAGS', ''))
+  return bool(found) and found[-1].upper() in _WITHOUT_AVX512
 
 
 @functools.cache
 def features() -> frozenset[str]:
-  """Names of the processor's features, as Linux calls them; else none."""
+  """Names of the processor's features, as Linux calls them; else none.
+
+  Those that XLA was told not to use are left out.
+  """
   try:
     with open(_CPUINFO, encoding='utf-8') as file:
       lines = [line for line in file if line.startswith('flags')]
   except FileNotFoundError:  # Not Linux.
     return frozenset()
-  return frozenset(lines[0].split(':')[1].split() if lines else ())
+  found = frozenset(lines[0].split(':')[1].split() if lines else ())
+  if without_avx512():
+    newer = ('avx512', 'avx_vnni', 'amx')
+    found = frozenset(f for f in found if not f.startswith(newer))
+  return found
 
 
 def prefers_fine_prompts() -> bool:

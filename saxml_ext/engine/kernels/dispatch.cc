@@ -10,9 +10,11 @@
 namespace saxml_kernels {
 namespace {
 
+bool avx512_allowed = true;
+
 #if defined(__x86_64__)
 bool HasAvx512() {
-  return __builtin_cpu_supports("avx512f") &&
+  return avx512_allowed && __builtin_cpu_supports("avx512f") &&
          __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512dq") &&
          __builtin_cpu_supports("avx512vl");
@@ -24,6 +26,8 @@ bool HasAvx2() {
 #endif
 
 }  // namespace
+
+void AllowAvx512(bool allowed) { avx512_allowed = allowed; }
 
 std::vector<Variant> Variants() {
   std::vector<Variant> variants;

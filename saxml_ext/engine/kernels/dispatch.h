@@ -12,6 +12,10 @@
 
 namespace saxml_kernels {
 
+// Whether AVX-512 may be used where the processor has it, which it may at first.
+// To be called before anything else.
+void AllowAvx512(bool allowed);
+
 struct Variant {
   const char* name;
   AttendFunction* attend;

@@ -181,6 +181,10 @@ ffi::Error CallMultiplyFloats(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x,
 }  // namespace
 }  // namespace saxml_kernels
 
+extern "C" void SaxmlAllowAvx512(bool allowed) {
+  saxml_kernels::AllowAvx512(allowed);
+}
+
 XLA_FFI_DEFINE_HANDLER_SYMBOL(SaxmlAttend, saxml_kernels::CallAttend,
                               xla::ffi::Ffi::Bind()
                                   .Ctx<xla::ffi::ThreadPool>()

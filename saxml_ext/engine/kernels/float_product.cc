@@ -16,10 +16,9 @@ namespace saxml_kernels {
 namespace {
 
 // Rows of activations that are multiplied together, and at most for one reading
-// of the weights: their sums for kFloatOutputs outputs are half of a first-level
-// cache.
+// of the weights: their sums for kFloatOutputs outputs are 32 KiB.
 constexpr int kQueries = 4;
-constexpr int64_t kRows = 12;
+constexpr int64_t kRows = 8;
 // Of weights [N, K], outputs that are computed together, and how many numbers
 // before their use those are fetched.
 constexpr int kDots = kSums / kQueries;

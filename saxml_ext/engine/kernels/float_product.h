@@ -9,8 +9,9 @@ namespace saxml_kernels {
 
 // Letters: M rows of activations, N outputs, K numbers that are contracted.
 
-// Outputs are given to threads in multiples of so many.
-constexpr int64_t kFloatOutputs = 512;
+// Outputs are given to threads in multiples of so many: of weights [K, N] a page
+// of memory is read before the next one.
+constexpr int64_t kFloatOutputs = 1024;
 
 struct FloatProduct {
   int64_t rows, size, outputs;  // M, K, N.

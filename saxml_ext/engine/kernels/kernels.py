@@ -32,6 +32,7 @@ TARGETS = (_ATTEND, _FIND_LIKELIEST, _MULTIPLY, _MULTIPLY_FLOATS)
 
 def _register() -> None:
   library = ctypes.CDLL(LIBRARY)
+  library.SaxmlAllowAvx512(ctypes.c_bool(not cpu.without_avx512()))
   targets = {
     _ATTEND: 'SaxmlAttend',
     _FIND_LIKELIEST: 'SaxmlFindLikeliest',
@@ -151,7 +152,7 @@ def multiply_floats(
 ) -> jax.Array:
   """Products of a few rows of activations with float32 weights.
 
-  Weights are read once for a dozen rows.
+  Weights are read once for eight rows.
 
   Args:
     x: [M, K] float32.

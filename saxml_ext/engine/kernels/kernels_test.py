@@ -1,5 +1,6 @@
 """Tests of the products; those of attention are in attention_test.cc."""
 
+import os
 from unittest import mock
 
 from absl.testing import absltest
@@ -89,6 +90,19 @@ class MultiplyTest(parameterized.TestCase):
   def test_only_where_it_is_fast(self, features, expected):
     with mock.patch.object(cpu, 'features', return_value=features):
       self.assertEqual(kernels.can_multiply(), expected)
+
+  @parameterized.parameters(
+    ('', False),
+    ('--xla_cpu_max_isa=AVX512', False),
+    ('--xla_cpu_max_isa=avx2 --xla_cpu_use_onednn=false', True),
+    ('--xla_cpu_max_isa=AVX512 --xla_cpu_max_isa=AVX', True),
+  )
+  def test_without_avx512_where_xla_is(self, xla_flags, expected):
+    with mock.patch.dict(os.environ, XLA_FLAGS=xla_flags):
+      self.assertEqual(cpu.without_avx512(), expected)
+      features = cpu.features.__wrapped__()
+    if expected:
+      self.assertNotIn('avx512f', features)
 
   def test_not_for_devices_that_share(self):
     auto = (jax.sharding.AxisType.Auto,)
