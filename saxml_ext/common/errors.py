@@ -145,6 +145,20 @@ def from_code(code: grpc.StatusCode, message: str) -> SaxError:
   return _BY_CODE.get(code, SaxError)(message)
 
 
+def from_exception(error: Exception, what: str) -> SaxError:
+  """The error to answer with where something raised any exception.
+
+  Args:
+    error: a SaxError is taken as it is; a ValueError is the caller's fault,
+      anything else the server's.
+    what: begins the text of those, such as "Loading error".
+  """
+  if isinstance(error, SaxError):
+    return error
+  text = f'{what}: {type(error).__name__}: {error}'
+  return (InvalidArgument if isinstance(error, ValueError) else Internal)(text)
+
+
 def from_rpc_error(error: grpc.RpcError) -> SaxError:
   """The error that a failed call stands for.
 

@@ -73,6 +73,18 @@ class ErrorsTest(parameterized.TestCase):
     )
     self.assertIsNone(got.retry_after)
 
+  def test_any_exception_becomes_an_answer(self):
+    own = errors.NotFound('gone')
+    self.assertIs(errors.from_exception(own, 'Loading error'), own)
+    for error, kind in (
+      (ValueError('bad'), errors.InvalidArgument),
+      (MemoryError('bad'), errors.Internal),
+    ):
+      found = errors.from_exception(error, 'Loading error')
+      self.assertIsInstance(found, kind)
+      name = type(error).__name__
+      self.assertEqual(found.message, f'Loading error: {name}: bad')
+
   def test_wire_text_round_trip(self):
     for cls in errors.SaxError.__subclasses__():
       text = cls('why').wire_text()

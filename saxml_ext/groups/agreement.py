@@ -26,16 +26,6 @@ def outcome_of(answer: group_pb2.Answer) -> Outcome:
   return dict(answer.identity.parts)
 
 
-def error_of(error: Exception) -> errors.SaxError:
-  """The error that a process tells of, when it could not prepare a model."""
-  if isinstance(error, errors.SaxError):
-    return error
-  text = f'Loading error: {type(error).__name__}: {error}'
-  if isinstance(error, ValueError):
-    return errors.InvalidArgument(text)
-  return errors.Internal(text)
-
-
 def log(model_path: str, error: errors.SaxError, cause: Exception) -> None:
   """Logs why a model could not be prepared here."""
   logging.error(

@@ -185,7 +185,7 @@ class Follower:
     try:
       prepared = self._prepare(request)
     except Exception as e:  # pylint: disable=broad-exception-caught
-      error = agreement.error_of(e)
+      error = errors.from_exception(e, 'Loading error')
       agreement.log(request.model_path, error, e)
       self._outbox.put(agreement.failure_of(model, error))
       return

@@ -161,7 +161,7 @@ class Leader(members_lib.Listener, Generic[contract.PreparedT]):
       prepared = self._prepare(request)
       mine: agreement.Outcome = dict(prepared.identity)
     except Exception as e:  # pylint: disable=broad-exception-caught
-      mine = agreement.error_of(e)
+      mine = errors.from_exception(e, 'Loading error')
       agreement.log(request.model_path, mine, e)
     left = self._limits.load - (time.monotonic() - begin)
     theirs = self._wait(answers, 'prepared the model', left)

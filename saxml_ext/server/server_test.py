@@ -78,6 +78,10 @@ class ServerTest(parameterized.TestCase):
     self.assertEmpty(status.models)
     process.send_signal(signal.SIGTERM)
     self.assertEqual(process.wait(_TIMEOUT), 0)
+    joins = [admin.joins.get(timeout=_TIMEOUT)]
+    while not admin.joins.empty():
+      joins.append(admin.joins.get())
+    self.assertEqual(joins[-1].leaving, 'it was told to stop')
 
   @parameterized.parameters(
     (['--models=a.B'], '--models, --model_keys and --checkpoints have 1, 0'),

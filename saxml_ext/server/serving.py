@@ -68,6 +68,9 @@ async def serve(options: Options) -> None:
     await stopping
     logging.info('stopping; calls in flight are answered first')
     grace = options.drain_secs
+    # So that nobody sends more, nor takes this server for one that failed.
+    working.cancel()
+    await member.leave('it was told to stop')
   finally:
     working.cancel()
     stopping.cancel()

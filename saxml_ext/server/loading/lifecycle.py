@@ -230,7 +230,7 @@ class Models(Generic[ModelT]):
     try:
       model = self._load_fn(spec, watch.on_failure)
     except Exception as e:  # pylint: disable=broad-exception-caught
-      error = _loading_error(e)
+      error = errors.from_exception(e, 'Loading error')
       logging.error(
         'loading %s failed: %s',
         key,
@@ -326,12 +326,3 @@ def _drop_frames(error: BaseException | None) -> None:
   while error is not None:
     traceback.clear_frames(error.__traceback__)
     error = error.__cause__ or error.__context__
-
-
-def _loading_error(error: Exception) -> errors.SaxError:
-  if isinstance(error, errors.SaxError):
-    return error
-  text = f'Loading error: {type(error).__name__}: {error}'
-  if isinstance(error, ValueError):
-    return errors.InvalidArgument(text)
-  return errors.Internal(text)
