@@ -49,8 +49,8 @@ class Loss:
     delay: seconds until then.
     serving: whether they begin when its group serves; else they begin at once,
       so that it may be anywhere in its start.
-    stopped: whether it is stopped until its group is gone, and not killed; not
-      where its group does not serve.
+    stopped: whether it is stopped until the others have ended, and not killed;
+      not where its group does not serve.
   """
 
   group: int
@@ -261,9 +261,11 @@ def _take(
     return True
   processes.wait(lambda: not is_up(cell, victim))
   result.gone_secs.append(time.monotonic() - lost)
+  # None of them lives on without the others, nor goes on after them.
+  for each, before in zip(victim.members, starts, strict=True):
+    if each is not member:
+      processes.wait(lambda e=each, b=before: e.starts > b)
   if stop:
     member.send(signal.SIGCONT)
-  # None of them lives on without the others.
-  for each, before in zip(victim.members, starts, strict=True):
-    processes.wait(lambda e=each, b=before: e.starts > b)
+  processes.wait(lambda: member.starts > starts[loss.process])
   return True
