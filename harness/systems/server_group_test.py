@@ -20,13 +20,13 @@ class ServerGroupTest(absltest.TestCase):
     self.assertEqual(server_group.environment(2, {}), {'JAX_PLATFORMS': 'cpu'})
     self.assertEqual(server_group.environment(2, {'JAX_PLATFORMS': 'cuda'}), {})
 
-  def test_the_model_is_split_among_all_devices(self):
+  def test_requests_are_split_among_all_devices(self):
     self.assertEqual(
       server_group.overrides(2, {'A': '1'}, {}),
-      {'A': '1', 'ICI_MESH_SHAPE': '[1, 1, 2]'},
+      {'A': '1', 'ICI_MESH_SHAPE': '[1, 2, 1]'},
     )
     four = server_group.overrides(2, {}, {'JAX_NUM_CPU_DEVICES': '2'})
-    self.assertEqual(four, {'ICI_MESH_SHAPE': '[1, 1, 4]'})
+    self.assertEqual(four, {'ICI_MESH_SHAPE': '[1, 4, 1]'})
 
   def test_the_users_own_mesh_stays(self):
     own = {'ICI_MESH_SHAPE': '[1,2,1]'}

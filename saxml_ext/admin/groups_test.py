@@ -105,6 +105,17 @@ class GroupsTest(cell_fixture.CellTestCase):
     self.assertEqual(replica.reason, '')
     self.assertLen(modelet.calls, 2)  # It had forgotten the model.
 
+  async def test_a_follower_speaks_for_a_leader_that_hangs(self):
+    modelet = await self.joined_group()
+    await self.publish()
+    await self.ready()
+    await self.stub.Join(
+      admin_pb2.JoinRequest(address=modelet.address, leaving=_WHY)
+    )
+    self.assertEqual(await self.addresses(), set())
+    lost, _ = (await self.listed()).replicas
+    self.assertIn(_WHY, lost.reason)
+
   async def test_a_stranger_may_leave(self):
     modelet = await self.start_modelet()
     await self.join(modelet, leaving=_WHY)

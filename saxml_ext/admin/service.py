@@ -182,7 +182,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
       raise errors.InvalidArgument(
         'JoinRequest.modelet_address cannot be empty'
       )
-    if not request.HasField('model_server'):
+    # Whoever speaks for a server that hangs does not know what it serves.
+    if not request.HasField('model_server') and not request.leaving:
       raise errors.InvalidArgument('JoinRequest.modelet missing')
     await self._controller.members.join(request)
     return admin_pb2.JoinResponse()

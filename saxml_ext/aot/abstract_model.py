@@ -8,7 +8,6 @@ compares the two.
 
 from collections.abc import Mapping, Sequence
 import dataclasses
-from typing import Any
 
 import jax
 
@@ -19,6 +18,7 @@ from saxml_ext.engine import executables
 from saxml_ext.engine import sharding
 from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
+from saxml_ext.params import model_config
 from saxml_ext.params import overrides as overrides_lib
 from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib
@@ -73,7 +73,7 @@ def of(
   try:
     settings = settings_lib.Settings.of(params)
     settings = settings.completed(ln_epsilon=_LN_EPSILON)
-    model = _sizes(settings)
+    model = model_config.of(settings)
     if settings.engine.eos_id is None:
       raise ValueError('EOS_ID is left to the checkpoint; override it')
     mesh = sharding.make_mesh(settings.mesh_shape, devices)
@@ -89,27 +89,3 @@ def of(
     mesh,
     dict(params.XLA_TPU_FLAGS),
   )
-
-
-def _sizes(settings: settings_lib.Settings) -> config_lib.ModelConfig:
-  """The sizes that the params fix; ValueError if they do not fix all."""
-  if settings.rotary_dim is None or settings.ln_epsilon is None:
-    raise ValueError('ROTARY_DIM is left to the checkpoint; override it')
-  known: dict[str, Any] = {
-    **settings.shape,
-    'rotary_dim': settings.rotary_dim,
-    'ln_epsilon': settings.ln_epsilon,
-    'ln_direct_scale': settings.family.ln_direct_scale,
-    'architecture': settings.family.architecture,
-  }
-  if 'model_dim' in known and 'head_dim' in known:
-    known.setdefault('num_heads', known['model_dim'] // known['head_dim'])
-  try:
-    return config_lib.ModelConfig(**known)
-  except TypeError as e:
-    raise ValueError(
-      f'they fix {sorted(settings.shape)} of the model and leave its other'
-      ' sizes to the checkpoint; programs are compiled without one, so give all'
-      ' of NUM_LAYERS, MODEL_DIMS, HIDDEN_DIMS, NUM_HEADS, DIMS_PER_HEAD and'
-      ' VOCAB_SIZE as overrides'
-    ) from e

@@ -15,6 +15,7 @@ from jax._src import core
 from jax._src import stages
 from jax._src.interpreters import pxla
 from jax._src.lib import xla_client
+import numpy as np
 
 from saxml_ext.engine import executables
 
@@ -78,7 +79,7 @@ def load(
   client = devices[0].client
   unloaded = pxla.UnloadedMeshExecutable(
     xla_executable=client.deserialize_executable(
-      serialized.executable, executable_devices=devices
+      serialized.executable, devices, _options(devices)
     ),
     device_list=devices,
     backend=client,
@@ -110,6 +111,27 @@ def load(
     out_tree,
     no_kwargs=True,
   )
+
+
+def _options(
+  devices: xla_client.DeviceList,
+) -> xla_client.CompileOptions | None:
+  """Names the devices to a CPU's runtime, which would take those of the bytes.
+
+  Their numbers depend on the processes that have them: 0 to 3 are four CPUs of
+  one process, which also compiles for groups, and two are 2048 and 2049 where
+  they are those of a second process.
+  """
+  if devices[0].platform != 'cpu' or len(devices) == 1:
+    return None
+  ids = np.array([[device.id for device in devices]])
+  options = xla_client.CompileOptions()
+  options.num_partitions = len(devices)
+  options.device_assignment = xla_client.DeviceAssignment.create(ids)
+  options.executable_build_options.num_partitions = len(devices)
+  options.executable_build_options.device_assignment = options.device_assignment
+  options.executable_build_options.use_spmd_partitioning = True
+  return options
 
 
 def _devices(shardings: Collection[jax.sharding.Sharding]) -> tuple[Any, ...]:

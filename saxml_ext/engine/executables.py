@@ -229,6 +229,9 @@ class Executables:
       mesh: the devices, among which `weights` are split; None: one device.
       ready: programs that need no compiling; None: there are none.
     """
+    if mesh is not None:
+      model = sharding.padded(mesh, settings.model)
+      settings = dataclasses.replace(settings, model=model)
     self._shapes = Shapes(settings, weights.stacked)
     self._weights = weights
     self._mesh = mesh
@@ -238,7 +241,7 @@ class Executables:
 
   @property
   def settings(self) -> state.Settings:
-    """What the programs are specialized to."""
+    """What the programs are specialized to, padded for the mesh."""
     return self._shapes.settings
 
   @property

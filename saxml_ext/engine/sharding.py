@@ -26,6 +26,7 @@ from saxml_ext.engine import variables
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.numerics import quant
+from saxml_ext.engine.parallel import uneven_heads
 
 # Of all that a cache block holds, after the layers; further dims are whole.
 _BLOCK = ('slots', 'heads')
@@ -91,11 +92,13 @@ def _rings(
 
 
 def check(
-  mesh: jax.sharding.Mesh, model: config_lib.GPTJConfig, num_slots: int
+  mesh: jax.sharding.Mesh, model: config_lib.ModelConfig, num_slots: int
 ) -> None:
-  """Raises ValueError if a dim cannot be split evenly; `pad` does the vocab."""
+  """Raises ValueError if a dim cannot be split evenly.
+
+  Heads and vocabulary always can, after `pad`.
+  """
   for name, dim, size in (
-    ('num_heads', 'heads', model.num_heads),
     ('hidden_dim', 'hidden', model.hidden_dim),
     ('num_slots', 'slots', num_slots),
   ):
@@ -110,34 +113,49 @@ def check(
 def pad(
   mesh: jax.sharding.Mesh, weights: weights_lib.Weights
 ) -> weights_lib.Weights:
-  """Pads a model's vocabulary so that each device has whole tiles of it.
+  """Pads a model so that each device has as many heads, and tiles of tokens.
 
-  Those are whole blocks of `topk.py` too. The tokens added to GPT-J's 50,401
-  have an embedding of zeros and a logit of minus infinity: none of them is ever
-  chosen, and no probability changes.
+  The tiles are whole blocks of `topk.py` too. The tokens added to GPT-J's
+  50,401 have an embedding of zeros and a logit of minus infinity: none of them
+  is ever chosen, and no probability changes. Of heads see `uneven_heads.py`.
   """
+  parts = _parts(mesh, 'heads')
+  if isinstance(weights.layers, tuple):
+    layers = [uneven_heads.pad(x, parts, _fill) for x in weights.layers]
+    weights = dataclasses.replace(weights, layers=tuple(layers))
+  else:
+    stack = uneven_heads.pad(weights.layers, parts, _fill)
+    weights = dataclasses.replace(weights, layers=stack)
   size = weights.head_bias.shape[0]
   missing = padded_vocab(mesh, size) - size
   if not missing:
     return weights
-
-  def fill(x: jax.Array, dim: int, value: float = 0) -> jax.Array:
-    widths = [(0, missing if i == dim else 0) for i in range(x.ndim)]
-    # JAX would compile a program for each shape; the weights are on the host.
-    padder = jnp if isinstance(x, jax.core.Tracer) else np
-    return padder.pad(x, widths, constant_values=value)
-
   head = weights.head
   if isinstance(head, quant.QuantizedArray):
-    head = jax.tree.map(lambda x: fill(x, 0), head)
+    head = jax.tree.map(lambda x: _fill(x, 0, missing), head)
   elif head is not None:
-    head = fill(head, 1)
+    head = _fill(head, 1, missing)
   return dataclasses.replace(
     weights,
-    embedding=fill(weights.embedding, 0),
+    embedding=_fill(weights.embedding, 0, missing),
     head=head,
-    head_bias=fill(weights.head_bias, 0, -jnp.inf),
+    head_bias=_fill(weights.head_bias, 0, missing, -jnp.inf),
   )
+
+
+def _fill(x: jax.Array, dim: int, missing: int, value: float = 0) -> jax.Array:
+  widths = [(0, missing if i == dim else 0) for i in range(x.ndim)]
+  # JAX would compile a program for each shape; the weights are on the host.
+  padder = jnp if isinstance(x, jax.core.Tracer) else np
+  return padder.pad(x, widths, constant_values=value)
+
+
+def padded(
+  mesh: jax.sharding.Mesh, model: config_lib.ModelConfig
+) -> config_lib.ModelConfig:
+  """The sizes of a model after `pad`, less its vocabulary's."""
+  heads = uneven_heads.padded(model.num_heads, _parts(mesh, 'heads'))
+  return dataclasses.replace(model, num_heads=heads)
 
 
 def slot_parts(mesh: jax.sharding.Mesh | None) -> int:

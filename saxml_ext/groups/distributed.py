@@ -1,7 +1,6 @@
 """jax.distributed for a group: one job of all its processes."""
 
 from collections.abc import Callable
-import ipaddress
 import os
 import threading
 
@@ -46,6 +45,8 @@ def initialize(
   )
   timer.daemon = True
   timer.start()
+  # It would take SIGTERM, with which this program is told to stop.
+  jax.config.update('jax_enable_preemption_service', False)
   try:
     jax.distributed.initialize(
       formed.coordinator_address,
@@ -55,7 +56,8 @@ def initialize(
       cluster_detection_method='deactivate',
       initialization_timeout=round(timeout_secs) + _LATER_SECS,
       heartbeat_timeout_seconds=_HEARTBEAT_SECS,
-      coordinator_bind_address=os.environ.get(_BIND) or _bind_address(formed),
+      coordinator_bind_address=os.environ.get(_BIND)
+      or (formed.coordinator_address if formed.interface else None),
     )
   except (RuntimeError, ValueError) as e:
     reason = str(e).partition('\n')[0].rstrip('.')
@@ -91,16 +93,3 @@ def key_value_store() -> store.JaxStore:
   from jax._src import distributed  # pylint: disable=g-import-not-at-top
 
   return store.JaxStore(distributed.global_state.client)
-
-
-def _bind_address(formed: formation.Formation) -> str | None:
-  """Where process 0 listens: at the address alone that the others know.
-
-  A name may stand for the loopback interface on the host itself; for names
-  JAX listens on every interface.
-  """
-  try:
-    ipaddress.ip_address(formed.coordinator_host)
-  except ValueError:
-    return None
-  return formed.coordinator_address

@@ -5,6 +5,7 @@ from concurrent import futures
 import queue
 import threading
 import time
+from typing import NamedTuple
 
 from absl import logging
 import grpc
@@ -25,6 +26,19 @@ _TOLD = 5
 _VERDICT = 10.0
 
 
+class Ended(NamedTuple):
+  """Why a group cannot go on.
+
+  Attributes:
+    reason: in words, with the name of a host.
+    orphan: address of the leader's server, if it is the leader that is lost
+      and therefore cannot tell its cell; else empty.
+  """
+
+  reason: str
+  orphan: str = ''
+
+
 class Follower:
   """Processes 1, 2, ... of a group."""
 
@@ -35,7 +49,7 @@ class Follower:
     limits: contract.Limits,
     prepare: contract.PrepareFn,
     on_joined: Callable[[], None],
-    on_end: Callable[[str], None],
+    on_end: Callable[[Ended], None],
   ):
     """Does nothing before `run`.
 
@@ -45,8 +59,8 @@ class Follower:
       limits: how long what may take.
       prepare: prepares a model in this process.
       on_joined: called when the leader has taken this process in.
-      on_end: called with the reason when the group cannot go on, on any
-        thread, maybe while an engine hangs; it is to end the process.
+      on_end: called once when the group cannot go on, on any thread, maybe
+        while an engine hangs; it is to end the process.
     """
     self._leader = leader
     self._host = host
@@ -60,11 +74,15 @@ class Follower:
     self._prepared: dict[int, contract.Prepared] = {}
     self._runners: dict[int, contract.Runner] = {}
     self._applied = 0
+    self._serving = ''
     self._done = False
     self._ending = threading.Lock()
 
-  def run(self) -> None:
-    """Joins and applies the log; returns when the leader says that all is done.
+  def run(self) -> bool:
+    """Joins and applies the log until the group ends.
+
+    Returns:
+      Whether the leader says that all is done; if not, `on_end` is called.
 
     Raises:
       errors.Unavailable: the leader cannot be reached.
@@ -104,6 +122,7 @@ class Follower:
     if not self._done:
       self._end('the leader left without a word')
     self._outbox.put(None)
+    return self._done
 
   def ask_to_stop(self) -> None:
     """Has the leader answer what it holds, and then end the group."""
@@ -126,7 +145,8 @@ class Follower:
     else:
       self._end(
         f'{leader} is lost: its connection broke, or it said nothing for'
-        f' {self._limits.silence:g} s ({details})'
+        f' {self._limits.silence:g} s ({details})',
+        self._serving,
       )
 
   def _tell_applied(self) -> None:
@@ -149,6 +169,8 @@ class Follower:
       elif kind == 'unload':
         self._unload(entry.model)
         self._say_done(entry)
+      elif kind == 'serving':
+        self._serving = entry.serving.address
       elif kind == 'end':
         self._done = True
       else:
@@ -188,7 +210,7 @@ class Follower:
     time.sleep(_VERDICT)
     self._end(f'{self._host}: {reason}')
 
-  def _end(self, reason: str) -> None:
+  def _end(self, reason: str, orphan: str = '') -> None:
     """Tells why the group ends; the first reason counts."""
     if self._ending.acquire(blocking=False):
-      self._on_end(reason)
+      self._on_end(Ended(reason, orphan))

@@ -7,6 +7,7 @@ process 0 can be reached; all else they learn from process 0.
 
 from collections.abc import Mapping
 import dataclasses
+import ipaddress
 import os
 import socket
 
@@ -47,6 +48,19 @@ class Formation:
   def coordinator_host(self) -> str:
     """The host of `coordinator_address`, an IPv6 one without brackets."""
     return self.coordinator_address.rpartition(':')[0].strip('[]')
+
+  @property
+  def interface(self) -> str | None:
+    """Where process 0 listens: at the address alone that the others know.
+
+    None stands for every interface. A name may mean the loopback interface on
+    the host itself, so only for a number it is known.
+    """
+    try:
+      ipaddress.ip_address(self.coordinator_host)
+    except ValueError:
+      return None
+    return self.coordinator_host
 
 
 @dataclasses.dataclass(frozen=True)

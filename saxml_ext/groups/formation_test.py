@@ -74,15 +74,17 @@ class FormationTest(parameterized.TestCase):
     self.assertFalse(_find(**given, process_id=1, host_ordinal=1).leads)
 
   @parameterized.parameters(
-    ('a.b', 'a.b:8482', 'a.b'),
-    ('[::1]', '[::1]:8482', '::1'),
-    ('[::1]:5', '[::1]:5', '::1'),
-    ('fd00::7', '[fd00::7]:8482', 'fd00::7'),
+    ('a.b', 'a.b:8482', 'a.b', None),
+    ('10.0.0.1:5', '10.0.0.1:5', '10.0.0.1', '10.0.0.1'),
+    ('[::1]', '[::1]:8482', '::1', '::1'),
+    ('[::1]:5', '[::1]:5', '::1', '::1'),
+    ('fd00::7', '[fd00::7]:8482', 'fd00::7', 'fd00::7'),
   )
-  def test_addresses(self, address, whole, host):
+  def test_addresses(self, address, whole, host, interface):
     found = _find(coordinator_address=address, num_processes=2, process_id=1)
     self.assertEqual(found.coordinator_address, whole)
     self.assertEqual(found.coordinator_host, host)
+    self.assertEqual(found.interface, interface)
 
   def test_leader_worker_set(self):
     expected = _FORMATION('sax-0.sax.ns:8482', 4, 2)

@@ -10,7 +10,7 @@ A group ends as a whole. Its leader says why: which host is lost, which one
 could not do what the others did, or which one takes too long.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 import secrets
 import threading
 import time
@@ -22,20 +22,24 @@ from saxml_ext.common import errors
 from saxml_ext.common import grpc_util
 from saxml_ext.common import net
 from saxml_ext.groups import agreement
-from saxml_ext.groups import answers as answers_lib
 from saxml_ext.groups import contract
 from saxml_ext.groups import leader_runner
 from saxml_ext.groups import members as members_lib
-from saxml_ext.groups import turns
+from saxml_ext.groups import ordered_log
+from saxml_ext.groups.waiting import answers as answers_lib
+from saxml_ext.groups.waiting import stopwatch
+from saxml_ext.groups.waiting import turns
 from saxml_ext.protobuf import group_pb2
 from saxml_ext.protobuf import modelet_pb2
 
 _T = TypeVar('_T')
 
-# Seconds between two looks at how long the present call takes.
-_LOOK = 0.25
+# Seconds beyond those of silence, in which a lost host is known to be lost.
+_SLACK = 0.25
 # Seconds in which followers that were told to end do so.
 _FAREWELL = 5.0
+# The same when the group cannot go on.
+_LAST_WORD = 2.0
 
 
 class Loaded(NamedTuple, Generic[contract.PreparedT]):
@@ -48,15 +52,6 @@ class Loaded(NamedTuple, Generic[contract.PreparedT]):
 
   prepared: contract.PreparedT
   runner: leader_runner.LeaderRunner
-
-
-class _Call(NamedTuple):
-  """A call of an engine that is under way."""
-
-  sequence: int
-  what: str
-  begin: float
-  limit: float
 
 
 class Leader(members_lib.Listener, Generic[contract.PreparedT]):
@@ -97,22 +92,22 @@ class Leader(members_lib.Listener, Generic[contract.PreparedT]):
     self._server = members_lib.make_server(
       self._members, num_processes, limits.silence
     )
+    self._log = ordered_log.OrderedLog(self._members.all)
+    self._stopwatch = stopwatch.Stopwatch(self._late)
     self._turn = turns.FairLock()
     # Guards what follows.
     self._lock = threading.Condition()
-    self._sequence = 0
-    self._answers: dict[int, answers_lib.Answers] = {}
     self._finishing = False
     self._ended = False
     self._left: set[int] = set()
-    self._call: _Call | None = None
 
-  def listen(self, host: str, port: int) -> str:
+  def listen(self, host: str, port: int, interface: str | None = None) -> str:
     """Lets followers join.
 
     Args:
       host: at which they reach this process.
       port: to listen on; 0 picks a free one.
+      interface: the address to listen on; None: all of them.
 
     Returns:
       The address, "host:port".
@@ -120,9 +115,12 @@ class Leader(members_lib.Listener, Generic[contract.PreparedT]):
     Raises:
       errors.FailedPrecondition: the port is taken.
     """
-    bound = grpc_util.listen(self._server, port)
+    on = '[::]'
+    if interface:
+      on = f'[{interface}]' if ':' in interface else interface
+    bound = grpc_util.listen(self._server, port, on)
     self._server.start()
-    threading.Thread(target=self._watch, daemon=True).start()
+    self._stopwatch.start()
     return net.join_host_port(host, bound)
 
   def wait_for_followers(self) -> list[contract.Host]:
@@ -157,7 +155,7 @@ class Leader(members_lib.Listener, Generic[contract.PreparedT]):
     """
     begin = time.monotonic()
     entry = group_pb2.Entry(load=group_pb2.Load(request=request))
-    answers = self._expect()
+    answers = self._log.expect()
     model = self._append(entry, answers)
     try:
       prepared = self._prepare(request)
@@ -182,7 +180,7 @@ class Leader(members_lib.Listener, Generic[contract.PreparedT]):
     Args:
       model: number of its `load` entry.
     """
-    answers = self._expect()
+    answers = self._log.expect()
     self._append(
       group_pb2.Entry(model=model, unload=group_pb2.Unload()), answers
     )
@@ -210,17 +208,18 @@ class Leader(members_lib.Listener, Generic[contract.PreparedT]):
     """
     with self._turn:
       sequence = self._append(entry, answers)
-      self._call = _Call(
-        sequence, what, time.monotonic(), limit or self._limits.step
-      )
+      limit = limit or self._limits.step
       try:
-        return call()
+        with self._stopwatch.timing(sequence, what, limit):
+          return call()
       except Exception as e:  # pylint: disable=broad-exception-caught
         logging.exception('group: %s failed', what)
         self._suspect(f'{self.host}: {what} failed: {type(e).__name__}: {e}')
         _wait_for_the_end()
-      finally:
-        self._call = None
+
+  def tell_serving(self, address: str) -> None:
+    """Tells the followers the address, "host:port", of this server."""
+    self._append(group_pb2.Entry(serving=group_pb2.Serving(address=address)))
 
   def finish(self) -> None:
     """Tells the followers that all is done; waits a little for their end."""
@@ -230,8 +229,7 @@ class Leader(members_lib.Listener, Generic[contract.PreparedT]):
     members = self._members.all()
     for member in members:
       member.close()
-    with self._lock:
-      self._lock.wait_for(lambda: len(self._left) == len(members), _FAREWELL)
+    self._wait_for_leaving(len(members), _FAREWELL)
     self._server.stop(0)
 
   def end(self, reason: str) -> None:
@@ -244,9 +242,14 @@ class Leader(members_lib.Listener, Generic[contract.PreparedT]):
     threading.Thread(target=self._on_end, args=(reason,), daemon=True).start()
 
   def tell_end(self, reason: str) -> None:
-    """Tells the followers why the group ends; they end at once."""
-    for member in self._members.all():
+    """Tells the followers why the group ends; waits a little for their end.
+
+    JAX would end them without a reason when the leader is gone.
+    """
+    members = self._members.all()
+    for member in members:
       member.close(reason)
+    self._wait_for_leaving(len(members), _LAST_WORD)
 
   # What followers do, on threads of their streams.
 
@@ -276,21 +279,13 @@ class Leader(members_lib.Listener, Generic[contract.PreparedT]):
       logging.info('group: %s was told to stop', member.host)
       self._on_stopping(member.host)
     else:
-      numbers: Mapping[str | None, int] = {
-        'identity': answer.identity.load,
-        'failure': answer.failure.load,
-        'done': answer.done,
-      }
-      with self._lock:
-        waiting = self._answers.get(numbers[kind])
-      if waiting:
-        waiting.put(member.host.process_id, answer)
+      self._log.answered(member.host.process_id, answer)
 
   def _start(
     self, model: int, prepared: contract.Prepared
   ) -> leader_runner.LeaderRunner:
     """Starts a model that all have prepared."""
-    answers = self._expect()
+    answers = self._log.expect()
     runner = self.run(
       group_pb2.Entry(model=model, start=group_pb2.Start()),
       'the start of a model',
@@ -301,31 +296,13 @@ class Leader(members_lib.Listener, Generic[contract.PreparedT]):
     self._wait(answers, 'started the model', self._limits.load)
     return leader_runner.LeaderRunner(self.run, model, runner)
 
-  def _expect(self) -> answers_lib.Answers:
-    """Answers of all followers, to an entry that is appended with them."""
-    return answers_lib.Answers(
-      [member.host.process_id for member in self._members.all()]
-    )
-
   def _append(
     self, entry: group_pb2.Entry, answers: answers_lib.Answers | None = None
   ) -> int:
-    """Appends to the log; returns the entry's number."""
-    with self._lock:
-      ended = self._ended
-      self._sequence += 1
-      entry.sequence = self._sequence
-      if entry.WhichOneof('call') == 'load':
-        entry.model = self._sequence
-      if answers:
-        self._answers[self._sequence] = answers
-      if not ended:
-        data = entry.SerializeToString()
-        for member in self._members.all():
-          member.send(data)
-    if ended:
+    """Appends to the log; does not return once the group has ended."""
+    if self._ended:
       _wait_for_the_end()
-    return entry.sequence
+    return self._log.append(entry, answers)
 
   def _wait(
     self, answers: answers_lib.Answers, what: str, seconds: float
@@ -335,13 +312,13 @@ class Leader(members_lib.Listener, Generic[contract.PreparedT]):
       hosts = self._named(lambda member: member.host.process_id in missing)
       self.end(f'{hosts} has not {what} within {self._limits.load:g} s')
       _wait_for_the_end()
-    with self._lock:
-      self._answers = {
-        number: each
-        for number, each in self._answers.items()
-        if each is not answers
-      }
+    self._log.forget(answers)
     return answers.all()
+
+  def _wait_for_leaving(self, number: int, seconds: float) -> None:
+    """Waits until so many followers have left."""
+    with self._lock:
+      self._lock.wait_for(lambda: len(self._left) == number, seconds)
 
   def _named(self, wanted: Callable[[members_lib.Member], bool]) -> str:
     return ', '.join(
@@ -354,21 +331,16 @@ class Leader(members_lib.Listener, Generic[contract.PreparedT]):
     Where a process dies, the others' collective operations fail as well, and
     maybe sooner than it is known to be lost.
     """
-    timer = threading.Timer(self._limits.silence + _LOOK, self.end, (reason,))
+    timer = threading.Timer(self._limits.silence + _SLACK, self.end, (reason,))
     timer.daemon = True
     timer.start()
 
-  def _watch(self) -> None:
-    """Ends the group when a call takes too long."""
-    while not self._ended:
-      time.sleep(_LOOK)
-      call = self._call
-      if call and time.monotonic() > call.begin + call.limit:
-        slow = self._named(lambda member: member.applied < call.sequence)
-        self.end(
-          f'{slow or self.host} has not done {call.what} within'
-          f' {call.limit:g} s'
-        )
+  def _late(self, call: stopwatch.Call) -> None:
+    """Ends the group, because a call takes too long."""
+    slow = self._named(lambda member: member.applied < call.sequence)
+    self.end(
+      f'{slow or self.host} has not done {call.what} within {call.limit:g} s'
+    )
 
 
 def _wait_for_the_end() -> NoReturn:

@@ -6,7 +6,7 @@ names of upstream Sax, are in `published`, those of program sets for TPU in
 """
 
 from saxml_ext.params import gptj_tpu  # noqa: F401 Registers or sets up.
-from saxml_ext.params import published  # noqa: F401 Registers or sets up.
+from saxml_ext.params import published
 from saxml_ext.params import registry
 from saxml_ext.params import template
 
@@ -78,3 +78,12 @@ class TinySampleFP32(TinyFP32):
     # A seed: the same one gives the same samples. Sax's own value draws one.
     'gumbel_prng_key': 15753,
   }
+
+
+@registry.register(_OWN + 'GPTJTokenizedINT8Test')
+class GPTJTokenizedINT8Test(
+  published.GPTJ4TokenizedINT8BS32XLAWait40MB6Offline
+):
+  """GPT-J 6B as submitted, for random weights: a step takes its time, too."""
+
+  test_mode = True

@@ -42,6 +42,17 @@ class GPTJTest(absltest.TestCase):
     self.assertFalse(tokenized.needs_tokenizer)
     self.assertTrue(text.needs_tokenizer)
 
+  def test_only_test_params_are_for_random_weights(self):
+    name = 'saxml_ext.params.gptj.GPTJTokenizedINT8Test'
+    settings = _settings(name)
+    submitted = _settings(
+      _UPSTREAM + 'GPTJ4TokenizedINT8BS32XLAWait40MB6Offline'
+    )
+    self.assertTrue(settings.test_mode)
+    self.assertEqual(dataclasses.replace(settings, test_mode=False), submitted)
+    named = [n for n in registry.names() if _settings(n).test_mode]
+    self.assertEqual(named, [name])
+
   def test_publishing_with_overrides(self):
     settings = _settings(
       _UPSTREAM + 'GPTJ4TokenizedBF16BS32',

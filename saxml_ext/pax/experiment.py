@@ -1,12 +1,12 @@
-"""Serving params of a GPT-J as an experiment that paxml itself can run.
+"""Serving params as an experiment that paxml itself can run.
 
     cls = experiment.of(gptj.TinyTokenizedFP32, '/tmp/pax')
     model, variables = restore.restore(cls(), '/tmp/pax')
 
 The class derives from the serving params and from paxml's BaseExperiment. Its
-task's model is the praxis LanguageModel of `gptj_model`, made of praxis'
-quantized layers where the params say QUANTIZATION: then the checkpoint has to
-be an INT8 one.
+task's model is the praxis LanguageModel of `gptj_model` or `lm_cloud_model`,
+made of praxis' quantized layers where the params say QUANTIZATION: then the
+checkpoint has to be an INT8 one.
 
 What praxis' layers do differently from this server's engine:
 
@@ -24,11 +24,13 @@ from typing import Any, TypeAlias
 
 from saxml_ext.common import errors
 from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import variables as variables_lib
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.params import template
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import description
 from saxml_ext.pax import gptj_model
+from saxml_ext.pax import lm_cloud_model
 from saxml_ext.pax import metadata
 from saxml_ext.pax.compat import paxml_compat
 from saxml_ext.pax.runner import decoding
@@ -58,7 +60,7 @@ def of(
   """Returns the experiment of these serving params.
 
   Args:
-    params: of a GPT-J.
+    params: of a GPT-J or an LmCloudSpmd.
     checkpoint_path: of a checkpoint that gives what the params leave open:
       sizes, end of text, the type that variables are stored in.
 
@@ -67,18 +69,20 @@ def of(
       usable.
     saxml_ext.pax.errors.CheckpointError: the checkpoint cannot be read.
   """
-  settings, config, dtype = _read(params, checkpoint_path)
+  settings, config, dtype, repeated = _read(params, checkpoint_path)
 
   # mypy knows no base class that is chosen as the program runs.
   class Experiment(params, base_experiment.BaseExperiment):  # type: ignore[valid-type, misc]
-    """A GPT-J for serving; it has no data to train or to evaluate on."""
+    """A model to serve; it has no data to train or to evaluate on."""
 
     def datasets(self) -> list[pax_fiddle.Config]:
       return []
 
     def task(self) -> pax_fiddle.Config[tasks_lib.SingleTask]:
       task = Config(
-        tasks_lib.SingleTask, name='task', model=_model(settings, config)
+        tasks_lib.SingleTask,
+        name='task',
+        model=_model(settings, config, repeated),
       )
       task.model.dtype = jnp.dtype(dtype)
       task.model.fprop_dtype = jnp.dtype(settings.dtype)
@@ -97,8 +101,8 @@ def of(
 
 def _read(
   params: type[template.ServableLMParams], checkpoint_path: str | None
-) -> tuple[settings_lib.Settings, config_lib.GPTJConfig, str]:
-  """Settings, sizes and type of the variables."""
+) -> tuple[settings_lib.Settings, config_lib.ModelConfig, str, bool]:
+  """Settings, sizes, type of the variables, and whether layers share them."""
   settings = settings_lib.Settings.of(params)
   said = description.Description()
   specs: Mapping[str, metadata.ArraySpec] = {}
@@ -106,16 +110,22 @@ def _read(
     said = description.read(checkpoint_path)
     specs = checkpoint.Reader(checkpoint_path).specs
   settings = settings.completed(said.eos_id, said.rotary_dim, said.ln_epsilon)
-  fixed: dict[str, Any] = dict(settings.shape)
-  if specs and settings.rotary_dim is not None:
-    found = config_lib.GPTJConfig.from_pax(specs, settings.rotary_dim)
-    fixed = dataclasses.asdict(found) | fixed
-  fixed['rotary_dim'] = settings.rotary_dim
+  fixed: dict[str, Any] = {
+    **settings.shape,
+    'rotary_dim': settings.rotary_dim,
+    'ln_direct_scale': settings.family.ln_direct_scale,
+    'architecture': settings.family.architecture,
+  }
   if settings.ln_epsilon is not None:
     fixed['ln_epsilon'] = settings.ln_epsilon
+  if specs and settings.rotary_dim is not None:
+    found = config_lib.ModelConfig.from_pax(
+      specs, settings.rotary_dim, architecture=settings.family.architecture
+    )
+    fixed = vars(found) | fixed
   missing = [
     field.name
-    for field in dataclasses.fields(config_lib.GPTJConfig)
+    for field in dataclasses.fields(config_lib.ModelConfig)
     if fixed.get(field.name) is None and field.default is dataclasses.MISSING
   ]
   if missing:
@@ -124,14 +134,20 @@ def _read(
       ' the path of one that convert_gptj_ckpt wrote'
     )
   dtype = specs[_NORM].dtype if _NORM in specs else params.MODEL_DTYPE
-  return settings, config_lib.GPTJConfig(**fixed), dtype
+  repeated = variables_lib.is_repeated(specs)
+  return settings, config_lib.ModelConfig(**fixed), dtype, repeated
 
 
 def _model(
-  settings: settings_lib.Settings, config: config_lib.GPTJConfig
+  settings: settings_lib.Settings,
+  config: config_lib.ModelConfig,
+  repeated: bool,
 ) -> pax_fiddle.Config:
   """The LanguageModel, in praxis' quantized layers if settings say so."""
-  model = gptj_model.language_model(config)
+  if config.architecture.parallel:
+    model = gptj_model.language_model(config)
+  else:
+    model = lm_cloud_model.language_model(config, repeated)
   if settings.quantization is None:
     return model
   activations = settings.quantization == 'int8'

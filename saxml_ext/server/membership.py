@@ -72,9 +72,11 @@ class Membership:
       reason: why; the cell shows it to users.
     """
     self._request.leaving = reason
-    if self._address is None:
+    # A process that speaks for another one has not looked for it yet.
+    address = self._address or await self._locate()
+    if not address:
       return
-    channel = grpc_aio.insecure_channel(self._address)
+    channel = grpc_aio.insecure_channel(address)
     try:
       await admin_pb2_grpc.AdminStub(channel).Join(
         self._request, timeout=_LEAVE_TIMEOUT

@@ -54,11 +54,11 @@ class MembershipTest(absltest.TestCase):
     self._begin(interval=0.05)
 
   def _begin(self, interval: float) -> None:
-    member = membership.Membership(
+    self.member = membership.Membership(
       self.root, _CELL, self.request, interval=interval
     )
     self.loop = asyncio.new_event_loop()
-    self.task = self.loop.create_task(member.run())
+    self.task = self.loop.create_task(self.member.run())
     self.thread = threading.Thread(target=self._run)
     self.thread.start()
     self.addCleanup(self._end)
@@ -130,6 +130,40 @@ class MembershipTest(absltest.TestCase):
       admin.joins.get()
     admin.start(admin.port)
     admin.joins.get(timeout=_TIMEOUT)
+
+  def test_leaves_with_its_reason(self):
+    admin = self._admin()
+    self._locate(admin)
+    admin.joins.get(timeout=_TIMEOUT)
+    leaving = asyncio.run_coroutine_threadsafe(
+      self.member.leave('no host'), self.loop
+    )
+    leaving.result(_TIMEOUT)
+    while not admin.joins.get(timeout=_TIMEOUT).leaving:
+      pass
+    # It does not come back, should it be there a little longer.
+    for _ in range(2):
+      self.assertEqual(admin.joins.get(timeout=_TIMEOUT).leaving, 'no host')
+
+  def test_speaks_for_another_server(self):
+    self._end()
+    admin = self._admin()
+    self._locate(admin)
+    member = membership.Membership(
+      self.root, _CELL, admin_pb2.JoinRequest(address='127.0.0.1:2')
+    )
+    asyncio.run(member.leave('it hangs'))
+    join = admin.joins.get(timeout=_TIMEOUT)
+    self.assertEqual((join.address, join.leaving), ('127.0.0.1:2', 'it hangs'))
+
+  def test_leaves_without_an_admin(self):
+    self._end()
+    member = membership.Membership(self.root, _CELL, admin_pb2.JoinRequest())
+    asyncio.run(member.leave('nobody hears it'))
+    admin = self._admin()
+    self._locate(admin)
+    admin.stop()
+    asyncio.run(member.leave('nobody hears it'))
 
 
 if __name__ == '__main__':

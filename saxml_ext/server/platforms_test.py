@@ -1,6 +1,7 @@
 """Tests for platforms."""
 
 import dataclasses
+from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -111,6 +112,13 @@ class PlatformsTest(parameterized.TestCase):
     self.assertBetween(
       platforms.memory_bytes(), 2**24, psutil.virtual_memory().total
     )
+
+  def test_memory_of_a_group_is_that_of_its_machines(self):
+    half = psutil.virtual_memory().total / 2
+    with mock.patch.object(psutil, 'virtual_memory') as memory:
+      memory.return_value.available = half
+      for hosts, machines in ((('a',), 1), (('a', 'b'), 2), (('a', 'a'), 1)):
+        self.assertEqual(platforms.memory_bytes(hosts), machines * half)
 
 
 if __name__ == '__main__':

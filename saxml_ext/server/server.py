@@ -42,6 +42,7 @@ from saxml_ext.params import lm_cloud  # noqa: F401 Registers or sets up.
 from saxml_ext.params import registry
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.server import jax_setup
+from saxml_ext.server import membership
 from saxml_ext.server import platforms
 from saxml_ext.server import serving
 from saxml_ext.server.group import group_flags
@@ -207,6 +208,16 @@ def _join_group(formed: formation.Formation) -> None:
   distributed.check(formed)
 
 
+async def _leave(sax_cell: str, address: str, reason: str) -> None:
+  """Tells the cell why the server of an address is no more."""
+  if sax_cell:
+    await membership.Membership(
+      cell.sax_root(_SAX_ROOT.value),
+      sax_cell,
+      admin_pb2.JoinRequest(address=address),
+    ).leave(reason)
+
+
 def _serve(
   formed: formation.Formation | None,
   sax_cell: str,
@@ -226,7 +237,12 @@ def _serve(
   if formed is not None and not formed.leads:
     asyncio.run(
       group_follower.serve(
-        formed, limits, _PORT.value, _DRAIN_SECS.value, prepare
+        formed,
+        limits,
+        _PORT.value,
+        _DRAIN_SECS.value,
+        prepare,
+        functools.partial(_leave, sax_cell),
       )
     )
     return

@@ -84,6 +84,7 @@ class ServerTest(parameterized.TestCase):
     (['--platform_topology=3x3'], '--platform_topology=3x3 is not one of'),
     (['--model_filter_regex=('], r'--model_filter_regex=\( is no regular'),
     (['--sax_cell=test', '--sax_root=/tmp'], 'test'),
+    (['--num_processes=2'], 'needs --coordinator_address and --process_id'),
   )
   def test_bad_flags(self, flags, message):
     stderr = self._message('--port=0', *flags)

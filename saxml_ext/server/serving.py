@@ -46,17 +46,16 @@ async def serve(options: Options) -> None:
   """Serves until a signal, or until a static model fails to load."""
   told = signals.first()
   server = model_server.ModelServer(options.load_fn, options.port)
-  member = membership.Membership(
-    options.sax_root,
-    options.sax_cell,
-    admin_pb2.JoinRequest(
-      address=net.advertised_address(server.port),
-      model_server=options.server_spec,
-    ),
+  join = admin_pb2.JoinRequest(
+    address=net.advertised_address(server.port),
+    model_server=options.server_spec,
   )
+  member = membership.Membership(options.sax_root, options.sax_cell, join)
   if options.leader:
     loop = asyncio.get_running_loop()
-    options.leader.attach(group_leader.Server(loop, told.set, member.leave))
+    options.leader.attach(
+      group_leader.Server(join.address, loop, told.set, member.leave)
+    )
   await server.start()
   # A load may take minutes; the signal is not to wait for it.
   working = asyncio.create_task(_load_and_join(server, options, member))

@@ -13,10 +13,10 @@ from saxml_ext.params import overrides
 from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.server import server
-from saxml_ext.server.loading import codec
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
 from saxml_ext.server.loading import spec as spec_lib
+from saxml_ext.server.vocabulary import codec
 from tests.cell import instant_runner
 
 VOCAB_SIZE = 50400

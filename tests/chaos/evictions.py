@@ -5,11 +5,15 @@ import time
 
 import grpc
 
+from saxml_ext.common import grpc_util
 from saxml_ext.protobuf import admin_pb2
+from saxml_ext.protobuf import admin_pb2_grpc
 from tests.chaos import processes
 
 _MODEL_SERVER = 'tests.chaos.fake_server'
 _MODEL = processes.CELL + '/m'
+# The admin server answers as soon as there is something to tell.
+_ANSWER_SECS = 4.0
 
 
 @dataclasses.dataclass
@@ -64,14 +68,18 @@ def run(directory: str, rounds: int, busy_secs: float) -> Result:
 
 def addresses(cell: processes.Cell, model_id: str) -> set[str]:
   """What a client that starts now is told of a model."""
-  try:
-    response = cell.call(
-      'WatchLoc', admin_pb2.WatchLocRequest(model_id=model_id), 1.0
-    )
-  except grpc.RpcError as e:
-    if e.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
-      raise
-    return set()  # There was never any.
+  with grpc_util.insecure_channel(cell.location()) as channel:
+    # A busy machine takes its time to connect; that is no answer.
+    grpc.channel_ready_future(channel).result(processes.PATIENCE)
+    stub = admin_pb2_grpc.AdminStub(channel)
+    try:
+      response = stub.WatchLoc(
+        admin_pb2.WatchLocRequest(model_id=model_id), timeout=_ANSWER_SECS
+      )
+    except grpc.RpcError as e:
+      if e.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+        raise
+      return set()  # There was never any.
   known = set(response.result.values)
   for change in response.result.changelog:
     if change.addition:

@@ -1,12 +1,15 @@
 """Test params with random weights, published in a cell and asked for text."""
 
+from collections.abc import Sequence
 import subprocess
+import tempfile
 
 from absl.testing import absltest
 
 from saxml_ext.client import sax
 from saxml_ext.common import cell
 from saxml_ext.common import errors
+from saxml_ext.common import net
 from saxml_ext.common.testing import modules
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.protobuf import admin_pb2
@@ -14,6 +17,8 @@ from saxml_ext.protobuf import admin_pb2
 fast_compile.install()
 
 _CELL = '/sax/test'
+_MODEL = _CELL + '/m'
+_GROUP_CELL = '/sax/group'
 _PARAMS = 'saxml.server.pax.lm.params.lm_cloud.'
 _TIMEOUT = 600
 # Of the published sizes the depth and the widths alone are others.
@@ -39,67 +44,108 @@ class RandomWeightsTest(absltest.TestCase):
   @classmethod
   def setUpClass(cls):
     super().setUpClass()
-    cls.started = cls('run')
-    cls.addClassCleanup(cls.started.doCleanups)
-    cls.started.start_cell()
+    cls.root = tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value)
+    sax.SetRoot(cls.root)
+    # An instance for its cleanups, which are due after the last test.
+    started = cls('start_cell')
+    cls.addClassCleanup(started.doCleanups)
+    started.start_cell(_CELL, [()], devices=4)
 
-  def start_cell(self) -> None:
-    """An admin server and a model server with four devices."""
-    root = self.create_tempdir().full_path
-    config = admin_pb2.Config(fs_root=self.create_tempdir().full_path)
-    cell.write_config(root, _CELL, config)
-    for module, *flags in (
-      ('saxml_ext.admin.admin_server', '--http_port=-1'),
-      ('saxml_ext.server.server',),
-    ):
-      process = modules.start(
+  def start_cell(
+    self, cell_id: str, servers: Sequence[Sequence[str]], devices: int
+  ) -> None:
+    """An admin server, and the processes of a model server.
+
+    Args:
+      cell_id: their cell.
+      servers: flags of each process.
+      devices: that each of them has.
+    """
+    fs_root = tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value)
+    config = admin_pb2.Config(fs_root=fs_root)
+    cell.write_config(self.root, cell_id, config)
+    programs = [('saxml_ext.admin.admin_server', '--http_port=-1')]
+    programs += [('saxml_ext.server.server', *flags) for flags in servers]
+    processes = [
+      modules.start(
         self,
         module,
         '--port=0',
-        f'--sax_root={root}',
-        f'--sax_cell={_CELL}',
+        f'--sax_root={self.root}',
+        f'--sax_cell={cell_id}',
         *flags,
         stderr=subprocess.DEVNULL,
-        JAX_NUM_CPU_DEVICES='4',
+        JAX_NUM_CPU_DEVICES=str(devices),
       )
-      self.assertIn('is serving at', process.stdout.readline())
-    sax.SetRoot(root)
+      for module, *flags in programs
+    ]
+    for process in processes:
+      self.assertRegex(process.stdout.readline(), 'is serving at|follows as')
 
-  def publish(self, name: str, params: str, **overrides) -> sax.LanguageModel:
+  def publish(
+    self, model_id: str, params: str, **overrides
+  ) -> sax.LanguageModel:
     """A small model of `params` with random weights, ready."""
-    model_id = f'{_CELL}/{name}'
     chosen = {k: str(v) for k, v in {**_SMALL, **overrides}.items()}
     sax.Publish(model_id, _PARAMS + params, 'None', 1, overrides=chosen)
     sax.WaitForReady(model_id, 1, options=sax.AdminOptions(timeout=_TIMEOUT))
     return sax.Model(model_id).LM()
 
+  def ask(self, lm: sax.LanguageModel) -> tuple[str, str, float]:
+    """Two texts, and a score in such digits as do not depend on the mesh."""
+    [(text, _)] = lm.Generate(_PROMPT)
+    [(other, _)] = lm.Generate('Two trains')
+    [score] = lm.Score(_PROMPT, [' he would resign'])
+    self.assertLess(score, 0)
+    return text, other, round(score, 3)
+
   def test_any_mesh_gives_the_same_text(self):
     params = 'LmCloudSpmd175B32Test'
     answers = []
     for mesh in '[1,1,1]', '[1,1,4]', '[1,2,2]':
-      lm = self.publish('mesh', params, ICI_MESH_SHAPE=mesh)
-      [(text, _)] = lm.Generate(_PROMPT)
-      [(other, _)] = lm.Generate('Two trains')
-      [score] = lm.Score(_PROMPT, [' he would resign'])
-      self.assertNotEqual(text, other)  # prompts do count
-      self.assertLess(score, 0)
-      answers.append((text, other, round(score, 3)))
-      sax.Unpublish(f'{_CELL}/mesh')
+      lm = self.publish(_MODEL, params, ICI_MESH_SHAPE=mesh)
+      answers.append(self.ask(lm))
+      sax.Unpublish(_MODEL)
     self.assertEqual(answers, answers[:1] * 3)
     self.assertNotEmpty(answers[0][0].strip())
+    self.assertNotEqual(answers[0][0], answers[0][1])  # prompts do count
 
-  def test_two_samples_of_2b(self):
-    lm = self.publish('two', 'LmCloudSpmd2BTest', NUM_HEADS='null')
+  def test_a_group_of_two_hosts_gives_the_same_text(self):
+    coordinator = f'127.0.0.1:{net.pick_free_port()}'
+    self.start_cell(
+      _GROUP_CELL,
+      [
+        (
+          f'--coordinator_address={coordinator}',
+          '--num_processes=2',
+          f'--process_id={index}',
+        )
+        for index in range(2)
+      ],
+      devices=2,
+    )
+    answers = []
+    for model_id, mesh in (
+      (_GROUP_CELL + '/m', '[1,1,4]'),
+      (_MODEL, '[1,1,1]'),
+    ):
+      params = 'LmCloudSpmd175B32Test'
+      lm = self.publish(model_id, params, ICI_MESH_SHAPE=mesh)
+      answers.append(self.ask(lm))
+    self.assertEqual(answers[0], answers[1])
+    sax.Unpublish(_MODEL)
+
+  def test_two_samples_of_2b_in_bfloat16(self):
+    dtype = dict(MODEL_DTYPE='"bfloat16"', FPROP_DTYPE='"bfloat16"')
+    lm = self.publish(_MODEL, 'LmCloudSpmd2BTest', NUM_HEADS='null', **dtype)
     self.assertLen(lm.Generate(_PROMPT), 2)
-    sax.Unpublish(f'{_CELL}/two')
+    sax.Unpublish(_MODEL)
 
   def test_refuses_params_that_are_none_of_tests(self):
-    sax.Publish(f'{_CELL}/real', _PARAMS + 'LmCloudSpmd2B', 'None', 1)
-    self.addCleanup(sax.Unpublish, f'{_CELL}/real')
+    sax.Publish(_MODEL, _PARAMS + 'LmCloudSpmd2B', 'None', 1)
+    self.addCleanup(sax.Unpublish, _MODEL)
     with self.assertRaisesRegex(errors.SaxError, 'but for test params'):
-      sax.WaitForReady(
-        f'{_CELL}/real', 1, options=sax.AdminOptions(timeout=_TIMEOUT)
-      )
+      sax.WaitForReady(_MODEL, 1, options=sax.AdminOptions(timeout=_TIMEOUT))
 
 
 if __name__ == '__main__':

@@ -18,7 +18,11 @@ from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.engine.testing import random_model
 from saxml_ext.engine.testing import serving
+from saxml_ext.params import lm_cloud as lm_cloud_params
+from saxml_ext.pax import checkpoint_writer
+from saxml_ext.pax import experiment
 from saxml_ext.pax import gptj_model
+from saxml_ext.pax import restore
 from saxml_ext.pax.compat import paxml_compat
 
 paxml_compat.install()
@@ -69,9 +73,9 @@ def _experiment(repeated: bool, combined: bool = True) -> type:
   return Small
 
 
-def _quantized(experiment: type, variables) -> dict[str, np.ndarray]:
+def _quantized(small: type, variables) -> dict[str, np.ndarray]:
   """The variables in int8, as praxis makes them."""
-  task = experiment().task()
+  task = small().task()
   mode = quantization_hparams.QuantizationMode.MATERIALIZE
   quantize.set_transformer_quantization(task.model, mode=mode)
   model = base_layer.instantiate(task.model)
@@ -175,12 +179,12 @@ class LogitsTest(parameterized.TestCase):
   def test_int8_weights(self):
     """praxis' own int8 variables of repeated layers, and its logits of them."""
     ids = _tokens(40)
-    experiment = _experiment(repeated=True)
-    int8 = _quantized(experiment, _stored(repeated=True))
+    small = _experiment(repeated=True)
+    int8 = _quantized(small, _stored(repeated=True))
     name = 'params.lm.transformer.repeat.sub.x_layers_0.self_attention.post.w'
     self.assertEqual(int8[name].dtype, np.int8)
     self.assertEqual(int8[f'{name}_quantized_scale'].shape, (3, 64))
-    task = experiment().task()
+    task = small().task()
     quantize.set_transformer_quantization(task.model, weight_quant_only=True)
     model = base_layer.instantiate(task.model)
     theirs = _apply(model, gptj_model.nested(int8), ids)
@@ -190,6 +194,27 @@ class LogitsTest(parameterized.TestCase):
     self.assertLess(difference, 5 * _TOLERANCE)
     rounding = np.abs(ours - _logits(_stored(True), ids)).max()
     self.assertGreater(rounding, 100 * _TOLERANCE)
+
+  @parameterized.parameters(False, True)
+  def test_params_as_an_experiment(self, repeated):
+    """What praxis restores by our params is what paxml's experiment is."""
+    path = self.create_tempdir().full_path
+    checkpoint_writer.write_checkpoint(path, _stored(repeated).items())
+
+    class Small(lm_cloud_params.LmCloudSpmd2B):
+      NUM_LAYERS = _CONFIG.num_layers
+      MODEL_DIMS = _CONFIG.model_dim
+      HIDDEN_DIMS = _CONFIG.hidden_dim
+      DIMS_PER_HEAD = _CONFIG.head_dim
+      VOCAB_SIZE = _CONFIG.vocab_size
+      FPROP_DTYPE = MODEL_DTYPE = 'float32'
+      ICI_MESH_SHAPE = [1, 1, 1]
+
+    restored = restore.restore(experiment.of(Small, path)(), path)
+    ids = _tokens(24)
+    got = _apply(restored.model, restored.variables, ids)
+    difference = np.abs(got - _praxis(repeated)(ids)).max()
+    self.assertLess(difference, _TOLERANCE)
 
 
 class AnswersTest(parameterized.TestCase):

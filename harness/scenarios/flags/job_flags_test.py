@@ -57,7 +57,7 @@ class JobFlagsTest(absltest.TestCase):
     system = self._config(hosts=2).system
     self.assertEqual(system.hosts, 2)
     self.assertEqual(system.parameters['hosts'], 2)
-    # Its model is split among the devices of all of them.
+    # Its requests are split among the devices of all of them.
     self.assertEqual(set(system.overrides), {'ICI_MESH_SHAPE'})
     for values, message in (
       ({'system': 'engine'}, '--hosts=2 is for --system=cell.*engine is not'),

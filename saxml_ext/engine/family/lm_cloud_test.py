@@ -53,19 +53,19 @@ _ENGINE = config_lib.EngineConfig(
 
 
 @functools.cache
-def _variables():
-  return random_model.variables(_CONFIG, seed=4, scale=6)
+def _variables(config=_CONFIG):
+  return random_model.variables(config, seed=4, scale=6)
 
 
-def _weights(quantization=None, stacked=False):
+def _weights(quantization=None, stacked=False, config=_CONFIG):
   weights = weights_lib.from_pax(
-    _variables(), _CONFIG, 'float32', quantization, quantize_head=False
+    _variables(config), config, 'float32', quantization, quantize_head=False
   )
   return weights_lib.stack(weights) if stacked else weights
 
 
-def _serve(engine, quantization=None, mesh=None):
-  """Results of 6 requests; on a mesh the layers are stacked."""
+def _serve(engine, quantization=None, mesh=None, config=_CONFIG, stacked=False):
+  """Results of 6 requests."""
   rng = np.random.default_rng(7)
   requests = [
     request_lib.Request(
@@ -73,11 +73,11 @@ def _serve(engine, quantization=None, mesh=None):
     )
     for length in (1, 24, 17, 9, 16, 20)
   ]
-  weights = _weights(quantization, mesh is not None)
+  weights = _weights(quantization, stacked, config)
   if mesh is not None:
     mesh = sharding.make_mesh(mesh)
   return serving.serve(
-    runner_lib.Runner(weights, _CONFIG, engine, mesh), requests
+    runner_lib.Runner(weights, config, engine, mesh), requests
   )
 
 
@@ -93,7 +93,19 @@ class LmCloudTest(parameterized.TestCase):
     engine = dataclasses.replace(_ENGINE, search=search, kv_dtype=kv_dtype)
     alone = _serve(engine, quantization)
     self.assertLen({str(t) for t in serving.tokens(alone)}, 6)
-    got = _serve(config_lib.tiled(engine), quantization, mesh)
+    tiled = config_lib.tiled(engine)
+    got = _serve(tiled, quantization, mesh, stacked=True)
+    self.assertEqual(serving.tokens(got), serving.tokens(alone))
+
+  @parameterized.parameters((None, True), ('int8', False))
+  def test_heads_that_the_mesh_does_not_divide(self, quantization, stacked):
+    """Their zeros change no token, neither in float32 nor in int8."""
+    config = dataclasses.replace(_CONFIG, num_heads=3)
+    engine = dataclasses.replace(_ENGINE, kv_dtype=quantization or 'float32')
+    alone = _serve(engine, quantization, config=config)
+    if stacked:
+      engine = config_lib.tiled(engine)
+    got = _serve(engine, quantization, (1, 1, 4), config, stacked)
     self.assertEqual(serving.tokens(got), serving.tokens(alone))
 
   def test_padded_tokens_keep_no_logit(self):

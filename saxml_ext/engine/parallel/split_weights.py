@@ -151,8 +151,10 @@ class _Parts:
     )
     self._source = source
     self._own = self._reader(views.View(source, config, ranges), own)
-    whole = {a: views.Range(0, n, n) for a, n in _sizes(config).items()}
-    self._whole = self._reader(views.View(source, config, whole), config)
+    padded = sharding.padded(mesh, config)
+    sizes = _sizes(padded)
+    whole = {a: views.Range(0, sizes[a], n) for a, n in _sizes(config).items()}
+    self._whole = self._reader(views.View(source, config, whole), padded)
 
   def leaf(self, field: str, layer: int = 0) -> weights_lib.Matrix | None:
     """This process's part of a field, or where need be the whole of it."""
@@ -190,10 +192,11 @@ def _ranges(
 ) -> dict[str, views.Range]:
   """What this process's devices hold of each axis of the variables."""
   result = {}
+  padded = _sizes(sharding.padded(mesh, config))
+  padded['vocab'] = sharding.padded_vocab(mesh, config.vocab_size)
   for axis, size in _sizes(config).items():
-    padded = sharding.padded_vocab(mesh, size) if axis == 'vocab' else size
     own = jax.sharding.NamedSharding(mesh, logical.spec(axis))
-    [box] = _box(own, (padded,))
+    [box] = _box(own, (padded[axis],))
     result[axis] = views.Range(box.start, box.stop, size)
   return result
 

@@ -127,6 +127,34 @@ class SplitWeightsTest(parameterized.TestCase):
       got = split_weights.from_pax(arrays, _LM_CLOUD, form, mesh)
       jax.tree.map(np.testing.assert_array_equal, got, expected)
 
+  @parameterized.product(
+    quantization=(None, 'int8'), stored=('float', 'int8'), stacked=(False, True)
+  )
+  def test_heads_that_a_mesh_does_not_divide(
+    self, quantization, stored, stacked
+  ):
+    model = dataclasses.replace(_MODEL, num_heads=6)
+    variables = random_model.variables(model)
+    if stored == 'int8':
+      if quantization is None:
+        self.skipTest('A quantized checkpoint cannot be served in float.')
+      variables = _quantized(variables)
+    whole = weights_lib.from_pax(variables, model, 'float32', quantization)
+    if stacked:
+      whole = weights_lib.stack(whole)
+    mesh = sharding.make_mesh((1, 1, 4))
+    expected = sharding.place(mesh, sharding.pad(mesh, whole))
+    got = split_weights.from_pax(
+      split_weights.Arrays(variables),
+      model,
+      split_weights.Form('float32', quantization, stacked=stacked),
+      mesh,
+    )
+    jax.tree.map(np.testing.assert_array_equal, got, expected)
+    layers = got.layers if stacked else got.layers[0]
+    qkv = layers.qkv if quantization is None else layers.qkv.scale
+    self.assertEqual(qkv.shape[stacked], 8)
+
   def test_a_head_in_float_beside_int8_matrices(self):
     variables = random_model.variables(_MODEL)
     mesh = sharding.make_mesh((1, 1, 4))

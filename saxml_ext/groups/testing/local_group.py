@@ -67,7 +67,7 @@ class LocalGroup:
       self._limits,
       prepare,
       on_joined=lambda: self.joined.put(number),
-      on_end=lambda reason: self.ends.put((number, reason)),
+      on_end=lambda ended: self.ends.put((number, ended.reason)),
     )
 
   def close(self) -> None:

@@ -5,6 +5,7 @@ import os
 
 from absl import app
 from absl import flags
+import jax
 
 from saxml_ext.groups import distributed
 from saxml_ext.groups import formation
@@ -28,15 +29,20 @@ def _main(argv: Sequence[str]) -> None:
   shared = distributed.key_value_store()
   if formed.leads:
     store.announce(shared, store.Announcement('a:1', 'epoch', 'a'))
-    # The leader ends last: the store is its own.
     shared.get('read', _PATIENCE.value)
-    _end('told', 0)
+    _leave('told')
   found = store.find(shared, _PATIENCE.value)
   try:
     shared.get('nothing', 0.1)
   except TimeoutError:
     shared.set('read', 'yes')
-    _end(f'{found.address} {found.epoch} {found.name}', 0)
+    _leave(f'{found.address} {found.epoch} {found.name}')
+
+
+def _leave(text: str) -> None:
+  """Ends with all others: the store is the leader's, and goes with it."""
+  jax.distributed.shutdown()
+  _end(text, 0)
 
 
 def _end(text: str, code: int) -> None:

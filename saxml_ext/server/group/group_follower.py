@@ -5,6 +5,8 @@ On its port it says whether it is one of the group (grpc.health.v1).
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
+import contextlib
 import os
 import sys
 import threading
@@ -25,6 +27,8 @@ from saxml_ext.server.group import group_prepare
 
 # Seconds beyond those of the drain in which the leader says that all is done.
 _PATIENCE = 10.0
+# Seconds that telling the cell of a lost leader may take.
+_LEAVE = 1.0
 
 
 async def serve(
@@ -33,6 +37,7 @@ async def serve(
   port: int,
   drain_secs: float,
   prepare: group_prepare.PrepareFn,
+  leave: Callable[[str, str], Awaitable[None]],
 ) -> None:
   """Follows the leader until it says that all is done.
 
@@ -45,6 +50,8 @@ async def serve(
     drain_secs: that the leader gives calls in flight, once this process was
       told to stop.
     prepare: prepares a model in this process.
+    leave: tells the cell that the server of an address has left, and why, in
+      place of a leader that cannot.
 
   Raises:
     errors.FailedPrecondition: the port is taken.
@@ -67,13 +74,23 @@ async def serve(
     loop.call_soon_threadsafe(health.set_serving, True)
     loop.call_soon_threadsafe(joined.set)
 
+  def on_end(ended: follower_lib.Ended) -> None:
+    logging.error('group: %s', ended.reason)
+    if ended.orphan:
+      told = asyncio.run_coroutine_threadsafe(
+        _awaited(leave(ended.orphan, ended.reason)), loop
+      )
+      with contextlib.suppress(TimeoutError):
+        told.result(_LEAVE)
+    _exit()
+
   follower = follower_lib.Follower(
     leader,
     contract.Host(formation.host_name(), formed.process_id),
     limits,
     group_prepare.of_request(prepare),
     on_joined,
-    _end,
+    on_end,
   )
   following = _in_thread(follower.run)
   print(f'Model server follows as process {formed.process_id}, port {bound}')
@@ -88,32 +105,35 @@ async def serve(
       raise errors.Unavailable(
         'told to stop, but the leader of the group does not'
       )
-  if following.done():
-    following.result()
+  if following.done() and not following.result():
+    await asyncio.Event().wait()  # For `on_end`, which ends the process.
   health.stop()
   await server.stop(0)
 
 
-def _in_thread(function) -> asyncio.Future[None]:
+def _in_thread(function: Callable[[], bool]) -> asyncio.Future[bool]:
   """Runs a function on a thread that does not keep the process alive."""
   loop = asyncio.get_running_loop()
   future = loop.create_future()
 
   def run() -> None:
     try:
-      function()
+      result = function()
     except errors.SaxError as e:
       loop.call_soon_threadsafe(future.set_exception, e)
     else:
-      loop.call_soon_threadsafe(future.set_result, None)
+      loop.call_soon_threadsafe(future.set_result, result)
 
   threading.Thread(target=run, name='follower', daemon=True).start()
   return future
 
 
-def _end(reason: str) -> NoReturn:
+async def _awaited(work: Awaitable[None]) -> None:
+  await work
+
+
+def _exit() -> NoReturn:
   """Ends this process, whatever hangs in it."""
-  logging.error('group: %s', reason)
   sys.stdout.flush()
   sys.stderr.flush()
   os._exit(1)

@@ -27,7 +27,7 @@ from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
 from saxml_ext.server.loading import spec as spec_lib
 
-# Seconds for the answers and the last words on their way out.
+# Seconds for the answers on their way out.
 _LINGER = 0.3
 # Seconds that leaving the cell may take.
 _LEAVE = 1.0
@@ -49,11 +49,13 @@ class Server:
   """What of the model server the group's end concerns.
 
   Attributes:
+    address: "host:port" with which it joins its cell.
     loop: its event loop.
     stop: makes it answer what it holds and end; called on the loop.
     leave: leaves the cell, with a reason.
   """
 
+  address: str
   loop: asyncio.AbstractEventLoop
   stop: Callable[[], None]
   leave: Callable[[str], Awaitable[None]]
@@ -98,7 +100,9 @@ class GroupLeader:
       on_end=self._end,
       on_stopping=self._stop,
     )
-    address = self._leader.listen(formed.coordinator_host, port)
+    address = self._leader.listen(
+      formed.coordinator_host, port, formed.interface
+    )
     store.announce(
       distributed.key_value_store(),
       store.Announcement(address, self._leader.epoch, name),
@@ -110,6 +114,7 @@ class GroupLeader:
   def attach(self, server: Server) -> None:
     """Takes the server that the group's end concerns."""
     self._server = server
+    self._leader.tell_serving(server.address)
 
   def load(
     self, spec: spec_lib.Spec, on_failure: Callable[[str], None]
@@ -121,15 +126,19 @@ class GroupLeader:
       overrides=spec.overrides,
     )
     prepared, runner = self._leader.load(request)
-    served = loader.serve(
-      prepared.settings, prepared.codecs, runner, on_failure
-    )
-    self._served[runner.model] = served, on_failure
 
     def forget() -> None:
       self._served.pop(runner.model, None)
       self._leader.unload(runner.model)
 
+    try:
+      served = loader.serve(
+        prepared.settings, prepared.codecs, runner, on_failure
+      )
+    except BaseException:
+      forget()
+      raise
+    self._served[runner.model] = served, on_failure
     fields = {
       field.name: getattr(served, field.name)
       for field in dataclasses.fields(served)
@@ -167,7 +176,6 @@ class GroupLeader:
         logging.warning('group: cannot leave the cell: %r', e)
     time.sleep(max(0.0, begin + _LINGER - time.monotonic()))
     self._leader.tell_end(reason)
-    time.sleep(_LINGER)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(1)

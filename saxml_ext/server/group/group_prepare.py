@@ -6,8 +6,8 @@ from typing import Protocol, TypeAlias
 from saxml_ext.groups import contract
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.protobuf import modelet_pb2
-from saxml_ext.server.loading import codec
 from saxml_ext.server.loading import spec as spec_lib
+from saxml_ext.server.vocabulary import codec
 
 
 class Prepared(contract.Prepared, Protocol):

@@ -195,12 +195,15 @@ class GroupTest(parameterized.TestCase):
     self.assertEqual(self._exit_codes(), [0] * _SIZE)
     self.assertTrue(self.admin.leaving.empty())
 
-  @parameterized.parameters(signal.SIGKILL, signal.SIGSTOP)
-  def test_lost_follower(self, number):
+  # With a hanging leader none of its programs runs; with another follower that
+  # hangs, one waits for it, and fails when the first one is killed.
+  @parameterized.parameters((signal.SIGKILL, 2), (signal.SIGSTOP, 0))
+  def test_lost_follower(self, number, hanging):
     self._load()
-    with self._odd(0, 'hang'):
+    with self._odd(hanging, 'hang'):
       answer = self._generate('1,2,3')
       self._wait(self._pending)
+      time.sleep(0.5)
       begin = time.monotonic()
       self.processes[1].send_signal(number)
       # So that the clients ask another replica.
@@ -212,20 +215,20 @@ class GroupTest(parameterized.TestCase):
       self.assertEqual(leaving.address, self.join.address)
       codes = self._exit_codes((0, 2))
       print(f'lost after {time.monotonic() - begin:.1f} s')
-      self.assertEqual(codes, [1, 1])
-      for i in (0, 2):
-        self.assertRegex(
-          self._text(i, 'log'), r'group: host \S+ \(process 1\) is lost'
-        )
+      self.assertNotIn(0, codes)
+      self.assertRegex(
+        self._text(0, 'log'), r'group: host \S+ \(process 1\) is lost'
+      )
 
   @parameterized.parameters(signal.SIGKILL, signal.SIGSTOP)
   def test_lost_leader(self, number):
     self.processes[0].send_signal(number)
-    self.assertEqual(self._exit_codes((1, 2)), [1, 1])
-    for i in (1, 2):
-      self.assertRegex(
-        self._text(i, 'log'), r'group: host \S+ \(process 0\) is lost'
-      )
+    # JAX may be faster than we are to end a process without its leader.
+    self.assertNotIn(0, self._exit_codes((1, 2)))
+    # One of them at least speaks for it.
+    leaving = self.admin.leaving.get(timeout=_NOTICED_SECS)
+    self.assertEqual(leaving.address, self.join.address)
+    self.assertRegex(leaving.leaving, r'^host \S+ \(process 0\) is lost')
     if number == signal.SIGSTOP:
       # It wakes up to find that the others are gone.
       self.processes[0].send_signal(signal.SIGCONT)

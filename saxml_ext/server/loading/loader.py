@@ -25,7 +25,6 @@ from saxml_ext.params import overrides
 from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.pax import description as description_lib
-from saxml_ext.server.loading import codec
 from saxml_ext.server.loading import servable
 from saxml_ext.server.loading import spec as spec_lib
 from saxml_ext.server.loading import stored_gptj
@@ -36,6 +35,7 @@ from saxml_ext.server.random_weights import random_model
 from saxml_ext.server.scheduling import contract
 from saxml_ext.server.scheduling import scheduler
 from saxml_ext.server.scheduling import stats
+from saxml_ext.server.vocabulary import codec
 
 _DEFAULT_LN_EPSILON = 1e-5
 
@@ -83,6 +83,16 @@ class Plan:
     return executables.Executables(
       state.Settings(self.model, self.engine), self._shapes(), self.mesh
     )
+
+  def weights(self) -> weights_lib.Weights:
+    """Reads the weights; of those that are split, this process's shards.
+
+    Raises:
+      errors.InvalidArgument: a variable is damaged, or cannot be used.
+    """
+    if self.mesh is None:
+      return self.stored.weights(self.model, self.settings, None)
+    return self.stored.split(self.model, self.form, self.mesh)
 
   def _shapes(self) -> weights_lib.Weights:
     """Shapes of its weights."""
@@ -135,9 +145,14 @@ def prepare(
     source = programs.of(made.executables(), made.serving)
     vocab_size = made.model.vocab_size
     codecs = load_codecs(made.settings, vocab_size, spec.checkpoint_path)
-    run = runner_lib.prepare(
-      _weights(made, begin), made.model, made.engine, made.mesh, source
+    weights = made.weights()
+    logging.info(
+      'read %s (%.1f s)', spec.checkpoint_path, time.monotonic() - begin
     )
+    run = runner_lib.prepare(
+      weights, made.model, made.engine, made.mesh, source
+    )
+    del weights
     run.prepare_all(progress=logging.info)
   memory.give_back()
   logging.info(
@@ -192,18 +207,6 @@ def _open(
     return random_model.RandomModel(spec.model_path), nothing
   path = checkpoint_path(path)
   return stored_gptj.StoredGPTJ(path), description_lib.read(path)
-
-
-def _weights(made: Plan, begin: float) -> weights_lib.Weights:
-  """Reads a model's weights; `begin` is when its load did."""
-  if made.mesh is None:
-    weights = made.stored.weights(made.model, made.settings, None)
-  else:
-    weights = made.stored.split(made.model, made.form, made.mesh)
-  logging.info(
-    'read %s (%.1f s)', made.spec.checkpoint_path, time.monotonic() - begin
-  )
-  return weights
 
 
 def serve(

@@ -10,10 +10,11 @@ from saxml_ext.common import storage
 from saxml_ext.common.testing import bucket_emulators
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine.testing import fast_compile
-from saxml_ext.server.loading import codec
+from saxml_ext.params import lm_cloud
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import spec
 from saxml_ext.server.testing import small_model
+from saxml_ext.server.vocabulary import codec
 
 fast_compile.install()
 
@@ -56,6 +57,14 @@ class LoaderBucketsTest(parameterized.TestCase):
     for where, checkpoint in ((None, f'{url}/checkpoint_00000000'), (url, '')):
       words = codec.load_tokenizer(where, checkpoint)
       self.assertEqual(words.encode('news good').tolist(), [1, 0])
+
+  @parameterized.parameters('gs', 's3')
+  def test_sentencepiece_model(self, kind):
+    url = f'{self.buckets[kind]}/pieces/small.model'
+    with open(lm_cloud.SMALL_VOCABULARY, 'rb') as f:
+      storage.write_bytes(url, f.read())
+    words = codec.load_tokenizer(url, '')
+    self.assertEqual(words.decode(words.encode('good news')), 'good news')
 
   @parameterized.parameters('gs', 's3')
   def test_says_what_is_missing(self, kind):

@@ -5,9 +5,9 @@ import dataclasses
 from typing import Any
 
 from saxml_ext.params import settings as settings_lib
-from saxml_ext.server.loading import codec
 from saxml_ext.server.scheduling import scheduler as scheduler_lib
 from saxml_ext.server.scheduling import stats
+from saxml_ext.server.vocabulary import codec
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,13 +20,10 @@ from saxml_ext.pax import checkpoint_writer
 from saxml_ext.pax import layout
 from saxml_ext.pax import metadata
 from saxml_ext.server.loading import stored_gptj
+from saxml_ext.server.testing import int8_model
 from saxml_ext.server.testing import small_model
 
 _ROTARY_DIM = 8
-# 320 MB in int8, few enough to be written and read within seconds.
-_LARGE = layout.GPTJShape(
-  num_layers=6, model_dim=2048, num_heads=16, hidden_dim=8192, vocab_size=4096
-)
 _MOST_OVER_WEIGHTS = 1.3
 # What the first use of tensorstore and of JAX takes, whatever the model.
 _OF_THE_PROCESS = 96 * 2**20
@@ -43,22 +40,6 @@ def _load(path: str, **attributes):
   settings = _settings(**attributes)
   stored = stored_gptj.StoredGPTJ(path)
   return stored.weights(stored.config(settings), settings, device=None)
-
-
-def _int8_variables(shape: layout.GPTJShape):
-  """Random codes for every matrix of products, with its scales."""
-  rng = np.random.default_rng(0)
-  scales = {'combined_qkv.w': (0, 2, 3), 'post.w': (0,), 'linear.w': (1,)}
-  for variable in layout.variables(shape):
-    kept = next((a for k, a in scales.items() if variable.name.endswith(k)), ())
-    size = int(np.prod(variable.shape))
-    if kept:
-      codes = np.frombuffer(rng.bytes(size), np.int8)
-      yield variable.name, codes.reshape(variable.shape)
-      scale = np.full([variable.shape[a] for a in kept], 1e-3, np.float32)
-      yield f'{variable.name}_quantized_scale', scale
-    else:
-      yield variable.name, np.zeros(variable.shape, np.float32)
 
 
 def _memory_of_load(path: str) -> tuple[int, int]:
@@ -202,7 +183,7 @@ class StoredGPTJTest(absltest.TestCase):
 
   def test_takes_little_more_memory_than_the_weights(self):
     path = self.create_tempdir().full_path
-    checkpoint_writer.write_checkpoint(path, _int8_variables(_LARGE))
+    int8_model.write(path)
     # A process of its own, for a peak that nothing else has raised before.
     context = multiprocessing.get_context('spawn')
     with futures.ProcessPoolExecutor(1, mp_context=context) as pool:

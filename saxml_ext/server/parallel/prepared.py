@@ -17,9 +17,9 @@ from saxml_ext.aot import configuration
 from saxml_ext.engine import executables
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.params import settings as settings_lib
-from saxml_ext.server.loading import codec
 from saxml_ext.server.loading import spec as spec_lib
 from saxml_ext.server.programs import programs as programs_lib
+from saxml_ext.server.vocabulary import codec
 
 # Flags of the compiler, by which programs of several devices may come to talk
 # to each other in another order.

@@ -20,17 +20,22 @@ from saxml_ext.aot import program_set
 from saxml_ext.common import errors
 from saxml_ext.common import user_path
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
+from saxml_ext.params import lm_cloud  # noqa: F401 Registers or sets up.
 from saxml_ext.params import overrides
 from saxml_ext.params import registry
 from saxml_ext.server import jax_setup
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import spec as spec_lib
+from saxml_ext.server.random_weights import random_model
 
 _PARAMS = flags.DEFINE_string(
   'params', None, 'Name of the serving params.', required=True
 )
 _CHECKPOINT = flags.DEFINE_string(
-  'checkpoint', None, 'PAX checkpoint.', required=True
+  'checkpoint',
+  None,
+  'PAX checkpoint; None for the random weights of test params.',
+  required=True,
 )
 _OVERRIDE = flags.DEFINE_multi_string(
   'override', [], 'Attribute of the params, =, and its value as JSON.'
@@ -46,6 +51,11 @@ _STABLEHLO = flags.DEFINE_bool(
 )
 
 
+def _checkpoint_path() -> str:
+  path = _CHECKPOINT.value
+  return path if random_model.is_meant(path) else user_path.resolve(path)
+
+
 def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'unexpected argument {argv[1]!r}')
@@ -59,7 +69,7 @@ def main(argv: Sequence[str]) -> None:
     made = loader.plan(
       spec_lib.Spec(
         model_path=_PARAMS.value,
-        checkpoint_path=user_path.resolve(_CHECKPOINT.value),
+        checkpoint_path=_checkpoint_path(),
         overrides=changes,
         acls={},
       )

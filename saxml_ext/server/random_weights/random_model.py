@@ -17,17 +17,10 @@ from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.parallel import split_weights
 from saxml_ext.engine.stored import random_variables
+from saxml_ext.params import model_config
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.server.random_weights import room
 
-# Sizes of a model without a checkpoint -> the attribute that has them.
-_ATTRIBUTES = {
-  'num_layers': 'NUM_LAYERS',
-  'model_dim': 'MODEL_DIMS',
-  'hidden_dim': 'HIDDEN_DIMS',
-  'head_dim': 'DIMS_PER_HEAD',
-  'vocab_size': 'VOCAB_SIZE',
-}
 _SEED = 0
 
 
@@ -57,30 +50,15 @@ class RandomModel:
       errors.InvalidArgument: the params leave a size open, or the sizes make
         no model.
     """
-    sizes = dict(settings.shape)
-    missing = [_ATTRIBUTES[name] for name in _ATTRIBUTES if name not in sizes]
-    if missing:
-      raise errors.InvalidArgument(
-        f'{self._model_path} leaves {", ".join(missing)} to the checkpoint, but'
-        ' is published without one: publish with an override, such as'
-        f' {missing[0]}=<number>'
-      )
-    sizes.setdefault('num_heads', sizes['model_dim'] // sizes['head_dim'])
-    if sizes['num_heads'] * sizes['head_dim'] != sizes['model_dim']:
-      raise errors.InvalidArgument(
-        f'{self._model_path}: NUM_HEADS={sizes["num_heads"]} times'
-        f' DIMS_PER_HEAD={sizes["head_dim"]} is not'
-        f' MODEL_DIMS={sizes["model_dim"]}'
-      )
-    assert settings.rotary_dim is not None and settings.ln_epsilon is not None
     with self._told():
-      return config_lib.ModelConfig(
-        **sizes,
-        rotary_dim=settings.rotary_dim,
-        ln_epsilon=settings.ln_epsilon,
-        ln_direct_scale=settings.family.ln_direct_scale,
-        architecture=settings.family.architecture,
+      config = model_config.of(settings)
+    if config.num_heads * config.head_dim != config.model_dim:
+      raise errors.InvalidArgument(
+        f'{self._model_path}: NUM_HEADS={config.num_heads} times'
+        f' DIMS_PER_HEAD={config.head_dim} is not'
+        f' MODEL_DIMS={config.model_dim}'
       )
+    return config
 
   def weights(
     self,

@@ -52,7 +52,7 @@ class RandomModelTest(parameterized.TestCase):
   @parameterized.parameters(
     (dict(NUM_HEADS=3), 'NUM_HEADS=3 times DIMS_PER_HEAD=16 is not MODEL_DIMS'),
     (dict(NUM_HEADS=None, MODEL_DIMS=65), 'is not MODEL_DIMS=65'),
-    (dict(VOCAB_SIZE=None), 'leaves VOCAB_SIZE to the checkpoint'),
+    (dict(VOCAB_SIZE=None), 'leave VOCAB_SIZE to the checkpoint'),
     (dict(ROTARY_DIM=8), 'rotary_dim is 8'),
   )
   def test_refuses_sizes_of_no_model(self, attributes, message):

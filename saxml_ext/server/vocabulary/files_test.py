@@ -7,7 +7,7 @@ from absl.testing import absltest
 import tokenizers
 
 from saxml_ext.params import lm_cloud
-from saxml_ext.server.loading import codec
+from saxml_ext.server.vocabulary import codec
 from saxml_ext.server.vocabulary import sentencepiece_codec
 
 _TEXT = 'The mayor'

@@ -4,174 +4,29 @@ Each process has two devices and only its own shards of the weights; gloo carrie
 the sums. What drives them in step here is that all run the same script.
 """
 
-from collections.abc import Sequence
-import json
 import os
-import tempfile
-from typing import Any
 
 from absl.testing import absltest
 import numpy as np
 
-from harness.data import bundle
-from saxml_ext.common import net
-from saxml_ext.common.testing import modules
-from saxml_ext.engine import config as config_lib
-from saxml_ext.engine.testing import random_model
-from saxml_ext.pax import checkpoint_writer
-
-_TINY = 'saxml_ext.params.gptj.TinyTokenizedFP32'
-# Its vocabulary is padded, so that the last device has only padding.
-_RANDOM = config_lib.GPTJConfig(
-  num_layers=2,
-  model_dim=32,
-  num_heads=4,
-  head_dim=16,
-  hidden_dim=64,
-  rotary_dim=8,
-  vocab_size=301,
-)
-_OVERRIDES = {
-  'BATCH_SIZE': 4,
-  'INPUT_SEQ_LEN': 24,
-  'BUCKET_KEYS': [24],
-  'PREFILL_CHUNK_LEN': 16,
-  'MIN_DECODE_STEPS': 3,
-  'MAX_DECODE_STEPS': 12,
-}
+from tests.groups.engine import group_case
 
 
-def _random_case(directory: str, **overrides) -> dict[str, Any]:
-  """Seven requests for four slots, of prompts with one or two chunks."""
-  rng = np.random.default_rng(7)
-
-  def draw(count: int) -> list[int]:
-    return rng.integers(1, 301, count).tolist()
-
-  return {
-    'params': _TINY,
-    'checkpoint': directory,
-    'overrides': {
-      **_OVERRIDES,
-      'EOS_ID': 0,
-      'ROTARY_DIM': _RANDOM.rotary_dim,
-      **overrides,
-    },
-    'requests': [
-      {
-        'tokens': draw(length),
-        'max_new_tokens': 4 + 2 * (length % 5),
-        'seed': length,
-      }
-      for length in (3, 24, 17, 9, 16, 20, 1)
-    ],
-    'scores': [[draw(5), draw(9)], [draw(20), draw(3)]],
-  }
-
-
-def _bundled_case(directory: str, **overrides) -> dict[str, Any]:
-  """Texts to go on with: the beginnings of some reference answers."""
-  with open(bundle.reference_path(), encoding='utf-8') as file:
-    texts = json.load(file)['tokens']
-  return {
-    'params': _TINY,
-    'checkpoint': directory,
-    # Its programs take long to compile: there are none for chunks.
-    'overrides': {**_OVERRIDES, 'PREFILL_CHUNK_LEN': 0, **overrides},
-    'requests': [
-      {'tokens': texts[i][:length], 'seed': i}
-      for i, length in enumerate((24, 9, 17, 21, 12))
-    ],
-    'scores': [[texts[7][:10], texts[7][10:18]]],
-  }
-
-
-class AnswersTest(absltest.TestCase):
-  @classmethod
-  def setUpClass(cls):
-    super().setUpClass()
-    directory = tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value)
-    checkpoint_writer.write_checkpoint(
-      directory, random_model.variables(_RANDOM, scale=3.0).items()
-    )
-    cls.random = directory
-    bundled = bundle.pax_checkpoint()
-    assert bundled is not None
-    cls.bundled = bundled
-
-  def _run(
-    self, cases: Sequence[dict[str, Any]], processes: int
-  ) -> list[list[dict[str, Any]]]:
-    """The results of each process."""
-    directory = self.create_tempdir().full_path
-    script = os.path.join(directory, 'script.json')
-    with open(script, 'w', encoding='utf-8') as file:
-      json.dump(cases, file)
-    coordinator = f'127.0.0.1:{net.pick_free_port()}'
-    group = [
-      f'--coordinator_address={coordinator}',
-      f'--num_processes={processes}',
-    ]
-    results = [os.path.join(directory, f'{i}.json') for i in range(processes)]
-    running = [
-      modules.start(
-        self,
-        'tests.groups.engine.scripted',
-        f'--script={script}',
-        f'--result={result}',
-        f'--process_id={i}',
-        *(group if processes > 1 else ()),
-        JAX_NUM_CPU_DEVICES='2' if processes > 1 else '1',
-      )
-      for i, result in enumerate(results)
-    ]
-    answers = []
-    for process, result in zip(running, results):
-      _, said = process.communicate(timeout=600)
-      self.assertEqual(process.returncode, 0, said[-4000:])
-      with open(result, encoding='utf-8') as file:
-        answers.append(json.load(file))
-    return answers
-
-  def _check(
-    self,
-    cases: Sequence[dict[str, Any]],
-    processes: int,
-    shares: Sequence[float],
-  ) -> None:
-    """Compares a group with one process; `shares` are of the weights."""
-    [alone] = self._run(
-      [
-        {**c, 'overrides': {**c['overrides'], 'ICI_MESH_SHAPE': [1, 1, 1]}}
-        for c in cases
-      ],
-      processes=1,
-    )
-    for answers in self._run(cases, processes):
-      for i, (got, expected, share) in enumerate(zip(answers, alone, shares)):
-        with self.subTest(case=i):
-          self.assertNotIn('error', got)
-          self.assertEqual(got['tokens'], expected['tokens'])
-          for name, delta in (('logprobs', 0.5), ('scores', 0.5)):
-            for a, b in zip(_flat(got[name]), _flat(expected[name])):
-              self.assertAlmostEqual(a, b, delta=delta)
-          self.assertGreater(len({str(t) for t in got['tokens']}), 3)
-          self.assertAlmostEqual(
-            got['own_bytes'] / expected['own_bytes'], share, delta=0.1
-          )
-
+class AnswersTest(group_case.GroupCase):
   def test_two_processes(self):
     cases = [
-      _bundled_case(self.bundled, ICI_MESH_SHAPE=[1, 1, 4]),
-      _random_case(
-        self.random,
+      group_case.bundled_case(
+        self.bundled_checkpoint, ICI_MESH_SHAPE=[1, 1, 4]
+      ),
+      group_case.random_case(
+        self.random_checkpoint,
         ICI_MESH_SHAPE=[1, 2, 2],
         BEAM_RULE='pax',
         QUANTIZATION='int8',
         KV_CACHE_DTYPE='int8',
       ),
-      _random_case(
-        self.random,
+      group_case.random_case(
+        self.random_checkpoint,
         ICI_MESH_SHAPE=[1, 4, 1],
         USE_BEAM_SEARCH=False,
         NUM_SAMPLES=2,
@@ -179,18 +34,35 @@ class AnswersTest(absltest.TestCase):
         TEMPERATURE=1.0,
       ),
     ]
-    self._check(cases, processes=2, shares=(0.25, 0.76, 1))
+    self.compare(cases, processes=2, shares=(0.25, 0.76, 1))
 
   def test_four_processes(self):
-    cases = [_random_case(self.random, ICI_MESH_SHAPE=[1, 2, 4])]
-    self._check(cases, processes=4, shares=(0.35,))
+    cases = [
+      group_case.random_case(self.random_checkpoint, ICI_MESH_SHAPE=[1, 2, 4])
+    ]
+    self.compare(cases, processes=4, shares=(0.35,))
+
+  def test_programs_compiled_ahead(self):
+    """One process of four devices compiles for a group of two times two."""
+    path = os.path.join(self.create_tempdir().full_path, 'set')
+    case = group_case.random_case(
+      self.random_checkpoint, ICI_MESH_SHAPE=[1, 1, 4]
+    )
+    self.run_script([{**case, 'compile': path}], processes=1, devices=4)
+    group = self.run_script([{**case, 'programs': [path]}], processes=2)
+    [[alone]] = self.run_script([case], processes=1, devices=4)
+    for [answer] in group:
+      self.assertEqual(answer['tokens'], alone['tokens'])
+      self.assertIn('of the set', answer['identity']['programs'])
+    self.assertEqual(group[0][0]['identity'], group[1][0]['identity'])
 
   def test_uneven_meshes_are_refused(self):
     shapes = ([1, 1, 1], [1, 1, 3], [1, 2, 4])
     cases = [
-      _random_case(self.random, ICI_MESH_SHAPE=shape) for shape in shapes
+      group_case.random_case(self.random_checkpoint, ICI_MESH_SHAPE=shape)
+      for shape in shapes
     ]
-    for answers in self._run(cases, processes=2):
+    for answers in self.run_script(cases, processes=2):
       for answer, shape in zip(answers, shapes):
         self.assertIn(
           f'ICI_MESH_SHAPE={shape} is of {np.prod(shape)} devices, but this'
@@ -198,12 +70,6 @@ class AnswersTest(absltest.TestCase):
           answer['error'],
         )
         self.assertIn('publish with ICI_MESH_SHAPE=[1, 1, 4]', answer['error'])
-
-
-def _flat(values: Any) -> list[float]:
-  if not isinstance(values, list):
-    return [values]
-  return [x for value in values for x in _flat(value)]
 
 
 if __name__ == '__main__':

@@ -11,7 +11,8 @@ The script is a JSON list of cases:
 
   {"params": model path, "checkpoint": directory, "overrides": {name: value},
    "requests": [{"tokens": [...], other fields of engine.request.Request}],
-   "scores": [[prefix, suffix], ...]}
+   "scores": [[prefix, suffix], ...], "programs": [directories of sets],
+   "compile": directory of a set to write, instead of answering}
 
 and the result a list, in the same order, of {"tokens": hypotheses by request,
 "logprobs": likewise, "scores", "identity", "own_bytes"} or {"error": message};
@@ -27,36 +28,27 @@ from absl import flags
 import jax
 import numpy as np
 
+from saxml_ext.aot import compile_set
 from saxml_ext.common import errors
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
-from saxml_ext.engine.parallel import cpu_collectives
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.engine.testing import serving
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import spec
+from saxml_ext.server.programs import programs
+from tests.groups.engine import member
 
 fast_compile.install()
 
 _SCRIPT = flags.DEFINE_string('script', None, 'Cases.', required=True)
 _RESULT = flags.DEFINE_string('result', None, 'Answers.', required=True)
-_COORDINATOR = flags.DEFINE_string('coordinator_address', None, 'HOST:PORT.')
-_PROCESSES = flags.DEFINE_integer('num_processes', 1, 'Of the group.')
-_PROCESS = flags.DEFINE_integer('process_id', 0, 'This one.')
 
 
 def main(argv: Sequence[str]) -> None:
   del argv
-  if _COORDINATOR.value:
-    jax.distributed.initialize(
-      _COORDINATOR.value,
-      _PROCESSES.value,
-      _PROCESS.value,
-      cluster_detection_method='deactivate',
-      heartbeat_timeout_seconds=60,
-    )
-    cpu_collectives.listen_towards(_COORDINATOR.value)
+  member.join()
   with open(_SCRIPT.value, encoding='utf-8') as file:
     cases = json.load(file)
   results = [_answer(case) for case in cases]
@@ -67,8 +59,11 @@ def main(argv: Sequence[str]) -> None:
 def _answer(case: Mapping[str, Any]) -> dict[str, Any]:
   overrides = {k: json.dumps(v) for k, v in case['overrides'].items()}
   asked = spec.Spec(case['params'], case['checkpoint'], overrides, acls={})
+  if 'compile' in case:
+    return _compile(loader.plan(asked), case['compile'])
   try:
-    ready = loader.prepare(asked)
+    sets = programs.Programs.open(case.get('programs', ()))
+    ready = loader.prepare(asked, sets)
   except errors.SaxError as e:
     return {'error': e.message}
   weights = ready.run.signature(ready.run.keys()[0]).args[0]
@@ -81,6 +76,12 @@ def _answer(case: Mapping[str, Any]) -> dict[str, Any]:
     'identity': dict(ready.identity),
     'own_bytes': sum(map(_own_bytes, jax.tree.leaves(weights))),
   }
+
+
+def _compile(made: loader.Plan, path: str) -> dict[str, Any]:
+  run = made.executables()
+  compile_set.compile_set(path, run, run.keys(), made.serving, stablehlo=False)
+  return {}
 
 
 def _request(fields: Mapping[str, Any]) -> request_lib.Request:

@@ -5,7 +5,7 @@ import time
 
 from absl.testing import absltest
 
-from saxml_ext.groups import turns
+from saxml_ext.groups.waiting import turns
 
 _TIMEOUT = 300
 

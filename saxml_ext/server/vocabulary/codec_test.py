@@ -8,7 +8,7 @@ import numpy as np
 import tokenizers
 
 from saxml_ext.common import errors
-from saxml_ext.server.loading import codec
+from saxml_ext.server.vocabulary import codec
 
 
 def _save_tokenizer(directory: str) -> str:

@@ -1,0 +1,37 @@
+"""A random GPT-J in int8, large enough for its memory to be measured."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from saxml_ext.pax import checkpoint_writer
+from saxml_ext.pax import layout
+
+# 345 MB in int8, few enough to be written and read within seconds.
+SHAPE = layout.GPTJShape(
+  num_layers=6, model_dim=2048, num_heads=16, hidden_dim=8192, vocab_size=4096
+)
+ROTARY_DIM = 64
+
+# The dims that matrices of products are not summed over, by ends of names.
+_OUTPUTS = {'combined_qkv.w': (0, 2, 3), 'post.w': (0,), 'linear.w': (1,)}
+
+
+def write(directory: str) -> None:
+  """Writes its checkpoint, without gptj_config.json."""
+  checkpoint_writer.write_checkpoint(directory, _variables())
+
+
+def _variables() -> Iterator[tuple[str, np.ndarray]]:
+  """Random codes for every matrix of products, with its scales."""
+  rng = np.random.default_rng(0)
+  for variable in layout.variables(SHAPE):
+    name, shape = variable.name, variable.shape
+    kept = next((a for end, a in _OUTPUTS.items() if name.endswith(end)), ())
+    if kept:
+      codes = np.frombuffer(rng.bytes(int(np.prod(shape))), np.int8)
+      yield name, codes.reshape(shape)
+      scale = np.full([shape[a] for a in kept], 1e-3, np.float32)
+      yield f'{name}_quantized_scale', scale
+    else:
+      yield name, np.zeros(shape, np.float32)

@@ -1,0 +1,65 @@
+"""Reads one process's shards of a checkpoint and prints the memory they took.
+
+  shard_memory --checkpoint=DIR --overrides='{"QUANTIZATION": "int8"}'
+      [--coordinator_address=HOST:PORT --num_processes=N --process_id=I]
+
+Prints JSON: `weights` are the bytes of the shards on this process's devices,
+`grown` by how many the process grew at its peak. To split a model among two
+hosts start it twice with ICI_MESH_SHAPE=[1, 1, 2] among the overrides; by
+itself it reads all of the model. Programs and the keys and values of slots come
+on top, see saxml_ext/server/loading/load_memory.py.
+"""
+
+from collections.abc import Sequence
+import json
+
+from absl import app
+from absl import flags
+import jax
+
+from saxml_ext.common import user_path
+from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
+from saxml_ext.server.loading import loader
+from saxml_ext.server.loading import spec
+from tests.groups.engine import member
+
+_PARAMS = flags.DEFINE_string(
+  'params', 'saxml_ext.params.gptj.TinyTokenizedFP32', 'Serving params.'
+)
+_CHECKPOINT = flags.DEFINE_string(
+  'checkpoint', None, 'PAX checkpoint.', required=True
+)
+_OVERRIDES = flags.DEFINE_string('overrides', '{}', 'Of the params, JSON.')
+
+
+def main(argv: Sequence[str]) -> None:
+  if len(argv) > 1:
+    raise app.UsageError(f'unexpected argument {argv[1]!r}')
+  member.join()
+  values = json.loads(_OVERRIDES.value)
+  overrides = {name: json.dumps(value) for name, value in values.items()}
+  path = user_path.resolve(_CHECKPOINT.value)
+  made = loader.plan(spec.Spec(_PARAMS.value, path, overrides, acls={}))
+  jax.numpy.zeros(8).block_until_ready()  # What JAX itself takes is not theirs.
+  before = _peak()
+  weights = made.weights()
+  size = sum(
+    shard.data.nbytes
+    for leaf in jax.tree.leaves(weights)
+    for shard in leaf.addressable_shards
+  )
+  print(json.dumps({'weights': size, 'grown': _peak() - before}))
+
+
+def _peak() -> int:
+  """Most bytes that this process ever had in memory.
+
+  Not of getrusage, which counts the process that this one was forked from.
+  """
+  with open('/proc/self/status', encoding='ascii') as file:
+    [line] = [line for line in file if line.startswith('VmHWM:')]
+  return int(line.split()[1]) * 1024
+
+
+if __name__ == '__main__':
+  app.run(main)
