@@ -31,7 +31,7 @@ _POSITIONS = 512
 
 @functools.partial(jax.jit, static_argnums=1)
 def run_layer(
-  layer: weights_lib.Layer, config: config_lib.GPTJConfig, x: jax.Array
+  layer: weights_lib.Layer, config: config_lib.ModelConfig, x: jax.Array
 ) -> tuple[jax.Array, model.Taps]:
   """The engine's layer on hidden states x [B, T, D], padded on the right.
 
@@ -47,7 +47,7 @@ def run_layer(
 
 @functools.partial(jax.jit, static_argnums=1)
 def _logits(
-  weights: weights_lib.Weights, config: config_lib.GPTJConfig, x: jax.Array
+  weights: weights_lib.Weights, config: config_lib.ModelConfig, x: jax.Array
 ) -> jax.Array:
   return model.logits(weights, config, x)
 
@@ -63,7 +63,7 @@ class LayeredModel:
   """
 
   reader: checkpoint.Reader
-  config: config_lib.GPTJConfig
+  config: config_lib.ModelConfig
   quantization: str | None = None
 
   def embed(self, texts: sample_texts.Texts) -> list[np.ndarray]:

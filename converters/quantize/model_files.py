@@ -28,7 +28,7 @@ class Model:
 
   reader: checkpoint.Reader
   directory: str
-  config: config_lib.GPTJConfig
+  config: config_lib.ModelConfig
   eos_id: int
   max_positions: int
 
@@ -53,7 +53,7 @@ def open_model(path: str) -> Model:
     ):
       missing = [n for n in _NEEDED if getattr(description, n) is None]
       raise ValueError(f'nothing says {", ".join(missing)}')
-    config = config_lib.GPTJConfig.from_pax(
+    config = config_lib.ModelConfig.from_pax(
       reader.specs,
       description.rotary_dim,
       ln_epsilon=description.ln_epsilon,

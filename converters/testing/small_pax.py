@@ -12,7 +12,7 @@ from saxml_ext.engine.testing import random_model
 from saxml_ext.pax import checkpoint_writer
 from saxml_ext.pax import description
 
-CONFIG = config_lib.GPTJConfig(
+CONFIG = config_lib.ModelConfig(
   num_layers=3,
   model_dim=32,
   num_heads=2,

@@ -158,7 +158,7 @@ class Configuration:
   target: Target
   versions: Mapping[str, str]
   mesh: tuple[int, ...]
-  model: config_lib.GPTJConfig
+  model: config_lib.ModelConfig
   engine: config_lib.EngineConfig
   weights: Mapping[str, Leaf]
 

@@ -16,7 +16,7 @@ _CONFIGURATION = manifest_lib.Configuration(
   ),
   versions={'jax': '0.10.2', 'engine': 'abc'},
   mesh=(1, 1, 4),
-  model=config_lib.GPTJConfig(2, 32, 2, 16, 64, 8, 96),
+  model=config_lib.ModelConfig(2, 32, 2, 16, 64, 8, 96),
   engine=config_lib.EngineConfig(eos_id=None, early_stopping='never'),
   weights={
     'head': manifest_lib.Leaf((32, 96), 'int8', (None, 'data+model')),

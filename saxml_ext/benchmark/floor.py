@@ -16,7 +16,7 @@ _KV_BYTES = _BYTES['float32']
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-  """Sizes of a model and of the decoding; see `config.GPTJConfig`."""
+  """Sizes of a model and of the decoding; see `config.ModelConfig`."""
 
   layers: int
   dim: int

@@ -101,10 +101,6 @@ class ModelConfig:
     )
 
 
-# The name that it had when GPT-J was the only family.
-GPTJConfig = ModelConfig
-
-
 def lm_cloud(
   *,
   num_layers: int,

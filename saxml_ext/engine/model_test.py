@@ -17,7 +17,7 @@ from saxml_ext.engine.testing import random_model
 
 fast_compile.install()
 
-_CONFIG = config_lib.GPTJConfig(
+_CONFIG = config_lib.ModelConfig(
   num_layers=2,
   model_dim=24,
   num_heads=3,
@@ -72,7 +72,7 @@ def _numpy_logits(v, config, tokens):
 class ModelTest(parameterized.TestCase):
   @parameterized.parameters(True, False)
   def test_prefill_equals_numpy(self, direct_scale):
-    config = config_lib.GPTJConfig(
+    config = config_lib.ModelConfig(
       **{**vars(_CONFIG), 'ln_direct_scale': direct_scale}
     )
     variables = random_model.variables(config)
@@ -231,7 +231,7 @@ class ModelTest(parameterized.TestCase):
 
   def test_config_is_read_off_the_shapes(self):
     variables = random_model.variables(_CONFIG)
-    self.assertEqual(config_lib.GPTJConfig.from_pax(variables, 4), _CONFIG)
+    self.assertEqual(config_lib.ModelConfig.from_pax(variables, 4), _CONFIG)
 
   def test_missing_and_misshapen_variables_are_named(self):
     variables = random_model.variables(_CONFIG)

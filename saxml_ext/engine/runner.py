@@ -28,7 +28,7 @@ _STEPS_BESIDE_PREFILL = 4
 
 def prepare(
   weights: weights_lib.Weights,
-  model_config: config_lib.GPTJConfig,
+  model_config: config_lib.ModelConfig,
   engine_config: config_lib.EngineConfig,
   mesh: jax.sharding.Mesh | None = None,
   ready: executables.Ready | None = None,
@@ -89,7 +89,7 @@ class Runner:
   def __init__(
     self,
     weights: weights_lib.Weights,
-    model_config: config_lib.GPTJConfig,
+    model_config: config_lib.ModelConfig,
     engine_config: config_lib.EngineConfig,
     mesh: jax.sharding.Mesh | None = None,
     ready: executables.Ready | None = None,

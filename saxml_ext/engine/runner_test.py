@@ -17,7 +17,7 @@ from saxml_ext.engine.testing import serving
 
 fast_compile.install()
 
-_MODEL = config_lib.GPTJConfig(
+_MODEL = config_lib.ModelConfig(
   num_layers=2,
   model_dim=32,
   num_heads=2,

@@ -31,7 +31,7 @@ fast_compile.install()
 
 jax.config.update('jax_num_cpu_devices', 4)
 
-_MODEL = config_lib.GPTJConfig(
+_MODEL = config_lib.ModelConfig(
   num_layers=2,
   model_dim=32,
   num_heads=4,

@@ -17,7 +17,7 @@ from saxml_ext.engine.search import search
 class Settings:
   """All that the programs are specialized to."""
 
-  model: config_lib.GPTJConfig
+  model: config_lib.ModelConfig
   engine: config_lib.EngineConfig
 
   @property

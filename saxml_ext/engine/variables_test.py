@@ -10,7 +10,7 @@ from saxml_ext.engine import variables
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.testing import random_model
 
-_CONFIG = config_lib.GPTJConfig(
+_CONFIG = config_lib.ModelConfig(
   num_layers=2,
   model_dim=24,
   num_heads=3,
@@ -50,12 +50,12 @@ class VariablesTest(parameterized.TestCase):
 
   def test_sizes_are_read_off_the_shapes(self):
     found = random_model.variables(_CONFIG)
-    self.assertEqual(config_lib.GPTJConfig.from_pax(found, 4), _CONFIG)
+    self.assertEqual(config_lib.ModelConfig.from_pax(found, 4), _CONFIG)
     wrong = {
       name.replace('x_layers_1', 'x_layers_2'): v for name, v in found.items()
     }
     with self.assertRaisesRegex(ValueError, r'layers \[0, 2\] are not 0, 1'):
-      config_lib.GPTJConfig.from_pax(wrong, 4)
+      config_lib.ModelConfig.from_pax(wrong, 4)
 
   @parameterized.parameters(
     ('float32', None),

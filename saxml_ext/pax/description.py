@@ -52,7 +52,7 @@ class Description:
     eos_id: the token that ends a text.
     pad_id: the token that fills up a batch.
     num_layers, model_dim, num_heads, head_dim, hidden_dim, vocab_size: sizes,
-      as of `engine.config.GPTJConfig`.
+      as of `engine.config.ModelConfig`.
     dtype: name of the type of the variables.
   """
 

@@ -108,7 +108,7 @@ class ParallelTransformer(transformers.Transformer):
     return inputs + mixed + fed
 
 
-def language_model(config: config_lib.GPTJConfig) -> Config:
+def language_model(config: config_lib.ModelConfig) -> Config:
   """Configuration of a LanguageModel of these sizes, in float32."""
   c = config
   norm = Config(
@@ -170,6 +170,6 @@ def nested(variables: Mapping[str, np.ndarray]) -> dict[str, Any]:
   return tree
 
 
-def instantiate(config: config_lib.GPTJConfig) -> models.LanguageModel:
+def instantiate(config: config_lib.ModelConfig) -> models.LanguageModel:
   """The model itself; it holds no variables."""
   return base_layer.instantiate(language_model(config))

@@ -12,7 +12,7 @@ from saxml_ext.pax import gptj_model
 # isort: split
 from praxis import base_layer
 
-_CONFIG = config_lib.GPTJConfig(
+_CONFIG = config_lib.ModelConfig(
   num_layers=2,
   model_dim=32,
   num_heads=4,

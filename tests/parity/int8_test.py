@@ -114,7 +114,7 @@ class Int8Test(absltest.TestCase):
   def test_next_tokens_agree_with_float32(self):
     path = f'{self.root}/float'
     variables = checkpoint.read_variables(path)
-    config = config_lib.GPTJConfig.from_pax(
+    config = config_lib.ModelConfig.from_pax(
       variables, description.read(path).rotary_dim
     )
     sequences = _sequences()

@@ -113,9 +113,9 @@ def _variables() -> dict[str, np.ndarray]:
 
 
 @functools.cache
-def _config() -> config_lib.GPTJConfig:
+def _config() -> config_lib.ModelConfig:
   rotary_dim = description.read(_converted()).rotary_dim
-  return config_lib.GPTJConfig.from_pax(_variables(), rotary_dim)
+  return config_lib.ModelConfig.from_pax(_variables(), rotary_dim)
 
 
 @functools.cache

@@ -28,7 +28,7 @@ fast_compile.install()
 _EOS = 5
 _STOPS = (_EOS, 77)
 _MAX_PROMPT = 24
-_CONFIG = config_lib.GPTJConfig(
+_CONFIG = config_lib.ModelConfig(
   num_layers=2,
   model_dim=32,
   num_heads=4,

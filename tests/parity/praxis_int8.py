@@ -44,7 +44,7 @@ _MATERIALIZE = quantization_hparams.QuantizationMode.MATERIALIZE
 
 def quantized(
   variables: Mapping[str, np.ndarray],
-  config: config_lib.GPTJConfig,
+  config: config_lib.ModelConfig,
   head: bool = False,
 ) -> dict[str, np.ndarray]:
   """Returns the int8 variables of these float32 ones, named alike.

@@ -15,7 +15,7 @@ from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.testing import random_model
 
-MODEL = config_lib.GPTJConfig(
+MODEL = config_lib.ModelConfig(
   num_layers=2,
   model_dim=32,
   num_heads=2,

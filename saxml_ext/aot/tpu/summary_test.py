@@ -25,7 +25,7 @@ def _manifest(program: manifest_lib.Program) -> manifest_lib.Manifest:
       target=manifest_lib.Target('tpu', 'TPU v5 lite', 4),
       versions={'jax': '0.10', 'runtime': 'PJRT\nof June'},
       mesh=(1, 1, 4),
-      model=config_lib.GPTJConfig(2, 32, 4, 8, 64, 4, 50),
+      model=config_lib.ModelConfig(2, 32, 4, 8, 64, 4, 50),
       engine=config_lib.EngineConfig(0, num_slots=8, kv_dtype='int8'),
       weights={},
     ),

@@ -24,7 +24,7 @@ _SERVING = manifest.Serving('saxml_ext.benchmark', {})
 
 def kept(
   cache: str,
-  model: config_lib.GPTJConfig,
+  model: config_lib.ModelConfig,
   engine: config_lib.EngineConfig,
   dtype: str,
   quantization: str | None,
@@ -56,7 +56,7 @@ def kept(
 
 
 def _executables(
-  model: config_lib.GPTJConfig,
+  model: config_lib.ModelConfig,
   engine: config_lib.EngineConfig,
   dtype: str,
   quantization: str | None,
@@ -67,7 +67,7 @@ def _executables(
 
 def _compile(
   path: str,
-  model: config_lib.GPTJConfig,
+  model: config_lib.ModelConfig,
   engine: config_lib.EngineConfig,
   dtype: str,
   quantization: str | None,

@@ -38,7 +38,7 @@ class GPTJ:
       errors.CheckpointError: it does not hold a whole GPT-J.
     """
     source = gptj_source.GPTJSource(directory)
-    self.config = config_lib.GPTJConfig.from_pax(
+    self.config = config_lib.ModelConfig.from_pax(
       {v.name: v for v in source.variables},
       models.read_config(directory)['rotary_dim'],
     )

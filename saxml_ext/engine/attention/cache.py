@@ -72,7 +72,7 @@ def _as(x: jax.Array, dtype: str, axis: int) -> KV:
 
 
 def empty_block(
-  model: config_lib.GPTJConfig,
+  model: config_lib.ModelConfig,
   slots: int,
   length: int,
   dtype: str,

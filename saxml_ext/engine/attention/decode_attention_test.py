@@ -14,7 +14,7 @@ from saxml_ext.engine.testing import fast_compile
 
 fast_compile.install()
 
-_MODEL = config_lib.GPTJConfig(
+_MODEL = config_lib.ModelConfig(
   num_layers=2,
   model_dim=48,
   num_heads=3,

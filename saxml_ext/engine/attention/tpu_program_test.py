@@ -28,7 +28,7 @@ from saxml_ext.engine import executables
 from saxml_ext.engine import sharding
 from saxml_ext.engine import state
 
-_MODEL = config_lib.GPTJConfig(
+_MODEL = config_lib.ModelConfig(
   num_layers=2,
   model_dim=4096,
   num_heads=16,

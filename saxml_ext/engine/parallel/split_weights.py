@@ -58,7 +58,7 @@ class Form:
 
 def from_pax(
   source: views.Source,
-  config: config_lib.GPTJConfig,
+  config: config_lib.ModelConfig,
   form: Form,
   mesh: jax.sharding.Mesh,
 ) -> weights_lib.Weights:
@@ -92,7 +92,7 @@ def from_pax(
 
 
 def _layers(
-  parts: '_Parts', config: config_lib.GPTJConfig, targets: weights_lib.Layers
+  parts: '_Parts', config: config_lib.ModelConfig, targets: weights_lib.Layers
 ) -> weights_lib.Layers:
   """All layers on the devices, in the form that their targets have."""
   if not isinstance(targets, tuple):
@@ -109,7 +109,7 @@ def _layers(
 
 
 def structs(
-  config: config_lib.GPTJConfig, form: Form, mesh: jax.sharding.Mesh
+  config: config_lib.ModelConfig, form: Form, mesh: jax.sharding.Mesh
 ) -> weights_lib.Weights:
   """Shapes of the weights on a mesh, with their shardings."""
   of = abstract_weights.stacked if form.stacked else abstract_weights.unrolled
@@ -134,7 +134,7 @@ class _Parts:
   def __init__(
     self,
     source: views.Source,
-    config: config_lib.GPTJConfig,
+    config: config_lib.ModelConfig,
     form: Form,
     mesh: jax.sharding.Mesh,
   ):
@@ -175,7 +175,7 @@ class _Parts:
     return str(specs[name].dtype) != 'int8'
 
   def _reader(
-    self, variables: Mapping[str, np.ndarray], config: config_lib.GPTJConfig
+    self, variables: Mapping[str, np.ndarray], config: config_lib.ModelConfig
   ) -> weights_lib.PaxReader:
     form = self._form
     return weights_lib.PaxReader(
@@ -183,12 +183,12 @@ class _Parts:
     )
 
 
-def _sizes(config: config_lib.GPTJConfig) -> dict[str, int]:
+def _sizes(config: config_lib.ModelConfig) -> dict[str, int]:
   return variables_lib.axis_sizes(config)
 
 
 def _ranges(
-  config: config_lib.GPTJConfig, mesh: jax.sharding.Mesh
+  config: config_lib.ModelConfig, mesh: jax.sharding.Mesh
 ) -> dict[str, views.Range]:
   """What this process's devices hold of each axis of the variables."""
   result = {}
@@ -253,7 +253,7 @@ def _on_devices(
 
 
 def _stack(
-  parts: _Parts, field: str, config: config_lib.GPTJConfig, target: Any
+  parts: _Parts, field: str, config: config_lib.ModelConfig, target: Any
 ) -> Any:
   """A field of all layers on the devices, `target` being that of the stack."""
   likes, tree = jax.tree.flatten(target)

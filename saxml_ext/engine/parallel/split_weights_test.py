@@ -18,7 +18,7 @@ from saxml_ext.engine.testing import random_model
 
 jax.config.update('jax_num_cpu_devices', 4)
 
-_MODEL = config_lib.GPTJConfig(
+_MODEL = config_lib.ModelConfig(
   num_layers=2,
   model_dim=32,
   num_heads=4,

@@ -72,7 +72,7 @@ def applies(weights: weights_lib.Weights) -> bool:
   return _for_tpu() and parallel and all(map(in_int8, matrices))
 
 
-def attends(config: config_lib.GPTJConfig, kv_dtype: str) -> bool:
+def attends(config: config_lib.ModelConfig, kv_dtype: str) -> bool:
   """Whether `Rows.attend` takes this model's heads, and KV of this type."""
   turns = 0 < config.rotary_dim <= config_lib.TILE
   capped = config.architecture.attention_cap is not None

@@ -79,7 +79,7 @@ class ParityTest(absltest.TestCase):
   def test_hypotheses_are_those_of_transformers(self):
     reference = _reference_model()
     variables = _pax_variables(reference)
-    model_config = config_lib.GPTJConfig.from_pax(variables, rotary_dim=8)
+    model_config = config_lib.ModelConfig.from_pax(variables, rotary_dim=8)
     runner = runner_lib.Runner(
       weights_lib.from_pax(variables, model_config),
       model_config,

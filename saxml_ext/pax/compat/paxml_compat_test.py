@@ -28,7 +28,7 @@ from paxml import checkpoint_types
 from paxml import checkpoints
 from praxis import base_layer
 
-_CONFIG = config_lib.GPTJConfig(
+_CONFIG = config_lib.ModelConfig(
   num_layers=2,
   model_dim=16,
   num_heads=2,

@@ -60,7 +60,7 @@ class Plan:
   spec: spec_lib.Spec
   settings: settings_lib.Settings
   stored: Stored
-  model: config_lib.GPTJConfig
+  model: config_lib.ModelConfig
   engine: config_lib.EngineConfig
   stacked: bool
   mesh: jax.sharding.Mesh | None

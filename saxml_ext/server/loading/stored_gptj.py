@@ -48,7 +48,7 @@ class StoredGPTJ:
     except pax_errors.CheckpointError as e:
       raise errors.InvalidArgument(str(e)) from e
 
-  def config(self, settings: settings_lib.Settings) -> config_lib.GPTJConfig:
+  def config(self, settings: settings_lib.Settings) -> config_lib.ModelConfig:
     """Sizes of the model. Reads no weights.
 
     Args:
@@ -80,7 +80,7 @@ class StoredGPTJ:
 
   def weights(
     self,
-    config: config_lib.GPTJConfig,
+    config: config_lib.ModelConfig,
     settings: settings_lib.Settings,
     device: jax.Device | None,
   ) -> weights_lib.Weights:
@@ -106,7 +106,7 @@ class StoredGPTJ:
 
   def split(
     self,
-    config: config_lib.GPTJConfig,
+    config: config_lib.ModelConfig,
     form: split_weights.Form,
     mesh: jax.sharding.Mesh,
   ) -> weights_lib.Weights:
@@ -186,7 +186,7 @@ class _Variables(Mapping):
 
 
 def _check_sizes(
-  found: config_lib.GPTJConfig, expected: Mapping[str, int]
+  found: config_lib.ModelConfig, expected: Mapping[str, int]
 ) -> None:
   """Raises ValueError for a model of other sizes than the params name."""
   for name, size in expected.items():
@@ -200,7 +200,7 @@ def _check_sizes(
 
 def _check_variables(
   specs: Mapping[str, metadata.ArraySpec],
-  model: config_lib.GPTJConfig,
+  model: config_lib.ModelConfig,
   quantization: str | None,
 ) -> None:
   """Raises ValueError for a variable that is missing or not as it must be."""

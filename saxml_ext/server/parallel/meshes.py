@@ -14,7 +14,7 @@ from saxml_ext.params import settings as settings_lib
 
 def choose(
   model_path: str,
-  model: config_lib.GPTJConfig,
+  model: config_lib.ModelConfig,
   settings: settings_lib.Settings,
 ) -> jax.sharding.Mesh | None:
   """The devices to split a model among; None: one, without a choice.

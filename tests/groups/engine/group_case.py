@@ -18,7 +18,7 @@ from saxml_ext.pax import checkpoint_writer
 
 _TINY = 'saxml_ext.params.gptj.TinyTokenizedFP32'
 # Its vocabulary is padded, so that the last device has only padding.
-_RANDOM = config_lib.GPTJConfig(
+_RANDOM = config_lib.ModelConfig(
   num_layers=2,
   model_dim=32,
   num_heads=4,

@@ -130,9 +130,9 @@ def program(
   return hlo_costs.read(compiled.as_text(), memory, describe)
 
 
-def _model() -> config_lib.GPTJConfig:
+def _model() -> config_lib.ModelConfig:
   """GPT-J 6B as in MLPerf; its vocabulary has one token of padding."""
-  return config_lib.GPTJConfig(
+  return config_lib.ModelConfig(
     num_layers=_LAYERS.value,
     model_dim=4096,
     num_heads=16,

@@ -155,7 +155,7 @@ class Set:
     beams: of each request.
     kv: number format of keys and values.
     weights: number format of the matrices.
-    model: its sizes, as of the engine's `GPTJConfig`.
+    model: its sizes, as of the engine's `ModelConfig`.
     compiler: version of XLA's TPU compiler.
     programs: by the engine's name of them (`str(executables.Key)`).
     parts: into which the slots are split: replica times data of the mesh.

@@ -27,7 +27,7 @@ class ProgramSetsTest(absltest.TestCase):
         manifest_lib.Target('tpu', kind, 4, (2, 2, 1), (2, 2, 1)),
         {'jax': '1'},
         (1, 1, 4),
-        config_lib.GPTJConfig(2, 8, 2, 4, 32, 4, 100),
+        config_lib.ModelConfig(2, 8, 2, 4, 32, 4, 100),
         config_lib.EngineConfig(1, num_slots=8, kv_dtype='int8'),
         {'head': manifest_lib.Leaf((100, 8), 'int8', (None, None))},
       ),
