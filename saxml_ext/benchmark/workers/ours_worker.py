@@ -39,7 +39,8 @@ class Ours:
     self._engine = engine_config(job)
     self._dtype, self._quantization = job.dtype, None
     if job.dtype == 'int8':
-      self._dtype, self._quantization = self._stored.dtype, 'int8'
+      # That of what is not int8, as in the published params.
+      self._dtype, self._quantization = 'bfloat16', 'int8'
     self._ready, self._how = None, 'compiled here'
     if _DUMP in os.environ.get('XLA_FLAGS', ''):
       return  # What is wanted comes of compiling.

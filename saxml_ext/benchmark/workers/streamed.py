@@ -27,7 +27,6 @@ class GPTJ:
 
   Attributes:
     config: its sizes.
-    dtype: "float32" or "bfloat16", which holds its embedding exactly.
     variables: name -> float32 array.
   """
 
@@ -42,8 +41,6 @@ class GPTJ:
       {v.name: v for v in source.variables},
       models.read_config(directory)['rotary_dim'],
     )
-    stored = source.checkpoint.read('transformer.wte.weight').dtype.name
-    self.dtype = 'bfloat16' if stored == 'bfloat16' else 'float32'
     self.variables: Mapping[str, np.ndarray] = _Variables(source)
 
 

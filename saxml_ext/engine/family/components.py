@@ -24,13 +24,31 @@ def embed(
     tokens: [B, T] int32.
     positions: of the tokens, [B] int32 if they are one for each row, or [1, T].
   """
-  x = weights.embedding[tokens].astype(jnp.float32)
+  x = _rows(weights.embedding, tokens)
   if config.architecture.scaled_embedding:
     x = x * np.float32(config.model_dim**0.5)
   if config.architecture.positions == architecture_lib.SINUSOIDAL:
     at = jnp.asarray(positions).reshape(len(positions), -1)
     x = x + sinusoidal.embedding(at, config.model_dim)
   return x
+
+
+def _rows(table: jax.Array, tokens: jax.Array) -> jax.Array:
+  """Rows of an embedding, as float32."""
+
+  def on_cpu(table: jax.Array, tokens: jax.Array) -> jax.Array:
+    # XLA would make the whole table float32, before the loop over steps.
+    table, tokens = jax.lax.optimization_barrier((table, tokens))
+    return table[tokens].astype(jnp.float32)
+
+  def elsewhere(table: jax.Array, tokens: jax.Array) -> jax.Array:
+    return table[tokens].astype(jnp.float32)
+
+  if table.dtype == jnp.float32:
+    return table[tokens]
+  return jax.lax.platform_dependent(
+    table, tokens, cpu=on_cpu, default=elsewhere
+  )
 
 
 def normalize(
