@@ -193,7 +193,8 @@ class GroupTest(parameterized.TestCase):
   def test_follower_that_is_told_to_stop_drains_the_group(self):
     self.processes[2].send_signal(signal.SIGTERM)
     self.assertEqual(self._exit_codes(), [0] * _SIZE)
-    self.assertTrue(self.admin.leaving.empty())
+    leaving = self.admin.leaving.get(timeout=_NOTICED_SECS)
+    self.assertEqual(leaving.leaving, 'it was told to stop')
 
   # With a hanging leader none of its programs runs; with another follower that
   # hangs, one waits for it, and fails when the first one is killed.
