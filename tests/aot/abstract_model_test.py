@@ -31,7 +31,7 @@ from saxml_ext.pax import checkpoint_writer
 from saxml_ext.pax import description
 from saxml_ext.pax import layout
 from saxml_ext.server.loading import loader
-from saxml_ext.server.loading import stored_gptj
+from saxml_ext.server.loading import stored_model
 
 jax.config.update('jax_num_cpu_devices', 4)
 fast_compile.install()
@@ -82,7 +82,7 @@ class AbstractModelTest(parameterized.TestCase):
     settings = loader.complete(
       settings_lib.Settings.of(params), description.read(self.checkpoint)
     )
-    stored = stored_gptj.StoredGPTJ(self.checkpoint)
+    stored = stored_model.StoredModel(self.checkpoint)
     model = stored.config(settings)
     mesh = sharding.make_mesh(settings.mesh_shape)
     weights = weights_lib.stack(stored.weights(model, settings, None))

@@ -16,7 +16,7 @@ from saxml_ext.engine.testing import random_model
 from saxml_ext.params import lm_cloud
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.pax import checkpoint_writer
-from saxml_ext.server.loading import stored_gptj
+from saxml_ext.server.loading import stored_model
 
 jax.config.update('jax_num_cpu_devices', 4)
 
@@ -63,7 +63,7 @@ class CheckpointsTest(parameterized.TestCase):
 
   def test_sizes_and_family_are_those_of_the_params(self):
     for path in self.own, self.shared:
-      stored = stored_gptj.StoredGPTJ(path)
+      stored = stored_model.StoredModel(path)
       self.assertEqual(stored.config(_settings()), _MODEL)
 
   @parameterized.parameters('none', 'int8_weights')
@@ -76,7 +76,7 @@ class CheckpointsTest(parameterized.TestCase):
     mesh = sharding.make_mesh((1, 1, 4))
     padded = sharding.pad(mesh, expected)
     for path in self.own, self.shared:
-      stored = stored_gptj.StoredGPTJ(path)
+      stored = stored_model.StoredModel(path)
       whole = stored.weights(_MODEL, settings, None)
       jax.tree.map(np.testing.assert_array_equal, whole, expected)
       parts = stored.split(_MODEL, form, mesh)
@@ -88,7 +88,7 @@ class CheckpointsTest(parameterized.TestCase):
   )
   def test_refuses_params_of_another_model(self, attributes, message):
     for path in self.own, self.shared:
-      stored = stored_gptj.StoredGPTJ(path)
+      stored = stored_model.StoredModel(path)
       with self.assertRaisesRegex(errors.InvalidArgument, message):
         stored.config(_settings(**attributes))
 
@@ -103,7 +103,7 @@ class CheckpointsTest(parameterized.TestCase):
       del variables[name]
       if value is not None:
         variables[name] = value
-      stored = stored_gptj.StoredGPTJ(_write(variables))
+      stored = stored_model.StoredModel(_write(variables))
       with self.assertRaisesRegex(errors.InvalidArgument, message):
         stored.config(_settings())
 

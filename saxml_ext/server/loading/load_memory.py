@@ -21,7 +21,7 @@ from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.pax import description
 from saxml_ext.server.loading import loader
-from saxml_ext.server.loading import stored_gptj
+from saxml_ext.server.loading import stored_model
 
 _PARAMS = flags.DEFINE_string('params', None, 'Name of the serving params.')
 _CHECKPOINT = flags.DEFINE_string('checkpoint', None, 'PAX checkpoint.')
@@ -38,7 +38,7 @@ def main(argv: Sequence[str]) -> None:
       settings_lib.Settings.of(registry.lookup(_PARAMS.value)),
       description.read(path),
     )
-    stored = stored_gptj.StoredGPTJ(path)
+    stored = stored_model.StoredModel(path)
     weights = stored.weights(stored.config(settings), settings, device=None)
   except (errors.SaxError, OSError) as error:
     raise SystemExit(f'load_memory: {error}') from error

@@ -27,7 +27,7 @@ from saxml_ext.params import settings as settings_lib
 from saxml_ext.pax import description as description_lib
 from saxml_ext.server.loading import servable
 from saxml_ext.server.loading import spec as spec_lib
-from saxml_ext.server.loading import stored_gptj
+from saxml_ext.server.loading import stored_model
 from saxml_ext.server.parallel import meshes
 from saxml_ext.server.parallel import prepared
 from saxml_ext.server.programs import programs as programs_lib
@@ -40,7 +40,7 @@ from saxml_ext.server.vocabulary import codec
 _DEFAULT_LN_EPSILON = 1e-5
 
 
-Stored: TypeAlias = stored_gptj.StoredGPTJ | random_model.RandomModel
+Stored: TypeAlias = stored_model.StoredModel | random_model.RandomModel
 
 
 @dataclasses.dataclass(frozen=True)
@@ -147,7 +147,9 @@ def prepare(
     codecs = load_codecs(made.settings, vocab_size, spec.checkpoint_path)
     weights = made.weights()
     logging.info(
-      'read %s (%.1f s)', spec.checkpoint_path, time.monotonic() - begin
+      'the weights of %s are there (%.1f s)',
+      spec.model_path,
+      time.monotonic() - begin,
     )
     run = runner_lib.prepare(
       weights, made.model, made.engine, made.mesh, source
@@ -206,7 +208,7 @@ def _open(
     nothing = description_lib.Description()
     return random_model.RandomModel(spec.model_path), nothing
   path = checkpoint_path(path)
-  return stored_gptj.StoredGPTJ(path), description_lib.read(path)
+  return stored_model.StoredModel(path), description_lib.read(path)
 
 
 def serve(

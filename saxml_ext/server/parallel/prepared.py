@@ -58,7 +58,7 @@ def identity(
 
   Args:
     spec: what was asked for.
-    checkpoint: tells it from others, see `StoredGPTJ.fingerprint`.
+    checkpoint: tells it from others, see `StoredModel.fingerprint`.
     run: the model's programs.
     source: where they were taken from; None: they were compiled here.
   """

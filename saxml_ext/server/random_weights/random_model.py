@@ -30,7 +30,7 @@ def is_meant(checkpoint_path: str) -> bool:
 
 
 class RandomModel:
-  """In place of a checkpoint, see `stored_gptj.StoredGPTJ`."""
+  """In place of a checkpoint, see `stored_model.StoredModel`."""
 
   def __init__(self, model_path: str):
     """Makes up nothing yet.

@@ -1,4 +1,4 @@
-"""A GPT-J in a PAX checkpoint: its sizes at once, its weights one by one.
+"""A model in a PAX checkpoint: its sizes at once, its weights one by one.
 
 A checkpoint of 6 billion parameters takes minutes to read and fills most of a
 host's memory. So everything that can be told from names, shapes and types is
@@ -34,7 +34,7 @@ _VOCAB_SLACK = 1
 _DIGITS = 16  # Of a hash that people compare.
 
 
-class StoredGPTJ:
+class StoredModel:
   """A complete checkpoint whose variables have not been read yet."""
 
   def __init__(self, path: str):

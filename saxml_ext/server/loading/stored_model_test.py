@@ -1,4 +1,4 @@
-"""Tests for stored_gptj: what is told before weights are read, and memory."""
+"""Tests for stored_model: what is told before weights are read, and memory."""
 
 from concurrent import futures
 import dataclasses
@@ -19,7 +19,7 @@ from saxml_ext.pax import checkpoint
 from saxml_ext.pax import checkpoint_writer
 from saxml_ext.pax import layout
 from saxml_ext.pax import metadata
-from saxml_ext.server.loading import stored_gptj
+from saxml_ext.server.loading import stored_model
 from saxml_ext.server.testing import int8_model
 from saxml_ext.server.testing import small_model
 
@@ -38,7 +38,7 @@ def _settings(**attributes) -> settings_lib.Settings:
 
 def _load(path: str, **attributes):
   settings = _settings(**attributes)
-  stored = stored_gptj.StoredGPTJ(path)
+  stored = stored_model.StoredModel(path)
   return stored.weights(stored.config(settings), settings, device=None)
 
 
@@ -79,7 +79,7 @@ class _Unread:
   specs: dict[str, metadata.ArraySpec]
 
 
-class StoredGPTJTest(absltest.TestCase):
+class StoredModelTest(absltest.TestCase):
   @classmethod
   def setUpClass(cls):
     super().setUpClass()
@@ -154,7 +154,7 @@ class StoredGPTJTest(absltest.TestCase):
       with mock.patch.object(
         checkpoint, 'Reader', lambda path, specs=specs: _Unread(path, specs)
       ):
-        stored = stored_gptj.StoredGPTJ('/ckpt')
+        stored = stored_model.StoredModel('/ckpt')
       for name in names:
         params = registry.lookup(name)
         if params.NUM_LAYERS != 28:
