@@ -147,8 +147,10 @@ def prepare(
     codecs = load_codecs(made.settings, vocab_size, spec.checkpoint_path)
     weights = made.weights()
     logging.info(
-      'the weights of %s are there (%.1f s)',
-      spec.model_path,
+      '%s (%.1f s)',
+      'made up random weights'
+      if isinstance(made.stored, random_model.RandomModel)
+      else f'read {spec.checkpoint_path}',
       time.monotonic() - begin,
     )
     run = runner_lib.prepare(
