@@ -50,12 +50,12 @@ from saxml_ext.server.group import group_flags
 from saxml_ext.server.group import group_follower
 from saxml_ext.server.group import group_leader
 from saxml_ext.server.group import group_prepare
-from saxml_ext.server.loading import fit
 from saxml_ext.server.loading import lifecycle
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
 from saxml_ext.server.loading import spec
 from saxml_ext.server.programs import program_flags
+from saxml_ext.server.states import fit
 
 _LoadFn: TypeAlias = lifecycle.LoadFn[servable.Servable]
 
