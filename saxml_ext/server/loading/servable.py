@@ -1,4 +1,4 @@
-"""A loaded model: settings, both codecs and the scheduler of its engine."""
+"""A loaded model: settings, codecs and the scheduler of its engine."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -16,16 +16,14 @@ class Servable:
 
   Attributes:
     settings: of its serving params.
-    input_codec: from a request's text to ids.
-    output_codec: from ids to an answer's text.
+    codecs: of its texts.
     eos_id: the id that ends an answer; None: the stop ids of requests alone do.
     scheduler: of its engine.
     method_stats: by method, every method it serves.
   """
 
   settings: settings_lib.Settings
-  input_codec: codec.Codec
-  output_codec: codec.Codec
+  codecs: codec.Codecs
   eos_id: int | None
   scheduler: scheduler_lib.Scheduler
   method_stats: Mapping[str, stats.MethodStats]
@@ -48,7 +46,7 @@ class Servable:
       ids = hypothesis.tokens.tolist()
       while ids and ids[-1] in stops and not self.settings.tokenized_output:
         ids.pop()
-      text = self.output_codec.decode(start + ids)
+      text = self.codecs.output.decode(start + ids)
       answers.append((text, float(hypothesis.score)))
     return answers
 
