@@ -18,6 +18,7 @@ from concurrent import futures
 import dataclasses
 import enum
 import threading
+import time
 import traceback
 from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -59,12 +60,14 @@ class Entry(Generic[ModelT]):
     state: where it stands.
     reason: why it failed; empty otherwise.
     model: the servable; only LOADED ones serve.
+    seconds: that its load took; 0 before it is over.
   """
 
   spec: spec_lib.Spec
   state: State
   reason: str = ''
   model: ModelT | None = None
+  seconds: float = 0.0
 
 
 class Serving(NamedTuple, Generic[ModelT]):
@@ -227,6 +230,7 @@ class Models(Generic[ModelT]):
   def _load(self, key: str, spec: spec_lib.Spec) -> None:
     self._check_wanted(key)
     watch = _FailureWatch(self._engine_failed, key)
+    begin = time.monotonic()
     try:
       model = self._load_fn(spec, watch.on_failure)
     except Exception as e:  # pylint: disable=broad-exception-caught
@@ -246,7 +250,8 @@ class Models(Generic[ModelT]):
     try:
       with self._lock:
         self._check_wanted(key)
-        self._set(key, state=State.LOADED, model=model)
+        seconds = time.monotonic() - begin
+        self._set(key, state=State.LOADED, model=model, seconds=seconds)
     except errors.NotFound:
       model.close(drain=False)
       raise

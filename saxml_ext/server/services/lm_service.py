@@ -10,12 +10,14 @@ import asyncio
 from collections.abc import Callable
 import math
 import time
+import types
 from typing import Any
 
 import grpc
 
 from saxml_ext.common import errors
 from saxml_ext.common import grpc_aio
+from saxml_ext.common.telemetry import tracing
 from saxml_ext.engine import request as request_lib
 from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import lm_pb2_grpc
@@ -48,9 +50,10 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
       )
       limit = extra_inputs.max_new_tokens(extra, settings.engine.max_new_tokens)
       model.scheduler.check_admission(scheduler.GENERATE)
-      ids = await _run(
-        settings.tokenized_input, model.input_codec.encode, request.text
-      )
+      with tracing.part('tokenize'):
+        ids = await _run(
+          settings.tokenized_input, model.input_codec.encode, request.text
+        )
       query = request_lib.Request(
         tokens=prompts.finish(ids, settings),
         max_new_tokens=limit,
@@ -60,7 +63,10 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
       result = await self._wakeups.wait(
         model.scheduler.generate(query, _deadline(context))
       )
-      texts = await _run(settings.tokenized_output, model.texts, query, result)
+      with tracing.part('detokenize'):
+        texts = await _run(
+          settings.tokenized_output, model.texts, query, result
+        )
       timer.succeeded()
     return lm_pb2.GenerateResponse(
       texts=[lm_pb2.DecodedText(text=t, score=s) for t, s in texts]
@@ -156,11 +162,17 @@ class _Timer:
   def succeeded(self) -> None:
     self._succeeded = True
 
-  def __exit__(self, *exc_info) -> None:
+  def __exit__(
+    self,
+    kind: type[BaseException] | None,
+    error: BaseException | None,
+    traceback: types.TracebackType | None,
+  ) -> None:
+    del kind, traceback
     if self._succeeded:
       self._stats.succeeded(time.monotonic() - self._begin)
     else:
-      self._stats.failed()
+      self._stats.failed(errors.code_name(error))
 
 
 def _deadline(context: grpc.aio.ServicerContext) -> float:
