@@ -37,8 +37,17 @@ _SECONDS = prometheus_client.Histogram(
   _LABELS,
   buckets=(0.001, 0.005, 0.02, 0.1, 0.5, 1, 2, 5, 10, 30, 60, 300),
 )
-# Their caller gave up, or asked for what there is not: nobody need look.
-_USUAL = frozenset({'OK', 'CANCELLED', 'NOT_FOUND'})
+# What clients meet in a cell that is well, and may meet very often.
+_USUAL = frozenset(
+  {
+    'OK',
+    'CANCELLED',
+    'DEADLINE_EXCEEDED',
+    'NOT_FOUND',
+    'RESOURCE_EXHAUSTED',
+    'UNAVAILABLE',
+  }
+)
 
 
 _Traceback: TypeAlias = TracebackType | None
@@ -47,8 +56,9 @@ _Traceback: TypeAlias = TracebackType | None
 def configure(logged: str) -> None:
   """Chooses which calls are logged: "all", "errors" or "none".
 
-  With "errors" those are left out that ended as clients of a cell expect now
-  and then: cancelled ones, and those that asked for a model that is not here.
+  With "errors" those are left out that end as calls do in a cell that is well:
+  given up, too late, refused for a full queue, or at the wrong server. Counters
+  tell how many these are.
   """
   global _logged
   _logged = logged

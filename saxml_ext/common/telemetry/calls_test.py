@@ -31,7 +31,8 @@ class _Servicer(lm_pb2_grpc.LMServiceServicer):
     self.ids.append(request_id.current())
     context.set_trailing_metadata((('query_cost_v0', '1'),))
     if request.text:
-      raise errors.ResourceExhausted(request.text, retry_after=0.5)
+      error = errors.ResourceExhausted(request.text, retry_after=0.5)
+      raise errors.Internal('bad') if request.text == 'bad' else error
     return lm_pb2.GenerateResponse()
 
   @grpc_aio.method()
@@ -101,8 +102,8 @@ class CallsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
 
   async def test_logs_as_asked(self):
     with self.assertLogs('absl', logging.INFO) as logged:
-      await self.generate('queue of 4 is full', given='mine')
-      await self.generate()
+      await self.generate('bad', given='mine')
+      await self.generate('full')
       calls.configure(calls.ALL)
       await self.generate(given='other')
       calls.configure(calls.NONE)
@@ -112,11 +113,11 @@ class CallsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.assertEqual(line['severity'], 'WARNING')
     self.assertEqual(line['method'], 'sax.server.lm.LMService/Generate')
     self.assertEqual(line['model'], _MODEL)
-    self.assertEqual(line['code'], 'RESOURCE_EXHAUSTED')
+    self.assertEqual(line['code'], 'INTERNAL')
     self.assertEqual(line['request_id'], 'mine')
     self.assertLess(line['seconds'], _TIMEOUT)
     self.assertRegex(line['caller'], '^ipv[46]:')
-    self.assertIn('queue of 4 is full', line['message'])
+    self.assertIn('bad', line['message'])
     line = json.loads(log_format.JsonFormatter().format(logged.records[1]))
     self.assertEqual((line['severity'], line['code']), ('INFO', 'OK'))
     self.assertEqual(line['request_id'], 'other')

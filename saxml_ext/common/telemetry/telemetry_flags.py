@@ -16,8 +16,8 @@ _LOG_REQUESTS = flags.DEFINE_enum(
   'log_requests',
   calls.ERRORS,
   [calls.ALL, calls.ERRORS, calls.NONE],
-  'Which calls get a log line each: all, errors (other than cancelled calls and'
-  ' models that are not here) or none.',
+  'Which calls get a log line each: all, errors (not those that were given up,'
+  ' refused for a full queue, or sent to the wrong server) or none.',
 )
 _OTLP_ENDPOINT = flags.DEFINE_string(
   'otlp_endpoint',

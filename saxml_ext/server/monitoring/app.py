@@ -20,8 +20,10 @@ from starlette import routing
 from saxml_ext.common import errors
 from saxml_ext.common.telemetry import origin
 from saxml_ext.server.loading import lifecycle
+from saxml_ext.server.loading import servable
 from saxml_ext.server.monitoring import collector
 from saxml_ext.server.monitoring import profiles as profiles_lib
+from saxml_ext.server.states import entry as entry_lib
 
 _CODES = {
   errors.FailedPrecondition.code: http.HTTPStatus.FORBIDDEN,
@@ -36,7 +38,7 @@ class Pages:
 
   def __init__(
     self,
-    entries: Callable[[], collector.Entries],
+    models: lifecycle.Models[servable.Servable],
     serves: Callable[[], bool],
     expected: Collection[str],
     profiles: profiles_lib.Profiles,
@@ -44,17 +46,17 @@ class Pages:
     """Registers nothing outside of itself.
 
     Args:
-      entries: returns the models as of now, by key.
+      models: of the server.
       serves: whether calls are taken.
       expected: keys of models that must be loaded for the server to be ready.
       profiles: takes them.
     """
-    self._entries = entries
+    self._models = models
     self._serves = serves
     self._expected = expected
     self._profiles = profiles
     self._registry = prometheus_client.CollectorRegistry()
-    self._registry.register(collector.ModelsCollector(entries))
+    self._registry.register(collector.ModelsCollector(models))
 
   def app(self) -> applications.Starlette:
     """The application that serves them."""
@@ -84,12 +86,12 @@ class Pages:
   async def _ready(self, request: requests.Request) -> responses.Response:
     if not self._serves():
       return _unready('this server takes no calls: it starts or stops')
-    entries = self._entries()
+    entries = self._models.entries()
     asked = request.query_params.getlist('model') or self._expected
     for key in asked:
       entry = entries.get(key)
       state = 'absent' if entry is None else entry.state.name
-      if state != lifecycle.State.LOADED.name:
+      if state != entry_lib.State.LOADED.name:
         return _unready(f'{key} is {state}')
     return responses.PlainTextResponse('ok\n')
 

@@ -22,8 +22,9 @@ from saxml_ext.server.loading import lifecycle
 from saxml_ext.server.loading import servable as servable_lib
 from saxml_ext.server.scheduling import histogram
 from saxml_ext.server.scheduling import stats as stats_lib
+from saxml_ext.server.states import entry as entry_lib
 
-Entries: TypeAlias = Mapping[str, lifecycle.Entry[servable_lib.Servable]]
+_Entries: TypeAlias = Mapping[str, entry_lib.Entry[servable_lib.Servable]]
 
 # Name of a histogram in `stats.Totals`, of the metric, and what it is.
 _HISTOGRAMS = (
@@ -80,9 +81,9 @@ _LOADS: tuple[tuple[str, str, str, Callable[[stats_lib.Load], float]], ...] = (
 class ModelsCollector(registry.Collector):
   """Reads the models of one server at each scrape."""
 
-  def __init__(self, entries: Callable[[], Entries]):
-    """`entries` returns the models as of now, by key."""
-    self._entries = entries
+  def __init__(self, models: lifecycle.Models[servable_lib.Servable]):
+    """Reads nothing yet."""
+    self._models = models
 
   def describe(self) -> Iterable[core.Metric]:
     """Nothing: to register it must not need models."""
@@ -90,8 +91,8 @@ class ModelsCollector(registry.Collector):
 
   def collect(self) -> Iterator[core.Metric]:
     """All metrics, as prometheus_client wants them."""
-    entries = dict(self._entries())
-    yield from _states(entries)
+    entries = self._models.entries()
+    yield from _states(entries, self._models.load_seconds)
     served = {k: e.model for k, e in entries.items() if e.model is not None}
     yield from _loads({k: m.scheduler.load() for k, m in served.items()})
     yield from _totals(
@@ -104,7 +105,9 @@ class ModelsCollector(registry.Collector):
     yield from _memory()
 
 
-def _states(entries: Entries) -> Iterator[core.Metric]:
+def _states(
+  entries: _Entries, load_seconds: Mapping[str, float]
+) -> Iterator[core.Metric]:
   states = core.GaugeMetricFamily(
     'sax_model_state',
     'Whether a model is in this state: 1 or 0.',
@@ -116,10 +119,10 @@ def _states(entries: Entries) -> Iterator[core.Metric]:
     labels=('model',),
   )
   for key, entry in entries.items():
-    for state in lifecycle.State:
+    for state in entry_lib.State:
       states.add_metric((key, state.name), float(entry.state is state))
-    if entry.seconds:
-      seconds.add_metric((key,), entry.seconds)
+    if key in load_seconds:
+      seconds.add_metric((key,), load_seconds[key])
   yield states
   yield seconds
 
