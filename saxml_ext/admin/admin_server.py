@@ -23,6 +23,7 @@ from saxml_ext.common import cell
 from saxml_ext.common import environment
 from saxml_ext.common import errors
 from saxml_ext.common import kvstore
+from saxml_ext.common.telemetry import telemetry_flags
 
 _SAX_ROOT = flags.DEFINE_string(
   'sax_root',
@@ -108,6 +109,7 @@ def main(argv: Sequence[str]) -> None:
     raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}')
   kvstore.fail_soon()
   try:
+    telemetry_flags.start('sax-admin-server')
     sax_cell = environment.text(_SAX_CELL.value, environment.CELL)
     if not sax_cell:
       raise errors.InvalidArgument(

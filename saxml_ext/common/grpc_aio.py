@@ -18,6 +18,7 @@ from grpc_reflection.v1alpha import reflection
 from saxml_ext.common import errors
 from saxml_ext.common import grpc_util
 from saxml_ext.common import health
+from saxml_ext.common.telemetry import calls
 
 _SERVER_OPTIONS = grpc_util.SERVER_OPTIONS + (
   # Calls of clients that went away without a word (power cut, unplugged
@@ -88,16 +89,21 @@ def method(wrap_text: bool = False) -> Callable[[_Method], _Method]:
     async def guarded(
       self: Any, request: Any, context: grpc.aio.ServicerContext
     ) -> Any:
-      try:
-        return await function(self, request, context)
-      except grpc.aio.AbortError:  # The method has aborted the call itself.
-        raise
-      except Exception as e:  # pylint: disable=broad-exception-caught
-        code, text = grpc_util.status_of(e, wrap_text)
-        metadata: tuple[tuple[str, str], ...] = ()
-        if isinstance(e, errors.SaxError):
-          metadata = e.trailing_metadata()
-        await context.abort(code, text, metadata)
+      with calls.Served(request, context, function.__name__) as call:
+        try:
+          response = await function(self, request, context)
+          call.succeeded()
+          return response
+        except grpc.aio.AbortError:  # The method has aborted the call itself.
+          call.aborted()
+          raise
+        except Exception as e:  # pylint: disable=broad-exception-caught
+          code, text = grpc_util.status_of(e, wrap_text)
+          call.failed(code, text)
+          metadata = call.trailing_metadata
+          if isinstance(e, errors.SaxError):
+            metadata += e.trailing_metadata()
+          await context.abort(code, text, metadata)
 
     return guarded
 

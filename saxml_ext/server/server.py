@@ -34,6 +34,7 @@ from saxml_ext.common import environment
 from saxml_ext.common import errors
 from saxml_ext.common import ids
 from saxml_ext.common import user_path
+from saxml_ext.common.telemetry import telemetry_flags
 from saxml_ext.engine.parallel import cpu_collectives
 from saxml_ext.groups import distributed
 from saxml_ext.groups import formation
@@ -310,6 +311,7 @@ def main(
     raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}')
   if not flags.FLAGS['verbosity'].present:
     logging.set_verbosity(logging.INFO)
+  telemetry_flags.start('sax-model-server')
   jax_setup.configure(user_path.resolve(_JAX_CACHE_DIR.value))
   status = 0
   try:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 import math
 import time
+import types
 from typing import Any
 
 import grpc
@@ -128,9 +129,15 @@ class Timer:
     """To be called once the answer is ready."""
     self._succeeded = True
 
-  def __exit__(self, *exc_info) -> None:
+  def __exit__(
+    self,
+    kind: type[BaseException] | None,
+    error: BaseException | None,
+    traceback: types.TracebackType | None,
+  ) -> None:
+    del kind, traceback
     self._leases.leave()
     if self._succeeded:
       self._stats.succeeded(time.monotonic() - self._begin)
     else:
-      self._stats.failed()
+      self._stats.failed(errors.code_name(error))

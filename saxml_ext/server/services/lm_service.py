@@ -13,6 +13,7 @@ import grpc
 
 from saxml_ext.common import errors
 from saxml_ext.common import grpc_aio
+from saxml_ext.common.telemetry import tracing
 from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import lm_pb2_grpc
 from saxml_ext.server.loading import lifecycle
@@ -47,9 +48,10 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
       result = await self._wakeups.wait(
         model.scheduler.generate(query, calls.deadline(context), client=client)
       )
-      texts = await calls.run(
-        model.settings.tokenized_output, model.texts, query, result
-      )
+      with tracing.part('detokenize'):
+        texts = await calls.run(
+          model.settings.tokenized_output, model.texts, query, result
+        )
       timer.succeeded()
     return lm_pb2.GenerateResponse(
       texts=[lm_pb2.DecodedText(text=t, score=s) for t, s in texts]

@@ -1,6 +1,7 @@
 """The control service of a model server, called by its cell's admin server."""
 
 import asyncio
+import collections
 from concurrent import futures
 from typing import TypeAlias
 
@@ -23,6 +24,7 @@ _STATUS = {
   lifecycle.State.FAILED: common_pb2.FAILED,
   lifecycle.State.UNLOADING: common_pb2.UNLOADING,
 }
+_NONE: collections.Counter[str] = collections.Counter()
 _Context: TypeAlias = grpc.aio.ServicerContext
 _ServerStatus = modelet_pb2.GetStatusResponse.ServerStatus
 
@@ -156,6 +158,7 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
       if request.include_failure_reasons:
         model.failure_reason = entry.reason
       if request.include_method_stats and entry.model is not None:
+        model.load.CopyFrom(_load(entry.model))
         for method, counts in entry.model.method_stats.items():
           model.method_stats.append(
             _method_stats(
@@ -187,6 +190,23 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
     finally:
       work.cancel()
       stopping.cancel()
+
+
+def _load(
+  model: servable.Servable,
+) -> modelet_pb2.GetStatusResponse.Load:
+  now = model.scheduler.load()
+  totals = [each.totals() for each in model.method_stats.values()]
+  codes = sum((collections.Counter(t.codes) for t in totals), _NONE)
+  return modelet_pb2.GetStatusResponse.Load(
+    queued=now.queued,
+    running=now.running,
+    slots=now.slots,
+    answered=codes['OK'],
+    refused=codes['RESOURCE_EXHAUSTED'],
+    failed=codes.total() - codes['OK'] - codes['RESOURCE_EXHAUSTED'],
+    output_tokens=sum(t.output_tokens for t in totals),
+  )
 
 
 def _method_stats(
