@@ -16,6 +16,7 @@ import grpc
 
 from saxml_ext.common import errors
 from saxml_ext.common import grpc_aio
+from saxml_ext.common.security import access
 from saxml_ext.engine import request as request_lib
 from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import lm_pb2_grpc
@@ -40,7 +41,7 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
     self, request: lm_pb2.GenerateRequest, context: grpc.aio.ServicerContext
   ) -> lm_pb2.GenerateResponse:
     """Continues a prompt."""
-    model = self._find(request.model_key, scheduler.GENERATE)
+    model = self._find(context, request.model_key, scheduler.GENERATE)
     with _Timer(model, scheduler.GENERATE) as timer:
       settings = model.settings
       extra = extra_inputs.merge(
@@ -71,7 +72,7 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
     self, request: lm_pb2.ScoreRequest, context: grpc.aio.ServicerContext
   ) -> lm_pb2.ScoreResponse:
     """Log-probability of each suffix after the prefix."""
-    model = self._find(request.model_key, scheduler.SCORE)
+    model = self._find(context, request.model_key, scheduler.SCORE)
     with _Timer(model, scheduler.SCORE) as timer:
       settings = model.settings
       extra_inputs.merge(
@@ -101,29 +102,31 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
     self, request: lm_pb2.GenerateRequest, context: grpc.aio.ServicerContext
   ) -> None:
     """Refused: an answer of beam search is certain at its end only."""
-    self._find(request.model_key, 'lm.generate_stream')
+    self._find(context, request.model_key, 'lm.generate_stream')
 
   @grpc_aio.method()
   async def Embed(
     self, request: lm_pb2.EmbedRequest, context: grpc.aio.ServicerContext
   ) -> None:
     """Refused: the models of this server compute no embeddings."""
-    self._find(request.model_key, 'lm.embed')
+    self._find(context, request.model_key, 'lm.embed')
 
   @grpc_aio.method()
   async def Gradient(
     self, request: lm_pb2.GradientRequest, context: grpc.aio.ServicerContext
   ) -> None:
     """Refused: the models of this server compute no gradients."""
-    self._find(request.model_key, 'lm.gradient')
+    self._find(context, request.model_key, 'lm.gradient')
 
-  def _find(self, key: str, method: str) -> servable_lib.Servable:
+  def _find(
+    self, context: grpc.aio.ServicerContext, key: str, method: str
+  ) -> servable_lib.Servable:
     """Returns the model for a call of a method.
 
     Raises:
       errors.NotFound: it does not serve.
       errors.InvalidArgument: it does not have the method.
-      errors.PermissionDenied: an ACL guards the method.
+      errors.PermissionDenied: an ACL does not admit the caller.
     """
     found = self._models.serving(key)
     methods = found.model.settings.methods
@@ -132,13 +135,8 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
       raise errors.InvalidArgument(
         f'{key} does not serve {method}; it serves {served}'
       )
-    acl = found.spec.acls.get(method)
-    if acl:
-      # Callers have no names here, so nobody can be shown to be on a list.
-      raise errors.PermissionDenied(
-        f'{method} of {key} is for members of {acl!r} only, and this server'
-        ' cannot tell who is calling; remove the ACL to open the method'
-      )
+    acl = found.spec.acls.get(method, '')
+    access.check(context, acl, f'{method} of {key}')
     return found.model
 
 

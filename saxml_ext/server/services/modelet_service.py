@@ -9,6 +9,7 @@ import grpc
 
 from saxml_ext.common import errors
 from saxml_ext.common import grpc_aio
+from saxml_ext.common.security import access
 from saxml_ext.protobuf import common_pb2
 from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.protobuf import modelet_pb2_grpc
@@ -43,6 +44,7 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
     self, request: modelet_pb2.LoadRequest, context: _Context
   ) -> modelet_pb2.LoadResponse:
     """Loads a model; answers when it serves or has failed."""
+    access.check_server(context, 'Load')
     await self._wait(
       self._models.load(
         request.model_key,
@@ -65,6 +67,7 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
     An admin server sends this for every change of a published model, of its
     replicas too, and always with a path and ACLs.
     """
+    access.check_server(context, 'UpdateLoaded')
     if request.HasField('acls'):
       self._models.set_acls(request.model_key, request.acls.items)
     if request.checkpoint_path:
@@ -78,6 +81,7 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
     self, request: modelet_pb2.UnloadRequest, context: _Context
   ) -> modelet_pb2.UnloadResponse:
     """Forgets a model after it has answered what it holds."""
+    access.check_server(context, 'Unload')
     await self._wait(self._models.unload(request.model_key))
     return modelet_pb2.UnloadResponse()
 
@@ -86,6 +90,7 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
     self, request: modelet_pb2.ExportRequest, context: _Context
   ) -> modelet_pb2.ExportResponse:
     """Refused: models cannot be exported."""
+    access.check_server(context, 'Export')
     raise errors.Unimplemented(
       'this model server cannot export models; serve from the checkpoint'
     )
@@ -98,6 +103,7 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
 
     A model that is not loaded is no error, as in Sax.
     """
+    access.check_server(context, 'Save')
     if request.model_key not in self._models.entries():
       logging.warning('save: %r is not loaded here', request.model_key)
       return modelet_pb2.SaveResponse()
@@ -111,6 +117,7 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
     self, request: modelet_pb2.WakeUpRequest, context: _Context
   ) -> modelet_pb2.WakeUpResponse:
     """Nothing to do: this server is never dormant."""
+    access.check_server(context, 'WakeUp')
     return modelet_pb2.WakeUpResponse()
 
   @grpc_aio.method()

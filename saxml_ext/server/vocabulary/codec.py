@@ -10,6 +10,7 @@ import tokenizers
 
 from saxml_ext.common import errors
 from saxml_ext.common import storage
+from saxml_ext.common.security import roots
 from saxml_ext.server.vocabulary import sentencepiece_codec
 
 _IDS = re.compile(r' *[0-9]+ *(?:, *[0-9]+ *)*', re.ASCII)
@@ -99,6 +100,7 @@ def load_tokenizer(vocabulary_path: str | None, checkpoint_path: str) -> Codec:
 
   Raises:
     errors.InvalidArgument: there is no such file, or it cannot be read.
+    errors.PermissionDenied: this server may not load from there.
   """
   path = _find(vocabulary_path, checkpoint_path)
   data = storage.read_bytes(path)
@@ -114,10 +116,13 @@ def load_tokenizer(vocabulary_path: str | None, checkpoint_path: str) -> Codec:
 
 def _find(vocabulary_path: str | None, checkpoint_path: str) -> str:
   if vocabulary_path is not None:
+    # Not even whether there is a file is told of places outside.
+    roots.check(vocabulary_path, 'vocabulary')
     candidates = [vocabulary_path, *_in(vocabulary_path)]
   else:
     base = checkpoint_path.rstrip('/')
     candidates = [*_in(base), *_in(os.path.dirname(base))]
+    candidates = [path for path in candidates if roots.allows(path)]
   for path in candidates:
     if storage.is_file(path):
       return path
