@@ -64,8 +64,9 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     self, request: admin_pb2.UpdateRequest, context: _Context
   ) -> admin_pb2.UpdateResponse:
     """Changes a published model."""
-    self._check_model(request.model)
+    ids.check_model_in_cell(request.model.model_id, self._cell)
     self._check_may_change(context, 'Update', request.model.model_id)
+    self._check_model(request.model)
     await self._controller.update(request.model)
     return admin_pb2.UpdateResponse()
 

@@ -30,7 +30,8 @@ from saxml_ext.common.security import tls
 _OK, _FAILURE, _USAGE, _INTERRUPTED = 0, 1, 2, 130
 
 _LOGS = 'For old scripts: logs go to stderr, here always.'
-_FLAGS = (
+# Those before a command.
+FLAGS = (
   go_flags.Flag('sax_root', '', 'Root of all cells; else $SAX_ROOT.'),
   go_flags.Flag('sax_timeout', 60.0, 'Deadline of a command, "90s", "5m".'),
   go_flags.Flag('tls_ca_file', '', 'CA of the servers; else $SAX_TLS_CA_FILE.'),
@@ -89,7 +90,7 @@ def _explain(name: str, args: Sequence[str]) -> int:
   if name == 'commands':
     print('\n'.join(sorted([*registry.names(), *_ABOUT])))
   elif name == 'flags':
-    print(_flags_text(_FLAGS), end='')
+    print(_flags_text(FLAGS), end='')
   elif not args:
     print(_usage(), end='')
   elif item := registry.get(args[0]):
@@ -139,7 +140,7 @@ def _set_tls(parsed: go_flags.Parsed) -> None:
 def run(args: Sequence[str]) -> int:
   """Runs a command line without the program's name; returns the exit code."""
   try:
-    parsed = go_flags.parse(_FLAGS, args)
+    parsed = go_flags.parse(FLAGS, args)
   except go_flags.HelpWanted:
     print(_usage(), end='')
     return _OK
