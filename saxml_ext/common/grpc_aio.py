@@ -35,15 +35,12 @@ _SERVER_OPTIONS = grpc_util.SERVER_OPTIONS + (
   ('grpc.server.max_pending_requests', 1_000_000),
   ('grpc.server.max_pending_requests_hard_limit', 1_000_000),
 )
-_CHANNEL_OPTIONS = tuple(
-  {
-    **dict(grpc_util.CHANNEL_OPTIONS),
-    # Servers of a cell ask each other all the time: one that was restarted is
-    # to be found within a poll or two.
-    'grpc.max_reconnect_backoff_ms': 400,
-    # A connection each, whoever else in this process talks to that address.
-    'grpc.use_local_subchannel_pool': 1,
-  }.items()
+_CHANNEL_OPTIONS = (
+  # Servers of a cell ask each other all the time: one that was restarted is
+  # to be found within a poll or two.
+  ('grpc.max_reconnect_backoff_ms', 400),
+  # A connection each, whoever else in this process talks to that address.
+  ('grpc.use_local_subchannel_pool', 1),
 )
 
 _Method = Callable[[Any, Any, grpc.aio.ServicerContext], Awaitable[Any]]
@@ -60,9 +57,12 @@ class Verbatim(errors.SaxError):
     return self.message
 
 
-def insecure_channel(address: str) -> grpc.aio.Channel:
-  """A channel to "host:port"; it connects on its first call."""
-  return grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
+def channel(address: str) -> grpc.aio.Channel:
+  """A channel from one server of a cell to another, see `grpc_util.channel`."""
+  return grpc_util.aio_channel(address, _CHANNEL_OPTIONS)
+
+
+insecure_channel = channel
 
 
 def make_server() -> grpc.aio.Server:

@@ -53,7 +53,7 @@ class CompletionService(completion_pb2_grpc.CompletionServicer):
       also=(scheduler.STREAM,) if request.stream else (),
     )
     with calls.Timer(model, scheduler.GENERATE) as timer:
-      client = calls.client(context)
+      client = caller.client(context)
       asked = await asked_lib.read(model, request, client)
       answers = answers_lib.Answers(model, asked)
       news = self._wakeups.follow(

@@ -1,7 +1,7 @@
 """What all methods of the data services begin and end with."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import math
 import time
 import types
@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 
 from saxml_ext.common import errors
+from saxml_ext.common.security import access
 from saxml_ext.server.loading import lifecycle
 from saxml_ext.server.loading import servable as servable_lib
 from saxml_ext.server.services import holding
@@ -64,23 +65,13 @@ async def find_entry(
 
 
 def check_acl(
-  acls: Any, key: str, method: str, context: grpc.aio.ServicerContext
+  acls: Mapping[str, str],
+  key: str,
+  method: str,
+  context: grpc.aio.ServicerContext,
 ) -> None:
   """Raises errors.PermissionDenied if an ACL keeps the caller out."""
-  del context
-  acl = acls.get(method)
-  if acl:
-    # Callers have no names here, so nobody can be shown to be on a list.
-    raise errors.PermissionDenied(
-      f'{method} of {key} is for members of {acl!r} only, and this server'
-      ' cannot tell who is calling; remove the ACL to open the method'
-    )
-
-
-def client(context: grpc.aio.ServicerContext) -> str:
-  """Who calls, for the order of requests: the host, as nobody has a name."""
-  # "ipv4:10.0.0.7:51234": each connection has a port of its own.
-  return context.peer().rpartition(':')[0]
+  access.check(context, acls.get(method, ''), f'{method} of {key}')
 
 
 def deadline(context: grpc.aio.ServicerContext) -> float:
