@@ -1,0 +1,207 @@
+"""Answers completions and chat completions from the cell."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+import contextlib
+import time
+from typing import Any
+
+from saxml_ext.common import errors
+from saxml_ext.http.backend import catalogue as catalogue_lib
+from saxml_ext.http.protocol import answers
+from saxml_ext.http.protocol import predict
+from saxml_ext.http.protocol import problems
+from saxml_ext.http.web import metrics as metrics_lib
+from saxml_ext.http.web import responses
+from saxml_ext.protobuf import completion_pb2
+
+# Prompts of one request that are in the cell at a time.
+AT_ONCE = 32
+
+# (number of the prompt, message about its answers).
+_News = tuple[int, completion_pb2.CompleteResponse]
+
+
+class Generation:
+  """One request for completions, and how it is answered."""
+
+  def __init__(
+    self,
+    catalogue: catalogue_lib.Catalogue,
+    record: metrics_lib.Record,
+    form: predict.Form,
+    timeout: float,
+  ):
+    """Asks nothing yet.
+
+    Args:
+      catalogue: of the cell's models.
+      record: of what is to be counted.
+      form: the request.
+      timeout: seconds for all of it.
+    """
+    self._catalogue = catalogue
+    self._record = record
+    self._form = form
+    self._deadline = time.monotonic() + timeout
+    self._at_once = asyncio.Semaphore(AT_ONCE)
+
+  async def whole(self, head: dict[str, Any]) -> dict[str, Any]:
+    """The answer as one JSON object, which begins with `head`.
+
+    Raises:
+      problems.Problem, errors.SaxError: there is none.
+    """
+    model_id, requests = await self._requests()
+    head = {**head, 'model': self._form.model or model_id}
+    calls = [self._collect(model_id, request) for request in requests]
+    if len(calls) == 1:
+      collected = [await calls[0]]
+    else:
+      collected = await all_of(calls)
+    for part in collected:
+      self._count(part.usage)
+      self._record.finished(a.finish_reason for a in part.answers.values())
+    return self._form.body(head, collected)
+
+  async def events(self, head: dict[str, Any]) -> responses.Events:
+    """The answer as events, the first of which is there already.
+
+    Raises:
+      problems.Problem, errors.SaxError: there is none.
+    """
+    model_id, requests = await self._requests()
+    head = {**head, 'model': self._form.model or model_id}
+    if self._form.sampling.include_usage:
+      head['usage'] = None
+    news = self._news(model_id, requests)
+    try:
+      first = await anext(news)
+    except BaseException:
+      await news.aclose()
+      raise
+    self._record.began()
+    return responses.Events(self._told(head, first, news))
+
+  async def _requests(
+    self,
+  ) -> tuple[str, list[completion_pb2.CompleteRequest]]:
+    model_id = await self._catalogue.find(self._form.model)
+    self._record.model = model_id
+    return model_id, self._form.requests(model_id)
+
+  def _remaining(self) -> float:
+    return max(0.001, self._deadline - time.monotonic())
+
+  def _complete(
+    self, model_id: str, request: completion_pb2.CompleteRequest
+  ) -> AsyncGenerator[completion_pb2.CompleteResponse, None]:
+    calls = self._catalogue.calls(model_id)
+    return calls.complete(request, self._remaining())
+
+  async def _collect(
+    self, model_id: str, request: completion_pb2.CompleteRequest
+  ) -> answers.Collected:
+    collected = answers.Collected()
+    async with (
+      self._at_once,
+      contextlib.aclosing(self._complete(model_id, request)) as messages,
+    ):
+      async for response in messages:
+        collected.add(response)
+    return collected
+
+  async def _news(
+    self, model_id: str, requests: Sequence[completion_pb2.CompleteRequest]
+  ) -> AsyncGenerator[_News, None]:
+    if len(requests) == 1:
+      async with contextlib.aclosing(
+        self._complete(model_id, requests[0])
+      ) as messages:
+        async for response in messages:
+          yield 0, response
+      return
+    # One place: a reader that is slow holds up the cell, not this process.
+    queue: asyncio.Queue[_News | None] = asyncio.Queue(1)
+
+    async def pump(prompt: int) -> None:
+      async with (
+        self._at_once,
+        contextlib.aclosing(
+          self._complete(model_id, requests[prompt])
+        ) as messages,
+      ):
+        async for response in messages:
+          await queue.put((prompt, response))
+
+    async def pump_all() -> None:
+      try:
+        await all_of([pump(i) for i in range(len(requests))])
+      finally:
+        await queue.put(None)
+
+    pumping = asyncio.create_task(pump_all())
+    try:
+      while (news := await queue.get()) is not None:
+        yield news
+      await pumping
+    finally:
+      pumping.cancel()
+      while not pumping.done():  # It may wait for a place in the queue.
+        if not queue.empty():
+          queue.get_nowait()
+        await asyncio.sleep(0)
+
+  async def _told(
+    self,
+    head: dict[str, Any],
+    first: _News,
+    news: AsyncGenerator[_News, None],
+  ) -> AsyncGenerator[bytes, None]:
+    chunks = self._form.streams()
+    usage: list[completion_pb2.Usage] = []
+    try:
+      async with contextlib.aclosing(news):
+        yield self._events_of(chunks, head, first, usage)
+        async for item in news:
+          if data := self._events_of(chunks, head, item, usage):
+            yield data
+    except (errors.SaxError, problems.Problem) as e:
+      problem = e if isinstance(e, problems.Problem) else problems.of(e)
+      # The status is sent; the openai package raises what such an event says.
+      yield responses.event(problem.body()) + responses.DONE
+      return
+    end = responses.DONE
+    if self._form.sampling.include_usage:
+      told = chunks.last(head, answers.usage_of(usage))
+      end = responses.event(told) + end
+    yield end
+
+  def _events_of(
+    self,
+    chunks: Any,
+    head: dict[str, Any],
+    news: _News,
+    usage: list[completion_pb2.Usage],
+  ) -> bytes:
+    prompt, response = news
+    if response.HasField('usage'):
+      usage.append(response.usage)
+      self._count(response.usage)
+    told = chunks.chunks(head, prompt, response)
+    for chunk in told:
+      self._record.finished(c['finish_reason'] for c in chunk['choices'])
+    return b''.join(map(responses.event, told))
+
+  def _count(self, usage: completion_pb2.Usage) -> None:
+    self._record.used(usage.prompt_tokens, usage.completion_tokens)
+
+
+async def all_of(calls: Sequence[Any]) -> list[Any]:
+  """The results of coroutines; the first error cancels the others."""
+  try:
+    async with asyncio.TaskGroup() as group:
+      tasks = [group.create_task(call) for call in calls]
+  except BaseExceptionGroup as e:
+    raise e.exceptions[0] from e
+  return [task.result() for task in tasks]
