@@ -228,6 +228,11 @@ def serve(
     on_failure: called with the reason if the engine fails.
   """
   method_stats = {method: stats.MethodStats() for method in settings.methods}
+  # The scheduler counts in these also where only the other kind is served.
+  unseen = {
+    method: stats.MethodStats()
+    for method in (scheduler.GENERATE, scheduler.SCORE)
+  }
   return servable.Servable(
     settings=settings,
     codecs=codecs,
@@ -238,7 +243,8 @@ def serve(
       limit=settings.admission_limit,
       buckets=settings.engine.prompt_buckets,
       patience=settings.admission_wait,
-      method_stats=method_stats,
+      stream_interval=settings.stream_interval,
+      method_stats={**unseen, **method_stats},
       on_failure=on_failure,
     ),
   )

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 import dataclasses
 from typing import Any
 
+import numpy as np
+
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.server.scheduling import scheduler as scheduler_lib
 from saxml_ext.server.scheduling import stats
@@ -39,16 +41,26 @@ class Servable:
       Text and score of each hypothesis. Ids are given as they were generated,
       with the id that ended the answer, as Sax does; words without it.
     """
-    start = request.tokens.tolist() if self.settings.echo_prompt else []
-    stops = {self.eos_id, *(request.stop_ids or ())}
+    start = self.said_first(request)
     answers = []
     for hypothesis in result.hypotheses:
-      ids = hypothesis.tokens.tolist()
-      while ids and ids[-1] in stops and not self.settings.tokenized_output:
-        ids.pop()
+      ids = self.said_of(request, hypothesis.tokens)
       text = self.codecs.output.decode(start + ids)
       answers.append((text, float(hypothesis.score)))
     return answers
+
+  def said_first(self, request: Any) -> list[int]:
+    """The ids that an answer's text has before the generated ones."""
+    return request.tokens.tolist() if self.settings.echo_prompt else []
+
+  def said_of(self, request: Any, tokens: np.ndarray) -> list[int]:
+    """Those of generated ids [N] that its text has."""
+    ids = tokens.tolist()
+    if not self.settings.tokenized_output:
+      stops = {self.eos_id, *(request.stop_ids or ())}
+      while ids and ids[-1] in stops:
+        ids.pop()
+    return ids
 
   def close(self, drain: bool) -> None:
     """Stops serving; see `Scheduler.close`."""

@@ -2,10 +2,10 @@
 
 A request's life, thread by thread:
 
-  caller's   `generate` (or `score`) refuses what the engine cannot do and what
+  caller's   `generate` (or `score`) of `admission` refuses what the engine cannot do and what
              is beyond the bound, puts a `waiting.Work` on the waiting list,
              wakes the scheduler's thread and returns the work's future. This
-             is the event loop in a server, see `services/lm_service.py`; it
+             is the event loop in a server, see `services/`; it
              may be any thread.
   scheduler  `_run` goes round as long as there is work. Each round it
              1. drops the dead: `_drop_dead` fails what has expired and frees
@@ -50,29 +50,21 @@ a unit that starts and ends together:
 """
 
 from collections.abc import Callable, Mapping
-from concurrent import futures
-import dataclasses
 import math
 import threading
 import time
-from typing import Any
 
 from absl import logging
-import numpy as np
 
 from saxml_ext.common import errors
+from saxml_ext.server.scheduling import admission
 from saxml_ext.server.scheduling import contract
 from saxml_ext.server.scheduling import outcomes
-from saxml_ext.server.scheduling import pace
 from saxml_ext.server.scheduling import stats
-from saxml_ext.server.scheduling import waiting
 
-GENERATE = 'lm.generate'
-STREAM = 'lm.generate_stream'
-SCORE = 'lm.score'
-
-# Length of a run of one bucket, see `waiting`, in times the slots.
-_SLOTS_PER_RUN = 4
+GENERATE = admission.GENERATE
+SCORE = admission.SCORE
+STREAM = admission.STREAM
 
 # Decode steps of a call while something else could be done between two: a
 # request that arrives could have a free slot, a score waits. More would make
@@ -84,19 +76,7 @@ _IN_QUEUE = 'the deadline passed while the request waited for a free slot'
 _IN_SLOT = 'the deadline passed while the answer was being decoded'
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _ScoreRequest:
-  """A prefix [T] and the suffix [S] to score after it."""
-
-  prefix: np.ndarray
-  suffix: np.ndarray
-
-  @property
-  def tokens(self) -> np.ndarray:
-    return self.prefix
-
-
-class Scheduler:
+class Scheduler(admission.Admission):
   """Queues, batches and answers the requests of one model."""
 
   def __init__(
@@ -123,101 +103,13 @@ class Scheduler:
       method_stats: by method, for batch sizes and expired requests.
       on_failure: called once with the reason if the engine fails.
     """
-    self._runner = runner
-    self._limit = limit
-    self._stats = method_stats
+    super().__init__(runner, limit, buckets, patience, method_stats)
     self._on_failure = on_failure
     self._stream_interval = stream_interval
-    self._changed = threading.Condition()
-    self._waiting = waiting.WaitingList(
-      buckets, patience, _SLOTS_PER_RUN * runner.num_slots
-    )
-    self._scores = waiting.WaitingList()
-    self._running: dict[int, waiting.Work] = {}
-    self._scoring: list[waiting.Work] = []
-    self._pace = {GENERATE: pace.Pace(), SCORE: pace.Pace()}
-    self._closed_because: errors.SaxError | None = None
     self._thread = threading.Thread(
       target=self._run, name='scheduler', daemon=True
     )
     self._thread.start()
-
-  def generate(
-    self,
-    request: Any,
-    deadline: float = math.inf,
-    *,
-    on_progress: Callable[[Any], None] | None = None,
-    client: str = '',
-    priority: int = 0,
-  ) -> futures.Future:
-    """Queues a request for generation.
-
-    Args:
-      request: an engine request.
-      deadline: monotonic time after which the answer is of no use.
-      on_progress: called on the scheduler's thread after each call of the
-        engine with the engine's progress of this request, if the request asks
-        for it (`stream`). It must return at once and not fail: all other
-        requests wait meanwhile. Not called once the future is done.
-      client: who asks.
-      priority: requests with a lower number are served first.
-
-    Returns:
-      A future of the engine's result. Cancelling it frees the request's slot.
-
-    Raises:
-      errors.InvalidArgument: the engine cannot do what it asks for.
-      errors.ResourceExhausted: as many requests as allowed are held.
-      errors.Unavailable: the model is being unloaded.
-      errors.Internal: its engine has failed.
-      errors.DeadlineExceeded: the deadline has passed already.
-    """
-    try:
-      self._runner.check(request)
-    except ValueError as e:
-      raise errors.InvalidArgument(str(e)) from e
-    work = waiting.Work(
-      request,
-      deadline,
-      time.monotonic(),
-      client=client,
-      priority=priority,
-      on_progress=on_progress,
-    )
-    return self._submit(GENERATE, work)
-
-  def score(
-    self,
-    prefix: np.ndarray,
-    suffix: np.ndarray,
-    deadline: float = math.inf,
-    *,
-    client: str = '',
-    priority: int = 0,
-  ) -> futures.Future:
-    """Queues a score; a future of the log-probability. Raises as above."""
-    work = waiting.Work(
-      _ScoreRequest(prefix, suffix),
-      deadline,
-      time.monotonic(),
-      client=client,
-      priority=priority,
-    )
-    return self._submit(SCORE, work)
-
-  def check_admission(self, method: str) -> None:
-    """Raises what `generate` or `score` would, if it would now.
-
-    For callers to refuse before they spend time on preparing a request.
-    """
-    with self._changed:
-      self._check(method)
-
-  def pending(self, method: str) -> int:
-    """Requests of a method that wait or run."""
-    with self._changed:
-      return self._held(method)
 
   def close(self, drain: bool) -> None:
     """Stops the thread; returns when it has ended.
@@ -235,58 +127,6 @@ class Scheduler:
     for work in dropped:
       outcomes.fail(work, self._closed_because)
     self._thread.join()
-
-  def _submit(self, method: str, work: waiting.Work) -> futures.Future:
-    if work.arrived >= work.deadline:
-      self._stats[method].expired()
-      raise errors.DeadlineExceeded(
-        'the deadline had passed when the request arrived; allow it more time'
-      )
-    queue = self._waiting if method == GENERATE else self._scores
-    with self._changed:
-      self._check(method)
-      queue.add(work)
-      self._changed.notify()
-    # Without the lock, as an answer that is there already calls back at once.
-    work.future.add_done_callback(lambda _: self._leave(queue, work))
-    return work.future
-
-  def _leave(self, queue: waiting.WaitingList, work: waiting.Work) -> None:
-    """Makes room at once when a request is cancelled."""
-    if work.future.cancelled():
-      with self._changed:
-        waited = queue.discard(work)
-        runs = not waited and work in self._running.values()
-      if runs:
-        # The slot is freed as soon as the engine returns.
-        self._runner.interrupt()
-
-  def _check(self, method: str) -> None:
-    if self._closed_because is not None:
-      raise outcomes.copy(self._closed_because)
-    held = self._held(method)
-    if held >= self._limit:
-      raise errors.ResourceExhausted(
-        f'Too many requests: {held} {method} requests are held and the limit'
-        f' is {self._limit} (BATCH_SIZE times MAX_LIVE_BATCHES); try again'
-        ' later',
-        retry_after=self._pace[method].seconds_per_request(),
-      )
-
-  def _held(self, method: str) -> int:
-    if method == SCORE:
-      return len(self._scores) + len(self._scoring)
-    if method == STREAM:  # Those in slots; the others count as lm.generate.
-      return sum(w.on_progress is not None for w in self._running.values())
-    return len(self._waiting) + len(self._running)
-
-  def _take_all(self) -> list[waiting.Work]:
-    taken = self._waiting.remove_all() + self._scores.remove_all()
-    taken += self._scoring
-    taken += self._running.values()
-    self._scoring = []
-    self._running = {}
-    return taken
 
   # Below: on the scheduler's thread only.
 

@@ -1,5 +1,6 @@
 """A request that a model's scheduler has admitted."""
 
+from collections.abc import Callable
 from concurrent import futures
 import dataclasses
 from typing import Any
@@ -16,6 +17,7 @@ class Work:
     future: its answer. It stays cancellable until the answer is set.
     client: who asks; requests of different clients take turns.
     priority: those with a lower number go first.
+    on_progress: told how far the answer is, see `Scheduler.generate`.
     bucket: where it waits, an index; -1 while it does not wait.
     order: its place among all that ever waited.
     tag: its place in the turns of clients, see `lane`.
@@ -27,6 +29,7 @@ class Work:
   future: futures.Future = dataclasses.field(default_factory=futures.Future)
   client: str = ''
   priority: int = 0
+  on_progress: Callable[[Any], None] | None = None
   bucket: int = -1
   order: int = -1
   tag: int = 0

@@ -28,7 +28,16 @@ def _small() -> codec.Codec:
 def _llama() -> codec.Codec:
   """Pieces with bytes to fall back on, decoded as Llama's tokenizer.json is."""
   pieces = ['<unk>', '<s>', '</s>', *(f'<0x{b:02X}>' for b in range(256))]
-  pieces += ['\u2581', '\u2581\u2581', '\u2581the', 'the', 'e', 's', '\u65e5', '.']
+  pieces += [
+    '\u2581',
+    '\u2581\u2581',
+    '\u2581the',
+    'the',
+    'e',
+    's',
+    '\u65e5',
+    '.',
+  ]
   tokenizer = tokenizers.Tokenizer(
     tokenizers.models.BPE(
       vocab={piece: i for i, piece in enumerate(pieces)},
