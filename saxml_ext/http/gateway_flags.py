@@ -42,6 +42,13 @@ _REQUEST_TIMEOUT = flags.DEFINE_float(
   'Seconds that a request may take; requests can ask for less.',
   lower_bound=0.001,
 )
+_QUEUE_SECS = flags.DEFINE_float(
+  'queue_secs',
+  _DEFAULTS.queue_secs,
+  "Seconds that a request waits here where the model's queue is full, before it"
+  ' is refused with 429.',
+  lower_bound=0,
+)
 _ALLOWED_ORIGINS = flags.DEFINE_list(
   'allowed_origins',
   [],
@@ -66,6 +73,7 @@ def options(catalogue: catalogue_lib.Catalogue) -> options_lib.Options:
     max_in_flight=_MAX_IN_FLIGHT.value,
     max_body_bytes=_MAX_BODY_BYTES.value,
     request_timeout=_REQUEST_TIMEOUT.value,
+    queue_secs=_QUEUE_SECS.value,
     chat_template=template,
     chat_templates=of_models,
     allowed_origins=_ALLOWED_ORIGINS.value,

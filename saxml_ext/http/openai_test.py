@@ -267,6 +267,17 @@ class ErrorsTest(gateway_case.GatewayCase):
     self.assertEqual(headers['retry-after'], '3')
     self.assertEqual(headers['retry-after-ms'], '2500')
 
+  def test_full_queue_is_waited_for_if_that_is_wanted(self):
+    gateway = self.start_gateway(queue_secs=60)
+    for stream in (False, True):
+      prompt = f'full:0.02:2:{stream}'
+      got = self.client(gateway).completions.create(
+        model='m', prompt=prompt, stream=stream
+      )
+      parts = got if stream else [got]
+      text = ''.join(part.choices[0].text for part in parts)
+      self.assertEqual(text, prompt.upper())
+
   def test_in_the_middle_of_a_stream(self):
     stream = self.client().completions.create(
       model='m', prompt='break:2', stream=True

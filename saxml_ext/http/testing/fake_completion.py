@@ -61,7 +61,7 @@ class FakeCompletion(completion_pb2_grpc.CompletionServicer):
     if kind == 'err':
       raise errors.from_code(grpc.StatusCode[rest], f'injected {rest}')
     if kind == 'full':
-      seconds, _, times = rest.partition(':')
+      seconds, times = rest.split(':')[:2]
       self._refusals[text] += 1
       if self._refusals[text] <= int(times):
         raise errors.ResourceExhausted('the queue is full', float(seconds))

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
 import contextlib
+import random
 import time
 from typing import Any
 
@@ -17,6 +18,8 @@ from saxml_ext.protobuf import completion_pb2
 
 # Prompts of one request that are in the cell at a time.
 AT_ONCE = 32
+# Where a full queue does not say when to come again.
+_DEFAULT_PAUSE = 0.1
 
 # (number of the prompt, message about its answers).
 _News = tuple[int, completion_pb2.CompleteResponse]
@@ -31,6 +34,7 @@ class Generation:
     record: metrics_lib.Record,
     form: predict.Form,
     timeout: float,
+    patience: float,
   ):
     """Asks nothing yet.
 
@@ -39,11 +43,13 @@ class Generation:
       record: of what is to be counted.
       form: the request.
       timeout: seconds for all of it.
+      patience: seconds of those that it may wait for room in a full queue.
     """
     self._catalogue = catalogue
     self._record = record
     self._form = form
     self._deadline = time.monotonic() + timeout
+    self._patience = time.monotonic() + patience
     self._at_once = asyncio.Semaphore(AT_ONCE)
 
   async def whole(self, head: dict[str, Any]) -> dict[str, Any]:
@@ -93,11 +99,25 @@ class Generation:
   def _remaining(self) -> float:
     return max(0.001, self._deadline - time.monotonic())
 
-  def _complete(
+  async def _complete(
     self, model_id: str, request: completion_pb2.CompleteRequest
   ) -> AsyncGenerator[completion_pb2.CompleteResponse, None]:
     calls = self._catalogue.calls(model_id)
-    return calls.complete(request, self._remaining())
+    while True:
+      messages = calls.complete(request, self._remaining())
+      async with contextlib.aclosing(messages):
+        try:
+          first = await anext(messages)
+        except errors.ResourceExhausted as e:
+          pause = _pause(e)
+          if time.monotonic() + pause > self._patience:
+            raise
+        else:
+          yield first
+          async for response in messages:
+            yield response
+          return
+      await asyncio.sleep(pause)
 
   async def _collect(
     self, model_id: str, request: completion_pb2.CompleteRequest
@@ -195,6 +215,12 @@ class Generation:
 
   def _count(self, usage: completion_pb2.Usage) -> None:
     self._record.used(usage.prompt_tokens, usage.completion_tokens)
+
+
+def _pause(refused: errors.ResourceExhausted) -> float:
+  """Seconds after which a full queue may have room; not the same for all."""
+  asked = refused.retry_after or _DEFAULT_PAUSE
+  return asked * random.uniform(1.0, 1.5)
 
 
 async def all_of(calls: Sequence[Any]) -> list[Any]:

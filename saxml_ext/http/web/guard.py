@@ -13,6 +13,7 @@ from starlette import types
 from saxml_ext.common import errors
 from saxml_ext.common.telemetry import metadata
 from saxml_ext.common.telemetry import request_id as request_id_lib
+from saxml_ext.common.telemetry import tracing
 from saxml_ext.http.protocol import problems
 from saxml_ext.http.web import bodies
 from saxml_ext.http.web import metrics as metrics_lib
@@ -41,7 +42,8 @@ class Guard:
     self, scope: types.Scope, receive: types.Receive, send: types.Send
   ) -> None:
     record = metrics_lib.Record()
-    request_id = request_id_lib.of(requests.Request(scope).headers.items())
+    headers = requests.Request(scope).headers.items()
+    request_id = request_id_lib.of(headers)
     state = {'request_id': request_id, 'record': record}
     scope['state'] = {**scope.get('state', {}), **state}
     # So that starlette raises what it would answer in a form of its own.
@@ -57,10 +59,12 @@ class Guard:
         message['headers'] = [*message.get('headers', ()), header]
       await send(message)
 
+    name = f'HTTP {scope["method"]} {scope["path"]}'
     try:
-      problem = await self._problem(scope, receive, send_with_id)
-      if problem:
-        await responses.of_problem(problem)(scope, receive, send_with_id)
+      with tracing.server_call(name, headers):
+        problem = await self._problem(scope, receive, send_with_id)
+        if problem:
+          await responses.of_problem(problem)(scope, receive, send_with_id)
     except bodies.ClientGone:
       status = _GONE
     finally:

@@ -134,7 +134,11 @@ class Work:
     self, request: requests.Request, form: _Form, timeout: float
   ) -> generation.Generation:
     return generation.Generation(
-      self._catalogue, _record(request), form, timeout
+      self._catalogue,
+      _record(request),
+      form,
+      timeout,
+      self._options.queue_secs,
     )
 
   def _timeout(self, request: requests.Request, stream: bool = False) -> float:
