@@ -21,7 +21,6 @@ from absl import app
 from absl import flags
 import psutil
 
-from saxml_ext.client.testing import fake_cell
 from saxml_ext.common import grpc_util
 from saxml_ext.http.web import responses
 from saxml_ext.protobuf import completion_pb2
@@ -33,6 +32,8 @@ _REQUESTS = flags.DEFINE_integer(
 _TOKENS = flags.DEFINE_integer(
   'tokens', 64, 'Tokens of each answer.', lower_bound=2, upper_bound=1000
 )
+# Of the cell for tests.
+_CELL, _MODEL = '/sax/test', '/sax/test/m'
 _WARM_UP = 50
 
 _Ask = Callable[[], int]
@@ -70,7 +71,7 @@ class _Direct:
   def ask(self, stream: bool) -> int:
     """Returns how many messages came."""
     request = completion_pb2.CompleteRequest(
-      model_key=fake_cell.MODEL, text=self._prompt, stream=stream
+      model_key=_MODEL, text=self._prompt, stream=stream
     )
     return sum(1 for _ in self._stub.Complete(request))
 
@@ -134,7 +135,7 @@ def main(argv: Sequence[str]) -> None:
         'saxml_ext.http.gateway',
         '--port=0',
         SAX_ROOT=root,
-        SAX_CELL=fake_cell.CELL,
+        SAX_CELL=_CELL,
       )
     )
     port = re.search(r':(\d+)$', line)
