@@ -10,7 +10,6 @@ import time
 
 from saxml_ext.client import sax_aio
 from saxml_ext.common import errors
-from saxml_ext.http.backend import completion_calls
 from saxml_ext.http.protocol import problems
 from saxml_ext.protobuf import completion_pb2
 
@@ -52,7 +51,7 @@ class Catalogue:
     self._clock = clock
     self._listed = -float('inf')
     self._known: dict[str, int] = {}
-    self._calls: dict[str, completion_calls.CompletionCalls] = {}
+    self._models: dict[str, sax_aio.LanguageModel] = {}
     self._described: dict[
       str, tuple[float, completion_pb2.DescribeResponse]
     ] = {}
@@ -89,11 +88,14 @@ class Catalogue:
       param='model',
     )
 
-  def calls(self, model_id: str) -> completion_calls.CompletionCalls:
+  def model(self, model_id: str) -> sax_aio.LanguageModel:
     """The client of a model that `find` has returned."""
-    if model_id not in self._calls:
-      self._calls[model_id] = completion_calls.CompletionCalls(model_id)
-    return self._calls[model_id]
+    if model_id not in self._models:
+      # A full replica is for the client of the gateway to know of: whoever
+      # waits holds a connection and a place that others could have.
+      options = sax_aio.Options(wait_if_full=False)
+      self._models[model_id] = sax_aio.Model(model_id, options).LM()
+    return self._models[model_id]
 
   async def published(self, limit: float = _MISSING_SECS) -> Mapping[str, int]:
     """Ids of the models, and since when this process knows them.
@@ -116,8 +118,8 @@ class Catalogue:
     now = int(time.time())
     self._known = {name: self._known.get(name, now) for name in sorted(found)}
     self._listed = self._clock()
-    for gone in self._calls.keys() - self._known.keys():
-      del self._calls[gone]
+    for gone in self._models.keys() - self._known.keys():
+      del self._models[gone]
     for gone in self._described.keys() - self._known.keys():
       del self._described[gone]
 
@@ -129,7 +131,8 @@ class Catalogue:
     if told and self._clock() - told[0] < _DESCRIBED_SECS:
       return told[1]
     try:
-      response = await self.calls(model_id).describe(_DESCRIBE_TIMEOUT)
+      options = sax_aio.ModelOptions(_DESCRIBE_TIMEOUT)
+      response = await self.model(model_id).Describe(options)
     except errors.SaxError:
       # It has no replica, or one of another Sax; the list is of use all the
       # same.

@@ -8,7 +8,7 @@ from saxml_ext.http.protocol import answers as answers_lib
 from saxml_ext.http.protocol import completions
 from saxml_ext.http.protocol import fields as fields_lib
 from saxml_ext.http.protocol import logprobs
-from saxml_ext.http.protocol import prompts
+from saxml_ext.http.protocol import prompts as prompts_lib
 from saxml_ext.http.protocol import sampling as sampling_lib
 from saxml_ext.http.protocol import templates
 from saxml_ext.protobuf import completion_pb2
@@ -34,18 +34,14 @@ class Chat:
   Attributes:
     model: as the request names it; None if it names none.
     sampling: what it asks for.
-    prompt: what the template made of the conversation.
+    prompts: one, what the template made of the conversation.
     wants_logprobs: whether answers come with log-probabilities.
   """
 
   model: str | None
   sampling: sampling_lib.Sampling
-  prompt: str
+  prompts: Sequence[prompts_lib.Prompt]
   wants_logprobs: bool
-
-  def requests(self, model_id: str) -> list[completion_pb2.CompleteRequest]:
-    """What is asked of the cell: one message."""
-    return [prompts.request_of(self.prompt, self.sampling, model_id)]
 
   def body(
     self, head: dict[str, Any], collected: Sequence[answers_lib.Collected]
@@ -136,9 +132,9 @@ def parse(body: dict[str, Any], template_of: TemplateOf) -> Chat:
     fields.fail('top_logprobs', 'send it with "logprobs": true only')
   fields.finish()
   if wants_logprobs:
-    sampling.template.logprobs = alternatives or 0
-  sampling.template.stop.extend(template.stops)
-  return Chat(model, sampling, prompt, wants_logprobs)
+    sampling.settings['logprobs'] = alternatives or 0
+  sampling.settings['stop'] += template.stops
+  return Chat(model, sampling, [prompt], wants_logprobs)
 
 
 def take_prompt(

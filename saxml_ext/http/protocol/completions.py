@@ -30,13 +30,6 @@ class Completions:
   prompts: Sequence[prompts.Prompt]
   wants_logprobs: bool
 
-  def requests(self, model_id: str) -> list[completion_pb2.CompleteRequest]:
-    """What is asked of the cell, one message a prompt."""
-    return [
-      prompts.request_of(prompt, self.sampling, model_id)
-      for prompt in self.prompts
-    ]
-
   def body(
     self, head: dict[str, Any], collected: Sequence[answers_lib.Collected]
   ) -> dict[str, Any]:
@@ -131,7 +124,8 @@ def parse(body: dict[str, Any]) -> Completions:
       ' logprobs',
     )
   fields.finish()
-  sampling.template.echo = echo
+  if echo:
+    sampling.settings['echo'] = True
   if alternatives is not None:
-    sampling.template.logprobs = alternatives
+    sampling.settings['logprobs'] = alternatives
   return Completions(model, sampling, found, alternatives is not None)

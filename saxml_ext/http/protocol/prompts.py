@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from saxml_ext.http.protocol import fields as fields_lib
-from saxml_ext.http.protocol import sampling as sampling_lib
-from saxml_ext.protobuf import completion_pb2
 
 Prompt = str | Sequence[int]
 
@@ -56,19 +54,3 @@ def _ids(fields: fields_lib.Fields, value: list[int]) -> list[int]:
     fields.fail('prompt', 'it has no token')
   # Checked as any list of ids; put back for that.
   return fields_lib.Fields({'prompt': value}).ids('prompt', _MOST_IDS)
-
-
-def request_of(
-  prompt: Prompt,
-  sampling: sampling_lib.Sampling,
-  model_id: str,
-) -> completion_pb2.CompleteRequest:
-  """The message that asks the cell to continue a prompt."""
-  request = completion_pb2.CompleteRequest()
-  request.CopyFrom(sampling.template)
-  request.model_key = model_id
-  if isinstance(prompt, str):
-    request.text = prompt
-  else:
-    request.token_ids.ids.extend(prompt)
-  return request

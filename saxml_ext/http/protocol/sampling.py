@@ -77,17 +77,15 @@ class Sampling:
   """What a request asks for, apart from its prompt and its form.
 
   Attributes:
-    template: a message for the cell that lacks model and prompt.
+    settings: fields of `completion_pb2.CompleteRequest` without the prompt.
     n: answers wanted.
-    candidates: answers to sample, of which the n likeliest are wanted.
     stream: whether the answer comes as server-sent events.
     include_usage: whether its last event counts tokens.
     token_ids: whether answers come with their token ids.
   """
 
-  template: completion_pb2.CompleteRequest
+  settings: dict[str, Any]
   n: int
-  candidates: int
   stream: bool
   include_usage: bool
   token_ids: bool
@@ -103,58 +101,54 @@ def take(fields: fields_lib.Fields, max_tokens_name: str) -> Sampling:
   Raises:
     problems.BadRequest: a value does not fit, or cannot be honoured.
   """
-  template = completion_pb2.CompleteRequest(
-    max_tokens=fields.integer(max_tokens_name, 1),
-    min_tokens=fields.integer('min_tokens', 0),
-    temperature=fields.number('temperature', 0, 2),
-    top_p=_top_p(fields),
-    top_k=_top_k(fields),
-    seed=_seed(fields),
-    length_penalty=fields.number('length_penalty', -100, 100),
-    early_stopping=_early_stopping(fields),
-    stop=_stops(fields),
-    stop_token_ids=fields.ids('stop_token_ids', _MOST_STOP_IDS),
-    ignore_eos=fields.flag('ignore_eos') or False,
-    priority=fields.integer('priority') or 0,
-  )
   stream = fields.flag('stream') or False
-  n, candidates = _answers(fields, template, stream)
+  settings = {
+    'max_tokens': fields.integer(max_tokens_name, 1),
+    'min_tokens': fields.integer('min_tokens', 0),
+    'temperature': fields.number('temperature', 0, 2),
+    'top_p': _top_p(fields),
+    'top_k': _top_k(fields),
+    'seed': _seed(fields),
+    'length_penalty': fields.number('length_penalty', -100, 100),
+    'early_stopping': _early_stopping(fields),
+    'stop': _stops(fields),
+    'stop_token_ids': fields.ids('stop_token_ids', _MOST_STOP_IDS),
+    'ignore_eos': fields.flag('ignore_eos'),
+    'priority': fields.integer('priority'),
+  }
+  n, answers = _answers(fields, stream)
+  settings |= answers
   include_usage = _stream_options(fields, stream)
-  template.stream = stream
   token_ids = fields.flag('return_token_ids') or False
   fields.take_harmless(_HARMLESS)
   fields.refuse_unless(_NEUTRAL)
-  return Sampling(template, n, candidates, stream, include_usage, token_ids)
+  told = {k: v for k, v in settings.items() if v is not None}
+  return Sampling(told, n, stream, include_usage, token_ids)
 
 
 def _answers(
-  fields: fields_lib.Fields,
-  template: completion_pb2.CompleteRequest,
-  stream: bool,
-) -> tuple[int, int]:
-  """Fills in who searches and how wide; returns (n, candidates)."""
+  fields: fields_lib.Fields, stream: bool
+) -> tuple[int, dict[str, Any]]:
+  """How many answers are wanted, and the settings of who searches for them."""
   n = fields.integer('n', 1, _MOST_ANSWERS) or 1
   best_of = fields.integer('best_of', 1, _MOST_BEAMS)
   beams = fields.flag('use_beam_search')
   if best_of is not None and best_of < n:
     fields.fail('best_of', f'{best_of} is less than n, which is {n}')
-  if beams is not None:
-    template.use_beam_search = beams
-  template.n = n
   if beams:
-    template.num_beams = best_of or n
-  elif best_of is not None and best_of > n:
-    if stream:
-      fields.fail(
-        'best_of',
-        f'the best {n} of {best_of} samples are known at the end only: leave'
-        ' out stream, or send best_of as n',
-      )
-    if best_of > _MOST_ANSWERS:
-      fields.fail('best_of', f'{best_of} samples; the limit is {_MOST_ANSWERS}')
-    template.use_beam_search = False
-    template.n = best_of
-  return n, template.n
+    found = {'n': n, 'use_beam_search': True, 'num_beams': best_of or n}
+    return n, found
+  if best_of is None or best_of == n:
+    return n, {'n': n, 'use_beam_search': beams}
+  if stream:
+    fields.fail(
+      'best_of',
+      f'the best {n} of {best_of} samples are known at the end only: leave out'
+      ' stream, or send best_of as n',
+    )
+  if best_of > _MOST_ANSWERS:
+    fields.fail('best_of', f'{best_of} samples; the limit is {_MOST_ANSWERS}')
+  return n, {'n': best_of, 'use_beam_search': False}
 
 
 def _top_p(fields: fields_lib.Fields) -> float | None:

@@ -69,9 +69,9 @@ class Detokenize:
   model: str | None
   ids: list[int]
 
-  def body(self, response: completion_pb2.DetokenizeResponse) -> dict[str, Any]:
+  def body(self, text: str) -> dict[str, Any]:
     """The answer."""
-    return {'prompt': response.text}
+    return {'prompt': text}
 
 
 def parse_detokenize(body: dict[str, Any]) -> Detokenize:

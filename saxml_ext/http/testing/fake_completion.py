@@ -67,7 +67,7 @@ class FakeCompletion(completion_pb2_grpc.CompletionServicer):
         raise errors.ResourceExhausted('the queue is full', float(seconds))
     if kind in ('endless', 'slow'):
       most = SLOW_TOKENS if kind == 'slow' else math.inf
-      yield from self._endless(float(rest), most, context)
+      yield from self._endless(float(rest), most, request, context)
       return
     answer = text.upper()[: request.max_tokens or MAX_NEW_TOKENS]
     prompt = text if request.echo else ''
@@ -105,7 +105,7 @@ class FakeCompletion(completion_pb2_grpc.CompletionServicer):
       logprob=-len(answer) / (1 + index),
     )
 
-  def _endless(self, seconds, most, context):
+  def _endless(self, seconds, most, request, context):
     context.add_callback(self.cancelled.set)
     self.running.set()
     count = 0
@@ -113,7 +113,8 @@ class FakeCompletion(completion_pb2_grpc.CompletionServicer):
       count += 1
       token = completion_pb2.Token(token_id=120, text='x')
       choice = completion_pb2.Choice(text='x', tokens=[token])
-      yield completion_pb2.CompleteResponse(choices=[choice])
+      if request.stream:
+        yield completion_pb2.CompleteResponse(choices=[choice])
       time.sleep(seconds)
 
   def Tokenize(self, request, context):

@@ -7,11 +7,13 @@ import random
 import time
 from typing import Any
 
+from saxml_ext.client import sax_aio
 from saxml_ext.common import errors
 from saxml_ext.http.backend import catalogue as catalogue_lib
 from saxml_ext.http.protocol import answers
 from saxml_ext.http.protocol import predict
 from saxml_ext.http.protocol import problems
+from saxml_ext.http.protocol import prompts
 from saxml_ext.http.web import metrics as metrics_lib
 from saxml_ext.http.web import responses
 from saxml_ext.protobuf import completion_pb2
@@ -58,9 +60,9 @@ class Generation:
     Raises:
       problems.Problem, errors.SaxError: there is none.
     """
-    model_id, requests = await self._requests()
+    model_id = await self._find()
     head = {**head, 'model': self._form.model or model_id}
-    calls = [self._collect(model_id, request) for request in requests]
+    calls = [self._collect(model_id, prompt) for prompt in self._form.prompts]
     if len(calls) == 1:
       collected = [await calls[0]]
     else:
@@ -76,11 +78,11 @@ class Generation:
     Raises:
       problems.Problem, errors.SaxError: there is none.
     """
-    model_id, requests = await self._requests()
+    model_id = await self._find()
     head = {**head, 'model': self._form.model or model_id}
     if self._form.sampling.include_usage:
       head['usage'] = None
-    news = self._news(model_id, requests)
+    news = self._news(model_id)
     try:
       first = await anext(news)
     except BaseException:
@@ -89,22 +91,19 @@ class Generation:
     self._record.began()
     return responses.Events(self._told(head, first, news))
 
-  async def _requests(
-    self,
-  ) -> tuple[str, list[completion_pb2.CompleteRequest]]:
-    model_id = await self._catalogue.find(self._form.model)
-    self._record.model = model_id
-    return model_id, self._form.requests(model_id)
+  async def _find(self) -> str:
+    self._record.model = await self._catalogue.find(self._form.model)
+    return self._record.model
 
   def _remaining(self) -> float:
     return max(0.001, self._deadline - time.monotonic())
 
   async def _complete(
-    self, model_id: str, request: completion_pb2.CompleteRequest
+    self, model_id: str, prompt: prompts.Prompt
   ) -> AsyncGenerator[completion_pb2.CompleteResponse, None]:
-    calls = self._catalogue.calls(model_id)
+    """The cell's messages, once its queue has room."""
     while True:
-      messages = calls.complete(request, self._remaining())
+      messages = self._messages(model_id, prompt)
       async with contextlib.aclosing(messages):
         try:
           first = await anext(messages)
@@ -119,24 +118,37 @@ class Generation:
           return
       await asyncio.sleep(pause)
 
+  async def _messages(
+    self, model_id: str, prompt: prompts.Prompt
+  ) -> AsyncGenerator[completion_pb2.CompleteResponse, None]:
+    model = self._catalogue.model(model_id)
+    options = sax_aio.ModelOptions(self._remaining())
+    settings = self._form.sampling.settings
+    if not self._form.sampling.stream:
+      yield await model.Complete(prompt, options, **settings)
+      return
+    messages = model.CompleteStream(prompt, options, **settings)
+    async with contextlib.aclosing(messages):
+      async for response in messages:
+        yield response
+
   async def _collect(
-    self, model_id: str, request: completion_pb2.CompleteRequest
+    self, model_id: str, prompt: prompts.Prompt
   ) -> answers.Collected:
     collected = answers.Collected()
     async with (
       self._at_once,
-      contextlib.aclosing(self._complete(model_id, request)) as messages,
+      contextlib.aclosing(self._complete(model_id, prompt)) as messages,
     ):
       async for response in messages:
         collected.add(response)
     return collected
 
-  async def _news(
-    self, model_id: str, requests: Sequence[completion_pb2.CompleteRequest]
-  ) -> AsyncGenerator[_News, None]:
-    if len(requests) == 1:
+  async def _news(self, model_id: str) -> AsyncGenerator[_News, None]:
+    asked = self._form.prompts
+    if len(asked) == 1:
       async with contextlib.aclosing(
-        self._complete(model_id, requests[0])
+        self._complete(model_id, asked[0])
       ) as messages:
         async for response in messages:
           yield 0, response
@@ -148,7 +160,7 @@ class Generation:
       async with (
         self._at_once,
         contextlib.aclosing(
-          self._complete(model_id, requests[prompt])
+          self._complete(model_id, asked[prompt])
         ) as messages,
       ):
         async for response in messages:
@@ -156,7 +168,7 @@ class Generation:
 
     async def pump_all() -> None:
       try:
-        await all_of([pump(i) for i in range(len(requests))])
+        await all_of([pump(i) for i in range(len(asked))])
       finally:
         await queue.put(None)
 

@@ -8,6 +8,7 @@ from typing import Any
 from starlette import requests
 from starlette import types
 
+from saxml_ext.client import sax_aio
 from saxml_ext.http.backend import catalogue as catalogue_lib
 from saxml_ext.http.protocol import chat
 from saxml_ext.http.protocol import completions
@@ -111,8 +112,9 @@ class Work:
     """/tokenize."""
     form = tokens.parse_tokenize(body, self._template_of)
     model_id = await self._find(request, form.model)
-    calls = self._catalogue.calls(model_id)
-    found = await calls.tokenize(form.text, self._timeout(request))
+    model = self._catalogue.model(model_id)
+    options = sax_aio.ModelOptions(self._timeout(request))
+    found = await model.Tokenize(form.text, options)
     return responses.of_json(form.body(found))
 
   async def detokenize(
@@ -121,8 +123,9 @@ class Work:
     """/detokenize."""
     form = tokens.parse_detokenize(body)
     model_id = await self._find(request, form.model)
-    calls = self._catalogue.calls(model_id)
-    found = await calls.detokenize(form.ids, self._timeout(request))
+    model = self._catalogue.model(model_id)
+    options = sax_aio.ModelOptions(self._timeout(request))
+    found = await model.Detokenize(form.ids, options)
     return responses.of_json(form.body(found))
 
   async def _find(self, request: requests.Request, name: str | None) -> str:
