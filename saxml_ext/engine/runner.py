@@ -57,6 +57,11 @@ def prepare(
       f' {e.max_stop_ids} stop ids need at least {least} tokens to choose'
       ' from.'
     )
+  if model_config.vocab_size < e.max_logprobs:
+    raise ValueError(
+      f'max_logprobs is {e.max_logprobs}; the vocabulary has only'
+      f' {model_config.vocab_size} tokens.'
+    )
   if mesh is not None:
     sharding.check(mesh, model_config, e.num_slots)
     weights = sharding.place(mesh, sharding.pad(mesh, weights))
