@@ -30,24 +30,24 @@ class OpenaiTest(absltest.TestCase):
     )
     cls.addClassCleanup(cls.client.close)
 
-  def complete(self, model='samples', prompt=_PROMPT, **fields):
-    extra = {
+  def complete(self, beams=False, prompt=_PROMPT, **fields):
+    extra = {'use_beam_search': beams} | {
       name: fields.pop(name)
       for name in list(fields)
-      if name in ('use_beam_search', 'length_penalty', 'top_k', 'ignore_eos')
+      if name in ('length_penalty', 'top_k', 'ignore_eos')
     }
     return self.client.completions.create(
-      model=model, prompt=prompt, extra_body=extra, **fields
+      model='m', prompt=prompt, extra_body=extra, **fields
     )
 
   def text(self, stream):
     return ''.join(c.choices[0].text for c in stream if c.choices)
 
   def test_models(self):
-    found = {m.id: m for m in self.client.models.list().data}
-    self.assertCountEqual(found, [real_cell.BEAMS, real_cell.SAMPLES])
+    [model] = self.client.models.list().data
+    self.assertEqual(model.id, real_cell.MODEL)
     most = real_cell.MAX_PROMPT + real_cell.MAX_NEW_TOKENS
-    self.assertEqual(found[real_cell.BEAMS].max_model_len, most)
+    self.assertEqual(model.max_model_len, most)
 
   def test_seed_repeats(self):
     one, two, other = (
@@ -58,29 +58,33 @@ class OpenaiTest(absltest.TestCase):
     self.assertNotEqual(one, other)
 
   def test_streams_say_what_whole_answers_do(self):
-    for model in ('samples', 'beams'):
-      whole = self.complete(model, seed=7, max_tokens=12)
-      stream = self.complete(model, seed=7, max_tokens=12, stream=True)
+    for beams in (False, True):
+      whole = self.complete(beams, seed=7, max_tokens=12)
+      stream = self.complete(beams, seed=7, max_tokens=12, stream=True)
       self.assertEqual(self.text(stream), whole.choices[0].text)
       self.assertLessEqual(whole.usage.completion_tokens, 12)
 
   def test_samples_and_their_log_probabilities(self):
-    got = self.complete(n=2, seed=1, logprobs=0, max_tokens=8)
+    got = self.complete(n=2, seed=1, logprobs=2, max_tokens=8)
     self.assertLen(got.choices, 2)
     for choice in got.choices:
       self.assertAlmostEqual(
         sum(choice.logprobs.token_logprobs), choice.cumulative_logprob, 4
       )
-      self.assertLen(choice.logprobs.text_offset, len(choice.logprobs.tokens))
+      told = choice.logprobs
+      self.assertLen(told.text_offset, len(told.tokens))
+      for token, likeliest in zip(told.tokens, told.top_logprobs, strict=True):
+        self.assertIn(token, likeliest)
+        self.assertBetween(len(likeliest), 1, 3)
 
   def test_beams_and_their_scores(self):
-    got = self.complete(
-      'beams', n=3, best_of=4, use_beam_search=True, max_tokens=8
-    )
+    got = self.complete(True, n=3, best_of=4, max_tokens=8)
     scores = [choice.score for choice in got.choices]
     self.assertLen(scores, 3)
     self.assertEqual(scores, sorted(scores, reverse=True))
-    best = self.complete('beams', max_tokens=8).choices[0]
+    narrow = self.complete(True, n=1, max_tokens=8).choices[0]
+    self.assertLessEqual(narrow.score, scores[0])
+    best = self.complete(True, best_of=4, max_tokens=8).choices[0]
     self.assertEqual(best.text, got.choices[0].text)
 
   def test_stop(self):
@@ -95,12 +99,12 @@ class OpenaiTest(absltest.TestCase):
     messages = [{'role': 'user', 'content': _PROMPT}]
     for _ in range(2):
       got = self.client.chat.completions.create(
-        model='beams', messages=messages, max_tokens=6
+        model='m', messages=messages, max_tokens=6
       )
       messages.append(got.choices[0].message.model_dump(exclude_none=True))
       messages.append({'role': 'user', 'content': 'And?'})
     # The plain template says what was said, and a checkpoint's is not read.
-    expected = self.complete('beams', max_tokens=6).choices[0].text
+    expected = self.complete(True, best_of=4, max_tokens=6).choices[0].text
     self.assertEqual(messages[1]['content'], expected)
     self.assertFalse(os.path.exists(self.cell.canary))
 
@@ -108,10 +112,10 @@ class OpenaiTest(absltest.TestCase):
     ids = self.client.post(
       self.gateway.address + '/tokenize',
       cast_to=object,
-      body={'model': 'beams', 'prompt': _PROMPT},
+      body={'model': 'm', 'prompt': _PROMPT},
     )['tokens']
-    by_ids = self.complete('beams', prompt=ids, max_tokens=6)
-    by_text = self.complete('beams', max_tokens=6)
+    by_ids = self.complete(True, prompt=ids, max_tokens=6)
+    by_text = self.complete(True, max_tokens=6)
     self.assertEqual(by_ids.choices[0].text, by_text.choices[0].text)
     self.assertEqual(by_text.usage.prompt_tokens, len(ids))
 
@@ -121,7 +125,7 @@ class OpenaiTest(absltest.TestCase):
       ({'prompt': 'word ' * 500}, str(real_cell.MAX_PROMPT)),
       ({'n': 100}, '100'),
       ({'prompt': [5000]}, '5000'),
-      ({'model': 'beams', 'use_beam_search': True, 'best_of': 50}, '50'),
+      ({'beams': True, 'best_of': 50}, '50'),
     ):
       with self.assertRaisesRegex(openai.BadRequestError, expected):
         self.complete(**fields)

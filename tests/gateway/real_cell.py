@@ -1,8 +1,8 @@
-"""A whole cell in this process: admin server, model servers, real engines.
+"""A whole cell in this process: admin server, model server, real engine.
 
-Two random models, one published with beam search and one with sampling, read
-and write text. Their checkpoints bring a chat template that leaves a trace
-where it is executed.
+Its random model reads and writes text, by beams unless a request says
+otherwise. The checkpoint brings a chat template that leaves a trace where it is
+executed.
 """
 
 import asyncio
@@ -28,35 +28,29 @@ from saxml_ext.server.loading import loader
 from saxml_ext.server.testing import small_model
 
 CELL = '/sax/test'
-BEAMS, SAMPLES = CELL + '/beams', CELL + '/samples'
+MODEL = CELL + '/m'
 MAX_PROMPT, MAX_NEW_TOKENS = 40, 24
-_PATH = 'tests.gateway.real_cell.'
+_PARAMS = 'tests.gateway.real_cell.Params'
 _VOCAB_SIZE = 1024
 
 
-@registry.register(_PATH + 'Beams')
-class Beams(gptj.TinyFP32):
+@registry.register(_PARAMS)
+class Params(gptj.TinyFP32):
   """Few and small programs, so that they compile within seconds."""
 
   VOCABULARY_PATH = lm_cloud.SMALL_VOCABULARY
-  BATCH_SIZE = 2
+  BATCH_SIZE = 1
   MAX_LIVE_BATCHES = 2
   INPUT_SEQ_LEN = MAX_PROMPT
   BUCKET_KEYS = [MAX_PROMPT]
   MIN_DECODE_STEPS = 0
   MAX_DECODE_STEPS = MAX_NEW_TOKENS
+  MIXED_SEARCH = True
   BEAM_SIZE = 4
-  EXTRA_INPUTS = {'per_example_max_decode_steps': MAX_NEW_TOKENS}
-
-
-@registry.register(_PATH + 'Samples')
-class Samples(Beams):
-  """The same model, sampled from."""
-
-  USE_BEAM_SEARCH = False
   NUM_SAMPLES = 2
   TOP_K = 40
   TEMPERATURE = 1.0
+  MAX_LOGPROBS = 2
   EXTRA_INPUTS = {
     **gptj.TinySampleFP32.EXTRA_INPUTS,
     'per_example_max_decode_steps': MAX_NEW_TOKENS,
@@ -85,13 +79,9 @@ class RealCell:
     self._loop = asyncio.new_event_loop()
     self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
     self._thread.start()
-    self._servers: list[model_server.ModelServer] = []
-    self._joining: list[asyncio.Task[None]] = []
     self._run(self._start())
-    for model_id, name in ((BEAMS, 'Beams'), (SAMPLES, 'Samples')):
-      sax.Publish(model_id, _PATH + name, self._checkpoint, 1)
-    for model_id in (BEAMS, SAMPLES):
-      sax.WaitForReady(model_id, 1)
+    sax.Publish(MODEL, _PARAMS, self._checkpoint, 1)
+    sax.WaitForReady(MODEL, 1)
 
   def _add_template(self) -> None:
     """What a hostile checkpoint has where Hugging Face's have templates."""
@@ -113,22 +103,18 @@ class RealCell:
     self._admin = admin_server.AdminServer(self.root, CELL, 0)
     await self._admin.start()
     await self._admin.leading()
-    for name in ('Beams', 'Samples'):
-      server = model_server.ModelServer(loader.load, port=0)
-      await server.start()
-      join = admin_pb2.JoinRequest(
-        address=net.advertised_address(server.port),
-        model_server=admin_pb2.ModelServer(servable_model_paths=[_PATH + name]),
-      )
-      member = membership.Membership(self.root, CELL, join)
-      self._servers.append(server)
-      self._joining.append(asyncio.create_task(member.run()))
+    self._server = model_server.ModelServer(loader.load, port=0)
+    await self._server.start()
+    join = admin_pb2.JoinRequest(
+      address=net.advertised_address(self._server.port),
+      model_server=admin_pb2.ModelServer(servable_model_paths=[_PARAMS]),
+    )
+    member = membership.Membership(self.root, CELL, join)
+    self._joining = asyncio.create_task(member.run())
 
   async def _stop(self) -> None:
-    for task in self._joining:
-      task.cancel()
-    for server in self._servers:
-      await server.stop(grace=0)
+    self._joining.cancel()
+    await self._server.stop(grace=0)
     await self._admin.stop()
 
   def stop(self) -> None:
