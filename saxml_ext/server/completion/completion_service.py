@@ -13,6 +13,7 @@ import contextlib
 import grpc
 
 from saxml_ext.common import grpc_aio
+from saxml_ext.common.security import caller
 from saxml_ext.protobuf import completion_pb2
 from saxml_ext.protobuf import completion_pb2_grpc
 from saxml_ext.server.completion import answers as answers_lib
