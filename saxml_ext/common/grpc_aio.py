@@ -137,7 +137,9 @@ def _checked(handler: grpc.RpcMethodHandler) -> grpc.RpcMethodHandler:
     inspect.iscoroutinefunction(function)
     or inspect.isasyncgenfunction(function)
   ):
-    return handler  # What generated code has for methods that are not there.
+    # What generated code has in the place of a method that is not there; it
+    # would raise, and each call leave a traceback in the log.
+    return grpc.unary_unary_rpc_method_handler(_not_there)
   read = handler.request_deserializer
 
   def deserialize(data: bytes) -> Any:
@@ -173,6 +175,14 @@ def _function(handler: grpc.RpcMethodHandler) -> Callable[..., Any]:
     or handler.unary_stream
     or handler.stream_unary
     or handler.stream_stream
+  )
+
+
+async def _not_there(
+  unused_request: bytes, context: grpc.aio.ServicerContext
+) -> None:
+  await context.abort(
+    grpc.StatusCode.UNIMPLEMENTED, 'this server does not have that method'
   )
 
 

@@ -33,6 +33,7 @@ from saxml_ext.common import cell
 from saxml_ext.common import environment
 from saxml_ext.common import errors
 from saxml_ext.common import ids
+from saxml_ext.common import memory
 from saxml_ext.common import user_path
 from saxml_ext.engine.parallel import cpu_collectives
 from saxml_ext.groups import distributed
@@ -232,6 +233,7 @@ def _serve(
   if formed is not None:
     _join_group(formed)
   jax_setup.check_devices()
+  memory.settle()
   leader = None
   limits = group_flags.limits()
   if formed is not None and not formed.leads:
