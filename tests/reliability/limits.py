@@ -18,6 +18,7 @@ from saxml_ext.protobuf import lm_pb2
 from tests.chaos import processes
 from tests.reliability import figures
 from tests.reliability import others as others_lib
+from tests.reliability import raw_http2
 from tests.reliability import rpcs
 from tests.reliability import served as served_lib
 
@@ -171,25 +172,6 @@ async def _fastest(
   return code, secs
 
 
-async def _sending_secs(address: str, data: bytes) -> float:
-  """What a client needs for such a message, whatever it is for.
-
-  A server refuses a method that it does not have without a look at messages.
-  """
-  nothing = dataclasses.replace(
-    next(r for r in rpcs.of_server(address) if not r.gives_stream),
-    path=_LM + 'NoSuchMethod',
-  )
-  channel = grpc.aio.insecure_channel(
-    address, options=(('grpc.max_send_message_length', -1),)
-  )
-  async with channel:
-    code, secs = await _fastest(channel, nothing, data)
-  if code is not grpc.StatusCode.UNIMPLEMENTED:
-    raise RuntimeError(f'a method that is not there answered {code}')
-  return secs
-
-
 async def _expire(root: str, count: int) -> list[str]:
   """Fills the slots, and asks for what cannot be begun in time.
 
@@ -237,7 +219,10 @@ def measure(
       begin = time.monotonic()
       refused = asyncio.run(_refusals(address, cases))
       large = asyncio.run(_refusals(address, huge))
-      sending = [asyncio.run(_sending_secs(address, d)) for _, _, d in huge]
+      waited = [
+        raw_http2.secs_until_refused(address, _LM + 'Generate', _HUGE + 1)
+        for _ in range(_TRIES)
+      ]
       ended = time.monotonic()
     codes = asyncio.run(_expire(served.cell.root, late))
     asyncio.run(_answers(address))
@@ -258,8 +243,8 @@ def measure(
       most=within,
     ),
     figures.Figure(
-      'slowest refusal of 64 MiB and more, beside the time to send it',
-      1e3 * max(r.secs - s for r, s in zip(large, sending, strict=True)),
+      'slowest refusal of 64 MiB, from its announcement',
+      1e3 * max(waited),
       'ms',
       most=within,
     ),
