@@ -89,6 +89,8 @@ def fake_load_fn(
       type(params.__name__, (params,), attributes)
     )
     ids = codec.IdCodec(VOCAB_SIZE)
-    return loader.serve(settings, (ids, ids), runner, on_failure)
+    return loader.serve(
+      settings, codec.Codecs(ids, ids, VOCAB_SIZE), runner, on_failure
+    )
 
   return load

@@ -1,0 +1,96 @@
+"""What all methods of the data services begin and end with."""
+
+import asyncio
+from collections.abc import Callable
+import math
+import time
+from typing import Any
+
+import grpc
+
+from saxml_ext.common import errors
+from saxml_ext.server.loading import lifecycle
+from saxml_ext.server.loading import servable as servable_lib
+
+
+async def find(
+  models: lifecycle.Models[servable_lib.Servable],
+  key: str,
+  method: str,
+  context: grpc.aio.ServicerContext,
+) -> servable_lib.Servable:
+  """Returns the model for a call of a method.
+
+  Raises:
+    errors.NotFound: it does not serve.
+    errors.InvalidArgument: it does not have the method.
+    errors.PermissionDenied: an ACL guards the method.
+  """
+  found = models.serving(key)
+  methods = found.model.settings.methods
+  if method not in methods:
+    served = ', '.join(methods)
+    raise errors.InvalidArgument(
+      f'{key} does not serve {method}; it serves {served}'
+    )
+  check_acl(found.spec.acls, key, method, context)
+  return found.model
+
+
+def check_acl(
+  acls: Any, key: str, method: str, context: grpc.aio.ServicerContext
+) -> None:
+  """Raises errors.PermissionDenied if an ACL keeps the caller out."""
+  del context
+  acl = acls.get(method)
+  if acl:
+    # Callers have no names here, so nobody can be shown to be on a list.
+    raise errors.PermissionDenied(
+      f'{method} of {key} is for members of {acl!r} only, and this server'
+      ' cannot tell who is calling; remove the ACL to open the method'
+    )
+
+
+def client(context: grpc.aio.ServicerContext) -> str:
+  """Who calls, for the order of requests: the host, as nobody has a name."""
+  # "ipv4:10.0.0.7:51234": each connection has a port of its own.
+  return context.peer().rpartition(':')[0]
+
+
+def deadline(context: grpc.aio.ServicerContext) -> float:
+  """The call's deadline on the monotonic clock; inf without one."""
+  remaining = context.time_remaining()
+  return math.inf if remaining is None else time.monotonic() + remaining
+
+
+async def run(in_place: bool, function: Callable[..., Any], *args) -> Any:
+  """Calls a function, on a thread unless it is quick enough to do in place.
+
+  A tokenizer takes about a millisecond for an article and lets go of the
+  interpreter meanwhile; ids as text are read in a few dozen microseconds.
+  """
+  if in_place:
+    return function(*args)
+  return await asyncio.to_thread(function, *args)
+
+
+class Timer:
+  """Counts a call as answered after so long, or as failed."""
+
+  def __init__(self, model: servable_lib.Servable, method: str):
+    self._stats = model.method_stats[method]
+    self._begin = time.monotonic()
+    self._succeeded = False
+
+  def __enter__(self) -> 'Timer':
+    return self
+
+  def succeeded(self) -> None:
+    """To be called once the answer is ready."""
+    self._succeeded = True
+
+  def __exit__(self, *exc_info) -> None:
+    if self._succeeded:
+      self._stats.succeeded(time.monotonic() - self._begin)
+    else:
+      self._stats.failed()
