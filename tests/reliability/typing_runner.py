@@ -41,6 +41,7 @@ class TypingRunner:
   Attributes:
     num_slots: requests decoded together.
     progress: by slot, of requests that stream, after the last step.
+    interruptible: whether `interrupt` has an effect.
   """
 
   def __init__(
@@ -60,6 +61,7 @@ class TypingRunner:
         "interrupt", each after the monotonic time.
     """
     self.num_slots = num_slots
+    self.interruptible = True
     self.progress: Mapping[int, Progress] = {}
     self._most = max_new_tokens
     self._step_secs = step_secs
@@ -90,7 +92,6 @@ class TypingRunner:
       self._note(f'admit {",".join(map(str, request.tokens[:8].tolist()))}')
 
   def step(self, max_steps: int | None = None) -> dict[int, request_lib.Result]:
-    self._interrupted.clear()
     done: dict[int, request_lib.Result] = {}
     steps = 0
     while not done and (max_steps is None or steps < max_steps):
@@ -104,6 +105,8 @@ class TypingRunner:
           done[slot] = self._result(slot)
       if self._interrupted.is_set():
         break
+    # One that came before this call has ended it after its first step.
+    self._interrupted.clear()
     for slot in done:
       self._forget(slot)
     self.progress = {

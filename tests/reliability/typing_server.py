@@ -44,7 +44,8 @@ def _load(
     _STEP_SECS.value,
     _NOTES.value,
   )
-  return loader.serve(settings, (ids, ids), engine, on_failure)
+  codecs = codec.Codecs(ids, ids, VOCAB_SIZE)
+  return loader.serve(settings, codecs, engine, on_failure)
 
 
 def main(argv: Sequence[str]) -> None:
