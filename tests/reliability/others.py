@@ -46,17 +46,24 @@ class Others:
     process: it.
   """
 
-  def __init__(self, directory: pathlib.Path, name: str, *flags: str):
+  def __init__(
+    self,
+    directory: pathlib.Path,
+    name: str,
+    *flags: str,
+    program: str = _ASKER,
+  ):
     """Starts it.
 
     Args:
       directory: for its notes.
       name: of those.
       *flags: of the program.
+      program: its module.
     """
     self._output = directory / f'{name}.calls'
     with (directory / f'{name}.log').open('wb') as log:
-      self.process = start(_ASKER, [f'--output={self._output}', *flags], log)
+      self.process = start(program, [f'--output={self._output}', *flags], log)
 
   def __enter__(self) -> 'Others':
     processes.wait(lambda: any(c.code == 'OK' for c in self.calls()))
