@@ -19,6 +19,8 @@ from saxml_ext.engine.attention import decode_attention
 from saxml_ext.engine.attention import rotary
 from saxml_ext.engine.parallel import slot_parts
 from saxml_ext.engine.search import search
+from saxml_ext.engine.search import streams
+from saxml_ext.engine.search import trace
 
 
 def empty_state(
@@ -297,7 +299,7 @@ def _decode(
     logits, current = model.decode(
       weights,
       settings.model,
-      jnp.take_along_axis(searches.tokens, last[:, None, None], 2)[:, :, 0],
+      searches.last,
       slots.prompt_lengths + last,
       rotations,
       history,
@@ -305,7 +307,7 @@ def _decode(
       row + step,
       e.kv_dtype,
     )
-    advanced, parents = settings.rule.advance(searches, logits)
+    advanced, parents = settings.rule.advance(searches, logits, live)
     slots = state.Slots(
       search.freeze(live, advanced, searches),
       slots.prompt_lengths,
@@ -349,13 +351,26 @@ def hypotheses(
   weights: weights_lib.Weights,
   slots: state.Slots,
   slot: jax.Array,
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-  """One slot's kept tokens [K, M], lengths [K], scores [K] and kept [K]."""
+) -> tuple[trace.Kept, trace.Trace]:
+  """One slot's answers, and what they are read from; without the leading S."""
   del settings, weights  # Called as the other programs are.
   b = slots.searches
-  return (
-    b.kept_tokens[slot],
-    b.kept_lengths[slot],
-    b.kept_scores[slot],
-    b.kept[slot],
-  )
+  return jax.tree.map(lambda x: x[slot], (b.kept, b.trace))
+
+
+def progress(
+  settings: state.Settings,
+  window: int,
+  weights: weights_lib.Weights,
+  slots: state.Slots,
+) -> streams.News:
+  """What the searches of all slots have come to.
+
+  Args:
+    settings: static.
+    window: static, as many of the newest steps are told.
+    weights: not used; every program takes them.
+    slots: all slots.
+  """
+  del settings, weights
+  return streams.news(slots.searches, window)
