@@ -1,7 +1,7 @@
 """What all methods of the data services begin and end with."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 import math
 import time
 from typing import Any
@@ -18,8 +18,27 @@ async def find(
   key: str,
   method: str,
   context: grpc.aio.ServicerContext,
+  also: Sequence[str] = (),
 ) -> servable_lib.Servable:
-  """Returns the model for a call of a method.
+  """Returns the model for a call of a method; see `find_entry`."""
+  return (await find_entry(models, key, method, context, also)).model
+
+
+async def find_entry(
+  models: lifecycle.Models[servable_lib.Servable],
+  key: str,
+  method: str,
+  context: grpc.aio.ServicerContext,
+  also: Sequence[str] = (),
+) -> lifecycle.Serving[servable_lib.Servable]:
+  """Returns a loaded model, with what it was loaded of, for a call.
+
+  Args:
+    models: of this server.
+    key: of the model.
+    method: that it must have.
+    context: of the call.
+    also: methods that the caller must have access to besides.
 
   Raises:
     errors.NotFound: it does not serve.
@@ -33,8 +52,9 @@ async def find(
     raise errors.InvalidArgument(
       f'{key} does not serve {method}; it serves {served}'
     )
-  check_acl(found.spec.acls, key, method, context)
-  return found.model
+  for each in (method, *also):
+    check_acl(found.spec.acls, key, each, context)
+  return found
 
 
 def check_acl(

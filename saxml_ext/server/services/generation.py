@@ -33,6 +33,7 @@ async def prepare(
   )
   limit = extra_inputs.max_new_tokens(extra, settings.engine.max_new_tokens)
   model.scheduler.check_admission(scheduler.GENERATE, client)
+  prompts.check_size(request.text, settings)
   ids = await calls.run(
     settings.tokenized_input, model.codecs.input.encode, request.text
   )

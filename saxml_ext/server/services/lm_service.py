@@ -102,6 +102,8 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
         )
       encode = model.codecs.input.encode
       in_place = settings.tokenized_input
+      for text in (request.prefix, *request.suffix):
+        prompts.check_size(text, settings)
       prefix = prompts.with_start(
         await calls.run(in_place, encode, request.prefix), settings
       )

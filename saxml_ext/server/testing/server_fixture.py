@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 
 from saxml_ext.params import settings as settings_lib
+from saxml_ext.protobuf import completion_pb2_grpc
 from saxml_ext.protobuf import lm_pb2_grpc
 from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.protobuf import modelet_pb2_grpc
@@ -28,7 +29,7 @@ class ServerFixture:
 
   Attributes:
     address: "127.0.0.1:port".
-    lm, modelet: stubs.
+    completion, lm, modelet: stubs.
     models: of the server.
   """
 
@@ -43,6 +44,7 @@ class ServerFixture:
     self._channel = grpc.insecure_channel(
       self.address, options=(('grpc.enable_http_proxy', 0),)
     )
+    self.completion = completion_pb2_grpc.CompletionStub(self._channel)
     self.lm = lm_pb2_grpc.LMServiceStub(self._channel)
     self.modelet = modelet_pb2_grpc.ModeletStub(self._channel)
 
@@ -77,9 +79,19 @@ class ServerFixture:
 
 
 def fake_load_fn(
-  params: type, runner: fake_runner.FakeRunner
+  params: type,
+  runner: fake_runner.FakeRunner,
+  words: codec.Codec | None = None,
+  vocab_size: int = VOCAB_SIZE,
 ) -> Callable[..., servable.Servable]:
-  """A load function that puts an engine for tests behind `params`."""
+  """A load function that puts an engine for tests behind `params`.
+
+  Args:
+    params: whose EOS_ID and BATCH_SIZE are set here.
+    runner: the engine.
+    words: the tokenizer beside the checkpoint, if there is one.
+    vocab_size: of the engine.
+  """
 
   def load(
     spec: spec_lib.Spec, on_failure: Callable[[str], None]
@@ -88,9 +100,8 @@ def fake_load_fn(
     settings = settings_lib.Settings.of(
       type(params.__name__, (params,), attributes)
     )
-    ids = codec.IdCodec(VOCAB_SIZE)
-    return loader.serve(
-      settings, codec.Codecs(ids, ids, VOCAB_SIZE), runner, on_failure
-    )
+    ids = codec.IdCodec(vocab_size)
+    codecs = codec.Codecs(ids, ids, vocab_size, words)
+    return loader.serve(settings, codecs, runner, on_failure)
 
   return load
