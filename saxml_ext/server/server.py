@@ -33,6 +33,7 @@ from saxml_ext.common import cell
 from saxml_ext.common import environment
 from saxml_ext.common import errors
 from saxml_ext.common import ids
+from saxml_ext.common import memory
 from saxml_ext.common import user_path
 from saxml_ext.common.security import access
 from saxml_ext.common.security import access_flags
@@ -257,6 +258,7 @@ def _serve(
     _join_group(formed)
   jax_setup.check_devices()
   server_flags.start_profiler()
+  memory.settle()
   leader = None
   limits = group_flags.limits()
   if formed is not None and not formed.leads:
