@@ -95,16 +95,9 @@ class BeamRule:
     self, state: search.State, logits: jax.Array
   ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The best continuations: sums, beams and tokens, each [S, count]."""
-    slots, rows, vocab = logits.shape
     count = max(2, 1 + state.options.stop_ids.shape[1]) * self.num_beams
-    width = min(count, vocab)
-    found = search.likeliest(state, logits, width)
-    sums = (found.logits - found.peak) - found.log_total
-    sums = sums + state.scores[:, :rows, None]
-    sums = sums.reshape(slots, rows * width)
-    sums, pick = jax.lax.top_k(sums, min(count, rows * width))
-    tokens = search.take(found.tokens.reshape(slots, rows * width), pick)
-    return sums, pick // width, tokens
+    found = search.candidates(state, logits, count)
+    return found.sums, found.rows, found.tokens
 
   def length_norm(self, length: np.ndarray) -> np.ndarray:
     """See `search.Rule`."""
