@@ -263,10 +263,12 @@ def candidates(
     return Candidates(sums, log_probs, pick // width, tokens, peak, total)
 
   def by_kernel(logits: jax.Array) -> Candidates:
-    peak, total, *found = kernels.find_candidates(
+    peak, total, sums, log_probs, beams, tokens = kernels.find_candidates(
       logits, scores, barred(state), active, count
     )
-    return Candidates(*found, peak[..., None], total[..., None])
+    return Candidates(
+      sums, log_probs, beams, tokens, peak[..., None], total[..., None]
+    )
 
   if not kernels.usable():
     return by_xla(logits)
