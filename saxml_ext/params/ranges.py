@@ -52,6 +52,7 @@ def _check_least(params: type[template.ServableLMParams]) -> None:
     'TEMPERATURE': (params.TEMPERATURE, 0),
     'PREFILL_CHUNK_LEN': (params.PREFILL_CHUNK_LEN, 0),
     'TOKENS_PER_BEAM': (per_beam, 1),
+    'STREAM_INTERVAL_STEPS': (params.STREAM_INTERVAL_STEPS, 1),
   }
   for name in _SIZES:
     if (size := getattr(params, name)) is not None:

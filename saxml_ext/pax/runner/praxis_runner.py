@@ -77,6 +77,7 @@ class PraxisRunner:
         ' GRADIENT_WRT_INPUT_TENSOR_NAMES'
       )
     self.num_slots = settings.engine.num_slots
+    self.progress: dict[int, Any] = {}  # praxis tells of whole answers only.
     self._settings = settings
     self._vocab_size = model.lm_tpl.vocab_size
     self._variables = jax.tree.map(jax.numpy.asarray, variables)
@@ -163,6 +164,9 @@ class PraxisRunner:
   ) -> None:
     """Keeps requests for the next batch, which the next step() decodes."""
     self._requests.update(requests)
+
+  def interrupt(self) -> None:
+    """Does nothing: praxis decodes a batch to its end."""
 
   def step(self, max_steps: int | None = None) -> dict[int, request_lib.Result]:
     """Decodes what was admitted, to its end; praxis has no part steps."""
