@@ -10,9 +10,9 @@ import math
 
 import numpy as np
 
-from saxml_ext.engine import config_checks
 from saxml_ext.engine import variables as variables_lib
 from saxml_ext.engine.family import architecture as architecture_lib
+from saxml_ext.engine.requests import config_checks
 
 DTYPES = ('float32', 'bfloat16')
 KV_DTYPES = (*DTYPES, 'int8')

@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from saxml_ext.engine.search import rule
 from saxml_ext.engine.search import search
 from saxml_ext.engine.search import trace as trace_lib
 
@@ -39,11 +40,11 @@ def length_norm(length: np.ndarray, penalty: float) -> np.ndarray:
 
 
 @dataclasses.dataclass(frozen=True)
-class BeamRule(search.Rule):
+class BeamRule(rule.Rule):
   """The search of groups with num_rows beams, or fewer."""
 
   def initial(self, options: search.Options, max_tokens: int) -> search.State:
-    """As `search.Rule`; all but the first beam start out of reach."""
+    """As `rule.Rule`; all but the first beam start out of reach."""
     state = super().initial(options, max_tokens)
     never = jnp.full_like(state.scores, _NEVER).at[:, 0].set(0.0)
     never = search.without(search.unused(options, self.num_rows), never)
@@ -52,7 +53,7 @@ class BeamRule(search.Rule):
   def choose(
     self, state: search.State, logits: jax.Array, live: jax.Array
   ) -> tuple[search.State, trace_lib.Chosen]:
-    """See `search.Rule`."""
+    """See `rule.Rule`."""
     del live
     k = self.num_rows
     options = state.options
@@ -117,9 +118,7 @@ class BeamRule(search.Rule):
     """
     per_beam = max(2, 1 + state.options.stop_ids.shape[1])
     active = jnp.minimum(state.options.rows, logits.shape[1])
-    found = search.candidates(
-      state, logits, per_beam * self.num_rows, active
-    )
+    found = search.candidates(state, logits, per_beam * self.num_rows, active)
     ranks = jnp.arange(found.sums.shape[1])
     beyond = ranks >= per_beam * state.options.rows[:, None]
     sums = search.without(beyond, found.sums)

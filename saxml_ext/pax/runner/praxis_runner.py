@@ -82,7 +82,6 @@ class PraxisRunner:
     self._vocab_size = model.lm_tpl.vocab_size
     self._variables = jax.tree.map(jax.numpy.asarray, variables)
     self._requests: dict[int, request_lib.Request] = {}
-    self.progress: Mapping[int, request_lib.Progress] = {}
     self.interruptible = False
     self._decode = jax.jit(_decode_fn(model, decoder))
     self._xent = jax.jit(_xent_fn(model))
@@ -155,9 +154,6 @@ class PraxisRunner:
         f'beam_search is {request.beam_search}; praxis decodes as the model was'
         ' published: leave it out'
       )
-
-  def interrupt(self) -> None:
-    """Does nothing: praxis decodes an answer in one go."""
 
   def prefill_and_insert(
     self, requests: Mapping[int, request_lib.Request]
