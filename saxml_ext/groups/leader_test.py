@@ -1,5 +1,6 @@
 """Tests of leader and followers together, as threads of one process."""
 
+import dataclasses
 import threading
 
 from absl.testing import absltest
@@ -101,7 +102,9 @@ class LeaderTest(absltest.TestCase):
     self.assertEqual(score, -12.0)
     self._finish(group)
     calls = self._calls(0)
-    self.assertEqual(calls[0], ('admit', 3, {'tokens': [1, 2, 3], **full}))
+    expected = dataclasses.asdict(_request(1, 2, 3, **full))
+    expected['tokens'] = [1, 2, 3]
+    self.assertEqual(calls[0], ('admit', 3, expected))
     self.assertIsNone(calls[1][2]['stop_ids'])
     self.assertIsNone(calls[1][2]['top_p'])
     self.assertBetween(calls[1][2]['seed'], 0, 2**32 - 1)
