@@ -63,7 +63,7 @@ class Rule(abc.ABC):
     new, chosen = self.choose(state, logits, live)
     alternatives = None
     if self.max_logprobs:
-      alternatives = _alternatives(state, logits, self.max_logprobs)
+      alternatives = _alternatives(state, logits, self.max_logprobs, live)
     new = dataclasses.replace(
       new,
       step=state.step + 1,
@@ -99,17 +99,19 @@ def _initial(
 
 
 def _alternatives(
-  state: search.State, logits: jax.Array, count: int
+  state: search.State, logits: jax.Array, count: int, live: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-  """The likeliest tokens [S, R, A], barred or not, and log-probabilities."""
-  found = search.likeliest(state, logits, min(count, logits.shape[-1]))
-  # Those that are barred are not among the found ones.
-  stops = search.barred(state)[:, None]
-  stops = jnp.broadcast_to(stops, (*logits.shape[:2], stops.shape[2]))
-  more = jnp.take_along_axis(logits, jnp.maximum(stops, 0), 2)
-  more = jnp.where(stops >= 0, more, -jnp.inf)
-  values = jnp.concatenate([found.logits, more], 2)
-  tokens = jnp.concatenate([found.tokens, stops], 2)
-  best, pick = jax.lax.top_k(values, count)
-  log_probs = (best - found.peak) - found.log_total
-  return jnp.take_along_axis(tokens, pick, 2), log_probs
+  """The likeliest tokens [S, R, A], barred or not, and log-probabilities.
+
+  Zeros if no group that is `live` wants to know.
+  """
+
+  def find() -> tuple[jax.Array, jax.Array]:
+    found = search.likeliest(state, logits, count, bar=False)
+    return found.tokens, (found.logits - found.peak) - found.log_total
+
+  def leave() -> tuple[jax.Array, jax.Array]:
+    zeros = jnp.zeros((*logits.shape[:2], count))
+    return zeros.astype(jnp.int32), zeros
+
+  return jax.lax.cond((live & state.options.told).any(), find, leave)

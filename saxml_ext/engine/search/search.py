@@ -49,6 +49,7 @@ class Options:
     norms: [S, M + 1] float32, what a beam's sum of log-probabilities is divided
       by at each length to make a score.
     early_stopping: [S] int32, values of EARLY_STOPPING.
+    told: [S] bool, the likeliest tokens in each place are wanted too.
     temperature: [S] float32, divides the logits that are sampled; 0 is greedy.
     top_k: [S] int32, samples come from this many tokens; 0 for all.
     top_p: [S] float32, samples come from the likeliest tokens that have this
@@ -63,6 +64,7 @@ class Options:
   sampled: jax.Array
   norms: jax.Array
   early_stopping: jax.Array
+  told: jax.Array
   temperature: jax.Array
   top_k: jax.Array
   top_p: jax.Array
@@ -109,6 +111,7 @@ def options_like(
     sampled=jnp.zeros((slots,), bool),
     norms=jnp.ones((slots, max_new + 1), jnp.float32),
     early_stopping=zero,
+    told=jnp.zeros((slots,), bool),
     temperature=jnp.zeros((slots,), jnp.float32),
     top_k=zero,
     top_p=jnp.ones((slots,), jnp.float32),
@@ -205,8 +208,12 @@ class Likeliest(NamedTuple):
   tokens: jax.Array
 
 
-def likeliest(state: State, logits: jax.Array, count: int) -> Likeliest:
+def likeliest(
+  state: State, logits: jax.Array, count: int, bar: bool = True
+) -> Likeliest:
   """The `count` likeliest tokens by logits [S, R, V].
+
+  With `bar` false, of all tokens, barred or not.
 
   The log-softmax is never written out: a row's best logits are its best
   log-probabilities, so only those need normalizing.
@@ -214,7 +221,8 @@ def likeliest(state: State, logits: jax.Array, count: int) -> Likeliest:
   slots, rows, vocab = logits.shape
 
   def by_xla(logits: jax.Array) -> Likeliest:
-    candidates = bar_stops(state, logits).reshape(slots * rows, vocab)
+    candidates = bar_stops(state, logits) if bar else logits
+    candidates = candidates.reshape(slots * rows, vocab)
     best, tokens = topk.top_k(candidates, count)
     shape = (slots, rows, count)
     return Likeliest(
@@ -222,8 +230,9 @@ def likeliest(state: State, logits: jax.Array, count: int) -> Likeliest:
     )
 
   def by_kernel(logits: jax.Array) -> Likeliest:
+    stops = barred(state)
     peak, total, best, tokens = kernels.find_likeliest(
-      logits, barred(state), count
+      logits, stops if bar else jnp.full_like(stops, NO_TOKEN), count
     )
     return Likeliest(peak[..., None], total[..., None], best, tokens)
 
