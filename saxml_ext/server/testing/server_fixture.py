@@ -12,6 +12,7 @@ from saxml_ext.protobuf import completion_pb2_grpc
 from saxml_ext.protobuf import lm_pb2_grpc
 from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.protobuf import modelet_pb2_grpc
+from saxml_ext.server import behaviour as behaviour_lib
 from saxml_ext.server import model_server
 from saxml_ext.server.loading import lifecycle
 from saxml_ext.server.loading import loader
@@ -33,8 +34,13 @@ class ServerFixture:
     models: of the server.
   """
 
-  def __init__(self, load_fn: lifecycle.LoadFn[servable.Servable]):
+  def __init__(
+    self,
+    load_fn: lifecycle.LoadFn[servable.Servable],
+    behaviour: behaviour_lib.Behaviour = behaviour_lib.DEFAULT,
+  ):
     self._load_fn = load_fn
+    self._behaviour = behaviour
     self._loop = asyncio.new_event_loop()
     self._thread = threading.Thread(target=self._loop.run_forever)
     self._thread.start()
@@ -73,9 +79,14 @@ class ServerFixture:
     self._loop.close()
 
   async def _start(self) -> model_server.ModelServer:
-    server = model_server.ModelServer(self._load_fn, port=0)
+    server = model_server.ModelServer(self._load_fn, 0, self._behaviour)
     await server.start()
     return server
+
+
+def spec(checkpoint_path: str = '/ckpt') -> spec_lib.Spec:
+  """What `load` asks for by default."""
+  return spec_lib.Spec('test.Params', checkpoint_path, {}, {})
 
 
 def fake_load_fn(
