@@ -70,7 +70,6 @@ class PraxisRunner:
         ' samples, as praxis knows it for beams only: set it to 0'
       )
     self.num_slots = settings.engine.num_slots
-    self.progress: dict[int, Any] = {}  # praxis tells of whole answers only.
     self._settings = settings
     self._vocab_size = model.lm_tpl.vocab_size
     self._variables = jax.tree.map(jax.numpy.asarray, variables)
