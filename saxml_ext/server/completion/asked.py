@@ -12,6 +12,7 @@ from saxml_ext.params import settings as settings_lib
 from saxml_ext.protobuf import completion_pb2
 from saxml_ext.server.loading import servable as servable_lib
 from saxml_ext.server.scheduling import scheduler
+from saxml_ext.server.scheduling import waiting
 from saxml_ext.server.services import calls
 from saxml_ext.server.services import extra_inputs
 from saxml_ext.server.services import prompts
@@ -86,6 +87,7 @@ async def read(
     errors.ResourceExhausted: the model has no room for another request.
   """
   _check_stop_texts(model, request)
+  _check_priority(request)
   model.scheduler.check_admission(scheduler.GENERATE, client)
   given = await _prompt(model, request)
   tokens = given
@@ -254,6 +256,15 @@ def _check_length(
     raise errors.InvalidArgument(
       f'the prompt has {len(tokens)} tokens, but this model takes 1 to {most}'
       ' (INPUT_SEQ_LEN): shorten it, or ask a model with room for more'
+    )
+
+
+def _check_priority(request: completion_pb2.CompleteRequest) -> None:
+  most = waiting.MOST_PRIORITY
+  if abs(request.priority) > most:
+    raise errors.InvalidArgument(
+      f'priority is {request.priority}; between -{most} and {most}, lower'
+      ' numbers first'
     )
 
 

@@ -264,6 +264,7 @@ class CompletionServiceTest(parameterized.TestCase):
     (dict(text='a', stop_token_ids=[-1]), 'stop_token_ids has -1'),
     (dict(text='a', stop_token_ids=range(65)), '65 stop_token_ids'),
     (dict(text='a', temperature=-1), 'temperature'),
+    (dict(text='a', priority=101), 'priority is 101', '100'),
   )
   def test_refuses(self, fields, *words):
     self._start()
