@@ -301,10 +301,11 @@ class CompletionServiceTest(parameterized.TestCase):
       completion_pb2.DetokenizeRequest(model_key=_KEY, ids=got.ids)
     )
     self.assertEqual(back.text, 'The caf\u00e9')
-    with self.assertRaisesRegex(grpc.RpcError, 'ids has 1024'):
-      stub.Detokenize(
-        completion_pb2.DetokenizeRequest(model_key=_KEY, ids=[1024])
-      )
+    for ids, message in (([1024], 'ids has 1024'), ([1] * 65537, '65537 ids')):
+      with self.assertRaisesRegex(grpc.RpcError, message):
+        stub.Detokenize(
+          completion_pb2.DetokenizeRequest(model_key=_KEY, ids=ids)
+        )
     said = stub.Describe(completion_pb2.DescribeRequest(model_key=_KEY))
     self.assertEqual(
       (said.max_prompt, said.max_new_tokens, said.vocab_size), (64, 128, 1024)
