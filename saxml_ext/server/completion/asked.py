@@ -100,6 +100,10 @@ async def read(
   sampled = not request_lib.with_defaults(
     dataclasses.replace(query, stop_ids=fit), model.settings.engine
   ).beam_search
+  if sampled:
+    query = _with_seed(query, request)
+  else:
+    _check_beams(request)
   n = request.n if request.HasField('n') else 1
   watched = wanted[len(fit) :] if sampled else ()
   stops = tuple(request.stop)
@@ -191,6 +195,27 @@ def _query(
       ),
     }
   )
+
+
+def _with_seed(
+  query: request_lib.Request, request: completion_pb2.CompleteRequest
+) -> request_lib.Request:
+  if request.HasField('seed') or not request.HasField('fallback_seed'):
+    return query
+  return dataclasses.replace(query, seed=request.fallback_seed)
+
+
+def _check_beams(request: completion_pb2.CompleteRequest) -> None:
+  """Refuses what would change samples, as beams go by likelihood alone."""
+  without_effect = {'temperature': 0, 'top_k': 0, 'top_p': 1, 'seed': None}
+  for name, neutral in without_effect.items():
+    value = getattr(request, name)
+    if request.HasField(name) and value != neutral:
+      raise errors.InvalidArgument(
+        f'{name} is {value}, but the request is answered by beam search,'
+        ' which draws nothing: leave it out or set use_beam_search to false,'
+        ' for which a model that has beams is published with MIXED_SEARCH=true'
+      )
 
 
 def _rows(
