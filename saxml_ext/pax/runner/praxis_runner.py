@@ -77,7 +77,6 @@ class PraxisRunner:
         ' GRADIENT_WRT_INPUT_TENSOR_NAMES'
       )
     self.num_slots = settings.engine.num_slots
-    self.progress: dict[int, Any] = {}  # praxis tells of whole answers only.
     self._settings = settings
     self._vocab_size = model.lm_tpl.vocab_size
     self._variables = jax.tree.map(jax.numpy.asarray, variables)
@@ -155,14 +154,14 @@ class PraxisRunner:
         ' published: leave it out'
       )
 
+  def interrupt(self) -> None:
+    """Does nothing: praxis decodes an answer in one go."""
+
   def prefill_and_insert(
     self, requests: Mapping[int, request_lib.Request]
   ) -> None:
     """Keeps requests for the next batch, which the next step() decodes."""
     self._requests.update(requests)
-
-  def interrupt(self) -> None:
-    """Does nothing: praxis decodes a batch to its end."""
 
   def step(self, max_steps: int | None = None) -> dict[int, request_lib.Result]:
     """Decodes what was admitted, to its end; praxis has no part steps."""
