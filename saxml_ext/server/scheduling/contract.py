@@ -48,3 +48,11 @@ class Runner(Protocol):
 
   def score(self, prefix: np.ndarray, suffix: np.ndarray) -> float:
     """Sum of log p(suffix | prefix)."""
+
+  def embed(self, tokens: np.ndarray) -> np.ndarray:
+    """The embedding [D] of a text [T]; only if its settings ask for it."""
+
+  def gradient(
+    self, prefix: np.ndarray, suffix: np.ndarray
+  ) -> tuple[float, Mapping[str, np.ndarray]]:
+    """`score` and its gradients by name; only if its settings ask for them."""
