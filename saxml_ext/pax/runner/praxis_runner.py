@@ -158,9 +158,6 @@ class PraxisRunner:
     """Keeps requests for the next batch, which the next step() decodes."""
     self._requests.update(requests)
 
-  def interrupt(self) -> None:
-    """Does nothing: praxis decodes a batch to its end."""
-
   def step(self, max_steps: int | None = None) -> dict[int, request_lib.Result]:
     """Decodes what was admitted, to its end; praxis has no part steps."""
     del max_steps
