@@ -205,7 +205,7 @@ class Admission:
     """How much there is to do at this moment."""
     with self._changed:
       return stats.Load(
-        queued=len(self._waiting) + len(self._scores),
+        queued=len(self._waiting) + len(self._texts),
         running=len(self._running),
         slots=self._runner.num_slots,
       )
