@@ -69,6 +69,13 @@ class PraxisRunner:
         f'MIN_DECODE_STEPS={settings.engine.min_new_tokens} is not supported with'
         ' samples, as praxis knows it for beams only: set it to 0'
       )
+    engine = settings.engine
+    if engine.embedding is not None or engine.gradients:
+      raise errors.Unimplemented(
+        'experiments are served without embeddings and gradients: publish'
+        ' without TEXT_TO_EMBEDDING_OUTPUT_EMBEDDING_NAME and'
+        ' GRADIENT_WRT_INPUT_TENSOR_NAMES'
+      )
     self.num_slots = settings.engine.num_slots
     self.progress: dict[int, Any] = {}  # praxis tells of whole answers only.
     self._settings = settings
