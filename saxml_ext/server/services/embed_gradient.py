@@ -4,6 +4,7 @@ import grpc
 import numpy as np
 
 from saxml_ext.common import grpc_aio
+from saxml_ext.common.security import caller
 from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import lm_pb2_grpc
 from saxml_ext.server.loading import lifecycle
@@ -29,7 +30,7 @@ class EmbedGradient(lm_pb2_grpc.LMServiceServicer):
     method = admission.EMBED
     model = await calls.find(self._models, request.model_key, method, context)
     with calls.Timer(model, method) as timer:
-      client = calls.client(context)
+      client = caller.client(context)
       extra_inputs.merge(
         request.extra_inputs, model.settings.extra_inputs[method]
       )
@@ -53,7 +54,7 @@ class EmbedGradient(lm_pb2_grpc.LMServiceServicer):
     method = admission.GRADIENT
     model = await calls.find(self._models, request.model_key, method, context)
     with calls.Timer(model, method) as timer:
-      client = calls.client(context)
+      client = caller.client(context)
       settings = model.settings
       extra_inputs.merge(request.extra_inputs, settings.extra_inputs[method])
       model.scheduler.check_admission(method, client)
