@@ -77,15 +77,18 @@ class PraxisRunner:
         ' GRADIENT_WRT_INPUT_TENSOR_NAMES'
       )
     self.num_slots = settings.engine.num_slots
-    self.progress: dict[int, Any] = {}  # praxis tells of whole answers only.
     self._settings = settings
     self._vocab_size = model.lm_tpl.vocab_size
     self._variables = jax.tree.map(jax.numpy.asarray, variables)
     self._requests: dict[int, request_lib.Request] = {}
+    # praxis tells of whole answers only.
     self.progress: Mapping[int, request_lib.Progress] = {}
     self.interruptible = False
     self._decode = jax.jit(_decode_fn(model, decoder))
     self._xent = jax.jit(_xent_fn(model))
+
+  def interrupt(self) -> None:
+    """Does nothing: praxis decodes all requests to their ends."""
 
   def warm_up(self, progress: Callable[[str], None] = lambda _: None) -> None:
     """Compiles all that requests will run."""

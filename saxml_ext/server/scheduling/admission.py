@@ -11,7 +11,7 @@ import dataclasses
 import math
 import threading
 import time
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -156,7 +156,8 @@ class Admission:
     Raises:
       errors.SaxError: as `generate`.
     """
-    request = TextRequest(EMBED, tokens, lambda: self._runner.embed(tokens))
+    runner = cast(contract.TextRunner, self._runner)
+    request = TextRequest(EMBED, tokens, lambda: runner.embed(tokens))
     return self._submit_text(request, deadline, client, priority)
 
   def gradient(
@@ -173,8 +174,9 @@ class Admission:
     Returns:
       A future of the score and of its gradients by name.
     """
+    runner = cast(contract.TextRunner, self._runner)
     request = TextRequest(
-      GRADIENT, prefix, lambda: self._runner.gradient(prefix, suffix)
+      GRADIENT, prefix, lambda: runner.gradient(prefix, suffix)
     )
     return self._submit_text(request, deadline, client, priority)
 

@@ -65,6 +65,8 @@ from saxml_ext.server.scheduling import stats
 GENERATE = admission.GENERATE
 SCORE = admission.SCORE
 STREAM = admission.STREAM
+EMBED = admission.EMBED
+GRADIENT = admission.GRADIENT
 
 # Decode steps of a call while something else could be done between two: a
 # request that arrives could have a free slot, a score waits. More would make
