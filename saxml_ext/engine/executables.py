@@ -230,6 +230,10 @@ class Executables:
     """The programs that were compiled here."""
     return frozenset(self._compiled)
 
+  def prepared(self, key: Key) -> Callable | None:
+    """A program that is here already, for others to use it; else None."""
+    return self._programs.get(key)
+
   def __call__(self, key: Key, *args):
     """Runs a program; the weights go without saying."""
     return self._get(key)(self._weights, *args)
