@@ -5,14 +5,18 @@ import secrets
 
 from absl import logging
 from google.protobuf import text_format
+import prometheus_client
+from starlette import requests
 
 from saxml_ext.admin import controller as controller_lib
 from saxml_ext.admin import service
 from saxml_ext.admin.leadership import election as election_lib
 from saxml_ext.admin.leadership import shared_dir
 from saxml_ext.admin.leadership import state_files
-from saxml_ext.admin.status import http_server
+from saxml_ext.admin.status import changes
+from saxml_ext.admin.status import history
 from saxml_ext.admin.status import metrics
+from saxml_ext.admin.status import pages
 from saxml_ext.admin.status import status_page
 from saxml_ext.common import cell as cell_lib
 from saxml_ext.common import errors
@@ -21,6 +25,8 @@ from saxml_ext.common import grpc_util
 from saxml_ext.common import ids
 from saxml_ext.common import net
 from saxml_ext.common import storage
+from saxml_ext.common.telemetry import origin
+from saxml_ext.common.telemetry import web
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
 
@@ -40,6 +46,7 @@ class AdminServer:
     address: "host:port" under which others reach it, once started.
     controller: the cell's state, while it leads.
     http_port: of the status pages, None if there are none.
+    history: of the cell's last minutes, with the status pages.
   """
 
   def __init__(
@@ -68,7 +75,9 @@ class AdminServer:
     self._port = port
     self._by_chip = by_chip
     self.http_port = http_port
-    self._http: http_server.HttpServer | None = None
+    self._http: web.WebServer | None = None
+    self.history: history.History  # With the pages.
+    self._sampling: asyncio.Task[None]
     self._server = grpc_aio.make_server()
     self._health = grpc_aio.add_reflection_and_health(self._server, [_SERVICE])
     self._health.set_serving(False)
@@ -122,8 +131,7 @@ class AdminServer:
     """Finishes what is being written, ends all calls, lets others lead."""
     self._health.stop()
     await self._server.stop(_GRACE_SECS)
-    if self._http:
-      await self._http.stop()
+    await self._stop_http()
     if self._running:
       self._running.cancel()
       await asyncio.gather(self._running, return_exceptions=True)
@@ -224,7 +232,13 @@ class AdminServer:
   async def _start_http(self) -> None:
     if self.http_port is None:
       return
-    self._http = http_server.HttpServer(self._page)
+    self.history = history.History(lambda: self.controller)
+    registry = prometheus_client.CollectorRegistry()
+    registry.register(
+      metrics.CellCollector(lambda: self.controller, self._election)
+    )
+    forms = changes.Changes(self._cell, self._leading, _permit)
+    self._http = web.WebServer(pages.Pages(self._page, forms, registry).app())
     try:
       await self._http.start(self.http_port)
     except OSError as e:
@@ -234,19 +248,29 @@ class AdminServer:
         self.http_port,
         e,
       )
-      self.http_port = None
+      self._http = self.http_port = None
       return
+    self._sampling = asyncio.create_task(self.history.run())
     self.http_port = self._http.port
     logging.info('status pages at http://localhost:%d', self.http_port)
 
-  def _page(self, path: str) -> http_server.Page:
-    if path == '/metrics':
-      return metrics.page(self.controller, self._election)
+  async def _stop_http(self) -> None:
+    if self._http:
+      self._sampling.cancel()
+      await self._http.stop()
+
+  def _page(self, path: str, changes_too: bool) -> str:
     controller = self.controller
     if controller is None:
-      return http_server.Page(
-        status_page.standby(self._cell, self.address, self._election.leader)
+      return status_page.standby(
+        self._cell, self.address, self._election.leader
       )
-    return http_server.Page(
-      status_page.StatusPage(self._cell, controller).render(path)
-    )
+    return status_page.StatusPage(
+      self._cell, controller, self.history, changes_too
+    ).render(path)
+
+
+def _permit(request: requests.Request, what: str, model_acl: str) -> None:
+  """Lets those change the cell who are on this machine, as saxutil does."""
+  del what, model_acl
+  origin.check(request)
