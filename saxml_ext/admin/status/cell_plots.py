@@ -77,7 +77,7 @@ def figures(
     )
     + plots.plot(
       'Requests',
-      'requests',
+      '',
       ages,
       [
         ('in slots', whole(lambda f: f.running)),

@@ -73,8 +73,9 @@ class StatusPage:
     entries = self._controller.entries()
     servers = self._members.all(lost_too=True)
     lost = sum(s.lost for s in servers)
-    summary = f'{len(entries)} models published; {len(servers) - lost} model'
-    summary += f' servers, and {lost} lost' if lost else ' servers'
+    summary = f'{_count(len(entries), "model")} published; '
+    summary += _count(len(servers) - lost, 'model server')
+    summary += f', and {lost} lost' if lost else ''
     return self._page(
       'Cell',
       markup.paragraph(summary + '.')
@@ -129,8 +130,8 @@ class StatusPage:
       ),
       rows,
       numbers=('Max', 'Active', *_LOAD),
-      optional=(*_LOAD, 'Change'),
-      short=('Name', 'Servers'),
+      optional=(*_LOAD, 'Remarks', 'Change'),
+      short=('Name', 'Servers', 'Change'),
       empty='No model is published; see `saxutil publish`.',
     )
 
@@ -201,6 +202,10 @@ class StatusPage:
         [[html.escape(path)] for path in sorted(server.paths)],
       ),
     )
+
+
+def _count(number: int, what: str) -> str:
+  return f'{number} {what}' if number == 1 else f'{number} {what}s'
 
 
 def _state(entry: state.Published, servers: Sequence[modelets.Modelet]) -> str:
