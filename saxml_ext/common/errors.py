@@ -8,6 +8,8 @@ import re
 
 import grpc
 
+from saxml_ext.common.security import handshake
+
 # The name of gRPC's own retry design (gRFC A6), so that other clients with a
 # retry policy understand it too; the value is in milliseconds.
 _PUSHBACK = 'grpc-retry-pushback-ms'
@@ -195,6 +197,9 @@ def from_rpc_error(error: grpc.RpcError) -> SaxError:
       code = _BY_NAME.get(found.group(1), code)
     elif 'context deadline exceeded' in details:
       code = grpc.StatusCode.DEADLINE_EXCEEDED
+  elif code is grpc.StatusCode.UNAVAILABLE:
+    meaning = handshake.explain(details)
+    details = f'{meaning} ({details})' if meaning else details
   result = from_code(code, _SUFFIX.sub('', details))
   if isinstance(result, ResourceExhausted):
     result.retry_after = _retry_after(error)

@@ -59,6 +59,17 @@ class Health(health_pb2_grpc.HealthServicer):
       )
     return self._response(request.service)
 
+  async def List(
+    self,
+    request: health_pb2.HealthListRequest,
+    context: grpc.aio.ServicerContext,
+  ) -> health_pb2.HealthListResponse:
+    """Tells how all services stand."""
+    del request, context
+    return health_pb2.HealthListResponse(
+      statuses={name: self._response(name) for name in self._names}
+    )
+
   async def Watch(
     self,
     request: health_pb2.HealthCheckRequest,

@@ -1,17 +1,23 @@
-"""A model server: both services, health and reflection on one port."""
+"""A model server: its services, health and reflection on one port."""
 
 from saxml_ext.common import grpc_aio
 from saxml_ext.common import grpc_util
+from saxml_ext.protobuf import completion_pb2_grpc
 from saxml_ext.protobuf import lm_pb2_grpc
 from saxml_ext.protobuf import modelet_pb2_grpc
 from saxml_ext.server import behaviour as behaviour_lib
+from saxml_ext.server.completion import completion_service
 from saxml_ext.server.loading import lifecycle
 from saxml_ext.server.loading import servable
 from saxml_ext.server.services import lm_service
 from saxml_ext.server.services import modelet_service
 from saxml_ext.server.states import dormancy as dormancy_lib
 
-_SERVICES = ('sax.Modelet', 'sax.server.lm.LMService')
+_SERVICES = (
+  'sax.Modelet',
+  'sax.completion.Completion',
+  'sax.server.lm.LMService',
+)
 
 
 class ModelServer:
@@ -51,6 +57,9 @@ class ModelServer:
     modelet_pb2_grpc.add_ModeletServicer_to_server(self._modelet, self._server)
     lm_pb2_grpc.add_LMServiceServicer_to_server(
       lm_service.LMService(self.models), self._server
+    )
+    completion_pb2_grpc.add_CompletionServicer_to_server(
+      completion_service.CompletionService(self.models), self._server
     )
     await self._server.start()
     self._started = True

@@ -33,7 +33,12 @@ from saxml_ext.common import cell
 from saxml_ext.common import environment
 from saxml_ext.common import errors
 from saxml_ext.common import ids
+from saxml_ext.common import memory
 from saxml_ext.common import user_path
+from saxml_ext.common.security import access
+from saxml_ext.common.security import access_flags
+from saxml_ext.common.security import roots_flags
+from saxml_ext.common.security import tls_flags  # noqa: F401 Registers flags.
 from saxml_ext.common.telemetry import telemetry_flags
 from saxml_ext.engine.parallel import cpu_collectives
 from saxml_ext.groups import distributed
@@ -51,12 +56,12 @@ from saxml_ext.server.group import group_flags
 from saxml_ext.server.group import group_follower
 from saxml_ext.server.group import group_leader
 from saxml_ext.server.group import group_prepare
-from saxml_ext.server.loading import fit
 from saxml_ext.server.loading import lifecycle
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
 from saxml_ext.server.loading import spec
 from saxml_ext.server.programs import program_flags
+from saxml_ext.server.states import fit
 
 _LoadFn: TypeAlias = lifecycle.LoadFn[servable.Servable]
 
@@ -253,6 +258,7 @@ def _serve(
     _join_group(formed)
   jax_setup.check_devices()
   server_flags.start_profiler()
+  memory.settle()
   leader = None
   limits = group_flags.limits()
   if formed is not None and not formed.leads:
@@ -322,10 +328,13 @@ def main(
         ' or //saxml_ext/server:server on the hosts of the group'
       )
     sax_cell = _sax_cell()
+    sax_root = ''
     if sax_cell:
       ids.parse_cell_id(sax_cell)
-      cell.sax_root(_SAX_ROOT.value)
+      sax_root = cell.sax_root(_SAX_ROOT.value)
     server_flags.check(sax_cell, _MODELS.value)
+    access.use(access_flags.open_access(sax_root, sax_cell))
+    roots_flags.configure()
     _serve(formed, sax_cell, extend, more_paths, prepare or _prepare_fn())
   except errors.SaxError as e:
     print(f'server: {e.message}', file=sys.stderr)

@@ -26,7 +26,7 @@ class Asynchronous:
     self._loop = asyncio.get_running_loop()
 
   def channel(self, address: str) -> grpc.aio.Channel:
-    return grpc.aio.insecure_channel(address, grpc_util.CHANNEL_OPTIONS)
+    return grpc_util.aio_channel(address)
 
   def probe(self, address: str) -> None:
     self._call_soon(lambda: self._probe(address))

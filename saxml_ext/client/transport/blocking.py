@@ -40,7 +40,7 @@ class Blocking:
     self.admin_clients: dict[tuple[str, str], Any] = {}
 
   def channel(self, address: str) -> grpc.Channel:
-    return grpc_util.insecure_channel(address)
+    return grpc_util.channel(address)
 
   def probe(self, address: str) -> None:
     connection = self.connections.busy(address)

@@ -66,6 +66,8 @@ class DataClient:
     self._options = dataclasses.replace(options)
     self._transport = transport
     self._retried = _RETRIED_FAIL_FAST if options.fail_fast else _RETRIED
+    if not options.wait_if_full:
+      self._retried -= {grpc.StatusCode.RESOURCE_EXHAUSTED}
     self._known_watcher: address_watcher.AddressWatcher | None = None
 
   async def call(

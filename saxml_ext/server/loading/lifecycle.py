@@ -148,7 +148,7 @@ class Models(table.Table[entry_lib.ModelT]):
       if entry.state is not State.FAILED:
         # Of a model that is still being loaded, it tells the loading thread
         # that nobody wants the result.
-        self._set(key, state=State.UNLOADING)
+        self._set(key, state=State.UNLOADING, hold=None)
         if entry.hold is not None:
           entry.hold.release()
     return future
@@ -156,8 +156,10 @@ class Models(table.Table[entry_lib.ModelT]):
   def close(self, drain: bool) -> None:
     """Stops every model; a load in progress is not waited for."""
     self._worker.shutdown(wait=False, cancel_futures=True)
-    for entry in self.entries().values():
+    for key, entry in self.entries().items():
       if entry.hold is not None:
+        with self._lock:
+          self._set(key, hold=None)
         entry.hold.release()
       if entry.model is not None:
         entry.model.close(drain)
@@ -192,7 +194,7 @@ class Models(table.Table[entry_lib.ModelT]):
       model = self._make(key, spec, watch)
     except errors.SaxError as e:
       with self._lock:
-        self._set(key, state=State.FAILED, reason=e.message)
+        self._set(key, state=State.FAILED, reason=e.message, hold=None)
       raise
     self._serve(key, Entry(spec, State.LOADED, model=model))
     watch.begin(model)

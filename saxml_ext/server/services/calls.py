@@ -1,7 +1,7 @@
 """What all methods of the data services begin and end with."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 import math
 import time
 import types
@@ -10,8 +10,13 @@ from typing import Any
 import grpc
 
 from saxml_ext.common import errors
+from saxml_ext.common.security import access
 from saxml_ext.server.loading import lifecycle
 from saxml_ext.server.loading import servable as servable_lib
+from saxml_ext.server.services import holding
+from saxml_ext.server.services import preparation
+
+_PREPARATION = preparation.Preparation()  # Of this process, which is a server.
 
 
 async def find(
@@ -19,43 +24,54 @@ async def find(
   key: str,
   method: str,
   context: grpc.aio.ServicerContext,
+  also: Sequence[str] = (),
 ) -> servable_lib.Servable:
-  """Returns the model for a call of a method.
+  """Returns the model for a call of a method; see `find_entry`."""
+  return (await find_entry(models, key, method, context, also)).model
+
+
+async def find_entry(
+  models: lifecycle.Models[servable_lib.Servable],
+  key: str,
+  method: str,
+  context: grpc.aio.ServicerContext,
+  also: Sequence[str] = (),
+) -> lifecycle.Serving[servable_lib.Servable]:
+  """Returns a loaded model, with what it was loaded of, for a call.
+
+  Args:
+    models: of this server.
+    key: of the model.
+    method: that it must have.
+    context: of the call.
+    also: methods that the caller must have access to besides.
 
   Raises:
-    errors.NotFound: it does not serve.
+    errors.NotFound, errors.Unavailable, errors.ResourceExhausted,
+    errors.DeadlineExceeded: it does not serve, see `holding`.
     errors.InvalidArgument: it does not have the method.
     errors.PermissionDenied: an ACL guards the method.
   """
-  found = models.serving(key)
+  found = await holding.serving(models, key, deadline(context))
   methods = found.model.settings.methods
   if method not in methods:
     served = ', '.join(methods)
     raise errors.InvalidArgument(
       f'{key} does not serve {method}; it serves {served}'
     )
-  check_acl(found.spec.acls, key, method, context)
-  return found.model
+  for each in (method, *also):
+    check_acl(found.spec.acls, key, each, context)
+  return found
 
 
 def check_acl(
-  acls: Any, key: str, method: str, context: grpc.aio.ServicerContext
+  acls: Mapping[str, str],
+  key: str,
+  method: str,
+  context: grpc.aio.ServicerContext,
 ) -> None:
   """Raises errors.PermissionDenied if an ACL keeps the caller out."""
-  del context
-  acl = acls.get(method)
-  if acl:
-    # Callers have no names here, so nobody can be shown to be on a list.
-    raise errors.PermissionDenied(
-      f'{method} of {key} is for members of {acl!r} only, and this server'
-      ' cannot tell who is calling; remove the ACL to open the method'
-    )
-
-
-def client(context: grpc.aio.ServicerContext) -> str:
-  """Who calls, for the order of requests: the host, as nobody has a name."""
-  # "ipv4:10.0.0.7:51234": each connection has a port of its own.
-  return context.peer().rpartition(':')[0]
+  access.check(context, acls.get(method, ''), f'{method} of {key}')
 
 
 def deadline(context: grpc.aio.ServicerContext) -> float:
@@ -75,15 +91,29 @@ async def run(in_place: bool, function: Callable[..., Any], *args) -> Any:
   return await asyncio.to_thread(function, *args)
 
 
+async def prepare(in_place: bool, function: Callable[..., Any], *args) -> Any:
+  """`run` for what comes before a model's own bound, see `preparation`.
+
+  Raises:
+    errors.ResourceExhausted: too much is in preparation.
+  """
+  return await _PREPARATION.run(in_place, function, *args)
+
+
 class Timer:
-  """Counts a call as answered after so long, or as failed."""
+  """Counts a call as answered after so long, or as failed.
+
+  While it counts, the model is not closed, see `Servable.close`.
+  """
 
   def __init__(self, model: servable_lib.Servable, method: str):
+    self._leases = model.leases
     self._stats = model.method_stats[method]
     self._begin = time.monotonic()
     self._succeeded = False
 
   def __enter__(self) -> 'Timer':
+    self._leases.enter()
     return self
 
   def succeeded(self) -> None:
@@ -97,6 +127,7 @@ class Timer:
     traceback: types.TracebackType | None,
   ) -> None:
     del kind, traceback
+    self._leases.leave()
     if self._succeeded:
       self._stats.succeeded(time.monotonic() - self._begin)
     else:

@@ -13,6 +13,7 @@ import grpc
 
 from saxml_ext.common import errors
 from saxml_ext.common import grpc_aio
+from saxml_ext.common.security import caller
 from saxml_ext.common.telemetry import tracing
 from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import lm_pb2_grpc
@@ -43,7 +44,7 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
     method = scheduler.GENERATE
     model = await calls.find(self._models, request.model_key, method, context)
     with calls.Timer(model, method) as timer:
-      client = calls.client(context)
+      client = caller.client(context)
       query = await generation.prepare(model, method, request, client)
       result = await self._wakeups.wait(
         model.scheduler.generate(query, calls.deadline(context), client=client)
@@ -69,7 +70,7 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
     method = scheduler.STREAM
     model = await calls.find(self._models, request.model_key, method, context)
     with calls.Timer(model, method) as timer:
-      client = calls.client(context)
+      client = caller.client(context)
       query = await generation.prepare(model, method, request, client)
       answers = streamed_answers.StreamedAnswers(model, query)
       news = self._wakeups.follow(
@@ -104,19 +105,21 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
         )
       encode = model.codecs.input.encode
       in_place = settings.tokenized_input
+      for text in (request.prefix, *request.suffix):
+        prompts.check_size(text, settings)
       prefix = prompts.with_start(
-        await calls.run(in_place, encode, request.prefix), settings
+        await calls.prepare(in_place, encode, request.prefix), settings
       )
       logps = []
       # One at a time, so that a request holds one place in the queue.
       for text in request.suffix:
-        suffix = await calls.run(in_place, encode, text)
+        suffix = await calls.prepare(in_place, encode, text)
         prompts.check_score(prefix, suffix, settings)
         future = model.scheduler.score(
           prefix,
           suffix,
           calls.deadline(context),
-          client=calls.client(context),
+          client=caller.client(context),
         )
         logps.append(await self._wakeups.wait(future))
       timer.succeeded()

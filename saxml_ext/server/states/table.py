@@ -60,6 +60,11 @@ class Table(Generic[entry_lib.ModelT]):
     """
     with self._lock:
       entry = self._entries.get(key)
+      if entry is not None and entry.state is entry_lib.State.LOADED:
+        # It has begun to serve since the caller asked.
+        serves: futures.Future = futures.Future()
+        serves.set_result(None)
+        return serves
       hold = None if entry is None else entry.hold
     return None if hold is None else hold.wait()
 

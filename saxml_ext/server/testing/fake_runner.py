@@ -6,6 +6,7 @@ Of an answer that is to be streamed each step brings one more token.
 from collections.abc import Mapping
 import dataclasses
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -68,6 +69,7 @@ class FakeRunner:
     max_steps: what each of them was given.
     threads: names of the threads that called.
     gate: when cleared, step waits.
+    step_secs: how long a step takes at least.
     permits: if set, a step takes one of them.
     interrupts: calls of interrupt.
     progress: as the engine's.
@@ -95,6 +97,7 @@ class FakeRunner:
     self.gate = threading.Event()
     self.gate.set()
     self.fail_on_step: Exception | None = None
+    self.step_secs = 0.0
     self.permits: threading.Semaphore | None = None
     self.interrupts = 0
     self.progress: dict[int, Progress] = {}
@@ -122,6 +125,8 @@ class FakeRunner:
     self.threads.add(threading.current_thread().name)
     assert self._requests, 'a step without work'
     self.gate.wait(timeout=600)
+    if self.step_secs:
+      time.sleep(self.step_secs)
     if self.permits is not None:
       self.permits.acquire(timeout=600)
     self.steps += 1
