@@ -26,6 +26,7 @@ from saxml_ext.common import kvstore
 from saxml_ext.common.security import access as access_lib
 from saxml_ext.common.security import access_flags
 from saxml_ext.common.security import tls_flags  # noqa: F401 Registers flags.
+from saxml_ext.common.telemetry import telemetry_flags
 
 _SAX_ROOT = flags.DEFINE_string(
   'sax_root',
@@ -114,6 +115,7 @@ def main(argv: Sequence[str]) -> None:
     raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}')
   kvstore.fail_soon()
   try:
+    telemetry_flags.start('sax-admin-server')
     sax_cell = environment.text(_SAX_CELL.value, environment.CELL)
     if not sax_cell:
       raise errors.InvalidArgument(

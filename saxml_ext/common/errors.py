@@ -139,6 +139,23 @@ def camel_case(code: grpc.StatusCode) -> str:
   return ''.join(word.capitalize() for word in code.name.split('_'))
 
 
+def code_name(error: BaseException | None) -> str:
+  """The name of the status code that an error ends a call with.
+
+  Args:
+    error: None for success; one that is neither a `SaxError` nor says that the
+      call was cancelled is the server's fault.
+  """
+  if error is None:
+    return grpc.StatusCode.OK.name
+  if isinstance(error, SaxError):
+    return error.code.name
+  if isinstance(error, Exception):
+    return grpc.StatusCode.INTERNAL.name
+  # asyncio.CancelledError, GeneratorExit: nobody waits for the answer.
+  return grpc.StatusCode.CANCELLED.name
+
+
 _BY_NAME = {camel_case(code): code for code in grpc.StatusCode}
 
 

@@ -13,6 +13,7 @@ from saxml_ext.common import errors
 from saxml_ext.common import ids
 from saxml_ext.common.security import handshake
 from saxml_ext.common.security import tls
+from saxml_ext.common.telemetry import metadata
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
 
@@ -66,7 +67,8 @@ class AdminClient:
       DeadlineExceeded: time is up; the text has the last error before.
       SaxError: any other answer of the admin server.
     """
-    what = f'{method} of {_subject(request) or self._cell}'
+    subject = _subject(request) or self._cell
+    what = f'{method} of {subject}'
     attempts = retry.Retry(what, timeout, _RETRIED)
 
     async def attempt() -> Any:
@@ -88,7 +90,8 @@ class AdminClient:
       self._answered = True
       return response
 
-    return await attempts.run(attempt, self._transport.sleep)
+    with metadata.call(f'sax.Admin/{method}', subject):
+      return await attempts.run(attempt, self._transport.sleep)
 
   def _error(self, raised: grpc.RpcError) -> errors.SaxError:
     error = errors.from_rpc_error(raised)
