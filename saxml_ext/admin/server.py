@@ -98,7 +98,8 @@ class AdminServer:
     self.address = net.advertised_address(
       grpc_util.listen(self._server, self._port)
     )
-    access = self._access or access_lib.Access.of_cell(self._root, self._cell)
+    if self._access is None:
+      self._access = access_lib.Access.of_cell(self._root, self._cell)
     self._election = election_lib.Election(
       directory,
       self.address,
@@ -107,7 +108,8 @@ class AdminServer:
       self._depose,
     )
     admin_pb2_grpc.add_AdminServicer_to_server(
-      service.AdminService(self._cell, self._leading, access), self._server
+      service.AdminService(self._cell, self._leading, self._access),
+      self._server,
     )
     await self._start_http()
     await self._server.start()
