@@ -17,6 +17,7 @@ import grpc
 import prometheus_client
 
 from saxml_ext.common import errors
+from saxml_ext.common.security import caller
 from saxml_ext.common.telemetry import request_id
 from saxml_ext.common.telemetry import tracing
 
@@ -137,7 +138,7 @@ class Served:
       'model': _model(self._request),
       'code': code,
       'seconds': round(seconds, 6),
-      'caller': self._context.peer(),
+      'caller': caller.name(self._context) or self._context.peer(),
       'request_id': self.request_id,
     }
     _logger.log(

@@ -44,8 +44,8 @@
       cursor.setAttribute('x2', x);
       const values = plot.values.map((series) => series[index])
                          .map((v) => v === null ? '–' : String(v));
-      readout.textContent =
-          `${values.join(' · ')} ${plot.unit}, ${plot.ages[index]} s ago`;
+      const text = `${values.join(' · ')} ${plot.unit}`.trim();
+      readout.textContent = `${text}, ${plot.ages[index]} s ago`;
     });
   }
 
