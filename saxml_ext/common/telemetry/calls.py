@@ -51,9 +51,6 @@ _USUAL = frozenset(
 )
 
 
-# The admin server asks for it twice a second, of every model server.
-_POLLS = frozenset({'sax.Modelet/GetStatus'})
-
 _Traceback: TypeAlias = TracebackType | None
 
 
@@ -157,7 +154,7 @@ class Served:
 
 def _is_logged(method: str, code: str) -> bool:
   if code in _USUAL:
-    return _logged == ALL and method not in _POLLS
+    return _logged == ALL and method not in tracing.BACKGROUND
   return _logged != NONE
 
 
