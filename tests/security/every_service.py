@@ -40,6 +40,7 @@ class _Params(gptj.TinyTokenizedFP32):
 
   INPUT_SEQ_LEN = 8
   BUCKET_KEYS = [8]
+  ENABLE_GENERATE_STREAM = True
 
 
 class _Goodbye(members.Listener):
@@ -87,6 +88,10 @@ class EveryService:
     self._group = members.make_server(leader, 2, _SILENCE_SECS)
     self.ports[streams.SERVICE] = self._listen(self._group)
     self._group.start()
+
+  def methods(self) -> tuple[str, ...]:
+    """Of the model that is loaded."""
+    return self.model_server.models.serving(MODEL).model.settings.methods
 
   async def restrict(
     self,

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from saxml_ext.common import errors
+from saxml_ext.common.telemetry import tracing
 from saxml_ext.engine import request as request_lib
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.protobuf import completion_pb2
@@ -153,7 +154,8 @@ async def encode(model: servable_lib.Servable, text: str) -> np.ndarray:
       ' tokenizer.json beside its checkpoint or with VOCABULARY_PATH'
     )
   prompts.check_size(text, model.settings)
-  return await calls.prepare(False, model.codecs.words.encode, text)
+  with tracing.part('tokenize'):
+    return await calls.prepare(False, model.codecs.words.encode, text)
 
 
 def _query(
