@@ -39,10 +39,8 @@ class TlsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     """Serves with these settings; returns the address."""
     tls.configure(settings)
     server = grpc_aio.make_server()
-    handler = grpc.unary_unary_rpc_method_handler(_who)
-    server.add_generic_rpc_handlers(
-      (grpc.method_handlers_generic_handler('test.Test', {'Who': handler}),)
-    )
+    handler = grpc.unary_unary_rpc_method_handler(_who, bytes)
+    server.add_registered_method_handlers('test.Test', {'Who': handler})
     address = f'127.0.0.1:{grpc_util.listen(server, 0, "127.0.0.1")}'
     await server.start()
     self.addAsyncCleanup(server.stop, 0)
@@ -180,7 +178,8 @@ class SettingsTest(absltest.TestCase):
       ({'cert_file': ''}, 'is given without --tls_cert_file'),
       ({'cert_file': '', 'key_file': ''}, 'needs a certificate of its own'),
     ):
-      self.assertIn(text, self.refused(dataclasses.replace(good, **change)))
+      changed = tls.Settings(**(dataclasses.asdict(good) | change))
+      self.assertIn(text, self.refused(changed))
     self.assertIn(
       'nothing else of TLS', self.refused(tls.Settings(server_name='a'))
     )
