@@ -95,7 +95,7 @@ class KeyFiles:
 
   def _read(self) -> Content:
     # Only who uses TLS waits for this to be imported.
-    from saxml_ext.common.security import certificates
+    from saxml_ext.common.security.certs import certificates
 
     certificate = key = authorities = None
     if self._cert_file:
