@@ -60,7 +60,8 @@ class AdminServer:
       port: to listen on; 0 picks a free one.
       http_port: of the status pages; 0 picks a free one, None serves none.
       by_chip: how models are given to servers, see `capacity`.
-      access: says who may call; None: as the cell's files do when it starts.
+      access: says who may call, already followed; None: as the cell's own
+        files do.
 
     Raises:
       InvalidArgument: `cell` is not a cell id.
@@ -100,6 +101,7 @@ class AdminServer:
     )
     if self._access is None:
       self._access = access_lib.Access.of_cell(self._root, self._cell)
+      self._access.follow()
     self._election = election_lib.Election(
       directory,
       self.address,
@@ -131,6 +133,8 @@ class AdminServer:
     await self._server.stop(_GRACE_SECS)
     if self._http:
       await self._http.stop()
+    if self._access:
+      self._access.close()
     if self._running:
       self._running.cancel()
       await asyncio.gather(self._running, return_exceptions=True)
