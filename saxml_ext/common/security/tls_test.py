@@ -29,7 +29,7 @@ async def _who(request: bytes, context: grpc.aio.ServicerContext) -> bytes:
 class TlsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
   async def asyncSetUp(self):
     asyncio.get_running_loop().set_debug(False)
-    self.enterContext(mock.patch.object(key_files, '_LOOK_SECS', 0.0))
+    self.enterContext(mock.patch.object(key_files, 'LOOK_SECS', 0.0))
     self.certs = cell_certs.CellCerts(self.create_tempdir().full_path)
     self.server_tls = self.certs.server()
     self.client_tls = self.certs.make('alice', 'alice.test')
