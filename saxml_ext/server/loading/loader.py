@@ -41,6 +41,8 @@ from saxml_ext.server.scheduling import stats
 from saxml_ext.server.vocabulary import codec
 
 _DEFAULT_LN_EPSILON = 1e-5
+# The log of a group does not carry them.
+_ALONE = (scheduler.EMBED, scheduler.GRADIENT)
 
 
 Stored: TypeAlias = stored_model.StoredModel | random_model.RandomModel
@@ -190,6 +192,7 @@ def plan(spec: spec_lib.Spec) -> Plan:
     settings = settings_lib.Settings.of(params)
   except (TypeError, ValueError) as e:  # An attribute of an unusable form.
     raise errors.InvalidArgument(f'{spec.model_path}: {e}') from e
+  _check_hosts(settings)
   stored, said = _open(spec, settings)
   settings = complete(settings, said)
   model = stored.config(settings)
@@ -204,6 +207,18 @@ def plan(spec: spec_lib.Spec) -> Plan:
     stacked=on_tpu,
     mesh=meshes.choose(spec.model_path, model, settings),
   )
+
+
+def _check_hosts(settings: settings_lib.Settings) -> None:
+  """Raises errors.Unimplemented for what a group of hosts cannot do."""
+  alone = [m for m in settings.methods if m in _ALONE]
+  if alone and jax.process_count() > 1:
+    raise errors.Unimplemented(
+      f'{" and ".join(alone)} are not served by a group of several hosts:'
+      ' publish to a model server on one host, or without'
+      ' TEXT_TO_EMBEDDING_OUTPUT_EMBEDDING_NAME and'
+      ' GRADIENT_WRT_INPUT_TENSOR_NAMES'
+    )
 
 
 def _open(
