@@ -13,6 +13,7 @@ import grpc
 
 from saxml_ext.client.testing import fake_cell
 from saxml_ext.common import errors
+from saxml_ext.common.security import caller
 from saxml_ext.protobuf import completion_pb2
 from saxml_ext.protobuf import completion_pb2_grpc
 
@@ -31,12 +32,14 @@ class FakeCompletion(completion_pb2_grpc.CompletionServicer):
   Attributes:
     requests: of all methods, in order.
     metadata: of all calls of Complete, in order.
+    callers: names of those who made them, as far as somebody vouches for it.
     cancelled: set when a client gave up an endless answer.
   """
 
   def __init__(self) -> None:
     self.requests: list = []
     self.metadata: list[dict[str, str]] = []
+    self.callers: list[str] = []
     self.cancelled = threading.Event()
     self.running = threading.Event()
     self._refusals: collections.Counter[str] = collections.Counter()
@@ -53,6 +56,7 @@ class FakeCompletion(completion_pb2_grpc.CompletionServicer):
   def Complete(self, request, context):
     self.requests.append(request)
     self.metadata.append(dict(context.invocation_metadata()))
+    self.callers.append(caller.name(context))
     if request.WhichOneof('prompt') == 'token_ids':
       text = ''.join(map(chr, request.token_ids.ids))
     else:

@@ -11,6 +11,8 @@ from starlette import requests
 from starlette import types
 
 from saxml_ext.common import errors
+from saxml_ext.common.security import caller as caller_lib
+from saxml_ext.common.security import tls
 from saxml_ext.common.telemetry import metadata
 from saxml_ext.common.telemetry import request_id as request_id_lib
 from saxml_ext.common.telemetry import tracing
@@ -22,7 +24,6 @@ from saxml_ext.http.web import responses
 
 _logger = logging.getLogger(__name__)
 
-_CALLER = 'sax-caller'
 # Status of a request whose client did not wait for it; nginx's number.
 _GONE = 499
 
@@ -104,6 +105,7 @@ class Admission:
     self._name_of = options.name_of
     self._most = options.max_in_flight
     self._in_flight = metrics.in_flight
+    self._has_name = options.name_of is not None or tls.current().is_set
     self._count = 0
 
   def around(self, app: types.ASGIApp) -> types.ASGIApp:
@@ -114,8 +116,10 @@ class Admission:
     ) -> None:
       caller = self._caller(requests.Request(scope))
       self._check_room()
-      # Without a caller's name the cell would go by the gateway's own.
-      sent = ((_CALLER, caller), *metadata.OUTGOING.get())
+      sent = metadata.OUTGOING.get()
+      if self._has_name:
+        # Else a cell would take the gateway itself for the caller.
+        sent = ((caller_lib.METADATA_KEY, caller), *sent)
       token = metadata.OUTGOING.set(sent)
       self._count += 1
       self._in_flight.inc()
