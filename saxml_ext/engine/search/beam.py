@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from saxml_ext.engine.search import candidates
 from saxml_ext.engine.search import search
 from saxml_ext.engine.search import trace as trace_lib
 
@@ -117,9 +118,7 @@ class BeamRule(search.Rule):
     """
     per_beam = max(2, 1 + state.options.stop_ids.shape[1])
     active = jnp.minimum(state.options.rows, logits.shape[1])
-    found = search.candidates(
-      state, logits, per_beam * self.num_rows, active
-    )
+    found = candidates.find(state, logits, per_beam * self.num_rows, active)
     ranks = jnp.arange(found.sums.shape[1])
     beyond = ranks >= per_beam * state.options.rows[:, None]
     sums = search.without(beyond, found.sums)
