@@ -287,6 +287,8 @@ class ErrorsTest(gateway_case.GatewayCase):
       got.extend(chunk.choices[0].text for chunk in stream)
     self.assertEqual(got, ['B', 'R'])
     self.assertEqual(e.exception.code, 'unavailable')
+    _, text, _ = self.fetch('/metrics')
+    self.assertIn('requests_total{code="503",model_name="/sax/test/m"', text)
 
   def test_deadlines(self):
     client = self.client(timeout=0.2)

@@ -64,6 +64,11 @@ def configure(logged: str) -> None:
   _logged = logged
 
 
+def is_logged(usual: bool) -> bool:
+  """Whether a call gets a log line; `usual`: it ended as calls do."""
+  return _logged != NONE and (_logged == ALL or not usual)
+
+
 class Served:
   """A call from its arrival to its end; use it as a context manager.
 
@@ -124,7 +129,7 @@ class Served:
     handled, took = _children(self._method, code)
     handled.inc()
     took.observe(seconds)
-    if _logged != NONE and (_logged == ALL or code not in _USUAL):
+    if is_logged(code in _USUAL):
       self._log(code, seconds)
     request_id.restore(self._token)
 

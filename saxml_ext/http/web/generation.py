@@ -200,6 +200,7 @@ class Generation:
             yield data
     except (errors.SaxError, problems.Problem) as e:
       problem = e if isinstance(e, problems.Problem) else problems.of(e)
+      self._record.error = problem.status
       # The status is sent; the openai package raises what such an event says.
       yield responses.event(problem.body()) + responses.DONE
       return
