@@ -314,6 +314,23 @@ class ErrorsTest(gateway_case.GatewayCase):
     stream.close()
     self.assertTrue(self.server.cancelled.wait(60))
 
+  def test_one_of_several_prompts(self):
+    for stream in (False, True):
+      with self.assertRaisesRegex(openai.APIError, 'injected INTERNAL'):
+        got = self.client().completions.create(
+          model='m', prompt=['abc', 'err:INTERNAL'], stream=stream
+        )
+        list(got)
+    stream = self.client().completions.create(
+      model='m', prompt=['endless:0.01', 'abc'], stream=True
+    )
+    texts = ['', '']
+    while texts[1] != 'ABC':
+      choice = next(stream).choices[0]
+      texts[choice.index] += choice.text
+    stream.close()
+    self.assertTrue(self.server.cancelled.wait(60))
+
   def test_api_keys(self):
     gateway = self.start_gateway(name_of=_KEYS.get)
     with self.assertRaises(openai.AuthenticationError) as e:

@@ -21,9 +21,7 @@ class CatalogueTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.addCleanup(self.cell.stop)
     sax.SetRoot(self.cell.root)
     self.now = 1000.0
-    self.catalogue = catalogue.Catalogue(
-      fake_cell.CELL, clock=lambda: self.now
-    )
+    self.catalogue = catalogue.Catalogue(fake_cell.CELL, clock=lambda: self.now)
 
   def asked(self) -> int:
     """How often the admin server was."""

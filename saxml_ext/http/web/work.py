@@ -1,6 +1,5 @@
 """Routes that take a JSON object and ask the cell."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 import time
 from typing import Any
@@ -17,6 +16,7 @@ from saxml_ext.http.protocol import tokens
 from saxml_ext.http.web import bodies
 from saxml_ext.http.web import deadlines
 from saxml_ext.http.web import generation
+from saxml_ext.http.web import merging
 from saxml_ext.http.web import metrics as metrics_lib
 from saxml_ext.http.web import options as options_lib
 from saxml_ext.http.web import responses
@@ -95,15 +95,14 @@ class Work:
     """Vertex AI's predictions."""
     forms = predict.parse(body, self._template_of).forms
     timeout = self._timeout(request)
-    at_once = asyncio.Semaphore(generation.AT_ONCE)
 
     async def one(form: _Form) -> dict[str, Any]:
-      async with at_once:
-        work = self._generation(request, form, timeout)
-        answer = await work.whole({})
+      work = self._generation(request, form, timeout)
+      answer = await work.whole({})
       return {'choices': answer['choices'], 'usage': answer['usage']}
 
-    found = await generation.all_of([one(form) for form in forms])
+    calls = [one(form) for form in forms]
+    found = await merging.all_of(calls, generation.AT_ONCE)
     return responses.of_json({'predictions': found})
 
   async def tokenize(
