@@ -126,23 +126,25 @@ class Catalogue:
     return self._known
 
   async def check_health(self) -> None:
-    """Raises errors.SaxError if the cell could not be asked for a while."""
-    try:
+    """Raises errors.SaxError if the cell could not be asked for a while.
+
+    Probes wait for a second, so this waits only where there was no answer at
+    all for longer than that while.
+    """
+    self._refresh_if_old(_MISSING_SECS)
+    if self._age() > _HEALTHY_SECS:
       await self.published()
-    except errors.SaxError:
-      if self._age() > _HEALTHY_SECS:
-        raise
 
   def _age(self) -> float:
     return self._clock() - self._listed
 
-  def _refresh_if_old(self) -> None:
+  def _refresh_if_old(self, limit: float = _FRESH_SECS) -> None:
     """Has the list renewed, which nobody waits for.
 
     Models go on to be served while the cell has no admin server.
     """
     pausing = self._clock() - self._failed < _PAUSE_SECS
-    if self._age() > _FRESH_SECS and not pausing:
+    if self._age() > limit and not pausing:
       self._refresh()
 
   def _refresh(self) -> asyncio.Task[None]:
