@@ -36,7 +36,10 @@ def measure(directory: str, rounds: int = 10) -> list[figures.Figure]:
     codes: list[int] = []
     client = [*served.client_flags, f'--rate={_RATE}', f'--tokens={_TOKENS}']
     for name, change in (
-      ('told to end (SIGTERM)', lambda: codes.append(_terminate(served, flags))),
+      (
+        'told to end (SIGTERM)',
+        lambda: codes.append(_terminate(served, flags)),
+      ),
       ('reloaded', lambda: _reload(directory)),
       ('with one replica taken away and added again', _fewer),
     ):

@@ -54,9 +54,7 @@ class Plan:
   cancelled: int = 20
 
 
-SHORT = Plan(
-  step_secs=0.05, streams=60, rounds=2, window_secs=3.0, cancelled=3
-)
+SHORT = Plan(step_secs=0.05, streams=60, rounds=2, window_secs=3.0, cancelled=3)
 
 
 def measure(
