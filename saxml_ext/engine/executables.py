@@ -167,6 +167,7 @@ class Decode:
       jax.ShapeDtypeStruct((self.width,), jnp.bool_),
       _int32(),
       _int32(),
+      _int32(),
     )
     function = functools.partial(programs.decode, shapes.settings)
     results = (suffix, slots, _int32(), slots.searches.finished)

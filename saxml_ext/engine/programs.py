@@ -17,6 +17,7 @@ from saxml_ext.engine.attention import beam_attention
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.attention import decode_attention
 from saxml_ext.engine.attention import rotary
+from saxml_ext.engine.kernels import interrupt
 from saxml_ext.engine.parallel import slot_parts
 from saxml_ext.engine.search import search
 from saxml_ext.engine.search import streams
@@ -179,6 +180,7 @@ def decode(
   active: jax.Array,
   row: jax.Array,
   max_steps: jax.Array,
+  flag: jax.Array,
 ) -> tuple[cache.Block, state.Slots, jax.Array, jax.Array]:
   """Decodes until enough slots have finished, at most `max_steps` steps.
 
@@ -195,6 +197,8 @@ def decode(
     active: [C] bool, those of them that hold a request.
     row: where in `current` to begin.
     max_steps: `row + max_steps` must not exceed the block.
+    flag: [] int32, of `kernels/interrupt.py`: once it is up, at most the step
+      in progress is finished, or the first.
 
   Returns:
     `current` and `slots` after the steps, the number of steps, [] int32, and
@@ -213,6 +217,7 @@ def decode(
       active,
       row,
       max_steps,
+      flag,
       places,
     )
 
@@ -259,6 +264,7 @@ def _decode(
   active: jax.Array,
   row: jax.Array,
   max_steps: jax.Array,
+  flag: jax.Array,
   places: jax.Array | None,
 ) -> tuple[cache.Block, state.Slots, jax.Array]:
   """As `decode`, of the slots that are given.
@@ -278,6 +284,7 @@ def _decode(
     done = active & slots.searches.finished
     return (
       (step < max_steps)
+      & ((step == 0) | ~interrupt.is_raised(flag, step))
       & (done.sum() < enough)
       & (active & ~slots.searches.finished).any()
     )

@@ -16,6 +16,7 @@ from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import sharding
 from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.kernels import interrupt
 from saxml_ext.engine.parallel import prompt_queue
 from saxml_ext.engine.parallel import slot_parts
 from saxml_ext.engine.requests import answers
@@ -55,6 +56,11 @@ def prepare(
       f'vocab_size is {model_config.vocab_size}; {e.num_beams} beams and'
       f' {e.max_stop_ids} stop ids need at least {least} tokens to choose'
       ' from.'
+    )
+  if model_config.vocab_size < e.max_logprobs:
+    raise ValueError(
+      f'max_logprobs is {e.max_logprobs}; the vocabulary has only'
+      f' {model_config.vocab_size} tokens.'
     )
   if mesh is not None:
     sharding.check(mesh, model_config, e.num_slots)
@@ -135,6 +141,7 @@ class Runner:
       prompt_queue.PromptQueue(self._batches)
     )
     self._prefills: list[_Prefill] = []
+    self._flag = interrupt.Flag()
     self._steps = 0  # Decoded so far.
     self._row = 0  # Of the last block of the ring, the one being written.
 
@@ -218,16 +225,32 @@ class Runner:
       np.isin(chosen, list(decoding)),
       np.int32(self._row),
       np.int32(min(steps, block - self._row)),
+      np.int32(self._flag.number),
     )
     self._row += int(done)
     self._steps += int(done)
     ended = np.asarray(finished)
+    self._flag.set(up=False)  # Who raises it from here on means the next call.
     results = {}
     for slot in [s for s in sorted(decoding) if ended[s]]:
       results[slot] = self._result(slot)
       self.release(slot)
     self._tell(sorted(decoding & self._streams.keys()), int(done))
     return results
+
+  def interrupt(self) -> None:
+    """Ends the decode call in progress after its current step. For any thread.
+
+    If none is in progress, the next one ends after its first step. Does nothing
+    unless `interruptible`: then calls of step() with few steps are the only way
+    to get a slot back soon, for each runs to its end.
+    """
+    self._flag.set(up=True)
+
+  @property
+  def interruptible(self) -> bool:
+    """Whether `interrupt` does something: on one CPU device, without a mesh."""
+    return self._run.mesh is None and jax.default_backend() == 'cpu'
 
   def _tell(self, slots: Collection[int], steps: int) -> None:
     """Finds the progress of the streams in `slots`, after so many steps."""

@@ -84,6 +84,13 @@ def check(params: type[template.ServableLMParams]) -> None:
       f'{params.__name__}: FPROP_DTYPE={params.FPROP_DTYPE} with MODEL_DTYPE='
       f'{params.MODEL_DTYPE} is not supported: give both one type'
     )
+  if params.MIXED_SEARCH and params.BEAM_RULE != 'reference':
+    raise errors.Unimplemented(
+      f'{params.__name__}: MIXED_SEARCH with BEAM_RULE={params.BEAM_RULE!r} is'
+      ' not supported: a request that may choose beams is answered by the'
+      " reference's rule, whose settings it may choose too; publish with"
+      " BEAM_RULE='reference' or without MIXED_SEARCH"
+    )
 
 
 def _same(value: Any, other: Any) -> bool:

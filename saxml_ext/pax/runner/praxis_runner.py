@@ -28,6 +28,15 @@ from praxis.layers import models
 # praxis fills up its beams with hypotheses that score far below any real one.
 _FILLER = -1e6
 
+# What the engine lets a request choose, and praxis' decoder does not.
+_NOT_BY_REQUEST = (
+  'num_beams',
+  'length_penalty',
+  'early_stopping',
+  'num_samples',
+  'logprobs',
+)
+
 
 class PraxisRunner:
   """Decodes up to `num_slots` requests, from beginning to end.
@@ -66,6 +75,8 @@ class PraxisRunner:
     self._vocab_size = model.lm_tpl.vocab_size
     self._variables = jax.tree.map(jax.numpy.asarray, variables)
     self._requests: dict[int, request_lib.Request] = {}
+    self.progress: Mapping[int, request_lib.Progress] = {}
+    self.interruptible = False
     self._decode = jax.jit(_decode_fn(model, decoder))
     self._xent = jax.jit(_xent_fn(model))
 
@@ -126,6 +137,20 @@ class PraxisRunner:
       1 if engine.max_top_k else 0
     ):
       raise ValueError(f'top_k is {request.top_k}; at least 1, or left out')
+    for name in _NOT_BY_REQUEST:
+      if getattr(request, name) is not None:
+        raise ValueError(
+          f'{name} is {getattr(request, name)}; praxis decodes as the model was'
+          ' published: leave it out'
+        )
+    if request.beam_search not in (None, not self._samples):
+      raise ValueError(
+        f'beam_search is {request.beam_search}; praxis decodes as the model was'
+        ' published: leave it out'
+      )
+
+  def interrupt(self) -> None:
+    """Does nothing: praxis decodes an answer in one go."""
 
   def prefill_and_insert(
     self, requests: Mapping[int, request_lib.Request]
