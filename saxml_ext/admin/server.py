@@ -4,6 +4,7 @@ import asyncio
 import secrets
 
 from absl import logging
+from google.protobuf import text_format
 
 from saxml_ext.admin import controller as controller_lib
 from saxml_ext.admin import service
@@ -85,7 +86,10 @@ class AdminServer:
       Internal: the cell's config is corrupt.
       OSError: the config cannot be read, or the directory not be created.
     """
-    fs_root = cell_lib.read_config(self._root, self._cell).fs_root
+    config = cell_lib.read_config(self._root, self._cell)
+    # This line and "SetAddr" below are where guides to Sax look for them.
+    logging.info('Loaded config: %s', text_format.MessageToString(config))
+    fs_root = config.fs_root
     directory = shared_dir.open_dir(cell_lib.cell_dir(fs_root, self._cell))
     self.address = net.advertised_address(
       grpc_util.listen(self._server, self._port)
@@ -189,6 +193,11 @@ class AdminServer:
       self._root,
       self._cell,
       admin_pb2.Location(location=self.address),
+    )
+    logging.info(
+      'SetAddr %s "%s"',
+      cell_lib.location_path(self._root, self._cell),
+      self.address,
     )
 
   async def _keep_location(self) -> None:

@@ -10,6 +10,8 @@ from saxml_ext.server.loading import lifecycle
 from saxml_ext.server.loading import servable
 from saxml_ext.server.services import lm_service
 from saxml_ext.server.services import modelet_service
+from saxml_ext.server.startup import behaviour as behaviour_lib
+from saxml_ext.server.states import dormancy as dormancy_lib
 
 _SERVICES = (
   'sax.Modelet',
@@ -21,21 +23,33 @@ _SERVICES = (
 class ModelServer:
   """Serves models over gRPC; use it on one event loop."""
 
-  def __init__(self, load_fn: lifecycle.LoadFn[servable.Servable], port: int):
+  def __init__(
+    self,
+    load_fn: lifecycle.LoadFn[servable.Servable],
+    port: int,
+    behaviour: behaviour_lib.Behaviour = behaviour_lib.DEFAULT,
+  ):
     """Binds the port.
 
     Args:
       load_fn: see `lifecycle.Models`.
       port: 0 picks a free one.
+      behaviour: what may be chosen of it.
 
     Raises:
       errors.FailedPrecondition: the port is taken.
     """
-    self.models = lifecycle.Models(load_fn)
+    self.models = lifecycle.Models(
+      load_fn,
+      behaviour.has_room,
+      dormancy_lib.Dormancy(behaviour.early_reject),
+    )
     self._server = grpc_aio.make_server()
     self.port = grpc_util.listen(self._server, port)
     self._health = grpc_aio.add_reflection_and_health(self._server, _SERVICES)
-    self._modelet = modelet_service.ModeletService(self.models)
+    self._modelet = modelet_service.ModeletService(
+      self.models, behaviour.keep_static
+    )
 
   async def start(self) -> None:
     """Begins to answer."""
@@ -47,6 +61,11 @@ class ModelServer:
       completion_service.CompletionService(self.models), self._server
     )
     await self._server.start()
+
+  def announce_stop(self, reason: str) -> None:
+    """Begins to stop: the server is dormant, but answers who still asks."""
+    self.models.dormancy.begin(reason)
+    self._health.stop()
 
   async def stop(self, grace: float) -> None:
     """Refuses new calls and gives those in flight `grace` seconds to end.

@@ -55,6 +55,8 @@ from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
 from saxml_ext.server.loading import spec
 from saxml_ext.server.programs import program_flags
+from saxml_ext.server.startup import server_flags
+from saxml_ext.server.states import fit
 
 _LoadFn: TypeAlias = lifecycle.LoadFn[servable.Servable]
 
@@ -122,12 +124,24 @@ _DRAIN_SECS = flags.DEFINE_float(
 
 def _load_fn() -> _LoadFn:
   """Loads models, with the programs that the flags name."""
-  return functools.partial(loader.load, programs=program_flags.sets())
+  return functools.partial(
+    loader.load, programs=program_flags.sets(), seed=server_flags.seed()
+  )
 
 
 def _prepare_fn() -> group_prepare.PrepareFn:
   """Prepares models in a process of a group, with the same programs."""
   return functools.partial(loader.prepare, programs=program_flags.sets())
+
+
+def _has_room(
+  in_group: bool, pax_paths: Collection[str], model: spec.Spec
+) -> bool:
+  """Whether a model can be loaded beside those that are here."""
+  # The other hosts of a group, and paxml, do not say what they need.
+  if in_group or model.model_path in pax_paths:
+    return False
+  return fit.beside(model)
 
 
 def _servable_paths(known: Collection[str]) -> list[str]:
@@ -137,6 +151,8 @@ def _servable_paths(known: Collection[str]) -> list[str]:
   takes a restarted server for the old one, with its models loaded, if they
   come in the same order.
   """
+  if server_flags.keeps_static():
+    return []  # The cell can have nothing loaded here.
   pattern = _MODEL_FILTER_REGEX.value
   try:
     names = [
@@ -169,9 +185,12 @@ def _static_specs() -> dict[str, spec.Spec]:
       ' give one of each per model'
     )
   return {
-    key: spec.Spec(path, checkpoint, overrides={}, acls={})
-    for path, key, checkpoint in zip(
-      _MODELS.value, _MODEL_KEYS.value, _CHECKPOINTS.value
+    key: spec.Spec(path, checkpoint, overrides, acls={})
+    for path, key, checkpoint, overrides in zip(
+      _MODELS.value,
+      _MODEL_KEYS.value,
+      _CHECKPOINTS.value,
+      server_flags.overrides(len(_MODELS.value)),
     )
   }
 
@@ -234,6 +253,7 @@ def _serve(
     _join_group(formed)
   jax_setup.check_devices()
   memory.settle()
+  server_flags.start_profiler()
   leader = None
   limits = group_flags.limits()
   if formed is not None and not formed.leads:
@@ -250,7 +270,7 @@ def _serve(
     return
   if formed is not None:
     leader = group_leader.GroupLeader(
-      formed, limits, group_flags.port(), prepare
+      formed, limits, group_flags.port(), prepare, server_flags.seed()
     )
   asyncio.run(
     serving.serve(
@@ -263,6 +283,10 @@ def _serve(
         static=static,
         drain_secs=_DRAIN_SECS.value,
         leader=leader,
+        behaviour=server_flags.behaviour(
+          functools.partial(_has_room, leader is not None, more_paths)
+        ),
+        admin_port=server_flags.admin_port(),
       )
     )
   )
@@ -301,6 +325,7 @@ def main(
     if sax_cell:
       ids.parse_cell_id(sax_cell)
       cell.sax_root(_SAX_ROOT.value)
+    server_flags.check(sax_cell, _MODELS.value)
     _serve(formed, sax_cell, extend, more_paths, prepare or _prepare_fn())
   except errors.SaxError as e:
     print(f'server: {e.message}', file=sys.stderr)

@@ -15,6 +15,12 @@ from saxml_ext.server.group import group_leader
 from saxml_ext.server.loading import lifecycle
 from saxml_ext.server.loading import servable
 from saxml_ext.server.loading import spec
+from saxml_ext.server.startup import behaviour as behaviour_lib
+from saxml_ext.server.startup import embedded_admin
+
+_STOP_REASON = 'it was told to stop'
+# Seconds from leaving the cell to refusing calls.
+_LINGER_SECS = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +36,9 @@ class Options:
     static: models to load at start, by key.
     drain_secs: that calls in flight get at the end.
     leader: of the group that computes; None: this process alone does.
+    behaviour: what may be chosen of the server.
+    admin_port: of an admin server of the cell in this process; None: it has
+      none.
   """
 
   load_fn: lifecycle.LoadFn[servable.Servable]
@@ -40,12 +49,16 @@ class Options:
   static: Mapping[str, spec.Spec]
   drain_secs: float
   leader: group_leader.GroupLeader | None = None
+  behaviour: behaviour_lib.Behaviour = behaviour_lib.DEFAULT
+  admin_port: int | None = None
 
 
 async def serve(options: Options) -> None:
   """Serves until a signal, or until a static model fails to load."""
   told = signals.first()
-  server = model_server.ModelServer(options.load_fn, options.port)
+  server = model_server.ModelServer(
+    options.load_fn, options.port, options.behaviour
+  )
   join = admin_pb2.JoinRequest(
     address=net.advertised_address(server.port),
     model_server=options.server_spec,
@@ -57,6 +70,12 @@ async def serve(options: Options) -> None:
       group_leader.Server(join.address, loop, told.set, member.leave)
     )
   await server.start()
+  admin = None
+  if options.admin_port is not None:
+    admin = embedded_admin.EmbeddedAdmin(
+      options.sax_root, options.sax_cell, options.admin_port
+    )
+    await admin.start()
   # A load may take minutes; the signal is not to wait for it.
   working = asyncio.create_task(_load_and_join(server, options, member))
   stopping = asyncio.create_task(told.wait())
@@ -68,13 +87,20 @@ async def serve(options: Options) -> None:
     await stopping
     logging.info('stopping; calls in flight are answered first')
     grace = options.drain_secs
-    # So that nobody sends more, nor takes this server for one that failed.
     working.cancel()
-    await member.leave('it was told to stop')
+    server.announce_stop(_STOP_REASON)
+    if options.sax_cell:
+      # So that nobody sends more, nor takes this server for one that failed.
+      await member.leave(_STOP_REASON)
+      # The cell's clients hear of it within milliseconds; who has not heard
+      # yet is answered all the same.
+      await asyncio.sleep(min(_LINGER_SECS, grace))
   finally:
     working.cancel()
     stopping.cancel()
     await server.stop(grace)
+    if admin is not None:
+      await admin.stop()
     if options.leader:
       await asyncio.to_thread(options.leader.finish)
 

@@ -39,6 +39,7 @@ _BELOW = {
     'saxml_ext/protobuf',
   ),
   'saxml_ext/server': (
+    'saxml_ext/admin',
     'saxml_ext/aot',
     'saxml_ext/common',
     'saxml_ext/engine',

@@ -147,7 +147,7 @@ async def encode(model: servable_lib.Servable, text: str) -> np.ndarray:
       ' tokenizer.json beside its checkpoint or with VOCABULARY_PATH'
     )
   prompts.check_size(text, model.settings)
-  return await calls.run(False, model.codecs.words.encode, text)
+  return await calls.prepare(False, model.codecs.words.encode, text)
 
 
 def _query(

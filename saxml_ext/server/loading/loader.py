@@ -34,6 +34,7 @@ from saxml_ext.server.programs import programs as programs_lib
 from saxml_ext.server.random_weights import random_model
 from saxml_ext.server.scheduling import contract
 from saxml_ext.server.scheduling import scheduler
+from saxml_ext.server.scheduling import seeds
 from saxml_ext.server.scheduling import stats
 from saxml_ext.server.vocabulary import codec
 
@@ -108,6 +109,7 @@ def load(
   spec: spec_lib.Spec,
   on_failure: Callable[[str], None],
   programs: programs_lib.Programs = programs_lib.NONE,
+  seed: int | None = None,
 ) -> servable.Servable:
   """Loads a model and all programs it will run; takes seconds to minutes.
 
@@ -115,6 +117,7 @@ def load(
     spec: what to load.
     on_failure: called with the reason if its engine fails later on.
     programs: compiled before; what is not among them is compiled.
+    seed: see `serve`.
 
   Raises:
     errors.InvalidArgument: params, overrides or checkpoint are not usable.
@@ -122,7 +125,7 @@ def load(
     errors.FailedPrecondition: the programs do not match; see `Programs.of`.
   """
   ready = prepare(spec, programs)
-  return serve(ready.settings, ready.codecs, ready.start(), on_failure)
+  return serve(ready.settings, ready.codecs, ready.start(), on_failure, seed)
 
 
 def prepare(
@@ -218,6 +221,7 @@ def serve(
   codecs: codec.Codecs,
   runner: contract.Runner,
   on_failure: Callable[[str], None],
+  seed: int | None = None,
 ) -> servable.Servable:
   """Puts a scheduler around an engine that is ready.
 
@@ -226,7 +230,10 @@ def serve(
     codecs: of its texts.
     runner: its engine.
     on_failure: called with the reason if the engine fails.
+    seed: of the seeds of requests that give none; None: those are random.
   """
+  if seed is not None:
+    runner = seeds.Seeded(runner, seed)
   method_stats = {method: stats.MethodStats() for method in settings.methods}
   # The scheduler counts in these also where only the other kind is served.
   unseen = {

@@ -9,7 +9,13 @@ import numpy as np
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.server.scheduling import scheduler as scheduler_lib
 from saxml_ext.server.scheduling import stats
+from saxml_ext.server.states import leases as leases_lib
 from saxml_ext.server.vocabulary import codec
+
+# A prompt is tokenized within milliseconds, on a busy machine within seconds.
+_LEASE_SECS = 10.0
+# From finding a model to its lease no thread waits for anything.
+_LINGER_SECS = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,6 +28,7 @@ class Servable:
     eos_id: the id that ends an answer; None: the stop ids of requests alone do.
     scheduler: of its engine.
     method_stats: by method, every method it serves.
+    leases: of calls that have found it.
   """
 
   settings: settings_lib.Settings
@@ -29,6 +36,14 @@ class Servable:
   eos_id: int | None
   scheduler: scheduler_lib.Scheduler
   method_stats: Mapping[str, stats.MethodStats]
+  leases: leases_lib.Leases = dataclasses.field(
+    default_factory=leases_lib.Leases
+  )
+
+  @property
+  def admission_limit(self) -> int:
+    """Requests of one method it holds before it refuses more."""
+    return self.settings.admission_limit
 
   def texts(self, request: Any, result: Any) -> list[tuple[str, float]]:
     """The answer to a request, best hypothesis first.
@@ -63,5 +78,11 @@ class Servable:
     return ids
 
   def close(self, drain: bool) -> None:
-    """Stops serving; see `Scheduler.close`."""
+    """Stops serving; see `Scheduler.close`.
+
+    With `drain`, calls that have found it before may still submit; whoever
+    takes longer than `_LEASE_SECS` for that waits for an answer already.
+    """
+    if drain:
+      self.leases.wait(_LINGER_SECS, _LEASE_SECS)
     self.scheduler.close(drain)

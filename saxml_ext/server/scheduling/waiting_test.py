@@ -228,8 +228,9 @@ class WaitingListTest(absltest.TestCase):
     # Two clients ask as often as they like, one far more often; one request
     # is served in each round.
     limit, rng = 16, random.Random(2)
-    most, served = 0, collections.Counter()
-    refused = collections.Counter()
+    most = 0
+    served: collections.Counter[str] = collections.Counter()
+    refused: collections.Counter[str] = collections.Counter()
     for _ in range(2000):
       for client in rng.choices(('loud', 'quiet'), (9, 2), k=4):
         size = len(self.waiting)

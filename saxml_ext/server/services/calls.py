@@ -11,6 +11,10 @@ import grpc
 from saxml_ext.common import errors
 from saxml_ext.server.loading import lifecycle
 from saxml_ext.server.loading import servable as servable_lib
+from saxml_ext.server.services import holding
+from saxml_ext.server.services import preparation
+
+_PREPARATION = preparation.Preparation()  # Of this process, which is a server.
 
 
 async def find(
@@ -41,11 +45,12 @@ async def find_entry(
     also: methods that the caller must have access to besides.
 
   Raises:
-    errors.NotFound: it does not serve.
+    errors.NotFound, errors.Unavailable, errors.ResourceExhausted,
+    errors.DeadlineExceeded: it does not serve, see `holding`.
     errors.InvalidArgument: it does not have the method.
     errors.PermissionDenied: an ACL guards the method.
   """
-  found = models.serving(key)
+  found = await holding.serving(models, key, deadline(context))
   methods = found.model.settings.methods
   if method not in methods:
     served = ', '.join(methods)
@@ -94,15 +99,29 @@ async def run(in_place: bool, function: Callable[..., Any], *args) -> Any:
   return await asyncio.to_thread(function, *args)
 
 
+async def prepare(in_place: bool, function: Callable[..., Any], *args) -> Any:
+  """`run` for what comes before a model's own bound, see `preparation`.
+
+  Raises:
+    errors.ResourceExhausted: too much is in preparation.
+  """
+  return await _PREPARATION.run(in_place, function, *args)
+
+
 class Timer:
-  """Counts a call as answered after so long, or as failed."""
+  """Counts a call as answered after so long, or as failed.
+
+  While it counts, the model is not closed, see `Servable.close`.
+  """
 
   def __init__(self, model: servable_lib.Servable, method: str):
+    self._leases = model.leases
     self._stats = model.method_stats[method]
     self._begin = time.monotonic()
     self._succeeded = False
 
   def __enter__(self) -> 'Timer':
+    self._leases.enter()
     return self
 
   def succeeded(self) -> None:
@@ -110,6 +129,7 @@ class Timer:
     self._succeeded = True
 
   def __exit__(self, *exc_info) -> None:
+    self._leases.leave()
     if self._succeeded:
       self._stats.succeeded(time.monotonic() - self._begin)
     else:

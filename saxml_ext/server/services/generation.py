@@ -34,7 +34,7 @@ async def prepare(
   limit = extra_inputs.max_new_tokens(extra, settings.engine.max_new_tokens)
   model.scheduler.check_admission(scheduler.GENERATE, client)
   prompts.check_size(request.text, settings)
-  ids = await calls.run(
+  ids = await calls.prepare(
     settings.tokenized_input, model.codecs.input.encode, request.text
   )
   return request_lib.Request(

@@ -105,12 +105,12 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
       for text in (request.prefix, *request.suffix):
         prompts.check_size(text, settings)
       prefix = prompts.with_start(
-        await calls.run(in_place, encode, request.prefix), settings
+        await calls.prepare(in_place, encode, request.prefix), settings
       )
       logps = []
       # One at a time, so that a request holds one place in the queue.
       for text in request.suffix:
-        suffix = await calls.run(in_place, encode, text)
+        suffix = await calls.prepare(in_place, encode, text)
         prompts.check_score(prefix, suffix, settings)
         future = model.scheduler.score(
           prefix,

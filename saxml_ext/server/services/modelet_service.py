@@ -30,8 +30,20 @@ _ServerStatus = modelet_pb2.GetStatusResponse.ServerStatus
 class ModeletService(modelet_pb2_grpc.ModeletServicer):
   """sax.Modelet over the models of this server."""
 
-  def __init__(self, models: lifecycle.Models[servable.Servable]):
+  def __init__(
+    self,
+    models: lifecycle.Models[servable.Servable],
+    keep_static: bool = False,
+  ):
+    """Creates it; call on the event loop that will serve.
+
+    Args:
+      models: of this server.
+      keep_static: whether the models that are here are all there will be, as
+        they are: what would load, replace or unload one is UNAVAILABLE.
+    """
     self._models = models
+    self._keep_static = keep_static
     self._stopping = asyncio.Event()
 
   def stop(self) -> None:
@@ -43,6 +55,8 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
     self, request: modelet_pb2.LoadRequest, context: _Context
   ) -> modelet_pb2.LoadResponse:
     """Loads a model; answers when it serves or has failed."""
+    if request.model_key not in self._models.entries():
+      self._check_static('Load')
     await self._wait(
       self._models.load(
         request.model_key,
@@ -65,9 +79,14 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
     An admin server sends this for every change of a published model, of its
     replicas too, and always with a path and ACLs.
     """
+    if not request.model_key:
+      raise errors.InvalidArgument('model_key is empty; give a model id')
     if request.HasField('acls'):
       self._models.set_acls(request.model_key, request.acls.items)
     if request.checkpoint_path:
+      entry = self._models.entries().get(request.model_key)
+      if entry and entry.spec.checkpoint_path != request.checkpoint_path:
+        self._check_static('UpdateLoaded')
       await self._wait(
         self._models.reload(request.model_key, request.checkpoint_path)
       )
@@ -78,6 +97,7 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
     self, request: modelet_pb2.UnloadRequest, context: _Context
   ) -> modelet_pb2.UnloadResponse:
     """Forgets a model after it has answered what it holds."""
+    self._check_static('Unload')
     await self._wait(self._models.unload(request.model_key))
     return modelet_pb2.UnloadResponse()
 
@@ -110,7 +130,7 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
   async def WakeUp(
     self, request: modelet_pb2.WakeUpRequest, context: _Context
   ) -> modelet_pb2.WakeUpResponse:
-    """Nothing to do: this server is never dormant."""
+    """Nothing to do: only a server that is stopping is dormant here."""
     return modelet_pb2.WakeUpResponse()
 
   @grpc_aio.method()
@@ -118,11 +138,15 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
     self, request: modelet_pb2.GetStatusRequest, context: _Context
   ) -> modelet_pb2.GetStatusResponse:
     """Tells where each model stands."""
+    dormancy = self._models.dormancy
+    why = dormancy.reason
     response = modelet_pb2.GetStatusResponse(
       server_status=_ServerStatus(
-        state=_ServerStatus.ACTIVE,
-        explanation='serving',
-        stats=_ServerStatus.Stats(early_rejection_errors_per_second=0.0),
+        state=_ServerStatus.DORMANT if why else _ServerStatus.ACTIVE,
+        explanation=why or 'serving',
+        stats=_ServerStatus.Stats(
+          early_rejection_errors_per_second=dormancy.rate()
+        ),
       )
     )
     for key, entry in self._models.entries().items():
@@ -141,6 +165,13 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
             )
           )
     return response
+
+  def _check_static(self, what: str) -> None:
+    if self._keep_static:
+      raise errors.Unavailable(
+        f'{what} is not supported, as --keep_statically_loaded_models is set:'
+        ' start this server without it'
+      )
 
   async def _wait(self, future: futures.Future) -> None:
     """Waits for work that goes on even if the caller goes away."""

@@ -17,6 +17,7 @@ from saxml_ext.server.loading import lifecycle
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
 from saxml_ext.server.loading import spec as spec_lib
+from saxml_ext.server.startup import behaviour as behaviour_lib
 from saxml_ext.server.testing import fake_runner
 from saxml_ext.server.vocabulary import codec
 
@@ -33,8 +34,13 @@ class ServerFixture:
     models: of the server.
   """
 
-  def __init__(self, load_fn: lifecycle.LoadFn[servable.Servable]):
+  def __init__(
+    self,
+    load_fn: lifecycle.LoadFn[servable.Servable],
+    behaviour: behaviour_lib.Behaviour = behaviour_lib.DEFAULT,
+  ):
     self._load_fn = load_fn
+    self._behaviour = behaviour
     self._loop = asyncio.new_event_loop()
     self._thread = threading.Thread(target=self._loop.run_forever)
     self._thread.start()
@@ -73,9 +79,14 @@ class ServerFixture:
     self._loop.close()
 
   async def _start(self) -> model_server.ModelServer:
-    server = model_server.ModelServer(self._load_fn, port=0)
+    server = model_server.ModelServer(self._load_fn, 0, self._behaviour)
     await server.start()
     return server
+
+
+def spec(checkpoint_path: str = '/ckpt') -> spec_lib.Spec:
+  """What `load` asks for by default."""
+  return spec_lib.Spec('test.Params', checkpoint_path, {}, {})
 
 
 def fake_load_fn(
