@@ -19,7 +19,7 @@ from tests.chaos import failover
 from tests.chaos import hostile
 from tests.chaos import losses
 from tests.chaos import processes
-from tests.reliability import figures
+from tests.reliability.results import figures
 
 Figure = figures.Figure
 

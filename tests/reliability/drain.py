@@ -10,9 +10,9 @@ import time
 from saxml_ext.client import sax
 from tests.chaos import evictions
 from tests.chaos import processes
-from tests.reliability import figures
-from tests.reliability import others as others_lib
 from tests.reliability import served as served_lib
+from tests.reliability.clients import others as others_lib
+from tests.reliability.results import figures
 
 _STEP_SECS = 0.1
 _TOKENS = 3

@@ -24,10 +24,10 @@ from absl import flags
 from harness.caching import cache_flag
 from harness.pages import markup
 from saxml_ext.common import user_path
-from tests.reliability import figures
-from tests.reliability import page
-from tests.reliability import store
-from tests.reliability import table
+from tests.reliability.results import figures
+from tests.reliability.results import page
+from tests.reliability.results import store
+from tests.reliability.results import table
 
 _PROGRAM = 'tests.reliability.run_row'
 _FILE = 'reliability.json'

@@ -7,9 +7,9 @@ import pathlib
 from absl.testing import absltest
 
 from saxml_ext.common.testing import modules
-from tests.reliability import figures
-from tests.reliability import page
-from tests.reliability import store
+from tests.reliability.results import figures
+from tests.reliability.results import page
+from tests.reliability.results import store
 
 _MODULE = 'tests.reliability.report'
 _GOOD = figures.Outcome(

@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 
 from tests.reliability import chaos_rows
 from tests.reliability import drain
-from tests.reliability import figures
 from tests.reliability import fuzz
 from tests.reliability import limits
 from tests.reliability import overload
 from tests.reliability import readers
 from tests.reliability import soak
+from tests.reliability.results import figures
 
 # Takes an empty directory.
 _Test = Callable[[str], Sequence[figures.Figure]]

@@ -7,7 +7,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 
 from tests.reliability import rows
-from tests.reliability import table
+from tests.reliability.results import table
 
 
 class RowsTest(parameterized.TestCase):

@@ -17,10 +17,10 @@ from absl import flags
 from absl import logging
 
 from tests.hosts import namespaces
-from tests.reliability import figures
 from tests.reliability import meters
 from tests.reliability import rows
-from tests.reliability import table
+from tests.reliability.results import figures
+from tests.reliability.results import table
 
 _ROW = flags.DEFINE_string('row', None, 'Its key.')
 _FORM = flags.DEFINE_enum('form', 'full', ['full', 'short'], 'Its form.')

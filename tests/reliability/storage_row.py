@@ -5,7 +5,7 @@ import os
 
 from tests.chaos import starved
 from tests.reliability import chaos_rows
-from tests.reliability import figures
+from tests.reliability.results import figures
 
 Figure = figures.Figure
 

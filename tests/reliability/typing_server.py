@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from absl import app
 from absl import flags
 
+from saxml_ext.engine import request as request_lib
 from saxml_ext.params import overrides
 from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib
@@ -40,7 +41,7 @@ def _load(
   ids = codec.IdCodec(VOCAB_SIZE)
   engine = typing_runner.TypingRunner(
     settings.engine.num_slots,
-    settings.engine.max_new_tokens,
+    request_lib.Checks(settings.engine, VOCAB_SIZE),
     _STEP_SECS.value,
     _NOTES.value,
   )

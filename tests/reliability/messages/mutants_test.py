@@ -7,7 +7,7 @@ from google.protobuf import message as message_lib
 
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import lm_pb2
-from tests.reliability import mutants
+from tests.reliability.messages import mutants
 
 _MODEL = '/sax/test/m'
 _SEED = lm_pb2.GenerateRequest(model_key=_MODEL, text='1,2')

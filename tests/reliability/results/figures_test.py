@@ -4,7 +4,7 @@ import json
 
 from absl.testing import absltest
 
-from tests.reliability import figures
+from tests.reliability.results import figures
 
 
 class FiguresTest(absltest.TestCase):
@@ -19,7 +19,12 @@ class FiguresTest(absltest.TestCase):
       (figures.none_of('a', ['x']), False, '0', '1'),
       (figures.all_of('a', 199, 200), False, '200', '199'),
       (figures.all_of('a', 200, 200), True, '200', '200'),
-      (figures.Figure('a', 3, least=1, most=2), False, 'at least 1, at most 2', '3'),
+      (
+        figures.Figure('a', 3, least=1, most=2),
+        False,
+        'at least 1, at most 2',
+        '3',
+      ),
     ):
       self.assertEqual(figure.met, met, figure)
       self.assertEqual(figure.goal, goal)

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 from harness.pages import markup
-from tests.reliability import figures
-from tests.reliability import table
+from tests.reliability.results import figures
+from tests.reliability.results import table
 
 # The outcome of each row that is shown, by its key.
 Outcomes = Mapping[str, figures.Outcome]

@@ -5,7 +5,7 @@ import os
 import pathlib
 import subprocess
 
-from tests.reliability import figures
+from tests.reliability.results import figures
 
 _VERSION = 1
 
