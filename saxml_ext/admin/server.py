@@ -21,6 +21,7 @@ from saxml_ext.common import grpc_util
 from saxml_ext.common import ids
 from saxml_ext.common import net
 from saxml_ext.common import storage
+from saxml_ext.common.security import access as access_lib
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
 
@@ -49,6 +50,7 @@ class AdminServer:
     port: int,
     http_port: int | None = None,
     by_chip: bool = False,
+    access: access_lib.Access | None = None,
   ):
     """Touches nothing yet.
 
@@ -58,6 +60,7 @@ class AdminServer:
       port: to listen on; 0 picks a free one.
       http_port: of the status pages; 0 picks a free one, None serves none.
       by_chip: how models are given to servers, see `capacity`.
+      access: says who may call; None: as the cell's files do when it starts.
 
     Raises:
       InvalidArgument: `cell` is not a cell id.
@@ -67,6 +70,7 @@ class AdminServer:
     self._cell = str(ids.parse_cell_id(cell))
     self._port = port
     self._by_chip = by_chip
+    self._access = access
     self.http_port = http_port
     self._http: http_server.HttpServer | None = None
     self._server = grpc_aio.make_server()
@@ -94,6 +98,7 @@ class AdminServer:
     self.address = net.advertised_address(
       grpc_util.listen(self._server, self._port)
     )
+    access = self._access or access_lib.Access.of_cell(self._root, self._cell)
     self._election = election_lib.Election(
       directory,
       self.address,
@@ -102,7 +107,7 @@ class AdminServer:
       self._depose,
     )
     admin_pb2_grpc.add_AdminServicer_to_server(
-      service.AdminService(self._cell, self._leading), self._server
+      service.AdminService(self._cell, self._leading, access), self._server
     )
     await self._start_http()
     await self._server.start()

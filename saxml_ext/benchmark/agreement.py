@@ -10,6 +10,8 @@ from saxml_ext.benchmark import workload
 # Requests whose answers are forced; each costs a prefill.
 _FORCED = 32
 _FORCIBLE = (contenders.OURS, contenders.CTRANSLATE2)
+# Those that give all beams of a search, with scores.
+_LISTING = (contenders.OURS, contenders.CTRANSLATE2, contenders.TRANSFORMERS)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +42,45 @@ class Top1:
   places: int
 
 
+@dataclasses.dataclass(frozen=True)
+class NBest:
+  """An engine's n best answers to one request against the reference's.
+
+  equal counts those of `total` that have the same tokens at the same place of
+  the list, found those that are anywhere in it; score_gap is the largest
+  difference between scores at one place.
+  """
+
+  name: str
+  equal: int
+  found: int
+  total: int
+  score_gap: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Agreement:
+  """All that is compared in one mode.
+
+  reference is the engine of `tokens` and `n_best`: "" if there is none.
+  """
+
+  mode: str
+  reference: str
+  tokens: list[Tokens]
+  n_best: list[NBest]
+  top1: list[Top1]
+
+
+def of(
+  result: measure.ModeResult, requests: Sequence[workload.Request]
+) -> Agreement:
+  """Compares the answers of one mode."""
+  reference, same = tokens(result, requests)
+  lists = n_best(result) if reference else []
+  return Agreement(result.mode, reference, same, lists, top1(result, requests))
+
+
 def compare_tokens(
   name: str, answers: Sequence[Sequence[int]], truth: Sequence[Sequence[int]]
 ) -> Tokens:
@@ -62,10 +103,9 @@ def tokens(
     The reference's name ("" if there is none) and the others' agreement.
   """
   exact = {r.max_new for r in requests if r.exact}
-  if result.mode == 'beam' and len(exact) > 1:
+  if result.mode != 'greedy' and len(exact) > 1:
     return '', []
-  floats = [e for e in result.entries if e.contender.dtype == 'float32']
-  truth = result.find(contenders.REFERENCE) or next(iter(floats), None)
+  truth = _truth(result)
   if truth is None:
     return '', []
   return truth.contender.name, [
@@ -73,6 +113,44 @@ def tokens(
     for e in result.entries
     if e is not truth
   ]
+
+
+def compare_n_best(name: str, answers: dict, truth: dict) -> NBest:
+  """Compares two lists, each as of `service.NBest`."""
+  mine, theirs = answers['tokens'], truth['tokens']
+  return NBest(
+    name,
+    sum(a == b for a, b in zip(mine, theirs)),
+    sum(a in theirs for a in mine),
+    len(theirs),
+    max(abs(a - b) for a, b in zip(answers['scores'], truth['scores'])),
+  )
+
+
+def n_best(result: measure.ModeResult) -> list[NBest]:
+  """All in float32 against transformers, or the first: of the first request."""
+  truth = _truth(result)
+  if result.mode == 'greedy' or truth is None:
+    return []
+  others = [
+    e
+    for e in result.entries
+    if e is not truth
+    and e.contender.dtype == 'float32'
+    and e.contender.engine in _LISTING
+  ]
+  if not others or truth.contender.engine not in _LISTING:
+    return []
+  expected = truth.worker.ask('n_best')
+  return [
+    compare_n_best(e.contender.name, e.worker.ask('n_best'), expected)
+    for e in others
+  ]
+
+
+def _truth(result: measure.ModeResult) -> measure.Entry | None:
+  floats = [e for e in result.entries if e.contender.dtype == 'float32']
+  return result.find(contenders.REFERENCE) or next(iter(floats), None)
 
 
 def top1(

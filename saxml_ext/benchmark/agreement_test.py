@@ -17,6 +17,18 @@ class AgreementTest(absltest.TestCase):
     with self.assertRaises(ValueError):
       agreement.compare_tokens('x', [[1]], [[1], [2]])
 
+  def test_lists_are_compared_place_by_place(self):
+    truth = {'tokens': [[1, 2], [1, 3], [4, 4]], 'scores': [-1.0, -1.5, -2.0]}
+    swapped = {
+      'tokens': [[1, 2], [4, 4], [1, 3]],
+      'scores': [-1.0, -1.5, -2.25],
+    }
+    found = agreement.compare_n_best('x', swapped, truth)
+    self.assertEqual((found.equal, found.found, found.total), (1, 3, 3))
+    self.assertAlmostEqual(found.score_gap, 0.25)
+    same = agreement.compare_n_best('x', truth, truth)
+    self.assertEqual((same.equal, same.score_gap), (3, 0))
+
 
 if __name__ == '__main__':
   absltest.main()

@@ -4,6 +4,8 @@
   bench --set=ragged --requests=64,256,1024   varied lengths; does cost stay flat
   bench --set=ragged --model=bundled          the trained model, the articles
   bench --engines=ours_int8,ct2_int8 --modes=beam --rounds=9
+  bench --beams=4,8,30,100                    cost of wide beams, n best lists
+  bench --beams=100,256 --new_tokens=8        the same of short answers
   bench --model=6b                            GPT-J's own sizes, random weights
   bench --avx2                                as on processors without AVX-512
 
@@ -39,12 +41,13 @@ from saxml_ext.benchmark import floor as floor_lib
 from saxml_ext.benchmark import floors as floors_lib
 from saxml_ext.benchmark import measure
 from saxml_ext.benchmark import presets
-from saxml_ext.benchmark import progress
 from saxml_ext.benchmark import random_model
-from saxml_ext.benchmark import report
 from saxml_ext.benchmark import rows as rows_lib
 from saxml_ext.benchmark import settings as settings_lib
 from saxml_ext.benchmark import worker as worker_lib
+from saxml_ext.benchmark.console import progress
+from saxml_ext.benchmark.console import report
+from saxml_ext.benchmark.console import widths as widths_lib
 from saxml_ext.benchmark.tracing import trace as trace_lib
 from saxml_ext.common import user_path
 from saxml_ext.common.machine import accelerators
@@ -53,9 +56,12 @@ _ENGINES = flags.DEFINE_list(
   'engines',
   None,
   'Contenders, such as ours_int8 or ct2; a bare engine means all its types.'
-  ' Default: all; with --model=6b ours_int8,ct2_int8.',
+  ' Default: all; with --model=6b ours_int8,ct2_int8; of several widths ours'
+  ' and CTranslate2 in int8 and float32, and transformers in float32.',
 )
-_MODES = flags.DEFINE_list('modes', list(settings_lib.MODES), 'beam, greedy.')
+_MODES = flags.DEFINE_list(
+  'modes', None, 'beam, greedy. Default: both; of several widths beam alone.'
+)
 _SET = flags.DEFINE_enum(
   'set',
   'fixed',
@@ -89,10 +95,17 @@ _PROMPT = flags.DEFINE_integer(
 _NEW_TOKENS = flags.DEFINE_integer(
   'new_tokens',
   None,
-  'Tokens of each answer of the fixed set: 64; with 6b 16.',
+  'Tokens of each answer of the fixed set: 64; with 6b 16; of several widths'
+  ' 32.',
   1,
 )
-_BEAMS = flags.DEFINE_integer('beams', 4, 'Beams of mode beam.', 2)
+_BEAMS = flags.DEFINE_list(
+  'beams',
+  ['4'],
+  'Beams of mode beam. Several widths, such as 4,8,30,100, are measured one'
+  ' after the other: of beams wider than 4 with fewer requests, and the n best'
+  ' answers of each engine are compared.',
+)
 _SLOTS = flags.DEFINE_integer(
   'slots', 32, 'Requests that our engine decodes together, at most.', 1
 )
@@ -100,7 +113,9 @@ _THREADS = flags.DEFINE_integer('threads', 1, 'Threads and cores of each.', 1)
 _AVX2 = flags.DEFINE_bool(
   'avx2', False, 'Keep all engines to AVX2, where the processor has more.'
 )
-_ROUNDS = flags.DEFINE_integer('rounds', None, 'Rounds: 5; with 6b 3.', 1)
+_ROUNDS = flags.DEFINE_integer(
+  'rounds', None, 'Rounds: 5; with 6b or several widths 3.', 1
+)
 _OUT = flags.DEFINE_string(
   'out', 'results/bench', 'Directory for logs and the plot.'
 )
@@ -128,10 +143,10 @@ def settings_from_flags() -> settings_lib.Settings:
   Raises:
     ValueError: flags do not fit together.
   """
-  for mode in _MODES.value:
-    if mode not in settings_lib.MODES:
-      raise ValueError(f'--modes has {mode!r}; use {settings_lib.MODES}.')
-  preset = _preset()
+  widths = _widths()
+  names = _MODES.value or settings_lib.MODES[: None if len(widths) == 1 else 1]
+  modes = settings_lib.modes(names, widths)
+  preset = _preset(len(widths) > 1)
   counts: tuple[int, ...] = (preset.batch,)
   if _SET.value == 'ragged':
     counts = tuple(sorted({int(n) for n in _REQUESTS.value}))
@@ -158,12 +173,12 @@ def settings_from_flags() -> settings_lib.Settings:
     articles=articles,
     tokenizer=tokenizer,
     request_set=_SET.value,
-    modes=tuple(_MODES.value),
+    modes=modes,
     engines=contenders.choose(preset.engines),
     counts=counts,
     prompt=preset.prompt,
     new_tokens=preset.new_tokens,
-    beams=_BEAMS.value,
+    beams=widths[0],
     slots=_SLOTS.value,
     cores=worker_lib.idlest_cores(_THREADS.value),
     rounds=preset.rounds,
@@ -171,8 +186,21 @@ def settings_from_flags() -> settings_lib.Settings:
   )
 
 
-def _preset() -> presets.Preset:
-  """That of --model, with what other flags say."""
+def _widths() -> tuple[int, ...]:
+  """The numbers of --beams; ValueError if there are none."""
+  try:
+    widths = tuple(sorted({int(text) for text in _BEAMS.value}))
+  except ValueError:
+    widths = ()
+  if not widths:
+    raise ValueError(
+      f'--beams is {",".join(_BEAMS.value)!r}; use numbers such as 4,8,30,100.'
+    )
+  return widths
+
+
+def _preset(widths: bool) -> presets.Preset:
+  """That of --model and of several widths, with what other flags say."""
   adjustable = (
     _ENGINES,
     _LAYERS,
@@ -186,7 +214,10 @@ def _preset() -> presets.Preset:
     _ROUNDS,
   )
   given = {f.name: f.value for f in adjustable if f.value is not None}
-  return dataclasses.replace(presets.OF_MODEL[_MODEL.value], **given)
+  preset = presets.OF_MODEL[_MODEL.value]
+  return dataclasses.replace(
+    presets.of_widths(preset) if widths else preset, **given
+  )
 
 
 def measure_all(
@@ -198,18 +229,17 @@ def measure_all(
   all_rates: dict[tuple[str, str], floor_lib.Rates] = {}
   absent: dict[str, str] = {}
   for mode in settings.modes:
+    own = settings.of_mode(mode)
     with (
       progress.Bar(console) as bar,
-      measure.run(settings, mode, bar) as result,
+      measure.run(own, mode, bar) as result,
     ):
       bar(f'{mode}: rates of this machine', 1)
-      floors, rates = floors_lib.measure_floors(settings, result)
+      floors, rates = floors_lib.measure_floors(own, result)
       if _AGREEMENT.value:
         bar(f'{mode}: agreement', 1)
-        requests = settings.requests()
-        tokens = agreement.tokens(result, requests)
-        agreements.append((mode, *tokens, agreement.top1(result, requests)))
-      found += rows_lib.rows(result, floors)
+        agreements.append(agreement.of(result, own.requests()))
+      found += rows_lib.rows(result, floors, own.beams_of(mode))
       all_floors |= {(mode, *key): floor for key, floor in floors.items()}
       all_rates |= {(mode, name): rate for name, rate in rates.items()}
       absent |= result.absent
@@ -217,8 +247,10 @@ def measure_all(
   console.print(report.costs(found))
   if all_floors:
     console.print(report.floors(all_floors, found, all_rates))
-  for lines in agreements:
-    report.print_agreement(console, *lines)
+  if len({row['beams'] for row in found}) > 1:
+    console.print(widths_lib.table(found))
+  for answers in agreements:
+    report.print_agreement(console, answers)
   for reason in absent.values():
     console.print(f'absent: {reason}', markup=False, soft_wrap=True)
   return found
@@ -229,9 +261,10 @@ def trace(
 ) -> None:
   """Profiles our contenders and prints where their time goes."""
   for mode in settings.modes:
-    for contender in settings.engines:
+    own = settings.of_mode(mode)
+    for contender in own.engines:
       if contender.engine == contenders.OURS:
-        for table in trace_lib.capture(settings, contender, mode):
+        for table in trace_lib.capture(own, contender, mode):
           console.print(table)
 
 

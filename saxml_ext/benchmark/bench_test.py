@@ -80,6 +80,20 @@ class BenchTest(absltest.TestCase):
     self.assertNotIn('ours_int8 gives', text)
 
 
+class WidthsTest(absltest.TestCase):
+  def test_flags_of_several_widths(self):
+    out = self.create_tempdir().full_path
+    sizes = {'layers': 1, 'dim': 32, 'heads': 2, 'rotary': 8, 'vocab': 128}
+    with flagsaver.flagsaver(beams=['100', '8'], cache=out, **sizes):
+      settings = bench.settings_from_flags()
+    self.assertEqual(settings.modes, ('beam8', 'beam100'))
+    self.assertIn(contenders.REFERENCE, settings.engines)
+    self.assertEqual((settings.new_tokens, settings.rounds), (32, 3))
+    with flagsaver.flagsaver(beams=['8', 'many']):
+      with self.assertRaisesRegex(ValueError, "--beams is '8,many'"):
+        bench.settings_from_flags()
+
+
 class SixBTest(absltest.TestCase):
   def test_what_6b_does_with_a_model_of_another_size(self):
     out = self.create_tempdir().full_path

@@ -55,6 +55,8 @@ class PeersTest(absltest.TestCase):
     for mode in settings.modes:
       for engine in ('ours', 'ct2', 'openvino'):
         self.assertIn(f'{mode}: {engine}_float32 gives 4 of 4', text)
+    for engine in ('ours', 'ct2'):
+      self.assertIn(f'of the 4 best answers {engine}_float32 has 4 at', text)
     self.assertTrue(os.path.exists(os.path.join(out, 'bench.png')), text)
 
 

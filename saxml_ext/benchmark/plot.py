@@ -14,10 +14,17 @@ matplotlib.use('Agg')
 from matplotlib import pyplot  # pylint: disable=g-import-not-at-top
 
 _OURS, _PEER = '#0b6e4f', '#9aa5b1'
+_PEERS = {'ct2': '#c05621', 'transformers': '#2b6cb0'}
 
 
 def draw(rows: Sequence[dict], path: str, title: str) -> None:
-  """A bar per contender, with quartiles; a panel per mode and request count."""
+  """A bar per contender, with quartiles; a panel per mode and request count.
+
+  Of several widths of beam search, lines over the widths instead.
+  """
+  if len({row['beams'] for row in rows if row['beams'] > 1}) > 1:
+    _draw_widths([row for row in rows if row['beams'] > 1], path, title)
+    return
   panels: dict[tuple[str, int], list[dict]] = {}
   for row in rows:
     panels.setdefault((row['mode'], row['requests']), []).append(row)
@@ -36,6 +43,38 @@ def draw(rows: Sequence[dict], path: str, title: str) -> None:
     'tokens per CPU second: median of the rounds; lines span the quartiles'
   )
   figure.suptitle(title, fontsize=11)
+  figure.savefig(path, dpi=150)
+  pyplot.close(figure)
+
+
+def _draw_widths(rows: Sequence[dict], path: str, title: str) -> None:
+  """CPU time of an answer by width; and of ours, as if it grew as the width."""
+  figure, axis = pyplot.subplots(figsize=(8, 5), layout='constrained')
+  lines: dict[tuple[str, str], list[dict]] = {}
+  for row in sorted(rows, key=lambda r: r['beams']):
+    lines.setdefault((row['engine'], row['dtype']), []).append(row)
+  for (engine, dtype), line in lines.items():
+    widths = [row['beams'] for row in line]
+    cost = [1000 * row['cpu_seconds_per_request'] for row in line]
+    ours, style = engine == 'ours', '--' if dtype == 'float32' else '-'
+    colour = _OURS if ours else _PEERS.get(engine, _PEER)
+    axis.plot(
+      widths, cost, style, marker='o', color=colour, label=f'{engine} {dtype}'
+    )
+    if ours:
+      grown = [cost[0] * width / widths[0] for width in widths]
+      axis.plot(widths, grown, ':', color=colour, linewidth=1)
+  axis.set_xscale('log')
+  axis.set_yscale('log')
+  widths = sorted({row['beams'] for row in rows})
+  axis.set_xticks(widths, [str(width) for width in widths])
+  axis.minorticks_off()
+  axis.set_xlabel('beams; dotted: as if the cost of ours grew with the width')
+  axis.set_ylabel('CPU ms an answer, median of the rounds')
+  axis.legend(fontsize=8)
+  for side in ('top', 'right'):
+    axis.spines[side].set_visible(False)
+  figure.suptitle(title, fontsize=10)
   figure.savefig(path, dpi=150)
   pyplot.close(figure)
 

@@ -68,3 +68,22 @@ OF_MODEL: Mapping[str, Preset] = {
   'bundled': _SMALL,
   '6b': _GPTJ_6B,
 }
+
+# Those whose answers can be compared, in the types that most serve.
+_OF_WIDTHS = (
+  'ours_int8',
+  'ours_float32',
+  'ct2_int8',
+  'ct2_float32',
+  'transformers_float32',
+)
+
+
+def of_widths(preset: Preset) -> Preset:
+  """The same for several numbers of beams: of 4 to 100, ten minutes' work."""
+  return dataclasses.replace(
+    preset,
+    engines=tuple(name for name in _OF_WIDTHS if name in preset.engines),
+    new_tokens=min(preset.new_tokens, 32),
+    rounds=3,
+  )

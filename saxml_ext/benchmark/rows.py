@@ -11,12 +11,14 @@ from saxml_ext.benchmark import summary
 def rows(
   result: measure.ModeResult,
   floors: Mapping[tuple[str, int], floor_lib.Floor],
+  beams: int,
 ) -> list[dict]:
   """One row per contender and number of requests, medians over the rounds.
 
   Args:
     result: of one mode.
     floors: (name, requests) -> least time; of ours.
+    beams: 1 is greedy search.
   """
   ours = yardstick(result)
   found = []
@@ -28,6 +30,7 @@ def rows(
         'engine': entry.contender.engine,
         'dtype': entry.contender.dtype,
         'mode': result.mode,
+        'beams': beams,
         'requests': count,
         'rounds': len(samples),
         'tokens': int(summary.median(samples, 'tokens')),

@@ -21,6 +21,7 @@ from grpc_reflection.v1alpha import reflection
 from saxml_ext.common import errors
 from saxml_ext.common import grpc_util
 from saxml_ext.common import health
+from saxml_ext.common.telemetry import calls
 
 _SERVER_OPTIONS = grpc_util.SERVER_OPTIONS + (
   # Calls of clients that went away without a word (power cut, unplugged
@@ -37,15 +38,12 @@ _SERVER_OPTIONS = grpc_util.SERVER_OPTIONS + (
   ('grpc.server.max_pending_requests', 1_000_000),
   ('grpc.server.max_pending_requests_hard_limit', 1_000_000),
 )
-_CHANNEL_OPTIONS = tuple(
-  {
-    **dict(grpc_util.CHANNEL_OPTIONS),
-    # Servers of a cell ask each other all the time: one that was restarted is
-    # to be found within a poll or two.
-    'grpc.max_reconnect_backoff_ms': 400,
-    # A connection each, whoever else in this process talks to that address.
-    'grpc.use_local_subchannel_pool': 1,
-  }.items()
+_CHANNEL_OPTIONS = (
+  # Servers of a cell ask each other all the time: one that was restarted is
+  # to be found within a poll or two.
+  ('grpc.max_reconnect_backoff_ms', 400),
+  # A connection each, whoever else in this process talks to that address.
+  ('grpc.use_local_subchannel_pool', 1),
 )
 
 _Method = Callable[[Any, Any, grpc.aio.ServicerContext], Awaitable[Any]]
@@ -62,9 +60,12 @@ class Verbatim(errors.SaxError):
     return self.message
 
 
-def insecure_channel(address: str) -> grpc.aio.Channel:
-  """A channel to "host:port"; it connects on its first call."""
-  return grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
+def channel(address: str) -> grpc.aio.Channel:
+  """A channel from one server of a cell to another, see `grpc_util.channel`."""
+  return grpc_util.aio_channel(address, _CHANNEL_OPTIONS)
+
+
+insecure_channel = channel
 
 
 def make_server() -> grpc.aio.Server:
@@ -248,16 +249,21 @@ def method(wrap_text: bool = False) -> Callable[[_Method], _Method]:
     async def guarded(
       self: Any, request: Any, context: grpc.aio.ServicerContext
     ) -> Any:
-      try:
-        return await function(self, request, context)
-      except grpc.aio.AbortError:  # The method has aborted the call itself.
-        raise
-      except Exception as e:  # pylint: disable=broad-exception-caught
-        code, text = grpc_util.status_of(e, wrap_text)
-        metadata: tuple[tuple[str, str], ...] = ()
-        if isinstance(e, errors.SaxError):
-          metadata = e.trailing_metadata()
-        await context.abort(code, text, metadata)
+      with calls.Served(request, context, function.__name__) as call:
+        try:
+          response = await function(self, request, context)
+          call.succeeded()
+          return response
+        except grpc.aio.AbortError:  # The method has aborted the call itself.
+          call.aborted()
+          raise
+        except Exception as e:  # pylint: disable=broad-exception-caught
+          code, text = grpc_util.status_of(e, wrap_text)
+          call.failed(code, text)
+          metadata = call.trailing_metadata
+          if isinstance(e, errors.SaxError):
+            metadata += e.trailing_metadata()
+          await context.abort(code, text, metadata)
 
     return guarded
 

@@ -72,7 +72,7 @@ class GrpcAioTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.health = grpc_aio.add_reflection_and_health(self.server, [_SERVICE])
     self.port = grpc_util.listen(self.server, 0)
     await self.server.start()
-    self.channel = grpc_aio.insecure_channel(f'127.0.0.1:{self.port}')
+    self.channel = grpc_aio.channel(f'127.0.0.1:{self.port}')
     self.stub = lm_pb2_grpc.LMServiceStub(self.channel)
 
   async def asyncTearDown(self):

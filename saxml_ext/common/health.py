@@ -25,6 +25,11 @@ class Health(health_pb2_grpc.HealthServicer):
     self._serving = True
     self._changed = asyncio.Event()
 
+  @property
+  def serving(self) -> bool:
+    """Whether it says SERVING."""
+    return self._serving
+
   def set_serving(self, serving: bool) -> None:
     """Says SERVING or NOT_SERVING from now on."""
     if serving != self._serving:

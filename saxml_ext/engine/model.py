@@ -206,6 +206,7 @@ def prefill(
   return x, keep(kept, count, keys, values)
 
 
+@einsum_lib.of_decode()
 def decode(
   weights: weights_lib.Weights,
   config: config_lib.ModelConfig,

@@ -44,6 +44,7 @@ class ModelServer:
       behaviour.has_room,
       dormancy_lib.Dormancy(behaviour.early_reject),
     )
+    self._started = False
     self._server = grpc_aio.make_server()
     self.port = grpc_util.listen(self._server, port)
     self._health = grpc_aio.add_reflection_and_health(self._server, _SERVICES)
@@ -61,6 +62,12 @@ class ModelServer:
       completion_service.CompletionService(self.models), self._server
     )
     await self._server.start()
+    self._started = True
+
+  @property
+  def serves(self) -> bool:
+    """Whether it has started and does not stop."""
+    return self._started and self._health.serving
 
   def announce_stop(self, reason: str) -> None:
     """Begins to stop: the server is dormant, but answers who still asks."""

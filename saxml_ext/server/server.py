@@ -35,6 +35,11 @@ from saxml_ext.common import errors
 from saxml_ext.common import ids
 from saxml_ext.common import memory
 from saxml_ext.common import user_path
+from saxml_ext.common.security import access
+from saxml_ext.common.security import access_flags
+from saxml_ext.common.security import roots_flags
+from saxml_ext.common.security import tls_flags  # noqa: F401 Registers flags.
+from saxml_ext.common.telemetry import telemetry_flags
 from saxml_ext.engine.parallel import cpu_collectives
 from saxml_ext.groups import distributed
 from saxml_ext.groups import formation
@@ -252,8 +257,8 @@ def _serve(
   if formed is not None:
     _join_group(formed)
   jax_setup.check_devices()
-  memory.settle()
   server_flags.start_profiler()
+  memory.settle()
   leader = None
   limits = group_flags.limits()
   if formed is not None and not formed.leads:
@@ -312,6 +317,7 @@ def main(
     raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}')
   if not flags.FLAGS['verbosity'].present:
     logging.set_verbosity(logging.INFO)
+  telemetry_flags.start('sax-model-server')
   jax_setup.configure(user_path.resolve(_JAX_CACHE_DIR.value))
   status = 0
   try:
@@ -322,10 +328,13 @@ def main(
         ' or //saxml_ext/server:server on the hosts of the group'
       )
     sax_cell = _sax_cell()
+    sax_root = ''
     if sax_cell:
       ids.parse_cell_id(sax_cell)
-      cell.sax_root(_SAX_ROOT.value)
+      sax_root = cell.sax_root(_SAX_ROOT.value)
     server_flags.check(sax_cell, _MODELS.value)
+    access.use(access_flags.open_access(sax_root, sax_cell))
+    roots_flags.configure()
     _serve(formed, sax_cell, extend, more_paths, prepare or _prepare_fn())
   except errors.SaxError as e:
     print(f'server: {e.message}', file=sys.stderr)

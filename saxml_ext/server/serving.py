@@ -15,6 +15,7 @@ from saxml_ext.server.group import group_leader
 from saxml_ext.server.loading import lifecycle
 from saxml_ext.server.loading import servable
 from saxml_ext.server.loading import spec
+from saxml_ext.server.monitoring import monitoring
 from saxml_ext.server.startup import behaviour as behaviour_lib
 from saxml_ext.server.startup import embedded_admin
 
@@ -70,6 +71,10 @@ async def serve(options: Options) -> None:
       group_leader.Server(join.address, loop, told.set, member.leave)
     )
   await server.start()
+  monitor = monitoring.Monitoring(
+    server.models, lambda: server.serves, tuple(options.static)
+  )
+  await monitor.start()
   admin = None
   if options.admin_port is not None:
     admin = embedded_admin.EmbeddedAdmin(
@@ -99,6 +104,7 @@ async def serve(options: Options) -> None:
     working.cancel()
     stopping.cancel()
     await server.stop(grace)
+    await monitor.stop()
     if admin is not None:
       await admin.stop()
     if options.leader:

@@ -33,6 +33,11 @@ _BELOW = {
   ),
   'saxml_ext/admin': ('saxml_ext/common', 'saxml_ext/protobuf'),
   'saxml_ext/client': ('saxml_ext/common', 'saxml_ext/protobuf'),
+  'saxml_ext/http': (
+    'saxml_ext/client',
+    'saxml_ext/common',
+    'saxml_ext/protobuf',
+  ),
   'saxml_ext/groups': (
     'saxml_ext/common',
     'saxml_ext/engine',

@@ -129,7 +129,7 @@ class CTranslate2:
   def prepare(self) -> str:
     requests = self._job.requests
     shortest = min(requests, key=lambda r: len(r.tokens) + r.max_new)
-    self.batch([shortest])
+    self.batch(trials.shortened([shortest], self._job.trial_new_tokens))
     self._batching = self._chosen(
       self._job,
       [
@@ -157,11 +157,22 @@ class CTranslate2:
       result.append(best.tolist())
     return result
 
+  def n_best(self) -> service.NBest:
+    """All beams of the first request."""
+    (found,) = self._search(self._job.requests[:1], self._job.beams)
+    return {'tokens': found.sequences_ids, 'scores': found.scores}
+
   def batch(self, requests: Sequence[workload.Request]) -> list[list[int]]:
     """Generates as many tokens as the longest answer needs.
 
     A batch has one limit; what exceeds a shorter request is cut off later.
     """
+    return [r.sequences_ids[0] for r in self._search(requests, 1)]
+
+  def _search(
+    self, requests: Sequence[workload.Request], hypotheses: int
+  ) -> Sequence[ctranslate2.GenerationResult]:
+    """As `batch`, with so many answers to each."""
     limits = [r.max_new for r in requests]
     longest = max(limits)
     exact = all(r.exact for r in requests)
@@ -169,7 +180,7 @@ class CTranslate2:
     if self._job.beams == 1 and min(limits) < longest:
       # It can end answers one by one, in greedy search alone.
       options['callback'] = lambda s: s.step + 1 >= limits[s.batch_id]
-    results = self._generator.generate_batch(
+    return self._generator.generate_batch(
       [[self._words[t] for t in r.tokens] for r in requests],
       beam_size=self._job.beams,
       patience=1,
@@ -179,9 +190,10 @@ class CTranslate2:
       end_token=[self._job.eos],
       include_prompt_in_result=False,
       max_batch_size=0,
+      num_hypotheses=hypotheses,
+      return_scores=True,
       **options,
     )
-    return [r.sequences_ids[0] for r in results]
 
 
 def _compute_types(dtype: str) -> Sequence[str]:

@@ -94,9 +94,23 @@ class Ours:
       )
       for slot, result in self._runner.step().items():
         tokens = result.hypotheses[0].tokens.tolist()
-        ended = tokens[-1:] == [self._job.eos]
-        answers[holder.pop(slot)] = tokens[:-1] if ended else tokens
+        answers[holder.pop(slot)] = self._without_end(tokens)
     return answers
+
+  def n_best(self) -> service.NBest:
+    """All beams of the first request."""
+    self._runner.prefill_and_insert({0: _request(self._job.requests[0])})
+    found: dict[int, request_lib.Result] = {}
+    while not found:
+      found = self._runner.step()
+    answers = found[0].hypotheses
+    return {
+      'tokens': [self._without_end(h.tokens.tolist()) for h in answers],
+      'scores': [h.score for h in answers],
+    }
+
+  def _without_end(self, tokens: list[int]) -> list[int]:
+    return tokens[:-1] if tokens[-1:] == [self._job.eos] else tokens
 
   def top1(
     self, sequences: Sequence[Sequence[int]], starts: Sequence[int]

@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 import traceback
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 from saxml_ext.benchmark import workload
 
@@ -48,6 +48,17 @@ class Job:
   eos: int
   requests: tuple[workload.Request, ...]
   trial_new_tokens: int | None = None
+
+
+class NBest(TypedDict):
+  """All beams of a search, the best first.
+
+  tokens [K][n], an end-of-sequence token left out; scores [K]: sums of
+  log-probabilities divided by the number of tokens.
+  """
+
+  tokens: list[list[int]]
+  scores: list[float]
 
 
 class Engine(Protocol):

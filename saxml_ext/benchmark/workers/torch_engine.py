@@ -8,6 +8,7 @@ import torch
 from saxml_ext.benchmark import workload
 from saxml_ext.benchmark.workers import batching
 from saxml_ext.benchmark.workers import service
+from saxml_ext.benchmark.workers import trials
 
 # Left padding costs prompts little next to the waste of uneven answers.
 _ORDERS = ('output', 'prompt')
@@ -35,7 +36,7 @@ class TorchEngine:
   def prepare(self) -> str:
     requests = self._job.requests
     shortest = min(requests, key=lambda r: len(r.tokens) + r.max_new)
-    self._batch([shortest])
+    self._batch(trials.shortened([shortest], self._job.trial_new_tokens))
     self._batching = batching.choose(
       requests, _ORDERS, _SIZES, self._batch, self._job.trial_new_tokens
     )
@@ -44,9 +45,30 @@ class TorchEngine:
   def generate(self, requests: Sequence[workload.Request]) -> list[list[int]]:
     return batching.run(requests, self._batching, self._batch)
 
-  @torch.inference_mode()
+  def n_best(self) -> service.NBest:
+    """All beams of the first request."""
+    found = self._search(self._job.requests[:1], self._job.beams)
+    tokens = found.sequences[:, len(self._job.requests[0].tokens) :].tolist()
+    return {
+      'tokens': [self._without_end(t) for t in tokens],
+      'scores': found.sequences_scores.tolist(),
+    }
+
   def _batch(self, requests: Sequence[workload.Request]) -> list[list[int]]:
     """Generates as many tokens as the longest answer needs."""
+    found = self._search(requests, 1)
+    width = max(len(r.tokens) for r in requests)
+    return [self._without_end(a) for a in found.sequences[:, width:].tolist()]
+
+  def _without_end(self, tokens: list[int]) -> list[int]:
+    eos = self._job.eos
+    return tokens[: tokens.index(eos)] if eos in tokens else tokens
+
+  @torch.inference_mode()
+  def _search(
+    self, requests: Sequence[workload.Request], hypotheses: int
+  ) -> Any:
+    """What the model's `generate` returns, so many answers to each request."""
     eos = self._job.eos
     width = max(len(r.tokens) for r in requests)
     longest = max(r.max_new for r in requests)
@@ -58,7 +80,7 @@ class TorchEngine:
       tokens[row, start:] = torch.tensor(request.tokens)
       mask[row, start:] = 1
     search = {'early_stopping': True} if self._job.beams > 1 else {}
-    found = self._model.generate(
+    return self._model.generate(
       tokens,
       attention_mask=mask,
       num_beams=self._job.beams,
@@ -67,7 +89,8 @@ class TorchEngine:
       min_new_tokens=longest if exact else min(r.min_new for r in requests),
       pad_token_id=eos,
       eos_token_id=eos,
+      num_return_sequences=hypotheses,
+      return_dict_in_generate=True,
+      output_scores=hypotheses > 1,
       **search,
     )
-    answers = found[:, width:].tolist()
-    return [a[: a.index(eos)] if eos in a else a for a in answers]

@@ -12,6 +12,7 @@ its rows are taken again one by one.
 Beams never move in memory. Which row of K holds beam k's key for a step is
 told by the ancestry table, [S, K, W] of each block: 0 to K - 1, or -1 where
 the slot's request has written nothing. Reordering beams reorders that table.
+It is of the smallest type that holds that, see `ancestry_dtype`.
 """
 
 from collections.abc import Sequence

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "saxml_ext/engine/kernels/attention.h"
+#include "saxml_ext/engine/kernels/candidates.h"
 #include "saxml_ext/engine/kernels/float_product.h"
 #include "saxml_ext/engine/kernels/likeliest.h"
 #include "saxml_ext/engine/kernels/product.h"
@@ -34,14 +35,15 @@ std::vector<Variant> Variants() {
 #if defined(__x86_64__)
   if (HasAvx512()) {
     variants.push_back({"AVX-512", AttendAvx512, FindLikeliestAvx512,
-                        MultiplyFloatsAvx512});
+                        SurveyRowsAvx512, ChooseAvx512, MultiplyFloatsAvx512});
   }
   if (HasAvx2()) {
-    variants.push_back(
-        {"AVX2", AttendAvx2, FindLikeliestAvx2, MultiplyFloatsAvx2});
+    variants.push_back({"AVX2", AttendAvx2, FindLikeliestAvx2, SurveyRowsAvx2,
+                        ChooseAvx2, MultiplyFloatsAvx2});
   }
 #endif
   variants.push_back({"portable", AttendPortable, FindLikeliestPortable,
+                      SurveyRowsPortable, ChoosePortable,
                       MultiplyFloatsPortable});
   return variants;
 }

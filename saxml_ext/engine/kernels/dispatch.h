@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "saxml_ext/engine/kernels/attention.h"
+#include "saxml_ext/engine/kernels/candidates.h"
 #include "saxml_ext/engine/kernels/float_product.h"
 #include "saxml_ext/engine/kernels/likeliest.h"
 #include "saxml_ext/engine/kernels/product.h"
@@ -20,6 +21,8 @@ struct Variant {
   const char* name;
   AttendFunction* attend;
   FindLikeliestFunction* find_likeliest;
+  SurveyRowsFunction* survey_rows;
+  ChooseFunction* choose;
   MultiplyFloatsFunction* multiply_floats;
 };
 

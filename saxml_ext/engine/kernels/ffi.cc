@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "saxml_ext/engine/kernels/attention.h"
+#include "saxml_ext/engine/kernels/candidates.h"
 #include "saxml_ext/engine/kernels/dispatch.h"
 #include "saxml_ext/engine/kernels/float_product.h"
 #include "saxml_ext/engine/kernels/likeliest.h"
@@ -123,6 +124,45 @@ ffi::Error CallFindLikeliest(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> logits,
   return ffi::Error::Success();
 }
 
+ffi::Error CallFindCandidates(
+    ffi::ThreadPool pool, ffi::Buffer<ffi::F32> logits,
+    ffi::Buffer<ffi::F32> scores, ffi::Buffer<ffi::S32> barred,
+    ffi::Buffer<ffi::S32> active, ffi::ResultBuffer<ffi::F32> peaks,
+    ffi::ResultBuffer<ffi::F32> log_totals, ffi::ResultBuffer<ffi::F32> sums,
+    ffi::ResultBuffer<ffi::F32> log_probs, ffi::ResultBuffer<ffi::S32> rows,
+    ffi::ResultBuffer<ffi::S32> tokens) {
+  const auto dims = logits.dimensions();
+  Candidates args;
+  args.slots = dims[0];
+  args.rows_per_slot = dims[1];
+  args.vocabulary = dims[2];
+  args.count = sums->dimensions()[1];
+  args.logits = logits.typed_data();
+  args.scores = scores.typed_data();
+  args.barred = barred.typed_data();
+  args.most_barred = barred.dimensions()[1];
+  args.active = active.typed_data();
+  args.peaks = peaks->typed_data();
+  args.log_totals = log_totals->typed_data();
+  args.sums = sums->typed_data();
+  args.log_probs = log_probs->typed_data();
+  args.rows = rows->typed_data();
+  args.tokens = tokens->typed_data();
+  if (args.count < 1) {
+    return ffi::Error::InvalidArgument("no candidates are asked for");
+  }
+  const int64_t all = args.slots * args.rows_per_slot;
+  static thread_local std::vector<float> maxima;
+  maxima.resize(all * MaximaOf(args.vocabulary));
+  args.maxima = maxima.data();
+  static const Variant use = Variants().front();
+  ForAll(pool, all, 1,
+         [&](int64_t begin, int64_t end) { use.survey_rows(args, begin, end); });
+  ForAll(pool, args.slots, 1,
+         [&](int64_t begin, int64_t end) { use.choose(args, begin, end); });
+  return ffi::Error::Success();
+}
+
 ffi::Error CallMultiply(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> x,
                         ffi::Buffer<ffi::S8> weights,
                         ffi::Buffer<ffi::F32> scales,
@@ -204,6 +244,21 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(SaxmlFindLikeliest,
                                   .Ret<xla::ffi::Buffer<xla::ffi::F32>>()
                                   .Ret<xla::ffi::Buffer<xla::ffi::F32>>()
                                   .Ret<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Ret<xla::ffi::Buffer<xla::ffi::S32>>());
+
+XLA_FFI_DEFINE_HANDLER_SYMBOL(SaxmlFindCandidates,
+                              saxml_kernels::CallFindCandidates,
+                              xla::ffi::Ffi::Bind()
+                                  .Ctx<xla::ffi::ThreadPool>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S32>>()
+                                  .Arg<xla::ffi::Buffer<xla::ffi::S32>>()
+                                  .Ret<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Ret<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Ret<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Ret<xla::ffi::Buffer<xla::ffi::F32>>()
+                                  .Ret<xla::ffi::Buffer<xla::ffi::S32>>()
                                   .Ret<xla::ffi::Buffer<xla::ffi::S32>>());
 
 XLA_FFI_DEFINE_HANDLER_SYMBOL(SaxmlMultiply, saxml_kernels::CallMultiply,

@@ -10,6 +10,8 @@ multiply_floats With few rows as fast as memory gives the weights, which XLA
 is_raised       See `interrupt.py`.
 find_likeliest  One pass over the logits, and one for their sum, where XLA makes
                 half a dozen.
+find_candidates The same of all beams of a group together, whose best are found
+                by looking at few tokens of each.
 """
 
 from collections.abc import Sequence
@@ -25,12 +27,20 @@ from saxml_ext.engine.kernels import cpu
 
 LIBRARY = os.path.join(os.path.dirname(__file__), 'libkernels.so')
 _ATTEND = 'saxml_attend'
+_FIND_CANDIDATES = 'saxml_find_candidates'
 _FIND_LIKELIEST = 'saxml_find_likeliest'
 _MULTIPLY = 'saxml_multiply'
 _MULTIPLY_FLOATS = 'saxml_multiply_floats'
 IS_RAISED = 'saxml_is_raised'
 # What compiled programs call them.
-TARGETS = (_ATTEND, _FIND_LIKELIEST, _MULTIPLY, _MULTIPLY_FLOATS, IS_RAISED)
+TARGETS = (
+  _ATTEND,
+  _FIND_CANDIDATES,
+  _FIND_LIKELIEST,
+  _MULTIPLY,
+  _MULTIPLY_FLOATS,
+  IS_RAISED,
+)
 
 
 @functools.cache
@@ -43,6 +53,7 @@ def _register() -> None:
   library().SaxmlAllowAvx512(ctypes.c_bool(not cpu.without_avx512()))
   targets = {
     _ATTEND: 'SaxmlAttend',
+    _FIND_CANDIDATES: 'SaxmlFindCandidates',
     _FIND_LIKELIEST: 'SaxmlFindLikeliest',
     _MULTIPLY: 'SaxmlMultiply',
     _MULTIPLY_FLOATS: 'SaxmlMultiplyFloats',
@@ -121,6 +132,47 @@ def find_likeliest(
     ),
   )
   return call(logits, barred)
+
+
+def find_candidates(
+  logits: jax.Array,
+  scores: jax.Array,
+  barred: jax.Array,
+  active: jax.Array,
+  count: int,
+) -> tuple[jax.Array, ...]:
+  """The likeliest continuations of each group of beams.
+
+  Args:
+    logits: [S, R, V] float32.
+    scores: [S, R] float32, sums of log-probabilities of the beams.
+    barred: as of `find_likeliest`.
+    active: [S] int32, so many beams of a group are continued; the others cost
+      nothing.
+    count: C. Where there are fewer continuations the last sums are minus
+      infinity.
+
+  Returns:
+    As `find_likeliest` the largest logits and the logarithms [S, R], both 0 for
+    beams that are not continued; and of the candidates, the best first, their
+    sums and their tokens' log-probabilities [S, C] float32, beams and tokens
+    [S, C] int32. Of equal sums the lower beam comes first, of one beam the
+    larger logit, of equal logits the lower token.
+  """
+  rows = logits.shape[:2]
+  chosen = (logits.shape[0], count)
+  call = jax.ffi.ffi_call(
+    _FIND_CANDIDATES,
+    (
+      jax.ShapeDtypeStruct(rows, jnp.float32),
+      jax.ShapeDtypeStruct(rows, jnp.float32),
+      jax.ShapeDtypeStruct(chosen, jnp.float32),
+      jax.ShapeDtypeStruct(chosen, jnp.float32),
+      jax.ShapeDtypeStruct(chosen, jnp.int32),
+      jax.ShapeDtypeStruct(chosen, jnp.int32),
+    ),
+  )
+  return call(logits, scores, barred, active)
 
 
 def can_multiply() -> bool:

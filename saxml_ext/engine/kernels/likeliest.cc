@@ -2,16 +2,14 @@
 
 #include "saxml_ext/engine/kernels/likeliest.h"
 
-#include <cmath>
 #include <cstdint>
-#include <limits>
 
+#include "saxml_ext/engine/kernels/normalizer.h"
 #include "saxml_ext/engine/kernels/simd.h"
 
 namespace saxml_kernels {
 namespace {
 
-constexpr float kBarred = -std::numeric_limits<float>::infinity();
 // Logits that are passed over if their largest is too small.
 constexpr int64_t kBlock = 4 * kLanes;
 
@@ -28,23 +26,6 @@ KERNEL float PeakOf(const float* logits, int64_t count) {
   }
   for (; i < count; ++i) peak = logits[i] > peak ? logits[i] : peak;
   return peak;
-}
-
-KERNEL float LogTotal(const float* logits, int64_t count, float peak) {
-  double total = 0;
-  int64_t i = 0;
-  while (i + kBlock <= count) {
-    // Short sums, for long ones would round too often.
-    Floats sums[4] = {};
-    for (int n = 0; n < 16 && i + kBlock <= count; ++n, i += kBlock) {
-      for (int j = 0; j < 4; ++j) {
-        sums[j] += Exp(Load(logits + i + j * kLanes) - peak);
-      }
-    }
-    total += SumOf((sums[0] + sums[1]) + (sums[2] + sums[3]));
-  }
-  for (; i < count; ++i) total += std::exp(logits[i] - peak);
-  return std::log(total);
 }
 
 // The tokens of one row that are found so far, the likeliest first.
@@ -77,17 +58,10 @@ class Best {
   int32_t* const tokens_;
 };
 
-KERNEL bool IsBarred(const Likeliest& args, int64_t row, int32_t token) {
-  const int32_t* barred =
-      args.barred + row / args.rows_per_slot * args.most_barred;
-  for (int64_t i = 0; i < args.most_barred; ++i) {
-    if (barred[i] == token) return true;
-  }
-  return false;
-}
-
 void FindInRow(const Likeliest& args, int64_t row) {
   const float* logits = args.logits + row * args.vocabulary;
+  const int32_t* barred =
+      args.barred + row / args.rows_per_slot * args.most_barred;
   Best best(args, row);
   float peak = kBarred;
   for (int64_t begin = 0; begin < args.vocabulary; begin += kBlock) {
@@ -98,7 +72,8 @@ void FindInRow(const Likeliest& args, int64_t row) {
     if (!best.Wants(largest)) continue;
     for (int64_t token = begin; token < begin + count; ++token) {
       if (!best.Wants(logits[token])) continue;
-      const float logit = IsBarred(args, row, token) ? kBarred : logits[token];
+      const bool out = IsAmong(barred, args.most_barred, token);
+      const float logit = out ? kBarred : logits[token];
       if (best.Wants(logit)) best.Add(logit, token);
     }
   }

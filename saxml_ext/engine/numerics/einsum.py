@@ -4,6 +4,9 @@ Every weight and every KV array meets the activations here, so a new number
 format is taught to this function alone.
 """
 
+from collections.abc import Iterator
+import contextlib
+import contextvars
 import math
 from typing import NamedTuple
 
@@ -14,8 +17,10 @@ from saxml_ext.engine.kernels import cpu
 from saxml_ext.engine.kernels import kernels
 from saxml_ext.engine.numerics import quant
 
-# More rows than a decode step usually has: they are of prompts.
+# A product of more rows than this is of prompts, unless it is of a decode step.
 _MANY_ROWS = 128
+# Whether what is traced is a decode step; see `of_decode`.
+_decoding = contextvars.ContextVar('decoding', default=False)
 # Up to so many a product with float32 takes as long as reading the weights.
 _FEW_ROWS = 16
 
@@ -34,7 +39,8 @@ def einsum(
   A quantized weight may make int8 of the activations too, each row of them
   (all that is contracted for one result) by its own scale. Their products are
   summed in int32, which is exact up to 133,000 summands. Products of many rows
-  make integers of 15 bits instead on some processors, see `cpu.py`.
+  that are of prompts make integers of 15 bits instead on some processors, see
+  `cpu.py`.
 
   Quantized KV is multiplied in bfloat16, which holds its codes exactly; on CPU
   in float32, which is faster there.
@@ -57,6 +63,20 @@ def einsum(
   else:
     result = _product(spec, x, w)
   return result if bias is None else result + bias
+
+
+@contextlib.contextmanager
+def of_decode() -> Iterator[None]:
+  """What is traced within is a decode step, and its many rows are beams.
+
+  Wide beams have as many rows as prompts, and are no more sensitive than few:
+  they are not worth the double work that prompts get on some processors.
+  """
+  token = _decoding.set(True)
+  try:
+    yield
+  finally:
+    _decoding.reset(token)
 
 
 def _product(spec: str, x: jax.Array, w: jax.Array) -> jax.Array:
@@ -94,8 +114,8 @@ def _weight(
     return sums * (x.scale * scale) + bias
 
   def by_kernel(x: jax.Array) -> jax.Array:
-    fine = x.shape[0] > _MANY_ROWS and cpu.prefers_fine_prompts()
-    planes = 2 if fine else 1
+    of_prompts = x.shape[0] > _MANY_ROWS and not _decoding.get()
+    planes = 2 if of_prompts and cpu.prefers_fine_prompts() else 1
     return kernels.multiply(x.astype(jnp.float32), values, scale, bias, planes)
 
   def in_float(x: jax.Array, dtype: str) -> jax.Array:

@@ -1,5 +1,6 @@
 """Tests of the quantized product against integer arithmetic in numpy."""
 
+import contextlib
 from unittest import mock
 
 from absl.testing import absltest
@@ -81,16 +82,20 @@ class EinsumTest(parameterized.TestCase):
     self.assertLess(np.abs(got - exact).mean(), 0.02 * np.abs(exact).mean())
 
   @parameterized.parameters(
-    (128, True, False), (129, True, True), (129, False, False)
+    (128, True, False, False),
+    (129, True, False, True),
+    (129, False, False, False),
+    (129, True, True, False),
   )
-  def test_many_rows_may_be_finer(self, rows, prefers, fine):
+  def test_many_rows_may_be_finer(self, rows, prefers, of_decode, fine):
     if not kernels.can_multiply():
       self.skipTest('this processor leaves int8 products to XLA')
     rng = np.random.default_rng(0)
     x = rng.normal(size=(rows, 96)).astype(np.float32)
     quantized = quant.quantize(rng.normal(size=(96, 40)), (0,))
     with mock.patch.object(cpu, 'prefers_fine_prompts', return_value=prefers):
-      got = einsum_lib.einsum('mk,kn->mn', x, quantized)
+      with einsum_lib.of_decode() if of_decode else contextlib.nullcontext():
+        got = einsum_lib.einsum('mk,kn->mn', x, quantized)
     codes = np.asarray(quantized.values, np.float32)
     largest = np.float32(32512 if fine else 127)
     peak = np.abs(x).max(1, keepdims=True)

@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from saxml_ext.engine.search import candidates
 from saxml_ext.engine.search import search
 from saxml_ext.engine.search import trace as trace_lib
 
@@ -115,18 +116,10 @@ class BeamRule(search.Rule):
       Sums, -inf of those that a narrower group does not look at; beams; tokens;
       the tokens' log-probabilities.
     """
-    slots, rows, vocab = logits.shape
     per_beam = max(2, 1 + state.options.stop_ids.shape[1])
-    count = per_beam * self.num_rows
-    width = min(count, vocab)
-    found = search.likeliest(state, logits, width)
-    log_probs = (found.logits - found.peak) - found.log_total
-    sums = log_probs + state.scores[:, :rows, None]
-    sums = sums.reshape(slots, rows * width)
-    sums, pick = jax.lax.top_k(sums, min(count, rows * width))
-    beyond = jnp.arange(sums.shape[1]) >= per_beam * state.options.rows[:, None]
-    tokens, log_probs = (
-      search.take(x.reshape(slots, rows * width), pick)
-      for x in (found.tokens, log_probs)
-    )
-    return search.without(beyond, sums), pick // width, tokens, log_probs
+    active = jnp.minimum(state.options.rows, logits.shape[1])
+    found = candidates.find(state, logits, per_beam * self.num_rows, active)
+    ranks = jnp.arange(found.sums.shape[1])
+    beyond = ranks >= per_beam * state.options.rows[:, None]
+    sums = search.without(beyond, found.sums)
+    return sums, found.rows, found.tokens, found.log_probs

@@ -149,9 +149,6 @@ class PraxisRunner:
         ' published: leave it out'
       )
 
-  def interrupt(self) -> None:
-    """Does nothing: praxis decodes an answer in one go."""
-
   def prefill_and_insert(
     self, requests: Mapping[int, request_lib.Request]
   ) -> None:

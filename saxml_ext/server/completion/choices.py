@@ -141,7 +141,7 @@ class Choice:
   ) -> completion_pb2.Token:
     made = completion_pb2.Token(token_id=token)
     if has_text:
-      made.text, made.bytes = self._piece(token)
+      made.text, made.utf8 = self._piece(token)
     if part.token_logprobs is not None:
       made.logprob = part.token_logprobs[place]
     if part.alternatives is not None:
@@ -158,7 +158,7 @@ class Choice:
       text, raw = self._piece(token)
       alternatives.append(
         completion_pb2.Alternative(
-          token_id=token, text=text, bytes=raw, logprob=logprob
+          token_id=token, text=text, utf8=raw, logprob=logprob
         )
       )
     return alternatives

@@ -13,6 +13,7 @@ import contextlib
 import grpc
 
 from saxml_ext.common import grpc_aio
+from saxml_ext.common.security import caller
 from saxml_ext.protobuf import completion_pb2
 from saxml_ext.protobuf import completion_pb2_grpc
 from saxml_ext.server.completion import answers as answers_lib
@@ -53,7 +54,7 @@ class CompletionService(completion_pb2_grpc.CompletionServicer):
       also=(scheduler.STREAM,) if request.stream else (),
     )
     with calls.Timer(model, scheduler.GENERATE) as timer:
-      client = calls.client(context)
+      client = caller.client(context)
       asked = await asked_lib.read(model, request, client)
       answers = answers_lib.Answers(model, asked)
       news = self._wakeups.follow(

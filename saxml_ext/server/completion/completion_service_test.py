@@ -86,7 +86,7 @@ class CompletionServiceTest(parameterized.TestCase):
     self.assertEqual(choice.score, -1.0)
     ids = self.words.encode(text).tolist()
     self.assertEqual([t.token_id for t in choice.tokens], ids)
-    raw = b''.join(t.bytes or t.text.encode() for t in choice.tokens)
+    raw = b''.join(t.utf8 or t.text.encode() for t in choice.tokens)
     self.assertEqual(raw.decode().strip(), text)
     self.assertEqual(
       message.usage,

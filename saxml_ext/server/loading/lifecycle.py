@@ -23,6 +23,7 @@ held until it ends (`Models.held`).
 from collections.abc import Callable, Mapping
 from concurrent import futures
 import dataclasses
+import time
 from typing import TypeAlias
 
 from absl import logging
@@ -49,7 +50,11 @@ LoadFn: TypeAlias = Callable[
 
 
 class Models(table.Table[entry_lib.ModelT]):
-  """The models of one server, by key. Safe to use from several threads."""
+  """The models of one server, by key. Safe to use from several threads.
+
+  Attributes:
+    load_seconds: that the last load of a model took, by key.
+  """
 
   def __init__(
     self,
@@ -68,6 +73,7 @@ class Models(table.Table[entry_lib.ModelT]):
     super().__init__(dormancy or dormancy_lib.Dormancy())
     self._load_fn = load_fn
     self._has_room = has_room
+    self.load_seconds: dict[str, float] = {}
     # What is to be loaded once the model of that key has been unloaded.
     self._again: dict[str, spec_lib.Spec] = {}
     self._pending = 0
@@ -208,8 +214,11 @@ class Models(table.Table[entry_lib.ModelT]):
     watch: failure_watch.FailureWatch[entry_lib.ModelT],
   ) -> entry_lib.ModelT:
     """Loads a model; what goes wrong is a SaxError and keeps no memory."""
+    begin = time.monotonic()
     try:
-      return self._load_fn(spec, watch.on_failure)
+      model = self._load_fn(spec, watch.on_failure)
+      self.load_seconds[key] = time.monotonic() - begin
+      return model
     except Exception as e:  # pylint: disable=broad-exception-caught
       error = errors.from_exception(e, 'Loading error')
       logging.error(

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 import dataclasses
 import math
+import os
 import time
 from typing import TypeAlias
 
@@ -14,6 +15,7 @@ from saxml_ext.aot import manifest
 from saxml_ext.common import errors
 from saxml_ext.common import memory
 from saxml_ext.common import storage
+from saxml_ext.common.security import roots
 from saxml_ext.engine import abstract_weights
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import executables
@@ -213,7 +215,8 @@ def _open(
     nothing = description_lib.Description()
     return random_model.RandomModel(spec.model_path), nothing
   path = checkpoint_path(path)
-  return stored_model.StoredModel(path), description_lib.read(path)
+  above = roots.allows(os.path.dirname(path.rstrip('/')))
+  return stored_model.StoredModel(path), description_lib.read(path, above)
 
 
 def serve(
@@ -301,6 +304,7 @@ def checkpoint_path(path: str) -> str:
 
   Raises:
     errors.InvalidArgument: it is none, or stands for random weights.
+    errors.PermissionDenied: this server may not load from there.
   """
   if path in ('', 'None'):
     raise errors.InvalidArgument(
@@ -308,6 +312,7 @@ def checkpoint_path(path: str) -> str:
       ' weights but for test params, such as LmCloudSpmd175B32Test: publish'
       ' with the path of a PAX checkpoint, such as convert_gptj_ckpt writes'
     )
+  roots.check(path, 'checkpoint')
   if not storage.is_dir(path):
     raise errors.InvalidArgument(
       f'checkpoint {path!r} is no directory that this server can read; publish with'

@@ -143,6 +143,15 @@ class Admission:
     with self._changed:
       return self._held(method)
 
+  def load(self) -> stats.Load:
+    """How much there is to do at this moment."""
+    with self._changed:
+      return stats.Load(
+        queued=len(self._waiting) + len(self._scores),
+        running=len(self._running),
+        slots=self._runner.num_slots,
+      )
+
   def _submit(self, method: str, work: waiting.Work) -> futures.Future:
     if work.arrived >= work.deadline:
       self._stats[method].expired()

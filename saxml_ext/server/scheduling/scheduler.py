@@ -207,6 +207,7 @@ class Scheduler(admission.Admission):
         self._scoring = []
         self._pace[SCORE].done(1)
       if is_held:
+        work.timeline.answered(self._stats[SCORE], work.request, result)
         outcomes.finish(work, result)
       return True
     return False
@@ -223,9 +224,13 @@ class Scheduler(admission.Admission):
         return
       filled = dict(zip(free, self._waiting.take(len(free))))
       self._running.update(filled)
+    for work in filled.values():
+      work.timeline.admitted()
     self._runner.prefill_and_insert(
       {slot: work.request for slot, work in filled.items()}
     )
+    for work in filled.values():
+      work.timeline.prefilled()
     self._stats[GENERATE].batch(len(self._running))
 
   def _decode(self) -> None:
@@ -240,21 +245,23 @@ class Scheduler(admission.Admission):
       self._pace[GENERATE].done(len(done))
     for work, result in done:
       if work is not None:
+        work.timeline.answered(self._stats[GENERATE], work.request, result)
         outcomes.finish(work, result)
 
   def _tell_progress(self) -> None:
     with self._changed:
       listening = {
-        slot: work.on_progress
+        slot: work
         for slot, work in self._running.items()
         if work.on_progress is not None and not work.future.cancelled()
       }
     if not listening:
       return
     progress = self._runner.progress
-    for slot, on_progress in listening.items():
-      if slot in progress:
-        on_progress(progress[slot])
+    for slot, work in listening.items():
+      if slot in progress and work.on_progress is not None:
+        work.timeline.first_token()
+        work.on_progress(progress[slot])
 
   def _max_steps(self) -> int | None:
     with self._changed:

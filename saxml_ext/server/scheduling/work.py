@@ -5,6 +5,8 @@ from concurrent import futures
 import dataclasses
 from typing import Any
 
+from saxml_ext.server.scheduling import timeline as timeline_lib
+
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Work:
@@ -20,6 +22,7 @@ class Work:
     on_progress: told how far the answer is, see `Scheduler.generate`.
     bucket: where it waits, an index; -1 while it does not wait.
     order: its place among all that ever waited.
+    timeline: when it passed which stage.
     tag: its place in the turns of clients, see `lane`.
   """
 
@@ -33,6 +36,9 @@ class Work:
   bucket: int = -1
   order: int = -1
   tag: int = 0
+  timeline: timeline_lib.Timeline = dataclasses.field(
+    default_factory=timeline_lib.Timeline
+  )
 
   def is_dead(self, now: float) -> bool:
     """Whether nobody waits for the answer any more."""

@@ -1,14 +1,16 @@
 """What all methods of the data services begin and end with."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 import math
 import time
+import types
 from typing import Any
 
 import grpc
 
 from saxml_ext.common import errors
+from saxml_ext.common.security import access
 from saxml_ext.server.loading import lifecycle
 from saxml_ext.server.loading import servable as servable_lib
 from saxml_ext.server.services import holding
@@ -63,23 +65,13 @@ async def find_entry(
 
 
 def check_acl(
-  acls: Any, key: str, method: str, context: grpc.aio.ServicerContext
+  acls: Mapping[str, str],
+  key: str,
+  method: str,
+  context: grpc.aio.ServicerContext,
 ) -> None:
   """Raises errors.PermissionDenied if an ACL keeps the caller out."""
-  del context
-  acl = acls.get(method)
-  if acl:
-    # Callers have no names here, so nobody can be shown to be on a list.
-    raise errors.PermissionDenied(
-      f'{method} of {key} is for members of {acl!r} only, and this server'
-      ' cannot tell who is calling; remove the ACL to open the method'
-    )
-
-
-def client(context: grpc.aio.ServicerContext) -> str:
-  """Who calls, for the order of requests: the host, as nobody has a name."""
-  # "ipv4:10.0.0.7:51234": each connection has a port of its own.
-  return context.peer().rpartition(':')[0]
+  access.check(context, acls.get(method, ''), f'{method} of {key}')
 
 
 def deadline(context: grpc.aio.ServicerContext) -> float:
@@ -128,9 +120,15 @@ class Timer:
     """To be called once the answer is ready."""
     self._succeeded = True
 
-  def __exit__(self, *exc_info) -> None:
+  def __exit__(
+    self,
+    kind: type[BaseException] | None,
+    error: BaseException | None,
+    traceback: types.TracebackType | None,
+  ) -> None:
+    del kind, traceback
     self._leases.leave()
     if self._succeeded:
       self._stats.succeeded(time.monotonic() - self._begin)
     else:
-      self._stats.failed()
+      self._stats.failed(errors.code_name(error))

@@ -1,5 +1,6 @@
 """From a request of Sax's Generate, streamed or not, to the engine's request."""
 
+from saxml_ext.common.telemetry import tracing
 from saxml_ext.engine import request as request_lib
 from saxml_ext.protobuf import lm_pb2
 from saxml_ext.server.loading import servable as servable_lib
@@ -34,9 +35,10 @@ async def prepare(
   limit = extra_inputs.max_new_tokens(extra, settings.engine.max_new_tokens)
   model.scheduler.check_admission(scheduler.GENERATE, client)
   prompts.check_size(request.text, settings)
-  ids = await calls.prepare(
-    settings.tokenized_input, model.codecs.input.encode, request.text
-  )
+  with tracing.part('tokenize'):
+    ids = await calls.prepare(
+      settings.tokenized_input, model.codecs.input.encode, request.text
+    )
   return request_lib.Request(
     tokens=prompts.finish(ids, settings),
     max_new_tokens=limit,

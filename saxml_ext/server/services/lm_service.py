@@ -13,6 +13,8 @@ import grpc
 
 from saxml_ext.common import errors
 from saxml_ext.common import grpc_aio
+from saxml_ext.common.security import caller
+from saxml_ext.common.telemetry import tracing
 from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import lm_pb2_grpc
 from saxml_ext.server.loading import lifecycle
@@ -42,14 +44,15 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
     method = scheduler.GENERATE
     model = await calls.find(self._models, request.model_key, method, context)
     with calls.Timer(model, method) as timer:
-      client = calls.client(context)
+      client = caller.client(context)
       query = await generation.prepare(model, method, request, client)
       result = await self._wakeups.wait(
         model.scheduler.generate(query, calls.deadline(context), client=client)
       )
-      texts = await calls.run(
-        model.settings.tokenized_output, model.texts, query, result
-      )
+      with tracing.part('detokenize'):
+        texts = await calls.run(
+          model.settings.tokenized_output, model.texts, query, result
+        )
       timer.succeeded()
     return lm_pb2.GenerateResponse(
       texts=[lm_pb2.DecodedText(text=t, score=s) for t, s in texts]
@@ -67,7 +70,7 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
     method = scheduler.STREAM
     model = await calls.find(self._models, request.model_key, method, context)
     with calls.Timer(model, method) as timer:
-      client = calls.client(context)
+      client = caller.client(context)
       query = await generation.prepare(model, method, request, client)
       answers = streamed_answers.StreamedAnswers(model, query)
       news = self._wakeups.follow(
@@ -116,7 +119,7 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
           prefix,
           suffix,
           calls.deadline(context),
-          client=calls.client(context),
+          client=caller.client(context),
         )
         logps.append(await self._wakeups.wait(future))
       timer.succeeded()

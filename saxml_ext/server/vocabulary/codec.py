@@ -9,6 +9,7 @@ import numpy as np
 
 from saxml_ext.common import errors
 from saxml_ext.common import storage
+from saxml_ext.common.security import roots
 from saxml_ext.server.vocabulary import growing_text
 from saxml_ext.server.vocabulary import sentencepiece_codec
 from saxml_ext.server.vocabulary import tokenizer_codec
@@ -115,6 +116,7 @@ def load_tokenizer(vocabulary_path: str | None, checkpoint_path: str) -> Codec:
 
   Raises:
     errors.InvalidArgument: there is no such file, or it cannot be read.
+    errors.PermissionDenied: this server may not load from there.
   """
   found = find_tokenizer(vocabulary_path, checkpoint_path)
   if found is None:
@@ -146,10 +148,13 @@ def _read(path: str) -> Codec:
 
 def _candidates(vocabulary_path: str | None, checkpoint_path: str) -> list[str]:
   if vocabulary_path is not None:
+    # Not even whether there is a file is told of places outside.
+    roots.check(vocabulary_path, 'vocabulary')
     return [vocabulary_path, *_in(vocabulary_path)]
   base = checkpoint_path.rstrip('/')
   above = os.path.dirname(base)
-  return [*_in(base), *(_in(above) if above else ())]
+  found = [*_in(base), *(_in(above) if above else ())]
+  return [path for path in found if roots.allows(path)]
 
 
 def _in(directory: str) -> list[str]:

@@ -110,23 +110,26 @@ def floors(
 
 
 def print_agreement(
-  console: console_lib.Console,
-  mode: str,
-  reference: str,
-  tokens: Sequence[agreement.Tokens],
-  top1: Sequence[agreement.Top1],
+  console: console_lib.Console, found: agreement.Agreement
 ) -> None:
-  for t in tokens:
+  """One line for each comparison."""
+  for t in found.tokens:
     console.print(
-      f'{mode}: {t.name} gives {t.equal} of {t.total} answers as'
-      f' {reference} does; {100 * t.shared:.1f} % of tokens before the first'
-      ' difference'
+      f'{found.mode}: {t.name} gives {t.equal} of {t.total} answers as'
+      f' {found.reference} does; {100 * t.shared:.1f} % of tokens before the'
+      ' first difference'
     )
-  for figure in top1:
+  for n in found.n_best:
     console.print(
-      f'{mode}: {figure.engine} int8 finds the token likeliest that'
-      f' {figure.reference} does at {100 * figure.agreement:.2f} % of {figure.places} places'
-      ' (teacher-forced)'
+      f'{found.mode}: of the {n.total} best answers {n.name} has {n.equal} at'
+      f' the place where {found.reference} has them, {n.found} at any; scores'
+      f' differ by {n.score_gap:.1e} at most'
+    )
+  for figure in found.top1:
+    console.print(
+      f'{found.mode}: {figure.engine} int8 finds the token likeliest that'
+      f' {figure.reference} does at {100 * figure.agreement:.2f} % of'
+      f' {figure.places} places (teacher-forced)'
     )
 
 

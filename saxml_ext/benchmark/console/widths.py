@@ -1,0 +1,51 @@
+"""How the cost of an answer grows with the number of beams."""
+
+from collections.abc import Sequence
+
+from rich import table as table_lib
+
+_MIB = 1 << 20
+
+
+def by_engine(rows: Sequence[dict]) -> dict[str, list[dict]]:
+  """Rows of beam search of each engine, by ascending number of beams."""
+  found: dict[str, list[dict]] = {}
+  for row in sorted(rows, key=lambda r: r['beams']):
+    if row['beams'] > 1:
+      found.setdefault(f'{row["engine"]} {row["dtype"]}', []).append(row)
+  return found
+
+
+def growth(rows: Sequence[dict]) -> list[float]:
+  """Cost of an answer at each width, with that of the narrowest as the unit.
+
+  Args:
+    rows: of one engine, as of `by_engine`.
+  """
+  first = rows[0]['cpu_seconds_per_request']
+  return [row['cpu_seconds_per_request'] / first for row in rows]
+
+
+def table(rows: Sequence[dict]) -> table_lib.Table:
+  """CPU time of an answer, and how many times that of the narrowest it is."""
+  found = by_engine(rows)
+  widths = sorted({row['beams'] for row in rows if row['beams'] > 1})
+  result = table_lib.Table(
+    title='Beam widths: CPU ms an answer (times that of the narrowest);'
+    ' tokens/CPU s; peak MiB',
+    title_justify='left',
+  )
+  result.add_column('engine')
+  for width in widths:
+    grown = f' (width x {width / widths[0]:g})' if width > widths[0] else ''
+    result.add_column(f'{width} beams{grown}', justify='right')
+  for name, of_engine in found.items():
+    cells = {}
+    for row, factor in zip(of_engine, growth(of_engine)):
+      cells[row['beams']] = (
+        f'{1000 * row["cpu_seconds_per_request"]:.0f} (x {factor:.1f});'
+        f' {row["tokens_per_cpu_second"]:.1f};'
+        f' {row["peak_rss_bytes"] / _MIB:.0f}'
+      )
+    result.add_row(name, *[cells.get(width, '') for width in widths])
+  return result
