@@ -11,17 +11,23 @@ import yaml
 from harness.systems import programs
 
 _HERE = os.path.dirname(__file__)
+_GATEWAY = 'saxml_ext/http/gateway'
 _PROGRAMS = {
   os.path.basename(program): program
   for program in (
     programs.ADMIN_CONFIG,
     programs.ADMIN_SERVER,
     programs.MODEL_SERVER,
+    _GATEWAY,
   )
 }
 _DIRECTORY = '/opt/sax'
 # What the images' entry points run in the end.
-_IMAGES = {'sax-admin-server': 'admin_server', 'sax-model-server': 'server'}
+_IMAGES = {
+  'sax-admin-server': 'admin_server',
+  'sax-gateway': 'gateway',
+  'sax-model-server': 'server',
+}
 # Manifests of model servers.
 _SERVERS = ('server', 'tpu_group', 'gpu_group')
 
@@ -54,7 +60,7 @@ def _containers() -> dict[str, list[str]]:
   """Command line of each container."""
   return {
     f'{name}/{each["name"]}': [_program(each), *each['args']]
-    for name in ('admin', *_SERVERS)
+    for name in ('admin', 'gateway', *_SERVERS)
     for each in _pod(name)['containers']
   }
 
@@ -87,7 +93,7 @@ class DeployTest(absltest.TestCase):
   def test_programs_know_their_flags(self):
     known = {name: _flags(program) for name, program in _PROGRAMS.items()}
     lines = {**_units(), **_containers()}
-    self.assertLen(lines, 7)
+    self.assertLen(lines, 8)
     for where, (path, *arguments) in lines.items():
       with self.subTest(where):
         name = os.path.basename(path)
@@ -100,7 +106,7 @@ class DeployTest(absltest.TestCase):
 
   def test_all_programs_are_installed(self):
     script = _read('install.sh')
-    for program in _PROGRAMS.values():
+    for program in {*_PROGRAMS.values()}:
       self.assertIn(f'\n  {program}\n', script)
 
   def test_variables_are_set(self):
@@ -126,10 +132,10 @@ class DeployTest(absltest.TestCase):
       for name in ('sax-server', 'sax-group@')
     ] + [
       (
-        _containers()[f'{name}/server'],
+        _containers()[f'{name}/{_pod(name)["containers"][0]["name"]}'],
         _pod(name)['terminationGracePeriodSeconds'],
       )
-      for name in _SERVERS
+      for name in ('gateway', *_SERVERS)
     ]
     for line, limit in limits:
       (drain,) = re.findall(r'--drain_secs=(\d+)', ' '.join(line))
@@ -144,6 +150,36 @@ class DeployTest(absltest.TestCase):
       self.assertEqual(port['containerPort'], int(served))
       asked = container['livenessProbe'][probed]['port']
       self.assertIn(asked, (port['name'], port['containerPort']))
+
+  def test_autoscalers_scale_what_there_is(self):
+    manifests = {
+      (each['kind'], each['metadata']['name']): each
+      for name in ('admin', 'gateway', 'server')
+      for each in _manifests(name)
+    }
+    for name in ('gateway', 'server'):
+      (scaler,) = _manifests(f'autoscaling/{name}')
+      target = scaler['spec']['scaleTargetRef']
+      scaled = manifests[target['kind'], target['name']]
+      self.assertGreaterEqual(
+        scaler['spec']['minReplicas'], scaled['spec']['replicas']
+      )
+
+  def test_autoscalers_ask_for_what_is_offered(self):
+    (scaler,) = _manifests('autoscaling/server')
+    (metric,) = scaler['spec']['metrics']
+    (adapter,) = _manifests('autoscaling/adapter')
+    (rule,) = adapter['rules']['custom']
+    name = metric['pods']['metric']['name']
+    self.assertStartsWith(rule['seriesQuery'], f'{name}{{')
+    (monitor,) = _manifests('autoscaling/pod_monitor')
+    (endpoint,) = monitor['spec']['podMetricsEndpoints']
+    (expression,) = monitor['spec']['selector']['matchExpressions']
+    for pod in ('gateway', 'server'):
+      labels = _manifests(pod)[0]['spec']['template']['metadata']['labels']
+      self.assertIn(labels[expression['key']], expression['values'])
+      ports = [each['name'] for each in _pod(pod)['containers'][0]['ports']]
+      self.assertIn(endpoint['port'], ports)
 
   def test_there_are_standbys(self):
     self.assertGreater(_manifests('admin')[0]['spec']['replicas'], 1)

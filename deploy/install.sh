@@ -18,6 +18,7 @@ programs=(
   saxml_ext/admin/admin_config
   saxml_ext/admin/admin_server
   saxml_ext/client/saxutil
+  saxml_ext/http/gateway
   saxml_ext/server/server
 )
 labels=()

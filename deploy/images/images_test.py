@@ -12,14 +12,17 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+import time
 from typing import Any
+import urllib.error
+import urllib.request
 
 from absl.testing import absltest
 
 from saxml_ext.common import net
 from tests.hosts import namespaces
 
-_IMAGES = ('sax_admin_server', 'sax_model_server', 'sax_util')
+_IMAGES = ('sax_admin_server', 'sax_gateway', 'sax_model_server', 'sax_util')
 _MODEL = (
   'saxml.server.pax.lm.params.lm_cloud.LmCloudSpmd175B32Test',
   'None',
@@ -146,7 +149,23 @@ class ImagesTest(absltest.TestCase):
       cell.run('sax_util', 'wait', '/sax/test/lm', '1')
       told = cell.run('sax_util', 'lm.score', '/sax/test/lm', 'a b', 'c')
       self.assertIn('SCORE', told.upper())
+      port = net.pick_free_port()
+      cell.start('sax_gateway', '--sax_cell=/sax/test', f'--port={port}')
+      self.assertIn('/sax/test/lm', _get(f'http://127.0.0.1:{port}/v1/models'))
       self.assertIn(_MODEL[0], cell.run('sax_util', 'ls', '/sax/test/lm'))
+
+
+def _get(url: str) -> str:
+  """What a server answers, once it listens."""
+  for _ in range(600):
+    try:
+      with urllib.request.urlopen(url) as answer:
+        return answer.read().decode()
+    except urllib.error.URLError as e:
+      if not isinstance(e.reason, ConnectionRefusedError):
+        raise
+      time.sleep(0.1)
+  raise TimeoutError(url)
 
 
 class _Containers:

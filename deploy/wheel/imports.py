@@ -13,6 +13,9 @@ _MODULES = {
   'grpcio-reflection': 'grpc_reflection',
   'grpcio-tools': 'grpc_tools',
   'mlcommons-loadgen': 'mlperf_loadgen',
+  'opentelemetry-api': 'opentelemetry',
+  'opentelemetry-exporter-otlp-proto-grpc': 'opentelemetry',
+  'opentelemetry-sdk': 'opentelemetry',
   'protobuf': 'google',
   'pyyaml': 'yaml',
 }
