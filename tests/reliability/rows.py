@@ -6,6 +6,7 @@ from tests.reliability import chaos_rows
 from tests.reliability import drain
 from tests.reliability import fuzz
 from tests.reliability import limits
+from tests.reliability import loadgen_runs
 from tests.reliability import overload
 from tests.reliability import readers
 from tests.reliability import soak
@@ -42,6 +43,7 @@ FULL: dict[str, _Test] = {
   '11': lambda d: chaos_rows.jumping_clocks(d, 120.0),
   '12': _storage(5, True),
   'drain': lambda d: drain.measure(d, 10),
+  'loadgen': loadgen_runs.measure,
   'soak': soak.measure,
 }
 
@@ -61,5 +63,6 @@ SHORT: dict[str, _Test] = {
   '11': lambda d: chaos_rows.jumping_clocks(d, 6.0),
   '12': _storage(1, False),
   'drain': lambda d: drain.measure(d, 1),
+  'loadgen': lambda d: loadgen_runs.measure(d, strict=False),
   'soak': lambda d: soak.measure(d, soak.SHORT),
 }

@@ -31,6 +31,7 @@ class TypingRunner:
     checks: request_lib.Checks,
     step_secs: float = 0.0,
     notes: str | None = None,
+    fail_after: int | None = None,
   ):
     """Runs nothing.
 
@@ -39,13 +40,15 @@ class TypingRunner:
       checks: of the engine that it stands in for.
       step_secs: how long a step takes, for however many requests.
       notes: file to append lines to: "admit PROMPT", "step", "release" or
-        "interrupt", each after the monotonic time.
+        "interrupt" or "fail", each after the monotonic time.
+      fail_after: answers until the engine fails; None: it never does.
     """
     self.num_slots = num_slots
     self.interruptible = True
     self.progress: Mapping[int, request_lib.Progress] = {}
     self._checks = checks
     self._step_secs = step_secs
+    self._left = fail_after
     self._running: dict[int, request_lib.Request] = {}
     self._made: dict[int, int] = {}
     self._interrupted = threading.Event()
@@ -80,6 +83,11 @@ class TypingRunner:
           done[slot] = self._result(slot)
       if self._interrupted.is_set():
         break
+    if self._left is not None:
+      self._left -= len(done)
+      if self._left < 0:
+        self._note('fail')
+        raise RuntimeError('this engine was made to fail')
     # One that came before this call has ended it after its first step.
     self._interrupted.clear()
     for slot in done:

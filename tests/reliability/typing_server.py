@@ -29,6 +29,9 @@ _STEP_SECS = flags.DEFINE_float(
 _NOTES = flags.DEFINE_string(
   'notes', None, 'File that gets a line for each thing an engine does.'
 )
+_FAIL_AFTER = flags.DEFINE_integer(
+  'fail_after', None, 'Answers until an engine fails; default: it never does.'
+)
 
 
 def _load(
@@ -44,6 +47,7 @@ def _load(
     request_lib.Checks(settings.engine, VOCAB_SIZE),
     _STEP_SECS.value,
     _NOTES.value,
+    _FAIL_AFTER.value,
   )
   codecs = codec.Codecs(ids, ids, VOCAB_SIZE)
   return loader.serve(settings, codecs, engine, on_failure)

@@ -24,15 +24,15 @@ def text(outcomes: Outcomes) -> str:
   lines = []
   for row in table.ROWS:
     outcome = outcomes.get(row.key)
-    lines.append(f'{row.key:>5}  {row.title}: {_verdict(outcome)}')
+    lines.append(f'{row.key:>7}  {row.title}: {_verdict(outcome)}')
     if outcome is None:
       continue
-    lines.append(f'{"":7}{_when(outcome)}')
+    lines.append(f'{"":9}{_when(outcome)}')
     if outcome.error:
-      lines.append(f'{"":7}did not come to its end: {outcome.error}')
+      lines.append(f'{"":9}did not come to its end: {outcome.error}')
     for figure in outcome.figures:
       lines.append(
-        f'{"":7}{_yes(figure):4}{figure.name}: {figure.reached}'
+        f'{"":9}{_yes(figure):4}{figure.name}: {figure.reached}'
         + (f' (to reach: {figure.goal})' if figure.goal else '')
       )
   return '\n'.join(lines)

@@ -88,6 +88,11 @@ ROWS = (
     2,
   ),
   Row(
+    'loadgen',
+    'a LoadGen run whose engine fails, or whose model server is killed',
+    1,
+  ),
+  Row(
     'soak',
     'an hour of mixed traffic with publish, unpublish, reload and kills',
     65,
