@@ -1,6 +1,7 @@
 """The engine's hypotheses are those of transformers' beam search."""
 
 from absl.testing import absltest
+from absl.testing import parameterized
 import numpy as np
 import torch
 import transformers
@@ -18,12 +19,12 @@ _EOS = 0
 _LIMITS = dict(max_new_tokens=24, min_new_tokens=6)
 
 
-def _reference_model() -> transformers.GPTJForCausalLM:
+def _reference_model(vocab_size: int) -> transformers.GPTJForCausalLM:
   torch.manual_seed(0)
   torch.set_num_threads(1)
   model = transformers.GPTJForCausalLM(
     transformers.GPTJConfig(
-      vocab_size=96,
+      vocab_size=vocab_size,
       n_positions=128,
       n_embd=64,
       n_layer=2,
@@ -75,9 +76,13 @@ def _pax_variables(model: transformers.GPTJForCausalLM):
   return result
 
 
-class ParityTest(absltest.TestCase):
-  def test_hypotheses_are_those_of_transformers(self):
-    reference = _reference_model()
+class ParityTest(parameterized.TestCase):
+  # More beams than int8 numbers, in slots that are taken again.
+  @parameterized.parameters((96, 4, 6, 24, 5), (512, 150, 2, 3, 2))
+  def test_hypotheses_are_those_of_transformers(
+    self, vocab_size, beams, slots, count, least_lengths
+  ):
+    reference = _reference_model(vocab_size)
     variables = _pax_variables(reference)
     model_config = config_lib.ModelConfig.from_pax(variables, rotary_dim=8)
     runner = runner_lib.Runner(
@@ -85,35 +90,36 @@ class ParityTest(absltest.TestCase):
       model_config,
       config_lib.EngineConfig(
         eos_id=_EOS,
-        num_slots=6,
+        num_slots=slots,
         max_prompt=40,
         prompt_buckets=(16, 40),
         prompt_segments=(24, 40),
-        num_beams=4,
+        num_beams=beams,
         suffix_block=8,
         **_LIMITS,
       ),
     )
     rng = np.random.default_rng(3)
     prompts = [
-      rng.integers(1, 96, n).astype(np.int32) for n in rng.integers(1, 41, 24)
+      rng.integers(1, vocab_size, n).astype(np.int32)
+      for n in rng.integers(1, 41, count)
     ]
     results = serving.serve(runner, [request_lib.Request(p) for p in prompts])
     lengths = set()
     for prompt, result in zip(prompts, results):
-      self._check(reference, prompt, result)
+      self._check(reference, prompt, result, beams)
       lengths.update(len(h.tokens) for h in result.hypotheses)
     # Some ended by themselves and some at the limit, or this shows little.
     self.assertIn(24, lengths)
-    self.assertGreater(len(lengths), 4)
+    self.assertGreaterEqual(len(lengths), least_lengths)
 
-  def _check(self, reference, prompt, result):
+  def _check(self, reference, prompt, result, beams):
     with torch.no_grad():
       expected = reference.generate(
         torch.tensor(prompt[None].astype(np.int64)),
         attention_mask=torch.ones((1, len(prompt)), dtype=torch.long),
-        num_beams=4,
-        num_return_sequences=4,
+        num_beams=beams,
+        num_return_sequences=beams,
         early_stopping=True,
         do_sample=False,
         pad_token_id=_EOS,
@@ -121,7 +127,7 @@ class ParityTest(absltest.TestCase):
         output_scores=True,
         **_LIMITS,
       )
-    self.assertLen(result.hypotheses, 4)
+    self.assertLen(result.hypotheses, beams)
     for i, got in enumerate(result.hypotheses):
       tokens = expected.sequences[i, len(prompt) :].numpy()
       np.testing.assert_array_equal(got.tokens, tokens[: len(got.tokens)])
