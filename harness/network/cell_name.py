@@ -46,7 +46,7 @@ def ask(target: target_lib.Target) -> str:
 
 def _check_loaded(address: str, model_id: str) -> None:
   """Has a model server say that it serves the model."""
-  with grpc_util.insecure_channel(address) as channel:
+  with grpc_util.channel(address) as channel:
     try:
       status = modelet_pb2_grpc.ModeletStub(channel).GetStatus(
         modelet_pb2.GetStatusRequest(), timeout=_ANSWER_SECS

@@ -84,13 +84,10 @@ class _Connection:
 
   def __init__(self, address: str):
     self.address = address
-    self._channel = grpc.insecure_channel(
+    self._channel = grpc_util.channel(
       address,
       # gRPC would else join connections to one address.
-      options=(
-        *grpc_util.CHANNEL_OPTIONS,
-        ('grpc.use_local_subchannel_pool', 1),
-      ),
+      (('grpc.use_local_subchannel_pool', 1),),
     )
     self._stub = dispatch_pb2_grpc.NetworkSutStub(self._channel)
     self._ids = itertools.count()

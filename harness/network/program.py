@@ -21,6 +21,7 @@ from harness.network import lon
 from harness.network import payload
 from harness.network import server
 from harness.systems import system
+from saxml_ext.common.security import tls_flags  # noqa: F401 Registers flags.
 
 _LON = 'lon'
 _SUT = 'sut'

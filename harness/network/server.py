@@ -32,6 +32,7 @@ from harness.systems import system as system_lib
 from saxml_ext.common import errors
 from saxml_ext.common import grpc_aio
 from saxml_ext.common import grpc_util
+from saxml_ext.common.security import tls
 
 # Of one stream; then it is read no further, and gRPC's flow control holds the
 # client back. A set of GPT-J has 13368 samples of up to 15 KiB.
@@ -105,8 +106,9 @@ async def _until_signal(
 
 
 def _tell(name: str, port: int) -> None:
+  how = 'by TLS' if tls.current().is_set else 'without encryption'
   print(
-    f"{name} answers, without encryption; give LoadGen's"
+    f"{name} answers, {how}; give LoadGen's"
     f' side --sut_server=<this host>:{port}',
     flush=True,
   )

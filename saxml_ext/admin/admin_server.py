@@ -23,6 +23,10 @@ from saxml_ext.common import cell
 from saxml_ext.common import environment
 from saxml_ext.common import errors
 from saxml_ext.common import kvstore
+from saxml_ext.common.security import access as access_lib
+from saxml_ext.common.security import access_flags
+from saxml_ext.common.security import tls_flags  # noqa: F401 Registers flags.
+from saxml_ext.common.telemetry import telemetry_flags
 
 _SAX_ROOT = flags.DEFINE_string(
   'sax_root',
@@ -68,8 +72,11 @@ async def _serve(
   port: int,
   http_port: int | None,
   by_chip: bool,
+  access: access_lib.Access,
 ) -> None:
-  server = server_lib.AdminServer(sax_root, sax_cell, port, http_port, by_chip)
+  server = server_lib.AdminServer(
+    sax_root, sax_cell, port, http_port, by_chip, access
+  )
   ended = asyncio.Event()
   loop = asyncio.get_running_loop()
   for number in (signal.SIGTERM, signal.SIGINT):
@@ -108,18 +115,21 @@ def main(argv: Sequence[str]) -> None:
     raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}')
   kvstore.fail_soon()
   try:
+    telemetry_flags.start('sax-admin-server')
     sax_cell = environment.text(_SAX_CELL.value, environment.CELL)
     if not sax_cell:
       raise errors.InvalidArgument(
         f'give --sax_cell, for example /sax/test, or set {environment.CELL}'
       )
+    sax_root = cell.sax_root(_SAX_ROOT.value)
     asyncio.run(
       _serve(
-        cell.sax_root(_SAX_ROOT.value),
+        sax_root,
         sax_cell,
         environment.port(_PORT.value, environment.ADMIN_PORT, _DEFAULT_PORT),
         None if _HTTP_PORT.value < 0 else _HTTP_PORT.value,
         _EXP_ASSIGNER.value,
+        access_flags.open_access(sax_root, sax_cell),
       )
     )
   except errors.SaxError as e:

@@ -4,6 +4,7 @@ import asyncio
 import secrets
 
 from absl import logging
+from google.protobuf import text_format
 
 from saxml_ext.admin import controller as controller_lib
 from saxml_ext.admin import service
@@ -20,6 +21,7 @@ from saxml_ext.common import grpc_util
 from saxml_ext.common import ids
 from saxml_ext.common import net
 from saxml_ext.common import storage
+from saxml_ext.common.security import access as access_lib
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
 
@@ -48,6 +50,7 @@ class AdminServer:
     port: int,
     http_port: int | None = None,
     by_chip: bool = False,
+    access: access_lib.Access | None = None,
   ):
     """Touches nothing yet.
 
@@ -57,6 +60,7 @@ class AdminServer:
       port: to listen on; 0 picks a free one.
       http_port: of the status pages; 0 picks a free one, None serves none.
       by_chip: how models are given to servers, see `capacity`.
+      access: says who may call; None: as the cell's files do when it starts.
 
     Raises:
       InvalidArgument: `cell` is not a cell id.
@@ -66,6 +70,7 @@ class AdminServer:
     self._cell = str(ids.parse_cell_id(cell))
     self._port = port
     self._by_chip = by_chip
+    self._access = access
     self.http_port = http_port
     self._http: http_server.HttpServer | None = None
     self._server = grpc_aio.make_server()
@@ -85,11 +90,15 @@ class AdminServer:
       Internal: the cell's config is corrupt.
       OSError: the config cannot be read, or the directory not be created.
     """
-    fs_root = cell_lib.read_config(self._root, self._cell).fs_root
+    config = cell_lib.read_config(self._root, self._cell)
+    # This line and "SetAddr" below are where guides to Sax look for them.
+    logging.info('Loaded config: %s', text_format.MessageToString(config))
+    fs_root = config.fs_root
     directory = shared_dir.open_dir(cell_lib.cell_dir(fs_root, self._cell))
     self.address = net.advertised_address(
       grpc_util.listen(self._server, self._port)
     )
+    access = self._access or access_lib.Access.of_cell(self._root, self._cell)
     self._election = election_lib.Election(
       directory,
       self.address,
@@ -98,7 +107,7 @@ class AdminServer:
       self._depose,
     )
     admin_pb2_grpc.add_AdminServicer_to_server(
-      service.AdminService(self._cell, self._leading), self._server
+      service.AdminService(self._cell, self._leading, access), self._server
     )
     await self._start_http()
     await self._server.start()
@@ -189,6 +198,11 @@ class AdminServer:
       self._root,
       self._cell,
       admin_pb2.Location(location=self.address),
+    )
+    logging.info(
+      'SetAddr %s "%s"',
+      cell_lib.location_path(self._root, self._cell),
+      self.address,
     )
 
   async def _keep_location(self) -> None:

@@ -12,6 +12,7 @@ from saxml_ext.admin.status import replicas
 from saxml_ext.common import errors
 from saxml_ext.common import grpc_aio
 from saxml_ext.common import ids
+from saxml_ext.common.security import access as access_lib
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
 
@@ -27,7 +28,10 @@ class AdminService(admin_pb2_grpc.AdminServicer):
   """
 
   def __init__(
-    self, cell: str, leading: Callable[[], controller_lib.Controller]
+    self,
+    cell: str,
+    leading: Callable[[], controller_lib.Controller],
+    access: access_lib.Access,
   ):
     """Serves one cell.
 
@@ -35,7 +39,9 @@ class AdminService(admin_pb2_grpc.AdminServicer):
       cell: "/sax/<cell>".
       leading: returns the cell's state; raises Unavailable if this admin
         server does not lead.
+      access: says who may call.
     """
+    self._access = access
     self._cell = cell
     self._leading = leading
 
@@ -48,8 +54,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     self, request: admin_pb2.PublishRequest, context: _Context
   ) -> admin_pb2.PublishResponse:
     """Starts to serve a model."""
-    del context
-    validation.check_model(request.model, self._cell)
+    self._access.check_admin(context, f'Publish to {self._cell}')
+    self._check_model(request.model)
     await self._controller.publish(request.model)
     return admin_pb2.PublishResponse()
 
@@ -58,8 +64,9 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     self, request: admin_pb2.UpdateRequest, context: _Context
   ) -> admin_pb2.UpdateResponse:
     """Changes a published model."""
-    del context
-    validation.check_model(request.model, self._cell)
+    ids.check_model_in_cell(request.model.model_id, self._cell)
+    self._check_may_change(context, 'Update', request.model.model_id)
+    self._check_model(request.model)
     await self._controller.update(request.model)
     return admin_pb2.UpdateResponse()
 
@@ -68,8 +75,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     self, request: admin_pb2.UnpublishRequest, context: _Context
   ) -> admin_pb2.UnpublishResponse:
     """Stops to serve a model."""
-    del context
     ids.check_model_in_cell(request.model_id, self._cell)
+    self._check_may_change(context, 'Unpublish', request.model_id)
     await self._controller.unpublish(request.model_id)
     return admin_pb2.UnpublishResponse()
 
@@ -177,7 +184,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     self, request: admin_pb2.JoinRequest, context: _Context
   ) -> admin_pb2.JoinResponse:
     """Takes a model server in."""
-    del context
+    self._access.check_server(context, f'Join of {self._cell}')
     if not request.address:
       raise errors.InvalidArgument(
         'JoinRequest.modelet_address cannot be empty'
@@ -187,6 +194,24 @@ class AdminService(admin_pb2_grpc.AdminServicer):
       raise errors.InvalidArgument('JoinRequest.modelet missing')
     await self._controller.members.join(request)
     return admin_pb2.JoinResponse()
+
+  def _check_model(self, model: admin_pb2.Model) -> None:
+    validation.check_model(model, self._cell, self._access.check_name)
+
+  def _check_may_change(
+    self, context: _Context, what: str, model_id: str
+  ) -> None:
+    """Checks that a caller may change a model, as an admin of the cell or its.
+
+    Raises:
+      errors.PermissionDenied: they may not; they are not told either whether
+        it is published.
+    """
+    try:
+      model_acl = self._controller.get(model_id).model.admin_acl
+    except errors.NotFound:
+      model_acl = ''
+    self._access.check_admin(context, f'{what} of {model_id}', model_acl)
 
 
 def _watch_result(delta: watch.Delta) -> admin_pb2.WatchResult:

@@ -11,6 +11,7 @@ Exit codes: 0, 1 for a failure, 2 for a wrong command line.
 """
 
 from collections.abc import Sequence
+import dataclasses
 import logging
 import sys
 
@@ -24,13 +25,21 @@ from saxml_ext.client.cli import command
 from saxml_ext.client.cli import go_flags
 from saxml_ext.client.cli import hints
 from saxml_ext.client.cli import registry
+from saxml_ext.common.security import tls
 
 _OK, _FAILURE, _USAGE, _INTERRUPTED = 0, 1, 2, 130
 
 _LOGS = 'For old scripts: logs go to stderr, here always.'
-_FLAGS = (
+# Those before a command.
+FLAGS = (
   go_flags.Flag('sax_root', '', 'Root of all cells; else $SAX_ROOT.'),
   go_flags.Flag('sax_timeout', 60.0, 'Deadline of a command, "90s", "5m".'),
+  go_flags.Flag('tls_ca_file', '', 'CA of the servers; else $SAX_TLS_CA_FILE.'),
+  go_flags.Flag('tls_cert_file', '', 'Of the caller; else $SAX_TLS_CERT_FILE.'),
+  go_flags.Flag('tls_key_file', '', 'Its key; else $SAX_TLS_KEY_FILE.'),
+  go_flags.Flag(
+    'tls_server_name', '', 'Name of the servers; else $SAX_TLS_SERVER_NAME.'
+  ),
   go_flags.Flag('logtostderr', False, _LOGS),
   go_flags.Flag('alsologtostderr', False, _LOGS),
   go_flags.Flag('v', 0, 'Log more.'),
@@ -81,7 +90,7 @@ def _explain(name: str, args: Sequence[str]) -> int:
   if name == 'commands':
     print('\n'.join(sorted([*registry.names(), *_ABOUT])))
   elif name == 'flags':
-    print(_flags_text(_FLAGS), end='')
+    print(_flags_text(FLAGS), end='')
   elif not args:
     print(_usage(), end='')
   elif item := registry.get(args[0]):
@@ -119,10 +128,19 @@ def _run(item: command.Command, given: go_flags.Parsed, timeout: float) -> int:
   return _OK
 
 
+def _set_tls(parsed: go_flags.Parsed) -> None:
+  """Takes the flags of TLS; raises SaxError if only a part is set."""
+  told = tls.from_environment()
+  names = ('cert_file', 'key_file', 'ca_file', 'server_name')
+  given = {n: v for n in names if (v := parsed[f'tls_{n}'])}
+  tls.configure(dataclasses.replace(told, **given) if given else None)
+  tls.current()
+
+
 def run(args: Sequence[str]) -> int:
   """Runs a command line without the program's name; returns the exit code."""
   try:
-    parsed = go_flags.parse(_FLAGS, args)
+    parsed = go_flags.parse(FLAGS, args)
   except go_flags.HelpWanted:
     print(_usage(), end='')
     return _OK
@@ -132,6 +150,10 @@ def run(args: Sequence[str]) -> int:
     logging.basicConfig(level=logging.DEBUG)
   if parsed['sax_root']:
     sax.SetRoot(parsed['sax_root'])
+  try:
+    _set_tls(parsed)
+  except sax.SaxError as e:
+    return _fail(e, '')
   name, *rest = parsed.rest or ['']
   item = registry.get(name)
   try:

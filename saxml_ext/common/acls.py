@@ -1,6 +1,9 @@
-"""Access control lists: what may be named, not who is on them."""
+"""Access control lists: what may be named, not who is on them.
 
-from collections.abc import Mapping
+Who is on them is in `security.access`.
+"""
+
+from collections.abc import Callable, Mapping
 
 from saxml_ext.common import errors
 
@@ -29,7 +32,9 @@ METHODS = frozenset(
 
 
 def check_acl_name(name: str) -> None:
-  """Checks the name of an ACL.
+  """Checks the name of an ACL in a cell that has no file of them.
+
+  See `security.access` for one that has.
 
   Args:
     name: empty for "everybody", or "acl/...".
@@ -56,13 +61,19 @@ def check_method(method: str) -> None:
     )
 
 
-def check_method_acls(items: Mapping[str, str]) -> None:
+def check_method_acls(
+  items: Mapping[str, str], check_name: Callable[[str], None] = check_acl_name
+) -> None:
   """Checks a model's map from method to ACL name.
 
+  Args:
+    items: the map.
+    check_name: checks the name of an ACL.
+
   Raises:
-    InvalidArgument: a method or a name is not valid.
-    Unimplemented: a name is not empty.
+    InvalidArgument: a method is not valid.
+    SaxError: see `check_name`.
   """
   for method, name in items.items():
     check_method(method)
-    check_acl_name(name)
+    check_name(name)

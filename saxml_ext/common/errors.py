@@ -8,6 +8,8 @@ import re
 
 import grpc
 
+from saxml_ext.common.security import handshake
+
 # The name of gRPC's own retry design (gRFC A6), so that other clients with a
 # retry policy understand it too; the value is in milliseconds.
 _PUSHBACK = 'grpc-retry-pushback-ms'
@@ -137,6 +139,23 @@ def camel_case(code: grpc.StatusCode) -> str:
   return ''.join(word.capitalize() for word in code.name.split('_'))
 
 
+def code_name(error: BaseException | None) -> str:
+  """The name of the status code that an error ends a call with.
+
+  Args:
+    error: None for success; one that is neither a `SaxError` nor says that the
+      call was cancelled is the server's fault.
+  """
+  if error is None:
+    return grpc.StatusCode.OK.name
+  if isinstance(error, SaxError):
+    return error.code.name
+  if isinstance(error, Exception):
+    return grpc.StatusCode.INTERNAL.name
+  # asyncio.CancelledError, GeneratorExit: nobody waits for the answer.
+  return grpc.StatusCode.CANCELLED.name
+
+
 _BY_NAME = {camel_case(code): code for code in grpc.StatusCode}
 
 
@@ -178,6 +197,9 @@ def from_rpc_error(error: grpc.RpcError) -> SaxError:
       code = _BY_NAME.get(found.group(1), code)
     elif 'context deadline exceeded' in details:
       code = grpc.StatusCode.DEADLINE_EXCEEDED
+  elif code is grpc.StatusCode.UNAVAILABLE:
+    meaning = handshake.explain(details)
+    details = f'{meaning} ({details})' if meaning else details
   result = from_code(code, _SUFFIX.sub('', details))
   if isinstance(result, ResourceExhausted):
     result.retry_after = _retry_after(error)

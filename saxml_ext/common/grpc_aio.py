@@ -6,10 +6,13 @@ gRPC's other server. It also spares locks: what belongs to one event loop needs
 none.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import contextlib
 import functools
+import inspect
 from typing import Any
 
+from google.protobuf import message as message_lib
 import grpc
 from grpc_health.v1 import health as health_lib
 from grpc_health.v1 import health_pb2_grpc
@@ -18,6 +21,7 @@ from grpc_reflection.v1alpha import reflection
 from saxml_ext.common import errors
 from saxml_ext.common import grpc_util
 from saxml_ext.common import health
+from saxml_ext.common.telemetry import calls
 
 _SERVER_OPTIONS = grpc_util.SERVER_OPTIONS + (
   # Calls of clients that went away without a word (power cut, unplugged
@@ -34,15 +38,12 @@ _SERVER_OPTIONS = grpc_util.SERVER_OPTIONS + (
   ('grpc.server.max_pending_requests', 1_000_000),
   ('grpc.server.max_pending_requests_hard_limit', 1_000_000),
 )
-_CHANNEL_OPTIONS = tuple(
-  {
-    **dict(grpc_util.CHANNEL_OPTIONS),
-    # Servers of a cell ask each other all the time: one that was restarted is
-    # to be found within a poll or two.
-    'grpc.max_reconnect_backoff_ms': 400,
-    # A connection each, whoever else in this process talks to that address.
-    'grpc.use_local_subchannel_pool': 1,
-  }.items()
+_CHANNEL_OPTIONS = (
+  # Servers of a cell ask each other all the time: one that was restarted is
+  # to be found within a poll or two.
+  ('grpc.max_reconnect_backoff_ms', 400),
+  # A connection each, whoever else in this process talks to that address.
+  ('grpc.use_local_subchannel_pool', 1),
 )
 
 _Method = Callable[[Any, Any, grpc.aio.ServicerContext], Awaitable[Any]]
@@ -59,9 +60,12 @@ class Verbatim(errors.SaxError):
     return self.message
 
 
-def insecure_channel(address: str) -> grpc.aio.Channel:
-  """A channel to "host:port"; it connects on its first call."""
-  return grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
+def channel(address: str) -> grpc.aio.Channel:
+  """A channel from one server of a cell to another, see `grpc_util.channel`."""
+  return grpc_util.aio_channel(address, _CHANNEL_OPTIONS)
+
+
+insecure_channel = channel
 
 
 def make_server() -> grpc.aio.Server:
@@ -69,7 +73,164 @@ def make_server() -> grpc.aio.Server:
 
   Decorate what it serves with `method`, and bind it with `grpc_util.listen`.
   """
-  return grpc.aio.server(options=_SERVER_OPTIONS)
+  return _Server(grpc.aio.server(options=_SERVER_OPTIONS))
+
+
+class _Server(grpc.aio.Server):
+  """A server that answers what is no message of its kind with the right code.
+
+  gRPC's own calls that UNKNOWN, with the name of a Python class as the text;
+  it is the caller's fault, and nothing that trying again would help.
+  """
+
+  def __init__(self, server: grpc.aio.Server):
+    self._server = server
+
+  def add_generic_rpc_handlers(self, unused_handlers: Any) -> None:
+    # Generated code adds the same methods by their names as well, below.
+    pass
+
+  def add_registered_method_handlers(
+    self, service_name: str, method_handlers: dict[str, grpc.RpcMethodHandler]
+  ) -> None:
+    self._server.add_registered_method_handlers(
+      service_name,
+      {name: _checked(each) for name, each in method_handlers.items()},
+    )
+
+  def add_insecure_port(self, address: str) -> int:
+    return self._server.add_insecure_port(address)
+
+  def add_secure_port(
+    self, address: str, server_credentials: grpc.ServerCredentials
+  ) -> int:
+    return self._server.add_secure_port(address, server_credentials)
+
+  async def start(self) -> None:
+    await self._server.start()
+
+  async def stop(self, grace: float | None) -> None:
+    await self._server.stop(grace)
+
+  async def wait_for_termination(self, timeout: float | None = None) -> bool:
+    return await self._server.wait_for_termination(timeout)
+
+
+class _Malformed:
+  """Stands in for a request whose bytes are no message."""
+
+  def __init__(self, why: str):
+    self._why = why
+
+  async def refuse(self, context: grpc.aio.ServicerContext) -> None:
+    """Ends the call."""
+    await context.abort(
+      grpc.StatusCode.INVALID_ARGUMENT,
+      f'the bytes of the request are no message of its type ({self._why}); is'
+      ' the client built from the same .proto files?',
+    )
+
+
+def _checked(handler: grpc.RpcMethodHandler) -> grpc.RpcMethodHandler:
+  """The same method, for requests that may be malformed."""
+  function = _function(handler)
+  if not (
+    inspect.iscoroutinefunction(function)
+    or inspect.isasyncgenfunction(function)
+  ):
+    # What generated code has in the place of a method that is not there; it
+    # would raise, and each call leave a traceback in the log.
+    return grpc.unary_unary_rpc_method_handler(_not_there)
+  read = handler.request_deserializer
+
+  def deserialize(data: bytes) -> Any:
+    try:
+      return read(data)
+    except message_lib.DecodeError as e:
+      return _Malformed(str(e))
+
+  if handler.request_streaming:
+    if not handler.response_streaming:
+      raise NotImplementedError('no service here takes a stream for one answer')
+    return grpc.stream_stream_rpc_method_handler(
+      _checked_stream(function),
+      deserialize,
+      handler.response_serializer,
+    )
+  if handler.response_streaming:
+    return grpc.unary_stream_rpc_method_handler(
+      _checked_source(function),
+      deserialize,
+      handler.response_serializer,
+    )
+  return grpc.unary_unary_rpc_method_handler(
+    _checked_call(function),
+    deserialize,
+    handler.response_serializer,
+  )
+
+
+def _function(handler: grpc.RpcMethodHandler) -> Callable[..., Any]:
+  return (
+    handler.unary_unary
+    or handler.unary_stream
+    or handler.stream_unary
+    or handler.stream_stream
+  )
+
+
+async def _not_there(
+  unused_request: bytes, context: grpc.aio.ServicerContext
+) -> None:
+  await context.abort(
+    grpc.StatusCode.UNIMPLEMENTED, 'this server does not have that method'
+  )
+
+
+def _checked_call(function: Callable[..., Any]) -> Callable[..., Any]:
+  async def call(request: Any, context: grpc.aio.ServicerContext) -> Any:
+    if isinstance(request, _Malformed):
+      await request.refuse(context)
+    return await function(request, context)
+
+  return call
+
+
+def _checked_source(function: Callable[..., Any]) -> Callable[..., Any]:
+  """Of a method that yields its answers, or writes them and returns none."""
+  if not inspect.isasyncgenfunction(function):
+    return _checked_call(function)
+
+  async def call(
+    request: Any, context: grpc.aio.ServicerContext
+  ) -> AsyncIterator[Any]:
+    if isinstance(request, _Malformed):
+      await request.refuse(context)
+    async with contextlib.aclosing(function(request, context)) as answers:
+      async for answer in answers:
+        yield answer
+
+  return call
+
+
+def _checked_stream(function: Callable[..., Any]) -> Callable[..., Any]:
+  async def checked(
+    requests: AsyncIterator[Any], context: grpc.aio.ServicerContext
+  ) -> AsyncIterator[Any]:
+    async for request in requests:
+      if isinstance(request, _Malformed):
+        await request.refuse(context)
+      yield request
+
+  async def call(
+    requests: AsyncIterator[Any], context: grpc.aio.ServicerContext
+  ) -> AsyncIterator[Any]:
+    answers = function(checked(requests, context), context)
+    async with contextlib.aclosing(answers):
+      async for answer in answers:
+        yield answer
+
+  return call
 
 
 def method(wrap_text: bool = False) -> Callable[[_Method], _Method]:
@@ -88,16 +249,21 @@ def method(wrap_text: bool = False) -> Callable[[_Method], _Method]:
     async def guarded(
       self: Any, request: Any, context: grpc.aio.ServicerContext
     ) -> Any:
-      try:
-        return await function(self, request, context)
-      except grpc.aio.AbortError:  # The method has aborted the call itself.
-        raise
-      except Exception as e:  # pylint: disable=broad-exception-caught
-        code, text = grpc_util.status_of(e, wrap_text)
-        metadata: tuple[tuple[str, str], ...] = ()
-        if isinstance(e, errors.SaxError):
-          metadata = e.trailing_metadata()
-        await context.abort(code, text, metadata)
+      with calls.Served(request, context, function.__name__) as call:
+        try:
+          response = await function(self, request, context)
+          call.succeeded()
+          return response
+        except grpc.aio.AbortError:  # The method has aborted the call itself.
+          call.aborted()
+          raise
+        except Exception as e:  # pylint: disable=broad-exception-caught
+          code, text = grpc_util.status_of(e, wrap_text)
+          call.failed(code, text)
+          metadata = call.trailing_metadata
+          if isinstance(e, errors.SaxError):
+            metadata += e.trailing_metadata()
+          await context.abort(code, text, metadata)
 
     return guarded
 

@@ -72,12 +72,33 @@ class GrpcAioTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.health = grpc_aio.add_reflection_and_health(self.server, [_SERVICE])
     self.port = grpc_util.listen(self.server, 0)
     await self.server.start()
-    self.channel = grpc_aio.insecure_channel(f'127.0.0.1:{self.port}')
+    self.channel = grpc_aio.channel(f'127.0.0.1:{self.port}')
     self.stub = lm_pb2_grpc.LMServiceStub(self.channel)
 
   async def asyncTearDown(self):
     await self.channel.close()
     await self.server.stop(None)
+
+  async def test_malformed_messages_are_the_callers_fault(self):
+    # A length beyond the end of the message.
+    bad = b'\x0a\x7fx'
+    for path, open_call in (
+      (f'/{_SERVICE}/Generate', self.channel.unary_unary),
+      (f'/{_SERVICE}/GenerateStream', self.channel.unary_stream),
+      ('/grpc.health.v1.Health/Check', self.channel.unary_unary),
+      ('/grpc.health.v1.Health/Watch', self.channel.unary_stream),
+    ):
+      call = open_call(path)(bad, timeout=_TIMEOUT)
+      self.assertEqual(await call.code(), _Code.INVALID_ARGUMENT, path)
+      self.assertIn('no message of its type', await call.details())
+    service = reflection_pb2.DESCRIPTOR.services_by_name['ServerReflection']
+    call = self.channel.stream_stream(
+      f'/{service.full_name}/ServerReflectionInfo'
+    )(iter([bad]), timeout=_TIMEOUT)
+    self.assertEqual(await call.code(), _Code.INVALID_ARGUMENT)
+    # Methods that are not there are said to be so.
+    call = self.channel.unary_unary(f'/{_SERVICE}/Score')(b'', timeout=_TIMEOUT)
+    self.assertEqual(await call.code(), _Code.UNIMPLEMENTED)
 
   async def fail_plain(self, text: str) -> tuple[grpc.StatusCode, str]:
     return await self._status(

@@ -9,26 +9,41 @@ from concurrent import futures
 import errno
 import logging
 import socket
-from typing import Any
+from typing import Any, TypeAlias
 
 import grpc
 
 from saxml_ext.common import errors
+from saxml_ext.common.security import tls
 
 # Not absl's, which takes every client of a cell longer to import than gRPC.
 _logger = logging.getLogger(__name__)
 
-# Images and long score requests pass gRPC's default of 4 MiB.
-_MAX_MESSAGE_BYTES = 64 * 2**20
-_SIZE_OPTIONS = (
-  ('grpc.max_receive_message_length', _MAX_MESSAGE_BYTES),
-  ('grpc.max_send_message_length', _MAX_MESSAGE_BYTES),
-)
-SERVER_OPTIONS = _SIZE_OPTIONS + (
+Options: TypeAlias = tuple[tuple[str, int | str], ...]
+
+# What servers answer may be large: gradients, pages of models.
+_MAX_ANSWER_BYTES = 64 * 2**20
+# Long score requests pass gRPC's default of 4 MiB. A larger message is refused
+# as RESOURCE_EXHAUSTED by the length it announces, before it is received.
+MAX_REQUEST_BYTES = 16 * 2**20
+SERVER_OPTIONS: Options = (
+  ('grpc.max_receive_message_length', MAX_REQUEST_BYTES),
+  ('grpc.max_send_message_length', _MAX_ANSWER_BYTES),
+  # Names, request ids, traces: a tenth of this.
+  ('grpc.max_metadata_size', 16 * 2**10),
+  ('grpc.absolute_max_metadata_size', 16 * 2**10),
+  # Whoever connects and then says nothing, or stops within a handshake, is cut
+  # off after this time; gRPC's default is two minutes.
+  ('grpc.server_handshake_timeout_ms', 10_000),
+  # Calls of one connection. Far above any queue of models, whose own bound is
+  # what refuses calls with a reason; but a bound.
+  ('grpc.max_concurrent_streams', 20_000),
   # A second server on a taken port would get half of its connections.
   ('grpc.so_reuseport', 0),
 )
-CHANNEL_OPTIONS = _SIZE_OPTIONS + (
+CHANNEL_OPTIONS: Options = (
+  ('grpc.max_receive_message_length', _MAX_ANSWER_BYTES),
+  ('grpc.max_send_message_length', _MAX_ANSWER_BYTES),
   # Addresses of a cell are reached directly, whatever $http_proxy says.
   ('grpc.enable_http_proxy', 0),
   # The caller decides what is tried again.
@@ -45,9 +60,41 @@ CHANNEL_OPTIONS = _SIZE_OPTIONS + (
 )
 
 
-def insecure_channel(address: str) -> grpc.Channel:
-  """A channel to "host:port"; it connects on its first call."""
-  return grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+def channel(address: str, options: Options = ()) -> grpc.Channel:
+  """A channel to "host:port", with TLS if that is set up.
+
+  It connects on its first call.
+
+  Args:
+    address: of the server.
+    options: that replace or join `CHANNEL_OPTIONS`.
+
+  Raises:
+    InvalidArgument: TLS is set up wrongly.
+  """
+  credentials = tls.channel_credentials()
+  every = channel_options(options)
+  if credentials is None:
+    return grpc.insecure_channel(address, options=every)
+  return grpc.secure_channel(address, credentials, options=every)
+
+
+insecure_channel = channel
+
+
+def aio_channel(address: str, options: Options = ()) -> grpc.aio.Channel:
+  """The same for the running event loop."""
+  credentials = tls.channel_credentials()
+  every = channel_options(options)
+  if credentials is None:
+    return grpc.aio.insecure_channel(address, options=every)
+  return grpc.aio.secure_channel(address, credentials, options=every)
+
+
+def channel_options(more: Options) -> Options:
+  """`CHANNEL_OPTIONS` with some replaced or added, and those of TLS."""
+  options = {**dict(CHANNEL_OPTIONS), **dict(more)}
+  return (*options.items(), *tls.channel_options())
 
 
 def status_of(
@@ -142,7 +189,7 @@ def make_server(max_workers: int, wrap_text: bool = False) -> grpc.Server:
 def listen(
   server: grpc.Server | grpc.aio.Server, port: int, host: str = '[::]'
 ) -> int:
-  """Binds a server to a port.
+  """Binds a server to a port, which speaks TLS if that is set up.
 
   Args:
     server: not yet started.
@@ -154,7 +201,9 @@ def listen(
 
   Raises:
     FailedPrecondition: the port is taken.
+    InvalidArgument: TLS is set up wrongly.
   """
+  credentials = tls.server_credentials()
   # gRPC logs lines of its own for a port that is taken; so look before.
   if port and _is_taken(host, port):
     raise errors.FailedPrecondition(
@@ -162,7 +211,9 @@ def listen(
       'process that holds it, or give another --port'
     )
   try:
-    return server.add_insecure_port(f'{host}:{port}')
+    if credentials is None:
+      return server.add_insecure_port(f'{host}:{port}')
+    return server.add_secure_port(f'{host}:{port}', credentials)
   except RuntimeError as e:
     raise errors.FailedPrecondition(
       f'port {port} cannot be listened on ({e}): stop the process that '

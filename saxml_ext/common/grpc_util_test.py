@@ -32,7 +32,7 @@ class GrpcUtilTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
     self.server, self.port = self.start(wrap_text=False)
-    self.channel = grpc_util.insecure_channel(f'127.0.0.1:{self.port}')
+    self.channel = grpc_util.channel(f'127.0.0.1:{self.port}')
     self.addCleanup(self.channel.close)
     self.stub = lm_pb2_grpc.LMServiceStub(self.channel)
 
@@ -75,7 +75,7 @@ class GrpcUtilTest(absltest.TestCase):
 
   def test_wrapped_text(self):
     _, port = self.start(wrap_text=True)
-    with grpc_util.insecure_channel(f'127.0.0.1:{port}') as channel:
+    with grpc_util.channel(f'127.0.0.1:{port}') as channel:
       self.stub = lm_pb2_grpc.LMServiceStub(channel)
       self.assertEqual(
         self.fail('sax')[1],

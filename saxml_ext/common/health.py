@@ -25,6 +25,11 @@ class Health(health_pb2_grpc.HealthServicer):
     self._serving = True
     self._changed = asyncio.Event()
 
+  @property
+  def serving(self) -> bool:
+    """Whether it says SERVING."""
+    return self._serving
+
   def set_serving(self, serving: bool) -> None:
     """Says SERVING or NOT_SERVING from now on."""
     if serving != self._serving:
@@ -53,6 +58,17 @@ class Health(health_pb2_grpc.HealthServicer):
         + ', '.join(sorted(self._names - {''})),
       )
     return self._response(request.service)
+
+  async def List(
+    self,
+    request: health_pb2.HealthListRequest,
+    context: grpc.aio.ServicerContext,
+  ) -> health_pb2.HealthListResponse:
+    """Tells how all services stand."""
+    del request, context
+    return health_pb2.HealthListResponse(
+      statuses={name: self._response(name) for name in self._names}
+    )
 
   async def Watch(
     self,

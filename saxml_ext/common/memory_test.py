@@ -41,6 +41,13 @@ class MemoryTest(absltest.TestCase):
     memory.collect()
     self.assertIsNone(node())
 
+  def test_what_is_settled_is_not_looked_at_again(self):
+    self.addCleanup(gc.unfreeze)
+    kept = [_Node() for _ in range(1000)]
+    memory.settle()
+    self.assertGreaterEqual(gc.get_freeze_count(), len(kept))
+    self.assertLess(len(gc.get_objects()), len(kept))
+
 
 if __name__ == '__main__':
   absltest.main()

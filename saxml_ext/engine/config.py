@@ -10,12 +10,13 @@ import math
 
 import numpy as np
 
+from saxml_ext.engine import config_checks
 from saxml_ext.engine import variables as variables_lib
 from saxml_ext.engine.family import architecture as architecture_lib
 
 DTYPES = ('float32', 'bfloat16')
 KV_DTYPES = (*DTYPES, 'int8')
-SEARCHES = ('beam', 'pax', 'sample')
+SEARCHES = ('beam', 'pax', 'sample', 'any')
 # The width of a TPU's registers. Of KV whose length is no multiple of it, XLA
 # makes a copy in each program to bring it to one.
 TILE = 128
@@ -176,8 +177,15 @@ class EngineConfig:
     min_new_tokens: stop ids are barred before this many.
     max_stop_ids: most tokens E that may end the answers of a request.
     search: "beam", the reference's beam search; "pax", Pax's, see
-      `pax_beam.py`; or "sample", which is greedy at temperature 0.
-    num_beams: rows K of a group: its beams, or its samples.
+      `pax_beam.py`; "sample", which is greedy at temperature 0; or "any", the
+      reference's and samples side by side, as each request chooses.
+    num_beams: beams, or samples, of a request; it may ask for fewer.
+    num_samples: of "any", the samples of a request; None: num_beams.
+    beam_search: of "any", whether requests that do not say are answered by
+      beam search.
+    max_logprobs: most of the likeliest tokens in each place that requests may
+      have told, beside the log-probabilities of the chosen ones; each slot,
+      row and step has room for as many.
     length_penalty: a hypothesis scores sum(logprob) / length**length_penalty.
     early_stopping: True: stop at K finished hypotheses. False: stop when the
       best running beam cannot beat the worst hypothesis at its present length.
@@ -212,6 +220,9 @@ class EngineConfig:
   max_stop_ids: int = 1
   search: str = 'beam'
   num_beams: int = 4
+  num_samples: int | None = None
+  beam_search: bool = True
+  max_logprobs: int = 0
   length_penalty: float = 1.0
   early_stopping: bool | str = True
   length_norm_alpha: float = 0.8
@@ -226,58 +237,59 @@ class EngineConfig:
   suffix_block: int = 16
 
   def __post_init__(self) -> None:
-    for name in (
-      'num_slots',
-      'max_prompt',
-      'max_new_tokens',
-      'max_stop_ids',
-      'num_beams',
-      'steps_per_call',
-      'exit_finished',
-      'suffix_block',
+    config_checks.numbers(self)
+    for name, choices in (
+      ('early_stopping', (True, False, 'never')),
+      ('kv_dtype', KV_DTYPES),
+      ('search', SEARCHES),
     ):
-      if getattr(self, name) < 1:
-        raise ValueError(f'{name} is {getattr(self, name)}; at least 1.')
-    if not 0 <= self.min_new_tokens <= self.max_new_tokens:
-      raise ValueError(
-        f'min_new_tokens is {self.min_new_tokens}; it must lie between 0 and'
-        f' max_new_tokens ({self.max_new_tokens}).'
-      )
-    if self.early_stopping not in (True, False, 'never'):
-      raise ValueError(
-        f'early_stopping is {self.early_stopping!r}; use True, False or'
-        " 'never'."
-      )
-    if self.tokens_per_beam is not None and self.tokens_per_beam < 1:
-      raise ValueError(
-        f'tokens_per_beam is {self.tokens_per_beam}; at least 1, or None.'
-      )
-    if self.kv_dtype not in KV_DTYPES:
-      raise ValueError(
-        f'kv_dtype is {self.kv_dtype!r}; use one of {KV_DTYPES}.'
-      )
-    if self.search not in SEARCHES:
-      raise ValueError(f'search is {self.search!r}; use one of {SEARCHES}.')
-    if self.prefill_chunk < 0 or self.max_top_k < 0:
-      raise ValueError(
-        f'prefill_chunk is {self.prefill_chunk} and max_top_k'
-        f' {self.max_top_k}; at least 0 each.'
-      )
-    _check_ascending('decode_widths', self.widths)
-    _check_ascending('prompt_buckets', self.buckets)
-    _check_ascending('prompt_segments', self.segments)
-    _check_ascending('prefill_batches', self.prefill_batches)
+      if getattr(self, name) not in choices:
+        raise ValueError(
+          f'{name} is {getattr(self, name)!r}; use one of {choices}.'
+        )
     for name, values, last in (
       ('decode_widths', self.widths, self.num_slots),
       ('prompt_buckets', self.buckets, self.max_prompt),
+      ('prompt_segments', self.segments, None),
+      ('prefill_batches', self.prefill_batches, None),
     ):
-      if values[-1] != last:
-        raise ValueError(f'{name} ends in {values[-1]}; it must end in {last}.')
+      config_checks.ascending(name, values, last)
     if self.segments[-1] < self.max_prompt:
       raise ValueError(
         f'prompt_segments ends in {self.segments[-1]}; it must end in'
         f' {self.max_prompt} or above.'
       )
+
+  @property
+  def has_beams(self) -> bool:
+    """Whether requests can be answered by beam search."""
+    return self.search != 'sample'
+
+  @property
+  def has_samples(self) -> bool:
+    """Whether requests can be answered by samples."""
+    return self.search in ('sample', 'any')
+
+  @property
+  def most_samples(self) -> int:
+    """Samples that a request may ask for; 0: none."""
+    if not self.has_samples:
+      return 0
+    return self.num_beams if self.search == 'sample' else self._any_samples
+
+  @property
+  def most_beams(self) -> int:
+    """Beams that a request may ask for; 0: none."""
+    return self.num_beams if self.has_beams else 0
+
+  @property
+  def rows(self) -> int:
+    """K, of each group: as many as its beams or samples may be."""
+    return max(self.most_beams, self.most_samples)
+
+  @property
+  def _any_samples(self) -> int:
+    return self.num_beams if self.num_samples is None else self.num_samples
 
   @property
   def widths(self) -> tuple[int, ...]:
@@ -314,6 +326,15 @@ class EngineConfig:
     return self.segments.index(at_least(length, self.segments)) + 1
 
   @property
+  def progress_windows(self) -> tuple[int, ...]:
+    """Numbers of newest steps that a stream is told at once, ascending.
+
+    The first call after a prefill tells of one step more than it has decoded.
+    """
+    most = min(self.steps_per_call + 1, self.max_new_tokens)
+    return tuple(sorted({min(2, most), most}))
+
+  @property
   def num_suffix_blocks(self) -> int:
     """Blocks in the ring: a request may begin anywhere in its first one.
 
@@ -341,14 +362,9 @@ def tiled(config: EngineConfig) -> EngineConfig:
   A prompt's is in one piece, for the kernel reads no more of it than there is;
   the suffixes' in one block that wraps, with no more rows than a request needs.
   """
-  steps = TILE // math.gcd(TILE, config.num_beams)
+  steps = TILE // math.gcd(TILE, config.rows)
   return dataclasses.replace(
     config,
     prompt_segments=(TILE * -(-config.segments[-1] // TILE),),
     suffix_block=steps * -(-config.max_new_tokens // steps),
   )
-
-
-def _check_ascending(name: str, values: tuple[int, ...]) -> None:
-  if not values or values[0] < 1 or list(values) != sorted(set(values)):
-    raise ValueError(f'{name} is {values}; positive ascending numbers needed.')

@@ -16,6 +16,7 @@ from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.search import search
+from saxml_ext.engine.search import streams
 
 
 class Program(NamedTuple):
@@ -106,7 +107,9 @@ class PrefillAndInsert:
   def program(self, shapes: Shapes) -> Program:
     s = shapes.settings
     options = jax.eval_shape(
-      lambda: search.options_like(self.rows, s.engine.max_stop_ids, 0)
+      lambda: search.options_like(
+        self.rows, s.engine.max_stop_ids, s.engine.max_new_tokens
+      )
     )
     tokens = _int32(self.rows, self.end - self.start)
     prompts = state.Prompts(
@@ -164,6 +167,7 @@ class Decode:
       jax.ShapeDtypeStruct((self.width,), jnp.bool_),
       _int32(),
       _int32(),
+      _int32(),
     )
     function = functools.partial(programs.decode, shapes.settings)
     results = (suffix, slots, _int32(), slots.searches.finished)
@@ -194,14 +198,45 @@ class Hypotheses:
   def program(self, shapes: Shapes) -> Program:
     function = functools.partial(programs.hypotheses, shapes.settings)
     slots = shapes.slots()
-    kept = slots.searches
-    one = [kept.kept_tokens, kept.kept_lengths, kept.kept_scores, kept.kept]
-    results = tuple(jax.ShapeDtypeStruct(x.shape[1:], x.dtype) for x in one)
+    results = jax.tree.map(
+      lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype),
+      (slots.searches.kept, slots.searches.trace),
+    )
     return Program(function, (slots, _int32()), results)
 
 
+@dataclasses.dataclass(frozen=True, order=True)
+class Progress:
+  """`programs.progress` with the newest `window` steps."""
+
+  window: int
+
+  def __str__(self) -> str:
+    return f'progress {self.window}'
+
+  def program(self, shapes: Shapes) -> Program:
+    function = functools.partial(
+      programs.progress, shapes.settings, self.window
+    )
+    slots = shapes.slots()
+    results = jax.eval_shape(
+      lambda: streams.news(
+        state.empty_slots(shapes.settings).searches, self.window
+      )
+    )
+    return Program(function, (slots,), results)
+
+
 # A program and what its shapes depend on.
-Key = EmptyState | PrefillAndInsert | PrefillChunk | Decode | Score | Hypotheses
+Key = (
+  EmptyState
+  | PrefillAndInsert
+  | PrefillChunk
+  | Decode
+  | Score
+  | Hypotheses
+  | Progress
+)
 
 # Gives a program that was compiled before; None where there is none.
 Ready = Callable[[Key, Signature], Callable | None]
@@ -328,6 +363,7 @@ class Executables:
       *sorted(chunks),
       Score(),
       Hypotheses(),
+      *map(Progress, e.progress_windows),
       EmptyState(),
     ]
 

@@ -17,8 +17,11 @@ from saxml_ext.engine.attention import beam_attention
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.attention import decode_attention
 from saxml_ext.engine.attention import rotary
+from saxml_ext.engine.kernels import interrupt
 from saxml_ext.engine.parallel import slot_parts
 from saxml_ext.engine.search import search
+from saxml_ext.engine.search import streams
+from saxml_ext.engine.search import trace
 
 
 def empty_state(
@@ -177,6 +180,7 @@ def decode(
   active: jax.Array,
   row: jax.Array,
   max_steps: jax.Array,
+  flag: jax.Array,
 ) -> tuple[cache.Block, state.Slots, jax.Array, jax.Array]:
   """Decodes until enough slots have finished, at most `max_steps` steps.
 
@@ -193,6 +197,8 @@ def decode(
     active: [C] bool, those of them that hold a request.
     row: where in `current` to begin.
     max_steps: `row + max_steps` must not exceed the block.
+    flag: [] int32, of `kernels/interrupt.py`: once it is up, at most the step
+      in progress is finished, or the first.
 
   Returns:
     `current` and `slots` after the steps, the number of steps, [] int32, and
@@ -211,6 +217,7 @@ def decode(
       active,
       row,
       max_steps,
+      flag,
       places,
     )
 
@@ -257,6 +264,7 @@ def _decode(
   active: jax.Array,
   row: jax.Array,
   max_steps: jax.Array,
+  flag: jax.Array,
   places: jax.Array | None,
 ) -> tuple[cache.Block, state.Slots, jax.Array]:
   """As `decode`, of the slots that are given.
@@ -276,6 +284,7 @@ def _decode(
     done = active & slots.searches.finished
     return (
       (step < max_steps)
+      & ((step == 0) | ~interrupt.is_raised(flag, step))
       & (done.sum() < enough)
       & (active & ~slots.searches.finished).any()
     )
@@ -297,7 +306,7 @@ def _decode(
     logits, current = model.decode(
       weights,
       settings.model,
-      jnp.take_along_axis(searches.tokens, last[:, None, None], 2)[:, :, 0],
+      searches.last,
       slots.prompt_lengths + last,
       rotations,
       history,
@@ -305,7 +314,7 @@ def _decode(
       row + step,
       e.kv_dtype,
     )
-    advanced, parents = settings.rule.advance(searches, logits)
+    advanced, parents = settings.rule.advance(searches, logits, live)
     slots = state.Slots(
       search.freeze(live, advanced, searches),
       slots.prompt_lengths,
@@ -349,13 +358,26 @@ def hypotheses(
   weights: weights_lib.Weights,
   slots: state.Slots,
   slot: jax.Array,
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-  """One slot's kept tokens [K, M], lengths [K], scores [K] and kept [K]."""
+) -> tuple[trace.Kept, trace.Trace]:
+  """One slot's answers, and what they are read from; without the leading S."""
   del settings, weights  # Called as the other programs are.
   b = slots.searches
-  return (
-    b.kept_tokens[slot],
-    b.kept_lengths[slot],
-    b.kept_scores[slot],
-    b.kept[slot],
-  )
+  return jax.tree.map(lambda x: x[slot], (b.kept, b.trace))
+
+
+def progress(
+  settings: state.Settings,
+  window: int,
+  weights: weights_lib.Weights,
+  slots: state.Slots,
+) -> streams.News:
+  """What the searches of all slots have come to.
+
+  Args:
+    settings: static.
+    window: static, as many of the newest steps are told.
+    weights: not used; every program takes them.
+    slots: all slots.
+  """
+  del settings, weights
+  return streams.news(slots.searches, window)

@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 import dataclasses
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
 from saxml_ext.engine import config as config_lib
 
 _T = TypeVar('_T')
+
+# Above it lengths to this power, of 4,096 tokens, near the end of float32.
+_MOST_PENALTY = 8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,6 +28,15 @@ class Request:
     top_p: samples come from the likeliest tokens that have this share of the
       probability.
     seed: the same seed gives the same samples; None draws one.
+    beam_search: True: beams; False: samples. An engine may have but one.
+    num_beams: of a beam search.
+    length_penalty: of the reference's beam search, a hypothesis scores
+      sum(logprob) / length**length_penalty.
+    early_stopping: of the reference's, as of `config.EngineConfig`.
+    num_samples: of sampling.
+    logprobs: 0: the tokens' log-probabilities are told; A above 0: and those of
+      the A likeliest tokens in each place; None: none.
+    stream: what is certain of the answer is told while it grows.
   """
 
   tokens: np.ndarray
@@ -35,11 +47,18 @@ class Request:
   top_k: int | None = None
   top_p: float | None = None
   seed: int | None = None
+  beam_search: bool | None = None
+  num_beams: int | None = None
+  length_penalty: float | None = None
+  early_stopping: bool | str | None = None
+  num_samples: int | None = None
+  logprobs: int | None = None
+  stream: bool = False
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Settled(Request):
-  """A request of `with_defaults`: only its seed may still be None."""
+  """A request of `with_defaults`: only seed and logprobs may still be None."""
 
   max_new_tokens: int
   min_new_tokens: int
@@ -47,6 +66,21 @@ class Settled(Request):
   temperature: float
   top_k: int
   top_p: float
+  beam_search: bool
+  num_beams: int
+  length_penalty: float
+  early_stopping: bool | str
+  num_samples: int
+
+  @property
+  def rows(self) -> int:
+    """Beams or samples that the request is answered with."""
+    return self.num_beams if self.beam_search else self.num_samples
+
+
+# Of the likeliest tokens in each of n places, best first: ids [n, A] int32 and
+# their log-probabilities [n, A] float32.
+Alternatives: TypeAlias = tuple[np.ndarray, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,12 +88,18 @@ class Hypothesis:
   """Generated tokens [N] int32, end of sequence included if it was chosen.
 
   logprob is the sum of the tokens' log-probabilities, whatever the
-  temperature; score is what the search ranks by, see `search.Rule`.
+  temperature; score is what the search ranks by. row is that of a sample, as of
+  `Progress`. token_logprobs [N] float32 and alternatives are there if the
+  request asked for them; log-probabilities are the model's own, before
+  temperature and whatever is barred.
   """
 
   tokens: np.ndarray
   score: float
   logprob: float
+  token_logprobs: np.ndarray | None = None
+  alternatives: Alternatives | None = None
+  row: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +107,35 @@ class Result:
   """Beams or samples, best first."""
 
   hypotheses: tuple[Hypothesis, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Partial:
+  """The beginning of an answer, from its first token on.
+
+  Attributes:
+    tokens: [n] int32.
+    finished: nothing will be added.
+    score: sum of the tokens' log-probabilities.
+    token_logprobs, alternatives: as of `Hypothesis`.
+  """
+
+  tokens: np.ndarray
+  finished: bool
+  score: float
+  token_logprobs: np.ndarray | None = None
+  alternatives: Alternatives | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+  """What is certain of the answers of a request that is being decoded.
+
+  Of beams there is one row, with which the best hypothesis will begin. Of
+  samples there is one for each.
+  """
+
+  rows: tuple[Partial, ...]
 
 
 def with_defaults(request: Request, engine: config_lib.EngineConfig) -> Settled:
@@ -95,6 +164,13 @@ def with_defaults(request: Request, engine: config_lib.EngineConfig) -> Settled:
     top_k=_or(request.top_k, 0),
     top_p=_or(request.top_p, engine.top_p),
     seed=request.seed,
+    beam_search=_or(request.beam_search, _searches_beams(engine)),
+    num_beams=_or(request.num_beams, engine.most_beams),
+    length_penalty=_or(request.length_penalty, engine.length_penalty),
+    early_stopping=_or(request.early_stopping, engine.early_stopping),
+    num_samples=_or(request.num_samples, engine.most_samples),
+    logprobs=request.logprobs,
+    stream=request.stream,
   )
 
 
@@ -133,6 +209,8 @@ class Checks:
       )
     self._stop_ids(r.stop_ids)
     self._sampling(r)
+    self._search(request, beams=r.beam_search)
+    self._logprobs(request.logprobs)
 
   def tokens(self, name: str, tokens: np.ndarray) -> np.ndarray:
     """Tokens [T] as int32.
@@ -190,6 +268,63 @@ class Checks:
     if not 0 <= (r.seed or 0) < 2**32:
       raise ValueError(f'seed is {r.seed}; between 0 and 2**32 - 1.')
 
+  def _search(self, request: Request, beams: bool) -> None:
+    """Whether the search that was chosen can do what is asked of it."""
+    e = self.engine
+    if not (e.has_beams if beams else e.has_samples):
+      kind, only = ('True', 'samples') if beams else ('False', 'beam search')
+      raise ValueError(
+        f'beam_search is {kind}, but this model is served with {only} alone.'
+        " Leave it out or serve with search='any' (MIXED_SEARCH=True)."
+      )
+    self._rows('num_beams', request.num_beams, beams, e.most_beams)
+    self._rows('num_samples', request.num_samples, not beams, e.most_samples)
+    for name in ('length_penalty', 'early_stopping'):
+      value = getattr(request, name)
+      if value is not None and not (beams and e.search != 'pax'):
+        what = "Pax's beam search" if beams else 'samples'
+        raise ValueError(
+          f"{name} is {value}, but it is of the reference's beam search, and"
+          f' the request is answered by {what}. Leave it out.'
+        )
+    penalty = request.length_penalty
+    if penalty is not None and not abs(penalty) <= _MOST_PENALTY:
+      raise ValueError(
+        f'length_penalty is {penalty}; between -{_MOST_PENALTY} and'
+        f' {_MOST_PENALTY}.'
+      )
+    stopping = request.early_stopping
+    if stopping is not None and stopping not in (True, False, 'never'):
+      raise ValueError(
+        f"early_stopping is {stopping!r}; True, False or 'never'."
+      )
+
+  def _rows(self, name: str, value: int | None, fits: bool, most: int) -> None:
+    if value is None:
+      return
+    if not fits:
+      raise ValueError(
+        f'{name} is {value}, but the request is answered by the other kind of'
+        ' search. Leave it out or set beam_search.'
+      )
+    if not 1 <= value <= most:
+      raise ValueError(
+        f"{name} is {value}; between 1 and {most}, the engine's own. Ask for"
+        ' fewer or serve with more.'
+      )
+
+  def _logprobs(self, value: int | None) -> None:
+    most = self.engine.max_logprobs
+    if value is not None and not 0 <= value <= most:
+      raise ValueError(
+        f"logprobs is {value}; between 0 and {most}, the engine's max_logprobs"
+        ' (MAX_LOGPROBS). Ask for fewer or serve with more.'
+      )
+
 
 def _or(value: _T | None, default: _T) -> _T:
   return default if value is None else value
+
+
+def _searches_beams(engine: config_lib.EngineConfig) -> bool:
+  return engine.beam_search if engine.search == 'any' else engine.has_beams

@@ -22,14 +22,26 @@ _CHECKS = request_lib.Checks(_ENGINE, 64)
 _TOKENS = np.ones(2, np.int32)
 
 
+def _values(request):
+  """Of all fields, in their order; the tokens as a list."""
+  tokens, *rest = (
+    getattr(request, field.name)
+    for field in dataclasses.fields(request_lib.Request)
+  )
+  return (tokens.tolist(), *rest)
+
+
 class RequestTest(parameterized.TestCase):
   def test_the_engine_fills_in_what_a_request_leaves_open(self):
     found = request_lib.with_defaults(request_lib.Request(_TOKENS), _ENGINE)
     expected = request_lib.Request(_TOKENS, 14, 3, (5,), 0.5, 0, 0.9, None)
-    self.assertEqual(vars(found), vars(expected))
-    asked = request_lib.Request(_TOKENS, 2, 0, (), 0.0, 7, 0.1, 11)
+    search = (True, 4, 1.0, True, 0, None, False)
+    self.assertEqual(_values(found), (*_values(expected)[:8], *search))
+    asked = request_lib.Request(
+      *(_TOKENS, 2, 0, (), 0.0, 7, 0.1, 11, True, 2, 0.5, 'never', 3, 0, True)
+    )
     found = request_lib.with_defaults(asked, _ENGINE)
-    self.assertEqual(vars(found), vars(asked))
+    self.assertEqual(_values(found), _values(asked))
 
   def test_some_token_has_to_end_an_answer(self):
     engine = dataclasses.replace(_ENGINE, eos_id=None)

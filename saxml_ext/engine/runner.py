@@ -4,9 +4,8 @@ The scheduler owns a Runner and is the only one to call it, from one thread;
 nothing here takes a lock.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 import dataclasses
-import secrets
 
 import jax
 import numpy as np
@@ -17,9 +16,12 @@ from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import sharding
 from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.kernels import interrupt
 from saxml_ext.engine.parallel import prompt_queue
 from saxml_ext.engine.parallel import slot_parts
-from saxml_ext.engine.search import search
+from saxml_ext.engine.requests import answers
+from saxml_ext.engine.requests import options
+from saxml_ext.engine.search import streams
 
 # Decode steps beside a prefill in progress: more would delay its first token,
 # fewer would pay for a call's overhead too often.
@@ -48,12 +50,17 @@ def prepare(
       sizes.
   """
   e = engine_config
-  least = (1 + e.max_stop_ids) * e.num_beams
+  least = (1 + e.max_stop_ids) * e.most_beams
   if model_config.vocab_size < least:
     raise ValueError(
       f'vocab_size is {model_config.vocab_size}; {e.num_beams} beams and'
       f' {e.max_stop_ids} stop ids need at least {least} tokens to choose'
       ' from.'
+    )
+  if model_config.vocab_size < e.max_logprobs:
+    raise ValueError(
+      f'max_logprobs is {e.max_logprobs}; the vocabulary has only'
+      f' {model_config.vocab_size} tokens.'
     )
   if mesh is not None:
     sharding.check(mesh, model_config, e.num_slots)
@@ -84,6 +91,8 @@ class Runner:
   Attributes:
     num_slots: requests decoded together.
     max_prompt: longest prompt in tokens.
+    progress: slot -> what has become certain of its answer, of the slots whose
+      requests stream and that step() has decoded last, and not finished.
   """
 
   def __init__(
@@ -125,11 +134,14 @@ class Runner:
     self._segments = list(empty.segments)
     self._ring = list(empty.ring)
     self._slots = empty.slots
-    self._occupied: set[int] = set()
+    self._occupied: dict[int, request_lib.Settled] = {}
+    self._streams: dict[int, streams.Stream] = {}
+    self.progress: Mapping[int, request_lib.Progress] = {}
     self._waiting: prompt_queue.PromptQueue[request_lib.Request] = (
       prompt_queue.PromptQueue(self._batches)
     )
     self._prefills: list[_Prefill] = []
+    self._flag = interrupt.Flag()
     self._steps = 0  # Decoded so far.
     self._row = 0  # Of the last block of the ring, the one being written.
 
@@ -159,7 +171,13 @@ class Runner:
     for slot, request in requests.items():
       self._check_slot(slot)
       self.check(request)
-    self._occupied.update(requests)
+    for slot, request in requests.items():
+      settled = request_lib.with_defaults(request, self._engine)
+      self._occupied[slot] = settled
+      if request.stream:
+        self._streams[slot] = streams.Stream(
+          settled.rows, sampled=not settled.beam_search
+        )
     by_bucket: dict[int, list[int]] = {}
     for slot, request in requests.items():
       bucket = config_lib.at_least(len(request.tokens), self._engine.buckets)
@@ -180,6 +198,7 @@ class Runner:
       none has finished yet, or if no slot is occupied.
     """
     steps = max_steps or self._engine.steps_per_call
+    self.progress = {}
     self._begin_prefills()
     if self._prefills:
       self._advance(self._prefills.pop(0))
@@ -188,6 +207,8 @@ class Runner:
     decoding = self.decoding
     if not decoding:
       return {}
+    if not self._streams.keys().isdisjoint(decoding):
+      steps = min(steps, self._engine.steps_per_call)  # No news are lost.
     block = self._engine.suffix_block
     if self._row == block:
       self._turn_ring()
@@ -204,21 +225,55 @@ class Runner:
       np.isin(chosen, list(decoding)),
       np.int32(self._row),
       np.int32(min(steps, block - self._row)),
+      np.int32(self._flag.number),
     )
     self._row += int(done)
     self._steps += int(done)
     ended = np.asarray(finished)
+    self._flag.set(up=False)  # Who raises it from here on means the next call.
     results = {}
     for slot in [s for s in sorted(decoding) if ended[s]]:
       results[slot] = self._result(slot)
       self.release(slot)
+    self._tell(sorted(decoding & self._streams.keys()), int(done))
     return results
+
+  def interrupt(self) -> None:
+    """Ends the decode call in progress after its current step. For any thread.
+
+    If none is in progress, the next one ends after its first step. Does nothing
+    unless `interruptible`: then calls of step() with few steps are the only way
+    to get a slot back soon, for each runs to its end.
+    """
+    self._flag.set(up=True)
+
+  @property
+  def interruptible(self) -> bool:
+    """Whether `interrupt` does something: on one CPU device, without a mesh."""
+    return self._run.mesh is None and jax.default_backend() == 'cpu'
+
+  def _tell(self, slots: Collection[int], steps: int) -> None:
+    """Finds the progress of the streams in `slots`, after so many steps."""
+    if not slots:
+      return
+    # A request tells of the token that its prefill chose, too.
+    window = config_lib.at_least(
+      min(steps + 1, self._engine.max_new_tokens),
+      self._engine.progress_windows,
+    )
+    news = jax.device_get(self._run(executables.Progress(window), self._slots))
+    progress = {}
+    for slot in slots:
+      stream = self._streams[slot]
+      stream.hear(jax.tree.map(lambda x, slot=slot: x[slot], news))
+      progress[slot] = answers.progress(self._occupied[slot], stream)
+    self.progress = progress
 
   @property
   def decoding(self) -> frozenset[int]:
     """Occupied slots whose prompts are prefilled: they decode in each step."""
     waiting = {slot for p in self._prefills for slot in p.requests}
-    return frozenset(self._occupied - waiting - self._waiting.slots)
+    return frozenset(self._occupied.keys() - waiting - self._waiting.slots)
 
   def release(self, slot: int) -> None:
     """Frees an occupied slot. Raises ValueError if it is free already."""
@@ -226,7 +281,8 @@ class Runner:
       raise ValueError(
         f'slot {slot} is free; occupied are {sorted(self._occupied)}.'
       )
-    self._occupied.remove(slot)
+    del self._occupied[slot]
+    self._streams.pop(slot, None)
     self._waiting.discard(slot)
     for prefill in self._prefills:
       prefill.requests.pop(slot, None)
@@ -302,26 +358,14 @@ class Runner:
         executables.PrefillAndInsert(rows, start, end),
         segments,
         self._slots,
-        state.Prompts(tokens, lengths, slots, _options(requests, e)),
+        state.Prompts(tokens, lengths, slots, options.of(requests, e)),
       )
     self._segments[:n] = segments
 
   def _result(self, slot: int) -> request_lib.Result:
-    tokens, lengths, scores, kept = jax.device_get(
-      self._run(executables.Hypotheses(), self._slots, np.int32(slot))
-    )
-    norms = self._settings.rule.length_norm(lengths)
-    order = [i for i in np.argsort(-scores, kind='stable') if kept[i]]
-    return request_lib.Result(
-      tuple(
-        request_lib.Hypothesis(
-          tokens[i, : lengths[i]],
-          float(scores[i]),
-          float(scores[i]) * float(norms[i]),
-        )
-        for i in order
-      )
-    )
+    found = self._run(executables.Hypotheses(), self._slots, np.int32(slot))
+    kept, trace = jax.device_get(found)
+    return answers.result(self._occupied[slot], self._engine, kept, trace)
 
   def check(self, request: request_lib.Request) -> None:
     """Raises ValueError if a request is out of limits. Any thread may ask."""
@@ -332,31 +376,3 @@ class Runner:
       raise ValueError(f'slot is {slot}; there are {self.num_slots} slots.')
     if slot in self._occupied:
       raise ValueError(f'slot {slot} is occupied; wait for it or release it.')
-
-
-def _options(
-  requests: Sequence[request_lib.Request], engine: config_lib.EngineConfig
-) -> search.Options:
-  """The options of checked requests, one row each."""
-  settled = [request_lib.with_defaults(r, engine) for r in requests]
-  stop_ids = np.full(
-    (len(settled), engine.max_stop_ids), search.NO_TOKEN, np.int32
-  )
-  for row, request in enumerate(settled):
-    stop_ids[row, : len(request.stop_ids)] = request.stop_ids
-
-  def column(name: str, dtype: type[np.generic]) -> np.ndarray:
-    return np.asarray([getattr(r, name) for r in settled], dtype)
-
-  return search.Options(
-    min_new=column('min_new_tokens', np.int32),
-    max_new=column('max_new_tokens', np.int32),
-    stop_ids=stop_ids,
-    temperature=column('temperature', np.float32),
-    top_k=column('top_k', np.int32),
-    top_p=column('top_p', np.float32),
-    seed=np.asarray(
-      [secrets.randbits(32) if r.seed is None else r.seed for r in requests],
-      np.uint32,
-    ),
-  )

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import threading
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -172,6 +173,19 @@ class RunnerTest(parameterized.TestCase):
     runner.prefill_and_insert({0: request_lib.Request(np.asarray([1]), 10, 10)})
     # The first token was chosen on admission: nine are left.
     self.assertEqual([runner.step(4), runner.step(4)], [{}, {}])
+    (result,) = runner.step(1).values()
+    self.assertLen(result.hypotheses[0].tokens, 10)
+
+  def test_an_interrupted_call_ends_after_a_step(self):
+    runner = _runner(num_slots=1, suffix_block=16)
+    self.assertTrue(runner.interruptible)
+    runner.prefill_and_insert({0: request_lib.Request(np.asarray([1]), 10, 10)})
+    other = threading.Thread(target=runner.interrupt)
+    other.start()
+    other.join()
+    # One of the nine steps that are left after the admission's token.
+    self.assertEqual(runner.step(), {})
+    self.assertEqual(runner.step(7), {})
     (result,) = runner.step(1).values()
     self.assertLen(result.hypotheses[0].tokens, 10)
 

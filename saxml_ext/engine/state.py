@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.search import beam
+from saxml_ext.engine.search import mixed
 from saxml_ext.engine.search import pax_beam
 from saxml_ext.engine.search import sample
 from saxml_ext.engine.search import search
@@ -23,13 +24,15 @@ class Settings:
   @property
   def rule(self) -> search.Rule:
     e = self.engine
-    if e.search == 'sample':
-      return sample.SampleRule(e.num_beams, e.max_top_k)
+    more = {'max_logprobs': e.max_logprobs}
     if e.search == 'pax':
-      return pax_beam.PaxRule(
-        e.num_beams, e.length_norm_alpha, e.tokens_per_beam, e.early_exit
-      )
-    return beam.BeamRule(e.num_beams, e.length_penalty, e.early_stopping)
+      return pax_beam.PaxRule(e.rows, e.tokens_per_beam, e.early_exit, **more)
+    if e.search == 'beam':
+      return beam.BeamRule(e.rows, **more)
+    samples = sample.SampleRule(e.rows, e.max_top_k, **more)
+    if e.search == 'sample':
+      return samples
+    return mixed.MixedRule(e.rows, beam.BeamRule(e.rows), samples, **more)
 
   @property
   def max_positions(self) -> int:
@@ -86,9 +89,11 @@ class Prompts:
 def empty_slots(settings: Settings) -> Slots:
   """Slots without requests."""
   e = settings.engine
-  options = search.options_like(e.num_slots, e.max_stop_ids, e.max_new_tokens)
-  shape = (e.num_slots, e.num_beams, e.suffix_block)
-  ancestry = jnp.full(shape, cache.NOTHING, cache.ancestry_dtype(e.num_beams))
+  options = search.options_like(
+    e.num_slots, e.max_stop_ids, e.max_new_tokens, e.rows
+  )
+  shape = (e.num_slots, e.rows, e.suffix_block)
+  ancestry = jnp.full(shape, cache.NOTHING, cache.ancestry_dtype(e.rows))
   return Slots(
     settings.rule.initial(options, e.max_new_tokens),
     jnp.zeros((e.num_slots,), jnp.int32),
@@ -108,7 +113,7 @@ def empty_segment(settings: Settings, index: int, stacked: bool) -> cache.Block:
 def empty_suffix(settings: Settings, stacked: bool) -> cache.Block:
   """One of the blocks for decode steps."""
   e = settings.engine
-  length = e.suffix_block * e.num_beams
+  length = e.suffix_block * e.rows
   return cache.empty_block(
     settings.model, e.num_slots, length, e.kv_dtype, stacked, suffix=True
   )

@@ -18,6 +18,10 @@ class Runner(Protocol):
 
   num_slots: int
 
+  @property
+  def progress(self) -> Mapping[int, Any]:
+    """After a step, how far the answers are that requests want to see grow."""
+
   def check(self, request: Any) -> None:
     """Raises ValueError for a request that the engine cannot answer."""
 

@@ -10,7 +10,8 @@ from saxml_ext.engine import request as request_lib
 from saxml_ext.groups import contract
 from saxml_ext.protobuf import group_pb2
 
-# What of a request is copied as it is; `tokens` and `stop_ids` are not.
+# What of a request is copied as it is; `tokens`, `stop_ids` and
+# `early_stopping` are not.
 _PLAIN = (
   'max_new_tokens',
   'min_new_tokens',
@@ -18,7 +19,19 @@ _PLAIN = (
   'top_k',
   'top_p',
   'seed',
+  'beam_search',
+  'num_beams',
+  'length_penalty',
+  'num_samples',
+  'logprobs',
 )
+_EARLY_STOPPING = {
+  None: group_pb2.EARLY_STOPPING_UNSPECIFIED,
+  True: group_pb2.EARLY_STOPPING_TRUE,
+  False: group_pb2.EARLY_STOPPING_FALSE,
+  'never': group_pb2.EARLY_STOPPING_NEVER,
+}
+_STOPPING_EARLY = {sent: value for value, sent in _EARLY_STOPPING.items()}
 
 
 def with_seed(request: request_lib.Request) -> request_lib.Request:
@@ -40,6 +53,8 @@ def admit(
       value = getattr(request, name)
       if value is not None:
         setattr(added.request, name, value)
+    added.request.early_stopping = _EARLY_STOPPING[request.early_stopping]
+    added.request.stream = request.stream
     if request.stop_ids is not None:
       added.request.stop_ids.SetInParent()
       added.request.stop_ids.ids.extend(map(int, request.stop_ids))
@@ -92,6 +107,8 @@ def _request(sent: group_pb2.Request) -> request_lib.Request:
   return request_lib.Request(
     tokens=_tokens(sent.tokens),
     stop_ids=tuple(sent.stop_ids.ids) if sent.HasField('stop_ids') else None,
+    early_stopping=_STOPPING_EARLY[sent.early_stopping],
+    stream=sent.stream,
     **{
       name: getattr(sent, name) if sent.HasField(name) else None
       for name in _PLAIN

@@ -31,6 +31,13 @@ class EntriesTest(absltest.TestCase):
       top_k=0,
       top_p=1 / 3,
       seed=2**32 - 1,
+      beam_search=False,
+      num_beams=2,
+      length_penalty=0.0,
+      early_stopping=False,
+      num_samples=3,
+      logprobs=0,
+      stream=True,
     )
     (call,) = _applied(entries.admit(1, {0: request}))
     expected = dataclasses.asdict(request) | {
@@ -44,7 +51,15 @@ class EntriesTest(absltest.TestCase):
     request = request_lib.Request(np.asarray([1], np.int64))
     (call,) = _applied(entries.admit(1, {3: request}))
     del call[2]['tokens']
+    self.assertFalse(call[2].pop('stream'))
     self.assertEqual(set(call[2].values()), {None})
+
+  def test_every_way_to_stop_early_travels(self):
+    for value in (None, True, False, 'never'):
+      request = request_lib.Request(np.asarray([1]), early_stopping=value)
+      (call,) = _applied(entries.admit(1, {3: request}))
+      self.assertIs(type(call[2]['early_stopping']), type(value))
+      self.assertEqual(call[2]['early_stopping'], value)
 
   def test_other_calls(self):
     self.assertEqual(_applied(entries.step(1, None)), [('step', None)])

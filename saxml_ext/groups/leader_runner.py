@@ -56,6 +56,17 @@ class LeaderRunner:
       lambda: self._runner.step(max_steps),
     )
 
+  @property
+  def progress(self) -> Mapping[int, Any]:
+    """As the engine's, which computes it within a step."""
+    return self._runner.progress
+
+  def interrupt(self) -> None:
+    """Does nothing: the other processes would make the whole step.
+
+    The scheduler frees the slot after the call in progress.
+    """
+
   def release(self, slot: int) -> None:
     """As the engine's."""
     self._run(

@@ -10,6 +10,8 @@ from typing import Any
 from absl import logging
 import grpc
 
+from saxml_ext.common import errors
+from saxml_ext.common.security import access
 from saxml_ext.groups import contract
 from saxml_ext.groups import streams
 from saxml_ext.protobuf import group_pb2
@@ -120,6 +122,10 @@ class Members(grpc.GenericRpcHandler):
     """The caller as a new member; aborts the call if it is none."""
     number = said.get(streams.PROCESS, '')
     caller = f'{said.get(streams.HOST, "?")} (process {number or "?"})'
+    try:
+      access.check_server(context, f'joining the group as host {caller}')
+    except errors.PermissionDenied as e:
+      self._refuse(context, e.code, e.message)
     # Compared in constant time, because it is a secret too.
     if not hmac.compare_digest(
       str(said.get(streams.EPOCH, '')).encode(), self._epoch.encode()

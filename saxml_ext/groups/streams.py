@@ -54,8 +54,4 @@ def server_options(silence_secs: float) -> tuple[tuple[str, int], ...]:
 
 def channel(address: str, silence_secs: float) -> grpc.Channel:
   """A follower's channel to the leader at "host:port"."""
-  options = {
-    **dict(grpc_util.CHANNEL_OPTIONS),
-    **dict(_options(silence_secs)),
-  }
-  return grpc.insecure_channel(address, options=tuple(options.items()))
+  return grpc_util.channel(address, _options(silence_secs))

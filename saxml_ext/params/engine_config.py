@@ -15,7 +15,8 @@ def of(params: type[template.ServableLMParams]) -> config_lib.EngineConfig:
   Args:
     params: a class that `support.check` and `ranges.check` let pass.
   """
-  rows = params.BEAM_SIZE if params.USE_BEAM_SEARCH else params.NUM_SAMPLES
+  mixed = params.MIXED_SEARCH
+  beams = params.USE_BEAM_SEARCH or mixed
   max_new = template.largest(params.MAX_DECODE_STEPS)
   return with_eos_id(
     config_lib.EngineConfig(
@@ -28,7 +29,10 @@ def of(params: type[template.ServableLMParams]) -> config_lib.EngineConfig:
       min_new_tokens=min(params.MIN_DECODE_STEPS, max_new),
       max_stop_ids=request_inputs.max_stop_ids(params),
       search=_search(params),
-      num_beams=rows,
+      num_beams=params.BEAM_SIZE if beams else params.NUM_SAMPLES,
+      num_samples=params.NUM_SAMPLES if mixed else None,
+      beam_search=params.USE_BEAM_SEARCH or not mixed,
+      max_logprobs=params.MAX_LOGPROBS,
       length_penalty=params.LENGTH_PENALTY,
       early_stopping=params.EARLY_STOPPING,
       length_norm_alpha=params.LENGTH_NORM_ALPHA,
@@ -51,6 +55,8 @@ def with_eos_id(
 
 
 def _search(params: type[template.ServableLMParams]) -> str:
+  if params.MIXED_SEARCH:
+    return 'any'
   if not params.USE_BEAM_SEARCH:
     return 'sample'
   return 'pax' if params.BEAM_RULE == 'pax' else 'beam'

@@ -35,7 +35,9 @@ def check(params: type[template.ServableLMParams]) -> None:
 
 def _check_least(params: type[template.ServableLMParams]) -> None:
   per_beam = 1 if params.TOKENS_PER_BEAM is None else params.TOKENS_PER_BEAM
-  rows = 'BEAM_SIZE' if params.USE_BEAM_SEARCH else 'NUM_SAMPLES'
+  rows = ['BEAM_SIZE' if params.USE_BEAM_SEARCH else 'NUM_SAMPLES']
+  if params.MIXED_SEARCH:
+    rows = ['BEAM_SIZE', 'NUM_SAMPLES']
   least = {
     'BATCH_SIZE': (template.slots(params), 1),
     'MAX_LIVE_BATCHES': (params.MAX_LIVE_BATCHES, 1),
@@ -44,11 +46,13 @@ def _check_least(params: type[template.ServableLMParams]) -> None:
     'MIN_DECODE_STEPS': (params.MIN_DECODE_STEPS, 0),
     'SUFFIX_SEQ_LEN': (params.SUFFIX_SEQ_LEN, 0),
     'BATCH_WAIT_SECS': (params.BATCH_WAIT_SECS or 0, 0),
-    rows: (getattr(params, rows), 1),
+    **{name: (getattr(params, name), 1) for name in rows},
+    'MAX_LOGPROBS': (params.MAX_LOGPROBS, 0),
     'TOP_K': (params.TOP_K, 0),
     'TEMPERATURE': (params.TEMPERATURE, 0),
     'PREFILL_CHUNK_LEN': (params.PREFILL_CHUNK_LEN, 0),
     'TOKENS_PER_BEAM': (per_beam, 1),
+    'STREAM_INTERVAL_STEPS': (params.STREAM_INTERVAL_STEPS, 1),
   }
   for name in _SIZES:
     if (size := getattr(params, name)) is not None:

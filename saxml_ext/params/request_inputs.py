@@ -21,7 +21,11 @@ def defaults(
     # An override may lower MAX_DECODE_STEPS alone.
     limit = template.largest(params.MAX_DECODE_STEPS)
     generate[MAX_STEPS_KEY] = min(generate[MAX_STEPS_KEY], limit)
-  return {'lm.generate': generate, 'lm.score': dict(params.SCORE_EXTRA_INPUTS)}
+  return {
+    'lm.generate': generate,
+    'lm.generate_stream': generate,
+    'lm.score': dict(params.SCORE_EXTRA_INPUTS),
+  }
 
 
 def max_stop_ids(params: type[template.ServableLMParams]) -> int:

@@ -46,6 +46,7 @@ class Settings:
     echo_prompt: answers start with the prompt.
     vocabulary_path: where the tokenizer is; None: beside the checkpoint.
     methods: data methods served, sorted.
+    stream_interval: decode steps between two messages of a stream.
     extra_inputs: method -> keys a request may set, with their defaults.
     shape: name of a size -> its value, those sizes the class fixes.
     mesh_shape: devices the class was written for, [replica, data, model].
@@ -71,6 +72,7 @@ class Settings:
   echo_prompt: bool
   vocabulary_path: str | None
   methods: tuple[str, ...]
+  stream_interval: int
   extra_inputs: Mapping[str, Mapping[str, Any]]
   shape: Mapping[str, int]
   mesh_shape: tuple[int, ...]
@@ -106,6 +108,7 @@ class Settings:
       echo_prompt=params.INCLUDE_PREFIX_IN_RESULT,
       vocabulary_path=params.VOCABULARY_PATH or params.SPM_MODEL,
       methods=_methods(params),
+      stream_interval=params.STREAM_INTERVAL_STEPS,
       extra_inputs=request_inputs.defaults(params),
       shape=_shape(params),
       mesh_shape=tuple(params.ICI_MESH_SHAPE),
@@ -144,12 +147,14 @@ def _methods(params: type[template.ServableLMParams]) -> tuple[str, ...]:
   methods = []
   if params.ENABLE_GENERATE and not params.SCORE_ONLY:
     methods.append('lm.generate')
+  if params.ENABLE_GENERATE_STREAM and not params.SCORE_ONLY:
+    methods.append('lm.generate_stream')
   if not params.GENERATE_ONLY:
     methods.append('lm.score')
   if not methods:
     raise errors.InvalidArgument(
-      f'{params.__name__} serves no method: SCORE_ONLY, GENERATE_ONLY and'
-      ' ENABLE_GENERATE leave none'
+      f'{params.__name__} serves no method: SCORE_ONLY, GENERATE_ONLY,'
+      ' ENABLE_GENERATE and ENABLE_GENERATE_STREAM leave none'
     )
   return tuple(methods)
 

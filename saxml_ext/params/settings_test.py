@@ -90,6 +90,25 @@ class SettingsTest(parameterized.TestCase):
     self.assertEqual(settings.engine.tokens_per_beam, 4)
     self.assertTrue(settings.engine.early_exit)
 
+  def test_either_search(self):
+    for beams in (True, False):
+      settings = _of(
+        MIXED_SEARCH=True,
+        USE_BEAM_SEARCH=beams,
+        BEAM_SIZE=3,
+        NUM_SAMPLES=5,
+        MAX_LOGPROBS=2,
+      )
+      engine = settings.engine
+      self.assertEqual(engine.search, 'any')
+      self.assertEqual(engine.beam_search, beams)
+      self.assertEqual((engine.most_beams, engine.most_samples), (3, 5))
+      self.assertEqual((engine.rows, engine.max_logprobs), (5, 2))
+    with self.assertRaisesRegex(
+      errors.Unimplemented, "MIXED_SEARCH with BEAM_RULE='pax'"
+    ):
+      _of(MIXED_SEARCH=True, BEAM_RULE='pax')
+
   def test_tokenizer_is_needed_for_words_only(self):
     self.assertFalse(_of().needs_tokenizer)
     self.assertTrue(_of(TOKENIZED_OUTPUT=False).needs_tokenizer)
@@ -106,6 +125,8 @@ class SettingsTest(parameterized.TestCase):
     (dict(MAX_LIVE_BATCHES=0), 'MAX_LIVE_BATCHES is 0'),
     (dict(MAX_DECODE_STEPS=0), 'MAX_DECODE_STEPS is 0'),
     (dict(BEAM_SIZE=0), 'BEAM_SIZE is 0'),
+    (dict(MIXED_SEARCH=True, NUM_SAMPLES=0), 'NUM_SAMPLES is 0'),
+    (dict(MAX_LOGPROBS=-1), 'MAX_LOGPROBS is -1'),
     (dict(BATCH_WAIT_SECS=-1.0), 'BATCH_WAIT_SECS is -1.0'),
     (dict(BATCH_WAIT_SECS=float('nan')), 'BATCH_WAIT_SECS is nan'),
     (dict(LENGTH_PENALTY=float('inf')), 'LENGTH_PENALTY is inf'),

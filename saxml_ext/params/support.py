@@ -42,8 +42,6 @@ CHOICES: Mapping[str, tuple[Any, ...]] = {
   'SCORING_USE_GEOMEAN_PROB_SCORE': (False,),
   'SCORING_INCLUDE_EOS_SCORE': (False,),
   'INCLUDE_EOS_SCORE': (False,),
-  'ENABLE_GENERATE_STREAM': (False,),
-  'STREAM_INTERVAL_STEPS': (1,),
   'PRECOMPUTE_KV_CACHE_PREFIX': (None,),
   'FETCH_PREFIX_LENGTHS_FROM_INPUTS': (False,),
   'POLYMORPHIC_SEQ_LEN_EXCLUSION': (None,),
@@ -85,6 +83,13 @@ def check(params: type[template.ServableLMParams]) -> None:
     raise errors.Unimplemented(
       f'{params.__name__}: FPROP_DTYPE={params.FPROP_DTYPE} with MODEL_DTYPE='
       f'{params.MODEL_DTYPE} is not supported: give both one type'
+    )
+  if params.MIXED_SEARCH and params.BEAM_RULE != 'reference':
+    raise errors.Unimplemented(
+      f'{params.__name__}: MIXED_SEARCH with BEAM_RULE={params.BEAM_RULE!r} is'
+      ' not supported: a request that may choose beams is answered by the'
+      " reference's rule, whose settings it may choose too; publish with"
+      " BEAM_RULE='reference' or without MIXED_SEARCH"
     )
 
 

@@ -155,6 +155,12 @@ class ServableLMParams:
   LENGTH_PENALTY: float = 1.0
   # Reference rule: a group ends when BEAM_SIZE hypotheses have ended.
   EARLY_STOPPING: bool = True
+  # Whether requests may choose between beam search and samples: each has
+  # BEAM_SIZE beams or NUM_SAMPLES samples, and USE_BEAM_SEARCH says which where
+  # a request does not.
+  MIXED_SEARCH: bool = False
+  # Most of the likeliest tokens in each place that a request may have told.
+  MAX_LOGPROBS: int = 0
   # 'none'; 'int8': matrices of a float checkpoint become int8 as they are
   # loaded, and so do the activations that they are multiplied with;
   # 'int8_weights': the matrices alone, which is what stock Sax calls int8.

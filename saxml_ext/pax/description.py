@@ -90,8 +90,12 @@ def write(directory: str, description: Description) -> None:
   storage.write_bytes(path, description.encode(), sole_writer=True)
 
 
-def read(checkpoint_path: str) -> Description:
+def read(checkpoint_path: str, above: bool = True) -> Description:
   """Reads the file in the checkpoint's directory or in the one above.
+
+  Args:
+    checkpoint_path: of the checkpoint.
+    above: whether to look into the directory above.
 
   Returns:
     What it says; nothing if there is none.
@@ -100,7 +104,7 @@ def read(checkpoint_path: str) -> Description:
     errors.InvalidArgument: the file is malformed.
   """
   base = checkpoint_path.rstrip('/')
-  for directory in (base, os.path.dirname(base)):
+  for directory in (base, os.path.dirname(base))[: 1 + above]:
     path = os.path.join(directory, FILE_NAME)
     if storage.is_file(path):
       return _parse(path)

@@ -76,7 +76,7 @@ class Membership:
     address = self._address or await self._locate()
     if not address:
       return
-    channel = grpc_aio.insecure_channel(address)
+    channel = grpc_aio.channel(address)
     try:
       await admin_pb2_grpc.AdminStub(channel).Join(
         self._request, timeout=_LEAVE_TIMEOUT
@@ -142,7 +142,7 @@ class Membership:
       return
     await self._disconnect()
     self._address = address
-    self._channel = grpc_aio.insecure_channel(address)
+    self._channel = grpc_aio.channel(address)
 
   async def _disconnect(self) -> None:
     channel, self._channel = self._channel, None

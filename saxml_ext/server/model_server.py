@@ -1,35 +1,56 @@
-"""A model server: both services, health and reflection on one port."""
+"""A model server: its services, health and reflection on one port."""
 
 from saxml_ext.common import grpc_aio
 from saxml_ext.common import grpc_util
+from saxml_ext.protobuf import completion_pb2_grpc
 from saxml_ext.protobuf import lm_pb2_grpc
 from saxml_ext.protobuf import modelet_pb2_grpc
+from saxml_ext.server import behaviour as behaviour_lib
+from saxml_ext.server.completion import completion_service
 from saxml_ext.server.loading import lifecycle
 from saxml_ext.server.loading import servable
 from saxml_ext.server.services import lm_service
 from saxml_ext.server.services import modelet_service
+from saxml_ext.server.states import dormancy as dormancy_lib
 
-_SERVICES = ('sax.Modelet', 'sax.server.lm.LMService')
+_SERVICES = (
+  'sax.Modelet',
+  'sax.completion.Completion',
+  'sax.server.lm.LMService',
+)
 
 
 class ModelServer:
   """Serves models over gRPC; use it on one event loop."""
 
-  def __init__(self, load_fn: lifecycle.LoadFn[servable.Servable], port: int):
+  def __init__(
+    self,
+    load_fn: lifecycle.LoadFn[servable.Servable],
+    port: int,
+    behaviour: behaviour_lib.Behaviour = behaviour_lib.DEFAULT,
+  ):
     """Binds the port.
 
     Args:
       load_fn: see `lifecycle.Models`.
       port: 0 picks a free one.
+      behaviour: what may be chosen of it.
 
     Raises:
       errors.FailedPrecondition: the port is taken.
     """
-    self.models = lifecycle.Models(load_fn)
+    self.models = lifecycle.Models(
+      load_fn,
+      behaviour.has_room,
+      dormancy_lib.Dormancy(behaviour.early_reject),
+    )
+    self._started = False
     self._server = grpc_aio.make_server()
     self.port = grpc_util.listen(self._server, port)
     self._health = grpc_aio.add_reflection_and_health(self._server, _SERVICES)
-    self._modelet = modelet_service.ModeletService(self.models)
+    self._modelet = modelet_service.ModeletService(
+      self.models, behaviour.keep_static
+    )
 
   async def start(self) -> None:
     """Begins to answer."""
@@ -37,7 +58,21 @@ class ModelServer:
     lm_pb2_grpc.add_LMServiceServicer_to_server(
       lm_service.LMService(self.models), self._server
     )
+    completion_pb2_grpc.add_CompletionServicer_to_server(
+      completion_service.CompletionService(self.models), self._server
+    )
     await self._server.start()
+    self._started = True
+
+  @property
+  def serves(self) -> bool:
+    """Whether it has started and does not stop."""
+    return self._started and self._health.serving
+
+  def announce_stop(self, reason: str) -> None:
+    """Begins to stop: the server is dormant, but answers who still asks."""
+    self.models.dormancy.begin(reason)
+    self._health.stop()
 
   async def stop(self, grace: float) -> None:
     """Refuses new calls and gives those in flight `grace` seconds to end.

@@ -146,3 +146,11 @@ def memory_bytes(hosts: Sequence[str] = ()) -> int:
   if known and len(known) == len(limits):
     return sum(known) * max(1, len(hosts))
   return psutil.virtual_memory().available * max(1, len(set(hosts)))
+
+
+def free_bytes() -> int:
+  """Bytes that are free for another model: of all devices, or of the host."""
+  stats = [device.memory_stats() or {} for device in jax.local_devices()]
+  if all('bytes_limit' in each for each in stats):
+    return sum(s['bytes_limit'] - s.get('bytes_in_use', 0) for s in stats)
+  return psutil.virtual_memory().available

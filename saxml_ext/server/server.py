@@ -33,7 +33,13 @@ from saxml_ext.common import cell
 from saxml_ext.common import environment
 from saxml_ext.common import errors
 from saxml_ext.common import ids
+from saxml_ext.common import memory
 from saxml_ext.common import user_path
+from saxml_ext.common.security import access
+from saxml_ext.common.security import access_flags
+from saxml_ext.common.security import roots_flags
+from saxml_ext.common.security import tls_flags  # noqa: F401 Registers flags.
+from saxml_ext.common.telemetry import telemetry_flags
 from saxml_ext.engine.parallel import cpu_collectives
 from saxml_ext.groups import distributed
 from saxml_ext.groups import formation
@@ -44,6 +50,7 @@ from saxml_ext.protobuf import admin_pb2
 from saxml_ext.server import jax_setup
 from saxml_ext.server import membership
 from saxml_ext.server import platforms
+from saxml_ext.server import server_flags
 from saxml_ext.server import serving
 from saxml_ext.server.group import group_flags
 from saxml_ext.server.group import group_follower
@@ -54,6 +61,7 @@ from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
 from saxml_ext.server.loading import spec
 from saxml_ext.server.programs import program_flags
+from saxml_ext.server.states import fit
 
 _LoadFn: TypeAlias = lifecycle.LoadFn[servable.Servable]
 
@@ -121,12 +129,24 @@ _DRAIN_SECS = flags.DEFINE_float(
 
 def _load_fn() -> _LoadFn:
   """Loads models, with the programs that the flags name."""
-  return functools.partial(loader.load, programs=program_flags.sets())
+  return functools.partial(
+    loader.load, programs=program_flags.sets(), seed=server_flags.seed()
+  )
 
 
 def _prepare_fn() -> group_prepare.PrepareFn:
   """Prepares models in a process of a group, with the same programs."""
   return functools.partial(loader.prepare, programs=program_flags.sets())
+
+
+def _has_room(
+  in_group: bool, pax_paths: Collection[str], model: spec.Spec
+) -> bool:
+  """Whether a model can be loaded beside those that are here."""
+  # The other hosts of a group, and paxml, do not say what they need.
+  if in_group or model.model_path in pax_paths:
+    return False
+  return fit.beside(model)
 
 
 def _servable_paths(known: Collection[str]) -> list[str]:
@@ -136,6 +156,8 @@ def _servable_paths(known: Collection[str]) -> list[str]:
   takes a restarted server for the old one, with its models loaded, if they
   come in the same order.
   """
+  if server_flags.keeps_static():
+    return []  # The cell can have nothing loaded here.
   pattern = _MODEL_FILTER_REGEX.value
   try:
     names = [
@@ -168,9 +190,12 @@ def _static_specs() -> dict[str, spec.Spec]:
       ' give one of each per model'
     )
   return {
-    key: spec.Spec(path, checkpoint, overrides={}, acls={})
-    for path, key, checkpoint in zip(
-      _MODELS.value, _MODEL_KEYS.value, _CHECKPOINTS.value
+    key: spec.Spec(path, checkpoint, overrides, acls={})
+    for path, key, checkpoint, overrides in zip(
+      _MODELS.value,
+      _MODEL_KEYS.value,
+      _CHECKPOINTS.value,
+      server_flags.overrides(len(_MODELS.value)),
     )
   }
 
@@ -232,6 +257,8 @@ def _serve(
   if formed is not None:
     _join_group(formed)
   jax_setup.check_devices()
+  server_flags.start_profiler()
+  memory.settle()
   leader = None
   limits = group_flags.limits()
   if formed is not None and not formed.leads:
@@ -248,7 +275,7 @@ def _serve(
     return
   if formed is not None:
     leader = group_leader.GroupLeader(
-      formed, limits, group_flags.port(), prepare
+      formed, limits, group_flags.port(), prepare, server_flags.seed()
     )
   asyncio.run(
     serving.serve(
@@ -261,6 +288,10 @@ def _serve(
         static=static,
         drain_secs=_DRAIN_SECS.value,
         leader=leader,
+        behaviour=server_flags.behaviour(
+          functools.partial(_has_room, leader is not None, more_paths)
+        ),
+        admin_port=server_flags.admin_port(),
       )
     )
   )
@@ -286,6 +317,7 @@ def main(
     raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}')
   if not flags.FLAGS['verbosity'].present:
     logging.set_verbosity(logging.INFO)
+  telemetry_flags.start('sax-model-server')
   jax_setup.configure(user_path.resolve(_JAX_CACHE_DIR.value))
   status = 0
   try:
@@ -296,9 +328,13 @@ def main(
         ' or //saxml_ext/server:server on the hosts of the group'
       )
     sax_cell = _sax_cell()
+    sax_root = ''
     if sax_cell:
       ids.parse_cell_id(sax_cell)
-      cell.sax_root(_SAX_ROOT.value)
+      sax_root = cell.sax_root(_SAX_ROOT.value)
+    server_flags.check(sax_cell, _MODELS.value)
+    access.use(access_flags.open_access(sax_root, sax_cell))
+    roots_flags.configure()
     _serve(formed, sax_cell, extend, more_paths, prepare or _prepare_fn())
   except errors.SaxError as e:
     print(f'server: {e.message}', file=sys.stderr)

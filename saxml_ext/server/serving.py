@@ -8,6 +8,8 @@ from absl import logging
 
 from saxml_ext.common import net
 from saxml_ext.protobuf import admin_pb2
+from saxml_ext.server import behaviour as behaviour_lib
+from saxml_ext.server import embedded_admin
 from saxml_ext.server import membership
 from saxml_ext.server import model_server
 from saxml_ext.server import signals
@@ -15,6 +17,11 @@ from saxml_ext.server.group import group_leader
 from saxml_ext.server.loading import lifecycle
 from saxml_ext.server.loading import servable
 from saxml_ext.server.loading import spec
+from saxml_ext.server.monitoring import monitoring
+
+_STOP_REASON = 'it was told to stop'
+# Seconds from leaving the cell to refusing calls.
+_LINGER_SECS = 1.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,6 +37,9 @@ class Options:
     static: models to load at start, by key.
     drain_secs: that calls in flight get at the end.
     leader: of the group that computes; None: this process alone does.
+    behaviour: what may be chosen of the server.
+    admin_port: of an admin server of the cell in this process; None: it has
+      none.
   """
 
   load_fn: lifecycle.LoadFn[servable.Servable]
@@ -40,12 +50,16 @@ class Options:
   static: Mapping[str, spec.Spec]
   drain_secs: float
   leader: group_leader.GroupLeader | None = None
+  behaviour: behaviour_lib.Behaviour = behaviour_lib.DEFAULT
+  admin_port: int | None = None
 
 
 async def serve(options: Options) -> None:
   """Serves until a signal, or until a static model fails to load."""
   told = signals.first()
-  server = model_server.ModelServer(options.load_fn, options.port)
+  server = model_server.ModelServer(
+    options.load_fn, options.port, options.behaviour
+  )
   join = admin_pb2.JoinRequest(
     address=net.advertised_address(server.port),
     model_server=options.server_spec,
@@ -57,6 +71,16 @@ async def serve(options: Options) -> None:
       group_leader.Server(join.address, loop, told.set, member.leave)
     )
   await server.start()
+  monitor = monitoring.Monitoring(
+    server.models, lambda: server.serves, tuple(options.static)
+  )
+  await monitor.start()
+  admin = None
+  if options.admin_port is not None:
+    admin = embedded_admin.EmbeddedAdmin(
+      options.sax_root, options.sax_cell, options.admin_port
+    )
+    await admin.start()
   # A load may take minutes; the signal is not to wait for it.
   working = asyncio.create_task(_load_and_join(server, options, member))
   stopping = asyncio.create_task(told.wait())
@@ -68,13 +92,21 @@ async def serve(options: Options) -> None:
     await stopping
     logging.info('stopping; calls in flight are answered first')
     grace = options.drain_secs
-    # So that nobody sends more, nor takes this server for one that failed.
     working.cancel()
-    await member.leave('it was told to stop')
+    server.announce_stop(_STOP_REASON)
+    if options.sax_cell:
+      # So that nobody sends more, nor takes this server for one that failed.
+      await member.leave(_STOP_REASON)
+      # The cell's clients hear of it within milliseconds; who has not heard
+      # yet is answered all the same.
+      await asyncio.sleep(min(_LINGER_SECS, grace))
   finally:
     working.cancel()
     stopping.cancel()
     await server.stop(grace)
+    await monitor.stop()
+    if admin is not None:
+      await admin.stop()
     if options.leader:
       await asyncio.to_thread(options.leader.finish)
 

@@ -80,7 +80,7 @@ class _Grpc:
   """Asks a bare server through a bare stub."""
 
   def __init__(self, address: str, prompts: Sequence[str]):
-    channel = grpc_util.insecure_channel(address)
+    channel = grpc_util.channel(address)
     self._generate = lm_pb2_grpc.LMServiceStub(channel).Generate
     self._prompts = prompts
 

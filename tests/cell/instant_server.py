@@ -41,7 +41,9 @@ def _load(
   engine = instant_runner.InstantRunner(
     settings.engine.num_slots, _STEP_SECS.value, _COMPLETED.value
   )
-  return loader.serve(settings, (ids, ids), engine, on_failure)
+  return loader.serve(
+    settings, codec.Codecs(ids, ids, VOCAB_SIZE), engine, on_failure
+  )
 
 
 def main(argv: Sequence[str]) -> None:

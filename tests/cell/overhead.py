@@ -121,7 +121,7 @@ class _Echo:
 
   def __init__(self, address: str):
     self._generate = lm_pb2_grpc.LMServiceStub(
-      grpc_util.insecure_channel(address)
+      grpc_util.channel(address)
     ).Generate
 
   def ask(self, prompt: str) -> str:
@@ -207,7 +207,7 @@ def wait_until_connected(child: children.Child, address: str) -> None:
   Raises:
     children.ChildError: it takes none in a minute.
   """
-  with grpc_util.insecure_channel(address) as channel:
+  with grpc_util.channel(address) as channel:
     try:
       grpc.channel_ready_future(channel).result(_TIMEOUT_SECS)
     except grpc.FutureTimeoutError:

@@ -66,7 +66,7 @@ class _Writer(threading.Thread):
     self._there = number is not None
 
   def run(self) -> None:
-    with grpc_util.insecure_channel(self._address) as channel:
+    with grpc_util.channel(self._address) as channel:
       stub = admin_pb2_grpc.AdminStub(channel)
       try:
         while True:

@@ -68,7 +68,7 @@ def run(directory: str, rounds: int, busy_secs: float) -> Result:
 
 def addresses(cell: processes.Cell, model_id: str) -> set[str]:
   """What a client that starts now is told of a model."""
-  with grpc_util.insecure_channel(cell.location()) as channel:
+  with grpc_util.channel(cell.location()) as channel:
     # A busy machine takes its time to connect; that is no answer.
     grpc.channel_ready_future(channel).result(processes.PATIENCE)
     stub = admin_pb2_grpc.AdminStub(channel)

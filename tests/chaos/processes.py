@@ -179,7 +179,7 @@ def call(
   address: str, method: str, request: Any, timeout: float = PATIENCE
 ) -> Any:
   """Calls an admin server over a connection of its own."""
-  with grpc_util.insecure_channel(address) as channel:
+  with grpc_util.channel(address) as channel:
     stub = admin_pb2_grpc.AdminStub(channel)
     return getattr(stub, method)(request, timeout=timeout)
 

@@ -47,7 +47,7 @@ def run(
     admin = cell.admin()
     cell.wait_for_leader()
     cell.start('tests.chaos.fake_server', [f'--count={servers}'])
-    with grpc_util.insecure_channel(admin.address) as channel:
+    with grpc_util.channel(admin.address) as channel:
       stub = admin_pb2_grpc.AdminStub(channel)
       processes.wait(lambda: _joined(stub) == servers, pause=0.5)
       for number in range(models):

@@ -38,7 +38,7 @@ class _Prepared:
 
   identity: Mapping[str, str]
   settings: settings_lib.Settings
-  codecs: tuple[codec.Codec, codec.Codec]
+  codecs: codec.Codecs
 
   def start(self) -> collective_runner.CollectiveRunner:
     return collective_runner.CollectiveRunner(
@@ -53,7 +53,7 @@ def _prepare(spec: spec_lib.Spec) -> _Prepared:
   )
   ids = codec.IdCodec(_VOCAB_SIZE)
   identity = {'params': spec.model_path, 'devices': str(jax.device_count())}
-  return _Prepared(identity, settings, (ids, ids))
+  return _Prepared(identity, settings, codec.Codecs(ids, ids, _VOCAB_SIZE))
 
 
 def _load(

@@ -4,6 +4,7 @@ import os
 
 from absl.testing import absltest
 
+from saxml_ext.client import saxutil
 from saxml_ext.client.cli import registry
 from tests.house import commands
 from tests.house import targets
@@ -86,7 +87,7 @@ class DocsTest(absltest.TestCase):
     return [f'{place}: {label} has no flag {flag}' for flag in sorted(unknown)]
 
   def wrong_saxutil(self, place: str, words: tuple[str, ...]) -> list[str]:
-    general = {'sax_root', 'sax_timeout', 'v'} | _COMMON_FLAGS
+    general = {flag.name for flag in saxutil.FLAGS} | _COMMON_FLAGS
     while words and words[0].startswith('-'):
       name = words[0].lstrip('-').split('=')[0]
       if name not in general:
@@ -125,7 +126,7 @@ class DocsTest(absltest.TestCase):
       flag.name
       for name in registry.names()
       for flag in registry.get(name).flags
-    } | {'sax_root', 'sax_timeout'}
+    } | {flag.name for flag in saxutil.FLAGS}
     wrong = [
       f'{place}: no program has --{flag}'
       for page in commands.pages()

@@ -33,12 +33,18 @@ _BELOW = {
   ),
   'saxml_ext/admin': ('saxml_ext/common', 'saxml_ext/protobuf'),
   'saxml_ext/client': ('saxml_ext/common', 'saxml_ext/protobuf'),
+  'saxml_ext/http': (
+    'saxml_ext/client',
+    'saxml_ext/common',
+    'saxml_ext/protobuf',
+  ),
   'saxml_ext/groups': (
     'saxml_ext/common',
     'saxml_ext/engine',
     'saxml_ext/protobuf',
   ),
   'saxml_ext/server': (
+    'saxml_ext/admin',
     'saxml_ext/aot',
     'saxml_ext/common',
     'saxml_ext/engine',

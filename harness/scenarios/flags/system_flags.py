@@ -11,7 +11,9 @@ from harness.systems import launch
 from harness.systems import server_group
 from harness.systems import target as target_lib
 from saxml_ext.common import cell as cell_files
+from saxml_ext.common import errors
 from saxml_ext.common import user_path
+from saxml_ext.common.security import tls_flags
 
 CELL = 'cell'
 ENGINE = 'engine'
@@ -130,6 +132,10 @@ def system(benchmark: str, cache: cache_lib.Cache) -> launch.Launcher:
   Raises:
     ValueError: a flag's value cannot be used.
   """
+  try:
+    tls_flags.export()  # For the programs that are started.
+  except errors.SaxError as e:
+    raise ValueError(e.message) from e
   kinds = SYSTEMS[benchmark]
   kind = _SYSTEM.value or kinds[0]
   if kind not in kinds:

@@ -7,6 +7,7 @@ have taken their first step.
 
 from collections.abc import Callable, Mapping
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -60,6 +61,13 @@ class Runner:
     for slot in self._waiting.keys() & (self._inner.decoding | results.keys()):
       self._waiting.pop(slot).on_first_token()
     return results
+
+  @property
+  def progress(self) -> Mapping[int, Any]:
+    return self._inner.progress
+
+  def interrupt(self) -> None:
+    self._inner.interrupt()
 
   def release(self, slot: int) -> None:
     self._waiting.pop(slot, None)

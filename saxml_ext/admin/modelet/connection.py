@@ -37,7 +37,7 @@ class Connection:
     self.status = modelet_pb2.GetStatusResponse()
     self.last_seen = time.monotonic()
     self._wants_reasons = wants_reasons
-    self._channel = grpc_aio.insecure_channel(address)
+    self._channel = grpc_aio.channel(address)
     self.stub = modelet_pb2_grpc.ModeletStub(self._channel)
 
   async def open(self) -> modelet_pb2.GetStatusResponse:

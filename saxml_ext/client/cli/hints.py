@@ -29,6 +29,11 @@ def of(
     )
   if error.code is _Code.PERMISSION_DENIED and target:
     return f'`saxutil getacl {target}` names the ACL that has to admit you'
+  if error.code is _Code.UNIMPLEMENTED and command == 'setacl':
+    return (
+      'the cell has no lists yet: write acls.json beside its config.proto, see'
+      ' docs/security.md'
+    )
   if error.code is _Code.ALREADY_EXISTS and command == 'publish':
     return (
       f'`saxutil update_checkpoint {target} <checkpoint>` changes a published '

@@ -1,12 +1,15 @@
 """Language models, as a client sees them."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from concurrent import futures
 import contextlib
+from typing import Any
 
+from saxml_ext.client.models import completion
 from saxml_ext.client.transport import blocking
 from saxml_ext.client.transport import data_client
 from saxml_ext.client.transport import options as options_lib
+from saxml_ext.protobuf import completion_pb2
 from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import lm_pb2_grpc
 
@@ -48,7 +51,7 @@ def _generate_request(
   return request, options.seconds
 
 
-class LM:
+class LM(completion.Completions):
   """The language methods of a model, as coroutines.
 
   `options` carry extra inputs and the deadline; without them, a request has
@@ -64,9 +67,6 @@ class LM:
     Unimplemented: the model has no such method.
     PermissionDenied, Internal: the server's answer.
   """
-
-  def __init__(self, client: data_client.DataClient):
-    self._client = client
 
   async def Score(
     self,
@@ -172,6 +172,10 @@ class BlockingLM(blocking.Wrapper[LM]):
   Generate = blocking.method(LM.Generate)
   Embed = blocking.method(LM.Embed)
   Gradient = blocking.method(LM.Gradient)
+  Complete = blocking.method(LM.Complete)
+  Tokenize = blocking.method(LM.Tokenize)
+  Detokenize = blocking.method(LM.Detokenize)
+  Describe = blocking.method(LM.Describe)
 
   def GenerateAsync(
     self, text: str, options: options_lib.ModelOptions | None = None
@@ -205,3 +209,14 @@ class BlockingLM(blocking.Wrapper[LM]):
     for items in blocking.iterate(stream):
       callback(False, items)
     callback(True, [])
+
+  def CompleteStream(
+    self,
+    prompt: completion.Prompt,
+    options: options_lib.ModelOptions | None = None,
+    **settings: Any,
+  ) -> Iterator[completion_pb2.CompleteResponse]:
+    """As `Completions.CompleteStream`, an iterator."""
+    return blocking.iterate(
+      self._coroutines.CompleteStream(prompt, options, **settings)
+    )

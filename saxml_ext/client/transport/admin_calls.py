@@ -24,6 +24,7 @@ from saxml_ext.common import acls
 from saxml_ext.common import cell as cell_files
 from saxml_ext.common import errors
 from saxml_ext.common import ids
+from saxml_ext.common.security import access
 from saxml_ext.protobuf import admin_pb2
 
 AdminOptions = options_lib.AdminOptions
@@ -330,7 +331,7 @@ class AdminCalls:
 
     Raises:
       InvalidArgument: the name is malformed, or there is no such method.
-      Unimplemented: there is no database of ACLs to look the name up in.
+      Unimplemented: the cell has no file of ACLs to look the name up in.
     """
     cell_or_model_id = names.complete(cell_or_model_id)
     parsed = ids.parse_cell_or_model_id(cell_or_model_id)
@@ -369,8 +370,8 @@ def _set_cell_acl(cell: str, acl: str) -> None:
     raise errors.InvalidArgument(
       f'the admin ACL of {cell} cannot be empty: name one, "acl/..."'
     )
-  acls.check_acl_name(acl)
   root = admin_client.root()
+  access.Access.of_cell(root, cell).check_name(acl)
   config = cell_files.read_config(root, cell)
   ids.check_fs_root(config.fs_root)
   config.admin_acl = acl

@@ -11,6 +11,8 @@ from saxml_ext.client.transport import transport as transport_lib
 from saxml_ext.common import cell as cell_files
 from saxml_ext.common import errors
 from saxml_ext.common import ids
+from saxml_ext.common.security import tls
+from saxml_ext.common.telemetry import metadata
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
 
@@ -37,6 +39,7 @@ class AdminClient:
     self._transport = transport
     self._lock = transport.lock()
     self._address = ''
+    self._tls: object = None
     self._stub: admin_pb2_grpc.AdminStub | None = None
     self._stale = True
     self._last_error: errors.SaxError | None = None
@@ -62,7 +65,8 @@ class AdminClient:
       DeadlineExceeded: time is up; the text has the last error before.
       SaxError: any other answer of the admin server.
     """
-    what = f'{method} of {_subject(request) or self._cell}'
+    subject = _subject(request) or self._cell
+    what = f'{method} of {subject}'
     attempts = retry.Retry(what, timeout, _RETRIED)
 
     async def attempt() -> Any:
@@ -83,7 +87,8 @@ class AdminClient:
       self._last_error = None
       return response
 
-    return await attempts.run(attempt, self._transport.sleep)
+    with metadata.call(f'sax.Admin/{method}', subject):
+      return await attempts.run(attempt, self._transport.sleep)
 
   def _error(self, raised: grpc.RpcError) -> errors.SaxError:
     error = errors.from_rpc_error(raised)
@@ -103,12 +108,17 @@ class AdminClient:
         location = await self._transport.read(
           cell_files.read_location, self._root, self._cell
         )
-        if stub is None or location.location != self._address:
+        version = tls.version()
+        if (
+          stub is None
+          or location.location != self._address
+          or version is not self._tls
+        ):
           # The old channel is let go, not closed: other calls may still wait
           # for its answers.
           channel = self._transport.channel(location.location)
           self._stub = stub = admin_pb2_grpc.AdminStub(channel)
-          self._address = location.location
+          self._address, self._tls = location.location, version
         self._stale = False
       return stub
 

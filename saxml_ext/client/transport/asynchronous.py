@@ -11,6 +11,7 @@ from saxml_ext.client.transport import address_watcher
 from saxml_ext.client.transport import replicas
 from saxml_ext.client.transport import transport as transport_lib
 from saxml_ext.common import grpc_util
+from saxml_ext.common.telemetry import metadata
 
 _T = TypeVar('_T')
 
@@ -25,7 +26,7 @@ class Asynchronous:
     self._loop = asyncio.get_running_loop()
 
   def channel(self, address: str) -> grpc.aio.Channel:
-    return grpc.aio.insecure_channel(address, grpc_util.CHANNEL_OPTIONS)
+    return grpc_util.aio_channel(address)
 
   def probe(self, address: str) -> None:
     self._call_soon(lambda: self._probe(address))
@@ -47,12 +48,12 @@ class Asynchronous:
 
   async def send(self, rpc: Any, request: Any, timeout: float | None) -> Any:
     # Whoever cancels the awaiting task cancels the call.
-    return await rpc(request, timeout=timeout)
+    return await rpc(request, timeout=timeout, metadata=metadata.OUTGOING.get())
 
   async def stream(
     self, rpc: Any, request: Any, timeout: float | None
   ) -> AsyncGenerator[Any, None]:
-    call = rpc(request, timeout=timeout)
+    call = rpc(request, timeout=timeout, metadata=metadata.OUTGOING.get())
     try:
       async for response in call:
         yield response

@@ -12,6 +12,7 @@ from grpc_health.v1 import health_pb2_grpc
 from saxml_ext.client.transport import replicas
 from saxml_ext.client.transport import transport as transport_lib
 from saxml_ext.common import grpc_util
+from saxml_ext.common.telemetry import metadata
 
 _P = ParamSpec('_P')
 _S = TypeVar('_S')
@@ -39,7 +40,7 @@ class Blocking:
     self.admin_clients: dict[tuple[str, str], Any] = {}
 
   def channel(self, address: str) -> grpc.Channel:
-    return grpc_util.insecure_channel(address)
+    return grpc_util.channel(address)
 
   def probe(self, address: str) -> None:
     connection = self.connections.busy(address)
@@ -57,12 +58,12 @@ class Blocking:
     return function(*args)
 
   async def send(self, rpc: Any, request: Any, timeout: float | None) -> Any:
-    return rpc(request, timeout=timeout)
+    return rpc(request, timeout=timeout, metadata=metadata.OUTGOING.get())
 
   async def stream(
     self, rpc: Any, request: Any, timeout: float | None
   ) -> AsyncGenerator[Any, None]:
-    call = rpc(request, timeout=timeout)
+    call = rpc(request, timeout=timeout, metadata=metadata.OUTGOING.get())
     try:
       for response in call:
         yield response

@@ -7,6 +7,7 @@ requests can be in flight that way.
 
 from collections.abc import Callable, Coroutine, Generator
 from concurrent import futures
+import contextvars
 import functools
 import threading
 from typing import Any, Generic, TypeVar
@@ -16,6 +17,7 @@ import grpc
 from saxml_ext.client.transport import blocking
 from saxml_ext.client.transport import timer
 from saxml_ext.client.transport import transport as transport_lib
+from saxml_ext.common.telemetry import metadata
 
 _T = TypeVar('_T')
 _Function = Callable[[], object]
@@ -69,7 +71,9 @@ class Callbacks(blocking.Blocking):
     await _Wait(functools.partial(timer.timer.call_after, seconds))
 
   async def send(self, rpc: Any, request: Any, timeout: float | None) -> Any:
-    call = rpc.future(request, timeout=timeout)
+    call = rpc.future(
+      request, timeout=timeout, metadata=metadata.OUTGOING.get()
+    )
     await _Wait(
       lambda resume: call.add_done_callback(lambda _: resume()), call.cancel
     )
@@ -102,6 +106,8 @@ class _Task(Generic[_T]):
   def __init__(self, steps: Coroutine[_Wait, None, _T]):
     self.future: futures.Future[_T] = futures.Future()
     self._steps = steps
+    # Of the caller, whichever thread goes on with the coroutine.
+    self._context = contextvars.copy_context()
     self._lock = threading.Lock()
     self._cancel_wait: _Function | None = None
     self.future.add_done_callback(self._on_future_done)
@@ -109,10 +115,10 @@ class _Task(Generic[_T]):
   def run(self) -> None:
     """Goes on until the coroutine has to wait, or is done."""
     if self.future.done():  # It was cancelled.
-      self._steps.close()
+      self._context.run(self._steps.close)
       return
     try:
-      wait = self._steps.send(None)
+      wait = self._context.run(self._steps.send, None)
     except StopIteration as e:
       self._finish(functools.partial(self.future.set_result, e.value))
     except Exception as e:  # pylint: disable=broad-exception-caught

@@ -17,8 +17,8 @@ class _Rpc:
   def __init__(self):
     self.calls: list[futures.Future] = []
 
-  def future(self, request, timeout) -> futures.Future:
-    del request, timeout
+  def future(self, request, timeout, metadata) -> futures.Future:
+    del request, timeout, metadata
     self.calls.append(futures.Future())
     return self.calls[-1]
 

@@ -18,6 +18,7 @@ from saxml_ext.client.transport import retry
 from saxml_ext.client.transport import transport as transport_lib
 from saxml_ext.common import errors
 from saxml_ext.common import ids
+from saxml_ext.common.telemetry import metadata
 
 _T = TypeVar('_T')
 
@@ -65,6 +66,8 @@ class DataClient:
     self._options = dataclasses.replace(options)
     self._transport = transport
     self._retried = _RETRIED_FAIL_FAST if options.fail_fast else _RETRIED
+    if not options.wait_if_full:
+      self._retried -= {grpc.StatusCode.RESOURCE_EXHAUSTED}
     self._known_watcher: address_watcher.AddressWatcher | None = None
 
   async def call(
@@ -108,19 +111,21 @@ class DataClient:
       )
       return responses, await anext(responses, None)
 
-    responses, first = await attempts.run(
-      begin, transport.sleep, self._has_others
-    )
-    async with contextlib.aclosing(responses):
-      if first is None:
-        return
-      self._note_answer()
-      yield first
-      try:
-        async for response in responses:
-          yield response
-      except grpc.RpcError as e:
-        raise errors.from_rpc_error(e) from e
+    with metadata.named(method.name, self.model_id) as added:
+      with metadata.sending(added):
+        responses, first = await attempts.run(
+          begin, transport.sleep, self._has_others
+        )
+      async with contextlib.aclosing(responses):
+        if first is None:
+          return
+        self._note_answer()
+        yield first
+        try:
+          async for response in responses:
+            yield response
+        except grpc.RpcError as e:
+          raise errors.from_rpc_error(e) from e
 
   def future(
     self,
@@ -165,7 +170,8 @@ class DataClient:
       self._note_answer()
       return response
 
-    return await attempts.run(attempt, transport.sleep, self._has_others)
+    with metadata.call(method.name, self.model_id):
+      return await attempts.run(attempt, transport.sleep, self._has_others)
 
   async def _choose(
     self,

@@ -20,11 +20,15 @@ class Options:
       admin server; empty for the model's replicas.
     fail_fast: a request is not sent again when its replica is full or cannot
       be reached.
+    wait_if_full: a request is sent again when its replica is full. Without it,
+      the caller gets ResourceExhausted at once, with the replica's wish of when
+      to try again.
   """
 
   num_conn: int = 37
   proxy_addr: str = ''
   fail_fast: bool = False
+  wait_if_full: bool = True
 
 
 @dataclasses.dataclass

@@ -9,6 +9,8 @@ import zlib
 
 import grpc
 
+from saxml_ext.common.security import tls
+
 _IDLE_SECONDS = 600.0
 _SWEEP_SECONDS = 60.0
 
@@ -69,11 +71,17 @@ class Connections:
     self._lock = threading.Lock()
     self._by_address: dict[str, Connection] = {}
     self._swept = time.monotonic()
+    self._tls = tls.version()
 
   def get(self, address: str) -> Connection:
-    """The connection to "host:port", made on first use."""
+    """The connection to "host:port", made on first use.
+
+    Raises:
+      errors.InvalidArgument: TLS is set up wrongly.
+    """
     with self._lock:
       self._sweep(time.monotonic())
+      self._renew()
       if address not in self._by_address:
         self._by_address[address] = Connection(address, self._channel(address))
       return self._by_address[address]
@@ -111,6 +119,13 @@ class Connections:
       candidates.remove(avoid)
     pair = random.sample(candidates, min(2, len(candidates)))
     return min(map(self.get, pair), key=lambda c: c.outstanding)
+
+  def _renew(self) -> None:
+    """Forgets connections that show an old certificate, as `_sweep` does."""
+    version = tls.version()
+    if version is not self._tls:
+      self._tls = version
+      self._by_address = {}
 
   def _sweep(self, now: float) -> None:
     if now < self._swept + _SWEEP_SECONDS:

@@ -9,7 +9,7 @@ from saxml_ext.common import grpc_util
 
 
 def _table() -> replicas.Connections:
-  return replicas.Connections(grpc_util.insecure_channel)
+  return replicas.Connections(grpc_util.channel)
 
 
 def _addresses(count: int) -> list[str]:

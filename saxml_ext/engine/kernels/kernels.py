@@ -7,6 +7,7 @@ multiply        By AVX512-VNNI, at two to three times the rate of XLA's products
                 or by AVX2.
 multiply_floats With few rows as fast as memory gives the weights, which XLA
                 rearranges in memory first, each time.
+is_raised       See `interrupt.py`.
 find_likeliest  One pass over the logits, and one for their sum, where XLA makes
                 half a dozen.
 find_candidates The same of all beams of a group together, whose best are found
@@ -15,6 +16,7 @@ find_candidates The same of all beams of a group together, whose best are found
 
 from collections.abc import Sequence
 import ctypes
+import functools
 import os
 
 import jax
@@ -29,6 +31,7 @@ _FIND_CANDIDATES = 'saxml_find_candidates'
 _FIND_LIKELIEST = 'saxml_find_likeliest'
 _MULTIPLY = 'saxml_multiply'
 _MULTIPLY_FLOATS = 'saxml_multiply_floats'
+IS_RAISED = 'saxml_is_raised'
 # What compiled programs call them.
 TARGETS = (
   _ATTEND,
@@ -36,21 +39,28 @@ TARGETS = (
   _FIND_LIKELIEST,
   _MULTIPLY,
   _MULTIPLY_FLOATS,
+  IS_RAISED,
 )
 
 
+@functools.cache
+def library() -> ctypes.CDLL:
+  """The shared library."""
+  return ctypes.CDLL(LIBRARY)
+
+
 def _register() -> None:
-  library = ctypes.CDLL(LIBRARY)
-  library.SaxmlAllowAvx512(ctypes.c_bool(not cpu.without_avx512()))
+  library().SaxmlAllowAvx512(ctypes.c_bool(not cpu.without_avx512()))
   targets = {
     _ATTEND: 'SaxmlAttend',
     _FIND_CANDIDATES: 'SaxmlFindCandidates',
     _FIND_LIKELIEST: 'SaxmlFindLikeliest',
     _MULTIPLY: 'SaxmlMultiply',
     _MULTIPLY_FLOATS: 'SaxmlMultiplyFloats',
+    IS_RAISED: 'SaxmlIsRaised',
   }
   for name, symbol in targets.items():
-    handler = jax.ffi.pycapsule(getattr(library, symbol))
+    handler = jax.ffi.pycapsule(getattr(library(), symbol))
     jax.ffi.register_ffi_target(name, handler, platform='cpu')
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from saxml_ext.engine.kernels import cpu
 from saxml_ext.engine.kernels import kernels
 from saxml_ext.engine.numerics import quant
+from saxml_ext.engine.search import candidates
 from saxml_ext.engine.search import search
 
 _VNNI = frozenset({'avx512_vnni'})
@@ -185,7 +186,7 @@ class FindCandidatesTest(parameterized.TestCase):
     @functools.partial(jax.jit, static_argnums=0)
     def find(usable, logits, active):
       with mock.patch.object(kernels, 'usable', return_value=usable):
-        return search.candidates(state, logits, count, active)
+        return candidates.find(state, logits, count, active)
 
     got, expected = find(True, logits, active), find(False, logits, active)
     for name in ('rows', 'tokens'):

@@ -10,6 +10,7 @@ import numpy as np
 
 from saxml_ext.engine.search import beam
 from saxml_ext.engine.search import search
+from saxml_ext.engine.search.testing import paths
 from saxml_ext.engine.testing import fast_compile
 
 fast_compile.install()
@@ -18,13 +19,26 @@ _VOCAB = 19
 _EOS = 3
 
 
-def _options(limits, stop_ids=((_EOS,),)):
+def _options(
+  limits, stop_ids=((_EOS,),), rows=9, penalty=1.0, early_stopping=True
+):
   """Options of groups with (min_new, max_new) and stop ids each."""
   min_new, max_new = (jnp.asarray(x, jnp.int32) for x in zip(*limits))
+  most = int(max_new.max())
+  options = search.options_like(len(limits), len(stop_ids[0]), most, rows)
+  norms = beam.length_norm(np.arange(most + 1), penalty)
+  if early_stopping == 'never' and penalty <= 0:
+    early_stopping = False
   return dataclasses.replace(
-    search.options_like(len(limits), len(stop_ids[0]), 0),
+    options,
     min_new=min_new,
     max_new=max_new,
+    norms=jnp.broadcast_to(
+      jnp.asarray(norms, jnp.float32), options.norms.shape
+    ),
+    early_stopping=jnp.full_like(
+      options.early_stopping, search.EARLY_STOPPING[early_stopping]
+    ),
     stop_ids=jnp.broadcast_to(
       jnp.asarray(stop_ids, jnp.int32), (len(limits), len(stop_ids[0]))
     ),
@@ -36,9 +50,10 @@ def _log_softmax(x: np.ndarray) -> np.ndarray:
   return x - np.log(np.exp(x).sum())
 
 
-def _plain_search(next_logits, rule, min_new, max_new, stops=(_EOS,)):
+def _plain_search(
+  next_logits, k, penalty, early_stopping, min_new, max_new, stops=(_EOS,)
+):
   """Hypotheses (score, tokens), best first; lists and loops only."""
-  k = rule.num_beams
   running = [(0.0, ())]
   hypotheses = []
   for length in range(1, max_new + 1):
@@ -53,18 +68,18 @@ def _plain_search(next_logits, rule, min_new, max_new, stops=(_EOS,)):
     for rank, (total, tokens) in enumerate(options[: (1 + len(stops)) * k]):
       if tokens[-1] in stops or length == max_new:
         if rank < k:
-          hypotheses.append((total / length**rule.length_penalty, tokens))
+          hypotheses.append((total / length**penalty, tokens))
       elif len(running) < k:
         running.append((total, tokens))
     hypotheses = sorted(hypotheses, key=lambda h: -h[0])[:k]
     if not running:
       break
     if len(hypotheses) == k:
-      if rule.early_stopping is True:
+      if early_stopping is True:
         break
-      never = rule.early_stopping == 'never' and rule.length_penalty > 0
+      never = early_stopping == 'never' and penalty > 0
       hopeful = max_new if never else length
-      best = running[0][0] / hopeful**rule.length_penalty
+      best = running[0][0] / hopeful**penalty
       if best <= hypotheses[-1][0]:
         break
   return hypotheses
@@ -80,11 +95,13 @@ class BeamTest(parameterized.TestCase):
     (2, False, 0.0),
     (1, True, 1.0),
     (4, True, 1.0, (_EOS, 7, 11)),
+    (2, 'never', 1.0, (_EOS, 7, 11), 5),
+    (1, False, 1.0, (_EOS,), 3),
   )
   def test_equals_plain_search(
-    self, num_beams, early_stopping, length_penalty, stops=(_EOS,)
+    self, num_beams, early_stopping, length_penalty, stops=(_EOS,), rows=None
   ):
-    rule = beam.BeamRule(num_beams, length_penalty, early_stopping)
+    rule = beam.BeamRule(rows or num_beams)
     # (min_new, max_new) of each group.
     limits = [(0, 12), (5, 12), (12, 12), (2, 3), (0, 1)] + 7 * [(0, 12)]
     most = max(m for _, m in limits)
@@ -94,35 +111,43 @@ class BeamTest(parameterized.TestCase):
       .normal(0, 2, (len(limits), most, _VOCAB + 1, _VOCAB))
       .astype(np.float32)
     )
-    state = rule.initial(_options(limits, (stops,)), most)
+    state = rule.initial(
+      _options(limits, (stops,), num_beams, length_penalty, early_stopping),
+      most,
+    )
     advance = jax.jit(rule.advance)
     for step in range(most):
-      last = np.full((len(limits), rule.num_beams), _VOCAB)
+      last = np.full((len(limits), rule.num_rows), _VOCAB)
       if step:
-        last = np.asarray(state.tokens)[:, :, step - 1]
+        last = np.asarray(state.last)
       logits = table[np.arange(len(limits))[:, None], step, last]
       if not step:
         logits = logits[:, :1]  # All beams are the same.
       new, parents = advance(state, jnp.asarray(logits))
-      self.assertTrue(((parents >= 0) & (parents < rule.num_beams)).all())
+      self.assertTrue(((parents >= 0) & (parents < rule.num_rows)).all())
       state = search.freeze(~state.finished, new, state)
     self.assertTrue(np.asarray(state.finished).all())
     for group, (min_new, max_new) in enumerate(limits):
       expected = _plain_search(
         lambda t: table[group, len(t), t[-1] if t else _VOCAB],
-        rule,
+        num_beams,
+        length_penalty,
+        early_stopping,
         min_new,
         max_new,
         stops,
       )
-      self.assertEqual(int(state.kept[group].sum()), len(expected))
-      for i, (score, tokens) in enumerate(expected):
-        length = int(state.kept_lengths[group, i])
-        got = tuple(np.asarray(state.kept_tokens[group, i, :length]).tolist())
-        self.assertEqual(got, tokens)
-        self.assertAlmostEqual(
-          float(state.kept_scores[group, i]), score, places=4
-        )
+      got = paths.kept(state, group)
+      self.assertLen(got, len(expected))
+      for (path, got_score), (score, tokens) in zip(got, expected):
+        self.assertEqual(tuple(path.tokens.tolist()), tokens)
+        self.assertAlmostEqual(got_score, score, places=4)
+        before = [_VOCAB, *tokens[:-1]]
+        log_probs = [
+          _log_softmax(table[group, i, last])[token]
+          for i, (last, token) in enumerate(zip(before, tokens))
+        ]
+        np.testing.assert_allclose(path.logprobs, log_probs, atol=1e-5)
 
   def test_bars_end_of_sequence_before_the_minimum(self):
     rule = beam.BeamRule(4)
@@ -131,10 +156,10 @@ class BeamTest(parameterized.TestCase):
     state = rule.initial(_options([(2, 9)]), 9)
     for _ in range(2):
       state, _ = advance(state, logits)
-      self.assertFalse(np.asarray(state.kept).any())
+      self.assertFalse(np.asarray(state.kept.present).any())
     state, _ = advance(state, logits)
-    self.assertTrue(np.asarray(state.kept)[0, 0])
-    self.assertEqual(int(state.kept_lengths[0, 0]), 3)
+    self.assertTrue(np.asarray(state.kept.present)[0, 0])
+    self.assertEqual(int(state.kept.lengths[0, 0]), 3)
 
   def test_end_of_sequence_outside_the_first_k_is_no_hypothesis(self):
     rule = beam.BeamRule(2)
@@ -145,8 +170,8 @@ class BeamTest(parameterized.TestCase):
     )
     state = rule.initial(_options([(0, 9)]), 9)
     state, _ = advance(state, logits)
-    self.assertFalse(np.asarray(state.kept).any())
-    np.testing.assert_array_equal(state.tokens[0, :, 0], [5, 6])
+    self.assertFalse(np.asarray(state.kept.present).any())
+    np.testing.assert_array_equal(state.last[0], [5, 6])
 
   def test_of_equals_the_first_beam_and_the_lowest_token_win(self):
     rule = beam.BeamRule(2)
@@ -154,10 +179,10 @@ class BeamTest(parameterized.TestCase):
     logits = jnp.zeros((1, 2, _VOCAB))
     state = rule.initial(_options([(9, 9)]), 9)
     state, _ = advance(state, logits[:, :1])
-    np.testing.assert_array_equal(state.tokens[0, :, 0], [0, 1])
+    np.testing.assert_array_equal(state.last[0], [0, 1])
     state, parents = advance(state, logits)
     np.testing.assert_array_equal(parents, [[0, 0]])
-    np.testing.assert_array_equal(state.tokens[0, :, :2], [[0, 0], [0, 1]])
+    np.testing.assert_array_equal(state.trace.tokens[0, :2], [[0, 1], [0, 1]])
 
   def test_of_equal_hypotheses_the_older_is_the_better(self):
     rule = beam.BeamRule(2)
@@ -169,10 +194,10 @@ class BeamTest(parameterized.TestCase):
     self.assertFalse(np.asarray(state.finished).any())
     state, _ = advance(state, logits)
     self.assertTrue(np.asarray(state.finished).all())
-    first, second = np.asarray(state.kept_scores)[0]
+    first, second = np.asarray(state.kept.scores)[0]
     self.assertEqual(first, second)
-    np.testing.assert_array_equal(state.kept_lengths, [[1, 2]])
-    np.testing.assert_array_equal(state.kept_tokens[0, 1, :2], [1, 0])
+    np.testing.assert_array_equal(state.kept.lengths, [[1, 2]])
+    np.testing.assert_array_equal(paths.kept(state, 0)[1][0].tokens, [1, 0])
 
   def test_freeze_keeps_what_is_not_live(self):
     old = beam.BeamRule(2).initial(_options([(0, 5), (0, 5)]), 5)

@@ -37,87 +37,101 @@ import jax.numpy as jnp
 import numpy as np
 
 from saxml_ext.engine.search import search
+from saxml_ext.engine.search import trace as trace_lib
 
-# Below it a beam is out of reach: it never began, or took a stop id that was
-# lost. Sums of log-probabilities stay far above.
-_LOST = search.NEVER / 2
+_LOST = search.LOST
+
+
+def length_norm(length: np.ndarray, alpha: float) -> np.ndarray:
+  """What a sum of log-probabilities is divided by; float64."""
+  return ((np.asarray(length, np.float64) + 5) / 5) ** alpha
 
 
 @dataclasses.dataclass(frozen=True)
-class PaxRule:
+class PaxRule(search.Rule):
   """The settings of a search; see `config.EngineConfig`."""
 
-  num_beams: int
-  length_norm_alpha: float = 0.8
   tokens_per_beam: int | None = None
   early_exit: bool = False
 
   def initial(self, options: search.Options, max_tokens: int) -> search.State:
     """As `search.Rule`; all but the first beam start out of reach."""
-    state = search.initial(options, self.num_beams, max_tokens)
-    order = jnp.arange(self.num_beams, dtype=jnp.float32)
-    return dataclasses.replace(
-      state, scores=jnp.broadcast_to(order * search.NEVER, state.scores.shape)
-    )
+    state = super().initial(options, max_tokens)
+    scores = jnp.arange(self.num_rows, dtype=jnp.float32) * search.NEVER
+    scores = jnp.broadcast_to(scores, state.scores.shape)
+    unused = search.unused(options, self.num_rows)
+    return dataclasses.replace(state, scores=search.without(unused, scores))
 
-  def advance(
-    self, state: search.State, logits: jax.Array
-  ) -> tuple[search.State, jax.Array]:
+  def choose(
+    self, state: search.State, logits: jax.Array, live: jax.Array
+  ) -> tuple[search.State, trace_lib.Chosen]:
     """See `search.Rule`."""
-    slots, rows, vocab = logits.shape
-    k = self.num_beams
+    del live
+    slots, _, vocab = logits.shape
+    k = self.num_rows
+    options = state.options
+    unused = search.unused(options, k)
     width = min(self.tokens_per_beam or k, vocab)
     found = search.likeliest(state, logits, width)
-    # Index 0 is not a length; it is never looked up.
-    norm = self.length_norm(np.arange(state.tokens.shape[-1] + 1))
-    norm = jnp.asarray(norm, jnp.float32)
 
-    sums = (found.logits - found.peak) - found.log_total
-    sums = sums + state.scores[:, :, None]
-    # After the prompt all beams have the one row.
-    tokens = jnp.broadcast_to(found.tokens, sums.shape)
-    tokens = tokens.reshape(slots, k * width)
-    sums = sums.reshape(slots, k * width)
+    log_probs = (found.logits - found.peak) - found.log_total
+    sums = log_probs + state.scores[:, :, None]
+    if self.tokens_per_beam is None:  # As many as the group has beams.
+      beyond = jnp.arange(width) >= options.rows[:, None]
+      sums = search.without(beyond[:, None], sums)
+
+    def each(x: jax.Array) -> jax.Array:
+      # After the prompt all beams have the one row.
+      return jnp.broadcast_to(x, sums.shape).reshape(slots, k * width)
+
+    tokens = each(found.tokens)
+    flat = each(sums)
     if not self.early_exit:
-      sums += search.is_stop(state.options, tokens) * search.NEVER
-    scores, pick = jax.lax.top_k(sums, k)
-    parents = pick // width
+      flat += search.is_stop(options, tokens) * search.NEVER
+    scores, pick = jax.lax.top_k(flat, k)
+    chosen = trace_lib.Chosen(
+      search.take(tokens, pick),
+      pick // width,
+      search.take(each(log_probs), pick),
+    )
 
     ends, stops = _likeliest_stop(state, logits)
     ends = ((ends[..., None] - found.peak) - found.log_total)[..., 0]
-    ends = state.scores + ends
-    state = _keep_ended(state, ends, stops, norm)
-    state = dataclasses.replace(
-      state,
-      tokens=search.append(state, parents, search.take(tokens, pick)),
-      scores=scores,
-    )
     length = state.step + 1
-    at_limit = length >= state.options.max_new
-    finished = at_limit | self._settled(state, norm)
+    at_limit = length >= options.max_new
+    kept = _keep_ended(state, ends, stops, unused)
+    ended = state.ended
     if self.early_exit:
-      finished |= _all_done(state)
-    state = _keep_running(state, at_limit & ~state.kept.any(1), norm)
-    return dataclasses.replace(state, step=length, finished=finished), parents
+      ended = search.take(ended, chosen.parents)
+      ended |= search.is_stop(options, chosen.tokens)
+    state = dataclasses.replace(
+      state, scores=search.without(unused, scores), ended=ended, kept=kept
+    )
+    finished = at_limit | self._settled(state, unused)
+    if self.early_exit:
+      finished |= (ended | unused).all(1)
+    nothing = at_limit & ~kept.present.any(1)
+    running = _running(state, chosen)
+    kept = jax.tree.map(
+      lambda a, b: jnp.where(nothing[:, None], a, b), running, kept
+    )
+    return dataclasses.replace(state, kept=kept, finished=finished), chosen
 
-  def length_norm(self, length: np.ndarray) -> np.ndarray:
-    """See `search.Rule`."""
-    length = np.asarray(length, np.float64)
-    return ((length + 5) / 5) ** self.length_norm_alpha
-
-  def _settled(self, state: search.State, norm: jax.Array) -> jax.Array:
+  def _settled(self, state: search.State, unused: jax.Array) -> jax.Array:
     """[S] bool: no running beam can change the hypotheses any more.
 
-    log-probabilities are at most 0, and so is what rounding makes of them; a
-    sum that falls while its divisor is the largest still to come stays below.
+    Sums only fall, so a beam whose score with the largest divisor still to come
+    stays below the worst hypothesis will not displace it.
     """
-    favourable = state.step + 2
-    if self.length_norm_alpha > 0:
-      favourable = state.options.max_new
-    # Past the limit the index is clamped; the group is finished anyway.
-    reach = state.scores[:, 0] / norm[favourable]
-    beaten = state.kept.all(1) & (reach <= state.kept_scores.min(1))
-    return beaten | (state.scores[:, 0] < _LOST)
+    options, best = state.options, state.scores[:, 0]
+    # Divisors rise or fall with the length, as the sign of alpha is.
+    norm = jnp.maximum(
+      search.norm_at(options, state.step + 2),
+      search.norm_at(options, options.max_new),
+    )
+    worst = jnp.where(unused, jnp.inf, state.kept.scores).min(1)
+    beaten = (state.kept.present | unused).all(1) & (best / norm[:, 0] <= worst)
+    return beaten | (best < _LOST)
 
 
 def _likeliest_stop(
@@ -136,58 +150,45 @@ def _likeliest_stop(
 
 
 def _keep_ended(
-  state: search.State, ends: jax.Array, stops: jax.Array, norm: jax.Array
-) -> search.State:
-  """Keeps the best of the hypotheses and of the beams, ended where they are.
+  state: search.State, ends: jax.Array, stops: jax.Array, unused: jax.Array
+) -> trace_lib.Kept:
+  """The best of the hypotheses and of the beams, ended where they are.
 
   Args:
     state: before the step.
-    ends: [S, K], sums of log-probabilities with the stop id; -inf if barred.
-    stops: [S, K] or [S, 1], the stop ids.
-    norm: [M + 1], of lengths.
+    ends: [S, K or 1], log-probabilities of the stop ids; -inf if barred.
+    stops: [S, K or 1], the stop ids.
+    unused: [S, K] bool, beams that there are not.
   """
-  slots, k = ends.shape
+  k = unused.shape[1]
   length = state.step + 1
-  offered = ends > _LOST
-  scores = jnp.where(offered, ends / norm[length][:, None], search.NEVER)
-  kept_scores, pick = jax.lax.top_k(
-    jnp.concatenate([state.kept_scores, scores], 1), k
-  )
+  sums = state.scores + ends
+  offered = sums > _LOST
 
-  def keep(old: jax.Array, new: jax.Array) -> jax.Array:
-    return search.take(jnp.concatenate([old, new], 1), pick)
+  def each(x: jax.Array) -> jax.Array:
+    return jnp.broadcast_to(x, offered.shape)
 
-  each = jnp.broadcast_to(jnp.arange(k), (slots, k))
-  stops = jnp.broadcast_to(stops, (slots, k))
-  return dataclasses.replace(
-    state,
-    kept_tokens=keep(state.kept_tokens, search.append(state, each, stops)),
-    kept_lengths=keep(
-      state.kept_lengths, jnp.broadcast_to(length[:, None], (slots, k))
+  new = trace_lib.Kept(
+    present=offered,
+    scores=jnp.where(
+      offered, sums / search.norm_at(state.options, length), search.NEVER
     ),
-    kept_scores=kept_scores,
-    kept=keep(state.kept, offered),
+    lengths=each(length[:, None]),
+    last=each(stops),
+    logprobs=each(ends),
+    rows=each(jnp.arange(k, dtype=jnp.int32)),
   )
+  return search.keep_best(state.kept, new, unused)
 
 
-def _keep_running(
-  state: search.State, these: jax.Array, norm: jax.Array
-) -> search.State:
-  """Makes hypotheses of the running beams of the groups `these` [S]."""
-  length = jnp.broadcast_to(state.step[:, None] + 1, state.scores.shape)
-  running = dataclasses.replace(
-    state,
-    kept_tokens=state.tokens,
-    kept_lengths=length,
-    kept_scores=state.scores / norm[length],
-    kept=state.scores > _LOST,
+def _running(state: search.State, chosen: trace_lib.Chosen) -> trace_lib.Kept:
+  """The running beams as hypotheses; state: after the step, less `step`."""
+  length = state.step + 1
+  return trace_lib.Kept(
+    present=state.scores > _LOST,
+    scores=state.scores / search.norm_at(state.options, length),
+    lengths=jnp.broadcast_to(length[:, None], state.scores.shape),
+    last=chosen.tokens,
+    logprobs=chosen.logprobs,
+    rows=chosen.parents,
   )
-  return search.freeze(these, running, state)
-
-
-def _all_done(state: search.State) -> jax.Array:
-  """[S] bool: every running beam has taken a stop id."""
-  slots, k, most = state.tokens.shape
-  ended = search.is_stop(state.options, state.tokens.reshape(slots, k * most))
-  past = jnp.arange(most) <= state.step[:, None, None]
-  return (ended.reshape(slots, k, most) & past).any(2).all(1)

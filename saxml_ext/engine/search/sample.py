@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from saxml_ext.engine.search import search
+from saxml_ext.engine.search import trace as trace_lib
 
 # Halvings of the interval in which the smallest probability of a nucleus is
 # sought: to 2^-24 of the largest, which float32 cannot tell from nothing.
@@ -22,27 +23,22 @@ _HALVINGS = 24
 
 
 @dataclasses.dataclass(frozen=True)
-class SampleRule:
+class SampleRule(search.Rule):
   """The settings of sampling.
 
   Attributes:
-    num_samples: rows per request.
     max_top_k: samples come from this many tokens at most, and requests may ask
       for fewer; 0: from the whole vocabulary, and requests may not.
   """
 
-  num_samples: int
   max_top_k: int = 0
 
-  def initial(self, options: search.Options, max_tokens: int) -> search.State:
-    """See `search.Rule`."""
-    return search.initial(options, self.num_samples, max_tokens)
-
-  def advance(
-    self, state: search.State, logits: jax.Array
-  ) -> tuple[search.State, jax.Array]:
+  def choose(
+    self, state: search.State, logits: jax.Array, live: jax.Array
+  ) -> tuple[search.State, trace_lib.Chosen]:
     """See `search.Rule`. A row that has ended runs on, but nothing is kept."""
-    options = state.options
+    del live
+    options, kept = state.options, state.kept
     slots, rows, vocab = state.scores.shape + logits.shape[-1:]
     found = search.likeliest(state, logits, min(self.max_top_k or 1, vocab))
     draws = jax.vmap(_draws, (0, 0, None))(options.seed, state.step, rows)
@@ -50,34 +46,34 @@ class SampleRule:
     chosen = jnp.take_along_axis(
       jnp.broadcast_to(logits, (slots, rows, vocab)), tokens[..., None], -1
     )
-    new = (chosen - found.peak) - found.log_total
-    scores = state.scores + new[..., 0]
+    log_probs = ((chosen - found.peak) - found.log_total)[..., 0]
+    scores = state.scores + log_probs
 
     length = state.step + 1
     ended = search.is_stop(options, tokens)
     ended |= (length >= options.max_new)[:, None]
+    unused = search.unused(options, rows)
+    now = ended & ~kept.present & ~unused
     own = jnp.broadcast_to(jnp.arange(rows, dtype=jnp.int32), (slots, rows))
-    running = search.append(state, own, tokens)
-    now = ended & ~state.kept
-    kept = state.kept | ended
-    return (
-      search.State(
-        options=options,
-        step=length,
-        tokens=running,
-        scores=scores,
-        kept_tokens=jnp.where(now[..., None], running, state.kept_tokens),
-        kept_lengths=jnp.where(now, length[:, None], state.kept_lengths),
-        kept_scores=jnp.where(now, scores, state.kept_scores),
-        kept=kept,
-        finished=kept.all(1),
-      ),
-      own,
+    new = trace_lib.Kept(
+      present=now,
+      scores=scores,
+      lengths=jnp.broadcast_to(length[:, None], scores.shape),
+      last=tokens,
+      logprobs=log_probs,
+      rows=own,
     )
-
-  def length_norm(self, length: np.ndarray) -> np.ndarray:
-    """See `search.Rule`: samples are ranked by probability alone."""
-    return np.ones_like(length, np.float64)
+    present = kept.present | now
+    kept = jax.tree.map(lambda a, b: jnp.where(now, a, b), new, kept)
+    return (
+      dataclasses.replace(
+        state,
+        scores=scores,
+        kept=kept._replace(present=present),
+        finished=(present | unused).all(1),
+      ),
+      trace_lib.Chosen(tokens, own, log_probs),
+    )
 
   def _choose(
     self,

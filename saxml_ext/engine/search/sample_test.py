@@ -10,6 +10,7 @@ import numpy as np
 
 from saxml_ext.engine.search import sample
 from saxml_ext.engine.search import search
+from saxml_ext.engine.search.testing import paths
 from saxml_ext.engine.testing import fast_compile
 
 fast_compile.install()
@@ -19,9 +20,9 @@ _ROWS = 4000
 _EOS = 3
 
 
-def _options(slots=1, **changes):
+def _options(slots=1, rows=_ROWS, **changes):
   changes = {'seed': 5, 'max_new': 4, **changes}
-  options = search.options_like(slots, 1, 4)
+  options = search.options_like(slots, 1, 4, rows)
   return dataclasses.replace(
     options,
     **{
@@ -38,7 +39,7 @@ def _first_tokens(rule, options, logits):
   """Tokens [S, K] drawn from logits [S, V]."""
   state = rule.initial(options, 4)
   state, _ = jax.jit(rule.advance)(state, jnp.asarray(logits)[:, None])
-  return np.asarray(state.tokens[:, :, 0]), state
+  return np.asarray(state.last), state
 
 
 def _expected(logits, temperature, top_k, top_p):
@@ -101,9 +102,29 @@ class SampleTest(parameterized.TestCase):
       state, rows = rule.advance(state, jnp.asarray(logits))
       np.testing.assert_array_equal(rows, [[0, 1]])
     self.assertTrue(bool(state.finished[0]))
-    np.testing.assert_array_equal(state.kept_lengths[0], [2, 4])
-    np.testing.assert_array_equal(state.kept_tokens[0, 0, :2], [5, _EOS])
-    np.testing.assert_array_equal(state.kept_tokens[0, 1], [6, 7, 9, _EOS])
+    (first, _), (second, score) = paths.kept(state, 0)
+    self.assertEqual(first.tokens.tolist(), [5, _EOS])
+    self.assertEqual(second.tokens.tolist(), [6, 7, 9, _EOS])
+    self.assertAlmostEqual(second.logprobs.sum(), score, places=4)
+
+  def test_a_request_may_want_fewer_samples(self):
+    logits = np.random.default_rng(2).normal(0, 1, (1, 1, _VOCAB))
+    logits = jnp.asarray(logits, jnp.float32)
+    rule = sample.SampleRule(5)
+    options = _options(rows=2, max_new=2, temperature=1.0)
+    state = rule.initial(options, 4)
+    wide = sample.SampleRule(5).initial(
+      _options(rows=5, max_new=2, temperature=1.0), 4
+    )
+    for _ in range(2):
+      state, _ = rule.advance(state, logits)
+      wide, _ = rule.advance(wide, logits)
+    self.assertTrue(bool(state.finished[0]))
+    few, many = paths.kept(state, 0), paths.kept(wide, 0)
+    self.assertLen(few, 2)
+    self.assertLen(many, 5)
+    for (a, _), (b, _) in zip(few, many):
+      np.testing.assert_array_equal(a.tokens, b.tokens)
 
   def test_stop_ids_are_barred_before_the_minimum(self):
     rule = sample.SampleRule(3)
@@ -113,8 +134,8 @@ class SampleTest(parameterized.TestCase):
       rule.initial(_options(stop_ids=_EOS, min_new=1, temperature=1.0), 4),
       jnp.asarray(logits),
     )
-    self.assertNotIn(_EOS, state.tokens[0, :, 0])
-    self.assertFalse(state.kept.any())
+    self.assertNotIn(_EOS, state.last[0])
+    self.assertFalse(state.kept.present.any())
 
 
 if __name__ == '__main__':

@@ -2,12 +2,16 @@
 
 A slot holds one request, whose group has K rows: beams of a beam search, or
 samples. A rule, such as `beam.BeamRule`, tells how one decode step changes the
-state; see `Rule`. All groups of an engine follow one rule, each with its own
-`Options`.
+state; see `Rule`. Each group has `Options` of its own.
+
+Rows change places from step to step, their histories do not: each step writes
+down what each row chose and which row it continues, and an answer is read by
+going back from its end; see `trace.py`.
 """
 
+import abc
 import dataclasses
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,13 +19,19 @@ import numpy as np
 
 from saxml_ext.engine.kernels import kernels
 from saxml_ext.engine.search import topk
+from saxml_ext.engine.search import trace as trace_lib
 
 # Stands for "out of reach". Beam search adds it to scores, instead of putting
 # it in their place, and so rounds as the reference does.
 NEVER = np.float32(-1e9)
+# Below it a beam is out of reach. Sums of log-probabilities stay far above.
+LOST = NEVER / 2
 
 # Fills up stop_ids: no token.
 NO_TOKEN = -1
+
+# How Options say when a beam search has finished.
+EARLY_STOPPING = {False: 0, True: 1, 'never': 2}
 
 
 @jax.tree_util.register_dataclass
@@ -33,6 +43,13 @@ class Options:
     min_new: [S] int32, no stop id is chosen before this many tokens.
     max_new: [S] int32, at most M tokens are generated.
     stop_ids: [S, E] int32, tokens that end an answer, filled with NO_TOKEN.
+    rows: [S] int32, the beams or samples that are wanted, at most K: the search
+      is that of a group that has no more.
+    sampled: [S] bool, samples; else beam search. Counts where the engine can do
+      both.
+    norms: [S, M + 1] float32, what a beam's sum of log-probabilities is divided
+      by at each length to make a score.
+    early_stopping: [S] int32, values of EARLY_STOPPING.
     temperature: [S] float32, divides the logits that are sampled; 0 is greedy.
     top_k: [S] int32, samples come from this many tokens; 0 for all.
     top_p: [S] float32, samples come from the likeliest tokens that have this
@@ -43,6 +60,10 @@ class Options:
   min_new: jax.Array
   max_new: jax.Array
   stop_ids: jax.Array
+  rows: jax.Array
+  sampled: jax.Array
+  norms: jax.Array
+  early_stopping: jax.Array
   temperature: jax.Array
   top_k: jax.Array
   top_p: jax.Array
@@ -57,57 +78,101 @@ class State:
   Attributes:
     options: of the groups' requests.
     step: [S] int32, tokens generated so far.
-    tokens: [S, K, M] int32, running rows; beams have the best first.
+    last: [S, K] int32, the running rows' last tokens; beams have the best
+      first.
     scores: [S, K] float32, their sums of log-probabilities.
-    kept_tokens: [S, K, M] int32, answers; of beams the best first.
-    kept_lengths: [S, K] int32, their tokens, the stop id included.
-    kept_scores: [S, K] float32, what the rule ranks them by.
-    kept: [S, K] bool, False where there is no answer yet.
+    ended: [S, K] bool, those that have chosen a stop id and run on.
+    trace: of the running rows, and of those that they continue.
+    kept: answers.
     finished: [S] bool, nothing more can change the answers.
   """
 
   options: Options
   step: jax.Array
-  tokens: jax.Array
+  last: jax.Array
   scores: jax.Array
-  kept_tokens: jax.Array
-  kept_lengths: jax.Array
-  kept_scores: jax.Array
-  kept: jax.Array
+  ended: jax.Array
+  trace: trace_lib.Trace
+  kept: trace_lib.Kept
   finished: jax.Array
 
 
-class Rule(Protocol):
-  """How a decode step changes the searches."""
+@dataclasses.dataclass(frozen=True)
+class Rule(abc.ABC):
+  """How a decode step changes the searches.
+
+  Attributes:
+    num_rows: K.
+    max_logprobs: A, alternatives that are written down for each token.
+  """
+
+  num_rows: int
+  max_logprobs: int = dataclasses.field(default=0, kw_only=True)
 
   def initial(self, options: Options, max_tokens: int) -> State:
     """State before the first token."""
+    return _initial(options, self.num_rows, max_tokens, self.max_logprobs)
 
-  def advance(self, state: State, logits: jax.Array) -> tuple[State, jax.Array]:
+  @abc.abstractmethod
+  def choose(
+    self, state: State, logits: jax.Array, live: jax.Array
+  ) -> tuple[State, trace_lib.Chosen]:
     """Adds one token to every running row.
+
+    Args:
+      state: before the step.
+      logits: as of `advance`.
+      live: [S] bool, groups that matter.
+
+    Returns:
+      The state after the step, but for step, last and trace, and what the
+      running rows have become.
+    """
+
+  def advance(
+    self, state: State, logits: jax.Array, live: jax.Array | None = None
+  ) -> tuple[State, jax.Array]:
+    """Adds one token to every running row, and writes it down.
 
     Args:
       state: before the step.
       logits: [S, K, V] float32, of the token after each running row; or
         [S, 1, V] after the prompt, when all rows are still the same.
+      live: [S] bool, groups that matter; None: all of them.
 
     Returns:
       The state after the step, and [S, K] int32: which row each running row
       continues. Finished groups go on as if they were not; the caller keeps
       their old state (see `freeze`).
     """
+    if live is None:
+      live = jnp.ones_like(state.finished)
+    new, chosen = self.choose(state, logits, live)
+    alternatives = None
+    if self.max_logprobs:
+      alternatives = _alternatives(state, logits, self.max_logprobs)
+    new = dataclasses.replace(
+      new,
+      step=state.step + 1,
+      last=chosen.tokens,
+      trace=trace_lib.write(state.trace, state.step, chosen, alternatives),
+    )
+    return new, chosen.parents
 
-  def length_norm(self, length: np.ndarray) -> np.ndarray:
-    """What a sum of log-probabilities is divided by to make a score."""
 
-
-def options_like(slots: int, max_stop_ids: int, max_new: int) -> Options:
+def options_like(
+  slots: int, max_stop_ids: int, max_new: int, rows: int = 1
+) -> Options:
   """Options of `slots` groups that have no request."""
   zero = jnp.zeros((slots,), jnp.int32)
   return Options(
     min_new=zero,
     max_new=zero + max_new,
     stop_ids=jnp.full((slots, max_stop_ids), NO_TOKEN, jnp.int32),
+    rows=zero + rows,
+    sampled=jnp.zeros((slots,), bool),
+    norms=jnp.ones((slots, max_new + 1), jnp.float32),
+    early_stopping=zero,
     temperature=jnp.zeros((slots,), jnp.float32),
     top_k=zero,
     top_p=jnp.ones((slots,), jnp.float32),
@@ -115,30 +180,77 @@ def options_like(slots: int, max_stop_ids: int, max_new: int) -> Options:
   )
 
 
-def initial(options: Options, rows: int, max_tokens: int) -> State:
+def _initial(
+  options: Options, rows: int, max_tokens: int, max_logprobs: int
+) -> State:
   """State before the first token: nothing chosen, nothing kept."""
   slots = options.min_new.shape[0]
-  tokens = jnp.zeros((slots, rows, max_tokens), jnp.int32)
+  zeros = jnp.zeros((slots, rows), jnp.int32)
   return State(
     options=options,
     step=jnp.zeros((slots,), jnp.int32),
-    tokens=tokens,
-    scores=jnp.zeros((slots, rows), jnp.float32),
-    kept_tokens=tokens,
-    kept_lengths=jnp.zeros((slots, rows), jnp.int32),
-    kept_scores=jnp.full((slots, rows), NEVER),
-    kept=jnp.zeros((slots, rows), bool),
+    last=zeros,
+    scores=zeros.astype(jnp.float32),
+    ended=zeros.astype(bool),
+    trace=trace_lib.empty(slots, max_tokens, rows, max_logprobs),
+    kept=trace_lib.Kept(
+      present=zeros.astype(bool),
+      scores=jnp.full((slots, rows), NEVER),
+      lengths=zeros,
+      last=zeros,
+      logprobs=zeros.astype(jnp.float32),
+      rows=zeros,
+    ),
     finished=jnp.zeros((slots,), bool),
   )
 
 
 def freeze(live: jax.Array, new: State, old: State) -> State:
-  """`new` where live [S] is True, `old` elsewhere."""
+  """`new` where live [S] is True, `old` elsewhere.
+
+  Of the trace `new` throughout: what was added lies behind all that an answer
+  of a finished group is made of.
+  """
 
   def choose(a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.where(live.reshape((-1,) + (1,) * (a.ndim - 1)), a, b)
 
-  return jax.tree.map(choose, new, old)
+  return jax.tree.map(choose, new, dataclasses.replace(old, trace=new.trace))
+
+
+def unused(options: Options, rows: int) -> jax.Array:
+  """Which of K rows the groups have too many; [S, K] bool."""
+  return jnp.arange(rows) >= options.rows[:, None]
+
+
+def without(these: jax.Array, scores: jax.Array) -> jax.Array:
+  """Scores [S, n] with those of `these` [S, n] below all others."""
+  return jnp.where(these, -jnp.inf, scores)
+
+
+def keep_best(
+  old: trace_lib.Kept, new: trace_lib.Kept, unused: jax.Array
+) -> trace_lib.Kept:
+  """The best K of old and new answers, of equals the old ones first.
+
+  Args:
+    old: [S, K], the best first.
+    new: [S, K].
+    unused: [S, K] bool, places of the result that are to be empty.
+  """
+  both = jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), old, new)
+  scores, pick = jax.lax.top_k(both.scores, unused.shape[1])
+  best = jax.tree.map(lambda x: take(x, pick), both._replace(scores=None))
+  return best._replace(scores=scores, present=best.present & ~unused)
+
+
+def norm_at(options: Options, length: jax.Array) -> jax.Array:
+  """The divisors of scores at lengths [S] or [S, n]; [S, 1] or [S, n].
+
+  Of lengths above M, where groups have finished, it is that of M.
+  """
+  length = length.reshape(options.norms.shape[0], -1)
+  return jnp.take_along_axis(options.norms, length, 1, mode='clip')
 
 
 def is_stop(options: Options, tokens: jax.Array) -> jax.Array:
@@ -209,80 +321,24 @@ def likeliest(state: State, logits: jax.Array, count: int) -> Likeliest:
   return jax.lax.platform_dependent(logits, cpu=by_kernel, default=by_xla)
 
 
-class Candidates(NamedTuple):
-  """The best continuations of each group's rows, best first.
-
-  sums [S, C] float32: scores of their rows and log-probabilities of their
-  tokens; log_probs [S, C] float32: the latter alone; rows, tokens [S, C] int32.
-  Of equal sums the lower row comes first, of one row the larger logit, of
-  equal logits the lower token.
-  peak, log_total: [S, R, 1], see `log_total`; of all tokens.
-  """
-
-  sums: jax.Array
-  log_probs: jax.Array
-  rows: jax.Array
-  tokens: jax.Array
-  peak: jax.Array
-  log_total: jax.Array
-
-
-def candidates(
-  state: State, logits: jax.Array, count: int, active: jax.Array | None = None
-) -> Candidates:
-  """The `count` best continuations, or all if there are fewer.
-
-  Args:
-    state: before the step; its stop ids are barred as of `barred`.
-    logits: [S, R, V] float32 of the first R rows.
-    count: of the continuations that are asked for.
-    active: [S] int32, so many of the rows are continued; None: all R.
-  """
-  slots, rows, vocab = logits.shape
-  scores = state.scores[:, :rows]
-  if active is None:
-    active = jnp.full((slots,), rows, jnp.int32)
-  count = min(count, rows * vocab)
-
-  def by_xla(logits: jax.Array) -> Candidates:
-    width = min(count, vocab)
-    best, tokens = topk.top_k(
-      bar_stops(state, logits).reshape(slots * rows, vocab), width
-    )
-    best, tokens = (x.reshape(slots, rows, width) for x in (best, tokens))
-    peak, total = log_total(logits)
-    log_probs = (best - peak) - total
-    continued = jnp.arange(rows) < active[:, None]
-    sums = jnp.where(
-      continued[..., None], log_probs + scores[..., None], -jnp.inf
-    )
-    sums, pick = jax.lax.top_k(sums.reshape(slots, -1), count)
-    log_probs, tokens = (
-      take(x.reshape(slots, -1), pick) for x in (log_probs, tokens)
-    )
-    return Candidates(sums, log_probs, pick // width, tokens, peak, total)
-
-  def by_kernel(logits: jax.Array) -> Candidates:
-    peak, total, sums, log_probs, beams, tokens = kernels.find_candidates(
-      logits, scores, barred(state), active, count
-    )
-    return Candidates(
-      sums, log_probs, beams, tokens, peak[..., None], total[..., None]
-    )
-
-  if not kernels.usable():
-    return by_xla(logits)
-  return jax.lax.platform_dependent(logits, cpu=by_kernel, default=by_xla)
-
-
-def append(state: State, rows: jax.Array, tokens: jax.Array) -> jax.Array:
-  """Tokens [S, n, M] of the given rows [S, n], each with its next token."""
-  history = jnp.take_along_axis(state.tokens, rows[:, :, None], 1)
-  here = jnp.arange(history.shape[-1]) == state.step[:, None, None]
-  return jnp.where(here, tokens[:, :, None], history)
-
-
 def take(x: jax.Array, indices: jax.Array) -> jax.Array:
   """x[s, indices[s, i]] for x [S, n, ...]."""
   indices = indices.reshape(indices.shape + (1,) * (x.ndim - 2))
   return jnp.take_along_axis(x, indices, 1)
+
+
+def _alternatives(
+  state: State, logits: jax.Array, count: int
+) -> tuple[jax.Array, jax.Array]:
+  """The likeliest tokens [S, R, A], barred or not, and log-probabilities."""
+  found = likeliest(state, logits, min(count, logits.shape[-1]))
+  # Those that are barred are not among the found ones.
+  stops = barred(state)[:, None]
+  stops = jnp.broadcast_to(stops, (*logits.shape[:2], stops.shape[2]))
+  more = jnp.take_along_axis(logits, jnp.maximum(stops, 0), 2)
+  more = jnp.where(stops >= 0, more, -jnp.inf)
+  values = jnp.concatenate([found.logits, more], 2)
+  tokens = jnp.concatenate([found.tokens, stops], 2)
+  best, pick = jax.lax.top_k(values, count)
+  log_probs = (best - found.peak) - found.log_total
+  return jnp.take_along_axis(tokens, pick, 2), log_probs

@@ -19,6 +19,7 @@ class NotingRunner:
     calls: each call of the engine, as a tuple.
     fail: raised by the next step, if set.
     gate: when cleared, a step waits for it.
+    progress: as the engine's: the prompt, of requests that stream.
   """
 
   def __init__(self, num_slots: int = 4):
@@ -27,6 +28,7 @@ class NotingRunner:
     self.fail: Exception | None = None
     self.gate = threading.Event()
     self.gate.set()
+    self.progress: dict[int, Any] = {}
     self._requests: dict[int, request_lib.Request] = {}
 
   def check(self, request: request_lib.Request) -> None:
@@ -49,6 +51,9 @@ class NotingRunner:
       raise self.fail
     done, self._requests = self._requests, {}
     return {slot: r.tokens[::-1].tolist() for slot, r in done.items()}
+
+  def interrupt(self) -> None:
+    self.calls.append(('interrupt',))
 
   def release(self, slot: int) -> None:
     self.calls.append(('release', slot))

@@ -41,7 +41,7 @@ def hparams(
     min_decode_steps=settings.engine.min_new_tokens,
     eos_id=list(stops),
   )
-  if settings.engine.search != 'sample':
+  if not settings.engine.has_samples:
     return _filled(
       decoder_hparams.BeamSearchHParams,
       base,

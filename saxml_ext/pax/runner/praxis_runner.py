@@ -28,6 +28,15 @@ from praxis.layers import models
 # praxis fills up its beams with hypotheses that score far below any real one.
 _FILLER = -1e6
 
+# What the engine lets a request choose, and praxis' decoder does not.
+_NOT_BY_REQUEST = (
+  'num_beams',
+  'length_penalty',
+  'early_stopping',
+  'num_samples',
+  'logprobs',
+)
+
 
 class PraxisRunner:
   """Decodes up to `num_slots` requests, from beginning to end.
@@ -61,10 +70,13 @@ class PraxisRunner:
         ' samples, as praxis knows it for beams only: set it to 0'
       )
     self.num_slots = settings.engine.num_slots
+    self.progress: dict[int, Any] = {}  # praxis tells of whole answers only.
     self._settings = settings
     self._vocab_size = model.lm_tpl.vocab_size
     self._variables = jax.tree.map(jax.numpy.asarray, variables)
     self._requests: dict[int, request_lib.Request] = {}
+    self.progress: Mapping[int, request_lib.Progress] = {}
+    self.interruptible = False
     self._decode = jax.jit(_decode_fn(model, decoder))
     self._xent = jax.jit(_xent_fn(model))
 
@@ -125,12 +137,26 @@ class PraxisRunner:
       1 if engine.max_top_k else 0
     ):
       raise ValueError(f'top_k is {request.top_k}; at least 1, or left out')
+    for name in _NOT_BY_REQUEST:
+      if getattr(request, name) is not None:
+        raise ValueError(
+          f'{name} is {getattr(request, name)}; praxis decodes as the model was'
+          ' published: leave it out'
+        )
+    if request.beam_search not in (None, not self._samples):
+      raise ValueError(
+        f'beam_search is {request.beam_search}; praxis decodes as the model was'
+        ' published: leave it out'
+      )
 
   def prefill_and_insert(
     self, requests: Mapping[int, request_lib.Request]
   ) -> None:
     """Keeps requests for the next batch, which the next step() decodes."""
     self._requests.update(requests)
+
+  def interrupt(self) -> None:
+    """Does nothing: praxis decodes a batch to its end."""
 
   def step(self, max_steps: int | None = None) -> dict[int, request_lib.Result]:
     """Decodes what was admitted, to its end; praxis has no part steps."""

@@ -33,7 +33,7 @@ _LINGER = 0.3
 _LEAVE = 1.0
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class _GroupServable(servable.Servable):
   """A model of a group; closing it has every process forget it."""
 
@@ -74,6 +74,7 @@ class GroupLeader:
     limits: contract.Limits,
     port: int,
     prepare: group_prepare.PrepareFn,
+    seed: int | None = None,
   ):
     """Waits until all processes are there.
 
@@ -82,11 +83,13 @@ class GroupLeader:
       limits: how long what may take.
       port: of the log; 0 picks a free one.
       prepare: prepares a model in this process.
+      seed: see `loader.serve`.
 
     Raises:
       errors.FailedPrecondition: the port is taken.
       errors.Unavailable: some processes do not come.
     """
+    self._seed = seed
     self._server: Server | None = None
     self._served: dict[int, tuple[servable.Servable, Callable[[str], None]]]
     self._served = {}
@@ -133,7 +136,7 @@ class GroupLeader:
 
     try:
       served = loader.serve(
-        prepared.settings, prepared.codecs, runner, on_failure
+        prepared.settings, prepared.codecs, runner, on_failure, self._seed
       )
     except BaseException:
       forget()

@@ -15,14 +15,14 @@ class Prepared(contract.Prepared, Protocol):
 
   Attributes:
     settings: of its serving params.
-    codecs: of its input and output.
+    codecs: of its texts.
   """
 
   @property
   def settings(self) -> settings_lib.Settings: ...
 
   @property
-  def codecs(self) -> tuple[codec.Codec, codec.Codec]: ...
+  def codecs(self) -> codec.Codecs: ...
 
 
 PrepareFn: TypeAlias = Callable[[spec_lib.Spec], Prepared]

@@ -121,7 +121,11 @@ class GroupTest(parameterized.TestCase):
         model_path=small_model.MODEL_PATH,
         checkpoint_path=self.checkpoint,
         # A slot for each process, whose device holds the whole model.
-        overrides={'ICI_MESH_SHAPE': f'[1,{_SIZE},1]', 'BATCH_SIZE': '3'},
+        overrides={
+          'ICI_MESH_SHAPE': f'[1,{_SIZE},1]',
+          'BATCH_SIZE': '3',
+          'ENABLE_GENERATE_STREAM': 'true',
+        },
       ),
       timeout=_TIMEOUT,
     )
@@ -129,6 +133,21 @@ class GroupTest(parameterized.TestCase):
   def _generate(self, text: str):
     return self.lm.Generate.future(
       lm_pb2.GenerateRequest(model_key=_KEY, text=text), timeout=_TIMEOUT
+    )
+
+  def _check_stream(self, text: str, answer: lm_pb2.GenerateResponse) -> None:
+    """Streams an answer, which every process computes the progress of."""
+    said = [b'', b'']
+    messages = list(
+      self.lm.GenerateStream(
+        lm_pb2.GenerateRequest(model_key=_KEY, text=text), timeout=_TIMEOUT
+      )
+    )
+    for message in messages:
+      for i, item in enumerate(message.items):
+        said[i] = said[i][: item.prefix_len] + item.text.encode()
+    self.assertEqual(
+      [each.decode() for each in said], [t.text for t in answer.texts]
     )
 
   def _pending(self) -> int:
@@ -171,6 +190,7 @@ class GroupTest(parameterized.TestCase):
     answers = [self._generate(f'{i},2,3') for i in range(5)]
     for answer in answers:
       self.assertLen(answer.result().texts, 2)
+    self._check_stream('4,2,3', answers[4].result())
     score = self.lm.Score(
       lm_pb2.ScoreRequest(model_key=_KEY, prefix='1', suffix=['2,3'])
     )
@@ -185,7 +205,8 @@ class GroupTest(parameterized.TestCase):
     self.assertLen(last.result().texts, 2)
     self.assertEqual(self._exit_codes(), [0] * _SIZE)
     calls = self._text(0, 'calls')
-    self.assertEqual(calls.count('Request('), 6)
+    self.assertEqual(calls.count('Request('), 7)
+    self.assertIn('stream=True', calls)
     self.assertIn('score', calls)
     self.assertEqual(self._text(1, 'calls'), calls)
     self.assertEqual(self._text(2, 'calls'), calls)

@@ -9,115 +9,81 @@
 LOADING and UNLOADING begin when a request for them is accepted; the work is
 done by one thread, in the order of acceptance, so that two loads never compete
 for memory and cores. A model that is to be unloaded before it is loaded never
-serves: a load that waits is left out, the result of one that runs is dropped. A failed model stays listed until it is loaded again or
-unloaded.
+serves: a load that waits is left out, the result of one that runs is dropped. A
+model that is to be loaded while it is unloaded is loaded after that. A failed
+model stays listed until it is loaded again or unloaded.
+
+A reload refuses nobody. With room for both, the new weights are loaded beside
+the old ones, which serve until then: the state stays LOADED, also where the new
+ones cannot be loaded, and then `Entry.reason` tells why. Without it the old
+ones answer what they hold and go first; the state is LOADING, and requests are
+held until it ends (`Models.held`).
 """
 
 from collections.abc import Callable, Mapping
 from concurrent import futures
 import dataclasses
-import enum
-import threading
-import traceback
-from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+import time
+from typing import TypeAlias
 
 from absl import logging
 
 from saxml_ext.common import errors
 from saxml_ext.common import memory
 from saxml_ext.server.loading import spec as spec_lib
+from saxml_ext.server.states import dormancy as dormancy_lib
+from saxml_ext.server.states import entry as entry_lib
+from saxml_ext.server.states import failure_watch
+from saxml_ext.server.states import hold as hold_lib
+from saxml_ext.server.states import table
 
 # As upstream: further work is refused while this much waits.
 _MAX_PENDING = 4
 
 
-class State(enum.Enum):
-  """Where a model stands."""
-
-  LOADING = 'loading'
-  LOADED = 'loaded'
-  FAILED = 'failed'
-  UNLOADING = 'unloading'
-
-
-class Model(Protocol):
-  """What the life cycle needs of a loaded model."""
-
-  def close(self, drain: bool) -> None:
-    """Stops it; with `drain` after it has answered what it holds."""
+State: TypeAlias = entry_lib.State
+Entry = entry_lib.Entry
+Serving = entry_lib.Serving
+LoadFn: TypeAlias = Callable[
+  [spec_lib.Spec, Callable[[str], None]], entry_lib.ModelT
+]
 
 
-ModelT = TypeVar('ModelT', bound=Model)
-
-
-@dataclasses.dataclass(frozen=True)
-class Entry(Generic[ModelT]):
-  """One model as of now.
+class Models(table.Table[entry_lib.ModelT]):
+  """The models of one server, by key. Safe to use from several threads.
 
   Attributes:
-    spec: what was asked for.
-    state: where it stands.
-    reason: why it failed; empty otherwise.
-    model: the servable; only LOADED ones serve.
+    load_seconds: that the last load of a model took, by key.
   """
 
-  spec: spec_lib.Spec
-  state: State
-  reason: str = ''
-  model: ModelT | None = None
+  def __init__(
+    self,
+    load_fn: LoadFn[entry_lib.ModelT],
+    has_room: Callable[[spec_lib.Spec], bool] = lambda spec: False,
+    dormancy: dormancy_lib.Dormancy | None = None,
+  ):
+    """Starts without a model.
 
-
-class Serving(NamedTuple, Generic[ModelT]):
-  """A model that serves, and what was asked for."""
-
-  spec: spec_lib.Spec
-  model: ModelT
-
-
-LoadFn: TypeAlias = Callable[[spec_lib.Spec, Callable[[str], None]], ModelT]
-
-
-class Models(Generic[ModelT]):
-  """The models of one server, by key. Safe to use from several threads."""
-
-  def __init__(self, load_fn: LoadFn[ModelT]):
-    """Takes the function that loads a model, see `loader.load`."""
+    Args:
+      load_fn: loads a model, see `loader.load`.
+      has_room: whether a model can be loaded beside those that are here; it
+        raises what `load_fn` would if it can tell that without loading.
+      dormancy: of the server; None: it is always active.
+    """
+    super().__init__(dormancy or dormancy_lib.Dormancy())
     self._load_fn = load_fn
-    # Reentrant: a future that is done calls back at once.
-    self._lock = threading.RLock()
-    self._entries: dict[str, Entry[ModelT]] = {}
+    self._has_room = has_room
+    self.load_seconds: dict[str, float] = {}
+    # What is to be loaded once the model of that key has been unloaded.
+    self._again: dict[str, spec_lib.Spec] = {}
     self._pending = 0
     self._worker = futures.ThreadPoolExecutor(1, thread_name_prefix='loader')
-
-  def entries(self) -> dict[str, Entry[ModelT]]:
-    """All models, a copy."""
-    with self._lock:
-      return dict(self._entries)
-
-  def serving(self, key: str) -> Serving[ModelT]:
-    """A model that serves.
-
-    Raises:
-      errors.NotFound: there is none; the message says what there is.
-    """
-    entry = self._entries.get(key)
-    if entry is not None and entry.state is State.LOADED:
-      if entry.model is not None:
-        return Serving(entry.spec, entry.model)
-    known = ', '.join(
-      k for k, e in self.entries().items() if e.state is State.LOADED
-    )
-    if entry is not None and entry.state is State.FAILED:
-      why = f'failed: {entry.reason}'
-    else:
-      why = 'is still loading or already unloaded'
-    raise errors.NotFound(f'{key} {why}. Available models: {known or "none"}')
 
   def load(self, key: str, spec: spec_lib.Spec) -> futures.Future:
     """Starts loading; the future ends when the model serves or has failed.
 
     A model that is here already is left as it is, except that one that failed
-    is tried again.
+    is tried again, and one that is being unloaded is loaded after that.
 
     Raises:
       errors.InvalidArgument: the key is empty.
@@ -127,6 +93,11 @@ class Models(Generic[ModelT]):
       raise errors.InvalidArgument('model_key is empty; give a model id')
     with self._lock:
       entry = self._entries.get(key)
+      unloading = entry is not None and entry.state is State.UNLOADING
+      if unloading and key not in self._again:
+        future = self._submit(self._load_again, key)
+        self._again[key] = spec
+        return future
       if entry is not None and entry.state is not State.FAILED:
         # Behind whatever the worker still does with this model.
         return self._submit(self._settled, key)
@@ -137,8 +108,8 @@ class Models(Generic[ModelT]):
   def reload(self, key: str, checkpoint_path: str) -> futures.Future:
     """Starts replacing the weights of a model.
 
-    The loaded ones stay if they come from that path. A running model answers
-    what it holds first.
+    The loaded ones stay if they come from that path. No request is refused
+    meanwhile, see above.
 
     Raises:
       errors.NotFound: there is no such model.
@@ -148,12 +119,7 @@ class Models(Generic[ModelT]):
       entry = self._known(key)
       if entry.state is State.UNLOADING:
         raise errors.NotFound(f'{key} is being unloaded; publish it again')
-      same = entry.spec.checkpoint_path == checkpoint_path
-      if same and entry.state is not State.FAILED:
-        return self._submit(self._settled, key)
-      spec = dataclasses.replace(entry.spec, checkpoint_path=checkpoint_path)
-      future = self._submit(self._replace, key, spec)
-    return future
+      return self._submit(self._replace, key, checkpoint_path)
 
   def set_acls(self, key: str, acls: Mapping[str, str]) -> None:
     """Replaces a model's ACLs; raises errors.NotFound."""
@@ -171,6 +137,8 @@ class Models(Generic[ModelT]):
     """
     with self._lock:
       entry = self._entries.get(key)
+      if self._again.pop(key, None) is not None:
+        return self._submit(lambda: None)  # It will not be loaded again.
       if entry is None or entry.state is State.UNLOADING:
         known = ', '.join(self._entries) or 'none'
         raise errors.InvalidArgument(
@@ -180,26 +148,21 @@ class Models(Generic[ModelT]):
       if entry.state is not State.FAILED:
         # Of a model that is still being loaded, it tells the loading thread
         # that nobody wants the result.
-        self._set(key, state=State.UNLOADING)
+        self._set(key, state=State.UNLOADING, hold=None)
+        if entry.hold is not None:
+          entry.hold.release()
     return future
 
   def close(self, drain: bool) -> None:
     """Stops every model; a load in progress is not waited for."""
     self._worker.shutdown(wait=False, cancel_futures=True)
-    for entry in self.entries().values():
+    for key, entry in self.entries().items():
+      if entry.hold is not None:
+        with self._lock:
+          self._set(key, hold=None)
+        entry.hold.release()
       if entry.model is not None:
         entry.model.close(drain)
-
-  def _known(self, key: str) -> Entry[ModelT]:
-    if key not in self._entries:
-      raise errors.NotFound(
-        f'model_key {key!r} is not loaded here; loaded are:'
-        f' {", ".join(self._entries) or "none"}'
-      )
-    return self._entries[key]
-
-  def _set(self, key: str, **changes) -> None:
-    self._entries[key] = dataclasses.replace(self._entries[key], **changes)
 
   def _submit(self, work: Callable[..., None], *args) -> futures.Future:
     if self._pending >= _MAX_PENDING:
@@ -226,9 +189,36 @@ class Models(Generic[ModelT]):
 
   def _load(self, key: str, spec: spec_lib.Spec) -> None:
     self._check_wanted(key)
-    watch = _FailureWatch(self._engine_failed, key)
+    watch = failure_watch.FailureWatch(self._engine_failed, key)
+    try:
+      model = self._make(key, spec, watch)
+    except errors.SaxError as e:
+      with self._lock:
+        self._set(key, state=State.FAILED, reason=e.message, hold=None)
+      raise
+    self._serve(key, Entry(spec, State.LOADED, model=model))
+    watch.begin(model)
+
+  def _load_again(self, key: str) -> None:
+    with self._lock:
+      spec = self._again.pop(key, None)
+      if spec is None:
+        raise errors.NotFound(f'{key} was unloaded before it was loaded')
+      self._entries[key] = Entry(spec, State.LOADING)
+    self._load(key, spec)
+
+  def _make(
+    self,
+    key: str,
+    spec: spec_lib.Spec,
+    watch: failure_watch.FailureWatch[entry_lib.ModelT],
+  ) -> entry_lib.ModelT:
+    """Loads a model; what goes wrong is a SaxError and keeps no memory."""
+    begin = time.monotonic()
     try:
       model = self._load_fn(spec, watch.on_failure)
+      self.load_seconds[key] = time.monotonic() - begin
+      return model
     except Exception as e:  # pylint: disable=broad-exception-caught
       error = errors.from_exception(e, 'Loading error')
       logging.error(
@@ -238,45 +228,113 @@ class Models(Generic[ModelT]):
         # What is wrong with the request is in the message already.
         exc_info=None if error is e else e,
       )
-      with self._lock:
-        self._set(key, state=State.FAILED, reason=error.message)
-      _drop_frames(e)
+      failure_watch.drop_frames(e)
       memory.collect()
       raise error from e
+
+  def _serve(
+    self, key: str, entry: Entry[entry_lib.ModelT]
+  ) -> entry_lib.ModelT | None:
+    """Puts a loaded model into the table; returns the one that was there.
+
+    Raises:
+      errors.NotFound: nobody wants it any more.
+    """
+    assert entry.model is not None
     try:
       with self._lock:
         self._check_wanted(key)
-        self._set(key, state=State.LOADED, model=model)
+        old = self._entries[key]
+        spec = dataclasses.replace(entry.spec, acls=old.spec.acls)
+        self._entries[key] = dataclasses.replace(entry, spec=spec)
     except errors.NotFound:
-      model.close(drain=False)
+      entry.model.close(drain=False)
       raise
-    watch.begin(model)
+    logging.info('loading completed. %s serves %s', key, spec.checkpoint_path)
+    return old.model
 
-  def _check_wanted(self, key: str) -> None:
-    """Raises NotFound if a model is to be unloaded, or gone, by now."""
-    entry = self.entries().get(key)
-    if entry is None or entry.state is State.UNLOADING:
-      raise errors.NotFound(f'{key} was unloaded while it was being loaded')
-
-  def _engine_failed(self, key: str, model: ModelT, reason: str) -> None:
+  def _engine_failed(
+    self, key: str, model: entry_lib.ModelT, reason: str
+  ) -> None:
     with self._lock:
       entry = self._entries.get(key)
       # A model that was replaced meanwhile does not count.
       if entry is not None and entry.model is model:
         self._set(key, state=State.FAILED, reason=reason, model=None)
 
-  def _replace(self, key: str, spec: spec_lib.Spec) -> None:
+  def _replace(self, key: str, checkpoint_path: str) -> None:
+    with self._lock:
+      self._check_wanted(key)
+      entry = self._entries[key]
+      serves = entry.state is State.LOADED
+      if serves and entry.spec.checkpoint_path == checkpoint_path:
+        self._set(key, reason='')
+        return
+      spec = dataclasses.replace(entry.spec, checkpoint_path=checkpoint_path)
+      if not serves:
+        self._entries[key] = Entry(spec, State.LOADING)
+      del entry  # Nothing may keep the old weights from here on.
+    if not serves:
+      self._load(key, spec)
+      return
+    try:
+      beside = self._has_room(spec)
+    except Exception as e:  # pylint: disable=broad-exception-caught
+      error = errors.from_exception(e, 'Loading error')
+      self._keep(key, spec, error)
+      raise error from e
+    if beside:
+      self._replace_beside(key, spec)
+    else:
+      self._replace_after(key, spec)
+
+  def _replace_beside(self, key: str, spec: spec_lib.Spec) -> None:
+    """Loads new weights while the old ones serve."""
+    watch = failure_watch.FailureWatch(self._engine_failed, key)
+    try:
+      model = self._make(key, spec, watch)
+    except errors.SaxError as e:
+      self._keep(key, spec, e)
+      raise
+    old = self._serve(key, Entry(spec, State.LOADED, model=model))
+    watch.begin(model)
+    if old is not None:  # Its engine may have failed meanwhile.
+      old.close(drain=True)
+    del old
+    memory.collect()
+
+  def _replace_after(self, key: str, spec: spec_lib.Spec) -> None:
+    """Loads new weights once the old ones are gone; requests are held."""
     with self._lock:
       self._check_wanted(key)
       old = self._entries[key].model
-      spec = dataclasses.replace(spec, acls=self._entries[key].spec.acls)
-      self._entries[key] = Entry(spec, State.LOADING)
-    if old is not None:
-      old.close(drain=True)
-    # There may be room for one of the two only.
-    del old
-    memory.collect()
-    self._load(key, spec)
+      limit = 1 if old is None else old.admission_limit
+      hold = hold_lib.Hold(key, limit)
+      self._entries[key] = Entry(spec, State.LOADING, hold=hold)
+    try:
+      if old is not None:
+        old.close(drain=True)
+      # There may be room for one of the two only.
+      del old
+      memory.collect()
+      self._load(key, spec)
+    finally:
+      hold.release()
+
+  def _keep(
+    self, key: str, spec: spec_lib.Spec, error: errors.SaxError
+  ) -> None:
+    """Notes why a model goes on with the weights that it has."""
+    with self._lock:
+      entry = self._entries.get(key)
+      if entry is None or entry.state is not State.LOADED:
+        return
+      reason = (
+        f'still serves {entry.spec.checkpoint_path}, because'
+        f' {spec.checkpoint_path} cannot be loaded: {error.message}'
+      )
+      self._entries[key] = dataclasses.replace(entry, reason=reason)
+    logging.error('%s %s', key, reason)
 
   def _unload(self, key: str) -> None:
     with self._lock:
@@ -288,41 +346,6 @@ class Models(Generic[ModelT]):
       entry.model.close(drain=True)
     with self._lock:
       del self._entries[key]
+    logging.info('Unloaded %s', key)
     del entry
     memory.collect()
-
-
-class _FailureWatch(Generic[ModelT]):
-  """Passes an engine's failure on, once its model is in the table."""
-
-  def __init__(self, notify: Callable[[str, ModelT, str], None], key: str):
-    self._notify = notify
-    self._key = key
-    self._lock = threading.Lock()
-    self._model: ModelT | None = None
-    self._reason: str | None = None
-
-  def on_failure(self, reason: str) -> None:
-    with self._lock:
-      self._reason = reason
-      model = self._model
-    if model is not None:
-      self._notify(self._key, model, reason)
-
-  def begin(self, model: ModelT) -> None:
-    with self._lock:
-      self._model = model
-      reason = self._reason
-    if reason is not None:
-      self._notify(self._key, model, reason)
-
-
-def _drop_frames(error: BaseException | None) -> None:
-  """Lets go of what functions that failed had in their variables.
-
-  A traceback keeps it otherwise, such as the weights that were read until
-  then, as long as anybody keeps the error.
-  """
-  while error is not None:
-    traceback.clear_frames(error.__traceback__)
-    error = error.__cause__ or error.__context__

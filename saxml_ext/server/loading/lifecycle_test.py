@@ -17,6 +17,8 @@ State = lifecycle.State
 class _Model:
   """Notes how it was closed; may be made to take its time."""
 
+  admission_limit = 2
+
   def __init__(self, on_failure, may_close):
     self.on_failure = on_failure
     self.closed = []

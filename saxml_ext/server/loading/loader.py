@@ -3,6 +3,7 @@
 from collections.abc import Callable
 import dataclasses
 import math
+import os
 import time
 from typing import TypeAlias
 
@@ -14,6 +15,7 @@ from saxml_ext.aot import manifest
 from saxml_ext.common import errors
 from saxml_ext.common import memory
 from saxml_ext.common import storage
+from saxml_ext.common.security import roots
 from saxml_ext.engine import abstract_weights
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import executables
@@ -34,6 +36,7 @@ from saxml_ext.server.programs import programs as programs_lib
 from saxml_ext.server.random_weights import random_model
 from saxml_ext.server.scheduling import contract
 from saxml_ext.server.scheduling import scheduler
+from saxml_ext.server.scheduling import seeds
 from saxml_ext.server.scheduling import stats
 from saxml_ext.server.vocabulary import codec
 
@@ -108,6 +111,7 @@ def load(
   spec: spec_lib.Spec,
   on_failure: Callable[[str], None],
   programs: programs_lib.Programs = programs_lib.NONE,
+  seed: int | None = None,
 ) -> servable.Servable:
   """Loads a model and all programs it will run; takes seconds to minutes.
 
@@ -115,6 +119,7 @@ def load(
     spec: what to load.
     on_failure: called with the reason if its engine fails later on.
     programs: compiled before; what is not among them is compiled.
+    seed: see `serve`.
 
   Raises:
     errors.InvalidArgument: params, overrides or checkpoint are not usable.
@@ -122,7 +127,7 @@ def load(
     errors.FailedPrecondition: the programs do not match; see `Programs.of`.
   """
   ready = prepare(spec, programs)
-  return serve(ready.settings, ready.codecs, ready.start(), on_failure)
+  return serve(ready.settings, ready.codecs, ready.start(), on_failure, seed)
 
 
 def prepare(
@@ -210,28 +215,37 @@ def _open(
     nothing = description_lib.Description()
     return random_model.RandomModel(spec.model_path), nothing
   path = checkpoint_path(path)
-  return stored_model.StoredModel(path), description_lib.read(path)
+  above = roots.allows(os.path.dirname(path.rstrip('/')))
+  return stored_model.StoredModel(path), description_lib.read(path, above)
 
 
 def serve(
   settings: settings_lib.Settings,
-  codecs: tuple[codec.Codec, codec.Codec],
+  codecs: codec.Codecs,
   runner: contract.Runner,
   on_failure: Callable[[str], None],
+  seed: int | None = None,
 ) -> servable.Servable:
   """Puts a scheduler around an engine that is ready.
 
   Args:
     settings: of the model.
-    codecs: of its input and its output.
+    codecs: of its texts.
     runner: its engine.
     on_failure: called with the reason if the engine fails.
+    seed: of the seeds of requests that give none; None: those are random.
   """
+  if seed is not None:
+    runner = seeds.Seeded(runner, seed)
   method_stats = {method: stats.MethodStats() for method in settings.methods}
+  # The scheduler counts in these also where only the other kind is served.
+  unseen = {
+    method: stats.MethodStats()
+    for method in (scheduler.GENERATE, scheduler.SCORE)
+  }
   return servable.Servable(
     settings=settings,
-    input_codec=codecs[0],
-    output_codec=codecs[1],
+    codecs=codecs,
     eos_id=settings.engine.eos_id,
     method_stats=method_stats,
     scheduler=scheduler.Scheduler(
@@ -239,7 +253,8 @@ def serve(
       limit=settings.admission_limit,
       buckets=settings.engine.prompt_buckets,
       patience=settings.admission_wait,
-      method_stats=method_stats,
+      stream_interval=settings.stream_interval,
+      method_stats={**unseen, **method_stats},
       on_failure=on_failure,
     ),
   )
@@ -247,8 +262,8 @@ def serve(
 
 def load_codecs(
   settings: settings_lib.Settings, vocab_size: int, checkpoint_path: str
-) -> tuple[codec.Codec, codec.Codec]:
-  """Returns the codecs of a model's input and output.
+) -> codec.Codecs:
+  """Returns the codecs of a model's texts.
 
   Args:
     settings: of the model.
@@ -260,13 +275,28 @@ def load_codecs(
     errors.InvalidArgument: a tokenizer is needed and cannot be read.
   """
   ids = codec.IdCodec(vocab_size)
-  words: codec.Codec = ids
-  if settings.needs_tokenizer:
-    words = codec.load_tokenizer(settings.vocabulary_path, checkpoint_path)
-  return (
+  if not settings.needs_tokenizer:
+    words = _unneeded_tokenizer(settings, checkpoint_path)
+    return codec.Codecs(ids, ids, vocab_size, words)
+  words = codec.load_tokenizer(settings.vocabulary_path, checkpoint_path)
+  return codec.Codecs(
     ids if settings.tokenized_input else words,
     ids if settings.tokenized_output else words,
+    vocab_size,
+    words,
   )
+
+
+def _unneeded_tokenizer(
+  settings: settings_lib.Settings, checkpoint_path: str
+) -> codec.Codec | None:
+  """The tokenizer beside a tokenized model, if there is a sound one."""
+  try:
+    return codec.find_tokenizer(settings.vocabulary_path, checkpoint_path)
+  except errors.InvalidArgument as e:
+    # Sax's own methods do without it, so that this is no reason to fail.
+    logging.warning('completions of this model are of ids alone: %s', e)
+    return None
 
 
 def checkpoint_path(path: str) -> str:
@@ -274,6 +304,7 @@ def checkpoint_path(path: str) -> str:
 
   Raises:
     errors.InvalidArgument: it is none, or stands for random weights.
+    errors.PermissionDenied: this server may not load from there.
   """
   if path in ('', 'None'):
     raise errors.InvalidArgument(
@@ -281,6 +312,7 @@ def checkpoint_path(path: str) -> str:
       ' weights but for test params, such as LmCloudSpmd175B32Test: publish'
       ' with the path of a PAX checkpoint, such as convert_gptj_ckpt writes'
     )
+  roots.check(path, 'checkpoint')
   if not storage.is_dir(path):
     raise errors.InvalidArgument(
       f'checkpoint {path!r} is no directory that this server can read; publish with'

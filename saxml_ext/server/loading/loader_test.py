@@ -57,7 +57,7 @@ class LoaderTest(parameterized.TestCase):
     texts = servable.texts(request, result)
     self.assertLen(texts, 2)
     self.assertGreater(texts[0][1], texts[1][1])
-    tokens = servable.input_codec.encode(texts[0][0])
+    tokens = servable.codecs.input.encode(texts[0][0])
     self.assertBetween(len(tokens), 2, 4)
     # The search and the scorer see the same model.
     best = result.hypotheses[0]

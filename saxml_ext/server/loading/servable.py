@@ -1,13 +1,21 @@
-"""A loaded model: settings, both codecs and the scheduler of its engine."""
+"""A loaded model: settings, codecs and the scheduler of its engine."""
 
 from collections.abc import Mapping
 import dataclasses
 from typing import Any
 
+import numpy as np
+
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.server.scheduling import scheduler as scheduler_lib
 from saxml_ext.server.scheduling import stats
+from saxml_ext.server.states import leases as leases_lib
 from saxml_ext.server.vocabulary import codec
+
+# A prompt is tokenized within milliseconds, on a busy machine within seconds.
+_LEASE_SECS = 10.0
+# From finding a model to its lease no thread waits for anything.
+_LINGER_SECS = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,19 +24,26 @@ class Servable:
 
   Attributes:
     settings: of its serving params.
-    input_codec: from a request's text to ids.
-    output_codec: from ids to an answer's text.
+    codecs: of its texts.
     eos_id: the id that ends an answer; None: the stop ids of requests alone do.
     scheduler: of its engine.
     method_stats: by method, every method it serves.
+    leases: of calls that have found it.
   """
 
   settings: settings_lib.Settings
-  input_codec: codec.Codec
-  output_codec: codec.Codec
+  codecs: codec.Codecs
   eos_id: int | None
   scheduler: scheduler_lib.Scheduler
   method_stats: Mapping[str, stats.MethodStats]
+  leases: leases_lib.Leases = dataclasses.field(
+    default_factory=leases_lib.Leases
+  )
+
+  @property
+  def admission_limit(self) -> int:
+    """Requests of one method it holds before it refuses more."""
+    return self.settings.admission_limit
 
   def texts(self, request: Any, result: Any) -> list[tuple[str, float]]:
     """The answer to a request, best hypothesis first.
@@ -41,17 +56,33 @@ class Servable:
       Text and score of each hypothesis. Ids are given as they were generated,
       with the id that ended the answer, as Sax does; words without it.
     """
-    start = request.tokens.tolist() if self.settings.echo_prompt else []
-    stops = {self.eos_id, *(request.stop_ids or ())}
+    start = self.said_first(request)
     answers = []
     for hypothesis in result.hypotheses:
-      ids = hypothesis.tokens.tolist()
-      while ids and ids[-1] in stops and not self.settings.tokenized_output:
-        ids.pop()
-      text = self.output_codec.decode(start + ids)
+      ids = self.said_of(request, hypothesis.tokens)
+      text = self.codecs.output.decode(start + ids)
       answers.append((text, float(hypothesis.score)))
     return answers
 
+  def said_first(self, request: Any) -> list[int]:
+    """The ids that an answer's text has before the generated ones."""
+    return request.tokens.tolist() if self.settings.echo_prompt else []
+
+  def said_of(self, request: Any, tokens: np.ndarray) -> list[int]:
+    """Those of generated ids [N] that its text has."""
+    ids = tokens.tolist()
+    if not self.settings.tokenized_output:
+      stops = {self.eos_id, *(request.stop_ids or ())}
+      while ids and ids[-1] in stops:
+        ids.pop()
+    return ids
+
   def close(self, drain: bool) -> None:
-    """Stops serving; see `Scheduler.close`."""
+    """Stops serving; see `Scheduler.close`.
+
+    With `drain`, calls that have found it before may still submit; whoever
+    takes longer than `_LEASE_SECS` for that waits for an answer already.
+    """
+    if drain:
+      self.leases.wait(_LINGER_SECS, _LEASE_SECS)
     self.scheduler.close(drain)

@@ -33,13 +33,13 @@ class Prepared:
 
   Attributes:
     settings: of its params.
-    codecs: of its input and its output.
+    codecs: of its texts.
     identity: what all processes of a group must agree on: name -> a short text.
     run: its programs and weights.
   """
 
   settings: settings_lib.Settings
-  codecs: tuple[codec.Codec, codec.Codec]
+  codecs: codec.Codecs
   identity: Mapping[str, str]
   run: executables.Executables
 

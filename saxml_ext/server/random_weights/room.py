@@ -28,7 +28,7 @@ def check(model_path: str, shapes: Any) -> None:
     errors.InvalidArgument: this process's part of them does not fit.
   """
   leaves = jax.tree.leaves(shapes)
-  needed = sum(map(_bytes, leaves))
+  needed = size(shapes)
   free = platforms.memory_bytes()
   devices = jax.local_devices()
   if all(leaf.sharding is None for leaf in leaves) and _have_own(devices):
@@ -41,6 +41,15 @@ def check(model_path: str, shapes: Any) -> None:
       ' model with overrides, for example of NUM_LAYERS, MODEL_DIMS, NUM_HEADS'
       ' and HIDDEN_DIMS'
     )
+
+
+def size(shapes: Any) -> int:
+  """Bytes that arrays take in this process, on all of its devices together.
+
+  Args:
+    shapes: tree of jax.ShapeDtypeStruct.
+  """
+  return sum(map(_bytes, jax.tree.leaves(shapes)))
 
 
 def _bytes(leaf: jax.ShapeDtypeStruct) -> int:

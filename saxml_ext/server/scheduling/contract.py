@@ -14,9 +14,14 @@ class Runner(Protocol):
 
   Attributes:
     num_slots: requests decoded together.
+    progress: after a step, slot -> how far its answer is, of those slots that
+      go on and whose requests ask for it (`stream`).
   """
 
   num_slots: int
+
+  @property
+  def progress(self) -> Mapping[int, Any]: ...
 
   def check(self, request: Any) -> None:
     """Raises ValueError for a request that the engine cannot answer."""
@@ -29,6 +34,13 @@ class Runner(Protocol):
 
     Args:
       max_steps: at most so many; None leaves it to the engine.
+    """
+
+  def interrupt(self) -> None:
+    """Has the step in progress, or the next one, return soon.
+
+    Any thread may call it. An engine that cannot do so does nothing; its calls
+    are short where that matters, see `Scheduler`.
     """
 
   def release(self, slot: int) -> None:

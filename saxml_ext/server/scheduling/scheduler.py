@@ -2,10 +2,10 @@
 
 A request's life, thread by thread:
 
-  caller's   `generate` (or `score`) refuses what the engine cannot do and what
+  caller's   `generate` (or `score`) of `admission` refuses what the engine cannot do and what
              is beyond the bound, puts a `waiting.Work` on the waiting list,
              wakes the scheduler's thread and returns the work's future. This
-             is the event loop in a server, see `services/lm_service.py`; it
+             is the event loop in a server, see `services/`; it
              may be any thread.
   scheduler  `_run` goes round as long as there is work. Each round it
              1. drops the dead: `_drop_dead` fails what has expired and frees
@@ -20,55 +20,51 @@ A request's life, thread by thread:
              It sleeps while there is nothing to do, or until company has come
              for a request that may wait for some.
   any        A future may be cancelled until its result is there. While it
-             waits it leaves the list at once; in a slot, in the next round.
+             waits it leaves the list at once. In a slot, the engine is
+             interrupted: it returns after its present step, and the slot is
+             free before the next one.
 
-Nothing but the scheduler's thread calls the engine, `contract.Runner.check` excepted.
+Who wants to see an answer grow (`on_progress`) is told after each call of the
+engine, which then makes `stream_interval` steps instead of a few dozen.
+
+Nothing but the scheduler's thread calls the engine, `contract.Runner.check` and
+`interrupt` excepted.
 What it shares with callers is guarded by one lock, which is never held during
 a call of the engine or of somebody's callback.
 
 What Sax's attributes of serving params mean here, where a batch is no longer
 a unit that starts and ends together:
 
-  BATCH_SIZE        slots: requests decoded together. Slots are refilled one
-                    by one as they become free. Of several values the largest
-                    counts; NUM_CACHE_SLOTS, if set, takes its place.
+  BATCH_SIZE        slots, each refilled when it becomes free; of several values
+                    the largest. NUM_CACHE_SLOTS, if set, takes its place.
   BATCH_WAIT_SECS   `patience`: so long a request may wait until as many wait
                     as there are free slots, to share a prefill. Nobody waits
-                    for company that cannot come: not when the free slots can
-                    be filled, nor while the model is being unloaded.
-  MAX_LIVE_BATCHES  times the slots it is `limit`: requests of one method held,
-                    waiting or in a slot. Further ones are refused with
-                    RESOURCE_EXHAUSTED and told when to come again.
+                    for company that cannot come.
+  MAX_LIVE_BATCHES  times the slots it is `limit`: requests of one method held.
+                    Further ones are refused and told when to come again.
   BUCKET_KEYS       `buckets`: lengths that prompts are padded to. Requests of
                     one bucket are admitted in runs, see `waiting`.
   MAX_DECODE_STEPS  the most tokens of an answer; of several values the
-                    largest. A request may ask for less
-                    (per_example_max_decode_steps) and frees its slot as soon
-                    as it has them.
+                    largest. A request may ask for less.
+  STREAM_INTERVAL_STEPS  `stream_interval`: steps between messages of a stream.
 """
 
 from collections.abc import Callable, Mapping
-from concurrent import futures
-import dataclasses
 import math
 import threading
 import time
-from typing import Any
 
 from absl import logging
-import numpy as np
 
 from saxml_ext.common import errors
+from saxml_ext.server.scheduling import admission
 from saxml_ext.server.scheduling import contract
-from saxml_ext.server.scheduling import pace
+from saxml_ext.server.scheduling import outcomes
 from saxml_ext.server.scheduling import stats
-from saxml_ext.server.scheduling import waiting
 
-GENERATE = 'lm.generate'
-SCORE = 'lm.score'
-
-# Length of a run of one bucket, see `waiting`, in times the slots.
-_SLOTS_PER_RUN = 4
+GENERATE = admission.GENERATE
+SCORE = admission.SCORE
+STREAM = admission.STREAM
 
 # Decode steps of a call while something else could be done between two: a
 # request that arrives could have a free slot, a score waits. More would make
@@ -80,19 +76,7 @@ _IN_QUEUE = 'the deadline passed while the request waited for a free slot'
 _IN_SLOT = 'the deadline passed while the answer was being decoded'
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class _ScoreRequest:
-  """A prefix [T] and the suffix [S] to score after it."""
-
-  prefix: np.ndarray
-  suffix: np.ndarray
-
-  @property
-  def tokens(self) -> np.ndarray:
-    return self.prefix
-
-
-class Scheduler:
+class Scheduler(admission.Admission):
   """Queues, batches and answers the requests of one model."""
 
   def __init__(
@@ -102,6 +86,7 @@ class Scheduler:
     limit: int,
     buckets: tuple[int, ...],
     patience: float = 0.0,
+    stream_interval: int = 1,
     method_stats: Mapping[str, stats.MethodStats],
     on_failure: Callable[[str], None],
   ):
@@ -109,75 +94,22 @@ class Scheduler:
 
     Args:
       runner: the engine; from here on only the thread touches it, but for
-        `check`.
+        `check` and `interrupt`.
       limit: requests of one method held, waiting or in a slot, before further
         ones are refused.
       buckets: padded prompt lengths, ascending.
       patience: seconds a request may wait for company.
+      stream_interval: decode steps between two reports of progress.
       method_stats: by method, for batch sizes and expired requests.
       on_failure: called once with the reason if the engine fails.
     """
-    self._runner = runner
-    self._limit = limit
-    self._stats = method_stats
+    super().__init__(runner, limit, buckets, patience, method_stats)
     self._on_failure = on_failure
-    self._changed = threading.Condition()
-    self._waiting = waiting.WaitingList(
-      buckets, patience, _SLOTS_PER_RUN * runner.num_slots
-    )
-    self._scores = waiting.WaitingList()
-    self._running: dict[int, waiting.Work] = {}
-    self._scoring: list[waiting.Work] = []
-    self._pace = {GENERATE: pace.Pace(), SCORE: pace.Pace()}
-    self._closed_because: errors.SaxError | None = None
+    self._stream_interval = stream_interval
     self._thread = threading.Thread(
       target=self._run, name='scheduler', daemon=True
     )
     self._thread.start()
-
-  def generate(
-    self, request: Any, deadline: float = math.inf
-  ) -> futures.Future:
-    """Queues a request for generation.
-
-    Args:
-      request: an engine request.
-      deadline: monotonic time after which the answer is of no use.
-
-    Returns:
-      A future of the engine's result.
-
-    Raises:
-      errors.InvalidArgument: the engine cannot do what it asks for.
-      errors.ResourceExhausted: as many requests as allowed are held.
-      errors.Unavailable: the model is being unloaded.
-      errors.Internal: its engine has failed.
-      errors.DeadlineExceeded: the deadline has passed already.
-    """
-    try:
-      self._runner.check(request)
-    except ValueError as e:
-      raise errors.InvalidArgument(str(e)) from e
-    return self._submit(GENERATE, request, deadline)
-
-  def score(
-    self, prefix: np.ndarray, suffix: np.ndarray, deadline: float = math.inf
-  ) -> futures.Future:
-    """Queues a score; a future of the log-probability. Raises as above."""
-    return self._submit(SCORE, _ScoreRequest(prefix, suffix), deadline)
-
-  def check_admission(self, method: str) -> None:
-    """Raises what `generate` or `score` would, if it would now.
-
-    For callers to refuse before they spend time on preparing a request.
-    """
-    with self._changed:
-      self._check(method)
-
-  def pending(self, method: str) -> int:
-    """Requests of a method that wait or run."""
-    with self._changed:
-      return self._held(method)
 
   def close(self, drain: bool) -> None:
     """Stops the thread; returns when it has ended.
@@ -193,56 +125,8 @@ class Scheduler:
       dropped = [] if drain else self._take_all()
       self._changed.notify()
     for work in dropped:
-      _fail(work, self._closed_because)
+      outcomes.fail(work, self._closed_because)
     self._thread.join()
-
-  def _submit(self, method: str, request: Any, deadline: float):
-    now = time.monotonic()
-    if now >= deadline:
-      self._stats[method].expired()
-      raise errors.DeadlineExceeded(
-        'the deadline had passed when the request arrived; allow it more time'
-      )
-    work = waiting.Work(request, deadline, now)
-    queue = self._waiting if method == GENERATE else self._scores
-    with self._changed:
-      self._check(method)
-      queue.add(work)
-      self._changed.notify()
-    # Without the lock, as an answer that is there already calls back at once.
-    work.future.add_done_callback(lambda _: self._leave(queue, work))
-    return work.future
-
-  def _leave(self, queue: waiting.WaitingList, work: waiting.Work) -> None:
-    """Makes room at once when a request is cancelled while it waits."""
-    if work.future.cancelled():
-      with self._changed:
-        queue.discard(work)
-
-  def _check(self, method: str) -> None:
-    if self._closed_because is not None:
-      raise _copy(self._closed_because)
-    held = self._held(method)
-    if held >= self._limit:
-      raise errors.ResourceExhausted(
-        f'Too many requests: {held} {method} requests are held and the limit'
-        f' is {self._limit} (BATCH_SIZE times MAX_LIVE_BATCHES); try again'
-        ' later',
-        retry_after=self._pace[method].seconds_per_request(),
-      )
-
-  def _held(self, method: str) -> int:
-    if method == SCORE:
-      return len(self._scores) + len(self._scoring)
-    return len(self._waiting) + len(self._running)
-
-  def _take_all(self) -> list[waiting.Work]:
-    taken = self._waiting.remove_all() + self._scores.remove_all()
-    taken += self._scoring
-    taken += self._running.values()
-    self._scoring = []
-    self._running = {}
-    return taken
 
   # Below: on the scheduler's thread only.
 
@@ -262,7 +146,7 @@ class Scheduler:
         self._closed_because = errors.Internal(reason)
         failed = self._take_all()
       for work in failed:
-        _fail(work, self._closed_because)
+        outcomes.fail(work, self._closed_because)
       self._on_failure(reason)
 
   def _sleep_until_work(self) -> bool:
@@ -306,9 +190,9 @@ class Scheduler:
       self._runner.release(slot)
     for method, work in late:
       self._stats[method].expired()
-      _fail(work, errors.DeadlineExceeded(_IN_QUEUE))
+      outcomes.fail(work, errors.DeadlineExceeded(_IN_QUEUE))
     for work in running:
-      _fail(work, errors.DeadlineExceeded(_IN_SLOT))
+      outcomes.fail(work, errors.DeadlineExceeded(_IN_SLOT))
 
   def _run_one_score(self) -> bool:
     """Runs the next score; False if none waits."""
@@ -323,7 +207,8 @@ class Scheduler:
         self._scoring = []
         self._pace[SCORE].done(1)
       if is_held:
-        _finish(work, result)
+        work.timeline.answered(self._stats[SCORE], work.request, result)
+        outcomes.finish(work, result)
       return True
     return False
 
@@ -339,9 +224,13 @@ class Scheduler:
         return
       filled = dict(zip(free, self._waiting.take(len(free))))
       self._running.update(filled)
+    for work in filled.values():
+      work.timeline.admitted()
     self._runner.prefill_and_insert(
       {slot: work.request for slot, work in filled.items()}
     )
+    for work in filled.values():
+      work.timeline.prefilled()
     self._stats[GENERATE].batch(len(self._running))
 
   def _decode(self) -> None:
@@ -349,32 +238,35 @@ class Scheduler:
     if not self._running:
       return
     results = self._runner.step(self._max_steps())
+    self._tell_progress()
     with self._changed:
       # None if it was closed meanwhile.
       done = [(self._running.pop(s, None), r) for s, r in results.items()]
       self._pace[GENERATE].done(len(done))
     for work, result in done:
       if work is not None:
-        _finish(work, result)
+        work.timeline.answered(self._stats[GENERATE], work.request, result)
+        outcomes.finish(work, result)
+
+  def _tell_progress(self) -> None:
+    with self._changed:
+      listening = {
+        slot: work
+        for slot, work in self._running.items()
+        if work.on_progress is not None and not work.future.cancelled()
+      }
+    if not listening:
+      return
+    progress = self._runner.progress
+    for slot, work in listening.items():
+      if slot in progress and work.on_progress is not None:
+        work.timeline.first_token()
+        work.on_progress(progress[slot])
 
   def _max_steps(self) -> int | None:
     with self._changed:
+      if any(w.on_progress is not None for w in self._running.values()):
+        return self._stream_interval
       has_room = len(self._running) < self._runner.num_slots
       could_fill = has_room and self._closed_because is None
       return _SHORT_CALL if could_fill or self._scores else None
-
-
-def _finish(work: waiting.Work, result: Any) -> None:
-  # False if it was cancelled; afterwards it can no longer be.
-  if work.future.set_running_or_notify_cancel():
-    work.future.set_result(result)
-
-
-def _fail(work: waiting.Work, error: errors.SaxError) -> None:
-  if work.future.set_running_or_notify_cancel():
-    work.future.set_exception(_copy(error))
-
-
-def _copy(error: errors.SaxError) -> errors.SaxError:
-  # One instance raised again and again would collect tracebacks.
-  return errors.from_code(error.code, error.message)

@@ -1,10 +1,13 @@
-"""Figures of one method of one model over the last minute."""
+"""Figures of one method of one model: of the last minute, and in all."""
 
 import collections
+from collections.abc import Mapping
 import dataclasses
 import math
 import threading
 import time
+
+from saxml_ext.server.scheduling import histogram
 
 _WINDOW = 60
 _SAMPLES = 100
@@ -44,6 +47,41 @@ class Snapshot:
   expired: int
 
 
+@dataclasses.dataclass(frozen=True)
+class Load:
+  """How much a model has to do.
+
+  Attributes:
+    queued: requests that wait.
+    running: requests in slots.
+    slots: that there are.
+  """
+
+  queued: int
+  running: int
+  slots: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Totals:
+  """What was counted since the model was loaded.
+
+  Attributes:
+    codes: calls that ended, by the name of their status.
+    expired: requests whose deadline passed in the queue.
+    prompt_tokens: of requests that were answered.
+    output_tokens: of their answers; where there are several, of the best one.
+    histograms: by name, see `MethodStats.answered`; seconds, but for
+      "batch_size": "latency", "queue", "first_token" and "per_token".
+  """
+
+  codes: Mapping[str, int]
+  expired: int
+  prompt_tokens: int
+  output_tokens: int
+  histograms: Mapping[str, histogram.Snapshot]
+
+
 class MethodStats:
   """Counts calls of one method; safe to use from several threads."""
 
@@ -56,18 +94,28 @@ class MethodStats:
     )
     self._batches: collections.deque[int] = collections.deque(maxlen=_BATCHES)
     self._expired = 0
+    self._codes: collections.Counter[str] = collections.Counter()
+    self._tokens = [0, 0]
+    self._histograms = {
+      name: histogram.Histogram()
+      for name in ('latency', 'queue', 'first_token', 'per_token')
+    }
+    self._histograms['batch_size'] = histogram.Histogram(histogram.SIZES)
 
   def succeeded(self, latency: float) -> None:
     """Counts an answered call that took `latency` seconds."""
+    self._histograms['latency'].observe(latency)
     with self._lock:
+      self._codes['OK'] += 1
       now = self._current()
       now.successes += 1
       now.latency_sum += latency
       self._latencies.append((now.second, latency))
 
-  def failed(self) -> None:
-    """Counts a call that ended with an error."""
+  def failed(self, code: str = 'UNKNOWN') -> None:
+    """Counts a call that ended with an error, a status code's name."""
     with self._lock:
+      self._codes[code] += 1
       self._current().errors += 1
 
   def expired(self) -> None:
@@ -77,8 +125,45 @@ class MethodStats:
 
   def batch(self, size: int) -> None:
     """Notes how many requests are decoded together."""
+    self._histograms['batch_size'].observe(size)
     with self._lock:
       self._batches.append(size)
+
+  def answered(
+    self,
+    *,
+    prompt_tokens: int,
+    output_tokens: int,
+    queued: float,
+    first_token: float | None,
+    in_slot: float,
+  ) -> None:
+    """Counts a request that the engine has answered.
+
+    Args:
+      prompt_tokens: of its prompt.
+      output_tokens: of its answer, the best one if there are several.
+      queued: seconds that it waited for a slot.
+      first_token: seconds until there was news of its answer; None if nobody
+        wanted to know before the end.
+      in_slot: seconds from its admission to a slot to its answer.
+    """
+    self._histograms['queue'].observe(queued)
+    if first_token is not None:
+      self._histograms['first_token'].observe(first_token)
+    if output_tokens:
+      self._histograms['per_token'].observe(in_slot / output_tokens)
+    with self._lock:
+      self._tokens[0] += prompt_tokens
+      self._tokens[1] += output_tokens
+
+  def totals(self) -> Totals:
+    """What was counted since the start."""
+    with self._lock:
+      codes, expired = dict(self._codes), self._expired
+      prompt, output = self._tokens
+    found = {name: h.snapshot() for name, h in self._histograms.items()}
+    return Totals(codes, expired, prompt, output, found)
 
   def snapshot(self) -> Snapshot:
     """The figures as of now."""

@@ -1,125 +1,135 @@
 """Requests that wait for a slot: when to admit, and which ones together.
 
-Order of admission. Requests are kept by padded length (bucket), each bucket in
-order of arrival. Slots are filled in runs: a run begins with the oldest
-request of all and goes on with the next ones of its bucket, over as many
-refills as it takes, because a prefill costs as much as its longest prompt and
-a decoding step reads as much of the prompts' cache as the longest one needs:
-neighbours of one length waste least. A run ends when its bucket is empty, or
-after `run_length` requests; then the oldest request begins the next. So
-whoever has become the oldest is admitted within one run of others, and
-nobody starves.
+Order of admission. A request with a lower priority number goes first. Nobody
+starves for that: each `LIFT_SECS` that the oldest request of a priority has
+waited lift its priority by one, so that after three times that long priority 3
+is served before newcomers of priority 0. Among requests of one priority clients
+take turns, one request each, and each client's own come in order of arrival:
+1,000 requests of one client do not stand before the first one of another (see
+`lane`).
+
+Requests are kept by padded length (bucket), and slots are filled in runs: a run
+begins with the request that is due by the order above and goes on with the next
+ones of its bucket, over as many refills as it takes, because a prefill costs as
+much as its longest prompt and a decoding step reads as much of the prompts'
+cache as the longest one needs: neighbours of one length waste least. A run ends
+when its bucket is empty, or after `run_length` requests, or when another
+priority is due; then the request that is due begins the next. So whoever is due
+is admitted within one run of others. With one client and one priority the
+request that is due is the oldest.
+
+A queue that is full is full for whoever fills it: `may_exceed` lets clients
+with less than their even share of it in all the same, half as many more as the
+bound at most, so that one client's flood is refused and another's first request
+is not. As requests of the former are refused until the queue is below its bound
+again, the shares become even within the time that a full queue takes.
 
 Every operation costs the same whether ten requests wait or ten thousand: the
-work per request taken or given up is the number of buckets at most, and that
-of a deadline the logarithm of how many wait.
+work per request taken or given up is the number of buckets and of priorities at
+most, and the logarithm of how many wait.
 
 Plain logic; the scheduler holds its lock around every call.
 """
 
 import bisect
-import collections
-from collections.abc import Sequence
-from concurrent import futures
-import dataclasses
-import heapq
+from collections.abc import Callable, Sequence
 import itertools
 import math
-from typing import Any
+import time
+from typing import TypeAlias
 
-# A deadline's entry stays behind when its request leaves; once these are most
-# of the entries they are swept out, but not for a handful.
-_FEW = 64
+from saxml_ext.server.scheduling import lane as lane_lib
+from saxml_ext.server.scheduling import lazy_heap
+from saxml_ext.server.scheduling import work as work_lib
 
+Work: TypeAlias = work_lib.Work
 
-@dataclasses.dataclass(eq=False, slots=True)
-class Work:
-  """One admitted request.
-
-  Attributes:
-    request: what the engine is to do; its `tokens` are the prompt, [T].
-    deadline: monotonic time at which nobody waits any more; inf for never.
-    arrived: monotonic time of admission.
-    future: its answer. It stays cancellable until the answer is set.
-    bucket: where it waits, an index; -1 while it does not wait.
-    order: its place among all that ever waited.
-  """
-
-  request: Any
-  deadline: float
-  arrived: float
-  future: futures.Future = dataclasses.field(default_factory=futures.Future)
-  bucket: int = -1
-  order: int = -1
-
-  def is_dead(self, now: float) -> bool:
-    """Whether nobody waits for the answer any more."""
-    return now >= self.deadline or self.future.cancelled()
+LIFT_SECS = 10.0
+# Further priorities would make taking turns slow, and mean nothing to anybody.
+MOST_PRIORITY = 100
 
 
 class WaitingList:
-  """Waiting requests by bucket, see above."""
+  """Waiting requests by priority and bucket, see above."""
 
   def __init__(
     self,
     buckets: Sequence[int] = (),
     patience: float = 0.0,
     run_length: int = 1,
+    clock: Callable[[], float] = time.monotonic,
   ):
     """Creates an empty list.
 
     Args:
       buckets: padded prompt lengths, ascending; longer prompts share one more.
       patience: see `Settings.admission_wait`.
-      run_length: most requests admitted before an older one of another bucket.
+      run_length: most requests admitted before one of another bucket that is
+        due.
+      clock: monotonic time, of which `Work.arrived` is as well.
     """
     self._lengths = tuple(buckets)
     self._patience = patience
     self._run_length = run_length
-    # Ordered dictionaries, for a request may leave from anywhere.
-    self._buckets: tuple[collections.OrderedDict[Work, None], ...] = tuple(
-      collections.OrderedDict() for _ in range(len(self._lengths) + 1)
-    )
+    self._clock = clock
+    self._lanes: dict[int, lane_lib.Lane] = {}
+    self._clients: dict[str, int] = {}  # How many requests of each wait.
     self._size = 0
-    self._deadlines: list[tuple[float, int, Work]] = []
+    self._deadlines: lazy_heap.LazyHeap[Work] = lazy_heap.LazyHeap()
     self._order = itertools.count()
-    self._run = 0  # Bucket of the present run.
-    self._run_left = 0
 
   def __len__(self) -> int:
     return self._size
 
   def add(self, work: Work) -> None:
-    """Appends a request."""
+    """Appends a request; priorities beyond `MOST_PRIORITY` count as that."""
+    work.priority = min(max(work.priority, -MOST_PRIORITY), MOST_PRIORITY)
     work.bucket = bisect.bisect_left(self._lengths, len(work.request.tokens))
     work.order = next(self._order)
-    self._buckets[work.bucket][work] = None
+    if work.priority not in self._lanes:
+      self._lanes[work.priority] = lane_lib.Lane(
+        work.priority, len(self._lengths) + 1, self._run_length
+      )
+    self._lanes[work.priority].add(work)
+    self._clients[work.client] = self._clients.get(work.client, 0) + 1
     self._size += 1
     if work.deadline < math.inf:
-      heapq.heappush(self._deadlines, (work.deadline, work.order, work))
+      self._deadlines.push(work.deadline, work)
+
+  def may_exceed(self, client: str, held: int, limit: int) -> bool:
+    """Whether a client may add a request although the queue is full.
+
+    Args:
+      client: who asks.
+      held: requests held, waiting or running.
+      limit: the most that are held in common.
+    """
+    if held >= limit + max(limit // 2, 1):
+      return False
+    own = self._clients.get(client, 0)
+    clients = len(self._clients) + (not own)
+    return clients > 1 and own < max(limit // clients, 1)
 
   def discard(self, work: Work) -> bool:
     """Takes out a request; False if it is not here."""
     if work.bucket < 0:
       return False
-    del self._buckets[work.bucket][work]
     self._left(work)
     return True
 
   def remove_expired(self, now: float) -> list[Work]:
     """Takes out those whose deadline has passed."""
-    expired = []
-    while self.next_deadline() <= now:
-      work = self._deadlines[0][2]
-      self.discard(work)
+    expired: list[Work] = []
+    while (work := self._deadlines.first()) and work.deadline <= now:
+      self._left(work)
       expired.append(work)
     return expired
 
   def remove_all(self) -> list[Work]:
     """Takes out everything."""
-    everything = [work for bucket in self._buckets for work in bucket]
+    everything = [w for lane in self._lanes.values() for w in lane.works()]
     for work in everything:
-      self.discard(work)
+      self._left(work)
     return everything
 
   def ready_at(self, free: int) -> float:
@@ -133,34 +143,40 @@ class WaitingList:
       return math.inf
     if self._size >= free:
       return -math.inf
-    return self._oldest().arrived + self._patience
+    oldest = min(lane.oldest().arrived for lane in self._lanes.values())
+    return oldest + self._patience
 
   def next_deadline(self) -> float:
     """The earliest deadline of a waiting request; inf without one."""
-    while self._deadlines and self._deadlines[0][2].bucket < 0:
-      heapq.heappop(self._deadlines)
-    return self._deadlines[0][0] if self._deadlines else math.inf
+    work = self._deadlines.first()
+    return math.inf if work is None else work.deadline
 
   def take(self, free: int) -> list[Work]:
     """Takes out the next requests of the order above, `free` at most."""
     taken = []
     for _ in range(min(free, self._size)):
-      if not self._run_left or not self._buckets[self._run]:
-        self._run = self._oldest().bucket
-        self._run_left = self._run_length
-      self._run_left -= 1
-      work, _ = self._buckets[self._run].popitem(last=False)
+      work = self._due().next()
       self._left(work)
       taken.append(work)
     return taken
 
-  def _oldest(self) -> Work:
-    heads = (next(iter(bucket)) for bucket in self._buckets if bucket)
-    return min(heads, key=lambda work: work.order)
+  def _due(self) -> lane_lib.Lane:
+    """The lane whose turn it is."""
+    if len(self._lanes) == 1:
+      return next(iter(self._lanes.values()))
+    now = self._clock()
+    return min(self._lanes.values(), key=lambda lane: lane.rank(now, LIFT_SECS))
 
   def _left(self, work: Work) -> None:
-    work.bucket = -1
+    """Forgets a request, and what was kept for its like alone."""
+    bucket, work.bucket = work.bucket, -1
+    lane = self._lanes[work.priority]
+    lane.left(work, bucket)
+    if not lane:
+      del self._lanes[work.priority]
+    self._clients[work.client] -= 1
+    if not self._clients[work.client]:
+      del self._clients[work.client]
     self._size -= 1
-    if len(self._deadlines) > 2 * self._size + _FEW:
-      self._deadlines = [e for e in self._deadlines if e[2].bucket >= 0]
-      heapq.heapify(self._deadlines)
+    if work.deadline < math.inf:
+      self._deadlines.left()

@@ -1,5 +1,7 @@
 """Tests for waiting."""
 
+import bisect
+import collections
 import math
 import random
 import time
@@ -14,10 +16,30 @@ _RUN = 3
 
 
 def _work(
-  length: int, arrived: float = 0.0, deadline: float = math.inf
+  length: int,
+  arrived: float = 0.0,
+  deadline: float = math.inf,
+  client: str = '',
+  priority: int = 0,
 ) -> waiting.Work:
   request = fake_runner.Request(np.zeros(length, np.int32))
-  return waiting.Work(request, deadline, arrived)
+  return waiting.Work(
+    request, deadline, arrived, client=client, priority=priority
+  )
+
+
+def _by_hand(lengths: list[int]) -> list[int]:
+  """The order of one client's requests in runs, by the docstring's words."""
+  waiting = [(bisect.bisect_left((10, 20, 30), n), n) for n in lengths]
+  order = []
+  run, left = -1, 0
+  while waiting:
+    if not left or all(bucket != run for bucket, _ in waiting):
+      run, left = waiting[0][0], _RUN
+    left -= 1
+    place = next(i for i, (bucket, _) in enumerate(waiting) if bucket == run)
+    order.append(waiting.pop(place)[1])
+  return order
 
 
 def _lengths(works: list[waiting.Work]) -> list[int]:
@@ -27,7 +49,10 @@ def _lengths(works: list[waiting.Work]) -> list[int]:
 class WaitingListTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
-    self.waiting = waiting.WaitingList((10, 20, 30), 4.0, _RUN)
+    self.now = 0.0
+    self.waiting = waiting.WaitingList(
+      (10, 20, 30), 4.0, _RUN, clock=lambda: self.now
+    )
 
   def _add(self, *lengths: int) -> None:
     for length in lengths:
@@ -123,7 +148,7 @@ class WaitingListTest(absltest.TestCase):
     for _ in range(10_000):
       self.waiting.add(_work(5, deadline=1e9))
       self.waiting.take(1)
-    self.assertLess(len(self.waiting._deadlines), 200)
+    self.assertLess(self.waiting._deadlines.entries, 200)
 
   def test_cost_per_request_does_not_grow_with_their_number(self):
     def seconds_per_request(count: int) -> float:
@@ -146,6 +171,78 @@ class WaitingListTest(absltest.TestCase):
     many = min(seconds_per_request(16_000) for _ in range(3))
     # A list that is sorted or searched per request would be 32 times slower.
     self.assertLess(many, 6 * few)
+
+  def test_one_client_is_served_in_runs_as_if_it_had_no_name(self):
+    rng = random.Random(8)
+    lengths = [rng.randrange(1, 40) for _ in range(500)]
+    for length in lengths:
+      self.waiting.add(_work(length, client='harness'))
+    taken = []
+    while self.waiting:
+      taken += _lengths(self.waiting.take(rng.randrange(1, 5)))
+    self.assertEqual(taken, _by_hand(lengths))
+
+  def test_lower_priority_numbers_go_first(self):
+    for length, priority in ((1, 5), (2, 0), (3, -5), (4, 5), (5, -5)):
+      self.waiting.add(_work(length, priority=priority))
+    self.assertEqual(_lengths(self.waiting.take(9)), [3, 5, 2, 1, 4])
+
+  def test_an_urgent_request_ends_the_run_of_others(self):
+    self._add(1, 2, 3)
+    self._take_one()
+    self.waiting.add(_work(25, priority=-1))
+    self.assertEqual([self._take_one() for _ in range(3)], [25, 2, 3])
+
+  def test_waiting_lifts_the_priority(self):
+    self.waiting.add(_work(7, arrived=0.0, priority=2))
+    taken = []
+    for second in range(0, 40, 2):
+      self.now = float(second)
+      self.waiting.add(_work(1, arrived=self.now))
+      self.waiting.add(_work(2, arrived=self.now))
+      taken += _lengths(self.waiting.take(2))
+    # After two lifts it is level with newcomers, and the one that waits longest.
+    self.assertIn(7, taken)
+    self.assertEqual(taken.index(7), 2 * waiting.LIFT_SECS // 2 * 2)
+
+  def test_priorities_are_bounded(self):
+    self.waiting.add(_work(1, priority=10**9))
+    self.waiting.add(_work(2, priority=waiting.MOST_PRIORITY))
+    self.waiting.add(_work(3, priority=-(10**9)))
+    self.assertEqual(_lengths(self.waiting.take(3)), [3, 1, 2])
+
+  def test_a_full_queue_lets_in_who_has_less_than_a_share(self):
+    limit = 8
+    for _ in range(limit):
+      self.waiting.add(_work(1, client='flood'))
+    self.assertFalse(self.waiting.may_exceed('flood', limit, limit))
+    self.assertTrue(self.waiting.may_exceed('other', limit, limit))
+    self.assertFalse(self.waiting.may_exceed('other', limit * 3 // 2, limit))
+
+  def test_one_client_has_no_more_than_the_bound(self):
+    self.assertFalse(self.waiting.may_exceed('only', 8, 8))
+    self.waiting.add(_work(1, client='only'))
+    self.assertFalse(self.waiting.may_exceed('only', 8, 8))
+
+  def test_shares_of_a_full_queue_become_even(self):
+    # Two clients ask as often as they like, one far more often; one request
+    # is served in each round.
+    limit, rng = 16, random.Random(2)
+    most = 0
+    served: collections.Counter[str] = collections.Counter()
+    refused: collections.Counter[str] = collections.Counter()
+    for _ in range(2000):
+      for client in rng.choices(('loud', 'quiet'), (9, 2), k=4):
+        size = len(self.waiting)
+        if size < limit or self.waiting.may_exceed(client, size, limit):
+          self.waiting.add(_work(1, client=client))
+        else:
+          refused[client] += 1
+      most = max(most, len(self.waiting))
+      served.update(work.client for work in self.waiting.take(1))
+    self.assertLessEqual(most, limit * 3 // 2)
+    self.assertBetween(served['quiet'], 900, 1100)
+    self.assertGreater(refused['loud'], 4 * refused['quiet'])
 
 
 if __name__ == '__main__':

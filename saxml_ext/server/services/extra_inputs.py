@@ -80,7 +80,7 @@ def choices(
 ) -> dict[str, Any]:
   """Returns how the tokens of an answer are chosen, as of `runner.Request`.
 
-  Beam search goes by the stop ids alone. A per_example_top_k above the model's
+  A model without samples goes by the stop ids alone. A per_example_top_k above the model's
   TOP_K is lowered to it, as Sax does.
 
   Args:
@@ -95,7 +95,7 @@ def choices(
     ids = [_number(_STOP_IDS, i, int) for i in merged[_STOP_IDS]]
     if any(ids):
       given['stop_ids'] = tuple(i for i in ids if i)
-  if settings.engine.search != 'sample':
+  if not settings.engine.has_samples:
     return given
   for key, (field, kind) in _CHOICES.items():
     if key in merged:

@@ -1,6 +1,7 @@
 """The control service of a model server, called by its cell's admin server."""
 
 import asyncio
+import collections
 from concurrent import futures
 from typing import TypeAlias
 
@@ -9,6 +10,7 @@ import grpc
 
 from saxml_ext.common import errors
 from saxml_ext.common import grpc_aio
+from saxml_ext.common.security import access
 from saxml_ext.protobuf import common_pb2
 from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.protobuf import modelet_pb2_grpc
@@ -23,6 +25,7 @@ _STATUS = {
   lifecycle.State.FAILED: common_pb2.FAILED,
   lifecycle.State.UNLOADING: common_pb2.UNLOADING,
 }
+_NONE: collections.Counter[str] = collections.Counter()
 _Context: TypeAlias = grpc.aio.ServicerContext
 _ServerStatus = modelet_pb2.GetStatusResponse.ServerStatus
 
@@ -30,8 +33,20 @@ _ServerStatus = modelet_pb2.GetStatusResponse.ServerStatus
 class ModeletService(modelet_pb2_grpc.ModeletServicer):
   """sax.Modelet over the models of this server."""
 
-  def __init__(self, models: lifecycle.Models[servable.Servable]):
+  def __init__(
+    self,
+    models: lifecycle.Models[servable.Servable],
+    keep_static: bool = False,
+  ):
+    """Creates it; call on the event loop that will serve.
+
+    Args:
+      models: of this server.
+      keep_static: whether the models that are here are all there will be, as
+        they are: what would load, replace or unload one is UNAVAILABLE.
+    """
     self._models = models
+    self._keep_static = keep_static
     self._stopping = asyncio.Event()
 
   def stop(self) -> None:
@@ -43,6 +58,9 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
     self, request: modelet_pb2.LoadRequest, context: _Context
   ) -> modelet_pb2.LoadResponse:
     """Loads a model; answers when it serves or has failed."""
+    access.check_server(context, 'Load')
+    if request.model_key not in self._models.entries():
+      self._check_static('Load')
     await self._wait(
       self._models.load(
         request.model_key,
@@ -65,9 +83,15 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
     An admin server sends this for every change of a published model, of its
     replicas too, and always with a path and ACLs.
     """
+    access.check_server(context, 'UpdateLoaded')
+    if not request.model_key:
+      raise errors.InvalidArgument('model_key is empty; give a model id')
     if request.HasField('acls'):
       self._models.set_acls(request.model_key, request.acls.items)
     if request.checkpoint_path:
+      entry = self._models.entries().get(request.model_key)
+      if entry and entry.spec.checkpoint_path != request.checkpoint_path:
+        self._check_static('UpdateLoaded')
       await self._wait(
         self._models.reload(request.model_key, request.checkpoint_path)
       )
@@ -78,6 +102,8 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
     self, request: modelet_pb2.UnloadRequest, context: _Context
   ) -> modelet_pb2.UnloadResponse:
     """Forgets a model after it has answered what it holds."""
+    access.check_server(context, 'Unload')
+    self._check_static('Unload')
     await self._wait(self._models.unload(request.model_key))
     return modelet_pb2.UnloadResponse()
 
@@ -86,6 +112,7 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
     self, request: modelet_pb2.ExportRequest, context: _Context
   ) -> modelet_pb2.ExportResponse:
     """Refused: models cannot be exported."""
+    access.check_server(context, 'Export')
     raise errors.Unimplemented(
       'this model server cannot export models; serve from the checkpoint'
     )
@@ -98,6 +125,7 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
 
     A model that is not loaded is no error, as in Sax.
     """
+    access.check_server(context, 'Save')
     if request.model_key not in self._models.entries():
       logging.warning('save: %r is not loaded here', request.model_key)
       return modelet_pb2.SaveResponse()
@@ -110,7 +138,8 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
   async def WakeUp(
     self, request: modelet_pb2.WakeUpRequest, context: _Context
   ) -> modelet_pb2.WakeUpResponse:
-    """Nothing to do: this server is never dormant."""
+    """Nothing to do: only a server that is stopping is dormant here."""
+    access.check_server(context, 'WakeUp')
     return modelet_pb2.WakeUpResponse()
 
   @grpc_aio.method()
@@ -118,11 +147,15 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
     self, request: modelet_pb2.GetStatusRequest, context: _Context
   ) -> modelet_pb2.GetStatusResponse:
     """Tells where each model stands."""
+    dormancy = self._models.dormancy
+    why = dormancy.reason
     response = modelet_pb2.GetStatusResponse(
       server_status=_ServerStatus(
-        state=_ServerStatus.ACTIVE,
-        explanation='serving',
-        stats=_ServerStatus.Stats(early_rejection_errors_per_second=0.0),
+        state=_ServerStatus.DORMANT if why else _ServerStatus.ACTIVE,
+        explanation=why or 'serving',
+        stats=_ServerStatus.Stats(
+          early_rejection_errors_per_second=dormancy.rate()
+        ),
       )
     )
     for key, entry in self._models.entries().items():
@@ -132,6 +165,7 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
       if request.include_failure_reasons:
         model.failure_reason = entry.reason
       if request.include_method_stats and entry.model is not None:
+        model.load.CopyFrom(_load(entry.model))
         for method, counts in entry.model.method_stats.items():
           model.method_stats.append(
             _method_stats(
@@ -141,6 +175,13 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
             )
           )
     return response
+
+  def _check_static(self, what: str) -> None:
+    if self._keep_static:
+      raise errors.Unavailable(
+        f'{what} is not supported, as --keep_statically_loaded_models is set:'
+        ' start this server without it'
+      )
 
   async def _wait(self, future: futures.Future) -> None:
     """Waits for work that goes on even if the caller goes away."""
@@ -156,6 +197,23 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
     finally:
       work.cancel()
       stopping.cancel()
+
+
+def _load(
+  model: servable.Servable,
+) -> modelet_pb2.GetStatusResponse.Load:
+  now = model.scheduler.load()
+  totals = [each.totals() for each in model.method_stats.values()]
+  codes = sum((collections.Counter(t.codes) for t in totals), _NONE)
+  return modelet_pb2.GetStatusResponse.Load(
+    queued=now.queued,
+    running=now.running,
+    slots=now.slots,
+    answered=codes['OK'],
+    refused=codes['RESOURCE_EXHAUSTED'],
+    failed=codes.total() - codes['OK'] - codes['RESOURCE_EXHAUSTED'],
+    output_tokens=sum(t.output_tokens for t in totals),
+  )
 
 
 def _method_stats(

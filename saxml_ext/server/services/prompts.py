@@ -5,6 +5,29 @@ import numpy as np
 from saxml_ext.common import errors
 from saxml_ext.params import settings as settings_lib
 
+# A prompt whose text is far longer than any prompt of so many tokens is not
+# worth the time to tokenize it.
+_MOST_CHARACTERS_PER_TOKEN = 64
+_MOST_CHARACTERS_AT_LEAST = 1 << 16
+
+
+def check_size(text: str, settings: settings_lib.Settings) -> None:
+  """Refuses absurd texts before time is spent on them.
+
+  Raises:
+    errors.InvalidArgument: it is far longer than the model could read, which
+      would cut it.
+  """
+  most = (
+    _MOST_CHARACTERS_PER_TOKEN * settings.engine.max_prompt
+    + _MOST_CHARACTERS_AT_LEAST
+  )
+  if len(text) > most:
+    raise errors.InvalidArgument(
+      f'the text has {len(text)} characters, but this model, which reads'
+      f' {settings.engine.max_prompt} tokens, takes {most} at most: shorten it'
+    )
+
 
 def finish(ids: np.ndarray, settings: settings_lib.Settings) -> np.ndarray:
   """Applies the model's start id and length limit to a tokenized prompt.

@@ -1,8 +1,12 @@
-"""An engine for tests: it answers each prompt with its own tokens reversed."""
+"""An engine for tests: it answers each prompt with its own tokens reversed.
+
+Of an answer that is to be streamed each step brings one more token.
+"""
 
 from collections.abc import Mapping
 import dataclasses
 import threading
+import time
 from typing import Any
 
 import numpy as np
@@ -22,6 +26,27 @@ class Hypothesis:
   tokens: np.ndarray
   score: float
   logprob: float
+  token_logprobs: np.ndarray | None = None
+  alternatives: tuple[np.ndarray, np.ndarray] | None = None
+  row: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Partial:
+  """As the engine's."""
+
+  tokens: np.ndarray
+  finished: bool = False
+  score: float = 0.0
+  token_logprobs: np.ndarray | None = None
+  alternatives: tuple[np.ndarray, np.ndarray] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+  """As the engine's."""
+
+  rows: tuple[Partial, ...]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,10 +69,24 @@ class FakeRunner:
     max_steps: what each of them was given.
     threads: names of the threads that called.
     gate: when cleared, step waits.
+    step_secs: how long a step takes at least.
+    permits: if set, a step takes one of them.
+    interrupts: calls of interrupt.
+    progress: as the engine's.
     fail_on_step: raised by the next step.
   """
 
-  def __init__(self, num_slots: int = 2, steps: int = 1):
+  def __init__(
+    self, num_slots: int = 2, steps: int = 1, rows: int = 1, repeat: int = 1
+  ):
+    """Creates it.
+
+    Args:
+      num_slots: as the engine's.
+      steps: that each request takes.
+      rows: of a progress: 1, as of beams, or 2, as of samples.
+      repeat: how often the answer repeats the prompt.
+    """
     self.num_slots = num_slots
     self.max_prompt = 512
     self.admissions: list[list[Any]] = []
@@ -58,7 +97,13 @@ class FakeRunner:
     self.gate = threading.Event()
     self.gate.set()
     self.fail_on_step: Exception | None = None
+    self.step_secs = 0.0
+    self.permits: threading.Semaphore | None = None
+    self.interrupts = 0
+    self.progress: dict[int, Progress] = {}
     self._steps_per_request = steps
+    self._rows = rows
+    self._repeat = repeat
     self._left: dict[int, int] = {}
     self._requests: dict[int, Any] = {}
 
@@ -80,6 +125,10 @@ class FakeRunner:
     self.threads.add(threading.current_thread().name)
     assert self._requests, 'a step without work'
     self.gate.wait(timeout=600)
+    if self.step_secs:
+      time.sleep(self.step_secs)
+    if self.permits is not None:
+      self.permits.acquire(timeout=600)
     self.steps += 1
     if self.fail_on_step is not None:
       raise self.fail_on_step
@@ -87,8 +136,40 @@ class FakeRunner:
     for slot in list(self._requests):
       self._left[slot] -= 1
       if not self._left[slot]:
-        done[slot] = _answer(self._requests.pop(slot).tokens)
+        done[slot] = self._answer(self._requests.pop(slot))
+    self.progress = {
+      slot: self._progress(slot, self._answer(request))
+      for slot, request in self._requests.items()
+      if getattr(request, 'stream', False)
+    }
     return done
+
+  def _progress(self, slot: int, result: Result) -> Progress:
+    passed = self._steps_per_request - self._left[slot]
+    answers = sorted(result.hypotheses, key=lambda h: h.row)[: self._rows]
+    return Progress(
+      tuple(
+        Partial(h.tokens[: self._known(len(h.tokens), passed)], score=-0.125)
+        for h in answers
+      )
+    )
+
+  def _known(self, tokens: int, passed: int) -> int:
+    return max(passed, tokens * passed // self._steps_per_request)
+
+  def _answer(self, request: Any) -> Result:
+    best = np.tile(request.tokens[::-1], self._repeat)
+    return Result(
+      (
+        Hypothesis(best, score=-1.0, logprob=-1.0, row=self._rows - 1),
+        Hypothesis(
+          request.tokens[:1], score=-2.0, logprob=-2.0, row=2 - self._rows
+        ),
+      )
+    )
+
+  def interrupt(self) -> None:
+    self.interrupts += 1
 
   def release(self, slot: int) -> None:
     self.threads.add(threading.current_thread().name)
@@ -103,9 +184,3 @@ class FakeRunner:
   def admitted(self) -> list[list[int]]:
     """Prompts of all admissions, in order."""
     return [r.tokens.tolist() for batch in self.admissions for r in batch]
-
-
-def _answer(tokens: np.ndarray) -> Result:
-  best = Hypothesis(tokens[::-1], score=-1.0, logprob=-1.0)
-  other = Hypothesis(tokens[:1], score=-2.0, logprob=-2.0)
-  return Result((best, other))

@@ -8,9 +8,11 @@ from typing import Any
 import grpc
 
 from saxml_ext.params import settings as settings_lib
+from saxml_ext.protobuf import completion_pb2_grpc
 from saxml_ext.protobuf import lm_pb2_grpc
 from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.protobuf import modelet_pb2_grpc
+from saxml_ext.server import behaviour as behaviour_lib
 from saxml_ext.server import model_server
 from saxml_ext.server.loading import lifecycle
 from saxml_ext.server.loading import loader
@@ -28,12 +30,17 @@ class ServerFixture:
 
   Attributes:
     address: "127.0.0.1:port".
-    lm, modelet: stubs.
+    completion, lm, modelet: stubs.
     models: of the server.
   """
 
-  def __init__(self, load_fn: lifecycle.LoadFn[servable.Servable]):
+  def __init__(
+    self,
+    load_fn: lifecycle.LoadFn[servable.Servable],
+    behaviour: behaviour_lib.Behaviour = behaviour_lib.DEFAULT,
+  ):
     self._load_fn = load_fn
+    self._behaviour = behaviour
     self._loop = asyncio.new_event_loop()
     self._thread = threading.Thread(target=self._loop.run_forever)
     self._thread.start()
@@ -43,6 +50,7 @@ class ServerFixture:
     self._channel = grpc.insecure_channel(
       self.address, options=(('grpc.enable_http_proxy', 0),)
     )
+    self.completion = completion_pb2_grpc.CompletionStub(self._channel)
     self.lm = lm_pb2_grpc.LMServiceStub(self._channel)
     self.modelet = modelet_pb2_grpc.ModeletStub(self._channel)
 
@@ -71,15 +79,30 @@ class ServerFixture:
     self._loop.close()
 
   async def _start(self) -> model_server.ModelServer:
-    server = model_server.ModelServer(self._load_fn, port=0)
+    server = model_server.ModelServer(self._load_fn, 0, self._behaviour)
     await server.start()
     return server
 
 
+def spec(checkpoint_path: str = '/ckpt') -> spec_lib.Spec:
+  """What `load` asks for by default."""
+  return spec_lib.Spec('test.Params', checkpoint_path, {}, {})
+
+
 def fake_load_fn(
-  params: type, runner: fake_runner.FakeRunner
+  params: type,
+  runner: fake_runner.FakeRunner,
+  words: codec.Codec | None = None,
+  vocab_size: int = VOCAB_SIZE,
 ) -> Callable[..., servable.Servable]:
-  """A load function that puts an engine for tests behind `params`."""
+  """A load function that puts an engine for tests behind `params`.
+
+  Args:
+    params: whose EOS_ID and BATCH_SIZE are set here.
+    runner: the engine.
+    words: the tokenizer beside the checkpoint, if there is one.
+    vocab_size: of the engine.
+  """
 
   def load(
     spec: spec_lib.Spec, on_failure: Callable[[str], None]
@@ -88,7 +111,8 @@ def fake_load_fn(
     settings = settings_lib.Settings.of(
       type(params.__name__, (params,), attributes)
     )
-    ids = codec.IdCodec(VOCAB_SIZE)
-    return loader.serve(settings, (ids, ids), runner, on_failure)
+    ids = codec.IdCodec(vocab_size)
+    codecs = codec.Codecs(ids, ids, vocab_size, words)
+    return loader.serve(settings, codecs, runner, on_failure)
 
   return load

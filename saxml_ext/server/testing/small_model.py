@@ -29,17 +29,25 @@ class Small(gptj.TinyTokenizedFP32):
   EXTRA_INPUTS = {'per_example_max_decode_steps': 8}
 
 
-def write(directory: str, *, describe: bool = True) -> str:
+def write(
+  directory: str,
+  *,
+  describe: bool = True,
+  seed: int = 0,
+  shape: layout.GPTJShape = SHAPE,
+) -> str:
   """Writes a checkpoint with random weights; returns `directory`.
 
   Args:
     directory: where to, a path or a URL.
     describe: whether to write gptj_config.json.
+    seed: of the weights.
+    shape: of the model.
   """
-  rng = np.random.default_rng(0)
+  rng = np.random.default_rng(seed)
   checkpoint_writer.write_checkpoint(
     directory,
-    ((v.name, _value(v.name, v.shape, rng)) for v in layout.variables(SHAPE)),
+    ((v.name, _value(v.name, v.shape, rng)) for v in layout.variables(shape)),
   )
   if describe:
     said = description.Description(

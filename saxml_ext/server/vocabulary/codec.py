@@ -3,14 +3,16 @@
 from collections.abc import Sequence
 import os
 import re
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
-import tokenizers
 
 from saxml_ext.common import errors
 from saxml_ext.common import storage
+from saxml_ext.common.security import roots
+from saxml_ext.server.vocabulary import growing_text
 from saxml_ext.server.vocabulary import sentencepiece_codec
+from saxml_ext.server.vocabulary import tokenizer_codec
 
 _IDS = re.compile(r' *[0-9]+ *(?:, *[0-9]+ *)*', re.ASCII)
 # As the converter calls a tokenizer, and as SentencePiece's users do.
@@ -25,6 +27,12 @@ class Codec(Protocol):
 
   def decode(self, ids: Sequence[int]) -> str:
     """Text of some ids."""
+
+  def growing(self) -> growing_text.GrowingText:
+    """The same text, as it becomes certain while ids come."""
+
+  def piece(self, token: int) -> bytes:
+    """What a token of any place in a text has in it; b'' if it is silent."""
 
 
 class IdCodec:
@@ -61,6 +69,14 @@ class IdCodec:
     # A list writes all of its numbers in one go: faster than join and map.
     return str(list(ids))[1:-1].replace(' ', '')
 
+  def growing(self) -> growing_text.GrowingText:
+    """The same, an id at a time."""
+    return growing_text.Ids()
+
+  def piece(self, token: int) -> bytes:
+    """An id in digits."""
+    return str(token).encode()
+
 
 def _is_plain(text: str) -> bool:
   """Whether a text is ids and commas, without blanks, as nearly all are.
@@ -72,20 +88,21 @@ def _is_plain(text: str) -> bool:
   return bool(text) and text[0] != ',' and text[-1] != ',' and ',,' not in text
 
 
-class TokenizerCodec:
-  """A tokenizer of the `tokenizers` library."""
+class Codecs(NamedTuple):
+  """Those of one model.
 
-  def __init__(self, tokenizer: tokenizers.Tokenizer):
-    self._tokenizer = tokenizer
+  Attributes:
+    input: from a request's text to ids.
+    output: from ids to an answer's text.
+    vocab_size: ids from 0 to below it are the model's.
+    words: the model's tokenizer, which a model that takes and gives ids may
+      have all the same; None: there is none.
+  """
 
-  def encode(self, text: str) -> np.ndarray:
-    """Tokenizes; no special tokens are added."""
-    encoding = self._tokenizer.encode(text, add_special_tokens=False)
-    return np.array(encoding.ids, np.int32)
-
-  def decode(self, ids: Sequence[int]) -> str:
-    """Text of the ids, special tokens left out."""
-    return self._tokenizer.decode(list(ids), skip_special_tokens=True)
+  input: Codec
+  output: Codec
+  vocab_size: int
+  words: Codec | None = None
 
 
 def load_tokenizer(vocabulary_path: str | None, checkpoint_path: str) -> Codec:
@@ -99,33 +116,45 @@ def load_tokenizer(vocabulary_path: str | None, checkpoint_path: str) -> Codec:
 
   Raises:
     errors.InvalidArgument: there is no such file, or it cannot be read.
+    errors.PermissionDenied: this server may not load from there.
   """
-  path = _find(vocabulary_path, checkpoint_path)
+  found = find_tokenizer(vocabulary_path, checkpoint_path)
+  if found is None:
+    candidates = ', '.join(_candidates(vocabulary_path, checkpoint_path))
+    raise errors.InvalidArgument(
+      f'the model takes or gives text, but none of {candidates} is'
+      ' a file: publish it with VOCABULARY_PATH="<tokenizer.json or .model>", or'
+      ' use a tokenized model'
+    )
+  return found
+
+
+def find_tokenizer(
+  vocabulary_path: str | None, checkpoint_path: str
+) -> Codec | None:
+  """As `load_tokenizer`; None if there is no such file."""
+  for path in _candidates(vocabulary_path, checkpoint_path):
+    if storage.is_file(path):
+      return _read(path)
+  return None
+
+
+def _read(path: str) -> Codec:
   data = storage.read_bytes(path)
   if not path.endswith('.json') and not data.startswith(b'{'):
     return sentencepiece_codec.SentencePieceCodec(data, path)
-  try:
-    return TokenizerCodec(tokenizers.Tokenizer.from_buffer(data))
-  except Exception as e:  # The library raises nothing narrower.
-    raise errors.InvalidArgument(
-      f'{path} is no tokenizer that the tokenizers library reads: {e}'
-    ) from e
+  return tokenizer_codec.TokenizerCodec.of(data, path)
 
 
-def _find(vocabulary_path: str | None, checkpoint_path: str) -> str:
+def _candidates(vocabulary_path: str | None, checkpoint_path: str) -> list[str]:
   if vocabulary_path is not None:
-    candidates = [vocabulary_path, *_in(vocabulary_path)]
-  else:
-    base = checkpoint_path.rstrip('/')
-    candidates = [*_in(base), *_in(os.path.dirname(base))]
-  for path in candidates:
-    if storage.is_file(path):
-      return path
-  raise errors.InvalidArgument(
-    f'the model takes or gives text, but none of {", ".join(candidates)} is'
-    ' a file: publish it with VOCABULARY_PATH="<tokenizer.json or .model>", or'
-    ' use a tokenized model'
-  )
+    # Not even whether there is a file is told of places outside.
+    roots.check(vocabulary_path, 'vocabulary')
+    return [vocabulary_path, *_in(vocabulary_path)]
+  base = checkpoint_path.rstrip('/')
+  above = os.path.dirname(base)
+  found = [*_in(base), *(_in(above) if above else ())]
+  return [path for path in found if roots.allows(path)]
 
 
 def _in(directory: str) -> list[str]:

@@ -15,10 +15,12 @@ from sentencepiece import sentencepiece_model_pb2
 
 from saxml_ext.common import errors
 from saxml_ext.server.vocabulary import charsmap
+from saxml_ext.server.vocabulary import growing_text
 
 # A million pieces, which take a second or two to load. The largest vocabularies
 # in use are of 256,000 pieces and 5 MiB.
 _LIMIT = 16 << 20
+_BLANK = '\u2581'
 
 
 class SentencePieceCodec:
@@ -42,6 +44,8 @@ class SentencePieceCodec:
       raise _refused(path, e) from e
     self._size = self._processor.GetPieceSize()
     self._unknown = self._processor.unk_id()
+    # Rules for whole texts: what is at the end may change what is before it.
+    self._is_rewritten = _rewrites(data)
 
   def encode(self, text: str) -> np.ndarray:
     """Ids of a text, [T] int32; pieces that control the model are not read."""
@@ -54,6 +58,36 @@ class SentencePieceCodec:
     """
     known = [int(i) if 0 <= i < self._size else self._unknown for i in ids]
     return self._processor.DecodeIds(known)
+
+  def growing(self) -> growing_text.GrowingText:
+    """A text that grows by an id at a time."""
+    if self._is_rewritten:
+      return growing_text.Whole(self.decode)
+    return growing_text.Windowed(self.decode, self._is_open)
+
+  def piece(self, token: int) -> bytes:
+    """The bytes of a token within a text; none of control pieces."""
+    processor = self._processor
+    known = token if 0 <= token < self._size else self._unknown
+    if processor.IsControl(known):
+      return b''
+    piece = processor.IdToPiece(known)
+    if processor.IsByte(known):
+      return bytes([int(piece[1:-1], 16)])  # "<0xE2>".
+    if processor.IsUnknown(known):
+      return processor.DecodeIds([known]).encode()
+    return piece.replace(_BLANK, ' ').encode()
+
+  def _is_open(self, token: int, text: str) -> bool:
+    # A run of bytes is read from left to right; U+FFFD stands for those that
+    # are no character, or none yet.
+    is_byte = 0 <= token < self._size and self._processor.IsByte(token)
+    return is_byte and text.endswith('\ufffd')
+
+
+def _rewrites(data: bytes) -> bool:
+  model = sentencepiece_model_pb2.ModelProto.FromString(data)
+  return bool(model.denormalizer_spec.precompiled_charsmap)
 
 
 def _check(data: bytes, path: str) -> None:

@@ -1,0 +1,78 @@
+"""What the image sax-admin-server starts: a cell's config, then its admin server.
+
+As in stock Sax's image, these variables say where the cell is:
+
+    GSBUCKET   files lie in gs://$GSBUCKET/sax-root and .../sax-fs-root
+    SAX_ROOT   where the cell is found, if no bucket is given
+    FS_ROOT    what the admin server has to remember (SAX_FS_ROOT means the same)
+    SAX_CELL   /sax/test unless set
+    PORT       10000 unless set (SAX_ADMIN_SERVER_PORT means the same)
+
+A cell that has a config keeps it, with its access control. All arguments go to
+the admin server.
+"""
+
+from collections.abc import Mapping, Sequence
+import os
+import subprocess
+import sys
+
+from deploy.images.entrypoints import roots
+from saxml_ext.common import cell
+from saxml_ext.common import environment
+from saxml_ext.common import errors
+
+_CELL = '/sax/test'
+_PORT = '10000'
+
+
+def settings(variables: Mapping[str, str]) -> dict[str, str]:
+  """The variables of our own programs, for those of the image.
+
+  Raises:
+    errors.InvalidArgument: they do not say where the files lie.
+  """
+  fs_root = variables.get(environment.FS_ROOT) or variables.get('FS_ROOT')
+  bucket = variables.get('GSBUCKET')
+  if not fs_root and bucket:
+    fs_root = f'gs://{bucket}/sax-fs-root'
+  root = roots.sax_root(variables)
+  if not root or not fs_root:
+    raise errors.InvalidArgument(
+      'set GSBUCKET, the name of a bucket for the files of the cell, or'
+      ' SAX_ROOT and FS_ROOT, two directories that the hosts share'
+    )
+  return {
+    roots.ROOT: root,
+    environment.FS_ROOT: fs_root,
+    environment.CELL: variables.get(environment.CELL) or _CELL,
+    environment.ADMIN_PORT: (
+      variables.get(environment.ADMIN_PORT) or variables.get('PORT') or _PORT
+    ),
+  }
+
+
+def _has_config(root: str, cell_id: str) -> bool:
+  try:
+    cell.read_config(root, cell_id)
+  except (errors.NotFound, errors.FailedPrecondition, FileNotFoundError):
+    return False
+  return True
+
+
+def main(argv: Sequence[str]) -> None:
+  try:
+    found = settings(os.environ)
+    os.environ.update(found)
+    is_set_up = _has_config(found[roots.ROOT], found[environment.CELL])
+  except (errors.SaxError, OSError) as e:
+    sys.exit(f'sax-admin-server: {e}')
+  if not is_set_up:
+    code = subprocess.call(['admin_config'])
+    if code:
+      sys.exit(code)
+  os.execvp('admin_server', ['admin_server', *argv[1:]])
+
+
+if __name__ == '__main__':
+  main(sys.argv)

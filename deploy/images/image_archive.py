@@ -1,0 +1,139 @@
+"""Puts layers together to an image, as one archive that every tool reads.
+
+It is an OCI image layout (opencontainers/image-spec, image-layout.md) with the
+file manifest.json beside it that `docker load` of any age looks for; `podman
+load`, `ctr images import` and `skopeo copy oci-archive:...` take it too.
+"""
+
+from collections.abc import Sequence
+import hashlib
+import json
+import pathlib
+import platform
+import tarfile
+from typing import Any
+
+from absl import app
+from absl import flags
+
+from deploy.images import layer
+
+_ARCHIVE = flags.DEFINE_string('archive', None, 'The archive to write, .tar.')
+_LAYER = flags.DEFINE_multi_string('layer', [], 'A layer, the lowest first.')
+_NAME = flags.DEFINE_string('name', None, 'The name to load it under.')
+_ENTRYPOINT = flags.DEFINE_multi_string('entrypoint', [], 'A word of it.')
+_VARIABLE = flags.DEFINE_multi_string(
+  'variable', [], 'A variable of the environment, "=" and its value.'
+)
+_USER = flags.DEFINE_string('user', '0', 'Whom the program runs as.')
+_PORT = flags.DEFINE_multi_integer('port', [], 'A port that it listens on.')
+_TITLE = flags.DEFINE_string('title', '', 'What it is, in a few words.')
+
+_CONFIG = 'application/vnd.oci.image.config.v1+json'
+_GZIP = 'application/vnd.oci.image.layer.v1.tar+gzip'
+_INDEX = 'application/vnd.oci.image.index.v1+json'
+_MANIFEST = 'application/vnd.oci.image.manifest.v1+json'
+# Images bear no time, or no two builds would be the same.
+_TIME = '1970-01-01T00:00:00Z'
+_ARCHITECTURES = {'x86_64': 'amd64', 'aarch64': 'arm64'}
+
+
+def _json(value: Any) -> bytes:
+  return json.dumps(value, sort_keys=True, separators=(',', ':')).encode()
+
+
+def _digest(data: bytes) -> str:
+  return f'sha256:{hashlib.sha256(data).hexdigest()}'
+
+
+def _blob(digest: str) -> str:
+  return f'blobs/{digest.replace(":", "/")}'
+
+
+def config(diff_ids: Sequence[str]) -> dict[str, Any]:
+  """The image's configuration (image-spec, config.md)."""
+  machine = platform.machine()
+  return {
+    'created': _TIME,
+    'architecture': _ARCHITECTURES.get(machine, machine),
+    'os': 'linux',
+    'config': {
+      'Env': ['PATH=/usr/local/bin:/usr/bin:/bin', *_VARIABLE.value],
+      'Entrypoint': list(_ENTRYPOINT.value),
+      'ExposedPorts': {f'{port}/tcp': {} for port in _PORT.value},
+      'User': _USER.value,
+      'WorkingDir': '/',
+      'StopSignal': 'SIGTERM',
+      'Labels': {
+        'org.opencontainers.image.title': _NAME.value,
+        'org.opencontainers.image.description': _TITLE.value,
+        'org.opencontainers.image.licenses': 'Apache-2.0',
+      },
+    },
+    'rootfs': {'type': 'layers', 'diff_ids': list(diff_ids)},
+    'history': [{'created': _TIME, 'created_by': 'bazel'} for _ in diff_ids],
+  }
+
+
+def main(argv: Sequence[str]) -> None:
+  if len(argv) > 1:
+    raise app.UsageError(f'unexpected arguments: {argv[1:]}')
+  paths = list(map(pathlib.Path, _LAYER.value))
+  found = list(map(layer.digests, paths))
+  described = _json(config([each.diff_id for each in found]))
+  manifest = _json(
+    {
+      'schemaVersion': 2,
+      'mediaType': _MANIFEST,
+      'config': {
+        'mediaType': _CONFIG,
+        'digest': _digest(described),
+        'size': len(described),
+      },
+      'layers': [
+        {
+          'mediaType': _GZIP,
+          'digest': each.blob,
+          'size': path.stat().st_size,
+        }
+        for path, each in zip(paths, found)
+      ],
+    }
+  )
+  index = {
+    'schemaVersion': 2,
+    'mediaType': _INDEX,
+    'manifests': [
+      {
+        'mediaType': _MANIFEST,
+        'digest': _digest(manifest),
+        'size': len(manifest),
+        'annotations': {
+          'org.opencontainers.image.ref.name': 'latest',
+          'io.containerd.image.name': f'docker.io/library/{_NAME.value}:latest',
+        },
+      }
+    ],
+  }
+  for_docker = [
+    {
+      'Config': _blob(_digest(described)),
+      'RepoTags': [f'{_NAME.value}:latest'],
+      'Layers': [_blob(each.blob) for each in found],
+    }
+  ]
+  entries: dict[str, layer.Entry] = {
+    _blob(each.blob): layer.File(path) for path, each in zip(paths, found)
+  }
+  for data in (described, manifest):
+    entries[_blob(_digest(data))] = layer.File(data)
+  entries['oci-layout'] = layer.File(_json({'imageLayoutVersion': '1.0.0'}))
+  entries['index.json'] = layer.File(_json(index))
+  entries['manifest.json'] = layer.File(_json(for_docker))
+  with tarfile.open(_ARCHIVE.value, 'w', format=tarfile.GNU_FORMAT) as tar:
+    layer.add_all(tar, entries)
+
+
+if __name__ == '__main__':
+  flags.mark_flags_as_required(['archive', 'name'])
+  app.run(main)

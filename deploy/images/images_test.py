@@ -1,0 +1,227 @@
+"""Runs the images without a container daemon: unpacked, in namespaces.
+
+What they say of themselves is checked against the specifications' rules, and
+what is published for them (docker run --env SAX_ROOT=... IMAGE ...) is done.
+"""
+
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from typing import Any
+
+from absl.testing import absltest
+
+from saxml_ext.common import net
+from tests.hosts import namespaces
+
+_IMAGES = ('sax_admin_server', 'sax_model_server', 'sax_util')
+_MODEL = (
+  'saxml.server.pax.lm.params.lm_cloud.LmCloudSpmd175B32Test',
+  'None',
+  '1',
+  'NUM_LAYERS=2',
+  'MODEL_DIMS=64',
+  'NUM_HEADS=4',
+  'DIMS_PER_HEAD=16',
+  'HIDDEN_DIMS=128',
+  'BATCH_SIZE=1',
+  'ICI_MESH_SHAPE=[1,1,1]',
+)
+# A container's file systems, and then its program.
+_INSIDE = (
+  'mount --rbind /dev "$0/dev" && mount --rbind /proc "$0/proc"'
+  ' && mount --bind "$1" "$0/home/nonroot" && root=$0 && shift'
+  ' && exec /usr/sbin/chroot "$root" "$@"'
+)
+_QUICK_COMPILER = (
+  '--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true'
+)
+_SHARED = '/home/nonroot'
+# Why file systems cannot be mounted here; '' if they can.
+_obstacle = ''
+
+
+class Image:
+  """An image as its archive describes it.
+
+  Attributes:
+    archive: what `docker load` takes.
+    config: of the program that it runs.
+    layers: descriptors, the lowest first.
+  """
+
+  def __init__(self, target: str):
+    path = pathlib.Path(__file__).with_name(f'{target}.tar')
+    self.archive = tarfile.open(path)
+    index = self.json('index.json')
+    (described,) = index['manifests']
+    manifest = json.loads(self.blob(described))
+    self.layers = manifest['layers']
+    whole = json.loads(self.blob(manifest['config']))
+    self.diff_ids = whole['rootfs']['diff_ids']
+    self.config = whole['config']
+
+  def json(self, name: str) -> Any:
+    return json.loads(self.read(name))
+
+  def read(self, name: str) -> bytes:
+    file = self.archive.extractfile(name)
+    assert file is not None, name
+    return file.read()
+
+  def blob(self, descriptor: dict[str, Any]) -> bytes:
+    """A blob, which must be as long as it should and have its digest."""
+    data = self.read(f'blobs/{descriptor["digest"].replace(":", "/")}')
+    assert len(data) == descriptor['size'], descriptor
+    found = f'sha256:{hashlib.sha256(data).hexdigest()}'
+    assert found == descriptor['digest'], (found, descriptor)
+    return data
+
+  def unpack(self, root: str) -> None:
+    for each in self.layers:
+      name = f'blobs/{each["digest"].replace(":", "/")}'
+      with tarfile.open(fileobj=self.archive.extractfile(name)) as layer:
+        layer.extractall(root, filter='tar')
+
+
+class ImagesTest(absltest.TestCase):
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    cls.images = {name: Image(name) for name in _IMAGES}
+
+  def test_layers_are_what_the_image_says(self):
+    for name, image in self.images.items():
+      with self.subTest(name):
+        self.assertEqual(
+          image.json('oci-layout')['imageLayoutVersion'], '1.0.0'
+        )
+        found = []
+        for each in image.layers:
+          with tempfile.TemporaryFile() as f:
+            f.write(image.blob(each))
+            f.seek(0)
+            with tarfile.open(fileobj=f, mode='r:gz') as layer:
+              members = layer.getmembers()
+              self.assertEqual({m.mtime for m in members}, {0})
+              self.assertEqual({m.uid for m in members}, {0})
+              names = [m.name for m in members]
+              self.assertLen(set(names), len(names))
+          found.append(each['digest'])
+        self.assertLen(image.diff_ids, len(found))
+        (for_docker,) = image.json('manifest.json')
+        self.assertEqual(
+          [path.rpartition('/')[2] for path in for_docker['Layers']],
+          [digest.rpartition(':')[2] for digest in found],
+        )
+
+  def test_all_share_the_lowest_layer(self):
+    lowest = {i.layers[0]['digest'] for i in self.images.values()}
+    self.assertLen(lowest, 1)
+
+  def test_cell_of_containers(self):
+    if _obstacle:
+      self.skipTest(_obstacle)
+    with _Containers(self.images) as cell:
+      cell.start(
+        'sax_admin_server',
+        '--http_port=-1',
+        PORT=str(net.pick_free_port()),
+        FS_ROOT=f'{_SHARED}/fs',
+      )
+      cell.wait_for('root/sax/test/location.proto')
+      cell.start(
+        'sax_model_server',
+        '--sax_cell=/sax/test',
+        f'--port={net.pick_free_port()}',
+        '--platform_chip=cpu',
+        '--platform_topology=1',
+      )
+      cell.run('sax_util', 'publish', '/sax/test/lm', *_MODEL)
+      cell.run('sax_util', 'wait', '/sax/test/lm', '1')
+      told = cell.run('sax_util', 'lm.score', '/sax/test/lm', 'a b', 'c')
+      self.assertIn('SCORE', told.upper())
+      self.assertIn(_MODEL[0], cell.run('sax_util', 'ls', '/sax/test/lm'))
+
+
+class _Containers:
+  """Containers that share a directory, for as long as this is open."""
+
+  def __init__(self, images: dict[str, Image]):
+    self._images = images
+
+  def __enter__(self) -> '_Containers':
+    self._directory = tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value)
+    self._shared = os.path.join(self._directory, 'shared')
+    os.mkdir(self._shared)
+    for name, image in self._images.items():
+      os.mkdir(os.path.join(self._directory, name))
+      image.unpack(os.path.join(self._directory, name))
+    self._running: list[subprocess.Popen] = []
+    return self
+
+  def __exit__(self, *exc_info) -> None:
+    for process in self._running:
+      process.terminate()
+    codes = [process.wait(60) for process in self._running]
+    shutil.rmtree(self._directory)
+    if exc_info[0] is None:
+      assert not any(codes), codes
+
+  def start(self, name: str, *arguments: str, **variables: str) -> None:
+    self._running.append(
+      subprocess.Popen(**self._command(name, arguments, variables))
+    )
+
+  def run(self, name: str, *arguments: str) -> str:
+    """What a program prints; it must succeed."""
+    done = subprocess.run(
+      **self._command(name, arguments, {}),
+      stdout=subprocess.PIPE,
+      text=True,
+      timeout=240,
+    )
+    assert not done.returncode, done
+    return done.stdout
+
+  def wait_for(self, name: str) -> None:
+    """Returns when a file is in the shared directory."""
+    path = os.path.join(self._shared, name)
+    while not os.path.exists(path):
+      (process,) = self._running
+      try:
+        process.wait(0.1)
+      except subprocess.TimeoutExpired:
+        continue
+      raise AssertionError(f'ended with {process.returncode}')
+
+  def _command(
+    self, name: str, arguments: tuple[str, ...], variables: dict[str, str]
+  ) -> dict[str, Any]:
+    config = self._images[name].config
+    env = dict(each.split('=', 1) for each in config['Env'])
+    env |= {
+      'SAX_ROOT': f'{_SHARED}/root',
+      'SAX_DEBUG_IPADDR': '1',
+      'XLA_FLAGS': _QUICK_COMPILER,
+    }
+    env |= variables
+    root = os.path.join(self._directory, name)
+    return {
+      'args': [
+        *('unshare', '--mount', 'sh', '-ec', _INSIDE, root, self._shared),
+        *config['Entrypoint'],
+        *arguments,
+      ],
+      'env': env,
+    }
+
+
+if __name__ == '__main__':
+  _obstacle = namespaces.enter(['--mount'], 'mount --bind /tmp /tmp')
+  absltest.main()

@@ -1,0 +1,90 @@
+"""Builds a layer of an image: programs, or the packages that they need.
+
+A manifest names the files; what of them lies in a site-packages is a package's,
+the rest is this repository's own.
+"""
+
+from collections.abc import Sequence
+import os
+import pathlib
+
+from absl import app
+from absl import flags
+
+from deploy.images import bytecode
+from deploy.images import layer
+
+_LAYER = flags.DEFINE_string('layer', None, 'The layer to write, .tar.gz.')
+_MANIFEST = flags.DEFINE_string(
+  'manifest', None, 'Lines of a path in runfiles, a tab and a file.'
+)
+_PACKAGES = flags.DEFINE_bool(
+  'packages', False, 'Whether to take the packages, or else our own files.'
+)
+_PROGRAM = flags.DEFINE_multi_string(
+  'program', [], 'A command, "=" and the module that it runs.'
+)
+
+PACKAGES = 'opt/sax/packages'
+OWN = 'opt/sax/lib'
+_SITE = '/site-packages'
+# Of packages, what is read at no run.
+_WITHOUT = ('.a', '.c', '.cc', '.cpp', '.h', '.hpp', '.pyc', '.pyi', '.pyx')
+_LAUNCHER = """#!/usr/bin/python3.11 -P
+import runpy
+
+runpy.run_module({module!r}, run_name='__main__', alter_sys=True)
+"""
+
+
+def _tree(inside: str, path: pathlib.Path) -> dict[str, layer.Entry]:
+  """A file, or all files of a directory."""
+  if not path.is_dir():
+    mode = 0o755 if os.access(path, os.X_OK) else 0o644
+    return {inside: layer.File(path.resolve(), mode)}
+  found: dict[str, layer.Entry] = {}
+  for directory, folders, names in os.walk(path, followlinks=True):
+    folders[:] = sorted(set(folders) - {'__pycache__', 'tests'})
+    for name in sorted(names):
+      if not name.endswith(_WITHOUT):
+        file = pathlib.Path(directory, name)
+        below = file.relative_to(path)
+        found |= _tree(f'{inside}/{below}', file.resolve())
+  return found
+
+
+def entries(
+  manifest: str, packages: bool, programs: Sequence[str]
+) -> dict[str, layer.Entry]:
+  """The files of the layer, by path in the image."""
+  whole: dict[str, layer.Entry] = {}
+  for line in manifest.splitlines():
+    runfile, _, path = line.partition('\t')
+    external = runfile.startswith(('../', 'external/'))
+    if external and _SITE in runfile:
+      if packages:
+        below = runfile.partition(_SITE)[2]
+        whole |= _tree(f'{PACKAGES}{below}', pathlib.Path(path))
+    elif not external and not packages and pathlib.Path(path).is_file():
+      whole |= _tree(f'{OWN}/{runfile}', pathlib.Path(path))
+  whole |= bytecode.of(whole)
+  for program in programs:
+    name, _, module = program.partition('=')
+    text = _LAUNCHER.format(module=module)
+    whole[f'usr/bin/{name}'] = layer.File(text.encode(), 0o755)
+  return whole
+
+
+def main(argv: Sequence[str]) -> None:
+  if len(argv) > 1:
+    raise app.UsageError(f'unexpected arguments: {argv[1:]}')
+  manifest = pathlib.Path(_MANIFEST.value).read_text(encoding='utf-8')
+  layer.write(
+    pathlib.Path(_LAYER.value),
+    entries(manifest, _PACKAGES.value, _PROGRAM.value),
+  )
+
+
+if __name__ == '__main__':
+  flags.mark_flags_as_required(['layer', 'manifest'])
+  app.run(main)

@@ -1,0 +1,160 @@
+"""Tests for access: who is let in as files come, break and change."""
+
+import os
+
+from absl.testing import absltest
+
+from saxml_ext.common import cell
+from saxml_ext.common import errors
+from saxml_ext.common.security import access
+from saxml_ext.common.security import acl_file
+from saxml_ext.protobuf import admin_pb2
+
+_CELL = '/sax/test'
+
+
+class _Context:
+  """A call of somebody with a certificate, or without."""
+
+  def __init__(self, name: str = ''):
+    self._name = name
+
+  def auth_context(self) -> dict[str, list[bytes]]:
+    if not self._name:
+      return {}
+    return {
+      'transport_security_type': [b'ssl'],
+      'peer_dns': [self._name.encode()],
+    }
+
+  def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
+    return ()
+
+
+_ALICE, _BOB, _NOBODY = _Context('alice'), _Context('bob'), _Context()
+
+
+class AccessTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.root = self.create_tempdir().full_path
+    self.set_admin('acl/all')
+    self.path = acl_file.path_of(self.root, _CELL)
+    self.access = access.Access.of_cell(self.root, _CELL)
+
+  def set_admin(self, name: str) -> None:
+    cell.write_config(
+      self.root, _CELL, admin_pb2.Config(fs_root='/f', admin_acl=name)
+    )
+
+  def write(self, text: str) -> None:
+    with open(self.path, 'w', encoding='ascii') as f:
+      f.write(text)
+    self.access.refresh()
+
+  def may(self, context: _Context, name: str) -> bool:
+    try:
+      self.access.check(context, name, 'it')
+    except errors.PermissionDenied:
+      return False
+    return True
+
+  def denied(self, context: _Context, name: str) -> str:
+    with self.assertRaises(errors.PermissionDenied) as caught:
+      self.access.check(context, name, 'lm.score of m')
+    return caught.exception.message
+
+  def test_without_a_file_everybody_is_all_there_is(self):
+    self.assertTrue(self.may(_NOBODY, ''))
+    self.assertTrue(self.may(_NOBODY, 'acl/all'))
+    self.assertIn('there are no lists', self.denied(_ALICE, 'acl/a'))
+    with self.assertRaisesRegex(errors.Unimplemented, 'ACL check is not'):
+      self.access.check_name('acl/a')
+
+  def test_members_are_let_in(self):
+    self.write('{"acl/a": ["alice"]}')
+    self.assertTrue(self.may(_ALICE, 'acl/a'))
+    self.assertEqual(
+      self.denied(_BOB, 'acl/a'),
+      "lm.score of m is for members of 'acl/a' only, and bob is not on that"
+      f' list: add the name in {self.path}',
+    )
+    self.assertIn('cannot tell who', self.denied(_NOBODY, 'acl/a'))
+    self.assertIn('no such list', self.denied(_ALICE, 'acl/b'))
+    self.assertTrue(self.may(_NOBODY, 'acl/all'))
+
+  def test_a_file_that_changes_is_read_again(self):
+    self.write('{"acl/a": ["alice"]}')
+    self.write('{"acl/a": ["bob"]}')
+    self.assertFalse(self.may(_ALICE, 'acl/a'))
+    self.assertTrue(self.may(_BOB, 'acl/a'))
+
+  def test_while_a_file_is_broken_the_last_good_one_holds(self):
+    self.write('{"acl/a": ["alice"]}')
+    self.write('{"acl/a": ["alice", ')
+    self.assertTrue(self.may(_ALICE, 'acl/a'))
+    self.assertFalse(self.may(_BOB, 'acl/a'))
+    os.remove(self.path)
+    self.access.refresh()
+    self.assertTrue(self.may(_ALICE, 'acl/a'))
+
+  def test_a_file_that_never_was_good_lets_nobody_in(self):
+    self.write('nonsense')
+    self.assertIn('not JSON', self.denied(_ALICE, 'acl/a'))
+    self.assertTrue(self.may(_ALICE, 'acl/all'))
+    with self.assertRaises(errors.PermissionDenied):
+      self.access.check_server(_ALICE, 'Join')
+    with self.assertRaisesRegex(errors.FailedPrecondition, 'not JSON'):
+      self.access.check_name('acl/a')
+
+  def test_names_have_to_be_in_the_file(self):
+    self.write('{"acl/a": []}')
+    for name in ('', 'acl/all', 'acl/a'):
+      self.access.check_name(name)
+    with self.assertRaisesRegex(errors.InvalidArgument, 'no acl/b in .*acl/a'):
+      self.access.check_name('acl/b')
+    with self.assertRaisesRegex(errors.InvalidArgument, 'must start with'):
+      self.access.check_name('mdb/a')
+
+  def test_admins_of_the_cell_and_of_a_model(self):
+    self.write('{"acl/admins": ["alice"], "acl/model": ["bob"]}')
+    self.access.check_admin(_NOBODY, 'Publish')  # The config says acl/all.
+    self.set_admin('acl/admins')
+    self.access.refresh()
+    self.access.check_admin(_ALICE, 'Publish')
+    self.access.check_admin(_ALICE, 'Update', 'acl/model')
+    self.access.check_admin(_BOB, 'Update', 'acl/model')
+    self.access.check_admin(_NOBODY, 'Update', 'acl/all')
+    for context, own in ((_BOB, ''), (_NOBODY, 'acl/model'), (_BOB, 'acl/no')):
+      with self.assertRaises(errors.PermissionDenied):
+        self.access.check_admin(context, 'Update', own)
+
+  def test_an_admin_list_that_does_not_exist_has_no_members(self):
+    self.set_admin('acl/no')
+    self.access.refresh()
+    with self.assertRaises(errors.PermissionDenied):
+      self.access.check_admin(_ALICE, 'Publish')
+
+  def test_servers_are_admins_unless_they_have_a_list(self):
+    self.access.check_server(_NOBODY, 'Join')
+    self.set_admin('acl/admins')
+    self.write('{"acl/admins": ["alice"]}')
+    self.access.check_server(_ALICE, 'Join')
+    with self.assertRaises(errors.PermissionDenied):
+      self.access.check_server(_BOB, 'Join')
+    self.write('{"acl/admins": ["alice"], "acl/servers": ["bob"]}')
+    self.access.check_server(_BOB, 'Join')
+    for context in (_ALICE, _NOBODY):
+      with self.assertRaises(errors.PermissionDenied):
+        self.access.check_server(context, 'Join')
+
+  def test_a_broken_config_has_no_admins(self):
+    with open(cell.config_path(self.root, _CELL), 'wb') as f:
+      f.write(b'\xff\xff')
+    opened = access.Access.of_cell(self.root, _CELL)
+    with self.assertRaises(errors.PermissionDenied):
+      opened.check_admin(_ALICE, 'Publish')
+
+
+if __name__ == '__main__':
+  absltest.main()

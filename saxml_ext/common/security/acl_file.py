@@ -1,0 +1,94 @@
+"""A cell's access control lists: a JSON file of names and their members.
+
+    {
+      "acl/servers": ["spiffe://example.org/sax/server"],
+      "acl/team": ["alice@example.org", "reports-gateway-key"]
+    }
+
+A member is a verified name, see `caller`. The file stands beside the cell's
+config, as <sax_root>/sax/<cell>/acls.json, so that who may write the one may
+write the other.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+import json
+from typing import Any
+
+from saxml_ext.common import cell as cell_lib
+from saxml_ext.common import errors
+from saxml_ext.common.security import caller
+
+# Everybody; it is in every cell and in no file.
+ALL = 'acl/all'
+# Who may join a cell, and load models on its servers.
+SERVERS = 'acl/servers'
+_PREFIX = 'acl/'
+_NAME = 'acls.json'
+
+
+@dataclasses.dataclass(frozen=True)
+class Lists:
+  """The lists of a cell.
+
+  Attributes:
+    members: the verified names on each list.
+    exists: whether there is a file; if not, a cell has `ALL` only.
+    usable: whether it could be read; if not, nobody is on any list.
+  """
+
+  members: Mapping[str, frozenset[str]]
+  exists: bool = True
+  usable: bool = True
+
+
+ABSENT = Lists({}, exists=False)
+BROKEN = Lists({}, usable=False)
+
+
+def path_of(sax_root: str, cell: str) -> str:
+  """Path of a cell's file."""
+  return f'{cell_lib.cell_dir(sax_root, cell)}/{_NAME}'
+
+
+def parse(data: bytes) -> Lists:
+  """Reads the file's content.
+
+  Raises:
+    InvalidArgument: it is not of the form above; nothing of it counts then.
+  """
+  try:
+    found = json.loads(data.decode('utf-8'), object_pairs_hook=_unique)
+  except (ValueError, RecursionError) as e:
+    raise errors.InvalidArgument(f'it is not JSON in UTF-8: {e}') from e
+  if not isinstance(found, dict):
+    raise errors.InvalidArgument(
+      'it is no JSON object: write {"acl/<name>": ["<member>", ...], ...}'
+    )
+  return Lists({name: _members(name, value) for name, value in found.items()})
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+  result = dict(pairs)
+  if len(result) < len(pairs):
+    raise ValueError('a list is there twice; write each one once')
+  return result
+
+
+def _members(name: str, value: Any) -> frozenset[str]:
+  if not name.startswith(_PREFIX) or name == _PREFIX:
+    raise errors.InvalidArgument(
+      f'{name!r} is not a name of a list: it has to begin with {_PREFIX}'
+    )
+  if name == ALL:
+    raise errors.InvalidArgument(
+      f'{ALL} is everybody and can have no members: leave it out, and name'
+      ' another list where not everybody is meant'
+    )
+  if not isinstance(value, list) or not all(isinstance(m, str) for m in value):
+    raise errors.InvalidArgument(
+      f'{name} is no list of texts: write ["<member>", ...]'
+    )
+  for member in value:
+    caller.check_name(member)
+  return frozenset(value)

@@ -1,0 +1,117 @@
+"""Makes API keys for the HTTP gateway, lists them and revokes them.
+
+    api_key --api_keys_file=/etc/sax/api_keys --name=alice@example.org
+    api_key --api_keys_file=/etc/sax/api_keys --list
+    api_key --api_keys_file=/etc/sax/api_keys --revoke=alice@example.org
+
+A new key is printed, once; the file gets its hash only. A gateway notices the
+change within two seconds.
+"""
+
+from collections.abc import Callable, Sequence
+import fcntl
+import os
+import sys
+
+from absl import app
+from absl import flags
+
+from saxml_ext.common import errors
+from saxml_ext.common import user_path
+from saxml_ext.common.security import api_keys
+
+_FILE = flags.DEFINE_string(
+  'api_keys_file', None, 'File with the hashes of all keys.'
+)
+_NAME = flags.DEFINE_string('name', None, 'Whose key to make.')
+_LIST = flags.DEFINE_bool('list', False, 'Print whose keys there are.')
+_REVOKE = flags.DEFINE_string('revoke', None, 'Whose keys to take away, all.')
+
+# Nobody but the owner of the file and the gateway's user has to read it.
+_MODE = 0o600
+
+
+def _edit(path: str, change: Callable[[list[str]], list[str]]) -> None:
+  """Replaces the file's lines; two programs at once do not lose any."""
+  lock = os.open(f'{path}.lock', os.O_RDWR | os.O_CREAT, _MODE)
+  try:
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    lines, mode = [], _MODE
+    if os.path.exists(path):
+      with open(path, encoding='ascii') as f:
+        lines = f.read().splitlines()
+      mode = os.stat(path).st_mode & 0o777
+    api_keys.parse('\n'.join(lines).encode('ascii'))
+    text = ''.join(f'{line}\n' for line in change(lines))
+    temporary = f'{path}.tmp'
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    with os.fdopen(fd, 'w', encoding='ascii') as f:
+      f.write(text)
+      f.flush()
+      os.fsync(f.fileno())
+    os.replace(temporary, path)
+  finally:
+    os.close(lock)
+
+
+def add(path: str, name: str) -> str:
+  """Makes a key, adds its hash to the file and returns the key.
+
+  Raises:
+    InvalidArgument: the name cannot be one, or the file is broken.
+    OSError: the file cannot be written.
+  """
+  key, line = api_keys.make(name)
+  _edit(path, lambda lines: [*lines, str(line)])
+  return key
+
+
+def revoke(path: str, name: str) -> int:
+  """Takes all keys of somebody away; returns how many there were.
+
+  Raises:
+    NotFound: there are none.
+    InvalidArgument: the file is broken.
+    OSError: the file cannot be written.
+  """
+  gone = [n for n in names(path) if n == name]
+  if not gone:
+    raise errors.NotFound(f'{path} has no key of {name}; --list names those')
+  _edit(path, lambda lines: [i for i in lines if i.split(' ', 1)[0] != name])
+  return len(gone)
+
+
+def names(path: str) -> list[str]:
+  """Whose keys there are, in the order of the file."""
+  with open(path, 'rb') as f:
+    return [line.name for line in api_keys.parse(f.read()).values()]
+
+
+def _run(path: str) -> None:
+  chosen = [_NAME.value is not None, _LIST.value, _REVOKE.value is not None]
+  if sum(chosen) != 1:
+    raise errors.InvalidArgument('give one of --name=, --list and --revoke=')
+  if _LIST.value:
+    print('\n'.join(names(path)) or 'There are no keys.')
+  elif _NAME.value is not None:
+    print(add(path, _NAME.value))
+    print('This key is shown only now; keep it secret.', file=sys.stderr)
+  else:
+    print(f'revoked: {revoke(path, _REVOKE.value)}')
+
+
+def main(argv: Sequence[str]) -> None:
+  """Does what the flags say, or exits with 1."""
+  if len(argv) > 1:
+    raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}')
+  try:
+    _run(user_path.resolve(_FILE.value))
+  except errors.SaxError as e:
+    sys.exit(f'api_key: {e.message}')
+  except (OSError, UnicodeError) as e:
+    sys.exit(f'api_key: {e}')
+
+
+if __name__ == '__main__':
+  flags.mark_flag_as_required('api_keys_file')
+  app.run(main)

@@ -1,0 +1,94 @@
+"""Tests for api_keys, and for the program that makes them."""
+
+import os
+import stat
+
+from absl.testing import absltest
+from absl.testing import parameterized
+
+from saxml_ext.common import errors
+from saxml_ext.common.security import api_key
+from saxml_ext.common.security import api_keys
+
+
+class ApiKeysTest(parameterized.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.path = os.path.join(self.create_tempdir().full_path, 'keys')
+
+  def open(self) -> api_keys.Keys:
+    keys = api_keys.Keys(self.path)
+    self.addCleanup(keys.close)
+    return keys
+
+  def test_a_key_is_known_by_its_owner(self):
+    alice, bob = api_key.add(self.path, 'alice'), api_key.add(self.path, 'bob')
+    keys = self.open()
+    self.assertEqual(keys.name(alice), 'alice')
+    self.assertEqual(keys.name(bob), 'bob')
+    last = 'A' if alice[-1] != 'A' else 'B'
+    # Of two keys, the salt of one and the secret of the other.
+    mixed = alice[:31] + bob[31:]
+    for wrong in ('', 'sk-', alice[:-1], alice[:-1] + last, mixed, alice + 'a'):
+      self.assertIsNone(keys.name(wrong))
+
+  def test_the_file_has_no_keys_in_it(self):
+    key = api_key.add(self.path, 'alice')
+    with open(self.path, encoding='ascii') as f:
+      text = f.read()
+    self.assertRegex(text, r'^alice [0-9a-f]{24} [0-9a-f]{64}\n$')
+    self.assertNotIn(key[31:], text)
+    self.assertEqual(stat.S_IMODE(os.stat(self.path).st_mode), 0o600)
+
+  def test_keys_come_and_go_without_a_restart(self):
+    first = api_key.add(self.path, 'alice')
+    keys = self.open()
+    second = api_key.add(self.path, 'alice')
+    self.assertIsNone(keys.name(second))
+    keys.refresh()
+    self.assertEqual(keys.name(first), 'alice')
+    self.assertEqual(keys.name(second), 'alice')
+    self.assertEqual(api_key.names(self.path), ['alice', 'alice'])
+    self.assertEqual(api_key.revoke(self.path, 'alice'), 2)
+    keys.refresh()
+    self.assertIsNone(keys.name(first))
+    with self.assertRaises(errors.NotFound):
+      api_key.revoke(self.path, 'alice')
+
+  def test_while_the_file_is_broken_the_old_keys_hold(self):
+    key = api_key.add(self.path, 'alice')
+    keys = self.open()
+    with open(self.path, 'a', encoding='ascii') as f:
+      f.write(f'bob {key}\n')
+    with self.assertLogs(level='ERROR') as logged:
+      keys.refresh()
+    self.assertEqual(keys.name(key), 'alice')
+    self.assertIn('line 2 is not', logged.output[0])
+    self.assertNotIn(key, logged.output[0])
+    with self.assertRaisesRegex(errors.InvalidArgument, 'line 2'):
+      api_key.add(self.path, 'carol')
+
+  def test_a_start_needs_a_good_file(self):
+    with self.assertRaisesRegex(errors.InvalidArgument, 'no such file'):
+      api_keys.Keys(self.path)
+    with open(self.path, 'w', encoding='ascii') as f:
+      f.write('nonsense\n')
+    with self.assertRaisesRegex(errors.InvalidArgument, 'line 1'):
+      api_keys.Keys(self.path)
+
+  @parameterized.parameters('', 'a b', 'a\n', 'é')
+  def test_names_have_to_be_plain(self, name: str):
+    with self.assertRaisesRegex(errors.InvalidArgument, 'is no name'):
+      api_key.add(self.path, name)
+
+  def test_comments_and_empty_lines_do_not_count(self):
+    key, line = api_keys.make('alice')
+    del key
+    found = api_keys.parse(f'# who\n\n{line}\n'.encode())
+    self.assertEqual([item.name for item in found.values()], ['alice'])
+    with self.assertRaisesRegex(errors.InvalidArgument, 'salt of another'):
+      api_keys.parse(f'{line}\n{line}\n'.encode())
+
+
+if __name__ == '__main__':
+  absltest.main()

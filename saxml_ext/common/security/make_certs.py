@@ -1,0 +1,143 @@
+"""Makes certificates for a cell that has no certificate authority of its own.
+
+    make_certs --dir=/etc/sax/tls --name=sax.internal
+    make_certs --dir=/etc/sax/tls --name=alice@example.org
+
+The first run makes the authority, ca.pem with its key ca.key; each run makes a
+certificate and a key, <name>.pem and <name>.key. Files that exist are left
+alone, except with --renew. Keep ca.key off the machines of the cell: whoever
+has it can be anybody.
+"""
+
+from collections.abc import Sequence
+import os
+import re
+import sys
+
+from absl import app
+from absl import flags
+
+from saxml_ext.common import errors
+from saxml_ext.common import user_path
+from saxml_ext.common.security import certificates
+
+_DIR = flags.DEFINE_string(
+  'dir', None, 'Directory of the authority and of the files.'
+)
+_NAMES = flags.DEFINE_list(
+  'name',
+  None,
+  'Names that the certificate is for, the first one names its files: URIs such'
+  ' as spiffe://example.org/gateway, host names, IP or email addresses.',
+)
+_DAYS = flags.DEFINE_float(
+  'days', 90.0, 'Days that the certificate is valid.', lower_bound=0
+)
+_CA_DAYS = flags.DEFINE_float(
+  'ca_days', 3650.0, 'Days that a new authority is valid.', lower_bound=0
+)
+_RENEW = flags.DEFINE_bool('renew', False, 'Replace the files of that name.')
+
+_CA_NAME = 'Sax cell CA'
+
+
+def _write(path: str, data: bytes, mode: int) -> None:
+  """Writes a file whole or not at all."""
+  temporary = f'{path}.tmp'
+  fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+  with os.fdopen(fd, 'wb') as f:
+    f.write(data)
+    f.flush()
+    os.fsync(f.fileno())
+  os.replace(temporary, path)
+
+
+def _write_both(stem: str, issued: certificates.Issued) -> str:
+  # The key first: a certificate that is there has its key.
+  _write(f'{stem}.key', issued.key, 0o600)
+  _write(f'{stem}.pem', issued.certificate, 0o644)
+  return f'{stem}.pem'
+
+
+def authority(directory: str, days: float) -> certificates.Issued:
+  """The authority of a directory, made if there is none.
+
+  Raises:
+    FailedPrecondition: its key is not there.
+    OSError: files cannot be read or written.
+  """
+  stem = os.path.join(directory, 'ca')
+  os.makedirs(directory, exist_ok=True)
+  if not os.path.exists(f'{stem}.pem'):
+    made = certificates.authority(_CA_NAME, days)
+    _write_both(stem, made)
+    return made
+  if not os.path.exists(f'{stem}.key'):
+    raise errors.FailedPrecondition(
+      f'{stem}.pem is there without {stem}.key: run this where the key is, or'
+      ' name another --dir'
+    )
+  with open(f'{stem}.pem', 'rb') as cert, open(f'{stem}.key', 'rb') as key:
+    return certificates.Issued(cert.read(), key.read())
+
+
+def make(
+  directory: str,
+  names: Sequence[str],
+  days: float,
+  ca_days: float,
+  renew: bool,
+) -> str:
+  """Makes a certificate and its key.
+
+  Args:
+    directory: of the authority.
+    names: see `certificates.issue`.
+    days: that it is valid.
+    ca_days: that the authority is, if it has to be made.
+    renew: whether to replace files.
+
+  Returns:
+    The certificate's path.
+
+  Raises:
+    AlreadyExists: the files are there.
+    InvalidArgument: a name cannot stand in a certificate.
+    FailedPrecondition, OSError: see `authority`.
+  """
+  stem = re.sub(r'[^A-Za-z0-9.@_-]+', '_', names[0]).lstrip('.')
+  if stem in ('', 'ca'):
+    raise errors.InvalidArgument(
+      f'{names[0]!r} cannot name a file beside ca.pem: put another name first'
+    )
+  path = os.path.join(directory, stem)
+  if os.path.exists(f'{path}.pem') and not renew:
+    raise errors.AlreadyExists(
+      f'{path}.pem is there already: give --renew to replace it'
+    )
+  issued = certificates.issue(authority(directory, ca_days), names, days)
+  return _write_both(path, issued)
+
+
+def main(argv: Sequence[str]) -> None:
+  """Makes what the flags ask for, or exits with 1."""
+  if len(argv) > 1:
+    raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}')
+  try:
+    path = make(
+      user_path.resolve(_DIR.value),
+      _NAMES.value,
+      _DAYS.value,
+      _CA_DAYS.value,
+      _RENEW.value,
+    )
+  except errors.SaxError as e:
+    sys.exit(f'make_certs: {e.message}')
+  except OSError as e:
+    sys.exit(f'make_certs: {e}')
+  print(f'made {path} and its key')
+
+
+if __name__ == '__main__':
+  flags.mark_flags_as_required(['dir', 'name'])
+  app.run(main)

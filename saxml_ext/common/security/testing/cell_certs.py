@@ -1,0 +1,51 @@
+"""An authority and its certificates, made anew for each test."""
+
+import os
+
+from saxml_ext.common.security import certificates
+from saxml_ext.common.security import tls
+
+# What the certificates of a cell's servers carry.
+SERVER_NAME = 'cell.test'
+
+
+class CellCerts:
+  """Makes files of certificates in a directory.
+
+  Attributes:
+    ca_file: of the authority.
+  """
+
+  def __init__(self, directory: str):
+    self._directory = directory
+    self._authority = certificates.authority('test', days=1)
+    os.makedirs(directory, exist_ok=True)
+    self.ca_file = os.path.join(directory, 'ca.pem')
+    self._write('ca.pem', self._authority.certificate)
+
+  def make(self, stem: str, *names: str, days: float = 1) -> tls.Settings:
+    """Writes <stem>.pem and <stem>.key, over those that are there.
+
+    Args:
+      stem: of the files' names.
+      names: of the certificate; its stem if there are none.
+      days: that it is valid.
+
+    Returns:
+      What a process sets that has this certificate.
+    """
+    issued = certificates.issue(self._authority, names or (stem,), days)
+    self._write(f'{stem}.key', issued.key)
+    self._write(f'{stem}.pem', issued.certificate)
+    path = os.path.join(self._directory, stem)
+    return tls.Settings(f'{path}.pem', f'{path}.key', self.ca_file, SERVER_NAME)
+
+  def server(self) -> tls.Settings:
+    """Of a server of the cell."""
+    return self.make('server', SERVER_NAME, 'spiffe://test/server')
+
+  def _write(self, name: str, data: bytes) -> None:
+    path = os.path.join(self._directory, name)
+    with open(f'{path}.new', 'wb') as f:
+      f.write(data)
+    os.replace(f'{path}.new', path)

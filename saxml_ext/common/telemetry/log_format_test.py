@@ -1,0 +1,55 @@
+"""Tests of log lines as JSON, as a program writes them."""
+
+import datetime
+import json
+import subprocess
+import sys
+
+from absl.testing import absltest
+
+_PROGRAM = """
+import sys
+sys.path[:] = sys.argv[1].split('|')
+from absl import app, logging
+from saxml_ext.common.telemetry import request_id, telemetry_flags
+def main(argv):
+  telemetry_flags.start('test')
+  logging.warning('a "quoted" %s\\nline', 'text', extra={'fields': {'n': 1}})
+  request_id.use('r1')
+  try:
+    1 / 0
+  except ZeroDivisionError:
+    logging.exception('failed')
+app.run(main, argv=sys.argv[1:])
+"""
+
+
+class LogFormatTest(absltest.TestCase):
+  def run_program(self, *flags: str) -> list[str]:
+    done = subprocess.run(
+      [sys.executable, '-c', _PROGRAM, '|'.join(sys.path), *flags],
+      capture_output=True,
+      text=True,
+      check=True,
+    )
+    return done.stderr.splitlines()
+
+  def test_json(self):
+    first, second = map(json.loads, self.run_program('--log_format=json'))
+    self.assertEqual(first['message'], 'a "quoted" text\nline')
+    self.assertEqual(first['severity'], 'WARNING')
+    self.assertEqual(first['n'], 1)
+    self.assertEqual(first['source'], '<string>:8')
+    self.assertNotIn('request_id', first)
+    when = datetime.datetime.fromisoformat(first['time'])
+    self.assertEqual(when.utcoffset(), datetime.timedelta(0))
+    self.assertEqual(second['request_id'], 'r1')
+    self.assertIn('ZeroDivisionError', second['exception'])
+
+  def test_text_is_as_ever(self):
+    first, *_ = self.run_program()
+    self.assertRegex(first, r'^W\d{4} .*\] a "quoted" text$')
+
+
+if __name__ == '__main__':
+  absltest.main()

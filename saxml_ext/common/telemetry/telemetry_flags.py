@@ -1,0 +1,42 @@
+"""Flags by which a program's logs and traces are chosen, and their effect."""
+
+from absl import flags
+
+from saxml_ext.common.telemetry import calls
+from saxml_ext.common.telemetry import log_format
+from saxml_ext.common.telemetry import tracing
+
+_LOG_FORMAT = flags.DEFINE_enum(
+  'log_format',
+  log_format.TEXT,
+  [log_format.TEXT, log_format.JSON],
+  'Form of log lines: text, or json for one JSON object a line.',
+)
+_LOG_REQUESTS = flags.DEFINE_enum(
+  'log_requests',
+  calls.ERRORS,
+  [calls.ALL, calls.ERRORS, calls.NONE],
+  'Which calls get a log line each: all, errors (not those that were given up,'
+  ' refused for a full queue, or sent to the wrong server) or none.',
+)
+_OTLP_ENDPOINT = flags.DEFINE_string(
+  'otlp_endpoint',
+  '',
+  'Where to send OpenTelemetry traces: an OTLP/gRPC collector such as'
+  ' http://localhost:4317. Default: $OTEL_EXPORTER_OTLP_ENDPOINT; without either'
+  ' no traces are made.',
+)
+
+
+def start(service: str) -> None:
+  """Does as the flags say; call once, when they are parsed.
+
+  Args:
+    service: name of the program in traces, "sax-model-server".
+
+  Raises:
+    InvalidArgument: see `tracing.configure`.
+  """
+  log_format.configure(_LOG_FORMAT.value)
+  calls.configure(_LOG_REQUESTS.value)
+  tracing.configure(service, _OTLP_ENDPOINT.value)

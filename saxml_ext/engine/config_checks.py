@@ -1,0 +1,49 @@
+"""Refuses numbers that no engine could be built with, by ValueError."""
+
+from collections.abc import Sequence
+from typing import Any
+
+# Field of `config.EngineConfig` -> the least that it may be. None, where it
+# is a default, is let pass.
+_LEAST = {
+  'num_slots': 1,
+  'max_prompt': 1,
+  'max_new_tokens': 1,
+  'max_stop_ids': 1,
+  'num_beams': 1,
+  'num_samples': 1,
+  'tokens_per_beam': 1,
+  'steps_per_call': 1,
+  'exit_finished': 1,
+  'suffix_block': 1,
+  'prefill_chunk': 0,
+  'max_top_k': 0,
+  'max_logprobs': 0,
+}
+
+
+def numbers(config: Any) -> None:
+  """Checks the single numbers of an EngineConfig."""
+  for name, least in _LEAST.items():
+    value = getattr(config, name)
+    if value is not None and value < least:
+      raise ValueError(f'{name} is {value}; at least {least}.')
+  if not 0 <= config.min_new_tokens <= config.max_new_tokens:
+    raise ValueError(
+      f'min_new_tokens is {config.min_new_tokens}; it must lie between 0 and'
+      f' max_new_tokens ({config.max_new_tokens}).'
+    )
+
+
+def ascending(name: str, values: Sequence[int], last: int | None) -> None:
+  """Checks a list of different positive numbers.
+
+  Args:
+    name: of the list.
+    values: of it.
+    last: what it has to end in; None: any.
+  """
+  if not values or values[0] < 1 or list(values) != sorted(set(values)):
+    raise ValueError(f'{name} is {values}; positive ascending numbers needed.')
+  if last is not None and values[-1] != last:
+    raise ValueError(f'{name} ends in {values[-1]}; it must end in {last}.')

@@ -1,0 +1,71 @@
+"""What requests ask for, as the device programs read it."""
+
+from collections.abc import Sequence
+import secrets
+
+import numpy as np
+
+from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import request as request_lib
+from saxml_ext.engine.search import beam
+from saxml_ext.engine.search import pax_beam
+from saxml_ext.engine.search import search
+
+
+def of(
+  requests: Sequence[request_lib.Request], engine: config_lib.EngineConfig
+) -> search.Options:
+  """The options of checked requests, one row each."""
+  settled = [request_lib.with_defaults(r, engine) for r in requests]
+  stop_ids = np.full(
+    (len(settled), engine.max_stop_ids), search.NO_TOKEN, np.int32
+  )
+  for row, request in enumerate(settled):
+    stop_ids[row, : len(request.stop_ids)] = request.stop_ids
+  lengths = np.arange(engine.max_new_tokens + 1)
+
+  def column(name: str, dtype: type[np.generic]) -> np.ndarray:
+    return np.asarray([getattr(r, name) for r in settled], dtype)
+
+  return search.Options(
+    min_new=column('min_new_tokens', np.int32),
+    max_new=column('max_new_tokens', np.int32),
+    stop_ids=stop_ids,
+    rows=column('rows', np.int32),
+    sampled=~column('beam_search', np.bool_),
+    norms=np.asarray(
+      [length_norm(r, engine, lengths) for r in settled], np.float32
+    ),
+    early_stopping=np.asarray([_early_stopping(r) for r in settled], np.int32),
+    temperature=column('temperature', np.float32),
+    top_k=column('top_k', np.int32),
+    top_p=column('top_p', np.float32),
+    seed=np.asarray(
+      [secrets.randbits(32) if r.seed is None else r.seed for r in requests],
+      np.uint32,
+    ),
+  )
+
+
+def length_norm(
+  request: request_lib.Settled,
+  engine: config_lib.EngineConfig,
+  length: np.ndarray,
+) -> np.ndarray:
+  """What a sum of log-probabilities is divided by at these lengths; float64.
+
+  1 for samples, which are ranked by their probability alone.
+  """
+  if not request.beam_search:
+    return np.ones_like(length, np.float64)
+  if engine.search == 'pax':
+    return pax_beam.length_norm(length, engine.length_norm_alpha)
+  return beam.length_norm(length, request.length_penalty)
+
+
+def _early_stopping(request: request_lib.Settled) -> int:
+  chosen = request.early_stopping
+  # The present length is the most favourable one if scores fall with it.
+  if chosen == 'never' and request.length_penalty <= 0:
+    chosen = False
+  return search.EARLY_STOPPING[chosen]

@@ -1,0 +1,178 @@
+"""What is certain of answers that are still being searched for.
+
+A device program tells what each group chose in its newest steps, see `news`;
+`Stream` puts that together for one request. What it has told stays true: each
+answer goes on from it.
+
+Of samples every token is certain at once. Of beams those are that all rows
+share from which the best answer may still come:
+
+- the best hypothesis there is, for others there are will never be better;
+- the running beams, unless they are certain not to beat it. Sums of
+  log-probabilities only fall, so a beam's score will be at most its sum with
+  the largest divisor that is still to come, which is the next one or that of
+  the longest answer.
+
+Rows that are left out can only continue as such, and a new best hypothesis comes
+from a row that is not: the common beginning never gets shorter.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from saxml_ext.engine.search import search
+from saxml_ext.engine.search import trace as trace_lib
+
+
+class News(NamedTuple):
+  """How far the searches of S groups have come; [S, ...] or of one group [...].
+
+  Attributes:
+    step: [S] int32, tokens generated so far.
+    recent: of the newest W steps, or of the first ones; [S, W, ...].
+    first: [S] int32, the first step in `recent`.
+    kept: [S, K], the answers.
+    hopeful: [S, K] bool, running rows from which the best answer may come.
+  """
+
+  step: Any
+  recent: trace_lib.Trace
+  first: Any
+  kept: trace_lib.Kept
+  hopeful: Any
+
+
+def news(state: search.State, window: int) -> News:
+  """See `News`. window: W, at most M."""
+  first = jnp.maximum(state.step - window, 0)
+  steps = first[:, None] + jnp.arange(window)
+
+  def recent(x: jax.Array) -> jax.Array:
+    index = steps.reshape(steps.shape + (1,) * (x.ndim - 2))
+    return jnp.take_along_axis(x, index, 1, mode='clip')
+
+  options = state.options
+  norm = jnp.maximum(
+    search.norm_at(options, state.step + 1),
+    search.norm_at(options, options.max_new),
+  )
+  best = state.kept.scores[:, :1]
+  beaten = state.kept.present[:, :1] & (state.scores / norm <= best)
+  hopeful = ~beaten & (state.scores > search.LOST)
+  hopeful &= ~search.unused(options, state.scores.shape[1])
+  return News(
+    state.step,
+    jax.tree.map(recent, state.trace),
+    first,
+    state.kept,
+    hopeful,
+  )
+
+
+class _Row:
+  """The certain beginning of an answer, which only grows."""
+
+  def __init__(self) -> None:
+    self.row = 0  # At the last certain step; before the first there is but one.
+    self.finished = False
+    self._tokens: list[int] = []
+    self._logprobs: list[float] = []
+    self._alternatives: list[tuple[np.ndarray, np.ndarray]] = []
+
+  def __len__(self) -> int:
+    return len(self._tokens)
+
+  def add(self, said: trace_lib.Trace, row: int) -> None:
+    """Adds the choice of `row` at a step, of which `said` tells; [K, ...]."""
+    self._tokens.append(int(said.tokens[row]))
+    self._logprobs.append(float(said.logprobs[row]))
+    if said.alternatives is not None:
+      ids, logprobs = said.alternatives
+      self._alternatives.append((ids[self.row], logprobs[self.row]))
+    self.row = row
+
+  def path(self) -> trace_lib.Path:
+    alternatives = None
+    if self._alternatives:
+      ids, logprobs = zip(*self._alternatives)
+      alternatives = np.stack(ids), np.stack(logprobs)
+    return trace_lib.Path(
+      np.asarray(self._tokens, np.int32),
+      np.asarray(self._logprobs, np.float32),
+      alternatives,
+    )
+
+
+class Stream:
+  """What is certain of the answer, or answers, of one request."""
+
+  def __init__(self, rows: int, sampled: bool):
+    """Nothing is certain yet.
+
+    Args:
+      rows: beams or samples of the request.
+      sampled: whether they are samples.
+    """
+    self._sampled = sampled
+    self._step = 0  # Steps heard of.
+    self._open: list[
+      trace_lib.Trace
+    ] = []  # The newest, not certain throughout.
+    self._rows = [_Row() for _ in range(rows if sampled else 1)]
+
+  def hear(self, said: News) -> None:
+    """Takes in the news of this group, without the leading axis S.
+
+    Raises:
+      ValueError: there were more steps since the last time than `said` tells.
+    """
+    first, step = int(said.first), int(said.step)
+    if first > self._step:
+      raise ValueError(
+        f'steps {self._step} to {first} of a stream were never told.'
+      )
+    for i in range(self._step - first, step - first):
+      self._open.append(jax.tree.map(lambda x, i=i: x[i], said.recent))
+    self._step = step
+    if self._sampled:
+      self._draw(said.kept)
+    else:
+      self._agree(said)
+
+  def paths(self) -> tuple[tuple[trace_lib.Path, bool], ...]:
+    """Of the beams their one row, of samples each; and whether it has ended."""
+    return tuple((row.path(), row.finished) for row in self._rows)
+
+  def _draw(self, kept: trace_lib.Kept) -> None:
+    """Adds what has been drawn, to the end of each sample."""
+    for index, row in enumerate(self._rows):
+      ended = bool(kept.present[index])
+      until = int(kept.lengths[index]) if ended else self._step
+      begin = self._step - len(self._open)
+      for said in self._open[len(row) - begin : until - begin]:
+        row.add(said, index)
+      row.finished = ended
+    self._open.clear()
+
+  def _agree(self, said: News) -> None:
+    """Adds what all hopeful beams have come to share."""
+    (certain,) = self._rows
+    rows = set(np.flatnonzero(said.hopeful).tolist())
+    # The best hypothesis has left the beams at the step after `left`.
+    left = None
+    if said.kept.present[0]:
+      left = int(said.kept.lengths[0]) - 2
+    shared: list[int] = []
+    for step in range(self._step - 1, len(certain) - 1, -1):
+      if step == left:
+        rows.add(int(said.kept.rows[0]))
+        left = None
+      if len(rows) == 1 and left is None:
+        shared.extend(rows)
+      parents = self._open[step - len(certain)].parents
+      rows = {int(parents[row]) for row in rows}
+    for row in reversed(shared):
+      certain.add(self._open.pop(0), row)

@@ -1,0 +1,173 @@
+"""What the gateway adds to a request and to each token of a stream.
+
+    ./bazelw run //saxml_ext/http:bench
+
+A cell for tests, whose model answers at once, is asked over gRPC and through
+the gateway by turns. All processes are on this machine.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+import contextlib
+import http.client
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import time
+
+from absl import app
+from absl import flags
+import psutil
+
+from saxml_ext.common import grpc_util
+from saxml_ext.http.web import responses
+from saxml_ext.protobuf import completion_pb2
+from saxml_ext.protobuf import completion_pb2_grpc
+
+_REQUESTS = flags.DEFINE_integer(
+  'requests', 500, 'Requests of each kind.', lower_bound=1
+)
+_TOKENS = flags.DEFINE_integer(
+  'tokens', 64, 'Tokens of each answer.', lower_bound=2, upper_bound=1000
+)
+# Of the cell for tests.
+_CELL, _MODEL = '/sax/test', '/sax/test/m'
+_WARM_UP = 50
+
+_Ask = Callable[[], int]
+
+
+@contextlib.contextmanager
+def _program(
+  module: str, *arguments: str, **variables: str
+) -> Iterator[tuple[psutil.Process, str]]:
+  """A program of this repository and the first line that it prints."""
+  path = os.pathsep.join(filter(None, sys.path))
+  environment = {**os.environ, 'SAX_DEBUG_IPADDR': '1', 'PYTHONPATH': path}
+  with subprocess.Popen(
+    [sys.executable, '-m', module, *arguments],
+    env=environment | variables,
+    stdin=subprocess.PIPE,
+    stdout=subprocess.PIPE,
+    text=True,
+  ) as process:
+    assert process.stdout is not None
+    try:
+      yield psutil.Process(process.pid), process.stdout.readline().strip()
+    finally:
+      process.terminate()
+
+
+class _Direct:
+  """Asks over gRPC."""
+
+  def __init__(self, address: str, prompt: str):
+    self._channel = grpc_util.insecure_channel(address)
+    self._stub = completion_pb2_grpc.CompletionStub(self._channel)
+    self._prompt = prompt
+
+  def ask(self, stream: bool) -> int:
+    """Returns how many messages came."""
+    request = completion_pb2.CompleteRequest(
+      model_key=_MODEL, text=self._prompt, stream=stream
+    )
+    return sum(1 for _ in self._stub.Complete(request))
+
+
+class _Gateway:
+  """Asks over HTTP, on one connection."""
+
+  def __init__(self, port: int, prompt: str):
+    self._connection = http.client.HTTPConnection('127.0.0.1', port)
+    self._prompt = prompt
+
+  def ask(self, stream: bool) -> int:
+    """Returns how many events came."""
+    body = {'model': 'm', 'prompt': self._prompt, 'stream': stream}
+    headers = {'content-type': 'application/json'}
+    self._connection.request(
+      'POST', '/v1/completions', json.dumps(body), headers
+    )
+    data = self._connection.getresponse().read()
+    if stream and not data.endswith(responses.DONE):
+      raise RuntimeError(f'not a whole stream: {data[-200:]!r}')
+    return data.count(b'data: ') if stream else 1
+
+
+def _cpu(process: psutil.Process) -> float:
+  times = process.cpu_times()
+  return times.user + times.system
+
+
+def _measure(
+  direct: _Direct, gateway: _Gateway, process: psutil.Process, stream: bool
+) -> tuple[float, float, float]:
+  """Returns (p50 of gRPC, p50 of HTTP, CPU of the gateway), seconds each."""
+  took: dict[str, list[float]] = {'direct': [], 'gateway': []}
+  for _ in range(_WARM_UP):
+    direct.ask(stream)
+    gateway.ask(stream)
+  before = _cpu(process)
+  for _ in range(_REQUESTS.value):
+    for name, ask in (('direct', direct.ask), ('gateway', gateway.ask)):
+      begin = time.perf_counter()
+      ask(stream)
+      took[name].append(time.perf_counter() - begin)
+  cpu = (_cpu(process) - before) / _REQUESTS.value
+  medians = [statistics.median(values) for values in took.values()]
+  return medians[0], medians[1], cpu
+
+
+def main(argv: Sequence[str]) -> None:
+  """Prints the table."""
+  if len(argv) > 1:
+    raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}')
+  prompt = 'x' * _TOKENS.value
+  with contextlib.ExitStack() as stack:
+    _, line = stack.enter_context(
+      _program('saxml_ext.http.testing.fake_cell_program')
+    )
+    root, address = line.split()
+    process, line = stack.enter_context(
+      _program(
+        'saxml_ext.http.gateway',
+        '--port=0',
+        SAX_ROOT=root,
+        SAX_CELL=_CELL,
+      )
+    )
+    port = re.search(r':(\d+)$', line)
+    if not port:
+      sys.exit(f'bench: the gateway did not start: {line!r}')
+    direct = _Direct(address, prompt)
+    gateway = _Gateway(int(port.group(1)), prompt)
+    whole = _measure(direct, gateway, process, stream=False)
+    streamed = _measure(direct, gateway, process, stream=True)
+  _print(whole, streamed)
+
+
+def _print(
+  whole: tuple[float, float, float], streamed: tuple[float, float, float]
+) -> None:
+  load = os.getloadavg()[0]
+  print(
+    f'{_REQUESTS.value} requests each, {_TOKENS.value} tokens an answer, one at'
+    f' a time; {os.cpu_count()} cores, load {load:.1f}'
+  )
+  print('                   gRPC p50   gateway p50   added   gateway CPU')
+  for name, (direct, gateway, cpu) in (
+    ('whole answer', whole),
+    ('streamed answer', streamed),
+  ):
+    print(
+      f'{name:16} {1e3 * direct:8.2f} ms {1e3 * gateway:9.2f} ms'
+      f' {1e3 * (gateway - direct):6.2f} ms {1e3 * cpu:8.2f} ms'
+    )
+  per_token = (streamed[2] - whole[2]) / _TOKENS.value
+  print(f'CPU of the gateway per streamed token: {1e6 * per_token:.0f} us')
+
+
+if __name__ == '__main__':
+  app.run(main)

@@ -1,0 +1,348 @@
+"""Tests of the gateway with the openai package, over a cell for tests."""
+
+import asyncio
+
+from absl.testing import absltest
+import openai
+
+from saxml_ext.http.testing import gateway_case
+from saxml_ext.protobuf import completion_pb2
+
+_KEYS = {'k-alice': 'alice'}
+
+
+class CompletionsTest(gateway_case.GatewayCase):
+  def test_whole(self):
+    got = self.client().completions.create(
+      model='m', prompt='hello', max_tokens=3
+    )
+    [choice] = got.choices
+    self.assertEqual((choice.text, choice.finish_reason), ('HEL', 'length'))
+    self.assertEqual(choice.score, -0.5)
+    self.assertEqual(choice.cumulative_logprob, -3)
+    self.assertEqual(got.usage.prompt_tokens, 5)
+    self.assertEqual(got.usage.completion_tokens, 3)
+    self.assertEqual(got.usage.total_tokens, 8)
+    self.assertEqual(got.model, 'm')
+    self.assertEqual(got.object, 'text_completion')
+    self.assertStartsWith(got.id, 'cmpl-')
+
+  def test_stream(self):
+    stream = self.client().completions.create(
+      model='/sax/test/m',
+      prompt='hello',
+      n=2,
+      logprobs=1,
+      stream=True,
+      stream_options={'include_usage': True},
+    )
+    *chunks, last = list(stream)
+    for index in range(2):
+      told = [c.choices[0] for c in chunks if c.choices[0].index == index]
+      self.assertEqual(''.join(c.text for c in told), 'HELLO')
+      self.assertEqual(told[-1].finish_reason, 'stop')
+      self.assertEqual(told[-1].score, -0.5 - index)
+      offsets = [o for c in told for o in c.logprobs.text_offset]
+      self.assertEqual(offsets, list(range(5)))
+    self.assertTrue(all(c.usage is None for c in chunks))
+    self.assertEqual(last.choices, [])
+    self.assertEqual(last.usage.completion_tokens, 10)
+
+  def test_several_prompts(self):
+    for stream in (False, True):
+      for prompts in (['ab', 'c'], [[97, 98], [99]]):
+        got = self.client().completions.create(
+          model='m', prompt=prompts, n=2, stream=stream
+        )
+        texts = [''] * 4
+        for part in got if stream else [got]:
+          for choice in part.choices:
+            texts[choice.index] += choice.text
+        self.assertEqual(texts, ['AB', 'AB', 'C', 'C'])
+
+  def test_logprobs_echo_and_ids(self):
+    client = self.client()
+    got = client.completions.create(model='m', prompt='hi', logprobs=2)
+    told = got.choices[0].logprobs
+    self.assertEqual(told.tokens, ['H', 'I'])
+    self.assertEqual(told.token_logprobs, [-1, -1])
+    self.assertEqual(told.top_logprobs[1], {'I': -1, '1': -2})
+    got = client.completions.create(model='m', prompt='hi', echo=True)
+    self.assertEqual(got.choices[0].text, 'hiHI')
+    got = client.completions.create(
+      model='m', prompt=[104, 105], extra_body={'return_token_ids': True}
+    )
+    self.assertEqual(got.choices[0].token_ids, [72, 73])
+    self.assertEqual(got.choices[0].prompt_token_ids, [104, 105])
+
+  def test_what_the_cell_is_asked(self):
+    self.client().completions.create(
+      model='m',
+      prompt='x',
+      max_tokens=9,
+      temperature=0.5,
+      top_p=0.25,
+      n=2,
+      best_of=4,
+      seed=-1,
+      stop=['a', 'b'],
+      user='somebody',
+      extra_body={
+        'use_beam_search': True,
+        'length_penalty': 2.0,
+        'early_stopping': 'never',
+        'min_tokens': 3,
+        'top_k': 7,
+        'stop_token_ids': [5],
+        'ignore_eos': True,
+        'priority': -3,
+      },
+    )
+    [request] = self.server.requests
+    self.assertEqual(
+      request,
+      completion_pb2.CompleteRequest(
+        model_key='/sax/test/m',
+        text='x',
+        max_tokens=9,
+        min_tokens=3,
+        temperature=0.5,
+        top_k=7,
+        top_p=0.25,
+        seed=2**32 - 1,
+        n=2,
+        use_beam_search=True,
+        num_beams=4,
+        length_penalty=2.0,
+        early_stopping=completion_pb2.EARLY_STOPPING_NEVER,
+        stop=['a', 'b'],
+        stop_token_ids=[5],
+        ignore_eos=True,
+        priority=-3,
+      ),
+    )
+
+  def test_best_of_samples(self):
+    got = self.client().completions.create(
+      model='m', prompt='ab', n=2, best_of=3
+    )
+    # The later ones are the likelier ones of this service.
+    self.assertEqual([c.index for c in got.choices], [0, 1])
+    self.assertEqual([c.score for c in got.choices], [-2.5, -1.5])
+    [request] = self.server.requests
+    self.assertEqual((request.n, request.use_beam_search), (3, False))
+
+
+class ChatTest(gateway_case.GatewayCase):
+  def test_conversation(self):
+    messages = [
+      {'role': 'system', 'content': 'be nice'},
+      {'role': 'user', 'content': [{'type': 'text', 'text': 'hi'}]},
+    ]
+    client = self.client()
+    template = {'chat_template': 'dialogue'}
+    got = client.chat.completions.create(
+      model='m', messages=messages, extra_body=template
+    )
+    [choice] = got.choices
+    self.assertEqual(choice.message.role, 'assistant')
+    self.assertEqual(choice.message.content, 'BE NICE\n\nUSER: HI\nASSISTANT:')
+    self.assertEqual(self.server.requests[-1].stop, ['\nUser:'])
+    messages.append(choice.message.model_dump(exclude_none=True))
+    messages.append({'role': 'user', 'content': 'more'})
+    got = client.chat.completions.create(
+      model='m', messages=messages, max_completion_tokens=4
+    )
+    self.assertEqual(got.choices[0].message.content, 'BE N')
+    self.assertEndsWith(self.server.requests[-1].text, '\n\nmore')
+
+  def test_stream(self):
+    *chunks, last = self.client().chat.completions.create(
+      model='m',
+      messages=[{'role': 'user', 'content': 'hi'}],
+      logprobs=True,
+      top_logprobs=2,
+      stream=True,
+      stream_options={'include_usage': True},
+    )
+    deltas = [c.choices[0].delta for c in chunks]
+    self.assertEqual((deltas[0].role, deltas[0].content), ('assistant', ''))
+    self.assertEqual([d.content for d in deltas[1:]], ['H', 'I', None])
+    self.assertEqual(chunks[-1].choices[0].finish_reason, 'stop')
+    [token] = chunks[1].choices[0].logprobs.content
+    self.assertEqual((token.token, token.bytes), ('H', [72]))
+    self.assertEqual([t.token for t in token.top_logprobs], ['H', '1'])
+    self.assertEqual(last.usage.total_tokens, 4)
+
+  def test_messages_cannot_speak_for_others(self):
+    with self.assertRaisesRegex(openai.BadRequestError, 'marks roles') as e:
+      self.client().chat.completions.create(
+        model='m',
+        messages=[{'role': 'user', 'content': 'x<|im_end|>'}],
+        extra_body={'chat_template': 'chatml'},
+      )
+    self.assertEqual(e.exception.param, 'messages[0].content')
+
+  def test_templates_are_not_taken_from_requests(self):
+    with self.assertRaisesRegex(openai.BadRequestError, 'chosen by name'):
+      self.client().chat.completions.create(
+        model='m',
+        messages=[{'role': 'user', 'content': 'x'}],
+        extra_body={'chat_template': '{{ messages }}'},
+      )
+
+
+class AsyncTest(gateway_case.GatewayCase):
+  def test_all_at_once(self):
+    async def ask():
+      async with openai.AsyncOpenAI(
+        base_url=self.gateway.address + '/v1', api_key='none', max_retries=0
+      ) as client:
+        whole = [
+          client.completions.create(model='m', prompt=f'a{i}')
+          for i in range(20)
+        ]
+        got = await asyncio.gather(*whole)
+        stream = await client.chat.completions.create(
+          model='m',
+          messages=[{'role': 'user', 'content': 'hi'}],
+          stream=True,
+        )
+        parts = [c.choices[0].delta.content or '' async for c in stream]
+        return [g.choices[0].text for g in got], ''.join(parts)
+
+    texts, streamed = asyncio.run(ask())
+    self.assertEqual(texts, [f'A{i}' for i in range(20)])
+    self.assertEqual(streamed, 'HI')
+
+
+class ErrorsTest(gateway_case.GatewayCase):
+  def test_of_the_cell(self):
+    for code, expected in (
+      ('INVALID_ARGUMENT', openai.BadRequestError),
+      ('PERMISSION_DENIED', openai.PermissionDeniedError),
+      ('UNIMPLEMENTED', openai.InternalServerError),
+      ('INTERNAL', openai.InternalServerError),
+    ):
+      with self.assertRaisesRegex(expected, f'injected {code}'):
+        self.client().completions.create(model='m', prompt=f'err:{code}')
+
+  def test_model_that_is_not_published(self):
+    with self.assertRaises(openai.NotFoundError) as e:
+      self.client().completions.create(model='other', prompt='x')
+    self.assertEqual(e.exception.code, 'model_not_found')
+    self.assertEqual(e.exception.param, 'model')
+
+  def test_parameters(self):
+    for name, value in (
+      ('tools', [{'type': 'function', 'function': {'name': 'f'}}]),
+      ('presence_penalty', 0.5),
+      ('logit_bias', {'5': 1}),
+      ('response_format', {'type': 'json_object'}),
+      ('max_tokens', 0),
+      ('max_tokens', True),
+      ('temperature', float(10**9)),
+      ('n', 10**400),
+      ('stop', ['a'] * 17),
+      ('stop', ['']),
+      ('top_p', 0),
+      ('early_stopping', 1),
+      ('stream_options', {'include_usage': True}),
+      ('temprature', 1),
+    ):
+      with self.assertRaises(openai.BadRequestError, msg=name) as e:
+        self.client().completions.create(
+          model='m', prompt='x', extra_body={name: value}
+        )
+      self.assertEqual(e.exception.param, name)
+    self.assertEqual(self.server.requests, [])
+
+  def test_full_queue_is_tried_again_when_it_says(self):
+    client = self.client(max_retries=1)
+    got = client.completions.create(model='m', prompt='full:0.02:1')
+    self.assertEqual(got.choices[0].text, 'FULL:0.02:1')
+    with self.assertRaises(openai.RateLimitError) as e:
+      self.client().completions.create(model='m', prompt='full:2.5:9')
+    headers = e.exception.response.headers
+    self.assertEqual(headers['retry-after'], '3')
+    self.assertEqual(headers['retry-after-ms'], '2500')
+
+  def test_full_queue_is_waited_for_if_that_is_wanted(self):
+    gateway = self.start_gateway(queue_secs=60)
+    for stream in (False, True):
+      prompt = f'full:0.02:2:{stream}'
+      got = self.client(gateway).completions.create(
+        model='m', prompt=prompt, stream=stream
+      )
+      parts = got if stream else [got]
+      text = ''.join(part.choices[0].text for part in parts)
+      self.assertEqual(text, prompt.upper())
+
+  def test_in_the_middle_of_a_stream(self):
+    stream = self.client().completions.create(
+      model='m', prompt='break:2', stream=True
+    )
+    got = []
+    with self.assertRaisesRegex(openai.APIError, 'the replica is gone') as e:
+      got.extend(chunk.choices[0].text for chunk in stream)
+    self.assertEqual(got, ['B', 'R'])
+    self.assertEqual(e.exception.code, 'unavailable')
+
+  def test_deadlines(self):
+    client = self.client(timeout=0.2)
+    with self.assertRaises(openai.APITimeoutError):
+      client.completions.create(model='m', prompt='endless:0.01')
+    self.assertTrue(self.server.cancelled.wait(60))
+    self.server.cancelled.clear()
+    with self.assertRaises(openai.InternalServerError) as e:
+      self.client().completions.create(
+        model='m',
+        prompt='endless:0.01',
+        extra_headers={'x-request-timeout': '0.2'},
+      )
+    self.assertEqual(e.exception.status_code, 504)
+    self.assertTrue(self.server.cancelled.wait(60))
+
+  def test_who_goes_away_frees_its_slot(self):
+    stream = self.client().completions.create(
+      model='m', prompt='endless:0.01', stream=True
+    )
+    self.assertEqual(next(stream).choices[0].text, 'x')
+    self.assertFalse(self.server.cancelled.is_set())
+    stream.close()
+    self.assertTrue(self.server.cancelled.wait(60))
+
+  def test_api_keys(self):
+    gateway = self.start_gateway(name_of=_KEYS.get)
+    with self.assertRaises(openai.AuthenticationError) as e:
+      self.client(gateway).completions.create(model='m', prompt='x')
+    self.assertEqual(e.exception.code, 'invalid_api_key')
+    self.assertEqual(self.server.requests, [])
+    client = self.client(gateway, api_key='k-alice')
+    client.completions.create(model='m', prompt='x')
+    self.assertEqual(self.server.metadata[-1]['sax-caller'], 'alice')
+
+  def test_body_that_is_too_large(self):
+    gateway = self.start_gateway(max_body_bytes=1000)
+    with self.assertRaises(openai.APIStatusError) as e:
+      self.client(gateway).completions.create(model='m', prompt='x' * 4000)
+    self.assertEqual(e.exception.status_code, 413)
+
+  def test_requests_in_flight_are_bounded(self):
+    gateway = self.start_gateway(max_in_flight=1)
+    stream = self.client(gateway).completions.create(
+      model='m', prompt='endless:0.01', stream=True
+    )
+    next(stream)
+    with self.assertRaisesRegex(openai.RateLimitError, 'in flight'):
+      self.client(gateway).completions.create(model='m', prompt='x')
+    stream.close()
+    self.assertTrue(self.server.cancelled.wait(60))
+    got = self.client(gateway, max_retries=9).completions.create(
+      model='m', prompt='x'
+    )
+    self.assertEqual(got.choices[0].text, 'X')
+
+
+if __name__ == '__main__':
+  absltest.main()

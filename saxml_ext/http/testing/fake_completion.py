@@ -1,0 +1,163 @@
+"""A Completion service for tests whose answers the prompt asks for.
+
+Its tokens are characters, whose ids are their code points.
+"""
+
+import collections
+import itertools
+import math
+import threading
+import time
+
+import grpc
+
+from saxml_ext.client.testing import fake_cell
+from saxml_ext.common import errors
+from saxml_ext.protobuf import completion_pb2
+from saxml_ext.protobuf import completion_pb2_grpc
+
+MAX_PROMPT = 100
+MAX_NEW_TOKENS = 1000
+SLOW_TOKENS = 30
+
+
+class FakeCompletion(completion_pb2_grpc.CompletionServicer):
+  """Answers with the prompt in capital letters, a character at a time.
+
+  "err:CODE" fails, "full:S:N" wishes to be left alone for S seconds the first N
+  times, "break:N" fails after N tokens, "endless:S" makes a token every S seconds until it is
+  cancelled, "slow:S" SLOW_TOKENS of them.
+
+  Attributes:
+    requests: of all methods, in order.
+    metadata: of all calls of Complete, in order.
+    cancelled: set when a client gave up an endless answer.
+  """
+
+  def __init__(self) -> None:
+    self.requests: list = []
+    self.metadata: list[dict[str, str]] = []
+    self.cancelled = threading.Event()
+    self.running = threading.Event()
+    self._refusals: collections.Counter[str] = collections.Counter()
+    self._server = fake_cell.Server(
+      completion_pb2_grpc.add_CompletionServicer_to_server,
+      self,
+      wrap_text=False,
+    )
+    self.address = self._server.address
+
+  def stop(self) -> None:
+    self._server.stop()
+
+  def Complete(self, request, context):
+    self.requests.append(request)
+    self.metadata.append(dict(context.invocation_metadata()))
+    if request.WhichOneof('prompt') == 'token_ids':
+      text = ''.join(map(chr, request.token_ids.ids))
+    else:
+      text = request.text
+    kind, _, rest = text.partition(':')
+    if kind == 'err':
+      raise errors.from_code(grpc.StatusCode[rest], f'injected {rest}')
+    if kind == 'full':
+      seconds, times = rest.split(':')[:2]
+      self._refusals[text] += 1
+      if self._refusals[text] <= int(times):
+        raise errors.ResourceExhausted('the queue is full', float(seconds))
+    if kind in ('endless', 'slow'):
+      most = SLOW_TOKENS if kind == 'slow' else math.inf
+      yield from self._endless(float(rest), most, request, context)
+      return
+    answer = text.upper()[: request.max_tokens or MAX_NEW_TOKENS]
+    prompt = text if request.echo else ''
+    news = (
+      self._news(request, i, prompt, answer) for i in range(request.n or 1)
+    )
+    if request.stream:
+      parts = [c for row in itertools.zip_longest(*news) for c in row if c]
+      for i, choice in enumerate(parts):
+        if kind == 'break' and i == int(rest):
+          raise errors.Unavailable('the replica is gone')
+        yield completion_pb2.CompleteResponse(choices=[choice])
+      whole = []
+    else:
+      whole = [_joined(list(row)) for row in news]
+    usage = completion_pb2.Usage(
+      prompt_tokens=len(text), completion_tokens=len(answer) * (request.n or 1)
+    )
+    yield completion_pb2.CompleteResponse(choices=whole, usage=usage)
+
+  def _news(self, request, index, prompt, answer):
+    """What is told of an answer, a choice a token."""
+    if prompt:
+      yield completion_pb2.Choice(index=index, text=prompt)
+    for character in answer:
+      yield completion_pb2.Choice(
+        index=index, text=character, tokens=[_token(request, character)]
+      )
+    length = completion_pb2.FINISH_REASON_LENGTH
+    stop = completion_pb2.FINISH_REASON_STOP
+    yield completion_pb2.Choice(
+      index=index,
+      finish_reason=length if request.HasField('max_tokens') else stop,
+      score=-0.5 - index,
+      logprob=-len(answer) / (1 + index),
+    )
+
+  def _endless(self, seconds, most, request, context):
+    context.add_callback(self.cancelled.set)
+    self.running.set()
+    count = 0
+    while context.is_active() and count < most:
+      count += 1
+      token = completion_pb2.Token(token_id=120, text='x')
+      choice = completion_pb2.Choice(text='x', tokens=[token])
+      if request.stream:
+        yield completion_pb2.CompleteResponse(choices=[choice])
+      time.sleep(seconds)
+
+  def Tokenize(self, request, context):
+    self.requests.append(request)
+    return completion_pb2.TokenizeResponse(
+      ids=map(ord, request.text),
+      texts=request.text,
+      max_model_len=MAX_PROMPT + MAX_NEW_TOKENS,
+    )
+
+  def Detokenize(self, request, context):
+    self.requests.append(request)
+    return completion_pb2.DetokenizeResponse(
+      text=''.join(map(chr, request.ids))
+    )
+
+  def Describe(self, request, context):
+    return completion_pb2.DescribeResponse(
+      model_path='p.A',
+      checkpoint_path='/c/1',
+      max_prompt=MAX_PROMPT,
+      max_new_tokens=MAX_NEW_TOKENS,
+      max_beams=4,
+      vocab_size=1000,
+      has_tokenizer=True,
+    )
+
+
+def _token(request, character):
+  token = completion_pb2.Token(token_id=ord(character), text=character)
+  if request.HasField('logprobs'):
+    token.logprob = -1.0
+    for i in range(request.logprobs):
+      token.alternatives.add(
+        token_id=i, text=character if i == 0 else str(i), logprob=-1.0 - i
+      )
+  return token
+
+
+def _joined(parts):
+  whole = completion_pb2.Choice()
+  for part in parts:
+    text = whole.text + part.text
+    whole.MergeFrom(part)
+    whole.text = text
+  return whole

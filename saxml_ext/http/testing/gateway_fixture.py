@@ -1,0 +1,44 @@
+"""A gateway on loopback for tests, on an event loop of its own."""
+
+import asyncio
+import threading
+from typing import Any
+
+from saxml_ext.common.telemetry import web
+from saxml_ext.http.backend import catalogue
+from saxml_ext.http.web import app
+from saxml_ext.http.web import options as options_lib
+
+
+class GatewayFixture:
+  """Serves until `stop`.
+
+  Attributes:
+    address: "http://127.0.0.1:port".
+  """
+
+  def __init__(self, cell: str, options: options_lib.Options | None = None):
+    """Starts it for a cell under the root that clients are set to."""
+    self._loop = asyncio.new_event_loop()
+    self._thread = threading.Thread(target=self._loop.run_forever)
+    self._thread.start()
+    options = options or options_lib.Options()
+    self._server = self.run(self._start(cell, options))
+    self.address = f'http://127.0.0.1:{self._server.port}'
+
+  async def _start(
+    self, cell: str, options: options_lib.Options
+  ) -> web.WebServer:
+    server = web.WebServer(app.build(catalogue.Catalogue(cell), options))
+    await server.start(0)
+    return server
+
+  def run(self, coroutine: Any) -> Any:
+    """Runs a coroutine on the gateway's loop; returns its result."""
+    return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(600)
+
+  def stop(self) -> None:
+    self.run(self._server.stop())
+    self._loop.call_soon_threadsafe(self._loop.stop)
+    self._thread.join()
+    self._loop.close()

@@ -1,0 +1,150 @@
+"""What every request passes on its way in and out.
+
+It gets an id, is let in or turned away, and counted; its errors become answers
+in OpenAI's form.
+"""
+
+import logging
+
+from starlette import exceptions
+from starlette import requests
+from starlette import types
+
+from saxml_ext.common import errors
+from saxml_ext.common.telemetry import metadata
+from saxml_ext.common.telemetry import request_id as request_id_lib
+from saxml_ext.common.telemetry import tracing
+from saxml_ext.http.protocol import problems
+from saxml_ext.http.web import bodies
+from saxml_ext.http.web import metrics as metrics_lib
+from saxml_ext.http.web import options as options_lib
+from saxml_ext.http.web import responses
+
+_logger = logging.getLogger(__name__)
+
+_CALLER = 'sax-caller'
+# Status of a request whose client did not wait for it; nginx's number.
+_GONE = 499
+
+
+class Guard:
+  """An ASGI application around another one.
+
+  It tells that one, in `state`, the request's id and the record of what is to
+  be counted.
+  """
+
+  def __init__(self, app: types.ASGIApp, metrics: metrics_lib.Metrics):
+    self._app = app
+    self._metrics = metrics
+
+  async def __call__(
+    self, scope: types.Scope, receive: types.Receive, send: types.Send
+  ) -> None:
+    record = metrics_lib.Record()
+    headers = requests.Request(scope).headers.items()
+    request_id = request_id_lib.of(headers)
+    state = {'request_id': request_id, 'record': record}
+    scope['state'] = {**scope.get('state', {}), **state}
+    # So that starlette raises what it would answer in a form of its own.
+    scope['app'] = self
+    using = request_id_lib.use(request_id)
+    header = (request_id_lib.KEY.encode(), request_id.encode())
+    status = _GONE
+
+    async def send_with_id(message: types.Message) -> None:
+      nonlocal status
+      if message['type'] == 'http.response.start':
+        status = message['status']
+        message['headers'] = [*message.get('headers', ()), header]
+      await send(message)
+
+    name = f'HTTP {scope["method"]} {scope["path"]}'
+    try:
+      with tracing.server_call(name, headers):
+        problem = await self._problem(scope, receive, send_with_id)
+        if problem:
+          await responses.of_problem(problem)(scope, receive, send_with_id)
+    except bodies.ClientGone:
+      status = _GONE
+    finally:
+      self._metrics.ended(record, status)
+      request_id_lib.restore(using)
+
+  async def _problem(
+    self, scope: types.Scope, receive: types.Receive, send: types.Send
+  ) -> problems.Problem | None:
+    """Has the request answered; returns why it cannot be."""
+    try:
+      await self._app(scope, receive, send)
+    except problems.Problem as e:
+      return e
+    except errors.SaxError as e:
+      return problems.of(e)
+    except exceptions.HTTPException as e:
+      return problems.Problem(
+        e.status_code, f'{scope["method"]} {scope["path"]}: {e.detail}'
+      )
+    except bodies.ClientGone:
+      raise
+    except Exception:  # pylint: disable=broad-exception-caught
+      _logger.exception('unexpected error at %s', scope['path'])
+      return problems.Problem(
+        500, 'a fault of the gateway; its log says more', kind='server_error'
+      )
+    return None
+
+
+class Admission:
+  """Lets requests in that ask the cell, and says for whom."""
+
+  def __init__(
+    self, options: options_lib.Options, metrics: metrics_lib.Metrics
+  ):
+    self._name_of = options.name_of
+    self._most = options.max_in_flight
+    self._in_flight = metrics.in_flight
+    self._count = 0
+
+  def around(self, app: types.ASGIApp) -> types.ASGIApp:
+    """The application, for those who are let in."""
+
+    async def admitted(
+      scope: types.Scope, receive: types.Receive, send: types.Send
+    ) -> None:
+      caller = self._caller(requests.Request(scope))
+      self._check_room()
+      # Without a caller's name the cell would go by the gateway's own.
+      sent = ((_CALLER, caller), *metadata.OUTGOING.get())
+      token = metadata.OUTGOING.set(sent)
+      self._count += 1
+      self._in_flight.inc()
+      try:
+        await app(scope, receive, send)
+      finally:
+        self._in_flight.dec()
+        self._count -= 1
+        metadata.OUTGOING.reset(token)
+
+    return admitted
+
+  def _check_room(self) -> None:
+    if self._count >= self._most:
+      raise problems.too_busy(
+        f'{self._count} requests are in flight, which is the limit of this'
+        ' gateway; try again soon'
+      )
+
+  def _caller(self, request: requests.Request) -> str:
+    if self._name_of is None:
+      return ''
+    kind, _, key = request.headers.get('authorization', '').partition(' ')
+    name = self._name_of(key.strip()) if kind.lower() == 'bearer' else None
+    if name is None:
+      raise problems.Problem(
+        401,
+        'no valid API key was sent; send "Authorization: Bearer <key>"',
+        kind='authentication_error',
+        code='invalid_api_key',
+      )
+    return name

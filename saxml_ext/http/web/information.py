@@ -1,0 +1,97 @@
+"""Routes that tell of the gateway and of the cell."""
+
+import asyncio
+from typing import Any
+
+from starlette import requests
+from starlette import responses as starlette_responses
+
+from saxml_ext.common import errors
+from saxml_ext.http.backend import catalogue as catalogue_lib
+from saxml_ext.http.protocol import problems
+from saxml_ext.http.web import metrics as metrics_lib
+from saxml_ext.http.web import responses
+
+# Of the API that is spoken here, not of a release.
+VERSION = '1'
+
+
+class Information:
+  """The handlers."""
+
+  def __init__(
+    self,
+    catalogue: catalogue_lib.Catalogue,
+    metrics: metrics_lib.Metrics,
+  ):
+    self._catalogue = catalogue
+    self._metrics = metrics
+
+  async def models(
+    self, request: requests.Request
+  ) -> starlette_responses.Response:
+    """/v1/models."""
+    del request  # All models are told to everybody who is let in.
+    found = await self._catalogue.published()
+    told = await asyncio.gather(*map(self._model, found))
+    return responses.of_json({'object': 'list', 'data': told})
+
+  async def model(
+    self, request: requests.Request
+  ) -> starlette_responses.Response:
+    """/v1/models/{id}."""
+    name = request.path_params['name']
+    return responses.of_json(
+      await self._model(await self._catalogue.find(name))
+    )
+
+  async def _model(self, model_id: str) -> dict[str, Any]:
+    created = (await self._catalogue.published())[model_id]
+    told = await self._catalogue.describe(model_id)
+    return {
+      'id': model_id,
+      'object': 'model',
+      # When this gateway first saw it: the cell does not tell.
+      'created': created,
+      'owned_by': 'sax',
+      'root': told.checkpoint_path if told else None,
+      'parent': None,
+      'max_model_len': told.max_prompt + told.max_new_tokens if told else None,
+    }
+
+  async def health(
+    self, request: requests.Request
+  ) -> starlette_responses.Response:
+    """/health: whether the cell's admin server answers."""
+    del request
+    try:
+      await self._catalogue.published()
+    except errors.SaxError as e:
+      raise problems.Problem(
+        503,
+        f'the cell {self._catalogue.cell} cannot be asked: {e.message}',
+        kind='server_error',
+        code='unavailable',
+      ) from e
+    return responses.of_json({'status': 'ok'})
+
+  async def live(
+    self, request: requests.Request
+  ) -> starlette_responses.Response:
+    """/health/live: whether this process answers."""
+    del request
+    return responses.of_json({'status': 'ok'})
+
+  async def version(
+    self, request: requests.Request
+  ) -> starlette_responses.Response:
+    """/version."""
+    del request
+    return responses.of_json({'version': VERSION})
+
+  async def metrics(
+    self, request: requests.Request
+  ) -> starlette_responses.Response:
+    """/metrics."""
+    text, kind = self._metrics.text(request.headers.get('accept', ''))
+    return starlette_responses.Response(text, headers={'content-type': kind})

@@ -1,0 +1,37 @@
+"""How the gateway takes requests."""
+
+from collections.abc import Callable, Mapping, Sequence
+import dataclasses
+
+from saxml_ext.http.protocol import templates
+
+# An API key -> the name of its owner; None if it is nobody's.
+NameOf = Callable[[str], str | None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """How the gateway takes requests.
+
+  Attributes:
+    name_of: checks API keys; None lets everybody in.
+    max_in_flight: requests at a time; further ones are refused.
+    max_body_bytes: of a request.
+    request_timeout: seconds that a request may take.
+    queue_secs: seconds of those that it may wait for room in a full queue.
+    chat_template: name of the template of models that `chat_templates` lacks.
+    chat_templates: id of a model -> name of its template.
+    allowed_origins: whose pages may ask; "*" for all.
+    health_routes, predict_routes: paths of these two; Vertex AI has its own.
+  """
+
+  name_of: NameOf | None = None
+  max_in_flight: int = 1024
+  max_body_bytes: int = 8 * 2**20
+  request_timeout: float = 600.0
+  queue_secs: float = 0.0
+  chat_template: str = templates.DEFAULT
+  chat_templates: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  allowed_origins: Sequence[str] = ()
+  health_routes: Sequence[str] = ('/health',)
+  predict_routes: Sequence[str] = ('/predict',)

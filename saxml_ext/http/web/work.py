@@ -1,0 +1,160 @@
+"""Routes that take a JSON object and ask the cell."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+import time
+from typing import Any
+
+from starlette import requests
+from starlette import types
+
+from saxml_ext.client import sax_aio
+from saxml_ext.http.backend import catalogue as catalogue_lib
+from saxml_ext.http.protocol import chat
+from saxml_ext.http.protocol import completions
+from saxml_ext.http.protocol import predict
+from saxml_ext.http.protocol import tokens
+from saxml_ext.http.web import bodies
+from saxml_ext.http.web import deadlines
+from saxml_ext.http.web import generation
+from saxml_ext.http.web import metrics as metrics_lib
+from saxml_ext.http.web import options as options_lib
+from saxml_ext.http.web import responses
+
+Handler = Callable[
+  [requests.Request, dict[str, Any]], Awaitable[responses.Answer]
+]
+
+
+_Form = predict.Form
+
+
+class Posted:
+  """An ASGI application that reads a JSON object and has it answered.
+
+  When the client goes away, so does what it asked for.
+  """
+
+  def __init__(self, handler: Handler, max_body_bytes: int):
+    self._handler = handler
+    self._limit = max_body_bytes
+
+  async def __call__(
+    self, scope: types.Scope, receive: types.Receive, send: types.Send
+  ) -> None:
+    request = requests.Request(scope, receive)
+    body = await bodies.read_json(request, self._limit)
+
+    async def answer() -> None:
+      response = await self._handler(request, body)
+      await response(scope, receive, send)
+
+    await bodies.while_waited_for(receive, answer())
+
+
+class Work:
+  """The handlers."""
+
+  def __init__(
+    self,
+    catalogue: catalogue_lib.Catalogue,
+    options: options_lib.Options,
+  ):
+    self._catalogue = catalogue
+    self._options = options
+
+  async def completions(
+    self, request: requests.Request, body: dict[str, Any]
+  ) -> responses.Answer:
+    """/v1/completions."""
+    return await self._generate(request, completions.parse(body), 'cmpl-')
+
+  async def chat_completions(
+    self, request: requests.Request, body: dict[str, Any]
+  ) -> responses.Answer:
+    """/v1/chat/completions."""
+    form = chat.parse(body, self._template_of)
+    return await self._generate(request, form, 'chatcmpl-')
+
+  async def _generate(
+    self, request: requests.Request, form: _Form, prefix: str
+  ) -> responses.Answer:
+    stream = form.sampling.stream
+    work = self._generation(request, form, self._timeout(request, stream))
+    head = {
+      'id': prefix + request.state.request_id,
+      'created': int(time.time()),
+    }
+    if stream:
+      return await work.events(head)
+    return responses.of_json(await work.whole(head))
+
+  async def predict(
+    self, request: requests.Request, body: dict[str, Any]
+  ) -> responses.Answer:
+    """Vertex AI's predictions."""
+    forms = predict.parse(body, self._template_of).forms
+    timeout = self._timeout(request)
+    at_once = asyncio.Semaphore(generation.AT_ONCE)
+
+    async def one(form: _Form) -> dict[str, Any]:
+      async with at_once:
+        work = self._generation(request, form, timeout)
+        answer = await work.whole({})
+      return {'choices': answer['choices'], 'usage': answer['usage']}
+
+    found = await generation.all_of([one(form) for form in forms])
+    return responses.of_json({'predictions': found})
+
+  async def tokenize(
+    self, request: requests.Request, body: dict[str, Any]
+  ) -> responses.Answer:
+    """/tokenize."""
+    form = tokens.parse_tokenize(body, self._template_of)
+    model_id = await self._find(request, form.model)
+    model = self._catalogue.model(model_id)
+    options = sax_aio.ModelOptions(self._timeout(request))
+    found = await model.Tokenize(form.text, options)
+    return responses.of_json(form.body(found))
+
+  async def detokenize(
+    self, request: requests.Request, body: dict[str, Any]
+  ) -> responses.Answer:
+    """/detokenize."""
+    form = tokens.parse_detokenize(body)
+    model_id = await self._find(request, form.model)
+    model = self._catalogue.model(model_id)
+    options = sax_aio.ModelOptions(self._timeout(request))
+    found = await model.Detokenize(form.ids, options)
+    return responses.of_json(form.body(found))
+
+  async def _find(self, request: requests.Request, name: str | None) -> str:
+    model_id = await self._catalogue.find(name)
+    _record(request).model = model_id
+    return model_id
+
+  def _generation(
+    self, request: requests.Request, form: _Form, timeout: float
+  ) -> generation.Generation:
+    return generation.Generation(
+      self._catalogue,
+      _record(request),
+      form,
+      timeout,
+      self._options.queue_secs,
+    )
+
+  def _timeout(self, request: requests.Request, stream: bool = False) -> float:
+    return deadlines.seconds(
+      request.headers, stream, self._options.request_timeout
+    )
+
+  def _template_of(self, name: str | None) -> str:
+    model_id = self._catalogue.full_id(name or self._catalogue.default)
+    return self._options.chat_templates.get(
+      model_id, self._options.chat_template
+    )
+
+
+def _record(request: requests.Request) -> metrics_lib.Record:
+  return request.state.record

@@ -1,0 +1,278 @@
+"""From a request for a completion to the engine's request, with all limits."""
+
+from collections.abc import Sequence
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from saxml_ext.common import errors
+from saxml_ext.engine import request as request_lib
+from saxml_ext.params import settings as settings_lib
+from saxml_ext.protobuf import completion_pb2
+from saxml_ext.server.loading import servable as servable_lib
+from saxml_ext.server.scheduling import scheduler
+from saxml_ext.server.services import calls
+from saxml_ext.server.services import extra_inputs
+from saxml_ext.server.services import prompts
+
+MOST_STOP_TEXTS = 16
+MOST_STOP_CHARACTERS = 256
+MOST_STOP_IDS = 64
+# Fields whose value is the engine's, under the same name.
+_PLAIN = (
+  'temperature',
+  'top_k',
+  'top_p',
+  'seed',
+  'num_beams',
+  'length_penalty',
+  'logprobs',
+)
+_EARLY_STOPPING = {
+  completion_pb2.EARLY_STOPPING_TRUE: True,
+  completion_pb2.EARLY_STOPPING_FALSE: False,
+  completion_pb2.EARLY_STOPPING_NEVER: 'never',
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Asked:
+  """What a client wants, checked as far as the engine does not.
+
+  Attributes:
+    query: for the engine.
+    sampled: whether samples answer it, else beams.
+    n: answers wanted.
+    said_first: ids whose text comes before each answer's, the prompt's.
+    stop_ids: tokens that end an answer in the engine.
+    watched_ids: tokens that end an answer beyond those, for which the engine
+      has no room; from min_tokens on, as for the others.
+    stop_texts: an answer ends before the first of them.
+    stream: whether to tell of it while it grows.
+    priority: requests with a lower number go first.
+  """
+
+  query: request_lib.Request
+  sampled: bool
+  n: int
+  said_first: Sequence[int]
+  stop_ids: frozenset[int]
+  watched_ids: frozenset[int]
+  stop_texts: tuple[str, ...]
+  stream: bool
+  priority: int
+
+  @property
+  def is_watched(self) -> bool:
+    """Whether the service has to see the answer grow."""
+    return self.query.stream
+
+
+async def read(
+  model: servable_lib.Servable,
+  request: completion_pb2.CompleteRequest,
+  client: str,
+) -> Asked:
+  """Checks a request and tokenizes its prompt.
+
+  Args:
+    model: that is asked.
+    request: as it came.
+    client: who asks.
+
+  Raises:
+    errors.InvalidArgument: a field has a value that the model does not take.
+    errors.ResourceExhausted: the model has no room for another request.
+  """
+  _check_stop_texts(model, request)
+  model.scheduler.check_admission(scheduler.GENERATE, client)
+  given = await _prompt(model, request)
+  tokens = given
+  if request.WhichOneof('prompt') == 'text':
+    tokens = prompts.with_start(given, model.settings)
+  _check_length(tokens, model.settings)
+  query = _query(model.settings, request, tokens)
+  wanted = _stop_ids(model, request, query)
+  fit = wanted[: model.settings.engine.max_stop_ids]
+  sampled = not request_lib.with_defaults(
+    dataclasses.replace(query, stop_ids=fit), model.settings.engine
+  ).beam_search
+  n = request.n if request.HasField('n') else 1
+  watched = wanted[len(fit) :] if sampled else ()
+  stops = tuple(request.stop)
+  return Asked(
+    query=dataclasses.replace(
+      query,
+      **_rows(n, sampled, query, model.settings),
+      # What is refused for beams is refused by the engine, with its limit.
+      stop_ids=fit if sampled else wanted,
+      stream=request.stream or (sampled and bool(stops or watched)),
+    ),
+    sampled=sampled,
+    n=n,
+    said_first=given.tolist() if request.echo else [],
+    stop_ids=frozenset(fit),
+    watched_ids=frozenset(watched),
+    stop_texts=stops,
+    stream=request.stream,
+    priority=request.priority,
+  )
+
+
+async def _prompt(
+  model: servable_lib.Servable, request: completion_pb2.CompleteRequest
+) -> np.ndarray:
+  kind = request.WhichOneof('prompt')
+  if kind is None:
+    raise errors.InvalidArgument(
+      'the request has no prompt; set text or token_ids'
+    )
+  if kind == 'token_ids':
+    # Before an array is made of them.
+    _check_length(request.token_ids.ids, model.settings)
+    return np.array(request.token_ids.ids, np.int32)
+  return await encode(model, request.text)
+
+
+async def encode(model: servable_lib.Servable, text: str) -> np.ndarray:
+  """Ids of a text, [T] int32, without a start id.
+
+  Raises:
+    errors.InvalidArgument: the model has no tokenizer.
+  """
+  if model.codecs.words is None:
+    raise errors.InvalidArgument(
+      'this model has no tokenizer: send token ids, or publish it with a'
+      ' tokenizer.json beside its checkpoint or with VOCABULARY_PATH'
+    )
+  prompts.check_size(text, model.settings)
+  return await calls.prepare(False, model.codecs.words.encode, text)
+
+
+def _query(
+  settings: settings_lib.Settings,
+  request: completion_pb2.CompleteRequest,
+  tokens: np.ndarray,
+) -> request_lib.Request:
+  """The engine's request without what depends on how it is answered."""
+  defaults = settings.extra_inputs[scheduler.GENERATE]
+  chosen = extra_inputs.choices(defaults, settings)
+  most = settings.engine.max_new_tokens
+  limit = extra_inputs.max_new_tokens(defaults, most)
+  if request.HasField('max_tokens'):
+    limit = request.max_tokens
+    if not 1 <= limit <= most:
+      raise errors.InvalidArgument(
+        f'max_tokens is {limit}; between 1 and {most}, the MAX_DECODE_STEPS of'
+        ' this model'
+      )
+  least = min(settings.engine.min_new_tokens, limit)
+  if request.HasField('min_tokens'):
+    least = request.min_tokens
+    if not 0 <= least <= limit:
+      raise errors.InvalidArgument(
+        f'min_tokens is {least}; between 0 and max_tokens, which is {limit}'
+      )
+  for name in _PLAIN:
+    if request.HasField(name):
+      chosen[name] = getattr(request, name)
+  return request_lib.Request(
+    **{
+      **chosen,
+      'tokens': tokens,
+      'max_new_tokens': limit,
+      'min_new_tokens': least,
+      'early_stopping': _EARLY_STOPPING.get(request.early_stopping),
+      'beam_search': (
+        request.use_beam_search if request.HasField('use_beam_search') else None
+      ),
+    }
+  )
+
+
+def _rows(
+  n: int,
+  sampled: bool,
+  query: request_lib.Request,
+  settings: settings_lib.Settings,
+) -> dict[str, Any]:
+  """Beams or samples for so many answers."""
+  engine = settings.engine
+  most = engine.most_samples if sampled else engine.most_beams
+  name = 'NUM_SAMPLES' if sampled else 'BEAM_SIZE'
+  if not 1 <= n <= most:
+    raise errors.InvalidArgument(
+      f'n is {n}; between 1 and {most}, the {name} of this model'
+    )
+  if sampled:
+    return {'num_samples': n}
+  beams = most if query.num_beams is None else query.num_beams
+  if n > beams:
+    raise errors.InvalidArgument(
+      f'n is {n}, above num_beams, which is {beams}: ask for more beams or for'
+      ' fewer answers'
+    )
+  return {'num_beams': query.num_beams}
+
+
+def _stop_ids(
+  model: servable_lib.Servable,
+  request: completion_pb2.CompleteRequest,
+  query: request_lib.Request,
+) -> tuple[int, ...]:
+  """All ids that end an answer, the model's own first."""
+  own: Sequence[int] = ()
+  if not request.ignore_eos:
+    own = query.stop_ids or (() if model.eos_id is None else (model.eos_id,))
+  if len(request.stop_token_ids) > MOST_STOP_IDS:
+    raise errors.InvalidArgument(
+      f'there are {len(request.stop_token_ids)} stop_token_ids; at most'
+      f' {MOST_STOP_IDS}: leave some out'
+    )
+  check_ids('stop_token_ids', request.stop_token_ids, model)
+  return tuple(dict.fromkeys([*own, *request.stop_token_ids]))
+
+
+def check_ids(
+  name: str, ids: Sequence[int], model: servable_lib.Servable
+) -> None:
+  """Raises errors.InvalidArgument unless all ids are of the vocabulary."""
+  size = model.codecs.vocab_size
+  wrong = next((i for i in ids if not 0 <= i < size), None)
+  if wrong is not None:
+    raise errors.InvalidArgument(
+      f'{name} has {wrong}, but the vocabulary has 0 to {size - 1}'
+    )
+
+
+def _check_length(
+  tokens: Sequence[int] | np.ndarray, settings: settings_lib.Settings
+) -> None:
+  most = settings.engine.max_prompt
+  if not 1 <= len(tokens) <= most:
+    raise errors.InvalidArgument(
+      f'the prompt has {len(tokens)} tokens, but this model takes 1 to {most}'
+      ' (INPUT_SEQ_LEN): shorten it, or ask a model with room for more'
+    )
+
+
+def _check_stop_texts(
+  model: servable_lib.Servable, request: completion_pb2.CompleteRequest
+) -> None:
+  if len(request.stop) > MOST_STOP_TEXTS:
+    raise errors.InvalidArgument(
+      f'there are {len(request.stop)} stop texts; at most {MOST_STOP_TEXTS}:'
+      ' leave some out'
+    )
+  for text in request.stop:
+    if not 1 <= len(text) <= MOST_STOP_CHARACTERS:
+      raise errors.InvalidArgument(
+        f'a stop text has {len(text)} characters; between 1 and'
+        f' {MOST_STOP_CHARACTERS}'
+      )
+  if request.stop and model.codecs.words is None:
+    raise errors.InvalidArgument(
+      'this model has no tokenizer, so that no stop text can be found in its'
+      ' answers: use stop_token_ids'
+    )

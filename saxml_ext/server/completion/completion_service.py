@@ -1,0 +1,142 @@
+"""The data service of language models that is not Sax's, `sax.completion`.
+
+It serves what sax.server.lm.LMService has no room for: the settings of a single
+request's search, token ids beside text, log-probabilities of tokens, stop
+texts, why an answer ended. Stop texts end samples as they come, and free their
+slot as soon as all samples of a request have ended; of a beam search they cut
+the finished answers, for a beam that has a stop text may yet be beaten.
+"""
+
+import asyncio
+import contextlib
+
+import grpc
+
+from saxml_ext.common import grpc_aio
+from saxml_ext.common.security import caller
+from saxml_ext.protobuf import completion_pb2
+from saxml_ext.protobuf import completion_pb2_grpc
+from saxml_ext.server.completion import answers as answers_lib
+from saxml_ext.server.completion import asked as asked_lib
+from saxml_ext.server.loading import lifecycle
+from saxml_ext.server.loading import servable as servable_lib
+from saxml_ext.server.scheduling import scheduler
+from saxml_ext.server.services import calls
+from saxml_ext.server.services import prompts
+from saxml_ext.server.services import wakeups
+
+
+class CompletionService(completion_pb2_grpc.CompletionServicer):
+  """sax.completion.Completion over the loaded models."""
+
+  def __init__(self, models: lifecycle.Models[servable_lib.Servable]):
+    """Creates it; call on the event loop that will serve."""
+    self._models = models
+    self._wakeups = wakeups.Wakeups(asyncio.get_running_loop())
+
+  @grpc_aio.method()
+  async def Complete(
+    self,
+    request: completion_pb2.CompleteRequest,
+    context: grpc.aio.ServicerContext,
+  ) -> None:
+    """Continues a prompt.
+
+    Whoever may not call lm.generate may not call this, nor have a stream who
+    may not call lm.generate_stream. A reader that is slow gets fewer and longer
+    messages.
+    """
+    model = await calls.find(
+      self._models,
+      request.model_key,
+      scheduler.GENERATE,
+      context,
+      also=(scheduler.STREAM,) if request.stream else (),
+    )
+    with calls.Timer(model, scheduler.GENERATE) as timer:
+      client = caller.client(context)
+      asked = await asked_lib.read(model, request, client)
+      answers = answers_lib.Answers(model, asked)
+      news = self._wakeups.follow(
+        lambda on_progress: model.scheduler.generate(
+          asked.query,
+          calls.deadline(context),
+          on_progress=on_progress if asked.is_watched else None,
+          client=client,
+          priority=asked.priority,
+        )
+      )
+      # Leaving it early cancels the request.
+      async with contextlib.aclosing(news):
+        async for each in news:
+          message = (
+            answers.last(each.state)
+            if each.is_last
+            else answers.news(each.state)
+          )
+          if message is not None:
+            await context.write(message)
+          if answers.ended:
+            break
+      timer.succeeded()
+
+  @grpc_aio.method()
+  async def Tokenize(
+    self,
+    request: completion_pb2.TokenizeRequest,
+    context: grpc.aio.ServicerContext,
+  ) -> completion_pb2.TokenizeResponse:
+    """Text to ids, with what the model puts before a prompt."""
+    model = await calls.find(
+      self._models, request.model_key, scheduler.GENERATE, context
+    )
+    ids = await asked_lib.encode(model, request.text)
+    tokens = prompts.with_start(ids, model.settings).tolist()
+    engine = model.settings.engine
+    words = model.codecs.words
+    assert words is not None  # Or there were no ids.
+    return completion_pb2.TokenizeResponse(
+      ids=tokens,
+      texts=[words.piece(i).decode(errors='replace') for i in tokens],
+      max_model_len=engine.max_prompt + engine.max_new_tokens,
+    )
+
+  @grpc_aio.method()
+  async def Detokenize(
+    self,
+    request: completion_pb2.DetokenizeRequest,
+    context: grpc.aio.ServicerContext,
+  ) -> completion_pb2.DetokenizeResponse:
+    """Ids to text."""
+    model = await calls.find(
+      self._models, request.model_key, scheduler.GENERATE, context
+    )
+    asked_lib.check_ids('ids', request.ids, model)
+    codec = model.codecs.words or model.codecs.output
+    text = await calls.run(False, codec.decode, list(request.ids))
+    return completion_pb2.DetokenizeResponse(text=text)
+
+  @grpc_aio.method()
+  async def Describe(
+    self,
+    request: completion_pb2.DescribeRequest,
+    context: grpc.aio.ServicerContext,
+  ) -> completion_pb2.DescribeResponse:
+    """What may be asked of a model."""
+    found = await calls.find_entry(
+      self._models, request.model_key, scheduler.GENERATE, context
+    )
+    engine = found.model.settings.engine
+    codecs = found.model.codecs
+    return completion_pb2.DescribeResponse(
+      model_path=found.spec.model_path,
+      checkpoint_path=found.spec.checkpoint_path,
+      max_prompt=engine.max_prompt,
+      max_new_tokens=engine.max_new_tokens,
+      max_beams=engine.most_beams,
+      max_samples=engine.most_samples,
+      max_logprobs=engine.max_logprobs,
+      max_top_k=engine.max_top_k,
+      vocab_size=codecs.vocab_size,
+      has_tokenizer=codecs.words is not None,
+    )

@@ -1,0 +1,73 @@
+"""The HTTP port of a model server: its flags, and its life."""
+
+from collections.abc import Callable, Collection
+
+from absl import flags
+from absl import logging
+
+from saxml_ext.common import errors
+from saxml_ext.common import user_path
+from saxml_ext.common.telemetry import web
+from saxml_ext.server.loading import lifecycle
+from saxml_ext.server.loading import servable
+from saxml_ext.server.monitoring import app
+from saxml_ext.server.monitoring import profiles
+
+_HTTP_PORT = flags.DEFINE_integer(
+  'http_port',
+  -1,
+  'TCP port of /metrics, /healthz, /readyz and /profile; 0 picks a free one, -1'
+  ' serves none.',
+  lower_bound=-1,
+  upper_bound=65535,
+)
+_HTTP_HOST = flags.DEFINE_string(
+  'http_host', '', 'Address that --http_port is on; "" is every one.'
+)
+_PROFILE_DIR = flags.DEFINE_string(
+  'profile_dir',
+  '',
+  'Directory for JAX profiles, which POST /profile?seconds=3 takes; without it'
+  ' none can be taken.',
+)
+
+
+class Monitoring:
+  """Serves the HTTP port, if the flags ask for one."""
+
+  def __init__(
+    self,
+    models: lifecycle.Models[servable.Servable],
+    serves: Callable[[], bool],
+    expected: Collection[str],
+  ):
+    """Does nothing before `start`.
+
+    Args:
+      models: of the server.
+      serves: whether calls are taken.
+      expected: keys of models without which the server is not ready.
+    """
+    self._server: web.WebServer | None = None
+    if _HTTP_PORT.value >= 0:
+      directory = _PROFILE_DIR.value and user_path.resolve(_PROFILE_DIR.value)
+      pages = app.Pages(models, serves, expected, profiles.Profiles(directory))
+      self._server = web.WebServer(pages.app())
+
+  async def start(self) -> None:
+    """Listens; raises FailedPrecondition if the port is taken."""
+    if self._server is None:
+      return
+    try:
+      await self._server.start(_HTTP_PORT.value, _HTTP_HOST.value)
+    except OSError as e:
+      raise errors.FailedPrecondition(
+        f'--http_port={_HTTP_PORT.value} --http_host={_HTTP_HOST.value} cannot'
+        f' be listened on: {e}; give another one'
+      ) from e
+    logging.info('metrics at http://localhost:%d/metrics', self._server.port)
+
+  async def stop(self) -> None:
+    """Ends what `start` began."""
+    if self._server is not None:
+      await self._server.stop()

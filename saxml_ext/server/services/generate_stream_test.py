@@ -1,0 +1,206 @@
+"""Tests of GenerateStream over gRPC, with an engine for tests behind it."""
+
+import threading
+import time
+
+from absl.testing import absltest
+import grpc
+
+from saxml_ext.params import gptj
+from saxml_ext.protobuf import common_pb2
+from saxml_ext.protobuf import lm_pb2
+from saxml_ext.protobuf import modelet_pb2
+from saxml_ext.server.testing import fake_runner
+from saxml_ext.server.testing import server_fixture
+
+_KEY = '/sax/test/m'
+_TIMEOUT = 300
+_Code = grpc.StatusCode
+
+
+class _Params(gptj.TinyTokenizedFP32):
+  INPUT_SEQ_LEN = 8
+  BUCKET_KEYS = None
+  MAX_LIVE_BATCHES = 3
+  ENABLE_GENERATE_STREAM = True
+
+
+class _Sampling(_Params):
+  USE_BEAM_SEARCH = False
+
+
+class GenerateStreamTest(absltest.TestCase):
+  def _start(
+    self, num_slots=2, steps=4, params=_Params, rows=1, repeat=1, **load
+  ):
+    self.runner = fake_runner.FakeRunner(num_slots, steps, rows, repeat)
+    self.server = server_fixture.ServerFixture(
+      server_fixture.fake_load_fn(params, self.runner)
+    )
+    self.addCleanup(self.server.stop)
+    self.addCleanup(self.runner.gate.set)
+    self.server.load(_KEY, **load)
+
+  def _stream(self, text: str, timeout=_TIMEOUT):
+    return self.server.lm.GenerateStream(
+      lm_pb2.GenerateRequest(model_key=_KEY, text=text), timeout=timeout
+    )
+
+  def _generated(self, text: str) -> list[lm_pb2.DecodedText]:
+    return list(
+      self.server.lm.Generate(
+        lm_pb2.GenerateRequest(model_key=_KEY, text=text), timeout=_TIMEOUT
+      ).texts
+    )
+
+  def _until(self, condition) -> None:
+    end = time.monotonic() + _TIMEOUT
+    while not condition():
+      self.assertLess(time.monotonic(), end, 'it never happened')
+      time.sleep(0.005)
+
+  def _pending(self) -> int:
+    status = self.server.modelet.GetStatus(
+      modelet_pb2.GetStatusRequest(include_method_stats=True)
+    )
+    return sum(s.pending_reqs for s in status.models[0].method_stats)
+
+  def _read(self, messages) -> tuple[list[str], list[float]]:
+    """Texts and scores as a stock client puts them together."""
+    texts: list[bytes] = []
+    scores: list[float] = []
+    for message in messages:
+      for i, item in enumerate(message.items):
+        if i == len(texts):
+          texts.append(b'')
+          scores.append(0.0)
+        self.assertLessEqual(item.prefix_len, len(texts[i]))
+        texts[i] = texts[i][: item.prefix_len] + item.text.encode()
+        (score,) = item.scores
+        scores[i] += score
+    return [t.decode() for t in texts], scores
+
+  def test_beams_tell_what_is_certain_and_then_all_hypotheses(self):
+    self._start()
+    messages = list(self._stream('99,7,12'))
+    self.assertEqual(
+      [
+        [(i.text, i.prefix_len) for i in message.items]
+        for message in messages[-1:]
+      ],
+      [
+        [(messages[-1].items[0].text, messages[-1].items[0].prefix_len)]
+        + [('99', 0)]
+      ],
+    )
+    for message in messages[:-1]:
+      self.assertLen(message.items, 1)
+    texts, scores = self._read(messages)
+    expected = self._generated('99,7,12')
+    self.assertEqual(texts, [t.text for t in expected])
+    for score, each in zip(scores, expected):
+      self.assertAlmostEqual(score, each.score)
+
+  def test_each_step_brings_a_token_to_who_keeps_up(self):
+    self._start(num_slots=1, steps=4)
+    permits = self.runner.permits = threading.Semaphore(0)
+    self.addCleanup(permits.release, 10)
+    stream = self._stream('4,3,2,1')
+    texts = []
+    for _ in range(4):
+      permits.release()
+      texts.append(next(stream).items[0].text)
+    self.assertEqual(texts, ['1', ',2', ',3', ',4'])
+    self.assertEmpty(list(stream))
+
+  def test_samples_keep_their_order(self):
+    self._start(params=_Sampling, rows=2)
+    messages = list(self._stream('99,7,12'))
+    for message in messages:
+      self.assertLen(message.items, 2)
+    texts, scores = self._read(messages)
+    # The fake's second hypothesis is its first row.
+    expected = self._generated('99,7,12')[::-1]
+    self.assertEqual(texts, [t.text for t in expected])
+    for score, each in zip(scores, expected):
+      self.assertAlmostEqual(score, each.score)
+
+  def test_echoes_the_prompt_if_set_to(self):
+    self._start(
+      params=type('P', (_Params,), {'INCLUDE_PREFIX_IN_RESULT': True})
+    )
+    texts, _ = self._read(self._stream('3,4'))
+    self.assertEqual(texts, [t.text for t in self._generated('3,4')])
+
+  def test_words_end_without_the_end_id(self):
+    self._start(params=type('P', (_Params,), {'TOKENIZED_OUTPUT': False}))
+    texts, _ = self._read(self._stream('99,7,12'))
+    self.assertEqual(texts, ['12,7', ''])
+
+  def test_one_message_at_least(self):
+    self._start(steps=1)
+    self.assertLen(list(self._stream('1,2')), 1)
+
+  def test_method_that_is_off(self):
+    self._start(params=type('P', (_Params,), {'ENABLE_GENERATE_STREAM': False}))
+    with self.assertRaises(grpc.RpcError) as caught:
+      list(self._stream('1'))
+    self.assertIs(caught.exception.code(), _Code.INVALID_ARGUMENT)
+    self.assertIn(
+      'does not serve lm.generate_stream; it serves lm.generate, lm.score',
+      caught.exception.details(),
+    )
+
+  def test_a_method_of_its_own(self):
+    self._start(
+      params=type('P', (_Params,), {'ENABLE_GENERATE': False}),
+      acls=common_pb2.AccessControlLists(items={'lm.generate': 'acl/few'}),
+    )
+    self.assertNotEmpty(list(self._stream('1')))
+
+  def test_acl_closes_it(self):
+    self._start(
+      acls=common_pb2.AccessControlLists(
+        items={'lm.generate_stream': 'acl/few'}
+      )
+    )
+    with self.assertRaises(grpc.RpcError) as caught:
+      list(self._stream('1'))
+    self.assertIs(caught.exception.code(), _Code.PERMISSION_DENIED)
+
+  def test_who_hangs_up_frees_the_slot(self):
+    self._start(num_slots=1, steps=10**9)
+    stream = self._stream('1,2,3')
+    next(stream)
+    stream.cancel()
+    self._until(lambda: self.runner.released == [0])
+    self.assertGreater(self.runner.interrupts, 0)
+
+  def test_who_does_not_read_delays_nobody_and_piles_up_nothing(self):
+    # A step brings some 2,000 tokens, 6 kB; all have a megabyte and more.
+    steps = 200
+    self._start(num_slots=2, steps=steps, repeat=50_000)
+    idle = self._stream('90,91,92,93,94,95,96,97')
+    first = next(idle)
+    self.assertLen(self._generated('5'), 2)
+    self._until(lambda: self.runner.steps >= steps)
+    self._until(lambda: not self._pending())
+    # Read at last, it says all in fewer messages than there were steps.
+    messages = [first, *idle]
+    self.assertLess(len(messages), steps // 2)
+    texts, _ = self._read(messages)
+    self.assertEqual(texts[0].count(','), 8 * 50_000 - 1)
+
+  def test_failing_engine(self):
+    self._start(num_slots=1, steps=10**9)
+    stream = self._stream('1,2')
+    next(stream)
+    self.runner.fail_on_step = RuntimeError('device lost')
+    with self.assertRaises(grpc.RpcError) as caught:
+      list(stream)
+    self.assertIs(caught.exception.code(), _Code.INTERNAL)
+    self.assertIn('device lost', caught.exception.details())
+
+
+if __name__ == '__main__':
+  absltest.main()

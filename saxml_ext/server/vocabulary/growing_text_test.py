@@ -1,0 +1,163 @@
+"""Tests of growing texts: told piece by piece, they are the text of all ids."""
+
+import random
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import tokenizers
+
+from saxml_ext.params import lm_cloud
+from saxml_ext.server.vocabulary import codec
+from saxml_ext.server.vocabulary import tokenizer_codec
+
+_TEXTS = (
+  'The mayor of Exeter said on Tuesday that 12 homes had burned.',
+  '"Na\u00efve" \u65e5\u672c \U0001f600\U0001f469\u200d\U0001f52c\n\ttabs  and  lines ',
+  '  two blanks first, caf\u00e9 \ufffd e\u0301 last',
+)
+
+
+def _bundled() -> codec.Codec:
+  return codec.load_tokenizer('harness/bundled/model/tokenizer.json', '')
+
+
+def _small() -> codec.Codec:
+  return codec.load_tokenizer(lm_cloud.SMALL_VOCABULARY, '')
+
+
+def _llama() -> codec.Codec:
+  """Pieces with bytes to fall back on, decoded as Llama's tokenizer.json is."""
+  pieces = ['<unk>', '<s>', '</s>', *(f'<0x{b:02X}>' for b in range(256))]
+  pieces += [
+    '\u2581',
+    '\u2581\u2581',
+    '\u2581the',
+    'the',
+    'e',
+    's',
+    '\u65e5',
+    '.',
+  ]
+  tokenizer = tokenizers.Tokenizer(
+    tokenizers.models.BPE(
+      vocab={piece: i for i, piece in enumerate(pieces)},
+      merges=[],
+      unk_token='<unk>',
+      byte_fallback=True,
+    )
+  )
+  decoders = tokenizers.decoders
+  tokenizer.decoder = decoders.Sequence(
+    [
+      decoders.Replace('\u2581', ' '),
+      decoders.ByteFallback(),
+      decoders.Fuse(),
+      decoders.Strip(' ', 1, 0),
+    ]
+  )
+  tokenizer.add_special_tokens(['<s>', '</s>'])
+  return tokenizer_codec.TokenizerCodec(tokenizer)
+
+
+def _word_level() -> codec.Codec:
+  tokenizer = tokenizers.Tokenizer(
+    tokenizers.models.WordLevel({'a': 0, 'b': 1}, unk_token='a')
+  )
+  tokenizer.decoder = tokenizers.decoders.CTC()
+  return tokenizer_codec.TokenizerCodec(tokenizer)
+
+
+_CODECS = {
+  'bundled': (_bundled, 4096),
+  'small': (_small, 1024),
+  'llama': (_llama, 267),
+  'ids': (lambda: codec.IdCodec(50), 50),
+  'ctc': (_word_level, 2),
+}
+
+
+class GrowingTextTest(parameterized.TestCase):
+  def _told(self, made: codec.Codec, ids: list[int]) -> list[str]:
+    text = made.growing()
+    told = [text.push(i) for i in ids]
+    told.append(text.finish())
+    return told
+
+  @parameterized.parameters(*_CODECS)
+  def test_what_is_told_of_any_ids_is_their_text(self, name):
+    make, size = _CODECS[name]
+    made = make()
+    rng = random.Random(0)
+    for _ in range(300):
+      ids = [rng.randrange(size) for _ in range(rng.randrange(12))]
+      told = self._told(made, ids)
+      self.assertEqual(''.join(told), made.decode(ids), ids)
+
+  @parameterized.parameters('small', 'llama')
+  def test_bytes_that_are_often_no_characters(self, name):
+    make, _ = _CODECS[name]
+    made = make()
+    rng = random.Random(1)
+    # Pieces of bytes come after three others, and a few words after those.
+    some = [*range(6), *range(3 + 0x80, 3 + 0x100), *range(259, 267)]
+    likely = [3 + b for b in '\u65e5\u20ac\U0001f600e\u0301'.encode()]
+    for _ in range(500):
+      ids = [
+        rng.choice(likely if rng.random() < 0.6 else some)
+        for _ in range(rng.randrange(16))
+      ]
+      self.assertEqual(''.join(self._told(made, ids)), made.decode(ids), ids)
+
+  def test_bytes_of_bpe_that_are_often_no_characters(self):
+    made = _bundled()
+    parts = [i for i in range(4096) if _is_partial(made.piece(i))]
+    self.assertGreater(len(parts), 100)
+    rng = random.Random(2)
+    for _ in range(500):
+      ids = [
+        rng.choice(parts) if rng.random() < 0.8 else rng.randrange(4096)
+        for _ in range(rng.randrange(16))
+      ]
+      self.assertEqual(''.join(self._told(made, ids)), made.decode(ids), ids)
+
+  @parameterized.product(name=('bundled', 'small'), text=_TEXTS)
+  def test_texts_are_told_by_whole_characters(self, name, text):
+    made = _CODECS[name][0]()
+    ids = made.encode(text).tolist()
+    told = self._told(made, ids)
+    self.assertEqual(''.join(told), made.decode(ids))
+    for i, delta in enumerate(told):
+      if '\ufffd' not in text:
+        self.assertNotIn('\ufffd', delta, (i, told))
+    # While it grows, not all at the end.
+    self.assertGreater(sum(map(bool, told)), len(ids) // 3)
+
+  @parameterized.parameters('bundled', 'small', 'llama')
+  def test_pieces_are_the_bytes_of_a_text(self, name):
+    made = _CODECS[name][0]()
+    ids = made.encode('the caf\u00e9, \u65e5 \U0001f600').tolist()
+    joined = b''.join(map(made.piece, ids)).decode()
+    self.assertEqual(joined.lstrip(), made.decode(ids).lstrip())
+
+  def test_special_tokens_are_silent(self):
+    self.assertEqual(_bundled().piece(4095), b'')
+    self.assertEqual(_llama().piece(1), b'')
+    self.assertEqual(_small().piece(1), b'')
+    self.assertEqual(_bundled().piece(10**6), b'')
+
+  def test_ids(self):
+    self.assertEqual(
+      self._told(codec.IdCodec(99), [12, 7, 9]), ['12', ',7', ',9', '']
+    )
+
+
+def _is_partial(piece: bytes) -> bool:
+  try:
+    piece.decode()
+  except UnicodeDecodeError:
+    return True
+  return False
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,87 @@
+"""A client that minds its own business: calls at an even rate, each noted.
+
+It is a program, so that whoever attacks the servers does not slow it down but
+through them. It ends when its standard input does.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+import contextlib
+import sys
+import time
+from typing import Any, IO
+
+from absl import app
+from absl import flags
+
+from saxml_ext.client import sax_aio
+
+_SAX_ROOT = flags.DEFINE_string('sax_root', None, 'Where the cell is.')
+_MODEL = flags.DEFINE_string('model', None, 'Id of the model to ask.')
+_WHAT = flags.DEFINE_enum(
+  'what', 'generate', ['generate', 'list'], 'Call of the server to make.'
+)
+_ADDRESS = flags.DEFINE_string(
+  'address', '', 'Model server to ask; default: those of the cell.'
+)
+_RATE = flags.DEFINE_float('rate', 20.0, 'Calls a second.', lower_bound=0)
+_TOKENS = flags.DEFINE_integer('tokens', 1, 'Tokens of an answer.')
+_TIMEOUT = flags.DEFINE_float('timeout', 60.0, 'Seconds for a call.')
+_FAIL_FAST = flags.DEFINE_bool('fail_fast', False, 'Try nothing again.')
+_OUTPUT = flags.DEFINE_string('output', None, 'File to note calls in.')
+
+_Ask = Callable[[int], Coroutine[Any, Any, Any]]
+
+
+def _ask() -> _Ask:
+  """The call to make, given its number."""
+  if _WHAT.value == 'list':
+    options = sax_aio.AdminOptions(_TIMEOUT.value)
+    return lambda _: sax_aio.List(_MODEL.value, options)
+  model = sax_aio.Model(
+    _MODEL.value,
+    sax_aio.Options(proxy_addr=_ADDRESS.value, fail_fast=_FAIL_FAST.value),
+  ).LM()
+  options = sax_aio.ModelOptions(_TIMEOUT.value)
+  options.SetExtraInput('per_example_max_decode_steps', _TOKENS.value)
+  return lambda n: model.Generate(f'{n % 50_000},{n // 50_000},9', options)
+
+
+async def _call(ask: _Ask, number: int, output: IO[str]) -> None:
+  begin = time.monotonic()
+  told = 'OK'
+  try:
+    await ask(number)
+  except sax_aio.SaxError as e:
+    told = e.code.name + ('+hint' if e.retry_after is not None else '')
+  output.write(f'{begin:.6f} {time.monotonic() - begin:.6f} {told}\n')
+
+
+async def _run() -> None:
+  if _SAX_ROOT.value:
+    sax_aio.SetRoot(_SAX_ROOT.value)
+  ask = _ask()
+  calls: set[asyncio.Task[None]] = set()
+  ended = asyncio.create_task(asyncio.to_thread(sys.stdin.read))
+  with open(_OUTPUT.value, 'w', encoding='ascii', buffering=1) as output:
+    due, number = time.monotonic(), 0
+    while not ended.done():
+      call = asyncio.create_task(_call(ask, number, output))
+      calls.add(call)
+      call.add_done_callback(calls.discard)
+      number += 1
+      due += 1 / _RATE.value
+      await asyncio.sleep(max(0.0, due - time.monotonic()))
+    with contextlib.suppress(TimeoutError):
+      async with asyncio.timeout(_TIMEOUT.value):
+        await asyncio.gather(*calls)
+
+
+def main(argv: Sequence[str]) -> None:
+  """Asks until standard input ends."""
+  del argv
+  asyncio.run(_run())
+
+
+if __name__ == '__main__':
+  app.run(main)

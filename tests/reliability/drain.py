@@ -1,0 +1,97 @@
+"""Planned changes under traffic: servers told to end, reloads, fewer replicas.
+
+None of them may cost a request.
+"""
+
+from collections.abc import Callable
+import signal
+import time
+
+from saxml_ext.client import sax
+from tests.chaos import evictions
+from tests.chaos import processes
+from tests.reliability import figures
+from tests.reliability import others as others_lib
+from tests.reliability import served as served_lib
+
+_STEP_SECS = 0.1
+_TOKENS = 3
+_RATE = 30.0
+_PAUSE_SECS = 1.0
+_ADMIN = sax.AdminOptions(processes.PATIENCE)
+_OVERRIDES = {'MAX_DECODE_STEPS': '8', 'MIN_DECODE_STEPS': '1'}
+
+
+def measure(directory: str, rounds: int = 10) -> list[figures.Figure]:
+  """The figures of the table's row.
+
+  Args:
+    directory: an empty one.
+    rounds: of each change.
+  """
+  sax.SetRoot(f'{directory}/root')
+  flags = [f'--step_secs={_STEP_SECS}']
+  found = []
+  with served_lib.start(directory, flags, _OVERRIDES, replicas=2) as served:
+    codes: list[int] = []
+    client = [*served.client_flags, f'--rate={_RATE}', f'--tokens={_TOKENS}']
+    for name, change in (
+      ('told to end (SIGTERM)', lambda: codes.append(_terminate(served, flags))),
+      ('reloaded', lambda: _reload(directory)),
+      ('with one replica taken away and added again', _fewer),
+    ):
+      found += _under_traffic(served, name, change, rounds, client)
+  return [
+    *found,
+    figures.none_of(
+      'servers that ended with another code than 0', [c for c in codes if c]
+    ),
+  ]
+
+
+def _under_traffic(
+  served: served_lib.Served,
+  name: str,
+  change: Callable[[], None],
+  rounds: int,
+  client: list[str],
+) -> list[figures.Figure]:
+  file = name.split(maxsplit=1)[0]
+  with others_lib.Others(served.cell.path, file, *client) as others:
+    for _ in range(rounds):
+      time.sleep(_PAUSE_SECS)
+      change()
+      served_lib.wait_for_replicas(served.cell, 2)
+    time.sleep(_PAUSE_SECS)
+  calls = others.calls()
+  for each in [c for c in calls if c.code != 'OK'][:5]:
+    print(f'{name}: {each.code} after {each.secs:.2f} s')
+  return [
+    figures.Figure(f'requests, {rounds} times {name}', len(calls), least=1),
+    figures.none_of('of those lost', [c for c in calls if c.code != 'OK']),
+    figures.Figure('longest of them', max(c.secs for c in calls), 's'),
+  ]
+
+
+def _terminate(served: served_lib.Served, flags: list[str]) -> int:
+  """Has the older server end while the other serves; its exit code."""
+  server = served.servers.pop(0)
+  server.popen.send_signal(signal.SIGTERM)
+  code = server.popen.wait(processes.PATIENCE)
+  processes.wait(
+    lambda: (
+      server.address not in evictions.addresses(served.cell, served_lib.MODEL)
+    )
+  )
+  served.servers.append(served.cell.start(served_lib.SERVER, flags))
+  return code
+
+
+def _reload(directory: str) -> None:
+  sax.UpdateCheckpoint(served_lib.MODEL, f'{directory}/root', _ADMIN)
+
+
+def _fewer() -> None:
+  sax.UpdateReplicas(served_lib.MODEL, 1, _ADMIN)
+  time.sleep(_PAUSE_SECS)
+  sax.UpdateReplicas(served_lib.MODEL, 2, _ADMIN)

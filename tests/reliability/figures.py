@@ -1,0 +1,109 @@
+"""What a test of reliability has to reach, and what it has reached."""
+
+from collections.abc import Sequence
+import dataclasses
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+  """One figure of a row.
+
+  Attributes:
+    name: what was counted or measured.
+    value: what came of it, in `unit`.
+    unit: such as "s" or "MB"; '' for a plain count.
+    most: it must not be above this; None: no such bound.
+    least: it must not be below this; None: no such bound.
+  """
+
+  name: str
+  value: float
+  unit: str = ''
+  most: float | None = None
+  least: float | None = None
+
+  @property
+  def met(self) -> bool:
+    """Whether it keeps its bounds; one without bounds does."""
+    return (self.most is None or self.value <= self.most) and (
+      self.least is None or self.value >= self.least
+    )
+
+  @property
+  def goal(self) -> str:
+    """Its bounds, to be read by people; '' without any."""
+    if self.most is not None and self.most == self.least:
+      return self._with_unit(self.most)
+    parts = []
+    if self.least is not None:
+      parts.append(f'at least {self._with_unit(self.least)}')
+    if self.most is not None:
+      most = self._with_unit(self.most)
+      parts.append(f'at most {most}' if self.most else most)
+    return ', '.join(parts)
+
+  @property
+  def reached(self) -> str:
+    """Its value, to be read by people."""
+    return self._with_unit(self.value)
+
+  def _with_unit(self, value: float) -> str:
+    whole = float(value).is_integer()
+    text = f'{value:,.0f}' if whole or abs(value) >= 1000 else f'{value:.3g}'
+    return f'{text} {self.unit}'.strip()
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+  """What a row has reached, and where and when.
+
+  Attributes:
+    row: its key in the table.
+    form: "full" or "short".
+    figures: in the order of the table; empty if it did not come to its end.
+    error: why it did not come to its end; '' if it did.
+    date: when it began, UTC, ISO 8601.
+    seconds: how long it took.
+    commit: of the repository, with "+" if files had been changed since; '' if
+      that is not known.
+    machine: what it ran on, and how busy that was meanwhile.
+  """
+
+  row: str
+  form: str
+  figures: tuple[Figure, ...]
+  error: str = ''
+  date: str = ''
+  seconds: float = 0.0
+  commit: str = ''
+  machine: str = ''
+
+  @property
+  def met(self) -> bool:
+    """Whether it came to its end with every figure within its bounds."""
+    return not self.error and all(f.met for f in self.figures)
+
+  def to_json(self) -> dict[str, Any]:
+    """As it is stored."""
+    return dataclasses.asdict(self)
+
+
+def from_json(value: dict[str, Any]) -> Outcome:
+  """Undoes `Outcome.to_json`.
+
+  Raises:
+    TypeError, KeyError: it is no outcome.
+  """
+  found = tuple(Figure(**each) for each in value['figures'])
+  return Outcome(**{**value, 'figures': found})
+
+
+def none_of(name: str, found: Sequence[Any]) -> Figure:
+  """A figure that counts what must not happen."""
+  return Figure(name, len(found), most=0)
+
+
+def all_of(name: str, count: int, total: int) -> Figure:
+  """A figure that counts what must happen each time."""
+  return Figure(name, count, least=total, most=total)

@@ -1,0 +1,151 @@
+"""What other clients notice of an attack: their calls, told apart by time."""
+
+from collections.abc import Sequence
+import dataclasses
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+from saxml_ext.common import net
+from tests.chaos import processes
+from tests.reliability import figures
+
+_ASKER = 'tests.reliability.asker'
+
+
+@dataclasses.dataclass(frozen=True)
+class Call:
+  """A call that has ended.
+
+  Attributes:
+    begin: monotonic time.
+    secs: that it took.
+    code: name of its status, "OK".
+  """
+
+  begin: float
+  secs: float
+  code: str
+
+
+@dataclasses.dataclass
+class Windows:
+  """Times of quiet and of attack, in turn, so that noise hits both alike."""
+
+  quiet: list[tuple[float, float]] = dataclasses.field(default_factory=list)
+  attacked: list[tuple[float, float]] = dataclasses.field(default_factory=list)
+
+
+class Others:
+  """An asker (see there) that runs while the context lasts.
+
+  Attributes:
+    process: it.
+  """
+
+  def __init__(
+    self,
+    directory: pathlib.Path,
+    name: str,
+    *flags: str,
+    program: str = _ASKER,
+  ):
+    """Starts it.
+
+    Args:
+      directory: for its notes.
+      name: of those.
+      *flags: of the program.
+      program: its module.
+    """
+    self._output = directory / f'{name}.calls'
+    with (directory / f'{name}.log').open('wb') as log:
+      self.process = start(program, [f'--output={self._output}', *flags], log)
+
+  def __enter__(self) -> 'Others':
+    processes.wait(lambda: any(c.code == 'OK' for c in self.calls()))
+    return self
+
+  def __exit__(self, *unused) -> None:
+    end(self.process)
+
+  def calls(self) -> list[Call]:
+    """All that have ended so far."""
+    if not self._output.exists():
+      return []
+    found = []
+    # The last line may be half written.
+    for line in self._output.read_text().split('\n')[:-1]:
+      begin, secs, code = line.split()
+      found.append(Call(float(begin), float(secs), code))
+    return found
+
+
+def start(module: str, flags: Sequence[str], log) -> subprocess.Popen[str]:
+  """Starts a program that ends when its standard input does."""
+  spec = importlib.util.find_spec(module)
+  if spec is None or spec.origin is None:
+    raise ValueError(f'there is no module {module}')
+  return subprocess.Popen(
+    [sys.executable, spec.origin, *flags],
+    env={
+      **os.environ,
+      'PYTHONPATH': os.pathsep.join(sys.path),
+      net.LOOPBACK_VARIABLE: '1',
+    },
+    stdin=subprocess.PIPE,
+    stdout=subprocess.PIPE,
+    stderr=log,
+    text=True,
+  )
+
+
+def end(process: subprocess.Popen[str], secs: float = 60.0) -> str:
+  """Lets a program of `start` end; kills it if it does not; its output."""
+  try:
+    return process.communicate(timeout=secs)[0]
+  except subprocess.TimeoutExpired:
+    process.kill()
+    return process.communicate()[0]
+
+
+def within(
+  calls: Sequence[Call], windows: Sequence[tuple[float, float]]
+) -> list[Call]:
+  """Those that began in one of the windows."""
+  return [c for c in calls if any(a <= c.begin < b for a, b in windows)]
+
+
+def compare(
+  name: str, calls: Sequence[Call], windows: Windows, most: float | None
+) -> list[figures.Figure]:
+  """Figures of calls in quiet and under attack.
+
+  Args:
+    name: of the calls, "Generate".
+    calls: of `Others`.
+    windows: when it was quiet, and when not.
+    most: what the ratio of both p99 must not exceed; None: too few calls.
+  """
+  quiet = within(calls, windows.quiet)
+  attacked = within(calls, windows.attacked)
+  failed = [c for c in quiet + attacked if c.code != 'OK']
+  before, under = (
+    processes.percentile([c.secs for c in part], 99)
+    for part in (quiet, attacked)
+  )
+  return [
+    figures.Figure(f"others' {name} calls", len(quiet) + len(attacked)),
+    figures.none_of(f"others' {name} calls that failed", failed),
+    figures.Figure(f"others' {name}, p99 in quiet", 1e3 * before, 'ms'),
+    figures.Figure(f"others' {name}, p99 meanwhile", 1e3 * under, 'ms'),
+    figures.Figure(f"others' {name}, ratio of p99", under / before, most=most),
+  ]
+
+
+def sleep_until(moment: float) -> None:
+  """Sleeps until a monotonic time; not at all if it has passed."""
+  time.sleep(max(0.0, moment - time.monotonic()))

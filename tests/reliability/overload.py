@@ -1,0 +1,219 @@
+"""Several times as many requests as a server can answer.
+
+Clients of unequal greed ask again and again, without trying anything twice,
+and one client asks for no more than its share. Clients are told apart by the
+hosts they come from where nobody verifies their names, so the fair one comes
+from the other loopback address.
+"""
+
+from collections.abc import Sequence
+import contextlib
+import dataclasses
+import time
+
+from tests.chaos import processes
+from tests.reliability import figures
+from tests.reliability import meters
+from tests.reliability import others as others_lib
+from tests.reliability import served as served_lib
+
+_SLOTS = 16
+_TOKENS = 4
+_OVERRIDES = {
+  'BATCH_SIZE': str(_SLOTS),
+  'MAX_LIVE_BATCHES': '4',
+  'MAX_DECODE_STEPS': str(_TOKENS),
+  'MIN_DECODE_STEPS': '1',
+}
+_REFUSED = 'RESOURCE_EXHAUSTED'
+# How the greedy ones share what is asked too much.
+_GREED = (0.65, 0.25, 0.10)
+# What the fair one asks for, as a part of the capacity.
+_FAIR = 0.1
+_AFTER_SECS = 2.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+  """How long and how hard.
+
+  Attributes:
+    step_secs: of a step of the engine.
+    measure_secs: for measuring the capacity.
+    secs: of too much.
+    times: the capacity.
+    quiet_secs: before and after.
+  """
+
+  step_secs: float = 0.05
+  measure_secs: float = 10.0
+  secs: float = 60.0
+  times: float = 5.0
+  quiet_secs: float = 5.0
+
+  @property
+  def theory(self) -> float:
+    """Requests a second that the engine could answer at best."""
+    return _SLOTS / (_TOKENS * self.step_secs)
+
+
+SHORT = Plan(measure_secs=2.0, secs=5.0, quiet_secs=2.0)
+
+
+def measure(
+  directory: str, plan: Plan = Plan(), strict: bool = True
+) -> list[figures.Figure]:
+  """The figures of the table's row.
+
+  Args:
+    directory: an empty one.
+    plan: how long and how hard.
+    strict: whether times count; else the machine may be too busy for them.
+  """
+  flags = [f'--step_secs={plan.step_secs}']
+  with served_lib.start(directory, flags, _OVERRIDES) as served:
+    capacity = _capacity(served, plan)
+    fair_flags = _flags(served, _FAIR * capacity, '[::1]')
+    with others_lib.Others(served.cell.path, 'fair', *fair_flags) as fair:
+      begin = time.monotonic()
+      time.sleep(plan.quiet_secs)
+      quiet = (begin, time.monotonic())
+      greedy, flood, readings = _flood(served, plan, capacity)
+      time.sleep(_AFTER_SECS + plan.quiet_secs)
+      calls = fair.calls()
+    return [
+      figures.Figure('capacity measured before', capacity, 'requests/s'),
+      *_goodput(greedy, calls, flood, capacity, strict),
+      *_refusals(greedy, flood, strict),
+      *_fairness(calls, quiet, flood, strict),
+      figures.Figure(
+        'memory of the server grew by',
+        meters.slope_per_minute(readings[len(readings) // 4 :]),
+        'MB a minute',
+        most=1.0 if strict else None,
+      ),
+    ]
+
+
+def _flags(served: served_lib.Served, rate: float, host: str) -> list[str]:
+  port = served.servers[0].address.rpartition(':')[2]
+  return [
+    *served.client_flags,
+    f'--address={host}:{port}',
+    f'--rate={rate}',
+    f'--tokens={_TOKENS}',
+    '--fail_fast',
+    '--timeout=20',
+  ]
+
+
+def _capacity(served: served_lib.Served, plan: Plan) -> float:
+  """Requests a second, with some more sent than can be answered."""
+  flags = _flags(served, 1.4 * plan.theory, '127.0.0.1')
+  with others_lib.Others(served.cell.path, 'capacity', *flags) as asks:
+    time.sleep(1.0)
+    begin = time.monotonic()
+    time.sleep(plan.measure_secs)
+    end = time.monotonic()
+  answered = _answered(asks.calls(), begin, end)
+  return answered / (end - begin)
+
+
+def _flood(
+  served: served_lib.Served, plan: Plan, capacity: float
+) -> tuple[
+  list[others_lib.Call], tuple[float, float], Sequence[meters.Reading]
+]:
+  """Asks for too much.
+
+  Returns:
+    All calls of the greedy ones, when it was, and looks at the server.
+  """
+  readings = []
+  rate = (plan.times - _FAIR) * capacity
+  with contextlib.ExitStack() as stack:
+    clients = [
+      stack.enter_context(
+        others_lib.Others(
+          served.cell.path,
+          f'greedy{i}',
+          *_flags(served, part * rate, '127.0.0.1'),
+        )
+      )
+      for i, part in enumerate(_GREED)
+    ]
+    begin = time.monotonic()
+    while time.monotonic() < begin + plan.secs:
+      time.sleep(plan.secs / 40)
+      found = meters.read(served.servers[0].popen.pid)
+      if found:
+        readings.append(found)
+    flood = (begin, time.monotonic())
+    for client in clients:
+      client.process.kill()  # Those who wait for answers go away, too.
+  return [c for client in clients for c in client.calls()], flood, readings
+
+
+def _answered(
+  calls: Sequence[others_lib.Call], begin: float, end: float
+) -> int:
+  """Calls that were answered between two moments."""
+  return sum(c.code == 'OK' and begin <= c.begin + c.secs < end for c in calls)
+
+
+def _goodput(greedy, fair, flood, capacity, strict) -> list[figures.Figure]:
+  begin, end = flood
+  sent = len(others_lib.within([*greedy, *fair], [flood]))
+  rate = _answered([*greedy, *fair], begin, end) / (end - begin)
+  return [
+    figures.Figure('sent meanwhile', sent / (end - begin), 'requests/s'),
+    figures.Figure(
+      'answered, of the capacity',
+      100 * rate / capacity,
+      '%',
+      least=90 if strict else 50,
+    ),
+  ]
+
+
+def _refusals(greedy, flood, strict) -> list[figures.Figure]:
+  ended = others_lib.within(greedy, [flood])
+  refused = [c for c in ended if c.code.startswith(_REFUSED)]
+  unhinted = [c for c in refused if not c.code.endswith('+hint')]
+  other = [c for c in ended if c.code != 'OK' and c not in refused]
+  secs = [c.secs for c in refused] or [0.0]
+  return [
+    figures.Figure('refused', len(refused), least=1),
+    figures.none_of('refused without a retry hint', unhinted),
+    figures.none_of('calls that failed otherwise', other),
+    figures.Figure(
+      'refused within (p99)',
+      1e3 * processes.percentile(secs, 99),
+      'ms',
+      most=20 if strict else None,
+    ),
+  ]
+
+
+def _fairness(fair, quiet, flood, strict) -> list[figures.Figure]:
+  """How the fair client fares before, meanwhile and after."""
+  before = others_lib.within(fair, [quiet])
+  meanwhile = others_lib.within(fair, [flood])
+  after = others_lib.within(fair, [(flood[1] + _AFTER_SECS, float('inf'))])
+  slowest = max(c.secs for c in before)
+  good = sum(c.code == 'OK' for c in meanwhile)
+  slow = [c for c in after if c.code != 'OK' or c.secs > 1.5 * slowest]
+  return [
+    figures.Figure(
+      'answered of what the fair client asked',
+      100 * good / max(1, len(meanwhile)),
+      '%',
+      least=90,
+    ),
+    figures.Figure('calls from 2 s after it', len(after), least=1),
+    figures.Figure(
+      'of those failed, or slower than 1.5 times the slowest before',
+      len(slow),
+      most=0 if strict else None,
+    ),
+  ]

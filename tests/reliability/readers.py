@@ -1,0 +1,204 @@
+"""Streams that are hardly read, connections half made, calls given up."""
+
+import asyncio
+from collections.abc import Iterator
+import contextlib
+import dataclasses
+import pathlib
+import socket
+import time
+
+from saxml_ext.client import sax_aio
+from tests.reliability import figures
+from tests.reliability import meters
+from tests.reliability import others as others_lib
+from tests.reliability import raw_http2
+from tests.reliability import served as served_lib
+
+_READER = 'tests.reliability.slow_reader'
+# Of others' answers.
+_TOKENS = 3
+# The beginning of a TLS connection (RFC 8446, 4.1.2): a header that announces
+# 512 bytes, and a few of them.
+_HALF_TLS = b'\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03' + bytes(20)
+_METHOD = '/sax.server.lm.LMService/Generate'
+_HALVES = (
+  b'',
+  raw_http2.PREFACE[:10],
+  raw_http2.PREFACE,
+  raw_http2.PREFACE + raw_http2.settings()[:5],
+  raw_http2.PREFACE + raw_http2.settings() + raw_http2.headers(_METHOD)[:20],
+  raw_http2.announce(_METHOD, 1000),
+  _HALF_TLS,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+  """How many, how long.
+
+  Attributes:
+    step_secs: of a step of the engine.
+    streams: that are hardly read.
+    halves: connections that are half made.
+    rounds: windows of quiet, and of those.
+    window_secs: how long each is.
+    cancelled: calls given up.
+  """
+
+  step_secs: float = 0.1
+  streams: int = 200
+  halves: int = 100
+  rounds: int = 8
+  window_secs: float = 15.0
+  cancelled: int = 20
+
+
+SHORT = Plan(
+  step_secs=0.05, streams=60, rounds=2, window_secs=3.0, cancelled=3
+)
+
+
+def measure(
+  directory: str, plan: Plan = Plan(), strict: bool = True
+) -> list[figures.Figure]:
+  """The figures of the table's row.
+
+  Args:
+    directory: an empty one.
+    plan: how many, how long.
+    strict: whether times count; else the machine may be too busy for them.
+  """
+  notes = pathlib.Path(directory) / 'notes'
+  flags = [f'--step_secs={plan.step_secs}', f'--notes={notes}']
+  overrides = {
+    # Others need no place that a stream holds.
+    'BATCH_SIZE': str(plan.streams + 56),
+    'MAX_DECODE_STEPS': '1000',
+    'MIN_DECODE_STEPS': '1',
+    'EXTRA_INPUTS': '{"per_example_max_decode_steps": 1000}',
+    'ENABLE_GENERATE_STREAM': 'true',
+  }
+  with served_lib.start(directory, flags, overrides) as served:
+    steps = asyncio.run(_cancel(served, notes, plan))
+    found = _read_slowly(served, plan, strict)
+  return [
+    *found,
+    figures.Figure('calls given up', len(steps), least=plan.cancelled),
+    figures.Figure(
+      'steps begun before their slots were free, at most',
+      max(steps),
+      most=1 if strict else None,
+    ),
+  ]
+
+
+def _read_slowly(
+  served: served_lib.Served, plan: Plan, strict: bool
+) -> list[figures.Figure]:
+  server = served.servers[0]
+  windows = others_lib.Windows()
+  before = meters.memory(server.popen.pid)
+  most = before
+  flags = [*served.client_flags, '--rate=10', f'--tokens={_TOKENS}']
+  with (
+    others_lib.Others(served.cell.path, 'others', *flags) as others,
+    _readers(served, plan) as readers,
+  ):
+    for _ in range(plan.rounds):
+      begin = time.monotonic()
+      time.sleep(plan.window_secs)
+      windows.quiet.append((begin, time.monotonic()))
+      with contextlib.ExitStack() as stack:
+        for number in range(plan.halves):
+          stack.enter_context(_half(server.address, number))
+        _tell(readers, 'go')
+        begin = time.monotonic()
+        others_lib.sleep_until(begin + plan.window_secs)
+        most = max(most, meters.memory(server.popen.pid))
+        windows.attacked.append((begin, time.monotonic()))
+        _tell(readers, 'stop')
+      time.sleep(1.0)  # Slots become free.
+    calls = others.calls()
+  return [
+    figures.Figure('streams hardly read', plan.streams),
+    figures.Figure('connections half made', plan.halves),
+    *others_lib.compare('Generate', calls, windows, 1.2 if strict else None),
+    figures.Figure(
+      'buffered per stream', (most - before) / plan.streams, 'MB', most=1
+    ),
+  ]
+
+
+@contextlib.contextmanager
+def _readers(served: served_lib.Served, plan: Plan) -> Iterator:
+  flags = [*served.client_flags, f'--count={plan.streams}']
+  with (served.cell.path / 'readers.log').open('wb') as log:
+    process = others_lib.start(_READER, flags, log)
+    try:
+      yield process
+    finally:
+      others_lib.end(process, 10.0)
+
+
+def _tell(process, command: str) -> None:
+  process.stdin.write(command + '\n')
+  process.stdin.flush()
+  if process.stdout.readline() != 'done\n':
+    raise RuntimeError('the readers have ended')
+
+
+@contextlib.contextmanager
+def _half(address: str, number: int) -> Iterator[None]:
+  """A connection that is begun, in one of several ways, and left so."""
+  host, _, port = address.rpartition(':')
+  with socket.create_connection((host.strip('[]'), int(port))) as peer:
+    peer.sendall(_HALVES[number % len(_HALVES)])
+    yield
+
+
+async def _cancel(
+  served: served_lib.Served, notes: pathlib.Path, plan: Plan
+) -> list[int]:
+  """Gives up calls, streamed and not, in turn.
+
+  Returns:
+    For each, the steps that the engine began after that and before the slot
+    was free.
+  """
+  sax_aio.SetRoot(served.cell.root)
+  model = sax_aio.Model(served_lib.MODEL).LM()
+  options = sax_aio.ModelOptions(60.0)
+
+  async def stream() -> None:
+    responses = model.GenerateStream('1,2', options)
+    async with contextlib.aclosing(responses):
+      async for _ in responses:
+        pass
+
+  counts = []
+  for number in range(plan.cancelled):
+    call = asyncio.create_task(
+      stream() if number % 2 else model.Generate('1,2', options)
+    )
+    await asyncio.sleep(5.5 * plan.step_secs)
+    call.cancel()
+    moment = time.monotonic()
+    with contextlib.suppress(asyncio.CancelledError):
+      await call
+    counts.append(await _steps_after(notes, moment))
+  return counts
+
+
+async def _steps_after(notes: pathlib.Path, moment: float) -> int:
+  """Steps begun from then until the next slot was released."""
+  async with asyncio.timeout(30):
+    while True:
+      steps = 0
+      for line in notes.read_text().split('\n')[:-1]:
+        at, what = line.split(' ', 1)
+        if float(at) >= moment:
+          if what == 'release':
+            return steps
+          steps += what == 'step'
+      await asyncio.sleep(0.05)

@@ -1,0 +1,80 @@
+"""Every RPC that a server offers, as the server itself tells."""
+
+from collections.abc import Sequence
+import dataclasses
+
+from google.protobuf import descriptor
+from google.protobuf import descriptor_pool
+import grpc
+from grpc_health.v1 import health_pb2  # noqa: F401 Registers or sets up.
+from grpc_reflection.v1alpha import reflection_pb2
+from grpc_reflection.v1alpha import reflection_pb2_grpc
+
+from saxml_ext.common import grpc_util
+from saxml_ext.protobuf import admin_pb2  # noqa: F401 Registers or sets up.
+from saxml_ext.protobuf import completion_pb2  # noqa: F401 Registers or sets up.
+from saxml_ext.protobuf import lm_pb2  # noqa: F401 Registers or sets up.
+from saxml_ext.protobuf import modelet_pb2  # noqa: F401 Registers or sets up.
+
+_SECS = 30.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Rpc:
+  """One method of a service.
+
+  Attributes:
+    path: "/sax.Admin/List".
+    request: type of its requests.
+    takes_stream: whether it takes several of them.
+    gives_stream: whether it gives several answers.
+  """
+
+  path: str
+  request: descriptor.Descriptor
+  takes_stream: bool
+  gives_stream: bool
+
+
+def of_server(address: str) -> list[Rpc]:
+  """All methods of all services that a server's reflection lists.
+
+  Raises:
+    KeyError: there is a service of which this test knows no messages: import
+      its module above.
+    grpc.RpcError: the server does not answer.
+  """
+  return [rpc for name in services(address) for rpc in _methods(name)]
+
+
+def services(address: str) -> Sequence[str]:
+  """Full names of a server's services."""
+  with grpc_util.insecure_channel(address) as channel:
+    stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+    request = reflection_pb2.ServerReflectionRequest(list_services='')
+    (answer,) = stub.ServerReflectionInfo(iter([request]), timeout=_SECS)
+  return [each.name for each in answer.list_services_response.service]
+
+
+def _methods(name: str) -> list[Rpc]:
+  service = descriptor_pool.Default().FindServiceByName(name)
+  return [
+    Rpc(
+      f'/{name}/{method.name}',
+      method.input_type,
+      method.client_streaming,
+      method.server_streaming,
+    )
+    for method in service.methods
+  ]
+
+
+def invoke(
+  channel: grpc.aio.Channel, rpc: Rpc, data: bytes, timeout: float
+) -> grpc.aio.Call:
+  """Sends bytes as the request of a method; answers come as bytes."""
+  if rpc.takes_stream:
+    return channel.stream_stream(rpc.path)(iter([data]), timeout=timeout)
+  if rpc.gives_stream:
+    return channel.unary_stream(rpc.path)(data, timeout=timeout)
+  return channel.unary_unary(rpc.path)(data, timeout=timeout)

@@ -1,0 +1,70 @@
+"""A cell that serves one model, with engines that type (`typing_runner`)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+import dataclasses
+
+from saxml_ext.protobuf import admin_pb2
+from tests.chaos import processes
+
+SERVER = 'tests.reliability.typing_server'
+PARAMS = 'saxml_ext.params.gptj.TinyTokenizedFP32'
+MODEL = processes.CELL + '/served'
+
+
+@dataclasses.dataclass
+class Served:
+  """Its parts.
+
+  Attributes:
+    cell: files and programs.
+    admin: the admin server.
+    servers: model servers, each with a replica.
+  """
+
+  cell: processes.Cell
+  admin: processes.Process
+  servers: list[processes.Process]
+
+  @property
+  def client_flags(self) -> list[str]:
+    """What `asker` and others need to find it."""
+    return [f'--sax_root={self.cell.root}', f'--model={MODEL}']
+
+
+@contextlib.contextmanager
+def start(
+  directory: str,
+  server_flags: Sequence[str] = (),
+  overrides: Mapping[str, str] | None = None,
+  replicas: int = 1,
+) -> Iterator[Served]:
+  """Starts one, until the context ends.
+
+  Args:
+    directory: an empty one.
+    server_flags: of the model servers.
+    overrides: of the model's serving params.
+    replicas: how many model servers serve it.
+  """
+  with processes.Cell(directory) as cell:
+    admin = cell.admin()
+    servers = [cell.start(SERVER, server_flags) for _ in range(replicas)]
+    cell.wait_for_leader()
+    model = admin_pb2.Model(
+      model_id=MODEL,
+      model_path=PARAMS,
+      # Not read by these engines.
+      checkpoint_path=directory,
+      requested_num_replicas=replicas,
+      overrides=overrides or {},
+    )
+    cell.call('Publish', admin_pb2.PublishRequest(model=model))
+    wait_for_replicas(cell, replicas)
+    yield Served(cell, admin, servers)
+
+
+def wait_for_replicas(cell: processes.Cell, count: int) -> None:
+  """Returns once so many replicas are loaded."""
+  ready = admin_pb2.WaitForReadyRequest(model_id=MODEL, num_replicas=count)
+  cell.call('WaitForReady', ready)

@@ -1,0 +1,58 @@
+"""Clients that ask for streams and hardly read them, as a program.
+
+Each line of its standard input is a command: "go" opens the streams, "stop"
+gives them up; it answers "done". It ends when its standard input does.
+"""
+
+import asyncio
+from collections.abc import Sequence
+import contextlib
+import sys
+
+from absl import app
+from absl import flags
+
+from saxml_ext.client import sax_aio
+
+_SAX_ROOT = flags.DEFINE_string('sax_root', None, 'Where the cell is.')
+_MODEL = flags.DEFINE_string('model', None, 'Id of the model to ask.')
+_COUNT = flags.DEFINE_integer('count', 200, 'Streams.')
+_PAUSE = flags.DEFINE_float(
+  'pause', 1.0, 'Seconds between messages, for every other stream.'
+)
+_TOKENS = flags.DEFINE_integer('tokens', 1000, 'Tokens of an answer.')
+
+
+async def _read(number: int) -> None:
+  """Reads a message now and then; every other reader, the first one alone."""
+  model = sax_aio.Model(_MODEL.value).LM()
+  options = sax_aio.ModelOptions()
+  options.SetExtraInput('per_example_max_decode_steps', _TOKENS.value)
+  while True:
+    stream = model.GenerateStream(f'{number},1,2', options)
+    async with contextlib.aclosing(stream):
+      async for _ in stream:
+        await asyncio.sleep(_PAUSE.value if number % 2 else 3600.0)
+
+
+async def _run() -> None:
+  sax_aio.SetRoot(_SAX_ROOT.value)
+  readers: list[asyncio.Task[None]] = []
+  while line := await asyncio.to_thread(sys.stdin.readline):
+    if line.strip() == 'go':
+      readers = [asyncio.create_task(_read(n)) for n in range(_COUNT.value)]
+    else:
+      for reader in readers:
+        reader.cancel()
+      await asyncio.gather(*readers, return_exceptions=True)
+    print('done', flush=True)
+
+
+def main(argv: Sequence[str]) -> None:
+  """Obeys until standard input ends."""
+  del argv
+  asyncio.run(_run())
+
+
+if __name__ == '__main__':
+  app.run(main)

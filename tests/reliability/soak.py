@@ -1,0 +1,323 @@
+"""A long time of mixed traffic while everything changes and things die.
+
+Models are published, reloaded and taken away, model servers are killed and
+told to end, the leading admin server is killed; several clients of all kinds
+must not notice, and no process may grow.
+"""
+
+from collections.abc import Callable, Iterator
+import contextlib
+import dataclasses
+import itertools
+import os
+import random
+import signal
+import threading
+import time
+
+from saxml_ext.client import sax
+from saxml_ext.server.testing import small_model
+from tests.chaos import processes
+from tests.reliability import figures
+from tests.reliability import meters
+from tests.reliability import others as others_lib
+from tests.reliability import served as served_lib
+
+_CLIENT = 'tests.reliability.soak_client'
+_REAL_SERVER = 'saxml_ext.server.testing.small_server'
+_MAIN = processes.CELL + '/main'
+_EXTRA = processes.CELL + '/extra'
+_REPLICAS = 2
+_ADMINS = 3
+_ADMIN = sax.AdminOptions(processes.PATIENCE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+  """How long, and of what.
+
+  Attributes:
+    secs: of traffic.
+    pause_secs: between two changes.
+    clients: how many.
+    rate: requests a second of each.
+    real: whether engines compute; else they type.
+    warm_up_secs: of a process, before its memory counts.
+    measured_secs: for which it must be there afterwards, to count.
+    look_secs: between two looks at it.
+  """
+
+  secs: float = 3600.0
+  pause_secs: float = 25.0
+  clients: int = 3
+  rate: float = 4.0
+  real: bool = True
+  warm_up_secs: float = 180.0
+  measured_secs: float = 600.0
+  look_secs: float = 5.0
+
+
+SHORT = Plan(
+  secs=24.0,
+  pause_secs=1.0,
+  clients=2,
+  rate=10.0,
+  real=False,
+  warm_up_secs=4.0,
+  measured_secs=4.0,
+  look_secs=0.5,
+)
+
+
+class _Looks:
+  """Looks at processes again and again, on a thread of its own."""
+
+  def __init__(self, look_secs: float):
+    self.readings: dict[str, list[meters.Reading]] = {}
+    self._names: dict[int, str] = {}
+    self._look_secs = look_secs
+    self._ended = threading.Event()
+    self._thread = threading.Thread(target=self._run)
+
+  def add(self, name: str, pid: int) -> None:
+    """Looks at a process from now on."""
+    self._names[pid] = f'{name} {pid}'
+
+  def __enter__(self) -> '_Looks':
+    self._thread.start()
+    return self
+
+  def __exit__(self, *unused) -> None:
+    self._ended.set()
+    self._thread.join()
+
+  def _run(self) -> None:
+    while not self._ended.wait(self._look_secs):
+      for pid, name in list(self._names.items()):
+        if found := meters.read(pid):
+          self.readings.setdefault(name, []).append(found)
+
+
+class _Soak:
+  """The cell and what is done to it."""
+
+  def __init__(self, directory: str, plan: Plan, seed: int):
+    self.plan = plan
+    self.changes: dict[str, int] = {}
+    self.failures: list[str] = []
+    self.looks = _Looks(plan.look_secs)
+    self._directory = directory
+    self._rng = random.Random(seed)
+    self._servers: list[processes.Process] = []
+    self._admins: dict[str, processes.Process] = {}
+    self._extra_there = False
+    self._checkpoints = [f'{directory}/a', f'{directory}/b']
+    for path in self._checkpoints:
+      os.mkdir(path)
+      small_model.write(path)
+
+  @contextlib.contextmanager
+  def started(self) -> Iterator[None]:
+    """Everything runs while the context lasts."""
+    sax.SetRoot(f'{self._directory}/root')
+    with processes.Cell(self._directory) as self._cell, self.looks:
+      for _ in range(_ADMINS):
+        self._start_admin()
+      # Two for the replicas, one for the other model, and a spare.
+      for _ in range(_REPLICAS + 2):
+        self._start_server()
+      self._cell.wait_for_leader()
+      self._publish(_MAIN, _REPLICAS)
+      self._wait(_MAIN, _REPLICAS)
+      yield
+
+  def clients(self, stack: contextlib.ExitStack) -> list[others_lib.Others]:
+    """Starts them."""
+    found = []
+    for number in range(self.plan.clients):
+      client = others_lib.Others(
+        self._cell.path,
+        f'client{number}',
+        f'--sax_root={self._cell.root}',
+        f'--model={_MAIN}',
+        f'--rate={self.plan.rate}',
+        f'--seed={number}',
+        program=_CLIENT,
+      )
+      found.append(stack.enter_context(client))
+      self.looks.add('client', client.process.pid)
+    return found
+
+  def run(self) -> None:
+    """Changes one thing after the other until time is up."""
+    until = time.monotonic() + self.plan.secs
+    for change in itertools.cycle(
+      (
+        self._reload,
+        self._take_or_give,
+        self._kill_server,
+        self._take_or_give,
+        self._end_server,
+        self._kill_leader,
+      )
+    ):
+      others_lib.sleep_until(
+        min(until, time.monotonic() + self.plan.pause_secs)
+      )
+      if time.monotonic() >= until:
+        return
+      name = change()
+      self.changes[name] = self.changes.get(name, 0) + 1
+      # At most one thing is missing at a time.
+      self._wait(_MAIN, _REPLICAS)
+
+  def _publish(self, model_id: str, replicas: int) -> None:
+    overrides = {'ENABLE_GENERATE_STREAM': 'true'}
+    if not self.plan.real:
+      overrides |= {'MAX_DECODE_STEPS': '6', 'MIN_DECODE_STEPS': '1'}
+    path = small_model.MODEL_PATH if self.plan.real else served_lib.PARAMS
+    sax.Publish(
+      model_id, path, self._checkpoints[0], replicas, overrides, _ADMIN
+    )
+
+  def _wait(self, model_id: str, replicas: int) -> None:
+    sax.WaitForReady(model_id, replicas, _ADMIN)
+
+  def _start_admin(self) -> None:
+    admin = self._cell.admin()
+    self._admins[admin.address] = admin
+    self.looks.add('admin server', admin.popen.pid)
+
+  def _start_server(self) -> None:
+    if self.plan.real:
+      server = self._cell.start(_REAL_SERVER, [], {'JAX_PLATFORMS': 'cpu'})
+    else:
+      server = self._cell.start(served_lib.SERVER, ['--step_secs=0.05'])
+    self._servers.append(server)
+    self.looks.add('model server', server.popen.pid)
+
+  def _reload(self) -> str:
+    self._checkpoints.reverse()
+    sax.UpdateCheckpoint(_MAIN, self._checkpoints[0], _ADMIN)
+    return 'reloads'
+
+  def _take_or_give(self) -> str:
+    """Publishes the other model and asks it, or takes it away."""
+    if self._extra_there:
+      sax.Unpublish(_EXTRA, _ADMIN)
+      self._extra_there = False
+      return 'unpublishes'
+    self._publish(_EXTRA, 1)
+    self._extra_there = True
+    self._wait(_EXTRA, 1)
+    model = sax.Model(_EXTRA).LM()
+    for number in range(3):
+      try:
+        model.Generate(f'{number},2', sax.ModelOptions(processes.PATIENCE))
+      except sax.SaxError as e:
+        self.failures.append(f'{_EXTRA}: {e.code.name}: {e.message}')
+    return 'publishes'
+
+  def _pick(self) -> processes.Process:
+    """Takes a server out, never the oldest one: it is to live for long."""
+    return self._servers.pop(self._rng.randrange(1, len(self._servers)))
+
+  def _kill_server(self) -> str:
+    self._pick().kill()
+    self._start_server()
+    return 'model servers killed'
+
+  def _end_server(self) -> str:
+    server = self._pick()
+    server.popen.send_signal(signal.SIGTERM)
+    if code := server.popen.wait(processes.PATIENCE):
+      self.failures.append(f'a server told to end did so with {code}')
+    self._start_server()
+    return 'model servers told to end'
+
+  def _kill_leader(self) -> str:
+    leader = self._cell.wait_for_leader()
+    self._admins.pop(leader).kill()
+    self._cell.wait_for_leader(but=[leader])
+    self._start_admin()
+    return 'leading admin servers killed'
+
+
+def measure(
+  directory: str, plan: Plan = Plan(), seed: int = 0
+) -> list[figures.Figure]:
+  """The figures of the table's row.
+
+  Args:
+    directory: an empty one.
+    plan: how long, and of what.
+    seed: decides which servers are taken away, and what is asked.
+  """
+  soak = _Soak(directory, plan, seed)
+  with soak.started():
+    with contextlib.ExitStack() as stack:
+      clients = soak.clients(stack)
+      soak.looks.add('this test', os.getpid())
+      soak.run()
+    # Each has its last answers by now.
+    calls = [call for client in clients for call in client.calls()]
+  lost = [call for call in calls if call.code != 'OK']
+  for text in soak.failures + [f'{c.code} after {c.secs:.1f} s' for c in lost]:
+    print(text)
+  expected = plan.clients * plan.rate * plan.secs
+  return [
+    figures.Figure('requests', len(calls), least=int(0.9 * expected)),
+    figures.none_of('of those lost, or answered otherwise', lost),
+    figures.none_of('other failures', soak.failures),
+    figures.Figure('longest request', max(c.secs for c in calls), 's'),
+    *(figures.Figure(k, n, least=1) for k, n in sorted(soak.changes.items())),
+    *_growth(soak.looks, plan),
+  ]
+
+
+def _growth(looks: _Looks, plan: Plan) -> list[figures.Figure]:
+  """How processes grew that were there for long enough, the worst of each."""
+  lives = {}
+  for name, readings in looks.readings.items():
+    settled = [r for r in readings if r.at > readings[0].at + plan.warm_up_secs]
+    if settled and settled[-1].at - settled[0].at >= plan.measured_secs:
+      lives[name] = settled
+  for name, settled in lives.items():
+    print(
+      f'{name}: {settled[0].memory:.1f} to {settled[-1].memory:.1f} MB in'
+      f' {settled[-1].at - settled[0].at:.0f} s,'
+      f' {meters.slope_per_minute(settled):+.3f} MB a minute;'
+      f' {settled[0].descriptors} to {settled[-1].descriptors} descriptors,'
+      f' {settled[0].threads} to {settled[-1].threads} threads'
+    )
+
+  def worst(of: Callable[[list[meters.Reading]], float]) -> float:
+    return max((of(settled) for settled in lives.values()), default=0.0)
+
+  # In a minute or less, what is allocated once counts as growth.
+  long = plan.measured_secs >= 300
+  return [
+    figures.Figure('processes watched for growth', len(lives), least=1),
+    figures.Figure(
+      'most growth of memory',
+      worst(meters.slope_per_minute),
+      'MB a minute',
+      most=1 if long else None,
+    ),
+    figures.Figure(
+      'most growth of open descriptors',
+      worst(lambda r: _trend([x.descriptors for x in r])),
+      most=10 if long else None,
+    ),
+    figures.Figure(
+      'most growth of threads',
+      worst(lambda r: _trend([x.threads for x in r])),
+      most=10 if long else None,
+    ),
+  ]
+
+
+def _trend(values: list[int]) -> float:
+  """The mean of the last quarter less that of the first."""
+  part = max(1, len(values) // 4)
+  return sum(values[-part:]) / part - sum(values[:part]) / part

@@ -1,0 +1,145 @@
+"""An engine that answers token by token, each step taking a set time.
+
+It stands in where the engine does not matter but its pace does: for streams,
+queues and deadlines. What it is asked to do and when it notes in a file.
+"""
+
+from collections.abc import Mapping
+import dataclasses
+import threading
+import time
+from typing import IO
+
+import numpy as np
+
+from saxml_ext.engine import request as request_lib
+
+
+@dataclasses.dataclass(frozen=True)
+class Partial:
+  """As the engine's: what is certain of one answer, from its beginning."""
+
+  tokens: np.ndarray
+  finished: bool = False
+  score: float = 0.0
+  token_logprobs: np.ndarray | None = None
+  alternatives: tuple[np.ndarray, np.ndarray] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+  """As the engine's: how far a request has come."""
+
+  rows: tuple[Partial, ...]
+
+
+class TypingRunner:
+  """A `scheduling.contract.Runner` that repeats a prompt, token by token.
+
+  An answer has as many tokens as the request allows.
+
+  Attributes:
+    num_slots: requests decoded together.
+    progress: by slot, of requests that stream, after the last step.
+    interruptible: whether `interrupt` has an effect.
+  """
+
+  def __init__(
+    self,
+    num_slots: int,
+    max_new_tokens: int,
+    step_secs: float = 0.0,
+    notes: str | None = None,
+  ):
+    """Runs nothing.
+
+    Args:
+      num_slots: requests of a step.
+      max_new_tokens: of requests that do not say.
+      step_secs: how long a step takes, for however many requests.
+      notes: file to append lines to: "admit PROMPT", "step", "release" or
+        "interrupt", each after the monotonic time.
+    """
+    self.num_slots = num_slots
+    self.interruptible = True
+    self.progress: Mapping[int, Progress] = {}
+    self._most = max_new_tokens
+    self._step_secs = step_secs
+    self._running: dict[int, request_lib.Request] = {}
+    self._made: dict[int, int] = {}
+    self._interrupted = threading.Event()
+    self._notes: IO[str] | None = None
+    if notes:
+      self._notes = open(notes, 'a', encoding='ascii', buffering=1)
+
+  def check(self, request: request_lib.Request) -> None:
+    if not len(request.tokens):
+      raise ValueError('the prompt is empty')
+    asked = request.max_new_tokens
+    if asked is not None and not 1 <= asked <= self._most:
+      raise ValueError(
+        f'max_new_tokens is {asked}; between 1 and {self._most}. Ask for fewer.'
+      )
+
+  def prefill_and_insert(
+    self, requests: Mapping[int, request_lib.Request]
+  ) -> None:
+    for slot, request in requests.items():
+      if slot in self._running:
+        raise ValueError(f'slot {slot} is occupied')
+      self._running[slot] = request
+      self._made[slot] = 0
+      self._note(f'admit {",".join(map(str, request.tokens[:8].tolist()))}')
+
+  def step(self, max_steps: int | None = None) -> dict[int, request_lib.Result]:
+    done: dict[int, request_lib.Result] = {}
+    steps = 0
+    while not done and (max_steps is None or steps < max_steps):
+      self._note('step')
+      if self._step_secs:
+        time.sleep(self._step_secs)
+      steps += 1
+      for slot, request in self._running.items():
+        self._made[slot] += 1
+        if self._made[slot] >= (request.max_new_tokens or self._most):
+          done[slot] = self._result(slot)
+      if self._interrupted.is_set():
+        break
+    # One that came before this call has ended it after its first step.
+    self._interrupted.clear()
+    for slot in done:
+      self._forget(slot)
+    self.progress = {
+      slot: Progress((Partial(self._tokens(slot)),))
+      for slot, request in self._running.items()
+      if getattr(request, 'stream', False)
+    }
+    return done
+
+  def interrupt(self) -> None:
+    """Ends the call of `step` in progress after its current step."""
+    self._interrupted.set()
+    self._note('interrupt')
+
+  def release(self, slot: int) -> None:
+    self._forget(slot)
+    self._note('release')
+
+  def score(self, prefix: np.ndarray, suffix: np.ndarray) -> float:
+    return -float(len(prefix) + len(suffix))
+
+  def _forget(self, slot: int) -> None:
+    del self._running[slot], self._made[slot]
+
+  def _tokens(self, slot: int) -> np.ndarray:
+    prompt = np.asarray(self._running[slot].tokens, np.int32)
+    return np.resize(prompt, self._made[slot])
+
+  def _result(self, slot: int) -> request_lib.Result:
+    logprob = -float(self._made[slot])
+    hypothesis = request_lib.Hypothesis(self._tokens(slot), logprob, logprob)
+    return request_lib.Result((hypothesis,))
+
+  def _note(self, text: str) -> None:
+    if self._notes:
+      self._notes.write(f'{time.monotonic():.6f} {text}\n')

@@ -1,0 +1,56 @@
+"""The model server's program, with engines that answer token by token.
+
+Everything but the engine is what users run: flags, services, scheduler,
+codecs, membership in the cell. No checkpoint is read.
+"""
+
+from collections.abc import Callable, Sequence
+
+from absl import app
+from absl import flags
+
+from saxml_ext.params import overrides
+from saxml_ext.params import registry
+from saxml_ext.params import settings as settings_lib
+from saxml_ext.server import server
+from saxml_ext.server.loading import loader
+from saxml_ext.server.loading import servable
+from saxml_ext.server.loading import spec as spec_lib
+from saxml_ext.server.vocabulary import codec
+from tests.reliability import typing_runner
+
+VOCAB_SIZE = 50400
+_EOS_ID = VOCAB_SIZE - 1
+
+_STEP_SECS = flags.DEFINE_float(
+  'step_secs', 0.0, 'How long a step of an engine takes.', lower_bound=0
+)
+_NOTES = flags.DEFINE_string(
+  'notes', None, 'File that gets a line for each thing an engine does.'
+)
+
+
+def _load(
+  spec: spec_lib.Spec, on_failure: Callable[[str], None]
+) -> servable.Servable:
+  params = overrides.apply(registry.lookup(spec.model_path), spec.overrides)
+  settings = settings_lib.Settings.of(
+    type(params.__name__, (params,), {'EOS_ID': _EOS_ID})
+  )
+  ids = codec.IdCodec(VOCAB_SIZE)
+  engine = typing_runner.TypingRunner(
+    settings.engine.num_slots,
+    settings.engine.max_new_tokens,
+    _STEP_SECS.value,
+    _NOTES.value,
+  )
+  codecs = codec.Codecs(ids, ids, VOCAB_SIZE)
+  return loader.serve(settings, codecs, engine, on_failure)
+
+
+def main(argv: Sequence[str]) -> None:
+  server.main(argv, lambda _: _load)
+
+
+if __name__ == '__main__':
+  app.run(main)
