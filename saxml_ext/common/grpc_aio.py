@@ -65,9 +65,6 @@ def channel(address: str) -> grpc.aio.Channel:
   return grpc_util.aio_channel(address, _CHANNEL_OPTIONS)
 
 
-insecure_channel = channel
-
-
 def make_server() -> grpc.aio.Server:
   """A server that notices when its port is taken or its clients vanish.
 
