@@ -129,7 +129,7 @@ class Served:
     handled, took = _children(self._method, code)
     handled.inc()
     took.observe(seconds)
-    if is_logged(code in _USUAL):
+    if _logged != NONE and (_logged == ALL or code not in _USUAL):
       self._log(code, seconds)
     request_id.restore(self._token)
 
