@@ -10,6 +10,7 @@ from saxml_ext.engine.attention import cache
 from saxml_ext.engine.search import beam
 from saxml_ext.engine.search import mixed
 from saxml_ext.engine.search import pax_beam
+from saxml_ext.engine.search import rule as rule_lib
 from saxml_ext.engine.search import sample
 from saxml_ext.engine.search import search
 
@@ -22,7 +23,7 @@ class Settings:
   engine: config_lib.EngineConfig
 
   @property
-  def rule(self) -> search.Rule:
+  def rule(self) -> rule_lib.Rule:
     e = self.engine
     more = {'max_logprobs': e.max_logprobs}
     if e.search == 'pax':

@@ -51,6 +51,22 @@ class SettingsTest(parameterized.TestCase):
     self.assertEqual(_of().methods, ('lm.generate', 'lm.score'))
     self.assertEqual(_of(GENERATE_ONLY=True).methods, ('lm.generate',))
     self.assertEqual(_of(SCORE_ONLY=True).methods, ('lm.score',))
+    texts = dict(
+      TEXT_TO_EMBEDDING_OUTPUT_EMBEDDING_NAME='mean',
+      TEXT_TO_EMBEDDING_MODEL_METHOD_NAME='encode',
+      GRADIENT_WRT_INPUT_TENSOR_NAMES=['embeddings'],
+    )
+    settings = _of(**texts)
+    self.assertEqual(
+      settings.methods, ('lm.embed', 'lm.generate', 'lm.gradient', 'lm.score')
+    )
+    self.assertEqual(settings.engine.embedding, 'mean')
+    self.assertEqual(settings.engine.gradients, ('embeddings',))
+    # As in stock Sax, both have to be named.
+    texts['TEXT_TO_EMBEDDING_MODEL_METHOD_NAME'] = None
+    self.assertNotIn('lm.embed', _of(**texts).methods)
+    with self.assertRaisesRegex(errors.Unimplemented, 'have no derivative'):
+      _of(gptj.TinyTokenizedINT8, **texts)
 
   def test_sampling(self):
     settings = _of(
