@@ -362,6 +362,14 @@ def at_least(value: int, choices: tuple[int, ...]) -> int:
   return next(choice for choice in choices if choice >= value)
 
 
+def suffix_block(max_new_tokens: int) -> int:
+  """A suffix_block for such answers: of short ones no step too many.
+
+  With wide beams a slot's memory is that of their suffixes, above all.
+  """
+  return min(EngineConfig.suffix_block, max_new_tokens)
+
+
 def even_buckets(limit: int) -> tuple[int, ...]:
   """At most eight equal steps up to `limit`, of a multiple of 64 each."""
   step = 64 * -(-limit // 512)

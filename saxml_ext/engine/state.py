@@ -48,7 +48,7 @@ class Slots:
   Attributes:
     searches: of the slots' requests.
     prompt_lengths: [S] int32.
-    ancestry: per suffix block, oldest first, [S, K, W] int8; see `cache.py`.
+    ancestry: per suffix block, oldest first, [S, K, W]; see `cache.py`.
   """
 
   searches: search.State
@@ -93,9 +93,8 @@ def empty_slots(settings: Settings) -> Slots:
   options = search.options_like(
     e.num_slots, e.max_stop_ids, e.max_new_tokens, e.rows
   )
-  ancestry = jnp.full(
-    (e.num_slots, e.rows, e.suffix_block), cache.NOTHING, jnp.int8
-  )
+  shape = (e.num_slots, e.rows, e.suffix_block)
+  ancestry = jnp.full(shape, cache.NOTHING, cache.ancestry_dtype(e.rows))
   return Slots(
     settings.rule.initial(options, e.max_new_tokens),
     jnp.zeros((e.num_slots,), jnp.int32),

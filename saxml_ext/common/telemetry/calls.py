@@ -158,9 +158,8 @@ class Served:
 
 
 def _is_logged(method: str, code: str) -> bool:
-  if code in _USUAL:
-    return _logged == ALL and method not in tracing.BACKGROUND
-  return _logged != NONE
+  usual = code in _USUAL
+  return is_logged(usual) and not (usual and method in tracing.BACKGROUND)
 
 
 def _model(request: Any) -> str:

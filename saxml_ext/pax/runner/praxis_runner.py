@@ -81,6 +81,8 @@ class PraxisRunner:
     self._vocab_size = model.lm_tpl.vocab_size
     self._variables = jax.tree.map(jax.numpy.asarray, variables)
     self._requests: dict[int, request_lib.Request] = {}
+    # praxis tells of whole answers only.
+    self.progress: Mapping[int, request_lib.Progress] = {}
     self.interruptible = False
     self._decode = jax.jit(_decode_fn(model, decoder))
     self._xent = jax.jit(_xent_fn(model))
