@@ -84,10 +84,11 @@ class LMService(embed_gradient.EmbedGradient):
       async with contextlib.aclosing(news):
         async for each in news:
           if each.is_last:
-            await context.write(answers.last(each.state))
+            last = answers.last(each.state)
+            timer.succeeded()
+            await calls.write(context, last)
           elif (message := answers.news(each.state)) is not None:
-            await context.write(message)
-      timer.succeeded()
+            await calls.write(context, message)
 
   @grpc_aio.method()
   async def Score(
