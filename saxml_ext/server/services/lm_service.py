@@ -103,6 +103,9 @@ class LMService(embed_gradient.EmbedGradient):
         raise errors.InvalidArgument(
           'the request has no suffix to score; send at least one'
         )
+      client = caller.client(context)
+      # Before time is spent on tokenizing.
+      model.scheduler.check_admission(method, client)
       encode = model.codecs.input.encode
       in_place = settings.tokenized_input
       for text in (request.prefix, *request.suffix):
@@ -119,7 +122,7 @@ class LMService(embed_gradient.EmbedGradient):
           prefix,
           suffix,
           calls.deadline(context),
-          client=caller.client(context),
+          client=client,
         )
         logps.append(await self._wakeups.wait(future))
       timer.succeeded()
