@@ -10,9 +10,9 @@ import math
 
 import numpy as np
 
-from saxml_ext.engine import config_checks
 from saxml_ext.engine import variables as variables_lib
 from saxml_ext.engine.family import architecture as architecture_lib
+from saxml_ext.engine.requests import config_checks
 
 DTYPES = ('float32', 'bfloat16')
 KV_DTYPES = (*DTYPES, 'int8')
@@ -360,6 +360,14 @@ class EngineConfig:
 def at_least(value: int, choices: tuple[int, ...]) -> int:
   """The smallest of the ascending choices that is not below `value`."""
   return next(choice for choice in choices if choice >= value)
+
+
+def suffix_block(max_new_tokens: int) -> int:
+  """A suffix_block for such answers: of short ones no step too many.
+
+  With wide beams a slot's memory is that of their suffixes, above all.
+  """
+  return min(EngineConfig.suffix_block, max_new_tokens)
 
 
 def even_buckets(limit: int) -> tuple[int, ...]:

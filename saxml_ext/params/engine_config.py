@@ -43,6 +43,7 @@ def of(params: type[template.ServableLMParams]) -> config_lib.EngineConfig:
       max_top_k=params.TOP_K,
       temperature=params.TEMPERATURE,
       kv_dtype=params.KV_CACHE_DTYPE or params.FPROP_DTYPE,
+      suffix_block=config_lib.suffix_block(max_new),
     ),
     params.EOS_ID,
   )

@@ -36,6 +36,11 @@ class SettingsTest(parameterized.TestCase):
     self.assertEqual(settings.engine.max_new_tokens, 20)
     self.assertEqual(settings.engine.min_new_tokens, 20)
 
+  def test_short_answers_have_no_more_memory_than_steps(self):
+    short = _of(MAX_DECODE_STEPS=8, BEAM_SIZE=100).engine
+    self.assertEqual((short.suffix_block, short.num_suffix_blocks), (8, 1))
+    self.assertEqual(_of(MAX_DECODE_STEPS=128).engine.suffix_block, 16)
+
   def test_default_limit_of_a_request_follows_the_models(self):
     extra = _of(MAX_DECODE_STEPS=20).extra_inputs['lm.generate']
     self.assertEqual(extra, {'per_example_max_decode_steps': 20})

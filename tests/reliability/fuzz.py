@@ -23,12 +23,12 @@ from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.protobuf import modelet_pb2_grpc
 from tests.chaos import processes
-from tests.reliability import figures
 from tests.reliability import meters
-from tests.reliability import mutants
-from tests.reliability import others as others_lib
-from tests.reliability import rpcs
 from tests.reliability import served as served_lib
+from tests.reliability.clients import others as others_lib
+from tests.reliability.messages import mutants
+from tests.reliability.messages import rpcs
+from tests.reliability.results import figures
 
 _PARAMS = served_lib.PARAMS
 _MODEL = served_lib.MODEL
@@ -152,9 +152,7 @@ class _Attack:
     addresses = {address for address, _ in self._targets}
     async with contextlib.AsyncExitStack() as stack:
       channels = {
-        address: await stack.enter_async_context(
-          grpc_aio.insecure_channel(address)
-        )
+        address: await stack.enter_async_context(grpc_aio.channel(address))
         for address in addresses
       }
       calls: set[asyncio.Task[None]] = set()
@@ -179,13 +177,7 @@ class _Attack:
     if rpc.path in _DESTRUCTIVE:
       data = data.replace(_MODEL.encode(), _VICTIM.encode())
     try:
-      call = rpcs.invoke(channel, rpc, data, _CALL_SECS)
-      if rpc.gives_stream:
-        while await call.read() is not grpc.aio.EOF:
-          pass
-      code, details = await call.code(), await call.details()
-    except grpc.aio.AioRpcError as e:
-      code, details = e.code(), e.details()
+      code, details = await rpcs.invoke(channel, rpc, data, _CALL_SECS)
     finally:
       room.release()
     self._result.codes[code.name] += 1
@@ -199,7 +191,7 @@ def _undo(cell: processes.Cell, server: str) -> None:
     if model_id != _MODEL:
       with contextlib.suppress(grpc.RpcError):  # Gone meanwhile.
         cell.call('Unpublish', admin_pb2.UnpublishRequest(model_id=model_id))
-  with grpc_util.insecure_channel(server) as channel:
+  with grpc_util.channel(server) as channel:
     stub = modelet_pb2_grpc.ModeletStub(channel)
     status = stub.GetStatus(
       modelet_pb2.GetStatusRequest(), timeout=processes.PATIENCE

@@ -1,6 +1,7 @@
 """The engine's hypotheses are those of transformers' beam search."""
 
 from absl.testing import absltest
+from absl.testing import parameterized
 import numpy as np
 import torch
 
@@ -18,9 +19,13 @@ _EOS = small_gptj.EOS
 _LIMITS = dict(max_new_tokens=24, min_new_tokens=6)
 
 
-class ParityTest(absltest.TestCase):
-  def test_hypotheses_are_those_of_transformers(self):
-    reference = small_gptj.model()
+class ParityTest(parameterized.TestCase):
+  # More beams than int8 numbers, in slots that are taken again.
+  @parameterized.parameters((96, 4, 6, 24, 5), (512, 150, 2, 3, 2))
+  def test_hypotheses_are_those_of_transformers(
+    self, vocab_size, beams, slots, count, least_lengths
+  ):
+    reference = small_gptj.model(vocab_size)
     variables = small_gptj.pax_variables(reference)
     model_config = config_lib.ModelConfig.from_pax(variables, rotary_dim=8)
     runner = runner_lib.Runner(
@@ -28,11 +33,11 @@ class ParityTest(absltest.TestCase):
       model_config,
       config_lib.EngineConfig(
         eos_id=_EOS,
-        num_slots=6,
+        num_slots=slots,
         max_prompt=40,
         prompt_buckets=(16, 40),
         prompt_segments=(24, 40),
-        num_beams=4,
+        num_beams=beams,
         suffix_block=8,
         max_logprobs=3,
         **_LIMITS,
@@ -40,25 +45,26 @@ class ParityTest(absltest.TestCase):
     )
     rng = np.random.default_rng(3)
     prompts = [
-      rng.integers(1, 96, n).astype(np.int32) for n in rng.integers(1, 41, 24)
+      rng.integers(1, vocab_size, n).astype(np.int32)
+      for n in rng.integers(1, 41, count)
     ]
     requests = [request_lib.Request(p, logprobs=3) for p in prompts]
     results = serving.serve(runner, requests)
     lengths = set()
     for prompt, result in zip(prompts, results):
-      self._check(reference, prompt, result)
+      self._check(reference, prompt, result, beams)
       lengths.update(len(h.tokens) for h in result.hypotheses)
     # Some ended by themselves and some at the limit, or this shows little.
     self.assertIn(24, lengths)
-    self.assertGreater(len(lengths), 4)
+    self.assertGreaterEqual(len(lengths), least_lengths)
 
-  def _check(self, reference, prompt, result):
+  def _check(self, reference, prompt, result, beams):
     with torch.no_grad():
       expected = reference.generate(
         torch.tensor(prompt[None].astype(np.int64)),
         attention_mask=torch.ones((1, len(prompt)), dtype=torch.long),
-        num_beams=4,
-        num_return_sequences=4,
+        num_beams=beams,
+        num_return_sequences=beams,
         early_stopping=True,
         do_sample=False,
         pad_token_id=_EOS,
@@ -66,7 +72,7 @@ class ParityTest(absltest.TestCase):
         output_scores=True,
         **_LIMITS,
       )
-    self.assertLen(result.hypotheses, 4)
+    self.assertLen(result.hypotheses, beams)
     for i, got in enumerate(result.hypotheses):
       tokens = expected.sequences[i, len(prompt) :].numpy()
       np.testing.assert_array_equal(got.tokens, tokens[: len(got.tokens)])

@@ -8,13 +8,13 @@ import transformers
 EOS = 0
 
 
-def model() -> transformers.GPTJForCausalLM:
-  """Two layers of four heads, 96 tokens; sure of what it says."""
+def model(vocab_size: int = 96) -> transformers.GPTJForCausalLM:
+  """Two layers of four heads; sure of what it says."""
   torch.manual_seed(0)
   torch.set_num_threads(1)
   model = transformers.GPTJForCausalLM(
     transformers.GPTJConfig(
-      vocab_size=96,
+      vocab_size=vocab_size,
       n_positions=128,
       n_embd=64,
       n_layer=2,

@@ -87,9 +87,6 @@ class PraxisRunner:
     self._decode = jax.jit(_decode_fn(model, decoder))
     self._xent = jax.jit(_xent_fn(model))
 
-  def interrupt(self) -> None:
-    """Does nothing: praxis decodes all requests to their ends."""
-
   def warm_up(self, progress: Callable[[str], None] = lambda _: None) -> None:
     """Compiles all that requests will run."""
     methods = self._settings.methods
@@ -158,6 +155,9 @@ class PraxisRunner:
         f'beam_search is {request.beam_search}; praxis decodes as the model was'
         ' published: leave it out'
       )
+
+  def interrupt(self) -> None:
+    """Does nothing: praxis decodes an answer in one go."""
 
   def prefill_and_insert(
     self, requests: Mapping[int, request_lib.Request]

@@ -2,11 +2,11 @@
 
 A request's life, thread by thread:
 
-  caller's   `generate` (or `score`) of `admission` refuses what the engine cannot do and what
-             is beyond the bound, puts a `waiting.Work` on the waiting list,
-             wakes the scheduler's thread and returns the work's future. This
-             is the event loop in a server, see `services/`; it
-             may be any thread.
+  caller's   `generate` (or `score`), see `admission`, refuses what the engine
+             cannot do and what is beyond the bound, puts a `waiting.Work` on
+             the waiting list, wakes the scheduler's thread and returns the
+             work's future. This is the event loop in a server, see
+             `services/calls.py`; it may be any thread.
   scheduler  `_run` goes round as long as there is work. Each round it
              1. drops the dead: `_drop_dead` fails what has expired and frees
                 the slots of requests that expired or were cancelled,

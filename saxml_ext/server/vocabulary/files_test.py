@@ -58,6 +58,16 @@ class FilesTest(absltest.TestCase):
       codec.load_tokenizer(path, '/nowhere'), tokenizer_codec.TokenizerCodec
     )
 
+  def test_no_tokenizer_is_no_error_where_none_is_needed(self):
+    self.assertIsNone(codec.find_tokenizer(None, self.directory))
+    # Nor is one looked for where the process happens to run.
+    self.assertIsNone(codec.find_tokenizer(None, 'None'))
+    _save_tokenizer(self._path('tokenizer.json'))
+    self.assertIsInstance(
+      codec.find_tokenizer(None, self._path('checkpoint')),
+      tokenizer_codec.TokenizerCodec,
+    )
+
 
 if __name__ == '__main__':
   absltest.main()
