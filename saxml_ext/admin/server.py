@@ -71,7 +71,8 @@ class AdminServer:
       port: to listen on; 0 picks a free one.
       http_port: of the status pages; 0 picks a free one, None serves none.
       by_chip: how models are given to servers, see `capacity`.
-      access: says who may call; None: as the cell's files do when it starts.
+      access: says who may call, already followed; None: as the cell's own
+        files do.
       http_host: address of the interface for the status pages; '' is every one.
 
     Raises:
@@ -115,6 +116,7 @@ class AdminServer:
     )
     if self._access is None:
       self._access = access_lib.Access.of_cell(self._root, self._cell)
+      self._access.follow()
     self._election = election_lib.Election(
       directory,
       self.address,
@@ -148,6 +150,8 @@ class AdminServer:
       self._running.cancel()
       await asyncio.gather(self._running, return_exceptions=True)
     await self._stop_http()
+    if self._access:
+      self._access.close()
 
   def _leading(self) -> controller_lib.Controller:
     """The controller, if this server leads.

@@ -50,7 +50,6 @@ from saxml_ext.protobuf import admin_pb2
 from saxml_ext.server import jax_setup
 from saxml_ext.server import membership
 from saxml_ext.server import platforms
-from saxml_ext.server import server_flags
 from saxml_ext.server import serving
 from saxml_ext.server.group import group_flags
 from saxml_ext.server.group import group_follower
@@ -61,6 +60,7 @@ from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
 from saxml_ext.server.loading import spec
 from saxml_ext.server.programs import program_flags
+from saxml_ext.server.startup import server_flags
 from saxml_ext.server.states import fit
 
 _LoadFn: TypeAlias = lifecycle.LoadFn[servable.Servable]

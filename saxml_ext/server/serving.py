@@ -8,8 +8,6 @@ from absl import logging
 
 from saxml_ext.common import net
 from saxml_ext.protobuf import admin_pb2
-from saxml_ext.server import behaviour as behaviour_lib
-from saxml_ext.server import embedded_admin
 from saxml_ext.server import membership
 from saxml_ext.server import model_server
 from saxml_ext.server import signals
@@ -18,6 +16,8 @@ from saxml_ext.server.loading import lifecycle
 from saxml_ext.server.loading import servable
 from saxml_ext.server.loading import spec
 from saxml_ext.server.monitoring import monitoring
+from saxml_ext.server.startup import behaviour as behaviour_lib
+from saxml_ext.server.startup import embedded_admin
 
 _STOP_REASON = 'it was told to stop'
 # Seconds from leaving the cell to refusing calls.

@@ -17,9 +17,9 @@ import grpc
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import modelet_pb2
-from saxml_ext.server import behaviour
 from saxml_ext.server import jax_setup
 from saxml_ext.server.loading import loader
+from saxml_ext.server.startup import behaviour
 from saxml_ext.server.states import fit
 from saxml_ext.server.testing import server_fixture
 from saxml_ext.server.testing import small_model

@@ -4,15 +4,17 @@ None of them may cost a request.
 """
 
 from collections.abc import Callable
+import os
 import signal
 import time
 
 from saxml_ext.client import sax
+from saxml_ext.server.testing import small_model
 from tests.chaos import evictions
 from tests.chaos import processes
-from tests.reliability import figures
-from tests.reliability import others as others_lib
 from tests.reliability import served as served_lib
+from tests.reliability.clients import others as others_lib
+from tests.reliability.results import figures
 
 _STEP_SECS = 0.1
 _TOKENS = 3
@@ -30,14 +32,22 @@ def measure(directory: str, rounds: int = 10) -> list[figures.Figure]:
     rounds: of each change.
   """
   sax.SetRoot(f'{directory}/root')
+  # Not read by these engines, but whether there is room for two is judged by
+  # the size of the next.
+  checkpoint = f'{directory}/checkpoint'
+  os.mkdir(checkpoint)
+  small_model.write(checkpoint)
   flags = [f'--step_secs={_STEP_SECS}']
   found = []
   with served_lib.start(directory, flags, _OVERRIDES, replicas=2) as served:
     codes: list[int] = []
     client = [*served.client_flags, f'--rate={_RATE}', f'--tokens={_TOKENS}']
     for name, change in (
-      ('told to end (SIGTERM)', lambda: codes.append(_terminate(served, flags))),
-      ('reloaded', lambda: _reload(directory)),
+      (
+        'told to end (SIGTERM)',
+        lambda: codes.append(_terminate(served, flags)),
+      ),
+      ('reloaded', lambda: _reload(checkpoint)),
       ('with one replica taken away and added again', _fewer),
     ):
       found += _under_traffic(served, name, change, rounds, client)
@@ -87,8 +97,8 @@ def _terminate(served: served_lib.Served, flags: list[str]) -> int:
   return code
 
 
-def _reload(directory: str) -> None:
-  sax.UpdateCheckpoint(served_lib.MODEL, f'{directory}/root', _ADMIN)
+def _reload(checkpoint: str) -> None:
+  sax.UpdateCheckpoint(served_lib.MODEL, checkpoint, _ADMIN)
 
 
 def _fewer() -> None:

@@ -23,12 +23,12 @@ from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.protobuf import modelet_pb2_grpc
 from tests.chaos import processes
-from tests.reliability import figures
 from tests.reliability import meters
-from tests.reliability import mutants
-from tests.reliability import others as others_lib
-from tests.reliability import rpcs
 from tests.reliability import served as served_lib
+from tests.reliability.clients import others as others_lib
+from tests.reliability.messages import mutants
+from tests.reliability.messages import rpcs
+from tests.reliability.results import figures
 
 _PARAMS = served_lib.PARAMS
 _MODEL = served_lib.MODEL
@@ -177,13 +177,7 @@ class _Attack:
     if rpc.path in _DESTRUCTIVE:
       data = data.replace(_MODEL.encode(), _VICTIM.encode())
     try:
-      call = rpcs.invoke(channel, rpc, data, _CALL_SECS)
-      if rpc.gives_stream:
-        while await call.read() is not grpc.aio.EOF:
-          pass
-      code, details = await call.code(), await call.details()
-    except grpc.aio.AioRpcError as e:
-      code, details = e.code(), e.details()
+      code, details = await rpcs.invoke(channel, rpc, data, _CALL_SECS)
     finally:
       room.release()
     self._result.codes[code.name] += 1

@@ -16,11 +16,11 @@ from saxml_ext.common import grpc_aio
 from saxml_ext.protobuf import completion_pb2
 from saxml_ext.protobuf import lm_pb2
 from tests.chaos import processes
-from tests.reliability import figures
-from tests.reliability import others as others_lib
-from tests.reliability import raw_http2
-from tests.reliability import rpcs
 from tests.reliability import served as served_lib
+from tests.reliability.clients import others as others_lib
+from tests.reliability.clients import raw_http2
+from tests.reliability.messages import rpcs
+from tests.reliability.results import figures
 
 _STEP_SECS = 0.02
 _SLOTS = 4
@@ -79,6 +79,7 @@ def _score(prefix: str, *suffix: str) -> lm_pb2.ScoreRequest:
 
 
 def _complete(**fields: Any) -> completion_pb2.CompleteRequest:
+  fields.setdefault('max_tokens', 1)
   fields.setdefault('token_ids', completion_pb2.TokenIds(ids=[1, 2]))
   return completion_pb2.CompleteRequest(model_key=served_lib.MODEL, **fields)
 
@@ -166,8 +167,7 @@ async def _fastest(
   secs = math.inf
   for _ in range(_TRIES):
     begin = time.monotonic()
-    call = rpcs.invoke(channel, rpc, data, _CALL_SECS)
-    code = await call.code()
+    code, _ = await rpcs.invoke(channel, rpc, data, _CALL_SECS)
     secs = min(secs, time.monotonic() - begin)
   return code, secs
 

@@ -74,9 +74,7 @@ def slope_per_minute(readings: Sequence[Reading]) -> float:
   if not spread:
     return 0.0
   return (
-    60.0
-    * sum((r.at - mean_at) * (r.memory - mean) for r in readings)
-    / spread
+    60.0 * sum((r.at - mean_at) * (r.memory - mean) for r in readings) / spread
   )
 
 

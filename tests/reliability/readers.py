@@ -9,13 +9,13 @@ import socket
 import time
 
 from saxml_ext.client import sax_aio
-from tests.reliability import figures
 from tests.reliability import meters
-from tests.reliability import others as others_lib
-from tests.reliability import raw_http2
 from tests.reliability import served as served_lib
+from tests.reliability.clients import others as others_lib
+from tests.reliability.clients import raw_http2
+from tests.reliability.results import figures
 
-_READER = 'tests.reliability.slow_reader'
+_READER = 'tests.reliability.clients.slow_reader'
 # Of others' answers.
 _TOKENS = 3
 # The beginning of a TLS connection (RFC 8446, 4.1.2): a header that announces
@@ -54,9 +54,7 @@ class Plan:
   cancelled: int = 20
 
 
-SHORT = Plan(
-  step_secs=0.05, streams=60, rounds=2, window_secs=3.0, cancelled=3
-)
+SHORT = Plan(step_secs=0.05, streams=60, rounds=2, window_secs=3.0, cancelled=3)
 
 
 def measure(

@@ -5,7 +5,6 @@ queues and deadlines. What it is asked to do and when it notes in a file.
 """
 
 from collections.abc import Mapping
-import dataclasses
 import threading
 import time
 from typing import IO
@@ -13,24 +12,6 @@ from typing import IO
 import numpy as np
 
 from saxml_ext.engine import request as request_lib
-
-
-@dataclasses.dataclass(frozen=True)
-class Partial:
-  """As the engine's: what is certain of one answer, from its beginning."""
-
-  tokens: np.ndarray
-  finished: bool = False
-  score: float = 0.0
-  token_logprobs: np.ndarray | None = None
-  alternatives: tuple[np.ndarray, np.ndarray] | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class Progress:
-  """As the engine's: how far a request has come."""
-
-  rows: tuple[Partial, ...]
 
 
 class TypingRunner:
@@ -47,24 +28,27 @@ class TypingRunner:
   def __init__(
     self,
     num_slots: int,
-    max_new_tokens: int,
+    checks: request_lib.Checks,
     step_secs: float = 0.0,
     notes: str | None = None,
+    fail_after: int | None = None,
   ):
     """Runs nothing.
 
     Args:
       num_slots: requests of a step.
-      max_new_tokens: of requests that do not say.
+      checks: of the engine that it stands in for.
       step_secs: how long a step takes, for however many requests.
       notes: file to append lines to: "admit PROMPT", "step", "release" or
-        "interrupt", each after the monotonic time.
+        "interrupt" or "fail", each after the monotonic time.
+      fail_after: answers until the engine fails; None: it never does.
     """
     self.num_slots = num_slots
     self.interruptible = True
-    self.progress: Mapping[int, Progress] = {}
-    self._most = max_new_tokens
+    self.progress: Mapping[int, request_lib.Progress] = {}
+    self._checks = checks
     self._step_secs = step_secs
+    self._left = fail_after
     self._running: dict[int, request_lib.Request] = {}
     self._made: dict[int, int] = {}
     self._interrupted = threading.Event()
@@ -73,13 +57,7 @@ class TypingRunner:
       self._notes = open(notes, 'a', encoding='ascii', buffering=1)
 
   def check(self, request: request_lib.Request) -> None:
-    if not len(request.tokens):
-      raise ValueError('the prompt is empty')
-    asked = request.max_new_tokens
-    if asked is not None and not 1 <= asked <= self._most:
-      raise ValueError(
-        f'max_new_tokens is {asked}; between 1 and {self._most}. Ask for fewer.'
-      )
+    self._checks.request(request)
 
   def prefill_and_insert(
     self, requests: Mapping[int, request_lib.Request]
@@ -101,16 +79,21 @@ class TypingRunner:
       steps += 1
       for slot, request in self._running.items():
         self._made[slot] += 1
-        if self._made[slot] >= (request.max_new_tokens or self._most):
+        if self._made[slot] >= self._length(request):
           done[slot] = self._result(slot)
       if self._interrupted.is_set():
         break
+    if self._left is not None:
+      self._left -= len(done)
+      if self._left < 0:
+        self._note('fail')
+        raise RuntimeError('this engine was made to fail')
     # One that came before this call has ended it after its first step.
     self._interrupted.clear()
     for slot in done:
       self._forget(slot)
     self.progress = {
-      slot: Progress((Partial(self._tokens(slot)),))
+      slot: request_lib.Progress((self._partial(slot),))
       for slot, request in self._running.items()
       if getattr(request, 'stream', False)
     }
@@ -131,9 +114,21 @@ class TypingRunner:
   def _forget(self, slot: int) -> None:
     del self._running[slot], self._made[slot]
 
+  def _length(self, request: request_lib.Request) -> int:
+    return request.max_new_tokens or self._checks.engine.max_new_tokens
+
   def _tokens(self, slot: int) -> np.ndarray:
     prompt = np.asarray(self._running[slot].tokens, np.int32)
     return np.resize(prompt, self._made[slot])
+
+  def _partial(self, slot: int) -> request_lib.Partial:
+    return request_lib.Partial(
+      tokens=self._tokens(slot),
+      finished=False,
+      score=-float(self._made[slot]),
+      token_logprobs=None,
+      alternatives=None,
+    )
 
   def _result(self, slot: int) -> request_lib.Result:
     logprob = -float(self._made[slot])

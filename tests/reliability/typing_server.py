@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from absl import app
 from absl import flags
 
+from saxml_ext.engine import request as request_lib
 from saxml_ext.params import overrides
 from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib
@@ -28,6 +29,9 @@ _STEP_SECS = flags.DEFINE_float(
 _NOTES = flags.DEFINE_string(
   'notes', None, 'File that gets a line for each thing an engine does.'
 )
+_FAIL_AFTER = flags.DEFINE_integer(
+  'fail_after', None, 'Answers until an engine fails; default: it never does.'
+)
 
 
 def _load(
@@ -40,9 +44,10 @@ def _load(
   ids = codec.IdCodec(VOCAB_SIZE)
   engine = typing_runner.TypingRunner(
     settings.engine.num_slots,
-    settings.engine.max_new_tokens,
+    request_lib.Checks(settings.engine, VOCAB_SIZE),
     _STEP_SECS.value,
     _NOTES.value,
+    _FAIL_AFTER.value,
   )
   codecs = codec.Codecs(ids, ids, VOCAB_SIZE)
   return loader.serve(settings, codecs, engine, on_failure)

@@ -41,6 +41,9 @@ class _Params(gptj.TinyTokenizedFP32):
   INPUT_SEQ_LEN = 8
   BUCKET_KEYS = [8]
   ENABLE_GENERATE_STREAM = True
+  TEXT_TO_EMBEDDING_OUTPUT_EMBEDDING_NAME = 'mean'
+  TEXT_TO_EMBEDDING_MODEL_METHOD_NAME = 'encode'
+  GRADIENT_WRT_INPUT_TENSOR_NAMES = ['embeddings']
 
 
 class _Goodbye(members.Listener):

@@ -198,6 +198,11 @@ def use(access: Access) -> None:
   _current = access
 
 
+def current() -> Access:
+  """That of this process."""
+  return _current
+
+
 def check(context: grpc.ServicerContext, acl: str, what: str) -> None:
   """See `Access.check`; of a call, by the lists of this process's cell."""
   if acl not in _EVERYBODY:

@@ -18,7 +18,7 @@ from saxml_ext.common.security.testing import cell_certs
 class HttpsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
   async def asyncSetUp(self):
     asyncio.get_running_loop().set_debug(False)
-    self.enterContext(mock.patch.object(key_files, '_LOOK_SECS', 0.0))
+    self.enterContext(mock.patch.object(key_files, 'LOOK_SECS', 0.0))
     self.certs = cell_certs.CellCerts(self.create_tempdir().full_path)
     tls.configure(self.certs.server())
     self.addCleanup(tls.configure, None)

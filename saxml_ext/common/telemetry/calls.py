@@ -65,6 +65,11 @@ def configure(logged: str) -> None:
   _logged = logged
 
 
+def is_logged(usual: bool) -> bool:
+  """Whether a call gets a log line; `usual`: it ended as calls do."""
+  return _logged != NONE and (_logged == ALL or not usual)
+
+
 class Served:
   """A call from its arrival to its end; use it as a context manager.
 
@@ -153,9 +158,8 @@ class Served:
 
 
 def _is_logged(method: str, code: str) -> bool:
-  if code in _USUAL:
-    return _logged == ALL and method not in tracing.BACKGROUND
-  return _logged != NONE
+  usual = code in _USUAL
+  return is_logged(usual) and not (usual and method in tracing.BACKGROUND)
 
 
 def _model(request: Any) -> str:

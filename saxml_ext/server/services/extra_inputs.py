@@ -39,12 +39,17 @@ def merge(
   if not given.items and not given.tensors and not given.strings:
     return merged
   seen: set[str] = set()
-  tensors = {key: list(tensor.values) for key, tensor in given.tensors.items()}
+  tensors = {}
+  for key, tensor in given.tensors.items():
+    # Before its numbers are looked at: there may be millions.
+    _check_key(key, declared, seen)
+    _check_length(key, len(tensor.values), declared[key])
+    tensors[key] = list(tensor.values)
   for values in (given.items, tensors, given.strings):
     for key, value in values.items():
       _check_key(key, declared, seen)
       seen.add(key)
-      _check_value(key, value, declared[key])
+      _check_value(key, value)
       merged[key] = value
   return merged
 
@@ -129,13 +134,15 @@ def _check_key(key: str, declared: Mapping[str, Any], seen: set[str]) -> None:
     )
 
 
-def _check_value(key: str, value: Any, default: Any) -> None:
-  if isinstance(value, list):
-    if not isinstance(default, (list, tuple)) or len(default) != len(value):
-      raise errors.InvalidArgument(
-        f'extra input {key!r} is a list of {len(value)} numbers, but its'
-        f' default is {default!r}: give it the same form'
-      )
+def _check_length(key: str, length: int, default: Any) -> None:
+  if not isinstance(default, (list, tuple)) or len(default) != length:
+    raise errors.InvalidArgument(
+      f'extra input {key!r} is a list of {length} numbers, but its default is'
+      f' {default!r}: give it the same form'
+    )
+
+
+def _check_value(key: str, value: Any) -> None:
   numbers = value if isinstance(value, list) else [value]
   for number in numbers:
     if isinstance(number, float) and not math.isfinite(number):

@@ -13,7 +13,7 @@ import grpc
 from saxml_ext.params import gptj
 from saxml_ext.protobuf import common_pb2
 from saxml_ext.protobuf import modelet_pb2
-from saxml_ext.server import behaviour
+from saxml_ext.server.startup import behaviour
 from saxml_ext.server.testing import fake_runner
 from saxml_ext.server.testing import server_fixture
 

@@ -56,6 +56,10 @@ class _Client:
     except sax_aio.SaxError as e:
       code = f'{kind}:{e.code.name}'
       print(f'{kind}: {e.code.name}: {e.message}', file=sys.stderr, flush=True)
+    except Exception as e:  # pylint: disable=broad-exception-caught
+      # Whatever a client library lets out is a lost request, too.
+      code = f'{kind}:{type(e).__name__}'
+      print(f'{code}: {e}', file=sys.stderr, flush=True)
     secs = time.monotonic() - begin
     self._output.write(f'{begin:.6f} {secs:.6f} {code}\n')
 
@@ -66,10 +70,11 @@ class _Client:
     return ','.join(map(str, self._prompt(number)))
 
   async def _generate(self, number: int) -> str:
-    return str(await self._model.Generate(self._text(number), self._options))
+    answers = await self._model.Generate(self._text(number), self._options)
+    # Scores are compared as far as another batch may not change them.
+    return '; '.join(f'{text} {score:.3f}' for text, score in answers)
 
   async def _score(self, number: int) -> str:
-    # Compared as far as another batch may not change it.
     (logp,) = await self._model.Score(
       self._text(number), ['4,5'], self._options
     )

@@ -1,10 +1,11 @@
 """Streams and completions with the real engine, over gRPC on loopback."""
 
+import tempfile
+
 from absl.testing import absltest
 import grpc
 
 from saxml_ext.engine.testing import fast_compile
-from saxml_ext.protobuf import common_pb2
 from saxml_ext.protobuf import completion_pb2
 from saxml_ext.protobuf import lm_pb2
 from saxml_ext.server.loading import loader
@@ -13,14 +14,8 @@ from saxml_ext.server.testing import small_model
 
 fast_compile.install()
 
-_BEAMS = '/sax/test/beams'
-_SAMPLES = '/sax/test/samples'
+_KEY = '/sax/test/small'
 _TIMEOUT = 600
-_OVERRIDES = {
-  'ENABLE_GENERATE_STREAM': 'true',
-  'GENERATE_ONLY': 'true',
-  'EXTRA_INPUTS': '{"temperature": 1.0, "gumbel_prng_key": 0}',
-}
 
 
 class StreamsTest(absltest.TestCase):
@@ -29,29 +24,29 @@ class StreamsTest(absltest.TestCase):
     super().setUpClass()
     cls.server = server_fixture.ServerFixture(loader.load)
     cls.addClassCleanup(cls.server.stop)
-    directory = absltest.get_default_test_tmpdir() + '/small'
+    directory = cls.enterClassContext(tempfile.TemporaryDirectory())
     small_model.write(directory)
-    for key, own in (
-      (_BEAMS, {}),
-      (_SAMPLES, {'USE_BEAM_SEARCH': 'false', 'NUM_SAMPLES': '2'}),
-    ):
-      cls.server.load(
-        key,
-        model_path=small_model.MODEL_PATH,
-        checkpoint_path=directory,
-        overrides={**_OVERRIDES, **own},
-      )
+    cls.server.load(
+      _KEY,
+      model_path=small_model.MODEL_PATH,
+      checkpoint_path=directory,
+      overrides={
+        'ENABLE_GENERATE_STREAM': 'true',
+        'GENERATE_ONLY': 'true',
+        # Beams unless a request wants samples.
+        'MIXED_SEARCH': 'true',
+        'NUM_SAMPLES': '2',
+        'MAX_LOGPROBS': '2',
+        'EXTRA_INPUTS': '{"temperature": 1.0}',
+      },
+    )
 
-  def _request(self, key: str, text: str) -> lm_pb2.GenerateRequest:
-    extra = common_pb2.ExtraInputs(items={'gumbel_prng_key': 7})
-    return lm_pb2.GenerateRequest(model_key=key, text=text, extra_inputs=extra)
-
-  def _streamed(self, key: str, text: str) -> list[tuple[str, float]]:
+  def _streamed(self, text: str) -> list[tuple[str, float]]:
     """Answers as a stock client puts them together."""
     texts: list[bytes] = []
     scores: list[float] = []
     for message in self.server.lm.GenerateStream(
-      self._request(key, text), timeout=_TIMEOUT
+      lm_pb2.GenerateRequest(model_key=_KEY, text=text), timeout=_TIMEOUT
     ):
       for i, item in enumerate(message.items):
         if i == len(texts):
@@ -62,34 +57,26 @@ class StreamsTest(absltest.TestCase):
         scores[i] += item.scores[0]
     return list(zip([t.decode() for t in texts], scores))
 
-  def _assert_same(self, streamed, generated) -> None:
-    self.assertEqual([t for t, _ in streamed], [t for t, _ in generated])
-    for (_, one), (_, other) in zip(streamed, generated):
-      self.assertAlmostEqual(one, other, places=4)
-
   def test_a_stream_is_what_generate_answers(self):
-    for key in (_BEAMS, _SAMPLES):
-      for text in ('1,2,3', '40,7', '12'):
-        generated = [
-          (t.text, t.score)
-          for t in self.server.lm.Generate(
-            self._request(key, text), timeout=_TIMEOUT
-          ).texts
-        ]
-        streamed = self._streamed(key, text)
-        if key == _SAMPLES:  # Generate's come best first.
-          streamed.sort(key=lambda answer: -answer[1])
-        self._assert_same(streamed, generated)
+    for text in ('1,2,3', '40,7', '12'):
+      answer = self.server.lm.Generate(
+        lm_pb2.GenerateRequest(model_key=_KEY, text=text), timeout=_TIMEOUT
+      )
+      streamed = self._streamed(text)
+      self.assertEqual([t for t, _ in streamed], [t.text for t in answer.texts])
+      for (_, score), each in zip(streamed, answer.texts):
+        self.assertAlmostEqual(score, each.score, places=4)
 
-  def _complete(self, key: str, **fields):
-    request = completion_pb2.CompleteRequest(model_key=key, **fields)
+  def _complete(self, **fields):
+    request = completion_pb2.CompleteRequest(model_key=_KEY, **fields)
     request.token_ids.ids.extend([1, 2, 3])
     return list(self.server.completion.Complete(request, timeout=_TIMEOUT))
 
   def test_completions_are_the_same_streamed_or_not(self):
-    for key in (_BEAMS, _SAMPLES):
-      (message,) = self._complete(key, n=2, seed=5, logprobs=0)
-      streamed = self._complete(key, n=2, seed=5, logprobs=0, stream=True)
+    for beams in (True, False):
+      settings = dict(use_beam_search=beams, n=2, fallback_seed=5, logprobs=2)
+      (message,) = self._complete(**settings)
+      streamed = self._complete(**settings, stream=True)
       whole: dict[int, completion_pb2.Choice] = {}
       for each in streamed:
         for choice in each.choices:
@@ -110,16 +97,36 @@ class StreamsTest(absltest.TestCase):
         self.assertAlmostEqual(
           sum(t.logprob for t in other.tokens), other.logprob, places=4
         )
+        for token in other.tokens:
+          first, second = token.alternatives
+          self.assertGreaterEqual(first.logprob, second.logprob)
+          self.assertGreaterEqual(first.logprob, token.logprob)
+          self.assertEqual(first.text, str(first.token_id))
 
   def test_fewer_beams_of_a_request_are_other_answers(self):
-    (wide,) = self._complete(_BEAMS, n=2)
-    (narrow,) = self._complete(_BEAMS, num_beams=1)
+    (wide,) = self._complete(n=2)
+    (narrow,) = self._complete(num_beams=1)
     self.assertLen(wide.choices, 2)
     self.assertLen(narrow.choices, 1)
-    with self.assertRaises(grpc.RpcError) as caught:
-      self._complete(_BEAMS, num_beams=3)
-    self.assertIs(caught.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
-    self.assertIn('num_beams is 3', caught.exception.details())
+    for fields, message in (
+      (dict(num_beams=3), 'num_beams is 3'),
+      (dict(logprobs=3), 'logprobs is 3'),
+      (dict(use_beam_search=False, n=3), 'n is 3; between 1 and 2'),
+    ):
+      with self.assertRaises(grpc.RpcError) as caught:
+        self._complete(**fields)
+      self.assertIs(caught.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
+      self.assertIn(message, caught.exception.details())
+
+  def test_describes_what_it_can_do(self):
+    said = self.server.completion.Describe(
+      completion_pb2.DescribeRequest(model_key=_KEY)
+    )
+    self.assertEqual(
+      (said.max_beams, said.max_samples, said.max_logprobs), (2, 2, 2)
+    )
+    self.assertEqual(said.model_path, small_model.MODEL_PATH)
+    self.assertFalse(said.has_tokenizer)
 
 
 if __name__ == '__main__':

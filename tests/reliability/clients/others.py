@@ -11,9 +11,9 @@ import time
 
 from saxml_ext.common import net
 from tests.chaos import processes
-from tests.reliability import figures
+from tests.reliability.results import figures
 
-_ASKER = 'tests.reliability.asker'
+_ASKER = 'tests.reliability.clients.asker'
 
 
 @dataclasses.dataclass(frozen=True)

@@ -69,12 +69,25 @@ def _methods(name: str) -> list[Rpc]:
   ]
 
 
-def invoke(
+async def invoke(
   channel: grpc.aio.Channel, rpc: Rpc, data: bytes, timeout: float
-) -> grpc.aio.Call:
-  """Sends bytes as the request of a method; answers come as bytes."""
+) -> tuple[grpc.StatusCode, str]:
+  """Sends bytes as the request of a method, and reads all answers.
+
+  Returns:
+    How the call ended: code and text.
+  """
+  call: grpc.aio.Call
   if rpc.takes_stream:
-    return channel.stream_stream(rpc.path)(iter([data]), timeout=timeout)
-  if rpc.gives_stream:
-    return channel.unary_stream(rpc.path)(data, timeout=timeout)
-  return channel.unary_unary(rpc.path)(data, timeout=timeout)
+    call = channel.stream_stream(rpc.path)(iter([data]), timeout=timeout)
+  elif rpc.gives_stream:
+    call = channel.unary_stream(rpc.path)(data, timeout=timeout)
+  else:
+    call = channel.unary_unary(rpc.path)(data, timeout=timeout)
+  try:
+    if rpc.gives_stream:
+      while await call.read() is not grpc.aio.EOF:
+        pass
+    return await call.code(), await call.details() or ''
+  except grpc.aio.AioRpcError as e:
+    return e.code(), e.details() or ''

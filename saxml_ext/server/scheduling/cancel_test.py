@@ -1,0 +1,134 @@
+"""Tests of how soon the real engine gives up a request that is cancelled."""
+
+import threading
+import time
+
+from absl.testing import absltest
+import numpy as np
+
+from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import request as request_lib
+from saxml_ext.engine import runner as runner_lib
+from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.testing import fast_compile
+from saxml_ext.engine.testing import random_model
+from saxml_ext.server.scheduling import scheduler as scheduler_lib
+from saxml_ext.server.scheduling import stats
+
+fast_compile.install()
+
+_TIMEOUT = 300
+# So many that all of them take a while.
+_STEPS = 4000
+_MODEL = config_lib.ModelConfig(
+  vocab_size=64,
+  num_layers=1,
+  num_heads=2,
+  head_dim=8,
+  model_dim=16,
+  hidden_dim=32,
+  rotary_dim=4,
+)
+_ENGINE = config_lib.EngineConfig(
+  eos_id=63,
+  pad_id=63,
+  num_slots=1,
+  max_prompt=8,
+  prompt_buckets=(8,),
+  max_new_tokens=_STEPS,
+  steps_per_call=_STEPS,
+  suffix_block=_STEPS,
+  num_beams=1,
+  search='sample',
+)
+
+
+class _Watched(runner_lib.Runner):
+  """Says when a call of step begins, and waits there if it is told to.
+
+  Attributes:
+    begun: set when a call has begun.
+    gate: a call goes on once it is set.
+    decoded: steps of each call.
+    freed: set when a slot is given up.
+  """
+
+  def watch(self) -> None:
+    self.begun = threading.Event()
+    self.gate = threading.Event()
+    self.freed = threading.Event()
+    self.decoded: list[int] = []
+
+  def step(self, max_steps=None):
+    self.begun.set()
+    self.gate.wait(_TIMEOUT)
+    before = self._steps
+    results = super().step(max_steps)
+    self.decoded.append(self._steps - before)
+    return results
+
+  def release(self, slot: int) -> None:
+    super().release(slot)
+    self.freed.set()
+
+
+class CancelTest(absltest.TestCase):
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    variables = random_model.variables(_MODEL)
+    weights = weights_lib.from_pax(variables, _MODEL, 'float32', None)
+    cls.runner = _Watched(weights, _MODEL, _ENGINE)
+    cls.runner.warm_up()
+
+  def setUp(self):
+    super().setUp()
+    self.runner.watch()
+    self.scheduler = scheduler_lib.Scheduler(
+      self.runner,
+      limit=10,
+      buckets=(8,),
+      method_stats={'lm.generate': stats.MethodStats()},
+      on_failure=self.fail,
+    )
+    self.addCleanup(self.scheduler.close, drain=False)
+    self.addCleanup(self.runner.gate.set)
+
+  def _start(self):
+    future = self.scheduler.generate(
+      request_lib.Request(np.asarray([1, 2]), _STEPS, _STEPS)
+    )
+    self.assertTrue(self.runner.begun.wait(_TIMEOUT))
+    return future
+
+  def test_a_call_that_is_about_to_begin_makes_one_step(self):
+    future = self._start()
+    future.cancel()
+    self.runner.gate.set()
+    self.assertTrue(self.runner.freed.wait(_TIMEOUT))
+    self.assertEqual(self.runner.decoded, [1])
+
+  def test_a_call_in_progress_ends(self):
+    future = self._start()
+    self.runner.gate.set()
+    time.sleep(0.02)
+    future.cancel()
+    self.assertTrue(self.runner.freed.wait(_TIMEOUT))
+    # No second call was made for it, and the first one ended long before its
+    # last step.
+    (steps,) = self.runner.decoded
+    self.assertLess(steps, _STEPS // 2)
+
+  def test_the_next_request_has_the_slot(self):
+    future = self._start()
+    future.cancel()
+    self.runner.gate.set()
+    again = self.scheduler.generate(
+      request_lib.Request(np.asarray([3]), max_new_tokens=5, min_new_tokens=5)
+    )
+    (answer,) = again.result(_TIMEOUT).hypotheses
+    self.assertLen(answer.tokens, 5)
+
+
+if __name__ == '__main__':
+  absltest.main()

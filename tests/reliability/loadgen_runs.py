@@ -1,0 +1,148 @@
+"""LoadGen runs whose cell fails: they must end, soon, and say why."""
+
+from collections.abc import Sequence
+import dataclasses
+import importlib.util
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+
+from tests.chaos import processes
+from tests.reliability import served as served_lib
+from tests.reliability.results import figures
+
+_PROGRAM = 'harness.offline'
+_STEP_SECS = 0.05
+_SAMPLES = 64
+_WITHIN_SECS = 30.0
+# Of a server that is gone nobody can say whether it comes back.
+_SILENCE_SECS = 10.0
+
+
+@dataclasses.dataclass(frozen=True)
+class _Ended:
+  """How a run ended.
+
+  Attributes:
+    code: of the program.
+    output: what it printed.
+    at: when, monotonic.
+    left: files that say the run was valid.
+  """
+
+  code: int
+  output: str
+  at: float
+  left: Sequence[str]
+
+
+def _start(served: served_lib.Served, directory: str) -> subprocess.Popen[str]:
+  """Starts the harness as users do, for a cell that is running."""
+  spec = importlib.util.find_spec(_PROGRAM)
+  if spec is None or spec.origin is None:
+    raise ValueError(f'there is no module {_PROGRAM}')
+  return subprocess.Popen(
+    [
+      sys.executable,
+      spec.origin,
+      f'--sax_root={served.cell.root}',
+      f'--model_path={served_lib.MODEL}',
+      f'--cache_dir={directory}/cache',
+      f'--silence_secs={_SILENCE_SECS}',
+      '--mode=performance',
+      f'--sample_count={_SAMPLES}',
+      '--min_duration=600000',
+      '--target_qps=100',
+    ],
+    env={**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)},
+    stdout=subprocess.PIPE,
+    stderr=subprocess.STDOUT,
+    text=True,
+  )
+
+
+def _end(run: subprocess.Popen[str], directory: str) -> _Ended:
+  try:
+    output, _ = run.communicate(timeout=processes.PATIENCE)
+  except subprocess.TimeoutExpired:
+    run.kill()
+    output, _ = run.communicate()
+  results = pathlib.Path(directory, 'cache', 'results')
+  left = [str(path) for path in results.rglob('result.json')]
+  return _Ended(run.returncode, output, time.monotonic(), left)
+
+
+def _figures(
+  name: str, ended: _Ended, failed: float, reason: str, strict: bool
+) -> list[figures.Figure]:
+  told = reason in ended.output
+  if not told:
+    print(ended.output[-2000:])
+  return [
+    figures.Figure(f'{name}: exit code', ended.code, most=1, least=1),
+    figures.all_of(f'{name}: told the reason', int(told), 1),
+    figures.none_of(f'{name}: results kept as if it was valid', ended.left),
+    figures.Figure(
+      f'{name}: ended after',
+      ended.at - failed,
+      's',
+      most=_WITHIN_SECS if strict else None,
+    ),
+  ]
+
+
+def measure(directory: str, strict: bool = True) -> list[figures.Figure]:
+  """The figures of the table's row.
+
+  Args:
+    directory: an empty one.
+    strict: whether times count, and a server that is killed is tried as well;
+      else the machine may be too busy for them.
+  """
+  found = []
+  for name, fail, reason in (
+    ('engine fails', True, 'this engine was made to fail'),
+    ('server killed', False, 'the model server is gone'),
+  )[: None if strict else 1]:
+    place = tempfile.mkdtemp(dir=directory)
+    notes = pathlib.Path(place) / 'notes'
+    flags = [f'--step_secs={_STEP_SECS}', f'--notes={notes}']
+    if fail:
+      flags.append('--fail_after=40')
+    with served_lib.start(place, flags) as served:
+      run = _start(served, place)
+      failed = _wait(served, run, notes, fail)
+      ended = _end(run, place)
+    found += _figures(name, ended, failed, reason, strict)
+  return found
+
+
+def _wait(
+  served: served_lib.Served,
+  run: subprocess.Popen[str],
+  notes: pathlib.Path,
+  fails: bool,
+) -> float:
+  """Waits until the engine fails, or kills its server; when that was."""
+
+  def reached(text: str, count: int) -> bool:
+    return run.poll() is not None or notes.read_text().count(text) >= count
+
+  processes.wait(lambda: reached(' admit ', 40))
+  if not fails:
+    served.servers[0].kill()
+    return time.monotonic()
+  processes.wait(lambda: reached(' fail', 1))
+  return _moment(notes)
+
+
+def _moment(notes: pathlib.Path) -> float:
+  """When the engine failed."""
+  for line in notes.read_text().splitlines():
+    at, what = line.split(' ', 1)
+    if what == 'fail':
+      return float(at)
+  raise ValueError(f'{notes} tells of no failure')

@@ -1,0 +1,112 @@
+"""Prints what the cell was found to survive, and runs the tests of that.
+
+    ./bazelw run //tests:reliability_report
+    ./bazelw run //tests:reliability_report -- --rows=5,8,9,10
+    ./bazelw run //tests:reliability_report -- --rows=all --form=short
+
+Without --rows it shows what is stored. The exit code is 1 if a row that is
+shown misses a figure.
+"""
+
+from collections.abc import Sequence
+import dataclasses
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+from absl import app
+from absl import flags
+
+from harness.caching import cache_flag
+from harness.pages import markup
+from saxml_ext.common import user_path
+from tests.reliability.results import figures
+from tests.reliability.results import page
+from tests.reliability.results import store
+from tests.reliability.results import table
+
+_PROGRAM = 'tests.reliability.run_row'
+_FILE = 'reliability.json'
+# Where `bazel run` was typed; else the files of the repository lie around here.
+_WORKSPACE = os.environ.get('BUILD_WORKSPACE_DIRECTORY', os.path.curdir)
+
+_ROWS = flags.DEFINE_list(
+  'rows',
+  [],
+  'Rows to run first: their keys, or "all". Default: none, what is stored is'
+  ' shown.',
+)
+_FORM = flags.DEFINE_enum(
+  'form', 'full', ['full', 'short'], 'Which form of them to run.'
+)
+_RESULTS = flags.DEFINE_string(
+  'results',
+  None,
+  f"JSON file to keep outcomes in. Default: {_FILE} in the cache's results.",
+)
+_PAGE = flags.DEFINE_string(
+  'page', None, 'HTML file to write. Default: beside --results.'
+)
+
+
+def _chosen() -> list[table.Row]:
+  if _ROWS.value == ['all']:
+    return list(table.ROWS)
+  return [table.find(key) for key in _ROWS.value]
+
+
+def _results() -> pathlib.Path:
+  told = user_path.resolve(_RESULTS.value)
+  if told:
+    return pathlib.Path(told)
+  return pathlib.Path(cache_flag.get().create().results) / _FILE
+
+
+def _run(row: table.Row, form: str) -> figures.Outcome:
+  """Runs a row in a process of its own, whatever becomes of that."""
+  spec = importlib.util.find_spec(_PROGRAM)
+  if spec is None or spec.origin is None:
+    raise ValueError(f'there is no module {_PROGRAM}')
+  with tempfile.TemporaryDirectory() as directory:
+    output = pathlib.Path(directory) / 'outcome.json'
+    command = [sys.executable, spec.origin, f'--row={row.key}']
+    command += [f'--form={form}', f'--output={output}']
+    env = {**os.environ, 'PYTHONPATH': os.pathsep.join(sys.path)}
+    code = subprocess.run(command, env=env, check=False).returncode
+    if not output.exists():
+      error = f'its process ended with {code} before there was an outcome'
+      return figures.Outcome(row.key, form, (), error)
+    outcome = figures.from_json(json.loads(output.read_text()))
+  return dataclasses.replace(outcome, commit=store.commit(_WORKSPACE))
+
+
+def main(argv: Sequence[str]) -> int:
+  """Runs what is asked for, then shows all."""
+  if len(argv) > 1:
+    raise app.UsageError(f'unexpected argument {argv[1]!r}')
+  try:
+    chosen, path = _chosen(), _results()
+    store.read(path)  # A damaged file is told of before an hour is spent.
+    for row in chosen:
+      print(
+        f'running row {row.key}, {_FORM.value} form'
+        + (f', about {row.minutes:g} min' if _FORM.value == 'full' else ''),
+        flush=True,
+      )
+      store.add(path, _run(row, _FORM.value))
+    outcomes = page.choose(store.read(path))
+    told = user_path.resolve(_PAGE.value) or str(path.with_suffix('.html'))
+    markup.write(os.path.abspath(told), page.html(outcomes))
+  except (OSError, ValueError) as e:
+    raise SystemExit(f'reliability_report: {e}') from e
+  print(page.text(outcomes))
+  print(f'The page is {told}; the outcomes are in {path}.')
+  return 0 if all(outcome.met for outcome in outcomes.values()) else 1
+
+
+if __name__ == '__main__':
+  app.run(main)

@@ -1,0 +1,71 @@
+"""The newest outcome of each row and form, in one JSON file."""
+
+import json
+import os
+import pathlib
+import subprocess
+
+from tests.reliability.results import figures
+
+_VERSION = 1
+
+
+def read(path: pathlib.Path) -> list[figures.Outcome]:
+  """The outcomes of a file; none if there is no file.
+
+  Raises:
+    ValueError: it is not what `write` wrote.
+  """
+  try:
+    value = json.loads(path.read_text(encoding='utf-8'))
+    if value['version'] != _VERSION:
+      raise ValueError(f'its version is {value["version"]}')
+    return [figures.from_json(each) for each in value['outcomes']]
+  except FileNotFoundError:
+    return []
+  except (KeyError, TypeError, ValueError) as e:
+    raise ValueError(
+      f'{path} holds no results of reliability tests ({e}); remove it, or give'
+      ' another --results'
+    ) from e
+
+
+def add(path: pathlib.Path, outcome: figures.Outcome) -> None:
+  """Puts an outcome in the place of an older one of its row and form.
+
+  Raises:
+    ValueError: as of `read`.
+    OSError: the file cannot be written.
+  """
+  kept = [
+    each
+    for each in read(path)
+    if (each.row, each.form) != (outcome.row, outcome.form)
+  ]
+  value = {
+    'version': _VERSION,
+    'outcomes': [each.to_json() for each in [*kept, outcome]],
+  }
+  path.parent.mkdir(parents=True, exist_ok=True)
+  partial = path.with_name(path.name + '.partial')
+  partial.write_text(json.dumps(value, indent=1) + '\n', encoding='utf-8')
+  os.replace(partial, path)
+
+
+def commit(directory: str) -> str:
+  """The commit checked out there, "+" if files differ; '' if unknown."""
+  try:
+    head = _git(directory, 'rev-parse', '--short=12', 'HEAD')
+    changed = _git(directory, 'status', '--porcelain', '--untracked-files=no')
+  except (FileNotFoundError, subprocess.CalledProcessError):
+    return ''
+  return head + ('+' if changed else '')
+
+
+def _git(directory: str, *words: str) -> str:
+  return subprocess.run(
+    ['git', '-C', directory, *words],
+    check=True,
+    capture_output=True,
+    text=True,
+  ).stdout.strip()

@@ -1,0 +1,114 @@
+"""The table of what a cell must survive."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+  """One of its rows.
+
+  Attributes:
+    key: names it, also on the command line.
+    title: what is done to a cell.
+    minutes: how long the full form takes, roughly.
+    mounts: whether it mounts file systems, see `namespaces.enter`.
+  """
+
+  key: str
+  title: str
+  minutes: float
+  mounts: bool = False
+
+
+ROWS = (
+  Row(
+    '1',
+    'kill -9 of the admin server at random points of publish, update, unpublish',
+    6,
+  ),
+  Row(
+    '2',
+    'leader with two standbys, killed or stopped, while a model is asked',
+    8,
+  ),
+  Row(
+    '3',
+    'three replicas at 70 % load, kill -9 of one; one stopped',
+    5,
+  ),
+  Row(
+    '4',
+    'state files flipped, cut, emptied, zeroed, of another format',
+    1,
+  ),
+  Row(
+    '5',
+    'random and mutated messages at every RPC of both servers',
+    7,
+  ),
+  Row(
+    '6',
+    'hostile ids and paths',
+    0.5,
+  ),
+  Row(
+    '7',
+    'hostile checkpoints',
+    0.5,
+  ),
+  Row(
+    '8',
+    'streams hardly read, connections half made, calls given up',
+    5,
+  ),
+  Row(
+    '9',
+    'requests beyond every limit, and requests that come too late',
+    0.5,
+  ),
+  Row(
+    '10',
+    'five times the capacity for a minute',
+    2,
+  ),
+  Row(
+    '11',
+    'wall clocks off by an hour and jumping',
+    2.5,
+  ),
+  Row(
+    '12',
+    'storage full, read-only, failing; conversions interrupted',
+    3,
+    mounts=True,
+  ),
+  Row(
+    'drain',
+    'servers told to end, reloaded, taken away under traffic',
+    2,
+  ),
+  Row(
+    'loadgen',
+    'a LoadGen run whose engine fails, or whose model server is killed',
+    1,
+  ),
+  Row(
+    'soak',
+    'an hour of mixed traffic with publish, unpublish, reload and kills',
+    65,
+  ),
+)
+
+
+def find(key: str) -> Row:
+  """The row of a key.
+
+  Raises:
+    ValueError: there is none.
+  """
+  for row in ROWS:
+    if row.key == key:
+      return row
+  raise ValueError(
+    f'there is no row {key!r}; there are {", ".join(r.key for r in ROWS)}'
+  )

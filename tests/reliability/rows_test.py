@@ -1,0 +1,32 @@
+"""Short forms of the rows that are tested here; `report` runs the full ones.
+
+Times do not count in them, as the machine may do anything else besides.
+"""
+
+from absl.testing import absltest
+from absl.testing import parameterized
+
+from tests.reliability import rows
+from tests.reliability.results import table
+
+
+class RowsTest(parameterized.TestCase):
+  @parameterized.parameters('5', '8', '9', '10', 'drain', 'loadgen', 'soak')
+  def test_short_form(self, key):
+    found = rows.SHORT[key](self.create_tempdir().full_path)
+    self.assertNotEmpty(found)
+    for figure in found:
+      print(f'{figure.name}: {figure.reached} ({figure.goal})')
+    self.assertEqual([f for f in found if not f.met], [])
+
+  def test_every_row_of_the_table_has_both_forms(self):
+    keys = [row.key for row in table.ROWS]
+    self.assertSequenceEqual(list(rows.FULL), keys)
+    self.assertSequenceEqual(list(rows.SHORT), keys)
+    self.assertEqual(table.find('5').key, '5')
+    with self.assertRaisesRegex(ValueError, "no row '99'; there are 1, 2"):
+      table.find('99')
+
+
+if __name__ == '__main__':
+  absltest.main()
