@@ -263,7 +263,8 @@ def method(wrap_text: bool = False) -> Callable[[_Method], _Method]:
           metadata = call.trailing_metadata
           if isinstance(e, errors.SaxError):
             metadata += e.trailing_metadata()
-          await context.abort(code, text, metadata)
+      # Not before it is counted: whoever is answered may look.
+      await context.abort(code, text, metadata)
 
     return guarded
 

@@ -93,7 +93,7 @@ class Served:
   def __enter__(self) -> 'Served':
     self._begin = time.monotonic()
     self._token = request_id.use(self.request_id)
-    span = self._span.__enter__()
+    self._made = span = self._span.__enter__()
     if span is not None:
       span.set_attribute('sax.request_id', self.request_id)
       if model := _model(self._request):
@@ -113,6 +113,7 @@ class Served:
   def failed(self, code: grpc.StatusCode, text: str) -> None:
     """Notes the status that the call is about to end with."""
     self._code, self._text = code.name, text
+    tracing.failed(self._made, f'{code.name}: {text}')
 
   def aborted(self) -> None:
     """Notes the status that the method has set itself."""
