@@ -152,6 +152,8 @@ def _checked(handler: grpc.RpcMethodHandler) -> grpc.RpcMethodHandler:
   if handler.request_streaming:
     if not handler.response_streaming:
       raise NotImplementedError('no service here takes a stream for one answer')
+    if not inspect.isasyncgenfunction(function):
+      return handler  # It reads by its context, which nothing can stand before.
     return grpc.stream_stream_rpc_method_handler(
       _checked_stream(function),
       deserialize,
