@@ -1,10 +1,9 @@
 """A model of a running Sax cell, as LoadGen's system.
 
 An answer comes whole, by Generate, unless streams are asked for: then it comes
-by GenerateStream, and the time of its first token is known. Only models that
-sample stream, on servers that do; an answer of beam search, which the benchmark
-asks for, is certain at its end only. This repository's own server streams
-nothing.
+by GenerateStream, and the time of its first token is known. Models stream that
+are published with ENABLE_GENERATE_STREAM. An answer of beam search, which the
+benchmark asks for, is told as far as all beams agree on it.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -75,7 +74,7 @@ def generator(
     target: the model.
     timeout_secs: deadline of a request.
     stream: whether answers are streamed, so that their first tokens are told
-      of; the model must do so. Not for beam search, see above.
+      of; the model must do so, see above.
   """
   sax.SetRoot(target.sax_root)
   options = sax.ModelOptions()

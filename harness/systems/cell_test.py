@@ -114,12 +114,21 @@ class GeneratorTest(absltest.TestCase):
 
   def test_a_message_of_other_samples(self):
     self._server.streams['5'] = [
-      _message(('7', 0)),
-      _message((',8', 1), (',2', 1)),
+      _message(('7', 0), ('9', 0)),
+      _message((',8', 1)),
     ]
     reply = self._reply('5', stream=True)
     self.assertEqual(reply.next(), replies.FIRST_TOKEN)
-    self.assertRegex(str(reply.next()), 'of 1 samples sent a message of 2')
+    self.assertRegex(str(reply.next()), 'of 2 samples sent a message of 1')
+
+  def test_beams_that_follow_at_the_end(self):
+    self._server.streams['5'] = [
+      _message(('7', 0)),
+      _message((',8', 1), ('9', 0)),
+    ]
+    reply = self._reply('5', stream=True)
+    self.assertEqual(reply.next(), replies.FIRST_TOKEN)
+    self.assertEqual(reply.answer().data.tolist(), [7, 8])
 
 
 def _message(*items: tuple[str, int]) -> lm_pb2.GenerateStreamResponse:

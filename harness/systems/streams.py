@@ -71,12 +71,13 @@ def _grow(
   """Adds a message to the text in UTF-8 and the score of each sample.
 
   Raises:
-    ValueError: the message is of another number of samples than the first.
+    ValueError: the message is of fewer samples than the one before. There may
+      be more, as a beam search tells of its best answer alone until its end.
   """
-  if not texts:
-    texts += [b''] * len(items)
-    scores += [0.0] * len(items)
-  if len(items) != len(texts):
+  more = len(items) - len(texts)
+  texts += [b''] * more
+  scores += [0.0] * more
+  if more < 0:
     raise ValueError(
       f'a stream of {len(texts)} samples sent a message of {len(items)}; the'
       ' server is not one of Sax, or it failed'

@@ -49,10 +49,16 @@ _PORT = flags.DEFINE_integer(
 _HTTP_PORT = flags.DEFINE_integer(
   'http_port',
   8080,
-  'TCP port of the status pages, on loopback only; 0 picks a free one, -1 '
-  'serves none. If it is taken, the admin server does without.',
+  'TCP port of the status pages and metrics; 0 picks a free one, -1 serves'
+  ' none. If it is taken, the admin server does without.',
   lower_bound=-1,
   upper_bound=65535,
+)
+_HTTP_HOST = flags.DEFINE_string(
+  'http_host',
+  '127.0.0.1',
+  'Address that --http_port is on; "" is every one. From other machines the'
+  ' pages change nothing, but for TLS clients whom the ACLs of the cell let.',
 )
 _EXP_ASSIGNER = flags.DEFINE_bool(
   'sax_admin_exp_assigner',
@@ -75,7 +81,7 @@ async def _serve(
   access: access_lib.Access,
 ) -> None:
   server = server_lib.AdminServer(
-    sax_root, sax_cell, port, http_port, by_chip, access
+    sax_root, sax_cell, port, http_port, by_chip, access, _HTTP_HOST.value
   )
   ended = asyncio.Event()
   loop = asyncio.get_running_loop()

@@ -15,6 +15,7 @@ from saxml_ext.admin.leadership import state as state_lib
 from saxml_ext.admin.modelet import held as held_lib
 from saxml_ext.admin.modelet import members as members_lib
 from saxml_ext.admin.modelet import modelets
+from saxml_ext.admin.modelet import origins
 from saxml_ext.admin.placement import reconciler as reconciler_lib
 from saxml_ext.common import errors
 from saxml_ext.common import ids
@@ -38,6 +39,7 @@ class Controller:
       nothing here.
     leads: whether this admin server leads beyond doubt at this moment.
     members: the model servers.
+    origin: what calls to them about a model carry, see `origins`.
   """
 
   def __init__(
@@ -63,6 +65,8 @@ class Controller:
     self.leads = leads
     self.members = members_lib.Members(self)
     self._retired = False
+    self._origins = origins.Origins()
+    self.origin = self._origins.metadata
     self._store = state_lib.ModelStore(state, save, settle, self._on_change)
     self._reconciler = reconciler_lib.Reconciler(
       self._store,
@@ -100,6 +104,7 @@ class Controller:
     """
     new = admin_pb2.Model()
     new.CopyFrom(model)
+    self._origins.note(model.model_id)
     new.uuid = secrets.token_bytes(16)
 
     def edit(table) -> state_lib.Change:
@@ -124,6 +129,7 @@ class Controller:
     """
     new = admin_pb2.Model()
     new.CopyFrom(model)
+    self._origins.note(model.model_id)
 
     def edit(table) -> state_lib.Change:
       old = table.get(new.model_id)
@@ -145,6 +151,8 @@ class Controller:
       NotFound: it is not published.
       FailedPrecondition: see `ModelStore.apply`.
     """
+
+    self._origins.note(model_id)
 
     def edit(table) -> state_lib.Change:
       if model_id not in table:

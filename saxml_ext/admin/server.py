@@ -2,17 +2,22 @@
 
 import asyncio
 import secrets
+import ssl
 
 from absl import logging
 from google.protobuf import text_format
+import prometheus_client
+from starlette import requests
 
 from saxml_ext.admin import controller as controller_lib
 from saxml_ext.admin import service
 from saxml_ext.admin.leadership import election as election_lib
 from saxml_ext.admin.leadership import shared_dir
 from saxml_ext.admin.leadership import state_files
-from saxml_ext.admin.status import http_server
+from saxml_ext.admin.status import changes
+from saxml_ext.admin.status import history
 from saxml_ext.admin.status import metrics
+from saxml_ext.admin.status import pages
 from saxml_ext.admin.status import status_page
 from saxml_ext.common import cell as cell_lib
 from saxml_ext.common import errors
@@ -22,6 +27,10 @@ from saxml_ext.common import ids
 from saxml_ext.common import net
 from saxml_ext.common import storage
 from saxml_ext.common.security import access as access_lib
+from saxml_ext.common.security import caller
+from saxml_ext.common.security import https
+from saxml_ext.common.telemetry import origin
+from saxml_ext.common.telemetry import web
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
 
@@ -41,6 +50,7 @@ class AdminServer:
     address: "host:port" under which others reach it, once started.
     controller: the cell's state, while it leads.
     http_port: of the status pages, None if there are none.
+    history: of the cell's last minutes, with the status pages.
   """
 
   def __init__(
@@ -51,6 +61,7 @@ class AdminServer:
     http_port: int | None = None,
     by_chip: bool = False,
     access: access_lib.Access | None = None,
+    http_host: str = '127.0.0.1',
   ):
     """Touches nothing yet.
 
@@ -60,7 +71,9 @@ class AdminServer:
       port: to listen on; 0 picks a free one.
       http_port: of the status pages; 0 picks a free one, None serves none.
       by_chip: how models are given to servers, see `capacity`.
-      access: says who may call; None: as the cell's files do when it starts.
+      access: says who may call, already followed; None: as the cell's own
+        files do.
+      http_host: address of the interface for the status pages; '' is every one.
 
     Raises:
       InvalidArgument: `cell` is not a cell id.
@@ -72,7 +85,10 @@ class AdminServer:
     self._by_chip = by_chip
     self._access = access
     self.http_port = http_port
-    self._http: http_server.HttpServer | None = None
+    self._http_host = http_host
+    self._http: web.WebServer | None = None
+    self.history: history.History  # With the pages.
+    self._sampling: asyncio.Task[None]
     self._server = grpc_aio.make_server()
     self._health = grpc_aio.add_reflection_and_health(self._server, [_SERVICE])
     self._health.set_serving(False)
@@ -98,7 +114,9 @@ class AdminServer:
     self.address = net.advertised_address(
       grpc_util.listen(self._server, self._port)
     )
-    access = self._access or access_lib.Access.of_cell(self._root, self._cell)
+    if self._access is None:
+      self._access = access_lib.Access.of_cell(self._root, self._cell)
+      self._access.follow()
     self._election = election_lib.Election(
       directory,
       self.address,
@@ -107,7 +125,8 @@ class AdminServer:
       self._depose,
     )
     admin_pb2_grpc.add_AdminServicer_to_server(
-      service.AdminService(self._cell, self._leading, access), self._server
+      service.AdminService(self._cell, self._leading, self._access),
+      self._server,
     )
     await self._start_http()
     await self._server.start()
@@ -127,8 +146,9 @@ class AdminServer:
     """Finishes what is being written, ends all calls, lets others lead."""
     self._health.stop()
     await self._server.stop(_GRACE_SECS)
-    if self._http:
-      await self._http.stop()
+    await self._stop_http()
+    if self._access:
+      self._access.close()
     if self._running:
       self._running.cancel()
       await asyncio.gather(self._running, return_exceptions=True)
@@ -229,29 +249,60 @@ class AdminServer:
   async def _start_http(self) -> None:
     if self.http_port is None:
       return
-    self._http = http_server.HttpServer(self._page)
+    self.history = history.History(lambda: self.controller)
+    registry = prometheus_client.CollectorRegistry()
+    registry.register(
+      metrics.CellCollector(lambda: self.controller, self._election)
+    )
+    forms = changes.Changes(self._cell, self._leading, self._permit)
+    self._http = web.WebServer(
+      pages.Pages(self._page, forms, registry).app(),
+      https.server_context(ssl.CERT_OPTIONAL),
+    )
     try:
-      await self._http.start(self.http_port)
+      await self._http.start(self.http_port, self._http_host)
     except OSError as e:
       # Often another cell's admin server; no reason not to serve this one.
       logging.warning(
-        'no status pages: port %d is taken (%s); give another --http_port',
+        'no status pages: port %d of %s cannot be listened on (%s); give'
+        ' another --http_port or --http_host',
         self.http_port,
+        self._http_host or 'every interface',
         e,
       )
-      self.http_port = None
+      self._http = self.http_port = None
       return
+    self._sampling = asyncio.create_task(self.history.run())
     self.http_port = self._http.port
-    logging.info('status pages at http://localhost:%d', self.http_port)
+    scheme = 'https' if https.is_set() else 'http'
+    logging.info('status pages at %s://localhost:%d', scheme, self.http_port)
 
-  def _page(self, path: str) -> http_server.Page:
-    if path == '/metrics':
-      return metrics.page(self.controller, self._election)
+  async def _stop_http(self) -> None:
+    if self._http:
+      self._sampling.cancel()
+      await self._http.stop()
+
+  def _page(self, path: str, changes_too: bool) -> str:
     controller = self.controller
     if controller is None:
-      return http_server.Page(
-        status_page.standby(self._cell, self.address, self._election.leader)
+      return status_page.standby(
+        self._cell, self.address, self._election.leader
       )
-    return http_server.Page(
-      status_page.StatusPage(self._cell, controller).render(path)
-    )
+    return status_page.StatusPage(
+      self._cell, controller, self.history, changes_too
+    ).render(path)
+
+  def _permit(
+    self, request: requests.Request, what: str, model_acl: str
+  ) -> None:
+    """Lets those change the cell whom its lists let, see `changes.Permit`.
+
+    Who has no verified name must be on this machine.
+    """
+    names = caller.names_in(request.state.peer_certificate)
+    if names:
+      origin.check_same_origin(request)
+    else:
+      origin.check(request)
+    assert self._access is not None  # It has started.
+    self._access.check_admin(names, what, model_acl)

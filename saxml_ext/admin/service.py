@@ -13,6 +13,7 @@ from saxml_ext.common import errors
 from saxml_ext.common import grpc_aio
 from saxml_ext.common import ids
 from saxml_ext.common.security import access as access_lib
+from saxml_ext.common.security import caller
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
 
@@ -54,7 +55,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     self, request: admin_pb2.PublishRequest, context: _Context
   ) -> admin_pb2.PublishResponse:
     """Starts to serve a model."""
-    self._access.check_admin(context, f'Publish to {self._cell}')
+    self._access.check_admin(caller.names(context), f'Publish to {self._cell}')
     self._check_model(request.model)
     await self._controller.publish(request.model)
     return admin_pb2.PublishResponse()
@@ -184,7 +185,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     self, request: admin_pb2.JoinRequest, context: _Context
   ) -> admin_pb2.JoinResponse:
     """Takes a model server in."""
-    self._access.check_server(context, f'Join of {self._cell}')
+    self._access.check_server(caller.names(context), f'Join of {self._cell}')
     if not request.address:
       raise errors.InvalidArgument(
         'JoinRequest.modelet_address cannot be empty'
@@ -211,7 +212,9 @@ class AdminService(admin_pb2_grpc.AdminServicer):
       model_acl = self._controller.get(model_id).model.admin_acl
     except errors.NotFound:
       model_acl = ''
-    self._access.check_admin(context, f'{what} of {model_id}', model_acl)
+    self._access.check_admin(
+      caller.names(context), f'{what} of {model_id}', model_acl
+    )
 
 
 def _watch_result(delta: watch.Delta) -> admin_pb2.WatchResult:

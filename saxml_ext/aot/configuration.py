@@ -43,7 +43,7 @@ def of(
     mesh=() if mesh is None else tuple(mesh.devices.shape),
     model=run.settings.model,
     engine=run.settings.engine,
-    weights=_leaves(run.signature(executables.Score()).args[0]),
+    weights=_leaves(run.signature(executables.EmptyState()).args[0]),
   )
 
 

@@ -113,7 +113,7 @@ class ProgramSetTest(parameterized.TestCase):
   def test_a_key_that_the_set_lacks_is_none(self):
     opened = program_set.ProgramSet.open(self.path)
     key = executables.Decode(1)
-    signature = self.run_.signature(executables.Score())
+    signature = self.run_.signature(executables.EmptyState())
     self.assertIsNone(opened.load(key, signature))
     self.assertIsNone(opened.compile(key, signature))
 

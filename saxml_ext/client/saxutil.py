@@ -25,7 +25,10 @@ from saxml_ext.client.cli import command
 from saxml_ext.client.cli import go_flags
 from saxml_ext.client.cli import hints
 from saxml_ext.client.cli import registry
+from saxml_ext.common import errors
 from saxml_ext.common.security import tls
+from saxml_ext.common.telemetry import log_format
+from saxml_ext.common.telemetry import tracing
 
 _OK, _FAILURE, _USAGE, _INTERRUPTED = 0, 1, 2, 130
 
@@ -43,6 +46,7 @@ FLAGS = (
   go_flags.Flag('logtostderr', False, _LOGS),
   go_flags.Flag('alsologtostderr', False, _LOGS),
   go_flags.Flag('v', 0, 'Log more.'),
+  go_flags.Flag('log_format', 'text', 'Form of log lines: text, or json.'),
 )
 
 # Commands about commands, with what they do.
@@ -137,6 +141,21 @@ def _set_tls(parsed: go_flags.Parsed) -> None:
   tls.current()
 
 
+def _set_up_telemetry(verbosity: int, form: str) -> None:
+  """Logs and traces, as flags and OpenTelemetry's variables ask for."""
+  if form not in (log_format.TEXT, log_format.JSON):
+    raise errors.InvalidArgument(
+      f'--log_format={form}: give {log_format.TEXT} or {log_format.JSON}'
+    )
+  handler = logging.StreamHandler()
+  if form == log_format.JSON:
+    handler.setFormatter(log_format.JsonFormatter())
+  level = logging.DEBUG if verbosity > 0 else logging.WARNING
+  if verbosity > 0 or form == log_format.JSON:
+    logging.basicConfig(level=level, handlers=[handler])
+  tracing.configure('saxutil')
+
+
 def run(args: Sequence[str]) -> int:
   """Runs a command line without the program's name; returns the exit code."""
   try:
@@ -146,8 +165,10 @@ def run(args: Sequence[str]) -> int:
     return _OK
   except go_flags.UsageError as e:
     return _misuse(e, None)
-  if parsed['v'] > 0:
-    logging.basicConfig(level=logging.DEBUG)
+  try:
+    _set_up_telemetry(parsed['v'], parsed['log_format'])
+  except sax.SaxError as e:
+    return _fail(e, '')
   if parsed['sax_root']:
     sax.SetRoot(parsed['sax_root'])
   try:

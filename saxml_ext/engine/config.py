@@ -10,12 +10,14 @@ import math
 
 import numpy as np
 
-from saxml_ext.engine import config_checks
 from saxml_ext.engine import variables as variables_lib
 from saxml_ext.engine.family import architecture as architecture_lib
+from saxml_ext.engine.requests import config_checks
 
 DTYPES = ('float32', 'bfloat16')
 KV_DTYPES = (*DTYPES, 'int8')
+EMBEDDINGS = ('last_token', 'mean')
+GRADIENTS = ('embeddings',)
 SEARCHES = ('beam', 'pax', 'sample', 'any')
 # The width of a TPU's registers. Of KV whose length is no multiple of it, XLA
 # makes a copy in each program to bring it to one.
@@ -186,6 +188,9 @@ class EngineConfig:
     max_logprobs: most of the likeliest tokens in each place that requests may
       have told, beside the log-probabilities of the chosen ones; each slot,
       row and step has room for as many.
+    embedding: "last_token" or "mean", what `Runner.embed` makes of a text; None:
+      nothing.
+    gradients: what `Runner.gradient` differentiates by, of GRADIENTS.
     length_penalty: a hypothesis scores sum(logprob) / length**length_penalty.
     early_stopping: True: stop at K finished hypotheses. False: stop when the
       best running beam cannot beat the worst hypothesis at its present length.
@@ -223,6 +228,8 @@ class EngineConfig:
   num_samples: int | None = None
   beam_search: bool = True
   max_logprobs: int = 0
+  embedding: str | None = None
+  gradients: tuple[str, ...] = ()
   length_penalty: float = 1.0
   early_stopping: bool | str = True
   length_norm_alpha: float = 0.8
@@ -242,11 +249,16 @@ class EngineConfig:
       ('early_stopping', (True, False, 'never')),
       ('kv_dtype', KV_DTYPES),
       ('search', SEARCHES),
+      ('embedding', (None, *EMBEDDINGS)),
     ):
       if getattr(self, name) not in choices:
         raise ValueError(
           f'{name} is {getattr(self, name)!r}; use one of {choices}.'
         )
+    if not set(self.gradients) <= set(GRADIENTS):
+      raise ValueError(
+        f'gradients are {self.gradients}; use any of {GRADIENTS}.'
+      )
     for name, values, last in (
       ('decode_widths', self.widths, self.num_slots),
       ('prompt_buckets', self.buckets, self.max_prompt),
@@ -348,6 +360,14 @@ class EngineConfig:
 def at_least(value: int, choices: tuple[int, ...]) -> int:
   """The smallest of the ascending choices that is not below `value`."""
   return next(choice for choice in choices if choice >= value)
+
+
+def suffix_block(max_new_tokens: int) -> int:
+  """A suffix_block for such answers: of short ones no step too many.
+
+  With wide beams a slot's memory is that of their suffixes, above all.
+  """
+  return min(EngineConfig.suffix_block, max_new_tokens)
 
 
 def even_buckets(limit: int) -> tuple[int, ...]:

@@ -14,69 +14,22 @@ from saxml_ext.engine import programs
 from saxml_ext.engine import sharding
 from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
-from saxml_ext.engine.attention import cache
+from saxml_ext.engine.functions import encodings
+from saxml_ext.engine.functions import shapes as shapes_lib
 from saxml_ext.engine.search import search
 from saxml_ext.engine.search import streams
-
-
-class Program(NamedTuple):
-  """What to compile.
-
-  function: of the weights and more; args: the shapes of what more; results:
-  the shapes of what it returns, known without tracing it; donated: which
-  arguments it may overwrite, the weights being argument 0.
-  """
-
-  function: Callable
-  args: tuple[Any, ...]
-  results: Any
-  donated: tuple[int, ...] = ()
 
 
 class Signature(NamedTuple):
   """How a compiled program is called: what must be known to load it.
 
   args: shapes of all arguments, the weights first; results: of what it
-  returns; both with shardings where there is a mesh. donated: as of `Program`.
+  returns; both with shardings where there is a mesh. donated: as of `shapes.Program`.
   """
 
   args: tuple[Any, ...]
   results: Any
   donated: tuple[int, ...]
-
-
-@dataclasses.dataclass(frozen=True)
-class Shapes:
-  """Shapes of the state, of which programs are made.
-
-  Attributes:
-    settings: static.
-    stacked: whether layers, and so their KV, are stacked.
-  """
-
-  settings: state.Settings
-  stacked: bool
-
-  def slots(self) -> state.Slots:
-    return jax.eval_shape(lambda: state.empty_slots(self.settings))
-
-  def segments(self, end: int) -> tuple[cache.Block, ...]:
-    """Those that a prompt of `end` tokens reaches."""
-    count = self.settings.engine.segments_for(end)
-    return jax.eval_shape(
-      lambda: tuple(
-        state.empty_segment(self.settings, index, self.stacked)
-        for index in range(count)
-      )
-    )
-
-  def suffix(self) -> cache.Block:
-    return jax.eval_shape(
-      lambda: state.empty_suffix(self.settings, self.stacked)
-    )
-
-  def empty(self) -> state.Empty:
-    return jax.eval_shape(lambda: state.empty(self.settings, self.stacked))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,11 +39,11 @@ class EmptyState:
   def __str__(self) -> str:
     return 'empty_state'
 
-  def program(self, shapes: Shapes) -> Program:
+  def program(self, shapes: shapes_lib.Shapes) -> shapes_lib.Program:
     function = functools.partial(
       programs.empty_state, shapes.settings, shapes.stacked
     )
-    return Program(function, (), shapes.empty())
+    return shapes_lib.Program(function, (), shapes.empty())
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -104,19 +57,19 @@ class PrefillAndInsert:
   def __str__(self) -> str:
     return f'prefill_and_insert {self.rows} {self.start} {self.end}'
 
-  def program(self, shapes: Shapes) -> Program:
+  def program(self, shapes: shapes_lib.Shapes) -> shapes_lib.Program:
     s = shapes.settings
     options = jax.eval_shape(
       lambda: search.options_like(
         self.rows, s.engine.max_stop_ids, s.engine.max_new_tokens
       )
     )
-    tokens = _int32(self.rows, self.end - self.start)
+    tokens = shapes_lib.int32(self.rows, self.end - self.start)
     prompts = state.Prompts(
-      tokens, _int32(self.rows), _int32(self.rows), options
+      tokens, shapes_lib.int32(self.rows), shapes_lib.int32(self.rows), options
     )
     segments, slots = shapes.segments(self.end), shapes.slots()
-    return Program(
+    return shapes_lib.Program(
       functools.partial(programs.prefill_and_insert, s, self.start),
       (segments, slots, prompts),
       (segments, slots),
@@ -135,12 +88,12 @@ class PrefillChunk:
   def __str__(self) -> str:
     return f'prefill_chunk {self.rows} {self.start} {self.end}'
 
-  def program(self, shapes: Shapes) -> Program:
-    tokens = _int32(self.rows, self.end - self.start)
+  def program(self, shapes: shapes_lib.Shapes) -> shapes_lib.Program:
+    tokens = shapes_lib.int32(self.rows, self.end - self.start)
     segments = shapes.segments(self.end)
-    return Program(
+    return shapes_lib.Program(
       functools.partial(programs.prefill_chunk, shapes.settings, self.start),
-      (segments, tokens, _int32(self.rows)),
+      (segments, tokens, shapes_lib.int32(self.rows)),
       segments,
       donated=(1,),
     )
@@ -155,7 +108,7 @@ class Decode:
   def __str__(self) -> str:
     return f'decode {self.width}'
 
-  def program(self, shapes: Shapes) -> Program:
+  def program(self, shapes: shapes_lib.Shapes) -> shapes_lib.Program:
     e = shapes.settings.engine
     suffix, slots = shapes.suffix(), shapes.slots()
     args = (
@@ -163,29 +116,15 @@ class Decode:
       (suffix,) * (e.num_suffix_blocks - 1),
       suffix,
       slots,
-      _int32(self.width),
+      shapes_lib.int32(self.width),
       jax.ShapeDtypeStruct((self.width,), jnp.bool_),
-      _int32(),
-      _int32(),
-      _int32(),
+      shapes_lib.int32(),
+      shapes_lib.int32(),
+      shapes_lib.int32(),
     )
     function = functools.partial(programs.decode, shapes.settings)
-    results = (suffix, slots, _int32(), slots.searches.finished)
-    return Program(function, args, results, donated=(3, 4))
-
-
-@dataclasses.dataclass(frozen=True)
-class Score:
-  """`programs.score` of the longest sequence that there can be."""
-
-  def __str__(self) -> str:
-    return 'score'
-
-  def program(self, shapes: Shapes) -> Program:
-    s = shapes.settings
-    args = (_int32(s.max_positions), _int32(), _int32())
-    result = jax.ShapeDtypeStruct((), jnp.float32)
-    return Program(functools.partial(programs.score, s), args, result)
+    results = (suffix, slots, shapes_lib.int32(), slots.searches.finished)
+    return shapes_lib.Program(function, args, results, donated=(3, 4))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -195,14 +134,14 @@ class Hypotheses:
   def __str__(self) -> str:
     return 'hypotheses'
 
-  def program(self, shapes: Shapes) -> Program:
+  def program(self, shapes: shapes_lib.Shapes) -> shapes_lib.Program:
     function = functools.partial(programs.hypotheses, shapes.settings)
     slots = shapes.slots()
     results = jax.tree.map(
       lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype),
       (slots.searches.kept, slots.searches.trace),
     )
-    return Program(function, (slots, _int32()), results)
+    return shapes_lib.Program(function, (slots, shapes_lib.int32()), results)
 
 
 @dataclasses.dataclass(frozen=True, order=True)
@@ -214,7 +153,7 @@ class Progress:
   def __str__(self) -> str:
     return f'progress {self.window}'
 
-  def program(self, shapes: Shapes) -> Program:
+  def program(self, shapes: shapes_lib.Shapes) -> shapes_lib.Program:
     function = functools.partial(
       programs.progress, shapes.settings, self.window
     )
@@ -224,7 +163,7 @@ class Progress:
         state.empty_slots(shapes.settings).searches, self.window
       )
     )
-    return Program(function, (slots,), results)
+    return shapes_lib.Program(function, (slots,), results)
 
 
 # A program and what its shapes depend on.
@@ -233,9 +172,11 @@ Key = (
   | PrefillAndInsert
   | PrefillChunk
   | Decode
-  | Score
+  | encodings.Score
   | Hypotheses
   | Progress
+  | encodings.Embed
+  | encodings.Gradient
 )
 
 # Gives a program that was compiled before; None where there is none.
@@ -267,7 +208,7 @@ class Executables:
     if mesh is not None:
       model = sharding.padded(mesh, settings.model)
       settings = dataclasses.replace(settings, model=model)
-    self._shapes = Shapes(settings, weights.stacked)
+    self._shapes = shapes_lib.Shapes(settings, weights.stacked)
     self._weights = weights
     self._mesh = mesh
     self._ready = ready
@@ -288,6 +229,10 @@ class Executables:
   def compiled(self) -> frozenset[Key]:
     """The programs that were compiled here."""
     return frozenset(self._compiled)
+
+  def prepared(self, key: Key) -> Callable | None:
+    """A program that is here already, for others to use it; else None."""
+    return self._programs.get(key)
 
   def __call__(self, key: Key, *args):
     """Runs a program; the weights go without saying."""
@@ -361,9 +306,10 @@ class Executables:
       *map(Decode, e.widths),
       *sorted(inserts),
       *sorted(chunks),
-      Score(),
+      encodings.Score(),
       Hypotheses(),
       *map(Progress, e.progress_windows),
+      *encodings.keys(e),
       EmptyState(),
     ]
 
@@ -382,7 +328,3 @@ class Executables:
   def _compile(self, key: Key) -> Callable:
     self._compiled.add(key)
     return self.lower(key).compile()
-
-
-def _int32(*shape: int) -> jax.ShapeDtypeStruct:
-  return jax.ShapeDtypeStruct(shape, jnp.int32)

@@ -92,6 +92,8 @@ def prefill(
   tokens: jax.Array,
   kv_dtype: str,
   last: jax.Array | None = None,
+  *,
+  offset: jax.Array | None = None,
 ) -> tuple[jax.Array, None]: ...
 
 
@@ -120,6 +122,7 @@ def prefill(
   past: PastKV[Any] = lambda kept, layer: (),
   keep: KeepKV[Any] = lambda kept, layer, keys, values: kept,
   kept: Any = None,
+  offset: jax.Array | None = None,
 ) -> tuple[jax.Array, Any]:
   """Runs prompts, or a chunk of them, padded on the right.
 
@@ -137,6 +140,8 @@ def prefill(
       T] and values [B, N, T, H]. On TPU T may be rounded up to whole registers:
       what stands behind the prompts' tokens nobody may look at.
     kept: what `keep` is called with first.
+    offset: [B, T, D] float32, added to what enters the first layer, to
+      differentiate by it; None: nothing is.
 
   Returns:
     Hidden states before the final layer norm (see `logits`), float32: of each
@@ -181,6 +186,8 @@ def prefill(
 
   places = np.arange(start, start + tokens.shape[1])[None]
   x = components.embed(weights, config, tokens, places)
+  if offset is not None:
+    x = x + offset
   carry = rows.split(x) if split else x, kept
   body = in_parts if split else whole
   count = config.num_layers - (last is not None)

@@ -328,31 +328,6 @@ def _decode(
   return current, slots, steps
 
 
-def score(
-  settings: state.Settings,
-  weights: weights_lib.Weights,
-  tokens: jax.Array,
-  start: jax.Array,
-  end: jax.Array,
-) -> jax.Array:
-  """Sum of log p(tokens[i] | tokens[:i]) for start <= i < end; [] float32.
-
-  Args:
-    settings: static.
-    weights: the model.
-    tokens: [T] int32, padded on the right.
-    start: at least 1.
-    end: at most T.
-  """
-  kv_dtype = settings.engine.kv_dtype
-  x, _ = model.prefill(weights, settings.model, tokens[None], kv_dtype)
-  logits = model.logits(weights, settings.model, x[0, :-1])
-  log_probs = jax.nn.log_softmax(logits)
-  chosen = jnp.take_along_axis(log_probs, tokens[1:, None], 1)[:, 0]
-  index = jnp.arange(1, tokens.shape[0])
-  return jnp.where((index >= start) & (index < end), chosen, 0).sum()
-
-
 def hypotheses(
   settings: state.Settings,
   weights: weights_lib.Weights,

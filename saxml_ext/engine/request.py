@@ -189,12 +189,7 @@ class Checks:
   def request(self, request: Request) -> None:
     """Raises ValueError if a request is out of the engine's limits."""
     e = self.engine
-    tokens = self.tokens('prompt', request.tokens)
-    if len(tokens) > e.max_prompt:
-      raise ValueError(
-        f'the prompt has {len(tokens)} tokens; at most {e.max_prompt}. Shorten'
-        ' it or serve with a larger max_prompt.'
-      )
+    self.prompt(request.tokens)
     r = with_defaults(request, e)
     if not 1 <= r.max_new_tokens <= e.max_new_tokens:
       raise ValueError(
@@ -211,6 +206,17 @@ class Checks:
     self._sampling(r)
     self._search(request, beams=r.beam_search)
     self._logprobs(request.logprobs)
+
+  def prompt(self, tokens: np.ndarray) -> np.ndarray:
+    """A prompt [T] as int32; ValueError if it is out of limits."""
+    tokens = self.tokens('prompt', tokens)
+    if len(tokens) > self.engine.max_prompt:
+      raise ValueError(
+        f'the prompt has {len(tokens)} tokens; at most'
+        f' {self.engine.max_prompt}. Shorten it or serve with a larger'
+        ' max_prompt.'
+      )
+    return tokens
 
   def tokens(self, name: str, tokens: np.ndarray) -> np.ndarray:
     """Tokens [T] as int32.

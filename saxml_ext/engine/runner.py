@@ -16,6 +16,8 @@ from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import sharding
 from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.functions import encodings
+from saxml_ext.engine.functions import texts
 from saxml_ext.engine.kernels import interrupt
 from saxml_ext.engine.parallel import prompt_queue
 from saxml_ext.engine.parallel import slot_parts
@@ -62,6 +64,7 @@ def prepare(
       f'max_logprobs is {e.max_logprobs}; the vocabulary has only'
       f' {model_config.vocab_size} tokens.'
     )
+  encodings.check(e, weights, mesh)
   if mesh is not None:
     sharding.check(mesh, model_config, e.num_slots)
     weights = sharding.place(mesh, sharding.pad(mesh, weights))
@@ -125,8 +128,8 @@ class Runner:
     self.max_prompt = e.max_prompt
     self._engine = e
     self._checks = request_lib.Checks(e, run.settings.model.vocab_size)
-    self._settings = run.settings
     self._run = run
+    self._texts = texts.Texts(run, run.settings, self._checks)
     self._batches = slot_parts.Batches(
       e.num_slots, sharding.slot_parts(run.mesh), e.prefill_batches
     )
@@ -289,26 +292,18 @@ class Runner:
     self._prefills = [p for p in self._prefills if p.requests]
 
   def score(self, prefix: np.ndarray, suffix: np.ndarray) -> float:
-    """Sum of log-probabilities of `suffix` [M] given `prefix` [N], N >= 1.
+    """See `texts.Texts.score`."""
+    return self._texts.score(prefix, suffix)
 
-    Raises:
-      ValueError: out of limits.
-    """
-    prefix = self._checks.tokens('prefix', prefix)
-    suffix = self._checks.tokens('suffix', suffix)
-    limit = self._settings.max_positions
-    total = len(prefix) + len(suffix)
-    if total > limit:
-      raise ValueError(
-        f'prefix and suffix have {total} tokens; at most {limit} (max_prompt'
-        ' + max_new_tokens). Shorten them or serve with larger limits.'
-      )
-    tokens = np.full(limit, self._engine.pad_id, np.int32)
-    tokens[:total] = np.concatenate([prefix, suffix])
-    value = self._run(
-      executables.Score(), tokens, np.int32(len(prefix)), np.int32(total)
-    )
-    return float(value)
+  def embed(self, tokens: np.ndarray) -> np.ndarray:
+    """See `texts.Texts.embed`."""
+    return self._texts.embed(tokens)
+
+  def gradient(
+    self, prefix: np.ndarray, suffix: np.ndarray
+  ) -> tuple[float, dict[str, np.ndarray]]:
+    """See `texts.Texts.gradient`."""
+    return self._texts.gradient(prefix, suffix)
 
   def _turn_ring(self) -> None:
     """Makes the oldest suffix block the current one."""

@@ -129,6 +129,60 @@ class ShardingTest(parameterized.TestCase):
             tolerance = 0.5 if quantization else 1e-3
             self.assertAlmostEqual(one.logprob, other.logprob, delta=tolerance)
 
+  def test_requests_choose_and_stream_on_a_mesh(self):
+    engine = dataclasses.replace(
+      _ENGINE,
+      decode_widths=(4,),
+      search='any',
+      num_samples=2,
+      max_logprobs=2,
+      embedding='mean',
+      gradients=('embeddings',),
+    )
+    tokens = np.arange(1, 12, dtype=np.int32)
+    requests = {
+      0: request_lib.Request(tokens, stream=True, num_beams=2, logprobs=2),
+      3: request_lib.Request(
+        tokens, stream=True, beam_search=False, logprobs=2, seed=3
+      ),
+    }
+    answers = []
+    for mesh in (None, sharding.make_mesh((1, 2, 2))):
+      runner = runner_lib.Runner(_weights(), _MODEL, engine, mesh)
+      self.assertEqual(runner.interruptible, mesh is None)
+      runner.prefill_and_insert(requests)
+      told: dict[int, list[int]] = {}
+      results: dict[int, request_lib.Result] = {}
+      while len(results) < 2:
+        results |= runner.step(2)
+        for slot, progress in runner.progress.items():
+          told[slot] = progress.rows[0].tokens.tolist()
+      for slot, tokens_told in told.items():
+        rows = [h for h in results[slot].hypotheses if h.row == 0]
+        self.assertEqual(
+          tokens_told, rows[0].tokens[: len(tokens_told)].tolist()
+        )
+      answers.append((told, results, runner))
+    (told, alone, one), (other_told, split, other) = answers
+    self.assertEqual(told, other_told)
+    for slot in requests:
+      for a, b in zip(alone[slot].hypotheses, split[slot].hypotheses):
+        np.testing.assert_array_equal(a.tokens, b.tokens)
+        np.testing.assert_allclose(
+          a.token_logprobs, b.token_logprobs, atol=1e-3
+        )
+        np.testing.assert_array_equal(a.alternatives[0], b.alternatives[0])
+    np.testing.assert_allclose(
+      one.embed(tokens), other.embed(tokens), atol=1e-4
+    )
+    (score, found), (other_score, other_found) = (
+      each.gradient(tokens, tokens[:3]) for each in (one, other)
+    )
+    self.assertAlmostEqual(score, other_score, places=3)
+    np.testing.assert_allclose(
+      found['embeddings'], other_found['embeddings'], atol=1e-3
+    )
+
   def test_prompts_of_two_parts_are_prefilled_together(self):
     mesh = sharding.make_mesh((1, 2, 2))
     runner = runner_lib.Runner(_weights(), _MODEL, _ENGINE, mesh)

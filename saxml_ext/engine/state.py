@@ -10,6 +10,7 @@ from saxml_ext.engine.attention import cache
 from saxml_ext.engine.search import beam
 from saxml_ext.engine.search import mixed
 from saxml_ext.engine.search import pax_beam
+from saxml_ext.engine.search import rule as rule_lib
 from saxml_ext.engine.search import sample
 from saxml_ext.engine.search import search
 
@@ -22,7 +23,7 @@ class Settings:
   engine: config_lib.EngineConfig
 
   @property
-  def rule(self) -> search.Rule:
+  def rule(self) -> rule_lib.Rule:
     e = self.engine
     more = {'max_logprobs': e.max_logprobs}
     if e.search == 'pax':
@@ -47,7 +48,7 @@ class Slots:
   Attributes:
     searches: of the slots' requests.
     prompt_lengths: [S] int32.
-    ancestry: per suffix block, oldest first, [S, K, W] int8; see `cache.py`.
+    ancestry: per suffix block, oldest first, [S, K, W]; see `cache.py`.
   """
 
   searches: search.State
@@ -92,9 +93,8 @@ def empty_slots(settings: Settings) -> Slots:
   options = search.options_like(
     e.num_slots, e.max_stop_ids, e.max_new_tokens, e.rows
   )
-  ancestry = jnp.full(
-    (e.num_slots, e.rows, e.suffix_block), cache.NOTHING, jnp.int8
-  )
+  shape = (e.num_slots, e.rows, e.suffix_block)
+  ancestry = jnp.full(shape, cache.NOTHING, cache.ancestry_dtype(e.rows))
   return Slots(
     settings.rule.initial(options, e.max_new_tokens),
     jnp.zeros((e.num_slots,), jnp.int32),

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 import dataclasses
 import secrets
+from typing import Any
 
 import numpy as np
 
@@ -104,15 +105,16 @@ def apply(entry: group_pb2.Entry, runner: contract.Runner) -> None:
 
 
 def _request(sent: group_pb2.Request) -> request_lib.Request:
+  plain: dict[str, Any] = {
+    name: getattr(sent, name) if sent.HasField(name) else None
+    for name in _PLAIN
+  }
   return request_lib.Request(
     tokens=_tokens(sent.tokens),
     stop_ids=tuple(sent.stop_ids.ids) if sent.HasField('stop_ids') else None,
     early_stopping=_STOPPING_EARLY[sent.early_stopping],
     stream=sent.stream,
-    **{
-      name: getattr(sent, name) if sent.HasField(name) else None
-      for name in _PLAIN
-    },
+    **plain,
   )
 
 

@@ -94,7 +94,7 @@ class Follower:
       raise errors.Unavailable(
         f'the leader of the group, {self._leader.name} at'
         f' {self._leader.address}, takes no connections: open --group_port'
-        ' between the hosts'
+        ' between the hosts, and give all of them TLS or none of them'
       ) from e
     call = channel.stream_stream(
       f'/{streams.SERVICE}/{streams.METHOD}',

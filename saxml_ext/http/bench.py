@@ -64,7 +64,7 @@ class _Direct:
   """Asks over gRPC."""
 
   def __init__(self, address: str, prompt: str):
-    self._channel = grpc_util.insecure_channel(address)
+    self._channel = grpc_util.channel(address)
     self._stub = completion_pb2_grpc.CompletionStub(self._channel)
     self._prompt = prompt
 

@@ -32,6 +32,8 @@ from saxml_ext.common import environment
 from saxml_ext.common import errors
 from saxml_ext.common import ids
 from saxml_ext.common import net
+from saxml_ext.common.security import https
+from saxml_ext.common.security import tls_flags  # noqa: F401 Registers flags.
 from saxml_ext.common.telemetry import telemetry_flags
 from saxml_ext.common.telemetry import web
 from saxml_ext.http import gateway_flags
@@ -83,12 +85,14 @@ async def _serve(cell: str, host: str, port: int) -> None:
   models = catalogue.Catalogue(cell, gateway_flags.default_model())
   server = web.WebServer(
     app_lib.build(models, gateway_flags.options(models)),
+    https.server_context(),
     grace_secs=_DRAIN_SECS.value,
     keep_alive_secs=_KEEP_ALIVE_SECS,
   )
   await server.start(port, host)
   address = net.join_host_port(host or '0.0.0.0', server.port)
-  print(f'Gateway of {cell} is serving at http://{address}', flush=True)
+  scheme = 'https' if https.is_set() else 'http'
+  print(f'Gateway of {cell} is serving at {scheme}://{address}', flush=True)
   await ended.wait()
   logging.info('stopping')
   await server.stop()

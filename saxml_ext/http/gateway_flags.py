@@ -6,6 +6,8 @@ import os
 from absl import flags
 
 from saxml_ext.common import errors
+from saxml_ext.common import user_path
+from saxml_ext.common.security import api_keys
 from saxml_ext.http.backend import catalogue as catalogue_lib
 from saxml_ext.http.protocol import templates
 from saxml_ext.http.web import options as options_lib
@@ -23,6 +25,13 @@ _CHAT_TEMPLATE = flags.DEFINE_list(
   [],
   'How conversations become prompts: NAME for all models, MODEL=NAME for one.'
   f' Names: {templates.known()}. Default: {templates.DEFAULT}.',
+)
+_API_KEYS_FILE = flags.DEFINE_string(
+  'api_keys_file',
+  '',
+  'File of API keys, one of which a request has to bring; changes of it count'
+  ' within seconds. //saxml_ext/common/security:api_key makes keys. Default:'
+  ' everybody may ask.',
 )
 _MAX_BODY_BYTES = flags.DEFINE_integer(
   'max_body_bytes',
@@ -69,7 +78,9 @@ def options(catalogue: catalogue_lib.Catalogue) -> options_lib.Options:
     InvalidArgument: one is malformed.
   """
   template, of_models = _chat_templates(catalogue)
+  path = user_path.resolve(_API_KEYS_FILE.value)
   return options_lib.Options(
+    name_of=api_keys.Keys(path).name if path else None,
     max_in_flight=_MAX_IN_FLIGHT.value,
     max_body_bytes=_MAX_BODY_BYTES.value,
     request_timeout=_REQUEST_TIMEOUT.value,

@@ -3,13 +3,20 @@
 import os
 import re
 import signal
+import ssl
 import threading
 
 from absl.testing import absltest
+from absl.testing import flagsaver
 import openai
 
 from saxml_ext.client.testing import fake_cell
+from saxml_ext.common.security import api_keys
+from saxml_ext.common.security import caller
+from saxml_ext.common.security import tls
+from saxml_ext.common.security.testing import cell_certs
 from saxml_ext.common.testing import modules
+from saxml_ext.http import gateway
 from saxml_ext.http.testing import fake_completion
 
 _PROGRAM = 'saxml_ext.http.gateway'
@@ -17,11 +24,7 @@ _PROGRAM = 'saxml_ext.http.gateway'
 
 class GatewayTest(absltest.TestCase):
   def test_serves_and_drains(self):
-    cell = fake_cell.FakeCell(self.create_tempdir().full_path)
-    self.addCleanup(cell.stop)
-    server = fake_completion.FakeCompletion()
-    self.addCleanup(server.stop)
-    cell.admin.add_address(fake_cell.MODEL, server.address)
+    cell, server = self.start_cell()
     process = modules.start(
       self,
       _PROGRAM,
@@ -32,11 +35,8 @@ class GatewayTest(absltest.TestCase):
       AIP_HTTP_PORT='0',
       AIP_PREDICT_ROUTE='/v1/endpoints/1:predict',
     )
-    line = process.stdout.readline()
-    port = re.search(r':(\d+)$', line)
-    self.assertIsNotNone(port, line)
     client = openai.OpenAI(
-      base_url=f'http://127.0.0.1:{port.group(1)}/v1', api_key='none'
+      base_url=f'http://127.0.0.1:{self.port(process)}/v1', api_key='none'
     )
     self.addCleanup(client.close)
     got = client.chat.completions.create(
@@ -59,21 +59,80 @@ class GatewayTest(absltest.TestCase):
     self.assertEqual(''.join(answers), 'x' * fake_completion.SLOW_TOKENS)
     self.assertEqual(process.wait(60), 0)
 
+  def test_keys_and_encryption(self):
+    directory = self.create_tempdir().full_path
+    certs = cell_certs.CellCerts(directory)
+    tls.configure(certs.server())
+    self.addCleanup(tls.configure, None)
+    caller.trust(['gateway.test'])
+    self.addCleanup(caller.trust, [])
+    cell, server = self.start_cell()
+    key, line = api_keys.make('alice@example.org')
+    path = os.path.join(directory, 'keys')
+    with open(path, 'w', encoding='ascii') as f:
+      f.write(f'{line}\n')
+    own = certs.make('gateway.test', 'gateway.test', '127.0.0.1')
+    process = modules.start(
+      self,
+      _PROGRAM,
+      '--port=0',
+      f'--api_keys_file={path}',
+      f'--tls_cert_file={own.cert_file}',
+      f'--tls_key_file={own.key_file}',
+      f'--tls_ca_file={own.ca_file}',
+      f'--tls_server_name={own.server_name}',
+      SAX_ROOT=cell.root,
+      SAX_CELL=fake_cell.CELL,
+    )
+    port = self.port(process)
+    context = ssl.create_default_context(cafile=certs.ca_file)
+    for api_key, allowed in ((key, True), (key[:-1] + '-', False)):
+      with openai.OpenAI(
+        base_url=f'https://127.0.0.1:{port}/v1',
+        api_key=api_key,
+        http_client=openai.DefaultHttpxClient(verify=context),
+      ) as client:
+        if allowed:
+          client.completions.create(model='m', prompt='x')
+        else:
+          with self.assertRaises(openai.AuthenticationError):
+            client.completions.create(model='m', prompt='x')
+    # The model server knows whose key it was, and believes the gateway.
+    self.assertEqual(server.callers, ['alice@example.org'])
+    process.terminate()
+    self.assertNotIn(key, process.communicate()[1])
+
+  def start_cell(self):
+    cell = fake_cell.FakeCell(self.create_tempdir().full_path)
+    self.addCleanup(cell.stop)
+    server = fake_completion.FakeCompletion()
+    self.addCleanup(server.stop)
+    cell.admin.add_address(fake_cell.MODEL, server.address)
+    return cell, server
+
+  def port(self, process):
+    line = process.stdout.readline()
+    found = re.search(r'Gateway .* https?://.*:(\d+)$', line)
+    self.assertIsNotNone(found, line)
+    return found.group(1)
+
   def test_errors_at_the_start(self):
-    for flags, expected in (
-      ([], '--sax_cell'),
-      (['--sax_cell=/sax/test'], '--sax_root'),
-      (['--sax_cell=test', '--sax_root=/tmp'], 'test'),
-      (
-        ['--sax_cell=/sax/t', '--sax_root=/tmp', '--chat_template=jinja'],
-        'none of alpaca',
-      ),
+    os.environ.pop('SAX_ROOT', None)
+    os.environ.pop('SAX_CELL', None)
+    for given, expected in (
+      ({}, '--sax_cell'),
+      ({'sax_cell': '/sax/test'}, '--sax_root'),
+      ({'sax_cell': 'test', 'sax_root': '/tmp'}, 'test'),
+      ({'chat_template': ['jinja']}, 'none of alpaca'),
+      ({'api_keys_file': '/nowhere'}, '/nowhere'),
     ):
-      variables = dict.fromkeys(('SAX_ROOT', 'SAX_CELL'), '')
-      done = modules.run(_PROGRAM, *flags, **(os.environ | variables))
-      self.assertNotEqual(done.returncode, 0)
-      self.assertIn(expected, done.stderr)
-      self.assertNotIn('Traceback', done.stderr)
+      if expected not in ('--sax_cell', '--sax_root', 'test'):
+        given |= {'sax_cell': '/sax/t', 'sax_root': '/tmp'}
+      with (
+        flagsaver.flagsaver(**given),
+        self.assertRaisesRegex(SystemExit, f'gateway: .*{expected}'),
+      ):
+        gateway.main(['gateway'])
 
 
 if __name__ == '__main__':

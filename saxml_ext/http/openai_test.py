@@ -287,6 +287,8 @@ class ErrorsTest(gateway_case.GatewayCase):
       got.extend(chunk.choices[0].text for chunk in stream)
     self.assertEqual(got, ['B', 'R'])
     self.assertEqual(e.exception.code, 'unavailable')
+    _, text, _ = self.fetch('/metrics')
+    self.assertIn('requests_total{code="503",model_name="/sax/test/m"', text)
 
   def test_deadlines(self):
     client = self.client(timeout=0.2)
@@ -309,6 +311,23 @@ class ErrorsTest(gateway_case.GatewayCase):
     )
     self.assertEqual(next(stream).choices[0].text, 'x')
     self.assertFalse(self.server.cancelled.is_set())
+    stream.close()
+    self.assertTrue(self.server.cancelled.wait(60))
+
+  def test_one_of_several_prompts(self):
+    for stream in (False, True):
+      with self.assertRaisesRegex(openai.APIError, 'injected INTERNAL'):
+        got = self.client().completions.create(
+          model='m', prompt=['abc', 'err:INTERNAL'], stream=stream
+        )
+        list(got)
+    stream = self.client().completions.create(
+      model='m', prompt=['endless:0.01', 'abc'], stream=True
+    )
+    texts = ['', '']
+    while texts[1] != 'ABC':
+      choice = next(stream).choices[0]
+      texts[choice.index] += choice.text
     stream.close()
     self.assertTrue(self.server.cancelled.wait(60))
 

@@ -33,6 +33,8 @@ def of(params: type[template.ServableLMParams]) -> config_lib.EngineConfig:
       num_samples=params.NUM_SAMPLES if mixed else None,
       beam_search=params.USE_BEAM_SEARCH or not mixed,
       max_logprobs=params.MAX_LOGPROBS,
+      embedding=_embedding(params),
+      gradients=tuple(params.GRADIENT_WRT_INPUT_TENSOR_NAMES or ()),
       length_penalty=params.LENGTH_PENALTY,
       early_stopping=params.EARLY_STOPPING,
       length_norm_alpha=params.LENGTH_NORM_ALPHA,
@@ -41,6 +43,7 @@ def of(params: type[template.ServableLMParams]) -> config_lib.EngineConfig:
       max_top_k=params.TOP_K,
       temperature=params.TEMPERATURE,
       kv_dtype=params.KV_CACHE_DTYPE or params.FPROP_DTYPE,
+      suffix_block=config_lib.suffix_block(max_new),
     ),
     params.EOS_ID,
   )
@@ -60,6 +63,13 @@ def _search(params: type[template.ServableLMParams]) -> str:
   if not params.USE_BEAM_SEARCH:
     return 'sample'
   return 'pax' if params.BEAM_RULE == 'pax' else 'beam'
+
+
+def _embedding(params: type[template.ServableLMParams]) -> str | None:
+  # Stock Sax serves embeddings if both are named, and scores are served.
+  if params.GENERATE_ONLY or params.TEXT_TO_EMBEDDING_MODEL_METHOD_NAME is None:
+    return None
+  return params.TEXT_TO_EMBEDDING_OUTPUT_EMBEDDING_NAME
 
 
 def _buckets(params: type[template.ServableLMParams]) -> tuple[int, ...]:

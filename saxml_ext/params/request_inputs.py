@@ -25,6 +25,8 @@ def defaults(
     'lm.generate': generate,
     'lm.generate_stream': generate,
     'lm.score': dict(params.SCORE_EXTRA_INPUTS),
+    'lm.gradient': dict(params.SCORE_EXTRA_INPUTS),
+    'lm.embed': {},
   }
 
 

@@ -151,12 +151,17 @@ def _methods(params: type[template.ServableLMParams]) -> tuple[str, ...]:
     methods.append('lm.generate_stream')
   if not params.GENERATE_ONLY:
     methods.append('lm.score')
+  engine = engine_config.of(params)
+  if engine.embedding is not None:
+    methods.append('lm.embed')
+  if engine.gradients:
+    methods.append('lm.gradient')
   if not methods:
     raise errors.InvalidArgument(
       f'{params.__name__} serves no method: SCORE_ONLY, GENERATE_ONLY,'
       ' ENABLE_GENERATE and ENABLE_GENERATE_STREAM leave none'
     )
-  return tuple(methods)
+  return tuple(sorted(methods))
 
 
 def _stop_ids(

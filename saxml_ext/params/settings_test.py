@@ -36,6 +36,11 @@ class SettingsTest(parameterized.TestCase):
     self.assertEqual(settings.engine.max_new_tokens, 20)
     self.assertEqual(settings.engine.min_new_tokens, 20)
 
+  def test_short_answers_have_no_more_memory_than_steps(self):
+    short = _of(MAX_DECODE_STEPS=8, BEAM_SIZE=100).engine
+    self.assertEqual((short.suffix_block, short.num_suffix_blocks), (8, 1))
+    self.assertEqual(_of(MAX_DECODE_STEPS=128).engine.suffix_block, 16)
+
   def test_default_limit_of_a_request_follows_the_models(self):
     extra = _of(MAX_DECODE_STEPS=20).extra_inputs['lm.generate']
     self.assertEqual(extra, {'per_example_max_decode_steps': 20})
@@ -51,6 +56,22 @@ class SettingsTest(parameterized.TestCase):
     self.assertEqual(_of().methods, ('lm.generate', 'lm.score'))
     self.assertEqual(_of(GENERATE_ONLY=True).methods, ('lm.generate',))
     self.assertEqual(_of(SCORE_ONLY=True).methods, ('lm.score',))
+    texts = dict(
+      TEXT_TO_EMBEDDING_OUTPUT_EMBEDDING_NAME='mean',
+      TEXT_TO_EMBEDDING_MODEL_METHOD_NAME='encode',
+      GRADIENT_WRT_INPUT_TENSOR_NAMES=['embeddings'],
+    )
+    settings = _of(**texts)
+    self.assertEqual(
+      settings.methods, ('lm.embed', 'lm.generate', 'lm.gradient', 'lm.score')
+    )
+    self.assertEqual(settings.engine.embedding, 'mean')
+    self.assertEqual(settings.engine.gradients, ('embeddings',))
+    # As in stock Sax, both have to be named.
+    texts['TEXT_TO_EMBEDDING_MODEL_METHOD_NAME'] = None
+    self.assertNotIn('lm.embed', _of(**texts).methods)
+    with self.assertRaisesRegex(errors.Unimplemented, 'have no derivative'):
+      _of(gptj.TinyTokenizedINT8, **texts)
 
   def test_sampling(self):
     settings = _of(

@@ -47,9 +47,9 @@ CHOICES: Mapping[str, tuple[Any, ...]] = {
   'POLYMORPHIC_SEQ_LEN_EXCLUSION': (None,),
   'TEXT_TO_EMBEDDING_SERVING_BATCH_SIZE': (1,),
   'TEXT_TO_EMBEDDING_MAX_LIVE_BATCHES': (1,),
-  'TEXT_TO_EMBEDDING_OUTPUT_EMBEDDING_NAME': (None,),
-  'TEXT_TO_EMBEDDING_MODEL_METHOD_NAME': (None,),
-  'GRADIENT_WRT_INPUT_TENSOR_NAMES': (None,),
+  'TEXT_TO_EMBEDDING_OUTPUT_EMBEDDING_NAME': (None, *config_lib.EMBEDDINGS),
+  'TEXT_TO_EMBEDDING_MODEL_METHOD_NAME': (None, 'encode'),
+  'GRADIENT_WRT_INPUT_TENSOR_NAMES': (None, [], list(config_lib.GRADIENTS)),
   'GRADIENT_WRT_MDL_VAR_TENSOR_NAMES': (None,),
 }
 
@@ -83,6 +83,12 @@ def check(params: type[template.ServableLMParams]) -> None:
     raise errors.Unimplemented(
       f'{params.__name__}: FPROP_DTYPE={params.FPROP_DTYPE} with MODEL_DTYPE='
       f'{params.MODEL_DTYPE} is not supported: give both one type'
+    )
+  if params.GRADIENT_WRT_INPUT_TENSOR_NAMES and params.QUANTIZATION == 'int8':
+    raise errors.Unimplemented(
+      f'{params.__name__}: GRADIENT_WRT_INPUT_TENSOR_NAMES with'
+      " QUANTIZATION='int8' is not supported, for rounded activations have no"
+      " derivative: publish with QUANTIZATION='int8_weights' or 'none'"
     )
   if params.MIXED_SEARCH and params.BEAM_RULE != 'reference':
     raise errors.Unimplemented(

@@ -68,6 +68,9 @@ class SupportTest(parameterized.TestCase):
     dict(FPROP_DTYPE='float16', MODEL_DTYPE='float16'),
     dict(PRECOMPUTE_KV_CACHE_PREFIX='x'),
     dict(TEXT_TO_EMBEDDING_MODEL_METHOD_NAME='x'),
+    dict(TEXT_TO_EMBEDDING_OUTPUT_EMBEDDING_NAME='x'),
+    dict(GRADIENT_WRT_INPUT_TENSOR_NAMES=['ids']),
+    dict(GRADIENT_WRT_MDL_VAR_TENSOR_NAMES=['params/lm/softmax']),
     dict(ARCHITECTURE='other'),
     dict(NUM_EXTRA_IDS=False),
   )

@@ -138,9 +138,14 @@ class ServableLMParams:
   POLYMORPHIC_SEQ_LEN_EXCLUSION: Any = None
   TEXT_TO_EMBEDDING_SERVING_BATCH_SIZE: int = 1
   TEXT_TO_EMBEDDING_MAX_LIVE_BATCHES: int = 1
+  # Embeddings of texts: of their hidden states after the final layer norm,
+  # which the method 'encode' makes, that of the 'last_token' or their 'mean'.
+  # None in either: there are none.
   TEXT_TO_EMBEDDING_OUTPUT_EMBEDDING_NAME: str | None = None
   TEXT_TO_EMBEDDING_MODEL_METHOD_NAME: str | None = None
   INCLUDE_EOS_SCORE: bool = False
+  # ['embeddings']: gradients of scores by what the tokens of prefix and suffix
+  # put into the first layer. None: there are none.
   GRADIENT_WRT_INPUT_TENSOR_NAMES: Sequence[str] | None = None
   GRADIENT_WRT_MDL_VAR_TENSOR_NAMES: Sequence[str] | None = None
 

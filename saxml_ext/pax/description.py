@@ -23,7 +23,7 @@ from collections.abc import Mapping
 import dataclasses
 import json
 import os
-from typing import Any
+from typing import Any, NoReturn
 
 from saxml_ext.common import errors
 from saxml_ext.common import storage
@@ -113,8 +113,10 @@ def read(checkpoint_path: str, above: bool = True) -> Description:
 
 def _parse(path: str) -> Description:
   try:
-    document = json.loads(storage.read_bytes(path))
-  except (OSError, ValueError) as e:
+    document = json.loads(
+      storage.read_bytes(path), parse_constant=_refuse_constant
+    )
+  except (OSError, ValueError, RecursionError) as e:
     raise errors.InvalidArgument(
       f'{path} cannot be read: {e}; convert the checkpoint again'
     ) from e
@@ -129,6 +131,11 @@ def _parse(path: str) -> Description:
       for field in dataclasses.fields(Description)
     }
   )
+
+
+def _refuse_constant(text: str) -> NoReturn:
+  """Called for what Python reads beyond JSON: NaN and Infinity."""
+  raise ValueError(f'{text} is no number')
 
 
 def _value(path: str, document: Mapping[str, Any], field: str) -> Any:

@@ -33,6 +33,37 @@ class ModelServerTest(absltest.TestCase):
       timeout=_TIMEOUT,
     )
 
+  def test_embeds_and_differentiates(self):
+    self.server.load(
+      _KEY,
+      model_path=small_model.MODEL_PATH,
+      checkpoint_path=small_model.write(self.create_tempdir().full_path),
+      overrides={
+        'TEXT_TO_EMBEDDING_OUTPUT_EMBEDDING_NAME': '"mean"',
+        'TEXT_TO_EMBEDDING_MODEL_METHOD_NAME': '"encode"',
+        'GRADIENT_WRT_INPUT_TENSOR_NAMES': '["embeddings"]',
+      },
+    )
+    dim = small_model.SHAPE.model_dim
+    embeddings = [
+      self.server.lm.Embed(
+        lm_pb2.EmbedRequest(model_key=_KEY, text=text), timeout=_TIMEOUT
+      ).embedding
+      for text in ('1,2,3', '4,5,6')
+    ]
+    self.assertEqual([len(each) for each in embeddings], [dim, dim])
+    self.assertNotEqual(*embeddings)
+    gradient = self.server.lm.Gradient(
+      lm_pb2.GradientRequest(model_key=_KEY, prefix='1,2', suffix='3,4,5'),
+      timeout=_TIMEOUT,
+    )
+    score = self.server.lm.Score(
+      lm_pb2.ScoreRequest(model_key=_KEY, prefix='1,2', suffix=['3,4,5']),
+      timeout=_TIMEOUT,
+    )
+    self.assertAlmostEqual(gradient.score[0], score.logp[0], places=4)
+    self.assertLen(gradient.gradients['embeddings'].values, 5 * dim)
+
   def test_a_models_life(self):
     self.server.load(
       _KEY,

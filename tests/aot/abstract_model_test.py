@@ -106,7 +106,7 @@ class AbstractModelTest(parameterized.TestCase):
     self.assertEqual(
       configuration.of(made_up.executables(), told), configuration.of(run, told)
     )
-    shapes = made_up.executables().signature(executables.Score()).args[0]
+    shapes = made_up.executables().signature(executables.EmptyState()).args[0]
     self.assertEqual(jax.tree.structure(shapes), jax.tree.structure(weights))
     for shape, array in zip(jax.tree.leaves(shapes), jax.tree.leaves(weights)):
       self.assertEqual(

@@ -152,9 +152,7 @@ class _Attack:
     addresses = {address for address, _ in self._targets}
     async with contextlib.AsyncExitStack() as stack:
       channels = {
-        address: await stack.enter_async_context(
-          grpc_aio.insecure_channel(address)
-        )
+        address: await stack.enter_async_context(grpc_aio.channel(address))
         for address in addresses
       }
       calls: set[asyncio.Task[None]] = set()
@@ -193,7 +191,7 @@ def _undo(cell: processes.Cell, server: str) -> None:
     if model_id != _MODEL:
       with contextlib.suppress(grpc.RpcError):  # Gone meanwhile.
         cell.call('Unpublish', admin_pb2.UnpublishRequest(model_id=model_id))
-  with grpc_util.insecure_channel(server) as channel:
+  with grpc_util.channel(server) as channel:
     stub = modelet_pb2_grpc.ModeletStub(channel)
     status = stub.GetStatus(
       modelet_pb2.GetStatusRequest(), timeout=processes.PATIENCE

@@ -289,7 +289,7 @@ def _counted(port: int) -> int:
 
 async def _answers(address: str) -> None:
   """Raises unless the server answers a request."""
-  async with grpc_aio.insecure_channel(address) as channel:
+  async with grpc_aio.channel(address) as channel:
     request = _generate('1,2', per_example_max_decode_steps=1)
     call = channel.unary_unary(_LM + 'Generate')
     await call(request.SerializeToString(), timeout=processes.PATIENCE)

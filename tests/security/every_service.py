@@ -40,6 +40,10 @@ class _Params(gptj.TinyTokenizedFP32):
 
   INPUT_SEQ_LEN = 8
   BUCKET_KEYS = [8]
+  ENABLE_GENERATE_STREAM = True
+  TEXT_TO_EMBEDDING_OUTPUT_EMBEDDING_NAME = 'mean'
+  TEXT_TO_EMBEDDING_MODEL_METHOD_NAME = 'encode'
+  GRADIENT_WRT_INPUT_TENSOR_NAMES = ['embeddings']
 
 
 class _Goodbye(members.Listener):
@@ -87,6 +91,10 @@ class EveryService:
     self._group = members.make_server(leader, 2, _SILENCE_SECS)
     self.ports[streams.SERVICE] = self._listen(self._group)
     self._group.start()
+
+  def methods(self) -> tuple[str, ...]:
+    """Of the model that is loaded."""
+    return self.model_server.models.serving(MODEL).model.settings.methods
 
   async def restrict(
     self,

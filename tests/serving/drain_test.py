@@ -1,9 +1,11 @@
 """A cell of two model servers, one of which is told to stop under traffic.
 
 The other one keeps the admin server in its own process. No request is lost when
-the first ends, nor when the one that is left gets another checkpoint.
+one of them unloads the model, when one ends, nor when the one that is left gets
+another checkpoint.
 """
 
+import pathlib
 import signal
 import subprocess
 import tempfile
@@ -85,7 +87,7 @@ class DrainTest(absltest.TestCase):
 
   def _start(self, *flags: str) -> tuple[subprocess.Popen[str], TextIO]:
     """Starts a model server; returns it and its log."""
-    log = open(tempfile.mkstemp(dir=self.dir)[1], 'w+', encoding='utf-8')
+    log = open(tempfile.mkstemp(dir=self.dir)[1], 'w', encoding='utf-8')
     self.addCleanup(log.close)
     process = modules.start(
       self,
@@ -112,7 +114,15 @@ class DrainTest(absltest.TestCase):
     sax.WaitForReady(_MODEL, 2)
 
     with _Traffic() as traffic:
-      traffic.wait_for(40)
+      traffic.wait_for(20)
+      # One of the two unloads the model, and loads it again.
+      sax.UpdateReplicas(_MODEL, 1)
+      while sax.List(_MODEL)[2] > 1:
+        time.sleep(0.05)
+      traffic.wait_for(20)
+      sax.UpdateReplicas(_MODEL, 2)
+      sax.WaitForReady(_MODEL, 2)
+      traffic.wait_for(20)
       goes.send_signal(signal.SIGTERM)
       self.assertEqual(goes.wait(_TIMEOUT), 0, _text(goes_log))
       traffic.wait_for(20)
@@ -137,8 +147,8 @@ class DrainTest(absltest.TestCase):
 
 
 def _text(log: TextIO) -> str:
-  log.seek(0)
-  return log.read()
+  # Opened anew: to read elsewhere in it would move where the program writes.
+  return pathlib.Path(log.name).read_text(encoding='utf-8')
 
 
 if __name__ == '__main__':

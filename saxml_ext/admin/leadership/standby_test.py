@@ -82,12 +82,12 @@ class StandbyTest(cell_fixture.CellTestCase):
     page = await self.page(self.standby, '/')
     self.assertIn(f'stands by. The leader is {self.admin.address}', page)
     metrics = await self.page(self.admin, '/metrics')
-    self.assertIn('\nsax_admin_leads 1\n', metrics)
-    self.assertIn('\nsax_admin_published_models 1\n', metrics)
-    self.assertIn('\nsax_admin_requested_replicas 3\n', metrics)
-    self.assertIn('\nsax_admin_replicas{status="LOADED"} 0\n', metrics)
+    self.assertIn('\nsax_admin_leads 1.0\n', metrics)
+    self.assertIn('\nsax_admin_published_models 1.0\n', metrics)
+    self.assertIn('\nsax_admin_requested_replicas 3.0\n', metrics)
+    self.assertIn('\nsax_admin_replicas{status="LOADED"} 0.0\n', metrics)
     metrics = await self.page(self.standby, '/metrics')
-    self.assertIn('\nsax_admin_leads 0\n', metrics)
+    self.assertIn('\nsax_admin_leads 0.0\n', metrics)
 
   async def test_takes_over_what_was_published(self):
     modelet = await self.joined()

@@ -7,6 +7,7 @@ import grpc
 
 from saxml_ext.common import errors
 from saxml_ext.common import grpc_aio
+from saxml_ext.common.security import tls
 from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.protobuf import modelet_pb2_grpc
 
@@ -37,7 +38,12 @@ class Connection:
     self.status = modelet_pb2.GetStatusResponse()
     self.last_seen = time.monotonic()
     self._wants_reasons = wants_reasons
-    self._channel = grpc_aio.channel(address)
+    self._retired: list[grpc.aio.Channel] = []
+    self._connect()
+
+  def _connect(self) -> None:
+    self._tls = tls.version()
+    self._channel = grpc_aio.channel(self.address)
     self.stub = modelet_pb2_grpc.ModeletStub(self._channel)
 
   async def open(self) -> modelet_pb2.GetStatusResponse:
@@ -63,17 +69,26 @@ class Connection:
     self, timeout: float = STATUS_TIMEOUT, wait_for_ready: bool = False
   ) -> modelet_pb2.GetStatusResponse:
     """Asks the server for its status; raises grpc.aio.AioRpcError."""
-    status = await self.stub.GetStatus(
-      modelet_pb2.GetStatusRequest(
-        include_method_stats=True,
-        include_failure_reasons=self._wants_reasons(),
-      ),
-      timeout=timeout,
-      wait_for_ready=wait_for_ready,
-    )
+    try:
+      status = await self.stub.GetStatus(
+        modelet_pb2.GetStatusRequest(
+          include_method_stats=True,
+          include_failure_reasons=self._wants_reasons(),
+        ),
+        timeout=timeout,
+        wait_for_ready=wait_for_ready,
+      )
+    except grpc.aio.AioRpcError:
+      if tls.version() is not self._tls:
+        # The next try shows the new certificate; calls under way, if there
+        # are any, end as they would have.
+        self._retired.append(self._channel)
+        self._connect()
+      raise
     self.status, self.last_seen = status, time.monotonic()
     return status
 
   async def close(self) -> None:
     """Ends calls that are under way."""
-    await self._channel.close()
+    for channel in (*self._retired, self._channel):
+      await channel.close()

@@ -22,6 +22,7 @@ from absl import logging
 
 from saxml_ext.admin.modelet import connection as connection_lib
 from saxml_ext.admin.modelet import held as held_lib
+from saxml_ext.admin.modelet import origins
 from saxml_ext.admin.modelet import poller as poller_lib
 from saxml_ext.admin.modelet import worker as worker_lib
 from saxml_ext.protobuf import admin_pb2
@@ -37,6 +38,9 @@ class Listener(Protocol):
 
   def leads(self) -> bool:
     """Whether model servers may be told anything at this moment."""
+
+  def origin(self, model_id: str) -> origins.Metadata:
+    """What calls about a model carry, see `origins`."""
 
   def changed(self, modelet: 'Modelet', model_id: str) -> None:
     """Something about a model on this server is no longer as it was.
@@ -79,7 +83,11 @@ class Modelet:
       join.address, self._has_unexplained
     )
     self._worker = worker_lib.Worker(
-      self._connection, self.held, listener.leads, self._worked
+      self._connection,
+      self.held,
+      listener.leads,
+      listener.origin,
+      self._worked,
     )
     self._poller = poller_lib.Poller(
       self._connection,

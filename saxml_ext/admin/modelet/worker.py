@@ -17,6 +17,7 @@ import grpc
 
 from saxml_ext.admin.modelet import connection as connection_lib
 from saxml_ext.admin.modelet import held as held_lib
+from saxml_ext.admin.modelet import origins
 from saxml_ext.protobuf import modelet_pb2
 
 # Seconds between two looks whether this admin server leads (again).
@@ -46,6 +47,7 @@ class Worker:
     connection: connection_lib.Connection,
     held: dict[str, held_lib.Held],
     leads: Callable[[], bool],
+    origin: Callable[[str], origins.Metadata],
     done: Callable[[str], None],
   ):
     """Does nothing before `start`.
@@ -55,11 +57,13 @@ class Worker:
       held: what the server is to hold, by model id; its owner adds and removes
         entries, the worker changes the fields of those it works on.
       leads: whether model servers may be told anything at this moment.
+      origin: metadata for calls about a model, by its id, see `origins`.
       done: called with a model's id after anything was done to it.
     """
     self._connection = connection
     self._held = held
     self._leads = leads
+    self._origin = origin
     self._done = done
     # Model id of each unload that is queued or running.
     self._unloading: list[str] = []
@@ -170,7 +174,9 @@ class Worker:
     try:
       # No deadline: loading takes as long as it takes, and the poll cancels it
       # if the server dies.
-      held.call = self._connection.stub.Load(request)
+      held.call = self._connection.stub.Load(
+        request, metadata=self._origin(model.model_id)
+      )
       await held.call
       # Model servers also say OK when the key is there in another state.
       status = await self._connection.get_status()
@@ -200,7 +206,9 @@ class Worker:
     if weights:
       held.sent = None
     try:
-      held.call = self._connection.stub.UpdateLoaded(request)
+      held.call = self._connection.stub.UpdateLoaded(
+        request, metadata=self._origin(model.model_id)
+      )
       await held.call
     except grpc.aio.AioRpcError as e:
       if e.code() == _StatusCode.NOT_FOUND:
@@ -247,7 +255,8 @@ class Worker:
   async def _try_unload(self, model_id: str) -> bool:
     try:
       await self._connection.stub.Unload(
-        modelet_pb2.UnloadRequest(model_key=model_id)
+        modelet_pb2.UnloadRequest(model_key=model_id),
+        metadata=self._origin(model_id),
       )
     except grpc.aio.AioRpcError as e:
       if e.code() not in _NOT_HERE:

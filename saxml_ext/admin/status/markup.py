@@ -1,4 +1,4 @@
-"""Pieces of HTML that the status pages are made of; no page needs another file.
+"""Pieces of HTML that the status pages are made of.
 
 All functions take plain text and escape it, unless their names for arguments
 say that it is HTML already.
@@ -23,44 +23,39 @@ _KINDS = {
   'Not assigned': 'bad',
 }
 _REFRESH_SECS = 10
-_STYLE = """
-:root{--text:#1c2430;--dim:#5b6676;--line:#d9dee6;--head:#f1f4f8;--page:#fff;
---link:#0b57d0;--good:#136c34;--goodbg:#dff3e4;--busy:#7a5200;--busybg:#fdf0cf;
---bad:#a3161f;--badbg:#fbe0e1;--off:#4b5563;--offbg:#e8ebf0}
-@media(prefers-color-scheme:dark){:root{--text:#e4e8ee;--dim:#9aa5b4;
---line:#353c47;--head:#232933;--page:#171b21;--link:#8ab4f8;--good:#8fdfa8;
---goodbg:#163d24;--busy:#f3cf7a;--busybg:#43340f;--bad:#f6a5aa;--badbg:#4d1a1e;
---off:#b7c0cc;--offbg:#2c333d}}
-body{font:15px/1.45 system-ui,sans-serif;color:var(--text);
-background:var(--page);margin:2rem auto;max-width:90rem;padding:0 1.5rem}
-h1{font-size:1.5rem;margin:.2rem 0}h2{font-size:1.15rem;margin:2rem 0 .6rem}
-a{color:var(--link);text-decoration:none}a:hover{text-decoration:underline}
-nav,.dim{color:var(--dim)}nav a{margin-right:1rem}
-table{border-collapse:collapse;width:100%}
-.wide{overflow-x:auto;border:1px solid var(--line);border-radius:8px}
-th,td{padding:.45rem .8rem;text-align:left;vertical-align:top;
-border-bottom:1px solid var(--line)}tr:last-child td{border-bottom:0}
-th{background:var(--head);font-weight:600;white-space:nowrap}
-td.number,th.number{text-align:right;font-variant-numeric:tabular-nums}
-td{overflow-wrap:anywhere}.short{white-space:nowrap}
-.state{display:inline-block;padding:.05rem .55rem;border-radius:1rem;
-font-size:.85em;font-weight:600;white-space:nowrap;color:var(--off);
-background:var(--offbg)}
-.good{color:var(--good);background:var(--goodbg)}
-.busy{color:var(--busy);background:var(--busybg)}
-.bad{color:var(--bad);background:var(--badbg)}
-"""
 
 
-def page(title: str, heading: str, body_html: str) -> str:
-  """A whole page that loads itself anew from time to time."""
+def page(
+  title: str,
+  heading: str,
+  body_html: str,
+  changes: bool = False,
+  live: bool = True,
+) -> str:
+  """A whole page.
+
+  Args:
+    title: of the window.
+    heading: of the page.
+    body_html: what stands below it.
+    changes: offer to publish a model.
+    live: keep it up to date; without scripts it loads itself anew.
+  """
+  refresh = (
+    f'<noscript><meta http-equiv="refresh" content="{_REFRESH_SECS}">'
+    '</noscript><script src="/static/live.js" defer></script>'
+  )
+  publish = '<a class="button" href="/publish">Publish a model</a>'
   return (
     '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
     '<meta name="viewport" content="width=device-width">'
-    f'<meta http-equiv="refresh" content="{_REFRESH_SECS}">'
-    f'<title>{html.escape(title)}</title><style>{_STYLE}</style></head><body>'
-    f'<nav><a href="/">Cell</a><a href="/metrics">Metrics</a></nav>'
-    f'<h1>{html.escape(heading)}</h1>{body_html}</body></html>\n'
+    f'<title>{html.escape(title)}</title>'
+    '<link rel="stylesheet" href="/static/page.css">'
+    f'{refresh if live else ""}</head><body>'
+    '<nav><a href="/">Cell</a><a href="/metrics">Metrics</a>'
+    f'{publish if changes else ""}<span id="note" class="note"></span></nav>'
+    f'<h1>{html.escape(heading)}</h1>'
+    f'<main{" id=live" if live else ""}>{body_html}</main></body></html>\n'
   )
 
 
@@ -100,6 +95,24 @@ def names(texts: Iterable[str]) -> str:
   return ', '.join(
     f'<span class="short">{html.escape(text)}</span>' for text in texts
   )
+
+
+def tiles(values: Iterable[tuple[str, str]]) -> str:
+  """Figures that matter most, each with what it counts."""
+  return (
+    '<div class="tiles">'
+    + ''.join(
+      f'<div class="tile"><strong>{html.escape(value)}</strong>'
+      f'<span>{html.escape(name)}</span></div>'
+      for value, name in values
+    )
+    + '</div>'
+  )
+
+
+def error(text: str) -> str:
+  """Says what went wrong."""
+  return f'<p class="error" role="alert">{html.escape(text)}</p>'
 
 
 def lines(parts_html: Iterable[str]) -> str:

@@ -7,15 +7,21 @@
 
 from collections.abc import Iterable, Sequence
 import html
+import urllib.parse
 
 from saxml_ext.admin import controller as controller_lib
 from saxml_ext.admin.leadership import state
 from saxml_ext.admin.modelet import held as held_lib
 from saxml_ext.admin.modelet import modelets
+from saxml_ext.admin.status import cell_plots
+from saxml_ext.admin.status import history as history_lib
 from saxml_ext.admin.status import markup
 from saxml_ext.admin.status import replicas
 from saxml_ext.admin.status import server_tables
 from saxml_ext.common import errors
+
+# Columns that are there if servers tell.
+_LOAD = ('Queue', 'Slots', 'Answers/s', 'p99 (s)')
 
 
 def standby(cell: str, address: str, leader: str) -> str:
@@ -33,10 +39,25 @@ def standby(cell: str, address: str, leader: str) -> str:
 class StatusPage:
   """Renders what the controller of a cell knows."""
 
-  def __init__(self, cell: str, controller: controller_lib.Controller):
-    """For the pages of one cell, "/sax/<cell>"."""
+  def __init__(
+    self,
+    cell: str,
+    controller: controller_lib.Controller,
+    history: history_lib.History,
+    changes: bool = False,
+  ):
+    """Renders pages for one request.
+
+    Args:
+      cell: "/sax/<cell>".
+      controller: its state.
+      history: its last minutes.
+      changes: offer to publish and unpublish.
+    """
     self._cell = cell
     self._controller = controller
+    self._history = history
+    self._changes = changes
     self._members = controller.members
 
   def render(self, path: str) -> str:
@@ -52,17 +73,22 @@ class StatusPage:
     entries = self._controller.entries()
     servers = self._members.all(lost_too=True)
     lost = sum(s.lost for s in servers)
-    summary = f'{len(entries)} models published; {len(servers) - lost} model'
-    summary += f' servers, and {lost} lost' if lost else ' servers'
+    summary = f'{_count(len(entries), "model")} published; '
+    summary += _count(len(servers) - lost, 'model server')
+    summary += f', and {lost} lost' if lost else ''
     return self._page(
       'Cell',
       markup.paragraph(summary + '.')
+      + cell_plots.tiles(self._history.latest())
+      + cell_plots.figures(self._history)
       + self._models(entries)
       + server_tables.overview(servers),
     )
 
   def _page(self, kind: str, body_html: str) -> str:
-    return markup.page(self._cell, f'{self._cell} {kind} Status', body_html)
+    return markup.page(
+      self._cell, f'{self._cell} {kind} Status', body_html, self._changes
+    )
 
   def _models(self, entries: Iterable[state.Published]) -> str:
     holders = self._members.holders()
@@ -83,7 +109,9 @@ class StatusPage:
             f' {server_tables.model_state(s.held[model.model_id])}'
             for s in servers
           ),
+          *cell_plots.load(self._history.latest(model.model_id)),
           markup.lines(self._reasons(entry, servers)),
+          self._unpublish(model.model_id),
         ]
       )
     return markup.table(
@@ -96,13 +124,22 @@ class StatusPage:
         'Path',
         'Checkpoint',
         'Servers',
+        *_LOAD,
         'Remarks',
+        'Change',
       ),
       rows,
-      numbers=('Max', 'Active'),
-      short=('Name', 'Servers'),
+      numbers=('Max', 'Active', *_LOAD),
+      optional=(*_LOAD, 'Remarks', 'Change'),
+      short=('Name', 'Servers', 'Change'),
       empty='No model is published; see `saxutil publish`.',
     )
+
+  def _unpublish(self, model_id: str) -> str:
+    if not self._changes:
+      return ''
+    query = urllib.parse.urlencode({'model': model_id})
+    return markup.link(f'/unpublish?{query}', 'Unpublish')
 
   def _reasons(
     self, entry: state.Published, servers: Sequence[modelets.Modelet]
@@ -133,7 +170,9 @@ class StatusPage:
     ]
     return self._page(
       'Model',
-      self._models([entry])
+      cell_plots.tiles(self._history.latest(model_id))
+      + cell_plots.figures(self._history, model_id)
+      + self._models([entry])
       + markup.table(
         'Settings',
         ('Setting', 'Value'),
@@ -152,7 +191,9 @@ class StatusPage:
     [server] = found
     return self._page(
       'Server',
-      server_tables.overview(found)
+      cell_plots.tiles(self._history.latest(server=address))
+      + cell_plots.figures(self._history, server=address)
+      + server_tables.overview(found)
       + server_tables.hosts(server)
       + server_tables.methods(server)
       + markup.table(
@@ -161,6 +202,10 @@ class StatusPage:
         [[html.escape(path)] for path in sorted(server.paths)],
       ),
     )
+
+
+def _count(number: int, what: str) -> str:
+  return f'{number} {what}' if number == 1 else f'{number} {what}s'
 
 
 def _state(entry: state.Published, servers: Sequence[modelets.Modelet]) -> str:

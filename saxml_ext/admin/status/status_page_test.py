@@ -59,7 +59,7 @@ class StatusPageTest(cell_fixture.CellTestCase):
     )
     self.assertIn(
       f'{MODEL} | Incomplete | 2 | 1 | p.A | /ckpt/1'
-      f' | {modelet.address}: LOADED | {why}',
+      f' | {modelet.address}: LOADED | {why} | Unpublish',
       rows(page),
     )
     self.assertIn(
@@ -68,7 +68,7 @@ class StatusPageTest(cell_fixture.CellTestCase):
       '\n'.join(rows(page)),
     )
     # Nothing is loaded from elsewhere.
-    self.assertNotRegex(page, 'src=|url\\(|@import|https?://')
+    self.assertNotRegex(page, 'src="[^/]|url\\(|@import|https?://')
     self.assertEqual(
       (await self.get('/anything')).partition('<body>')[0],
       page.partition('<body>')[0],
@@ -81,7 +81,8 @@ class StatusPageTest(cell_fixture.CellTestCase):
     self.assertIn(
       f'{MODEL} | Not assigned | 1 | 0 | lm.params.GPTJ5 | None |  | 0 of 1'
       ' replicas: no joined model server can serve the model path'
-      ' lm.params.GPTJ5; did you mean lm.params.GPTJ4?',
+      ' lm.params.GPTJ5; did you mean lm.params.GPTJ4?'
+      ' | Unpublish',
       rows(page),
     )
 
@@ -182,7 +183,7 @@ class StatusPageTest(cell_fixture.CellTestCase):
     self.assertEqual(raised.exception.headers.get_content_type(), 'text/plain')
     raised.exception.close()
     await self.join(modelet)
-    self.assertNotIn('<script', await self.get('/'))
+    self.assertNotIn('<script>', await self.get('/'))
 
 
 if __name__ == '__main__':

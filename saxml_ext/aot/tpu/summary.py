@@ -33,7 +33,7 @@ def text(
     f'{c.serving.model_path}{overrides}',
     f'for {topology.name}: {topology.chips} chips, {topology.devices} devices'
     f' of {topology.chip.kind!r}, mesh {list(c.mesh)} [replica, data, model]',
-    f'{engine.num_slots} slots of {engine.num_beams} rows, prompts to'
+    f'{engine.num_slots} slots of {engine.rows} rows, prompts to'
     f' {engine.max_prompt} tokens and {engine.max_new_tokens} new ones, KV in'
     f' {engine.kv_dtype}',
     _versions(c.versions),

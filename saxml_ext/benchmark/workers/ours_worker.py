@@ -177,17 +177,19 @@ def engine_config(job: service.Job) -> config_lib.EngineConfig:
   """
   lengths = {len(r.tokens) for r in job.requests}
   slots = min(job.slots, len(job.requests))
+  max_new = max(r.max_new for r in job.requests)
   one_length = len(lengths) == 1
   return config_lib.EngineConfig(
     eos_id=job.eos,
     num_slots=slots,
     max_prompt=max(lengths),
     prompt_buckets=tuple(lengths) if one_length else (),
-    max_new_tokens=max(r.max_new for r in job.requests),
+    max_new_tokens=max_new,
     min_new_tokens=0,
     num_beams=job.beams,
     search='beam' if job.beams > 1 else 'sample',
     max_top_k=1,
+    suffix_block=config_lib.suffix_block(max_new),
   )
 
 

@@ -28,7 +28,8 @@ def of(
       f'saxutil --sax_timeout=10m {command} ...'
     )
   if error.code is _Code.PERMISSION_DENIED and target:
-    return f'`saxutil getacl {target}` names the ACL that has to admit you'
+    guarded = _cell_of_model(target) if command == 'publish' else target
+    return f'`saxutil getacl {guarded}` names the ACL that has to admit you'
   if error.code is _Code.UNIMPLEMENTED and command == 'setacl':
     return (
       'the cell has no lists yet: write acls.json beside its config.proto, see'

@@ -89,10 +89,14 @@ class Completions:
     settings['stream'] = False
     request = _request(self._client.model_id, prompt, settings)
     responses = self._client.stream(_COMPLETE, request, _seconds(options))
+    answer = None
     async with contextlib.aclosing(responses):
+      # To its end, or the server would count a request that was given up.
       async for response in responses:
-        return response
-    raise errors.Internal('the server ended a completion without an answer')
+        answer = response
+    if answer is None:
+      raise errors.Internal('the server ended a completion without an answer')
+    return answer
 
   async def CompleteStream(
     self,
@@ -104,7 +108,8 @@ class Completions:
 
     If the replica is lost on the way, another one is asked for the same answer
     and what was said already is left out. For that samples have a seed; one is
-    drawn if the settings have none. Closing the iterator cancels the request.
+    drawn if the settings have none. Closing the iterator before its end cancels
+    the request.
 
     Args:
       prompt: see the class.
@@ -116,7 +121,7 @@ class Completions:
         says the same.
     """
     settings['stream'] = True
-    settings.setdefault('seed', random.getrandbits(32))
+    settings.setdefault('fallback_seed', random.getrandbits(32))
     request = _request(self._client.model_id, prompt, settings)
     seconds = _seconds(options)
     end = None if seconds is None else time.monotonic() + seconds

@@ -119,7 +119,7 @@ class CompletionTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.assertEqual(messages[-1].usage.completion_tokens, 4)
     # The same samples can be drawn again.
     first, second = server.requests
-    self.assertTrue(first.HasField('seed'))
+    self.assertTrue(first.HasField('fallback_seed'))
     self.assertEqual(first, second)
 
   async def test_answers_that_had_ended_are_not_told_again(self):
@@ -178,7 +178,7 @@ class CompletionTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
       self.server.told.release()
     self.assertEqual(told, ['a', 'b'])
     self.assertEqual(lm.Detokenize([97]), 'a')
-    self.assertEqual(lm.Complete('x').choices[0].text, 'a')
+    self.assertEqual(lm.Complete('x').choices[0].text, 'b')
 
 
 if __name__ == '__main__':

@@ -11,6 +11,7 @@ from saxml_ext.client.transport import transport as transport_lib
 from saxml_ext.common import cell as cell_files
 from saxml_ext.common import errors
 from saxml_ext.common import ids
+from saxml_ext.common.security import handshake
 from saxml_ext.common.security import tls
 from saxml_ext.common.telemetry import metadata
 from saxml_ext.protobuf import admin_pb2
@@ -40,6 +41,7 @@ class AdminClient:
     self._lock = transport.lock()
     self._address = ''
     self._tls: object = None
+    self._answered = False
     self._stub: admin_pb2_grpc.AdminStub | None = None
     self._stale = True
     self._last_error: errors.SaxError | None = None
@@ -77,14 +79,15 @@ class AdminClient:
         )
       except grpc.RpcError as e:
         self._last_error = error = self._error(e)
-        if not isinstance(error, errors.Unavailable):
-          raise
-        self._stale = True
-        raise error from e
+        if isinstance(error, (errors.Unavailable, errors.FailedPrecondition)):
+          self._stale = True
+          raise error from e
+        raise
       except errors.SaxError as e:
         self._last_error = e
         raise
       self._last_error = None
+      self._answered = True
       return response
 
     with metadata.call(f'sax.Admin/{method}', subject):
@@ -92,6 +95,10 @@ class AdminClient:
 
   def _error(self, raised: grpc.RpcError) -> errors.SaxError:
     error = errors.from_rpc_error(raised)
+    if not self._answered and handshake.is_certain(raised.details() or ''):
+      # Whoever is set up wrongly is told at once. A client that is at work
+      # goes on with what it knows, until somebody renews a certificate.
+      return errors.FailedPrecondition(error.message)
     if not isinstance(error, errors.Cancelled):
       return error
     # Nobody cancels on this side: the server gave up its calls to stop.

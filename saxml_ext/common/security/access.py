@@ -5,6 +5,9 @@ exist and a file that cannot be read all mean PERMISSION_DENIED. Only what is
 for `acl_file.ALL`, or has no list at all, is for everybody.
 """
 
+from collections.abc import Collection
+from typing import TypeAlias
+
 from google.protobuf import message
 import grpc
 
@@ -21,6 +24,8 @@ _INTERVAL = 5.0
 _EVERYBODY = ('', acl_file.ALL)
 # What no list can be named: nobody is on it.
 _NOBODY = 'acl/'
+
+Names: TypeAlias = Collection[str]
 
 
 class Access:
@@ -91,31 +96,28 @@ class Access:
       ' one of those'
     )
 
-  def check(self, context: grpc.ServicerContext, name: str, what: str) -> None:
+  def check(self, names: Names, acl: str, what: str) -> None:
     """Checks that whoever calls is on a list.
 
     Args:
-      context: of the call.
-      name: of the list; '' is everybody.
+      names: verified ones of the caller, see `caller`.
+      acl: name of the list; '' is everybody.
       what: is asked for, begins the message.
 
     Raises:
       PermissionDenied: they are not, or nobody can tell.
     """
-    if name in _EVERYBODY:
+    if acl in _EVERYBODY:
       return
-    members = self._members(name, what)
-    found = caller.names(context)
-    if not members.intersection(found):
-      raise _denied(what, name, found, self._lists.path)
+    members = self._members(acl, what)
+    if not members.intersection(names):
+      raise _denied(what, acl, names, self._lists.path)
 
-  def check_admin(
-    self, context: grpc.ServicerContext, what: str, model_acl: str = ''
-  ) -> None:
+  def check_admin(self, names: Names, what: str, model_acl: str = '') -> None:
     """Checks that whoever calls may change the cell, or a model in it.
 
     Args:
-      context: of the call.
+      names: verified ones of the caller.
       what: is asked for, begins the message.
       model_acl: the model's own list: they may be on either of the two. '' does
         not stand for everybody here, but for none but the cell's.
@@ -124,20 +126,20 @@ class Access:
       PermissionDenied: they are not, or nobody can tell.
     """
     try:
-      self.check(context, self._admin_acl.value, what)
+      self.check(names, self._admin_acl.value, what)
     except errors.PermissionDenied:
       if not model_acl:
         raise
-      self.check(context, model_acl, what)
+      self.check(names, model_acl, what)
 
-  def check_server(self, context: grpc.ServicerContext, what: str) -> None:
+  def check_server(self, names: Names, what: str) -> None:
     """Checks that whoever calls belongs to the cell's own servers.
 
     They are the members of `acl_file.SERVERS`. As long as there is no such
     list they are the cell's admins, as in stock Sax.
 
     Args:
-      context: of the call.
+      names: verified ones of the caller.
       what: is asked for, begins the message.
 
     Raises:
@@ -145,13 +147,13 @@ class Access:
     """
     lists = self._lists.value
     if lists.usable and acl_file.SERVERS not in lists.members:
-      self.check_admin(context, what)
+      self.check_admin(names, what)
     else:
-      self.check(context, acl_file.SERVERS, what)
+      self.check(names, acl_file.SERVERS, what)
 
-  def _members(self, name: str, what: str) -> frozenset[str]:
+  def _members(self, acl: str, what: str) -> frozenset[str]:
     lists = self._lists.value
-    members = lists.members.get(name)
+    members = lists.members.get(acl)
     if members is not None:
       return members
     if not lists.exists:
@@ -161,22 +163,22 @@ class Access:
     else:
       why = f'{self._lists.path} has no such list: add it there'
     raise errors.PermissionDenied(
-      f'{what} is for members of {name!r} only, and {why}'
+      f'{what} is for members of {acl!r} only, and {why}'
     )
 
 
 def _denied(
-  what: str, name: str, found: tuple[str, ...], path: str
+  what: str, acl: str, names: Names, path: str
 ) -> errors.PermissionDenied:
-  if found:
-    why = f'{" alias ".join(found)} is not on that list: add the name in {path}'
+  if names:
+    why = f'{" alias ".join(names)} is not on that list: add the name in {path}'
   else:
     why = (
       'this server cannot tell who is calling: connect by TLS with a certificate'
       ' of your own, or through the HTTP gateway with an API key'
     )
   return errors.PermissionDenied(
-    f'{what} is for members of {name!r} only, and {why}'
+    f'{what} is for members of {acl!r} only, and {why}'
   )
 
 
@@ -196,11 +198,17 @@ def use(access: Access) -> None:
   _current = access
 
 
-def check(context: grpc.ServicerContext, name: str, what: str) -> None:
-  """See `Access.check`; by the lists of this process's cell."""
-  _current.check(context, name, what)
+def current() -> Access:
+  """That of this process."""
+  return _current
+
+
+def check(context: grpc.ServicerContext, acl: str, what: str) -> None:
+  """See `Access.check`; of a call, by the lists of this process's cell."""
+  if acl not in _EVERYBODY:
+    _current.check(caller.names(context), acl, what)
 
 
 def check_server(context: grpc.ServicerContext, what: str) -> None:
-  """See `Access.check_server`; by the lists of this process's cell."""
-  _current.check_server(context, what)
+  """See `Access.check_server`; of a call, by the same lists."""
+  _current.check_server(caller.names(context), what)

@@ -13,25 +13,8 @@ from saxml_ext.protobuf import admin_pb2
 _CELL = '/sax/test'
 
 
-class _Context:
-  """A call of somebody with a certificate, or without."""
-
-  def __init__(self, name: str = ''):
-    self._name = name
-
-  def auth_context(self) -> dict[str, list[bytes]]:
-    if not self._name:
-      return {}
-    return {
-      'transport_security_type': [b'ssl'],
-      'peer_dns': [self._name.encode()],
-    }
-
-  def invocation_metadata(self) -> tuple[tuple[str, str], ...]:
-    return ()
-
-
-_ALICE, _BOB, _NOBODY = _Context('alice'), _Context('bob'), _Context()
+_ALICE, _BOB, _NOBODY = ('alice',), ('robert', 'bob'), ()
+_Names = tuple[str, ...]
 
 
 class AccessTest(absltest.TestCase):
@@ -52,16 +35,16 @@ class AccessTest(absltest.TestCase):
       f.write(text)
     self.access.refresh()
 
-  def may(self, context: _Context, name: str) -> bool:
+  def may(self, names: _Names, name: str) -> bool:
     try:
-      self.access.check(context, name, 'it')
+      self.access.check(names, name, 'it')
     except errors.PermissionDenied:
       return False
     return True
 
-  def denied(self, context: _Context, name: str) -> str:
+  def denied(self, names: _Names, name: str) -> str:
     with self.assertRaises(errors.PermissionDenied) as caught:
-      self.access.check(context, name, 'lm.score of m')
+      self.access.check(names, name, 'lm.score of m')
     return caught.exception.message
 
   def test_without_a_file_everybody_is_all_there_is(self):
@@ -76,7 +59,7 @@ class AccessTest(absltest.TestCase):
     self.assertTrue(self.may(_ALICE, 'acl/a'))
     self.assertEqual(
       self.denied(_BOB, 'acl/a'),
-      "lm.score of m is for members of 'acl/a' only, and bob is not on that"
+      "lm.score of m is for members of 'acl/a' only, and robert alias bob is not on that"
       f' list: add the name in {self.path}',
     )
     self.assertIn('cannot tell who', self.denied(_NOBODY, 'acl/a'))
@@ -125,9 +108,9 @@ class AccessTest(absltest.TestCase):
     self.access.check_admin(_ALICE, 'Update', 'acl/model')
     self.access.check_admin(_BOB, 'Update', 'acl/model')
     self.access.check_admin(_NOBODY, 'Update', 'acl/all')
-    for context, own in ((_BOB, ''), (_NOBODY, 'acl/model'), (_BOB, 'acl/no')):
+    for names, own in ((_BOB, ''), (_NOBODY, 'acl/model'), (_BOB, 'acl/no')):
       with self.assertRaises(errors.PermissionDenied):
-        self.access.check_admin(context, 'Update', own)
+        self.access.check_admin(names, 'Update', own)
 
   def test_an_admin_list_that_does_not_exist_has_no_members(self):
     self.set_admin('acl/no')
@@ -144,9 +127,9 @@ class AccessTest(absltest.TestCase):
       self.access.check_server(_BOB, 'Join')
     self.write('{"acl/admins": ["alice"], "acl/servers": ["bob"]}')
     self.access.check_server(_BOB, 'Join')
-    for context in (_ALICE, _NOBODY):
+    for names in (_ALICE, _NOBODY):
       with self.assertRaises(errors.PermissionDenied):
-        self.access.check_server(context, 'Join')
+        self.access.check_server(names, 'Join')
 
   def test_a_broken_config_has_no_admins(self):
     with open(cell.config_path(self.root, _CELL), 'wb') as f:

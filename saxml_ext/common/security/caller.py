@@ -6,9 +6,10 @@ whom it calls in the metadata of the call; it is believed if its own verified
 name is among the trusted proxies.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 import logging
 import re
+from typing import Any
 import urllib.parse
 
 import grpc
@@ -20,6 +21,7 @@ METADATA_KEY = 'sax-caller'
 _NAME = re.compile(r'[!-~]{1,256}')
 # Of gRPC's properties of a peer, in the order of preference.
 _PROPERTIES = ('peer_uri', 'peer_dns', 'peer_email')
+_ALTERNATIVES = ('URI', 'DNS', 'email')
 _COMMON_NAME = 'x509_common_name'
 _SECURE = [b'ssl']
 
@@ -58,6 +60,26 @@ def peer_names(context: grpc.ServicerContext) -> tuple[str, ...]:
     found = list(properties.get(_COMMON_NAME, ()))
   texts = (n.decode('ascii', 'replace') for n in found)
   return tuple(text for text in texts if _NAME.fullmatch(text))
+
+
+def names_in(certificate: Mapping[str, Any]) -> tuple[str, ...]:
+  """The same of a certificate that a port of HTTP has verified.
+
+  Args:
+    certificate: what `ssl.SSLSocket.getpeercert` gives.
+  """
+  alternative = certificate.get('subjectAltName', ())
+  found = [
+    value for kind in _ALTERNATIVES for its, value in alternative if its == kind
+  ]
+  if not found:
+    found = [
+      value
+      for part in certificate.get('subject', ())
+      for key, value in part
+      if key == 'commonName'
+    ]
+  return tuple(name for name in found if _NAME.fullmatch(name))
 
 
 def names(context: grpc.ServicerContext) -> tuple[str, ...]:

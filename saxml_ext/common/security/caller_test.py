@@ -93,6 +93,21 @@ class CallerTest(parameterized.TestCase):
     ):
       self.assertEqual(self.ask(gateway, *claims), '||127.0.0.1')
 
+  def test_names_of_a_certificate_shown_to_a_port_of_http(self):
+    subject = ((('commonName', 'al'),),)
+    self.assertEqual(caller.names_in({'subject': subject}), ('al',))
+    alternative = (
+      ('email', 'a@b.test'),
+      ('DNS', 'al.test'),
+      ('IP Address', '10.0.0.1'),
+      ('URI', 'spiffe://t/al'),
+    )
+    self.assertEqual(
+      caller.names_in({'subject': subject, 'subjectAltName': alternative}),
+      ('spiffe://t/al', 'al.test', 'a@b.test'),
+    )
+    self.assertEqual(caller.names_in({}), ())
+
   def test_names_have_to_be_plain(self):
     caller.check_name('spiffe://test/a-b_c.d@e')
     for name in ('', 'a b', 'é', 'a\n', 'x' * 257):

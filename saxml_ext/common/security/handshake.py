@@ -51,9 +51,18 @@ def explain(details: str) -> str:
   """
   if _NOT_REACHED not in details:
     return ''
+  if 'Socket closed' in details:
+    return _HUNG_UP
+  return _meaning(details)
+
+
+def is_certain(details: str) -> bool:
+  """Whether a connection failed for a reason that waiting does not mend."""
+  return _NOT_REACHED in details and bool(_meaning(details))
+
+
+def _meaning(details: str) -> str:
   for part, meaning in _MEANINGS:
     if part in details:
       return meaning
-  if 'Socket closed' in details:
-    return _HUNG_UP
   return ''

@@ -1,9 +1,7 @@
 """TLS for ports that speak HTTP: the gateway's, the status pages', metrics'."""
 
-from collections.abc import Callable
 import logging
 import ssl
-from typing import Any
 
 from saxml_ext.common.security import key_files
 from saxml_ext.common.security import tls
@@ -16,12 +14,14 @@ def is_set() -> bool:
   return bool(tls.current().cert_file)
 
 
-def server_context(client_certs: bool = False) -> ssl.SSLContext | None:
+def server_context(
+  client_certs: ssl.VerifyMode = ssl.CERT_NONE,
+) -> ssl.SSLContext | None:
   """What a port needs to speak TLS.
 
   Args:
-    client_certs: whether clients have to show a certificate, as those of gRPC
-      do. Browsers, the openai package and Kubernetes' probes have none.
+    client_certs: whether clients are asked for certificates of --tls_ca_file.
+      Most browsers, the openai package and Kubernetes' probes have none.
 
   Returns:
     A context that takes up replaced files by itself, None without TLS.
@@ -33,16 +33,15 @@ def server_context(client_certs: bool = False) -> ssl.SSLContext | None:
   if not settings.cert_file:
     return None
   files = tls.files(settings)
-  required = client_certs and bool(settings.ca_file)
   used: list[tuple[key_files.Content, ssl.SSLContext]] = []
 
   def make(content: key_files.Content) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_cert_chain(settings.cert_file, settings.key_file)
-    if required:
+    if settings.ca_file and client_certs is not ssl.CERT_NONE:
       context.load_verify_locations(settings.ca_file)
-      context.verify_mode = ssl.CERT_REQUIRED
+      context.verify_mode = client_certs
     used[:] = [(content, context)]
     return context
 
@@ -62,17 +61,3 @@ def server_context(client_certs: bool = False) -> ssl.SSLContext | None:
   first = make(files.read())
   first.sni_callback = on_hello
   return first
-
-
-def uvicorn_factory(
-  client_certs: bool = False,
-) -> Callable[[Any, Any], ssl.SSLContext]:
-  """For `uvicorn.Config(ssl_context_factory=)`; only where `is_set`."""
-
-  def make(config: Any, default: Any) -> ssl.SSLContext:
-    del config, default
-    context = server_context(client_certs)
-    assert context is not None  # `is_set`.
-    return context
-
-  return make

@@ -8,30 +8,34 @@ from unittest import mock
 
 from absl.testing import absltest
 
+from saxml_ext.common.security import caller
 from saxml_ext.common.security import https
 from saxml_ext.common.security import key_files
 from saxml_ext.common.security import tls
 from saxml_ext.common.security.testing import cell_certs
 
 
-async def _answer(
-  reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-) -> None:
-  await reader.readline()
-  writer.write(b'hello\n')
-  writer.close()
-
-
 class HttpsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
   async def asyncSetUp(self):
     asyncio.get_running_loop().set_debug(False)
-    self.enterContext(mock.patch.object(key_files, '_LOOK_SECS', 0.0))
+    self.enterContext(mock.patch.object(key_files, 'LOOK_SECS', 0.0))
     self.certs = cell_certs.CellCerts(self.create_tempdir().full_path)
     tls.configure(self.certs.server())
     self.addCleanup(tls.configure, None)
 
+  async def answer(
+    self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+  ) -> None:
+    certificate = writer.get_extra_info('peercert') or {}
+    self.names = caller.names_in(certificate)
+    await reader.readline()
+    writer.write(b'hello\n')
+    writer.close()
+
   async def serve(self, context: ssl.SSLContext | None) -> None:
-    server = await asyncio.start_server(_answer, '127.0.0.1', 0, ssl=context)
+    server = await asyncio.start_server(
+      self.answer, '127.0.0.1', 0, ssl=context
+    )
     self.port = server.sockets[0].getsockname()[1]
     self.addAsyncCleanup(server.wait_closed)
     self.addCleanup(server.close)
@@ -59,10 +63,17 @@ class HttpsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.assertNotEmpty(await self.serial())
 
   async def test_unless_they_are_asked_for(self):
-    await self.serve(https.uvicorn_factory(client_certs=True)(None, None))
+    await self.serve(https.server_context(ssl.CERT_REQUIRED))
     self.assertNotEmpty(await self.serial(self.certs.make('alice')))
     with self.assertRaises((ssl.SSLError, ConnectionError)):
       await self.serial()
+
+  async def test_names_of_those_who_show_one_are_known(self):
+    await self.serve(https.server_context(ssl.CERT_OPTIONAL))
+    await self.serial()
+    self.assertEqual(self.names, ())
+    await self.serial(self.certs.make('alice', 'spiffe://t/al', 'al.test'))
+    self.assertEqual(self.names, ('spiffe://t/al', 'al.test'))
 
   async def test_files_are_replaced_under_a_running_server(self):
     await self.serve(https.server_context())

@@ -13,7 +13,7 @@ _logger = logging.getLogger(__name__)
 
 # Files are looked at no more often than this, in seconds: a client asks before
 # every request.
-_LOOK_SECS = 1.0
+LOOK_SECS = 1.0
 _Stamp = tuple[tuple[int, int, int], ...]
 
 
@@ -65,7 +65,7 @@ class KeyFiles:
     content = self._content
     if content is None:
       return self.read()
-    if time.monotonic() < self._looked + _LOOK_SECS:
+    if time.monotonic() < self._looked + LOOK_SECS:
       return content
     try:
       self._looked = time.monotonic()
@@ -95,7 +95,7 @@ class KeyFiles:
 
   def _read(self) -> Content:
     # Only who uses TLS waits for this to be imported.
-    from saxml_ext.common.security import certificates
+    from saxml_ext.common.security.certs import certificates
 
     certificate = key = authorities = None
     if self._cert_file:

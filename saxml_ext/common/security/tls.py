@@ -12,6 +12,8 @@ a client takes them up in its next channel.
 from collections.abc import Callable, Mapping
 import dataclasses
 import os
+import time
+from typing import NamedTuple
 
 import grpc
 
@@ -188,11 +190,32 @@ def channel_options() -> tuple[tuple[str, str], ...]:
 
 
 def version() -> object:
-  """Differs once files were replaced: then a new channel shows the new ones."""
-  settings = current()
-  return files(settings).newest() if settings.is_set else None
+  """Differs once files were replaced: then a new channel shows the new ones.
+
+  Cheap enough to be asked before every request: it looks no more often than
+  `key_files.LOOK_SECS`.
+
+  Raises:
+    InvalidArgument: as `channel_credentials`.
+  """
+  global _seen
+  now = time.monotonic()
+  if _seen is None or _seen.configured is not _configured or now > _seen.until:
+    settings = current()
+    content = files(settings).newest() if settings.is_set else None
+    _seen = _Seen(_configured, now + key_files.LOOK_SECS, content)
+  return _seen.content
 
 
+class _Seen(NamedTuple):
+  """What `version` saw, and until when it need not look again."""
+
+  configured: Settings | None
+  until: float
+  content: key_files.Content | None
+
+
+_seen: _Seen | None = None
 _by_settings: dict[Settings, key_files.KeyFiles] = {}
 _by_content: dict[
   Settings, tuple[key_files.Content, grpc.ChannelCredentials]

@@ -29,7 +29,7 @@ async def _who(request: bytes, context: grpc.aio.ServicerContext) -> bytes:
 class TlsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
   async def asyncSetUp(self):
     asyncio.get_running_loop().set_debug(False)
-    self.enterContext(mock.patch.object(key_files, '_LOOK_SECS', 0.0))
+    self.enterContext(mock.patch.object(key_files, 'LOOK_SECS', 0.0))
     self.certs = cell_certs.CellCerts(self.create_tempdir().full_path)
     self.server_tls = self.certs.server()
     self.client_tls = self.certs.make('alice', 'alice.test')
@@ -39,10 +39,8 @@ class TlsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     """Serves with these settings; returns the address."""
     tls.configure(settings)
     server = grpc_aio.make_server()
-    handler = grpc.unary_unary_rpc_method_handler(_who)
-    server.add_generic_rpc_handlers(
-      (grpc.method_handlers_generic_handler('test.Test', {'Who': handler}),)
-    )
+    handler = grpc.unary_unary_rpc_method_handler(_who, bytes)
+    server.add_registered_method_handlers('test.Test', {'Who': handler})
     address = f'127.0.0.1:{grpc_util.listen(server, 0, "127.0.0.1")}'
     await server.start()
     self.addAsyncCleanup(server.stop, 0)
@@ -180,7 +178,8 @@ class SettingsTest(absltest.TestCase):
       ({'cert_file': ''}, 'is given without --tls_cert_file'),
       ({'cert_file': '', 'key_file': ''}, 'needs a certificate of its own'),
     ):
-      self.assertIn(text, self.refused(dataclasses.replace(good, **change)))
+      changed = tls.Settings(**(dataclasses.asdict(good) | change))
+      self.assertIn(text, self.refused(changed))
     self.assertIn(
       'nothing else of TLS', self.refused(tls.Settings(server_name='a'))
     )

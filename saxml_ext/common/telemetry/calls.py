@@ -3,8 +3,8 @@
 A call gets a request id, which goes back to the client in the trailing
 metadata; a span, if spans are made; a place in the counters that gRPC servers
 commonly have (`grpc_server_*`); and a log line when it has ended, as
-`configure` says. All of it together takes about ten microseconds of a call
-that is not logged.
+`configure` says. All of it together takes four microseconds of a call that is
+not logged, without spans.
 """
 
 import functools
@@ -17,6 +17,7 @@ import grpc
 import prometheus_client
 
 from saxml_ext.common import errors
+from saxml_ext.common.security import caller
 from saxml_ext.common.telemetry import request_id
 from saxml_ext.common.telemetry import tracing
 
@@ -62,6 +63,11 @@ def configure(logged: str) -> None:
   """
   global _logged
   _logged = logged
+
+
+def is_logged(usual: bool) -> bool:
+  """Whether a call gets a log line; `usual`: it ended as calls do."""
+  return _logged != NONE and (_logged == ALL or not usual)
 
 
 class Served:
@@ -124,7 +130,7 @@ class Served:
     handled, took = _children(self._method, code)
     handled.inc()
     took.observe(seconds)
-    if _logged != NONE and (_logged == ALL or code not in _USUAL):
+    if _is_logged(self._method, code):
       self._log(code, seconds)
     request_id.restore(self._token)
 
@@ -134,7 +140,7 @@ class Served:
       'model': _model(self._request),
       'code': code,
       'seconds': round(seconds, 6),
-      'caller': self._context.peer(),
+      'caller': caller.name(self._context) or self._context.peer(),
       'request_id': self.request_id,
     }
     _logger.log(
@@ -149,6 +155,11 @@ class Served:
       f': {self._text}' if self._text else '',
       extra={'fields': found},
     )
+
+
+def _is_logged(method: str, code: str) -> bool:
+  usual = code in _USUAL
+  return is_logged(usual) and not (usual and method in tracing.BACKGROUND)
 
 
 def _model(request: Any) -> str:

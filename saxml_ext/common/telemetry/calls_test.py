@@ -58,7 +58,7 @@ class CallsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     lm_pb2_grpc.add_LMServiceServicer_to_server(self.servicer, self.server)
     port = grpc_util.listen(self.server, 0)
     await self.server.start()
-    self.channel = grpc_aio.insecure_channel(f'127.0.0.1:{port}')
+    self.channel = grpc_aio.channel(f'127.0.0.1:{port}')
     self.stub = lm_pb2_grpc.LMServiceStub(self.channel)
     self.addCleanup(calls.configure, calls.ERRORS)
 

@@ -15,8 +15,6 @@ import json
 import logging
 from typing import Any
 
-from absl import logging as absl_logging
-
 from saxml_ext.common.telemetry import request_id
 from saxml_ext.common.telemetry import tracing
 
@@ -56,5 +54,8 @@ def configure(form: str) -> None:
     form: "text" or "json".
   """
   if form == JSON:
+    # Not above: saxutil has the form too, and no time to import absl's.
+    from absl import logging as absl_logging
+
     absl_logging.use_absl_handler()
     absl_logging.get_absl_handler().setFormatter(JsonFormatter())

@@ -23,7 +23,7 @@ def check(request: requests.Request) -> None:
   made to stand for.
   """
   client = request.client.host if request.client else ''
-  if not _is_loopback(client):
+  if not is_loopback(client):
     raise errors.PermissionDenied(
       f'{client or "nobody"} may not do this: connect from the machine itself,'
       ' for example through an SSH tunnel'
@@ -49,7 +49,8 @@ def check_same_origin(request: requests.Request) -> None:
     )
 
 
-def _is_loopback(address: str) -> bool:
+def is_loopback(address: str) -> bool:
+  """Whether an IP address is of this machine alone."""
   try:
     found = ipaddress.ip_address(address)
   except ValueError:

@@ -7,8 +7,8 @@ programs log about one request can be found together.
 
 from collections.abc import Iterable
 import contextvars
+import os
 import re
-import secrets
 
 # Of gRPC metadata, and of HTTP where it is spelled X-Request-Id.
 KEY = 'x-request-id'
@@ -23,7 +23,7 @@ _current: contextvars.ContextVar[str] = contextvars.ContextVar(
 
 def new() -> str:
   """A name that nothing else has: 16 hexadecimal digits."""
-  return secrets.token_hex(8)
+  return os.urandom(8).hex()
 
 
 def of(metadata: Iterable[tuple[str, str | bytes]]) -> str:

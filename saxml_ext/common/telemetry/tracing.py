@@ -29,6 +29,12 @@ _PROTOCOLS = (
 )
 _NAME = 'saxml_ext'
 
+# What the programs of a cell ask each other all the time, on nobody's behalf:
+# it has no spans, nor log lines of requests.
+BACKGROUND = frozenset(
+  {'sax.Modelet/GetStatus', 'sax.Admin/Join', 'sax.Admin/WatchLoc'}
+)
+
 # An opentelemetry.trace.Tracer; None: nobody wants spans.
 _tracer: Any = None
 
@@ -131,7 +137,7 @@ def client_call(
   named: Metadata = ()
   if not any(key == request_id.KEY for key, _ in given):
     named = ((request_id.KEY, request_id.current() or request_id.new()),)
-  if _tracer is None:
+  if _tracer is None or name in BACKGROUND:
     yield named
     return
   from opentelemetry import trace
@@ -161,7 +167,7 @@ def server_call(
   Yields:
     The span, None if off.
   """
-  if _tracer is None:
+  if _tracer is None or name in BACKGROUND:
     yield None
     return
   from opentelemetry import trace

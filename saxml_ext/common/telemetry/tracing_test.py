@@ -58,6 +58,12 @@ class TracingTest(absltest.TestCase):
     self.assertAlmostEqual(queue.end_time - queue.start_time, 1e9, delta=1e3)
     self.assertAlmostEqual(queue.end_time, time.time_ns(), delta=60e9)
 
+  def test_what_goes_on_all_the_time_has_no_spans(self):
+    with tracing.client_call('sax.Admin/WatchLoc', {}) as metadata:
+      with tracing.server_call('sax.Modelet/GetStatus', metadata) as span:
+        self.assertIsNone(span)
+    self.assertEmpty(self.spans())
+
   def test_errors_are_told(self):
     with self.assertRaises(errors.NotFound):
       with tracing.client_call('call', {}):

@@ -22,6 +22,7 @@ from typing import TypeAlias
 import jax
 from jax.experimental import layout
 import jax.numpy as jnp
+import numpy as np
 
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import layers as layers_lib
@@ -337,6 +338,11 @@ def write_step(
     _update(block.keys, layer, rows(new_keys), 0, at),
     _update(block.values, layer, rows(new_values), 0, at),
   )
+
+
+def ancestry_dtype(beams: int) -> type[np.signedinteger]:
+  """The type of ancestry tables: the smallest that numbers so many beams."""
+  return np.int8 if beams - 1 <= np.iinfo(np.int8).max else np.int16
 
 
 def claim_row(

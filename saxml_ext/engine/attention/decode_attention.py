@@ -30,8 +30,8 @@ class History(NamedTuple):
   slot, and what comes out for it means nothing.
   segments: the prompts' KV.
   past: suffix blocks before the one that is being written.
-  ancestry [S, K, W] int8: of `past`, and of the block being written, with this
-  step's row claimed.
+  ancestry [S, K, W]: of `past`, and of the block being written, with this step's
+  row claimed; of `cache.ancestry_dtype`.
   slots [S] int32: where in the blocks the slots lie. None: there are no others.
   """
 

@@ -2,13 +2,12 @@
 
 #include "saxml_ext/engine/kernels/attention.h"
 
-#include <cmath>
 #include <cstdint>
-#include <cstdlib>
-#include <cstring>
 
+#include "saxml_ext/engine/kernels/array.h"
+#include "saxml_ext/engine/kernels/attention_group.h"
+#include "saxml_ext/engine/kernels/attention_panels.h"
 #include "saxml_ext/engine/kernels/attention_tiles.h"
-#include "saxml_ext/engine/kernels/rows.h"
 #include "saxml_ext/engine/kernels/simd.h"
 
 namespace saxml_kernels {
@@ -19,302 +18,27 @@ namespace {
 // GB/s a core, of 64 KiB 29.
 constexpr int64_t kRun = 65536;
 
-// Memory for `count` of T.
-template <typename T>
-class Array {
- public:
-  explicit Array(int64_t count)
-      : data_(static_cast<T*>(malloc(count * sizeof(T) + 1))) {
-    if (data_ == nullptr) abort();
+// Groups of queries at most that meet a panel of the prompt in turn.
+constexpr int kBundle = 16;
+// So many beams at least: of fewer queries making the panels costs too much.
+constexpr int64_t kWide = 16;
+// Heads whose steps are listed together.
+constexpr int64_t kWideHeads = 4;
+
+// Calls `attend` with a slot and the first and last of some of its heads, at
+// most `together`, until the heads `begin` to `end` of S * N are done.
+template <typename Attend>
+void EachSlot(const Attention& args, int64_t begin, int64_t end,
+              int64_t together, Attend attend) {
+  while (begin < end) {
+    const int64_t slot = begin / args.heads, head = begin % args.heads;
+    int64_t count = args.heads - head;
+    if (count > end - begin) count = end - begin;
+    if (count > together) count = together;
+    attend(slot, head, head + count);
+    begin += count;
   }
-  ~Array() { free(data_); }
-  Array(const Array&) = delete;
-
-  T* operator+(int64_t at) const { return data_ + at; }
-  T& operator[](int64_t at) const { return data_[at]; }
-
- private:
-  T* const data_;
-};
-
-// How many columns all blocks have.
-int64_t Columns(const Block* blocks, int64_t count) {
-  int64_t columns = 0;
-  for (int64_t i = 0; i < count; ++i) columns += blocks[i].length;
-  return columns;
 }
-
-// What tiles may write behind the end of a row.
-constexpr int64_t kSlack = (kSums + 1) * kLanes;
-
-// Q beams of some heads of one slot, whose keys and values are of type T.
-template <int Q, typename T>
-class Group {
- public:
-  // `heads` at most are done together.
-  Group(const Attention& args, int64_t heads)
-      : args_(args),
-        width_(args.head_dim),
-        most_steps_(Columns(args.suffixes, args.num_suffixes) / args.beams),
-        stride_(Columns(args.segments, args.num_segments) + most_steps_ +
-                kSlack),
-        weights_(heads * Q * stride_),
-        queries_(heads * Q * width_),
-        segments_(args.num_segments),
-        shared_(most_steps_ + kStepsAhead),
-        own_((most_steps_ + kStepsAhead) * Q) {}
-
-  // Queries `first` to first + Q of the heads `begin` to `end` of `slot`.
-  void Attend(int64_t slot, int64_t begin, int64_t end, int64_t first) {
-    slot_ = slot;
-    begin_ = begin;
-    end_ = end;
-    first_ = first;
-    List();
-    const int64_t count = prompt_ + num_shared_ + num_own_;
-    for (int64_t head = begin; head < end; ++head) {
-      const float scale = 1 / std::sqrt(static_cast<float>(width_));
-      const float* queries = args_.queries + QueryAt(head);
-      for (int64_t i = 0; i < Q * width_; ++i) {
-        Queries(head)[i] = queries[i] * scale;
-      }
-      memset(args_.mixed + QueryAt(head), 0, Q * width_ * sizeof(float));
-    }
-    if (count == 0) return;
-    for (int64_t i = 0; i < num_segments_; ++i) {
-      for (int64_t head = begin; head < end; ++head) ScoreSegment(i, head);
-    }
-    for (int64_t head = begin; head < end; ++head) {
-      ScoreSteps(head);
-      for (int q = 0; q < Q; ++q) Softmax(Weights(head) + q * stride_, count);
-    }
-    for (int64_t i = 0; i < num_segments_; ++i) {
-      for (int64_t head = begin; head < end; ++head) MixSegment(i, head);
-    }
-    for (int64_t head = begin; head < end; ++head) MixSteps(head);
-  }
-
- private:
-  // A block of the prompt, or the beginning of one.
-  struct Segment {
-    const Block* block;
-    int64_t at;     // Of its first column in the prompt.
-    int64_t count;  // Of columns.
-  };
-
-  // A key of a decode step and its value, of head begin_.
-  struct Step {
-    const T* key;
-    const T* value;
-    const float* key_scale;  // null: 1.
-    const float* value_scale;
-    bool seen;
-  };
-
-  int64_t Place(int64_t head) const { return slot_ * args_.heads + head; }
-  int64_t QueryAt(int64_t head) const {
-    return (Place(head) * args_.beams + first_) * width_;
-  }
-  float* Queries(int64_t head) {
-    return queries_ + (head - begin_) * Q * width_;
-  }
-  float* Weights(int64_t head) {
-    return weights_ + (head - begin_) * Q * stride_;
-  }
-  const T* Keys(const Block& block, int64_t head) const {
-    return static_cast<const T*>(block.keys) +
-           Place(head) * width_ * block.length;
-  }
-  const T* Values(const Block& block, int64_t head) const {
-    return static_cast<const T*>(block.values) +
-           Place(head) * width_ * block.length;
-  }
-  const float* Scales(const float* scales, const Block& block,
-                      int64_t head) const {
-    return scales == nullptr ? nullptr : scales + Place(head) * block.length;
-  }
-
-  // Finds what is to be read.
-  void List() {
-    num_segments_ = num_shared_ = num_own_ = prompt_ = 0;
-    const int64_t reach = args_.reach[slot_];
-    if (reach < 0) return;
-    for (int64_t i = 0; i < args_.num_segments && prompt_ < reach; ++i) {
-      const Block& block = args_.segments[i];
-      const int64_t left = reach - prompt_;
-      const int64_t count = left < block.length ? left : block.length;
-      segments_[num_segments_++] = {&block, prompt_, count};
-      prompt_ += count;
-    }
-    for (int64_t i = 0; i < args_.num_suffixes; ++i) {
-      ListSteps(args_.suffixes[i], args_.ancestry[i]);
-    }
-    // What is fetched ahead at the end.
-    for (int64_t i = 0; i < kStepsAhead; ++i) {
-      if (num_shared_ > 0) shared_[num_shared_ + i] = shared_[0];
-      if (num_own_ > 0) own_[(num_own_ + i) * Q] = own_[0];
-    }
-  }
-
-  void ListSteps(const Block& block, const int8_t* ancestry) {
-    const int64_t steps = block.length / args_.beams;
-    ancestry += (slot_ * args_.beams + first_) * steps;
-    for (int64_t w = 0; w < steps; ++w) {
-      bool seen = false, same = true;
-      for (int q = 0; q < Q; ++q) {
-        const int8_t row = ancestry[q * steps + w];
-        seen |= row >= 0;
-        same &= row == ancestry[w];
-      }
-      if (!seen) continue;
-      if (same) {
-        shared_[num_shared_++] = StepAt(block, w, ancestry[w]);
-        continue;
-      }
-      for (int q = 0; q < Q; ++q) {
-        own_[num_own_ * Q + q] = StepAt(block, w, ancestry[q * steps + w]);
-      }
-      ++num_own_;
-    }
-  }
-
-  Step StepAt(const Block& block, int64_t w, int8_t row) const {
-    const bool seen = row >= 0;
-    const int64_t column = w * args_.beams + (seen ? row : 0);
-    const auto scale = [&](const float* scales) {
-      return scales == nullptr ? nullptr
-                               : Scales(scales, block, begin_) + column;
-    };
-    return {Keys(block, begin_) + column * width_,
-            Values(block, begin_) + column * width_, scale(block.key_scales),
-            scale(block.value_scales), seen};
-  }
-
-  void ScoreSegment(int64_t i, int64_t head) {
-    const Segment& part = segments_[i];
-    const Block& block = *part.block;
-    const T* next = head + 1 < end_ ? Keys(block, head + 1)
-                    : i + 1 < num_segments_
-                        ? Keys(*segments_[i + 1].block, begin_)
-                        : Values(*segments_[0].block, begin_);
-    Score<Q>(Queries(head), width_, Keys(block, head),
-             Scales(block.key_scales, block, head), block.length, part.count,
-             next, Weights(head) + part.at, stride_);
-  }
-
-  void ScoreSteps(int64_t head) {
-    const int64_t offset = StepOffset(head);
-    float* scores = Weights(head) + prompt_;
-    for (int64_t t = 0; t < num_shared_; ++t, ++scores) {
-      FetchRow(shared_[t + kStepsAhead].key + offset);
-      const T* keys[Q];
-      for (int q = 0; q < Q; ++q) keys[q] = shared_[t].key + offset;
-      ScoreRow<Q>(Queries(head), width_, keys, scores, stride_);
-      for (int q = 0; q < Q; ++q) Finish(shared_[t], head, scores[q * stride_]);
-    }
-    for (int64_t t = 0; t < num_own_; ++t, ++scores) {
-      FetchRow(own_[(t + kStepsAhead) * Q].key + offset);
-      const T* keys[Q];
-      for (int q = 0; q < Q; ++q) keys[q] = own_[t * Q + q].key + offset;
-      ScoreRow<Q>(Queries(head), width_, keys, scores, stride_);
-      for (int q = 0; q < Q; ++q) {
-        Finish(own_[t * Q + q], head, scores[q * stride_]);
-      }
-    }
-  }
-
-  void Finish(const Step& step, int64_t head, float& score) const {
-    if (!step.seen) {
-      score = kMasked;
-    } else if (step.key_scale != nullptr) {
-      score *= step.key_scale[ScaleOffset(head)];
-    }
-  }
-
-  void FetchRow(const T* row) const {
-    for (int64_t i = 0; i < width_; i += 64 / sizeof(T)) Fetch<1>(row + i);
-  }
-
-  void MixSegment(int64_t i, int64_t head) {
-    const Segment& part = segments_[i];
-    const Block& block = *part.block;
-    const T* next = head + 1 < end_ ? Values(block, head + 1)
-                    : i + 1 < num_segments_
-                        ? Values(*segments_[i + 1].block, begin_)
-                        : Values(block, head);
-    float* weights = Weights(head) + part.at;
-    if (block.value_scales != nullptr) {
-      const float* scales = Scales(block.value_scales, block, head);
-      for (int q = 0; q < Q; ++q) {
-        for (int64_t t = 0; t < part.count; ++t) {
-          weights[q * stride_ + t] *= scales[t];
-        }
-      }
-    }
-    const T* values = Values(block, head);
-    const int64_t width = width_, count = part.count;
-    const int64_t distance = RowsAhead<T>(width, count);
-    AddAllRows<Fetching::kLines, Q>(
-        weights, stride_, count,
-        [=](int64_t t) { return values + t * width; },
-        [=](int64_t t) {
-          return Ahead(values, next, count, width, t, distance);
-        },
-        width, args_.mixed + QueryAt(head), width);
-  }
-
-  void MixSteps(int64_t head) {
-    const int64_t offset = StepOffset(head);
-    float* weights = Weights(head) + prompt_;
-    for (int64_t t = 0; t < num_shared_; ++t) {
-      if (shared_[t].value_scale == nullptr) break;
-      const float scale = shared_[t].value_scale[ScaleOffset(head)];
-      for (int q = 0; q < Q; ++q) weights[q * stride_ + t] *= scale;
-    }
-    const Step* const shared = shared_ + 0;
-    AddAllRows<Fetching::kRows, Q>(
-        weights, stride_, num_shared_,
-        [=](int64_t t) { return shared[t].value + offset; },
-        [=](int64_t t) { return shared[t + kStepsAhead].value + offset; },
-        width_, args_.mixed + QueryAt(head), width_);
-    weights += num_shared_;
-    for (int64_t i = 0; i < num_own_ * Q; ++i) {
-      if (own_[i].value_scale == nullptr) break;
-      weights[i % Q * stride_ + i / Q] *=
-          own_[i].value_scale[ScaleOffset(head)];
-    }
-    Mix<Q>(
-        weights, stride_, width_, num_own_,
-        [=](int64_t t, int q) { return own_[t * Q + q].value + offset; },
-        [=](int64_t t) { return own_[(t + kStepsAhead) * Q].value + offset; },
-        args_.mixed + QueryAt(head));
-  }
-
-  // From a step of head begin_ to the same of another.
-  int64_t StepOffset(int64_t head) const { return ScaleOffset(head) * width_; }
-  int64_t ScaleOffset(int64_t head) const {
-    return (head - begin_) * args_.suffixes[0].length;
-  }
-
-  // How long before its use a step is fetched.
-  static constexpr int64_t kStepsAhead = 8;
-
-  const Attention& args_;
-  const int64_t width_;
-  const int64_t most_steps_;
-  const int64_t stride_;
-  // By head: scores, and then weights, [Q, stride_], of the prompt's columns,
-  // of the steps that all queries share, and of the others.
-  Array<float> weights_;
-  Array<float> queries_;
-  Array<Segment> segments_;
-  Array<Step> shared_;  // [num_shared_].
-  Array<Step> own_;     // [num_own_, Q].
-
-  int64_t slot_, begin_, end_, first_;
-  int64_t num_segments_, num_shared_, num_own_;
-  int64_t prompt_;  // Columns of the prompt.
-};
 
 // Beams from `first` on, Q at a time.
 template <int Q, typename T>
@@ -326,20 +50,87 @@ void AttendBeams(const Attention& args, int64_t begin, int64_t end,
   if (together < 1) together = 1;
   if (together > args.heads) together = args.heads;
   Group<Q, T> group(args, together);
-  while (begin < end) {
-    const int64_t slot = begin / args.heads, head = begin % args.heads;
-    int64_t count = args.heads - head;
-    if (count > end - begin) count = end - begin;
-    if (count > together) count = together;
-    for (int64_t beam = first; beam < last; beam += Q) {
-      group.Attend(slot, head, head + count, beam);
-    }
-    begin += count;
+  EachSlot(args, begin, end, together,
+           [&](int64_t slot, int64_t head, int64_t last_head) {
+             for (int64_t beam = first; beam < last; beam += Q) {
+               group.Attend(slot, head, last_head, beam);
+             }
+           });
+}
+
+// Groups of beams of one slot that share what is made of its prompt.
+template <typename T>
+class Bundle {
+ public:
+  using Queries = Group<kQueries, T>;
+
+  Bundle(const Attention& args, int64_t heads)
+      : panel_((args.head_dim > kPanelRows ? args.head_dim : kPanelRows) *
+               kPanelWidth) {
+    for (auto& group : groups_) group = new Queries(args, heads);
   }
+  ~Bundle() {
+    for (auto& group : groups_) delete group;
+  }
+  Bundle(const Bundle&) = delete;
+
+  // `count` groups of beams from `first` on, of some heads. The last group may
+  // have some of the beams before it again.
+  void Attend(int64_t slot, int64_t begin, int64_t end, int64_t first,
+              int count, int64_t beams) {
+    bool any = false;
+    for (int g = 0; g < count; ++g) {
+      const int64_t at = first + g * kQueries;
+      const bool apart = at + kQueries > beams;
+      any |= groups_[g]->Begin(slot, begin, end,
+                               apart ? beams - kQueries : at, apart);
+    }
+    if (!any) return;
+    for (int64_t head = begin; head < end; ++head) {
+      groups_[0]->EachPanelOfKeys(
+          head, panel_ + 0, [&](const float* panel, int64_t at) {
+            for (int g = 0; g < count; ++g) {
+              groups_[g]->ScorePanel(head, panel, at);
+            }
+          });
+      for (int g = 0; g < count; ++g) groups_[g]->Weigh(head);
+      groups_[0]->EachPanelOfValues(
+          head, panel_ + 0,
+          [&](const float* panel, int64_t at, int64_t rows, int64_t from) {
+            for (int g = 0; g < count; ++g) {
+              groups_[g]->MixPanel(head, panel, at, rows, from);
+            }
+          });
+      for (int g = 0; g < count; ++g) groups_[g]->MixSteps(head);
+    }
+  }
+
+ private:
+  Queries* groups_[kBundle];
+  Array<float> panel_;
+};
+
+// All beams, a bundle of groups at a time.
+template <typename T>
+void AttendBundles(const Attention& args, int64_t begin, int64_t end) {
+  const int64_t heads = args.heads < kWideHeads ? args.heads : kWideHeads;
+  const int64_t groups = (args.beams + kQueries - 1) / kQueries;
+  Bundle<T> bundle(args, heads);
+  EachSlot(args, begin, end, heads,
+           [&](int64_t slot, int64_t head, int64_t last_head) {
+             for (int64_t g = 0; g < groups; g += kBundle) {
+               const int count = groups - g < kBundle ? groups - g : kBundle;
+               bundle.Attend(slot, head, last_head, g * kQueries, count,
+                             args.beams);
+             }
+           });
 }
 
 template <typename T>
 void AttendHeads(const Attention& args, int64_t begin, int64_t end) {
+  if (args.beams >= kWide && args.head_dim % kLanes == 0) {
+    return AttendBundles<T>(args, begin, end);
+  }
   const int64_t rest = args.beams % kQueries, whole = args.beams - rest;
   if (whole > 0) AttendBeams<kQueries, T>(args, begin, end, 0, whole);
   if (rest == 1) AttendBeams<1, T>(args, begin, end, whole, args.beams);

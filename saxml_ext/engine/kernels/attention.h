@@ -35,9 +35,10 @@ struct Attention {
   // Blocks of decode steps: T = W * K, step-major.
   const Block* suffixes;
   int64_t num_suffixes;
-  // Of each suffix block, [S, K, W]: which row of a step belongs to a beam's
-  // past; below 0: none.
-  const int8_t* const* ancestry;
+  // Of each suffix block, [S, K, W] int8, or if wide int16: which row of a step
+  // belongs to a beam's past; below 0: none.
+  bool wide_ancestry;
+  const void* const* ancestry;
 };
 
 // Does the heads `begin` to `end` of S * N.

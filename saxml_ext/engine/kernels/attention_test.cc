@@ -118,7 +118,7 @@ void TestShape(const Shape& shape, Type type, unsigned seed) {
     made.push_back(MakeBlock(rng, type, shape, length, false));
     most += length;
   }
-  std::vector<std::vector<int8_t>> ancestry(shape.suffixes);
+  std::vector<std::vector<int16_t>> ancestry(shape.suffixes);
   for (int64_t i = 0; i < shape.suffixes; ++i) {
     const int64_t length = shape.width * shape.beams;
     made.push_back(MakeBlock(rng, type, shape, length, true));
@@ -145,8 +145,15 @@ void TestShape(const Shape& shape, Type type, unsigned seed) {
 
   std::vector<Block> blocks;
   for (const TestBlock& b : made) blocks.push_back(b.block);
-  std::vector<const int8_t*> rows;
-  for (const auto& a : ancestry) rows.push_back(a.data());
+  // Rows above 127 need more than 8 bits.
+  const bool wide = shape.beams > 8;
+  std::vector<std::vector<int8_t>> narrow(shape.suffixes);
+  std::vector<const void*> rows;
+  for (int64_t i = 0; i < shape.suffixes; ++i) {
+    narrow[i].assign(ancestry[i].begin(), ancestry[i].end());
+    const void* const wider = ancestry[i].data();
+    rows.push_back(wide ? wider : narrow[i].data());
+  }
   const int64_t segments = shape.segments.size();
   std::vector<float> mixed(count);
   const Attention args = {type,
@@ -161,6 +168,7 @@ void TestShape(const Shape& shape, Type type, unsigned seed) {
                           segments,
                           blocks.data() + segments,
                           shape.suffixes,
+                          wide,
                           rows.data()};
 
   // What should come out.
@@ -195,7 +203,7 @@ void TestShape(const Shape& shape, Type type, unsigned seed) {
         }
         for (int64_t i = 0; i < shape.suffixes && reach[slot] >= 0; ++i) {
           for (int64_t w = 0; w < shape.width; ++w) {
-            const int8_t row =
+            const int16_t row =
                 ancestry[i][(slot * shape.beams + k) * shape.width + w];
             if (row >= 0) see(made[segments + i], w * shape.beams + row, true);
           }
@@ -235,6 +243,10 @@ int Main() {
       {4, 2, 6, 16, 8, {16, 100}, 2},
       {4, 5, 2, 40, 16, {1, 2, 250}, 2},
       {4, 1, 8, 7, 3, {5}, 1},
+      // Wide beams: whole bundles of groups, and what is left of them.
+      {4, 5, 30, 64, 4, {7, 130}, 2},
+      {2, 2, 150, 16, 3, {150}, 2},
+      {4, 1, 41, 80, 8, {40, 300}, 1},
   };
   unsigned seed = 1;
   for (const Shape& shape : shapes) {

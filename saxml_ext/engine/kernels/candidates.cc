@@ -10,9 +10,9 @@
 #include "saxml_ext/engine/kernels/candidates.h"
 
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 
+#include "saxml_ext/engine/kernels/array.h"
 #include "saxml_ext/engine/kernels/normalizer.h"
 #include "saxml_ext/engine/kernels/simd.h"
 
@@ -99,16 +99,10 @@ struct Candidate {
 // The best candidates so far, as a heap whose first one is the worst.
 class Heap {
  public:
-  explicit Heap(int64_t most)
-      : most_(most),
-        items_(static_cast<Candidate*>(malloc(most * sizeof(Candidate)))) {
-    if (items_ == nullptr) abort();
-  }
-  ~Heap() { free(items_); }
-  Heap(const Heap&) = delete;
+  explicit Heap(int64_t most) : most_(most), items_(most) {}
 
   // Whether a sum may belong to them.
-  bool Wants(float sum) const { return count_ < most_ || sum >= items_->sum; }
+  bool Wants(float sum) const { return count_ < most_ || sum >= items_[0].sum; }
 
   void Add(const Candidate& item) {
     if (count_ < most_) {
@@ -118,14 +112,14 @@ class Heap {
         items_[place] = items_[(place - 1) / 2];
       }
       items_[place] = item;
-    } else if (item.Beats(*items_)) {
+    } else if (item.Beats(items_[0])) {
       Sink(item);
     }
   }
 
   // Takes out the worst.
   Candidate Pop() {
-    const Candidate worst = *items_;
+    const Candidate worst = items_[0];
     --count_;
     if (count_ > 0) Sink(Candidate(items_[count_]));
     return worst;
@@ -148,7 +142,7 @@ class Heap {
 
   const int64_t most_;
   int64_t count_ = 0;
-  Candidate* const items_;
+  Array<Candidate> items_;
 };
 
 // Adds to the heap what belongs to it of a row.

@@ -61,9 +61,13 @@ ffi::Error CallAttend(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> queries,
   }
 
   auto next = buffers.begin();
-  std::vector<const int8_t*> ancestry;
+  args.wide_ancestry = next->element_type() == ffi::S16;
+  std::vector<const void*> ancestry;
   while (ancestry.size() < first) {
-    ancestry.push_back((next++)->typed_data<int8_t>());
+    if (next->element_type() != (args.wide_ancestry ? ffi::S16 : ffi::S8)) {
+      return ffi::Error::InvalidArgument("ancestry is neither int8 nor int16");
+    }
+    ancestry.push_back((next++)->untyped_data());
   }
   std::vector<Block> all;
   while (all.size() < blocks) {
@@ -156,10 +160,12 @@ ffi::Error CallFindCandidates(
   maxima.resize(all * MaximaOf(args.vocabulary));
   args.maxima = maxima.data();
   static const Variant use = Variants().front();
-  ForAll(pool, all, 1,
-         [&](int64_t begin, int64_t end) { use.survey_rows(args, begin, end); });
-  ForAll(pool, args.slots, 1,
-         [&](int64_t begin, int64_t end) { use.choose(args, begin, end); });
+  ForAll(pool, all, 1, [&](int64_t begin, int64_t end) {
+    use.survey_rows(args, begin, end);
+  });
+  ForAll(pool, args.slots, 1, [&](int64_t begin, int64_t end) {
+    use.choose(args, begin, end);
+  });
   return ffi::Error::Success();
 }
 

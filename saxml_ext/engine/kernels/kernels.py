@@ -80,7 +80,7 @@ def attend(
     queries: [S, N, K, H] float32.
     reach: [S] int32, tokens of each slot's prompt; below 0: nobody waits for
       this slot.
-    ancestry: of each suffix block, [S, K, W] int8.
+    ancestry: of each suffix block, [S, K, W] int8 or int16.
     segments: keys [S, N, H, T] and values [S, N, T, H] of the prompts.
     suffixes: keys and values [S, N, T, H] of the suffix blocks, T = W * K.
 

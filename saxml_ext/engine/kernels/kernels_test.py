@@ -1,7 +1,5 @@
 """Tests of the kernels; those of attention are in attention_test.cc."""
 
-import dataclasses
-import functools
 import os
 from unittest import mock
 
@@ -14,8 +12,6 @@ import numpy as np
 from saxml_ext.engine.kernels import cpu
 from saxml_ext.engine.kernels import kernels
 from saxml_ext.engine.numerics import quant
-from saxml_ext.engine.search import candidates
-from saxml_ext.engine.search import search
 
 _VNNI = frozenset({'avx512_vnni'})
 
@@ -162,44 +158,6 @@ class FindLikeliestTest(parameterized.TestCase):
     order = np.argsort(-logits, -1, kind='stable')[..., :count]
     np.testing.assert_array_equal(tokens, order)
     np.testing.assert_array_equal(values, np.take_along_axis(logits, order, -1))
-
-
-class FindCandidatesTest(parameterized.TestCase):
-  # The kernel itself is tested in candidates_test.cc.
-  def test_as_the_operations_of_xla(self):
-    rng = np.random.default_rng(0)
-    slots, beams, vocabulary, count = 3, 30, 1000, 60
-    logits = rng.normal(size=(slots, beams, vocabulary)).astype(np.float32) * 4
-    logits[:, :, ::3] = np.round(logits[:, :, ::3])  # Ties.
-    logits[:, 1] = logits[:, 0]
-    scores = -rng.random((slots, beams)).astype(np.float32)
-    scores[:, 1] = scores[:, 0]
-    options = search.options_like(slots, 2, 8)
-    stop_ids = np.full((slots, 2), -1, np.int32)
-    stop_ids[0] = logits[0, 0].argmax(), 7
-    min_new = np.full(slots, 4, np.int32)
-    options = dataclasses.replace(options, stop_ids=stop_ids, min_new=min_new)
-    state = search.initial(options, beams, 8)
-    state = dataclasses.replace(state, scores=jnp.asarray(scores))
-    active = jnp.asarray([beams, beams, 7], jnp.int32)
-
-    @functools.partial(jax.jit, static_argnums=0)
-    def find(usable, logits, active):
-      with mock.patch.object(kernels, 'usable', return_value=usable):
-        return candidates.find(state, logits, count, active)
-
-    got, expected = find(True, logits, active), find(False, logits, active)
-    for name in ('rows', 'tokens'):
-      np.testing.assert_array_equal(
-        getattr(got, name), getattr(expected, name), name
-      )
-    for name in ('sums', 'log_probs'):
-      np.testing.assert_allclose(
-        getattr(got, name), getattr(expected, name), atol=2e-6, err_msg=name
-      )
-    np.testing.assert_array_equal(got.peak[:2], expected.peak[:2])
-    self.assertLess(got.rows[2].max(), 7)
-    self.assertNotIn(stop_ids[0, 0], got.tokens[0])
 
 
 if __name__ == '__main__':

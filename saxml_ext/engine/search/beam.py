@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from saxml_ext.engine.search import candidates
+from saxml_ext.engine.search import rule
 from saxml_ext.engine.search import search
 from saxml_ext.engine.search import trace as trace_lib
 
@@ -40,11 +41,11 @@ def length_norm(length: np.ndarray, penalty: float) -> np.ndarray:
 
 
 @dataclasses.dataclass(frozen=True)
-class BeamRule(search.Rule):
+class BeamRule(rule.Rule):
   """The search of groups with num_rows beams, or fewer."""
 
   def initial(self, options: search.Options, max_tokens: int) -> search.State:
-    """As `search.Rule`; all but the first beam start out of reach."""
+    """As `rule.Rule`; all but the first beam start out of reach."""
     state = super().initial(options, max_tokens)
     never = jnp.full_like(state.scores, _NEVER).at[:, 0].set(0.0)
     never = search.without(search.unused(options, self.num_rows), never)
@@ -53,7 +54,7 @@ class BeamRule(search.Rule):
   def choose(
     self, state: search.State, logits: jax.Array, live: jax.Array
   ) -> tuple[search.State, trace_lib.Chosen]:
-    """See `search.Rule`."""
+    """See `rule.Rule`."""
     del live
     k = self.num_rows
     options = state.options

@@ -8,12 +8,13 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 
+from saxml_ext.engine.search import rule as rule_lib
 from saxml_ext.engine.search import search
 from saxml_ext.engine.search import trace as trace_lib
 
 
 @dataclasses.dataclass(frozen=True)
-class MixedRule(search.Rule):
+class MixedRule(rule_lib.Rule):
   """Two rules for groups of as many rows.
 
   Attributes:
@@ -21,11 +22,11 @@ class MixedRule(search.Rule):
     samples: of those that are.
   """
 
-  beams: search.Rule
-  samples: search.Rule
+  beams: rule_lib.Rule
+  samples: rule_lib.Rule
 
   def initial(self, options: search.Options, max_tokens: int) -> search.State:
-    """See `search.Rule`."""
+    """See `rule.Rule`."""
     return search.freeze(
       options.sampled,
       self.samples.initial(options, max_tokens),
@@ -35,14 +36,14 @@ class MixedRule(search.Rule):
   def choose(
     self, state: search.State, logits: jax.Array, live: jax.Array
   ) -> tuple[search.State, trace_lib.Chosen]:
-    """See `search.Rule`."""
+    """See `rule.Rule`."""
     sampled = state.options.sampled
     trace = state.trace
     # Rules do not read it, and what passes through a condition is copied.
     nothing = trace_lib.Trace((), (), (), None)
     state = dataclasses.replace(state, trace=nothing)
 
-    def by(rule: search.Rule, these: jax.Array):
+    def by(rule: rule_lib.Rule, these: jax.Array):
       def choose():
         return rule.choose(state, logits, these)
 

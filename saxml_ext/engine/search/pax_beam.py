@@ -36,6 +36,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from saxml_ext.engine.search import rule
 from saxml_ext.engine.search import search
 from saxml_ext.engine.search import trace as trace_lib
 
@@ -48,14 +49,14 @@ def length_norm(length: np.ndarray, alpha: float) -> np.ndarray:
 
 
 @dataclasses.dataclass(frozen=True)
-class PaxRule(search.Rule):
+class PaxRule(rule.Rule):
   """The settings of a search; see `config.EngineConfig`."""
 
   tokens_per_beam: int | None = None
   early_exit: bool = False
 
   def initial(self, options: search.Options, max_tokens: int) -> search.State:
-    """As `search.Rule`; all but the first beam start out of reach."""
+    """As `rule.Rule`; all but the first beam start out of reach."""
     state = super().initial(options, max_tokens)
     scores = jnp.arange(self.num_rows, dtype=jnp.float32) * search.NEVER
     scores = jnp.broadcast_to(scores, state.scores.shape)
@@ -65,7 +66,7 @@ class PaxRule(search.Rule):
   def choose(
     self, state: search.State, logits: jax.Array, live: jax.Array
   ) -> tuple[search.State, trace_lib.Chosen]:
-    """See `search.Rule`."""
+    """See `rule.Rule`."""
     del live
     slots, _, vocab = logits.shape
     k = self.num_rows

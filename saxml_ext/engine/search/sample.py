@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from saxml_ext.engine.search import rule
 from saxml_ext.engine.search import search
 from saxml_ext.engine.search import trace as trace_lib
 
@@ -23,7 +24,7 @@ _HALVINGS = 24
 
 
 @dataclasses.dataclass(frozen=True)
-class SampleRule(search.Rule):
+class SampleRule(rule.Rule):
   """The settings of sampling.
 
   Attributes:
@@ -36,7 +37,7 @@ class SampleRule(search.Rule):
   def choose(
     self, state: search.State, logits: jax.Array, live: jax.Array
   ) -> tuple[search.State, trace_lib.Chosen]:
-    """See `search.Rule`. A row that has ended runs on, but nothing is kept."""
+    """See `rule.Rule`. A row that has ended runs on, but nothing is kept."""
     del live
     options, kept = state.options, state.kept
     slots, rows, vocab = state.scores.shape + logits.shape[-1:]

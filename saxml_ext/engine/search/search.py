@@ -2,14 +2,13 @@
 
 A slot holds one request, whose group has K rows: beams of a beam search, or
 samples. A rule, such as `beam.BeamRule`, tells how one decode step changes the
-state; see `Rule`. Each group has `Options` of its own.
+state; see `rule.py`. Each group has `Options` of its own.
 
 Rows change places from step to step, their histories do not: each step writes
 down what each row chose and which row it continues, and an answer is read by
 going back from its end; see `trace.py`.
 """
 
-import abc
 import dataclasses
 from typing import NamedTuple
 
@@ -50,6 +49,7 @@ class Options:
     norms: [S, M + 1] float32, what a beam's sum of log-probabilities is divided
       by at each length to make a score.
     early_stopping: [S] int32, values of EARLY_STOPPING.
+    told: [S] bool, the likeliest tokens in each place are wanted too.
     temperature: [S] float32, divides the logits that are sampled; 0 is greedy.
     top_k: [S] int32, samples come from this many tokens; 0 for all.
     top_p: [S] float32, samples come from the likeliest tokens that have this
@@ -64,6 +64,7 @@ class Options:
   sampled: jax.Array
   norms: jax.Array
   early_stopping: jax.Array
+  told: jax.Array
   temperature: jax.Array
   top_k: jax.Array
   top_p: jax.Array
@@ -97,69 +98,6 @@ class State:
   finished: jax.Array
 
 
-@dataclasses.dataclass(frozen=True)
-class Rule(abc.ABC):
-  """How a decode step changes the searches.
-
-  Attributes:
-    num_rows: K.
-    max_logprobs: A, alternatives that are written down for each token.
-  """
-
-  num_rows: int
-  max_logprobs: int = dataclasses.field(default=0, kw_only=True)
-
-  def initial(self, options: Options, max_tokens: int) -> State:
-    """State before the first token."""
-    return _initial(options, self.num_rows, max_tokens, self.max_logprobs)
-
-  @abc.abstractmethod
-  def choose(
-    self, state: State, logits: jax.Array, live: jax.Array
-  ) -> tuple[State, trace_lib.Chosen]:
-    """Adds one token to every running row.
-
-    Args:
-      state: before the step.
-      logits: as of `advance`.
-      live: [S] bool, groups that matter.
-
-    Returns:
-      The state after the step, but for step, last and trace, and what the
-      running rows have become.
-    """
-
-  def advance(
-    self, state: State, logits: jax.Array, live: jax.Array | None = None
-  ) -> tuple[State, jax.Array]:
-    """Adds one token to every running row, and writes it down.
-
-    Args:
-      state: before the step.
-      logits: [S, K, V] float32, of the token after each running row; or
-        [S, 1, V] after the prompt, when all rows are still the same.
-      live: [S] bool, groups that matter; None: all of them.
-
-    Returns:
-      The state after the step, and [S, K] int32: which row each running row
-      continues. Finished groups go on as if they were not; the caller keeps
-      their old state (see `freeze`).
-    """
-    if live is None:
-      live = jnp.ones_like(state.finished)
-    new, chosen = self.choose(state, logits, live)
-    alternatives = None
-    if self.max_logprobs:
-      alternatives = _alternatives(state, logits, self.max_logprobs)
-    new = dataclasses.replace(
-      new,
-      step=state.step + 1,
-      last=chosen.tokens,
-      trace=trace_lib.write(state.trace, state.step, chosen, alternatives),
-    )
-    return new, chosen.parents
-
-
 def options_like(
   slots: int, max_stop_ids: int, max_new: int, rows: int = 1
 ) -> Options:
@@ -173,35 +111,11 @@ def options_like(
     sampled=jnp.zeros((slots,), bool),
     norms=jnp.ones((slots, max_new + 1), jnp.float32),
     early_stopping=zero,
+    told=jnp.zeros((slots,), bool),
     temperature=jnp.zeros((slots,), jnp.float32),
     top_k=zero,
     top_p=jnp.ones((slots,), jnp.float32),
     seed=jnp.zeros((slots,), jnp.uint32),
-  )
-
-
-def _initial(
-  options: Options, rows: int, max_tokens: int, max_logprobs: int
-) -> State:
-  """State before the first token: nothing chosen, nothing kept."""
-  slots = options.min_new.shape[0]
-  zeros = jnp.zeros((slots, rows), jnp.int32)
-  return State(
-    options=options,
-    step=jnp.zeros((slots,), jnp.int32),
-    last=zeros,
-    scores=zeros.astype(jnp.float32),
-    ended=zeros.astype(bool),
-    trace=trace_lib.empty(slots, max_tokens, rows, max_logprobs),
-    kept=trace_lib.Kept(
-      present=zeros.astype(bool),
-      scores=jnp.full((slots, rows), NEVER),
-      lengths=zeros,
-      last=zeros,
-      logprobs=zeros.astype(jnp.float32),
-      rows=zeros,
-    ),
-    finished=jnp.zeros((slots,), bool),
   )
 
 
@@ -294,8 +208,12 @@ class Likeliest(NamedTuple):
   tokens: jax.Array
 
 
-def likeliest(state: State, logits: jax.Array, count: int) -> Likeliest:
+def likeliest(
+  state: State, logits: jax.Array, count: int, bar: bool = True
+) -> Likeliest:
   """The `count` likeliest tokens by logits [S, R, V].
+
+  With `bar` false, of all tokens, barred or not.
 
   The log-softmax is never written out: a row's best logits are its best
   log-probabilities, so only those need normalizing.
@@ -303,7 +221,8 @@ def likeliest(state: State, logits: jax.Array, count: int) -> Likeliest:
   slots, rows, vocab = logits.shape
 
   def by_xla(logits: jax.Array) -> Likeliest:
-    candidates = bar_stops(state, logits).reshape(slots * rows, vocab)
+    candidates = bar_stops(state, logits) if bar else logits
+    candidates = candidates.reshape(slots * rows, vocab)
     best, tokens = topk.top_k(candidates, count)
     shape = (slots, rows, count)
     return Likeliest(
@@ -311,8 +230,9 @@ def likeliest(state: State, logits: jax.Array, count: int) -> Likeliest:
     )
 
   def by_kernel(logits: jax.Array) -> Likeliest:
+    stops = barred(state)
     peak, total, best, tokens = kernels.find_likeliest(
-      logits, barred(state), count
+      logits, stops if bar else jnp.full_like(stops, NO_TOKEN), count
     )
     return Likeliest(peak[..., None], total[..., None], best, tokens)
 
@@ -325,20 +245,3 @@ def take(x: jax.Array, indices: jax.Array) -> jax.Array:
   """x[s, indices[s, i]] for x [S, n, ...]."""
   indices = indices.reshape(indices.shape + (1,) * (x.ndim - 2))
   return jnp.take_along_axis(x, indices, 1)
-
-
-def _alternatives(
-  state: State, logits: jax.Array, count: int
-) -> tuple[jax.Array, jax.Array]:
-  """The likeliest tokens [S, R, A], barred or not, and log-probabilities."""
-  found = likeliest(state, logits, min(count, logits.shape[-1]))
-  # Those that are barred are not among the found ones.
-  stops = barred(state)[:, None]
-  stops = jnp.broadcast_to(stops, (*logits.shape[:2], stops.shape[2]))
-  more = jnp.take_along_axis(logits, jnp.maximum(stops, 0), 2)
-  more = jnp.where(stops >= 0, more, -jnp.inf)
-  values = jnp.concatenate([found.logits, more], 2)
-  tokens = jnp.concatenate([found.tokens, stops], 2)
-  best, pick = jax.lax.top_k(values, count)
-  log_probs = (best - found.peak) - found.log_total
-  return jnp.take_along_axis(tokens, pick, 2), log_probs

@@ -5,7 +5,9 @@ that is made up would otherwise cost a thread that watches for its replicas.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
+import contextvars
+import math
 import time
 
 from saxml_ext.client import sax_aio
@@ -13,15 +15,21 @@ from saxml_ext.common import errors
 from saxml_ext.http.protocol import problems
 from saxml_ext.protobuf import completion_pb2
 
-# So old may the list be, where it has the name in question and where not.
+# So old may the list be: of models that it has, of others, and where people
+# look after the cell's health.
 _FRESH_SECS = 10.0
 _MISSING_SECS = 1.0
-_LIST_TIMEOUT = 5.0
-# A model that is reloaded may be described anew.
+_HEALTHY_SECS = 30.0
+# The admin server is asked so long, and after it failed not again before that.
+_LIST_TIMEOUT = 2.0
+_PAUSE_SECS = 1.0
+# A model that is reloaded may be described anew, and one that nobody could
+# describe gets a replica.
 _DESCRIBED_SECS = 30.0
+_UNKNOWN_SECS = 5.0
 _DESCRIBE_TIMEOUT = 2.0
 
-_List = Callable[[], Awaitable[list[str]]]
+_Description = completion_pb2.DescribeResponse | None
 
 
 class Catalogue:
@@ -49,13 +57,12 @@ class Catalogue:
     self.cell = cell
     self.default = default_model
     self._clock = clock
-    self._listed = -float('inf')
+    self._listed = self._failed = -math.inf
+    self._error: errors.SaxError | None = None
+    self._listing: asyncio.Task[None] | None = None
     self._known: dict[str, int] = {}
     self._models: dict[str, sax_aio.LanguageModel] = {}
-    self._described: dict[
-      str, tuple[float, completion_pb2.DescribeResponse]
-    ] = {}
-    self._lock = asyncio.Lock()
+    self._described: dict[str, tuple[float, _Description]] = {}
 
   def full_id(self, name: str) -> str:
     """The id of a model, "/sax/test/m", also if it is called "m"."""
@@ -73,13 +80,15 @@ class Catalogue:
     if not name:
       return await self._only()
     model_id = self.full_id(name)
-    limit = _FRESH_SECS if model_id in self._known else _MISSING_SECS
-    if model_id not in await self.published(limit):
+    if model_id in self._known:
+      self._refresh_if_old()
+    elif model_id not in await self.published(_MISSING_SECS):
       raise problems.model_not_found(name, self.cell)
     return model_id
 
   async def _only(self) -> str:
-    found = list(await self.published(_MISSING_SECS))
+    self._refresh_if_old()
+    found = list(self._known or await self.published(_MISSING_SECS))
     if len(found) == 1:
       return found[0]
     raise problems.BadRequest(
@@ -105,37 +114,78 @@ class Catalogue:
 
     Returns:
       id -> seconds since the epoch, in the order of ids.
+
+    Raises:
+      errors.SaxError: the cell cannot be asked, or could not a moment ago.
     """
-    if self._clock() - self._listed > limit:
-      async with self._lock:
-        if self._clock() - self._listed > limit:  # Nobody did meanwhile.
-          await self._list()
+    if self._age() > limit:
+      if self._error and self._clock() - self._failed < _PAUSE_SECS:
+        raise self._error
+      # Whoever else waits for it, goes on waiting when this one is cancelled.
+      await asyncio.shield(self._refresh())
     return self._known
+
+  async def check_health(self) -> None:
+    """Raises errors.SaxError if the cell could not be asked for a while.
+
+    Probes wait for a second, so this waits only where there was no answer at
+    all for longer than that while.
+    """
+    self._refresh_if_old(_MISSING_SECS)
+    if self._age() > _HEALTHY_SECS:
+      await self.published()
+
+  def _age(self) -> float:
+    return self._clock() - self._listed
+
+  def _refresh_if_old(self, limit: float = _FRESH_SECS) -> None:
+    """Has the list renewed, which nobody waits for.
+
+    Models go on to be served while the cell has no admin server.
+    """
+    pausing = self._clock() - self._failed < _PAUSE_SECS
+    if self._age() > limit and not pausing:
+      self._refresh()
+
+  def _refresh(self) -> asyncio.Task[None]:
+    if self._listing is None or self._listing.done():
+      # In a context of its own: the gateway asks, not one of its clients.
+      self._listing = asyncio.create_task(
+        self._list(), context=contextvars.Context()
+      )
+      self._listing.add_done_callback(_look_at)
+    return self._listing
 
   async def _list(self) -> None:
     options = sax_aio.AdminOptions(_LIST_TIMEOUT)
-    found = await sax_aio.ListAll(self.cell, options)
+    try:
+      found = await sax_aio.ListAll(self.cell, options)
+    except errors.SaxError as e:
+      self._failed, self._error = self._clock(), e
+      raise
     now = int(time.time())
     self._known = {name: self._known.get(name, now) for name in sorted(found)}
-    self._listed = self._clock()
-    for gone in self._models.keys() - self._known.keys():
-      del self._models[gone]
-    for gone in self._described.keys() - self._known.keys():
-      del self._described[gone]
+    self._listed, self._error = self._clock(), None
+    for kept in (self._models, self._described):
+      for gone in kept.keys() - self._known.keys():
+        del kept[gone]
 
-  async def describe(
-    self, model_id: str
-  ) -> completion_pb2.DescribeResponse | None:
+  async def describe(self, model_id: str) -> _Description:
     """What may be asked of a model; None while no replica tells."""
-    told = self._described.get(model_id)
-    if told and self._clock() - told[0] < _DESCRIBED_SECS:
-      return told[1]
+    when, told = self._described.get(model_id, (-math.inf, None))
+    age = self._clock() - when
+    if age < (_DESCRIBED_SECS if told else _UNKNOWN_SECS):
+      return told
     try:
       options = sax_aio.ModelOptions(_DESCRIBE_TIMEOUT)
-      response = await self.model(model_id).Describe(options)
+      told = await self.model(model_id).Describe(options)
     except errors.SaxError:
-      # It has no replica, or one of another Sax; the list is of use all the
-      # same.
-      return told[1] if told else None
-    self._described[model_id] = self._clock(), response
-    return response
+      pass  # No replica, or one of another Sax: the list is of use all the same.
+    self._described[model_id] = self._clock(), told
+    return told
+
+
+def _look_at(task: asyncio.Task[None]) -> None:
+  """Has asyncio not complain of an error that nobody waited for."""
+  if not task.cancelled():
+    task.exception()

@@ -153,6 +153,7 @@ def take_prompt(
       'add_generation_prompt': (True,),
       'chat_template_kwargs': ({},),
       'continue_final_message': (False,),
+      'echo': (False,),
     }
   )
   messages = _messages(fields, template.reserved)

@@ -13,15 +13,20 @@ import grpc
 
 from saxml_ext.client.testing import fake_cell
 from saxml_ext.common import errors
+from saxml_ext.common.security import caller
 from saxml_ext.protobuf import completion_pb2
 from saxml_ext.protobuf import completion_pb2_grpc
+from saxml_ext.protobuf import lm_pb2
+from saxml_ext.protobuf import lm_pb2_grpc
 
 MAX_PROMPT = 100
 MAX_NEW_TOKENS = 1000
 SLOW_TOKENS = 30
 
 
-class FakeCompletion(completion_pb2_grpc.CompletionServicer):
+class FakeCompletion(
+  completion_pb2_grpc.CompletionServicer, lm_pb2_grpc.LMServiceServicer
+):
   """Answers with the prompt in capital letters, a character at a time.
 
   "err:CODE" fails, "full:S:N" wishes to be left alone for S seconds the first N
@@ -31,17 +36,19 @@ class FakeCompletion(completion_pb2_grpc.CompletionServicer):
   Attributes:
     requests: of all methods, in order.
     metadata: of all calls of Complete, in order.
+    callers: names of those who made them, as far as somebody vouches for it.
     cancelled: set when a client gave up an endless answer.
   """
 
   def __init__(self) -> None:
     self.requests: list = []
     self.metadata: list[dict[str, str]] = []
+    self.callers: list[str] = []
     self.cancelled = threading.Event()
     self.running = threading.Event()
     self._refusals: collections.Counter[str] = collections.Counter()
     self._server = fake_cell.Server(
-      completion_pb2_grpc.add_CompletionServicer_to_server,
+      _add_services,
       self,
       wrap_text=False,
     )
@@ -53,6 +60,7 @@ class FakeCompletion(completion_pb2_grpc.CompletionServicer):
   def Complete(self, request, context):
     self.requests.append(request)
     self.metadata.append(dict(context.invocation_metadata()))
+    self.callers.append(caller.name(context))
     if request.WhichOneof('prompt') == 'token_ids':
       text = ''.join(map(chr, request.token_ids.ids))
     else:
@@ -117,6 +125,11 @@ class FakeCompletion(completion_pb2_grpc.CompletionServicer):
         yield completion_pb2.CompleteResponse(choices=[choice])
       time.sleep(seconds)
 
+  def Embed(self, request, context):
+    if request.text == 'none':
+      raise errors.InvalidArgument('the model does not serve lm.embed')
+    return lm_pb2.EmbedResponse(embedding=[0.5, len(request.text)])
+
   def Tokenize(self, request, context):
     self.requests.append(request)
     return completion_pb2.TokenizeResponse(
@@ -141,6 +154,11 @@ class FakeCompletion(completion_pb2_grpc.CompletionServicer):
       vocab_size=1000,
       has_tokenizer=True,
     )
+
+
+def _add_services(servicer, server):
+  completion_pb2_grpc.add_CompletionServicer_to_server(servicer, server)
+  lm_pb2_grpc.add_LMServiceServicer_to_server(servicer, server)
 
 
 def _token(request, character):

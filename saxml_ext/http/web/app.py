@@ -67,6 +67,7 @@ def _routes(
   return [
     post('/v1/completions', asked.completions),
     post('/v1/chat/completions', asked.chat_completions),
+    post('/v1/embeddings', asked.embeddings),
     guarded('/v1/models', told.models),
     guarded('/v1/models/{name:path}', told.model),
     post('/tokenize', asked.tokenize),

@@ -1,7 +1,7 @@
 """Answers completions and chat completions from the cell."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 import contextlib
 import random
 import time
@@ -14,6 +14,7 @@ from saxml_ext.http.protocol import answers
 from saxml_ext.http.protocol import predict
 from saxml_ext.http.protocol import problems
 from saxml_ext.http.protocol import prompts
+from saxml_ext.http.web import merging
 from saxml_ext.http.web import metrics as metrics_lib
 from saxml_ext.http.web import responses
 from saxml_ext.protobuf import completion_pb2
@@ -52,7 +53,6 @@ class Generation:
     self._form = form
     self._deadline = time.monotonic() + timeout
     self._patience = time.monotonic() + patience
-    self._at_once = asyncio.Semaphore(AT_ONCE)
 
   async def whole(self, head: dict[str, Any]) -> dict[str, Any]:
     """The answer as one JSON object, which begins with `head`.
@@ -66,7 +66,7 @@ class Generation:
     if len(calls) == 1:
       collected = [await calls[0]]
     else:
-      collected = await all_of(calls)
+      collected = await merging.all_of(calls, AT_ONCE)
     for part in collected:
       self._count(part.usage)
       self._record.finished(a.finish_reason for a in part.answers.values())
@@ -136,53 +136,23 @@ class Generation:
     self, model_id: str, prompt: prompts.Prompt
   ) -> answers.Collected:
     collected = answers.Collected()
-    async with (
-      self._at_once,
-      contextlib.aclosing(self._complete(model_id, prompt)) as messages,
-    ):
+    messages = self._complete(model_id, prompt)
+    async with contextlib.aclosing(messages):
       async for response in messages:
         collected.add(response)
     return collected
 
   async def _news(self, model_id: str) -> AsyncGenerator[_News, None]:
-    asked = self._form.prompts
-    if len(asked) == 1:
-      async with contextlib.aclosing(
-        self._complete(model_id, asked[0])
-      ) as messages:
-        async for response in messages:
-          yield 0, response
+    streams = [self._complete(model_id, p) for p in self._form.prompts]
+    if len(streams) > 1:
+      news = merging.merged(streams, AT_ONCE)
+      async with contextlib.aclosing(news):
+        async for each in news:
+          yield each
       return
-    # One place: a reader that is slow holds up the cell, not this process.
-    queue: asyncio.Queue[_News | None] = asyncio.Queue(1)
-
-    async def pump(prompt: int) -> None:
-      async with (
-        self._at_once,
-        contextlib.aclosing(
-          self._complete(model_id, asked[prompt])
-        ) as messages,
-      ):
-        async for response in messages:
-          await queue.put((prompt, response))
-
-    async def pump_all() -> None:
-      try:
-        await all_of([pump(i) for i in range(len(asked))])
-      finally:
-        await queue.put(None)
-
-    pumping = asyncio.create_task(pump_all())
-    try:
-      while (news := await queue.get()) is not None:
-        yield news
-      await pumping
-    finally:
-      pumping.cancel()
-      while not pumping.done():  # It may wait for a place in the queue.
-        if not queue.empty():
-          queue.get_nowait()
-        await asyncio.sleep(0)
+    async with contextlib.aclosing(streams[0]):
+      async for response in streams[0]:
+        yield 0, response
 
   async def _told(
     self,
@@ -200,6 +170,7 @@ class Generation:
             yield data
     except (errors.SaxError, problems.Problem) as e:
       problem = e if isinstance(e, problems.Problem) else problems.of(e)
+      self._record.error = problem.status
       # The status is sent; the openai package raises what such an event says.
       yield responses.event(problem.body()) + responses.DONE
       return
@@ -233,13 +204,3 @@ def _pause(refused: errors.ResourceExhausted) -> float:
   """Seconds after which a full queue may have room; not the same for all."""
   asked = refused.retry_after or _DEFAULT_PAUSE
   return asked * random.uniform(1.0, 1.5)
-
-
-async def all_of(calls: Sequence[Any]) -> list[Any]:
-  """The results of coroutines; the first error cancels the others."""
-  try:
-    async with asyncio.TaskGroup() as group:
-      tasks = [group.create_task(call) for call in calls]
-  except BaseExceptionGroup as e:
-    raise e.exceptions[0] from e
-  return [task.result() for task in tasks]

@@ -5,12 +5,16 @@ in OpenAI's form.
 """
 
 import logging
+import time
 
 from starlette import exceptions
 from starlette import requests
 from starlette import types
 
 from saxml_ext.common import errors
+from saxml_ext.common.security import caller as caller_lib
+from saxml_ext.common.security import tls
+from saxml_ext.common.telemetry import calls
 from saxml_ext.common.telemetry import metadata
 from saxml_ext.common.telemetry import request_id as request_id_lib
 from saxml_ext.common.telemetry import tracing
@@ -20,9 +24,8 @@ from saxml_ext.http.web import metrics as metrics_lib
 from saxml_ext.http.web import options as options_lib
 from saxml_ext.http.web import responses
 
-_logger = logging.getLogger(__name__)
+_logger = logging.getLogger('absl')  # absl's, which writes to stderr.
 
-_CALLER = 'sax-caller'
 # Status of a request whose client did not wait for it; nginx's number.
 _GONE = 499
 
@@ -59,16 +62,19 @@ class Guard:
         message['headers'] = [*message.get('headers', ()), header]
       await send(message)
 
-    name = f'HTTP {scope["method"]} {scope["path"]}'
+    problem = None
     try:
-      with tracing.server_call(name, headers):
+      with tracing.server_call(f'HTTP {scope["method"]}', headers):
         problem = await self._problem(scope, receive, send_with_id)
-        if problem:
+        # What has begun cannot become another answer: it breaks off.
+        if problem and status == _GONE:
           await responses.of_problem(problem)(scope, receive, send_with_id)
     except bodies.ClientGone:
       status = _GONE
     finally:
+      status = record.error or status
       self._metrics.ended(record, status)
+      _log(scope, record, status, problem)
       request_id_lib.restore(using)
 
   async def _problem(
@@ -95,6 +101,37 @@ class Guard:
     return None
 
 
+def _log(
+  scope: types.Scope,
+  record: metrics_lib.Record,
+  status: int,
+  problem: problems.Problem | None,
+) -> None:
+  # What clients get wrong is theirs to see; and so is a full queue.
+  usual = status < 500
+  if not calls.is_logged(usual):
+    return
+  found = {
+    'method': f'{scope["method"]} {record.route or "-"}',
+    'model': record.model,
+    'code': status,
+    'seconds': round(time.monotonic() - record.begin, 6),
+    'caller': scope['state'].get('caller', ''),
+    'request_id': scope['state']['request_id'],
+  }
+  _logger.log(
+    logging.INFO if usual else logging.WARNING,
+    '%s %s %d after %.3f s, request %s of %s%s',
+    *(found[name] or '-' for name in ('method', 'model')),
+    status,
+    found['seconds'],
+    found['request_id'],
+    found['caller'] or '-',
+    f': {problem.message}' if problem else '',
+    extra={'fields': found},
+  )
+
+
 class Admission:
   """Lets requests in that ask the cell, and says for whom."""
 
@@ -104,6 +141,7 @@ class Admission:
     self._name_of = options.name_of
     self._most = options.max_in_flight
     self._in_flight = metrics.in_flight
+    self._has_name = options.name_of is not None or tls.current().is_set
     self._count = 0
 
   def around(self, app: types.ASGIApp) -> types.ASGIApp:
@@ -113,9 +151,12 @@ class Admission:
       scope: types.Scope, receive: types.Receive, send: types.Send
     ) -> None:
       caller = self._caller(requests.Request(scope))
+      scope['state']['caller'] = caller
       self._check_room()
-      # Without a caller's name the cell would go by the gateway's own.
-      sent = ((_CALLER, caller), *metadata.OUTGOING.get())
+      sent = metadata.OUTGOING.get()
+      if self._has_name:
+        # Else a cell would take the gateway itself for the caller.
+        sent = ((caller_lib.METADATA_KEY, caller), *sent)
       token = metadata.OUTGOING.set(sent)
       self._count += 1
       self._in_flight.inc()

@@ -1,6 +1,7 @@
 """Routes that tell of the gateway and of the cell."""
 
 import asyncio
+import math
 from typing import Any
 
 from starlette import requests
@@ -33,7 +34,7 @@ class Information:
     """/v1/models."""
     del request  # All models are told to everybody who is let in.
     found = await self._catalogue.published()
-    told = await asyncio.gather(*map(self._model, found))
+    told = await asyncio.gather(*map(self._model, found, found.values()))
     return responses.of_json({'object': 'list', 'data': told})
 
   async def model(
@@ -41,12 +42,11 @@ class Information:
   ) -> starlette_responses.Response:
     """/v1/models/{id}."""
     name = request.path_params['name']
-    return responses.of_json(
-      await self._model(await self._catalogue.find(name))
-    )
+    model_id = await self._catalogue.find(name)
+    created = (await self._catalogue.published(math.inf))[model_id]
+    return responses.of_json(await self._model(model_id, created))
 
-  async def _model(self, model_id: str) -> dict[str, Any]:
-    created = (await self._catalogue.published())[model_id]
+  async def _model(self, model_id: str, created: int) -> dict[str, Any]:
     told = await self._catalogue.describe(model_id)
     return {
       'id': model_id,
@@ -62,10 +62,10 @@ class Information:
   async def health(
     self, request: requests.Request
   ) -> starlette_responses.Response:
-    """/health: whether the cell's admin server answers."""
+    """/health: whether the cell's admin server answers, or did just now."""
     del request
     try:
-      await self._catalogue.published()
+      await self._catalogue.check_health()
     except errors.SaxError as e:
       raise problems.Problem(
         503,

@@ -76,7 +76,7 @@ class Metrics:
     return encode(self.registry), content_type
 
   def ended(self, record: 'Record', code: int) -> None:
-    """Counts a request once it is answered."""
+    """Counts a request once it is answered, with its status."""
     self._requests.labels(record.route, record.model, str(code)).inc()
     if record.model and code == 200:
       latency = time.monotonic() - record.begin
@@ -100,6 +100,8 @@ class Record:
       monotonic clock; `first` is for streams.
     prompt_tokens, completion_tokens: of all its prompts and answers.
     reasons: why its answers ended.
+    error: the status that a stream would have had, had it not begun before it
+      failed; None if it did not fail.
   """
 
   def __init__(self) -> None:
@@ -110,6 +112,7 @@ class Record:
     self.prompt_tokens = 0
     self.completion_tokens = 0
     self.reasons: list[str] = []
+    self.error: int | None = None
 
   def began(self) -> None:
     """Notes that a streamed answer begins."""

@@ -27,7 +27,7 @@ class Options:
 
   name_of: NameOf | None = None
   max_in_flight: int = 1024
-  max_body_bytes: int = 8 * 2**20
+  max_body_bytes: int = 4 * 2**20
   request_timeout: float = 600.0
   queue_secs: float = 0.0
   chat_template: str = templates.DEFAULT

@@ -1,6 +1,5 @@
 """Routes that take a JSON object and ask the cell."""
 
-import asyncio
 from collections.abc import Awaitable, Callable
 import time
 from typing import Any
@@ -9,14 +8,17 @@ from starlette import requests
 from starlette import types
 
 from saxml_ext.client import sax_aio
+from saxml_ext.common import errors
 from saxml_ext.http.backend import catalogue as catalogue_lib
 from saxml_ext.http.protocol import chat
 from saxml_ext.http.protocol import completions
+from saxml_ext.http.protocol import embeddings
 from saxml_ext.http.protocol import predict
 from saxml_ext.http.protocol import tokens
 from saxml_ext.http.web import bodies
 from saxml_ext.http.web import deadlines
 from saxml_ext.http.web import generation
+from saxml_ext.http.web import merging
 from saxml_ext.http.web import metrics as metrics_lib
 from saxml_ext.http.web import options as options_lib
 from saxml_ext.http.web import responses
@@ -95,16 +97,40 @@ class Work:
     """Vertex AI's predictions."""
     forms = predict.parse(body, self._template_of).forms
     timeout = self._timeout(request)
-    at_once = asyncio.Semaphore(generation.AT_ONCE)
 
     async def one(form: _Form) -> dict[str, Any]:
-      async with at_once:
-        work = self._generation(request, form, timeout)
-        answer = await work.whole({})
+      work = self._generation(request, form, timeout)
+      answer = await work.whole({})
       return {'choices': answer['choices'], 'usage': answer['usage']}
 
-    found = await generation.all_of([one(form) for form in forms])
+    calls = [one(form) for form in forms]
+    found = await merging.all_of(calls, generation.AT_ONCE)
     return responses.of_json({'predictions': found})
+
+  async def embeddings(
+    self, request: requests.Request, body: dict[str, Any]
+  ) -> responses.Answer:
+    """/v1/embeddings."""
+    form = embeddings.parse(body)
+    model_id = await self._find(request, form.model)
+    model = self._catalogue.model(model_id)
+    options = sax_aio.ModelOptions(self._timeout(request))
+
+    async def one(text: str) -> tuple[list[float], int | None]:
+      found = await model.Embed(text, options)
+      try:
+        return found, len((await model.Tokenize(text, options)).ids)
+      except (errors.InvalidArgument, errors.PermissionDenied):
+        return found, None  # It takes ids, or the caller may embed alone.
+
+    calls = [one(text) for text in form.texts]
+    found = await merging.all_of(calls, generation.AT_ONCE)
+    counts = [count for _, count in found if count is not None]
+    tokens = sum(counts) if len(counts) == len(found) else None
+    _record(request).used(tokens or 0, 0)
+    return responses.of_json(
+      form.body(model_id, [values for values, _ in found], tokens)
+    )
 
   async def tokenize(
     self, request: requests.Request, body: dict[str, Any]

@@ -69,12 +69,19 @@ class PraxisRunner:
         f'MIN_DECODE_STEPS={settings.engine.min_new_tokens} is not supported with'
         ' samples, as praxis knows it for beams only: set it to 0'
       )
+    engine = settings.engine
+    if engine.embedding is not None or engine.gradients:
+      raise errors.Unimplemented(
+        'experiments are served without embeddings and gradients: publish'
+        ' without TEXT_TO_EMBEDDING_OUTPUT_EMBEDDING_NAME and'
+        ' GRADIENT_WRT_INPUT_TENSOR_NAMES'
+      )
     self.num_slots = settings.engine.num_slots
-    self.progress: dict[int, Any] = {}  # praxis tells of whole answers only.
     self._settings = settings
     self._vocab_size = model.lm_tpl.vocab_size
     self._variables = jax.tree.map(jax.numpy.asarray, variables)
     self._requests: dict[int, request_lib.Request] = {}
+    # praxis tells of whole answers only.
     self.progress: Mapping[int, request_lib.Progress] = {}
     self.interruptible = False
     self._decode = jax.jit(_decode_fn(model, decoder))
@@ -149,14 +156,14 @@ class PraxisRunner:
         ' published: leave it out'
       )
 
+  def interrupt(self) -> None:
+    """Does nothing: praxis decodes an answer in one go."""
+
   def prefill_and_insert(
     self, requests: Mapping[int, request_lib.Request]
   ) -> None:
     """Keeps requests for the next batch, which the next step() decodes."""
     self._requests.update(requests)
-
-  def interrupt(self) -> None:
-    """Does nothing: praxis decodes a batch to its end."""
 
   def step(self, max_steps: int | None = None) -> dict[int, request_lib.Result]:
     """Decodes what was admitted, to its end; praxis has no part steps."""

@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 
 from saxml_ext.common import errors
+from saxml_ext.common.telemetry import tracing
 from saxml_ext.engine import request as request_lib
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.protobuf import completion_pb2
 from saxml_ext.server.loading import servable as servable_lib
 from saxml_ext.server.scheduling import scheduler
+from saxml_ext.server.scheduling import waiting
 from saxml_ext.server.services import calls
 from saxml_ext.server.services import extra_inputs
 from saxml_ext.server.services import prompts
@@ -86,6 +88,7 @@ async def read(
     errors.ResourceExhausted: the model has no room for another request.
   """
   _check_stop_texts(model, request)
+  _check_priority(request)
   model.scheduler.check_admission(scheduler.GENERATE, client)
   given = await _prompt(model, request)
   tokens = given
@@ -98,6 +101,10 @@ async def read(
   sampled = not request_lib.with_defaults(
     dataclasses.replace(query, stop_ids=fit), model.settings.engine
   ).beam_search
+  if sampled:
+    query = _with_seed(query, request)
+  else:
+    _check_beams(request)
   n = request.n if request.HasField('n') else 1
   watched = wanted[len(fit) :] if sampled else ()
   stops = tuple(request.stop)
@@ -147,7 +154,8 @@ async def encode(model: servable_lib.Servable, text: str) -> np.ndarray:
       ' tokenizer.json beside its checkpoint or with VOCABULARY_PATH'
     )
   prompts.check_size(text, model.settings)
-  return await calls.prepare(False, model.codecs.words.encode, text)
+  with tracing.part('tokenize'):
+    return await calls.prepare(False, model.codecs.words.encode, text)
 
 
 def _query(
@@ -189,6 +197,27 @@ def _query(
       ),
     }
   )
+
+
+def _with_seed(
+  query: request_lib.Request, request: completion_pb2.CompleteRequest
+) -> request_lib.Request:
+  if request.HasField('seed') or not request.HasField('fallback_seed'):
+    return query
+  return dataclasses.replace(query, seed=request.fallback_seed)
+
+
+def _check_beams(request: completion_pb2.CompleteRequest) -> None:
+  """Refuses what would change samples, as beams go by likelihood alone."""
+  without_effect = {'temperature': 0, 'top_k': 0, 'top_p': 1, 'seed': None}
+  for name, neutral in without_effect.items():
+    value = getattr(request, name)
+    if request.HasField(name) and value != neutral:
+      raise errors.InvalidArgument(
+        f'{name} is {value}, but the request is answered by beam search,'
+        ' which draws nothing: leave it out or set use_beam_search to false,'
+        ' for which a model that has beams is published with MIXED_SEARCH=true'
+      )
 
 
 def _rows(
@@ -254,6 +283,15 @@ def _check_length(
     raise errors.InvalidArgument(
       f'the prompt has {len(tokens)} tokens, but this model takes 1 to {most}'
       ' (INPUT_SEQ_LEN): shorten it, or ask a model with room for more'
+    )
+
+
+def _check_priority(request: completion_pb2.CompleteRequest) -> None:
+  most = waiting.MOST_PRIORITY
+  if abs(request.priority) > most:
+    raise errors.InvalidArgument(
+      f'priority is {request.priority}; between -{most} and {most}, lower'
+      ' numbers first'
     )
 
 

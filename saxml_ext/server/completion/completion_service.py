@@ -12,6 +12,7 @@ import contextlib
 
 import grpc
 
+from saxml_ext.common import errors
 from saxml_ext.common import grpc_aio
 from saxml_ext.common.security import caller
 from saxml_ext.protobuf import completion_pb2
@@ -24,6 +25,9 @@ from saxml_ext.server.scheduling import scheduler
 from saxml_ext.server.services import calls
 from saxml_ext.server.services import prompts
 from saxml_ext.server.services import wakeups
+
+# Of a text to put together; an answer has far fewer.
+_MOST_IDS = 1 << 16
 
 
 class CompletionService(completion_pb2_grpc.CompletionServicer):
@@ -111,6 +115,10 @@ class CompletionService(completion_pb2_grpc.CompletionServicer):
     model = await calls.find(
       self._models, request.model_key, scheduler.GENERATE, context
     )
+    if len(request.ids) > _MOST_IDS:
+      raise errors.InvalidArgument(
+        f'there are {len(request.ids)} ids; at most {_MOST_IDS} at a time'
+      )
     asked_lib.check_ids('ids', request.ids, model)
     codec = model.codecs.words or model.codecs.output
     text = await calls.run(False, codec.decode, list(request.ids))

@@ -225,6 +225,17 @@ class CompletionServiceTest(parameterized.TestCase):
     self.assertIsNone(query.num_beams)
     self.assertFalse(query.stream)
 
+  def test_settings_without_effect_are_fine_with_beams(self):
+    self._start()
+    list(self._ask(text='a', temperature=0, top_k=0, top_p=1, fallback_seed=7))
+    self.assertIsNone(self._admitted()[0].seed)
+
+  def test_fallback_seed_is_of_samples_without_a_seed(self):
+    self._start(_Sampling)
+    list(self._ask(text='a', fallback_seed=7))
+    list(self._ask(text='a', fallback_seed=7, seed=8))
+    self.assertEqual([r.seed for r in self._admitted()], [7, 8])
+
   def test_settings_of_beams_reach_the_engine(self):
     self._start()
     list(
@@ -263,7 +274,12 @@ class CompletionServiceTest(parameterized.TestCase):
     (dict(text='a', stop_token_ids=[1024]), 'stop_token_ids has 1024'),
     (dict(text='a', stop_token_ids=[-1]), 'stop_token_ids has -1'),
     (dict(text='a', stop_token_ids=range(65)), '65 stop_token_ids'),
-    (dict(text='a', temperature=-1), 'temperature'),
+    (dict(text='a', temperature=0.5), 'temperature is 0.5', 'beam search'),
+    (dict(text='a', temperature=-1), 'temperature is -1'),
+    (dict(text='a', top_k=5), 'top_k is 5', 'MIXED_SEARCH=true'),
+    (dict(text='a', top_p=0.5), 'top_p is 0.5', 'use_beam_search to false'),
+    (dict(text='a', seed=0), 'seed is 0', 'leave it out'),
+    (dict(text='a', priority=101), 'priority is 101', '100'),
   )
   def test_refuses(self, fields, *words):
     self._start()
@@ -300,10 +316,11 @@ class CompletionServiceTest(parameterized.TestCase):
       completion_pb2.DetokenizeRequest(model_key=_KEY, ids=got.ids)
     )
     self.assertEqual(back.text, 'The caf\u00e9')
-    with self.assertRaisesRegex(grpc.RpcError, 'ids has 1024'):
-      stub.Detokenize(
-        completion_pb2.DetokenizeRequest(model_key=_KEY, ids=[1024])
-      )
+    for ids, message in (([1024], 'ids has 1024'), ([1] * 65537, '65537 ids')):
+      with self.assertRaisesRegex(grpc.RpcError, message):
+        stub.Detokenize(
+          completion_pb2.DetokenizeRequest(model_key=_KEY, ids=ids)
+        )
     said = stub.Describe(completion_pb2.DescribeRequest(model_key=_KEY))
     self.assertEqual(
       (said.max_prompt, said.max_new_tokens, said.vocab_size), (64, 128, 1024)

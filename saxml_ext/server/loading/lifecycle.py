@@ -43,7 +43,6 @@ _MAX_PENDING = 4
 
 State: TypeAlias = entry_lib.State
 Entry = entry_lib.Entry
-Serving = entry_lib.Serving
 LoadFn: TypeAlias = Callable[
   [spec_lib.Spec, Callable[[str], None]], entry_lib.ModelT
 ]

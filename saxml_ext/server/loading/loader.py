@@ -32,6 +32,7 @@ from saxml_ext.server.loading import spec as spec_lib
 from saxml_ext.server.loading import stored_model
 from saxml_ext.server.parallel import meshes
 from saxml_ext.server.parallel import prepared
+from saxml_ext.server.programs import living
 from saxml_ext.server.programs import programs as programs_lib
 from saxml_ext.server.random_weights import random_model
 from saxml_ext.server.scheduling import contract
@@ -41,6 +42,10 @@ from saxml_ext.server.scheduling import stats
 from saxml_ext.server.vocabulary import codec
 
 _DEFAULT_LN_EPSILON = 1e-5
+# A model that is reloaded takes its programs from the one that it replaces.
+_LIVING = living.Living()
+# The log of a group does not carry them.
+_ALONE = (scheduler.EMBED, scheduler.GRADIENT)
 
 
 Stored: TypeAlias = stored_model.StoredModel | random_model.RandomModel
@@ -147,7 +152,8 @@ def prepare(
   with compilations.counting() as compiled:
     # What may fail comes before the long part, the reading of the weights.
     made = plan(spec)
-    source = programs.of(made.executables(), made.serving)
+    shapes = made.executables()
+    source = programs.of(shapes, made.serving)
     vocab_size = made.model.vocab_size
     codecs = load_codecs(made.settings, vocab_size, spec.checkpoint_path)
     weights = made.weights()
@@ -159,10 +165,15 @@ def prepare(
       time.monotonic() - begin,
     )
     run = runner_lib.prepare(
-      weights, made.model, made.engine, made.mesh, source
+      weights,
+      made.model,
+      made.engine,
+      made.mesh,
+      _LIVING.ready(shapes, source),
     )
     del weights
     run.prepare_all(progress=logging.info)
+    _LIVING.add(run)
   memory.give_back()
   logging.info(
     'loaded %s in %.1f s, %d programs compiled',
@@ -190,6 +201,7 @@ def plan(spec: spec_lib.Spec) -> Plan:
     settings = settings_lib.Settings.of(params)
   except (TypeError, ValueError) as e:  # An attribute of an unusable form.
     raise errors.InvalidArgument(f'{spec.model_path}: {e}') from e
+  _check_hosts(settings)
   stored, said = _open(spec, settings)
   settings = complete(settings, said)
   model = stored.config(settings)
@@ -204,6 +216,18 @@ def plan(spec: spec_lib.Spec) -> Plan:
     stacked=on_tpu,
     mesh=meshes.choose(spec.model_path, model, settings),
   )
+
+
+def _check_hosts(settings: settings_lib.Settings) -> None:
+  """Raises errors.Unimplemented for what a group of hosts cannot do."""
+  alone = [m for m in settings.methods if m in _ALONE]
+  if alone and jax.process_count() > 1:
+    raise errors.Unimplemented(
+      f'{" and ".join(alone)} are not served by a group of several hosts:'
+      ' publish to a model server on one host, or without'
+      ' TEXT_TO_EMBEDDING_OUTPUT_EMBEDDING_NAME and'
+      ' GRADIENT_WRT_INPUT_TENSOR_NAMES'
+    )
 
 
 def _open(

@@ -9,6 +9,8 @@ import numpy as np
 from saxml_ext.common import errors
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine.testing import fast_compile
+from saxml_ext.params import lm_cloud
+from saxml_ext.params import settings as settings_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import spec
 from saxml_ext.server.testing import small_model
@@ -16,6 +18,11 @@ from saxml_ext.server.testing import small_model
 fast_compile.install()
 
 _TIMEOUT = 600
+
+
+def _vocabulary() -> bytes:
+  with open(lm_cloud.SMALL_VOCABULARY, 'rb') as file:
+    return file.read()
 
 
 class LoaderVocabularyTest(parameterized.TestCase):
@@ -54,6 +61,24 @@ class LoaderVocabularyTest(parameterized.TestCase):
       f' {rows + difference}',
     ):
       self._load(rows + difference)
+
+  def test_a_tokenized_model_may_have_a_tokenizer_besides(self):
+    settings = settings_lib.Settings.of(small_model.Small)
+    directory = self.create_tempdir()
+
+    def codecs():
+      return loader.load_codecs(settings, 50, directory.full_path)
+
+    self.assertIsNone(codecs().words)
+    directory.create_file('tokenizer.model', _vocabulary(), mode='wb')
+    found = codecs()
+    self.assertEqual(found.words.decode(found.words.encode('a b')), 'a b')
+    # Its texts are ids all the same.
+    self.assertEqual(found.input.encode('1,2').tolist(), [1, 2])
+    self.assertEqual(found.output.decode([1, 2]), '1,2')
+    # One that is damaged is only left out.
+    directory.create_file('tokenizer.model', _vocabulary()[:99], mode='wb')
+    self.assertIsNone(codecs().words)
 
 
 if __name__ == '__main__':

@@ -7,6 +7,7 @@ from absl import logging
 
 from saxml_ext.common import errors
 from saxml_ext.common import user_path
+from saxml_ext.common.security import https
 from saxml_ext.common.telemetry import web
 from saxml_ext.server.loading import lifecycle
 from saxml_ext.server.loading import servable
@@ -52,7 +53,7 @@ class Monitoring:
     if _HTTP_PORT.value >= 0:
       directory = _PROFILE_DIR.value and user_path.resolve(_PROFILE_DIR.value)
       pages = app.Pages(models, serves, expected, profiles.Profiles(directory))
-      self._server = web.WebServer(pages.app())
+      self._server = web.WebServer(pages.app(), https.server_context())
 
   async def start(self) -> None:
     """Listens; raises FailedPrecondition if the port is taken."""
@@ -65,7 +66,9 @@ class Monitoring:
         f'--http_port={_HTTP_PORT.value} --http_host={_HTTP_HOST.value} cannot'
         f' be listened on: {e}; give another one'
       ) from e
-    logging.info('metrics at http://localhost:%d/metrics', self._server.port)
+    scheme = 'https' if https.is_set() else 'http'
+    port = self._server.port
+    logging.info('metrics at %s://localhost:%d/metrics', scheme, port)
 
   async def stop(self) -> None:
     """Ends what `start` began."""

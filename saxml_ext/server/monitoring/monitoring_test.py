@@ -8,8 +8,13 @@ import time
 
 from absl.testing import absltest
 import grpc
+from grpc_health.v1 import health_pb2
+from grpc_health.v1 import health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
+from grpc_reflection.v1alpha import reflection_pb2_grpc
 from prometheus_client import parser
 
+from saxml_ext.common import grpc_util
 from saxml_ext.common.telemetry import web
 from saxml_ext.params import gptj
 from saxml_ext.protobuf import lm_pb2
@@ -21,6 +26,12 @@ from saxml_ext.server.testing import server_fixture
 
 _MODEL = '/sax/test/m'
 _TIMEOUT = 120
+_SERVICES = {
+  'grpc.health.v1.Health',
+  'sax.Modelet',
+  'sax.completion.Completion',
+  'sax.server.lm.LMService',
+}
 
 
 class _Params(gptj.TinyTokenizedFP32):
@@ -135,6 +146,22 @@ class MonitoringTest(absltest.TestCase):
     self.serves = False
     self.assertEqual(self.ask('/readyz')[0], 503)
     self.assertEqual(self.ask('/healthz')[0], 200)
+
+  def test_grpc_tells_health_and_services_too(self):
+    with grpc_util.channel(self.server.address) as channel:
+      health = health_pb2_grpc.HealthStub(channel)
+      reflection = reflection_pb2_grpc.ServerReflectionStub(channel)
+      request = reflection_pb2.ServerReflectionRequest(list_services='')
+      call = reflection.ServerReflectionInfo(iter([request]), timeout=_TIMEOUT)
+      response = next(call)
+      call.cancel()
+      services = {s.name for s in response.list_services_response.service}
+      self.assertContainsSubset(_SERVICES, services)
+      for name in ('', *services):
+        status = health.Check(
+          health_pb2.HealthCheckRequest(service=name), timeout=_TIMEOUT
+        ).status
+        self.assertEqual(status, health_pb2.HealthCheckResponse.SERVING, name)
 
   def test_profile(self):
     self.assertEqual(self.ask('/profile')[0], 405)

@@ -55,8 +55,14 @@ class Profiles:
   async def _take(self, seconds: float) -> str:
     now = datetime.datetime.now(datetime.UTC)
     folder = os.path.join(self._directory, now.strftime('%Y%m%d-%H%M%S'))
+    # JAX's programs and devices: with every call of Python besides, a server
+    # would do little else than be profiled.
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0
     # On threads, for both take a while; requests are served meanwhile.
-    await asyncio.to_thread(jax.profiler.start_trace, folder)
+    await asyncio.to_thread(
+      jax.profiler.start_trace, folder, profiler_options=options
+    )
     try:
       await asyncio.sleep(seconds)
     finally:

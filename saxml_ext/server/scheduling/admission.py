@@ -4,13 +4,14 @@ Callers may be on any thread; what they share with the scheduler's thread is
 guarded by one lock, see `scheduler`.
 """
 
+import collections
 from collections.abc import Callable, Mapping
 from concurrent import futures
 import dataclasses
 import math
 import threading
 import time
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -24,21 +25,28 @@ from saxml_ext.server.scheduling import waiting
 GENERATE = 'lm.generate'
 STREAM = 'lm.generate_stream'
 SCORE = 'lm.score'
+EMBED = 'lm.embed'
+GRADIENT = 'lm.gradient'
+# They take a text at a time, beside the slots, and share one queue.
+TEXTS = frozenset({SCORE, EMBED, GRADIENT})
 
 # Length of a run of one bucket, see `waiting`, in times the slots.
 _SLOTS_PER_RUN = 4
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _ScoreRequest:
-  """A prefix [T] and the suffix [S] to score after it."""
+class TextRequest:
+  """What the engine is to do with a whole text.
 
-  prefix: np.ndarray
-  suffix: np.ndarray
+  Attributes:
+    method: of `TEXTS`.
+    tokens: the text or its beginning, [T].
+    run: does it, and returns the answer.
+  """
 
-  @property
-  def tokens(self) -> np.ndarray:
-    return self.prefix
+  method: str
+  tokens: np.ndarray
+  run: Callable[[], Any]
 
 
 class Admission:
@@ -60,9 +68,10 @@ class Admission:
     self._waiting = waiting.WaitingList(
       buckets, patience, _SLOTS_PER_RUN * runner.num_slots
     )
-    self._scores = waiting.WaitingList()
+    self._texts = waiting.WaitingList()
+    self._text_counts: collections.Counter[str] = collections.Counter()
     self._running: dict[int, waiting.Work] = {}
-    self._scoring: list[waiting.Work] = []
+    self._on_text: list[waiting.Work] = []
     self._pace = {GENERATE: pace.Pace(), SCORE: pace.Pace()}
     self._closed_because: errors.SaxError | None = None
 
@@ -120,15 +129,64 @@ class Admission:
     client: str = '',
     priority: int = 0,
   ) -> futures.Future:
-    """Queues a score; a future of the log-probability. Raises as above."""
-    work = waiting.Work(
-      _ScoreRequest(prefix, suffix),
-      deadline,
-      time.monotonic(),
-      client=client,
-      priority=priority,
+    """Queues a score; a future of the log-probability. Raises as above.
+
+    Args:
+      prefix: [T] int32.
+      suffix: [S] int32, what to score after it.
+      deadline: as above, as are the next two.
+      client: who asks.
+      priority: of the request.
+    """
+    request = TextRequest(
+      SCORE, prefix, lambda: self._runner.score(prefix, suffix)
     )
-    return self._submit(SCORE, work)
+    return self._submit_text(request, deadline, client, priority)
+
+  def embed(
+    self,
+    tokens: np.ndarray,
+    deadline: float = math.inf,
+    *,
+    client: str = '',
+    priority: int = 0,
+  ) -> futures.Future:
+    """Queues an embedding of a text [T]; a future of [D] float32.
+
+    Raises:
+      errors.SaxError: as `generate`.
+    """
+    runner = cast(contract.TextRunner, self._runner)
+    request = TextRequest(EMBED, tokens, lambda: runner.embed(tokens))
+    return self._submit_text(request, deadline, client, priority)
+
+  def gradient(
+    self,
+    prefix: np.ndarray,
+    suffix: np.ndarray,
+    deadline: float = math.inf,
+    *,
+    client: str = '',
+    priority: int = 0,
+  ) -> futures.Future:
+    """Queues gradients of a score; arguments and errors are those of `score`.
+
+    Returns:
+      A future of the score and of its gradients by name.
+    """
+    runner = cast(contract.TextRunner, self._runner)
+    request = TextRequest(
+      GRADIENT, prefix, lambda: runner.gradient(prefix, suffix)
+    )
+    return self._submit_text(request, deadline, client, priority)
+
+  def _submit_text(
+    self, request: TextRequest, deadline: float, client: str, priority: int
+  ) -> futures.Future:
+    work = waiting.Work(
+      request, deadline, time.monotonic(), client=client, priority=priority
+    )
+    return self._submit(request.method, work)
 
   def check_admission(self, method: str, client: str = '') -> None:
     """Raises what `generate` or `score` would, if it would now.
@@ -141,13 +199,15 @@ class Admission:
   def pending(self, method: str) -> int:
     """Requests of a method that wait or run."""
     with self._changed:
+      if method in TEXTS:
+        return self._text_counts[method]
       return self._held(method)
 
   def load(self) -> stats.Load:
     """How much there is to do at this moment."""
     with self._changed:
       return stats.Load(
-        queued=len(self._waiting) + len(self._scores),
+        queued=len(self._waiting) + len(self._texts),
         running=len(self._running),
         slots=self._runner.num_slots,
       )
@@ -162,16 +222,21 @@ class Admission:
     with self._changed:
       self._check(method, work.client)
       queue.add(work)
+      if method in TEXTS:
+        self._text_counts[method] += 1
       self._changed.notify()
     # Without the lock, as an answer that is there already calls back at once.
-    work.future.add_done_callback(lambda _: self._leave(queue, work))
+    work.future.add_done_callback(lambda _: self._leave(method, work))
     return work.future
 
-  def _leave(self, queue: waiting.WaitingList, work: waiting.Work) -> None:
+  def _leave(self, method: str, work: waiting.Work) -> None:
     """Makes room at once when a request is cancelled."""
+    if method in TEXTS:
+      with self._changed:
+        self._text_counts[method] -= 1
     if work.future.cancelled():
       with self._changed:
-        waits = queue.discard(work)
+        waits = self._queue(method).discard(work)
         runs = not waits and work in self._running.values()
       if runs:
         # The slot is freed as soon as the engine returns.
@@ -188,23 +253,26 @@ class Admission:
         f'Too many requests: {held} {method} requests are held and the limit'
         f' is {self._limit} (BATCH_SIZE times MAX_LIVE_BATCHES); try again'
         ' later',
-        retry_after=self._pace[method].seconds_per_request(),
+        retry_after=self._pace_of(method).seconds_per_request(),
       )
 
+  def _pace_of(self, method: str) -> pace.Pace:
+    return self._pace[SCORE if method in TEXTS else GENERATE]
+
   def _queue(self, method: str) -> waiting.WaitingList:
-    return self._scores if method == SCORE else self._waiting
+    return self._texts if method in TEXTS else self._waiting
 
   def _held(self, method: str) -> int:
-    if method == SCORE:
-      return len(self._scores) + len(self._scoring)
+    if method in TEXTS:
+      return len(self._texts) + len(self._on_text)
     if method == STREAM:  # Those in slots; the others count as lm.generate.
       return sum(w.on_progress is not None for w in self._running.values())
     return len(self._waiting) + len(self._running)
 
   def _take_all(self) -> list[waiting.Work]:
-    taken = self._waiting.remove_all() + self._scores.remove_all()
-    taken += self._scoring
+    taken = self._waiting.remove_all() + self._texts.remove_all()
+    taken += self._on_text
     taken += self._running.values()
-    self._scoring = []
+    self._on_text = []
     self._running = {}
     return taken

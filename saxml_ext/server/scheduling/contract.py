@@ -48,3 +48,15 @@ class Runner(Protocol):
 
   def score(self, prefix: np.ndarray, suffix: np.ndarray) -> float:
     """Sum of log p(suffix | prefix)."""
+
+
+class TextRunner(Protocol):
+  """An engine that embeds and differentiates texts, if its settings ask so."""
+
+  def embed(self, tokens: np.ndarray) -> np.ndarray:
+    """The embedding [D] of a text [T]."""
+
+  def gradient(
+    self, prefix: np.ndarray, suffix: np.ndarray
+  ) -> tuple[float, Mapping[str, np.ndarray]]:
+    """`Runner.score` and its gradients by name."""

@@ -2,16 +2,16 @@
 
 A request's life, thread by thread:
 
-  caller's   `generate` (or `score`) of `admission` refuses what the engine cannot do and what
-             is beyond the bound, puts a `waiting.Work` on the waiting list,
-             wakes the scheduler's thread and returns the work's future. This
-             is the event loop in a server, see `services/`; it
-             may be any thread.
+  caller's   `generate` (or `score`), see `admission`, refuses what the engine
+             cannot do and what is beyond the bound, puts a `waiting.Work` on
+             the waiting list, wakes the scheduler's thread and returns the
+             work's future. This is the event loop in a server, see
+             `services/calls.py`; it may be any thread.
   scheduler  `_run` goes round as long as there is work. Each round it
              1. drops the dead: `_drop_dead` fails what has expired and frees
                 the slots of requests that expired or were cancelled,
-             2. scores: `_run_one_score`, one at a time, so that a score delays
-                decoding by no more than itself,
+             2. scores (embeds, differentiates) a text: `_run_one_text`, one at
+                a time, so that it delays decoding by no more than itself,
              3. fills slots: `_fill_slots` takes requests from the waiting list
                 for the free slots and has the engine prefill them,
              4. decodes: `_decode` lets the engine step until a slot has
@@ -65,6 +65,8 @@ from saxml_ext.server.scheduling import stats
 GENERATE = admission.GENERATE
 SCORE = admission.SCORE
 STREAM = admission.STREAM
+EMBED = admission.EMBED
+GRADIENT = admission.GRADIENT
 
 # Decode steps of a call while something else could be done between two: a
 # request that arrives could have a free slot, a score waits. More would make
@@ -134,7 +136,7 @@ class Scheduler(admission.Admission):
     try:
       while self._sleep_until_work():
         self._drop_dead()
-        if self._run_one_score():
+        if self._run_one_text():
           self._drop_dead()  # Some may have died meanwhile.
         self._fill_slots()
         self._decode()
@@ -152,7 +154,7 @@ class Scheduler(admission.Admission):
   def _sleep_until_work(self) -> bool:
     """Waits for something to do; False when closed and all is done."""
     with self._changed:
-      while not self._running and not self._scores:
+      while not self._running and not self._texts:
         if self._closed_because is not None and not self._waiting:
           return False
         now = time.monotonic()
@@ -180,7 +182,7 @@ class Scheduler(admission.Admission):
         (method, work)
         for method, queue in (
           (GENERATE, self._waiting),
-          (SCORE, self._scores),
+          (None, self._texts),
         )
         for work in queue.remove_expired(now)
       ]
@@ -189,22 +191,22 @@ class Scheduler(admission.Admission):
     for slot in slots:
       self._runner.release(slot)
     for method, work in late:
-      self._stats[method].expired()
+      self._stats[method or work.request.method].expired()
       outcomes.fail(work, errors.DeadlineExceeded(_IN_QUEUE))
     for work in running:
       outcomes.fail(work, errors.DeadlineExceeded(_IN_SLOT))
 
-  def _run_one_score(self) -> bool:
-    """Runs the next score; False if none waits."""
+  def _run_one_text(self) -> bool:
+    """Scores, embeds or differentiates the next text; False if none waits."""
     with self._changed:
-      self._scoring = self._scores.take(1)
-    for work in self._scoring:
-      result = self._runner.score(work.request.prefix, work.request.suffix)
-      self._stats[SCORE].batch(1)
+      self._on_text = self._texts.take(1)
+    for work in self._on_text:
+      result = work.request.run()
+      self._stats[work.request.method].batch(1)
       with self._changed:
         # Empty if it was closed meanwhile, which has failed the request.
-        is_held = bool(self._scoring)
-        self._scoring = []
+        is_held = bool(self._on_text)
+        self._on_text = []
         self._pace[SCORE].done(1)
       if is_held:
         work.timeline.answered(self._stats[SCORE], work.request, result)
@@ -269,4 +271,4 @@ class Scheduler(admission.Admission):
         return self._stream_interval
       has_room = len(self._running) < self._runner.num_slots
       could_fill = has_room and self._closed_because is None
-      return _SHORT_CALL if could_fill or self._scores else None
+      return _SHORT_CALL if could_fill or self._texts else None

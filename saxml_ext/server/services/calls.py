@@ -15,6 +15,7 @@ from saxml_ext.server.loading import lifecycle
 from saxml_ext.server.loading import servable as servable_lib
 from saxml_ext.server.services import holding
 from saxml_ext.server.services import preparation
+from saxml_ext.server.states import entry as entry_lib
 
 _PREPARATION = preparation.Preparation()  # Of this process, which is a server.
 
@@ -36,7 +37,7 @@ async def find_entry(
   method: str,
   context: grpc.aio.ServicerContext,
   also: Sequence[str] = (),
-) -> lifecycle.Serving[servable_lib.Servable]:
+) -> entry_lib.Serving[servable_lib.Servable]:
   """Returns a loaded model, with what it was loaded of, for a call.
 
   Args:

@@ -16,11 +16,11 @@ from saxml_ext.common import grpc_aio
 from saxml_ext.common.security import caller
 from saxml_ext.common.telemetry import tracing
 from saxml_ext.protobuf import lm_pb2
-from saxml_ext.protobuf import lm_pb2_grpc
 from saxml_ext.server.loading import lifecycle
 from saxml_ext.server.loading import servable as servable_lib
 from saxml_ext.server.scheduling import scheduler
 from saxml_ext.server.services import calls
+from saxml_ext.server.services import embed_gradient
 from saxml_ext.server.services import extra_inputs
 from saxml_ext.server.services import generation
 from saxml_ext.server.services import prompts
@@ -28,7 +28,7 @@ from saxml_ext.server.services import streamed_answers
 from saxml_ext.server.services import wakeups
 
 
-class LMService(lm_pb2_grpc.LMServiceServicer):
+class LMService(embed_gradient.EmbedGradient):
   """sax.server.lm.LMService over the loaded models."""
 
   def __init__(self, models: lifecycle.Models[servable_lib.Servable]):
@@ -124,17 +124,3 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
         logps.append(await self._wakeups.wait(future))
       timer.succeeded()
     return lm_pb2.ScoreResponse(logp=logps)
-
-  @grpc_aio.method()
-  async def Embed(
-    self, request: lm_pb2.EmbedRequest, context: grpc.aio.ServicerContext
-  ) -> None:
-    """Refused: the models of this server compute no embeddings."""
-    await calls.find(self._models, request.model_key, 'lm.embed', context)
-
-  @grpc_aio.method()
-  async def Gradient(
-    self, request: lm_pb2.GradientRequest, context: grpc.aio.ServicerContext
-  ) -> None:
-    """Refused: the models of this server compute no gradients."""
-    await calls.find(self._models, request.model_key, 'lm.gradient', context)

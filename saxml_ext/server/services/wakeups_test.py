@@ -83,6 +83,61 @@ class WakeupsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     other.set_result(1)
     self.assertEqual(await beside, 1)
 
+  async def test_follows_a_request_to_its_end(self):
+    future = futures.Future()
+    told = []
+
+    def begin(on_progress):
+      told.append(on_progress)
+      return future
+
+    news = self.wakeups.follow(begin)
+    first = asyncio.create_task(anext(news))
+    await asyncio.sleep(0)
+    (on_progress,) = told
+    threading.Thread(target=on_progress, args=(1,)).start()
+    self.assertEqual(await first, wakeups.News(1, is_last=False))
+    # Nobody reads: the newest takes the place of the older ones.
+    for i in range(2, 100):
+      on_progress(i)
+    self.assertEqual(await anext(news), wakeups.News(99, is_last=False))
+    on_progress(100)
+    future.set_result('all')
+    self.assertEqual(await anext(news), wakeups.News('all', is_last=True))
+    with self.assertRaises(StopAsyncIteration):
+      await anext(news)
+
+  async def test_followed_request_that_fails(self):
+    future = futures.Future()
+    news = self.wakeups.follow(lambda _: future)
+    future.set_exception(errors.Internal('broken'))
+    with self.assertRaisesRegex(errors.Internal, 'broken'):
+      await anext(news)
+
+  async def test_who_stops_following_cancels_the_request(self):
+    closed, cancelled = futures.Future(), futures.Future()
+    told = []
+
+    def begin(on_progress):
+      told.append(on_progress)
+      return closed
+
+    news = self.wakeups.follow(begin)
+    first = asyncio.create_task(anext(news))
+    await asyncio.sleep(0)
+    told[0](1)
+    await first
+    await news.aclose()
+    self.assertTrue(closed.cancelled())
+    waiting = asyncio.create_task(
+      anext(self.wakeups.follow(lambda _: cancelled))
+    )
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with self.assertRaises(asyncio.CancelledError):
+      await waiting
+    self.assertTrue(cancelled.cancelled())
+
 
 if __name__ == '__main__':
   absltest.main()

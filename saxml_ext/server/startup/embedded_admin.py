@@ -5,6 +5,7 @@ import asyncio
 from absl import logging
 
 from saxml_ext.admin import server as admin_server
+from saxml_ext.common.security import access
 
 
 class EmbeddedAdmin:
@@ -18,7 +19,10 @@ class EmbeddedAdmin:
       sax_cell: the cell it serves; admin_config has set it up.
       port: to listen on; 0 picks a free one.
     """
-    self._server = admin_server.AdminServer(sax_root, sax_cell, port)
+    # Who may call the one may call the other, by the same lists.
+    self._server = admin_server.AdminServer(
+      sax_root, sax_cell, port, access=access.current()
+    )
     self._watching: asyncio.Task[None] | None = None
 
   async def start(self) -> None:

@@ -181,6 +181,18 @@ class FakeRunner:
     self.threads.add(threading.current_thread().name)
     return -float(len(prefix) + 10 * len(suffix))
 
+  def embed(self, tokens: np.ndarray) -> np.ndarray:
+    self.threads.add(threading.current_thread().name)
+    return tokens.astype(np.float32) / 2
+
+  def gradient(
+    self, prefix: np.ndarray, suffix: np.ndarray
+  ) -> tuple[float, dict[str, np.ndarray]]:
+    joined = np.concatenate([prefix, suffix]).astype(np.float32)
+    return self.score(prefix, suffix), {
+      'embeddings': np.stack([joined, -joined], 1)
+    }
+
   def admitted(self) -> list[list[int]]:
     """Prompts of all admissions, in order."""
     return [r.tokens.tolist() for batch in self.admissions for r in batch]

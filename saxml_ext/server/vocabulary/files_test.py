@@ -9,6 +9,7 @@ import tokenizers
 from saxml_ext.params import lm_cloud
 from saxml_ext.server.vocabulary import codec
 from saxml_ext.server.vocabulary import sentencepiece_codec
+from saxml_ext.server.vocabulary import tokenizer_codec
 
 _TEXT = 'The mayor'
 
@@ -42,7 +43,7 @@ class FilesTest(absltest.TestCase):
     shutil.copy(lm_cloud.SMALL_VOCABULARY, self._path('tokenizer.model'))
     _save_tokenizer(self._path('tokenizer.json'))
     self.assertIsInstance(
-      codec.load_tokenizer(None, self.directory), codec.TokenizerCodec
+      codec.load_tokenizer(None, self.directory), tokenizer_codec.TokenizerCodec
     )
 
   def test_a_file_of_any_name_is_what_it_holds(self):
@@ -54,7 +55,17 @@ class FilesTest(absltest.TestCase):
     )
     _save_tokenizer(path)
     self.assertIsInstance(
-      codec.load_tokenizer(path, '/nowhere'), codec.TokenizerCodec
+      codec.load_tokenizer(path, '/nowhere'), tokenizer_codec.TokenizerCodec
+    )
+
+  def test_no_tokenizer_is_no_error_where_none_is_needed(self):
+    self.assertIsNone(codec.find_tokenizer(None, self.directory))
+    # Nor is one looked for where the process happens to run.
+    self.assertIsNone(codec.find_tokenizer(None, 'None'))
+    _save_tokenizer(self._path('tokenizer.json'))
+    self.assertIsInstance(
+      codec.find_tokenizer(None, self._path('checkpoint')),
+      tokenizer_codec.TokenizerCodec,
     )
 
 

@@ -49,7 +49,7 @@ def of_server(address: str) -> list[Rpc]:
 
 def services(address: str) -> Sequence[str]:
   """Full names of a server's services."""
-  with grpc_util.insecure_channel(address) as channel:
+  with grpc_util.channel(address) as channel:
     stub = reflection_pb2_grpc.ServerReflectionStub(channel)
     request = reflection_pb2.ServerReflectionRequest(list_services='')
     (answer,) = stub.ServerReflectionInfo(iter([request]), timeout=_SECS)

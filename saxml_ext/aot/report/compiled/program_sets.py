@@ -55,7 +55,7 @@ def read(
     title=made_for.serving.model_path,
     topology=_topology(made_for.target),
     slots=made_for.engine.num_slots,
-    beams=made_for.engine.num_beams,
+    beams=made_for.engine.rows,
     kv=made_for.engine.kv_dtype,
     weights='int8' if 'int8' in numbers else 'bfloat16',
     model=dataclasses.asdict(made_for.model),

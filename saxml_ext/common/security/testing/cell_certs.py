@@ -2,8 +2,8 @@
 
 import os
 
-from saxml_ext.common.security import certificates
 from saxml_ext.common.security import tls
+from saxml_ext.common.security.certs import certificates
 
 # What the certificates of a cell's servers carry.
 SERVER_NAME = 'cell.test'

@@ -74,7 +74,7 @@ class StreamsTest(absltest.TestCase):
 
   def test_completions_are_the_same_streamed_or_not(self):
     for beams in (True, False):
-      settings = dict(use_beam_search=beams, n=2, seed=5, logprobs=2)
+      settings = dict(use_beam_search=beams, n=2, fallback_seed=5, logprobs=2)
       (message,) = self._complete(**settings)
       streamed = self._complete(**settings, stream=True)
       whole: dict[int, completion_pb2.Choice] = {}

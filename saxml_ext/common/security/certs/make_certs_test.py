@@ -8,8 +8,8 @@ from absl.testing import absltest
 from absl.testing import parameterized
 
 from saxml_ext.common import errors
-from saxml_ext.common.security import certificates
-from saxml_ext.common.security import make_certs
+from saxml_ext.common.security.certs import certificates
+from saxml_ext.common.security.certs import make_certs
 
 
 class MakeCertsTest(parameterized.TestCase):

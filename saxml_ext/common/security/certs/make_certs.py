@@ -19,7 +19,7 @@ from absl import flags
 
 from saxml_ext.common import errors
 from saxml_ext.common import user_path
-from saxml_ext.common.security import certificates
+from saxml_ext.common.security.certs import certificates
 
 _DIR = flags.DEFINE_string(
   'dir', None, 'Directory of the authority and of the files.'

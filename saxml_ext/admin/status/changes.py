@@ -1,0 +1,243 @@
+"""Publishing and unpublishing from the status pages.
+
+Nothing is changed before a page has asked whether it shall be, and said what
+will happen. The forms work without scripts. A form carries a token of this
+process, and must come from a page of this server (see `origin`), so no page of
+another site can make a browser send one.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+import hmac
+import html
+import secrets
+from typing import Protocol
+
+from starlette import requests
+
+from saxml_ext.admin import controller as controller_lib
+from saxml_ext.admin import validation
+from saxml_ext.admin.status import markup
+from saxml_ext.common import errors
+from saxml_ext.protobuf import admin_pb2
+
+# What a form needs at most.
+MAX_BYTES = 256 * 2**10
+
+
+class Permit(Protocol):
+  """Decides who may change the cell."""
+
+  def __call__(
+    self, request: requests.Request, what: str, model_acl: str
+  ) -> None:
+    """Raises PermissionDenied if whoever sent a request may not.
+
+    Args:
+      request: of a browser.
+      what: is asked for, begins the message.
+      model_acl: the admin list of the model that it is about; '' for none.
+    """
+
+
+class Changes:
+  """The forms of one cell, and what they do."""
+
+  def __init__(
+    self,
+    cell: str,
+    controller: Callable[[], controller_lib.Controller],
+    permit: Permit,
+  ):
+    """Does nothing yet.
+
+    Args:
+      cell: "/sax/<cell>".
+      controller: returns the cell's state; raises Unavailable if this admin
+        server does not lead.
+      permit: decides who may.
+    """
+    self._cell = cell
+    self._controller = controller
+    self._permit = permit
+    self._token = secrets.token_urlsafe(24)
+
+  def allowed(self, request: requests.Request) -> bool:
+    """Whether to offer changes to whoever sent a request."""
+    try:
+      self._permit(request, 'Publish', '')
+    except errors.PermissionDenied:
+      return False
+    return True
+
+  def publish_form(
+    self, request: requests.Request, given: Mapping[str, str], error: str = ''
+  ) -> str:
+    """The page to publish a model on.
+
+    Args:
+      request: raises PermissionDenied if its sender may not.
+      given: what was filled in before.
+      error: what is wrong with it.
+    """
+    self._permit(request, f'Publish to {self._cell}', '')
+    servers = self._controller().members.all()
+    paths = sorted(set().union(*(s.paths for s in servers)))
+    options = ''.join(f'<option value="{html.escape(p)}">' for p in paths)
+    body = (
+      (markup.error(error) if error else '')
+      + '<form method="post" action="/publish">'
+      + self._hidden({})
+      + _field('model', 'Model id', given.get('model', self._cell + '/'))
+      + _field('path', 'Model path', given.get('path', ''), 'list="paths"')
+      + f'<datalist id="paths">{options}</datalist>'
+      + _field('checkpoint', 'Checkpoint', given.get('checkpoint', 'None'))
+      + _field('replicas', 'Replicas', given.get('replicas', '1'))
+      + '<label for="overrides">Overrides <small>one KEY=VALUE a line, as'
+      ' `saxutil publish` takes them</small></label>'
+      '<textarea id="overrides" name="overrides" rows="4">'
+      f'{html.escape(given.get("overrides", ""))}</textarea>'
+      '<button>Go on</button><a href="/">Cancel</a></form>'
+    )
+    return self._page('Publish a model', body)
+
+  def confirm_publish(
+    self, request: requests.Request, given: Mapping[str, str]
+  ) -> str:
+    """The page that asks whether a model shall be published."""
+    self._check(request, given, f'Publish to {self._cell}', '')
+    model = _model(given)
+    validation.check_model(model, self._cell)
+    rows = [
+      ('Model id', model.model_id),
+      ('Model path', model.model_path),
+      ('Checkpoint', model.checkpoint_path),
+      ('Replicas', str(model.requested_num_replicas)),
+      *((f'Override {k}', v) for k, v in sorted(model.overrides.items())),
+    ]
+    body = _settings(rows) + self._question(
+      '/publish', given, 'Publish it', danger=False
+    )
+    return self._page('Publish this model?', body)
+
+  async def publish(
+    self, request: requests.Request, given: Mapping[str, str]
+  ) -> str:
+    """Publishes a model that was confirmed; returns its id."""
+    self._check(request, given, f'Publish to {self._cell}', '')
+    model = _model(given)
+    validation.check_model(model, self._cell)
+    await self._controller().publish(model)
+    return model.model_id
+
+  def confirm_unpublish(self, request: requests.Request, model_id: str) -> str:
+    """The page that asks whether a model shall be unpublished."""
+    controller = self._controller()
+    model = controller.get(model_id).model
+    self._permit(request, f'Unpublish of {model_id}', model.admin_acl)
+    holders = controller.holders(model_id)
+    servers = ', '.join(s.address for s in holders) or 'no server'
+    body = (
+      _settings(
+        [
+          ('Model id', model_id),
+          ('Model path', model.model_path),
+          ('Checkpoint', model.checkpoint_path),
+          ('Loaded on', servers),
+        ]
+      )
+      + markup.paragraph(
+        'Requests that it has taken are answered; new ones fail from then on.'
+      )
+      + self._question(
+        '/unpublish', {'model': model_id}, 'Unpublish it', danger=True
+      )
+    )
+    return self._page('Unpublish this model?', body)
+
+  async def unpublish(
+    self, request: requests.Request, given: Mapping[str, str]
+  ) -> None:
+    """Unpublishes a model that was confirmed."""
+    model_id = given.get('model', '')
+    controller = self._controller()
+    acl = controller.get(model_id).model.admin_acl
+    self._check(request, given, f'Unpublish of {model_id}', acl)
+    await controller.unpublish(model_id)
+
+  def _check(
+    self,
+    request: requests.Request,
+    given: Mapping[str, str],
+    what: str,
+    model_acl: str,
+  ) -> None:
+    self._permit(request, what, model_acl)
+    token = given.get('token', '').encode()
+    if not hmac.compare_digest(token, self._token.encode()):
+      raise errors.PermissionDenied(
+        'this form is from before the admin server was started: load the page'
+        ' again'
+      )
+
+  def _page(self, heading: str, body_html: str) -> str:
+    return markup.page(self._cell, heading, body_html, live=False)
+
+  def _question(
+    self, action: str, given: Mapping[str, str], button: str, danger: bool
+  ) -> str:
+    fields = {k: v for k, v in given.items() if k != 'token'}
+    return (
+      f'<form method="post" action="{action}">'
+      + self._hidden({**fields, 'confirmed': 'yes'})
+      + f'<button{" class=danger" if danger else ""}>{html.escape(button)}'
+      '</button><a href="/">Cancel</a></form>'
+    )
+
+  def _hidden(self, fields: Mapping[str, str]) -> str:
+    return ''.join(
+      f'<input type="hidden" name="{html.escape(name)}"'
+      f' value="{html.escape(value)}">'
+      for name, value in {**fields, 'token': self._token}.items()
+    )
+
+
+def _field(name: str, label: str, value: str, more: str = '') -> str:
+  return (
+    f'<label for="{name}">{html.escape(label)}</label>'
+    f'<input id="{name}" name="{name}" required autocomplete="off" {more}'
+    f' value="{html.escape(value)}">'
+  )
+
+
+def _settings(rows: Sequence[tuple[str, str]]) -> str:
+  return markup.table(
+    'Model',
+    ('Setting', 'Value'),
+    [[html.escape(name), html.escape(value)] for name, value in rows],
+    short=('Setting',),
+  )
+
+
+def _model(given: Mapping[str, str]) -> admin_pb2.Model:
+  """The model of a form that was filled in; raises InvalidArgument."""
+  replicas = given.get('replicas', '').strip()
+  if not (replicas.isascii() and replicas.isdecimal() and len(replicas) < 10):
+    raise errors.InvalidArgument(
+      f'replicas is {replicas!r}; give a number from 0 to 999999999'
+    )
+  overrides = {}
+  for line in given.get('overrides', '').splitlines():
+    key, separator, value = line.strip().partition('=')
+    if key and separator:
+      overrides[key] = value
+    elif line.strip():
+      raise errors.InvalidArgument(
+        f'override {line.strip()!r} is not of the form KEY=VALUE'
+      )
+  return admin_pb2.Model(
+    model_id=given.get('model', '').strip(),
+    model_path=given.get('path', '').strip(),
+    checkpoint_path=given.get('checkpoint', '').strip(),
+    requested_num_replicas=int(replicas),
+    overrides=overrides,
+  )

@@ -1,0 +1,180 @@
+"""The admin server's HTTP port: status pages, forms, metrics.
+
+/                        the cell, and any path that is not known
+/model/sax/<cell>/<name> one model
+/server/<host:port>      one model server
+/publish, /unpublish     forms, for who may
+/metrics                 for Prometheus
+"""
+
+from collections.abc import Awaitable, Callable
+import functools
+import http
+import pathlib
+from typing import TypeAlias
+import urllib.parse
+
+from absl import logging
+import prometheus_client
+from prometheus_client import exposition
+from starlette import applications
+from starlette import requests
+from starlette import responses
+from starlette import routing
+
+from saxml_ext.admin.status import changes as changes_lib
+from saxml_ext.common import errors
+
+_STATIC = pathlib.Path(__file__).parent / 'static'
+_KINDS = {'page.css': 'text/css', 'live.js': 'text/javascript'}
+_HEADERS = {
+  'Content-Security-Policy': (
+    "default-src 'none'; script-src 'self'; style-src 'self';"
+    " img-src 'self'; connect-src 'self'; form-action 'self';"
+    " base-uri 'none'; frame-ancestors 'none'"
+  ),
+  'X-Content-Type-Options': 'nosniff',
+  'Referrer-Policy': 'same-origin',
+  'Cache-Control': 'no-store',
+}
+_CODES = {
+  errors.NotFound.code: http.HTTPStatus.NOT_FOUND,
+  errors.InvalidArgument.code: http.HTTPStatus.BAD_REQUEST,
+  errors.AlreadyExists.code: http.HTTPStatus.CONFLICT,
+  errors.PermissionDenied.code: http.HTTPStatus.FORBIDDEN,
+  errors.Unimplemented.code: http.HTTPStatus.NOT_IMPLEMENTED,
+}
+
+_Request: TypeAlias = requests.Request
+_Response: TypeAlias = responses.Response
+_Handler: TypeAlias = Callable[
+  ['Pages', requests.Request], Awaitable[responses.Response]
+]
+
+
+def _guarded(handler: _Handler) -> _Handler:
+  """Makes an error of a handler its answer, as plain text."""
+
+  @functools.wraps(handler)
+  async def guarded(self: 'Pages', request: _Request) -> _Response:
+    try:
+      return await handler(self, request)
+    except errors.SaxError as e:
+      status = _CODES.get(e.code, http.HTTPStatus.SERVICE_UNAVAILABLE)
+      text = e.message
+    except Exception as e:  # pylint: disable=broad-exception-caught
+      logging.exception('status page %s', request.url.path)
+      status, text = http.HTTPStatus.INTERNAL_SERVER_ERROR, str(e)
+    return responses.PlainTextResponse(text + '\n', status, _HEADERS)
+
+  return guarded
+
+
+class Pages:
+  """What they answer."""
+
+  def __init__(
+    self,
+    render: Callable[[str, bool], str],
+    changes: changes_lib.Changes,
+    registry: prometheus_client.CollectorRegistry,
+  ):
+    """Does nothing yet.
+
+    Args:
+      render: returns the page at a path, with or without an offer to change
+        something; raises NotFound.
+      changes: the forms.
+      registry: of metrics, beside the process's own.
+    """
+    self._render = render
+    self._changes = changes
+    self._registry = registry
+
+  def app(self) -> applications.Starlette:
+    """The application that serves them."""
+    both = ['GET', 'POST']
+    return applications.Starlette(
+      routes=[
+        routing.Route('/metrics', self._metrics),
+        routing.Route('/static/{name}', self._static),
+        routing.Route('/publish', self._publish, methods=both),
+        routing.Route('/unpublish', self._unpublish, methods=both),
+        routing.Route('/{path:path}', self._page),
+      ]
+    )
+
+  @_guarded
+  async def _page(self, request: _Request) -> _Response:
+    offered = self._changes.allowed(request)
+    try:
+      return _html(self._render(request.url.path, offered))
+    except errors.InvalidArgument as e:  # A path that nothing can have.
+      raise errors.NotFound(e.message) from e
+
+  @_guarded
+  async def _metrics(self, request: _Request) -> _Response:
+    del request
+    text = b''.join(
+      exposition.generate_latest(each)
+      for each in (self._registry, prometheus_client.REGISTRY)
+    )
+    return _Response(text, media_type=exposition.CONTENT_TYPE_PLAIN_0_0_4)
+
+  @_guarded
+  async def _static(self, request: _Request) -> _Response:
+    name = request.path_params['name']
+    if name not in _KINDS:
+      raise errors.NotFound(f'there is no {name} here')
+    text = (_STATIC / name).read_text(encoding='utf-8')
+    return _Response(text, media_type=_KINDS[name], headers=_HEADERS)
+
+  @_guarded
+  async def _publish(self, request: _Request) -> _Response:
+    if request.method != 'POST':
+      return _html(self._changes.publish_form(request, {}))
+    given = await _form(request)
+    try:
+      if 'confirmed' not in given:
+        return _html(self._changes.confirm_publish(request, given))
+      model_id = await self._changes.publish(request, given)
+    except errors.PermissionDenied:
+      raise
+    except errors.SaxError as e:
+      page = self._changes.publish_form(request, given, e.message)
+      return _html(page, _CODES.get(e.code, http.HTTPStatus.BAD_GATEWAY))
+    return _go_to('/model' + model_id)
+
+  @_guarded
+  async def _unpublish(self, request: _Request) -> _Response:
+    if request.method != 'POST':
+      model_id = request.query_params.get('model', '')
+      return _html(self._changes.confirm_unpublish(request, model_id))
+    await self._changes.unpublish(request, await _form(request))
+    return _go_to('/')
+
+
+def _html(text: str, status: int = http.HTTPStatus.OK) -> _Response:
+  return responses.HTMLResponse(text, status, _HEADERS)
+
+
+def _go_to(path: str) -> _Response:
+  return responses.RedirectResponse(
+    path, http.HTTPStatus.SEE_OTHER, {**_HEADERS}
+  )
+
+
+async def _form(request: _Request) -> dict[str, str]:
+  """The fields of a form that was sent, the last value of each."""
+  kind = request.headers.get('content-type', '').partition(';')[0].strip()
+  if kind != 'application/x-www-form-urlencoded':
+    raise errors.InvalidArgument(f'the content type is {kind!r}, of no form')
+  body = b''
+  async for part in request.stream():
+    body += part
+    if len(body) > changes_lib.MAX_BYTES:
+      raise errors.InvalidArgument(
+        f'the form has more than {changes_lib.MAX_BYTES} bytes'
+      )
+  text = body.decode('utf-8', 'replace')
+  return dict(urllib.parse.parse_qsl(text, keep_blank_values=True))

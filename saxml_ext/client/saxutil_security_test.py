@@ -1,0 +1,87 @@
+"""Tests of saxutil in a cell that has TLS and access control lists."""
+
+import os
+
+from absl.testing import absltest
+
+from saxml_ext.client.testing import fake_cell
+from saxml_ext.client.testing import saxutil_fixture
+from saxml_ext.common.security import acl_file
+from saxml_ext.common.security import tls
+from saxml_ext.common.security.testing import cell_certs
+
+_CELL = '/sax/test'
+
+
+class TlsTest(saxutil_fixture.SaxutilTest):
+  def setUp(self):
+    self.certs = cell_certs.CellCerts(self.create_tempdir().full_path)
+    tls.configure(self.certs.server())
+    self.addCleanup(tls.configure, None)
+    super().setUp()
+    self.cell.add_server()
+    self.client = self.certs.make('alice')
+
+  def flags(self, **changes: str) -> list[str]:
+    flags = {
+      'cert_file': self.client.cert_file,
+      'key_file': self.client.key_file,
+      'ca_file': self.client.ca_file,
+      'server_name': cell_certs.SERVER_NAME,
+    }
+    return [f'--tls_{k}={v}' for k, v in (flags | changes).items() if v]
+
+  def test_commands_of_admin_and_model_server(self):
+    out = self.check(0, *self.flags(), 'ls', _CELL)
+    self.assertIn('m', out)
+    self.check(0, *self.flags(), 'lm.generate', fake_cell.MODEL, 'text')
+
+  def test_who_is_set_up_wrongly_is_told_at_once(self):
+    other = cell_certs.CellCerts(self.create_tempdir().full_path)
+    for changes, text in (
+      ({'ca_file': other.ca_file}, 'not from an authority that --tls_ca_file'),
+      ({'server_name': 'other'}, 'give --tls_server_name='),
+      ({'key_file': ''}, 'is given without --tls_key_file'),
+      ({'ca_file': '/no'}, '/no cannot be read'),
+    ):
+      self.check(1, *self.flags(**changes), 'ls', _CELL)
+      self.assertIn(text, self.stderr)
+      self.assertNotIn('no answer within', self.stderr)
+
+  def test_who_shows_no_certificate_is_told_what_to_give(self):
+    flags = self.flags(cert_file='', key_file='')
+    self.check(1, '--sax_timeout=1s', *flags, 'ls', _CELL)
+    self.assertIn('--tls_cert_file and --tls_key_file', self.stderr)
+
+
+class AclTest(saxutil_fixture.SaxutilTest):
+  def setUp(self):
+    super().setUp()
+    path = acl_file.path_of(self.cell.root, _CELL)
+    with open(path, 'w', encoding='ascii') as f:
+      f.write('{"acl/admins": ["alice"]}')
+
+  def test_a_cell_takes_lists_that_exist(self):
+    self.check(0, 'setacl', _CELL, 'acl/admins')
+    self.assertEqual(self.check(0, 'getacl', _CELL), 'acl/admins\n')
+    self.assertEqual(self.stderr, '')
+    self.check(1, 'setacl', _CELL, 'acl/nope')
+    self.assertIn('which has acl/admins', self.stderr)
+
+  def test_a_list_that_does_not_exist_is_told(self):
+    self.check(0, 'setacl', fake_cell.MODEL, 'lm.score', 'acl/gone')
+    out = self.check(0, 'getacl', fake_cell.MODEL, 'all')
+    self.assertEqual(out, 'lm.score: acl/gone\n')
+    self.assertStartsWith(self.stderr, 'Note: acl/gone admits nobody: there is')
+
+  def test_a_cell_without_lists_is_told_where_they_go(self):
+    os.remove(acl_file.path_of(self.cell.root, _CELL))
+    self.check(1, 'setacl', _CELL, 'acl/admins')
+    self.assertIn('Hint: the cell has no lists yet', self.stderr)
+    self.check(0, 'setacl', fake_cell.MODEL, 'acl/admins')
+    self.check(0, 'getacl', fake_cell.MODEL)
+    self.assertIn('acls.json', self.stderr)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,54 @@
+"""Tests for tls_flags: what flags say goes before what the environment says."""
+
+import os
+from unittest import mock
+
+from absl.testing import absltest
+from absl.testing import flagsaver
+
+from saxml_ext.common import errors
+from saxml_ext.common.security import tls
+from saxml_ext.common.security import tls_flags
+
+
+class TlsFlagsTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    # What `os.environ` is told, its children are; it is restored in the end.
+    self.enterContext(
+      mock.patch.dict(
+        os.environ, {'SAX_TLS_CA_FILE': '/e/ca', 'SAX_TLS_SERVER_NAME': 'e'}
+      )
+    )
+
+  def test_flags_go_before_the_environment(self):
+    self.assertEqual(tls.current(), tls.Settings('', '', '/e/ca', 'e'))
+    with flagsaver.flagsaver(
+      tls_cert_file='/f/c',
+      tls_key_file='/f/k',
+      tls_server_name='f',
+      tls_require_client_certs=False,
+    ):
+      self.assertEqual(
+        tls.current(), tls.Settings('/f/c', '/f/k', '/e/ca', 'f', False)
+      )
+
+  def test_an_empty_flag_takes_the_environment_back(self):
+    with flagsaver.flagsaver(tls_ca_file='', tls_server_name=''):
+      self.assertFalse(tls.current().is_set)
+
+  def test_children_are_told(self):
+    with flagsaver.flagsaver(tls_cert_file='/f/c', tls_key_file='/f/k'):
+      tls_flags.export()
+      told = tls_flags.settings()
+    self.assertEqual(tls.from_environment(), told)
+    self.assertEqual(told.cert_file, '/f/c')
+
+  def test_a_half_is_refused_before_anything_starts(self):
+    with flagsaver.flagsaver(tls_key_file='/f/k'):
+      with self.assertRaisesRegex(errors.InvalidArgument, '--tls_cert_file'):
+        tls_flags.export()
+
+
+if __name__ == '__main__':
+  absltest.main()

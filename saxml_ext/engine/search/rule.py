@@ -1,0 +1,117 @@
+"""How one decode step changes searches: what all rules share."""
+
+import abc
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from saxml_ext.engine.search import search
+from saxml_ext.engine.search import trace as trace_lib
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule(abc.ABC):
+  """How a decode step changes the searches.
+
+  Attributes:
+    num_rows: K.
+    max_logprobs: A, alternatives that are written down for each token.
+  """
+
+  num_rows: int
+  max_logprobs: int = dataclasses.field(default=0, kw_only=True)
+
+  def initial(self, options: search.Options, max_tokens: int) -> search.State:
+    """State before the first token."""
+    return _initial(options, self.num_rows, max_tokens, self.max_logprobs)
+
+  @abc.abstractmethod
+  def choose(
+    self, state: search.State, logits: jax.Array, live: jax.Array
+  ) -> tuple[search.State, trace_lib.Chosen]:
+    """Adds one token to every running row.
+
+    Args:
+      state: before the step.
+      logits: as of `advance`.
+      live: [S] bool, groups that matter.
+
+    Returns:
+      The state after the step, but for step, last and trace, and what the
+      running rows have become.
+    """
+
+  def advance(
+    self, state: search.State, logits: jax.Array, live: jax.Array | None = None
+  ) -> tuple[search.State, jax.Array]:
+    """Adds one token to every running row, and writes it down.
+
+    Args:
+      state: before the step.
+      logits: [S, K, V] float32, of the token after each running row; or
+        [S, 1, V] after the prompt, when all rows are still the same.
+      live: [S] bool, groups that matter; None: all of them.
+
+    Returns:
+      The state after the step, and [S, K] int32: which row each running row
+      continues. Finished groups go on as if they were not; the caller keeps
+      their old state (see `freeze`).
+    """
+    if live is None:
+      live = jnp.ones_like(state.finished)
+    new, chosen = self.choose(state, logits, live)
+    alternatives = None
+    if self.max_logprobs:
+      alternatives = _alternatives(state, logits, self.max_logprobs, live)
+    new = dataclasses.replace(
+      new,
+      step=state.step + 1,
+      last=chosen.tokens,
+      trace=trace_lib.write(state.trace, state.step, chosen, alternatives),
+    )
+    return new, chosen.parents
+
+
+def _initial(
+  options: search.Options, rows: int, max_tokens: int, max_logprobs: int
+) -> search.State:
+  """State before the first token: nothing chosen, nothing kept."""
+  slots = options.min_new.shape[0]
+  zeros = jnp.zeros((slots, rows), jnp.int32)
+  return search.State(
+    options=options,
+    step=jnp.zeros((slots,), jnp.int32),
+    last=zeros,
+    scores=zeros.astype(jnp.float32),
+    ended=zeros.astype(bool),
+    trace=trace_lib.empty(slots, max_tokens, rows, max_logprobs),
+    kept=trace_lib.Kept(
+      present=zeros.astype(bool),
+      scores=jnp.full((slots, rows), search.NEVER),
+      lengths=zeros,
+      last=zeros,
+      logprobs=zeros.astype(jnp.float32),
+      rows=zeros,
+    ),
+    finished=jnp.zeros((slots,), bool),
+  )
+
+
+def _alternatives(
+  state: search.State, logits: jax.Array, count: int, live: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+  """The likeliest tokens [S, R, A], barred or not, and log-probabilities.
+
+  Zeros if no group that is `live` wants to know.
+  """
+
+  def find() -> tuple[jax.Array, jax.Array]:
+    found = search.likeliest(state, logits, count, bar=False)
+    return found.tokens, (found.logits - found.peak) - found.log_total
+
+  def leave() -> tuple[jax.Array, jax.Array]:
+    zeros = jnp.zeros((*logits.shape[:2], count))
+    return zeros.astype(jnp.int32), zeros
+
+  return jax.lax.cond((live & state.options.told).any(), find, leave)

@@ -1,0 +1,78 @@
+"""Tests of what requests pass on their way in and out."""
+
+import asyncio
+import unittest
+
+from absl.testing import absltest
+from starlette import types
+
+from saxml_ext.common.telemetry import calls
+from saxml_ext.common.telemetry import request_id
+from saxml_ext.http.web import guard
+from saxml_ext.http.web import metrics
+from saxml_ext.http.web import responses
+
+_SCOPE = {'type': 'http', 'method': 'GET', 'path': '/x', 'headers': []}
+
+
+class GuardTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
+  async def ask(self, app: types.ASGIApp) -> list[types.Message]:
+    """Returns what is sent to the client."""
+    sent: list[types.Message] = []
+
+    async def send(message: types.Message) -> None:
+      sent.append(message)
+
+    async def receive() -> types.Message:
+      return await asyncio.Future()
+
+    self.metrics = metrics.Metrics()
+    await guard.Guard(app, self.metrics)(dict(_SCOPE), receive, send)
+    return sent
+
+  def count(self, code: int) -> float | None:
+    labels = {'route': '', 'model_name': '', 'code': str(code)}
+    return self.metrics.registry.get_sample_value(
+      'sax_gateway_requests_total', labels
+    )
+
+  async def test_a_fault_of_ours_is_an_answer_and_a_log_line(self):
+    async def app(scope, receive, send):
+      raise ValueError('some secret')
+
+    with self.assertLogs('absl', 'WARNING') as logs:
+      start, body = await self.ask(app)
+    self.assertEqual(start['status'], 500)
+    self.assertNotIn(b'secret', body['body'])
+    self.assertIn('some secret', '\n'.join(logs.output))
+    self.assertEqual(self.count(500), 1)
+
+  async def test_an_answer_that_has_begun_breaks_off(self):
+    async def events():
+      yield b'data: 1\n\n'
+      raise ValueError('oh')
+
+    with self.assertLogs('absl', 'WARNING'):
+      sent = await self.ask(responses.Events(events()))
+    kinds = [message['type'] for message in sent]
+    self.assertEqual(kinds, ['http.response.start', 'http.response.body'])
+    self.assertTrue(sent[-1]['more_body'])
+
+  async def test_every_request_is_logged_if_wanted(self):
+    calls.configure(calls.ALL)
+    self.addCleanup(calls.configure, calls.ERRORS)
+
+    async def app(scope, receive, send):
+      self.name = request_id.current()
+      await responses.of_json({})(scope, receive, send)
+
+    with self.assertLogs('absl', 'INFO') as logs:
+      start, _ = await self.ask(app)
+    [record] = logs.records
+    self.assertEqual(record.fields['code'], 200)
+    self.assertEqual(record.fields['request_id'], self.name)
+    self.assertIn((b'x-request-id', self.name.encode()), start['headers'])
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,106 @@
+"""What the dashboard and the alerts ask for is there in a live scrape."""
+
+import json
+import pathlib
+import re
+import urllib.request
+
+from absl.testing import absltest
+from prometheus_client import parser
+import yaml
+
+from saxml_ext.client import sax
+from tests.telemetry import one_cell
+
+_FOLDER = pathlib.Path(__file__).parents[2] / 'deploy' / 'grafana'
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+# Made by Prometheus for each scrape, and by CPUs not at all.
+_ELSEWHERE = frozenset({'sax_device_memory_bytes'})
+_NAME = re.compile(r'\b((?:sax|grpc|process|vllm)[a-z_]*[:_][a-z_]+)\b')
+
+
+def names(query: str) -> set[str]:
+  """Metrics of a query, without those that are labels."""
+  return set(
+    _NAME.findall(re.sub(r'(?:by|without) \([^)]*\)', '', _bare(query)))
+  )
+
+
+def _bare(query: str) -> str:
+  """A query without its selectors and texts."""
+  return re.sub(r'\{[^}]*\}', '', query)
+
+
+def labels(query: str) -> set[tuple[str, str]]:
+  """Metric and label of each selector."""
+  return {
+    (name, label)
+    for name, selector in re.findall(r'([a-z_:]+)\{([^}]*)\}', query)
+    for label in re.findall(r'([a-z_]+)(?:=|!)', selector)
+  }
+
+
+class DashboardTest(absltest.TestCase):
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    cell = one_cell.OneCell(absltest.get_default_test_tmpdir() + '/cell')
+    cls.addClassCleanup(cell.stop)
+    sax.SetRoot(cell.sax_root)
+    sax.Publish(one_cell.MODEL, one_cell.PATH, '/ckpt', 1)
+    sax.WaitForReady(one_cell.MODEL, 1)
+    sax.Model(one_cell.MODEL).LM().Generate('1,2')
+    cls.found: dict[str, set[str]] = {}
+    for port in (cell.admin_port, cell.server_port):
+      url = f'http://127.0.0.1:{port}/metrics'
+      with _OPENER.open(url, timeout=120) as response:
+        text = response.read().decode()
+      for family in parser.text_string_to_metric_families(text):
+        for sample in family.samples:
+          cls.found.setdefault(sample.name, set()).update(sample.labels)
+
+  def check(self, query: str) -> None:
+    asked = names(query)
+    self.assertNotEmpty(asked, query)
+    self.assertEmpty(asked - _ELSEWHERE - set(self.found), query)
+    for name, label in labels(query):
+      self.assertIn(label, self.found[name], query)
+
+  def test_dashboard(self):
+    dashboard = json.loads((_FOLDER / 'cell.json').read_text())
+    queries = [
+      target['expr']
+      for panel in dashboard['panels']
+      for target in panel.get('targets', ())
+    ]
+    self.assertGreater(len(queries), 20)
+    for query in queries:
+      self.check(query)
+    places = [
+      (p['gridPos']['x'], p['gridPos']['y']) for p in dashboard['panels']
+    ]
+    self.assertLen(set(places), len(places))
+
+  def test_alerts(self):
+    alerts = yaml.safe_load((_FOLDER / 'alerts.yml').read_text())
+    rules = [rule for group in alerts['groups'] for rule in group['rules']]
+    self.assertNotEmpty(rules)
+    for rule in rules:
+      self.check(rule['expr'])
+
+  def test_scrapes_name_the_rules(self):
+    config = yaml.safe_load((_FOLDER / 'prometheus.yml').read_text())
+    for name in config['rule_files']:
+      self.assertTrue((_FOLDER / name).exists(), name)
+
+  def test_a_wrong_name_would_be_found(self):
+    query = 'sum by (grpc_code) (rate(sax_request_total{model="m"}[5m]))'
+    self.assertEqual(names(query), {'sax_request_total'})
+    with self.assertRaises(AssertionError):
+      self.check(query)
+    with self.assertRaises(AssertionError):
+      self.check('sum(sax_requests_total{modle="m"})')
+
+
+if __name__ == '__main__':
+  absltest.main()
