@@ -146,12 +146,12 @@ class AdminServer:
     """Finishes what is being written, ends all calls, lets others lead."""
     self._health.stop()
     await self._server.stop(_GRACE_SECS)
-    await self._stop_http()
-    if self._access:
-      self._access.close()
     if self._running:
       self._running.cancel()
       await asyncio.gather(self._running, return_exceptions=True)
+    await self._stop_http()
+    if self._access:
+      self._access.close()
 
   def _leading(self) -> controller_lib.Controller:
     """The controller, if this server leads.

@@ -37,6 +37,9 @@ _SERVER_OPTIONS = grpc_util.SERVER_OPTIONS + (
   # a model's own bound is what refuses calls, with a reason.
   ('grpc.server.max_pending_requests', 1_000_000),
   ('grpc.server.max_pending_requests_hard_limit', 1_000_000),
+  # gRPC lets whoever sends too large a message wait for up to a second, to slow
+  # attackers down. Nothing is held for them here; users are to be told at once.
+  ('grpc.http.tarpit', 0),
 )
 _CHANNEL_OPTIONS = (
   # Servers of a cell ask each other all the time: one that was restarted is
@@ -149,6 +152,8 @@ def _checked(handler: grpc.RpcMethodHandler) -> grpc.RpcMethodHandler:
   if handler.request_streaming:
     if not handler.response_streaming:
       raise NotImplementedError('no service here takes a stream for one answer')
+    if not inspect.isasyncgenfunction(function):
+      return handler  # It reads by its context, which nothing can stand before.
     return grpc.stream_stream_rpc_method_handler(
       _checked_stream(function),
       deserialize,
@@ -260,7 +265,8 @@ def method(wrap_text: bool = False) -> Callable[[_Method], _Method]:
           metadata = call.trailing_metadata
           if isinstance(e, errors.SaxError):
             metadata += e.trailing_metadata()
-          await context.abort(code, text, metadata)
+      # Not before it is counted: whoever is answered may look.
+      await context.abort(code, text, metadata)
 
     return guarded
 

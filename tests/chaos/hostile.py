@@ -189,7 +189,8 @@ def _fetch(port: int, name: str) -> bytes:
   connection = http.client.HTTPConnection('127.0.0.1', port, timeout=5)
   connection.connect()
   path = name.encode('utf-8').replace(b'\n', b'').replace(b' ', b'')
-  connection.send(b'GET /model/' + path + b' HTTP/1.1\r\n\r\n')
+  connection.send(b'GET /model/' + path + b' HTTP/1.1\r\nHost: localhost\r\n')
+  connection.send(b'Connection: close\r\n\r\n')
   response = connection.sock.makefile('rb').read()
   connection.close()
   return response

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import re
+import tempfile
 import urllib.request
 
 from absl.testing import absltest
@@ -44,7 +45,9 @@ class DashboardTest(absltest.TestCase):
   @classmethod
   def setUpClass(cls):
     super().setUpClass()
-    cell = one_cell.OneCell(absltest.get_default_test_tmpdir() + '/cell')
+    directory = tempfile.TemporaryDirectory()
+    cls.addClassCleanup(directory.cleanup)
+    cell = one_cell.OneCell(directory.name)
     cls.addClassCleanup(cell.stop)
     sax.SetRoot(cell.sax_root)
     sax.Publish(one_cell.MODEL, one_cell.PATH, '/ckpt', 1)

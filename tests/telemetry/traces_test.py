@@ -47,6 +47,14 @@ class TracesTest(absltest.TestCase):
       if s.parent is not None
     )
 
+  def test_failed_calls_are_marked(self):
+    with self.assertRaises(sax.SaxError):
+      sax.Unpublish(one_cell.MODEL)
+    self.tree('sax.Admin/Unpublish', 2)
+    for span in self.exporter.get_finished_spans():
+      self.assertFalse(span.status.is_ok, span.name)
+      self.assertIn('not found', span.status.description)
+
   def test_publish_and_generate(self):
     sax.Publish(one_cell.MODEL, one_cell.PATH, '/ckpt', 1)
     sax.WaitForReady(one_cell.MODEL, 1)

@@ -109,6 +109,8 @@ class PagesTest(cell_fixture.CellTestCase):
       ({}, {'Host': 'evil.example'}),
       ({}, {'Origin': 'http://evil.example'}),
       ({}, {'Origin': 'null'}),
+      ({}, {'X-Forwarded-For': '127.0.0.1'}),
+      ({}, {'Via': '1.1 proxy'}),
       ({}, {'Sec-Fetch-Site': 'same-site'}),
     ):
       status, text, _ = await self.ask(

@@ -7,6 +7,7 @@ from absl.testing import absltest
 
 from saxml_ext.client.transport import callbacks
 from saxml_ext.common import errors
+from saxml_ext.common.telemetry import metadata as metadata_lib
 
 _PATIENCE = 120
 
@@ -16,9 +17,11 @@ class _Rpc:
 
   def __init__(self):
     self.calls: list[futures.Future] = []
+    self.metadata: list[tuple[tuple[str, str], ...]] = []
 
   def future(self, request, timeout, metadata) -> futures.Future:
-    del request, timeout, metadata
+    del request, timeout
+    self.metadata.append(metadata)
     self.calls.append(futures.Future())
     return self.calls[-1]
 
@@ -64,6 +67,26 @@ class CallbacksTest(absltest.TestCase):
     self.assertFalse(future.done())
     self.rpc.calls[1].set_result('b')
     self.assertEqual(future.result(0), ['a', 'b'])
+
+  def test_metadata_of_the_caller_goes_along_in_every_thread(self):
+    async def named() -> None:
+      with metadata_lib.call('lm.generate', 'm'):
+        await self.send(2)
+
+    with metadata_lib.sending((('sax-caller', 'alice'),)):
+      future = callbacks.start(named())
+    answering = threading.Thread(
+      target=self.rpc.calls[0].set_result, args=('a',)
+    )
+    answering.start()
+    answering.join(_PATIENCE)
+    self.rpc.calls[1].set_result('b')
+    future.result(0)
+    first, second = map(dict, self.rpc.metadata)
+    self.assertEqual(first, second)
+    self.assertEqual(first['sax-caller'], 'alice')
+    self.assertRegex(first['x-request-id'], '^[0-9a-f]{16}$')
+    self.assertEqual(metadata_lib.OUTGOING.get(), ())
 
   def test_any_error_ends_the_future(self):
     future = callbacks.start(self.send())

@@ -81,7 +81,7 @@ class Served:
     self, request: Any, context: grpc.aio.ServicerContext, name: str
   ):
     """Takes what a servicer's method gets, and the method's name."""
-    self._method = _full_name(request.DESCRIPTOR, name)
+    self._method = _full_name(getattr(request, 'DESCRIPTOR', None), name)
     self._request = request
     self._context = context
     metadata = context.invocation_metadata() or ()
@@ -93,7 +93,7 @@ class Served:
   def __enter__(self) -> 'Served':
     self._begin = time.monotonic()
     self._token = request_id.use(self.request_id)
-    span = self._span.__enter__()
+    self._made = span = self._span.__enter__()
     if span is not None:
       span.set_attribute('sax.request_id', self.request_id)
       if model := _model(self._request):
@@ -113,6 +113,7 @@ class Served:
   def failed(self, code: grpc.StatusCode, text: str) -> None:
     """Notes the status that the call is about to end with."""
     self._code, self._text = code.name, text
+    tracing.failed(self._made, f'{code.name}: {text}')
 
   def aborted(self) -> None:
     """Notes the status that the method has set itself."""
@@ -172,12 +173,17 @@ def _model(request: Any) -> str:
 
 @functools.cache
 def _full_name(request: Any, name: str) -> str:
-  """A method of the service that takes such requests: "sax.Admin/List"."""
-  for service in request.file.services_by_name.values():
+  """A method of the service that takes such requests: "sax.Admin/List".
+
+  One that takes a stream of requests has no single type of them, and is called
+  by its own name.
+  """
+  services = request.file.services_by_name if request is not None else {}
+  for service in services.values():
     method = service.methods_by_name.get(name)
     if method is not None and method.input_type is request:
       return f'{service.full_name}/{name}'
-  return f'unknown/{name}'
+  return f'stream/{name}'
 
 
 @functools.cache

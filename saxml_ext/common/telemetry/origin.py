@@ -13,6 +13,8 @@ from starlette import requests
 from saxml_ext.common import errors
 
 _LOCAL_NAMES = frozenset({'localhost', '127.0.0.1', '::1'})
+# What proxies add; who stands behind one is not known to be on this machine.
+_PROXIED = ('forwarded', 'via', 'x-forwarded-for', 'x-forwarded-host')
 
 
 def check(request: requests.Request) -> None:
@@ -27,6 +29,11 @@ def check(request: requests.Request) -> None:
     raise errors.PermissionDenied(
       f'{client or "nobody"} may not do this: connect from the machine itself,'
       ' for example through an SSH tunnel'
+    )
+  if proxied := [name for name in _PROXIED if name in request.headers]:
+    raise errors.PermissionDenied(
+      f'this came through a proxy (it has {", ".join(proxied)}): connect from the'
+      ' machine itself'
     )
   host = request.headers.get('host', '')
   if urllib.parse.urlsplit(f'//{host}').hostname not in _LOCAL_NAMES:

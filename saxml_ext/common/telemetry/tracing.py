@@ -218,22 +218,24 @@ def record(
   span.end(epoch + int(end * 1e9))
 
 
+def failed(span: Any, text: str) -> None:
+  """Marks a span as failed; None, where spans are not made, is no span."""
+  if span is not None:
+    from opentelemetry.trace import status
+
+    span.set_status(status.Status(status.StatusCode.ERROR, text))
+
+
 @contextlib.contextmanager
 def _ended(span: Any) -> Iterator[None]:
   """Ends a span after the body, as failed if that raises."""
-  from opentelemetry.trace import status
-
   try:
     yield
   except BaseException as e:
-    span.set_status(status.Status(status.StatusCode.ERROR, _text(e)))
+    failed(span, f'{type(e).__name__}: {e}')
     raise
   finally:
     span.end()
-
-
-def _text(error: BaseException) -> str:
-  return f'{type(error).__name__}: {error}'
 
 
 def ids() -> Metadata:

@@ -35,6 +35,39 @@ class MethodStatsTest(absltest.TestCase):
     self.assertAlmostEqual(figures.successes_per_second, 0.5)
     self.assertAlmostEqual(figures.errors_per_second, 1 / 60)
 
+  def test_totals_are_since_the_start(self):
+    self.stats.succeeded(0.3)
+    for code in ('CANCELLED', 'RESOURCE_EXHAUSTED', 'CANCELLED'):
+      self.stats.failed(code)
+    self.stats.expired()
+    for first in (0.2, None):
+      self.stats.answered(
+        prompt_tokens=7,
+        output_tokens=4,
+        queued=0.1,
+        first_token=first,
+        in_slot=2.0,
+      )
+    self.clock.now += 1000
+    totals = self.stats.totals()
+    self.assertEqual(
+      totals.codes, {'OK': 1, 'CANCELLED': 2, 'RESOURCE_EXHAUSTED': 1}
+    )
+    self.assertEqual(totals.expired, 1)
+    self.assertEqual((totals.prompt_tokens, totals.output_tokens), (14, 8))
+    counts = {name: h.counts[-1] for name, h in totals.histograms.items()}
+    self.assertEqual(
+      counts,
+      {
+        'latency': 1,
+        'queue': 2,
+        'first_token': 1,
+        'per_token': 2,
+        'batch_size': 0,
+      },
+    )
+    self.assertAlmostEqual(totals.histograms['per_token'].total, 2 * 0.5)
+
   def test_forgets_what_is_older_than_the_window(self):
     self.stats.succeeded(9.0)
     self.clock.now += 61
