@@ -192,11 +192,20 @@ def _query(
       'max_new_tokens': limit,
       'min_new_tokens': least,
       'early_stopping': _EARLY_STOPPING.get(request.early_stopping),
-      'beam_search': (
-        request.use_beam_search if request.HasField('use_beam_search') else None
-      ),
+      'beam_search': _beam_search(request, settings),
     }
   )
+
+
+def _beam_search(
+  request: completion_pb2.CompleteRequest, settings: settings_lib.Settings
+) -> bool | None:
+  """Which rule is asked for; None: what the model was published with."""
+  if request.HasField('use_beam_search'):
+    return request.use_beam_search
+  if settings.engine.has_samples and _of_samples(request):
+    return False
+  return None
 
 
 def _with_seed(
@@ -207,17 +216,24 @@ def _with_seed(
   return dataclasses.replace(query, seed=request.fallback_seed)
 
 
-def _check_beams(request: completion_pb2.CompleteRequest) -> None:
-  """Refuses what would change samples, as beams go by likelihood alone."""
+def _of_samples(request: completion_pb2.CompleteRequest) -> list[str]:
+  """Fields that change samples, and beams not: these go by likelihood alone."""
   without_effect = {'temperature': 0, 'top_k': 0, 'top_p': 1, 'seed': None}
-  for name, neutral in without_effect.items():
-    value = getattr(request, name)
-    if request.HasField(name) and value != neutral:
-      raise errors.InvalidArgument(
-        f'{name} is {value}, but the request is answered by beam search,'
-        ' which draws nothing: leave it out or set use_beam_search to false,'
-        ' for which a model that has beams is published with MIXED_SEARCH=true'
-      )
+  return [
+    name
+    for name, neutral in without_effect.items()
+    if request.HasField(name) and getattr(request, name) != neutral
+  ]
+
+
+def _check_beams(request: completion_pb2.CompleteRequest) -> None:
+  for name in _of_samples(request):
+    raise errors.InvalidArgument(
+      f'{name} is {getattr(request, name)}, but the request is answered by beam'
+      ' search, which draws nothing: leave it out or set use_beam_search to'
+      ' false, for which a model that has beams is published with'
+      ' MIXED_SEARCH=true'
+    )
 
 
 def _rows(

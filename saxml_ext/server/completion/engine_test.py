@@ -118,6 +118,13 @@ class StreamsTest(absltest.TestCase):
       self.assertIs(caught.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
       self.assertIn(message, caught.exception.details())
 
+  def test_settings_of_samples_ask_for_samples(self):
+    (drawn,) = self._complete(seed=5)
+    (same,) = self._complete(seed=5, use_beam_search=False)
+    (beams,) = self._complete()
+    self.assertEqual(drawn.choices[0].text, same.choices[0].text)
+    self.assertNotEqual(drawn.choices[0].text, beams.choices[0].text)
+
   def test_describes_what_it_can_do(self):
     said = self.server.completion.Describe(
       completion_pb2.DescribeRequest(model_key=_KEY)
