@@ -37,6 +37,9 @@ _SERVER_OPTIONS = grpc_util.SERVER_OPTIONS + (
   # a model's own bound is what refuses calls, with a reason.
   ('grpc.server.max_pending_requests', 1_000_000),
   ('grpc.server.max_pending_requests_hard_limit', 1_000_000),
+  # gRPC lets whoever sends too large a message wait for up to a second, to slow
+  # attackers down. Nothing is held for them here; users are to be told at once.
+  ('grpc.http.tarpit', 0),
 )
 _CHANNEL_OPTIONS = (
   # Servers of a cell ask each other all the time: one that was restarted is
@@ -63,9 +66,6 @@ class Verbatim(errors.SaxError):
 def channel(address: str) -> grpc.aio.Channel:
   """A channel from one server of a cell to another, see `grpc_util.channel`."""
   return grpc_util.aio_channel(address, _CHANNEL_OPTIONS)
-
-
-insecure_channel = channel
 
 
 def make_server() -> grpc.aio.Server:

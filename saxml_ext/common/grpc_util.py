@@ -79,9 +79,6 @@ def channel(address: str, options: Options = ()) -> grpc.Channel:
   return grpc.secure_channel(address, credentials, options=every)
 
 
-insecure_channel = channel
-
-
 def aio_channel(address: str, options: Options = ()) -> grpc.aio.Channel:
   """The same for the running event loop."""
   credentials = tls.channel_credentials()

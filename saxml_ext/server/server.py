@@ -129,8 +129,10 @@ _DRAIN_SECS = flags.DEFINE_float(
 
 def _load_fn() -> _LoadFn:
   """Loads models, with the programs that the flags name."""
-  return functools.partial(
-    loader.load, programs=program_flags.sets(), seed=server_flags.seed()
+  return fit.checked(
+    functools.partial(
+      loader.load, programs=program_flags.sets(), seed=server_flags.seed()
+    )
   )
 
 

@@ -23,12 +23,12 @@ from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.protobuf import modelet_pb2_grpc
 from tests.chaos import processes
-from tests.reliability import meters
 from tests.reliability import served as served_lib
 from tests.reliability.clients import others as others_lib
 from tests.reliability.messages import mutants
 from tests.reliability.messages import rpcs
 from tests.reliability.results import figures
+from tests.reliability.results import meters
 
 _PARAMS = served_lib.PARAMS
 _MODEL = served_lib.MODEL

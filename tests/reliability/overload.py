@@ -12,10 +12,10 @@ import dataclasses
 import time
 
 from tests.chaos import processes
-from tests.reliability import meters
 from tests.reliability import served as served_lib
 from tests.reliability.clients import others as others_lib
 from tests.reliability.results import figures
+from tests.reliability.results import meters
 
 _SLOTS = 16
 _TOKENS = 4

@@ -9,11 +9,11 @@ import socket
 import time
 
 from saxml_ext.client import sax_aio
-from tests.reliability import meters
 from tests.reliability import served as served_lib
 from tests.reliability.clients import others as others_lib
 from tests.reliability.clients import raw_http2
 from tests.reliability.results import figures
+from tests.reliability.results import meters
 
 _READER = 'tests.reliability.clients.slow_reader'
 # Of others' answers.

@@ -1,12 +1,14 @@
 """How each row of the table is tested: in full, and within a minute."""
 
 from collections.abc import Callable, Sequence
+import os
 
 from tests.reliability import chaos_rows
 from tests.reliability import drain
 from tests.reliability import fuzz
 from tests.reliability import limits
 from tests.reliability import loadgen_runs
+from tests.reliability import over_http
 from tests.reliability import overload
 from tests.reliability import readers
 from tests.reliability import soak
@@ -29,6 +31,13 @@ def _storage(rounds: int, strict: bool) -> _Test:
   return test
 
 
+def _overload(directory: str) -> Sequence[figures.Figure]:
+  places = [f'{directory}/{part}' for part in ('grpc', 'http')]
+  for place in places:
+    os.mkdir(place)
+  return [*overload.measure(places[0]), *over_http.measure(places[1])]
+
+
 FULL: dict[str, _Test] = {
   '1': lambda d: chaos_rows.killed_admin(d, 200, True),
   '2': lambda d: chaos_rows.lost_leader(d, 100, True),
@@ -39,7 +48,7 @@ FULL: dict[str, _Test] = {
   '7': chaos_rows.hostile_checkpoints,
   '8': readers.measure,
   '9': limits.measure,
-  '10': overload.measure,
+  '10': _overload,
   '11': lambda d: chaos_rows.jumping_clocks(d, 120.0),
   '12': _storage(5, True),
   'drain': lambda d: drain.measure(d, 10),

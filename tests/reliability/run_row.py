@@ -17,9 +17,9 @@ from absl import flags
 from absl import logging
 
 from tests.hosts import namespaces
-from tests.reliability import meters
 from tests.reliability import rows
 from tests.reliability.results import figures
+from tests.reliability.results import meters
 from tests.reliability.results import table
 
 _ROW = flags.DEFINE_string('row', None, 'Its key.')

@@ -18,10 +18,10 @@ import time
 from saxml_ext.client import sax
 from saxml_ext.server.testing import small_model
 from tests.chaos import processes
-from tests.reliability import meters
 from tests.reliability import served as served_lib
 from tests.reliability.clients import others as others_lib
 from tests.reliability.results import figures
+from tests.reliability.results import meters
 
 _CLIENT = 'tests.reliability.clients.soak_client'
 _REAL_SERVER = 'saxml_ext.server.testing.small_server'

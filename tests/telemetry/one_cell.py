@@ -90,7 +90,7 @@ class OneCell:
       chip_topology=admin_pb2.ModelServer.CHIP_TOPOLOGY_1,
       servable_model_paths=[PATH],
     )
-    with grpc_util.insecure_channel(self.admin.address) as channel:
+    with grpc_util.channel(self.admin.address) as channel:
       admin_pb2_grpc.AdminStub(channel).Join(
         admin_pb2.JoinRequest(address=self.server.address, model_server=spec),
         timeout=600,

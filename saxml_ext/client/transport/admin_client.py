@@ -1,6 +1,8 @@
 """Calls to a cell's admin server, wherever it is at the moment."""
 
+import math
 import threading
+import time
 from typing import Any
 
 import grpc
@@ -24,6 +26,10 @@ _RETRIED = frozenset(
   }
 )
 
+# A server that ends may hang up as well; one that does so for so many seconds
+# wants something else of its clients.
+_HANG_UPS_SECS = 3.0
+
 
 class AdminClient:
   """The admin server of one cell.
@@ -42,6 +48,7 @@ class AdminClient:
     self._address = ''
     self._tls: object = None
     self._answered = False
+    self._hung_up_since = math.inf
     self._stub: admin_pb2_grpc.AdminStub | None = None
     self._stale = True
     self._last_error: errors.SaxError | None = None
@@ -95,9 +102,9 @@ class AdminClient:
 
   def _error(self, raised: grpc.RpcError) -> errors.SaxError:
     error = errors.from_rpc_error(raised)
-    if not self._answered and handshake.is_certain(raised.details() or ''):
-      # Whoever is set up wrongly is told at once. A client that is at work
-      # goes on with what it knows, until somebody renews a certificate.
+    if not self._answered and self._is_set_up_wrongly(raised.details() or ''):
+      # Whoever is set up wrongly is told soon. A client that is at work goes
+      # on with what it knows, until somebody renews a certificate.
       return errors.FailedPrecondition(error.message)
     if not isinstance(error, errors.Cancelled):
       return error
@@ -105,6 +112,15 @@ class AdminClient:
     return errors.Unavailable(
       f'the admin server at {self._address} ended the call: {error.message}'
     )
+
+  def _is_set_up_wrongly(self, details: str) -> bool:
+    """Whether TLS does not let a connection come about, as far as is known."""
+    if not handshake.is_hung_up(details):
+      self._hung_up_since = math.inf
+      return handshake.is_certain(details)
+    now = time.monotonic()
+    self._hung_up_since = min(self._hung_up_since, now)
+    return now >= self._hung_up_since + _HANG_UPS_SECS
 
   async def _connect(self) -> admin_pb2_grpc.AdminStub:
     if self._stub is not None and not self._stale:

@@ -6,6 +6,7 @@ for `acl_file.ALL`, or has no list at all, is for everybody.
 """
 
 from collections.abc import Collection
+import os
 from typing import TypeAlias
 
 from google.protobuf import message
@@ -111,7 +112,7 @@ class Access:
       return
     members = self._members(acl, what)
     if not members.intersection(names):
-      raise _denied(what, acl, names, self._lists.path)
+      raise _denied(what, acl, names)
 
   def check_admin(self, names: Names, what: str, model_acl: str = '') -> None:
     """Checks that whoever calls may change the cell, or a model in it.
@@ -156,22 +157,25 @@ class Access:
     members = lists.members.get(acl)
     if members is not None:
       return members
+    # The file is named, but not its place: perhaps a stranger reads this.
+    file = os.path.basename(self._lists.path) or '--acl_file'
     if not lists.exists:
-      why = f'there are no lists: write {self._lists.path or "--acl_file"}'
+      why = f'the cell has no lists: its admins can write {file}'
     elif not lists.usable:
-      why = f'{self._lists.path} cannot be used: {self._lists.trouble}'
+      why = f"the cell's {file} cannot be used; the server's log says why"
     else:
-      why = f'{self._lists.path} has no such list: add it there'
+      why = f"the cell's {file} has no such list: its admins can add it"
     raise errors.PermissionDenied(
       f'{what} is for members of {acl!r} only, and {why}'
     )
 
 
-def _denied(
-  what: str, acl: str, names: Names, path: str
-) -> errors.PermissionDenied:
+def _denied(what: str, acl: str, names: Names) -> errors.PermissionDenied:
   if names:
-    why = f'{" alias ".join(names)} is not on that list: add the name in {path}'
+    why = (
+      f"{' alias '.join(names)} is not on that list: the cell's admins can add"
+      ' the name'
+    )
   else:
     why = (
       'this server cannot tell who is calling: connect by TLS with a certificate'

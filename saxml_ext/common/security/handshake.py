@@ -51,9 +51,14 @@ def explain(details: str) -> str:
   """
   if _NOT_REACHED not in details:
     return ''
-  if 'Socket closed' in details:
+  if is_hung_up(details):
     return _HUNG_UP
   return _meaning(details)
+
+
+def is_hung_up(details: str) -> bool:
+  """Whether the server took the connection and ended it at once."""
+  return _NOT_REACHED in details and 'Socket closed' in details
 
 
 def is_certain(details: str) -> bool:

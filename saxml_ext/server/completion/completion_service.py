@@ -78,11 +78,12 @@ class CompletionService(completion_pb2_grpc.CompletionServicer):
             if each.is_last
             else answers.news(each.state)
           )
+          if answers.ended:
+            timer.succeeded()
           if message is not None:
-            await context.write(message)
+            await calls.write(context, message)
           if answers.ended:
             break
-      timer.succeeded()
 
   @grpc_aio.method()
   async def Tokenize(

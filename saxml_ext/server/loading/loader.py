@@ -42,7 +42,7 @@ from saxml_ext.server.scheduling import stats
 from saxml_ext.server.vocabulary import codec
 
 _DEFAULT_LN_EPSILON = 1e-5
-# A model that is reloaded takes its programs from the one that it replaces.
+# A model that is reloaded takes the programs of the one that it replaces.
 _LIVING = living.Living()
 # The log of a group does not carry them.
 _ALONE = (scheduler.EMBED, scheduler.GRADIENT)

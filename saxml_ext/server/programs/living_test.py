@@ -2,6 +2,7 @@
 
 import dataclasses
 import gc
+import weakref
 
 from absl.testing import absltest
 
@@ -69,21 +70,33 @@ class LivingTest(absltest.TestCase):
     self.assertFalse(self._takes(num_slots=3))
     self.assertFalse(self._takes(dtype='bfloat16'))
 
-  def test_a_model_that_is_gone_is_not_asked(self):
+  def test_the_programs_outlive_their_model(self):
+    program = self.old.prepared(_KEY)
+    kept = weakref.ref(self.old)
     del self.old
     gc.collect()
-    asked = []
-    ready = self.living.ready(_run(), lambda key, _: asked.append(key))
-    run = _run()
-    self.assertIsNone(ready(_KEY, run.signature(_KEY)))
-    # What nobody has comes from elsewhere.
-    self.assertEqual(asked, [_KEY])
+    self.assertIsNone(kept())
+    run = _run(self.living.ready(_run()))
+    run._prepare(_KEY)
+    self.assertIs(run.prepared(_KEY), program)
 
-  def test_a_program_that_is_not_there_yet_is_not_waited_for(self):
+  def test_what_nobody_has_comes_from_elsewhere(self):
+    asked = []
     other = executables.Decode(2)
-    self.assertIsNone(
-      self.living.ready(_run())(other, self.old.signature(other))
-    )
+    ready = self.living.ready(_run(), lambda key, _: asked.append(key))
+    self.assertIsNone(ready(other, self.old.signature(other)))
+    self.assertEqual(asked, [other])
+
+  def test_the_oldest_are_forgotten(self):
+    again = _run(self.living.ready(_run()))
+    again._prepare(_KEY)
+    for slots in (3, 4, 5):
+      self.living.add(again)  # The same set once more takes no place.
+      self.living.add(_run(num_slots=slots, decode_widths=(slots,)))
+    self.assertTrue(self._takes())
+    for slots in (6, 7, 8, 9):
+      self.living.add(_run(num_slots=slots, decode_widths=(slots,)))
+    self.assertFalse(self._takes())
 
 
 if __name__ == '__main__':

@@ -19,6 +19,9 @@ from saxml_ext.server.states import entry as entry_lib
 
 _PREPARATION = preparation.Preparation()  # Of this process, which is a server.
 
+# A reader of a stream may be slow, but is given up after so long.
+STALL_SECS = 600.0
+
 
 async def find(
   models: lifecycle.Models[servable_lib.Servable],
@@ -99,6 +102,24 @@ async def prepare(in_place: bool, function: Callable[..., Any], *args) -> Any:
     errors.ResourceExhausted: too much is in preparation.
   """
   return await _PREPARATION.run(in_place, function, *args)
+
+
+async def write(context: grpc.aio.ServicerContext, message: Any) -> None:
+  """Sends a message of a stream; waits until its reader has room for it.
+
+  Raises:
+    errors.DeadlineExceeded: the reader took nothing for `STALL_SECS`. It may
+      live, for gRPC's pings find those who do not, but it is not to hold what
+      was made for it for ever.
+  """
+  try:
+    async with asyncio.timeout(STALL_SECS):
+      await context.write(message)
+  except TimeoutError as e:
+    raise errors.DeadlineExceeded(
+      f'nothing of the stream was read for {STALL_SECS:g} s; read it, or cancel'
+      ' the call'
+    ) from e
 
 
 class Timer:

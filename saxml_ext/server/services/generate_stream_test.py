@@ -1,15 +1,20 @@
 """Tests of GenerateStream over gRPC, with an engine for tests behind it."""
 
+import asyncio
 import threading
 import time
+import unittest
+from unittest import mock
 
 from absl.testing import absltest
 import grpc
 
+from saxml_ext.common import errors
 from saxml_ext.params import gptj
 from saxml_ext.protobuf import common_pb2
 from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import modelet_pb2
+from saxml_ext.server.services import calls
 from saxml_ext.server.testing import fake_runner
 from saxml_ext.server.testing import server_fixture
 
@@ -200,6 +205,43 @@ class GenerateStreamTest(absltest.TestCase):
       list(stream)
     self.assertIs(caught.exception.code(), _Code.INTERNAL)
     self.assertIn('device lost', caught.exception.details())
+
+
+class _Reader:
+  """The other end of a stream, as far as a message needs one.
+
+  Attributes:
+    read: messages taken; as many as there is room for.
+  """
+
+  def __init__(self, room: int):
+    self.read: list[str] = []
+    self._room = room
+
+  async def write(self, message: str) -> None:
+    if len(self.read) == self._room:
+      await asyncio.Event().wait()  # For ever.
+    self.read.append(message)
+
+
+class WriteTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
+  async def test_who_never_reads_is_given_up(self):
+    reader = _Reader(room=2)
+    with mock.patch.object(calls, 'STALL_SECS', 0.05):
+      await calls.write(reader, 'one')
+      await calls.write(reader, 'two')
+      with self.assertRaisesRegex(
+        errors.DeadlineExceeded, 'nothing of the stream was read for 0.05 s'
+      ):
+        await calls.write(reader, 'three')
+    self.assertEqual(reader.read, ['one', 'two'])
+
+  async def test_who_hangs_up_is_no_reader_that_is_given_up(self):
+    writing = asyncio.create_task(calls.write(_Reader(room=0), 'one'))
+    await asyncio.sleep(0)
+    writing.cancel()
+    with self.assertRaises(asyncio.CancelledError):
+      await writing
 
 
 if __name__ == '__main__':

@@ -84,10 +84,11 @@ class LMService(embed_gradient.EmbedGradient):
       async with contextlib.aclosing(news):
         async for each in news:
           if each.is_last:
-            await context.write(answers.last(each.state))
+            last = answers.last(each.state)
+            timer.succeeded()
+            await calls.write(context, last)
           elif (message := answers.news(each.state)) is not None:
-            await context.write(message)
-      timer.succeeded()
+            await calls.write(context, message)
 
   @grpc_aio.method()
   async def Score(
@@ -103,6 +104,9 @@ class LMService(embed_gradient.EmbedGradient):
         raise errors.InvalidArgument(
           'the request has no suffix to score; send at least one'
         )
+      client = caller.client(context)
+      # Before time is spent on tokenizing.
+      model.scheduler.check_admission(method, client)
       encode = model.codecs.input.encode
       in_place = settings.tokenized_input
       for text in (request.prefix, *request.suffix):
@@ -119,7 +123,7 @@ class LMService(embed_gradient.EmbedGradient):
           prefix,
           suffix,
           calls.deadline(context),
-          client=caller.client(context),
+          client=client,
         )
         logps.append(await self._wakeups.wait(future))
       timer.succeeded()

@@ -6,29 +6,66 @@ programs need while they run and one variable of the checkpoint at a time; a
 part of the former stands for these.
 """
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 from absl import logging
 
+from saxml_ext.common import errors
 from saxml_ext.engine import executables
 from saxml_ext.server import platforms
+from saxml_ext.server.loading import lifecycle
 from saxml_ext.server.loading import loader
+from saxml_ext.server.loading import servable
 from saxml_ext.server.loading import spec as spec_lib
+from saxml_ext.server.random_weights import random_model
 from saxml_ext.server.random_weights import room
+
+_LoadFn: TypeAlias = lifecycle.LoadFn[servable.Servable]
 
 # Of weights and state: the bundled model's prefill of 32 prompts needs less.
 _MARGIN = 0.25
 _GIB = 2**30
 
 
-def needed(spec: spec_lib.Spec) -> int:
-  """Bytes that a model takes on the devices of this process, estimated.
+def least(spec: spec_lib.Spec) -> int:
+  """Bytes of a model's weights and state on the devices of this process.
 
   Raises:
     errors.InvalidArgument, errors.Unimplemented: see `loader.plan`.
   """
   run = loader.plan(spec).executables()
   program = run.signature(executables.EmptyState())
-  total = room.size(program.args[0]) + room.size(program.results)
-  return int(total * (1 + _MARGIN))
+  return room.size(program.args[0]) + room.size(program.results)
+
+
+def checked(load_fn: _LoadFn) -> _LoadFn:
+  """The same function, which refuses models that certainly have no room.
+
+  Where memory is the host's, a model that is too large would otherwise end the
+  server, and with it the models that it serves.
+
+  Args:
+    load_fn: loads models, raising errors.ResourceExhausted from now on; an
+      admin server tries these again later, when others may have left.
+  """
+
+  def load(
+    spec: spec_lib.Spec, on_failure: Callable[[str], None]
+  ) -> servable.Servable:
+    if random_model.is_meant(spec.checkpoint_path):
+      return load_fn(spec, on_failure)  # It looks for room by itself.
+    wanted, free = least(spec), platforms.free_bytes()
+    if wanted > free:
+      raise errors.ResourceExhausted(
+        f'{spec.model_path} needs {wanted / _GIB:.2f} GiB for weights and'
+        f' slots, and {free / _GIB:.2f} GiB are free here: unload another model,'
+        ' publish with fewer slots (BATCH_SIZE), or use a larger machine or'
+        ' more devices (ICI_MESH_SHAPE)'
+      )
+    return load_fn(spec, on_failure)
+
+  return load
 
 
 def beside(spec: spec_lib.Spec) -> bool:
@@ -37,7 +74,8 @@ def beside(spec: spec_lib.Spec) -> bool:
   Raises:
     errors.InvalidArgument, errors.Unimplemented: it cannot be loaded at all.
   """
-  wanted, free = needed(spec), platforms.free_bytes()
+  wanted = int(least(spec) * (1 + _MARGIN))
+  free = platforms.free_bytes()
   logging.info(
     '%s needs about %.2f GiB, and %.2f GiB are free',
     spec.model_path,

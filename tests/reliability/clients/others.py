@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 import dataclasses
 import importlib.util
+import math
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 import time
@@ -128,22 +130,37 @@ def compare(
     name: of the calls, "Generate".
     calls: of `Others`.
     windows: when it was quiet, and when not.
-    most: what the ratio of both p99 must not exceed; None: too few calls.
+    most: what the ratio of both p99 must not exceed; None: too few calls. It
+      is that of neighbouring windows, so that what else the machine does hits
+      both alike.
   """
   quiet = within(calls, windows.quiet)
   attacked = within(calls, windows.attacked)
   failed = [c for c in quiet + attacked if c.code != 'OK']
-  before, under = (
-    processes.percentile([c.secs for c in part], 99)
-    for part in (quiet, attacked)
-  )
+  ratios = []
+  for before, under in zip(windows.quiet, windows.attacked, strict=True):
+    pair = within(calls, [before]), within(calls, [under])
+    if all(pair):  # In a short window there may be none.
+      ratios.append(_p99(pair[1]) / _p99(pair[0]))
   return [
     figures.Figure(f"others' {name} calls", len(quiet) + len(attacked)),
     figures.none_of(f"others' {name} calls that failed", failed),
-    figures.Figure(f"others' {name}, p99 in quiet", 1e3 * before, 'ms'),
-    figures.Figure(f"others' {name}, p99 meanwhile", 1e3 * under, 'ms'),
-    figures.Figure(f"others' {name}, ratio of p99", under / before, most=most),
+    figures.Figure(f"others' {name}, p99 in quiet", 1e3 * _p99(quiet), 'ms'),
+    figures.Figure(
+      f"others' {name}, p99 meanwhile", 1e3 * _p99(attacked), 'ms'
+    ),
+    figures.Figure(
+      f"others' {name}, ratio of p99, median of {len(ratios)} pairs of windows",
+      statistics.median(ratios) if ratios else math.inf,
+      most=most,
+    ),
   ]
+
+
+def _p99(calls: Sequence[Call]) -> float:
+  if not calls:
+    return math.inf
+  return processes.percentile([c.secs for c in calls], 99)
 
 
 def sleep_until(moment: float) -> None:

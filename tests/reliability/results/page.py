@@ -61,7 +61,7 @@ def html(outcomes: Outcomes) -> str:
     class_='cards',
   )
   overview = markup.table(
-    ('Row', 'What is done to the cell', 'Met', 'Form', 'When', 'Commit'),
+    ('Row', 'What is done to the cell', 'Met', 'Form', 'When (UTC)', 'Commit'),
     [_overview(row, outcomes.get(row.key)) for row in table.ROWS],
     'Each row with its verdict; its figures are below.',
   )
@@ -70,16 +70,20 @@ def html(outcomes: Outcomes) -> str:
     for row in table.ROWS
     if row.key in outcomes
   ]
-  body = markup.element(
-    'main',
-    markup.join(
-      [
-        markup.element('h1', 'What a cell survives'),
-        markup.section('overview', 'Overview', cards, overview),
-        *details,
-      ]
-    ),
-    id='main',
+  title = markup.join(
+    [
+      markup.element('p', 'Reliability of a Sax cell', class_='over'),
+      markup.element('h1', 'What a cell survives'),
+    ]
+  )
+  sections = markup.join(
+    [markup.section('overview', 'Overview', cards, overview), *details]
+  )
+  body = markup.join(
+    [
+      markup.element('header', title),
+      markup.element('main', sections, id='main'),
+    ]
   )
   return markup.document('Reliability of a Sax cell', body, [], charts=False)
 
@@ -95,7 +99,7 @@ def _overview(
     link,
     _verdict(outcome),
     outcome.form,
-    outcome.date.replace('T', ' ').removesuffix('+00:00') + ' UTC',
+    outcome.date[:16].replace('T', ' '),
     outcome.commit or '–',
   )
 
@@ -114,12 +118,10 @@ def _details(row: table.Row, outcome: figures.Outcome) -> markup.Html:
           (f.name, f.goal or '–', f.reached, _yes(f) or '–')
           for f in outcome.figures
         ],
-        row.title,
+        f'Figures of row {row.key}: {"all" if outcome.met else "not all"} met.',
       )
     )
-  return markup.section(
-    f'row-{row.key}', f'{row.key}: {_verdict(outcome)}', *parts
-  )
+  return markup.section(f'row-{row.key}', f'{row.key}: {row.title}', *parts)
 
 
 def _verdict(outcome: figures.Outcome | None) -> str:

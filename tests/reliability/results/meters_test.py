@@ -6,7 +6,7 @@ import sys
 
 from absl.testing import absltest
 
-from tests.reliability import meters
+from tests.reliability.results import meters
 
 
 def _reading(at: float, memory: float) -> meters.Reading:

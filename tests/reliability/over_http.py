@@ -1,0 +1,118 @@
+"""Several times the capacity through the gateway, asked by OpenAI's client."""
+
+import asyncio
+from collections.abc import Sequence
+import dataclasses
+import time
+
+import openai
+
+from tests.chaos import processes
+from tests.reliability import served as served_lib
+from tests.reliability.results import figures
+
+_GATEWAY = 'saxml_ext.http.gateway'
+_STEP_SECS = 0.2
+_SLOTS = 16
+_TOKENS = 4
+_OVERRIDES = {
+  'BATCH_SIZE': str(_SLOTS),
+  'MAX_LIVE_BATCHES': '4',
+  'MAX_DECODE_STEPS': str(_TOKENS),
+  'MIN_DECODE_STEPS': '1',
+}
+# Requests a second that the engine can answer.
+_CAPACITY = _SLOTS / (_TOKENS * _STEP_SECS)
+_TIMES = 5.0
+_REFUSED = 429
+
+
+@dataclasses.dataclass(frozen=True)
+class _Answer:
+  """How a request ended.
+
+  Attributes:
+    status: HTTP's; 0 if there was none.
+    hinted: whether it said when to come again.
+    at: when, monotonic.
+    secs: how long it took.
+  """
+
+  status: int
+  hinted: bool
+  at: float
+  secs: float
+
+
+async def _ask(client: openai.AsyncOpenAI, number: int) -> _Answer:
+  begin = time.monotonic()
+  status, hinted = 200, False
+  try:
+    await client.completions.create(
+      model=served_lib.MODEL, prompt=[number % 5000, 7], max_tokens=_TOKENS
+    )
+  except openai.APIStatusError as e:
+    status, hinted = e.status_code, 'retry-after' in e.response.headers
+  except openai.APIConnectionError:
+    status = 0
+  now = time.monotonic()
+  return _Answer(status, hinted, now, now - begin)
+
+
+async def _flood(address: str, secs: float) -> list[_Answer]:
+  """Asks for so long; returns what was answered within that time."""
+  async with openai.AsyncOpenAI(
+    base_url=f'{address}/v1', api_key='none', max_retries=0, timeout=60.0
+  ) as client:
+    await _ask(client, 0)  # What only the first call needs.
+    calls = []
+    begin = time.monotonic()
+    while time.monotonic() < begin + secs:
+      calls.append(asyncio.create_task(_ask(client, len(calls))))
+      due = begin + len(calls) / (_TIMES * _CAPACITY)
+      await asyncio.sleep(max(0.0, due - time.monotonic()))
+    answers = await asyncio.gather(*calls)
+  return [a for a in answers if a.at < begin + secs]
+
+
+def measure(directory: str, secs: float = 20.0) -> list[figures.Figure]:
+  """The figures of the row that concern HTTP.
+
+  Args:
+    directory: an empty one.
+    secs: of too much.
+  """
+  flags = [f'--step_secs={_STEP_SECS}']
+  with served_lib.start(directory, flags, _OVERRIDES) as served:
+    gateway = served.cell.start(_GATEWAY, ['--queue_secs=0'])
+    answers = asyncio.run(_flood(gateway.address, secs))
+  return _figures(answers, secs)
+
+
+def _figures(answers: Sequence[_Answer], secs: float) -> list[figures.Figure]:
+  refused = [a for a in answers if a.status == _REFUSED]
+  good = sum(a.status == 200 for a in answers)
+  # Nothing is answered within the first request's own time.
+  able = _CAPACITY * (secs - _TOKENS * _STEP_SECS)
+  return [
+    figures.Figure(
+      'gateway: answered, of what the engine can',
+      100 * good / able,
+      '%',
+      least=90,
+    ),
+    figures.Figure('gateway: refused with 429', len(refused), least=1),
+    figures.none_of(
+      'gateway: refused without Retry-After',
+      [a for a in refused if not a.hinted],
+    ),
+    figures.none_of(
+      'gateway: other failures',
+      [a for a in answers if a.status not in (200, _REFUSED)],
+    ),
+    figures.Figure(
+      'gateway: refused within (p99)',
+      1e3 * processes.percentile([a.secs for a in refused] or [0.0], 99),
+      'ms',
+    ),
+  ]
