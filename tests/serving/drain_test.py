@@ -133,6 +133,13 @@ class DrainTest(absltest.TestCase):
       while f'serves {self.dir}/second' not in _text(stays_log):
         traffic.wait_for(1)
       traffic.wait_for(20)
+      # One that cannot be loaded leaves the model as it is.
+      sax.UpdateCheckpoint(_MODEL, '/no/such/checkpoint')
+      while 'cannot be loaded' not in _text(stays_log):
+        traffic.wait_for(1)
+      for _ in range(8):  # The admin server gets to know, and does nothing.
+        traffic.wait_for(5)
+        time.sleep(0.5)
     self.assertEmpty(traffic.errors)
 
     stays.send_signal(signal.SIGTERM)

@@ -98,7 +98,8 @@ def _names(
   ids = sorted({m for sample in samples for _, m in sample.figures})
   if len(ids) > _MOST_LINES:
     ids.sort(key=lambda i: -_mean_answers(samples, i, server))
-  lines = [(i, [i]) for i in ids[:_MOST_LINES]]
+  # By name, for colours that stay.
+  lines = [(i, [i]) for i in sorted(ids[:_MOST_LINES])]
   if rest := ids[_MOST_LINES:]:
     lines.append((_BESIDES, rest))
   return lines

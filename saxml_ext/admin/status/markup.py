@@ -126,6 +126,7 @@ def table(
   rows_html: Iterable[Sequence[str]],
   numbers: Sequence[str] = (),
   short: Sequence[str] = (),
+  long: Sequence[str] = (),
   optional: Sequence[str] = (),
   empty: str = 'None.',
 ) -> str:
@@ -137,6 +138,7 @@ def table(
     rows_html: cells, as HTML.
     numbers: names of columns that are aligned to the right.
     short: names of columns whose cells are not broken into lines.
+    long: names of columns of sentences, which need width.
     optional: names of columns that are left out if all their cells are empty.
     empty: what stands there instead of a table without rows.
 
@@ -156,6 +158,8 @@ def table(
     if h in numbers
     else ' class="short"'
     if h in short
+    else ' class="long"'
+    if h in long
     else ''
     for h in header
   ]

@@ -130,6 +130,7 @@ class StatusPage:
       ),
       rows,
       numbers=('Max', 'Active', *_LOAD),
+      long=('Remarks',),
       optional=(*_LOAD, 'Remarks', 'Change'),
       short=('Name', 'Servers', 'Change'),
       empty='No model is published; see `saxutil publish`.',
