@@ -205,7 +205,7 @@ def _undo(cell: processes.Cell, server: str) -> None:
 def run(
   directory: str,
   messages: int,
-  rate: float = 600.0,
+  rate: float = 400.0,
   window_secs: float = _WINDOW_SECS,
   ratio: float | None = 1.5,
   seed: int = 0,

@@ -184,7 +184,7 @@ class Models(table.Table[entry_lib.ModelT]):
     """Tells a repeated load how the first one ended."""
     entry = self.entries().get(key)
     if entry is not None and entry.state is State.FAILED:
-      raise errors.Internal(entry.reason)
+      raise errors.from_code(entry.code, entry.reason)
 
   def _load(self, key: str, spec: spec_lib.Spec) -> None:
     self._check_wanted(key)
@@ -193,7 +193,9 @@ class Models(table.Table[entry_lib.ModelT]):
       model = self._make(key, spec, watch)
     except errors.SaxError as e:
       with self._lock:
-        self._set(key, state=State.FAILED, reason=e.message, hold=None)
+        self._set(
+          key, state=State.FAILED, reason=e.message, code=e.code, hold=None
+        )
       raise
     self._serve(key, Entry(spec, State.LOADED, model=model))
     watch.begin(model)

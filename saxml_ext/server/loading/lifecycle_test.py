@@ -112,6 +112,15 @@ class LifecycleTest(absltest.TestCase):
     with self.assertRaisesRegex(errors.NotFound, 'failed: .*bad weights'):
       self.models.serving(_KEY)
 
+  def test_who_waits_for_a_load_is_told_what_the_first_is_told(self):
+    self.error = ValueError('bad weights')
+    self.may_load.clear()
+    loads = [self.models.load(_KEY, _spec()) for _ in range(2)]
+    self.may_load.set()
+    for each in loads:
+      with self.assertRaisesRegex(errors.InvalidArgument, 'bad weights'):
+        each.result(_TIMEOUT)
+
   def test_other_errors_of_a_load_are_internal(self):
     self.error = MemoryError('too big')
     with self.assertRaisesRegex(errors.Internal, 'MemoryError: too big'):

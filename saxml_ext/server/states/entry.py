@@ -4,6 +4,8 @@ import dataclasses
 import enum
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+import grpc
+
 from saxml_ext.server.loading import spec as spec_lib
 from saxml_ext.server.states import hold as hold_lib
 
@@ -42,6 +44,7 @@ class Entry(Generic[ModelT]):
       to; empty otherwise.
     model: the servable; only LOADED ones serve.
     hold: where requests wait while it is reloaded.
+    code: what a repeated load of one that failed is told with `reason`.
   """
 
   spec: spec_lib.Spec
@@ -49,6 +52,7 @@ class Entry(Generic[ModelT]):
   reason: str = ''
   model: ModelT | None = None
   hold: hold_lib.Hold | None = None
+  code: grpc.StatusCode = grpc.StatusCode.INTERNAL
 
 
 class Serving(NamedTuple, Generic[ModelT]):

@@ -44,7 +44,7 @@ ROWS = (
   Row(
     '5',
     'random and mutated messages at every RPC of both servers',
-    7,
+    9,
   ),
   Row(
     '6',
