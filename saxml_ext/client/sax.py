@@ -19,12 +19,11 @@ from saxml_ext.common import grpc_log  # noqa: F401 Registers or sets up.
 
 # isort: split
 
-from saxml_ext.client.models import am
-from saxml_ext.client.models import cm
+import importlib
+from typing import Any, TYPE_CHECKING
+
 from saxml_ext.client.models import lm
-from saxml_ext.client.models import mm
 from saxml_ext.client.models import modelet
-from saxml_ext.client.models import vm
 from saxml_ext.client.transport import admin_calls
 from saxml_ext.client.transport import admin_client
 from saxml_ext.client.transport import blocking
@@ -32,6 +31,12 @@ from saxml_ext.client.transport import data_client
 from saxml_ext.client.transport import model_detail
 from saxml_ext.client.transport import options as options_lib
 from saxml_ext.common import errors
+
+if TYPE_CHECKING:
+  from saxml_ext.client.models import am
+  from saxml_ext.client.models import cm
+  from saxml_ext.client.models import mm
+  from saxml_ext.client.models import vm
 
 SaxError = errors.SaxError
 Options = options_lib.Options
@@ -43,15 +48,14 @@ ModelServerTypeStat = admin_calls.ModelServerTypeStat
 SetRoot = admin_client.set_root
 
 LanguageModel = lm.BlockingLM
-VisionModel = vm.BlockingVM
-AudioModel = am.BlockingAM
-MultimodalModel = mm.BlockingMM
-CustomModel = cm.BlockingCM
 ModelServer = modelet.BlockingModelet
 
 
 class Model:
-  """A published model."""
+  """A published model.
+
+  What few of its callers want is imported when they do.
+  """
 
   def __init__(self, model_id: str, options: Options | None = None):
     """Never fails: what is wrong with the id shows at the first request."""
@@ -63,25 +67,48 @@ class Model:
     """The model's language methods."""
     return LanguageModel(self._client)
 
-  def VM(self) -> VisionModel:
+  def VM(self) -> 'vm.BlockingVM':
     """The model's vision methods."""
-    return VisionModel(self._client)
+    from saxml_ext.client.models import vm
 
-  def AM(self) -> AudioModel:
+    return vm.BlockingVM(self._client)
+
+  def AM(self) -> 'am.BlockingAM':
     """The model's audio methods."""
-    return AudioModel(self._client)
+    from saxml_ext.client.models import am
 
-  def MM(self) -> MultimodalModel:
+    return am.BlockingAM(self._client)
+
+  def MM(self) -> 'mm.BlockingMM':
     """The model's multimodal methods."""
-    return MultimodalModel(self._client)
+    from saxml_ext.client.models import mm
 
-  def CM(self) -> CustomModel:
+    return mm.BlockingMM(self._client)
+
+  def CM(self) -> 'cm.BlockingCM':
     """The model's custom methods."""
-    return CustomModel(self._client)
+    from saxml_ext.client.models import cm
+
+    return cm.BlockingCM(self._client)
 
   def Modelet(self) -> ModelServer:
     """Has one of the model's servers save or export it."""
     return ModelServer(self._client)
+
+
+def __getattr__(name: str) -> Any:
+  """The classes of the models that are imported late."""
+  late = {
+    'AudioModel': ('am', 'BlockingAM'),
+    'CustomModel': ('cm', 'BlockingCM'),
+    'MultimodalModel': ('mm', 'BlockingMM'),
+    'VisionModel': ('vm', 'BlockingVM'),
+  }
+  if name not in late:
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
+  module, class_name = late[name]
+  models = importlib.import_module(f'saxml_ext.client.models.{module}')
+  return getattr(models, class_name)
 
 
 _calls = admin_calls.AdminCalls(blocking.transport)

@@ -24,7 +24,6 @@ from saxml_ext.common import acls
 from saxml_ext.common import cell as cell_files
 from saxml_ext.common import errors
 from saxml_ext.common import ids
-from saxml_ext.common.security import access
 from saxml_ext.protobuf import admin_pb2
 
 AdminOptions = options_lib.AdminOptions
@@ -370,6 +369,9 @@ def _set_cell_acl(cell: str, acl: str) -> None:
     raise errors.InvalidArgument(
       f'the admin ACL of {cell} cannot be empty: name one, "acl/..."'
     )
+  # Imported late: whoever sets no ACL starts without it.
+  from saxml_ext.common.security import access
+
   root = admin_client.root()
   access.Access.of_cell(root, cell).check_name(acl)
   config = cell_files.read_config(root, cell)
