@@ -53,8 +53,9 @@ class PreparedTest(absltest.TestCase):
       self._differ(first, self._identity(MAX_LIVE_BATCHES=3)), {'params'}
     )
     self.assertEqual(
+      # The programs that tell of streams look at so many steps at most.
       self._differ(first, self._identity(MAX_DECODE_STEPS=3)),
-      {'params', 'sizes'},
+      {'params', 'programs', 'sizes'},
     )
     split = self._identity(ICI_MESH_SHAPE=[1, 1, 2])
     self.assertEqual(self._differ(first, split), {'params', 'mesh'})
