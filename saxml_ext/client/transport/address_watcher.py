@@ -1,6 +1,7 @@
 """Keeps the addresses of a model's replicas up to date in the background."""
 
 from collections.abc import Callable
+import math
 import threading
 import time
 import weakref
@@ -64,6 +65,7 @@ class AddressWatcher:
   """Watches one model from its first use on. Thread-safe.
 
   Attributes:
+    model_id: "/sax/<cell>/<model>".
     answered: set by users of the watcher once a replica has answered one of
       their requests. From then on, replicas that are gone are waited for.
   """
@@ -71,7 +73,7 @@ class AddressWatcher:
   def __init__(self, admin: admin_client.AdminClient, model_id: str):
     """`admin` is over the blocking transport: watching has its own thread."""
     self._admin = admin
-    self._model_id = model_id
+    self.model_id = model_id
     self.answered = False
     self._changed = threading.Condition()
     self._running = False
@@ -83,7 +85,7 @@ class AddressWatcher:
 
   def __str__(self) -> str:
     state = self._error or ', '.join(sorted(self._addresses)) or 'no replica'
-    return f'{self._model_id}: {state}'
+    return f'{self.model_id}: {state}'
 
   def addresses(self, timeout: float | None) -> frozenset[str]:
     """The replicas' addresses, "host:port".
@@ -109,10 +111,15 @@ class AddressWatcher:
         cause = self._admin.last_error
         why = cause.message if cause else self._why
         raise errors.Unavailable(
-          f'no replica of {self._model_id} is known'
+          f'no replica of {self.model_id} is known'
           + (f' ({why})' if why else '')
         )
       return self._addresses
+
+  def forgive(self) -> None:
+    """Forgets an error: the next caller asks the admin server again."""
+    with self._changed:
+      self._error_time = -math.inf
 
   def count(self) -> int:
     """How many replicas are known right now."""
@@ -137,7 +144,7 @@ class AddressWatcher:
       return
     self._error = None
     self._running = True
-    name = f'watch {self._model_id}'
+    name = f'watch {self.model_id}'
     threading.Thread(target=self._run, name=name, daemon=True).start()
 
   def _run(self) -> None:
@@ -148,7 +155,7 @@ class AddressWatcher:
         try:
           response = blocking.run(
             self._admin.watch_loc(
-              self._model_id,
+              self.model_id,
               known.admin_server_id,
               known.seqno,
               _POLL_SECONDS if known.addresses else look_after,
@@ -178,14 +185,14 @@ class AddressWatcher:
     """Raises FailedPrecondition if waiting for a replica is of no use."""
     try:
       published = blocking.run(
-        self._admin.list_one(self._model_id, _LOOK_TIMEOUT)
+        self._admin.list_one(self.model_id, _LOOK_TIMEOUT)
       )
     except errors.DeadlineExceeded:
       return  # A new admin server may know more.
     self._why = outlook.judge(model_detail.of(published), time.monotonic())
     if self._why and not self.answered:
       raise errors.FailedPrecondition(
-        f'no replica of {self._model_id} can answer: {self._why}'
+        f'no replica of {self.model_id} can answer: {self._why}'
       )
 
   def _fail(self, error: errors.SaxError) -> None:
@@ -228,6 +235,13 @@ def get(admin: admin_client.AdminClient, model_id: str) -> AddressWatcher:
     if key not in _watchers:
       _watchers[key] = AddressWatcher(admin, model_id)
     return _watchers[key]
+
+
+def forgive(model_id: str) -> None:
+  """Has watchers of a model ask again, as it is known to be published now."""
+  for watcher in all_watchers():
+    if watcher.model_id == model_id:
+      watcher.forgive()
 
 
 def all_watchers() -> list[AddressWatcher]:

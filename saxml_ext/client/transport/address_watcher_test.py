@@ -130,6 +130,16 @@ class AddressWatcherTest(absltest.TestCase):
     with mock.patch.object(address_watcher, '_STICKY_SECONDS', 3600):
       with self.assertRaises(errors.NotFound):
         self.watcher.addresses(fake_cell.PATIENCE)
+      # Or at once, if this process has published the model.
+      self.watcher.forgive()
+      self.wait_for({'x:1'})
+
+  def test_an_error_is_not_repeated_for_long(self):
+    model = self.cell.admin.models.pop(fake_cell.MODEL)
+    with self.assertRaises(errors.NotFound):
+      self.watcher.addresses(fake_cell.PATIENCE)
+    self.cell.admin.models[fake_cell.MODEL] = model
+    self.cell.admin.add_address(fake_cell.MODEL, 'x:1')
     with mock.patch.object(address_watcher, '_STICKY_SECONDS', 0):
       self.wait_for({'x:1'})
 

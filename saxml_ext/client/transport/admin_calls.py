@@ -83,6 +83,7 @@ class AdminCalls:
       overrides=overrides,
     )
     await self._admin(model_id).publish(model, _seconds(options))
+    address_watcher.forgive(model_id)
 
   async def Unpublish(
     self, model_id: str, options: AdminOptions | None = None
@@ -253,6 +254,7 @@ class AdminCalls:
     await self._admin(model_id).wait_for_ready(
       model_id, num_replicas, _seconds(options)
     )
+    address_watcher.forgive(model_id)
 
   async def WatchAddresses(
     self, model_id: str

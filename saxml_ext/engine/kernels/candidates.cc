@@ -214,7 +214,7 @@ void ChooseInSlot(const Candidates& args, int64_t slot) {
   for (int64_t row = 0; row < active; ++row) Row(args, slot, row).AddTo(heap);
   for (int64_t i = args.count - 1; i >= 0; --i) {
     const bool found = i < heap.count();
-    const Candidate item = found ? heap.Pop() : Candidate{kBarred, kBarred};
+    const Candidate item = found ? heap.Pop() : Candidate{kBarred, kBarred, kBarred, 0, 0};
     const int64_t at = slot * args.count + i;
     args.sums[at] = item.sum;
     args.log_probs[at] = item.log_prob;
