@@ -8,8 +8,6 @@ import re
 
 import grpc
 
-from saxml_ext.common.security import handshake
-
 # The name of gRPC's own retry design (gRFC A6), so that other clients with a
 # retry policy understand it too; the value is in milliseconds.
 _PUSHBACK = 'grpc-retry-pushback-ms'
@@ -198,6 +196,9 @@ def from_rpc_error(error: grpc.RpcError) -> SaxError:
     elif 'context deadline exceeded' in details:
       code = grpc.StatusCode.DEADLINE_EXCEEDED
   elif code is grpc.StatusCode.UNAVAILABLE:
+    # Imported late: upstream's model server has this module alone.
+    from saxml_ext.common.security import handshake
+
     meaning = handshake.explain(details)
     details = f'{meaning} ({details})' if meaning else details
   result = from_code(code, _SUFFIX.sub('', details))
