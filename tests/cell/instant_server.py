@@ -9,18 +9,12 @@ from collections.abc import Callable, Sequence
 from absl import app
 from absl import flags
 
-from saxml_ext.params import overrides
-from saxml_ext.params import registry
-from saxml_ext.params import settings as settings_lib
 from saxml_ext.server import server
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
 from saxml_ext.server.loading import spec as spec_lib
-from saxml_ext.server.vocabulary import codec
 from tests.cell import instant_runner
-
-VOCAB_SIZE = 50400
-_EOS_ID = VOCAB_SIZE - 1
+from tests.engines import stand_in
 
 _STEP_SECS = flags.DEFINE_float(
   'step_secs', 0.0, 'How long a step of an engine takes.', lower_bound=0
@@ -33,17 +27,11 @@ _COMPLETED = flags.DEFINE_string(
 def _load(
   spec: spec_lib.Spec, on_failure: Callable[[str], None]
 ) -> servable.Servable:
-  params = overrides.apply(registry.lookup(spec.model_path), spec.overrides)
-  settings = settings_lib.Settings.of(
-    type(params.__name__, (params,), {'EOS_ID': _EOS_ID})
-  )
-  ids = codec.IdCodec(VOCAB_SIZE)
+  settings, codecs = stand_in.model(spec)
   engine = instant_runner.InstantRunner(
     settings.engine.num_slots, _STEP_SECS.value, _COMPLETED.value
   )
-  return loader.serve(
-    settings, codec.Codecs(ids, ids, VOCAB_SIZE), engine, on_failure
-  )
+  return loader.serve(settings, codecs, engine, on_failure)
 
 
 def main(argv: Sequence[str]) -> None:

@@ -12,17 +12,14 @@ from absl import app
 from absl import flags
 import jax
 
-from saxml_ext.params import overrides
-from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.server import server
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
 from saxml_ext.server.loading import spec as spec_lib
 from saxml_ext.server.vocabulary import codec
+from tests.engines import stand_in
 from tests.groups import collective_runner
-
-_VOCAB_SIZE = 50400
 
 _STEP_SECS = flags.DEFINE_float(
   'step_secs', 0.0, 'How long a step of an engine takes.', lower_bound=0
@@ -47,13 +44,8 @@ class _Prepared:
 
 
 def _prepare(spec: spec_lib.Spec) -> _Prepared:
-  params = overrides.apply(registry.lookup(spec.model_path), spec.overrides)
-  settings = settings_lib.Settings.of(
-    type(params.__name__, (params,), {'EOS_ID': _VOCAB_SIZE - 1})
-  )
-  ids = codec.IdCodec(_VOCAB_SIZE)
   identity = {'params': spec.model_path, 'devices': str(jax.device_count())}
-  return _Prepared(identity, settings, codec.Codecs(ids, ids, _VOCAB_SIZE))
+  return _Prepared(identity, *stand_in.model(spec))
 
 
 def _load(

@@ -10,18 +10,12 @@ from absl import app
 from absl import flags
 
 from saxml_ext.engine import request as request_lib
-from saxml_ext.params import overrides
-from saxml_ext.params import registry
-from saxml_ext.params import settings as settings_lib
 from saxml_ext.server import server
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
 from saxml_ext.server.loading import spec as spec_lib
-from saxml_ext.server.vocabulary import codec
+from tests.engines import stand_in
 from tests.reliability import typing_runner
-
-VOCAB_SIZE = 50400
-_EOS_ID = VOCAB_SIZE - 1
 
 _STEP_SECS = flags.DEFINE_float(
   'step_secs', 0.0, 'How long a step of an engine takes.', lower_bound=0
@@ -37,19 +31,14 @@ _FAIL_AFTER = flags.DEFINE_integer(
 def _load(
   spec: spec_lib.Spec, on_failure: Callable[[str], None]
 ) -> servable.Servable:
-  params = overrides.apply(registry.lookup(spec.model_path), spec.overrides)
-  settings = settings_lib.Settings.of(
-    type(params.__name__, (params,), {'EOS_ID': _EOS_ID})
-  )
-  ids = codec.IdCodec(VOCAB_SIZE)
+  settings, codecs = stand_in.model(spec)
   engine = typing_runner.TypingRunner(
     settings.engine.num_slots,
-    request_lib.Checks(settings.engine, VOCAB_SIZE),
+    request_lib.Checks(settings.engine, stand_in.VOCAB_SIZE),
     _STEP_SECS.value,
     _NOTES.value,
     _FAIL_AFTER.value,
   )
-  codecs = codec.Codecs(ids, ids, VOCAB_SIZE)
   return loader.serve(settings, codecs, engine, on_failure)
 
 

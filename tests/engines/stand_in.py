@@ -1,0 +1,28 @@
+"""Models whose engine is a stand-in: their params, and ids for text."""
+
+from typing import NamedTuple
+
+from saxml_ext.params import overrides
+from saxml_ext.params import registry
+from saxml_ext.params import settings as settings_lib
+from saxml_ext.server.loading import spec as spec_lib
+from saxml_ext.server.vocabulary import codec
+
+VOCAB_SIZE = 50400
+
+
+class Model(NamedTuple):
+  """All of a model but its engine."""
+
+  settings: settings_lib.Settings
+  codecs: codec.Codecs
+
+
+def model(spec: spec_lib.Spec) -> Model:
+  """What a spec asks for; no checkpoint is read, the last id ends answers."""
+  params = overrides.apply(registry.lookup(spec.model_path), spec.overrides)
+  settings = settings_lib.Settings.of(
+    type(params.__name__, (params,), {'EOS_ID': VOCAB_SIZE - 1})
+  )
+  ids = codec.IdCodec(VOCAB_SIZE)
+  return Model(settings, codec.Codecs(ids, ids, VOCAB_SIZE))
