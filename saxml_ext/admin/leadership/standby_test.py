@@ -1,6 +1,7 @@
 """Tests of an admin server that stands by, and of its takeover."""
 
 import asyncio
+from unittest import mock
 import urllib.request
 
 from absl.testing import absltest
@@ -10,6 +11,7 @@ from grpc_health.v1 import health_pb2_grpc
 
 from saxml_ext.admin import server as server_lib
 from saxml_ext.admin.leadership import shared_dir
+from saxml_ext.admin.modelet import connection
 from saxml_ext.admin.testing import cell_fixture
 from saxml_ext.common import cell
 from saxml_ext.protobuf import admin_pb2
@@ -120,6 +122,31 @@ class StandbyTest(cell_fixture.CellTestCase):
     await self.fails(_Code.UNAVAILABLE, waiting)
     text = await self.fails(_Code.UNAVAILABLE, self.publish('/sax/test/n'))
     self.assertIn('stands by', text)
+
+  async def test_takes_no_server_in_once_it_is_followed(self):
+    found, followed = asyncio.Event(), asyncio.Event()
+    look = connection.Connection.open
+
+    async def look_slowly(self):
+      status = await look(self)
+      found.set()
+      await followed.wait()
+      return status
+
+    self.enterContext(
+      mock.patch.object(connection.Connection, 'open', look_slowly)
+    )
+    modelet = await self.start_modelet()
+    members = self.admin.controller.members
+    joining = asyncio.create_task(self.join(modelet))
+    await found.wait()
+    path = cell.cell_dir(self.fs_root, cell_fixture.CELL)
+    self.assertTrue(shared_dir.open_dir(path).claim(2, 'somebody:1'))
+    await self.eventually(lambda: self.admin.controller is None)
+    followed.set()
+    text = await self.fails(_Code.UNAVAILABLE, joining)
+    self.assertIn('no longer the leader', text)
+    self.assertEmpty(members.all(lost_too=True))
 
   async def test_location_that_somebody_else_wrote_is_corrected(self):
     cell.write_location(

@@ -76,6 +76,7 @@ class Members:
     Raises:
       InvalidArgument: the address is not "host:port".
       DeadlineExceeded: the server does not answer.
+      Unavailable: another admin server has taken over meanwhile.
     """
     address = request.address
     for text in (address, request.data_address or address):
@@ -101,6 +102,8 @@ class Members:
     modelet = modelets.Modelet(request, self._listener)
     try:
       status = await modelet.connect()
+      # Nobody would close what is taken in from here on.
+      self._listener.check_leads()
     except BaseException:
       await modelet.close()
       raise

@@ -39,6 +39,9 @@ class Listener(Protocol):
   def leads(self) -> bool:
     """Whether model servers may be told anything at this moment."""
 
+  def check_leads(self) -> None:
+    """Raises Unavailable once another admin server has taken over."""
+
   def origin(self, model_id: str) -> origins.Metadata:
     """What calls about a model carry, see `origins`."""
 
