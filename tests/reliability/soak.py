@@ -173,6 +173,7 @@ class _Soak:
       try:
         while len(self._servers) < _SERVERS:
           self._start_server()
+        self._check_reasons()
         name = change()
         # At most one thing is missing at a time.
         self._wait(_MAIN, _REPLICAS)
@@ -186,7 +187,13 @@ class _Soak:
   def _publish(self, model_id: str, replicas: int) -> None:
     overrides = {'ENABLE_GENERATE_STREAM': 'true'}
     if not self.plan.real:
-      overrides |= {'MAX_DECODE_STEPS': '6', 'MIN_DECODE_STEPS': '1'}
+      # With the lengths of the real form's model: reloads look at checkpoints.
+      overrides |= {
+        'INPUT_SEQ_LEN': '16',
+        'BUCKET_KEYS': '[16]',
+        'MAX_DECODE_STEPS': '6',
+        'MIN_DECODE_STEPS': '1',
+      }
     path = small_model.MODEL_PATH if self.plan.real else served_lib.PARAMS
     sax.Publish(
       model_id, path, self._checkpoints[0], replicas, overrides, _ADMIN
@@ -194,6 +201,12 @@ class _Soak:
 
   def _wait(self, model_id: str, replicas: int) -> None:
     sax.WaitForReady(model_id, replicas, _ADMIN)
+
+  def _check_reasons(self) -> None:
+    """Notes what replicas say of the last change that they did not make."""
+    for replica in sax.ListDetail(_MAIN, _ADMIN).replicas:
+      if replica.status == 'LOADED' and replica.reason:
+        self.failures.append(f'{_MAIN} at {replica}')
 
   def _start_admin(self) -> None:
     admin = self._cell.admin()
