@@ -4,6 +4,7 @@ None of them may cost a request.
 """
 
 from collections.abc import Callable
+import operator
 import os
 import signal
 import time
@@ -21,7 +22,6 @@ _TOKENS = 3
 _RATE = 30.0
 _PAUSE_SECS = 1.0
 _ADMIN = sax.AdminOptions(processes.PATIENCE)
-_OVERRIDES = {'MAX_DECODE_STEPS': '8', 'MIN_DECODE_STEPS': '1'}
 
 
 def measure(directory: str, rounds: int = 10) -> list[figures.Figure]:
@@ -32,14 +32,15 @@ def measure(directory: str, rounds: int = 10) -> list[figures.Figure]:
     rounds: of each change.
   """
   sax.SetRoot(f'{directory}/root')
-  # Not read by these engines, but whether there is room for two is judged by
-  # the size of the next.
-  checkpoint = f'{directory}/checkpoint'
-  os.mkdir(checkpoint)
-  small_model.write(checkpoint)
+  checkpoints = [f'{directory}/a', f'{directory}/b']
+  for path in checkpoints:
+    os.mkdir(path)
+    small_model.write(path)
   flags = [f'--step_secs={_STEP_SECS}']
   found = []
-  with served_lib.start(directory, flags, _OVERRIDES, replicas=2) as served:
+  with served_lib.start(
+    directory, flags, served_lib.LENGTHS, replicas=2
+  ) as served:
     codes: list[int] = []
     client = [*served.client_flags, f'--rate={_RATE}', f'--tokens={_TOKENS}']
     for name, change in (
@@ -47,7 +48,7 @@ def measure(directory: str, rounds: int = 10) -> list[figures.Figure]:
         'told to end (SIGTERM)',
         lambda: codes.append(_terminate(served, flags)),
       ),
-      ('reloaded', lambda: _reload(checkpoint)),
+      ('reloaded', lambda: _reload(served, checkpoints)),
       ('with one replica taken away and added again', _fewer),
     ):
       found += _under_traffic(served, name, change, rounds, client)
@@ -97,8 +98,17 @@ def _terminate(served: served_lib.Served, flags: list[str]) -> int:
   return code
 
 
-def _reload(checkpoint: str) -> None:
-  sax.UpdateCheckpoint(served_lib.MODEL, checkpoint, _ADMIN)
+def _reload(served: served_lib.Served, checkpoints: list[str]) -> None:
+  """Has the servers take the next checkpoint; returns once they serve it."""
+  checkpoints.append(checkpoints.pop(0))
+  done = f'{served_lib.MODEL} serves {checkpoints[0]}'
+
+  def counts() -> list[int]:
+    return [s.log.read_text().count(done) for s in served.servers]
+
+  before = counts()
+  sax.UpdateCheckpoint(served_lib.MODEL, checkpoints[0], _ADMIN)
+  processes.wait(lambda: all(map(operator.gt, counts(), before)))
 
 
 def _fewer() -> None:

@@ -10,6 +10,14 @@ from tests.chaos import processes
 SERVER = 'tests.reliability.typing_server'
 PARAMS = 'saxml_ext.params.gptj.TinyTokenizedFP32'
 MODEL = processes.CELL + '/served'
+# These engines read no checkpoint, but a reload looks whether there is room
+# for one beside the other; with these lengths, for one of `small_model`.
+LENGTHS = {
+  'INPUT_SEQ_LEN': '16',
+  'BUCKET_KEYS': '[16]',
+  'MAX_DECODE_STEPS': '8',
+  'MIN_DECODE_STEPS': '1',
+}
 
 
 @dataclasses.dataclass
@@ -54,7 +62,6 @@ def start(
     model = admin_pb2.Model(
       model_id=MODEL,
       model_path=PARAMS,
-      # Not read by these engines.
       checkpoint_path=directory,
       requested_num_replicas=replicas,
       overrides=overrides or {},

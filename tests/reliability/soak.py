@@ -187,13 +187,7 @@ class _Soak:
   def _publish(self, model_id: str, replicas: int) -> None:
     overrides = {'ENABLE_GENERATE_STREAM': 'true'}
     if not self.plan.real:
-      # With the lengths of the real form's model: reloads look at checkpoints.
-      overrides |= {
-        'INPUT_SEQ_LEN': '16',
-        'BUCKET_KEYS': '[16]',
-        'MAX_DECODE_STEPS': '6',
-        'MIN_DECODE_STEPS': '1',
-      }
+      overrides |= served_lib.LENGTHS
     path = small_model.MODEL_PATH if self.plan.real else served_lib.PARAMS
     sax.Publish(
       model_id, path, self._checkpoints[0], replicas, overrides, _ADMIN
