@@ -138,19 +138,28 @@ def memory_bytes(hosts: Sequence[str] = ()) -> int:
     hosts: names of the hosts of a group, one for each process; they are taken
       to be alike. Empty: this process is alone.
   """
-  limits = [
-    (device.memory_stats() or {}).get('bytes_limit')
-    for device in jax.local_devices()
-  ]
-  known = [limit for limit in limits if limit]
-  if known and len(known) == len(limits):
-    return sum(known) * max(1, len(hosts))
+  if stats := _memory_stats():
+    return sum(s['bytes_limit'] for s in stats) * max(1, len(hosts))
   return psutil.virtual_memory().available * max(1, len(set(hosts)))
 
 
 def free_bytes() -> int:
   """Bytes that are free for another model: of all devices, or of the host."""
-  stats = [device.memory_stats() or {} for device in jax.local_devices()]
-  if all('bytes_limit' in each for each in stats):
+  stats = _memory_stats()
+  if stats:
     return sum(s['bytes_limit'] - s.get('bytes_in_use', 0) for s in stats)
   return psutil.virtual_memory().available
+
+
+def all_bytes() -> int:
+  """Bytes that models would have if nothing else were here."""
+  stats = _memory_stats()
+  if stats:
+    return sum(s['bytes_limit'] for s in stats)
+  return psutil.virtual_memory().total
+
+
+def _memory_stats() -> list[dict[str, int]]:
+  """Of each device, if it has memory of its own; else empty."""
+  stats = [device.memory_stats() or {} for device in jax.local_devices()]
+  return stats if all('bytes_limit' in each for each in stats) else []

@@ -14,6 +14,11 @@ from saxml_ext.common import errors
 from saxml_ext.server import platforms
 
 _GIB = 2**30
+# A remedy, after "publish with" or the like.
+SMALLER = (
+  'a smaller model by overrides, for example of NUM_LAYERS, MODEL_DIMS,'
+  ' NUM_HEADS and HIDDEN_DIMS'
+)
 
 
 def check(model_path: str, shapes: Any) -> None:
@@ -37,9 +42,7 @@ def check(model_path: str, shapes: Any) -> None:
     raise errors.InvalidArgument(
       f'{model_path}: random weights of these sizes take'
       f' {needed / _GIB:,.1f} GiB of this host, which has {free / _GIB:,.1f} GiB'
-      ' free: use more devices or hosts (ICI_MESH_SHAPE), or publish a smaller'
-      ' model with overrides, for example of NUM_LAYERS, MODEL_DIMS, NUM_HEADS'
-      ' and HIDDEN_DIMS'
+      f' free: use more devices or hosts (ICI_MESH_SHAPE), or publish {SMALLER}'
     )
 
 

@@ -46,26 +46,41 @@ def checked(load_fn: _LoadFn) -> _LoadFn:
   server, and with it the models that it serves.
 
   Args:
-    load_fn: loads models, raising errors.ResourceExhausted from now on; an
-      admin server tries these again later, when others may have left.
+    load_fn: loads models. From now on it raises errors.ResourceExhausted if
+      there is no room now, which makes an admin server try again later, when
+      others may have left; and errors.InvalidArgument if that would not help.
   """
 
   def load(
     spec: spec_lib.Spec, on_failure: Callable[[str], None]
   ) -> servable.Servable:
-    if random_model.is_meant(spec.checkpoint_path):
-      return load_fn(spec, on_failure)  # It looks for room by itself.
     wanted, free = least(spec), platforms.free_bytes()
     if wanted > free:
-      raise errors.ResourceExhausted(
-        f'{spec.model_path} needs {wanted / _GIB:.2f} GiB for weights and'
-        f' slots, and {free / _GIB:.2f} GiB are free here: unload another model,'
-        ' publish with fewer slots (BATCH_SIZE), or use a larger machine or'
-        ' more devices (ICI_MESH_SHAPE)'
-      )
+      raise _refusal(spec, wanted, free)
     return load_fn(spec, on_failure)
 
   return load
+
+
+def _refusal(spec: spec_lib.Spec, wanted: int, free: int) -> errors.SaxError:
+  is_random = random_model.is_meant(spec.checkpoint_path)
+  remedies = [
+    'fewer slots (BATCH_SIZE)',
+    'narrower beams (BEAM_SIZE)',
+    'shorter prompts and answers (INPUT_SEQ_LEN, MAX_DECODE_STEPS)',
+  ]
+  if is_random:
+    remedies.append(room.SMALLER)
+  text = (
+    f'{spec.model_path} needs {wanted / _GIB:,.2f} GiB for weights and slots,'
+    f' and of {platforms.all_bytes() / _GIB:,.2f} GiB here {free / _GIB:,.2f}'
+    f' GiB are free: publish with {", ".join(remedies)}, or use a larger'
+    ' machine or more devices (ICI_MESH_SHAPE)'
+  )
+  # Weights that are made up can be made smaller.
+  if is_random or wanted > platforms.all_bytes():
+    return errors.InvalidArgument(text)
+  return errors.ResourceExhausted(f'{text}, or unload another model')
 
 
 def beside(spec: spec_lib.Spec) -> bool:

@@ -11,6 +11,9 @@ from saxml_ext.server.loading import spec as spec_lib
 from saxml_ext.server.states import fit
 from saxml_ext.server.testing import small_model
 
+# The real model, with weights made up.
+_RANDOM = 'saxml_ext.params.gptj.GPTJTokenizedINT8Test'
+
 
 class FitTest(absltest.TestCase):
   @classmethod
@@ -53,10 +56,22 @@ class FitTest(absltest.TestCase):
     self.assertLen(loaded, 1)
     with mock.patch.object(platforms, 'free_bytes', lambda: 1000):
       with self.assertRaisesRegex(
-        errors.ResourceExhausted, 'needs .* GiB are free here: unload'
+        errors.ResourceExhausted,
+        'needs .* GiB are free: publish with fewer slots .* unload another',
       ):
         load(self._spec(), self.fail)
     self.assertLen(loaded, 1)
+
+  def test_refuses_wide_beams_that_no_machine_has_room_for(self):
+    load = fit.checked(lambda *unused: self.fail('it was loaded'))
+    wide = {'BATCH_SIZE': str(2**20), 'BEAM_SIZE': '24'}
+    random = spec_lib.Spec(_RANDOM, 'None', wide, acls={})
+    for spec, names_sizes in ((self._spec(**wide), False), (random, True)):
+      with self.assertRaisesRegex(
+        errors.InvalidArgument, r'needs [\d,.]+ GiB .* narrower beams'
+      ) as raised:
+        load(spec, self.fail)
+      self.assertEqual('NUM_LAYERS' in raised.exception.message, names_sizes)
 
 
 if __name__ == '__main__':
