@@ -61,7 +61,8 @@ class Process:
         stderr=stderr,
         text=True,
       )
-    threading.Thread(target=self._read, daemon=True).start()
+    self._reader = threading.Thread(target=self._read, daemon=True)
+    self._reader.start()
     try:
       line = self._lines.get(timeout=PATIENCE)
       self.address = _ADDRESS.search(line)[1]
@@ -72,8 +73,10 @@ class Process:
       ) from e
 
   def _read(self) -> None:
-    for line in self.popen.stdout:
-      self._lines.put(line.strip())
+    # Closed when the program ends: tests that run long start many.
+    with self.popen.stdout as lines:
+      for line in lines:
+        self._lines.put(line.strip())
     self._lines.put('')
 
   def kill(self) -> None:
@@ -92,7 +95,7 @@ class Process:
   def end(self) -> None:
     """Ends it whatever its state."""
     self.kill()
-    self.popen.stdout.close()
+    self._reader.join()
 
 
 class Cell:
