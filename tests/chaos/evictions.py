@@ -69,9 +69,14 @@ def run(directory: str, rounds: int, busy_secs: float) -> Result:
 def addresses(cell: processes.Cell, model_id: str) -> set[str]:
   """What a client that starts now is told of a model."""
   with grpc_util.channel(cell.location()) as channel:
-    # A busy machine takes its time to connect; that is no answer.
-    grpc.channel_ready_future(channel).result(processes.PATIENCE)
     stub = admin_pb2_grpc.AdminStub(channel)
+    # A busy machine takes its time to connect; that is no answer. (A future of
+    # gRPC's for a channel that is ready looks five times a second only.)
+    stub.Stats(
+      admin_pb2.StatsRequest(),
+      timeout=processes.PATIENCE,
+      wait_for_ready=True,
+    )
     try:
       response = stub.WatchLoc(
         admin_pb2.WatchLocRequest(model_id=model_id), timeout=_ANSWER_SECS
