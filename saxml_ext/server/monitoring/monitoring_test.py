@@ -92,12 +92,16 @@ class MonitoringTest(absltest.TestCase):
     self.server.load(_MODEL)
     self.generate('1,2,3').result()
     self.runner.gate.clear()
-    # One gets a slot and stays in its step; the other waits for its end.
-    held = [self.generate('4,5') for _ in range(2)]
-    waiting = ('sax_requests_waiting', _MODEL)
-    running = ('sax_requests_running', _MODEL)
     end = time.monotonic() + _TIMEOUT
-    while (found := self.scrape())[waiting] != 1 or found[running] != 1:
+    held = [self.generate('4,5')]
+    # That one gets a slot and stays in its step ...
+    while len(self.runner.max_steps) < 2:
+      self.assertLess(time.monotonic(), end)
+      time.sleep(0.001)
+    # ... and the next one waits for its end.
+    held.append(self.generate('4,5'))
+    waiting = ('sax_requests_waiting', _MODEL)
+    while (found := self.scrape())[waiting] != 1:
       self.assertLess(time.monotonic(), end, found)
     self.assertLen(held, 2)
     with self.assertRaises(grpc.RpcError):
