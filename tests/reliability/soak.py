@@ -169,6 +169,7 @@ class _Soak:
       pause = time.monotonic() + self.plan.pause_secs
       others_lib.sleep_until(min(until, pause) if once else pause)
       if once and time.monotonic() >= until:
+        self._check_reasons()
         return
       try:
         while len(self._servers) < _SERVERS:
