@@ -7,9 +7,9 @@ all of it to another disk and one command tells what takes the room there.
 import dataclasses
 import os
 
+from saxml_ext.common import cache_dir
 from saxml_ext.common import user_path
 
-VARIABLE = 'GPTJ_SAX_CACHE'
 KINDS = ('data', 'models', 'jax', 'results')
 # Where ./bazelw keeps the Bazel that it installs.
 _OF_BAZELW = 'bazelisk'
@@ -22,20 +22,15 @@ _OWNER = '# The cache of gptj_sax (//harness:cache).'
 
 
 def root(flag_value: str | None = None) -> str:
-  """The cache directory: a flag's value, else a variable's, else the default.
+  """Returns the absolute path of the cache directory.
 
   Args:
-    flag_value: what --cache_dir says; None or '' if it is not given.
-
-  Returns:
-    `flag_value`, else $GPTJ_SAX_CACHE, else gptj_sax in $XDG_CACHE_HOME or
-    ~/.cache; an absolute path.
+    flag_value: The value of --cache_dir; None or '' if it is not given, which
+      stands for saxml_ext.common.cache_dir's default.
   """
-  told = flag_value or os.environ.get(VARIABLE)
-  if told:
-    return os.path.normpath(user_path.resolve(told))
-  base = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
-  return os.path.join(base, 'gptj_sax')
+  if flag_value:
+    return os.path.normpath(user_path.resolve(flag_value))
+  return cache_dir.default()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,19 +91,19 @@ class Cache:
       ValueError: the directory holds things of others.
       OSError: it cannot be written.
     """
-    os.makedirs(self.root, exist_ok=True)
+    cache_dir.create(self.root)
     if not self.is_ours:
       others = sorted(set(os.listdir(self.root)) - {*KINDS, _OF_BAZELW})
       if others:
         raise ValueError(
           f'{self.root} cannot become the cache: it holds {others[0]!r}, which'
           f' is not of a cache; give an empty directory (--cache_dir or'
-          f' ${VARIABLE})'
+          f' ${cache_dir.VARIABLE})'
         )
       path = os.path.join(self.root, TAG)
       with open(path + '.partial', 'w', encoding='utf-8') as file:
         file.write(f'{_SIGNATURE}\n{_OWNER}\n')
       os.replace(path + '.partial', path)
     for kind in KINDS:
-      os.makedirs(self.folder(kind), exist_ok=True)
+      cache_dir.create(self.folder(kind))
     return self

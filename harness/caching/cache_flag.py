@@ -3,12 +3,13 @@
 from absl import flags
 
 from harness.caching import cache
+from saxml_ext.common import cache_dir
 
 _CACHE_DIR = flags.DEFINE_string(
   'cache_dir',
   None,
   'Directory for data, models, compiled programs and results. Default:'
-  f' ${cache.VARIABLE}, else gptj_sax in $XDG_CACHE_HOME or ~/.cache.',
+  f' ${cache_dir.VARIABLE}, else gptj_sax in $XDG_CACHE_HOME or ~/.cache.',
 )
 
 

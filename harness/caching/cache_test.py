@@ -4,26 +4,23 @@ from unittest import mock
 from absl.testing import absltest
 
 from harness.caching import cache as cache_lib
+from saxml_ext.common import cache_dir
 
 
 class CacheTest(absltest.TestCase):
-  def test_flag_goes_before_variable_before_default(self):
-    settings = {
-      'HOME': '/home/ada',
-      cache_lib.VARIABLE: '/disk/cache/',
-      'XDG_CACHE_HOME': '/xdg',
-    }
-    with mock.patch.dict(os.environ, settings, clear=True):
-      self.assertEqual(cache_lib.root('/told'), '/told')
-      self.assertEqual(cache_lib.root(None), '/disk/cache')
-      del os.environ[cache_lib.VARIABLE]
-      self.assertEqual(cache_lib.root(''), '/xdg/gptj_sax')
-      del os.environ['XDG_CACHE_HOME']
-      self.assertEqual(cache_lib.root(), '/home/ada/.cache/gptj_sax')
+  def test_flag_goes_before_the_default(self):
+    with mock.patch.dict(os.environ, {cache_dir.VARIABLE: '/disk/cache'}):
+      self.assertEqual(cache_lib.root('/named/'), '/named')
+      self.assertEqual(cache_lib.root(''), '/disk/cache')
+      self.assertEqual(cache_lib.root(), '/disk/cache')
 
-  def test_relative_path_is_from_where_the_user_is(self):
+  def test_relative_flag_starts_at_the_users_directory(self):
     with mock.patch.dict(os.environ, BUILD_WORKING_DIRECTORY='/where/i/am'):
       self.assertEqual(cache_lib.root('../c'), '/where/i/c')
+
+  def test_unwritable_root_names_the_variable(self):
+    with self.assertRaisesRegex(OSError, r'/proc/cache .*\$GPTJ_SAX_CACHE'):
+      cache_lib.Cache('/proc/cache').create()
 
   def test_folders(self):
     cache = cache_lib.Cache('/c')
