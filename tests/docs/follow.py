@@ -1,0 +1,109 @@
+"""Follows a page of the documentation: runs its commands in their order.
+
+    ./bazelw run //tests/docs:follow -- --page=docs/cell.md
+
+The commands run in one shell in the root of the repository, as a reader types
+them. Only /tmp is replaced, by a fresh directory. The first command that fails
+ends the run with exit code 1 and the command's place. What the page starts in
+the background is stopped at the end.
+"""
+
+import os
+import pathlib
+import signal
+import subprocess
+import tempfile
+
+from absl import app
+from absl import flags
+
+from tests.docs import script
+
+_PAGE = flags.DEFINE_string(
+  'page', None, 'Page, by its path from the root of the repository.'
+)
+_LIMIT = flags.DEFINE_float(
+  'limit', 900.0, 'Seconds after which the commands are stopped.'
+)
+_TEMPORARY = '/tmp/'
+_STOP_SECONDS = 20.0
+# Stands on the first line of the script, where a page has its title.
+_PRELUDE = (
+  'set -evo pipefail; shopt -s expand_aliases; '
+  'trap \'echo "{page}:$LINENO: failed: $BASH_COMMAND" >&2\' ERR;'
+)
+
+
+def follow(
+  page: str, text: str, directory: pathlib.Path, root: str, limit: float
+) -> int:
+  """Runs the commands of a page.
+
+  Args:
+    page: The page's name for messages.
+    text: The page, Markdown.
+    directory: Takes the place of /tmp. It exists.
+    root: Directory where the commands run.
+    limit: Seconds after which they are stopped.
+
+  Returns:
+    The exit code of the shell, or 124 after the limit.
+
+  Raises:
+    ValueError: The page has no command.
+  """
+  text = text.replace(_TEMPORARY, f'{directory}/')
+  for path, content in script.files(text).items():
+    (directory / path).write_text(content, encoding='utf-8')
+  _, *lines = script.commands(text).split('\n')
+  if not any(lines):
+    raise ValueError(
+      f'{page} has no command: mark blocks of commands as bash or console'
+    )
+  commands = directory / 'commands.sh'
+  prelude = _PRELUDE.format(page=page)
+  commands.write_text('\n'.join([prelude, *lines]), encoding='utf-8')
+  shell = subprocess.Popen(
+    ['bash', commands],
+    cwd=root,
+    env=os.environ | {'TMPDIR': str(directory)},
+    stdin=subprocess.DEVNULL,
+    start_new_session=True,
+  )
+  try:
+    return shell.wait(limit)
+  except subprocess.TimeoutExpired:
+    print(f'{page}: the commands were stopped after {limit:g} s')
+    return 124
+  finally:
+    _stop(shell)
+
+
+def _stop(shell: subprocess.Popen) -> None:
+  """Ends the shell and what it has left in the background."""
+  for number in (signal.SIGTERM, signal.SIGKILL):
+    try:
+      os.killpg(shell.pid, number)
+    except ProcessLookupError:
+      break  # Nothing is left.
+    try:
+      shell.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+      pass
+  shell.wait()
+
+
+def main(argv: list[str]) -> int:
+  del argv
+  root = os.environ.get('BUILD_WORKSPACE_DIRECTORY', os.getcwd())
+  page = _PAGE.value
+  text = pathlib.Path(root, page).read_text(encoding='utf-8')
+  with tempfile.TemporaryDirectory() as directory:
+    code = follow(page, text, pathlib.Path(directory), root, _LIMIT.value)
+  print(f'{page}: {"followed to its end" if not code else "failed"}')
+  return min(code, 1)
+
+
+if __name__ == '__main__':
+  flags.mark_flag_as_required('page')
+  app.run(main)

@@ -1,0 +1,83 @@
+"""Tests that pages are followed, and that a command that fails is found."""
+
+import pathlib
+import textwrap
+
+from absl.testing import absltest
+
+from tests.docs import follow
+from tests.docs import script
+
+_PAGE = textwrap.dedent(
+  """\
+  # Title
+
+  ```bash
+  export NAME=world
+  alias greet='echo hello'
+  ```
+
+  ```python
+  # /tmp/ask.py
+  print('asked')
+  ```
+
+  ```console
+  $ greet $NAME > /tmp/out
+  some output
+  $ cat \\
+      /tmp/ask.py >> /tmp/out
+  ```
+
+  <!-- Not followed: it needs a TPU. -->
+  ```bash
+  false
+  ```
+
+  ```
+  output
+  ```
+  """
+)
+
+
+class FollowTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.directory = pathlib.Path(self.create_tempdir().full_path)
+
+  def _follow(self, page: str, limit: float = 60.0) -> int:
+    root = str(self.directory)
+    return follow.follow('docs/x.md', page, self.directory, root, limit)
+
+  def test_commands_run_in_one_shell_on_fresh_files(self):
+    self.assertEqual(self._follow(_PAGE), 0)
+    self.assertEqual(
+      (self.directory / 'out').read_text(),
+      f"hello world\n# {self.directory}/ask.py\nprint('asked')\n",
+    )
+
+  def test_a_command_that_fails_ends_the_page(self):
+    page = '# Title\n\n```sh\ntouch /tmp/a\nfalse\ntouch /tmp/b\n```\n'
+    self.assertEqual(self._follow(page), 1)
+    self.assertTrue((self.directory / 'a').exists())
+    self.assertFalse((self.directory / 'b').exists())
+
+  def test_lines_keep_their_numbers(self):
+    lines = script.commands(_PAGE).splitlines()
+    self.assertEqual(lines[3], 'export NAME=world')
+    self.assertEqual(lines[13], 'greet $NAME > /tmp/out')
+    self.assertNotIn('false', lines)
+    self.assertNotIn('output', lines)
+
+  def test_a_page_that_does_not_end_is_stopped(self):
+    page = '# Title\n```sh\nsleep 1000 &\nwait\n```\n'
+    self.assertEqual(self._follow(page, limit=1.0), 124)
+
+  def test_a_page_without_commands_is_refused(self):
+    with self.assertRaisesRegex(ValueError, 'docs/x.md has no command'):
+      self._follow('# Title\n\n```\nbash-less\n```\n')
+
+
+if __name__ == '__main__':
+  absltest.main()
