@@ -81,7 +81,14 @@ async def _serve(
   access: access_lib.Access,
 ) -> None:
   server = server_lib.AdminServer(
-    sax_root, sax_cell, port, http_port, by_chip, access, _HTTP_HOST.value
+    sax_root,
+    sax_cell,
+    port,
+    http_port,
+    by_chip,
+    access,
+    _HTTP_HOST.value,
+    access_flags.host(),
   )
   ended = asyncio.Event()
   loop = asyncio.get_running_loop()
@@ -89,6 +96,7 @@ async def _serve(
     loop.add_signal_handler(number, ended.set)
   try:
     await server.start()
+    access_flags.warn_if_open(access)
     telling = asyncio.create_task(_tell(server, sax_cell))
     failing = asyncio.create_task(server.failure())
     waiting = asyncio.create_task(ended.wait())

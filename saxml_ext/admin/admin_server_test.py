@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 
@@ -62,6 +63,27 @@ class AdminServerTest(absltest.TestCase):
       '--http_port=-1', SAX_CELL=_CELL, SAX_ADMIN_SERVER_PORT=str(port)
     )
     self.assertIn(f'is serving at 127.0.0.1:{port}', process.stdout.readline())
+
+  def test_listens_on_the_given_host_only(self):
+    process = self.start(
+      f'--sax_cell={_CELL}', '--port=0', '--http_port=-1', '--host=127.0.0.2'
+    )
+    address = process.stdout.readline().split()[-1]
+    self.assertStartsWith(address, '127.0.0.2:')
+    self.assertEqual(cell.read_location(self.root, _CELL).location, address)
+    port = int(address.rpartition(':')[2])
+    socket.create_connection(('127.0.0.2', port), 60).close()
+    with self.assertRaises(ConnectionRefusedError):
+      socket.create_connection(('127.0.0.1', port), 60)
+    process.terminate()
+    _, stderr = process.communicate(timeout=120)
+    self.assertNotIn('Anyone who can reach', stderr)
+
+  def test_warns_that_anyone_on_the_network_may_publish(self):
+    process, _ = self.serving()
+    process.terminate()
+    _, stderr = process.communicate(timeout=120)
+    self.assertRegex(stderr, 'Anyone who can reach .* --host=127.0.0.1, or see')
 
   def test_help_names_the_environment(self):
     told, _ = self.start('--help').communicate(timeout=120)

@@ -62,6 +62,7 @@ class AdminServer:
     by_chip: bool = False,
     access: access_lib.Access | None = None,
     http_host: str = '127.0.0.1',
+    host: str = '',
   ):
     """Touches nothing yet.
 
@@ -74,6 +75,7 @@ class AdminServer:
       access: says who may call, already followed; None: as the cell's own
         files do.
       http_host: address of the interface for the status pages; '' is every one.
+      host: The address that `port` is on; '' is every interface.
 
     Raises:
       InvalidArgument: `cell` is not a cell id.
@@ -82,6 +84,7 @@ class AdminServer:
     self._root = sax_root
     self._cell = str(ids.parse_cell_id(cell))
     self._port = port
+    self._host = host
     self._by_chip = by_chip
     self._access = access
     self.http_port = http_port
@@ -112,7 +115,7 @@ class AdminServer:
     fs_root = config.fs_root
     directory = shared_dir.open_dir(cell_lib.cell_dir(fs_root, self._cell))
     self.address = net.advertised_address(
-      grpc_util.listen(self._server, self._port)
+      grpc_util.listen(self._server, self._port, self._host), self._host
     )
     if self._access is None:
       self._access = access_lib.Access.of_cell(self._root, self._cell)

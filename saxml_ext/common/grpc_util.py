@@ -184,37 +184,41 @@ def make_server(max_workers: int, wrap_text: bool = False) -> grpc.Server:
 
 
 def listen(
-  server: grpc.Server | grpc.aio.Server, port: int, host: str = '[::]'
+  server: grpc.Server | grpc.aio.Server, port: int, host: str = ''
 ) -> int:
   """Binds a server to a port, which speaks TLS if that is set up.
 
   Args:
     server: not yet started.
     port: 0 picks a free one.
-    host: interface; the default is every one, IPv4 and IPv6.
+    host: interface; '' is every one, IPv4 and IPv6.
 
   Returns:
     The port.
 
   Raises:
-    FailedPrecondition: the port is taken.
+    FailedPrecondition: the port is taken, or the host is not this machine's.
     InvalidArgument: TLS is set up wrongly.
   """
   credentials = tls.server_credentials()
+  host = host.strip('[]') or '::'
   # gRPC logs lines of its own for a port that is taken; so look before.
   if port and _is_taken(host, port):
     raise errors.FailedPrecondition(
       f'port {port} cannot be listened on, as another process does: stop the '
       'process that holds it, or give another --port'
     )
+  # `net` would have every client import psutil.
+  address = f'[{host}]:{port}' if ':' in host else f'{host}:{port}'
   try:
     if credentials is None:
-      return server.add_insecure_port(f'{host}:{port}')
-    return server.add_secure_port(f'{host}:{port}', credentials)
+      return server.add_insecure_port(address)
+    return server.add_secure_port(address, credentials)
   except RuntimeError as e:
     raise errors.FailedPrecondition(
-      f'port {port} cannot be listened on ({e}): stop the process that '
-      'holds it, or give another --port'
+      f'{address} cannot be listened on ({e}): stop the process that holds'
+      ' the port, give another --port, or give the address of an interface'
+      ' of this machine as --host'
     ) from e
 
 
@@ -222,7 +226,7 @@ def _is_taken(host: str, port: int) -> bool:
   """Whether somebody listens on a port; all else is left to gRPC."""
   try:
     family, kind, protocol, _, address = socket.getaddrinfo(
-      host.strip('[]'), port, type=socket.SOCK_STREAM
+      host, port, type=socket.SOCK_STREAM
     )[0]
     with socket.socket(family, kind, protocol) as probe:
       # Not by connections of an earlier process that are being wound up.

@@ -8,6 +8,7 @@ import psutil
 
 LOOPBACK_VARIABLE = 'SAX_DEBUG_IPADDR'
 _LOOPBACK = '127.0.0.1'
+_EVERY_INTERFACE = ('', '0.0.0.0', '::')
 # IPv6 from here on is private or not unicast.
 _FIRST_LOCAL_V6 = ipaddress.IPv6Address('fc00::')
 
@@ -47,9 +48,26 @@ def join_host_port(host: str, port: int) -> str:
   return f'[{host}]:{port}' if ':' in host else f'{host}:{port}'
 
 
-def advertised_address(port: int) -> str:
-  """ "host:port" under which other machines reach a port of this one."""
-  return join_host_port(advertised_host(), port)
+def advertised_address(port: int, host: str = '') -> str:
+  """Returns the "host:port" under which clients reach a port of this machine.
+
+  Args:
+    port: The port that a server listens on.
+    host: The address that it listens on; '' is every interface.
+  """
+  if host in _EVERY_INTERFACE:
+    host = advertised_host()
+  return join_host_port(host, port)
+
+
+def is_loopback(address: str) -> bool:
+  """Returns whether an IP address belongs to this machine alone."""
+  try:
+    found = ipaddress.ip_address(address)
+  except ValueError:
+    return False
+  mapped = getattr(found, 'ipv4_mapped', None)
+  return (mapped or found).is_loopback
 
 
 def pick_free_port() -> int:

@@ -34,6 +34,20 @@ class NetTest(parameterized.TestCase):
     with mock.patch.dict(os.environ, {net.LOOPBACK_VARIABLE: '1'}):
       self.assertEqual(net.advertised_address(80), '127.0.0.1:80')
 
+  @parameterized.parameters(
+    ('127.0.0.2', '127.0.0.2:80'),
+    ('::1', '[::1]:80'),
+    ('node1', 'node1:80'),
+    ('', '10.1.2.3:80'),
+    ('0.0.0.0', '10.1.2.3:80'),
+    ('::', '10.1.2.3:80'),
+  )
+  def test_address_that_is_listened_on_is_advertised(self, host, expected):
+    interfaces = {'eth0': [_Address('10.1.2.3')]}
+    with mock.patch.object(psutil, 'net_if_addrs', return_value=interfaces):
+      with mock.patch.dict(os.environ, {net.LOOPBACK_VARIABLE: ''}):
+        self.assertEqual(net.advertised_address(80, host), expected)
+
   def test_ipv6_is_bracketed(self):
     self.assertEqual(net.join_host_port('2001:db8::1', 1), '[2001:db8::1]:1')
 

@@ -115,10 +115,7 @@ class Leader(members_lib.Listener, Generic[contract.PreparedT]):
     Raises:
       errors.FailedPrecondition: the port is taken.
     """
-    on = '[::]'
-    if interface:
-      on = f'[{interface}]' if ':' in interface else interface
-    bound = grpc_util.listen(self._server, port, on)
+    bound = grpc_util.listen(self._server, port, interface or '')
     self._server.start()
     self._stopwatch.start()
     return net.join_host_port(host, bound)

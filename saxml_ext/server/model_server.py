@@ -2,6 +2,7 @@
 
 from saxml_ext.common import grpc_aio
 from saxml_ext.common import grpc_util
+from saxml_ext.common import net
 from saxml_ext.protobuf import completion_pb2_grpc
 from saxml_ext.protobuf import lm_pb2_grpc
 from saxml_ext.protobuf import modelet_pb2_grpc
@@ -21,13 +22,20 @@ _SERVICES = (
 
 
 class ModelServer:
-  """Serves models over gRPC; use it on one event loop."""
+  """Serves models over gRPC; use it on one event loop.
+
+  Attributes:
+    models: The models of this server.
+    port: The port that it listens on.
+    address: The "host:port" under which clients reach it.
+  """
 
   def __init__(
     self,
     load_fn: lifecycle.LoadFn[servable.Servable],
     port: int,
     behaviour: behaviour_lib.Behaviour = behaviour_lib.DEFAULT,
+    host: str = '',
   ):
     """Binds the port.
 
@@ -35,6 +43,7 @@ class ModelServer:
       load_fn: see `lifecycle.Models`.
       port: 0 picks a free one.
       behaviour: what may be chosen of it.
+      host: The address that the port is on; '' is every interface.
 
     Raises:
       errors.FailedPrecondition: the port is taken.
@@ -46,7 +55,8 @@ class ModelServer:
     )
     self._started = False
     self._server = grpc_aio.make_server()
-    self.port = grpc_util.listen(self._server, port)
+    self.port = grpc_util.listen(self._server, port, host)
+    self.address = net.advertised_address(self.port, host)
     self._health = grpc_aio.add_reflection_and_health(self._server, _SERVICES)
     self._modelet = modelet_service.ModeletService(
       self.models, behaviour.keep_static

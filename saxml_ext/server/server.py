@@ -269,6 +269,7 @@ def _serve(
         formed,
         limits,
         _PORT.value,
+        access_flags.host(),
         _DRAIN_SECS.value,
         prepare,
         functools.partial(_leave, sax_cell),
@@ -294,6 +295,7 @@ def _serve(
           functools.partial(_has_room, leader is not None, more_paths)
         ),
         admin_port=server_flags.admin_port(),
+        host=access_flags.host(),
       )
     )
   )

@@ -55,11 +55,15 @@ class ServerTest(parameterized.TestCase):
       '--platform_topology=2x2x1',
       '--tags=blue,red',
       r'--model_filter_regex=.*\.gptj\.GPTJ4.*',
+      '--host=127.0.0.2',
       SAX_ROOT=root,
       SAX_CELL=_CELL,
     )
     line = process.stdout.readline()
-    self.assertRegex(line, r'^Model server is serving at 127.0.0.1:\d+$')
+    self.assertRegex(line, r'^Model server is serving at 127.0.0.2:\d+$')
+    with self.assertRaises(ConnectionRefusedError):
+      elsewhere = '127.0.0.1', int(line.rpartition(':')[2])
+      socket.create_connection(elsewhere, _TIMEOUT)
     join = admin.joins.get(timeout=_TIMEOUT)
     self.assertIn(join.address, line)
     spec = join.model_server
@@ -141,6 +145,7 @@ class ServerTest(parameterized.TestCase):
     process.send_signal(signal.SIGTERM)
     _, stderr = process.communicate(timeout=_TIMEOUT)
     self.assertIn('is serving', said)
+    self.assertIn('Anyone who can reach this server can publish', stderr)
     self.assertRegex(
       stderr,
       r'--model_filter_regex=GPTJ4\.\* matches, from start to end, none of',

@@ -6,7 +6,8 @@ import dataclasses
 
 from absl import logging
 
-from saxml_ext.common import net
+from saxml_ext.common.security import access
+from saxml_ext.common.security import access_flags
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.server import membership
 from saxml_ext.server import model_server
@@ -40,6 +41,7 @@ class Options:
     behaviour: what may be chosen of the server.
     admin_port: of an admin server of the cell in this process; None: it has
       none.
+    host: The address that both ports are on; '' is every interface.
   """
 
   load_fn: lifecycle.LoadFn[servable.Servable]
@@ -52,16 +54,18 @@ class Options:
   leader: group_leader.GroupLeader | None = None
   behaviour: behaviour_lib.Behaviour = behaviour_lib.DEFAULT
   admin_port: int | None = None
+  host: str = ''
 
 
 async def serve(options: Options) -> None:
   """Serves until a signal, or until a static model fails to load."""
   told = signals.first()
   server = model_server.ModelServer(
-    options.load_fn, options.port, options.behaviour
+    options.load_fn, options.port, options.behaviour, options.host
   )
+  access_flags.warn_if_open(access.current())
   join = admin_pb2.JoinRequest(
-    address=net.advertised_address(server.port),
+    address=server.address,
     model_server=options.server_spec,
   )
   member = membership.Membership(options.sax_root, options.sax_cell, join)
@@ -78,7 +82,7 @@ async def serve(options: Options) -> None:
   admin = None
   if options.admin_port is not None:
     admin = embedded_admin.EmbeddedAdmin(
-      options.sax_root, options.sax_cell, options.admin_port
+      options.sax_root, options.sax_cell, options.admin_port, options.host
     )
     await admin.start()
   # A load may take minutes; the signal is not to wait for it.
@@ -118,7 +122,6 @@ async def _load_and_join(
 ) -> None:
   for key, each in options.static.items():
     await asyncio.wrap_future(server.models.load(key, each))
-  address = net.advertised_address(server.port)
-  print(f'Model server is serving at {address}', flush=True)
+  print(f'Model server is serving at {server.address}', flush=True)
   if options.sax_cell:
     await member.run()

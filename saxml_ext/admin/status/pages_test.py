@@ -11,7 +11,7 @@ from prometheus_client import parser
 
 from saxml_ext.admin.testing import cell_fixture
 from saxml_ext.admin.testing import fake_modelet
-from saxml_ext.common.telemetry import origin
+from saxml_ext.common import net
 
 MODEL = cell_fixture.MODEL
 _FORM = 'application/x-www-form-urlencoded'
@@ -132,10 +132,10 @@ class PagesTest(cell_fixture.CellTestCase):
     self.assertEqual(status, 303)
 
   def test_only_this_machine_may_change_anything(self):
-    self.assertTrue(origin.is_loopback('::1'))
-    self.assertTrue(origin.is_loopback('::ffff:127.0.0.1'))
+    self.assertTrue(net.is_loopback('::1'))
+    self.assertTrue(net.is_loopback('::ffff:127.0.0.1'))
     for address in ('10.0.0.1', '::ffff:10.0.0.1', 'localhost', ''):
-      self.assertFalse(origin.is_loopback(address), address)
+      self.assertFalse(net.is_loopback(address), address)
 
   async def test_pages_run_and_load_nothing_but_their_own(self):
     await self.joined()

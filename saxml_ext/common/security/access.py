@@ -133,6 +133,14 @@ class Access:
         raise
       self.check(names, model_acl, what)
 
+  def admits_everybody(self) -> bool:
+    """Returns whether a caller without a verified name may change the cell."""
+    try:
+      self.check_admin((), 'this')
+    except errors.PermissionDenied:
+      return False
+    return True
+
   def check_server(self, names: Names, what: str) -> None:
     """Checks that whoever calls belongs to the cell's own servers.
 

@@ -1,11 +1,20 @@
-"""Flags of access control; importing this module gives them to a server."""
+"""Flags of who reaches a server and may call it, for programs to import."""
 
 from absl import flags
+from absl import logging
 
+from saxml_ext.common import net
 from saxml_ext.common import user_path
 from saxml_ext.common.security import access
 from saxml_ext.common.security import caller
+from saxml_ext.common.security import tls
 
+_HOST = flags.DEFINE_string(
+  'host',
+  '',
+  'Address of the interface that --port is on, such as 127.0.0.1 for this'
+  ' machine only. Default: every interface.',
+)
 _ACL_FILE = flags.DEFINE_string(
   'acl_file',
   None,
@@ -18,6 +27,30 @@ _TRUSTED_PROXIES = flags.DEFINE_list(
   'Names in the certificates of gateways that may call for others, whom they'
   ' have verified themselves.',
 )
+
+
+def host() -> str:
+  """Returns the address to listen on; '' is every interface."""
+  return '127.0.0.1' if _HOST.value == 'localhost' else _HOST.value
+
+
+def warn_if_open(lists: access.Access) -> None:
+  """Logs a warning if strangers on the network may change the cell.
+
+  Args:
+    lists: The access lists of this server.
+  """
+  settings = tls.current()
+  proven = bool(settings.ca_file) and settings.require_client_certs
+  if net.is_loopback(host()) or proven or not lists.admits_everybody():
+    return
+  logging.warning(
+    'Anyone who can reach this server can publish, load and unload models: it'
+    ' listens on %s without %s. Listen on this machine only with'
+    ' --host=127.0.0.1, or see docs/security.md.',
+    host() or 'all interfaces',
+    'access lists' if settings.is_set else 'TLS and access lists',
+  )
 
 
 def open_access(sax_root: str, sax_cell: str) -> access.Access:

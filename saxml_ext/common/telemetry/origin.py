@@ -5,12 +5,12 @@ reach it too, on behalf of any page that somebody looks at, so what changes
 something must come from a page of the program itself, or from no browser.
 """
 
-import ipaddress
 import urllib.parse
 
 from starlette import requests
 
 from saxml_ext.common import errors
+from saxml_ext.common import net
 
 _LOCAL_NAMES = frozenset({'localhost', '127.0.0.1', '::1'})
 # What proxies add; who stands behind one is not known to be on this machine.
@@ -25,7 +25,7 @@ def check(request: requests.Request) -> None:
   made to stand for.
   """
   client = request.client.host if request.client else ''
-  if not is_loopback(client):
+  if not net.is_loopback(client):
     raise errors.PermissionDenied(
       f'{client or "nobody"} may not do this: connect from the machine itself,'
       ' for example through an SSH tunnel'
@@ -54,13 +54,3 @@ def check_same_origin(request: requests.Request) -> None:
       f'a page of {origin or "another site"} sent this; only those of this'
       ' server may'
     )
-
-
-def is_loopback(address: str) -> bool:
-  """Whether an IP address is of this machine alone."""
-  try:
-    found = ipaddress.ip_address(address)
-  except ValueError:
-    return False
-  mapped = getattr(found, 'ipv4_mapped', None)
-  return (mapped or found).is_loopback

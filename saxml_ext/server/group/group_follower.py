@@ -35,6 +35,7 @@ async def serve(
   formed: formation.Formation,
   limits: contract.Limits,
   port: int,
+  host: str,
   drain_secs: float,
   prepare: group_prepare.PrepareFn,
   leave: Callable[[str, str], Awaitable[None]],
@@ -47,6 +48,7 @@ async def serve(
     formed: of this process.
     limits: how long what may take.
     port: to say on how this process is; 0 picks a free one.
+    host: The address that `port` is on; '' is every interface.
     drain_secs: that the leader gives calls in flight, once this process was
       told to stop.
     prepare: prepares a model in this process.
@@ -60,7 +62,7 @@ async def serve(
   loop = asyncio.get_running_loop()
   told = signals.first()
   server = grpc_aio.make_server()
-  bound = grpc_util.listen(server, port)
+  bound = grpc_util.listen(server, port, host)
   health = grpc_aio.add_reflection_and_health(server, ())
   health.set_serving(False)
   await server.start()

@@ -11,17 +11,18 @@ from saxml_ext.common.security import access
 class EmbeddedAdmin:
   """Starts and stops with the model server; use it on its event loop."""
 
-  def __init__(self, sax_root: str, sax_cell: str, port: int):
+  def __init__(self, sax_root: str, sax_cell: str, port: int, host: str):
     """Touches nothing yet.
 
     Args:
       sax_root: where cells keep their files.
       sax_cell: the cell it serves; admin_config has set it up.
       port: to listen on; 0 picks a free one.
+      host: The address that `port` is on; '' is every interface.
     """
     # Who may call the one may call the other, by the same lists.
     self._server = admin_server.AdminServer(
-      sax_root, sax_cell, port, access=access.current()
+      sax_root, sax_cell, port, access=access.current(), host=host
     )
     self._watching: asyncio.Task[None] | None = None
 
