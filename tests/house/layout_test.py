@@ -15,6 +15,7 @@ _LINES_OF_A_BUILD_FILE = 400
 # What each room may import besides itself. Whatever joins rooms that do not
 # know each other belongs to tests/, which may import everything.
 _BELOW = {
+  'sax.py': ('saxml_ext/client',),
   'saxml_ext/protobuf': (),
   'saxml_ext/common': ('saxml_ext/protobuf',),
   'saxml_ext/engine': (),

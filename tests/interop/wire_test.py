@@ -35,6 +35,26 @@ _SERVICES = {
   for service in module.DESCRIPTOR.services_by_name.values()
 }
 
+# Field numbers of messages that no recording holds, as stock's .proto files
+# (saxml/protobuf/vision.proto, multimodal.proto) have them.
+_NUMBERS = {
+  vision_pb2.VideoToTokenRequest: 'model_key 1 image_frames 2 extra_inputs 3',
+  vision_pb2.VideoToTokenResponse: 'tokens 1',
+  vision_pb2.TokenToVideoRequest: 'model_key 1 tokens 2 extra_inputs 3',
+  vision_pb2.TokenToVideoResponse: 'image_frames 2',
+  multimodal_pb2.FloatEmbedding: 'values 1',
+  multimodal_pb2.DoubleEmbedding: 'values 1',
+  multimodal_pb2.MediaPath: 'media_path 1 media_type 3',
+  multimodal_pb2.DataItem: (
+    'text 1 image_bytes 2 image_tokens 3 audio_float_samples 4 video 5'
+    ' image_embedding 6 audio_tokens 7 media_path 8'
+  ),
+  multimodal_pb2.EmbedRequest: 'items 1',
+  multimodal_pb2.EmbedResponse: 'embedding 1',
+  multimodal_pb2.EmbedRpcRequest: 'model_key 1 request 2 extra_inputs 3',
+  multimodal_pb2.EmbedRpcResponse: 'response 1',
+}
+
 # Calls that no service offers: server reflection, and a method that a recorded
 # client made up.
 _NOT_OURS = ('/grpc.', '/sax.Admin/Nope')
@@ -145,6 +165,24 @@ class WireTest(parameterized.TestCase):
   def test_service_is_complete(self, service: str, methods: str):
     got = _SERVICES[service].methods_by_name
     self.assertCountEqual(got, methods.split())
+
+
+class FieldNumbersTest(absltest.TestCase):
+  def test_messages_that_no_recording_holds(self):
+    got = {
+      kind: ' '.join(
+        f'{field.name} {number}'
+        for number, field in sorted(kind.DESCRIPTOR.fields_by_number.items())
+      )
+      for kind in _NUMBERS
+    }
+    self.assertEqual(got, _NUMBERS)
+
+  def test_services_have_their_methods(self):
+    vision = _SERVICES['sax.server.vision.VisionService'].methods_by_name
+    self.assertContainsSubset({'VideoToToken', 'TokenToVideo'}, vision)
+    multimodal = _SERVICES['sax.server.multimodal.MultimodalService']
+    self.assertIn('Embed', multimodal.methods_by_name)
 
 
 if __name__ == '__main__':

@@ -18,19 +18,33 @@ class AM:
     self._client = client
 
   async def Recognize(
-    self, audio_bytes: bytes, options: options_lib.ModelOptions | None = None
+    self,
+    audio_bytes: data_client.Content | None = None,
+    options: options_lib.ModelOptions | None = None,
+    *,
+    id: data_client.Content | None = None,
   ) -> list[tuple[str, float]]:
     """Writes down what is said in a recording.
 
     Args:
       audio_bytes: a waveform file (RIFF), whole.
       options: extra inputs and the deadline.
+      id: Another name of `audio_bytes`, which stock Sax's client has.
 
     Returns:
       (text, score) per hypothesis, best first.
+
+    Raises:
+      TypeError: The recording is missing, or is given under both names.
     """
+    recordings = [item for item in (audio_bytes, id) if item is not None]
+    if len(recordings) != 1:
+      raise TypeError(
+        f'Recognize got {len(recordings)} recordings. Give one, as audio_bytes'
+        ' or as id.'
+      )
     request = audio_pb2.AsrRequest(
-      audio_bytes=audio_bytes,
+      audio_bytes=data_client.to_bytes(recordings[0]),
       audio_format=audio_pb2.AsrRequest.WAVEFORM_FILE,
     )
     response = await self._client.call_with(_RECOGNIZE, request, options)

@@ -16,7 +16,7 @@ class CM:
 
   async def Custom(
     self,
-    request: bytes,
+    request: data_client.Content,
     method_name: str,
     options: options_lib.ModelOptions | None = None,
   ) -> bytes:
@@ -33,12 +33,14 @@ class CM:
     method = data_client.Method(
       method_name, custom_pb2_grpc.CustomServiceStub, 'Custom'
     )
-    message = custom_pb2.CustomRequest(request=request, method_name=method_name)
+    message = custom_pb2.CustomRequest(
+      request=data_client.to_bytes(request), method_name=method_name
+    )
     return (await self._client.call_with(method, message, options)).response
 
   async def CustomNoException(
     self,
-    request: bytes,
+    request: data_client.Content,
     method_name: str,
     options: options_lib.ModelOptions | None = None,
   ) -> bytes | errors.SaxError:

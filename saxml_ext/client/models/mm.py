@@ -12,6 +12,7 @@ from saxml_ext.protobuf import multimodal_pb2_grpc
 _STUB = multimodal_pb2_grpc.MultimodalServiceStub
 _GENERATE = data_client.Method('mm.generate', _STUB, 'Generate')
 _SCORE = data_client.Method('mm.score', _STUB, 'Score')
+_EMBED = data_client.Method('mm.embed', _STUB, 'Embed')
 
 
 class MM:
@@ -54,6 +55,23 @@ class MM:
     message = multimodal_pb2.ScoreRpcRequest(request=request)
     return (await self._client.call_with(_SCORE, message, options)).response
 
+  async def Embed(
+    self,
+    request: multimodal_pb2.EmbedRequest,
+    options: options_lib.ModelOptions | None = None,
+  ) -> multimodal_pb2.EmbedResponse:
+    """Computes one embedding of a sequence of items.
+
+    Args:
+      request: The items, in order.
+      options: Extra inputs and the deadline.
+
+    Returns:
+      The embedding, [D].
+    """
+    message = multimodal_pb2.EmbedRpcRequest(request=request)
+    return (await self._client.call_with(_EMBED, message, options)).response
+
 
 class BlockingMM(blocking.Wrapper[MM]):
   """The multimodal methods of a model; errors as `lm.LM`'s. Thread-safe."""
@@ -63,3 +81,4 @@ class BlockingMM(blocking.Wrapper[MM]):
 
   Generate = blocking.method(MM.Generate)
   Score = blocking.method(MM.Score)
+  Embed = blocking.method(MM.Embed)

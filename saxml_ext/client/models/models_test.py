@@ -35,6 +35,16 @@ class ModelsTest(absltest.TestCase):
     self.assertEqual(
       vm.VideoToText([b'a', b'b'], 'of '), [(b'of 2 frames', -1)]
     )
+    self.assertEqual(vm.VideoToToken([b'a', b'bcd']), [1.5, 3.5])
+    self.assertEqual(vm.TokenToVideo([1.5, 3.5]), [b'1.5', b'3.5'])
+
+  def test_texts_stand_for_their_bytes(self):
+    vm = self.model.VM()
+    self.assertEqual(vm.Classify('cat'), [('label of cat', -0.5)])
+    self.assertEqual(vm.Embed('\1\2'), [1.0, 2.0])
+    self.assertEqual(vm.ImageToImage(text='i')[0], (b'i 1', -1))
+    self.assertEqual(vm.VideoToToken(['é']), [2.5])
+    self.assertEqual(self.model.CM().Custom('in', 'reverse'), b'reverse in')
 
   def test_detect(self):
     got = self.model.VM().Detect(b'i', ['cat'], [(1.0, 2.0, 3.0, 4.0)])
@@ -56,6 +66,10 @@ class ModelsTest(absltest.TestCase):
     self.assertEqual(self.model.AM().Recognize(b'abc'), [('3 bytes', -2)])
     [request] = self.server.requests
     self.assertEqual(request.audio_format, request.WAVEFORM_FILE)
+    self.assertEqual(self.model.AM().Recognize(id='abc'), [('3 bytes', -2)])
+    for wrong in ({}, {'audio_bytes': b'a', 'id': b'a'}):
+      with self.assertRaisesRegex(TypeError, f'got {len(wrong)} recordings'):
+        self.model.AM().Recognize(**wrong)
 
   def test_custom(self):
     cm = self.model.CM()
@@ -70,6 +84,19 @@ class ModelsTest(absltest.TestCase):
     request = multimodal_pb2.ScoreRequest(suffix_items=[item, item])
     scores = [r.score for r in self.model.MM().Score(request).results]
     self.assertEqual(scores, [-1, -2])
+    request = multimodal_pb2.EmbedRequest(
+      items=[
+        multimodal_pb2.DataItem(audio_tokens={'id': [1, 2]}),
+        multimodal_pb2.DataItem(image_embedding={'values': [0.5]}),
+        multimodal_pb2.DataItem(
+          media_path={'media_path': 'p', 'media_type': 'VIDEO'}
+        ),
+      ]
+    )
+    embedding = self.model.MM().Embed(request).embedding
+    self.assertEqual(
+      list(embedding.values), [item.ByteSize() for item in request.items]
+    )
 
   def test_method_that_the_server_lacks(self):
     with self.assertRaises(errors.Unimplemented):

@@ -10,6 +10,8 @@ from saxml_ext.protobuf import vision_pb2
 from saxml_ext.protobuf import vision_pb2_grpc
 
 _STUB = vision_pb2_grpc.VisionServiceStub
+_bytes = data_client.to_bytes
+Content = data_client.Content
 
 
 def _method(name: str, rpc: str) -> data_client.Method:
@@ -26,6 +28,8 @@ _DETECT = _method('vm.detect', 'Detect')
 _IMAGE_TO_TEXT = _method('vm.image_to_text', 'ImageToText')
 _IMAGE_TO_IMAGE = _method('vm.image_to_image', 'ImageToImage')
 _VIDEO_TO_TEXT = _method('vm.video_to_text', 'VideoToText')
+_VIDEO_TO_TOKEN = _method('vm.video_to_token', 'VideoToToken')
+_TOKEN_TO_VIDEO = _method('vm.token_to_video', 'TokenToVideo')
 
 # (center x, center y, width, height) in pixels.
 Box = tuple[float, float, float, float]
@@ -53,6 +57,7 @@ class VM:
   """The vision methods of a model, as coroutines; errors as `lm.LM`'s.
 
   Images are encoded files (PNG, JPEG ...), as the model takes and gives them.
+  A text in place of an image stands for its bytes in UTF-8.
   Results are (content, score) per sample, in the server's order; a higher score
   is better. `options` carry extra inputs and the deadline.
   """
@@ -61,10 +66,10 @@ class VM:
     self._client = client
 
   async def Classify(
-    self, image_bytes: bytes, options: options_lib.ModelOptions | None = None
+    self, image_bytes: Content, options: options_lib.ModelOptions | None = None
   ) -> list[tuple[str, float]]:
     """Returns the image's labels: (label, score), best first."""
-    request = vision_pb2.ClassifyRequest(image_bytes=image_bytes)
+    request = vision_pb2.ClassifyRequest(image_bytes=_bytes(image_bytes))
     response = await self._call(_CLASSIFY, request, options)
     return [(item.text, item.score) for item in response.texts]
 
@@ -78,32 +83,37 @@ class VM:
   async def TextAndImageToImage(
     self,
     text: str,
-    image_bytes: bytes,
+    image_bytes: Content,
     options: options_lib.ModelOptions | None = None,
   ) -> list[tuple[bytes, float]]:
     """Changes an image as a text asks: (image, score) per sample."""
     request = vision_pb2.TextAndImageToImageRequest(
-      text=text, image_bytes=image_bytes
+      text=text, image_bytes=_bytes(image_bytes)
     )
     return _images(await self._call(_TEXT_AND_IMAGE_TO_IMAGE, request, options))
 
   async def ImageToImage(
-    self, image_bytes: bytes, options: options_lib.ModelOptions | None = None
+    self, text: Content, options: options_lib.ModelOptions | None = None
   ) -> list[tuple[bytes, float]]:
-    """Makes images of an image: (image, score) per sample."""
-    request = vision_pb2.ImageToImageRequest(image_bytes=image_bytes)
+    """Makes images of an image: (image, score) per sample.
+
+    Args:
+      text: The image. Stock Sax's client gives the argument this name.
+      options: See the class.
+    """
+    request = vision_pb2.ImageToImageRequest(image_bytes=_bytes(text))
     return _images(await self._call(_IMAGE_TO_IMAGE, request, options))
 
   async def Embed(
-    self, image: bytes, options: options_lib.ModelOptions | None = None
+    self, image: Content, options: options_lib.ModelOptions | None = None
   ) -> list[float]:
     """Returns the image's embedding, [D]."""
-    request = vision_pb2.EmbedRequest(image_bytes=image)
+    request = vision_pb2.EmbedRequest(image_bytes=_bytes(image))
     return list((await self._call(_EMBED, request, options)).embedding)
 
   async def Detect(
     self,
-    image_bytes: bytes,
+    image_bytes: Content,
     text: Sequence[str] = (),
     boxes: Iterable[Box] = (),
     options: options_lib.ModelOptions | None = None,
@@ -121,7 +131,7 @@ class VM:
       (height, width, values) of a mask of one byte per pixel).
     """
     request = vision_pb2.DetectRequest(
-      image_bytes=image_bytes,
+      image_bytes=_bytes(image_bytes),
       text=text,
       boxes_of_interest=[
         vision_pb2.BoundingBox(cx=cx, cy=cy, w=w, h=h) for cx, cy, w, h in boxes
@@ -132,7 +142,7 @@ class VM:
 
   async def ImageToText(
     self,
-    image_bytes: bytes,
+    image_bytes: Content,
     text: str = '',
     options: options_lib.ModelOptions | None = None,
   ) -> list[tuple[bytes, float]]:
@@ -143,12 +153,14 @@ class VM:
       text: how each description begins.
       options: see the class.
     """
-    request = vision_pb2.ImageToTextRequest(image_bytes=image_bytes, text=text)
+    request = vision_pb2.ImageToTextRequest(
+      image_bytes=_bytes(image_bytes), text=text
+    )
     return _texts(await self._call(_IMAGE_TO_TEXT, request, options))
 
   async def VideoToText(
     self,
-    image_frames: Sequence[bytes],
+    image_frames: Iterable[Content],
     text: str = '',
     options: options_lib.ModelOptions | None = None,
   ) -> list[tuple[bytes, float]]:
@@ -160,9 +172,31 @@ class VM:
       options: see the class.
     """
     request = vision_pb2.VideoToTextRequest(
-      image_frames=image_frames, text=text
+      image_frames=map(_bytes, image_frames), text=text
     )
     return _texts(await self._call(_VIDEO_TO_TEXT, request, options))
+
+  async def VideoToToken(
+    self,
+    image_frames: Iterable[Content],
+    options: options_lib.ModelOptions | None = None,
+  ) -> list[float]:
+    """Encodes a video, given as its images in order: tokens, [T]."""
+    request = vision_pb2.VideoToTokenRequest(
+      image_frames=map(_bytes, image_frames)
+    )
+    response = await self._call(_VIDEO_TO_TOKEN, request, options)
+    return list(response.tokens)
+
+  async def TokenToVideo(
+    self,
+    tokens: Iterable[float],
+    options: options_lib.ModelOptions | None = None,
+  ) -> list[bytes]:
+    """Decodes tokens to a video: its images in order."""
+    request = vision_pb2.TokenToVideoRequest(tokens=tokens)
+    response = await self._call(_TOKEN_TO_VIDEO, request, options)
+    return list(response.image_frames)
 
   async def _call(
     self,
@@ -190,3 +224,5 @@ class BlockingVM(blocking.Wrapper[VM]):
   Detect = blocking.method(VM.Detect)
   ImageToText = blocking.method(VM.ImageToText)
   VideoToText = blocking.method(VM.VideoToText)
+  VideoToToken = blocking.method(VM.VideoToToken)
+  TokenToVideo = blocking.method(VM.TokenToVideo)

@@ -68,6 +68,16 @@ class _Vision(vision_pb2_grpc.VisionServiceServicer):
       texts=[vision_pb2.DecodedText(text=text, score=-1)]
     )
 
+  def VideoToToken(self, request, context):
+    self._requests.append(request)
+    tokens = [len(frame) + 0.5 for frame in request.image_frames]
+    return vision_pb2.VideoToTokenResponse(tokens=tokens)
+
+  def TokenToVideo(self, request, context):
+    self._requests.append(request)
+    frames = [f'{token:g}'.encode() for token in request.tokens]
+    return vision_pb2.TokenToVideoResponse(image_frames=frames)
+
 
 def _images(text: str) -> list[vision_pb2.ImageGenerations]:
   return [
@@ -110,6 +120,13 @@ class _Multimodal(multimodal_pb2_grpc.MultimodalServiceServicer):
     ]
     return multimodal_pb2.ScoreRpcResponse(
       response=multimodal_pb2.ScoreResponse(results=results)
+    )
+
+  def Embed(self, request, context):
+    values = [float(item.ByteSize()) for item in request.request.items]
+    embedding = multimodal_pb2.DoubleEmbedding(values=values)
+    return multimodal_pb2.EmbedRpcResponse(
+      response=multimodal_pb2.EmbedResponse(embedding=embedding)
     )
 
 

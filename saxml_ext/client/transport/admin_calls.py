@@ -53,7 +53,7 @@ class AdminCalls:
 
   async def Publish(
     self,
-    model_id: str,
+    id: str,
     model_path: str,
     checkpoint_path: str,
     num_replicas: int,
@@ -63,7 +63,7 @@ class AdminCalls:
     """Publishes a model; see `WaitForReady` for when it can serve.
 
     Args:
-      model_id: "/sax/<cell>/<model>".
+      id: "/sax/<cell>/<model>".
       model_path: registered name of its serving params.
       checkpoint_path: its checkpoint; "None" for random weights.
       num_replicas: how many servers shall hold it.
@@ -74,7 +74,7 @@ class AdminCalls:
       AlreadyExists: the id is taken.
       InvalidArgument: an argument is malformed.
     """
-    model_id = names.complete(model_id)
+    model_id = names.complete(id)
     model = admin_pb2.Model(
       model_id=model_id,
       model_path=model_path,
@@ -86,15 +86,15 @@ class AdminCalls:
     address_watcher.forgive(model_id)
 
   async def Unpublish(
-    self, model_id: str, options: AdminOptions | None = None
+    self, id: str, options: AdminOptions | None = None
   ) -> None:
     """Unpublishes a model; raises NotFound if it is not published."""
-    model_id = names.complete(model_id)
+    model_id = names.complete(id)
     await self._admin(model_id).unpublish(model_id, _seconds(options))
 
   async def Update(
     self,
-    model_id: str,
+    id: str,
     model_path: str,
     checkpoint_path: str,
     num_replicas: int,
@@ -106,7 +106,7 @@ class AdminCalls:
     `UpdateCheckpoint` keep them.
 
     Args:
-      model_id: "/sax/<cell>/<model>".
+      id: "/sax/<cell>/<model>".
       model_path: the registered name that it was published with.
       checkpoint_path: the new checkpoint.
       num_replicas: the new number of servers.
@@ -116,7 +116,7 @@ class AdminCalls:
       NotFound: the model is not published.
       InvalidArgument: the model path differs, or another argument is malformed.
     """
-    model_id = names.complete(model_id)
+    model_id = names.complete(id)
     admin, timeout = self._admin(model_id), _seconds(options)
     old = (await admin.list_one(model_id, timeout)).model
     model = admin_pb2.Model(
@@ -130,14 +130,14 @@ class AdminCalls:
 
   async def UpdateReplicas(
     self,
-    model_id: str,
+    id: str,
     num_replicas: int,
     options: AdminOptions | None = None,
   ) -> None:
     """Changes how many servers shall hold a model, and nothing else.
 
     Args:
-      model_id: "/sax/<cell>/<model>".
+      id: "/sax/<cell>/<model>".
       num_replicas: the new number; 0 keeps it published without a server.
       options: deadline of each of the two calls that this takes.
 
@@ -145,7 +145,7 @@ class AdminCalls:
       NotFound: the model is not published.
       InvalidArgument: the number is negative.
     """
-    model_id = names.complete(model_id)
+    model_id = names.complete(id)
     ids.check_replicas(num_replicas)
     admin, timeout = self._admin(model_id), _seconds(options)
     model = (await admin.list_one(model_id, timeout)).model
@@ -154,14 +154,14 @@ class AdminCalls:
 
   async def UpdateCheckpoint(
     self,
-    model_id: str,
+    id: str,
     checkpoint_path: str,
     options: AdminOptions | None = None,
   ) -> None:
     """Has a model's servers load another checkpoint; all else stays.
 
     Args:
-      model_id: "/sax/<cell>/<model>".
+      id: "/sax/<cell>/<model>".
       checkpoint_path: the new checkpoint. The same path again makes them load
         what lies there now.
       options: deadline of each of the two calls that this takes.
@@ -170,33 +170,33 @@ class AdminCalls:
       NotFound: the model is not published.
       InvalidArgument: the path is malformed.
     """
-    model_id = names.complete(model_id)
+    model_id = names.complete(id)
     admin, timeout = self._admin(model_id), _seconds(options)
     model = (await admin.list_one(model_id, timeout)).model
     model.checkpoint_path = checkpoint_path
     await admin.update(model, timeout)
 
   async def List(
-    self, model_id: str, options: AdminOptions | None = None
+    self, id: str, options: AdminOptions | None = None
   ) -> tuple[str, str, int]:
     """(model path, checkpoint, number of servers assigned) of a model."""
-    detail = await self.ListDetail(model_id, options)
+    detail = await self.ListDetail(id, options)
     return detail.model, detail.ckpt, detail.active_replicas
 
   async def ListDetail(
-    self, model_id: str, options: AdminOptions | None = None
+    self, id: str, options: AdminOptions | None = None
   ) -> ModelDetail:
     """What is known of a model; raises NotFound if it is not published."""
-    model_id = names.complete(model_id)
+    model_id = names.complete(id)
     return model_detail.of(
       await self._admin(model_id).list_one(model_id, _seconds(options))
     )
 
   async def ListAll(
-    self, cell: str, options: AdminOptions | None = None
+    self, id: str, options: AdminOptions | None = None
   ) -> list[str]:
     """Ids of a cell's models, in no order."""
-    return [item.model_id for item in await self.ListAllDetails(cell, options)]
+    return [item.model_id for item in await self.ListAllDetails(id, options)]
 
   async def ListAllDetails(
     self, cell: str, options: AdminOptions | None = None
@@ -207,15 +207,14 @@ class AdminCalls:
     return [model_detail.of(item) for item in published]
 
   async def Stats(
-    self, cell_or_model_id: str, options: AdminOptions | None = None
+    self, id: str, options: AdminOptions | None = None
   ) -> list[ModelServerTypeStat]:
     """Counts model servers of a cell, or those assigned to a model, by kind.
 
     Raises:
       NotFound: the model is not published.
     """
-    cell_or_model_id = names.complete(cell_or_model_id)
-    parsed = ids.parse_cell_or_model_id(cell_or_model_id)
+    parsed = ids.parse_cell_or_model_id(names.complete(id))
     if isinstance(parsed, ids.CellId):
       cell, model_id = str(parsed), ''
     else:
@@ -234,14 +233,14 @@ class AdminCalls:
 
   async def WaitForReady(
     self,
-    model_id: str,
+    id: str,
     num_replicas: int,
     options: AdminOptions | None = None,
   ) -> None:
     """Waits until so many replicas of a model can serve.
 
     Args:
-      model_id: "/sax/<cell>/<model>".
+      id: "/sax/<cell>/<model>".
       num_replicas: how many; none or fewer returns at once.
       options: deadline of the call.
 
@@ -250,15 +249,13 @@ class AdminCalls:
       FailedPrecondition: loading it failed wherever it was tried.
       DeadlineExceeded: time is up.
     """
-    model_id = names.complete(model_id)
+    model_id = names.complete(id)
     await self._admin(model_id).wait_for_ready(
       model_id, num_replicas, _seconds(options)
     )
     address_watcher.forgive(model_id)
 
-  async def WatchAddresses(
-    self, model_id: str
-  ) -> AsyncGenerator[list[str], None]:
+  async def WatchAddresses(self, id: str) -> AsyncGenerator[list[str], None]:
     """Follows the addresses of a model's replicas until it is unpublished.
 
     Yields:
@@ -268,7 +265,7 @@ class AdminCalls:
     Raises:
       NotFound: the model is not published, or not any more.
     """
-    model_id = names.complete(model_id)
+    model_id = names.complete(id)
     admin = self._admin(model_id)
     known = address_watcher.AddressSet()
     while True:
@@ -280,19 +277,19 @@ class AdminCalls:
   async def GetACL(
     self,
     cell_or_model_id: str,
-    method: str = '',
+    method_id: str = '',
     options: AdminOptions | None = None,
   ) -> str | dict[str, str]:
     """Reads who may change a cell or a model, or call a model's method.
 
     Args:
       cell_or_model_id: of what.
-      method: data method of a model, "lm.generate"; "all" for every one that
+      method_id: data method of a model, "lm.generate"; "all" for every one that
         has an ACL; "" for the cell's or model's own.
       options: deadline of the call.
 
     Returns:
-      The ACL's name, "" if there is none; with method "all" a dict from method
+      The ACL's name, "" if there is none; with "all" a dict from method
       to ACL.
 
     Raises:
@@ -302,7 +299,7 @@ class AdminCalls:
     cell_or_model_id = names.complete(cell_or_model_id)
     parsed = ids.parse_cell_or_model_id(cell_or_model_id)
     if isinstance(parsed, ids.CellId):
-      _check_no_method(cell_or_model_id, method)
+      _check_no_method(cell_or_model_id, method_id)
       config = await self._transport().read(
         cell_files.read_config, admin_client.root(), str(parsed)
       )
@@ -310,16 +307,16 @@ class AdminCalls:
     published = await self._admin(cell_or_model_id).list_one(
       cell_or_model_id, _seconds(options)
     )
-    if not method:
+    if not method_id:
       return published.model.admin_acl
     items = dict(published.model.acls.items)
-    return items if method == ALL else items.get(method, '')
+    return items if method_id == ALL else items.get(method_id, '')
 
   async def SetACL(
     self,
     cell_or_model_id: str,
     acl: str,
-    method: str = '',
+    method_id: str = '',
     options: AdminOptions | None = None,
   ) -> None:
     """Sets who may change a cell or a model, or call a model's method.
@@ -327,7 +324,7 @@ class AdminCalls:
     Args:
       cell_or_model_id: of what.
       acl: its name, "acl/..."; "" for everybody, which a cell does not take.
-      method: data method of a model.
+      method_id: data method of a model.
       options: deadline of the call.
 
     Raises:
@@ -337,19 +334,19 @@ class AdminCalls:
     cell_or_model_id = names.complete(cell_or_model_id)
     parsed = ids.parse_cell_or_model_id(cell_or_model_id)
     if isinstance(parsed, ids.CellId):
-      _check_no_method(cell_or_model_id, method)
+      _check_no_method(cell_or_model_id, method_id)
       await self._transport().read(_set_cell_acl, str(parsed), acl)
       return
-    if method and acl:  # Without an ACL, any name can be taken off the list.
-      acls.check_method(method)
+    if method_id and acl:  # Without an ACL, any name can be taken off the list.
+      acls.check_method(method_id)
     admin, timeout = self._admin(cell_or_model_id), _seconds(options)
     model = (await admin.list_one(cell_or_model_id, timeout)).model
-    if not method:
+    if not method_id:
       model.admin_acl = acl
     elif acl:
-      model.acls.items[method] = acl
+      model.acls.items[method_id] = acl
     else:
-      model.acls.items.pop(method, None)
+      model.acls.items.pop(method_id, None)
     await admin.update(model, timeout)
 
   def _admin(self, model_id: str) -> admin_client.AdminClient:

@@ -22,6 +22,10 @@ from saxml_ext.common.telemetry import metadata
 
 _T = TypeVar('_T')
 
+# Bytes of an image, a recording or the like. Stock Sax's client takes texts,
+# too.
+Content = bytes | str
+
 # NOT_FOUND: the replica is still loading the model, or just gave it away. If
 # the model is not published, the admin server says so.
 _RETRIED_FAIL_FAST = frozenset({grpc.StatusCode.NOT_FOUND})
@@ -29,6 +33,11 @@ _RETRIED = _RETRIED_FAIL_FAST | {
   grpc.StatusCode.UNAVAILABLE,
   grpc.StatusCode.RESOURCE_EXHAUSTED,
 }
+
+
+def to_bytes(content: Content) -> bytes:
+  """Returns the content as it is sent; texts are encoded in UTF-8."""
+  return content.encode() if isinstance(content, str) else content
 
 
 @dataclasses.dataclass(frozen=True)
