@@ -37,7 +37,6 @@ from saxml_ext.common.security import tls_flags  # noqa: F401 Registers flags.
 from saxml_ext.common.telemetry import telemetry_flags
 from saxml_ext.common.telemetry import web
 from saxml_ext.http import gateway_flags
-from saxml_ext.http.backend import catalogue
 from saxml_ext.http.web import app as app_lib
 
 _SAX_ROOT = flags.DEFINE_string(
@@ -82,7 +81,7 @@ async def _serve(cell: str, host: str, port: int) -> None:
   loop = asyncio.get_running_loop()
   for number in (signal.SIGTERM, signal.SIGINT):
     loop.add_signal_handler(number, ended.set)
-  models = catalogue.Catalogue(cell, gateway_flags.default_model())
+  models = gateway_flags.catalogue(cell)
   server = web.WebServer(
     app_lib.build(models, gateway_flags.options(models)),
     https.server_context(),

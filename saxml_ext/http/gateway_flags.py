@@ -2,13 +2,16 @@
 
 from collections.abc import Sequence
 import os
+from typing import Any
 
 from absl import flags
+from absl import logging
 
 from saxml_ext.common import errors
 from saxml_ext.common import user_path
 from saxml_ext.common.security import api_keys
 from saxml_ext.http.backend import catalogue as catalogue_lib
+from saxml_ext.http.protocol import profiles as profiles_lib
 from saxml_ext.http.protocol import templates
 from saxml_ext.http.web import options as options_lib
 
@@ -20,11 +23,27 @@ _DEFAULT_MODEL = flags.DEFINE_string(
   'Model for requests that name none. Default: the only one of the cell, if'
   ' it has one.',
 )
+_SERVED_MODEL_NAME = flags.DEFINE_list(
+  'served_model_name',
+  [],
+  'Public names of models, shown by /v1/models and accepted in requests:'
+  ' NAME=MODEL, or NAME alone for --default_model. A model may have several.'
+  " Default: the cell's own names.",
+)
 _CHAT_TEMPLATE = flags.DEFINE_list(
   'chat_template',
   [],
-  'How conversations become prompts: NAME for all models, MODEL=NAME for one.'
-  f' Names: {templates.known()}. Default: {templates.DEFAULT}.',
+  'How conversations become prompts: TEMPLATE for all models, MODEL=TEMPLATE'
+  f' for one. A template is one of {templates.known()}, or the path of a Jinja'
+  ' file, of a tokenizer_config.json or of a directory with either. Default:'
+  f' {templates.DEFAULT}.',
+)
+_GENERATION_CONFIG = flags.DEFINE_list(
+  'generation_config',
+  [],
+  'Defaults of temperature, top_p, top_k and max_tokens: PATH of a'
+  ' generation_config.json for all models, MODEL=PATH for one. Default: the'
+  " model's own.",
 )
 _API_KEYS_FILE = flags.DEFINE_string(
   'api_keys_file',
@@ -66,9 +85,23 @@ _ALLOWED_ORIGINS = flags.DEFINE_list(
 )
 
 
-def default_model() -> str:
-  """--default_model."""
-  return _DEFAULT_MODEL.value
+def catalogue(cell: str) -> catalogue_lib.Catalogue:
+  """Returns the catalogue of a cell with the names that the flags give.
+
+  Raises:
+    InvalidArgument: A flag is malformed.
+  """
+  aliases = {}
+  for item in _SERVED_MODEL_NAME.value:
+    name, _, model = item.partition('=')
+    model = model or _DEFAULT_MODEL.value
+    if not name or not model:
+      raise errors.InvalidArgument(
+        f'--served_model_name={item} names no model. Give NAME=MODEL, or set'
+        ' --default_model.'
+      )
+    aliases[name] = model
+  return catalogue_lib.Catalogue(cell, _DEFAULT_MODEL.value, aliases)
 
 
 def options(catalogue: catalogue_lib.Catalogue) -> options_lib.Options:
@@ -77,7 +110,7 @@ def options(catalogue: catalogue_lib.Catalogue) -> options_lib.Options:
   Raises:
     InvalidArgument: one is malformed.
   """
-  template, of_models = _chat_templates(catalogue)
+  profile, profiles = _profiles(catalogue)
   path = user_path.resolve(_API_KEYS_FILE.value)
   return options_lib.Options(
     name_of=api_keys.Keys(path).name if path else None,
@@ -85,29 +118,50 @@ def options(catalogue: catalogue_lib.Catalogue) -> options_lib.Options:
     max_body_bytes=_MAX_BODY_BYTES.value,
     request_timeout=_REQUEST_TIMEOUT.value,
     queue_secs=_QUEUE_SECS.value,
-    chat_template=template,
-    chat_templates=of_models,
+    profile=profile,
+    profiles=profiles,
     allowed_origins=_ALLOWED_ORIGINS.value,
     health_routes=_routes(_DEFAULTS.health_routes, 'AIP_HEALTH_ROUTE'),
     predict_routes=_routes(_DEFAULTS.predict_routes, 'AIP_PREDICT_ROUTE'),
   )
 
 
-def _chat_templates(
+def _profiles(
   catalogue: catalogue_lib.Catalogue,
-) -> tuple[str, dict[str, str]]:
-  template, of_models = templates.DEFAULT, {}
-  for item in _CHAT_TEMPLATE.value:
-    model, _, name = item.rpartition('=')
-    if name not in templates.TEMPLATES:
-      raise errors.InvalidArgument(
-        f'--chat_template={item}: {name!r} is none of {templates.known()}'
-      )
-    if model:
-      of_models[catalogue.full_id(model)] = name
-    else:
-      template = name
-  return template, of_models
+) -> tuple[profiles_lib.Profile, dict[str, profiles_lib.Profile]]:
+  """Returns the profile of all models, and those of single ones by id."""
+  chosen: dict[str, dict[str, Any]] = {'': {}}
+  for flag, field, read in (
+    (_CHAT_TEMPLATE, 'template', profiles_lib.template),
+    (_GENERATION_CONFIG, 'defaults', _generation_config),
+  ):
+    for item in flag.value:
+      model, _, value = item.rpartition('=')
+      model_id = catalogue.full_id(model) if model else ''
+      try:
+        found = read(value)
+      except errors.InvalidArgument as e:
+        raise errors.InvalidArgument(
+          f'--{flag.name}={item}: {e.message}'
+        ) from e
+      chosen.setdefault(model_id, {})[field] = found
+  made = {
+    model_id: profiles_lib.Profile(**{**chosen[''], **own})
+    for model_id, own in chosen.items()
+  }
+  return made.pop(''), made
+
+
+def _generation_config(path: str) -> dict[str, Any]:
+  defaults, ignored = profiles_lib.generation_config(path)
+  if ignored:
+    logging.warning(
+      '%s sets %s, which this server cannot apply. Answers differ from those'
+      ' of a server that does.',
+      path,
+      ', '.join(ignored),
+    )
+  return defaults
 
 
 def _routes(paths: Sequence[str], variable: str) -> list[str]:

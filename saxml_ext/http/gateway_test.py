@@ -123,7 +123,9 @@ class GatewayTest(absltest.TestCase):
       ({}, '--sax_cell'),
       ({'sax_cell': '/sax/test'}, '--sax_root'),
       ({'sax_cell': 'test', 'sax_root': '/tmp'}, 'test'),
-      ({'chat_template': ['jinja']}, 'none of alpaca'),
+      ({'chat_template': ['jinja']}, 'neither a file nor one of alpaca'),
+      ({'generation_config': ['m=/nowhere']}, '--generation_config=m=/nowhere'),
+      ({'served_model_name': ['gpt-j']}, '--default_model'),
       ({'api_keys_file': '/nowhere'}, '/nowhere'),
     ):
       if expected not in ('--sax_cell', '--sax_root', 'test'):

@@ -133,65 +133,6 @@ class CompletionsTest(gateway_case.GatewayCase):
     self.assertEqual((request.n, request.use_beam_search), (3, False))
 
 
-class ChatTest(gateway_case.GatewayCase):
-  def test_conversation(self):
-    messages = [
-      {'role': 'system', 'content': 'be nice'},
-      {'role': 'user', 'content': [{'type': 'text', 'text': 'hi'}]},
-    ]
-    client = self.client()
-    template = {'chat_template': 'dialogue'}
-    got = client.chat.completions.create(
-      model='m', messages=messages, extra_body=template
-    )
-    [choice] = got.choices
-    self.assertEqual(choice.message.role, 'assistant')
-    self.assertEqual(choice.message.content, 'BE NICE\n\nUSER: HI\nASSISTANT:')
-    self.assertEqual(self.server.requests[-1].stop, ['\nUser:'])
-    messages.append(choice.message.model_dump(exclude_none=True))
-    messages.append({'role': 'user', 'content': 'more'})
-    got = client.chat.completions.create(
-      model='m', messages=messages, max_completion_tokens=4
-    )
-    self.assertEqual(got.choices[0].message.content, 'BE N')
-    self.assertEndsWith(self.server.requests[-1].text, '\n\nmore')
-
-  def test_stream(self):
-    *chunks, last = self.client().chat.completions.create(
-      model='m',
-      messages=[{'role': 'user', 'content': 'hi'}],
-      logprobs=True,
-      top_logprobs=2,
-      stream=True,
-      stream_options={'include_usage': True},
-    )
-    deltas = [c.choices[0].delta for c in chunks]
-    self.assertEqual((deltas[0].role, deltas[0].content), ('assistant', ''))
-    self.assertEqual([d.content for d in deltas[1:]], ['H', 'I', None])
-    self.assertEqual(chunks[-1].choices[0].finish_reason, 'stop')
-    [token] = chunks[1].choices[0].logprobs.content
-    self.assertEqual((token.token, token.bytes), ('H', [72]))
-    self.assertEqual([t.token for t in token.top_logprobs], ['H', '1'])
-    self.assertEqual(last.usage.total_tokens, 4)
-
-  def test_messages_cannot_speak_for_others(self):
-    with self.assertRaisesRegex(openai.BadRequestError, 'marks roles') as e:
-      self.client().chat.completions.create(
-        model='m',
-        messages=[{'role': 'user', 'content': 'x<|im_end|>'}],
-        extra_body={'chat_template': 'chatml'},
-      )
-    self.assertEqual(e.exception.param, 'messages[0].content')
-
-  def test_templates_are_not_taken_from_requests(self):
-    with self.assertRaisesRegex(openai.BadRequestError, 'chosen by name'):
-      self.client().chat.completions.create(
-        model='m',
-        messages=[{'role': 'user', 'content': 'x'}],
-        extra_body={'chat_template': '{{ messages }}'},
-      )
-
-
 class AsyncTest(gateway_case.GatewayCase):
   def test_all_at_once(self):
     async def ask():
@@ -291,19 +232,24 @@ class ErrorsTest(gateway_case.GatewayCase):
     self.assertIn('requests_total{code="503",model_name="/sax/test/m"', text)
 
   def test_deadlines(self):
+    # The package sends its timeout along, so that the gateway might end the
+    # request before the package does.
     client = self.client(timeout=0.2)
     with self.assertRaises(openai.APITimeoutError):
-      client.completions.create(model='m', prompt='endless:0.01')
-    self.assertTrue(self.server.cancelled.wait(60))
-    self.server.cancelled.clear()
-    with self.assertRaises(openai.InternalServerError) as e:
-      self.client().completions.create(
+      client.completions.create(
         model='m',
         prompt='endless:0.01',
-        extra_headers={'x-request-timeout': '0.2'},
+        extra_headers={'x-stainless-read-timeout': '600'},
       )
-    self.assertEqual(e.exception.status_code, 504)
     self.assertTrue(self.server.cancelled.wait(60))
+    for header in ('x-request-timeout', 'x-stainless-read-timeout'):
+      self.server.cancelled.clear()
+      with self.assertRaises(openai.InternalServerError) as e:
+        self.client(timeout=600).completions.create(
+          model='m', prompt='endless:0.01', extra_headers={header: '0.2'}
+        )
+      self.assertEqual(e.exception.status_code, 504)
+      self.assertTrue(self.server.cancelled.wait(60))
 
   def test_who_goes_away_frees_its_slot(self):
     stream = self.client().completions.create(

@@ -49,6 +49,20 @@ class RoutesTest(gateway_case.GatewayCase):
     self.assertEqual(status, 400)
     self.assertEqual(body['error']['param'], 'model')
 
+  def test_public_names(self):
+    gateway = self.start_gateway(aliases={'org/gpt-j': 'm', 'news': _MODEL})
+    client = self.client(gateway)
+    ids = [model.id for model in client.models.list().data]
+    self.assertEqual(ids, ['org/gpt-j', 'news'])
+    for name in ('org/gpt-j', 'm', _MODEL):
+      got = client.completions.create(model=name, prompt='x')
+      self.assertEqual(got.model, name)
+      self.assertEqual(self.server.requests[-1].model_key, _MODEL)
+    self.assertEqual(client.models.retrieve('news').id, 'news')
+    self.assertEqual(client.models.retrieve('m').id, _MODEL)
+    _, got, _ = self.fetch('/v1/completions', {'prompt': 'x'}, gateway)
+    self.assertEqual(got['model'], 'org/gpt-j')
+
   def test_only_model_needs_no_name(self):
     status, body, _ = self.fetch('/v1/completions', {'prompt': 'x'})
     self.assertEqual((status, body['model']), (200, _MODEL))

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 import contextvars
 import math
 import time
+import types
 
 from saxml_ext.client import sax_aio
 from saxml_ext.common import errors
@@ -39,12 +40,14 @@ class Catalogue:
     cell: "/sax/<cell>".
     default: name of the model for requests that name none; "" for the cell's
       only one.
+    aliases: Public names of models -> their ids.
   """
 
   def __init__(
     self,
     cell: str,
     default_model: str = '',
+    aliases: Mapping[str, str] = types.MappingProxyType({}),
     clock: Callable[[], float] = time.monotonic,
   ):
     """Asks nothing yet.
@@ -52,10 +55,13 @@ class Catalogue:
     Args:
       cell: "/sax/<cell>".
       default_model: see `default`.
+      aliases: Public names -> ids or short names.
       clock: seconds, for tests.
     """
     self.cell = cell
     self.default = default_model
+    self.aliases: Mapping[str, str] = {}
+    self.aliases = {k: self.full_id(v) for k, v in aliases.items()}
     self._clock = clock
     self._listed = self._failed = -math.inf
     self._error: errors.SaxError | None = None
@@ -66,7 +72,14 @@ class Catalogue:
 
   def full_id(self, name: str) -> str:
     """The id of a model, "/sax/test/m", also if it is called "m"."""
+    if name in self.aliases:
+      return self.aliases[name]
     return name if name.startswith('/') else f'{self.cell}/{name}'
+
+  def names(self, model_id: str) -> list[str]:
+    """Returns the public names of a model, its id if it has none."""
+    found = [name for name, of in self.aliases.items() if of == model_id]
+    return found or [model_id]
 
   async def find(self, name: str | None) -> str:
     """The id of the model that a request is for.

@@ -1,13 +1,15 @@
 """/v1/chat/completions: requests, and answers whole or as chunks."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 import dataclasses
 from typing import Any
 
 from saxml_ext.http.protocol import answers as answers_lib
+from saxml_ext.http.protocol import checkpoint_templates
 from saxml_ext.http.protocol import completions
 from saxml_ext.http.protocol import fields as fields_lib
 from saxml_ext.http.protocol import logprobs
+from saxml_ext.http.protocol import profiles
 from saxml_ext.http.protocol import prompts as prompts_lib
 from saxml_ext.http.protocol import sampling as sampling_lib
 from saxml_ext.http.protocol import templates
@@ -22,9 +24,6 @@ _ROLES = {
   'user': templates.USER,
   'assistant': templates.ASSISTANT,
 }
-
-# The name of a model, as the request has it -> the name of its template.
-TemplateOf = Callable[[str | None], str]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,7 +112,7 @@ class Chunks:
     return {**head, 'object': _CHUNK, 'choices': [choice]}
 
 
-def parse(body: dict[str, Any], template_of: TemplateOf) -> Chat:
+def parse(body: dict[str, Any], profile_of: profiles.ProfileOf) -> Chat:
   """Reads a request.
 
   Raises:
@@ -121,11 +120,12 @@ def parse(body: dict[str, Any], template_of: TemplateOf) -> Chat:
   """
   fields = fields_lib.Fields(body)
   model = fields.text('model')
-  template, prompt = take_prompt(fields, template_of(model))
+  profile = profile_of(model)
+  template, prompt = take_prompt(fields, profile.template)
   name = 'max_completion_tokens'
   if name not in fields or 'max_tokens' in fields:
     name = 'max_tokens'  # The older name.
-  sampling = sampling_lib.take(fields, name)
+  sampling = sampling_lib.take(fields, name, profile.defaults)
   wants_logprobs = fields.flag('logprobs') or False
   alternatives = fields.integer('top_logprobs', 0)
   if alternatives is not None and not wants_logprobs:
@@ -138,38 +138,92 @@ def parse(body: dict[str, Any], template_of: TemplateOf) -> Chat:
 
 
 def take_prompt(
-  fields: fields_lib.Fields, template_name: str
-) -> tuple[templates.Template, str]:
+  fields: fields_lib.Fields, template: profiles.Template
+) -> tuple[profiles.Template, str]:
   """Takes the conversation and writes it down.
 
   Args:
     fields: of the request, which may name another template.
-    template_name: the model's.
+    template: The model's.
   """
   chosen = fields.text('chat_template')
-  template = templates.named(chosen or template_name, 'chat_template')
+  if chosen is not None:
+    template = templates.named(chosen, 'chat_template')
   fields.refuse_unless(
     {
       'add_generation_prompt': (True,),
-      'chat_template_kwargs': ({},),
       'continue_final_message': (False,),
       'echo': (False,),
     }
   )
+  if isinstance(template, checkpoint_templates.CheckpointTemplate):
+    return template, _render(fields, template)
+  fields.refuse_unless({'chat_template_kwargs': ({},)})
   messages = _messages(fields, template.reserved)
   return template, template.render(messages)
 
 
-def _messages(
-  fields: fields_lib.Fields, reserved: Sequence[str]
-) -> list[templates.Message]:
+def _render(
+  fields: fields_lib.Fields, template: checkpoint_templates.CheckpointTemplate
+) -> str:
+  """Gives a checkpoint's template the messages and tools as they are."""
+  messages = _list_of_messages(fields)
+  for i, message in enumerate(messages):
+    if not isinstance(message, dict) or not isinstance(
+      message.get('role'), str
+    ):
+      fields.fail(f'messages[{i}]', 'send an object with a role')
+    for text in _texts_in(message):
+      _check_text(fields, f'messages[{i}]', text, template.reserved)
+  tools = fields.raw('tools')
+  if tools is not None and not isinstance(tools, list):
+    fields.fail('tools', 'send an array')
+  for text in _texts_in(tools):
+    _check_text(fields, 'tools', text, template.reserved)
+  variables = fields.raw('chat_template_kwargs') or {}
+  if not isinstance(variables, dict):
+    fields.fail('chat_template_kwargs', 'send an object')
+  return template.render(messages, tools or None, variables)
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+  """Yields all strings of a JSON value; without recursion, for deep ones."""
+  left = [value]
+  while left:
+    item = left.pop()
+    if isinstance(item, str):
+      yield item
+    elif isinstance(item, dict):
+      left += [*item, *item.values()]
+    elif isinstance(item, list):
+      left += item
+
+
+def _check_text(
+  fields: fields_lib.Fields, name: str, text: str, reserved: Sequence[str]
+) -> None:
+  fields.check_text(name, text)
+  for mark in reserved:
+    if mark in text:
+      fields.fail(
+        name, f'it has {mark!r}, by which the chat template marks roles'
+      )
+
+
+def _list_of_messages(fields: fields_lib.Fields) -> list[Any]:
   value = fields.raw('messages')
   if not isinstance(value, list) or not value:
     fields.fail('messages', 'send an array of at least one message')
   if len(value) > _MOST_MESSAGES:
     fields.fail('messages', f'{len(value)} messages; limit {_MOST_MESSAGES}')
+  return value
+
+
+def _messages(
+  fields: fields_lib.Fields, reserved: Sequence[str]
+) -> list[templates.Message]:
   result = []
-  for i, item in enumerate(value):
+  for i, item in enumerate(_list_of_messages(fields)):
     if not isinstance(item, dict):
       fields.fail(f'messages[{i}]', f'send an object, no {_kind(item)}')
     members = fields_lib.Fields(item, f'messages[{i}].')
@@ -188,11 +242,7 @@ def _message(
   if role not in _ROLES:
     members.fail('role', f'send one of {", ".join(_ROLES)}')
   text = _content(members)
-  for mark in reserved:
-    if mark in text:
-      members.fail(
-        'content', f'it has {mark!r}, by which the chat template marks roles'
-      )
+  _check_text(members, 'content', text, reserved)
   members.take_harmless(('name',))
   members.refuse_unless(
     {
@@ -211,7 +261,6 @@ def _message(
 def _content(members: fields_lib.Fields) -> str:
   value = members.raw('content')
   if isinstance(value, str):
-    members.check_text('content', value)
     return value
   if not isinstance(value, list) or not value:
     members.fail('content', 'send a text, or an array of parts of text')
@@ -222,6 +271,5 @@ def _content(members: fields_lib.Fields) -> str:
       members.fail(name, 'send {"type": "text", "text": ...}; models read text')
     if not isinstance(part.get('text'), str):
       members.fail(name, 'its text is missing')
-    members.check_text(name, part['text'])
     texts.append(part['text'])
   return ''.join(texts)

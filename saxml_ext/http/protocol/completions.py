@@ -7,6 +7,7 @@ from typing import Any
 from saxml_ext.http.protocol import answers as answers_lib
 from saxml_ext.http.protocol import fields as fields_lib
 from saxml_ext.http.protocol import logprobs
+from saxml_ext.http.protocol import profiles
 from saxml_ext.http.protocol import prompts
 from saxml_ext.http.protocol import sampling as sampling_lib
 from saxml_ext.protobuf import completion_pb2
@@ -105,7 +106,7 @@ def choice_head(answer: answers_lib.Answer) -> dict[str, Any]:
   return head
 
 
-def parse(body: dict[str, Any]) -> Completions:
+def parse(body: dict[str, Any], profile_of: profiles.ProfileOf) -> Completions:
   """Reads a request.
 
   Raises:
@@ -114,7 +115,7 @@ def parse(body: dict[str, Any]) -> Completions:
   fields = fields_lib.Fields(body)
   model = fields.text('model')
   found = prompts.take(fields)
-  sampling = sampling_lib.take(fields, 'max_tokens')
+  sampling = sampling_lib.take(fields, 'max_tokens', profile_of(model).defaults)
   alternatives = fields.integer('logprobs', 0)
   echo = fields.flag('echo') or False
   if echo and alternatives is not None:

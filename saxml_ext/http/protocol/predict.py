@@ -7,6 +7,7 @@ from typing import Any
 from saxml_ext.http.protocol import chat
 from saxml_ext.http.protocol import completions
 from saxml_ext.http.protocol import fields as fields_lib
+from saxml_ext.http.protocol import profiles
 
 _MOST_INSTANCES = 256
 
@@ -20,7 +21,7 @@ class Predict:
   forms: Sequence[Form]
 
 
-def parse(body: dict[str, Any], template_of: chat.TemplateOf) -> Predict:
+def parse(body: dict[str, Any], profile_of: profiles.ProfileOf) -> Predict:
   """Reads {"instances": [{"prompt": ...}, ...], "parameters": {...}}.
 
   An instance has the parameters of /v1/completions, or with "messages" those
@@ -51,9 +52,9 @@ def parse(body: dict[str, Any], template_of: chat.TemplateOf) -> Predict:
     if whole.get('stream'):
       fields.fail('stream', 'predictions come whole; leave it out')
     if 'messages' in instance:
-      forms.append(chat.parse(whole, template_of))
+      forms.append(chat.parse(whole, profile_of))
     else:
-      form = completions.parse(whole)
+      form = completions.parse(whole, profile_of)
       if len(form.prompts) > 1:
         fields.fail(f'instances[{i}].prompt', 'send one prompt an instance')
       forms.append(form)

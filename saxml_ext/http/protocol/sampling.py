@@ -5,7 +5,9 @@ and not OpenAI's default: a model published with beam search is searched with
 beams by clients that know nothing of them.
 """
 
+from collections.abc import Mapping
 import dataclasses
+import types
 from typing import Any
 
 from saxml_ext.http.protocol import fields as fields_lib
@@ -16,6 +18,9 @@ _MOST_STOPS = 16
 _MOST_STOP_IDS = 64
 _MOST_ANSWERS = 128
 _MOST_BEAMS = 1024
+
+# Beam search refuses these, so that a default holds for samples alone.
+_OF_SAMPLES = ('temperature', 'top_k', 'top_p')
 
 _EARLY_STOPPING = {
   True: completion_pb2.EARLY_STOPPING_TRUE,
@@ -82,6 +87,8 @@ class Sampling:
     stream: whether the answer comes as server-sent events.
     include_usage: whether its last event counts tokens.
     token_ids: whether answers come with their token ids.
+    default_max_tokens: The most tokens of an answer where the request names
+      none; the model's own limit holds as well.
   """
 
   settings: dict[str, Any]
@@ -89,14 +96,20 @@ class Sampling:
   stream: bool
   include_usage: bool
   token_ids: bool
+  default_max_tokens: int | None = None
 
 
-def take(fields: fields_lib.Fields, max_tokens_name: str) -> Sampling:
+def take(
+  fields: fields_lib.Fields,
+  max_tokens_name: str,
+  defaults: Mapping[str, Any] = types.MappingProxyType({}),
+) -> Sampling:
   """Takes the shared parameters.
 
   Args:
     fields: of the request; what is left belongs to one form alone.
     max_tokens_name: what the form calls the most tokens of an answer.
+    defaults: The model's values of parameters that the request leaves out.
 
   Raises:
     problems.BadRequest: a value does not fit, or cannot be honoured.
@@ -123,7 +136,12 @@ def take(fields: fields_lib.Fields, max_tokens_name: str) -> Sampling:
   fields.take_harmless(_HARMLESS)
   fields.refuse_unless(_NEUTRAL)
   told = {k: v for k, v in settings.items() if v is not None}
-  return Sampling(told, n, stream, include_usage, token_ids)
+  default_max_tokens = None
+  if 'max_tokens' not in told:
+    default_max_tokens = defaults.get('max_tokens')
+  if not told.get('use_beam_search'):
+    told = {k: defaults[k] for k in _OF_SAMPLES if k in defaults} | told
+  return Sampling(told, n, stream, include_usage, token_ids, default_max_tokens)
 
 
 def _answers(

@@ -1,8 +1,7 @@
-"""Chat templates: how a conversation becomes a prompt.
+"""Chat templates of the gateway: how a conversation becomes a prompt.
 
-All of them are written here, and people choose one by name. The templates that
-checkpoints bring are programs in Jinja from whoever made the checkpoint; they
-are never read.
+People choose one by name. The templates that checkpoints bring are read where
+the operator names their file, see `checkpoint_templates`.
 """
 
 import abc

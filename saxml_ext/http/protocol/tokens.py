@@ -5,6 +5,7 @@ from typing import Any
 
 from saxml_ext.http.protocol import chat
 from saxml_ext.http.protocol import fields as fields_lib
+from saxml_ext.http.protocol import profiles
 from saxml_ext.protobuf import completion_pb2
 
 _MOST_IDS = 2**20
@@ -35,7 +36,7 @@ class Tokenize:
 
 
 def parse_tokenize(
-  body: dict[str, Any], template_of: chat.TemplateOf
+  body: dict[str, Any], profile_of: profiles.ProfileOf
 ) -> Tokenize:
   """Reads a request with a prompt or with a conversation.
 
@@ -45,7 +46,7 @@ def parse_tokenize(
   fields = fields_lib.Fields(body)
   model = fields.text('model')
   if 'messages' in fields:
-    _, text = chat.take_prompt(fields, template_of(model))
+    _, text = chat.take_prompt(fields, profile_of(model).template)
   else:
     found = fields.text('prompt')
     if found is None:

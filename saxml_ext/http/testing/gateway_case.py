@@ -1,5 +1,6 @@
 """The base of tests of a gateway over a cell for tests."""
 
+from collections.abc import Mapping
 import json
 import os
 from typing import Any
@@ -36,9 +37,11 @@ class GatewayCase(absltest.TestCase):
     cls.gateway = cls.start_gateway()
 
   @classmethod
-  def start_gateway(cls, **options: Any) -> gateway_fixture.GatewayFixture:
+  def start_gateway(
+    cls, aliases: Mapping[str, str] | None = None, **options: Any
+  ) -> gateway_fixture.GatewayFixture:
     gateway = gateway_fixture.GatewayFixture(
-      fake_cell.CELL, options_lib.Options(**options)
+      fake_cell.CELL, options_lib.Options(**options), aliases or {}
     )
     cls.addClassCleanup(gateway.stop)
     return gateway

@@ -1,7 +1,9 @@
 """A gateway on loopback for tests, on an event loop of its own."""
 
 import asyncio
+from collections.abc import Mapping
 import threading
+import types
 from typing import Any
 
 from saxml_ext.common.telemetry import web
@@ -17,19 +19,26 @@ class GatewayFixture:
     address: "http://127.0.0.1:port".
   """
 
-  def __init__(self, cell: str, options: options_lib.Options | None = None):
+  def __init__(
+    self,
+    cell: str,
+    options: options_lib.Options | None = None,
+    aliases: Mapping[str, str] = types.MappingProxyType({}),
+  ):
     """Starts it for a cell under the root that clients are set to."""
     self._loop = asyncio.new_event_loop()
     self._thread = threading.Thread(target=self._loop.run_forever)
     self._thread.start()
     options = options or options_lib.Options()
-    self._server = self.run(self._start(cell, options))
+    self._server = self.run(
+      self._start(catalogue.Catalogue(cell, aliases=aliases), options)
+    )
     self.address = f'http://127.0.0.1:{self._server.port}'
 
   async def _start(
-    self, cell: str, options: options_lib.Options
+    self, models: catalogue.Catalogue, options: options_lib.Options
   ) -> web.WebServer:
-    server = web.WebServer(app.build(catalogue.Catalogue(cell), options))
+    server = web.WebServer(app.build(models, options))
     await server.start(0)
     return server
 

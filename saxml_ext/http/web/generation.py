@@ -61,7 +61,7 @@ class Generation:
       problems.Problem, errors.SaxError: there is none.
     """
     model_id = await self._find()
-    head = {**head, 'model': self._form.model or model_id}
+    head = {**head, 'model': self._name(model_id)}
     calls = [self._collect(model_id, prompt) for prompt in self._form.prompts]
     if len(calls) == 1:
       collected = [await calls[0]]
@@ -79,7 +79,7 @@ class Generation:
       problems.Problem, errors.SaxError: there is none.
     """
     model_id = await self._find()
-    head = {**head, 'model': self._form.model or model_id}
+    head = {**head, 'model': self._name(model_id)}
     if self._form.sampling.include_usage:
       head['usage'] = None
     news = self._news(model_id)
@@ -94,6 +94,20 @@ class Generation:
   async def _find(self) -> str:
     self._record.model = await self._catalogue.find(self._form.model)
     return self._record.model
+
+  async def _settings(self, model_id: str) -> dict[str, Any]:
+    """Returns the request's settings, limited like the model itself."""
+    settings = self._form.sampling.settings
+    limit = self._form.sampling.default_max_tokens
+    if limit is None:
+      return settings
+    described = await self._catalogue.describe(model_id)
+    if described:
+      limit = min(limit, described.max_new_tokens)
+    return {**settings, 'max_tokens': limit}
+
+  def _name(self, model_id: str) -> str:
+    return self._form.model or self._catalogue.names(model_id)[0]
 
   def _remaining(self) -> float:
     return max(0.001, self._deadline - time.monotonic())
@@ -123,7 +137,7 @@ class Generation:
   ) -> AsyncGenerator[completion_pb2.CompleteResponse, None]:
     model = self._catalogue.model(model_id)
     options = sax_aio.ModelOptions(self._remaining())
-    settings = self._form.sampling.settings
+    settings = await self._settings(model_id)
     if not self._form.sampling.stream:
       yield await model.Complete(prompt, options, **settings)
       return

@@ -34,7 +34,12 @@ class Information:
     """/v1/models."""
     del request  # All models are told to everybody who is let in.
     found = await self._catalogue.published()
-    told = await asyncio.gather(*map(self._model, found, found.values()))
+    calls = [
+      self._model(name, model_id, created)
+      for model_id, created in found.items()
+      for name in self._catalogue.names(model_id)
+    ]
+    told = await asyncio.gather(*calls)
     return responses.of_json({'object': 'list', 'data': told})
 
   async def model(
@@ -44,12 +49,16 @@ class Information:
     name = request.path_params['name']
     model_id = await self._catalogue.find(name)
     created = (await self._catalogue.published(math.inf))[model_id]
-    return responses.of_json(await self._model(model_id, created))
+    if name not in self._catalogue.aliases:
+      name = model_id
+    return responses.of_json(await self._model(name, model_id, created))
 
-  async def _model(self, model_id: str, created: int) -> dict[str, Any]:
+  async def _model(
+    self, name: str, model_id: str, created: int
+  ) -> dict[str, Any]:
     told = await self._catalogue.describe(model_id)
     return {
-      'id': model_id,
+      'id': name,
       'object': 'model',
       # When this gateway first saw it: the cell does not tell.
       'created': created,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 
-from saxml_ext.http.protocol import templates
+from saxml_ext.http.protocol import profiles as profiles_lib
 
 # An API key -> the name of its owner; None if it is nobody's.
 NameOf = Callable[[str], str | None]
@@ -19,8 +19,8 @@ class Options:
     max_body_bytes: of a request.
     request_timeout: seconds that a request may take.
     queue_secs: seconds of those that it may wait for room in a full queue.
-    chat_template: name of the template of models that `chat_templates` lacks.
-    chat_templates: id of a model -> name of its template.
+    profile: How requests to models are read that `profiles` lacks.
+    profiles: The id of a model -> how its requests are read.
     allowed_origins: whose pages may ask; "*" for all.
     health_routes, predict_routes: paths of these two; Vertex AI has its own.
   """
@@ -30,8 +30,10 @@ class Options:
   max_body_bytes: int = 4 * 2**20
   request_timeout: float = 600.0
   queue_secs: float = 0.0
-  chat_template: str = templates.DEFAULT
-  chat_templates: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  profile: profiles_lib.Profile = profiles_lib.Profile()
+  profiles: Mapping[str, profiles_lib.Profile] = dataclasses.field(
+    default_factory=dict
+  )
   allowed_origins: Sequence[str] = ()
   health_routes: Sequence[str] = ('/health',)
   predict_routes: Sequence[str] = ('/predict',)

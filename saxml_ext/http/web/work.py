@@ -14,6 +14,7 @@ from saxml_ext.http.protocol import chat
 from saxml_ext.http.protocol import completions
 from saxml_ext.http.protocol import embeddings
 from saxml_ext.http.protocol import predict
+from saxml_ext.http.protocol import profiles
 from saxml_ext.http.protocol import tokens
 from saxml_ext.http.web import bodies
 from saxml_ext.http.web import deadlines
@@ -69,13 +70,14 @@ class Work:
     self, request: requests.Request, body: dict[str, Any]
   ) -> responses.Answer:
     """/v1/completions."""
-    return await self._generate(request, completions.parse(body), 'cmpl-')
+    form = completions.parse(body, self._profile_of)
+    return await self._generate(request, form, 'cmpl-')
 
   async def chat_completions(
     self, request: requests.Request, body: dict[str, Any]
   ) -> responses.Answer:
     """/v1/chat/completions."""
-    form = chat.parse(body, self._template_of)
+    form = chat.parse(body, self._profile_of)
     return await self._generate(request, form, 'chatcmpl-')
 
   async def _generate(
@@ -95,7 +97,7 @@ class Work:
     self, request: requests.Request, body: dict[str, Any]
   ) -> responses.Answer:
     """Vertex AI's predictions."""
-    forms = predict.parse(body, self._template_of).forms
+    forms = predict.parse(body, self._profile_of).forms
     timeout = self._timeout(request)
 
     async def one(form: _Form) -> dict[str, Any]:
@@ -136,7 +138,7 @@ class Work:
     self, request: requests.Request, body: dict[str, Any]
   ) -> responses.Answer:
     """/tokenize."""
-    form = tokens.parse_tokenize(body, self._template_of)
+    form = tokens.parse_tokenize(body, self._profile_of)
     model_id = await self._find(request, form.model)
     model = self._catalogue.model(model_id)
     options = sax_aio.ModelOptions(self._timeout(request))
@@ -175,11 +177,9 @@ class Work:
       request.headers, stream, self._options.request_timeout
     )
 
-  def _template_of(self, name: str | None) -> str:
+  def _profile_of(self, name: str | None) -> profiles.Profile:
     model_id = self._catalogue.full_id(name or self._catalogue.default)
-    return self._options.chat_templates.get(
-      model_id, self._options.chat_template
-    )
+    return self._options.profiles.get(model_id, self._options.profile)
 
 
 def _record(request: requests.Request) -> metrics_lib.Record:

@@ -1,0 +1,247 @@
+"""Chat templates that a checkpoint brings: Jinja, rendered in a sandbox.
+
+The operator of the gateway names the file. Requests cannot send a template,
+and no template is read unless a flag names it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+import datetime
+import json
+import pathlib
+import traceback
+from typing import Any, NoReturn
+
+import jinja2
+from jinja2 import ext
+from jinja2 import nodes
+from jinja2 import parser as parser_lib
+from jinja2 import sandbox
+
+from saxml_ext.common import errors
+from saxml_ext.http.protocol import problems
+
+_TEMPLATE_FILE = 'chat_template.jinja'
+_CONFIG_FILE = 'tokenizer_config.json'
+_SPECIAL_TOKENS_FILE = 'special_tokens_map.json'
+# Hugging Face's names of special tokens, which templates may use.
+_TOKENS = tuple(
+  f'{name}_token' for name in ('bos', 'eos', 'unk', 'sep', 'pad', 'cls', 'mask')
+)
+# A checkpoint with several templates names this one, and one for tools.
+_DEFAULT, _TOOL_USE = 'default', 'tool_use'
+
+
+class CheckpointTemplate:
+  """Renders conversations like transformers' `apply_chat_template`.
+
+  Attributes:
+    stops: texts that end an answer; the model's own stop ids do that here.
+    reserved: the special tokens of the tokenizer. A message that has one could
+      speak for somebody else, and is refused.
+  """
+
+  stops: tuple[str, ...] = ()
+
+  def __init__(
+    self, sources: Mapping[str, str], tokens: Mapping[str, str], path: str
+  ):
+    """Compiles the templates.
+
+    Args:
+      sources: The Jinja text of each template, by name.
+      tokens: The special tokens by name, for example "bos_token".
+      path: The file that they come from, for messages.
+
+    Raises:
+      errors.InvalidArgument: A template is not valid Jinja.
+    """
+    self._path = path
+    self._tokens = tokens
+    self.reserved = tuple(dict.fromkeys(filter(None, tokens.values())))
+    self._templates = {
+      name: self._compiled(text) for name, text in sources.items()
+    }
+
+  def _compiled(self, source: str) -> jinja2.Template:
+    environment = _environment()
+    try:
+      code = environment.compile(source, filename=self._path)
+    except jinja2.TemplateSyntaxError as e:
+      raise errors.InvalidArgument(
+        f'The chat template in {self._path} is not valid Jinja: line'
+        f' {e.lineno}: {e.message}. Fix the file or name another one.'
+      ) from e
+    return jinja2.Template.from_code(
+      environment, code, environment.make_globals(None)
+    )
+
+  def render(
+    self,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Any] | None = None,
+    variables: Mapping[str, Any] | None = None,
+  ) -> str:
+    """Returns the prompt whose continuation is the assistant's next message.
+
+    Args:
+      messages: The conversation, as OpenAI's API has it.
+      tools: Descriptions of functions; None if there are none.
+      variables: More variables for the template.
+
+    Raises:
+      problems.BadRequest: The template refuses the conversation or fails.
+    """
+    name = _TOOL_USE if tools and _TOOL_USE in self._templates else _DEFAULT
+    # Like transformers: templates print None, but handle what is not there.
+    told = [
+      {k: v for k, v in message.items() if v is not None}
+      for message in messages
+    ]
+    try:
+      return self._templates[name].render(
+        {**self._tokens, **(variables or {})},
+        messages=told,
+        tools=tools,
+        documents=None,
+        add_generation_prompt=True,
+      )
+    # Templates are programs: they raise whatever Python does.
+    except Exception as e:  # pylint: disable=broad-exception-caught
+      raise problems.BadRequest(
+        f'The chat template {self._path} cannot render these messages: line'
+        f' {self._line(e)}: {e}',
+        param='messages',
+      ) from e
+
+  def _line(self, error: Exception) -> int | None:
+    """Returns the template's line at which an error was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [f.lineno for f in frames if f.filename == self._path]
+    return lines[-1] if lines else None
+
+
+class _Generation(ext.Extension):
+  """Accepts {% generation %}, which marks the assistant's part for training."""
+
+  tags = {'generation'}
+
+  def parse(self, parser: parser_lib.Parser) -> nodes.Node:
+    line = next(parser.stream).lineno
+    body = parser.parse_statements(('name:endgeneration',), drop_needle=True)
+    return nodes.Scope(body, lineno=line)
+
+
+def _environment() -> jinja2.Environment:
+  made = sandbox.ImmutableSandboxedEnvironment(
+    trim_blocks=True,
+    lstrip_blocks=True,
+    extensions=[_Generation, ext.loopcontrols],
+  )
+  made.filters['tojson'] = _to_json
+  made.globals['raise_exception'] = _raise
+  made.globals['strftime_now'] = _now
+  return made
+
+
+def _to_json(
+  value: Any,
+  ensure_ascii: bool = False,
+  indent: int | None = None,
+  separators: tuple[str, str] | None = None,
+  sort_keys: bool = False,
+) -> str:
+  """Like transformers: Jinja's own filter escapes for HTML."""
+  return json.dumps(
+    value,
+    ensure_ascii=ensure_ascii,
+    indent=indent,
+    separators=separators,
+    sort_keys=sort_keys,
+  )
+
+
+def _raise(message: str) -> NoReturn:
+  raise jinja2.TemplateError(message)
+
+
+def _now(form: str) -> str:
+  return datetime.datetime.now().strftime(form)
+
+
+def load(path: str) -> CheckpointTemplate:
+  """Reads the template of a checkpoint.
+
+  Args:
+    path: A Jinja file, a JSON file with `chat_template` such as a
+      tokenizer_config.json, or the directory of a tokenizer. The special
+      tokens are those of the tokenizer_config.json in the same directory.
+
+  Raises:
+    errors.InvalidArgument: There is no template, or it is malformed.
+  """
+  found = pathlib.Path(path)
+  directory = found if found.is_dir() else found.parent
+  if found.is_dir():
+    found = directory / _TEMPLATE_FILE
+    if not found.exists():
+      found = directory / _CONFIG_FILE
+  config = {
+    **_object(directory / _SPECIAL_TOKENS_FILE),
+    **_object(directory / _CONFIG_FILE),
+  }
+  if found.suffix == '.json':
+    sources = _sources(_object(found).get('chat_template'), found)
+  else:
+    sources = {_DEFAULT: _text(found)}
+  return CheckpointTemplate(sources, dict(_special_tokens(config)), str(found))
+
+
+def _sources(value: Any, path: pathlib.Path) -> dict[str, str]:
+  """Returns the templates of a JSON file, which has one or a list of them."""
+  if isinstance(value, str):
+    return {_DEFAULT: value}
+  try:
+    found = {str(item['name']): str(item['template']) for item in value or ()}
+  except (KeyError, TypeError) as e:
+    raise errors.InvalidArgument(
+      f'The chat_template in {path} is neither a text nor a list of templates'
+      ' with a name each.'
+    ) from e
+  if _DEFAULT not in found:
+    raise errors.InvalidArgument(
+      f'{path} has no chat_template. Name a file that has one, or a template of'
+      ' this gateway.'
+    )
+  return found
+
+
+def _special_tokens(config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+  for name in _TOKENS:
+    value = config.get(name)
+    text = value.get('content') if isinstance(value, dict) else value
+    if isinstance(text, str):
+      yield name, text
+  added = config.get('added_tokens_decoder')
+  for key, token in (added if isinstance(added, dict) else {}).items():
+    if token.get('special'):
+      yield f'added_token_{key}', token['content']
+
+
+def _object(path: pathlib.Path) -> dict[str, Any]:
+  """Returns the JSON object of a file, {} if there is no such file."""
+  if not path.exists():
+    return {}
+  try:
+    value = json.loads(_text(path))
+  except ValueError as e:
+    raise errors.InvalidArgument(f'{path} is not valid JSON: {e}') from e
+  if not isinstance(value, dict):
+    raise errors.InvalidArgument(f'{path} is not a JSON object.')
+  return value
+
+
+def _text(path: pathlib.Path) -> str:
+  try:
+    return path.read_text(encoding='utf-8')
+  except (OSError, UnicodeDecodeError) as e:
+    raise errors.InvalidArgument(f'{path} cannot be read: {e}') from e
