@@ -8,7 +8,7 @@ import subprocess
 from absl.testing import absltest
 import yaml
 
-from harness.systems import programs
+from serve import programs
 
 _HERE = os.path.dirname(__file__)
 _GATEWAY = 'saxml_ext/http/gateway'

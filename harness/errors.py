@@ -1,5 +1,6 @@
-"""What goes wrong in the harness, apart from wrong input."""
+"""The error that ends a job of the harness."""
 
+from serve import errors
 
-class HarnessError(Exception):
-  """A job cannot go on; the text says why, and where to look."""
+# The harness starts its cells by serve's code, and their failures are its own.
+HarnessError = errors.ServeError

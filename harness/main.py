@@ -15,13 +15,13 @@ from absl import flags
 
 from harness import dashes
 from harness import errors
-from harness import progress
 from harness.loadgen import conf_file
 from harness.loadgen import rounds
 from harness.scenarios import config as config_lib
 from harness.scenarios import program
-from harness.systems import programs
 from saxml_ext.common import user_path
+from serve import programs
+from serve import progress
 
 _ALL = 'all'
 # Published name -> ours.

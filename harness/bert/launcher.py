@@ -5,7 +5,7 @@ import dataclasses
 
 from harness.bert.bundled import bundle
 from harness.systems import launch
-from harness.systems import programs
+from serve import programs
 
 ONNXRUNTIME = 'onnxruntime'
 PYTORCH = 'pytorch'

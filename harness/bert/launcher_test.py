@@ -3,11 +3,11 @@ import io
 from absl.testing import absltest
 from absl.testing import parameterized
 
-from harness import progress
 from harness.bert import launcher
 from harness.bert.bundled import bundle
-from harness.systems import children
 from harness.systems import launch
+from serve import children
+from serve import progress
 
 
 class LauncherTest(parameterized.TestCase):

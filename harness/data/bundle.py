@@ -2,10 +2,9 @@
 
 import os
 
-# In Bazel this file lies in the runfiles, whose layout is the repository's.
-ROOT = os.path.abspath(
-  os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..')
-)
+from serve import programs as programs_lib
+
+ROOT = programs_lib.ROOT
 
 _BUNDLED = os.path.join(ROOT, 'harness', 'bundled')
 

@@ -5,9 +5,9 @@ import threading
 import time
 
 from harness import errors
-from harness import progress as progress_lib
 from harness.loadgen import run_status
-from harness.systems import children
+from serve import children
+from serve import progress as progress_lib
 
 # A dead server also fails the run's requests; wait this long for the server's
 # end to be seen, as it is the better explanation.

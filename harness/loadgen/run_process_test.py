@@ -5,11 +5,11 @@ from unittest import mock
 
 from absl.testing import absltest
 
-from harness import progress as progress_lib
 from harness.loadgen import run_process
 from harness.loadgen import run_status
-from harness.systems import children
-from harness.systems import programs
+from serve import children
+from serve import programs
+from serve import progress as progress_lib
 
 _SEND = (
   'import sys, time; from harness.loadgen import run_status;'

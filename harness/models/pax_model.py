@@ -15,13 +15,13 @@ from absl import app
 from absl import flags
 
 from harness import errors
-from harness import progress as progress_lib
 from harness.caching import cache_flag
 from harness.data import bundle
 from harness.models import pax_models
-from harness.systems import children
-from harness.systems import programs
 from saxml_ext.common import user_path
+from serve import children
+from serve import programs
+from serve import progress as progress_lib
 
 _BASE = flags.DEFINE_string(
   'base',

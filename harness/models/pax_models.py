@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 
-from harness.systems import programs
+from serve import programs
 
 _ID_LETTERS = 12
 _PARTIAL = '.partial'

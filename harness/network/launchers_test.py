@@ -1,12 +1,12 @@
 from absl.testing import absltest
 
-from harness import progress
 from harness.network import launchers
-from harness.systems import children
 from harness.systems import launch
-from harness.systems import programs
 from harness.systems import target
 from saxml_ext.client.testing import fake_cell
+from serve import children
+from serve import programs
+from serve import progress
 
 
 class LaunchersTest(absltest.TestCase):

@@ -12,11 +12,11 @@ from harness.loadgen import rounds
 from harness.loadgen import run_status
 from harness.loadgen import settings
 from harness.loadgen import timeline
-from harness.systems import programs
 from saxml_ext.client.testing import fake_cell
 from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import rouge
 from saxml_ext.protobuf import common_pb2
+from serve import programs
 
 _TOY = 'harness/network/testing/toy_sut'
 _LON = 'harness/network/lon_run'

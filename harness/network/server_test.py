@@ -17,8 +17,8 @@ from harness.network import payload
 from harness.network import server
 from harness.network.testing import background
 from harness.network.testing import toy_sut
-from harness.systems import programs
 from harness.systems import system
+from serve import programs
 
 _PATIENCE_SECS = 300.0
 _TOY = 'harness/network/testing/toy_sut'

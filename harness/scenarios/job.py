@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Sequence
 import os
 
-from harness import progress as progress_lib
 from harness.scenarios import config as config_lib
 from harness.scenarios import outcome
 from harness.scenarios import scenario_run
 from harness.scenarios import session as session_lib
+from serve import progress as progress_lib
 
 
 class Job:

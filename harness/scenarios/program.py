@@ -7,7 +7,6 @@ import sys
 from absl import app
 
 from harness import errors as harness_errors
-from harness import progress as progress_lib
 from harness.results import nodes
 from harness.results import report
 from harness.results import store as store_lib
@@ -18,6 +17,7 @@ from harness.scenarios import outcome as outcome_lib
 from harness.scenarios import recording
 from harness.scenarios.flags import job_flags
 from saxml_ext.common import errors
+from serve import progress as progress_lib
 
 
 def run(

@@ -5,7 +5,6 @@ import math
 import os
 import pathlib
 
-from harness import progress as progress_lib
 from harness.energy import energy
 from harness.loadgen import loadgen_log
 from harness.loadgen import rounds
@@ -24,6 +23,7 @@ from harness.scenarios.speed import targets
 from harness.submission import job_result
 from harness.submission.checks import requirements
 from harness.submission.content import compliance
+from serve import progress as progress_lib
 
 # The trial that tells how fast a system is, when nobody says: samples that it
 # gets at once, how long they must take to tell anything, and by how much their

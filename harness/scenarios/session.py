@@ -6,7 +6,6 @@ import json
 import os
 import tempfile
 
-from harness import progress as progress_lib
 from harness.loadgen import loadgen_log
 from harness.loadgen import run_process
 from harness.loadgen import run_status
@@ -15,9 +14,10 @@ from harness.results import scoring
 from harness.scenarios import config as config_lib
 from harness.scenarios import disk
 from harness.submission.content import compliance
-from harness.systems import children
 from harness.systems import launch
-from harness.systems import programs
+from serve import children
+from serve import programs
+from serve import progress as progress_lib
 
 TIMELINES = 'timeline'
 USER_CONF = 'user.conf'

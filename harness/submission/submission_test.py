@@ -10,7 +10,7 @@ from absl.testing import absltest
 from harness.loadgen import rounds
 from harness.results import entry as entry_lib
 from harness.submission.testing import jobs
-from harness.systems import programs
+from serve import programs
 
 _FLAGS = {'submitter': 'Example', 'system_name': 'box'}
 _IDENTITY = {

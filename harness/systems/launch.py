@@ -5,14 +5,14 @@ import dataclasses
 import os
 from typing import Protocol
 
-from harness import progress as progress_lib
 from harness.data import bundle
-from harness.systems import children
-from harness.systems import local_cell
-from harness.systems import programs
 from harness.systems import served
 from harness.systems import target as target_lib
 from saxml_ext.common.machine import accelerators
+from serve import children
+from serve import local_cell
+from serve import programs
+from serve import progress as progress_lib
 
 # What a model in a cell of our own is called there.
 _MODEL = 'gptj'
@@ -173,11 +173,10 @@ class OwnCell(_Served):
       hosts=self.hosts,
     )
     cell.start()
-    return _of_cell(
-      cell.publish(
-        local_cell.Model(_MODEL, self.params, checkpoint, self.overrides)
-      )
+    model_id = cell.publish(
+      local_cell.Model(_MODEL, self.params, checkpoint, self.overrides)
     )
+    return _of_cell(target_lib.Target(model_id, cell.sax_root))
 
   @property
   def program_set(self) -> str | None:

@@ -27,11 +27,11 @@ from rich import console as rich_console
 from rich import table as rich_table
 
 from harness import errors as harness_errors
-from harness import progress as progress_lib
 from harness.data import bundle
 from saxml_ext.common import errors
 from saxml_ext.common import user_path
 from saxml_ext.evaluation import dataset
+from serve import progress as progress_lib
 from tests.cell import overhead
 from tests.cell import throughput
 

@@ -21,13 +21,13 @@ from absl import app
 from absl import flags
 
 from harness import errors as harness_errors
-from harness import progress as progress_lib
-from harness.systems import children
-from harness.systems import local_cell
-from harness.systems import programs
 from saxml_ext.common import errors
 from saxml_ext.common import net
 from saxml_ext.common import user_path
+from serve import children
+from serve import local_cell
+from serve import programs
+from serve import progress as progress_lib
 from tests.cell import instant_runner
 from tests.cell import overhead
 
@@ -126,13 +126,13 @@ def _start_servers(
     group, work_dir, log_dir, None, progress, server=overhead.INSTANT_SERVER
   )
   cell.start()
-  target = cell.publish(
+  cell.publish(
     local_cell.Model('instant', overhead.PARAMS, work_dir, overrides={})
   )
   return {
     'grpc': echo,
     'network': f'127.0.0.1:{port}',
-    'cell': target.sax_root,
+    'cell': cell.sax_root,
   }
 
 

@@ -2,7 +2,7 @@
 
 from absl.testing import absltest
 
-from harness import progress
+from serve import progress
 from tests.cell import client_cost
 
 

@@ -2,7 +2,7 @@
 
 import psutil
 
-from harness.systems import children
+from serve import children
 
 
 def seconds(child: children.Child) -> float:

@@ -7,7 +7,7 @@ import time
 from absl import flags
 import psutil
 
-from harness.systems import programs
+from serve import programs
 
 _JOB_FLAGS = flags.DEFINE_multi_string(
   'job_flag', [], 'NAME=VALUE, passed on to the job; may be repeated.'

@@ -16,15 +16,15 @@ from typing import Protocol
 
 import grpc
 
-from harness import progress as progress_lib
-from harness.systems import children
-from harness.systems import local_cell
-from harness.systems import programs
 from saxml_ext.client import sax
 from saxml_ext.common import grpc_util
 from saxml_ext.common import net
 from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import lm_pb2_grpc
+from serve import children
+from serve import local_cell
+from serve import programs
+from serve import progress as progress_lib
 from tests.cell import cpu
 from tests.cell import instant_runner
 
@@ -171,14 +171,14 @@ def measure(
       group, work_dir, log_dir, None, progress, server=INSTANT_SERVER
     )
     cell.start()
-    target = cell.publish(
+    model_id = cell.publish(
       local_cell.Model('instant', PARAMS, work_dir, overrides={})
     )
     echo, address = start_echo(group, answers[0], log_dir)
     progress.stage(f'{load.rounds} rounds of requests to an instant engine')
     return _measure(
       {
-        CELL: _Meter(_Cell(target.model_id), cell.model_server, texts, answers),
+        CELL: _Meter(_Cell(model_id), cell.model_server, texts, answers),
         ECHO: _Meter(_Echo(address), echo, texts, answers[:1]),
       },
       load,

@@ -2,7 +2,7 @@
 
 from absl.testing import absltest
 
-from harness import progress
+from serve import progress
 from tests.cell import overhead
 
 # A request through the cell takes 2 to 3 times as long as one of the bare

@@ -10,8 +10,8 @@ from harness.loadgen import rounds
 from harness.loadgen import timeline
 from harness.results import entry
 from harness.results import store
-from harness.systems import programs
 from saxml_ext.engine.testing import fast_compile
+from serve import programs
 
 fast_compile.install()
 

@@ -16,7 +16,6 @@ import time
 import jax
 import numpy as np
 
-from harness import progress as progress_lib
 from harness.data import bundle
 from harness.data import summarization
 from harness.loadgen import rounds as rounds_lib
@@ -24,16 +23,17 @@ from harness.scenarios import config as config_lib
 from harness.scenarios import job as job_lib
 from harness.scenarios import load as load_lib
 from harness.scenarios import tasks
-from harness.systems import children
 from harness.systems import launch
-from harness.systems import local_cell
-from harness.systems import programs
 from harness.systems import target as target_lib
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import spec as spec_lib
+from serve import children
+from serve import local_cell
+from serve import programs
+from serve import progress as progress_lib
 from tests.cell import cpu
 
 CELL = 'cell'
@@ -128,14 +128,19 @@ def measure(
       group, work_dir, log_dir, load.jax_cache_dir, progress
     )
     cell.start()
-    target = cell.publish(
+    model_id = cell.publish(
       local_cell.Model('gptj', load.params, checkpoint, overrides={})
     )
     progress.stage('loading the same model here')
     engine = _engine(load, checkpoint)
     requests = [request_lib.Request(tokens) for tokens in prompts]
     _drive(engine, requests[: 2 * engine.num_slots])
-    config = _config(load, target, results_dir, len(prompts))
+    config = _config(
+      load,
+      target_lib.Target(model_id, cell.sax_root),
+      results_dir,
+      len(prompts),
+    )
     rounds = {CELL: [], ENGINE: []}
     for i in range(load.rounds):
       progress.stage(f'round {i + 1} of {load.rounds}: engine')

@@ -17,8 +17,8 @@ import os
 import statistics
 import subprocess
 
-from harness.systems import programs
 from saxml_ext.common import net
+from serve import programs
 
 ALONE = 'one process'
 COPIES = 'two processes'

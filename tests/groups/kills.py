@@ -16,10 +16,10 @@ import signal
 import sys
 import time
 
-from harness.systems import children
-from harness.systems import programs
 from saxml_ext.common import net
 from saxml_ext.protobuf import admin_pb2
+from serve import children
+from serve import programs
 from tests.chaos import evictions
 from tests.chaos import load as load_lib
 from tests.chaos import processes

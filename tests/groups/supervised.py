@@ -4,8 +4,8 @@ import os
 import pathlib
 import sys
 
-from harness.systems import children
-from harness.systems import programs
+from serve import children
+from serve import programs
 
 _SUPERVISE = pathlib.Path(__file__).with_name('supervise.py')
 _GUARD = pathlib.Path(children.__file__).with_name('guard.py')

@@ -4,8 +4,8 @@ import sys
 
 from absl.testing import absltest
 
-from harness.systems import children
-from harness.systems import programs
+from serve import children
+from serve import programs
 from tests.chaos import processes
 from tests.groups import supervised
 

@@ -5,9 +5,9 @@ import time
 
 from absl.testing import absltest
 
-from harness.systems import children
-from harness.systems import programs
 from saxml_ext.protobuf import admin_pb2
+from serve import children
+from serve import programs
 from tests.chaos import evictions
 from tests.chaos import load as load_lib
 from tests.chaos import processes

@@ -9,8 +9,8 @@ import time
 
 from absl.testing import absltest
 
-from harness.systems import children
-from harness.systems import programs
+from serve import children
+from serve import programs
 from tests.hosts import network as network_lib
 
 _CELL = '/sax/hosts'

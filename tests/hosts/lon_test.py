@@ -13,9 +13,9 @@ from harness.loadgen import rounds
 from harness.loadgen import run_status
 from harness.loadgen import settings
 from harness.loadgen import timeline
-from harness.systems import children
-from harness.systems import programs
 from saxml_ext.evaluation import rouge
+from serve import children
+from serve import programs
 from tests.hosts import network as network_lib
 
 _TOY = 'harness/network/testing/toy_sut'

@@ -6,7 +6,7 @@ import pathlib
 
 from tests.house import tree
 
-ROOMS = ('converters', 'harness', 'saxml_ext', 'tests')
+ROOMS = ('converters', 'harness', 'saxml_ext', 'serve', 'tests')
 
 
 def room(path: pathlib.PurePath) -> str:

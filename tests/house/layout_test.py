@@ -60,8 +60,15 @@ _BELOW = {
     'saxml_ext/evaluation',
     'saxml_ext/pax',
   ),
+  'serve': (
+    'converters',
+    'saxml_ext/client',
+    'saxml_ext/common',
+    'saxml_ext/protobuf',
+  ),
   'harness': (
     'converters',
+    'serve',
     'saxml_ext/client',
     'saxml_ext/common',
     'saxml_ext/engine',

@@ -17,14 +17,14 @@ from google.protobuf import message_factory
 import grpc
 from grpc_reflection.v1alpha import proto_reflection_descriptor_database
 
-from harness import progress
-from harness.systems import children
-from harness.systems import local_cell
 from saxml_ext.client import sax
 from saxml_ext.client import sax_aio
 from saxml_ext.client import saxutil
 from saxml_ext.common import cell as cell_files
 from saxml_ext.common import errors
+from serve import children
+from serve import local_cell
+from serve import progress
 
 _SERVER = 'tests/cell/instant_server'
 _PARAMS = 'saxml_ext.params.gptj.TinyTokenizedFP32'

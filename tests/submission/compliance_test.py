@@ -3,7 +3,6 @@ import os
 
 from absl.testing import absltest
 
-from harness import progress
 from harness.loadgen import loadgen_log
 from harness.loadgen import rounds
 from harness.scenarios import config as config_lib
@@ -12,6 +11,7 @@ from harness.scenarios import scenario_run
 from harness.scenarios import session
 from harness.submission.content import compliance
 from harness.systems import launch
+from serve import progress
 
 
 class _System:

@@ -6,8 +6,8 @@ import subprocess
 
 from absl.testing import absltest
 
-from harness.systems import programs
 from saxml_ext.engine.testing import fast_compile
+from serve import programs
 
 fast_compile.install()
 

@@ -9,7 +9,7 @@ from typing import Any
 from harness.loadgen import loadgen_log
 from harness.loadgen import rounds
 from harness.loadgen import settings
-from harness.systems import programs
+from serve import programs
 
 _PROGRAM = 'harness/results/testing/tiny_run'
 SAMPLES = 8

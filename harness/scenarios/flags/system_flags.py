@@ -8,12 +8,12 @@ from harness.data import bundle
 from harness.loadgen import rounds
 from harness.network import launchers
 from harness.systems import launch
-from harness.systems import server_group
 from harness.systems import target as target_lib
 from saxml_ext.common import cell as cell_files
 from saxml_ext.common import errors
 from saxml_ext.common import user_path
 from saxml_ext.common.security import tls_flags
+from serve import server_group
 
 CELL = 'cell'
 ENGINE = 'engine'

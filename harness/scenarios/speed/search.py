@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 import dataclasses
 
 from harness import errors
-from harness import progress as progress_lib
 from harness.loadgen import loadgen_log
 from harness.loadgen import rounds
 from harness.loadgen import settings
 from harness.loadgen import timeline
 from harness.scenarios import load as load_lib
 from harness.scenarios import outcome
+from serve import progress as progress_lib
 
 # A search ends when valid and invalid rates are this close, as a ratio.
 _CLOSE = 1.05

@@ -2,12 +2,12 @@ import io
 
 from absl.testing import absltest
 
-from harness import progress
 from harness.loadgen import loadgen_log
 from harness.loadgen import rounds
 from harness.loadgen import timeline
 from harness.scenarios import load
 from harness.scenarios.speed import search
+from serve import progress
 
 
 class _System:

@@ -13,7 +13,7 @@ from harness.results import entry as entry_lib
 from harness.submission import job_result
 from harness.submission import plan
 from harness.submission.content import compliance
-from harness.systems import programs
+from serve import programs
 
 _PROGRAM = 'harness/submission/testing/canned_run'
 _SILENCE_SECS = 60

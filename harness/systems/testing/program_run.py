@@ -12,7 +12,7 @@ from harness.loadgen import loadgen_log
 from harness.loadgen import run_status
 from harness.loadgen import settings as settings_lib
 from harness.loadgen import timeline
-from harness.systems import programs
+from serve import programs
 
 
 @dataclasses.dataclass(frozen=True)

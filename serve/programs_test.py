@@ -4,16 +4,15 @@ from unittest import mock
 
 from absl.testing import absltest
 
-from harness import errors
-from harness.data import bundle
-from harness.systems import programs
+from serve import errors
+from serve import programs
 
 
 class ProgramsTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
     self._root = self.create_tempdir().full_path
-    self.enter_context(mock.patch.object(bundle, 'ROOT', self._root))
+    self.enter_context(mock.patch.object(programs, 'ROOT', self._root))
 
   def test_runs_the_launcher_where_there_is_one(self):
     launcher = os.path.join(self._root, 'admin', 'server')
@@ -45,7 +44,7 @@ class ProgramsTest(absltest.TestCase):
     os.chmod(launcher, 0o755)
     programs.command(programs.LOADGEN_RUN, {})
     with self.assertRaisesRegex(
-      errors.HarnessError,
+      errors.ServeError,
       '//harness/systems/reference:loadgen_run is no part .* //harness:main',
     ):
       programs.command(programs.REFERENCE_RUN, {})

@@ -15,8 +15,8 @@ import sys
 import time
 from typing import IO
 
-from harness import errors
-from harness.systems import programs
+from serve import errors
+from serve import programs
 
 _GUARD = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'guard.py')
 
@@ -26,7 +26,7 @@ _POLL_SECS = 0.05
 _TAIL_LINES = 15
 
 
-class ChildError(errors.HarnessError):
+class ChildError(errors.ServeError):
   """A child ended that should not have, or ended with an error."""
 
 

@@ -1,6 +1,6 @@
 from absl.testing import absltest
 
-from harness.systems import server_group
+from serve import server_group
 
 
 class ServerGroupTest(absltest.TestCase):

@@ -6,14 +6,13 @@ from unittest import mock
 
 from absl.testing import absltest
 
-from harness import progress as progress_lib
-from harness.systems import children
-from harness.systems import local_cell
-from harness.systems import programs
-from harness.systems import target
 from saxml_ext.client import sax
 from saxml_ext.client.testing import fake_cell
 from saxml_ext.protobuf import common_pb2
+from serve import children
+from serve import local_cell
+from serve import programs
+from serve import progress as progress_lib
 
 _SLEEP = 'import time; time.sleep(600)'
 
@@ -125,7 +124,7 @@ class PublishTest(absltest.TestCase):
     )
     self._model_id = f'{fake_cell.CELL}/n'
 
-  def _publish(self, then: Callable[[], None]) -> target.Target:
+  def _publish(self, then: Callable[[], None]) -> str:
     """Publishes; `then` happens once the admin server knows the model."""
     published = sax.Publish
 
@@ -141,7 +140,7 @@ class PublishTest(absltest.TestCase):
     found = self._publish(
       lambda: self._cell.admin.add_address(self._model_id, 'a:1')
     )
-    self.assertEqual(found, target.Target(self._model_id, self._local.sax_root))
+    self.assertEqual(found, self._model_id)
 
   def test_tells_why_a_load_failed(self):
     def fail():

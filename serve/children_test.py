@@ -6,8 +6,8 @@ import time
 
 from absl.testing import absltest
 
-from harness.systems import children
-from harness.systems import programs
+from serve import children
+from serve import programs
 
 _SLEEP = 'import time; time.sleep(600)'
 # Ignores SIGTERM, has a child of its own, and tells that child's id.
@@ -114,7 +114,7 @@ class ChildrenTest(absltest.TestCase):
     # A process like the harness, killed with no chance to stop its child.
     code = (
       'import sys, time\n'
-      'from harness.systems import children, children_test\n'
+      'from serve import children, children_test\n'
       'group = children.Children()\n'
       "child = group.start('sleeper',"
       ' children_test._python(children_test._SLEEP), sys.argv[1])\n'

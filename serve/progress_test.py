@@ -3,7 +3,7 @@ from unittest import mock
 
 from absl.testing import absltest
 
-from harness import progress as progress_lib
+from serve import progress as progress_lib
 
 
 class ProgressTest(absltest.TestCase):

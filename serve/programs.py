@@ -12,8 +12,12 @@ import dataclasses
 import os
 import sys
 
-from harness import errors
-from harness.data import bundle
+from serve import errors
+
+# In Bazel this file lies in the runfiles, whose layout is the repository's.
+ROOT = os.path.abspath(
+  os.path.join(os.path.dirname(os.path.abspath(__file__)), '..')
+)
 
 ADMIN_CONFIG = 'saxml_ext/admin/admin_config'
 ADMIN_SERVER = 'saxml_ext/admin/admin_server'
@@ -26,6 +30,9 @@ REFERENCE_RUN = 'harness/systems/reference/loadgen_run'
 ENGINE_RUN = 'harness/systems/engine/loadgen_run'
 BERT_ONNXRUNTIME_RUN = 'harness/bert/loadgen_onnxruntime'
 BERT_PYTORCH_RUN = 'harness/bert/loadgen_pytorch'
+
+# Where Bazel has built none of these, this is a plain checkout or a wheel.
+_IN_ANY_BUILD = (LOADGEN_RUN, MODEL_SERVER)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,26 +56,26 @@ def command(
     env: variables to set besides those of this process.
 
   Raises:
-    errors.HarnessError: Bazel has built the harness without this program.
+    errors.ServeError: Bazel has built the harness without this program.
   """
   environment = dict(os.environ)
   # Log lines must reach the harness as they happen.
   environment['PYTHONUNBUFFERED'] = '1'
-  launcher = os.path.join(bundle.ROOT, program)
+  launcher = os.path.join(ROOT, program)
   if _is_launcher(launcher):
     prefix = [launcher]
     # The launcher makes its own; ours would add our dependencies to it.
     environment.pop('PYTHONPATH', None)
-  elif _is_launcher(os.path.join(bundle.ROOT, LOADGEN_RUN)):
+  elif any(_is_launcher(os.path.join(ROOT, built)) for built in _IN_ANY_BUILD):
     label = '//{0}:{2}'.format(*program.rpartition('/'))
-    raise errors.HarnessError(
+    raise errors.ServeError(
       f'{label} is no part of this build, so that it needs no more than it'
       ' must; //harness:main has it: use that program, with the same flags'
     )
   else:
     # -P: not the user's directory before ours.
     prefix = [sys.executable, '-P', '-m', program.replace('/', '.')]
-    path = [bundle.ROOT, environment.get('PYTHONPATH', '')]
+    path = [ROOT, environment.get('PYTHONPATH', '')]
     environment['PYTHONPATH'] = os.pathsep.join(filter(None, path))
   environment.update(env or {})
   return Command(tuple(prefix + _words(flags)), environment)

@@ -11,15 +11,14 @@ import os
 import re
 import time
 
-from harness import errors as harness_errors
-from harness import progress as progress_lib
-from harness.systems import children
-from harness.systems import programs
-from harness.systems import server_group
-from harness.systems import target
 from saxml_ext.client import sax
 from saxml_ext.common import errors
 from saxml_ext.common import net
+from serve import children
+from serve import errors as serve_errors
+from serve import programs
+from serve import progress as progress_lib
+from serve import server_group
 
 CELL = '/sax/local'
 
@@ -36,7 +35,7 @@ _LOG_PREFIX = re.compile(r'^[IWEF]\d{4} \S+ +\d+ [^\]]+\] ')
 _MOST_COLUMNS = 60
 
 
-class CellError(harness_errors.HarnessError):
+class CellError(serve_errors.ServeError):
   """The cell or its model did not get ready."""
 
 
@@ -163,8 +162,11 @@ class LocalCell:
       return {}
     return {'programs': self._program_set, 'programs_mismatch': 'compile'}
 
-  def publish(self, model: Model) -> target.Target:
+  def publish(self, model: Model) -> str:
     """Publishes a model and waits until a replica of it can serve.
+
+    Returns:
+      The id of the model.
 
     Raises:
       children.ChildError: a process ended.
@@ -181,7 +183,7 @@ class LocalCell:
       self._wait(
         f'model {model_id}', lambda: self._can_serve(model_id), bar, _READY_SECS
       )
-    return target.Target(model_id, self.sax_root)
+    return model_id
 
   def _wait(
     self,

@@ -1,0 +1,5 @@
+"""The error that ends a program which starts others."""
+
+
+class ServeError(Exception):
+  """The program cannot go on. The text says why, and where to look."""
