@@ -153,11 +153,17 @@ def _plain(value: object) -> float:
   return value
 
 
-def _latency(log: loadgen_log.RunLog, scenario: str) -> dict[str, float]:
-  form = _PERCENTILE_KEY
+def latency_key(percentile: str, scenario: str) -> str:
+  """Returns the detail log's key of a percentile, such as "90.00"."""
   if scenario == rounds.MULTI_STREAM:
-    form = _QUERY_PERCENTILE_KEY
-  return {each: number(log, form.format(each)) for each in PERCENTILES}
+    return _QUERY_PERCENTILE_KEY.format(percentile)
+  return _PERCENTILE_KEY.format(percentile)
+
+
+def _latency(log: loadgen_log.RunLog, scenario: str) -> dict[str, float]:
+  return {
+    each: number(log, latency_key(each, scenario)) for each in PERCENTILES
+  }
 
 
 def _figure(

@@ -1,12 +1,16 @@
 """Checks of LoadGen's logs, for every division."""
 
 from collections.abc import Iterator
+import math
 import re
 
 from harness.loadgen import loadgen_log
 from harness.loadgen import rounds
+from harness.results import entry as entry_lib
+from harness.results import figures
 from harness.submission import job_result
 from harness.submission import plan
+from harness.submission.checks import consistency
 from harness.submission.checks import requirements
 
 _NS_PER_MS = 1_000_000
@@ -25,16 +29,25 @@ def accuracy(
     yield f'{name} has no {result.accuracy_text.name}; score its log again'
     return
   text = result.accuracy_text.read_text(encoding='utf-8')
-  unread = [
-    metric
+  shown = {
+    metric: figure(text, metric)
     for metric in requirements.ACCURACY.get(entry.model, {})
-    if figure(text, metric) is None
-  ]
+  }
+  unread = [metric for metric, value in shown.items() if value is None]
   if unread:
     yield (
       f'{result.accuracy_text} does not tell {", ".join(unread)} as the checkers'
       ' read them; score the log again'
     )
+  for metric, value in shown.items():
+    kept = entry.accuracy.metrics.get(metric)
+    if value is not None and (
+      kept is None or not math.isclose(kept, value, rel_tol=1e-6)
+    ):
+      yield (
+        f'{name}: {result.accuracy_text.name} says {metric} {value:g}, the'
+        f' result {kept}; score the log again'
+      )
   total = result.accuracy.values.get('qsl_reported_total_count')
   full = rounds.FULL_SET[entry.benchmark]
   if total != full and not requirements.takes_parts_of_the_set(
@@ -50,7 +63,7 @@ def performance(
   submission: plan.Submission, result: job_result.JobResult, name: str
 ) -> Iterator[str]:
   """What is wrong with a performance run."""
-  log = result.performance
+  entry, log = result.entry, result.performance
   if log is None:
     yield (
       f'{name} has no performance run; run it with --mode=accuracy,performance'
@@ -62,6 +75,8 @@ def performance(
       f'{name}: LoadGen calls the performance run'
       f' {log.values.get("result_validity")}; its summary says why'
     )
+  yield from consistency.problems(log, entry.scenario, name)
+  yield from _entry(result, name)
   yield from settings(submission.round, submission.division, result, log, name)
   wanted = seeds(submission.round)
   yield from wrong_seeds(log, wanted, f'{name}, {submission.round}')
@@ -75,6 +90,28 @@ def performance(
       f'{name}: min_duration was {duration:.0f} ms, the rules ask for'
       f' {shortest}; run it with --min_duration={shortest}'
     )
+
+
+def _entry(result: job_result.JobResult, name: str) -> Iterator[str]:
+  """Yields figures of result.json that are not those of LoadGen's log."""
+  kept = result.entry.performance
+  if kept is None:
+    return
+  try:
+    logged = figures.performance(
+      str(result.performance_dir), result.entry.scenario
+    )
+  except ValueError as error:
+    yield f'{name}: {error}'
+    return
+  for key in ('valid', kept.metric, 'early_stopping_ns'):
+    field = 'value' if key == kept.metric else key
+    was, found = getattr(kept, field), getattr(logged, field)
+    if was != found:
+      yield (
+        f"{name}: {entry_lib.FILE} says {key} {was}, LoadGen's log {found}; run"
+        ' it again'
+      )
 
 
 def settings(

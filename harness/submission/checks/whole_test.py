@@ -39,7 +39,7 @@ class WholeTest(parameterized.TestCase):
     shutil.rmtree(cls.made, ignore_errors=True)
     for name, job in (('offline', _OFFLINE), ('stream', _STREAM)):
       jobs.make(cls.made / name, job)
-      jobs.change(cls.made / name / 'performance' / 'run_1', **_OFFICIAL)
+      jobs.last(cls.made / name / 'performance' / 'run_1', 601, **_OFFICIAL)
 
   def setUp(self):
     super().setUp()
@@ -77,12 +77,70 @@ class WholeTest(parameterized.TestCase):
     ({'effective_schedule_rng_seed': 1}, 'schedule_rng_seed was 1'),
     ({'effective_performance_sample_count': 64}, 'sample_count was 64, every'),
     ({'effective_samples_per_query': 9}, 'Offline asked for 9 samples'),
-    ({'effective_scenario': 'Server'}, 'log is of Server, not of Offline'),
     ({'qsl_reported_total_count': 100}, 'performance run had 100 samples'),
   )
   def test_performance_log(self, values, pattern):
     jobs.change(self.performance, **values)
     self.assert_problem(pattern)
+
+  @parameterized.parameters(
+    ('offline', {'result_samples_per_second': 99.0}, 'shows result_samples'),
+    ('offline', {'result_validity': 'INVALID'}, 'shows result_validity as VAL'),
+    ('offline', {'effective_target_qps': 12345.0}, 'shows effective_target'),
+    ('offline', {'sut_name': 'Another'}, 'shows sut_name as PySUT'),
+    ('offline', {'effective_scenario': 'Server'}, 'log is of Server, not of'),
+    ('stream', {'early_stopping_latency_ss': 10}, 'shows early_stopping_lat'),
+    ('stream', {'result_mean_latency_ns': 10}, 'shows result_mean_latency_ns'),
+    ('stream', {'power_end': None}, 'has no power_end'),
+  )
+  def test_detail_log_that_was_edited(self, name, values, pattern):
+    jobs.edit(self.root / name / 'performance' / 'run_1', **values)
+    for division in ('open', 'closed'):
+      found = self.problems(division=division)
+      self.assertRegex('\n'.join(found), pattern)
+
+  @parameterized.parameters(
+    ('offline', 'result_samples_per_second', 99.0, 'is 99, but .* samples in'),
+    (
+      'offline',
+      'result_90.00_percentile_latency_ns',
+      1,
+      'ns is .*, .* only 1$',
+    ),
+    ('stream', 'early_stopping_latency_ss', 10, 'early_.*_ss only 10$'),
+    (
+      'stream',
+      'power_end',
+      '12-01-2026 03:10:00.000',
+      'queries of .* ns .* tak',
+    ),
+  )
+  def test_both_logs_were_edited(self, name, key, value, pattern):
+    jobs.change(self.root / name / 'performance' / 'run_1', **{key: value})
+    found = '\n'.join(self.problems(division='open'))
+    self.assertRegex(found, f'contradicts itself: .*{pattern}')
+
+  def test_a_summary_without_its_figures(self):
+    log = self.performance / 'mlperf_log_summary.txt'
+    lines = log.read_text('utf-8').splitlines()
+    left = (
+      line for line in lines if not line.startswith(('Result', 'Samples'))
+    )
+    log.write_text('\n'.join(left), 'utf-8')
+    found = self.problems(division='open')
+    self.assertLen(found, 2)
+    self.assertIn('does not show result_samples_per_second', found[0])
+    self.assertIn('does not show result_validity', found[1])
+
+  def test_figures_that_are_not_those_of_the_log(self):
+    faster = dataclasses.replace(
+      jobs.load(self.root / 'offline')[0].entry.performance, value=1e4
+    )
+    self.assert_problem(
+      "result.json says samples_per_second 10000.0, LoadGen's log",
+      division='open',
+      **self.with_entry(performance=faster),
+    )
 
   def test_short_runs_are_for_open_submissions_to_old_rounds(self):
     jobs.change(self.performance, effective_min_duration_ms=100)
@@ -118,15 +176,20 @@ class WholeTest(parameterized.TestCase):
     self.assert_problem(
       f'{metric} is .*, gptj-99 asks for at', **self.with_entry(accuracy=scored)
     )
-    self.assertEqual(self.problems(division='open'), [])
+    self.assertEqual(
+      self.problems(division='open', **self.with_entry(accuracy=scored)), []
+    )
 
   def test_figures_that_are_not_those_of_the_result(self):
     high = jobs.HIGH[rounds.GPTJ] | {'rouge1': 43.5}
     (self.accuracy / 'accuracy.txt').write_text(f'{high}\n', 'utf-8')
-    self.assert_problem('says rouge1 43.5, the result 42.9865')
+    for division in ('open', 'closed'):
+      self.assert_problem(
+        'says rouge1 43.5, the result 42.9865', division=division
+      )
 
   def test_figures_that_no_checker_reads(self):
-    text = "{'rouge1': np.float64(43.1), 'rouge2': 20.2, 'gen_len': 4000000}"
+    text = "{'rouge1': np.float64(43.1), 'rouge2': 20.1235, 'gen_len': 4016878}"
     (self.accuracy / 'accuracy.txt').write_text(text, 'utf-8')
     self.assert_problem('does not tell rouge1, rougeL as', division='open')
 

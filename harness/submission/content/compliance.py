@@ -41,8 +41,8 @@ _TEST05_SEEDS = {
   'v4.1': (16799458546791641818, 5453809927556429288, 5435552105434836064),
 }
 
-# The figure of a run that is compared: samples/s, or latency in ns.
-_SCORES = {
+# Key of a run's official figure: samples/s, or latency in ns.
+FIGURES = {
   rounds.OFFLINE: 'result_samples_per_second',
   rounds.SERVER: 'result_completed_samples_per_sec',
   rounds.SINGLE_STREAM: 'early_stopping_latency_ss',
@@ -162,7 +162,7 @@ def verify_performance(
     bounds = [log.values.get(_BOUND) for log in (performance, repeated)]
     if bounds[0] != bounds[1]:
       return Verdict(f'TEST FAIL: target latencies are {bounds}\n', False)
-  key = _SCORES[scenario]
+  key = FIGURES[scenario]
   reference, score = (
     float(str(log.values.get(key, 0))) for log in (performance, repeated)
   )

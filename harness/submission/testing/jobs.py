@@ -1,6 +1,7 @@
 """Makes directories of jobs whose logs LoadGen itself wrote."""
 
 import dataclasses
+import datetime
 import json
 import pathlib
 import subprocess
@@ -10,13 +11,16 @@ from harness.loadgen import loadgen_log
 from harness.loadgen import rounds
 from harness.loadgen import settings
 from harness.results import entry as entry_lib
+from harness.results import figures
 from harness.submission import job_result
 from harness.submission import plan
+from harness.submission.checks import consistency
 from harness.submission.content import compliance
 from serve import programs
 
 _PROGRAM = 'harness/submission/testing/canned_run'
 _SILENCE_SECS = 60
+_TIME_FORMAT = '%m-%d-%Y %H:%M:%S.%f'
 
 # Figures that are below every target, and figures that meet them all.
 LOW = {
@@ -125,11 +129,11 @@ def make(directory: pathlib.Path, job: Job) -> entry_lib.Entry:
   user_conf.write_text(job.settings.user_conf, encoding='utf-8')
   run(job, 'accuracy', directory / 'accuracy', user_conf)
   run(job, 'performance', directory / 'performance' / 'run_1', user_conf)
-  figures = job.figures or LOW[job.benchmark]
+  scores = job.figures or LOW[job.benchmark]
   gptj = job.benchmark == rounds.GPTJ
-  line = str(figures) if gptj else json.dumps(figures)
+  line = str(scores) if gptj else json.dumps(scores)
   (directory / 'accuracy' / 'accuracy.txt').write_text(line + '\n', 'utf-8')
-  log = loadgen_log.read(str(directory / 'performance' / 'run_1'))
+  run_1 = str(directory / 'performance' / 'run_1')
   entry = entry_lib.Entry(
     benchmark=job.benchmark,
     model=job.model or f'{job.benchmark}-99',
@@ -142,10 +146,8 @@ def make(directory: pathlib.Path, job: Job) -> entry_lib.Entry:
     ended='2026-11-22T03:10:00+00:00',
     versions={'mlcommons-loadgen': '6.0.17', 'commit': '69960f5'},
     description=system_description(),
-    accuracy=entry_lib.Accuracy(figures, line),
-    performance=entry_lib.Performance(
-      log.valid, 'samples_per_second', 12.5, log.seconds, job.samples
-    ),
+    accuracy=entry_lib.Accuracy(scores, line),
+    performance=figures.performance(run_1, job.scenario),
   )
   entry.write(str(directory))
   return entry
@@ -204,7 +206,28 @@ def run(
 
 
 def change(directory: pathlib.Path, **values: object) -> None:
-  """Changes values of a detail log, for what takes LoadGen ten minutes."""
+  """Changes what LoadGen logged of a run, wherever it stands.
+
+  The result of the job says the same afterwards, if the run is its
+  performance run.
+  """
+  log = loadgen_log.read(str(directory))
+  edit(directory, **values)
+  lines = log.summary.splitlines()
+  for place, line in enumerate(lines):
+    for key, shown in consistency.summary_rows(line, _scenario(log)):
+      if key in values:
+        lines[place] = line.removesuffix(shown) + str(values[key])
+  (directory / loadgen_log.SUMMARY_LOG).write_text('\n'.join(lines), 'utf-8')
+  job = directory.parents[1]
+  if directory.name == 'run_1' and (job / entry_lib.FILE).is_file():
+    found = figures.performance(str(directory), _scenario(log))
+    entry = entry_lib.read(str(job))
+    dataclasses.replace(entry, performance=found).write(str(job))
+
+
+def edit(directory: pathlib.Path, **values: object) -> None:
+  """Changes values of a detail log, and nothing else."""
   path = directory / loadgen_log.DETAIL_LOG
   lines = path.read_text('utf-8').splitlines()
   for place, line in enumerate(lines):
@@ -214,6 +237,31 @@ def change(directory: pathlib.Path, **values: object) -> None:
       record['value'] = values[record['key']]
       lines[place] = f'{prefix} {json.dumps(record)}'
   path.write_text('\n'.join(lines) + '\n', 'utf-8')
+
+
+def last(directory: pathlib.Path, seconds: float, **values: object) -> None:
+  """Stretches a run, for what takes LoadGen ten minutes."""
+  log = loadgen_log.read(str(directory))
+  factor = seconds / log.seconds
+  end = datetime.datetime.strptime(
+    str(log.values['power_begin']), _TIME_FORMAT
+  ) + datetime.timedelta(seconds=seconds)
+  values['power_end'] = end.strftime(_TIME_FORMAT)
+  for key, value in log.values.items():
+    if key.endswith('latency_ns') or key.startswith('early_stopping_latency'):
+      if not key.startswith(('requested', 'effective')):
+        values[key] = round(float(str(value)) * factor)
+    elif key.endswith(('per_sec', 'per_second', 'loadgen_overhead')):
+      values[key] = float(str(value)) / factor
+  if _scenario(log) == rounds.SINGLE_STREAM:
+    # Without LoadGen's share, which has been stretched as well.
+    queries = int(str(log.values['result_query_count']))
+    values['result_mean_latency_ns'] = round(0.9e9 * seconds / queries)
+  change(directory, **values)
+
+
+def _scenario(log: loadgen_log.RunLog) -> str:
+  return str(log.values['effective_scenario'])
 
 
 def load(*directories: pathlib.Path) -> tuple[job_result.JobResult, ...]:

@@ -1,0 +1,99 @@
+from absl.testing import absltest
+from absl.testing import parameterized
+
+from harness.loadgen import conf_file
+from harness.loadgen import rounds
+
+
+class RoundsTest(parameterized.TestCase):
+  """Pins the official values, because a wrong digit voids ten-minute runs."""
+
+  # Seeds of the queries, the samples and the schedule: mlperf.conf (since v4.1
+  # loadgen/mlperf.conf) at each tag of mlcommons/inference. v6.0 and v6.1:
+  # tools/submission/submission_checker/constants.py at b66003e.
+  @parameterized.parameters(
+    (
+      'v3.1',
+      148687905518835231,
+      520418551913322573,
+      811580660758947900,
+    ),
+    (
+      'v4.0',
+      13281865557512327830,
+      198141574272810017,
+      7575108116881280410,
+    ),
+    (
+      'v4.1',
+      3066443479025735752,
+      10688027786191513374,
+      14962580496156340209,
+    ),
+    (
+      'v5.0',
+      6023615788873153749,
+      15036839855038426416,
+      9933818062894767841,
+    ),
+    (
+      'v5.1',
+      1780908523862526354,
+      14771362308971278857,
+      18209322760996052031,
+    ),
+    (
+      'v6.0',
+      2465351861681999779,
+      14276810075590677512,
+      3936089224930324775,
+    ),
+    (
+      'v6.1',
+      2085463073848966840,
+      2747215439041700203,
+      16159082839903944936,
+    ),
+  )
+  def test_seeds(self, name, queries, samples, schedule):
+    rules = rounds.ROUNDS[name]
+    self.assertEqual(rules.name, name)
+    self.assertEqual(rules.qsl_seed, queries)
+    self.assertEqual(rules.sample_seed, samples)
+    self.assertEqual(rules.schedule_seed, schedule)
+    conf = self.create_tempfile(content=f'*.*.qsl_rng_seed = {queries}\n')
+    self.assertEqual(conf_file.round_of(conf.full_path), name)
+
+  def test_every_round_is_pinned(self):
+    self.assertEqual(
+      list(rounds.ROUNDS),
+      ['v3.1', 'v4.0', 'v4.1', 'v5.0', 'v5.1', 'v6.0', 'v6.1'],
+    )
+
+  def test_limits(self):
+    # gptj.Server.target_latency, bert.Server.target_latency, *.*.min_duration
+    # and the counts of mlperf.conf at v4.0.
+    self.assertEqual(
+      rounds.SERVER_LATENCY_MS, {rounds.GPTJ: 20_000, rounds.BERT: 130}
+    )
+    self.assertEqual(rounds.MIN_DURATION_MS, 600_000)
+    self.assertEqual(
+      rounds.FULL_SET, {rounds.GPTJ: 13_368, rounds.BERT: 10_833}
+    )
+    self.assertEqual(rounds.MULTI_STREAM_SAMPLES, 8)
+    self.assertEqual(rounds.MULTI_STREAM_MIN_QUERIES, 662)
+
+  @parameterized.parameters(
+    ('v3.1', rounds.GPTJ, 24_576),
+    ('v4.0', rounds.GPTJ, 13_368),
+    ('v4.0', rounds.BERT, 10_833),
+  )
+  def test_fewest_samples_of_offline(self, name, benchmark, expected):
+    # OFFLINE_MIN_SPQ and OFFLINE_MIN_SPQ_SINCE_V4 of submission_checker.py.
+    self.assertEqual(
+      rounds.ROUNDS[name].min_queries(benchmark, rounds.OFFLINE), expected
+    )
+
+
+if __name__ == '__main__':
+  absltest.main()

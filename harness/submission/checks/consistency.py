@@ -1,0 +1,177 @@
+"""Checks that the logs of a performance run agree with each other.
+
+LoadGen writes most figures twice: for people into mlperf_log_summary.txt and for
+programs into mlperf_log_detail.txt. The official checkers read only the second,
+so a figure that was edited there passes them.
+"""
+
+from collections.abc import Iterator, Mapping
+import functools
+import math
+import re
+
+from harness.loadgen import loadgen_log
+from harness.loadgen import rounds
+from harness.results import figures
+from harness.submission.content import compliance
+
+_ROW = re.compile(r'^[ *]*(\w[\w./() ]*?)\s*:\s*(\S.*?)\s*$', re.MULTILINE)
+_ESTIMATE = re.compile(r'Early stopping (\d+)\S* percentile estimate: (\d+)')
+_PERCENTILE = re.compile(r'([\d.]+)(?:th)? percentile latency \(ns\)')
+_EXTREME = re.compile(r'(Min|Max|Mean) latency \(ns\)')
+_VALIDITY = 'result_validity'
+_ESTIMATES = {
+  '90': 'early_stopping_latency_ss',
+  '99': 'early_stopping_latency_ms',
+}
+
+# Key of the detail log by label of the summary. Labels that are not here name
+# settings; see `_key`.
+_KEYS = {
+  'SUT name': 'sut_name',
+  'Mode': 'effective_test_mode',
+  'Scenario': 'effective_scenario',
+  'Result is': _VALIDITY,
+  'Performance constraints satisfied': 'result_perf_constraints_met',
+  'Min duration satisfied': 'result_min_duration_met',
+  'Min queries satisfied': 'result_min_queries_met',
+  'Early stopping satisfied': 'early_stopping_met',
+  'Samples per second': 'result_samples_per_second',
+  'Scheduled samples per second': 'result_scheduled_samples_per_sec',
+  'Completed samples per second': 'result_completed_samples_per_sec',
+  'QPS w/ loadgen overhead': 'result_qps_with_loadgen_overhead',
+  'QPS w/o loadgen overhead': 'result_qps_without_loadgen_overhead',
+}
+_WORDS = {True: ('yes', 'true', '1'), False: ('no', 'false', '0')}
+
+# The summary shows rates with at least two decimals and five digits.
+_DIGITS = 1e-4
+_DECIMALS = 0.006
+
+# How far the figure of a run may be from its samples over its seconds, which
+# the log has in milliseconds: 2 %, and two of these.
+_MARGIN = 0.02
+_CLOCK_SECS = 0.002
+
+# LoadGen's own share of a stream: at most this much a query, and half of all.
+_OVERHEAD_SECS = 0.001
+_OVERHEAD = 0.5
+
+
+def problems(
+  log: loadgen_log.RunLog, scenario: str, name: str
+) -> Iterator[str]:
+  """Yields the contradictions in the logs of a performance run.
+
+  Args:
+    log: The logs.
+    scenario: LoadGen's name of the scenario.
+    name: What messages call the run.
+  """
+  values = log.values
+  rows = list(summary_rows(log.summary, scenario))
+  for key, shown in rows:
+    if key in values and not _equal(shown, values[key]):
+      yield (
+        f'{name}: {loadgen_log.SUMMARY_LOG} shows {key} as {shown},'
+        f' {loadgen_log.DETAIL_LOG} as {values[key]}; submit both logs as LoadGen'
+        ' wrote them'
+      )
+  absent = {_VALIDITY, compliance.FIGURES.get(scenario)} & set(values)
+  absent -= {key for key, _ in rows}
+  for key in sorted(absent):
+    if values[key]:  # 0: too few queries for an estimate.
+      yield (
+        f'{name}: {loadgen_log.SUMMARY_LOG} does not show {key}; submit the log'
+        ' as LoadGen wrote it'
+      )
+  if values.get(_VALIDITY) != 'VALID':
+    return  # Reported by the caller; LoadGen may have stopped anywhere.
+  texts = list(_order(values, scenario))
+  try:
+    texts += _times(log, scenario)
+  except ValueError as error:
+    texts.append(str(error))
+  for text in texts:
+    yield f'{name}: {loadgen_log.DETAIL_LOG} contradicts itself: {text}'
+
+
+def summary_rows(summary: str, scenario: str) -> Iterator[tuple[str, str]]:
+  """Yields the key in the detail log and the value of each line of a summary."""
+  for percentile, value in _ESTIMATE.findall(summary):
+    yield _ESTIMATES.get(percentile, ''), value
+  for label, value in _ROW.findall(summary):
+    yield _key(label, scenario), value
+
+
+def _key(label: str, scenario: str) -> str:
+  """Returns the key of a label; one that no log has for a line of text."""
+  query = '_query' if scenario == rounds.MULTI_STREAM else ''
+  if found := _PERCENTILE.fullmatch(label):
+    return figures.latency_key(f'{float(found[1]):.2f}', scenario)
+  if found := _EXTREME.fullmatch(label):
+    return f'result_{found[1].lower()}{query}_latency_ns'
+  setting = label.replace(' (', '_').rstrip(')')
+  return _KEYS.get(label, f'effective_{setting}')
+
+
+def _equal(shown: str, logged: object) -> bool:
+  if isinstance(logged, bool):
+    return shown.lower() in _WORDS[logged]
+  if isinstance(logged, int) and shown.isdecimal():
+    return int(shown) == logged
+  if not isinstance(logged, int | float):
+    return shown == str(logged)
+  try:
+    return math.isclose(
+      float(shown), logged, rel_tol=_DIGITS, abs_tol=_DECIMALS
+    )
+  except ValueError:
+    return False
+
+
+def _order(values: Mapping[str, object], scenario: str) -> Iterator[str]:
+  """Yields latencies that are not in the order that percentiles have."""
+  extremes = [_key(f'{each} latency (ns)', scenario) for each in ('Min', 'Max')]
+  keys = [figures.latency_key(each, scenario) for each in figures.PERCENTILES]
+  pairs = list(zip((extremes[0], *keys), (*keys, extremes[1])))
+  mean = _key('Mean latency (ns)', scenario)
+  pairs += [(extremes[0], mean), (mean, extremes[1])]
+  if judged := figures.JUDGED.get(scenario):
+    pairs += [
+      (figures.latency_key(judged, scenario), compliance.FIGURES[scenario])
+    ]
+  for low, high in pairs:
+    if low in values and values.get(high):
+      if float(str(values[low])) > float(str(values[high])):
+        yield f'{low} is {values[low]}, {high} only {values[high]}'
+
+
+def _times(log: loadgen_log.RunLog, scenario: str) -> Iterator[str]:
+  """Yields figures that do not fit the time that the run took."""
+  number = functools.partial(figures.number, log)
+  seconds = log.seconds
+  least = number('effective_min_duration_ms') / 1000
+  if seconds + _CLOCK_SECS < least * (1 - _MARGIN):
+    yield f'the run took {seconds:g} s, its min_duration is {least:g} s'
+  queries = number('result_query_count')
+  if scenario in figures.JUDGED:
+    mean_key = _key('Mean latency (ns)', scenario)
+    busy = queries * number(mean_key) / 1e9
+    slack = _OVERHEAD * seconds + queries * _OVERHEAD_SECS + _CLOCK_SECS
+    if not -_MARGIN * seconds - _CLOCK_SECS <= seconds - busy <= slack:
+      yield (
+        f'{queries:.0f} queries of {number(mean_key):.0f} ns ({mean_key}) take'
+        f' {busy:g} s, the run took {seconds:g} s'
+      )
+    return
+  key = compliance.FIGURES[scenario]
+  samples = queries * number('generated_samples_per_query')
+  rate = number(key)
+  if abs(rate * seconds - samples) > (
+    _MARGIN * samples + 1 + rate * _CLOCK_SECS
+  ):
+    yield (
+      f'{key} is {rate:g}, but {samples:.0f} samples in {seconds:g} s are'
+      f' {samples / max(seconds, _CLOCK_SECS):g} per second'
+    )

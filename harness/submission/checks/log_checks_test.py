@@ -1,0 +1,55 @@
+import pathlib
+import shutil
+
+from absl.testing import absltest
+from absl.testing import parameterized
+
+from harness.loadgen import rounds
+from harness.submission.checks import log_checks
+from harness.submission.testing import jobs
+
+_GPTJ_NS = 20_000_000_000  # gptj.*.Server of mlperf.conf, in every round.
+_BERT_NS = 130_000_000  # bert.*.Server.
+
+
+class LatencyBoundTest(parameterized.TestCase):
+  """The bound that a Server run was judged by, in LoadGen's own log."""
+
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    cls.made = pathlib.Path(absltest.get_default_test_tmpdir(), 'bound')
+    shutil.rmtree(cls.made, ignore_errors=True)
+    for benchmark in rounds.BENCHMARKS:
+      job = jobs.Job(
+        benchmark=benchmark,
+        scenario=rounds.SERVER,
+        target_qps=400,
+        target_latency_ms=100,
+      )
+      jobs.make(cls.made / benchmark, job)
+
+  @parameterized.parameters(
+    (rounds.GPTJ, _GPTJ_NS, None),
+    (rounds.GPTJ, _GPTJ_NS + 1_000_000, 'was 20001 ms, .* at most 20000 ms'),
+    (rounds.BERT, _BERT_NS, None),
+    (rounds.BERT, _BERT_NS + 1_000_000, 'was 131 ms, .* at most 130 ms'),
+  )
+  def test_bound(self, benchmark, bound_ns, pattern):
+    job = pathlib.Path(self.create_tempdir().full_path, 'job')
+    shutil.copytree(self.made / benchmark, job)
+    run = job / 'performance' / 'run_1'
+    jobs.change(run, effective_target_latency_ns=bound_ns)
+    (result,) = jobs.load(job)
+    problems = list(
+      log_checks.settings('v4.0', 'open', result, result.performance, 'this')
+    )
+    if pattern is None:
+      self.assertEqual(problems, [])
+    else:
+      (problem,) = problems
+      self.assertRegex(problem, f'this: target_latency {pattern}')
+
+
+if __name__ == '__main__':
+  absltest.main()
