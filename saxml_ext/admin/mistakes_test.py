@@ -89,7 +89,9 @@ class MistakesTest(cell_fixture.CellTestCase):
     self.assertEqual(
       await self.missing(),
       f'0 of 1 replicas: no further server has room for {_RIGHT}; of 1 that'
-      ' can serve it, 1 have other models',
+      ' can serve it, 1 have other models. A server takes one model by default:'
+      ' start another model server, unpublish a model, or start the admin server'
+      ' with --sax_admin_exp_assigner, which places several by memory',
     )
 
 

@@ -26,6 +26,7 @@ from saxml_ext.client.cli import go_flags
 from saxml_ext.client.cli import hints
 from saxml_ext.client.cli import registry
 from saxml_ext.common import errors
+from saxml_ext.common import near_misses
 from saxml_ext.common.security import tls
 from saxml_ext.common.telemetry import log_format
 from saxml_ext.common.telemetry import tracing
@@ -52,6 +53,7 @@ FLAGS = (
 # Commands about commands, with what they do.
 _ABOUT = {
   'commands': 'List the names of all commands.',
+  'completion': 'Print a script that completes command lines in a shell.',
   'flags': 'Describe the flags before a command.',
   'help': 'Describe a command.',
 }
@@ -95,13 +97,36 @@ def _explain(name: str, args: Sequence[str]) -> int:
     print('\n'.join(sorted([*registry.names(), *_ABOUT])))
   elif name == 'flags':
     print(_flags_text(FLAGS), end='')
+  elif name == 'completion':
+    _complete(args)
   elif not args:
     print(_usage(), end='')
   elif item := registry.get(args[0]):
     print(_help_text(item), end='')
   else:
-    raise go_flags.UsageError(f'there is no command "{args[0]}"')
+    raise _unknown(args[0])
   return _OK
+
+
+def _complete(args: Sequence[str]) -> None:
+  # Imported late, as the modules of commands are.
+  from saxml_ext.client.cli import completion
+
+  if len(args) != 1 or args[0] not in completion.SHELLS:
+    raise go_flags.UsageError(
+      f'completion takes one argument, one of {", ".join(completion.SHELLS)},'
+      ' for example: source <(saxutil completion bash)'
+    )
+  print(completion.script(args[0], registry.commands(), _ABOUT, FLAGS), end='')
+
+
+def _unknown(name: str) -> go_flags.UsageError:
+  """Returns the error for a name that is not a command's."""
+  if not name:
+    return go_flags.UsageError('a command is missing')
+  near = near_misses.of(name, [*registry.names(), *_ABOUT])
+  hint = f'. Did you mean {" or ".join(near)}?' if near else ''
+  return go_flags.UsageError(f'there is no command "{name}"{hint}')
 
 
 def _misuse(error: go_flags.UsageError, item: command.Command | None) -> int:
@@ -118,11 +143,13 @@ def _fail(error: sax.SaxError, hint: str) -> int:
   return _FAILURE
 
 
-def _run(item: command.Command, given: go_flags.Parsed, timeout: float) -> int:
+def _run(
+  item: command.Command, given: go_flags.Parsed, context: command.Context
+) -> int:
   try:
-    item.run(command.Context(timeout), given)
+    item.run(context, given)
   except sax.SaxError as e:
-    return _fail(e, hints.of(e, item.name, given.rest, timeout))
+    return _fail(e, hints.of(e, item.name, given.rest, context.timeout))
   except OSError as e:
     # Most likely a file below the root of all cells.
     print(f'Error: {e}', file=sys.stderr)
@@ -181,11 +208,12 @@ def run(args: Sequence[str]) -> int:
     if name in _ABOUT:
       return _explain(name, rest)
     if item is None:
-      raise go_flags.UsageError(
-        f'there is no command "{name}"' if name else 'a command is missing'
-      )
+      raise _unknown(name)
     given = command.complete(go_flags.parse(item.flags, rest))
-    return _run(item, given, parsed['sax_timeout'])
+    context = command.Context(
+      parsed['sax_timeout'], 'sax_timeout' in parsed.given
+    )
+    return _run(item, given, context)
   except go_flags.HelpWanted:
     print(_help_text(item), end='')
   except go_flags.UsageError as e:

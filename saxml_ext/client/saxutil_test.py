@@ -2,6 +2,7 @@
 
 import os
 import re
+import subprocess
 from unittest import mock
 
 from absl.testing import absltest
@@ -12,6 +13,61 @@ from saxml_ext.client.cli import registry
 from saxml_ext.client.testing import saxutil_fixture
 from saxml_ext.client.transport import admin_client
 from saxml_ext.common import cell as cell_files
+
+# Evaluates the script on stdin and completes the words that it is given.
+_COMPLETE = """
+eval "$(cat)"
+COMP_WORDS=("$@")
+COMP_CWORD=$(($# - 1))
+_saxutil
+printf '%s\\n' "${COMPREPLY[@]}"
+"""
+
+
+class CompletionTest(saxutil_fixture.SaxutilTest):
+  def complete(self, line: str) -> set[str]:
+    """Returns what bash offers for a command line with the cursor behind it."""
+    script = self.check(0, 'completion', 'bash')
+    # Bash makes words of a line as in COMP_WORDBREAKS, "=" among others.
+    words = line.replace('=', ' = ').split(' ')
+    done = subprocess.run(
+      ['bash', '-c', _COMPLETE, 'bash', *words],
+      input=script,
+      stdout=subprocess.PIPE,
+      text=True,
+      check=True,
+    )
+    return set(done.stdout.split())
+
+  def test_bash(self):
+    self.assertEqual(self.complete('saxutil publi'), {'publish'})
+    self.assertContainsSubset(
+      {'ls', 'help', 'lm.generate', 'completion'}, self.complete('saxutil ')
+    )
+    self.assertEqual(
+      self.complete('saxutil -sax_'), {'-sax_root=', '-sax_timeout='}
+    )
+    self.assertEqual(self.complete('saxutil -sax_root=/x uppdate'), set())
+    self.assertEqual(
+      self.complete('saxutil -sax_root=/x wa'), {'wait', 'watch'}
+    )
+    self.assertEqual(self.complete('saxutil lm.generate -s'), {'-stream'})
+    self.assertIn('-extra=', self.complete('saxutil lm.generate -'))
+    self.assertEqual(self.complete('saxutil help lm.s'), {'lm.score'})
+    self.assertEqual(
+      self.complete('saxutil completion '), {'bash', 'zsh', 'fish'}
+    )
+    self.assertEqual(self.complete('saxutil unpublish -'), set())
+
+  def test_other_shells(self):
+    self.assertIn('bashcompinit', self.check(0, 'completion', 'zsh'))
+    fish = self.check(0, 'completion', 'fish')
+    for name in self.check(0, 'commands').split():
+      self.assertIn(f'-n __fish_use_subcommand -a {name} -d ', fish)
+    self.assertIn("'__fish_seen_subcommand_from ls' -o csv -d", fish)
+    for args in ((), ('tcsh',), ('bash', 'zsh')):
+      self.check(2, 'completion', *args)
+      self.assertIn('one of bash, zsh, fish', self.stderr)
 
 
 class HelpTest(saxutil_fixture.SaxutilTest):
@@ -26,7 +82,7 @@ class HelpTest(saxutil_fixture.SaxutilTest):
     self.assertLen(upstream, 24)
     self.assertContainsSubset(upstream, names)
     added = [name for name in names if f'\t{name} ' not in recorded]
-    self.assertEqual(added, ['stats', 'wait'])
+    self.assertEqual(added, ['completion', 'stats', 'wait'])
 
   def test_help_of_a_command(self):
     for name in registry.names():
@@ -48,6 +104,19 @@ class HelpTest(saxutil_fixture.SaxutilTest):
     self.check(2, *args)
     self.assertEqual(self.stderr.count('Error: '), 1)
     self.assertStartsWith(self.stderr, 'Error: ')
+
+  def test_nearest_names_of_a_command(self):
+    for typed, meant in (
+      ('pubish', 'publish'),
+      ('generate', 'lm.generate or vm.generate'),
+      ('lm.generat', 'lm.generate'),
+    ):
+      self.check(2, typed)
+      self.assertIn(f'no command "{typed}". Did you mean {meant}', self.stderr)
+      self.check(2, 'help', typed)
+      self.assertIn(f'Did you mean {meant}', self.stderr)
+    self.check(2, 'frobnicate')
+    self.assertNotIn('Did you mean', self.stderr)
 
   def test_cell_of_the_environment(self):
     self.cell.add_server()

@@ -4,20 +4,25 @@
 value as text, meant to be JSON. Rules, as in Sax: an unknown attribute or
 invalid JSON is warned about and left out (admin servers have keys of their
 own, such as `ram`), and a value of another type than the current one is
-refused, where int and float differ and None goes with everything.
+refused, where int and float differ and None goes with everything. Beyond Sax,
+an attribute that holds a text takes it without quotation marks, too.
 """
 
 from collections.abc import Iterable, Mapping
 import json
 import re
+import typing
 from typing import Any
 
 from absl import logging
 
 from saxml_ext.common import errors
+from saxml_ext.common import near_misses
 
 # Public attributes alone, so that no override replaces a method.
 _ATTRIBUTE = re.compile(r'[A-Z][A-Z0-9_]*', re.ASCII)
+# Nobody reads more, and each unknown name is compared with all attributes.
+_MOST_PROBLEMS = 20
 
 
 def apply(params: type, overrides: Mapping[str, str]) -> type:
@@ -25,26 +30,17 @@ def apply(params: type, overrides: Mapping[str, str]) -> type:
 
   Args:
     params: a serving params class; it is left as it is.
-    overrides: attribute name -> value as JSON.
+    overrides: attribute name -> value as JSON, or as a bare text.
 
   Raises:
     errors.InvalidArgument: a value's type is not the attribute's.
   """
   changes = {}
   for name, text in overrides.items():
-    if not _ATTRIBUTE.fullmatch(name) or not hasattr(params, name):
-      logging.warning(
-        'override %s is left out: %s has no such attribute',
-        name,
-        params.__name__,
-      )
-      continue
     try:
-      value = json.loads(text)
-    except (ValueError, RecursionError) as e:
-      logging.warning(
-        'override %s=%s is left out: not JSON (%s)', name, text, e
-      )
+      value = _value(params, name, text)
+    except _NoEffect as e:
+      logging.warning('%s', e)
       continue
     _check_type(params, name, value)
     changes[name] = value
@@ -53,40 +49,94 @@ def apply(params: type, overrides: Mapping[str, str]) -> type:
   return type(params.__name__, (params,), changes)
 
 
-def of_flags(params: type, texts: Iterable[str]) -> dict[str, str]:
-  """Overrides as a program's --override flags give them.
-
-  `apply` leaves out what it does not know, because admin servers have keys of
-  their own; whoever types such a flag has mistyped.
+def problems(params: type, overrides: Mapping[str, str]) -> list[str]:
+  """Returns one message per override that `apply` leaves out or refuses.
 
   Args:
-    params: the serving params class that they are for.
-    texts: NAME=JSON each.
+    params: The serving params class that they are for.
+    overrides: Attribute name -> value as JSON, or as a bare text. After 20
+      messages no more are checked.
+  """
+  found: list[str] = []
+  for name, text in overrides.items():
+    if len(found) == _MOST_PROBLEMS:
+      break
+    try:
+      _check_type(params, name, _value(params, name, text))
+    except _NoEffect as e:
+      found.append(str(e))
+    except errors.InvalidArgument as e:
+      found.append(e.message)
+  return found
+
+
+def of_flags(params: type, texts: Iterable[str]) -> dict[str, str]:
+  """Returns the overrides that a program's --override flags give.
+
+  `apply` leaves out what it does not know, because admin servers have keys of
+  their own. A flag has no other meaning, so a mistake in it is an error.
+
+  Args:
+    params: The serving params class that they are for.
+    texts: KEY=VALUE each, the value as JSON or as a bare text.
 
   Returns:
     Attribute name -> value as JSON, for `apply`.
 
   Raises:
-    errors.InvalidArgument: one is not of that form, or names no attribute.
+    errors.InvalidArgument: One is not of that form, or names no attribute.
   """
   found = {}
   for text in texts:
     name, _, value = text.partition('=')
     try:
-      json.loads(value)
-    except (ValueError, RecursionError) as e:
+      found[name] = json.dumps(_value(params, name, value))
+    except _NoEffect as e:
       raise errors.InvalidArgument(
-        f'--override={text} is not of the form NAME=JSON ({e}); write for'
-        ' example BATCH_SIZE=8, BUCKET_KEYS=[256,512] or QUANTIZATION="int8",'
-        ' quoted for your shell'
+        f'--override={text}: {e} Write KEY=VALUE, for example BATCH_SIZE=8,'
+        ' BUCKET_KEYS=[256,512] or QUANTIZATION=int8, quoted for your shell.'
       ) from e
-    if not _ATTRIBUTE.fullmatch(name) or not hasattr(params, name):
-      raise errors.InvalidArgument(
-        f'--override={text}: {params.__name__} has no attribute {name}; see'
-        ' docs/serving_params.md for those there are'
-      )
-    found[name] = value
   return found
+
+
+class _NoEffect(Exception):
+  """An override is left out, because it names no attribute or has no value."""
+
+
+def _value(params: type, name: str, text: str) -> Any:
+  """Returns the value that an override's text stands for.
+
+  The text is JSON. An attribute that holds a text also takes it bare.
+
+  Raises:
+    _NoEffect: The attribute does not exist, or the text is not a value.
+  """
+  if not _ATTRIBUTE.fullmatch(name) or not hasattr(params, name):
+    near = near_misses.of(name, list(filter(_ATTRIBUTE.fullmatch, dir(params))))
+    hint = (
+      f'Did you mean {" or ".join(near)}?'
+      if near
+      else 'docs/serving_params.md lists the attributes.'
+    )
+    raise _NoEffect(
+      f'override {name} is left out: {params.__name__} has no such attribute.'
+      f' {hint}'
+    )
+  try:
+    return json.loads(text)
+  except (ValueError, RecursionError) as e:
+    if _takes_text(params, name) and not text.startswith(('"', '[', '{')):
+      return text
+    raise _NoEffect(
+      f'override {name}={text} is left out: the value is not JSON ({e}).'
+    ) from e
+
+
+def _takes_text(params: type, name: str) -> bool:
+  current = getattr(params, name)
+  if current is None:
+    return str in typing.get_args(typing.get_type_hints(params).get(name))
+  return isinstance(current, str)
 
 
 def _check_type(params: type, name: str, value: Any) -> None:
@@ -114,4 +164,6 @@ def _example(expected: type, value: Any) -> str:
     return f' ({int(value)})'
   if expected is list and number:
     return f' ([{value}])'
+  if expected is str and number:
+    return f' ("{value}")'
   return ''

@@ -1,5 +1,7 @@
 """Tests for overrides."""
 
+import json
+
 from absl.testing import absltest
 from absl.testing import parameterized
 
@@ -75,14 +77,44 @@ class OverridesTest(parameterized.TestCase):
   def test_of_flags(self):
     self.assertEqual(
       overrides.of_flags(_Params, ['BATCH_SIZE=8', 'BUCKET_KEYS=[1,2]']),
-      {'BATCH_SIZE': '8', 'BUCKET_KEYS': '[1,2]'},
+      {'BATCH_SIZE': '8', 'BUCKET_KEYS': '[1, 2]'},
     )
 
   @parameterized.parameters(
-    ('BATCH_SIZE', 'is not of the form NAME=JSON'),
-    ('BATCH_SIZE=a', 'write for example'),
-    ('BATCHSIZE=1', '_Params has no attribute BATCHSIZE'),
-    ('mro=1', 'has no attribute mro'),
+    ('QUANTIZATION', 'int8', 'int8'),
+    ('QUANTIZATION', '"int8"', 'int8'),
+    ('VOCABULARY_PATH', '/a/b=c', '/a/b=c'),
+    ('VOCABULARY_PATH', 'null', None),
+  )
+  def test_texts_need_no_quotation_marks(self, name, text, value):
+    self.assertEqual(
+      getattr(overrides.apply(_Params, {name: text}), name), value
+    )
+    [flag] = overrides.of_flags(_Params, [f'{name}={text}']).values()
+    self.assertEqual(json.loads(flag), value)
+
+  def test_problems(self):
+    given = {
+      'BATCH_SIZ': '8',
+      'BATCH_SIZE': '"8"',
+      'BUCKET_KEYS': '[512',
+      'TOP_K': '1',
+      'VOCABULARY_PATH': '"/a',
+    }
+    name, kind, half, text = overrides.problems(_Params, given)
+    self.assertIn('BATCH_SIZ is left out: _Params has no such', name)
+    self.assertIn('Did you mean BATCH_SIZE?', name)
+    self.assertIn('of type str', kind)
+    self.assertIn('BUCKET_KEYS=[512 is left out: the value is not JSON', half)
+    self.assertIn('VOCABULARY_PATH="/a is left out', text)
+    many = {f'NOPE_{i}': '1' for i in range(100_000)}
+    self.assertLen(overrides.problems(_Params, many), 20)
+
+  @parameterized.parameters(
+    ('BATCH_SIZE', 'Write KEY=VALUE, for example'),
+    ('BATCH_SIZE=a', 'the value is not JSON'),
+    ('BATCHSIZE=1', 'has no such attribute. Did you mean BATCH_SIZE?'),
+    ('mro=1', 'override mro is left out: .* lists the attributes'),
   )
   def test_mistyped_flags_are_refused(self, text, message):
     with self.assertRaisesRegex(errors.InvalidArgument, message):

@@ -84,6 +84,12 @@ def _newest_step_dir(base: str) -> str:
       'checkpoint_00000000'
     ) from e
   steps = [(int(m[1]), m[0]) for m in map(_STEP_DIR.fullmatch, names) if m]
+  if not steps and 'config.json' in names:
+    raise errors.CheckpointError(
+      f'{base} is a Hugging Face directory, not a PAX checkpoint. Convert it'
+      ' and publish the result: ./bazelw run //converters:convert_gptj_ckpt --'
+      f' --base={base} --pax={base.rstrip("/")}-pax'
+    )
   if not steps:
     found = ', '.join(sorted(names)[:5]) or 'nothing'
     raise errors.CheckpointError(

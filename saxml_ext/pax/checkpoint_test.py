@@ -165,6 +165,16 @@ class CheckpointTest(parameterized.TestCase):
     ):
       checkpoint.find_step_dir(str(self.path))
 
+  def test_hugging_face_directory(self):
+    directory = self.create_tempdir()
+    directory.create_file('config.json')
+    with self.assertRaisesRegex(
+      errors.CheckpointError,
+      'is a Hugging Face directory.*convert_gptj_ckpt --'
+      f' --base={directory.full_path} --pax={directory.full_path}-pax',
+    ):
+      checkpoint.Reader(directory.full_path)
+
   def test_missing_variable(self):
     self.write()
     with self.assertRaisesRegex(errors.CheckpointError, 'no variable nonsense'):

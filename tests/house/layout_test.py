@@ -32,8 +32,16 @@ _BELOW = {
     'saxml_ext/engine',
     'saxml_ext/params',
   ),
-  'saxml_ext/admin': ('saxml_ext/common', 'saxml_ext/protobuf'),
-  'saxml_ext/client': ('saxml_ext/common', 'saxml_ext/protobuf'),
+  'saxml_ext/admin': (
+    'saxml_ext/common',
+    'saxml_ext/params',
+    'saxml_ext/protobuf',
+  ),
+  'saxml_ext/client': (
+    'saxml_ext/common',
+    'saxml_ext/params',
+    'saxml_ext/protobuf',
+  ),
   'saxml_ext/http': (
     'saxml_ext/client',
     'saxml_ext/common',

@@ -16,8 +16,10 @@ from starlette import requests
 
 from saxml_ext.admin import controller as controller_lib
 from saxml_ext.admin import validation
+from saxml_ext.admin.placement import unknown_path
 from saxml_ext.admin.status import markup
 from saxml_ext.common import errors
+from saxml_ext.params import mistakes
 from saxml_ext.protobuf import admin_pb2
 
 # What a form needs at most.
@@ -114,10 +116,24 @@ class Changes:
       ('Replicas', str(model.requested_num_replicas)),
       *((f'Override {k}', v) for k, v in sorted(model.overrides.items())),
     ]
-    body = _settings(rows) + self._question(
-      '/publish', given, 'Publish it', danger=False
+    body = (
+      ''.join(markup.error(text) for text in self._warnings(model))
+      + _settings(rows)
+      + self._question('/publish', given, 'Publish it', danger=False)
     )
     return self._page('Publish this model?', body)
+
+  def _warnings(self, model: admin_pb2.Model) -> list[str]:
+    """Returns likely mistakes. They are no reason to refuse the model."""
+    path = model.model_path
+    servable = self._controller().members.servable_paths()
+    unknown = (
+      unknown_path.explain(path, servable)
+      if servable
+      else mistakes.in_path(path)
+    )
+    found = mistakes.in_overrides(path, model.overrides)
+    return [f'Warning: {text}' for text in (unknown, *found) if text]
 
   async def publish(
     self, request: requests.Request, given: Mapping[str, str]

@@ -100,6 +100,20 @@ class PagesTest(cell_fixture.CellTestCase):
     status, _, _ = await self.ask('/unpublish?model=/sax/test/no')
     self.assertEqual(status, 404)
 
+  async def test_likely_mistakes_are_shown_before_a_publish(self):
+    await self.joined()
+    given = await self.filled(path='p.a', overrides='BATCH_SIZ=8')
+    _, page, _ = await self.ask('/publish', given)
+    page = html.unescape(page)
+    self.assertIn('Warning: no joined model server can serve the', page)
+    self.assertIn('did you mean p.A?', page)
+    self.assertIn('Warning: override BATCH_SIZ is left out', page)
+    self.assertIn('Did you mean BATCH_SIZE?', page)
+    self.assertIn('Publish it', page)
+    given = await self.filled(overrides='BATCH_SIZE=8')
+    _, page, _ = await self.ask('/publish', given)
+    self.assertNotIn('Warning', page)
+
   async def test_other_sites_cannot_change_anything(self):
     await self.joined()
     given = {**await self.filled(), 'confirmed': 'yes'}

@@ -10,6 +10,12 @@ from saxml_ext.admin.placement import unknown_path
 from saxml_ext.protobuf import admin_pb2
 
 _BACK = 'it is given the model again if it comes back soon'
+# The default assigner gives each server one model, as stock Sax's does.
+_REMEDIES = (
+  '. A server takes one model by default: start another model server, unpublish'
+  ' a model, or start the admin server with --sax_admin_exp_assigner, which'
+  ' places several by memory'
+)
 
 
 def describe(
@@ -97,5 +103,5 @@ def _why_missing(model: admin_pb2.Model, members: members_lib.Members) -> str:
   ]
   return (
     f'no further server has room for {path}; of {len(able)} that can serve it,'
-    f' {" and ".join(counts)}'
+    f' {" and ".join(counts)}{_REMEDIES if others else ""}'
   )

@@ -300,33 +300,14 @@ class AdminCommandsTest(saxutil_fixture.SaxutilTest):
       '# Chip,Topology,# of Servers\nCHIP_TYPE_CPU,CHIP_TOPOLOGY_1,2\n',
     )
 
-  def test_wait(self):
-    self.check(1, '--sax_timeout=100ms', 'wait', fake_cell.MODEL)
-    self.assertIn('no answer within 0.', self.stderr)
-    self.assertIn('Hint: the command was given 0.1 s', self.stderr)
-    self.cell.add_server()
-    self.check(0, 'wait', fake_cell.MODEL, '1')
-    self.assertEmpty(self.stderr)
-    self.check(2, 'wait', fake_cell.MODEL, 'one')
-
   def test_admin_server_that_was_never_started(self):
     os.unlink(cell_files.location_path(self.cell.root, '/sax/test'))
-    for command in (('ls', '/sax/test'), ('lm.generate', fake_cell.MODEL, 'x')):
-      self.check(1, *command)
+    for args in (('ls', '/sax/test'), ('lm.generate', fake_cell.MODEL, 'x')):
+      self.check(1, *args)
       self.assertStartsWith(
         self.stderr, 'Error: no admin server of /sax/test was ever started'
       )
       self.assertNotIn('Hint', self.stderr)
-
-  def test_reasons_for_missing_servers_are_told(self):
-    reason = 'no server can serve p.A; p.B is known'
-    self.cell.admin.replicas_of_new.append(admin_pb2.Replica(reason=reason))
-    self.check(0, 'publish', '/sax/test/n', 'p.A', '/c', '1')
-    note = f'Note: /sax/test/n: {reason}\n'
-    self.assertEqual(self.stderr, note)
-    self.check(1, '--sax_timeout=1s', 'wait', '/sax/test/n')
-    self.assertStartsWith(self.stderr, note)
-    self.assertIn(f'; MISSING ({reason})', self.stderr)
 
   def test_watch_ends_when_the_model_is_unpublished(self):
     admin = self.cell.admin

@@ -11,10 +11,17 @@ from saxml_ext.client.transport import names
 
 
 class Context:
-  """What commands share: the deadline of all their calls together."""
+  """What commands share: the deadline of all their calls together.
 
-  def __init__(self, timeout: float):
-    """`timeout` in seconds; the clock starts now."""
+  Attributes:
+    timeout: Seconds that they may take.
+    is_given: Whether the user has set the timeout.
+  """
+
+  def __init__(self, timeout: float, is_given: bool = True):
+    """Starts the clock."""
+    self.timeout = timeout
+    self.is_given = is_given
     self._deadline = time.monotonic() + timeout
 
   def remaining(self) -> float:
@@ -66,9 +73,9 @@ def complete(args: go_flags.Parsed) -> go_flags.Parsed:
   return dataclasses.replace(args, rest=rest)
 
 
-def note(text: str) -> None:
-  """Tells the user something that is no result, on stderr."""
-  print(f'Note: {text}', file=sys.stderr, flush=True)
+def note(text: str, kind: str = 'Note') -> None:
+  """Prints something that is not a result to stderr, after its kind."""
+  print(f'{kind}: {text}', file=sys.stderr, flush=True)
 
 
 def check_count(args: Sequence[str], least: int, most: int | None) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 import random
+import time
 
 from saxml_ext.client import sax
 from saxml_ext.client.cli import command
@@ -15,8 +16,13 @@ from saxml_ext.common import cell as cell_files
 from saxml_ext.common import errors
 from saxml_ext.common import ids
 
-# So long finding out why replicas are not ready may take, after their time.
-_LAST_LOOK_SECONDS = 2.0
+# Finding out why replicas are not ready may take this many seconds.
+_LOOK_SECONDS = 2.0
+# `wait` reports how replicas fare after each of these times.
+_REPORT_SECONDS = 10.0
+# By default `wait` gives replicas that are loading this much time. A large
+# model is read from a slow disk and compiled in less.
+_LOADING_SECONDS = 1800.0
 
 
 def _print(
@@ -178,20 +184,48 @@ def _wait(context: command.Context, args: go_flags.Parsed) -> None:
   detail = sax.ListDetail(model_id, context.admin_options())
   if note := replica_status.missing(detail):
     command.note(note)
-  try:
-    sax.WaitForReady(model_id, count, context.admin_options())
-  except errors.DeadlineExceeded as e:
-    raise errors.DeadlineExceeded(e.message + _standing(model_id)) from e
+  limit = context.timeout if context.is_given else _LOADING_SECONDS
+  start = time.monotonic()
+  deadline = start + limit
+  told = ''
+  while True:
+    left = max(0.0, deadline - time.monotonic())
+    try:
+      step = sax.AdminOptions(min(left, _REPORT_SECONDS))
+      return sax.WaitForReady(model_id, count, step)
+    except errors.DeadlineExceeded as e:
+      now = _look(model_id)
+      replicas = replica_status.of([now], _LOOK_SECONDS) if now else []
+      standing = '; '.join(str(replica) for _, replica in replicas)
+      is_loading = any(r.status == model_detail.LOADING for _, r in replicas)
+      if left <= _REPORT_SECONDS or not (is_loading or context.remaining()):
+        if is_loading:
+          context.timeout = limit  # The hint names it.
+        text = f'{model_id} does not have {count} loaded replicas after '
+        text += f'{time.monotonic() - start:.3g} s; '
+        raise _not_ready(now)(text + (standing or e.message)) from e
+      if is_loading and standing != told:
+        told = standing
+        command.note(f'{standing}; waiting up to {limit:g} s (--sax_timeout)')
 
 
-def _standing(model_id: str) -> str:
-  """How a model's replicas fare, after a semicolon; "" if that is not known."""
+def _look(model_id: str) -> sax.ModelDetail | None:
+  """Returns what is known of a model, or None if nothing is."""
   try:
-    detail = sax.ListDetail(model_id, sax.AdminOptions(_LAST_LOOK_SECONDS))
+    return sax.ListDetail(model_id, sax.AdminOptions(_LOOK_SECONDS))
   except errors.SaxError:
-    return ''
-  rows = replica_status.of([detail], _LAST_LOOK_SECONDS)
-  return ''.join(f'; {replica}' for _, replica in rows)
+    return None
+
+
+def _not_ready(detail: sax.ModelDetail | None) -> type[errors.SaxError]:
+  """Returns the kind of error when time is up.
+
+  If the admin server knows why no server has the model, more time does not
+  help. DeadlineExceeded would add the hint to allow more.
+  """
+  if detail and not detail.addresses and replica_status.missing(detail):
+    return errors.FailedPrecondition
+  return errors.DeadlineExceeded
 
 
 def _watch(context: command.Context, args: go_flags.Parsed) -> None:
@@ -232,7 +266,9 @@ COMMANDS = (
   command.Command(
     'wait',
     'Wait until replicas of a model are loaded.',
-    'wait <model id> [<number of replicas>, 1 by default]',
+    'wait <model id> [<number of replicas>, 1 by default]\n'
+    '\tWithout -sax_timeout, replicas that are loading get 30 minutes, and'
+    ' others one.',
     _wait,
   ),
   command.Command(

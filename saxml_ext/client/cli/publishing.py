@@ -6,6 +6,7 @@ from saxml_ext.client.cli import go_flags
 from saxml_ext.client.cli import replica_status
 from saxml_ext.common import errors
 from saxml_ext.common import ids
+from saxml_ext.params import mistakes
 
 # So long the admin server may take to tell of a model just published.
 _NOTE_PATIENCE = 5.0
@@ -33,17 +34,24 @@ def _publish(context: command.Context, args: go_flags.Parsed) -> None:
     overrides,
     context.admin_options(),
   )
+  for text in mistakes.in_overrides(model_path, overrides):
+    command.note(text, 'Warning')
   _note_missing_servers(model_id, min(context.remaining(), _NOTE_PATIENCE))
 
 
 def _note_missing_servers(model_id: str, timeout: float) -> None:
-  """Tells why the new model has no server, as far as the admin server knows."""
+  """Tells why the new model has no server, as far as that is known."""
   try:
     detail = sax.ListDetail(model_id, sax.AdminOptions(timeout=timeout))
   except errors.SaxError:
     return  # It is published; the note is an extra.
-  if note := replica_status.missing(detail):
+  note = replica_status.missing(detail)
+  if note:
     command.note(note)
+  path = detail.model
+  if not detail.addresses and path not in note:  # No server knows it better.
+    if slip := mistakes.in_path(path):
+      command.note(slip, 'Warning')
 
 
 def _unpublish(context: command.Context, args: go_flags.Parsed) -> None:
@@ -73,8 +81,8 @@ COMMANDS = (
     'Publish a model.',
     'publish <model id> <model path> <checkpoint> <number of replicas> '
     '[<key>=<value> ...]\n'
-    '\tOverrides are attributes of the serving params, values in JSON: '
-    'BATCH_SIZE=4 NAME=\'"x"\'.',
+    '\tOverrides are attributes of the serving params, values in JSON or, for'
+    ' texts, bare: BATCH_SIZE=4 QUANTIZATION=int8.',
     _publish,
   ),
   command.Command(

@@ -7,6 +7,7 @@ from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import common_pb2
 
 LOADED = 'LOADED'
+LOADING = 'LOADING'
 FAILED = 'FAILED'
 # Of a replica whose server cannot tell how it fares, and of one without server.
 UNKNOWN = 'UNKNOWN'

@@ -1,0 +1,32 @@
+"""Tests that likely mistakes of a publish are found, and nothing else."""
+
+from absl.testing import absltest
+
+from saxml_ext.params import mistakes
+
+_PATH = 'saxml_ext.params.gptj.TinyFP32'
+
+
+class MistakesTest(absltest.TestCase):
+  def test_sound_overrides(self):
+    given = {'BATCH_SIZE': '8', 'ram': '1000', 'ram4': '9', 'constraints': 'a'}
+    self.assertEqual(mistakes.in_overrides(_PATH, given), [])
+
+  def test_known_params_know_all_their_attributes(self):
+    [text] = mistakes.in_overrides(_PATH, {'SOMETHING_ELSE': '1'})
+    self.assertIn('TinyFP32 has no such attribute', text)
+
+  def test_of_other_params_only_slips_are_found(self):
+    given = {'BATCH_SIZ': '8', 'SOMETHING_ELSE': '1', 'BATCH_SIZE': '"x"'}
+    [text] = mistakes.in_overrides('other.Params', given)
+    self.assertIn('Did you mean BATCH_SIZE?', text)
+
+  def test_paths(self):
+    self.assertEqual(mistakes.in_path(_PATH), '')
+    self.assertEqual(mistakes.in_path('other.Params'), '')
+    text = mistakes.in_path('saxml_ext.params.gptj.TinyFP23')
+    self.assertIn(_PATH, text)
+
+
+if __name__ == '__main__':
+  absltest.main()
