@@ -71,4 +71,5 @@ class Bert:
         'threads': self.threads,
       },
       exact,
+      slots=self.batch_size or 0,
     )

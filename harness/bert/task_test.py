@@ -1,5 +1,6 @@
 import json
 import os
+from unittest import mock
 
 from absl.testing import absltest
 import numpy as np
@@ -7,6 +8,7 @@ import numpy as np
 from harness.bert import task as task_lib
 from harness.bert.bundled import bundle
 from harness.loadgen import loadgen_log
+from harness.loadgen import rounds
 from saxml_ext.evaluation import f1
 
 _COUNT = 20
@@ -54,6 +56,36 @@ class TaskTest(absltest.TestCase):
     alone = self._task().judge(directory, exact=True)
     self.assertTrue(alone.passed)
     self.assertIn('no reference given', alone.table)
+
+  def test_the_published_target_decides_on_the_official_set(self):
+    for ours, target, passed in (
+      (89.96, 89.96526, False),
+      (89.97, 89.96526, True),
+      (90.78, 90.783126, False),
+    ):
+      scores = f1.Scores(80.0, ours)
+      judged = task_lib.Judged(scores, 9, None, 0, 0.99, target)
+      self.assertEqual(judged.passed, passed, (ours, target))
+      self.assertEqual('FAILED' in judged.verdict, not passed)
+    directory = self.create_tempdir().full_path
+    logits = np.zeros([384, 2], np.float32).tobytes().hex()
+    entries = [
+      {'seq_id': i, 'qsl_idx': i, 'data': logits} for i in range(_COUNT)
+    ]
+    path = os.path.join(directory, loadgen_log.ACCURACY_LOG)
+    with open(path, 'w', encoding='utf-8') as file:
+      json.dump(entries, file)
+    task = task_lib.BertTask(
+      bundle.squad_path(), bundle.vocab_path(), _COUNT, None, 0.99, 89.96526
+    )
+    judged = task.judge(directory, exact=True)
+    self.assertTrue(judged.passed)
+    self.assertIn('not judged: the samples are not the', judged.verdict)
+    # The official set has 10,833 features; their number is what tells it.
+    with mock.patch.dict(rounds.FULL_SET, {rounds.BERT: _COUNT}):
+      judged = task.judge(directory, exact=True)
+    [problem] = judged.problems()
+    self.assertRegex(problem, 'must be at least 89.9653, the published target')
 
   def test_rules(self):
     reference = f1.Scores(80.0, 80.0)

@@ -1,6 +1,6 @@
 """An accuracy run beside the reference implementation's answers."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import dataclasses
 import json
 
@@ -24,19 +24,28 @@ class Reference:
   scores: rouge.Scores
   tokens: tuple[tuple[int, ...], ...]
 
+  def shares(self, share: float) -> dict[str, float]:
+    """Returns a share of each ROUGE figure, by name."""
+    return {name: share * getattr(self.scores, name) for name in rouge.METRICS}
+
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-  """What an accuracy run needs in order to pass beside a reference.
+  """What an accuracy run needs in order to pass.
 
   Attributes:
-    rouge_tolerance: greatest difference of a ROUGE figure that passes.
+    rouge_tolerance: greatest difference from the reference's ROUGE that passes;
+      None: any.
     identical: whether every answer must also be the reference's, token for
       token, as float32 makes them.
+    least: least figure by name that passes.
+    note: source of `least`, or the reason why nothing is required.
   """
 
-  rouge_tolerance: float
+  rouge_tolerance: float | None
   identical: bool
+  least: Mapping[str, float] = dataclasses.field(default_factory=dict)
+  note: str = ''
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,12 +90,17 @@ class Comparison:
     )
 
   def problems(self) -> list[str]:
-    """Why the run does not pass; empty if it does, or has no reference."""
-    if self.reference is None:
-      return []
+    """Returns why the run does not pass; empty if it does, or has no rule."""
     problems = []
-    # Both sides are rounded to four decimals; so is their difference.
-    if round(self.worst, 4) > self.rule.rouge_tolerance:
+    for name, least in self.rule.least.items():
+      if getattr(self.ours, name) < least:
+        problems.append(
+          f'{name} is {_figure(getattr(self.ours, name))}; it must be at least'
+          f' {least:.4f}, {self.rule.note}'
+        )
+    if self.reference is None:
+      return problems
+    if not self._within:
       problems.append(
         f'ROUGE differs from the reference by {self.worst:.4f}; the limit is'
         f' {self.rule.rouge_tolerance} (--rouge_tolerance)'
@@ -99,6 +113,13 @@ class Comparison:
         ' compute in float32, --norequire_identical judges it by ROUGE alone)'
       )
     return problems
+
+  @property
+  def _within(self) -> bool:
+    """Whether the ROUGE figures are within the tolerance, if there is one."""
+    # Both sides are rounded to four decimals; so is their difference.
+    tolerance = self.rule.rouge_tolerance
+    return tolerance is None or round(self.worst, 4) <= tolerance
 
   @property
   def passed(self) -> bool:
@@ -126,15 +147,23 @@ class Comparison:
 
   @property
   def verdict(self) -> str:
-    """Which rule the run was judged by, and how; "" without a reference."""
+    """Which rule the run was judged by, and how."""
+    lines = []
+    for name, least in self.rule.least.items():
+      figure = getattr(self.ours, name)
+      lines.append(
+        f'{name} {_figure(figure)} must be at least {least:.4f}:'
+        f' {"PASSED" if figure >= least else "FAILED"}'
+      )
+    lines += [self.rule.note] if self.rule.note else []
     if self.reference is None:
-      return ''
-    within = round(self.worst, 4) <= self.rule.rouge_tolerance
-    lines = [
-      f'largest ROUGE difference {self.worst:.4f}:'
-      f' {"within" if within else "BEYOND"} the tolerance of'
-      f' {self.rule.rouge_tolerance}'
-    ]
+      return '\n'.join(lines)
+    if self.rule.rouge_tolerance is not None:
+      lines.append(
+        f'largest ROUGE difference {self.worst:.4f}:'
+        f' {"within" if self._within else "BEYOND"} the tolerance of'
+        f' {self.rule.rouge_tolerance}'
+      )
     count = self.reference.gen_num
     if self.rule.identical:
       same = self.identical == count

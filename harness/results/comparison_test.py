@@ -48,6 +48,32 @@ class ComparisonTest(parameterized.TestCase):
       scoring.Scored(scores, answers), self._reference(), rule, _tokenizer()
     )
 
+  def test_least_figures_decide_without_a_reference(self):
+    least = {'rouge1': 42.556635, 'gen_len': 3615190.2}
+    for rouge1, gen_len, missed in (
+      (42.5567, 4000000, []),
+      (42.5566, 4000000, ['rouge1 is 42.5566; it must be at least 42.5566']),
+      (0.0, 1, ['rouge1 is 0.0000', 'gen_len is 1; it must be at least 3615']),
+    ):
+      scores = rouge.Scores(rouge1, 25.0, 40.0, gen_len, 2)
+      found = comparison.Comparison(
+        scores, None, 0, comparison.Rule(None, False, least, 'the target')
+      )
+      problems = found.problems()
+      self.assertLen(problems, len(missed), problems)
+      for problem, expected in zip(problems, missed):
+        self.assertStartsWith(problem, expected)
+        self.assertEndsWith(problem, ', the target')
+      self.assertEqual('FAILED' in found.verdict, bool(missed))
+      self.assertEqual(found.passed, not missed)
+
+  def test_a_note_says_why_nothing_is_required(self):
+    rule = comparison.Rule(None, False, note='not judged: one beam')
+    found = self._compare({}, rule, rouge.Scores(1.0, 1.0, 1.0, 9, 2))
+    self.assertTrue(found.passed)
+    self.assertIn('not judged: one beam', found.verdict)
+    self.assertNotIn('tolerance', found.verdict)
+
   def test_recorded_scores_are_used_for_all_articles(self):
     reference = self._reference()
     self.assertEqual(reference.scores.rouge1, 50.004)

@@ -11,6 +11,16 @@ TEST = 'test'  # A handful of queries: does everything fit together?
 FAST = 'fast'  # At most two minutes.
 VALID = 'valid'  # As the rules ask.
 EXECUTION_MODES = (TEST, FAST, VALID)
+# Least number of unanswered samples by default, the one of Google's published
+# main.py (--num_client_threads). Twice as many as a system computes together
+# keep it busy while answers are on their way.
+LEAST_CONCURRENCY = 200
+
+# Bursts of the warm-up and the pause after it, as in Google's published backend
+# (up to 32 samples) and Krai's (36 more, the slots of its Server params).
+WARM_UP = '1,2,4,8,16,32,36'
+WARM_UP_REST_SECS = 30.0
+
 _FAST_MAX_DURATION_MS = 120_000
 _FAST_MIN_DURATION_MS = 60_000
 
@@ -43,7 +53,8 @@ class Load:
     equal_issue: None: as the round's rules say.
     warm_up: see harness.loadgen.warm_up.
     warm_up_rest_secs: pause after it.
-    concurrency: most unanswered samples.
+    concurrency: most unanswered samples; None: as many as keep the system
+      busy.
     silence_secs: time without any answer that ends a run.
     user_conf_extra: lines that go to the end of user.conf, where they win.
   """
@@ -59,7 +70,7 @@ class Load:
   equal_issue: bool | None = None
   warm_up: str = ''
   warm_up_rest_secs: float = 0.0
-  concurrency: int = 64
+  concurrency: int | None = None
   silence_secs: float = 120.0
   user_conf_extra: str = ''
 
@@ -86,6 +97,14 @@ class Load:
       VALID: settings.OFFICIAL_MIN_DURATION_MS,
       None: settings.DEMO_MIN_DURATION_MS,
     }[self.execution_mode]
+
+  def in_flight(self, slots: int) -> int:
+    """Returns the most unanswered samples.
+
+    Args:
+      slots: Samples that the system computes together; 0: not known.
+    """
+    return self.concurrency or max(LEAST_CONCURRENCY, 2 * slots)
 
   @property
   def parameters(self) -> Mapping[str, object]:

@@ -238,7 +238,9 @@ class ScenarioRun:
         target_qps=settings_lib.target_qps_from_rate(rate)
       )
     self._progress.stage('scoring')
-    judgement = self._config.task.judge(log.directory, self._session.exact)
+    judgement = self._config.task.judge(
+      log.directory, self._session.exact, self._session.other_search
+    )
     return judgement, status.seconds
 
   def _performance(self) -> loadgen_log.RunLog:

@@ -28,6 +28,8 @@ class Session:
 
   Attributes:
     exact: whether the system computes as the reference does.
+    other_search: how its search differs from the reference's; see
+      launch.Started.
     served: what a cell says that it serves; see launch.Started.
   """
 
@@ -35,6 +37,7 @@ class Session:
     self._place = place
     self._started = started
     self.exact = started.exact
+    self.other_search = started.other_search
     self.served = started.served
     self._runs = 0
 
@@ -118,7 +121,7 @@ class Session:
       'output_dir': directory,
       'timeline': timeline,
       'buffer_count': settings.buffer_count,
-      'concurrency': config.load.concurrency,
+      'concurrency': config.load.in_flight(self._started.slots),
       'silence_secs': config.load.silence_secs,
     }
     if warm_up and config.load.warm_up:

@@ -37,33 +37,49 @@ class Task(Protocol):
   def parameters(self) -> Mapping[str, object]:
     """Whatever else of it decides the result."""
 
-  def judge(self, directory: str, exact: bool) -> judgement.Judgement:
+  def judge(
+    self, directory: str, exact: bool, other_search: str = ''
+  ) -> judgement.Judgement:
     """Scores an accuracy run and writes accuracy.txt beside its logs.
 
     Args:
       directory: of LoadGen's logs.
       exact: whether the system computes as the reference does (float32), so
         that every answer must be the reference's.
+      other_search: how its search differs from the reference's; '' if it does
+        not.
 
     Raises:
       OSError, ValueError: the logs cannot be used.
     """
 
 
+# Greatest difference between the ROUGE of two float32 runs of one model.
+TOLERANCE = 0.01
+
+# Required share of the reference's ROUGE, by submitted model name.
+SHARES = {'gptj-99': 0.99, 'gptj-99.9': 0.999}
+
+
 @dataclasses.dataclass(frozen=True)
 class JudgeRule:
-  """How GPT-J's answers are judged beside a recorded reference.
+  """How GPT-J's answers are judged.
 
   Attributes:
     reference_path: the record; None compares with nothing.
-    rouge_tolerance: greatest difference from its ROUGE that passes.
+    rouge_tolerance: greatest difference from its ROUGE that passes; None:
+      TOLERANCE in float32, else the share.
     require_identical: whether every answer must be the reference's; None: if
       the system computes in float32.
+    share: required share of its ROUGE for other formats than float32.
+    targets: least figures by name on the whole official set.
   """
 
   reference_path: str | None = None
-  rouge_tolerance: float = 0.01
+  rouge_tolerance: float | None = None
   require_identical: bool | None = None
+  share: float = SHARES['gptj-99']
+  targets: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 class GPTJTask:
@@ -118,19 +134,46 @@ class GPTJTask:
       'require_identical': self._rule.require_identical,
     }
 
-  def judge(self, directory: str, exact: bool) -> judgement.Judgement:
+  def judge(
+    self, directory: str, exact: bool, other_search: str = ''
+  ) -> judgement.Judgement:
     scored = scoring.score_log(
       os.path.join(directory, loadgen_log.ACCURACY_LOG),
       self._task.highlights,
       self._task.tokenizer,
       clean_up=tokenizer_lib.cleans_up(self._source.tokenizer_path),
     )
-    identical = self._rule.require_identical
-    if identical is None:
-      identical = self._reference is not None and exact
     return comparison_lib.compare(
       scored,
       self._reference,
-      comparison_lib.Rule(self._rule.rouge_tolerance, identical),
+      self._comparison_rule(exact, other_search),
       self._task.tokenizer,
     )
+
+  def _comparison_rule(
+    self, exact: bool, other_search: str
+  ) -> comparison_lib.Rule:
+    """Returns what the answers are held to; see `judge`."""
+    rule, count = self._rule, rounds.FULL_SET[rounds.GPTJ]
+    official = self.sample_count == count
+    least = dict(rule.targets) if official else {}
+    notes = [f'the published target for {count} articles'] if official else []
+    alike = self._reference is not None and not other_search
+    tolerance = rule.rouge_tolerance
+    if tolerance is None and alike and exact:
+      tolerance = TOLERANCE
+    elif tolerance is None and alike and not official:
+      assert self._reference is not None
+      least |= self._reference.shares(rule.share)
+      notes.append(f"{100 * rule.share:g} % of the reference's figures")
+    identical = rule.require_identical
+    if identical is None:
+      identical = alike and exact
+    if not notes and tolerance is None:
+      notes.append(
+        f'not judged: the reference searches otherwise ({other_search})'
+        if self._reference
+        else f'not judged: {self.sample_count} samples are not the {count} of'
+        ' the official set, and no reference is recorded (--reference_path)'
+      )
+    return comparison_lib.Rule(tolerance, identical, least, '; '.join(notes))

@@ -16,6 +16,8 @@ from serve import progress as progress_lib
 
 # What a model in a cell of our own is called there.
 _MODEL = 'gptj'
+# Beams of the reference's search.
+_BEAMS = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,15 +73,20 @@ class Started:
     program: the program that runs LoadGen against it.
     flags: its flags, apart from those of LoadGen and of the samples.
     exact: whether it computes in float32, as the reference does.
-    served: what a cell says that it serves: "params" and "overrides", and its
-      "groups" of hosts, if it has any; empty where the system's parameters
-      say it.
+    served: what a cell says that it serves: "params" and "overrides", its
+      "checkpoint", and its "groups" of hosts, if it has any; empty where the
+      system's parameters say it.
+    slots: samples that it computes together; 0: not known.
+    other_search: how its search differs from the reference's; '' if it does
+      not, or is not known.
   """
 
   program: str
   flags: Mapping[str, object]
   exact: bool
   served: Mapping[str, object] = dataclasses.field(default_factory=dict)
+  slots: int = 0
+  other_search: str = ''
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +119,7 @@ class RunningCell:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Served:
+class Served:
   """A model under serving params, on this machine.
 
   Attributes:
@@ -143,7 +150,7 @@ class _Served:
 
 
 @dataclasses.dataclass(frozen=True)
-class OwnCell(_Served):
+class OwnCell(Served):
   """A cell of our own on this machine.
 
   Attributes:
@@ -185,7 +192,7 @@ class OwnCell(_Served):
 
 
 @dataclasses.dataclass(frozen=True)
-class Engine(_Served):
+class Engine(Served):
   """The engine in LoadGen's own process, without a cell."""
 
   kind = 'engine'
@@ -201,10 +208,13 @@ class Engine(_Served):
     # As in the cell, overrides and another checkpoint work all the same.
     if self.program_set is not None:
       flags |= {'programs': self.program_set, 'programs_mismatch': 'compile'}
+    model = served.Served(self.params, self.overrides)
     return Started(
       programs.ENGINE_RUN,
       flags,
-      served.in_float32(self.params, self.overrides),
+      model.is_float32,
+      slots=model.slots,
+      other_search=model.other_search,
     )
 
 
@@ -233,9 +243,13 @@ class Reference:
     return {
       'device': self.device,
       'precision': self.precision or 'float32',
-      'beam_size': self.beam_size or os.environ.get('GPTJ_BEAM_SIZE'),
+      'beam_size': self._beams,
       'batch_size': self.batch_size,
     }
+
+  @property
+  def _beams(self) -> int | str | None:
+    return self.beam_size or os.environ.get('GPTJ_BEAM_SIZE')
 
   @property
   def inputs(self) -> Mapping[str, str]:
@@ -253,6 +267,10 @@ class Reference:
         'batch_size': self.batch_size,
       },
       self.precision in (None, 'float32', 'fp32'),
+      slots=self.batch_size,
+      other_search=''
+      if str(self._beams or _BEAMS) == str(_BEAMS)
+      else f'beam_size={self._beams} (reference: {_BEAMS})',
     )
 
 
@@ -283,4 +301,6 @@ def _of_cell(target: target_lib.Target) -> Started:
     {'model_path': target.model_id, 'sax_root': target.sax_root},
     model.is_float32,
     dataclasses.asdict(model),
+    model.slots,
+    model.other_search,
   )

@@ -6,6 +6,10 @@ from harness.systems import target
 from saxml_ext.client import sax
 from saxml_ext.client.testing import fake_cell
 
+_PUBLISHED = (
+  'saxml.server.pax.lm.params.gptj.GPTJ4TokenizedINT8BS32XLAWait40MB6'
+)
+
 
 class ServedTest(parameterized.TestCase):
   @parameterized.parameters(
@@ -25,8 +29,39 @@ class ServedTest(parameterized.TestCase):
     sax.Publish(found.model_id, params, '/ckpt', 1, overrides)
     sax.SetRoot('/nowhere')
     said = served.ask(found)
-    self.assertEqual(said, served.Served(params, overrides))
+    self.assertEqual(said, served.Served(params, overrides, checkpoint='/ckpt'))
     self.assertEqual(said.is_float32, expected)
+
+  @parameterized.parameters(
+    ('saxml_ext.params.gptj.TinyTokenizedFP32', {}, 32, 512, ''),
+    (f'{_PUBLISHED}Server', {}, 36, 1919, ''),
+    (f'{_PUBLISHED}Offline', {'BATCH_SIZE': '[8, 48]'}, 48, 1919, ''),
+    ('saxml_ext.params.gptj.GPTJTokenizedINT8V5E2x2', {}, 96, 1919, ''),
+    ('a.stock.server.knows.It', {}, 0, None, ''),
+    ('a.stock.server.knows.It', {'BATCH_SIZE': 'x'}, 0, None, ''),
+    (
+      'saxml_ext.params.gptj.TinyTokenizedFP32',
+      {'BEAM_SIZE': '1', 'NUM_CACHE_SLOTS': '7', 'MAX_DECODE_STEPS': '[9]'},
+      7,
+      512,
+      'BEAM_SIZE=1 (reference: 4), MAX_DECODE_STEPS=9 (reference: 128)',
+    ),
+    (
+      'saxml_ext.params.gptj.TinyTokenizedFP32',
+      {'USE_BEAM_SEARCH': 'false'},
+      32,
+      512,
+      'USE_BEAM_SEARCH=False (reference: True)',
+    ),
+  )
+  def test_what_the_params_say(self, params, overrides, slots, longest, other):
+    model = served.Served(params, overrides)
+    self.assertEqual(model.slots, slots)
+    self.assertEqual(model.max_input_length, longest)
+    self.assertEqual(model.other_search, other)
+    self.assertEqual(
+      served.Served(params, overrides, replicas=3).slots, 3 * slots
+    )
 
   def test_hosts_of_groups(self):
     cell = fake_cell.FakeCell(self.create_tempdir().full_path)

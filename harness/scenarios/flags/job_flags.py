@@ -12,6 +12,7 @@ from harness.loadgen import rounds
 from harness.results import store
 from harness.scenarios import config as config_lib
 from harness.scenarios import keeping
+from harness.scenarios.flags import flag_table
 from harness.scenarios.flags import load_flags
 from harness.scenarios.flags import system_flags
 from harness.scenarios.flags import task_flags
@@ -84,14 +85,14 @@ def jobs(
       f'--mode={",".join(MODE.value)}: choose one or more of'
       f' {", ".join(config_lib.MODES)}, with commas between'
     )
-  cache = cache_flag.get().create()
   benchmark = MODELS[MODEL.value]
-  system = system_flags.system(benchmark, cache)
-  task = task_flags.task(
-    benchmark,
-    MODEL.value,
-    not (system_flags.MODEL_PATH.value or system_flags.CHECKPOINT.value),
+  kind = system_flags.kind(benchmark)
+  flag_table.check(
+    flag_table.Run(kind, scenarios, MODE.value, load_flags.EXECUTION_MODE.value)
   )
+  cache = cache_flag.get().create()
+  system = system_flags.system(kind, cache)
+  task = task_flags.task(MODEL.value, kind, system)
   described = {}
   if _SYSTEM_DESCRIPTION.value:
     described = description.read_file(
@@ -111,7 +112,10 @@ def jobs(
       system=system,
       task=task,
       load=load_flags.load(
-        scenario, benchmark, watched=not system_flags.MODEL_PATH.value
+        scenario,
+        benchmark,
+        watched=not system_flags.MODEL_PATH.value,
+        serves=kind in flag_table.SERVING,
       ),
       command=tuple(sys.argv),
       system_preset=_SYSTEM_PRESET.value,

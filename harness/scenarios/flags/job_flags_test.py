@@ -1,4 +1,6 @@
+import json
 import os
+import shutil
 
 from absl.testing import absltest
 from absl.testing import flagsaver
@@ -9,6 +11,9 @@ from harness.scenarios import config as config_lib
 from harness.scenarios import load
 from harness.scenarios.flags import job_flags
 from harness.systems import launch
+from saxml_ext.client.testing import fake_cell
+
+_PARAMS = 'saxml.server.pax.lm.params.gptj'
 
 
 class JobFlagsTest(absltest.TestCase):
@@ -35,14 +40,85 @@ class JobFlagsTest(absltest.TestCase):
     # Compared with the bundled reference.
     self.assertEqual(config.task.inputs['reference'], bundle.reference_path())
 
+  def _model(self, **sizes) -> str:
+    """Directory of another model, with a tokenizer of its own."""
+    directory = self.create_tempdir().full_path
+    shutil.copy(bundle.tokenizer_path(), directory)
+    with open(os.path.join(directory, 'config.json'), 'w') as file:
+      json.dump(sizes, file)
+    return directory
+
   def test_another_checkpoint_has_no_reference(self):
-    config = self._config(checkpoint='/ckpt')
+    model = self._model()
+    config = self._config(checkpoint=model)
     self.assertNotIn('reference', config.task.inputs)
-    self.assertEqual(config.system.checkpoint, '/ckpt')
+    self.assertEqual(config.system.checkpoint, model)
     self.assertNotIn('reference', self._config(reference_path='').task.inputs)
 
+  def test_another_checkpoint_brings_its_own_tokenizer(self):
+    model = self._model(n_positions=2048)
+    beside = os.path.join(model, 'tokenizer.json')
+    for changes, longest in (
+      # The params of the bundled model take 512 tokens, others what they say.
+      ({}, 512),
+      (
+        {'params': f'{_PARAMS}.GPTJ4TokenizedINT8BS32XLAWait40MB6Offline'},
+        1919,
+      ),
+      ({'params': 'a.server.knows.Them'}, 1919),
+      ({'system': 'engine', 'override': ['INPUT_SEQ_LEN=64']}, 64),
+      ({'system': 'reference'}, 1919),
+      ({'system': 'reference', 'max_input_length': 7}, 7),
+    ):
+      config = self._config(checkpoint=model, **changes)
+      self.assertEqual(config.task.inputs['tokenizer'], beside, changes)
+      self.assertEqual(config.task.flags['max_input_length'], longest, changes)
+    # PAX checkpoints have their tokenizer beside the directory of a step.
+    step = os.path.join(model, 'checkpoint_00000000')
+    os.mkdir(step)
+    config = self._config(checkpoint=step)
+    self.assertEqual(config.task.inputs['tokenizer'], beside)
+    short = self._model(n_positions=640)
+    config = self._config(checkpoint=short, system='reference')
+    self.assertEqual(config.task.flags['max_input_length'], 512)
+
+  def test_the_bundled_tokenizer_is_for_the_bundled_model_alone(self):
+    nothing = self.create_tempdir().full_path
+    for changes in (
+      {'checkpoint': nothing},
+      {'checkpoint': nothing, 'system': 'reference'},
+      {'checkpoint': 'gs://bucket/gpt-j'},
+      {'system': 'network', 'sut_server': ['h:1']},
+    ):
+      with self.assertRaisesRegex(ValueError, 'json is .*: give --tokenizer_p'):
+        self._config(**changes)
+    for model in ('bert-99', 'bert-99.9'):
+      with self.assertRaisesRegex(ValueError, r'vocab\.txt .*--tokenizer_path'):
+        self._config(model=model, checkpoint=nothing)
+
+  def test_a_running_cell_tells_its_tokenizer(self):
+    cell = fake_cell.FakeCell(self.create_tempdir().full_path)
+    self.addCleanup(cell.stop)
+    model = cell.admin.models[fake_cell.MODEL].model
+    model.checkpoint_path = self._model()
+    model.model_path = f'{_PARAMS}.GPTJ4TokenizedINT8BS32XLAWait40MB6Offline'
+    running = {'model_path': fake_cell.MODEL, 'sax_root': cell.root}
+    config = self._config(**running)
+    self.assertStartsWith(
+      config.task.inputs['tokenizer'], model.checkpoint_path
+    )
+    self.assertEqual(config.task.flags['max_input_length'], 1919)
+    model.checkpoint_path = 'gs://bucket/gpt-j'
+    with self.assertRaisesRegex(ValueError, 'bucket/gpt-j.*--tokenizer_path'):
+      self._config(**running)
+
   def test_a_running_cell_is_a_target(self):
-    config = self._config(model_path='/sax/test/m', sax_root='/root')
+    config = self._config(
+      model_path='/sax/test/m',
+      sax_root='/root',
+      tokenizer_path=bundle.tokenizer_path(),
+      max_input_length=512,
+    )
     self.assertEqual(
       config.system.parameters,
       {'model_id': '/sax/test/m', 'sax_root': '/root', 'stream': False},
@@ -59,12 +135,6 @@ class JobFlagsTest(absltest.TestCase):
     self.assertEqual(system.parameters['hosts'], 2)
     # Its requests are split among the devices of all of them.
     self.assertEqual(set(system.overrides), {'ICI_MESH_SHAPE'})
-    for values, message in (
-      ({'system': 'engine'}, '--hosts=2 is for --system=cell.*engine is not'),
-      ({'model_path': '/sax/test/m', 'sax_root': '/r'}, 'of a running one'),
-    ):
-      with self.assertRaisesRegex(ValueError, message):
-        self._config(hosts=2, **values)
 
   def test_what_decides_the_result_makes_the_id(self):
     known = self._config().id
@@ -102,6 +172,29 @@ class JobFlagsTest(absltest.TestCase):
       self.assertNotEqual(config.targets_key, known, change)
     self.assertNotEqual(self._config().targets_key, known)
 
+  def test_valid_runs_of_a_served_model_warm_up_as_the_published_ones(self):
+    valid = {'execution_mode': load.VALID}
+    for changes, bursts, rest_secs in (
+      (valid, '1,2,4,8,16,32,36', 30.0),
+      (valid | {'system': 'engine'}, '1,2,4,8,16,32,36', 30.0),
+      (valid | {'warm_up_rest_secs': 2.0}, '1,2,4,8,16,32,36', 2.0),
+      (valid | {'warm_up': '3'}, '3', 0.0),
+      (valid | {'warm_up': ''}, '', 0.0),
+      (valid | {'system': 'reference'}, '', 0.0),
+      ({'execution_mode': load.FAST}, '', 0.0),
+      ({}, '', 0.0),
+    ):
+      found = self._config(**changes).load
+      self.assertEqual(
+        (found.warm_up, found.warm_up_rest_secs), (bursts, rest_secs), changes
+      )
+
+  def test_requests_in_flight_fill_the_slots_twice(self):
+    default = self._config().load
+    for slots, expected in ((0, 200), (32, 200), (96, 200), (128, 256)):
+      self.assertEqual(default.in_flight(slots), expected)
+    self.assertEqual(self._config(concurrency=3).load.in_flight(128), 3)
+
   def test_lines_of_user_conf(self):
     path = self.create_tempfile(content='*.Offline.target_qps = 3\n').full_path
     config = self._config(user_conf_override_path=path)
@@ -113,6 +206,14 @@ class JobFlagsTest(absltest.TestCase):
       ({'target_qps': 0.0}, '--target_qps=0.0: must be above 0'),
       ({'override': ['BATCH_SIZE']}, '--override=BATCH_SIZE: write it as'),
       ({'dataset_path': '/nowhere'}, '/nowhere'),
+      (
+        {'warm_up_rest_secs': 3.0},
+        '--warm_up_rest_secs=3.0 has no effect without a warm-up',
+      ),
+      (
+        {'reference_path': '', 'rouge_tolerance': 0.1},
+        '--rouge_tolerance=0.1 has no effect without recorded answers',
+      ),
     ):
       with self.assertRaisesRegex((OSError, ValueError), message):
         self._config(**values)

@@ -23,7 +23,7 @@ _ROUND = flags.DEFINE_enum(
   'Round of MLPerf Inference whose seeds and rules LoadGen gets. Default:'
   f' {rounds.LAST_OF_GPTJ}, the last that has GPT-J; BERT: {rounds.LATEST}.',
 )
-_EXECUTION_MODE = flags.DEFINE_enum(
+EXECUTION_MODE = flags.DEFINE_enum(
   'execution_mode',
   None,
   load_lib.EXECUTION_MODES,
@@ -70,15 +70,25 @@ _EQUAL_ISSUE = flags.DEFINE_bool(
 )
 _WARM_UP = flags.DEFINE_string(
   'warm_up',
-  '',
+  None,
   'Samples to answer before the first run, as sizes of bursts: 1-32,36 asks for'
-  ' one sample, then for two at once, up to 32, then for 36.',
+  ' one sample, then for two at once, up to 32, then for 36; empty: none.'
+  f' Default: {load_lib.WARM_UP} for GPT-J in a cell or the engine with'
+  ' --execution_mode=valid, else none.',
 )
 _WARM_UP_REST_SECS = flags.DEFINE_float(
-  'warm_up_rest_secs', 0.0, 'Pause between warm-up and run.', lower_bound=0
+  'warm_up_rest_secs',
+  None,
+  'Pause between warm-up and run. Default:'
+  f' {load_lib.WARM_UP_REST_SECS:.0f} after a warm-up by default, else 0.',
+  lower_bound=0,
 )
-CONCURRENCY = flags.DEFINE_integer(
-  'concurrency', 64, 'Most unanswered requests.', lower_bound=1
+_CONCURRENCY = flags.DEFINE_integer(
+  'concurrency',
+  None,
+  f'Most unanswered requests. Default: {load_lib.LEAST_CONCURRENCY}, and more'
+  ' for a system that computes more than half as many samples together.',
+  lower_bound=1,
 )
 _SILENCE_SECS = flags.DEFINE_float(
   'silence_secs',
@@ -96,13 +106,16 @@ _USER_CONF = flags.DEFINE_string(
 )
 
 
-def load(scenario: str, benchmark: str, watched: bool) -> load_lib.Load:
+def load(
+  scenario: str, benchmark: str, watched: bool, serves: bool
+) -> load_lib.Load:
   """What the flags ask of LoadGen in a scenario.
 
   Args:
     scenario: LoadGen's name of it.
     benchmark: LoadGen's name of it.
     watched: whether the system is started, and watched, by the job.
+    serves: whether a model server's engine answers.
 
   Raises:
     OSError, ValueError: a flag's value cannot be used.
@@ -110,6 +123,9 @@ def load(scenario: str, benchmark: str, watched: bool) -> load_lib.Load:
   qps = _TARGET_QPS.value
   if qps is not None and not (qps > 0 and math.isfinite(qps)):
     raise ValueError(f'--target_qps={qps}: must be above 0')
+  warm_up, rest_secs = _warm_up(
+    serves and EXECUTION_MODE.value == load_lib.VALID
+  )
   extra = ''
   if _USER_CONF.value:
     with open(user_path.resolve(_USER_CONF.value), encoding='utf-8') as file:
@@ -118,17 +134,38 @@ def load(scenario: str, benchmark: str, watched: bool) -> load_lib.Load:
     scenario=scenario,
     round=_ROUND.value
     or (rounds.LAST_OF_GPTJ if benchmark == rounds.GPTJ else rounds.LATEST),
-    execution_mode=_EXECUTION_MODE.value,
+    execution_mode=EXECUTION_MODE.value,
     min_duration_ms=_MIN_DURATION.value,
     target_qps=qps,
     target_latency_ms=_TARGET_LATENCY_MS.value,
     buffer_count=_BUFFER_COUNT.value,
     test_query_count=_TEST_QUERY_COUNT.value,
     equal_issue=_EQUAL_ISSUE.value,
-    warm_up=_WARM_UP.value,
-    warm_up_rest_secs=_WARM_UP_REST_SECS.value,
-    concurrency=CONCURRENCY.value,
+    warm_up=warm_up,
+    warm_up_rest_secs=rest_secs,
+    concurrency=_CONCURRENCY.value,
     silence_secs=_SILENCE_SECS.value
     or (_STARTED_SILENCE_SECS if watched else _RUNNING_SILENCE_SECS),
     user_conf_extra=extra,
   )
+
+
+def _warm_up(default: bool) -> tuple[str, float]:
+  """Returns the bursts of the warm-up, and the pause after it.
+
+  Args:
+    default: Whether to warm up if no flag says so.
+
+  Raises:
+    ValueError: There is a pause without a warm-up.
+  """
+  bursts, rest_secs = _WARM_UP.value, _WARM_UP_REST_SECS.value
+  default = default and bursts is None
+  if rest_secs is None:
+    rest_secs = load_lib.WARM_UP_REST_SECS if default else 0.0
+  elif not (bursts or default):
+    raise ValueError(
+      f'--warm_up_rest_secs={rest_secs} has no effect without a warm-up: give'
+      f' --warm_up, such as --warm_up={load_lib.WARM_UP}, or leave it out'
+    )
+  return load_lib.WARM_UP if default else bursts or '', rest_secs

@@ -7,6 +7,7 @@ from harness.caching import cache as cache_lib
 from harness.data import bundle
 from harness.loadgen import rounds
 from harness.network import launchers
+from harness.scenarios.flags import flag_table
 from harness.systems import launch
 from harness.systems import target as target_lib
 from saxml_ext.common import cell as cell_files
@@ -15,12 +16,11 @@ from saxml_ext.common import user_path
 from saxml_ext.common.security import tls_flags
 from serve import server_group
 
-CELL = 'cell'
-ENGINE = 'engine'
-REFERENCE = 'reference'
 SYSTEMS = {
-  rounds.GPTJ: (CELL, ENGINE, REFERENCE, launchers.KIND),
-  rounds.BERT: bert.KINDS,
+  rounds.GPTJ: tuple(
+    kind for kind in flag_table.GPTJ_SYSTEMS if kind != flag_table.RUNNING_CELL
+  ),
+  rounds.BERT: flag_table.BERT_SYSTEMS,
 }
 _LON = 'lon'
 
@@ -122,54 +122,56 @@ _JAX_CACHE_DIR = flags.DEFINE_string(
 )
 
 
-def system(benchmark: str, cache: cache_lib.Cache) -> launch.Launcher:
-  """The system that the flags describe.
+def kind(benchmark: str) -> str:
+  """Returns the system that the flags ask for, of flag_table.SYSTEMS.
 
   Args:
-    benchmark: LoadGen's name of it.
-    cache: for what nobody names a place.
+    benchmark: LoadGen's name of the benchmark.
 
   Raises:
-    ValueError: a flag's value cannot be used.
+    ValueError: The system does not answer the benchmark.
+  """
+  kinds = SYSTEMS[benchmark]
+  asked = _SYSTEM.value or kinds[0]
+  if asked not in kinds:
+    raise ValueError(
+      f'--system={asked} does not answer {benchmark}; choose one of'
+      f' {", ".join(kinds)}'
+    )
+  if asked == flag_table.OWN_CELL and MODEL_PATH.value:
+    return flag_table.RUNNING_CELL
+  return asked
+
+
+def system(asked: str, cache: cache_lib.Cache) -> launch.Launcher:
+  """Returns the system that the flags describe.
+
+  Args:
+    asked: The system that `kind` returned.
+    cache: The cache, for files that no flag gives a place.
+
+  Raises:
+    ValueError: A flag's value cannot be used.
   """
   try:
     tls_flags.export()  # For the programs that are started.
   except errors.SaxError as e:
     raise ValueError(e.message) from e
-  kinds = SYSTEMS[benchmark]
-  kind = _SYSTEM.value or kinds[0]
-  if kind not in kinds:
-    raise ValueError(
-      f'--system={kind} does not answer {benchmark}; choose one of'
-      f' {", ".join(kinds)}'
-    )
-  if benchmark == rounds.BERT and MODEL_PATH.value:
-    raise ValueError(
-      f'--model_path={MODEL_PATH.value}: a cell serves no BERT; give its files'
-      ' by --checkpoint'
-    )
-  if _HOSTS.value > 1:
-    _check_starts_a_cell(kind)
-  if kind == launchers.KIND:
+  if asked == flag_table.NETWORK:
     return _network_sut()
-  if MODEL_PATH.value:
-    return _running_cell(kind)
-  if _NETWORK.value:
-    raise ValueError(
-      '--network=lon needs --model_path and --sax_root of a cell that runs on'
-      ' other hosts'
-    )
+  if asked == flag_table.RUNNING_CELL:
+    return _running_cell()
   checkpoint = user_path.resolve(CHECKPOINT.value)
-  if benchmark == rounds.BERT:
+  if asked in flag_table.BERT_SYSTEMS:
     return bert.Bert(
-      kind,
+      asked,
       checkpoint,
       _DEVICE.value,
       _PRECISION.value,
       _BATCH_SIZE.value,
       _THREADS.value,
     )
-  if kind == REFERENCE:
+  if asked == flag_table.REFERENCE:
     return launch.Reference(
       checkpoint,
       _DEVICE.value,
@@ -181,31 +183,12 @@ def system(benchmark: str, cache: cache_lib.Cache) -> launch.Launcher:
   if _JAX_CACHE_DIR.value is not None:
     jax_cache_dir = user_path.resolve(_JAX_CACHE_DIR.value)
   params, overrides = _PARAMS.value, _overrides()
-  if kind == ENGINE:
+  if asked == flag_table.ENGINE:
     return launch.Engine(params, overrides, checkpoint, jax_cache_dir)
   overrides = server_group.overrides(_HOSTS.value, overrides)
   return launch.OwnCell(
     params, overrides, checkpoint, jax_cache_dir, _HOSTS.value
   )
-
-
-def _check_starts_a_cell(kind: str) -> None:
-  """Sees that there is a cell to start, for --hosts.
-
-  Raises:
-    ValueError: there is none.
-  """
-  if kind != CELL:
-    raise ValueError(
-      f'--hosts={_HOSTS.value} is for --system={CELL}, whose model server may be'
-      f' several processes; --system={kind} is not: leave one of them out'
-    )
-  if MODEL_PATH.value:
-    raise ValueError(
-      f'--hosts={_HOSTS.value} is for a cell that is started here, and'
-      f' --model_path={MODEL_PATH.value} names a model of a running one, which'
-      ' has the hosts that it has: leave one of them out'
-    )
 
 
 def _network_sut() -> launch.Launcher:
@@ -217,12 +200,7 @@ def _network_sut() -> launch.Launcher:
   return launchers.NetworkSut(tuple(_SUT_SERVER.value), _CONNECTIONS.value)
 
 
-def _running_cell(kind: str) -> launch.Launcher:
-  if kind != CELL:
-    raise ValueError(
-      f'--system={kind} is started here, but --model_path={MODEL_PATH.value}'
-      ' names a model of a running cell; leave one of them out'
-    )
+def _running_cell() -> launch.Launcher:
   target = target_lib.Target(
     MODEL_PATH.value, cell_files.sax_root(_SAX_ROOT.value)
   )

@@ -1,13 +1,29 @@
-"""Flags that say which samples are answered, and the task they describe."""
+"""Flags that say which samples are answered, and the task they describe.
+
+What is not given comes with the model that answers: its tokenizer or vocabulary
+lies beside its checkpoint, and its serving params say how long a prompt may be.
+"""
+
+import json
+import os
 
 from absl import flags
 
 from harness.bert.bundled import bundle as bert_bundle
 from harness.data import bundle
 from harness.data import summarization
-from harness.loadgen import rounds
 from harness.scenarios import tasks
+from harness.scenarios.flags import flag_table
+from harness.submission.checks import requirements
+from harness.systems import launch
+from harness.systems import served
+from harness.systems import target as target_lib
 from saxml_ext.common import user_path
+
+_TOKENIZERS = ('tokenizer.json', 'vocab.json')
+_VOCABULARIES = ('vocab.txt',)
+# New tokens of the benchmark's answers, for which a model needs positions.
+_NEW_TOKENS = 128
 
 DATASET_PATH = flags.DEFINE_string(
   'dataset_path',
@@ -18,8 +34,8 @@ DATASET_PATH = flags.DEFINE_string(
 _TOKENIZER_PATH = flags.DEFINE_string(
   'tokenizer_path',
   None,
-  'GPT-J: tokenizer.json of the model. BERT: its vocab.txt. Default: the'
-  " bundled model's.",
+  'GPT-J: tokenizer.json of the model. BERT: its vocab.txt. Default: the one'
+  ' beside the checkpoint.',
 )
 _REFERENCE_PATH = flags.DEFINE_string(
   'reference_path',
@@ -29,8 +45,10 @@ _REFERENCE_PATH = flags.DEFINE_string(
 )
 _ROUGE_TOLERANCE = flags.DEFINE_float(
   'rouge_tolerance',
-  0.01,
-  "Greatest difference from the reference's ROUGE that passes.",
+  None,
+  "Greatest difference from the reference's ROUGE that passes. Default:"
+  f' {tasks.TOLERANCE} in float32; other formats must reach 99 % (gptj-99) or'
+  " 99.9 % (gptj-99.9) of the reference's ROUGE.",
   lower_bound=0,
 )
 _REQUIRE_IDENTICAL = flags.DEFINE_bool(
@@ -41,8 +59,9 @@ _REQUIRE_IDENTICAL = flags.DEFINE_bool(
 )
 _MAX_INPUT_LENGTH = flags.DEFINE_integer(
   'max_input_length',
-  bundle.MAX_INPUT_LENGTH,
-  'Tokens after which a prompt is cut (GPT-J 6B: 1919).',
+  None,
+  'Tokens after which a prompt is cut. Default: as many as the model takes, at'
+  f' most {summarization.MAX_INPUT_LENGTH}.',
   lower_bound=1,
 )
 _SAMPLE_COUNT = flags.DEFINE_integer(
@@ -50,45 +69,118 @@ _SAMPLE_COUNT = flags.DEFINE_integer(
 )
 
 
-def task(benchmark: str, model: str, bundled_model: bool) -> tasks.Task:
-  """The task that the flags describe, its inputs read.
+def task(model: str, kind: str, system: launch.Launcher) -> tasks.Task:
+  """Returns the task that the flags describe, its inputs read.
 
   Args:
-    benchmark: LoadGen's name of it.
-    model: as it is submitted.
-    bundled_model: whether the bundled model answers.
+    model: The name of the model as it is submitted.
+    kind: The system that answers, of flag_table.SYSTEMS.
+    system: The same system.
 
   Raises:
-    OSError, ValueError: an input cannot be used.
+    OSError, ValueError: An input cannot be used.
+    SaxError: The running cell does not tell what it serves.
   """
-  bundled = bundled_model and not DATASET_PATH.value
-  if benchmark == rounds.BERT:
-    return _bert(model, bundled)
+  bundled = not DATASET_PATH.value and _is_bundled(kind, system)
+  if kind in flag_table.BERT_SYSTEMS:
+    return _bert(model, system, bundled)
+  reference = _reference(bundle.reference_path() if bundled else None)
+  for flag in (_ROUGE_TOLERANCE, _REQUIRE_IDENTICAL):
+    if flag.value is not None and not reference:
+      raise ValueError(
+        f'--{flag.name}={flag.value} has no effect without recorded answers to'
+        ' compare with: give --reference_path, or leave it out'
+      )
   return tasks.GPTJTask(
-    summarization.Source(
-      user_path.resolve(DATASET_PATH.value) or bundle.eval_path(),
-      user_path.resolve(_TOKENIZER_PATH.value) or bundle.tokenizer_path(),
-      _MAX_INPUT_LENGTH.value,
-      _SAMPLE_COUNT.value,
-    ),
+    _source(kind, system),
     tasks.JudgeRule(
-      _reference(bundle.reference_path() if bundled else None),
+      reference,
       _ROUGE_TOLERANCE.value,
       _REQUIRE_IDENTICAL.value,
+      tasks.SHARES[model],
+      requirements.ACCURACY[model],
     ),
   )
 
 
-def _bert(model: str, bundled: bool) -> tasks.Task:
+def _source(kind: str, system: launch.Launcher) -> summarization.Source:
+  """Returns where the articles come from, by the flags and by the model."""
+  directory, longest = '', None
+  if kind != flag_table.NETWORK and not (
+    _TOKENIZER_PATH.value and _MAX_INPUT_LENGTH.value
+  ):
+    directory, longest = _model(kind, system)
+  return summarization.Source(
+    user_path.resolve(DATASET_PATH.value) or bundle.eval_path(),
+    user_path.resolve(_TOKENIZER_PATH.value) or _beside(directory, _TOKENIZERS),
+    _MAX_INPUT_LENGTH.value
+    or min(
+      longest or summarization.MAX_INPUT_LENGTH, summarization.MAX_INPUT_LENGTH
+    ),
+    _SAMPLE_COUNT.value,
+  )
+
+
+def _model(kind: str, system: launch.Launcher) -> tuple[str, int | None]:
+  """Returns a GPT-J's directory, and its longest prompt if that is known."""
+  if kind == flag_table.RUNNING_CELL:
+    asked = system.parameters
+    model = served.ask(
+      target_lib.Target(str(asked['model_id']), str(asked['sax_root']))
+    )
+    return model.checkpoint, model.max_input_length
+  directory = system.inputs['checkpoint']
+  if isinstance(system, launch.Served):
+    model = served.Served(system.params, system.overrides)
+    return directory, model.max_input_length
+  if _is_bundled(kind, system):
+    return directory, bundle.MAX_INPUT_LENGTH
+  config = os.path.join(directory, 'config.json')
+  if not os.path.isfile(config):
+    return directory, None  # The reference says what it misses.
+  with open(config, encoding='utf-8') as file:
+    positions = json.load(file).get('n_positions')
+  return directory, positions and positions - _NEW_TOKENS
+
+
+def _is_bundled(kind: str, system: launch.Launcher) -> bool:
+  """Returns True if the job starts the system, with the bundled model."""
+  if kind in (flag_table.RUNNING_CELL, flag_table.NETWORK):
+    return False
+  home = bert_bundle if kind in flag_table.BERT_SYSTEMS else bundle
+  return system.inputs['checkpoint'] == home.model_dir()
+
+
+def _beside(checkpoint: str, names: tuple[str, ...]) -> str:
+  """Returns the file of one of the names in or above a checkpoint.
+
+  Raises:
+    ValueError: There is none.
+  """
+  for directory in (checkpoint, os.path.dirname(checkpoint.rstrip('/'))):
+    for name in names:
+      path = os.path.join(directory, name)
+      if directory and os.path.isfile(path):
+        return path if path.endswith(names[0]) else directory
+  where = f'beside the checkpoint {checkpoint}' if checkpoint else 'known'
+  raise ValueError(
+    f'no {" or ".join(names)} is {where}, so that prompts cannot be made for'
+    ' this model: give --tokenizer_path'
+  )
+
+
+def _bert(model: str, system: launch.Launcher, bundled: bool) -> tasks.Task:
   # pylint: disable=g-import-not-at-top
   from harness.bert import task as bert_task  # Brings transformers along.
 
   return bert_task.BertTask(
     user_path.resolve(DATASET_PATH.value) or bert_bundle.squad_path(),
-    user_path.resolve(_TOKENIZER_PATH.value) or bert_bundle.vocab_path(),
+    user_path.resolve(_TOKENIZER_PATH.value)
+    or _beside(system.inputs['checkpoint'], _VOCABULARIES),
     _SAMPLE_COUNT.value,
     _reference(bert_bundle.reference_path() if bundled else None),
     bert_task.SHARES[model],
+    requirements.ACCURACY[model]['f1'],
   )
 
 

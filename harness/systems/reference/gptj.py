@@ -22,8 +22,6 @@ GENERATION = {
   'max_new_tokens': 128,
   'min_new_tokens': 30,
 }
-# Where the reference cuts prompts, in tokens.
-MAX_INPUT_LENGTH = 1919
 
 
 def read_config(path: str) -> transformers.GPTJConfig:

@@ -9,6 +9,7 @@ import torch
 import transformers
 
 from harness.data import bundle
+from harness.data import summarization
 from harness.data import summarization_flags
 from harness.network import payload
 from harness.network import program
@@ -109,4 +110,4 @@ def _usual_prompt(path: str, config: transformers.GPTJConfig) -> int:
   """Where prompts are cut unless a flag says where, in tokens."""
   if os.path.realpath(path) == os.path.realpath(bundle.model_dir()):
     return bundle.MAX_INPUT_LENGTH
-  return min(gptj.MAX_INPUT_LENGTH, gptj.longest_prompt(config))
+  return min(summarization.MAX_INPUT_LENGTH, gptj.longest_prompt(config))

@@ -1,0 +1,127 @@
+import json
+import os
+from unittest import mock
+
+from absl.testing import absltest
+import numpy as np
+
+from harness.data import bundle
+from harness.data import summarization
+from harness.loadgen import loadgen_log
+from harness.loadgen import rounds
+from harness.scenarios import tasks
+from harness.submission.checks import requirements
+from saxml_ext.evaluation import dataset
+
+_OFFICIAL = 13368
+_BEAMS = 'BEAM_SIZE=1 (reference: 4)'
+
+
+class GPTJTaskTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self._dir = self.create_tempdir().full_path
+    self._tokenizer = dataset.load_tokenizer(bundle.tokenizer_path())
+
+  def _articles(self, count: int) -> str:
+    entry = {'instruction': 'a', 'input': 'b', 'output': 'the cat sat'}
+    path = os.path.join(self._dir, f'{count}.json')
+    with open(path, 'w', encoding='utf-8') as file:
+      json.dump([entry] * count, file)
+    return path
+
+  def _task(self, dataset_path: str, count=0, **rule) -> tasks.GPTJTask:
+    return tasks.GPTJTask(
+      summarization.Source(dataset_path, bundle.tokenizer_path(), 9, count),
+      tasks.JudgeRule(**rule),
+    )
+
+  def _log(self, count: int, answer: str) -> None:
+    data = np.array(self._tokenizer.encode(answer).ids, np.int64)
+    entries = [
+      {'seq_id': i, 'qsl_idx': i, 'data': data.tobytes().hex()}
+      for i in range(count)
+    ]
+    path = os.path.join(self._dir, loadgen_log.ACCURACY_LOG)
+    with open(path, 'w', encoding='utf-8') as file:
+      json.dump(entries, file)
+
+  def test_the_published_targets_decide_on_the_official_set(self):
+    self.assertEqual(rounds.FULL_SET[rounds.GPTJ], _OFFICIAL)
+    # The number of articles tells the official set; three are scored sooner.
+    self.enter_context(mock.patch.dict(rounds.FULL_SET, {rounds.GPTJ: 3}))
+    path = self._articles(3)
+    for model in ('gptj-99', 'gptj-99.9'):
+      task = self._task(
+        path,
+        share=tasks.SHARES[model],
+        targets=requirements.ACCURACY[model],
+      )
+      self._log(3, 'a dog')
+      judged = task.judge(self._dir, exact=False)
+      self.assertFalse(judged.passed)
+      least = {'gptj-99': '42.5566', 'gptj-99.9': '42.9435'}[model]
+      self.assertIn(
+        f'rouge1 is 0.0000; it must be at least {least}, the published target',
+        '; '.join(judged.problems()),
+      )
+      self.assertIn('FAILED', judged.verdict)
+    # Short answers with a perfect ROUGE miss the length alone.
+    self._log(3, 'the cat sat')
+    [problem] = task.judge(self._dir, exact=True).problems()
+    self.assertStartsWith(problem, 'gen_len is ')
+
+  def test_other_sets_are_not_judged_without_a_reference(self):
+    self._log(3, 'a dog')
+    judged = self._task(
+      self._articles(3), targets=requirements.ACCURACY['gptj-99']
+    ).judge(self._dir, exact=False)
+    self.assertTrue(judged.passed)
+    self.assertIn(
+      'not judged: 3 samples are not the 13368 of the official', judged.verdict
+    )
+
+  def _bundled(self, **rule) -> tasks.GPTJTask:
+    return self._task(
+      bundle.eval_path(), 2, reference_path=bundle.reference_path(), **rule
+    )
+
+  def test_another_search_is_not_held_to_the_recorded_answers(self):
+    self._log(2, 'a dog')
+    judged = self._bundled().judge(self._dir, False, _BEAMS)
+    self.assertTrue(judged.passed, judged.problems())
+    self.assertIn(
+      f'not judged: the reference searches otherwise ({_BEAMS})', judged.verdict
+    )
+    self.assertIsNotNone(judged.reference_metrics)
+    # Unless the user wants it to be.
+    judged = self._bundled(rouge_tolerance=0.5).judge(self._dir, False, _BEAMS)
+    self.assertRegex(judged.problems()[0], 'the limit is 0.5 .--rouge_toler')
+
+  def test_other_formats_need_a_share_of_the_reference(self):
+    self._log(2, 'a dog')
+    problems = self._bundled(share=0.999).judge(self._dir, False).problems()
+    self.assertLen(problems, 3)
+    self.assertIn("99.9 % of the reference's figures", problems[0])
+    with open(bundle.reference_path(), encoding='utf-8') as file:
+      recorded = json.load(file)['tokens']
+    entries = [
+      {
+        'seq_id': i,
+        'qsl_idx': i,
+        'data': np.array(recorded[i], np.int64).tobytes().hex(),
+      }
+      for i in range(2)
+    ]
+    with open(
+      os.path.join(self._dir, loadgen_log.ACCURACY_LOG), 'w', encoding='utf-8'
+    ) as file:
+      json.dump(entries, file)
+    self.assertTrue(self._bundled().judge(self._dir, False).passed)
+    exact = self._bundled().judge(self._dir, True)
+    self.assertIn('token for token; 2 of 2 are: PASSED', exact.verdict)
+    self.assertIn('within the tolerance of 0.01', exact.verdict)
+
+
+if __name__ == '__main__':
+  absltest.main()
