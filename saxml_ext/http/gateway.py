@@ -83,10 +83,11 @@ async def _serve(cell: str, host: str, port: int) -> None:
     loop.add_signal_handler(number, ended.set)
   models = gateway_flags.catalogue(cell)
   server = web.WebServer(
-    app_lib.build(models, gateway_flags.options(models)),
+    app_lib.build(models, gateway_flags.options(models, host)),
     https.server_context(),
     grace_secs=_DRAIN_SECS.value,
     keep_alive_secs=_KEEP_ALIVE_SECS,
+    most_per_client=gateway_flags.max_connections_per_client(),
   )
   await server.start(port, host)
   address = net.join_host_port(host or '0.0.0.0', server.port)

@@ -8,6 +8,7 @@ from absl import flags
 from absl import logging
 
 from saxml_ext.common import errors
+from saxml_ext.common import net
 from saxml_ext.common import user_path
 from saxml_ext.common.security import api_keys
 from saxml_ext.http.backend import catalogue as catalogue_lib
@@ -83,6 +84,24 @@ _ALLOWED_ORIGINS = flags.DEFINE_list(
   'Web sites whose pages may ask this gateway, such as https://a.example; * for'
   ' all. Default: none.',
 )
+_ALLOWED_HOSTS = flags.DEFINE_list(
+  'allowed_hosts',
+  [],
+  'Host names that requests may be for, without a port. Default: localhost and'
+  " loopback's addresses where --host is one of them, else every name.",
+)
+_MAX_CONNECTIONS_PER_CLIENT = flags.DEFINE_integer(
+  'max_connections_per_client',
+  512,
+  'Connections that one client address may have; further ones are refused with'
+  ' 429. Raise it if all clients come through one proxy.',
+  lower_bound=1,
+)
+
+
+def max_connections_per_client() -> int:
+  """Returns the value of the flag."""
+  return _MAX_CONNECTIONS_PER_CLIENT.value
 
 
 def catalogue(cell: str) -> catalogue_lib.Catalogue:
@@ -104,8 +123,14 @@ def catalogue(cell: str) -> catalogue_lib.Catalogue:
   return catalogue_lib.Catalogue(cell, _DEFAULT_MODEL.value, aliases)
 
 
-def options(catalogue: catalogue_lib.Catalogue) -> options_lib.Options:
-  """What the flags say.
+def options(
+  catalogue: catalogue_lib.Catalogue, host: str
+) -> options_lib.Options:
+  """Returns what the flags say.
+
+  Args:
+    catalogue: The models that flags name.
+    host: The address of the interface that the gateway listens on.
 
   Raises:
     InvalidArgument: one is malformed.
@@ -121,6 +146,8 @@ def options(catalogue: catalogue_lib.Catalogue) -> options_lib.Options:
     profile=profile,
     profiles=profiles,
     allowed_origins=_ALLOWED_ORIGINS.value,
+    local=host == 'localhost' or net.is_loopback(host),
+    allowed_hosts=[name.lower() for name in _ALLOWED_HOSTS.value],
     health_routes=_routes(_DEFAULTS.health_routes, 'AIP_HEALTH_ROUTE'),
     predict_routes=_routes(_DEFAULTS.predict_routes, 'AIP_PREDICT_ROUTE'),
   )

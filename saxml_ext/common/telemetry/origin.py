@@ -5,6 +5,7 @@ reach it too, on behalf of any page that somebody looks at, so what changes
 something must come from a page of the program itself, or from no browser.
 """
 
+from collections.abc import Collection
 import urllib.parse
 
 from starlette import requests
@@ -35,12 +36,59 @@ def check(request: requests.Request) -> None:
       f'this came through a proxy (it has {", ".join(proxied)}): connect from the'
       ' machine itself'
     )
-  host = request.headers.get('host', '')
-  if urllib.parse.urlsplit(f'//{host}').hostname not in _LOCAL_NAMES:
+  if host_name(request) not in _LOCAL_NAMES:
+    host = request.headers.get('host', '')
     raise errors.PermissionDenied(
       f'the host name is {host!r}: open this page as http://localhost'
     )
   check_same_origin(request)
+
+
+def host_name(request: requests.Request) -> str:
+  """Returns the name that a request addresses; '' if Host is malformed."""
+  host = request.headers.get('host', '')
+  try:
+    return (urllib.parse.urlsplit(f'//{host}').hostname or '').rstrip('.')
+  except ValueError:  # An unmatched bracket, for example.
+    return ''
+
+
+def check_host(
+  request: requests.Request, local: bool, allowed: Collection[str]
+) -> None:
+  """Raises PermissionDenied if a request is for another server's name.
+
+  A page of another site reaches this server when its own name is rebound to
+  the server's address. The browser still sends the page's name as Host.
+
+  Args:
+    request: The request. Without Host it comes from no browser.
+    local: True if loopback's names are allowed.
+    allowed: More allowed names, in lower case.
+  """
+  if 'host' not in request.headers:
+    return
+  name = host_name(request)
+  is_local = name == 'localhost' or net.is_loopback(name)
+  if not (name in allowed or (local and is_local)):
+    raise errors.PermissionDenied(
+      f'The host name is {request.headers["host"]!r}, which is not a name of'
+      ' this server. Use localhost, or start the server with'
+      ' --allowed_hosts=NAME.'
+    )
+
+
+def check_origin(request: requests.Request, allowed: Collection[str]) -> None:
+  """Raises PermissionDenied if a page of a site that is not allowed asks."""
+  origin = request.headers.get('origin')
+  if origin is None or '*' in allowed or origin in allowed:
+    return
+  _, _, site = origin.partition('://')
+  if site != request.headers.get('host', ''):
+    raise errors.PermissionDenied(
+      f'A page of {origin} sent this, which is not allowed. Start the server'
+      f' with --allowed_origins={origin} to allow it.'
+    )
 
 
 def check_same_origin(request: requests.Request) -> None:
@@ -48,7 +96,7 @@ def check_same_origin(request: requests.Request) -> None:
   site = request.headers.get('sec-fetch-site', 'none')
   origin = request.headers.get('origin')
   host = request.headers.get('host', '')
-  same = origin is None or urllib.parse.urlsplit(origin).netloc == host
+  same = origin is None or origin.partition('://')[2] == host
   if site not in ('none', 'same-origin') or not same:
     raise errors.PermissionDenied(
       f'a page of {origin or "another site"} sent this; only those of this'

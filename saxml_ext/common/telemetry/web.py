@@ -10,10 +10,13 @@ it.
 import asyncio
 from collections.abc import Iterator
 import contextlib
+import ipaddress
+import re
 import socket
 import ssl
 from typing import Any
 
+import h11
 from starlette import types
 import uvicorn
 from uvicorn.protocols.http import h11_impl
@@ -25,24 +28,125 @@ _GRACE_SECS = 1.0
 # A connection without a request is closed after this, likewise.
 _KEEP_ALIVE_SECS = 5.0
 _MAX_HEADER_BYTES = 16 * 2**10
+# Connections of one client. A browser opens 6, a process has 1,024 files.
+_MOST_PER_CLIENT = 128
+# Bits of an IPv6 address that name a client: it may use all addresses below.
+_CLIENT_BITS = 64
+_END_OF_HEADER = re.compile(rb'\n\r?\n')
+_LENIENT = re.compile(rb'(?<!\r)\n|\n[ \t]')
+
+
+class _Connection(h11.Connection):
+  """Refuses what a proxy may read differently (RFC 9112, 2.2, 5.2 and 6.1)."""
+
+  def __init__(self) -> None:
+    super().__init__(h11.SERVER, _MAX_HEADER_BYTES)
+
+  @property
+  def is_owed(self) -> bool:
+    """Whether a header has begun, or an answered request's body goes on."""
+    if self.their_state is h11.SEND_BODY:
+      return self.our_state is h11.DONE
+    return self.their_state is h11.IDLE and bool(self.trailing_data[0])
+
+  def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+    if self.their_state is h11.IDLE:
+      data = self.trailing_data[0]
+      end = _END_OF_HEADER.search(data)
+      if end and _LENIENT.search(data, 0, end.end()):
+        raise h11.RemoteProtocolError('a header line is folded or ends with LF')
+    event = super().next_event()
+    if isinstance(event, h11.Request):
+      names = {name for name, _ in event.headers}
+      if names >= {b'content-length', b'transfer-encoding'}:
+        raise h11.RemoteProtocolError('the body has two lengths')
+    return event
+
+
+class _Config(uvicorn.Config):
+  """Uvicorn's settings, and the limit on connections per client."""
+
+  most_per_client = _MOST_PER_CLIENT
 
 
 class _Protocol(h11_impl.H11Protocol):
-  """Knows its client's certificate, and hangs up on those that say nothing."""
+  """Knows its client's certificate and limits what a client may hold."""
+
+  conn: _Connection
+  config: _Config
+  _header_timer: asyncio.TimerHandle | None = None
+  _group = ''
 
   def connection_made(self, transport: Any) -> None:
     super().connection_made(transport)
+    self.conn = _Connection()
     connection = transport.get_extra_info('ssl_object')
     found = connection.getpeercert() if connection else None
     self.app_state: dict[str, Any] = {
       **self.app_state,
       'peer_certificate': found or {},
     }
-    self.loop.call_later(_HEADER_SECS, self._check)
+    self._group = _group(self.client[0] if self.client else '')
+    mine = [c for c in self.connections if self._is_of_same_client(c)]
+    if len(mine) > self.config.most_per_client:
+      self._refuse(self.config.most_per_client)
+    self._header_timer = self.loop.call_later(_HEADER_SECS, self._hang_up)
 
-  def _check(self) -> None:
-    if self.scope is None and not self.transport.is_closing():
+  def data_received(self, data: bytes) -> None:
+    super().data_received(data)
+    self._watch_header()
+
+  def on_response_complete(self) -> None:
+    super().on_response_complete()
+    self._watch_header()
+
+  def connection_lost(self, exc: Exception | None) -> None:
+    super().connection_lost(exc)
+    self._stop_timer()
+
+  def _watch_header(self) -> None:
+    """Starts the clock with a header's first byte, and ends it with its last."""
+    if self.conn.is_owed:
+      if self._header_timer is None:
+        self._header_timer = self.loop.call_later(_HEADER_SECS, self._hang_up)
+    elif self.conn.their_state is not h11.IDLE:
+      self._stop_timer()
+
+  def _stop_timer(self) -> None:
+    if self._header_timer:
+      self._header_timer.cancel()
+      self._header_timer = None
+
+  def _hang_up(self) -> None:
+    if not self.transport.is_closing():
       self.transport.close()
+
+  def _is_of_same_client(self, other: object) -> bool:
+    return isinstance(other, _Protocol) and other._group == self._group
+
+  def _refuse(self, most: int) -> None:
+    text = (
+      f'{self.client and self.client[0]} has {most} connections, which is the'
+      ' limit for one client. Close some, or reuse them.\n'
+    )
+    self.transport.write(
+      b'HTTP/1.1 429 Too Many Requests\r\nconnection: close\r\n'
+      b'content-type: text/plain\r\nretry-after: 1\r\n'
+      + f'content-length: {len(text)}\r\n\r\n{text}'.encode()
+    )
+    self.transport.close()
+
+
+def _group(address: str) -> str:
+  """Returns what tells clients apart: the address, or its network in IPv6."""
+  try:
+    found = ipaddress.ip_address(address.partition('%')[0])
+  except ValueError:
+    return address
+  mapped = getattr(found, 'ipv4_mapped', None)
+  if found.version == 4 or mapped:
+    return str(mapped or found)
+  return str(ipaddress.ip_network((int(found), _CLIENT_BITS), strict=False))
 
 
 class _Server(uvicorn.Server):
@@ -64,6 +168,7 @@ class WebServer:
     tls: ssl.SSLContext | None = None,
     grace_secs: float = _GRACE_SECS,
     keep_alive_secs: float = _KEEP_ALIVE_SECS,
+    most_per_client: int = _MOST_PER_CLIENT,
   ) -> None:
     """Does nothing before `start`.
 
@@ -72,9 +177,10 @@ class WebServer:
       tls: with it, HTTPS alone is spoken.
       grace_secs: how long `stop` lets requests in flight go on.
       keep_alive_secs: how long a connection may be without a request.
+      most_per_client: The most connections of one client address.
     """
     self.port = 0
-    self._config = uvicorn.Config(
+    self._config = _Config(
       app,
       http=_Protocol,
       ws='none',
@@ -85,8 +191,8 @@ class WebServer:
       server_header=False,
       timeout_graceful_shutdown=grace_secs,
       timeout_keep_alive=keep_alive_secs,
-      h11_max_incomplete_event_size=_MAX_HEADER_BYTES,
     )
+    self._config.most_per_client = most_per_client
     self._config.load()
     self._config.ssl = tls
     self._server = _Server(self._config)

@@ -4,6 +4,7 @@ import asyncio
 import signal
 import socket
 import unittest
+from unittest import mock
 import urllib.request
 
 from absl.testing import absltest
@@ -17,14 +18,40 @@ from saxml_ext.common.telemetry import web
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
+_GET = b'GET /who HTTP/1.1\r\nHost: x\r\n\r\n'
+
+
 async def _who(request: requests.Request) -> responses.Response:
   return responses.JSONResponse(request.state.peer_certificate)
 
 
 class WebServerTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
   def make(self) -> web.WebServer:
-    app = applications.Starlette(routes=[routing.Route('/who', _who)])
-    return web.WebServer(app)
+    routes = [routing.Route('/who', _who, methods=['GET', 'POST'])]
+    app = applications.Starlette(routes=routes)
+    return web.WebServer(app, most_per_client=3)
+
+  async def start(self) -> web.WebServer:
+    server = self.make()
+    await server.start(0)
+    self.addAsyncCleanup(server.stop)
+    return server
+
+  async def connect(
+    self, server: web.WebServer, address: str = '127.0.0.1'
+  ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection(
+      '127.0.0.1', server.port, local_addr=(address, 0)
+    )
+    self.addCleanup(writer.close)
+    return reader, writer
+
+  async def answer(self, server: web.WebServer, data: bytes) -> bytes:
+    reader, writer = await self.connect(server)
+    writer.write(data)
+    got = await asyncio.wait_for(reader.read(), 60)
+    writer.close()
+    return got
 
   async def get(self, server: web.WebServer, host: str) -> str:
     def fetch() -> str:
@@ -49,6 +76,89 @@ class WebServerTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     await server.start(0, '')
     self.assertEqual(await self.get(server, '127.0.0.1'), '{}')
     await server.stop()
+
+  async def test_a_header_must_arrive_in_time(self):
+    with mock.patch.object(web, '_HEADER_SECS', 0.2):
+      server = await self.start()
+      for before in (b'', _GET, _GET * 2):
+        reader, writer = await self.connect(server)
+        writer.write(before)
+        for _ in range(before.count(_GET)):
+          await reader.readuntil(b'{}')
+        writer.write(b'GET /who HTTP/1.1\r\n')
+        self.assertEqual(await asyncio.wait_for(reader.read(), 60), b'')
+        writer.close()
+
+  async def test_the_rest_of_an_answered_body_must_arrive_in_time(self):
+    with mock.patch.object(web, '_HEADER_SECS', 0.2):
+      server = await self.start()
+      reader, writer = await self.connect(server)
+      writer.write(
+        _GET.replace(b'GET', b'POST').replace(
+          b'\r\n\r\n', b'\r\nContent-Length: 9\r\n\r\n1'
+        )
+      )
+      await reader.readuntil(b'{}')
+      writer.write(b'2')
+      self.assertEqual(await asyncio.wait_for(reader.read(), 60), b'')
+
+  async def test_connections_of_one_client_are_bounded(self):
+    server = await self.start()
+    held = [await self.connect(server) for _ in range(3)]
+    for reader, writer in held:
+      writer.write(_GET)
+      await reader.readuntil(b'{}')
+    got = await self.answer(server, _GET)
+    self.assertStartsWith(got.decode(), 'HTTP/1.1 429')
+    self.assertIn(b'127.0.0.1 has 3 connections', got)
+    # Others are served, and so is the client once it has closed one.
+    reader, writer = await self.connect(server, '127.0.0.2')
+    writer.write(_GET)
+    await reader.readuntil(b'{}')
+    held[0][1].close()
+    for _ in range(
+      1000
+    ):  # The line end behind the request ends its connection.
+      if not (await self.answer(server, _GET + b'\n')).startswith(
+        b'HTTP/1.1 429'
+      ):
+        return
+    self.fail('a closed connection still counts')
+
+  async def test_ambiguous_requests_are_refused(self):
+    server = await self.start()
+    both = b'Content-Length: 4\r\nTransfer-Encoding: chunked\r\n'
+    for header in (
+      b'A: b\n',
+      b'A: b\r\n c\r\n',
+      b'A: b\r\n\tc\r\n',
+      both,
+    ):
+      request = b'POST /who HTTP/1.1\r\nHost: x\r\n' + header + b'\r\n'
+      # Also behind another request, where proxies are tricked.
+      for before in (b'', _GET):
+        got = await self.answer(server, before + request + b'0\r\n\r\n' + _GET)
+        *_, last = got.split(b'HTTP/1.1 ')
+        self.assertStartsWith(last.decode(), '400')
+        self.assertIn(b'connection: close', last.lower())
+    with self.subTest('good'):
+      reader, writer = await self.connect(server)
+      writer.write(
+        b'POST /who HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n'
+        b'2\r\n\n\n\r\n0\r\n\r\n' + _GET
+      )
+      for _ in range(2):
+        self.assertIn(b'200 OK', await reader.readuntil(b'{}'))
+
+  def test_who_is_one_client(self):
+    for address, expected in (
+      ('1.2.3.4', '1.2.3.4'),
+      ('::ffff:1.2.3.4', '1.2.3.4'),
+      ('2001:db8:1:2:3::4', '2001:db8:1:2::/64'),
+      ('fe80::1%eth0', 'fe80::/64'),
+      ('', ''),
+    ):
+      self.assertEqual(web._group(address), expected)
 
   async def test_taken_port(self):
     with socket.create_server(('127.0.0.1', 0)) as taken:

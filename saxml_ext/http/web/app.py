@@ -10,6 +10,7 @@ from starlette.middleware import cors
 
 from saxml_ext.http.backend import catalogue as catalogue_lib
 from saxml_ext.http.protocol import problems
+from saxml_ext.http.web import bodies
 from saxml_ext.http.web import guard
 from saxml_ext.http.web import information
 from saxml_ext.http.web import metrics as metrics_lib
@@ -30,7 +31,7 @@ def build(
     redirect_slashes=False,
     default=_not_found,
   )
-  app: types.ASGIApp = guard.Guard(router, metrics)
+  app: types.ASGIApp = guard.Guard(router, metrics, options)
   if options.allowed_origins:
     app = cors.CORSMiddleware(
       app,
@@ -50,6 +51,7 @@ def _routes(
   told = information.Information(catalogue, metrics)
   asked = work.Work(catalogue, options)
   admission = guard.Admission(options, metrics)
+  reader = bodies.Reader(options.max_body_bytes, options.most_bodies)
 
   def get(path: str, handler: _Getter) -> routing.Route:
     return routing.Route(
@@ -57,11 +59,17 @@ def _routes(
     )
 
   def guarded(path: str, handler: _Getter) -> routing.Route:
-    app = admission.around(routing.request_response(handler))
+    async def counted(
+      request: requests.Request,
+    ) -> starlette_responses.Response:
+      with admission.place():
+        return await handler(request)
+
+    app = admission.around(routing.request_response(counted))
     return routing.Route(path, _Named(app, path), methods=['GET'])
 
   def post(path: str, handler: work.Handler) -> routing.Route:
-    app = admission.around(work.Posted(handler, options.max_body_bytes))
+    app = admission.around(work.Posted(handler, reader, admission.place))
     return routing.Route(path, _Named(app, path), methods=['POST'])
 
   return [

@@ -1,7 +1,9 @@
 """Reads what a client sends, and notices when it goes away."""
 
 import asyncio
-from collections.abc import Awaitable
+import collections
+from collections.abc import AsyncIterator, Awaitable
+import contextlib
 from typing import Any
 
 from starlette import requests
@@ -10,8 +12,10 @@ from starlette import types
 from saxml_ext.http.protocol import fields
 from saxml_ext.http.protocol import problems
 
-# A body that takes longer to arrive is not read to its end.
-_BODY_SECS = 60.0
+# A body has so many seconds, and one more for each so many bytes of it that are
+# there: who sends less is no client that waits for an answer.
+_BODY_SECS = 10.0
+_LEAST_BYTES_PER_SEC = 64 * 2**10
 # A client sends a body that is too large to its end before it reads why it is
 # refused; so much of it, and so long, is thrown away for that.
 _DISCARDED_TIMES = 8
@@ -22,32 +26,78 @@ class ClientGone(Exception):
   """The client does not wait for its answer any more."""
 
 
-async def read_json(request: requests.Request, limit: int) -> dict[str, Any]:
-  """The JSON object that a request brings.
+class Reader:
+  """Receives bodies, of each client only so many at a time.
 
-  Args:
-    request: not read yet.
-    limit: bytes that its body may have.
-
-  Raises:
-    problems.Problem: it is larger, slow, or no JSON object.
-    ClientGone: the client went away before its end.
+  Those beyond that wait their turn unread, so that a client which sends its
+  bodies slowly holds up itself alone.
   """
-  kind = request.headers.get('content-type', '').partition(';')[0].strip()
-  # A page of another site can send anything else without being asked.
-  if kind.lower() != 'application/json':
-    raise problems.Problem(
-      415, f'the content type is {kind!r}; send application/json'
-    )
-  return fields.parse_object(await _read(request, limit))
+
+  def __init__(self, limit: int, most: int):
+    """Receives nothing yet.
+
+    Args:
+      limit: The bytes that a body may have.
+      most: The bodies that one client may send at a time.
+    """
+    self._limit = limit
+    self._most = most
+    self._turns: dict[str, asyncio.Semaphore] = {}
+    self._users: collections.Counter[str] = collections.Counter()
+
+  async def read_json(self, request: requests.Request) -> dict[str, Any]:
+    """Returns the JSON object that a request brings.
+
+    Args:
+      request: not read yet.
+
+    Raises:
+      problems.Problem: it is larger, slow, or no JSON object.
+      ClientGone: the client went away before its end.
+    """
+    kind = request.headers.get('content-type', '').partition(';')[0].strip()
+    # A page of another site can send anything else without being asked.
+    if kind.lower() != 'application/json':
+      raise problems.Problem(
+        415, f'the content type is {kind!r}; send application/json'
+      )
+    async with self._turn(request):
+      data = await _read(request, self._limit)
+    return fields.parse_object(data)
+
+  @contextlib.asynccontextmanager
+  async def _turn(self, request: requests.Request) -> AsyncIterator[None]:
+    """Waits until its client has few other bodies on their way."""
+    address = request.client.host if request.client else ''
+    client = request.state.caller or address
+    turn = self._turns.setdefault(client, asyncio.Semaphore(self._most))
+    self._users[client] += 1
+    try:
+      try:
+        async with asyncio.timeout(_BODY_SECS):
+          await turn.acquire()
+      except TimeoutError as e:
+        raise problems.too_busy(
+          f'{self._most} bodies of requests of {client} are on their way, which'
+          ' is the limit for one client; try again soon'
+        ) from e
+      try:
+        yield
+      finally:
+        turn.release()
+    finally:
+      self._users[client] -= 1
+      if not self._users[client]:
+        del self._users[client], self._turns[client]
 
 
 async def _read(request: requests.Request, limit: int) -> bytes:
   chunks: list[bytes] = []
   size = 0
   told = request.headers.get('content-length', '')
+  begin = asyncio.get_running_loop().time()
   try:
-    async with asyncio.timeout(_BODY_SECS):
+    async with asyncio.timeout(_BODY_SECS) as timeout:
       if told.isascii() and told.isdigit() and int(told) > limit:
         raise await _too_large(request, limit)
       async for chunk in request.stream():
@@ -55,9 +105,13 @@ async def _read(request: requests.Request, limit: int) -> bytes:
         if size > limit:
           raise await _too_large(request, limit)
         chunks.append(chunk)
+        secs = _BODY_SECS + size / _LEAST_BYTES_PER_SEC
+        timeout.reschedule(begin + secs)
   except TimeoutError as e:
     raise problems.Problem(
-      408, f'the body did not arrive within {_BODY_SECS:g} s'
+      408,
+      f'{size} bytes of the body arrived within {_BODY_SECS:g} s; send at least'
+      f' {_LEAST_BYTES_PER_SEC} bytes per second',
     ) from e
   except requests.ClientDisconnect as e:
     raise ClientGone() from e

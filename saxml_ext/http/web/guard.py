@@ -4,6 +4,8 @@ It gets an id, is let in or turned away, and counted; its errors become answers
 in OpenAI's form.
 """
 
+from collections.abc import Iterator
+import contextlib
 import logging
 import time
 
@@ -16,6 +18,7 @@ from saxml_ext.common.security import caller as caller_lib
 from saxml_ext.common.security import tls
 from saxml_ext.common.telemetry import calls
 from saxml_ext.common.telemetry import metadata
+from saxml_ext.common.telemetry import origin
 from saxml_ext.common.telemetry import request_id as request_id_lib
 from saxml_ext.common.telemetry import tracing
 from saxml_ext.http.protocol import problems
@@ -37,9 +40,15 @@ class Guard:
   be counted.
   """
 
-  def __init__(self, app: types.ASGIApp, metrics: metrics_lib.Metrics):
+  def __init__(
+    self,
+    app: types.ASGIApp,
+    metrics: metrics_lib.Metrics,
+    options: options_lib.Options,
+  ):
     self._app = app
     self._metrics = metrics
+    self._options = options
 
   async def __call__(
     self, scope: types.Scope, receive: types.Receive, send: types.Send
@@ -82,6 +91,7 @@ class Guard:
   ) -> problems.Problem | None:
     """Has the request answered; returns why it cannot be."""
     try:
+      self._check_site(requests.Request(scope))
       await self._app(scope, receive, send)
     except problems.Problem as e:
       return e
@@ -99,6 +109,12 @@ class Guard:
         500, 'a fault of the gateway; its log says more', kind='server_error'
       )
     return None
+
+  def _check_site(self, request: requests.Request) -> None:
+    options = self._options
+    if options.local or options.allowed_hosts:
+      origin.check_host(request, options.local, options.allowed_hosts)
+    origin.check_origin(request, options.allowed_origins)
 
 
 def _log(
@@ -152,22 +168,33 @@ class Admission:
     ) -> None:
       caller = self._caller(requests.Request(scope))
       scope['state']['caller'] = caller
-      self._check_room()
       sent = metadata.OUTGOING.get()
       if self._has_name:
         # Else a cell would take the gateway itself for the caller.
         sent = ((caller_lib.METADATA_KEY, caller), *sent)
       token = metadata.OUTGOING.set(sent)
-      self._count += 1
-      self._in_flight.inc()
       try:
         await app(scope, receive, send)
       finally:
-        self._in_flight.dec()
-        self._count -= 1
         metadata.OUTGOING.reset(token)
 
     return admitted
+
+  @contextlib.contextmanager
+  def place(self) -> Iterator[None]:
+    """Counts a request that has arrived as being in flight.
+
+    Raises:
+      problems.Problem: There are as many as there may be.
+    """
+    self._check_room()
+    self._count += 1
+    self._in_flight.inc()
+    try:
+      yield
+    finally:
+      self._in_flight.dec()
+      self._count -= 1
 
   def _check_room(self) -> None:
     if self._count >= self._most:

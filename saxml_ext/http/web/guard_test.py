@@ -10,6 +10,7 @@ from saxml_ext.common.telemetry import calls
 from saxml_ext.common.telemetry import request_id
 from saxml_ext.http.web import guard
 from saxml_ext.http.web import metrics
+from saxml_ext.http.web import options
 from saxml_ext.http.web import responses
 
 _SCOPE = {'type': 'http', 'method': 'GET', 'path': '/x', 'headers': []}
@@ -27,7 +28,9 @@ class GuardTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
       return await asyncio.Future()
 
     self.metrics = metrics.Metrics()
-    await guard.Guard(app, self.metrics)(dict(_SCOPE), receive, send)
+    await guard.Guard(app, self.metrics, options.Options())(
+      dict(_SCOPE), receive, send
+    )
     return sent
 
   def count(self, code: int) -> float | None:

@@ -1,6 +1,6 @@
 """How the gateway takes requests."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 import dataclasses
 
 from saxml_ext.http.protocol import profiles as profiles_lib
@@ -22,6 +22,11 @@ class Options:
     profile: How requests to models are read that `profiles` lacks.
     profiles: The id of a model -> how its requests are read.
     allowed_origins: whose pages may ask; "*" for all.
+    local: True if this machine alone reaches the gateway. Only requests for
+      loopback's names and for `allowed_hosts` are answered then.
+    allowed_hosts: Names that requests may be for, in lower case. If there are
+      any, others are refused.
+    most_bodies: The request bodies that are received at a time from one client.
     health_routes, predict_routes: paths of these two; Vertex AI has its own.
   """
 
@@ -35,5 +40,8 @@ class Options:
     default_factory=dict
   )
   allowed_origins: Sequence[str] = ()
+  local: bool = False
+  allowed_hosts: Collection[str] = ()
+  most_bodies: int = 64
   health_routes: Sequence[str] = ('/health',)
   predict_routes: Sequence[str] = ('/predict',)

@@ -17,7 +17,8 @@ DONE = b'data: [DONE]\n\n'
 def encode(value: Any) -> bytes:
   """A value as JSON in few bytes."""
   text = json.dumps(value, ensure_ascii=False, separators=(',', ':'))
-  return text.encode()
+  # Half of a surrogate pair, in a name that is refused, becomes its \\u escape.
+  return text.encode(errors='backslashreplace')
 
 
 def of_json(value: Any, status: int = 200) -> responses.Response:

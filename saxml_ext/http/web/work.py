@@ -1,6 +1,7 @@
 """Routes that take a JSON object and ask the cell."""
 
 from collections.abc import Awaitable, Callable
+import contextlib
 import time
 from typing import Any
 
@@ -38,21 +39,36 @@ class Posted:
   When the client goes away, so does what it asked for.
   """
 
-  def __init__(self, handler: Handler, max_body_bytes: int):
+  def __init__(
+    self,
+    handler: Handler,
+    reader: bodies.Reader,
+    place: Callable[[], contextlib.AbstractContextManager[None]],
+  ):
+    """Takes what every route of its kind shares.
+
+    Args:
+      handler: Answers the request.
+      reader: Receives its body.
+      place: Counts it as in flight once the body is there, so that who sends
+        nothing keeps nobody out.
+    """
     self._handler = handler
-    self._limit = max_body_bytes
+    self._reader = reader
+    self._place = place
 
   async def __call__(
     self, scope: types.Scope, receive: types.Receive, send: types.Send
   ) -> None:
     request = requests.Request(scope, receive)
-    body = await bodies.read_json(request, self._limit)
+    body = await self._reader.read_json(request)
 
     async def answer() -> None:
       response = await self._handler(request, body)
       await response(scope, receive, send)
 
-    await bodies.while_waited_for(receive, answer())
+    with self._place():
+      await bodies.while_waited_for(receive, answer())
 
 
 class Work:

@@ -1,0 +1,165 @@
+"""Tests of a gateway whose clients mean harm, or are slow."""
+
+import contextlib
+import json
+import socket
+from unittest import mock
+import urllib.parse
+
+from absl.testing import absltest
+
+from saxml_ext.http.testing import gateway_case
+from saxml_ext.http.web import bodies
+
+_PATH = '/v1/completions'
+_BODY = json.dumps({'model': 'm', 'prompt': 'x'}).encode()
+_HEAD = (
+  f'POST {_PATH} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n'
+  f'Content-Type: application/json\r\nContent-Length: {len(_BODY)}\r\n\r\n'
+).encode()
+
+
+class SlowBodiesTest(gateway_case.GatewayCase):
+  @contextlib.contextmanager
+  def sending(self, gateway, data, address='127.0.0.1'):
+    """A connection from an address of loopback, on which data was sent."""
+    port = urllib.parse.urlparse(gateway.address).port
+    with socket.create_connection(
+      ('127.0.0.1', port), 60, (address, 0)
+    ) as connection:
+      connection.sendall(data)
+      yield connection
+
+  def answer(self, connection):
+    parts = []
+    while part := connection.recv(65536):
+      parts.append(part)
+    return b''.join(parts).decode()
+
+  def wait_for_bodies(self, count):
+    """Waits until so many bodies are being received or wait their turn."""
+    while sum(self.readers[-1]._users.values()) < count:
+      self.cell.admin.pause()
+
+  def start(self, **options):
+    self.readers = []
+    original = bodies.Reader
+
+    def reader(*args):
+      self.readers.append(original(*args))
+      return self.readers[-1]
+
+    with mock.patch.object(bodies, 'Reader', reader):
+      return self.start_gateway(**options)
+
+  def test_a_body_that_is_not_there_takes_no_place(self):
+    gateway = self.start(max_in_flight=1)
+    with self.sending(gateway, _HEAD + b'{') as slow:
+      self.wait_for_bodies(1)
+      status, got, _ = self.fetch(_PATH, _BODY, gateway)
+      self.assertEqual((status, got['choices'][0]['text']), (200, 'X'))
+      slow.sendall(_BODY[1:])
+      self.assertIn('200 OK', self.answer(slow))
+
+  def test_a_client_holds_up_itself_alone(self):
+    gateway = self.start(most_bodies=1)
+    with (
+      self.sending(gateway, _HEAD + b'{') as slow,
+      self.sending(gateway, _HEAD + _BODY) as second,
+    ):
+      self.wait_for_bodies(2)
+      with self.sending(gateway, _HEAD + _BODY, '127.0.0.2') as other:
+        self.assertIn('200 OK', self.answer(other))
+      self.assertEqual(sum(self.readers[-1]._users.values()), 2)
+      slow.close()
+      self.assertIn('200 OK', self.answer(second))
+    self.assertEqual(self.readers[-1]._turns, {})
+
+  def test_a_key_is_a_client(self):
+    gateway = self.start(most_bodies=1, name_of={'a': 'a', 'b': 'b'}.get)
+    head = _HEAD.replace(b'Host', b'Authorization: Bearer a\r\nHost')
+    with self.sending(gateway, head + b'{'):
+      self.wait_for_bodies(1)
+      status, _, _ = self.fetch(_PATH, _BODY, gateway, Authorization='Bearer b')
+      self.assertEqual(status, 200)
+
+  def test_time_is_bounded(self):
+    gateway = self.start(most_bodies=1)
+    with (
+      mock.patch.object(bodies, '_BODY_SECS', 0.3),
+      self.sending(gateway, _HEAD + b'{') as slow,
+      self.sending(gateway, _HEAD + b'{') as waiting,
+    ):
+      # The one that waits for its turn has been waiting for the same time.
+      answers = [self.answer(slow), self.answer(waiting)]
+    self.assertIn(' 408 ', answers[0])
+    self.assertIn('1 bytes of the body arrived', answers[0])
+    self.assertRegex(answers[1], ' 4(08|29) ')
+
+
+class OtherSitesTest(gateway_case.GatewayCase):
+  def status(self, gateway, path='/v1/models', **headers):
+    status, got, _ = self.fetch(path, None, gateway, **headers)
+    if status == 403:
+      self.assertEqual(got['error']['type'], 'permission_error')
+    return status
+
+  def test_rebound_host(self):
+    gateway = self.start_gateway(local=True, allowed_hosts=['good.example'])
+    for host, expected in (
+      ('localhost', 200),
+      ('LocalHost:8000', 200),
+      ('localhost.:80', 200),
+      ('127.0.0.1:1', 200),
+      ('127.1.2.3', 200),
+      ('[::1]:8000', 200),
+      ('good.example:8000', 200),
+      ('evil.example', 403),
+      ('evil.example:8000', 403),
+      ('localhost.evil.example', 403),
+      ('localhost@evil.example', 403),
+      ('10.0.0.1', 403),
+      ('[', 403),
+      ('', 403),
+    ):
+      for path in ('/v1/models', '/metrics', '/nowhere'):
+        status = self.status(gateway, path, Host=host)
+        if path == '/nowhere' and expected == 200:
+          self.assertEqual(status, 404)
+        else:
+          self.assertEqual(status, expected, host)
+
+  def test_hosts_that_are_named_are_the_only_ones(self):
+    gateway = self.start_gateway(allowed_hosts=['good.example'])
+    self.assertEqual(self.status(gateway, Host='good.example'), 200)
+    self.assertEqual(self.status(gateway, Host='localhost'), 403)
+    # Who listens to others is known to them by names that nobody told us.
+    self.assertEqual(self.status(self.gateway, Host='any.example'), 200)
+
+  def test_origins(self):
+    gateway = self.start_gateway(allowed_origins=['https://a.example'])
+    everybody = self.start_gateway(allowed_origins=['*'])
+    own = gateway.address
+    for origin, expected in (
+      (own, 200),
+      ('https://a.example', 200),
+      ('https://b.example', 403),
+      ('https://a.example.b', 403),
+      (own + '0', 403),
+      ('null', 403),
+      ('http://[', 403),
+    ):
+      self.assertEqual(self.status(gateway, Origin=origin), expected, origin)
+      self.assertEqual(self.status(everybody, Origin=origin), 200)
+      status, _, _ = self.fetch(_PATH, _BODY, gateway, Origin=origin)
+      self.assertEqual(status, expected, origin)
+
+
+class TextsTest(gateway_case.GatewayCase):
+  def test_half_a_character_in_a_name(self):
+    status, got, _ = self.fetch(_PATH, b'{"\\ud800": 1, "prompt": "x"}')
+    self.assertEqual((status, got['error']['param']), (400, '\ud800'))
+
+
+if __name__ == '__main__':
+  absltest.main()
