@@ -11,6 +11,7 @@ from starlette import requests
 
 from saxml_ext.admin import controller as controller_lib
 from saxml_ext.admin import service
+from saxml_ext.admin import validation
 from saxml_ext.admin.leadership import election as election_lib
 from saxml_ext.admin.leadership import shared_dir
 from saxml_ext.admin.leadership import state_files
@@ -38,6 +39,13 @@ _SERVICE = 'sax.Admin'
 # Changes that are being written get this long to be acknowledged; calls that
 # only wait are cut off then, their clients turn to the next admin server.
 _GRACE_SECS = 0.3
+# Four times what a model may have. The longest other requests are Joins, with a
+# model path per kilobyte at most.
+_MAX_REQUEST_BYTES = 4 * validation.MAX_MODEL_BYTES
+# A call waits so many times so many seconds for this server to know whether it
+# leads: together about as long as a takeover.
+_DOUBT_TURNS = 100
+_DOUBT_SECS = 0.02
 # Seconds between two looks whether location.proto still names the leader: a
 # former one may have been stopped just before it wrote it.
 _LOCATION_SECS = 1.0
@@ -92,7 +100,7 @@ class AdminServer:
     self._http: web.WebServer | None = None
     self.history: history.History  # With the pages.
     self._sampling: asyncio.Task[None]
-    self._server = grpc_aio.make_server()
+    self._server = grpc_aio.make_server(_MAX_REQUEST_BYTES)
     self._health = grpc_aio.add_reflection_and_health(self._server, [_SERVICE])
     self._health.set_serving(False)
     self.controller: controller_lib.Controller | None = None
@@ -156,13 +164,32 @@ class AdminServer:
     if self._access:
       self._access.close()
 
-  def _leading(self) -> controller_lib.Controller:
-    """The controller, if this server leads.
+  async def _leading(self) -> controller_lib.Controller:
+    """Returns the controller if this server leads.
+
+    Waits for a while if nobody is known to lead, because this server may have
+    lacked the CPU time to renew its claim. The wait is counted in turns of the
+    event loop: the clock goes on while the process gets no CPU time.
+
+    Raises:
+      Unavailable: it does not lead.
+    """
+    for _ in range(_DOUBT_TURNS):
+      if self._leads_now() or self._election.leader not in ('', self.address):
+        break
+      await asyncio.sleep(_DOUBT_SECS)
+    return self._leading_now()
+
+  def _leads_now(self) -> bool:
+    return self.controller is not None and self._election.may_answer()
+
+  def _leading_now(self) -> controller_lib.Controller:
+    """Returns the controller if this server leads at this moment.
 
     Raises:
       Unavailable: it does not; clients look into location.proto then.
     """
-    if self.controller and self._election.may_answer():
+    if self.controller and self._leads_now():
       return self.controller
     leader = self._election.leader
     raise errors.Unavailable(
@@ -257,7 +284,7 @@ class AdminServer:
     registry.register(
       metrics.CellCollector(lambda: self.controller, self._election)
     )
-    forms = changes.Changes(self._cell, self._leading, self._permit)
+    forms = changes.Changes(self._cell, self._leading_now, self._permit)
     self._http = web.WebServer(
       pages.Pages(self._page, forms, registry).app(),
       https.server_context(ssl.CERT_OPTIONAL),

@@ -1,6 +1,6 @@
 """The eight calls of sax.Admin."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 import grpc
@@ -31,7 +31,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
   def __init__(
     self,
     cell: str,
-    leading: Callable[[], controller_lib.Controller],
+    leading: Callable[[], Awaitable[controller_lib.Controller]],
     access: access_lib.Access,
   ):
     """Serves one cell.
@@ -46,10 +46,6 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     self._cell = cell
     self._leading = leading
 
-  @property
-  def _controller(self) -> controller_lib.Controller:
-    return self._leading()
-
   @_method
   async def Publish(
     self, request: admin_pb2.PublishRequest, context: _Context
@@ -57,7 +53,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     """Starts to serve a model."""
     self._access.check_admin(caller.names(context), f'Publish to {self._cell}')
     self._check_model(request.model)
-    await self._controller.publish(request.model)
+    controller = await self._leading()
+    await controller.publish(request.model)
     return admin_pb2.PublishResponse()
 
   @_method
@@ -66,9 +63,12 @@ class AdminService(admin_pb2_grpc.AdminServicer):
   ) -> admin_pb2.UpdateResponse:
     """Changes a published model."""
     ids.check_model_in_cell(request.model.model_id, self._cell)
-    self._check_may_change(context, 'Update', request.model.model_id)
+    controller = await self._leading()
+    self._check_may_change(
+      controller, context, 'Update', request.model.model_id
+    )
     self._check_model(request.model)
-    await self._controller.update(request.model)
+    await controller.update(request.model)
     return admin_pb2.UpdateResponse()
 
   @_method
@@ -77,8 +77,9 @@ class AdminService(admin_pb2_grpc.AdminServicer):
   ) -> admin_pb2.UnpublishResponse:
     """Stops to serve a model."""
     ids.check_model_in_cell(request.model_id, self._cell)
-    self._check_may_change(context, 'Unpublish', request.model_id)
-    await self._controller.unpublish(request.model_id)
+    controller = await self._leading()
+    self._check_may_change(controller, context, 'Unpublish', request.model_id)
+    await controller.unpublish(request.model_id)
     return admin_pb2.UnpublishResponse()
 
   @_method
@@ -89,10 +90,12 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     del context
     if request.model_id:
       ids.check_model_in_cell(request.model_id, self._cell)
-      entries = [self._controller.get(request.model_id)]
+    controller = await self._leading()
+    if request.model_id:
+      entries = [controller.get(request.model_id)]
     else:
-      entries = self._controller.entries()
-    holders = self._controller.members.holders()
+      entries = controller.entries()
+    holders = controller.members.holders()
     response = admin_pb2.ListResponse()
     for entry in entries:
       servers = holders.get(entry.model.model_id, [])
@@ -104,7 +107,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
       )
       published.modelet_addresses.extend(s.address for s in servers)
       published.replicas.extend(
-        replicas.describe(entry, servers, self._controller.members)
+        replicas.describe(entry, servers, controller.members)
       )
     return response
 
@@ -116,10 +119,12 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     del context
     if request.model_id:
       ids.check_model_in_cell(request.model_id, self._cell)
-      self._controller.get(request.model_id)
-      servers = self._controller.holders(request.model_id)
+    controller = await self._leading()
+    if request.model_id:
+      controller.get(request.model_id)
+      servers = controller.holders(request.model_id)
     else:
-      servers = self._controller.members.all()
+      servers = controller.members.all()
     types: dict[
       tuple[admin_pb2.ModelServer.ChipType, admin_pb2.ModelServer.ChipTopology],
       int,
@@ -154,7 +159,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         'rpc error: code = InvalidArgument desc = InvalidArgument',
       )
     ids.parse_model_id(request.model_id)
-    controller = self._controller
+    controller = await self._leading()
     try:
       entry = controller.get(request.model_id)
     except errors.NotFound as e:
@@ -175,9 +180,8 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     """Waits until so many replicas have loaded the model."""
     del context
     ids.check_model_in_cell(request.model_id, self._cell)
-    await self._controller.wait_for_ready(
-      request.model_id, request.num_replicas
-    )
+    controller = await self._leading()
+    await controller.wait_for_ready(request.model_id, request.num_replicas)
     return admin_pb2.WaitForReadyResponse()
 
   @_method
@@ -193,14 +197,19 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     # Whoever speaks for a server that hangs does not know what it serves.
     if not request.HasField('model_server') and not request.leaving:
       raise errors.InvalidArgument('JoinRequest.modelet missing')
-    await self._controller.members.join(request)
+    controller = await self._leading()
+    await controller.members.join(request)
     return admin_pb2.JoinResponse()
 
   def _check_model(self, model: admin_pb2.Model) -> None:
     validation.check_model(model, self._cell, self._access.check_name)
 
   def _check_may_change(
-    self, context: _Context, what: str, model_id: str
+    self,
+    controller: controller_lib.Controller,
+    context: _Context,
+    what: str,
+    model_id: str,
   ) -> None:
     """Checks that a caller may change a model, as an admin of the cell or its.
 
@@ -209,7 +218,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
         it is published.
     """
     try:
-      model_acl = self._controller.get(model_id).model.admin_acl
+      model_acl = controller.get(model_id).model.admin_acl
     except errors.NotFound:
       model_acl = ''
     self._access.check_admin(

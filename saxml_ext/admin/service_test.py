@@ -5,6 +5,7 @@ import re
 from absl.testing import absltest
 import grpc
 
+from saxml_ext.admin import validation
 from saxml_ext.admin.testing import cell_fixture
 from saxml_ext.common import errors
 from saxml_ext.common.testing import golden
@@ -66,6 +67,32 @@ class RecordedRefusalsTest(cell_fixture.CellTestCase):
     listed = await self.stub.List(admin_pb2.ListRequest())
     if model_id not in [p.model.model_id for p in listed.published_models]:
       await self.publish(model_id=model_id)
+
+
+class LimitsTest(cell_fixture.CellTestCase):
+  async def test_overrides_are_limited(self):
+    most = validation.MAX_OVERRIDES
+    overrides = {f'K{i}': '1' for i in range(most)}
+    await self.publish(overrides=overrides)
+    overrides['ONE_MORE'] = '1'
+    text = await self.fails(
+      grpc.StatusCode.INVALID_ARGUMENT,
+      self.publish('/sax/test/n', overrides=overrides),
+    )
+    self.assertIn('has 1001 overrides, and the limit is 1000', text)
+    long = {'K': 'x' * validation.MAX_MODEL_BYTES}
+    text = await self.fails(
+      grpc.StatusCode.INVALID_ARGUMENT,
+      self.publish('/sax/test/n', overrides=long),
+    )
+    self.assertRegex(text, 'has 262181 bytes .* the limit is 262144: publish')
+
+  async def test_large_requests_are_refused_unread(self):
+    text = await self.fails(
+      grpc.StatusCode.RESOURCE_EXHAUSTED,
+      self.channel.unary_unary('/sax.Admin/Update')(b'\xff' * 1_048_577),
+    )
+    self.assertIn('has 1048577 bytes, and the limit is 1048576: send', text)
 
 
 class StatsTest(cell_fixture.CellTestCase):

@@ -3,8 +3,15 @@
 from collections.abc import Callable
 
 from saxml_ext.common import acls
+from saxml_ext.common import errors
 from saxml_ext.common import ids
 from saxml_ext.protobuf import admin_pb2
+
+# A serving template has about a hundred attributes, so this leaves room for any
+# real model. Each List, and each write of the state, copies all overrides.
+MAX_OVERRIDES = 1000
+# As much as the form of the status page takes.
+MAX_MODEL_BYTES = 256 * 2**10
 
 
 def check_model(
@@ -28,5 +35,15 @@ def check_model(
   ids.check_model_path(model.model_path)
   ids.check_checkpoint_path(model.checkpoint_path)
   ids.check_replicas(model.requested_num_replicas)
+  if len(model.overrides) > MAX_OVERRIDES:
+    raise errors.InvalidArgument(
+      f'the model has {len(model.overrides)} overrides, and the limit is'
+      f' {MAX_OVERRIDES}: publish it with those alone that its params need'
+    )
+  if (size := model.ByteSize()) > MAX_MODEL_BYTES:
+    raise errors.InvalidArgument(
+      f'the model has {size} bytes of overrides and other settings, and the'
+      f' limit is {MAX_MODEL_BYTES}: publish it with shorter values'
+    )
   check_acl(model.admin_acl)
   acls.check_method_acls(model.acls.items, check_acl)

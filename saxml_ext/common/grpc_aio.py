@@ -68,12 +68,19 @@ def channel(address: str) -> grpc.aio.Channel:
   return grpc_util.aio_channel(address, _CHANNEL_OPTIONS)
 
 
-def make_server() -> grpc.aio.Server:
-  """A server that notices when its port is taken or its clients vanish.
+def make_server(
+  max_request_bytes: int = grpc_util.MAX_REQUEST_BYTES,
+) -> grpc.aio.Server:
+  """Makes a server that notices when its port is taken or its clients vanish.
 
   Decorate what it serves with `method`, and bind it with `grpc_util.listen`.
+
+  Args:
+    max_request_bytes: The largest request. A larger one is refused as
+      RESOURCE_EXHAUSTED before it is parsed, because parsing blocks all other
+      calls: protobuf holds Python's lock meanwhile, on whatever thread.
   """
-  return _Server(grpc.aio.server(options=_SERVER_OPTIONS))
+  return _Server(grpc.aio.server(options=_SERVER_OPTIONS), max_request_bytes)
 
 
 class _Server(grpc.aio.Server):
@@ -83,8 +90,9 @@ class _Server(grpc.aio.Server):
   it is the caller's fault, and nothing that trying again would help.
   """
 
-  def __init__(self, server: grpc.aio.Server):
+  def __init__(self, server: grpc.aio.Server, max_request_bytes: int):
     self._server = server
+    self._max_request_bytes = max_request_bytes
 
   def add_generic_rpc_handlers(self, unused_handlers: Any) -> None:
     # Generated code adds the same methods by their names as well, below.
@@ -95,7 +103,10 @@ class _Server(grpc.aio.Server):
   ) -> None:
     self._server.add_registered_method_handlers(
       service_name,
-      {name: _checked(each) for name, each in method_handlers.items()},
+      {
+        name: _checked(each, self._max_request_bytes)
+        for name, each in method_handlers.items()
+      },
     )
 
   def add_insecure_port(self, address: str) -> int:
@@ -116,23 +127,22 @@ class _Server(grpc.aio.Server):
     return await self._server.wait_for_termination(timeout)
 
 
-class _Malformed:
-  """Stands in for a request whose bytes are no message."""
+class _Refusal:
+  """Stands in for a request that was not parsed."""
 
-  def __init__(self, why: str):
-    self._why = why
+  def __init__(self, code: grpc.StatusCode, text: str):
+    self._code = code
+    self._text = text
 
   async def refuse(self, context: grpc.aio.ServicerContext) -> None:
     """Ends the call."""
-    await context.abort(
-      grpc.StatusCode.INVALID_ARGUMENT,
-      f'the bytes of the request are no message of its type ({self._why}); is'
-      ' the client built from the same .proto files?',
-    )
+    await context.abort(self._code, self._text)
 
 
-def _checked(handler: grpc.RpcMethodHandler) -> grpc.RpcMethodHandler:
-  """The same method, for requests that may be malformed."""
+def _checked(
+  handler: grpc.RpcMethodHandler, most: int
+) -> grpc.RpcMethodHandler:
+  """The same method, for requests that may be malformed or too large."""
   function = _function(handler)
   if not (
     inspect.iscoroutinefunction(function)
@@ -144,10 +154,20 @@ def _checked(handler: grpc.RpcMethodHandler) -> grpc.RpcMethodHandler:
   read = handler.request_deserializer
 
   def deserialize(data: bytes) -> Any:
+    if len(data) > most:
+      return _Refusal(
+        grpc.StatusCode.RESOURCE_EXHAUSTED,
+        f'the request has {len(data)} bytes, and the limit is {most}: send less'
+        ' at once, for example fewer overrides of a model',
+      )
     try:
       return read(data)
     except message_lib.DecodeError as e:
-      return _Malformed(str(e))
+      return _Refusal(
+        grpc.StatusCode.INVALID_ARGUMENT,
+        f'the bytes of the request are no message of its type ({e}); is the'
+        ' client built from the same .proto files?',
+      )
 
   if handler.request_streaming:
     if not handler.response_streaming:
@@ -191,7 +211,7 @@ async def _not_there(
 
 def _checked_call(function: Callable[..., Any]) -> Callable[..., Any]:
   async def call(request: Any, context: grpc.aio.ServicerContext) -> Any:
-    if isinstance(request, _Malformed):
+    if isinstance(request, _Refusal):
       await request.refuse(context)
     return await function(request, context)
 
@@ -206,7 +226,7 @@ def _checked_source(function: Callable[..., Any]) -> Callable[..., Any]:
   async def call(
     request: Any, context: grpc.aio.ServicerContext
   ) -> AsyncIterator[Any]:
-    if isinstance(request, _Malformed):
+    if isinstance(request, _Refusal):
       await request.refuse(context)
     async with contextlib.aclosing(function(request, context)) as answers:
       async for answer in answers:
@@ -220,7 +240,7 @@ def _checked_stream(function: Callable[..., Any]) -> Callable[..., Any]:
     requests: AsyncIterator[Any], context: grpc.aio.ServicerContext
   ) -> AsyncIterator[Any]:
     async for request in requests:
-      if isinstance(request, _Malformed):
+      if isinstance(request, _Refusal):
         await request.refuse(context)
       yield request
 

@@ -16,6 +16,7 @@ from tests.chaos import clocks
 from tests.chaos import crashes
 from tests.chaos import evictions
 from tests.chaos import failover
+from tests.chaos import heavy
 from tests.chaos import hostile
 from tests.chaos import losses
 from tests.chaos import processes
@@ -141,6 +142,36 @@ def jumping_clocks(directory: str, secs: float) -> list[Figure]:
     Figure('changes of leader', result.leaders, most=0),
     Figure('false evictions', result.evictions, most=0),
   ]
+
+
+def starved_admin(
+  directory: str, secs: float, publishes: int, strict: bool = True
+) -> list[Figure]:
+  """Row starved."""
+  os.mkdir(f'{directory}/starved')
+  found = heavy.starve(f'{directory}/starved', secs)
+  result = [
+    Figure('calls of others while it is starved', found.calls, least=1),
+    figures.none_of('of those refused', found.failed),
+    Figure('works again after', found.back_secs, 's', 1.0 if strict else None),
+  ]
+  for overrides in 900_000, 300_000:
+    path = f'{directory}/{overrides}'
+    os.mkdir(path)
+    found = heavy.override(path, overrides, publishes)
+    refused = found.answers.count('RESOURCE_EXHAUSTED')
+    what = f'{overrides:,} overrides'
+    result += [
+      figures.all_of(f'publishes with {what} refused', refused, publishes),
+      figures.none_of(f'calls of others refused beside {what}', found.failed),
+      Figure(
+        f'the slowest of those beside {what}',
+        found.slowest_secs,
+        's',
+        most=1.0 if strict else None,
+      ),
+    ]
+  return result
 
 
 def unit_tests(module: str, part: str = '') -> tuple[int, int]:

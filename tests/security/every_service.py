@@ -125,9 +125,13 @@ class EveryService:
       'id',
       lambda: True,
     )
+
+    async def leading() -> controller_lib.Controller:
+      return controller
+
     self._admin = grpc_aio.make_server()
     admin_pb2_grpc.add_AdminServicer_to_server(
-      admin_service.AdminService(CELL, lambda: controller, access),
+      admin_service.AdminService(CELL, leading, access),
       self._admin,
     )
     self.ports['sax.Admin'] = self._listen(self._admin)

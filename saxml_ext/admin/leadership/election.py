@@ -106,6 +106,7 @@ class Election:
     self._depose = depose
     self._valid_until = 0.0
     self._cut_off = False
+    self._former = 0
     self._beats = 0
     self._resigned: str | None = None
     self._say = log_once.LogOnce(logging.error)
@@ -171,7 +172,9 @@ class Election:
         self.leader = '' if found.abandoned else found.text.split(' ')[0]
         if found != seen:
           seen, since = found, time.monotonic()
-        if found.abandoned or asked - since >= self._timing.timeout:
+        # Nobody else can have renewed the last claim of this process.
+        gone = found.abandoned or found.epoch == self._former
+        if gone or asked - since >= self._timing.timeout:
           if await self._claim(found.epoch + 1):
             return
         self._say('')
@@ -185,6 +188,7 @@ class Election:
       return False
     self._resigned, self._cut_off = None, False
     self.epoch, self.leader = epoch, self._address
+    self._former = epoch
     self._valid_until = asked + self._timing.validity
     logging.info('leads from now on, epoch %d', epoch)
     return True

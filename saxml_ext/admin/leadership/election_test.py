@@ -1,8 +1,10 @@
 """Tests of the election: several parties in one process, over real files."""
 
 import asyncio
+import threading
 import time
 import unittest
+from unittest import mock
 
 from absl.testing import absltest
 
@@ -17,6 +19,16 @@ _FAST = election.Timing(beat=0.1, timeout=1.5, poll=0.05)
 _PATIENCE = 120.0
 
 
+class _Clock:
+  """Stands in for the module `time`; goes on only when it is told to."""
+
+  def __init__(self):
+    self.now = 1000.0
+
+  def monotonic(self) -> float:
+    return self.now
+
+
 class _Party:
   """One that takes part, over a view of the directory of its own."""
 
@@ -24,6 +36,7 @@ class _Party:
     self.leading = False
     self.fails = 0
     self.directory = shared_dir.open_dir(path)
+    self.led: list[bool] = []
     self.election = election.Election(
       self.directory, name, _FAST, self._lead, self._depose
     )
@@ -33,6 +46,7 @@ class _Party:
     if self.fails:
       self.fails -= 1
       raise OSError(28, 'No space left on device')
+    self.led.append(self.election.is_valid())
     self.directory.take_over(epoch)
     self.leading = True
 
@@ -158,6 +172,82 @@ class ElectionTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
         first.directory.write('f', b'3', 1)
       for party in (second, first):
         await party.stop()
+
+  async def test_claim_that_took_too_long_is_not_relied_on(self):
+    clock = self.enterContext(mock.patch.object(election, 'time', _Clock()))
+    party = self.party()
+    claim, renew = party.directory.claim, party.directory.renew
+    beaten = threading.Event()
+    self.addCleanup(beaten.set)
+
+    def claim_slowly(epoch, text):
+      clock.now += 2 * _FAST.timeout  # As long as a standby needs to follow.
+      return claim(epoch, text)
+
+    def renew_late(epoch, text):
+      beaten.wait()
+      renew(epoch, text)
+
+    party.directory.claim = claim_slowly
+    party.directory.renew = renew_late
+    await self.until(lambda: party.leading)
+    self.assertEqual(party.led, [False])
+    beaten.set()
+    await self.until(party.election.is_valid)
+
+  async def test_beat_that_took_too_long_is_not_relied_on(self):
+    clock = self.enterContext(mock.patch.object(election, 'time', _Clock()))
+    party = self.party()
+    await self.until(lambda: party.leading)
+    renew, late = party.directory.renew, []
+
+    def renew_slowly(epoch, text):
+      late.append(party.election.is_valid())
+      clock.now += 2 * _FAST.timeout
+      renew(epoch, text)
+
+    party.directory.renew = renew_slowly
+    await self.until(lambda: len(late) > 2)
+    self.assertFalse(any(late[1:]))
+
+  async def test_look_that_took_too_long_does_not_depose_the_leader(self):
+    clock = self.enterContext(mock.patch.object(election, 'time', _Clock()))
+    leader = shared_dir.open_dir(self.path)
+    self.assertTrue(leader.claim(1, 'leader:1 1'))
+    self.addCleanup(leader.close)
+    party = self.party()
+    look, looks = party.directory.newest, []
+
+    def look_slowly():
+      found = look()
+      looks.append(found.text)
+      if len(looks) == 3:
+        clock.now += 2 * _FAST.timeout
+        leader.renew(1, 'leader:1 2')
+      return found
+
+    party.directory.newest = look_slowly
+    await self.until(lambda: len(looks) > 5)
+    self.assertEqual(leader.newest_epoch(), 1)
+    self.assertEqual(party.led, [])
+
+  async def test_own_claim_that_could_not_be_given_up_is_not_waited_for(self):
+    # No clock goes on, so that nobody is ever silent for long enough.
+    self.enterContext(mock.patch.object(election, 'time', _Clock()))
+    party = self.party()
+    await self.until(lambda: party.leading)
+
+    def fails(_):
+      raise OSError(5, 'Input/output error')
+
+    party.directory.resign = fails
+    party.election.resign('for a test')
+    await self.until(lambda: party.election.epoch == 2 and party.leading)
+
+  async def until(self, condition) -> None:
+    async with asyncio.timeout(_PATIENCE):
+      while not condition():
+        await asyncio.sleep(0.01)
 
   async def test_takeover_is_tried_again(self):
     party = self.party()

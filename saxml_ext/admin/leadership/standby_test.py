@@ -1,6 +1,7 @@
 """Tests of an admin server that stands by, and of its takeover."""
 
 import asyncio
+import threading
 from unittest import mock
 import urllib.request
 
@@ -77,6 +78,40 @@ class StandbyTest(cell_fixture.CellTestCase):
     self.assertEqual(self.location(), self.admin.address)
     self.assertEqual(await self.health(self.channel), _Health.SERVING)
     self.assertEqual(await self.health(self.second), _Health.NOT_SERVING)
+
+  async def test_leader_in_doubt_answers_once_it_knows(self):
+    """As after a time without a processor; nobody is refused for that."""
+    beat = threading.Event()
+    self.addCleanup(beat.set)
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    renew = shared_dir.LocalDir.renew
+
+    def renew_late(directory, epoch, text):
+      loop.call_soon_threadsafe(asked.set)
+      beat.wait()
+      renew(directory, epoch, text)
+
+    with mock.patch.object(shared_dir.LocalDir, 'renew', renew_late):
+      await asked.wait()
+      self.admin._election._valid_until = 0.0
+      calls = [
+        asyncio.create_task(call)
+        for call in (self.publish(), self.listed('/sax/test/none'))
+      ]
+      await asyncio.sleep(0.2)
+      self.assertFalse(any(call.done() for call in calls))
+      beat.set()
+      await calls[0]
+      await self.fails(_Code.NOT_FOUND, calls[1])
+
+  async def test_leader_in_doubt_does_not_keep_clients_for_ever(self):
+    self.enterContext(mock.patch.object(server_lib, '_DOUBT_TURNS', 3))
+    self.enterContext(
+      mock.patch.object(self.admin._election, 'may_answer', lambda: False)
+    )
+    text = await self.fails(_Code.UNAVAILABLE, self.publish())
+    self.assertIn('no leader is known right now', text)
 
   async def test_pages_tell_who_leads(self):
     await self.publish(replicas=3)

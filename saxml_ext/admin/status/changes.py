@@ -23,7 +23,7 @@ from saxml_ext.params import mistakes
 from saxml_ext.protobuf import admin_pb2
 
 # What a form needs at most.
-MAX_BYTES = 256 * 2**10
+MAX_BYTES = validation.MAX_MODEL_BYTES
 
 
 class Permit(Protocol):

@@ -83,6 +83,11 @@ ROWS = (
     mounts=True,
   ),
   Row(
+    'starved',
+    'the only admin server short of CPU time; publishes with huge overrides',
+    1,
+  ),
+  Row(
     'drain',
     'servers told to end, reloaded, taken away under traffic',
     2,
