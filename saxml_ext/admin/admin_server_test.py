@@ -1,6 +1,7 @@
 """Tests of the admin server as a process."""
 
 import os
+import pathlib
 import signal
 import socket
 import subprocess
@@ -94,6 +95,31 @@ class AdminServerTest(absltest.TestCase):
     process, stub = self.serving()
     stub.Publish(admin_pb2.PublishRequest(model=_MODEL), timeout=120)
     process.kill()
+    _, stub = self.serving()
+    response = stub.List(admin_pb2.ListRequest(), timeout=120)
+    self.assertEqual(response.published_models[0].model, _MODEL)
+
+  def test_refuses_to_start_without_a_good_copy_of_the_state(self):
+    process, stub = self.serving()
+    stub.Publish(admin_pb2.PublishRequest(model=_MODEL), timeout=120)
+    process.kill()
+    directory = pathlib.Path(cell.cell_dir(self.fs_root, _CELL))
+    for name in ('state.proto', 'state.proto.prev'):
+      (directory / name).write_bytes(b'\xff')
+    process = self.start(f'--sax_cell={_CELL}', '--port=0', '--http_port=-1')
+    stdout, stderr = process.communicate(timeout=120)
+    self.assertEqual(process.returncode, 1, stderr)
+    self.assertNotIn('is serving', stdout)
+    self.assertRegex(stderr, 'admin_server: .* are both damaged .* backup')
+    self.assertNotIn('Traceback', stderr)
+    self.assertEqual((directory / 'state.proto').read_bytes(), b'\xff')
+
+  def test_damage_right_after_a_kill_loses_nothing(self):
+    process, stub = self.serving()
+    stub.Publish(admin_pb2.PublishRequest(model=_MODEL), timeout=120)
+    process.kill()
+    directory = pathlib.Path(cell.cell_dir(self.fs_root, _CELL))
+    (directory / 'state.proto').write_bytes(b'\xff')
     _, stub = self.serving()
     response = stub.List(admin_pb2.ListRequest(), timeout=120)
     self.assertEqual(response.published_models[0].model, _MODEL)

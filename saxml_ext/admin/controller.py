@@ -46,7 +46,6 @@ class Controller:
     self,
     state: admin_pb2.State,
     save: Callable[[admin_pb2.State], None],
-    settle: Callable[[], None],
     server_id: str,
     leads: Callable[[], bool],
     by_chip: bool = False,
@@ -56,7 +55,6 @@ class Controller:
     Args:
       state: what was published when the last admin server ended.
       save: makes a state durable; called in a thread.
-      settle: called in that thread some time after a save.
       server_id: see the attribute.
       leads: see the attribute; while it is False, model servers are left alone.
       by_chip: how models are given to servers, see `capacity`.
@@ -67,7 +65,7 @@ class Controller:
     self._retired = False
     self._origins = origins.Origins()
     self.origin = self._origins.metadata
-    self._store = state_lib.ModelStore(state, save, settle, self._on_change)
+    self._store = state_lib.ModelStore(state, save, self._on_change)
     self._reconciler = reconciler_lib.Reconciler(
       self._store,
       self.members,

@@ -217,7 +217,6 @@ class AdminServer:
     self.controller = controller_lib.Controller(
       state,
       save,
-      files.settle,
       f'{self.address}_{secrets.token_hex(8)}',
       self._election.is_valid,
       self._by_chip,

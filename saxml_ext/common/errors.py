@@ -109,6 +109,12 @@ class Internal(SaxError):
   code = grpc.StatusCode.INTERNAL
 
 
+class DataLoss(SaxError):
+  """Stored data is damaged, and no good copy is left."""
+
+  code = grpc.StatusCode.DATA_LOSS
+
+
 class Unimplemented(SaxError):
   """The server does not offer this."""
 

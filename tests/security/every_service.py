@@ -121,7 +121,6 @@ class EveryService:
     self._controller = controller = controller_lib.Controller(
       admin_pb2.State(models=[self._model]),
       lambda state: None,
-      lambda: None,
       'id',
       lambda: True,
     )

@@ -93,7 +93,8 @@ class Election:
       address: of this one, for others to see.
       timing: equal for all of them.
       lead: begins to lead with that epoch; raises Aborted if a newer leader
-        was there first, another SaxError or OSError if the storage fails (it
+        was there first, DataLoss if it cannot lead, which ends the election
+        for this server, another SaxError or OSError if the storage fails (it
         is called again then).
       depose: undoes `lead`, also a `lead` that failed.
     """
@@ -234,6 +235,8 @@ class Election:
         await self._lead(self.epoch)
       except errors.Aborted as e:
         return e.message
+      except errors.DataLoss:
+        raise  # Trying again does not help; the program ends with it.
       except _FAILURES as e:
         self._say(f'cannot take over: {e}; trying again')
         await self._depose()

@@ -123,10 +123,12 @@ class SharedDir(abc.ABC):
     self.renew(epoch, _ENDED)
 
   def set_aside(self, name: str, data: bytes) -> str:
-    """Keeps the bytes of a bad file; returns the name of the copy."""
+    """Keeps the bytes of a bad file, once; returns the name of the copy."""
     taken = set(self.names())
     number = 1
     while (copy := f'{name}.bad-{number}') in taken:
+      if storage.read_bytes(self._of(copy)) == data:
+        return copy
       number += 1
     storage.write_bytes(self._of(copy), data)
     return copy

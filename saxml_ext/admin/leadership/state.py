@@ -25,8 +25,6 @@ from saxml_ext.admin.placement import failures
 from saxml_ext.common import errors
 from saxml_ext.protobuf import admin_pb2
 
-_SETTLE_SECS = 0.3
-
 
 class Published:
   """A published model and those who follow it.
@@ -96,7 +94,6 @@ class ModelStore:
     self,
     state: admin_pb2.State,
     save: Callable[[admin_pb2.State], None],
-    settle: Callable[[], None],
     on_change: Callable[[Change], None],
   ):
     """Starts from a saved state.
@@ -105,16 +102,13 @@ class ModelStore:
       state: what `save` was given last.
       save: makes a state durable or raises; called in a thread, one call at a
         time.
-      settle: called in that thread some time after a save.
       on_change: told of every change, right after it took effect.
     """
     self._entries = {m.model_id: Published(m) for m in state.models}
     self._save = save
-    self._settle = settle
     self._on_change = on_change
     self._waiting: list[tuple[Edit, asyncio.Future[None]]] = []
     self._writing: asyncio.Task[None] | None = None
-    self._settling: asyncio.TimerHandle | None = None
     self._thread = futures.ThreadPoolExecutor(1, 'state-writer')
 
   def get(self, model_id: str) -> Published | None:
@@ -149,9 +143,6 @@ class ModelStore:
     """Waits until changes under way are written."""
     if self._writing:
       await self._writing
-    if self._settling:
-      self._settling.cancel()
-      self._begin_to_settle()
     self._thread.shutdown()
 
   async def _write_all(self) -> None:
@@ -196,21 +187,6 @@ class ModelStore:
       self._take_effect(change)
       if not done.done():
         done.set_result(None)
-    if self._settling is None:
-      # Not at once: in a burst, the next change would have to wait for it.
-      loop = asyncio.get_running_loop()
-      self._settling = loop.call_later(_SETTLE_SECS, self._begin_to_settle)
-
-  def _begin_to_settle(self) -> None:
-    self._settling = None
-    self._thread.submit(self._settle_safely)
-
-  def _settle_safely(self) -> None:
-    try:
-      self._settle()
-    except Exception as e:  # pylint: disable=broad-exception-caught
-      # What counts is written; the next save makes up for the rest.
-      logging.error('the copy of the state cannot be written: %s', e)
 
   def _take_effect(self, change: Change) -> None:
     entry = self._entries.get(change.model_id)

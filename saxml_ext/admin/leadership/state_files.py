@@ -1,7 +1,7 @@
 """What a cell publishes, on disk: three files that cover for each other.
 
     state.proto       sax.State; what stock admin servers read and write, too
-    state.proto.prev  the generation before; the same one while nothing changes
+    state.proto.prev  a second copy
     state.proto.sum   which contents of the two are good
 
 Each write has a number, its generation, which stands in `last_generation`, a
@@ -10,15 +10,14 @@ writes differ, which conditional writes to S3 rely on.) Generation g+1 is
 written in this order, each step durable before the next:
 
     1. the sums, with those of g and g+1
-    2. state.proto: from here on g+1 counts
-    3. some time after callers were answered: state.proto.prev becomes the
-       newest one as well
+    2. state.proto.prev
+    3. state.proto: from here on g+1 counts, and callers are answered
 
-After a crash in between, state.proto is whole, and its sum is known. When it
-is damaged later, state.proto.prev has the same contents or, within less than a
-second or after a crash in that time, some that were good before. A damaged
-file is copied to <name>.bad-<N> and named in the log; it never keeps a cell
-from starting.
+So both copies hold every change that was acknowledged. The second one is
+written first because a change that fails must not count: as long as
+state.proto is whole, it decides. A damaged file is copied to <name>.bad-<N>
+and named in the log; as long as one copy is good, it does not keep a cell from
+starting.
 """
 
 import dataclasses
@@ -66,43 +65,34 @@ class StateFiles:
     self._dir = directory
     self._cell = cell
     self._epoch = epoch
-    self._current: tuple[_Good, bytes] | None = None
+    self._current: _Good | None = None
     self._previous: _Good | None = None
+    self._lost_sums = False
 
   def take_over(self) -> admin_pb2.State:
     """Reads the newest good state, and writes all files anew.
 
-    Never fails for what the files contain.
+    Raises:
+      DataLoss: There are files, but no good state is among them.
     """
     self._dir.take_over(self._epoch)
     state = self._load()
     self.save(state)
-    self.settle()
     return state
 
   def save(self, state: admin_pb2.State) -> None:
     """Makes a state the current one, durably; it becomes this object's."""
-    generation = 1
-    if self._current:
-      # Sums, not the order of these numbers, tell what counts: it may wrap.
-      generation = self._current[0].generation % _MAX_GENERATION + 1
-    state.last_generation = generation
+    known = {g for g in (self._previous, self._current) if g}
+    # Sums, not the order of these numbers, tell what counts: it may wrap.
+    newest = max((g.generation for g in known), default=0)
+    state.last_generation = newest % _MAX_GENERATION + 1
     data = state.SerializeToString(deterministic=True)
-    good = _Good.of(generation, data)
-    current = self._current[0] if self._current else None
-    known = {g for g in (self._previous, current, good) if g}
-    self._write(SUMS, _encode_sums(known))
+    good = _Good.of(state.last_generation, data)
+    self._write(SUMS, _encode_sums(known | {good}))
+    self._write(PREVIOUS, data)
+    self._previous = good
     self._write(STATE, data)
-    self._current = good, data
-
-  def settle(self) -> None:
-    """Brings the second copy up to date; callers need not wait for it."""
-    if self._current is None:
-      return  # Nothing was saved yet.
-    good, data = self._current
-    if self._previous != good:
-      self._write(PREVIOUS, data)
-      self._previous = good
+    self._current = good
 
   def _write(self, name: str, data: bytes) -> None:
     self._dir.write(name, data, self._epoch)
@@ -112,6 +102,7 @@ class StateFiles:
   def _load(self) -> admin_pb2.State:
     sums = self._load_sums()
     main, copy = self._dir.read(STATE), self._dir.read(PREVIOUS)
+    found = main is not None or copy is not None
     if copy is not None and not self._is_good(copy, sums):
       self._set_aside(PREVIOUS, copy, 'damaged')
       copy = None
@@ -124,11 +115,13 @@ class StateFiles:
       else:
         self._set_aside(STATE, main, 'damaged')
         main = None
-    if main is None and copy is None and sums:
-      logging.error(
-        '%s: no good state is left, of generations %s; starting with none',
-        self._dir.path,
-        sorted(g.generation for g in sums),
+    if main is None and copy is None and (found or sums):
+      raise errors.DataLoss(
+        f'{self._dir.path}: {STATE} and its copy {PREVIOUS} are both damaged or'
+        ' gone, so nobody knows what this cell publishes. Put a backup in the'
+        f' place of {STATE} and delete {SUMS}, or delete all three files to'
+        ' start with no models. What was found is kept in files named'
+        ' <name>.bad-<N>'
       )
     if main is None and copy is not None:
       logging.error(
@@ -138,7 +131,7 @@ class StateFiles:
     state = _parse(data or b'') or admin_pb2.State()
     newest = [g.generation for g in sums or ()] + [state.last_generation]
     # What is written next must differ from all that was ever there.
-    self._current = _Good.of(max(newest), data or b''), data or b''
+    self._current = _Good.of(max(newest), data or b'')
     self._previous = _Good.of(state.last_generation, copy) if copy else None
     return state
 
@@ -151,12 +144,16 @@ class StateFiles:
       return _decode_sums(data)
     except ValueError as e:
       self._set_aside(SUMS, data, str(e))
+      self._lost_sums = True
       return None
 
   def _is_good(self, data: bytes, sums: frozenset[_Good] | None) -> bool:
     if sums is None:
       state = _parse(data)
-      return state is not None and _is_sound(state, self._cell)
+      if state is None or not _is_sound(state, self._cell):
+        return False
+      # An empty file is a state, too, but never one of ours.
+      return bool(state.last_generation) or not self._lost_sums
     return any(_Good.of(g.generation, data) == g for g in sums)
 
   def _set_aside(self, name: str, data: bytes, why: str) -> None:

@@ -53,58 +53,62 @@ class StateFilesTest(parameterized.TestCase):
     read = admin_pb2.State.FromString((self.path / 'state.proto').read_bytes())
     self.assertEqual(list(read.models), state_mutants.models(3))
 
-  @parameterized.parameters(0, 1, 2)
+  @parameterized.parameters(0, 1, 2, 3)
   def test_crash_between_writes_leaves_all_or_nothing(self, writes):
-    files = self.files(_CrashingDir)
-    files.take_over()
-    files.save(self.state(2))
-    files.settle()
-    self.directory.left = writes
-    with self.assertRaises(_Crash):
-      files.save(self.state(3))
-      self.assertEqual(writes, 2)  # Else the save itself was to crash.
-      files.settle()
+    self.crash(writes)
     found = self.files().take_over()
-    self.assertLen(found.models, 3 if writes == 2 else 2)
+    self.assertLen(found.models, 3 if writes == 3 else 2)
     self.assertEmpty(list(self.path.glob('*.bad-*')))
 
-  @parameterized.parameters(0, 1, 2)
-  def test_damage_after_a_crash_costs_what_was_not_copied_at_most(self, writes):
+  @parameterized.parameters(0, 1, 2, 3)
+  def test_damage_after_a_crash_costs_no_acknowledged_change(self, writes):
+    self.crash(writes)
+    self.damage()
+    # Written second, the copy may have a change that was not acknowledged.
+    self.assertLen(self.files().take_over().models, 2 if writes < 2 else 3)
+
+  def crash(self, writes: int) -> None:
+    """Crashes after so many writes of a change from 2 to 3 models."""
     files = self.files(_CrashingDir)
     files.take_over()
     files.save(self.state(2))
-    files.settle()
     self.directory.left = writes
     with self.assertRaises(_Crash):
       files.save(self.state(3))
-      files.settle()
-    self.damage()
-    self.assertLen(self.files().take_over().models, 2)
+      self.assertEqual(writes, 3)  # Else the save itself was to crash.
+      raise _Crash()
 
-  def test_copy_stays_good_however_often_the_state_is_saved(self):
+  def test_copy_has_each_acknowledged_change_at_once(self):
     files = self.files()
     files.take_over()
-    files.save(self.state(2))
-    files.settle()
-    for count in (3, 4, 5):
-      files.save(self.state(count))  # A burst; the copy comes later.
+    for count in (2, 3, 4, 5):
+      files.save(self.state(count))
     self.damage()
-    self.assertLen(self.files().take_over().models, 2)
+    self.assertLen(self.files().take_over().models, 5)
     self.assertLen(list(self.path.glob('*.bad-*')), 1)
+
+  def test_change_that_failed_does_not_count_and_can_be_repeated(self):
+    files = self.files(_CrashingDir)
+    files.take_over()
+    files.save(self.state(2))
+    for _ in range(2):
+      self.directory.left = 2  # Sums and copy, but not the state.
+      with self.assertRaises(_Crash):
+        files.save(self.state(3))
+    self.directory.left = 10**9
+    self.assertLen(self.files().take_over().models, 2)
 
   def test_copy_stays_good_through_a_crash_of_the_next_leader(self):
     files = self.files()
     files.take_over()
-    files.save(self.state(2))
-    files.settle()
-    files.save(self.state(3))
     files.save(self.state(4))
-    crashing = self.files(_CrashingDir)
-    self.directory.left = 2  # Sums and state, but not the copy.
-    with self.assertRaises(_Crash):
-      crashing.take_over()
+    for writes in range(3):
+      crashing = self.files(_CrashingDir)
+      self.directory.left = writes
+      with self.assertRaises(_Crash):
+        crashing.take_over()
     self.damage()
-    self.assertLen(self.files().take_over().models, 2)
+    self.assertLen(self.files().take_over().models, 4)
 
   def damage(self) -> None:
     (self.path / 'state.proto').write_bytes(b'\0' * 100)
@@ -113,7 +117,6 @@ class StateFilesTest(parameterized.TestCase):
     files = self.files()
     files.take_over()
     files.save(self.state(3))
-    files.settle()
     for count in (4, 1):
       stock = self.state(count)
       # In another order, as theirs is random.
@@ -133,16 +136,40 @@ class StateFilesTest(parameterized.TestCase):
     (self.path / 'state.proto').write_bytes(self.state(2).SerializeToString())
     self.assertLen(self.files().take_over().models, 2)
 
-  def test_no_good_copy_is_no_reason_not_to_start(self):
+  @parameterized.parameters(
+    (('state.proto', 'state.proto.prev'),),
+    (('state.proto', 'state.proto.prev', 'state.proto.sum'),),
+  )
+  def test_without_a_good_copy_it_refuses_to_start(self, names):
     files = self.files()
     files.take_over()
     files.save(self.state(2))
-    files.settle()
-    for name in ('state.proto', 'state.proto.prev', 'state.proto.sum'):
-      (self.path / name).write_bytes(b'\xff\xff')
-    with self.assertLogs(level='ERROR'):
-      self.assertEmpty(self.files().take_over().models)
-    self.assertLen(list(self.path.glob('*.bad-*')), 3)
+    good = (self.path / 'state.proto').read_bytes()
+    for damage in (b'\xff\xff', b''):
+      for name in names:
+        (self.path / name).write_bytes(damage)
+      for _ in range(3):  # As often as a supervisor restarts it.
+        with self.assertRaisesRegex(errors.DataLoss, 'delete all three files'):
+          self.files().take_over()
+      for name in names:
+        kept = list(self.path.glob(f'{name}.bad-*'))
+        self.assertIn(damage, [p.read_bytes() for p in kept])
+        self.assertLessEqual(len(kept), 2)
+    # The message names the remedy.
+    (self.path / 'state.proto').write_bytes(good)
+    (self.path / 'state.proto.sum').unlink()
+    self.assertLen(self.files().take_over().models, 2)
+
+  def test_both_copies_gone_is_no_empty_cell(self):
+    files = self.files()
+    files.take_over()
+    files.save(self.state(2))
+    for name in ('state.proto', 'state.proto.prev'):
+      (self.path / name).unlink()
+    with self.assertRaisesRegex(errors.DataLoss, 'damaged or gone'):
+      self.files().take_over()
+    (self.path / 'state.proto.sum').unlink()
+    self.assertEmpty(self.files().take_over().models)
 
   def test_former_leader_is_refused(self):
     old = self.files()

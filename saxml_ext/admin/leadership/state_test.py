@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 import unittest
 
 from absl.testing import absltest
@@ -35,7 +34,6 @@ class FakeDisk:
 
   def __init__(self):
     self.saved: list[list[str]] = []
-    self.settled = 0
     self.full = False
     self.open = threading.Event()
     self.open.set()
@@ -46,11 +44,6 @@ class FakeDisk:
       raise OSError(28, 'No space left on device')
     self.saved.append([m.model_id.rsplit('/')[-1] for m in state.models])
 
-  def settle(self) -> None:
-    self.settled = len(self.saved)
-    if self.full:
-      raise OSError(28, 'No space left on device')
-
 
 class ModelStoreTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
   def setUp(self):
@@ -60,7 +53,6 @@ class ModelStoreTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.store = state_lib.ModelStore(
       admin_pb2.State(models=[_model('old')]),
       self.disk.save,
-      self.disk.settle,
       self.changes.append,
     )
 
@@ -97,17 +89,6 @@ class ModelStoreTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     await asyncio.gather(*tasks)
     self.assertLen(self.names(), 101)
     self.assertLessEqual(len(self.disk.saved), 2)
-
-  async def test_settles_after_a_burst_and_before_it_closes(self):
-    for name in 'ab':
-      await self.store.apply(_publish(name))
-    until = time.monotonic() + 30
-    while self.disk.settled < 2 and time.monotonic() < until:
-      await asyncio.sleep(0.01)
-    self.assertEqual(self.disk.settled, 2)
-    await self.store.apply(_publish('c'))
-    await self.store.close()
-    self.assertEqual(self.disk.settled, 3)
 
   async def test_refused_edit_changes_nothing_and_hurts_nobody(self):
     results = await asyncio.gather(

@@ -143,7 +143,6 @@ def _start(
   state = files.take_over()
   if fresh:
     files.save(fresh)
-    files.settle()
   directory.resign(epoch)
   directory.close()
   return state
