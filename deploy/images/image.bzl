@@ -1,5 +1,7 @@
 """Container images of programs, built without a container daemon."""
 
+load("//deploy:own_files.bzl", "is_own")
+
 def _layer(ctx, name, builder, arguments, inputs):
     layer = ctx.actions.declare_file("{}_{}.tar.gz".format(ctx.label.name, name))
     args = ctx.actions.args()
@@ -42,6 +44,7 @@ def _image_impl(ctx):
     ctx.actions.write(manifest, "".join([
         "{}\t{}\n".format(file.short_path, file.path)
         for file in files
+        if is_own(file) or file.short_path.startswith("../")
     ]))
     manifest_flag = "--manifest=" + manifest.path
     inputs = files + [manifest]

@@ -60,7 +60,7 @@ def entries(
   whole: dict[str, layer.Entry] = {}
   for line in manifest.splitlines():
     runfile, _, path = line.partition('\t')
-    external = runfile.startswith(('../', 'external/'))
+    external = runfile.startswith('../')
     if external and _SITE in runfile:
       if packages:
         below = runfile.partition(_SITE)[2]

@@ -143,7 +143,10 @@ def _judge(
   else:
     program = [_SCRIPT]
   environment = dict(os.environ)
-  environment.pop('PYTHONPATH', None)  # The checker's Python has its own.
+  # Our launchers set these for our Python. The checker's Python has packages of
+  # its own and must find modules in the checker's folder.
+  for variable in ('PYTHONPATH', 'PYTHONSAFEPATH'):
+    environment.pop(variable, None)
   environment['PYTHONDONTWRITEBYTECODE'] = '1'
   try:
     done = subprocess.run(

@@ -2,6 +2,7 @@ import os
 import pathlib
 import subprocess
 import sys
+from unittest import mock
 
 from absl.testing import absltest
 
@@ -60,6 +61,14 @@ class CheckerTest(absltest.TestCase):
     self.assertFalse(verdict.passed)
     self.assertEqual(verdict.summary, 'submission has errors')
     self.assertLen(verdict.complaints, 1)
+
+  def test_launcher_settings_do_not_reach_the_checkers_python(self):
+    # The second form of checker: a package in its folder.
+    (self.tools / 'submission_checker.py').unlink()
+    for name in ('main.py', 'constants.py'):
+      self.write(f'submission_checker/{name}', 'package', '"v4.0": 1')
+    with mock.patch.dict(os.environ, PYTHONSAFEPATH='1', PYTHONPATH='/ours'):
+      self.assertIn('package --input', self.run_checker().output)
 
   def test_the_rounds_own_checker_goes_first(self):
     _git(self.inference, 'init', '-q')

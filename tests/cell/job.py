@@ -1,5 +1,6 @@
 """The main job as a user runs it, in a process of its own, for tests."""
 
+from collections.abc import Sequence
 import os
 import subprocess
 import time
@@ -15,6 +16,19 @@ _JOB_FLAGS = flags.DEFINE_multi_string(
 
 # Starting takes half a minute alone, and compiles all the while.
 _START_SECS = 1200.0
+
+
+def is_program(line: Sequence[str], program: str) -> bool:
+  """Returns whether a process with this command line runs `program`.
+
+  Args:
+    line: The arguments, the first of which is a launcher or Python.
+    program: The program's path in the repository, without suffix.
+  """
+  folder, _, name = program.rpartition('/')
+  text = ' '.join(line).replace('.', '/')
+  # rules_python's launchers become a Python that runs the second file.
+  return program in text or f'{folder}/_{name}_stage2_bootstrap' in text
 
 
 class Job:
@@ -33,7 +47,13 @@ class Job:
     extra = dict(text.split('=', 1) for text in _JOB_FLAGS.value)
     command = programs.command(
       'harness/offline',
-      {'results_dir': self.results, 'jax_cache_dir': cache} | values | extra,
+      {
+        'results_dir': self.results,
+        'cache_dir': os.path.join(directory, 'cache'),
+        'jax_cache_dir': cache,
+      }
+      | values
+      | extra,
     )
     with open(self._output_path, 'wb') as output:
       self.process = subprocess.Popen(
@@ -70,7 +90,6 @@ class Job:
     """Its model server; of several the one with these words in its command."""
     for process in self.descendants():
       line = process.cmdline()
-      program = ' '.join(line).replace('.', '/')
-      if programs.MODEL_SERVER in program and set(words) <= set(line):
+      if is_program(line, programs.MODEL_SERVER) and set(words) <= set(line):
         return process
     raise AssertionError('no model server among the processes of the job')

@@ -8,7 +8,7 @@ from absl.testing import absltest
 from tests.house import imports
 from tests.house import tree
 
-_MODULES_OF_A_FOLDER = 20
+_MODULES_OF_A_FOLDER = 30
 _LINES_OF_A_MODULE = 400
 _LINES_OF_A_BUILD_FILE = 400
 

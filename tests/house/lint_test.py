@@ -8,16 +8,16 @@ import ruff
 
 from tests.house import tree
 
-# Bazel's name for what @buildifier fetches; it lies beside the repository.
-_BUILDIFIER = 'external/buildifier/program'
+# Bazel's directory of @buildifier lies beside the repository's. With modules,
+# its name has the extension's before it: `+lint+buildifier`.
+_BUILDIFIER = '*buildifier/program'
 
 
 def _buildifier() -> pathlib.Path:
-  for root in (tree.ROOT, tree.ROOT.parent):
-    for path in (root / _BUILDIFIER, root / 'buildifier/program'):
-      if path.is_file():
-        return path
-  raise FileNotFoundError(f'{_BUILDIFIER} is not among the runfiles')
+  found = sorted(tree.ROOT.parent.glob(_BUILDIFIER))
+  if not found:
+    raise FileNotFoundError(f'{tree.ROOT.parent} has no {_BUILDIFIER}')
+  return found[0]
 
 
 def _ruff() -> pathlib.Path:
@@ -60,7 +60,8 @@ class LintTest(absltest.TestCase):
     there = subprocess.run([program, '--version'], capture_output=True)
     if there.returncode == 127:
       self.skipTest(there.stderr.decode().strip())
-    paths = [*tree.files('BUILD'), *tree.files('*.bzl')]
+    patterns = ('BUILD', '*.bzl', 'MODULE.bazel', 'WORKSPACE')
+    paths = [path for pattern in patterns for path in tree.files(pattern)]
     self.assertNotEmpty(paths)
     arguments = ['-mode=check', '-lint=warn', *map(str, paths)]
     self.check([program, *arguments])

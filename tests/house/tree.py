@@ -6,6 +6,7 @@ import pathlib
 ROOT = pathlib.Path(__file__).parents[2]
 
 _NOT_OURS = ('external', 'results')
+_GENERATED = ('_pb2.py', '_pb2_grpc.py', '_stage2_bootstrap.py')
 
 
 def files(pattern: str) -> list[pathlib.Path]:
@@ -16,7 +17,9 @@ def files(pattern: str) -> list[pathlib.Path]:
     for path in found
     if path.parts[0] not in _NOT_OURS
     and not path.parts[0].startswith(('.', 'bazel-'))
-    and not path.name.endswith(('_pb2.py', '_pb2_grpc.py'))
+    and not path.name.endswith(_GENERATED)
+    # rules_python gives each program a virtual environment.
+    and not any(part.endswith('.venv') for part in path.parts)
   )
 
 

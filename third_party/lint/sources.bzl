@@ -11,12 +11,20 @@ def sources(name):
         files.append("*/**")  # Folders that are no packages of their own.
     native.filegroup(
         name = name,
-        srcs = native.glob(files, exclude = [
-            "**/*.pyc",
-            "**/*.safetensors",
-            "**/*_pb2*",
-            "bazel-*",
-            "user.bazelrc",
-        ]),
+        srcs = native.glob(
+            files,
+            # Most packages have no folders, and Bazel 8 refuses a pattern
+            # that matches nothing.
+            allow_empty = True,
+            exclude = [
+                "**/*.pyc",
+                "**/*.safetensors",
+                "**/*_pb2*",
+                ".git",
+                "MODULE.bazel.lock",
+                "bazel-*",
+                "user.bazelrc",
+            ],
+        ),
         visibility = ["//tests/house:__pkg__"],
     )

@@ -90,7 +90,8 @@ def jobs(
   flag_table.check(
     flag_table.Run(kind, scenarios, MODE.value, load_flags.EXECUTION_MODE.value)
   )
-  cache = cache_flag.get().create()
+  results_dir = user_path.resolve(RESULTS_DIR.value)
+  cache = cache_flag.get(results_dir).create()
   system = system_flags.system(kind, cache)
   task = task_flags.task(MODEL.value, kind, system)
   described = {}
@@ -100,7 +101,7 @@ def jobs(
     )
   place = keeping.Place(
     store.Store(cache.results),
-    user_path.resolve(RESULTS_DIR.value),
+    results_dir,
     len(scenarios) > 1,
   )
   configs = [

@@ -1,0 +1,155 @@
+"""Tests of what only newer Bazel reads: MODULE.bazel and its extensions."""
+
+import re
+
+from absl.testing import absltest
+
+from tests.house import starlark_program
+from tests.house import tree
+
+_HUBS = re.compile(r'@(pypi\w*)//')
+
+
+def _extension(file: str) -> str:
+  """Returns the path of an extension's file of our own."""
+  return file.removeprefix('//').replace(':', '/')
+
+
+class ModulesTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.module = starlark_program.Program('MODULE.bazel')
+
+  def test_bazel_without_what_rules_python_needs_is_refused(self):
+    (module,) = self.module.of('module')
+    self.assertEqual(module['bazel_compatibility'], ['>=8.5.0', '-9.0.0'])
+
+  def test_every_lock_has_a_hub(self):
+    locks = {
+      f'//third_party/python:{path.name}'
+      for path in tree.files('*.lock')
+      if path.parts[:2] == ('third_party', 'python')
+    }
+    parsed = self.module.of('pip.parse')
+    self.assertEqual({each['requirements_lock'] for each in parsed}, locks)
+    self.assertLen(parsed, len(locks))
+
+  def test_packages_come_from_the_index_that_pip_would_use(self):
+    (default,) = self.module.of('pip.default')
+    self.assertStartsWith(default['index_url'], '${PIP_INDEX_URL:-https://')
+    for each in self.module.of('pip.parse'):
+      self.assertEqual(each['envsubst'], ['PIP_INDEX_URL'], each['hub_name'])
+
+  def test_every_hub_that_build_files_name_is_in_use(self):
+    (used,) = [
+      set(each['names'])
+      for each in self.module.of('use_repo')
+      if each['extension'] == 'pip'
+    ]
+    named = {
+      hub
+      for path in tree.files('BUILD')
+      for hub in _HUBS.findall((tree.ROOT / path).read_text('utf-8'))
+    }
+    self.assertEqual(used, named)
+    hubs = {each['hub_name'] for each in self.module.of('pip.parse')}
+    (default,) = self.module.of('pip.default')
+    self.assertEqual(used - {'pypi'}, hubs - {default['default_hub']})
+
+  def test_our_extensions_declare_the_repositories_in_use(self):
+    used = {
+      each['extension']: set(each['names'])
+      for each in self.module.of('use_repo')
+    }
+    ours = [
+      each
+      for each in self.module.of('use_extension')
+      if each['file'].startswith('//')
+    ]
+    self.assertLen(ours, 3)
+    for each in ours:
+      with self.subTest(each['name']):
+        run = starlark_program.Program(
+          _extension(each['file']), f'{each["name"]}(None)'
+        )
+        declared = {values['name'] for values in run.of('repository')}
+        self.assertEqual(declared, used[each['name']])
+
+  def test_both_worlds_pin_the_same_locks(self):
+    workspace = (tree.ROOT / 'WORKSPACE').read_text('utf-8')
+    self.assertCountEqual(
+      re.findall(r'lock = "(.*)"', workspace),
+      [each['requirements_lock'] for each in self.module.of('pip.parse')],
+    )
+
+
+class NpmProgramTest(absltest.TestCase):
+  def _fetch(self, present: list[str]) -> list[list[str]]:
+    """Returns the commands that fetching buildifier runs."""
+    commands: list[list[str]] = []
+
+    def execute(arguments: list[str]) -> str:
+      commands.append(arguments)
+      return 'Linux x86_64' if arguments[0] == 'uname' else 'archive.tgz'
+
+    starlark_program.Program(
+      'third_party/lint/npm_package.bzl',
+      """
+def which(name):
+    return "/bin/" + name if is_present(name) else None
+
+def run(arguments):
+    return struct(return_code = 0, stdout = execute(arguments), stderr = "")
+
+def ignore(*args, **kwargs):
+    pass
+
+def download(url, output, integrity):
+    record("download", {"url": url, "integrity": integrity})
+
+_npm_program_impl(struct(
+    attr = struct(
+        integrity = "sha512-A",
+        package = "p",
+        programs = {"Linux x86_64": "p-linux"},
+        version = "1",
+    ),
+    download = download,
+    execute = run,
+    extract = ignore,
+    file = ignore,
+    path = lambda name: "/repository/" + name,
+    symlink = ignore,
+    which = which,
+))
+""",
+      is_present=lambda name: name in present,
+      execute=execute,
+    )
+    return commands
+
+  def test_needs_no_python(self):
+    programs = [command[0] for command in self._fetch(['npm', 'node'])]
+    self.assertEqual(programs, ['/bin/npm', 'uname', 'chmod'])
+
+  def test_does_without_npm(self):
+    self.assertEqual(self._fetch([]), [])
+
+
+class OwnFilesTest(absltest.TestCase):
+  def test_launchers_of_rules_python_are_not_ours(self):
+    for path, own in (
+      ('harness/offline.py', True),
+      ('saxml_ext/engine/kernels/libkernels.so', True),
+      ('../rules_python++pip+numpy/site-packages/numpy/x.py', False),
+      ('harness/_offline_stage2_bootstrap.py', False),
+      ('harness/_offline.venv/lib/site-packages/_bazel_site_init.py', False),
+    ):
+      run = starlark_program.Program(
+        'deploy/own_files.bzl', f'is_own(struct(short_path = "{path}"))'
+      )
+      self.assertEqual(run.value, own, path)
+
+
+if __name__ == '__main__':
+  absltest.main()
