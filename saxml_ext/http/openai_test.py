@@ -59,6 +59,23 @@ class CompletionsTest(gateway_case.GatewayCase):
           for choice in part.choices:
             texts[choice.index] += choice.text
         self.assertEqual(texts, ['AB', 'AB', 'C', 'C'])
+    *_, last = self.client().completions.create(
+      model='m',
+      prompt=['abc', 'defgh'],
+      stream=True,
+      stream_options={'include_usage': True},
+    )
+    self.assertEqual(last.usage.prompt_tokens, 8)
+    self.assertEqual(last.usage.completion_tokens, 8)
+
+  def test_stop_reason(self):
+    create = self.client().completions.create
+    choice = create(model='m', prompt='x').choices[0]
+    # The end of the text is no reason of the request's, as in vLLM.
+    self.assertEqual((choice.finish_reason, choice.stop_reason), ('stop', None))
+    ids = {'stop_token_ids': [7]}
+    choice = create(model='m', prompt='x', extra_body=ids).choices[0]
+    self.assertEqual((choice.finish_reason, choice.stop_reason), ('stop', 7))
 
   def test_logprobs_echo_and_ids(self):
     client = self.client()
@@ -168,6 +185,19 @@ class ErrorsTest(gateway_case.GatewayCase):
       with self.assertRaisesRegex(expected, f'injected {code}'):
         self.client().completions.create(model='m', prompt=f'err:{code}')
 
+  def test_of_the_cell_name_the_parameter(self):
+    for stream in (False, True):
+      for fields, param in (
+        ({'max_tokens': 10**6}, 'max_tokens'),
+        ({'prompt': 'x' * 200}, 'prompt'),
+        ({'prompt': 'err:INVALID_ARGUMENT'}, None),
+      ):
+        with self.assertRaises(openai.BadRequestError) as e:
+          self.client().completions.create(
+            **{'model': 'm', 'prompt': 'x', 'stream': stream, **fields}
+          )
+        self.assertEqual(e.exception.param, param)
+
   def test_model_that_is_not_published(self):
     with self.assertRaises(openai.NotFoundError) as e:
       self.client().completions.create(model='other', prompt='x')
@@ -228,6 +258,12 @@ class ErrorsTest(gateway_case.GatewayCase):
       got.extend(chunk.choices[0].text for chunk in stream)
     self.assertEqual(got, ['B', 'R'])
     self.assertEqual(e.exception.code, 'unavailable')
+    _, text, _ = self.fetch(
+      '/v1/completions', {'prompt': 'break:2', 'stream': True}
+    )
+    *_, error, end = text.split('\n\n')[:-1]
+    self.assertIn('the replica is gone', error)
+    self.assertEqual(end, 'data: [DONE]')
     _, text, _ = self.fetch('/metrics')
     self.assertIn('requests_total{code="503",model_name="/sax/test/m"', text)
 

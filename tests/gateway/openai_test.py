@@ -79,6 +79,29 @@ class OpenaiTest(absltest.TestCase):
         self.assertIn(token, likeliest)
         self.assertBetween(len(likeliest), 1, 3)
 
+  def test_usage_counts_all_answers(self):
+    def ask(**extra):
+      return self.client.completions.create(
+        model='m',
+        prompt=_PROMPT,
+        n=2,
+        seed=1,
+        max_tokens=8,
+        extra_body={
+          'use_beam_search': False,
+          'return_token_ids': True,
+          **extra,
+        },
+      )
+
+    end = ask().choices[0].token_ids[2]
+    got = ask(stop_token_ids=[end])
+    lengths = [len(choice.token_ids) for choice in got.choices]
+    self.assertLess(min(lengths), max(lengths))
+    self.assertEqual(got.usage.completion_tokens, sum(lengths))
+    [stopped] = [c for c in got.choices if c.finish_reason == 'stop']
+    self.assertEqual(stopped.stop_reason, end)
+
   def test_beams_and_their_scores(self):
     got = self.complete(True, n=3, best_of=4, max_tokens=8)
     scores = [choice.score for choice in got.choices]

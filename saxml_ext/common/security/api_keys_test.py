@@ -2,6 +2,8 @@
 
 import os
 import stat
+import time
+from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -54,6 +56,20 @@ class ApiKeysTest(parameterized.TestCase):
     self.assertIsNone(keys.name(first))
     with self.assertRaises(errors.NotFound):
       api_key.revoke(self.path, 'alice')
+
+  def test_the_file_is_read_again_by_itself(self):
+    first = api_key.add(self.path, 'alice')
+    with mock.patch.object(api_keys, '_INTERVAL', 0.05):
+      keys = self.open()
+    second = api_key.add(self.path, 'bob')
+    end = time.monotonic() + 60
+    while keys.name(second) != 'bob':
+      self.assertLess(time.monotonic(), end, 'the new key never counted')
+      time.sleep(0.01)
+    api_key.revoke(self.path, 'alice')
+    while keys.name(first) is not None:
+      self.assertLess(time.monotonic(), end, 'the revoked key went on to count')
+      time.sleep(0.01)
 
   def test_while_the_file_is_broken_the_old_keys_hold(self):
     key = api_key.add(self.path, 'alice')

@@ -65,7 +65,7 @@ class Chat:
     return Chunks(self)
 
   def _choice(self, answer: answers_lib.Answer) -> dict[str, Any]:
-    choice = completions.choice_head(answer) | {'logprobs': None}
+    choice = completions.choice_head(answer, self.sampling) | {'logprobs': None}
     if self.wants_logprobs:
       choice['logprobs'] = logprobs.of_chat(answer.tokens)
     if self.sampling.token_ids:
@@ -93,7 +93,9 @@ class Chunks:
       news = answers_lib.of(choice, choice.index)
       if news.index not in self._begun:
         self._begun.add(news.index)
-        first = completions.choice_head(answers_lib.Answer(news.index))
+        first = completions.choice_head(
+          answers_lib.Answer(news.index), self._chat.sampling
+        )
         first['delta'] = {'role': 'assistant', 'content': ''}
         result.append(self._chunk(head, first | {'logprobs': None}))
       delta = {'content': news.text} if news.text else {}

@@ -53,7 +53,10 @@ class Completions:
   def _choice(
     self, answer: answers_lib.Answer, prompt: int, offset: int = 0
   ) -> dict[str, Any]:
-    choice = choice_head(answer) | {'text': answer.text, 'logprobs': None}
+    choice = choice_head(answer, self.sampling) | {
+      'text': answer.text,
+      'logprobs': None,
+    }
     if self.wants_logprobs:
       choice['logprobs'] = logprobs.of_completion(answer.tokens, offset)
     if self.sampling.token_ids:
@@ -93,12 +96,18 @@ class Chunks:
     return {**head, 'object': _OBJECT, 'choices': [], 'usage': usage}
 
 
-def choice_head(answer: answers_lib.Answer) -> dict[str, Any]:
+def choice_head(
+  answer: answers_lib.Answer, sampling: sampling_lib.Sampling
+) -> dict[str, Any]:
   """What choices of all forms have; scores once the answer has ended."""
+  reason = answer.stop_reason
+  # Like vLLM: the model's own stop id is no reason that the request has given.
+  if isinstance(reason, int) and reason not in sampling.stop_token_ids:
+    reason = None
   head: dict[str, Any] = {
     'index': answer.index,
     'finish_reason': answer.finish_reason,
-    'stop_reason': answer.stop_reason,
+    'stop_reason': reason,
   }
   if answer.score is not None:
     head['score'] = answer.score

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from typing import Any
 
 import grpc
@@ -113,15 +114,48 @@ class BadRequest(Problem):
     super().__init__(400, message, param=param)
 
 
+# How the cell's messages begin that are about a setting of a request.
+_ABOUT = re.compile(r'(?:the )?([a-z_]+) (?:is|has|have) ')
+# A setting of the cell -> the parameter that requests name.
+_PARAMETERS = {
+  **{
+    name: name
+    for name in (
+      'length_penalty',
+      'logprobs',
+      'max_tokens',
+      'min_tokens',
+      'n',
+      'priority',
+      'prompt',
+      'seed',
+      'stop_token_ids',
+      'temperature',
+      'top_k',
+      'top_p',
+    )
+  },
+  'beam_search': 'use_beam_search',
+  'max_new_tokens': 'max_tokens',
+  'min_new_tokens': 'min_tokens',
+  'num_beams': 'best_of',
+}
+
+
+def _param(error: errors.SaxError) -> str | None:
+  """Returns the parameter at fault, as far as the message begins with it."""
+  found = _ABOUT.match(error.message)
+  return _PARAMETERS.get(found[1]) if found else None
+
+
 def of(error: errors.SaxError) -> Problem:
   """The answer for an error of the cell or of its client library."""
   status, kind, code = _BY_CODE.get(error.code, _UNKNOWN)
   retry_after = None
   if status in _RETRIED:
     retry_after = error.retry_after or _DEFAULT_RETRY_SECONDS
-  return Problem(
-    status, error.message, kind=kind, code=code, retry_after=retry_after
-  )
+  param = _param(error) if status == 400 else None
+  return Problem(status, error.message, kind, code, param, retry_after)
 
 
 def too_busy(message: str) -> Problem:

@@ -5,7 +5,7 @@ and not OpenAI's default: a model published with beam search is searched with
 beams by clients that know nothing of them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import dataclasses
 import types
 from typing import Any
@@ -97,6 +97,11 @@ class Sampling:
   include_usage: bool
   token_ids: bool
   default_max_tokens: int | None = None
+
+  @property
+  def stop_token_ids(self) -> Sequence[int]:
+    """The ids that end an answer beyond the model's own."""
+    return self.settings.get('stop_token_ids', ())
 
 
 def take(

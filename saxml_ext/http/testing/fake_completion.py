@@ -22,6 +22,7 @@ from saxml_ext.protobuf import lm_pb2_grpc
 MAX_PROMPT = 100
 MAX_NEW_TOKENS = 1000
 SLOW_TOKENS = 30
+EOS_ID = 0
 
 
 class FakeCompletion(
@@ -66,6 +67,12 @@ class FakeCompletion(
     else:
       text = request.text
     kind, _, rest = text.partition(':')
+    if request.max_tokens > MAX_NEW_TOKENS:
+      raise errors.InvalidArgument(
+        f'max_tokens is {request.max_tokens}; between 1 and {MAX_NEW_TOKENS}'
+      )
+    if len(text) > MAX_PROMPT:
+      raise errors.InvalidArgument(f'the prompt has {len(text)} tokens')
     if kind == 'err':
       raise errors.from_code(grpc.StatusCode[rest], f'injected {rest}')
     if kind == 'full':
@@ -106,9 +113,13 @@ class FakeCompletion(
       )
     length = completion_pb2.FINISH_REASON_LENGTH
     stop = completion_pb2.FINISH_REASON_STOP
+    ended = {'finish_reason': length}
+    if not request.HasField('max_tokens'):
+      ids = list(request.stop_token_ids)
+      ended = {'finish_reason': stop, 'stop_token_id': (ids or [EOS_ID])[0]}
     yield completion_pb2.Choice(
       index=index,
-      finish_reason=length if request.HasField('max_tokens') else stop,
+      **ended,
       score=-0.5 - index,
       logprob=-len(answer) / (1 + index),
     )

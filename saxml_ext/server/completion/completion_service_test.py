@@ -178,6 +178,16 @@ class CompletionServiceTest(parameterized.TestCase):
     self.assertEqual(message.usage.completion_tokens, 3)
     self._until(lambda: self.runner.released == [0])
 
+  def test_stop_ids_beyond_the_engines_count_from_min_tokens_on(self):
+    self._start(_Sampling, steps=10**6)
+    prompt = completion_pb2.TokenIds(ids=[700, 600, 500, 400, 300])
+    (message,) = self._ask(
+      token_ids=prompt, stop_token_ids=[400, 600], min_tokens=3
+    )
+    (choice,) = message.choices
+    self.assertEqual([t.token_id for t in choice.tokens], [300, 400, 500, 600])
+    self.assertEqual(choice.stop_token_id, 600)
+
   def test_the_models_stop_id_is_a_token_without_text(self):
     self._start()
     ids = completion_pb2.TokenIds(ids=[server_fixture.EOS_ID, 400, 300])
