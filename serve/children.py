@@ -1,8 +1,8 @@
-"""The processes that the harness starts: watched, and stopped whatever comes.
+"""Processes that a program starts: watched, restarted, and always stopped.
 
 Each child gets a process group of its own, so that Ctrl-C at the terminal
-reaches the harness alone, which then stops them in order; and each is started
-through guard.py, so that it also dies when the harness is killed outright.
+reaches the program alone, which then stops them in order. Each is started
+through guard.py, so that it also dies when the program is killed outright.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ from serve import programs
 _GUARD = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'guard.py')
 
 # A server needs a moment to finish its last answers; after that, SIGKILL.
-_GRACE_SECS = 5.0
+GRACE_SECS = 5.0
 _POLL_SECS = 0.05
 _TAIL_LINES = 15
 
@@ -37,12 +37,14 @@ class Child:
   Attributes:
     name: what messages call it, such as "model server".
     process: its handle.
-    log_path: where its output goes.
+    log_path: The file that its output goes to.
+    command: The command that started it.
   """
 
   name: str
   process: subprocess.Popen
   log_path: str
+  command: programs.Command
 
   @property
   def ending(self) -> str:
@@ -56,10 +58,12 @@ class Child:
 
   def error(self) -> ChildError:
     """Describes its untimely end, with the last lines of its log."""
+    log = ''
+    if self.log_path:
+      log = f'; its log is {self.log_path}{_indented_tail(self.log_path)}'
     return ChildError(
       f'the {self.name} (process {self.process.pid}) ended with'
-      f' {self.ending}; its log is'
-      f' {self.log_path}{_indented_tail(self.log_path)}'
+      f' {self.ending}{log}'
     )
 
 
@@ -87,7 +91,13 @@ class Children:
   the thread that started it ends.
   """
 
-  def __init__(self):
+  def __init__(self, grace_secs: float = GRACE_SECS):
+    """Starts nothing yet.
+
+    Args:
+      grace_secs: The time between SIGTERM and SIGKILL when all are stopped.
+    """
+    self._grace_secs = grace_secs
     self._watched: list[Child] = []
     self._started: list[Child] = []
 
@@ -114,6 +124,14 @@ class Children:
     self._watched.append(child)
     return child
 
+  def restart(self, child: Child) -> Child:
+    """Starts a watched process that has ended once more; its log goes on."""
+    self._watched.remove(child)
+    self._started.remove(child)
+    again = self._start(child.name, child.command, child.log_path, mode='ab')
+    self._watched.append(again)
+    return again
+
   def start_piped(
     self, name: str, command: programs.Command, log_path: str
   ) -> Child:
@@ -129,9 +147,13 @@ class Children:
     command: programs.Command,
     log_path: str,
     stdout: int | None = None,
+    mode: str = 'wb',
   ) -> Child:
-    os.makedirs(os.path.dirname(log_path), exist_ok=True)
-    with open(log_path, 'wb', buffering=0) as log:
+    with contextlib.ExitStack() as stack:
+      log = None  # The terminal of this program.
+      if log_path:
+        os.makedirs(os.path.dirname(log_path), exist_ok=True)
+        log = stack.enter_context(open(log_path, mode, buffering=0))
       process = subprocess.Popen(
         _guarded(command.argv),
         stdin=subprocess.DEVNULL,
@@ -140,12 +162,17 @@ class Children:
         env=dict(command.env),
         process_group=0,
       )
-    child = Child(name, process, log_path)
+    child = Child(name, process, log_path, command)
     self._started.append(child)
     return child
 
   def run(self, name: str, command: programs.Command, log_path: str) -> None:
     """Runs a process to its end while watching the others.
+
+    Args:
+      name: what messages call it.
+      command: how to start it.
+      log_path: Gets its output; '' leaves it on the terminal.
 
     Raises:
       ChildError: it failed, or another ended.
@@ -157,30 +184,35 @@ class Children:
     if child.process.returncode != 0:
       raise child.error()
 
+  def ended(self) -> list[Child]:
+    """Returns the watched processes that have ended."""
+    return [c for c in self._watched if c.process.poll() is not None]
+
   def check(self) -> None:
     """Looks after the watched processes.
 
     Raises:
       ChildError: one has ended.
     """
-    for child in self._watched:
-      if child.process.poll() is not None:
-        raise child.error()
+    for child in self.ended():
+      raise child.error()
 
   def stop(self) -> None:
     """Stops all, the last started first; returns when none is left.
 
-    A second Ctrl-C does not hurry it: it takes a few seconds at most.
+    A second signal ends the grace period.
     """
-    with _uninterrupted():
-      self._stop()
+    with _signals() as hurried:
+      self._stop(hurried)
 
-  def _stop(self) -> None:
+  def _stop(self, hurried: list[int]) -> None:
     for child in reversed(self._started):
       _signal_group(child, signal.SIGTERM)
-    deadline = time.monotonic() + _GRACE_SECS
+    deadline = time.monotonic() + self._grace_secs
     for child in reversed(self._started):
-      while child.process.poll() is None and time.monotonic() < deadline:
+      while child.process.poll() is None and not hurried:
+        if time.monotonic() >= deadline:
+          break
         time.sleep(_POLL_SECS)
       # Also when it has ended: it may have left children of its own.
       _signal_group(child, signal.SIGKILL)
@@ -199,11 +231,16 @@ def output(child: Child) -> IO[bytes]:
 
 
 @contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
+def _signals() -> Iterator[list[int]]:
+  """Collects the signals that would interrupt the block."""
   numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-  before = [signal.signal(number, signal.SIG_IGN) for number in numbers]
+  got: list[int] = []
+  before = [
+    signal.signal(number, lambda number, _: got.append(number))
+    for number in numbers
+  ]
   try:
-    yield
+    yield got
   finally:
     for number, handler in zip(numbers, before):
       signal.signal(number, handler)

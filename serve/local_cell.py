@@ -1,8 +1,9 @@
-"""A Sax cell of our own on this machine, for the length of a job.
+"""A Sax cell of our own on this machine, for as long as a program runs.
 
 An admin server and one model server, each a process as a user would start it,
-on free ports of the loopback interface, with all files of the cell in a
-temporary directory. The model server may be a group of several processes.
+on free ports of the loopback interface, with all files of the cell in one
+directory. The model server may be a group of several processes. A gateway may
+be added.
 """
 
 from collections.abc import Callable, Mapping
@@ -12,8 +13,10 @@ import re
 import time
 
 from saxml_ext.client import sax
+from saxml_ext.common import cell as cell_files
 from saxml_ext.common import errors
 from saxml_ext.common import net
+from saxml_ext.protobuf import admin_pb2
 from serve import children
 from serve import errors as serve_errors
 from serve import programs
@@ -21,6 +24,7 @@ from serve import progress as progress_lib
 from serve import server_group
 
 CELL = '/sax/local'
+LOOPBACK = '127.0.0.1'
 
 # Python, JAX and gRPC take seconds to import on a busy machine.
 _START_SECS = 180.0
@@ -76,6 +80,7 @@ class LocalCell:
     server: str = programs.MODEL_SERVER,
     program_set: str | None = None,
     hosts: int = 1,
+    programs_cache: str | None = None,
   ):
     """Starts nothing yet.
 
@@ -90,11 +95,14 @@ class LocalCell:
       program_set: programs that the model server need not compile; it compiles
         all the same where they do not match. None: there are none.
       hosts: processes of the model server; more than one are a group.
+      programs_cache: The directory where the model server keeps sets of the
+        programs that it compiles; None keeps none.
     """
     self.model_server: children.Child | None = None
     self._server = server
     self._program_set = program_set
     self._hosts = hosts
+    self._programs_cache = programs_cache
     self._group = group
     self._log_dir = log_dir
     self._jax_cache_dir = jax_cache_dir
@@ -118,15 +126,17 @@ class LocalCell:
       f'starting a cell: admin server and model server{of_hosts}'
     )
     root = {'sax_root': self.sax_root, 'sax_cell': CELL}
-    self._group.run(
-      'admin_config',
-      self._command(programs.ADMIN_CONFIG, root | {'fs_root': fs_root}),
-      self._log('admin_config'),
+    cell_files.write_config(
+      self.sax_root,
+      CELL,
+      admin_pb2.Config(fs_root=fs_root, admin_acl='acl/all'),
     )
-    admin_port = net.pick_free_port()
     self._group.start(
       'admin server',
-      self._command(programs.ADMIN_SERVER, root | {'port': admin_port}),
+      self._command(
+        programs.ADMIN_SERVER,
+        root | {'host': LOOPBACK, 'port': net.pick_free_port()},
+      ),
       self._log('admin_server'),
     )
     self.model_server = self._start_model_server(root)
@@ -141,6 +151,7 @@ class LocalCell:
     """Starts the processes of the model server; returns the first."""
     shared = {
       **root,
+      'host': LOOPBACK,
       'jax_cache_dir': self._jax_cache_dir,
       **self._programs(),
     }
@@ -158,9 +169,10 @@ class LocalCell:
     return started[0]
 
   def _programs(self) -> dict[str, object]:
-    if self._program_set is None:
-      return {}
-    return {'programs': self._program_set, 'programs_mismatch': 'compile'}
+    found: dict[str, object] = {'programs_cache': self._programs_cache}
+    if self._program_set is not None:
+      found |= {'programs': self._program_set, 'programs_mismatch': 'compile'}
+    return found
 
   def publish(self, model: Model) -> str:
     """Publishes a model and waits until a replica of it can serve.

@@ -1,10 +1,9 @@
 """Command lines of this repository's own programs.
 
 A child is started through the launcher that Bazel built for it, not as a module
-inside the harness's own path: so it runs exactly as when a user runs it by
-hand, with its own dependencies and no others, and the harness need not depend
-on the server's libraries. Where no launcher lies beside the harness (a plain
-checkout), the module is run by this Python.
+on the path of the program that starts it: so it runs exactly as when a user
+runs it by hand, with its own dependencies and no others. Where Bazel has built
+no launcher (a plain checkout, a wheel), this Python runs the module.
 """
 
 from collections.abc import Mapping
@@ -22,6 +21,9 @@ ROOT = os.path.abspath(
 ADMIN_CONFIG = 'saxml_ext/admin/admin_config'
 ADMIN_SERVER = 'saxml_ext/admin/admin_server'
 MODEL_SERVER = 'saxml_ext/server/server'
+GATEWAY = 'saxml_ext/http/gateway'
+SAXUTIL = 'saxml_ext/client/saxutil'
+SERVE = 'serve/main'
 CONVERTER = 'converters/convert_gptj_ckpt'
 QUANTIZER = 'converters/offline_quantize'
 LOADGEN_RUN = 'harness/loadgen/loadgen_run'
@@ -56,10 +58,10 @@ def command(
     env: variables to set besides those of this process.
 
   Raises:
-    errors.ServeError: Bazel has built the harness without this program.
+    errors.ServeError: Bazel has built the calling program without this one.
   """
   environment = dict(os.environ)
-  # Log lines must reach the harness as they happen.
+  # Log lines must arrive as they happen.
   environment['PYTHONUNBUFFERED'] = '1'
   launcher = os.path.join(ROOT, program)
   if _is_launcher(launcher):

@@ -80,6 +80,23 @@ class TinySampleFP32(TinyFP32):
   }
 
 
+@registry.register(_OWN + 'AnyGPTJ')
+class AnyGPTJ(TinySampleFP32):
+  """A GPT-J of any size for all kinds of requests, as `//:serve` publishes it.
+
+  Text in and out; each request chooses beams or samples, and may be streamed.
+  The publisher overrides lengths, slots and number formats to fit the model.
+  """
+
+  ENABLE_GENERATE_STREAM = True
+  MIXED_SEARCH = True
+  NUM_SAMPLES = 4
+  # The most that OpenAI's API knows, in chat completions.
+  MAX_LOGPROBS = 20
+  FAIL_ON_INPUT_TRUNCATION = True
+  BATCH_SIZE = 16
+
+
 @registry.register(_OWN + 'GPTJTokenizedINT8Test')
 class GPTJTokenizedINT8Test(
   published.GPTJ4TokenizedINT8BS32XLAWait40MB6Offline

@@ -18,6 +18,12 @@ _PROGRAMS_MISMATCH = flags.DEFINE_enum(
   'Whether a model whose program set does not match this machine, its settings'
   ' or its checkpoint is refused or, with a warning, compiled.',
 )
+_PROGRAMS_CACHE = flags.DEFINE_string(
+  'programs_cache',
+  None,
+  'Directory for the programs of models that no set of --programs was built'
+  ' for: they are compiled once, and loaded at later starts.',
+)
 
 
 def sets() -> programs.Programs:
@@ -27,4 +33,5 @@ def sets() -> programs.Programs:
     errors.InvalidArgument: one is no program set, or a damaged one.
   """
   paths = [user_path.resolve(path) for path in _PROGRAMS.value]
-  return programs.Programs.open(paths, _PROGRAMS_MISMATCH.value)
+  cache = user_path.resolve(_PROGRAMS_CACHE.value) or ''
+  return programs.Programs.open(paths, _PROGRAMS_MISMATCH.value, cache)

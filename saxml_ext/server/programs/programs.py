@@ -3,10 +3,13 @@
 from collections.abc import Callable, Collection, Sequence
 import dataclasses
 import hashlib
+import os
 import time
 
 from absl import logging
+import jax
 
+from saxml_ext.aot import compile_set
 from saxml_ext.aot import configuration
 from saxml_ext.aot import manifest as manifest_lib
 from saxml_ext.aot import program_set
@@ -55,19 +58,24 @@ class Programs:
     sets: in the order in which they are looked at.
     mismatch: REFUSE or COMPILE, of a model that a set was built for but does
       not match.
+    cache: The directory of the sets that this server compiles itself, one for
+      each configuration; '' keeps none.
   """
 
   sets: tuple[program_set.ProgramSet, ...] = ()
   mismatch: str = REFUSE
+  cache: str = ''
 
   @classmethod
-  def open(cls, paths: Sequence[str], mismatch: str = REFUSE) -> 'Programs':
+  def open(
+    cls, paths: Sequence[str], mismatch: str = REFUSE, cache: str = ''
+  ) -> 'Programs':
     """Reads the manifests of the sets at `paths`.
 
     Raises:
       errors.InvalidArgument: one is no program set, or a damaged one.
     """
-    return cls(tuple(map(program_set.ProgramSet.open, paths)), mismatch)
+    return cls(tuple(map(program_set.ProgramSet.open, paths)), mismatch, cache)
 
   def of(
     self, run: executables.Executables, serving: manifest_lib.Serving
@@ -87,7 +95,7 @@ class Programs:
         them matches, and that is to be refused.
     """
     if not self.sets:
-      return None
+      return self._cached(run, serving)
     begin = time.monotonic()
     here = configuration.of(run, serving)
     keys = [str(key) for key in run.keys()]
@@ -111,7 +119,40 @@ class Programs:
         )
         return Source(each.compile, each)
     self._mismatched(serving, found)
-    return None
+    return self._cached(run, serving)
+
+  def _cached(
+    self, run: executables.Executables, serving: manifest_lib.Serving
+  ) -> Source | None:
+    """Returns the model's set in the cache, which is compiled if need be.
+
+    None: there is no cache, or several processes run the model, each of which
+    compiles its own programs.
+    """
+    if not self.cache or jax.process_count() > 1:
+      return None
+    # Programs depend on all of the configuration but the names of the params.
+    here = configuration.of(run, manifest_lib.Serving('', {}))
+    digest = hashlib.sha256(repr((here, sorted(map(str, run.keys())))).encode())
+    path = os.path.join(self.cache, digest.hexdigest()[:32])
+    if not os.path.isdir(path):
+      os.makedirs(self.cache, exist_ok=True)
+      try:
+        compile_set.compile_set(
+          path,
+          run,
+          run.keys(),
+          serving,
+          stablehlo=False,
+          progress=logging.info,
+        )
+      except OSError:
+        # Another server with the same cache may have been faster.
+        if not os.path.isdir(path):
+          raise
+    opened = program_set.ProgramSet.open(path)
+    logging.info('programs of %s come from %s', serving.model_path, path)
+    return Source(opened.load, opened)
 
   def _mismatched(
     self, serving: manifest_lib.Serving, found: dict[str, list[str]]

@@ -1,0 +1,483 @@
+"""Serves models to clients of OpenAI's API by one command.
+
+    serve                              the bundled model
+    serve DIR [DIR ...]                Hugging Face or PAX directories
+    serve EleutherAI/gpt-j-6b          a model on the Hugging Face hub
+    serve DIR --quantize=int8 BATCH_SIZE=4
+
+It starts a Sax cell on this machine (an admin server and a model server) and a
+gateway in front of it, and stops them all on Ctrl-C, after requests in flight.
+A process that dies is started again. Models of Hugging Face are converted once,
+into the cache. KEY=VALUE sets an attribute of the serving params; see
+docs/serve.md.
+"""
+
+# Before any module that imports gRPC.
+from saxml_ext.common import grpc_log  # noqa: F401 Registers or sets up.
+
+# isort: split
+
+import collections
+from collections.abc import Mapping, Sequence
+import fcntl
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import sys
+import time
+from typing import TextIO
+
+from absl import app
+from absl import flags
+import psutil
+
+from saxml_ext.common import cache_dir
+from saxml_ext.common import errors as sax_errors
+from saxml_ext.common import net
+from saxml_ext.common import user_path
+from serve import children
+from serve import errors
+from serve import local_cell
+from serve import models
+from serve import programs
+from serve import progress as progress_lib
+
+DEFAULT_PORT = 8000
+
+_PORT = flags.DEFINE_integer(
+  'port',
+  DEFAULT_PORT,
+  'TCP port of the API; 0 picks a free one.',
+  lower_bound=0,
+  upper_bound=65535,
+)
+_HOST = flags.DEFINE_string(
+  'host',
+  local_cell.LOOPBACK,
+  'Address of the interface that --port is on. Another one than the loopback'
+  ' interface needs --api_key_file or --insecure.',
+)
+_API_KEY_FILE = flags.DEFINE_string(
+  'api_key_file',
+  None,
+  'File of API keys, one of which a request has to bring.'
+  ' //saxml_ext/common/security:api_key makes keys.',
+)
+_INSECURE = flags.DEFINE_bool(
+  'insecure', False, 'Serve other machines without API keys.'
+)
+_QUANTIZE = flags.DEFINE_enum(
+  'quantize', None, [models.INT8], 'Serve with matrices of that format.'
+)
+_SERVED_MODEL_NAME = flags.DEFINE_string(
+  'served_model_name',
+  None,
+  'Name of the model for clients. Default: the name of its directory, or its'
+  ' id on the hub.',
+)
+_MAX_MODEL_LEN = flags.DEFINE_integer(
+  'max_model_len',
+  None,
+  'Longest prompt and answer together, in tokens. Default: what the model was'
+  ' trained for.',
+  lower_bound=1,
+)
+_CHAT_TEMPLATE = flags.DEFINE_string(
+  'chat_template',
+  None,
+  'Name of a chat template of the gateway, or path of a Jinja file. Default:'
+  " the model's own.",
+)
+_PARAMS = flags.DEFINE_string(
+  'params',
+  None,
+  'Serving params. Default: those that fit config.json and the checkpoint.',
+)
+_CACHE_DIR = flags.DEFINE_string(
+  'cache_dir',
+  None,
+  'Directory for converted models, compiled programs, logs and the cell.'
+  f' Default: ${cache_dir.VARIABLE}, else gptj_sax in $XDG_CACHE_HOME or'
+  ' ~/.cache.',
+)
+_SAX_ROOT = flags.DEFINE_string(
+  'sax_root',
+  None,
+  'Directory of the cell, which other servers, groups and gateways join.'
+  ' Default: one for --port in --cache_dir.',
+)
+_DRAIN_SECS = flags.DEFINE_float(
+  'drain_secs',
+  60.0,
+  'Seconds that Ctrl-C gives requests in flight; a second Ctrl-C ends them.',
+  lower_bound=0,
+)
+
+_OVERRIDE = re.compile(r'([A-Z][A-Z0-9_]*)=(.*)', re.DOTALL)
+_OWNER = 'owner.json'
+# Where this program keeps its cells in the cache.
+_KIND = 'serve'
+# One that dies more often than this in so many seconds is not started again.
+_MOST_RESTARTS, _RESTART_SECS = 3, 120.0
+_POLL_SECS = 0.1
+_GATEWAY_SECS = 120.0
+
+
+class _Cell:
+  """The directory of a cell, which one `serve` at a time may use."""
+
+  def __init__(self, path: str):
+    """Takes the directory.
+
+    Args:
+      path: The directory; it is made if need be, and what an earlier run has
+        left there of its cell is removed.
+
+    Raises:
+      errors.ServeError: Another process uses it.
+    """
+    self.path = path
+    os.makedirs(path, exist_ok=True)
+    self._owner: TextIO = open(
+      os.path.join(path, _OWNER), 'a+', encoding='utf-8'
+    )
+    try:
+      fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+      raise errors.ServeError(
+        f'The directory {path} is used by {self._other()}. Stop that one, or'
+        ' choose another directory with --sax_root.'
+      ) from None
+    for name in ('sax_root', 'fs_root'):
+      shutil.rmtree(os.path.join(path, name), ignore_errors=True)
+
+  @property
+  def logs(self) -> str:
+    """The directory of the logs."""
+    return os.path.join(self.path, 'logs')
+
+  def tell(self, url: str) -> None:
+    """Notes for others who uses the directory."""
+    self._owner.truncate(0)
+    json.dump({'pid': os.getpid(), 'url': url}, self._owner)
+    self._owner.flush()
+
+  def _other(self) -> str:
+    self._owner.seek(0)
+    try:
+      owner = json.loads(self._owner.read())
+      return f'process {owner["pid"]}, which serves at {owner["url"]}'
+    except (ValueError, KeyError):
+      return 'another process'
+
+
+class _Restarts:
+  """Decides whether a process that died is started again."""
+
+  def __init__(self):
+    self._deaths: dict[str, collections.deque[float]] = {}
+
+  def may(self, name: str) -> bool:
+    """Counts a death; returns False if there were too many of late."""
+    deaths = self._deaths.setdefault(
+      name, collections.deque(maxlen=_MOST_RESTARTS + 1)
+    )
+    deaths.append(time.monotonic())
+    return (
+      len(deaths) <= _MOST_RESTARTS or deaths[-1] - deaths[0] > _RESTART_SECS
+    )
+
+
+def _split(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
+  """Returns the models and the overrides among a command's words."""
+  wanted, overrides = [], {}
+  for word in words:
+    match = _OVERRIDE.fullmatch(word)
+    if not match:
+      wanted.append(word)
+    elif match[1] in overrides:
+      raise errors.ServeError(f'{match[1]} is set twice; give it once.')
+    else:
+      overrides[match[1]] = match[2]
+  return wanted, overrides
+
+
+def _check_flags(wanted: Sequence[str]) -> None:
+  """Raises errors.ServeError for flags that make no sense together."""
+  if _PARAMS.value:
+    for flag in (_MAX_MODEL_LEN, _QUANTIZE):
+      if flag.value:
+        raise errors.ServeError(
+          f'--{flag.name}={flag.value} has no effect with --params, which'
+          ' decides that. Set single attributes as KEY=VALUE, for example'
+          ' MAX_DECODE_STEPS=256.'
+        )
+  if _SERVED_MODEL_NAME.value and len(wanted) > 1:
+    raise errors.ServeError(
+      f'--served_model_name={_SERVED_MODEL_NAME.value} names one model, and'
+      f' {len(wanted)} are given. Leave it out.'
+    )
+  if _HOST.value == 'localhost' or net.is_loopback(_HOST.value):
+    if _INSECURE.value:
+      raise errors.ServeError(
+        f'--insecure has no effect with --host={_HOST.value}, which only this'
+        ' machine reaches. Leave it out.'
+      )
+  elif not (_API_KEY_FILE.value or _INSECURE.value):
+    raise errors.ServeError(
+      f'--host={_HOST.value} lets other machines ask. Give API keys with'
+      ' --api_key_file, or say --insecure if everybody may ask.'
+    )
+  if _API_KEY_FILE.value:
+    if _INSECURE.value:
+      raise errors.ServeError(
+        '--insecure and --api_key_file exclude each other. Leave one out.'
+      )
+    path = user_path.resolve(_API_KEY_FILE.value)
+    if not os.path.isfile(path):
+      raise errors.ServeError(
+        f'--api_key_file={path} is not there. Make it with'
+        ' //saxml_ext/common/security:api_key, see docs/http.md.'
+      )
+
+
+def _port() -> int:
+  """Returns the port to listen on, which is free.
+
+  Raises:
+    errors.ServeError: It is taken, or there is no such interface.
+  """
+  family = socket.AF_INET6 if ':' in _HOST.value else socket.AF_INET
+  with socket.socket(family) as listener:
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+      listener.bind((_HOST.value, _PORT.value))
+    except OSError as e:
+      taken = f'--host={_HOST.value} --port={_PORT.value}: {e.strerror}'
+      raise errors.ServeError(
+        f'{taken}{_listener(_PORT.value)}. Choose another port with --port; 0'
+        ' picks a free one.'
+      ) from e
+    return listener.getsockname()[1]
+
+
+def _listener(port: int) -> str:
+  """Returns who listens on a port, in words; '' if that is not known."""
+  try:
+    for connection in psutil.net_connections('tcp'):
+      if (
+        connection.status == psutil.CONN_LISTEN
+        and connection.laddr.port == port
+        and connection.pid
+      ):
+        command = ' '.join(psutil.Process(connection.pid).cmdline())[:100]
+        return f', by process {connection.pid} ({command})'
+  except psutil.Error:
+    pass  # Other users' processes are not ours to see.
+  return ''
+
+
+class Serve:
+  """The processes that serve, and what is told of them."""
+
+  def __init__(self, group: children.Children, cell: _Cell, cache: str):
+    """Starts nothing yet.
+
+    Args:
+      group: Gets the processes.
+      cell: The directory of the cell.
+      cache: The directory for compiled programs.
+    """
+    self._group = group
+    self._directory = cell
+    self._cache = cache
+    self._progress = progress_lib.Progress(sys.stderr)
+    self._restarts = _Restarts()
+
+  def run(self, found: Sequence[models.Model], port: int) -> None:
+    """Serves models until a process dies too often, or a signal comes.
+
+    Raises:
+      errors.ServeError: A process died, or a model could not be loaded.
+      sax_errors.SaxError: The cell refused a model.
+    """
+    program_set = next((m.program_set for m in found if m.program_set), None)
+    cell = local_cell.LocalCell(
+      self._group,
+      self._directory.path,
+      self._directory.logs,
+      os.path.join(self._cache, 'jax'),
+      self._progress,
+      program_set=program_set,
+      programs_cache=os.path.join(self._cache, 'programs'),
+    )
+    url = f'http://{net.join_host_port(_HOST.value, port)}'
+    self._directory.tell(url)
+    self._progress.text(f'logs are in {self._directory.logs}')
+    self._start_gateway(cell.sax_root, found, port)
+    cell.start()
+    for model in found:
+      cell.publish(
+        local_cell.Model(
+          model.name, model.params, model.checkpoint, model.overrides
+        )
+      )
+    self._wait_for_gateway(port)
+    self._tell(found, url, cell.sax_root)
+    while True:
+      for child in self._group.ended():
+        self._restart(child)
+      time.sleep(_POLL_SECS)
+
+  def _start_gateway(
+    self, sax_root: str, found: Sequence[models.Model], port: int
+  ) -> None:
+    command = programs.command(
+      programs.GATEWAY,
+      {
+        'sax_root': sax_root,
+        'sax_cell': local_cell.CELL,
+        'host': _HOST.value,
+        'port': port,
+        'default_model': found[0].name if len(found) == 1 else None,
+        'served_model_name': ','.join(
+          f'{m.public_name}={m.name}' for m in found
+        ),
+        'chat_template': ','.join(f'{m.name}={m.chat_template}' for m in found),
+        'generation_config': ','.join(
+          f'{m.name}={m.generation_config}'
+          for m in found
+          if m.generation_config
+        )
+        or None,
+        'api_keys_file': user_path.resolve(_API_KEY_FILE.value),
+        'drain_secs': _DRAIN_SECS.value,
+      },
+      {'SAX_DEBUG_IPADDR': '1'},
+    )
+    self._group.start(
+      'gateway', command, os.path.join(self._directory.logs, 'gateway.log')
+    )
+
+  def _wait_for_gateway(self, port: int) -> None:
+    deadline = time.monotonic() + _GATEWAY_SECS
+    while not answers(_HOST.value, port):
+      self._group.check()
+      if time.monotonic() > deadline:
+        raise errors.ServeError(
+          f'The gateway did not answer within {_GATEWAY_SECS:g} s; see its log'
+          f' in {self._directory.logs}.'
+        )
+      time.sleep(_POLL_SECS)
+
+  def _restart(self, child: children.Child) -> None:
+    error = child.error()
+    if not self._restarts.may(child.name):
+      raise errors.ServeError(
+        f'{error}\nIt died more than {_MOST_RESTARTS} times within'
+        f' {_RESTART_SECS:g} s, so it is not started again.'
+      )
+    self._progress.stage(
+      f'the {child.name} (process {child.process.pid}) ended with'
+      f' {child.ending}; starting it again'
+    )
+    self._group.restart(child)
+
+  def _tell(
+    self, found: Sequence[models.Model], url: str, sax_root: str
+  ) -> None:
+    """Prints what a user needs to ask the models."""
+    name = found[0].public_name
+    body = json.dumps(
+      {
+        'model': name,
+        'messages': [{'role': 'user', 'content': 'Hello'}],
+        'stream': True,
+      }
+    )
+    key = " -H 'Authorization: Bearer <key>'" if _API_KEY_FILE.value else ''
+    saxutil = f'saxutil --sax_root={sax_root}'
+    for model in found:
+      for note in model.notes:
+        self._progress.text(f'note: {note}')
+    self._progress.text(
+      f'\ncurl -N {url}/v1/chat/completions{key}'
+      " -H 'Content-Type: application/json'"
+      f" -d '{body}'\n"
+      f"{saxutil} lm.generate {local_cell.CELL}/{found[0].name} 'Hello'\n"
+    )
+    served = ', '.join(model.public_name for model in found)
+    print(f'Ready: {served} at {url}', flush=True)
+
+
+def answers(host: str, port: int) -> bool:
+  """Returns True if a gateway listens there."""
+  connection = http.client.HTTPConnection(
+    local_cell.LOOPBACK if host in ('', '0.0.0.0', '::') else host,
+    port,
+    timeout=10,
+  )
+  try:
+    connection.request('GET', '/health/live')
+    return connection.getresponse().status == 200
+  except (OSError, http.client.HTTPException):
+    return False
+  finally:
+    connection.close()
+
+
+def _serve(words: Sequence[str]) -> None:
+  wanted, overrides = _split(words)
+  _check_flags(wanted)
+  port = _port()
+  cache = user_path.resolve(_CACHE_DIR.value) or cache_dir.default()
+  place = user_path.resolve(_SAX_ROOT.value)
+  if place is None:
+    place = os.path.join(cache, _KIND, str(port))
+  cell = _Cell(cache_dir.create(place))
+  options = models.Options(
+    params=_PARAMS.value or '',
+    overrides=overrides,
+    quantize=_QUANTIZE.value or '',
+    max_model_len=_MAX_MODEL_LEN.value or 0,
+    chat_template=_CHAT_TEMPLATE.value or '',
+  )
+  with children.Children(_DRAIN_SECS.value + children.GRACE_SECS) as group:
+
+    def run(name: str, program: str, flag_values: Mapping[str, object]) -> None:
+      group.run(name, programs.command(program, flag_values), '')
+
+    found = [
+      models.find(each, options, os.path.join(cache, 'models'), run)
+      for each in wanted or ['']
+    ]
+    models.check_names(found)
+    if _SERVED_MODEL_NAME.value:
+      found = [
+        models.renamed(model, _SERVED_MODEL_NAME.value) for model in found
+      ]
+    Serve(group, cell, cache).run(found, port)
+
+
+def main(argv: Sequence[str]) -> int:
+  for number in (signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.default_int_handler)
+  try:
+    _serve(argv[1:])
+  except KeyboardInterrupt:
+    print('serve: stopped', file=sys.stderr, flush=True)
+  except sax_errors.SaxError as e:
+    print(f'serve: {e.message}', file=sys.stderr, flush=True)
+    return 1
+  except (errors.ServeError, OSError) as e:
+    print(f'serve: {e}', file=sys.stderr, flush=True)
+    return 1
+  return 0
+
+
+if __name__ == '__main__':
+  app.run(main)
