@@ -91,6 +91,10 @@ class Runner:
   of them call the same methods in the same order with the same arguments; a
   request then needs a seed, for each would draw one of its own.
 
+  The same calls give the same bits, and a request that is served alone always
+  gets the same. Beside other requests the last bits of its scores may differ,
+  because the order of float sums depends on when each of them began.
+
   Attributes:
     num_slots: requests decoded together.
     max_prompt: longest prompt in tokens.
@@ -290,6 +294,10 @@ class Runner:
     for prefill in self._prefills:
       prefill.requests.pop(slot, None)
     self._prefills = [p for p in self._prefills if p.requests]
+    if not self.decoding:
+      # Nobody has a suffix. Float sums depend on the row at which one begins, so
+      # an idle engine begins each at row 0 and gives the same bits each time.
+      self._row = 0
 
   def score(self, prefix: np.ndarray, suffix: np.ndarray) -> float:
     """See `texts.Texts.score`."""

@@ -6,17 +6,21 @@ import threading
 
 from absl.testing import absltest
 from absl.testing import parameterized
+import jax
 import numpy as np
 
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
+from saxml_ext.engine import sharding
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.engine.testing import random_model
 from saxml_ext.engine.testing import serving
 
 fast_compile.install()
+
+jax.config.update('jax_num_cpu_devices', 2)
 
 _MODEL = config_lib.ModelConfig(
   num_layers=2,
@@ -53,12 +57,15 @@ _GREEDY = dict(
 
 
 @functools.cache
-def _runner(quantization=None, dtype='float32', *, num_slots, **settings):
+def _runner(
+  quantization=None, dtype='float32', *, num_slots, shape=None, **settings
+):
   settings = {**_ENGINE, 'decode_widths': (num_slots,), **settings}
   engine = config_lib.EngineConfig(num_slots=num_slots, **settings)
   variables = random_model.variables(_MODEL, scale=3.0)
   weights = weights_lib.from_pax(variables, _MODEL, dtype, quantization)
-  return runner_lib.Runner(weights, _MODEL, engine)
+  mesh = None if shape is None else sharding.make_mesh(shape)
+  return runner_lib.Runner(weights, _MODEL, engine, mesh)
 
 
 def _requests(count):
@@ -121,6 +128,30 @@ class RunnerTest(parameterized.TestCase):
       runner.release(0)
     self.assertEqual(runner.step(), {})
     self.assertEqual(serving.tokens(serving.serve(runner, requests)), expected)
+
+  @parameterized.parameters((None, 4), (None, 16), ((1, 1, 2), 16))
+  def test_request_alone_gets_the_same_bits_each_time(self, shape, block):
+    """Float sums depend on where in the ring a suffix lies.
+
+    One block of 16 rows is a ring by itself; of 4 rows, the ring has several.
+    """
+    runner = _runner(
+      num_slots=3, decode_widths=(1, 3), suffix_block=block, shape=shape
+    )
+    for request in _requests(4):
+      results = []
+      for repetition in range(6):
+        slot = repetition % runner.num_slots
+        runner.prefill_and_insert({slot: request})
+        while slot not in (found := runner.step(3)):
+          pass
+        results.append([(h.logprob, h.score) for h in found[slot].hypotheses])
+        # A request that is given up leaves no trace either.
+        runner.prefill_and_insert({1: request_lib.Request(np.arange(1, 25))})
+        runner.step(1)
+        if runner.decoding:
+          runner.release(1)
+      self.assertEqual(results, [results[0]] * 6)
 
   def test_warm_up_compiles_all_that_is_used(self):
     runner = _runner(**_MANY_PROGRAMS)

@@ -1,6 +1,6 @@
 """Serves requests with a Runner until all are answered, for tests."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
@@ -10,6 +10,7 @@ def serve(
   runner: runner_lib.Runner,
   requests: Sequence[request_lib.Request],
   order: Iterable[int] | None = None,
+  after_call: Callable[[], None] | None = None,
 ) -> list[request_lib.Result]:
   """Results by request; slots are refilled as they become free.
 
@@ -17,6 +18,7 @@ def serve(
     runner: with all slots free.
     requests: to answer.
     order: in which the requests get slots; None: as they are.
+    after_call: called after each call of the runner.
   """
   waiting = list(range(len(requests)) if order is None else order)
   holder: dict[int, int] = {}
@@ -27,8 +29,12 @@ def serve(
     del waiting[: len(batch)]
     holder |= batch
     runner.prefill_and_insert({slot: requests[i] for slot, i in batch.items()})
+    if after_call is not None:
+      after_call()
     for slot, result in runner.step().items():
       results[holder.pop(slot)] = result
+    if after_call is not None:
+      after_call()
   return [results[i] for i in range(len(requests))]
 
 

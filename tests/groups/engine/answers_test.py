@@ -48,13 +48,16 @@ class AnswersTest(group_case.GroupCase):
       self.assertEqual(answers[1]['identity'], group[0][1]['identity'])
       for answer, shape in zip(answers[len(cases) :], shapes):
         self._check_refused(answer['error'], shape)
+    self.check_bits([answers[: len(cases)] for answers in group])
 
   def test_four_processes(self):
     programs = os.path.join(self.create_tempdir().full_path, 'set')
     cases = [{**self._random(ICI_MESH_SHAPE=[1, 2, 4]), 'programs': [programs]}]
     alone = self.alone(cases, devices=8)
-    for answers in self.run_script(cases, processes=4):
+    group = self.run_script(cases, processes=4)
+    for answers in group:
       self.check(answers, alone, shares=(0.35,))
+    self.check_bits(group)
 
   def _random(self, **overrides) -> dict[str, Any]:
     return group_case.random_case(self.random_checkpoint, **overrides)

@@ -34,8 +34,10 @@ class BundledAnswersTest(group_case.GroupCase, parameterized.TestCase):
     ]
     alone = self.alone(cases, devices=2 * processes)
     shares = [1 / shape[-1]] * len(cases)
-    for answers in self.run_script(cases, processes):
+    group = self.run_script(cases, processes)
+    for answers in group:
       self.check(answers, alone, shares)
+    self.check_bits(group)
 
 
 if __name__ == '__main__':

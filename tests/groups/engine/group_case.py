@@ -168,6 +168,27 @@ class GroupCase(absltest.TestCase):
         )
 
 
+  def check_bits(self, group: Sequence[Sequence[dict[str, Any]]]) -> None:
+    """Compares the processes' states, bit by bit, after each call.
+
+    Args:
+      group: The answers of each process to the same cases.
+    """
+    first, *others = group
+    for process, answers in enumerate(others, 1):
+      for case, (mine, theirs) in enumerate(zip(first, answers)):
+        with self.subTest(case=case, process=process):
+          self.assertLen(theirs['bits'], len(mine['bits']))
+          # Weights and KV may be split, but some state is always shared.
+          for expected, got in zip(mine['bits'], theirs['bits']):
+            shared = expected.keys() & got.keys()
+            self.assertNotEmpty(shared)
+            self.assertEqual(
+              {key: got[key] for key in shared},
+              {key: expected[key] for key in shared},
+            )
+
+
 def _without_mesh(case: dict[str, Any]) -> dict[str, Any]:
   """The same for one device, which compiles its own programs."""
   overrides = {**case['overrides'], 'ICI_MESH_SHAPE': [1, 1, 1]}

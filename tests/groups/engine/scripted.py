@@ -15,8 +15,9 @@ The script is a JSON list of cases:
    "compile": directory of a set to write, instead of answering}
 
 and the result a list, in the same order, of {"tokens": hypotheses by request,
-"logprobs": likewise, "scores", "identity", "own_bytes"} or {"error": message};
-own_bytes is what the weights take on the first device of this process.
+"logprobs": likewise, "scores", "identity", "own_bytes", "bits"} or {"error":
+message}; own_bytes is what the weights take on the first device of this process,
+and bits are the digests of the engine's state after each call.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,6 +35,7 @@ from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.engine.testing import serving
+from saxml_ext.engine.testing import state_bits
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import spec
@@ -68,13 +70,19 @@ def _answer(case: Mapping[str, Any]) -> dict[str, Any]:
     return {'error': e.message}
   weights = ready.run.signature(ready.run.keys()[0]).args[0]
   runner = ready.start()
-  results = serving.serve(runner, [_request(r) for r in case['requests']])
+  bits: list[dict[str, str]] = []
+  results = serving.serve(
+    runner,
+    [_request(r) for r in case['requests']],
+    after_call=lambda: bits.append(state_bits.digests(runner)),
+  )
   return {
     'tokens': serving.tokens(results),
     'logprobs': [[h.logprob for h in r.hypotheses] for r in results],
     'scores': _scores(runner, case['scores']),
     'identity': dict(ready.identity),
     'own_bytes': sum(map(_own_bytes, jax.tree.leaves(weights))),
+    'bits': bits,
   }
 
 
