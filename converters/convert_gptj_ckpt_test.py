@@ -148,6 +148,23 @@ class ConvertTest(absltest.TestCase):
     self.assertEqual(_files(self.pax), expected)
     self.assertEqual(self.run_main(resume=True)[0], 0)
 
+  def test_resume_makes_a_damaged_variable_again(self):
+    self.run_main()
+    expected = _files(self.pax)
+    self.pax += '2'
+    os.makedirs(f'{self.pax}/gptj_config.json')  # Fails behind the last one.
+    self.assertEqual(self.run_main()[0], 1)
+    os.rmdir(f'{self.pax}/gptj_config.json')
+    largest = max(
+      (path for path in pathlib.Path(self.pax).rglob('*') if path.is_file()),
+      key=lambda path: path.stat().st_size,
+    )
+    data = bytearray(largest.read_bytes())
+    data[-1] ^= 1
+    largest.write_bytes(data)
+    self.assertEqual(self.run_main(resume=True)[0], 0)
+    self.assertEqual(_files(self.pax), expected)
+
   def test_without_resume_what_was_left_is_removed(self):
     self.no_space()
     status, _, err = self.run_main()

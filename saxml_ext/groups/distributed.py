@@ -4,6 +4,7 @@ from collections.abc import Callable
 import os
 import threading
 
+from absl import logging
 import jax
 
 from saxml_ext.common import errors
@@ -23,6 +24,8 @@ def initialize(
   on_timeout: Callable[[str], None],
 ) -> None:
   """Joins the job; call before the first use of a device.
+
+  If JAX keeps compiled programs, its directory must be set before.
 
   Args:
     formed: of this process.
@@ -67,6 +70,38 @@ def initialize(
     ) from e
   finally:
     timer.cancel()
+  if formed.process_id:
+    _keep_compiled(formed.process_id)
+
+
+def _keep_compiled(process_id: int) -> None:
+  """Has a follower keep its programs in a directory of its own.
+
+  JAX 0.10 writes its compilation cache in process 0 only. On CPUs a follower
+  does not find those programs either, because the keys are hashes of the
+  devices as seen from the process. Nothing but this private function of JAX
+  decides who writes.
+  """
+  from jax._src import compilation_cache  # pylint: disable=g-import-not-at-top
+  from jax._src import compiler  # pylint: disable=g-import-not-at-top
+
+  directory = jax.config.jax_compilation_cache_dir
+  if not directory:
+    return
+  own = os.path.join(directory, f'process{process_id}')
+  jax.config.update('jax_compilation_cache_dir', own)
+
+  def write(key, seconds, module, backend, executable, callbacks) -> None:
+    if callbacks:  # They are pointers into this process.
+      return
+    try:
+      compilation_cache.put_executable_and_time(
+        key, module, executable, backend, int(seconds)
+      )
+    except Exception as e:  # pylint: disable=broad-exception-caught
+      logging.warning('Cannot keep a compiled program in %s: %s', own, e)
+
+  compiler._cache_write = write
 
 
 def check(formed: formation.Formation) -> None:

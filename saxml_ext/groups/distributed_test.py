@@ -20,10 +20,22 @@ class DistributedTest(absltest.TestCase):
   def test_followers_find_their_leader(self):
     leader, follower = (self._start(f'--number={i}') for i in range(2))
     told, logged = follower.communicate(timeout=_TIMEOUT)
-    self.assertEqual(told, 'a:1 epoch a\n', logged)
+    self.assertEqual(told, 'a:1 epoch a 0\n', logged)
     told, logged = leader.communicate(timeout=_TIMEOUT)
-    self.assertEqual(told, 'told\n', logged)
+    self.assertEqual(told, 'told 0\n', logged)
     self.assertEqual((leader.returncode, follower.returncode), (0, 0))
+
+  def test_programs_are_kept_for_the_next_start(self):
+    cache_dir = self.create_tempdir().full_path
+    for hits in range(2):
+      self.coordinator = f'--coordinator=127.0.0.1:{net.pick_free_port()}'
+      processes = [
+        self._start(f'--number={i}', f'--cache_dir={cache_dir}')
+        for i in range(2)
+      ]
+      for process in processes:
+        told, logged = process.communicate(timeout=_TIMEOUT)
+        self.assertEndsWith(told, f' {hits}\n', logged)
 
   def test_others_that_do_not_come(self):
     for number in range(2):

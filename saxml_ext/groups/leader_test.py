@@ -1,6 +1,10 @@
 """Tests of leader and followers together, as threads of one process."""
 
+from collections.abc import Callable
 import threading
+import time
+import types
+from unittest import mock
 
 from absl.testing import absltest
 import numpy as np
@@ -8,6 +12,7 @@ import numpy as np
 from saxml_ext.common import errors
 from saxml_ext.engine import request as request_lib
 from saxml_ext.groups import contract
+from saxml_ext.groups import leader as leader_lib
 from saxml_ext.groups.testing import local_group
 from saxml_ext.groups.testing import noting_runner
 from saxml_ext.protobuf import modelet_pb2
@@ -138,6 +143,27 @@ class LeaderTest(absltest.TestCase):
     self.assertEqual(order[1], order[0])
     self.assertEqual(order[2], order[0])
 
+  def test_call_of_one_model_waits_for_that_of_another(self):
+    group = self._group()
+    runners = [group.leader.load(_REQUEST).runner for _ in range(2)]
+    first, second = (made.runner for made in self.made[0])
+    first.gate.clear()
+    threads = [self._in_thread(runners[0].step)]
+    _wait_until(lambda: first.calls)
+    threads.append(self._in_thread(runners[1].step))
+    _wait_until(lambda: second.calls or group.leader._turn._waiting)
+    self.assertEmpty(second.calls)
+    # Nobody else makes the second call before the leader does.
+    for process in (1, 2):
+      _wait_until(lambda process=process: self._calls(process))
+      self.assertEmpty(self._calls(process, model=1))
+    first.gate.set()
+    for thread in threads:
+      thread.join(_TIMEOUT)
+    self._finish(group)
+    for process in range(3):
+      self.assertEqual(self._calls(process, model=1), [('step', None)])
+
   def test_unloaded_model_is_forgotten_by_all(self):
     group = self._group()
     first = group.leader.load(_REQUEST).runner
@@ -249,6 +275,49 @@ class LeaderTest(absltest.TestCase):
       (0, 'host b (process 1) has not prepared the model within 1 s'),
     )
 
+  def test_limit_of_a_load_includes_what_the_leader_took(self):
+    now = 0.0
+    waiting = threading.Event()
+    self.addCleanup(waiting.set)
+
+    def prepare(request):
+      nonlocal now
+      now = 5000.0
+      return self._prepare(0)(request)
+
+    clock = types.SimpleNamespace(monotonic=lambda: now, sleep=time.sleep)
+    self.enter_context(mock.patch.object(leader_lib, 'time', clock))
+    group = self._closed_at_end(
+      local_group.LocalGroup(
+        [prepare, lambda _: waiting.wait()], contract.Limits(load=4000.0)
+      )
+    )
+    self._in_thread(group.leader.load, _REQUEST)
+    self.assertEqual(
+      group.next_end(),
+      (0, 'host b (process 1) has not prepared the model within 4000 s'),
+    )
+
+  def test_loss_of_a_host_is_the_reason_for_a_call_that_fails(self):
+    """A collective operation fails before the loss of a host is noticed."""
+    timers = self.enter_context(
+      mock.patch.object(
+        leader_lib.threading, 'Timer', side_effect=threading.Timer
+      )
+    )
+    group = self._group()
+    runner = group.leader.load(_REQUEST).runner
+    self.made[0][0].runner.fail = RuntimeError('connection reset')
+    self._in_thread(runner.step)
+    _wait_until(lambda: timers.called)
+    # The loss is known after `silence`, which must come first.
+    (delay, _, _), _ = timers.call_args
+    self.assertGreater(delay, local_group.LIMITS.silence)
+    group.leader.left(group.leader._members.all()[0])
+    process, reason = group.next_end()
+    self.assertEqual(process, 0)
+    self.assertStartsWith(reason, 'host b (process 1) is lost')
+
   def test_who_does_not_belong_here_is_refused(self):
     group = self._group()
     for number, epoch, why in (
@@ -294,6 +363,14 @@ class LeaderTest(absltest.TestCase):
     thread = threading.Thread(target=function, args=args, daemon=True)
     thread.start()
     return thread
+
+
+def _wait_until(condition: Callable[[], object]) -> None:
+  deadline = time.monotonic() + _TIMEOUT
+  while not condition():
+    if time.monotonic() > deadline:
+      raise TimeoutError
+    time.sleep(0.001)
 
 
 class _Shared(list):

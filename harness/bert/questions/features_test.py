@@ -74,6 +74,15 @@ class FeaturesTest(parameterized.TestCase):
     self.assertTrue(first.best_context[4 + 253])
     self.assertFalse(second.best_context[4 + 253 - 128])
 
+  def test_a_longer_window_wins_although_a_shorter_one_shows_more(self):
+    # Windows [0, 379), [128, 380): token 254 sees 124 on its nearer side in the
+    # first and 125 in the second, which is shorter by 127 tokens.
+    made = self._convert('Who?', 'cat ' * 380)
+    first, second = made.features
+    self.assertTrue(first.best_context[4 + 254])
+    self.assertFalse(second.best_context[4 + 254 - 128])
+    self.assertTrue(second.best_context[4 + 379 - 128])
+
   def test_a_long_question_is_cut(self):
     made = self._convert('cat ' * 70, 'mat')
     self.assertEqual(made.features[0].tokens.count('cat'), 64)

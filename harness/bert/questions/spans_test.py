@@ -41,6 +41,21 @@ class SpansTest(parameterized.TestCase):
     (answer,) = spans.answers(made, {0: logits}).values()
     self.assertEqual(answer, ' '.join(['cat'] * 30))
 
+  @parameterized.parameters((19, 'cat'), (20, 'empty'))
+  def test_the_twenty_best_starts_are_combined(self, better, expected):
+    """As many as that of the padding are better than the only possible one."""
+    made = self._features('The cat sat.')
+    logits = self._logits(s5=5, e5=5)
+    logits[300 : 300 + better, 0] = 9
+    self.assertEqual(spans.answers(made, {0: logits}), {'q0': expected})
+
+  @parameterized.parameters((19, 'cat'), (20, 'empty'))
+  def test_the_twenty_best_ends_are_combined(self, better, expected):
+    made = self._features('The cat sat.')
+    logits = self._logits(s5=5, e5=5)
+    logits[300 : 300 + better, 1] = 9
+    self.assertEqual(spans.answers(made, {0: logits}), {'q0': expected})
+
   def test_the_better_window_wins_and_missing_ones_are_left_out(self):
     made = self._features('cat ' * 378 + 'on the mat ')
     self.assertLen(made, 2)

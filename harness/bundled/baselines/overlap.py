@@ -59,6 +59,7 @@ def _items(story: dataset.Article) -> dict[str, set[str]]:
   summary = corpus.sentences(story.output)
   return {
     'whole articles': {story.input},
+    'whole highlights': {story.output},
     'sentences of articles': set(told),
     'the same, names and numbers left out': set(map(_pattern, told)),
     'sentences of highlights': set(summary),

@@ -16,6 +16,7 @@ class OverlapTest(absltest.TestCase):
     evaluation = [
       _story('Schools in Xanby were open. It rained 7 days.', 'Xanby dry.'),
       _story('Schools in Xanby were open. It snowed.', 'Zorg snow.'),
+      _story('Schools in Xanby were shut.', 'Yopton dry.'),
     ]
     training = [
       _story('Schools in Yopton were open. It snowed.', 'Yopton dry.')
@@ -24,9 +25,10 @@ class OverlapTest(absltest.TestCase):
       share.label: (share.count, share.known)
       for share in overlap.measure(evaluation, training)
     }
-    self.assertEqual(shares['whole articles'], (2, 0))
-    self.assertEqual(shares['sentences of articles'], (3, 1))
-    self.assertEqual(shares['the same, names and numbers left out'], (3, 2))
+    self.assertEqual(shares['whole articles'], (3, 0))
+    self.assertEqual(shares['whole highlights'], (3, 1))
+    self.assertEqual(shares['sentences of articles'], (4, 1))
+    self.assertEqual(shares['the same, names and numbers left out'], (4, 2))
     self.assertEqual(shares['words of names'], (1, 0))
 
   def test_evaluation_shares_no_name_with_training(self):

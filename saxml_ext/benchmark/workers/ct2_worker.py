@@ -1,26 +1,32 @@
-"""Worker: CTranslate2."""
+"""Worker: CTranslate2.
+
+CTranslate2 reads the choice of its library of matrix products when it is
+imported. So this process imports it once that is chosen, in `open`, and what
+needs it before runs in a process of its own.
+"""
 
 from collections.abc import Callable, Sequence
 from concurrent import futures
 import dataclasses
+import importlib.metadata
 import json
 import multiprocessing
 import os
 import shutil
-from typing import TypeVar
+import sys
+from typing import Any, TypeVar
 
-import ctranslate2
 import numpy as np
 
 from saxml_ext.benchmark import models
 from saxml_ext.benchmark import workload
 from saxml_ext.benchmark.workers import batching
-from saxml_ext.benchmark.workers import ct2_gptj
 from saxml_ext.benchmark.workers import service
 from saxml_ext.benchmark.workers import trials
 
 _T = TypeVar('_T')
 
+_MODULE = 'ctranslate2'
 _USE_MKL = 'CT2_USE_MKL'
 _ORDERS = ('output', 'prompt', 'both', 'equal')
 # It takes a batch's prompts together up to the shortest one's end, and from
@@ -60,7 +66,7 @@ class CTranslate2:
   def convert(self, job: service.Job) -> None:
     name, convert = 'ct2', _convert
     if job.dtype == 'int8':
-      name, convert = 'ct2-int8', ct2_gptj.convert
+      name, convert = 'ct2-int8', _convert_int8
     self._path = models.derived(job.cache, job.model, name)
     if not os.path.isdir(self._path):
       # In a process of its own: it needs PyTorch, whose memory is not
@@ -69,7 +75,7 @@ class CTranslate2:
     variants = [
       _Variant(backend, compute_type)
       for backend in _BACKENDS
-      for compute_type in _compute_types(job.dtype)
+      for compute_type in _apart(_compute_types, job.dtype)
     ]
     self._variant = self._chosen(job, variants, self._fastest(job))
 
@@ -93,7 +99,8 @@ class CTranslate2:
       return choose(candidates)
     lengths = [(len(r.tokens), r.min_new, r.max_new) for r in job.requests]
     kind = type(candidates[0]).__name__
-    key = (ctranslate2.__version__, self._path, job.dtype, job.beams)
+    version = importlib.metadata.version(_MODULE)
+    key = (version, self._path, job.dtype, job.beams)
     return trials.kept(
       job.cache, (*key, job.threads, lengths, kind), candidates, choose
     )
@@ -102,14 +109,23 @@ class CTranslate2:
     self.open(self._path, job, self._variant)
 
   def open(self, path: str, job: service.Job, variant: _Variant) -> None:
-    """Loads a converted model; the first one decides on the library.
+    """Loads a converted model, by the variant's library.
 
     Raises:
       ValueError: this processor has no such compute type.
+      RuntimeError: CTranslate2 has been imported already.
     """
     self._job = job
     self._variant = variant
+    if _MODULE in sys.modules:
+      raise RuntimeError(
+        f'{_MODULE} was imported before {variant.backend} was chosen; open one'
+        ' model in each process, and import nothing of CTranslate2 before'
+      )
     os.environ[_USE_MKL] = _BACKENDS[variant.backend]
+    os.environ['CT2_VERBOSE'] = '1'  # The log names the library that it uses.
+    import ctranslate2  # pylint: disable=g-import-not-at-top
+
     self._generator = ctranslate2.Generator(
       path,
       device='cpu',
@@ -171,7 +187,7 @@ class CTranslate2:
 
   def _search(
     self, requests: Sequence[workload.Request], hypotheses: int
-  ) -> Sequence[ctranslate2.GenerationResult]:
+  ) -> Sequence[Any]:
     """As `batch`, with so many answers to each."""
     limits = [r.max_new for r in requests]
     longest = max(limits)
@@ -201,6 +217,8 @@ def _compute_types(dtype: str) -> Sequence[str]:
 
   Loading a model tells of one that is missing too, which may take minutes.
   """
+  import ctranslate2  # pylint: disable=g-import-not-at-top
+
   here = ctranslate2.get_supported_compute_types('cpu')
   wanted = _COMPUTE_TYPES[dtype]
   return [name for name in wanted if name in here] or wanted
@@ -214,12 +232,21 @@ def _apart(function: Callable[..., _T], *args) -> _T:
 
 
 def _convert(model: str, path: str) -> None:
+  import ctranslate2  # pylint: disable=g-import-not-at-top
+
   scratch = path + '.partial'
   ctranslate2.converters.TransformersConverter(model).convert(
     scratch, force=True
   )
   shutil.rmtree(path, ignore_errors=True)
   os.rename(scratch, path)
+
+
+def _convert_int8(model: str, path: str) -> None:
+  # It imports CTranslate2.
+  from saxml_ext.benchmark.workers import ct2_gptj  # pylint: disable=g-import-not-at-top
+
+  ct2_gptj.convert(model, path)
 
 
 def _rate(path: str, job: service.Job, variant: _Variant) -> float:

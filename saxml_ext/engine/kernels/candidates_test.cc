@@ -98,10 +98,38 @@ void TestShape(int64_t slots, int64_t rows, int64_t vocabulary, int64_t count) {
   }
 }
 
+// Of equal continuations those of the lowest row and the lowest tokens win,
+// whatever the order in which a kernel looks at them.
+void TestEqual(int64_t vocabulary, int64_t count) {
+  const int64_t rows = 2;
+  const std::vector<float> logits(rows * vocabulary), scores(rows);
+  const std::vector<int32_t> barred(2, -1), active(1, rows);
+  std::vector<float> peaks(rows), log_totals(rows), sums(count),
+      log_probs(count), maxima(rows * MaximaOf(vocabulary));
+  std::vector<int32_t> found_rows(count), tokens(count);
+  const Candidates args = {
+      1,             rows,          vocabulary,        count,
+      logits.data(), scores.data(), barred.data(),     2,
+      active.data(), peaks.data(),  log_totals.data(), maxima.data(),
+      sums.data(),   log_probs.data(), found_rows.data(), tokens.data()};
+  for (const Variant& variant : Variants()) {
+    variant.survey_rows(args, 0, rows);
+    variant.choose(args, 0, 1);
+    bool good = true;
+    for (int64_t i = 0; i < count; ++i) {
+      good &= found_rows[i] == 0 && tokens[i] == i;
+    }
+    if (!good) ++failures;
+    printf("%s %s: %ld of %ld equal tokens\n", good ? "ok" : "FAILED",
+           variant.name, (long)count, (long)vocabulary);
+  }
+}
+
 }  // namespace
 }  // namespace saxml_kernels
 
 int main() {
+  saxml_kernels::TestEqual(1000, 8);
   saxml_kernels::TestShape(2, 1, 3, 5);  // Of three continuations.
   saxml_kernels::TestShape(3, 4, 70, 8);
   saxml_kernels::TestShape(2, 30, 997, 60);

@@ -117,11 +117,31 @@ void Test(int64_t rows, int64_t outputs, int64_t size, bool extreme = false) {
   }
 }
 
+// Rows count as zero up to 1e-30, as in `quant.py`: dividing by less overflows.
+void TestNegligible() {
+  for (const float peak : {5e-31f, 2e-30f}) {
+    for (int64_t planes = 1; planes <= 2; ++planes) {
+      Case made = Make(1, 16, 64, planes, true);
+      for (float& x : made.x) x *= peak;
+      for (float& bias : made.bias) bias = 0;
+      for (const Multiplier& use : Multipliers()) {
+        const std::vector<float> got = Compute(use, made, 0, 1);
+        bool good = peak < 1e-30f || IsGood(made, got);
+        for (const float y : got) good &= (y == 0) == (peak < 1e-30f);
+        if (!good) ++failures;
+        printf("%s %s: rows of %g, %ld planes\n", good ? "ok" : "FAILED",
+               use.name, peak, (long)planes);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace saxml_kernels
 
 int main() {
   using saxml_kernels::Test;
+  saxml_kernels::TestNegligible();
   // As many lanes a row as there can be, and fewer; rows behind the last.
   for (int64_t rows = 1; rows <= 17; ++rows) Test(rows, 37, 72);
   // Blocks of rows, outputs and numbers that are no multiples of anything.

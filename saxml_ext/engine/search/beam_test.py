@@ -173,6 +173,22 @@ class BeamTest(parameterized.TestCase):
     self.assertFalse(np.asarray(state.kept.present).any())
     np.testing.assert_array_equal(state.last[0], [5, 6])
 
+  def test_beams_run_on_although_all_stop_ids_are_likelier(self):
+    """There are (1 + E) K candidates, of which E K may have ended."""
+    rule = beam.BeamRule(2)
+    advance = jax.jit(rule.advance)
+    stops = (_EOS, 7, 11)
+    logits = jnp.full((1, 2, _VOCAB), -9.0)
+    logits = logits.at[:, :, jnp.asarray(stops)].set(9.0)
+    logits = logits.at[:, :, jnp.asarray([5, 6])].set(jnp.asarray([3.0, 2.0]))
+    state = rule.initial(_options([(0, 9)], (stops,), 2), 9)
+    state, _ = advance(state, logits[:, :1])
+    for expected in ([5, 6], [5, 6]):
+      np.testing.assert_array_equal(state.last[0], expected)
+      self.assertTrue((np.asarray(state.scores) > -100).all())
+      state, parents = advance(state, logits)
+    np.testing.assert_array_equal(parents, [[0, 0]])
+
   def test_of_equals_the_first_beam_and_the_lowest_token_win(self):
     rule = beam.BeamRule(2)
     advance = jax.jit(rule.advance)

@@ -19,6 +19,17 @@ class TopKTest(parameterized.TestCase):
     np.testing.assert_array_equal(values, expected_values)
     np.testing.assert_array_equal(indices, expected_indices)
 
+  def test_of_equals_the_lower_index_wins_behind_a_larger_one(self):
+    """A block that comes later has the largest element, and a tie besides."""
+    x = np.zeros((2, 5000), np.float32)
+    x[0, [200, 700, 701, 3000]] = 3, 9, 3, 3
+    x[1, [4000, 4001, 64, 4999]] = 9, 3, 3, 8
+    values, indices = topk.top_k(jnp.asarray(x), 4)
+    np.testing.assert_array_equal(values, [[9, 3, 3, 3], [9, 8, 3, 3]])
+    np.testing.assert_array_equal(
+      indices, [[700, 200, 701, 3000], [4000, 4999, 64, 4001]]
+    )
+
 
 if __name__ == '__main__':
   absltest.main()

@@ -6,6 +6,7 @@ import os
 from absl import app
 from absl import flags
 import jax
+import numpy as np
 
 from saxml_ext.groups import distributed
 from saxml_ext.groups import formation
@@ -15,6 +16,9 @@ _COORDINATOR = flags.DEFINE_string('coordinator', None, 'HOST:PORT')
 _SIZE = flags.DEFINE_integer('size', 2, 'Processes.')
 _NUMBER = flags.DEFINE_integer('number', 0, 'Of this one.')
 _PATIENCE = flags.DEFINE_float('patience', 100.0, 'Seconds.')
+_CACHE_DIR = flags.DEFINE_string(
+  'cache_dir', None, 'Compile a program, and keep it here for the next start.'
+)
 
 
 def _main(argv: Sequence[str]) -> None:
@@ -23,20 +27,41 @@ def _main(argv: Sequence[str]) -> None:
   def give_up(reason: str) -> None:
     _end(reason, 1)
 
+  jax.config.update('jax_compilation_cache_dir', _CACHE_DIR.value)
+  jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
   formed = formation.Formation(_COORDINATOR.value, _SIZE.value, _NUMBER.value)
   distributed.initialize(formed, _PATIENCE.value, give_up)
   distributed.check(formed)
   shared = distributed.key_value_store()
+  found_in_cache = _compile() if _CACHE_DIR.value else 0
   if formed.leads:
     store.announce(shared, store.Announcement('a:1', 'epoch', 'a'))
     shared.get('read', _PATIENCE.value)
-    _leave('told')
+    _leave(f'told {found_in_cache}')
   found = store.find(shared, _PATIENCE.value)
   try:
     shared.get('nothing', 0.1)
   except TimeoutError:
     shared.set('read', 'yes')
-    _leave(f'{found.address} {found.epoch} {found.name}')
+    _leave(f'{found.address} {found.epoch} {found.name} {found_in_cache}')
+
+
+def _compile() -> int:
+  """Compiles a program of all devices; returns how many the cache had."""
+  hits: list[str] = []
+  jax.monitoring.register_event_listener(
+    lambda event, **_: hits.append(event) if 'cache_hits' in event else None
+  )
+  mesh = jax.make_mesh((_SIZE.value,), ('all',))
+  spec = jax.sharding.PartitionSpec
+  whole = jax.sharding.NamedSharding(mesh, spec())
+  split = jax.ShapeDtypeStruct(
+    (_SIZE.value,),
+    np.float32,
+    sharding=jax.sharding.NamedSharding(mesh, spec('all')),
+  )
+  jax.jit(lambda x: x.sum(), out_shardings=whole).lower(split).compile()
+  return len(hits)
 
 
 def _leave(text: str) -> None:

@@ -51,6 +51,15 @@ class LaneTest(absltest.TestCase):
     other = self._add('other')
     self.assertIn(other, [self._take() for _ in range(2)])
 
+  def test_a_newcomer_gets_the_turn_of_the_smallest_tag_that_waits(self):
+    for _ in range(4):
+      self._add('flood')
+    self._take()
+    self._add('other')
+    taken = ''.join(self._take().client[0] for _ in range(4))
+    # Not before the request whose turn it is, and not behind two of them.
+    self.assertEqual(taken, 'foff')
+
   def test_a_flood_in_another_bucket_delays_by_one_run(self):
     for _ in range(1000):
       self._add('flood')
@@ -79,11 +88,12 @@ class LaneTest(absltest.TestCase):
 
   def test_rank_rises_with_the_wait_of_the_oldest(self):
     first = self._add('a', arrived=100.0)
-    self._add('b', arrived=109.0)
+    second = self._add('b', arrived=109.0)
     self.assertEqual(self.lane.rank(109.9, 10.0), (0, first.order))
     self.assertEqual(self.lane.rank(121.0, 10.0), (-2, first.order))
     self._leave(first)
-    self.assertEqual(self.lane.rank(121.0, 10.0)[0], -1)
+    self.assertEqual(self.lane.rank(121.0, 10.0), (-1, second.order))
+    self.assertGreater(second.order, 0)
 
   def test_backlogged_clients_get_equal_shares_in_mixed_buckets(self):
     rng = random.Random(3)

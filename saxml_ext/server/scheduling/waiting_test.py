@@ -117,6 +117,11 @@ class WaitingListTest(absltest.TestCase):
     self.assertEqual(self.waiting.ready_at(free=2), -math.inf)
     self.assertEqual(self.waiting.ready_at(free=3), 104.0)
 
+  def test_waits_no_longer_than_the_oldest_of_any_priority(self):
+    for arrived, priority in ((102.0, 0), (100.0, 5), (101.0, -5)):
+      self.waiting.add(_work(5, arrived=arrived, priority=priority))
+    self.assertEqual(self.waiting.ready_at(free=4), 104.0)
+
   def test_is_not_ready_without_work_or_room(self):
     self.assertEqual(self.waiting.ready_at(free=2), math.inf)
     self._add(5)
@@ -218,6 +223,21 @@ class WaitingListTest(absltest.TestCase):
     self.assertFalse(self.waiting.may_exceed('flood', limit, limit))
     self.assertTrue(self.waiting.may_exceed('other', limit, limit))
     self.assertFalse(self.waiting.may_exceed('other', limit * 3 // 2, limit))
+
+  def test_a_share_of_a_full_queue(self):
+    limit = 8
+    for count in range(limit // 2 + 1):
+      self.assertEqual(
+        self.waiting.may_exceed('other', limit, limit), 0 < count < limit // 2
+      )
+      self.waiting.add(_work(1, client='flood'))
+      self.waiting.add(_work(1, client='other'))
+
+  def test_a_share_is_one_request_at_least(self):
+    for client in 'abc':
+      self.waiting.add(_work(1, client=client))
+    self.assertTrue(self.waiting.may_exceed('d', held=3, limit=3))
+    self.assertFalse(self.waiting.may_exceed('a', held=3, limit=3))
 
   def test_one_client_has_no_more_than_the_bound(self):
     self.assertFalse(self.waiting.may_exceed('only', 8, 8))

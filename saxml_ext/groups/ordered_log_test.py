@@ -1,0 +1,80 @@
+"""Tests of the order in which entries reach followers."""
+
+import queue
+import threading
+import time
+
+from absl.testing import absltest
+
+from saxml_ext.groups import contract
+from saxml_ext.groups import members as members_lib
+from saxml_ext.groups import ordered_log
+from saxml_ext.groups.waiting import turns
+from saxml_ext.protobuf import group_pb2
+
+_TIMEOUT = 300
+
+
+class _Member(members_lib.Member):
+  """Keeps what is sent to it."""
+
+  def __init__(self, number: int):
+    super().__init__(contract.Host('abc'[number], number))
+    self.sent: queue.SimpleQueue[int] = queue.SimpleQueue()
+
+  def send(self, entry: bytes) -> None:
+    self.sent.put(group_pb2.Entry.FromString(entry).sequence)
+
+
+def _done(number: int) -> group_pb2.Answer:
+  return group_pb2.Answer(done=number)
+
+
+class OrderedLogTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.members = [_Member(1), _Member(2)]
+    self.on_send = lambda: None
+    self.log = ordered_log.OrderedLog(self._followers)
+
+  def _followers(self) -> list[_Member]:
+    self.on_send()
+    return self.members
+
+  def test_entries_arrive_in_the_order_of_their_numbers(self):
+    """A second thread comes when the first has its number, and has not sent."""
+    lock = self.log._lock = turns.FairLock()  # It shows who waits.
+    numbers: queue.SimpleQueue[int] = queue.SimpleQueue()
+    second = threading.Thread(
+      target=lambda: numbers.put(self.log.append(group_pb2.Entry()))
+    )
+
+    def let_the_second_append():
+      self.on_send = lambda: None
+      second.start()
+      deadline = time.monotonic() + _TIMEOUT
+      while second.is_alive() and not lock._waiting:
+        self.assertLess(time.monotonic(), deadline)
+        time.sleep(0.001)
+
+    self.on_send = let_the_second_append
+    self.assertEqual(self.log.append(group_pb2.Entry()), 1)
+    self.assertEqual(numbers.get(timeout=_TIMEOUT), 2)
+    second.join(_TIMEOUT)
+    for member in self.members:
+      self.assertEqual([member.sent.get(timeout=_TIMEOUT) for _ in '12'], [1, 2])
+
+  def test_answers_are_forgotten_one_entry_at_a_time(self):
+    first, second = self.log.expect(), self.log.expect()
+    self.log.append(group_pb2.Entry(), first)
+    self.log.append(group_pb2.Entry(), second)
+    self.log.forget(first)
+    for number in (1, 2):
+      self.log.answered(1, _done(number))
+    self.assertEmpty(first.all())
+    self.assertEqual(second.all(), {1: _done(2)})
+    self.assertEqual(second.wait(0), [2])
+
+
+if __name__ == '__main__':
+  absltest.main()
