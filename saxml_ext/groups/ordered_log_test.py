@@ -62,7 +62,9 @@ class OrderedLogTest(absltest.TestCase):
     self.assertEqual(numbers.get(timeout=_TIMEOUT), 2)
     second.join(_TIMEOUT)
     for member in self.members:
-      self.assertEqual([member.sent.get(timeout=_TIMEOUT) for _ in '12'], [1, 2])
+      self.assertEqual(
+        [member.sent.get(timeout=_TIMEOUT) for _ in '12'], [1, 2]
+      )
 
   def test_answers_are_forgotten_one_entry_at_a_time(self):
     first, second = self.log.expect(), self.log.expect()

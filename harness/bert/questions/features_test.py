@@ -82,6 +82,11 @@ class FeaturesTest(parameterized.TestCase):
     self.assertTrue(first.best_context[4 + 254])
     self.assertFalse(second.best_context[4 + 254 - 128])
     self.assertTrue(second.best_context[4 + 379 - 128])
+    # Six tokens more count more than a window that is longer by 107.
+    made = self._convert('Who?', 'cat ' * 400)
+    first, second = made.features
+    self.assertFalse(first.best_context[4 + 256])
+    self.assertTrue(second.best_context[4 + 256 - 128])
 
   def test_a_long_question_is_cut(self):
     made = self._convert('cat ' * 70, 'mat')

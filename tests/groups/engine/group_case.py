@@ -167,7 +167,6 @@ class GroupCase(absltest.TestCase):
           got['own_bytes'] / expected['own_bytes'], share, delta=0.1
         )
 
-
   def check_bits(self, group: Sequence[Sequence[dict[str, Any]]]) -> None:
     """Compares the processes' states, bit by bit, after each call.
 
