@@ -32,6 +32,17 @@ class Lengths:
   def __len__(self) -> int:
     return len(self.prompts)
 
+  def decoded(self, steps: float) -> 'Lengths':
+    """Returns the requests with the steps that they decode as their outputs.
+
+    Args:
+      steps: The decode steps per token of an answer. No request decodes more
+        steps than the benchmark's limit, or than its answer is long.
+    """
+    most = np.maximum(self.outputs, OUTPUT_LIMITS[1])
+    outputs = np.minimum(np.rint(self.outputs * steps), most).astype(int)
+    return dataclasses.replace(self, outputs=outputs)
+
 
 @dataclasses.dataclass(frozen=True)
 class Assumed:

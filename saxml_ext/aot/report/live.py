@@ -28,15 +28,28 @@ class Live:
   beams: int
   requests: lengths_lib.Lengths
 
-  def blocks(self, block: costs.Block) -> float:
-    """Mean number of blocks of all slots in a step."""
+  def seconds(
+    self, block: costs.Block, computing: float, reading: float
+  ) -> float:
+    """Returns the mean seconds that the blocks of all slots take in a step.
+
+    Args:
+      block: The kind of block.
+      computing: The seconds to compute a block, full or not.
+      reading: The seconds to read a full block, which hides behind computing,
+        or the other way round.
+    """
+    full = max(computing, reading)
     if block.suffix:
       # The ring of steps turns wherever it stands: t steps that begin anywhere
       # lie in 1 + (t - 1) / n blocks of n steps on average.
       steps = block.keys / self.beams
-      return self.slots * (1 + (self._mean_steps - 1) / steps)
-    counts = np.ceil(self.requests.prompts / block.keys)
-    return self.slots * float(np.average(counts, weights=self._steps))
+      return full * self.slots * (1 + (self._mean_steps - 1) / steps)
+    blocks, rest = np.divmod(self.requests.prompts, block.keys)
+    read = np.ceil(rest / block.chunk) * block.chunk / block.keys * reading
+    last = np.where(rest > 0, np.maximum(computing, read), 0)
+    each = np.average(blocks * full + last, weights=self._steps)
+    return self.slots * float(each)
 
   @functools.cached_property
   def _steps(self) -> np.ndarray:

@@ -4,11 +4,13 @@ All of it is estimated: programs are timed by a rule (`rules.py`), serving is
 simulated (`schedule.py`, `static_batching.py`).
 """
 
+import collections
 from collections.abc import Mapping
 import dataclasses
-import re
 
+from saxml_ext.aot.report import chips
 from saxml_ext.aot.report import lengths as lengths_lib
+from saxml_ext.aot.report import live
 from saxml_ext.aot.report import rules
 from saxml_ext.aot.report import schedule
 from saxml_ext.aot.report import static_batching
@@ -84,16 +86,11 @@ def policy(
     buckets: lengths that prompts are padded to; none: the set's own. Times of
       others are taken in proportion.
   """
-  prefills = []
-  for key in programs.programs:
-    found = re.fullmatch(r'prefill_and_insert (\d+) 0 (\d+)', key)
-    if found:
-      prefills.append((int(found[1]), int(found[2])))
   return schedule.Policy(
     slots=programs.slots,
     parts=programs.parts,
-    buckets=buckets or tuple(sorted({length for _, length in prefills})),
-    rows=tuple(sorted({rows for rows, _ in prefills})),
+    buckets=buckets or tuple(sorted({n for _, n in programs.prefills})),
+    rows=tuple(sorted({rows for rows, _ in programs.prefills})),
   )
 
 
@@ -113,6 +110,7 @@ def of_set(
     server: whether to estimate the Server scenario as well.
     buckets: as of `policy`.
   """
+  requests = requests.decoded(rule.steps)
   seconds = times.of(programs, rule, requests)
   how = policy(programs, buckets)
   outcome = schedule.run(requests, seconds, how)
@@ -127,6 +125,44 @@ def of_set(
       latencies, outcome.samples_per_second, LATENCY_BOUND
     )
   return Prediction(outcome.samples_per_second, highest, outcome)
+
+
+def shares(
+  programs: costs.Set, requests: lengths_lib.Lengths, central: Prediction
+) -> Mapping[str, float]:
+  """Returns the share of each of `rules.PARTS`, and of the host, in Offline.
+
+  Args:
+    programs: The set. Prompts are taken to be padded to its own lengths.
+    requests: The requests of the run.
+    central: The prediction by the central rule.
+  """
+  rule, outcome = rules.CENTRAL, central.outcome
+  if outcome is None:
+    raise ValueError('Static batching has no outcome to take shares of.')
+  requests = requests.decoded(rule.steps)
+  where, slots = chips.of(programs.topology), live.of(programs, requests)
+  how = policy(programs)
+  counts = collections.Counter(
+    lengths_lib.bucket(n, how.buckets) for n in requests.prompts
+  )
+  cost = costs.Cost()
+  for (rows, length), program in programs.prefills.items():
+    if rows == how.rows[-1]:
+      cost += program.once.times(counts[length])
+  prefill = rules.parts(cost, where, rule, slots)
+  decode = programs.programs[f'decode {programs.slots}']
+  assert decode.step is not None  # The outcome has steps.
+  once = rules.parts(decode.once, where, rule, slots)
+  step = rules.parts(decode.step, where, rule, slots)
+  total = len(requests) / central.offline
+  scale = outcome.prefill_share / max(sum(prefill.values()), 1e-12)
+  found = {
+    part: scale * prefill[part]
+    + (outcome.calls * once[part] + outcome.steps * step[part]) / total
+    for part in rules.PARTS
+  }
+  return {**found, 'host': outcome.calls * rule.host / total}
 
 
 def of_sax(
@@ -146,6 +182,7 @@ def of_sax(
     rule: for the times.
     server: whether to estimate the Server scenario as well.
   """
+  requests = requests.decoded(rule.steps)
   known = {
     bucket: times.of(s, rule, requests) for bucket, s in by_bucket.items()
   }
@@ -187,4 +224,5 @@ def _between(known: Mapping[int, times.Times], bucket: int) -> times.Times:
     {times.Prefill(rows, bucket): prefill},
     mixed(known[a].call, known[b].call),
     mixed(known[a].step, known[b].step),
+    known[a].host,
   )

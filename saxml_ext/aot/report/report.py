@@ -4,7 +4,7 @@ No TPU runs anything here: every figure of speed is an estimate, by a rule that
 is printed with it, and that is applied to Sax's published configuration too.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 import pathlib
 
 from absl import app
@@ -17,7 +17,6 @@ from saxml_ext.aot.report import predict
 from saxml_ext.aot.report import rules
 from saxml_ext.aot.report import tables
 from saxml_ext.aot.report import times
-from saxml_ext.aot.report.compiled import bundles
 from saxml_ext.aot.report.compiled import costs
 from saxml_ext.aot.report.compiled import program_sets
 
@@ -35,11 +34,6 @@ _PROGRAMS = flags.DEFINE_string(
   'programs',
   None,
   'Directory of a program set for a TPU slice; it is reported on instead.',
-)
-_BUNDLES = flags.DEFINE_string(
-  'bundles',
-  None,
-  "Directory with the compiler's dump of the attention kernel, for --programs.",
 )
 _LENGTHS = flags.DEFINE_string(
   'lengths',
@@ -67,13 +61,10 @@ Rule. Seconds of a program = max(work, memory) + exchange. Work: XLA's estimate
 of cycles (at {clock:.1f} GHz), loops times their trips, of conditionals the
 branch with most cycles; a Pallas kernel's bundles, or its operands' bytes over
 the memory's bandwidth if that is longer; the same bytes over bandwidth for an
-operation without an estimate. Memory: all bytes to and from HBM over {hbm:.0f}
-GB/s. Exchange: collectives one after the other in a ring over {link:.0f} GB/s a
-link and direction, 1 us a hop. Optimistic: passes over data take 333/819 of
-XLA's cycles (the bandwidth it expects over the memory's own), exchanges run
-beside the work. Pessimistic: links at 70 instead of 90 %, 1 us per operation
-without an estimate, and Sax decodes all of 128 steps. Nothing is fitted.
-Left out: time on the host, in the network, between programs."""
+operation without an estimate. Memory: all bytes to and from HBM ({hbm:.0f} GB/s).
+Exchange: collectives one after the other in a ring ({link:.0f} GB/s a link and
+direction). The network and jitter are left out. docs/aot_report.md gives the
+source of each term:"""
 
 
 def main(argv: Sequence[str]) -> None:
@@ -109,7 +100,9 @@ def report() -> str:
       clock=chip.clock / 1e9,
       hbm=chip.chip.hbm_bandwidth / 1e9,
       link=chip.link / 1e9,
-    ),
+    )
+    + '\n'
+    + tables.terms(),
     'Lengths\n' + tables.lengths(requests),
     *_tried(),
     'Programs\n' + tables.programs(made, requests),
@@ -120,6 +113,10 @@ def report() -> str:
   ]
   if len(sets) > 1:
     sections.append('From first to last\n' + _path(sets, requests))
+  central = by_rule[rules.CENTRAL.name]
+  sections.append(
+    "Where Offline's time goes\n" + tables.shares(made, requests, central)
+  )
   sections.append('Prediction\n' + tables.predictions(made, by_rule))
   text = '\n\n'.join(sections)
   if _PAGE.value:
@@ -132,10 +129,7 @@ def _sets() -> list[costs.Set]:
   """What is compared; the last one is reported on."""
   sets = [_read(path) for path in _COSTS.value]
   if _PROGRAMS.value is not None:
-    kernels: Mapping[str, bundles.Kernel] = {}
-    if _BUNDLES.value is not None:
-      kernels = bundles.read(pathlib.Path(_BUNDLES.value))
-    sets.append(program_sets.read(pathlib.Path(_PROGRAMS.value), kernels))
+    sets.append(program_sets.read(pathlib.Path(_PROGRAMS.value)))
   return sets or [_read(_DATA / 'engine.json')]
 
 

@@ -39,10 +39,21 @@ class ReportTest(absltest.TestCase):
   def test_one_line_says_the_prediction(self):
     text = self._report(sets.small())
     (found,) = _HEADLINE.findall(text)
-    # 8 slots: 10 to 30 ms of prefill and 68.5 steps of 20 ms a sample.
-    least = 1 / (0.030 + 68.5 * 0.020 / 8)
-    most = 1 / (0.010 + 68.5 * 0.020 / 8)
+    # 8 slots: 10 to 30 ms of prefill, and 69.5 * 1.077 - 1 steps of 20 ms.
+    least = 1 / (0.030 + 73.9 * 0.020 / 8)
+    most = 1 / (0.010 + 73.9 * 0.020 / 8)
     self.assertBetween(float(found), 0.9 * least, most)
+
+  def test_the_unmeasured_share_is_said(self):
+    made = sets.small()
+    passes = costs.Cost({costs.ELEMENTWISE: 1e9 * sets.MILLISECOND})
+    program = costs.Program(passes, passes, made.programs['decode 8'].memory)
+    measured = dataclasses.replace(
+      made, programs=dict.fromkeys(made.programs, program)
+    )
+    # Only the host's time, the call's and the copy of nothing are left.
+    for one, share in ((made, '100%'), (measured, '0%')):
+      self.assertIn(f'covers {share} of the time', self._report(one))
 
   def test_sax_stands_beside_what_was_measured(self):
     text = self._report(sets.small(), samples=3200)
@@ -60,6 +71,7 @@ class ReportTest(absltest.TestCase):
     self.assertIn('three articles', text)
     self.assertNotIn('lognormal', text)
     (found,) = _HEADLINE.findall(text)
+    # Answers of the limit take no more steps than the limit.
     least = 1 / (0.030 + 127 * 0.020 / 8)
     self.assertAlmostEqual(float(found), least, delta=0.1)
 

@@ -3,7 +3,8 @@
 Follows `server/scheduling/scheduler.py` and `engine/runner.py`: free slots are
 refilled whenever one has finished, requests of one bucket in runs; a prefill
 of each batch of one bucket; then all slots decode until one finishes.
-What is left out: time on the host and in the network, and cancelled requests.
+It leaves out the network, cancelled requests, jitter, and the host's time except
+for `times.host` per decode call.
 """
 
 import collections
@@ -54,6 +55,8 @@ class Outcome:
     prefill_share: of the time, spent in prefills.
     busy: mean share of the slots that decode, over the steps.
     padding: prefilled tokens over tokens of prompts.
+    calls: The decode calls.
+    steps: The decode steps in these calls.
   """
 
   samples_per_second: float
@@ -61,6 +64,8 @@ class Outcome:
   prefill_share: float
   busy: float
   padding: float
+  calls: int
+  steps: int
 
 
 def run(
@@ -116,6 +121,7 @@ class _Server:
     self._ends = np.zeros(count)
     self._prefilling = 0.0
     self._prefilled = 0
+    self._calls = 0
     self._steps = 0
     self._slot_steps = 0
 
@@ -129,6 +135,8 @@ class _Server:
       prefill_share=self._prefilling / total,
       busy=self._slot_steps / max(1, self._steps * self._policy.slots),
       padding=self._prefilled / self._requests.prompts.sum(),
+      calls=self._calls,
+      steps=self._steps,
     )
 
   def _step(self) -> bool:
@@ -197,7 +205,9 @@ class _Server:
     if self._queue:
       most = min(most, _STEPS_BESIDE_PREFILL)
     steps = int(min(most, self._left[busy].min()))
-    self._now += self._times.call + steps * self._times.step
+    self._now += self._times.host + self._times.call
+    self._now += steps * self._times.step
+    self._calls += 1
     self._steps += steps
     self._slot_steps += steps * len(busy)
     self._left[busy] -= steps

@@ -1,3 +1,5 @@
+import dataclasses
+
 from absl.testing import absltest
 import numpy as np
 
@@ -31,6 +33,7 @@ class ScheduleTest(absltest.TestCase):
     # 3 rounds of 4 prefills and 10 steps; the first token is the prefill's.
     found = schedule.run(_equal(12), _TIMES, _POLICY)
     seconds = 3 * (4 * _PREFILL + _CALL + 10 * _STEP)
+    self.assertEqual((found.calls, found.steps), (3, 30))
     self.assertAlmostEqual(12 / found.samples_per_second, seconds)
     self.assertAlmostEqual(found.prefill_share, 3 * 4 * _PREFILL / seconds)
     self.assertEqual(found.busy, 1)
@@ -40,6 +43,12 @@ class ScheduleTest(absltest.TestCase):
   def test_long_calls_are_cut(self):
     found = schedule.run(_equal(4, output=101), _TIMES, _POLICY)
     seconds = 4 * _PREFILL + 4 * _CALL + 100 * _STEP
+    self.assertAlmostEqual(found.latencies.max(), seconds)
+
+  def test_the_host_is_waited_for_in_each_call(self):
+    slower = dataclasses.replace(_TIMES, host=0.75)
+    found = schedule.run(_equal(12), slower, _POLICY)
+    seconds = 3 * (4 * _PREFILL + _CALL + 0.75 + 10 * _STEP)
     self.assertAlmostEqual(found.latencies.max(), seconds)
 
   def test_an_answer_of_one_token_needs_no_step(self):
@@ -160,6 +169,17 @@ class StaticBatchingTest(absltest.TestCase):
     self.assertAlmostEqual(found, 4 / (_PREFILL + 100 * _STEP))
 
 
+class PredictTest(absltest.TestCase):
+  def test_requests_decode_more_steps_than_their_answers_have_tokens(self):
+    found = predict.of_set(sets.small(), _equal(80), rules.CENTRAL, False)
+    # 11 tokens take 11 * 1.077 = 12 steps, of which the prefill does one.
+    seconds = 8 * 0.010 + rules.CENTRAL.host + 11 * 0.020
+    self.assertAlmostEqual(found.offline, 8 / seconds)
+    shares = predict.shares(sets.small(), _equal(80), found)
+    self.assertAlmostEqual(sum(shares.values()), 1)
+    self.assertAlmostEqual(shares['host'], rules.CENTRAL.host / seconds)
+
+
 class TimesTest(absltest.TestCase):
   def test_lengths_between_programs_are_in_proportion(self):
     self.assertAlmostEqual(_TIMES.prefill(1, 768), (0.5 + 2.0) / 2)
@@ -170,6 +190,7 @@ class TimesTest(absltest.TestCase):
     found = times_lib.of(sets.small(), rules.CENTRAL, _equal(8))
     self.assertAlmostEqual(found.step, 0.02)
     self.assertAlmostEqual(found.prefill(1, 1919), 0.03)
+    self.assertEqual(found.host, rules.CENTRAL.host)
     self.assertEqual(predict.policy(sets.small()).buckets, (512, 1919))
 
   def test_a_set_without_decoding_is_refused(self):
@@ -185,6 +206,13 @@ class TimesTest(absltest.TestCase):
 
 
 class LengthsTest(absltest.TestCase):
+  def test_steps_beyond_the_answer_end_at_the_limit(self):
+    prompts = np.array([7, 7, 7, 7])
+    asked = lengths_lib.Lengths(prompts, np.array([30, 100, 128, 200]), 'x')
+    found = asked.decoded(1.1)
+    self.assertEqual(found.outputs.tolist(), [33, 110, 128, 200])
+    self.assertEqual(found.prompts.tolist(), prompts.tolist())
+
   def test_the_assumption_is_what_it_says(self):
     drawn = lengths_lib.ASSUMED.draw(20000)
     self.assertAlmostEqual(drawn.prompts.mean(), 893, delta=15)

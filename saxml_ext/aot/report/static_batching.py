@@ -53,7 +53,8 @@ def batch_seconds(
   of_bucket = times[bucket]
   prefill = of_bucket.prefill(of_bucket.rows[-1], bucket)
   repeats = -(-policy.batch // of_bucket.rows[-1])
-  return repeats * prefill + of_bucket.call + steps * of_bucket.step
+  call = of_bucket.host + of_bucket.call
+  return repeats * prefill + call + steps * of_bucket.step
 
 
 def offline(

@@ -1,6 +1,6 @@
 """The report's text: plain tables, every figure of speed called an estimate."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -27,6 +27,37 @@ def table(rows: Iterable[Row]) -> str:
     cells += [cell.rjust(width) for cell, width in zip(others, widths[1:])]
     lines.append('  ' + '  '.join(cells).rstrip())
   return '\n'.join(lines)
+
+
+def terms() -> str:
+  """Returns the terms of the rule in its three forms."""
+
+  def row(name: str, values: Callable[[rules.Rule], str]) -> Row:
+    return (name, *map(values, rules.RULES))
+
+  return table(
+    [
+      row('term', lambda r: r.name),
+      row('HBM bandwidth, of the peak', lambda r: f'{r.hbm:.0%}'),
+      row(
+        "products and kernels, x XLA's cycles", lambda r: f'{r.computing:.2f}'
+      ),
+      row("elementwise, x XLA's cycles", lambda r: f'{r.elementwise:.2f}'),
+      row("copies, x XLA's cycles", lambda r: f'{r.copies:.2f}'),
+      row(
+        'operation without an estimate, us', lambda r: f'{1e6 * r.launch:.0f}'
+      ),
+      row('links, of the peak', lambda r: f'{r.link:.0%}'),
+      row('start of a collective, us a hop', lambda r: f'{1e6 * r.hop:.1f}'),
+      row('exchange', lambda r: 'beside work' if r.overlap else 'after work'),
+      row('host, ms a decode call', lambda r: f'{1e3 * r.host:.0f}'),
+      row('steps per token of an answer', lambda r: f'{r.steps:.3f}'),
+      row(
+        'a static batch decodes',
+        lambda r: '128 steps' if r.always_longest else 'to its last',
+      ),
+    ]
+  )
 
 
 def programs(made: costs.Set, requests: lengths_lib.Lengths) -> str:
@@ -126,6 +157,28 @@ def floor(made: costs.Set, requests: lengths_lib.Lengths) -> str:
     table(rows)
     + '\n  Offline at the peaks of arithmetic and memory, with every slot busy'
     f' and no padding: {most:.0f} samples/s.'
+  )
+
+
+def shares(
+  made: costs.Set,
+  requests: lengths_lib.Lengths,
+  central: predict.Prediction,
+) -> str:
+  """Returns the parts of an Offline run, and the share without a measurement.
+
+  Args:
+    made: The programs.
+    requests: The requests of the run.
+    central: The prediction by the central rule.
+  """
+  found = predict.shares(made, requests, central)
+  rows = [(name, f'{share:.0%}') for name, share in found.items()]
+  unmeasured = 1 - sum(found[part] for part in rules.MEASURED)
+  return (
+    table([('share of the time (estimates), central rule', ''), *rows])
+    + f'\n  No measurement on a TPU covers {unmeasured:.0%} of the time. The rest'
+    ' follows single operations that were measured on a v5e.'
   )
 
 

@@ -3,15 +3,12 @@
 from collections.abc import Mapping
 import dataclasses
 import functools
-import re
 
 from saxml_ext.aot.report import chips
 from saxml_ext.aot.report import lengths as lengths_lib
 from saxml_ext.aot.report import live
 from saxml_ext.aot.report import rules
 from saxml_ext.aot.report.compiled import costs
-
-_PREFILL = re.compile(r'prefill_and_insert (\d+) 0 (\d+)')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,11 +27,13 @@ class Times:
     prefills: by rows and length, of the programs that were compiled.
     call: of a call of decoding, whatever its steps.
     step: of one step of decoding.
+    host: The seconds of the host per call of decoding, in which the chips wait.
   """
 
   prefills: Mapping[Prefill, float]
   call: float
   step: float
+  host: float = 0.0
 
   @functools.cached_property
   def rows(self) -> tuple[int, ...]:
@@ -74,13 +73,11 @@ def of(
   """
   topology = chips.of(programs.topology)
   slots = live.of(programs, requests)
-  prefills = {}
+  prefills = {
+    Prefill(*size): rules.seconds(program.once, topology, rule, slots)
+    for size, program in programs.prefills.items()
+  }
   decode = programs.programs.get(f'decode {programs.slots}')
-  for key, program in programs.programs.items():
-    prefill = _PREFILL.fullmatch(key)
-    if prefill:
-      seconds = rules.seconds(program.once, topology, rule, slots)
-      prefills[Prefill(int(prefill[1]), int(prefill[2]))] = seconds
   if not prefills or decode is None or decode.step is None:
     raise ValueError(
       f'the costs of {programs.title!r} are of the programs'
@@ -91,4 +88,5 @@ def of(
     prefills,
     rules.seconds(decode.once, topology, rule, slots),
     rules.seconds(decode.step, topology, rule, slots),
+    rule.host,
   )

@@ -7,36 +7,63 @@ of the kernel's loop, each trip runs what is common, and the part that handles a
 prompt's block (the largest that is skippable) or a suffix's (the next).
 """
 
-from collections.abc import Mapping
+import dataclasses
 import math
 
-from saxml_ext.aot.report.compiled import bundles as bundles_lib
+from saxml_ext.aot.report.compiled import bundles
 from saxml_ext.aot.report.compiled import costs
 from saxml_ext.aot.report.compiled import hlo_text
 
 NAME = 'attend_beams'
-# A prompt's last block is read up to its end in parts of so many keys.
+# The keys that are read together, as of `work.CHUNK`.
 _CHUNK = 128
 
 
-def describe(
-  kernels: Mapping[str, bundles_lib.Kernel],
-  i: hlo_text.Instruction,
-  within: hlo_text.Computation,
-) -> costs.KernelCall | None:
-  """A call of the kernel; None if it is of another one.
+@dataclasses.dataclass(frozen=True)
+class Blocks:
+  """What a call of the kernel reads.
+
+  Attributes:
+    key: The kernel's name, and what its code depends on.
+    prompt: The keys of a prompt's block.
+    prompt_bytes: The bytes of such a block.
+    suffix: The keys of a suffix's block.
+    suffix_bytes: The bytes of such a block.
+  """
+
+  key: str
+  prompt: int
+  prompt_bytes: float
+  suffix: int
+  suffix_bytes: float
+
+  def call(
+    self, outside: int | None = None, prompt: float = 0, suffix: float = 0
+  ) -> costs.KernelCall:
+    """Returns the cost of a call.
+
+    Args:
+      outside: The bundles outside of the loop; None: the code was not counted.
+      prompt: The bundles of a prompt's block.
+      suffix: The bundles of a suffix's block.
+    """
+    blocks = (
+      costs.Block(False, self.prompt, _CHUNK, self.prompt_bytes, prompt),
+      costs.Block(True, self.suffix, self.suffix, self.suffix_bytes, suffix),
+    )
+    return costs.KernelCall(NAME, 0, 1, outside, blocks)
+
+
+def of(i: hlo_text.Instruction, within: hlo_text.Computation) -> Blocks:
+  """Returns what a call of the kernel reads.
 
   Args:
-    kernels: code by name, as of `bundles.read`; without the kernel's its
-      bytes alone count.
-    i: a call of a Pallas kernel.
-    within: its computation.
+    i: The call.
+    within: Its computation.
 
   Raises:
-    ValueError: its operands are not those that are known.
+    ValueError: Its operands are not those that are known.
   """
-  if NAME not in i.rest:
-    return None
   arrays = [within[name].arrays[0] for name in i.operands if name in within]
   caches = [a for a in arrays if len(a.dims) == 5]
   masks = [a for a in arrays if len(a.dims) == 4 and a.dtype == 's8']
@@ -64,33 +91,23 @@ def describe(
             and length in a.dims[2:]]  # fmt: skip
     return sum(kept) / (layers * slots * length)
 
-  code = kernels.get(NAME)
-  of_prompt, of_suffix = _bundles(code) if code else (0.0, 0.0)
-  return costs.KernelCall(
-    NAME,
-    0,
-    1,
-    code.outside if code else None,
-    (
-      costs.Block(
-        False,
-        _CHUNK,
-        _CHUNK * key_bytes(prompt),
-        of_prompt * _CHUNK / prompt_block,
-      ),
-      costs.Block(
-        True, suffix_block, suffix_block * key_bytes(suffix), of_suffix
-      ),
-    ),
+  heads, width = caches[0].dims[2:4]
+  return Blocks(
+    f'{NAME} {caches[0].dtype}[{heads},{width}]',
+    prompt_block,
+    prompt_block * key_bytes(prompt),
+    suffix_block,
+    suffix_block * key_bytes(suffix),
   )
 
 
-def _bundles(code: bundles_lib.Kernel) -> tuple[float, float]:
-  """Of a prompt's block, and of a suffix's."""
+def bundles_of(code: bundles.Kernel) -> tuple[int, int, int]:
+  """Returns the bundles outside of the loop, and of each kind of block."""
   loop = max(code.loops, key=lambda x: x.common + sum(x.skippable))
   if len(loop.skippable) < 2:
     raise ValueError(
       f"{NAME}'s loop has parts {loop.skippable} that it may skip; two are"
       ' expected, for prompts and suffixes.'
     )
-  return loop.common + loop.skippable[0], loop.common + loop.skippable[1]
+  prompt, suffix = (loop.common + part for part in loop.skippable[:2])
+  return code.outside, prompt, suffix

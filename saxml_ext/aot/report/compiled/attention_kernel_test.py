@@ -1,12 +1,12 @@
-import functools
 import pathlib
 
 from absl.testing import absltest
 
+from saxml_ext.aot.report.compiled import attention_kernel
 from saxml_ext.aot.report.compiled import bundles
 from saxml_ext.aot.report.compiled import costs
 from saxml_ext.aot.report.compiled import hlo_costs
-from saxml_ext.aot.report.compiled import kernels as kernels_lib
+from saxml_ext.aot.report.compiled import kernels
 
 # As libtpu writes code: two bundles, a loop of 14 of which 5 and 3 can be
 # skipped, and one bundle behind it.
@@ -72,27 +72,38 @@ class BundlesTest(absltest.TestCase):
 
 
 class AttentionKernelTest(absltest.TestCase):
-  def _call(self, text: str = _CALL, **kernels: bundles.Kernel):
-    describe = functools.partial(kernels_lib.describe, kernels)
-    (call,) = hlo_costs.read(text, describe=describe).once.kernels
+  def _call(self, text: str = _CALL):
+    (call,) = hlo_costs.read(text, describe=kernels.describe).once.kernels
     return call
 
   def test_blocks_are_read_off_the_operands(self):
     prompt, suffix = self._call().blocks
-    # A key and its value: 8 bytes each, and a scale of 4 bytes each.
-    self.assertEqual((prompt.suffix, prompt.keys), (False, 128))
-    self.assertEqual(prompt.bytes, 128 * 2 * (8 + 4))
-    self.assertEqual((suffix.suffix, suffix.keys), (True, 16))
-    self.assertEqual(suffix.bytes, 16 * 2 * (8 + 4))
+    # A key and its value: 8 bytes each, and a scale of 4 bytes each. The kernel
+    # computes a prompt's blocks of 256 keys whole, and reads 128 at a time.
+    self.assertEqual(prompt, costs.Block(False, 256, 128, 256 * 2 * (8 + 4), 0))
+    self.assertEqual(suffix, costs.Block(True, 16, 16, 16 * 2 * (8 + 4), 0))
     self.assertIsNone(self._call().bundles)
 
   def test_instructions_are_the_loops(self):
-    call = self._call(attend_beams=bundles.parse(_CODE))
     common = 0x17 - 2 - 5 - 3
-    self.assertEqual(call.bundles, 3)
-    # A prompt's block is 256 keys.
-    self.assertEqual(call.blocks[0].bundles, (common + 5) / 2)
-    self.assertEqual(call.blocks[1].bundles, common + 3)
+    self.assertEqual(
+      attention_kernel.bundles_of(bundles.parse(_CODE)),
+      (3, common + 5, common + 3),
+    )
+    one_loop = bundles.Kernel(3, (bundles.Loop(5, (1,)),), (3, 6))
+    with self.assertRaisesRegex(ValueError, 'two are expected'):
+      attention_kernel.bundles_of(one_loop)
+
+  def test_instructions_were_counted_for_the_heads_of_a_chip(self):
+    # Four heads of 256, and 512 keys of suffixes as in GPT-J's programs.
+    text = _CALL.replace('[2,3,1,8,512]', '[2,3,4,256,512]')
+    text = text.replace('[2,3,1,512,8]', '[2,3,4,512,256]')
+    call = self._call(text)
+    code = kernels.counted()['attend_beams s8[4,256]']
+    self.assertEqual(call.bundles, code.outside)
+    self.assertEqual(
+      [block.bundles for block in call.blocks], [code.step, code.inner]
+    )
 
   def test_a_kernel_that_has_changed_is_an_error(self):
     with self.assertRaisesRegex(ValueError, 'has changed'):

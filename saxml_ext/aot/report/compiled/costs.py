@@ -7,9 +7,13 @@ reading it does not.
 from collections.abc import Callable, Mapping
 import dataclasses
 import json
+import math
+import re
 from typing import Any
 
-FORMAT = 1
+FORMAT = 2
+
+_PREFILL = re.compile(r'prefill_and_insert (\d+) 0 (\d+)')
 
 # What an operation is counted under; the order is that of tables and figures.
 MATRICES = 'matrices'
@@ -43,13 +47,16 @@ class Block:
   Attributes:
     suffix: whether the keys are of a suffix, which has each beam's own, or of
       a prompt.
-    keys: of a block.
-    bytes: read from HBM for it, on each chip.
-    bundles: VLIW instructions issued for it.
+    keys: The keys of a block, all of which are computed.
+    chunk: The keys that are read together. Of a last block that is not full,
+      only the chunks with keys are read.
+    bytes: The bytes that are read from HBM for a full block, on each chip.
+    bundles: The VLIW instructions that are issued for a block.
   """
 
   suffix: bool
   keys: int
+  chunk: int
   bytes: float
   bundles: float
 
@@ -137,11 +144,14 @@ class Program:
     step: one step of that loop; None: it has none.
     memory: "peak", "arguments", "temporaries", "outputs", "aliased", "code" ->
       bytes on each chip.
+    lowered: The hash of the program before XLA compiled it, as of
+      `engine_programs.fingerprint`; empty if it was not kept.
   """
 
   once: Cost
   step: Cost | None
   memory: Mapping[str, int]
+  lowered: str = ''
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,7 +168,8 @@ class Set:
     model: its sizes, as of the engine's `ModelConfig`.
     compiler: version of XLA's TPU compiler.
     programs: by the engine's name of them (`str(executables.Key)`).
-    parts: into which the slots are split: replica times data of the mesh.
+    mesh: The sizes of the mesh axes [replica, data, model].
+    static: True if all slots begin and end together, as in Sax.
   """
 
   title: str
@@ -170,7 +181,19 @@ class Set:
   model: Mapping[str, Any]
   compiler: str
   programs: Mapping[str, Program]
-  parts: int = 1
+  mesh: tuple[int, ...] = (1, 1, 4)
+  static: bool = False
+
+  @property
+  def parts(self) -> int:
+    """The parts of the slots that prefill prompts of their own."""
+    return math.prod(self.mesh[:-1])
+
+  @property
+  def prefills(self) -> Mapping[tuple[int, int], Program]:
+    """The programs that prefill whole prompts, by (rows, length)."""
+    found = {_PREFILL.fullmatch(key): p for key, p in self.programs.items()}
+    return {(int(m[1]), int(m[2])): p for m, p in found.items() if m}
 
 
 def write(costs: Set) -> str:
@@ -206,6 +229,7 @@ def read(text: str, name: str) -> Set:
     programs = record.pop('programs')
     return Set(
       programs={key: _program(value) for key, value in programs.items()},
+      mesh=tuple(record.pop('mesh')),
       **record,
     )
   except (KeyError, TypeError, AttributeError) as e:
@@ -221,6 +245,7 @@ def _program(record: Any) -> Program:
     _cost(record['once']),
     None if step is None else _cost(step),
     record['memory'],
+    record['lowered'],
   )
 
 

@@ -1,8 +1,8 @@
-"""Counts the bundles of the engine's kernels for prompts and rows.
+"""Counts the bundles of the engine's kernels.
 
-Compiles each of them alone for a TPU, for every size that GPT-J's programs have
-on 2 to 16 chips, and reads the code that libtpu dumps. Needs libtpu, but no
-TPU, and takes a minute. `kernels.py` reads the file that this writes.
+Compiles each of them alone for a TPU, for the sizes that GPT-J's programs have
+on 1 to 16 chips, and reads the code that libtpu dumps. Needs libtpu, but no
+TPU, and takes minutes. `kernels.py` reads the file that this writes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from saxml_ext.aot.report.compiled import attention_kernel
 from saxml_ext.aot.report.compiled import bundles
 from saxml_ext.aot.report.compiled import compiler
 from saxml_ext.aot.report.compiled import hlo_costs
@@ -25,8 +26,11 @@ from saxml_ext.aot.report.compiled import hlo_text
 from saxml_ext.aot.report.compiled import kernels
 from saxml_ext.aot.tpu import setup
 from saxml_ext.aot.tpu import topologies
+from saxml_ext.engine import sharding
+from saxml_ext.engine.kernels.tpu import attention
 from saxml_ext.engine.kernels.tpu import prefill_attention
 from saxml_ext.engine.kernels.tpu import rows
+from saxml_ext.engine.kernels.tpu import work as work_lib
 
 _OUT = flags.DEFINE_string('out', None, 'File to write.')
 _TOPOLOGY = flags.DEFINE_string('topology', 'v5e 2x2', 'Chips, kind and shape.')
@@ -37,6 +41,11 @@ _HEAD_DIM = 256
 _ROTARY_HALF = 32
 # Lengths whose chunks have 128, 256, 384 and 512 tokens, more than one each.
 _LENGTHS = (640, 1280, 1152, 1024)
+# Decode attention: heads of a chip of 4 and of one, numbers and their size; the
+# code does not depend on how many slots and keys there are.
+_DECODE = ((4, 'int8'), (16, 'int8'), (4, 'bfloat16'))
+_SLOTS, _BEAMS, _PROMPT, _SUFFIX = 8, 4, 1920, 512
+_BLOCKS = work_lib.Blocks(384)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -64,12 +73,22 @@ def main(argv: Sequence[str]) -> None:
 def _count(folder: pathlib.Path) -> Iterator[tuple[str, dict[str, int]]]:
   """Key and bundles of each kernel, by its dump in a folder."""
   chip = topologies.find(_TOPOLOGY.value.replace(' ', '_')).describe()[0]
-  place = jax.sharding.SingleDeviceSharding(chip)
+  # Pallas asks the mesh which chip it lowers for.
+  mesh = sharding.make_mesh((1, 1, 1), [chip])
+  place = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
   for function, shapes in _calls():
-    structs = [jax.ShapeDtypeStruct(*s, sharding=place) for s in shapes]
-    compiled = jax.jit(function).lower(*structs).compile()
+    structs = jax.tree.map(
+      lambda s: jax.ShapeDtypeStruct(*s, sharding=place),
+      shapes,
+      is_leaf=lambda s: isinstance(s, tuple),
+    )
+    with jax.set_mesh(mesh):
+      compiled = jax.jit(function).lower(*structs).compile()
     name, key = _called(compiled.as_text())
-    outside, step, inner = (*bundles.read(folder)[name].depths, 0, 0)[:3]
+    code = bundles.read(folder)[name]
+    outside, step, inner = (*code.depths, 0, 0)[:3]
+    if name == attention_kernel.NAME:
+      outside, step, inner = attention_kernel.bundles_of(code)
     print(f'{key}: {outside} + {step} a step + {inner} a trip', flush=True)
     yield key, {'outside': outside, 'step': step, 'inner': inner}
     for path in folder.iterdir():
@@ -99,6 +118,43 @@ def _calls() -> Iterator[tuple]:
         kv_dtype=kv_dtype,
       )
       yield attend, [((1, length, 3 * _HEAD_DIM), jnp.bfloat16)]
+  for heads, kv_dtype in _DECODE:
+    yield _decode_attention(heads, kv_dtype)
+
+
+def _decode_attention(heads: int, kv_dtype: str) -> tuple:
+  """Returns a function that calls decode attention, and its arguments' shapes."""
+  kept = (1, _SLOTS, heads)
+  exact = kv_dtype != 'int8'
+
+  def parts(*dims: int) -> list[tuple]:
+    values = ((*kept, *dims), jnp.dtype(kv_dtype))
+    scales = ((*kept, max(dims)), jnp.dtype('float32'))
+    return [values] if exact else [values, scales]
+
+  def attend(queries, reach, visible, kv):
+    slots = jnp.arange(_SLOTS, dtype=jnp.int32)
+    work = work_lib.plan(reach, visible, slots, _PROMPT, _BLOCKS)
+    keys, values, *suffixes = map(tuple, kv)
+    return attention.attend(
+      queries,
+      work,
+      jnp.int32(0),
+      attention.KV(keys, values),
+      attention.KV(*suffixes),
+      _BLOCKS,
+    )
+
+  suffix = parts(_SUFFIX, _HEAD_DIM)
+  kv = [
+    parts(_HEAD_DIM, _PROMPT),
+    parts(_PROMPT, _HEAD_DIM),
+    suffix,
+    suffix,
+  ]
+  queries = ((_SLOTS, heads, _BEAMS, _HEAD_DIM), jnp.float32)
+  visible = ((_SLOTS, _BEAMS, _SUFFIX), jnp.bool_)
+  return attend, [queries, ((_SLOTS,), jnp.int32), visible, kv]
 
 
 def _called(text: str) -> tuple[str, str]:
@@ -106,9 +162,11 @@ def _called(text: str) -> tuple[str, str]:
   calls = []
 
   def seen(i: hlo_text.Instruction, within: hlo_text.Computation, _) -> None:
-    work = kernels.work_of(i, within)
-    if work is not None:
-      calls.append((hlo_text.kernel_name(i), work.key))
+    name = hlo_text.kernel_name(i)
+    if name == attention_kernel.NAME:
+      calls.append((name, attention_kernel.of(i, within).key))
+    elif (work := kernels.work_of(i, within)) is not None:
+      calls.append((name, work.key))
 
   hlo_costs.read(text, describe=seen)
   (call,) = calls

@@ -147,7 +147,7 @@ class CostsTest(absltest.TestCase):
     for text, reason in (
       ('{', 'no file of costs'),
       ('{"format": 99}', 'format 99'),
-      ('{"format": 1, "programs": {"a": {}}}', 'other fields'),
+      ('{"format": 2, "programs": {"a": {}}}', 'other fields'),
     ):
       with self.assertRaisesRegex(ValueError, reason):
         costs.read(text, 'x.json')

@@ -5,7 +5,7 @@
 their bundles are those of a step times the steps. Bundles of a step are counted
 once, in code that libtpu makes of the kernels alone (`count_bundles.py`), and
 kept beside this module. Decode attention reads what the slots have:
-`attention_kernel.py` knows it.
+`attention_kernel.py` describes it.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,6 @@ import math
 import pathlib
 
 from saxml_ext.aot.report.compiled import attention_kernel
-from saxml_ext.aot.report.compiled import bundles as bundles_lib
 from saxml_ext.aot.report.compiled import costs
 from saxml_ext.aot.report.compiled import hlo_text
 
@@ -34,12 +33,13 @@ _CHUNK = 512
 
 @dataclasses.dataclass(frozen=True)
 class Code:
-  """VLIW instructions (bundles) of a kernel with a grid.
+  """VLIW instructions (bundles) of a kernel.
 
   Attributes:
     outside: of a call, whatever its grid.
-    step: of each step of the grid.
-    inner: of each trip of the loop within a step; 0: it has none.
+    step: of each step of the grid; of decode attention, of a prompt's block.
+    inner: of each trip of the loop within a step, 0 if it has none; of decode
+      attention, of a suffix's block.
   """
 
   outside: int
@@ -63,7 +63,6 @@ class Work:
 
 
 def describe(
-  dumped: Mapping[str, bundles_lib.Kernel],
   i: hlo_text.Instruction,
   within: hlo_text.Computation,
   traffic: float,
@@ -71,8 +70,6 @@ def describe(
   """A call of one of the engine's kernels; None if it is of another one.
 
   Args:
-    dumped: code of decode attention by name, as of `bundles.read`; without it
-      its bytes alone count.
     i: a call of a Pallas kernel.
     within: its computation.
     traffic: bytes of its operands and results that lie in HBM.
@@ -81,7 +78,9 @@ def describe(
     ValueError: its operands are not those that are known.
   """
   if attention_kernel.NAME in i.rest:
-    return attention_kernel.describe(dumped, i, within)
+    blocks = attention_kernel.of(i, within)
+    code = counted().get(blocks.key)
+    return blocks.call(*dataclasses.astuple(code)) if code else blocks.call()
   work = work_of(i, within)
   if work is None:
     return None

@@ -55,8 +55,7 @@ def _work(text: str) -> kernels.Work:
 
 
 def _call(text: str):
-  describe = functools.partial(kernels.describe, {})
-  program = hlo_costs.read(text, describe=describe)
+  program = hlo_costs.read(text, describe=kernels.describe)
   (call,) = program.once.kernels
   return call, program
 

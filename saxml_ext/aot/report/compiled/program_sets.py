@@ -1,29 +1,22 @@
 """Costs of a program set that has been built, from the HLO that lies in it."""
 
-from collections.abc import Mapping
 import dataclasses
-import functools
 import gzip
 import hashlib
-import math
 import pathlib
 
 from saxml_ext.aot import manifest as manifest_lib
-from saxml_ext.aot.report.compiled import bundles
 from saxml_ext.aot.report.compiled import costs
 from saxml_ext.aot.report.compiled import hlo_costs
-from saxml_ext.aot.report.compiled import kernels as kernels_lib
+from saxml_ext.aot.report.compiled import kernels
 from saxml_ext.aot.tpu import topologies
 
 
-def read(
-  directory: pathlib.Path, kernels: Mapping[str, bundles.Kernel]
-) -> costs.Set:
+def read(directory: pathlib.Path) -> costs.Set:
   """Costs of the programs of a set.
 
   Args:
     directory: the set.
-    kernels: code of Pallas kernels, as of `bundles.read`; may be empty.
 
   Raises:
     OSError: a file cannot be read.
@@ -32,7 +25,6 @@ def read(
   text = (directory / manifest_lib.NAME).read_text('utf-8')
   manifest = manifest_lib.loads(text)
   made_for = manifest.configuration
-  describe = functools.partial(kernels_lib.describe, kernels)
   programs = {}
   for program in manifest.programs:
     hlo = program.files.get(manifest_lib.OPTIMIZED_HLO)
@@ -49,7 +41,7 @@ def read(
         ' than in the manifest. Build the set again.'
       )
     source = gzip.decompress(packed).decode('utf-8')
-    programs[program.key] = hlo_costs.read(source, memory, describe)
+    programs[program.key] = hlo_costs.read(source, memory, kernels.describe)
   numbers = {leaf.dtype for leaf in made_for.weights.values()}
   return costs.Set(
     title=made_for.serving.model_path,
@@ -61,7 +53,7 @@ def read(
     model=dataclasses.asdict(made_for.model),
     compiler=', '.join(f'{k} {v}' for k, v in made_for.versions.items()),
     programs=programs,
-    parts=math.prod(made_for.mesh[:-1]),
+    mesh=made_for.mesh,
   )
 
 

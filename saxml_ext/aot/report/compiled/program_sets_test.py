@@ -42,7 +42,7 @@ class ProgramSetsTest(absltest.TestCase):
     return folder
 
   def test_reads_what_was_built(self):
-    found = program_sets.read(self._set(), {})
+    found = program_sets.read(self._set())
     self.assertEqual(found.topology, 'v5e 2x2')
     self.assertEqual((found.slots, found.beams), (8, 4))
     self.assertEqual((found.weights, found.kv), ('int8', 'int8'))
@@ -55,13 +55,13 @@ class ProgramSetsTest(absltest.TestCase):
     folder = self._set()
     (folder / 'decode.hlo').write_bytes(b'')
     with self.assertRaisesRegex(ValueError, 'not what was built'):
-      program_sets.read(folder, {})
+      program_sets.read(folder)
 
   def test_sets_without_hlo_or_for_other_devices_are_refused(self):
     with self.assertRaisesRegex(ValueError, 'no optimized HLO'):
-      program_sets.read(self._set(with_hlo=False), {})
+      program_sets.read(self._set(with_hlo=False))
     with self.assertRaisesRegex(ValueError, 'TPU v1'):
-      program_sets.read(self._set('TPU v1'), {})
+      program_sets.read(self._set('TPU v1'))
 
 
 if __name__ == '__main__':

@@ -1,5 +1,6 @@
 """A small set of costs, of round figures."""
 
+from saxml_ext.aot.report import rules
 from saxml_ext.aot.report.compiled import costs
 
 MODEL = {
@@ -15,8 +16,9 @@ MILLISECOND = 1.5e6
 
 
 def milliseconds(count: float) -> costs.Cost:
-  """A cost of so many milliseconds by every rule."""
-  return costs.Cost({costs.MATRICES: count * MILLISECOND})
+  """Returns a cost of so many milliseconds by the central rule."""
+  cycles = count * MILLISECOND / rules.CENTRAL.computing
+  return costs.Cost({costs.MATRICES: cycles})
 
 
 def small(step: float = 20.0, prefill: float = 10.0) -> costs.Set:

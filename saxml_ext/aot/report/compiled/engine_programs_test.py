@@ -1,0 +1,55 @@
+import collections
+import pathlib
+import re
+
+from absl.testing import absltest
+from absl.testing import parameterized
+
+from saxml_ext.aot.report.compiled import costs
+from saxml_ext.aot.report.compiled import engine_programs
+
+_DATA = pathlib.Path('saxml_ext/aot/report/data')
+_FILES = ('engine.json',)
+_KERNEL = re.compile(r'custom_call @tpu_custom_call.*kernel_name = "(\w+)"')
+
+
+def _read(name: str) -> costs.Set:
+  return costs.read((_DATA / name).read_text('utf-8'), name)
+
+
+def _kernels(program: str) -> collections.Counter[str]:
+  """Counts the calls of Mosaic kernels in a program of int8 GPT-J."""
+  text = engine_programs.lowered(_read('engine.json'), program)
+  return collections.Counter(_KERNEL.findall(text))
+
+
+class KeptCostsTest(parameterized.TestCase):
+  @parameterized.parameters(*((name,) for name in _FILES))
+  def test_kept_costs_are_those_of_the_engine_s_programs(self, name):
+    kept = _read(name)
+    for program, cost in kept.programs.items():
+      self.assertEqual(
+        engine_programs.fingerprint(kept, program),
+        cost.lowered,
+        f'The engine lowers {program!r} of data/{name} to another program than'
+        ' the kept costs are of. Make them again: "Making costs" in'
+        ' docs/aot_report.md.',
+      )
+
+
+class LoweringTest(absltest.TestCase):
+  def test_a_decode_step_calls_its_kernels(self):
+    self.assertEqual(
+      _kernels('decode 96'),
+      {'attend_beams': 1, 'normalize_rows': 2, 'quantize_rows': 2},
+    )
+
+  def test_a_prefill_calls_its_kernels(self):
+    self.assertSameElements(
+      _kernels('prefill_and_insert 1 0 512'),
+      ['prefill_attention', 'normalize_rows', 'quantize_rows'],
+    )
+
+
+if __name__ == '__main__':
+  absltest.main()

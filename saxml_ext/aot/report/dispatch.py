@@ -1,0 +1,80 @@
+"""Measures the host's time per decode call, as far as a CPU can show it.
+
+While the host reads a call's results and starts the next programs, the chips
+wait. Programs with the arguments and results of the engine's, but without its
+work, are called on as many CPU devices as the slice has chips. What a TPU's
+runtime and its links to the host add is not measured.
+"""
+
+from collections.abc import Sequence
+import pathlib
+import statistics
+import time
+
+from absl import app
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from saxml_ext.aot.report.compiled import costs
+from saxml_ext.aot.report.compiled import engine_programs
+from saxml_ext.engine import executables
+from saxml_ext.engine import sharding
+
+_DATA = pathlib.Path(__file__).parent / 'data' / 'engine.json'
+_CALLS = 1000
+
+
+def main(argv: Sequence[str]) -> None:
+  if len(argv) > 1:
+    raise app.UsageError(f'unknown arguments {argv[1:]}.')
+  described = costs.read(_DATA.read_text('utf-8'), str(_DATA))
+  jax.config.update('jax_platforms', 'cpu')
+  jax.config.update('jax_num_cpu_devices', int(np.prod(described.mesh)))
+  mesh = sharding.make_mesh(described.mesh)
+  run = engine_programs.of(described)
+  for key in (executables.Decode(described.slots), executables.Hypotheses()):
+    signature = run.signature(key)
+    count = len(jax.tree.leaves(signature.args))
+    least, median = (1e3 * s for s in seconds(signature, mesh))
+    print(f'{key}, {count} arguments: {least:.2f} ms, median {median:.2f} ms')
+
+
+def seconds(
+  signature: executables.Signature, mesh: jax.sharding.Mesh
+) -> tuple[float, float]:
+  """Returns the least and the median seconds to call a program and read its news.
+
+  Args:
+    signature: The arguments and results. Donated arguments come back first.
+    mesh: The devices.
+  """
+  place = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+  donated = signature.donated
+  news = signature.results[len(donated) :]
+
+  def function(*args):
+    kept = [jax.tree.map(lambda x: x + 1, args[i]) for i in donated]
+    return kept, [jnp.zeros(s.shape, s.dtype) for s in jax.tree.leaves(news)]
+
+  def argument(struct):
+    if isinstance(struct, jax.ShapeDtypeStruct):  # The host's own, each time.
+      return np.zeros(struct.shape, struct.dtype)
+    return jax.tree.map(lambda _: jax.device_put(0, place), struct)
+
+  args = list(map(argument, signature.args))
+  jitted = jax.jit(function, donate_argnums=donated, out_shardings=place)
+  compiled = jitted.lower(*args).compile()
+  found = []
+  for _ in range(_CALLS):
+    began = time.perf_counter()
+    kept, made = compiled(*args)
+    jax.device_get(made)
+    found.append(time.perf_counter() - began)
+    for i, value in zip(donated, kept):
+      args[i] = value
+  return min(found), statistics.median(found)
+
+
+if __name__ == '__main__':
+  app.run(main)
