@@ -3,7 +3,11 @@
 Takes the flags of the published main.py of Google's GPT-J submission too, with
 dashes or underscores: --scenario --model-path --dataset-path --tokenizer-path
 --accuracy --log-path --log-interval --max-examples --perf-examples --short-name
---save-result --num-client-threads --mlperf-conf-path --user-conf-override-path.
+--save-result --num-client-threads --mlperf-conf-path --user-conf-override-path
+--store-sax-accuracy --extra-log-dir. With --log-path it does what that program
+does: one run, of performance unless --accuracy is given, and its names of logs.
+
+CM's --implementation and --backend choose the system.
 """
 
 from collections.abc import Sequence
@@ -15,10 +19,17 @@ from absl import flags
 
 from harness import dashes
 from harness import errors
+from harness import published_logs
 from harness.loadgen import conf_file
 from harness.loadgen import rounds
 from harness.scenarios import config as config_lib
+from harness.scenarios import load as load_lib
 from harness.scenarios import program
+from harness.scenarios.flags import flag_table
+from harness.scenarios.flags import job_flags
+from harness.scenarios.flags import load_flags
+from harness.scenarios.flags import system_flags
+from harness.submission.checks import requirements
 from saxml_ext.common import user_path
 from serve import programs
 from serve import progress
@@ -32,10 +43,25 @@ _ALIASES = {
   'num_client_threads': 'concurrency',
 }
 
+# CM's name of an implementation or a framework -> ours of the system.
+_BACKENDS = {
+  rounds.GPTJ: {
+    'reference': flag_table.REFERENCE,
+    'pytorch': flag_table.REFERENCE,
+    'saxml': flag_table.OWN_CELL,
+    'jax': flag_table.ENGINE,
+  },
+  rounds.BERT: {
+    'reference': flag_table.BERT_SYSTEMS[0],
+    **{name: name for name in flag_table.BERT_SYSTEMS},
+  },
+}
+
 _SCENARIO = flags.DEFINE_list(
   'scenario',
   [rounds.OFFLINE],
-  f'One or more of {", ".join(rounds.SCENARIOS)}, with commas between, or all.',
+  f'One or more of {", ".join(rounds.SCENARIOS)}, with commas between, or all:'
+  ' those of --category, if it is given.',
 )
 _ACCURACY = flags.DEFINE_bool(
   'accuracy',
@@ -72,24 +98,66 @@ _MLPERF_CONF_PATH = flags.DEFINE_string(
   'mlperf.conf of a round: chooses --round by the seeds in it. LoadGen brings'
   ' all the rest by itself.',
 )
+_STORE_SAX_ACCURACY = flags.DEFINE_bool(
+  'store_sax_accuracy',
+  None,
+  f'Write the answers of an accuracy run to {published_logs.ANSWERS} in'
+  ' --log_path too. Default: with --log_path.',
+)
+_EXTRA_LOG_DIR = flags.DEFINE_bool(
+  'extra_log_dir',
+  None,
+  'Put logs into a directory below --log_path, such as Offline_accuracy; without'
+  ' it, into --log_path itself. Default: with --log_path.',
+)
+_IMPLEMENTATION = flags.DEFINE_enum(
+  'implementation',
+  None,
+  ['reference'],
+  "CM's name of the system. BERT's reference runs in --backend.",
+)
+_BACKEND = flags.DEFINE_enum(
+  'backend',
+  None,
+  sorted({name for names in _BACKENDS.values() for name in names}),
+  "CM's name of the framework, which chooses the system as --system does.",
+)
 for _alias, _name in _ALIASES.items():
   flags.DEFINE_alias(_alias, _name)
 
 
 def main(argv: Sequence[str]) -> int:
   try:
-    scenarios = _scenarios()
     _translate()
+    scenarios = _scenarios()
   except (OSError, ValueError) as error:
     raise SystemExit(f'main: {error}') from error
   shown = progress.Progress(
     interval_secs=_LOG_INTERVAL.value, quiet=_QUIET.value
   )
-  if _SAVE_RESULT.value:
-    return program.run('main', scenarios, argv, shown, _submit)
-  with tempfile.TemporaryDirectory(prefix='result_') as directory:
-    flags.FLAGS.results_dir = directory
-    return program.run('main', scenarios, argv, shown, _submit)
+  if not _SAVE_RESULT.value:
+    with tempfile.TemporaryDirectory(prefix='result_') as directory:
+      flags.FLAGS.results_dir = directory
+      return program.run('main', scenarios, argv, shown, _submit)
+  code = program.run('main', scenarios, argv, shown, _submit)
+  if _is_published():
+    published_logs.write(
+      user_path.resolve(flags.FLAGS.results_dir),
+      scenarios,
+      extra_dir=_EXTRA_LOG_DIR.value is not False,
+      answers=_STORE_SAX_ACCURACY.value is not False
+      and _benchmark() == rounds.GPTJ,
+    )
+  return code
+
+
+def _is_published() -> bool:
+  """Returns True if the command names its logs as the published main.py does."""
+  return bool(flags.FLAGS['log_path'].present)
+
+
+def _benchmark() -> str:
+  return job_flags.MODELS[job_flags.MODEL.value]
 
 
 def _submit(results: Sequence[str]) -> None:
@@ -102,7 +170,7 @@ def _submit(results: Sequence[str]) -> None:
     return
   command = programs.command(programs.SUBMISSION, {'result': list(results)})
   done = subprocess.run(
-    [*command.argv, *shlex.split(_SUBMISSION.value)],
+    [*command.argv, *_of_category(), *shlex.split(_SUBMISSION.value)],
     env=dict(command.env),
     check=False,
   )
@@ -113,12 +181,31 @@ def _submit(results: Sequence[str]) -> None:
     )
 
 
+def _of_category() -> list[str]:
+  """Returns the flags of a run that hold for its submission too."""
+  return [
+    f'--{flag.name}={flag.value}'
+    for flag in (job_flags.CATEGORY, job_flags.DIVISION)
+    if flag.value
+  ]
+
+
 def _scenarios() -> list[str]:
   """LoadGen's names of the scenarios that are asked for.
 
   Raises:
     ValueError: one is not known.
   """
+  category, model = job_flags.CATEGORY.value, job_flags.MODEL.value
+  if _SCENARIO.value == [_ALL] and category:
+    round_name = load_flags.round_name(_benchmark())
+    found = list(requirements.scenarios(round_name, category, model))
+    if not found:
+      raise ValueError(
+        f'--category={category}: {round_name} has no scenario of {model} there;'
+        ' choose another --round or --category, or name the scenarios'
+      )
+    return found
   if _SCENARIO.value == [_ALL]:
     return list(rounds.SCENARIOS)
   known = {_plain(name): name for name in rounds.SCENARIOS}
@@ -148,14 +235,37 @@ def _translate() -> None:
     OSError, ValueError: a value cannot be used.
   """
   values = flags.FLAGS
-  if _ACCURACY.value is not None:
-    values.mode = [
-      config_lib.ACCURACY if _ACCURACY.value else config_lib.PERFORMANCE
-    ]
-  if _MLPERF_CONF_PATH.value:
-    values.round = conf_file.round_of(
-      user_path.resolve(_MLPERF_CONF_PATH.value)
+  published = _is_published()
+  if _ACCURACY.value is not None or (published and not _given('mode')):
+    _set(
+      _ACCURACY,
+      'mode',
+      [config_lib.ACCURACY if _ACCURACY.value else config_lib.PERFORMANCE],
     )
+  if _MLPERF_CONF_PATH.value:
+    path = user_path.resolve(_MLPERF_CONF_PATH.value)
+    _set(_MLPERF_CONF_PATH, 'round', conf_file.round_of(path))
+  for flag in (_IMPLEMENTATION, _BACKEND):
+    system = _BACKENDS[_benchmark()].get(flag.value)
+    if flag.value and not system:
+      raise ValueError(
+        f'--{flag.name}={flag.value} does not run {job_flags.MODEL.value};'
+        f' choose one of {", ".join(_BACKENDS[_benchmark()])}'
+      )
+    if system and not (flag is _IMPLEMENTATION and _BACKEND.value):
+      _set(flag, 'system', system)
+  served = system_flags.kind(_benchmark()) in flag_table.SERVING
+  if published and served and not _given('warm_up'):
+    values.warm_up = load_lib.WARM_UP
+    if not _given('warm_up_rest_secs'):
+      values.warm_up_rest_secs = load_lib.WARM_UP_REST_SECS
+  if not published:
+    for flag in (_STORE_SAX_ACCURACY, _EXTRA_LOG_DIR):
+      if flag.value is not None:
+        raise ValueError(
+          f'--{flag.name} has no effect without --log_path, below which the'
+          ' published names of logs are: give it, or leave this out'
+        )
   if _SHORT_NAME.value is not None:
     if not values.results_dir:
       raise ValueError(
@@ -163,6 +273,24 @@ def _translate() -> None:
         ' --results_dir (--log-path), which is not given'
       )
     values.results_dir = f'{values.results_dir}/{_SHORT_NAME.value}'
+
+
+def _given(name: str) -> bool:
+  return bool(flags.FLAGS[name].present)
+
+
+def _set(published: flags.FlagHolder, name: str, value: object) -> None:
+  """Sets a flag by a published one.
+
+  Raises:
+    ValueError: Both are given, and they differ.
+  """
+  if _given(name) and flags.FLAGS[name].value != value:
+    raise ValueError(
+      f'--{published.name}={published.value} and --{name} contradict each other:'
+      ' leave one of them out'
+    )
+  setattr(flags.FLAGS, name, value)
 
 
 if __name__ == '__main__':

@@ -55,6 +55,8 @@ class MainTest(absltest.TestCase):
       ('sample_count', 100),
       ('buffer_count', 50),
       ('concurrency', 200),
+      ('warm_up', '1,2,4,8,16,32,36'),
+      ('warm_up_rest_secs', 30.0),
     ):
       self.assertEqual(self.values[name], value, name)
     self.assertEqual(self.argv, ['main'])
@@ -62,6 +64,88 @@ class MainTest(absltest.TestCase):
   def test_without_accuracy_it_is_a_performance_run(self):
     self._main('--no-accuracy')
     self.assertEqual(self.values['mode'], ['performance'])
+
+  def test_a_published_command_runs_performance_alone(self):
+    self._main('--log-path=/logs')
+    self.assertEqual(self.values['mode'], ['performance'])
+    self._main('--log-path=/logs', '--mode=accuracy,performance')
+    self.assertEqual(self.values['mode'], ['accuracy', 'performance'])
+    self._main('--log-path=/logs', '--warm-up=')
+    self.assertEqual(self.values['warm_up'], '')
+
+  def test_published_names_of_logs(self):
+    place = self.create_tempdir().full_path
+    os.makedirs(os.path.join(place, 'accuracy'))
+    with open(os.path.join(place, 'accuracy', 'log.txt'), 'w') as file:
+      file.write('x')
+    self._main(f'--log-path={place}', '--accuracy', '--nostore-sax-accuracy')
+    self.assertTrue(
+      os.path.isfile(os.path.join(place, 'Offline_accuracy', 'log.txt'))
+    )
+    self._main(f'--log-path={place}', '--accuracy', '--noextra_log_dir')
+    self.assertTrue(os.path.isfile(os.path.join(place, 'log.txt')))
+
+  def test_published_names_need_a_place(self):
+    for word in ('--nostore_sax_accuracy', '--noextra_log_dir'):
+      with self.assertRaisesRegex(SystemExit, 'no effect without --log_path'):
+        self._main(word)
+
+  def test_flags_of_cm(self):
+    for words, system in (
+      (['--implementation=reference'], 'reference'),
+      (['--implementation=reference', '--backend=pytorch'], 'reference'),
+      (['--backend=saxml'], 'cell'),
+      (['--model=bert-99', '--backend=pytorch'], 'pytorch'),
+      (['--model=bert-99', '--implementation=reference'], 'onnxruntime'),
+    ):
+      with flagsaver.flagsaver():
+        self._main(*words, '--category=edge', '--division=open')
+        self.assertEqual(self.values['system'], system, words)
+    for words, message in (
+      (['--backend=onnxruntime'], '--backend=onnxruntime does not run gptj-99'),
+      (
+        ['--backend=pytorch', '--system=cell'],
+        '--backend=pytorch and --system',
+      ),
+      (
+        ['--accuracy', '--mode=performance'],
+        '--accuracy=True and --mode contr',
+      ),
+    ):
+      with flagsaver.flagsaver():
+        with self.assertRaisesRegex(SystemExit, message):
+          self._main(*words)
+
+  def test_scenarios_of_a_category(self):
+    with flagsaver.flagsaver():
+      self._main('--scenario=all', '--category=datacenter')
+      self.assertEqual(self.scenarios, ['Server', 'Offline'])
+    with flagsaver.flagsaver():
+      with self.assertRaisesRegex(SystemExit, 'v5.1 has no scenario of gptj'):
+        self._main('--scenario=all', '--category=edge', '--round=v5.1')
+
+  def test_every_flag_is_in_the_table(self):
+    defined = {
+      flag.name for flag in flags.FLAGS.flags_by_module_dict()[main.__name__]
+    }
+    # They choose other flags of the table, or act in this program.
+    self.assertCountEqual(
+      defined - {'scenario'},
+      [
+        'accuracy',
+        'log_interval',
+        'quiet',
+        'short_name',
+        'save_result',
+        'submission',
+        'mlperf_conf_path',
+        'store_sax_accuracy',
+        'extra_log_dir',
+        'implementation',
+        'backend',
+        *main._ALIASES,
+      ],
+    )
 
   def test_both_runs_by_itself(self):
     self._main()

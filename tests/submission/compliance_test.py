@@ -47,7 +47,9 @@ class _Task:
   inputs: dict[str, str] = {}
   parameters: dict[str, object] = {}
 
-  def judge(self, directory: str, exact: bool) -> _Judgement:
+  def judge(
+    self, directory: str, exact: bool, other_search: str = ''
+  ) -> _Judgement:
     answers = compliance.answers(
       os.path.join(directory, loadgen_log.ACCURACY_LOG)
     )

@@ -121,6 +121,8 @@ ACTS: Mapping[str, Acts] = {
       'rerun',
       'system_preset',
       'system_description',
+      'category',
+      'division',
       'user_conf_override_path',
       'silence_secs',
       'warm_up',

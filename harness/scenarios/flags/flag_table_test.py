@@ -78,6 +78,8 @@ class FlagTableTest(parameterized.TestCase):
       else 'engine',
       'system_preset': 'tpu_v5e_x4',
       'system_description': self._file('s.yaml', 'cooling: air'),
+      'category': 'edge',
+      'division': 'closed',
       'user_conf_override_path': self._file('user.conf', '#'),
       'silence_secs': 7.0,
       'warm_up': '3',

@@ -66,6 +66,18 @@ _SYSTEM_DESCRIPTION = flags.DEFINE_string(
   'File in YAML or JSON with what only you know of the system, by key of the'
   ' official description; `//harness:system keys` lists them.',
 )
+CATEGORY = flags.DEFINE_enum(
+  'category',
+  None,
+  requirements.CATEGORIES,
+  'Category of the system, which its description gets as system_type.',
+)
+DIVISION = flags.DEFINE_enum(
+  'division',
+  None,
+  requirements.DIVISIONS,
+  'Division of the result, which the description of its system gets.',
+)
 
 
 def jobs(
@@ -99,6 +111,9 @@ def jobs(
     described = description.read_file(
       user_path.resolve(_SYSTEM_DESCRIPTION.value)
     )
+  for key, flag in (('system_type', CATEGORY), ('division', DIVISION)):
+    if flag.value:
+      described[key] = flag.value
   place = keeping.Place(
     store.Store(cache.results),
     results_dir,

@@ -106,6 +106,12 @@ _USER_CONF = flags.DEFINE_string(
 )
 
 
+def round_name(benchmark: str) -> str:
+  """Returns the name of the round whose rules hold for a benchmark."""
+  latest = rounds.LAST_OF_GPTJ if benchmark == rounds.GPTJ else rounds.LATEST
+  return _ROUND.value or latest
+
+
 def load(
   scenario: str, benchmark: str, watched: bool, serves: bool
 ) -> load_lib.Load:
@@ -132,8 +138,7 @@ def load(
       extra = file.read()
   return load_lib.Load(
     scenario=scenario,
-    round=_ROUND.value
-    or (rounds.LAST_OF_GPTJ if benchmark == rounds.GPTJ else rounds.LATEST),
+    round=round_name(benchmark),
     execution_mode=EXECUTION_MODE.value,
     min_duration_ms=_MIN_DURATION.value,
     target_qps=qps,
