@@ -67,6 +67,22 @@ class WhileItLoadsTest(cell_fixture.CellTestCase):
     self.modelet.gate.set()
     await self.ready()
     self.assertNotIn(f'Load {MODEL} /mistyped-too', self.modelet.calls)
+    # Only for the load that had begun.
+    self.assertEqual(self.modelet.calls.count(f'Unload {MODEL}'), 1)
+
+  async def test_a_server_that_never_began_to_load_hears_of_nothing(self):
+    await self.unpublish()
+    self.modelet.calls.clear()
+    # The first model's unload waits; the next one's load is queued behind it.
+    await self.publish('/sax/test/other')
+    await self.eventually(
+      lambda: '/sax/test/other' in self.admin.controller.members.holders()
+    )
+    await self.unpublish('/sax/test/other')
+    self.modelet.gate.set()
+    await self.publish('/sax/test/last')
+    await self.ready(model_id='/sax/test/last')
+    self.assertFalse([c for c in self.modelet.calls if 'other' in c])
 
 
 class WhileItServesTest(cell_fixture.CellTestCase):

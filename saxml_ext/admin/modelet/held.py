@@ -24,6 +24,7 @@ class Held:
   Attributes:
     model: as published last.
     sent: as the server has it, None while that is not certain.
+    told: Whether the server was told to load it, or had it already.
     status: LOADING, LOADED or FAILED.
     reason: why its last load or update failed, empty if it did not.
     methods: the data methods it serves, once known.
@@ -37,6 +38,7 @@ class Held:
 
   model: admin_pb2.Model
   sent: admin_pb2.Model | None = None
+  told: bool = False
   status: common_pb2.ModelStatus = LOADING
   reason: str = ''
   methods: frozenset[str] = frozenset()

@@ -180,7 +180,7 @@ class Modelet:
       info: what the server says of it.
       certain: whether it is known to have this very checkpoint.
     """
-    held = held_lib.Held(model, sent=model)
+    held = held_lib.Held(model, sent=model, told=True)
     held.note(info)
     self.held[model.model_id] = held
     if held.status == held_lib.LOADED:

@@ -108,12 +108,14 @@ class Worker:
     self._enqueue(held, functools.partial(self._update, weights=weights))
 
   def unload(self, model_id: str, held: held_lib.Held | None) -> None:
-    """Queues an unload.
+    """Queues an unload, unless the server never heard of the model.
 
     Args:
       model_id: of the model.
       held: what was known of it; its owner has removed it from the table.
     """
+    if held and not held.told:
+      return  # Its load is still queued, and is left out.
     self._unloading.append(model_id)
     self._actions.put_nowait(functools.partial(self._unload, model_id))
     if held and held.call:
@@ -163,6 +165,7 @@ class Worker:
   async def _load(self, held: held_lib.Held) -> None:
     model = held.model
     held.status, held.reported, held.sent = held_lib.LOADING, False, model
+    held.told = True
     self._log('loads %s', model.model_id)
     request = modelet_pb2.LoadRequest(
       model_key=model.model_id,

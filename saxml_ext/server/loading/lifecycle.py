@@ -9,9 +9,10 @@
 LOADING and UNLOADING begin when a request for them is accepted; the work is
 done by one thread, in the order of acceptance, so that two loads never compete
 for memory and cores. A model that is to be unloaded before it is loaded never
-serves: a load that waits is left out, the result of one that runs is dropped. A
-model that is to be loaded while it is unloaded is loaded after that. A failed
-model stays listed until it is loaded again or unloaded.
+serves: a load that waits is left out, one that runs ends after the variable
+that it reads or the programs that it compiles (see `cancellation`). A model
+that is to be loaded while it is unloaded is loaded after that. A failed model
+stays listed until it is loaded again or unloaded.
 
 A reload refuses nobody. With room for both, the new weights are loaded beside
 the old ones, which serve until then: the state stays LOADED, also where the new
@@ -30,6 +31,7 @@ from absl import logging
 
 from saxml_ext.common import errors
 from saxml_ext.common import memory
+from saxml_ext.server.loading import cancellation
 from saxml_ext.server.loading import spec as spec_lib
 from saxml_ext.server.states import dormancy as dormancy_lib
 from saxml_ext.server.states import entry as entry_lib
@@ -193,6 +195,7 @@ class Models(table.Table[entry_lib.ModelT]):
       model = self._make(key, spec, watch)
     except errors.SaxError as e:
       with self._lock:
+        self._check_wanted(key)
         self._set(
           key, state=State.FAILED, reason=e.message, code=e.code, hold=None
         )
@@ -217,7 +220,8 @@ class Models(table.Table[entry_lib.ModelT]):
     """Loads a model; what goes wrong is a SaxError and keeps no memory."""
     begin = time.monotonic()
     try:
-      model = self._load_fn(spec, watch.on_failure)
+      with cancellation.checking(lambda: self._check_wanted(key)):
+        model = self._load_fn(spec, watch.on_failure)
       self.load_seconds[key] = time.monotonic() - begin
       return model
     except Exception as e:  # pylint: disable=broad-exception-caught

@@ -6,6 +6,7 @@ import weakref
 from absl.testing import absltest
 
 from saxml_ext.common import errors
+from saxml_ext.server.loading import cancellation
 from saxml_ext.server.loading import lifecycle
 from saxml_ext.server.loading import spec as spec_lib
 
@@ -178,6 +179,55 @@ class LifecycleTest(absltest.TestCase):
     self.may_close.set()
     future.result(_TIMEOUT)
     self.assertEqual(model.closed, [True])
+
+  def test_load_that_nobody_wants_any_more_ends_early(self):
+    steps = 0
+
+    def load(spec, on_failure):
+      nonlocal steps
+      if spec.checkpoint_path == '/long':
+        self.began.set()
+        while True:  # Nothing else ends it.
+          steps += 1
+          cancellation.check()
+      return _Model(on_failure, self.may_close)
+
+    models = lifecycle.Models(load)
+    self.addCleanup(models.close, drain=False)
+    loading = models.load(_KEY, _spec('/long'))
+    self.assertTrue(self.began.wait(_TIMEOUT))
+    unloading = models.unload(_KEY)
+    other = models.load('/sax/test/n', _spec())
+    with self.assertRaisesRegex(errors.NotFound, 'was unloaded while it was'):
+      loading.result(_TIMEOUT)
+    unloading.result(_TIMEOUT)
+    other.result(_TIMEOUT)
+    self.assertGreater(steps, 0)
+    self.assertEqual(list(models.entries()), ['/sax/test/n'])
+    cancellation.check()  # Nothing is left behind on other threads.
+
+  def test_load_that_fails_while_it_is_unloaded_leaves_nothing(self):
+    self.may_load.clear()
+    self.error = ValueError('x')
+    states = []
+    make = self.models._make
+
+    def make_and_look(*args):
+      try:
+        return make(*args)
+      finally:
+        states.append(self._state())
+
+    self.models._make = make_and_look
+    loading = self.models.load(_KEY, _spec())
+    self.assertTrue(self.began.wait(_TIMEOUT))
+    unloading = self.models.unload(_KEY)
+    self.may_load.set()
+    with self.assertRaises(errors.NotFound):
+      loading.result(_TIMEOUT)
+    unloading.result(_TIMEOUT)
+    self.assertEqual(states, [State.UNLOADING])
+    self.assertIsNone(self._state())
 
   def test_model_that_is_unloaded_while_it_loads_never_serves(self):
     self.may_load.clear()

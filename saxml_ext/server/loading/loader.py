@@ -27,6 +27,7 @@ from saxml_ext.params import overrides
 from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.pax import description as description_lib
+from saxml_ext.server.loading import cancellation
 from saxml_ext.server.loading import servable
 from saxml_ext.server.loading import spec as spec_lib
 from saxml_ext.server.loading import stored_model
@@ -172,7 +173,7 @@ def prepare(
       _LIVING.ready(shapes, source),
     )
     del weights
-    run.prepare_all(progress=logging.info)
+    run.prepare_all(progress=cancellation.progress)
     _LIVING.add(run)
   memory.give_back()
   logging.info(

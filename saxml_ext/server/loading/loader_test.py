@@ -9,11 +9,13 @@ from absl.testing import parameterized
 import jax
 import numpy as np
 
+from saxml_ext.aot import compilations
 from saxml_ext.common import errors
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import checkpoint_writer
+from saxml_ext.server.loading import cancellation
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import spec
 from saxml_ext.server.testing import small_model
@@ -63,6 +65,38 @@ class LoaderTest(parameterized.TestCase):
     best = result.hypotheses[0]
     logp = servable.scheduler.score(prompt, best.tokens).result(_TIMEOUT)
     self.assertAlmostEqual(logp, best.logprob, places=3)
+
+  def test_ends_between_variables_and_between_programs(self):
+    class Unwanted(Exception):
+      pass
+
+    def load_until(last: int, steps: int) -> tuple[int, int]:
+      """Loads until a step; returns the numbers of steps and compilations."""
+      made = 0
+
+      def check():
+        nonlocal made
+        made += 1
+        if made > last:
+          raise Unwanted()
+
+      # Programs of other sizes are not in the cache.
+      with compilations.counting() as compiled:
+        with cancellation.checking(check):
+          try:
+            servable = self._load(MAX_DECODE_STEPS=str(steps))
+            servable.close(drain=False)
+          except Unwanted:
+            pass
+      return made, len(compiled)
+
+    every, compiled = load_until(1000, steps=5)
+    variables = len(checkpoint.Reader(self.directory).specs)
+    self.assertGreater(every, variables + 4)
+    self.assertEqual(load_until(variables // 2, steps=6)[0], variables // 2 + 1)
+    made, few = load_until(variables, steps=7)
+    self.assertEqual(made, variables + 1)
+    self.assertLess(few, compiled)
 
   def test_samples_by_the_params_and_the_request(self):
     servable = self._load(

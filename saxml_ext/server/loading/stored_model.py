@@ -26,6 +26,7 @@ from saxml_ext.params import settings as settings_lib
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import errors as pax_errors
 from saxml_ext.pax import metadata
+from saxml_ext.server.loading import cancellation
 
 # The published params say 50,400 or 50,401 tokens, and so do the checkpoints
 # that are published with them: MLPerf's GPT-J has one more than the original,
@@ -164,6 +165,7 @@ class _Variables(Mapping):
   def __getitem__(self, name: str) -> np.ndarray:
     if name not in self.specs:
       raise KeyError(name)
+    cancellation.check()
     # Of the variable before, which is not needed any more.
     memory.give_back()
     return self._reader.read(name)
@@ -172,6 +174,7 @@ class _Variables(Mapping):
     self, name: str, slices: tuple[slice | int, ...] | slice | int
   ) -> np.ndarray:
     """A part of one, for example `np.s_[10, :, 0:5]` of it."""
+    cancellation.check()
     memory.give_back()
     return self._reader.read_part(name, slices)
 

@@ -185,7 +185,9 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
 
   async def _wait(self, future: futures.Future) -> None:
     """Waits for work that goes on even if the caller goes away."""
-    work = asyncio.shield(asyncio.wrap_future(future))
+    work = asyncio.wrap_future(future)
+    # If the caller goes away, nobody else asks how it ended.
+    work.add_done_callback(lambda done: done.cancelled() or done.exception())
     stopping = asyncio.create_task(self._stopping.wait())
     try:
       await asyncio.wait((work, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -195,7 +197,6 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
         )
       work.result()
     finally:
-      work.cancel()
       stopping.cancel()
 
 

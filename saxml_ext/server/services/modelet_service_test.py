@@ -1,5 +1,6 @@
 """Tests for modelet_service over gRPC, with an engine for tests behind it."""
 
+import gc
 import threading
 import time
 
@@ -211,6 +212,25 @@ class ModeletServiceTest(absltest.TestCase):
       self.assertLess(time.monotonic(), end)
     self.server.stop_server(grace=3600)
     self._assert_error(load.result, _Code.UNAVAILABLE, 'is stopping')
+
+  def test_load_that_fails_after_its_caller_has_left_logs_no_error(self):
+    self.load_gate.clear()
+    call = self.modelet.Load.future(
+      modelet_pb2.LoadRequest(model_key=_KEY, checkpoint_path='/bad'),
+      timeout=_TIMEOUT,
+    )
+    while not self.loads:
+      time.sleep(0.01)
+    with self.assertNoLogs('asyncio', level='ERROR'):
+      call.cancel()
+      unloading = self.modelet.Unload.future(
+        modelet_pb2.UnloadRequest(model_key=_KEY), timeout=_TIMEOUT
+      )
+      while self._status().models[0].model_status != common_pb2.UNLOADING:
+        time.sleep(0.01)
+      self.load_gate.set()
+      unloading.result()
+      gc.collect()  # Futures complain when they go.
 
   def test_health_and_reflection(self):
     channel = grpc.insecure_channel(self.server.address)
