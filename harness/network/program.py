@@ -16,6 +16,7 @@ from typing import Protocol
 
 from absl import flags
 
+from harness import errors
 from harness.loadgen import runner
 from harness.network import lon
 from harness.network import payload
@@ -89,7 +90,7 @@ def main(
     try:
       server.serve(make, _PORT.value, _NODE.value or name, _HOST.value)
     except (OSError, ValueError) as error:
-      raise SystemExit(f'network SUT: {error}') from error
+      raise SystemExit(f'network SUT: {errors.reason(error)}') from error
   else:
     runner.main(lambda: _local_subject(make, load()))
 

@@ -176,6 +176,12 @@ CHOICES = (
     systems=_GPTJ_SYSTEMS,
   ),
   Choice(
+    'system_preset',
+    'System preset',
+    'Known system that this is, such as tpu_v5e_x4. Default: this machine.',
+    _SYSTEM,
+  ),
+  Choice(
     'target_qps',
     'Target (queries/s)',
     'Offline: the speed you expect. Server: how much LoadGen asks.',
@@ -197,17 +203,52 @@ CHOICES = (
     kind='number',
   ),
   Choice(
+    'concurrency',
+    'Requests in flight',
+    'Most requests that are unanswered at a time.',
+    _LIMITS,
+    kind='number',
+  ),
+  Choice(
+    'warm_up',
+    'Warm-up',
+    'Sizes of bursts before the first run: 1-32,36 asks for one sample, then for'
+    ' two at once, up to 32, then for 36.',
+    _LIMITS,
+  ),
+  Choice(
+    'sample_count',
+    'Samples',
+    'Samples of the data set to use, from the front. Default: all.',
+    _FILES,
+    kind='number',
+  ),
+  Choice(
     'dataset_path',
     'Data set',
     'Evaluation file. Default: the bundled one.',
     _FILES,
   ),
   Choice('tokenizer_path', 'Tokenizer', 'Of the model.', _FILES),
+  Choice(
+    'max_input_length',
+    'Longest prompt (tokens)',
+    'Prompts are cut after these tokens; GPT-J 6B takes 1919.',
+    _FILES,
+    kind='number',
+  ),
   Choice('results_dir', 'Results', 'Where the results go.', _FILES),
   Choice(
     'cache_dir',
     'Cache',
     'Directory for data, models, programs and results.',
+    _FILES,
+  ),
+  Choice(
+    'submission',
+    'Submission',
+    'Flags of //harness:submission, with which a submission is made of the'
+    ' results, such as --submitter=Me --system_name=desk.',
     _FILES,
   ),
   Choice(

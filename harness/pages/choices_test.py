@@ -40,6 +40,19 @@ class ChoicesTest(absltest.TestCase):
     flags = [each.flag for each in choices.CHOICES]
     self.assertLen(set(flags), len(flags))
 
+  def test_flags_of_a_whole_submission(self):
+    flags = {
+      'sample_count': '16',
+      'system_preset': 'tpu_v5e_x4',
+      'warm_up': '1-32,36',
+      'max_input_length': '1919',
+      'concurrency': '200',
+      'submission': '--submitter=Me --system_name=desk',
+    }
+    words = _words(**flags)
+    for flag, value in flags.items():
+      self.assertIn(f'--{flag}={value}', words)
+
   def test_what_opens_is_allowed(self):
     for each in choices.CHOICES:
       if each.kind == 'one' and each.chosen:

@@ -33,8 +33,8 @@ def render() -> str:
         markup.paragraph('MLPerf Inference with this harness', 'over'),
         markup.element('h1', 'Compose a run'),
         markup.paragraph(
-          'Choose what to run and copy the command. What is left empty has the'
-          " program's own default."
+          'This page runs nothing: choose what to run, copy the command, and run'
+          ' it in a checkout. What is left empty has the default of the program.'
         ),
       ]
     ),

@@ -89,7 +89,9 @@ class Windows:
 
   Attributes:
     width: of a window, in seconds.
-    middles: [W] of the windows, in seconds since the first issue.
+    middles: [W] of the windows, in seconds since the first issue. A run that
+      is one window has its beginning and its end here, and equal rates at both,
+      because a chart draws no line through one point.
     samples_per_second: [W] samples answered.
     tokens_per_second: [W] tokens of those samples.
     waiting: [W] mean seconds from issue to the system, of the samples that
@@ -115,15 +117,17 @@ def windows(samples: Samples) -> Windows:
   def total(weights: np.ndarray | None = None) -> np.ndarray:
     return np.histogram(samples.done, edges, weights=weights)[0]
 
+  middles = edges if count == 1 else (edges[:-1] + edges[1:]) / 2
   answered = total()
   some = np.where(answered > 0, answered, np.nan)
+  rates = (
+    answered / width,
+    total(samples.tokens) / width,
+    total(samples.waiting) / some,
+    total(samples.answering) / some,
+  )
   return Windows(
-    width=width,
-    middles=(edges[:-1] + edges[1:]) / 2,
-    samples_per_second=answered / width,
-    tokens_per_second=total(samples.tokens) / width,
-    waiting=total(samples.waiting) / some,
-    answering=total(samples.answering) / some,
+    width, middles, *(np.resize(each, len(middles)) for each in rates)
   )
 
 

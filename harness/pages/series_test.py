@@ -39,8 +39,16 @@ class SeriesTest(absltest.TestCase):
     self.assertAlmostEqual(waiting, samples.waiting.sum())
 
   def test_windows_are_few(self):
-    self.assertLen(series.windows(self.samples(15)).middles, 1)
+    self.assertLen(series.windows(self.samples(25)).middles, 2)
     self.assertLen(series.windows(self.samples(5000)).middles, 120)
+
+  def test_one_window_is_a_line_over_the_run(self):
+    samples = self.samples(15)
+    windows = series.windows(samples)
+    self.assertEqual(windows.middles.tolist(), [0.0, samples.seconds])
+    rate = 15 / samples.seconds
+    np.testing.assert_allclose(windows.samples_per_second, [rate, rate])
+    np.testing.assert_allclose(windows.waiting, [samples.waiting.mean()] * 2)
 
   def test_a_multi_stream_query_ends_with_its_last_sample(self):
     samples = self.samples(80, rounds.MULTI_STREAM)

@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 
+from harness import errors
 from harness.results import entry as entry_lib
 from harness.results import locks
 
@@ -127,7 +128,8 @@ class Store:
       try:
         stored = _read(directory)
       except (OSError, ValueError) as error:
-        unreadable.append(Unfinished(entry_id, directory, process, str(error)))
+        reason = errors.reason(error)
+        unreadable.append(Unfinished(entry_id, directory, process, reason))
         continue
       if stored is not None:
         entries.append(stored)

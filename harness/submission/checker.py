@@ -67,6 +67,7 @@ def run(
   round_name: str,
   submitter: str,
   python: str,
+  revision: str | None = None,
 ) -> Verdict:
   """Lets the round's checker judge a tree.
 
@@ -76,12 +77,16 @@ def run(
     round_name: such as "v4.0".
     submitter: whose results are looked at.
     python: the Python that runs it; the checkers since v6.0 need pandas.
+    revision: the branch, tag or commit whose checker is run; None: the tag of
+      the round, else what is checked out.
 
   Raises:
     CheckerError: there is no checker of that round, or it does not run.
   """
   with tempfile.TemporaryDirectory(prefix='checker_') as scratch:
-    folder, version = _find(inference_dir, round_name, pathlib.Path(scratch))
+    folder, version = _find(
+      inference_dir, round_name, pathlib.Path(scratch), revision
+    )
     summary_csv = os.path.join(scratch, 'summary.csv')
     output = _judge(folder, python, tree, round_name, submitter, summary_csv)
   for line in reversed(output.splitlines()):
@@ -102,7 +107,10 @@ def run(
 
 
 def _find(
-  inference_dir: pathlib.Path, round_name: str, scratch: pathlib.Path
+  inference_dir: pathlib.Path,
+  round_name: str,
+  scratch: pathlib.Path,
+  revision: str | None,
 ) -> tuple[pathlib.Path, str]:
   """Folder of the round's checker, and what it is called."""
   if not inference_dir.is_dir():
@@ -111,17 +119,33 @@ def _find(
     )
   archive = scratch / 'checker.tar'
   taken = subprocess.run(
-    ['git', '-C', inference_dir, 'archive', '-o', archive, round_name, _FOLDER],
+    [
+      *('git', '-C', inference_dir, 'archive', '-o', archive),
+      *(revision or round_name, _FOLDER),
+    ],
     capture_output=True,
+    encoding='utf-8',
   )
   if taken.returncode == 0:
     subprocess.run(['tar', '-xf', archive, '-C', scratch], check=True)
+  if taken.returncode == 0 and not revision:
     return scratch / _FOLDER, f'tag {round_name}'
-  folder = inference_dir / _FOLDER
+  if revision and taken.returncode:
+    raise CheckerError(
+      f'--checker_revision={revision} has no {_FOLDER} in {inference_dir}'
+      f' ({taken.stderr.strip()}); fetch it: git -C {inference_dir} fetch origin'
+      f' {revision}'
+    )
+  folder = (scratch if revision else inference_dir) / _FOLDER
   for table in _TABLES:
     path = folder / table
     if path.is_file() and f'"{round_name}"' in path.read_text('utf-8'):
-      return folder, f'{inference_dir} as it is checked out'
+      return folder, revision or f'{inference_dir} as it is checked out'
+  if revision:
+    raise CheckerError(
+      f'the checker of --checker_revision={revision} does not know {round_name};'
+      ' leave the flag out to run the checker of the tag'
+    )
   raise CheckerError(
     f'{inference_dir} has neither a tag {round_name} nor a checker in'
     f' {_FOLDER} that knows {round_name}; {how_to_get(round_name)}'

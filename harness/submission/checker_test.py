@@ -47,8 +47,12 @@ class CheckerTest(absltest.TestCase):
     target.parent.mkdir(exist_ok=True)
     target.write_text(_PROGRAM.format(name=name, versions=versions), 'utf-8')
 
-  def run_checker(self, round_name='v4.0', python=sys.executable):
-    return checker.run(self.tree, self.inference, round_name, 'Example', python)
+  def run_checker(
+    self, round_name='v4.0', python=sys.executable, revision=None
+  ):
+    return checker.run(
+      self.tree, self.inference, round_name, 'Example', python, revision
+    )
 
   def test_accepts_and_refuses(self):
     verdict = self.run_checker()
@@ -82,6 +86,27 @@ class CheckerTest(absltest.TestCase):
     verdict = self.run_checker('v4.1')
     self.assertIn('newer --input', verdict.output)
     self.assertIn('as it is checked out', verdict.version)
+
+  def test_a_named_revision_goes_before_the_tag(self):
+    _git(self.inference, 'init', '-q', '-b', 'master')
+    _git(self.inference, 'add', '.')
+    _git(self.inference, 'commit', '-qm', 'one')
+    _git(self.inference, 'tag', 'v4.0')
+    self.write('submission_checker.py', 'newer', '"v4.0": 1')
+    _git(self.inference, 'commit', '-qam', 'two')
+    verdict = self.run_checker('v4.0', revision='master')
+    self.assertIn('newer --input', verdict.output)
+    self.assertEqual(verdict.version, 'master')
+    self.assertIn('script --', self.run_checker('v4.0', revision='v4.0').output)
+    with self.assertRaisesRegex(
+      checker.CheckerError, '=master does not know v4.1; leave the flag out'
+    ):
+      self.run_checker('v4.1', revision='master')
+    with self.assertRaisesRegex(
+      checker.CheckerError,
+      '=old has no tools/submission in .* fetch origin old',
+    ):
+      self.run_checker('v4.0', revision='old')
 
   def test_package_of_new_rounds(self):
     self.write('submission_checker/__init__.py', 'none', '')

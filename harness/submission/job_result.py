@@ -3,9 +3,12 @@
 from collections.abc import Callable, Sequence
 import dataclasses
 import pathlib
+from typing import ClassVar
 
+from harness import errors
 from harness.loadgen import loadgen_log
 from harness.results import entry as entry_lib
+from harness.submission.content import compliance
 
 USER_CONF = 'user.conf'
 COMPLIANCE = 'compliance'
@@ -23,6 +26,7 @@ class JobResult:
     accuracy: LoadGen's log of the accuracy run; None if it was not run.
     performance: the same of the performance run.
     compliance: log of its compliance runs by the test's name.
+    truncated: whether only the ends of its accuracy logs are there.
   """
 
   directory: pathlib.Path
@@ -30,6 +34,7 @@ class JobResult:
   accuracy: loadgen_log.RunLog | None
   performance: loadgen_log.RunLog | None
   compliance: dict[str, loadgen_log.RunLog]
+  truncated: ClassVar[bool] = False
 
   @property
   def name(self) -> str:
@@ -56,6 +61,21 @@ class JobResult:
     """Where LoadGen's logs of a compliance run lie."""
     return self.directory / COMPLIANCE / test
 
+  def scores_dir(self, test: str) -> pathlib.Path:
+    """Where the scores of a compliance run's answers lie, if they differ."""
+    return self.compliance_dir(test)
+
+  def same_answers(self, test: str) -> bool:
+    """Returns whether a test's answers are those of the accuracy run.
+
+    Raises:
+      OSError, ValueError: A log cannot be read.
+    """
+    return compliance.verify_accuracy(
+      self.accuracy_dir / loadgen_log.ACCURACY_LOG,
+      self.compliance_dir(test) / loadgen_log.ACCURACY_LOG,
+    ).passed
+
 
 def load(directory: str) -> JobResult:
   """Reads a job's directory.
@@ -70,8 +90,8 @@ def load(directory: str) -> JobResult:
   return JobResult(
     directory=path,
     entry=entry,
-    accuracy=_log(path / 'accuracy'),
-    performance=_log(path / 'performance' / 'run_1'),
+    accuracy=log(path / 'accuracy'),
+    performance=log(path / 'performance' / 'run_1'),
     compliance={
       test.name: loadgen_log.read(str(test))
       for test in (sorted(tests.iterdir()) if tests.is_dir() else ())
@@ -97,11 +117,16 @@ def load_all(
     try:
       results.append(load(find(name)))
     except (OSError, ValueError) as error:
-      problems.append(f'{name}: {error}')
+      problems.append(f'{name}: {errors.reason(error)}')
   return results, problems
 
 
-def _log(directory: pathlib.Path) -> loadgen_log.RunLog | None:
+def log(directory: pathlib.Path) -> loadgen_log.RunLog | None:
+  """Reads the logs of a run; None if it was not run.
+
+  Raises:
+    OSError, ValueError: A log cannot be read.
+  """
   if not (directory / loadgen_log.DETAIL_LOG).is_file():
     return None
   return loadgen_log.read(str(directory))

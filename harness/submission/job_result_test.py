@@ -54,7 +54,7 @@ class JobResultTest(absltest.TestCase):
     self.assertEqual([each.directory for each in results], [self.made])
     self.assertLen(problems, 3)
     self.assertRegex(problems[0], '^cut: .* was cut off')
-    self.assertRegex(problems[1], '^nowhere: .*No such file.*result.json')
+    self.assertRegex(problems[1], '^nowhere: .*result.json: No such file')
     self.assertEqual(problems[2], 'unknown: the store has no such result')
 
 

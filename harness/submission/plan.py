@@ -14,6 +14,7 @@ from harness.submission.content import compliance
 from harness.submission.content import measurement
 from harness.submission.content import mlperf_conf
 from harness.submission.content import readme
+from harness.submission.content import source_code
 from harness.submission.content import system_json
 from harness.submission.content import truncation
 
@@ -42,6 +43,7 @@ class Submission:
     model_name: name of the model in the open division; None: the benchmark's.
     measurements: values of the measurements JSON that the user gave.
     calibration: the user's calibration.md; None without one.
+    diagram: the user's diagram of the network; None without one.
     inference_dir: checkout of mlcommons/inference; None without one.
   """
 
@@ -56,6 +58,7 @@ class Submission:
   model_name: str | None = None
   measurements: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   calibration: pathlib.Path | None = None
+  diagram: pathlib.Path | None = None
   inference_dir: pathlib.Path | None = None
 
   @property
@@ -80,11 +83,19 @@ class Submission:
       'system_name': self.system_name,
       'system_type': self.category,
     }
+    if self.division == requirements.NETWORK:
+      fixed['is_network'] = 'True'
     return system_json.merged(detected, self.description, fixed, self.notes)
 
   def model(self, result: job_result.JobResult) -> str:
     """A result's model as it is submitted."""
     return self.model_name or result.entry.model
+
+  def compliance_tests(self, result: job_result.JobResult) -> tuple[str, ...]:
+    """Returns the compliance tests that a result needs."""
+    if not requirements.is_closed(self.division):
+      return ()
+    return requirements.compliance_tests(self.round, result.entry.model)
 
   def measured(self, result: job_result.JobResult) -> dict[str, str | None]:
     """What a result's measurements JSON says."""
@@ -104,6 +115,9 @@ def files(submission: Submission) -> Files:
     ).encode()
   }
   found |= _calibration(submission)
+  if submission.diagram:
+    name = system_json.system_id(submission.diagram.name)
+    found[f'{root}/documentation/{name}'] = submission.diagram
   if submission.model_name:
     mapping = {submission.model_name: submission.results[0].entry.model}
     found[f'{root}/model_mapping.json'] = _json(mapping)
@@ -113,7 +127,10 @@ def files(submission: Submission) -> Files:
     found |= _result(submission, result)
   for model, results in by_model.items():
     text = readme.code(model, [result.entry for result in results])
-    found[f'{root}/{_code(submission, model)}/README.md'] = text.encode()
+    place = f'{root}/{_code(submission, model)}'
+    found[f'{place}/README.md'] = text.encode()
+    sources = source_code.files(results[0].entry.versions.get('commit', ''))
+    found |= {f'{place}/{path}': sources[path] for path in sources}
   return found
 
 
@@ -158,14 +175,21 @@ def _result(submission: Submission, result: job_result.JobResult) -> Files:
   }
   if requirements.needs_mlperf_conf(submission.round):
     found[f'{measured}/{mlperf_conf.FILE}'] = _mlperf_conf(submission, result)
-  found |= _accuracy(result, f'{base}/accuracy')
-  found |= _performance(result.performance_dir, f'{base}/performance/run_1')
-  if submission.division == requirements.CLOSED:
-    for test in requirements.compliance_tests(
-      submission.round, result.entry.model
-    ):
-      found |= _compliance(result, test, f'{tests}/{test}')
+  found |= logs(result, base)
+  for test in submission.compliance_tests(result):
+    found |= _compliance(result, test, f'{tests}/{test}')
   return found
+
+
+def logs(result: job_result.JobResult, base: str) -> Files:
+  """Returns the logs of a result's runs, in a folder of the tree.
+
+  Raises:
+    OSError: A log cannot be read.
+  """
+  return _accuracy(result, f'{base}/accuracy') | _performance(
+    result.performance_dir, f'{base}/performance/run_1'
+  )
 
 
 def _mlperf_conf(submission: Submission, result: job_result.JobResult) -> bytes:

@@ -35,6 +35,12 @@ class PlanTest(absltest.TestCase):
 
   def test_layout_until_v5_1(self):
     files = plan.files(jobs.submission(self.gptj))
+    code = 'open/Example/code/gptj-99/harness'
+    sources = {path for path in files if path.startswith(f'{code}/')}
+    self.assertIn(f'{code}/harness/loadgen/runner.py', sources)
+    self.assertFalse(any('_test.py' in path for path in sources))
+    for path in sources - {f'{code}/README.md'}:
+      del files[path]
     base = 'open/Example'
     measured = f'{base}/measurements/box/gptj-99/Offline'
     results = f'{base}/results/box/gptj-99/Offline'
@@ -159,6 +165,24 @@ class PlanTest(absltest.TestCase):
       self.assertIn(path, files)
     kinds = {path.split('/')[2] for path in files if path.count('/') > 2}
     self.assertEqual(kinds, {'systems', 'src', 'results'})
+
+  def test_diagram_of_the_network_division(self):
+    picture = pathlib.Path(self.create_tempfile('my net.svg').full_path)
+    files = plan.files(
+      jobs.submission(
+        self.gptj,
+        division='network',
+        category='datacenter',
+        diagram=picture,
+      )
+    )
+    base = 'network/Example'
+    self.assertEqual(files[f'{base}/documentation/my_net.svg'], picture)
+    system = json.loads(files[f'{base}/systems/box.json'])
+    self.assertEqual(system['is_network'], 'True')
+    self.assertEqual(system['division'], 'network')
+    results = f'{base}/results/box/gptj-99/Offline'
+    self.assertIn(f'{results}/accuracy/accuracy.txt', files)
 
   def test_several_models(self):
     bert = plan.files(jobs.submission(self.bert + self.gptj))

@@ -6,6 +6,8 @@ submission --result=results/offline --result=results/server --round=v4.0
 
 Everything is checked before anything is written; exit code 0 means that the tree
 is there and, with --run_checker, that the official checker accepts it.
+
+submission --check=TREE judges a tree that is there already, whoever made it.
 """
 
 from collections.abc import Sequence
@@ -23,6 +25,7 @@ from harness.pages import find
 from harness.submission import archive
 from harness.submission import branch
 from harness.submission import checker
+from harness.submission import existing_tree
 from harness.submission import job_result
 from harness.submission import plan
 from harness.submission import tree
@@ -31,6 +34,12 @@ from harness.submission.checks import whole
 from harness.submission.content import measurement
 from saxml_ext.common import user_path
 
+_CHECK = flags.DEFINE_string(
+  'check',
+  None,
+  'Judge this tree, whoever made it, and write nothing. With --result, the tree'
+  ' must hold the logs of these results.',
+)
 _RESULT = flags.DEFINE_multi_string(
   'result',
   [],
@@ -86,6 +95,12 @@ _MEASUREMENTS = flags.DEFINE_string(
 _CALIBRATION = flags.DEFINE_string(
   'calibration', None, 'Page that says how weights were calibrated.'
 )
+_SYSTEM_DIAGRAM = flags.DEFINE_string(
+  'system_diagram',
+  None,
+  'Network division: picture or page that shows how the LoadGen node and the'
+  ' nodes of the system are joined.',
+)
 _CLEAN = flags.DEFINE_bool(
   'clean', False, 'Remove the tree that --output holds already.'
 )
@@ -113,15 +128,35 @@ _INFERENCE_DIR = flags.DEFINE_string(
 _CHECKER_PYTHON = flags.DEFINE_string(
   'checker_python', 'python3', 'Python that runs the official checker.'
 )
+_CHECKER_REVISION = flags.DEFINE_string(
+  'checker_revision',
+  None,
+  'Branch, tag or commit of --inference_dir whose checker is run, such as'
+  " origin/master. Default: the round's tag, else what is checked out.",
+)
+
+# Flags that act on a tree that is made, and those that only act with another.
+_NOT_WITH_CHECK = (
+  *(_OUTPUT, _DIVISION, _CATEGORY, _SYSTEM_NAME, _SYSTEM_DESCRIPTION),
+  *(_HW_NOTES_EXTRA, _SW_NOTES_EXTRA, _MODEL_NAME, _MEASUREMENTS, _CALIBRATION),
+  *(_SYSTEM_DIAGRAM, _CLEAN, _TAR, _GIT_BRANCH, _REPO, _COMMIT_MESSAGE),
+)
+_NEEDS = (
+  *((_CHECKER_PYTHON, _RUN_CHECKER), (_CHECKER_REVISION, _RUN_CHECKER)),
+  *((_REPO, _GIT_BRANCH), (_COMMIT_MESSAGE, _GIT_BRANCH)),
+)
 
 
 def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'unexpected argument {argv[1]!r}')
   try:
-    _main()
+    if _CHECK.value is None:
+      _main()
+    else:
+      _judge()
   except (OSError, ValueError, errors.HarnessError) as error:
-    raise SystemExit(f'submission: {error}') from error
+    raise SystemExit(f'submission: {errors.reason(error)}') from error
 
 
 def _main() -> None:
@@ -139,16 +174,51 @@ def _main() -> None:
     files = plan.files(submission)
     problems = tree.problems(files)
   if problems:
-    listed = '\n'.join(f'  * {problem}' for problem in problems)
-    raise SystemExit(
-      f'submission: nothing was written; {len(problems)} problems:\n{listed}'
-    )
+    raise SystemExit(f'submission: nothing was written; {_listed(problems)}')
   tree.write(files, output)
   print(
     f'{submission.division} submission to {submission.round}:'
     f' {len(submission.results)} results, {len(files)} files in {output}'
   )
   _hand_over(submission, output)
+
+
+def _judge() -> None:
+  """Judges the tree of --check.
+
+  Raises:
+    SystemExit: Something is wrong with it.
+  """
+  root = _path(_CHECK.value)
+  assert root is not None
+  refused = [f'--{each.name}' for each in _NOT_WITH_CHECK if each.present]
+  if refused:
+    raise ValueError(
+      f'--check writes nothing, so {", ".join(refused)} would have no effect;'
+      ' leave out --check to make a tree, or leave out the others'
+    )
+  jobs, problems = job_result.load_all(_RESULT.value, _find)
+  problems += _problems_of_checker()
+  submissions, unread = existing_tree.read(root, _ROUND.value, _SUBMITTER.value)
+  problems += unread
+  for submission in submissions:
+    problems += existing_tree.problems(root, submission, jobs)
+  if problems:
+    print(f'{root}: {_listed(problems)}')
+  judged = {(each.submitter, each.round) for each in submissions}
+  accepted = True
+  if _RUN_CHECKER.value and _INFERENCE_DIR.value:
+    for submitter, round_name in sorted(judged):
+      accepted &= _check(root, submitter, round_name)
+  if problems or not accepted:
+    raise SystemExit(f'submission: {root} breaks rules')
+  count = sum(len(each.results) for each in submissions)
+  print(f'{root}: {count} results keep every rule that their files can show')
+
+
+def _listed(problems: Sequence[str]) -> str:
+  listed = '\n'.join(f'  * {problem}' for problem in problems)
+  return f'{len(problems)} problems:\n{listed}'
 
 
 def _find(name: str) -> str:
@@ -181,13 +251,16 @@ def _submission(results: Sequence[job_result.JobResult]) -> plan.Submission:
     model_name=_MODEL_NAME.value,
     measurements=measurement.read(measured) if measured else {},
     calibration=_path(_CALIBRATION.value),
+    diagram=_path(_SYSTEM_DIAGRAM.value),
     inference_dir=_path(_INFERENCE_DIR.value),
   )
 
 
 def _problems_of_flags(output: pathlib.Path) -> list[str]:
   """What would fail only after the tree is written."""
-  found = []
+  found = _problems_of_checker()
+  if _SYSTEM_DIAGRAM.value and _DIVISION.value != requirements.NETWORK:
+    found.append('--system_diagram is for --division=network alone')
   if reason := tree.may_write(output, _CLEAN.value):
     found.append(reason)
   if _GIT_BRANCH.value and not _REPO.value:
@@ -197,6 +270,16 @@ def _problems_of_flags(output: pathlib.Path) -> list[str]:
     assert repository is not None
     if reason := branch.problem(repository, _GIT_BRANCH.value):
       found.append(reason)
+  return found
+
+
+def _problems_of_checker() -> list[str]:
+  """Returns what is wrong with flags that need others."""
+  found = [
+    f'--{each.name} acts only with --{other.name}'
+    for each, other in _NEEDS
+    if each.present and not other.value
+  ]
   if _RUN_CHECKER.value and not _INFERENCE_DIR.value:
     found.append(
       '--run_checker needs --inference_dir: '
@@ -214,7 +297,7 @@ def _hand_over(submission: plan.Submission, output: pathlib.Path) -> None:
     print(f'archive: {path}')
   passed = True
   if _RUN_CHECKER.value:
-    passed = _check(submission, output)
+    passed = _check(output, submission.submitter, submission.round)
   if _GIT_BRANCH.value and passed:
     repository = _path(_REPO.value)
     assert repository is not None
@@ -228,14 +311,17 @@ def _hand_over(submission: plan.Submission, output: pathlib.Path) -> None:
     raise SystemExit('submission: the official checker does not accept it')
 
 
-def _check(submission: plan.Submission, output: pathlib.Path) -> bool:
-  assert submission.inference_dir is not None
+def _check(output: pathlib.Path, submitter: str, round_name: str) -> bool:
+  """Lets the official checker judge a tree, and prints what it says."""
+  inference_dir = _path(_INFERENCE_DIR.value)
+  assert inference_dir is not None
   verdict = checker.run(
     output,
-    submission.inference_dir,
-    submission.round,
-    submission.submitter,
+    inference_dir,
+    round_name,
+    submitter,
     _CHECKER_PYTHON.value,
+    _CHECKER_REVISION.value,
   )
   for line in verdict.complaints:
     print(line)
@@ -249,5 +335,11 @@ def _path(typed: str | None) -> pathlib.Path | None:
 
 
 if __name__ == '__main__':
-  flags.mark_flags_as_required(['submitter', 'system_name'])
+  flags.register_multi_flags_validator(
+    [_CHECK, _SUBMITTER, _SYSTEM_NAME],
+    lambda values: (
+      values['check'] or (values['submitter'] and values['system_name'])
+    ),
+    'give --submitter and --system_name, or --check=TREE',
+  )
   dashes.run(main)

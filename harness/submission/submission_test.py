@@ -42,9 +42,12 @@ class SubmissionTest(absltest.TestCase):
     self.root = pathlib.Path(self.create_tempdir().full_path)
 
   def run_program(self, *arguments: str, **flags) -> tuple[int, str]:
+    return self.run_plain(*arguments, **_FLAGS | flags)
+
+  def run_plain(self, *arguments: str, **flags) -> tuple[int, str]:
     command = programs.command(
       'harness/submission/submission',
-      _FLAGS | flags,
+      flags,
       _IDENTITY | {'BUILD_WORKING_DIRECTORY': str(self.root)},
     )
     done = subprocess.run(
@@ -69,20 +72,20 @@ class SubmissionTest(absltest.TestCase):
     )
     self.assertEqual(code, 0, output)
     tree = self.root / 'submission'
-    self.assertIn(
-      f'open submission to v4.0: 2 results, 22 files in {tree}', output
-    )
+    self.assertIn('open submission to v4.0: 2 results, ', output)
+    files = sum(path.is_file() for path in tree.rglob('*'))
+    self.assertIn(f' results, {files} files in {tree}', output)
     system = json.loads((tree / 'open/Example/systems/box.json').read_text())
     self.assertEqual(system['hw_notes'], 'N/A. Fans at full speed')
     with tarfile.open(self.root / 'submission.tar.gz') as archive:
-      self.assertLen(archive.getnames(), 22)
+      self.assertLen(archive.getnames(), files)
     self.assertIn(f'git -C {repo} push origin mine', output)
     names = subprocess.run(
       ['git', '-C', repo, 'ls-tree', '-r', '--name-only', 'mine'],
       capture_output=True,
       encoding='utf-8',
     )
-    self.assertLen(names.stdout.split(), 22)
+    self.assertLen(names.stdout.split(), files)
 
   def test_all_problems_are_told_and_nothing_is_written(self):
     code, output = self.run_program(
@@ -133,6 +136,65 @@ class SubmissionTest(absltest.TestCase):
     self.assertIn('[a.py:1 ERROR] this is wrong\n', output)
     self.assertIn('SUMMARY: submission has errors\n', output)
     self.assertIn('the official checker does not accept it', output)
+
+  def test_check_of_a_tree(self):
+    tree = self.root / 'submission'
+    self.assertEqual(self.run_program(*self.results)[0], 0)
+    code, output = self.run_plain(*self.results, check='submission')
+    self.assertEqual(code, 0, output)
+    self.assertEqual(
+      output.strip(),
+      f'{tree}: 2 results keep every rule that their files can show',
+    )
+    place = 'results/box/gptj-99/SingleStream/performance/run_1'
+    run = tree / 'open/Example' / place
+    jobs.edit(run, early_stopping_latency_ss=10)
+    code, output = self.run_plain(check=tree)
+    self.assertEqual(code, 1)
+    self.assertIn(f'{tree}: 2 problems:\n  * {run.parents[1]}: ', output)
+    self.assertIn(f'submission: {tree} breaks rules', output)
+    code, output = self.run_plain(check='nowhere')
+    self.assertEqual(code, 1)
+    self.assertIn(f'{self.root / "nowhere"} holds no results', output)
+
+  def test_check_together_with_the_official_checker(self):
+    self.assertEqual(self.run_program(self.results[0])[0], 0)
+    tools = self.root / 'inference' / 'tools' / 'submission'
+    tools.mkdir(parents=True)
+    (tools / 'submission_checker.py').write_text(
+      'import sys; VERSIONS = {"v4.0": 1}\n'
+      'print("[a.py:2 ERROR]", *sys.argv[2:4])\n'
+      'print("[a.py:2 ERROR] SUMMARY: submission has errors")\n'
+    )
+    code, output = self.run_plain(
+      '--run_checker', check='submission', inference_dir='inference'
+    )
+    self.assertEqual(code, 1)
+    self.assertIn('--version=v4.0 --submitter=Example', output)
+    self.assertNotIn('problems', output)
+
+  def test_flags_without_effect_are_refused(self):
+    code, output = self.run_plain(
+      '--clean', check='submission', output='new', division='closed'
+    )
+    self.assertEqual(code, 1)
+    self.assertIn(
+      'writes nothing, so --output, --division, --clean would have no effect',
+      output,
+    )
+    code, output = self.run_program(
+      self.results[0],
+      checker_revision='master',
+      repo='clone',
+      system_diagram='a.svg',
+    )
+    self.assertEqual(code, 1)
+    self.assertIn('--checker_revision acts only with --run_checker', output)
+    self.assertIn('--repo acts only with --git_branch', output)
+    self.assertIn('--system_diagram is for --division=network alone', output)
+    code, output = self.run_plain(self.results[0])
+    self.assertEqual(code, 1)
+    self.assertIn('give --submitter and --system_name, or --check', output)
 
   def test_results_of_the_cache(self):
     store = self.root / 'cache' / 'results'

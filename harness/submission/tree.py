@@ -48,7 +48,7 @@ def may_write(output: pathlib.Path, clean: bool) -> str | None:
   foreign = sorted(
     path.name
     for path in output.iterdir()
-    if path.name not in (*requirements.DIVISIONS, 'network')
+    if path.name not in requirements.DIVISIONS
   )
   if foreign:
     return (

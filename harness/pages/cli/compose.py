@@ -9,6 +9,7 @@ from absl import app
 from absl import flags
 
 from harness import dashes
+from harness import errors
 from harness.pages import compose
 from harness.pages import markup
 from saxml_ext.common import user_path
@@ -23,7 +24,7 @@ def main(argv: Sequence[str]) -> None:
   try:
     markup.write(output, compose.render())
   except OSError as error:
-    raise SystemExit(f'compose: {error}') from error
+    raise SystemExit(f'compose: {errors.reason(error)}') from error
   print(f'The page is {output}; open it in a browser.')
 
 

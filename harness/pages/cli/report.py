@@ -14,6 +14,7 @@ from absl import app
 from absl import flags
 
 from harness import dashes
+from harness import errors
 from harness.caching import cache_flag
 from harness.pages import costs
 from harness.pages import find
@@ -85,7 +86,7 @@ def main(argv: Sequence[str]) -> None:
   try:
     markup.write(output, _page())
   except (OSError, ValueError) as error:
-    raise SystemExit(f'report: {error}') from error
+    raise SystemExit(f'report: {errors.reason(error)}') from error
   print(f'The page is {output}; open it in a browser.')
 
 

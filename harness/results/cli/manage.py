@@ -50,6 +50,9 @@ _FILTERS = {
 _VALID = flags.DEFINE_bool(
   'valid', None, 'List only results that LoadGen calls valid, or only others.'
 )
+_UNFINISHED = flags.DEFINE_bool(
+  'unfinished', False, 'List the jobs, too, that ended without a result.'
+)
 _YES = flags.DEFINE_bool('yes', False, 'Remove without asking.')
 
 _PARTS = ('accuracy_report', 'performance', 'command', 'summary', 'json')
@@ -77,7 +80,7 @@ def main(argv: Sequence[str]) -> None:
     else:
       raise app.UsageError(f'{" ".join(argv[1:])}: {_USAGE}')
   except (errors.HarnessError, OSError, ValueError) as error:
-    raise SystemExit(f'results: {error}') from error
+    raise SystemExit(f'results: {errors.reason(error)}') from error
 
 
 def _find(store: store_lib.Store, letters: str) -> store_lib.Stored:
@@ -105,9 +108,19 @@ def _list(store: store_lib.Store) -> None:
   else:
     print(f'no results{" of that kind" if content.entries else ""}', end='')
     print(f' in {store.root}')
+  failed = [each for each in content.unfinished if not each.process]
   for each in content.unfinished:
-    state = f'process {each.process} is at it' if each.process else 'no result'
-    print(f'unfinished: {each.id}, {state}; {each.directory}')
+    if each.process:
+      print(
+        f'running: {each.id}, process {each.process} is at it; {each.directory}'
+      )
+  if failed and not _UNFINISHED.value:
+    print(
+      f'jobs that ended without a result: {len(failed)}; --unfinished lists'
+      ' them, rm removes what they left'
+    )
+  for each in failed if _UNFINISHED.value else ():
+    print(f'unfinished: {each.id}, no result; {each.directory}')
   for each in content.unreadable:
     print(f'unreadable: {each.id}; {each.error}', file=sys.stderr)
 

@@ -79,7 +79,17 @@ class ManageTest(absltest.TestCase):
     err = io.StringIO()
     with contextlib.redirect_stderr(err):
       text = self._run('list')
-    self.assertIn(f'unfinished: {_OTHER.id}, no result; {unfinished}', text)
+      with flagsaver.flagsaver(unfinished=True):
+        every = self._run('list')
+      with self._store.begin(_OTHER.id, 'gptj'):
+        running = self._run('list')
+    self.assertIn(
+      'jobs that ended without a result: 1; --unfinished lists them', text
+    )
+    self.assertNotIn(unfinished, text)
+    self.assertIn(f'unfinished: {_OTHER.id}, no result; {unfinished}', every)
+    self.assertIn(f'running: {_OTHER.id}, process {os.getpid()} is at', running)
+    self.assertNotIn('jobs that ended', running)
     self.assertIn(f'unreadable: {entries.make().id}; {broken}', err.getvalue())
     with self.assertRaisesRegex(SystemExit, 'is not finished'):
       self._run('show', _OTHER.id)

@@ -77,7 +77,7 @@ def problems(
         f' {loadgen_log.DETAIL_LOG} as {values[key]}; submit both logs as LoadGen'
         ' wrote them'
       )
-  absent = {_VALIDITY, compliance.FIGURES.get(scenario)} & set(values)
+  absent = {_VALIDITY, compliance.FIGURES.get(scenario, '')} & set(values)
   absent -= {key for key, _ in rows}
   for key in sorted(absent):
     if values[key]:  # 0: too few queries for an estimate.

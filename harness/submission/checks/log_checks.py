@@ -114,6 +114,14 @@ def _entry(result: job_result.JobResult, name: str) -> Iterator[str]:
       )
 
 
+def over_network(result: job_result.JobResult) -> bool:
+  """Returns whether LoadGen reached the system over a network in all runs."""
+  logs = [log for log in (result.accuracy, result.performance) if log]
+  return bool(logs) and all(
+    requirements.NETWORK_SUT in str(log.values.get('sut_name')) for log in logs
+  )
+
+
 def settings(
   round_name: str,
   division: str,

@@ -6,12 +6,14 @@ LoadGen itself is in `harness.loadgen.rounds`.
 """
 
 from collections.abc import Mapping
+import itertools
 
 from harness.loadgen import rounds
 
 OPEN = 'open'
 CLOSED = 'closed'
-DIVISIONS = (OPEN, CLOSED)
+NETWORK = 'network'
+DIVISIONS = (OPEN, CLOSED, NETWORK)
 
 DATACENTER = 'datacenter'
 EDGE = 'edge'
@@ -48,6 +50,19 @@ _STREAM = (rounds.SINGLE_STREAM, rounds.OFFLINE)
 _SERVED = (rounds.SERVER, rounds.OFFLINE)
 
 
+# What the name of a system that LoadGen reaches over a network holds.
+NETWORK_SUT = 'Network SUT'
+
+
+def is_closed(division: str) -> bool:
+  """Returns whether a division has the rules of the closed one.
+
+  The Network division inherits all of them: inference_rules.adoc of
+  mlcommons/inference_policies, "Network Division".
+  """
+  return division in (CLOSED, NETWORK)
+
+
 def benchmark(model: str) -> str:
   """LoadGen's name of a model as it is submitted: gptj of gptj-99."""
   return model.split('-', maxsplit=1)[0]
@@ -57,8 +72,12 @@ def scenarios(round_name: str, category: str, model: str) -> tuple[str, ...]:
   """Scenarios that a closed submission of a model must have.
 
   Returns:
-    LoadGen's names; none where the round does not have the model there.
+    LoadGen's names; none where the round does not have the model there. Those
+    of both categories for "datacenter,edge".
   """
+  if ',' in category:
+    both = (scenarios(round_name, each, model) for each in category.split(','))
+    return tuple(dict.fromkeys(itertools.chain(*both)))
   if model not in MODELS:
     return ()
   if benchmark(model) == rounds.GPTJ:
@@ -98,7 +117,7 @@ def needs_mlperf_conf(round_name: str) -> bool:
 
 def needs_calibration(round_name: str, division: str) -> bool:
   """Whether calibration.md must be there."""
-  return division == CLOSED and _at_least(round_name, 'v5.1')
+  return is_closed(division) and _at_least(round_name, 'v5.1')
 
 
 def takes_short_runs(round_name: str) -> bool:
@@ -113,7 +132,7 @@ def takes_parts_of_the_set(round_name: str) -> bool:
 
 def needs_samples_per_query(round_name: str, division: str) -> bool:
   """Whether Offline must ask for the whole set or more at once."""
-  return division == CLOSED or not _at_least(round_name, 'v6.0')
+  return is_closed(division) or not _at_least(round_name, 'v6.0')
 
 
 def _at_least(round_name: str, other: str) -> bool:

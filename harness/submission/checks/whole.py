@@ -22,7 +22,7 @@ def problems(submission: plan.Submission) -> list[str]:
   found = list(_whole(submission))
   for result in submission.results:
     found += _result(submission, result)
-  if submission.division == requirements.CLOSED:
+  if requirements.is_closed(submission.division):
     found += closed_checks.problems(submission)
   return found
 
@@ -77,8 +77,11 @@ def _one_system(submission: plan.Submission) -> Iterator[str]:
 def _models(submission: plan.Submission) -> Iterator[str]:
   models = {result.entry.model for result in submission.results}
   if submission.model_name:
-    if submission.division == requirements.CLOSED:
-      yield 'a closed submission has no --model_name: it is the benchmark itself'
+    if requirements.is_closed(submission.division):
+      yield (
+        f'a {submission.division} submission has no --model_name: it is the'
+        ' benchmark itself'
+      )
     if len(models) > 1:
       yield (
         f'--model_name names one model, the results are of'
@@ -113,7 +116,11 @@ def _result(
   yield from log_checks.accuracy(submission, result, name)
   yield from log_checks.performance(submission, result, name)
   is_network = submission.system_description.get('is_network')
-  if entry.system == 'network' and str(is_network).lower() != 'true':
+  if (
+    submission.division != requirements.CLOSED
+    and log_checks.over_network(result)
+    and str(is_network).lower() != 'true'
+  ):
     yield (
       f'{name} was run over a network: its system description must say'
       ' "is_network": "True" and the fields that go with it'

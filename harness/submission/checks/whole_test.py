@@ -5,6 +5,7 @@ import shutil
 from absl.testing import absltest
 from absl.testing import parameterized
 
+from harness.description import fields
 from harness.loadgen import rounds
 from harness.submission.checks import whole
 from harness.submission.testing import jobs
@@ -19,6 +20,12 @@ _STREAM = dataclasses.replace(
   scenario=rounds.SINGLE_STREAM,
   target_qps=None,
   target_latency_ms=1.0,
+)
+_SERVER = dataclasses.replace(
+  _OFFLINE,
+  scenario=rounds.SERVER,
+  target_qps=3000,
+  target_latency_ms=20_000,
 )
 _WEIGHTS = {'checkpoint': 'c', 'precision': 'float32'}
 _TINY = {'params': 'saxml_ext.params.gptj.TinyFP32', 'checkpoint': 'c'}
@@ -37,7 +44,11 @@ class WholeTest(parameterized.TestCase):
     super().setUpClass()
     cls.made = pathlib.Path(absltest.get_default_test_tmpdir(), 'made')
     shutil.rmtree(cls.made, ignore_errors=True)
-    for name, job in (('offline', _OFFLINE), ('stream', _STREAM)):
+    for name, job in (
+      ('offline', _OFFLINE),
+      ('stream', _STREAM),
+      ('server', _SERVER),
+    ):
       jobs.make(cls.made / name, job)
       jobs.last(cls.made / name / 'performance' / 'run_1', 601, **_OFFICIAL)
 
@@ -210,7 +221,6 @@ class WholeTest(parameterized.TestCase):
     self.assert_problem('holds answers to 13367 samples')
 
   @parameterized.parameters(
-    ({'system': 'network'}, 'network'),
     (_system(model_id='/sax/test/gptj', **_WEIGHTS), 'does not tell its beam'),
     (_system(overrides={'BEAM_SIZE': '2'}, **_TINY), 'searched with 2 beams'),
     (
@@ -223,6 +233,36 @@ class WholeTest(parameterized.TestCase):
     self.assertNotEmpty(found)
     for problem in found:
       self.assertRegex(problem, pattern)
+
+  def test_network_division(self):
+    values = {'division': 'network', 'category': 'datacenter'}
+    network = dict.fromkeys(fields.NETWORK, 'Ethernet')
+    picture = pathlib.Path(self.create_tempfile('net.svg').full_path)
+    served = {'description': network, 'diagram': picture} | values
+    shutil.rmtree(self.root / 'stream')
+    shutil.copytree(self.made / 'server', self.root / 'stream')
+    found = self.problems(**served)
+    self.assertLen(found, 2)
+    self.assertRegex(found[0], 'did not log .* as a "Network SUT" in both runs')
+    served['results'] = self.over_network()
+    self.assertEqual(self.problems(**served), [])
+    self.assert_problem(
+      'lacks network_type, network_media, .*, network_topology:',
+      **served | {'description': {}},
+    )
+    self.assert_problem('asks for a diagram', **served | {'diagram': None})
+    found = self.problems(**served | {'category': 'edge'})
+    self.assertIn('the Network division has no category edge', found[-1])
+    found = self.problems(**served | {'division': 'closed'})
+    self.assertLen(found, 2)
+    self.assertRegex(found[0], 'over a network; submit it with --division=net')
+
+  def over_network(self) -> tuple:
+    """The results, with logs of a run with the Network SUT."""
+    for name in ('offline', 'stream'):
+      for run in ('accuracy', 'performance/run_1'):
+        jobs.change(self.root / name / run, sut_name='Network SUT: box:1')
+    return jobs.load(self.root / 'offline', self.root / 'stream')
 
   def test_scenarios_of_the_category(self):
     first, _ = jobs.load(self.root / 'offline', self.root / 'stream')

@@ -66,7 +66,11 @@ def code(model: str, entries: list[entry_lib.Entry]) -> str:
       (
         f'# Code of {model}',
         'The program is the harness of the repository that made these results'
-        + (f', at {", ".join(lines)}.' if lines else '.'),
+        + (f', at {", ".join(lines)}.' if lines else '.')
+        + ' Its sources lie beside this page: `harness/loadgen` connects to'
+        ' LoadGen, `harness/network` is the query dispatch library of runs over'
+        ' a network, `saxml_ext/engine` computes the model, and'
+        ' `saxml_ext/server/scheduling` batches requests.',
         'It was run by these commands:',
         '```\n' + '\n'.join(commands) + '\n```',
       )

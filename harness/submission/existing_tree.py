@@ -1,0 +1,315 @@
+"""Judges a submission's tree that lies on disk already, whoever made it.
+
+The tree is read back as the submission that it was made of, so the same checks
+judge it as results that are about to be submitted. What a tree cannot show, such
+as the beams of a search, is not checked.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
+import functools
+import json
+import pathlib
+from typing import Any
+
+from harness import errors
+from harness.loadgen import loadgen_log
+from harness.loadgen import rounds
+from harness.results import entry as entry_lib
+from harness.submission import job_result
+from harness.submission import plan
+from harness.submission import tree
+from harness.submission.checks import log_checks
+from harness.submission.checks import requirements
+from harness.submission.checks import whole
+from harness.submission.content import compliance
+from harness.submission.content import measurement
+from harness.submission.content import mlperf_conf
+from harness.submission.content import truncation
+
+_SCENARIOS = {each.lower(): each for each in rounds.SCENARIOS}
+
+
+@dataclasses.dataclass(frozen=True)
+class TreeResult(job_result.JobResult):
+  """A result as a tree holds it.
+
+  Attributes:
+    measured: The folder of the measurements JSON and user.conf.
+    tests: The folder of the compliance tests.
+    code: The folder of the code of its model.
+    measurements: The values of the measurements JSON.
+  """
+
+  measured: pathlib.Path
+  tests: pathlib.Path
+  code: pathlib.Path
+  measurements: Mapping[str, Any]
+  truncated = True
+
+  @property
+  def name(self) -> str:
+    return str(self.directory)
+
+  @property
+  def user_conf(self) -> pathlib.Path:
+    return self.measured / job_result.USER_CONF
+
+  def compliance_dir(self, test: str) -> pathlib.Path:
+    return self.tests / test / 'performance' / 'run_1'
+
+  def scores_dir(self, test: str) -> pathlib.Path:
+    return self.tests / test / 'accuracy'
+
+  def same_answers(self, test: str) -> bool:
+    verdict = self.tests / test / compliance.ACCURACY_VERDICT
+    return compliance.PASS in verdict.read_text('utf-8')
+
+
+@dataclasses.dataclass(frozen=True)
+class TreeSubmission(plan.Submission):
+  """A submission of one system as a tree holds it."""
+
+  @functools.cached_property
+  def system_description(self) -> dict[str, str]:
+    return {key: str(value) for key, value in self.description.items()}
+
+  def measured(self, result: job_result.JobResult) -> dict[str, str | None]:
+    assert isinstance(result, TreeResult)
+    return {key: result.measurements.get(key) for key in measurement.KEYS}
+
+
+def read(
+  root: pathlib.Path, round_name: str | None, submitter: str | None
+) -> tuple[list[TreeSubmission], list[str]]:
+  """Reads the submissions of a tree, one of each system.
+
+  Args:
+    root: The folder that holds open, closed or network.
+    round_name: Such as "v4.0"; None: the round whose seeds the logs have.
+    submitter: Whose submissions are read; None: everybody's.
+
+  Returns:
+    The submissions, and what is wrong with what cannot be read.
+  """
+  found, problems = [], []
+  for path in sorted(root.glob(f'*/{submitter or "*"}/results/*/')):
+    division = path.relative_to(root).parts[0]
+    if division in requirements.DIVISIONS:
+      submission, unread = _submission(path, division, round_name)
+      problems += unread
+      found += [submission] if submission else []
+  if not found and not problems:
+    problems.append(
+      f'{root} holds no results of {submitter or "anybody"}; a tree has'
+      f' {{{",".join(requirements.DIVISIONS)}}}/<submitter>/results/<system>/'
+      '<model>/<scenario>'
+    )
+  return found, problems
+
+
+def problems(
+  root: pathlib.Path,
+  submission: TreeSubmission,
+  jobs: Sequence[job_result.JobResult],
+) -> Iterator[str]:
+  """Yields what is wrong with a submission of a tree.
+
+  Args:
+    root: The tree.
+    submission: One of its submissions.
+    jobs: Results whose logs are whole, which the tree must hold unchanged.
+  """
+  home = root / submission.root
+  description = home / 'systems' / f'{submission.system_name}.json'
+  for key, folder in (
+    ('division', submission.division),
+    ('submitter', submission.submitter),
+  ):
+    if submission.description.get(key) != folder:
+      yield (
+        f'{description}: {key} is {submission.description.get(key)!r}, the'
+        f' folder is {folder!r}'
+      )
+  for text in whole.problems(submission):
+    yield text if str(home) in text else f'{description}: {text}'
+  if requirements.needs_calibration(submission.round, submission.division):
+    if not [*home.glob('calibration.*'), *home.glob('documentation/calib*')]:
+      yield f'{home} has no calibration.md, which {submission.round} asks for'
+  files = [path for path in home.rglob('*') if path.is_file()]
+  yield from tree.problems({str(path): path for path in files})
+  for result in submission.results:
+    assert isinstance(result, TreeResult)
+    yield from _result_problems(submission, result, jobs)
+
+
+def _submission(
+  path: pathlib.Path, division: str, round_name: str | None
+) -> tuple[TreeSubmission | None, list[str]]:
+  """Reads what a tree holds of a system, whose results lie in `path`."""
+  home = path.parents[1]
+  results, problems = [], []
+  try:
+    description = _json(home / 'systems' / f'{path.name}.json')
+    names = home / 'model_mapping.json'
+    mapping = _json(names) if division == 'open' and names.is_file() else {}
+  except (OSError, ValueError) as error:
+    return None, [errors.reason(error)]
+  for scenario in sorted(path.glob('*/*/')):
+    try:
+      results.append(_result(scenario, home, mapping, round_name))
+    except (OSError, ValueError) as error:
+      problems.append(errors.reason(error))
+  names_of_rounds = sorted({result.entry.round for result in results})
+  if len(names_of_rounds) > 1:
+    problems.append(
+      f'{path} holds results of {", ".join(names_of_rounds)}; a submission is of'
+      ' one round'
+    )
+  if not results:
+    return None, problems or [f'{path} holds no result']
+  calibration = home / 'calibration.md'
+  diagrams = sorted(home.glob('documentation/*'))
+  return TreeSubmission(
+    round=names_of_rounds[0],
+    division=division,
+    category=str(description.get('system_type')),
+    submitter=home.name,
+    system_name=path.name,
+    description=description,
+    notes={},
+    results=tuple(results),
+    calibration=calibration if calibration.is_file() else None,
+    diagram=diagrams[0] if diagrams else None,
+  ), problems
+
+
+def _result(
+  path: pathlib.Path,
+  home: pathlib.Path,
+  mapping: Mapping[str, str],
+  round_name: str | None,
+) -> TreeResult:
+  """Reads the result in a folder of a scenario.
+
+  Raises:
+    OSError, ValueError: It cannot be read, or is of no model that is known.
+  """
+  folder = path.parent.name
+  model = mapping.get(folder, folder)
+  scenario = _SCENARIOS.get(path.name.lower())
+  if model not in requirements.MODELS or scenario is None:
+    raise ValueError(
+      f'{path} is {path.name} of {model}, which this program cannot judge; it'
+      f' knows {", ".join(rounds.SCENARIOS)} of {", ".join(requirements.MODELS)}.'
+      ' Let --run_checker judge it'
+    )
+  performance = job_result.log(path / 'performance' / 'run_1')
+  round_name = round_name or _round_of(path, performance)
+  place = path.relative_to(home / 'results')
+  inside = requirements.results_hold_all(round_name)
+  measured = path if inside else home / 'measurements' / place
+  tests = path if inside else home / 'compliance' / place
+  pages = sorted(measured.glob('measurements.json' if inside else '*.json'))
+  score = path / 'accuracy' / job_result.ACCURACY_TEXT
+  text = score.read_text('utf-8') if score.is_file() else ''
+  metrics = {
+    metric: value
+    for metric in (*requirements.ACCURACY[model], 'gen_num')
+    if (value := log_checks.figure(text, metric)) is not None
+  }
+  return TreeResult(
+    directory=path,
+    entry=entry_lib.Entry(
+      benchmark=requirements.benchmark(model),
+      model=model,
+      scenario=scenario,
+      round=round_name,
+      system='tree',
+      parameters={},
+      command=(),
+      began='',
+      ended='',
+      accuracy=entry_lib.Accuracy(metrics, text),
+    ),
+    accuracy=job_result.log(path / 'accuracy'),
+    performance=performance,
+    compliance={
+      test: log
+      for test in (compliance.TEST01, compliance.TEST05)
+      if (log := job_result.log(tests / test / 'performance' / 'run_1'))
+    },
+    measured=measured,
+    tests=tests,
+    code=home / ('src' if inside else 'code') / folder,
+    measurements=_json(pages[0]) if pages else {},
+  )
+
+
+def _round_of(path: pathlib.Path, log: loadgen_log.RunLog | None) -> str:
+  seed = log and log.values.get('effective_qsl_rng_seed')
+  for each in rounds.ROUNDS.values():
+    if each.qsl_seed == seed:
+      return each.name
+  raise ValueError(
+    f'{path}: the seed of its performance run is {seed}, which is of none of the'
+    f' rounds {", ".join(rounds.ROUNDS)}; give --round'
+  )
+
+
+def _result_problems(
+  submission: TreeSubmission,
+  result: TreeResult,
+  jobs: Sequence[job_result.JobResult],
+) -> Iterator[str]:
+  """Yields what is wrong with the files of a result."""
+  asked = [result.measured / 'README.md']
+  if requirements.needs_mlperf_conf(submission.round):
+    asked.append(result.measured / mlperf_conf.FILE)
+  asked.append(result.accuracy_dir / loadgen_log.ACCURACY_LOG)
+  for path in asked:
+    if not path.is_file():
+      yield f'{path} is missing; {submission.round} asks for it'
+  if not any(path.is_file() for path in result.code.rglob('*')):
+    yield f'{result.code} holds no code; {submission.round} asks for it'
+  tests = submission.compliance_tests(result)
+  cut = [result.accuracy_dir]
+  cut += [
+    result.scores_dir(test) for test in tests if test == compliance.TEST01
+  ]
+  for directory in cut:
+    yield from truncation.problems(directory)
+  for test in tests:
+    verdict = result.tests / test / compliance.PERFORMANCE_VERDICT
+    if not verdict.is_file() or compliance.PASS not in verdict.read_text():
+      yield f'{verdict} is missing or does not say {compliance.PASS}'
+  for job in jobs:
+    if (job.entry.model, job.entry.scenario) == (
+      result.entry.model,
+      result.entry.scenario,
+    ):
+      yield from _unlike(result, job)
+
+
+def _unlike(result: TreeResult, job: job_result.JobResult) -> Iterator[str]:
+  """Yields files of the tree that are not those of the result's job."""
+  for path, content in plan.logs(job, result.directory.as_posix()).items():
+    expected = content if isinstance(content, bytes) else content.read_bytes()
+    found = pathlib.Path(path)
+    if not found.is_file() or found.read_bytes() != expected:
+      yield f'{found} is not what {job.directory} holds; make the tree anew'
+
+
+def _json(path: pathlib.Path) -> dict[str, Any]:
+  """Reads a JSON object.
+
+  Raises:
+    OSError, ValueError: It cannot be read.
+  """
+  try:
+    record = json.loads(path.read_text('utf-8'))
+  except ValueError as error:
+    raise ValueError(f'{path} is no JSON: {error}') from error
+  if not isinstance(record, dict):
+    raise ValueError(f'{path} holds no JSON object')
+  return record

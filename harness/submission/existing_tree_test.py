@@ -1,0 +1,203 @@
+import json
+import pathlib
+import shutil
+
+from absl.testing import absltest
+from absl.testing import parameterized
+
+from harness.loadgen import rounds
+from harness.submission import existing_tree
+from harness.submission import plan
+from harness.submission import tree
+from harness.submission.testing import jobs
+
+_STREAM = jobs.Job(
+  scenario=rounds.SINGLE_STREAM,
+  round='v5.0',
+  samples=rounds.FULL_SET[rounds.GPTJ],
+  target_latency_ms=1.0,
+  figures=jobs.HIGH[rounds.GPTJ],
+)
+_OFFLINE = jobs.Job(
+  round='v5.0',
+  samples=rounds.FULL_SET[rounds.GPTJ],
+  target_qps=100,
+  figures=jobs.HIGH[rounds.GPTJ],
+)
+_BERT = jobs.Job(
+  benchmark=rounds.BERT,
+  round='v6.1',
+  samples=rounds.FULL_SET[rounds.BERT],
+  target_qps=100,
+  figures=jobs.HIGH[rounds.BERT],
+)
+_BERT_STREAM = jobs.Job(
+  benchmark=rounds.BERT,
+  scenario=rounds.SINGLE_STREAM,
+  round='v6.1',
+  samples=rounds.FULL_SET[rounds.BERT],
+  target_latency_ms=1.0,
+  answer_secs=0.0005,
+  figures=jobs.HIGH[rounds.BERT],
+)
+_RUNS = {
+  'gptj': (_OFFLINE, _STREAM),
+  'bert': (_BERT, _BERT_STREAM),
+}
+
+
+class ExistingTreeTest(parameterized.TestCase):
+  """Closed trees of real logs, one edit at a time."""
+
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    cls.made = pathlib.Path(absltest.get_default_test_tmpdir(), 'trees')
+    shutil.rmtree(cls.made, ignore_errors=True)
+    cls.jobs = {}
+    for name, runs in _RUNS.items():
+      folders = []
+      for run in runs:
+        folder = cls.made / 'jobs' / name / run.scenario
+        jobs.make(folder, run)
+        log = folder / 'performance' / 'run_1'
+        jobs.last(log, 601, effective_min_duration_ms=rounds.MIN_DURATION_MS)
+        if run.benchmark == rounds.BERT:
+          jobs.make_compliance(folder, run, 'TEST01')
+          # Two runs of a busy machine are not equally fast.
+          for name_of_log in ('detail', 'summary'):
+            file = f'mlperf_log_{name_of_log}.txt'
+            shutil.copy(log / file, folder / 'compliance' / 'TEST01' / file)
+        folders.append(folder)
+      cls.jobs[name] = jobs.load(*folders)
+      submission = jobs.submission(cls.jobs[name], division='closed')
+      tree.write(plan.files(submission), cls.made / name)
+
+  def setUp(self):
+    super().setUp()
+    self.root = pathlib.Path(self.create_tempdir().full_path)
+
+  def copy(self, name: str) -> pathlib.Path:
+    """Copies a tree, and returns the folder of the submitter."""
+    shutil.copytree(self.made / name, self.root, dirs_exist_ok=True)
+    return self.root / 'closed' / 'Example'
+
+  def problems(self, results=(), **values) -> list[str]:
+    values = {'round_name': None, 'submitter': None} | values
+    submissions, found = existing_tree.read(self.root, **values)
+    for submission in submissions:
+      found += existing_tree.problems(self.root, submission, results)
+    return found
+
+  def assert_problem(self, pattern: str, **values) -> None:
+    found = self.problems(**values)
+    self.assertRegex('\n'.join(found), pattern)
+    for problem in found:
+      self.assertIn(str(self.root), problem)
+
+  @parameterized.parameters('gptj', 'bert')
+  def test_what_this_program_made_keeps_every_rule(self, name):
+    self.copy(name)
+    self.assertEqual(self.problems(results=self.jobs[name]), [])
+
+  def test_an_early_stopping_estimate_that_was_edited(self):
+    run = self.copy('gptj') / 'results/box/gptj-99/SingleStream/performance'
+    jobs.edit(run / 'run_1', early_stopping_latency_ss=10)
+    self.assert_problem('SingleStream: .*shows early_stopping_latency_ss as')
+    jobs.change(run / 'run_1', early_stopping_latency_ss=10)
+    self.assert_problem('SingleStream: .*early_stopping_latency_ss only 10')
+
+  @parameterized.parameters('INVALID', None)
+  def test_invalid_runs_of_the_newest_round(self, verdict):
+    home = self.copy('bert')
+    run = home / 'results/box/bert-99/Offline/performance/run_1'
+    jobs.change(run, result_validity=verdict)
+    self.assert_problem(f'Offline: LoadGen calls the performance run {verdict}')
+
+  @parameterized.parameters('0' * 64, 'f' * 64, 'deadbeef', '')
+  def test_a_hash_that_is_none(self, digest):
+    home = self.copy('gptj')
+    score = home / 'results/box/gptj-99/Offline/accuracy/accuracy.txt'
+    lines = score.read_text('utf-8').splitlines()
+    lines[-1] = f'hash={digest}' if digest else ''
+    score.write_text('\n'.join(lines), 'utf-8')
+    self.assert_problem('accuracy.txt has no line "hash=" with the SHA-256')
+
+  def test_logs_that_are_not_those_of_the_results(self):
+    home = self.copy('gptj')
+    place = home / 'results/box/gptj-99/Offline'
+    score = place / 'accuracy/accuracy.txt'
+    text = score.read_text('utf-8').replace('hash=', 'hash=a')[:-2]
+    score.write_text(f'{text}\n', 'utf-8')
+    jobs.last(place / 'performance/run_1', 602)
+    self.assertEqual(self.problems(), [])
+    found = self.problems(results=self.jobs['gptj'])
+    self.assertLen(found, 3)
+    self.assertIn(f'{score} is not what', found[0])
+    self.assertIn('run_1/mlperf_log_detail.txt is not what', found[1])
+
+  @parameterized.parameters(
+    (
+      'measurements/box/gptj-99/Offline/README.md',
+      'README.md is missing; v5.0',
+    ),
+    ('measurements/box/gptj-99/Offline/user.conf', 'Offline has no user.conf'),
+    ('measurements/box/gptj-99/Offline', 'does not say input_data_types, retr'),
+    ('results/box/gptj-99/Offline/accuracy', 'Offline has no accuracy run'),
+    (
+      'results/box/gptj-99/Offline/performance',
+      'performance run is None, which',
+    ),
+    ('results/box/gptj-99/Offline', 'gptj-99 lacks Offline: the category edge'),
+    ('code', 'code/gptj-99 holds no code'),
+    ('systems/box.json', 'systems/box.json: No such file'),
+    (
+      'results/box/gptj-99/Offline/accuracy/mlperf_log_summary.txt',
+      'mlperf_log_summary.txt: No such file',
+    ),
+  )
+  def test_what_is_missing(self, path, pattern):
+    target = self.copy('gptj') / path
+    shutil.rmtree(target) if target.is_dir() else target.unlink()
+    self.assert_problem(pattern)
+
+  def test_a_description_of_another_folder(self):
+    path = self.copy('gptj') / 'systems/box.json'
+    record = json.loads(path.read_text('utf-8'))
+    path.write_text(json.dumps(record | {'division': 'open', 'cooling': ''}))
+    self.assert_problem("division is 'open', the folder is 'closed'")
+    self.assert_problem('box.json: the system description lacks cooling')
+
+  def test_compliance_that_does_not_pass(self):
+    base = self.copy('bert') / 'results/box/bert-99/Offline/TEST01'
+    (base / 'verify_accuracy.txt').write_text('TEST FAIL\n')
+    (base / 'verify_performance.txt').write_text('TEST FAIL\n')
+    self.assert_problem(
+      'verify_performance.txt is missing or does not say TEST'
+    )
+    self.assert_problem('TEST01: answers differ from those of the accuracy run')
+    shutil.rmtree(base)
+    self.assert_problem('Offline has no TEST01: closed results of bert-99')
+
+  def test_trees_that_cannot_be_judged(self):
+    self.assertRegex(self.problems()[0], 'holds no results of anybody; a tree')
+    home = self.copy('gptj')
+    self.assertRegex(self.problems(submitter='Me')[0], 'no results of Me')
+    (home / 'results/box/gptj-99').rename(home / 'results/box/llama2-70b-99')
+    self.assert_problem(
+      'is Offline of llama2-70b-99, which this program cannot'
+    )
+
+  def test_models_of_the_open_division(self):
+    submission = jobs.submission(
+      self.jobs['gptj'], division='open', model_name='mine'
+    )
+    tree.write(plan.files(submission), self.root)
+    self.assertEqual(self.problems(), [])
+    self.assert_problem(
+      'qsl_rng_seed was 6023615788873153749', round_name='v4.1'
+    )
+
+
+if __name__ == '__main__':
+  absltest.main()
