@@ -2,11 +2,14 @@
 
 import asyncio
 import time
+from unittest import mock
 
 from absl.testing import absltest
 import grpc
 
+from saxml_ext.admin.modelet import connection
 from saxml_ext.admin.testing import cell_fixture
+from saxml_ext.common import errors
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import common_pb2
 
@@ -30,6 +33,45 @@ class ModelServersTest(cell_fixture.CellTestCase):
     self.assertEqual(response.result.changelog[0].deletion, first.address)
     await self.ready()
     self.assertEqual((await self.listed()).modelet_addresses, [second.address])
+
+  async def test_dead_addresses_of_one_caller_delay_no_other(self):
+    contacts, gate = [], asyncio.Event()
+    look = connection.Connection.open
+
+    async def look_slowly(self):
+      if self.address.startswith('dead'):
+        contacts.append(self.address)
+        await gate.wait()
+        raise errors.DeadlineExceeded('no answer')
+      return await look(self)
+
+    self.enterContext(
+      mock.patch.object(connection.Connection, 'open', look_slowly)
+    )
+    members = self.admin.controller.members
+    joins = [
+      asyncio.create_task(
+        members.join(admin_pb2.JoinRequest(address=f'dead{i}:1'), 'attacker')
+      )
+      for i in range(50)
+    ]
+    modelet = await self.joined()
+    self.assertEqual([m.address for m in members.all()], [modelet.address])
+    self.assertLen(contacts, 8)
+    gate.set()
+    for result in await asyncio.gather(*joins, return_exceptions=True):
+      self.assertIsInstance(result, errors.DeadlineExceeded)
+    self.assertLen(contacts, 50)
+
+  async def test_address_needs_a_port(self):
+    for address in ('host', 'host:', 'host:0', 'host:65536', 'unix:/tmp/s'):
+      for fields in ({'address': address}, {'data_address': address}):
+        request = admin_pb2.JoinRequest(
+          **{'address': '127.0.0.1:1', **fields},
+          model_server=admin_pb2.ModelServer(),
+        )
+        text = await self.fails(_Code.INVALID_ARGUMENT, self.stub.Join(request))
+        self.assertIn('with a port from 1 to 65535', text)
 
   async def test_quick_restart_on_the_same_address_reloads(self):
     modelet = await self.joined()

@@ -198,7 +198,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     if not request.HasField('model_server') and not request.leaving:
       raise errors.InvalidArgument('JoinRequest.modelet missing')
     controller = await self._leading()
-    await controller.members.join(request)
+    await controller.members.join(request, caller.client(context))
     return admin_pb2.JoinResponse()
 
   def _check_model(self, model: admin_pb2.Model) -> None:

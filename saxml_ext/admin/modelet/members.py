@@ -18,7 +18,10 @@ from saxml_ext.protobuf import admin_pb2
 _ORDER = {held_lib.LOADED: 0, held_lib.LOADING: 1, held_lib.FAILED: 2}
 # What other model servers announce, and no target of another kind (gRPC would
 # take "unix:/..." and the like as well).
-_ADDRESS = re.compile(r'[^\s/]{1,255}:[0-9]{1,5}', re.ASCII)
+_ADDRESS = re.compile(r'[^\s/]{1,255}:([0-9]{1,5})', re.ASCII)
+
+# Servers that are contacted at once for one caller. A contact may take 10 s.
+_MOST_CONTACTS = 8
 
 
 def _order(model_id: str, holder: modelets.Modelet) -> int:
@@ -37,6 +40,9 @@ class Members:
     self._listener = listener
     self._modelets: dict[str, modelets.Modelet] = {}
     self._joining: weakref.WeakValueDictionary[str, asyncio.Lock] = (
+      weakref.WeakValueDictionary()
+    )
+    self._turns: weakref.WeakValueDictionary[str, asyncio.Semaphore] = (
       weakref.WeakValueDictionary()
     )
     self._closing: set[asyncio.Task[None]] = set()
@@ -70,8 +76,14 @@ class Members:
       )
     return self._paths
 
-  async def join(self, request: admin_pb2.JoinRequest) -> None:
+  async def join(
+    self, request: admin_pb2.JoinRequest, client: str = ''
+  ) -> None:
     """Takes a model server in, or notes that it is still there, or leaves.
+
+    Args:
+      request: The server's introduction.
+      client: The name or host of the caller.
 
     Raises:
       InvalidArgument: the address is not "host:port".
@@ -80,10 +92,11 @@ class Members:
     """
     address = request.address
     for text in (address, request.data_address or address):
-      if not _ADDRESS.fullmatch(text):
+      match = _ADDRESS.fullmatch(text)
+      if not match or not 0 < int(match[1]) < 2**16:
         raise errors.InvalidArgument(
           f'address {ids.quote(text[:300])} of a model server must have the '
-          'form host:port'
+          'form host:port, with a port from 1 to 65535'
         )
     # A server may get impatient and join once more while it is looked at.
     lock = self._joining.setdefault(address, asyncio.Lock())
@@ -96,7 +109,10 @@ class Members:
       if known and not known.lost and known.join == request:
         # If it was restarted, the next poll will tell what it has forgotten.
         return
-      await self._take_in(request)
+      # Others join meanwhile, however many dead addresses one caller names.
+      turns = self._turns.setdefault(client, asyncio.Semaphore(_MOST_CONTACTS))
+      async with turns:
+        await self._take_in(request)
 
   async def _take_in(self, request: admin_pb2.JoinRequest) -> None:
     modelet = modelets.Modelet(request, self._listener)

@@ -6,7 +6,6 @@ say that it is HTML already.
 
 from collections.abc import Iterable, Sequence
 import html
-import re
 
 # How a state is coloured; others are grey.
 _KINDS = {
@@ -86,8 +85,8 @@ def server_link(address: str) -> str:
 
 
 def path(text: str) -> str:
-  """A long dotted name or path, which may be broken after dots and slashes."""
-  return re.sub(r'([./]+)', r'\1<wbr>', html.escape(text))
+  """A long dotted name or path, which may be broken anywhere."""
+  return f'<span class="path">{html.escape(text)}</span>'
 
 
 def names(texts: Iterable[str]) -> str:
@@ -127,6 +126,7 @@ def table(
   numbers: Sequence[str] = (),
   short: Sequence[str] = (),
   long: Sequence[str] = (),
+  pinned: Sequence[str] = (),
   optional: Sequence[str] = (),
   empty: str = 'None.',
 ) -> str:
@@ -139,6 +139,7 @@ def table(
     numbers: names of columns that are aligned to the right.
     short: names of columns whose cells are not broken into lines.
     long: names of columns of sentences, which need width.
+    pinned: Names of columns that stay in sight in a narrow window.
     optional: names of columns that are left out if all their cells are empty.
     empty: what stands there instead of a table without rows.
 
@@ -160,6 +161,8 @@ def table(
     if h in short
     else ' class="long"'
     if h in long
+    else ' class="short pinned"'
+    if h in pinned
     else ''
     for h in header
   ]

@@ -1,6 +1,6 @@
 """The admin server's HTTP port: status pages, forms, metrics.
 
-/                        the cell, and any path that is not known
+/                        the cell
 /model/sax/<cell>/<name> one model
 /server/<host:port>      one model server
 /publish, /unpublish     forms, for who may
@@ -23,6 +23,7 @@ from starlette import responses
 from starlette import routing
 
 from saxml_ext.admin.status import changes as changes_lib
+from saxml_ext.admin.status import markup
 from saxml_ext.common import errors
 
 _STATIC = pathlib.Path(__file__).parent / 'static'
@@ -106,9 +107,22 @@ class Pages:
 
   @_guarded
   async def _page(self, request: _Request) -> _Response:
+    path = request.url.path
+    if path != '/' and not path.startswith(('/model/', '/server/')):
+      # Stock shows the cell here, but only to browsers; programs do not ask.
+      return _html(
+        markup.page(
+          'Not found',
+          'Not found',
+          markup.paragraph(f'There is no page {path} here.')
+          + markup.link('/', 'Show the cell'),
+          live=False,
+        ),
+        http.HTTPStatus.NOT_FOUND,
+      )
     offered = self._changes.allowed(request)
     try:
-      return _html(self._render(request.url.path, offered))
+      return _html(self._render(path, offered))
     except errors.InvalidArgument as e:  # A path that nothing can have.
       raise errors.NotFound(e.message) from e
 

@@ -125,6 +125,11 @@ class PagesTest(cell_fixture.CellTestCase):
       ({}, {'Origin': 'null'}),
       ({}, {'X-Forwarded-For': '127.0.0.1'}),
       ({}, {'Via': '1.1 proxy'}),
+      ({}, {'X-Real-IP': '127.0.0.1'}),
+      ({}, {'X-Forwarded-Proto': 'https'}),
+      ({}, {'CF-Connecting-IP': '127.0.0.1'}),
+      ({}, {'Host': '['}),
+      ({}, {'Origin': 'http://['}),
       ({}, {'Sec-Fetch-Site': 'same-site'}),
     ):
       status, text, _ = await self.ask(
@@ -136,8 +141,10 @@ class PagesTest(cell_fixture.CellTestCase):
     )
     self.assertEqual(status, 400)
     self.assertEmpty(self.admin.controller.entries())
-    _, page, _ = await self.ask('/', Host='evil.example')
-    self.assertNotIn('/publish', page)
+    for headers in ({'Host': 'evil.example'}, {'Host': '['}):
+      status, page, _ = await self.ask('/', **headers)
+      self.assertEqual(status, 200)
+      self.assertNotIn('/publish', page)
     same = {
       'Origin': f'http://127.0.0.1:{self.admin.http_port}',
       'Sec-Fetch-Site': 'same-origin',

@@ -61,7 +61,7 @@ class StatusPage:
     self._members = controller.members
 
   def render(self, path: str) -> str:
-    """The page at a path; any path it does not know shows the cell.
+    """Returns the page of a model or a server, or else of the cell.
 
     Raises:
       NotFound: the model or server that the path names is not there.
@@ -85,9 +85,12 @@ class StatusPage:
       + server_tables.overview(servers),
     )
 
-  def _page(self, kind: str, body_html: str) -> str:
+  def _page(self, kind: str, body_html: str, title: str = '') -> str:
     return markup.page(
-      self._cell, f'{self._cell} {kind} Status', body_html, self._changes
+      title or self._cell,
+      f'{self._cell} {kind} Status',
+      body_html,
+      self._changes,
     )
 
   def _models(self, entries: Iterable[state.Published]) -> str:
@@ -132,7 +135,8 @@ class StatusPage:
       numbers=('Max', 'Active', *_LOAD),
       long=('Remarks',),
       optional=(*_LOAD, 'Remarks', 'Change'),
-      short=('Name', 'Servers', 'Change'),
+      short=('Name', 'Servers'),
+      pinned=('Change',),
       empty='No model is published; see `saxutil publish`.',
     )
 
@@ -181,6 +185,7 @@ class StatusPage:
         short=('Setting',),
       )
       + server_tables.overview(holders),
+      model_id,
     )
 
   def _server(self, address: str) -> str:
@@ -202,6 +207,7 @@ class StatusPage:
         ('Path',),
         [[html.escape(path)] for path in sorted(server.paths)],
       ),
+      address,
     )
 
 

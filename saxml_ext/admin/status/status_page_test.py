@@ -69,10 +69,31 @@ class StatusPageTest(cell_fixture.CellTestCase):
     )
     # Nothing is loaded from elsewhere.
     self.assertNotRegex(page, 'src="[^/]|url\\(|@import|https?://')
-    self.assertEqual(
-      (await self.get('/anything')).partition('<body>')[0],
-      page.partition('<body>')[0],
-    )
+    # In sight in a window of 390 pixels, and names can be searched for.
+    self.assertIn('<td class="short pinned"><a href="/unpublish', page)
+    css = await self.get('/static/page.css')
+    self.assertIn('.pinned { position: sticky; right: 0', css)
+    self.assertIn('>/ckpt/1<', page)
+
+  async def test_titles_name_what_the_page_shows(self):
+    modelet = await self.joined()
+    await self.publish()
+    for path, name in (
+      ('/model' + MODEL, MODEL),
+      ('/server/' + modelet.address, modelet.address),
+    ):
+      page = await self.get(path)
+      self.assertIn(f'<title>{name}</title>', page)
+
+  async def test_unknown_path_is_not_found(self):
+    for path in ('/nothing', '/models', '/model', '/static', '/%3Cb%3E'):
+      with self.assertRaises(urllib.error.HTTPError) as raised:
+        await self.get(path)
+      page = raised.exception.read().decode()
+      raised.exception.close()
+      self.assertEqual(raised.exception.code, 404, path)
+      self.assertIn('<a href="/">Show the cell</a>', page)
+      self.assertNotIn('<b>', page)
 
   async def test_says_why_a_model_is_not_assigned(self):
     await self.joined('lm.params.GPTJ4')

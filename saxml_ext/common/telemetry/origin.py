@@ -14,8 +14,22 @@ from saxml_ext.common import errors
 from saxml_ext.common import net
 
 _LOCAL_NAMES = frozenset({'localhost', '127.0.0.1', '::1'})
-# What proxies add; who stands behind one is not known to be on this machine.
-_PROXIED = ('forwarded', 'via', 'x-forwarded-for', 'x-forwarded-host')
+# Headers that proxies add. Whoever is behind one may be on another machine.
+_PROXIED = frozenset(
+  {
+    'cf-connecting-ip',
+    'fastly-client-ip',
+    'forwarded',
+    'true-client-ip',
+    'via',
+    'x-client-ip',
+    'x-cluster-client-ip',
+    'x-envoy-external-address',
+    'x-original-forwarded-for',
+    'x-real-ip',
+  }
+)
+_PROXIED_PREFIX = 'x-forwarded-'
 
 
 def check(request: requests.Request) -> None:
@@ -31,7 +45,11 @@ def check(request: requests.Request) -> None:
       f'{client or "nobody"} may not do this: connect from the machine itself,'
       ' for example through an SSH tunnel'
     )
-  if proxied := [name for name in _PROXIED if name in request.headers]:
+  if proxied := [
+    name
+    for name in request.headers
+    if name in _PROXIED or name.startswith(_PROXIED_PREFIX)
+  ]:
     raise errors.PermissionDenied(
       f'this came through a proxy (it has {", ".join(proxied)}): connect from the'
       ' machine itself'
