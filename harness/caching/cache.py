@@ -11,8 +11,8 @@ from saxml_ext.common import cache_dir
 from saxml_ext.common import user_path
 
 KINDS = ('data', 'models', 'jax', 'results')
-# Where ./bazelw keeps the Bazel that it installs.
-_OF_BAZELW = 'bazelisk'
+# Where ./bazelw keeps what it installs; the second name is of older versions.
+_OF_BAZELW = ('bazelw', 'bazelisk')
 
 # https://bford.info/cachedir: programs that make backups leave out a directory
 # with this file. The second line tells our caches from those of others.
@@ -93,7 +93,7 @@ class Cache:
     """
     cache_dir.create(self.root)
     if not self.is_ours:
-      others = sorted(set(os.listdir(self.root)) - {*KINDS, _OF_BAZELW})
+      others = sorted(set(os.listdir(self.root)) - {*KINDS, *_OF_BAZELW})
       if others:
         raise ValueError(
           f'{self.root} cannot become the cache: it holds {others[0]!r}, which'

@@ -15,8 +15,12 @@ _VERBS = ('build', 'run', 'test')
 # Bazel's own flags that the pages mention.
 _BAZEL_FLAGS = {
   'config',
+  'nobuild',
+  'nobuild_runfile_links',
   'nocache_test_results',
+  'output_user_root',
   'override_repository',
+  'test_env',
   'test_output',
 }
 # absl's own, which every program has.

@@ -9,6 +9,8 @@ def sources(name):
     files = ["*"]
     if native.package_name():
         files.append("*/**")  # Folders that are no packages of their own.
+    else:
+        files.append(".github/**")
     native.filegroup(
         name = name,
         srcs = native.glob(

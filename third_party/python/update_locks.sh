@@ -17,7 +17,8 @@ trap 'rm -rf "$scratch"' EXIT
 
 if ! uv=$(command -v uv); then
   python3.11 -m venv "$scratch/venv"
-  "$scratch/venv/bin/pip" --quiet install uv
+  "$scratch/venv/bin/pip" --quiet install --require-hashes \
+    --requirement third_party/python/uv.txt
   uv=$scratch/venv/bin/uv
 fi
 
@@ -62,3 +63,12 @@ compile lint --constraint third_party/python/requirements.lock "$@"
 # group; torchvision is imported by nothing that the benchmark uses.
 compile openvino --constraint third_party/python/torch.lock \
   --override <(printf '%s; python_version < "3"\n' torch torchvision) "$@"
+
+# uv itself, for ./bazelw.
+{
+  echo "# uv, with which ./bazelw gets a Python 3.11 where apt-get offers none."
+  echo "# Written by update_locks.sh."
+  echo uv | "$uv" --no-config pip compile --quiet --generate-hashes \
+    --no-header --no-annotate --no-emit-index-url --no-emit-find-links "$@" -
+} >"$scratch/uv.txt"
+mv "$scratch/uv.txt" third_party/python/uv.txt
