@@ -17,19 +17,12 @@ from saxml_ext.common import grpc_log  # noqa: F401 Registers or sets up.
 
 # isort: split
 
-import collections
 from collections.abc import Mapping, Sequence
-import fcntl
-import http.client
-import json
 import os
 import re
-import shutil
 import signal
 import socket
 import sys
-import time
-from typing import TextIO
 
 from absl import app
 from absl import flags
@@ -44,13 +37,11 @@ from serve import errors
 from serve import local_cell
 from serve import models
 from serve import programs
-from serve import progress as progress_lib
-
-DEFAULT_PORT = 8000
+from serve import service
 
 _PORT = flags.DEFINE_integer(
   'port',
-  DEFAULT_PORT,
+  service.DEFAULT_PORT,
   'TCP port of the API; 0 picks a free one.',
   lower_bound=0,
   upper_bound=65535,
@@ -118,78 +109,8 @@ _DRAIN_SECS = flags.DEFINE_float(
 )
 
 _OVERRIDE = re.compile(r'([A-Z][A-Z0-9_]*)=(.*)', re.DOTALL)
-_OWNER = 'owner.json'
 # Where this program keeps its cells in the cache.
 _KIND = 'serve'
-# One that dies more often than this in so many seconds is not started again.
-_MOST_RESTARTS, _RESTART_SECS = 3, 120.0
-_POLL_SECS = 0.1
-_GATEWAY_SECS = 120.0
-
-
-class _Cell:
-  """The directory of a cell, which one `serve` at a time may use."""
-
-  def __init__(self, path: str):
-    """Takes the directory.
-
-    Args:
-      path: The directory; it is made if need be, and what an earlier run has
-        left there of its cell is removed.
-
-    Raises:
-      errors.ServeError: Another process uses it.
-    """
-    self.path = path
-    os.makedirs(path, exist_ok=True)
-    self._owner: TextIO = open(
-      os.path.join(path, _OWNER), 'a+', encoding='utf-8'
-    )
-    try:
-      fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-      raise errors.ServeError(
-        f'The directory {path} is used by {self._other()}. Stop that one, or'
-        ' choose another directory with --sax_root.'
-      ) from None
-    for name in ('sax_root', 'fs_root'):
-      shutil.rmtree(os.path.join(path, name), ignore_errors=True)
-
-  @property
-  def logs(self) -> str:
-    """The directory of the logs."""
-    return os.path.join(self.path, 'logs')
-
-  def tell(self, url: str) -> None:
-    """Notes for others who uses the directory."""
-    self._owner.truncate(0)
-    json.dump({'pid': os.getpid(), 'url': url}, self._owner)
-    self._owner.flush()
-
-  def _other(self) -> str:
-    self._owner.seek(0)
-    try:
-      owner = json.loads(self._owner.read())
-      return f'process {owner["pid"]}, which serves at {owner["url"]}'
-    except (ValueError, KeyError):
-      return 'another process'
-
-
-class _Restarts:
-  """Decides whether a process that died is started again."""
-
-  def __init__(self):
-    self._deaths: dict[str, collections.deque[float]] = {}
-
-  def may(self, name: str) -> bool:
-    """Counts a death; returns False if there were too many of late."""
-    deaths = self._deaths.setdefault(
-      name, collections.deque(maxlen=_MOST_RESTARTS + 1)
-    )
-    deaths.append(time.monotonic())
-    return (
-      len(deaths) <= _MOST_RESTARTS or deaths[-1] - deaths[0] > _RESTART_SECS
-    )
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
@@ -281,155 +202,6 @@ def _listener(port: int) -> str:
   return ''
 
 
-class Serve:
-  """The processes that serve, and what is told of them."""
-
-  def __init__(self, group: children.Children, cell: _Cell, cache: str):
-    """Starts nothing yet.
-
-    Args:
-      group: Gets the processes.
-      cell: The directory of the cell.
-      cache: The directory for compiled programs.
-    """
-    self._group = group
-    self._directory = cell
-    self._cache = cache
-    self._progress = progress_lib.Progress(sys.stderr)
-    self._restarts = _Restarts()
-
-  def run(self, found: Sequence[models.Model], port: int) -> None:
-    """Serves models until a process dies too often, or a signal comes.
-
-    Raises:
-      errors.ServeError: A process died, or a model could not be loaded.
-      sax_errors.SaxError: The cell refused a model.
-    """
-    program_set = next((m.program_set for m in found if m.program_set), None)
-    cell = local_cell.LocalCell(
-      self._group,
-      self._directory.path,
-      self._directory.logs,
-      os.path.join(self._cache, 'jax'),
-      self._progress,
-      program_set=program_set,
-      programs_cache=os.path.join(self._cache, 'programs'),
-    )
-    url = f'http://{net.join_host_port(_HOST.value, port)}'
-    self._directory.tell(url)
-    self._progress.text(f'logs are in {self._directory.logs}')
-    self._start_gateway(cell.sax_root, found, port)
-    cell.start()
-    for model in found:
-      cell.publish(
-        local_cell.Model(
-          model.name, model.params, model.checkpoint, model.overrides
-        )
-      )
-    self._wait_for_gateway(port)
-    self._tell(found, url, cell.sax_root)
-    while True:
-      for child in self._group.ended():
-        self._restart(child)
-      time.sleep(_POLL_SECS)
-
-  def _start_gateway(
-    self, sax_root: str, found: Sequence[models.Model], port: int
-  ) -> None:
-    command = programs.command(
-      programs.GATEWAY,
-      {
-        'sax_root': sax_root,
-        'sax_cell': local_cell.CELL,
-        'host': _HOST.value,
-        'port': port,
-        'default_model': found[0].name if len(found) == 1 else None,
-        'served_model_name': ','.join(
-          f'{m.public_name}={m.name}' for m in found
-        ),
-        'chat_template': ','.join(f'{m.name}={m.chat_template}' for m in found),
-        'generation_config': ','.join(
-          f'{m.name}={m.generation_config}'
-          for m in found
-          if m.generation_config
-        )
-        or None,
-        'api_keys_file': user_path.resolve(_API_KEY_FILE.value),
-        'drain_secs': _DRAIN_SECS.value,
-      },
-      {'SAX_DEBUG_IPADDR': '1'},
-    )
-    self._group.start(
-      'gateway', command, os.path.join(self._directory.logs, 'gateway.log')
-    )
-
-  def _wait_for_gateway(self, port: int) -> None:
-    deadline = time.monotonic() + _GATEWAY_SECS
-    while not answers(_HOST.value, port):
-      self._group.check()
-      if time.monotonic() > deadline:
-        raise errors.ServeError(
-          f'The gateway did not answer within {_GATEWAY_SECS:g} s; see its log'
-          f' in {self._directory.logs}.'
-        )
-      time.sleep(_POLL_SECS)
-
-  def _restart(self, child: children.Child) -> None:
-    error = child.error()
-    if not self._restarts.may(child.name):
-      raise errors.ServeError(
-        f'{error}\nIt died more than {_MOST_RESTARTS} times within'
-        f' {_RESTART_SECS:g} s, so it is not started again.'
-      )
-    self._progress.stage(
-      f'the {child.name} (process {child.process.pid}) ended with'
-      f' {child.ending}; starting it again'
-    )
-    self._group.restart(child)
-
-  def _tell(
-    self, found: Sequence[models.Model], url: str, sax_root: str
-  ) -> None:
-    """Prints what a user needs to ask the models."""
-    name = found[0].public_name
-    body = json.dumps(
-      {
-        'model': name,
-        'messages': [{'role': 'user', 'content': 'Hello'}],
-        'stream': True,
-      }
-    )
-    key = " -H 'Authorization: Bearer <key>'" if _API_KEY_FILE.value else ''
-    saxutil = f'saxutil --sax_root={sax_root}'
-    for model in found:
-      for note in model.notes:
-        self._progress.text(f'note: {note}')
-    self._progress.text(
-      f'\ncurl -N {url}/v1/chat/completions{key}'
-      " -H 'Content-Type: application/json'"
-      f" -d '{body}'\n"
-      f"{saxutil} lm.generate {local_cell.CELL}/{found[0].name} 'Hello'\n"
-    )
-    served = ', '.join(model.public_name for model in found)
-    print(f'Ready: {served} at {url}', flush=True)
-
-
-def answers(host: str, port: int) -> bool:
-  """Returns True if a gateway listens there."""
-  connection = http.client.HTTPConnection(
-    local_cell.LOOPBACK if host in ('', '0.0.0.0', '::') else host,
-    port,
-    timeout=10,
-  )
-  try:
-    connection.request('GET', '/health/live')
-    return connection.getresponse().status == 200
-  except (OSError, http.client.HTTPException):
-    return False
-  finally:
-    connection.close()
-
-
 def _serve(words: Sequence[str]) -> None:
   wanted, overrides = _split(words)
   _check_flags(wanted)
@@ -438,7 +210,7 @@ def _serve(words: Sequence[str]) -> None:
   place = user_path.resolve(_SAX_ROOT.value)
   if place is None:
     place = os.path.join(cache, _KIND, str(port))
-  cell = _Cell(cache_dir.create(place))
+  directory = service.CellDirectory(cache_dir.create(place))
   options = models.Options(
     params=_PARAMS.value or '',
     overrides=overrides,
@@ -460,7 +232,13 @@ def _serve(words: Sequence[str]) -> None:
       found = [
         models.renamed(model, _SERVED_MODEL_NAME.value) for model in found
       ]
-    Serve(group, cell, cache).run(found, port)
+    endpoint = service.Endpoint(
+      _HOST.value,
+      port,
+      user_path.resolve(_API_KEY_FILE.value),
+      _DRAIN_SECS.value,
+    )
+    service.Service(group, directory, cache, endpoint).run(found)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -1,0 +1,180 @@
+"""Asks a model one question, and prints its answer as it is generated.
+
+    ask "What did the jury hear?"
+    ask <question.txt
+
+A running `serve` on --port is asked; without one, the bundled model is started
+for this question and stopped afterwards. The exit code is 1 if there is no
+whole answer. $OPENAI_API_KEY is sent if it is set.
+"""
+
+from collections.abc import Iterator, Sequence
+import http.client
+import json
+import os
+import signal
+import sys
+from typing import Any
+
+from absl import app
+from absl import flags
+
+from serve import children
+from serve import errors
+from serve import local_cell
+from serve import programs
+from serve import service
+
+_PORT = flags.DEFINE_integer(
+  'port',
+  service.DEFAULT_PORT,
+  'Port of the running serve on this machine.',
+  lower_bound=1,
+  upper_bound=65535,
+)
+_MODEL = flags.DEFINE_string(
+  'model', None, 'Name of the model. Default: the only one that is served.'
+)
+_MAX_TOKENS = flags.DEFINE_integer(
+  'max_tokens',
+  None,
+  "Longest answer, in tokens. Default: the model's own limit.",
+  lower_bound=1,
+)
+_TEMPERATURE = flags.DEFINE_float(
+  'temperature',
+  None,
+  "Spread of the choice of tokens; 0 is greedy. Default: the model's own.",
+  lower_bound=0,
+)
+
+_KEY = 'OPENAI_API_KEY'
+_READY = 'Ready: '
+_EVENT, _END = 'data: ', '[DONE]'
+# A model on a busy machine may take long for its first token.
+_SILENCE_SECS = 600.0
+
+
+def _request(question: str) -> dict[str, Any]:
+  request: dict[str, Any] = {
+    'messages': [{'role': 'user', 'content': question}],
+    'stream': True,
+  }
+  for flag in (_MODEL, _MAX_TOKENS, _TEMPERATURE):
+    if flag.value is not None:
+      request[flag.name] = flag.value
+  return request
+
+
+def _ask(endpoint: service.Endpoint, question: str) -> Iterator[str]:
+  """Yields the parts of an answer as they arrive.
+
+  Raises:
+    errors.ServeError: The gateway refuses the question, or the answer breaks
+      off.
+  """
+  headers = {'Content-Type': 'application/json'}
+  if key := os.environ.get(_KEY):
+    headers['Authorization'] = f'Bearer {key}'
+  connection = http.client.HTTPConnection(
+    endpoint.address, timeout=_SILENCE_SECS
+  )
+  try:
+    connection.request(
+      'POST', '/v1/chat/completions', json.dumps(_request(question)), headers
+    )
+    response = connection.getresponse()
+    if response.status != 200:
+      raise errors.ServeError(_reason(response.read(), response.status))
+    for line in response:
+      text = line.decode().strip()
+      if not text.startswith(_EVENT):
+        continue
+      if text == _EVENT + _END:
+        return
+      event = json.loads(text.removeprefix(_EVENT))
+      if 'error' in event:
+        raise errors.ServeError(event['error']['message'])
+      for choice in event['choices']:
+        yield choice['delta'].get('content') or ''
+    raise errors.ServeError(
+      f'The answer of {endpoint.url} broke off before its end.'
+    )
+  except (OSError, http.client.HTTPException, ValueError) as e:
+    raise errors.ServeError(f'{endpoint.url}: {e}') from e
+  finally:
+    connection.close()
+
+
+def _reason(body: bytes, status: int) -> str:
+  """Returns the message of an error of the gateway."""
+  try:
+    return json.loads(body)['error']['message']
+  except (ValueError, KeyError, TypeError):
+    return f'status {status}: {body[:200].decode(errors="replace")}'
+
+
+def _print(endpoint: service.Endpoint, question: str) -> None:
+  for part in _ask(endpoint, question):
+    print(part, end='', flush=True)
+  print()
+
+
+def _started(group: children.Children) -> service.Endpoint:
+  """Starts a `serve` of the bundled model; returns where it serves.
+
+  Raises:
+    errors.ServeError: It ended instead.
+  """
+  print(
+    f'ask: nothing serves on port {_PORT.value}; starting the bundled model',
+    file=sys.stderr,
+    flush=True,
+  )
+  server = group.start_piped(
+    'server', programs.command(programs.SERVE, {'port': 0}), ''
+  )
+  for line in children.output(server):
+    text = line.decode()
+    if text.startswith(_READY):
+      port = int(text.strip().rpartition(':')[2])
+      return service.Endpoint(local_cell.LOOPBACK, port)
+  server.process.wait()
+  raise server.error()
+
+
+def _run(words: Sequence[str]) -> None:
+  question = ' '.join(words) if words else sys.stdin.read().strip()
+  if not question:
+    raise errors.ServeError(
+      'There is no question. Give it as an argument or on standard input.'
+    )
+  endpoint = service.Endpoint(local_cell.LOOPBACK, _PORT.value)
+  if endpoint.answers():
+    _print(endpoint, question)
+    return
+  if _MODEL.value:
+    raise errors.ServeError(
+      f'--model={_MODEL.value}: nothing serves on port {_PORT.value}. Start'
+      ' serve with that model, or leave the flag out for the bundled one.'
+    )
+  with children.Children() as group:
+    _print(_started(group), question)
+
+
+def main(argv: Sequence[str]) -> int:
+  for number in (signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.default_int_handler)
+  try:
+    _run(argv[1:])
+  except KeyboardInterrupt:
+    print('ask: stopped', file=sys.stderr, flush=True)
+    return 130
+  except (errors.ServeError, OSError) as e:
+    print(f'ask: {e}', file=sys.stderr, flush=True)
+    return 1
+  return 0
+
+
+if __name__ == '__main__':
+  app.run(main)

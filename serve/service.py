@@ -1,0 +1,284 @@
+"""Serves models with processes that are watched and started again."""
+
+import collections
+from collections.abc import Sequence
+import dataclasses
+import fcntl
+import http.client
+import json
+import os
+import shlex
+import shutil
+import sys
+import time
+from typing import TextIO
+
+from saxml_ext.common import net
+from serve import children
+from serve import errors
+from serve import local_cell
+from serve import models
+from serve import programs
+from serve import progress as progress_lib
+
+DEFAULT_PORT = 8000
+
+_OWNER = 'owner.json'
+# One that dies more often than this in so many seconds is not started again.
+_MOST_RESTARTS, _RESTART_SECS = 3, 120.0
+_POLL_SECS = 0.1
+_GATEWAY_SECS = 120.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Endpoint:
+  """Where and to whom the gateway serves.
+
+  Attributes:
+    host: The address of the interface.
+    port: The TCP port.
+    api_key_file: The file of the API keys; None lets everybody ask.
+    drain_secs: The time that requests in flight have at the end.
+  """
+
+  host: str
+  port: int
+  api_key_file: str | None = None
+  drain_secs: float = 60.0
+
+  @property
+  def address(self) -> str:
+    """ "host:port" for clients on this machine."""
+    host = self.host
+    if host in ('', '0.0.0.0', '::'):
+      host = local_cell.LOOPBACK
+    return net.join_host_port(host, self.port)
+
+  @property
+  def url(self) -> str:
+    """The URL for clients on this machine, without a path."""
+    return f'http://{self.address}'
+
+  def answers(self) -> bool:
+    """Returns True if a gateway listens there."""
+    connection = http.client.HTTPConnection(self.address, timeout=10)
+    try:
+      connection.request('GET', '/health/live')
+      return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+      return False
+    finally:
+      connection.close()
+
+
+class CellDirectory:
+  """The directory of a cell, which one `serve` at a time may use."""
+
+  def __init__(self, path: str):
+    """Takes the directory.
+
+    Args:
+      path: The directory; it is made if need be, and what an earlier run has
+        left there of its cell is removed.
+
+    Raises:
+      errors.ServeError: Another process uses it.
+    """
+    self.path = path
+    os.makedirs(path, exist_ok=True)
+    self._owner: TextIO = open(
+      os.path.join(path, _OWNER), 'a+', encoding='utf-8'
+    )
+    try:
+      fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+      raise errors.ServeError(
+        f'The directory {path} is used by {self._other()}. Stop that one, or'
+        ' choose another directory with --sax_root.'
+      ) from None
+    for name in ('sax_root', 'fs_root'):
+      shutil.rmtree(os.path.join(path, name), ignore_errors=True)
+
+  @property
+  def logs(self) -> str:
+    """The directory of the logs."""
+    return os.path.join(self.path, 'logs')
+
+  def tell(self, url: str) -> None:
+    """Notes for others who uses the directory."""
+    self._owner.truncate(0)
+    json.dump({'pid': os.getpid(), 'url': url}, self._owner)
+    self._owner.flush()
+
+  def _other(self) -> str:
+    self._owner.seek(0)
+    try:
+      owner = json.loads(self._owner.read())
+      return f'process {owner["pid"]}, which serves at {owner["url"]}'
+    except (ValueError, KeyError):
+      return 'another process'
+
+
+class _Restarts:
+  """Decides whether a process that died is started again."""
+
+  def __init__(self):
+    self._deaths: dict[str, collections.deque[float]] = {}
+
+  def may(self, name: str) -> bool:
+    """Counts a death; returns False if there were too many of late."""
+    deaths = self._deaths.setdefault(
+      name, collections.deque(maxlen=_MOST_RESTARTS + 1)
+    )
+    deaths.append(time.monotonic())
+    return (
+      len(deaths) <= _MOST_RESTARTS or deaths[-1] - deaths[0] > _RESTART_SECS
+    )
+
+
+class Service:
+  """The processes that serve, and what is told of them."""
+
+  def __init__(
+    self,
+    group: children.Children,
+    directory: CellDirectory,
+    cache: str,
+    endpoint: Endpoint,
+  ):
+    """Starts nothing yet.
+
+    Args:
+      group: Gets the processes.
+      directory: The directory of the cell.
+      cache: The directory for compiled programs.
+      endpoint: The place of the gateway.
+    """
+    self._group = group
+    self._directory = directory
+    self._cache = cache
+    self._endpoint = endpoint
+    self._progress = progress_lib.Progress(sys.stderr)
+    self._restarts = _Restarts()
+
+  def run(self, found: Sequence[models.Model]) -> None:
+    """Serves models until a process dies too often, or a signal comes.
+
+    Raises:
+      errors.ServeError: A process died, or a model could not be loaded.
+      sax_errors.SaxError: The cell refused a model.
+    """
+    program_set = next((m.program_set for m in found if m.program_set), None)
+    cell = local_cell.LocalCell(
+      self._group,
+      self._directory.path,
+      self._directory.logs,
+      os.path.join(self._cache, 'jax'),
+      self._progress,
+      program_set=program_set,
+      programs_cache=os.path.join(self._cache, 'programs'),
+    )
+    self._directory.tell(self._endpoint.url)
+    self._progress.text(f'logs are in {self._directory.logs}')
+    self._start_gateway(cell.sax_root, found)
+    cell.start()
+    for model in found:
+      cell.publish(
+        local_cell.Model(
+          model.name, model.params, model.checkpoint, model.overrides
+        )
+      )
+    self._wait_for_gateway()
+    self._tell(found, cell.sax_root)
+    while True:
+      for child in self._group.ended():
+        self._restart(child)
+      time.sleep(_POLL_SECS)
+
+  def _start_gateway(
+    self, sax_root: str, found: Sequence[models.Model]
+  ) -> None:
+    command = programs.command(
+      programs.GATEWAY,
+      {
+        'sax_root': sax_root,
+        'sax_cell': local_cell.CELL,
+        'host': self._endpoint.host,
+        'port': self._endpoint.port,
+        'default_model': found[0].name if len(found) == 1 else None,
+        'served_model_name': ','.join(
+          f'{m.public_name}={m.name}' for m in found
+        ),
+        'chat_template': ','.join(f'{m.name}={m.chat_template}' for m in found),
+        'generation_config': ','.join(
+          f'{m.name}={m.generation_config}'
+          for m in found
+          if m.generation_config
+        )
+        or None,
+        'api_keys_file': self._endpoint.api_key_file,
+        'drain_secs': self._endpoint.drain_secs,
+      },
+      {'SAX_DEBUG_IPADDR': '1'},
+    )
+    self._group.start(
+      'gateway', command, os.path.join(self._directory.logs, 'gateway.log')
+    )
+
+  def _wait_for_gateway(self) -> None:
+    deadline = time.monotonic() + _GATEWAY_SECS
+    while not self._endpoint.answers():
+      self._group.check()
+      if time.monotonic() > deadline:
+        raise errors.ServeError(
+          f'The gateway did not answer within {_GATEWAY_SECS:g} s; see its log'
+          f' in {self._directory.logs}.'
+        )
+      time.sleep(_POLL_SECS)
+
+  def _restart(self, child: children.Child) -> None:
+    error = child.error()
+    if not self._restarts.may(child.name):
+      raise errors.ServeError(
+        f'{error}\nIt died more than {_MOST_RESTARTS} times within'
+        f' {_RESTART_SECS:g} s, so it is not started again.'
+      )
+    self._progress.stage(
+      f'the {child.name} (process {child.process.pid}) ended with'
+      f' {child.ending}; starting it again'
+    )
+    self._group.restart(child)
+
+  def _tell(self, found: Sequence[models.Model], sax_root: str) -> None:
+    """Prints what a user needs to ask the models."""
+    url = self._endpoint.url
+    name = found[0].public_name
+    body = json.dumps(
+      {
+        'model': name,
+        'messages': [{'role': 'user', 'content': 'Hello'}],
+        'stream': True,
+      }
+    )
+    key = (
+      " -H 'Authorization: Bearer <key>'" if self._endpoint.api_key_file else ''
+    )
+    saxutil = f'{_saxutil()} --sax_root={shlex.quote(sax_root)}'
+    for model in found:
+      for note in model.notes:
+        self._progress.text(f'note: {note}')
+    self._progress.text(
+      f'\ncurl -N {url}/v1/chat/completions{key}'
+      " -H 'Content-Type: application/json'"
+      f" -d '{body}'\n"
+      f"{saxutil} lm.generate {local_cell.CELL}/{found[0].name} 'Hello'\n"
+    )
+    served = ', '.join(model.public_name for model in found)
+    print(f'Ready: {served} at {url}', flush=True)
+
+
+def _saxutil() -> str:
+  """Returns how a user starts saxutil where this program was started."""
+  if os.environ.get('BUILD_WORKSPACE_DIRECTORY'):
+    return './bazelw run //saxml_ext/client:saxutil --'
+  return shlex.join(programs.command(programs.SAXUTIL, {}).argv)
