@@ -246,6 +246,12 @@ def _rows(
   engine = settings.engine
   most = engine.most_samples if sampled else engine.most_beams
   name = 'NUM_SAMPLES' if sampled else 'BEAM_SIZE'
+  if not most:
+    raise errors.InvalidArgument(
+      f'use_beam_search is {not sampled}, but this model answers by'
+      f' {"beam search" if sampled else "samples"} alone: leave it out, or'
+      ' publish the model with MIXED_SEARCH=true, which has both'
+    )
   if not 1 <= n <= most:
     raise errors.InvalidArgument(
       f'n is {n}; between 1 and {most}, the {name} of this model'

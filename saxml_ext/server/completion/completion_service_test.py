@@ -296,6 +296,20 @@ class CompletionServiceTest(parameterized.TestCase):
     self._assert_refused(self._ask(**fields), *words)
     self.assertEmpty(self.runner.admissions)
 
+  def test_a_search_that_the_model_lacks(self):
+    for params, wanted, only in (
+      (_Params, False, 'beam search alone'),
+      (_Sampling, True, 'samples alone'),
+    ):
+      self._start(params)
+      self._assert_refused(
+        self._ask(text='a', use_beam_search=wanted),
+        f'use_beam_search is {wanted}',
+        only,
+        'publish the model with MIXED_SEARCH=true',
+      )
+      self.assertEmpty(self.runner.admissions)
+
   def test_model_without_a_tokenizer(self):
     self._start(words=False)
     self._assert_refused(self._ask(text='a'), 'no tokenizer')
