@@ -51,7 +51,7 @@ FLAGS = (
 )
 
 # Commands about commands, with what they do.
-_ABOUT = {
+ABOUT = {
   'commands': 'List the names of all commands.',
   'completion': 'Print a script that completes command lines in a shell.',
   'flags': 'Describe the flags before a command.',
@@ -76,7 +76,7 @@ def _usage() -> str:
     'Usage: saxutil <flags> <subcommand> <subcommand args>\n\nSubcommands:\n'
   ]
   synopses = {item.name: item.synopsis for item in registry.commands()}
-  for name, synopsis in sorted((synopses | _ABOUT).items()):
+  for name, synopsis in sorted((synopses | ABOUT).items()):
     lines.append(f'\t{name:<15}  {synopsis}\n')
   lines.append('\nUse "saxutil flags" for a list of top-level flags\n')
   return ''.join(lines)
@@ -94,7 +94,7 @@ def _help_text(item: command.Command | None) -> str:
 def _explain(name: str, args: Sequence[str]) -> int:
   """Runs one of the commands about commands."""
   if name == 'commands':
-    print('\n'.join(sorted([*registry.names(), *_ABOUT])))
+    print('\n'.join(sorted([*registry.names(), *ABOUT])))
   elif name == 'flags':
     print(_flags_text(FLAGS), end='')
   elif name == 'completion':
@@ -117,14 +117,14 @@ def _complete(args: Sequence[str]) -> None:
       f'completion takes one argument, one of {", ".join(completion.SHELLS)},'
       ' for example: source <(saxutil completion bash)'
     )
-  print(completion.script(args[0], registry.commands(), _ABOUT, FLAGS), end='')
+  print(completion.script(args[0], registry.commands(), ABOUT, FLAGS), end='')
 
 
 def _unknown(name: str) -> go_flags.UsageError:
   """Returns the error for a name that is not a command's."""
   if not name:
     return go_flags.UsageError('a command is missing')
-  near = near_misses.of(name, [*registry.names(), *_ABOUT])
+  near = near_misses.of(name, [*registry.names(), *ABOUT])
   hint = f'. Did you mean {" or ".join(near)}?' if near else ''
   return go_flags.UsageError(f'there is no command "{name}"{hint}')
 
@@ -205,7 +205,7 @@ def run(args: Sequence[str]) -> int:
   name, *rest = parsed.rest or ['']
   item = registry.get(name)
   try:
-    if name in _ABOUT:
+    if name in ABOUT:
       return _explain(name, rest)
     if item is None:
       raise _unknown(name)

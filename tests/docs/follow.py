@@ -1,13 +1,15 @@
-"""Follows a page of the documentation: runs its commands in their order.
+"""Follows pages of the documentation: runs their commands in order.
 
     ./bazelw run //tests/docs:follow -- --page=docs/cell.md
 
 The commands run in one shell in the root of the repository, as a reader types
 them. Only /tmp is replaced, by a fresh directory. The first command that fails
-ends the run with exit code 1 and the command's place. What the page starts in
-the background is stopped at the end.
+ends the run with exit code 1 and the command's place. What the pages start in
+the background is stopped at the end. A page that needs what another one starts
+is named after it: --page=docs/cell.md --page=docs/client.md.
 """
 
+from collections.abc import Mapping
 import os
 import pathlib
 import signal
@@ -19,15 +21,15 @@ from absl import flags
 
 from tests.docs import script
 
-_PAGE = flags.DEFINE_string(
-  'page', None, 'Page, by its path from the root of the repository.'
+_PAGE = flags.DEFINE_multi_string(
+  'page', [], 'Page, by its path from the root. May be given several times.'
 )
 _LIMIT = flags.DEFINE_float(
   'limit', 900.0, 'Seconds after which the commands are stopped.'
 )
 _TEMPORARY = '/tmp/'
 _STOP_SECONDS = 20.0
-# Stands on the first line of the script, where a page has its title.
+# Stands on the first line of a script, where a page has its title.
 _PRELUDE = (
   'set -evo pipefail; shopt -s expand_aliases; '
   'trap \'echo "{page}:$LINENO: failed: $BASH_COMMAND" >&2\' ERR;'
@@ -35,13 +37,12 @@ _PRELUDE = (
 
 
 def follow(
-  page: str, text: str, directory: pathlib.Path, root: str, limit: float
+  pages: Mapping[str, str], directory: pathlib.Path, root: str, limit: float
 ) -> int:
-  """Runs the commands of a page.
+  """Runs the commands of pages.
 
   Args:
-    page: The page's name for messages.
-    text: The page, Markdown.
+    pages: Markdown by the page's name.
     directory: Takes the place of /tmp. It exists.
     root: Directory where the commands run.
     limit: Seconds after which they are stopped.
@@ -50,21 +51,24 @@ def follow(
     The exit code of the shell, or 124 after the limit.
 
   Raises:
-    ValueError: The page has no command.
+    ValueError: A page has no command.
   """
-  text = text.replace(_TEMPORARY, f'{directory}/')
-  for path, content in script.files(text).items():
-    (directory / path).write_text(content, encoding='utf-8')
-  _, *lines = script.commands(text).split('\n')
-  if not any(lines):
-    raise ValueError(
-      f'{page} has no command: mark blocks of commands as bash or console'
-    )
-  commands = directory / 'commands.sh'
-  prelude = _PRELUDE.format(page=page)
-  commands.write_text('\n'.join([prelude, *lines]), encoding='utf-8')
+  commands = []
+  for number, (page, text) in enumerate(pages.items()):
+    text = text.replace(_TEMPORARY, f'{directory}/')
+    for path, content in script.files(text).items():
+      (directory / path).write_text(content, encoding='utf-8')
+    _, *lines = script.commands(text).split('\n')
+    if not any(lines):
+      raise ValueError(
+        f'{page} has no command: mark blocks of commands as bash or console'
+      )
+    path = directory / f'page_{number}.sh'
+    prelude = _PRELUDE.format(page=page)
+    path.write_text('\n'.join([prelude, *lines]), encoding='utf-8')
+    commands.append(f'source {path}')
   shell = subprocess.Popen(
-    ['bash', commands],
+    ['bash', '-c', '\n'.join(commands)],
     cwd=root,
     env=os.environ | {'TMPDIR': str(directory)},
     stdin=subprocess.DEVNULL,
@@ -73,7 +77,7 @@ def follow(
   try:
     return shell.wait(limit)
   except subprocess.TimeoutExpired:
-    print(f'{page}: the commands were stopped after {limit:g} s')
+    print(f'The commands were stopped after {limit:g} s.')
     return 124
   finally:
     _stop(shell)
@@ -94,16 +98,19 @@ def _stop(shell: subprocess.Popen) -> None:
 
 
 def main(argv: list[str]) -> int:
-  del argv
+  if argv[1:] or not _PAGE.value:
+    raise app.UsageError('Give pages as --page=docs/cell.md.')
   root = os.environ.get('BUILD_WORKSPACE_DIRECTORY', os.getcwd())
-  page = _PAGE.value
-  text = pathlib.Path(root, page).read_text(encoding='utf-8')
+  pages = {
+    page: pathlib.Path(root, page).read_text(encoding='utf-8')
+    for page in _PAGE.value
+  }
   with tempfile.TemporaryDirectory() as directory:
-    code = follow(page, text, pathlib.Path(directory), root, _LIMIT.value)
-  print(f'{page}: {"followed to its end" if not code else "failed"}')
+    code = follow(pages, pathlib.Path(directory), root, _LIMIT.value)
+  names = ', '.join(pages)
+  print(f'{names}: {"followed to the end" if not code else "failed"}')
   return min(code, 1)
 
 
 if __name__ == '__main__':
-  flags.mark_flag_as_required('page')
   app.run(main)

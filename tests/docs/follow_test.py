@@ -48,7 +48,7 @@ class FollowTest(absltest.TestCase):
 
   def _follow(self, page: str, limit: float = 60.0) -> int:
     root = str(self.directory)
-    return follow.follow('docs/x.md', page, self.directory, root, limit)
+    return follow.follow({'docs/x.md': page}, self.directory, root, limit)
 
   def test_commands_run_in_one_shell_on_fresh_files(self):
     self.assertEqual(self._follow(_PAGE), 0)
@@ -56,6 +56,15 @@ class FollowTest(absltest.TestCase):
       (self.directory / 'out').read_text(),
       f"hello world\n# {self.directory}/ask.py\nprint('asked')\n",
     )
+
+  def test_pages_share_one_shell(self):
+    pages = {
+      'a.md': '# A\n```sh\nexport NAME=world\n```\n',
+      'b.md': '# B\n```sh\necho $NAME > /tmp/out\n```\n',
+    }
+    code = follow.follow(pages, self.directory, str(self.directory), 60.0)
+    self.assertEqual(code, 0)
+    self.assertEqual((self.directory / 'out').read_text(), 'world\n')
 
   def test_a_command_that_fails_ends_the_page(self):
     page = '# Title\n\n```sh\ntouch /tmp/a\nfalse\ntouch /tmp/b\n```\n'

@@ -97,7 +97,7 @@ class DocsTest(absltest.TestCase):
       if name not in general:
         return [f'{place}: saxutil has no flag {name}']
       words = words[1:]
-    if not words or words[0] in ('help', 'commands', 'flags'):
+    if not words or words[0] in saxutil.ABOUT:
       return []
     if '*' in words[0]:
       return []
