@@ -196,6 +196,13 @@ class SubmissionTest(absltest.TestCase):
     self.assertEqual(code, 1)
     self.assertIn('give --submitter and --system_name, or --check', output)
 
+  def test_files_that_are_not_there(self):
+    for flag in ('system_description', 'measurements'):
+      code, output = self.run_program(self.results[0], **{flag: 'absent'})
+      self.assertEqual(code, 1)
+      self.assertIn(f'{self.root / "absent"}: No such file', output)
+      self.assertNotIn('Errno', output)
+
   def test_results_of_the_cache(self):
     store = self.root / 'cache' / 'results'
     stored = entry_lib.read(str(self.made / 'offline')).id

@@ -68,7 +68,7 @@ class ReportTest(absltest.TestCase):
     for values, message in (
       ({}, 'nothing is named'),
       ({'result': ['ffffffff']}, 'neither a directory nor the id'),
-      ({'official': [self._dir + '/none.csv']}, 'No such file'),
+      ({'official': [self._dir + '/none.csv']}, 'none.csv: No such file'),
       (
         {'official': [self._server + '/result.json']},
         'no table of published results',
@@ -79,8 +79,9 @@ class ReportTest(absltest.TestCase):
         'Is a directory',
       ),
     ):
-      with self.assertRaisesRegex(SystemExit, f'report: .*{message}'):
+      with self.assertRaisesRegex(SystemExit, f'report: .*{message}') as error:
         self._run(**values)
+      self.assertNotIn('Errno', str(error.exception))
 
   def test_refuses_arguments(self):
     with self.assertRaisesRegex(app.UsageError, "'more'"):
