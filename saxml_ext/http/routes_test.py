@@ -179,7 +179,6 @@ class RoutesTest(gateway_case.GatewayCase):
 class WrongRequestsTest(gateway_case.GatewayCase):
   def test_paths_and_methods(self):
     for method, path, expected in (
-      ('GET', '/', 404),
       ('GET', '/v1', 404),
       ('POST', '/v1/images', 404),
       ('GET', '/v1/completions', 405),

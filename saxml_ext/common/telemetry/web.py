@@ -96,10 +96,6 @@ class _Protocol(h11_impl.H11Protocol):
     super().data_received(data)
     self._watch_header()
 
-  def on_response_complete(self) -> None:
-    super().on_response_complete()
-    self._watch_header()
-
   def connection_lost(self, exc: Exception | None) -> None:
     super().connection_lost(exc)
     self._stop_timer()

@@ -114,13 +114,13 @@ class Chunks:
     return {**head, 'object': _CHUNK, 'choices': [choice]}
 
 
-def parse(body: dict[str, Any], profile_of: profiles.ProfileOf) -> Chat:
+def parse(body: fields_lib.Body, profile_of: profiles.ProfileOf) -> Chat:
   """Reads a request.
 
   Raises:
     problems.BadRequest: a parameter does not fit, or cannot be honoured.
   """
-  fields = fields_lib.Fields(body)
+  fields = fields_lib.of(body)
   model = fields.text('model')
   profile = profile_of(model)
   template, prompt = take_prompt(fields, profile.template)

@@ -115,13 +115,13 @@ def choice_head(
   return head
 
 
-def parse(body: dict[str, Any], profile_of: profiles.ProfileOf) -> Completions:
+def parse(body: fields_lib.Body, profile_of: profiles.ProfileOf) -> Completions:
   """Reads a request.
 
   Raises:
     problems.BadRequest: a parameter does not fit, or cannot be honoured.
   """
-  fields = fields_lib.Fields(body)
+  fields = fields_lib.of(body)
   model = fields.text('model')
   found = prompts.take(fields)
   sampling = sampling_lib.take(fields, 'max_tokens', profile_of(model).defaults)

@@ -58,13 +58,13 @@ class Embeddings:
     return base64.b64encode(packed).decode()
 
 
-def parse(body: dict[str, Any]) -> Embeddings:
+def parse(body: fields_lib.Body) -> Embeddings:
   """Reads a request.
 
   Raises:
     problems.BadRequest: a parameter does not fit, or cannot be honoured.
   """
-  fields = fields_lib.Fields(body)
+  fields = fields_lib.of(body)
   model = fields.text('model')
   if 'input' not in fields:
     fields.fail('input', 'it is missing; send a text or an array of texts')

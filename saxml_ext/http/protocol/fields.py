@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 from saxml_ext.http.protocol import problems
 
 _INT32 = 2**31
+LEAST_INTEGER, MOST_INTEGER = -_INT32, _INT32 - 1
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
@@ -86,7 +87,7 @@ class Fields:
     return value
 
   def integer(
-    self, name: str, least: int = -_INT32, most: int = _INT32 - 1
+    self, name: str, least: int = LEAST_INTEGER, most: int = MOST_INTEGER
   ) -> int | None:
     """A whole number within bounds."""
     value = self.raw(name)
@@ -190,6 +191,15 @@ class Fields:
     """Refuses what nobody took."""
     for name in self._left:
       self.fail(name, 'this server knows no such parameter')
+
+
+# A request: its JSON object, or fields that somebody else has made of it.
+Body = dict[str, Any] | Fields
+
+
+def of(body: Body) -> Fields:
+  """Returns the fields of a request."""
+  return body if isinstance(body, Fields) else Fields(body)
 
 
 def _shown(value: Any) -> str:

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 import dataclasses
-from typing import Any
 
 from saxml_ext.http.protocol import chat
 from saxml_ext.http.protocol import completions
@@ -21,7 +20,7 @@ class Predict:
   forms: Sequence[Form]
 
 
-def parse(body: dict[str, Any], profile_of: profiles.ProfileOf) -> Predict:
+def parse(body: fields_lib.Body, profile_of: profiles.ProfileOf) -> Predict:
   """Reads {"instances": [{"prompt": ...}, ...], "parameters": {...}}.
 
   An instance has the parameters of /v1/completions, or with "messages" those
@@ -31,7 +30,7 @@ def parse(body: dict[str, Any], profile_of: profiles.ProfileOf) -> Predict:
   Raises:
     problems.BadRequest: a parameter does not fit, or cannot be honoured.
   """
-  fields = fields_lib.Fields(body)
+  fields = fields_lib.of(body)
   instances = fields.raw('instances')
   if not isinstance(instances, list) or not instances:
     fields.fail('instances', 'send an array of at least one instance')

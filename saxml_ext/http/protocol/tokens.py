@@ -36,14 +36,14 @@ class Tokenize:
 
 
 def parse_tokenize(
-  body: dict[str, Any], profile_of: profiles.ProfileOf
+  body: fields_lib.Body, profile_of: profiles.ProfileOf
 ) -> Tokenize:
   """Reads a request with a prompt or with a conversation.
 
   Raises:
     problems.BadRequest: a parameter does not fit, or cannot be honoured.
   """
-  fields = fields_lib.Fields(body)
+  fields = fields_lib.of(body)
   model = fields.text('model')
   if 'messages' in fields:
     _, text = chat.take_prompt(fields, profile_of(model).template)
@@ -75,13 +75,13 @@ class Detokenize:
     return {'prompt': text}
 
 
-def parse_detokenize(body: dict[str, Any]) -> Detokenize:
+def parse_detokenize(body: fields_lib.Body) -> Detokenize:
   """Reads a request.
 
   Raises:
     problems.BadRequest: a parameter does not fit.
   """
-  fields = fields_lib.Fields(body)
+  fields = fields_lib.of(body)
   model = fields.text('model')
   if 'tokens' not in fields:
     fields.fail('tokens', 'it is missing; send an array of token ids')

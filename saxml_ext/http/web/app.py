@@ -9,12 +9,14 @@ from starlette import types
 from starlette.middleware import cors
 
 from saxml_ext.http.backend import catalogue as catalogue_lib
+from saxml_ext.http.protocol import openapi
 from saxml_ext.http.protocol import problems
 from saxml_ext.http.web import bodies
 from saxml_ext.http.web import guard
 from saxml_ext.http.web import information
 from saxml_ext.http.web import metrics as metrics_lib
 from saxml_ext.http.web import options as options_lib
+from saxml_ext.http.web import pages
 from saxml_ext.http.web import work
 
 _Getter = Callable[[requests.Request], Awaitable[starlette_responses.Response]]
@@ -53,10 +55,16 @@ def _routes(
   admission = guard.Admission(options, metrics)
   reader = bodies.Reader(options.max_body_bytes, options.most_bodies)
 
+  paths: list[openapi.Path] = []
+
+  def route(
+    path: str, app: types.ASGIApp, method: str, needs_key: bool
+  ) -> routing.Route:
+    paths.append((path, method, needs_key))
+    return routing.Route(path, _Named(app, path), methods=[method])
+
   def get(path: str, handler: _Getter) -> routing.Route:
-    return routing.Route(
-      path, _Named(routing.request_response(handler), path), methods=['GET']
-    )
+    return route(path, routing.request_response(handler), 'GET', False)
 
   def guarded(path: str, handler: _Getter) -> routing.Route:
     async def counted(
@@ -66,13 +74,14 @@ def _routes(
         return await handler(request)
 
     app = admission.around(routing.request_response(counted))
-    return routing.Route(path, _Named(app, path), methods=['GET'])
+    return route(path, app, 'GET', True)
 
   def post(path: str, handler: work.Handler) -> routing.Route:
     app = admission.around(work.Posted(handler, reader, admission.place))
-    return routing.Route(path, _Named(app, path), methods=['POST'])
+    return route(path, app, 'POST', True)
 
-  return [
+  shown = pages.Pages()
+  routes = [
     post('/v1/completions', asked.completions),
     post('/v1/chat/completions', asked.chat_completions),
     post('/v1/embeddings', asked.embeddings),
@@ -85,7 +94,15 @@ def _routes(
     get('/health/live', told.live),
     get('/version', told.version),
     get('/metrics', told.metrics),
+    get('/', shown.playground),
+    get('/docs', shown.reference),
+    get('/openapi.json', shown.openapi),
+    get('/static/{name}', shown.static),
   ]
+  shown.api = openapi.document(
+    paths, options.health_routes, options.predict_routes
+  )
+  return routes
 
 
 class _Named:

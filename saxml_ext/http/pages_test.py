@@ -1,0 +1,155 @@
+"""Tests of the gateway's pages, and of the OpenAPI document that one shows."""
+
+import re
+
+from absl.testing import absltest
+
+from saxml_ext.http.testing import gateway_case
+
+_MESSAGES = [{'role': 'user', 'content': 'x'}]
+_SAMPLES = {
+  '/v1/completions': {'prompt': 'x'},
+  '/v1/chat/completions': {'messages': _MESSAGES},
+  '/v1/embeddings': {'input': 'x'},
+  '/tokenize': {'prompt': 'x'},
+  '/detokenize': {'tokens': [1]},
+  '/predict': {'instances': [{'prompt': 'x'}]},
+}
+# What a field needs beside it.
+_TOGETHER = {
+  'best_of': {'n': 1},
+  'stream_options': {'stream': True},
+  'top_logprobs': {'logprobs': True},
+}
+# Texts that are not any text.
+_CHOSEN = {
+  'chat_template': 'plain',
+  'encoding_format': 'float',
+  'model': 'm',
+}
+
+
+def _example(name, schema):
+  """A value that a schema allows."""
+  if name in _CHOSEN:
+    return _CHOSEN[name]
+  if 'oneOf' in schema:
+    return _example('', schema['oneOf'][0])
+  if 'enum' in schema:
+    return schema['enum'][0]
+  kind = schema.get('type')
+  if kind == 'array':
+    return [_example('', schema['items'])]
+  if kind == 'object':
+    return {k: _example(k, v) for k, v in schema.get('properties', {}).items()}
+  if kind == 'boolean':
+    return True
+  if kind == 'integer':
+    return max(1, schema['minimum']) if 'maximum' in schema else 1
+  if kind == 'number':
+    return schema['maximum']
+  return 'x'
+
+
+class OpenApiTest(gateway_case.GatewayCase):
+  def setUp(self):
+    super().setUp()
+    status, self.api, _ = self.fetch('/openapi.json')
+    self.assertEqual(status, 200)
+
+  def schemas(self):
+    for path, methods in self.api['paths'].items():
+      if 'post' in methods:
+        body = methods['post']['requestBody']
+        yield path, body['content']['application/json']['schema']
+
+  def test_structure(self):
+    self.assertEqual(self.api['openapi'], '3.1.0')
+    self.assertLen(list(self.schemas()), len(_SAMPLES))
+    for path, methods in self.api['paths'].items():
+      [(method, operation)] = methods.items()
+      self.assertIn('200', operation['responses'])
+      self.assertGreater(len(operation['summary']), 5)
+      names = [p['name'] for p in operation.get('parameters', ())]
+      self.assertEqual(re.findall(r'\{(\w+)\}', path), names)
+      if method == 'get' and not names:
+        self.assertEqual(self.fetch(path)[0], 200, path)
+
+  def test_it_says_which_routes_need_a_key(self):
+    gateway = self.start_gateway(name_of={}.get)
+    for path, methods in self.api['paths'].items():
+      [(method, operation)] = methods.items()
+      body = {} if method == 'post' else None
+      status, _, _ = self.fetch(path.replace('{name}', 'm'), body, gateway)
+      self.assertEqual(status == 401, 'security' in operation, path)
+
+  def test_every_field_that_it_has_is_accepted(self):
+    for path, schema in self.schemas():
+      for name, field in schema['properties'].items():
+        body = {name: _example(name, field), **_TOGETHER.get(name, {})}
+        if path == '/predict' and name == 'instances':
+          body = {}
+        if not (path == '/tokenize' and name == 'messages'):
+          body = _SAMPLES[path] | body
+        if name in ('messages', 'prompt', 'tokens', 'input'):
+          body[name] = {'messages': _MESSAGES}.get(name, body[name])
+        status, got, _ = self.fetch(path, body)
+        self.assertEqual(status, 200, (path, body, got))
+
+  def test_no_other_field_is_accepted(self):
+    everything = {
+      name for _, schema in self.schemas() for name in schema['properties']
+    }
+    self.assertGreater(len(everything), 60)
+    for path, schema in self.schemas():
+      for name in sorted(everything - schema['properties'].keys()):
+        status, got, _ = self.fetch(path, {**_SAMPLES[path], name: 1})
+        self.assertEqual((status, got['error']['param']), (400, name), path)
+
+  def test_ranges_are_those_of_the_parser(self):
+    for path, schema in self.schemas():
+      for name, field in schema['properties'].items():
+        if 'minimum' not in field or 'maximum' not in field:
+          continue
+        for wrong in (field['minimum'] - 1, field['maximum'] + 1):
+          extra = _TOGETHER.get(name, {})
+          status, got, _ = self.fetch(
+            path, {**_SAMPLES[path], **extra, name: wrong}
+          )
+          self.assertEqual((status, got['error']['param']), (400, name), wrong)
+
+
+class PagesTest(gateway_case.GatewayCase):
+  def test_pages_load_nothing_from_elsewhere(self):
+    for path, kind in (
+      ('/', 'text/html'),
+      ('/docs', 'text/html'),
+      ('/static/page.css', 'text/css'),
+      ('/static/playground.js', 'text/javascript'),
+      ('/static/docs.js', 'text/javascript'),
+    ):
+      status, text, headers = self.fetch(path)
+      self.assertEqual(status, 200)
+      self.assertStartsWith(headers['content-type'], kind)
+      policy = headers['content-security-policy']
+      self.assertStartsWith(policy, "default-src 'none'; ")
+      self.assertNotIn('unsafe', policy)
+      self.assertNotRegex(text, r'(?<!\{location.origin)//\w+\.')
+      for used in re.findall(r'(?:src|href)="([^"]*)"', text):
+        self.assertEqual(self.fetch(used)[0], 200, used)
+      # The policy forbids these.
+      self.assertNotRegex(text, r'<style|style="|\son\w+="|<script>')
+    for wrong in ('/static/pages.py', '/static/..%2fpages.py', '/static/'):
+      self.assertEqual(self.fetch(wrong)[0], 404)
+
+  def test_scripts_use_only_elements_of_their_page(self):
+    for name in ('playground', 'docs'):
+      _, page, _ = self.fetch({'playground': '/', 'docs': '/docs'}[name])
+      _, script, _ = self.fetch(f'/static/{name}.js')
+      used = set(re.findall(r"(?:\$|getElementById)\('([\w-]+)'\)", script))
+      self.assertContainsSubset(used, re.findall(r'id="([^"]+)"', page))
+      self.assertNotIn('innerHTML', script)
+
+
+if __name__ == '__main__':
+  absltest.main()
