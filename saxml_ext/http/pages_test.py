@@ -21,6 +21,7 @@ _TOGETHER = {
   'stream_options': {'stream': True},
   'top_logprobs': {'logprobs': True},
 }
+_OBJECTS = ('instances', 'messages')
 # Texts that are not any text.
 _CHOSEN = {
   'chat_template': 'plain',
@@ -86,13 +87,12 @@ class OpenApiTest(gateway_case.GatewayCase):
   def test_every_field_that_it_has_is_accepted(self):
     for path, schema in self.schemas():
       for name, field in schema['properties'].items():
+        sample = _SAMPLES[path]
+        if path == '/tokenize' and name != 'prompt':
+          sample = {'messages': _MESSAGES}
         body = {name: _example(name, field), **_TOGETHER.get(name, {})}
-        if path == '/predict' and name == 'instances':
-          body = {}
-        if not (path == '/tokenize' and name == 'messages'):
-          body = _SAMPLES[path] | body
-        if name in ('messages', 'prompt', 'tokens', 'input'):
-          body[name] = {'messages': _MESSAGES}.get(name, body[name])
+        # Objects have members of their own, which a sample knows.
+        body = {**sample, **body} if name not in _OBJECTS else sample
         status, got, _ = self.fetch(path, body)
         self.assertEqual(status, 200, (path, body, got))
 
