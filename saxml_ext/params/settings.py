@@ -6,6 +6,7 @@ server cannot do as asked, instead of doing something else.
 
 from collections.abc import Mapping
 import dataclasses
+import math
 from typing import Any
 
 from saxml_ext.common import errors
@@ -28,7 +29,8 @@ class Settings:
     engine: slots, lengths, search and types of the engine; its eos_id is None
       until `completed` where the checkpoint's gptj_config.json knows it.
     admission_limit: requests per method held before more are refused.
-    admission_wait: how long a request may wait to share its prefill.
+    admission_wait: how long a request may wait to share its prefill; 0 if each
+      prompt is prefilled alone.
     fail_on_truncation: whether a longer prompt is an error.
     keep_left: which end of a prompt that is cut stays.
     max_suffix: longest suffix to score; 0 if it shares engine.max_prompt.
@@ -87,12 +89,16 @@ class Settings:
     """
     support.check(params)
     ranges.check(params)
+    engine = engine_config.of(params)
+    # Prompts that are prefilled one at a time gain nothing from company.
+    parts = math.prod(params.ICI_MESH_SHAPE[:-1])
+    shares = engine.prefill_batches != (1,) or parts > 1
     return cls(
       family=families.of(params),
       test_mode=params.test_mode,
-      engine=engine_config.of(params),
+      engine=engine,
       admission_limit=template.admission_limit(params),
-      admission_wait=params.BATCH_WAIT_SECS or 0.0,
+      admission_wait=(params.BATCH_WAIT_SECS or 0.0) if shares else 0.0,
       fail_on_truncation=params.FAIL_ON_INPUT_TRUNCATION,
       keep_left=params.SLICE_LEFT,
       max_suffix=params.SUFFIX_SEQ_LEN,

@@ -23,6 +23,13 @@ class SettingsTest(parameterized.TestCase):
     self.assertEqual(settings.engine.num_slots, 5)
     self.assertEqual(settings.admission_limit, 10)
 
+  def test_prompts_wait_only_for_company_in_their_prefill(self):
+    # One prompt a prefill, unless the mesh splits the slots into parts.
+    for mesh, expected in (([1, 1, 4], 0), ([1, 2, 4], 4), ([2, 1, 1], 4)):
+      settings = _of(BATCH_WAIT_SECS=4.0, ICI_MESH_SHAPE=mesh, BATCH_SIZE=4)
+      self.assertEqual(settings.admission_wait, expected, mesh)
+    self.assertEqual(_of(BATCH_WAIT_SECS=None).admission_wait, 0)
+
   @parameterized.parameters(
     (None, (512,)),
     ([128], (128, 512)),

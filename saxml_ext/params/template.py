@@ -153,7 +153,7 @@ class ServableLMParams:
   # Family of models: 'gptj'; 'lm_cloud' for Pax's LmCloudSpmd.
   ARCHITECTURE: str = 'gptj'
   # 'reference': transformers' beam search, which is MLPerf's; 'pax': praxis',
-  # see `saxml_ext.engine.search.search.pax_beam`.
+  # see `saxml_ext.engine.search.pax_beam`.
   BEAM_RULE: str = 'reference'
   # Reference rule: a score is the summed log-probability over length to this
   # power.

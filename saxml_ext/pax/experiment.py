@@ -13,7 +13,7 @@ What praxis' layers do differently from this server's engine:
 - QUANTIZATION 'int8_weights' is the same computation;
 - with 'int8' praxis gives the activations before q, k and v one scale for the
   whole batch, where the engine gives each row its own (so do both elsewhere);
-- beams follow praxis' rule, see `saxml_ext.engine.search.search.pax_beam`.
+- beams follow praxis' rule, see `saxml_ext.engine.search.pax_beam`.
 
 Importing this module imports paxml, which takes seconds.
 """

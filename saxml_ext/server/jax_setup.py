@@ -67,13 +67,17 @@ def _check(kind: str, found: bool) -> None:
     found: whether the machine shows one.
 
   Raises:
-    errors.FailedPrecondition: JAX cannot.
+    errors.FailedPrecondition: JAX cannot, or not with the libtpu that it needs.
   """
+  if kind == accelerators.TPU and (foreign := accelerators.foreign_libtpu()):
+    raise errors.FailedPrecondition(foreign)
   if kind == accelerators.CUDA and not found:
     raise errors.FailedPrecondition(accelerators.unusable(kind))
   with _held_back(_XLA_BRIDGE) as records:
     try:
-      jax.devices(kind)
+      device = jax.devices(kind)[0]
+      version = ' '.join(device.client.platform_version.split())
+      absl_logging.info('JAX uses %s: %s', device.device_kind, version)
       return
     except RuntimeError as e:
       # A plugin that fails is only logged, and then unknown to JAX; libtpu is

@@ -35,7 +35,9 @@ class JaxSetupTest(absltest.TestCase):
     self._root = self.create_tempdir('root').full_path
     self._path = self.create_tempdir('path')
 
-  def _check(self, *trees, platforms='') -> subprocess.CompletedProcess[str]:
+  def _check(
+    self, *trees, platforms='', **variables: str
+  ) -> subprocess.CompletedProcess[str]:
     fake_machine.make(self._root, *trees)
     return subprocess.run(
       [sys.executable, '-c', _CHECK, self._root],
@@ -48,6 +50,7 @@ class JaxSetupTest(absltest.TestCase):
         # Another process may compile for TPU at the same time.
         'ALLOW_MULTIPLE_LIBTPU_LOAD': '1',
         'TPU_LOG_DIR': 'disabled',
+        **variables,
       },
       capture_output=True,
       text=True,
@@ -72,6 +75,29 @@ class JaxSetupTest(absltest.TestCase):
     self.assertEqual(done.returncode, 1)
     self.assertIn('JAX says "cuInit(0) failed"; `nvidia-smi`', done.stderr)
     self.assertNotIn('Traceback', done.stderr)
+
+  def test_another_libtpu_than_the_program_s_is_refused(self):
+    own = self._path.create_file('libtpu/__init__.py').full_path
+    library = os.path.join(os.path.dirname(own), 'libtpu.so')
+    other = self.create_tempfile('older/libtpu.so').full_path
+    done = self._check(
+      fake_machine.SERVER, fake_machine.TPU_V5E, TPU_LIBRARY_PATH=other
+    )
+    self.assertEqual(done.returncode, 1)
+    self.assertIn(f'TPU_LIBRARY_PATH is {other}, so', done.stderr)
+    self.assertIn('Unset TPU_LIBRARY_PATH', done.stderr)
+    # Its own goes to JAX, which cannot load the empty file.
+    done = self._check(
+      fake_machine.SERVER, fake_machine.TPU_V5E, TPU_LIBRARY_PATH=library
+    )
+    self.assertNotIn('would load another libtpu', done.stderr)
+    done = self._check(
+      fake_machine.SERVER,
+      fake_machine.TPU_V5E,
+      platforms='cpu',
+      TPU_LIBRARY_PATH=other,
+    )
+    self.assertEqual(done.stdout, 'went on\n', done.stderr)
 
   def test_the_cpu_is_taken_where_it_is_asked_for(self):
     self._install_plugin()

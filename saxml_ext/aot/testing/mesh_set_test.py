@@ -23,7 +23,7 @@ from saxml_ext.engine.testing import fast_compile
 from saxml_ext.engine.testing import serving
 
 fast_compile.install()
-jax.config.update('jax_num_cpu_devices', 2)
+jax.config.update('jax_num_cpu_devices', 4)
 
 _MODEL = small_engine.MODEL
 _ENGINE = dataclasses.replace(small_engine.ENGINE, prefill_chunk=0)
@@ -68,6 +68,25 @@ class MeshSetTest(absltest.TestCase):
       self.assertEqual(_answers(runner), expected)
       score = runner.score(np.arange(4), np.arange(5))
     self.assertLess(score, 0)
+    self.assertEqual(compiled.names, [])
+
+  def test_devices_may_come_in_another_order(self):
+    # As the ring of four chips of a v5e host.
+    ring = [jax.devices()[i] for i in (0, 1, 3, 2)]
+    mesh = sharding.make_mesh((1, 1, 4), ring)
+    self.assertEqual(mesh.devices.flatten().tolist(), ring)
+    expected = _answers(runner_lib.Runner(self.weights, _MODEL, _ENGINE, mesh))
+    run = executables.Executables(
+      state.Settings(_MODEL, _ENGINE),
+      jax.eval_shape(lambda: sharding.pad(mesh, self.weights)),
+      mesh,
+    )
+    path = os.path.join(self.create_tempdir().full_path, 'ring')
+    compile_set.compile_set(path, run, run.keys(), small_engine.SERVING)
+    ready = program_set.ProgramSet.open(path).load
+    with compilations.counting() as compiled:
+      runner = runner_lib.Runner(self.weights, _MODEL, _ENGINE, mesh, ready)
+      self.assertEqual(_answers(runner), expected)
     self.assertEqual(compiled.names, [])
 
   def test_programs_are_written_that_other_versions_can_compile(self):

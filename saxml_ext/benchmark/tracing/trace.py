@@ -34,7 +34,8 @@ _FILES = {
   'cache.py': 'KV and ancestry',
   'rotary.py': 'rotary positions',
 }
-_FUNCTIONS = {'_norm': 'layer norms', '_gelu': 'GELU'}
+# Functions of the engine's `components.py`.
+FUNCTIONS = {'normalize': 'layer norms', 'gelu': 'GELU'}
 _MOST_OPERATIONS = 20
 
 
@@ -108,8 +109,8 @@ def label(operation: hlo_names.Operation | None) -> str:
   if operation is None:
     return 'rest'
   for frame in reversed(operation.frames):
-    if frame.function in _FUNCTIONS:
-      return _FUNCTIONS[frame.function]
+    if frame.function in FUNCTIONS:
+      return FUNCTIONS[frame.function]
     if frame.file in _FILES:
       return _FILES[frame.file]
     for matrix, name in _MATRICES.items():

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 
 from saxml_ext.benchmark.tracing import hlo_names
 from saxml_ext.benchmark.tracing import trace
+from saxml_ext.engine.family import components
 
 
 def _event(operation, begin, duration):
@@ -38,6 +39,10 @@ class TraceTest(absltest.TestCase):
     self.assertEqual(found['jit_decode', 'dot'][1], 2)
     total = sum(seconds for seconds, _ in found.values())
     self.assertAlmostEqual(total, 105e-6)
+
+  def test_functions_that_are_named_are_the_engine_s(self):
+    for name in trace.FUNCTIONS:
+      self.assertTrue(callable(getattr(components, name, None)), name)
 
   def test_operations_know_the_code_that_made_them(self):
     def outer(x):

@@ -24,6 +24,8 @@ CUDA = 'cuda'
 
 # Where a user tells JAX which platforms to use.
 PLATFORMS = 'JAX_PLATFORMS'
+# Names the file that JAX loads instead of the installed package's.
+_LIBTPU = 'TPU_LIBRARY_PATH'
 # What NVIDIA's driver makes for each GPU; the last is what WSL2 has.
 _NVIDIA_NODES = ('/dev/nvidia[0-9]*', '/dev/dxg')
 _NVIDIA_INFORMATION = '/proc/driver/nvidia/gpus/*/information'
@@ -214,6 +216,31 @@ def unusable(kind: str, reason: str = '') -> str:
     f'the program came with {told.package} (--config={kind}), to compute on'
     f' {told.noun}, which it cannot: {why} To compute on the CPU, leave'
     f' --config={kind} out or set {PLATFORMS}=cpu.'
+  )
+
+
+def foreign_libtpu(environment: Mapping[str, str] = os.environ) -> str:
+  """Returns an error message if JAX would load another libtpu than ours, else "".
+
+  The engine's kernels need the version that JAX was released with. An image of a
+  TPU VM may set the variable to an older one, which JAX prefers.
+
+  Args:
+    environment: The variables to look at.
+  """
+  path = environment.get(_LIBTPU)
+  spec = importlib.util.find_spec('libtpu')
+  if not path or spec is None or spec.origin is None:
+    return ''
+  if not os.path.exists(path):
+    return ''  # JAX warns and ignores it.
+  own = pathlib.Path(spec.origin).with_name('libtpu.so')
+  if pathlib.Path(path).resolve() == own.resolve():
+    return ''
+  return (
+    f'{_LIBTPU} is {path}, so JAX would load another libtpu than the one that'
+    f" the program came with ({own}). The engine's kernels need the latter."
+    f' Unset {_LIBTPU}. To compute on the CPU, set {PLATFORMS}=cpu.'
   )
 
 
