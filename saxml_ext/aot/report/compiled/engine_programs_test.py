@@ -9,7 +9,7 @@ from saxml_ext.aot.report.compiled import costs
 from saxml_ext.aot.report.compiled import engine_programs
 
 _DATA = pathlib.Path('saxml_ext/aot/report/data')
-_FILES = ('engine.json',)
+_FILES = ('engine.json', 'sax_512.json', 'sax_1024.json', 'sax_1919.json')
 _KERNEL = re.compile(r'custom_call @tpu_custom_call.*kernel_name = "(\w+)"')
 
 
@@ -35,6 +35,9 @@ class KeptCostsTest(parameterized.TestCase):
         ' the kept costs are of. Make them again: "Making costs" in'
         ' docs/aot_report.md.',
       )
+
+  def test_every_kept_file_is_checked(self):
+    self.assertSameElements(_FILES, [p.name for p in _DATA.glob('*.json')])
 
 
 class LoweringTest(absltest.TestCase):
