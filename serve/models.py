@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 import fcntl
 import hashlib
+import importlib
 import json
 import os
 import re
@@ -299,6 +300,7 @@ def _template(
 
 def _choose(directory: str, options: Options) -> tuple[str, dict[str, str]]:
   """Returns the serving params of a PAX checkpoint, with their overrides."""
+  _check_overrides(options)
   if options.params:
     return options.params, dict(options.overrides)
   said = description.read(os.path.join(directory, _CHECKPOINT))
@@ -309,8 +311,21 @@ def _choose(directory: str, options: Options) -> tuple[str, dict[str, str]]:
       ' docs/serving_params.md.'
     )
   lengths = _lengths(said.max_positions, options.max_model_len)
-  overrides = lengths | _numbers(said, lengths, options)
+  overrides = lengths | _numbers(directory, said, lengths, options)
   return PARAMS['gptj'], overrides | dict(options.overrides)
+
+
+def _check_overrides(options: Options) -> None:
+  """Raises errors.ServeError if an override would have no effect."""
+  if not (options.overrides or options.params):
+    return  # Without them, a start saves the import of JAX.
+  mistakes = importlib.import_module('saxml_ext.params.mistakes')
+  problem = mistakes.in_path(options.params) if options.params else ''
+  params = options.params or PARAMS['gptj']
+  found = [problem] if problem else []
+  found += mistakes.in_overrides(params, options.overrides)
+  if found:
+    raise errors.ServeError(' '.join(found))
 
 
 def _lengths(positions: int, wanted: int) -> dict[str, str]:
@@ -337,13 +352,22 @@ def _lengths(positions: int, wanted: int) -> dict[str, str]:
   }
 
 
+def _is_int8(directory: str) -> bool:
+  """Returns True if the matrices of a PAX checkpoint are int8."""
+  variables = os.path.join(directory, _CHECKPOINT, 'state')
+  return os.path.isdir(variables) and any(
+    name.endswith('_quantized_scale') for name in os.listdir(variables)
+  )
+
+
 def _numbers(
+  directory: str,
   said: description.Description,
   lengths: Mapping[str, str],
   options: Options,
 ) -> dict[str, str]:
   """Returns the overrides of number formats and slots that fit the memory."""
-  int8 = options.quantize == INT8
+  int8 = options.quantize == INT8 or _is_int8(directory)
   dtype = 'float32' if int8 else said.dtype or 'float32'
   width = said.num_heads * said.head_dim
   head = 2 * said.vocab_size * said.model_dim

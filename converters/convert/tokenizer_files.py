@@ -23,6 +23,8 @@ NAMES = (
   'tokenizer_config.json',
   'special_tokens_map.json',
   'added_tokens.json',
+  'chat_template.jinja',
+  'generation_config.json',
   VOCAB,
   MERGES,
 )

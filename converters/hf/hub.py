@@ -24,6 +24,7 @@ _SMALL_FILES = (
   'tokenizer_config.json',
   'special_tokens_map.json',
   'added_tokens.json',
+  'chat_template.jinja',
   'vocab.json',
   'merges.txt',
 )

@@ -5,7 +5,6 @@ cell, so a finding is a warning and not a reason to refuse.
 """
 
 from collections.abc import Mapping
-import re
 
 from saxml_ext.common import near_misses
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
@@ -13,9 +12,6 @@ from saxml_ext.params import lm_cloud  # noqa: F401 Registers or sets up.
 from saxml_ext.params import overrides as overrides_lib
 from saxml_ext.params import registry
 from saxml_ext.params import template
-
-# What the admin server reads, see docs/saxutil.md.
-_ADMIN_KEY = re.compile(r'ram\d*|constraints', re.ASCII)
 
 
 def in_overrides(model_path: str, overrides: Mapping[str, str]) -> list[str]:
@@ -28,8 +24,7 @@ def in_overrides(model_path: str, overrides: Mapping[str, str]) -> list[str]:
   """
   known = model_path in registry.names()
   params = registry.lookup(model_path) if known else template.ServableLMParams
-  given = {k: v for k, v in overrides.items() if not _ADMIN_KEY.fullmatch(k)}
-  found = overrides_lib.problems(params, given)
+  found = overrides_lib.problems(params, overrides)
   return found if known else [text for text in found if 'Did you mean' in text]
 
 

@@ -21,6 +21,8 @@ from saxml_ext.common import near_misses
 
 # Public attributes alone, so that no override replaces a method.
 _ATTRIBUTE = re.compile(r'[A-Z][A-Z0-9_]*', re.ASCII)
+# Those that the admin server reads, see docs/saxutil.md.
+ADMIN_KEY = re.compile(r'ram\d*|constraints', re.ASCII)
 # Nobody reads more, and each unknown name is compared with all attributes.
 _MOST_PROBLEMS = 20
 
@@ -37,6 +39,8 @@ def apply(params: type, overrides: Mapping[str, str]) -> type:
   """
   changes = {}
   for name, text in overrides.items():
+    if ADMIN_KEY.fullmatch(name):
+      continue
     try:
       value = _value(params, name, text)
     except _NoEffect as e:
@@ -59,6 +63,8 @@ def problems(params: type, overrides: Mapping[str, str]) -> list[str]:
   """
   found: list[str] = []
   for name, text in overrides.items():
+    if ADMIN_KEY.fullmatch(name):
+      continue
     if len(found) == _MOST_PROBLEMS:
       break
     try:

@@ -72,6 +72,7 @@ _BELOW = {
     'converters',
     'saxml_ext/client',
     'saxml_ext/common',
+    'saxml_ext/params',
     'saxml_ext/pax',
     'saxml_ext/protobuf',
   ),
