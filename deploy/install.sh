@@ -2,16 +2,19 @@
 # Builds a cell's programs and copies them, whole, to a directory:
 #
 #   deploy/install.sh /opt/sax
+#   deploy/install.sh /opt/sax saxutil      only this program
 #
 # The copies need nothing of this checkout or of Bazel, only the Python 3.11
 # that Bazel built them with, at the same path.
 set -euo pipefail
 
-if (($# != 1)) || [[ $1 != /* ]]; then
-  echo "usage: $0 DIRECTORY, an absolute path such as /opt/sax" >&2
+if (($# < 1)) || [[ $1 != /* ]]; then
+  echo "usage: $0 DIRECTORY [PROGRAM...]" >&2
+  echo "DIRECTORY is an absolute path such as /opt/sax." >&2
   exit 2
 fi
 directory=$1
+shift
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 programs=(
@@ -21,6 +24,20 @@ programs=(
   saxml_ext/http/gateway
   saxml_ext/server/server
 )
+if (($#)); then
+  chosen=()
+  for name; do
+    for program in "${programs[@]}"; do
+      [[ ${program##*/} != "$name" ]] || chosen+=("$program")
+    done
+  done
+  if ((${#chosen[@]} != $#)); then
+    echo "$0: one of these programs is unknown: $*." >&2
+    echo "Available: ${programs[*]##*/}" >&2
+    exit 2
+  fi
+  programs=("${chosen[@]}")
+fi
 labels=()
 for program in "${programs[@]}"; do
   labels+=("//${program%/*}:${program##*/}")
@@ -36,6 +53,12 @@ for program in "${programs[@]}"; do
   mkdir "$directory/.$name.new"
   cp -L "bazel-bin/$program" "$directory/.$name.new/$name"
   cp -rL "bazel-bin/$program.runfiles" "$directory/.$name.new/$name.runfiles"
+  # With rules_python, Python finds its library through this relative link.
+  while read -r link; do
+    ln -sfn "$(readlink "bazel-bin/$program.runfiles/$link")" \
+      "$directory/.$name.new/$name.runfiles/$link"
+  done < <(cd "bazel-bin/$program.runfiles" &&
+    find . -path '*.venv/bin/python*' -type l)
   chmod -R u+w,a+rX "$directory/.$name.new"
   [[ ! -e $directory/$name ]] || mv "$directory/$name" "$directory/.$name.old"
   mv "$directory/.$name.new" "$directory/$name"
