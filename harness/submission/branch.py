@@ -7,10 +7,10 @@ pushed.
 
 import os
 import pathlib
-import subprocess
 import tempfile
 
 from harness import errors
+from harness.submission.content import git
 
 
 class BranchError(errors.HarnessError):
@@ -75,11 +75,11 @@ def _run(
   at: pathlib.Path | None = None,
 ) -> str:
   git_dir = _try(repository, 'rev-parse', '--absolute-git-dir')
-  done = subprocess.run(
-    ['git', f'--git-dir={git_dir}', *arguments],
+  done = git.run(
+    f'--git-dir={git_dir}',
+    *arguments,
     cwd=at or repository,
     env=dict(os.environ) | env,
-    capture_output=True,
     encoding='utf-8',
   )
   if done.returncode:
@@ -91,9 +91,5 @@ def _run(
 
 def _try(repository: pathlib.Path, *arguments: str) -> str | None:
   """Output of a git command; None if it fails."""
-  done = subprocess.run(
-    ['git', '-C', repository, *arguments],
-    capture_output=True,
-    encoding='utf-8',
-  )
+  done = git.run('-C', repository, *arguments, encoding='utf-8')
   return None if done.returncode else done.stdout.strip()

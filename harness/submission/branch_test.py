@@ -1,6 +1,8 @@
 import os
 import pathlib
+import shutil
 import subprocess
+import unittest
 from unittest import mock
 
 from absl.testing import absltest
@@ -15,6 +17,7 @@ _IDENTITY = {
 }
 
 
+@unittest.skipUnless(shutil.which('git'), 'There is no git here.')
 class BranchTest(absltest.TestCase):
   def setUp(self):
     super().setUp()

@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 
 from harness import errors
+from harness.submission.content import git
 
 REPOSITORY = 'https://github.com/mlcommons/inference'
 
@@ -118,12 +119,9 @@ def _find(
       f'--inference_dir={inference_dir} is no directory; {how_to_get(round_name)}'
     )
   archive = scratch / 'checker.tar'
-  taken = subprocess.run(
-    [
-      *('git', '-C', inference_dir, 'archive', '-o', archive),
-      *(revision or round_name, _FOLDER),
-    ],
-    capture_output=True,
+  taken = git.run(
+    *('-C', inference_dir, 'archive', '-o', archive),
+    *(revision or round_name, _FOLDER),
     encoding='utf-8',
   )
   if taken.returncode == 0:

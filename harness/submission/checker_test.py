@@ -1,7 +1,9 @@
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
+import unittest
 from unittest import mock
 
 from absl.testing import absltest
@@ -31,6 +33,7 @@ def _git(folder: pathlib.Path, *arguments: str) -> None:
   subprocess.run(['git', *identity, *arguments], cwd=folder, check=True)
 
 
+@unittest.skipUnless(shutil.which('git'), 'There is no git here.')
 class CheckerTest(absltest.TestCase):
   def setUp(self):
     super().setUp()

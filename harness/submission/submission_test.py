@@ -4,6 +4,7 @@ import pathlib
 import shutil
 import subprocess
 import tarfile
+import unittest
 
 from absl.testing import absltest
 
@@ -63,6 +64,7 @@ class SubmissionTest(absltest.TestCase):
   def results(self) -> list[str]:
     return [f'--result={self.made / name}' for name in ('offline', 'stream')]
 
+  @unittest.skipUnless(shutil.which('git'), 'There is no git here.')
   def test_tree_archive_and_branch(self):
     repo = self.root / 'clone'
     subprocess.run(['git', 'init', '-q', repo], check=True)

@@ -6,9 +6,9 @@ had are written out of LoadGen's own log, in the same format.
 """
 
 import pathlib
-import subprocess
 
 from harness.loadgen import loadgen_log
+from harness.submission.content import git
 
 FILE = 'mlperf.conf'
 _PLACES = ('mlperf.conf', 'loadgen/mlperf.conf')
@@ -33,10 +33,7 @@ def official(inference_dir: pathlib.Path, round_name: str) -> bytes | None:
     round_name: such as "v4.0".
   """
   for place in _PLACES:
-    shown = subprocess.run(
-      ['git', '-C', inference_dir, 'show', f'{round_name}:{place}'],
-      capture_output=True,
-    )
+    shown = git.run('-C', inference_dir, 'show', f'{round_name}:{place}')
     if shown.returncode == 0 and shown.stdout:
       return shown.stdout
   return None

@@ -1,5 +1,7 @@
 import pathlib
+import shutil
 import subprocess
+import unittest
 
 from absl.testing import absltest
 
@@ -13,6 +15,7 @@ def _git(folder: pathlib.Path, *arguments: str) -> None:
 
 
 class MlperfConfTest(absltest.TestCase):
+  @unittest.skipUnless(shutil.which('git'), 'There is no git here.')
   def test_the_rounds_own_file_comes_from_its_tag(self):
     folder = pathlib.Path(self.create_tempdir().full_path)
     _git(folder, 'init', '-q')

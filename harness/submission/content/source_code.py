@@ -3,10 +3,10 @@
 import io
 import os
 import pathlib
-import subprocess
 import tarfile
 
 from harness.data import bundle
+from harness.submission.content import git
 
 # What computes and measures results; the rest of the repository tests it.
 _FOLDERS = ('converters', 'harness', 'saxml_ext', 'serve')
@@ -23,10 +23,7 @@ def files(commit: str) -> dict[str, bytes]:
   """
   root = os.environ.get('BUILD_WORKSPACE_DIRECTORY', bundle.ROOT)
   if commit and not commit.endswith(_DIRTY):
-    archive = subprocess.run(
-      ['git', '-C', root, 'archive', '--format=tar', commit],
-      capture_output=True,
-    )
+    archive = git.run('-C', root, 'archive', '--format=tar', commit)
     if archive.returncode == 0:
       return _of_archive(archive.stdout)
   return {

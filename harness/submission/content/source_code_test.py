@@ -1,6 +1,8 @@
 import os
 import pathlib
+import shutil
 import subprocess
+import unittest
 from unittest import mock
 
 from absl.testing import absltest
@@ -10,6 +12,7 @@ from harness.submission.content import source_code
 _IDENTITY = ('-c', 'user.name=A', '-c', 'user.email=a@example.org')
 
 
+@unittest.skipUnless(shutil.which('git'), 'There is no git here.')
 class CodeTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
