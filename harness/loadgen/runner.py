@@ -79,6 +79,10 @@ REQUIRED_FLAGS = (
 
 _STATUS_INTERVAL_SECS = 0.5
 
+# Time to the first answer, at least, after which a run is given up: a model
+# may compile its programs for it.
+_FIRST_ANSWER_SECS = 300.0
+
 
 @dataclasses.dataclass(frozen=True)
 class Subject:
@@ -127,6 +131,7 @@ def main(make: Callable[[], Subject]) -> None:
       bursts,
       _WARM_UP_REST_SECS.value,
       _SILENCE_SECS.value,
+      max(_SILENCE_SECS.value, _FIRST_ANSWER_SECS),
     )
   except warm_up.WarmUpError as error:
     _give_up(str(error), None)
@@ -210,18 +215,39 @@ def _watch(sut: sut_lib.SystemUnderTest, ended: threading.Event) -> None:
     counts = sut.counts()
     if sut.failure:
       _abandon(sut, sut.failure)
-    open_samples = counts.issued - counts.done
-    if open_samples and counts.silence_secs > _SILENCE_SECS.value:
-      _abandon(
-        sut,
-        f'no answer for {counts.silence_secs:.0f} s (limit'
-        f' {_SILENCE_SECS.value:.0f} s) with {counts.in_flight} requests in'
-        f' flight and {counts.done} of {counts.issued} answered; the model'
-        f' server is gone or too slow: look at it, or raise --silence_secs',
-      )
+    if reason := silence(counts, _SILENCE_SECS.value):
+      _abandon(sut, reason)
     run_status.send(
       run_status.RunStatus(counts.issued, counts.done, counts.seconds)
     )
+
+
+def silence(counts: sut_lib.Counts, limit_secs: float) -> str | None:
+  """Returns why a run is given up for lack of answers; None if it goes on.
+
+  Args:
+    counts: The samples so far.
+    limit_secs: The longest time without any answer, after the first one.
+  """
+  waited = counts.silence_secs
+  if counts.issued == counts.done or waited <= limit_secs:
+    return None
+  told = f'with {counts.in_flight} requests in flight'
+  if counts.done:
+    return (
+      f'no answer for {waited:.0f} s (limit {limit_secs:.0f} s) {told} and'
+      f' {counts.done} of {counts.issued} answered; the model server is gone or'
+      ' too slow: look at it, or raise --silence_secs'
+    )
+  limit_secs = max(limit_secs, _FIRST_ANSWER_SECS)
+  if waited <= limit_secs:
+    return None
+  return (
+    f'no answer at all within {waited:.0f} s (limit {limit_secs:.0f} s to the'
+    f' first one) {told}; the model server never answered: it may not be'
+    ' reachable, still compile its programs, or be too slow; look at its log, or'
+    ' raise --silence_secs above this'
+  )
 
 
 def _abandon(sut: sut_lib.SystemUnderTest, reason: str) -> NoReturn:

@@ -39,6 +39,7 @@ def run(
   bursts: Sequence[int],
   rest_secs: float,
   silence_secs: float,
+  first_secs: float = 0.0,
 ) -> None:
   """Answers bursts of samples, each when the one before it is answered.
 
@@ -48,11 +49,13 @@ def run(
     bursts: how many at once.
     rest_secs: pause after the last burst, if there is any.
     silence_secs: time without any answer after which it is given up.
+    first_secs: the same for the very first answer, if it is longer.
 
   Raises:
     WarmUpError: a sample was not answered.
   """
   index = 0
+  limit_secs = max(silence_secs, first_secs)
   for size in bursts:
     replies: queue.SimpleQueue[Exception | None] = queue.SimpleQueue()
     for _ in range(size):
@@ -63,15 +66,16 @@ def run(
       index += 1
     for _ in range(size):
       try:
-        failure = replies.get(timeout=silence_secs)
+        failure = replies.get(timeout=limit_secs)
       except queue.Empty:
         raise WarmUpError(
           f'warm-up: no answer to a burst of {size} samples for'
-          f' {silence_secs:.0f} s; the system is gone or too slow: look at it,'
+          f' {limit_secs:.0f} s; the system is gone or too slow: look at it,'
           ' or raise --silence_secs'
         ) from None
       if failure is not None:
         raise WarmUpError(f'warm-up: a sample failed: {failure}') from failure
+      limit_secs = silence_secs
   if bursts:
     time.sleep(rest_secs)
 

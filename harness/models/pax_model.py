@@ -32,7 +32,9 @@ _DTYPE = flags.DEFINE_enum(
   'dtype', 'float32', ['float32', 'bfloat16'], 'Type of the variables.'
 )
 _QUANTIZE = flags.DEFINE_bool(
-  'quantize', False, "Make matrices int8, the head's too."
+  'quantize',
+  False,
+  'Make matrices int8, as the published serving params expect: not the head.',
 )
 _CALIBRATION = flags.DEFINE_string(
   'calibration',

@@ -19,7 +19,8 @@ class Wanted:
   Attributes:
     base: Hugging Face directory of the GPT-J.
     dtype: type of the variables, float32 or bfloat16.
-    quantize: whether matrices shall be int8, the head's too.
+    quantize: whether matrices shall be int8: those of --quantization_configs
+      gptj, which the published serving params expect. The head is none of them.
     calibration: articles to calibrate on; None: none.
   """
 
@@ -120,7 +121,6 @@ def _quantizer(wanted: Wanted, source: str, target: str) -> programs.Command:
     {
       'input_dir': source,
       'output_dir': target,
-      'quantize_softmax': True,
       'calibration': wanted.calibration,
       'resume': os.path.isdir(target),
     },

@@ -2,12 +2,16 @@ import os
 import subprocess
 
 from absl.testing import absltest
+import numpy as np
 
 from harness.models import pax_models
 from saxml_ext.engine.testing import fast_compile
+from saxml_ext.pax import checkpoint
 from serve import programs
 
 fast_compile.install()
+
+_HEAD = 'params.lm.softmax.logits_ffn.linear.w'
 
 
 class PaxModelsTest(absltest.TestCase):
@@ -39,6 +43,10 @@ class PaxModelsTest(absltest.TestCase):
     self.assertEqual(self.ran, ['converter', 'quantizer'])
     self.assertNotEqual(int8, path)
     self.assertIn('gptj_config.json', os.listdir(int8))
+    # As the quantizer does by itself, and the published params expect.
+    variables = checkpoint.read_variables(int8)
+    self.assertNotEqual(variables[_HEAD].dtype, np.int8)
+    self.assertIn(np.int8, {value.dtype for value in variables.values()})
     self.assertEqual(
       self._models.get(pax_models.Wanted(self._base, quantize=True)), int8
     )
@@ -67,6 +75,21 @@ class PaxModelsTest(absltest.TestCase):
   def test_another_directory_is_told(self):
     with self.assertRaisesRegex(FileNotFoundError, 'holds no config.json'):
       self._models.get(pax_models.Wanted(self._dir))
+
+  def test_the_bundled_model_is_the_default(self):
+    command = programs.command(
+      'harness/models/pax_model',
+      {'cache_dir': os.path.join(self._dir, 'cache')},
+    )
+    done = subprocess.run(
+      command.argv,
+      env=dict(command.env),
+      stdout=subprocess.PIPE,
+      text=True,
+      check=True,
+    )
+    path = done.stdout.splitlines()[-1]
+    self.assertIn('gptj_config.json', os.listdir(path))
 
 
 if __name__ == '__main__':

@@ -168,18 +168,41 @@ def run_settings(
     max_duration_ms=_FAST_MAX_DURATION_MS if load.execution_mode == FAST else 0,
     min_query_count=load.test_query_count
     if test
-    else _min_queries(load, benchmark, buffer_count),
+    else _min_queries(load, benchmark, buffer_count, speed),
     max_query_count=load.test_query_count if test else 0,
     target_qps=None if load.streams else target_qps,
     target_latency_ms=load.target_latency_ms
     or (speed.latency_ms if load.streams else None),
-    equal_issue=False if test else load.equal_issue,
+    equal_issue=_equal_issue(load),
   )
 
 
-def _min_queries(load: Load, benchmark: str, buffer_count: int) -> int:
+def _equal_issue(load: Load) -> bool | None:
+  """Returns whether samples are issued equally; None: as the round says.
+
+  Under equal issue LoadGen sends whole passes over the buffer. A fast run of a
+  stream or a server would often be stopped in the middle of one.
+  """
+  if load.execution_mode == TEST:
+    return False
+  if load.execution_mode == FAST and load.scenario != rounds.OFFLINE:
+    return bool(load.equal_issue)
+  return load.equal_issue
+
+
+def _min_queries(
+  load: Load, benchmark: str, buffer_count: int, speed: Speed
+) -> int:
   official = rounds.ROUNDS[load.round].min_queries(benchmark, load.scenario)
   enough = _MIN_QUERIES.get(load.scenario, buffer_count)
   if load.execution_mode == VALID:
     return max(official, enough)
+  if load.execution_mode == FAST and load.scenario != rounds.OFFLINE:
+    # LoadGen logs an error if max_duration ends a run of fewer queries.
+    rate = load.target_qps or speed.target_qps
+    if load.streams:
+      latency = load.target_latency_ms or speed.latency_ms
+      rate = 1000 / latency if latency else None
+    fitting = (rate or 0) * _FAST_MIN_DURATION_MS / 1000
+    return max(1, min(enough, int(fitting)))
   return enough

@@ -45,6 +45,23 @@ class LoadTest(parameterized.TestCase):
     self.assertEqual(settings.max_duration_ms, 120_000)
 
   @parameterized.parameters(
+    (rounds.SERVER, load_lib.Speed(target_qps=2.0), 120),
+    (rounds.SERVER, load_lib.Speed(target_qps=0.001), 1),
+    (rounds.SERVER, load_lib.Speed(target_qps=50.0), 512),
+    (rounds.SINGLE_STREAM, load_lib.Speed(latency_ms=3000.0), 20),
+    (rounds.MULTI_STREAM, load_lib.Speed(latency_ms=500.0), 120),
+  )
+  def test_fast_mode_asks_for_no_more_than_it_has_time_for(
+    self, scenario, speed, count
+  ):
+    settings = _settings(
+      execution_mode=load_lib.FAST, scenario=scenario, speed=speed
+    )
+    self.assertEqual(settings.min_query_count, count)
+    # Nor for a whole pass over the buffer, which may take longer.
+    self.assertFalse(settings.issues_equally)
+
+  @parameterized.parameters(
     ('v5.0', rounds.GPTJ, rounds.OFFLINE, 13368),
     ('v3.1', rounds.GPTJ, rounds.OFFLINE, 24576),
     ('v6.1', rounds.BERT, rounds.OFFLINE, 10833),

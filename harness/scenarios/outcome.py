@@ -54,7 +54,15 @@ class Outcome:
   def problems(self) -> list[str]:
     """Why the job did not pass; empty if it did."""
     problems = self.judgement.problems() if self.judgement else []
-    if self.performance and self.judged and not self.performance.valid:
+    if not (self.performance and self.judged):
+      return problems
+    if self.performance.problems:
+      problems.append(
+        f'LoadGen logged {len(self.performance.problems)} errors in the'
+        f' performance run, the first of them: {self.performance.problems[0]}'
+        f' (all in {self.performance.directory})'
+      )
+    elif not self.performance.valid:
       problems.append(
         'LoadGen calls the performance run'
         f' {self.performance.values.get("result_validity")}: see its summary'

@@ -1,3 +1,5 @@
+import dataclasses
+
 from absl.testing import absltest
 
 from harness.loadgen import loadgen_log
@@ -33,6 +35,16 @@ class OutcomeTest(absltest.TestCase):
     self.assertLen(problems, 2)
     self.assertIn('1 of 2 answers', problems[0])
     self.assertRegex(problems[1], 'INVALID: .*--target_qps')
+
+  def test_errors_of_loadgen_are_a_problem_beside_others(self):
+    run = dataclasses.replace(
+      _run('INVALID'), problems=('Ending early', 'other')
+    )
+    problems = outcome.Outcome(
+      judgement=_comparison(1), performance=run
+    ).problems()
+    self.assertLen(problems, 2)
+    self.assertRegex(problems[1], 'logged 2 errors .* them: Ending early')
 
   def test_a_handful_of_queries_is_not_judged(self):
     self.assertEmpty(

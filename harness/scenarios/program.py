@@ -57,10 +57,17 @@ def run(
     return _failed(
       name, 'interrupted; everything that was started is stopped', 130
     )
+  except _Ended as end:
+    return _failed(
+      name,
+      f'ended by {end.signal.name}; everything that was started is stopped',
+      128 + end.signal,
+    )
+  except OSError as error:
+    return _failed(name, _text(error))
   except (
     errors.SaxError,
     harness_errors.HarnessError,
-    OSError,
     ValueError,
   ) as error:
     return _failed(name, str(error))
@@ -124,9 +131,27 @@ def _tell_stored(
   return keeping.problems(stored.entry)
 
 
+class _Ended(BaseException):
+  """A signal asks the program to end; unwinds the stack as Ctrl-C does."""
+
+  def __init__(self, number: int):
+    super().__init__(number)
+    self.signal = signal.Signals(number)
+
+
 def _end(number: int, unused_frame) -> None:
   # Unwinds the stack, and with it everything that was started.
-  raise SystemExit(128 + number)
+  raise _Ended(number)
+
+
+def _text(error: OSError) -> str:
+  """Returns an error's text, without its number if it is of a file."""
+  if error.filename is None or error.strerror is None:
+    return str(error)
+  return (
+    f'{error.filename} cannot be used: {error.strerror}; correct the path, or'
+    ' see that the file is there and may be read'
+  )
 
 
 def _failed(name: str, reason: str, code: int = 1) -> int:

@@ -1,4 +1,6 @@
+from collections.abc import Callable
 import contextlib
+import dataclasses
 import functools
 import io
 import os
@@ -28,6 +30,13 @@ _SCORES = rouge.Scores(50.0, 25.0, 40.0, 100, 2)
 def _judgement(identical: int, must: bool) -> comparison.Comparison:
   rule = comparison.Rule(0.01, must)
   return comparison.Comparison(_SCORES, _SCORES, identical, rule)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Terminates:
+  """A job during which a signal comes."""
+
+  call: Callable[[], None]
 
 
 @functools.cache
@@ -68,6 +77,8 @@ class ProgramTest(absltest.TestCase):
         for config in job.configs:
           if isinstance(result, BaseException):
             raise result
+          if isinstance(result, _Terminates):
+            result.call()
           performance = self._performance(
             config.results_dir, config.load.scenario
           )
@@ -179,6 +190,26 @@ class ProgramTest(absltest.TestCase):
     code, text = self._run(KeyboardInterrupt())
     self.assertEqual(code, 130)
     self.assertIn('everything that was started is stopped', text)
+
+  def test_a_signal_ends_with_a_line(self):
+    self.enter_context(mock.patch.object(program.signal, 'signal', self._keep))
+    code, text = self._run(_Terminates(lambda: self._handlers[15](15, None)))
+    self.assertEqual(code, 143)
+    self.assertEqual(
+      text,
+      'offline: ended by SIGTERM; everything that was started is stopped\n',
+    )
+
+  def _keep(self, number, handler) -> None:
+    self._handlers = getattr(self, '_handlers', {}) | {int(number): handler}
+
+  def test_an_absent_file_is_told_in_words(self):
+    code, text = self._run(_judgement(2, True), dataset_path='/nowhere.json')
+    self.assertEqual(code, 1)
+    self.assertStartsWith(
+      text, 'offline: /nowhere.json cannot be used: No such'
+    )
+    self.assertNotIn('Errno', text)
 
   def test_wrong_flags_are_told(self):
     code, text = self._run(_judgement(2, True), mode=['speed'])

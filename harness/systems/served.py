@@ -103,7 +103,15 @@ def ask(target: target_lib.Target) -> Served:
     errors.SaxError: the admin server does not tell.
   """
   sax.SetRoot(target.sax_root)
-  detail = sax.ListDetail(target.model_id, sax.AdminOptions(_ANSWER_SECS))
+  options = sax.AdminOptions(_ANSWER_SECS)
+  try:
+    detail = sax.ListDetail(target.model_id, options)
+  except errors.NotFound as error:
+    raise errors.NotFound(
+      f'no model {target.model_id} is published in the cell at'
+      f' {target.sax_root}: publish it, or correct --model_path; `saxutil ls'
+      f' {target.model_id.rpartition("/")[0]}` lists the models'
+    ) from error
   groups = tuple(each.hosts for each in detail.replicas if each.hosts)
   return Served(
     detail.model,

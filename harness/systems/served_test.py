@@ -5,6 +5,7 @@ from harness.systems import served
 from harness.systems import target
 from saxml_ext.client import sax
 from saxml_ext.client.testing import fake_cell
+from saxml_ext.common import errors
 
 _PUBLISHED = (
   'saxml.server.pax.lm.params.gptj.GPTJ4TokenizedINT8BS32XLAWait40MB6'
@@ -62,6 +63,14 @@ class ServedTest(parameterized.TestCase):
     self.assertEqual(
       served.Served(params, overrides, replicas=3).slots, 3 * slots
     )
+
+  def test_an_unknown_model_is_named(self):
+    cell = fake_cell.FakeCell(self.create_tempdir().full_path)
+    self.addCleanup(cell.stop)
+    with self.assertRaisesRegex(
+      errors.NotFound, 'no model /sax/test/nomodel is published in .*saxutil ls'
+    ):
+      served.ask(target.Target('/sax/test/nomodel', cell.root))
 
   def test_hosts_of_groups(self):
     cell = fake_cell.FakeCell(self.create_tempdir().full_path)

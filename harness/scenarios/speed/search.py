@@ -10,6 +10,7 @@ grows reaches the bound, a long one would not.
 
 from collections.abc import Callable, Sequence
 import dataclasses
+import time
 
 from harness import errors
 from harness.loadgen import loadgen_log
@@ -26,6 +27,8 @@ _CLOSE = 1.05
 _GROWTH = 1.25
 _MOST_GROWTH = 2.0
 _MOST_PROBES = 12
+# Time after which no further probe begins.
+_MOST_SECS = 3600.0
 # The later half of the samples over the earlier, in time to the answer.
 _BEHIND = 2.0
 # The expected latency of a stream, over the measured one. LoadGen prepares
@@ -99,27 +102,32 @@ def search(
   start: load_lib.Speed,
   run: Callable[[load_lib.Speed, int], Trial],
   progress: progress_lib.Progress,
+  clock: Callable[[], float] = time.monotonic,
 ) -> Found:
-  """Searches.
+  """Searches, for _MOST_SECS and the probe that is running then at most.
 
   Args:
     scenario: LoadGen's name of it.
     start: what is known or guessed of the system.
     run: makes a performance run that asks for a speed; gets the probe's number.
     progress: told of each probe.
+    clock: seconds that have passed.
 
   Raises:
     SearchError: no run was valid.
     errors.HarnessError: a run failed.
   """
   if scenario == rounds.SERVER:
-    return _Server(run, progress).search(start)
-  return _until_long_enough(scenario, start, run, progress)
+    return _Server(run, progress, clock).search(start)
+  return _until_long_enough(scenario, start, run, progress, clock)
 
 
-def _until_long_enough(scenario, speed, run, progress) -> Found:
+def _until_long_enough(scenario, speed, run, progress, clock) -> Found:
   probes: list[outcome.Probe] = []
+  end = clock() + _MOST_SECS
   for number in range(1, _MOST_PROBES + 1):
+    if clock() > end:
+      break
     trial = run(speed, number)
     log = trial.log
     measured = _measured(scenario, log)
@@ -145,9 +153,11 @@ def _measured(scenario: str, log: loadgen_log.RunLog) -> load_lib.Speed:
 class _Server:
   """The search for the rate of a Server run."""
 
-  def __init__(self, run, progress):
+  def __init__(self, run, progress, clock):
     self._run = run
     self._progress = progress
+    self._clock = clock
+    self._end = clock() + _MOST_SECS
     self._probes: list[outcome.Probe] = []
 
   def search(self, start: load_lib.Speed) -> Found:
@@ -157,7 +167,7 @@ class _Server:
     worst: float | None = None
     last: float | None = None
     growth = _GROWTH
-    while len(self._probes) < _MOST_PROBES:
+    while len(self._probes) < _MOST_PROBES and self._clock() <= self._end:
       trial = self._probe(rate)
       last = rate
       if trial.held:
@@ -216,6 +226,7 @@ def _words(scenario: str, log: loadgen_log.RunLog) -> str:
 def _nothing(probes: list[outcome.Probe]) -> str:
   tried = '; '.join(map(str, probes))
   return (
-    f'no run was valid: {tried}. See the summary of the last run; a'
-    ' system may be too slow for the bound, or --min_duration too long for it'
+    f'no run of {_MOST_PROBES} at most, begun within {_MOST_SECS / 60:.0f}'
+    f' minutes, was valid: {tried}. See the summary of the last run; a system'
+    ' may be too slow for the bound, or --min_duration too long for it'
   )

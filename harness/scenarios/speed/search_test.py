@@ -85,9 +85,38 @@ class SearchTest(absltest.TestCase):
 
   def test_server_that_holds_nothing(self):
     with self.assertRaisesRegex(
-      search.SearchError, r'no run was valid: asked for 10\.00 samples/s: 99th'
+      search.SearchError,
+      r'no run of .*was valid: asked for 10\.00 samples/s: 99th',
     ):
       self._search(rounds.SERVER, load.Speed(target_qps=10.0), limit=0.01)
+
+  def test_a_search_ends_in_time(self):
+    for scenario, start in (
+      (rounds.SERVER, load.Speed(target_qps=1.0)),
+      (rounds.SERVER, load.Speed(target_qps=10.0)),
+      (rounds.OFFLINE, load.Speed(target_qps=20.0)),
+    ):
+      system = _System(scenario)
+      # Each probe takes 25 minutes.
+      found = search.search(
+        scenario,
+        start,
+        system.run,
+        progress.Progress(io.StringIO()),
+        clock=lambda: 1500.0 * len(system.asked),
+      )
+      self.assertLessEqual(len(system.asked), 4)
+      self.assertLessEqual(found.speed.target_qps, 12.5)
+    system = _System(rounds.SERVER, limit=0.01)
+    with self.assertRaisesRegex(search.SearchError, 'within 60 minutes'):
+      search.search(
+        rounds.SERVER,
+        load.Speed(target_qps=40.0),
+        system.run,
+        progress.Progress(io.StringIO()),
+        clock=lambda: 1500.0 * len(system.asked),
+      )
+    self.assertLen(system.asked, 3)
 
   def test_offline_is_repeated_until_it_is_long_enough(self):
     found, system = self._search(rounds.OFFLINE, load.Speed(target_qps=2.0))

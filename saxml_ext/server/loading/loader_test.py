@@ -206,6 +206,15 @@ class LoaderTest(parameterized.TestCase):
       return [text for text, _ in servable.texts(request, result)]
 
     self.assertEqual(answers(copy), answers(self.directory))
+    # Programs are looked for by the shapes that the weights will have.
+    overrides = dict(QUANTIZATION='"int8"', **said)
+    made = loader.plan(
+      spec.Spec(small_model.MODEL_PATH, copy, overrides, acls={})
+    )
+    self.assertEqual(
+      jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), made.weights()),
+      jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), made._shapes()),
+    )
     with self.assertRaisesRegex(errors.InvalidArgument, f'{name} is int8'):
       self._load(copy, **said)
     del variables[scale]

@@ -79,6 +79,18 @@ class StoredModel:
       ) from e
     return dataclasses.replace(found, ln_epsilon=ln_epsilon)
 
+  def quantizes_head(self, config: config_lib.ModelConfig) -> bool:
+    """Returns True if the head is int8 in the checkpoint, and stays so.
+
+    Args:
+      config: of `config`.
+    """
+    head = variables_lib.table_of(config.architecture).by_field.get('head')
+    if head is None:
+      return False
+    specs = self._reader.specs
+    return specs[variables_lib.find(specs, head.name)].dtype == 'int8'
+
   def weights(
     self,
     config: config_lib.ModelConfig,
