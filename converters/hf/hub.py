@@ -28,6 +28,7 @@ _SMALL_FILES = (
   'vocab.json',
   'merges.txt',
 )
+_TOKENIZERS = ('tokenizer.json', 'vocab.json', 'vocab.txt')
 _SHARD = re.compile(r'(model|pytorch_model)-\d+-of-\d+\.(safetensors|bin)')
 
 
@@ -48,7 +49,52 @@ def locate(base: str) -> str:
   hub = importlib.import_module('huggingface_hub')
   for part in ('constants', 'errors'):
     importlib.import_module(f'huggingface_hub.{part}')
+  _mute(hub)
   return _cached(hub, base) or _download(hub, base)
+
+
+def locate_tokenizer(name: str) -> str:
+  """Returns the local path of a tokenizer, downloaded first if need be.
+
+  Args:
+    name: A file or directory, relative to where the user typed it, or the id of
+      a model on the Hugging Face hub. What lies at that path comes first.
+
+  Raises:
+    ValueError: An id is not in the cache and cannot be downloaded.
+  """
+  path = user_path.resolve(name)
+  if os.path.exists(path) or not _ID.fullmatch(name):
+    return path
+  hub = importlib.import_module('huggingface_hub')
+  importlib.import_module('huggingface_hub.errors')
+  _mute(hub)
+  for local in (True, False):
+    try:
+      directory = hub.snapshot_download(
+        name,
+        allow_patterns=[*_SMALL_FILES, 'vocab.txt'],
+        local_files_only=local,
+      )
+    except (OSError, ValueError, hub.errors.HTTPError) as e:
+      if not local:
+        raise ValueError(
+          f'--tokenizer_path={name} is neither a path here nor in the cache of'
+          f' Hugging Face, and cannot be downloaded ({_first_line(e)}); correct'
+          ' it, or copy tokenizer.json and give its path'
+        ) from e
+      continue
+    if any(os.path.exists(os.path.join(directory, f)) for f in _TOKENIZERS):
+      return directory
+  raise ValueError(
+    f'--tokenizer_path={name}: this model of the Hugging Face hub has none of'
+    f' {", ".join(_TOKENIZERS)}; give the path of a tokenizer'
+  )
+
+
+def _mute(hub) -> None:
+  """Leaves out the line for each retry; the error after them says it all."""
+  hub.utils.logging.set_verbosity_error()
 
 
 def _cached(hub, model_id: str) -> str | None:

@@ -58,6 +58,29 @@ class HubTest(absltest.TestCase):
     self.set_hub(HF_HUB_OFFLINE=True)
     self.assertEqual(hub.locate(_ID), expected)
 
+  def test_a_tokenizer_comes_without_its_model(self):
+    files = self.files() | {'tokenizer.json': b'{}'}
+    with fake_hub.running(_ID, files) as (url, downloads):
+      self.set_endpoint(url)
+      directory = hub.locate_tokenizer(_ID)
+    self.assertIn('tokenizer.json', os.listdir(directory))
+    self.assertNotIn('model.safetensors', downloads)
+    # The hub is gone; the cache has it.
+    self.assertEqual(hub.locate_tokenizer(_ID), directory)
+    self.assertEqual(
+      hub.locate_tokenizer('/a/tokenizer.json'), '/a/tokenizer.json'
+    )
+
+  def test_a_tokenizer_that_cannot_be_had(self):
+    with self.assertRaisesRegex(
+      ValueError, f'--tokenizer_path={_ID} is neither a path here nor in the'
+    ):
+      hub.locate_tokenizer(_ID)
+    with fake_hub.running(_ID, {'config.json': b'{}'}) as (url, _):
+      self.set_endpoint(url)
+      with self.assertRaisesRegex(ValueError, 'has none of tokenizer.json'):
+        hub.locate_tokenizer(_ID)
+
   def test_directory_of_that_name_comes_first(self):
     self.fill_cache()
     start = self.create_tempdir().full_path

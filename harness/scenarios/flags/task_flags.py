@@ -9,6 +9,7 @@ import os
 
 from absl import flags
 
+from converters.hf import hub
 from harness.bert.bundled import bundle as bert_bundle
 from harness.data import bundle
 from harness.data import summarization
@@ -34,8 +35,9 @@ DATASET_PATH = flags.DEFINE_string(
 _TOKENIZER_PATH = flags.DEFINE_string(
   'tokenizer_path',
   None,
-  'GPT-J: tokenizer.json of the model. BERT: its vocab.txt. Default: the one'
-  ' beside the checkpoint.',
+  'GPT-J: tokenizer.json of the model. BERT: its vocab.txt. Also a directory, or'
+  ' the id of a model on the Hugging Face hub. Default: the one beside the'
+  ' checkpoint.',
 )
 _REFERENCE_PATH = flags.DEFINE_string(
   'reference_path',
@@ -112,7 +114,7 @@ def _source(kind: str, system: launch.Launcher) -> summarization.Source:
     directory, longest = _model(kind, system)
   return summarization.Source(
     user_path.resolve(DATASET_PATH.value) or bundle.eval_path(),
-    user_path.resolve(_TOKENIZER_PATH.value) or _beside(directory, _TOKENIZERS),
+    _tokenizer() or _beside(directory, _TOKENIZERS),
     _MAX_INPUT_LENGTH.value
     or min(
       longest or summarization.MAX_INPUT_LENGTH, summarization.MAX_INPUT_LENGTH
@@ -169,14 +171,31 @@ def _beside(checkpoint: str, names: tuple[str, ...]) -> str:
   )
 
 
+def _tokenizer() -> str | None:
+  """Returns the tokenizer that the flag names; None if it names none.
+
+  Raises:
+    ValueError: It is on the Hugging Face hub and cannot be fetched.
+  """
+  name = _TOKENIZER_PATH.value
+  return hub.locate_tokenizer(name) if name else None
+
+
+def _vocabulary() -> str | None:
+  """Returns the vocab.txt that the flag names; None if it names none."""
+  path = _tokenizer()
+  if path and os.path.isdir(path):
+    return os.path.join(path, *_VOCABULARIES)
+  return path
+
+
 def _bert(model: str, system: launch.Launcher, bundled: bool) -> tasks.Task:
   # pylint: disable=g-import-not-at-top
   from harness.bert import task as bert_task  # Brings transformers along.
 
   return bert_task.BertTask(
     user_path.resolve(DATASET_PATH.value) or bert_bundle.squad_path(),
-    user_path.resolve(_TOKENIZER_PATH.value)
-    or _beside(system.inputs['checkpoint'], _VOCABULARIES),
+    _vocabulary() or _beside(system.inputs['checkpoint'], _VOCABULARIES),
     _SAMPLE_COUNT.value,
     _reference(bert_bundle.reference_path() if bundled else None),
     bert_task.SHARES[model],

@@ -206,11 +206,7 @@ def plan(spec: spec_lib.Spec) -> Plan:
   stored, said = _open(spec, settings)
   settings = complete(settings, said)
   model = stored.config(settings)
-  # Programs are for the weights as they will be: an int8 head is never widened.
-  if isinstance(stored, stored_model.StoredModel) and stored.quantizes_head(
-    model
-  ):
-    settings = dataclasses.replace(settings, quantize_head=True)
+  settings = stored_model.with_head(stored, settings, model)
   _check_ids(settings, model.vocab_size)
   on_tpu = _on_tpu()
   return Plan(

@@ -200,6 +200,20 @@ class _Variables(Mapping):
     return len(self.specs)
 
 
+def with_head(
+  stored: object,
+  settings: settings_lib.Settings,
+  config: config_lib.ModelConfig,
+) -> settings_lib.Settings:
+  """Returns settings under which programs fit the head as it will be loaded.
+
+  A head that is int8 in the checkpoint stays so, whatever the params ask for.
+  """
+  if isinstance(stored, StoredModel) and stored.quantizes_head(config):
+    return dataclasses.replace(settings, quantize_head=True)
+  return settings
+
+
 def _check_sizes(
   found: config_lib.ModelConfig, expected: Mapping[str, int]
 ) -> None:
