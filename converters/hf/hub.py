@@ -8,6 +8,7 @@ nothing that comes with a checkpoint is executed.
 
 from collections.abc import Sequence
 import importlib
+import logging
 import os
 import re
 
@@ -49,7 +50,7 @@ def locate(base: str) -> str:
   hub = importlib.import_module('huggingface_hub')
   for part in ('constants', 'errors'):
     importlib.import_module(f'huggingface_hub.{part}')
-  _mute(hub)
+  _mute()
   return _cached(hub, base) or _download(hub, base)
 
 
@@ -68,7 +69,7 @@ def locate_tokenizer(name: str) -> str:
     return path
   hub = importlib.import_module('huggingface_hub')
   importlib.import_module('huggingface_hub.errors')
-  _mute(hub)
+  _mute()
   for local in (True, False):
     try:
       directory = hub.snapshot_download(
@@ -92,9 +93,9 @@ def locate_tokenizer(name: str) -> str:
   )
 
 
-def _mute(hub) -> None:
+def _mute() -> None:
   """Leaves out the line for each retry; the error after them says it all."""
-  hub.utils.logging.set_verbosity_error()
+  logging.getLogger('huggingface_hub').setLevel(logging.ERROR)
 
 
 def _cached(hub, model_id: str) -> str | None:
