@@ -8,6 +8,8 @@ import collections
 from collections.abc import Mapping
 import dataclasses
 
+import numpy as np
+
 from saxml_ext.aot.report import chips
 from saxml_ext.aot.report import lengths as lengths_lib
 from saxml_ext.aot.report import live
@@ -183,9 +185,18 @@ def of_sax(
     server: whether to estimate the Server scenario as well.
   """
   requests = requests.decoded(rule.steps)
-  known = {
-    bucket: times.of(s, rule, requests) for bucket, s in by_bucket.items()
-  }
+  sizes = sorted(by_bucket)
+  own = np.array([lengths_lib.bucket(n, sizes) for n in requests.prompts])
+
+  def of_bucket(bucket: int) -> times.Times:
+    # A batch reads the KV of its own prompts.
+    here = own == bucket if bucket in own else own > 0
+    padded = dataclasses.replace(
+      requests, prompts=requests.prompts[here], outputs=requests.outputs[here]
+    )
+    return times.of(by_bucket[bucket], rule, padded)
+
+  known = {bucket: of_bucket(bucket) for bucket in sizes}
   seconds = {bucket: _between(known, bucket) for bucket in published.buckets}
   how = static_batching.Policy(
     batch=_SAX_BATCH,

@@ -17,6 +17,9 @@ from saxml_ext.aot.report.compiled import hlo_text
 NAME = 'attend_beams'
 # The keys that are read together, as of `work.CHUNK`.
 _CHUNK = 128
+# The most keys and bytes of a prompt's block, as in `beam_attention.py`.
+_BLOCK_KEYS = 384
+_BLOCK_BYTES = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,30 +77,31 @@ def of(i: hlo_text.Instruction, within: hlo_text.Computation) -> Blocks:
       ' a mask and a list of blocks are expected. The kernel has changed: so'
       ' must saxml_ext/aot/report/compiled/attention_kernel.py.'
     )
-  layers, slots = caches[0].dims[:2]
   prompt, suffix = caches[0].dims[-1], caches[2].dims[-2]
   busy, suffix_blocks, _, suffix_block = masks[0].dims
   items = max(math.prod(a.dims) for a in lists) // busy
   prompt_blocks = items - suffix_blocks
-  if prompt_blocks < 1 or suffix_blocks * suffix_block != suffix:
-    raise ValueError(
-      f'{NAME} has {items} blocks a slot, and {suffix_blocks} of'
-      f' {suffix_block} keys of {suffix} in suffixes; that does not add up.'
-    )
-  prompt_block = -(-prompt // prompt_blocks)
-
-  def key_bytes(length: int) -> float:
-    kept = [a.bytes for a in arrays if a.dims[:2] == (layers, slots)
-            and length in a.dims[2:]]  # fmt: skip
-    return sum(kept) / (layers * slots * length)
-
   heads, width = caches[0].dims[2:4]
+  values = heads * width * hlo_text.bits(caches[0].dtype) // 8
+  most = min(_BLOCK_KEYS, _BLOCK_BYTES // values, prompt)
+  prompt_block = max(1, most // _CHUNK) * _CHUNK
+  wrong = -(-prompt // prompt_block) != prompt_blocks
+  if wrong or suffix_blocks * suffix_block != suffix:
+    raise ValueError(
+      f'{NAME} has {items} blocks a slot: {suffix_blocks} of {suffix_block} keys'
+      f' of {suffix} in suffixes, and {prompt_blocks} of {prompt_block} keys of'
+      f' {prompt} in prompts; that does not add up.'
+    )
+
+  # A key and its value, and in int8 the scale of each in float32.
+  scales = heads * 4 if caches[0].dtype == 's8' else 0
+  key_bytes = 2 * (values + scales)
   return Blocks(
     f'{NAME} {caches[0].dtype}[{heads},{width}]',
     prompt_block,
-    prompt_block * key_bytes(prompt),
+    prompt_block * key_bytes,
     suffix_block,
-    suffix_block * key_bytes(suffix),
+    suffix_block * key_bytes,
   )
 
 

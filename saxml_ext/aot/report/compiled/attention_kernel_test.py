@@ -79,10 +79,18 @@ class AttentionKernelTest(absltest.TestCase):
   def test_blocks_are_read_off_the_operands(self):
     prompt, suffix = self._call().blocks
     # A key and its value: 8 bytes each, and a scale of 4 bytes each. The kernel
-    # computes a prompt's blocks of 256 keys whole, and reads 128 at a time.
-    self.assertEqual(prompt, costs.Block(False, 256, 128, 256 * 2 * (8 + 4), 0))
+    # computes a prompt's blocks of 384 keys whole, and reads 128 at a time.
+    self.assertEqual(prompt, costs.Block(False, 384, 128, 384 * 2 * (8 + 4), 0))
     self.assertEqual(suffix, costs.Block(True, 16, 16, 16 * 2 * (8 + 4), 0))
     self.assertIsNone(self._call().bundles)
+
+  def test_prompts_may_be_as_long_as_suffixes(self):
+    # Of 32 keys each, of which a block has 128 at least.
+    text = _CALL.replace('512]', '32]').replace('512,8]', '32,8]')
+    text = text.replace('s32[13]', 's32[10]')
+    prompt, suffix = self._call(text).blocks
+    self.assertEqual(prompt.bytes / prompt.keys, 2 * (8 + 4))
+    self.assertEqual(suffix.bytes / suffix.keys, 2 * (8 + 4))
 
   def test_instructions_are_the_loops(self):
     common = 0x17 - 2 - 5 - 3
