@@ -7,6 +7,7 @@ from absl.testing import absltest
 import psutil
 
 from converters.testing import small_models
+from serve import conversion
 from serve import errors
 from serve import models
 from serve import programs
@@ -126,7 +127,7 @@ class ModelsTest(absltest.TestCase):
     path = self._hugging_face()
     model = self._find(path)
     with mock.patch.object(
-      models.shutil, 'disk_usage', lambda path: mock.Mock(free=100)
+      conversion.shutil, 'disk_usage', lambda path: mock.Mock(free=100)
     ):
       self._refused(
         'has 0.0 GiB free. Free some space', path, quantize=models.INT8

@@ -1,0 +1,150 @@
+"""Converts models of Hugging Face into the cache, each of them once."""
+
+from collections.abc import Callable, Mapping
+import fcntl
+import hashlib
+import os
+import shutil
+
+import psutil
+
+from converters.hf import config_json
+from saxml_ext.pax import errors as pax_errors
+from serve import errors
+from serve import programs
+
+# Runs a program of this repository to its end, given what messages call it, its
+# path and its flags.
+Run = Callable[[str, str, Mapping[str, object]], None]
+
+# model_type of the models that can be converted.
+FAMILIES = ('gptj',)
+CHECKPOINT = 'checkpoint_00000000'
+FLOAT_BYTES = {'float32': 4, 'bfloat16': 2}
+GIB = 2**30
+
+_TOKENIZER = 'tokenizer.json'
+
+
+def check(directory: str) -> None:
+  """Raises errors.ServeError unless a directory holds a model to convert."""
+  if not os.path.isdir(directory):
+    raise errors.ServeError(
+      f'{directory} is no directory, and no id of a model on the Hugging Face'
+      ' hub. Give a Hugging Face directory (config.json, safetensors or .bin'
+      ' files), a PAX directory, or an id such as EleutherAI/gpt-j-6b.'
+    )
+  try:
+    document = config_json.read_json(os.path.join(directory, 'config.json'))
+    family = document.get('model_type')
+    if family not in FAMILIES:
+      raise errors.ServeError(
+        f'{directory}/config.json: model_type {family!r} cannot be served;'
+        f' known are {", ".join(FAMILIES)}.'
+      )
+    config_json.read_config(directory)
+  except pax_errors.CheckpointError as e:
+    raise errors.ServeError(str(e)) from e
+  if not os.path.isfile(os.path.join(directory, _TOKENIZER)):
+    raise errors.ServeError(
+      f'{directory} has no {_TOKENIZER}, without which no text can be served.'
+      " Make it with transformers: AutoTokenizer.from_pretrained('...')"
+      f".save_pretrained('{directory}')."
+    )
+
+
+def converted(
+  directory: str, name: str, quantize: bool, cache: str, run: Run
+) -> str:
+  """Returns the PAX directory of a Hugging Face model, made at first use.
+
+  An interrupted conversion goes on where it was.
+
+  Args:
+    directory: The Hugging Face directory, which `check` has let pass.
+    name: The name that begins the directory's in the cache.
+    quantize: Whether the matrices become int8.
+    cache: The directory for converted models.
+    run: Runs the converters.
+
+  Raises:
+    errors.ServeError: The disk has no room for it, or a converter failed.
+  """
+  config = config_json.read_config(directory)
+  dtype = _float_type(_parameters(config), quantize)
+  target = os.path.join(
+    cache, f'{name}-{_stamp(directory, dtype, str(quantize))}'
+  )
+  os.makedirs(cache, exist_ok=True)
+  with open(f'{target}.lock', 'w', encoding='utf-8') as lock:
+    fcntl.flock(lock, fcntl.LOCK_EX)  # Another serve may convert it just now.
+    if os.path.isdir(os.path.join(target, CHECKPOINT)):
+      return target
+    floats = f'{target}.float' if quantize else target
+    size = _parameters(config) * FLOAT_BYTES[dtype]
+    _check_disk(cache, size * (5 if quantize else 4) // 4, target)
+    if not os.path.isdir(os.path.join(floats, CHECKPOINT)):
+      run(
+        'converter',
+        programs.CONVERTER,
+        {'base': directory, 'pax': floats, 'dtype': dtype, 'resume': True},
+      )
+    if quantize:
+      run(
+        'quantizer',
+        programs.QUANTIZER,
+        {
+          'input_dir': floats,
+          'output_dir': target,
+          'report': False,
+          'resume': True,
+        },
+      )
+      shutil.rmtree(floats)
+  return target
+
+
+def _stamp(directory: str, *choices: str) -> str:
+  """Returns a hash that changes with the files of a directory."""
+  found = [os.path.realpath(directory), *choices]
+  for entry in sorted(os.scandir(directory), key=lambda entry: entry.name):
+    if entry.is_file():
+      stat = entry.stat()
+      found.append(f'{entry.name} {stat.st_size} {stat.st_mtime_ns}')
+  return hashlib.sha256('\n'.join(found).encode()).hexdigest()[:12]
+
+
+def _check_disk(cache: str, needed: int, target: str) -> None:
+  # An interrupted conversion goes on with what it has left.
+  free = shutil.disk_usage(cache).free
+  free += bytes_below(target) + bytes_below(f'{target}.float')
+  if needed > free:
+    raise errors.ServeError(
+      f'The converted model takes {needed / GIB:.1f} GiB, and {cache} has'
+      f' {free / GIB:.1f} GiB free. Free some space, or name a directory on'
+      ' another disk with --cache_dir or $GPTJ_SAX_CACHE.'
+    )
+
+
+def bytes_below(directory: str) -> int:
+  """Returns the sum of the sizes of a directory's files."""
+  return sum(
+    os.path.getsize(os.path.join(folder, file))
+    for folder, _, files in os.walk(directory)
+    for file in files
+  )
+
+
+def _parameters(config: config_json.HFConfig) -> int:
+  """Returns the number of a GPT-J's parameters, norms and biases left out."""
+  width = config.model_dim
+  block = 4 * width * width + 2 * width * config.hidden_dim
+  return config.num_layers * block + 2 * config.vocab_size * width
+
+
+def _float_type(parameters: int, quantize: bool) -> str:
+  """Returns float32 if it has room in half of the memory, else bfloat16."""
+  if quantize:
+    return 'float32'  # Quantized once, from the most exact form.
+  room = psutil.virtual_memory().available / 2
+  return 'float32' if parameters * 4 <= room else 'bfloat16'
