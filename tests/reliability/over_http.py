@@ -2,8 +2,13 @@
 
 import asyncio
 from collections.abc import Sequence
+import contextlib
 import dataclasses
+import resource
 import time
+import urllib.error
+import urllib.parse
+import urllib.request
 
 import openai
 
@@ -25,6 +30,14 @@ _OVERRIDES = {
 _CAPACITY = _SLOTS / (_TOKENS * _STEP_SECS)
 _TIMES = 5.0
 _REFUSED = 429
+# Connections that never send the body that they announce, of another address.
+_SLOW = 1030
+_OTHER_ADDRESS = '127.0.0.2'
+_SLOW_REQUEST = (
+  b'POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n'
+  b'Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{'
+)
+_MEANWHILE = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +88,69 @@ async def _flood(address: str, secs: float) -> list[_Answer]:
   return [a for a in answers if a.at < begin + secs]
 
 
+async def _answers_meanwhile(address: str, model: str) -> tuple[int, float]:
+  """Asks while slow clients hold connections.
+
+  Returns:
+    The requests that failed, and the seconds of the slowest.
+  """
+  target = urllib.parse.urlsplit(address)
+  async with contextlib.AsyncExitStack() as stack:
+    for _ in range(_SLOW):
+      _, writer = await asyncio.open_connection(
+        target.hostname, target.port, local_addr=(_OTHER_ADDRESS, 0)
+      )
+      stack.callback(writer.close)
+      writer.write(_SLOW_REQUEST)
+    failed, slowest = 0, 0.0
+    async with openai.AsyncOpenAI(
+      base_url=f'{address}/v1', api_key='none', max_retries=0, timeout=30.0
+    ) as client:
+      for _ in range(_MEANWHILE):
+        begin = time.monotonic()
+        try:
+          await client.completions.create(
+            model=model, prompt=[1, 7], max_tokens=_TOKENS
+          )
+        except openai.APIError:
+          failed += 1
+        slowest = max(slowest, time.monotonic() - begin)
+  return failed, slowest
+
+
+def _rebound_status(address: str) -> int:
+  request = urllib.request.Request(
+    f'{address}/v1/models', headers={'Host': 'evil.example'}
+  )
+  try:
+    with urllib.request.urlopen(request, timeout=30) as response:
+      return response.status
+  except urllib.error.HTTPError as e:
+    return e.code
+
+
+def hostile(address: str, model: str) -> list[figures.Figure]:
+  """Measures what slow clients and a rebound host name cost others.
+
+  Args:
+    address: The gateway.
+    model: The model to ask meanwhile.
+  """
+  _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+  resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+  failed, slowest = asyncio.run(_answers_meanwhile(address, model))
+  return [
+    figures.Figure('gateway: slow connections of one client', _SLOW),
+    figures.Figure(
+      f'gateway: of {_MEANWHILE} requests of others, failed', failed, most=0
+    ),
+    figures.Figure('gateway: slowest of these', slowest, 's'),
+    figures.Figure(
+      'gateway: status for a rebound host', _rebound_status(address), least=403
+    ),
+  ]
+
+
 def measure(directory: str, secs: float = 20.0) -> list[figures.Figure]:
   """The figures of the row that concern HTTP.
 
@@ -86,7 +162,8 @@ def measure(directory: str, secs: float = 20.0) -> list[figures.Figure]:
   with served_lib.start(directory, flags, _OVERRIDES) as served:
     gateway = served.cell.start(_GATEWAY, ['--queue_secs=0'])
     answers = asyncio.run(_flood(gateway.address, secs))
-  return _figures(answers, secs)
+    found = hostile(gateway.address, served_lib.MODEL)
+  return [*_figures(answers, secs), *found]
 
 
 def _figures(answers: Sequence[_Answer], secs: float) -> list[figures.Figure]:

@@ -40,9 +40,17 @@ function request() {
 
 const path = () => chat ? '/v1/chat/completions' : '/v1/completions';
 
-function python(value) {
-  return JSON.stringify(value, null, 2).replace(/: true/g, ': True')
-      .replace(/: false/g, ': False').replace(/\n/g, '\n  ');
+// A value as Python writes it.
+function python(value, indent = '  ') {
+  if (typeof value === 'boolean') return value ? 'True' : 'False';
+  if (typeof value !== 'object') return JSON.stringify(value);
+  const inner = indent + '  ';
+  const items = Array.isArray(value) ?
+      value.map((item) => python(item, inner)) :
+      Object.entries(value).map(([k, v]) => `'${k}': ${python(v, inner)}`);
+  const [open, close] = Array.isArray(value) ? '[]' : '{}';
+  return `${open}\n${items.map((item) => `${inner}${item},\n`).join('')}` +
+      `${indent}${close}`;
 }
 
 function showCode() {
@@ -55,7 +63,7 @@ function showCode() {
   let args = '';
   for (const [name, value] of Object.entries(body)) {
     if (EXTRA.includes(name)) extra[name] = value;
-    else args += `  ${name}=${value === true ? 'True' : python(value)},\n`;
+    else args += `  ${name}=${python(value)},\n`;
   }
   if (Object.keys(extra).length) args += `  extra_body=${python(extra)},\n`;
   const call = chat ? 'chat.completions' : 'completions';
@@ -216,7 +224,6 @@ async function send(event) {
   running = null;
   $('send').disabled = false;
   $('stop').disabled = true;
-  showCode();
 }
 
 function choose(kind) {
