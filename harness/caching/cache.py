@@ -10,7 +10,7 @@ import os
 from saxml_ext.common import cache_dir
 from saxml_ext.common import user_path
 
-KINDS = ('data', 'models', 'jax', 'results')
+KINDS = ('data', 'models', 'jax', 'programs', 'results', 'serve')
 # Where ./bazelw keeps what it installs; the second name is of older versions.
 _OF_BAZELW = ('bazelw', 'bazelisk')
 
