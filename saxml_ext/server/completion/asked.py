@@ -93,7 +93,7 @@ async def read(
   given = await _prompt(model, request)
   tokens = given
   if request.WhichOneof('prompt') == 'text':
-    tokens = prompts.with_start(given, model.settings)
+    tokens = with_start(given, model)
   _check_length(tokens, model.settings)
   query = _query(model.settings, request, tokens)
   wanted = _stop_ids(model, request, query)
@@ -156,6 +156,20 @@ async def encode(model: servable_lib.Servable, text: str) -> np.ndarray:
   prompts.check_size(text, model.settings)
   with tracing.part('tokenize'):
     return await calls.prepare(False, model.codecs.words.encode, text)
+
+
+def with_start(ids: np.ndarray, model: servable_lib.Servable) -> np.ndarray:
+  """Puts the model's start id before a text's ids, unless the text has it.
+
+  Chat templates of checkpoints write the start token themselves.
+  """
+  start = model.settings.sos_id
+  words = model.codecs.words
+  # An ordinary token may have the same id where a model has no start token.
+  if start is not None and len(ids) and ids[0] == start:
+    if words is not None and not words.piece(start):
+      return ids
+  return prompts.with_start(ids, model.settings)
 
 
 def _query(

@@ -23,7 +23,6 @@ from saxml_ext.server.loading import lifecycle
 from saxml_ext.server.loading import servable as servable_lib
 from saxml_ext.server.scheduling import scheduler
 from saxml_ext.server.services import calls
-from saxml_ext.server.services import prompts
 from saxml_ext.server.services import wakeups
 
 # Of a text to put together; an answer has far fewer.
@@ -96,7 +95,7 @@ class CompletionService(completion_pb2_grpc.CompletionServicer):
       self._models, request.model_key, scheduler.GENERATE, context
     )
     ids = await asked_lib.encode(model, request.text)
-    tokens = prompts.with_start(ids, model.settings).tolist()
+    tokens = asked_lib.with_start(ids, model).tolist()
     engine = model.settings.engine
     words = model.codecs.words
     assert words is not None  # Or there were no ids.
