@@ -49,22 +49,11 @@ class LocalCellTest(absltest.TestCase):
         hosts=hosts,
       ).start()
 
-  def test_config_that_cannot_be_written(self):
-    with self.assertRaisesRegex(
-      children.ChildError, 'the admin_config .* exit code 255(.|\n)*disk full'
-    ):
-      self._start(
-        admin_config=(
-          "import sys; print('disk full', file=sys.stderr); sys.exit(255)"
-        )
-      )
-
   def test_admin_server_that_ends(self):
     with self.assertRaisesRegex(
       children.ChildError, 'the admin server .*(.|\n)*port is taken'
     ):
       self._start(
-        admin_config='',
         admin_server="raise SystemExit('port is taken')",
         server=_SLEEP,
       )
@@ -73,9 +62,7 @@ class LocalCellTest(absltest.TestCase):
     with self.assertRaisesRegex(
       children.ChildError, 'the model server .* exit code 3'
     ):
-      self._start(
-        admin_config='', admin_server=_SLEEP, server='raise SystemExit(3)'
-      )
+      self._start(admin_server=_SLEEP, server='raise SystemExit(3)')
 
   def test_a_process_of_a_group_that_ends(self):
     """Each one is watched, and has a log of its own."""
@@ -85,7 +72,6 @@ class LocalCellTest(absltest.TestCase):
     ):
       self._start(
         hosts=3,
-        admin_config='',
         admin_server=_SLEEP,
         server=(
           'import sys\n'
@@ -103,7 +89,7 @@ class LocalCellTest(absltest.TestCase):
         local_cell.CellError, 'admin server was not ready after 1 s; .*logs'
       ),
     ):
-      self._start(admin_config='', admin_server=_SLEEP, server=_SLEEP)
+      self._start(admin_server=_SLEEP, server=_SLEEP)
 
 
 class PublishTest(absltest.TestCase):
