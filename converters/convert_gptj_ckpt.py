@@ -25,6 +25,7 @@ from converters.convert import conversion
 from converters.convert import gptj_source
 from converters.hf import hub
 from converters.verify import comparison
+from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.pax import errors
 
@@ -110,4 +111,4 @@ def main(argv: Sequence[str]) -> None:
 
 if __name__ == '__main__':
   flags.mark_flags_as_required(['base', 'pax'])
-  app.run(main)
+  program.run(main)

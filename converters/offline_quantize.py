@@ -26,6 +26,7 @@ from converters.quantize import quantization
 from converters.quantize import recipe
 from converters.quantize import sample_texts
 from converters.quantize.report import evaluation
+from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import errors
@@ -198,4 +199,4 @@ def main(argv: Sequence[str]) -> None:
 
 if __name__ == '__main__':
   flags.mark_flags_as_required(['input_dir', 'output_dir'])
-  app.run(main)
+  program.run(main)

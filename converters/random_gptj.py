@@ -15,6 +15,7 @@ from absl import flags
 
 from converters.convert import gptj_source
 from converters.convert import random_weights
+from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.pax import layout
 
@@ -61,4 +62,4 @@ def main(argv: Sequence[str]) -> None:
 
 if __name__ == '__main__':
   flags.mark_flags_as_required(['out'])
-  app.run(main)
+  program.run(main)

@@ -26,6 +26,7 @@ from converters.quantize import sample_texts
 from converters.verify import comparison
 from converters.verify import logit_comparison
 from converters.verify import pax_comparison
+from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import errors
@@ -143,4 +144,4 @@ def main(argv: Sequence[str]) -> None:
 
 if __name__ == '__main__':
   flags.mark_flags_as_required(['pax'])
-  app.run(main)
+  program.run(main)

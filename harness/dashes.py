@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 import sys
 from typing import Any
 
-from absl import app
 from absl import flags
+
+from saxml_ext.common import program
 
 
 def underscored(
@@ -55,4 +56,4 @@ def _is_negation(flag: str, known: flags.FlagValues) -> bool:
 def run(main: Callable[[Sequence[str]], Any]) -> None:
   """Like app.run(main), for either spelling and flags after arguments."""
   flags.FLAGS.set_gnu_getopt(True)
-  app.run(main, argv=underscored(sys.argv))
+  program.run(main, underscored(sys.argv))

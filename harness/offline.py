@@ -10,10 +10,9 @@ tolerance, and, for a model in float32, that every answer is the reference's.
 
 from collections.abc import Sequence
 
-from absl import app
-
 from harness.loadgen import rounds
 from harness.scenarios import program
+from saxml_ext.common import program as program_lib
 
 
 def main(argv: Sequence[str]) -> int:
@@ -21,4 +20,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program_lib.run(main)

@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
-from absl import app
-
 from harness.loadgen import rounds
 from harness.scenarios import program
+from saxml_ext.common import program as program_lib
 
 
 def main(argv: Sequence[str]) -> int:
@@ -13,4 +12,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program_lib.run(main)

@@ -16,9 +16,9 @@ import signal
 import sys
 from typing import Any
 
-from absl import app
 from absl import flags
 
+from saxml_ext.common import program
 from serve import children
 from serve import errors
 from serve import local_cell
@@ -177,4 +177,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

@@ -24,13 +24,13 @@ import signal
 import socket
 import sys
 
-from absl import app
 from absl import flags
 import psutil
 
 from saxml_ext.common import cache_dir
 from saxml_ext.common import errors as sax_errors
 from saxml_ext.common import net
+from saxml_ext.common import program
 from saxml_ext.common import user_path
 from serve import children
 from serve import errors
@@ -258,4 +258,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

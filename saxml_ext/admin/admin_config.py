@@ -17,6 +17,7 @@ from absl import flags
 from saxml_ext.common import cell
 from saxml_ext.common import environment
 from saxml_ext.common import errors
+from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.protobuf import admin_pb2
 
@@ -86,4 +87,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

@@ -23,6 +23,7 @@ from saxml_ext.common import cell
 from saxml_ext.common import environment
 from saxml_ext.common import errors
 from saxml_ext.common import kvstore
+from saxml_ext.common import program
 from saxml_ext.common.security import access as access_lib
 from saxml_ext.common.security import access_flags
 from saxml_ext.common.security import tls_flags  # noqa: F401 Registers flags.
@@ -153,4 +154,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

@@ -32,6 +32,7 @@ from saxml_ext.common import environment
 from saxml_ext.common import errors
 from saxml_ext.common import ids
 from saxml_ext.common import net
+from saxml_ext.common import program
 from saxml_ext.common.security import https
 from saxml_ext.common.security import tls_flags  # noqa: F401 Registers flags.
 from saxml_ext.common.telemetry import telemetry_flags
@@ -123,4 +124,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

@@ -11,10 +11,10 @@ of `server` hold here.
 from collections.abc import Sequence
 import sys
 
-from absl import app
 from absl import flags
 
 from saxml_ext.common import errors
+from saxml_ext.common import program
 from saxml_ext.server import server
 from saxml_ext.server.loading import pax_loader
 
@@ -40,4 +40,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

@@ -34,6 +34,7 @@ from saxml_ext.common import environment
 from saxml_ext.common import errors
 from saxml_ext.common import ids
 from saxml_ext.common import memory
+from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.common.security import access
 from saxml_ext.common.security import access_flags
@@ -351,4 +352,4 @@ def main(
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

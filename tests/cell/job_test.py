@@ -1,6 +1,6 @@
 from absl.testing import absltest
 
-from harness.systems import programs
+from serve import programs
 from tests.cell import job
 
 

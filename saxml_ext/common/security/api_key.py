@@ -17,6 +17,7 @@ from absl import app
 from absl import flags
 
 from saxml_ext.common import errors
+from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.common.security import api_keys
 
@@ -114,4 +115,4 @@ def main(argv: Sequence[str]) -> None:
 
 if __name__ == '__main__':
   flags.mark_flag_as_required('api_keys_file')
-  app.run(main)
+  program.run(main)

@@ -18,6 +18,7 @@ import jax
 from saxml_ext.aot import compile_set
 from saxml_ext.aot import program_set
 from saxml_ext.common import errors
+from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
 from saxml_ext.params import lm_cloud  # noqa: F401 Registers or sets up.
@@ -88,4 +89,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

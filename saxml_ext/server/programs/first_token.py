@@ -17,6 +17,7 @@ import psutil
 
 from saxml_ext.aot import compilations
 from saxml_ext.common import errors
+from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.engine import request as request_lib
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
@@ -74,4 +75,4 @@ def _tell(what: str) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

@@ -1,0 +1,124 @@
+"""Runs a program: the flags that every one has, and its help.
+
+A program ends with `program.run(main)` where absl's has `app.run(main)`.
+"""
+
+from collections.abc import Callable, Sequence
+import os
+import sys
+import textwrap
+from typing import Any
+
+from absl import app
+from absl import flags
+
+VERSION = '1.1.0'
+
+# Packages whose flags are this repository's own.
+_OWN = ('converters', 'harness', 'saxml_ext', 'serve', 'tests', '__main__')
+_HELP = ('--help', '-help', '-h', '--helpfull', '-helpfull')
+_VERSION = ('--version', '-version')
+_COLUMNS = 80
+
+
+def run(
+  main: Callable[[Sequence[str]], Any], argv: Sequence[str] | None = None
+) -> None:
+  """Runs `main` after the flags are parsed; --help and --version end it with 0.
+
+  Args:
+    main: Gets the program's name and its arguments without flags; returns the
+      exit code, or None for 0.
+    argv: The command line; None is this process's.
+  """
+  words = list(sys.argv if argv is None else argv)
+  options = words[1 : words.index('--')] if '--' in words else words[1:]
+  if any(word in _HELP for word in options):
+    print(_help(main))
+    sys.exit(0)
+  if any(word in _VERSION for word in options):
+    print(f'gptj-sax {VERSION} ({commit() or "commit unknown"})')
+    sys.exit(0)
+  app.run(main, argv=words)
+
+
+def commit() -> str:
+  """Returns the commit of the sources, or '' where none is known.
+
+  A build has no commit of its own, so that its outputs do not change with it:
+  the checkout that the sources lie in tells it.
+  """
+  # The runfiles hold links to the sources.
+  path = os.path.dirname(os.path.realpath(__file__))
+  while not os.path.exists(os.path.join(path, '.git')):
+    if path == os.path.dirname(path):
+      return ''
+    path = os.path.dirname(path)
+  git = os.path.join(path, '.git')
+  try:
+    if os.path.isfile(git):  # A worktree's names the directory.
+      git = os.path.join(path, _text(git).removeprefix('gitdir: '))
+    head = _text(os.path.join(git, 'HEAD'))
+    if not head.startswith('ref: '):
+      return head[:12]
+    reference = head.removeprefix('ref: ')
+    common = os.path.join(git, 'commondir')
+    if os.path.isfile(common):
+      git = os.path.join(git, _text(common))
+    loose = os.path.join(git, reference)
+    if os.path.isfile(loose):
+      return _text(loose)[:12]
+    for line in _text(os.path.join(git, 'packed-refs')).splitlines():
+      if line.endswith(f' {reference}'):
+        return line[:12]
+  except OSError:
+    pass  # Not a checkout that can be read; the version says enough.
+  return ''
+
+
+def _text(path: str) -> str:
+  with open(path, encoding='utf-8') as file:
+    return file.read().strip()
+
+
+def _help(main: Callable[[Sequence[str]], Any]) -> str:
+  """Returns the program's docstring and its own flags, grouped by module."""
+  name = os.path.splitext(os.path.basename(sys.argv[0]))[0]
+  docs = sys.modules[main.__module__].__doc__ or ''
+  lines = [docs.strip().replace('{program}', name)]
+  groups = flags.FLAGS.flags_by_module_dict()
+  own = {
+    module: found
+    for module, found in groups.items()
+    if module.split('.')[0] in _OWN or module == sys.argv[0]
+  }
+  # The program's own first, then what it shares with others.
+  first = (main.__module__, '__main__', sys.argv[0])
+  for module in sorted(own, key=lambda m: (m not in first, m)):
+    title = 'Flags' if module in first else f'Flags of {module}'
+    lines += ['', f'{title}:']
+    for flag in sorted(own[module], key=lambda f: f.name):
+      lines += _flag(flag)
+  lines += [
+    '',
+    "Every program also has --help, --version, and absl's --v (verbosity),"
+    ' --logtostderr and --flagfile.',
+  ]
+  return '\n'.join(lines)
+
+
+def _flag(flag: flags.Flag) -> list[str]:
+  default = (flag.default_as_str or '').strip("'")
+  shown = f'--[no]{flag.name}' if flag.boolean else f'--{flag.name}'
+  if default and not flag.boolean:
+    shown += f' (default {default})'
+  elif flag.boolean and flag.default is not None:
+    shown += f' (default {"on" if flag.default else "off"})'
+  text = ' '.join((flag.help or '').split())
+  indent = ' ' * 6
+  return [
+    f'  {shown}',
+    *textwrap.wrap(
+      text, _COLUMNS, initial_indent=indent, subsequent_indent=indent
+    ),
+  ]
