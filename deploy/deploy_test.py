@@ -50,7 +50,7 @@ def _pod(name: str) -> dict:
 def _units() -> dict[str, list[str]]:
   """Command line of each unit."""
   found = {}
-  for name in ('sax-admin', 'sax-server', 'sax-group@'):
+  for name in ('sax-admin', 'sax-gateway', 'sax-server', 'sax-group@'):
     unit = _read(f'systemd/{name}.service')
     found[name] = shlex.split(re.search(r'^ExecStart=(.*)', unit, re.M)[1])
   return found
@@ -93,7 +93,7 @@ class DeployTest(absltest.TestCase):
   def test_programs_know_their_flags(self):
     known = {name: _flags(program) for name, program in _PROGRAMS.items()}
     lines = {**_units(), **_containers()}
-    self.assertLen(lines, 8)
+    self.assertLen(lines, 9)
     for where, (path, *arguments) in lines.items():
       with self.subTest(where):
         name = os.path.basename(path)
@@ -129,7 +129,7 @@ class DeployTest(absltest.TestCase):
           r'^TimeoutStopSec=(\d+)', _read(f'systemd/{name}.service'), re.M
         )[1],
       )
-      for name in ('sax-server', 'sax-group@')
+      for name in ('sax-gateway', 'sax-server', 'sax-group@')
     ] + [
       (
         _containers()[f'{name}/{_pod(name)["containers"][0]["name"]}'],

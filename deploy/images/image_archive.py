@@ -17,6 +17,7 @@ from absl import app
 from absl import flags
 
 from deploy.images import layer
+from saxml_ext.common import program
 
 _ARCHIVE = flags.DEFINE_string('archive', None, 'The archive to write, .tar.')
 _LAYER = flags.DEFINE_multi_string('layer', [], 'A layer, the lowest first.')
@@ -68,6 +69,7 @@ def config(diff_ids: Sequence[str]) -> dict[str, Any]:
         'org.opencontainers.image.title': _NAME.value,
         'org.opencontainers.image.description': _TITLE.value,
         'org.opencontainers.image.licenses': 'Apache-2.0',
+        'org.opencontainers.image.version': program.VERSION,
       },
     },
     'rootfs': {'type': 'layers', 'diff_ids': list(diff_ids)},

@@ -46,6 +46,9 @@ def _run(module: str) -> None:
   runpy.run_module(module, run_name='__main__', alter_sys=True)
 
 '''
+# What manylinux_2_35 lets a library want of the C and the C++ library (PEP 600
+# and auditwheel's policies).
+_NEWEST = {b'GLIBC': (2, 35), b'GLIBCXX': (3, 4, 30)}
 # ELF's e_machine, two bytes from 18 on -> what a platform tag calls it.
 _MACHINES = {62: 'x86_64', 183: 'aarch64'}
 
@@ -57,7 +60,7 @@ def _programs(
   launcher = _LAUNCHER_TEXT
   files = {}
   for name, module in programs.items():
-    launcher += f'\ndef {name}() -> None:\n  _run({module!r})\n\n'
+    launcher += f'\ndef {_function(name)}() -> None:\n  _run({module!r})\n\n'
   for name in modules:
     text = (
       f'"""Runs {programs[name]}."""\n\nimport {_LAUNCHER}\n\n'
@@ -66,6 +69,11 @@ def _programs(
     files[f'{name}.py'] = text.encode('ascii')
   files[f'{_LAUNCHER}.py'] = f'{launcher.rstrip()}\n'.encode('ascii')
   return files
+
+
+def _function(program: str) -> str:
+  """Returns the name of the function that runs a program."""
+  return program.replace('-', '_')
 
 
 def _metadata(
@@ -80,6 +88,13 @@ def _metadata(
     f'Name: {name.replace("_", "-")}',
     f'Version: {version}',
     'Summary: A Sax-compatible serving cell for GPT-J and its converters',
+    'Author: The gptj-sax authors',
+    'License: Apache-2.0',
+    'Classifier: Development Status :: 4 - Beta',
+    'Classifier: License :: OSI Approved :: Apache Software License',
+    'Classifier: Operating System :: POSIX :: Linux',
+    'Classifier: Programming Language :: Python :: 3.11',
+    'Classifier: Topic :: Scientific/Engineering :: Artificial Intelligence',
     'Requires-Python: >=3.11',
     *(f'Requires-Dist: {requirement}' for requirement in requirements),
   ]
@@ -95,10 +110,24 @@ def _check_platform(files: Mapping[str, bytes], tag: str) -> None:
   for path, data in files.items():
     if path.endswith('.so'):
       machine = _MACHINES.get(int.from_bytes(data[18:20], 'little'), 'unknown')
-      if data[:4] != b'\x7fELF' or not tag.endswith(f'linux_{machine}'):
+      if data[:4] != b'\x7fELF' or not tag.endswith(f'_{machine}'):
         raise ValueError(
           f'{path} is of a processor "{machine}", the wheel is to be {tag};'
           ' name the tag of the processor that it is built for'
+        )
+      _check_libraries(path, data)
+
+
+def _check_libraries(path: str, data: bytes) -> None:
+  """Raises ValueError if a library needs newer ones than its tag promises."""
+  for name, newest in _NEWEST.items():
+    for match in re.finditer(rb'\b%s_([0-9.]+)' % name, data):
+      wanted = tuple(int(part) for part in match[1].split(b'.') if part)
+      if wanted > newest:
+        limit = '.'.join(map(str, newest))
+        raise ValueError(
+          f'{path} needs {match[0].decode()}, and wheels of this tag at most'
+          f' {name.decode()}_{limit}; build it on Debian 12 or Ubuntu 22.04'
         )
 
 
@@ -138,7 +167,7 @@ def build(
   _check_platform(files, tag)
   core, more = imports.needed(files, requirements, extras)
   info = f'{name}-{version}.dist-info'
-  scripts = '\n'.join(f'{p} = {_LAUNCHER}:{p}' for p in programs)
+  scripts = '\n'.join(f'{p} = {_LAUNCHER}:{_function(p)}' for p in programs)
   metadata = {
     'LICENSE': license_text,
     'METADATA': _metadata(name, version, description, core, more).encode(),

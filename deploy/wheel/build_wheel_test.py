@@ -4,12 +4,14 @@ import base64
 import csv
 import hashlib
 import io
+import pathlib
 import zipfile
 
 from absl.testing import absltest
 
 from deploy.wheel import build_wheel
 from deploy.wheel import imports
+from saxml_ext.common import program
 
 _NAME = 'some_thing-1.2-py3-none-linux_x86_64.whl'
 _ELF = b'\x7fELF' + bytes(14) + (62).to_bytes(2, 'little')
@@ -89,6 +91,20 @@ class BuildWheelTest(absltest.TestCase):
   def test_library_of_another_processor(self):
     with self.assertRaisesRegex(ValueError, 'libkernels.so .* "x86_64"'):
       _build(name=_NAME.replace('x86_64', 'aarch64'))
+
+  def test_library_that_needs_newer_ones(self):
+    for wanted in (b'GLIBC_2.36', b'GLIBCXX_3.4.31'):
+      files = _FILES | {'room/libkernels.so': _ELF + b'\0' + wanted + b'\0'}
+      with self.assertRaisesRegex(ValueError, f'needs {wanted.decode()}, and'):
+        _build(files)
+    allowed = b'\0GLIBC_2.35\0GLIBCXX_3.4.30\0'
+    _build(_FILES | {'room/libkernels.so': _ELF + allowed})
+
+  def test_version_is_that_of_the_programs(self):
+    for wheel in pathlib.Path('deploy/wheel').glob('gptj_sax-*.whl'):
+      self.assertStartsWith(wheel.name, f'gptj_sax-{program.VERSION}-')
+      return
+    self.fail('the wheel is no data of this test')
 
   def test_name_of_no_wheel(self):
     with self.assertRaisesRegex(ValueError, '"some_thing.zip" is not the name'):

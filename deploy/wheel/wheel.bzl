@@ -6,13 +6,16 @@ For Bazel 4.2.3, for which there is no rules_python with a py_wheel.
 load("//deploy:own_files.bzl", "is_own")
 
 # What a wheel holds: sources, compiled kernels and what programs read.
-_KINDS = ["css", "html", "js", "json", "model", "py", "so"]
+_KINDS = ["css", "html", "js", "json", "model", "py", "safetensors", "so"]
 
 def _wheel_impl(ctx):
     own = depset([
         file
         for target in ctx.attr.deps
-        for file in target[DefaultInfo].default_runfiles.files.to_list()
+        for file in depset(transitive = [
+            target[DefaultInfo].files,
+            target[DefaultInfo].default_runfiles.files,
+        ]).to_list()
         if is_own(file) and file.extension in _KINDS
     ]).to_list()
     wheel = ctx.actions.declare_file("{}-{}-{}.whl".format(

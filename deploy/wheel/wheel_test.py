@@ -67,12 +67,22 @@ class WheelTest(absltest.TestCase):
       ('offline_quantize', '--quantization_configs'),
       ('verify_ckpt', '--source'),
       ('random_gptj', '--layers'),
-      ('admin_config', '--fs_root'),
-      ('admin_server', '--sax_cell'),
-      ('server', '--platform_chip'),
+      ('gptj-sax', 'admin-server'),
     ):
-      # absl's --help exits with 1.
-      self.assertIn(word, self.run_program(program, '--help', status=1))
+      self.assertIn(word, self.run_program(program, '--help'))
+    for program, word in (
+      ('admin-config', '--fs_root'),
+      ('admin-server', '--sax_cell'),
+      ('server', '--platform_chip'),
+      ('gateway', '--served_model_name'),
+      ('serve', '--max_model_len'),
+    ):
+      self.assertIn(word, self.run_program('gptj-sax', program, '--help'))
+    self.assertIn('gptj-sax 1', self.run_program('gptj-sax', '--version'))
+    self.assertIn(
+      "there is no command 'sevre'",
+      self.run_program('gptj-sax', 'sevre', status=2),
+    )
 
   def test_converts_and_quantizes(self):
     small_models.save(os.path.join(self.root, 'hf'))

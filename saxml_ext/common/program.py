@@ -12,11 +12,12 @@ from typing import Any
 from absl import app
 from absl import flags
 
+# deploy/version.bzl has the same, for the wheel and the images.
 VERSION = '1.1.0'
 
 # Packages whose flags are this repository's own.
 _OWN = ('converters', 'harness', 'saxml_ext', 'serve', 'tests', '__main__')
-_HELP = ('--help', '-help', '-h', '--helpfull', '-helpfull')
+_HELP = ('--help', '-help', '-h')  # --helpfull is absl's.
 _VERSION = ('--version', '-version')
 _COLUMNS = 80
 
@@ -37,9 +38,14 @@ def run(
     print(_help(main))
     sys.exit(0)
   if any(word in _VERSION for word in options):
-    print(f'gptj-sax {VERSION} ({commit() or "commit unknown"})')
+    print(version_text())
     sys.exit(0)
   app.run(main, argv=words)
+
+
+def version_text() -> str:
+  """Returns what --version prints: the version and the commit."""
+  return f'gptj-sax {VERSION} ({commit() or "commit unknown"})'
 
 
 def commit() -> str:
