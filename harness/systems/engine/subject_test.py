@@ -13,9 +13,15 @@ class SubjectTest(parameterized.TestCase):
     # A Hugging Face directory, whose tokenizer is there.
     ({}, 'model'),
     ({'params': 'Tinny'}, 'Tinny'),
-    ({'override': ['BATCH_SIZE']}, '--override=BATCH_SIZE is not of the form'),
-    ({'override': ['BATCH_SIZE=a']}, 'NAME=JSON .*; write for example'),
-    ({'override': ['BATCHSIZE=1']}, 'has no attribute BATCHSIZE'),
+    ({'override': ['BATCH_SIZE']}, '--override=BATCH_SIZE: .* Write KEY=VALUE'),
+    (
+      {'override': ['BATCH_SIZE=a']},
+      'the value is not JSON .* Write KEY=VALUE',
+    ),
+    (
+      {'override': ['BATCHSIZE=1']},
+      'no such attribute. Did you mean BATCH_SIZE',
+    ),
     ({'override': ['BATCH_SIZE="1"']}, 'BATCH_SIZE is 32, of type int'),
     ({'max_input_length': 513}, '--max_input_length=513 is above 512'),
     ({'sample_count': 9999}, '9999 samples asked of .*, which holds 512'),

@@ -75,7 +75,11 @@ class FirstTokenTest(absltest.TestCase):
   def test_mistakes_are_told(self):
     out = f'--out={self.directory}/none'
     for program, flags, message in (
-      ('compile_programs', [out, '--override=A'], '--override=A is not of the'),
+      (
+        'compile_programs',
+        [out, '--override=A'],
+        '--override=A: .* Write KEY=VALUE',
+      ),
       ('compile_programs', [out, '--params=a.b'], 'no serving params named'),
       ('compile_programs', ['--out=/proc/none'], 'compile_programs: .*/proc'),
       ('first_token', ['--programs=/nowhere'], '/nowhere is no program set'),
