@@ -36,7 +36,6 @@ _ANSWER_SECS = 2.0
 
 # "I1120 23:49:15.321862 139893206382272 loader.py:55] " of a log line.
 _LOG_PREFIX = re.compile(r'^[IWEF]\d{4} \S+ +\d+ [^\]]+\] ')
-_MOST_COLUMNS = 60
 
 
 class CellError(serve_errors.ServeError):
@@ -254,7 +253,7 @@ class LocalCell:
 
   def _server_says(self) -> str:
     lines = children.last_lines(self._log('model_server'), 1)
-    return _LOG_PREFIX.sub('', ''.join(lines))[:_MOST_COLUMNS]
+    return _LOG_PREFIX.sub('', ''.join(lines))
 
   def _log(self, name: str) -> str:
     return os.path.join(self._log_dir, f'{name}.log')

@@ -11,6 +11,8 @@ from rich import progress as rich_progress
 
 # Without a terminal, progress is a line now and then.
 PLAIN_INTERVAL_SECS = 5.0
+# What a bar on a terminal leaves for a note.
+_NOTE_COLUMNS = 60
 
 
 class Progress:
@@ -104,7 +106,7 @@ class _FancyBar(Bar):
       self._task,
       completed=done,
       total=total or None,
-      note=_escape(count + note),
+      note=_escape(count + note[:_NOTE_COLUMNS]),
     )
 
 

@@ -20,6 +20,13 @@ class ProgressTest(absltest.TestCase):
       lines, ['[    5 s] run: 5/100 note', '[   10 s] run: 10/100 note']
     )
 
+  def test_without_a_terminal_nothing_is_cut(self):
+    file = io.StringIO()
+    note = 'read ' + 'directory/' * 20
+    with progress_lib.Progress(file, interval_secs=0.0).bar('loading') as bar:
+      bar.update(0, 0, note)
+    self.assertEndsWith(file.getvalue(), f'loading: {note}\n')
+
   def test_on_a_terminal_the_bar_shows_the_note_as_it_is(self):
     console = progress_lib.rich_console.Console
     file = io.StringIO()
