@@ -22,7 +22,10 @@ class HubTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
     self.cache = self.create_tempdir().full_path
-    self.set_hub(HF_HUB_CACHE=self.cache)
+    self.set_hub(
+      HF_HUB_CACHE=self.cache,
+      HF_TOKEN_PATH=os.path.join(self.cache, 'token'),
+    )
     self.set_endpoint(_NOWHERE)
 
   def set_hub(self, **changes) -> None:

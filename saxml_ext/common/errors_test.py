@@ -37,7 +37,6 @@ class ErrorsTest(parameterized.TestCase):
         grpc.StatusCode.UNKNOWN,
         grpc.StatusCode.UNAUTHENTICATED,
         grpc.StatusCode.OUT_OF_RANGE,
-        grpc.StatusCode.DATA_LOSS,
       },
     )
 

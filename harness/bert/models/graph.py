@@ -302,14 +302,16 @@ class _Int8Graph(_Graph):
       self._kept += 1
       return self._exact_linear_of(hidden, name, weight, bias)
     scale = np.maximum(np.abs(weight).max(1), 1e-30) / 127
-    rounded = np.rint(weight / scale[:, None]).astype(np.int8)
+    # Unsigned, around 128. Without VNNI, ONNX Runtime adds pairs of products of
+    # unsigned activations and signed weights in 16 bits, which overflow.
+    rounded = (np.rint(weight / scale[:, None]) + 128).astype(np.uint8)
     return self.node(
       'DynamicQuantizeMatMul',
       [
         hidden,
         self.weight(f'{name}.weight', np.ascontiguousarray(rounded.T)),
         self.weight(f'{name}.scale', scale),
-        '',
+        self.weight(f'{name}.zero', np.full(len(scale), 128, np.uint8)),
         self.weight(f'{name}.bias', bias),
       ],
       domain=_CONTRIB,
