@@ -5,6 +5,7 @@ import json
 import socket
 from unittest import mock
 import urllib.parse
+import urllib.request
 
 from absl.testing import absltest
 
@@ -41,6 +42,14 @@ class SlowBodiesTest(gateway_case.GatewayCase):
     while sum(self.readers[-1]._users.values()) < count:
       self.cell.admin.pause()
 
+  def wait_for_places(self, gateway):
+    """Waits until no request is in flight."""
+    while True:
+      with urllib.request.urlopen(f'{gateway.address}/metrics') as answer:
+        if b'\nsax_gateway_requests_in_flight 0.0\n' in answer.read():
+          return
+      self.cell.admin.pause()
+
   def start(self, **options):
     self.readers = []
     original = bodies.Reader
@@ -58,6 +67,8 @@ class SlowBodiesTest(gateway_case.GatewayCase):
       self.wait_for_bodies(1)
       status, got, _ = self.fetch(_PATH, _BODY, gateway)
       self.assertEqual((status, got['choices'][0]['text']), (200, 'X'))
+      # The gateway gives the place back just after it has answered.
+      self.wait_for_places(gateway)
       slow.sendall(_BODY[1:])
       self.assertIn('200 OK', self.answer(slow))
 
