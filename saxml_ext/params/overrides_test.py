@@ -62,7 +62,7 @@ class OverridesTest(parameterized.TestCase):
 
   @parameterized.parameters(
     {'NO_SUCH_ATTRIBUTE': '1'},
-    {'ram': '1000'},
+    {'ramp': '1000'},
     {'__doc__': '"x"'},
     {'mro': '1'},
     {'BATCH_SIZE': 'eight'},
@@ -73,6 +73,11 @@ class OverridesTest(parameterized.TestCase):
     with self.assertLogs('absl', level='WARNING') as logs:
       self.assertIs(overrides.apply(_Params, given), _Params)
     self.assertIn(next(iter(given)), logs.output[0])
+
+  @parameterized.parameters('ram', 'ram4', 'constraints')
+  def test_leaves_the_admin_servers_keys_out_without_a_word(self, name):
+    with self.assertNoLogs('absl', level='WARNING'):
+      self.assertIs(overrides.apply(_Params, {name: '1'}), _Params)
 
   def test_of_flags(self):
     self.assertEqual(
