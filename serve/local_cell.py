@@ -30,7 +30,7 @@ LOOPBACK = '127.0.0.1'
 _START_SECS = 180.0
 # Loading compiles every shape that the model uses.
 _READY_SECS = 900.0
-_POLL_SECS = 0.2
+_POLL_SECS = 0.05
 # How long one question to the admin server may take.
 _ANSWER_SECS = 2.0
 

@@ -26,7 +26,7 @@ DEFAULT_PORT = 8000
 _OWNER = 'owner.json'
 # One that dies more often than this in so many seconds is not started again.
 _MOST_RESTARTS, _RESTART_SECS = 3, 120.0
-_POLL_SECS = 0.1
+_POLL_SECS = 0.05
 _GATEWAY_SECS = 120.0
 
 
