@@ -15,7 +15,8 @@ from tests.house import tree
 
 _TOOLS = (
   *('basename', 'bash', 'cat', 'chmod', 'cp', 'cut', 'dirname', 'env', 'grep'),
-  *('gzip', 'mkdir', 'mktemp', 'mv', 'rm', 'sh', 'sha512sum', 'tar', 'uname'),
+  *('gzip', 'mkdir', 'mktemp', 'mv', 'rm', 'sh', 'sha512sum', 'tar', 'touch'),
+  'uname',
 )
 # Stand-ins write a line each to $LOG. What they install comes from $STORE.
 _LOGGED = '#!/bin/sh\necho "$(basename "$0") $*" >>"$LOG"\n'
@@ -40,6 +41,7 @@ _SUDO = """
 exec "$@"
 """
 _APT_GET = """
+[ "$2" != update ] || touch "$BIN/refreshed"
 for package in "$@"; do
   case $package in
     bazel-bootstrap) cp "$STORE/bazel" "$BIN/bazel" ;;
@@ -47,10 +49,15 @@ for package in "$@"; do
   esac
 done
 """
-# The offered packages stand in $OFFERED.
+# The offered packages stand in $OFFERED. It knows nothing before `apt-get
+# update`, as in a new container. A list of versions that is longer than a pipe
+# holds follows the candidate: who closes the pipe early ends the program.
 _APT_CACHE = """
+[ -e "$BIN/refreshed" ] || exit 0
 case $1 in
-  policy) echo "  Candidate: $CANDIDATE" ;;
+  policy)
+    printf '  Installed: (none)\\n  Candidate: %s\\n' "$CANDIDATE"
+    printf '%100000s\\n' . ;;
   show) shift; for p in "$@"; do
     case " $OFFERED " in *" $p "*) ;; *) exit 100 ;; esac
   done ;;
