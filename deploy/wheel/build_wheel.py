@@ -20,6 +20,7 @@ _WHEEL = flags.DEFINE_string('wheel', None, 'File to write.')
 _MANIFEST = flags.DEFINE_string(
   'manifest', None, 'Lines of a path in the wheel, a tab and a file.'
 )
+_SUMMARY = flags.DEFINE_string('summary', None, 'What it is, in one line.')
 _README = flags.DEFINE_string('readme', None, 'The description, Markdown.')
 _LICENSE = flags.DEFINE_string('license', None, 'The license.')
 _REQUIREMENTS = flags.DEFINE_string('requirements', None, 'Requirements file.')
@@ -36,7 +37,6 @@ _MODULE = flags.DEFINE_multi_string(
 # The earliest time that a zip archive can tell.
 _TIME = (1980, 1, 1, 0, 0, 0)
 _MODE = 0o100644 << 16
-_LAUNCHER = 'gptj_sax_programs'
 _LAUNCHER_TEXT = '''"""The console scripts: each runs one module as __main__."""
 
 import runpy
@@ -54,20 +54,20 @@ _MACHINES = {62: 'x86_64', 183: 'aarch64'}
 
 
 def _programs(
-  programs: Mapping[str, str], modules: Sequence[str]
+  launcher_name: str, programs: Mapping[str, str], modules: Sequence[str]
 ) -> dict[str, bytes]:
-  """The launcher of all programs, and the modules of some."""
+  """Returns the launcher of all programs, and the modules of some."""
   launcher = _LAUNCHER_TEXT
   files = {}
   for name, module in programs.items():
     launcher += f'\ndef {_function(name)}() -> None:\n  _run({module!r})\n\n'
   for name in modules:
     text = (
-      f'"""Runs {programs[name]}."""\n\nimport {_LAUNCHER}\n\n'
-      f"if __name__ == '__main__':\n  {_LAUNCHER}.{name}()\n"
+      f'"""Runs {programs[name]}."""\n\nimport {launcher_name}\n\n'
+      f"if __name__ == '__main__':\n  {launcher_name}.{name}()\n"
     )
     files[f'{name}.py'] = text.encode('ascii')
-  files[f'{_LAUNCHER}.py'] = f'{launcher.rstrip()}\n'.encode('ascii')
+  files[f'{launcher_name}.py'] = f'{launcher.rstrip()}\n'.encode('ascii')
   return files
 
 
@@ -79,6 +79,7 @@ def _function(program: str) -> str:
 def _metadata(
   name: str,
   version: str,
+  summary: str,
   description: str,
   requirements: Sequence[str],
   extras: Mapping[str, Sequence[str]],
@@ -87,7 +88,7 @@ def _metadata(
     'Metadata-Version: 2.1',
     f'Name: {name.replace("_", "-")}',
     f'Version: {version}',
-    'Summary: A Sax-compatible serving cell for GPT-J and its converters',
+    f'Summary: {summary}',
     'Author: The gptj-sax authors',
     'License: Apache-2.0',
     'Classifier: Development Status :: 4 - Beta',
@@ -134,6 +135,7 @@ def _check_libraries(path: str, data: bytes) -> None:
 def build(
   wheel_name: str,
   files: Mapping[str, bytes],
+  summary: str,
   description: str,
   license_text: bytes,
   programs: Mapping[str, str],
@@ -146,6 +148,7 @@ def build(
   Args:
     wheel_name: The file's name, which has distribution, version and tags.
     files: Contents by path in the wheel.
+    summary: One line for the metadata.
     description: Markdown for the metadata.
     license_text: Contents of the license's file.
     programs: Modules by the name of the console script that runs them.
@@ -165,19 +168,26 @@ def build(
     )
   name, version, tag = parts.groups()
   _check_platform(files, tag)
+  pure = tag.endswith('-any')
   core, more = imports.needed(files, requirements, extras)
   info = f'{name}-{version}.dist-info'
-  scripts = '\n'.join(f'{p} = {_LAUNCHER}:{_function(p)}' for p in programs)
+  # Two wheels in one environment may not hold different files of one name.
+  launcher = f'{name}_programs'
+  scripts = '\n'.join(f'{p} = {launcher}:{_function(p)}' for p in programs)
   metadata = {
     'LICENSE': license_text,
-    'METADATA': _metadata(name, version, description, core, more).encode(),
+    'METADATA': _metadata(
+      name, version, summary, description, core, more
+    ).encode(),
     'WHEEL': (
       'Wheel-Version: 1.0\nGenerator: gptj_sax\n'
-      f'Root-Is-Purelib: false\nTag: {tag}\n'
+      f'Root-Is-Purelib: {str(pure).lower()}\nTag: {tag}\n'
     ).encode('ascii'),
     'entry_points.txt': f'[console_scripts]\n{scripts}\n'.encode('ascii'),
   }
-  content = dict(sorted((dict(files) | _programs(programs, modules)).items()))
+  content = dict(
+    sorted((dict(files) | _programs(launcher, programs, modules)).items())
+  )
   content |= {f'{info}/{path}': data for path, data in metadata.items()}
   content[f'{info}/RECORD'] = _record(content.items(), f'{info}/RECORD')
   result = io.BytesIO()
@@ -212,6 +222,7 @@ def main(argv: Sequence[str]) -> None:
   data = build(
     os.path.basename(_WHEEL.value),
     {path: _read(file) for path, file in (line.split('\t') for line in lines)},
+    _SUMMARY.value,
     _read(_README.value).decode(),
     _read(_LICENSE.value),
     _pairs(_PROGRAM.value),

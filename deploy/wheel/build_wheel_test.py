@@ -5,6 +5,7 @@ import csv
 import hashlib
 import io
 import pathlib
+import re
 import zipfile
 
 from absl.testing import absltest
@@ -26,6 +27,7 @@ def _build(files=None, name=_NAME) -> zipfile.ZipFile:
   data = build_wheel.build(
     name,
     files or _FILES,
+    'Something.',
     'Text.',
     b'License.',
     {'one': 'room.a', 'two': 'room.b'},
@@ -43,10 +45,10 @@ class BuildWheelTest(absltest.TestCase):
     self.assertEqual(
       wheel.namelist(),
       [
-        'gptj_sax_programs.py',
         'room/a.py',
         'room/b.py',
         'room/libkernels.so',
+        'some_thing_programs.py',
         'two.py',
         *(
           f'{info}/{name}'
@@ -101,10 +103,31 @@ class BuildWheelTest(absltest.TestCase):
     _build(_FILES | {'room/libkernels.so': _ELF + allowed})
 
   def test_version_is_that_of_the_programs(self):
-    for wheel in pathlib.Path('deploy/wheel').glob('gptj_sax-*.whl'):
-      self.assertStartsWith(wheel.name, f'gptj_sax-{program.VERSION}-')
-      return
-    self.fail('the wheel is no data of this test')
+    wheels = sorted(w.name for w in pathlib.Path('deploy/wheel').glob('*.whl'))
+    self.assertLen(wheels, 2)
+    self.assertStartsWith(wheels[0], f'gptj_sax-{program.VERSION}-py3-none-')
+    self.assertEqual(
+      wheels[1], f'gptj_sax_client-{program.VERSION}-py3-none-any.whl'
+    )
+
+  def test_client_needs_no_jax(self):
+    (path,) = pathlib.Path('deploy/wheel').glob('gptj_sax_client-*.whl')
+    with zipfile.ZipFile(path) as wheel:
+      info = path.name.removesuffix('-py3-none-any.whl') + '.dist-info'
+      metadata = wheel.read(f'{info}/METADATA').decode()
+      self.assertIn('Purelib: true', wheel.read(f'{info}/WHEEL').decode())
+      names = wheel.namelist()
+    required = re.findall(r'^Requires-Dist: ([\w-]+)', metadata, re.M)
+    self.assertContainsSubset({'grpcio', 'protobuf'}, required)
+    self.assertNoCommonElements(
+      {'jax', 'numpy', 'transformers', 'uvicorn'}, required
+    )
+    self.assertIn('sax.py', names)
+    self.assertFalse([name for name in names if '/engine/' in name])
+
+  def test_library_in_a_wheel_of_all_platforms(self):
+    with self.assertRaisesRegex(ValueError, 'libkernels.so .* to be py3-none'):
+      _build(name='some_thing-1.2-py3-none-any.whl')
 
   def test_name_of_no_wheel(self):
     with self.assertRaisesRegex(ValueError, '"some_thing.zip" is not the name'):

@@ -34,6 +34,7 @@ def _wheel_impl(ctx):
     arguments = ctx.actions.args()
     arguments.add(wheel, format = "--wheel=%s")
     arguments.add(manifest, format = "--manifest=%s")
+    arguments.add(ctx.attr.summary, format = "--summary=%s")
     arguments.add(ctx.file.readme, format = "--readme=%s")
     arguments.add(ctx.file.license, format = "--license=%s")
     arguments.add(ctx.file.requirements, format = "--requirements=%s")
@@ -90,6 +91,10 @@ wheel = rule(
         "requirements": attr.label(
             doc = "Requirements; those that the files import are declared.",
             allow_single_file = True,
+            mandatory = True,
+        ),
+        "summary": attr.string(
+            doc = "What it is, in one line.",
             mandatory = True,
         ),
         "tag": attr.string(

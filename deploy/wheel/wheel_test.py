@@ -23,27 +23,36 @@ def _packages() -> list[str]:
   return [path for path in sys.path if path.endswith('site-packages')]
 
 
+def _install(distribution: str) -> str:
+  """Returns a new environment with the wheel of a distribution."""
+  (wheel,) = glob.glob(f'deploy/wheel/{distribution}-*.whl')
+  root = absltest.TEST_TMPDIR.value
+  home = os.path.join(root, distribution)
+  venv.create(home, symlinks=True)
+  subprocess.run(
+    [sys.executable, '-m', 'pip', '--python', f'{home}/bin/python']
+    + ['--disable-pip-version-check', 'install', '--quiet', '--no-deps']
+    + ['--no-index', os.path.abspath(wheel)],
+    env={'PATH': os.environ['PATH'], 'HOME': root},
+    check=True,
+  )
+  return home
+
+
 class WheelTest(absltest.TestCase):
   @classmethod
   def setUpClass(cls):
     super().setUpClass()
     cls.root = absltest.TEST_TMPDIR.value
-    (cls.wheel,) = glob.glob('deploy/wheel/*.whl')
-    cls.home = os.path.join(cls.root, 'venv')
-    venv.create(cls.home, symlinks=True)
-    cls.python = os.path.join(cls.home, 'bin', 'python')
-    subprocess.run(
-      [sys.executable, '-m', 'pip', '--python', cls.python]
-      + ['--disable-pip-version-check', 'install', '--quiet', '--no-deps']
-      + ['--no-index', os.path.abspath(cls.wheel)],
-      env={'PATH': os.environ['PATH'], 'HOME': cls.root},
-      check=True,
-    )
+    cls.home = _install('gptj_sax')
+    cls.client_home = _install('gptj_sax_client')
 
-  def run_program(self, *command: str, status: int = 0) -> str:
-    """Runs a program of the environment; returns all it prints."""
+  def run_program(
+    self, *command: str, status: int = 0, home: str | None = None
+  ) -> str:
+    """Runs a program of an environment; returns all it prints."""
     done = subprocess.run(
-      [os.path.join(self.home, 'bin', command[0]), *command[1:]],
+      [os.path.join(home or self.home, 'bin', command[0]), *command[1:]],
       stdout=subprocess.PIPE,
       stderr=subprocess.STDOUT,
       text=True,
@@ -83,6 +92,19 @@ class WheelTest(absltest.TestCase):
       "there is no command 'sevre'",
       self.run_program('gptj-sax', 'sevre', status=2),
     )
+
+  def test_client_alone(self):
+    out = self.run_program(
+      'python',
+      '-c',
+      'import sax, sys; from saxml_ext.client import sax_aio;'
+      'print(sax.__file__, {"jax", "numpy"} & set(sys.modules))',
+      home=self.client_home,
+    )
+    self.assertStartsWith(out, self.client_home)
+    self.assertEndsWith(out, ' set()\n')
+    out = self.run_program('saxutil', 'help', home=self.client_home)
+    self.assertIn('lm.generate', out)
 
   def test_converts_and_quantizes(self):
     small_models.save(os.path.join(self.root, 'hf'))
