@@ -1,6 +1,7 @@
 """Every recorded message means the same to us as to whoever wrote it."""
 
 from collections.abc import Iterator
+import struct
 from typing import Any
 
 from absl.testing import absltest
@@ -177,6 +178,20 @@ class FieldNumbersTest(absltest.TestCase):
       for kind in _NUMBERS
     }
     self.assertEqual(got, _NUMBERS)
+
+  def test_types(self):
+    double = b'\x08' + struct.pack('<d', 1.5)
+    for message, expected in (
+      (vision_pb2.VideoToTokenResponse(tokens=[1.5]), b'\x0a' + double),
+      (vision_pb2.TokenToVideoRequest(tokens=[1.5]), b'\x12' + double),
+      (multimodal_pb2.DoubleEmbedding(values=[1.5]), b'\x0a' + double),
+      (
+        multimodal_pb2.FloatEmbedding(values=[1.5]),
+        b'\x0a\x04' + struct.pack('<f', 1.5),
+      ),
+      (multimodal_pb2.MediaPath(media_type='VIDEO'), b'\x18\x03'),
+    ):
+      self.assertEqual(message.SerializeToString(), expected)
 
   def test_services_have_their_methods(self):
     vision = _SERVICES['sax.server.vision.VisionService'].methods_by_name
