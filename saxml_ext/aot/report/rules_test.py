@@ -134,6 +134,14 @@ class RulesTest(absltest.TestCase):
     self.assertAlmostEqual(1e6 * found[costs.ELEMENTWISE], 1237, delta=1)
     self.assertAlmostEqual(1e6 * found[costs.COPIES], 1562, delta=1)
 
+  def test_computing_takes_longer_than_cycles_and_bundles(self):
+    kernel = costs.KernelCall('k', 0, 1, 1.5e9)
+    cost = costs.Cost({costs.MATRICES: 1.5e9}, kernels=(kernel,))
+    for rule, seconds in zip(rules.RULES, (1.3, 1.1, 1.0), strict=True):
+      found = rules.parts(cost, _TOPOLOGY, rule)
+      self.assertAlmostEqual(found[costs.MATRICES], seconds)
+      self.assertAlmostEqual(found[rules.KERNELS], seconds)
+
   def test_memory_reaches_a_share_of_its_peak(self):
     read = costs.Cost(
       hbm_bytes=819e9, kernels=(costs.KernelCall('k', 819e9, 1),)
