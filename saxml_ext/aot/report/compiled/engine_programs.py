@@ -8,6 +8,7 @@ engine's programs.
 from collections.abc import Sequence
 import dataclasses
 import hashlib
+import re
 
 import jax
 
@@ -19,6 +20,9 @@ from saxml_ext.engine import executables
 from saxml_ext.engine import logical
 from saxml_ext.engine import sharding
 from saxml_ext.engine import state
+
+# A table of constants, such as the rotary embedding's sines.
+_TABLE = re.compile(r'dense<"0x[0-9A-F]+">')
 
 
 class _Static(config_lib.EngineConfig):
@@ -87,8 +91,13 @@ def lowered(described: costs.Set, program: str) -> str:
 
 
 def fingerprint(described: costs.Set, program: str) -> str:
-  """Returns the SHA-256 of `lowered`. It depends on the version of JAX too."""
-  return hashlib.sha256(lowered(described, program).encode()).hexdigest()
+  """Returns the SHA-256 of `lowered` without the values of its tables.
+
+  It depends on the version of JAX. The values do not change a program's cost,
+  and NumPy computes sines with other last bits on processors with AVX-512.
+  """
+  text = _TABLE.sub('dense<>', lowered(described, program))
+  return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _abstract_mesh(described: costs.Set) -> jax.sharding.AbstractMesh:
