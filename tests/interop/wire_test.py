@@ -181,7 +181,7 @@ class FieldNumbersTest(absltest.TestCase):
 
   def test_types(self):
     double = b'\x08' + struct.pack('<d', 1.5)
-    for message, expected in (
+    for each, expected in (
       (vision_pb2.VideoToTokenResponse(tokens=[1.5]), b'\x0a' + double),
       (vision_pb2.TokenToVideoRequest(tokens=[1.5]), b'\x12' + double),
       (multimodal_pb2.DoubleEmbedding(values=[1.5]), b'\x0a' + double),
@@ -191,7 +191,7 @@ class FieldNumbersTest(absltest.TestCase):
       ),
       (multimodal_pb2.MediaPath(media_type='VIDEO'), b'\x18\x03'),
     ):
-      self.assertEqual(message.SerializeToString(), expected)
+      self.assertEqual(each.SerializeToString(), expected)
 
   def test_services_have_their_methods(self):
     vision = _SERVICES['sax.server.vision.VisionService'].methods_by_name
