@@ -1,16 +1,19 @@
-"""Runs a program: the flags that every one has, and its help.
+"""Runs a program: the flags that every one has, its help, what is refused.
 
 A program ends with `program.run(main)` where absl's has `app.run(main)`.
 """
 
 from collections.abc import Callable, Sequence
 import os
+import pathlib
 import sys
 import textwrap
 from typing import Any
 
 from absl import app
 from absl import flags
+
+from saxml_ext.common import flag_rules
 
 # deploy/version.bzl has the same, for the wheel and the images.
 VERSION = '1.1.0'
@@ -23,14 +26,20 @@ _COLUMNS = 80
 
 
 def run(
-  main: Callable[[Sequence[str]], Any], argv: Sequence[str] | None = None
+  main: Callable[[Sequence[str]], Any],
+  argv: Sequence[str] | None = None,
+  takes_words: bool = False,
 ) -> None:
   """Runs `main` after the flags are parsed; --help and --version end it with 0.
+
+  What has no effect ends it with 1: a word that is no flag, and a flag whose
+  rule (`flag_rules`) does not hold.
 
   Args:
     main: Gets the program's name and its arguments without flags; returns the
       exit code, or None for 0.
     argv: The command line; None is this process's.
+    takes_words: Whether `main` has a use for arguments that are no flags.
   """
   words = list(sys.argv if argv is None else argv)
   options = words[1 : words.index('--')] if '--' in words else words[1:]
@@ -40,7 +49,16 @@ def run(
   if any(word in _VERSION for word in options):
     print(version_text())
     sys.exit(0)
-  app.run(main, argv=words)
+
+  def checked(rest: Sequence[str]) -> Any:
+    problems = flag_rules.problems()
+    if rest[1:] and not takes_words:
+      problems.append(f'unexpected argument {rest[1]!r}')
+    if problems:
+      sys.exit(f'{_name()}: {" ".join(problems)}')
+    return main(rest)
+
+  app.run(checked, argv=words)
 
 
 def version_text() -> str:
@@ -54,16 +72,13 @@ def commit() -> str:
   A build has no commit of its own, so that its outputs do not change with it:
   the checkout that the sources lie in tells it.
   """
-  # The runfiles hold links to the sources.
-  path = os.path.dirname(os.path.realpath(__file__))
-  while not os.path.exists(os.path.join(path, '.git')):
-    if path == os.path.dirname(path):
-      return ''
-    path = os.path.dirname(path)
-  git = os.path.join(path, '.git')
+  # The runfiles hold links to the sources. Directories further up may be
+  # somebody else's checkout, in which this code is installed.
+  root = pathlib.Path(os.path.realpath(__file__)).parents[2]
+  git = os.path.join(root, '.git')
   try:
     if os.path.isfile(git):  # A worktree's names the directory.
-      git = os.path.join(path, _text(git).removeprefix('gitdir: '))
+      git = os.path.join(root, _text(git).removeprefix('gitdir: '))
     head = _text(os.path.join(git, 'HEAD'))
     if not head.startswith('ref: '):
       return head[:12]
@@ -87,11 +102,16 @@ def _text(path: str) -> str:
     return file.read().strip()
 
 
+def _name() -> str:
+  """Returns what the program is called, after its folder if it is a main.py."""
+  path = pathlib.Path(sys.argv[0])
+  return path.parent.name if path.stem == 'main' else path.stem
+
+
 def _help(main: Callable[[Sequence[str]], Any]) -> str:
   """Returns the program's docstring and its own flags, grouped by module."""
-  name = os.path.splitext(os.path.basename(sys.argv[0]))[0]
   docs = sys.modules[main.__module__].__doc__ or ''
-  lines = [docs.strip().replace('{program}', name)]
+  lines = [docs.strip().replace('{program}', _name())]
   groups = flags.FLAGS.flags_by_module_dict()
   own = {
     module: found

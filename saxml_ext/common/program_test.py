@@ -1,32 +1,40 @@
 import os
 import re
+import shutil
 import subprocess
 import sys
 
 from absl.testing import absltest
+
+from saxml_ext.common import flag_rules
+from saxml_ext.common import program
 
 _PROGRAM = '''
 """Does a thing.
 
   {program} --count=3
 """
+import os
 from absl import flags
+from saxml_ext.common import flag_rules
 from saxml_ext.common import program
 _COUNT = flags.DEFINE_integer('count', 7, 'How many things.')
 flags.DEFINE_string('place', None, 'Where.', required=True)
-flags.DEFINE_bool('fast', True, 'Hurry.')
+_FAST = flags.DEFINE_bool('fast', True, 'Hurry.')
+flags.DEFINE_multi_string('by', [], 'Means.')
+flag_rules.act('with --fast', lambda: _FAST.value, 'count', 'by')
 def main(argv):
   print('ran', _COUNT.value, argv[1:])
   return 3
 if __name__ == '__main__':
-  program.run(main)
+  program.run(main, takes_words=os.environ.get('WORDS'))
 '''
 
 
 class ProgramTest(absltest.TestCase):
-  def _run(self, *words: str) -> subprocess.CompletedProcess:
+  def _run(self, *words: str, **env: str) -> subprocess.CompletedProcess:
     path = self.create_tempfile('doer.py', _PROGRAM.lstrip()).full_path
-    env = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
+    env = os.environ | {'PYTHONPATH': os.pathsep.join(sys.path)} | env
     return subprocess.run(
       [sys.executable, path, *words],
       env=env,
@@ -52,11 +60,46 @@ class ProgramTest(absltest.TestCase):
       re.compile(r'gptj-sax \d+\.\d+\.\d+ \(([0-9a-f]{12}|commit unknown)\)'),
     )
 
+  def test_version_of_a_copy_in_the_checkout_of_others(self):
+    for depth, known in (('', True), ('lib/site-packages', False)):
+      root = self.create_tempdir(f'theirs{known}').full_path
+      copy = os.path.join(root, depth, 'saxml_ext', 'common')
+      os.makedirs(copy)
+      for module in (program, flag_rules):
+        shutil.copy(module.__file__, copy)
+      for package in (os.path.dirname(copy), copy):
+        open(os.path.join(package, '__init__.py'), 'x').close()
+      git = os.path.join(root, '.git')
+      os.mkdir(git)
+      with open(os.path.join(git, 'HEAD'), 'w', encoding='utf-8') as file:
+        file.write('0123456789ab' + 28 * 'f')
+      code = 'from saxml_ext.common import program; print(program.commit())'
+      path = os.pathsep.join([os.path.join(root, depth), *sys.path])
+      found = subprocess.check_output(
+        [sys.executable, '-c', code],
+        env=os.environ | {'PYTHONPATH': path},
+        cwd=root,
+        text=True,
+      )
+      self.assertEqual(found.strip(), '0123456789ab' if known else '')
+
   def test_runs_otherwise(self):
-    done = self._run('--place=here', '--', '--help')
+    done = self._run('--place=here', '--', '--help', WORDS='1')
     self.assertEqual(done.returncode, 3, done.stderr)
     self.assertEqual(done.stdout, "ran 7 ['--help']\n")
     self.assertEqual(self._run().returncode, 1)
+
+  def test_what_has_no_effect_is_refused(self):
+    for words, message in (
+      (['--nofast', '--count=7'], '--count=7 has no effect: it acts only with'),
+      (['--by=a', '--by=b', '--nofast'], '--by=a --by=b has no effect'),
+      (['more'], "unexpected argument 'more'"),
+    ):
+      done = self._run('--place=here', *words)
+      self.assertEqual(done.returncode, 1)
+      self.assertStartsWith(done.stderr, f'doer: {message}')
+    for words in (['--count=7'], ['--nofast', '--place=']):
+      self.assertEqual(self._run('--place=here', *words).returncode, 3)
 
 
 if __name__ == '__main__':

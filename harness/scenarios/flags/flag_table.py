@@ -8,13 +8,12 @@ from collections.abc import Collection, Mapping
 import dataclasses
 import os
 
-from absl import flags
-
 from harness.bert import launcher as bert
 from harness.loadgen import rounds
 from harness.network import launchers
 from harness.scenarios import config as config_lib
 from harness.scenarios import load as load_lib
+from saxml_ext.common import flag_rules
 
 # Systems as the table tells them apart. A started and a running cell differ.
 OWN_CELL = 'cell'
@@ -195,24 +194,15 @@ VARIABLES: Mapping[str, Acts] = {
 }
 
 
-def given(values: flags.FlagValues = flags.FLAGS) -> list[str]:
-  """Returns the names of the table's flags that the user has given."""
-  return [
-    name
-    for name in ACTS
-    if name in values
-    and (values[name].present or not values[name].using_default_value)
-    and values[name].value is not None
-  ]
-
-
 def check(run: Run, environ: Mapping[str, str] = os.environ) -> None:
   """Checks that everything that the user has given acts in a run.
 
   Raises:
     ValueError: Something has no effect; the message says what it needs.
   """
-  problems = [ACTS[name].problem(f'--{name}', run) for name in given()]
+  problems = [
+    ACTS[name].problem(f'--{name}', run) for name in flag_rules.given(ACTS)
+  ]
   problems += [
     acts.problem(f'the environment variable {name}={environ[name]}', run)
     for name, acts in VARIABLES.items()

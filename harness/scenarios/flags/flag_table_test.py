@@ -12,6 +12,7 @@ from harness.loadgen import rounds
 from harness.scenarios import load as load_lib
 from harness.scenarios.flags import flag_table
 from harness.scenarios.flags import job_flags
+from saxml_ext.common import flag_rules
 from saxml_ext.common.security import tls_flags
 
 # Flags that act on the program, not on the job: tests of the program have them.
@@ -248,9 +249,9 @@ class FlagTableTest(parameterized.TestCase):
     parsed = flags.FlagValues()
     flags.DEFINE_string('device', 'cpu', '', flag_values=parsed)
     parsed(['program'])
-    self.assertEmpty(flag_table.given(parsed))
+    self.assertEmpty(flag_rules.given(flag_table.ACTS, parsed))
     parsed(['program', '--device=cpu'])
-    self.assertEqual(flag_table.given(parsed), ['device'])
+    self.assertEqual(flag_rules.given(flag_table.ACTS, parsed), ['device'])
 
 
 if __name__ == '__main__':
