@@ -18,7 +18,6 @@ import resource
 import sys
 import time
 
-from absl import app
 from absl import flags
 
 from converters.convert import conversion
@@ -90,8 +89,7 @@ def _verify(base: str, pax: str) -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'unexpected arguments: {" ".join(argv[1:])}')
+  del argv
   pax = user_path.resolve(_PAX.value)
   try:
     base = hub.locate(_BASE.value)

@@ -187,8 +187,7 @@ def _run(source: str, pax: str) -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'unexpected arguments: {" ".join(argv[1:])}')
+  del argv
   source, pax = map(paths.root_of, (_INPUT_DIR.value, _OUTPUT_DIR.value))
   try:
     _run(source, pax)

@@ -10,7 +10,6 @@ It is for tests of size and speed: the model speaks no language.
 from collections.abc import Sequence
 import sys
 
-from absl import app
 from absl import flags
 
 from converters.convert import gptj_source
@@ -38,8 +37,7 @@ _DTYPE = flags.DEFINE_enum(
 
 
 def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'unexpected arguments: {" ".join(argv[1:])}')
+  del argv
   out = user_path.resolve(_OUT.value)
   try:
     shape = layout.GPTJShape(

@@ -118,8 +118,7 @@ def _compare(pax: str) -> Iterator[comparison.Comparison]:
 
 
 def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'unexpected arguments: {" ".join(argv[1:])}')
+  del argv
   if bool(_BASE.value) == bool(_SOURCE.value):
     raise app.UsageError('give one of --base and --source')
   source = _BASE.value or paths.root_of(_SOURCE.value)

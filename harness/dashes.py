@@ -54,6 +54,6 @@ def _is_negation(flag: str, known: flags.FlagValues) -> bool:
 
 
 def run(main: Callable[[Sequence[str]], Any]) -> None:
-  """Like app.run(main), for either spelling and flags after arguments."""
+  """Like program.run(main), for either spelling and flags after arguments."""
   flags.FLAGS.set_gnu_getopt(True)
-  program.run(main, underscored(sys.argv))
+  program.run(main, underscored(sys.argv), takes_words=True)

@@ -177,4 +177,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == '__main__':
-  program.run(main)
+  program.run(main, takes_words=True)

@@ -18,7 +18,6 @@ import shutil
 import sys
 import time
 
-from absl import app
 from absl import flags
 from rich import box
 from rich import console as rich_console
@@ -27,6 +26,7 @@ from rich import table as rich_table
 from converters.convert import gptj_source
 from converters.convert import random_weights
 from converters.testing import killed_runs
+from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.pax import layout
 
@@ -167,8 +167,7 @@ def _measure(root: str) -> bool:
 
 
 def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'unexpected arguments: {" ".join(argv[1:])}')
+  del argv
   root = user_path.resolve(_DIR.value)
   if os.path.exists(root):
     print(f'convert_bench: {root} exists; name a new one', file=sys.stderr)
@@ -185,4 +184,4 @@ def main(argv: Sequence[str]) -> None:
 
 if __name__ == '__main__':
   flags.mark_flags_as_required(['dir'])
-  app.run(main)
+  program.run(main)

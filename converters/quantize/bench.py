@@ -24,6 +24,7 @@ import numpy as np
 
 from converters.convert import gptj_source
 from converters.testing import killed_runs
+from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import checkpoint_writer
@@ -46,8 +47,8 @@ _FLAGS = flags.DEFINE_multi_string(
 
 # The program itself; its modules are found as this one's are.
 _CHILD = (
-  'import sys; from absl import app; from converters import'
-  ' offline_quantize; app.run(offline_quantize.main)'
+  'from converters import offline_quantize; from saxml_ext.common import'
+  ' program; program.run(offline_quantize.main)'
 )
 
 
@@ -133,8 +134,7 @@ def _measure(root: str) -> bool:
 
 
 def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'unexpected arguments: {" ".join(argv[1:])}')
+  del argv
   root = user_path.resolve(_DIR.value)
   if os.path.exists(root):
     raise app.UsageError(f'--dir={root} exists; name one that can be removed')
@@ -148,4 +148,4 @@ def main(argv: Sequence[str]) -> None:
 
 if __name__ == '__main__':
   flags.mark_flags_as_required(['dir'])
-  app.run(main)
+  program.run(main)

@@ -21,6 +21,7 @@ from absl import flags
 
 from deploy.images import bytecode
 from deploy.images import layer
+from saxml_ext.common import program
 
 _LAYER = flags.DEFINE_string('layer', None, 'The layer to write, .tar.gz.')
 
@@ -220,11 +221,10 @@ def entries() -> Mapping[str, layer.Entry]:
 
 
 def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'unexpected arguments: {argv[1:]}')
+  del argv
   layer.write(pathlib.Path(_LAYER.value), entries())
 
 
 if __name__ == '__main__':
   flags.mark_flag_as_required('layer')
-  app.run(main)
+  program.run(main)

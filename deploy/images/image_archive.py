@@ -13,7 +13,6 @@ import platform
 import tarfile
 from typing import Any
 
-from absl import app
 from absl import flags
 
 from deploy.images import layer
@@ -78,8 +77,7 @@ def config(diff_ids: Sequence[str]) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'unexpected arguments: {argv[1:]}')
+  del argv
   paths = list(map(pathlib.Path, _LAYER.value))
   found = list(map(layer.digests, paths))
   described = _json(config([each.diff_id for each in found]))
@@ -138,4 +136,4 @@ def main(argv: Sequence[str]) -> None:
 
 if __name__ == '__main__':
   flags.mark_flags_as_required(['archive', 'name'])
-  app.run(main)
+  program.run(main)

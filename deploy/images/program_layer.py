@@ -8,11 +8,11 @@ from collections.abc import Sequence
 import os
 import pathlib
 
-from absl import app
 from absl import flags
 
 from deploy.images import bytecode
 from deploy.images import layer
+from saxml_ext.common import program
 
 _LAYER = flags.DEFINE_string('layer', None, 'The layer to write, .tar.gz.')
 _MANIFEST = flags.DEFINE_string(
@@ -68,16 +68,15 @@ def entries(
     elif not external and not packages and pathlib.Path(path).is_file():
       whole |= _tree(f'{OWN}/{runfile}', pathlib.Path(path))
   whole |= bytecode.of(whole)
-  for program in programs:
-    name, _, module = program.partition('=')
+  for command in programs:
+    name, _, module = command.partition('=')
     text = _LAUNCHER.format(module=module)
     whole[f'usr/bin/{name}'] = layer.File(text.encode(), 0o755)
   return whole
 
 
 def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'unexpected arguments: {argv[1:]}')
+  del argv
   manifest = pathlib.Path(_MANIFEST.value).read_text(encoding='utf-8')
   layer.write(
     pathlib.Path(_LAYER.value),
@@ -87,4 +86,4 @@ def main(argv: Sequence[str]) -> None:
 
 if __name__ == '__main__':
   flags.mark_flags_as_required(['layer', 'manifest'])
-  app.run(main)
+  program.run(main)

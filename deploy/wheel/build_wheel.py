@@ -11,10 +11,10 @@ import os
 import re
 import zipfile
 
-from absl import app
 from absl import flags
 
 from deploy.wheel import imports
+from saxml_ext.common import program
 
 _WHEEL = flags.DEFINE_string('wheel', None, 'File to write.')
 _MANIFEST = flags.DEFINE_string(
@@ -238,4 +238,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

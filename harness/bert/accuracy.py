@@ -7,12 +7,12 @@ accuracy --vocab_file=vocab.txt --val_data=dev-v1.1.json
 from collections.abc import Sequence
 import json
 
-from absl import app
 from absl import flags
 
 from harness.bert import scoring
 from harness.bert.bundled import bundle
 from harness.bert.questions import features
+from saxml_ext.common import program
 from saxml_ext.common import user_path
 
 _VOCAB_FILE = flags.DEFINE_string('vocab_file', None, 'vocab.txt of the model.')
@@ -48,8 +48,7 @@ _MAX_EXAMPLES = flags.DEFINE_integer(
 
 
 def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'unexpected argument {argv[1]!r}')
+  del argv
   try:
     scored = scoring.score_log(
       user_path.resolve(_LOG_FILE.value),
@@ -73,4 +72,4 @@ def main(argv: Sequence[str]) -> None:
 
 if __name__ == '__main__':
   flags.mark_flag_as_required('log_file')
-  app.run(main)
+  program.run(main)

@@ -13,7 +13,6 @@ import os
 import sys
 import time
 
-from absl import app
 from absl import flags
 import numpy as np
 
@@ -26,6 +25,7 @@ from harness.bert.questions import features as features_lib
 from harness.bert.questions import spans
 from harness.results import text_table
 from harness.systems import system
+from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.evaluation import f1
 
@@ -102,8 +102,7 @@ class Trial:
 
 
 def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'unexpected argument {argv[1]!r}')
+  del argv
   try:
     asked = run_flags.features()
     trials = [_trial(name) for name in _WAYS.value]
@@ -209,4 +208,4 @@ def table(trials: Sequence[Trial], features: features_lib.FeatureSet) -> str:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

@@ -6,11 +6,11 @@ export --random_large --output=/tmp/bert_large
 
 from collections.abc import Sequence
 
-from absl import app
 from absl import flags
 
 from harness.bert.models import checkpoint
 from harness.bert.models import graph
+from saxml_ext.common import program
 from saxml_ext.common import user_path
 
 _MODEL = flags.DEFINE_string(
@@ -51,8 +51,7 @@ _SUFFIX = '.onnx'
 
 
 def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'unexpected argument {argv[1]!r}')
+  del argv
   output = user_path.resolve(_OUTPUT.value)
   if bool(_MODEL.value) == _RANDOM_LARGE.value:
     raise SystemExit('export: give either --model or --random_large')
@@ -81,4 +80,4 @@ def main(argv: Sequence[str]) -> None:
 
 if __name__ == '__main__':
   flags.mark_flag_as_required('output')
-  app.run(main)
+  program.run(main)

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from absl import app
 from absl import flags
 
 from harness.bert import run_flags
 from harness.bert.models import graph
 from harness.bert.models import onnxruntime_model
 from harness.loadgen import runner
+from saxml_ext.common import program
 
 _DEVICE = flags.DEFINE_enum(
   'device', 'cpu', onnxruntime_model.DEVICES, 'What computes.'
@@ -23,8 +23,7 @@ _PRECISION = flags.DEFINE_enum(
 
 
 def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'unexpected argument {argv[1]!r}')
+  del argv
   runner.main(
     lambda: run_flags.subject(
       lambda: onnxruntime_model.load(
@@ -39,4 +38,4 @@ def main(argv: Sequence[str]) -> None:
 
 if __name__ == '__main__':
   runner.mark_flags_as_required()
-  app.run(main)
+  program.run(main)

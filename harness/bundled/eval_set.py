@@ -7,10 +7,10 @@ bazel run //harness/bundled:eval_set -- --output=/tmp/cal.json --split=train
 import dataclasses
 import json
 
-from absl import app
 from absl import flags
 
 from harness.bundled import corpus
+from saxml_ext.common import program
 from saxml_ext.common import user_path
 
 _OUTPUT = flags.DEFINE_string(
@@ -37,4 +37,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

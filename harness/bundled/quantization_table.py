@@ -8,13 +8,13 @@ Takes as long as eight runs of the main job.
 import itertools
 import tempfile
 
-from absl import app
 from absl import flags
 
 from converters.convert import conversion
 from converters.quantize.report import settings_table
 from harness.bundled import corpus
 from harness.data import bundle
+from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.evaluation import dataset
 
@@ -30,8 +30,7 @@ _CALIBRATION = flags.DEFINE_integer(
 
 
 def main(argv: list[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'unexpected arguments: {" ".join(argv[1:])}')
+  del argv
   base = user_path.resolve(_BASE.value) or bundle.model_dir()
   articles = dataset.load_articles(bundle.eval_path())
   with tempfile.TemporaryDirectory() as directory:
@@ -47,4 +46,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

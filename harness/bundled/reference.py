@@ -16,7 +16,6 @@ import os
 import time
 from typing import Any
 
-from absl import app
 from absl import flags
 import torch
 import transformers
@@ -24,6 +23,7 @@ import transformers
 from harness.bundled import reference_model
 from harness.data import bundle
 from harness.systems.reference import gptj
+from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import rouge
@@ -87,4 +87,4 @@ def _write(
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

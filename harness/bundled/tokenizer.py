@@ -6,7 +6,6 @@ bazel run //harness/bundled:tokenizer -- --output_dir=/tmp/model
 from collections.abc import Iterator
 import os
 
-from absl import app
 from absl import flags
 import tokenizers
 from tokenizers import decoders
@@ -16,6 +15,7 @@ from tokenizers import trainers
 import transformers
 
 from harness.bundled import corpus
+from saxml_ext.common import program
 from saxml_ext.common import user_path
 
 _OUTPUT_DIR = flags.DEFINE_string(
@@ -75,4 +75,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

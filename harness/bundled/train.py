@@ -13,7 +13,6 @@ import json
 import os
 import time
 
-from absl import app
 from absl import flags
 from absl import logging
 import tokenizers
@@ -22,6 +21,7 @@ import transformers
 
 from harness.bundled import gptj_torch
 from harness.bundled import training_run
+from saxml_ext.common import program
 from saxml_ext.common import user_path
 
 _OUTPUT_DIR = flags.DEFINE_string(
@@ -100,4 +100,4 @@ def _export(model: gptj_torch.GPTJ, output_dir: str) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

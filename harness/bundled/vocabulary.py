@@ -10,11 +10,11 @@ probabilities, gives the same bytes on every machine.
 from collections.abc import Iterator
 import io
 
-from absl import app
 from absl import flags
 import sentencepiece
 
 from harness.bundled import corpus
+from saxml_ext.common import program
 from saxml_ext.common import storage
 from saxml_ext.common import user_path
 
@@ -54,11 +54,10 @@ def _texts(count: int) -> Iterator[str]:
 
 
 def main(argv: list[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'unexpected arguments: {" ".join(argv[1:])}')
+  del argv
   storage.write_bytes(user_path.resolve(_OUTPUT.value), train())
 
 
 if __name__ == '__main__':
   flags.mark_flag_as_required(_OUTPUT)
-  app.run(main)
+  program.run(main)

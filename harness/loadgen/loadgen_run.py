@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from absl import app
 from absl import flags
 
 from harness.data import summarization
@@ -10,6 +9,7 @@ from harness.loadgen import runner
 from harness.network import cell_name
 from harness.systems import cell
 from harness.systems import target
+from saxml_ext.common import program
 
 _MODEL_PATH = flags.DEFINE_string(
   'model_path', None, 'Model id, /sax/<cell>/<model>.'
@@ -75,4 +75,4 @@ if __name__ == '__main__':
   flags.mark_flags_as_required(
     ['model_path', 'dataset_path', 'tokenizer_path', 'max_input_length']
   )
-  app.run(main)
+  program.run(main)

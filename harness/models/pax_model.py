@@ -11,13 +11,13 @@ from collections.abc import Sequence
 import os
 import tempfile
 
-from absl import app
 from absl import flags
 
 from harness import errors
 from harness.caching import cache_flag
 from harness.data import bundle
 from harness.models import pax_models
+from saxml_ext.common import program
 from saxml_ext.common import user_path
 from serve import children
 from serve import programs
@@ -44,8 +44,7 @@ _CALIBRATION = flags.DEFINE_string(
 
 
 def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'unexpected argument {argv[1]!r}')
+  del argv
   if _CALIBRATION.value and not _QUANTIZE.value:
     raise SystemExit(
       f'pax_model: --calibration={_CALIBRATION.value} is for --quantize, which'
@@ -72,4 +71,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

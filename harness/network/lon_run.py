@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
-from absl import app
 from absl import flags
 
 from harness.data import summarization
 from harness.loadgen import runner
 from harness.network import lon
 from harness.network import payload
+from saxml_ext.common import program
 from saxml_ext.evaluation import dataset
 
 _DATASET_PATH = flags.DEFINE_string('dataset_path', None, 'Evaluation file.')
@@ -45,4 +45,4 @@ if __name__ == '__main__':
   flags.mark_flags_as_required(
     ['dataset_path', 'tokenizer_path', 'max_input_length']
   )
-  app.run(main)
+  program.run(main)

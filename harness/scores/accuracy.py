@@ -5,11 +5,11 @@ accuracy --accuracy_log=.../mlperf_log_accuracy.json --dataset=eval.json
 
 from collections.abc import Sequence
 
-from absl import app
 from absl import flags
 
 from harness.data import bundle
 from harness.results import scoring
+from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import tokenizer as tokenizer_lib
@@ -42,8 +42,7 @@ _OUTPUT = flags.DEFINE_string(
 
 
 def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'unexpected argument {argv[1]!r}')
+  del argv
   articles = user_path.resolve(_DATASET.value) or bundle.eval_path()
   tokenizer = user_path.resolve(_TOKENIZER.value) or bundle.tokenizer_path()
   try:
@@ -62,4 +61,4 @@ def main(argv: Sequence[str]) -> None:
 
 if __name__ == '__main__':
   flags.mark_flag_as_required('accuracy_log')
-  app.run(main)
+  program.run(main)

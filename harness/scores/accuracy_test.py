@@ -3,13 +3,13 @@ import io
 import json
 import os
 
-from absl import app
 from absl.testing import absltest
 from absl.testing import flagsaver
 import numpy as np
 import tokenizers
 
 from harness.scores import accuracy
+from saxml_ext.common import program
 
 
 class AccuracyTest(absltest.TestCase):
@@ -33,7 +33,7 @@ class AccuracyTest(absltest.TestCase):
     with open(self._path(name), 'w', encoding='utf-8') as file:
       json.dump(content, file)
 
-  def _run(self, argv=('accuracy',), **values: str) -> str:
+  def _run(self, **values: str) -> str:
     values = {
       'accuracy_log': self._path('log.json'),
       'dataset': self._path('eval.json'),
@@ -42,7 +42,7 @@ class AccuracyTest(absltest.TestCase):
     } | values
     printed = io.StringIO()
     with flagsaver.flagsaver(**values), contextlib.redirect_stdout(printed):
-      accuracy.main(argv)
+      accuracy.main(['accuracy'])
     return printed.getvalue()
 
   def test_prints_and_writes_the_same_line(self):
@@ -62,8 +62,10 @@ class AccuracyTest(absltest.TestCase):
       self._run(accuracy_log=self._path('missing.json'))
 
   def test_takes_no_arguments(self):
-    with self.assertRaisesRegex(app.UsageError, "'extra'"):
-      self._run(argv=('accuracy', 'extra'))
+    words = ['accuracy', '--accuracy_log=x', 'extra']
+    with flagsaver.flagsaver():
+      with self.assertRaisesRegex(SystemExit, "'extra'"):
+        program.run(accuracy.main, words)
 
 
 if __name__ == '__main__':

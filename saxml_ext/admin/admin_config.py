@@ -87,4 +87,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  program.run(main)
+  program.run(main, takes_words=True)

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 import signal
 import sys
 
-from absl import app
 from absl import flags
 from absl import logging
 
@@ -126,8 +125,7 @@ async def _tell(server: server_lib.AdminServer, sax_cell: str) -> None:
 
 def main(argv: Sequence[str]) -> None:
   """Serves until told to stop."""
-  if len(argv) > 1:
-    raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}')
+  del argv
   kvstore.fail_soon()
   try:
     telemetry_flags.start('sax-admin-server')

@@ -31,7 +31,6 @@ import subprocess
 import sys
 import tempfile
 
-from absl import app
 from absl import flags
 from rich import console as console_lib
 
@@ -49,6 +48,7 @@ from saxml_ext.benchmark.console import progress
 from saxml_ext.benchmark.console import report
 from saxml_ext.benchmark.console import widths as widths_lib
 from saxml_ext.benchmark.tracing import trace as trace_lib
+from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.common.machine import accelerators
 
@@ -323,8 +323,7 @@ def _tell_what_is_idle(console: console_lib.Console) -> None:
 
 
 def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'unexpected arguments: {" ".join(argv[1:])}')
+  del argv
   # As Ctrl-C: workers are stopped on the way out.
   signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
   console = console_lib.Console(width=None if sys.stdout.isatty() else 140)
@@ -347,4 +346,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

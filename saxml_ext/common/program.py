@@ -26,7 +26,7 @@ _COLUMNS = 80
 
 
 def run(
-  main: Callable[[Sequence[str]], Any],
+  main: Callable[[list[str]], Any],
   argv: Sequence[str] | None = None,
   takes_words: bool = False,
 ) -> None:
@@ -50,7 +50,7 @@ def run(
     print(version_text())
     sys.exit(0)
 
-  def checked(rest: Sequence[str]) -> Any:
+  def checked(rest: list[str]) -> Any:
     problems = flag_rules.problems()
     if rest[1:] and not takes_words:
       problems.append(f'unexpected argument {rest[1]!r}')
@@ -108,7 +108,7 @@ def _name() -> str:
   return path.parent.name if path.stem == 'main' else path.stem
 
 
-def _help(main: Callable[[Sequence[str]], Any]) -> str:
+def _help(main: Callable[[list[str]], Any]) -> str:
   """Returns the program's docstring and its own flags, grouped by module."""
   docs = sys.modules[main.__module__].__doc__ or ''
   lines = [docs.strip().replace('{program}', _name())]

@@ -17,11 +17,11 @@ import subprocess
 import sys
 import time
 
-from absl import app
 from absl import flags
 import psutil
 
 from saxml_ext.common import grpc_util
+from saxml_ext.common import program
 from saxml_ext.http.web import responses
 from saxml_ext.protobuf import completion_pb2
 from saxml_ext.protobuf import completion_pb2_grpc
@@ -122,8 +122,7 @@ def _measure(
 
 def main(argv: Sequence[str]) -> None:
   """Prints the table."""
-  if len(argv) > 1:
-    raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}')
+  del argv
   prompt = 'x' * _TOKENS.value
   with contextlib.ExitStack() as stack:
     _, line = stack.enter_context(
@@ -170,4 +169,4 @@ def _print(
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

@@ -22,7 +22,6 @@ import os
 import signal
 import sys
 
-from absl import app
 from absl import flags
 from absl import logging
 
@@ -101,8 +100,7 @@ async def _serve(cell: str, host: str, port: int) -> None:
 
 def main(argv: Sequence[str]) -> None:
   """Serves until told to stop."""
-  if len(argv) > 1:
-    raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}')
+  del argv
   try:
     telemetry_flags.start('sax-gateway')
     cell = environment.text(_SAX_CELL.value, environment.CELL).rstrip('/')

@@ -25,7 +25,6 @@ import re
 import sys
 from typing import TypeAlias
 
-from absl import app
 from absl import flags
 from absl import logging
 
@@ -318,8 +317,7 @@ def main(
     prepare: prepares models in a process of a group; None: as the flags ask
       for. What `extend` makes is for a server on one host.
   """
-  if len(argv) > 1:
-    raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}')
+  del argv
   if not flags.FLAGS['verbosity'].present:
     logging.set_verbosity(logging.INFO)
   telemetry_flags.start('sax-model-server')

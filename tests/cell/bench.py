@@ -29,6 +29,7 @@ from rich import table as rich_table
 from harness import errors as harness_errors
 from harness.data import bundle
 from saxml_ext.common import errors
+from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.evaluation import dataset
 from serve import progress as progress_lib
@@ -77,8 +78,7 @@ _MAX_SECS = flags.DEFINE_integer(
 
 
 def main(argv: Sequence[str]) -> int:
-  if len(argv) > 1:
-    raise app.UsageError(f'unexpected argument {argv[1]!r}')
+  del argv
   unknown = set(_PARTS.value) - {_OVERHEAD, _OFFLINE}
   if unknown:
     raise app.UsageError(f'--parts has {_OVERHEAD} and {_OFFLINE}')
@@ -244,4 +244,4 @@ def _as_json(load: object, figures: Mapping[str, object]) -> dict[str, object]:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

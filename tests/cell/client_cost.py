@@ -17,12 +17,12 @@ import os
 import sys
 import tempfile
 
-from absl import app
 from absl import flags
 
 from harness import errors as harness_errors
 from saxml_ext.common import errors
 from saxml_ext.common import net
+from saxml_ext.common import program
 from saxml_ext.common import user_path
 from serve import children
 from serve import local_cell
@@ -152,8 +152,7 @@ def render(figures: Mapping[str, float]) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-  if len(argv) > 1:
-    raise app.UsageError(f'unexpected argument {argv[1]!r}')
+  del argv
   progress = progress_lib.Progress()
   busy, cores = os.getloadavg()[0], os.cpu_count()
   progress.text(f'load average {busy:.1f} on {cores} cores before the start')
@@ -179,4 +178,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

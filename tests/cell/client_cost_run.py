@@ -12,7 +12,6 @@ import tempfile
 import threading
 import time
 
-from absl import app
 from absl import flags
 import grpc
 import mlperf_loadgen
@@ -29,6 +28,7 @@ from harness.systems import cell
 from harness.systems import system
 from harness.systems import target
 from saxml_ext.common import grpc_util
+from saxml_ext.common import program
 from saxml_ext.evaluation import dataset
 from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import lm_pb2_grpc
@@ -194,4 +194,4 @@ def _watch(sut: sut_lib.SystemUnderTest) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

@@ -3,12 +3,12 @@
 import asyncio
 from collections.abc import Sequence
 
-from absl import app
 from absl import flags
 import grpc
 
 from saxml_ext.common import grpc_aio
 from saxml_ext.common import grpc_util
+from saxml_ext.common import program
 from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import lm_pb2_grpc
 
@@ -44,4 +44,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

@@ -6,9 +6,9 @@ codecs, membership in the cell. No checkpoint is read.
 
 from collections.abc import Callable, Sequence
 
-from absl import app
 from absl import flags
 
+from saxml_ext.common import program
 from saxml_ext.server import server
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
@@ -39,4 +39,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

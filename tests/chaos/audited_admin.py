@@ -6,9 +6,8 @@ Appends their paths, one per line, to the file that AUDIT_FILE names.
 import os
 import sys
 
-from absl import app
-
 from saxml_ext.admin import admin_server
+from saxml_ext.common import program
 
 _EVENTS = frozenset(
   {'open', 'os.rename', 'os.link', 'os.remove', 'os.mkdir', 'os.listdir'}
@@ -31,4 +30,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

@@ -3,10 +3,10 @@
 import asyncio
 from collections.abc import Sequence
 
-from absl import app
 from absl import flags
 
 from saxml_ext.admin.testing import fake_modelet
+from saxml_ext.common import program
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.server import membership
 
@@ -44,4 +44,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

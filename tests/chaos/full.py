@@ -16,6 +16,7 @@ from absl import flags
 from absl import logging
 
 from saxml_ext.admin.testing import state_mutants
+from saxml_ext.common import program
 from tests.chaos import clocks
 from tests.chaos import crashes
 from tests.chaos import evictions
@@ -170,8 +171,7 @@ _TESTS = {
 
 def main(argv: Sequence[str]) -> None:
   """Runs and prints."""
-  if len(argv) > 1:
-    raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}')
+  del argv
   unknown = set(_ONLY.value) - _TESTS.keys()
   if unknown:
     raise app.UsageError(f'--only: {unknown} unknown; there are {list(_TESTS)}')
@@ -184,4 +184,4 @@ def main(argv: Sequence[str]) -> None:
 
 if __name__ == '__main__':
   _obstacle = namespaces.enter(starved.NAMESPACES, starved.PROBE)
-  app.run(main)
+  program.run(main)

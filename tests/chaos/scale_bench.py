@@ -6,9 +6,9 @@ bazel run //tests/chaos:scale_bench
 from collections.abc import Sequence
 import tempfile
 
-from absl import app
 from absl import flags
 
+from saxml_ext.common import program
 from tests.chaos import processes
 from tests.chaos import scale
 
@@ -23,8 +23,7 @@ _ROUNDS = flags.DEFINE_integer('rounds', 300, 'Models added and removed.')
 
 def main(argv: Sequence[str]) -> None:
   """Measures and prints."""
-  if len(argv) > 1:
-    raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}')
+  del argv
   with tempfile.TemporaryDirectory(dir=_DIRECTORY.value) as directory:
     result = scale.run(
       directory, _MODELS.value, _SERVERS.value, _WATCHERS.value, _ROUNDS.value
@@ -49,4 +48,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

@@ -7,11 +7,11 @@ server's address.
 import asyncio
 from collections.abc import Sequence
 
-from absl import app
 from absl import flags
 import grpc
 
 from saxml_ext.common import cell
+from saxml_ext.common import program
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
 
@@ -61,4 +61,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

@@ -19,6 +19,7 @@ import tempfile
 from absl import app
 from absl import flags
 
+from saxml_ext.common import program
 from tests.docs import script
 
 _PAGE = flags.DEFINE_multi_string(
@@ -98,7 +99,8 @@ def _stop(shell: subprocess.Popen) -> None:
 
 
 def main(argv: list[str]) -> int:
-  if argv[1:] or not _PAGE.value:
+  del argv
+  if not _PAGE.value:
     raise app.UsageError('Give pages as --page=docs/cell.md.')
   root = os.environ.get('BUILD_WORKSPACE_DIRECTORY', os.getcwd())
   pages = {
@@ -113,4 +115,4 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

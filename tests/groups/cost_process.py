@@ -12,10 +12,10 @@ import os
 import sys
 import time
 
-from absl import app
 from absl import flags
 import numpy as np
 
+from saxml_ext.common import program
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine.parallel import cpu_collectives
 from saxml_ext.groups import contract
@@ -52,8 +52,7 @@ _STEPS = 4
 
 
 def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'unexpected argument {argv[1]!r}')
+  del argv
   jax_setup.configure(_JAX_CACHE_DIR.value)
   if _COORDINATOR.value:
     formed = formation.Formation(
@@ -144,4 +143,4 @@ def _end(reason: str) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

@@ -9,9 +9,9 @@ else.
 from collections.abc import Sequence
 import tempfile
 
-from absl import app
 from absl import flags
 
+from saxml_ext.common import program
 from tests.chaos import processes
 from tests.groups import kills
 
@@ -23,8 +23,7 @@ _STEP_SECS = flags.DEFINE_float('step_secs', 0.5, 'Of a step of the engine.')
 
 
 def main(argv: Sequence[str]) -> int:
-  if len(argv) > 1:
-    raise app.UsageError(f'unexpected argument {argv[1]!r}')
+  del argv
   with tempfile.TemporaryDirectory(prefix='full_kills_') as directory:
     result = kills.run(
       directory,
@@ -55,4 +54,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

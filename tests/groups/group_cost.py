@@ -10,10 +10,10 @@ from collections.abc import Sequence
 import os
 import tempfile
 
-from absl import app
 from absl import flags
 
 from harness.data import bundle
+from saxml_ext.common import program
 from saxml_ext.common import user_path
 from tests.groups import cost
 
@@ -33,8 +33,7 @@ _JAX_CACHE_DIR = flags.DEFINE_string(
 
 
 def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'unexpected argument {argv[1]!r}')
+  del argv
   if not _CHECKPOINT.value:
     raise SystemExit('group_cost: give --checkpoint, or use bazel run')
   mesh = [int(size) for size in _MESH.value]
@@ -63,4 +62,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

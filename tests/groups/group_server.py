@@ -8,10 +8,10 @@ each step of an engine needs all processes, see `collective_runner`.
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 
-from absl import app
 from absl import flags
 import jax
 
+from saxml_ext.common import program
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.server import server
 from saxml_ext.server.loading import loader
@@ -62,4 +62,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

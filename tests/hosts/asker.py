@@ -12,12 +12,12 @@ import sys
 import threading
 import time
 
-from absl import app
 from absl import flags
 
 from saxml_ext.client import sax
 from saxml_ext.client.models import lm
 from saxml_ext.common import errors
+from saxml_ext.common import program
 
 _MODEL = flags.DEFINE_string('model', None, 'Id of the model.', required=True)
 _PROMPT = '5,6,7'
@@ -28,8 +28,7 @@ _THREADS = 8
 
 
 def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'unexpected argument {argv[1]!r}')
+  del argv
   closed = threading.Event()
   threading.Thread(
     target=lambda: (sys.stdin.read(), closed.set()), daemon=True
@@ -77,4 +76,4 @@ def _ask(model: lm.LM, closed: threading.Event, first: bool) -> _Result:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

@@ -2,6 +2,7 @@
 
 import collections
 import pathlib
+import re
 
 from absl.testing import absltest
 
@@ -121,6 +122,15 @@ class LayoutTest(absltest.TestCase):
       self.assertNotEmpty(found)
       long = {str(path): n for path in found if (n := _lines(path)) > limit}
       self.assertEqual(long, {}, f'limit for {pattern}: {limit} lines')
+
+  def test_programs_have_what_all_have(self):
+    # Of absl's run, a program gets neither --version nor a whole --help.
+    starting = [
+      str(path)
+      for path in tree.files('*.py')
+      if re.search(r'\bapp\.run\(\w', (tree.ROOT / path).read_text('utf-8'))
+    ]
+    self.assertEqual(starting, ['saxml_ext/common/program.py'])
 
   def test_no_import_goes_up(self):
     wrong = []

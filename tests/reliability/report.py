@@ -18,11 +18,11 @@ import subprocess
 import sys
 import tempfile
 
-from absl import app
 from absl import flags
 
 from harness.caching import cache_flag
 from harness.pages import markup
+from saxml_ext.common import program
 from saxml_ext.common import user_path
 from tests.reliability.results import figures
 from tests.reliability.results import page
@@ -86,8 +86,7 @@ def _run(row: table.Row, form: str) -> figures.Outcome:
 
 def main(argv: Sequence[str]) -> int:
   """Runs what is asked for, then shows all."""
-  if len(argv) > 1:
-    raise app.UsageError(f'unexpected argument {argv[1]!r}')
+  del argv
   try:
     chosen, path = _chosen(), _results()
     store.read(path)  # A damaged file is told of before an hour is spent.
@@ -109,4 +108,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

@@ -12,10 +12,10 @@ import tempfile
 import time
 import traceback
 
-from absl import app
 from absl import flags
 from absl import logging
 
+from saxml_ext.common import program
 from tests.hosts import namespaces
 from tests.reliability import rows
 from tests.reliability.results import figures
@@ -66,4 +66,4 @@ if __name__ == '__main__':
     from tests.chaos import starved
 
     rows.obstacle = namespaces.enter(starved.NAMESPACES, starved.PROBE)
-  app.run(main)
+  program.run(main)

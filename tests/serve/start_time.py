@@ -16,10 +16,10 @@ import subprocess
 import tempfile
 import time
 
-from absl import app
 from absl import flags
 
 from saxml_ext.common import cache_dir
+from saxml_ext.common import program
 from serve import programs
 
 _ROUNDS = flags.DEFINE_integer('rounds', 3, 'Starts to measure.', 1)
@@ -102,8 +102,7 @@ def _of_log(logs: str) -> tuple[float, float, float]:
 
 
 def main(argv: Sequence[str]) -> int:
-  if len(argv) > 1:
-    raise app.UsageError(f'unexpected argument {argv[1]!r}')
+  del argv
   print(
     'seconds    servers  ready  first token  load  of it programs  compiled'
   )
@@ -128,4 +127,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

@@ -9,15 +9,15 @@ submission checkers of all rounds from v3.1 to v6.1.
 
 from collections.abc import Sequence
 
-from absl import app
 import mlperf_inference_checkout
+
+from saxml_ext.common import program
 
 
 def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'unexpected arguments: {" ".join(argv[1:])}')
+  del argv
   print(mlperf_inference_checkout.ROOT)
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 import pathlib
 import sys
 
-from absl import app
 from absl import flags
 import saxml_checkout
 
+from saxml_ext.common import program
 from saxml_ext.common import user_path
 from third_party.saxml import tree
 
@@ -28,8 +28,7 @@ _OUT = flags.DEFINE_string(
 
 
 def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'unexpected arguments: {" ".join(argv[1:])}')
+  del argv
   out = pathlib.Path(user_path.resolve(_OUT.value))
   try:
     tree.lay(pathlib.Path(saxml_checkout.ROOT), out)
@@ -40,4 +39,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

@@ -5,11 +5,11 @@ bazel run //harness/bert/bundled:eval_set -- --output=/tmp/squad.json
 
 import json
 
-from absl import app
 from absl import flags
 
 from harness.bert import scoring
 from harness.bert.bundled import evaluation
+from saxml_ext.common import program
 from saxml_ext.common import user_path
 
 _OUTPUT = flags.DEFINE_string(
@@ -29,4 +29,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 import json
 import time
 
-from absl import app
 from absl import flags
 import torch
 import transformers
@@ -23,6 +22,7 @@ from harness.bert.bundled import bundle
 from harness.bert.bundled import reference_model
 from harness.bert.questions import features as features_lib
 from harness.bert.questions import spans
+from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.evaluation import f1
 
@@ -84,4 +84,4 @@ def _write(
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

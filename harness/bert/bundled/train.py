@@ -13,13 +13,13 @@ import json
 import os
 import time
 
-from absl import app
 from absl import flags
 from absl import logging
 import torch
 import transformers
 
 from harness.bert.bundled import training_run
+from saxml_ext.common import program
 from saxml_ext.common import user_path
 
 _OUTPUT_DIR = flags.DEFINE_string(
@@ -106,4 +106,4 @@ def _export(
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

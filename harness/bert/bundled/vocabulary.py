@@ -7,11 +7,11 @@ Writes `vocab.txt`, one token a line, as BERT's tokenizers read it.
 
 import os
 
-from absl import app
 from absl import flags
 
 from harness.bert import scoring
 from harness.bert.bundled import word_pieces
+from saxml_ext.common import program
 from saxml_ext.common import user_path
 
 _OUTPUT_DIR = flags.DEFINE_string(
@@ -35,4 +35,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 import json
 import time
 
-from absl import app
 from absl import flags
 
 from harness.bundled import corpus
@@ -25,6 +24,7 @@ from harness.bundled.baselines import retrieval
 from harness.bundled.baselines import variants
 from harness.data import bundle
 from harness.systems.reference import gptj
+from saxml_ext.common import program
 from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import rouge
 
@@ -175,4 +175,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

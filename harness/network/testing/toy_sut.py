@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 import time
 
-from absl import app
 from absl import flags
 import numpy as np
 
 from harness.network import payload
 from harness.network import program
 from harness.systems import system
+from saxml_ext.common import program as program_lib
 
 _SILENT_AFTER = flags.DEFINE_integer(
   'silent_after', None, 'Samples after which nothing is answered any more.'
@@ -58,4 +58,4 @@ def main(argv: Sequence[str]) -> None:
 
 if __name__ == '__main__':
   program.mark_flags_as_required([])
-  app.run(main)
+  program_lib.run(main)

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 import time
 
-from absl import app
 from absl import flags
 import numpy as np
 
 from harness.loadgen import runner
 from harness.systems import batched
 from harness.systems import system
+from saxml_ext.common import program
 
 _SAMPLES = flags.DEFINE_integer('samples', 8, 'Samples of the set.', 1)
 _BATCH_SECS = flags.DEFINE_float('batch_secs', 0.0, 'Time of a batch.', 0)
@@ -51,4 +51,4 @@ def main(argv: Sequence[str]) -> None:
 
 if __name__ == '__main__':
   runner.mark_flags_as_required()
-  app.run(main)
+  program.run(main)

@@ -7,13 +7,13 @@ real logs, which no model could make as fast.
 from collections.abc import Sequence
 import time
 
-from absl import app
 from absl import flags
 import numpy as np
 
 from harness.loadgen import runner
 from harness.systems import batched
 from harness.systems import system
+from saxml_ext.common import program
 
 _SAMPLES = flags.DEFINE_integer('samples', 20, 'Samples of the set.', 1)
 _WIDTH = flags.DEFINE_integer('width', 4, 'Tokens of an answer.', 1)
@@ -53,4 +53,4 @@ def main(argv: Sequence[str]) -> None:
 
 if __name__ == '__main__':
   runner.mark_flags_as_required()
-  app.run(main)
+  program.run(main)

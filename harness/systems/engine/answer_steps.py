@@ -10,11 +10,11 @@ the ratio that this program prints:
 
 from collections.abc import Sequence
 
-from absl import app
 from absl import flags
 import numpy as np
 
 from harness.data import bundle
+from saxml_ext.common import program
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.evaluation import dataset
@@ -83,4 +83,4 @@ def count(
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

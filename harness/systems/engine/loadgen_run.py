@@ -6,17 +6,16 @@ another machine.
 
 from collections.abc import Sequence
 
-from absl import app
 from absl import flags
 from absl import logging
 
 from harness.network import program
 from harness.systems.engine import subject
+from saxml_ext.common import program as program_lib
 
 
 def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}')
+  del argv
   if not flags.FLAGS['verbosity'].present:
     logging.set_verbosity(logging.INFO)  # A load may take minutes.
   program.main(subject.make, subject.load, subject.name())
@@ -24,4 +23,4 @@ def main(argv: Sequence[str]) -> None:
 
 if __name__ == '__main__':
   program.mark_flags_as_required(())
-  app.run(main)
+  program_lib.run(main)

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import os
 import pathlib
 
-from absl import app
 from absl import flags
 
 from saxml_ext.aot.report import lengths
+from saxml_ext.common import program
 from saxml_ext.evaluation import dataset
 
 _SET = flags.DEFINE_string(
@@ -29,8 +29,7 @@ _OUT = flags.DEFINE_string('out', None, 'File to write.')
 
 
 def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'unknown arguments {argv[1:]}.')
+  del argv
   try:
     text = count(_SET.value, _TOKENIZER.value)
     unfinished = pathlib.Path(_OUT.value + '.unfinished')
@@ -71,4 +70,4 @@ def count(path: str, tokenizer_path: str) -> str:
 
 if __name__ == '__main__':
   flags.mark_flags_as_required([_SET, _TOKENIZER, _OUT])
-  app.run(main)
+  program.run(main)

@@ -11,13 +11,13 @@ import pathlib
 import statistics
 import time
 
-from absl import app
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from saxml_ext.aot.report.compiled import costs
 from saxml_ext.aot.report.compiled import engine_programs
+from saxml_ext.common import program
 from saxml_ext.engine import executables
 from saxml_ext.engine import sharding
 
@@ -26,8 +26,7 @@ _CALLS = 1000
 
 
 def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'unknown arguments {argv[1:]}.')
+  del argv
   described = costs.read(_DATA.read_text('utf-8'), str(_DATA))
   jax.config.update('jax_platforms', 'cpu')
   jax.config.update('jax_num_cpu_devices', int(np.prod(described.mesh)))
@@ -77,4 +76,4 @@ def seconds(
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

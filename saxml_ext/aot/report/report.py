@@ -7,7 +7,6 @@ is printed with it, and that is applied to Sax's published configuration too.
 from collections.abc import Sequence
 import pathlib
 
-from absl import app
 from absl import flags
 
 from saxml_ext.aot.report import chips
@@ -19,6 +18,7 @@ from saxml_ext.aot.report import tables
 from saxml_ext.aot.report import times
 from saxml_ext.aot.report.compiled import costs
 from saxml_ext.aot.report.compiled import program_sets
+from saxml_ext.common import program
 
 _DATA = pathlib.Path(__file__).parent / 'data'
 _SAX = {bucket: f'sax_{bucket}.json' for bucket in (512, 1024, 1919)}
@@ -68,8 +68,7 @@ source of each term:"""
 
 
 def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'unknown arguments {argv[1:]}.')
+  del argv
   try:
     print(report())
   except (OSError, ValueError) as e:
@@ -222,4 +221,4 @@ def _path(sets: Sequence[costs.Set], requests: lengths_lib.Lengths) -> str:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

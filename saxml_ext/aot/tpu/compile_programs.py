@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 import gzip
 import time
 
-from absl import app
 from absl import flags
 
 from saxml_ext.aot import compile_set
@@ -22,6 +21,7 @@ from saxml_ext.aot.tpu import summary
 from saxml_ext.aot.tpu import topologies
 from saxml_ext.aot.tpu import worker
 from saxml_ext.common import errors
+from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.engine import executables
 from saxml_ext.params import overrides
@@ -58,8 +58,7 @@ _JOBS = flags.DEFINE_integer(
 
 
 def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'unknown arguments {argv[1:]}.')
+  del argv
   try:
     _compile()
   except (errors.SaxError, OSError, RuntimeError) as e:
@@ -147,4 +146,4 @@ def _summary(
 
 if __name__ == '__main__':
   flags.mark_flags_as_required(['params', 'topology', 'out'])
-  app.run(main)
+  program.run(main)

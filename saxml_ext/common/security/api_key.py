@@ -13,7 +13,6 @@ import fcntl
 import os
 import sys
 
-from absl import app
 from absl import flags
 
 from saxml_ext.common import errors
@@ -103,8 +102,7 @@ def _run(path: str) -> None:
 
 def main(argv: Sequence[str]) -> None:
   """Does what the flags say, or exits with 1."""
-  if len(argv) > 1:
-    raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}')
+  del argv
   try:
     _run(user_path.resolve(_FILE.value))
   except errors.SaxError as e:

@@ -10,7 +10,7 @@ from absl.testing import absltest
 _PROGRAM = """
 import sys
 sys.path[:] = sys.argv[1].split('|')
-from absl import app, logging
+from absl import logging; from saxml_ext.common import program
 from saxml_ext.common.telemetry import request_id, telemetry_flags
 def main(argv):
   telemetry_flags.start('test')
@@ -20,7 +20,7 @@ def main(argv):
     1 / 0
   except ZeroDivisionError:
     logging.exception('failed')
-app.run(main, argv=sys.argv[1:])
+program.run(main, argv=sys.argv[1:])
 """
 
 

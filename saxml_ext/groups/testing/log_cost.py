@@ -7,10 +7,10 @@ is measured; as processes of their own they would take less of it.
 from collections.abc import Callable, Sequence
 import time
 
-from absl import app
 from absl import flags
 import numpy as np
 
+from saxml_ext.common import program
 from saxml_ext.engine import request as request_lib
 from saxml_ext.groups import contract
 from saxml_ext.groups.testing import local_group
@@ -66,4 +66,4 @@ def _main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(_main)
+  program.run(_main)

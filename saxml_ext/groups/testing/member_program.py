@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 import os
 
-from absl import app
 from absl import flags
 import jax
 import numpy as np
 
+from saxml_ext.common import program
 from saxml_ext.groups import distributed
 from saxml_ext.groups import formation
 from saxml_ext.groups import store
@@ -76,4 +76,4 @@ def _end(text: str, code: int) -> None:
 
 
 if __name__ == '__main__':
-  app.run(_main)
+  program.run(_main)

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import sys
 import tempfile
 
-from absl import app
-
 from saxml_ext.client.testing import fake_cell
+from saxml_ext.common import program
 from saxml_ext.http.testing import fake_completion
 
 
@@ -27,4 +26,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 import resource
 import time
 
-from absl import app
 from absl import flags
 import jax
 import jax.numpy as jnp
 
 from saxml_ext.common import errors
+from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
 from saxml_ext.params import registry
@@ -28,8 +28,7 @@ _CHECKPOINT = flags.DEFINE_string('checkpoint', None, 'PAX checkpoint.')
 
 
 def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'unexpected argument {argv[1]!r}')
+  del argv
   jnp.zeros(8).block_until_ready()  # What JAX itself takes is not the load's.
   before, begin = _peak(), time.monotonic()
   try:
@@ -58,4 +57,4 @@ def _peak() -> int:
 
 if __name__ == '__main__':
   flags.mark_flags_as_required(['params', 'checkpoint'])
-  app.run(main)
+  program.run(main)

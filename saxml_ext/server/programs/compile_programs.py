@@ -11,7 +11,6 @@ docs/programs.md.
 from collections.abc import Sequence
 import sys
 
-from absl import app
 from absl import flags
 import jax
 
@@ -58,8 +57,7 @@ def _checkpoint_path() -> str:
 
 
 def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'unexpected argument {argv[1]!r}')
+  del argv
   jax_setup.configure(cache_dir=None)
   out = user_path.resolve(_OUT.value)
   try:

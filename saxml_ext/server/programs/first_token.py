@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import sys
 import time
 
-from absl import app
 from absl import flags
 import numpy as np
 import psutil
@@ -39,8 +38,7 @@ _PROMPT = flags.DEFINE_integer(
 
 
 def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'unexpected argument {argv[1]!r}')
+  del argv
   jax_setup.configure(cache_dir=None)
   paths = [user_path.resolve(path) for path in _PROGRAMS.value]
   checkpoint = user_path.resolve(_CHECKPOINT.value)

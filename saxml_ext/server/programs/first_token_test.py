@@ -18,10 +18,10 @@ from saxml_ext.server.testing import small_model
 fast_compile.install()
 
 _START = """
-from absl import app
+from saxml_ext.common import program
 from saxml_ext.server.programs import {program}
 from saxml_ext.server.testing import small_model
-app.run({program}.main)
+program.run({program}.main)
 """
 _TIMEOUT = 600
 

@@ -5,14 +5,13 @@ cannot prepare a model, with `differ` it tells of another checkpoint, with `hang
 its engine does not go on until the file is gone.
 """
 
-import functools
 import os
 import time
 
-from absl import app
 from absl import flags
 
 from saxml_ext.common import errors
+from saxml_ext.common import program
 from saxml_ext.server import server
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import spec as spec_lib
@@ -76,4 +75,4 @@ def _is_odd(name: str) -> bool:
 
 
 if __name__ == '__main__':
-  app.run(functools.partial(server.main, prepare=_prepare))
+  program.run(lambda argv: server.main(argv, prepare=_prepare))

@@ -1,9 +1,8 @@
 """The model server's program, with the params of `small_model` registered."""
 
-from absl import app
-
+from saxml_ext.common import program
 from saxml_ext.server import server
 from saxml_ext.server.testing import small_model  # noqa: F401 Registers.
 
 if __name__ == '__main__':
-  app.run(server.main)
+  program.run(server.main)

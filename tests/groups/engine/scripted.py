@@ -24,13 +24,13 @@ from collections.abc import Mapping, Sequence
 import json
 from typing import Any
 
-from absl import app
 from absl import flags
 import jax
 import numpy as np
 
 from saxml_ext.aot import compile_set
 from saxml_ext.common import errors
+from saxml_ext.common import program
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine.testing import fast_compile
@@ -109,4 +109,4 @@ def _own_bytes(x: jax.ShapeDtypeStruct) -> int:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

@@ -13,10 +13,10 @@ on top, see saxml_ext/server/loading/load_memory.py.
 from collections.abc import Sequence
 import json
 
-from absl import app
 from absl import flags
 import jax
 
+from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
 from saxml_ext.server.loading import loader
@@ -33,8 +33,7 @@ _OVERRIDES = flags.DEFINE_string('overrides', '{}', 'Of the params, JSON.')
 
 
 def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'unexpected argument {argv[1]!r}')
+  del argv
   member.join()
   values = json.loads(_OVERRIDES.value)
   overrides = {name: json.dumps(value) for name, value in values.items()}
@@ -62,4 +61,4 @@ def _peak() -> int:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

@@ -12,10 +12,10 @@ import sys
 import time
 from typing import IO
 
-from absl import app
 from absl import flags
 
 from saxml_ext.client import sax_aio
+from saxml_ext.common import program
 
 _SAX_ROOT = flags.DEFINE_string('sax_root', None, 'Where the cell is.')
 _MODEL = flags.DEFINE_string('model', None, 'Id of the model to ask.')
@@ -123,4 +123,4 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

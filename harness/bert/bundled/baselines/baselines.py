@@ -10,14 +10,13 @@ from collections.abc import Callable, Mapping
 import json
 import random
 
-from absl import app
-
 from harness.bert.bundled import bundle
 from harness.bert.bundled import evaluation
 from harness.bert.bundled import passages
 from harness.bert.bundled import questions
 from harness.bert.bundled.baselines import guesses
 from harness.bert.bundled.baselines import matcher
+from saxml_ext.common import program
 from saxml_ext.evaluation import f1
 
 _Answer = Callable[[questions.Question, str, random.Random], str]
@@ -97,4 +96,4 @@ def main(argv: list[str]) -> None:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

@@ -21,6 +21,7 @@ from saxml_ext.aot.report.compiled import hlo_costs
 from saxml_ext.aot.report.compiled import kernels
 from saxml_ext.aot.tpu import setup
 from saxml_ext.aot.tpu import topologies
+from saxml_ext.common import program as program_lib
 from saxml_ext.common import user_path
 from saxml_ext.engine import config as config_lib
 
@@ -59,8 +60,7 @@ _LAYERS = flags.DEFINE_integer('layers', 28, 'Layers of the model.')
 
 
 def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'unknown arguments {argv[1:]}.')
+  del argv
   paths = [pathlib.Path(user_path.resolve(path)) for path in _OUT.value]
   if len(paths) > 1 and not _AGAIN.value:
     raise app.UsageError(
@@ -154,4 +154,4 @@ def program(compiled: jax.stages.Compiled) -> costs.Program:
 
 if __name__ == '__main__':
   flags.mark_flag_as_required('out')
-  app.run(main)
+  program_lib.run(main)

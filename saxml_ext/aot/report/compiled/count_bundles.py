@@ -12,7 +12,6 @@ import os
 import pathlib
 import tempfile
 
-from absl import app
 from absl import flags
 import jax
 import jax.numpy as jnp
@@ -26,6 +25,7 @@ from saxml_ext.aot.report.compiled import hlo_text
 from saxml_ext.aot.report.compiled import kernels
 from saxml_ext.aot.tpu import setup
 from saxml_ext.aot.tpu import topologies
+from saxml_ext.common import program
 from saxml_ext.engine import sharding
 from saxml_ext.engine.kernels.tpu import attention
 from saxml_ext.engine.kernels.tpu import prefill_attention
@@ -49,8 +49,7 @@ _BLOCKS = work_lib.Blocks(384)
 
 
 def main(argv: Sequence[str]) -> None:
-  if len(argv) > 1:
-    raise app.UsageError(f'unknown arguments {argv[1:]}.')
+  del argv
   with tempfile.TemporaryDirectory() as folder:
     # libtpu reads it once, as it is loaded.
     os.environ['LIBTPU_INIT_ARGS'] = (
@@ -175,4 +174,4 @@ def _called(text: str) -> tuple[str, str]:
 
 if __name__ == '__main__':
   flags.mark_flag_as_required(_OUT)
-  app.run(main)
+  program.run(main)

@@ -14,10 +14,10 @@ import os
 import re
 import sys
 
-from absl import app
 from absl import flags
 
 from saxml_ext.common import errors
+from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.common.security.certs import certificates
 
@@ -121,8 +121,7 @@ def make(
 
 def main(argv: Sequence[str]) -> None:
   """Makes what the flags ask for, or exits with 1."""
-  if len(argv) > 1:
-    raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}')
+  del argv
   try:
     path = make(
       user_path.resolve(_DIR.value),
@@ -140,4 +139,4 @@ def main(argv: Sequence[str]) -> None:
 
 if __name__ == '__main__':
   flags.mark_flags_as_required(['dir', 'name'])
-  app.run(main)
+  program.run(main)
