@@ -26,6 +26,7 @@ from converters.quantize import quantization
 from converters.quantize import recipe
 from converters.quantize import sample_texts
 from converters.quantize.report import evaluation
+from saxml_ext.common import flag_rules
 from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.pax import checkpoint
@@ -111,6 +112,14 @@ _RESUME = flags.DEFINE_bool(
   'Go on with what an earlier run of the same command has left.',
 )
 
+flag_rules.act_only(
+  'with --calibration',
+  lambda: _CALIBRATION.value,
+  'calibration_count',
+  'gptq_max_inputs',
+)
+flag_rules.act_only('with --articles', lambda: _ARTICLES.value, 'article_count')
+flag_rules.act_only('without --noreport', lambda: _REPORT.value, 'articles')
 flags.DEFINE_alias('per_channel_clipping_optimization', 'clipping')
 
 

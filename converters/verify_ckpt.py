@@ -26,6 +26,7 @@ from converters.quantize import sample_texts
 from converters.verify import comparison
 from converters.verify import logit_comparison
 from converters.verify import pax_comparison
+from saxml_ext.common import flag_rules
 from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.pax import checkpoint
@@ -61,6 +62,15 @@ _TOLERANCE = flags.DEFINE_float(
   'Largest difference between logits of float models that is none.',
   lower_bound=0,
 )
+
+flag_rules.act_only(
+  'with --logits',
+  lambda: _LOGITS.value,
+  'text',
+  'articles',
+  'logit_tolerance',
+)
+flag_rules.act_only('without --articles', lambda: not _ARTICLES.value, 'text')
 
 _PLAIN_WIDTH = 200
 # Shelley, Ozymandias, 1818.

@@ -29,6 +29,7 @@ import psutil
 
 from saxml_ext.common import cache_dir
 from saxml_ext.common import errors as sax_errors
+from saxml_ext.common import flag_rules
 from saxml_ext.common import net
 from saxml_ext.common import program
 from saxml_ext.common import user_path
@@ -108,6 +109,26 @@ _DRAIN_SECS = flags.DEFINE_float(
   lower_bound=0,
 )
 
+
+def _is_local() -> bool:
+  """Returns True if only this machine reaches --host."""
+  return _HOST.value == 'localhost' or net.is_loopback(_HOST.value)
+
+
+flag_rules.act_only(
+  'without --params (set its attributes as KEY=VALUE instead, for example'
+  ' MAX_DECODE_STEPS=256)',
+  lambda: not _PARAMS.value,
+  'max_model_len',
+  'quantize',
+)
+flag_rules.act_only(
+  'with a --host that other machines reach', lambda: not _is_local(), 'insecure'
+)
+flag_rules.act_only(
+  'without --api_key_file', lambda: not _API_KEY_FILE.value, 'insecure'
+)
+
 _OVERRIDE = re.compile(r'([A-Z][A-Z0-9_]*)=(.*)', re.DOTALL)
 # Where this program keeps its cells in the cache.
 _KIND = 'serve'
@@ -129,35 +150,17 @@ def _split(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
 
 def _check_flags(wanted: Sequence[str]) -> None:
   """Raises errors.ServeError for flags that make no sense together."""
-  if _PARAMS.value:
-    for flag in (_MAX_MODEL_LEN, _QUANTIZE):
-      if flag.value:
-        raise errors.ServeError(
-          f'--{flag.name}={flag.value} has no effect with --params, which'
-          ' decides that. Set single attributes as KEY=VALUE, for example'
-          ' MAX_DECODE_STEPS=256.'
-        )
   if _SERVED_MODEL_NAME.value and len(wanted) > 1:
     raise errors.ServeError(
       f'--served_model_name={_SERVED_MODEL_NAME.value} names one model, and'
       f' {len(wanted)} are given. Leave it out.'
     )
-  if _HOST.value == 'localhost' or net.is_loopback(_HOST.value):
-    if _INSECURE.value:
-      raise errors.ServeError(
-        f'--insecure has no effect with --host={_HOST.value}, which only this'
-        ' machine reaches. Leave it out.'
-      )
-  elif not (_API_KEY_FILE.value or _INSECURE.value):
+  if not (_is_local() or _API_KEY_FILE.value or _INSECURE.value):
     raise errors.ServeError(
       f'--host={_HOST.value} lets other machines ask. Give API keys with'
       ' --api_key_file, or say --insecure if everybody may ask.'
     )
   if _API_KEY_FILE.value:
-    if _INSECURE.value:
-      raise errors.ServeError(
-        '--insecure and --api_key_file exclude each other. Leave one out.'
-      )
     path = user_path.resolve(_API_KEY_FILE.value)
     if not os.path.isfile(path):
       raise errors.ServeError(

@@ -21,6 +21,7 @@ from saxml_ext.admin import server as server_lib
 from saxml_ext.common import cell
 from saxml_ext.common import environment
 from saxml_ext.common import errors
+from saxml_ext.common import flag_rules
 from saxml_ext.common import kvstore
 from saxml_ext.common import program
 from saxml_ext.common.security import access as access_lib
@@ -65,6 +66,10 @@ _EXP_ASSIGNER = flags.DEFINE_bool(
   False,
   'Give models to servers by the memory of their chips: see the overrides'
   ' ram, ramN and constraints in saxml_ext/admin/placement/capacity.py.',
+)
+
+flag_rules.act_only(
+  'with an --http_port of 0 or more', lambda: _HTTP_PORT.value >= 0, 'http_host'
 )
 
 _DEFAULT_PORT = 10000

@@ -48,6 +48,7 @@ from saxml_ext.benchmark.console import progress
 from saxml_ext.benchmark.console import report
 from saxml_ext.benchmark.console import widths as widths_lib
 from saxml_ext.benchmark.tracing import trace as trace_lib
+from saxml_ext.common import flag_rules
 from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.common.machine import accelerators
@@ -132,6 +133,41 @@ _AGREEMENT = flags.DEFINE_bool(
   'agreement', True, 'Also compare answers, and the likeliest tokens of int8.'
 )
 _PLOT = flags.DEFINE_string('plot', None, 'Picture; default: bench.png in out.')
+
+flag_rules.act_only(
+  'with --model=random or --model=6b',
+  lambda: _MODEL.value != 'bundled',
+  'layers',
+  'dim',
+  'heads',
+  'rotary',
+  'vocab',
+)
+flag_rules.act_only(
+  'with --set=ragged', lambda: _SET.value == 'ragged', 'requests'
+)
+flag_rules.act_only(
+  'with --set=fixed', lambda: _SET.value == 'fixed', 'batch', 'new_tokens'
+)
+flag_rules.act_only(
+  'with --set=fixed or random weights',
+  lambda: _SET.value == 'fixed' or _MODEL.value != 'bundled',
+  'prompt',
+)
+flag_rules.act_only(
+  'with beam in --modes',
+  lambda: settings_lib.BEAM in (_MODES.value or settings_lib.MODES),
+  'beams',
+)
+flag_rules.act_only(
+  'with an engine of ours in --engines',
+  lambda: any(
+    name.startswith(contenders.OURS)
+    for name in _ENGINES.value or [contenders.OURS]
+  ),
+  'slots',
+  'trace',
+)
 
 _ROOT = worker_lib.ROOT
 _BUNDLED = os.path.join(_ROOT, 'harness', 'bundled')

@@ -48,6 +48,7 @@ FLAGS = (
   go_flags.Flag('alsologtostderr', False, _LOGS),
   go_flags.Flag('v', 0, 'Log more.'),
   go_flags.Flag('log_format', 'text', 'Form of log lines: text, or json.'),
+  go_flags.Flag('version', False, 'Print version and commit.'),
 )
 
 # Commands about commands, with what they do.
@@ -188,10 +189,15 @@ def run(args: Sequence[str]) -> int:
   try:
     parsed = go_flags.parse(FLAGS, args)
   except go_flags.HelpWanted:
-    print(_usage(), end='')
+    print(_usage() + '\nFlags:\n' + _flags_text(FLAGS), end='')
     return _OK
   except go_flags.UsageError as e:
     return _misuse(e, None)
+  if parsed['version']:
+    from saxml_ext.common import program  # Imported late, as above.
+
+    print(program.version_text())
+    return _OK
   try:
     _set_up_telemetry(parsed['v'], parsed['log_format'])
   except sax.SaxError as e:

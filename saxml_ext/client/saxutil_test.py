@@ -13,6 +13,7 @@ from saxml_ext.client.cli import registry
 from saxml_ext.client.testing import saxutil_fixture
 from saxml_ext.client.transport import admin_client
 from saxml_ext.common import cell as cell_files
+from saxml_ext.common import program
 
 # Evaluates the script on stdin and completes the words that it is given.
 _COMPLETE = """
@@ -97,7 +98,12 @@ class HelpTest(saxutil_fixture.SaxutilTest):
     self.check(2, 'help', 'nope')
 
   def test_flags(self):
-    self.assertIn('-sax_timeout (default "60s")', self.check(0, 'flags'))
+    text = self.check(0, 'flags')
+    self.assertIn('-sax_timeout (default "60s")', text)
+    self.assertEndsWith(self.check(0, '--help'), text)
+
+  def test_version(self):
+    self.assertEqual(self.check(0, '--version'), f'{program.version_text()}\n')
 
   @parameterized.parameters(['nope'], ['-nope', 'ls'], ['ls', '-nope', '/sax'])
   def test_unknown(self, *args: str):

@@ -28,7 +28,7 @@ class Rule:
 _rules: list[Rule] = []
 
 
-def act(where: str, holds: Callable[[], object], *names: str) -> None:
+def act_only(where: str, holds: Callable[[], object], *names: str) -> None:
   """Declares that flags act only where a condition holds; see `Rule`."""
   _rules.append(Rule(where, holds, names))
 

@@ -31,6 +31,7 @@ from absl import logging
 from saxml_ext.common import cell
 from saxml_ext.common import environment
 from saxml_ext.common import errors
+from saxml_ext.common import flag_rules
 from saxml_ext.common import ids
 from saxml_ext.common import memory
 from saxml_ext.common import program
@@ -124,6 +125,33 @@ _DRAIN_SECS = flags.DEFINE_float(
   60.0,
   'Seconds that SIGTERM gives calls in flight.',
   lower_bound=0,
+)
+
+flag_rules.act_only(
+  'in a cell: --sax_cell or $SAX_CELL',
+  lambda: _sax_cell(),
+  'sax_root',
+  'platform_chip',
+  'platform_topology',
+  'tags',
+  'model_filter_regex',
+  'admin_port',
+)
+flag_rules.act_only(
+  'without --keep_statically_loaded_models',
+  lambda: not server_flags.keeps_static(),
+  'model_filter_regex',
+)
+flag_rules.act_only(
+  'with --models',
+  lambda: _MODELS.value,
+  'keep_statically_loaded_models',
+  'model_config_overrides',
+)
+flag_rules.act_only(
+  'on one host',
+  lambda: group_flags.is_group() is not True,
+  'programs_cache',
 )
 
 
@@ -335,7 +363,6 @@ def main(
     if sax_cell:
       ids.parse_cell_id(sax_cell)
       sax_root = cell.sax_root(_SAX_ROOT.value)
-    server_flags.check(sax_cell, _MODELS.value)
     access.use(access_flags.open_access(sax_root, sax_cell))
     roots_flags.configure()
     _serve(formed, sax_cell, extend, more_paths, prepare or _prepare_fn())

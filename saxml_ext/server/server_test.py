@@ -89,8 +89,15 @@ class ServerTest(parameterized.TestCase):
 
   @parameterized.parameters(
     (['--models=a.B'], '--models, --model_keys and --checkpoints have 1, 0'),
-    (['--platform_topology=3x3'], '--platform_topology=3x3 is not one of'),
-    (['--model_filter_regex=('], r'--model_filter_regex=\( is no regular'),
+    (
+      ['--sax_cell=/sax/test', '--sax_root=/tmp', '--platform_topology=3x3'],
+      '--platform_topology=3x3 is not one of',
+    ),
+    (
+      ['--sax_cell=/sax/test', '--sax_root=/tmp', '--model_filter_regex=('],
+      r'--model_filter_regex=\( is no regular',
+    ),
+    (['--tags=a'], '--tags=a has no effect: it acts only in a cell'),
     (['--sax_cell=test', '--sax_root=/tmp'], 'test'),
     (['--num_processes=2'], 'needs --coordinator_address and --process_id'),
   )
@@ -140,7 +147,12 @@ class ServerTest(parameterized.TestCase):
     )
 
   def test_filter_that_matches_nothing_is_told(self):
-    process = self._start('--port=0', '--model_filter_regex=GPTJ4.*')
+    process = self._start(
+      '--port=0',
+      '--model_filter_regex=GPTJ4.*',
+      SAX_ROOT=self.create_tempdir().full_path,
+      SAX_CELL=_CELL,
+    )
     said = process.stdout.readline()
     process.send_signal(signal.SIGTERM)
     _, stderr = process.communicate(timeout=_TIMEOUT)

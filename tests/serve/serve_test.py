@@ -107,8 +107,14 @@ class ServeTest(absltest.TestCase):
       ({'host': '0.0.0.0'}, '--api_key_file, or say --insecure'),
       ({'insecure': True}, '--insecure has no effect'),
       ({'api_key_file': '/nowhere'}, 'is not there'),
-      ({'params': 'a.B', 'quantize': 'int8'}, 'has no effect with --params'),
-      ({'params': 'a.B', 'max_model_len': 64}, 'has no effect with --params'),
+      (
+        {'params': 'a.B', 'quantize': 'int8'},
+        'no effect: it acts only without --params',
+      ),
+      (
+        {'params': 'a.B', 'max_model_len': 64},
+        'no effect: it acts only without --params',
+      ),
     ):
       argv, env = self._command(programs.SERVE, port=0, **flags)
       done = subprocess.run(

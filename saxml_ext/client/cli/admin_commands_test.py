@@ -224,6 +224,10 @@ class AdminCommandsTest(saxutil_fixture.SaxutilTest):
     self.check(2, *export[:-1])
     self.check(2, 'save', fake_cell.MODEL)
 
+  def test_export_takes_no_longer_than_it_may(self):
+    export = 'export', fake_cell.MODEL, 'lm.score', '/out'
+    self.check(1, '-sax_timeout=100ms', *export)  # There is no server.
+
   def test_publish_and_unpublish(self):
     self.check(
       0,
@@ -308,6 +312,15 @@ class AdminCommandsTest(saxutil_fixture.SaxutilTest):
         self.stderr, 'Error: no admin server of /sax/test was ever started'
       )
       self.assertNotIn('Hint', self.stderr)
+
+  def test_flags_without_effect_are_refused(self):
+    for words, message in (
+      (('ls', '-acls=false', '/sax/test'), '-acls have no effect on a cell'),
+      (('ls', '-status', '/sax'), '-status have no effect on all cells'),
+      (('-sax_timeout=9s', 'watch', fake_cell.MODEL), '-sax_timeout=9s has no'),
+    ):
+      self.check(2, *words)
+      self.assertIn(message, self.stderr)
 
   def test_watch_ends_when_the_model_is_unpublished(self):
     admin = self.cell.admin

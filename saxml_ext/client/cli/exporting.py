@@ -12,7 +12,6 @@ def _save(context: command.Context, args: go_flags.Parsed) -> None:
 
 
 def _export(context: command.Context, args: go_flags.Parsed) -> None:
-  del context  # An export takes as long as it takes.
   command.check_count(args.rest, 3, 3)
   model_id, methods, path = args.rest
   method_names = methods.split(',')
@@ -23,6 +22,8 @@ def _export(context: command.Context, args: go_flags.Parsed) -> None:
     signatures,
     args['rng_seed_mode'].lower(),
     args['enable_gpu_multi_device_execution'],
+    # An export takes as long as it takes, unless a time is given.
+    context.model_options() if context.is_given else None,
   )
 
 

@@ -158,13 +158,24 @@ def _target(args: go_flags.Parsed) -> str:
   return args.rest[0]
 
 
+def _check_act(args: go_flags.Parsed, what: str, *idle: str) -> None:
+  """Raises UsageError if an idle flag is given, which does not act there."""
+  if given := args.given.intersection(idle):
+    raise go_flags.UsageError(
+      f'-{" and -".join(sorted(given))} have no effect on {what}: leave them'
+      ' out, or name a model'
+    )
+
+
 def _ls(context: command.Context, args: go_flags.Parsed) -> None:
   target = _target(args)
   if target == '/sax':
+    _check_act(args, 'all cells', 'details', 'acls', 'status')
     _list_cells(args)
     return
   parsed = ids.parse_cell_or_model_id(target)
   if isinstance(parsed, ids.CellId):
+    _check_act(args, 'a cell', 'acls')
     _list_cell(context, str(parsed), args)
   else:
     _list_model(context, parsed, args)
@@ -229,7 +240,11 @@ def _not_ready(detail: sax.ModelDetail | None) -> type[errors.SaxError]:
 
 
 def _watch(context: command.Context, args: go_flags.Parsed) -> None:
-  del context  # It lasts until the model is unpublished.
+  if context.is_given:
+    raise go_flags.UsageError(
+      f'-sax_timeout={context.timeout:g}s has no effect on watch, which ends'
+      ' when the model is unpublished: leave it out'
+    )
   command.check_count(args.rest, 1, 1)
   for changes in sax.WatchAddresses(args.rest[0]):
     for change in changes:

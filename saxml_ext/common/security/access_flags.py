@@ -3,11 +3,13 @@
 from absl import flags
 from absl import logging
 
+from saxml_ext.common import flag_rules
 from saxml_ext.common import net
 from saxml_ext.common import user_path
 from saxml_ext.common.security import access
 from saxml_ext.common.security import caller
 from saxml_ext.common.security import tls
+from saxml_ext.common.security import tls_flags
 
 _HOST = flags.DEFINE_string(
   'host',
@@ -26,6 +28,9 @@ _TRUSTED_PROXIES = flags.DEFINE_list(
   [],
   'Names in the certificates of gateways that may call for others, whom they'
   ' have verified themselves.',
+)
+flag_rules.act_only(
+  'with --tls_ca_file', tls_flags.ca_file, 'trusted_proxies'
 )
 
 

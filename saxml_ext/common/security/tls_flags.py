@@ -4,6 +4,7 @@ import os
 
 from absl import flags
 
+from saxml_ext.common import flag_rules
 from saxml_ext.common import user_path
 from saxml_ext.common.security import tls
 
@@ -38,6 +39,14 @@ _REQUIRE = flags.DEFINE_bool(
 )
 
 
+def ca_file() -> str:
+  """Returns the file of trusted authorities; '' if there is none."""
+  return _or(_CA_FILE.value, os.environ.get(tls.CA_VARIABLE, ''))
+
+
+flag_rules.act_only('with --tls_ca_file', ca_file, 'tls_require_client_certs')
+
+
 def settings() -> tls.Settings:
   """What the flags say, and the environment where they say nothing."""
   told = tls.from_environment()
@@ -47,7 +56,7 @@ def settings() -> tls.Settings:
   return tls.Settings(
     user_path.resolve(_or(_CERT_FILE.value, told.cert_file)),
     user_path.resolve(_or(_KEY_FILE.value, told.key_file)),
-    user_path.resolve(_or(_CA_FILE.value, told.ca_file)),
+    user_path.resolve(ca_file()),
     _or(_SERVER_NAME.value, told.server_name),
     required,
   )

@@ -3,6 +3,8 @@
 from absl import flags
 import jax
 
+from saxml_ext.common import errors
+from saxml_ext.common import flag_rules
 from saxml_ext.common.machine import accelerators
 from saxml_ext.groups import contract
 from saxml_ext.groups import formation
@@ -59,6 +61,14 @@ _GROUP_LOAD_SECS = flags.DEFINE_float(
   'Longest load of a model by a group.',
   lower_bound=0.1,
 )
+flag_rules.act_only(
+  'in a group of several processes',
+  lambda: is_group() is not False,
+  'group_port',
+  'group_silence_secs',
+  'group_step_secs',
+  'group_load_secs',
+)
 
 
 def find() -> formation.Formation | None:
@@ -77,6 +87,14 @@ def find() -> formation.Formation | None:
     ),
     _is_on_tpu(),
   )
+
+
+def is_group() -> bool | None:
+  """Returns True if this process is one of several; None if `find` fails."""
+  try:
+    return find() is not None
+  except errors.SaxError:
+    return None
 
 
 def port() -> int:

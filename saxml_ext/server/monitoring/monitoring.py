@@ -6,6 +6,7 @@ from absl import flags
 from absl import logging
 
 from saxml_ext.common import errors
+from saxml_ext.common import flag_rules
 from saxml_ext.common import user_path
 from saxml_ext.common.security import https
 from saxml_ext.common.telemetry import web
@@ -30,6 +31,12 @@ _PROFILE_DIR = flags.DEFINE_string(
   '',
   'Directory for JAX profiles, which POST /profile?seconds=3 takes; without it'
   ' none can be taken.',
+)
+flag_rules.act_only(
+  'with an --http_port of 0 or more',
+  lambda: _HTTP_PORT.value >= 0,
+  'http_host',
+  'profile_dir',
 )
 
 

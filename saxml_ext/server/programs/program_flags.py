@@ -2,6 +2,7 @@
 
 from absl import flags
 
+from saxml_ext.common import flag_rules
 from saxml_ext.common import user_path
 from saxml_ext.server.programs import programs
 
@@ -23,6 +24,9 @@ _PROGRAMS_CACHE = flags.DEFINE_string(
   None,
   'Directory for the programs of models that no set of --programs was built'
   ' for: they are compiled once, and loaded at later starts.',
+)
+flag_rules.act_only(
+  'with --programs', lambda: _PROGRAMS.value, 'programs_mismatch'
 )
 
 

@@ -4,7 +4,7 @@ The others stand in `server.py`. Names and meanings are stock's, see
 saxml/server/model_service_main.py of google/saxml.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 import json
 
 from absl import flags
@@ -82,28 +82,6 @@ def behaviour(
     keep_static=keeps_static(),
     has_room=has_room,
   )
-
-
-def check(sax_cell: str, models: Sequence[str]) -> None:
-  """Refuses flags that make no sense together.
-
-  Args:
-    sax_cell: the cell to join; '' for none.
-    models: given by flags.
-
-  Raises:
-    errors.InvalidArgument: some do not.
-  """
-  if _ADMIN_PORT.value is not None and not sax_cell:
-    raise errors.InvalidArgument(
-      f'--admin_port={_ADMIN_PORT.value} needs the cell of the admin server:'
-      ' give --sax_cell'
-    )
-  if keeps_static() and not models:
-    raise errors.InvalidArgument(
-      '--keep_statically_loaded_models keeps what --models names, which is'
-      ' nothing: give --models, --model_keys and --checkpoints'
-    )
 
 
 def overrides(count: int) -> list[dict[str, str]]:

@@ -61,18 +61,6 @@ class ParsedTest(parameterized.TestCase):
       with self.assertRaisesRegex(errors.InvalidArgument, message):
         server_flags.overrides(count)
 
-  @flagsaver.flagsaver(admin_port=1000)
-  def test_an_admin_server_needs_a_cell(self):
-    with self.assertRaisesRegex(errors.InvalidArgument, 'give --sax_cell'):
-      server_flags.check('', [])
-    server_flags.check(_CELL, [])
-
-  @flagsaver.flagsaver(keep_statically_loaded_models=True)
-  def test_static_models_must_be_named(self):
-    with self.assertRaisesRegex(errors.InvalidArgument, 'give --models'):
-      server_flags.check(_CELL, [])
-    server_flags.check(_CELL, ['a.B'])
-
   @flagsaver.flagsaver(deterministic_rng=True)
   def test_the_seed_is_stocks(self):
     self.assertEqual(server_flags.seed(), 1234)

@@ -21,6 +21,7 @@ from saxml_ext.aot.report.compiled import hlo_costs
 from saxml_ext.aot.report.compiled import kernels
 from saxml_ext.aot.tpu import setup
 from saxml_ext.aot.tpu import topologies
+from saxml_ext.common import flag_rules
 from saxml_ext.common import program as program_lib
 from saxml_ext.common import user_path
 from saxml_ext.engine import config as config_lib
@@ -29,8 +30,7 @@ _OUT = flags.DEFINE_list('out', None, 'File to write; with --again, files.')
 _AGAIN = flags.DEFINE_bool(
   'again',
   False,
-  'Compiles what the files at --out describe, and writes them anew. The flags'
-  ' below are not used.',
+  'Compiles what the files at --out describe, and writes them anew.',
 )
 _TITLE = flags.DEFINE_string('title', 'GPT-J 6B', 'What it is, in words.')
 _TOPOLOGY = flags.DEFINE_string('topology', 'v5e 2x2', 'Chips, kind and shape.')
@@ -57,6 +57,20 @@ _STATIC = flags.DEFINE_bool(
   ' empty cache, which needs no room for older ones.',
 )
 _LAYERS = flags.DEFINE_integer('layers', 28, 'Layers of the model.')
+flag_rules.act_only(
+  'without --again',
+  lambda: not _AGAIN.value,
+  'title',
+  'topology',
+  'mesh',
+  'weights',
+  'kv',
+  'slots',
+  'buckets',
+  'rows',
+  'static',
+  'layers',
+)
 
 
 def main(argv: Sequence[str]) -> None:
