@@ -35,10 +35,11 @@ class ModulesTest(absltest.TestCase):
     self.assertLen(parsed, len(locks))
 
   def test_packages_come_from_the_index_that_pip_would_use(self):
-    (default,) = self.module.of('pip.default')
-    self.assertStartsWith(default['index_url'], '${PIP_INDEX_URL:-https://')
     for each in self.module.of('pip.parse'):
-      self.assertEqual(each['envsubst'], ['PIP_INDEX_URL'], each['hub_name'])
+      self.assertEqual(each['envsubst'], ['PIP_INDEX_URL'])
+      self.assertEqual(each['experimental_index_url'], '${PIP_INDEX_URL}')
+    text = (tree.ROOT / 'MODULE.bazel').read_text('utf-8')
+    self.assertNotIn('://', text, "A registry is each machine's own setting.")
 
   def test_every_hub_that_build_files_name_is_in_use(self):
     (used,) = [

@@ -22,10 +22,11 @@ _TAGS = {
     'toolchain': ['configure_coverage_tool', 'is_default', 'python_version'],
   },
   '@rules_python//python/extensions:pip.bzl': {
-    'default': ['default_hub', 'index_url'],
+    'default': ['default_hub'],
     'override': ['file', 'patch_strip', 'patches'],
     'parse': [
       'envsubst',
+      'experimental_index_url',
       'extra_pip_args',
       'hub_name',
       'python_version',
