@@ -129,9 +129,10 @@ _npm_program_impl(struct(
     )
     return commands
 
-  def test_needs_no_python(self):
-    programs = [command[0] for command in self._fetch(['npm', 'node'])]
-    self.assertEqual(programs, ['/bin/npm', 'uname', 'chmod'])
+  def test_needs_neither_python_nor_a_home(self):
+    commands = self._fetch(['npm', 'node'])
+    self.assertEqual([c[0] for c in commands], ['/bin/npm', 'uname', 'chmod'])
+    self.assertContainsSubset(['--cache', '/repository/cache'], commands[0])
 
   def test_does_without_npm(self):
     self.assertEqual(self._fetch([]), [])

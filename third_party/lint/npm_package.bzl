@@ -23,7 +23,12 @@ def _npm_program_impl(ctx):
         ctx.file("program", _ABSENT.format(package = ctx.attr.package))
         return
     spec = "%s@%s" % (ctx.attr.package, ctx.attr.version)
-    packed = ctx.execute([npm, "pack", "--silent", spec])
+
+    # Not npm's own cache: the user's home may be read-only.
+    cache = str(ctx.path("cache"))
+    packed = ctx.execute(
+        [npm, "pack", "--loglevel=error", "--cache", cache, spec],
+    )
     if packed.return_code:
         fail("npm could not fetch %s (exit %d):\n%s\n%s" % (
             spec,
