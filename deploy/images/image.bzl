@@ -1,6 +1,6 @@
 """Container images of programs, built without a container daemon."""
 
-load("//deploy:own_files.bzl", "is_own")
+load("//deploy:manifest.bzl", "write_manifest")
 
 def _layer(ctx, name, builder, arguments, inputs):
     layer = ctx.actions.declare_file("{}_{}.tar.gz".format(ctx.label.name, name))
@@ -40,12 +40,7 @@ def _image_impl(ctx):
         target[DefaultInfo].default_runfiles.files
         for target in ctx.attr.deps
     ]).to_list()
-    manifest = ctx.actions.declare_file(ctx.label.name + ".manifest")
-    ctx.actions.write(manifest, "".join([
-        "{}\t{}\n".format(file.short_path, file.path)
-        for file in files
-        if is_own(file) or file.short_path.startswith("../")
-    ]))
+    manifest = write_manifest(ctx, files)
     manifest_flag = "--manifest=" + manifest.path
     inputs = files + [manifest]
     builder = ctx.executable._layer_builder

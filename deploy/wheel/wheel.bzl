@@ -3,7 +3,7 @@
 For Bazel 4.2.3, for which there is no rules_python with a py_wheel.
 """
 
-load("//deploy:own_files.bzl", "is_own")
+load("//deploy:manifest.bzl", "write_manifest")
 
 # What a wheel holds: sources, compiled kernels and what programs read.
 _KINDS = ["css", "html", "js", "json", "model", "py", "safetensors", "so"]
@@ -16,21 +16,15 @@ def _wheel_impl(ctx):
             target[DefaultInfo].files,
             target[DefaultInfo].default_runfiles.files,
         ]).to_list()
-        if is_own(file) and file.extension in _KINDS
+        if not file.short_path.startswith("../") and
+           file.extension in _KINDS
     ]).to_list()
     wheel = ctx.actions.declare_file("{}-{}-{}.whl".format(
         ctx.attr.distribution,
         ctx.attr.version,
         ctx.attr.tag,
     ))
-    manifest = ctx.actions.declare_file(ctx.label.name + ".manifest")
-    ctx.actions.write(
-        manifest,
-        "".join([
-            "{}\t{}\n".format(file.short_path, file.path)
-            for file in own
-        ]),
-    )
+    manifest = write_manifest(ctx, own)
     arguments = ctx.actions.args()
     arguments.add(wheel, format = "--wheel=%s")
     arguments.add(manifest, format = "--manifest=%s")

@@ -74,7 +74,9 @@ class CheckerTest(absltest.TestCase):
     (self.tools / 'submission_checker.py').unlink()
     for name in ('main.py', 'constants.py'):
       self.write(f'submission_checker/{name}', 'package', '"v4.0": 1')
-    with mock.patch.dict(os.environ, PYTHONSAFEPATH='1', PYTHONPATH='/ours'):
+    (self.root / 'sitecustomize.py').write_text('raise SystemExit("ours")')
+    ours = {'PYTHONPATH': str(self.root), 'PYTHONSAFEPATH': '1'}
+    with mock.patch.dict(os.environ, ours):
       self.assertIn('package --input', self.run_checker().output)
 
   def test_the_rounds_own_checker_goes_first(self):

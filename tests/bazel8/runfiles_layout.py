@@ -43,14 +43,15 @@ export RUNFILES_DIR=$root
 export PYTHONSAFEPATH=${{PYTHONSAFEPATH-1}}
 exec "$root/{venv}/bin/python3" "$root/$second" "$@"
 """
-# Runs in that Python, and starts the program's main file.
+# Runs in that Python, and starts the program's main file. It is not formatted as
+# ours, so that a check of our own files must leave it out.
 _STAGE_2 = """import os
 import runpy
 import sys
 
 root = __file__
 for _ in range({depth}):
-  root = os.path.dirname(root)
+    root = os.path.dirname(root)
 os.environ['RUNFILES_DIR'] = root
 main = os.path.join(root, {main!r})
 sys.argv[0] = main

@@ -24,6 +24,12 @@ class ModulesTest(absltest.TestCase):
     (module,) = self.module.of('module')
     self.assertEqual(module['bazel_compatibility'], ['>=8.5.0', '-9.0.0'])
 
+  def test_bazelrc_names_the_launcher_that_needs_no_path_and_a_home(self):
+    lines = (tree.ROOT / '.bazelrc').read_text('utf-8').splitlines()
+    flag = '@rules_python//python/config_settings:bootstrap_impl'
+    self.assertIn(f'build --{flag}=script', lines)
+    self.assertIn('test --test_env=HOME=/dev/null/home', lines)
+
   def test_every_lock_has_a_hub(self):
     locks = {
       f'//third_party/python:{path.name}'
@@ -138,19 +144,36 @@ _npm_program_impl(struct(
     self.assertEqual(self._fetch([]), [])
 
 
-class OwnFilesTest(absltest.TestCase):
-  def test_launchers_of_rules_python_are_not_ours(self):
-    for path, own in (
-      ('harness/offline.py', True),
-      ('saxml_ext/engine/kernels/libkernels.so', True),
-      ('../rules_python++pip+numpy/site-packages/numpy/x.py', False),
-      ('harness/_offline_stage2_bootstrap.py', False),
-      ('harness/_offline.venv/lib/site-packages/_bazel_site_init.py', False),
-    ):
-      run = starlark_program.Program(
-        'deploy/own_files.bzl', f'is_own(struct(short_path = "{path}"))'
-      )
-      self.assertEqual(run.value, own, path)
+class ManifestTest(absltest.TestCase):
+  def test_leaves_out_what_rules_python_adds(self):
+    ours = [
+      'harness/offline.py',
+      'saxml_ext/engine/kernels/libkernels.so',
+      '../rules_python++pip+numpy/site-packages/numpy/x.py',
+    ]
+    added = [
+      'harness/_offline_stage2_bootstrap.py',
+      'harness/_offline.venv/lib/site-packages/_bazel_site_init.py',
+    ]
+    run = starlark_program.Program(
+      'deploy/manifest.bzl',
+      f"""
+write_manifest(
+    struct(
+        actions = struct(
+            declare_file = lambda name: name,
+            write = lambda file, text: record(file, {{"text": text}}),
+        ),
+        label = struct(name = "wheel"),
+    ),
+    [struct(short_path = path, path = "bin") for path in {ours + added}],
+)
+""",
+    )
+    (written,) = run.of('wheel.manifest')
+    self.assertEqual(
+      written['text'], ''.join(f'{path}\tbin\n' for path in ours)
+    )
 
 
 if __name__ == '__main__':
