@@ -11,6 +11,7 @@ import sys
 import venv
 
 from absl.testing import absltest
+import pip
 
 from converters.testing import small_models
 
@@ -29,11 +30,12 @@ def _install(distribution: str) -> str:
   root = absltest.TEST_TMPDIR.value
   home = os.path.join(root, distribution)
   venv.create(home, symlinks=True)
+  # Not `pip --python`: Ubuntu 22.04's pip has no such option.
+  packages = os.path.dirname(os.path.dirname(pip.__file__))
   subprocess.run(
-    [sys.executable, '-m', 'pip', '--python', f'{home}/bin/python']
-    + ['--disable-pip-version-check', 'install', '--quiet', '--no-deps']
-    + ['--no-index', os.path.abspath(wheel)],
-    env={'PATH': os.environ['PATH'], 'HOME': root},
+    [f'{home}/bin/python', '-m', 'pip', '--disable-pip-version-check']
+    + ['install', '--quiet', '--no-deps', '--no-index', os.path.abspath(wheel)],
+    env={'PYTHONPATH': packages, 'HOME': root},
     check=True,
   )
   return home

@@ -34,8 +34,11 @@ def main(argv: list[str]) -> int:
       'RUNFILES_MANIFEST_FILE',
     )
     env = {k: v for k, v in os.environ.items() if k not in ours}
+    # As `bazel run` and `bazel test` do.
+    env.setdefault('BUILD_WORKING_DIRECTORY', os.getcwd())
+    runfiles = launcher.with_name(launcher.name + '.runfiles') / '_main'
     return subprocess.run(
-      [launcher, *argv[2:]], env=env, check=False
+      [launcher, *argv[2:]], cwd=runfiles, env=env, check=False
     ).returncode
 
 
