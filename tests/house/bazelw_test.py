@@ -1,4 +1,7 @@
-"""Tests of ./bazelw on machines that lack something, with stand-ins on PATH."""
+"""Tests of ./bazelw and .ci/run on machines that lack something.
+
+The programs that install it are stand-ins on PATH.
+"""
 
 import hashlib
 import io
@@ -15,8 +18,8 @@ from tests.house import tree
 
 _TOOLS = (
   *('basename', 'bash', 'cat', 'chmod', 'cp', 'cut', 'dirname', 'env', 'grep'),
-  *('gzip', 'mkdir', 'mktemp', 'mv', 'rm', 'sh', 'sha512sum', 'tar', 'touch'),
-  'uname',
+  *('gzip', 'mkdir', 'mktemp', 'mv', 'rm', 'sed', 'sh', 'sha512sum', 'tar'),
+  *('tee', 'touch', 'tr', 'uname'),
 )
 # Stand-ins write a line each to $LOG. What they install comes from $STORE.
 _LOGGED = '#!/bin/sh\necho "$(basename "$0") $*" >>"$LOG"\n'
@@ -42,9 +45,10 @@ exec "$@"
 """
 # The offered packages stand in $OFFERED. Another program holds dpkg's lock.
 _APT_GET = """
-if [ "$2" = update ]; then touch "$BIN/refreshed"; exit; fi
+if [ "$*" = '-qq update' ]; then touch "$BIN/refreshed"; exit; fi
 [ "$2 $3 $4" = '--option DPkg::Lock::Timeout=600 install' ] || exit 100
 shift 6
+[ -e "$BIN/refreshed" ] || exit 100
 for package in "$@"; do
   case " $OFFERED " in *" $package "*) ;; *) exit 100 ;; esac
 done
@@ -113,10 +117,13 @@ class BazelwTest(absltest.TestCase):
     self._put('bin/apt-cache', _APT_CACHE)
     self._put('bin/sudo', _SUDO)
 
-  def _run(self, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Runs `bazelw test //...` from outside the workspace."""
+  def _run(
+    self, *command: str, **variables: str
+  ) -> subprocess.CompletedProcess[str]:
+    """Runs a command from outside the workspace, by default a test of all."""
+    script, *arguments = command or ('bazelw', 'test', '//...')
     return subprocess.run(
-      ['/bin/bash', str(self._workspace / 'bazelw'), 'test', '//...'],
+      ['/bin/bash', str(self._workspace / script), *arguments],
       cwd=self._root,
       env={
         'BIN': str(self._bin),
@@ -209,6 +216,17 @@ class BazelwTest(absltest.TestCase):
     self.assertEqual(run.returncode, 1)
     self.assertIn('/dev/null/cache/bazelw cannot be created', run.stdout)
     self.assertIn('Set $GPTJ_SAX_CACHE', run.stdout)
+
+  def test_ci_installs_git_and_does_without_it(self):
+    (self._workspace / '.ci').mkdir()
+    shutil.copy(tree.ROOT / '.ci/run', self._workspace / '.ci/run')
+    self._put('workspace/bazelw', 'echo "//a:b_test  PASSED in 0.1s"\n')
+    self._with_apt()
+    run = self._run('.ci/run', OFFERED='npm')
+    self.assertEqual(run.returncode, 0, run.stdout)
+    self.assertIn('git is not installed: submissions', run.stdout)
+    self.assertNotIn('npm is not', run.stdout)
+    self.assertEndsWith(run.stdout, '\n1 passed, 0 failed, 0 skipped\n')
 
   def test_the_tested_version_is_told_once(self):
     bazeliskrc = (tree.ROOT / '.bazeliskrc').read_text('utf-8')

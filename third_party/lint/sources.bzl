@@ -10,7 +10,7 @@ def sources(name):
     if native.package_name():
         files.append("*/**")  # Folders that are no packages of their own.
     else:
-        files.append(".github/**")
+        files += [".ci/*", ".github/**"]
     native.filegroup(
         name = name,
         srcs = native.glob(
