@@ -181,6 +181,16 @@ class DeployTest(absltest.TestCase):
       ports = [each['name'] for each in _pod(pod)['containers'][0]['ports']]
       self.assertIn(endpoint['port'], ports)
 
+  def test_containers_gain_no_privileges_and_change_no_file(self):
+    for name in ('admin', 'gateway', *_SERVERS):
+      pod = _pod(name)
+      seccomp = pod['securityContext']['seccompProfile']
+      self.assertEqual(seccomp, {'type': 'RuntimeDefault'}, name)
+      for container in pod['containers']:
+        context = container['securityContext']
+        self.assertFalse(context['allowPrivilegeEscalation'], name)
+        self.assertTrue(context['readOnlyRootFilesystem'], name)
+
   def test_there_are_standbys(self):
     self.assertGreater(_manifests('admin')[0]['spec']['replicas'], 1)
 

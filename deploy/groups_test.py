@@ -46,6 +46,7 @@ _FIELDS = {
           'runAsNonRoot': bool,
           'runAsUser': int,
           'fsGroup': int,
+          'seccompProfile': dict,
         },
         'containers': list,
         'volumes': list,
