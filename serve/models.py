@@ -106,9 +106,10 @@ def find(
       machine has no room for it.
   """
   program_set = ''
+  path = user_path.resolve(wanted)
   if not wanted:
     directory, name, program_set = _bundled()
-  elif _checkpoint(path := user_path.resolve(wanted)):
+  elif _checkpoint(path):
     directory, name = path, _base_name(path)
   else:
     try:
@@ -128,7 +129,7 @@ def find(
   generation_config = os.path.join(directory, _GENERATION_CONFIG)
   return Model(
     name=re.sub(r'[^A-Za-z0-9_.-]', '-', name),
-    public_name=name if os.path.isdir(wanted) or not wanted else wanted,
+    public_name=name if not wanted or os.path.isdir(path) else wanted,
     checkpoint=_checkpoint(directory),
     params=params,
     overrides=overrides,

@@ -71,6 +71,9 @@ class ModelsTest(absltest.TestCase):
     model = self._find(path, max_model_len=64, overrides={'TOP_K': '5'})
     self.assertEqual(self._ran, ['converter'])
     self.assertEqual(model.public_name, 'small')
+    start = {'BUILD_WORKING_DIRECTORY': os.path.dirname(path)}
+    with mock.patch.dict(os.environ, start):
+      self.assertEqual(self._find('./small').public_name, 'small')
     self.assertEqual(model.overrides['INPUT_SEQ_LEN'], '48')
     self.assertEqual(model.overrides['MAX_DECODE_STEPS'], '16')
     self.assertEqual(model.overrides['TOP_K'], '5')

@@ -127,7 +127,7 @@ def _download(hub, model_id: str) -> str:
       f' {hub.constants.HF_HUB_CACHE}, and the Hugging Face hub cannot be'
       f' reached ({_first_line(e)}). With a network, run the same command'
       f' again; without one, run "hf download {model_id}" where there is a'
-      ' network, copy the directory that it prints and give its path as --base'
+      ' network, copy the directory that it prints and give its path instead'
     ) from e
 
 

@@ -145,7 +145,10 @@ class HubTest(absltest.TestCase):
         hub.locate('EleutherAI/gpt-k')
 
   def test_no_network(self):
-    message = f'base={_ID} is neither .*{self.cache}.*hf download {_ID}"'
+    message = (
+      f'base={_ID} is neither .*{self.cache}.*hf download {_ID}".*'
+      'give its path instead'  # //:serve has no --base.
+    )
     with self.assertRaisesRegex(errors.CheckpointError, message):
       hub.locate(_ID)
     self.set_hub(HF_HUB_OFFLINE=True)
