@@ -3,10 +3,10 @@
     ./bazelw run //tests/docs:follow -- --page=docs/cell.md
 
 The commands run in one shell in the root of the repository, as a reader types
-them. Only /tmp is replaced, by a fresh directory. The first command that fails
-ends the run with exit code 1 and the command's place. What the pages start in
-the background is stopped at the end. A page that needs what another one starts
-is named after it: --page=docs/cell.md --page=docs/client.md.
+them. /tmp and the cache are replaced by fresh directories. The first command
+that fails ends the run with exit code 1 and the command's place. What the pages
+start in the background is stopped at the end. A page that needs what another
+one starts is named after it: --page=docs/cell.md --page=docs/client.md.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ _STOP_SECONDS = 20.0
 # Stands on the first line of a script, where a page has its title.
 _PRELUDE = (
   'set -evo pipefail; shopt -s expand_aliases; '
-  'trap \'echo "{page}:$LINENO: failed: $BASH_COMMAND" >&2\' ERR;'
+  'trap \'echo "{page}:$LINENO: failed: $BASH_COMMAND" >&2\' ERR; '
 )
 
 
@@ -65,13 +65,14 @@ def follow(
         f'{page} has no command: mark blocks of commands as bash or console'
       )
     path = directory / f'page_{number}.sh'
-    prelude = _PRELUDE.format(page=page)
+    prelude = _PRELUDE.format(page=page) + script.BACKGROUND
     path.write_text('\n'.join([prelude, *lines]), encoding='utf-8')
     commands.append(f'source {path}')
   shell = subprocess.Popen(
     ['bash', '-c', '\n'.join(commands)],
     cwd=root,
-    env=os.environ | {'TMPDIR': str(directory)},
+    env=os.environ
+    | {'TMPDIR': str(directory), 'GPTJ_SAX_CACHE': str(directory / 'cache')},
     stdin=subprocess.DEVNULL,
     start_new_session=True,
   )

@@ -83,6 +83,24 @@ class FollowTest(absltest.TestCase):
     page = '# Title\n```sh\nsleep 1000 &\nwait\n```\n'
     self.assertEqual(self._follow(page, limit=1.0), 124)
 
+  def test_a_program_that_serves_runs_until_the_next_one(self):
+    until = '<!-- Followed until it prints: Ready: .* at -->'
+    serve = "echo 'Ready: it at last'; echo $$ > /tmp/a; exec sleep 1000"
+    page = (
+      f'# Title\n{until}\n```bash\nbash -c \\\n  "{serve}"\n```\n'
+      '```bash\nkill -0 $last\nfirst=$last\n```\n'
+      f'{until}\n```bash\nbash -c "{serve}"\n```\n'
+      '```bash\n! kill -0 $first\nkill -0 $last\n```\n'
+    )
+    self.assertEqual(self._follow(page), 0)
+
+  def test_a_program_that_ends_early_fails(self):
+    page = (
+      '# Title\n<!-- Followed until it prints: Ready -->\n'
+      '```bash\necho no port\n```\n'
+    )
+    self.assertEqual(self._follow(page), 1)
+
   def test_a_page_without_commands_is_refused(self):
     with self.assertRaisesRegex(ValueError, 'docs/x.md has no command'):
       self._follow('# Title\n\n```\nbash-less\n```\n')

@@ -1,13 +1,25 @@
 """Turns a page of the documentation into a shell script."""
 
 import re
+import shlex
 
 _FENCE = re.compile(r'\s*```(\S*)')
 _SHELL = ('bash', 'sh')
 _PROMPT = '$ '
 # A block below this comment is not run. The comment gives the reason.
 _SKIP = re.compile(r'<!-- Not followed: .+ -->')
+# The last command of a block below this comment runs in the background, until
+# the next such block. The page goes on when the command has printed the text.
+_BACKGROUND = re.compile(r'<!-- Followed until it prints: (.+) -->')
 _FILE_NAME = re.compile(r'# (\S+\.\w+)')
+# For commands in the background: `halt` ends the last one, `await` waits until
+# the one that was just started has printed a text.
+BACKGROUND = (
+  'halt() { [[ -z ${last-} ]] || { kill $last && wait $last || true; };'
+  ' rm -f "$TMPDIR/log"; }; await() { last=$!;'
+  ' until grep -qse "$1" "$TMPDIR/log"; do'
+  ' kill -0 $last || { cat "$TMPDIR/log"; false; }; sleep 0.1; done; };'
+)
 
 
 def commands(page: str) -> str:
@@ -15,19 +27,27 @@ def commands(page: str) -> str:
 
   Commands are the lines of blocks marked `bash` or `sh`. In a block marked
   `console` they are the lines that begin with "$ "; the others are output.
+  The shell must have the functions of `BACKGROUND`.
 
   Args:
     page: The text of the page, Markdown.
   """
   lines = []
   language, skipped, continued = None, False, False
+  awaited = None
   for line in page.splitlines():
     fence = _FENCE.match(line)
     kept = ''
     if fence:
       language = fence[1] if language is None else None
       skipped = skipped and language is not None
+      if awaited and language:
+        kept = 'halt'
+      elif awaited:
+        lines[-1] += ' > "$TMPDIR/log" 2>&1 &'
+        kept, awaited = f'await {shlex.quote(awaited[1])}', None
     elif language is None:
+      awaited = _BACKGROUND.match(line) or awaited
       skipped = bool(_SKIP.match(line)) or (skipped and not line.strip())
     elif skipped:
       pass
