@@ -123,6 +123,14 @@ def _compare(pax: str) -> Iterator[comparison.Comparison]:
     base = paths.root_of(_SOURCE.value)
     yield from pax_comparison.compare(base, pax)
     logits = logit_comparison.compare_with_pax
+  specs = checkpoint.Reader(pax).specs.values()
+  if flag_rules.given([_TOLERANCE.name]) and any(
+    spec.dtype == 'int8' for spec in specs
+  ):
+    raise errors.CheckpointError(
+      f'--logit_tolerance={_TOLERANCE.value:g} has no effect: {pax} is int8, and'
+      ' its report states the limits. Leave it out.'
+    )
   if _LOGITS.value:
     yield from logits(base, pax, _texts(pax), _TOLERANCE.value)
 

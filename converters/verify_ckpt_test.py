@@ -200,6 +200,9 @@ class VerifyInt8Test(parameterized.TestCase):
     self.assertRegex(
       out, r'logits: float32, int8_weights +32 places +[01]\.\d+'
     )
+    status, out = self.verify(logits=True, articles=path, logit_tolerance=1.0)
+    self.assertEqual(status, 1)
+    self.assertIn('--logit_tolerance=1 has no effect', out)
     # A wrong norm shows in the logits too.
     self.change(lambda v: v.update({_NORM: v[_NORM] * 2}))
     status, out = self.verify(logits=True, articles=path)

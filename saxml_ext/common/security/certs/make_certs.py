@@ -17,6 +17,7 @@ import sys
 from absl import flags
 
 from saxml_ext.common import errors
+from saxml_ext.common import flag_rules
 from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.common.security.certs import certificates
@@ -37,6 +38,16 @@ _CA_DAYS = flags.DEFINE_float(
   'ca_days', 3650.0, 'Days that a new authority is valid.', lower_bound=0
 )
 _RENEW = flags.DEFINE_bool('renew', False, 'Replace the files of that name.')
+
+
+def _has_authority() -> bool:
+  path = user_path.resolve(_DIR.value) or ''
+  return os.path.exists(os.path.join(path, 'ca.pem'))
+
+
+flag_rules.act_only(
+  'without a ca.pem in --dir', lambda: not _has_authority(), 'ca_days'
+)
 
 _CA_NAME = 'Sax cell CA'
 

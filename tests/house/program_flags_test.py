@@ -1,0 +1,306 @@
+"""The table of flags: for each program, where each of its flags acts.
+
+A flag acts always, or it has a rule (`flag_rules`) and is refused where it has
+no effect. The harness has a table of its own, harness/scenarios/flags.
+"""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from typing import NamedTuple
+
+from absl.testing import absltest
+from absl.testing import parameterized
+
+from tests.house import targets
+from tests.house import tree
+
+
+class _Program(NamedTuple):
+  """Decisions on the flags of a program.
+
+  Attributes:
+    always: The names of the flags without a rule. Each acts always, or the
+      program's own checks refuse it where it does not.
+    refused: Flags with values, the last one of which has no effect.
+    acting: Flags with values, all of which act.
+  """
+
+  always: str
+  refused: tuple[str, ...] = ()
+  acting: tuple[str, ...] = ()
+
+
+_CELL = 'sax_root sax_cell'
+_LOGS = 'log_format log_requests otlp_endpoint'
+_TLS = 'tls_cert_file tls_key_file tls_ca_file tls_server_name'
+_TLS_REFUSED = ('tls_require_client_certs=true',)
+_TLS_ACTING = ('tls_ca_file=c tls_require_client_certs=true',)
+_SHAPE = 'layers dim heads vocab dtype'
+_SERVER = _Program(
+  'sax_cell port host acl_file models model_keys checkpoints jax_cache_dir'
+  ' drain_secs http_port programs load_roots deterministic_rng'
+  ' early_reject_on_dormant jax_profiler_port group coordinator_address'
+  f' num_processes process_id host_ordinal {_LOGS} {_TLS}',
+  (
+    'sax_root=r',
+    'platform_chip=cpu',
+    'platform_topology=1',
+    'tags=a',
+    'admin_port=0',
+    'model_filter_regex=a',
+    'sax_cell=/sax/a models=m keep_statically_loaded_models=true'
+    ' model_filter_regex=a',
+    'keep_statically_loaded_models=true',
+    'model_config_overrides={}',
+    'programs_mismatch=refuse',
+    'coordinator_address=h:1 num_processes=2 process_id=0 programs_cache=c',
+    'http_host=h',
+    'profile_dir=d',
+    'group_port=1',
+    'group_silence_secs=1',
+    'group_step_secs=1',
+    'num_processes=1 process_id=0 coordinator_address=h:1 group_load_secs=1',
+    'trusted_proxies=a',
+    *_TLS_REFUSED,
+  ),
+  (
+    'sax_cell=/sax/a sax_root=r platform_chip=cpu platform_topology=1 tags=a'
+    ' admin_port=0 model_filter_regex=a programs=p programs_mismatch=refuse'
+    ' programs_cache=c http_port=0 http_host=h profile_dir=d tls_ca_file=c'
+    ' trusted_proxies=a',
+    'models=m keep_statically_loaded_models=true model_config_overrides={}',
+    'coordinator_address=h:1 num_processes=2 process_id=1 group_port=1'
+    ' group_silence_secs=1 group_step_secs=1 group_load_secs=1',
+    # An empty value asks for nothing.
+    'tags= http_host= profile_dir=',
+    *_TLS_ACTING,
+  ),
+)
+
+_PROGRAMS = {
+  '//saxml_ext/server:server': _SERVER,
+  '//saxml_ext/server:pax_server': _SERVER._replace(
+    always=f'{_SERVER.always} pax_experiments'
+  ),
+  '//saxml_ext/server/loading:load_memory': _Program('params checkpoint'),
+  '//saxml_ext/server/programs:compile_programs': _Program(
+    'params checkpoint override out stablehlo'
+  ),
+  '//saxml_ext/server/programs:first_token': _Program(
+    'params checkpoint programs prompt'
+  ),
+  '//saxml_ext/admin:admin_config': _Program(f'{_CELL} fs_root admin_acl'),
+  '//saxml_ext/admin:admin_server': _Program(
+    f'{_CELL} port host http_port acl_file sax_admin_exp_assigner {_LOGS}'
+    f' {_TLS}',
+    ('http_port=-1 http_host=h', 'trusted_proxies=a', *_TLS_REFUSED),
+    ('http_host=h', 'tls_ca_file=c trusted_proxies=a', *_TLS_ACTING),
+  ),
+  '//saxml_ext/http:gateway': _Program(
+    f'{_CELL} port host drain_secs default_model served_model_name'
+    ' chat_template generation_config api_keys_file max_body_bytes'
+    ' max_in_flight request_timeout queue_secs allowed_origins allowed_hosts'
+    f' max_connections_per_client {_LOGS} {_TLS}',
+    _TLS_REFUSED,
+    _TLS_ACTING,
+  ),
+  '//saxml_ext/http:bench': _Program('requests tokens'),
+  '//saxml_ext/common/security:api_key': _Program(
+    'api_keys_file name list revoke'
+  ),
+  '//saxml_ext/common/security/certs:make_certs': _Program(
+    'dir name days renew', ('dir=$DIR ca_days=9',), ('dir=/none ca_days=9',)
+  ),
+  '//saxml_ext/benchmark:bench': _Program(
+    'engines modes set model threads avx2 rounds out cache json agreement plot',
+    (
+      *(f'model=bundled {name}=2' for name in 'layers dim heads'.split()),
+      'model=bundled rotary=2',
+      'model=bundled vocab=16',
+      'model=bundled set=ragged prompt=9',
+      'requests=9',
+      'set=ragged batch=9',
+      'set=ragged new_tokens=9',
+      'modes=greedy beams=8',
+      'engines=ct2,openvino_int8 slots=8',
+      'engines=ct2 trace=true',
+    ),
+    (
+      'layers=2 dim=2 heads=2 rotary=2 vocab=16 prompt=9 batch=9 new_tokens=9'
+      ' beams=8 slots=8 trace=true',
+      'set=ragged requests=9 prompt=9 modes=greedy,beam beams=8'
+      ' engines=ours_int8 slots=8',
+      'model=bundled prompt=9',
+    ),
+  ),
+  '//saxml_ext/aot/tpu:compile_programs': _Program(
+    'params override topology out only xla_flags jobs'
+  ),
+  '//saxml_ext/aot/report:report': _Program(
+    'costs programs lengths buckets samples server page'
+  ),
+  '//saxml_ext/aot/report:count_lengths': _Program('dataset tokenizer out'),
+  '//saxml_ext/aot/report/compiled:count_bundles': _Program('out topology'),
+  '//saxml_ext/aot/report/compiled:compile_costs': _Program(
+    'out again',
+    (
+      *(
+        f'again=true {n}=a' for n in 'title topology mesh buckets rows'.split()
+      ),
+      'again=true weights=int8',
+      'again=true kv=int8',
+      'again=true slots=1',
+      'again=true layers=1',
+      'again=true static=true',
+    ),
+    (
+      'title=a topology=a mesh=1 buckets=1 rows=1 weights=int8 kv=int8 slots=1'
+      ' layers=1 static=true',
+    ),
+  ),
+  '//converters:convert_gptj_ckpt': _Program(
+    'base base-model-path pax pax-model-path dtype overwrite resume verify'
+  ),
+  '//converters:offline_quantize': _Program(
+    'input_dir output_dir quantization_configs number_bits quantize_softmax'
+    ' clipping per_channel_clipping_optimization smoothing calibration report'
+    ' overwrite resume',
+    (
+      'calibration_count=9',
+      'gptq_max_inputs=9',
+      'article_count=9',
+      'report=false articles=a',
+    ),
+    (
+      'calibration=a calibration_count=9 gptq_max_inputs=9 articles=a'
+      ' article_count=9',
+    ),
+  ),
+  '//converters:verify_ckpt': _Program(
+    'base source pax logits',
+    (
+      'text=a',
+      'articles=a',
+      'logit_tolerance=1',
+      'logits=true articles=a text=b',
+    ),
+    ('logits=true text=a logit_tolerance=1', 'logits=true articles=a'),
+  ),
+  '//converters:random_gptj': _Program(
+    f'{_SHAPE} out rotary_dim format shards seed'
+  ),
+  '//converters/convert:bench': _Program(
+    f'{_SHAPE} dir format shards source_dtype kills seed'
+  ),
+  '//converters/quantize:bench': _Program(f'{_SHAPE} dir kills flag'),
+  '//serve:main': _Program(
+    'port host api_key_file served_model_name chat_template params cache_dir'
+    ' sax_root drain_secs',
+    (
+      'params=a max_model_len=9',
+      'params=a quantize=int8',
+      'insecure=true',
+      'host=0.0.0.0 api_key_file=a insecure=true',
+    ),
+    ('max_model_len=9 quantize=int8 host=0.0.0.0 insecure=true',),
+  ),
+  '//serve:ask': _Program('port model max_tokens temperature'),
+}
+_ROOMS = ('converters', 'saxml_ext', 'serve')
+
+# Prints which flags a program refuses of each line of flags.
+_CHILD = """
+import importlib, json, re, sys
+from absl import flags
+from absl.testing import flagsaver
+module, lines = json.loads(sys.argv[1])
+importlib.import_module(module)
+from saxml_ext.common import flag_rules
+flags.FLAGS.mark_as_parsed()
+refused = []
+for line in lines:
+  given = dict(word.split('=', 1) for word in line)
+  for name in given.keys() & {'text'}:
+    given[name] = [given[name]]  # It may be given several times.
+  with flagsaver.as_parsed(**given):
+    refused.append([re.match(r'--(\\w+)', t)[1] for t in flag_rules.problems()])
+print(json.dumps(refused))
+"""
+
+
+def _programs() -> dict[str, set[str]]:
+  """Returns the programs of the rooms that have flags, with their names."""
+  found = {
+    label: targets.flags(target)
+    for label, target in targets.targets().items()
+    if target.kind == 'py_binary'
+    and target.package.split('/')[0] in _ROOMS
+    and 'testing' not in target.package
+  }
+  return {label: names for label, names in found.items() if names}
+
+
+def _names(lines: tuple[str, ...]) -> list[list[str]]:
+  return [[word.split('=')[0] for word in line.split()] for line in lines]
+
+
+class ProgramFlagsTest(parameterized.TestCase):
+  def test_every_flag_has_a_decision(self):
+    found = _programs()
+    self.assertSameElements(found, _PROGRAMS)
+    for label, program in _PROGRAMS.items():
+      with self.subTest(label):
+        always = set(program.always.split())
+        ruled = {names[-1] for names in _names(program.refused)}
+        self.assertEmpty(always & ruled)
+        self.assertEqual(found[label], always | ruled)
+        acting = {name for names in _names(program.acting) for name in names}
+        self.assertContainsSubset(ruled, acting)
+
+  @parameterized.parameters(
+    *(label for label, program in _PROGRAMS.items() if program.refused)
+  )
+  def test_flags_without_effect_are_refused(self, label):
+    program = _PROGRAMS[label]
+    directory = self.create_tempdir()
+    directory.create_file('ca.pem')
+    lines = [
+      line.replace('$DIR', directory.full_path).split()
+      for line in (*program.refused, *program.acting)
+    ]
+    main = targets.targets()[label].attributes
+    module = f'{label[2:].split(":")[0]}/{main["srcs"][0]}'
+    child = subprocess.run(
+      [
+        sys.executable,
+        '-P',
+        '-c',
+        _CHILD,
+        json.dumps([module.removesuffix('.py').replace('/', '.'), lines]),
+      ],
+      env={'PYTHONPATH': os.pathsep.join(filter(None, sys.path))}
+      | {k: v for k, v in os.environ.items() if not k.startswith('SAX_')},
+      stdout=subprocess.PIPE,
+      check=True,
+    )
+    expected = [[names[-1]] for names in _names(program.refused)]
+    expected += [[] for _ in program.acting]
+    for words, refused, wanted in zip(
+      lines, json.loads(child.stdout), expected
+    ):
+      self.assertEqual(refused, wanted, words)
+
+  def test_the_page_names_all_flags_of_the_model_server(self):
+    page = (tree.ROOT / 'docs/cell.md').read_text('utf-8')
+    section = page.split('\n## Flags of the model server\n')[1].split('\n## ')[
+      0
+    ]
+    named = set(re.findall(r'--(\w+)', section))
+    self.assertContainsSubset(_programs()['//saxml_ext/server:server'], named)
+
+
+if __name__ == '__main__':
+  absltest.main()
