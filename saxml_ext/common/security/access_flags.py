@@ -29,9 +29,7 @@ _TRUSTED_PROXIES = flags.DEFINE_list(
   'Names in the certificates of gateways that may call for others, whom they'
   ' have verified themselves.',
 )
-flag_rules.act_only(
-  'with --tls_ca_file', tls_flags.ca_file, 'trusted_proxies'
-)
+flag_rules.act_only('with --tls_ca_file', tls_flags.ca_file, 'trusted_proxies')
 
 
 def host() -> str:
