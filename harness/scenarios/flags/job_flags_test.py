@@ -1,11 +1,13 @@
 import json
 import os
 import shutil
+from unittest import mock
 
 from absl.testing import absltest
 from absl.testing import flagsaver
 
 from harness.data import bundle
+from harness.loadgen import loadgen_log
 from harness.loadgen import rounds
 from harness.scenarios import config as config_lib
 from harness.scenarios import load
@@ -194,6 +196,24 @@ class JobFlagsTest(absltest.TestCase):
     for slots, expected in ((0, 200), (32, 200), (96, 200), (128, 256)):
       self.assertEqual(default.in_flight(slots), expected)
     self.assertEqual(self._config(concurrency=3).load.in_flight(128), 3)
+
+  def test_answers_are_held_to_the_targets_of_the_model(self):
+    # Four samples stand for the official sets, which their number tells.
+    counts = dict.fromkeys(rounds.FULL_SET, 4)
+    self.enter_context(mock.patch.dict(rounds.FULL_SET, counts))
+    logs = self.create_tempdir()
+    for model, zeros, least in (
+      ('gptj-99', 8, 'rouge1 .* at least 42.5566'),
+      ('gptj-99.9', 8, 'rouge1 .* at least 42.9435'),
+      ('bert-99', 4 * 384 * 2, 'F1 .* at least 89.9653'),
+      ('bert-99.9', 4 * 384 * 2, 'F1 .* at least 90.7831'),
+    ):
+      answer = {'data': '00' * zeros}
+      entries = [answer | {'seq_id': i, 'qsl_idx': i} for i in range(4)]
+      logs.create_file(loadgen_log.ACCURACY_LOG, json.dumps(entries))
+      task = self._config(model=model, reference_path='').task
+      judged = task.judge(logs.full_path, exact=False)
+      self.assertRegex(judged.problems()[0], least)
 
   def test_lines_of_user_conf(self):
     path = self.create_tempfile(content='*.Offline.target_qps = 3\n').full_path
