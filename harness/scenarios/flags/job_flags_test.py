@@ -11,9 +11,11 @@ from harness.loadgen import loadgen_log
 from harness.loadgen import rounds
 from harness.scenarios import config as config_lib
 from harness.scenarios import load
+from harness.scenarios import session as session_lib
 from harness.scenarios.flags import job_flags
 from harness.systems import launch
 from saxml_ext.client.testing import fake_cell
+from serve import progress as progress_lib
 
 _PARAMS = 'saxml.server.pax.lm.params.gptj'
 
@@ -196,6 +198,29 @@ class JobFlagsTest(absltest.TestCase):
     for slots, expected in ((0, 200), (32, 200), (96, 200), (128, 256)):
       self.assertEqual(default.in_flight(slots), expected)
     self.assertEqual(self._config(concurrency=3).load.in_flight(128), 3)
+
+  def test_loadgen_is_told_the_requests_in_flight(self):
+    cell = fake_cell.FakeCell(self.create_tempdir().full_path)
+    self.addCleanup(cell.stop)
+    model = cell.admin.models[fake_cell.MODEL].model
+    model.model_path = f'{_PARAMS}.GPTJ4TokenizedINT8BS32XLAWait40MB6Offline'
+    model.overrides['BATCH_SIZE'] = '[8, 128]'
+    config = self._config(
+      model_path=fake_cell.MODEL,
+      sax_root=cell.root,
+      tokenizer_path=bundle.tokenizer_path(),
+    )
+    progress = progress_lib.Progress(quiet=True)
+    with session_lib.started(config.system, self._cache, progress) as session:
+      command = session._command(
+        config,
+        'performance',
+        self._cache,
+        load.run_settings(config.load, rounds.GPTJ, 4, load.Speed()),
+        False,
+        None,
+      )
+    self.assertIn('--concurrency=256', command.argv)
 
   def test_answers_are_held_to_the_targets_of_the_model(self):
     # Four samples stand for the official sets, which their number tells.
