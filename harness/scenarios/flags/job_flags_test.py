@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import os
 import shutil
@@ -213,7 +214,7 @@ class JobFlagsTest(absltest.TestCase):
     progress = progress_lib.Progress(quiet=True)
     with session_lib.started(config.system, self._cache, progress) as session:
       command = session._command(
-        config,
+        dataclasses.replace(config, results_dir=self._cache),
         'performance',
         self._cache,
         load.run_settings(config.load, rounds.GPTJ, 4, load.Speed()),
