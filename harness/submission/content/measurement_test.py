@@ -27,27 +27,27 @@ def _entry(benchmark='gptj', kind='cell', notes=None, **system):
 
 class MeasurementTest(parameterized.TestCase):
   def test_what_a_result_tells(self):
-    record = measurement.record(
-      _entry(
-        params=_GPTJ + 'GPTJ4TokenizedINT8BS32XLA',
-        checkpoint='/m/checkpoint_00/',
-      ),
-      {},
-    )
-    self.assertEqual(
-      record,
-      {
-        'input_data_types': 'int32',
-        'retraining': 'no',
-        'starting_weights_filename': 'checkpoint_00',
-        'weight_data_types': 'int8',
-        'weight_transformations': (
-          'PyTorch checkpoint converted to PAX; weights quantized to int8'
-        ),
-      },
-    )
-    self.assertEqual(measurement.problems(record, 'x'), [])
-    self.assertEqual(json.loads(measurement.text(record)), record)
+    model = {
+      'params': _GPTJ + 'GPTJ4TokenizedINT8BS32XLA',
+      'checkpoint': '/m/checkpoint_00/',
+    }
+    # A cell that ran already reported what it served.
+    for entry in (_entry(**model), _entry(notes={entry_lib.SERVED: model})):
+      record = measurement.record(entry, {})
+      self.assertEqual(
+        record,
+        {
+          'input_data_types': 'int32',
+          'retraining': 'no',
+          'starting_weights_filename': 'checkpoint_00',
+          'weight_data_types': 'int8',
+          'weight_transformations': (
+            'PyTorch checkpoint converted to PAX; weights quantized to int8'
+          ),
+        },
+      )
+      self.assertEqual(measurement.problems(record, 'x'), [])
+      self.assertEqual(json.loads(measurement.text(record)), record)
 
   @parameterized.parameters(
     ({'precision': 'bfloat16'}, 'bf16'),
