@@ -22,6 +22,7 @@ _IDENTITY = {
 }
 
 
+@unittest.skipUnless(shutil.which('git'), 'There is no git here.')
 class SubmissionTest(absltest.TestCase):
   """The program as a user runs it."""
 
@@ -64,7 +65,6 @@ class SubmissionTest(absltest.TestCase):
   def results(self) -> list[str]:
     return [f'--result={self.made / name}' for name in ('offline', 'stream')]
 
-  @unittest.skipUnless(shutil.which('git'), 'There is no git here.')
   def test_tree_archive_and_branch(self):
     repo = self.root / 'clone'
     subprocess.run(['git', 'init', '-q', repo], check=True)
