@@ -115,8 +115,7 @@ _RESUME = flags.DEFINE_bool(
 flag_rules.act_only(
   'with --calibration',
   lambda: _CALIBRATION.value,
-  'calibration_count',
-  'gptq_max_inputs',
+  'calibration_count gptq_max_inputs',
 )
 flag_rules.act_only('with --articles', lambda: _ARTICLES.value, 'article_count')
 flag_rules.act_only('without --noreport', lambda: _REPORT.value, 'articles')

@@ -64,11 +64,7 @@ _TOLERANCE = flags.DEFINE_float(
 )
 
 flag_rules.act_only(
-  'with --logits',
-  lambda: _LOGITS.value,
-  'text',
-  'articles',
-  'logit_tolerance',
+  'with --logits', lambda: _LOGITS.value, 'text articles logit_tolerance'
 )
 flag_rules.act_only('without --articles', lambda: not _ARTICLES.value, 'text')
 

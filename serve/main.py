@@ -119,8 +119,7 @@ flag_rules.act_only(
   'without --params (set its attributes as KEY=VALUE instead, for example'
   ' MAX_DECODE_STEPS=256)',
   lambda: not _PARAMS.value,
-  'max_model_len',
-  'quantize',
+  'max_model_len quantize',
 )
 flag_rules.act_only(
   'with a --host that other machines reach', lambda: not _is_local(), 'insecure'

@@ -137,17 +137,13 @@ _PLOT = flags.DEFINE_string('plot', None, 'Picture; default: bench.png in out.')
 flag_rules.act_only(
   'with --model=random or --model=6b',
   lambda: _MODEL.value != 'bundled',
-  'layers',
-  'dim',
-  'heads',
-  'rotary',
-  'vocab',
+  'layers dim heads rotary vocab',
 )
 flag_rules.act_only(
   'with --set=ragged', lambda: _SET.value == 'ragged', 'requests'
 )
 flag_rules.act_only(
-  'with --set=fixed', lambda: _SET.value == 'fixed', 'batch', 'new_tokens'
+  'with --set=fixed', lambda: _SET.value == 'fixed', 'batch new_tokens'
 )
 flag_rules.act_only(
   'with --set=fixed or random weights',
@@ -165,8 +161,7 @@ flag_rules.act_only(
     name.startswith(contenders.OURS)
     for name in _ENGINES.value or [contenders.OURS]
   ),
-  'slots',
-  'trace',
+  'slots trace',
 )
 
 _ROOT = worker_lib.ROOT

@@ -5,37 +5,22 @@ refuse flags that the user gives where they have no effect (`program.run`).
 """
 
 from collections.abc import Callable, Iterable
-import dataclasses
 
 from absl import flags
 
+# Condition in words, condition, and names of flags.
+_rules: list[tuple[str, Callable[[], object], list[str]]] = []
 
-@dataclasses.dataclass(frozen=True)
-class Rule:
-  """A condition without which flags have no effect.
 
-  Attributes:
+def act_only(where: str, holds: Callable[[], object], names: str) -> None:
+  """Declares that flags act only where a condition holds.
+
+  Args:
     where: The condition in words, after "acts only", such as "with --logits".
     holds: Returns whether the condition is met, once the flags are parsed.
-    names: The names of the flags.
+    names: The names of the flags, with spaces between them.
   """
-
-  where: str
-  holds: Callable[[], object]
-  names: tuple[str, ...]
-
-
-_rules: list[Rule] = []
-
-
-def act_only(where: str, holds: Callable[[], object], *names: str) -> None:
-  """Declares that flags act only where a condition holds; see `Rule`."""
-  _rules.append(Rule(where, holds, names))
-
-
-def rules() -> tuple[Rule, ...]:
-  """Returns the rules of the modules that are imported."""
-  return tuple(_rules)
+  _rules.append((where, holds, names.split()))
 
 
 def given(
@@ -55,9 +40,9 @@ def problems() -> list[str]:
   """Returns a sentence for each flag that is given and has no effect."""
   return [
     f'{" ".join(flag.serialize().split())} has no effect: it acts only'
-    f' {rule.where}. Change that, or leave --{name} out.'
-    for rule in _rules
-    for name in given(rule.names)
+    f' {where}. Change that, or leave --{name} out.'
+    for where, holds, names in _rules
+    for name in given(names)
     # An empty value, of a script's unset variable, asks for nothing.
-    if (flag := flags.FLAGS[name]).value not in ('', []) and not rule.holds()
+    if (flag := flags.FLAGS[name]).value not in ('', []) and not holds()
   ]

@@ -22,7 +22,7 @@ _COUNT = flags.DEFINE_integer('count', 7, 'How many things.')
 flags.DEFINE_string('place', None, 'Where.', required=True)
 _FAST = flags.DEFINE_bool('fast', True, 'Hurry.')
 flags.DEFINE_multi_string('by', [], 'Means.')
-flag_rules.act_only('with --fast', lambda: _FAST.value, 'count', 'by')
+flag_rules.act_only('with --fast', lambda: _FAST.value, 'count by')
 def main(argv):
   print('ran', _COUNT.value, argv[1:])
   return 3

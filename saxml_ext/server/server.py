@@ -130,12 +130,7 @@ _DRAIN_SECS = flags.DEFINE_float(
 flag_rules.act_only(
   'in a cell: --sax_cell or $SAX_CELL',
   lambda: _sax_cell(),
-  'sax_root',
-  'platform_chip',
-  'platform_topology',
-  'tags',
-  'model_filter_regex',
-  'admin_port',
+  'sax_root platform_chip platform_topology tags model_filter_regex admin_port',
 )
 flag_rules.act_only(
   'without --keep_statically_loaded_models',
@@ -145,13 +140,10 @@ flag_rules.act_only(
 flag_rules.act_only(
   'with --models',
   lambda: _MODELS.value,
-  'keep_statically_loaded_models',
-  'model_config_overrides',
+  'keep_statically_loaded_models model_config_overrides',
 )
 flag_rules.act_only(
-  'on one host',
-  lambda: group_flags.is_group() is not True,
-  'programs_cache',
+  'on one host', lambda: group_flags.is_group() is not True, 'programs_cache'
 )
 
 

@@ -14,6 +14,8 @@ from typing import NamedTuple
 from absl.testing import absltest
 from absl.testing import parameterized
 
+from saxml_ext.client import saxutil
+from saxml_ext.client.cli import registry
 from tests.house import targets
 from tests.house import tree
 
@@ -24,60 +26,42 @@ class _Program(NamedTuple):
   Attributes:
     always: The names of the flags without a rule. Each acts always, or the
       program's own checks refuse it where it does not.
-    refused: Flags with values, the last one of which has no effect.
-    acting: Flags with values, all of which act.
+    refused: Sets of flags with values, between semicolons. The last flag of
+      each set has no effect.
+    acting: Sets of flags with values, all of which act.
   """
 
   always: str
-  refused: tuple[str, ...] = ()
-  acting: tuple[str, ...] = ()
+  refused: str = ''
+  acting: str = ''
 
 
 _CELL = 'sax_root sax_cell'
 _LOGS = 'log_format log_requests otlp_endpoint'
 _TLS = 'tls_cert_file tls_key_file tls_ca_file tls_server_name'
-_TLS_REFUSED = ('tls_require_client_certs=true',)
-_TLS_ACTING = ('tls_ca_file=c tls_require_client_certs=true',)
+_NO_TLS = 'tls_require_client_certs=true'
+_WITH_TLS = f'tls_ca_file=c {_NO_TLS}'
 _SHAPE = 'layers dim heads vocab dtype'
+_GROUP = 'num_processes=2 process_id=0 coordinator_address=h:1'
 _SERVER = _Program(
   'sax_cell port host acl_file models model_keys checkpoints jax_cache_dir'
   ' drain_secs http_port programs load_roots deterministic_rng'
   ' early_reject_on_dormant jax_profiler_port group coordinator_address'
   f' num_processes process_id host_ordinal {_LOGS} {_TLS}',
-  (
-    'sax_root=r',
-    'platform_chip=cpu',
-    'platform_topology=1',
-    'tags=a',
-    'admin_port=0',
-    'model_filter_regex=a',
-    'sax_cell=/sax/a models=m keep_statically_loaded_models=true'
-    ' model_filter_regex=a',
-    'keep_statically_loaded_models=true',
-    'model_config_overrides={}',
-    'programs_mismatch=refuse',
-    'coordinator_address=h:1 num_processes=2 process_id=0 programs_cache=c',
-    'http_host=h',
-    'profile_dir=d',
-    'group_port=1',
-    'group_silence_secs=1',
-    'group_step_secs=1',
-    'num_processes=1 process_id=0 coordinator_address=h:1 group_load_secs=1',
-    'trusted_proxies=a',
-    *_TLS_REFUSED,
-  ),
-  (
-    'sax_cell=/sax/a sax_root=r platform_chip=cpu platform_topology=1 tags=a'
-    ' admin_port=0 model_filter_regex=a programs=p programs_mismatch=refuse'
-    ' programs_cache=c http_port=0 http_host=h profile_dir=d tls_ca_file=c'
-    ' trusted_proxies=a',
-    'models=m keep_statically_loaded_models=true model_config_overrides={}',
-    'coordinator_address=h:1 num_processes=2 process_id=1 group_port=1'
-    ' group_silence_secs=1 group_step_secs=1 group_load_secs=1',
-    # An empty value asks for nothing.
-    'tags= http_host= profile_dir=',
-    *_TLS_ACTING,
-  ),
+  'sax_root=r; platform_chip=cpu; platform_topology=1; tags=a; admin_port=0;'
+  'model_filter_regex=a; keep_statically_loaded_models=true;'
+  'sax_cell=/sax/a models=m keep_statically_loaded_models=true'
+  ' model_filter_regex=a; model_config_overrides={}; programs_mismatch=refuse;'
+  f'{_GROUP} programs_cache=c; http_host=h; profile_dir=d; group_port=1;'
+  f'group_silence_secs=1; group_step_secs=1; {_GROUP} num_processes=1'
+  f' group_load_secs=1; trusted_proxies=a; {_NO_TLS}',
+  'sax_cell=/sax/a sax_root=r platform_chip=cpu platform_topology=1 tags=a'
+  ' admin_port=0 model_filter_regex=a programs=p programs_mismatch=refuse'
+  ' programs_cache=c http_port=0 http_host=h profile_dir=d;'
+  'models=m keep_statically_loaded_models=true model_config_overrides={};'
+  f'{_GROUP} group_port=1 group_silence_secs=1 group_step_secs=1'
+  f' group_load_secs=1; {_WITH_TLS} trusted_proxies=a;'
+  'tags= http_host= profile_dir=',  # Empty values ask for nothing.
 )
 
 _PROGRAMS = {
@@ -96,45 +80,35 @@ _PROGRAMS = {
   '//saxml_ext/admin:admin_server': _Program(
     f'{_CELL} port host http_port acl_file sax_admin_exp_assigner {_LOGS}'
     f' {_TLS}',
-    ('http_port=-1 http_host=h', 'trusted_proxies=a', *_TLS_REFUSED),
-    ('http_host=h', 'tls_ca_file=c trusted_proxies=a', *_TLS_ACTING),
+    f'http_port=-1 http_host=h; trusted_proxies=a; {_NO_TLS}',
+    f'http_host=h; {_WITH_TLS} trusted_proxies=a',
   ),
   '//saxml_ext/http:gateway': _Program(
     f'{_CELL} port host drain_secs default_model served_model_name'
     ' chat_template generation_config api_keys_file max_body_bytes'
     ' max_in_flight request_timeout queue_secs allowed_origins allowed_hosts'
     f' max_connections_per_client {_LOGS} {_TLS}',
-    _TLS_REFUSED,
-    _TLS_ACTING,
+    _NO_TLS,
+    _WITH_TLS,
   ),
   '//saxml_ext/http:bench': _Program('requests tokens'),
   '//saxml_ext/common/security:api_key': _Program(
     'api_keys_file name list revoke'
   ),
   '//saxml_ext/common/security/certs:make_certs': _Program(
-    'dir name days renew', ('dir=$DIR ca_days=9',), ('dir=/none ca_days=9',)
+    'dir name days renew', 'dir=$DIR ca_days=9', 'dir=/none ca_days=9'
   ),
   '//saxml_ext/benchmark:bench': _Program(
     'engines modes set model threads avx2 rounds out cache json agreement plot',
-    (
-      *(f'model=bundled {name}=2' for name in 'layers dim heads'.split()),
-      'model=bundled rotary=2',
-      'model=bundled vocab=16',
-      'model=bundled set=ragged prompt=9',
-      'requests=9',
-      'set=ragged batch=9',
-      'set=ragged new_tokens=9',
-      'modes=greedy beams=8',
-      'engines=ct2,openvino_int8 slots=8',
-      'engines=ct2 trace=true',
-    ),
-    (
-      'layers=2 dim=2 heads=2 rotary=2 vocab=16 prompt=9 batch=9 new_tokens=9'
-      ' beams=8 slots=8 trace=true',
-      'set=ragged requests=9 prompt=9 modes=greedy,beam beams=8'
-      ' engines=ours_int8 slots=8',
-      'model=bundled prompt=9',
-    ),
+    'model=bundled layers=2; model=bundled dim=2; model=bundled heads=2;'
+    'model=bundled rotary=2; model=bundled vocab=16;'
+    'model=bundled set=ragged prompt=9; requests=9; set=ragged batch=9;'
+    'set=ragged new_tokens=9; modes=greedy beams=8;'
+    'engines=ct2,openvino_int8 slots=8; engines=ct2 trace=true',
+    'layers=2 dim=2 heads=2 rotary=2 vocab=16 prompt=9 batch=9 new_tokens=9'
+    ' beams=8 slots=8 trace=true; model=bundled prompt=9;'
+    'set=ragged requests=9 prompt=9 modes=greedy,beam beams=8'
+    ' engines=ours_int8 slots=8',
   ),
   '//saxml_ext/aot/tpu:compile_programs': _Program(
     'params override topology out only xla_flags jobs'
@@ -146,20 +120,12 @@ _PROGRAMS = {
   '//saxml_ext/aot/report/compiled:count_bundles': _Program('out topology'),
   '//saxml_ext/aot/report/compiled:compile_costs': _Program(
     'out again',
-    (
-      *(
-        f'again=true {n}=a' for n in 'title topology mesh buckets rows'.split()
-      ),
-      'again=true weights=int8',
-      'again=true kv=int8',
-      'again=true slots=1',
-      'again=true layers=1',
-      'again=true static=true',
-    ),
-    (
-      'title=a topology=a mesh=1 buckets=1 rows=1 weights=int8 kv=int8 slots=1'
-      ' layers=1 static=true',
-    ),
+    'again=true title=a; again=true topology=a; again=true mesh=1;'
+    'again=true buckets=1; again=true rows=1; again=true weights=int8;'
+    'again=true kv=int8; again=true slots=1; again=true layers=1;'
+    'again=true static=true',
+    'title=a topology=a mesh=1 buckets=1 rows=1 weights=int8 kv=int8 slots=1'
+    ' layers=1 static=true',
   ),
   '//converters:convert_gptj_ckpt': _Program(
     'base base-model-path pax pax-model-path dtype overwrite resume verify'
@@ -168,26 +134,15 @@ _PROGRAMS = {
     'input_dir output_dir quantization_configs number_bits quantize_softmax'
     ' clipping per_channel_clipping_optimization smoothing calibration report'
     ' overwrite resume',
-    (
-      'calibration_count=9',
-      'gptq_max_inputs=9',
-      'article_count=9',
-      'report=false articles=a',
-    ),
-    (
-      'calibration=a calibration_count=9 gptq_max_inputs=9 articles=a'
-      ' article_count=9',
-    ),
+    'calibration_count=9; gptq_max_inputs=9; article_count=9;'
+    'report=false articles=a',
+    'calibration=a calibration_count=9 gptq_max_inputs=9 articles=a'
+    ' article_count=9',
   ),
   '//converters:verify_ckpt': _Program(
     'base source pax logits',
-    (
-      'text=a',
-      'articles=a',
-      'logit_tolerance=1',
-      'logits=true articles=a text=b',
-    ),
-    ('logits=true text=a logit_tolerance=1', 'logits=true articles=a'),
+    'text=a; articles=a; logit_tolerance=1; logits=true articles=a text=b',
+    'logits=true text=a logit_tolerance=1; logits=true articles=a',
   ),
   '//converters:random_gptj': _Program(
     f'{_SHAPE} out rotary_dim format shards seed'
@@ -199,15 +154,27 @@ _PROGRAMS = {
   '//serve:main': _Program(
     'port host api_key_file served_model_name chat_template params cache_dir'
     ' sax_root drain_secs',
-    (
-      'params=a max_model_len=9',
-      'params=a quantize=int8',
-      'insecure=true',
-      'host=0.0.0.0 api_key_file=a insecure=true',
-    ),
-    ('max_model_len=9 quantize=int8 host=0.0.0.0 insecure=true',),
+    'params=a max_model_len=9; params=a quantize=int8; insecure=true;'
+    'host=0.0.0.0 api_key_file=a insecure=true',
+    'max_model_len=9 quantize=int8 host=0.0.0.0 insecure=true',
   ),
   '//serve:ask': _Program('port model max_tokens temperature'),
+}
+# Of saxutil and its commands; those that do not act are refused, as tests of
+# saxutil show.
+_LM = 'extra proxy'
+_SAXUTIL = {
+  'saxutil': f'sax_root sax_timeout {_TLS} logtostderr alsologtostderr v'
+  ' log_format version',
+  **dict.fromkeys(('lm.embed', 'lm.gradient', 'lm.score'), _LM),
+  **dict.fromkeys(
+    'am.recognize vm.classify vm.detect vm.embed vm.generate'.split(), 'extra'
+  ),
+  'lm.generate': f'{_LM} stream terse n',
+  'export': 'rng_seed_mode signatures enable_gpu_multi_device_execution',
+  'ls': 'csv details acls status',
+  'stats': 'csv',
+  'update': 'replicas',
 }
 _ROOMS = ('converters', 'saxml_ext', 'serve')
 
@@ -243,21 +210,25 @@ def _programs() -> dict[str, set[str]]:
   return {label: names for label, names in found.items() if names}
 
 
-def _names(lines: tuple[str, ...]) -> list[list[str]]:
-  return [[word.split('=')[0] for word in line.split()] for line in lines]
+def _sets(text: str) -> list[list[str]]:
+  return [each.split() for each in text.split(';') if each.strip()]
+
+
+def _name(word: str) -> str:
+  return word.split('=')[0]
 
 
 class ProgramFlagsTest(parameterized.TestCase):
   def test_every_flag_has_a_decision(self):
     found = _programs()
-    self.assertSameElements(found, _PROGRAMS)
+    self.assertCountEqual(found, _PROGRAMS)
     for label, program in _PROGRAMS.items():
       with self.subTest(label):
         always = set(program.always.split())
-        ruled = {names[-1] for names in _names(program.refused)}
+        ruled = {_name(words[-1]) for words in _sets(program.refused)}
         self.assertEmpty(always & ruled)
         self.assertEqual(found[label], always | ruled)
-        acting = {name for names in _names(program.acting) for name in names}
+        acting = {_name(w) for words in _sets(program.acting) for w in words}
         self.assertContainsSubset(ruled, acting)
 
   @parameterized.parameters(
@@ -267,10 +238,8 @@ class ProgramFlagsTest(parameterized.TestCase):
     program = _PROGRAMS[label]
     directory = self.create_tempdir()
     directory.create_file('ca.pem')
-    lines = [
-      line.replace('$DIR', directory.full_path).split()
-      for line in (*program.refused, *program.acting)
-    ]
+    refused = _sets(program.refused.replace('$DIR', directory.full_path))
+    acting = _sets(program.acting)
     main = targets.targets()[label].attributes
     module = f'{label[2:].split(":")[0]}/{main["srcs"][0]}'
     child = subprocess.run(
@@ -279,26 +248,32 @@ class ProgramFlagsTest(parameterized.TestCase):
         '-P',
         '-c',
         _CHILD,
-        json.dumps([module.removesuffix('.py').replace('/', '.'), lines]),
+        json.dumps(
+          [module.removesuffix('.py').replace('/', '.'), refused + acting]
+        ),
       ],
-      env={'PYTHONPATH': os.pathsep.join(filter(None, sys.path))}
-      | {k: v for k, v in os.environ.items() if not k.startswith('SAX_')},
+      env={k: v for k, v in os.environ.items() if not k.startswith('SAX_')}
+      | {'PYTHONPATH': os.pathsep.join(filter(None, sys.path))},
       stdout=subprocess.PIPE,
       check=True,
     )
-    expected = [[names[-1]] for names in _names(program.refused)]
-    expected += [[] for _ in program.acting]
-    for words, refused, wanted in zip(
-      lines, json.loads(child.stdout), expected
+    wanted = [[_name(words[-1])] for words in refused] + [[] for _ in acting]
+    for words, found, want in zip(
+      refused + acting, json.loads(child.stdout), wanted
     ):
-      self.assertEqual(refused, wanted, words)
+      self.assertEqual(found, want, words)
+
+  def test_every_flag_of_saxutil_has_a_decision(self):
+    found = {name: registry.get(name).flags for name in registry.names()}
+    for name, flags in (found | {'saxutil': saxutil.FLAGS}).items():
+      self.assertSameElements(
+        [flag.name for flag in flags], _SAXUTIL.get(name, '').split(), name
+      )
 
   def test_the_page_names_all_flags_of_the_model_server(self):
     page = (tree.ROOT / 'docs/cell.md').read_text('utf-8')
-    section = page.split('\n## Flags of the model server\n')[1].split('\n## ')[
-      0
-    ]
-    named = set(re.findall(r'--(\w+)', section))
+    section = page.split('\n## Flags of the model server\n')[1]
+    named = set(re.findall(r'--(\w+)', section.split('\n## ')[0]))
     self.assertContainsSubset(_programs()['//saxml_ext/server:server'], named)
 
 

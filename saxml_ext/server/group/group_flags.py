@@ -64,10 +64,7 @@ _GROUP_LOAD_SECS = flags.DEFINE_float(
 flag_rules.act_only(
   'in a group of several processes',
   lambda: is_group() is not False,
-  'group_port',
-  'group_silence_secs',
-  'group_step_secs',
-  'group_load_secs',
+  'group_port group_silence_secs group_step_secs group_load_secs',
 )
 
 

@@ -35,8 +35,7 @@ _PROFILE_DIR = flags.DEFINE_string(
 flag_rules.act_only(
   'with an --http_port of 0 or more',
   lambda: _HTTP_PORT.value >= 0,
-  'http_host',
-  'profile_dir',
+  'http_host profile_dir',
 )
 
 

@@ -60,16 +60,7 @@ _LAYERS = flags.DEFINE_integer('layers', 28, 'Layers of the model.')
 flag_rules.act_only(
   'without --again',
   lambda: not _AGAIN.value,
-  'title',
-  'topology',
-  'mesh',
-  'weights',
-  'kv',
-  'slots',
-  'buckets',
-  'rows',
-  'static',
-  'layers',
+  'title topology mesh weights kv slots buckets rows static layers',
 )
 
 
