@@ -111,6 +111,11 @@ class SubmissionTest(absltest.TestCase):
     self.assertNotIn('Traceback', output)
     self.assertEqual(os.listdir(self.root), [])
 
+  def test_the_network_division_has_rules_of_its_own(self):
+    code, output = self.run_program(*self.results, division='network')
+    self.assertEqual(code, 1)
+    self.assertIn('asks for a diagram', output)
+
   def test_a_tree_is_replaced_only_if_asked(self):
     self.assertEqual(self.run_program(*self.results)[0], 0)
     code, output = self.run_program(*self.results)
