@@ -38,6 +38,12 @@ class _Silent:
     pass
 
 
+class _Slow:
+  def answer(self, index, reply):
+    answer = system.Answer(np.zeros(1))
+    threading.Timer(0.5, reply.done, (answer,)).start()
+
+
 class WarmUpTest(parameterized.TestCase):
   @parameterized.parameters(
     ('', []), ('3', [3]), ('1-4,36', [1, 2, 3, 4, 36]), ('2,2', [2, 2])
@@ -62,6 +68,11 @@ class WarmUpTest(parameterized.TestCase):
       warm_up.WarmUpError, 'no answer to a burst of 2 samples for 0 s'
     ):
       warm_up.run(_Silent(), 1, [2], 0.0, 0.1)
+
+  def test_the_first_answer_alone_may_take_longer(self):
+    warm_up.run(_Slow(), 2, [1], 0.0, 0.1, 60.0)
+    with self.assertRaisesRegex(warm_up.WarmUpError, 'a burst of 1 .* for 0 s'):
+      warm_up.run(_Slow(), 2, [1, 1], 0.0, 0.1, 60.0)
 
 
 if __name__ == '__main__':
