@@ -77,6 +77,17 @@ class ProgramsTest(parameterized.TestCase):
       np.testing.assert_array_equal(one.tokens, other.tokens)
       self.assertEqual(one.score, other.score)
 
+  def test_what_was_compiled_is_kept_in_the_cache(self):
+    cache = programs.Programs(cache=self.create_tempdir().full_path)
+    expected = self._answer(cache)
+    [kept] = os.listdir(cache.cache)
+    with self.assertLogs() as logs:
+      answer = self._answer(cache)
+    self.assertRegex('\n'.join(logs.output), 'loaded .*, 0 programs compiled')
+    self.assertEqual(os.listdir(cache.cache), [kept])
+    for one, other in zip(answer.hypotheses, expected.hypotheses, strict=True):
+      np.testing.assert_array_equal(one.tokens, other.tokens)
+
   def test_settings_that_programs_do_not_depend_on_may_differ(self):
     self.assertIsNotNone(self._of(self.opened, MAX_LIVE_BATCHES='2'))
 
