@@ -127,6 +127,11 @@ class ImagesTest(absltest.TestCase):
     lowest = {i.layers[0]['digest'] for i in self.images.values()}
     self.assertLen(lowest, 1)
 
+  def test_only_the_model_server_is_root(self):
+    users = {name: each.config['User'] for name, each in self.images.items()}
+    self.assertEqual(users.pop('sax_model_server'), '0')
+    self.assertEqual(set(users.values()), {'65532'})
+
   def test_cell_of_containers(self):
     if _obstacle:
       self.skipTest(_obstacle)
