@@ -25,12 +25,14 @@ _TOOLS = (
 _LOGGED = '#!/bin/sh\necho "$(basename "$0") $*" >>"$LOG"\n'
 _BAZEL = """
 if [ "$1" = --version ]; then echo 'bazel 4.2.3'; exit; fi
+[ "$PIP_REQUIRE_VIRTUALENV$PIP_USER" = 00 ] || exit 1
 echo "$0 in $PWD with $(command -v python3.11): $*"
 """
 _PYTHON = """
 case "$1 $2 $3" in
   "-c "*) exit {code} ;;
   "-m pip install")
+    [ "$PIP_REQUIRE_VIRTUALENV$PIP_USER" = 00 ] || exit 1
     while [ "$1" != --target ]; do shift; done
     mkdir -p "$2/bin" && cp "$STORE/uv" "$2/bin/uv" ;;
 esac
