@@ -19,6 +19,7 @@ from harness.caching import cache as cache_lib
 from harness.caching import cache_flag
 from harness.caching import entries
 from harness.results import text_table
+from saxml_ext.common import flag_rules
 
 _KIND = flags.DEFINE_enum(
   'kind', None, cache_lib.KINDS, 'Show or remove entries of this kind only.'
@@ -29,6 +30,13 @@ _OLDER_THAN = flags.DEFINE_string(
   'Show or remove only what was not used for this long, such as 30d, 2w or 12h.',
 )
 _YES = flags.DEFINE_bool('yes', False, 'Remove without asking.')
+
+flag_rules.act_only(
+  'with show and rm',
+  lambda: flag_rules.command('show') != 'path',
+  'kind older_than',
+)
+flag_rules.act_only('with rm', lambda: flag_rules.command() == 'rm', 'yes')
 
 _SECONDS = {'h': 3600, 'd': 24 * 3600, 'w': 7 * 24 * 3600}
 _USAGE = (

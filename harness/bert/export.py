@@ -10,6 +10,7 @@ from absl import flags
 
 from harness.bert.models import checkpoint
 from harness.bert.models import graph
+from saxml_ext.common import flag_rules
 from saxml_ext.common import program
 from saxml_ext.common import user_path
 
@@ -46,6 +47,12 @@ _OUTPUT = flags.DEFINE_string(
   'Where to write: a name that ends in .onnx, or with --random_large also a'
   ' directory, for a checkpoint that every program here takes as --model.',
 )
+flag_rules.act_only(
+  'with --precision=int8',
+  lambda: _PRECISION.value == graph.INT8,
+  'float32_layers',
+)
+flag_rules.act_only('with --random_large', lambda: _RANDOM_LARGE.value, 'seed')
 
 _SUFFIX = '.onnx'
 
@@ -56,8 +63,6 @@ def main(argv: Sequence[str]) -> None:
   if bool(_MODEL.value) == _RANDOM_LARGE.value:
     raise SystemExit('export: give either --model or --random_large')
   is_graph = output.endswith(_SUFFIX)
-  if _FLOAT32_LAYERS.value and _PRECISION.value != graph.INT8:
-    raise SystemExit('export: --float32_layers goes with --precision=int8')
   if not is_graph and (_MODEL.value or _PRECISION.value != graph.FLOAT32):
     raise SystemExit(
       f'export: --output={_OUTPUT.value} does not end in {_SUFFIX}; only a'

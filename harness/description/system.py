@@ -22,6 +22,7 @@ from harness.description import cuda
 from harness.description import description
 from harness.description import fields
 from harness.description import known_systems
+from saxml_ext.common import flag_rules
 from saxml_ext.common import user_path
 
 _PRESET = flags.DEFINE_string(
@@ -58,6 +59,16 @@ _BY_FLAG = {
 }
 _SET = flags.DEFINE_multi_string(
   'set', [], 'KEY=VALUE of any other key, such as cooling=air; repeatable.'
+)
+flag_rules.act_only(
+  'without a word',
+  lambda: not flag_rules.command(),
+  f'preset system_description set {" ".join(_BY_FLAG)}',
+)
+flag_rules.act_only(
+  'without a word, or with cuda',
+  lambda: flag_rules.command() in ('', 'cuda'),
+  'out',
 )
 _USAGE = 'say nothing, `presets`, `keys` or `cuda`'
 

@@ -17,6 +17,7 @@ from harness import errors
 from harness.caching import cache_flag
 from harness.data import bundle
 from harness.models import pax_models
+from saxml_ext.common import flag_rules
 from saxml_ext.common import program
 from saxml_ext.common import user_path
 from serve import children
@@ -41,15 +42,11 @@ _CALIBRATION = flags.DEFINE_string(
   None,
   'Articles to calibrate on, in the schema of cnn_dailymail_calibration.json.',
 )
+flag_rules.act_only('with --quantize', lambda: _QUANTIZE.value, 'calibration')
 
 
 def main(argv: Sequence[str]) -> None:
   del argv
-  if _CALIBRATION.value and not _QUANTIZE.value:
-    raise SystemExit(
-      f'pax_model: --calibration={_CALIBRATION.value} is for --quantize, which'
-      ' is not given'
-    )
   progress = progress_lib.Progress()
   wanted = pax_models.Wanted(
     user_path.resolve(_BASE.value) or bundle.model_dir(),

@@ -32,6 +32,7 @@ from harness.submission import tree
 from harness.submission.checks import requirements
 from harness.submission.checks import whole
 from harness.submission.content import measurement
+from saxml_ext.common import flag_rules
 from saxml_ext.common import user_path
 
 _CHECK = flags.DEFINE_string(
@@ -135,15 +136,33 @@ _CHECKER_REVISION = flags.DEFINE_string(
   " origin/master. Default: the round's tag, else what is checked out.",
 )
 
-# Flags that act on a tree that is made, and those that only act with another.
-_NOT_WITH_CHECK = (
-  *(_OUTPUT, _DIVISION, _CATEGORY, _SYSTEM_NAME, _SYSTEM_DESCRIPTION),
-  *(_HW_NOTES_EXTRA, _SW_NOTES_EXTRA, _MODEL_NAME, _MEASUREMENTS, _CALIBRATION),
-  *(_SYSTEM_DIAGRAM, _CLEAN, _TAR, _GIT_BRANCH, _REPO, _COMMIT_MESSAGE),
+flag_rules.act_only(
+  'without --check, which writes nothing',
+  lambda: _CHECK.value is None,
+  'output division category system_name system_description hw_notes_extra'
+  ' sw_notes_extra model_name measurements calibration system_diagram clean tar'
+  ' git_branch repo commit_message',
 )
-_NEEDS = (
-  *((_CHECKER_PYTHON, _RUN_CHECKER), (_CHECKER_REVISION, _RUN_CHECKER)),
-  *((_REPO, _GIT_BRANCH), (_COMMIT_MESSAGE, _GIT_BRANCH)),
+flag_rules.act_only(
+  'with --run_checker',
+  lambda: _RUN_CHECKER.value,
+  'checker_python checker_revision',
+)
+flag_rules.act_only(
+  'with --run_checker, or without --check',
+  lambda: _RUN_CHECKER.value or _CHECK.value is None,
+  'inference_dir',
+)
+flag_rules.act_only(
+  'with --git_branch', lambda: _GIT_BRANCH.value, 'repo commit_message'
+)
+flag_rules.act_only(
+  'with --division=network',
+  lambda: _DIVISION.value == requirements.NETWORK,
+  'system_diagram',
+)
+flag_rules.act_only(
+  'with --result', lambda: _RESULT.value, 'results_dir cache_dir'
 )
 
 
@@ -191,12 +210,6 @@ def _judge() -> None:
   """
   root = _path(_CHECK.value)
   assert root is not None
-  refused = [f'--{each.name}' for each in _NOT_WITH_CHECK if each.present]
-  if refused:
-    raise ValueError(
-      f'--check writes nothing, so {", ".join(refused)} would have no effect;'
-      ' leave out --check to make a tree, or leave out the others'
-    )
   jobs, problems = job_result.load_all(_RESULT.value, _find)
   problems += _problems_of_checker()
   submissions, unread = existing_tree.read(root, _ROUND.value, _SUBMITTER.value)
@@ -259,8 +272,6 @@ def _submission(results: Sequence[job_result.JobResult]) -> plan.Submission:
 def _problems_of_flags(output: pathlib.Path) -> list[str]:
   """What would fail only after the tree is written."""
   found = _problems_of_checker()
-  if _SYSTEM_DIAGRAM.value and _DIVISION.value != requirements.NETWORK:
-    found.append('--system_diagram is for --division=network alone')
   if reason := tree.may_write(output, _CLEAN.value):
     found.append(reason)
   if _GIT_BRANCH.value and not _REPO.value:
@@ -274,18 +285,11 @@ def _problems_of_flags(output: pathlib.Path) -> list[str]:
 
 
 def _problems_of_checker() -> list[str]:
-  """Returns what is wrong with flags that need others."""
-  found = [
-    f'--{each.name} acts only with --{other.name}'
-    for each, other in _NEEDS
-    if each.present and not other.value
-  ]
-  if _RUN_CHECKER.value and not _INFERENCE_DIR.value:
-    found.append(
-      '--run_checker needs --inference_dir: '
-      + checker.how_to_get(_ROUND.value or 'the round')
-    )
-  return found
+  """Returns what is missing for the official checker."""
+  if not _RUN_CHECKER.value or _INFERENCE_DIR.value:
+    return []
+  how = checker.how_to_get(_ROUND.value or 'the round')
+  return [f'--run_checker needs --inference_dir: {how}']
 
 
 def _hand_over(submission: plan.Submission, output: pathlib.Path) -> None:

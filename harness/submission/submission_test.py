@@ -185,10 +185,8 @@ class SubmissionTest(absltest.TestCase):
       '--clean', check='submission', output='new', division='closed'
     )
     self.assertEqual(code, 1)
-    self.assertIn(
-      'writes nothing, so --output, --division, --clean would have no effect',
-      output,
-    )
+    for given in ('--output=new', '--division=closed', '--clean'):
+      self.assertIn(f'{given} has no effect: it acts only without', output)
     code, output = self.run_program(
       self.results[0],
       checker_revision='master',
@@ -196,9 +194,13 @@ class SubmissionTest(absltest.TestCase):
       system_diagram='a.svg',
     )
     self.assertEqual(code, 1)
-    self.assertIn('--checker_revision acts only with --run_checker', output)
-    self.assertIn('--repo acts only with --git_branch', output)
-    self.assertIn('--system_diagram is for --division=network alone', output)
+    for given, needed in (
+      ('--checker_revision=master', '--run_checker'),
+      ('--repo=clone', '--git_branch'),
+      ('--system_diagram=a.svg', '--division=network'),
+    ):
+      message = f'{given} has no effect: it acts only with {needed}.'
+      self.assertIn(message, output)
     code, output = self.run_plain(self.results[0])
     self.assertEqual(code, 1)
     self.assertIn('give --submitter and --system_name, or --check', output)

@@ -4,12 +4,13 @@ A module that defines such flags declares their rule beside them. The programs
 refuse flags that the user gives where they have no effect (`program.run`).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from absl import flags
 
 # Condition in words, condition, and names of flags.
 _rules: list[tuple[str, Callable[[], object], list[str]]] = []
+_words: Sequence[str] = ()
 
 
 def act_only(where: str, holds: Callable[[], object], names: str) -> None:
@@ -21,6 +22,11 @@ def act_only(where: str, holds: Callable[[], object], names: str) -> None:
     names: The names of the flags, with spaces between them.
   """
   _rules.append((where, holds, names.split()))
+
+
+def command(default: str = '') -> str:
+  """Returns the first word of the command line that is no flag, for rules."""
+  return _words[0] if _words else default
 
 
 def given(
@@ -36,8 +42,14 @@ def given(
   ]
 
 
-def problems() -> list[str]:
-  """Returns a sentence for each flag that is given and has no effect."""
+def problems(words: Sequence[str] = ()) -> list[str]:
+  """Returns a sentence for each flag that is given and has no effect.
+
+  Args:
+    words: The words of the command line that are no flags.
+  """
+  global _words
+  _words = words
   return [
     f'{" ".join(flag.serialize().split())} has no effect: it acts only'
     f' {where}. Change that, or leave --{name} out.'

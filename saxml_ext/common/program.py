@@ -51,7 +51,7 @@ def run(
     sys.exit(0)
 
   def checked(rest: list[str]) -> Any:
-    problems = flag_rules.problems()
+    problems = flag_rules.problems(rest[1:])
     if rest[1:] and not takes_words:
       problems.append(f'unexpected argument {rest[1]!r}')
     if problems:

@@ -1,7 +1,8 @@
 """The table of flags: for each program, where each of its flags acts.
 
 A flag acts always, or it has a rule (`flag_rules`) and is refused where it has
-no effect. The harness has a table of its own, harness/scenarios/flags.
+no effect. The scenarios' programs have a table of their own,
+harness/scenarios/flags.
 """
 
 import json
@@ -159,6 +160,74 @@ _PROGRAMS = {
     'max_model_len=9 quantize=int8 host=0.0.0.0 insecure=true',
   ),
   '//serve:ask': _Program('port model max_tokens temperature'),
+  '//harness:cache': _Program(
+    'cache_dir',
+    'path kind=jax; path older_than=1d; show yes=true',
+    'kind=jax older_than=1d; rm kind=jax yes=true',
+  ),
+  '//harness/bert:accuracy': _Program(
+    'vocab_file val_data log_file out_file output output_dtype'
+    ' output_transposed max_examples'
+  ),
+  '//harness/bert:export': _Program(
+    'model random_large precision output',
+    'float32_layers=a; seed=1',
+    'precision=int8 float32_layers=a random_large=true seed=1',
+  ),
+  '//harness/data:download': _Program('benchmark cache_dir verify'),
+  '//harness/data:prepare_cnn_dailymail': _Program(
+    'input calibration_list output_dir cache_dir'
+  ),
+  '//harness/data:prepare_squad': _Program('dev vocab cache_dir'),
+  '//harness/description:system': _Program(
+    '',
+    'keys preset=a; keys system_description=a; keys set=a=b; presets out=a;'
+    'keys submitter=a; keys division=open; keys status=available;'
+    'keys system_name=a; keys system_type=edge; keys hw_notes=a;'
+    'cuda sw_notes=a',
+    'preset=a system_description=a set=a=b submitter=a division=open out=a'
+    ' status=available system_name=a system_type=edge hw_notes=a sw_notes=a;'
+    'cuda out=a',
+  ),
+  '//harness/models:pax_model': _Program(
+    'base dtype quantize cache_dir',
+    'calibration=a',
+    'quantize=true calibration=a',
+  ),
+  '//harness/pages/cli:compose': _Program('output'),
+  '//harness/pages/cli:report': _Program(
+    'result results_dir official output price_per_hour cache_dir'
+  ),
+  '//harness/results/cli:results': _Program(
+    'cache_dir',
+    'show benchmark=gptj; show model=a; rm scenario=Server; compare round=v4.0;'
+    'show system=a; show valid=true; show unfinished=true; list yes=true',
+    'benchmark=gptj model=a scenario=Server round=v4.0 system=a valid=true;'
+    'list unfinished=true; rm yes=true',
+  ),
+  '//harness/scores:accuracy': _Program(
+    'accuracy_log dataset tokenizer_path dtype output'
+  ),
+  '//harness/scores:evaluation': _Program(
+    'mlperf_accuracy_file dataset_file checkpoint_path model_name_or_path dtype'
+    ' nltk_data verbose cache_dir'
+  ),
+  '//harness/submission:submission': _Program(
+    'check result round submitter run_checker',
+    'check=a output=a; check=a division=open; check=a category=edge;'
+    'check=a system_name=a; check=a system_description=a; check=a clean=true;'
+    'check=a hw_notes_extra=a; check=a sw_notes_extra=a; check=a model_name=a;'
+    'check=a measurements=a; check=a calibration=a; check=a git_branch=a;'
+    'check=a tar=a; repo=a; commit_message=a; system_diagram=a;'
+    'checker_python=a; checker_revision=a; check=a inference_dir=a;'
+    'results_dir=a; cache_dir=a',
+    'output=a division=network category=edge system_name=a hw_notes_extra=a'
+    ' system_description=a sw_notes_extra=a model_name=a measurements=a'
+    ' calibration=a clean=true tar=a git_branch=a repo=a commit_message=a'
+    ' system_diagram=a inference_dir=a;'
+    'check=a run_checker=true inference_dir=a checker_python=a'
+    ' checker_revision=a; result=a results_dir=a cache_dir=a',
+  ),
 }
 # Of saxutil and its commands; those that do not act are refused, as tests of
 # saxutil show.
@@ -176,7 +245,11 @@ _SAXUTIL = {
   'stats': 'csv',
   'update': 'replicas',
 }
-_ROOMS = ('converters', 'saxml_ext', 'serve')
+_ROOMS = ('converters', 'harness', 'saxml_ext', 'serve')
+# Programs that others start, and that make what is bundled, have none.
+_INTERNAL = re.compile('testing|bundled|harness/(loadgen|network|systems)')
+# Flags of the scenarios' programs, and of those that call LoadGen.
+_OTHERS = {'execution_mode', 'loadgen_attributes'}
 
 # Prints which flags a program refuses of each line of flags.
 _CHILD = """
@@ -189,11 +262,14 @@ from saxml_ext.common import flag_rules
 flags.FLAGS.mark_as_parsed()
 refused = []
 for line in lines:
-  given = dict(word.split('=', 1) for word in line)
-  for name in given.keys() & {'text'}:
-    given[name] = [given[name]]  # It may be given several times.
+  given = dict(word.split('=', 1) for word in line if '=' in word)
+  words = [word for word in line if '=' not in word]
+  for name in given:
+    if isinstance(flags.FLAGS[name], flags.MultiFlag):
+      given[name] = [given[name]]
   with flagsaver.as_parsed(**given):
-    refused.append([re.match(r'--(\\w+)', t)[1] for t in flag_rules.problems()])
+    found = flag_rules.problems(words)
+    refused.append([re.match(r'--(\\w+)', text)[1] for text in found])
 print(json.dumps(refused))
 """
 
@@ -205,9 +281,14 @@ def _programs() -> dict[str, set[str]]:
     for label, target in targets.targets().items()
     if target.kind == 'py_binary'
     and target.package.split('/')[0] in _ROOMS
-    and 'testing' not in target.package
+    and not _INTERNAL.search(target.package)
   }
-  return {label: names for label, names in found.items() if names}
+  return {
+    # Programs that take dashes, too, have both spellings.
+    label: {n for n in names if n.replace('-', '_') not in names - {n}}
+    for label, names in found.items()
+    if names and not names & _OTHERS
+  }
 
 
 def _sets(text: str) -> list[list[str]]:

@@ -24,6 +24,7 @@ from harness.results import store as store_lib
 from harness.results.cli import side_by_side
 from harness.results.cli import tables
 from harness.results.cli import views
+from saxml_ext.common import flag_rules
 
 # Filters of `list`, by the field of an entry that each is about.
 _FILTERS = {
@@ -54,6 +55,13 @@ _UNFINISHED = flags.DEFINE_bool(
   'unfinished', False, 'List the jobs, too, that ended without a result.'
 )
 _YES = flags.DEFINE_bool('yes', False, 'Remove without asking.')
+
+flag_rules.act_only(
+  'with list',
+  lambda: flag_rules.command('list') == 'list',
+  f'{" ".join(_FILTERS)} valid unfinished',
+)
+flag_rules.act_only('with rm', lambda: flag_rules.command() == 'rm', 'yes')
 
 _PARTS = ('accuracy_report', 'performance', 'command', 'summary', 'json')
 _USAGE = (
