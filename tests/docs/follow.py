@@ -71,7 +71,7 @@ def follow(
   shell = subprocess.Popen(
     ['bash', '-c', '\n'.join(commands)],
     cwd=root,
-    env=os.environ
+    env=_environment()
     | {'TMPDIR': str(directory), 'GPTJ_SAX_CACHE': str(directory / 'cache')},
     stdin=subprocess.DEVNULL,
     start_new_session=True,
@@ -83,6 +83,11 @@ def follow(
     return 124
   finally:
     _stop(shell)
+
+
+def _environment() -> dict[str, str]:
+  """Returns a reader's environment, without what Bazel sets for this program."""
+  return {k: v for k, v in os.environ.items() if k != 'PYTHONPATH'}
 
 
 def _stop(shell: subprocess.Popen) -> None:

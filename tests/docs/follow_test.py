@@ -1,7 +1,9 @@
 """Tests that pages are followed, and that a command that fails is found."""
 
+import os
 import pathlib
 import textwrap
+from unittest import mock
 
 from absl.testing import absltest
 
@@ -82,6 +84,11 @@ class FollowTest(absltest.TestCase):
   def test_a_page_that_does_not_end_is_stopped(self):
     page = '# Title\n```sh\nsleep 1000 &\nwait\n```\n'
     self.assertEqual(self._follow(page, limit=1.0), 124)
+
+  def test_programs_do_not_see_our_packages(self):
+    page = '# Title\n```sh\n[[ -z ${PYTHONPATH-} ]]\n```\n'
+    with mock.patch.dict(os.environ, {'PYTHONPATH': '/nowhere'}):
+      self.assertEqual(self._follow(page), 0)
 
   def test_a_program_that_serves_runs_until_the_next_one(self):
     until = '<!-- Followed until it prints: Ready: .* at -->'
