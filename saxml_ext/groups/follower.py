@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent import futures
+import contextlib
 import queue
 import threading
 import time
@@ -50,6 +51,9 @@ class Follower:
     prepare: contract.PrepareFn,
     on_joined: Callable[[], None],
     on_end: Callable[[Ended], None],
+    checking: Callable[
+      [Callable[[], None]], contextlib.AbstractContextManager[object]
+    ] = contextlib.nullcontext,
   ):
     """Does nothing before `run`.
 
@@ -61,6 +65,8 @@ class Follower:
       on_joined: called when the leader has taken this process in.
       on_end: called once when the group cannot go on, on any thread, maybe
         while an engine hangs; it is to end the process.
+      checking: Has `prepare` call a function now and then, which raises
+        SaxError once nobody wants the model any more.
     """
     self._leader = leader
     self._host = host
@@ -68,9 +74,11 @@ class Follower:
     self._prepare = prepare
     self._on_joined = on_joined
     self._on_end = on_end
+    self._checking = checking
     self._outbox: queue.SimpleQueue[group_pb2.Answer | None]
     self._outbox = queue.SimpleQueue()
     self._loader = futures.ThreadPoolExecutor(1, thread_name_prefix='loader')
+    self._wanted: set[int] = set()
     self._prepared: dict[int, contract.Prepared] = {}
     self._runners: dict[int, contract.Runner] = {}
     self._applied = 0
@@ -161,6 +169,7 @@ class Follower:
       if entry.sequence != self._applied + 1:
         raise ValueError(f'entry {entry.sequence} came after {self._applied}')
       if kind == 'load':
+        self._wanted.add(entry.model)
         self._loader.submit(self._load, entry.model, entry.load.request)
       elif kind == 'start':
         prepared = self._prepared.pop(entry.model)
@@ -182,14 +191,22 @@ class Follower:
 
   def _load(self, model: int, request: modelet_pb2.LoadRequest) -> None:
     """Prepares a model, beside what else is applied."""
+
+    def check_wanted() -> None:
+      if model not in self._wanted:
+        raise errors.Cancelled('nobody wants the model any more')
+
     try:
-      prepared = self._prepare(request)
+      with self._checking(check_wanted):
+        prepared = self._prepare(request)
+      self._prepared[model] = prepared
+      check_wanted()
     except Exception as e:  # pylint: disable=broad-exception-caught
       error = errors.from_exception(e, 'Loading error')
       agreement.log(request.model_path, error, e)
+      self._prepared.pop(model, None)
       self._outbox.put(agreement.failure_of(model, error))
       return
-    self._prepared[model] = prepared
     self._outbox.put(
       group_pb2.Answer(
         identity=group_pb2.Identity(load=model, parts=dict(prepared.identity))
@@ -197,6 +214,7 @@ class Follower:
     )
 
   def _unload(self, model: int) -> None:
+    self._wanted.discard(model)
     self._prepared.pop(model, None)
     self._runners.pop(model, None)
     memory.collect()

@@ -36,6 +36,8 @@ _T = TypeVar('_T')
 
 # Seconds beyond those of silence, in which a lost host is known to be lost.
 _SLACK = 0.25
+# Seconds between two checks whether a model is still wanted.
+_ASK = 0.5
 # Seconds in which followers that were told to end do so.
 _FAREWELL = 5.0
 # The same when the group cannot go on.
@@ -70,6 +72,7 @@ class Leader(members_lib.Listener, Generic[contract.PreparedT]):
     prepare: contract.PrepareFn[contract.PreparedT],
     on_end: Callable[[str], None],
     on_stopping: Callable[[contract.Host], None],
+    check_wanted: Callable[[], None] = lambda: None,
   ):
     """Nobody can join before `listen`.
 
@@ -81,6 +84,7 @@ class Leader(members_lib.Listener, Generic[contract.PreparedT]):
       on_end: called once, on a thread of its own, with the reason why the
         group cannot go on; it is to end the process.
       on_stopping: called when a follower was told to stop, as by SIGTERM.
+      check_wanted: Raises SaxError if the load on this thread is to end.
     """
     self.epoch = secrets.token_hex(16)
     self.host = contract.Host(host_name, 0)
@@ -88,6 +92,7 @@ class Leader(members_lib.Listener, Generic[contract.PreparedT]):
     self._prepare = prepare
     self._on_end = on_end
     self._on_stopping = on_stopping
+    self._check_wanted = check_wanted
     self._members = members_lib.Members(self.epoch, num_processes, self)
     self._server = members_lib.make_server(
       self._members, num_processes, limits.silence
@@ -160,15 +165,19 @@ class Leader(members_lib.Listener, Generic[contract.PreparedT]):
     except Exception as e:  # pylint: disable=broad-exception-caught
       mine = errors.from_exception(e, 'Loading error')
       agreement.log(request.model_path, mine, e)
-    left = self._limits.load - (time.monotonic() - begin)
+    deadline = begin + self._limits.load
+    dropped = self._wait_while_wanted(model, answers, deadline)
+    left = deadline - time.monotonic()
     theirs = self._wait(answers, 'prepared the model', left)
     outcomes = {self.host: mine}
     for member in self._members.all():
       answer = theirs[member.host.process_id]
       outcomes[member.host] = agreement.outcome_of(answer)
-    if problem := agreement.problem(outcomes):
-      self.unload(model)
-      raise problem
+    problem = agreement.problem(outcomes)
+    if dropped or problem:
+      self._wait_for_unload(dropped or self._append_unload(model))
+      self._check_wanted()  # Its reason goes before the followers'.
+      raise problem or errors.Cancelled('nobody wants the model any more')
     return Loaded(prepared, self._start(model, prepared))
 
   def unload(self, model: int) -> None:
@@ -177,11 +186,7 @@ class Leader(members_lib.Listener, Generic[contract.PreparedT]):
     Args:
       model: number of its `load` entry.
     """
-    answers = self._log.expect()
-    self._append(
-      group_pb2.Entry(model=model, unload=group_pb2.Unload()), answers
-    )
-    self._wait(answers, 'unloaded a model', self._limits.load)
+    self._wait_for_unload(self._append_unload(model))
 
   def run(
     self,
@@ -292,6 +297,32 @@ class Leader(members_lib.Listener, Generic[contract.PreparedT]):
     )
     self._wait(answers, 'started the model', self._limits.load)
     return leader_runner.LeaderRunner(self.run, model, runner)
+
+  def _wait_while_wanted(
+    self, model: int, answers: answers_lib.Answers, deadline: float
+  ) -> answers_lib.Answers | None:
+    """Waits until all have prepared a model, or nobody wants it any more.
+
+    Returns:
+      None, or the answers to the entry that ends what the followers prepare.
+    """
+    while True:
+      try:
+        self._check_wanted()
+      except errors.SaxError:
+        return self._append_unload(model)
+      left = deadline - time.monotonic()
+      if left <= 0 or not answers.wait(min(left, _ASK)):
+        return None
+
+  def _append_unload(self, model: int) -> answers_lib.Answers:
+    answers = self._log.expect()
+    entry = group_pb2.Entry(model=model, unload=group_pb2.Unload())
+    self._append(entry, answers)
+    return answers
+
+  def _wait_for_unload(self, answers: answers_lib.Answers) -> None:
+    self._wait(answers, 'unloaded a model', self._limits.load)
 
   def _append(
     self, entry: group_pb2.Entry, answers: answers_lib.Answers | None = None

@@ -24,6 +24,7 @@ from saxml_ext.groups import formation
 from saxml_ext.groups import store
 from saxml_ext.server import signals
 from saxml_ext.server.group import group_prepare
+from saxml_ext.server.loading import cancellation
 
 # Seconds beyond those of the drain in which the leader says that all is done.
 _PATIENCE = 10.0
@@ -93,6 +94,7 @@ async def serve(
     group_prepare.of_request(prepare),
     on_joined,
     on_end,
+    cancellation.checking,
   )
   following = _in_thread(follower.run)
   print(f'Model server follows as process {formed.process_id}, port {bound}')

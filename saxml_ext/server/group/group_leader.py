@@ -23,6 +23,7 @@ from saxml_ext.groups import leader as leader_lib
 from saxml_ext.groups import store
 from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.server.group import group_prepare
+from saxml_ext.server.loading import cancellation
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
 from saxml_ext.server.loading import spec as spec_lib
@@ -102,6 +103,7 @@ class GroupLeader:
       group_prepare.of_request(prepare),
       on_end=self._end,
       on_stopping=self._stop,
+      check_wanted=cancellation.check,
     )
     address = self._leader.listen(
       formed.coordinator_host, port, formed.interface

@@ -115,7 +115,10 @@ class GroupTest(parameterized.TestCase):
     os.remove(path)
 
   def _load(self) -> None:
-    self.modelet.Load(
+    self._loading().result()
+
+  def _loading(self) -> grpc.Future:
+    return self.modelet.Load.future(
       modelet_pb2.LoadRequest(
         model_key=_KEY,
         model_path=small_model.MODEL_PATH,
@@ -186,6 +189,14 @@ class GroupTest(parameterized.TestCase):
         modelet_pb2.GetStatusRequest(include_failure_reasons=True)
       ).models
       self.assertRegex(model.failure_reason, message)
+    for number in (0, 1):
+      with self._odd(number, 'slow'):
+        loading = self._loading()
+        time.sleep(1)
+        self.modelet.Unload(
+          modelet_pb2.UnloadRequest(model_key=_KEY), timeout=_TIMEOUT
+        )
+        self.assertIn('was unloaded', loading.exception().details())
     self._load()
     answers = [self._generate(f'{i},2,3') for i in range(5)]
     for answer in answers:

@@ -1,8 +1,9 @@
 """The model server's program with the params of `small_model`, for groups.
 
 Files in the directory --oddities change what this process does: with `fail` it
-cannot prepare a model, with `differ` it tells of another checkpoint, with `hang`
-its engine does not go on until the file is gone.
+cannot prepare a model, with `slow` it does not finish to prepare one, with
+`differ` it tells of another checkpoint, with `hang` its engine does not go on
+until the file is gone.
 """
 
 import os
@@ -13,6 +14,7 @@ from absl import flags
 from saxml_ext.common import errors
 from saxml_ext.common import program
 from saxml_ext.server import server
+from saxml_ext.server.loading import cancellation
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import spec as spec_lib
 from saxml_ext.server.parallel import prepared as prepared_lib
@@ -67,6 +69,9 @@ class _Prepared:
 def _prepare(spec: spec_lib.Spec) -> _Prepared:
   if _is_odd('fail'):
     raise errors.InvalidArgument('there is no room on this disk')
+  while _is_odd('slow'):
+    cancellation.check()
+    time.sleep(0.05)
   return _Prepared(loader.prepare(spec))
 
 
