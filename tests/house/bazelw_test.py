@@ -26,6 +26,7 @@ _LOGGED = '#!/bin/sh\necho "$(basename "$0") $*" >>"$LOG"\n'
 _BAZEL = """
 if [ "$1" = --version ]; then echo 'bazel 4.2.3'; exit; fi
 [ "$PIP_REQUIRE_VIRTUALENV$PIP_USER" = 00 ] || exit 1
+[ -w "${HOME:-/}" ] || [ "$PIP_NO_CACHE_DIR" = 1 ] || exit 1
 echo "$0 in $PWD with $(command -v python3.11): $*"
 """
 _PYTHON = """
@@ -202,7 +203,8 @@ class BazelwTest(absltest.TestCase):
     python = (
       'cache/bazelw/python/cpython-3.11.9-linux-x86_64-gnu/bin/python3.11'
     )
-    self._assert_ran(self._run(), 'bin/bazel', python)
+    run = self._run(HOME='/dev/null/home')  # It cannot be written.
+    self._assert_ran(run, 'bin/bazel', python)
 
   def test_bazelisk_with_another_hash_is_refused(self):
     self._put('bin/npm', _NPM)
