@@ -61,7 +61,8 @@ _SERVER = _Program(
   ' programs_cache=c http_port=0 http_host=h profile_dir=d;'
   'models=m keep_statically_loaded_models=true model_config_overrides={};'
   f'{_GROUP} group_port=1 group_silence_secs=1 group_step_secs=1'
-  f' group_load_secs=1; {_WITH_TLS} trusted_proxies=a;'
+  f' group_load_secs=1; {_GROUP} num_processes=1 group=flags group_port=1;'
+  f'{_WITH_TLS} trusted_proxies=a;'
   'tags= http_host= profile_dir=',  # Empty values ask for nothing.
 )
 

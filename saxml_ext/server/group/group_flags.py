@@ -62,8 +62,12 @@ _GROUP_LOAD_SECS = flags.DEFINE_float(
   lower_bound=0.1,
 )
 flag_rules.act_only(
-  'in a group of several processes',
-  lambda: is_group() is not False,
+  'in a group of several processes, or with --group=flags, lws or tpu',
+  # A manifest for groups of any size is for those of one process, too.
+  lambda: (
+    _GROUP.value not in (formation.AUTO, formation.NONE)
+    or is_group() is not False
+  ),
   'group_port group_silence_secs group_step_secs group_load_secs',
 )
 
