@@ -1,8 +1,10 @@
 """Tests of the gateway's program."""
 
+import contextlib
 import os
 import re
 import signal
+import socket
 import ssl
 import threading
 
@@ -29,14 +31,21 @@ class GatewayTest(absltest.TestCase):
       self,
       _PROGRAM,
       '--chat_template=dialogue,m=chatml',
+      '--max_connections_per_client=3',
       SAX_ROOT=cell.root,
       SAX_CELL=fake_cell.CELL,
       # As Vertex AI starts it.
       AIP_HTTP_PORT='0',
       AIP_PREDICT_ROUTE='/v1/endpoints/1:predict',
     )
+    port = self.port(process)
+    with contextlib.ExitStack() as held:
+      for _ in range(4):
+        connection = socket.create_connection(('127.0.0.1', port), 60)
+        held.enter_context(connection)
+      self.assertStartsWith(connection.recv(99).decode(), 'HTTP/1.1 429')
     client = openai.OpenAI(
-      base_url=f'http://127.0.0.1:{self.port(process)}/v1', api_key='none'
+      base_url=f'http://127.0.0.1:{port}/v1', api_key='none'
     )
     self.addCleanup(client.close)
     got = client.chat.completions.create(
