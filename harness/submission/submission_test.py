@@ -143,6 +143,14 @@ class SubmissionTest(absltest.TestCase):
     self.assertIn('[a.py:1 ERROR] this is wrong\n', output)
     self.assertIn('SUMMARY: submission has errors\n', output)
     self.assertIn('the official checker does not accept it', output)
+    code, output = self.run_plain(
+      '--run_checker',
+      check='submission',
+      inference_dir='inference',
+      checker_revision='old',
+    )
+    self.assertEqual(code, 1)
+    self.assertIn('--checker_revision=old has no tools/submission', output)
 
   def test_check_of_a_tree(self):
     tree = self.root / 'submission'
