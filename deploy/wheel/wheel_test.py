@@ -20,8 +20,13 @@ _TIMEOUT_SECONDS = 120
 
 
 def _packages() -> list[str]:
-  """Directories of installed packages among the paths of this process."""
-  return [path for path in sys.path if path.endswith('site-packages')]
+  """Returns the directories of this test's packages, not of the machine's."""
+  return [
+    path
+    for path in sys.path
+    if path.endswith('site-packages')
+    and not path.startswith((sys.prefix, sys.base_prefix))
+  ]
 
 
 def _install(distribution: str) -> str:

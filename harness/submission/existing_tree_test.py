@@ -1,6 +1,7 @@
 import json
 import pathlib
 import shutil
+import unittest
 
 from absl.testing import absltest
 from absl.testing import parameterized
@@ -46,6 +47,7 @@ _RUNS = {
 }
 
 
+@unittest.skipUnless(shutil.which('git'), 'There is no git here.')
 class ExistingTreeTest(parameterized.TestCase):
   """Closed trees of real logs, one edit at a time."""
 

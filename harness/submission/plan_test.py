@@ -3,6 +3,7 @@ import json
 import pathlib
 import re
 import shutil
+import unittest
 
 from absl.testing import absltest
 
@@ -16,6 +17,7 @@ _BERT = jobs.Job(
 )
 
 
+@unittest.skipUnless(shutil.which('git'), 'There is no git here.')
 class PlanTest(absltest.TestCase):
   """Trees of real logs."""
 
