@@ -10,18 +10,16 @@ import math
 
 import numpy as np
 
+from saxml_ext.engine import architecture as architecture_lib
+from saxml_ext.engine import config_checks
 from saxml_ext.engine import variables as variables_lib
-from saxml_ext.engine.family import architecture as architecture_lib
-from saxml_ext.engine.requests import config_checks
+from saxml_ext.engine.kernels.tpu import target
 
 DTYPES = ('float32', 'bfloat16')
 KV_DTYPES = (*DTYPES, 'int8')
 EMBEDDINGS = ('last_token', 'mean')
 GRADIENTS = ('embeddings',)
 SEARCHES = ('beam', 'pax', 'sample', 'any')
-# The width of a TPU's registers. Of KV whose length is no multiple of it, XLA
-# makes a copy in each program to bring it to one.
-TILE = 128
 
 
 @dataclasses.dataclass(frozen=True)
@@ -382,9 +380,9 @@ def tiled(config: EngineConfig) -> EngineConfig:
   A prompt's is in one piece, for the kernel reads no more of it than there is;
   the suffixes' in one block that wraps, with no more rows than a request needs.
   """
-  steps = TILE // math.gcd(TILE, config.rows)
+  steps = target.TILE // math.gcd(target.TILE, config.rows)
   return dataclasses.replace(
     config,
-    prompt_segments=(TILE * -(-config.segments[-1] // TILE),),
+    prompt_segments=(target.TILE * -(-config.segments[-1] // target.TILE),),
     suffix_block=steps * -(-config.max_new_tokens // steps),
   )

@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from saxml_ext.engine import components
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import layers as layers_lib
 from saxml_ext.engine import logical
@@ -21,7 +22,7 @@ from saxml_ext.engine.attention import attention
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.attention import decode_attention
 from saxml_ext.engine.attention import rotary
-from saxml_ext.engine.family import components
+from saxml_ext.engine.kernels.tpu import target
 from saxml_ext.engine.numerics import einsum as einsum_lib
 from saxml_ext.engine.parallel import tensor_parallel
 
@@ -153,7 +154,7 @@ def prefill(
   length = tokens.shape[1]
   fused = split and start == 0 and tensor_parallel.attends(config, kv_dtype)
   if fused:  # The kernel wants whole registers; padding is on the right.
-    tokens = jnp.pad(tokens, ((0, 0), (0, -length % config_lib.TILE)))
+    tokens = jnp.pad(tokens, ((0, 0), (0, -length % target.TILE)))
   sin, cos = (
     table[start:]
     for table in rotary.table(start + tokens.shape[1], config.rotary_dim)

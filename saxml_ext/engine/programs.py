@@ -17,8 +17,8 @@ from saxml_ext.engine.attention import beam_attention
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.attention import decode_attention
 from saxml_ext.engine.attention import rotary
+from saxml_ext.engine.attention import slot_parts
 from saxml_ext.engine.kernels import interrupt
-from saxml_ext.engine.parallel import slot_parts
 from saxml_ext.engine.search import search
 from saxml_ext.engine.search import streams
 from saxml_ext.engine.search import trace

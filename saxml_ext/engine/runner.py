@@ -16,13 +16,13 @@ from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import sharding
 from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.attention import slot_parts
 from saxml_ext.engine.functions import encodings
 from saxml_ext.engine.functions import texts
 from saxml_ext.engine.kernels import interrupt
 from saxml_ext.engine.parallel import prompt_queue
-from saxml_ext.engine.parallel import slot_parts
-from saxml_ext.engine.requests import answers
-from saxml_ext.engine.requests import options
+from saxml_ext.engine.search import request_options
+from saxml_ext.engine.search import results as results_lib
 from saxml_ext.engine.search import streams
 
 # Decode steps beside a prefill in progress: more would delay its first token,
@@ -273,7 +273,7 @@ class Runner:
     for slot in slots:
       stream = self._streams[slot]
       stream.hear(jax.tree.map(lambda x, slot=slot: x[slot], news))
-      progress[slot] = answers.progress(self._occupied[slot], stream)
+      progress[slot] = results_lib.progress(self._occupied[slot], stream)
     self.progress = progress
 
   @property
@@ -361,14 +361,14 @@ class Runner:
         executables.PrefillAndInsert(rows, start, end),
         segments,
         self._slots,
-        state.Prompts(tokens, lengths, slots, options.of(requests, e)),
+        state.Prompts(tokens, lengths, slots, request_options.of(requests, e)),
       )
     self._segments[:n] = segments
 
   def _result(self, slot: int) -> request_lib.Result:
     found = self._run(executables.Hypotheses(), self._slots, np.int32(slot))
     kept, trace = jax.device_get(found)
-    return answers.result(self._occupied[slot], self._engine, kept, trace)
+    return results_lib.result(self._occupied[slot], self._engine, kept, trace)
 
   def check(self, request: request_lib.Request) -> None:
     """Raises ValueError if a request is out of limits. Any thread may ask."""

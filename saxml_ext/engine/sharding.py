@@ -22,11 +22,12 @@ from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import layers as layers_lib
 from saxml_ext.engine import logical
 from saxml_ext.engine import state
+from saxml_ext.engine import uneven_heads
 from saxml_ext.engine import variables
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.attention import cache
+from saxml_ext.engine.kernels.tpu import target
 from saxml_ext.engine.numerics import quant
-from saxml_ext.engine.parallel import uneven_heads
 
 # Of all that a cache block holds, after the layers; further dims are whole.
 _BLOCK = ('slots', 'heads')
@@ -166,7 +167,7 @@ def slot_parts(mesh: jax.sharding.Mesh | None) -> int:
 def padded_vocab(mesh: jax.sharding.Mesh, size: int) -> int:
   """The size of a vocabulary after `pad`."""
   parts = _parts(mesh, 'vocab')
-  return size if parts == 1 else size + -size % (parts * config_lib.TILE)
+  return size if parts == 1 else size + -size % (parts * target.TILE)
 
 
 def shardings(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:

@@ -17,7 +17,7 @@ import functools
 import re
 from typing import Any, Protocol
 
-from saxml_ext.engine.family import architecture as architecture_lib
+from saxml_ext.engine import architecture as architecture_lib
 
 # What the names of all variables begin with.
 PREFIX = 'params.lm'

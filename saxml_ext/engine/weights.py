@@ -10,9 +10,9 @@ import numpy as np
 
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import layers as layers_lib
+from saxml_ext.engine import stored_variables
 from saxml_ext.engine import variables as variables_lib
 from saxml_ext.engine.numerics import quant
-from saxml_ext.engine.stored import stored_variables
 
 # 1 / softplus(0), as praxis rounds it.
 _PER_SOFTPLUS = np.float32(1.442695041)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 import dataclasses
 
-from saxml_ext.engine.family import architecture as architecture_lib
+from saxml_ext.engine import architecture as architecture_lib
 from saxml_ext.params import template
 
 

@@ -15,8 +15,8 @@ import numpy as np
 
 from saxml_ext.aot.report import lengths as lengths_lib
 from saxml_ext.aot.report import times as times_lib
+from saxml_ext.engine.attention import slot_parts
 from saxml_ext.engine.parallel import prompt_queue
-from saxml_ext.engine.parallel import slot_parts
 
 # As in the scheduler: a run of one bucket, in times the slots; steps of a call
 # while a request that arrives could have a slot.

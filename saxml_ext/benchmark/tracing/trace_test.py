@@ -4,7 +4,7 @@ import jax.numpy as jnp
 
 from saxml_ext.benchmark.tracing import hlo_names
 from saxml_ext.benchmark.tracing import trace
-from saxml_ext.engine.family import components
+from saxml_ext.engine import components
 
 
 def _event(operation, begin, duration):

@@ -11,11 +11,11 @@ import contextlib
 import jax
 import jax.numpy as jnp
 
-from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import layers as layers_lib
 from saxml_ext.engine import logical
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.kernels.tpu import attention as kernel
+from saxml_ext.engine.kernels.tpu import target
 from saxml_ext.engine.kernels.tpu import work as work_lib
 from saxml_ext.engine.numerics import quant
 
@@ -61,7 +61,7 @@ def usable(prompts: cache.Block, suffix: int) -> bool:
     return True
   width = jax.tree.leaves(prompts.values)[0].shape[-1]
   sizes = (prompts.length, suffix, width)
-  return not any(size % config_lib.TILE for size in sizes)
+  return not any(size % target.TILE for size in sizes)
 
 
 def over(

@@ -10,11 +10,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from saxml_ext.engine import components
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import model
 from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
-from saxml_ext.engine.family import components
 from saxml_ext.engine.functions import shapes as shapes_lib
 from saxml_ext.engine.numerics import quant
 

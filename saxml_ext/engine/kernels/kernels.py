@@ -18,11 +18,11 @@ from collections.abc import Sequence
 import ctypes
 import functools
 import os
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from saxml_ext.engine.attention import cache
 from saxml_ext.engine.kernels import cpu
 
 LIBRARY = os.path.join(os.path.dirname(__file__), 'libkernels.so')
@@ -71,8 +71,8 @@ def attend(
   queries: jax.Array,
   reach: jax.Array,
   ancestry: Sequence[jax.Array],
-  segments: Sequence[tuple[cache.KV, cache.KV]],
-  suffixes: Sequence[tuple[cache.KV, cache.KV]],
+  segments: Sequence[tuple[Any, Any]],
+  suffixes: Sequence[tuple[Any, Any]],
 ) -> jax.Array:
   """Attention of a decode step, one layer.
 
@@ -81,8 +81,9 @@ def attend(
     reach: [S] int32, tokens of each slot's prompt; below 0: nobody waits for
       this slot.
     ancestry: of each suffix block, [S, K, W] int8 or int16.
-    segments: keys [S, N, H, T] and values [S, N, T, H] of the prompts.
-    suffixes: keys and values [S, N, T, H] of the suffix blocks, T = W * K.
+    segments: The keys [S, N, H, T] and values [S, N, T, H] of the prompts; each
+      is an array, or int8 values with their scales (`attention.cache.KV`).
+    suffixes: The keys and values [S, N, T, H] of the suffix blocks, T = W * K.
 
   Returns:
     [S, N, K, H] float32; zeros for slots that nobody waits for.

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import dataclasses
 from typing import Generic, TypeVar
 
-from saxml_ext.engine.parallel import slot_parts
+from saxml_ext.engine.attention import slot_parts
 
 # Decode steps: by the same estimates 2 to 8 do equally well, and more do worse.
 _PATIENCE = 4

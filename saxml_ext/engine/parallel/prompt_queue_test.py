@@ -4,8 +4,8 @@ from absl.testing import absltest
 import numpy as np
 
 from saxml_ext.engine import request as request_lib
+from saxml_ext.engine.attention import slot_parts
 from saxml_ext.engine.parallel import prompt_queue
-from saxml_ext.engine.parallel import slot_parts
 
 
 def _requests(*slots: int) -> dict[int, request_lib.Request]:

@@ -74,7 +74,7 @@ def applies(weights: weights_lib.Weights) -> bool:
 
 def attends(config: config_lib.ModelConfig, kv_dtype: str) -> bool:
   """Whether `Rows.attend` takes this model's heads, and KV of this type."""
-  turns = 0 < config.rotary_dim <= config_lib.TILE
+  turns = 0 < config.rotary_dim <= target.TILE
   capped = config.architecture.attention_cap is not None
   return (
     turns and not capped and prefill_attention.fits(config.head_dim, kv_dtype)

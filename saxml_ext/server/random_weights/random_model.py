@@ -15,8 +15,8 @@ from saxml_ext.common import errors
 from saxml_ext.engine import abstract_weights
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.parallel import random_variables
 from saxml_ext.engine.parallel import split_weights
-from saxml_ext.engine.stored import random_variables
 from saxml_ext.params import model_config
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.server.random_weights import room

@@ -29,13 +29,13 @@ from jax.experimental.pallas import tpu as pltpu
 import jax.numpy as jnp
 import numpy as np
 
+from saxml_ext.engine.kernels.tpu import target
 from saxml_ext.engine.kernels.tpu import work as work_lib
 
 # Put in place of masked scores: exp() of it less any real score is exactly 0.
 _MASKED = np.float32(-1e30)
-# A register holds this many rows of bfloat16, and this many numbers a row.
+# A register holds this many rows of bfloat16.
 _ROWS = 16
-_LANES = 128
 # Blocks in fast memory: one in use, the others on their way. Memory answers
 # after about 1,500 cycles, in which three blocks of 128 keys in int8 are read.
 _BUFFERS = 4
@@ -165,8 +165,8 @@ def _scratch(
     scales if len(prompts.keys) > 1 else (),
     pltpu.SemaphoreType.DMA((_BUFFERS,)),
     pltpu.VMEM((rows, heads * width), jnp.float32 if exact else jnp.bfloat16),
-    pltpu.VMEM((rows, _LANES), jnp.float32),
-    pltpu.VMEM((rows, _LANES), jnp.float32),
+    pltpu.VMEM((rows, target.TILE), jnp.float32),
+    pltpu.VMEM((rows, target.TILE), jnp.float32),
     pltpu.VMEM((rows, width), jnp.float32),
   )
 
@@ -176,7 +176,7 @@ def _bytes(x) -> int:
   if len(x.shape) < 2:  # Semaphores.
     return 0
   *leading, rows, lanes = x.shape
-  padded = (-(-rows // 32) * 32) * (-(-lanes // _LANES) * _LANES)
+  padded = (-(-rows // 32) * 32) * (-(-lanes // target.TILE) * target.TILE)
   return int(np.prod(leading)) * padded * jnp.dtype(x.dtype).itemsize
 
 

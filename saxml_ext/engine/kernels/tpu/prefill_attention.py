@@ -20,9 +20,8 @@ from jax.experimental.pallas import tpu as pltpu
 import jax.numpy as jnp
 import numpy as np
 
-from saxml_ext.engine import config as config_lib
+from saxml_ext.engine.kernels.tpu import target
 
-TILE = config_lib.TILE
 # A chunk has at most so many tokens, and a multiple of TILE.
 _CHUNK = 512
 _MASKED = np.float32(-1e30)
@@ -48,7 +47,7 @@ class Attended(NamedTuple):
 
 def fits(head_dim: int, kv_dtype: str) -> bool:
   """Whether `attend` takes heads of this width, and KV of this type."""
-  return head_dim % TILE == 0 and kv_dtype in ('int8', 'bfloat16')
+  return head_dim % target.TILE == 0 and kv_dtype in ('int8', 'bfloat16')
 
 
 def attend(
@@ -72,7 +71,7 @@ def attend(
   batch, length, size = qkv.shape
   heads = size // (3 * head_dim)
   chunk = _chunk(length)
-  tables = _tables(sin, cos, min(head_dim, TILE))
+  tables = _tables(sin, cos, min(head_dim, target.TILE))
   quantized = kv_dtype == 'int8'
   dtype = jnp.dtype(kv_dtype)
   chunks = length // chunk
@@ -121,7 +120,7 @@ def attend(
 
 def _chunk(length: int) -> int:
   """The largest multiple of TILE that divides `length`, at most _CHUNK."""
-  sizes = range(TILE, min(length, _CHUNK) + 1, TILE)
+  sizes = range(target.TILE, min(length, _CHUNK) + 1, target.TILE)
   return max(size for size in sizes if length % size == 0)
 
 

@@ -8,9 +8,9 @@ import jax
 import numpy as np
 
 from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import stored_variables
 from saxml_ext.engine import variables as variables_lib
 from saxml_ext.engine import weights as weights_lib
-from saxml_ext.engine.stored import stored_variables
 from saxml_ext.engine.testing import random_model
 
 _CONFIG = config_lib.lm_cloud(

@@ -5,9 +5,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from saxml_ext.engine import components
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import weights as weights_lib
-from saxml_ext.engine.family import components
 from saxml_ext.engine.testing import random_model
 
 _MODEL = config_lib.ModelConfig(

@@ -13,13 +13,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from saxml_ext.engine import abstract_weights
+from saxml_ext.engine import architecture
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import model
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import sharding
 from saxml_ext.engine import weights as weights_lib
-from saxml_ext.engine.family import architecture
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.engine.testing import random_model
 from saxml_ext.engine.testing import serving

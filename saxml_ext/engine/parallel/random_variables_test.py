@@ -9,7 +9,7 @@ import numpy as np
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import model
 from saxml_ext.engine import weights as weights_lib
-from saxml_ext.engine.stored import random_variables
+from saxml_ext.engine.parallel import random_variables
 
 _LM_CLOUD = config_lib.lm_cloud(
   num_layers=2,

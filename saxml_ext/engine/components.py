@@ -1,13 +1,17 @@
 """Small parts of the model, of which each family has its choice."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from saxml_ext.engine import architecture as architecture_lib
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import weights as weights_lib
-from saxml_ext.engine.family import architecture as architecture_lib
-from saxml_ext.engine.family import sinusoidal
+
+# The longest wavelength of sinusoidal positions is 2 pi times this.
+_LONGEST_WAVE = 10000.0
 
 
 def embed(
@@ -29,8 +33,23 @@ def embed(
     x = x * np.float32(config.model_dim**0.5)
   if config.architecture.positions == architecture_lib.SINUSOIDAL:
     at = jnp.asarray(positions).reshape(len(positions), -1)
-    x = x + sinusoidal.embedding(at, config.model_dim)
+    x = x + _sinusoids(at, config.model_dim)
   return x
+
+
+def _sinusoids(positions: jax.Array, width: int) -> jax.Array:
+  """Returns what is added at positions [...], of int32: [..., width] float32.
+
+  Half of the dims are sines of the position and half are cosines, at
+  wavelengths that grow geometrically: `PositionalEmbedding` of praxis.
+  """
+  count = width // 2
+  step = math.log(_LONGEST_WAVE) / max(count - 1, 1)
+  frequency = jnp.exp(jnp.arange(count, dtype=jnp.float32) * -step)
+  angle = positions[..., None] * frequency
+  signal = jnp.concatenate([jnp.sin(angle), jnp.cos(angle)], -1)
+  odd = [(0, 0)] * (signal.ndim - 1) + [(0, width % 2)]
+  return jnp.pad(signal, odd)
 
 
 def _rows(table: jax.Array, tokens: jax.Array) -> jax.Array:

@@ -4,7 +4,7 @@ import numpy as np
 
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import request as request_lib
-from saxml_ext.engine.requests import options
+from saxml_ext.engine.search import request_options
 from saxml_ext.engine.search import streams
 from saxml_ext.engine.search import trace as trace_lib
 
@@ -23,7 +23,7 @@ def result(
     kept: of its slot, on the host, without the leading axis S.
     trace: likewise.
   """
-  norms = options.length_norm(request, engine, kept.lengths)
+  norms = request_options.length_norm(request, engine, kept.lengths)
   order = np.argsort(-kept.scores, kind='stable')
   hypotheses = []
   for i in (int(i) for i in order if kept.present[i]):
