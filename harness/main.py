@@ -29,7 +29,7 @@ from harness.scenarios.flags import flag_table
 from harness.scenarios.flags import job_flags
 from harness.scenarios.flags import load_flags
 from harness.scenarios.flags import system_flags
-from harness.submission.checks import requirements
+from harness.submission import requirements
 from saxml_ext.common import user_path
 from serve import programs
 from serve import progress

@@ -45,7 +45,7 @@ class ProgramsTest(absltest.TestCase):
     programs.command(programs.LOADGEN_RUN, {})
     with self.assertRaisesRegex(
       errors.ServeError,
-      '//harness/systems/reference:loadgen_run is no part .* //harness:main',
+      '//harness/systems/reference:reference_run is no part .* //harness:main',
     ):
       programs.command(programs.REFERENCE_RUN, {})
 

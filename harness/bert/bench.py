@@ -23,8 +23,8 @@ from harness.bert.models import onnxruntime_model
 from harness.bert.models import torch_model
 from harness.bert.questions import features as features_lib
 from harness.bert.questions import spans
+from harness.loadgen import system
 from harness.results import text_table
-from harness.systems import system
 from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.evaluation import f1

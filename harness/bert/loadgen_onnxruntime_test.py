@@ -3,7 +3,7 @@ import os
 from absl.testing import absltest
 from absl.testing import parameterized
 
-from harness.bert import scoring
+from harness.bert import span_scoring
 from harness.bert.questions import features
 from harness.bert.testing import tiny_run
 from harness.loadgen import rounds
@@ -37,7 +37,7 @@ class LoadgenOnnxruntimeTest(parameterized.TestCase):
       os.path.join(directory, 'vocab.txt'),
     )
     log = os.path.join(directory, 'logs', 'mlperf_log_accuracy.json')
-    scored = scoring.score_log(log, asked)
+    scored = span_scoring.score_log(log, asked)
     self.assertCountEqual(scored.logits, range(5))
     self.assertCountEqual(scored.answers, ['q0', 'q1'])
 

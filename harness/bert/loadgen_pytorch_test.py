@@ -2,7 +2,7 @@ import os
 
 from absl.testing import absltest
 
-from harness.bert import scoring
+from harness.bert import span_scoring
 from harness.bert.questions import features
 from harness.bert.testing import tiny_run
 from harness.loadgen import rounds
@@ -25,7 +25,7 @@ class LoadgenPytorchTest(absltest.TestCase):
       4,
     )
     log = os.path.join(directory, 'logs', 'mlperf_log_accuracy.json')
-    scored = scoring.score_log(log, asked)
+    scored = span_scoring.score_log(log, asked)
     self.assertCountEqual(scored.logits, range(4))
     self.assertCountEqual(scored.answers, ['q0'])
 

@@ -5,7 +5,7 @@ import dataclasses
 import json
 import os
 
-from harness.bert import scoring
+from harness.bert import span_scoring
 from harness.bert.questions import features as features_lib
 from harness.loadgen import loadgen_log
 from harness.loadgen import rounds
@@ -195,7 +195,7 @@ class BertTask:
     Raises:
       OSError, ValueError: the logs cannot be used.
     """
-    scored = scoring.score_log(
+    scored = span_scoring.score_log(
       os.path.join(directory, loadgen_log.ACCURACY_LOG), self._features
     )
     reference = self._reference

@@ -5,7 +5,7 @@ article at a time, with the generation settings of the MLPerf GPT-J benchmark.
 Others compare against the file that this writes, without PyTorch:
 
     bazel run //harness/bundled:reference -- \
-        --output=harness/bundled/reference.json
+        --output=bundled/gptj/reference.json
 
 `//harness/bundled/baselines` prints what its figures are worth.
 """

@@ -22,8 +22,8 @@ from harness.loadgen import rounds
 from harness.loadgen import run_status
 from harness.loadgen import settings
 from harness.loadgen import sut as sut_lib
+from harness.loadgen import system as system_lib
 from harness.loadgen import warm_up
-from harness.systems import system as system_lib
 
 MODES = {
   'accuracy': mlperf_loadgen.TestMode.AccuracyOnly,

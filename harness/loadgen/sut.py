@@ -16,8 +16,8 @@ import time
 
 import mlperf_loadgen
 
+from harness.loadgen import system as system_lib
 from harness.loadgen import timeline as timeline_lib
-from harness.systems import system as system_lib
 
 
 @dataclasses.dataclass(frozen=True)

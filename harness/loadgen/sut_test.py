@@ -14,7 +14,7 @@ from harness.loadgen import loadgen_log
 from harness.loadgen import rounds
 from harness.loadgen import settings
 from harness.loadgen import sut as sut_lib
-from harness.systems import system
+from harness.loadgen import system
 from saxml_ext.evaluation import rouge
 
 

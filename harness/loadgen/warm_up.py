@@ -4,7 +4,7 @@ from collections.abc import Sequence
 import queue
 import time
 
-from harness.systems import system as system_lib
+from harness.loadgen import system as system_lib
 
 
 class WarmUpError(Exception):

@@ -4,8 +4,8 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
 
+from harness.loadgen import system
 from harness.loadgen import warm_up
-from harness.systems import system
 
 
 class _System:

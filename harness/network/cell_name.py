@@ -7,8 +7,8 @@ every node has told over the network.
 
 import grpc
 
+from harness.loadgen import target as target_lib
 from harness.network import sut_name
-from harness.systems import target as target_lib
 from saxml_ext.client import sax
 from saxml_ext.common import grpc_util
 from saxml_ext.protobuf import common_pb2

@@ -1,7 +1,7 @@
 from absl.testing import absltest
 
+from harness.loadgen import target
 from harness.network import cell_name
-from harness.systems import target
 from saxml_ext.client.testing import fake_cell
 from saxml_ext.common import errors
 from saxml_ext.protobuf import common_pb2

@@ -12,11 +12,11 @@ import threading
 
 import grpc
 
+from harness.loadgen import system
 from harness.network import dispatch_pb2
 from harness.network import dispatch_pb2_grpc
 from harness.network import payload
 from harness.network import sut_name
-from harness.systems import system
 from saxml_ext.common import grpc_util
 
 _NAME_SECS = 10.0

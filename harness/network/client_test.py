@@ -9,10 +9,10 @@ from grpc_health.v1 import health_pb2
 from grpc_health.v1 import health_pb2_grpc
 import numpy as np
 
+from harness.loadgen import system
 from harness.network import client
 from harness.network.testing import background
 from harness.network.testing import toy_sut
-from harness.systems import system
 
 _PATIENCE_SECS = 300.0
 

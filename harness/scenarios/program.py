@@ -8,13 +8,13 @@ from absl import app
 
 from harness import errors as harness_errors
 from harness.results import nodes
-from harness.results import report
+from harness.results import result_text
 from harness.results import store as store_lib
 from harness.scenarios import config as config_lib
 from harness.scenarios import job as job_lib
-from harness.scenarios import keeping
 from harness.scenarios import outcome as outcome_lib
 from harness.scenarios import recording
+from harness.scenarios import result_directories
 from harness.scenarios.flags import job_flags
 from saxml_ext.common import errors
 from serve import progress as progress_lib
@@ -107,13 +107,13 @@ def _tell(
   progress: progress_lib.Progress,
 ) -> list[str]:
   """Writes and prints the report of a scenario; returns its problems."""
-  text = report.render(
+  text = result_text.render(
     outcome.judgement,
     outcome.performance,
     [str(probe) for probe in outcome.probes],
     nodes.text(outcome.served),
   )
-  path = report.write(config.results_dir, config.load.scenario, text)
+  path = result_text.write(config.results_dir, config.load.scenario, text)
   entry = recorder.entry(config, outcome)
   entry.write(config.results_dir)
   progress.text(f'\n{text}\nlogs and this report: {path}\nresult {entry.id}')
@@ -125,10 +125,10 @@ def _tell_stored(
 ) -> list[str]:
   """Prints the report of an earlier run; returns its problems."""
   progress.text(
-    f'{keeping.report_text(stored)}\nresult {stored.id} of'
+    f'{result_directories.report_text(stored)}\nresult {stored.id} of'
     f' {stored.entry.began}, in {stored.directory}; --rerun makes it anew'
   )
-  return keeping.problems(stored.entry)
+  return result_directories.problems(stored.entry)
 
 
 class _Ended(BaseException):

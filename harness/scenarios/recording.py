@@ -8,8 +8,8 @@ from harness.results import entry as entry_lib
 from harness.results import figures
 from harness.results import nodes
 from harness.scenarios import config as config_lib
-from harness.scenarios import keeping
 from harness.scenarios import outcome as outcome_lib
+from harness.scenarios import result_directories
 from harness.scenarios import session
 
 
@@ -67,8 +67,8 @@ class Recorder:
       performance=_performance(config, outcome),
       energy=outcome.energy,
       notes={
-        keeping.PROBLEMS: outcome.problems(),
-        keeping.PROBES: [str(probe) for probe in outcome.probes],
+        result_directories.PROBLEMS: outcome.problems(),
+        result_directories.PROBES: [str(probe) for probe in outcome.probes],
         entry_lib.SERVED: dict(outcome.served),
       },
     )

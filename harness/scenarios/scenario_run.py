@@ -21,7 +21,7 @@ from harness.scenarios import session as session_lib
 from harness.scenarios.speed import search
 from harness.scenarios.speed import targets
 from harness.submission import job_result
-from harness.submission.checks import requirements
+from harness.submission import requirements
 from harness.submission.content import compliance
 from serve import progress as progress_lib
 

@@ -10,7 +10,7 @@ from harness.data import summarization
 from harness.loadgen import loadgen_log
 from harness.loadgen import rounds
 from harness.scenarios import tasks
-from harness.submission.checks import requirements
+from harness.submission import requirements
 from saxml_ext.evaluation import dataset
 
 _OFFICIAL = 13368

@@ -9,7 +9,7 @@ from typing import Any
 
 from harness.loadgen import loadgen_log
 from harness.submission import job_result
-from harness.submission.checks import requirements
+from harness.submission import requirements
 from harness.submission.content import compliance
 from harness.submission.content import measurement
 from harness.submission.content import mlperf_conf

@@ -28,8 +28,8 @@ from harness.submission import checker
 from harness.submission import existing_tree
 from harness.submission import job_result
 from harness.submission import plan
+from harness.submission import requirements
 from harness.submission import tree
-from harness.submission.checks import requirements
 from harness.submission.checks import whole
 from harness.submission.content import measurement
 from saxml_ext.common import flag_rules

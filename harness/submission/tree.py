@@ -7,7 +7,7 @@ import shutil
 import tempfile
 
 from harness.submission import plan
-from harness.submission.checks import requirements
+from harness.submission import requirements
 
 # Larger files are refused by the checkers.
 _MAX_BYTES = 50 * 1024 * 1024

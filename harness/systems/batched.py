@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 import queue
 import threading
 
-from harness.systems import system
+from harness.loadgen import system
 
 
 class BatchedSystem:

@@ -4,8 +4,8 @@ import threading
 from absl.testing import absltest
 import numpy as np
 
+from harness.loadgen import system
 from harness.systems import batched
-from harness.systems import system
 
 
 class _Reply:

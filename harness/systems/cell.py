@@ -13,9 +13,9 @@ import functools
 import numpy as np
 
 from harness.data import summarization
+from harness.loadgen import system
+from harness.loadgen import target as target_lib
 from harness.systems import streams
-from harness.systems import system
-from harness.systems import target as target_lib
 from saxml_ext.client import sax
 from saxml_ext.client import sax_aio
 

@@ -3,8 +3,8 @@ from concurrent import futures
 from absl.testing import absltest
 from absl.testing import parameterized
 
+from harness.loadgen import target
 from harness.systems import cell
-from harness.systems import target
 from harness.systems.testing import replies
 from saxml_ext.client.testing import fake_cell
 from saxml_ext.common import errors

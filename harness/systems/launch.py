@@ -6,8 +6,8 @@ import os
 from typing import Protocol
 
 from harness.data import bundle
+from harness.loadgen import target as target_lib
 from harness.systems import served
-from harness.systems import target as target_lib
 from saxml_ext.common.machine import accelerators
 from serve import children
 from serve import local_cell

@@ -5,7 +5,7 @@ import dataclasses
 import json
 from typing import Any
 
-from harness.systems import target as target_lib
+from harness.loadgen import target as target_lib
 from saxml_ext.client import sax
 from saxml_ext.common import errors
 from saxml_ext.params import gptj  # noqa: F401 Registers the classes.

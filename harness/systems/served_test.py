@@ -1,8 +1,8 @@
 from absl.testing import absltest
 from absl.testing import parameterized
 
+from harness.loadgen import target
 from harness.systems import served
-from harness.systems import target
 from saxml_ext.client import sax
 from saxml_ext.client.testing import fake_cell
 from saxml_ext.common import errors

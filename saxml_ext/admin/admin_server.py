@@ -17,7 +17,7 @@ import sys
 from absl import flags
 from absl import logging
 
-from saxml_ext.admin import server as server_lib
+from saxml_ext.admin import cell_admin as server_lib
 from saxml_ext.common import cell
 from saxml_ext.common import environment
 from saxml_ext.common import errors

@@ -11,12 +11,12 @@ from collections.abc import Callable
 import secrets
 
 from saxml_ext.admin import readiness
-from saxml_ext.admin.leadership import state as state_lib
+from saxml_ext.admin import reconciler as reconciler_lib
+from saxml_ext.admin.leadership import cell_state as state_lib
 from saxml_ext.admin.modelet import held as held_lib
 from saxml_ext.admin.modelet import members as members_lib
 from saxml_ext.admin.modelet import modelets
 from saxml_ext.admin.modelet import origins
-from saxml_ext.admin.placement import reconciler as reconciler_lib
 from saxml_ext.common import errors
 from saxml_ext.common import ids
 from saxml_ext.protobuf import admin_pb2

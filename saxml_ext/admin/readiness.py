@@ -6,7 +6,7 @@ import time
 
 import grpc
 
-from saxml_ext.admin.leadership import state
+from saxml_ext.admin.leadership import cell_state
 from saxml_ext.admin.modelet import held as held_lib
 from saxml_ext.admin.modelet import members as members_lib
 from saxml_ext.admin.placement import unknown_path
@@ -19,7 +19,7 @@ _JOIN_SECS = 10.0
 
 
 async def wait(
-  entry: state.Published,
+  entry: cell_state.Published,
   members: members_lib.Members,
   replicas: int,
   check_leads: Callable[[], None],
@@ -66,18 +66,20 @@ async def wait(
 
 
 def _held(
-  entry: state.Published, members: members_lib.Members
+  entry: cell_state.Published, members: members_lib.Members
 ) -> list[held_lib.Held]:
   model_id = entry.model.model_id
   return [m.held[model_id] for m in members.all() if model_id in m.held]
 
 
-def _num_loaded(entry: state.Published, members: members_lib.Members) -> int:
+def _num_loaded(
+  entry: cell_state.Published, members: members_lib.Members
+) -> int:
   return sum(h.status == held_lib.LOADED for h in _held(entry, members))
 
 
 def _check_failures(
-  entry: state.Published, members: members_lib.Members, replicas: int
+  entry: cell_state.Published, members: members_lib.Members, replicas: int
 ) -> None:
   """Raises FailedPrecondition if loads failed and no server is left to try."""
   status = {h.status for h in _held(entry, members)}
@@ -98,7 +100,9 @@ def _check_failures(
   )
 
 
-def _has_untried(entry: state.Published, members: members_lib.Members) -> bool:
+def _has_untried(
+  entry: cell_state.Published, members: members_lib.Members
+) -> bool:
   """Whether a failed model may still move to a server that is new to it."""
   return any(
     not m.held

@@ -6,7 +6,7 @@ from unittest import mock
 from absl.testing import absltest
 import grpc
 
-from saxml_ext.admin import server
+from saxml_ext.admin import cell_admin
 from saxml_ext.admin.leadership import shared_dir
 from saxml_ext.admin.testing import cell_fixture
 from saxml_ext.common import cell
@@ -79,7 +79,7 @@ class RestartTest(cell_fixture.CellTestCase):
   async def test_port_in_use_is_an_error(self):
     port = int(self.admin.address.rpartition(':')[2])
     location = cell.read_location(self.root, cell_fixture.CELL)
-    other = server.AdminServer(self.root, cell_fixture.CELL, port)
+    other = cell_admin.AdminServer(self.root, cell_fixture.CELL, port)
     with self.assertRaisesRegex(Exception, f'port {port} cannot be listened'):
       await other.start()
     await other.stop()

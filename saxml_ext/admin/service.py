@@ -8,7 +8,7 @@ import grpc
 from saxml_ext.admin import controller as controller_lib
 from saxml_ext.admin import validation
 from saxml_ext.admin import watch
-from saxml_ext.admin.status import replicas
+from saxml_ext.admin.status import replica_table
 from saxml_ext.common import errors
 from saxml_ext.common import grpc_aio
 from saxml_ext.common import ids
@@ -107,7 +107,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
       )
       published.modelet_addresses.extend(s.address for s in servers)
       published.replicas.extend(
-        replicas.describe(entry, servers, controller.members)
+        replica_table.describe(entry, servers, controller.members)
       )
     return response
 

@@ -58,7 +58,7 @@ as --programs; see docs/programs.md.""",
         # Of the target's configuration: then the engine and its kernels are
         # built once, for the set and for the server.
         "compiler": attr.label(
-            default = Label("//saxml_ext/server/programs:compile_programs"),
+            default = Label("//saxml_ext/server/commands:compile_programs"),
             executable = True,
             cfg = "target",
         ),

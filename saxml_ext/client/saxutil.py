@@ -22,9 +22,9 @@ from saxml_ext.common import grpc_log  # noqa: F401 Registers or sets up.
 
 from saxml_ext.client import sax
 from saxml_ext.client.cli import command
+from saxml_ext.client.cli import command_modules
 from saxml_ext.client.cli import go_flags
 from saxml_ext.client.cli import hints
-from saxml_ext.client.cli import registry
 from saxml_ext.common import errors
 from saxml_ext.common import near_misses
 from saxml_ext.common.security import tls
@@ -76,7 +76,7 @@ def _usage() -> str:
   lines = [
     'Usage: saxutil <flags> <subcommand> <subcommand args>\n\nSubcommands:\n'
   ]
-  synopses = {item.name: item.synopsis for item in registry.commands()}
+  synopses = {item.name: item.synopsis for item in command_modules.commands()}
   for name, synopsis in sorted((synopses | ABOUT).items()):
     lines.append(f'\t{name:<15}  {synopsis}\n')
   lines.append('\nUse "saxutil flags" for a list of top-level flags\n')
@@ -95,14 +95,14 @@ def _help_text(item: command.Command | None) -> str:
 def _explain(name: str, args: Sequence[str]) -> int:
   """Runs one of the commands about commands."""
   if name == 'commands':
-    print('\n'.join(sorted([*registry.names(), *ABOUT])))
+    print('\n'.join(sorted([*command_modules.names(), *ABOUT])))
   elif name == 'flags':
     print(_flags_text(FLAGS), end='')
   elif name == 'completion':
     _complete(args)
   elif not args:
     print(_usage(), end='')
-  elif item := registry.get(args[0]):
+  elif item := command_modules.get(args[0]):
     print(_help_text(item), end='')
   else:
     raise _unknown(args[0])
@@ -111,21 +111,24 @@ def _explain(name: str, args: Sequence[str]) -> int:
 
 def _complete(args: Sequence[str]) -> None:
   # Imported late, as the modules of commands are.
-  from saxml_ext.client.cli import completion
+  from saxml_ext.client.cli import shell_completion
 
-  if len(args) != 1 or args[0] not in completion.SHELLS:
+  if len(args) != 1 or args[0] not in shell_completion.SHELLS:
     raise go_flags.UsageError(
-      f'completion takes one argument, one of {", ".join(completion.SHELLS)},'
+      f'completion takes one argument, one of {", ".join(shell_completion.SHELLS)},'
       ' for example: source <(saxutil completion bash)'
     )
-  print(completion.script(args[0], registry.commands(), ABOUT, FLAGS), end='')
+  print(
+    shell_completion.script(args[0], command_modules.commands(), ABOUT, FLAGS),
+    end='',
+  )
 
 
 def _unknown(name: str) -> go_flags.UsageError:
   """Returns the error for a name that is not a command's."""
   if not name:
     return go_flags.UsageError('a command is missing')
-  near = near_misses.of(name, [*registry.names(), *ABOUT])
+  near = near_misses.of(name, [*command_modules.names(), *ABOUT])
   hint = f'. Did you mean {" or ".join(near)}?' if near else ''
   return go_flags.UsageError(f'there is no command "{name}"{hint}')
 
@@ -209,7 +212,7 @@ def run(args: Sequence[str]) -> int:
   except sax.SaxError as e:
     return _fail(e, '')
   name, *rest = parsed.rest or ['']
-  item = registry.get(name)
+  item = command_modules.get(name)
   try:
     if name in ABOUT:
       return _explain(name, rest)

@@ -54,7 +54,14 @@ class ImportsTest(absltest.TestCase):
     self.assertEmpty(modules.intersection(_UNWANTED))
     self.assertLess(len(modules), _MOST_MODULES)
     self.assertIn('saxml_ext.client.cli.listing', modules)
-    others = {'acl', 'cells', 'exporting', 'language', 'media', 'publishing'}
+    others = {
+      'acl',
+      'cells',
+      'export_commands',
+      'language',
+      'media',
+      'publishing',
+    }
     self.assertEmpty(
       modules & {f'saxml_ext.client.cli.{name}' for name in others}
     )

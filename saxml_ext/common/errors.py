@@ -203,9 +203,9 @@ def from_rpc_error(error: grpc.RpcError) -> SaxError:
       code = grpc.StatusCode.DEADLINE_EXCEEDED
   elif code is grpc.StatusCode.UNAVAILABLE:
     # Imported late: upstream's model server has this module alone.
-    from saxml_ext.common.security import handshake
+    from saxml_ext.common import tls_failure
 
-    meaning = handshake.explain(details)
+    meaning = tls_failure.explain(details)
     details = f'{meaning} ({details})' if meaning else details
   result = from_code(code, _SUFFIX.sub('', details))
   if isinstance(result, ResourceExhausted):

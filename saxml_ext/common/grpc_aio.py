@@ -21,7 +21,7 @@ from grpc_reflection.v1alpha import reflection
 from saxml_ext.common import errors
 from saxml_ext.common import grpc_util
 from saxml_ext.common import health
-from saxml_ext.common.telemetry import calls
+from saxml_ext.common.telemetry import traced_calls
 
 _SERVER_OPTIONS = grpc_util.SERVER_OPTIONS + (
   # Calls of clients that went away without a word (power cut, unplugged
@@ -271,7 +271,7 @@ def method(wrap_text: bool = False) -> Callable[[_Method], _Method]:
     async def guarded(
       self: Any, request: Any, context: grpc.aio.ServicerContext
     ) -> Any:
-      with calls.Served(request, context, function.__name__) as call:
+      with traced_calls.Served(request, context, function.__name__) as call:
         try:
           response = await function(self, request, context)
           call.succeeded()

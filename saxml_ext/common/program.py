@@ -19,7 +19,10 @@ from saxml_ext.common import flag_rules
 VERSION = '1.1.0'
 
 # Packages whose flags are this repository's own.
-_OWN = ('converters', 'harness', 'saxml_ext', 'serve', 'tests', '__main__')
+_OWN = (
+  *('benchmarks', 'bundled', 'converters', 'harness', 'saxml_ext', 'serve'),
+  *('tests', '__main__'),
+)
 _HELP = ('--help', '-help', '-h')  # --helpfull is absl's.
 _VERSION = ('--version', '-version')
 _COLUMNS = 80

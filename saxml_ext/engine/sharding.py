@@ -6,7 +6,7 @@ device mesh dims of that name are split. XLA derives all the rest, the
 collectives included, so the programs know nothing of devices.
 
 A prompt being prefilled is split among the devices of `model`; those of `data`
-each prefill prompts of their own, see `parallel/slot_parts.py`.
+each prefill prompts of their own, see `attention/slot_parts.py`.
 """
 
 from collections.abc import Callable, Mapping, Sequence

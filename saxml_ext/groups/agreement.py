@@ -7,7 +7,7 @@ from absl import logging
 import grpc
 
 from saxml_ext.common import errors
-from saxml_ext.groups import contract
+from saxml_ext.groups import group_engine
 from saxml_ext.protobuf import group_pb2
 
 # The identity of what a process has prepared, or why it could not.
@@ -47,7 +47,7 @@ def failure_of(load: int, error: errors.SaxError) -> group_pb2.Answer:
 
 
 def problem(
-  outcomes: Mapping[contract.Host, Outcome],
+  outcomes: Mapping[group_engine.Host, Outcome],
 ) -> errors.SaxError | None:
   """What keeps a model from being started; None if nothing does.
 
@@ -82,10 +82,10 @@ def problem(
 
 
 def _difference(
-  name: str, identities: Mapping[contract.Host, Mapping[str, str]]
+  name: str, identities: Mapping[group_engine.Host, Mapping[str, str]]
 ) -> str:
   """Who has what of a part that is not the same everywhere; else empty."""
-  holders: dict[str, list[contract.Host]] = {}
+  holders: dict[str, list[group_engine.Host]] = {}
   for host, parts in identities.items():
     holders.setdefault(parts.get(name, _ABSENT), []).append(host)
   if len(holders) == 1:
@@ -95,7 +95,7 @@ def _difference(
   )
 
 
-def _names(hosts: list[contract.Host]) -> str:
+def _names(hosts: list[group_engine.Host]) -> str:
   if len(hosts) == 1:
     return f'{hosts[0]} has'
   # The first few say enough.

@@ -4,10 +4,10 @@ from absl.testing import absltest
 
 from saxml_ext.common import errors
 from saxml_ext.groups import agreement
-from saxml_ext.groups import contract
+from saxml_ext.groups import group_engine
 from saxml_ext.protobuf import group_pb2
 
-_HOSTS = [contract.Host('abcdefgh'[i], i) for i in range(8)]
+_HOSTS = [group_engine.Host('abcdefgh'[i], i) for i in range(8)]
 
 
 class AgreementTest(absltest.TestCase):

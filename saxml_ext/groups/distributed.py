@@ -9,7 +9,7 @@ import jax
 
 from saxml_ext.common import errors
 from saxml_ext.groups import formation
-from saxml_ext.groups import store
+from saxml_ext.groups import leader_address
 
 # The net below the group's own watch: JAX ends a process whose job is dead.
 _HEARTBEAT_SECS = 10
@@ -122,9 +122,9 @@ def check(formed: formation.Formation) -> None:
     )
 
 
-def key_value_store() -> store.JaxStore:
+def key_value_store() -> leader_address.JaxStore:
   """The store of the job."""
   # JAX has no public name for it; its own multihost_utils take it from here.
   from jax._src import distributed  # pylint: disable=g-import-not-at-top
 
-  return store.JaxStore(distributed.global_state.client)
+  return leader_address.JaxStore(distributed.global_state.client)

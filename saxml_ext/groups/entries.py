@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from saxml_ext.engine import request as request_lib
-from saxml_ext.groups import contract
+from saxml_ext.groups import group_engine
 from saxml_ext.protobuf import group_pb2
 
 # What of a request is copied as it is; `tokens`, `stop_ids` and
@@ -82,7 +82,7 @@ def score(
   )
 
 
-def apply(entry: group_pb2.Entry, runner: contract.Runner) -> None:
+def apply(entry: group_pb2.Entry, runner: group_engine.Runner) -> None:
   """Makes the call that an entry stands for; its result is not wanted.
 
   Raises:

@@ -14,10 +14,10 @@ import grpc
 from saxml_ext.common import errors
 from saxml_ext.common import memory
 from saxml_ext.groups import agreement
-from saxml_ext.groups import contract
 from saxml_ext.groups import entries
-from saxml_ext.groups import store
-from saxml_ext.groups import streams
+from saxml_ext.groups import follower_streams
+from saxml_ext.groups import group_engine
+from saxml_ext.groups import leader_address
 from saxml_ext.protobuf import group_pb2
 from saxml_ext.protobuf import modelet_pb2
 
@@ -45,10 +45,10 @@ class Follower:
 
   def __init__(
     self,
-    leader: store.Announcement,
-    host: contract.Host,
-    limits: contract.Limits,
-    prepare: contract.PrepareFn,
+    leader: leader_address.Announcement,
+    host: group_engine.Host,
+    limits: group_engine.Limits,
+    prepare: group_engine.PrepareFn,
     on_joined: Callable[[], None],
     on_end: Callable[[Ended], None],
     checking: Callable[
@@ -79,8 +79,8 @@ class Follower:
     self._outbox = queue.SimpleQueue()
     self._loader = futures.ThreadPoolExecutor(1, thread_name_prefix='loader')
     self._wanted: set[int] = set()
-    self._prepared: dict[int, contract.Prepared] = {}
-    self._runners: dict[int, contract.Runner] = {}
+    self._prepared: dict[int, group_engine.Prepared] = {}
+    self._runners: dict[int, group_engine.Runner] = {}
     self._applied = 0
     self._serving = ''
     self._done = False
@@ -95,7 +95,9 @@ class Follower:
     Raises:
       errors.Unavailable: the leader cannot be reached.
     """
-    channel = streams.channel(self._leader.address, self._limits.silence)
+    channel = follower_streams.channel(
+      self._leader.address, self._limits.silence
+    )
     try:
       grpc.channel_ready_future(channel).result(self._limits.join)
     except grpc.FutureTimeoutError as e:
@@ -105,15 +107,15 @@ class Follower:
         ' between the hosts, and give all of them TLS or none of them'
       ) from e
     call = channel.stream_stream(
-      f'/{streams.SERVICE}/{streams.METHOD}',
+      f'/{follower_streams.SERVICE}/{follower_streams.METHOD}',
       request_serializer=group_pb2.Answer.SerializeToString,
       response_deserializer=group_pb2.Entry.FromString,
     )(
       iter(self._outbox.get, None),
       metadata=(
-        (streams.EPOCH, self._leader.epoch),
-        (streams.PROCESS, str(self._host.process_id)),
-        (streams.HOST, self._host.name),
+        (follower_streams.EPOCH, self._leader.epoch),
+        (follower_streams.PROCESS, str(self._host.process_id)),
+        (follower_streams.HOST, self._host.name),
       ),
     )
     if not call.add_callback(lambda: self._closed(call)):
@@ -141,7 +143,7 @@ class Follower:
     code, details = call.code(), call.details() or ''
     if code is grpc.StatusCode.OK:
       return
-    leader = contract.Host(self._leader.name, 0)
+    leader = group_engine.Host(self._leader.name, 0)
     if code is grpc.StatusCode.ABORTED:
       self._end(details)
     elif code in (

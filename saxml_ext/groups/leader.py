@@ -22,11 +22,11 @@ from saxml_ext.common import errors
 from saxml_ext.common import grpc_util
 from saxml_ext.common import net
 from saxml_ext.groups import agreement
-from saxml_ext.groups import contract
+from saxml_ext.groups import followers as members_lib
+from saxml_ext.groups import group_engine
 from saxml_ext.groups import leader_runner
-from saxml_ext.groups import members as members_lib
 from saxml_ext.groups import ordered_log
-from saxml_ext.groups.waiting import answers as answers_lib
+from saxml_ext.groups.waiting import follower_answers as answers_lib
 from saxml_ext.groups.waiting import stopwatch
 from saxml_ext.groups.waiting import turns
 from saxml_ext.protobuf import group_pb2
@@ -44,7 +44,7 @@ _FAREWELL = 5.0
 _LAST_WORD = 2.0
 
 
-class Loaded(NamedTuple, Generic[contract.PreparedT]):
+class Loaded(NamedTuple, Generic[group_engine.PreparedT]):
   """A model that runs on the whole group.
 
   Attributes:
@@ -52,11 +52,11 @@ class Loaded(NamedTuple, Generic[contract.PreparedT]):
     runner: its engine; each call of it is made by every process.
   """
 
-  prepared: contract.PreparedT
+  prepared: group_engine.PreparedT
   runner: leader_runner.LeaderRunner
 
 
-class Leader(members_lib.Listener, Generic[contract.PreparedT]):
+class Leader(members_lib.Listener, Generic[group_engine.PreparedT]):
   """Process 0 of a group. Any thread may call it.
 
   Attributes:
@@ -68,10 +68,10 @@ class Leader(members_lib.Listener, Generic[contract.PreparedT]):
     self,
     host_name: str,
     num_processes: int,
-    limits: contract.Limits,
-    prepare: contract.PrepareFn[contract.PreparedT],
+    limits: group_engine.Limits,
+    prepare: group_engine.PrepareFn[group_engine.PreparedT],
     on_end: Callable[[str], None],
-    on_stopping: Callable[[contract.Host], None],
+    on_stopping: Callable[[group_engine.Host], None],
     check_wanted: Callable[[], None] = lambda: None,
   ):
     """Nobody can join before `listen`.
@@ -87,7 +87,7 @@ class Leader(members_lib.Listener, Generic[contract.PreparedT]):
       check_wanted: Raises SaxError if the load on this thread is to end.
     """
     self.epoch = secrets.token_hex(16)
-    self.host = contract.Host(host_name, 0)
+    self.host = group_engine.Host(host_name, 0)
     self._limits = limits
     self._prepare = prepare
     self._on_end = on_end
@@ -125,7 +125,7 @@ class Leader(members_lib.Listener, Generic[contract.PreparedT]):
     self._stopwatch.start()
     return net.join_host_port(host, bound)
 
-  def wait_for_followers(self) -> list[contract.Host]:
+  def wait_for_followers(self) -> list[group_engine.Host]:
     """Waits until all have joined.
 
     Returns:
@@ -148,7 +148,7 @@ class Leader(members_lib.Listener, Generic[contract.PreparedT]):
 
   def load(
     self, request: modelet_pb2.LoadRequest
-  ) -> Loaded[contract.PreparedT]:
+  ) -> Loaded[group_engine.PreparedT]:
     """Loads a model in every process.
 
     Raises:
@@ -284,7 +284,7 @@ class Leader(members_lib.Listener, Generic[contract.PreparedT]):
       self._log.answered(member.host.process_id, answer)
 
   def _start(
-    self, model: int, prepared: contract.Prepared
+    self, model: int, prepared: group_engine.Prepared
   ) -> leader_runner.LeaderRunner:
     """Starts a model that all have prepared."""
     answers = self._log.expect()

@@ -5,8 +5,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from saxml_ext.groups import contract
 from saxml_ext.groups import entries
+from saxml_ext.groups import group_engine
 from saxml_ext.protobuf import group_pb2
 
 
@@ -28,7 +28,7 @@ class LeaderRunner:
     num_slots: as the engine's.
   """
 
-  def __init__(self, run: Run, model: int, runner: contract.Runner):
+  def __init__(self, run: Run, model: int, runner: group_engine.Runner):
     """Takes the leader's way to make a call, and the leader's engine."""
     self.model = model
     self.num_slots = runner.num_slots

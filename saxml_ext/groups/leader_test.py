@@ -11,7 +11,7 @@ import numpy as np
 
 from saxml_ext.common import errors
 from saxml_ext.engine import request as request_lib
-from saxml_ext.groups import contract
+from saxml_ext.groups import group_engine
 from saxml_ext.groups import leader as leader_lib
 from saxml_ext.groups.testing import local_group
 from saxml_ext.groups.testing import noting_runner
@@ -37,7 +37,7 @@ class LeaderTest(absltest.TestCase):
     self.errors: dict[int, Exception] = {}
     self.fail_start = False
 
-  def _prepare(self, process: int) -> contract.PrepareFn:
+  def _prepare(self, process: int) -> group_engine.PrepareFn:
     def prepare(request):
       self.assertEqual(request, _REQUEST)
       if process in self.errors:
@@ -51,7 +51,7 @@ class LeaderTest(absltest.TestCase):
     return prepare
 
   def _group(
-    self, limits: contract.Limits = local_group.LIMITS
+    self, limits: group_engine.Limits = local_group.LIMITS
   ) -> local_group.LocalGroup:
     return self._closed_at_end(
       local_group.LocalGroup([self._prepare(i) for i in range(3)], limits)
@@ -214,7 +214,7 @@ class LeaderTest(absltest.TestCase):
 
   def test_host_that_cannot_start_ends_the_group(self):
     self.fail_start = True
-    group = self._group(contract.Limits(silence=1.0))
+    group = self._group(group_engine.Limits(silence=1.0))
     self._in_thread(group.leader.load, _REQUEST)
     self.assertEqual(
       group.next_end(),
@@ -225,7 +225,7 @@ class LeaderTest(absltest.TestCase):
     self.assertEqual(told, {1: 'why', 2: 'why'})
 
   def test_follower_that_fails_ends_the_group(self):
-    group = self._group(contract.Limits(silence=1.0))
+    group = self._group(group_engine.Limits(silence=1.0))
     runner = group.leader.load(_REQUEST).runner
     self.made[2][0].runner.fail = RuntimeError('bad device')
     self.assertEqual(runner.step(), {})
@@ -235,7 +235,7 @@ class LeaderTest(absltest.TestCase):
     )
 
   def test_leader_that_fails_answers_nothing(self):
-    group = self._group(contract.Limits(silence=1.0))
+    group = self._group(group_engine.Limits(silence=1.0))
     runner = group.leader.load(_REQUEST).runner
     self.made[0][0].runner.fail = RuntimeError('bad device')
     thread = self._in_thread(runner.step)
@@ -246,7 +246,7 @@ class LeaderTest(absltest.TestCase):
     self.assertTrue(thread.is_alive())
 
   def test_call_that_takes_too_long(self):
-    group = self._group(contract.Limits(step=1.0))
+    group = self._group(group_engine.Limits(step=1.0))
     runner = group.leader.load(_REQUEST).runner
     for process in (0, 2):
       self.made[process][0].runner.gate.clear()
@@ -266,7 +266,7 @@ class LeaderTest(absltest.TestCase):
 
     group = self._closed_at_end(
       local_group.LocalGroup(
-        [self._prepare(0), wait], contract.Limits(load=1.0)
+        [self._prepare(0), wait], group_engine.Limits(load=1.0)
       )
     )
     self._in_thread(group.leader.load, _REQUEST)
@@ -289,7 +289,7 @@ class LeaderTest(absltest.TestCase):
     self.enter_context(mock.patch.object(leader_lib, 'time', clock))
     group = self._closed_at_end(
       local_group.LocalGroup(
-        [prepare, lambda _: waiting.wait()], contract.Limits(load=4000.0)
+        [prepare, lambda _: waiting.wait()], group_engine.Limits(load=4000.0)
       )
     )
     self._in_thread(group.leader.load, _REQUEST)
@@ -351,7 +351,7 @@ class LeaderTest(absltest.TestCase):
       leader = local_group.leader_lib.Leader(
         'a',
         3,
-        contract.Limits(join=1.0),
+        group_engine.Limits(join=1.0),
         noting_runner.prepare,
         lambda _: None,
         lambda _: None,

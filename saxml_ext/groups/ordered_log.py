@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 import threading
 
-from saxml_ext.groups import members as members_lib
-from saxml_ext.groups.waiting import answers as answers_lib
+from saxml_ext.groups import followers as members_lib
+from saxml_ext.groups.waiting import follower_answers as answers_lib
 from saxml_ext.protobuf import group_pb2
 
 

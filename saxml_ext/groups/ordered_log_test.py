@@ -6,8 +6,8 @@ import time
 
 from absl.testing import absltest
 
-from saxml_ext.groups import contract
-from saxml_ext.groups import members as members_lib
+from saxml_ext.groups import followers as members_lib
+from saxml_ext.groups import group_engine
 from saxml_ext.groups import ordered_log
 from saxml_ext.groups.waiting import turns
 from saxml_ext.protobuf import group_pb2
@@ -19,7 +19,7 @@ class _Member(members_lib.Member):
   """Keeps what is sent to it."""
 
   def __init__(self, number: int):
-    super().__init__(contract.Host('abc'[number], number))
+    super().__init__(group_engine.Host('abc'[number], number))
     self.sent: queue.SimpleQueue[int] = queue.SimpleQueue()
 
   def send(self, entry: bytes) -> None:

@@ -5,8 +5,8 @@ from absl.testing import absltest
 from saxml_ext.common.security import access
 from saxml_ext.common.security import tls
 from saxml_ext.common.security.testing import cell_certs
-from saxml_ext.groups import contract
 from saxml_ext.groups import follower as follower_lib
+from saxml_ext.groups import group_engine
 from saxml_ext.groups.testing import local_group
 from saxml_ext.groups.testing import noting_runner
 from saxml_ext.protobuf import modelet_pb2
@@ -49,7 +49,7 @@ class SecureGroupTest(absltest.TestCase):
     ends: list[follower_lib.Ended] = []
     stranger = follower_lib.Follower(
       group.announcement,
-      contract.Host('x', 1),
+      group_engine.Host('x', 1),
       local_group.LIMITS,
       _prepare,
       on_joined=lambda: None,  # Perhaps called before the refusal is there.

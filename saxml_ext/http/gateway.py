@@ -37,7 +37,7 @@ from saxml_ext.common.security import tls_flags  # noqa: F401 Registers flags.
 from saxml_ext.common.telemetry import telemetry_flags
 from saxml_ext.common.telemetry import web
 from saxml_ext.http import gateway_flags
-from saxml_ext.http.web import app as app_lib
+from saxml_ext.http.web import gateway_app as app_lib
 
 _SAX_ROOT = flags.DEFINE_string(
   'sax_root',

@@ -12,9 +12,9 @@ from saxml_ext.common import net
 from saxml_ext.common import user_path
 from saxml_ext.common.security import api_keys
 from saxml_ext.http.backend import catalogue as catalogue_lib
-from saxml_ext.http.protocol import profiles as profiles_lib
+from saxml_ext.http.protocol import model_profiles as profiles_lib
 from saxml_ext.http.protocol import templates
-from saxml_ext.http.web import options as options_lib
+from saxml_ext.http.web import gateway_options as options_lib
 
 _DEFAULTS = options_lib.Options()
 

@@ -7,12 +7,12 @@ from saxml_ext.protobuf import completion_pb2_grpc
 from saxml_ext.protobuf import lm_pb2_grpc
 from saxml_ext.protobuf import modelet_pb2_grpc
 from saxml_ext.server.completion import completion_service
-from saxml_ext.server.loading import lifecycle
+from saxml_ext.server.lifecycle import dormancy as dormancy_lib
+from saxml_ext.server.lifecycle import lifecycle
 from saxml_ext.server.loading import servable
 from saxml_ext.server.services import lm_service
 from saxml_ext.server.services import modelet_service
-from saxml_ext.server.startup import behaviour as behaviour_lib
-from saxml_ext.server.states import dormancy as dormancy_lib
+from saxml_ext.server.startup import cell_options as behaviour_lib
 
 _SERVICES = (
   'sax.Modelet',

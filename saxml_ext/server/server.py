@@ -56,13 +56,13 @@ from saxml_ext.server.group import group_flags
 from saxml_ext.server.group import group_follower
 from saxml_ext.server.group import group_leader
 from saxml_ext.server.group import group_prepare
-from saxml_ext.server.loading import lifecycle
+from saxml_ext.server.lifecycle import lifecycle
+from saxml_ext.server.lifecycle import spec
 from saxml_ext.server.loading import loader
+from saxml_ext.server.loading import memory_check
 from saxml_ext.server.loading import servable
-from saxml_ext.server.loading import spec
 from saxml_ext.server.programs import program_flags
 from saxml_ext.server.startup import server_flags
-from saxml_ext.server.states import fit
 
 _LoadFn: TypeAlias = lifecycle.LoadFn[servable.Servable]
 
@@ -149,7 +149,7 @@ flag_rules.act_only(
 
 def _load_fn() -> _LoadFn:
   """Loads models, with the programs that the flags name."""
-  return fit.checked(
+  return memory_check.checked(
     functools.partial(
       loader.load, programs=program_flags.sets(), seed=server_flags.seed()
     )
@@ -168,7 +168,7 @@ def _has_room(
   # The other hosts of a group, and paxml, do not say what they need.
   if in_group or model.model_path in pax_paths:
     return False
-  return fit.beside(model)
+  return memory_check.beside(model)
 
 
 def _servable_paths(known: Collection[str]) -> list[str]:

@@ -15,8 +15,8 @@ from saxml_ext.common.testing import modules
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import lm_pb2_grpc
+from saxml_ext.server.lifecycle import spec as spec_lib
 from saxml_ext.server.loading import loader
-from saxml_ext.server.loading import spec as spec_lib
 from saxml_ext.server.testing import small_model
 
 fast_compile.install()

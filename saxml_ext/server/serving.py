@@ -13,11 +13,11 @@ from saxml_ext.server import membership
 from saxml_ext.server import model_server
 from saxml_ext.server import signals
 from saxml_ext.server.group import group_leader
-from saxml_ext.server.loading import lifecycle
+from saxml_ext.server.lifecycle import lifecycle
+from saxml_ext.server.lifecycle import spec
 from saxml_ext.server.loading import servable
-from saxml_ext.server.loading import spec
 from saxml_ext.server.monitoring import monitoring
-from saxml_ext.server.startup import behaviour as behaviour_lib
+from saxml_ext.server.startup import cell_options as behaviour_lib
 from saxml_ext.server.startup import embedded_admin
 
 _STOP_REASON = 'it was told to stop'

@@ -19,8 +19,8 @@ from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.server import jax_setup
 from saxml_ext.server.loading import loader
-from saxml_ext.server.startup import behaviour
-from saxml_ext.server.states import fit
+from saxml_ext.server.loading import memory_check
+from saxml_ext.server.startup import cell_options
 from saxml_ext.server.testing import server_fixture
 from saxml_ext.server.testing import small_model
 
@@ -91,9 +91,9 @@ class TrafficTest(parameterized.TestCase):
     cls.first = small_model.write(f'{directory}/first')
     cls.second = small_model.write(f'{directory}/second', seed=1)
 
-  def _serve(self, has_room=fit.beside) -> None:
+  def _serve(self, has_room=memory_check.beside) -> None:
     self.server = server_fixture.ServerFixture(
-      loader.load, behaviour.Behaviour(has_room=has_room)
+      loader.load, cell_options.Behaviour(has_room=has_room)
     )
     self.addCleanup(self.server.stop)
 
@@ -124,7 +124,7 @@ class TrafficTest(parameterized.TestCase):
     self.assertEmpty(traffic.failures)
 
   @parameterized.named_parameters(
-    ('beside', fit.beside), ('one_after_the_other', lambda spec: False)
+    ('beside', memory_check.beside), ('one_after_the_other', lambda spec: False)
   )
   def test_reloads_lose_no_request(self, has_room):
     self._serve(has_room)

@@ -22,11 +22,11 @@ from harness.loadgen import loadgen_log
 from harness.loadgen import rounds
 from harness.loadgen import settings
 from harness.loadgen import sut as sut_lib
+from harness.loadgen import system
+from harness.loadgen import target
 from harness.loadgen import warm_up
 from harness.network import client as network_client
 from harness.systems import cell
-from harness.systems import system
-from harness.systems import target
 from saxml_ext.common import grpc_util
 from saxml_ext.common import program
 from saxml_ext.evaluation import dataset

@@ -19,17 +19,17 @@ import numpy as np
 from harness.data import bundle
 from harness.data import summarization
 from harness.loadgen import rounds as rounds_lib
+from harness.loadgen import target as target_lib
 from harness.scenarios import config as config_lib
 from harness.scenarios import job as job_lib
 from harness.scenarios import load as load_lib
 from harness.scenarios import tasks
 from harness.systems import launch
-from harness.systems import target as target_lib
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
+from saxml_ext.server.lifecycle import spec as spec_lib
 from saxml_ext.server.loading import loader
-from saxml_ext.server.loading import spec as spec_lib
 from serve import children
 from serve import local_cell
 from serve import programs

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from saxml_ext.params import overrides
 from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib
-from saxml_ext.server.loading import spec as spec_lib
+from saxml_ext.server.lifecycle import spec as spec_lib
 from saxml_ext.server.vocabulary import codec
 
 VOCAB_SIZE = 50400

@@ -14,7 +14,7 @@ import shutil
 import threading
 from typing import Any
 
-from saxml_ext.admin import server as admin_server
+from saxml_ext.admin import cell_admin as admin_server
 from saxml_ext.client import sax
 from saxml_ext.common import cell as cell_files
 from saxml_ext.common import net

@@ -18,17 +18,17 @@ import numpy as np
 from saxml_ext.common import program
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine.parallel import cpu_collectives
-from saxml_ext.groups import contract
 from saxml_ext.groups import distributed
 from saxml_ext.groups import follower as follower_lib
 from saxml_ext.groups import formation
+from saxml_ext.groups import group_engine
 from saxml_ext.groups import leader as leader_lib
-from saxml_ext.groups import store as store_lib
+from saxml_ext.groups import leader_address as store_lib
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
 from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.server import jax_setup
+from saxml_ext.server.lifecycle import spec as spec_lib
 from saxml_ext.server.loading import loader
-from saxml_ext.server.loading import spec as spec_lib
 
 _CHECKPOINT = flags.DEFINE_string(
   'checkpoint', None, 'PAX checkpoint.', required=True
@@ -58,7 +58,7 @@ def main(argv: Sequence[str]) -> None:
     formed = formation.Formation(
       _COORDINATOR.value, _NUM_PROCESSES.value, _PROCESS_ID.value
     )
-    distributed.initialize(formed, contract.Limits.join, _end)
+    distributed.initialize(formed, group_engine.Limits.join, _end)
     cpu_collectives.listen_towards(formed.coordinator_address)
   if not _LOG.value:
     _answer(_prepare().start())
@@ -78,7 +78,7 @@ def _prepare(request: modelet_pb2.LoadRequest | None = None):
   )
 
 
-def _answer(runner: contract.Runner) -> None:
+def _answer(runner: group_engine.Runner) -> None:
   """Makes rounds of calls until stdin is closed."""
   _rounds(runner, 2)  # Programs run slower the first time.
   print('{}', flush=True)
@@ -86,7 +86,7 @@ def _answer(runner: contract.Runner) -> None:
     print(json.dumps(_rounds(runner, int(line))), flush=True)
 
 
-def _rounds(runner: contract.Runner, count: int) -> dict[str, list[float]]:
+def _rounds(runner: group_engine.Runner, count: int) -> dict[str, list[float]]:
   """Seconds of each call, by its name."""
   seconds: dict[str, list[float]] = {}
 
@@ -110,7 +110,7 @@ def _lead() -> None:
   leader = leader_lib.Leader(
     _HOST,
     _NUM_PROCESSES.value,
-    contract.Limits(),
+    group_engine.Limits(),
     _prepare,
     on_end=_end,
     on_stopping=lambda host: None,
@@ -126,10 +126,10 @@ def _lead() -> None:
 
 
 def _follow() -> None:
-  limits = contract.Limits()
+  limits = group_engine.Limits()
   follower_lib.Follower(
     store_lib.find(distributed.key_value_store(), limits.join),
-    contract.Host(_HOST, _PROCESS_ID.value),
+    group_engine.Host(_HOST, _PROCESS_ID.value),
     limits,
     _prepare,
     on_joined=lambda: None,

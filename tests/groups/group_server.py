@@ -14,9 +14,9 @@ import jax
 from saxml_ext.common import program
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.server import server
+from saxml_ext.server.lifecycle import spec as spec_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
-from saxml_ext.server.loading import spec as spec_lib
 from saxml_ext.server.vocabulary import codec
 from tests.engines import stand_in
 from tests.groups import collective_runner

@@ -6,7 +6,10 @@ import pathlib
 
 from tests.house import tree
 
-ROOMS = ('converters', 'harness', 'saxml_ext', 'serve', 'tests')
+ROOMS = (
+  *('benchmarks', 'bundled', 'converters', 'harness', 'saxml_ext', 'serve'),
+  'tests',
+)
 
 
 def room(path: pathlib.PurePath) -> str:

@@ -88,7 +88,7 @@ _BELOW = {
     'saxml_ext/protobuf',
     'saxml_ext/server',
   ),
-  'saxml_ext/benchmark': (
+  'benchmarks': (
     'converters',
     'saxml_ext/aot',
     'saxml_ext/common',

@@ -5,7 +5,7 @@
 A page says beside its figures at which commit they were measured, and of which
 folders or files they are, in a comment that readers do not see:
 
-  <!-- measured: 257b2e4 saxml_ext/engine saxml_ext/benchmark -->
+  <!-- measured: 257b2e4 saxml_ext/engine benchmarks -->
 
 Figures age with the commits that change those folders. The program prints, for
 each comment, the page, the line and the number of such commits; the ones to

@@ -16,7 +16,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 
 from saxml_ext.client import saxutil
-from saxml_ext.client.cli import registry
+from saxml_ext.client.cli import command_modules
 from tests.house import targets
 from tests.house import tree
 
@@ -71,11 +71,11 @@ _PROGRAMS = {
   '//saxml_ext/server:pax_server': _SERVER._replace(
     always=f'{_SERVER.always} pax_experiments'
   ),
-  '//saxml_ext/server/loading:load_memory': _Program('params checkpoint'),
-  '//saxml_ext/server/programs:compile_programs': _Program(
+  '//saxml_ext/server/commands:load_memory': _Program('params checkpoint'),
+  '//saxml_ext/server/commands:compile_programs': _Program(
     'params checkpoint override out stablehlo'
   ),
-  '//saxml_ext/server/programs:first_token': _Program(
+  '//saxml_ext/server/commands:first_token': _Program(
     'params checkpoint programs prompt'
   ),
   '//saxml_ext/admin:admin_config': _Program(f'{_CELL} fs_root admin_acl'),
@@ -100,7 +100,7 @@ _PROGRAMS = {
   '//saxml_ext/common/security/certs:make_certs': _Program(
     'dir name days renew', 'dir=$DIR ca_days=9', 'dir=/none ca_days=9'
   ),
-  '//saxml_ext/benchmark:bench': _Program(
+  '//benchmarks:bench': _Program(
     'engines modes set model threads avx2 rounds out cache json agreement plot',
     'model=bundled layers=2; model=bundled dim=2; model=bundled heads=2;'
     'model=bundled rotary=2; model=bundled vocab=16;'
@@ -166,7 +166,7 @@ _PROGRAMS = {
     'path kind=jax; path older_than=1d; show yes=true',
     'kind=jax older_than=1d; rm kind=jax yes=true',
   ),
-  '//harness/bert:accuracy': _Program(
+  '//harness/bert:bert_accuracy': _Program(
     'vocab_file val_data log_file out_file output output_dtype'
     ' output_transposed max_examples'
   ),
@@ -346,7 +346,9 @@ class ProgramFlagsTest(parameterized.TestCase):
       self.assertEqual(found, want, words)
 
   def test_every_flag_of_saxutil_has_a_decision(self):
-    found = {name: registry.get(name).flags for name in registry.names()}
+    found = {
+      name: command_modules.get(name).flags for name in command_modules.names()
+    }
     for name, flags in (found | {'saxutil': saxutil.FLAGS}).items():
       self.assertSameElements(
         [flag.name for flag in flags], _SAXUTIL.get(name, '').split(), name

@@ -11,9 +11,9 @@ from absl import flags
 from saxml_ext.common import program
 from saxml_ext.engine import request as request_lib
 from saxml_ext.server import server
+from saxml_ext.server.lifecycle import spec as spec_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
-from saxml_ext.server.loading import spec as spec_lib
 from tests.engines import stand_in
 from tests.reliability import typing_runner
 

@@ -26,7 +26,7 @@ from saxml_ext.common.security import acl_file
 from saxml_ext.common.security import caller
 from saxml_ext.common.security import tls
 from saxml_ext.common.security.testing import cell_certs
-from saxml_ext.groups import streams
+from saxml_ext.groups import follower_streams
 from saxml_ext.protobuf import admin_pb2
 from tests.security import every_service
 
@@ -65,7 +65,7 @@ _FOR = {
   'sax.completion.Completion/Tokenize': USERS,
   'sax.completion.Completion/Detokenize': USERS,
   'sax.completion.Completion/Describe': USERS,
-  f'{streams.SERVICE}/{streams.METHOD}': SERVERS,
+  f'{follower_streams.SERVICE}/{follower_streams.METHOD}': SERVERS,
 }
 _NOT_HERE = (
   'sax.server.audio.AudioService/',
@@ -276,17 +276,17 @@ class AclMatrixTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
 
   async def follow(self, who: _Caller) -> grpc.StatusCode:
     """The same for the one call that streams both ways."""
-    channel = self.channel(streams.SERVICE, who)
+    channel = self.channel(follower_streams.SERVICE, who)
     metadata = [
-      (streams.EPOCH, every_service.EPOCH),
-      (streams.PROCESS, '1'),
-      (streams.HOST, 'h'),
+      (follower_streams.EPOCH, every_service.EPOCH),
+      (follower_streams.PROCESS, '1'),
+      (follower_streams.HOST, 'h'),
     ]
     if who.claim is not None:
       metadata.append((caller.METADATA_KEY, who.claim))
-    call = channel.stream_stream(f'/{streams.SERVICE}/{streams.METHOD}')(
-      metadata=metadata, timeout=_TIMEOUT
-    )
+    call = channel.stream_stream(
+      f'/{follower_streams.SERVICE}/{follower_streams.METHOD}'
+    )(metadata=metadata, timeout=_TIMEOUT)
     return await call.code()
 
   async def test_every_pair_of_caller_and_call(self):

@@ -16,13 +16,13 @@ from saxml_ext.common import grpc_aio
 from saxml_ext.common import grpc_util
 from saxml_ext.common.security import access as access_lib
 from saxml_ext.common.security import tls
-from saxml_ext.groups import members
-from saxml_ext.groups import streams
+from saxml_ext.groups import follower_streams
+from saxml_ext.groups import followers
 from saxml_ext.params import gptj
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
 from saxml_ext.server import model_server
-from saxml_ext.server.loading import spec as spec_lib
+from saxml_ext.server.lifecycle import spec as spec_lib
 from saxml_ext.server.testing import fake_runner
 from saxml_ext.server.testing import server_fixture
 
@@ -46,10 +46,10 @@ class _Params(gptj.TinyTokenizedFP32):
   GRADIENT_WRT_INPUT_TENSOR_NAMES = ['embeddings']
 
 
-class _Goodbye(members.Listener):
+class _Goodbye(followers.Listener):
   """Ends the stream of whoever has joined."""
 
-  def joined(self, member: members.Member) -> None:
+  def joined(self, member: followers.Member) -> None:
     member.close()
 
 
@@ -87,9 +87,9 @@ class EveryService:
         MODEL, spec_lib.Spec('test.Params', '/ckpt', {}, {})
       )
     )
-    leader = members.Members(EPOCH, 2, _Goodbye())
-    self._group = members.make_server(leader, 2, _SILENCE_SECS)
-    self.ports[streams.SERVICE] = self._listen(self._group)
+    leader = followers.Members(EPOCH, 2, _Goodbye())
+    self._group = followers.make_server(leader, 2, _SILENCE_SECS)
+    self.ports[follower_streams.SERVICE] = self._listen(self._group)
     self._group.start()
 
   def methods(self) -> tuple[str, ...]:

@@ -20,8 +20,8 @@ import grpc
 
 from saxml_ext.common.security import roots
 from saxml_ext.protobuf import modelet_pb2
+from saxml_ext.server.lifecycle import spec
 from saxml_ext.server.loading import loader
-from saxml_ext.server.loading import spec
 from saxml_ext.server.testing import server_fixture
 from saxml_ext.server.testing import small_model
 

@@ -5,7 +5,7 @@ import os
 import threading
 from typing import Any
 
-from saxml_ext.admin import server as admin_lib
+from saxml_ext.admin import cell_admin as admin_lib
 from saxml_ext.common import cell
 from saxml_ext.common import grpc_util
 from saxml_ext.common import net
@@ -13,7 +13,7 @@ from saxml_ext.common.telemetry import web
 from saxml_ext.params import gptj
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
-from saxml_ext.server.monitoring import app
+from saxml_ext.server.monitoring import monitoring_app
 from saxml_ext.server.monitoring import profiles
 from saxml_ext.server.testing import fake_runner
 from saxml_ext.server.testing import server_fixture
@@ -57,7 +57,7 @@ class OneCell:
     self.server = server_fixture.ServerFixture(
       server_fixture.fake_load_fn(_Params, self.runner)
     )
-    pages = app.Pages(
+    pages = monitoring_app.Pages(
       self.server.models, lambda: True, (), profiles.Profiles('')
     )
     self._web = web.WebServer(pages.app())

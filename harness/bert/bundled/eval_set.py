@@ -7,7 +7,7 @@ import json
 
 from absl import flags
 
-from harness.bert import scoring
+from harness.bert import span_scoring
 from harness.bert.bundled import evaluation
 from saxml_ext.common import program
 from saxml_ext.common import user_path
@@ -21,7 +21,7 @@ def main(argv: list[str]) -> None:
   del argv
   text = json.dumps(evaluation.squad(), indent=1) + '\n'
   try:
-    scoring.write_whole(user_path.resolve(_OUTPUT.value), text)
+    span_scoring.write_whole(user_path.resolve(_OUTPUT.value), text)
   except OSError as error:
     raise SystemExit(
       f'eval_set: --output cannot be written: {error}'

@@ -1,7 +1,7 @@
 """Writes the articles that questions are asked about, and knows what is where.
 
 Facts, names, openers and sentences about other people are those of the bundled
-GPT-J's stories (`harness/bundled/corpus.py`). Here every value of a fact keeps
+GPT-J's stories (`bundled/gptj/corpus.py`). Here every value of a fact keeps
 its place in the text, so that the answer to a question about it is an exact
 span. A passage is a pure function of (split, index); the split 'eval' has
 names and wordings of its own, as there.

@@ -17,7 +17,7 @@ from absl import flags
 import torch
 import transformers
 
-from harness.bert import scoring
+from harness.bert import span_scoring
 from harness.bert.bundled import bundle
 from harness.bert.bundled import reference_model
 from harness.bert.questions import features as features_lib
@@ -80,7 +80,7 @@ def _write(
     'f1': scores.f1,
     'answers': answers,
   }
-  scoring.write_whole(path, json.dumps(record, indent=1) + '\n')
+  span_scoring.write_whole(path, json.dumps(record, indent=1) + '\n')
 
 
 if __name__ == '__main__':

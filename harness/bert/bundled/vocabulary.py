@@ -9,7 +9,7 @@ import os
 
 from absl import flags
 
-from harness.bert import scoring
+from harness.bert import span_scoring
 from harness.bert.bundled import word_pieces
 from saxml_ext.common import program
 from saxml_ext.common import user_path
@@ -29,7 +29,7 @@ def main(argv: list[str]) -> None:
   try:
     os.makedirs(out, exist_ok=True)
     text = '\n'.join(word_pieces.train(texts)) + '\n'
-    scoring.write_whole(os.path.join(out, 'vocab.txt'), text)
+    span_scoring.write_whole(os.path.join(out, 'vocab.txt'), text)
   except (OSError, ValueError) as error:
     raise SystemExit(f'vocabulary: {error}') from error
 

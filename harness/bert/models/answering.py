@@ -11,8 +11,8 @@ from typing import Protocol
 import numpy as np
 
 from harness.bert.questions import features as features_lib
+from harness.loadgen import system
 from harness.systems import batched
-from harness.systems import system
 
 # Lengths are rounded up to it: less than a vector's width saves no time.
 _MULTIPLE = 8

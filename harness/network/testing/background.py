@@ -5,7 +5,7 @@ import queue
 import threading
 from typing import Any, Self
 
-from harness.network import server
+from harness.network import query_server
 
 _PATIENCE_SECS = 300.0
 
@@ -20,10 +20,10 @@ class Sut:
   """
 
   address: str
-  inputs: server.Inputs
+  inputs: query_server.Inputs
   system: Any
 
-  def __init__(self, make: server.MakeSystem, name: str = 'toy'):
+  def __init__(self, make: query_server.MakeSystem, name: str = 'toy'):
     self._make = make
     self._name = name
     self._started: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -46,7 +46,7 @@ class Sut:
   async def _run(self) -> None:
     self._loop = asyncio.get_running_loop()
     self._stop = asyncio.Event()
-    await server.run(
+    await query_server.run(
       self._keep,
       0,
       self._name,
@@ -55,7 +55,7 @@ class Sut:
       '127.0.0.1',
     )
 
-  def _keep(self, inputs: server.Inputs) -> Any:
+  def _keep(self, inputs: query_server.Inputs) -> Any:
     self.inputs = inputs
     self.system = self._make(inputs)
     return self.system

@@ -6,9 +6,9 @@ import time
 from absl import flags
 import numpy as np
 
+from harness.loadgen import system
+from harness.network import network_program
 from harness.network import payload
-from harness.network import program
-from harness.systems import system
 from saxml_ext.common import program as program_lib
 
 _SILENT_AFTER = flags.DEFINE_integer(
@@ -20,7 +20,9 @@ _LOAD_SECS = flags.DEFINE_float('load_secs', 0.0, 'How long it loads.')
 class Reversing:
   """Answers with input_ids reversed, at once."""
 
-  def __init__(self, inputs: program.Inputs, silent_after: int | None = None):
+  def __init__(
+    self, inputs: network_program.Inputs, silent_after: int | None = None
+  ):
     self._inputs = inputs
     self._left = silent_after
 
@@ -44,7 +46,7 @@ def payloads() -> list[payload.Payload]:
   return [{'input_ids': np.arange(n, dtype=np.int64)} for n in range(1, 41)]
 
 
-def _make(inputs: program.Inputs) -> Reversing:
+def _make(inputs: network_program.Inputs) -> Reversing:
   if _LOAD_SECS.value:
     print('loading', flush=True)
     time.sleep(_LOAD_SECS.value)
@@ -53,9 +55,9 @@ def _make(inputs: program.Inputs) -> Reversing:
 
 def main(argv: Sequence[str]) -> None:
   del argv
-  program.main(_make, payloads, 'toy')
+  network_program.main(_make, payloads, 'toy')
 
 
 if __name__ == '__main__':
-  program.mark_flags_as_required([])
+  network_program.mark_flags_as_required([])
   program_lib.run(main)

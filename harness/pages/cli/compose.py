@@ -10,7 +10,7 @@ from absl import flags
 
 from harness import dashes
 from harness import errors
-from harness.pages import compose
+from harness.pages import compose_page
 from harness.pages import markup
 from saxml_ext.common import user_path
 
@@ -22,7 +22,7 @@ def main(argv: Sequence[str]) -> None:
     raise app.UsageError(f'unexpected argument {argv[1]!r}')
   output = user_path.resolve(_OUTPUT.value)
   try:
-    markup.write(output, compose.render())
+    markup.write(output, compose_page.render())
   except OSError as error:
     raise SystemExit(f'compose: {errors.reason(error)}') from error
   print(f'The page is {output}; open it in a browser.')

@@ -21,7 +21,7 @@ from harness.pages import find
 from harness.pages import markup
 from harness.pages import page
 from harness.pages.comparison import compare
-from harness.pages.comparison import official
+from harness.pages.comparison import official_results
 from harness.pages.comparison import records
 from saxml_ext.common import user_path
 
@@ -64,7 +64,7 @@ def _page() -> str:
   jobs = [page.read(find.job(name, results_dir)) for name in _RESULT.value]
   published = [
     dataclasses.replace(each, cost_per_1000=records.cost(each, prices))
-    for each in official.read_all(
+    for each in official_results.read_all(
       [user_path.resolve(path) for path in _OFFICIAL.value]
     )
   ]

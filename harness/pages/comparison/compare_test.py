@@ -5,7 +5,7 @@ import os
 from absl.testing import absltest
 
 from harness.pages.comparison import compare
-from harness.pages.comparison import official
+from harness.pages.comparison import official_results
 from harness.pages.comparison import records
 from harness.pages.testing import jobs
 from harness.pages.testing import published
@@ -17,7 +17,7 @@ _ATTACK = '</script><img src=x onerror=alert(1)>'
 class CompareTest(absltest.TestCase):
   def published(self, *rows):
     path = os.path.join(self.create_tempdir().full_path, 'summary.json')
-    return official.read(published.write_json(path, list(rows)))
+    return official_results.read(published.write_json(path, list(rows)))
 
   def ours(self, **changes):
     return records.of_entry(jobs.entry(**changes), 512, None)

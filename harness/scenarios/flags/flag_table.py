@@ -10,9 +10,9 @@ import os
 
 from harness.bert import launcher as bert
 from harness.loadgen import rounds
-from harness.network import launchers
 from harness.scenarios import config as config_lib
 from harness.scenarios import load as load_lib
+from harness.systems import network_launchers
 from saxml_ext.common import flag_rules
 
 # Systems as the table tells them apart. A started and a running cell differ.
@@ -20,7 +20,7 @@ OWN_CELL = 'cell'
 RUNNING_CELL = 'running cell'
 ENGINE = 'engine'
 REFERENCE = 'reference'
-NETWORK = launchers.KIND
+NETWORK = network_launchers.KIND
 _CELLS = (OWN_CELL, RUNNING_CELL)
 GPTJ_SYSTEMS = (*_CELLS, ENGINE, REFERENCE, NETWORK)
 BERT_SYSTEMS = bert.KINDS

@@ -11,12 +11,12 @@ from harness.description import description
 from harness.loadgen import rounds
 from harness.results import store
 from harness.scenarios import config as config_lib
-from harness.scenarios import keeping
+from harness.scenarios import result_directories
 from harness.scenarios.flags import flag_table
 from harness.scenarios.flags import load_flags
 from harness.scenarios.flags import system_flags
 from harness.scenarios.flags import task_flags
-from harness.submission.checks import requirements
+from harness.submission import requirements
 from saxml_ext.common import user_path
 
 # What keeps the speeds that find_performance found.
@@ -82,7 +82,7 @@ DIVISION = flags.DEFINE_enum(
 
 def jobs(
   scenarios: Sequence[str],
-) -> tuple[keeping.Place, list[config_lib.JobConfig]]:
+) -> tuple[result_directories.Place, list[config_lib.JobConfig]]:
   """The jobs that the flags describe, one per scenario, and where they write.
 
   Args:
@@ -114,7 +114,7 @@ def jobs(
   for key, flag in (('system_type', CATEGORY), ('division', DIVISION)):
     if flag.value:
       described[key] = flag.value
-  place = keeping.Place(
+  place = result_directories.Place(
     store.Store(cache.results),
     results_dir,
     len(scenarios) > 1,

@@ -6,10 +6,10 @@ from harness.bert import launcher as bert
 from harness.caching import cache as cache_lib
 from harness.data import bundle
 from harness.loadgen import rounds
-from harness.network import launchers
+from harness.loadgen import target as target_lib
 from harness.scenarios.flags import flag_table
 from harness.systems import launch
-from harness.systems import target as target_lib
+from harness.systems import network_launchers
 from saxml_ext.common import cell as cell_files
 from saxml_ext.common import errors
 from saxml_ext.common import user_path
@@ -197,7 +197,9 @@ def _network_sut() -> launch.Launcher:
       '--system=network needs --sut_server, the address of every node, such as'
       ' --sut_server=10.0.0.7:8000,10.0.0.8:8000'
     )
-  return launchers.NetworkSut(tuple(_SUT_SERVER.value), _CONNECTIONS.value)
+  return network_launchers.NetworkSut(
+    tuple(_SUT_SERVER.value), _CONNECTIONS.value
+  )
 
 
 def _running_cell() -> launch.Launcher:
@@ -205,7 +207,7 @@ def _running_cell() -> launch.Launcher:
     MODEL_PATH.value, cell_files.sax_root(_SAX_ROOT.value)
   )
   cell = launch.RunningCell(target, _STREAM.value)
-  return launchers.CellOverNetwork(cell) if _NETWORK.value else cell
+  return network_launchers.CellOverNetwork(cell) if _NETWORK.value else cell
 
 
 def _overrides() -> dict[str, str]:

@@ -13,12 +13,12 @@ from converters.hf import hub
 from harness.bert.bundled import bundle as bert_bundle
 from harness.data import bundle
 from harness.data import summarization
+from harness.loadgen import target as target_lib
 from harness.scenarios import tasks
 from harness.scenarios.flags import flag_table
-from harness.submission.checks import requirements
+from harness.submission import requirements
 from harness.systems import launch
 from harness.systems import served
-from harness.systems import target as target_lib
 from saxml_ext.common import user_path
 
 _TOKENIZERS = ('tokenizer.json', 'vocab.json')

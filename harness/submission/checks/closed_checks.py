@@ -8,9 +8,9 @@ from harness.loadgen import rounds
 from harness.results import entry as entry_lib
 from harness.submission import job_result
 from harness.submission import plan
+from harness.submission import requirements
 from harness.submission.checks import consistency
 from harness.submission.checks import log_checks
-from harness.submission.checks import requirements
 from harness.submission.content import compliance
 from harness.submission.content import serving
 

@@ -10,8 +10,8 @@ from harness.results import entry as entry_lib
 from harness.results import figures
 from harness.submission import job_result
 from harness.submission import plan
+from harness.submission import requirements
 from harness.submission.checks import consistency
-from harness.submission.checks import requirements
 
 _NS_PER_MS = 1_000_000
 

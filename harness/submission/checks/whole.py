@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from harness.loadgen import rounds
 from harness.submission import job_result
 from harness.submission import plan
+from harness.submission import requirements
 from harness.submission.checks import closed_checks
 from harness.submission.checks import log_checks
-from harness.submission.checks import requirements
 from harness.submission.content import measurement
 from harness.submission.content import system_json
 

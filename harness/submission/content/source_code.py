@@ -9,7 +9,7 @@ from harness.data import bundle
 from harness.submission.content import git
 
 # What computes and measures results; the rest of the repository tests it.
-_FOLDERS = ('converters', 'harness', 'saxml_ext', 'serve')
+_FOLDERS = ('bundled', 'converters', 'harness', 'saxml_ext', 'serve')
 _SUFFIXES = ('.py', '.proto', '.cc', '.h', '.bzl')
 _DIRTY = '-dirty'
 

@@ -11,8 +11,8 @@ from absl import flags
 import numpy as np
 
 from harness.loadgen import runner
+from harness.loadgen import system
 from harness.systems import batched
-from harness.systems import system
 from saxml_ext.common import program
 
 _SAMPLES = flags.DEFINE_integer('samples', 20, 'Samples of the set.', 1)

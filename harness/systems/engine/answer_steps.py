@@ -20,8 +20,8 @@ from saxml_ext.engine import runner as runner_lib
 from saxml_ext.evaluation import dataset
 from saxml_ext.params import gptj  # noqa: F401 Registers its params.
 from saxml_ext.server import jax_setup
+from saxml_ext.server.lifecycle import spec
 from saxml_ext.server.loading import loader
-from saxml_ext.server.loading import spec
 
 _COUNT = flags.DEFINE_integer(
   'count', 0, 'Articles from the front of the set; 0: all.', lower_bound=0

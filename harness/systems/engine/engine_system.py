@@ -13,13 +13,13 @@ from absl import logging
 import numpy as np
 
 from harness.data import summarization
-from harness.network import program
-from harness.systems import system
+from harness.loadgen import system
+from harness.network import network_program
 from harness.systems.engine import first_tokens
 from saxml_ext.params import settings as settings_lib
+from saxml_ext.server.lifecycle import spec as spec_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
-from saxml_ext.server.loading import spec as spec_lib
 from saxml_ext.server.programs import programs as programs_lib
 from saxml_ext.server.scheduling import contract
 from saxml_ext.server.scheduling import scheduler
@@ -30,7 +30,7 @@ from saxml_ext.server.services import prompts as prompts_lib
 class EngineSystem:
   """Hands samples to the scheduler; answers come on its thread."""
 
-  def __init__(self, model: servable.Servable, inputs: program.Inputs):
+  def __init__(self, model: servable.Servable, inputs: network_program.Inputs):
     """Creates it.
 
     Args:

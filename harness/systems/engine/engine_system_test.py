@@ -5,12 +5,12 @@ import tempfile
 from absl.testing import absltest
 import numpy as np
 
-from harness.systems import system
+from harness.loadgen import system
 from harness.systems.engine import engine_system
 from harness.systems.testing import replies
 from saxml_ext.common import errors
 from saxml_ext.server import jax_setup
-from saxml_ext.server.loading import spec
+from saxml_ext.server.lifecycle import spec
 from saxml_ext.server.testing import small_model
 
 _INPUTS = [

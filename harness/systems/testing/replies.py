@@ -3,7 +3,7 @@
 import queue
 import typing
 
-from harness.systems import system
+from harness.loadgen import system
 
 FIRST_TOKEN = 'first token'
 

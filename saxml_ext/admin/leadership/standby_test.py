@@ -10,7 +10,7 @@ import grpc
 from grpc_health.v1 import health_pb2
 from grpc_health.v1 import health_pb2_grpc
 
-from saxml_ext.admin import server as server_lib
+from saxml_ext.admin import cell_admin as server_lib
 from saxml_ext.admin.leadership import shared_dir
 from saxml_ext.admin.modelet import connection
 from saxml_ext.admin.testing import cell_fixture

@@ -1,6 +1,6 @@
 """When to take a model server for dead."""
 
-from saxml_ext.admin.modelet import reach as reach_lib
+from saxml_ext.admin.modelet import port_check as reach_lib
 
 # Seconds. A killed server refuses connections at once; refusing them for this
 # long, it is not just being restarted by a quick hand.

@@ -20,11 +20,11 @@ from typing import Protocol
 
 from absl import logging
 
+from saxml_ext.admin.modelet import command_queue as worker_lib
 from saxml_ext.admin.modelet import connection as connection_lib
 from saxml_ext.admin.modelet import held as held_lib
 from saxml_ext.admin.modelet import origins
 from saxml_ext.admin.modelet import poller as poller_lib
-from saxml_ext.admin.modelet import worker as worker_lib
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import modelet_pb2
 

@@ -12,7 +12,7 @@ import grpc
 
 from saxml_ext.admin.modelet import connection as connection_lib
 from saxml_ext.admin.modelet import liveness
-from saxml_ext.admin.modelet import reach as reach_lib
+from saxml_ext.admin.modelet import port_check as reach_lib
 from saxml_ext.protobuf import modelet_pb2
 
 # All in seconds. With the limits of liveness.py, a killed server is found dead

@@ -10,13 +10,13 @@ import html
 import urllib.parse
 
 from saxml_ext.admin import controller as controller_lib
-from saxml_ext.admin.leadership import state
+from saxml_ext.admin.leadership import cell_state
 from saxml_ext.admin.modelet import held as held_lib
 from saxml_ext.admin.modelet import modelets
 from saxml_ext.admin.status import cell_plots
 from saxml_ext.admin.status import history as history_lib
 from saxml_ext.admin.status import markup
-from saxml_ext.admin.status import replicas
+from saxml_ext.admin.status import replica_table
 from saxml_ext.admin.status import server_tables
 from saxml_ext.common import errors
 
@@ -93,7 +93,7 @@ class StatusPage:
       self._changes,
     )
 
-  def _models(self, entries: Iterable[state.Published]) -> str:
+  def _models(self, entries: Iterable[cell_state.Published]) -> str:
     holders = self._members.holders()
     rows = []
     for entry in entries:
@@ -147,12 +147,12 @@ class StatusPage:
     return markup.link(f'/unpublish?{query}', 'Unpublish')
 
   def _reasons(
-    self, entry: state.Published, servers: Sequence[modelets.Modelet]
+    self, entry: cell_state.Published, servers: Sequence[modelets.Modelet]
   ) -> list[str]:
     """What is wrong with a model, as HTML."""
     return [
       markup.path(f'{r.address}: {r.reason}' if r.address else r.reason)
-      for r in replicas.describe(entry, servers, self._members)
+      for r in replica_table.describe(entry, servers, self._members)
       if r.reason
     ]
 
@@ -215,7 +215,9 @@ def _count(number: int, what: str) -> str:
   return f'{number} {what}' if number == 1 else f'{number} {what}s'
 
 
-def _state(entry: state.Published, servers: Sequence[modelets.Modelet]) -> str:
+def _state(
+  entry: cell_state.Published, servers: Sequence[modelets.Modelet]
+) -> str:
   """How a model fares as a whole, in a word or two."""
   wanted = entry.model.requested_num_replicas
   status = [s.held[entry.model.model_id].status for s in servers]

@@ -11,7 +11,7 @@ import urllib.parse
 
 from absl.testing import absltest
 
-from saxml_ext.admin import server as server_lib
+from saxml_ext.admin import cell_admin as server_lib
 from saxml_ext.common import cell
 from saxml_ext.common import net
 from saxml_ext.common.security import acl_file

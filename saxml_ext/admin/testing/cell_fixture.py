@@ -11,7 +11,7 @@ from unittest import mock
 from absl.testing import absltest
 import grpc
 
-from saxml_ext.admin import server as server_lib
+from saxml_ext.admin import cell_admin as server_lib
 from saxml_ext.admin.leadership import election
 from saxml_ext.admin.testing import fake_modelet
 from saxml_ext.common import cell

@@ -16,10 +16,10 @@ from absl import flags
 
 from saxml_ext.aot import compile_set
 from saxml_ext.aot import manifest as manifest_lib
-from saxml_ext.aot.tpu import fit
+from saxml_ext.aot.tpu import compile_worker
+from saxml_ext.aot.tpu import memory_fit
 from saxml_ext.aot.tpu import summary
 from saxml_ext.aot.tpu import topologies
-from saxml_ext.aot.tpu import worker
 from saxml_ext.common import errors
 from saxml_ext.common import program
 from saxml_ext.common import user_path
@@ -69,7 +69,7 @@ def _compile() -> None:
   began = time.monotonic()
   out = user_path.resolve(_OUT.value)
   changes = overrides.of_flags(registry.lookup(_PARAMS.value), _OVERRIDES.value)
-  task = worker.Task(
+  task = compile_worker.Task(
     _PARAMS.value, changes, _TOPOLOGY.value, _XLA_FLAGS.value == 'params'
   )
   model = task.model()
@@ -78,7 +78,7 @@ def _compile() -> None:
   pages: list[str] = []
 
   def elsewhere(key: executables.Key) -> compile_set.Built:
-    built, peak = worker.compile_program(task, str(key))
+    built, peak = compile_worker.compile_program(task, str(key))
     peaks.append(peak)
     return built
 
@@ -132,7 +132,7 @@ def _summary(
     errors.ResourceExhausted: it does not fit the chips.
   """
   topology = topologies.find(_TOPOLOGY.value)
-  needs = fit.check(
+  needs = memory_fit.check(
     {p.key: p.memory for p in manifest.programs}, topology.chip.hbm
   )
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from saxml_ext.aot import manifest as manifest_lib
 from saxml_ext.aot.tpu import collectives
-from saxml_ext.aot.tpu import fit
+from saxml_ext.aot.tpu import memory_fit
 from saxml_ext.aot.tpu import topologies
 
 NAME = 'summary.txt'
@@ -15,7 +15,7 @@ _COLUMNS = ('peak', 'args', 'temp', 'out', 'alias', 'code', 'needs')
 def text(
   manifest: manifest_lib.Manifest,
   topology: topologies.Topology,
-  needs: fit.Needs,
+  needs: memory_fit.Needs,
   hlo: Mapping[str, str],
 ) -> str:
   """The summary of a set. It has no times, which no two builds share.
@@ -56,7 +56,9 @@ def text(
   return '\n'.join(lines)
 
 
-def _program(program: manifest_lib.Program, needs: fit.Needs, hlo: str) -> str:
+def _program(
+  program: manifest_lib.Program, needs: memory_fit.Needs, hlo: str
+) -> str:
   m = program.memory
   sizes = (
     m.peak,

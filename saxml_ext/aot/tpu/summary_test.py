@@ -3,7 +3,7 @@
 from absl.testing import absltest
 
 from saxml_ext.aot import manifest as manifest_lib
-from saxml_ext.aot.tpu import fit
+from saxml_ext.aot.tpu import memory_fit
 from saxml_ext.aot.tpu import summary
 from saxml_ext.aot.tpu import topologies
 from saxml_ext.engine import config as config_lib
@@ -51,7 +51,7 @@ class SummaryTest(absltest.TestCase):
     lines = summary.text(
       _manifest(program),
       topologies.find('v5e_2x2'),
-      fit.check({'decode 8': memory}, topologies.V5E.hbm),
+      memory_fit.check({'decode 8': memory}, topologies.V5E.hbm),
       {'decode 8': _HLO},
     ).splitlines()
     self.assertEqual(lines[0], 'a.B NUM_CACHE_SLOTS=8')

@@ -5,7 +5,7 @@ import sys
 
 from saxml_ext.client import sax
 from saxml_ext.client.cli import command
-from saxml_ext.client.cli import extra_inputs
+from saxml_ext.client.cli import extra_flag
 from saxml_ext.client.cli import go_flags
 from saxml_ext.client.cli import go_format
 from saxml_ext.client.cli import lm_stream
@@ -22,7 +22,7 @@ def _open(
 ) -> tuple[sax.LanguageModel, sax.ModelOptions]:
   model_id = str(ids.parse_model_id(args.rest[0]))
   options = context.model_options()
-  extra_inputs.set_from_text(options, args['extra'])
+  extra_flag.set_from_text(options, args['extra'])
   model = sax.Model(model_id, sax.Options(proxy_addr=args['proxy']))
   return model.LM(), options
 
@@ -111,7 +111,7 @@ def _gradient(context: command.Context, args: go_flags.Parsed) -> None:
 
 
 _FLAGS = (
-  go_flags.Flag('extra', '', extra_inputs.FLAG_HELP),
+  go_flags.Flag('extra', '', extra_flag.FLAG_HELP),
   go_flags.Flag(
     'proxy', '', 'Send the request to this host:port, whatever is there.'
   ),

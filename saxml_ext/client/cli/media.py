@@ -6,7 +6,7 @@ import sys
 
 from saxml_ext.client import sax
 from saxml_ext.client.cli import command
-from saxml_ext.client.cli import extra_inputs
+from saxml_ext.client.cli import extra_flag
 from saxml_ext.client.cli import go_flags
 from saxml_ext.client.cli import go_format
 from saxml_ext.client.cli import text_table
@@ -20,7 +20,7 @@ def _open(
   context: command.Context, args: go_flags.Parsed
 ) -> tuple[sax.Model, sax.ModelOptions]:
   options = context.model_options()
-  extra_inputs.set_from_text(options, args['extra'])
+  extra_flag.set_from_text(options, args['extra'])
   return sax.Model(str(ids.parse_model_id(args.rest[0]))), options
 
 
@@ -116,7 +116,7 @@ def _command(
   arguments: str,
   run: Callable[[command.Context, go_flags.Parsed], None],
 ) -> command.Command:
-  flag = go_flags.Flag('extra', '', extra_inputs.FLAG_HELP)
+  flag = go_flags.Flag('extra', '', extra_flag.FLAG_HELP)
   return command.Command(
     name, synopsis, f'{name} [flags] <model id> {arguments}', run, (flag,)
   )

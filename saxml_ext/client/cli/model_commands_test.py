@@ -9,8 +9,8 @@ from absl.testing import absltest
 from absl.testing import parameterized
 
 from saxml_ext.client.cli import command
+from saxml_ext.client.cli import command_modules
 from saxml_ext.client.cli import go_flags
-from saxml_ext.client.cli import registry
 from saxml_ext.client.testing import fake_cell
 from saxml_ext.client.testing import fake_media
 from saxml_ext.client.testing import saxutil_fixture
@@ -254,7 +254,7 @@ class MediaCommandsTest(saxutil_fixture.SaxutilTest):
     stdout = mock.Mock(buffer=io.BytesIO())
     context = command.Context(10)
     with mock.patch.object(sys, 'stdout', stdout):
-      registry.get('vm.generate').run(
+      command_modules.get('vm.generate').run(
         context,
         go_flags.Parsed(
           {'extra': ''}, frozenset(), [fake_cell.MODEL, 'a dog', '-']

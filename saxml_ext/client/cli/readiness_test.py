@@ -7,9 +7,9 @@ from absl.testing import absltest
 
 from saxml_ext.client import sax
 from saxml_ext.client.cli import command
+from saxml_ext.client.cli import command_modules
 from saxml_ext.client.cli import go_flags
 from saxml_ext.client.cli import listing
-from saxml_ext.client.cli import registry
 from saxml_ext.client.testing import fake_cell
 from saxml_ext.client.testing import saxutil_fixture
 from saxml_ext.common import errors
@@ -54,7 +54,7 @@ class ReadinessTest(saxutil_fixture.SaxutilTest):
     sax.SetRoot(self.cell.root)
     start = time.monotonic()
     with self.assertRaisesRegex(errors.DeadlineExceeded, 'LOADING'):
-      registry.get('wait').run(
+      command_modules.get('wait').run(
         command.Context(timeout=1.0, is_given=False),
         go_flags.parse((), [fake_cell.MODEL]),
       )

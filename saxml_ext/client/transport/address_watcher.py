@@ -8,8 +8,8 @@ import weakref
 
 from saxml_ext.client.transport import admin_client
 from saxml_ext.client.transport import blocking
+from saxml_ext.client.transport import expected_replicas as outlook_lib
 from saxml_ext.client.transport import model_detail
-from saxml_ext.client.transport import outlook as outlook_lib
 from saxml_ext.client.transport import transport as transport_lib
 from saxml_ext.common import errors
 from saxml_ext.protobuf import admin_pb2

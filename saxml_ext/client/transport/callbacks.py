@@ -17,7 +17,7 @@ import grpc
 from saxml_ext.client.transport import blocking
 from saxml_ext.client.transport import timer
 from saxml_ext.client.transport import transport as transport_lib
-from saxml_ext.common.telemetry import metadata
+from saxml_ext.common.telemetry import trace_metadata
 
 _T = TypeVar('_T')
 _Function = Callable[[], object]
@@ -72,7 +72,7 @@ class Callbacks(blocking.Blocking):
 
   async def send(self, rpc: Any, request: Any, timeout: float | None) -> Any:
     call = rpc.future(
-      request, timeout=timeout, metadata=metadata.OUTGOING.get()
+      request, timeout=timeout, metadata=trace_metadata.OUTGOING.get()
     )
     await _Wait(
       lambda resume: call.add_done_callback(lambda _: resume()), call.cancel

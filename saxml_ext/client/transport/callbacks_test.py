@@ -7,7 +7,7 @@ from absl.testing import absltest
 
 from saxml_ext.client.transport import callbacks
 from saxml_ext.common import errors
-from saxml_ext.common.telemetry import metadata as metadata_lib
+from saxml_ext.common.telemetry import trace_metadata as metadata_lib
 
 _PATIENCE = 120
 

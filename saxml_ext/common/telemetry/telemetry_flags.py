@@ -2,8 +2,8 @@
 
 from absl import flags
 
-from saxml_ext.common.telemetry import calls
 from saxml_ext.common.telemetry import log_format
+from saxml_ext.common.telemetry import traced_calls
 from saxml_ext.common.telemetry import tracing
 
 _LOG_FORMAT = flags.DEFINE_enum(
@@ -14,8 +14,8 @@ _LOG_FORMAT = flags.DEFINE_enum(
 )
 _LOG_REQUESTS = flags.DEFINE_enum(
   'log_requests',
-  calls.ERRORS,
-  [calls.ALL, calls.ERRORS, calls.NONE],
+  traced_calls.ERRORS,
+  [traced_calls.ALL, traced_calls.ERRORS, traced_calls.NONE],
   'Which calls get a log line each: all, errors (not those that were given up,'
   ' refused for a full queue, or sent to the wrong server) or none.',
 )
@@ -38,5 +38,5 @@ def start(service: str) -> None:
     InvalidArgument: see `tracing.configure`.
   """
   log_format.configure(_LOG_FORMAT.value)
-  calls.configure(_LOG_REQUESTS.value)
+  traced_calls.configure(_LOG_REQUESTS.value)
   tracing.configure(service, _OTLP_ENDPOINT.value)

@@ -14,9 +14,9 @@ import jax.numpy as jnp
 from saxml_ext.engine import layers as layers_lib
 from saxml_ext.engine import logical
 from saxml_ext.engine.attention import cache
-from saxml_ext.engine.kernels.tpu import attention as kernel
+from saxml_ext.engine.kernels.tpu import block_list as work_lib
+from saxml_ext.engine.kernels.tpu import decode_kernel as kernel
 from saxml_ext.engine.kernels.tpu import target
-from saxml_ext.engine.kernels.tpu import work as work_lib
 from saxml_ext.engine.numerics import quant
 
 # A prompt's block has at most so many keys, and on each device at most so many

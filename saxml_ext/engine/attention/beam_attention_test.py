@@ -11,7 +11,7 @@ from saxml_ext.engine import sharding
 from saxml_ext.engine.attention import beam_attention
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.attention import decode_attention
-from saxml_ext.engine.kernels.tpu import work as work_lib
+from saxml_ext.engine.kernels.tpu import block_list as work_lib
 from saxml_ext.engine.numerics import quant
 from saxml_ext.engine.testing import fast_compile
 

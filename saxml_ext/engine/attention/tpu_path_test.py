@@ -8,7 +8,7 @@ from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.attention import beam_attention
-from saxml_ext.engine.kernels.tpu import work as work_lib
+from saxml_ext.engine.kernels.tpu import block_list as work_lib
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.engine.testing import random_model
 from saxml_ext.engine.testing import serving

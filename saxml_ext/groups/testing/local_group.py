@@ -4,13 +4,13 @@ from collections.abc import Sequence
 import queue
 import threading
 
-from saxml_ext.groups import contract
 from saxml_ext.groups import follower as follower_lib
+from saxml_ext.groups import group_engine
 from saxml_ext.groups import leader as leader_lib
-from saxml_ext.groups import store
+from saxml_ext.groups import leader_address
 
 _TIMEOUT = 300.0
-LIMITS = contract.Limits(silence=30.0, step=300.0, load=300.0, join=300.0)
+LIMITS = group_engine.Limits(silence=30.0, step=300.0, load=300.0, join=300.0)
 
 
 class LocalGroup:
@@ -26,12 +26,12 @@ class LocalGroup:
 
   def __init__(
     self,
-    prepares: Sequence[contract.PrepareFn],
-    limits: contract.Limits = LIMITS,
+    prepares: Sequence[group_engine.PrepareFn],
+    limits: group_engine.Limits = LIMITS,
   ):
     """Starts it; `prepares` has a function for each process."""
     self.ends: queue.Queue[tuple[int, str]] = queue.Queue()
-    self.stopping: queue.Queue[contract.Host] = queue.Queue()
+    self.stopping: queue.Queue[group_engine.Host] = queue.Queue()
     self._limits = limits
     self.leader = leader_lib.Leader(
       'a',
@@ -42,7 +42,9 @@ class LocalGroup:
       on_stopping=self.stopping.put,
     )
     address = self.leader.listen('127.0.0.1', 0)
-    self.announcement = store.Announcement(address, self.leader.epoch, 'a')
+    self.announcement = leader_address.Announcement(
+      address, self.leader.epoch, 'a'
+    )
     self.joined: queue.Queue[int] = queue.Queue()
     self.followers = [
       self.follower(i, prepare) for i, prepare in enumerate(prepares) if i
@@ -57,13 +59,13 @@ class LocalGroup:
   def follower(
     self,
     number: int,
-    prepare: contract.PrepareFn,
-    announcement: store.Announcement | None = None,
+    prepare: group_engine.PrepareFn,
+    announcement: leader_address.Announcement | None = None,
   ) -> follower_lib.Follower:
     """A process that has not joined yet."""
     return follower_lib.Follower(
       announcement or self.announcement,
-      contract.Host('abcdefgh'[number], number),
+      group_engine.Host('abcdefgh'[number], number),
       self._limits,
       prepare,
       on_joined=lambda: self.joined.put(number),

@@ -12,7 +12,7 @@ import numpy as np
 
 from saxml_ext.common import program
 from saxml_ext.engine import request as request_lib
-from saxml_ext.groups import contract
+from saxml_ext.groups import group_engine
 from saxml_ext.groups.testing import local_group
 from saxml_ext.groups.testing import noting_runner
 from saxml_ext.protobuf import modelet_pb2
@@ -54,7 +54,7 @@ def _measure(name: str, call: Callable[[], object]) -> None:
 
 def _main(argv: Sequence[str]) -> None:
   del argv
-  limits = contract.Limits(silence=30.0)
+  limits = group_engine.Limits(silence=30.0)
   group = local_group.LocalGroup([_Prepared] * (1 + _FOLLOWERS.value), limits)
   runner = group.leader.load(modelet_pb2.LoadRequest()).runner
   tokens = np.arange(_TOKENS.value, dtype=np.int32)

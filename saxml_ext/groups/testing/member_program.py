@@ -10,7 +10,7 @@ import numpy as np
 from saxml_ext.common import program
 from saxml_ext.groups import distributed
 from saxml_ext.groups import formation
-from saxml_ext.groups import store
+from saxml_ext.groups import leader_address
 
 _COORDINATOR = flags.DEFINE_string('coordinator', None, 'HOST:PORT')
 _SIZE = flags.DEFINE_integer('size', 2, 'Processes.')
@@ -35,10 +35,12 @@ def _main(argv: Sequence[str]) -> None:
   shared = distributed.key_value_store()
   found_in_cache = _compile() if _CACHE_DIR.value else 0
   if formed.leads:
-    store.announce(shared, store.Announcement('a:1', 'epoch', 'a'))
+    leader_address.announce(
+      shared, leader_address.Announcement('a:1', 'epoch', 'a')
+    )
     shared.get('read', _PATIENCE.value)
     _leave(f'told {found_in_cache}')
-  found = store.find(shared, _PATIENCE.value)
+  found = leader_address.find(shared, _PATIENCE.value)
   try:
     shared.get('nothing', 0.1)
   except TimeoutError:

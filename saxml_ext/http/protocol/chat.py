@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 import dataclasses
 from typing import Any
 
-from saxml_ext.http.protocol import answers as answers_lib
 from saxml_ext.http.protocol import checkpoint_templates
 from saxml_ext.http.protocol import completions
 from saxml_ext.http.protocol import fields as fields_lib
+from saxml_ext.http.protocol import growing_answer as answers_lib
 from saxml_ext.http.protocol import logprobs
-from saxml_ext.http.protocol import profiles
+from saxml_ext.http.protocol import model_profiles
 from saxml_ext.http.protocol import prompts as prompts_lib
 from saxml_ext.http.protocol import sampling as sampling_lib
 from saxml_ext.http.protocol import templates
@@ -114,7 +114,7 @@ class Chunks:
     return {**head, 'object': _CHUNK, 'choices': [choice]}
 
 
-def parse(body: fields_lib.Body, profile_of: profiles.ProfileOf) -> Chat:
+def parse(body: fields_lib.Body, profile_of: model_profiles.ProfileOf) -> Chat:
   """Reads a request.
 
   Raises:
@@ -140,8 +140,8 @@ def parse(body: fields_lib.Body, profile_of: profiles.ProfileOf) -> Chat:
 
 
 def take_prompt(
-  fields: fields_lib.Fields, template: profiles.Template
-) -> tuple[profiles.Template, str]:
+  fields: fields_lib.Fields, template: model_profiles.Template
+) -> tuple[model_profiles.Template, str]:
   """Takes the conversation and writes it down.
 
   Args:

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 import dataclasses
 from typing import Any
 
-from saxml_ext.http.protocol import answers as answers_lib
 from saxml_ext.http.protocol import fields as fields_lib
+from saxml_ext.http.protocol import growing_answer as answers_lib
 from saxml_ext.http.protocol import logprobs
-from saxml_ext.http.protocol import profiles
+from saxml_ext.http.protocol import model_profiles
 from saxml_ext.http.protocol import prompts
 from saxml_ext.http.protocol import sampling as sampling_lib
 from saxml_ext.protobuf import completion_pb2
@@ -115,7 +115,9 @@ def choice_head(
   return head
 
 
-def parse(body: fields_lib.Body, profile_of: profiles.ProfileOf) -> Completions:
+def parse(
+  body: fields_lib.Body, profile_of: model_profiles.ProfileOf
+) -> Completions:
   """Reads a request.
 
   Raises:

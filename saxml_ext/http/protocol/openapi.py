@@ -12,8 +12,8 @@ from saxml_ext.http.protocol import chat
 from saxml_ext.http.protocol import completions
 from saxml_ext.http.protocol import embeddings
 from saxml_ext.http.protocol import fields as fields_lib
+from saxml_ext.http.protocol import model_profiles
 from saxml_ext.http.protocol import predict
-from saxml_ext.http.protocol import profiles
 from saxml_ext.http.protocol import templates
 from saxml_ext.http.protocol import tokens
 
@@ -123,9 +123,9 @@ class _Route:
   required: tuple[str, ...] = ()
 
 
-def _profile(name: str | None) -> profiles.Profile:
+def _profile(name: str | None) -> model_profiles.Profile:
   del name
-  return profiles.Profile()
+  return model_profiles.Profile()
 
 
 _PREDICT = _Route(

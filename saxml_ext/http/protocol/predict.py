@@ -6,7 +6,7 @@ import dataclasses
 from saxml_ext.http.protocol import chat
 from saxml_ext.http.protocol import completions
 from saxml_ext.http.protocol import fields as fields_lib
-from saxml_ext.http.protocol import profiles
+from saxml_ext.http.protocol import model_profiles
 
 _MOST_INSTANCES = 256
 
@@ -20,7 +20,9 @@ class Predict:
   forms: Sequence[Form]
 
 
-def parse(body: fields_lib.Body, profile_of: profiles.ProfileOf) -> Predict:
+def parse(
+  body: fields_lib.Body, profile_of: model_profiles.ProfileOf
+) -> Predict:
   """Reads {"instances": [{"prompt": ...}, ...], "parameters": {...}}.
 
   An instance has the parameters of /v1/completions, or with "messages" those

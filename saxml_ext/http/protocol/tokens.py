@@ -5,7 +5,7 @@ from typing import Any
 
 from saxml_ext.http.protocol import chat
 from saxml_ext.http.protocol import fields as fields_lib
-from saxml_ext.http.protocol import profiles
+from saxml_ext.http.protocol import model_profiles
 from saxml_ext.protobuf import completion_pb2
 
 _MOST_IDS = 2**20
@@ -36,7 +36,7 @@ class Tokenize:
 
 
 def parse_tokenize(
-  body: fields_lib.Body, profile_of: profiles.ProfileOf
+  body: fields_lib.Body, profile_of: model_profiles.ProfileOf
 ) -> Tokenize:
   """Reads a request with a prompt or with a conversation.
 

@@ -15,7 +15,7 @@ from saxml_ext.client.testing import fake_cell
 from saxml_ext.common import net
 from saxml_ext.http.testing import fake_completion
 from saxml_ext.http.testing import gateway_fixture
-from saxml_ext.http.web import options as options_lib
+from saxml_ext.http.web import gateway_options as options_lib
 
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from saxml_ext.common.telemetry import web
 from saxml_ext.http.backend import catalogue
-from saxml_ext.http.web import app
-from saxml_ext.http.web import options as options_lib
+from saxml_ext.http.web import gateway_app
+from saxml_ext.http.web import gateway_options as options_lib
 
 
 class GatewayFixture:
@@ -38,7 +38,7 @@ class GatewayFixture:
   async def _start(
     self, models: catalogue.Catalogue, options: options_lib.Options
   ) -> web.WebServer:
-    server = web.WebServer(app.build(models, options))
+    server = web.WebServer(gateway_app.build(models, options))
     await server.start(0)
     return server
 

@@ -16,15 +16,15 @@ from starlette import types
 from saxml_ext.common import errors
 from saxml_ext.common.security import caller as caller_lib
 from saxml_ext.common.security import tls
-from saxml_ext.common.telemetry import calls
-from saxml_ext.common.telemetry import metadata
 from saxml_ext.common.telemetry import origin
 from saxml_ext.common.telemetry import request_id as request_id_lib
+from saxml_ext.common.telemetry import trace_metadata
+from saxml_ext.common.telemetry import traced_calls
 from saxml_ext.common.telemetry import tracing
 from saxml_ext.http.protocol import problems
 from saxml_ext.http.web import bodies
-from saxml_ext.http.web import metrics as metrics_lib
-from saxml_ext.http.web import options as options_lib
+from saxml_ext.http.web import gateway_metrics as metrics_lib
+from saxml_ext.http.web import gateway_options as options_lib
 from saxml_ext.http.web import responses
 
 _logger = logging.getLogger('absl')  # absl's, which writes to stderr.
@@ -125,7 +125,7 @@ def _log(
 ) -> None:
   # What clients get wrong is theirs to see; and so is a full queue.
   usual = status < 500
-  if not calls.is_logged(usual):
+  if not traced_calls.is_logged(usual):
     return
   found = {
     'method': f'{scope["method"]} {record.route or "-"}',
@@ -168,15 +168,15 @@ class Admission:
     ) -> None:
       caller = self._caller(requests.Request(scope))
       scope['state']['caller'] = caller
-      sent = metadata.OUTGOING.get()
+      sent = trace_metadata.OUTGOING.get()
       if self._has_name:
         # Else a cell would take the gateway itself for the caller.
         sent = ((caller_lib.METADATA_KEY, caller), *sent)
-      token = metadata.OUTGOING.set(sent)
+      token = trace_metadata.OUTGOING.set(sent)
       try:
         await app(scope, receive, send)
       finally:
-        metadata.OUTGOING.reset(token)
+        trace_metadata.OUTGOING.reset(token)
 
     return admitted
 

@@ -6,11 +6,11 @@ import unittest
 from absl.testing import absltest
 from starlette import types
 
-from saxml_ext.common.telemetry import calls
 from saxml_ext.common.telemetry import request_id
+from saxml_ext.common.telemetry import traced_calls
+from saxml_ext.http.web import gateway_metrics
+from saxml_ext.http.web import gateway_options
 from saxml_ext.http.web import guard
-from saxml_ext.http.web import metrics
-from saxml_ext.http.web import options
 from saxml_ext.http.web import responses
 
 _SCOPE = {'type': 'http', 'method': 'GET', 'path': '/x', 'headers': []}
@@ -27,8 +27,8 @@ class GuardTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     async def receive() -> types.Message:
       return await asyncio.Future()
 
-    self.metrics = metrics.Metrics()
-    await guard.Guard(app, self.metrics, options.Options())(
+    self.metrics = gateway_metrics.Metrics()
+    await guard.Guard(app, self.metrics, gateway_options.Options())(
       dict(_SCOPE), receive, send
     )
     return sent
@@ -62,8 +62,8 @@ class GuardTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.assertTrue(sent[-1]['more_body'])
 
   async def test_every_request_is_logged_if_wanted(self):
-    calls.configure(calls.ALL)
-    self.addCleanup(calls.configure, calls.ERRORS)
+    traced_calls.configure(traced_calls.ALL)
+    self.addCleanup(traced_calls.configure, traced_calls.ERRORS)
 
     async def app(scope, receive, send):
       self.name = request_id.current()

@@ -10,7 +10,7 @@ from starlette import responses as starlette_responses
 from saxml_ext.common import errors
 from saxml_ext.http.backend import catalogue as catalogue_lib
 from saxml_ext.http.protocol import problems
-from saxml_ext.http.web import metrics as metrics_lib
+from saxml_ext.http.web import gateway_metrics as metrics_lib
 from saxml_ext.http.web import responses
 
 # Of the API that is spoken here, not of a release.

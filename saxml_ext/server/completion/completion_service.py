@@ -19,7 +19,7 @@ from saxml_ext.protobuf import completion_pb2
 from saxml_ext.protobuf import completion_pb2_grpc
 from saxml_ext.server.completion import answers as answers_lib
 from saxml_ext.server.completion import asked as asked_lib
-from saxml_ext.server.loading import lifecycle
+from saxml_ext.server.lifecycle import lifecycle
 from saxml_ext.server.loading import servable as servable_lib
 from saxml_ext.server.scheduling import scheduler
 from saxml_ext.server.services import calls

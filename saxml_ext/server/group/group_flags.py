@@ -6,8 +6,8 @@ import jax
 from saxml_ext.common import errors
 from saxml_ext.common import flag_rules
 from saxml_ext.common.machine import accelerators
-from saxml_ext.groups import contract
 from saxml_ext.groups import formation
+from saxml_ext.groups import group_engine
 
 _GROUP = flags.DEFINE_enum(
   'group',
@@ -45,19 +45,19 @@ _GROUP_PORT = flags.DEFINE_integer(
 )
 _GROUP_SILENCE_SECS = flags.DEFINE_float(
   'group_silence_secs',
-  contract.Limits.silence,
+  group_engine.Limits.silence,
   'Seconds without a sign of life, after which a host of the group is lost.',
   lower_bound=0.1,
 )
 _GROUP_STEP_SECS = flags.DEFINE_float(
   'group_step_secs',
-  contract.Limits.step,
+  group_engine.Limits.step,
   'Longest call of the engine of a group.',
   lower_bound=0.1,
 )
 _GROUP_LOAD_SECS = flags.DEFINE_float(
   'group_load_secs',
-  contract.Limits.load,
+  group_engine.Limits.load,
   'Longest load of a model by a group.',
   lower_bound=0.1,
 )
@@ -103,9 +103,9 @@ def port() -> int:
   return _GROUP_PORT.value
 
 
-def limits() -> contract.Limits:
+def limits() -> group_engine.Limits:
   """How long what may take."""
-  return contract.Limits(
+  return group_engine.Limits(
     silence=_GROUP_SILENCE_SECS.value,
     step=_GROUP_STEP_SECS.value,
     load=_GROUP_LOAD_SECS.value,

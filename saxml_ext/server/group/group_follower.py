@@ -17,14 +17,14 @@ from absl import logging
 from saxml_ext.common import errors
 from saxml_ext.common import grpc_aio
 from saxml_ext.common import grpc_util
-from saxml_ext.groups import contract
 from saxml_ext.groups import distributed
 from saxml_ext.groups import follower as follower_lib
 from saxml_ext.groups import formation
-from saxml_ext.groups import store
+from saxml_ext.groups import group_engine
+from saxml_ext.groups import leader_address
 from saxml_ext.server import signals
 from saxml_ext.server.group import group_prepare
-from saxml_ext.server.loading import cancellation
+from saxml_ext.server.lifecycle import cancellation
 
 # Seconds beyond those of the drain in which the leader says that all is done.
 _PATIENCE = 10.0
@@ -34,7 +34,7 @@ _LEAVE = 1.0
 
 async def serve(
   formed: formation.Formation,
-  limits: contract.Limits,
+  limits: group_engine.Limits,
   port: int,
   host: str,
   drain_secs: float,
@@ -68,12 +68,12 @@ async def serve(
   health.set_serving(False)
   await server.start()
   leader = await asyncio.to_thread(
-    store.find, distributed.key_value_store(), limits.join
+    leader_address.find, distributed.key_value_store(), limits.join
   )
   joined = asyncio.Event()
 
   def on_joined() -> None:
-    logging.info('group: follows %s', contract.Host(leader.name, 0))
+    logging.info('group: follows %s', group_engine.Host(leader.name, 0))
     loop.call_soon_threadsafe(health.set_serving, True)
     loop.call_soon_threadsafe(joined.set)
 
@@ -89,7 +89,7 @@ async def serve(
 
   follower = follower_lib.Follower(
     leader,
-    contract.Host(formation.host_name(), formed.process_id),
+    group_engine.Host(formation.host_name(), formed.process_id),
     limits,
     group_prepare.of_request(prepare),
     on_joined,

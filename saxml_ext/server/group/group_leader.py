@@ -16,17 +16,17 @@ import time
 
 from absl import logging
 
-from saxml_ext.groups import contract
 from saxml_ext.groups import distributed
 from saxml_ext.groups import formation
+from saxml_ext.groups import group_engine
 from saxml_ext.groups import leader as leader_lib
-from saxml_ext.groups import store
+from saxml_ext.groups import leader_address
 from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.server.group import group_prepare
-from saxml_ext.server.loading import cancellation
+from saxml_ext.server.lifecycle import cancellation
+from saxml_ext.server.lifecycle import spec as spec_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
-from saxml_ext.server.loading import spec as spec_lib
 
 # Seconds for the answers on their way out.
 _LINGER = 0.3
@@ -72,7 +72,7 @@ class GroupLeader:
   def __init__(
     self,
     formed: formation.Formation,
-    limits: contract.Limits,
+    limits: group_engine.Limits,
     port: int,
     prepare: group_prepare.PrepareFn,
     seed: int | None = None,
@@ -108,9 +108,9 @@ class GroupLeader:
     address = self._leader.listen(
       formed.coordinator_host, port, formed.interface
     )
-    store.announce(
+    leader_address.announce(
       distributed.key_value_store(),
-      store.Announcement(address, self._leader.epoch, name),
+      leader_address.Announcement(address, self._leader.epoch, name),
     )
     hosts = self._leader.wait_for_followers()
     self.hosts: Sequence[str] = [host.name for host in hosts]
@@ -154,7 +154,7 @@ class GroupLeader:
     """Ends the other processes, with 0."""
     self._leader.finish()
 
-  def _stop(self, host: contract.Host) -> None:
+  def _stop(self, host: group_engine.Host) -> None:
     logging.info('stopping, because %s is to stop', host)
     if self._server is None:
       sys.stdout.flush()

@@ -3,14 +3,14 @@
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
 
-from saxml_ext.groups import contract
+from saxml_ext.groups import group_engine
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.protobuf import modelet_pb2
-from saxml_ext.server.loading import spec as spec_lib
+from saxml_ext.server.lifecycle import spec as spec_lib
 from saxml_ext.server.vocabulary import codec
 
 
-class Prepared(contract.Prepared, Protocol):
+class Prepared(group_engine.Prepared, Protocol):
   """A model as far as one process can bring it, see `loader.prepare`.
 
   Attributes:

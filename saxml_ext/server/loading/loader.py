@@ -27,14 +27,14 @@ from saxml_ext.params import overrides
 from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.pax import description as description_lib
-from saxml_ext.server.loading import cancellation
+from saxml_ext.server.lifecycle import cancellation
+from saxml_ext.server.lifecycle import spec as spec_lib
 from saxml_ext.server.loading import servable
-from saxml_ext.server.loading import spec as spec_lib
 from saxml_ext.server.loading import stored_model
 from saxml_ext.server.parallel import meshes
 from saxml_ext.server.parallel import prepared
-from saxml_ext.server.programs import living
 from saxml_ext.server.programs import programs as programs_lib
+from saxml_ext.server.programs import recent_programs
 from saxml_ext.server.random_weights import random_model
 from saxml_ext.server.scheduling import contract
 from saxml_ext.server.scheduling import scheduler
@@ -44,7 +44,7 @@ from saxml_ext.server.vocabulary import codec
 
 _DEFAULT_LN_EPSILON = 1e-5
 # A model that is reloaded takes the programs of the one that it replaces.
-_LIVING = living.Living()
+_LIVING = recent_programs.Living()
 # The log of a group does not carry them.
 _ALONE = (scheduler.EMBED, scheduler.GRADIENT)
 

@@ -15,9 +15,9 @@ from saxml_ext.engine import request as request_lib
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import checkpoint_writer
-from saxml_ext.server.loading import cancellation
+from saxml_ext.server.lifecycle import cancellation
+from saxml_ext.server.lifecycle import spec
 from saxml_ext.server.loading import loader
-from saxml_ext.server.loading import spec
 from saxml_ext.server.testing import small_model
 
 fast_compile.install()

@@ -18,10 +18,10 @@ from saxml_ext.params import overrides
 from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.pax import errors as pax_errors
-from saxml_ext.server.loading import lifecycle
+from saxml_ext.server.lifecycle import lifecycle
+from saxml_ext.server.lifecycle import spec as spec_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
-from saxml_ext.server.loading import spec as spec_lib
 
 
 def check(experiments: Collection[str]) -> None:

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from saxml_ext.params import settings as settings_lib
+from saxml_ext.server.lifecycle import leases as leases_lib
 from saxml_ext.server.scheduling import scheduler as scheduler_lib
 from saxml_ext.server.scheduling import stats
-from saxml_ext.server.states import leases as leases_lib
 from saxml_ext.server.vocabulary import codec
 
 # A prompt is tokenized within milliseconds, on a busy machine within seconds.

@@ -26,7 +26,7 @@ from saxml_ext.params import settings as settings_lib
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import errors as pax_errors
 from saxml_ext.pax import metadata
-from saxml_ext.server.loading import cancellation
+from saxml_ext.server.lifecycle import cancellation
 
 # The published params say 50,400 or 50,401 tokens, and so do the checkpoints
 # that are published with them: MLPerf's GPT-J has one more than the original,

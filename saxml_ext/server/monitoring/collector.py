@@ -18,11 +18,11 @@ from prometheus_client import core
 from prometheus_client import registry
 from prometheus_client import utils
 
-from saxml_ext.server.loading import lifecycle
+from saxml_ext.server.lifecycle import entry as entry_lib
+from saxml_ext.server.lifecycle import lifecycle
 from saxml_ext.server.loading import servable as servable_lib
 from saxml_ext.server.scheduling import histogram
 from saxml_ext.server.scheduling import stats as stats_lib
-from saxml_ext.server.states import entry as entry_lib
 
 _Entries: TypeAlias = Mapping[str, entry_lib.Entry[servable_lib.Servable]]
 

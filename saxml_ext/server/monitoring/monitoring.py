@@ -10,9 +10,9 @@ from saxml_ext.common import flag_rules
 from saxml_ext.common import user_path
 from saxml_ext.common.security import https
 from saxml_ext.common.telemetry import web
-from saxml_ext.server.loading import lifecycle
+from saxml_ext.server.lifecycle import lifecycle
 from saxml_ext.server.loading import servable
-from saxml_ext.server.monitoring import app
+from saxml_ext.server.monitoring import monitoring_app
 from saxml_ext.server.monitoring import profiles
 
 _HTTP_PORT = flags.DEFINE_integer(
@@ -58,7 +58,9 @@ class Monitoring:
     self._server: web.WebServer | None = None
     if _HTTP_PORT.value >= 0:
       directory = _PROFILE_DIR.value and user_path.resolve(_PROFILE_DIR.value)
-      pages = app.Pages(models, serves, expected, profiles.Profiles(directory))
+      pages = monitoring_app.Pages(
+        models, serves, expected, profiles.Profiles(directory)
+      )
       self._server = web.WebServer(pages.app(), https.server_context())
 
   async def start(self) -> None:

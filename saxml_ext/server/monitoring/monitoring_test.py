@@ -19,7 +19,7 @@ from saxml_ext.common.telemetry import web
 from saxml_ext.params import gptj
 from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import modelet_pb2
-from saxml_ext.server.monitoring import app
+from saxml_ext.server.monitoring import monitoring_app
 from saxml_ext.server.monitoring import profiles
 from saxml_ext.server.testing import fake_runner
 from saxml_ext.server.testing import server_fixture
@@ -55,7 +55,9 @@ class MonitoringTest(absltest.TestCase):
 
   def start(self, expected: list[str], folder: str) -> None:
     taken = profiles.Profiles(folder)
-    pages = app.Pages(self.server.models, lambda: self.serves, expected, taken)
+    pages = monitoring_app.Pages(
+      self.server.models, lambda: self.serves, expected, taken
+    )
     server = web.WebServer(pages.app())
     self.server.run(server.start(0))
     self.addCleanup(lambda: self.server.run(server.stop()))

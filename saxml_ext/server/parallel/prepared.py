@@ -17,7 +17,7 @@ from saxml_ext.aot import configuration
 from saxml_ext.engine import executables
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.params import settings as settings_lib
-from saxml_ext.server.loading import spec as spec_lib
+from saxml_ext.server.lifecycle import spec as spec_lib
 from saxml_ext.server.programs import programs as programs_lib
 from saxml_ext.server.vocabulary import codec
 

@@ -7,8 +7,8 @@ import jax
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import checkpoint_writer
+from saxml_ext.server.lifecycle import spec
 from saxml_ext.server.loading import loader
-from saxml_ext.server.loading import spec
 from saxml_ext.server.testing import small_model
 
 fast_compile.install()

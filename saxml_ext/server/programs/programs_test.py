@@ -15,8 +15,8 @@ from saxml_ext.aot import program_set
 from saxml_ext.common import errors
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine.testing import fast_compile
+from saxml_ext.server.lifecycle import spec as spec_lib
 from saxml_ext.server.loading import loader
-from saxml_ext.server.loading import spec as spec_lib
 from saxml_ext.server.programs import programs
 from saxml_ext.server.testing import small_model
 

@@ -9,8 +9,8 @@ first that still waits. The requests of one client stay in their order of
 arrival; with a single client that is the order of all.
 """
 
+from saxml_ext.server.scheduling import admitted as work_lib
 from saxml_ext.server.scheduling import lazy_heap
-from saxml_ext.server.scheduling import work as work_lib
 
 
 class Lane:

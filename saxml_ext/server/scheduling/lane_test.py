@@ -7,8 +7,8 @@ import random
 
 from absl.testing import absltest
 
+from saxml_ext.server.scheduling import admitted as work_lib
 from saxml_ext.server.scheduling import lane as lane_lib
-from saxml_ext.server.scheduling import work as work_lib
 
 _RUN = 4
 

@@ -38,9 +38,9 @@ import math
 import time
 from typing import TypeAlias
 
+from saxml_ext.server.scheduling import admitted as work_lib
 from saxml_ext.server.scheduling import lane as lane_lib
 from saxml_ext.server.scheduling import lazy_heap
-from saxml_ext.server.scheduling import work as work_lib
 
 Work: TypeAlias = work_lib.Work
 

@@ -11,11 +11,11 @@ import grpc
 
 from saxml_ext.common import errors
 from saxml_ext.common.security import access
-from saxml_ext.server.loading import lifecycle
+from saxml_ext.server.lifecycle import entry as entry_lib
+from saxml_ext.server.lifecycle import lifecycle
 from saxml_ext.server.loading import servable as servable_lib
-from saxml_ext.server.services import holding
+from saxml_ext.server.services import model_lookup
 from saxml_ext.server.services import preparation
-from saxml_ext.server.states import entry as entry_lib
 
 _PREPARATION = preparation.Preparation()  # Of this process, which is a server.
 
@@ -56,7 +56,7 @@ async def find_entry(
     errors.InvalidArgument: it does not have the method.
     errors.PermissionDenied: an ACL guards the method.
   """
-  found = await holding.serving(models, key, deadline(context))
+  found = await model_lookup.serving(models, key, deadline(context))
   methods = found.model.settings.methods
   if method not in methods:
     served = ', '.join(methods)

@@ -16,7 +16,7 @@ from saxml_ext.common import grpc_aio
 from saxml_ext.common.security import caller
 from saxml_ext.common.telemetry import tracing
 from saxml_ext.protobuf import lm_pb2
-from saxml_ext.server.loading import lifecycle
+from saxml_ext.server.lifecycle import lifecycle
 from saxml_ext.server.loading import servable as servable_lib
 from saxml_ext.server.scheduling import scheduler
 from saxml_ext.server.services import calls

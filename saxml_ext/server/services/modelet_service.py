@@ -14,9 +14,9 @@ from saxml_ext.common.security import access
 from saxml_ext.protobuf import common_pb2
 from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.protobuf import modelet_pb2_grpc
-from saxml_ext.server.loading import lifecycle
+from saxml_ext.server.lifecycle import lifecycle
+from saxml_ext.server.lifecycle import spec
 from saxml_ext.server.loading import servable
-from saxml_ext.server.loading import spec
 from saxml_ext.server.scheduling import stats
 
 _STATUS = {

@@ -4,7 +4,7 @@ import asyncio
 
 from absl import logging
 
-from saxml_ext.admin import server as admin_server
+from saxml_ext.admin import cell_admin as admin_server
 from saxml_ext.common.security import access
 
 

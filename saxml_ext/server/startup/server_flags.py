@@ -11,8 +11,8 @@ from absl import flags
 import jax
 
 from saxml_ext.common import errors
-from saxml_ext.server.loading import spec as spec_lib
-from saxml_ext.server.startup import behaviour as behaviour_lib
+from saxml_ext.server.lifecycle import spec as spec_lib
+from saxml_ext.server.startup import cell_options as behaviour_lib
 
 _ADMIN_PORT = flags.DEFINE_integer(
   'admin_port',

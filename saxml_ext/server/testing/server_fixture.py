@@ -13,11 +13,11 @@ from saxml_ext.protobuf import lm_pb2_grpc
 from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.protobuf import modelet_pb2_grpc
 from saxml_ext.server import model_server
-from saxml_ext.server.loading import lifecycle
+from saxml_ext.server.lifecycle import lifecycle
+from saxml_ext.server.lifecycle import spec as spec_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
-from saxml_ext.server.loading import spec as spec_lib
-from saxml_ext.server.startup import behaviour as behaviour_lib
+from saxml_ext.server.startup import cell_options as behaviour_lib
 from saxml_ext.server.testing import fake_runner
 from saxml_ext.server.vocabulary import codec
 

@@ -14,9 +14,9 @@ from absl import flags
 from saxml_ext.common import errors
 from saxml_ext.common import program
 from saxml_ext.server import server
-from saxml_ext.server.loading import cancellation
+from saxml_ext.server.lifecycle import cancellation
+from saxml_ext.server.lifecycle import spec as spec_lib
 from saxml_ext.server.loading import loader
-from saxml_ext.server.loading import spec as spec_lib
 from saxml_ext.server.parallel import prepared as prepared_lib
 from saxml_ext.server.testing import small_model  # noqa: F401 Registers.
 

@@ -37,8 +37,8 @@ from saxml_ext.engine.testing import fast_compile
 from saxml_ext.engine.testing import serving
 from saxml_ext.engine.testing import state_bits
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
+from saxml_ext.server.lifecycle import spec
 from saxml_ext.server.loading import loader
-from saxml_ext.server.loading import spec
 from saxml_ext.server.programs import programs
 from tests.groups.engine import member
 

@@ -7,7 +7,7 @@ Prints JSON: `weights` are the bytes of the shards on this process's devices,
 `grown` by how many the process grew at its peak. To split a model among two
 hosts start it twice with ICI_MESH_SHAPE=[1, 1, 2] among the overrides; by
 itself it reads all of the model. Programs and the keys and values of slots come
-on top, see saxml_ext/server/loading/load_memory.py.
+on top, see saxml_ext/server/commands/load_memory.py.
 """
 
 from collections.abc import Sequence
@@ -19,8 +19,8 @@ import jax
 from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
+from saxml_ext.server.lifecycle import spec
 from saxml_ext.server.loading import loader
-from saxml_ext.server.loading import spec
 from tests.groups.engine import member
 
 _PARAMS = flags.DEFINE_string(

@@ -1,6 +1,6 @@
 """The form of a question: what it asks for and how it may be worded.
 
-Templates are written as those of `harness/bundled/event.py`: `{slot}` for a
+Templates are written as those of `bundled/gptj/event.py`: `{slot}` for a
 value of the story, `[a|b]` for a free choice of words.
 """
 

@@ -6,7 +6,7 @@ from saxml_ext.aot.report.compiled import attention_kernel
 from saxml_ext.aot.report.compiled import bundles
 from saxml_ext.aot.report.compiled import costs
 from saxml_ext.aot.report.compiled import hlo_costs
-from saxml_ext.aot.report.compiled import kernels
+from saxml_ext.aot.report.compiled import kernel_costs
 
 # As libtpu writes code: two bundles, a loop of 14 of which 5 and 3 can be
 # skipped, and one bundle behind it.
@@ -73,7 +73,7 @@ class BundlesTest(absltest.TestCase):
 
 class AttentionKernelTest(absltest.TestCase):
   def _call(self, text: str = _CALL):
-    (call,) = hlo_costs.read(text, describe=kernels.describe).once.kernels
+    (call,) = hlo_costs.read(text, describe=kernel_costs.describe).once.kernels
     return call
 
   def test_blocks_are_read_off_the_operands(self):
@@ -107,7 +107,7 @@ class AttentionKernelTest(absltest.TestCase):
     text = _CALL.replace('[2,3,1,8,512]', '[2,3,4,256,512]')
     text = text.replace('[2,3,1,512,8]', '[2,3,4,512,256]')
     call = self._call(text)
-    code = kernels.counted()['attend_beams s8[4,256]']
+    code = kernel_costs.counted()['attend_beams s8[4,256]']
     self.assertEqual(call.bundles, code.outside)
     self.assertEqual(
       [block.bundles for block in call.blocks], [code.step, code.inner]

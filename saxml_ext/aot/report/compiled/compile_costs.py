@@ -18,7 +18,7 @@ from saxml_ext.aot.report.compiled import compiler
 from saxml_ext.aot.report.compiled import costs
 from saxml_ext.aot.report.compiled import engine_programs
 from saxml_ext.aot.report.compiled import hlo_costs
-from saxml_ext.aot.report.compiled import kernels
+from saxml_ext.aot.report.compiled import kernel_costs
 from saxml_ext.aot.tpu import setup
 from saxml_ext.aot.tpu import topologies
 from saxml_ext.common import flag_rules
@@ -154,7 +154,7 @@ def program(compiled: jax.stages.Compiled) -> costs.Program:
     'aliased': m.alias_size_in_bytes,
     'code': m.generated_code_size_in_bytes,
   }
-  return hlo_costs.read(compiled.as_text(), memory, kernels.describe)
+  return hlo_costs.read(compiled.as_text(), memory, kernel_costs.describe)
 
 
 if __name__ == '__main__':

@@ -2,7 +2,7 @@
 
 Compiles each of them alone for a TPU, for the sizes that GPT-J's programs have
 on 1 to 16 chips, and reads the code that libtpu dumps. Needs libtpu, but no
-TPU, and takes minutes. `kernels.py` reads the file that this writes.
+TPU, and takes minutes. `kernel_costs.py` reads the file that this writes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,15 +22,15 @@ from saxml_ext.aot.report.compiled import bundles
 from saxml_ext.aot.report.compiled import compiler
 from saxml_ext.aot.report.compiled import hlo_costs
 from saxml_ext.aot.report.compiled import hlo_text
-from saxml_ext.aot.report.compiled import kernels
+from saxml_ext.aot.report.compiled import kernel_costs
 from saxml_ext.aot.tpu import setup
 from saxml_ext.aot.tpu import topologies
 from saxml_ext.common import program
 from saxml_ext.engine import sharding
-from saxml_ext.engine.kernels.tpu import attention
+from saxml_ext.engine.kernels.tpu import block_list as work_lib
+from saxml_ext.engine.kernels.tpu import decode_kernel
 from saxml_ext.engine.kernels.tpu import prefill_attention
 from saxml_ext.engine.kernels.tpu import rows
-from saxml_ext.engine.kernels.tpu import work as work_lib
 
 _OUT = flags.DEFINE_string('out', None, 'File to write.')
 _TOPOLOGY = flags.DEFINE_string('topology', 'v5e 2x2', 'Chips, kind and shape.')
@@ -98,13 +98,13 @@ def _calls() -> Iterator[tuple]:
   """Functions that call one kernel each, and shapes of their arguments."""
   norm = ((_MODEL_DIM,), jnp.float32)
   for width in _WIDTHS:
-    yield rows.quantize, [((4 * kernels.ROWS, width), jnp.bfloat16)]
+    yield rows.quantize, [((4 * kernel_costs.ROWS, width), jnp.bfloat16)]
   # What decode attention gives.
   for width in _WIDTHS[:-1]:
-    yield rows.quantize, [((4 * kernels.ROWS, width), jnp.float32)]
+    yield rows.quantize, [((4 * kernel_costs.ROWS, width), jnp.float32)]
   yield (
     functools.partial(rows.normalize, epsilon=1e-5),
-    [((4 * kernels.ROWS, _MODEL_DIM), jnp.float32), norm, norm],
+    [((4 * kernel_costs.ROWS, _MODEL_DIM), jnp.float32), norm, norm],
   )
   for kv_dtype in ('int8', 'bfloat16'):
     for length in _LENGTHS:
@@ -135,12 +135,12 @@ def _decode_attention(heads: int, kv_dtype: str) -> tuple:
     slots = jnp.arange(_SLOTS, dtype=jnp.int32)
     work = work_lib.plan(reach, visible, slots, _PROMPT, _BLOCKS)
     keys, values, *suffixes = map(tuple, kv)
-    return attention.attend(
+    return decode_kernel.attend(
       queries,
       work,
       jnp.int32(0),
-      attention.KV(keys, values),
-      attention.KV(*suffixes),
+      decode_kernel.KV(keys, values),
+      decode_kernel.KV(*suffixes),
       _BLOCKS,
     )
 
@@ -164,7 +164,7 @@ def _called(text: str) -> tuple[str, str]:
     name = hlo_text.kernel_name(i)
     if name == attention_kernel.NAME:
       calls.append((name, attention_kernel.of(i, within).key))
-    elif (work := kernels.work_of(i, within)) is not None:
+    elif (work := kernel_costs.work_of(i, within)) is not None:
       calls.append((name, work.key))
 
   hlo_costs.read(text, describe=seen)

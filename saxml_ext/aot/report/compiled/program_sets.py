@@ -8,7 +8,7 @@ import pathlib
 from saxml_ext.aot import manifest as manifest_lib
 from saxml_ext.aot.report.compiled import costs
 from saxml_ext.aot.report.compiled import hlo_costs
-from saxml_ext.aot.report.compiled import kernels
+from saxml_ext.aot.report.compiled import kernel_costs
 from saxml_ext.aot.tpu import topologies
 
 
@@ -41,7 +41,9 @@ def read(directory: pathlib.Path) -> costs.Set:
         ' than in the manifest. Build the set again.'
       )
     source = gzip.decompress(packed).decode('utf-8')
-    programs[program.key] = hlo_costs.read(source, memory, kernels.describe)
+    programs[program.key] = hlo_costs.read(
+      source, memory, kernel_costs.describe
+    )
   numbers = {leaf.dtype for leaf in made_for.weights.values()}
   return costs.Set(
     title=made_for.serving.model_path,

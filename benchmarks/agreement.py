@@ -1,0 +1,229 @@
+"""Whether engines say the same."""
+
+from collections.abc import Sequence
+import dataclasses
+
+from benchmarks import contenders
+from benchmarks import measure
+from benchmarks import workload
+
+# Requests whose answers are forced; each costs a prefill.
+_FORCED = 32
+_FORCIBLE = (contenders.OURS, contenders.CTRANSLATE2)
+# Those that give all beams of a search, with scores.
+_LISTING = (contenders.OURS, contenders.CTRANSLATE2, contenders.TRANSFORMERS)
+
+
+@dataclasses.dataclass(frozen=True)
+class Tokens:
+  """An engine's answers against the reference's.
+
+  equal and total count answers; shared is the part of the reference's tokens
+  before the first difference.
+  """
+
+  name: str
+  equal: int
+  total: int
+  shared: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Top1:
+  """How often int8 finds the same token likeliest as float32 does.
+
+  Both get the same past, place by place, over `places` places. `reference` is
+  whose float32 that is: the engine's own, where it takes part.
+  """
+
+  engine: str
+  reference: str
+  agreement: float
+  places: int
+
+
+@dataclasses.dataclass(frozen=True)
+class NBest:
+  """An engine's n best answers to one request against the reference's.
+
+  equal counts those of `total` that have the same tokens at the same place of
+  the list, found those that are anywhere in it; score_gap is the largest
+  difference between scores at one place.
+  """
+
+  name: str
+  equal: int
+  found: int
+  total: int
+  score_gap: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Agreement:
+  """All that is compared in one mode.
+
+  reference is the engine of `tokens` and `n_best`: "" if there is none.
+  """
+
+  mode: str
+  reference: str
+  tokens: list[Tokens]
+  n_best: list[NBest]
+  top1: list[Top1]
+
+
+def of(
+  result: measure.ModeResult, requests: Sequence[workload.Request]
+) -> Agreement:
+  """Compares the answers of one mode."""
+  reference, same = tokens(result, requests)
+  lists = n_best(result) if reference else []
+  return Agreement(result.mode, reference, same, lists, top1(result, requests))
+
+
+def compare_tokens(
+  name: str, answers: Sequence[Sequence[int]], truth: Sequence[Sequence[int]]
+) -> Tokens:
+  """Compares answers one by one."""
+  equal = sum(list(a) == list(b) for a, b in zip(answers, truth, strict=True))
+  shared = sum(map(_shared, answers, truth))
+  total = sum(map(len, truth))
+  return Tokens(name, equal, len(truth), shared / max(1, total))
+
+
+def tokens(
+  result: measure.ModeResult, requests: Sequence[workload.Request]
+) -> tuple[str, list[Tokens]]:
+  """All against transformers in float32, or the first float32 that runs.
+
+  Beam search towards exact lengths that differ is left out: engines with one
+  length for a batch search further and are cut, which is another answer.
+
+  Returns:
+    The reference's name ("" if there is none) and the others' agreement.
+  """
+  exact = {r.max_new for r in requests if r.exact}
+  if result.mode != 'greedy' and len(exact) > 1:
+    return '', []
+  truth = _truth(result)
+  if truth is None:
+    return '', []
+  return truth.contender.name, [
+    compare_tokens(e.contender.name, e.answers, truth.answers)
+    for e in result.entries
+    if e is not truth
+  ]
+
+
+def compare_n_best(name: str, answers: dict, truth: dict) -> NBest:
+  """Compares two lists, each as of `service.NBest`."""
+  mine, theirs = answers['tokens'], truth['tokens']
+  return NBest(
+    name,
+    sum(a == b for a, b in zip(mine, theirs)),
+    sum(a in theirs for a in mine),
+    len(theirs),
+    max(abs(a - b) for a, b in zip(answers['scores'], truth['scores'])),
+  )
+
+
+def n_best(result: measure.ModeResult) -> list[NBest]:
+  """All in float32 against transformers, or the first: of the first request."""
+  truth = _truth(result)
+  if result.mode == 'greedy' or truth is None:
+    return []
+  others = [
+    e
+    for e in result.entries
+    if e is not truth
+    and e.contender.dtype == 'float32'
+    and e.contender.engine in _LISTING
+  ]
+  if not others or truth.contender.engine not in _LISTING:
+    return []
+  expected = truth.worker.ask('n_best')
+  return [
+    compare_n_best(e.contender.name, e.worker.ask('n_best'), expected)
+    for e in others
+  ]
+
+
+def _truth(result: measure.ModeResult) -> measure.Entry | None:
+  floats = [e for e in result.entries if e.contender.dtype == 'float32']
+  return result.find(contenders.REFERENCE) or next(iter(floats), None)
+
+
+def top1(
+  result: measure.ModeResult, requests: Sequence[workload.Request]
+) -> list[Top1]:
+  """Of the engines that run int8 and can be forced.
+
+  Those that run float32 too are forced with its answers. Where none does, as
+  with models that do not fit into memory in float32, all are forced with the
+  prompts and compared with our model in float32, computed layer by layer.
+  """
+  found = []
+  for engine in _FORCIBLE:
+    exact = result.find(contenders.Contender(engine, 'float32'))
+    rounded = result.find(contenders.Contender(engine, 'int8'))
+    if exact is None or rounded is None:
+      continue
+    answers = exact.answers[:_FORCED]
+    prompts = [list(r.tokens) for r in requests[: len(answers)]]
+    forced = _Forced(
+      [p + list(a) for p, a in zip(prompts, answers)],
+      [len(p) for p in prompts],
+    )
+    truth = forced.ask(exact, 'top1')
+    found.append(forced.compare(rounded, f'its {exact.contender.dtype}', truth))
+  return found or _against_prompts(result, requests)
+
+
+def _against_prompts(
+  result: measure.ModeResult, requests: Sequence[workload.Request]
+) -> list[Top1]:
+  ours = next(
+    (e for e in result.entries if e.contender.engine == contenders.OURS), None
+  )
+  rounded = [
+    entry
+    for engine in _FORCIBLE
+    if (entry := result.find(contenders.Contender(engine, 'int8'))) is not None
+  ]
+  if ours is None or not rounded:
+    return []
+  prompts = [list(r.tokens) for r in requests[:_FORCED]]
+  # A place needs a past.
+  forced = _Forced(prompts, [1] * len(prompts))
+  truth = forced.ask(ours, 'exact_top1')
+  return [forced.compare(entry, 'float32', truth) for entry in rounded]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Forced:
+  """Sequences, and the place of each from which on tokens are compared."""
+
+  sequences: list[list[int]]
+  starts: list[int]
+
+  def ask(self, entry: measure.Entry, command: str) -> list[list[int]]:
+    return entry.worker.ask(
+      command, sequences=self.sequences, starts=self.starts
+    )
+
+  def compare(
+    self, entry: measure.Entry, reference: str, truth: list[list[int]]
+  ) -> Top1:
+    pairs = zip(truth, self.ask(entry, 'top1'), strict=True)
+    same = [a == b for x, y in pairs for a, b in zip(x, y, strict=True)]
+    return Top1(
+      entry.contender.engine, reference, sum(same) / len(same), len(same)
+    )
+
+
+def _shared(a: Sequence[int], b: Sequence[int]) -> int:
+  """Leading tokens that both have."""
+  pairs = zip(a, b)
+  return next(
+    (i for i, (x, y) in enumerate(pairs) if x != y), min(len(a), len(b))
+  )

@@ -1,0 +1,34 @@
+from absl.testing import absltest
+
+from benchmarks import agreement
+
+
+class AgreementTest(absltest.TestCase):
+  def test_counts_answers_and_the_tokens_before_a_difference(self):
+    truth = [[1, 2, 3, 4], [5, 6], [7, 8, 9, 9]]
+    found = agreement.compare_tokens(
+      'x', [[1, 2, 3, 4], [5], [7, 0, 9, 9]], truth
+    )
+    self.assertEqual((found.equal, found.total), (1, 3))
+    # All four, one of two, one of four.
+    self.assertAlmostEqual(found.shared, 6 / 10)
+
+  def test_as_many_answers_on_both_sides(self):
+    with self.assertRaises(ValueError):
+      agreement.compare_tokens('x', [[1]], [[1], [2]])
+
+  def test_lists_are_compared_place_by_place(self):
+    truth = {'tokens': [[1, 2], [1, 3], [4, 4]], 'scores': [-1.0, -1.5, -2.0]}
+    swapped = {
+      'tokens': [[1, 2], [4, 4], [1, 3]],
+      'scores': [-1.0, -1.5, -2.25],
+    }
+    found = agreement.compare_n_best('x', swapped, truth)
+    self.assertEqual((found.equal, found.found, found.total), (1, 3, 3))
+    self.assertAlmostEqual(found.score_gap, 0.25)
+    same = agreement.compare_n_best('x', truth, truth)
+    self.assertEqual((same.equal, same.score_gap), (3, 0))
+
+
+if __name__ == '__main__':
+  absltest.main()

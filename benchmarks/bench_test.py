@@ -1,0 +1,134 @@
+"""The whole benchmark on a tiny model, with our engine alone."""
+
+import io
+import json
+import os
+
+from absl.testing import absltest
+from absl.testing import flagsaver
+from rich import console as console_lib
+
+from benchmarks import bench
+from benchmarks import contenders
+from benchmarks import random_model
+from benchmarks import settings as settings_lib
+from benchmarks import worker as worker_lib
+
+_COUNTS = (3, 6)
+_ROUNDS = 2
+
+
+class BenchTest(absltest.TestCase):
+  def test_rows_hold_what_was_measured(self):
+    out = self.create_tempdir().full_path
+    model = random_model.write(os.path.join(out, 'cache'), 1, 32, 2, 8, 128)
+    settings = settings_lib.Settings(
+      model=model,
+      cache=os.path.join(out, 'cache'),
+      out=out,
+      articles=None,
+      tokenizer=None,
+      request_set='ragged',
+      modes=('beam',),
+      engines=(
+        contenders.Contender('ours', 'int8'),
+        contenders.Contender('ours', 'float32'),
+        # Its program is not part of this test; where it can be had all the
+        # same, it has no such type.
+        contenders.Contender('ct2', 'int7'),
+      ),
+      counts=_COUNTS,
+      prompt=16,
+      new_tokens=0,
+      beams=4,
+      slots=2,
+      cores=worker_lib.idlest_cores(1),
+      rounds=_ROUNDS,
+    )
+    printed = io.StringIO()
+    console = console_lib.Console(file=printed, width=200)
+    bench.write(settings, bench.measure_all(settings, console), console)
+    with open(os.path.join(out, 'bench.json'), encoding='utf-8') as file:
+      rows = json.load(file)
+    self.assertEqual(
+      [(r['engine'], r['dtype'], r['mode'], r['requests']) for r in rows],
+      [
+        ('ours', dtype, 'beam', count)
+        for dtype in ('int8', 'float32')
+        for count in _COUNTS
+      ],
+    )
+    requests = settings.requests()
+    for row in rows:
+      asked = sum(r.max_new for r in requests[: row['requests']])
+      self.assertEqual(row['tokens'], asked)
+      self.assertEqual(row['rounds'], _ROUNDS)
+      least, most = row['tokens_per_cpu_second_extremes']
+      self.assertBetween(row['tokens_per_cpu_second'], least, most)
+      self.assertGreater(row['wall_seconds'], 0)
+      # What is counted as needed must be less than what it took.
+      self.assertGreater(row['times_floor'], 1)
+      # A process with JAX in it, and no more than the machine has.
+      self.assertBetween(row['peak_rss_bytes'], 1 << 26, 1 << 34)
+    self.assertEqual(rows[0]['ours_over_this'], 1)
+    text = printed.getvalue()
+    self.assertIn('absent: ct2_int7', text)
+    self.assertIn(
+      'ours int8 finds the token likeliest that its float32 does at', text
+    )
+    # Not where answers of several lengths are searched for.
+    self.assertNotIn('ours_int8 gives', text)
+
+
+class WidthsTest(absltest.TestCase):
+  def test_flags_of_several_widths(self):
+    out = self.create_tempdir().full_path
+    sizes = {'layers': 1, 'dim': 32, 'heads': 2, 'rotary': 8, 'vocab': 128}
+    with flagsaver.flagsaver(beams=['100', '8'], cache=out, **sizes):
+      settings = bench.settings_from_flags()
+    self.assertEqual(settings.modes, ('beam8', 'beam100'))
+    self.assertIn(contenders.REFERENCE, settings.engines)
+    self.assertEqual((settings.new_tokens, settings.rounds), (32, 3))
+    with flagsaver.flagsaver(beams=['8', 'many']):
+      with self.assertRaisesRegex(ValueError, "--beams is '8,many'"):
+        bench.settings_from_flags()
+
+
+class SixBTest(absltest.TestCase):
+  def test_what_6b_does_with_a_model_of_another_size(self):
+    out = self.create_tempdir().full_path
+    with flagsaver.flagsaver(
+      model='6b',
+      engines=['ours_int8'],
+      modes=['greedy'],
+      layers=2,
+      dim=64,
+      heads=2,
+      rotary=8,
+      vocab=256,
+      prompt=12,
+      new_tokens=3,
+      rounds=1,
+      out=out,
+      cache=os.path.join(out, 'cache'),
+    ):
+      settings = bench.settings_from_flags()
+    self.assertEqual(settings.config['torch_dtype'], 'bfloat16')
+    self.assertEqual(settings.counts, (8,))
+    printed = io.StringIO()
+    console = console_lib.Console(file=printed, width=200)
+    (row,) = bench.measure_all(settings, console)
+    self.assertEqual(row['tokens'], 8 * 3)
+    # Weights in int8, and keys and values of 8 requests in float32.
+    weights = 2 * 12 * 64**2 + 256 * 64
+    self.assertBetween(row['step_bytes'], weights, 3 * weights)
+    # Of a prompt each place but the first has a past.
+    self.assertRegex(
+      printed.getvalue(),
+      r'greedy: ours int8 finds the token likeliest that float32 does at'
+      r' (9\d|100)\.\d\d % of 88 places',
+    )
+
+
+if __name__ == '__main__':
+  absltest.main()

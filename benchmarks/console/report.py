@@ -1,0 +1,153 @@
+"""The run's figures as tables."""
+
+from collections.abc import Mapping, Sequence
+
+from rich import console as console_lib
+from rich import table as table_lib
+
+from benchmarks import agreement
+from benchmarks import floor as floor_lib
+
+_MIB = 1 << 20
+
+
+def speed(rows: Sequence[dict], title: str) -> table_lib.Table:
+  """How fast each contender was."""
+  ours = next((r['ours'] for r in rows if 'ours' in r), 'ours')
+  table = _table(
+    title,
+    'tokens/CPU s',
+    'quartiles',
+    f'{ours} is',
+    'CPU s',
+    'wall s',
+    'CPU ms/request',
+  )
+  for row, first in zip(rows, _begins(rows)):
+    if first:
+      table.add_section()
+    low, high = row['tokens_per_cpu_second_quartiles']
+    times = row.get('ours_over_this')
+    table.add_row(
+      *_names(row),
+      f'{row["tokens_per_cpu_second"]:.1f}',
+      f'{low:.1f}-{high:.1f}',
+      '' if times is None else f'{times:.2f} x',
+      f'{row["cpu_seconds"]:.2f}',
+      f'{row["wall_seconds"]:.2f}',
+      f'{1000 * row["cpu_seconds_per_request"]:.1f}',
+    )
+  return table
+
+
+def costs(rows: Sequence[dict]) -> table_lib.Table:
+  """What each contender needs besides: memory, and time before it can serve."""
+  table = _table(
+    'Memory, and wall seconds before the first request',
+    'peak MiB',
+    'load s',
+    'compile s',
+    'how',
+  )
+  for row, first in zip(rows, _begins(rows)):
+    if first:
+      table.add_section()
+    table.add_row(
+      *_names(row),
+      f'{row["peak_rss_bytes"] / _MIB:.0f}',
+      f'{row["load_seconds"]:.1f}',
+      f'{row["compile_seconds"]:.1f}',
+      row['note'],
+    )
+  return table
+
+
+def floors(
+  found: Mapping[tuple[str, str, int], floor_lib.Floor],
+  rows: Sequence[dict],
+  rates: Mapping[tuple[str, str], floor_lib.Rates],
+) -> table_lib.Table:
+  """Ours against the least that the work needs.
+
+  Args:
+    found: (mode, contender, requests) -> floor.
+    rows: of the whole run.
+    rates: (mode, contender) -> measured rates.
+  """
+  table = _table(
+    "Floor: least CPU seconds at this machine's measured rates",
+    'read GB/s',
+    'Gop/s: decode',
+    'prefill',
+    'attention',
+    'prefill s',
+    'decode s: read',
+    'or compute',
+    'floor s',
+    'took',
+    'MB/step',
+  )
+  for row in rows:
+    name = f'{row["engine"]}_{row["dtype"]}'
+    floor = found.get((row['mode'], name, row['requests']))
+    if floor is None:
+      continue
+    r = rates[row['mode'], name]
+    table.add_row(
+      *_names(row),
+      f'{r.read / 1e9:.1f}',
+      f'{r.decode / 1e9:.0f}',
+      f'{r.prefill / 1e9:.0f}',
+      f'{r.attention / 1e9:.0f}',
+      f'{floor.prefill_seconds:.3f}',
+      f'{floor.read_seconds:.3f}',
+      f'{floor.compute_seconds:.3f}',
+      f'{floor.seconds:.3f}',
+      f'{row["times_floor"]:.2f} x',
+      f'{floor.step_bytes / 1e6:.0f}',
+    )
+  return table
+
+
+def print_agreement(
+  console: console_lib.Console, found: agreement.Agreement
+) -> None:
+  """One line for each comparison."""
+  for t in found.tokens:
+    console.print(
+      f'{found.mode}: {t.name} gives {t.equal} of {t.total} answers as'
+      f' {found.reference} does; {100 * t.shared:.1f} % of tokens before the'
+      ' first difference'
+    )
+  for n in found.n_best:
+    console.print(
+      f'{found.mode}: of the {n.total} best answers {n.name} has {n.equal} at'
+      f' the place where {found.reference} has them, {n.found} at any; scores'
+      f' differ by {n.score_gap:.1e} at most'
+    )
+  for figure in found.top1:
+    console.print(
+      f'{found.mode}: {figure.engine} int8 finds the token likeliest that'
+      f' {figure.reference} does at {100 * figure.agreement:.2f} % of'
+      f' {figure.places} places (teacher-forced)'
+    )
+
+
+def _table(title: str, *columns: str) -> table_lib.Table:
+  """A table whose first columns are those of _names()."""
+  table = table_lib.Table(title=title, title_justify='left')
+  table.add_column('mode')
+  table.add_column('engine')
+  for name in ('requests', *columns):
+    table.add_column(name, justify='right')
+  return table
+
+
+def _names(row: dict) -> tuple[str, str, str]:
+  return row['mode'], f'{row["engine"]} {row["dtype"]}', str(row['requests'])
+
+
+def _begins(rows: Sequence[dict]) -> list[bool]:
+  """Which rows are the first of another mode than the row above."""
+  modes = [r['mode'] for r in rows]
+  return [i > 0 and modes[i - 1] != m for i, m in enumerate(modes)]

@@ -1,0 +1,89 @@
+"""What the benchmark measures unless its flags say otherwise, by --model."""
+
+from collections.abc import Mapping
+import dataclasses
+
+from benchmarks import contenders
+
+
+@dataclasses.dataclass(frozen=True)
+class Preset:
+  """Sizes of the model and the work; the flags of bench.py explain them.
+
+  Attributes:
+    weights: type of the weights on disk.
+    engines: contenders by name.
+    trial_new_tokens: see settings.Settings.
+  """
+
+  layers: int
+  dim: int
+  heads: int
+  rotary: int
+  vocab: int
+  weights: str
+  engines: tuple[str, ...]
+  batch: int
+  prompt: int
+  new_tokens: int
+  rounds: int
+  trial_new_tokens: int | None
+
+
+_SMALL = Preset(
+  layers=4,
+  dim=512,
+  heads=4,
+  rotary=64,
+  vocab=50400,
+  weights='float32',
+  engines=tuple(c.name for c in contenders.ALL),
+  batch=8,
+  prompt=256,
+  new_tokens=64,
+  rounds=5,
+  trial_new_tokens=None,
+)
+
+# GPT-J's own sizes. Two engines hold 7 GB each, and a round takes each of them
+# about a minute on a core that makes 300 Gop/s in int8.
+_GPTJ_6B = Preset(
+  layers=28,
+  dim=4096,
+  heads=16,
+  rotary=64,
+  vocab=50400,
+  weights='bfloat16',
+  engines=('ours_int8', 'ct2_int8'),
+  batch=8,
+  prompt=64,
+  new_tokens=16,
+  rounds=3,
+  trial_new_tokens=4,
+)
+
+# "bundled" has sizes of its own.
+OF_MODEL: Mapping[str, Preset] = {
+  'random': _SMALL,
+  'bundled': _SMALL,
+  '6b': _GPTJ_6B,
+}
+
+# Those whose answers can be compared, in the types that most serve.
+_OF_WIDTHS = (
+  'ours_int8',
+  'ours_float32',
+  'ct2_int8',
+  'ct2_float32',
+  'transformers_float32',
+)
+
+
+def of_widths(preset: Preset) -> Preset:
+  """The same for several numbers of beams: of 4 to 100, ten minutes' work."""
+  return dataclasses.replace(
+    preset,
+    engines=tuple(name for name in _OF_WIDTHS if name in preset.engines),
+    new_tokens=min(preset.new_tokens, 32),
+    rounds=3,
+  )

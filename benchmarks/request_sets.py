@@ -1,0 +1,79 @@
+"""The requests of a run: prompts, and how long each answer must be."""
+
+import itertools
+
+import numpy as np
+import tokenizers
+
+from benchmarks import workload
+from saxml_ext.evaluation import dataset
+
+# Outputs of the field's set (CNN/DailyMail in the MLPerf GPT-J benchmark): 30
+# to 128 tokens, 69 on average.
+MIN_OUTPUT, MEAN_OUTPUT, MAX_OUTPUT = 30, 69, 128
+# The longest prompt of that set over the mean one: 1,919 / 893.
+_LONGEST = 1919 / 893
+# Spread of the prompts' lengths about their mean, as a lognormal's sigma.
+_SIGMA = 0.45
+_LONGEST_ARTICLE = 512
+
+
+def fixed(
+  count: int, prompt: int, new_tokens: int, vocab: int, seed: int = 0
+) -> tuple[workload.Request, ...]:
+  """Random prompts of one length, answers of one length."""
+  rng = np.random.default_rng(seed)
+  return tuple(
+    workload.Request(_tokens(rng, prompt, vocab), new_tokens, new_tokens)
+    for _ in range(count)
+  )
+
+
+def ragged(
+  count: int, prompt: int, vocab: int, seed: int = 0
+) -> tuple[workload.Request, ...]:
+  """Random prompts and answers of varied length, in the field's proportions.
+
+  Prompts are lognormal with mean `prompt`, cut at an eighth and at 2.15 times
+  of it; answers are 30 + 98 * Beta(2, b) with mean 69. The first n of a larger
+  set are the set of n.
+  """
+  rng = np.random.default_rng(seed)
+  span = MAX_OUTPUT - MIN_OUTPUT
+  share = (MEAN_OUTPUT - MIN_OUTPUT) / span
+  beta = 2 * (1 - share) / share
+  result = []
+  for _ in range(count):
+    length = prompt * rng.lognormal(-(_SIGMA**2) / 2, _SIGMA)
+    length = int(np.clip(length, max(1, prompt // 8), prompt * _LONGEST))
+    output = MIN_OUTPUT + int(round(span * rng.beta(2, beta)))
+    result.append(workload.Request(_tokens(rng, length, vocab), output, output))
+  return tuple(result)
+
+
+def bundled(
+  count: int, articles: str, tokenizer: str
+) -> tuple[workload.Request, ...]:
+  """The bundled articles, again from the front if `count` is larger.
+
+  The model ends its answers itself, after 30 to 128 tokens.
+
+  Args:
+    count: requests.
+    articles: path of eval.json.
+    tokenizer: path of tokenizer.json.
+  """
+  encoder = tokenizers.Tokenizer.from_file(tokenizer)
+  texts = [a.prompt for a in dataset.load_articles(articles)[:count]]
+  prompts = [e.ids[-_LONGEST_ARTICLE:] for e in encoder.encode_batch(texts)]
+  return tuple(
+    workload.Request(tuple(prompt), MIN_OUTPUT, MAX_OUTPUT)
+    for prompt in itertools.islice(itertools.cycle(prompts), count)
+  )
+
+
+def _tokens(
+  rng: np.random.Generator, length: int, vocab: int
+) -> tuple[int, ...]:
+  """Neither 0 nor the last token, which ends a sequence."""
+  return tuple(rng.integers(1, vocab - 1, length).tolist())

@@ -1,0 +1,50 @@
+"""Whether a contender's weights fit into this machine's free memory.
+
+A process that asks for more is killed by the system, often with its neighbours.
+"""
+
+import psutil
+
+from benchmarks import contenders
+
+_BYTES = {'float32': 4, 'bfloat16': 2, 'int8': 1}
+# Of the machine's memory: for programs, keys and values, and other processes.
+_KEPT_FREE = 0.1
+
+
+def shortage(contender: contenders.Contender, config: dict) -> str | None:
+  """Why a contender cannot be loaded now, or None if it can.
+
+  Args:
+    contender: who is to be loaded.
+    config: the model's config.json.
+  """
+  needed = weight_bytes(contender, config)
+  memory = psutil.virtual_memory()
+  free = int(memory.available - _KEPT_FREE * memory.total)
+  if needed <= free:
+    return None
+  return (
+    f'{contender.name}: its weights take {needed / 1e9:.1f} GB and'
+    f' {max(0, free) / 1e9:.1f} GB of memory can be used; take a machine with'
+    ' more memory, or leave it out with --engines'
+  )
+
+
+def weight_bytes(contender: contenders.Contender, config: dict) -> int:
+  """Bytes of the weights, those of a conversion in memory included.
+
+  OpenVINO's weights, and all but the int8 ones of CTranslate2, are converted
+  from what transformers has loaded.
+  """
+  layers, dim = config['n_layer'], config['n_embd']
+  hidden = config['n_inner'] or 4 * dim
+  weights = layers * (4 * dim**2 + 2 * dim * hidden)
+  weights += 2 * config['vocab_size'] * dim
+  # A type that nobody knows is refused by the contender itself.
+  size = _BYTES.get(contender.dtype, 1)
+  if contender.engine == contenders.OPENVINO:
+    size = _BYTES['float32'] + size
+  elif contender.engine == contenders.CTRANSLATE2 and size > 1:
+    size *= 2
+  return weights * size

@@ -1,0 +1,46 @@
+from unittest import mock
+
+from absl.testing import absltest
+import psutil
+
+from benchmarks import contenders
+from benchmarks import room
+
+_GPTJ_6B = {
+  'n_layer': 28,
+  'n_embd': 4096,
+  'n_inner': None,
+  'vocab_size': 50400,
+}
+
+
+class RoomTest(absltest.TestCase):
+  def test_bytes_of_gptj_6b(self):
+    # 6.05 billion parameters, less norms and biases.
+    parameters = 28 * 12 * 4096**2 + 2 * 50400 * 4096
+    for name, times in (
+      ('ours_int8', 1),
+      ('ct2_int8', 1),
+      ('ours_bfloat16', 2),
+      ('transformers_float32', 4),
+      ('ct2_float32', 8),
+      ('openvino_int8', 5),
+    ):
+      (contender,) = contenders.choose([name])
+      self.assertEqual(
+        room.weight_bytes(contender, _GPTJ_6B), times * parameters, name
+      )
+
+  def test_what_does_not_fit_says_so(self):
+    small, large = contenders.choose(['ours_int8', 'transformers_float32'])
+    memory = mock.Mock(available=20_000_000_000, total=24_000_000_000)
+    with mock.patch.object(psutil, 'virtual_memory', return_value=memory):
+      self.assertIsNone(room.shortage(small, _GPTJ_6B))
+      self.assertRegex(
+        room.shortage(large, _GPTJ_6B) or '',
+        r'^transformers_float32: .* 24\.2 GB and 17\.6 GB .* --engines$',
+      )
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,130 @@
+"""What a run of the benchmark is asked to do."""
+
+from collections.abc import Sequence
+import dataclasses
+
+from benchmarks import contenders
+from benchmarks import models
+from benchmarks import request_sets
+from benchmarks import workload
+from benchmarks.workers import service
+
+SETS = ('fixed', 'ragged')
+BEAM, GREEDY = 'beam', 'greedy'
+MODES = (BEAM, GREEDY)
+# Beams to which a number of requests applies. Of wider beams there are fewer
+# requests, as many rows in all: of 100 beams peers make 2 tokens a CPU second.
+_FULL_WIDTH = 4
+# Trials of wide beams ask for so many tokens: engines' speed is told by few.
+_WIDE, _TRIAL_NEW_TOKENS = 16, 8
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+  """The flags of bench.py, which explains them.
+
+  model is the Hugging Face directory; articles and tokenizer are None unless
+  it is the bundled one. modes are names of `modes`; counts are numbers of
+  requests, ascending; beams are those of mode "beam"; cores are where every
+  worker runs, one for each of its threads. Trials of peers' settings ask for
+  answers of at most trial_new_tokens, if that is given.
+  """
+
+  model: str
+  cache: str
+  out: str
+  articles: str | None
+  tokenizer: str | None
+  request_set: str
+  modes: tuple[str, ...]
+  engines: tuple[contenders.Contender, ...]
+  counts: tuple[int, ...]
+  prompt: int
+  new_tokens: int
+  beams: int
+  slots: int
+  cores: tuple[int, ...]
+  rounds: int
+  trial_new_tokens: int | None = None
+
+  @property
+  def config(self) -> dict:
+    return models.read_config(self.model)
+
+  def requests(self) -> tuple[workload.Request, ...]:
+    """The largest set; smaller ones are its beginning."""
+    count, vocab = self.counts[-1], self.config['vocab_size']
+    if self.request_set == 'fixed':
+      return request_sets.fixed(count, self.prompt, self.new_tokens, vocab)
+    if self.articles is not None and self.tokenizer is not None:
+      return request_sets.bundled(count, self.articles, self.tokenizer)
+    return request_sets.ragged(count, self.prompt, vocab)
+
+  def beams_of(self, mode: str) -> int:
+    if mode == GREEDY:
+      return 1
+    return int(mode.removeprefix(BEAM) or self.beams)
+
+  def of_mode(self, mode: str) -> 'Settings':
+    """The same for one of several widths, see `modes`; else these settings."""
+    if mode in MODES:
+      return self
+    beams = self.beams_of(mode)
+    return dataclasses.replace(
+      self,
+      modes=(mode,),
+      counts=tuple(sorted({requests_of(n, beams) for n in self.counts})),
+      trial_new_tokens=(
+        _TRIAL_NEW_TOKENS if beams >= _WIDE else self.trial_new_tokens
+      ),
+    )
+
+  def job(
+    self,
+    contender: contenders.Contender,
+    mode: str,
+    requests: Sequence[workload.Request],
+  ) -> dict:
+    """The worker's job, as it travels."""
+    return dataclasses.asdict(
+      service.Job(
+        model=self.model,
+        cache=self.cache,
+        dtype=contender.dtype,
+        threads=len(self.cores),
+        beams=self.beams_of(mode),
+        slots=self.slots,
+        eos=self.config['eos_token_id'],
+        requests=tuple(requests),
+        trial_new_tokens=self.trial_new_tokens,
+      )
+    )
+
+
+def modes(names: Sequence[str], widths: Sequence[int]) -> tuple[str, ...]:
+  """Names of what is measured; "beam30" is beam search with 30 beams.
+
+  Args:
+    names: of MODES.
+    widths: numbers of beams; if there are several, each is a mode by itself.
+
+  Raises:
+    ValueError: a name is unknown, or a width is none.
+  """
+  for name in names:
+    if name not in MODES:
+      raise ValueError(f'--modes has {name!r}; use {MODES}.')
+  for width in widths:
+    if width < 2:
+      raise ValueError(
+        f'--beams has {width}; at least 2 each. One beam is --modes=greedy.'
+      )
+  if len(widths) == 1:
+    return tuple(names)
+  wide = [f'{BEAM}{width}' for width in widths]
+  return tuple(m for name in names for m in (wide if name == BEAM else [name]))
+
+
+def requests_of(count: int, beams: int) -> int:
+  """How many of `count` requests are searched for with so many beams."""
+  return min(count, max(1, count * _FULL_WIDTH // beams))

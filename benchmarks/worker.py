@@ -1,0 +1,167 @@
+"""The benchmark's side of its workers: starts, asks and stops them."""
+
+from collections.abc import Sequence
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import psutil
+
+from benchmarks import contenders
+
+# In Bazel this file lies in the runfiles, whose layout is the repository's.
+ROOT = os.path.abspath(
+  os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..')
+)
+_TAIL_LINES = 12
+
+# Environment that keeps all engines to AVX2, by the words of each.
+AVX2 = {
+  'CT2_FORCE_CPU_ISA': 'AVX2',
+  'MKL_ENABLE_INSTRUCTIONS': 'AVX2',
+  'ONEDNN_MAX_CPU_ISA': 'AVX2',
+  'DNNL_MAX_CPU_ISA': 'AVX2',
+  'ATEN_CPU_CAPABILITY': 'avx2',
+  'OPENBLAS_CORETYPE': 'Haswell',
+}
+XLA_AVX2 = '--xla_cpu_max_isa=AVX2'
+
+
+class WorkerError(Exception):
+  """A worker failed, or its program or libraries are not there."""
+
+
+def idlest_cores(count: int) -> tuple[int, ...]:
+  """Those of our cores that others use least at the moment.
+
+  Raises:
+    ValueError: there are not that many.
+  """
+  ours = os.sched_getaffinity(0)
+  if count > len(ours):
+    raise ValueError(
+      f'--threads is {count}; this process may use {len(ours)} cores.'
+    )
+  busy = psutil.cpu_percent(interval=1, percpu=True)
+  return tuple(sorted(sorted(ours, key=lambda core: busy[core])[:count]))
+
+
+class Worker:
+  """A contender in a process of its own, pinned to some cores."""
+
+  def __init__(
+    self,
+    contender: contenders.Contender,
+    cores: Sequence[int],
+    log_path: str,
+    xla_flags: str = '',
+  ):
+    """Starts the process; it answers once its libraries are imported.
+
+    Args:
+      contender: which program.
+      cores: where it may run, one for each of its threads.
+      log_path: gets what it prints.
+      xla_flags: besides those of the environment.
+    """
+    self.contender = contender
+    self._log_path = log_path
+    argv, environment = command(contender.program)
+    environment |= _threading(len(cores), xla_flags)
+    os.makedirs(os.path.dirname(log_path), exist_ok=True)
+    before = os.sched_getaffinity(0)
+    # Inherited from the first instruction on: libraries size their pools by it.
+    os.sched_setaffinity(0, cores)
+    try:
+      with open(log_path, 'wb') as log:
+        self._process = subprocess.Popen(
+          argv,
+          stdin=subprocess.PIPE,
+          stdout=subprocess.PIPE,
+          stderr=log,
+          env=environment,
+          text=True,
+          # Ctrl-C reaches the benchmark alone, which then stops its workers.
+          start_new_session=True,
+        )
+    finally:
+      os.sched_setaffinity(0, before)
+    # Popen makes both where it is given PIPE.
+    assert self._process.stdin is not None
+    assert self._process.stdout is not None
+    self._commands = self._process.stdin
+    self._answers = self._process.stdout
+
+  def ask(self, command: str, **arguments) -> Any:
+    """Sends a command and waits for the answer.
+
+    Raises:
+      WorkerError: the worker says so, or has ended.
+    """
+    line = json.dumps({'command': command, **arguments})
+    try:
+      print(line, file=self._commands, flush=True)
+      answer = self._answers.readline()
+    except BrokenPipeError:
+      answer = ''
+    if not answer:
+      code = self._process.wait()
+      raise WorkerError(
+        f'{self.contender.name} ended with code {code}: {self._reason()}'
+      )
+    answer = json.loads(answer)
+    if 'error' in answer:
+      raise WorkerError(f'{self.contender.name}: {answer["error"]}')
+    return answer['value']
+
+  def stop(self) -> None:
+    """Ends it and what it started, at once: nothing is worth waiting for."""
+    if self._process.returncode is None:
+      # It leads a group of its own, and is there until it is waited for.
+      os.killpg(self._process.pid, signal.SIGKILL)
+    self._process.wait()
+    self._answers.close()
+    try:
+      self._commands.close()
+    except BrokenPipeError:
+      pass  # What was left to send has no reader any more.
+
+  def _reason(self) -> str:
+    with open(self._log_path, encoding='utf-8', errors='replace') as file:
+      lines = [line.rstrip() for line in file if line.strip()]
+    errors = [line for line in lines if 'Error' in line]
+    return (errors or lines[-_TAIL_LINES:] or ['its log is empty'])[-1]
+
+
+def command(program: str) -> tuple[list[str], dict[str, str]]:
+  """Bazel's launcher of a program, or in a plain checkout its module."""
+  environment = dict(os.environ)
+  launcher = os.path.join(ROOT, program)
+  if os.path.isfile(launcher) and os.access(launcher, os.X_OK):
+    # It makes a path of its own, with its own libraries and no others.
+    environment.pop('PYTHONPATH', None)
+    return [launcher], environment
+  path = [ROOT, environment.get('PYTHONPATH', '')]
+  environment['PYTHONPATH'] = os.pathsep.join(filter(None, path))
+  module = program.replace('/', '.')
+  return [sys.executable, '-P', '-m', module], environment
+
+
+def _threading(threads: int, xla_flags: str) -> dict[str, str]:
+  """Environment that keeps numeric libraries to a number of threads."""
+  flags = f'{os.environ.get("XLA_FLAGS", "")} {xla_flags}'
+  if threads == 1:
+    flags += ' --xla_cpu_multi_thread_eigen=false'
+  return {
+    'XLA_FLAGS': flags.strip(),
+    'NPROC': str(threads),  # XLA's thread pool.
+    'OMP_NUM_THREADS': str(threads),
+    'OPENBLAS_NUM_THREADS': str(threads),
+    'MKL_NUM_THREADS': str(threads),
+    'TOKENIZERS_PARALLELISM': 'false',
+    'HF_HUB_OFFLINE': '1',
+    'JAX_PLATFORMS': 'cpu',
+  }

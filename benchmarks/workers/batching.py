@@ -1,0 +1,137 @@
+"""How requests are grouped for engines that decode whole batches.
+
+Such an engine pads a batch to its longest prompt and decodes until its longest
+answer is done. Which grouping wastes least depends on the engine, so some are
+tried and the fastest is kept.
+"""
+
+from collections.abc import Callable, Sequence
+import dataclasses
+import functools
+import itertools
+
+from benchmarks import workload
+from benchmarks.workers import trials
+
+# Part of the requests that a trial runs, and its fewest batches.
+_SAMPLE = 6
+_FEWEST = 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Batching:
+  """A grouping.
+
+  Attributes:
+    order: what batches are cut from: requests by "prompt" length, by length
+      of "output", or by output and, within groups of four batches, by prompt
+      ("both"). "equal" is by prompt, and a batch has prompts of one length.
+    size: most requests of a batch.
+  """
+
+  order: str
+  size: int
+
+  def __str__(self) -> str:
+    return f'batches of {self.size} by {self.order}'
+
+  def cut(self, requests: Sequence[workload.Request]) -> list[list[int]]:
+    """Indices of each batch's requests."""
+
+    def by_prompt(i: int):
+      return len(requests[i].tokens), requests[i].max_new
+
+    def by_output(i: int):
+      return requests[i].max_new, len(requests[i].tokens)
+
+    key = by_prompt if self.order in ('prompt', 'equal') else by_output
+    order = sorted(range(len(requests)), key=key)
+    if self.order == 'both':
+      chunks = _chunks(order, 4 * self.size)
+      order = [i for chunk in chunks for i in sorted(chunk, key=by_prompt)]
+    if self.order == 'equal':
+      groups = itertools.groupby(order, lambda i: len(requests[i].tokens))
+      return [c for _, g in groups for c in _chunks(list(g), self.size)]
+    return _chunks(order, self.size)
+
+
+def run(
+  requests: Sequence[workload.Request],
+  batching: Batching,
+  generate: Callable[[Sequence[workload.Request]], list[list[int]]],
+) -> list[list[int]]:
+  """Answers in the requests' order, cut to what each asked for.
+
+  Args:
+    requests: any number.
+    batching: how to group them.
+    generate: answers one batch, each at most as long as its longest.
+  """
+  answers: list[list[int]] = [[] for _ in requests]
+  for batch in batching.cut(requests):
+    found = generate([requests[i] for i in batch])
+    for i, answer in zip(batch, found, strict=True):
+      answers[i] = answer[: requests[i].max_new]
+  return answers
+
+
+def choose(
+  requests: Sequence[workload.Request],
+  orders: Sequence[str],
+  sizes: Sequence[int],
+  generate: Callable[[Sequence[workload.Request]], list[list[int]]],
+  new_tokens: int | None = None,
+) -> Batching:
+  """The fastest order at a middle size, the fastest size, then again the order.
+
+  A trial groups all requests and runs some of the batches, evenly chosen.
+  Requests that are all alike have no order, but a size: all of them together
+  is one that is tried too. Where answers end by themselves nobody knows their
+  length, and orders by output drop out.
+
+  Args:
+    requests: all that will be run.
+    orders: to choose from; see Batching.
+    sizes: to choose from.
+    generate: answers one batch.
+    new_tokens: of an answer in a trial, at most; None: as many as asked for.
+  """
+  first = requests[0]
+  sizes = [s for s in sizes if s <= len(requests)] or [len(requests)]
+  if all(
+    r.exact and (len(r.tokens), r.max_new) == (len(first.tokens), first.max_new)
+    for r in requests
+  ):
+    orders = ['prompt']
+    sizes = sorted({*sizes, len(requests)})
+  elif not all(r.exact for r in requests):
+    orders = [o for o in orders if o in ('prompt', 'equal')]
+  if len(orders) == len(sizes) == 1:
+    return Batching(orders[0], sizes[0])
+  middle = sizes[(len(sizes) - 1) // 2]
+
+  @functools.cache
+  def rate(batching: Batching) -> float:
+    batches = _sample(requests, batching)
+    if new_tokens is not None:
+      batches = [trials.shortened(batch, new_tokens) for batch in batches]
+    return trials.rate(batches, generate)
+
+  best = trials.fastest([Batching(order, middle) for order in orders], rate)
+  best = trials.fastest([Batching(best.order, size) for size in sizes], rate)
+  return trials.fastest([Batching(order, best.size) for order in orders], rate)
+
+
+def _sample(
+  requests: Sequence[workload.Request], batching: Batching
+) -> list[list[workload.Request]]:
+  """Some of the batches, evenly chosen."""
+  batches = batching.cut(requests)
+  count = min(len(batches), max(_FEWEST, len(batches) // _SAMPLE))
+  step = len(batches) / count
+  chosen = [batches[int(step * (i + 0.5))] for i in range(count)]
+  return [[requests[i] for i in batch] for batch in chosen]
+
+
+def _chunks(items: Sequence[int], size: int) -> list[list[int]]:
+  return [list(items[i : i + size]) for i in range(0, len(items), size)]

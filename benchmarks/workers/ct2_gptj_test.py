@@ -1,0 +1,47 @@
+"""The streamed conversion against CTranslate2's own converter."""
+
+import filecmp
+import os
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import ctranslate2
+import numpy as np
+
+from benchmarks import random_model
+from benchmarks.workers import ct2_gptj
+
+
+class CT2GPTJTest(parameterized.TestCase):
+  @parameterized.parameters('float32', 'bfloat16')
+  def test_files_and_logits_are_those_of_the_stock_converter(self, dtype):
+    root = self.create_tempdir().full_path
+    model = random_model.write(root, 3, 64, 4, 8, 300, dtype)
+    streamed, stock = os.path.join(root, 'a'), os.path.join(root, 'b')
+    ct2_gptj.convert(model, streamed)
+    ctranslate2.converters.TransformersConverter(model).convert(
+      stock, quantization='int8'
+    )
+    names = sorted(os.listdir(stock))
+    self.assertIn('model.bin', names)
+    self.assertEqual(sorted(os.listdir(streamed)), names)
+    _, different, unread = filecmp.cmpfiles(
+      streamed, stock, names, shallow=False
+    )
+    self.assertEqual((different, unread), ([], []))
+    tokens = np.random.default_rng(0).integers(1, 299, 20).tolist()
+    logits = [
+      np.asarray(
+        ctranslate2.Generator(
+          path, device='cpu', compute_type='int8_float32'
+        ).forward_batch([tokens])
+      )
+      for path in (streamed, stock)
+    ]
+    self.assertEqual(logits[0].shape, (1, 20, 300))
+    np.testing.assert_array_equal(*logits)
+    self.assertGreater(np.ptp(logits[0]), 0)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,263 @@
+"""Worker: CTranslate2.
+
+CTranslate2 reads the choice of its library of matrix products when it is
+imported. So this process imports it once that is chosen, in `open`, and what
+needs it before runs in a process of its own.
+"""
+
+from collections.abc import Callable, Sequence
+from concurrent import futures
+import dataclasses
+import importlib.metadata
+import json
+import multiprocessing
+import os
+import shutil
+import sys
+from typing import Any, TypeVar
+
+import numpy as np
+
+from benchmarks import models
+from benchmarks import workload
+from benchmarks.workers import batching
+from benchmarks.workers import service
+from benchmarks.workers import trials
+
+_T = TypeVar('_T')
+
+_MODULE = 'ctranslate2'
+_USE_MKL = 'CT2_USE_MKL'
+_ORDERS = ('output', 'prompt', 'both', 'equal')
+# It takes a batch's prompts together up to the shortest one's end, and from
+# there on token by token: uneven prompts are at their best in tiny batches.
+_SIZES = (1, 2, 4, 8, 16, 32)
+
+
+# Its libraries of matrix products -> the value of CT2_USE_MKL that takes them.
+# By itself it takes MKL on Intel's processors alone.
+_BACKENDS = {'MKL': '1', 'oneDNN': '0'}
+# Of a contender's dtype: its compute types of that size of weights.
+_COMPUTE_TYPES = {
+  'float32': ('float32',),
+  'bfloat16': ('bfloat16',),
+  'int8': ('int8_float32', 'int8_bfloat16'),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Variant:
+  """How it computes: a key of _BACKENDS, and one of its compute types."""
+
+  backend: str
+  compute_type: str
+
+  def __str__(self) -> str:
+    return f'{self.backend} {self.compute_type}'
+
+
+class CTranslate2:
+  """generate_batch, as trials have shown it to be fastest.
+
+  Tried are its libraries of matrix products, its compute types, and how the
+  requests are cut into batches.
+  """
+
+  def convert(self, job: service.Job) -> None:
+    name, convert = 'ct2', _convert
+    if job.dtype == 'int8':
+      name, convert = 'ct2-int8', _convert_int8
+    self._path = models.derived(job.cache, job.model, name)
+    if not os.path.isdir(self._path):
+      # In a process of its own: it needs PyTorch, whose memory is not
+      # CTranslate2's.
+      _apart(convert, job.model, self._path)
+    variants = [
+      _Variant(backend, compute_type)
+      for backend in _BACKENDS
+      for compute_type in _apart(_compute_types, job.dtype)
+    ]
+    self._variant = self._chosen(job, variants, self._fastest(job))
+
+  def _fastest(
+    self, job: service.Job
+  ) -> Callable[[Sequence[_Variant]], _Variant]:
+    return lambda variants: trials.fastest(
+      variants,
+      # A process chooses its library once.
+      lambda variant: _apart(_rate, self._path, job, variant),
+    )
+
+  def _chosen(
+    self,
+    job: service.Job,
+    candidates: Sequence[_T],
+    choose: Callable[[Sequence[_T]], _T],
+  ) -> _T:
+    """What `choose` chooses; of a large model, what it once chose."""
+    if job.trial_new_tokens is None:
+      return choose(candidates)
+    lengths = [(len(r.tokens), r.min_new, r.max_new) for r in job.requests]
+    kind = type(candidates[0]).__name__
+    version = importlib.metadata.version(_MODULE)
+    key = (version, self._path, job.dtype, job.beams)
+    return trials.kept(
+      job.cache, (*key, job.threads, lengths, kind), candidates, choose
+    )
+
+  def load(self, job: service.Job) -> None:
+    self.open(self._path, job, self._variant)
+
+  def open(self, path: str, job: service.Job, variant: _Variant) -> None:
+    """Loads a converted model, by the variant's library.
+
+    Raises:
+      ValueError: this processor has no such compute type.
+      RuntimeError: CTranslate2 has been imported already.
+    """
+    self._job = job
+    self._variant = variant
+    if _MODULE in sys.modules:
+      raise RuntimeError(
+        f'{_MODULE} was imported before {variant.backend} was chosen; open one'
+        ' model in each process, and import nothing of CTranslate2 before'
+      )
+    os.environ[_USE_MKL] = _BACKENDS[variant.backend]
+    os.environ['CT2_VERBOSE'] = '1'  # The log names the library that it uses.
+    import ctranslate2  # pylint: disable=g-import-not-at-top
+
+    self._generator = ctranslate2.Generator(
+      path,
+      device='cpu',
+      compute_type=variant.compute_type,
+      inter_threads=1,
+      intra_threads=job.threads,
+    )
+    if self._generator.compute_type != variant.compute_type:
+      # It takes what is nearest, which is another candidate.
+      raise ValueError(
+        f'here CTranslate2 computes in {self._generator.compute_type} when'
+        f' asked for {variant.compute_type}'
+      )
+    with open(os.path.join(path, 'vocabulary.json'), encoding='utf-8') as file:
+      self._words = json.load(file)
+
+  def prepare(self) -> str:
+    requests = self._job.requests
+    shortest = min(requests, key=lambda r: len(r.tokens) + r.max_new)
+    self.batch(trials.shortened([shortest], self._job.trial_new_tokens))
+    self._batching = self._chosen(
+      self._job,
+      [
+        batching.Batching(o, s)
+        for o in _ORDERS
+        for s in (*_SIZES, len(requests))
+      ],
+      lambda _: batching.choose(
+        requests, _ORDERS, _SIZES, self.batch, self._job.trial_new_tokens
+      ),
+    )
+    return f'{self._variant}, {self._batching}'
+
+  def generate(self, requests: Sequence[workload.Request]) -> list[list[int]]:
+    return batching.run(requests, self._batching, self.batch)
+
+  def top1(
+    self, sequences: Sequence[Sequence[int]], starts: Sequence[int]
+  ) -> list[list[int]]:
+    """The likeliest token at each place from `starts` on, the past given."""
+    result = []
+    for sequence, start in zip(sequences, starts):
+      logits = self._generator.forward_batch([list(sequence)])
+      best = np.asarray(logits)[0, start - 1 : -1].argmax(-1)
+      result.append(best.tolist())
+    return result
+
+  def n_best(self) -> service.NBest:
+    """All beams of the first request."""
+    (found,) = self._search(self._job.requests[:1], self._job.beams)
+    return {'tokens': found.sequences_ids, 'scores': found.scores}
+
+  def batch(self, requests: Sequence[workload.Request]) -> list[list[int]]:
+    """Generates as many tokens as the longest answer needs.
+
+    A batch has one limit; what exceeds a shorter request is cut off later.
+    """
+    return [r.sequences_ids[0] for r in self._search(requests, 1)]
+
+  def _search(
+    self, requests: Sequence[workload.Request], hypotheses: int
+  ) -> Sequence[Any]:
+    """As `batch`, with so many answers to each."""
+    limits = [r.max_new for r in requests]
+    longest = max(limits)
+    exact = all(r.exact for r in requests)
+    options = {}
+    if self._job.beams == 1 and min(limits) < longest:
+      # It can end answers one by one, in greedy search alone.
+      options['callback'] = lambda s: s.step + 1 >= limits[s.batch_id]
+    return self._generator.generate_batch(
+      [[self._words[t] for t in r.tokens] for r in requests],
+      beam_size=self._job.beams,
+      patience=1,
+      length_penalty=1,
+      max_length=longest,
+      min_length=longest if exact else min(r.min_new for r in requests),
+      end_token=[self._job.eos],
+      include_prompt_in_result=False,
+      max_batch_size=0,
+      num_hypotheses=hypotheses,
+      return_scores=True,
+      **options,
+    )
+
+
+def _compute_types(dtype: str) -> Sequence[str]:
+  """Those of a dtype that this processor has, or all if it has none.
+
+  Loading a model tells of one that is missing too, which may take minutes.
+  """
+  import ctranslate2  # pylint: disable=g-import-not-at-top
+
+  here = ctranslate2.get_supported_compute_types('cpu')
+  wanted = _COMPUTE_TYPES[dtype]
+  return [name for name in wanted if name in here] or wanted
+
+
+def _apart(function: Callable[..., _T], *args) -> _T:
+  """Calls a function in a process of its own."""
+  context = multiprocessing.get_context('spawn')
+  with futures.ProcessPoolExecutor(1, context) as pool:
+    return pool.submit(function, *args).result()
+
+
+def _convert(model: str, path: str) -> None:
+  import ctranslate2  # pylint: disable=g-import-not-at-top
+
+  scratch = path + '.partial'
+  ctranslate2.converters.TransformersConverter(model).convert(
+    scratch, force=True
+  )
+  shutil.rmtree(path, ignore_errors=True)
+  os.rename(scratch, path)
+
+
+def _convert_int8(model: str, path: str) -> None:
+  # It imports CTranslate2.
+  from benchmarks.workers import ct2_gptj  # pylint: disable=g-import-not-at-top
+
+  ct2_gptj.convert(model, path)
+
+
+def _rate(path: str, job: service.Job, variant: _Variant) -> float:
+  """Tokens per CPU second of a variant, in a short trial."""
+  engine = CTranslate2()
+  engine.open(path, job, variant)
+  requests = trials.sample(job.requests, job.trial_new_tokens)
+  # The first call allocates.
+  engine.batch(requests[:1])
+  return trials.rate([requests], engine.batch)
+
+
+if __name__ == '__main__':
+  service.serve(CTranslate2())

@@ -1,0 +1,87 @@
+"""Worker: OpenVINO through optimum-intel, which brings its own transformers."""
+
+import os
+import shutil
+from typing import Any
+
+from optimum import intel
+
+from benchmarks import models
+from benchmarks.workers import service
+from benchmarks.workers import torch_engine
+from benchmarks.workers import trials
+
+# Settings of OpenVINO's CPU plugin, of which int8 takes what trials show to be
+# fastest: its own choice; keys and values of 8 bits with activations rounded in
+# groups of several sizes or not at all; and neither of both.
+_INT8: tuple[dict[str, str], ...] = (
+  {},
+  {'KV_CACHE_PRECISION': 'u8', 'DYNAMIC_QUANTIZATION_GROUP_SIZE': '32'},
+  {'KV_CACHE_PRECISION': 'u8', 'DYNAMIC_QUANTIZATION_GROUP_SIZE': '128'},
+  {'KV_CACHE_PRECISION': 'u8', 'DYNAMIC_QUANTIZATION_GROUP_SIZE': '0'},
+  {
+    'INFERENCE_PRECISION_HINT': 'f32',
+    'KV_CACHE_PRECISION': 'f32',
+    'DYNAMIC_QUANTIZATION_GROUP_SIZE': '0',
+  },
+)
+
+
+class OpenVINO(torch_engine.TorchEngine):
+  """OVModelForCausalLM; int8 are weights of 8 bits."""
+
+  def convert(self, job: service.Job) -> None:
+    name = f'openvino-{job.dtype}'
+    self._path = models.derived(job.cache, job.model, name)
+    if not os.path.isdir(self._path):
+      self._convert(job)
+    # Its own choice for float32 is bfloat16 where the processor has that.
+    self._variant = {'INFERENCE_PRECISION_HINT': 'f32'}
+    if job.dtype == 'int8':
+      self._variant = trials.fastest(_INT8, lambda v: self._rate(job, v))
+
+  def _convert(self, job: service.Job) -> None:
+    # Without saying so, large models would get 8 bits by themselves.
+    options: dict[str, Any] = {'load_in_8bit': False}
+    if job.dtype == 'int8':
+      options = {
+        'quantization_config': intel.OVWeightQuantizationConfig(bits=8)
+      }
+    scratch = self._path + '.partial'
+    shutil.rmtree(scratch, ignore_errors=True)
+    model = intel.OVModelForCausalLM.from_pretrained(
+      job.model, export=True, compile=False, **options
+    )
+    model.save_pretrained(scratch)
+    os.rename(scratch, self._path)
+
+  def load_model(self, job: service.Job) -> intel.OVModelForCausalLM:
+    return self._open(self._variant)
+
+  def prepare(self) -> str:
+    words = [f'{name}={value}' for name, value in self._variant.items()]
+    return ', '.join([*words, super().prepare()])
+
+  def _rate(self, job: service.Job, variant: dict[str, str]) -> float:
+    """Tokens per CPU second of a variant, in a short trial."""
+    self._set_up(job)
+    self._model = self._open(variant)
+    requests = trials.sample(job.requests)
+    # The first call compiles and allocates.
+    self._batch(requests[:1])
+    return trials.rate([requests], self._batch)
+
+  def _open(self, variant: dict[str, str]) -> intel.OVModelForCausalLM:
+    settings = {
+      'INFERENCE_NUM_THREADS': self._job.threads,
+      'NUM_STREAMS': '1',
+      'PERFORMANCE_HINT': 'LATENCY',
+      **variant,
+    }
+    return intel.OVModelForCausalLM.from_pretrained(
+      self._path, ov_config=settings
+    )
+
+
+if __name__ == '__main__':
+  service.serve(OpenVINO())

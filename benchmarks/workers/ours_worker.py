@@ -1,0 +1,203 @@
+"""Worker: this repository's engine."""
+
+from collections.abc import Sequence
+import os
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks import workload
+from benchmarks.workers import exact
+from benchmarks.workers import ours_programs
+from benchmarks.workers import rates as rates_lib
+from benchmarks.workers import service
+from benchmarks.workers import streamed
+from benchmarks.workers import trials
+from saxml_ext.common import memory
+from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import model
+from saxml_ext.engine import request as request_lib
+from saxml_ext.engine import runner as runner_lib
+from saxml_ext.engine import weights as weights_lib
+
+# More than which make no product faster; the same for its other sizes.
+_MANY_ROWS = 1024
+_MANY_OUTPUTS = 4096
+# XLA's option to write down what it compiles.
+_DUMP = '--xla_dump_to'
+
+
+class Ours:
+  """The engine behind the policy of the server's scheduler."""
+
+  def convert(self, job: service.Job) -> None:
+    """Compiles the programs, if that was not done before."""
+    self._job = job
+    self._stored = streamed.GPTJ(job.model)
+    self._config = self._stored.config
+    self._engine = engine_config(job)
+    self._dtype, self._quantization = job.dtype, None
+    if job.dtype == 'int8':
+      # That of what is not int8, as in the published params.
+      self._dtype, self._quantization = 'bfloat16', 'int8'
+    self._ready, self._how = None, 'compiled here'
+    if _DUMP in os.environ.get('XLA_FLAGS', ''):
+      return  # What is wanted comes of compiling.
+    programs, seconds = ours_programs.kept(
+      job.cache, self._config, self._engine, self._dtype, self._quantization
+    )
+    self._ready = programs.load
+    self._how = f'programs compiled apart ({seconds:.0f} s)'
+
+  def load(self, job: service.Job) -> None:
+    del job  # As of convert().
+    reader = weights_lib.PaxReader(
+      self._stored.variables, self._config, self._dtype, self._quantization
+    )
+    # The head first: it is large in float32 and small in int8, and is made while
+    # there is nothing else.
+    head = reader.leaf('head')
+    fields = (
+      'embedding',
+      'final_norm.scale',
+      'final_norm.bias',
+      'head_bias',
+    )
+    leaves = {field: reader.leaf(field) for field in fields} | {'head': head}
+    layers = tuple(map(reader.layer, range(self._config.num_layers)))
+    self._weights = weights_lib.assemble(leaves.__getitem__, layers)
+    memory.collect()
+
+  def prepare(self) -> str:
+    self._runner = runner_lib.Runner(
+      self._weights, self._config, self._engine, ready=self._ready
+    )
+    self._runner.warm_up()
+    memory.collect()  # What compilers leave, and files of programs.
+    # The first call of each program allocates.
+    first = self._job.requests[: self._engine.num_slots]
+    self.generate(trials.shortened(first, self._job.trial_new_tokens))
+    return f'{self._engine.num_slots} slots, {self._how}'
+
+  def generate(self, requests: Sequence[workload.Request]) -> list[list[int]]:
+    order = sorted(range(len(requests)), key=lambda i: -len(requests[i].tokens))
+    answers: list[list[int]] = [[] for _ in requests]
+    holder: dict[int, int] = {}
+    while order or holder:
+      free = [s for s in range(self._runner.num_slots) if s not in holder]
+      batch = dict(zip(free, order))
+      del order[: len(batch)]
+      holder |= batch
+      self._runner.prefill_and_insert(
+        {s: _request(requests[i]) for s, i in batch.items()}
+      )
+      for slot, result in self._runner.step().items():
+        tokens = result.hypotheses[0].tokens.tolist()
+        answers[holder.pop(slot)] = self._without_end(tokens)
+    return answers
+
+  def n_best(self) -> service.NBest:
+    """All beams of the first request."""
+    self._runner.prefill_and_insert({0: _request(self._job.requests[0])})
+    found: dict[int, request_lib.Result] = {}
+    while not found:
+      found = self._runner.step()
+    answers = found[0].hypotheses
+    return {
+      'tokens': [self._without_end(h.tokens.tolist()) for h in answers],
+      'scores': [h.score for h in answers],
+    }
+
+  def _without_end(self, tokens: list[int]) -> list[int]:
+    return tokens[:-1] if tokens[-1:] == [self._job.eos] else tokens
+
+  def top1(
+    self, sequences: Sequence[Sequence[int]], starts: Sequence[int]
+  ) -> list[list[int]]:
+    """The likeliest token at each place from `starts` on, the past given."""
+    length = max(map(len, sequences))
+
+    @jax.jit
+    def likeliest(weights, tokens):
+      x, _ = model.prefill(weights, self._config, tokens, 'float32')
+      return model.logits(weights, self._config, x[0, :-1]).argmax(-1)
+
+    result = []
+    for sequence, start in zip(sequences, starts):
+      tokens = np.zeros((1, length), np.int32)
+      tokens[0, : len(sequence)] = sequence
+      best = likeliest(self._weights, jnp.asarray(tokens))
+      result.append(best[start - 1 : len(sequence) - 1].tolist())
+    return result
+
+  def exact_top1(
+    self, sequences: Sequence[Sequence[int]], starts: Sequence[int]
+  ) -> list[list[int]]:
+    """The same of the model in float32, whatever this worker computes in."""
+    return exact.top1(streamed.GPTJ(self._job.model), sequences, starts)
+
+  def trace(self, directory: str, count: int) -> None:
+    """Profiles a run of the first `count` requests into a directory."""
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0  # It would slow down the host's side.
+    with jax.profiler.trace(directory, profiler_options=options):
+      self.generate(self._job.requests[:count])
+
+  def rates(self, read_bytes: int, rows: int) -> dict:
+    """What this machine does in a CPU second; fields of floor.Rates.
+
+    Args:
+      read_bytes: what a decode step reads.
+      rows: of a decode step's products.
+    """
+    c = self._config
+    # An engine may compute in any format that is no coarser than its own.
+    formats: tuple[str, ...] = ('int8', 'bfloat16', 'float32')
+    formats = formats[formats.index(self._job.dtype) :]
+    floats = [f for f in formats if f != 'int8']
+    hidden = min(c.hidden_dim, _MANY_OUTPUTS)
+
+    def best(dtypes: Sequence[str], rows: int, width: int, outputs: int):
+      return max(rates_lib.products(d, rows, width, outputs) for d in dtypes)
+
+    return {
+      'read': rates_lib.read(read_bytes),
+      'decode': best(formats, rows, c.model_dim, hidden),
+      'prefill': best(formats, _MANY_ROWS, c.model_dim, hidden),
+      'attention': best(floats, _MANY_ROWS, c.head_dim, _MANY_ROWS),
+    }
+
+
+def engine_config(job: service.Job) -> config_lib.EngineConfig:
+  """Settings for a set of requests: exact buckets if it has one length.
+
+  Keys and values are float32. Half as many bytes would be read of bfloat16, but
+  XLA:CPU loses as much time in writing them.
+  """
+  lengths = {len(r.tokens) for r in job.requests}
+  slots = min(job.slots, len(job.requests))
+  max_new = max(r.max_new for r in job.requests)
+  one_length = len(lengths) == 1
+  return config_lib.EngineConfig(
+    eos_id=job.eos,
+    num_slots=slots,
+    max_prompt=max(lengths),
+    prompt_buckets=tuple(lengths) if one_length else (),
+    max_new_tokens=max_new,
+    min_new_tokens=0,
+    num_beams=job.beams,
+    search='beam' if job.beams > 1 else 'sample',
+    max_top_k=1,
+    suffix_block=config_lib.suffix_block(max_new),
+  )
+
+
+def _request(request: workload.Request) -> request_lib.Request:
+  return request_lib.Request(
+    np.asarray(request.tokens, np.int32), request.max_new, request.min_new
+  )
+
+
+if __name__ == '__main__':
+  service.serve(Ours())

@@ -1,0 +1,146 @@
+"""A worker's side: takes commands, runs its engine, measures.
+
+One JSON object a line on standard input, {"command": name, ...}; one a line on
+standard output, {"value": ...} or {"error": text}. The worker ends with its
+input.
+"""
+
+from collections.abc import Sequence
+import ctypes
+import dataclasses
+import json
+import os
+import resource
+import signal
+import sys
+import time
+import traceback
+from typing import Any, Protocol, TypedDict
+
+from benchmarks import workload
+
+_PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+  """What a worker is to do.
+
+  Attributes:
+    model: Hugging Face directory.
+    cache: directory for what is made of it.
+    dtype: "float32", "bfloat16" or "int8".
+    threads: of computation.
+    beams: 1 is greedy search.
+    slots: requests decoded together, where the engine lets one say.
+    eos: token that ends an answer.
+    requests: all that will be asked for; runs take the first of them.
+    trial_new_tokens: of an answer in trials of settings, at most; None leaves
+      it to the trials.
+  """
+
+  model: str
+  cache: str
+  dtype: str
+  threads: int
+  beams: int
+  slots: int
+  eos: int
+  requests: tuple[workload.Request, ...]
+  trial_new_tokens: int | None = None
+
+
+class NBest(TypedDict):
+  """All beams of a search, the best first.
+
+  tokens [K][n], an end-of-sequence token left out; scores [K]: sums of
+  log-probabilities divided by the number of tokens.
+  """
+
+  tokens: list[list[int]]
+  scores: list[float]
+
+
+class Engine(Protocol):
+  """What a worker wraps. Commands beyond these are public methods of it."""
+
+  def convert(self, job: Job) -> None:
+    """Makes the engine's own form of the model, where it has one."""
+
+  def load(self, job: Job) -> None:
+    """Loads the model."""
+
+  def prepare(self) -> str:
+    """Compiles, warms up, chooses batches; says what was chosen."""
+
+  def generate(self, requests: Sequence[workload.Request]) -> list[list[int]]:
+    """The best answer to each request, its end-of-sequence token left out."""
+
+
+def serve(engine: Engine) -> None:
+  """Answers commands until standard input ends."""
+  if sys.platform == 'linux':
+    # Whatever becomes of the benchmark, its workers end with it.
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+  answers = os.fdopen(os.dup(1), 'w', buffering=1)
+  # Libraries print; only answers may go there.
+  os.dup2(2, 1)
+  commands = _Commands(engine)
+  for line in sys.stdin:
+    message = json.loads(line)
+    try:
+      value = commands.call(message.pop('command'), message)
+      answer = {'value': value}
+    except Exception as error:  # pylint: disable=broad-except
+      # The benchmark decides what to do about it.
+      traceback.print_exc()
+      answer = {'error': f'{type(error).__name__}: {error}'}
+    answers.write(json.dumps(answer) + '\n')
+
+
+class _Commands:
+  """The commands that every worker knows."""
+
+  def __init__(self, engine: Engine):
+    self._engine = engine
+    self._requests: tuple[workload.Request, ...] = ()
+
+  def call(self, name: str, arguments: dict) -> Any:
+    if name in ('load', 'run'):
+      return getattr(self, name)(**arguments)
+    return getattr(self._engine, name)(**arguments)
+
+  def load(self, job: dict) -> dict:
+    """Loads and prepares; seconds of each, apart."""
+    self._requests = workload.from_json(job['requests'])
+    todo = Job(**{**job, 'requests': self._requests})
+    self._engine.convert(todo)
+    began = time.perf_counter()
+    self._engine.load(todo)
+    loaded = time.perf_counter()
+    note = self._engine.prepare()
+    prepared = time.perf_counter()
+    return {
+      'load_seconds': loaded - began,
+      'compile_seconds': prepared - loaded,
+      'note': note,
+    }
+
+  def run(self, count: int) -> dict:
+    """Answers the first `count` requests, timed."""
+    requests = self._requests[:count]
+    cpu, wall = time.process_time(), time.perf_counter()
+    answers = self._engine.generate(requests)
+    cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    for request, answer in zip(requests, answers, strict=True):
+      if request.exact and len(answer) != request.max_new:
+        raise RuntimeError(
+          f'an answer has {len(answer)} tokens; {request.max_new} asked for.'
+        )
+    return {
+      'cpu_seconds': cpu,
+      'wall_seconds': wall,
+      'answers': answers,
+      'peak_rss_bytes': resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+      * 1024,
+    }

@@ -1,0 +1,103 @@
+"""A Hugging Face GPT-J as PAX variables, each read when it is looked up.
+
+A model of 6 billion parameters has 24 GB in float32. The engine makes its own
+arrays of one variable after the other, so that no more than one of them needs
+to be there in float32.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+import math
+
+import numpy as np
+
+from benchmarks import models
+from converters.convert import gptj_source
+from saxml_ext.common import memory
+from saxml_ext.engine import config as config_lib
+from saxml_ext.pax import layout
+
+# Values that are copied at a time.
+_BLOCK = 1 << 22
+# JAX's alignment, in bytes.
+_LINE = 64
+
+
+class GPTJ:
+  """A model that has not been read yet.
+
+  Attributes:
+    config: its sizes.
+    variables: name -> float32 array.
+  """
+
+  def __init__(self, directory: str):
+    """Opens a directory of Hugging Face's layout.
+
+    Raises:
+      errors.CheckpointError: it does not hold a whole GPT-J.
+    """
+    source = gptj_source.GPTJSource(directory)
+    self.config = config_lib.ModelConfig.from_pax(
+      {v.name: v for v in source.variables},
+      models.read_config(directory)['rotary_dim'],
+    )
+    self.variables: Mapping[str, np.ndarray] = _Variables(source)
+
+
+class _Variables(Mapping):
+  """Each read, as float32, when it is looked up."""
+
+  def __init__(self, source: gptj_source.GPTJSource):
+    self._source = source
+    self._by_name = {v.name: v for v in source.variables}
+    # Tensors of which the last answer was a view.
+    self._lent: Sequence[str] = ()
+
+  def __getitem__(self, name: str) -> np.ndarray:
+    variable = self._by_name[name]
+    # Of the variable before, which is not needed any more.
+    memory.give_back()
+    for lent in self._lent:
+      self._source.checkpoint.release(lent)
+    self._lent = ()
+    view = self._view(variable)
+    if view is not None and not view.flags.c_contiguous:
+      # The engine copies it anyway, and the head is as large as all layers.
+      self._lent = variable.sources
+      return view
+    if view is None:
+      return self._source.build(variable, np.dtype(np.float32))
+    whole = _aligned(view.shape)
+    step = max(1, _BLOCK * len(view) // view.size)
+    for begin in range(0, len(view), step):
+      whole[begin : begin + step] = view[begin : begin + step]
+      # What was read of the file.
+      self._source.checkpoint.release(variable.sources[0])
+    return whole
+
+  def _view(self, variable: layout.Variable) -> np.ndarray | None:
+    """A variable as it lies in the file, if that is one float32 tensor."""
+    if len(variable.sources) != 1:
+      return None
+    tensor = self._source.checkpoint.read(variable.sources[0])
+    if variable.vocab_axis is not None:
+      tensor = tensor[: self._source.shape.vocab_size]
+    (view,) = variable.pieces([tensor], 0, variable.shape[0])
+    return view if view.dtype == np.float32 else None
+
+  def __contains__(self, name: object) -> bool:
+    return name in self._by_name
+
+  def __iter__(self) -> Iterator[str]:
+    return iter(self._by_name)
+
+  def __len__(self) -> int:
+    return len(self._by_name)
+
+
+def _aligned(shape: tuple[int, ...]) -> np.ndarray:
+  """A float32 array that JAX takes as it is, without another copy."""
+  size = 4 * math.prod(shape)
+  memory_of = np.empty(size + _LINE, np.uint8)
+  begin = -memory_of.ctypes.data % _LINE
+  return memory_of[begin : begin + size].view(np.float32).reshape(shape)

@@ -1,0 +1,121 @@
+"""Chooses an engine's settings by short trials on the requests to come.
+
+Those of a large model take minutes, so that what was chosen is kept.
+"""
+
+from collections.abc import Callable, Sequence
+import hashlib
+import json
+import os
+import time
+import traceback
+from typing import TypeVar
+
+from benchmarks import workload
+
+_T = TypeVar('_T')
+_Generate = Callable[[Sequence[workload.Request]], list[list[int]]]
+
+# A trial of settings is one batch of so many requests and new tokens.
+_REQUESTS = 8
+_NEW_TOKENS = 32
+
+
+def fastest(candidates: Sequence[_T], rate: Callable[[_T], float]) -> _T:
+  """The candidate of the highest rate.
+
+  One that fails is out, and its traceback goes to the worker's log, as do the
+  rates.
+
+  Args:
+    candidates: at least one.
+    rate: measures a candidate, in tokens per CPU second.
+
+  Raises:
+    RuntimeError: all have failed; the text has the last one's reason.
+  """
+  rates: list[tuple[float, _T]] = []
+  reason = 'there are none'
+  for candidate in candidates:
+    try:
+      rates.append((rate(candidate), candidate))
+    except Exception as error:  # Whatever it is, another one may do.
+      traceback.print_exc()
+      reason = f'{candidate}: {error}'
+      continue
+    print(f'trial: {candidate}: {rates[-1][0]:.1f} tokens/CPU s', flush=True)
+  if not rates:
+    raise RuntimeError(f'none of its settings works here; {reason}')
+  return max(rates, key=lambda item: item[0])[1]
+
+
+def sample(
+  requests: Sequence[workload.Request], new_tokens: int | None = None
+) -> list[workload.Request]:
+  """A batch for a trial of settings: spread over the requests, and shorter.
+
+  Args:
+    requests: at least one.
+    new_tokens: of an answer, at most; None: a number that suits small models.
+  """
+  count = min(_REQUESTS, len(requests))
+  step = len(requests) / count
+  chosen = [requests[int(step * (i + 0.5))] for i in range(count)]
+  return shortened(chosen, new_tokens or _NEW_TOKENS)
+
+
+def shortened(
+  requests: Sequence[workload.Request], new_tokens: int | None
+) -> list[workload.Request]:
+  """The same prompts, with answers of at most `new_tokens`, if that is given."""
+  if new_tokens is None:
+    return list(requests)
+  return [
+    workload.Request(
+      r.tokens, min(r.min_new, new_tokens), min(r.max_new, new_tokens)
+    )
+    for r in requests
+  ]
+
+
+def kept(
+  directory: str,
+  key: Sequence[object],
+  candidates: Sequence[_T],
+  choose: Callable[[Sequence[_T]], _T],
+) -> _T:
+  """What an earlier run chose with the same key, or else `choose` does now.
+
+  Args:
+    directory: keeps a small file for each key.
+    key: all that the choice depends on; its elements' texts tell keys apart.
+    candidates: may be chosen; kept is the chosen one's text.
+    choose: chooses one of the candidates.
+  """
+  digest = hashlib.sha256(repr([str(k) for k in key]).encode()).hexdigest()
+  path = os.path.join(directory, f'trial-{digest[:16]}.json')
+  by_name = {str(candidate): candidate for candidate in candidates}
+  if os.path.exists(path):
+    with open(path, encoding='utf-8') as file:
+      name = json.load(file)
+    if name in by_name:
+      print(f'chosen before: {name} ({path})', flush=True)
+      return by_name[name]
+  chosen = choose(candidates)
+  scratch = f'{path}.{os.getpid()}'
+  with open(scratch, 'w', encoding='utf-8') as file:
+    json.dump(str(chosen), file)
+  os.replace(scratch, path)
+  return chosen
+
+
+def rate(
+  batches: Sequence[Sequence[workload.Request]], generate: _Generate
+) -> float:
+  """Tokens that were asked for per CPU second of this process."""
+  tokens = 0
+  began = time.process_time()
+  for batch in batches:
+    for request, answer in zip(batch, generate(batch), strict=True):
+      tokens += min(len(answer), request.max_new)
+  return tokens / (time.process_time() - began)

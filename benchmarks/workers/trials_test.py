@@ -1,0 +1,62 @@
+from absl.testing import absltest
+
+from benchmarks import workload
+from benchmarks.workers import trials
+
+
+class TrialsTest(absltest.TestCase):
+  def test_the_fastest_that_works(self):
+    rates = {'slow': 1.0, 'fast': 3.0, 'middle': 2.0}
+
+    def rate(name: str) -> float:
+      if name == 'broken':
+        raise ValueError('no such library')
+      return rates[name]
+
+    names = ['broken', 'slow', 'fast', 'middle']
+    self.assertEqual(trials.fastest(names, rate), 'fast')
+    with self.assertRaisesRegex(RuntimeError, 'broken: no such library'):
+      trials.fastest(['broken'], rate)
+
+  def test_a_sample_is_short_and_spread(self):
+    requests = [workload.Request((i,), 64, 64) for i in range(100)]
+    sample = trials.sample(requests)
+    self.assertEqual(
+      [r.tokens[0] for r in sample], [6, 18, 31, 43, 56, 68, 81, 93]
+    )
+    self.assertEqual({(r.min_new, r.max_new) for r in sample}, {(32, 32)})
+    short = workload.Request((1, 2), 3, 5)
+    self.assertEqual(trials.sample([short]), [short])
+
+  def test_a_choice_is_kept(self):
+    directory = self.create_tempdir().full_path
+    asked = []
+
+    def choose(candidates):
+      asked.append(list(candidates))
+      return candidates[1]
+
+    def kept(key, candidates):
+      return trials.kept(directory, key, candidates, choose)
+
+    self.assertEqual(kept(('a', 1), [8, 9]), 9)
+    self.assertEqual(kept(('a', 1), [8, 9]), 9)
+    self.assertEqual(asked, [[8, 9]])
+    # With another key, or where it is no candidate any more, it is made anew.
+    self.assertEqual(kept(('a', 2), [8, 9]), 9)
+    self.assertEqual(kept(('a', 1), [5, 6]), 6)
+    self.assertEqual(asked, [[8, 9], [8, 9], [5, 6]])
+
+  def test_a_rate_counts_what_was_asked_for(self):
+    # An answer may be longer than asked, as those of its batch are.
+    batch = [workload.Request((1,), 2, 2), workload.Request((1,), 4, 4)]
+    clock = iter([10.0, 12.0])
+    with absltest.mock.patch.object(
+      trials.time, 'process_time', side_effect=lambda: next(clock)
+    ):
+      found = trials.rate([batch], lambda requests: [[7] * 4, [7] * 4])
+    self.assertEqual(found, 3.0)
+
+
+if __name__ == '__main__':
+  absltest.main()

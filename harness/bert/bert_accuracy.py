@@ -1,0 +1,78 @@
+"""Scores an accuracy log of BERT, with the flags of accuracy-squad.py.
+
+accuracy --vocab_file=vocab.txt --val_data=dev-v1.1.json
+  --log_file=.../mlperf_log_accuracy.json
+"""
+
+from collections.abc import Sequence
+import json
+
+from absl import flags
+
+from harness.bert import span_scoring
+from harness.bert.bundled import bundle
+from harness.bert.questions import features
+from saxml_ext.common import program
+from saxml_ext.common import user_path
+
+_VOCAB_FILE = flags.DEFINE_string('vocab_file', None, 'vocab.txt of the model.')
+_VAL_DATA = flags.DEFINE_string(
+  'val_data',
+  None,
+  'Questions of the run: SQuAD v1.1 in JSON. Default: the bundled questions.',
+)
+_LOG_FILE = flags.DEFINE_string(
+  'log_file', None, 'mlperf_log_accuracy.json of an accuracy run.'
+)
+_OUT_FILE = flags.DEFINE_string(
+  'out_file', None, 'Where to write all answers, as JSON. Default: nowhere.'
+)
+_OUTPUT = flags.DEFINE_string(
+  'output',
+  None,
+  'Where to write the scores. Default: accuracy.txt beside the log.',
+)
+_OUTPUT_DTYPE = flags.DEFINE_enum(
+  'output_dtype',
+  'float32',
+  span_scoring.DTYPES,
+  'Type of the logits in the log.',
+)
+_OUTPUT_TRANSPOSED = flags.DEFINE_bool(
+  'output_transposed', False, 'Whether all starts are logged before all ends.'
+)
+_MAX_EXAMPLES = flags.DEFINE_integer(
+  'max_examples',
+  0,
+  'Questions to count; 0: all. As in accuracy-squad.py, the last of them is'
+  ' counted and not scored.',
+  0,
+)
+
+
+def main(argv: Sequence[str]) -> None:
+  del argv
+  try:
+    scored = span_scoring.score_log(
+      user_path.resolve(_LOG_FILE.value),
+      features.load(
+        user_path.resolve(_VAL_DATA.value) or bundle.squad_path(),
+        user_path.resolve(_VOCAB_FILE.value) or bundle.vocab_path(),
+      ),
+      span_scoring.Format(_OUTPUT_DTYPE.value, _OUTPUT_TRANSPOSED.value),
+      _MAX_EXAMPLES.value,
+      user_path.resolve(_OUTPUT.value),
+    )
+    if _OUT_FILE.value:
+      span_scoring.write_whole(
+        user_path.resolve(_OUT_FILE.value),
+        json.dumps(scored.answers, indent=4) + '\n',
+      )
+  except (OSError, ValueError) as error:
+    raise SystemExit(f'accuracy: {error}') from error
+  print(scored.scores.line)
+
+
+if __name__ == '__main__':
+  flags.mark_flag_as_required('log_file')
+  program.run(main)

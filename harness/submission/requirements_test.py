@@ -1,0 +1,88 @@
+from absl.testing import absltest
+from absl.testing import parameterized
+
+from harness.loadgen import rounds
+from harness.submission import requirements
+
+_EDGE = (rounds.SINGLE_STREAM, rounds.OFFLINE)
+_DATACENTER = (rounds.SERVER, rounds.OFFLINE)
+
+
+class RequirementsTest(parameterized.TestCase):
+  @parameterized.parameters(
+    ('v3.1', 'edge', 'gptj-99', _EDGE),
+    ('v5.0', 'datacenter', 'gptj-99.9', _DATACENTER),
+    ('v5.1', 'datacenter', 'gptj-99', ()),
+    ('v4.1', 'datacenter', 'bert-99', _DATACENTER),
+    ('v5.0', 'datacenter', 'bert-99', ()),
+    ('v4.1', 'edge', 'bert-99.9', ()),
+    ('v4.1', 'datacenter', 'bert-99.9', _DATACENTER),
+    ('v6.1', 'edge', 'bert-99.9', _EDGE),
+    ('v4.0', 'edge', 'resnet', ()),
+  )
+  def test_scenarios(self, round_name, category, model, expected):
+    self.assertEqual(
+      requirements.scenarios(round_name, category, model), expected
+    )
+
+  def test_rounds_of_a_model(self):
+    self.assertEqual(
+      requirements.rounds_of('edge', 'gptj-99'),
+      ('v3.1', 'v4.0', 'v4.1', 'v5.0'),
+    )
+    self.assertEqual(
+      requirements.rounds_of('datacenter', 'bert-99'), ('v3.1', 'v4.0', 'v4.1')
+    )
+
+  def test_compliance_tests(self):
+    tests = requirements.compliance_tests
+    self.assertEqual(tests('v4.1', 'bert-99'), ('TEST01', 'TEST05'))
+    self.assertEqual(tests('v5.0', 'bert-99.9'), ('TEST01',))
+    self.assertEqual(tests('v4.1', 'gptj-99'), ())
+
+  def test_what_changed_with_a_round(self):
+    for rule, last_without in (
+      (requirements.results_hold_all, 'v5.1'),
+      (lambda name: not requirements.needs_mlperf_conf(name), 'v4.1'),
+      (lambda name: requirements.needs_calibration(name, 'closed'), 'v5.0'),
+      (lambda name: not requirements.takes_short_runs(name), 'v4.0'),
+      (lambda name: not requirements.takes_parts_of_the_set(name), 'v5.1'),
+    ):
+      names = list(rounds.ROUNDS)
+      self.assertEqual(
+        [name for name in names if not rule(name)],
+        names[: names.index(last_without) + 1],
+      )
+    self.assertFalse(requirements.needs_calibration('v6.1', 'open'))
+
+  def test_targets(self):
+    # accuracy-target of tools/submission/submission_checker.py at v4.0: shares
+    # of ROUGE 42.9865, 20.1235 and 29.9881, of F1 90.874, and 90 % of 4016878.
+    self.assertEqual(
+      requirements.ACCURACY,
+      {
+        'gptj-99': {
+          'rouge1': 42.556635,
+          'rouge2': 19.922265,
+          'rougeL': 29.688219,
+          'gen_len': 3615190.2,
+        },
+        'gptj-99.9': {
+          'rouge1': 42.9435135,
+          'rouge2': 20.1033765,
+          'rougeL': 29.9581119,
+          'gen_len': 3615190.2,
+        },
+        'bert-99': {'f1': 89.96526},
+        'bert-99.9': {'f1': 90.783126},
+      },
+    )
+    # run_verification.py and the compliance rules for differing answers.
+    self.assertEqual(
+      requirements.TEST_PERCENT, {'bert-99': 1.0, 'bert-99.9': 0.1}
+    )
+    self.assertEqual(requirements.BEAM_SIZE, 4)
+
+
+if __name__ == '__main__':
+  absltest.main()

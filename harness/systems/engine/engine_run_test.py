@@ -1,0 +1,104 @@
+"""Real LoadGen runs of the engine on the bundled model, by its program."""
+
+from collections.abc import Sequence
+import json
+import os
+
+from absl.testing import absltest
+
+from harness.data import bundle
+from harness.loadgen import rounds
+from harness.loadgen import settings
+from harness.systems.testing import program_run
+
+_PROGRAM = 'harness/systems/engine/engine_run'
+
+# Articles with short prompts, of 80 to 106 tokens.
+_SHORT = (12, 25, 38, 19)
+# Few and small programs, so that they compile within seconds.
+_SMALL = (
+  '--override=BATCH_SIZE=2',
+  '--override=INPUT_SEQ_LEN=128',
+  '--override=BUCKET_KEYS=[128]',
+)
+
+
+class LoadgenRunTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    directory = self.create_tempdir().full_path
+    with open(bundle.eval_path(), encoding='utf-8') as file:
+      articles = json.load(file)
+    with open(bundle.reference_path(), encoding='utf-8') as file:
+      tokens = json.load(file)['tokens']
+    self._recorded = {n: tokens[index] for n, index in enumerate(_SHORT)}
+    self._dataset = os.path.join(directory, 'eval.json')
+    with open(self._dataset, 'w', encoding='utf-8') as file:
+      json.dump([articles[index] for index in _SHORT], file)
+    self._cache = os.path.join(directory, 'jax')
+    os.mkdir(self._cache)
+
+  def _run(
+    self, mode: str, scenario: str, overrides: Sequence[str] = _SMALL, **flags
+  ) -> program_run.Outcome:
+    run_settings = settings.RunSettings(
+      benchmark=rounds.GPTJ,
+      scenario=scenario,
+      round='v4.0',
+      sample_count=len(_SHORT),
+      buffer_count=2,
+      min_duration_ms=0,
+      min_query_count=3,
+      max_query_count=3,
+      equal_issue=False,
+    )
+    flags = {
+      'checkpoint': bundle.pax_checkpoint(),
+      'dataset_path': self._dataset,
+      'jax_cache_dir': self._cache,
+      **flags,
+    }
+    directory = self.create_tempdir().full_path
+    return program_run.run(
+      _PROGRAM,
+      mode,
+      run_settings,
+      directory,
+      flags,
+      *overrides,
+    )
+
+  def test_answers_are_the_recorded_ones(self):
+    found = self._run('accuracy', rounds.OFFLINE)
+    self.assertEqual(found.code, 0, found.errors)
+    self.assertEqual(found.stray, [])
+    self.assertEqual(found.answers, self._recorded)
+    self.assertNotEmpty(os.listdir(self._cache))
+
+    found = self._run('performance', rounds.SINGLE_STREAM)
+    self.assertEqual(found.code, 0, found.errors)
+    self.assertEqual((found.status.issued, found.status.done), (3, 3))
+    self.assertEqual(found.log.problems, ())
+    self.assertLen(found.times, 3)
+    for times in found.times:
+      self.assertEqual(times.tokens, len(self._recorded[times.index]))
+      self.assertIsNone(times.first_token)
+
+  def test_the_bundled_programs_need_no_compiling(self):
+    found = self._run(
+      'accuracy', rounds.OFFLINE, overrides=(), programs=bundle.programs()
+    )
+    self.assertEqual(found.code, 0, found.errors)
+    self.assertEqual(found.answers, self._recorded)
+    # Whatever is compiled is kept there.
+    self.assertEmpty(os.listdir(self._cache))
+
+  def test_what_cannot_run_is_said(self):
+    found = self._run('accuracy', rounds.OFFLINE, checkpoint='/none')
+    self.assertEqual(found.code, 1)
+    self.assertRegex(found.status.failure or '', "'/none' is no")
+    self.assertNotIn('Traceback', found.errors)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,50 @@
+import json
+
+from absl.testing import absltest
+from absl.testing import flagsaver
+from absl.testing import parameterized
+import torch
+
+from harness.data import bundle
+from harness.systems.reference import reference_by_flags
+from harness.systems.testing import replies
+
+
+def setUpModule():
+  torch.set_num_threads(1)  # More only wait for one another.
+
+
+class SubjectTest(parameterized.TestCase):
+  @flagsaver.flagsaver(sample_count=1, precision='fp32')
+  def test_answers_the_bundled_articles(self):
+    inputs = reference_by_flags.load()
+    self.assertLen(inputs, 1)
+    made = reference_by_flags.make(inputs)
+    reply = replies.Reply()
+    made.answer(0, reply)
+    answer = reply.answer()  # Nobody can know of the first token.
+    made.close()
+    with open(bundle.reference_path(), encoding='utf-8') as file:
+      recorded = json.load(file)['tokens'][0]
+    self.assertEqual(answer.data.tolist(), recorded)
+    self.assertEqual(answer.data.dtype, 'int64')
+    self.assertEqual(answer.tokens, len(recorded))
+
+  @parameterized.parameters(
+    ({'device': 'gpu'}, '--device=gpu is not known'),
+    ({'max_input_length': 897}, '--max_input_length=897 is above 896'),
+    ({'checkpoint': '/none'}, '/none is no Hugging Face directory'),
+    ({'dataset_path': '/none'}, '/none'),
+    (
+      {'sample_count': 0, 'batch_size': 512, 'beam_size': 10**7},
+      'and cache [0-9.]+ GiB.*a smaller --batch_size or --beam_size',
+    ),
+  )
+  def test_what_cannot_be_used(self, flags, message):
+    with flagsaver.flagsaver(**{'sample_count': 2, **flags}):
+      with self.assertRaisesRegex((OSError, ValueError), message):
+        reference_by_flags.make(reference_by_flags.load())
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,143 @@
+"""Tests of the durable model table."""
+
+import asyncio
+import threading
+import unittest
+
+from absl.testing import absltest
+
+from saxml_ext.admin.leadership import cell_state as state_lib
+from saxml_ext.common import errors
+from saxml_ext.protobuf import admin_pb2
+
+
+def _model(name: str, **fields) -> admin_pb2.Model:
+  return admin_pb2.Model(model_id=f'/sax/test/{name}', **fields)
+
+
+def _publish(name: str) -> state_lib.Edit:
+  def edit(table):
+    model = _model(name)
+    if model.model_id in table:
+      raise errors.AlreadyExists(name)
+    return state_lib.Change(None, model)
+
+  return edit
+
+
+def _unpublish(name: str) -> state_lib.Edit:
+  return lambda table: state_lib.Change(table[f'/sax/test/{name}'], None)
+
+
+class FakeDisk:
+  """Keeps what is saved; can be slow or full."""
+
+  def __init__(self):
+    self.saved: list[list[str]] = []
+    self.full = False
+    self.open = threading.Event()
+    self.open.set()
+
+  def save(self, state: admin_pb2.State) -> None:
+    self.open.wait()
+    if self.full:
+      raise OSError(28, 'No space left on device')
+    self.saved.append([m.model_id.rsplit('/')[-1] for m in state.models])
+
+
+class ModelStoreTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.disk = FakeDisk()
+    self.changes: list[state_lib.Change] = []
+    self.store = state_lib.ModelStore(
+      admin_pb2.State(models=[_model('old')]),
+      self.disk.save,
+      self.changes.append,
+    )
+
+  async def asyncTearDown(self):
+    self.disk.open.set()
+    await self.store.close()
+
+  def names(self) -> list[str]:
+    return [e.model.model_id.rsplit('/')[-1] for e in self.store.entries()]
+
+  async def test_starts_from_the_saved_state(self):
+    self.assertEqual(self.names(), ['old'])
+    self.assertEqual(self.disk.saved, [])
+
+  async def test_change_is_on_disk_before_it_takes_effect(self):
+    self.disk.open.clear()
+    task = asyncio.create_task(self.store.apply(_publish('a')))
+    await asyncio.sleep(0.05)
+    self.assertFalse(task.done())
+    self.assertEqual(self.names(), ['old'])
+    self.disk.open.set()
+    await task
+    self.assertEqual(self.names(), ['old', 'a'])
+    self.assertEqual(self.disk.saved, [['old', 'a']])
+
+  async def test_burst_is_written_together(self):
+    self.disk.open.clear()
+    tasks = [
+      asyncio.create_task(self.store.apply(_publish(f'm{i}')))
+      for i in range(100)
+    ]
+    await asyncio.sleep(0.05)
+    self.disk.open.set()
+    await asyncio.gather(*tasks)
+    self.assertLen(self.names(), 101)
+    self.assertLessEqual(len(self.disk.saved), 2)
+
+  async def test_refused_edit_changes_nothing_and_hurts_nobody(self):
+    results = await asyncio.gather(
+      self.store.apply(_publish('a')),
+      self.store.apply(_publish('a')),
+      self.store.apply(_publish('b')),
+      return_exceptions=True,
+    )
+    self.assertIsInstance(results[1], errors.AlreadyExists)
+    self.assertEqual([results[0], results[2]], [None, None])
+    self.assertEqual(self.names(), ['old', 'a', 'b'])
+
+  async def test_full_disk_fails_the_call_and_nothing_else(self):
+    self.disk.full = True
+    with self.assertRaisesRegex(errors.FailedPrecondition, 'No space left'):
+      await self.store.apply(_publish('a'))
+    self.assertEqual(self.names(), ['old'])
+    self.assertEqual(self.changes, [])
+    self.disk.full = False
+    await self.store.apply(_publish('a'))
+    self.assertEqual(self.names(), ['old', 'a'])
+
+  async def test_cancelled_caller_leaves_a_whole_change(self):
+    self.disk.open.clear()
+    task = asyncio.create_task(self.store.apply(_publish('a')))
+    await asyncio.sleep(0.05)
+    task.cancel()
+    self.disk.open.set()
+    await self.store.apply(_publish('b'))
+    self.assertEqual(self.names(), ['old', 'a', 'b'])
+
+  async def test_unpublish_ends_what_followers_hold(self):
+    entry = self.store.get('/sax/test/old')
+    waiter = asyncio.create_task(entry.changed.wait())
+    await asyncio.sleep(0)
+    await self.store.apply(_unpublish('old'))
+    await asyncio.wait_for(waiter, 1)
+    self.assertTrue(entry.removed)
+    self.assertIsNone(self.store.get('/sax/test/old'))
+    self.assertEqual(self.disk.saved, [[]])
+
+  async def test_republish_starts_a_new_entry(self):
+    entry = self.store.get('/sax/test/old')
+    await asyncio.gather(
+      self.store.apply(_unpublish('old')), self.store.apply(_publish('old'))
+    )
+    self.assertIsNot(self.store.get('/sax/test/old'), entry)
+    self.assertEqual([c.after is None for c in self.changes], [True, False])
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,138 @@
+import functools
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from saxml_ext.aot.report.compiled import hlo_costs
+from saxml_ext.aot.report.compiled import kernel_costs
+from saxml_ext.engine.kernels.tpu import prefill_attention
+from saxml_ext.engine.kernels.tpu import rows
+
+# As XLA writes a call: shapes of the result and of the operand, and a name.
+_CALL = """\
+ENTRY %main (x: f32[1]) -> f32[1] {{
+  %x = {operand}{{:T(8,128)}} parameter(0)
+  ROOT %out = ({results}) custom-call(%x), custom_call_target="tpu_custom_call", metadata={{op_name="jit(f)/{name}/pallas_call"}}
+}}
+"""
+_DTYPES = {'bfloat16': 'bf16', 'float32': 'f32', 'int8': 's8'}
+
+
+def _shape(x) -> str:
+  return f'{_DTYPES[str(x.dtype)]}{list(x.shape)}'.replace(' ', '')
+
+
+def _pallas_call(function, *shapes):
+  """The one call of a kernel that a function makes."""
+  jaxpr = jax.make_jaxpr(function)(*shapes)
+  (found,) = [e for e in jaxpr.eqns if e.primitive.name == 'pallas_call']
+  return found
+
+
+def _text(equation, name: str) -> str:
+  return _CALL.format(
+    operand=_shape(equation.invars[0].aval),
+    results=', '.join(f'{_shape(x.aval)}{{}}' for x in equation.outvars),
+    name=name,
+  )
+
+
+def _work(text: str) -> kernel_costs.Work:
+  found: list[kernel_costs.Work] = []
+
+  def seen(i, within, traffic) -> None:
+    del traffic
+    work = kernel_costs.work_of(i, within)
+    assert work is not None
+    found.append(work)
+
+  hlo_costs.read(text, describe=seen)
+  (work,) = found
+  return work
+
+
+def _call(text: str):
+  program = hlo_costs.read(text, describe=kernel_costs.describe)
+  (call,) = program.once.kernels
+  return call, program
+
+
+def _attend(batch: int, length: int, heads: int, kv_dtype: str):
+  angles = np.zeros((length, 32), np.float32)
+  attend = functools.partial(
+    prefill_attention.attend,
+    sin=angles,
+    cos=angles,
+    head_dim=256,
+    kv_dtype=kv_dtype,
+  )
+  qkv = jax.ShapeDtypeStruct((batch, length, heads * 3 * 256), jnp.bfloat16)
+  return _pallas_call(attend, qkv)
+
+
+class KernelsTest(parameterized.TestCase):
+  @parameterized.parameters(128, 512, 480, 1920)
+  def test_steps_of_rows_are_the_grid_of_the_kernel(self, count: int):
+    x = jax.ShapeDtypeStruct((count, 1024), jnp.bfloat16)
+    equation = _pallas_call(rows.quantize, x)
+    work = _work(_text(equation, 'quantize_rows'))
+    (steps,) = equation.params['grid_mapping'].grid
+    expected = kernel_costs.Work('quantize_rows bf16[1024]', steps, 0)
+    self.assertEqual(work, expected)
+
+  def test_fewer_rows_than_a_block_take_their_share(self):
+    x = jax.ShapeDtypeStruct((96, 4096), jnp.float32)
+    norm = jax.ShapeDtypeStruct((4096,), jnp.float32)
+    normalize = functools.partial(rows.normalize, epsilon=1e-5)
+    equation = _pallas_call(normalize, x, norm, norm)
+    work = _work(_text(equation, 'normalize_rows'))
+    self.assertEqual(work.steps, 96 / 128)
+    code = kernel_costs.counted()[work.key]
+    call, _ = _call(_text(equation, 'normalize_rows'))
+    self.assertEqual(call.bundles, code.outside + 0.75 * code.step)
+
+  @parameterized.parameters(
+    (1, 1024, 4, 'int8'), (2, 1920, 3, 'bfloat16'), (1, 128, 1, 'int8')
+  )
+  def test_steps_of_attention_are_the_grid_of_the_kernel(
+    self, batch: int, length: int, heads: int, kv_dtype: str
+  ):
+    equation = _attend(batch, length, heads, kv_dtype)
+    grid = equation.params['grid_mapping'].grid
+    work = _work(_text(equation, 'prefill_attention'))
+    self.assertEqual(work.steps, np.prod(grid))
+    self.assertEqual(work.inner, batch * heads * sum(range(grid[-1])))
+    self.assertIn(work.key, kernel_costs.counted())
+
+  def test_bundles_are_of_all_steps_and_bytes_are_those_in_hbm(self):
+    call, program = _call(
+      _text(_attend(1, 1024, 4, 'int8'), 'prefill_attention')
+    )
+    code = kernel_costs.counted()['prefill_attention bf16[512,256] s8']
+    self.assertEqual(
+      call.bundles, code.outside + 4 * (2 * code.step + code.inner)
+    )
+    # The operand and results lie in HBM; tables of angles are left out here.
+    self.assertEqual(
+      call.bytes, 1024 * (4 * 3 * 256 * 2 + 4 * 256 * (2 + 1 + 1) + 4 * 2 * 4)
+    )
+    self.assertEqual(program.once.hbm_bytes, call.bytes)
+
+  def test_sizes_that_were_not_counted_have_bytes_alone(self):
+    x = jax.ShapeDtypeStruct((256, 384), jnp.bfloat16)
+    call, _ = _call(_text(_pallas_call(rows.quantize, x), 'quantize_rows'))
+    self.assertIsNone(call.bundles)
+    self.assertEqual(call.bytes, 256 * 384 * (2 + 1) + 256 * 4)
+
+  def test_a_kernel_that_has_changed_is_an_error(self):
+    x = jax.ShapeDtypeStruct((256, 1024), jnp.bfloat16)
+    text = _text(_pallas_call(rows.quantize, x), 'prefill_attention')
+    with self.assertRaisesRegex(ValueError, 'has changed'):
+      _work(text)
+
+
+if __name__ == '__main__':
+  absltest.main()

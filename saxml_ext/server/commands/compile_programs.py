@@ -1,0 +1,90 @@
+"""Compiles the programs that serving params need here into a program set.
+
+  compile_programs --params=saxml_ext.params.gptj.TinyTokenizedFP32
+      --checkpoint=DIR --out=SET
+
+It compiles for the devices of the machine that it runs on, as the model server
+would. Only sizes and types of the checkpoint's weights are read. See
+docs/programs.md.
+"""
+
+from collections.abc import Sequence
+import sys
+
+from absl import flags
+import jax
+
+from saxml_ext.aot import compile_set
+from saxml_ext.aot import program_set
+from saxml_ext.common import errors
+from saxml_ext.common import program
+from saxml_ext.common import user_path
+from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
+from saxml_ext.params import lm_cloud  # noqa: F401 Registers or sets up.
+from saxml_ext.params import overrides
+from saxml_ext.params import registry
+from saxml_ext.server import jax_setup
+from saxml_ext.server.lifecycle import spec as spec_lib
+from saxml_ext.server.loading import loader
+from saxml_ext.server.random_weights import random_model
+
+_PARAMS = flags.DEFINE_string(
+  'params', None, 'Name of the serving params.', required=True
+)
+_CHECKPOINT = flags.DEFINE_string(
+  'checkpoint',
+  None,
+  'PAX checkpoint; None for the random weights of test params.',
+  required=True,
+)
+_OVERRIDE = flags.DEFINE_multi_string(
+  'override', [], 'Attribute of the params, =, and its value as JSON.'
+)
+_OUT = flags.DEFINE_string(
+  'out', None, 'Directory to write; empty, or not there yet.', required=True
+)
+_STABLEHLO = flags.DEFINE_bool(
+  'stablehlo',
+  True,
+  'Whether to add the programs as StableHLO, which servers with other versions'
+  ' of JAX can compile.',
+)
+
+
+def _checkpoint_path() -> str:
+  path = _CHECKPOINT.value
+  return path if random_model.is_meant(path) else user_path.resolve(path)
+
+
+def main(argv: Sequence[str]) -> None:
+  del argv
+  jax_setup.configure(cache_dir=None)
+  out = user_path.resolve(_OUT.value)
+  try:
+    program_set.check_place(out)
+    changes = overrides.of_flags(
+      registry.lookup(_PARAMS.value), _OVERRIDE.value
+    )
+    made = loader.plan(
+      spec_lib.Spec(
+        model_path=_PARAMS.value,
+        checkpoint_path=_checkpoint_path(),
+        overrides=changes,
+        acls={},
+      )
+    )
+    run = made.executables()
+    compile_set.compile_set(
+      out,
+      run,
+      run.keys(),
+      made.serving,
+      stablehlo=_STABLEHLO.value,
+      progress=lambda line: print(line, flush=True),
+    )
+  except (errors.SaxError, OSError, jax.errors.JaxRuntimeError) as e:
+    sys.exit(f'compile_programs: {e}')
+
+
+if __name__ == '__main__':
+  program.run(main)

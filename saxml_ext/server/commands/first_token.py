@@ -1,0 +1,76 @@
+"""Loads a model as a model server does, up to its first token; prints times.
+
+  first_token --params=saxml_ext.params.gptj.TinyTokenizedFP32
+      --checkpoint=DIR [--programs=SET]
+
+Seconds count from the start of the process, Python's own start included.
+"""
+
+from collections.abc import Sequence
+import sys
+import time
+
+from absl import flags
+import numpy as np
+import psutil
+
+from saxml_ext.aot import compilations
+from saxml_ext.common import errors
+from saxml_ext.common import program
+from saxml_ext.common import user_path
+from saxml_ext.engine import request as request_lib
+from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
+from saxml_ext.server import jax_setup
+from saxml_ext.server.lifecycle import spec as spec_lib
+from saxml_ext.server.loading import loader
+from saxml_ext.server.programs import programs
+
+_PARAMS = flags.DEFINE_string(
+  'params', None, 'Name of the serving params.', required=True
+)
+_CHECKPOINT = flags.DEFINE_string(
+  'checkpoint', None, 'PAX checkpoint.', required=True
+)
+_PROGRAMS = flags.DEFINE_list('programs', [], 'Directories of program sets.')
+_PROMPT = flags.DEFINE_integer(
+  'prompt', 16, 'Tokens of the prompt.', lower_bound=1
+)
+
+
+def main(argv: Sequence[str]) -> None:
+  del argv
+  jax_setup.configure(cache_dir=None)
+  paths = [user_path.resolve(path) for path in _PROGRAMS.value]
+  checkpoint = user_path.resolve(_CHECKPOINT.value)
+  _tell('imports')
+  with compilations.counting() as compiled:
+    try:
+      runner = loader.prepare(
+        spec_lib.Spec(_PARAMS.value, checkpoint, overrides={}, acls={}),
+        programs.Programs.open(paths),
+      ).start()
+      _tell('model')
+      prompt = np.ones(_PROMPT.value, np.int32)
+      request = request_lib.Request(
+        prompt, max_new_tokens=1, min_new_tokens=0, seed=0
+      )
+      runner.check(request)
+    except (errors.SaxError, ValueError) as e:
+      sys.exit(f'first_token: {e}')
+    runner.prefill_and_insert({0: request})
+    while not runner.step():
+      pass
+  _tell('first token')
+  print(f'{len(compiled)} compilations')
+
+
+def _tell(what: str) -> None:
+  """Prints what is done, how long after the start, and on how much CPU."""
+  process = psutil.Process()
+  wall = time.time() - process.create_time()
+  cpu = sum(process.cpu_times()[:2])
+  print(f'{what:12} {wall:6.2f} s, {cpu:6.2f} CPU s', flush=True)
+
+
+if __name__ == '__main__':
+  program.run(main)

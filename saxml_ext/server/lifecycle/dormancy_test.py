@@ -1,0 +1,44 @@
+"""Tests for dormancy."""
+
+from absl.testing import absltest
+
+from saxml_ext.common import errors
+from saxml_ext.server.lifecycle import dormancy as dormancy_lib
+
+
+class DormancyTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.now = 100.0
+
+  def _dormancy(self, early_reject: bool) -> dormancy_lib.Dormancy:
+    return dormancy_lib.Dormancy(early_reject, clock=lambda: self.now)
+
+  def test_refuses_once_dormant(self):
+    dormancy = self._dormancy(early_reject=True)
+    dormancy.check()
+    self.assertEqual(dormancy.reason, '')
+    dormancy.begin('it was told to stop')
+    with self.assertRaisesRegex(errors.Unavailable, 'told to stop'):
+      dormancy.check()
+    self.assertEqual(dormancy.reason, 'it was told to stop')
+
+  def test_refuses_nothing_unless_asked_to(self):
+    dormancy = self._dormancy(early_reject=False)
+    dormancy.begin('it was told to stop')
+    dormancy.check()
+    self.assertEqual(dormancy.rate(), 0)
+
+  def test_rate_of_the_last_ten_seconds(self):
+    dormancy = self._dormancy(early_reject=True)
+    dormancy.begin('it was told to stop')
+    for _ in range(5):
+      with self.assertRaises(errors.Unavailable):
+        dormancy.check()
+    self.assertEqual(dormancy.rate(), 0.5)
+    self.now += 10
+    self.assertEqual(dormancy.rate(), 0)
+
+
+if __name__ == '__main__':
+  absltest.main()

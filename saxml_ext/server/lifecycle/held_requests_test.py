@@ -1,0 +1,40 @@
+"""Tests for hold."""
+
+from absl.testing import absltest
+
+from saxml_ext.common import errors
+from saxml_ext.server.lifecycle import held_requests as hold_lib
+
+
+class HoldTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.hold = hold_lib.Hold('/sax/test/m', limit=2)
+
+  def test_release_lets_all_go_on(self):
+    first, second = self.hold.wait(), self.hold.wait()
+    self.assertFalse(first.done())
+    self.hold.release()
+    self.assertIsNone(first.result(0))
+    self.assertIsNone(second.result(0))
+    self.assertTrue(self.hold.wait().done())
+    self.hold.release()
+
+  def test_refuses_beyond_the_limit_and_says_when_to_come_again(self):
+    first = self.hold.wait()
+    self.hold.wait()
+    with self.assertRaisesRegex(errors.ResourceExhausted, '2 wait') as caught:
+      self.hold.wait()
+    self.assertGreater(caught.exception.retry_after, 0)
+    first.cancel()
+    self.hold.wait()
+
+  def test_one_that_gave_up_is_left_alone(self):
+    gone = self.hold.wait()
+    gone.cancel()
+    self.hold.release()
+    self.assertTrue(gone.cancelled())
+
+
+if __name__ == '__main__':
+  absltest.main()

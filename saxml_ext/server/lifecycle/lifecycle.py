@@ -1,0 +1,356 @@
+"""The life of each model on this server, as a small state machine.
+
+                        +-------- unload --------+
+                        |                        v
+  (absent) --load--> LOADING --> LOADED ---> UNLOADING --> (absent)
+                        |           |
+                        +--> FAILED <+   (its reason is kept)
+
+LOADING and UNLOADING begin when a request for them is accepted; the work is
+done by one thread, in the order of acceptance, so that two loads never compete
+for memory and cores. A model that is to be unloaded before it is loaded never
+serves: a load that waits is left out, one that runs ends after the variable
+that it reads or the programs that it compiles (see `cancellation`). A model
+that is to be loaded while it is unloaded is loaded after that. A failed model
+stays listed until it is loaded again or unloaded.
+
+A reload refuses nobody. With room for both, the new weights are loaded beside
+the old ones, which serve until then: the state stays LOADED, also where the new
+ones cannot be loaded, and then `Entry.reason` tells why. Without it the old
+ones answer what they hold and go first; the state is LOADING, and requests are
+held until it ends (`Models.held`).
+"""
+
+from collections.abc import Callable, Mapping
+from concurrent import futures
+import dataclasses
+import time
+from typing import TypeAlias
+
+from absl import logging
+
+from saxml_ext.common import errors
+from saxml_ext.common import memory
+from saxml_ext.server.lifecycle import cancellation
+from saxml_ext.server.lifecycle import dormancy as dormancy_lib
+from saxml_ext.server.lifecycle import entry as entry_lib
+from saxml_ext.server.lifecycle import failure_watch
+from saxml_ext.server.lifecycle import held_requests as hold_lib
+from saxml_ext.server.lifecycle import spec as spec_lib
+from saxml_ext.server.lifecycle import table
+
+# As upstream: further work is refused while this much waits.
+_MAX_PENDING = 4
+
+
+State: TypeAlias = entry_lib.State
+Entry = entry_lib.Entry
+LoadFn: TypeAlias = Callable[
+  [spec_lib.Spec, Callable[[str], None]], entry_lib.ModelT
+]
+
+
+class Models(table.Table[entry_lib.ModelT]):
+  """The models of one server, by key. Safe to use from several threads.
+
+  Attributes:
+    load_seconds: that the last load of a model took, by key.
+  """
+
+  def __init__(
+    self,
+    load_fn: LoadFn[entry_lib.ModelT],
+    has_room: Callable[[spec_lib.Spec], bool] = lambda spec: False,
+    dormancy: dormancy_lib.Dormancy | None = None,
+  ):
+    """Starts without a model.
+
+    Args:
+      load_fn: loads a model, see `loader.load`.
+      has_room: whether a model can be loaded beside those that are here; it
+        raises what `load_fn` would if it can tell that without loading.
+      dormancy: of the server; None: it is always active.
+    """
+    super().__init__(dormancy or dormancy_lib.Dormancy())
+    self._load_fn = load_fn
+    self._has_room = has_room
+    self.load_seconds: dict[str, float] = {}
+    # What is to be loaded once the model of that key has been unloaded.
+    self._again: dict[str, spec_lib.Spec] = {}
+    self._pending = 0
+    self._worker = futures.ThreadPoolExecutor(1, thread_name_prefix='loader')
+
+  def load(self, key: str, spec: spec_lib.Spec) -> futures.Future:
+    """Starts loading; the future ends when the model serves or has failed.
+
+    A model that is here already is left as it is, except that one that failed
+    is tried again, and one that is being unloaded is loaded after that.
+
+    Raises:
+      errors.InvalidArgument: the key is empty.
+      errors.ResourceExhausted: too much waits for the loading thread.
+    """
+    if not key:
+      raise errors.InvalidArgument('model_key is empty; give a model id')
+    with self._lock:
+      entry = self._entries.get(key)
+      unloading = entry is not None and entry.state is State.UNLOADING
+      if unloading and key not in self._again:
+        future = self._submit(self._load_again, key)
+        self._again[key] = spec
+        return future
+      if entry is not None and entry.state is not State.FAILED:
+        # Behind whatever the worker still does with this model.
+        return self._submit(self._settled, key)
+      future = self._submit(self._load, key, spec)
+      self._entries[key] = Entry(spec, State.LOADING)
+    return future
+
+  def reload(self, key: str, checkpoint_path: str) -> futures.Future:
+    """Starts replacing the weights of a model.
+
+    The loaded ones stay if they come from that path. No request is refused
+    meanwhile, see above.
+
+    Raises:
+      errors.NotFound: there is no such model.
+      errors.ResourceExhausted: too much waits for the loading thread.
+    """
+    with self._lock:
+      entry = self._known(key)
+      if entry.state is State.UNLOADING:
+        raise errors.NotFound(f'{key} is being unloaded; publish it again')
+      return self._submit(self._replace, key, checkpoint_path)
+
+  def set_acls(self, key: str, acls: Mapping[str, str]) -> None:
+    """Replaces a model's ACLs; raises errors.NotFound."""
+    with self._lock:
+      entry = self._known(key)
+      spec = dataclasses.replace(entry.spec, acls=dict(acls))
+      self._entries[key] = dataclasses.replace(entry, spec=spec)
+
+  def unload(self, key: str) -> futures.Future:
+    """Starts unloading; new requests are refused from now on.
+
+    Raises:
+      errors.InvalidArgument: the key is empty, unknown or being unloaded.
+      errors.ResourceExhausted: too much waits for the loading thread.
+    """
+    with self._lock:
+      entry = self._entries.get(key)
+      if self._again.pop(key, None) is not None:
+        return self._submit(lambda: None)  # It will not be loaded again.
+      if entry is None or entry.state is State.UNLOADING:
+        known = ', '.join(self._entries) or 'none'
+        raise errors.InvalidArgument(
+          f'model_key {key!r} is not loaded here; loaded are: {known}'
+        )
+      future = self._submit(self._unload, key)
+      if entry.state is not State.FAILED:
+        # Of a model that is still being loaded, it tells the loading thread
+        # that nobody wants the result.
+        self._set(key, state=State.UNLOADING, hold=None)
+        if entry.hold is not None:
+          entry.hold.release()
+    return future
+
+  def close(self, drain: bool) -> None:
+    """Stops every model; a load in progress is not waited for."""
+    self._worker.shutdown(wait=False, cancel_futures=True)
+    for key, entry in self.entries().items():
+      if entry.hold is not None:
+        with self._lock:
+          self._set(key, hold=None)
+        entry.hold.release()
+      if entry.model is not None:
+        entry.model.close(drain)
+
+  def _submit(self, work: Callable[..., None], *args) -> futures.Future:
+    if self._pending >= _MAX_PENDING:
+      raise errors.ResourceExhausted(
+        f'{self._pending} models wait for being loaded or unloaded, and the'
+        f' limit is {_MAX_PENDING}; try again when one of them is done'
+      )
+    self._pending += 1
+    future = self._worker.submit(work, *args)
+    future.add_done_callback(self._ended)
+    return future
+
+  def _ended(self, _: futures.Future) -> None:
+    with self._lock:
+      self._pending -= 1
+
+  # Below: on the loading thread only.
+
+  def _settled(self, key: str) -> None:
+    """Tells a repeated load how the first one ended."""
+    entry = self.entries().get(key)
+    if entry is not None and entry.state is State.FAILED:
+      raise errors.from_code(entry.code, entry.reason)
+
+  def _load(self, key: str, spec: spec_lib.Spec) -> None:
+    self._check_wanted(key)
+    watch = failure_watch.FailureWatch(self._engine_failed, key)
+    try:
+      model = self._make(key, spec, watch)
+    except errors.SaxError as e:
+      with self._lock:
+        self._check_wanted(key)
+        self._set(
+          key, state=State.FAILED, reason=e.message, code=e.code, hold=None
+        )
+      raise
+    self._serve(key, Entry(spec, State.LOADED, model=model))
+    watch.begin(model)
+
+  def _load_again(self, key: str) -> None:
+    with self._lock:
+      spec = self._again.pop(key, None)
+      if spec is None:
+        raise errors.NotFound(f'{key} was unloaded before it was loaded')
+      self._entries[key] = Entry(spec, State.LOADING)
+    self._load(key, spec)
+
+  def _make(
+    self,
+    key: str,
+    spec: spec_lib.Spec,
+    watch: failure_watch.FailureWatch[entry_lib.ModelT],
+  ) -> entry_lib.ModelT:
+    """Loads a model; what goes wrong is a SaxError and keeps no memory."""
+    begin = time.monotonic()
+    try:
+      with cancellation.checking(lambda: self._check_wanted(key)):
+        model = self._load_fn(spec, watch.on_failure)
+      self.load_seconds[key] = time.monotonic() - begin
+      return model
+    except Exception as e:  # pylint: disable=broad-exception-caught
+      error = errors.from_exception(e, 'Loading error')
+      logging.error(
+        'loading %s failed: %s',
+        key,
+        error.message,
+        # What is wrong with the request is in the message already.
+        exc_info=None if error is e else e,
+      )
+      failure_watch.drop_frames(e)
+      memory.collect()
+      raise error from e
+
+  def _serve(
+    self, key: str, entry: Entry[entry_lib.ModelT]
+  ) -> entry_lib.ModelT | None:
+    """Puts a loaded model into the table; returns the one that was there.
+
+    Raises:
+      errors.NotFound: nobody wants it any more.
+    """
+    assert entry.model is not None
+    try:
+      with self._lock:
+        self._check_wanted(key)
+        old = self._entries[key]
+        spec = dataclasses.replace(entry.spec, acls=old.spec.acls)
+        self._entries[key] = dataclasses.replace(entry, spec=spec)
+    except errors.NotFound:
+      entry.model.close(drain=False)
+      raise
+    logging.info('loading completed. %s serves %s', key, spec.checkpoint_path)
+    return old.model
+
+  def _engine_failed(
+    self, key: str, model: entry_lib.ModelT, reason: str
+  ) -> None:
+    with self._lock:
+      entry = self._entries.get(key)
+      # A model that was replaced meanwhile does not count.
+      if entry is not None and entry.model is model:
+        self._set(key, state=State.FAILED, reason=reason, model=None)
+
+  def _replace(self, key: str, checkpoint_path: str) -> None:
+    with self._lock:
+      self._check_wanted(key)
+      entry = self._entries[key]
+      serves = entry.state is State.LOADED
+      if serves and entry.spec.checkpoint_path == checkpoint_path:
+        self._set(key, reason='')
+        return
+      spec = dataclasses.replace(entry.spec, checkpoint_path=checkpoint_path)
+      if not serves:
+        self._entries[key] = Entry(spec, State.LOADING)
+      del entry  # Nothing may keep the old weights from here on.
+    if not serves:
+      self._load(key, spec)
+      return
+    try:
+      beside = self._has_room(spec)
+    except Exception as e:  # pylint: disable=broad-exception-caught
+      error = errors.from_exception(e, 'Loading error')
+      self._keep(key, spec, error)
+      raise error from e
+    if beside:
+      self._replace_beside(key, spec)
+    else:
+      self._replace_after(key, spec)
+
+  def _replace_beside(self, key: str, spec: spec_lib.Spec) -> None:
+    """Loads new weights while the old ones serve."""
+    watch = failure_watch.FailureWatch(self._engine_failed, key)
+    try:
+      model = self._make(key, spec, watch)
+    except errors.SaxError as e:
+      self._keep(key, spec, e)
+      raise
+    old = self._serve(key, Entry(spec, State.LOADED, model=model))
+    watch.begin(model)
+    if old is not None:  # Its engine may have failed meanwhile.
+      old.close(drain=True)
+    del old
+    memory.collect()
+
+  def _replace_after(self, key: str, spec: spec_lib.Spec) -> None:
+    """Loads new weights once the old ones are gone; requests are held."""
+    with self._lock:
+      self._check_wanted(key)
+      old = self._entries[key].model
+      limit = 1 if old is None else old.admission_limit
+      hold = hold_lib.Hold(key, limit)
+      self._entries[key] = Entry(spec, State.LOADING, hold=hold)
+    try:
+      if old is not None:
+        old.close(drain=True)
+      # There may be room for one of the two only.
+      del old
+      memory.collect()
+      self._load(key, spec)
+    finally:
+      hold.release()
+
+  def _keep(
+    self, key: str, spec: spec_lib.Spec, error: errors.SaxError
+  ) -> None:
+    """Notes why a model goes on with the weights that it has."""
+    with self._lock:
+      entry = self._entries.get(key)
+      if entry is None or entry.state is not State.LOADED:
+        return
+      reason = (
+        f'still serves {entry.spec.checkpoint_path}, because'
+        f' {spec.checkpoint_path} cannot be loaded: {error.message}'
+      )
+      self._entries[key] = dataclasses.replace(entry, reason=reason)
+    logging.error('%s %s', key, reason)
+
+  def _unload(self, key: str) -> None:
+    with self._lock:
+      entry = self._entries.get(key)
+      if entry is None:
+        return
+      self._set(key, state=State.UNLOADING)
+    if entry.model is not None:
+      entry.model.close(drain=True)
+    with self._lock:
+      del self._entries[key]
+    logging.info('Unloaded %s', key)
+    del entry
+    memory.collect()

@@ -1,0 +1,78 @@
+"""Tests for fit."""
+
+import tempfile
+from unittest import mock
+
+from absl.testing import absltest
+
+from saxml_ext.common import errors
+from saxml_ext.server import platforms
+from saxml_ext.server.lifecycle import spec as spec_lib
+from saxml_ext.server.loading import memory_check
+from saxml_ext.server.testing import small_model
+
+# The real model, with weights made up.
+_RANDOM = 'saxml_ext.params.gptj.GPTJTokenizedINT8Test'
+
+
+class FitTest(absltest.TestCase):
+  @classmethod
+  def setUpClass(cls):
+    super().setUpClass()
+    directory = cls.enterClassContext(tempfile.TemporaryDirectory())
+    cls.path = small_model.write(directory + '/checkpoint')
+
+  def _spec(self, checkpoint: str = '', **overrides: str) -> spec_lib.Spec:
+    return spec_lib.Spec(
+      small_model.MODEL_PATH, checkpoint or self.path, overrides, acls={}
+    )
+
+  def test_counts_weights_and_slots(self):
+    shape = small_model.SHAPE
+    layer = 4 * shape.model_dim**2 + 2 * shape.model_dim * shape.hidden_dim
+    matrices = 4 * shape.num_layers * layer  # float32.
+    small = memory_check.least(self._spec())
+    self.assertBetween(small, matrices, 4 * matrices)
+    more = memory_check.least(self._spec(BATCH_SIZE='4'))
+    most = memory_check.least(self._spec(BATCH_SIZE='6'))
+    self.assertGreater(more, small)
+    # Each slot takes as much as the others.
+    self.assertAlmostEqual((most - small) / (more - small), 2.0, delta=0.1)
+
+  def test_room_beside_others_has_a_margin(self):
+    least = memory_check.least(self._spec())
+    for free, expected in ((least, False), (2 * least, True)):
+      with mock.patch.object(platforms, 'free_bytes', lambda f=free: f):
+        self.assertEqual(memory_check.beside(self._spec()), expected)
+
+  def test_what_cannot_be_loaded_is_told_beforehand(self):
+    with self.assertRaisesRegex(errors.InvalidArgument, 'no directory'):
+      memory_check.beside(self._spec('/no/such/dir'))
+
+  def test_refuses_what_certainly_has_no_room(self):
+    loaded = []
+    load = memory_check.checked(lambda spec, on_failure: loaded.append(spec))
+    load(self._spec(), self.fail)
+    self.assertLen(loaded, 1)
+    with mock.patch.object(platforms, 'free_bytes', lambda: 1000):
+      with self.assertRaisesRegex(
+        errors.ResourceExhausted,
+        'needs .* GiB are free: publish with fewer slots .* unload another',
+      ):
+        load(self._spec(), self.fail)
+    self.assertLen(loaded, 1)
+
+  def test_refuses_wide_beams_that_no_machine_has_room_for(self):
+    load = memory_check.checked(lambda *unused: self.fail('it was loaded'))
+    wide = {'BATCH_SIZE': str(2**20), 'BEAM_SIZE': '24'}
+    random = spec_lib.Spec(_RANDOM, 'None', wide, acls={})
+    for spec, names_sizes in ((self._spec(**wide), False), (random, True)):
+      with self.assertRaisesRegex(
+        errors.InvalidArgument, r'needs [\d,.]+ GiB .* narrower beams'
+      ) as raised:
+        load(spec, self.fail)
+      self.assertEqual('NUM_LAYERS' in raised.exception.message, names_sizes)
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,103 @@
+"""Tests for living."""
+
+import dataclasses
+import gc
+import weakref
+
+from absl.testing import absltest
+
+from saxml_ext.engine import abstract_weights
+from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import executables
+from saxml_ext.engine import state
+from saxml_ext.engine.testing import fast_compile
+from saxml_ext.server.programs import recent_programs as living_lib
+
+fast_compile.install()
+
+_MODEL = config_lib.ModelConfig(
+  num_layers=1,
+  model_dim=8,
+  num_heads=1,
+  head_dim=8,
+  hidden_dim=16,
+  rotary_dim=4,
+  vocab_size=32,
+)
+_ENGINE = config_lib.EngineConfig(
+  num_slots=2,
+  eos_id=0,
+  max_prompt=8,
+  min_new_tokens=1,
+  max_new_tokens=4,
+  num_beams=2,
+)
+_KEY = executables.EmptyState()
+
+
+def _run(
+  ready: executables.Ready | None = None,
+  dtype: str = 'float32',
+  **changes,
+) -> executables.Executables:
+  engine = dataclasses.replace(_ENGINE, **changes)
+  weights = abstract_weights.unrolled(_MODEL, dtype, None)
+  return executables.Executables(
+    state.Settings(_MODEL, engine), weights, None, ready
+  )
+
+
+class LivingTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.living = living_lib.Living()
+    self.old = _run()
+    self.old._prepare(_KEY)
+    self.living.add(self.old)
+
+  def _takes(self, **changes) -> bool:
+    """Whether a model of such settings needs no compiling."""
+    run = _run(self.living.ready(_run(**changes)), **changes)
+    run._prepare(_KEY)
+    return run.prepared(_KEY) is self.old.prepared(_KEY)
+
+  def test_a_model_that_is_alike_takes_them(self):
+    self.assertTrue(self._takes())
+
+  def test_other_settings_need_other_programs(self):
+    # This one shows in no shape.
+    self.assertFalse(self._takes(length_penalty=2.0))
+    self.assertFalse(self._takes(num_slots=3))
+    self.assertFalse(self._takes(dtype='bfloat16'))
+
+  def test_the_programs_outlive_their_model(self):
+    program = self.old.prepared(_KEY)
+    kept = weakref.ref(self.old)
+    del self.old
+    gc.collect()
+    self.assertIsNone(kept())
+    run = _run(self.living.ready(_run()))
+    run._prepare(_KEY)
+    self.assertIs(run.prepared(_KEY), program)
+
+  def test_what_nobody_has_comes_from_elsewhere(self):
+    asked = []
+    other = executables.Decode(2)
+    ready = self.living.ready(_run(), lambda key, _: asked.append(key))
+    self.assertIsNone(ready(other, self.old.signature(other)))
+    self.assertEqual(asked, [other])
+
+  def test_the_oldest_are_forgotten(self):
+    again = _run(self.living.ready(_run()))
+    again._prepare(_KEY)
+    for slots in (3, 4, 5):
+      self.living.add(again)  # The same set once more takes no place.
+      self.living.add(_run(num_slots=slots, decode_widths=(slots,)))
+    self.assertTrue(self._takes())
+    for slots in (6, 7, 8, 9):
+      self.living.add(_run(num_slots=slots, decode_widths=(slots,)))
+    self.assertFalse(self._takes())
+
+
+if __name__ == '__main__':
+  absltest.main()
