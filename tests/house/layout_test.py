@@ -12,6 +12,8 @@ from tests.house import tree
 _MODULES_OF_A_FOLDER = 30
 _LINES_OF_A_MODULE = 400
 _LINES_OF_A_BUILD_FILE = 400
+# Names of modules that several files of a top-level folder have.
+_SHARED_NAMES = 20
 
 # What each room may import besides itself. Whatever joins rooms that do not
 # know each other belongs to tests/, which may import everything.
@@ -157,6 +159,35 @@ class LayoutTest(absltest.TestCase):
       for path in tree.files('*.py')
     }
     self.assertEqual(imports.cycle(graph), [])
+
+  def test_folders_are_levels(self):
+    """Modules and subfolders of a folder import each other in one direction."""
+    production = [p for p in tree.files('*.py') if tree.is_production(p)]
+    graphs: dict[str, dict[str, set[str]]] = collections.defaultdict(dict)
+    for path in production:
+      for other in imports.imported(path):
+        for folder in path.parents:
+          if folder in other.parents:
+            depth = len(folder.parts)
+            node, into = path.parts[depth], other.parts[depth]
+            if node != into:
+              graphs[str(folder)].setdefault(node, set()).add(into)
+            break
+    self.assertNotEmpty(graphs)
+    rings = {f: imports.cycle(graph) for f, graph in graphs.items()}
+    self.assertEqual({f: ring for f, ring in rings.items() if ring}, {})
+
+  def test_names_are_seldom_shared(self):
+    """A name in a message or a trace should lead to one file.
+
+    What made the bundled models is no product: the two are told alike.
+    """
+    paths = collections.defaultdict(list)
+    for path in tree.files('*.py'):
+      if tree.is_production(path) and 'bundled' not in path.parts:
+        paths[path.parts[0], path.name].append(str(path))
+    shared = {k: v for k, v in paths.items() if len(v) > 1}
+    self.assertLessEqual(len(shared), _SHARED_NAMES, shared)
 
   def test_a_ring_would_be_found(self):
     graph = {'a': {'b'}, 'b': {'c', 'd'}, 'c': set(), 'd': {'b'}}
