@@ -9,8 +9,8 @@ import json
 
 from absl import flags
 
+from harness.bert import bert_bundle
 from harness.bert import span_scoring
-from harness.bert.bundled import bundle
 from harness.bert.questions import features
 from saxml_ext.common import program
 from saxml_ext.common import user_path
@@ -56,8 +56,8 @@ def main(argv: Sequence[str]) -> None:
     scored = span_scoring.score_log(
       user_path.resolve(_LOG_FILE.value),
       features.load(
-        user_path.resolve(_VAL_DATA.value) or bundle.squad_path(),
-        user_path.resolve(_VOCAB_FILE.value) or bundle.vocab_path(),
+        user_path.resolve(_VAL_DATA.value) or bert_bundle.squad_path(),
+        user_path.resolve(_VOCAB_FILE.value) or bert_bundle.vocab_path(),
       ),
       span_scoring.Format(_OUTPUT_DTYPE.value, _OUTPUT_TRANSPOSED.value),
       _MAX_EXAMPLES.value,

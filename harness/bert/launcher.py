@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 import dataclasses
 
-from harness.bert.bundled import bundle
+from harness.bert import bert_bundle
 from harness.systems import launch
 from serve import programs
 
@@ -54,7 +54,7 @@ class Bert:
 
   @property
   def inputs(self) -> Mapping[str, str]:
-    return {'checkpoint': self.model or bundle.model_dir()}
+    return {'checkpoint': self.model or bert_bundle.model_dir()}
 
   def start(self, place: launch.Workplace) -> launch.Started:
     place.progress.stage(f'using BERT in {self.kind} on {self.device}')
@@ -64,7 +64,7 @@ class Bert:
     return launch.Started(
       _PROGRAMS[self.kind],
       {
-        'model': self.model or bundle.model_dir(),
+        'model': self.model or bert_bundle.model_dir(),
         'device': self.device,
         'precision': self.precision,
         'batch_size': self.batch_size,

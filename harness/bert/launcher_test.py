@@ -3,8 +3,8 @@ import io
 from absl.testing import absltest
 from absl.testing import parameterized
 
+from harness.bert import bert_bundle
 from harness.bert import launcher
-from harness.bert.bundled import bundle
 from harness.systems import launch
 from serve import children
 from serve import progress
@@ -24,7 +24,7 @@ class LauncherTest(parameterized.TestCase):
     ):
       started = self._start(kind=kind)
       self.assertEqual(started.program, program)
-      self.assertEqual(started.flags['model'], bundle.model_dir())
+      self.assertEqual(started.flags['model'], bert_bundle.model_dir())
       self.assertTrue(started.exact)
       self.assertEqual(launcher.Bert(kind).framework, package)
 

@@ -5,7 +5,7 @@ import os
 
 from absl import flags
 
-from harness.bert.bundled import bundle
+from harness.bert import bert_bundle
 from harness.bert.models import answering
 from harness.bert.questions import features as features_lib
 from harness.loadgen import runner
@@ -37,7 +37,7 @@ _THREADS = flags.DEFINE_integer(
 
 
 def model_path() -> str:
-  return user_path.resolve(_MODEL.value) or bundle.model_dir()
+  return user_path.resolve(_MODEL.value) or bert_bundle.model_dir()
 
 
 def batch_size() -> int:
@@ -55,7 +55,7 @@ def features() -> features_lib.FeatureSet:
     OSError, ValueError: it cannot be used.
   """
   return features_lib.load(
-    user_path.resolve(_VAL_DATA.value) or bundle.squad_path(),
+    user_path.resolve(_VAL_DATA.value) or bert_bundle.squad_path(),
     user_path.resolve(_VOCAB_FILE.value) or _vocab_beside(model_path()),
     _MAX_EXAMPLES.value,
   )

@@ -232,7 +232,7 @@ class BertTask:
     except (KeyError, TypeError, ValueError) as error:
       raise ValueError(
         f'{self._reference_path} is no recorded reference ({error!r}); give a'
-        ' file as //harness/bert/bundled:reference writes it, or an empty'
+        ' file as //bundled/bert:reference writes it, or an empty'
         ' --reference_path'
       ) from error
     truths = {q.id: q.answers for q in self._features.questions}

@@ -5,8 +5,8 @@ from unittest import mock
 from absl.testing import absltest
 import numpy as np
 
+from harness.bert import bert_bundle
 from harness.bert import task as task_lib
-from harness.bert.bundled import bundle
 from harness.loadgen import loadgen_log
 from harness.loadgen import rounds
 from saxml_ext.evaluation import f1
@@ -17,22 +17,26 @@ _COUNT = 20
 class TaskTest(absltest.TestCase):
   def _task(self, reference: str | None = None, share=0.99, count=_COUNT):
     return task_lib.BertTask(
-      bundle.squad_path(), bundle.vocab_path(), count, reference, share
+      bert_bundle.squad_path(),
+      bert_bundle.vocab_path(),
+      count,
+      reference,
+      share,
     )
 
   def test_describes_the_bundled_questions(self):
-    task = self._task(bundle.reference_path())
+    task = self._task(bert_bundle.reference_path())
     self.assertEqual(task.benchmark, 'bert')
     self.assertEqual(task.sample_count, _COUNT)
     self.assertEqual(
       task.flags,
       {
-        'val_data': bundle.squad_path(),
-        'vocab_file': bundle.vocab_path(),
+        'val_data': bert_bundle.squad_path(),
+        'vocab_file': bert_bundle.vocab_path(),
         'max_examples': _COUNT,
       },
     )
-    self.assertEqual(task.inputs['reference'], bundle.reference_path())
+    self.assertEqual(task.inputs['reference'], bert_bundle.reference_path())
     self.assertEqual(task.parameters, {'max_examples': _COUNT, 'share': 0.99})
 
   def test_judges_a_log_beside_the_reference(self):
@@ -46,7 +50,9 @@ class TaskTest(absltest.TestCase):
     path = os.path.join(directory, loadgen_log.ACCURACY_LOG)
     with open(path, 'w', encoding='utf-8') as file:
       json.dump(entries, file)
-    judged = self._task(bundle.reference_path()).judge(directory, exact=True)
+    judged = self._task(bert_bundle.reference_path()).judge(
+      directory, exact=True
+    )
     self.assertLess(judged.metrics['f1'], judged.reference_metrics['f1'])
     self.assertFalse(judged.passed)
     self.assertRegex(judged.problems()[0], 'F1 is .* must be at least')
@@ -76,7 +82,12 @@ class TaskTest(absltest.TestCase):
     with open(path, 'w', encoding='utf-8') as file:
       json.dump(entries, file)
     task = task_lib.BertTask(
-      bundle.squad_path(), bundle.vocab_path(), _COUNT, None, 0.99, 89.96526
+      bert_bundle.squad_path(),
+      bert_bundle.vocab_path(),
+      _COUNT,
+      None,
+      0.99,
+      89.96526,
     )
     judged = task.judge(directory, exact=True)
     self.assertTrue(judged.passed)

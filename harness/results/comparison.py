@@ -209,7 +209,7 @@ def load_reference(
   except (KeyError, TypeError) as error:
     raise ValueError(
       f'{path} is not a recorded reference ({error!r}); give a file as'
-      ' //harness/bundled:reference writes it, or an empty --reference_path'
+      ' //bundled/gptj:reference writes it, or an empty --reference_path'
     ) from error
   count = len(highlights)
   if count > len(tokens):

@@ -18,7 +18,7 @@ from saxml_ext.params import template
 
 _MODULE = 'saxml.server.pax.lm.params.lm_cloud.'
 # Of 1,024 pieces, with 0 for the start and 1 for the end, as these params have
-# it; `bazel run //harness/bundled:vocabulary` makes it.
+# it; `bazel run //bundled/gptj:vocabulary` makes it.
 SMALL_VOCABULARY = str(
   pathlib.Path(__file__).parent / 'vocabulary' / 'small.model'
 )

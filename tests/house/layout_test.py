@@ -90,6 +90,13 @@ _BELOW = {
     'saxml_ext/protobuf',
     'saxml_ext/server',
   ),
+  'bundled': (
+    'converters',
+    'harness',
+    'saxml_ext/common',
+    'saxml_ext/evaluation',
+    'saxml_ext/params',
+  ),
   'benchmarks': (
     'converters',
     'saxml_ext/aot',

@@ -7,12 +7,12 @@ from absl.testing import absltest
 import jax
 import numpy as np
 
+from bundled.gptj.baselines import variants
 from converters.convert import conversion
 from converters.quantize import model_files
 from converters.quantize import provenance
 from converters.quantize import quantization
 from converters.quantize import recipe
-from harness.bundled.baselines import variants
 from harness.data import bundle
 from harness.systems.reference import gptj
 from saxml_ext.engine import config as config_lib

@@ -6,7 +6,7 @@ from absl.testing import absltest
 from absl.testing import flagsaver
 from absl.testing import parameterized
 
-from harness.bert.bundled import bundle as bert_bundle
+from harness.bert import bert_bundle
 from harness.data import bundle
 from harness.loadgen import rounds
 from harness.scenarios import load as load_lib

@@ -10,7 +10,7 @@ import os
 from absl import flags
 
 from converters.hf import hub
-from harness.bert.bundled import bundle as bert_bundle
+from harness.bert import bert_bundle
 from harness.data import bundle
 from harness.data import summarization
 from harness.loadgen import target as target_lib

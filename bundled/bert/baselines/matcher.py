@@ -1,0 +1,66 @@
+"""Answers questions with the templates that wrote them and their articles.
+
+This is what somebody would write who has the generator's source: every wording
+of every question and fact becomes a regular expression. No model is needed, so
+its F1 says how much of the bundled task is a puzzle of templates.
+"""
+
+from collections.abc import Iterator, Sequence
+import functools
+import itertools
+import re
+
+from bundled.bert import questions
+from bundled.gptj import corpus
+from bundled.gptj import events
+from bundled.gptj.baselines import matcher as story_matcher
+
+_CHOICE = re.compile(r'\[([^\[\]]*)\]')
+
+
+def answer(question: str, text: str, unseen: bool) -> str | None:
+  """The answer to a question, or None if a wording is not recognized.
+
+  Args:
+    question: as asked.
+    text: the passage.
+    unseen: whether the wordings that only the evaluation uses are known.
+  """
+  for kind, slot, suffix, pattern in _patterns(unseen):
+    if not pattern.fullmatch(question):
+      continue
+    for sentence in corpus.sentences(text):
+      for found, _, values in story_matcher.matches(sentence, unseen):
+        if found == kind and slot in values:
+          return suffix.format(**values)
+  return None
+
+
+@functools.cache
+def _patterns(
+  unseen: bool,
+) -> Sequence[tuple[str, str, str, re.Pattern[str]]]:
+  """Type of event, slot, answer and expression of every wording."""
+  return [
+    (
+      kind,
+      one.slot,
+      one.answer,
+      story_matcher.pattern(text, events.EVENTS[kind]),
+    )
+    for kind, asked in questions.WORDINGS.items()
+    for one in asked
+    for template in (*one.known, *(one.unseen if unseen else ()))
+    for text in _expand(template)
+  ]
+
+
+def _expand(template: str) -> Iterator[str]:
+  """The template with each of its choices made."""
+  parts = _CHOICE.split(template)
+  options = [
+    part.split('|') if number % 2 else [part]
+    for number, part in enumerate(parts)
+  ]
+  for chosen in itertools.product(*options):
+    yield questions.tidy(''.join(chosen))

@@ -1,0 +1,170 @@
+"""Rows in batches of about the same number of tokens, as tensors."""
+
+import dataclasses
+import random
+from typing import NamedTuple
+
+import torch
+
+from bundled.bert import rows as rows_lib
+
+_POOL = 256  # Passages whose rows are sorted by length before they are cut.
+# Tokens that are hidden from the model or replaced, outside the answer, in one
+# row of two: a wording that it never met must not throw it off entirely.
+_HIDDEN_SHARE = 0.1
+_REPLACED_SHARE = 0.02
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+  """Rows as tensors, [B, T] or [B].
+
+  Attributes:
+    ids: token ids, 0 where padded.
+    types: 1 for the passage.
+    mask: 1 where not padded.
+    positions: 0, 1, 2 ... plus an offset of each row but at [CLS]; short rows
+      so train the later positions too.
+    start: position of the answer's first token.
+    end: position of its last token.
+    topic: what is asked for.
+    tags: what each token says; -100 for the question and the padding.
+  """
+
+  ids: torch.Tensor
+  types: torch.Tensor
+  mask: torch.Tensor
+  positions: torch.Tensor
+  start: torch.Tensor
+  end: torch.Tensor
+  topic: torch.Tensor
+  tags: torch.Tensor
+
+
+class Position(NamedTuple):
+  """How far a stream has come: its pool's first passage, batches drawn."""
+
+  passage: int
+  drawn: int
+
+
+class Batches:
+  """An endless stream of batches."""
+
+  def __init__(
+    self,
+    reader: rows_lib.Reader,
+    tokens: int,
+    longest: int,
+    furthest: int,
+    vocabulary: int,
+    hidden: int,
+  ):
+    """Creates the stream at its beginning.
+
+    Args:
+      reader: gives the rows.
+      tokens: most tokens of a batch, padding included.
+      longest: rows with more tokens are left out.
+      furthest: positions of the model that are trained.
+      vocabulary: number of tokens there are.
+      hidden: id of [MASK].
+    """
+    self._reader = reader
+    self._tokens = tokens
+    self._longest = longest
+    self._furthest = furthest
+    self._vocabulary = vocabulary
+    self._hidden = hidden
+    self._next_passage = 0
+    self._drawn = 0
+    self._ready: list[list[rows_lib.Row]] = []
+
+  @property
+  def position(self) -> Position:
+    """What `seek` takes to go on from here."""
+    if not self._ready:
+      return Position(self._next_passage, 0)
+    return Position(self._next_passage - _POOL, self._drawn)
+
+  def seek(self, position: Position) -> None:
+    """Goes to a position of this or an equal stream."""
+    self._next_passage = position.passage
+    self._ready = []
+    for _ in range(position.drawn):
+      self._next_rows()
+
+  def draw(self) -> Batch:
+    """Returns the next batch; hiding and offsets come from torch's seed."""
+    rows = self._next_rows()
+    width = max(len(row.ids) for row in rows)
+    shape = (len(rows), width)
+    ids = torch.zeros(shape, dtype=torch.long)
+    types = torch.zeros(shape, dtype=torch.long)
+    mask = torch.zeros(shape, dtype=torch.long)
+    tags = torch.full(shape, -100)
+    fixed = torch.ones(shape, dtype=torch.bool)
+    for i, row in enumerate(rows):
+      size = len(row.ids)
+      ids[i, :size] = torch.tensor(row.ids)
+      types[i, row.first : size] = 1
+      mask[i, :size] = 1
+      tags[i, row.first : size - 1] = torch.tensor(row.tags[row.first : -1])
+      fixed[i, 1 : row.first - 1] = False
+      fixed[i, row.first : size - 1] = False
+      fixed[i, row.start : row.end + 1] = True
+    return Batch(
+      ids=self._disturb(ids, fixed),
+      types=types,
+      mask=mask,
+      positions=self._positions(*shape),
+      start=torch.tensor([row.start for row in rows]),
+      end=torch.tensor([row.end for row in rows]),
+      topic=torch.tensor([row.topic for row in rows]),
+      tags=tags,
+    )
+
+  def _disturb(self, ids: torch.Tensor, fixed: torch.Tensor) -> torch.Tensor:
+    chance = torch.rand(ids.shape)
+    chance[torch.rand(len(ids)) < 0.5] = 1.0
+    chance[fixed] = 1.0
+    others = torch.randint(self._vocabulary, ids.shape)
+    ids = torch.where(chance < _REPLACED_SHARE, others, ids)
+    hide = (chance >= _REPLACED_SHARE) & (
+      chance < _REPLACED_SHARE + _HIDDEN_SHARE
+    )
+    return torch.where(hide, torch.tensor(self._hidden), ids)
+
+  def _positions(self, count: int, width: int) -> torch.Tensor:
+    offsets = torch.randint(max(1, self._furthest - width + 1), (count, 1))
+    offsets[torch.rand(count) < 0.5] = 0
+    positions = torch.arange(width)[None] + offsets
+    positions[:, 0] = 0
+    return positions
+
+  def _next_rows(self) -> list[rows_lib.Row]:
+    while not self._ready:
+      self._fill()
+      self._drawn = 0
+    self._drawn += 1
+    return self._ready.pop()
+
+  def _fill(self) -> None:
+    found = []
+    for index in range(self._next_passage, self._next_passage + _POOL):
+      for row in self._reader.rows(index):
+        if len(row.ids) <= self._longest:
+          found.append(row)
+    self._next_passage += _POOL
+    rng = random.Random(self._next_passage)
+    rng.shuffle(found)
+    found.sort(key=lambda row: len(row.ids))
+    batch: list[rows_lib.Row] = []
+    for row in found:
+      if batch and (len(batch) + 1) * len(row.ids) > self._tokens:
+        self._ready.append(batch)
+        batch = []
+      batch.append(row)
+    if batch:
+      self._ready.append(batch)
+    rng.shuffle(self._ready)

@@ -1,0 +1,48 @@
+"""The questions of the evaluation, in order and in the schema of SQuAD v1.1."""
+
+from typing import Any
+
+from bundled.bert import passages
+from bundled.bert import questions
+
+ARTICLES = 150
+_PARAGRAPHS = 2  # Of an article.
+_QUESTIONS = 4  # Of a paragraph, at most.
+_SPLIT = 'eval'
+
+
+def numbers(articles: int = ARTICLES) -> range:
+  """Numbers of the passages that make so many articles."""
+  return range(articles * _PARAGRAPHS)
+
+
+def asked(index: int) -> tuple[passages.Passage, list[questions.Question]]:
+  """Passage number `index` of the evaluation and the questions about it."""
+  passage = passages.write_passage(_SPLIT, index)
+  return passage, questions.ask(_SPLIT, index, passage, _QUESTIONS)
+
+
+def question_id(index: int, number: int) -> str:
+  """Id of question `number` about passage `index`."""
+  return f'{index:03d}-{number}'
+
+
+def squad(articles: int = ARTICLES) -> dict[str, Any]:
+  """Returns the data set as the JSON value of SQuAD v1.1."""
+  data: list[dict[str, Any]] = []
+  for index in numbers(articles):
+    passage, found = asked(index)
+    if index % _PARAGRAPHS == 0:
+      first = passage.told[0]
+      title = f'{first.kind.capitalize()} in {first.slots["town"]}'
+      data.append({'title': title, 'paragraphs': []})
+    qas = [
+      {
+        'id': question_id(index, number),
+        'question': one.text,
+        'answers': [{'text': one.answer, 'answer_start': one.start}],
+      }
+      for number, one in enumerate(found)
+    ]
+    data[-1]['paragraphs'].append({'context': passage.text, 'qas': qas})
+  return {'version': '1.1', 'data': data}

@@ -1,0 +1,122 @@
+"""Asks questions about a passage; every answer is an exact span of its text."""
+
+from collections.abc import Sequence
+import dataclasses
+import random
+
+from bundled.bert import passages
+from bundled.bert.wordings import anyone
+from bundled.bert.wordings import economy
+from bundled.bert.wordings import incidents
+from bundled.bert.wordings import public_life
+from bundled.bert.wordings import wording
+from bundled.gptj import events
+
+
+def _with_common(kind: str, asked: Sequence[wording.Wording]):
+  ages = (anyone.AGE,) if 'age' in events.EVENTS[kind].numbers else ()
+  return (*asked, *ages, anyone.SPEAKER, anyone.QUOTE)
+
+
+WORDINGS: wording.Wordings = {
+  kind: _with_common(kind, asked)
+  for kind, asked in (
+    *incidents.WORDINGS.items(),
+    *public_life.WORDINGS.items(),
+    *economy.WORDINGS.items(),
+  )
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Question:
+  """A question and its answer.
+
+  Attributes:
+    text: the question.
+    answer: the answer as the passage has it.
+    start: first character of the answer in the passage.
+    topic: kind of event and slot, for example 'fire/hurt'.
+    seen: whether training may use the same wording.
+  """
+
+  text: str
+  answer: str
+  start: int
+  topic: str
+  seen: bool
+
+
+def topics() -> list[str]:
+  """All values that `Question.topic` may have, in a fixed order."""
+  return [
+    f'{kind}/{one.slot}' for kind, asked in WORDINGS.items() for one in asked
+  ]
+
+
+def answers(passage: passages.Passage) -> dict[str, tuple[int, int]]:
+  """Every topic that the passage tells of: its first and past-last character.
+
+  Raises:
+    ValueError: a wording's answer is not what the passage says there.
+  """
+  found = {}
+  for told in passage.told:
+    for one in WORDINGS[told.kind]:
+      if one.slot in told.places:
+        start = told.places[one.slot]
+        text = one.answer.format(**told.slots)
+        said = passage.text[start : start + len(text)]
+        if said.lower() != text.lower():
+          raise ValueError(
+            f'{told.kind}: the answer "{text}" is not "{said}", which the'
+            ' passage says there'
+          )
+        found[f'{told.kind}/{one.slot}'] = (start, start + len(text))
+  return found
+
+
+def ask(
+  split: str, index: int, passage: passages.Passage, most: int
+) -> list[Question]:
+  """Returns up to `most` questions about passage `index` of `split`.
+
+  They are about different values, in an order drawn by chance, and a pure
+  function of the arguments.
+  """
+  rng = random.Random(f'question/{split}/{index}')
+  spans = answers(passage)
+  choices = [
+    (told, one)
+    for told in passage.told
+    for one in WORDINGS[told.kind]
+    if f'{told.kind}/{one.slot}' in spans
+  ]
+  asked = []
+  for told, one in rng.sample(choices, min(most, len(choices))):
+    topic = f'{told.kind}/{one.slot}'
+    start, end = spans[topic]
+    unseen = (
+      passages.is_held_out(split) and rng.random() < passages.UNSEEN_SHARE
+    )
+    template = _choose(one.unseen if unseen else one.known, rng)
+    asked.append(
+      Question(
+        text=template.format(**told.slots),
+        answer=passage.text[start:end],
+        start=start,
+        topic=topic,
+        seen=not unseen,
+      )
+    )
+  return asked
+
+
+def tidy(text: str) -> str:
+  """The question without the blanks that an empty choice leaves."""
+  return ' '.join(text.split()).replace(' ?', '?')
+
+
+def _choose(templates: Sequence[str], rng: random.Random) -> str:
+  """A template with its choices made."""
+  return tidy(passages.choose_words(rng.choice(templates), rng))

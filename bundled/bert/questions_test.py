@@ -1,0 +1,105 @@
+"""Tests of the questions about generated articles."""
+
+import re
+
+from absl.testing import absltest
+
+from bundled.bert import passages
+from bundled.bert import questions
+from bundled.gptj import events
+
+
+def _asked(split: str, count: int) -> list[questions.Question]:
+  return [
+    one
+    for index in range(count)
+    for one in questions.ask(
+      split, index, passages.write_passage(split, index), 4
+    )
+  ]
+
+
+def _shapes(templates: list[str]) -> list[re.Pattern[str]]:
+  """Expressions that fit every question of the templates."""
+  shapes = []
+  for template in templates:
+    text = re.sub(r'\{\w+\}', '\0', template)
+    parts = re.split(r'(\[[^\]]*\]|\0)', text)
+    expression = ''
+    for part in parts:
+      if part == '\0':
+        expression += '.+'
+      elif part.startswith('['):
+        options = map(re.escape, part[1:-1].split('|'))
+        expression += f'(?:{"|".join(options)})'
+      else:
+        expression += re.escape(part)
+    # An empty choice leaves one blank of two.
+    shapes.append(re.compile(expression.replace(r'\ ', r'\s*')))
+  return shapes
+
+
+class QuestionsTest(absltest.TestCase):
+  def test_answers_are_spans_of_the_passage(self):
+    for index in range(300):
+      passage = passages.write_passage('eval', index)
+      asked = questions.ask('eval', index, passage, 4)
+      self.assertLen(asked, 4)
+      self.assertLen({one.topic for one in asked}, 4)
+      for one in asked:
+        end = one.start + len(one.answer)
+        self.assertEqual(passage.text[one.start : end], one.answer)
+        self.assertNotRegex(one.text, r'[{}\[\]|]|  | \?')
+        self.assertEndsWith(one.text, '?')
+        # Neither within a word nor with half a number.
+        self.assertRegex(passage.text[end : end + 1], r'[^\w]|^$')
+        if one.start:
+          self.assertRegex(passage.text[one.start - 1], r'[^\w]')
+
+  def test_same_arguments_give_same_questions(self):
+    passage = passages.write_passage('eval', 7)
+    self.assertEqual(
+      questions.ask('eval', 7, passage, 4), questions.ask('eval', 7, passage, 4)
+    )
+
+  def test_every_topic_is_asked(self):
+    topics = {one.topic for one in _asked('any', 1500)}
+    self.assertEqual(topics, set(questions.topics()))
+
+  def test_every_number_and_idea_of_an_event_has_a_question(self):
+    for kind, event in events.EVENTS.items():
+      slots = {one.slot for one in questions.WORDINGS[kind]}
+      # Within the score of a match; how a vehicle came to grief.
+      slots |= {'against', 'mishap', 'office'}
+      self.assertContainsSubset(event.numbers, slots, kind)
+      self.assertContainsSubset(event.pairs, slots, kind)
+
+  def test_unseen_wordings_are_in_the_evaluation_alone(self):
+    asked = _asked('train', 1000)
+    self.assertTrue(all(one.seen for one in asked))
+    unseen = _shapes(
+      [
+        template
+        for wordings in questions.WORDINGS.values()
+        for one in wordings
+        for template in one.unseen
+      ]
+    )
+    training = {one.text for one in asked}
+    for shape in unseen:
+      fitting = [text for text in training if shape.fullmatch(text)]
+      self.assertEmpty(fitting, shape.pattern)
+    held_out = _asked('eval', 300)
+    share = sum(not one.seen for one in held_out) / len(held_out)
+    self.assertBetween(share, 0.2, 0.3)
+
+  def test_a_wrong_place_is_an_error(self):
+    passage = passages.write_passage('eval', 0)
+    moved = {slot: 3 for slot in passage.told[0].places}
+    told = passages.Told(passage.told[0].kind, passage.told[0].slots, moved)
+    with self.assertRaisesRegex(ValueError, 'which the passage says there'):
+      questions.answers(passages.Passage(passage.text, [told]))
+
+
+if __name__ == '__main__':
+  absltest.main()

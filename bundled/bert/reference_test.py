@@ -1,0 +1,54 @@
+"""Tests that what was recorded is what the bundled model answers."""
+
+import json
+
+from absl.testing import absltest
+import torch
+
+from bundled.bert import reference_model
+from harness.bert import bert_bundle
+from harness.bert.questions import features as features_lib
+from harness.bert.questions import spans
+from saxml_ext.evaluation import f1
+
+# Features from the front of the set that are computed again.
+_COUNT = 150
+
+
+def setUpModule():
+  torch.set_num_threads(1)  # More only wait for one another.
+
+
+class ReferenceTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    with open(bert_bundle.reference_path(), encoding='utf-8') as file:
+      self._recorded = json.load(file)
+
+  def test_recorded_scores_are_those_of_the_recorded_answers(self):
+    features = features_lib.load(
+      bert_bundle.squad_path(), bert_bundle.vocab_path()
+    )
+    scores = f1.score(
+      self._recorded['answers'], {q.id: q.answers for q in features.questions}
+    )
+    self.assertEqual(scores.exact_match, self._recorded['exact_match'])
+    self.assertEqual(scores.f1, self._recorded['f1'])
+    self.assertLen(features, self._recorded['features'])
+
+  def test_model_gives_the_recorded_answers(self):
+    features = features_lib.load(
+      bert_bundle.squad_path(), bert_bundle.vocab_path(), _COUNT
+    )
+    model = reference_model.load(bert_bundle.model_dir())
+    answers = spans.answers(
+      features, reference_model.logits(model, features, 'reference')
+    )
+    # The last question may have more windows than were computed.
+    answers.pop(features.questions[-1].id)
+    for question, answer in answers.items():
+      self.assertEqual(answer, self._recorded['answers'][question], question)
+
+
+if __name__ == '__main__':
+  absltest.main()

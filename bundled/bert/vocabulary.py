@@ -1,0 +1,38 @@
+"""Trains the WordPiece vocabulary of the bundled BERT.
+
+bazel run //bundled/bert:vocabulary -- --output_dir=/tmp/bert
+
+Writes `vocab.txt`, one token a line, as BERT's tokenizers read it.
+"""
+
+import os
+
+from absl import flags
+
+from bundled.bert import word_pieces
+from harness.bert import span_scoring
+from saxml_ext.common import program
+from saxml_ext.common import user_path
+
+_OUTPUT_DIR = flags.DEFINE_string(
+  'output_dir', None, 'Directory to write vocab.txt to.', required=True
+)
+_PASSAGES = flags.DEFINE_integer(
+  'passages', 12_000, 'Training passages to learn from.', lower_bound=1
+)
+
+
+def main(argv: list[str]) -> None:
+  del argv
+  out = user_path.resolve(_OUTPUT_DIR.value)
+  texts = word_pieces.training_texts(_PASSAGES.value)
+  try:
+    os.makedirs(out, exist_ok=True)
+    text = '\n'.join(word_pieces.train(texts)) + '\n'
+    span_scoring.write_whole(os.path.join(out, 'vocab.txt'), text)
+  except (OSError, ValueError) as error:
+    raise SystemExit(f'vocabulary: {error}') from error
+
+
+if __name__ == '__main__':
+  program.run(main)

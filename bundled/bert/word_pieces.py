@@ -1,0 +1,64 @@
+"""Learns the word pieces of the bundled BERT from its training texts."""
+
+from collections.abc import Iterator
+import string
+
+import tokenizers
+from tokenizers import models
+from tokenizers import normalizers
+from tokenizers import pre_tokenizers
+from tokenizers import trainers
+
+from bundled.bert import passages
+from bundled.bert import questions
+
+VOCAB_SIZE = 4000
+SPECIAL = ('[PAD]', '[UNK]', '[CLS]', '[SEP]', '[MASK]')
+_CHARACTERS = string.ascii_lowercase + string.digits + string.punctuation
+_PREFIX = '##'
+
+
+def train(texts: Iterator[str], size: int = VOCAB_SIZE) -> list[str]:
+  """Learns `size` tokens from lower-cased texts.
+
+  The tokens of SPECIAL come first. Every letter, digit and punctuation mark of
+  ASCII is in, letters and digits as a continuation too, so that no such word is
+  unknown. Where pieces are equally frequent the trainer takes any of them: two
+  runs differ in a few pieces.
+
+  Returns:
+    The tokens in the order of their ids.
+
+  Raises:
+    ValueError: the texts are too few for so many tokens.
+  """
+  pieces = tokenizers.Tokenizer(models.WordPiece(unk_token='[UNK]'))
+  pieces.normalizer = normalizers.BertNormalizer(lowercase=True)
+  pieces.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+  inside = [_PREFIX + c for c in string.ascii_lowercase + string.digits]
+  trainer = trainers.WordPieceTrainer(
+    vocab_size=size - len(inside),
+    special_tokens=list(SPECIAL),
+    initial_alphabet=list(_CHARACTERS),
+    continuing_subword_prefix=_PREFIX,
+    show_progress=False,
+  )
+  pieces.train_from_iterator(texts, trainer)
+  learned = set(pieces.get_vocab())
+  if len(learned) < size - len(inside):
+    raise ValueError(
+      f'the vocabulary has {len(learned)} tokens, expected about {size}: give'
+      ' it more text with --passages'
+    )
+  # The trainer numbers continuations in the order of its hash map, anew each
+  # time. The order of the tokens decides nothing, so it is fixed here.
+  return [*SPECIAL, *sorted((learned | set(inside)) - set(SPECIAL))]
+
+
+def training_texts(count: int) -> Iterator[str]:
+  """Yields `count` training passages, each with its questions."""
+  for index in range(count):
+    passage = passages.write_passage('train', index)
+    yield passage.text
+    for asked in questions.ask('train', index, passage, most=3):
+      yield asked.text

@@ -1,0 +1,178 @@
+"""Prints what the figures of the bundled model are worth.
+
+    bazel run //bundled/gptj/baselines
+
+First how much of the evaluation set was in the training stories. Then, beside
+the reference's ROUGE, that of answers which need no model, and of the model
+run in other ways than the reference's: "same" are the answers that are the
+reference's token for token, KL is the mean divergence of the next token's
+distribution along the reference's answers. What changes no answer, the bundled
+set cannot see.
+"""
+
+from collections.abc import Callable, Sequence
+import json
+import time
+
+from absl import flags
+
+from bundled.gptj import corpus
+from bundled.gptj import reference_model
+from bundled.gptj.baselines import matcher
+from bundled.gptj.baselines import overlap
+from bundled.gptj.baselines import retrieval
+from bundled.gptj.baselines import variants
+from harness.data import bundle
+from harness.systems.reference import gptj
+from saxml_ext.common import program
+from saxml_ext.evaluation import dataset
+from saxml_ext.evaluation import rouge
+
+_ANSWERS = flags.DEFINE_integer(
+  'answers',
+  0,
+  'Articles from the front of the set that the model answers in other ways;'
+  ' 0: all.',
+)
+_STORIES = flags.DEFINE_integer(
+  'stories', 3000, 'Training stories to find the nearest in.'
+)
+_TRAINED = flags.DEFINE_integer(
+  'trained', 51_712, 'Training stories to look for common text in.'
+)
+_BATCH = flags.DEFINE_integer(
+  'batch', 4, 'Articles that the model answers at a time.'
+)
+_BITS = (8, 4, 3)
+
+
+class _Table:
+  """Prints a row per way to answer the articles."""
+
+  def __init__(self, articles: Sequence[dataset.Article]):
+    self._highlights = [article.output for article in articles]
+    self._bpe = dataset.load_tokenizer(bundle.tokenizer_path())
+    with open(bundle.reference_path(), encoding='utf-8') as file:
+      self.answers = json.load(file)['tokens'][: len(articles)]
+    label = f'{len(articles)} articles'
+    print(
+      f'\n{label:<38}{"ROUGE-1":>9}{"ROUGE-2":>9}{"ROUGE-L":>9}'
+      f'{"gen_len":>9}{"same":>6}{"KL":>10}{"seconds":>9}'
+    )
+
+  def texts(self, label: str, texts: Sequence[str]) -> None:
+    self._row(label, rouge.score_texts(texts, self._highlights))
+
+  def tokens(
+    self,
+    label: str,
+    answer: Callable[[str], list[list[int]]],
+    kl: float | None = None,
+  ) -> None:
+    began = time.monotonic()
+    tokens = answer(label)
+    seconds = time.monotonic() - began
+    same = sum(ours == theirs for ours, theirs in zip(tokens, self.answers))
+    scores = rouge.score_tokens(
+      dict(enumerate(tokens)), self._highlights, self._bpe
+    )
+    self._row(
+      label,
+      scores,
+      f'{same:6d}' + (' ' * 10 if kl is None else f'{kl:10.6f}'),
+      f'{seconds:9.0f}',
+    )
+
+  def _row(self, label: str, scores: rouge.Scores, *rest: str) -> None:
+    print(
+      f'{label:<38}{scores.rouge1:9.4f}{scores.rouge2:9.4f}'
+      f'{scores.rougeL:9.4f}{scores.gen_len:9d}' + ''.join(rest),
+      flush=True,
+    )
+
+
+def _without_model(table: _Table, articles: Sequence[dataset.Article]) -> None:
+  inputs = [article.input for article in articles]
+  table.texts(
+    'first three sentences',
+    [' '.join(corpus.sentences(text)[:3]) for text in inputs],
+  )
+  stories = list(corpus.stories('train', _STORIES.value))
+  found = retrieval.nearest(inputs, [story.input for story in stories])
+  table.texts(
+    f'nearest of {_STORIES.value} training stories',
+    [stories[index].output for index in found],
+  )
+  for label, unseen in (("training's", False), ('all', True)):
+    table.texts(
+      f'template matcher, {label} wordings',
+      [matcher.summarize(text, unseen) for text in inputs],
+    )
+
+
+def _generate(model, prompts, like, label, **changes) -> list[list[int]]:
+  """Answers in batches of prompts whose answers may be of one length.
+
+  Args:
+    model: a variant of the reference's.
+    prompts: token ids of each article's prompt.
+    like: answers of about the lengths that are to be expected.
+    label: what the progress bar says.
+    **changes: what differs from the reference's settings.
+  """
+  order = sorted(
+    range(len(prompts)), key=lambda i: (len(like[i]), len(prompts[i]))
+  )
+  found = reference_model.generate(
+    model, [prompts[i] for i in order], label, _BATCH.value, **changes
+  )
+  answers = dict(zip(order, found))
+  return [answers[i] for i in range(len(prompts))]
+
+
+def _with_model(table: _Table, articles: Sequence[dataset.Article]) -> None:
+  bpe = dataset.load_tokenizer(bundle.tokenizer_path())
+  model = gptj.load(bundle.model_dir())
+  prompts = dataset.encode_prompts(articles, bpe, bundle.MAX_INPUT_LENGTH)
+  table.tokens('reference, float32 (recorded)', lambda _: table.answers)
+
+  def answer(which, prompts=prompts, **changes):
+    return lambda label: _generate(
+      which, prompts, table.answers, label, **changes
+    )
+
+  table.tokens(f'the same in batches of {_BATCH.value}', answer(model))
+  table.tokens('min_new_tokens=0', answer(model, min_new_tokens=0))
+  table.tokens('max_new_tokens=100', answer(model, max_new_tokens=100))
+  longest = model.config.n_positions - gptj.GENERATION['max_new_tokens']
+  whole = dataset.encode_prompts(articles, bpe, longest)
+  table.tokens('no truncation', answer(model, whole))
+
+  def compare(label, variant):
+    kl = variants.divergence(model, variant, prompts, table.answers)
+    table.tokens(label, answer(variant), kl)
+
+  compare('exact GELU', variants.exact_gelu(model))
+  spread = variants.spread(model)
+  for bits in _BITS:
+    compare(f'{bits} bits', variants.rounded(model, bits))
+    compare(f'{bits} bits, channels spread', variants.rounded(spread, bits))
+
+
+def main(argv: list[str]) -> None:
+  del argv
+  articles = dataset.load_articles(bundle.eval_path())
+  print(f'{"":<42}{"here":>8}{"trained":>8}')
+  for share in overlap.measure(
+    articles, corpus.stories('train', _TRAINED.value)
+  ):
+    print(share.line)
+  table = _Table(articles)
+  _without_model(table, articles)
+  table.tokens('reference, float32 (recorded)', lambda _: table.answers)
+  answered = articles[: _ANSWERS.value or len(articles)]
+  _with_model(_Table(answered), answered)
+
+
+if __name__ == '__main__':
+  program.run(main)

@@ -1,0 +1,109 @@
+"""How much of the evaluation's stories the training stories already hold."""
+
+from collections.abc import Iterable, Iterator
+import dataclasses
+import functools
+import re
+from typing import Any
+
+from bundled.gptj import corpus
+from bundled.gptj import events
+from bundled.gptj import lexicon
+from bundled.gptj import names
+from saxml_ext.evaluation import dataset
+
+_WORD = re.compile(r'[A-Za-z]+')
+_NUMBER = re.compile(r'\d+')
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+  """How many different things of one kind there are, how many were trained on.
+
+  Attributes:
+    label: what is counted.
+    count: in the evaluation's stories.
+    known: those of them that training stories have too.
+  """
+
+  label: str
+  count: int
+  known: int
+
+  @property
+  def line(self) -> str:
+    percent = 100 * self.known / max(self.count, 1)
+    return f'{self.label:<42}{self.count:8d}{self.known:8d}{percent:8.1f} %'
+
+
+def measure(
+  evaluation: Iterable[dataset.Article], training: Iterable[dataset.Article]
+) -> list[Share]:
+  """Counts what the two have in common, kind by kind."""
+  known: dict[str, set[str]] = {}
+  for story in training:
+    for label, items in _items(story).items():
+      known.setdefault(label, set()).update(items)
+  found: dict[str, set[str]] = {}
+  for story in evaluation:
+    for label, items in _items(story).items():
+      found.setdefault(label, set()).update(items)
+  return [
+    Share(label, len(items), len(items & known[label]))
+    for label, items in found.items()
+  ]
+
+
+def _items(story: dataset.Article) -> dict[str, set[str]]:
+  told = corpus.sentences(story.input)
+  summary = corpus.sentences(story.output)
+  return {
+    'whole articles': {story.input},
+    'whole highlights': {story.output},
+    'sentences of articles': set(told),
+    'the same, names and numbers left out': set(map(_pattern, told)),
+    'sentences of highlights': set(summary),
+    'the same without names and numbers': set(map(_pattern, summary)),
+    'words of names': {
+      word for word in _WORD.findall(story.input) if _is_name(word)
+    },
+  }
+
+
+def _pattern(sentence: str) -> str:
+  """The sentence with every name and number replaced by a sign."""
+  text = _WORD.sub(lambda m: '@' if _is_name(m[0]) else m[0], sentence)
+  return _NUMBER.sub('#', text)
+
+
+def _is_name(word: str) -> bool:
+  return word[0].isupper() and word.lower() not in _template_words()
+
+
+@functools.cache
+def _template_words() -> frozenset[str]:
+  """All words that templates hold: what else has a capital is a name."""
+  given = [
+    list(events.EVENTS.values()),
+    vars(lexicon),
+    corpus.QUOTE_FORMS,
+    corpus.GIST_FORMS,
+    names.COMPANY_TAILS,
+  ]
+  return frozenset(
+    word.lower() for text in _texts(given) for word in _WORD.findall(text)
+  )
+
+
+def _texts(value: Any) -> Iterator[str]:
+  if isinstance(value, str):
+    yield value
+  elif dataclasses.is_dataclass(value):
+    yield from _texts(vars(value))
+  elif isinstance(value, dict):
+    for name, inner in value.items():
+      if not name.startswith('__'):
+        yield from _texts(inner)
+  elif isinstance(value, (list, tuple)):
+    for inner in value:
+      yield from _texts(inner)

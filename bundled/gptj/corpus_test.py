@@ -1,0 +1,104 @@
+"""Tests of the article generator."""
+
+import re
+
+from absl.testing import absltest
+
+from bundled.gptj import corpus
+from bundled.gptj import events
+from bundled.gptj import lexicon
+from harness.data import bundle
+from saxml_ext.evaluation import dataset
+from saxml_ext.evaluation import rouge
+
+# Longest prompt that the benchmark's serving params read, in tokens.
+_MAX_INPUT_LENGTH = 512
+
+
+def _beginning(template: str) -> str:
+  """What a template says before its first slot or choice."""
+  return re.split(r'[{\[]', template)[0]
+
+
+class CorpusTest(absltest.TestCase):
+  def test_bundled_articles_are_what_the_generator_writes(self):
+    bundled = dataset.load_articles(bundle.eval_path())
+    self.assertLen(bundled, 512)
+    self.assertSequenceEqual(bundled, list(corpus.stories('eval', 512)))
+
+  def test_training_and_evaluation_share_no_text(self):
+    training = list(corpus.stories('train', 1500))
+    held_out = list(corpus.stories('eval', 512))
+    self.assertEmpty({s.input for s in training} & {s.input for s in held_out})
+    # The shortest highlights hold no name: some are alike by chance.
+    known = {s.output for s in training}
+    shared = [s.output for s in held_out if s.output in known]
+    self.assertLess(len(shared), 0.01 * len(held_out))
+    self.assertLess(max(map(len, shared), default=0), 60)
+
+  def test_unseen_wordings_are_in_the_evaluation_alone(self):
+    unseen = [
+      *lexicon.UNSEEN_OPENERS,
+      *lexicon.UNSEEN_ASIDES,
+      *lexicon.UNSEEN_TURNS,
+      *(text for e in events.EVENTS.values() for text in e.unseen),
+    ]
+    # Some begin with a slot; the others are plenty.
+    begun = [b for b in map(_beginning, unseen) if len(b) > 8]
+    self.assertGreater(len(begun), 40)
+    training = ' '.join(s.input for s in corpus.stories('train', 1500))
+    held_out = ' '.join(s.input for s in corpus.stories('eval', 512))
+    self.assertEmpty([text for text in begun if text in training])
+    self.assertEmpty([text for text in begun if text not in held_out])
+
+  def test_every_template_of_every_event_fills(self):
+    begun = set()
+    for story in corpus.stories('any', 800):
+      self.assertNotRegex(story.input + story.output, r'[{}\[\]|]')
+      begun.update(corpus.sentences(story.output))
+    roles = {event.role for event in events.EVENTS.values()}
+    for role in roles:
+      self.assertTrue(any(role in text.lower() for text in begun), role)
+
+  def test_every_fact_belongs_to_a_highlight_and_has_an_unseen_wording(self):
+    for kind, event in events.EVENTS.items():
+      self.assertLen(event.told_by, len(event.highlights), kind)
+      self.assertLen(event.unseen, len(event.facts), kind)
+      needed = {fact for facts in event.told_by for fact in facts}
+      self.assertEqual(needed, set(range(len(event.facts))), kind)
+
+  def test_lengths_in_tokens(self):
+    bpe = dataset.load_tokenizer(bundle.tokenizer_path())
+    stories = list(corpus.stories('eval', 512))
+    prompts = [len(bpe.encode(s.prompt).ids) for s in stories]
+    highlights = [len(bpe.encode(' ' + s.output).ids) for s in stories]
+    # All fit the model's 1024 positions with 128 tokens of answer.
+    self.assertLess(max(prompts), 1024 - 128)
+    self.assertBetween(sum(p > _MAX_INPUT_LENGTH for p in prompts), 10, 40)
+    # Both limits of the reference's search bind.
+    self.assertGreater(sum(h < 30 for h in highlights), 50)
+    self.assertGreater(sum(h > 128 for h in highlights), 25)
+    self.assertLessEqual(min(highlights), 10)
+    self.assertGreaterEqual(max(highlights), 160)
+
+  def test_first_sentences_are_a_poor_summary(self):
+    stories = list(corpus.stories('eval', 100))
+    lead = [' '.join(corpus.sentences(s.input)[:3]) for s in stories]
+    scores = rouge.score_texts(lead, [s.output for s in stories])
+    self.assertLess(scores.rouge1, 35)
+
+  def test_highlights_tell_facts_of_the_article(self):
+    for story in corpus.stories('eval', 200):
+      for number in re.findall(r'\b\d{2,}\b', story.output.replace(',000', '')):
+        self.assertIn(number, story.input)
+
+  def test_sentences_put_together_again_are_the_article(self):
+    for story in corpus.stories('eval', 50):
+      parts = corpus.sentences(story.input)
+      self.assertEqual(' '.join(parts), story.input)
+      for part in parts:
+        self.assertRegex(part, r'^[A-Z0-9"].*[.]"?$')
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,49 @@
+"""Prints the table of docs/quantize.md: what int8 keeps of the bundled model.
+
+bazel run //bundled/gptj:quantization_table [-- --base=HF_DIR]
+
+Takes as long as eight runs of the main job.
+"""
+
+import itertools
+import tempfile
+
+from absl import flags
+
+from bundled.gptj import corpus
+from converters.convert import conversion
+from converters.quantize.report import settings_table
+from harness.data import bundle
+from saxml_ext.common import program
+from saxml_ext.common import user_path
+from saxml_ext.evaluation import dataset
+
+_BASE = flags.DEFINE_string(
+  'base', None, 'Hugging Face directory of the model. Default: the bundled one.'
+)
+_ARTICLES = flags.DEFINE_integer(
+  'articles', 512, 'Articles to score on, at most.', lower_bound=1
+)
+_CALIBRATION = flags.DEFINE_integer(
+  'calibration_count', 64, 'Articles to calibrate on.', lower_bound=1
+)
+
+
+def main(argv: list[str]) -> None:
+  del argv
+  base = user_path.resolve(_BASE.value) or bundle.model_dir()
+  articles = dataset.load_articles(bundle.eval_path())
+  with tempfile.TemporaryDirectory() as directory:
+    source = f'{directory}/float'
+    conversion.convert(base, source, 'float32')
+    for line in settings_table.lines(
+      source,
+      tuple(corpus.stories('train', _CALIBRATION.value)),
+      tuple(itertools.islice(articles, _ARTICLES.value)),
+      directory,
+    ):
+      print(line, flush=True)
+
+
+if __name__ == '__main__':
+  program.run(main)
