@@ -36,7 +36,9 @@ def top1(
   tokens = np.zeros((len(sequences), max(map(len, sequences))), np.int32)
   for row, sequence in enumerate(sequences):
     tokens[row, : len(sequence)] = sequence
-  rotations = rotary.table(tokens.shape[1], config.rotary_dim)
+  rotations = rotary.table(
+    tokens.shape[1], config.rotary_dim, config.rotary_base
+  )
 
   @jax.jit
   def run(layer: weights_lib.Layer, x: jax.Array) -> jax.Array:

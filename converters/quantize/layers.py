@@ -39,7 +39,7 @@ def run_layer(
     Its result [B, T, D], and what its matrices were multiplied with, one row
     for each token: `mixed` is [B, T, N * H].
   """
-  rotations = rotary.table(x.shape[1], config.rotary_dim)
+  rotations = rotary.table(x.shape[1], config.rotary_dim, config.rotary_base)
   result = model.run_layer(layer, config, x, rotations)
   mixed = result.taps.mixed.transpose(0, 2, 1, 3).reshape(*x.shape[:2], -1)
   return result.x, result.taps._replace(mixed=mixed)

@@ -1,38 +1,56 @@
-"""What one family of models computes otherwise than another.
+"""Describes how the dense decoders that the engine runs differ.
 
-The engine has one model, whose code asks these choices; sizes stand in
-`config.py`. The variables of a checkpoint follow from the choices too, see
-`variables.py`. A family that normalizes by root mean square, gates its
-feed-forward layer or shares keys among heads would add its choices here.
+The engine has one model, whose code asks these switches; sizes are in
+`config.py`. The variables of a checkpoint follow from the switches too, see
+`variables.py`. A switch changes a formula within a layer. What changes the
+state, such as a sliding window, would need code of its own.
 """
 
 import dataclasses
 
 ROTARY, SINUSOIDAL = 'rotary', 'sinusoidal'
-_POSITIONS = (ROTARY, SINUSOIDAL)
+SHARED, PARALLEL, SEQUENTIAL = 'shared', 'parallel', 'sequential'
+GELU_TANH, GELU = 'gelu_tanh', 'gelu'
+QKV, POST, FEED_FORWARD = 'qkv', 'post', 'feed_forward'
+_CHOICES = {
+  'residual': (SHARED, PARALLEL, SEQUENTIAL),
+  'activation': (GELU_TANH, GELU),
+  'positions': (ROTARY, SINUSOIDAL),
+}
+BIASES = frozenset({QKV, POST, FEED_FORWARD})
 
 
 @dataclasses.dataclass(frozen=True)
 class Architecture:
-  """Choices, all of them static; the defaults are GPT-J's.
+  """Switches, all of them static; the defaults are GPT-J's.
 
   Attributes:
-    parallel: True if attention and feed-forward read the same layer norm and
-      are added to the residual together; False if the feed-forward has a norm
-      of its own and comes after attention.
+    residual: How attention and feed-forward join the residual. "shared": both
+      read the same layer norm and are added together. "parallel": they are
+      added together, and each has a layer norm of its own. "sequential": the
+      feed-forward comes after attention, with a layer norm of its own.
+    activation: Of the feed-forward: "gelu_tanh" is the approximation by tanh,
+      "gelu" the exact function.
+    biases: The products that have a bias: "qkv", "post", "feed_forward" (both
+      matrices). The head always has one, which may be zeros.
     positions: "rotary" turns queries and keys; "sinusoidal" adds sines and
       cosines of the position to the embedding.
+    interleaved: True if rotary positions turn neighbors (0, 1), (2, 3), ... in
+      the checkpoint; False if they turn the two halves of the rotated dims.
     scaled_embedding: True if embeddings are multiplied by sqrt(width).
     tied_head: True if the head is the embedding.
     query_scale: True if queries have a learned scale for each dim of a head:
       praxis' `per_dim_scale`.
-    attention_cap: scores of attention are c * tanh(score / c); None: they are
-      not capped.
-    logit_cap: the same, of logits.
+    attention_cap: The scores of attention become c * tanh(score / c); None does
+      not cap them.
+    logit_cap: The same for logits.
   """
 
-  parallel: bool = True
+  residual: str = SHARED
+  activation: str = GELU_TANH
+  biases: frozenset[str] = frozenset({FEED_FORWARD})
   positions: str = ROTARY
+  interleaved: bool = True
   scaled_embedding: bool = False
   tied_head: bool = False
   query_scale: bool = False
@@ -40,9 +58,14 @@ class Architecture:
   logit_cap: float | None = None
 
   def __post_init__(self) -> None:
-    if self.positions not in _POSITIONS:
+    for name, choices in _CHOICES.items():
+      if getattr(self, name) not in choices:
+        raise ValueError(
+          f'{name} is {getattr(self, name)!r}; use one of {choices}.'
+        )
+    if unknown := self.biases - BIASES:
       raise ValueError(
-        f'positions is {self.positions!r}; use one of {_POSITIONS}.'
+        f'biases has {sorted(unknown)}; use any of {sorted(BIASES)}.'
       )
     for name in ('attention_cap', 'logit_cap'):
       cap = getattr(self, name)
@@ -55,7 +78,7 @@ GPTJ = Architecture()
 # Of paxml's experiments LmCloudSpmd (paxml/tasks/lm/params/lm_cloud.py): what
 # these leave at the defaults of TransformerLmSpmdAdafactor and of praxis.
 LM_CLOUD = Architecture(
-  parallel=False,
+  residual=SEQUENTIAL,
   positions=SINUSOIDAL,
   scaled_embedding=True,
   tied_head=True,

@@ -81,8 +81,15 @@ def normalize(
   return normal * norm.scale + norm.bias
 
 
+def activate(x: jax.Array, config: config_lib.ModelConfig) -> jax.Array:
+  """Returns the nonlinear function of the feed-forward layer of x."""
+  if config.architecture.activation == architecture_lib.GELU:
+    return jax.nn.gelu(x, approximate=False)
+  return gelu(x)
+
+
 def gelu(x: jax.Array) -> jax.Array:
-  """GELU by its tanh approximation, as in GPT-2."""
+  """Computes GELU by its tanh approximation, as in GPT-2."""
   inner = np.float32(np.sqrt(2 / np.pi)) * (x + 0.044715 * (x * x * x))
   return 0.5 * x * (1.0 + jnp.tanh(inner))
 

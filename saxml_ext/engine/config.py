@@ -35,6 +35,7 @@ class ModelConfig:
     rotary_dim: leading dims of each head that carry the position; even. 0
       unless the architecture's positions are rotary.
     vocab_size: rows V of the embedding and columns of the head.
+    rotary_base: the base of the wavelengths of rotary positions.
     ln_epsilon: added to the variance in layer norms.
     ln_direct_scale: True if the checkpoint stores a layer norm's scale itself
       (Sax's GPT-J), False if it stores scale - 1 (praxis' default).
@@ -48,6 +49,7 @@ class ModelConfig:
   hidden_dim: int
   rotary_dim: int
   vocab_size: int
+  rotary_base: float = 10000.0
   ln_epsilon: float = 1e-5
   ln_direct_scale: bool = True
   architecture: architecture_lib.Architecture = architecture_lib.GPTJ

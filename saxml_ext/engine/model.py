@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from saxml_ext.engine import architecture as architecture_lib
 from saxml_ext.engine import components
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import layers as layers_lib
@@ -38,11 +39,12 @@ class Taps(NamedTuple):
   """What the matrices of a layer are multiplied with, float32.
 
   norm [B, T, D]: of qkv, and of up unless that has a norm of its own; mixed [B,
-  N, T, H]: of post; hidden [B, T, F]: of down.
+  N, T, H]: of post; fed [B, T, D]: of up; hidden [B, T, F]: of down.
   """
 
   norm: jax.Array
   mixed: jax.Array
+  fed: jax.Array
   hidden: jax.Array
 
 
@@ -82,8 +84,8 @@ def run_layer(
   cap = config.architecture.attention_cap
   mixed = attention.attend_causal(q, keys, values, past, cap=cap)
   attended = einsum('bnth,nhd->btd', mixed, layer.post)
-  x, hidden = _finish(layer, config, x, h, attended)
-  return LayerResult(x, keys, values, Taps(h, mixed, hidden))
+  x, fed, hidden = _finish(layer, config, x, h, attended)
+  return LayerResult(x, keys, values, Taps(h, mixed, fed, hidden))
 
 
 @overload
@@ -149,7 +151,7 @@ def prefill(
     token [B, T, D], or of the last [B, 1, D] if `last` is given. And what
     `keep` returned last.
   """
-  split = tensor_parallel.applies(weights)
+  split = tensor_parallel.applies(weights, config)
   cap = config.architecture.attention_cap
   length = tokens.shape[1]
   fused = split and start == 0 and tensor_parallel.attends(config, kv_dtype)
@@ -157,7 +159,9 @@ def prefill(
     tokens = jnp.pad(tokens, ((0, 0), (0, -length % target.TILE)))
   sin, cos = (
     table[start:]
-    for table in rotary.table(start + tokens.shape[1], config.rotary_dim)
+    for table in rotary.table(
+      start + tokens.shape[1], config.rotary_dim, config.rotary_base
+    )
   )
 
   def whole(carry, index: layers_lib.Index, layer: weights_lib.Layer):
@@ -210,7 +214,7 @@ def prefill(
     seen = attention.Source(keys, values, jnp.arange(length) <= at)
     mixed = attention.attend(q, [seen, *past(kept, count)], cap)
   attended = einsum('bnth,nhd->btd', mixed, layer.post)
-  x, _ = _finish(layer, config, x, h, attended)
+  x, *_ = _finish(layer, config, x, h, attended)
   return x, keep(kept, count, keys, values)
 
 
@@ -261,10 +265,10 @@ def decode(
   def whole(carry, index: layers_lib.Index, layer: weights_lib.Layer):
     x, current = carry
     h = components.normalize(x, layer.norm, config)
-    qkv = einsum('skd,nchd->csnkh', h, layer.qkv)
+    qkv = _products(layer, 'skd,nchd->csnkh', h)
     mixed, current = mix(index, qkv, current)
     attended = einsum('snkh,nhd->skd', mixed, layer.post)
-    x, _ = _finish(layer, config, x, h, attended)
+    x, *_ = _finish(layer, config, x, h, attended)
     return x, current
 
   rows = tensor_parallel.Rows(tokens.shape, logical.axes('slots'))
@@ -276,7 +280,7 @@ def decode(
     mixed = mixed.transpose(0, 2, 1, 3).reshape(tokens.size, -1)
     return rows.finish(layer, x, codes, mixed), current
 
-  split = tensor_parallel.applies(weights)
+  split = tensor_parallel.applies(weights, config)
   x = components.embed(weights, config, tokens, positions)
   carry = rows.split(x) if split else x, current
   body = in_parts if split else whole
@@ -308,8 +312,18 @@ def _project(
 ) -> tuple[jax.Array, jax.Array, cache.KV, cache.KV]:
   """The normalized x, queries [B, N, T, H], and keys and values to cache."""
   h = components.normalize(x, layer.norm, config)
-  q, k, v = einsum('btd,nchd->cbnth', h, layer.qkv)
+  q, k, v = _products(layer, 'btd,nchd->cbnth', h)
   return h, *_rotated(q, k, v, rotations, kv_dtype)
+
+
+def _products(
+  layer: weights_lib.Layer, equation: str, h: jax.Array
+) -> jax.Array:
+  """Queries, keys and values of h [A, R, D], as [3, A, N, R, H]."""
+  qkv = einsum(equation, h, layer.qkv)
+  if layer.qkv_bias is None:
+    return qkv
+  return qkv + layer.qkv_bias.transpose(1, 0, 2)[:, None, :, None]
 
 
 def _rotated(
@@ -339,20 +353,28 @@ def _finish(
   x: jax.Array,
   h: jax.Array,
   attended: jax.Array,
-) -> tuple[jax.Array, jax.Array]:
+) -> tuple[jax.Array, jax.Array, jax.Array]:
   """Adds attention and the feed-forward layer to the residual `x`.
 
   If both read `h`, their products are added first: where devices have parts of
   both, those are summed by one all-reduce.
 
   Returns:
-    The layer's result, and what its last matrix was multiplied with.
+    The layer's result, and what `up` and `down` were multiplied with.
   """
-  if layer.ff_norm is not None:
+  residual = config.architecture.residual
+  attended = _biased(attended, layer.post_bias)
+  if residual == architecture_lib.SEQUENTIAL:
     x = x + attended
+  if layer.ff_norm is not None:
     h = components.normalize(x, layer.ff_norm, config)
-  hidden = components.gelu(einsum('...d,df->...f', h, layer.up) + layer.up_bias)
+  fed = _biased(einsum('...d,df->...f', h, layer.up), layer.up_bias)
+  hidden = components.activate(fed, config)
   down = einsum('...f,fd->...d', hidden, layer.down)
-  if layer.ff_norm is None:
+  if residual != architecture_lib.SEQUENTIAL:
     down = attended + down
-  return x + (down + layer.down_bias), hidden
+  return x + _biased(down, layer.down_bias), h, hidden
+
+
+def _biased(x: jax.Array, bias: jax.Array | None) -> jax.Array:
+  return x if bias is None else x + bias

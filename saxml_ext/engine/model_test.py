@@ -126,7 +126,7 @@ class ModelTest(parameterized.TestCase):
       return segments
 
     segments = prefill(jnp.asarray(prompts))
-    rotations = [jnp.asarray(t) for t in rotary.table(20, 4)]
+    rotations = [jnp.asarray(t) for t in rotary.table(20, 4, 10000.0)]
     ring = [
       cache.empty_block(_CONFIG, 2, width * beams, dtype, suffix=True)
       for _ in range(2)

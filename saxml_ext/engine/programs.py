@@ -275,7 +275,11 @@ def _decode(
   e = settings.engine
   rotations = tuple(
     jnp.asarray(t)
-    for t in rotary.table(settings.max_positions, settings.model.rotary_dim)
+    for t in rotary.table(
+      settings.max_positions,
+      settings.model.rotary_dim,
+      settings.model.rotary_base,
+    )
   )
   enough = min(e.exit_finished, active.shape[0])
 

@@ -47,4 +47,7 @@ def pad(layer: weights_lib.Layer, parts: int, fill: Fill) -> weights_lib.Layer:
     post = dataclasses.replace(post, values=values)
   else:
     post = fill(post, at, missing)
-  return dataclasses.replace(layer, qkv=qkv, post=post)
+  bias = layer.qkv_bias
+  if bias is not None:
+    bias = fill(bias, at, missing)
+  return dataclasses.replace(layer, qkv=qkv, qkv_bias=bias, post=post)

@@ -255,15 +255,14 @@ def table_of(architecture: architecture_lib.Architecture) -> Table:
       head.name, 'embedding', head.axes, kept=('vocab', 'embed')
     )
     heads = []
-  attention, feed_forward = _attention(), _feed_forward('norm')
+  shared = architecture.residual == architecture_lib.SHARED
+  attention = _attention(architecture.biases)
+  feed_forward = _feed_forward('norm' if shared else 'fed', architecture.biases)
   if architecture.query_scale:
     name = 'self_attention.per_dim_scale.per_dim_scale'
     attention.append(_layer(name, 'query_scale', 'head_dim'))
-  if not architecture.parallel:
-    feed_forward = [
-      *_norm('ff_layer.layer_norm', 'ff_norm'),
-      *_feed_forward(None),
-    ]
+  if not shared:
+    feed_forward = [*_norm('ff_layer.layer_norm', 'ff_norm'), *feed_forward]
   return Table(
     (
       embedding,
@@ -273,13 +272,14 @@ def table_of(architecture: architecture_lib.Architecture) -> Table:
       Variable('final_ln.scale', 'final_norm.scale', ('embed',)),
       Variable('final_ln.bias', 'final_norm.bias', ('embed',)),
       *heads,
+      # praxis has it in all families: zeros, where a model has none.
       Variable(f'{_HEAD}.bias.b', 'head_bias', ('vocab',)),
     )
   )
 
 
-def _attention() -> list[Variable]:
-  return [
+def _attention(biases: frozenset[str]) -> list[Variable]:
+  rows = [
     _layer(
       'self_attention.combined_qkv.w',
       'qkv',
@@ -300,10 +300,21 @@ def _attention() -> list[Variable]:
       inputs='mixed',
     ),
   ]
+  if architecture_lib.QKV in biases:
+    bias = _layer(
+      'self_attention.combined_qkv.b',
+      'qkv_bias',
+      *('three', 'heads', 'head_dim'),
+      kept=('heads', 'three', 'head_dim'),
+    )
+    rows.insert(1, bias)
+  if architecture_lib.POST in biases:
+    rows.append(_layer('self_attention.post.b', 'post_bias', 'embed'))
+  return rows
 
 
-def _feed_forward(inputs: str | None) -> list[Variable]:
-  return [
+def _feed_forward(inputs: str, biases: frozenset[str]) -> list[Variable]:
+  rows = [
     _layer(
       'ff_layer.ffn_layer1.linear.w',
       'up',
@@ -321,10 +332,18 @@ def _feed_forward(inputs: str | None) -> list[Variable]:
     ),
     _layer('ff_layer.ffn_layer2.bias.b', 'down_bias', 'embed'),
   ]
+  if architecture_lib.FEED_FORWARD in biases:
+    return rows
+  return [row for row in rows if row.is_matrix]
 
 
 GPTJ = table_of(architecture_lib.GPTJ)
 LM_CLOUD = table_of(architecture_lib.LM_CLOUD)
 
 # What any family has: all keep a field alike, whatever it is made from.
-BY_FIELD: Mapping[str, Variable] = LM_CLOUD.by_field | GPTJ.by_field
+BY_FIELD: Mapping[str, Variable] = {
+  **LM_CLOUD.by_field,
+  **table_of(
+    architecture_lib.Architecture(biases=architecture_lib.BIASES)
+  ).by_field,
+}

@@ -17,6 +17,9 @@ from saxml_ext.engine.numerics import quant
 # 1 / softplus(0), as praxis rounds it.
 _PER_SOFTPLUS = np.float32(1.442695041)
 
+# Fields that queries, keys and values are made with.
+_OF_QUERIES = ('layers.qkv', 'layers.qkv_bias')
+
 # A matrix of the model; see `einsum.py`, which understands both.
 Matrix: TypeAlias = jax.Array | quant.QuantizedArray
 
@@ -35,21 +38,24 @@ class Norm:
 class Layer:
   """One transformer layer.
 
-  qkv [N, 3, H, D]; post [N, H, D]; up [D, F]; down [F, D]; biases [F], [D].
+  qkv [N, 3, H, D]; post [N, H, D]; up [D, F]; down [F, D]; up_bias [F],
+  down_bias [D], qkv_bias [N, 3, H], post_bias [D]; None: there is no such bias.
   Quantized matrices hold the same as [outputs, contracted]. N leads in
   qkv so that [N, 3, H] flattened, and split among devices, is still by heads.
   The rotated dims of q and k are in half-split order, see `rotary.py`.
-  ff_norm: of what `up` reads, if that is not what qkv reads.
+  ff_norm: the norm of what `up` reads; None: it reads what qkv reads.
   """
 
   norm: Norm
   qkv: Matrix
   post: Matrix
   up: Matrix
-  up_bias: jax.Array
+  up_bias: jax.Array | None
   down: Matrix
-  down_bias: jax.Array
+  down_bias: jax.Array | None
   ff_norm: Norm | None = None
+  qkv_bias: jax.Array | None = None
+  post_bias: jax.Array | None = None
 
 
 # One for each layer, or one of stacked arrays; see `layers.py`.
@@ -111,6 +117,8 @@ def assemble_layer(leaf: Callable[[str], Any]) -> Layer:
     down=leaf('layers.down'),
     down_bias=leaf('layers.down_bias'),
     ff_norm=_norm(leaf, 'layers.ff_norm'),
+    qkv_bias=leaf('layers.qkv_bias'),
+    post_bias=leaf('layers.post_bias'),
   )
 
 
@@ -208,7 +216,8 @@ class PaxReader:
         f'{name} is int8, but only matrices that are multiplied with may be'
         ' quantized. Quantize the float checkpoint with offline_quantize.'
       )
-    value = _in_order(variable, value.astype(np.float32, copy=False))
+    value = self._scaled(variable, value.astype(np.float32, copy=False), layer)
+    value = self._arranged(variable, value)
     if variable.is_norm_scale and not self._config.ln_direct_scale:
       value = value + 1
     return jnp.asarray(value, self._dtype if value.ndim > 1 else jnp.float32)
@@ -241,9 +250,10 @@ class PaxReader:
   def _arranged(
     self, variable: variables_lib.Variable, value: np.ndarray
   ) -> np.ndarray:
-    """A matrix, or its scale, with the dims in the engine's order."""
+    """Returns a variable, or its scale, with the dims in the engine's order."""
     rotary = self._config.rotary_dim
-    if variable.field == 'layers.qkv' and rotary:
+    interleaved = self._config.architecture.interleaved
+    if variable.field in _OF_QUERIES and rotary and interleaved:
       # Queries and keys may share any order of their dims: their product is
       # the same, and halves are cheaper to rotate than interleaved pairs.
       halves = [
@@ -257,13 +267,13 @@ class PaxReader:
   def _scaled(
     self, variable: variables_lib.Variable, value: np.ndarray, layer: int
   ) -> np.ndarray:
-    """A float matrix, or the scale of one, with the queries' own scale in it.
+    """A variable, or the scale of one, with the queries' own scale in it.
 
     praxis multiplies queries by 1.442695041 * softplus(`per_dim_scale`), and by
     1 / sqrt(H) as the engine does: so can be their rows of the matrix.
     """
     by_dim = self._table.get('layers.query_scale')
-    if variable.field != 'layers.qkv' or by_dim is None:
+    if variable.field not in _OF_QUERIES or by_dim is None:
       return value
     _, theta = self._stored.array(by_dim, layer)
     factor = np.logaddexp(theta.astype(np.float32), 0, dtype=np.float32)

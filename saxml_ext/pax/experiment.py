@@ -23,6 +23,7 @@ import dataclasses
 from typing import Any, TypeAlias
 
 from saxml_ext.common import errors
+from saxml_ext.engine import architecture as architecture_lib
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import variables as variables_lib
 from saxml_ext.params import settings as settings_lib
@@ -144,7 +145,7 @@ def _model(
   repeated: bool,
 ) -> pax_fiddle.Config:
   """The LanguageModel, in praxis' quantized layers if settings say so."""
-  if config.architecture.parallel:
+  if config.architecture.residual == architecture_lib.SHARED:
     model = gptj_model.language_model(config)
   else:
     model = lm_cloud_model.language_model(config, repeated)

@@ -27,6 +27,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from saxml_ext.engine import architecture as architecture_lib
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.attention import cache
@@ -60,16 +61,24 @@ class Projected(NamedTuple):
   qkv: jax.Array
 
 
-def applies(weights: weights_lib.Weights) -> bool:
-  """Whether layers are computed here: on TPU, in int8 throughout.
+def applies(
+  weights: weights_lib.Weights, config: config_lib.ModelConfig
+) -> bool:
+  """Returns True if layers are computed here: on TPU, in int8 throughout.
 
-  Only those whose attention and feed-forward read the same norm.
+  Only layers of GPT-J's kind are: attention and feed-forward read the same
+  norm, and only the feed-forward has biases.
   """
+  a = config.architecture
   layers = weights.layers
   layer = layers[0] if isinstance(layers, tuple) else layers
   matrices = (layer.qkv, layer.post, layer.up, layer.down)
-  parallel = layer.ff_norm is None
-  return _for_tpu() and parallel and all(map(in_int8, matrices))
+  fits = (a.residual, a.activation, a.biases) == (
+    architecture_lib.GPTJ.residual,
+    architecture_lib.GPTJ.activation,
+    architecture_lib.GPTJ.biases,
+  )
+  return _for_tpu() and fits and all(map(in_int8, matrices))
 
 
 def attends(config: config_lib.ModelConfig, kv_dtype: str) -> bool:

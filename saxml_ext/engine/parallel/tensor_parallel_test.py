@@ -191,11 +191,11 @@ class TensorParallelTest(parameterized.TestCase):
 
   def test_only_int8_on_tpu(self):
     weights = _weights()
-    self.assertFalse(tensor_parallel.applies(weights))
+    self.assertFalse(tensor_parallel.applies(weights, _MODEL))
     with _as_on_tpu():
-      self.assertTrue(tensor_parallel.applies(weights))
+      self.assertTrue(tensor_parallel.applies(weights, _MODEL))
       for other in (None, 'int8_weights'):
-        self.assertFalse(tensor_parallel.applies(_weights(other)))
+        self.assertFalse(tensor_parallel.applies(_weights(other), _MODEL))
 
   def test_large_parts_do_not_coarsen_others(self):
     """Each device rounds by the largest of its own part of a row."""

@@ -28,7 +28,7 @@ class PrefillAttentionTest(parameterized.TestCase):
     rng = np.random.default_rng(0)
     shape = (batch, length, _HEADS, 3, width)
     qkv = jnp.asarray(rng.normal(size=shape), jnp.bfloat16)
-    sin, cos = rotary.table(length, rotated)
+    sin, cos = rotary.table(length, rotated, 10000.0)
     got = prefill_attention.attend(
       qkv.reshape(batch, length, -1), sin, cos, width, kv_dtype, interpret=True
     )
