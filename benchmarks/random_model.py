@@ -8,7 +8,7 @@ import tokenizers
 from tokenizers import models as tokenizer_models
 
 from converters.convert import random_weights
-from saxml_ext.pax import layout
+from saxml_ext.families import layout
 
 # Of a file of weights, about: what is written anew after an interruption.
 _SHARD_BYTES = 1 << 29
@@ -51,7 +51,7 @@ def write(
   path = os.path.join(cache, name)
   if os.path.isdir(path):
     return path
-  shape = layout.GPTJShape(layers, dim, heads, 4 * dim, vocab)
+  shape = layout.ModelShape(layers, dim, heads, 4 * dim, vocab)
   size = _BYTES[dtype] * (12 * layers * dim**2 + 2 * vocab * dim)
   partial = f'{path}.partial'
   os.makedirs(cache, exist_ok=True)

@@ -177,8 +177,11 @@ def _run(source: str, pax: str) -> None:
     if _ARTICLES.value
     else ()
   )
-  configs.check_fits(_CONFIGS.value, checkpoint.Reader(source))
-  record, calibration = _calibration(source, _options())
+  options = _options()
+  configs.check_fits(
+    _CONFIGS.value, checkpoint.Reader(source), options.smoothing
+  )
+  record, calibration = _calibration(source, options)
   step_dir = quantization.quantize(
     source,
     pax,

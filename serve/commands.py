@@ -15,7 +15,7 @@ _PROGRAMS = {
   'serve': ('serve.main', 'serve a model to clients of OpenAI'),
   'ask': ('serve.ask', 'ask a model one question'),
   'saxutil': ('saxml_ext.client.saxutil', 'use a cell'),
-  'convert': ('converters.convert_gptj_ckpt', 'convert Hugging Face to PAX'),
+  'convert': ('converters.convert_hf', 'convert Hugging Face to PAX'),
   'quantize': ('converters.offline_quantize', 'quantize a PAX checkpoint'),
   'verify': ('converters.verify_ckpt', 'compare two checkpoints'),
   'random': ('converters.random_gptj', 'make a random checkpoint'),

@@ -9,6 +9,7 @@ import shutil
 import psutil
 
 from converters.hf import config_json
+from saxml_ext.families import hf_config
 from saxml_ext.pax import errors as pax_errors
 from serve import errors
 from serve import programs
@@ -17,8 +18,6 @@ from serve import programs
 # path and its flags.
 Run = Callable[[str, str, Mapping[str, object]], None]
 
-# model_type of the models that can be converted.
-FAMILIES = ('gptj',)
 CHECKPOINT = 'checkpoint_00000000'
 FLOAT_BYTES = {'float32': 4, 'bfloat16': 2}
 GIB = 2**30
@@ -35,13 +34,6 @@ def check(directory: str) -> None:
       ' files), a PAX directory, or an id such as EleutherAI/gpt-j-6b.'
     )
   try:
-    document = config_json.read_json(os.path.join(directory, 'config.json'))
-    family = document.get('model_type')
-    if family not in FAMILIES:
-      raise errors.ServeError(
-        f'{directory}/config.json: model_type {family!r} cannot be served;'
-        f' known are {", ".join(FAMILIES)}.'
-      )
     config_json.read_config(directory)
   except pax_errors.CheckpointError as e:
     raise errors.ServeError(str(e)) from e
@@ -70,7 +62,7 @@ def converted(
   Raises:
     errors.ServeError: The disk has no room for it, or a converter failed.
   """
-  config = config_json.read_config(directory)
+  _, config = config_json.read_config(directory)
   dtype = _float_type(_parameters(config), quantize)
   target = os.path.join(
     cache, f'{name}-{_stamp(directory, dtype, str(quantize))}'
@@ -135,7 +127,7 @@ def bytes_below(directory: str) -> int:
   )
 
 
-def _parameters(config: config_json.HFConfig) -> int:
+def _parameters(config: hf_config.HFConfig) -> int:
   """Returns the number of a GPT-J's parameters, norms and biases left out."""
   width = config.model_dim
   block = 4 * width * width + 2 * width * config.hidden_dim

@@ -10,6 +10,8 @@ import psutil
 
 from converters.hf import hub
 from saxml_ext.common import user_path
+from saxml_ext.families import all as families
+from saxml_ext.families import gptj
 from saxml_ext.params import mistakes
 from saxml_ext.pax import description
 from saxml_ext.pax import errors as pax_errors
@@ -17,8 +19,6 @@ from serve import conversion
 from serve import errors
 from serve import programs
 
-# Serving params for models of any size.
-_PARAMS = 'saxml_ext.params.gptj.AnyGPTJ'
 INT8 = 'int8'
 
 _BUNDLED = os.path.join(programs.ROOT, 'harness', 'bundled')
@@ -187,8 +187,8 @@ def _template(
 
 def _choose(directory: str, options: Options) -> tuple[str, dict[str, str]]:
   """Returns the serving params of a PAX checkpoint, with their overrides."""
-  _check_overrides(options)
   if options.params:
+    _check_overrides(options.params, options)
     return options.params, dict(options.overrides)
   said = description.read(os.path.join(directory, conversion.CHECKPOINT))
   if said.num_layers is None or said.max_positions is None:
@@ -197,15 +197,16 @@ def _choose(directory: str, options: Options) -> tuple[str, dict[str, str]]:
       ' the serving params cannot be chosen. Name them with --params; see'
       ' docs/serving_params.md.'
     )
+  params = families.FAMILIES[said.family or gptj.FAMILY.name].serving
+  _check_overrides(params, options)
   lengths = _lengths(said.max_positions, options.max_model_len)
   overrides = lengths | _numbers(directory, said, lengths, options)
-  return _PARAMS, overrides | dict(options.overrides)
+  return params, overrides | dict(options.overrides)
 
 
-def _check_overrides(options: Options) -> None:
+def _check_overrides(params: str, options: Options) -> None:
   """Raises errors.ServeError if an override would have no effect."""
-  problem = mistakes.in_path(options.params) if options.params else ''
-  params = options.params or _PARAMS
+  problem = mistakes.in_path(params)
   found = [problem] if problem else []
   found += mistakes.in_overrides(params, options.overrides)
   if found:

@@ -18,7 +18,7 @@ from ctranslate2.specs import model_spec
 import numpy as np
 import transformers
 
-from converters.convert import gptj_source
+from converters.convert import model_source
 
 # Values of a matrix that are quantized together; they exist in float32 then.
 _BLOCK = 1 << 22
@@ -37,7 +37,7 @@ def convert(model: str, path: str) -> None:
     errors.CheckpointError: the directory holds no GPT-J.
     OSError: a file cannot be written.
   """
-  source = gptj_source.GPTJSource(model)
+  source = model_source.ModelSource(model)
   spec = _spec(source)
   tokenizer = transformers.AutoTokenizer.from_pretrained(model)
   vocabulary = tokenizer.get_vocab()
@@ -95,7 +95,7 @@ _ITEM_BYTES = {'int8': 1, 'float16': 2, 'bfloat16': 2, 'float32': 4}
 
 
 def _spec(
-  source: gptj_source.GPTJSource,
+  source: model_source.ModelSource,
 ) -> ct2_specs.TransformerDecoderModelSpec:
   """The specification with all its variables, none of them read."""
   config = source.checkpoint.config
@@ -138,7 +138,7 @@ def _spec(
 class _Tensors:
   """Puts tensors of a checkpoint into parts of a specification."""
 
-  def __init__(self, source: gptj_source.GPTJSource):
+  def __init__(self, source: model_source.ModelSource):
     self._checkpoint = source.checkpoint
 
   def set_norm(self, spec: common_spec.LayerNormSpec, name: str) -> None:

@@ -11,10 +11,10 @@ import math
 import numpy as np
 
 from benchmarks import models
-from converters.convert import gptj_source
+from converters.convert import model_source
 from saxml_ext.common import memory
 from saxml_ext.engine import config as config_lib
-from saxml_ext.pax import layout
+from saxml_ext.families import layout
 
 # Values that are copied at a time.
 _BLOCK = 1 << 22
@@ -36,7 +36,7 @@ class GPTJ:
     Raises:
       errors.CheckpointError: it does not hold a whole GPT-J.
     """
-    source = gptj_source.GPTJSource(directory)
+    source = model_source.ModelSource(directory)
     self.config = config_lib.ModelConfig.from_pax(
       {v.name: v for v in source.variables},
       models.read_config(directory)['rotary_dim'],
@@ -47,7 +47,7 @@ class GPTJ:
 class _Variables(Mapping):
   """Each read, as float32, when it is looked up."""
 
-  def __init__(self, source: gptj_source.GPTJSource):
+  def __init__(self, source: model_source.ModelSource):
     self._source = source
     self._by_name = {v.name: v for v in source.variables}
     # Tensors of which the last answer was a view.

@@ -23,12 +23,12 @@ from rich import box
 from rich import console as rich_console
 from rich import table as rich_table
 
-from converters.convert import gptj_source
+from converters.convert import model_source
 from converters.convert import random_weights
 from converters.testing import killed_runs
 from saxml_ext.common import program
 from saxml_ext.common import user_path
-from saxml_ext.pax import layout
+from saxml_ext.families import layout
 
 _DIR = flags.DEFINE_string('dir', None, 'Directory to work in; made anew.')
 _LAYERS = flags.DEFINE_integer('layers', 28, 'Number of layers.', 1)
@@ -40,10 +40,10 @@ _FORMAT = flags.DEFINE_enum(
 )
 _SHARDS = flags.DEFINE_integer('shards', 6, 'Files of the source.', 1)
 _SOURCE_DTYPE = flags.DEFINE_enum(
-  'source_dtype', 'bfloat16', list(gptj_source.DTYPES), 'Type of the source.'
+  'source_dtype', 'bfloat16', list(model_source.DTYPES), 'Type of the source.'
 )
 _DTYPE = flags.DEFINE_enum(
-  'dtype', 'float32', list(gptj_source.DTYPES), 'Type of the result.'
+  'dtype', 'float32', list(model_source.DTYPES), 'Type of the result.'
 )
 _KILLS = flags.DEFINE_integer(
   'kills', 0, 'How often a second run is killed.', 0
@@ -72,7 +72,7 @@ def _disk_rate(directory: str, num_bytes: int) -> float:
 
 def _make_source(base: str) -> float:
   begin = time.monotonic()
-  shape = layout.GPTJShape(
+  shape = layout.ModelShape(
     _LAYERS.value, _DIM.value, _HEADS.value, 4 * _DIM.value, _VOCAB.value
   )
   random_weights.write(

@@ -20,7 +20,15 @@ def copy(view: np.ndarray, out: np.ndarray) -> None:
   """
   while view.ndim > 2 and len(view) == 1:
     view, out = view[0], out[0]
-  source, target = _as_matrix(view), out.reshape(len(out), -1)
+  if view.ndim == 1:
+    view, out = view[:, np.newaxis], out[:, np.newaxis]
+  source = view.reshape(len(view), -1)
+  if not np.may_share_memory(source, view):
+    # Axes after the first are not one: there is a matrix for each of the next.
+    for i in range(view.shape[1]):
+      copy(view[:, i], out[:, i])
+    return
+  target = out.reshape(len(out), -1)
   widen = view.dtype == _BFLOAT16 and out.dtype == np.float32
   if widen:
     # A bfloat16 is the upper half of a float32. As integers both the copy and
@@ -32,15 +40,6 @@ def copy(view: np.ndarray, out: np.ndarray) -> None:
     target[...] = source
   if widen:
     target <<= 16
-
-
-def _as_matrix(view: np.ndarray) -> np.ndarray:
-  if view.ndim == 1:
-    return view[:, np.newaxis]
-  matrix = view.reshape(len(view), -1)
-  if not np.may_share_memory(matrix, view):
-    raise ValueError(f'{view.shape}: axes after the first are not one')
-  return matrix
 
 
 def _copy_squares(source: np.ndarray, target: np.ndarray) -> None:

@@ -1,4 +1,4 @@
-"""Conversion of a Hugging Face GPT-J directory to a PAX checkpoint."""
+"""Converts a Hugging Face directory to a PAX checkpoint."""
 
 from collections.abc import Iterator, Sequence
 from concurrent import futures
@@ -11,15 +11,15 @@ import sys
 import numpy as np
 
 from converters.convert import fingerprint
-from converters.convert import gptj_description
-from converters.convert import gptj_source
+from converters.convert import model_description
+from converters.convert import model_source
 from converters.convert import prefetch
 from converters.convert import progress
 from converters.convert import tokenizer_files
 from saxml_ext.common import errors as common_errors
+from saxml_ext.families import layout
 from saxml_ext.pax import checkpoint_writer
 from saxml_ext.pax import errors
-from saxml_ext.pax import layout
 from saxml_ext.pax import metadata
 
 # Parts made in advance of the one being written.
@@ -54,19 +54,19 @@ def convert(
   Args:
     base: Hugging Face directory.
     pax: output directory or URL, made if need be.
-    dtype: a key of gptj_source.DTYPES.
+    dtype: a key of model_source.DTYPES.
     overwrite: replace the checkpoint that is there.
     resume: go on with what an interrupted run has left.
 
   Raises:
-    errors.CheckpointError: the source is not a sound GPT-J, or the output
+    errors.CheckpointError: the source is no sound model, or the output
       cannot be written. No checkpoint is there then, only in the second case
       what `resume` goes on with.
   """
-  source = gptj_source.GPTJSource(base)
+  source = model_source.ModelSource(base)
   tokenizer = tokenizer_files.collect(base)
   made_of = fingerprint.source(source.checkpoint.files(), dtype=dtype)
-  numpy_dtype = gptj_source.DTYPES[dtype]
+  numpy_dtype = model_source.DTYPES[dtype]
   total = sum(_num_bytes(v, numpy_dtype) for v in source.variables)
   with checkpoint_writer.Writer(
     pax, overwrite=overwrite, resume=resume, source=made_of
@@ -112,7 +112,7 @@ def _unfinished(
 
 
 def _write(
-  source: gptj_source.GPTJSource,
+  source: model_source.ModelSource,
   variables: Sequence[layout.Variable],
   dtype: np.dtype,
   writer: checkpoint_writer.Writer,
@@ -126,7 +126,7 @@ def _write(
 
 
 def _parts(
-  source: gptj_source.GPTJSource,
+  source: model_source.ModelSource,
   variables: Sequence[layout.Variable],
   dtype: np.dtype,
 ) -> Iterator[tuple[layout.Variable, int, np.ndarray]]:
@@ -145,10 +145,10 @@ def _counted(
     bar.advance(part.nbytes, name)
 
 
-def _describe(source: gptj_source.GPTJSource, pax: str, dtype: str) -> None:
-  config = source.checkpoint.config
+def _describe(source: model_source.ModelSource, pax: str, dtype: str) -> None:
+  hf = source.checkpoint
   try:
-    gptj_description.write(pax, config, source.shape, dtype)
+    model_description.write(pax, hf.family, hf.config, source.shape, dtype)
   except OSError as e:
     raise errors.UnwritableError(
       f'{e.filename} cannot be written: {e.strerror}'

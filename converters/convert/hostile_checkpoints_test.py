@@ -17,10 +17,10 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
 
-from converters.convert import gptj_source
+from converters.convert import model_source
 from converters.convert import random_weights
+from saxml_ext.families import layout
 from saxml_ext.pax import errors
-from saxml_ext.pax import layout
 
 _SECONDS = 1.0
 _BIN = 'pytorch_model.bin'
@@ -191,9 +191,9 @@ class HostileCheckpointsTest(parameterized.TestCase):
   def sound(self, kind: str) -> str:
     """Writes a sound checkpoint; returns the path of its weights."""
     directory = os.path.join(self.root, 'hf')
-    shape = layout.GPTJShape(2, 256, 4, 1024, 3000)
+    shape = layout.ModelShape(2, 256, 4, 1024, 3000)
     random_weights.write(directory, shape, 32, kind)
-    gptj_source.GPTJSource(directory)
+    model_source.ModelSource(directory)
     return os.path.join(directory, _BIN if kind == 'bin' else _SAFE)
 
   @parameterized.named_parameters(
@@ -223,7 +223,7 @@ class HostileCheckpointsTest(parameterized.TestCase):
     _forget_peak()
     memory, begin = _memory(), time.monotonic()
     with self.assertRaisesRegex(errors.CheckpointError, f'(?s){message}'):
-      gptj_source.GPTJSource(directory)
+      model_source.ModelSource(directory)
     self.assertLess(time.monotonic() - begin, _SECONDS)
     self.assertLess(_peak_memory() - memory, 2 * size)
     self.assertFalse(os.path.exists(self.canary))

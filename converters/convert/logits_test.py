@@ -18,9 +18,9 @@ from converters.convert import conversion
 from converters.convert import random_weights
 from converters.hf import torch_file
 from converters.testing import numpy_gptj
+from saxml_ext.families import layout
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import errors
-from saxml_ext.pax import layout
 
 _ROTARY_DIM = 4
 _TOKENS = np.array([3, 1, 4, 1, 5, 9, 2, 6])
@@ -116,7 +116,7 @@ class LogitsTest(parameterized.TestCase):
   def test_random_checkpoints_load_in_transformers(self, file_format, shards):
     random_weights.write(
       self.base,
-      layout.GPTJShape(2, 16, 2, 64, 11),
+      layout.ModelShape(2, 16, 2, 64, 11),
       _ROTARY_DIM,
       file_format,
       shards,

@@ -1,21 +1,28 @@
-"""Random weights of a GPT-J as a Hugging Face checkpoint, streamed to disk."""
+"""Random weights as a Hugging Face checkpoint, streamed to disk."""
 
 from collections.abc import Iterator, Sequence
 import json
 import os
+import re
+from typing import Any
 
 import numpy as np
 
-from converters.convert import gptj_source
+from converters.convert import model_source
 from converters.convert import prefetch
 from converters.convert import progress
 from converters.hf import safetensors_writer
 from converters.hf import tensor_spec
 from converters.hf import torch_writer
-from saxml_ext.pax import layout
+from saxml_ext.families import family as family_lib
+from saxml_ext.families import gptj
+from saxml_ext.families import hf_config
+from saxml_ext.families import layout
 
 _MAX_POSITIONS = 2048
 _THREADS = 2
+# Scales of layer norms, as families call them.
+_NORM = re.compile(r'(ln_\w|layer_?norm)\.weight$')
 _FORMATS = {
   'safetensors': ('model', safetensors_writer.write),
   'bin': ('pytorch_model', torch_writer.write),
@@ -24,13 +31,14 @@ _FORMATS = {
 
 def write(
   directory: str,
-  shape: layout.GPTJShape,
+  shape: layout.ModelShape,
   rotary_dim: int,
   file_format: str = 'safetensors',
   shards: int = 1,
   seed: int = 0,
   dtype: str = 'float32',
   resume: bool = False,
+  family: family_lib.Family = gptj.FAMILY,
 ) -> None:
   """Writes config.json and the weights, each file whole or not at all.
 
@@ -41,9 +49,10 @@ def write(
     file_format: "safetensors" or "bin".
     shards: number of files of weights.
     seed: of the weights.
-    dtype: a key of gptj_source.DTYPES.
+    dtype: a key of model_source.DTYPES.
     resume: whether files of weights that are there already are kept, as an
       earlier call with the same arguments has written them.
+    family: The family of the model.
 
   Raises:
     ValueError: sizes do not fit together.
@@ -56,9 +65,10 @@ def write(
     )
   os.makedirs(directory, exist_ok=True)
   _write_json(
-    os.path.join(directory, 'config.json'), _config(shape, rotary_dim, dtype)
+    os.path.join(directory, 'config.json'),
+    _config(family, shape, rotary_dim, dtype),
   )
-  specs = _specs(shape, gptj_source.DTYPES[dtype])
+  specs = _specs(family, shape, model_source.DTYPES[dtype])
   if shards > len(specs):
     raise ValueError(f'--shards is {shards}; there are {len(specs)} tensors')
   stem, write_file = _FORMATS[file_format]
@@ -100,11 +110,11 @@ def _num_bytes(specs: Sequence[tensor_spec.TensorSpec]) -> int:
 
 
 def _specs(
-  shape: layout.GPTJShape, dtype: np.dtype
+  family: family_lib.Family, shape: layout.ModelShape, dtype: np.dtype
 ) -> list[tensor_spec.TensorSpec]:
   return [
     tensor_spec.TensorSpec(name, variable.source_shape, dtype)
-    for variable in layout.variables(shape)
+    for variable in layout.variables(shape, family=family)
     for name in variable.sources
   ]
 
@@ -141,30 +151,44 @@ def _value(spec: tensor_spec.TensorSpec, seed: int) -> np.ndarray:
   rng = np.random.default_rng([seed, *spec.name.encode('ascii')])
   value = rng.standard_normal(spec.shape, np.float32)
   value *= 0.02
-  if 'ln_' in spec.name and spec.name.endswith('.weight'):
+  if _NORM.search(spec.name):
     value += 1
   return value.astype(spec.dtype, copy=False)
 
 
-def _config(shape: layout.GPTJShape, rotary_dim: int, dtype: str) -> dict:
+def _config(
+  family: family_lib.Family,
+  shape: layout.ModelShape,
+  rotary_dim: int,
+  dtype: str,
+) -> dict[str, Any]:
+  """Returns what config.json says."""
+  if family.make_config is None:
+    raise ValueError(f'{family.title} models do not come from Hugging Face')
   end = shape.vocab_size - 1
+  config = hf_config.HFConfig(
+    num_layers=shape.num_layers,
+    model_dim=shape.model_dim,
+    num_heads=shape.num_heads,
+    hidden_dim=shape.hidden_dim,
+    rotary_dim=rotary_dim,
+    vocab_size=shape.vocab_size,
+    max_positions=_MAX_POSITIONS,
+    layer_norm_epsilon=1e-5,
+    tied_embeddings=False,
+    bos_token_id=end,
+    eos_token_id=end,
+    pad_token_id=end,
+  )
   return {
-    'architectures': ['GPTJForCausalLM'],
-    'model_type': 'gptj',
-    'activation_function': 'gelu_new',
-    'n_layer': shape.num_layers,
-    'n_embd': shape.model_dim,
-    'n_head': shape.num_heads,
-    'n_inner': shape.hidden_dim,
-    'n_positions': _MAX_POSITIONS,
-    'rotary_dim': rotary_dim,
+    'model_type': family.name,
     'vocab_size': shape.vocab_size,
-    'layer_norm_epsilon': 1e-5,
     'tie_word_embeddings': False,
     'bos_token_id': end,
     'eos_token_id': end,
     'pad_token_id': end,
     'torch_dtype': dtype,
+    **family.make_config(config),
   }
 
 

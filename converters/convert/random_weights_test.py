@@ -7,11 +7,11 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
 
-from converters.convert import gptj_source
+from converters.convert import model_source
 from converters.convert import random_weights
-from saxml_ext.pax import layout
+from saxml_ext.families import layout
 
-_SHAPE = layout.GPTJShape(
+_SHAPE = layout.ModelShape(
   num_layers=2, model_dim=16, num_heads=2, hidden_dim=64, vocab_size=11
 )
 
@@ -23,9 +23,9 @@ class RandomWeightsTest(parameterized.TestCase):
     return directory
 
   def values(self, directory, dtype='float32') -> dict[str, np.ndarray]:
-    source = gptj_source.GPTJSource(directory)
+    source = model_source.ModelSource(directory)
     return {
-      v.name: source.build(v, gptj_source.DTYPES[dtype])
+      v.name: source.build(v, model_source.DTYPES[dtype])
       for v in source.variables
     }
 

@@ -29,6 +29,7 @@ class HFCheckpoint:
 
   Attributes:
     directory: the directory.
+    family: The family of the model.
     config: what config.json says.
     shapes: shape of each tensor by name, over all files.
   """
@@ -45,7 +46,7 @@ class HFCheckpoint:
         f'{directory} is not a directory; expected one that holds '
         'config.json and the weights, as save_pretrained writes it'
       )
-    self.config = config_json.read_config(directory)
+    self.family, self.config = config_json.read_config(directory)
     opener, paths = weight_files(directory)
     self._files = {path: opener(path) for path in paths}
     self._file_of: dict[str, str] = {}

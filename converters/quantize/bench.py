@@ -22,14 +22,14 @@ from absl import app
 from absl import flags
 import numpy as np
 
-from converters.convert import gptj_source
+from converters.convert import model_source
 from converters.testing import killed_runs
 from saxml_ext.common import program
 from saxml_ext.common import user_path
+from saxml_ext.families import layout
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import checkpoint_writer
 from saxml_ext.pax import chunks
-from saxml_ext.pax import layout
 from saxml_ext.pax import metadata
 
 _DIR = flags.DEFINE_string('dir', None, 'Directory to work in; made anew.')
@@ -38,7 +38,7 @@ _DIM = flags.DEFINE_integer('dim', 4096, 'Model dimension.', 1)
 _HEADS = flags.DEFINE_integer('heads', 16, 'Number of heads.', 1)
 _VOCAB = flags.DEFINE_integer('vocab', 50401, 'Number of tokens.', 1)
 _DTYPE = flags.DEFINE_enum(
-  'dtype', 'float32', list(gptj_source.DTYPES), 'Type of the source.'
+  'dtype', 'float32', list(model_source.DTYPES), 'Type of the source.'
 )
 _KILLS = flags.DEFINE_integer('kills', 0, 'How often a second run is killed.')
 _FLAGS = flags.DEFINE_multi_string(
@@ -54,7 +54,7 @@ _CHILD = (
 
 def _make_source(directory: str) -> int:
   """Writes the source and returns its bytes."""
-  shape = layout.GPTJShape(
+  shape = layout.ModelShape(
     _LAYERS.value, _DIM.value, _HEADS.value, 4 * _DIM.value, _VOCAB.value
   )
   rng = np.random.default_rng(0)
@@ -69,7 +69,7 @@ def _make_source(directory: str) -> int:
 
 
 def _parts(rng: np.random.Generator, spec: metadata.ArraySpec):
-  dtype = gptj_source.DTYPES[spec.dtype]
+  dtype = model_source.DTYPES[spec.dtype]
   for begin, end in chunks.row_ranges(spec):
     values = rng.standard_normal((end - begin, *spec.shape[1:]), np.float32)
     yield begin, (values * np.float32(0.02)).astype(dtype, copy=False)

@@ -13,6 +13,7 @@ import numpy as np
 from converters.quantize import input_stats
 from converters.quantize import layers
 from converters.quantize import sample_texts
+from saxml_ext.engine import architecture
 
 
 class Calibration:
@@ -50,16 +51,21 @@ class Calibration:
     """
     layer = self._model.layer(variables, self._index)
     sums: dict[str, _Sums] = {}
+    residual = self._model.config.architecture.residual
+    shared = residual == architecture.SHARED
     for i, batch in enumerate(self._texts.batches):
       x, inputs = layers.run_layer(layer, self._model.config, self._hidden[i])
       self._hidden[i] = np.asarray(x)
       for name, values in inputs._asdict().items():
+        if name == 'fed' and shared:
+          continue
         if name not in sums:
           size = values.shape[-1]
           sums[name] = _Sums(size, size <= self._hessian_inputs)
         sums[name].add(values, batch.real)
     self._index += 1
-    return {name: s.stats(self._texts.num_tokens) for name, s in sums.items()}
+    stats = {n: s.stats(self._texts.num_tokens) for n, s in sums.items()}
+    return {'fed': stats['norm'], **stats}
 
 
 class _Sums:

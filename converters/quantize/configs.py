@@ -8,9 +8,11 @@ float; here such a checkpoint is refused, as are the tables of other models.
 
 import re
 
+from converters.quantize import model_files
+from saxml_ext.families import all as families
+from saxml_ext.families import layout
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import errors
-from saxml_ext.pax import layout
 
 GPTJ = 'gptj'
 # The other names that stock's tool takes, or took in one of its versions.
@@ -33,22 +35,25 @@ def check_name(name: str) -> None:
   Raises:
     errors.CheckpointError: It is not the table of a model known here.
   """
-  if name == GPTJ:
+  if name in families.convertible():
     return
   whose = 'of another model' if name in _OTHERS else 'unknown'
+  known = ' or '.join(families.convertible())
   raise errors.CheckpointError(
-    f'--quantization_configs={name} is {whose}: only GPT-J checkpoints are'
-    f' quantized here; say --quantization_configs={GPTJ}, or quantize the'
+    f'--quantization_configs={name} is {whose}: say {known}, or quantize the'
     " checkpoint with stock Sax's own tool"
   )
 
 
-def check_fits(name: str, reader: checkpoint.Reader) -> None:
+def check_fits(
+  name: str, reader: checkpoint.Reader, smoothing: float | None = None
+) -> None:
   """Checks that a checkpoint has the variables that a table is of.
 
   Args:
     name: The name of the table, see `check_name`.
     reader: The float checkpoint.
+    smoothing: The strength of smoothing; None: sizes stay.
 
   Raises:
     errors.CheckpointError: Variables are missing, or there are others whose
@@ -56,16 +61,29 @@ def check_fits(name: str, reader: checkpoint.Reader) -> None:
   """
   found = {n.removesuffix(_SCALE) for n in reader.specs}
   layers = {int(m[1]) for m in map(_LAYER.match, found) if m}
+  family = model_files.family_of(reader)
+  if name != family.name:
+    raise errors.CheckpointError(
+      f'--quantization_configs={name} is of another model: {reader.step_dir} is'
+      f' a {family.title}; say --quantization_configs={family.name}'
+    )
+  if family.name != GPTJ and smoothing is not None:
+    raise errors.CheckpointError(
+      f'--smoothing is known for GPT-J, and {reader.step_dir} is a'
+      f' {family.title}; leave it out'
+    )
   # Their names depend on nothing but the number of layers.
-  shape = layout.GPTJShape(len(layers) or 1, 1, 1, 1, 1)
-  expected = {variable.name for variable in layout.variables(shape)}
+  shape = layout.ModelShape(len(layers) or 1, 1, 1, 1, 1)
+  expected = {
+    variable.name for variable in layout.variables(shape, family=family)
+  }
   problems = [
     f'it has no {_some(expected - found)}' if expected - found else '',
     f'it has {_some(found - expected)}' if found - expected else '',
   ]
   if any(problems):
     raise errors.CheckpointError(
-      f'{reader.step_dir} is not a GPT-J as --quantization_configs={name} has'
+      f'{reader.step_dir} is not a {family.title} as --quantization_configs={name} has'
       f' it: {", and ".join(filter(None, problems))}; quantize what'
       ' convert_gptj_ckpt writes'
     )

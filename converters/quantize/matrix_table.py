@@ -1,4 +1,4 @@
-"""Which variables of a GPT-J become int8, and along which of their dims.
+"""Which variables of a model become int8, and along which of their dims.
 
 The engine's table of variables tells:
 
@@ -20,7 +20,15 @@ import math
 
 import numpy as np
 
+from saxml_ext.engine import architecture
 from saxml_ext.engine import variables
+
+# What GPT-J has, and all that other families of dense decoders may have beside.
+_TABLE = variables.table_of(
+  architecture.Architecture(
+    residual=architecture.PARALLEL, biases=architecture.BIASES
+  )
+)
 
 
 def summed_dims(name: str, softmax: bool = True) -> tuple[int, ...] | None:
@@ -30,7 +38,7 @@ def summed_dims(name: str, softmax: bool = True) -> tuple[int, ...] | None:
     name: of the variable.
     softmax: whether the head's matrix is one to quantize.
   """
-  row = variables.GPTJ.named(name)
+  row = _TABLE.named(name)
   if row is None or not row.is_matrix or (row.field == 'head' and not softmax):
     return None
   return row.contracted_dims
@@ -42,7 +50,7 @@ def inputs_of(name: str) -> str | None:
   Returns:
     A field of `engine.model.Taps`.
   """
-  row = variables.GPTJ.named(name)
+  row = _TABLE.named(name)
   return row.inputs if row else None
 
 

@@ -5,9 +5,9 @@ from absl.testing import parameterized
 import numpy as np
 
 from converters.quantize import matrix_table
-from saxml_ext.pax import layout
+from saxml_ext.families import layout
 
-_SHAPE = layout.GPTJShape(2, 12, 3, 20, 11)
+_SHAPE = layout.ModelShape(2, 12, 3, 20, 11)
 _HEAD = 'params.lm.softmax.logits_ffn.linear.w'
 
 

@@ -1,4 +1,4 @@
-"""A GPT-J checkpoint, and the files that describe it beside its weights."""
+"""A PAX checkpoint, and the files that describe it beside its weights."""
 
 import dataclasses
 import os
@@ -6,10 +6,14 @@ import os
 from converters.quantize import side_files
 from saxml_ext.common import errors as common_errors
 from saxml_ext.engine import config as config_lib
+from saxml_ext.families import all as families
+from saxml_ext.families import family as family_lib
+from saxml_ext.families import gptj
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import description as description_lib
 from saxml_ext.pax import errors
 
+_ROTARY_BASE = config_lib.ModelConfig.rotary_base
 # What running a model needs to know beside the shapes of its variables.
 _NEEDED = ('rotary_dim', 'ln_epsilon', 'max_positions', 'eos_id')
 
@@ -33,11 +37,30 @@ class Model:
   max_positions: int
 
 
+def family_of(reader: checkpoint.Reader) -> family_lib.Family:
+  """Returns the family of a checkpoint; GPT-J unless a file says otherwise.
+
+  Raises:
+    errors.CheckpointError: The file cannot be read, or names another family.
+  """
+  try:
+    name = description_lib.read(reader.step_dir).family
+  except (OSError, common_errors.SaxError) as e:
+    raise errors.CheckpointError(str(e)) from e
+  family = families.FAMILIES.get(name or gptj.FAMILY.name)
+  if family is None:
+    known = ', '.join(families.convertible())
+    raise errors.CheckpointError(
+      f'{reader.step_dir} is of the family {name!r}; known are {known}'
+    )
+  return family
+
+
 def open_model(path: str) -> Model:
   """Opens a checkpoint that is going to be run.
 
   Raises:
-    errors.CheckpointError: it is no GPT-J, incomplete, or lacks its
+    errors.CheckpointError: it is no known model, incomplete, or lacks its
       gptj_config.json or an entry of it that running needs.
   """
   reader = checkpoint.Reader(path)
@@ -53,15 +76,18 @@ def open_model(path: str) -> Model:
     ):
       missing = [n for n in _NEEDED if getattr(description, n) is None]
       raise ValueError(f'nothing says {", ".join(missing)}')
+    family = family_of(reader)
     config = config_lib.ModelConfig.from_pax(
       reader.specs,
       description.rotary_dim,
+      rotary_base=description.rotary_base or _ROTARY_BASE,
       ln_epsilon=description.ln_epsilon,
+      architecture=family.architecture,
     )
   except (OSError, common_errors.SaxError, ValueError) as e:
     raise errors.CheckpointError(
-      f'{file} and the variables beside it do not describe a GPT-J that can '
-      f'be run: {e}; convert the checkpoint with convert_gptj_ckpt'
+      f'{file} and the variables beside it do not describe a model that '
+      f'can be run: {e}; convert the checkpoint with convert_gptj_ckpt'
     ) from e
   return Model(
     reader,

@@ -7,9 +7,9 @@ from absl.testing import absltest
 
 from converters.convert import random_weights
 from converters.testing import killed_runs
+from saxml_ext.families import layout
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import errors
-from saxml_ext.pax import layout
 
 _KILLS = 10
 
@@ -19,7 +19,7 @@ class KilledRunsTest(absltest.TestCase):
     root = self.create_tempdir().full_path
     base, pax = os.path.join(root, 'hf'), os.path.join(root, 'pax')
     again = os.path.join(root, 'again')
-    shape = layout.GPTJShape(12, 128, 4, 512, 1000)
+    shape = layout.ModelShape(12, 128, 4, 512, 1000)
     random_weights.write(base, shape, 16, 'bin', 3)
     variables = len(layout.variables(shape))
 
@@ -36,7 +36,7 @@ class KilledRunsTest(absltest.TestCase):
   def test_killed_one_is_no_checkpoint(self):
     root = self.create_tempdir().full_path
     base, pax = os.path.join(root, 'hf'), os.path.join(root, 'pax')
-    shape = layout.GPTJShape(12, 128, 4, 512, 1000)
+    shape = layout.ModelShape(12, 128, 4, 512, 1000)
     random_weights.write(base, shape, 16)
     with killed_runs.start(base, pax, 'float32') as process:
       while not os.path.isdir(pax) and process.poll() is None:

@@ -5,10 +5,10 @@ import dataclasses
 
 import numpy as np
 
-from converters.convert import gptj_source
+from converters.convert import model_source
+from saxml_ext.families import layout
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import errors
-from saxml_ext.pax import layout
 from saxml_ext.pax import metadata
 
 # What the name of a line of logits begins with.
@@ -40,7 +40,7 @@ def compare(base: str, pax: str) -> Iterator[Comparison]:
   Raises:
     errors.CheckpointError: either side cannot be read.
   """
-  source = gptj_source.GPTJSource(base)
+  source = model_source.ModelSource(base)
   reader = checkpoint.Reader(pax)
   for variable in source.variables:
     yield _compare_with_hf(source, reader, variable)
@@ -49,16 +49,16 @@ def compare(base: str, pax: str) -> Iterator[Comparison]:
 
 
 def _compare_with_hf(
-  source: gptj_source.GPTJSource,
+  source: model_source.ModelSource,
   reader: checkpoint.Reader,
   variable: layout.Variable,
 ) -> Comparison:
   name, spec, problem = check(reader, variable.name, variable.shape)
-  if spec and not problem and spec.dtype not in gptj_source.DTYPES:
-    problem = f'expected {" or ".join(gptj_source.DTYPES)}'
+  if spec and not problem and spec.dtype not in model_source.DTYPES:
+    problem = f'expected {" or ".join(model_source.DTYPES)}'
   if spec is None or problem:
     return Comparison(name, str(spec or '-'), None, problem=problem)
-  expected = source.build(variable, gptj_source.DTYPES[spec.dtype])
+  expected = source.build(variable, model_source.DTYPES[spec.dtype])
   return compare_values(reader, name, expected)
 
 

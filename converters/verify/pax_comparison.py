@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 import json
 import os
 
-from converters.convert import gptj_source
+from converters.convert import model_source
 from converters.quantize import matrix_error
 from converters.quantize import matrix_table
 from converters.quantize import provenance
@@ -61,13 +61,15 @@ def _compare_float(
   name: str,
 ) -> comparison.Comparison:
   name, spec, problem = comparison.check(reader, name, exact.specs[name].shape)
-  if spec and not problem and spec.dtype not in gptj_source.DTYPES:
-    problem = f'expected {" or ".join(gptj_source.DTYPES)}, or int8 of a matrix'
+  if spec and not problem and spec.dtype not in model_source.DTYPES:
+    problem = (
+      f'expected {" or ".join(model_source.DTYPES)}, or int8 of a matrix'
+    )
   if spec is None or problem:
     return comparison.Comparison(name, str(spec or '-'), None, problem=problem)
   expected = matrix_errors.source_value(exact, record, name)
   return comparison.compare_values(
-    reader, name, expected.astype(gptj_source.DTYPES[spec.dtype], copy=False)
+    reader, name, expected.astype(model_source.DTYPES[spec.dtype], copy=False)
   )
 
 

@@ -21,7 +21,7 @@ def answer_logits(
     texts: to run.
     vocab_size: logits beyond are cut, as a conversion cuts padding.
   """
-  model = transformers.GPTJForCausalLM.from_pretrained(
+  model = transformers.AutoModelForCausalLM.from_pretrained(
     base, dtype=torch.float32, local_files_only=True
   ).eval()
   if dtype != 'float32':

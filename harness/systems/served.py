@@ -8,7 +8,7 @@ from typing import Any
 from harness.loadgen import target as target_lib
 from saxml_ext.client import sax
 from saxml_ext.common import errors
-from saxml_ext.params import gptj  # noqa: F401 Registers the classes.
+from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.params import registry
 from saxml_ext.params import template
 

@@ -38,8 +38,8 @@ PastKV = Callable[[Kept, layers_lib.Index], Sequence[attention.Source]]
 class Taps(NamedTuple):
   """What the matrices of a layer are multiplied with, float32.
 
-  norm [B, T, D]: of qkv, and of up unless that has a norm of its own; mixed [B,
-  N, T, H]: of post; fed [B, T, D]: of up; hidden [B, T, F]: of down.
+  norm [B, T, D]: of qkv; mixed [B, N, T, H]: of post; fed [B, T, D]: of up, the
+  same as norm where both read one layer norm; hidden [B, T, F]: of down.
   """
 
   norm: jax.Array

@@ -257,7 +257,7 @@ def table_of(architecture: architecture_lib.Architecture) -> Table:
     heads = []
   shared = architecture.residual == architecture_lib.SHARED
   attention = _attention(architecture.biases)
-  feed_forward = _feed_forward('norm' if shared else 'fed', architecture.biases)
+  feed_forward = _feed_forward(architecture.biases)
   if architecture.query_scale:
     name = 'self_attention.per_dim_scale.per_dim_scale'
     attention.append(_layer(name, 'query_scale', 'head_dim'))
@@ -313,14 +313,14 @@ def _attention(biases: frozenset[str]) -> list[Variable]:
   return rows
 
 
-def _feed_forward(inputs: str, biases: frozenset[str]) -> list[Variable]:
+def _feed_forward(biases: frozenset[str]) -> list[Variable]:
   rows = [
     _layer(
       'ff_layer.ffn_layer1.linear.w',
       'up',
       *('embed', 'hidden'),
       contracted=('embed',),
-      inputs=inputs,
+      inputs='fed',
     ),
     _layer('ff_layer.ffn_layer1.bias.b', 'up_bias', 'hidden'),
     _layer(

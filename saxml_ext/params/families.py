@@ -1,34 +1,16 @@
 """From serving params to what their family of models computes."""
 
-from collections.abc import Mapping
 import dataclasses
 
-from saxml_ext.engine import architecture as architecture_lib
+from saxml_ext.families import all as families
+from saxml_ext.families import family as family_lib
 from saxml_ext.params import template
 
-
-@dataclasses.dataclass(frozen=True)
-class Family:
-  """A family of models, as a checkpoint cannot tell it.
-
-  Attributes:
-    architecture: what the engine computes.
-    ln_direct_scale: whether a checkpoint stores a layer norm's scale itself;
-      else, as praxis does by default, scale - 1.
-  """
-
-  architecture: architecture_lib.Architecture
-  ln_direct_scale: bool
-
-
 # By ARCHITECTURE.
-FAMILIES: Mapping[str, Family] = {
-  'gptj': Family(architecture_lib.GPTJ, ln_direct_scale=True),
-  'lm_cloud': Family(architecture_lib.LM_CLOUD, ln_direct_scale=False),
-}
+FAMILIES = families.FAMILIES
 
 
-def of(params: type[template.ServableLMParams]) -> Family:
+def of(params: type[template.ServableLMParams]) -> family_lib.Family:
   """Returns the family that `params` name, with their own caps.
 
   Args:

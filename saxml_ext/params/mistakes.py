@@ -7,8 +7,7 @@ cell, so a finding is a warning and not a reason to refuse.
 from collections.abc import Mapping
 
 from saxml_ext.common import near_misses
-from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
-from saxml_ext.params import lm_cloud  # noqa: F401 Registers or sets up.
+from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.params import overrides as overrides_lib
 from saxml_ext.params import registry
 from saxml_ext.params import template

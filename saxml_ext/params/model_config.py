@@ -30,6 +30,7 @@ def of(settings: settings_lib.Settings) -> config_lib.ModelConfig:
     **settings.shape,
     'rotary_dim': settings.rotary_dim,
     'ln_epsilon': settings.ln_epsilon,
+    'rotary_base': settings.rotary_base,
   }
   if 'model_dim' in known and 'head_dim' in known:
     known.setdefault('num_heads', known['model_dim'] // known['head_dim'])

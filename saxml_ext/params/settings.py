@@ -11,6 +11,7 @@ from typing import Any
 
 from saxml_ext.common import errors
 from saxml_ext.engine import config as config_lib
+from saxml_ext.families import family as family_lib
 from saxml_ext.params import engine_config
 from saxml_ext.params import families
 from saxml_ext.params import ranges
@@ -38,6 +39,7 @@ class Settings:
     sos_id: put before each prompt; None: nothing is.
     rotary_dim: rotated dimensions of a head; None as for engine.eos_id.
     ln_epsilon: of the layer norms; None as for engine.eos_id.
+    rotary_base: The base of the wavelengths of rotary positions.
     dtype: of weights, 'float32' or 'bfloat16'.
     quantization: 'int8' if matrices become int8 as they are loaded, and the
       activations that meet them int8 row by row; 'int8_weights' if the
@@ -54,7 +56,7 @@ class Settings:
     mesh_shape: devices the class was written for, [replica, data, model].
   """
 
-  family: families.Family
+  family: family_lib.Family
   test_mode: bool
   engine: config_lib.EngineConfig
   admission_limit: int
@@ -66,6 +68,7 @@ class Settings:
   sos_id: int | None
   rotary_dim: int | None
   ln_epsilon: float | None
+  rotary_base: float
   dtype: str
   quantization: str | None
   quantize_head: bool
@@ -106,6 +109,7 @@ class Settings:
       sos_id=_sos_id(params),
       rotary_dim=params.ROTARY_DIM,
       ln_epsilon=params.LAYER_NORM_EPSILON,
+      rotary_base=config_lib.ModelConfig.rotary_base,
       dtype=params.FPROP_DTYPE,
       quantization=support.QUANTIZATIONS[params.QUANTIZATION],
       quantize_head=params.QUANTIZE_SOFTMAX,
@@ -125,6 +129,7 @@ class Settings:
     eos_id: int | None = None,
     rotary_dim: int | None = None,
     ln_epsilon: float | None = None,
+    rotary_base: float | None = None,
   ) -> 'Settings':
     """Fills in what the params leave to the checkpoint.
 
@@ -133,6 +138,7 @@ class Settings:
         next two.
       rotary_dim: the checkpoint's.
       ln_epsilon: the checkpoint's.
+      rotary_base: the checkpoint's; None keeps the usual one.
     """
     return dataclasses.replace(
       self,
@@ -141,6 +147,7 @@ class Settings:
       ),
       rotary_dim=_first(self.rotary_dim, rotary_dim),
       ln_epsilon=_first(self.ln_epsilon, ln_epsilon),
+      rotary_base=_first(rotary_base, self.rotary_base),
     )
 
   @property

@@ -15,6 +15,9 @@ the variables' shapes, but these things cannot:
     "dtype": "float32"           type of the variables
   }
 
+Of a model that is no GPT-J the file also has "model_type", the name of its
+family, and "rotary_base", the base of the wavelengths of rotary positions.
+
 A checkpoint of another converter has no such file; then the serving params must
 say these things.
 """
@@ -36,8 +39,16 @@ _KEYS = {
   'bos_id': 'bos_token_id',
   'eos_id': 'eos_token_id',
   'pad_id': 'pad_token_id',
+  'family': 'model_type',
 }
-_TYPES = {'ln_epsilon': (int, float), 'dtype': (str,)}
+_TYPES = {
+  'ln_epsilon': (int, float),
+  'rotary_base': (int, float),
+  'dtype': (str,),
+  'family': (str,),
+}
+# What the file leaves out, for it was written for GPT-J alone.
+_UNSAID = {'family': 'gptj', 'rotary_base': 10000.0}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +65,8 @@ class Description:
     num_layers, model_dim, num_heads, head_dim, hidden_dim, vocab_size: sizes,
       as of `engine.config.ModelConfig`.
     dtype: name of the type of the variables.
+    family: The name of the family.
+    rotary_base: The base of the wavelengths of rotary positions.
   """
 
   rotary_dim: int | None = None
@@ -69,10 +82,16 @@ class Description:
   hidden_dim: int | None = None
   vocab_size: int | None = None
   dtype: str | None = None
+  family: str | None = None
+  rotary_base: float | None = None
 
   def encode(self) -> bytes:
     """The bytes of the file."""
-    document = {_key(k): v for k, v in dataclasses.asdict(self).items()}
+    document = {
+      _key(k): v
+      for k, v in dataclasses.asdict(self).items()
+      if k not in _UNSAID or v not in (None, _UNSAID[k])
+    }
     return (json.dumps(document, indent=2) + '\n').encode('ascii')
 
 
@@ -140,7 +159,7 @@ def _refuse_constant(text: str) -> NoReturn:
 
 def _value(path: str, document: Mapping[str, Any], field: str) -> Any:
   key = _key(field)
-  value = document.get(key)
+  value = document.get(key, _UNSAID.get(field))
   types = _TYPES.get(field, (int,))
   if value is not None and type(value) not in types:
     kind = 'string' if types == (str,) else 'number'

@@ -44,8 +44,7 @@ from saxml_ext.common.telemetry import telemetry_flags
 from saxml_ext.engine.parallel import cpu_collectives
 from saxml_ext.groups import distributed
 from saxml_ext.groups import formation
-from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
-from saxml_ext.params import lm_cloud  # noqa: F401 Registers or sets up.
+from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.params import registry
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.server import jax_setup

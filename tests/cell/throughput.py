@@ -27,7 +27,7 @@ from harness.scenarios import tasks
 from harness.systems import launch
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
-from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
+from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.server.lifecycle import spec as spec_lib
 from saxml_ext.server.loading import loader
 from serve import children

@@ -43,6 +43,15 @@ _TLS = 'tls_cert_file tls_key_file tls_ca_file tls_server_name'
 _NO_TLS = 'tls_require_client_certs=true'
 _WITH_TLS = f'tls_ca_file=c {_NO_TLS}'
 _SHAPE = 'layers dim heads vocab dtype'
+_CONVERT = _Program(
+  'base base-model-path pax pax-model-path dtype overwrite resume verify'
+)
+_RANDOM = _Program(
+  'family like dtype out format shards seed',
+  'like=a layers=2; like=a dim=8; like=a heads=2; like=a rotary_dim=2;'
+  'like=a vocab=9',
+  'layers=2 dim=8 heads=2 rotary_dim=2 vocab=9',
+)
 _GROUP = 'num_processes=2 process_id=0 coordinator_address=h:1'
 _SERVER = _Program(
   'sax_cell port host acl_file models model_keys checkpoints jax_cache_dir'
@@ -129,9 +138,8 @@ _PROGRAMS = {
     'title=a topology=a mesh=1 buckets=1 rows=1 weights=int8 kv=int8 slots=1'
     ' layers=1 static=true',
   ),
-  '//converters:convert_gptj_ckpt': _Program(
-    'base base-model-path pax pax-model-path dtype overwrite resume verify'
-  ),
+  '//converters:convert_gptj_ckpt': _CONVERT,
+  '//converters:convert_hf': _CONVERT,
   '//converters:offline_quantize': _Program(
     'input_dir output_dir quantization_configs number_bits quantize_softmax'
     ' clipping per_channel_clipping_optimization smoothing calibration report'
@@ -146,9 +154,8 @@ _PROGRAMS = {
     'text=a; articles=a; logit_tolerance=1; logits=true articles=a text=b',
     'logits=true text=a logit_tolerance=1; logits=true articles=a',
   ),
-  '//converters:random_gptj': _Program(
-    f'{_SHAPE} out rotary_dim format shards seed'
-  ),
+  '//converters:random_gptj': _RANDOM,
+  '//converters:random_hf': _RANDOM,
   '//converters/convert:bench': _Program(
     f'{_SHAPE} dir format shards source_dtype kills seed'
   ),

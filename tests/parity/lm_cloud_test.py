@@ -18,10 +18,10 @@ from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.engine.testing import random_model
 from saxml_ext.engine.testing import serving
+from saxml_ext.families.praxis import gptj_model
 from saxml_ext.params import lm_cloud as lm_cloud_params
+from saxml_ext.params.experiments import experiment
 from saxml_ext.pax import checkpoint_writer
-from saxml_ext.pax import experiment
-from saxml_ext.pax import gptj_model
 from saxml_ext.pax import restore
 from saxml_ext.pax.compat import paxml_compat
 

@@ -19,11 +19,11 @@ from saxml_ext.engine import model as model_lib
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.params import gptj
+from saxml_ext.params.experiments import experiment
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import checkpoint_writer
 from saxml_ext.pax import description
 from saxml_ext.pax import errors
-from saxml_ext.pax import experiment
 from saxml_ext.pax import restore
 from tests.parity import praxis_int8
 

@@ -15,7 +15,7 @@ from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.engine.testing import random_model
 from saxml_ext.engine.testing import serving
-from saxml_ext.pax import gptj_model
+from saxml_ext.families.praxis import gptj_model
 
 # praxis can be imported once the modules above have prepared it.
 # isort: split

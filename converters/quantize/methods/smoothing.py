@@ -137,6 +137,7 @@ def apply_to_stats(
     result[name] = input_stats.InputStats(
       old.peak * size, old.mean_square * size * size, hessian
     )
+  result['fed'] = result['norm']  # Both read one layer norm.
   return result
 
 

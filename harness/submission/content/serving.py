@@ -6,7 +6,7 @@ from typing import Any
 
 from harness.results import entry as entry_lib
 from saxml_ext.common import errors
-from saxml_ext.params import gptj  # noqa: F401 Registers the classes.
+from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.params import registry
 
 _REFERENCE = 'reference'

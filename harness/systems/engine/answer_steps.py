@@ -18,7 +18,7 @@ from saxml_ext.common import program
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.evaluation import dataset
-from saxml_ext.params import gptj  # noqa: F401 Registers its params.
+from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.server import jax_setup
 from saxml_ext.server.lifecycle import spec
 from saxml_ext.server.loading import loader

@@ -10,7 +10,7 @@ from harness.network import payload
 from harness.systems.engine import engine_system
 from saxml_ext.common import errors
 from saxml_ext.common import user_path
-from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
+from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.params import overrides as overrides_lib
 from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib

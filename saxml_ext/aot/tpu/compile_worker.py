@@ -19,8 +19,7 @@ from saxml_ext.aot import manifest as manifest_lib
 from saxml_ext.aot.tpu import setup
 from saxml_ext.aot.tpu import topologies
 from saxml_ext.common import errors
-from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
-from saxml_ext.params import lm_cloud  # noqa: F401 Registers or sets up.
+from saxml_ext.params import all_params  # noqa: F401 Registers them.
 
 
 @dataclasses.dataclass(frozen=True)

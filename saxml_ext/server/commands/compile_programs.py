@@ -19,8 +19,7 @@ from saxml_ext.aot import program_set
 from saxml_ext.common import errors
 from saxml_ext.common import program
 from saxml_ext.common import user_path
-from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
-from saxml_ext.params import lm_cloud  # noqa: F401 Registers or sets up.
+from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.params import overrides
 from saxml_ext.params import registry
 from saxml_ext.server import jax_setup

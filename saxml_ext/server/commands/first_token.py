@@ -19,7 +19,7 @@ from saxml_ext.common import errors
 from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.engine import request as request_lib
-from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
+from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.server import jax_setup
 from saxml_ext.server.lifecycle import spec as spec_lib
 from saxml_ext.server.loading import loader

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from saxml_ext.common import errors
 from saxml_ext.common import program
 from saxml_ext.common import user_path
-from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
+from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.pax import description

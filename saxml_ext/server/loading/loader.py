@@ -375,7 +375,14 @@ def complete(
       f'{settings.engine.max_new_tokens} is {total}, above the'
       f' {said.max_positions} positions of the model: lower one of them'
     )
-  completed = settings.completed(said.eos_id, said.rotary_dim, said.ln_epsilon)
+  if said.family not in (None, settings.family.name):
+    raise errors.InvalidArgument(
+      f'the checkpoint is a {said.family}, and the serving params are for'
+      f' {settings.family.name}: publish with params of its family'
+    )
+  completed = settings.completed(
+    said.eos_id, said.rotary_dim, said.ln_epsilon, said.rotary_base
+  )
   return completed.completed(ln_epsilon=_DEFAULT_LN_EPSILON)
 
 

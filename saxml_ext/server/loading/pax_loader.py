@@ -84,10 +84,10 @@ def _load(
   path = loader.checkpoint_path(spec.checkpoint_path)
   # Late, see above. This goes first, as it prepares paxml's import, which the
   # experiment's own module is going to need.
+  from saxml_ext.params.experiments import decoding
+  from saxml_ext.params.experiments import pax_serving
+  from saxml_ext.params.experiments import praxis_runner
   from saxml_ext.pax import restore
-  from saxml_ext.pax.runner import decoding
-  from saxml_ext.pax.runner import praxis_runner
-  from saxml_ext.pax.runner import serving
 
   experiment = _find(spec.model_path)
   try:
@@ -97,7 +97,7 @@ def _load(
   logging.info('paxml restored %s (%.1f s)', path, time.monotonic() - begin)
   own_decoder = restored.model.decoder_tpl
   params = overrides.apply(
-    serving.params_of(experiment, own_decoder), spec.overrides
+    pax_serving.params_of(experiment, own_decoder), spec.overrides
   )
   try:
     settings = settings_lib.Settings.of(params)

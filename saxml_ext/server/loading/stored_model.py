@@ -69,6 +69,7 @@ class StoredModel:
         rotary_dim,
         architecture=settings.family.architecture,
         ln_direct_scale=settings.family.ln_direct_scale,
+        rotary_base=settings.rotary_base,
       )
       _check_sizes(found, settings.shape)
       _check_variables(specs, found, settings.quantization)

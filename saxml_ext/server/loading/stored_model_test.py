@@ -12,12 +12,12 @@ import jax
 import numpy as np
 
 from saxml_ext.common import errors
+from saxml_ext.families import layout
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
 from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import checkpoint_writer
-from saxml_ext.pax import layout
 from saxml_ext.pax import metadata
 from saxml_ext.server.loading import stored_model
 from saxml_ext.server.testing import int8_model
@@ -61,8 +61,8 @@ def _peak() -> int:
   return int(line.split()[1]) * 1024
 
 
-def _gptj_6b(rows: int) -> layout.GPTJShape:
-  return layout.GPTJShape(
+def _gptj_6b(rows: int) -> layout.ModelShape:
+  return layout.ModelShape(
     num_layers=28,
     model_dim=4096,
     num_heads=16,

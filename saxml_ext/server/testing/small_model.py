@@ -2,14 +2,14 @@
 
 import numpy as np
 
+from saxml_ext.families import layout
 from saxml_ext.params import gptj
 from saxml_ext.params import registry
 from saxml_ext.pax import checkpoint_writer
 from saxml_ext.pax import description
-from saxml_ext.pax import layout
 
 MODEL_PATH = 'saxml_ext.server.testing.small_model.Small'
-SHAPE = layout.GPTJShape(
+SHAPE = layout.ModelShape(
   num_layers=2, model_dim=32, num_heads=2, hidden_dim=64, vocab_size=50
 )
 EOS_ID = 49
@@ -34,7 +34,7 @@ def write(
   *,
   describe: bool = True,
   seed: int = 0,
-  shape: layout.GPTJShape = SHAPE,
+  shape: layout.ModelShape = SHAPE,
 ) -> str:
   """Writes a checkpoint with random weights; returns `directory`.
 

@@ -26,15 +26,15 @@ from saxml_ext.common import errors
 from saxml_ext.engine import architecture as architecture_lib
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import variables as variables_lib
+from saxml_ext.families.praxis import gptj_model
+from saxml_ext.families.praxis import lm_cloud_model
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.params import template
+from saxml_ext.params.experiments import decoding
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import description
-from saxml_ext.pax import gptj_model
-from saxml_ext.pax import lm_cloud_model
 from saxml_ext.pax import metadata
 from saxml_ext.pax.compat import paxml_compat
-from saxml_ext.pax.runner import decoding
 
 paxml_compat.install()  # Before the first import of paxml.
 
@@ -110,10 +110,13 @@ def _read(
   if checkpoint_path is not None:
     said = description.read(checkpoint_path)
     specs = checkpoint.Reader(checkpoint_path).specs
-  settings = settings.completed(said.eos_id, said.rotary_dim, said.ln_epsilon)
+  settings = settings.completed(
+    said.eos_id, said.rotary_dim, said.ln_epsilon, said.rotary_base
+  )
   fixed: dict[str, Any] = {
     **settings.shape,
     'rotary_dim': settings.rotary_dim,
+    'rotary_base': settings.rotary_base,
     'ln_direct_scale': settings.family.ln_direct_scale,
     'architecture': settings.family.architecture,
   }
@@ -147,8 +150,12 @@ def _model(
   """The LanguageModel, in praxis' quantized layers if settings say so."""
   if config.architecture.residual == architecture_lib.SHARED:
     model = gptj_model.language_model(config)
-  else:
+  elif config.architecture.residual == architecture_lib.SEQUENTIAL:
     model = lm_cloud_model.language_model(config, repeated)
+  else:
+    raise errors.Unimplemented(
+      f'praxis has no model of the family {settings.family.name} here'
+    )
   if settings.quantization is None:
     return model
   activations = settings.quantization == 'int8'

@@ -4,10 +4,10 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
 
+from saxml_ext.families import layout
 from saxml_ext.pax import errors
-from saxml_ext.pax import layout
 
-_SHAPE = layout.GPTJShape(
+_SHAPE = layout.ModelShape(
   num_layers=2, model_dim=12, num_heads=3, hidden_dim=20, vocab_size=7
 )
 
@@ -109,9 +109,9 @@ class LayoutTest(parameterized.TestCase):
     with self.assertRaisesRegex(
       errors.CheckpointError, 'model_dim 10 is not a multiple.*3'
     ):
-      layout.GPTJShape(1, 10, 3, 40, 7)
+      layout.ModelShape(1, 10, 3, 40, 7)
     with self.assertRaisesRegex(errors.CheckpointError, 'num_layers is 0'):
-      layout.GPTJShape(0, 12, 3, 48, 7)
+      layout.ModelShape(0, 12, 3, 48, 7)
 
 
 if __name__ == '__main__':

@@ -4,8 +4,8 @@ from absl.testing import absltest
 
 from saxml_ext.common import errors
 from saxml_ext.params import settings as settings_lib
-from saxml_ext.pax.runner import decoding
-from saxml_ext.pax.runner import serving
+from saxml_ext.params.experiments import decoding
+from saxml_ext.params.experiments import pax_serving
 
 # praxis can be imported once the modules above have prepared it.
 # isort: split
@@ -24,7 +24,7 @@ class _Experiment:
 def _decoders(
   experiment: type, own: decoder_hparams.DecoderHParams
 ) -> tuple[settings_lib.Settings, decoder_hparams.DecoderHParams]:
-  settings = settings_lib.Settings.of(serving.params_of(experiment, own))
+  settings = settings_lib.Settings.of(pax_serving.params_of(experiment, own))
   return settings, decoding.hparams(settings, own)
 
 
@@ -82,7 +82,7 @@ class ServingTest(absltest.TestCase):
   def test_unknown_kind(self):
     own = decoder_hparams.FlatBeamSearchHParams(seqlen=50)
     with self.assertRaisesRegex(errors.Unimplemented, 'FlatBeamSearchHParams'):
-      serving.params_of(_Experiment, own)
+      pax_serving.params_of(_Experiment, own)
 
 
 if __name__ == '__main__':

@@ -1,16 +1,15 @@
-"""Turns a Hugging Face GPT-J into PAX variables, checked, one at a time."""
+"""Turns a Hugging Face model into PAX variables, checked, one at a time."""
 
 from collections.abc import Iterator
-import re
 
 import ml_dtypes
 import numpy as np
 
 from converters.convert import blocks
 from converters.hf import checkpoint
+from saxml_ext.families import layout
 from saxml_ext.pax import chunks
 from saxml_ext.pax import errors
-from saxml_ext.pax import layout
 from saxml_ext.pax import metadata
 
 DTYPES = {
@@ -18,14 +17,10 @@ DTYPES = {
   'bfloat16': np.dtype(ml_dtypes.bfloat16),
 }
 _FLOATS = ('float32', 'bfloat16', 'float16', 'float64')
-# Masks and tables that older versions of transformers saved with the weights.
-_BUFFERS = re.compile(
-  r'transformer\.h\.\d+\.attn\.(bias|masked_bias|embed_positions)'
-)
 
 
-class GPTJSource:
-  """A checked GPT-J.
+class ModelSource:
+  """A checked model.
 
   Attributes:
     shape: sizes of the PAX model.
@@ -43,17 +38,20 @@ class GPTJSource:
     self.checkpoint = checkpoint.HFCheckpoint(directory)
     config = self.checkpoint.config
     shapes = self.checkpoint.shapes
-    wte = shapes.get('transformer.wte.weight', ())
-    self.shape = layout.GPTJShape(
+    family = self.checkpoint.family
+    (name,) = family.tensors['embedding']
+    rows = (shapes.get(name) or (0,))[0]
+    self.shape = layout.ModelShape(
       num_layers=config.num_layers,
       model_dim=config.model_dim,
       num_heads=config.num_heads,
       hidden_dim=config.hidden_dim,
-      vocab_size=layout.pax_vocab_size(config.vocab_size, wte[0] if wte else 0),
+      vocab_size=layout.pax_vocab_size(config.vocab_size, rows),
     )
     self._check_layer_count()
-    tied = config.tied_embeddings and 'lm_head.weight' not in shapes
-    self.variables = layout.variables(self.shape, tied)
+    (head,) = family.tensors['head']
+    tied = config.tied_embeddings and head not in shapes
+    self.variables = layout.variables(self.shape, tied, family)
     self._check_tensors()
 
   def build(self, variable: layout.Variable, dtype: np.dtype) -> np.ndarray:
@@ -136,6 +134,7 @@ class GPTJSource:
       )
 
   def _check_tensors(self) -> None:
+    family = self.checkpoint.family
     problems = []
     expected = set()
     shapes = self.checkpoint.shapes
@@ -154,16 +153,16 @@ class GPTJSource:
           )
     for name in sorted(set(shapes) - expected):
       # A tied model may store the head all the same; it is then used.
-      if not _BUFFERS.fullmatch(name):
+      if not family.buffers.fullmatch(name):
         problems.append(
           f'{name[:200]}: unexpected, shape '
-          f'{list(shapes[name])}; a GPT-J has no such tensor'
+          f'{list(shapes[name])}; a {family.title} has no such tensor'
         )
     if problems:
       shown = ''.join(f'\n  {p}' for p in problems[:20])
       more = len(problems) - 20
       raise errors.CheckpointError(
-        f'{self.checkpoint.directory} does not hold the GPT-J that its '
+        f'{self.checkpoint.directory} does not hold the {family.title} that its '
         f'config.json describes:{shown}'
         + (f'\n  and {more} more' if more > 0 else '')
       )

@@ -13,12 +13,12 @@ import numpy as np
 
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine.testing import random_model
+from saxml_ext.families.praxis import gptj_model
 from saxml_ext.params import gptj
+from saxml_ext.params.experiments import experiment
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import checkpoint_writer
 from saxml_ext.pax import errors
-from saxml_ext.pax import experiment
-from saxml_ext.pax import gptj_model
 from saxml_ext.pax import restore
 from saxml_ext.pax import store
 

@@ -1,22 +1,29 @@
-"""What gptj_config.json says of a model that was converted."""
+"""Describes a converted model in gptj_config.json."""
 
-from converters.hf import config_json
+from saxml_ext.families import family as family_lib
+from saxml_ext.families import hf_config
+from saxml_ext.families import layout
 from saxml_ext.pax import description
-from saxml_ext.pax import layout
 
 
 def describe(
-  config: config_json.HFConfig, shape: layout.GPTJShape, dtype: str
+  family: family_lib.Family,
+  config: hf_config.HFConfig,
+  shape: layout.ModelShape,
+  dtype: str,
 ) -> description.Description:
-  """What gptj_config.json says of a model.
+  """Returns what gptj_config.json says of a model.
 
   Args:
+    family: The family of the model.
     config: of the source.
     shape: sizes of the PAX model.
     dtype: name of the type of its variables.
   """
   pad = config.pad_token_id
   return description.Description(
+    family=family.name,
+    rotary_base=config.rotary_base,
     rotary_dim=config.rotary_dim,
     ln_epsilon=config.layer_norm_epsilon,
     max_positions=config.max_positions,
@@ -35,14 +42,16 @@ def describe(
 
 def write(
   directory: str,
-  config: config_json.HFConfig,
-  shape: layout.GPTJShape,
+  family: family_lib.Family,
+  config: hf_config.HFConfig,
+  shape: layout.ModelShape,
   dtype: str,
 ) -> None:
   """Writes gptj_config.json.
 
   Args:
     directory: Where `checkpoint_00000000` is going to be, local or a URL.
+    family: The family of the model.
     config: What the source's config.json says.
     shape: Sizes of the PAX model.
     dtype: Name of the type of its variables.
@@ -50,4 +59,4 @@ def write(
   Raises:
     OSError, saxml_ext.common.errors.SaxError: The file cannot be written.
   """
-  description.write(directory, describe(config, shape, dtype))
+  description.write(directory, describe(family, config, shape, dtype))

@@ -6,7 +6,7 @@ import numpy as np
 
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import variables
-from saxml_ext.pax import gptj_model
+from saxml_ext.families.praxis import gptj_model
 
 # praxis can be imported once the modules above have prepared it.
 # isort: split

@@ -1,6 +1,7 @@
-"""What Hugging Face tensors each PAX variable of a GPT-J is made of.
+"""What Hugging Face tensors each PAX variable of a model is made of.
 
-Names and shapes on the PAX side are those of `engine/variables.py`.
+Names and shapes on the PAX side are those of `engine/variables.py`, and names
+of tensors those of the model's `family.Family`. Those of GPT-J are an example.
 
 Letters in shapes: V vocabulary, D model dimension, N heads, H dimension of a
 head (N * H = D), F hidden dimension of the feed-forward layer.
@@ -26,8 +27,9 @@ is the Hugging Face weight unchanged. (praxis' LayerNorm multiplies by
 1 + scale unless `direct_scale` is set; Sax's GPT-J experiment sets it, with
 epsilon 1e-5, so nothing is added to or subtracted from `scale` anywhere.)
 
-Rotary embedding stays in GPT-J's interleaved form, so the columns of q and k
-keep their order.
+Rotary embedding stays in the form of the checkpoint, so the columns of q and k
+keep their order. In a tensor that holds queries, keys and values together, rows
+are ordered (head, which of the three, dimension of the head).
 """
 
 from collections.abc import Callable, Sequence
@@ -36,6 +38,8 @@ import dataclasses
 import numpy as np
 
 from saxml_ext.engine import variables as variables_lib
+from saxml_ext.families import family as family_lib
+from saxml_ext.families import gptj
 from saxml_ext.pax import errors
 
 PREFIX = variables_lib.PREFIX
@@ -48,8 +52,8 @@ _OFFICIAL_VOCAB_LIMIT = 50401
 
 
 @dataclasses.dataclass(frozen=True)
-class GPTJShape:
-  """Sizes of a GPT-J; `vocab_size` is the one that the PAX side has."""
+class ModelShape:
+  """Sizes of a model; `vocab_size` is the one that the PAX side has."""
 
   num_layers: int
   model_dim: int
@@ -62,7 +66,7 @@ class GPTJShape:
       value = getattr(self, field.name)
       if value < 1:
         raise errors.CheckpointError(
-          f'{field.name} is {value}; a GPT-J needs at least 1'
+          f'{field.name} is {value}; a model needs at least 1'
         )
     if self.model_dim % self.num_heads:
       raise errors.CheckpointError(
@@ -82,7 +86,8 @@ class Variable:
   Attributes:
     name: PAX name without `mdl_vars.`, e.g. `params.lm.final_ln.scale`.
     shape: of the PAX variable.
-    sources: names of the Hugging Face tensors, in the order they are stacked.
+    sources: names of the Hugging Face tensors, in the order they are stacked;
+      none if the variable is zeros.
     source_shape: of each source, after the vocabulary was cut.
     vocab_axis: axis of the source that counts tokens, or None.
     view: from one source to its part of the PAX array, without a copy.
@@ -110,8 +115,13 @@ class Variable:
     Returns:
       Views of the sources; together, one after the other, they are the rows.
     """
+    if not tensors:  # The family has no such tensor.
+      return [np.zeros((end - begin, *self.shape[1:]), np.float32)]
     if self.stacked:
       return [self.view(t)[np.newaxis] for t in tensors[begin:end]]
+    if len(self.shape) == 4:  # Queries, keys and values of one tensor.
+      whole = self.view(tensors[0])
+      return [whole[i : i + 1] for i in range(begin, end)]
     return [self.view(tensors[0])[begin:end]]
 
   def build(self, tensors: Sequence[np.ndarray]) -> np.ndarray:
@@ -120,87 +130,73 @@ class Variable:
     return np.ascontiguousarray(np.concatenate(pieces))
 
 
-def _same(tensor: np.ndarray) -> np.ndarray:
-  return tensor
-
-
-def _transposed(tensor: np.ndarray) -> np.ndarray:
-  return tensor.T
-
-
-# Of each PAX variable, by its field in the engine's table, the Hugging Face
-# tensors; `{layer}` stands for the index of the layer.
-_SOURCES = {
-  'embedding': ('transformer.wte.weight',),
-  'layers.norm.scale': ('transformer.h.{layer}.ln_1.weight',),
-  'layers.norm.bias': ('transformer.h.{layer}.ln_1.bias',),
-  'layers.qkv': tuple(
-    f'transformer.h.{{layer}}.attn.{x}_proj.weight' for x in 'qkv'
-  ),
-  'layers.post': ('transformer.h.{layer}.attn.out_proj.weight',),
-  'layers.up': ('transformer.h.{layer}.mlp.fc_in.weight',),
-  'layers.up_bias': ('transformer.h.{layer}.mlp.fc_in.bias',),
-  'layers.down': ('transformer.h.{layer}.mlp.fc_out.weight',),
-  'layers.down_bias': ('transformer.h.{layer}.mlp.fc_out.bias',),
-  'final_norm.scale': ('transformer.ln_f.weight',),
-  'final_norm.bias': ('transformer.ln_f.bias',),
-  'head': ('lm_head.weight',),
-  'head_bias': ('lm_head.bias',),
-}
-
-
 def variables(
-  shape: GPTJShape, tied_embeddings: bool = False
+  shape: ModelShape,
+  tied_embeddings: bool = False,
+  family: family_lib.Family = gptj.FAMILY,
 ) -> tuple[Variable, ...]:
-  """All variables of a GPT-J in the order in which they are converted.
+  """Returns all variables of a model in the order in which they are converted.
 
   Args:
-    shape: sizes of the model.
-    tied_embeddings: the checkpoint has no lm_head.weight of its own; the
-      embedding is used in its place.
+    shape: The sizes of the model.
+    tied_embeddings: True if the checkpoint has no matrix of its own for the
+      head; the embedding is used in its place.
+    family: The family of the model.
   """
   return tuple(
-    _variable(row, layer, shape, tied_embeddings)
-    for row, layer in variables_lib.GPTJ.of_model(shape)
+    _variable(row, layer, shape, tied_embeddings, family)
+    for row, layer in family.table.of_model(shape)
   )
 
 
 def _variable(
   row: variables_lib.Variable,
   layer: int,
-  shape: GPTJShape,
+  shape: ModelShape,
   tied_embeddings: bool,
+  family: family_lib.Family,
 ) -> Variable:
-  dim, heads = shape.model_dim, shape.num_heads
-  pax_shape = row.shape(shape)
-  # As most tensors are: vectors, the embedding and, by heads, out_proj.
-  source_shape, view = pax_shape, _same
-  if row.field == 'layers.qkv':
-    # Outputs of a projection are ordered (head, dimension of the head).
-    source_shape = (dim, dim)
-
-    def view(tensor):
-      return tensor.T.reshape(dim, heads, shape.head_dim)
-
-  elif row.field == 'layers.post':
-    source_shape = (dim, dim)
-
-    def view(tensor):
-      return tensor.reshape(dim, heads, shape.head_dim)
-
-  elif row.is_matrix:
-    source_shape, view = pax_shape[::-1], _transposed
   field = 'embedding' if tied_embeddings and row.field == 'head' else row.field
-  of_vocab = 'vocab' in row.axes
+  names = family.tensors[field]
+  pax_shape = row.shape(shape)
+  source_shape, view = _form(row, pax_shape, shape, len(names))
   return Variable(
     name=row.path(layer),
     shape=pax_shape,
-    sources=tuple(s.replace('{layer}', str(layer)) for s in _SOURCES[field]),
+    sources=tuple(name.replace('{layer}', str(layer)) for name in names),
     source_shape=source_shape,
-    vocab_axis=0 if of_vocab else None,
+    vocab_axis=0 if 'vocab' in row.axes else None,
     view=view,
-    stacked='three' in row.axes,
+    stacked='three' in row.axes and len(names) > 1,
   )
+
+
+def _form(
+  row: variables_lib.Variable,
+  pax_shape: tuple[int, ...],
+  shape: ModelShape,
+  count: int,
+) -> tuple[tuple[int, ...], Callable[[np.ndarray], np.ndarray]]:
+  """Returns the shape of each of `count` tensors, and its view in PAX' form."""
+  dim, heads, width = shape.model_dim, shape.num_heads, shape.head_dim
+  if row.field == 'layers.qkv_bias':
+    return (
+      (3 * dim,),
+      lambda tensor: tensor.reshape(heads, 3, width).transpose(1, 0, 2),
+    )
+  if row.field == 'layers.qkv' and count == 1:
+    return (
+      (3 * dim, dim),
+      lambda tensor: tensor.reshape(heads, 3, width, dim).transpose(1, 3, 0, 2),
+    )
+  if row.field == 'layers.qkv':
+    # Outputs of a projection are ordered (head, dimension of the head).
+    return (dim, dim), lambda tensor: tensor.T.reshape(dim, heads, width)
+  if row.field == 'layers.post':
+    return (dim, dim), lambda tensor: tensor.reshape(dim, heads, width)
+  if row.is_matrix:
+    return pax_shape[::-1], lambda tensor: tensor.T
+  return pax_shape, lambda tensor: tensor
 
 
 def pax_vocab_size(config_vocab_size: int, rows: int) -> int:

@@ -8,7 +8,7 @@ from absl.testing import parameterized
 import ml_dtypes
 import numpy as np
 
-from converters.convert import gptj_source
+from converters.convert import model_source
 from converters.testing import small_models
 from saxml_ext.pax import errors
 
@@ -17,14 +17,14 @@ _FLOAT32 = np.dtype(np.float32)
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
-class GPTJSourceTest(parameterized.TestCase):
+class ModelSourceTest(parameterized.TestCase):
   def setUp(self):
     super().setUp()
     self.directory = self.create_tempdir().full_path
 
-  def source(self, tensors=None, **config) -> gptj_source.GPTJSource:
+  def source(self, tensors=None, **config) -> model_source.ModelSource:
     small_models.save(self.directory, tensors, **config)
-    return gptj_source.GPTJSource(self.directory)
+    return model_source.ModelSource(self.directory)
 
   def build(self, source, name, dtype=_FLOAT32) -> np.ndarray:
     variables = {v.name: v for v in source.variables}
@@ -183,7 +183,7 @@ class GPTJSourceTest(parameterized.TestCase):
         json.dump({'weight_map': weight_map}, f)
 
     write_index()
-    source = gptj_source.GPTJSource(self.directory)
+    source = model_source.ModelSource(self.directory)
     np.testing.assert_array_equal(
       self.build(source, 'final_ln.scale'), tensors['transformer.ln_f.weight']
     )
@@ -193,21 +193,21 @@ class GPTJSourceTest(parameterized.TestCase):
       with self.assertRaisesRegex(
         errors.CheckpointError, 'file in the same directory'
       ):
-        gptj_source.GPTJSource(self.directory)
+        model_source.ModelSource(self.directory)
     weight_map[names[0]] = 'model-3.safetensors'
     write_index()
     with self.assertRaisesRegex(
       errors.CheckpointError, 'model-3.safetensors is missing'
     ):
-      gptj_source.GPTJSource(self.directory)
+      model_source.ModelSource(self.directory)
 
   def test_no_weights_or_directory(self):
     small_models.save(self.directory)
     os.remove(os.path.join(self.directory, 'model.safetensors'))
     with self.assertRaisesRegex(errors.CheckpointError, 'has no weights; exp'):
-      gptj_source.GPTJSource(self.directory)
+      model_source.ModelSource(self.directory)
     with self.assertRaisesRegex(errors.CheckpointError, 'not a directory'):
-      gptj_source.GPTJSource(self.directory + '/nowhere')
+      model_source.ModelSource(self.directory + '/nowhere')
 
 
 if __name__ == '__main__':

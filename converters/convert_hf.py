@@ -1,0 +1,129 @@
+"""Converts a Hugging Face checkpoint to a PAX checkpoint.
+
+  {program} --base=HF_DIR --pax=OUT_DIR [--dtype=bfloat16]
+
+HF_DIR holds config.json and the weights (safetensors or .bin, sharded or not);
+the id of a model on the Hugging Face hub stands for its copy in the local
+cache, which is downloaded first if it is not there.
+OUT_DIR, local or a gs:// or s3:// URL, then holds checkpoint_00000000/,
+gptj_config.json and, if HF_DIR has one, the tokenizer. Weights are read,
+checked and written in parts; nothing in HF_DIR is ever executed.
+
+After a kill or a full disk, the same command with --resume goes on and gives
+the same bytes. Without it, what the earlier run has left is removed.
+"""
+
+from collections.abc import Sequence
+import os
+import resource
+import sys
+import time
+
+from absl import flags
+
+from converters.convert import conversion
+from converters.convert import model_source
+from converters.hf import config_json
+from converters.hf import hub
+from converters.verify import comparison
+from saxml_ext.common import program
+from saxml_ext.common import user_path
+from saxml_ext.pax import errors
+
+_BASE = flags.DEFINE_string(
+  'base',
+  None,
+  'Directory of the Hugging Face checkpoint, or the id of a model on its hub,'
+  ' such as EleutherAI/gpt-j-6b.',
+)
+_PAX = flags.DEFINE_string(
+  'pax', None, 'Directory or URL to write the PAX checkpoint to.'
+)
+_DTYPE = flags.DEFINE_enum(
+  'dtype', 'float32', list(model_source.DTYPES), 'Type of the variables.'
+)
+_OVERWRITE = flags.DEFINE_bool(
+  'overwrite',
+  False,
+  'Replace the checkpoint that is in --pax, once the new one is complete; in '
+  'a bucket, at the start.',
+)
+_RESUME = flags.DEFINE_bool(
+  'resume', False, 'Go on with what an interrupted run has left in --pax.'
+)
+_VERIFY = flags.DEFINE_bool(
+  'verify', False, 'Then read all of it and compare it with --base.'
+)
+
+# The names that Sax' own converter has for the two.
+flags.DEFINE_alias('base-model-path', 'base')
+flags.DEFINE_alias('pax-model-path', 'pax')
+
+
+def _check_family(base: str, only: str) -> None:
+  """Raises errors.CheckpointError if a model is not of the family `only`."""
+  family, _ = config_json.read_config(base)
+  if only and family.name != only:
+    raise errors.CheckpointError(
+      f'{base} holds a {family.title}; convert it with convert_hf'
+    )
+
+
+def _convert(base: str, pax: str) -> None:
+  begin = time.monotonic()
+  done = conversion.convert(
+    base, pax, _DTYPE.value, _OVERWRITE.value, _RESUME.value
+  )
+  seconds = time.monotonic() - begin
+  new = done.num_bytes - done.resumed_bytes
+  # Linux counts it in KiB.
+  peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
+  before = ''
+  if done.resumed_bytes:
+    before = f', {done.resumed_bytes / 1e9:.1f} GB of them in an earlier run'
+  print(
+    f'Wrote {done.step_dir}: {done.num_bytes / 1e9:.1f} GB{before} in '
+    f'{seconds:.1f} s ({new / seconds / 1e6:.0f} MB/s), peak memory '
+    f'{peak:.2f} GiB.'
+  )
+
+
+def _verify(base: str, pax: str) -> None:
+  rows = list(comparison.compare(base, pax))
+  for row in rows:
+    if row.problem:
+      raise errors.CheckpointError(
+        f'{pax}: variable {row.name} ({row.found}): {row.problem}; convert '
+        'again'
+      )
+  print(f'Verified: all {len(rows)} variables are as in {base}.')
+
+
+def main(argv: Sequence[str], only: str = '') -> None:
+  """Converts.
+
+  Args:
+    argv: The program and its arguments.
+    only: The family that the program converts; '' converts all.
+  """
+  pax = user_path.resolve(_PAX.value)
+  try:
+    base = hub.locate(_BASE.value)
+    _check_family(base, only)
+    _convert(base, pax)
+    if _VERIFY.value:
+      _verify(base, pax)
+  except errors.CheckpointError as e:
+    print(f'{os.path.basename(argv[0])}: {e}', file=sys.stderr)
+    if isinstance(e, errors.UnwritableError):
+      print(
+        'What was written is kept; the same command with --resume goes on '
+        'from there.',
+        file=sys.stderr,
+      )
+    sys.exit(1)
+
+
+if __name__ == '__main__':
+  flags.mark_flags_as_required(['base', 'pax'])
+  program.run(main)

@@ -1,0 +1,111 @@
+"""Writes a Hugging Face checkpoint with random weights, of any known family.
+
+  random_hf --out=DIR --family=gpt_neox --like=pythia-410m
+
+  random_hf --out=DIR --family=gptj --layers=28 --dim=4096 --heads=16 \\
+      --rotary_dim=64 --vocab=50401 --format=bin --shards=6
+
+Tensors are made and written one at a time. The same flags give the same bytes.
+It is for tests of size and speed: the model speaks no language.
+"""
+
+from collections.abc import Sequence
+import os
+import sys
+
+from absl import app
+from absl import flags
+
+from converters.convert import model_source
+from converters.convert import random_weights
+from saxml_ext.common import flag_rules
+from saxml_ext.common import program
+from saxml_ext.common import user_path
+from saxml_ext.families import all as families
+from saxml_ext.families import layout
+
+# Published models: layers, width, heads, rotated dims, tokens.
+LIKE = {
+  'gptj': {'gpt-j-6b': (28, 4096, 16, 64, 50400)},
+  'gpt_neox': {
+    'pythia-70m': (6, 512, 8, 16, 50304),
+    'pythia-410m': (24, 1024, 16, 16, 50304),
+    'pythia-1.4b': (24, 2048, 16, 32, 50304),
+    'gpt-neox-20b': (44, 6144, 64, 24, 50432),
+  },
+}
+
+_FAMILY = flags.DEFINE_enum(
+  'family', 'gptj', families.convertible(), 'Family of the model.'
+)
+_LIKE = flags.DEFINE_string(
+  'like', '', 'Sizes of this published model, in place of the flags below.'
+)
+_OUT = flags.DEFINE_string('out', None, 'Directory to write to.')
+_LAYERS = flags.DEFINE_integer('layers', 2, 'Number of layers.', 1)
+_DIM = flags.DEFINE_integer('dim', 64, 'Model dimension.', 1)
+_HEADS = flags.DEFINE_integer('heads', 4, 'Number of heads.', 1)
+_ROTARY_DIM = flags.DEFINE_integer(
+  'rotary_dim', 8, 'Dimensions of each head that rotate; even.', 2
+)
+_VOCAB = flags.DEFINE_integer('vocab', 256, 'Number of tokens.', 1)
+_FORMAT = flags.DEFINE_enum(
+  'format', 'safetensors', ['safetensors', 'bin'], 'Format of the weights.'
+)
+_SHARDS = flags.DEFINE_integer('shards', 1, 'Number of files of weights.', 1)
+_SEED = flags.DEFINE_integer('seed', 0, 'Seed of the weights.', 0)
+_DTYPE = flags.DEFINE_enum(
+  'dtype', 'float32', list(model_source.DTYPES), 'Type of the weights.'
+)
+_SIZES = (_LAYERS, _DIM, _HEADS, _ROTARY_DIM, _VOCAB)
+flag_rules.act_only(
+  'without --like, which sets all sizes',
+  lambda: not _LIKE.value,
+  'layers dim heads rotary_dim vocab',
+)
+
+
+def _sizes() -> tuple[int, ...]:
+  """Returns layers, width, heads, rotated dims and tokens."""
+  if not _LIKE.value:
+    return tuple(flag.value for flag in _SIZES)
+  known = LIKE.get(_FAMILY.value, {})
+  if _LIKE.value not in known:
+    raise ValueError(
+      f'--like={_LIKE.value} is no {_FAMILY.value} that is known; known are'
+      f' {", ".join(known) or "none"}'
+    )
+  return known[_LIKE.value]
+
+
+def main(argv: Sequence[str], only: str = '') -> None:
+  """Writes the checkpoint.
+
+  Args:
+    argv: The program and its arguments.
+    only: The family that the program makes; '' makes all.
+  """
+  if only not in ('', _FAMILY.value):
+    raise app.UsageError(f'--family={_FAMILY.value} is made by random_hf.')
+  out = user_path.resolve(_OUT.value)
+  try:
+    layers, dim, heads, rotary_dim, vocab = _sizes()
+    random_weights.write(
+      out,
+      layout.ModelShape(layers, dim, heads, 4 * dim, vocab),
+      rotary_dim,
+      _FORMAT.value,
+      _SHARDS.value,
+      _SEED.value,
+      _DTYPE.value,
+      family=families.FAMILIES[_FAMILY.value],
+    )
+  except (ValueError, OSError) as e:
+    print(f'{os.path.basename(argv[0])}: {e}', file=sys.stderr)
+    sys.exit(1)
+  print(f'Wrote {out}.')
+
+
+if __name__ == '__main__':
+  flags.mark_flags_as_required(['out'])
+  program.run(main)

@@ -1,0 +1,54 @@
+"""Describes what is special to one family of models.
+
+Everything that depends on the family of a model reads its `Family`: the
+converters, the quantizer, serving params and `//:serve`. docs/families.md tells
+how to add one.
+"""
+
+from collections.abc import Callable, Mapping
+import dataclasses
+import re
+from typing import Any
+
+from saxml_ext.engine import architecture as architecture_lib
+from saxml_ext.engine import variables as variables_lib
+from saxml_ext.families import hf_config
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+  """One family; all its values are data that others interpret.
+
+  Attributes:
+    name: ARCHITECTURE of the serving params, and `model_type` in config.json.
+    title: The name in messages, for example "GPT-J".
+    architecture: What the engine computes.
+    ln_direct_scale: True if a PAX checkpoint stores a layer norm's scale
+      itself; False if it stores scale - 1, as praxis does by default.
+    read_config: Reads config.json; None if no model comes from Hugging Face.
+    make_config: Returns the config.json of a model of given sizes, for random
+      weights, from what all families have in common.
+    tensors: The Hugging Face tensors of each field of `engine/variables.py`;
+      `{layer}` stands for the index of the layer. A field without tensors
+      becomes zeros. Queries, keys and values come from three tensors, or from
+      one in which each head has its three parts together.
+    buffers: Matches names of tensors that are not weights.
+    serving: The serving params that `//:serve` chooses.
+  """
+
+  name: str
+  title: str
+  architecture: architecture_lib.Architecture
+  ln_direct_scale: bool = True
+  read_config: Callable[[hf_config.Fields], hf_config.HFConfig] | None = None
+  make_config: Callable[[hf_config.HFConfig], dict[str, Any]] | None = None
+  tensors: Mapping[str, tuple[str, ...]] = dataclasses.field(
+    default_factory=dict
+  )
+  buffers: re.Pattern[str] = re.compile('')
+  serving: str = ''
+
+  @property
+  def table(self) -> variables_lib.Table:
+    """The family's variables in a PAX checkpoint."""
+    return variables_lib.table_of(self.architecture)

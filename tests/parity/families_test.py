@@ -1,0 +1,206 @@
+"""Models of every family are converted, run and quantized as transformers does.
+
+The weights are random. A checkpoint of each family is written by transformers,
+and read by the converter, so that both know it by its config.json alone.
+"""
+
+import dataclasses
+import json
+import os
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import numpy as np
+import torch
+import transformers
+
+from converters.convert import conversion
+from converters.quantize import model_files
+from converters.quantize import provenance
+from converters.quantize import quantization
+from converters.quantize import recipe
+from saxml_ext.engine import architecture
+from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import model as model_lib
+from saxml_ext.engine import request as request_lib
+from saxml_ext.engine import runner as runner_lib
+from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.testing import fast_compile
+from saxml_ext.engine.testing import serving
+from saxml_ext.families import all as families
+from saxml_ext.families import family as family_lib
+from saxml_ext.families import hf_config
+from saxml_ext.families import layout
+
+fast_compile.install()
+
+_SIZES = hf_config.HFConfig(
+  num_layers=2,
+  model_dim=32,
+  num_heads=4,
+  hidden_dim=64,
+  rotary_dim=4,
+  vocab_size=61,
+  max_positions=64,
+  layer_norm_epsilon=1e-5,
+  tied_embeddings=False,
+  bos_token_id=0,
+  eos_token_id=0,
+  pad_token_id=0,
+)
+_NEW_TOKENS = 12
+_END = 0
+
+
+def _saved(directory: str, family: family_lib.Family):
+  """Returns a random model of transformers that is saved to a directory."""
+  with open(os.path.join(directory, 'config.json'), 'w') as file:
+    json.dump(
+      {
+        'model_type': family.name,
+        'vocab_size': _SIZES.vocab_size,
+        'tie_word_embeddings': False,
+        'bos_token_id': _END,
+        'eos_token_id': _END,
+        'pad_token_id': _END,
+        **family.make_config(_SIZES),
+      },
+      file,
+    )
+  config = transformers.AutoConfig.from_pretrained(directory)
+  torch.manual_seed(1)
+  model = transformers.AutoModelForCausalLM.from_config(config).eval()
+  with torch.no_grad():
+    for parameter in model.parameters():
+      # Norms and biases too, so that none is left out unseen.
+      parameter.copy_(torch.randn_like(parameter) * 0.4)
+  model.save_pretrained(directory)
+  return model
+
+
+def _prompts() -> list[np.ndarray]:
+  rng = np.random.default_rng(2)
+  lengths = (3, 9, 16)
+  return [rng.integers(1, 61, n).astype(np.int32) for n in lengths]
+
+
+class FamiliesTest(parameterized.TestCase):
+  def _converted(self, name: str):
+    base, pax = (self.create_tempdir().full_path for _ in range(2))
+    reference = _saved(base, families.FAMILIES[name])
+    conversion.convert(base, pax, 'float32')
+    return reference, pax
+
+  def _open(self, pax: str, quantization: str | None = None):
+    model = model_files.open_model(pax)
+    variables = {n: model.reader.read(n) for n in model.reader.specs}
+    weights = weights_lib.from_pax(
+      variables, model.config, 'float32', quantization, quantize_head=False
+    )
+    return model.config, weights
+
+  def _logits(self, config, weights, tokens):
+    x, _ = model_lib.prefill(weights, config, tokens[None], 'float32')
+    return np.asarray(model_lib.logits(weights, config, x)[0])
+
+  def _answers(self, config, weights, **settings):
+    engine = config_lib.EngineConfig(
+      eos_id=_END,
+      num_slots=3,
+      max_prompt=16,
+      max_new_tokens=_NEW_TOKENS,
+      min_new_tokens=0,
+      **settings,
+    )
+    runner = runner_lib.Runner(weights, config, engine)
+    requests = [request_lib.Request(prompt) for prompt in _prompts()]
+    return serving.tokens(serving.serve(runner, requests))
+
+  @parameterized.parameters(families.convertible())
+  def test_logits_are_those_of_transformers(self, name):
+    reference, pax = self._converted(name)
+    config, weights = self._open(pax)
+    for prompt in _prompts():
+      with torch.no_grad():
+        expected = reference(torch.from_numpy(prompt)[None].long()).logits[0]
+      found = self._logits(config, weights, prompt)
+      np.testing.assert_allclose(found, expected.numpy(), rtol=0, atol=1e-4)
+
+  @parameterized.product(name=families.convertible(), beams=(1, 4))
+  def test_answers_are_those_of_transformers(self, name, beams):
+    reference, pax = self._converted(name)
+    config, weights = self._open(pax)
+    search = 'sample' if beams == 1 else 'beam'
+    settings = {'temperature': 0.0} if beams == 1 else {}
+    found = self._answers(
+      config, weights, search=search, num_beams=beams, **settings
+    )
+    for prompt, answers in zip(_prompts(), found):
+      with torch.no_grad():
+        expected = reference.generate(
+          torch.from_numpy(prompt)[None].long(),
+          attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+          max_new_tokens=_NEW_TOKENS,
+          num_beams=beams,
+          early_stopping=beams > 1,
+          do_sample=False,
+          pad_token_id=_END,
+        )[0, len(prompt) :].tolist()
+      best = answers[0]
+      self.assertEqual(best, expected[: len(best)])
+      self.assertTrue(all(token == _END for token in expected[len(best) :]))
+
+  @parameterized.parameters(families.convertible())
+  def test_int8_is_near_the_float_model(self, name):
+    _, pax = self._converted(name)
+    int8 = self.create_tempdir().full_path
+    quantization.quantize(
+      pax, int8, provenance.Record(recipe.Options(), 0, 0), None
+    )
+    config, weights = self._open(pax)
+    _, quantized = self._open(int8, 'int8_weights')
+    prompt = _prompts()[2]
+    exact = self._logits(config, weights, prompt)
+    found = self._logits(config, quantized, prompt)
+    self.assertGreater(np.corrcoef(exact.ravel(), found.ravel())[0, 1], 0.999)
+    self.assertGreater(np.abs(exact - found).max(), 0)
+
+  def test_a_family_is_a_table(self):
+    """What no module of a family says is made up here, and runs."""
+    made_up = dataclasses.replace(
+      families.FAMILIES['gpt_neox'],
+      name='made_up',
+      architecture=architecture.Architecture(
+        residual=architecture.SEQUENTIAL,
+        activation=architecture.GELU,
+        biases=frozenset({architecture.QKV}),
+        interleaved=False,
+      ),
+    )
+    shape = layout.ModelShape(2, 32, 4, 64, 61)
+    rng = np.random.default_rng(0)
+    made = {}
+    for variable in layout.variables(shape, family=made_up):
+      tensors = [
+        rng.normal(0, 0.3, variable.source_shape).astype(np.float32)
+        for _ in variable.sources
+      ]
+      made[variable.name] = variable.build(tensors)
+    names = {name.split('.', 4)[-1] for name in made}
+    self.assertIn('self_attention.combined_qkv.b', names)
+    self.assertNotIn('ff_layer.ffn_layer1.bias.b', names)
+    config = config_lib.ModelConfig.from_pax(
+      made, 4, architecture=made_up.architecture
+    )
+    weights = weights_lib.from_pax(made, config)
+    greedy = self._answers(
+      config, weights, search='sample', num_beams=1, temperature=0.0
+    )
+    for prompt, (answer,) in zip(_prompts(), greedy):
+      text = np.concatenate([prompt, answer]).astype(np.int32)
+      logits = self._logits(config, weights, text[:-1])
+      self.assertEqual(logits[len(prompt) - 1 :].argmax(-1).tolist(), answer)
+
+
+if __name__ == '__main__':
+  absltest.main()
