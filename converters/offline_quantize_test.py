@@ -183,7 +183,7 @@ class OfflineQuantizeTest(parameterized.TestCase):
     (dict(calibration='/nowhere'), "articles: .*No such file.*'/nowhere'"),
     (
       dict(quantization_configs='gemma7b'),
-      'quantization_configs=gemma7b is of another model: .*=gptj, or',
+      'quantization_configs=gemma7b is of another model: say gpt_neox or gptj',
     ),
     (dict(quantization_configs='gptk'), 'quantization_configs=gptk is unknown'),
   )

@@ -8,6 +8,7 @@ from absl.testing import parameterized
 
 from converters.hf import config_json
 from converters.testing import small_models
+from saxml_ext.families import hf_config
 from saxml_ext.pax import errors
 
 
@@ -16,15 +17,16 @@ class HFConfigTest(parameterized.TestCase):
     super().setUp()
     self.directory = self.create_tempdir().full_path
 
-  def read(self, text: str) -> config_json.HFConfig:
+  def read(self, text: str) -> hf_config.HFConfig:
     with open(os.path.join(self.directory, 'config.json'), 'w') as f:
       f.write(text)
-    return config_json.read_config(self.directory)
+    _, config = config_json.read_config(self.directory)
+    return config
 
   def test_reads_the_fields_and_their_defaults(self):
     self.assertEqual(
       self.read(json.dumps(small_models.config())),
-      config_json.HFConfig(
+      hf_config.HFConfig(
         num_layers=2,
         model_dim=16,
         num_heads=2,
@@ -42,11 +44,14 @@ class HFConfigTest(parameterized.TestCase):
 
   @parameterized.parameters(
     (dict(auto_map={'AutoConfig': 'evil.Config'}), 'auto_map.*was not run'),
-    (dict(model_type='llama'), "model_type is 'llama'; only gptj"),
+    (
+      dict(model_type='llama'),
+      "model_type is 'llama'; known are gpt_neox, gptj",
+    ),
     (dict(activation_function='relu'), "activation_function is 'relu'"),
     (dict(n_layer=None), "n_layer is 'None'; expected a positive integer"),
     (dict(n_embd='16'), "n_embd is '16'"),
-    (dict(n_head=3), 'n_embd 16 is not a multiple of n_head 3'),
+    (dict(n_head=3), 'width 16 is not a multiple of .* heads, 3'),
     (dict(n_layer=10**30), 'n_layer is'),
     (dict(vocab_size=True), "vocab_size is 'True'"),
     (dict(rotary_dim=10), 'rotary_dim is 10; .* even number of at most 8'),

@@ -17,7 +17,7 @@ _CHOICES = {
   'activation': (GELU_TANH, GELU),
   'positions': (ROTARY, SINUSOIDAL),
 }
-BIASES = frozenset({QKV, POST, FEED_FORWARD})
+BIASES = (QKV, POST, FEED_FORWARD)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Architecture:
 
   residual: str = SHARED
   activation: str = GELU_TANH
-  biases: frozenset[str] = frozenset({FEED_FORWARD})
+  biases: tuple[str, ...] = (FEED_FORWARD,)
   positions: str = ROTARY
   interleaved: bool = True
   scaled_embedding: bool = False
@@ -63,9 +63,9 @@ class Architecture:
         raise ValueError(
           f'{name} is {getattr(self, name)!r}; use one of {choices}.'
         )
-    if unknown := self.biases - BIASES:
+    if self.biases != tuple(name for name in BIASES if name in self.biases):
       raise ValueError(
-        f'biases has {sorted(unknown)}; use any of {sorted(BIASES)}.'
+        f'biases is {self.biases}; use any of {BIASES}, in this order.'
       )
     for name in ('attention_cap', 'logit_cap'):
       cap = getattr(self, name)

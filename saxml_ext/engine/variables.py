@@ -278,7 +278,7 @@ def table_of(architecture: architecture_lib.Architecture) -> Table:
   )
 
 
-def _attention(biases: frozenset[str]) -> list[Variable]:
+def _attention(biases: tuple[str, ...]) -> list[Variable]:
   rows = [
     _layer(
       'self_attention.combined_qkv.w',
@@ -313,7 +313,7 @@ def _attention(biases: frozenset[str]) -> list[Variable]:
   return rows
 
 
-def _feed_forward(biases: frozenset[str]) -> list[Variable]:
+def _feed_forward(biases: tuple[str, ...]) -> list[Variable]:
   rows = [
     _layer(
       'ff_layer.ffn_layer1.linear.w',

@@ -69,11 +69,6 @@ class Fields:
       raise self.error(name, value, 'the id of a token')
     return value
 
-  def tokens(self) -> dict[str, int | None]:
-    """Returns the ids that begin, end and fill up a text."""
-    names = ('bos_token_id', 'eos_token_id', 'pad_token_id')
-    return {name: self.token(name) for name in names}
-
   def error(self, name: str, value: Any, expected: str) -> Exception:
     return errors.CheckpointError(
       f'{self.path}: {name} is {str(value)[:100]!r}; expected {expected}'

@@ -44,7 +44,9 @@ def _read(fields: hf_config.Fields) -> hf_config.HFConfig:
     max_positions=fields.integer('max_position_embeddings', 2048),
     layer_norm_epsilon=fields.number('layer_norm_eps', 1e-5),
     tied_embeddings=bool(fields.get('tie_word_embeddings', False)),
-    **fields.tokens(),
+    bos_token_id=fields.token('bos_token_id'),
+    eos_token_id=fields.token('eos_token_id'),
+    pad_token_id=fields.token('pad_token_id'),
   )
 
 

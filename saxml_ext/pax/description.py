@@ -65,8 +65,9 @@ class Description:
     num_layers, model_dim, num_heads, head_dim, hidden_dim, vocab_size: sizes,
       as of `engine.config.ModelConfig`.
     dtype: name of the type of the variables.
-    family: The name of the family.
-    rotary_base: The base of the wavelengths of rotary positions.
+    family: The name of the family; None stands for GPT-J.
+    rotary_base: The base of the wavelengths of rotary positions; None stands
+      for 10,000.
   """
 
   rotary_dim: int | None = None
@@ -159,7 +160,7 @@ def _refuse_constant(text: str) -> NoReturn:
 
 def _value(path: str, document: Mapping[str, Any], field: str) -> Any:
   key = _key(field)
-  value = document.get(key, _UNSAID.get(field))
+  value = document.get(key)
   types = _TYPES.get(field, (int,))
   if value is not None and type(value) not in types:
     kind = 'string' if types == (str,) else 'number'

@@ -30,7 +30,6 @@ from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.pax import checkpoint_writer
 from saxml_ext.pax import description
-from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import stored_model
 
 jax.config.update('jax_num_cpu_devices', 4)
@@ -79,7 +78,7 @@ class AbstractModelTest(parameterized.TestCase):
   ) -> tuple[weights_lib.Weights, state.Settings, jax.sharding.Mesh]:
     """What the server has on its devices."""
     params = overrides_lib.apply(registry.lookup(_PARAMS), overrides)
-    settings = loader.complete(
+    settings = stored_model.complete(
       settings_lib.Settings.of(params), description.read(self.checkpoint)
     )
     stored = stored_model.StoredModel(self.checkpoint)

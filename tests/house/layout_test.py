@@ -29,11 +29,13 @@ _BELOW = {
     'saxml_ext/params',
   ),
   'saxml_ext/evaluation': ('saxml_ext/common',),
-  'saxml_ext/params': ('saxml_ext/common', 'saxml_ext/engine'),
-  'saxml_ext/pax': (
+  'saxml_ext/pax': ('saxml_ext/common', 'saxml_ext/engine'),
+  'saxml_ext/families': ('saxml_ext/engine', 'saxml_ext/pax'),
+  'saxml_ext/params': (
     'saxml_ext/common',
     'saxml_ext/engine',
-    'saxml_ext/params',
+    'saxml_ext/families',
+    'saxml_ext/pax',
   ),
   'saxml_ext/admin': (
     'saxml_ext/common',
@@ -60,6 +62,7 @@ _BELOW = {
     'saxml_ext/aot',
     'saxml_ext/common',
     'saxml_ext/engine',
+    'saxml_ext/families',
     'saxml_ext/groups',
     'saxml_ext/params',
     'saxml_ext/pax',
@@ -69,12 +72,14 @@ _BELOW = {
     'saxml_ext/common',
     'saxml_ext/engine',
     'saxml_ext/evaluation',
+    'saxml_ext/families',
     'saxml_ext/pax',
   ),
   'serve': (
     'converters',
     'saxml_ext/client',
     'saxml_ext/common',
+    'saxml_ext/families',
     'saxml_ext/params',
     'saxml_ext/pax',
     'saxml_ext/protobuf',
@@ -95,6 +100,7 @@ _BELOW = {
     'harness',
     'saxml_ext/common',
     'saxml_ext/evaluation',
+    'saxml_ext/families',
     'saxml_ext/params',
   ),
   'benchmarks': (
@@ -103,6 +109,7 @@ _BELOW = {
     'saxml_ext/common',
     'saxml_ext/engine',
     'saxml_ext/evaluation',
+    'saxml_ext/families',
     'saxml_ext/pax',
   ),
 }

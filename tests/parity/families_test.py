@@ -173,7 +173,7 @@ class FamiliesTest(parameterized.TestCase):
       architecture=architecture.Architecture(
         residual=architecture.SEQUENTIAL,
         activation=architecture.GELU,
-        biases=frozenset({architecture.QKV}),
+        biases=(architecture.QKV,),
         interleaved=False,
       ),
     )

@@ -20,7 +20,6 @@ from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.pax import description
-from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import stored_model
 
 _PARAMS = flags.DEFINE_string('params', None, 'Name of the serving params.')
@@ -33,7 +32,7 @@ def main(argv: Sequence[str]) -> None:
   before, begin = _peak(), time.monotonic()
   try:
     path = user_path.resolve(_CHECKPOINT.value)
-    settings = loader.complete(
+    settings = stored_model.complete(
       settings_lib.Settings.of(registry.lookup(_PARAMS.value)),
       description.read(path),
     )

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 import dataclasses
-import math
 import os
 import time
 from typing import TypeAlias
@@ -42,7 +41,6 @@ from saxml_ext.server.scheduling import seeds
 from saxml_ext.server.scheduling import stats
 from saxml_ext.server.vocabulary import codec
 
-_DEFAULT_LN_EPSILON = 1e-5
 # A model that is reloaded takes the programs of the one that it replaces.
 _LIVING = recent_programs.Living()
 # The log of a group does not carry them.
@@ -204,7 +202,7 @@ def plan(spec: spec_lib.Spec) -> Plan:
     raise errors.InvalidArgument(f'{spec.model_path}: {e}') from e
   _check_hosts(settings)
   stored, said = _open(spec, settings)
-  settings = complete(settings, said)
+  settings = stored_model.complete(settings, said)
   model = stored.config(settings)
   settings = stored_model.with_head(stored, settings, model)
   _check_ids(settings, model.vocab_size)
@@ -346,44 +344,6 @@ def checkpoint_path(path: str) -> str:
       ' s3:// URL'
     )
   return path
-
-
-def complete(
-  settings: settings_lib.Settings, said: description_lib.Description
-) -> settings_lib.Settings:
-  """Fills in what the params leave to the checkpoint."""
-  missing = [
-    name
-    for name, own, other in (
-      ('EOS_ID', settings.engine.eos_id, said.eos_id),
-      ('ROTARY_DIM', settings.rotary_dim, said.rotary_dim),
-    )
-    if own is None and other is None
-  ]
-  if missing:
-    names = ' and '.join(missing)
-    raise errors.InvalidArgument(
-      f'{names} are known neither from the serving params nor from a'
-      f' gptj_config.json beside the checkpoint: convert the checkpoint with'
-      ' convert_gptj_ckpt, or publish with the override'
-      f' {missing[0]}=<number>'
-    )
-  total = settings.engine.max_prompt + settings.engine.max_new_tokens
-  if total > (said.max_positions or math.inf):
-    raise errors.InvalidArgument(
-      f'INPUT_SEQ_LEN={settings.engine.max_prompt} plus MAX_DECODE_STEPS='
-      f'{settings.engine.max_new_tokens} is {total}, above the'
-      f' {said.max_positions} positions of the model: lower one of them'
-    )
-  if said.family not in (None, settings.family.name):
-    raise errors.InvalidArgument(
-      f'the checkpoint is a {said.family}, and the serving params are for'
-      f' {settings.family.name}: publish with params of its family'
-    )
-  completed = settings.completed(
-    said.eos_id, said.rotary_dim, said.ln_epsilon, said.rotary_base
-  )
-  return completed.completed(ln_epsilon=_DEFAULT_LN_EPSILON)
 
 
 def _check_ids(settings: settings_lib.Settings, vocab_size: int) -> None:

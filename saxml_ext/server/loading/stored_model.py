@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 import contextlib
 import dataclasses
 import hashlib
+import math
 import os
 
 import jax
@@ -24,6 +25,7 @@ from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.parallel import split_weights
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.pax import checkpoint
+from saxml_ext.pax import description as description_lib
 from saxml_ext.pax import errors as pax_errors
 from saxml_ext.pax import metadata
 from saxml_ext.server.lifecycle import cancellation
@@ -32,6 +34,7 @@ from saxml_ext.server.lifecycle import cancellation
 # that are published with them: MLPerf's GPT-J has one more than the original,
 # for padding, which no answer contains.
 _VOCAB_SLACK = 1
+_DEFAULT_LN_EPSILON = 1e-5
 _DIGITS = 16  # Of a hash that people compare.
 
 
@@ -199,6 +202,44 @@ class _Variables(Mapping):
 
   def __len__(self) -> int:
     return len(self.specs)
+
+
+def complete(
+  settings: settings_lib.Settings, said: description_lib.Description
+) -> settings_lib.Settings:
+  """Fills in what the params leave to the checkpoint."""
+  missing = [
+    name
+    for name, own, other in (
+      ('EOS_ID', settings.engine.eos_id, said.eos_id),
+      ('ROTARY_DIM', settings.rotary_dim, said.rotary_dim),
+    )
+    if own is None and other is None
+  ]
+  if missing:
+    names = ' and '.join(missing)
+    raise errors.InvalidArgument(
+      f'{names} are known neither from the serving params nor from a'
+      f' gptj_config.json beside the checkpoint: convert the checkpoint with'
+      ' convert_gptj_ckpt, or publish with the override'
+      f' {missing[0]}=<number>'
+    )
+  total = settings.engine.max_prompt + settings.engine.max_new_tokens
+  if total > (said.max_positions or math.inf):
+    raise errors.InvalidArgument(
+      f'INPUT_SEQ_LEN={settings.engine.max_prompt} plus MAX_DECODE_STEPS='
+      f'{settings.engine.max_new_tokens} is {total}, above the'
+      f' {said.max_positions} positions of the model: lower one of them'
+    )
+  if said.family not in (None, settings.family.name):
+    raise errors.InvalidArgument(
+      f'the checkpoint is a {said.family}, and the serving params are for'
+      f' {settings.family.name}: publish with params of its family'
+    )
+  completed = settings.completed(
+    said.eos_id, said.rotary_dim, said.ln_epsilon, said.rotary_base
+  )
+  return completed.completed(ln_epsilon=_DEFAULT_LN_EPSILON)
 
 
 def with_head(
