@@ -45,8 +45,8 @@ _OUTPUT_DIR = flags.DEFINE_string(
 _CONFIGS = flags.DEFINE_string(
   'quantization_configs',
   configs.GPTJ,
-  "Which matrices become int8, by stock's name of the table; gptj is the one"
-  ' that there is. A checkpoint that it does not fit is refused.',
+  "Which matrices become int8, by stock's name of the table: gptj, or gpt_neox."
+  ' A checkpoint that it does not fit is refused.',
 )
 _BITS = flags.DEFINE_integer(
   'number_bits',

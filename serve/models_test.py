@@ -111,7 +111,7 @@ class ModelsTest(absltest.TestCase):
   def test_what_cannot_be_served_is_refused(self):
     self._refused('no directory, and no id', '/nowhere/at/all')
     path = self._hugging_face(model_type='mamba')
-    self._refused("model_type 'mamba' cannot be served; known are gptj", path)
+    self._refused("model_type is 'mamba'; known are gpt_neox, gptj", path)
     path = self._hugging_face()
     self._refused(
       '--max_model_len=129 is above the 128', path, max_model_len=129
