@@ -253,7 +253,7 @@ _SAXUTIL = {
   'stats': 'csv',
   'update': 'replicas',
 }
-_ROOMS = ('converters', 'harness', 'saxml_ext', 'serve')
+_ROOMS = ('benchmarks', 'converters', 'harness', 'saxml_ext', 'serve')
 # Programs that others start, and that make what is bundled, have none.
 _INTERNAL = re.compile('testing|bundled|harness/(loadgen|network|systems)')
 # Flags of the scenarios' programs, and of those that call LoadGen.
