@@ -1,4 +1,4 @@
-"""Tests for embed_gradient over gRPC, with an engine for tests behind it."""
+"""Tests of embeddings and gradients over gRPC, with an engine for tests."""
 
 from absl.testing import absltest
 import grpc

@@ -10,17 +10,18 @@ import asyncio
 import contextlib
 
 import grpc
+import numpy as np
 
 from saxml_ext.common import errors
 from saxml_ext.common import grpc_aio
 from saxml_ext.common.security import caller
 from saxml_ext.common.telemetry import tracing
 from saxml_ext.protobuf import lm_pb2
+from saxml_ext.protobuf import lm_pb2_grpc
 from saxml_ext.server.lifecycle import lifecycle
 from saxml_ext.server.loading import servable as servable_lib
 from saxml_ext.server.scheduling import scheduler
 from saxml_ext.server.services import calls
-from saxml_ext.server.services import embed_gradient
 from saxml_ext.server.services import extra_inputs
 from saxml_ext.server.services import generation
 from saxml_ext.server.services import prompts
@@ -28,7 +29,7 @@ from saxml_ext.server.services import streamed_answers
 from saxml_ext.server.services import wakeups
 
 
-class LMService(embed_gradient.EmbedGradient):
+class LMService(lm_pb2_grpc.LMServiceServicer):
   """sax.server.lm.LMService over the loaded models."""
 
   def __init__(self, models: lifecycle.Models[servable_lib.Servable]):
@@ -128,3 +129,63 @@ class LMService(embed_gradient.EmbedGradient):
         logps.append(await self._wakeups.wait(future))
       timer.succeeded()
     return lm_pb2.ScoreResponse(logp=logps)
+
+  @grpc_aio.method()
+  async def Embed(
+    self, request: lm_pb2.EmbedRequest, context: grpc.aio.ServicerContext
+  ) -> lm_pb2.EmbedResponse:
+    """Returns the embedding of a text, which is cut as a prompt is."""
+    method = scheduler.EMBED
+    model = await calls.find(self._models, request.model_key, method, context)
+    with calls.Timer(model, method) as timer:
+      client = caller.client(context)
+      extra_inputs.merge(
+        request.extra_inputs, model.settings.extra_inputs[method]
+      )
+      model.scheduler.check_admission(method, client)
+      ids = await _encoded(model, request.text)
+      found = await self._wakeups.wait(
+        model.scheduler.embed(
+          prompts.finish(ids, model.settings),
+          calls.deadline(context),
+          client=client,
+        )
+      )
+      timer.succeeded()
+    return lm_pb2.EmbedResponse(embedding=found.tolist())
+
+  @grpc_aio.method()
+  async def Gradient(
+    self, request: lm_pb2.GradientRequest, context: grpc.aio.ServicerContext
+  ) -> lm_pb2.GradientResponse:
+    """Returns gradients of log p(suffix | prefix), each flat, row by row."""
+    method = scheduler.GRADIENT
+    model = await calls.find(self._models, request.model_key, method, context)
+    with calls.Timer(model, method) as timer:
+      client = caller.client(context)
+      settings = model.settings
+      extra_inputs.merge(request.extra_inputs, settings.extra_inputs[method])
+      model.scheduler.check_admission(method, client)
+      prefix = prompts.with_start(
+        await _encoded(model, request.prefix), settings
+      )
+      suffix = await _encoded(model, request.suffix)
+      prompts.check_score(prefix, suffix, settings)
+      score, gradients = await self._wakeups.wait(
+        model.scheduler.gradient(
+          prefix, suffix, calls.deadline(context), client=client
+        )
+      )
+      timer.succeeded()
+    response = lm_pb2.GradientResponse(score=[score])
+    for name, values in gradients.items():
+      response.gradients[name].values.extend(values.ravel().tolist())
+    return response
+
+
+async def _encoded(model: servable_lib.Servable, text: str) -> np.ndarray:
+  """Returns the ids of a text, [T] int32."""
+  prompts.check_size(text, model.settings)
+  return await calls.prepare(
+    model.settings.tokenized_input, model.codecs.input.encode, text
+  )
