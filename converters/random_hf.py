@@ -24,17 +24,6 @@ from saxml_ext.common import user_path
 from saxml_ext.families import all as families
 from saxml_ext.families import layout
 
-# Published models: layers, width, heads, rotated dims, tokens.
-LIKE = {
-  'gptj': {'gpt-j-6b': (28, 4096, 16, 64, 50400)},
-  'gpt_neox': {
-    'pythia-70m': (6, 512, 8, 16, 50304),
-    'pythia-410m': (24, 1024, 16, 16, 50304),
-    'pythia-1.4b': (24, 2048, 16, 32, 50304),
-    'gpt-neox-20b': (44, 6144, 64, 24, 50432),
-  },
-}
-
 _FAMILY = flags.DEFINE_enum(
   'family', 'gptj', families.convertible(), 'Family of the model.'
 )
@@ -69,7 +58,7 @@ def _sizes() -> tuple[int, ...]:
   """Returns layers, width, heads, rotated dims and tokens."""
   if not _LIKE.value:
     return tuple(flag.value for flag in _SIZES)
-  known = LIKE.get(_FAMILY.value, {})
+  known = families.FAMILIES[_FAMILY.value].published
   if _LIKE.value not in known:
     raise ValueError(
       f'--like={_LIKE.value} is no {_FAMILY.value} that is known; known are'

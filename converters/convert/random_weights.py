@@ -1,9 +1,8 @@
 """Random weights as a Hugging Face checkpoint, streamed to disk."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 import json
 import os
-import re
 from typing import Any
 
 import numpy as np
@@ -21,8 +20,6 @@ from saxml_ext.families import layout
 
 _MAX_POSITIONS = 2048
 _THREADS = 2
-# Scales of layer norms, as families call them.
-_NORM = re.compile(r'(ln_\w|layer_?norm)\.weight$')
 _FORMATS = {
   'safetensors': ('model', safetensors_writer.write),
   'bin': ('pytorch_model', torch_writer.write),
@@ -68,7 +65,12 @@ def write(
     os.path.join(directory, 'config.json'),
     _config(family, shape, rotary_dim, dtype),
   )
-  specs = _specs(family, shape, model_source.DTYPES[dtype])
+  variables = layout.variables(shape, family=family)
+  specs = _specs(variables, model_source.DTYPES[dtype])
+  # Scales of norms, which are near 1.
+  scales = {
+    name for v in variables if v.name.endswith('.scale') for name in v.sources
+  }
   if shards > len(specs):
     raise ValueError(f'--shards is {shards}; there are {len(specs)} tensors')
   stem, write_file = _FORMATS[file_format]
@@ -87,7 +89,8 @@ def write(
     for name in [n for n in parts if n not in there]:
       path = os.path.join(directory, name)
       scratch = f'{path}.partial'
-      write_file(scratch, parts[name], _values(parts[name], seed, bar))
+      values = _values(parts[name], scales, seed, bar)
+      write_file(scratch, parts[name], values)
       os.replace(scratch, path)
   if shards > 1:
     _write_json(
@@ -110,11 +113,11 @@ def _num_bytes(specs: Sequence[tensor_spec.TensorSpec]) -> int:
 
 
 def _specs(
-  family: family_lib.Family, shape: layout.ModelShape, dtype: np.dtype
+  variables: Sequence[layout.Variable], dtype: np.dtype
 ) -> list[tensor_spec.TensorSpec]:
   return [
     tensor_spec.TensorSpec(name, variable.source_shape, dtype)
-    for variable in layout.variables(shape, family=family)
+    for variable in variables
     for name in variable.sources
   ]
 
@@ -138,21 +141,26 @@ def _split(
 
 
 def _values(
-  specs: Sequence[tensor_spec.TensorSpec], seed: int, bar: progress.Progress
+  specs: Sequence[tensor_spec.TensorSpec],
+  scales: Set[str],
+  seed: int,
+  bar: progress.Progress,
 ) -> Iterator[np.ndarray]:
-  values = prefetch.in_order(lambda s: _value(s, seed), specs, _THREADS)
+  def make(spec: tensor_spec.TensorSpec) -> np.ndarray:
+    return _value(spec, float(spec.name in scales), seed)
+
+  values = prefetch.in_order(make, specs, _THREADS)
   for spec, value in zip(specs, values):
     yield value
     bar.advance(spec.num_bytes, spec.name)
 
 
-def _value(spec: tensor_spec.TensorSpec, seed: int) -> np.ndarray:
+def _value(spec: tensor_spec.TensorSpec, mean: float, seed: int) -> np.ndarray:
   # Seeded by name, so that values do not depend on --shards or --format.
   rng = np.random.default_rng([seed, *spec.name.encode('ascii')])
   value = rng.standard_normal(spec.shape, np.float32)
   value *= 0.02
-  if _NORM.search(spec.name):
-    value += 1
+  value += mean
   return value.astype(spec.dtype, copy=False)
 
 

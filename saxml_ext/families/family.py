@@ -34,6 +34,8 @@ class Family:
       one in which each head has its three parts together.
     buffers: Matches names of tensors that are not weights.
     serving: The serving params that `//:serve` chooses.
+    published: The sizes of published models: layers, width, heads, rotated
+      dims of a head, tokens.
   """
 
   name: str
@@ -47,6 +49,9 @@ class Family:
   )
   buffers: re.Pattern[str] = re.compile('')
   serving: str = ''
+  published: Mapping[str, tuple[int, int, int, int, int]] = dataclasses.field(
+    default_factory=dict
+  )
 
   @property
   def table(self) -> variables_lib.Table:

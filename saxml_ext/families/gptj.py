@@ -71,4 +71,5 @@ FAMILY = family.Family(
     r'transformer\.h\.\d+\.attn\.(bias|masked_bias|embed_positions)'
   ),
   serving='saxml_ext.params.gptj.AnyGPTJ',
+  published={'gpt-j-6b': (28, 4096, 16, 64, 50400)},
 )

@@ -102,4 +102,10 @@ FAMILY = family.Family(
     r'(bias|masked_bias|rotary_emb\.inv_freq)'
   ),
   serving='saxml_ext.params.gpt_neox.AnyGPTNeoX',
+  published={
+    'pythia-70m': (6, 512, 8, 16, 50304),
+    'pythia-410m': (24, 1024, 16, 16, 50304),
+    'pythia-1.4b': (24, 2048, 16, 32, 50304),
+    'gpt-neox-20b': (44, 6144, 64, 24, 50432),
+  },
 )
