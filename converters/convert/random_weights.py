@@ -160,7 +160,8 @@ def _value(spec: tensor_spec.TensorSpec, mean: float, seed: int) -> np.ndarray:
   rng = np.random.default_rng([seed, *spec.name.encode('ascii')])
   value = rng.standard_normal(spec.shape, np.float32)
   value *= 0.02
-  value += mean
+  if mean:
+    value += mean
   return value.astype(spec.dtype, copy=False)
 
 
