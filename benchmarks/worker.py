@@ -14,7 +14,7 @@ from benchmarks import contenders
 
 # In Bazel this file lies in the runfiles, whose layout is the repository's.
 ROOT = os.path.abspath(
-  os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..')
+  os.path.join(os.path.dirname(os.path.abspath(__file__)), '..')
 )
 _TAIL_LINES = 12
 

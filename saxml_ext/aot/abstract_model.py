@@ -84,7 +84,10 @@ def of(
     model, settings.dtype, settings.quantization, settings.quantize_head
   )
   return AbstractModel(
-    state.Settings(model, config_lib.tiled(settings.engine)),
+    state.Settings(
+      model,
+      config_lib.tiled(settings.engine, sharding.slot_parts(mesh)),
+    ),
     jax.eval_shape(lambda w: sharding.pad(mesh, w), weights),
     mesh,
     dict(params.XLA_TPU_FLAGS),

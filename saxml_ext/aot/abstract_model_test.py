@@ -91,6 +91,15 @@ class AbstractModelTest(absltest.TestCase):
     )
     self.assertEqual(found.settings.model.num_heads, 24)
 
+  def test_each_part_of_the_slots_has_as_many(self):
+    found = abstract_model.of(
+      'saxml_ext.params.gptj.GPTJTokenizedBF16V5E2x4',
+      {'ICI_MESH_SHAPE': '[1, 2, 1]', 'NUM_CACHE_SLOTS': '36'},
+      jax.devices() * 2,
+    )
+    # A sixteenth of 36 slots is rounded up to 3, which two do not share.
+    self.assertEqual(found.settings.engine.widths, (4, 10, 36))
+
   def test_too_few_devices_are_refused(self):
     with self.assertRaisesRegex(errors.InvalidArgument, 'needs 4 devices'):
       _of('GPTJ4TokenizedBF16BS32', ICI_MESH_SHAPE='[1, 1, 4]')

@@ -376,13 +376,21 @@ def even_buckets(limit: int) -> tuple[int, ...]:
   return (*range(step, limit, step), limit)
 
 
-def tiled(config: EngineConfig) -> EngineConfig:
+def tiled(config: EngineConfig, parts: int = 1) -> EngineConfig:
   """The same, with KV as TPUs like it, in lengths that are multiples of TILE.
 
   A prompt's is in one piece, for the kernel reads no more of it than there is;
   the suffixes' in one block that wraps, with no more rows than a request needs.
+
+  Args:
+    config: As the serving params have it.
+    parts: The number of parts that the mesh splits the slots into. The kernel
+      needs as many slots in each.
   """
   steps = target.TILE // math.gcd(target.TILE, config.rows)
+  if any(width % parts for width in config.widths):
+    whole = {width + -width % parts for width in config.widths}
+    config = dataclasses.replace(config, decode_widths=tuple(sorted(whole)))
   return dataclasses.replace(
     config,
     prompt_segments=(target.TILE * -(-config.segments[-1] // target.TILE),),

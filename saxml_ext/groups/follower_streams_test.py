@@ -82,8 +82,9 @@ class StreamsTest(absltest.TestCase):
 _FOLLOWER = """
 import ctypes, threading, time
 from saxml_ext.groups import follower_streams
-channel = streams.channel('127.0.0.1:{port}', 1.0)
-call = channel.stream_stream('/' + streams.SERVICE + '/' + streams.METHOD)(
+channel = follower_streams.channel('127.0.0.1:{port}', 1.0)
+path = f'/{{follower_streams.SERVICE}}/{{follower_streams.METHOD}}'
+call = channel.stream_stream(path)(
   iter(threading.Event().wait, None))
 print(next(call).decode(), flush=True)
 {more}

@@ -19,7 +19,7 @@ fast_compile.install()
 
 _START = """
 from saxml_ext.common import program
-from saxml_ext.server.programs import {program}
+from saxml_ext.server.commands import {program}
 from saxml_ext.server.testing import small_model
 program.run({program}.main)
 """

@@ -19,6 +19,7 @@ from saxml_ext.engine import abstract_weights
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import executables
 from saxml_ext.engine import runner as runner_lib
+from saxml_ext.engine import sharding
 from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.parallel import split_weights
@@ -207,14 +208,18 @@ def plan(spec: spec_lib.Spec) -> Plan:
   settings = stored_model.with_head(stored, settings, model)
   _check_ids(settings, model.vocab_size)
   on_tpu = _on_tpu()
+  mesh = meshes.choose(spec.model_path, model, settings)
+  engine = settings.engine
+  if on_tpu:
+    engine = config_lib.tiled(engine, sharding.slot_parts(mesh))
   return Plan(
     spec=spec,
     settings=settings,
     stored=stored,
     model=model,
-    engine=config_lib.tiled(settings.engine) if on_tpu else settings.engine,
+    engine=engine,
     stacked=on_tpu,
-    mesh=meshes.choose(spec.model_path, model, settings),
+    mesh=mesh,
   )
 
 
