@@ -69,8 +69,8 @@ def check_fits(
     )
   if family.name != GPTJ and smoothing is not None:
     raise errors.CheckpointError(
-      f'--smoothing is known for GPT-J, and {reader.step_dir} is a'
-      f' {family.title}; leave it out'
+      f'{reader.step_dir} is a {family.title}, and --smoothing and'
+      ' --calibration, which smooths too, are for GPT-J alone; leave them out'
     )
   # Their names depend on nothing but the number of layers.
   shape = layout.ModelShape(len(layers) or 1, 1, 1, 1, 1)
@@ -83,8 +83,8 @@ def check_fits(
   ]
   if any(problems):
     raise errors.CheckpointError(
-      f'{reader.step_dir} is not a {family.title} as --quantization_configs={name} has'
-      f' it: {", and ".join(filter(None, problems))}; quantize what'
+      f'{reader.step_dir} is not a {family.title} as'
+      f' --quantization_configs={name} has it: {", and ".join(filter(None, problems))}; quantize what'
       ' convert_gptj_ckpt writes'
     )
 

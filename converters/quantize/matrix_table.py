@@ -1,4 +1,4 @@
-"""Which variables of a model become int8, and along which of their dims.
+"""Lists the variables that become int8, and the dims that products sum over.
 
 The engine's table of variables tells:
 

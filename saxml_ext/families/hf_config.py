@@ -1,4 +1,4 @@
-"""What conversion and serving need of a Hugging Face config.json."""
+"""Reads the entries of config.json that conversion and serving need."""
 
 from collections.abc import Mapping
 import dataclasses

@@ -1,4 +1,4 @@
-"""What Hugging Face tensors each PAX variable of a model is made of.
+"""Maps the PAX variables of a model to the Hugging Face tensors they come from.
 
 Names and shapes on the PAX side are those of `engine/variables.py`, and names
 of tensors those of the model's `family.Family`. Those of GPT-J are an example.

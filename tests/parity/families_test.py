@@ -166,7 +166,7 @@ class FamiliesTest(parameterized.TestCase):
     self.assertGreater(np.abs(exact - found).max(), 0)
 
   def test_a_family_is_a_table(self):
-    """What no module of a family says is made up here, and runs."""
+    """Runs a family that exists only as a table in this test."""
     made_up = dataclasses.replace(
       families.FAMILIES['gpt_neox'],
       name='made_up',
