@@ -84,8 +84,9 @@ def check_fits(
   if any(problems):
     raise errors.CheckpointError(
       f'{reader.step_dir} is not a {family.title} as'
-      f' --quantization_configs={name} has it: {", and ".join(filter(None, problems))}; quantize what'
-      ' convert_gptj_ckpt writes'
+      f' --quantization_configs={name} has it:'
+      f' {", and ".join(filter(None, problems))}; quantize what convert_hf'
+      ' writes'
     )
 
 
