@@ -1,6 +1,6 @@
-"""Completions: what of a language model Sax's own methods have no room for.
+"""Requests of sax.completion, whose streams go on when a replica is lost.
 
-Only servers of this repository have the service, sax.completion.
+Only servers of this repository have the service.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -10,16 +10,15 @@ import time
 from typing import Any
 
 from saxml_ext.client.transport import data_client
-from saxml_ext.client.transport import options as options_lib
 from saxml_ext.common import errors
 from saxml_ext.protobuf import completion_pb2
 from saxml_ext.protobuf import completion_pb2_grpc
 
 _STUB = completion_pb2_grpc.CompletionStub
-_COMPLETE = data_client.Method('completion', _STUB, 'Complete')
-_TOKENIZE = data_client.Method('tokenize', _STUB, 'Tokenize')
-_DETOKENIZE = data_client.Method('detokenize', _STUB, 'Detokenize')
-_DESCRIBE = data_client.Method('describe', _STUB, 'Describe')
+COMPLETE = data_client.Method('completion', _STUB, 'Complete')
+TOKENIZE = data_client.Method('tokenize', _STUB, 'Tokenize')
+DETOKENIZE = data_client.Method('detokenize', _STUB, 'Detokenize')
+DESCRIBE = data_client.Method('describe', _STUB, 'Describe')
 
 # Replicas that a stream may lose: what kills them is maybe the request itself,
 # which is not to kill all of them.
@@ -33,14 +32,13 @@ _EARLY_STOPPING = {
 Prompt = str | Sequence[int]
 
 
-def _request(
+def request(
   model_id: str, prompt: Prompt, settings: dict[str, Any]
 ) -> completion_pb2.CompleteRequest:
-  """Raises InvalidArgument for settings that there are not."""
-  settings = dict(settings)
+  """Returns a request; raises InvalidArgument for unknown settings."""
   early = settings.get('early_stopping')
   if isinstance(early, bool) or early == 'never':
-    settings['early_stopping'] = _EARLY_STOPPING[early]
+    settings = settings | {'early_stopping': _EARLY_STOPPING[early]}
   try:
     request = completion_pb2.CompleteRequest(**settings)
   except (TypeError, ValueError) as e:
@@ -58,123 +56,34 @@ def _request(
   return request
 
 
-class Completions:
-  """Methods of sax.completion, as coroutines.
-
-  A prompt is a text, whatever the model's own form of input, or token ids,
-  which are taken as they are. `settings` are fields of
-  `completion_pb2.CompleteRequest`; those left out are the model's choice. Of
-  `options` the deadline counts: extra inputs are Sax's way to say settings.
-
-  Errors are those of `lm.LM`; Unimplemented: a server of stock Sax.
-  """
-
-  def __init__(self, client: data_client.DataClient):
-    """Takes the requests' way to the replicas."""
-    self._client = client
-
-  async def Complete(
-    self,
-    prompt: Prompt,
-    options: options_lib.ModelOptions | None = None,
-    **settings: Any,
-  ) -> completion_pb2.CompleteResponse:
-    """Continues a prompt; returns all answers, best first.
-
-    Args:
-      prompt: see the class.
-      options: see the class.
-      **settings: such as max_tokens=16, n=2, stop=['.'], logprobs=0.
-    """
-    settings['stream'] = False
-    request = _request(self._client.model_id, prompt, settings)
-    responses = self._client.stream(_COMPLETE, request, _seconds(options))
-    answer = None
-    async with contextlib.aclosing(responses):
-      # To its end, or the server would count a request that was given up.
-      async for response in responses:
-        answer = response
-    if answer is None:
-      raise errors.Internal('the server ended a completion without an answer')
-    return answer
-
-  async def CompleteStream(
-    self,
-    prompt: Prompt,
-    options: options_lib.ModelOptions | None = None,
-    **settings: Any,
-  ) -> AsyncGenerator[completion_pb2.CompleteResponse, None]:
-    """Continues a prompt and tells of the answers while they grow.
-
-    If the replica is lost on the way, another one is asked for the same answer
-    and what was said already is left out. For that samples have a seed; one is
-    drawn if the settings have none. Closing the iterator before its end cancels
-    the request.
-
-    Args:
-      prompt: see the class.
-      options: see the class.
-      **settings: as of `Complete`.
-
-    Raises:
-      Unavailable: a replica was lost after its first message, and no other one
-        says the same.
-    """
-    settings['stream'] = True
-    settings.setdefault('fallback_seed', random.getrandbits(32))
-    request = _request(self._client.model_id, prompt, settings)
-    seconds = _seconds(options)
-    end = None if seconds is None else time.monotonic() + seconds
-    said = _Said()
-    while True:
-      left = None if end is None else max(0.0, end - time.monotonic())
-      responses = self._client.stream(_COMPLETE, request, left)
-      try:
-        async with contextlib.aclosing(responses):
-          async for response in responses:
-            news = said.news(response)
-            if news is not None:
-              yield news
-          return
-      except errors.Unavailable as e:
-        # With nothing said, the request was sent again already as it may be.
-        if not said.begun:
-          raise
-        said.restart(e)
-      except _Differs as e:
-        raise said.differs() from e
-
-  async def Tokenize(
-    self, text: str, options: options_lib.ModelOptions | None = None
-  ) -> completion_pb2.TokenizeResponse:
-    """Ids of a text, with what the model puts before a prompt."""
-    request = completion_pb2.TokenizeRequest(
-      model_key=self._client.model_id, text=text
-    )
-    return await self._client.call(_TOKENIZE, request, _seconds(options))
-
-  async def Detokenize(
-    self,
-    ids: Sequence[int],
-    options: options_lib.ModelOptions | None = None,
-  ) -> str:
-    """Text of some ids."""
-    request = completion_pb2.DetokenizeRequest(
-      model_key=self._client.model_id, ids=ids
-    )
-    response = await self._client.call(_DETOKENIZE, request, _seconds(options))
-    return response.text
-
-  async def Describe(
-    self, options: options_lib.ModelOptions | None = None
-  ) -> completion_pb2.DescribeResponse:
-    """What may be asked of the model."""
-    request = completion_pb2.DescribeRequest(model_key=self._client.model_id)
-    return await self._client.call(_DESCRIBE, request, _seconds(options))
-
-
-def _seconds(options: options_lib.ModelOptions | None) -> float | None:
-  return options.seconds if options else None
+async def stream(
+  client: data_client.DataClient,
+  prompt: Prompt,
+  settings: dict[str, Any],
+  timeout: float | None,
+) -> AsyncGenerator[completion_pb2.CompleteResponse, None]:
+  """Yields the answers while they grow, see `lm.LM.CompleteStream`."""
+  settings.setdefault('fallback_seed', random.getrandbits(32))
+  message = request(client.model_id, prompt, settings | {'stream': True})
+  end = None if timeout is None else time.monotonic() + timeout
+  said = _Said()
+  while True:
+    left = None if end is None else max(0.0, end - time.monotonic())
+    responses = client.stream(COMPLETE, message, left)
+    try:
+      async with contextlib.aclosing(responses):
+        async for response in responses:
+          news = said.news(response)
+          if news is not None:
+            yield news
+        return
+    except errors.Unavailable as e:
+      # With nothing said, the request was sent again already as it may be.
+      if not said.begun:
+        raise
+      said.restart(e)
+    except _Differs as e:
+      raise said.differs() from e
 
 
 class _Told:

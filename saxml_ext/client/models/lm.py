@@ -9,6 +9,7 @@ from saxml_ext.client.models import completion
 from saxml_ext.client.transport import blocking
 from saxml_ext.client.transport import data_client
 from saxml_ext.client.transport import options as options_lib
+from saxml_ext.common import errors
 from saxml_ext.protobuf import completion_pb2
 from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import lm_pb2_grpc
@@ -51,11 +52,16 @@ def _generate_request(
   return request, options.seconds
 
 
-class LM(completion.Completions):
+class LM:
   """The language methods of a model, as coroutines.
 
-  `options` carry extra inputs and the deadline; without them, a request has
+  `options` carry extra inputs and the deadline. Without them, a request has
   neither.
+
+  Only servers of this repository have the methods from `Complete` on. Their
+  prompt is a text, whatever the model's own form of input, or token ids. They
+  take `settings` instead of extra inputs: fields of
+  `completion_pb2.CompleteRequest`. The model chooses those left out.
 
   Every method raises `SaxError`, among them:
     InvalidArgument: the model's id is malformed, or the server does not take
@@ -64,9 +70,13 @@ class LM(completion.Completions):
     FailedPrecondition: no replica can answer, and waiting for one is of no use;
       the text says why.
     DeadlineExceeded: time was up; the text has the last error before it.
-    Unimplemented: the model has no such method.
+    Unimplemented: the model or its server has no such method.
     PermissionDenied, Internal: the server's answer.
   """
+
+  def __init__(self, client: data_client.DataClient):
+    """Sends requests through `client`."""
+    self._client = client
 
   async def Score(
     self,
@@ -157,6 +167,82 @@ class LM(completion.Completions):
     }
     return list(response.score), gradients
 
+  async def Complete(
+    self,
+    prompt: completion.Prompt,
+    options: options_lib.ModelOptions | None = None,
+    **settings: Any,
+  ) -> completion_pb2.CompleteResponse:
+    """Continues a prompt; returns all answers, best first.
+
+    Args:
+      prompt: see the class.
+      options: see the class.
+      **settings: such as max_tokens=16, n=2, stop=['.'], logprobs=0.
+    """
+    settings['stream'] = False
+    request = completion.request(self._client.model_id, prompt, settings)
+    answer = None
+    responses = self._client.stream(
+      completion.COMPLETE, request, options_lib.timeout_of(options)
+    )
+    async with contextlib.aclosing(responses):
+      # To its end, or the server would count a request that was given up.
+      async for response in responses:
+        answer = response
+    if answer is None:
+      raise errors.Internal('the server ended a completion without an answer')
+    return answer
+
+  def CompleteStream(
+    self,
+    prompt: completion.Prompt,
+    options: options_lib.ModelOptions | None = None,
+    **settings: Any,
+  ) -> AsyncGenerator[completion_pb2.CompleteResponse, None]:
+    """Continues a prompt and yields the answers while they grow.
+
+    If the replica is lost on the way, another one is asked for the same answer,
+    and what was yielded already is left out. Samples need a seed for that. One
+    is drawn if the settings have none. Closing the iterator before its end
+    cancels the request.
+
+    Args:
+      prompt: see the class.
+      options: see the class.
+      **settings: as of `Complete`.
+
+    Raises:
+      Unavailable: a replica was lost after its first message, and no other one
+        answers the same.
+    """
+    timeout = options_lib.timeout_of(options)
+    return completion.stream(self._client, prompt, settings, timeout)
+
+  async def Tokenize(
+    self, text: str, options: options_lib.ModelOptions | None = None
+  ) -> completion_pb2.TokenizeResponse:
+    """Returns a text's ids, with what the model puts before a prompt."""
+    request = completion_pb2.TokenizeRequest(text=text)
+    return await self._client.call(completion.TOKENIZE, request, options)
+
+  async def Detokenize(
+    self,
+    ids: Sequence[int],
+    options: options_lib.ModelOptions | None = None,
+  ) -> str:
+    """Returns the text of some ids."""
+    request = completion_pb2.DetokenizeRequest(ids=ids)
+    response = await self._client.call(completion.DETOKENIZE, request, options)
+    return response.text
+
+  async def Describe(
+    self, options: options_lib.ModelOptions | None = None
+  ) -> completion_pb2.DescribeResponse:
+    """Returns what may be asked of the model."""
+    request = completion_pb2.DescribeRequest()
+    return await self._client.call(completion.DESCRIBE, request, options)
+
 
 class BlockingLM(blocking.Wrapper[LM]):
   """The language methods of a model. Thread-safe.
@@ -216,7 +302,7 @@ class BlockingLM(blocking.Wrapper[LM]):
     options: options_lib.ModelOptions | None = None,
     **settings: Any,
   ) -> Iterator[completion_pb2.CompleteResponse]:
-    """As `Completions.CompleteStream`, an iterator."""
+    """As `LM.CompleteStream`, an iterator."""
     return blocking.iterate(
       self._coroutines.CompleteStream(prompt, options, **settings)
     )

@@ -39,10 +39,8 @@ class Modelet:
     options: options_lib.ModelOptions | None = None,
   ) -> None:
     """Writes the model's checkpoint to a directory that the server sees."""
-    request = modelet_pb2.SaveRequest(
-      model_key=self._client.model_id, checkpoint_path=checkpoint_path
-    )
-    await self._client.call(_SAVE, request, _seconds(options))
+    request = modelet_pb2.SaveRequest(checkpoint_path=checkpoint_path)
+    await self._client.call(_SAVE, request, options)
 
   async def Export(
     self,
@@ -77,7 +75,6 @@ class Modelet:
         'methods: give as many, or none'
       )
     request = modelet_pb2.ExportRequest(
-      model_key=self._client.model_id,
       export_path=path,
       serialized_model_format=modelet_pb2.ExportRequest.TF_SAVEDMODEL_V0,
       rng_seed_mode=SEED_MODES[rng_seed_mode],
@@ -85,11 +82,7 @@ class Modelet:
       signatures=signatures,
       enable_gpu_multi_device_execution=multi_device,
     )
-    await self._client.call(_EXPORT, request, _seconds(options))
-
-
-def _seconds(options: options_lib.ModelOptions | None) -> float | None:
-  return (options or options_lib.ModelOptions()).seconds
+    await self._client.call(_EXPORT, request, options)
 
 
 class BlockingModelet(blocking.Wrapper[Modelet]):

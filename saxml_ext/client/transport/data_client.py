@@ -80,9 +80,14 @@ class DataClient:
     self._known_watcher: address_watcher.AddressWatcher | None = None
 
   async def call(
-    self, method: Method, request: Any, timeout: float | None
+    self,
+    method: Method,
+    request: Any,
+    options: options_lib.ModelOptions | None,
   ) -> Any:
-    """Sends a request and returns its response."""
+    """Fills in a request's model key, sends it and returns its response."""
+    request.model_key = self.model_id
+    timeout = options_lib.timeout_of(options)
     return await self._call(self._transport(), method, request, timeout)
 
   async def call_with(
@@ -91,12 +96,11 @@ class DataClient:
     request: Any,
     options: options_lib.ModelOptions | None,
   ) -> Any:
-    """As `call`; fills in the request's model key and extra inputs."""
+    """As `call`; fills in the extra inputs, too."""
     options = options or options_lib.ModelOptions()
-    request.model_key = self.model_id
     # Sent also when empty, as other clients do.
     request.extra_inputs.CopyFrom(options.ToProto())
-    return await self.call(method, request, options.seconds)
+    return await self.call(method, request, options)
 
   async def stream(
     self, method: Method, request: Any, timeout: float | None

@@ -111,3 +111,8 @@ class ModelOptions:
 def seconds(timeout: float) -> float | None:
   """An option's timeout as gRPC takes it: None for no limit."""
   return None if timeout < 0 else timeout
+
+
+def timeout_of(options: ModelOptions | None) -> float | None:
+  """Returns the deadline as gRPC takes it; without options there is none."""
+  return None if options is None else options.seconds
