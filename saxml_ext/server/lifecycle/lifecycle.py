@@ -24,8 +24,9 @@ held until it ends (`Models.held`).
 from collections.abc import Callable, Mapping
 from concurrent import futures
 import dataclasses
+import threading
 import time
-from typing import TypeAlias
+from typing import Generic, TypeAlias
 
 from absl import logging
 
@@ -37,11 +38,9 @@ from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.lifecycle import failure_watch
 from saxml_ext.server.lifecycle import held_requests as hold_lib
 from saxml_ext.server.lifecycle import spec as spec_lib
-from saxml_ext.server.lifecycle import table
 
 # As upstream: further work is refused while this much waits.
 _MAX_PENDING = 4
-
 
 State: TypeAlias = entry_lib.State
 Entry = entry_lib.Entry
@@ -50,10 +49,13 @@ LoadFn: TypeAlias = Callable[
 ]
 
 
-class Models(table.Table[entry_lib.ModelT]):
+class Models(Generic[entry_lib.ModelT]):
   """The models of one server, by key. Safe to use from several threads.
 
+  A lock guards the table of models. No model is loaded or closed under it.
+
   Attributes:
+    dormancy: of the server.
     load_seconds: that the last load of a model took, by key.
   """
 
@@ -71,7 +73,10 @@ class Models(table.Table[entry_lib.ModelT]):
         raises what `load_fn` would if it can tell that without loading.
       dormancy: of the server; None: it is always active.
     """
-    super().__init__(dormancy or dormancy_lib.Dormancy())
+    self.dormancy = dormancy or dormancy_lib.Dormancy()
+    # Reentrant: a future that is done calls back at once.
+    self._lock = threading.RLock()
+    self._entries: dict[str, Entry[entry_lib.ModelT]] = {}
     self._load_fn = load_fn
     self._has_room = has_room
     self.load_seconds: dict[str, float] = {}
@@ -79,6 +84,46 @@ class Models(table.Table[entry_lib.ModelT]):
     self._again: dict[str, spec_lib.Spec] = {}
     self._pending = 0
     self._worker = futures.ThreadPoolExecutor(1, thread_name_prefix='loader')
+
+  def entries(self) -> dict[str, Entry[entry_lib.ModelT]]:
+    """Returns a copy of the table."""
+    with self._lock:
+      return dict(self._entries)
+
+  def serving(self, key: str) -> entry_lib.Serving[entry_lib.ModelT]:
+    """Returns a model that serves.
+
+    Raises:
+      errors.NotFound: it does not serve. The message lists those that do.
+      errors.Unavailable: this server is dormant, and refuses early.
+    """
+    self.dormancy.check()
+    entry = self._entries.get(key)
+    if entry and entry.state is State.LOADED and entry.model is not None:
+      return entry_lib.Serving(entry.spec, entry.model)
+    known = ', '.join(
+      k for k, e in self.entries().items() if e.state is State.LOADED
+    )
+    why = 'is still loading or already unloaded'
+    if entry and entry.state is State.FAILED:
+      why = f'failed: {entry.reason}'
+    raise errors.NotFound(f'{key} {why}. Available models: {known or "none"}')
+
+  def held(self, key: str) -> futures.Future | None:
+    """Returns a future that ends when it is worth while to ask `serving` again.
+
+    It is None if a model does not serve and is not being reloaded.
+
+    Raises:
+      errors.ResourceExhausted: too many requests wait for it.
+    """
+    entry = self._entries.get(key)
+    if entry and entry.state is State.LOADED:
+      # It has begun to serve since the caller asked.
+      serves: futures.Future = futures.Future()
+      serves.set_result(None)
+      return serves
+    return entry.hold.wait() if entry and entry.hold else None
 
   def load(self, key: str, spec: spec_lib.Spec) -> futures.Future:
     """Starts loading; the future ends when the model serves or has failed.
@@ -125,9 +170,8 @@ class Models(table.Table[entry_lib.ModelT]):
   def set_acls(self, key: str, acls: Mapping[str, str]) -> None:
     """Replaces a model's ACLs; raises errors.NotFound."""
     with self._lock:
-      entry = self._known(key)
-      spec = dataclasses.replace(entry.spec, acls=dict(acls))
-      self._entries[key] = dataclasses.replace(entry, spec=spec)
+      spec = dataclasses.replace(self._known(key).spec, acls=dict(acls))
+      self._set(key, spec=spec)
 
   def unload(self, key: str) -> futures.Future:
     """Starts unloading; new requests are refused from now on.
@@ -141,10 +185,7 @@ class Models(table.Table[entry_lib.ModelT]):
       if self._again.pop(key, None) is not None:
         return self._submit(lambda: None)  # It will not be loaded again.
       if entry is None or entry.state is State.UNLOADING:
-        known = ', '.join(self._entries) or 'none'
-        raise errors.InvalidArgument(
-          f'model_key {key!r} is not loaded here; loaded are: {known}'
-        )
+        raise errors.InvalidArgument(self._unknown(key))
       future = self._submit(self._unload, key)
       if entry.state is not State.FAILED:
         # Of a model that is still being loaded, it tells the loading thread
@@ -165,6 +206,15 @@ class Models(table.Table[entry_lib.ModelT]):
       if entry.model is not None:
         entry.model.close(drain)
 
+  def _known(self, key: str) -> Entry[entry_lib.ModelT]:
+    if key not in self._entries:
+      raise errors.NotFound(self._unknown(key))
+    return self._entries[key]
+
+  def _unknown(self, key: str) -> str:
+    loaded = ', '.join(self._entries) or 'none'
+    return f'model_key {key!r} is not loaded here; loaded are: {loaded}'
+
   def _submit(self, work: Callable[..., None], *args) -> futures.Future:
     if self._pending >= _MAX_PENDING:
       raise errors.ResourceExhausted(
@@ -180,6 +230,15 @@ class Models(table.Table[entry_lib.ModelT]):
     with self._lock:
       self._pending -= 1
 
+  def _set(self, key: str, **changes) -> None:
+    self._entries[key] = dataclasses.replace(self._entries[key], **changes)
+
+  def _check_wanted(self, key: str) -> None:
+    """Raises NotFound if a model is to be unloaded, or gone, by now."""
+    entry = self.entries().get(key)
+    if entry is None or entry.state is State.UNLOADING:
+      raise errors.NotFound(f'{key} was unloaded while it was being loaded')
+
   # Below: on the loading thread only.
 
   def _settled(self, key: str) -> None:
@@ -190,9 +249,8 @@ class Models(table.Table[entry_lib.ModelT]):
 
   def _load(self, key: str, spec: spec_lib.Spec) -> None:
     self._check_wanted(key)
-    watch = failure_watch.FailureWatch(self._engine_failed, key)
     try:
-      model = self._make(key, spec, watch)
+      self._start(key, spec)
     except errors.SaxError as e:
       with self._lock:
         self._check_wanted(key)
@@ -200,8 +258,6 @@ class Models(table.Table[entry_lib.ModelT]):
           key, state=State.FAILED, reason=e.message, code=e.code, hold=None
         )
       raise
-    self._serve(key, Entry(spec, State.LOADED, model=model))
-    watch.begin(model)
 
   def _load_again(self, key: str) -> None:
     with self._lock:
@@ -211,19 +267,18 @@ class Models(table.Table[entry_lib.ModelT]):
       self._entries[key] = Entry(spec, State.LOADING)
     self._load(key, spec)
 
-  def _make(
-    self,
-    key: str,
-    spec: spec_lib.Spec,
-    watch: failure_watch.FailureWatch[entry_lib.ModelT],
-  ) -> entry_lib.ModelT:
-    """Loads a model; what goes wrong is a SaxError and keeps no memory."""
+  def _start(self, key: str, spec: spec_lib.Spec) -> entry_lib.ModelT | None:
+    """Loads a model and has it serve; returns the one that served before.
+
+    Raises:
+      errors.SaxError: it cannot be loaded, or nobody wants it any more. What
+        was loaded until then is given up.
+    """
+    watch = failure_watch.FailureWatch(self._engine_failed, key)
     begin = time.monotonic()
     try:
       with cancellation.checking(lambda: self._check_wanted(key)):
         model = self._load_fn(spec, watch.on_failure)
-      self.load_seconds[key] = time.monotonic() - begin
-      return model
     except Exception as e:  # pylint: disable=broad-exception-caught
       error = errors.from_exception(e, 'Loading error')
       logging.error(
@@ -236,26 +291,18 @@ class Models(table.Table[entry_lib.ModelT]):
       failure_watch.drop_frames(e)
       memory.collect()
       raise error from e
-
-  def _serve(
-    self, key: str, entry: Entry[entry_lib.ModelT]
-  ) -> entry_lib.ModelT | None:
-    """Puts a loaded model into the table; returns the one that was there.
-
-    Raises:
-      errors.NotFound: nobody wants it any more.
-    """
-    assert entry.model is not None
+    self.load_seconds[key] = time.monotonic() - begin
     try:
       with self._lock:
         self._check_wanted(key)
         old = self._entries[key]
-        spec = dataclasses.replace(entry.spec, acls=old.spec.acls)
-        self._entries[key] = dataclasses.replace(entry, spec=spec)
+        spec = dataclasses.replace(spec, acls=old.spec.acls)
+        self._entries[key] = Entry(spec, State.LOADED, model=model)
     except errors.NotFound:
-      entry.model.close(drain=False)
+      model.close(drain=False)
       raise
     logging.info('loading completed. %s serves %s', key, spec.checkpoint_path)
+    watch.begin(model)
     return old.model
 
   def _engine_failed(
@@ -295,14 +342,11 @@ class Models(table.Table[entry_lib.ModelT]):
 
   def _replace_beside(self, key: str, spec: spec_lib.Spec) -> None:
     """Loads new weights while the old ones serve."""
-    watch = failure_watch.FailureWatch(self._engine_failed, key)
     try:
-      model = self._make(key, spec, watch)
+      old = self._start(key, spec)
     except errors.SaxError as e:
       self._keep(key, spec, e)
       raise
-    old = self._serve(key, Entry(spec, State.LOADED, model=model))
-    watch.begin(model)
     if old is not None:  # Its engine may have failed meanwhile.
       old.close(drain=True)
     del old
@@ -338,7 +382,7 @@ class Models(table.Table[entry_lib.ModelT]):
         f'still serves {entry.spec.checkpoint_path}, because'
         f' {spec.checkpoint_path} cannot be loaded: {error.message}'
       )
-      self._entries[key] = dataclasses.replace(entry, reason=reason)
+      self._set(key, reason=reason)
     logging.error('%s %s', key, reason)
 
   def _unload(self, key: str) -> None:

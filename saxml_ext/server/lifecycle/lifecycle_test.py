@@ -210,15 +210,15 @@ class LifecycleTest(absltest.TestCase):
     self.may_load.clear()
     self.error = ValueError('x')
     states = []
-    make = self.models._make
+    start = self.models._start
 
-    def make_and_look(*args):
+    def start_and_look(*args):
       try:
-        return make(*args)
+        return start(*args)
       finally:
         states.append(self._state())
 
-    self.models._make = make_and_look
+    self.models._start = start_and_look
     loading = self.models.load(_KEY, _spec())
     self.assertTrue(self.began.wait(_TIMEOUT))
     unloading = self.models.unload(_KEY)
