@@ -25,7 +25,7 @@ _STORIES = 500
 
 
 def train() -> bytes:
-  """Returns the model file, which `saxml_ext/params/vocabulary` has."""
+  """Returns the model file, which is in `saxml_ext/families/vocabulary`."""
   model = io.BytesIO()
   sentencepiece.SentencePieceTrainer.train(
     sentence_iterator=_texts(_STORIES),

@@ -13,6 +13,7 @@ from typing import Any
 from saxml_ext.engine import architecture as architecture_lib
 from saxml_ext.engine import variables as variables_lib
 from saxml_ext.families import hf_config
+from saxml_ext.families import servable
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,7 +34,8 @@ class Family:
       becomes zeros. Queries, keys and values come from three tensors, or from
       one in which each head has its three parts together.
     buffers: Matches names of tensors that are not weights.
-    serving: The serving params that `//:serve` chooses.
+    params: The serving params of the family.
+    serving: The name of those that `//:serve` chooses.
     published: The sizes of published models: layers, width, heads, rotated
       dims of a head, tokens.
   """
@@ -48,6 +50,7 @@ class Family:
     default_factory=dict
   )
   buffers: re.Pattern[str] = re.compile('')
+  params: servable.Table = dataclasses.field(default_factory=dict)
   serving: str = ''
   published: Mapping[str, tuple[int, int, int, int, int]] = dataclasses.field(
     default_factory=dict

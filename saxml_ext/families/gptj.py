@@ -5,6 +5,8 @@ from typing import Any
 
 from saxml_ext.engine import architecture
 from saxml_ext.families import family
+from saxml_ext.families import gptj_published
+from saxml_ext.families import gptj_serving
 from saxml_ext.families import hf_config
 
 # All are the tanh approximation of GELU, which praxis computes as well.
@@ -70,6 +72,7 @@ FAMILY = family.Family(
   buffers=re.compile(
     r'transformer\.h\.\d+\.attn\.(bias|masked_bias|embed_positions)'
   ),
-  serving='saxml_ext.params.gptj.AnyGPTJ',
+  params={**gptj_published.TABLE, **gptj_serving.TABLE},
+  serving=gptj_serving.ANY,
   published={'gpt-j-6b': (28, 4096, 16, 64, 50400)},
 )

@@ -5,10 +5,13 @@ from typing import Any
 
 from saxml_ext.engine import architecture
 from saxml_ext.families import family
+from saxml_ext.families import gptj_serving
 from saxml_ext.families import hf_config
+from saxml_ext.families import servable
 
 _LAYER = 'gpt_neox.layers.{layer}.'
 _QKV = _LAYER + 'attention.query_key_value.'
+_ANY = 'saxml_ext.params.gpt_neox.AnyGPTNeoX'
 
 
 def _rotation(fields: hf_config.Fields) -> hf_config.Fields:
@@ -101,7 +104,14 @@ FAMILY = family.Family(
     r'gpt_neox\.layers\.\d+\.attention\.'
     r'(bias|masked_bias|rotary_emb\.inv_freq)'
   ),
-  serving='saxml_ext.params.gpt_neox.AnyGPTNeoX',
+  params={
+    _ANY: servable.Params(
+      'As AnyGPTJ, for a GPT-NeoX of any size.',
+      gptj_serving.ANY,
+      ARCHITECTURE='gpt_neox',
+    )
+  },
+  serving=_ANY,
   published={
     'pythia-70m': (6, 512, 8, 16, 50304),
     'pythia-410m': (24, 1024, 16, 16, 50304),

@@ -24,10 +24,13 @@ FILES = {
     for path in (
       'saxml_ext/common/errors.py',
       'saxml_ext/common/near_misses.py',
+      'saxml_ext/families/gptj_published.py',
+      'saxml_ext/families/gptj_xla_flags.py',
+      'saxml_ext/families/servable.py',
+      'saxml_ext/params/classes.py',
       'saxml_ext/params/published.py',
       'saxml_ext/params/registry.py',
       'saxml_ext/params/template.py',
-      'saxml_ext/params/xla_flags.py',
     )
   },
 }

@@ -1,0 +1,169 @@
+"""GPT-J's serving params under the names that were published for Sax.
+
+Names, values and inheritance are those of three sources, so that their publish
+commands work here unchanged:
+
+  mlperf4.0: the branch of tpu-inference/saxml that MLPerf Inference v4.0 was
+    submitted from, with GPTJ4TokenizedFP16BS32 of one commit in its history;
+  r1.2.0: the release of google/saxml, whose classes have BF16 in their names;
+  v3.1: Google's submission to MLPerf Inference v3.1, whose classes have Opt10
+    in their names and were published without the module's name as well.
+
+Two things differ on purpose: beams follow the reference's rule unless BEAM_RULE
+says otherwise, and VOCABULARY_PATH is left to the checkpoint's own
+tokenizer.json, as upstream's names a bucket of its own. QUANTIZATION = 'int8'
+stands where upstream has a class decorator. Stock Sax quantizes the weights
+alone; this server the activations too, unless QUANTIZATION is overridden with
+'int8_weights'.
+"""
+
+from typing import Any
+
+from saxml_ext.families import gptj_xla_flags
+from saxml_ext.families import servable
+
+_PACKAGE = 'saxml.server.pax.lm.params.'
+_MODULE = _PACKAGE + 'gptj.'
+
+_IDS: dict[str, Any] = {'TOKENIZED_INPUT': True, 'TOKENIZED_OUTPUT': True}
+_INT8: dict[str, Any] = {
+  'QUANTIZATION': 'int8',
+  'XLA_TPU_FLAGS': gptj_xla_flags.BATCH_32,
+}
+
+TABLE: servable.Table = {
+  _MODULE + 'GPTJ': servable.Params(
+    'GPT-J 6B in float32, text in and out, one request at a time.',
+    NUM_LAYERS=28,
+    MODEL_DIMS=4096,
+    HIDDEN_DIMS=16384,
+    NUM_HEADS=16,
+    DIMS_PER_HEAD=256,
+    ROTARY_DIM=64,
+    MAX_POSITION_EMBEDDINGS=2048,
+    LAYER_NORM_EPSILON=1.0e-5,
+    # The tokenizer's 50257 ids, padded, as the checkpoint converter cuts it.
+    VOCAB_SIZE=50401,
+    VOCABULARY_CLASS='GPT2BPEVocabulary',
+    SOS_ID=50256,
+    EOS_ID=50256,
+    EOS_PADDING_AND_NO_SOS=True,
+    ICI_MESH_SHAPE=[1, 1, 1],
+    USE_BATCH_SHARDING=True,
+    BATCH_SIZE=1,
+    BATCH_WAIT_SECS=0.2,
+    MAX_LIVE_BATCHES=2,
+    # Prompt and answer together fill all but one of the 2048 positions.
+    INPUT_SEQ_LEN=1919,
+    MIN_DECODE_STEPS=30,
+    MAX_DECODE_STEPS=128,
+    NUM_SAMPLES=1,
+    USE_BEAM_SEARCH=True,
+    BEAM_SIZE=4,
+    TOKENS_PER_BEAM=4,
+    LENGTH_NORM_ALPHA=0.5,
+    BEAM_SEARCH_EARLY_EXIT=False,
+    EXTRA_INPUTS=servable.EXTRA_INPUTS,
+  ),
+  _MODULE + '_FourChips': servable.Params(
+    'What all classes for 4 chips have in common: bfloat16, 32 at a time.',
+    'GPTJ',
+    ICI_MESH_SHAPE=[1, 1, 4],
+    DECODE_MESH_TRANSPOSE={'fprop_mdl': 'mdl', 'mdl': 'fprop_mdl'},
+    MODEL_DTYPE='bfloat16',
+    FPROP_DTYPE='bfloat16',
+    USE_MATMUL_BEAM_SHUFFLE=True,
+    BATCH_SIZE=32,
+    MAX_DECODE_STEPS=[32, 64, 128],
+  ),
+  _MODULE + 'GPTJ4BF16BS32': servable.Params(
+    'r1.2.0: GPT-J 6B in bfloat16, 32 at a time, written for 4 chips.',
+    '_FourChips',
+    USE_BATCH_SHARDING=False,
+    BATCH_WAIT_SECS=4.0,
+    MAX_LIVE_BATCHES=6,
+    BUCKET_KEYS=[512, 1024, 1919],
+  ),
+  _MODULE + 'GPTJ4TokenizedBF16BS32': servable.Params(
+    'The same with comma-separated ids in and out, as MLPerf sends them.',
+    'GPTJ4BF16BS32',
+    **_IDS,
+  ),
+  _MODULE + 'GPTJ4INT8BS32': servable.Params(
+    """mlperf4.0: GPT-J 6B, 32 at a time, written for 4 chips.
+
+    In bfloat16 in spite of its name: int8 begins with the classes named XLA.
+    """,
+    '_FourChips',
+    BUCKET_KEYS=[512, 1024, 1536, 1919],
+  ),
+  _MODULE + 'GPTJ4TokenizedINT8BS32': servable.Params(
+    'The same with comma-separated ids in and out; still in bfloat16.',
+    'GPTJ4INT8BS32',
+    **_IDS,
+  ),
+  _MODULE + 'GPTJ4TokenizedINT8BS32XLA': servable.Params(
+    """The same with int8 matrices.
+
+    The submissions had int8 checkpoints; a float one is quantized here as it is
+    loaded. Upstream's server compiles it with the submissions' flags.
+    """,
+    'GPTJ4TokenizedINT8BS32',
+    **_INT8,
+  ),
+  _MODULE + 'GPTJ4TokenizedINT8BS32XLAEarly': servable.Params(
+    "The same; Pax's beams stop once all have ended.",
+    'GPTJ4TokenizedINT8BS32XLA',
+    BEAM_SEARCH_EARLY_EXIT=True,
+  ),
+  _MODULE + 'GPTJ4TokenizedINT8BS32XLAWait40MB6': servable.Params(
+    'The same: 4.0 s batch wait and, in spite of the name, 10 live batches.',
+    'GPTJ4TokenizedINT8BS32XLAEarly',
+    BATCH_WAIT_SECS=4.0,
+    MAX_LIVE_BATCHES=10,
+  ),
+  _MODULE + '_Submitted': servable.Params(
+    'What both submissions to MLPerf Inference v4.0 set.',
+    'GPTJ4TokenizedINT8BS32XLAWait40MB6',
+    VOCAB_SIZE=50400,
+    EXTRA_INPUTS={**servable.EXTRA_INPUTS, 'temperature': 0.0},
+  ),
+  _MODULE + 'GPTJ4TokenizedINT8BS32XLAWait40MB6Offline': servable.Params(
+    'MLPerf Inference v4.0, Offline.', '_Submitted'
+  ),
+  _MODULE + 'GPTJ4TokenizedINT8BS32XLAWait40MB6Server': servable.Params(
+    'MLPerf Inference v4.0, Server.',
+    '_Submitted',
+    BATCH_SIZE=36,
+    MAX_DECODE_STEPS=[32, 48, 64, 72, 80, 96, 102, 128],
+  ),
+  _MODULE + 'GPTJ4TokenizedFP16BS32': servable.Params(
+    'mlperf4.0 at 303279dc: the candidate without quantization, in bfloat16.',
+    'GPTJ4TokenizedINT8BS32',
+    VOCAB_SIZE=50400,
+    EXTRA_INPUTS={
+      **servable.EXTRA_INPUTS,
+      'temperature': 0.0,
+      'per_example_top_k': 100,
+    },
+    TOKENS_PER_BEAM=3,
+    MIN_DECODE_STEPS=35,
+  ),
+  _MODULE + 'GPTJ4BS32Int8Opt10Early': servable.Params(
+    'MLPerf Inference v3.1, Offline: ids in and out, int8 matrices.',
+    '_FourChips',
+    **_IDS,
+    **_INT8,
+    USE_BATCH_SHARDING=False,
+    BUCKET_KEYS=[512, 1024, 1919],
+    BEAM_SEARCH_EARLY_EXIT=True,
+    aliases=(_PACKAGE + 'GPTJ4BS32Int8Opt10Early',),
+  ),
+  _MODULE + 'GPTJ4BS32Int8Opt10Wait40MB6': servable.Params(
+    'MLPerf Inference v3.1, Server: 4.0 s batch wait and 6 live batches.',
+    'GPTJ4BS32Int8Opt10Early',
+    BATCH_WAIT_SECS=4.0,
+    MAX_LIVE_BATCHES=6,
+    aliases=(_PACKAGE + 'GPTJ4BS32Int8Opt10Wait40MB6',),
+  ),
+}
