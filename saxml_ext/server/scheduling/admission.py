@@ -1,275 +1,227 @@
-"""The callers' side of a scheduler: what is let in, and what is held.
-
-Callers may be on any thread; what they share with the scheduler's thread is
-guarded by one lock, see `scheduler`.
-"""
+"""The requests that a model's scheduler holds, and the limit on them."""
 
 import collections
-from collections.abc import Callable, Mapping
-from concurrent import futures
-import dataclasses
 import math
 import threading
 import time
-from typing import Any, cast
-
-import numpy as np
 
 from saxml_ext.common import errors
-from saxml_ext.server.scheduling import contract
+from saxml_ext.server.scheduling import admitted
 from saxml_ext.server.scheduling import outcomes
 from saxml_ext.server.scheduling import pace
 from saxml_ext.server.scheduling import stats
 from saxml_ext.server.scheduling import waiting
 
-GENERATE = 'lm.generate'
-STREAM = 'lm.generate_stream'
-SCORE = 'lm.score'
-EMBED = 'lm.embed'
-GRADIENT = 'lm.gradient'
-# They take a text at a time, beside the slots, and share one queue.
-TEXTS = frozenset({SCORE, EMBED, GRADIENT})
-
 # Length of a run of one bucket, see `waiting`, in times the slots.
 _SLOTS_PER_RUN = 4
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
-class TextRequest:
-  """What the engine is to do with a whole text.
-
-  Attributes:
-    method: of `TEXTS`.
-    tokens: the text or its beginning, [T].
-    run: does it, and returns the answer.
-  """
-
-  method: str
-  tokens: np.ndarray
-  run: Callable[[], Any]
-
-
 class Admission:
-  """Lets requests in, within bounds, and takes cancelled ones out."""
+  """The requests that wait and those in slots, with a limit on both together.
+
+  Requests for slots have a waiting list. Texts have one of their own, and the
+  engine works on one text at a time.
+
+  Callers on any thread add and count requests, and forget those that are done.
+  The scheduler's thread alone moves them on: it waits for requests, takes those
+  that are due and ends those that are answered or dead. One reentrant lock
+  guards all of it. Each public method takes the lock, and releases it before it
+  returns, so it is never held during a call of the engine or of a callback.
+  """
 
   def __init__(
     self,
-    runner: contract.Runner,
+    num_slots: int,
     limit: int,
     buckets: tuple[int, ...],
     patience: float,
-    method_stats: Mapping[str, stats.MethodStats],
   ):
     """Holds nothing yet; see `Scheduler` for the arguments."""
-    self._runner = runner
+    self._num_slots = num_slots
     self._limit = limit
-    self._stats = method_stats
     self._changed = threading.Condition()
     self._waiting = waiting.WaitingList(
-      buckets, patience, _SLOTS_PER_RUN * runner.num_slots
+      buckets, patience, _SLOTS_PER_RUN * num_slots
     )
     self._texts = waiting.WaitingList()
     self._text_counts: collections.Counter[str] = collections.Counter()
-    self._running: dict[int, waiting.Work] = {}
-    self._on_text: list[waiting.Work] = []
-    self._pace = {GENERATE: pace.Pace(), SCORE: pace.Pace()}
+    self._running: dict[int, admitted.Work] = {}
+    self._on_text: list[admitted.Work] = []
+    self._pace = pace.Pace()
+    self._text_pace = pace.Pace()
     self._closed_because: errors.SaxError | None = None
 
-  def generate(
-    self,
-    request: Any,
-    deadline: float = math.inf,
-    *,
-    on_progress: Callable[[Any], None] | None = None,
-    client: str = '',
-    priority: int = 0,
-  ) -> futures.Future:
-    """Queues a request for generation.
+  def check(self, method: str, client: str) -> None:
+    """Raises what `add` would for a request of a method."""
+    with self._changed:
+      if self._closed_because is not None:
+        raise outcomes.copy(self._closed_because)
+      held = self._held(method)
+      if held >= self._limit and not self._queue(method).may_exceed(
+        client, held, self._limit
+      ):
+        paced = self._text_pace if method in admitted.TEXTS else self._pace
+        raise errors.ResourceExhausted(
+          f'Too many requests: {held} {method} requests are held and the limit'
+          f' is {self._limit} (BATCH_SIZE times MAX_LIVE_BATCHES); try again'
+          ' later',
+          retry_after=paced.seconds_per_request(),
+        )
 
-    Args:
-      request: an engine request.
-      deadline: monotonic time after which the answer is of no use.
-      on_progress: called on the scheduler's thread after each call of the
-        engine with the engine's progress of this request, if the request asks
-        for it (`stream`). It must return at once and not fail: all other
-        requests wait meanwhile. Not called once the future is done.
-      client: who asks.
-      priority: requests with a lower number are served first.
-
-    Returns:
-      A future of the engine's result. Cancelling it frees the request's slot.
+  def add(self, work: admitted.Work) -> None:
+    """Lets a request wait.
 
     Raises:
-      errors.InvalidArgument: the engine cannot do what it asks for.
       errors.ResourceExhausted: as many requests as allowed are held.
-      errors.Unavailable: the model is being unloaded.
-      errors.Internal: its engine has failed.
-      errors.DeadlineExceeded: the deadline has passed already.
-    """
-    try:
-      self._runner.check(request)
-    except ValueError as e:
-      raise errors.InvalidArgument(str(e)) from e
-    work = waiting.Work(
-      request,
-      deadline,
-      time.monotonic(),
-      client=client,
-      priority=priority,
-      on_progress=on_progress,
-    )
-    return self._submit(GENERATE, work)
-
-  def score(
-    self,
-    prefix: np.ndarray,
-    suffix: np.ndarray,
-    deadline: float = math.inf,
-    *,
-    client: str = '',
-    priority: int = 0,
-  ) -> futures.Future:
-    """Queues a score; a future of the log-probability. Raises as above.
-
-    Args:
-      prefix: [T] int32.
-      suffix: [S] int32, what to score after it.
-      deadline: as above, as are the next two.
-      client: who asks.
-      priority: of the request.
-    """
-    request = TextRequest(
-      SCORE, prefix, lambda: self._runner.score(prefix, suffix)
-    )
-    return self._submit_text(request, deadline, client, priority)
-
-  def embed(
-    self,
-    tokens: np.ndarray,
-    deadline: float = math.inf,
-    *,
-    client: str = '',
-    priority: int = 0,
-  ) -> futures.Future:
-    """Queues an embedding of a text [T]; a future of [D] float32.
-
-    Raises:
-      errors.SaxError: as `generate`.
-    """
-    runner = cast(contract.TextRunner, self._runner)
-    request = TextRequest(EMBED, tokens, lambda: runner.embed(tokens))
-    return self._submit_text(request, deadline, client, priority)
-
-  def gradient(
-    self,
-    prefix: np.ndarray,
-    suffix: np.ndarray,
-    deadline: float = math.inf,
-    *,
-    client: str = '',
-    priority: int = 0,
-  ) -> futures.Future:
-    """Queues gradients of a score; arguments and errors are those of `score`.
-
-    Returns:
-      A future of the score and of its gradients by name.
-    """
-    runner = cast(contract.TextRunner, self._runner)
-    request = TextRequest(
-      GRADIENT, prefix, lambda: runner.gradient(prefix, suffix)
-    )
-    return self._submit_text(request, deadline, client, priority)
-
-  def _submit_text(
-    self, request: TextRequest, deadline: float, client: str, priority: int
-  ) -> futures.Future:
-    work = waiting.Work(
-      request, deadline, time.monotonic(), client=client, priority=priority
-    )
-    return self._submit(request.method, work)
-
-  def check_admission(self, method: str, client: str = '') -> None:
-    """Raises what `generate` or `score` would, if it would now.
-
-    For callers to refuse before they spend time on preparing a request.
+      errors.SaxError: the reason that `close` or `fail` was given.
     """
     with self._changed:
-      self._check(method, client)
+      self.check(work.method, work.client)
+      self._queue(work.method).add(work)
+      if work.method in admitted.TEXTS:
+        self._text_counts[work.method] += 1
+      self._changed.notify()
+
+  def forget(self, work: admitted.Work) -> bool:
+    """Makes room for another request when the future of one is done.
+
+    Returns:
+      True if the request was cancelled and is still in its slot.
+    """
+    with self._changed:
+      if work.method in admitted.TEXTS:
+        self._text_counts[work.method] -= 1
+      if not work.future.cancelled() or self._queue(work.method).discard(work):
+        return False
+      return work in self._running.values()
 
   def pending(self, method: str) -> int:
-    """Requests of a method that wait or run."""
+    """Returns how many requests of a method wait or run."""
     with self._changed:
-      if method in TEXTS:
+      if method in admitted.TEXTS:
         return self._text_counts[method]
       return self._held(method)
 
   def load(self) -> stats.Load:
-    """How much there is to do at this moment."""
+    """Returns how much there is to do at this moment."""
     with self._changed:
       return stats.Load(
         queued=len(self._waiting) + len(self._texts),
         running=len(self._running),
-        slots=self._runner.num_slots,
+        slots=self._num_slots,
       )
 
-  def _submit(self, method: str, work: waiting.Work) -> futures.Future:
-    if work.arrived >= work.deadline:
-      self._stats[method].expired()
-      raise errors.DeadlineExceeded(
-        'the deadline had passed when the request arrived; allow it more time'
-      )
-    queue = self._queue(method)
+  def close(self, reason: errors.SaxError, drain: bool) -> list[admitted.Work]:
+    """Refuses requests from now on, with `reason` unless there is one already.
+
+    Returns:
+      The requests that are dropped: none with `drain`, all otherwise.
+    """
     with self._changed:
-      self._check(method, work.client)
-      queue.add(work)
-      if method in TEXTS:
-        self._text_counts[method] += 1
+      self._closed_because = self._closed_because or reason
       self._changed.notify()
-    # Without the lock, as an answer that is there already calls back at once.
-    work.future.add_done_callback(lambda _: self._leave(method, work))
-    return work.future
+      return [] if drain else self._take_all()
 
-  def _leave(self, method: str, work: waiting.Work) -> None:
-    """Makes room at once when a request is cancelled."""
-    if method in TEXTS:
-      with self._changed:
-        self._text_counts[method] -= 1
-    if work.future.cancelled():
-      with self._changed:
-        waits = self._queue(method).discard(work)
-        runs = not waits and work in self._running.values()
-      if runs:
-        # The slot is freed as soon as the engine returns.
-        self._runner.interrupt()
+  # Below: on the scheduler's thread only.
 
-  def _check(self, method: str, client: str) -> None:
-    if self._closed_because is not None:
-      raise outcomes.copy(self._closed_because)
-    held = self._held(method)
-    if held >= self._limit and not self._queue(method).may_exceed(
-      client, held, self._limit
-    ):
-      raise errors.ResourceExhausted(
-        f'Too many requests: {held} {method} requests are held and the limit'
-        f' is {self._limit} (BATCH_SIZE times MAX_LIVE_BATCHES); try again'
-        ' later',
-        retry_after=self._pace_of(method).seconds_per_request(),
-      )
+  def fail(self, reason: errors.SaxError) -> list[admitted.Work]:
+    """Drops all requests and returns them; refuses others with `reason`."""
+    with self._changed:
+      self._closed_because = reason
+      return self._take_all()
 
-  def _pace_of(self, method: str) -> pace.Pace:
-    return self._pace[SCORE if method in TEXTS else GENERATE]
+  def wait(self) -> bool:
+    """Waits for something to do; returns False when closed and all is done."""
+    with self._changed:
+      while not self._running and not self._texts:
+        if self._closed_because is not None and not self._waiting:
+          return False
+        now = time.monotonic()
+        wake = min(
+          self._ready_at(self._num_slots), self._waiting.next_deadline()
+        )
+        if wake <= now:
+          return True
+        self._changed.wait(None if wake == math.inf else wake - now)
+      return True
+
+  def remove_dead(self) -> tuple[list[admitted.Work], dict[int, admitted.Work]]:
+    """Removes the requests that nobody waits for any more.
+
+    Returns:
+      Those that expired while they waited; those in slots, by slot.
+    """
+    now = time.monotonic()
+    with self._changed:
+      late = self._waiting.remove_expired(now) + self._texts.remove_expired(now)
+      slots = [s for s, w in self._running.items() if w.is_dead(now)]
+      return late, {slot: self._running.pop(slot) for slot in slots}
+
+  def begin_text(self) -> admitted.Work | None:
+    """Takes the next text, if one waits. It is held until `end_text`."""
+    with self._changed:
+      self._on_text = self._texts.take(1)
+      return self._on_text[0] if self._on_text else None
+
+  def end_text(self) -> bool:
+    """Ends the text that was begun; returns False if it was dropped before."""
+    with self._changed:
+      is_held = bool(self._on_text)
+      self._on_text = []
+      self._text_pace.done(1)
+      return is_held
+
+  def fill_slots(self) -> dict[int, admitted.Work]:
+    """Moves requests to free slots if it is time to; returns them by slot."""
+    with self._changed:
+      free = [s for s in range(self._num_slots) if s not in self._running]
+      if self._ready_at(len(free)) > time.monotonic():
+        return {}
+      filled = dict(zip(free, self._waiting.take(len(free))))
+      self._running.update(filled)
+      return filled
+
+  def empty_slots(self, slots: list[int]) -> list[admitted.Work | None]:
+    """Ends what is in some slots; None stands for what was dropped before."""
+    with self._changed:
+      self._pace.done(len(slots))
+      return [self._running.pop(slot, None) for slot in slots]
+
+  def streams(self) -> dict[int, admitted.Work]:
+    """Returns the requests in slots that report progress, by slot."""
+    with self._changed:
+      return {
+        slot: work
+        for slot, work in self._running.items()
+        if work.on_progress is not None
+      }
+
+  def may_start_another(self) -> bool:
+    """Returns True if a text waits, or a slot is free for who comes."""
+    with self._changed:
+      has_room = len(self._running) < self._num_slots
+      return bool(self._texts) or has_room and self._closed_because is None
+
+  # Below: with the lock held.
 
   def _queue(self, method: str) -> waiting.WaitingList:
-    return self._texts if method in TEXTS else self._waiting
+    return self._texts if method in admitted.TEXTS else self._waiting
 
   def _held(self, method: str) -> int:
-    if method in TEXTS:
+    if method in admitted.TEXTS:
       return len(self._texts) + len(self._on_text)
-    if method == STREAM:  # Those in slots; the others count as lm.generate.
-      return sum(w.on_progress is not None for w in self._running.values())
+    if method == admitted.STREAM:
+      return len(self.streams())  # Those that wait count as lm.generate.
     return len(self._waiting) + len(self._running)
 
-  def _take_all(self) -> list[waiting.Work]:
+  def _ready_at(self, free: int) -> float:
+    """See `WaitingList.ready_at`; no company comes once this is closed."""
+    ready = self._waiting.ready_at(free)
+    if self._closed_because is not None and ready < math.inf:
+      return -math.inf
+    return ready
+
+  def _take_all(self) -> list[admitted.Work]:
     taken = self._waiting.remove_all() + self._texts.remove_all()
     taken += self._on_text
     taken += self._running.values()

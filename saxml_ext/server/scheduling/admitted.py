@@ -7,6 +7,14 @@ from typing import Any
 
 from saxml_ext.server.scheduling import timeline as timeline_lib
 
+GENERATE = 'lm.generate'
+STREAM = 'lm.generate_stream'
+SCORE = 'lm.score'
+EMBED = 'lm.embed'
+GRADIENT = 'lm.gradient'
+# They take a text at a time, beside the slots, and share one queue.
+TEXTS = frozenset({SCORE, EMBED, GRADIENT})
+
 
 @dataclasses.dataclass(eq=False, slots=True)
 class Work:
@@ -16,6 +24,7 @@ class Work:
     request: what the engine is to do; its `tokens` are the prompt, [T].
     deadline: monotonic time at which nobody waits any more; inf for never.
     arrived: monotonic time of admission.
+    method: the data method; `GENERATE` for streams, too.
     future: its answer. It stays cancellable until the answer is set.
     client: who asks; requests of different clients take turns.
     priority: those with a lower number go first.
@@ -29,6 +38,7 @@ class Work:
   request: Any
   deadline: float
   arrived: float
+  method: str = GENERATE
   future: futures.Future = dataclasses.field(default_factory=futures.Future)
   client: str = ''
   priority: int = 0

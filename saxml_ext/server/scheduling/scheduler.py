@@ -2,10 +2,10 @@
 
 A request's life, thread by thread:
 
-  caller's   `generate` (or `score`), see `admission`, refuses what the engine
-             cannot do and what is beyond the bound, puts a `waiting.Work` on
-             the waiting list, wakes the scheduler's thread and returns the
-             work's future. This is the event loop in a server, see
+  caller's   `generate` (or `score`) refuses what the engine cannot do. It adds
+             a `Work` to the `Admission`, which refuses what is beyond the
+             limit and wakes the scheduler's thread. The caller gets the work's
+             future. In a server, this thread is the event loop, see
              `services/calls.py`; it may be any thread.
   scheduler  `_run` goes round as long as there is work. Each round it
              1. drops the dead: `_drop_dead` fails what has expired and frees
@@ -28,9 +28,8 @@ Who wants to see an answer grow (`on_progress`) is told after each call of the
 engine, which then makes `stream_interval` steps instead of a few dozen.
 
 Nothing but the scheduler's thread calls the engine, `contract.Runner.check` and
-`interrupt` excepted.
-What it shares with callers is guarded by one lock, which is never held during
-a call of the engine or of somebody's callback.
+`interrupt` excepted. What it shares with callers is in the `Admission`, which
+has a lock.
 
 What Sax's attributes of serving params mean here, where a batch is no longer
 a unit that starts and ends together:
@@ -50,23 +49,28 @@ a unit that starts and ends together:
 """
 
 from collections.abc import Callable, Mapping
+from concurrent import futures
+import dataclasses
 import math
 import threading
 import time
+from typing import Any, cast
 
 from absl import logging
+import numpy as np
 
 from saxml_ext.common import errors
 from saxml_ext.server.scheduling import admission
+from saxml_ext.server.scheduling import admitted
 from saxml_ext.server.scheduling import contract
 from saxml_ext.server.scheduling import outcomes
 from saxml_ext.server.scheduling import stats
 
-GENERATE = admission.GENERATE
-SCORE = admission.SCORE
-STREAM = admission.STREAM
-EMBED = admission.EMBED
-GRADIENT = admission.GRADIENT
+GENERATE = admitted.GENERATE
+SCORE = admitted.SCORE
+STREAM = admitted.STREAM
+EMBED = admitted.EMBED
+GRADIENT = admitted.GRADIENT
 
 # Decode steps of a call while something else could be done between two: a
 # request that arrives could have a free slot, a score waits. More would make
@@ -78,7 +82,20 @@ _IN_QUEUE = 'the deadline passed while the request waited for a free slot'
 _IN_SLOT = 'the deadline passed while the answer was being decoded'
 
 
-class Scheduler(admission.Admission):
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Text:
+  """What the engine is to do with a whole text.
+
+  Attributes:
+    tokens: the text or its beginning, [T].
+    run: does it, and returns the answer.
+  """
+
+  tokens: np.ndarray
+  run: Callable[[], Any]
+
+
+class Scheduler:
   """Queues, batches and answers the requests of one model."""
 
   def __init__(
@@ -105,7 +122,11 @@ class Scheduler(admission.Admission):
       method_stats: by method, for batch sizes and expired requests.
       on_failure: called once with the reason if the engine fails.
     """
-    super().__init__(runner, limit, buckets, patience, method_stats)
+    self._runner = runner
+    self._admission = admission.Admission(
+      runner.num_slots, limit, buckets, patience
+    )
+    self._stats = method_stats
     self._on_failure = on_failure
     self._stream_interval = stream_interval
     self._thread = threading.Thread(
@@ -113,28 +134,166 @@ class Scheduler(admission.Admission):
     )
     self._thread.start()
 
+  def generate(
+    self,
+    request: Any,
+    deadline: float = math.inf,
+    *,
+    on_progress: Callable[[Any], None] | None = None,
+    client: str = '',
+    priority: int = 0,
+  ) -> futures.Future:
+    """Queues a request for generation.
+
+    Args:
+      request: an engine request.
+      deadline: monotonic time after which the answer is of no use.
+      on_progress: called on the scheduler's thread after each call of the
+        engine with the engine's progress of this request, if the request asks
+        for it (`stream`). It must return at once and not fail: all other
+        requests wait meanwhile. Not called once the future is done.
+      client: who asks.
+      priority: requests with a lower number are served first.
+
+    Returns:
+      A future of the engine's result. Cancelling it frees the request's slot.
+
+    Raises:
+      errors.InvalidArgument: the engine cannot do what it asks for.
+      errors.ResourceExhausted: as many requests as allowed are held.
+      errors.Unavailable: the model is being unloaded.
+      errors.Internal: its engine has failed.
+      errors.DeadlineExceeded: the deadline has passed already.
+    """
+    try:
+      self._runner.check(request)
+    except ValueError as e:
+      raise errors.InvalidArgument(str(e)) from e
+    return self._submit(
+      GENERATE, request, deadline, client, priority, on_progress
+    )
+
+  def score(
+    self,
+    prefix: np.ndarray,
+    suffix: np.ndarray,
+    deadline: float = math.inf,
+    *,
+    client: str = '',
+    priority: int = 0,
+  ) -> futures.Future:
+    """Queues a score; a future of the log-probability. Raises as above.
+
+    Args:
+      prefix: [T] int32.
+      suffix: [S] int32, what to score after it.
+      deadline: as above, as are the next two.
+      client: who asks.
+      priority: of the request.
+    """
+    text = _Text(prefix, lambda: self._runner.score(prefix, suffix))
+    return self._submit(SCORE, text, deadline, client, priority)
+
+  def embed(
+    self,
+    tokens: np.ndarray,
+    deadline: float = math.inf,
+    *,
+    client: str = '',
+    priority: int = 0,
+  ) -> futures.Future:
+    """Queues an embedding of a text [T]; a future of [D] float32.
+
+    Raises:
+      errors.SaxError: as `generate`.
+    """
+    runner = cast(contract.TextRunner, self._runner)
+    text = _Text(tokens, lambda: runner.embed(tokens))
+    return self._submit(EMBED, text, deadline, client, priority)
+
+  def gradient(
+    self,
+    prefix: np.ndarray,
+    suffix: np.ndarray,
+    deadline: float = math.inf,
+    *,
+    client: str = '',
+    priority: int = 0,
+  ) -> futures.Future:
+    """Queues gradients of a score; arguments and errors are those of `score`.
+
+    Returns:
+      A future of the score and of its gradients by name.
+    """
+    runner = cast(contract.TextRunner, self._runner)
+    text = _Text(prefix, lambda: runner.gradient(prefix, suffix))
+    return self._submit(GRADIENT, text, deadline, client, priority)
+
+  def check_admission(self, method: str, client: str = '') -> None:
+    """Raises what `generate` or `score` would, if it would now.
+
+    For callers to refuse before they spend time on preparing a request.
+    """
+    self._admission.check(method, client)
+
+  def pending(self, method: str) -> int:
+    """Returns how many requests of a method wait or run."""
+    return self._admission.pending(method)
+
+  def load(self) -> stats.Load:
+    """Returns how much there is to do at this moment."""
+    return self._admission.load()
+
   def close(self, drain: bool) -> None:
     """Stops the thread; returns when it has ended.
 
     Args:
       drain: finish what is held; else it fails with UNAVAILABLE.
     """
-    with self._changed:
-      if self._closed_because is None:
-        self._closed_because = errors.Unavailable(
-          'the model is being unloaded; ask another replica'
-        )
-      dropped = [] if drain else self._take_all()
-      self._changed.notify()
-    for work in dropped:
-      outcomes.fail(work, self._closed_because)
+    reason = errors.Unavailable(
+      'the model is being unloaded; ask another replica'
+    )
+    for work in self._admission.close(reason, drain):
+      outcomes.fail(work, reason)
     self._thread.join()
+
+  def _submit(
+    self,
+    method: str,
+    request: Any,
+    deadline: float,
+    client: str,
+    priority: int,
+    on_progress: Callable[[Any], None] | None = None,
+  ) -> futures.Future:
+    work = admitted.Work(
+      request,
+      deadline,
+      time.monotonic(),
+      method,
+      client=client,
+      priority=priority,
+      on_progress=on_progress,
+    )
+    if work.arrived >= deadline:
+      self._stats[method].expired()
+      raise errors.DeadlineExceeded(
+        'the deadline had passed when the request arrived; allow it more time'
+      )
+    self._admission.add(work)
+    work.future.add_done_callback(lambda _: self._leave(work))
+    return work.future
+
+  def _leave(self, work: admitted.Work) -> None:
+    if self._admission.forget(work):
+      # The slot is freed as soon as the engine returns.
+      self._runner.interrupt()
 
   # Below: on the scheduler's thread only.
 
   def _run(self) -> None:
     try:
-      while self._sleep_until_work():
+      while self._admission.wait():
         self._drop_dead()
         if self._run_one_text():
           self._drop_dead()  # Some may have died meanwhile.
@@ -143,89 +302,39 @@ class Scheduler(admission.Admission):
     except Exception as e:  # pylint: disable=broad-exception-caught
       # The state on the device is unknown now: nothing more can be answered.
       logging.exception('the engine failed')
-      reason = f'the engine failed: {type(e).__name__}: {e}'
-      with self._changed:
-        self._closed_because = errors.Internal(reason)
-        failed = self._take_all()
-      for work in failed:
-        outcomes.fail(work, self._closed_because)
-      self._on_failure(reason)
-
-  def _sleep_until_work(self) -> bool:
-    """Waits for something to do; False when closed and all is done."""
-    with self._changed:
-      while not self._running and not self._texts:
-        if self._closed_because is not None and not self._waiting:
-          return False
-        now = time.monotonic()
-        wake = min(
-          self._ready_at(self._runner.num_slots),
-          self._waiting.next_deadline(),
-        )
-        if wake <= now:
-          return True
-        self._changed.wait(None if wake == math.inf else wake - now)
-      return True
-
-  def _ready_at(self, free: int) -> float:
-    """See `WaitingList.ready_at`; no company comes once this is closed."""
-    ready = self._waiting.ready_at(free)
-    if self._closed_because is not None and ready < math.inf:
-      return -math.inf
-    return ready
+      reason = errors.Internal(f'the engine failed: {type(e).__name__}: {e}')
+      for work in self._admission.fail(reason):
+        outcomes.fail(work, reason)
+      self._on_failure(reason.message)
 
   def _drop_dead(self) -> None:
     """Forgets expired requests and frees the slots that nobody waits for."""
-    now = time.monotonic()
-    with self._changed:
-      late = [
-        (method, work)
-        for method, queue in (
-          (GENERATE, self._waiting),
-          (None, self._texts),
-        )
-        for work in queue.remove_expired(now)
-      ]
-      slots = [s for s, w in self._running.items() if w.is_dead(now)]
-      running = [self._running.pop(slot) for slot in slots]
-    for slot in slots:
+    waited, ran = self._admission.remove_dead()
+    for slot in ran:
       self._runner.release(slot)
-    for method, work in late:
-      self._stats[method or work.request.method].expired()
+    for work in waited:
+      self._stats[work.method].expired()
       outcomes.fail(work, errors.DeadlineExceeded(_IN_QUEUE))
-    for work in running:
+    for work in ran.values():
       outcomes.fail(work, errors.DeadlineExceeded(_IN_SLOT))
 
   def _run_one_text(self) -> bool:
     """Scores, embeds or differentiates the next text; False if none waits."""
-    with self._changed:
-      self._on_text = self._texts.take(1)
-    for work in self._on_text:
-      result = work.request.run()
-      self._stats[work.request.method].batch(1)
-      with self._changed:
-        # Empty if it was closed meanwhile, which has failed the request.
-        is_held = bool(self._on_text)
-        self._on_text = []
-        self._pace[SCORE].done(1)
-      if is_held:
-        work.timeline.answered(self._stats[SCORE], work.request, result)
-        outcomes.finish(work, result)
-      return True
-    return False
+    work = self._admission.begin_text()
+    if work is None:
+      return False
+    result = work.request.run()
+    self._stats[work.method].batch(1)
+    if self._admission.end_text():
+      work.timeline.answered(self._stats[SCORE], work.request, result)
+      outcomes.finish(work, result)
+    return True
 
   def _fill_slots(self) -> None:
-    """Moves requests from the waiting list to free slots, if it is time to."""
-    with self._changed:
-      free = [
-        slot
-        for slot in range(self._runner.num_slots)
-        if slot not in self._running
-      ]
-      if self._ready_at(len(free)) > time.monotonic():
-        return
-      filled = dict(zip(free, self._waiting.take(len(free))))
-      self._running.update(filled)
+    """Has the engine prefill the requests that are due, if slots are free."""
+    filled = self._admission.fill_slots()
+    if not filled:
+      return
     for work in filled.values():
       work.timeline.admitted()
     self._runner.prefill_and_insert(
@@ -233,42 +342,28 @@ class Scheduler(admission.Admission):
     )
     for work in filled.values():
       work.timeline.prefilled()
-    self._stats[GENERATE].batch(len(self._running))
+    self._stats[GENERATE].batch(self.load().running)
 
   def _decode(self) -> None:
     """Decodes for some steps and answers the requests that have finished."""
-    if not self._running:
+    if not self.load().running:
       return
     results = self._runner.step(self._max_steps())
     self._tell_progress()
-    with self._changed:
-      # None if it was closed meanwhile.
-      done = [(self._running.pop(s, None), r) for s, r in results.items()]
-      self._pace[GENERATE].done(len(done))
-    for work, result in done:
+    ended = self._admission.empty_slots(list(results))
+    for work, result in zip(ended, results.values()):
       if work is not None:
         work.timeline.answered(self._stats[GENERATE], work.request, result)
         outcomes.finish(work, result)
 
   def _tell_progress(self) -> None:
-    with self._changed:
-      listening = {
-        slot: work
-        for slot, work in self._running.items()
-        if work.on_progress is not None and not work.future.cancelled()
-      }
-    if not listening:
-      return
     progress = self._runner.progress
-    for slot, work in listening.items():
-      if slot in progress and work.on_progress is not None:
+    for slot, work in self._admission.streams().items():
+      if work.on_progress and slot in progress and not work.future.cancelled():
         work.timeline.first_token()
         work.on_progress(progress[slot])
 
   def _max_steps(self) -> int | None:
-    with self._changed:
-      if any(w.on_progress is not None for w in self._running.values()):
-        return self._stream_interval
-      has_room = len(self._running) < self._runner.num_slots
-      could_fill = has_room and self._closed_because is None
-      return _SHORT_CALL if could_fill or self._texts else None
+    if self._admission.streams():
+      return self._stream_interval
+    return _SHORT_CALL if self._admission.may_start_another() else None

@@ -28,7 +28,7 @@ Every operation costs the same whether ten requests wait or ten thousand: the
 work per request taken or given up is the number of buckets and of priorities at
 most, and the logarithm of how many wait.
 
-Plain logic; the scheduler holds its lock around every call.
+Plain logic: `admission.Admission` holds a lock around every call.
 """
 
 import bisect
