@@ -34,17 +34,6 @@ _LINGER = 0.3
 _LEAVE = 1.0
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _GroupServable(servable.Servable):
-  """A model of a group; closing it has every process forget it."""
-
-  forget: Callable[[], None]
-
-  def close(self, drain: bool) -> None:
-    super().close(drain)
-    self.forget()
-
-
 @dataclasses.dataclass(frozen=True)
 class Server:
   """What of the model server the group's end concerns.
@@ -144,11 +133,7 @@ class GroupLeader:
       forget()
       raise
     self._served[runner.model] = served, on_failure
-    fields = {
-      field.name: getattr(served, field.name)
-      for field in dataclasses.fields(served)
-    }
-    return _GroupServable(**fields, forget=forget)
+    return dataclasses.replace(served, on_closed=forget)
 
   def finish(self) -> None:
     """Ends the other processes, with 0."""

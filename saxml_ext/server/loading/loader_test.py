@@ -1,5 +1,6 @@
 """Tests for loader: a random two-layer model, from checkpoint to answers."""
 
+import dataclasses
 import os
 import shutil
 import tempfile
@@ -65,6 +66,11 @@ class LoaderTest(parameterized.TestCase):
     best = result.hypotheses[0]
     logp = servable.scheduler.score(prompt, best.tokens).result(_TIMEOUT)
     self.assertAlmostEqual(logp, best.logprob, places=3)
+    closed = []
+    dataclasses.replace(servable, on_closed=lambda: closed.append(1)).close(
+      drain=True
+    )
+    self.assertEqual(closed, [1])
 
   def test_ends_between_variables_and_between_programs(self):
     class Unwanted(Exception):

@@ -1,6 +1,6 @@
 """A loaded model: settings, codecs and the scheduler of its engine."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import dataclasses
 from typing import Any
 
@@ -29,6 +29,7 @@ class Servable:
     scheduler: of its engine.
     method_stats: by method, every method it serves.
     leases: of calls that have found it.
+    on_closed: called when it has stopped serving.
   """
 
   settings: settings_lib.Settings
@@ -39,6 +40,7 @@ class Servable:
   leases: leases_lib.Leases = dataclasses.field(
     default_factory=leases_lib.Leases
   )
+  on_closed: Callable[[], None] = lambda: None
 
   @property
   def admission_limit(self) -> int:
@@ -86,3 +88,4 @@ class Servable:
     if drain:
       self.leases.wait(_LINGER_SECS, _LEASE_SECS)
     self.scheduler.close(drain)
+    self.on_closed()
