@@ -44,7 +44,7 @@ _OUTPUT_DIR = flags.DEFINE_string(
 )
 _CONFIGS = flags.DEFINE_string(
   'quantization_configs',
-  configs.GPTJ,
+  'gptj',
   "Which matrices become int8, by stock's name of the table: gptj, or gpt_neox."
   ' A checkpoint that it does not fit is refused.',
 )
@@ -178,9 +178,7 @@ def _run(source: str, pax: str) -> None:
     else ()
   )
   options = _options()
-  configs.check_fits(
-    _CONFIGS.value, checkpoint.Reader(source), options.smoothing
-  )
+  configs.check_fits(_CONFIGS.value, checkpoint.Reader(source))
   record, calibration = _calibration(source, options)
   step_dir = quantization.quantize(
     source,

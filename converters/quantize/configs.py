@@ -6,15 +6,13 @@ quantizes the matrices whose names it happens to know and leaves the others in
 float; here such a checkpoint is refused, as are the tables of other models.
 """
 
-import re
-
 from converters.quantize import model_files
+from saxml_ext.engine import variables
 from saxml_ext.families import all as families
 from saxml_ext.families import layout
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import errors
 
-GPTJ = 'gptj'
 # The other names that stock's tool takes, or took in one of its versions.
 _OTHERS = (
   'gpt5b',
@@ -24,7 +22,6 @@ _OTHERS = (
   'gemma7b',
   'llama2-70b-weight-linear-only-int8',
 )
-_LAYER = re.compile(r'.*\.x_layers_(\d+)\.')
 _SCALE = '_quantized_scale'
 _SHOWN = 3
 
@@ -45,32 +42,24 @@ def check_name(name: str) -> None:
   )
 
 
-def check_fits(
-  name: str, reader: checkpoint.Reader, smoothing: float | None = None
-) -> None:
+def check_fits(name: str, reader: checkpoint.Reader) -> None:
   """Checks that a checkpoint has the variables that a table is of.
 
   Args:
     name: The name of the table, see `check_name`.
     reader: The float checkpoint.
-    smoothing: The strength of smoothing; None: sizes stay.
 
   Raises:
     errors.CheckpointError: Variables are missing, or there are others whose
       numbers the table knows nothing of.
   """
   found = {n.removesuffix(_SCALE) for n in reader.specs}
-  layers = {int(m[1]) for m in map(_LAYER.match, found) if m}
+  layers = set(map(variables.layer_of, found)) - {None}
   family = model_files.family_of(reader)
   if name != family.name:
     raise errors.CheckpointError(
       f'--quantization_configs={name} is of another model: {reader.step_dir} is'
       f' a {family.title}; say --quantization_configs={family.name}'
-    )
-  if family.name != GPTJ and smoothing is not None:
-    raise errors.CheckpointError(
-      f'{reader.step_dir} is a {family.title}, and --smoothing and'
-      ' --calibration, which smooths too, are for GPT-J alone; leave them out'
     )
   # Their names depend on nothing but the number of layers.
   shape = layout.ModelShape(len(layers) or 1, 1, 1, 1, 1)

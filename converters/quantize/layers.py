@@ -1,4 +1,4 @@
-"""GPT-J one layer at a time: no more than one is in memory.
+"""A model one layer at a time: no more than one is in memory.
 
 Each layer is run by the engine, so its results are the engine's. What this adds
 is that hidden states wait between layers, and that the inputs of each matrix
@@ -22,7 +22,6 @@ from saxml_ext.engine.attention import rotary
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import errors
 
-_TABLE = variables.GPTJ
 _Part = TypeVar('_Part')
 
 # Positions whose logits are computed together: 100 MB at 50,400 tokens.
@@ -54,7 +53,7 @@ def _logits(
 
 @dataclasses.dataclass(frozen=True)
 class LayeredModel:
-  """A GPT-J on disk.
+  """A model on disk.
 
   Attributes:
     reader: its checkpoint, in float or int8.
@@ -66,9 +65,13 @@ class LayeredModel:
   config: config_lib.ModelConfig
   quantization: str | None = None
 
+  @property
+  def _table(self) -> variables.Table:
+    return variables.table_of(self.config.architecture)
+
   def embed(self, texts: sample_texts.Texts) -> list[np.ndarray]:
     """Hidden states [B, T, D] float32 of each batch before the first layer."""
-    table = self.reader.read(_TABLE.by_field['embedding'].path())
+    table = self.reader.read(self._table.by_field['embedding'].path())
     return [table[batch.tokens].astype(np.float32) for batch in texts.batches]
 
   def read_layer(self, index: int) -> weights_lib.Layer:
@@ -93,7 +96,7 @@ class LayeredModel:
       errors.CheckpointError: the variables behind the layers are not those of
         such a model.
     """
-    embedding = _TABLE.by_field['embedding'].path()
+    embedding = self._table.by_field['embedding'].path()
     names = [n for n in self.reader.specs if variables.layer_of(n) is None]
     values = {n: self.reader.read(n) for n in names if n != embedding}
 

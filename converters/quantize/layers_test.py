@@ -8,7 +8,6 @@ import numpy as np
 
 from converters.quantize import calibration_run
 from converters.quantize import layers
-from converters.quantize import matrix_table
 from converters.quantize import model_files
 from converters.quantize import provenance
 from converters.quantize import quantization
@@ -19,6 +18,7 @@ from converters.quantize.report import logit_errors
 from converters.testing import small_pax
 from converters.testing import unsynced
 from saxml_ext.engine import model as engine_model
+from saxml_ext.engine import variables as variables_lib
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.pax import checkpoint
@@ -86,7 +86,7 @@ class LayersTest(parameterized.TestCase):
   def test_calibration_sees_the_inputs_of_each_matrix(self):
     model = self.layered(self.pax)
     calibration = calibration_run.Calibration(model, self.texts, 64)
-    prefix = matrix_table.layer_prefix(0)
+    prefix = variables_lib.layer_prefix(0)
     stats = calibration.next_layer(
       checkpoint.read_variables(
         self.pax, [n for n in model.reader.specs if n.startswith(prefix)]
@@ -109,22 +109,26 @@ class LayersTest(parameterized.TestCase):
         stats[name].mean_square, np.square(values).mean(0), rtol=1e-4
       )
 
-  @parameterized.parameters(0.0, 0.5)
-  def test_smoothing_changes_no_bit_of_the_float_model(self, strength):
-    model = self.layered(self.pax)
+  @parameterized.product(family=('gptj', 'gpt_neox'), strength=(0.0, 0.5))
+  def test_smoothing_changes_no_bit_of_the_float_model(self, family, strength):
+    small_pax.write(f'{self.pax}_{family}', family=family)
+    model = self.layered(f'{self.pax}_{family}')
     calibration = calibration_run.Calibration(model, self.texts, 0)
     x = model.embed(self.texts)[0]
     for index in range(model.config.num_layers):
-      prefix = matrix_table.layer_prefix(index)
+      prefix = variables_lib.layer_prefix(index)
       variables = {
         name: model.reader.read(name)
         for name in model.reader.specs
         if name.startswith(prefix)
       }
       stats = calibration.next_layer(variables)
-      exponents = smoothing.choose(variables, index, strength, stats)
-      self.assertGreater(max(exponents.norm), min(exponents.norm))
-      smoothed = smoothing.apply(variables, index, exponents)
+      exponents = smoothing.choose(variables, strength, stats)
+      norms = {'gptj': ['norm'], 'gpt_neox': ['norm', 'fed']}[family]
+      self.assertSameElements(exponents, ['mixed', *norms])
+      for norm in norms:
+        self.assertGreater(max(exponents[norm]), min(exponents[norm]))
+      smoothed = smoothing.apply(variables, exponents)
       before, _ = layers.run_layer(
         model.layer(variables, index), model.config, x
       )
@@ -133,8 +137,9 @@ class LayersTest(parameterized.TestCase):
       )
       np.testing.assert_array_equal(before, after)
       told = smoothing.apply_to_stats(stats, exponents)
-      seen = np.abs(np.asarray(inputs.norm)[self.texts.batches[0].real]).max(0)
-      self.assertTrue((seen <= told['norm'].peak).all())
+      for tap, values in inputs._asdict().items():
+        seen = np.abs(np.asarray(values)[self.texts.batches[0].real]).max(0)
+        self.assertTrue((seen <= told[tap].peak).all(), tap)
       x = before
 
 

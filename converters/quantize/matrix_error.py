@@ -1,13 +1,12 @@
 """How far an int8 matrix is from the float matrix that it was made of."""
 
 import dataclasses
-import re
 
 import numpy as np
 
 from converters.quantize import matrix_table
+from saxml_ext.engine import variables
 
-_LAYER = re.compile(r'(?:.*\.)?x_layers_(\d+)\.')
 # Rows handled together: their temporaries are to stay small beside a matrix.
 _ROWS = 256
 
@@ -39,15 +38,9 @@ class MatrixError:
     return -20 * float(np.log10(self.relative_rms))
 
 
-def layer_of(name: str) -> int | None:
-  """Index of the layer that a variable belongs to; None for the others."""
-  match = _LAYER.match(name)
-  return int(match[1]) if match else None
-
-
 def report_order(name: str) -> tuple[bool, int, str]:
   """Sorts variables as a report lists them: by layer, the head last."""
-  layer = layer_of(name)
+  layer = variables.layer_of(name)
   return layer is None, layer or 0, name
 
 

@@ -24,7 +24,7 @@ from saxml_ext.engine import architecture
 from saxml_ext.engine import variables
 
 # What GPT-J has, and all that other families of dense decoders may have beside.
-_TABLE = variables.table_of(
+TABLE = variables.table_of(
   architecture.Architecture(
     residual=architecture.PARALLEL, biases=architecture.BIASES
   )
@@ -38,7 +38,7 @@ def summed_dims(name: str, softmax: bool = True) -> tuple[int, ...] | None:
     name: of the variable.
     softmax: whether the head's matrix is one to quantize.
   """
-  row = _TABLE.named(name)
+  row = TABLE.named(name)
   if row is None or not row.is_matrix or (row.field == 'head' and not softmax):
     return None
   return row.contracted_dims
@@ -50,13 +50,8 @@ def inputs_of(name: str) -> str | None:
   Returns:
     A field of `engine.model.Taps`.
   """
-  row = _TABLE.named(name)
+  row = TABLE.named(name)
   return row.inputs if row else None
-
-
-def layer_prefix(index: int) -> str:
-  """What the names of a layer's variables begin with."""
-  return variables.layer_prefix(index)
 
 
 def scale_name(name: str) -> str:

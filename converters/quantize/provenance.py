@@ -78,9 +78,7 @@ def read(directory: str) -> Record | None:
     return Record(
       recipe.Options(**document.pop('options')),
       exponents=tuple(
-        smoothing.Exponents(
-          tuple(map(int, entry['norm'])), tuple(map(int, entry['mixed']))
-        )
+        {tap: tuple(map(int, values)) for tap, values in entry.items()}
         for entry in document.pop('exponents')
       ),
       errors=tuple(

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Mapping
 import dataclasses
 import os
-import re
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from converters.quantize import side_files
 from converters.quantize.methods import smoothing
 from saxml_ext.common import errors as common_errors
 from saxml_ext.common import storage
+from saxml_ext.engine import variables as variables_lib
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import checkpoint_writer
 from saxml_ext.pax import chunks
@@ -31,7 +31,6 @@ Calibration = Callable[
 ]
 
 _FLOATS = ('float32', 'bfloat16', 'float16')
-_LAYER = re.compile(r'(?:.*\.)?x_layers_(\d+)\.')
 
 
 def quantize(
@@ -84,7 +83,7 @@ def quantize(
           variables = {name: reader.read(name) for name in names}
           stats = calibration(variables) if calibration else None
           if options.smoothing is not None:
-            variables, stats, chosen = _smooth(variables, layer, options, stats)
+            variables, stats, chosen = _smooth(variables, options, stats)
             exponents.append(chosen)
         for name in names:
           value = variables.pop(name, None)
@@ -125,9 +124,9 @@ def _groups(
   others = []
   matrices = 0
   for name, spec in reader.specs.items():
-    match = _LAYER.match(name)
-    if match:
-      layers.setdefault(int(match[1]), []).append(name)
+    layer = variables_lib.layer_of(name)
+    if layer is not None:
+      layers.setdefault(layer, []).append(name)
     else:
       others.append((None, [name]))
     if matrix_table.summed_dims(name) is not None:
@@ -145,11 +144,11 @@ def _groups(
   return others + sorted(layers.items())
 
 
-def _smooth(variables, layer, options, stats):
-  chosen = smoothing.choose(variables, layer, options.smoothing, stats)
+def _smooth(variables, options, stats):
+  chosen = smoothing.choose(variables, options.smoothing, stats)
   if stats:
     stats = smoothing.apply_to_stats(stats, chosen)
-  return smoothing.apply(variables, layer, chosen), stats, chosen
+  return smoothing.apply(variables, chosen), stats, chosen
 
 
 def _copy_description(reader: checkpoint.Reader, pax: str) -> None:

@@ -1,5 +1,6 @@
-"""A small random GPT-J as a PAX checkpoint with all that belongs to it."""
+"""A small random model as a PAX checkpoint with all that belongs to it."""
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -9,6 +10,7 @@ import tokenizers
 
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine.testing import random_model
+from saxml_ext.families import all as families
 from saxml_ext.pax import checkpoint_writer
 from saxml_ext.pax import description
 
@@ -23,9 +25,11 @@ CONFIG = config_lib.ModelConfig(
 )
 
 
-def variables() -> dict[str, np.ndarray]:
+def variables(family: str = 'gptj') -> dict[str, np.ndarray]:
   """Float32 variables whose channels differ in size, as in trained models."""
-  result = random_model.variables(CONFIG, scale=3.0)
+  architecture = families.FAMILIES[family].architecture
+  config = dataclasses.replace(CONFIG, architecture=architecture)
+  result = random_model.variables(config, scale=3.0)
   rng = np.random.default_rng(5)
   for index in range(CONFIG.num_layers):
     size = np.exp2(rng.integers(-3, 4, CONFIG.model_dim)).astype(np.float32)
@@ -40,10 +44,10 @@ def variables() -> dict[str, np.ndarray]:
   return result
 
 
-def write(directory: str, dtype=np.float32) -> str:
+def write(directory: str, dtype=np.float32, family: str = 'gptj') -> str:
   """Writes checkpoint, description and tokenizer; returns the directory."""
   checkpoint_writer.write_checkpoint(
-    directory, ((n, v.astype(dtype)) for n, v in variables().items())
+    directory, ((n, v.astype(dtype)) for n, v in variables(family).items())
   )
   description.write(
     directory,
@@ -52,8 +56,14 @@ def write(directory: str, dtype=np.float32) -> str:
       ln_epsilon=CONFIG.ln_epsilon,
       max_positions=256,
       eos_id=0,
+      family=family,
     ),
   )
+  return write_tokenizer(directory)
+
+
+def write_tokenizer(directory: str) -> str:
+  """Writes a tokenizer of the words w1, w2, ...; returns the directory."""
   words = ['<eos>'] + [f'w{i}' for i in range(1, CONFIG.vocab_size)]
   tokenizer = tokenizers.Tokenizer(
     tokenizers.models.WordLevel(

@@ -9,16 +9,19 @@ import json
 import os
 
 from absl.testing import absltest
+from absl.testing import flagsaver
 from absl.testing import parameterized
 import numpy as np
 import torch
 import transformers
 
+from converters import offline_quantize
 from converters.convert import conversion
 from converters.quantize import model_files
 from converters.quantize import provenance
 from converters.quantize import quantization
 from converters.quantize import recipe
+from converters.testing import small_pax
 from saxml_ext.engine import architecture
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import model as model_lib
@@ -40,7 +43,7 @@ _SIZES = hf_config.HFConfig(
   num_heads=4,
   hidden_dim=64,
   rotary_dim=4,
-  vocab_size=61,
+  vocab_size=64,
   max_positions=64,
   layer_norm_epsilon=1e-5,
   tied_embeddings=False,
@@ -81,7 +84,7 @@ def _saved(directory: str, family: family_lib.Family):
 def _prompts() -> list[np.ndarray]:
   rng = np.random.default_rng(2)
   lengths = (3, 9, 16)
-  return [rng.integers(1, 61, n).astype(np.int32) for n in lengths]
+  return [rng.integers(1, 64, n).astype(np.int32) for n in lengths]
 
 
 class FamiliesTest(parameterized.TestCase):
@@ -165,6 +168,28 @@ class FamiliesTest(parameterized.TestCase):
     self.assertGreater(np.corrcoef(exact.ravel(), found.ravel())[0, 1], 0.999)
     self.assertGreater(np.abs(exact - found).max(), 0)
 
+  @parameterized.product(name=families.convertible(), smoothing=(0.0, 0.5))
+  def test_calibration_brings_int8_nearer(self, name, smoothing):
+    reference, pax = self._converted(name)
+    small_pax.write_tokenizer(pax)
+    articles = small_pax.write_articles(f'{pax}.json', 12)
+    calibrated = dict(calibration=articles, smoothing=smoothing)
+    prompts = np.random.default_rng(7).integers(1, 64, (8, 40))
+    with torch.no_grad():
+      exact = reference(torch.from_numpy(prompts)).logits.numpy()
+    errors = []
+    for flags in ({}, calibrated):
+      int8 = self.create_tempdir().full_path
+      with flagsaver.flagsaver(
+        input_dir=pax, output_dir=int8, quantization_configs=name, **flags
+      ):
+        offline_quantize.main(['offline_quantize'])
+      config, weights = self._open(int8, 'int8')
+      found = [self._logits(config, weights, p) for p in prompts]
+      errors.append(np.square(found - exact).mean() ** 0.5)
+    print(f'{name}, {smoothing}: errors of logits {errors}')
+    self.assertLess(errors[1], errors[0])
+
   def test_a_family_is_a_table(self):
     """Runs a family that exists only as a table in this test."""
     made_up = dataclasses.replace(
@@ -177,7 +202,7 @@ class FamiliesTest(parameterized.TestCase):
         interleaved=False,
       ),
     )
-    shape = layout.ModelShape(2, 32, 4, 64, 61)
+    shape = layout.ModelShape(2, 32, 4, 64, 64)
     rng = np.random.default_rng(0)
     made = {}
     for variable in layout.variables(shape, family=made_up):

@@ -8,15 +8,17 @@ multiplying the matrix where it is read, moves size from one to the other:
 
   made by                                 read by
   layer_norm.scale and .bias              combined_qkv.w, ffn_layer1.linear.w
-  the values in combined_qkv.w            post.w
+  ff_layer.layer_norm.scale and .bias,    ffn_layer1.linear.w
+    where there is one
+  the values in combined_qkv.w and .b     post.w
 
 (The inputs of ffn_layer2 come out of a GELU, which cannot be scaled.) The
 numbers are powers of two, so that in float the model stays the same to the
 last bit, and balance is after Xiao et al., "SmoothQuant", arXiv:2211.10438.
 """
 
-from collections.abc import Mapping
-import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -26,46 +28,43 @@ from converters.quantize import matrix_table
 # Beyond these bfloat16 and float32 would come near their ends.
 _MAX_EXPONENT = 24
 
-_NORM = ('layer_norm.scale', 'layer_norm.bias')
-_QKV = 'self_attention.combined_qkv.w'
-_POST = 'self_attention.post.w'
-_UP = 'ff_layer.ffn_layer1.linear.w'
+# Field of `engine.model.Taps` -> the fields of the variables that make it.
+_MADE_BY = {
+  'norm': ('layers.norm.scale', 'layers.norm.bias'),
+  'mixed': ('layers.qkv', 'layers.qkv_bias'),
+  'fed': ('layers.ff_norm.scale', 'layers.ff_norm.bias'),
+}
 
-
-@dataclasses.dataclass(frozen=True)
-class Exponents:
-  """By what powers of two channels are divided where they are made.
-
-  norm [D], mixed [N * H]: as the fields of `engine.model.Taps`.
-  """
-
-  norm: tuple[int, ...]
-  mixed: tuple[int, ...]
+# Field of `engine.model.Taps` -> the powers of two that its channels are divided
+# by. Without "fed" the feed-forward reads the norm of attention.
+Exponents: TypeAlias = Mapping[str, tuple[int, ...]]
 
 
 def choose(
   variables: Mapping[str, np.ndarray],
-  index: int,
   strength: float,
   stats: Mapping[str, input_stats.InputStats] | None,
 ) -> Exponents:
-  """Exponents of a layer.
+  """Returns the exponents of a layer.
 
   Args:
-    variables: of the layer.
-    index: of the layer.
-    strength: what share of the inputs' spread goes into the weights; 0 evens
-      out the weights alone.
-    stats: of the inputs; may be None if the strength is 0.
+    variables: The variables of the layer.
+    strength: The share of the inputs' spread that goes into the weights; 0
+      evens out the weights alone.
+    stats: The statistics of the inputs; may be None if the strength is 0.
 
   Raises:
-    ValueError: a strength above 0 comes without stats.
+    ValueError: A strength above 0 comes without stats.
   """
-  prefix = matrix_table.layer_prefix(index)
-  qkv, post, up = (
-    np.abs(variables[prefix + name]).astype(np.float32)
-    for name in (_QKV, _POST, _UP)
-  )
+  rows = {name: matrix_table.TABLE.named(name) for name in variables}
+  fields = {row.field for row in rows.values() if row}
+  peaks: dict[str, np.ndarray] = {}
+  for name, row in rows.items():
+    if row and row.inputs in _MADE_BY:
+      matrix = matrix_table.as_rows(variables[name], row.contracted_dims)
+      peak = np.abs(matrix).max(0).astype(np.float32)
+      tap = _tap(row.inputs, _MADE_BY['fed'][0] in fields)
+      peaks[tap] = np.maximum(peaks.get(tap, 0), peak)
 
   def exponents(name: str, weight_peak: np.ndarray) -> tuple[int, ...]:
     if not strength:
@@ -85,40 +84,35 @@ def choose(
     whole = np.clip(np.rint(best), -_MAX_EXPONENT, _MAX_EXPONENT)
     return tuple(int(n) for n in np.where(usable, whole, 0))
 
-  return Exponents(
-    exponents('norm', np.maximum(qkv.max((0, 2, 3)), up.max(1))),
-    exponents('mixed', post.max(0).reshape(-1)),
-  )
+  return {tap: exponents(tap, peaks[tap]) for tap in _MADE_BY if tap in peaks}
 
 
 def apply(
-  variables: Mapping[str, np.ndarray], index: int, exponents: Exponents
+  variables: Mapping[str, np.ndarray], exponents: Exponents
 ) -> dict[str, np.ndarray]:
-  """A layer's variables with sizes moved; the others as they are."""
+  """Returns a layer's variables with sizes moved; the others as they are."""
   return {
-    name: apply_to_one(name, value, index, exponents)
+    name: apply_to_one(name, value, exponents)
     for name, value in variables.items()
   }
 
 
 def apply_to_one(
-  name: str, value: np.ndarray, index: int, exponents: Exponents
+  name: str, value: np.ndarray, exponents: Exponents
 ) -> np.ndarray:
-  """One variable of layer `index` with sizes moved."""
-  suffix = name.removeprefix(matrix_table.layer_prefix(index))
-  norm = np.asarray(exponents.norm)
-  if suffix in _NORM:
-    return _times(value, -norm)
-  if suffix == _UP:
-    return _times(value, norm[:, None])
-  if suffix not in (_QKV, _POST):
+  """Returns one variable of a layer with sizes moved."""
+  row = matrix_table.TABLE.named(name)
+  if row is None:
     return value
-  heads = value.shape[-2:]
-  mixed = np.asarray(exponents.mixed).reshape(heads)
-  if suffix == _POST:
-    return _times(value, mixed)
-  value = _times(value, norm[:, None, None])
-  value[2] = _times(value[2], -mixed)
+  tap = _tap(row.inputs or '', 'fed' in exponents)
+  if tap in exponents:
+    value = _times(value, exponents[tap], row.contracted_dims)
+  for tap, fields in _MADE_BY.items():
+    if row.field in fields and tap in exponents:
+      *others, made = value if 'three' in row.axes else [value]
+      negative = [-n for n in exponents[tap]]
+      made = _times(made, negative, range(made.ndim)[-2:])
+      value = np.stack([*others, made]) if others else made
   return value
 
 
@@ -126,9 +120,9 @@ def apply_to_stats(
   stats: Mapping[str, input_stats.InputStats],
   exponents: Exponents,
 ) -> dict[str, input_stats.InputStats]:
-  """What the statistics are once the sizes were moved."""
+  """Returns the statistics after the sizes were moved."""
   result = dict(stats)
-  for name, values in dataclasses.asdict(exponents).items():
+  for name, values in exponents.items():
     size = np.exp2(-np.asarray(values, np.float32))
     old = stats[name]
     hessian = old.hessian
@@ -137,10 +131,19 @@ def apply_to_stats(
     result[name] = input_stats.InputStats(
       old.peak * size, old.mean_square * size * size, hessian
     )
-  result['fed'] = result['norm']  # Both read one layer norm.
+  if 'fed' not in exponents:
+    result['fed'] = result['norm']
   return result
 
 
-def _times(value: np.ndarray, exponents: np.ndarray) -> np.ndarray:
-  """value * 2**exponents in its own type, in a new array."""
-  return value * np.exp2(exponents.astype(np.float32)).astype(value.dtype)
+def _tap(inputs: str, two_norms: bool) -> str:
+  return 'norm' if inputs == 'fed' and not two_norms else inputs
+
+
+def _times(
+  value: np.ndarray, exponents: Sequence[int], dims: Sequence[int]
+) -> np.ndarray:
+  """Returns value * 2**exponents along dims, in its own type, as a new array."""
+  shape = [n if i in dims else 1 for i, n in enumerate(value.shape)]
+  factors = np.exp2(np.asarray(exponents, np.float32)).astype(value.dtype)
+  return value * factors.reshape(shape)

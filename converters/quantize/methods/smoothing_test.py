@@ -19,7 +19,7 @@ def _stats(inputs: np.ndarray) -> input_stats.InputStats:
 class SmoothingTest(absltest.TestCase):
   def test_statistics_are_those_of_the_divided_inputs(self):
     rng = np.random.default_rng(0)
-    exponents = smoothing.Exponents((3, 0, -2, 5), (-1, 4))
+    exponents = {'norm': (3, 0, -2, 5), 'mixed': (-1, 4)}
     inputs = {
       name: rng.normal(size=(50, size)).astype(np.float32)
       for name, size in (('norm', 4), ('mixed', 2), ('hidden', 3))
@@ -27,7 +27,7 @@ class SmoothingTest(absltest.TestCase):
     divided = dict(inputs)
     for name in ('norm', 'mixed'):
       divided[name] = inputs[name] / np.exp2(
-        np.asarray(getattr(exponents, name), np.float32)
+        np.asarray(exponents[name], np.float32)
       )
     found = smoothing.apply_to_stats(
       {name: _stats(values) for name, values in inputs.items()}, exponents
@@ -46,15 +46,15 @@ class SmoothingTest(absltest.TestCase):
       f'{prefix}self_attention.post.w': np.full((4, 2, 1), 0.25),
       f'{prefix}ff_layer.ffn_layer1.linear.w': np.ones((4, 3)),
     }
-    found = smoothing.choose(variables, 0, 0.0, None)
-    self.assertEqual(found, smoothing.Exponents((-3,) * 4, (2, 2)))
+    found = smoothing.choose(variables, 0.0, None)
+    self.assertEqual(found, {'norm': (-3,) * 4, 'mixed': (2, 2)})
     with self.assertRaisesRegex(ValueError, 'strength 0.5 needs statistics'):
-      smoothing.choose(variables, 0, 0.5, None)
+      smoothing.choose(variables, 0.5, None)
 
   def test_no_hessian_stays_none(self):
     stats = input_stats.InputStats(np.ones(1), np.ones(1), None)
     found = smoothing.apply_to_stats(
-      {'norm': stats, 'mixed': stats}, smoothing.Exponents((1,), (2,))
+      {'norm': stats, 'mixed': stats}, {'norm': (1,), 'mixed': (2,)}
     )
     self.assertIsNone(found['norm'].hessian)
     self.assertEqual(found['mixed'].mean_square, [1 / 16])

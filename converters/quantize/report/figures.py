@@ -10,6 +10,7 @@ from converters.quantize import provenance
 from converters.quantize import side_files
 from converters.quantize.report import logit_errors
 from converters.quantize.report import rouge_scores
+from saxml_ext.engine import variables
 from saxml_ext.evaluation import rouge
 
 METRICS = {'rouge1': 'ROUGE-1', 'rouge2': 'ROUGE-2', 'rougeL': 'ROUGE-L'}
@@ -97,7 +98,7 @@ def options_text(record: provenance.Record) -> str:
 
 def short_name(name: str) -> str:
   """A matrix' name without what all share, e.g. `0 self_attention.post`."""
-  layer = matrix_error.layer_of(name)
+  layer = variables.layer_of(name)
   if layer is None:
     return name.removeprefix('params.lm.').removesuffix('.w')
   _, _, rest = name.partition(f'x_layers_{layer}.')

@@ -8,6 +8,7 @@ from converters.quantize import matrix_error
 from converters.quantize import matrix_table
 from converters.quantize import provenance
 from converters.quantize.methods import smoothing
+from saxml_ext.engine import variables
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import errors
 
@@ -28,7 +29,7 @@ def source_value(
     errors.CheckpointError: The record is of another checkpoint.
   """
   value = source.read(name)
-  layer = matrix_error.layer_of(name)
+  layer = variables.layer_of(name)
   if layer is None or not (record and record.exponents):
     return value
   if layer >= len(record.exponents):
@@ -37,7 +38,7 @@ def source_value(
       f'{len(record.exponents)} layers, but there is {name}; it is of '
       'another checkpoint'
     )
-  return smoothing.apply_to_one(name, value, layer, record.exponents[layer])
+  return smoothing.apply_to_one(name, value, record.exponents[layer])
 
 
 def matrix_errors(

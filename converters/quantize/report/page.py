@@ -5,6 +5,7 @@ import html
 
 from converters.quantize import matrix_error
 from converters.quantize.report import figures
+from saxml_ext.engine import variables
 
 _STYLE = """
 body{font:15px/1.5 system-ui,sans-serif;color:#222;background:#fff;
@@ -74,7 +75,7 @@ def _chart(matrices: Sequence[matrix_error.MatrixError]) -> str:
   """Lines of the signal to noise ratio over the layers, one for each kind."""
   lines: dict[str, list[tuple[int, float]]] = {}
   for m in matrices:
-    layer = matrix_error.layer_of(m.name)
+    layer = variables.layer_of(m.name)
     if layer is not None and m.relative_rms > 0:
       kind = figures.short_name(m.name).partition(' ')[2]
       lines.setdefault(kind, []).append((layer, m.snr_db))
