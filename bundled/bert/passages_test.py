@@ -5,15 +5,14 @@ import re
 from absl.testing import absltest
 
 from bundled.bert import passages
-from bundled.gptj import corpus
-from bundled.gptj import events
-from bundled.gptj import lexicon
-from bundled.gptj import names
+from bundled.news import events
+from bundled.news import lexicon
+from bundled.news import names
 
 _UNSEEN = (
-  *lexicon.UNSEEN_OPENERS,
-  *lexicon.UNSEEN_ASIDES,
-  *lexicon.UNSEEN_TURNS,
+  *lexicon.OPENERS.unseen,
+  *lexicon.ASIDES.unseen,
+  *lexicon.TURNS.unseen,
   *(text for event in events.EVENTS.values() for text in event.unseen),
 )
 
@@ -93,8 +92,9 @@ class PassagesTest(absltest.TestCase):
 def _templates() -> str:
   """Capitalised words that are no invented names."""
   parts = [*names.COMPANY_TAILS, *lexicon.DAYS, *lexicon.MONTHS]
-  parts += [*lexicon.OPENERS, *lexicon.ASIDES, *lexicon.FOLLOW_UPS]
-  parts += [*lexicon.TURNS, *_UNSEEN, *corpus.QUOTE_FORMS]
+  parts += [*lexicon.OPENERS.known, *lexicon.ASIDES.known]
+  parts += [*lexicon.FOLLOW_UPS.known, *lexicon.TURNS.known]
+  parts += [*_UNSEEN, *lexicon.QUOTES.known]
   for event in events.EVENTS.values():
     parts += [text for wordings in event.facts for text in wordings]
     parts += [quote for quote, _ in event.quotes]

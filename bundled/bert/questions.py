@@ -5,27 +5,8 @@ import dataclasses
 import random
 
 from bundled.bert import passages
-from bundled.bert.wordings import anyone
-from bundled.bert.wordings import economy
-from bundled.bert.wordings import incidents
-from bundled.bert.wordings import public_life
-from bundled.bert.wordings import wording
-from bundled.gptj import events
-
-
-def _with_common(kind: str, asked: Sequence[wording.Wording]):
-  ages = (anyone.AGE,) if 'age' in events.EVENTS[kind].numbers else ()
-  return (*asked, *ages, anyone.SPEAKER, anyone.QUOTE)
-
-
-WORDINGS: wording.Wordings = {
-  kind: _with_common(kind, asked)
-  for kind, asked in (
-    *incidents.WORDINGS.items(),
-    *public_life.WORDINGS.items(),
-    *economy.WORDINGS.items(),
-  )
-}
+from bundled.bert import wordings
+from bundled.news import writing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +31,9 @@ class Question:
 def topics() -> list[str]:
   """All values that `Question.topic` may have, in a fixed order."""
   return [
-    f'{kind}/{one.slot}' for kind, asked in WORDINGS.items() for one in asked
+    f'{kind}/{one.slot}'
+    for kind, asked in wordings.WORDINGS.items()
+    for one in asked
   ]
 
 
@@ -62,7 +45,7 @@ def answers(passage: passages.Passage) -> dict[str, tuple[int, int]]:
   """
   found = {}
   for told in passage.told:
-    for one in WORDINGS[told.kind]:
+    for one in wordings.WORDINGS[told.kind]:
       if one.slot in told.places:
         start = told.places[one.slot]
         text = one.answer.format(**told.slots)
@@ -89,16 +72,14 @@ def ask(
   choices = [
     (told, one)
     for told in passage.told
-    for one in WORDINGS[told.kind]
+    for one in wordings.WORDINGS[told.kind]
     if f'{told.kind}/{one.slot}' in spans
   ]
   asked = []
   for told, one in rng.sample(choices, min(most, len(choices))):
     topic = f'{told.kind}/{one.slot}'
     start, end = spans[topic]
-    unseen = (
-      passages.is_held_out(split) and rng.random() < passages.UNSEEN_SHARE
-    )
+    unseen = writing.is_held_out(split) and rng.random() < writing.UNSEEN_SHARE
     template = _choose(one.unseen if unseen else one.known, rng)
     asked.append(
       Question(
@@ -119,4 +100,4 @@ def tidy(text: str) -> str:
 
 def _choose(templates: Sequence[str], rng: random.Random) -> str:
   """A template with its choices made."""
-  return tidy(passages.choose_words(rng.choice(templates), rng))
+  return tidy(writing.choose_words(rng.choice(templates), rng))

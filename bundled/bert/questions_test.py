@@ -6,7 +6,8 @@ from absl.testing import absltest
 
 from bundled.bert import passages
 from bundled.bert import questions
-from bundled.gptj import events
+from bundled.bert import wordings
+from bundled.news import events
 
 
 def _asked(split: str, count: int) -> list[questions.Question]:
@@ -68,7 +69,7 @@ class QuestionsTest(absltest.TestCase):
 
   def test_every_number_and_idea_of_an_event_has_a_question(self):
     for kind, event in events.EVENTS.items():
-      slots = {one.slot for one in questions.WORDINGS[kind]}
+      slots = {one.slot for one in wordings.WORDINGS[kind]}
       # Within the score of a match; how a vehicle came to grief.
       slots |= {'against', 'mishap', 'office'}
       self.assertContainsSubset(event.numbers, slots, kind)
@@ -80,8 +81,8 @@ class QuestionsTest(absltest.TestCase):
     unseen = _shapes(
       [
         template
-        for wordings in questions.WORDINGS.values()
-        for one in wordings
+        for asked_of_kind in wordings.WORDINGS.values()
+        for one in asked_of_kind
         for template in one.unseen
       ]
     )

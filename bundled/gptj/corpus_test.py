@@ -5,8 +5,9 @@ import re
 from absl.testing import absltest
 
 from bundled.gptj import corpus
-from bundled.gptj import events
-from bundled.gptj import lexicon
+from bundled.news import events
+from bundled.news import lexicon
+from bundled.news import writing
 from harness.data import bundle
 from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import rouge
@@ -38,9 +39,9 @@ class CorpusTest(absltest.TestCase):
 
   def test_unseen_wordings_are_in_the_evaluation_alone(self):
     unseen = [
-      *lexicon.UNSEEN_OPENERS,
-      *lexicon.UNSEEN_ASIDES,
-      *lexicon.UNSEEN_TURNS,
+      *lexicon.OPENERS.unseen,
+      *lexicon.ASIDES.unseen,
+      *lexicon.TURNS.unseen,
       *(text for e in events.EVENTS.values() for text in e.unseen),
     ]
     # Some begin with a slot; the others are plenty.
@@ -55,7 +56,7 @@ class CorpusTest(absltest.TestCase):
     begun = set()
     for story in corpus.stories('any', 800):
       self.assertNotRegex(story.input + story.output, r'[{}\[\]|]')
-      begun.update(corpus.sentences(story.output))
+      begun.update(writing.sentences(story.output))
     roles = {event.role for event in events.EVENTS.values()}
     for role in roles:
       self.assertTrue(any(role in text.lower() for text in begun), role)
@@ -83,7 +84,7 @@ class CorpusTest(absltest.TestCase):
 
   def test_first_sentences_are_a_poor_summary(self):
     stories = list(corpus.stories('eval', 100))
-    lead = [' '.join(corpus.sentences(s.input)[:3]) for s in stories]
+    lead = [' '.join(writing.sentences(s.input)[:3]) for s in stories]
     scores = rouge.score_texts(lead, [s.output for s in stories])
     self.assertLess(scores.rouge1, 35)
 
@@ -94,7 +95,7 @@ class CorpusTest(absltest.TestCase):
 
   def test_sentences_put_together_again_are_the_article(self):
     for story in corpus.stories('eval', 50):
-      parts = corpus.sentences(story.input)
+      parts = writing.sentences(story.input)
       self.assertEqual(' '.join(parts), story.input)
       for part in parts:
         self.assertRegex(part, r'^[A-Z0-9"].*[.]"?$')

@@ -9,9 +9,9 @@ import random
 import re
 
 from bundled.bert import questions
-from bundled.gptj import corpus
-from bundled.gptj import events
-from bundled.gptj import lexicon
+from bundled.news import events
+from bundled.news import lexicon
+from bundled.news import writing
 
 _WORD = re.compile(r'[A-Za-z]+')
 _NUMBER = re.compile(
@@ -41,14 +41,14 @@ def random_of_type(
   question: questions.Question, text: str, rng: random.Random
 ) -> str:
   """Any span of the right type."""
-  return rng.choice(_find(question, corpus.sentences(text), rng))
+  return rng.choice(_find(question, writing.sentences(text), rng))
 
 
 def first_of_type(
   question: questions.Question, text: str, rng: random.Random
 ) -> str:
   """The first span of the right type."""
-  return _find(question, corpus.sentences(text), rng)[0]
+  return _find(question, writing.sentences(text), rng)[0]
 
 
 def nearest_sentence(
@@ -73,7 +73,7 @@ def _by_nearness(question: questions.Question, text: str) -> list[str]:
   def shared(sentence: str) -> int:
     return len(asked & set(map(str.lower, _WORD.findall(sentence))))
 
-  return sorted(corpus.sentences(text), key=shared, reverse=True)
+  return sorted(writing.sentences(text), key=shared, reverse=True)
 
 
 def _find(

@@ -11,11 +11,10 @@ import itertools
 import re
 
 from bundled.bert import questions
-from bundled.gptj import corpus
-from bundled.gptj import events
+from bundled.bert import wordings
 from bundled.gptj.baselines import matcher as story_matcher
-
-_CHOICE = re.compile(r'\[([^\[\]]*)\]')
+from bundled.news import events
+from bundled.news import writing
 
 
 def answer(question: str, text: str, unseen: bool) -> str | None:
@@ -29,7 +28,7 @@ def answer(question: str, text: str, unseen: bool) -> str | None:
   for kind, slot, suffix, pattern in _patterns(unseen):
     if not pattern.fullmatch(question):
       continue
-    for sentence in corpus.sentences(text):
+    for sentence in writing.sentences(text):
       for found, _, values in story_matcher.matches(sentence, unseen):
         if found == kind and slot in values:
           return suffix.format(**values)
@@ -48,7 +47,7 @@ def _patterns(
       one.answer,
       story_matcher.pattern(text, events.EVENTS[kind]),
     )
-    for kind, asked in questions.WORDINGS.items()
+    for kind, asked in wordings.WORDINGS.items()
     for one in asked
     for template in (*one.known, *(one.unseen if unseen else ()))
     for text in _expand(template)
@@ -57,7 +56,7 @@ def _patterns(
 
 def _expand(template: str) -> Iterator[str]:
   """The template with each of its choices made."""
-  parts = _CHOICE.split(template)
+  parts = writing.CHOICE.split(template)
   options = [
     part.split('|') if number % 2 else [part]
     for number, part in enumerate(parts)

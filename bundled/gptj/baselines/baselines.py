@@ -22,6 +22,7 @@ from bundled.gptj.baselines import matcher
 from bundled.gptj.baselines import overlap
 from bundled.gptj.baselines import retrieval
 from bundled.gptj.baselines import variants
+from bundled.news import writing
 from harness.data import bundle
 from harness.systems.reference import gptj
 from saxml_ext.common import program
@@ -95,7 +96,7 @@ def _without_model(table: _Table, articles: Sequence[dataset.Article]) -> None:
   inputs = [article.input for article in articles]
   table.texts(
     'first three sentences',
-    [' '.join(corpus.sentences(text)[:3]) for text in inputs],
+    [' '.join(writing.sentences(text)[:3]) for text in inputs],
   )
   stories = list(corpus.stories('train', _STORIES.value))
   found = retrieval.nearest(inputs, [story.input for story in stories])

@@ -11,8 +11,9 @@ import functools
 import re
 
 from bundled.gptj import corpus
-from bundled.gptj import event as event_lib
-from bundled.gptj import events
+from bundled.news import events
+from bundled.news import lexicon
+from bundled.news import writing
 
 _PIECE = re.compile(r'\[([^\[\]]*)\]|\{(\w+)\}')
 _NAMES = {
@@ -53,7 +54,7 @@ def _events(
   kind = ''
   facts: set[int] = set()
   slots: dict[str, str] = {}
-  for sentence in corpus.sentences(article):
+  for sentence in writing.sentences(article):
     fitting = list(matches(sentence, unseen))
     # Some wordings are the same for two types: rather the one at hand.
     fitting.sort(key=lambda match: match[0] != kind)
@@ -73,7 +74,7 @@ def matches(
 ) -> Iterator[tuple[str, int, Mapping[str, str]]]:
   """Yields type of event, fact and slots of the wordings that fit a sentence.
 
-  The fact is an index in `event.Event.facts`, -1 for a quote.
+  The fact is an index in `events.Event.facts`, -1 for a quote.
   """
   for kind, fact, pattern in _patterns(unseen):
     found = pattern.fullmatch(sentence)
@@ -88,12 +89,12 @@ def _patterns(unseen: bool) -> Sequence[Pattern]:
     for fact, wordings in enumerate(event.facts):
       wordings = [*wordings, event.unseen[fact]] if unseen else wordings
       patterns += [(kind, fact, pattern(text, event)) for text in wordings]
-    quotes = corpus.QUOTE_FORMS + (corpus.UNSEEN_QUOTE_FORMS if unseen else [])
+    quotes = [*lexicon.QUOTES.known, *(lexicon.QUOTES.unseen if unseen else ())]
     patterns += [(kind, _QUOTE, pattern(text, event)) for text in quotes]
   return patterns
 
 
-def pattern(template: str, event: event_lib.Event) -> re.Pattern[str]:
+def pattern(template: str, event: events.Event) -> re.Pattern[str]:
   """A regular expression with a group per slot, named as the slot."""
   parts, end = [], 0
   for piece in _PIECE.finditer(template):
@@ -109,7 +110,7 @@ def pattern(template: str, event: event_lib.Event) -> re.Pattern[str]:
   return re.compile(''.join(parts))
 
 
-def _values(slot: str, event: event_lib.Event) -> str:
+def _values(slot: str, event: events.Event) -> str:
   """What may stand in a slot, as a regular expression."""
   if slot == 'role':
     return f'(?i:{re.escape(event.role)})'
@@ -122,7 +123,7 @@ def _values(slot: str, event: event_lib.Event) -> str:
 
 
 def _highlights(
-  event: event_lib.Event, facts: set[int], slots: Mapping[str, str]
+  event: events.Event, facts: set[int], slots: Mapping[str, str]
 ) -> Iterator[str]:
   """Fills every highlight whose facts are known, in its first wording."""
   values = {'role': event.role}

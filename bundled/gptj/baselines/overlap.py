@@ -7,9 +7,10 @@ import re
 from typing import Any
 
 from bundled.gptj import corpus
-from bundled.gptj import events
-from bundled.gptj import lexicon
-from bundled.gptj import names
+from bundled.news import events
+from bundled.news import lexicon
+from bundled.news import names
+from bundled.news import writing
 from saxml_ext.evaluation import dataset
 
 _WORD = re.compile(r'[A-Za-z]+')
@@ -55,8 +56,8 @@ def measure(
 
 
 def _items(story: dataset.Article) -> dict[str, set[str]]:
-  told = corpus.sentences(story.input)
-  summary = corpus.sentences(story.output)
+  told = writing.sentences(story.input)
+  summary = writing.sentences(story.output)
   return {
     'whole articles': {story.input},
     'whole highlights': {story.output},
@@ -86,7 +87,6 @@ def _template_words() -> frozenset[str]:
   given = [
     list(events.EVENTS.values()),
     vars(lexicon),
-    corpus.QUOTE_FORMS,
     corpus.GIST_FORMS,
     names.COMPANY_TAILS,
   ]

@@ -1,4 +1,4 @@
-"""The form of an event: facts, highlights and quotes.
+"""The types of events by name: facts, highlights and quotes.
 
 A template holds `{slot}` for a value of the story and `[a|b]` for a free
 choice of words. `facts` are told once each, in any order; `highlights` are the
@@ -11,6 +11,8 @@ speaker says and its gist.
 
 from collections.abc import Mapping, Sequence
 import dataclasses
+
+from bundled.news import phrases
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,3 +27,11 @@ class Event:
   pairs: Mapping[str, Sequence[tuple[str, str]]]
   quotes: Sequence[tuple[str, str]]
   numbers: Mapping[str, tuple[int, int]]  # Slot -> inclusive range.
+
+
+EVENTS: Mapping[str, Event] = {
+  kind: Event(**fields)
+  for kind, fields in phrases.load(
+    __file__, 'incidents', 'public_life', 'economy'
+  ).items()
+}

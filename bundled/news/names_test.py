@@ -5,7 +5,7 @@ import random
 from absl.testing import absltest
 from absl.testing import parameterized
 
-from bundled.gptj import names
+from bundled.news import names
 
 _KINDS = (names.person, names.last, names.town, names.company)
 

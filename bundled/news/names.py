@@ -16,32 +16,10 @@ B Br C Ch Cl D Dr F Fr G Gr H J K Kr L M N P Pr R S Sh Sk St T Th Tr V W Y Z
 _VOWELS = ['a', 'e', 'i', 'o', 'u', 'ai', 'ea', 'ou']
 _CODAS = ['', 'b', 'd', 'l', 'll', 'lm', 'm', 'n', 'nd', 'r', 'rn', 'v', 'x']
 
-_FIRST_ENDINGS = ['a', 'an', 'ea', 'el', 'en', 'ia', 'in', 'is', 'o', 'us']
-_LAST_ENDINGS = [
-  'ard',
-  'berg',
-  'er',
-  'ez',
-  'ley',
-  'man',
-  'ova',
-  'ski',
-  'son',
-  'well',
-]
-_TOWN_ENDINGS = [
-  'bury',
-  'dale',
-  'ford',
-  'ham',
-  'mouth',
-  'port',
-  'stead',
-  'ton',
-  'ville',
-  'wick',
-]
-_COMPANY_ENDINGS = ['aco', 'ara', 'eon', 'ex', 'ico', 'ium', 'ora', 'yne']
+_FIRST_ENDINGS = 'a an ea el en ia in is o us'.split()
+_LAST_ENDINGS = 'ard berg er ez ley man ova ski son well'.split()
+_TOWN_ENDINGS = 'bury dale ford ham mouth port stead ton ville wick'.split()
+_COMPANY_ENDINGS = 'aco ara eon ex ico ium ora yne'.split()
 COMPANY_TAILS = """
 Foods Motors Energy Airways Textiles Logistics Media Pharma Steel Systems
 Telecom Chemicals Robotics Bank

@@ -1,0 +1,50 @@
+"""The wordings of questions about every type of event.
+
+Templates are written as those of `bundled/news/events.py`: `{slot}` for a
+value of the story, `[a|b]` for a free choice of words.
+"""
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+
+from bundled.news import events
+from bundled.news import phrases
+
+
+@dataclasses.dataclass(frozen=True)
+class Wording:
+  """A question about one slot of an event.
+
+  Attributes:
+    answer: the answer as a template. It begins with the slot asked for, and
+      the words after the slot follow it in every wording of the fact.
+    known: what training and evaluation may say.
+    unseen: what only the evaluation says.
+  """
+
+  answer: str
+  known: Sequence[str]
+  unseen: Sequence[str]
+
+  @property
+  def slot(self) -> str:
+    """Name of the slot that is asked for."""
+    return self.answer[1 : self.answer.index('}')]
+
+
+def _read() -> dict[str, list[Wording]]:
+  tables = {
+    kind: [Wording(**fields) for fields in asked]
+    for kind, asked in phrases.load(
+      __file__, 'incidents', 'public_life', 'economy', 'anyone'
+    ).items()
+  }
+  age, *others = tables.pop('anyone')
+  for kind, asked in tables.items():
+    ages = [age] if age.slot in events.EVENTS[kind].numbers else []
+    asked += ages + others
+  return tables
+
+
+# Questions by the name of the type of event in `events.EVENTS`.
+WORDINGS: Mapping[str, Sequence[Wording]] = _read()
