@@ -2,10 +2,10 @@
 
 import dataclasses
 import random
-from typing import NamedTuple
 
 import torch
 
+from bundled import streams
 from bundled.bert import rows as rows_lib
 
 _POOL = 256  # Passages whose rows are sorted by length before they are cut.
@@ -41,14 +41,7 @@ class Batch:
   tags: torch.Tensor
 
 
-class Position(NamedTuple):
-  """How far a stream has come: its pool's first passage, batches drawn."""
-
-  passage: int
-  drawn: int
-
-
-class Batches:
+class Batches(streams.Stream[rows_lib.Row]):
   """An endless stream of batches."""
 
   def __init__(
@@ -70,29 +63,12 @@ class Batches:
       vocabulary: number of tokens there are.
       hidden: id of [MASK].
     """
+    super().__init__(_POOL, tokens)
     self._reader = reader
-    self._tokens = tokens
     self._longest = longest
     self._furthest = furthest
     self._vocabulary = vocabulary
     self._hidden = hidden
-    self._next_passage = 0
-    self._drawn = 0
-    self._ready: list[list[rows_lib.Row]] = []
-
-  @property
-  def position(self) -> Position:
-    """What `seek` takes to go on from here."""
-    if not self._ready:
-      return Position(self._next_passage, 0)
-    return Position(self._next_passage - _POOL, self._drawn)
-
-  def seek(self, position: Position) -> None:
-    """Goes to a position of this or an equal stream."""
-    self._next_passage = position.passage
-    self._ready = []
-    for _ in range(position.drawn):
-      self._next_rows()
 
   def draw(self) -> Batch:
     """Returns the next batch; hiding and offsets come from torch's seed."""
@@ -142,29 +118,12 @@ class Batches:
     positions[:, 0] = 0
     return positions
 
-  def _next_rows(self) -> list[rows_lib.Row]:
-    while not self._ready:
-      self._fill()
-      self._drawn = 0
-    self._drawn += 1
-    return self._ready.pop()
-
-  def _fill(self) -> None:
-    found = []
-    for index in range(self._next_passage, self._next_passage + _POOL):
-      for row in self._reader.rows(index):
-        if len(row.ids) <= self._longest:
-          found.append(row)
-    self._next_passage += _POOL
-    rng = random.Random(self._next_passage)
+  def _read(self, texts: range, rng: random.Random) -> list[rows_lib.Row]:
+    found = [
+      row
+      for index in texts
+      for row in self._reader.rows(index)
+      if len(row.ids) <= self._longest
+    ]
     rng.shuffle(found)
-    found.sort(key=lambda row: len(row.ids))
-    batch: list[rows_lib.Row] = []
-    for row in found:
-      if batch and (len(batch) + 1) * len(row.ids) > self._tokens:
-        self._ready.append(batch)
-        batch = []
-      batch.append(row)
-    if batch:
-      self._ready.append(batch)
-    rng.shuffle(self._ready)
+    return found

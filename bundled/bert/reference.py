@@ -9,17 +9,14 @@ without PyTorch:
 `//bundled/bert/baselines` prints what its figures are worth.
 """
 
-from collections.abc import Mapping
 import json
 import time
 
 from absl import flags
-import torch
-import transformers
 
+from bundled import reference_program
 from bundled.bert import reference_model
 from harness.bert import bert_bundle
-from harness.bert import span_scoring
 from harness.bert.questions import features as features_lib
 from harness.bert.questions import spans
 from saxml_ext.common import program
@@ -32,12 +29,6 @@ _MODEL = flags.DEFINE_string(
 _VAL_DATA = flags.DEFINE_string(
   'val_data', bert_bundle.squad_path(), 'Questions in the schema of SQuAD v1.1.'
 )
-_OUTPUT = flags.DEFINE_string(
-  'output', None, 'JSON file to write; none: print only.'
-)
-_COUNT = flags.DEFINE_integer(
-  'count', 0, 'Features from the front of the set; 0: all.', lower_bound=0
-)
 
 
 def main(argv: list[str]) -> None:
@@ -45,7 +36,9 @@ def main(argv: list[str]) -> None:
   model_dir = user_path.resolve(_MODEL.value)
   try:
     features = features_lib.load(
-      user_path.resolve(_VAL_DATA.value), f'{model_dir}/vocab.txt', _COUNT.value
+      user_path.resolve(_VAL_DATA.value),
+      f'{model_dir}/vocab.txt',
+      reference_program.COUNT.value,
     )
     model = reference_model.load(model_dir)
   except (OSError, ValueError) as error:
@@ -56,31 +49,18 @@ def main(argv: list[str]) -> None:
   )
   seconds = time.monotonic() - began
   scores = f1.score(answers, {q.id: q.answers for q in features.questions})
-  if _OUTPUT.value:
-    try:
-      _write(user_path.resolve(_OUTPUT.value), answers, scores, len(features))
-    except OSError as error:
-      raise SystemExit(
-        f'reference: --output cannot be written: {error}'
-      ) from error
-  print(scores.line)
-  print(
-    f'{len(answers)} questions, {len(features)} features in {seconds:.0f} s'
-  )
-
-
-def _write(
-  path: str, answers: Mapping[str, str], scores: f1.Scores, features: int
-) -> None:
   record = {
-    'implementation': f'transformers {transformers.__version__}, torch'
-    f' {torch.__version__}, float32, batch 1, not padded',
-    'features': features,
+    'implementation': f'{reference_program.IMPLEMENTATION}, not padded',
+    'features': len(features),
     'exact_match': scores.exact_match,
     'f1': scores.f1,
     'answers': answers,
   }
-  span_scoring.write_whole(path, json.dumps(record, indent=1) + '\n')
+  reference_program.write(json.dumps(record, indent=1) + '\n')
+  print(scores.line)
+  print(
+    f'{len(answers)} questions, {len(features)} features in {seconds:.0f} s'
+  )
 
 
 if __name__ == '__main__':

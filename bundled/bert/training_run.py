@@ -1,23 +1,22 @@
-"""A training run of the bundled BERT that can be stopped and resumed.
+"""A training run of the bundled BERT.
 
 The model learns the answer's first and last token, and two things beside,
 through layers that the finished model does not have: from each token of the
 passage what it says, and from [CLS] what the question asks for. The generator
 knows both, and they tell more of each row than the answer's place alone. Heads
 of the first layers begin as ones that look at the tokens beside their own.
-Matrices inside the encoder are trained with Muon, the rest with AdamW.
 """
 
 import dataclasses
 import math
-import os
-from typing import NamedTuple
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 import transformers
 
+from bundled import streams
+from bundled import training
 from bundled.bert import batches as batches_lib
 from bundled.bert import questions
 from bundled.bert import rows
@@ -36,33 +35,24 @@ _EMBEDDING_SCALE = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
-class Recipe:
+class Recipe(training.Recipe):
   """How the model is trained.
 
   Attributes:
-    steps: optimizer steps of the whole run; the learning rates follow it.
-    tokens: most tokens of a step, padding included.
     short_share: this share of the steps, the first ones, has short rows only.
     short: most tokens of a short row.
-    muon_rate: peak learning rate of Muon.
-    adam_rate: peak learning rate of AdamW.
     tag_weight: weight of the loss of what tokens say.
     topic_weight: weight of the loss of what the question asks for.
     taught_layer: after so many layers the model should know what tokens say
       and what the question asks for.
-    seed: of the first weights, hidden tokens and offsets.
   """
 
-  steps: int
-  tokens: int
+  muon_rate: float = 0.01
   short_share: float = 0.4
   short: int = 112
-  muon_rate: float = 0.01
-  adam_rate: float = 2e-3
   tag_weight: float = 1.0
   topic_weight: float = 0.2
   taught_layer: int = 2
-  seed: int = 0
 
   def rate(self, step: int) -> float:
     """Share of the peak rates: warm-up, then down to 0 in a straight line."""
@@ -91,30 +81,18 @@ def bundled_config(vocabulary_size: int) -> transformers.BertConfig:
   )
 
 
-class Progress(NamedTuple):
-  """What a step saw, before it changed the weights.
-
-  Attributes:
-    loss: of the answers' first and last tokens.
-    tag_loss: of what the passage's tokens say.
-    topic_loss: of what the question asks for.
-    found: share of the rows whose answer the model found exactly.
-  """
-
-  loss: float
-  tag_loss: float
-  topic_loss: float
-  found: float
-
-
-class Run:
+class Run(training.Run):
   """Model, optimizers and data of a run.
 
+  The figures are the losses of the answers' first and last tokens, of what the
+  passage's tokens say and of what the question asks for, and the share of the
+  rows whose answer the model found exactly.
+
   Attributes:
-    model: being trained.
-    step: steps done.
-    tokens: tokens seen, padding included.
+    model: The model being trained.
   """
+
+  _recipe: Recipe
 
   def __init__(
     self, recipe: Recipe, config: transformers.BertConfig, vocabulary: str
@@ -127,100 +105,34 @@ class Run:
       vocabulary: path of vocab.txt.
     """
     torch.manual_seed(recipe.seed)
-    self._recipe = recipe
     self.model = transformers.BertForQuestionAnswering(config)
     _initialize(self.model)
     self._tagger = nn.Linear(config.hidden_size, rows.TAGS)
     self._asker = nn.Linear(config.hidden_size, len(questions.topics()))
-    self._optimizers = self._make_optimizers()
-    self._peaks = [o.param_groups[0]['lr'] for o in self._optimizers]
     reader = rows.Reader(vocabulary, MAX_TOKENS)
-    self._streams = [
-      batches_lib.Batches(
-        reader,
-        recipe.tokens,
-        longest,
-        MAX_TOKENS,
-        config.vocab_size,
-        reader.hidden,
-      )
-      for longest in (MAX_TOKENS, recipe.short)
-    ]
-    self.step = 0
-    self.tokens = 0
+    super().__init__(
+      recipe,
+      [self.model, self._tagger, self._asker],
+      self.model.bert.encoder,
+      [
+        batches_lib.Batches(
+          reader,
+          recipe.tokens,
+          longest,
+          MAX_TOKENS,
+          config.vocab_size,
+          reader.hidden,
+        )
+        for longest in (MAX_TOKENS, recipe.short)
+      ],
+    )
 
-  def advance(self) -> Progress:
-    """Does one step.
+  def _stream(self) -> streams.Stream:
+    return self._streams[self._recipe.is_short(self.step)]
 
-    Raises:
-      FloatingPointError: the loss is no longer a number.
-    """
-    factor = self._recipe.rate(self.step)
-    for optimizer, peak in zip(self._optimizers, self._peaks):
-      optimizer.param_groups[0]['lr'] = peak * factor
-    batch = self._streams[self._recipe.is_short(self.step)].draw()
-    loss, progress = self._loss(batch)
-    loss.backward()
-    nn.utils.clip_grad_norm_(self._parameters(), 1.0)
-    for optimizer in self._optimizers:
-      optimizer.step()
-      optimizer.zero_grad(set_to_none=True)
-    self.step += 1
-    self.tokens += batch.ids.numel()
-    if not math.isfinite(progress.loss):
-      raise FloatingPointError(
-        f'the loss is {progress.loss} at step {self.step}'
-      )
-    return progress
-
-  def save(self, path: str) -> None:
-    """Writes all that `restore` needs, or leaves what was there before."""
-    state = {
-      'modules': [m.state_dict() for m in self._modules()],
-      'optimizers': [o.state_dict() for o in self._optimizers],
-      'positions': [tuple(s.position) for s in self._streams],
-      'random': torch.get_rng_state(),
-      'step': self.step,
-      'tokens': self.tokens,
-    }
-    torch.save(state, path + '.tmp')
-    os.replace(path + '.tmp', path)
-
-  def restore(self, path: str) -> None:
-    """Goes on where the run that wrote the file was, to the same weights."""
-    state = torch.load(path, weights_only=True)
-    for module, saved in zip(self._modules(), state['modules']):
-      module.load_state_dict(saved)
-    for optimizer, saved in zip(self._optimizers, state['optimizers']):
-      optimizer.load_state_dict(saved)
-    for stream, position in zip(self._streams, state['positions']):
-      stream.seek(batches_lib.Position(*position))
-    torch.set_rng_state(state['random'])
-    self.step = state['step']
-    self.tokens = state['tokens']
-
-  def _modules(self) -> list[nn.Module]:
-    return [self.model, self._tagger, self._asker]
-
-  def _parameters(self) -> list[nn.Parameter]:
-    return [p for module in self._modules() for p in module.parameters()]
-
-  def _make_optimizers(self) -> list[torch.optim.Optimizer]:
-    encoder = self.model.bert.encoder.parameters()
-    blocks = [p for p in encoder if p.dim() == 2]
-    inside = {id(p) for p in blocks}
-    others = [p for p in self._parameters() if id(p) not in inside]
-    return [
-      torch.optim.Muon(
-        blocks, lr=self._recipe.muon_rate, weight_decay=0.01, momentum=0.95
-      ),
-      torch.optim.AdamW(
-        others, lr=self._recipe.adam_rate, betas=(0.9, 0.999), weight_decay=0.0
-      ),
-    ]
-
-  def _loss(self, batch: batches_lib.Batch) -> tuple[torch.Tensor, Progress]:
-    """The weighted loss, and its parts."""
+  def _loss(
+    self, batch: batches_lib.Batch
+  ) -> tuple[torch.Tensor, dict[str, float]]:
     with torch.autocast('cpu', dtype=torch.bfloat16):
       layers = self.model.bert(
         input_ids=batch.ids,
@@ -247,12 +159,12 @@ class Run:
       + self._recipe.tag_weight * tag_loss
       + self._recipe.topic_weight * topic_loss
     )
-    return loss, Progress(
-      span_loss.item(),
-      tag_loss.item(),
-      topic_loss.item(),
-      exact.float().mean().item(),
-    )
+    return loss, {
+      'loss': span_loss.item(),
+      'tag_loss': tag_loss.item(),
+      'topic_loss': topic_loss.item(),
+      'found': exact.float().mean().item(),
+    }
 
 
 @torch.no_grad()

@@ -54,7 +54,7 @@ class TrainingRunTest(absltest.TestCase):
     first = run.advance()
     for _ in range(_RECIPE.steps - 1):
       last = run.advance()
-    self.assertLess(last.tag_loss, first.tag_loss - 0.1)
+    self.assertLess(last['tag_loss'], first['tag_loss'] - 0.1)
 
   def test_rates_rise_and_end_at_nothing(self):
     recipe = training_run.Recipe(steps=1000, tokens=1)

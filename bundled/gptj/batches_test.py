@@ -54,7 +54,7 @@ class BatchesTest(absltest.TestCase):
   def test_seeking_goes_on_where_the_other_stopped(self):
     ahead = self._stream()
     count = 0
-    while ahead.position.story == 0:
+    while ahead.position.text == 0:
       ahead.draw()
       count += 1
     # The first batch, the last of the first pool, and one of the second.

@@ -14,12 +14,10 @@ from collections.abc import Sequence
 import json
 import os
 import time
-from typing import Any
 
 from absl import flags
-import torch
-import transformers
 
+from bundled import reference_program
 from bundled.gptj import reference_model
 from harness.data import bundle
 from harness.systems.reference import gptj
@@ -34,19 +32,13 @@ _MODEL = flags.DEFINE_string(
 _DATASET = flags.DEFINE_string(
   'dataset', bundle.eval_path(), 'Evaluation file.'
 )
-_OUTPUT = flags.DEFINE_string(
-  'output', None, 'JSON file to write; none: print only.'
-)
-_COUNT = flags.DEFINE_integer(
-  'count', 0, 'Articles from the front of the set; 0: all.'
-)
 
 
 def main(argv: list[str]) -> None:
   del argv
   model_dir = user_path.resolve(_MODEL.value)
   articles = dataset.load_articles(
-    user_path.resolve(_DATASET.value), _COUNT.value
+    user_path.resolve(_DATASET.value), reference_program.COUNT.value
   )
   bpe = dataset.load_tokenizer(os.path.join(model_dir, 'tokenizer.json'))
   prompts = dataset.encode_prompts(articles, bpe, bundle.MAX_INPUT_LENGTH)
@@ -56,18 +48,14 @@ def main(argv: list[str]) -> None:
   scores = rouge.score_tokens(
     dict(enumerate(tokens)), [article.output for article in articles], bpe
   )
-  if _OUTPUT.value:
-    _write(user_path.resolve(_OUTPUT.value), tokens, scores)
+  reference_program.write(_json(tokens, scores))
   print(scores.line)
   print(f'{len(tokens)} articles in {seconds:.0f} s')
 
 
-def _write(
-  path: str, tokens: Sequence[Sequence[int]], scores: rouge.Scores
-) -> None:
-  record: dict[str, Any] = {
-    'implementation': f'transformers {transformers.__version__}, torch'
-    f' {torch.__version__}, float32, batch 1',
+def _json(tokens: Sequence[Sequence[int]], scores: rouge.Scores) -> str:
+  record = {
+    'implementation': reference_program.IMPLEMENTATION,
     'generation': gptj.GENERATION,
     'max_input_length': bundle.MAX_INPUT_LENGTH,
     'rouge1': scores.rouge1,
@@ -75,15 +63,11 @@ def _write(
     'rougeL': scores.rougeL,
     'gen_len': scores.gen_len,
     'gen_num': scores.gen_num,
-    'tokens': tokens,
   }
-  with open(path, 'w', encoding='utf-8') as file:
-    # One answer a line keeps differences readable.
-    head = json.dumps(
-      {k: v for k, v in record.items() if k != 'tokens'}, indent=1
-    )
-    rows = ',\n  '.join(json.dumps(row) for row in tokens)
-    file.write(f'{head[:-2]},\n "tokens": [\n  {rows}\n ]\n}}\n')
+  # One answer a line keeps differences readable.
+  rows = ',\n  '.join(map(json.dumps, tokens))
+  head = json.dumps(record, indent=1)
+  return f'{head[:-2]},\n "tokens": [\n  {rows}\n ]\n}}\n'
 
 
 if __name__ == '__main__':

@@ -1,0 +1,36 @@
+"""Flags and output of the programs that record a reference's answers."""
+
+from absl import flags
+import torch
+import transformers
+
+from harness.bert import span_scoring
+from saxml_ext.common import user_path
+
+_OUTPUT = flags.DEFINE_string(
+  'output', None, 'JSON file to write; none: print only.'
+)
+COUNT = flags.DEFINE_integer(
+  'count', 0, 'Samples from the front of the set; 0: all.', lower_bound=0
+)
+
+IMPLEMENTATION = (
+  f'transformers {transformers.__version__}, torch {torch.__version__},'
+  ' float32, batch 1'
+)
+
+
+def write(text: str) -> None:
+  """Writes the file that --output names, if it names one.
+
+  Raises:
+    SystemExit: The file cannot be written.
+  """
+  if not _OUTPUT.value:
+    return
+  try:
+    span_scoring.write_whole(user_path.resolve(_OUTPUT.value), text)
+  except OSError as error:
+    raise SystemExit(
+      f'reference: --output cannot be written: {error}'
+    ) from error

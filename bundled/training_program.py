@@ -1,0 +1,71 @@
+"""Flags and main loop of the programs that train a bundled model.
+
+A run may be stopped and started again: a checkpoint is written beside the
+output every few minutes, with all that makes the run go on as if it had not
+been stopped, and the log says where that was.
+"""
+
+import json
+import os
+import time
+
+from absl import flags
+from absl import logging
+import torch
+
+from bundled import training
+from saxml_ext.common import user_path
+
+_OUTPUT_DIR = flags.DEFINE_string(
+  'output_dir',
+  None,
+  'Directory that holds the vocabulary and receives the model.',
+  required=True,
+)
+_THREADS = flags.DEFINE_integer('threads', 1, 'CPU threads of PyTorch.')
+_LOG = flags.DEFINE_string('log', None, 'Where to write the training log.')
+SEED = flags.DEFINE_integer('seed', 0, 'Seed of weights and of what is drawn.')
+
+_SAVE_EVERY = 100
+_LOG_EVERY = 25
+
+
+def prepare() -> str:
+  """Sets PyTorch's threads and returns the absolute path of --output_dir."""
+  torch.set_num_threads(_THREADS.value)
+  return user_path.resolve(_OUTPUT_DIR.value)
+
+
+def train(run: training.Run, steps: int, directory: str) -> None:
+  """Trains until `steps` steps are done; goes on where a stopped run was."""
+  state_path = os.path.join(directory, 'training_state.pt')
+  log_path = user_path.resolve(_LOG.value)
+  if os.path.exists(state_path):
+    run.restore(state_path)
+    _log(log_path, resumed_after_step=run.step)
+  elif log_path:
+    open(log_path, 'w', encoding='utf-8').close()
+  began, began_tokens = time.monotonic(), run.tokens
+  while run.step < steps:
+    progress = run.advance()
+    if run.step % _LOG_EVERY == 0:
+      seconds = time.monotonic() - began
+      _log(
+        log_path,
+        step=run.step,
+        tokens=run.tokens,
+        **{name: round(x, 4) for name, x in progress.items()},
+        seconds=round(seconds, 1),
+        tokens_per_second=round((run.tokens - began_tokens) / seconds),
+      )
+    if run.step % _SAVE_EVERY == 0:
+      run.save(state_path)
+
+
+def _log(path: str | None, **values) -> None:
+  """Writes a line of JSON to the console, and to the file if there is one."""
+  line = json.dumps(values)
+  logging.info('%s', line)
+  if path:
+    with open(path, 'a', encoding='utf-8') as file:
+      file.write(line + '\n')
