@@ -11,7 +11,6 @@ import psutil
 from converters.hf import hub
 from saxml_ext.common import user_path
 from saxml_ext.families import all as families
-from saxml_ext.families import gptj
 from saxml_ext.params import mistakes
 from saxml_ext.pax import description
 from saxml_ext.pax import errors as pax_errors
@@ -197,7 +196,10 @@ def _choose(directory: str, options: Options) -> tuple[str, dict[str, str]]:
       ' the serving params cannot be chosen. Name them with --params; see'
       ' docs/serving_params.md.'
     )
-  params = families.FAMILIES[said.family or gptj.FAMILY.name].serving
+  try:
+    params = families.named(said.family).serving
+  except pax_errors.CheckpointError as e:
+    raise errors.ServeError(f'{directory}: {e}') from e
   _check_overrides(params, options)
   lengths = _lengths(said.max_positions, options.max_model_len)
   overrides = lengths | _numbers(directory, said, lengths, options)

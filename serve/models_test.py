@@ -7,6 +7,7 @@ from absl.testing import absltest
 import psutil
 
 from converters.testing import small_models
+from saxml_ext.pax import description
 from serve import conversion
 from serve import errors
 from serve import models
@@ -125,6 +126,11 @@ class ModelsTest(absltest.TestCase):
     path = os.path.join(self._directory, 'pax')
     os.makedirs(f'{path}/checkpoint_00000000')
     self._refused('Name them with --params', path)
+    description.write(
+      path,
+      description.Description(num_layers=1, max_positions=9, family='mamba'),
+    )
+    self._refused("pax: the model is of the family 'mamba'; known", path)
 
   def test_memory_and_disk_are_checked_first(self):
     path = self._hugging_face()

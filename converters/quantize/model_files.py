@@ -8,7 +8,6 @@ from saxml_ext.common import errors as common_errors
 from saxml_ext.engine import config as config_lib
 from saxml_ext.families import all as families
 from saxml_ext.families import family as family_lib
-from saxml_ext.families import gptj
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import description as description_lib
 from saxml_ext.pax import errors
@@ -44,16 +43,9 @@ def family_of(reader: checkpoint.Reader) -> family_lib.Family:
     errors.CheckpointError: The file cannot be read, or names another family.
   """
   try:
-    name = description_lib.read(reader.step_dir).family
-  except (OSError, common_errors.SaxError) as e:
-    raise errors.CheckpointError(str(e)) from e
-  family = families.FAMILIES.get(name or gptj.FAMILY.name)
-  if family is None:
-    known = ', '.join(families.convertible())
-    raise errors.CheckpointError(
-      f'{reader.step_dir} is of the family {name!r}; known are {known}'
-    )
-  return family
+    return families.named(description_lib.read(reader.step_dir).family)
+  except (OSError, common_errors.SaxError, errors.CheckpointError) as e:
+    raise errors.CheckpointError(f'{reader.step_dir}: {e}') from e
 
 
 def open_model(path: str) -> Model:
@@ -87,7 +79,7 @@ def open_model(path: str) -> Model:
   except (OSError, common_errors.SaxError, ValueError) as e:
     raise errors.CheckpointError(
       f'{file} and the variables beside it do not describe a model that '
-      f'can be run: {e}; convert the checkpoint with convert_gptj_ckpt'
+      f'can be run: {e}; convert the checkpoint with convert_hf'
     ) from e
   return Model(
     reader,

@@ -57,7 +57,7 @@ def quantize(
     measure: Whether the error of every matrix is measured, for the report.
 
   Raises:
-    errors.CheckpointError: The source is no float GPT-J, or the output cannot
+    errors.CheckpointError: The source is no float model, or the output cannot
       be written.
   """
   options = record.options
@@ -138,8 +138,8 @@ def _groups(
         )
   if not matrices:
     raise errors.CheckpointError(
-      f'{reader.step_dir} has none of the matrices of a GPT-J; expected what '
-      'convert_gptj_ckpt writes'
+      f'{reader.step_dir} has no matrix that can be quantized; expected what'
+      ' convert_hf writes'
     )
   return others + sorted(layers.items())
 

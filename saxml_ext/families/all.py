@@ -6,10 +6,26 @@ from saxml_ext.families import family
 from saxml_ext.families import gptj
 from saxml_ext.families import lm_cloud
 from saxml_ext.families import neox
+from saxml_ext.pax import errors
 
 FAMILIES: Mapping[str, family.Family] = {
   each.FAMILY.name: each.FAMILY for each in (gptj, lm_cloud, neox)
 }
+
+
+def named(name: str | None) -> family.Family:
+  """Returns the family that a checkpoint names; one of GPT-J names none.
+
+  Raises:
+    errors.CheckpointError: The family is unknown.
+  """
+  found = FAMILIES.get(name or gptj.FAMILY.name)
+  if found is None:
+    known = ', '.join(convertible())
+    raise errors.CheckpointError(
+      f'the model is of the family {name!r}; known are {known}'
+    )
+  return found
 
 
 def convertible() -> list[str]:

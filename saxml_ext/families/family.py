@@ -34,6 +34,8 @@ class Family:
       becomes zeros. Queries, keys and values come from three tensors, or from
       one in which each head has its three parts together.
     buffers: Matches names of tensors that are not weights.
+    praxis_model: The module whose `language_model` makes the family's model in
+      praxis; '' if there is none. It is named, since it imports praxis.
     params: The serving params of the family.
     serving: The name of those that `//:serve` chooses.
     published: The sizes of published models: layers, width, heads, rotated
@@ -50,6 +52,7 @@ class Family:
     default_factory=dict
   )
   buffers: re.Pattern[str] = re.compile('')
+  praxis_model: str = ''
   params: servable.Table = dataclasses.field(default_factory=dict)
   serving: str = ''
   published: Mapping[str, tuple[int, int, int, int, int]] = dataclasses.field(

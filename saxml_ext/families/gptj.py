@@ -72,6 +72,7 @@ FAMILY = family.Family(
   buffers=re.compile(
     r'transformer\.h\.\d+\.attn\.(bias|masked_bias|embed_positions)'
   ),
+  praxis_model='saxml_ext.families.praxis.gptj_model',
   params={**gptj_published.TABLE, **gptj_serving.TABLE},
   serving=gptj_serving.ANY,
   published={'gpt-j-6b': (28, 4096, 16, 64, 50400)},

@@ -102,7 +102,7 @@ def open_array(state_dir: str, name: str) -> ts.TensorStore:
   if max(size, chunk_size) > _MAX_BYTES:
     raise errors.CheckpointError(
       f'{where} claims shape {list(array.shape)} in chunks of {list(chunk)}, '
-      f'more than {_MAX_BYTES} bytes; this is no GPT-J variable'
+      f'more than {_MAX_BYTES} bytes; no model has such a variable'
     )
   return array
 

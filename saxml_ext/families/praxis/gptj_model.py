@@ -12,10 +12,10 @@ import jax
 import numpy as np
 
 from saxml_ext.engine import config as config_lib
-from saxml_ext.pax.compat import praxis_compat
+from saxml_ext.families.praxis import stack
 
-praxis_compat.install()  # Before the first import of praxis.
-
+# praxis can be imported once the module above has prepared it.
+# isort: split
 from praxis import base_layer
 from praxis import pax_fiddle
 from praxis import py_utils
@@ -24,7 +24,6 @@ from praxis.layers import attentions
 from praxis.layers import embedding_softmax
 from praxis.layers import models
 from praxis.layers import normalizations
-from praxis.layers import transformer_models
 from praxis.layers import transformers
 
 Config: TypeAlias = pax_fiddle.Config
@@ -108,14 +107,15 @@ class ParallelTransformer(transformers.Transformer):
     return inputs + mixed + fed
 
 
-def language_model(config: config_lib.ModelConfig) -> Config:
-  """Configuration of a LanguageModel of these sizes, in float32."""
-  c = config
-  norm = Config(
-    normalizations.LayerNorm,
-    direct_scale=c.ln_direct_scale,
-    epsilon=c.ln_epsilon,
-  )
+def language_model(
+  config: config_lib.ModelConfig, repeated: bool = False
+) -> Config:
+  """Returns a LanguageModel of these sizes, in float32.
+
+  Args:
+    config: The sizes of the model.
+    repeated: True if the layers share their variables.
+  """
   attention = Config(
     attentions.DotProductAttention,
     combine_qkv=True,
@@ -124,7 +124,9 @@ def language_model(config: config_lib.ModelConfig) -> Config:
     scale_query_by_dim_per_head=True,
     use_rotary_position_emb=True,
     consolidate_rope_key_state=True,
-    rotary_position_emb_tpl=Config(PairwiseRotary, rotary_dim=c.rotary_dim),
+    rotary_position_emb_tpl=Config(
+      PairwiseRotary, rotary_dim=config.rotary_dim
+    ),
   )
   feed_forward = Config(
     transformers.TransformerFeedForward,
@@ -134,28 +136,18 @@ def language_model(config: config_lib.ModelConfig) -> Config:
   )
   layer = Config(
     ParallelTransformer,
-    ln_tpl=norm.clone(),
+    ln_tpl=stack.norm(config),
     tr_atten_tpl=attention,
     tr_fflayer_tpl=feed_forward,
   )
-  lm = Config(
-    transformer_models.TransformerLm,
-    model_dims=c.model_dim,
-    vocab_size=c.vocab_size,
+  return stack.language_model(
+    config,
+    layer,
+    repeated,
     position_emb_tpl=None,
     separate_embedding_tpl=Config(embedding_softmax.Embedding),
-    stacked_transformer_tpl=Config(
-      transformers.StackedTransformer,
-      num_layers=c.num_layers,
-      num_heads=c.num_heads,
-      dim_per_head=c.head_dim,
-      hidden_dims=c.hidden_dim,
-      transformer_layer_params_tpl=layer,
-    ),
     softmax_tpl=Config(embedding_softmax.FullSoftmax),
-    final_ln_tpl=norm.clone(),
   )
-  return Config(models.LanguageModel, name='gptj', lm_tpl=lm)
 
 
 def nested(variables: Mapping[str, np.ndarray]) -> dict[str, Any]:

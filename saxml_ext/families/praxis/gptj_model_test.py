@@ -1,11 +1,12 @@
 """The variables of praxis' GPT-J are those of the engine's table."""
 
 from absl.testing import absltest
+from absl.testing import parameterized
 import jax
 import numpy as np
 
 from saxml_ext.engine import config as config_lib
-from saxml_ext.engine import variables
+from saxml_ext.engine.testing import random_model
 from saxml_ext.families.praxis import gptj_model
 
 # praxis can be imported once the modules above have prepared it.
@@ -23,9 +24,10 @@ _CONFIG = config_lib.ModelConfig(
 )
 
 
-class GptjModelTest(absltest.TestCase):
-  def test_names_and_shapes_are_those_of_the_table(self):
-    model = gptj_model.instantiate(_CONFIG)
+class GptjModelTest(parameterized.TestCase):
+  @parameterized.parameters(False, True)
+  def test_names_and_shapes_are_those_of_the_table(self, repeated):
+    model = base_layer.instantiate(gptj_model.language_model(_CONFIG, repeated))
     ids = np.zeros((1, 4), np.int32)
     context = base_layer.JaxContext.HParams(do_eval=True)
     with base_layer.JaxContext.new_context(hparams=context):
@@ -43,11 +45,10 @@ class GptjModelTest(absltest.TestCase):
         {'params': tree['params']}
       )
     }
-    expected = {
-      row.path(layer): row.shape(_CONFIG)
-      for row, layer in variables.GPTJ.of_model(_CONFIG)
-    }
-    self.assertEqual(found, expected)
+    expected = random_model.variables(_CONFIG)
+    if repeated:
+      expected = random_model.repeated(expected, _CONFIG)
+    self.assertEqual(found, {n: v.shape for n, v in expected.items()})
 
 
 if __name__ == '__main__':

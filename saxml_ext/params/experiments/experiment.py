@@ -4,9 +4,9 @@
     model, variables = restore.restore(cls(), '/tmp/pax')
 
 The class derives from the serving params and from paxml's BaseExperiment. Its
-task's model is the praxis LanguageModel of `gptj_model` or `lm_cloud_model`,
-made of praxis' quantized layers where the params say QUANTIZATION: then the
-checkpoint has to be an INT8 one.
+task's model is the praxis LanguageModel of the family, made of praxis' quantized
+layers where the params say QUANTIZATION: then the checkpoint has to be an INT8
+one.
 
 What praxis' layers do differently from this server's engine:
 
@@ -20,14 +20,12 @@ Importing this module imports paxml, which takes seconds.
 
 from collections.abc import Mapping
 import dataclasses
+import importlib
 from typing import Any, TypeAlias
 
 from saxml_ext.common import errors
-from saxml_ext.engine import architecture as architecture_lib
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import variables as variables_lib
-from saxml_ext.families.praxis import gptj_model
-from saxml_ext.families.praxis import lm_cloud_model
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.params import template
 from saxml_ext.params.experiments import decoding
@@ -61,7 +59,7 @@ def of(
   """Returns the experiment of these serving params.
 
   Args:
-    params: of a GPT-J or an LmCloudSpmd.
+    params: of a family that praxis has a model of.
     checkpoint_path: of a checkpoint that gives what the params leave open:
       sizes, end of text, the type that variables are stored in.
 
@@ -135,7 +133,7 @@ def _read(
   if missing:
     raise errors.InvalidArgument(
       f'{params.__name__} leaves {", ".join(missing)} to the checkpoint: give'
-      ' the path of one that convert_gptj_ckpt wrote'
+      ' the path of one that convert_hf wrote'
     )
   dtype = specs[_NORM].dtype if _NORM in specs else params.MODEL_DTYPE
   repeated = variables_lib.is_repeated(specs)
@@ -148,14 +146,12 @@ def _model(
   repeated: bool,
 ) -> pax_fiddle.Config:
   """The LanguageModel, in praxis' quantized layers if settings say so."""
-  if config.architecture.residual == architecture_lib.SHARED:
-    model = gptj_model.language_model(config)
-  elif config.architecture.residual == architecture_lib.SEQUENTIAL:
-    model = lm_cloud_model.language_model(config, repeated)
-  else:
+  if not settings.family.praxis_model:
     raise errors.Unimplemented(
       f'praxis has no model of the family {settings.family.name} here'
     )
+  module = importlib.import_module(settings.family.praxis_model)
+  model = module.language_model(config, repeated)
   if settings.quantization is None:
     return model
   activations = settings.quantization == 'int8'
