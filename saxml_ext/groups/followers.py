@@ -5,7 +5,7 @@ from concurrent import futures
 import hmac
 import queue
 import threading
-from typing import Any
+from typing import Any, Protocol
 
 from absl import logging
 import grpc
@@ -48,8 +48,8 @@ class Member:
       context.abort(grpc.StatusCode.ABORTED, self._reason)
 
 
-class Listener:
-  """Who is told what followers do; called on threads of the streams."""
+class Listener(Protocol):
+  """Hears what followers do, on the threads of their streams."""
 
   def joined(self, member: Member) -> None:
     """A follower is there."""

@@ -56,7 +56,7 @@ class Loaded(NamedTuple, Generic[group_engine.PreparedT]):
   runner: leader_runner.LeaderRunner
 
 
-class Leader(members_lib.Listener, Generic[group_engine.PreparedT]):
+class Leader(Generic[group_engine.PreparedT]):
   """Process 0 of a group. Any thread may call it.
 
   Attributes:
@@ -253,7 +253,7 @@ class Leader(members_lib.Listener, Generic[group_engine.PreparedT]):
       member.close(reason)
     self._wait_for_leaving(len(members), _LAST_WORD)
 
-  # What followers do, on threads of their streams.
+  # `members_lib.Listener`, on threads of the streams.
 
   def joined(self, member: members_lib.Member) -> None:
     logging.info('group: %s has joined', member.host)
