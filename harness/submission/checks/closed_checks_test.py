@@ -1,4 +1,5 @@
 import pathlib
+import re
 import shutil
 
 from absl.testing import absltest
@@ -61,6 +62,8 @@ class ComplianceTest(absltest.TestCase):
     jobs.last(self.test, 1.2 * _SECS)
     (problem,) = self.problems()
     self.assertRegex(problem, 'TEST01 failed: .*Test score = .*, TEST FAIL')
+    reference, test = map(float, re.findall(r'score = ([0-9.]+)', problem))
+    self.assertAlmostEqual(reference / test, 1.2, delta=0.01)
 
   def test_other_answers_must_score_alike(self):
     shutil.rmtree(self.test)
