@@ -80,7 +80,7 @@ class _Writer(writing.Writer):
     return Passage(' '.join(one.text for one in sentences), told)
 
   def _event(self, number: int, told: Told) -> list[writing.Sentence]:
-    """The sentences of event `number` of the passage."""
+    """Returns the sentences of event `number` of the passage."""
     event = events.EVENTS[told.kind]
     templates = [
       self.word(known, [unseen])

@@ -76,7 +76,7 @@ class _Writer(writing.Writer):
   def _event(
     self, event: events.Event, number: int, count: int
   ) -> tuple[list[writing.Sentence], list[writing.Sentence]]:
-    """The sentences and highlights of event `number` of `count`."""
+    """Returns the sentences and highlights of event `number` of `count`."""
     rng = self.rng
     slots = self.slots(event)
     shown = list(range(len(event.highlights)))
