@@ -168,7 +168,6 @@ def _calibration(
 
 def _run(source: str, pax: str) -> None:
   begin = time.monotonic()
-  configs.check_name(_CONFIGS.value)
   # Before the long part, as it may fail.
   articles = (
     sample_texts.load_articles(

@@ -8,50 +8,24 @@ float; here such a checkpoint is refused, as are the tables of other models.
 
 from converters.quantize import model_files
 from saxml_ext.engine import variables
-from saxml_ext.families import all as families
 from saxml_ext.families import layout
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import errors
 
-# The other names that stock's tool takes, or took in one of its versions.
-_OTHERS = (
-  'gpt5b',
-  'gamma2b',
-  'gamma7b',
-  'gemma2b',
-  'gemma7b',
-  'llama2-70b-weight-linear-only-int8',
-)
 _SCALE = '_quantized_scale'
 _SHOWN = 3
-
-
-def check_name(name: str) -> None:
-  """Checks the name of a table.
-
-  Raises:
-    errors.CheckpointError: It is not the table of a model known here.
-  """
-  if name in families.convertible():
-    return
-  whose = 'of another model' if name in _OTHERS else 'unknown'
-  known = ' or '.join(families.convertible())
-  raise errors.CheckpointError(
-    f'--quantization_configs={name} is {whose}: say {known}, or quantize the'
-    " checkpoint with stock Sax's own tool"
-  )
 
 
 def check_fits(name: str, reader: checkpoint.Reader) -> None:
   """Checks that a checkpoint has the variables that a table is of.
 
   Args:
-    name: The name of the table, see `check_name`.
+    name: The name of the table.
     reader: The float checkpoint.
 
   Raises:
-    errors.CheckpointError: Variables are missing, or there are others whose
-      numbers the table knows nothing of.
+    errors.CheckpointError: The table is of another family, variables are
+      missing, or there are others whose numbers it knows nothing of.
   """
   found = {n.removesuffix(_SCALE) for n in reader.specs}
   layers = set(map(variables.layer_of, found)) - {None}
@@ -63,9 +37,7 @@ def check_fits(name: str, reader: checkpoint.Reader) -> None:
     )
   # Their names depend on nothing but the number of layers.
   shape = layout.ModelShape(len(layers) or 1, 1, 1, 1, 1)
-  expected = {
-    variable.name for variable in layout.variables(shape, family=family)
-  }
+  expected = {row.path(layer) for row, layer in family.table.of_model(shape)}
   problems = [
     f'it has no {_some(expected - found)}' if expected - found else '',
     f'it has {_some(found - expected)}' if found - expected else '',

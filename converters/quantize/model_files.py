@@ -60,20 +60,16 @@ def open_model(path: str) -> Model:
   file = os.path.join(directory, description_lib.FILE_NAME)
   try:
     description = description_lib.read(reader.step_dir)
-    if (
-      description.rotary_dim is None
-      or description.ln_epsilon is None
-      or description.max_positions is None
-      or description.eos_id is None
-    ):
-      missing = [n for n in _NEEDED if getattr(description, n) is None]
+    needed = {name: getattr(description, name) for name in _NEEDED}
+    missing = [name for name, value in needed.items() if value is None]
+    if missing:
       raise ValueError(f'nothing says {", ".join(missing)}')
     family = family_of(reader)
     config = config_lib.ModelConfig.from_pax(
       reader.specs,
-      description.rotary_dim,
+      needed['rotary_dim'],
       rotary_base=description.rotary_base or _ROTARY_BASE,
-      ln_epsilon=description.ln_epsilon,
+      ln_epsilon=needed['ln_epsilon'],
       architecture=family.architecture,
     )
   except (OSError, common_errors.SaxError, ValueError) as e:
@@ -82,9 +78,5 @@ def open_model(path: str) -> Model:
       f'can be run: {e}; convert the checkpoint with convert_hf'
     ) from e
   return Model(
-    reader,
-    directory,
-    config,
-    description.eos_id,
-    description.max_positions,
+    reader, directory, config, needed['eos_id'], needed['max_positions']
   )

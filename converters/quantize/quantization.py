@@ -83,7 +83,9 @@ def quantize(
           variables = {name: reader.read(name) for name in names}
           stats = calibration(variables) if calibration else None
           if options.smoothing is not None:
-            variables, stats, chosen = _smooth(variables, options, stats)
+            chosen = smoothing.choose(variables, options.smoothing, stats)
+            variables = smoothing.apply(variables, chosen)
+            stats = stats and smoothing.apply_to_stats(stats, chosen)
             exponents.append(chosen)
         for name in names:
           value = variables.pop(name, None)
@@ -142,13 +144,6 @@ def _groups(
       ' convert_hf writes'
     )
   return others + sorted(layers.items())
-
-
-def _smooth(variables, options, stats):
-  chosen = smoothing.choose(variables, options.smoothing, stats)
-  if stats:
-    stats = smoothing.apply_to_stats(stats, chosen)
-  return smoothing.apply(variables, chosen), stats, chosen
 
 
 def _copy_description(reader: checkpoint.Reader, pax: str) -> None:

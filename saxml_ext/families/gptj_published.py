@@ -26,10 +26,7 @@ _PACKAGE = 'saxml.server.pax.lm.params.'
 _MODULE = _PACKAGE + 'gptj.'
 
 _IDS: dict[str, Any] = {'TOKENIZED_INPUT': True, 'TOKENIZED_OUTPUT': True}
-_INT8: dict[str, Any] = {
-  'QUANTIZATION': 'int8',
-  'XLA_TPU_FLAGS': gptj_xla_flags.BATCH_32,
-}
+_V4_0_INPUTS = {**servable.EXTRA_INPUTS, 'temperature': 0.0}
 
 TABLE: servable.Table = {
   _MODULE + 'GPTJ': servable.Params(
@@ -109,7 +106,8 @@ TABLE: servable.Table = {
     loaded. Upstream's server compiles it with the submissions' flags.
     """,
     'GPTJ4TokenizedINT8BS32',
-    **_INT8,
+    QUANTIZATION='int8',
+    XLA_TPU_FLAGS=gptj_xla_flags.BATCH_32,
   ),
   _MODULE + 'GPTJ4TokenizedINT8BS32XLAEarly': servable.Params(
     "The same; Pax's beams stop once all have ended.",
@@ -126,7 +124,7 @@ TABLE: servable.Table = {
     'What both submissions to MLPerf Inference v4.0 set.',
     'GPTJ4TokenizedINT8BS32XLAWait40MB6',
     VOCAB_SIZE=50400,
-    EXTRA_INPUTS={**servable.EXTRA_INPUTS, 'temperature': 0.0},
+    EXTRA_INPUTS=_V4_0_INPUTS,
   ),
   _MODULE + 'GPTJ4TokenizedINT8BS32XLAWait40MB6Offline': servable.Params(
     'MLPerf Inference v4.0, Offline.', '_Submitted'
@@ -141,11 +139,7 @@ TABLE: servable.Table = {
     'mlperf4.0 at 303279dc: the candidate without quantization, in bfloat16.',
     'GPTJ4TokenizedINT8BS32',
     VOCAB_SIZE=50400,
-    EXTRA_INPUTS={
-      **servable.EXTRA_INPUTS,
-      'temperature': 0.0,
-      'per_example_top_k': 100,
-    },
+    EXTRA_INPUTS={**_V4_0_INPUTS, 'per_example_top_k': 100},
     TOKENS_PER_BEAM=3,
     MIN_DECODE_STEPS=35,
   ),
@@ -153,7 +147,8 @@ TABLE: servable.Table = {
     'MLPerf Inference v3.1, Offline: ids in and out, int8 matrices.',
     '_FourChips',
     **_IDS,
-    **_INT8,
+    QUANTIZATION='int8',
+    XLA_TPU_FLAGS=gptj_xla_flags.BATCH_32,
     USE_BATCH_SHARDING=False,
     BUCKET_KEYS=[512, 1024, 1919],
     BEAM_SEARCH_EARLY_EXIT=True,

@@ -9,19 +9,16 @@ comes from. The numbers of slots are those with which the compiled programs fit;
 `summary.txt` of each set says how closely.
 """
 
-from collections.abc import Mapping, Sequence
-
 from saxml_ext.families import servable
 
-ANY = 'saxml_ext.params.gptj.AnyGPTJ'
-
 _OWN = 'saxml_ext.params.gptj.'
+ANY = _OWN + 'AnyGPTJ'
 _SUBMITTED = (
   'saxml.server.pax.lm.params.gptj.GPTJ4TokenizedINT8BS32XLAWait40MB6Offline'
 )
 
 # Slice -> mesh [replica, data, model], slots in int8 and in bfloat16.
-SLICES: Mapping[str, tuple[Sequence[int], int, int]] = {
+SLICES = {
   'V5E1x1': ([1, 1, 1], 15, 5),
   'V5E2x2': ([1, 1, 4], 96, 84),
   'V5E2x4': ([1, 2, 4], 192, 168),

@@ -4,7 +4,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 
 from saxml_ext.common import errors
-from saxml_ext.params import families
+from saxml_ext.families import all as families
 from saxml_ext.params import lm_cloud
 from saxml_ext.params import overrides
 from saxml_ext.params import registry

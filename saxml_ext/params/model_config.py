@@ -7,12 +7,7 @@ from saxml_ext.params import settings as settings_lib
 
 # What a checkpoint might know -> the attribute that has it otherwise.
 _ATTRIBUTES = {
-  'num_layers': 'NUM_LAYERS',
-  'model_dim': 'MODEL_DIMS',
-  'hidden_dim': 'HIDDEN_DIMS',
-  'num_heads': 'NUM_HEADS',
-  'head_dim': 'DIMS_PER_HEAD',
-  'vocab_size': 'VOCAB_SIZE',
+  **settings_lib.SIZES,
   'rotary_dim': 'ROTARY_DIM',
   'ln_epsilon': 'LAYER_NORM_EPSILON',
 }

@@ -11,13 +11,23 @@ from typing import Any
 
 from saxml_ext.common import errors
 from saxml_ext.engine import config as config_lib
+from saxml_ext.families import all as families
 from saxml_ext.families import family as family_lib
 from saxml_ext.params import engine_config
-from saxml_ext.params import families
 from saxml_ext.params import ranges
 from saxml_ext.params import request_inputs
 from saxml_ext.params import support
 from saxml_ext.params import template
+
+# Size of a model -> the attribute that has it.
+SIZES = {
+  'num_layers': 'NUM_LAYERS',
+  'model_dim': 'MODEL_DIMS',
+  'hidden_dim': 'HIDDEN_DIMS',
+  'num_heads': 'NUM_HEADS',
+  'head_dim': 'DIMS_PER_HEAD',
+  'vocab_size': 'VOCAB_SIZE',
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +107,7 @@ class Settings:
     parts = math.prod(params.ICI_MESH_SHAPE[:-1])
     shares = engine.prefill_batches != (1,) or parts > 1
     return cls(
-      family=families.of(params),
+      family=_family(params),
       test_mode=params.test_mode,
       engine=engine,
       admission_limit=template.admission_limit(params),
@@ -156,6 +166,17 @@ class Settings:
     return not (self.tokenized_input and self.tokenized_output)
 
 
+def _family(params: type[template.ServableLMParams]) -> family_lib.Family:
+  """Returns the family that params name, with their own caps."""
+  family = families.FAMILIES[params.ARCHITECTURE]
+  architecture = dataclasses.replace(
+    family.architecture,
+    attention_cap=params.ATTEN_LOGIT_CAP,
+    logit_cap=params.SOFTMAX_CAP_LOGITS,
+  )
+  return dataclasses.replace(family, architecture=architecture)
+
+
 def _methods(params: type[template.ServableLMParams]) -> tuple[str, ...]:
   methods = []
   if params.ENABLE_GENERATE and not params.SCORE_ONLY:
@@ -192,14 +213,7 @@ def _sos_id(params: type[template.ServableLMParams]) -> int | None:
 
 
 def _shape(params: type[template.ServableLMParams]) -> dict[str, int]:
-  fixed = {
-    'num_layers': params.NUM_LAYERS,
-    'model_dim': params.MODEL_DIMS,
-    'hidden_dim': params.HIDDEN_DIMS,
-    'num_heads': params.NUM_HEADS,
-    'head_dim': params.DIMS_PER_HEAD,
-    'vocab_size': params.VOCAB_SIZE,
-  }
+  fixed = {name: getattr(params, SIZES[name]) for name in SIZES}
   return {name: size for name, size in fixed.items() if size is not None}
 
 

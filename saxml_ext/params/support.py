@@ -10,15 +10,11 @@ from typing import Any
 
 from saxml_ext.common import errors
 from saxml_ext.engine import config as config_lib
-from saxml_ext.params import families
+from saxml_ext.families import all as families
 from saxml_ext.params import template
 
 # QUANTIZATION -> what the engine calls it.
-QUANTIZATIONS = {
-  'none': None,
-  'int8': 'int8',
-  'int8_weights': 'int8_weights',
-}
+QUANTIZATIONS = {'none': None, 'int8': 'int8', 'int8_weights': 'int8_weights'}
 
 # Attribute -> the values that are followed.
 CHOICES: Mapping[str, tuple[Any, ...]] = {

@@ -7,6 +7,7 @@ from typing import Any
 
 from absl.testing import absltest
 from absl.testing import parameterized
+from flax import traverse_util
 import jax
 import numpy as np
 
@@ -18,7 +19,6 @@ from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.engine.testing import random_model
 from saxml_ext.engine.testing import serving
-from saxml_ext.families.praxis import gptj_model
 from saxml_ext.params import lm_cloud as lm_cloud_params
 from saxml_ext.params.experiments import experiment
 from saxml_ext.pax import checkpoint_writer
@@ -82,7 +82,9 @@ def _quantized(small: type, variables) -> dict[str, np.ndarray]:
   context = base_layer.JaxContext.HParams(do_eval=True)
   with base_layer.JaxContext.new_context(hparams=context):
     tree, _ = model.apply(
-      gptj_model.nested(variables), method=model.quantize_weight, mutable=[]
+      traverse_util.unflatten_dict(variables, sep='.'),
+      method=model.quantize_weight,
+      mutable=[],
     )
   return {
     '.'.join(part.key for part in path): np.asarray(value)
@@ -114,7 +116,7 @@ def _praxis(
 ) -> Callable[[np.ndarray], jax.Array]:
   """From ids [B, T] to praxis' logits [B, T, V]."""
   model = base_layer.instantiate(_experiment(repeated, combined)().task().model)
-  variables = gptj_model.nested(_stored(repeated, combined))
+  variables = traverse_util.unflatten_dict(_stored(repeated, combined), sep='.')
   return jax.jit(functools.partial(_apply, model, variables))
 
 
@@ -187,7 +189,7 @@ class LogitsTest(parameterized.TestCase):
     task = small().task()
     quantize.set_transformer_quantization(task.model, weight_quant_only=True)
     model = base_layer.instantiate(task.model)
-    theirs = _apply(model, gptj_model.nested(int8), ids)
+    theirs = _apply(model, traverse_util.unflatten_dict(int8, sep='.'), ids)
     ours = _logits(int8, ids, quantization='int8_weights', quantize_head=False)
     difference = np.abs(ours - theirs).max()
     print(f'int8 weights: largest difference {difference:.1e}')

@@ -4,6 +4,7 @@ import functools
 
 from absl.testing import absltest
 from absl.testing import parameterized
+from flax import traverse_util
 import jax
 import numpy as np
 
@@ -60,8 +61,11 @@ def _apply(method, *args, **kwargs):
   """Calls a method of praxis' model, without any randomness."""
   hparams = base_layer.JaxContext.HParams(do_eval=True)
   with base_layer.JaxContext.new_context(hparams=hparams):
-    return gptj_model.instantiate(_CONFIG).apply(
-      gptj_model.nested(_variables()), *args, method=method, **kwargs
+    return base_layer.instantiate(gptj_model.language_model(_CONFIG)).apply(
+      traverse_util.unflatten_dict(_variables(), sep='.'),
+      *args,
+      method=method,
+      **kwargs,
     )
 
 

@@ -25,6 +25,7 @@ times scale. All of it is float32.
 
 from collections.abc import Mapping
 
+from flax import traverse_util
 import jax
 import numpy as np
 
@@ -65,7 +66,9 @@ def quantized(
   context = base_layer.JaxContext.HParams(do_eval=True)
   with base_layer.JaxContext.new_context(hparams=context):
     tree, _ = layer.apply(
-      gptj_model.nested(variables), method=layer.quantize_weight, mutable=[]
+      traverse_util.unflatten_dict(variables, sep='.'),
+      method=layer.quantize_weight,
+      mutable=[],
     )
   return {
     '.'.join(part.key for part in path): np.asarray(value)

@@ -56,6 +56,11 @@ def choose(
   Raises:
     ValueError: A strength above 0 comes without stats.
   """
+  if strength and stats is None:
+    raise ValueError(
+      f'smoothing of strength {strength:g} needs statistics of the inputs;'
+      ' calibrate, or use strength 0'
+    )
   rows = {name: matrix_table.TABLE.named(name) for name in variables}
   fields = {row.field for row in rows.values() if row}
   peaks: dict[str, np.ndarray] = {}
@@ -67,15 +72,7 @@ def choose(
       peaks[tap] = np.maximum(peaks.get(tap, 0), peak)
 
   def exponents(name: str, weight_peak: np.ndarray) -> tuple[int, ...]:
-    if not strength:
-      peak = np.ones_like(weight_peak)
-    elif stats is None:
-      raise ValueError(
-        f'smoothing of strength {strength:g} needs statistics of the inputs;'
-        ' calibrate, or use strength 0'
-      )
-    else:
-      peak = stats[name].peak
+    peak = stats[name].peak if stats and strength else np.ones_like(weight_peak)
     usable = (peak > 0) & (weight_peak > 0)
     peak, weight_peak = (
       np.where(usable, x, 1).astype(np.float64) for x in (peak, weight_peak)

@@ -1,7 +1,6 @@
 """What each way to quantize keeps of a model, as the rows of one table."""
 
-from collections.abc import Iterator, Sequence
-import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 import os
 import shutil
 
@@ -20,40 +19,22 @@ from saxml_ext.evaluation import dataset
 _GPTQ_INPUTS = 4096
 
 
-@dataclasses.dataclass(frozen=True)
-class Setting:
-  """One way to quantize: its name in the table, and how it is done."""
-
-  label: str
-  options: recipe.Options
-  calibrated: bool = False
-
-
-SETTINGS = (
-  Setting('plain rounding', recipe.Options()),
-  Setting('`--clipping`', recipe.Options(clipping=True)),
-  Setting('`--smoothing=0`', recipe.Options(smoothing=0.0)),
-  Setting(
-    'calibrated, `--smoothing=0.5 --gptq_max_inputs=0`',
-    recipe.Options(smoothing=0.5),
-    True,
+# Name in the table -> how it is done; any use of the inputs needs calibration.
+SETTINGS = {
+  'plain rounding': recipe.Options(),
+  '`--clipping`': recipe.Options(clipping=True),
+  '`--smoothing=0`': recipe.Options(smoothing=0.0),
+  'calibrated, `--smoothing=0.5 --gptq_max_inputs=0`': recipe.Options(
+    smoothing=0.5
   ),
-  Setting(
-    'calibrated, `--smoothing=-1` (GPTQ alone)',
-    recipe.Options(gptq_inputs=_GPTQ_INPUTS),
-    True,
+  'calibrated, `--smoothing=-1` (GPTQ alone)': recipe.Options(
+    gptq_inputs=_GPTQ_INPUTS
   ),
-  Setting(
-    'calibrated',
-    recipe.Options(smoothing=0.0, gptq_inputs=_GPTQ_INPUTS),
-    True,
+  'calibrated': recipe.Options(smoothing=0.0, gptq_inputs=_GPTQ_INPUTS),
+  'calibrated, `--smoothing=0.5`': recipe.Options(
+    smoothing=0.5, gptq_inputs=_GPTQ_INPUTS
   ),
-  Setting(
-    'calibrated, `--smoothing=0.5`',
-    recipe.Options(smoothing=0.5, gptq_inputs=_GPTQ_INPUTS),
-    True,
-  ),
-)
+}
 
 _HEADER = (
   '`int8`',
@@ -69,7 +50,7 @@ def lines(
   calibration: Sequence[dataset.Article],
   articles: Sequence[dataset.Article],
   directory: str,
-  settings: Sequence[Setting] = SETTINGS,
+  settings: Mapping[str, recipe.Options] = SETTINGS,
 ) -> Iterator[str]:
   """Quantizes and scores a model in every way; yields a table in Markdown.
 
@@ -100,14 +81,14 @@ def lines(
   calibration_texts = sample_texts.from_articles(
     calibration, tokenizer, longest
   )
-  for setting in settings:
+  for label, options in settings.items():
     pax = os.path.join(directory, 'int8')
     next_layer = None
-    if setting.calibrated:
+    if options.smoothing or options.gptq_inputs:
       next_layer = calibration_run.Calibration(
-        layered, calibration_texts, setting.options.gptq_inputs
+        layered, calibration_texts, options.gptq_inputs
       ).next_layer
-    record = provenance.Record(setting.options)
+    record = provenance.Record(options)
     quantization.quantize(source, pax, record, next_layer)
     model = model_files.open_model(pax)
     found = rouge_scores.summarize(model, 'int8', articles, tokenizer)
@@ -120,7 +101,7 @@ def lines(
     )
     shutil.rmtree(pax)
     rouge = figures.Rouge.of('int8', found, expected)
-    yield _row(setting.label, rouge, f'{error.divergence:.3g}')
+    yield _row(label, rouge, f'{error.divergence:.3g}')
 
 
 def _row(label: str, rouge: figures.Rouge, divergence: str = '') -> str:

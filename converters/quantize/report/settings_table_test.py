@@ -23,11 +23,10 @@ class SettingsTableTest(absltest.TestCase):
       )
       for seed, name in enumerate(('cal', 'eval'))
     )
-    settings = [
-      setting
-      for setting in settings_table.SETTINGS
-      if setting.label in ('plain rounding', 'calibrated')
-    ]
+    settings = {
+      label: settings_table.SETTINGS[label]
+      for label in ('plain rounding', 'calibrated')
+    }
     lines = list(
       settings_table.lines(source, calibration, articles, root, settings)
     )

@@ -5,24 +5,20 @@ feed-forward side by side behind one layer norm, and a rotation of neighbouring
 pairs of the first dims of a head instead of its two halves.
 """
 
-from collections.abc import Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import jax
-import numpy as np
 
 from saxml_ext.engine import config as config_lib
 from saxml_ext.families.praxis import stack
 
 # praxis can be imported once the module above has prepared it.
 # isort: split
-from praxis import base_layer
 from praxis import pax_fiddle
 from praxis import py_utils
 from praxis.layers import activations
 from praxis.layers import attentions
 from praxis.layers import embedding_softmax
-from praxis.layers import models
 from praxis.layers import normalizations
 from praxis.layers import transformers
 
@@ -148,20 +144,3 @@ def language_model(
     separate_embedding_tpl=Config(embedding_softmax.Embedding),
     softmax_tpl=Config(embedding_softmax.FullSoftmax),
   )
-
-
-def nested(variables: Mapping[str, np.ndarray]) -> dict[str, Any]:
-  """Variables named `params.lm.softmax...` as the tree that praxis applies."""
-  tree: dict[str, Any] = {}
-  for name, value in variables.items():
-    *path, last = name.split('.')
-    node = tree
-    for part in path:
-      node = node.setdefault(part, {})
-    node[last] = jax.numpy.asarray(value)
-  return tree
-
-
-def instantiate(config: config_lib.ModelConfig) -> models.LanguageModel:
-  """The model itself; it holds no variables."""
-  return base_layer.instantiate(language_model(config))

@@ -21,11 +21,12 @@ Importing this module imports paxml, which takes seconds.
 from collections.abc import Mapping
 import dataclasses
 import importlib
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from saxml_ext.common import errors
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import variables as variables_lib
+from saxml_ext.params import model_config
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.params import template
 from saxml_ext.params.experiments import decoding
@@ -111,33 +112,20 @@ def _read(
   settings = settings.completed(
     said.eos_id, said.rotary_dim, said.ln_epsilon, said.rotary_base
   )
-  fixed: dict[str, Any] = {
-    **settings.shape,
-    'rotary_dim': settings.rotary_dim,
-    'rotary_base': settings.rotary_base,
-    'ln_direct_scale': settings.family.ln_direct_scale,
-    'architecture': settings.family.architecture,
-  }
-  if settings.ln_epsilon is not None:
-    fixed['ln_epsilon'] = settings.ln_epsilon
   if specs and settings.rotary_dim is not None:
     found = config_lib.ModelConfig.from_pax(
       specs, settings.rotary_dim, architecture=settings.family.architecture
     )
-    fixed = vars(found) | fixed
-  missing = [
-    field.name
-    for field in dataclasses.fields(config_lib.ModelConfig)
-    if fixed.get(field.name) is None and field.default is dataclasses.MISSING
-  ]
-  if missing:
-    raise errors.InvalidArgument(
-      f'{params.__name__} leaves {", ".join(missing)} to the checkpoint: give'
-      ' the path of one that convert_hf wrote'
-    )
+    sizes = {name: getattr(found, name) for name in settings_lib.SIZES}
+    settings = dataclasses.replace(settings, shape={**sizes, **settings.shape})
+  epsilon = settings.ln_epsilon or config_lib.ModelConfig.ln_epsilon
+  try:
+    config = model_config.of(dataclasses.replace(settings, ln_epsilon=epsilon))
+  except ValueError as e:
+    raise errors.InvalidArgument(f'{params.__name__}: {e}') from e
   dtype = specs[_NORM].dtype if _NORM in specs else params.MODEL_DTYPE
   repeated = variables_lib.is_repeated(specs)
-  return settings, config_lib.ModelConfig(**fixed), dtype, repeated
+  return settings, config, dtype, repeated
 
 
 def _model(

@@ -7,13 +7,13 @@ import sys
 
 from absl.testing import absltest
 from absl.testing import parameterized
+from flax import traverse_util
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine.testing import random_model
-from saxml_ext.families.praxis import gptj_model
 from saxml_ext.params import gptj
 from saxml_ext.params.experiments import experiment
 from saxml_ext.pax import checkpoint
@@ -61,7 +61,7 @@ def _save(path: pathlib.Path, ocdbt: bool) -> None:
   """Saves with paxml, the optimizer's state of a training included."""
   task = base_layer.instantiate(experiment.of(_Params)().task())
   state = task.create_train_state(
-    gptj_model.nested(_variables()),
+    traverse_util.unflatten_dict(_variables(), sep='.'),
     task.model.abstract_init_with_metadata(restore.example(1, 8)),
   )
   manager = checkpoints.save_checkpoint(
