@@ -44,9 +44,9 @@ _OUTPUT_DIR = flags.DEFINE_string(
 )
 _CONFIGS = flags.DEFINE_string(
   'quantization_configs',
-  'gptj',
+  None,
   "Which matrices become int8, by stock's name of the table: gptj, or gpt_neox."
-  ' A checkpoint that it does not fit is refused.',
+  ' A checkpoint that it does not fit is refused. Default: that of its family.',
 )
 _BITS = flags.DEFINE_integer(
   'number_bits',

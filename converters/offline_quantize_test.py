@@ -183,8 +183,8 @@ class OfflineQuantizeTest(parameterized.TestCase):
     (dict(calibration='/nowhere'), "articles: .*No such file.*'/nowhere'"),
     (
       dict(quantization_configs='gemma7b'),
-      'quantization_configs=gemma7b is of another model: .* is a GPT-J; say'
-      ' --quantization_configs=gptj',
+      'is a GPT-J, which the table --quantization_configs=gemma7b does not fit.*'
+      ' tables of gpt_neox and gptj',
     ),
   )
   def test_refusals(self, flags, message):

@@ -62,7 +62,7 @@ def converted(
   Raises:
     errors.ServeError: The disk has no room for it, or a converter failed.
   """
-  family, config = config_json.read_config(directory)
+  _, config = config_json.read_config(directory)
   dtype = _float_type(_parameters(config), quantize)
   target = os.path.join(
     cache, f'{name}-{_stamp(directory, dtype, str(quantize))}'
@@ -88,7 +88,6 @@ def converted(
         {
           'input_dir': floats,
           'output_dir': target,
-          'quantization_configs': family.name,
           'report': False,
           'resume': True,
         },

@@ -3,11 +3,12 @@
 Stock Sax's tool has a table of matrices for each kind of model; the table of
 "gptj" is `matrix_table`. Given a model that the table does not fit, that tool
 quantizes the matrices whose names it happens to know and leaves the others in
-float; here such a checkpoint is refused, as are the tables of other models.
+float; here such a checkpoint is refused.
 """
 
 from converters.quantize import model_files
 from saxml_ext.engine import variables
+from saxml_ext.families import all as families
 from saxml_ext.families import layout
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import errors
@@ -16,11 +17,11 @@ _SCALE = '_quantized_scale'
 _SHOWN = 3
 
 
-def check_fits(name: str, reader: checkpoint.Reader) -> None:
+def check_fits(name: str | None, reader: checkpoint.Reader) -> None:
   """Checks that a checkpoint has the variables that a table is of.
 
   Args:
-    name: The name of the table.
+    name: The name of the table; None stands for that of its family.
     reader: The float checkpoint.
 
   Raises:
@@ -30,10 +31,11 @@ def check_fits(name: str, reader: checkpoint.Reader) -> None:
   found = {n.removesuffix(_SCALE) for n in reader.specs}
   layers = set(map(variables.layer_of, found)) - {None}
   family = model_files.family_of(reader)
-  if name != family.name:
+  if name not in (None, family.name) or not family.tensors:
     raise errors.CheckpointError(
-      f'--quantization_configs={name} is of another model: {reader.step_dir} is'
-      f' a {family.title}; say --quantization_configs={family.name}'
+      f'{reader.step_dir} is a {family.title}, which the table'
+      f' --quantization_configs={name} does not fit; leave the flag out. There'
+      f' are tables of {" and ".join(families.convertible())}'
     )
   # Their names depend on nothing but the number of layers.
   shape = layout.ModelShape(len(layers) or 1, 1, 1, 1, 1)
@@ -44,8 +46,7 @@ def check_fits(name: str, reader: checkpoint.Reader) -> None:
   ]
   if any(problems):
     raise errors.CheckpointError(
-      f'{reader.step_dir} is not a {family.title} as'
-      f' --quantization_configs={name} has it:'
+      f'{reader.step_dir} is not a whole {family.title}:'
       f' {", and ".join(filter(None, problems))}; quantize what convert_hf'
       ' writes'
     )

@@ -173,16 +173,16 @@ class FamiliesTest(parameterized.TestCase):
     reference, pax = self._converted(name)
     small_pax.write_tokenizer(pax)
     articles = small_pax.write_articles(f'{pax}.json', 12)
-    calibrated = dict(calibration=articles, smoothing=smoothing)
+    calibrated = dict(
+      calibration=articles, smoothing=smoothing, quantization_configs=name
+    )
     prompts = np.random.default_rng(7).integers(1, 64, (8, 40))
     with torch.no_grad():
       exact = reference(torch.from_numpy(prompts)).logits.numpy()
     errors = []
     for flags in ({}, calibrated):
       int8 = self.create_tempdir().full_path
-      with flagsaver.flagsaver(
-        input_dir=pax, output_dir=int8, quantization_configs=name, **flags
-      ):
+      with flagsaver.flagsaver(input_dir=pax, output_dir=int8, **flags):
         offline_quantize.main(['offline_quantize'])
       config, weights = self._open(int8, 'int8')
       found = [self._logits(config, weights, p) for p in prompts]
