@@ -150,7 +150,7 @@ class ServableLMParams:
   GRADIENT_WRT_MDL_VAR_TENSOR_NAMES: Sequence[str] | None = None
 
   # --- Own attributes. ---
-  # Family of models: 'gptj'; 'lm_cloud' for Pax's LmCloudSpmd.
+  # Name of the family, see `families/all.py`.
   ARCHITECTURE: str = 'gptj'
   # 'reference': transformers' beam search, which is MLPerf's; 'pax': praxis',
   # see `saxml_ext.engine.search.pax_beam`.

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from saxml_ext.common import errors as common_errors
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine.testing import random_model
 from saxml_ext.params import gptj
@@ -81,6 +82,11 @@ def _flat(tree) -> dict[str, np.ndarray]:
 
 
 class CompatPaxmlTest(parameterized.TestCase):
+  def test_refuses_a_family_without_a_model_in_praxis(self):
+    params = type('Params', (_Params,), {'ARCHITECTURE': 'gpt_neox'})
+    with self.assertRaisesRegex(common_errors.Unimplemented, 'gpt_neox here'):
+      experiment.of(params)().task()
+
   def setUp(self):
     super().setUp()
     self.path = pathlib.Path(self.create_tempdir().full_path)
