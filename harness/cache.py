@@ -48,7 +48,7 @@ _USAGE = (
 def main(argv: Sequence[str]) -> None:
   command, arguments = (argv[1], argv[2:]) if len(argv) > 1 else ('show', [])
   cache = cache_flag.get()
-  try:
+  with dashes.exit_on('cache'):
     if command == 'show' and not arguments:
       _show(cache)
     elif command == 'path' and len(arguments) == 1:
@@ -57,8 +57,6 @@ def main(argv: Sequence[str]) -> None:
       _remove(cache, arguments)
     else:
       raise app.UsageError(f'{" ".join(argv[1:])}: {_USAGE}')
-  except (OSError, ValueError) as error:
-    raise SystemExit(f'cache: {error}') from error
 
 
 def _chosen(

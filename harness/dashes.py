@@ -12,6 +12,8 @@ from absl import flags
 
 from saxml_ext.common import program
 
+exit_on = program.exit_on
+
 
 def underscored(
   argv: Sequence[str], known: flags.FlagValues = flags.FLAGS

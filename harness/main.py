@@ -127,11 +127,9 @@ for _alias, _name in _ALIASES.items():
 
 
 def main(argv: Sequence[str]) -> int:
-  try:
+  with dashes.exit_on('main'):
     _translate()
     scenarios = _scenarios()
-  except (OSError, ValueError) as error:
-    raise SystemExit(f'main: {error}') from error
   shown = progress.Progress(
     interval_secs=_LOG_INTERVAL.value, quiet=_QUIET.value
   )

@@ -170,16 +170,14 @@ def main(argv: Sequence[str]) -> None:
   del argv
   root = user_path.resolve(_DIR.value)
   if os.path.exists(root):
-    print(f'convert_bench: {root} exists; name a new one', file=sys.stderr)
-    sys.exit(1)
+    sys.exit(f'convert_bench: {root} exists; name a new one')
   os.makedirs(root)
   try:
     equal = _measure(root)
   finally:
     shutil.rmtree(root)
   if not equal:
-    print('The resumed result differs.', file=sys.stderr)
-    sys.exit(1)
+    sys.exit('The resumed result differs.')
 
 
 if __name__ == '__main__':

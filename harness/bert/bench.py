@@ -103,11 +103,9 @@ class Trial:
 
 def main(argv: Sequence[str]) -> None:
   del argv
-  try:
+  with program.exit_on('bench'):
     asked = run_flags.features()
     trials = [_trial(name) for name in _WAYS.value]
-  except (OSError, ValueError) as error:
-    raise SystemExit(f'bench: {error}') from error
   if not trials:
     raise SystemExit('bench: --ways names nothing to compare')
   compare(trials, asked, run_flags.batch_size())

@@ -52,7 +52,7 @@ _MAX_EXAMPLES = flags.DEFINE_integer(
 
 def main(argv: Sequence[str]) -> None:
   del argv
-  try:
+  with program.exit_on('accuracy'):
     scored = span_scoring.score_log(
       user_path.resolve(_LOG_FILE.value),
       features.load(
@@ -68,8 +68,6 @@ def main(argv: Sequence[str]) -> None:
         user_path.resolve(_OUT_FILE.value),
         json.dumps(scored.answers, indent=4) + '\n',
       )
-  except (OSError, ValueError) as error:
-    raise SystemExit(f'accuracy: {error}') from error
   print(scored.scores.line)
 
 

@@ -68,7 +68,7 @@ def main(argv: Sequence[str]) -> None:
       f'export: --output={_OUTPUT.value} does not end in {_SUFFIX}; only a'
       ' float32 checkpoint of --random_large becomes a directory'
     )
-  try:
+  with program.exit_on('export'):
     made = (
       checkpoint.make_random(checkpoint.Config(), _SEED.value)
       if _RANDOM_LARGE.value
@@ -78,8 +78,6 @@ def main(argv: Sequence[str]) -> None:
       graph.write(made, _PRECISION.value, output, _FLOAT32_LAYERS.value)
     else:
       checkpoint.save(made, output)
-  except (OSError, ValueError) as error:
-    raise SystemExit(f'export: {error}') from error
   print(f'written: {output}')
 
 

@@ -43,10 +43,8 @@ def main(argv: Sequence[str]) -> None:
     raise app.UsageError(
       f'unexpected argument {argv[1]!r}; files follow --input'
     )
-  try:
+  with dashes.exit_on('prepare_cnn_dailymail'):
     _prepare([user_path.resolve(path) for path in _INPUT.value])
-  except (OSError, ValueError) as error:
-    raise SystemExit(f'prepare_cnn_dailymail: {error}') from error
 
 
 def _prepare(inputs: Sequence[str]) -> None:

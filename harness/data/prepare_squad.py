@@ -24,13 +24,11 @@ def main(argv: Sequence[str]) -> None:
   given = {'dataset': _DEV.value, 'vocab': _VOCAB.value}
   if len(argv) > 1 or not any(given.values()):
     raise app.UsageError('give --dev=dev-v1.1.json, --vocab=vocab.txt or both')
-  try:
+  with dashes.exit_on('prepare_squad'):
     cache = cache_flag.get().create()
     for name, path in given.items():
       if path:
         _keep(name, user_path.resolve(path), cache)
-  except (OSError, ValueError) as error:
-    raise SystemExit(f'prepare_squad: {error}') from error
 
 
 def _keep(name: str, path: str, cache: cache_lib.Cache) -> None:

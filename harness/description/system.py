@@ -77,10 +77,8 @@ def main(argv: Sequence[str]) -> None:
   command = argv[1] if len(argv) > 1 else ''
   if len(argv) > 2 or command not in _COMMANDS:
     raise app.UsageError(f'{" ".join(argv[1:])}: {_USAGE}')
-  try:
+  with dashes.exit_on('system', (errors.HarnessError, OSError, ValueError)):
     _COMMANDS[command]()
-  except (errors.HarnessError, OSError, ValueError) as error:
-    raise SystemExit(f'system: {error}') from error
 
 
 def _describe() -> None:

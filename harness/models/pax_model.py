@@ -54,7 +54,7 @@ def main(argv: Sequence[str]) -> None:
     _QUANTIZE.value,
     user_path.resolve(_CALIBRATION.value),
   )
-  try:
+  with program.exit_on('pax_model', (errors.HarnessError, OSError, ValueError)):
     with tempfile.TemporaryDirectory() as logs, children.Children() as group:
 
       def run(name: str, command: programs.Command) -> None:
@@ -63,8 +63,6 @@ def main(argv: Sequence[str]) -> None:
 
       models = pax_models.PaxModels(cache_flag.get().create().models, run)
       print(models.get(wanted))
-  except (errors.HarnessError, OSError, ValueError) as error:
-    raise SystemExit(f'pax_model: {error}') from error
 
 
 if __name__ == '__main__':

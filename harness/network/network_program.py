@@ -22,6 +22,7 @@ from harness.loadgen import system
 from harness.network import lon
 from harness.network import payload
 from harness.network import query_server
+from saxml_ext.common import program
 from saxml_ext.common.security import tls_flags  # noqa: F401 Registers flags.
 
 _LON = 'lon'
@@ -87,10 +88,8 @@ def main(
   if _NETWORK.value == _LON:
     runner.main(lambda: lon.subject(load()))
   elif _NETWORK.value == _SUT:
-    try:
+    with program.exit_on('network SUT', text=errors.reason):
       query_server.serve(make, _PORT.value, _NODE.value or name, _HOST.value)
-    except (OSError, ValueError) as error:
-      raise SystemExit(f'network SUT: {errors.reason(error)}') from error
   else:
     runner.main(lambda: _local_subject(make, load()))
 

@@ -39,26 +39,28 @@ def time_unit(highest: float) -> tuple[float, str]:
 
 def throughput(windows: series.Windows, mean: float) -> Figure:
   """Samples per second over time, with the mean of the run."""
-  return _figure(
-    [
-      _line(windows.middles, windows.samples_per_second, 'samples/s', BLUE),
-      _level(windows.middles, mean, 'mean of the run'),
-    ],
-    'seconds since the first issue',
-    'samples/s',
-    y_from_zero=True,
-  )
+  return _rate(windows, windows.samples_per_second, mean, 'samples/s', BLUE)
 
 
 def token_throughput(windows: series.Windows, mean: float) -> Figure:
   """Generated tokens per second over time, with the mean of the run."""
+  return _rate(windows, windows.tokens_per_second, mean, 'tokens/s', GREEN)
+
+
+def _rate(
+  windows: series.Windows,
+  rates: np.ndarray,
+  mean: float,
+  unit: str,
+  colour: str,
+) -> Figure:
   return _figure(
     [
-      _line(windows.middles, windows.tokens_per_second, 'tokens/s', GREEN),
+      _line(windows.middles, rates, unit, colour),
       _level(windows.middles, mean, 'mean of the run'),
     ],
     'seconds since the first issue',
-    'tokens/s',
+    unit,
     y_from_zero=True,
   )
 

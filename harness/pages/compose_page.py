@@ -11,46 +11,31 @@ def render() -> str:
   groups = [
     markup.element(
       'fieldset',
-      markup.join(
-        [
-          markup.element('legend', group),
-          markup.element(
-            'div',
-            markup.join(
-              _field(each) for each in choices.CHOICES if each.group == group
-            ),
-            class_='controls',
-          ),
-        ]
+      markup.element('legend', group),
+      markup.element(
+        'div',
+        *(_field(each) for each in choices.CHOICES if each.group == group),
+        class_='controls',
       ),
     )
     for group in choices.GROUPS
   ]
-  header = markup.element(
-    'header',
-    markup.join(
-      [
-        markup.paragraph('MLPerf Inference with this harness', 'over'),
-        markup.element('h1', 'Compose a run'),
-        markup.paragraph(
-          'This page runs nothing: choose what to run, copy the command, and run'
-          ' it in a checkout. What is left empty has the default of the program.'
-        ),
-      ]
+  header = markup.header(
+    'MLPerf Inference with this harness',
+    'Compose a run',
+    markup.paragraph(
+      'This page runs nothing: choose what to run, copy the command, and run'
+      ' it in a checkout. What is left empty has the default of the program.'
     ),
   )
   main = markup.element(
     'main',
-    markup.join(
-      [
-        _command(),
-        markup.element(
-          'form',
-          markup.section('choices', 'Choices', *groups),
-          id='form',
-          autocomplete='off',
-        ),
-      ]
+    _command(),
+    markup.element(
+      'form',
+      markup.section('choices', 'Choices', *groups),
+      id='form',
+      autocomplete='off',
     ),
     id='main',
   )
@@ -85,7 +70,8 @@ def _field(each: choices.Choice) -> markup.Html:
   about = f'about-{each.flag}'
   help_text = markup.element(
     'small',
-    markup.join([each.help, markup.element('code', f'--{each.flag}')]),
+    each.help,
+    markup.element('code', f'--{each.flag}'),
     id=about,
     class_='help',
   )
@@ -93,17 +79,11 @@ def _field(each: choices.Choice) -> markup.Html:
     boxes = markup.join(_box(each, option) for option in each.options)
     inner = [markup.element('legend', each.title), boxes, help_text]
     return markup.element(
-      'fieldset',
-      markup.join(inner),
-      data_flag=each.flag,
-      aria_describedby=about,
+      'fieldset', *inner, data_flag=each.flag, aria_describedby=about
     )
   if each.kind == 'switch':
     box = markup.element(
-      'label',
-      markup.join(
-        [_input(identifier, about, type='checkbox'), f' {each.title}']
-      ),
+      'label', _input(identifier, about, type='checkbox'), f' {each.title}'
     )
     return _part(each, [box, help_text])
   label = markup.element('label', each.title, for_=identifier)
@@ -125,7 +105,7 @@ def _field(each: choices.Choice) -> markup.Html:
 
 
 def _part(each, inner) -> markup.Html:
-  return markup.element('div', markup.join(inner), data_flag=each.flag)
+  return markup.element('div', *inner, data_flag=each.flag)
 
 
 def _box(each, option) -> markup.Html:
@@ -136,7 +116,7 @@ def _box(each, option) -> markup.Html:
     value=option,
     checked='' if option in each.chosen.split(',') else None,
   )
-  return markup.element('label', markup.join([box, f' {option}']), class_='box')
+  return markup.element('label', box, f' {option}', class_='box')
 
 
 def _input(identifier: str, about: str, **attributes: object) -> markup.Html:

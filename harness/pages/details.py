@@ -1,5 +1,6 @@
 """The end of a run's page: cost, energy, command, versions and system."""
 
+from collections.abc import Iterator
 import os
 import shlex
 
@@ -29,30 +30,30 @@ def footer(entry: entry_lib.Entry) -> markup.Html:
   )
 
 
-def _economy(entry, performance, price_per_hour) -> markup.Html:
-  rows = []
+def _economy_rows(
+  entry, performance, price_per_hour
+) -> Iterator[tuple[str, str]]:
+  number = markup.number
   if price_per_hour is not None:
     cost = costs.cost(performance, price_per_hour)
-    rows.append(('Price of the system per hour', markup.number(price_per_hour)))
+    yield 'Price of the system per hour', number(price_per_hour)
     if cost is not None:
-      rows.append(('Cost of the performance run', markup.number(cost.run)))
-      rows.append(
-        ('Cost per 1,000 samples', markup.number(cost.per_1000_samples))
-      )
-      rows.append(
-        (
-          'Cost per million generated tokens',
-          markup.number(cost.per_million_tokens),
-        )
-      )
+      tokens = number(cost.per_million_tokens)
+      yield 'Cost of the performance run', number(cost.run)
+      yield 'Cost per 1,000 samples', number(cost.per_1000_samples)
+      yield 'Cost per million generated tokens', tokens
   for meter, joules in entry.energy.items():
-    rows.append((f'Energy ({meter})', f'{markup.number(joules)} J'))
+    yield f'Energy ({meter})', f'{number(joules)} J'
     if performance.seconds > 0:
-      watts = markup.number(joules / performance.seconds)
-      rows.append((f'Mean power ({meter})', f'{watts} W'))
+      watts = number(joules / performance.seconds)
+      yield f'Mean power ({meter})', f'{watts} W'
     if performance.samples:
-      each = markup.number(joules / performance.samples)
-      rows.append((f'Energy per sample ({meter})', f'{each} J'))
+      each = number(joules / performance.samples)
+      yield f'Energy per sample ({meter})', f'{each} J'
+
+
+def _economy(entry, performance, price_per_hour) -> markup.Html:
+  rows = list(_economy_rows(entry, performance, price_per_hour))
   if not rows:
     text = (
       'No energy was recorded, and no price was given: --price_per_hour adds'
@@ -131,8 +132,5 @@ def _system(entry) -> markup.Html:
 
 def _fold(title: str, text: str) -> markup.Html:
   return markup.element(
-    'details',
-    markup.join(
-      [markup.element('summary', title), markup.element('pre', text)]
-    ),
+    'details', markup.element('summary', title), markup.element('pre', text)
   )

@@ -1,5 +1,7 @@
 """The head of a run's page: what was run, and what came out."""
 
+from collections.abc import Iterator
+
 from harness.loadgen import rounds
 from harness.pages import costs
 from harness.pages import markup
@@ -50,27 +52,16 @@ def banner(entry: entry_lib.Entry) -> markup.Html:
     entry.began,
     f'id {entry.id}',
   )
-  return markup.element(
-    'header',
-    markup.join(
-      [
-        markup.element(
-          'p', 'MLPerf Inference, a run of the harness', class_='over'
-        ),
-        markup.element('h1', f'{entry.model} · {entry.scenario}'),
-        markup.element(
-          'ul',
-          markup.join(markup.element('li', fact) for fact in facts),
-          class_='facts',
-        ),
-      ]
-    ),
+  return markup.header(
+    'MLPerf Inference, a run of the harness',
+    f'{entry.model} · {entry.scenario}',
+    markup.bullets(facts, 'facts'),
   )
 
 
 def render(entry: entry_lib.Entry, price_per_hour: float | None) -> markup.Html:
   """The cards of the result."""
-  cards = []
+  cards: list[markup.Html] = []
   if entry.performance is not None:
     cards += _performance(entry.performance, entry.scenario)
   if entry.accuracy is not None:
@@ -82,7 +73,7 @@ def render(entry: entry_lib.Entry, price_per_hour: float | None) -> markup.Html:
   return markup.section(
     'result',
     'Result',
-    markup.element('dl', markup.join(cards), class_='cards'),
+    markup.element('dl', *cards, class_='cards'),
     *_warnings(entry),
   )
 
@@ -92,32 +83,24 @@ def badge(valid: bool) -> markup.Html:
   return markup.element('span', word, class_=f'badge {word.lower()}')
 
 
-def _performance(performance, scenario) -> list[markup.Html]:
+def _performance(performance, scenario) -> Iterator[markup.Html]:
   figure, unit = result(performance, scenario)
-  cards = [
-    markup.card(scenario, figure, unit),
-    markup.card('LoadGen says', badge(performance.valid), 'of the run'),
-    markup.card(
-      'Answered',
-      f'{performance.samples:,}',
-      f'samples in {markup.number(performance.seconds)} s',
-    ),
-  ]
+  yield markup.card(scenario, figure, unit)
+  yield markup.card('LoadGen says', badge(performance.valid), 'of the run')
+  yield markup.card(
+    'Answered',
+    f'{performance.samples:,}',
+    f'samples in {markup.number(performance.seconds)} s',
+  )
   if performance.early_stopping_ns is not None:
-    cards.append(
-      markup.card(
-        'Official figure',
-        markup.number(performance.early_stopping_ns / 1e6),
-        "ms, LoadGen's early-stopping estimate",
-      )
+    yield markup.card(
+      'Official figure',
+      markup.number(performance.early_stopping_ns / 1e6),
+      "ms, LoadGen's early-stopping estimate",
     )
   if performance.tokens_per_second:
-    cards.append(
-      markup.card(
-        'Tokens', markup.number(performance.tokens_per_second), 'tokens/s'
-      )
-    )
-  return cards
+    tokens = markup.number(performance.tokens_per_second)
+    yield markup.card('Tokens', tokens, 'tokens/s')
 
 
 def _accuracy(accuracy) -> markup.Html:
@@ -131,34 +114,19 @@ def _accuracy(accuracy) -> markup.Html:
   return markup.card('Accuracy', shown, detail)
 
 
-def _economy(entry, performance, price_per_hour) -> list[markup.Html]:
-  cards = []
+def _economy(entry, performance, price_per_hour) -> Iterator[markup.Html]:
   if price_per_hour is not None:
     cost = costs.cost(performance, price_per_hour)
     if cost and cost.per_million_tokens is not None:
-      cards.append(
-        markup.card(
-          'Cost',
-          markup.number(cost.per_million_tokens),
-          'per million generated tokens',
-        )
-      )
+      figure = markup.number(cost.per_million_tokens)
+      yield markup.card('Cost', figure, 'per million generated tokens')
     elif cost:
-      cards.append(
-        markup.card(
-          'Cost', markup.number(cost.per_1000_samples), 'per 1,000 samples'
-        )
-      )
+      figure = markup.number(cost.per_1000_samples)
+      yield markup.card('Cost', figure, 'per 1,000 samples')
   for meter, joules in entry.energy.items():
     if performance.samples:
-      cards.append(
-        markup.card(
-          'Energy',
-          markup.number(joules / performance.samples),
-          f'J per sample ({meter})',
-        )
-      )
-  return cards
+      figure = markup.number(joules / performance.samples)
+      yield markup.card('Energy', figure, f'J per sample ({meter})')
 
 
 def _warnings(entry) -> list[markup.Html]:

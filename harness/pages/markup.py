@@ -48,16 +48,17 @@ def join(parts: Iterable[object]) -> Html:
   return Html('\n'.join(text(part) for part in parts))
 
 
-def element(name: str, content: object = '', /, **attributes: object) -> Html:
-  """An element; attributes are escaped, `class_` and `aria_label` are meant."""
-  return Html(f'<{name}{_attributes(attributes)}>{text(content)}</{name}>')
+def element(name: str, /, *content: object, **attributes: object) -> Html:
+  """Returns an element. `class_` and `aria_label` name its attributes."""
+  return Html(f'<{name}{_attributes(attributes)}>{join(content)}</{name}>')
 
 
 def section(identifier: str, title: str, *parts: object) -> Html:
   heading = element('h2', title, id=f'{identifier}-title')
   return element(
     'section',
-    join([heading, *parts]),
+    heading,
+    *parts,
     id=identifier,
     aria_labelledby=f'{identifier}-title',
   )
@@ -67,6 +68,17 @@ def paragraph(content: object, class_: str | None = None) -> Html:
   return element('p', content, class_=class_)
 
 
+def header(over: str, title: str, *parts: object) -> Html:
+  """Returns the header of a page, with a line above its title."""
+  heading = element('h1', title)
+  return element('header', paragraph(over, 'over'), heading, *parts)
+
+
+def bullets(items: Iterable[object], class_: str | None = None) -> Html:
+  """Returns a list without numbers."""
+  return element('ul', *(element('li', item) for item in items), class_=class_)
+
+
 def table(
   headings: Sequence[object],
   rows: Iterable[Sequence[object]],
@@ -74,27 +86,33 @@ def table(
   **attributes: object,
 ) -> Html:
   """A table whose first column names the rows."""
-  head = element('tr', join(element('th', h, scope='col') for h in headings))
-  body = join(
+  head = (element('th', heading, scope='col') for heading in headings)
+  body = (
     element(
       'tr',
-      join(
-        element('th', cell, scope='row') if i == 0 else element('td', cell)
-        for i, cell in enumerate(row)
-      ),
+      element('th', name, scope='row'),
+      *(element('td', cell) for cell in cells),
     )
-    for row in rows
+    for name, *cells in rows
   )
-  inner = join(
-    [
-      element('caption', caption),
-      element('thead', head),
-      element('tbody', body),
-    ]
+  return table_of(head, body, caption, **attributes)
+
+
+def table_of(
+  head: Iterable[object],
+  body: Iterable[object],
+  caption: str,
+  **attributes: object,
+) -> Html:
+  """Returns a table of the cells of its head and the rows of its body."""
+  table = element(
+    'table',
+    element('caption', caption),
+    element('thead', element('tr', *head)),
+    element('tbody', *body),
+    **attributes,
   )
-  return element(
-    'div', element('table', inner, **attributes), class_='scroll', tabindex=0
-  )
+  return element('div', table, class_='scroll', tabindex=0)
 
 
 def pairs(values: Mapping[str, object], caption: str) -> Html:
@@ -115,13 +133,13 @@ def choice(
   **attributes: object,
 ) -> Html:
   """A choice among options: values, and what is shown of them."""
-  inner = join(
+  inner = (
     element(
       'option', shown, value=value, selected='' if value == chosen else None
     )
     for value, shown in options
   )
-  return element('select', inner, id=identifier, **attributes)
+  return element('select', *inner, id=identifier, **attributes)
 
 
 def chart(
@@ -137,7 +155,8 @@ def chart(
   )
   return element(
     'figure',
-    join([area, element('figcaption', caption)]),
+    area,
+    element('figcaption', caption),
     class_='plot wide' if wide else 'plot',
   )
 
@@ -146,12 +165,8 @@ def card(label: str, value: object, detail: object = '') -> Html:
   """A figure of the headline."""
   return element(
     'div',
-    join(
-      [
-        element('dt', label),
-        element('dd', join([element('b', value), element('small', detail)])),
-      ]
-    ),
+    element('dt', label),
+    element('dd', element('b', value), element('small', detail)),
     class_='card',
   )
 
@@ -237,5 +252,5 @@ def _plain(value: Any) -> object:
   if not isinstance(value, (list, tuple)):
     return value
   if all(isinstance(each, str) for each in value):
-    return element('ul', join(element('li', each) for each in value))
+    return bullets(value)
   return json.dumps(value)

@@ -105,7 +105,7 @@ def render(job: Job, price_per_hour: float | None = None) -> str:
   body = markup.join(
     [
       headline.banner(entry),
-      markup.element('main', markup.join(parts), id='main'),
+      markup.element('main', *parts, id='main'),
       details.footer(entry),
       markup.data('figures', figures),
     ]
@@ -290,4 +290,4 @@ def _tokens(samples, figures) -> markup.Html:
 
 
 def _grid(parts) -> markup.Html:
-  return markup.element('div', markup.join(parts), class_='grid')
+  return markup.element('div', *parts, class_='grid')

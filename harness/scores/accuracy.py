@@ -45,7 +45,7 @@ def main(argv: Sequence[str]) -> None:
   del argv
   articles = user_path.resolve(_DATASET.value) or bundle.eval_path()
   tokenizer = user_path.resolve(_TOKENIZER.value) or bundle.tokenizer_path()
-  try:
+  with program.exit_on('accuracy'):
     scored = scoring.score_log(
       user_path.resolve(_LOG.value),
       [article.output for article in dataset.load_articles(articles)],
@@ -54,8 +54,6 @@ def main(argv: Sequence[str]) -> None:
       user_path.resolve(_OUTPUT.value),
       tokenizer_lib.cleans_up(tokenizer),
     )
-  except (OSError, ValueError) as error:
-    raise SystemExit(f'accuracy: {error}') from error
   print(scored.scores.line)
 
 

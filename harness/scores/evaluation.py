@@ -61,10 +61,8 @@ _VERBOSE = flags.DEFINE_bool(
 def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'unexpected argument {argv[1]!r}')
-  try:
+  with dashes.exit_on('evaluation'):
     scores = _score()
-  except (OSError, ValueError) as error:
-    raise SystemExit(f'evaluation: {error}') from error
   print(f'\nResults\n\n{scores.line}')
 
 

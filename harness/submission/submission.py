@@ -169,13 +169,13 @@ flag_rules.act_only(
 def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'unexpected argument {argv[1]!r}')
-  try:
+  with dashes.exit_on(
+    'submission', (OSError, ValueError, errors.HarnessError), text=errors.reason
+  ):
     if _CHECK.value is None:
       _main()
     else:
       _judge()
-  except (OSError, ValueError, errors.HarnessError) as error:
-    raise SystemExit(f'submission: {errors.reason(error)}') from error
 
 
 def _main() -> None:

@@ -12,7 +12,6 @@ and take over within 3 s of its end.
 import asyncio
 from collections.abc import Sequence
 import signal
-import sys
 
 from absl import flags
 from absl import logging
@@ -132,7 +131,7 @@ def main(argv: Sequence[str]) -> None:
   """Serves until told to stop."""
   del argv
   kvstore.fail_soon()
-  try:
+  with program.exit_on('admin_server', (errors.SaxError, OSError)):
     telemetry_flags.start('sax-admin-server')
     sax_cell = environment.text(_SAX_CELL.value, environment.CELL)
     if not sax_cell:
@@ -150,10 +149,6 @@ def main(argv: Sequence[str]) -> None:
         access_flags.open_access(sax_root, sax_cell),
       )
     )
-  except errors.SaxError as e:
-    sys.exit(f'admin_server: {e.message}')
-  except OSError as e:
-    sys.exit(f'admin_server: {e}')
 
 
 if __name__ == '__main__':

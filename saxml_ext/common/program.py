@@ -3,7 +3,8 @@
 A program ends with `program.run(main)` where absl's has `app.run(main)`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+import contextlib
 import os
 import pathlib
 import sys
@@ -62,6 +63,25 @@ def run(
     return main(rest)
 
   app.run(checked, argv=words)
+
+
+@contextlib.contextmanager
+def exit_on(
+  name: str,
+  kinds: tuple[type[Exception], ...] = (OSError, ValueError),
+  text: Callable[[Exception], str] = str,
+) -> Iterator[None]:
+  """Ends the program with 1 and a message if an error of `kinds` is raised.
+
+  Args:
+    name: The name of the program, which the message begins with.
+    kinds: The errors that need no traceback.
+    text: Returns the message of an error.
+  """
+  try:
+    yield
+  except kinds as error:
+    raise SystemExit(f'{name}: {text(error)}') from error
 
 
 def version_text() -> str:

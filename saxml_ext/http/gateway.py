@@ -20,7 +20,6 @@ import asyncio
 from collections.abc import Sequence
 import os
 import signal
-import sys
 
 from absl import flags
 from absl import logging
@@ -101,7 +100,7 @@ async def _serve(cell: str, host: str, port: int) -> None:
 def main(argv: Sequence[str]) -> None:
   """Serves until told to stop."""
   del argv
-  try:
+  with program.exit_on('gateway', (errors.SaxError, OSError)):
     telemetry_flags.start('sax-gateway')
     cell = environment.text(_SAX_CELL.value, environment.CELL).rstrip('/')
     if not cell:
@@ -115,10 +114,6 @@ def main(argv: Sequence[str]) -> None:
       host = '' if os.environ.get(_AIP_PORT) else '127.0.0.1'
     port = environment.port(_PORT.value, _AIP_PORT, _DEFAULT_PORT)
     asyncio.run(_serve(cell, host, port))
-  except errors.SaxError as e:
-    sys.exit(f'gateway: {e.message}')
-  except OSError as e:
-    sys.exit(f'gateway: {e}')
 
 
 if __name__ == '__main__':

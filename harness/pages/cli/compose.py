@@ -21,10 +21,8 @@ def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'unexpected argument {argv[1]!r}')
   output = user_path.resolve(_OUTPUT.value)
-  try:
+  with dashes.exit_on('compose', (OSError,), text=errors.reason):
     markup.write(output, compose_page.render())
-  except OSError as error:
-    raise SystemExit(f'compose: {errors.reason(error)}') from error
   print(f'The page is {output}; open it in a browser.')
 
 

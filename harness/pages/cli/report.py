@@ -83,10 +83,8 @@ def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'unexpected argument {argv[1]!r}')
   output = user_path.resolve(_OUTPUT.value)
-  try:
+  with dashes.exit_on('report', text=errors.reason):
     markup.write(output, _page())
-  except (OSError, ValueError) as error:
-    raise SystemExit(f'report: {errors.reason(error)}') from error
   print(f'The page is {output}; open it in a browser.')
 
 

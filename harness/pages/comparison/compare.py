@@ -95,34 +95,24 @@ def render(found: Sequence[records.Record]) -> str:
   ordered = sorted(found, key=_order)
   ours = sum(each.ours for each in ordered)
   facts = [f'{ours} of this harness', f'{len(ordered) - ours} published']
-  header = markup.element(
-    'header',
-    markup.join(
-      [
-        markup.paragraph('MLPerf Inference', 'over'),
-        markup.element('h1', 'Results side by side'),
-        markup.element(
-          'ul',
-          markup.join(markup.element('li', fact) for fact in facts),
-          class_='facts',
-        ),
-      ]
-    ),
+  header = markup.header(
+    'MLPerf Inference',
+    'Results side by side',
+    markup.bullets(facts, 'facts'),
   )
   main = markup.element(
     'main',
-    markup.join(
-      [_notes(ordered), _controls(ordered), _charts(), _table(ordered)]
-    ),
+    _notes(ordered),
+    _controls(ordered),
+    _charts(),
+    _table(ordered),
     id='main',
   )
   data = [dataclasses.asdict(each) for each in ordered]
   return markup.document(
     'Results side by side',
     markup.element(
-      'div',
-      markup.join([header, main, markup.data('records', data)]),
-      class_='broad',
+      'div', header, main, markup.data('records', data), class_='broad'
     ),
     ['charts.js', 'compare.js'],
     charts=True,
@@ -175,9 +165,7 @@ def _controls(found) -> markup.Html:
   return markup.section(
     'choose',
     'Choose',
-    markup.element(
-      'form', markup.join(fields), class_='controls', id='filters'
-    ),
+    markup.element('form', *fields, class_='controls', id='filters'),
     markup.element('p', '', id='shown', role='status'),
   )
 
@@ -185,7 +173,7 @@ def _controls(found) -> markup.Html:
 def _select(identifier, title, options, chosen) -> markup.Html:
   label = markup.element('label', title, for_=identifier)
   return markup.element(
-    'div', markup.join([label, markup.choice(identifier, options, chosen)])
+    'div', label, markup.choice(identifier, options, chosen)
   )
 
 
@@ -214,7 +202,7 @@ def _table(found) -> markup.Html:
     and all(getattr(each, column.key) is None for each in found)
   }
   columns = [column for column in _COLUMNS if column.key not in empty]
-  head = markup.join(
+  head = (
     markup.element(
       'th',
       markup.element('button', column.title, type='button'),
@@ -224,32 +212,23 @@ def _table(found) -> markup.Html:
     )
     for column in columns
   )
-  body = markup.join(
+  body = (
     markup.element(
       'tr',
-      markup.join(_cell(column, each) for column in columns),
+      *(_cell(column, each) for column in columns),
       data_row=i,
       class_='ours' if each.ours else None,
     )
     for i, each in enumerate(found)
   )
-  inner = markup.join(
-    [
-      markup.element('caption', 'A click on a heading sorts by that column'),
-      markup.element('thead', markup.element('tr', head)),
-      markup.element('tbody', body),
-    ]
+  table = markup.table_of(
+    head,
+    body,
+    'A click on a heading sorts by that column',
+    id='results',
+    class_='dense',
   )
-  return markup.section(
-    'table',
-    'All figures',
-    markup.element(
-      'div',
-      markup.element('table', inner, id='results', class_='dense'),
-      class_='scroll',
-      tabindex=0,
-    ),
-  )
+  return markup.section('table', 'All figures', table)
 
 
 def _cell(column, each) -> markup.Html:

@@ -73,7 +73,9 @@ _USAGE = (
 def main(argv: Sequence[str]) -> None:
   command, arguments = (argv[1], argv[2:]) if len(argv) > 1 else ('list', [])
   store = store_lib.Store(cache_flag.get().results)
-  try:
+  with dashes.exit_on(
+    'results', (errors.HarnessError, OSError, ValueError), text=errors.reason
+  ):
     if command == 'list' and not arguments:
       _list(store)
     elif command == 'show' and len(arguments) in (1, 2):
@@ -87,8 +89,6 @@ def main(argv: Sequence[str]) -> None:
       _remove(store, arguments)
     else:
       raise app.UsageError(f'{" ".join(argv[1:])}: {_USAGE}')
-  except (errors.HarnessError, OSError, ValueError) as error:
-    raise SystemExit(f'results: {errors.reason(error)}') from error
 
 
 def _find(store: store_lib.Store, letters: str) -> store_lib.Stored:

@@ -30,13 +30,11 @@ _OUT = flags.DEFINE_string('out', None, 'File to write.')
 
 def main(argv: Sequence[str]) -> None:
   del argv
-  try:
+  with program.exit_on('count_lengths'):
     text = count(_SET.value, _TOKENIZER.value)
     unfinished = pathlib.Path(_OUT.value + '.unfinished')
     unfinished.write_text(text, 'utf-8')
     os.replace(unfinished, _OUT.value)
-  except (OSError, ValueError) as e:
-    raise SystemExit(f'count_lengths: {e}') from e
   print(f'wrote {_OUT.value}')
 
 

@@ -69,10 +69,8 @@ source of each term:"""
 
 def main(argv: Sequence[str]) -> None:
   del argv
-  try:
+  with program.exit_on('report'):
     print(report())
-  except (OSError, ValueError) as e:
-    raise SystemExit(f'report: {e}') from e
 
 
 def report() -> str:

@@ -59,10 +59,10 @@ _JOBS = flags.DEFINE_integer(
 
 def main(argv: Sequence[str]) -> None:
   del argv
-  try:
+  with program.exit_on(
+    'compile_programs', (errors.SaxError, OSError, RuntimeError)
+  ):
     _compile()
-  except (errors.SaxError, OSError, RuntimeError) as e:
-    raise SystemExit(f'compile_programs: {e}') from e
 
 
 def _compile() -> None:

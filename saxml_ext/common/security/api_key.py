@@ -103,12 +103,8 @@ def _run(path: str) -> None:
 def main(argv: Sequence[str]) -> None:
   """Does what the flags say, or exits with 1."""
   del argv
-  try:
+  with program.exit_on('api_key', (errors.SaxError, OSError, UnicodeError)):
     _run(user_path.resolve(_FILE.value))
-  except errors.SaxError as e:
-    sys.exit(f'api_key: {e.message}')
-  except (OSError, UnicodeError) as e:
-    sys.exit(f'api_key: {e}')
 
 
 if __name__ == '__main__':

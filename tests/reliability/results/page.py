@@ -43,20 +43,16 @@ def html(outcomes: Outcomes) -> str:
   met = sum(o.met for o in outcomes.values())
   cards = markup.element(
     'dl',
-    markup.join(
-      [
-        markup.card('Rows met', f'{met} of {len(table.ROWS)}'),
-        markup.card(
-          'Run in full',
-          sum(o.form == 'full' for o in outcomes.values()),
-          'others in their short forms, where times do not count',
-        ),
-        markup.card(
-          'Figures met',
-          sum(f.met for o in outcomes.values() for f in o.figures if f.goal),
-          f'of {sum(bool(f.goal) for o in outcomes.values() for f in o.figures)}',
-        ),
-      ]
+    markup.card('Rows met', f'{met} of {len(table.ROWS)}'),
+    markup.card(
+      'Run in full',
+      sum(o.form == 'full' for o in outcomes.values()),
+      'others in their short forms, where times do not count',
+    ),
+    markup.card(
+      'Figures met',
+      sum(f.met for o in outcomes.values() for f in o.figures if f.goal),
+      f'of {sum(bool(f.goal) for o in outcomes.values() for f in o.figures)}',
     ),
     class_='cards',
   )
@@ -70,19 +66,11 @@ def html(outcomes: Outcomes) -> str:
     for row in table.ROWS
     if row.key in outcomes
   ]
-  title = markup.join(
-    [
-      markup.element('p', 'Reliability of a Sax cell', class_='over'),
-      markup.element('h1', 'What a cell survives'),
-    ]
-  )
-  sections = markup.join(
-    [markup.section('overview', 'Overview', cards, overview), *details]
-  )
+  first = markup.section('overview', 'Overview', cards, overview)
   body = markup.join(
     [
-      markup.element('header', title),
-      markup.element('main', sections, id='main'),
+      markup.header('Reliability of a Sax cell', 'What a cell survives'),
+      markup.element('main', first, *details, id='main'),
     ]
   )
   return markup.document('Reliability of a Sax cell', body, [], charts=False)

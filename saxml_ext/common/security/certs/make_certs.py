@@ -12,7 +12,6 @@ has it can be anybody.
 from collections.abc import Sequence
 import os
 import re
-import sys
 
 from absl import flags
 
@@ -133,7 +132,7 @@ def make(
 def main(argv: Sequence[str]) -> None:
   """Makes what the flags ask for, or exits with 1."""
   del argv
-  try:
+  with program.exit_on('make_certs', (errors.SaxError, OSError)):
     path = make(
       user_path.resolve(_DIR.value),
       _NAMES.value,
@@ -141,10 +140,6 @@ def main(argv: Sequence[str]) -> None:
       _CA_DAYS.value,
       _RENEW.value,
     )
-  except errors.SaxError as e:
-    sys.exit(f'make_certs: {e.message}')
-  except OSError as e:
-    sys.exit(f'make_certs: {e}')
   print(f'made {path} and its key')
 
 
