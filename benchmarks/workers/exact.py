@@ -42,7 +42,7 @@ def top1(
 
   @jax.jit
   def run(layer: weights_lib.Layer, x: jax.Array) -> jax.Array:
-    return model.run_layer(layer, config, x, rotations).x
+    return model.run_layer(layer, config, x, rotations)[0]
 
   @jax.jit
   def likeliest(head: weights_lib.Weights, x: jax.Array) -> jax.Array:

@@ -39,9 +39,9 @@ def run_layer(
     for each token: `mixed` is [B, T, N * H].
   """
   rotations = rotary.table(x.shape[1], config.rotary_dim, config.rotary_base)
-  result = model.run_layer(layer, config, x, rotations)
-  mixed = result.taps.mixed.transpose(0, 2, 1, 3).reshape(*x.shape[:2], -1)
-  return result.x, result.taps._replace(mixed=mixed)
+  x, taps = model.run_layer(layer, config, x, rotations)
+  mixed = taps.mixed.transpose(0, 2, 1, 3).reshape(*x.shape[:2], -1)
+  return x, taps._replace(mixed=mixed)
 
 
 @functools.partial(jax.jit, static_argnums=1)

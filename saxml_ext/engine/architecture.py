@@ -37,6 +37,8 @@ class Architecture:
       cosines of the position to the embedding.
     interleaved: True if rotary positions turn neighbors (0, 1), (2, 3), ... in
       the checkpoint; False if they turn the two halves of the rotated dims.
+    joined_qkv: True if queries, keys and values are one variable of a PAX
+      checkpoint; False if they are three, as grouped queries need them.
     scaled_embedding: True if embeddings are multiplied by sqrt(width).
     tied_head: True if the head is the embedding.
     query_scale: True if queries have a learned scale for each dim of a head:
@@ -51,6 +53,7 @@ class Architecture:
   biases: tuple[str, ...] = (FEED_FORWARD,)
   positions: str = ROTARY
   interleaved: bool = True
+  joined_qkv: bool = True
   scaled_embedding: bool = False
   tied_head: bool = False
   query_scale: bool = False

@@ -35,6 +35,8 @@ class ModelConfig:
     rotary_dim: leading dims of each head that carry the position; even. 0
       unless the architecture's positions are rotary.
     vocab_size: rows V of the embedding and columns of the head.
+    num_kv_heads: The number of heads of keys and values, each shared by an
+      equal number of attention heads; 0: num_heads.
     rotary_base: the base of the wavelengths of rotary positions.
     ln_epsilon: added to the variance in layer norms.
     ln_direct_scale: True if the checkpoint stores a layer norm's scale itself
@@ -49,6 +51,7 @@ class ModelConfig:
   hidden_dim: int
   rotary_dim: int
   vocab_size: int
+  num_kv_heads: int = 0
   rotary_base: float = 10000.0
   ln_epsilon: float = 1e-5
   ln_direct_scale: bool = True
@@ -66,6 +69,26 @@ class ModelConfig:
         f'rotary_dim is {self.rotary_dim}; it must be even and between 2 and'
         f' head_dim ({self.head_dim}).'
       )
+    if self.num_heads % self.kv_heads:
+      raise ValueError(
+        f'num_kv_heads is {self.num_kv_heads}; it must divide num_heads'
+        f' ({self.num_heads}).'
+      )
+    if self.group > 1 and self.architecture.joined_qkv:
+      raise ValueError(
+        f'num_kv_heads is {self.num_kv_heads} of {self.num_heads} heads; an'
+        ' architecture with joined_qkv has as many of both.'
+      )
+
+  @property
+  def kv_heads(self) -> int:
+    """The number of heads of keys and values."""
+    return self.num_kv_heads or self.num_heads
+
+  @property
+  def group(self) -> int:
+    """The number of queries that share a key, G."""
+    return self.num_heads // self.kv_heads
 
   @classmethod
   def from_pax(
@@ -87,8 +110,12 @@ class ModelConfig:
     table = variables_lib.table_of(architecture)
     repeated = variables_lib.is_repeated(variables)
     sizes: dict[str, int] = {}
-    for field in ('embedding', 'layers.up', 'layers.post'):
-      row = table.by_field[field]
+    fields = [
+      table.by_field[f] for f in ('embedding', 'layers.up', 'layers.post')
+    ]
+    if not architecture.joined_qkv:
+      fields.append(table.by_field['layers.qkv'].parts[1])
+    for row in fields:
       axes = row.stored_axes(repeated)
       name = row.below_prefix(repeated=repeated)
       sizes.update(zip(axes, _shape_of(variables, name, len(axes))))
@@ -96,6 +123,7 @@ class ModelConfig:
       num_layers=sizes.get('layers') or _count_layers(variables),
       model_dim=sizes['embed'],
       num_heads=sizes['heads'],
+      num_kv_heads=sizes.get('kv_heads', 0),
       head_dim=sizes['head_dim'],
       hidden_dim=sizes['hidden'],
       rotary_dim=rotary_dim,

@@ -10,9 +10,10 @@ Logical names:
   layers     L, the leading dim of stacked layers
   slots      S, of the KV cache and of all that is kept per request
   embed      D, the residual stream
-  heads      N, of weights and of the KV cache
+  heads      N, of queries
+  kv_heads   N / G, of keys and values, where G queries share them
+  group      G + 2, the queries of such a head, its key and its value
   head_dim   H
-  three      queries, keys and values
   hidden     F, the feed-forward layer
   vocab      V, of embedding and head
 """
@@ -29,8 +30,9 @@ RULES: Mapping[str, str | tuple[str, ...] | None] = {
   'slots': ('replica', 'data'),
   'embed': None,
   'heads': 'model',
+  'kv_heads': 'model',
+  'group': None,
   'head_dim': None,
-  'three': None,
   'hidden': 'model',
   'vocab': 'model',
 }

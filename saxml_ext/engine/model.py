@@ -1,9 +1,10 @@
 """The model: prefill of prompts, and one decode step of beam groups.
 
-What families of models do otherwise stands in `architecture.py`. Activations
-are float32; matrices have the weights' type and KV one of its own, `kv_dtype`.
-Letters in shapes: B prompts, S slots, K beams, T tokens, D width, N heads, H
-head width, V vocabulary.
+Both run `block` for each layer. How families of models differ is described in
+`architecture.py`. Activations are float32; matrices have the weights' type and
+KV one of its own, `kv_dtype`. Letters in shapes: A prompts or slots, B prompts,
+S slots, K beams, T tokens, R beams or tokens, D width, N heads of keys and
+values, G queries that share them, H head width, V vocabulary.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,12 +14,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from saxml_ext.engine import architecture as architecture_lib
 from saxml_ext.engine import components
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import layers as layers_lib
 from saxml_ext.engine import logical
 from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine import whole_layer
 from saxml_ext.engine.attention import attention
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.attention import decode_attention
@@ -38,28 +39,57 @@ PastKV = Callable[[Kept, layers_lib.Index], Sequence[attention.Source]]
 class Taps(NamedTuple):
   """What the matrices of a layer are multiplied with, float32.
 
-  norm [B, T, D]: of qkv; mixed [B, N, T, H]: of post; fed [B, T, D]: of up, the
-  same as norm where both read one layer norm; hidden [B, T, F]: of down.
+  norm [A, R, D]: of qkv; mixed [A, N * G, R, H]: of post; fed [A, R, D]: of up,
+  the same as norm where both read one layer norm; hidden [A, R, F]: of down.
+  Where devices have parts of a layer these are in the form of
+  `tensor_parallel.py`, or None.
   """
 
-  norm: jax.Array
+  norm: Any
   mixed: jax.Array
-  fed: jax.Array
-  hidden: jax.Array
+  fed: jax.Array | None
+  hidden: jax.Array | None
 
 
-class LayerResult(NamedTuple):
-  """What a layer makes of prompts.
+def _operations(
+  weights: weights_lib.Weights,
+  config: config_lib.ModelConfig,
+  shape: tuple[int, ...],
+) -> whole_layer.Whole | tensor_parallel.Rows:
+  """Returns the operations of layers whose activations have such a shape."""
+  if tensor_parallel.applies(weights):
+    return tensor_parallel.Rows(shape, config, logical.axes('slots'))
+  return whole_layer.Whole(config)
 
-  x [B, T, D]: the next hidden states, float32; keys [B, N, H, T] and values
-  [B, N, T, H], in the type of the KV cache; taps: inputs of the matrices, which
-  cost nothing where nobody reads them.
+
+def block(
+  layer: weights_lib.Layer,
+  operations: whole_layer.Whole | tensor_parallel.Rows,
+  x: jax.Array,
+  attend: Callable[[jax.Array], tuple[jax.Array, Kept]],
+  at: jax.Array | None = None,
+) -> tuple[jax.Array, Kept, Taps]:
+  """Runs one layer.
+
+  Args:
+    layer: Its weights.
+    operations: How it is computed.
+    x: The residual, as `operations.split` gives it.
+    attend: Called with the queries, keys and values of `operations.project`.
+      Returns the result of attention [A, N * G, R, H], and what it kept.
+    at: [B, 1, 1] int32, the index of the only token of each prompt that is
+      asked for; None: all are.
+
+  Returns:
+    The next residual; what `attend` kept; and the inputs of the matrices, which
+    cost nothing where nobody reads them.
   """
-
-  x: jax.Array
-  keys: cache.KV
-  values: cache.KV
-  taps: Taps
+  h, qkv = operations.project(layer, x)
+  mixed, kept = attend(qkv)
+  if at is not None:
+    operations, x, h, mixed = operations.only(layer, x, h, mixed, at)
+  x, fed, hidden = operations.finish(layer, x, h, mixed)
+  return x, kept, Taps(h, mixed, fed, hidden)
 
 
 def run_layer(
@@ -67,25 +97,25 @@ def run_layer(
   config: config_lib.ModelConfig,
   x: jax.Array,
   rotations: Rotations,
-  kv_dtype: str = 'float32',
-  past: Sequence[attention.Source] = (),
-) -> LayerResult:
-  """Runs one layer on prompts, or on a chunk of them.
+) -> tuple[jax.Array, Taps]:
+  """Runs one layer on prompts.
 
   Args:
     layer: weights.
     config: sizes.
     x: [B, T, D] float32 hidden states; padding lies on the right.
     rotations: sin, cos [T, rotary_dim / 2] of `rotary.table` for these places.
-    kv_dtype: type of keys and values.
-    past: keys before these.
+
+  Returns:
+    The next hidden states [B, T, D], and the inputs of the matrices.
   """
-  h, q, keys, values = _project(layer, config, x, rotations, kv_dtype)
-  cap = config.architecture.attention_cap
-  mixed = attention.attend_causal(q, keys, values, past, cap=cap)
-  attended = einsum('bnth,nhd->btd', mixed, layer.post)
-  x, fed, hidden = _finish(layer, config, x, h, attended)
-  return LayerResult(x, keys, values, Taps(h, mixed, fed, hidden))
+
+  def attend(qkv: jax.Array) -> tuple[jax.Array, None]:
+    q, keys, values = _rotated(config, qkv, rotations, 'float32')
+    return _causal(config, attention.folded(q), keys, values), None
+
+  x, _, taps = block(layer, whole_layer.Whole(config), x, attend)
+  return x, taps
 
 
 @overload
@@ -151,71 +181,58 @@ def prefill(
     token [B, T, D], or of the last [B, 1, D] if `last` is given. And what
     `keep` returned last.
   """
-  split = tensor_parallel.applies(weights, config)
-  cap = config.architecture.attention_cap
+  operations = _operations(weights, config, tokens.shape)
+  split = isinstance(operations, tensor_parallel.Rows)
   length = tokens.shape[1]
   fused = split and start == 0 and tensor_parallel.attends(config, kv_dtype)
   if fused:  # The kernel wants whole registers; padding is on the right.
     tokens = jnp.pad(tokens, ((0, 0), (0, -length % target.TILE)))
-  sin, cos = (
+    operations = _operations(weights, config, tokens.shape)
+  rotations = tuple(
     table[start:]
     for table in rotary.table(
       start + tokens.shape[1], config.rotary_dim, config.rotary_base
     )
   )
 
-  def whole(carry, index: layers_lib.Index, layer: weights_lib.Layer):
+  def layer_at(
+    carry, index: layers_lib.Index, layer: weights_lib.Layer, at=None
+  ):
     x, kept = carry
-    x, keys, values, _ = run_layer(
-      layer, config, x, (sin, cos), kv_dtype, past(kept, index)
-    )
-    return x, keep(kept, index, keys, values)
 
-  rows = tensor_parallel.Rows(tokens.shape, logical.axes('slots'))
+    def attend(qkv: jax.Array) -> tuple[jax.Array, Any]:
+      if fused:
+        mixed, keys, values = operations.attend(qkv, rotations, kv_dtype)
+        return mixed, keep(kept, index, keys, values)
+      qkv = operations.heads(qkv)
+      q, keys, values = _rotated(config, qkv, rotations, kv_dtype)
+      seen = past(kept, index)
+      if at is None or split:
+        q = attention.folded(q)
+        mixed = _causal(config, q, keys, values, seen)
+      else:
+        q = attention.folded(jnp.take_along_axis(q, at[:, None][None], 3))
+        own = attention.Source(keys, values, jnp.arange(length) <= at)
+        mixed = attention.attend(
+          q, [own, *seen], config.architecture.attention_cap
+        )
+        mixed = attention.unfolded(mixed, config.group)
+      return mixed, keep(kept, index, keys, values)
 
-  def attend(x: jax.Array, kept: Any, index: layers_lib.Index, layer):
-    codes, qkv = rows.project(layer, x, config.ln_epsilon)
-    if fused:
-      return codes, *rows.attend(qkv, (sin, cos), config.head_dim, kv_dtype)
-    q, k, v = _heads(config, qkv, tokens.shape)
-    q, keys, values = _rotated(q, k, v, (sin, cos), kv_dtype)
-    mixed = attention.attend_causal(q, keys, values, past(kept, index), cap=cap)
-    mixed = mixed.transpose(0, 2, 1, 3).reshape(tokens.size, -1)
-    return codes, mixed, keys, values
-
-  def in_parts(carry, index: layers_lib.Index, layer: weights_lib.Layer):
-    x, kept = carry
-    codes, mixed, keys, values = attend(x, kept, index, layer)
-    x = rows.finish(layer, x, codes, mixed)
-    return x, keep(kept, index, keys, values)
+    x, kept, _ = block(layer, operations, x, attend, at)
+    return x, kept
 
   places = np.arange(start, start + tokens.shape[1])[None]
   x = components.embed(weights, config, tokens, places)
   if offset is not None:
     x = x + offset
-  carry = rows.split(x) if split else x, kept
-  body = in_parts if split else whole
   count = config.num_layers - (last is not None)
-  x, kept = layers_lib.fold(body, carry, weights.layers, count)
+  carry = operations.split(x), kept
+  x, kept = layers_lib.fold(layer_at, carry, weights.layers, count)
   if last is None:
-    return rows.join(x)[:, :length] if split else x, kept
+    return operations.join(x)[:, :length], kept
   layer = layers_lib.at(weights.layers, count)
-  at = last[:, None, None]
-  if split:
-    _, mixed, keys, values = attend(x, kept, count, layer)
-    mixed = mixed.reshape(*tokens.shape, config.num_heads, config.head_dim)
-    mixed = jnp.take_along_axis(mixed, at[..., None], 1).transpose(0, 2, 1, 3)
-    x = jnp.take_along_axis(rows.join(x), at, 1)
-    h = components.normalize(x, layer.norm, config)
-  else:
-    h, q, keys, values = _project(layer, config, x, (sin, cos), kv_dtype)
-    x, h = jnp.take_along_axis(x, at, 1), jnp.take_along_axis(h, at, 1)
-    q = jnp.take_along_axis(q, at[:, None], 2)
-    seen = attention.Source(keys, values, jnp.arange(length) <= at)
-    mixed = attention.attend(q, [seen, *past(kept, count)], cap)
-  attended = einsum('bnth,nhd->btd', mixed, layer.post)
-  x, *_ = _finish(layer, config, x, h, attended)
-  return x, keep(kept, count, keys, values)
+  return layer_at((x, kept), count, layer, last[:, None, None])
 
 
 @einsum_lib.of_decode()
@@ -247,48 +264,43 @@ def decode(
     logits [S, K, V] float32 and `current` with the step written.
   """
   sin, cos = (table[positions][:, None, None] for table in rotations)
-  attend = decode_attention.over(history, config.architecture.attention_cap)
+  attend = decode_attention.over(
+    history, config.architecture.attention_cap, config.group
+  )
+  operations = _operations(weights, config, tokens.shape)
 
-  def mix(index: layers_lib.Index, qkv: jax.Array, current: cache.Block):
-    q, k, v = qkv
-    current = cache.write_step(
-      current,
-      index,
-      rotary.rotate(k, sin, cos),
-      v,
-      row,
-      kv_dtype,
-      history.slots,
-    )
-    return attend(rotary.rotate(q, sin, cos), current, index), current
-
-  def whole(carry, index: layers_lib.Index, layer: weights_lib.Layer):
+  def layer_at(carry, index: layers_lib.Index, layer: weights_lib.Layer):
     x, current = carry
-    h = components.normalize(x, layer.norm, config)
-    qkv = _products(layer, 'skd,nchd->csnkh', h)
-    mixed, current = mix(index, qkv, current)
-    attended = einsum('snkh,nhd->skd', mixed, layer.post)
-    x, *_ = _finish(layer, config, x, h, attended)
+
+    def mix(qkv: jax.Array) -> tuple[jax.Array, cache.Block]:
+      q, k, v = _queries_keys_values(config, operations.heads(qkv))
+      written = cache.write_step(
+        current,
+        index,
+        rotary.rotate(k, sin, cos),
+        v,
+        row,
+        kv_dtype,
+        history.slots,
+      )
+      q = attention.folded(rotary.rotate(q, sin, cos))
+      mixed = attention.unfolded(attend(q, written, index), config.group)
+      return mixed, written
+
+    x, current, _ = block(layer, operations, x, mix)
     return x, current
 
-  rows = tensor_parallel.Rows(tokens.shape, logical.axes('slots'))
-
-  def in_parts(carry, index: layers_lib.Index, layer: weights_lib.Layer):
-    x, current = carry
-    codes, qkv = rows.project(layer, x, config.ln_epsilon)
-    mixed, current = mix(index, _heads(config, qkv, tokens.shape), current)
-    mixed = mixed.transpose(0, 2, 1, 3).reshape(tokens.size, -1)
-    return rows.finish(layer, x, codes, mixed), current
-
-  split = tensor_parallel.applies(weights, config)
   x = components.embed(weights, config, tokens, positions)
-  carry = rows.split(x) if split else x, current
-  body = in_parts if split else whole
-  x, current = layers_lib.fold(body, carry, weights.layers, config.num_layers)
-  if split and tensor_parallel.in_int8(weights.head):
-    found = rows.logits(weights, x, config.ln_epsilon)
+  carry = operations.split(x), current
+  x, current = layers_lib.fold(
+    layer_at, carry, weights.layers, config.num_layers
+  )
+  if isinstance(operations, tensor_parallel.Rows) and tensor_parallel.in_int8(
+    weights.head
+  ):
+    found = operations.logits(weights, x)
     return components.cap_logits(weights, config, found), current
-  return logits(weights, config, rows.join(x) if split else x), current
+  return logits(weights, config, operations.join(x)), current
 
 
 def logits(
@@ -303,78 +315,34 @@ def logits(
   return components.cap_logits(weights, config, found)
 
 
-def _project(
-  layer: weights_lib.Layer,
-  config: config_lib.ModelConfig,
-  x: jax.Array,
-  rotations: Rotations,
-  kv_dtype: str,
-) -> tuple[jax.Array, jax.Array, cache.KV, cache.KV]:
-  """The normalized x, queries [B, N, T, H], and keys and values to cache."""
-  h = components.normalize(x, layer.norm, config)
-  q, k, v = _products(layer, 'btd,nchd->cbnth', h)
-  return h, *_rotated(q, k, v, rotations, kv_dtype)
-
-
-def _products(
-  layer: weights_lib.Layer, equation: str, h: jax.Array
-) -> jax.Array:
-  """Queries, keys and values of h [A, R, D], as [3, A, N, R, H]."""
-  qkv = einsum(equation, h, layer.qkv)
-  if layer.qkv_bias is None:
-    return qkv
-  return qkv + layer.qkv_bias.transpose(1, 0, 2)[:, None, :, None]
+def _queries_keys_values(
+  config: config_lib.ModelConfig, qkv: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+  """Returns queries [G, A, N, R, H], keys and values [A, N, R, H] of qkv."""
+  return qkv[: config.group], qkv[config.group], qkv[config.group + 1]
 
 
 def _rotated(
-  q: jax.Array,
-  k: jax.Array,
-  v: jax.Array,
+  config: config_lib.ModelConfig,
+  qkv: jax.Array,
   rotations: Rotations,
   kv_dtype: str,
 ) -> tuple[jax.Array, cache.KV, cache.KV]:
-  """Queries, and keys and values to cache, of [B, N, T, H] each."""
+  """Returns rotated queries [G, B, N, T, H], and keys and values to cache."""
+  q, k, v = _queries_keys_values(config, qkv)
   q = rotary.rotate(q, *rotations)
   keys = rotary.rotate(k, *rotations).transpose(0, 1, 3, 2)
   return q, cache.keys_as(keys, kv_dtype), cache.rows_as(v, kv_dtype)
 
 
-def _heads(
-  config: config_lib.ModelConfig, qkv: jax.Array, shape: tuple[int, ...]
-) -> jax.Array:
-  """Products [M, N * 3 * H] of rows of `shape` as [3, shape[0], N, T, H]."""
-  qkv = qkv.reshape(*shape, config.num_heads, 3, config.head_dim)
-  return qkv.transpose(3, 0, 2, 1, 4)
-
-
-def _finish(
-  layer: weights_lib.Layer,
+def _causal(
   config: config_lib.ModelConfig,
-  x: jax.Array,
-  h: jax.Array,
-  attended: jax.Array,
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-  """Adds attention and the feed-forward layer to the residual `x`.
-
-  If both read `h`, their products are added first: where devices have parts of
-  both, those are summed by one all-reduce.
-
-  Returns:
-    The layer's result, and what `up` and `down` were multiplied with.
-  """
-  residual = config.architecture.residual
-  attended = _biased(attended, layer.post_bias)
-  if residual == architecture_lib.SEQUENTIAL:
-    x = x + attended
-  if layer.ff_norm is not None:
-    h = components.normalize(x, layer.ff_norm, config)
-  fed = _biased(einsum('...d,df->...f', h, layer.up), layer.up_bias)
-  hidden = components.activate(fed, config)
-  down = einsum('...f,fd->...d', hidden, layer.down)
-  if residual != architecture_lib.SEQUENTIAL:
-    down = attended + down
-  return x + _biased(down, layer.down_bias), h, hidden
-
-
-def _biased(x: jax.Array, bias: jax.Array | None) -> jax.Array:
-  return x if bias is None else x + bias
+  q: jax.Array,
+  keys: cache.KV,
+  values: cache.KV,
+  past: Sequence[attention.Source] = (),
+) -> jax.Array:
+  """Returns causal attention of folded queries, by attention heads."""
+  cap = config.architecture.attention_cap
+  mixed = attention.attend_causal(q, keys, values, past, cap=cap)
+  return attention.unfolded(mixed, config.group)

@@ -30,7 +30,7 @@ from saxml_ext.engine.kernels.tpu import target
 from saxml_ext.engine.numerics import quant
 
 # Of all that a cache block holds, after the layers; further dims are whole.
-_BLOCK = ('slots', 'heads')
+_BLOCK = ('slots', 'kv_heads')
 
 Tree = TypeVar('Tree')
 
@@ -120,7 +120,7 @@ def pad(
   50,401 have an embedding of zeros and a logit of minus infinity: none of them
   is ever chosen, and no probability changes. Of heads see `uneven_heads.py`.
   """
-  parts = _parts(mesh, 'heads')
+  parts = _parts(mesh, 'kv_heads')
   if isinstance(weights.layers, tuple):
     layers = [uneven_heads.pad(x, parts, _fill) for x in weights.layers]
     weights = dataclasses.replace(weights, layers=tuple(layers))
@@ -155,8 +155,10 @@ def padded(
   mesh: jax.sharding.Mesh, model: config_lib.ModelConfig
 ) -> config_lib.ModelConfig:
   """The sizes of a model after `pad`, less its vocabulary's."""
-  heads = uneven_heads.padded(model.num_heads, _parts(mesh, 'heads'))
-  return dataclasses.replace(model, num_heads=heads)
+  heads = uneven_heads.padded(model.kv_heads, _parts(mesh, 'kv_heads'))
+  return dataclasses.replace(
+    model, num_heads=heads * model.group, num_kv_heads=heads
+  )
 
 
 def slot_parts(mesh: jax.sharding.Mesh | None) -> int:

@@ -47,42 +47,44 @@ class StoredVariables:
     self._config = config
     self._repeated = variables_lib.is_repeated(variables)
 
-  def array(
-    self, variable: variables_lib.Variable, layer: int
-  ) -> tuple[str, np.ndarray]:
-    """Whole name and array of a variable, as of a layer of its own."""
-    shape = variable.shape(self._config)
-    return self._read(variable, layer, '', shape)
+  def arrays(
+    self, variable: variables_lib.Variable, layer: int, suffix: str = ''
+  ) -> tuple[str, list[np.ndarray]]:
+    """Reads a variable of one layer.
 
-  def scale(self, variable: variables_lib.Variable, layer: int) -> np.ndarray:
-    """The scale of an int8 matrix, with size 1 at the contracted dims."""
-    dims = variable.contracted_dims
-    shape = tuple(np.delete(variable.shape(self._config), dims).tolist())
-    _, value = self._read(variable, layer, variables_lib.SCALE_SUFFIX, shape)
-    return np.expand_dims(value, dims)
+    Args:
+      variable: Its row.
+      layer: The index of the layer.
+      suffix: SCALE_SUFFIX reads the scales of int8 matrices, which get size 1
+        at the dims that products sum over.
 
-  def _read(
-    self,
-    variable: variables_lib.Variable,
-    layer: int,
-    suffix: str,
-    shape: tuple[int, ...],
+    Returns:
+      The whole name, and the array; of a variable that has parts, the name of
+      the first and the arrays of all.
+    """
+    parts = variable.parts
+    joined = self._config.architecture.joined_qkv
+    if parts and (
+      not joined or self._has(parts[0].below_prefix(layer, self._repeated))
+    ):
+      found = [self._array(part, layer, suffix) for part in parts]
+      return found[0][0], [value for _, value in found]
+    name, value = self._array(variable, layer, suffix)
+    return name, list(value) if parts else [value]
+
+  def _array(
+    self, variable: variables_lib.Variable, layer: int, suffix: str
   ) -> tuple[str, np.ndarray]:
-    """What belongs to a variable under a suffix, of the shape given."""
-    parts = variable.parts_below_prefix(layer, self._repeated)
-    if parts and self._has(parts[0]):
-      read = [self._layer(variable, p + suffix, layer) for p in parts]
-      for name, value in read:
-        _check_shape(name, value.shape, shape[1:])
-      return read[0][0], np.stack([value for _, value in read])
     below = variable.below_prefix(layer, self._repeated) + suffix
+    dims = variable.contracted_dims if suffix else ()
+    shape = tuple(np.delete(variable.shape(self._config), dims).tolist())
     name, value = self._layer(variable, below, layer)
     if variable.field == 'head_bias' and value.ndim == 1:
       # It may be longer: Sax's converter cuts the matrix to the vocabulary but
       # not the bias.
       value = value[: shape[0]]
     _check_shape(name, value.shape, shape)
-    return name, value
+    return name, np.expand_dims(value, dims)
 
   def _has(self, below_prefix: str) -> bool:
     ending = f'.{below_prefix}'

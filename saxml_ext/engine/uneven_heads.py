@@ -1,7 +1,8 @@
 """Heads that a mesh does not divide: others of zeros are added to them.
 
 Published meshes are of this kind: the 24 heads of LmCloudSpmd2B on 16 or 32
-chips, the 96 of 175B on 64. A head of zeros has values of zeros, whatever it
+chips, the 96 of 175B on 64. Where queries share keys, heads of keys are added
+with the queries that they have. A head of zeros has values of zeros, whatever it
 attends to, and its rows of `post` are zeros too: no result changes, not even
 the scales of int8. It takes as much memory and time as another one.
 """
@@ -27,9 +28,9 @@ def pad(layer: weights_lib.Layer, parts: int, fill: Fill) -> weights_lib.Layer:
   """A layer with its heads padded, or all layers in their stacked form."""
   qkv, post = layer.qkv, layer.post
   if isinstance(qkv, quant.QuantizedArray):
-    *leading, heads, three, width = qkv.scale.shape
+    *leading, heads, rows, width = qkv.scale.shape
   else:
-    *leading, heads, three, width, _ = qkv.shape
+    *leading, heads, rows, width, _ = qkv.shape
   missing = padded(heads, parts) - heads
   if not missing:
     return layer
@@ -37,16 +38,16 @@ def pad(layer: weights_lib.Layer, parts: int, fill: Fill) -> weights_lib.Layer:
   if isinstance(qkv, quant.QuantizedArray):
     qkv = dataclasses.replace(
       qkv,
-      values=fill(qkv.values, at, missing * three * width),
+      values=fill(qkv.values, at, missing * rows * width),
       scale=fill(qkv.scale, at, missing),
     )
   else:
     qkv = fill(qkv, at, missing)
   if isinstance(post, quant.QuantizedArray):
-    values = fill(post.values, at + 1, missing * width)
+    values = fill(post.values, at + 1, missing * (rows - 2) * width)
     post = dataclasses.replace(post, values=values)
   else:
-    post = fill(post, at, missing)
+    post = fill(post, at, missing * (rows - 2))
   bias = layer.qkv_bias
   if bias is not None:
     bias = fill(bias, at, missing)

@@ -48,6 +48,10 @@ class Sizes(Protocol):
     """Of attention, N."""
 
   @property
+  def kv_heads(self) -> int:
+    """Heads of keys and values; N is a multiple of it."""
+
+  @property
   def head_dim(self) -> int:
     """Size of a head, H."""
 
@@ -74,8 +78,8 @@ class Variable:
       they are stored.
     inputs: field of `model.Taps` that holds what a layer multiplies it with;
       None: none does.
-    parts: names below PREFIX of variables that a checkpoint may have in its
-      place; stacked along a new first dim, they are what it is.
+    parts: The variables that a checkpoint may have in its place. If they have
+      the same shape, it is their stack along a new first dim.
   """
 
   name: str
@@ -84,7 +88,7 @@ class Variable:
   contracted: tuple[str, ...] = ()
   kept: tuple[str, ...] = ()
   inputs: str | None = None
-  parts: tuple[str, ...] = ()
+  parts: tuple['Variable', ...] = ()
 
   @property
   def per_layer(self) -> bool:
@@ -115,13 +119,9 @@ class Variable:
 
   def below_prefix(self, layer: int = 0, repeated: bool = False) -> str:
     """Its name without PREFIX; if `repeated`, of what all layers share."""
-    return _below_prefix(self.name, layer, repeated)
-
-  def parts_below_prefix(
-    self, layer: int = 0, repeated: bool = False
-  ) -> tuple[str, ...]:
-    """As `below_prefix`, of its parts."""
-    return tuple(_below_prefix(name, layer, repeated) for name in self.parts)
+    if repeated:
+      return self.name.replace(_OWN, _SHARED)
+    return self.name.replace(_INDEX, str(layer))
 
   def stored_axes(self, repeated: bool = False) -> tuple[str, ...]:
     """Its dims in a checkpoint, the leading one of shared variables too."""
@@ -146,9 +146,16 @@ class Variable:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-  """The variables of a family of models, in the order of a checkpoint."""
+  """The variables of a family of models, in the order of a checkpoint.
+
+  Attributes:
+    rows: The variables as the engine keeps them.
+    joined: True if a checkpoint that is written has the variables with parts;
+      False if it has the parts. A checkpoint that is read may have either.
+  """
 
   rows: tuple[Variable, ...]
+  joined: bool = True
 
   def __iter__(self) -> Iterator[Variable]:
     return iter(self.rows)
@@ -159,16 +166,24 @@ class Table:
 
   def named(self, name: str) -> Variable | None:
     """The row of a variable `name`, whatever its prefix; None: there is none."""
-    return next((r for r in self.rows if r.pattern.fullmatch(name)), None)
+    rows = (row for whole in self.rows for row in (whole, *whole.parts))
+    return next((row for row in rows if row.pattern.fullmatch(name)), None)
+
+  @property
+  def stored(self) -> tuple[Variable, ...]:
+    """The variables of a checkpoint that is written."""
+    if self.joined:
+      return self.rows
+    return tuple(row for whole in self.rows for row in whole.parts or (whole,))
 
   def of_model(self, model: Sizes) -> list[tuple[Variable, int]]:
-    """Every variable of a model: its row, and its layer or 0.
+    """Every variable of a checkpoint that is written: its row, its layer or 0.
 
     The layers come one after the other, where the first row of a layer stands.
     """
-    layer_rows = [row for row in self.rows if row.per_layer]
+    layer_rows = [row for row in self.stored if row.per_layer]
     result = []
-    for row in self.rows:
+    for row in self.stored:
       if not row.per_layer:
         result.append((row, 0))
       elif row is layer_rows[0]:
@@ -182,8 +197,10 @@ def axis_sizes(model: Sizes) -> dict[str, int]:
     'layers': model.num_layers,
     'embed': model.model_dim,
     'heads': model.num_heads,
+    'kv_heads': model.kv_heads,
+    # The queries that share a key and a value, and these two.
+    'group': model.num_heads // model.kv_heads + 2,
     'head_dim': model.head_dim,
-    'three': 3,
     'hidden': model.hidden_dim,
     'vocab': model.vocab_size,
   }
@@ -199,10 +216,9 @@ def is_repeated(names: Iterable[str]) -> bool:
   return any(f'.{_SHARED}' in f'.{name}' for name in names)
 
 
-def _below_prefix(name: str, layer: int, repeated: bool) -> str:
-  if repeated:
-    return name.replace(_OWN, _SHARED)
-  return name.replace(_INDEX, str(layer))
+def is_joined(names: Iterable[str]) -> bool:
+  """Returns True if a checkpoint has queries, keys and values in one variable."""
+  return any('.combined_qkv.' in name for name in names)
 
 
 def layer_of(name: str) -> int | None:
@@ -264,7 +280,7 @@ def table_of(architecture: architecture_lib.Architecture) -> Table:
   if not shared:
     feed_forward = [*_norm('ff_layer.layer_norm', 'ff_norm'), *feed_forward]
   return Table(
-    (
+    rows=(
       embedding,
       *_norm('layer_norm', 'norm'),
       *attention,
@@ -274,8 +290,13 @@ def table_of(architecture: architecture_lib.Architecture) -> Table:
       *heads,
       # praxis has it in all families: zeros, where a model has none.
       Variable(f'{_HEAD}.bias.b', 'head_bias', ('vocab',)),
-    )
+    ),
+    joined=architecture.joined_qkv,
   )
+
+
+# Queries, keys and values, and the heads that each has.
+_PARTS = (('query', 'heads'), ('key', 'kv_heads'), ('value', 'kv_heads'))
 
 
 def _attention(biases: tuple[str, ...]) -> list[Variable]:
@@ -283,12 +304,20 @@ def _attention(biases: tuple[str, ...]) -> list[Variable]:
     _layer(
       'self_attention.combined_qkv.w',
       'qkv',
-      *('three', 'embed', 'heads', 'head_dim'),
+      *('group', 'embed', 'kv_heads', 'head_dim'),
       contracted=('embed',),
-      kept=('heads', 'three', 'head_dim', 'embed'),
+      kept=('kv_heads', 'group', 'head_dim', 'embed'),
       inputs='norm',
       parts=tuple(
-        f'{_OWN}self_attention.{part}.w' for part in ('query', 'key', 'value')
+        _layer(
+          f'self_attention.{part}.w',
+          part,
+          *('embed', heads, 'head_dim'),
+          contracted=('embed',),
+          kept=(heads, 'head_dim', 'embed'),
+          inputs='norm',
+        )
+        for part, heads in _PARTS
       ),
     ),
     _layer(
@@ -304,8 +333,12 @@ def _attention(biases: tuple[str, ...]) -> list[Variable]:
     bias = _layer(
       'self_attention.combined_qkv.b',
       'qkv_bias',
-      *('three', 'heads', 'head_dim'),
-      kept=('heads', 'three', 'head_dim'),
+      *('group', 'kv_heads', 'head_dim'),
+      kept=('kv_heads', 'group', 'head_dim'),
+      parts=tuple(
+        _layer(f'self_attention.{part}.b', f'{part}_bias', heads, 'head_dim')
+        for part, heads in _PARTS
+      ),
     )
     rows.insert(1, bias)
   if architecture_lib.POST in biases:

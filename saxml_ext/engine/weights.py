@@ -1,6 +1,6 @@
 """Weights as the model reads them, made from PAX variables."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 import dataclasses
 from typing import Any, TypeAlias
 
@@ -16,9 +16,6 @@ from saxml_ext.engine.numerics import quant
 
 # 1 / softplus(0), as praxis rounds it.
 _PER_SOFTPLUS = np.float32(1.442695041)
-
-# Fields that queries, keys and values are made with.
-_OF_QUERIES = ('layers.qkv', 'layers.qkv_bias')
 
 # A matrix of the model; see `einsum.py`, which understands both.
 Matrix: TypeAlias = jax.Array | quant.QuantizedArray
@@ -38,10 +35,11 @@ class Norm:
 class Layer:
   """One transformer layer.
 
-  qkv [N, 3, H, D]; post [N, H, D]; up [D, F]; down [F, D]; up_bias [F],
-  down_bias [D], qkv_bias [N, 3, H], post_bias [D]; None: there is no such bias.
-  Quantized matrices hold the same as [outputs, contracted]. N leads in
-  qkv so that [N, 3, H] flattened, and split among devices, is still by heads.
+  qkv [N / G, G + 2, H, D]: G queries, the key and the value that they share;
+  post [N, H, D]; up [D, F]; down [F, D]; up_bias [F], down_bias [D], qkv_bias
+  [N / G, G + 2, H], post_bias [D]; None: there is no such bias.
+  Quantized matrices hold the same as [outputs, contracted]. Heads lead in
+  qkv so that its outputs flattened, and split among devices, are still by heads.
   The rotated dims of q and k are in half-split order, see `rotary.py`.
   ff_norm: the norm of what `up` reads; None: it reads what qkv reads.
   """
@@ -210,26 +208,23 @@ class PaxReader:
       return None
     if variable.is_matrix:
       return self._matrix(variable, layer)
-    name, value = self._stored.array(variable, layer)
-    if value.dtype == np.int8:
+    name, values = self._stored.arrays(variable, layer)
+    if values[0].dtype == np.int8:
       raise ValueError(
         f'{name} is int8, but only matrices that are multiplied with may be'
         ' quantized. Quantize the float checkpoint with offline_quantize.'
       )
-    value = self._scaled(variable, value.astype(np.float32, copy=False), layer)
-    value = self._arranged(variable, value)
+    value = self._arranged(variable, _floats(values), layer)
     if variable.is_norm_scale and not self._config.ln_direct_scale:
       value = value + 1
     return jnp.asarray(value, self._dtype if value.ndim > 1 else jnp.float32)
 
   def _matrix(self, variable: variables_lib.Variable, layer: int) -> Matrix:
-    name, value = self._stored.array(variable, layer)
+    name, values = self._stored.arrays(variable, layer)
     contracted = [variable.kept_axes.index(a) for a in variable.contracted]
     activations = None if self._quantization == 'int8' else self._dtype
-    if value.dtype != np.int8:
-      value = value.astype(np.float32, copy=False)
-      value = self._scaled(variable, value, layer)
-      value = self._arranged(variable, value)
+    if values[0].dtype != np.int8:
+      value = self._arranged(variable, _floats(values), layer)
       wanted = variable.field != 'head' or self._quantize_head
       if self._quantization is None or not wanted:
         return jnp.asarray(value, jnp.dtype(self._dtype))
@@ -239,21 +234,40 @@ class PaxReader:
         f'{name} is int8: the checkpoint is quantized. Ask for quantization'
         " 'int8' or 'int8_weights', or give the float checkpoint."
       )
-    scale = self._scaled(variable, self._stored.scale(variable, layer), layer)
+    _, scales = self._stored.arrays(variable, layer, variables_lib.SCALE_SUFFIX)
     return quant.from_codes(
-      self._arranged(variable, value),
-      self._arranged(variable, scale),
+      self._arranged(variable, values),
+      self._arranged(variable, scales, layer),
       contracted,
       activations,
     )
 
   def _arranged(
-    self, variable: variables_lib.Variable, value: np.ndarray
+    self,
+    variable: variables_lib.Variable,
+    values: Sequence[np.ndarray],
+    scaled_layer: int | None = None,
   ) -> np.ndarray:
-    """Returns a variable, or its scale, with the dims in the engine's order."""
+    """Returns a variable, or its scale, with the dims in the engine's order.
+
+    Args:
+      variable: Its row.
+      values: The array, or the arrays of its parts: queries, keys and values.
+      scaled_layer: The layer whose own scale of queries is multiplied in; None
+        for codes, whose scales have it.
+    """
+    if not variable.parts:
+      return _in_order(variable, values[0])
+    query, key, value = values
+    by_dim = self._table.get('layers.query_scale')
+    if by_dim is not None and scaled_layer is not None:
+      # praxis multiplies queries by 1.442695041 * softplus(`per_dim_scale`),
+      # and by 1 / sqrt(H) as the engine does: so can be their rows.
+      _, [theta] = self._stored.arrays(by_dim, scaled_layer)
+      factor = np.logaddexp(theta.astype(np.float32), 0, dtype=np.float32)
+      query = query * (_PER_SOFTPLUS * factor)
     rotary = self._config.rotary_dim
-    interleaved = self._config.architecture.interleaved
-    if variable.field in _OF_QUERIES and rotary and interleaved:
+    if rotary and self._config.architecture.interleaved:
       # Queries and keys may share any order of their dims: their product is
       # the same, and halves are cheaper to rotate than interleaved pairs.
       halves = [
@@ -261,27 +275,18 @@ class PaxReader:
         *range(1, rotary, 2),
         *range(rotary, self._config.head_dim),
       ]
-      value = np.concatenate([value[:2][..., halves], value[2:]])
-    return _in_order(variable, value)
+      query, key = query[..., halves], key[..., halves]
+    query, key, value = map(_in_order, variable.parts, (query, key, value))
+    query = query.reshape(len(key), -1, *query.shape[1:])
+    return np.concatenate([query, key[:, None], value[:, None]], 1)
 
-  def _scaled(
-    self, variable: variables_lib.Variable, value: np.ndarray, layer: int
-  ) -> np.ndarray:
-    """A variable, or the scale of one, with the queries' own scale in it.
 
-    praxis multiplies queries by 1.442695041 * softplus(`per_dim_scale`), and by
-    1 / sqrt(H) as the engine does: so can be their rows of the matrix.
-    """
-    by_dim = self._table.get('layers.query_scale')
-    if variable.field not in _OF_QUERIES or by_dim is None:
-      return value
-    _, theta = self._stored.array(by_dim, layer)
-    factor = np.logaddexp(theta.astype(np.float32), 0, dtype=np.float32)
-    return np.concatenate([value[:1] * (_PER_SOFTPLUS * factor), value[1:]])
+def _floats(values: Sequence[np.ndarray]) -> list[np.ndarray]:
+  return [value.astype(np.float32, copy=False) for value in values]
 
 
 def _in_order(
   variable: variables_lib.Variable, value: np.ndarray
 ) -> np.ndarray:
-  """A variable, or a scale of its rank, with the dims as the engine has them."""
+  """Returns a variable, or a scale of its rank, with the engine's dims."""
   return value.transpose([variable.axes.index(a) for a in variable.kept_axes])

@@ -1,5 +1,8 @@
 """Attention of a decode step and of a prefill.
 
+N is the number of heads that keys and values have. G queries share each: they
+are rows of one head, so that one read of its keys serves all of them.
+
 A prompt's keys lie as [..., N, H, T] and values as [..., N, T, H]: then both
 products stream them in order of memory (62 and 98 GFLOP/s a core on CPU,
 against 7 and 8 for [T, N, H]).
@@ -24,7 +27,7 @@ class Source(NamedTuple):
   """Keys that the queries of a group may see.
 
   keys [S, N, H, T], or if `rows` [S, N, T, H]; values [S, N, T, H].
-  mask [S, K or 1, T], True = visible.
+  mask [S, K or 1, T], True = visible; each row is that of G queries.
   live [] bool: False if no query that matters sees any of it; then it costs
   nothing. None: always live.
   layer [] int32: keys and values are stacked, and this layer of them is meant.
@@ -42,8 +45,9 @@ class Source(NamedTuple):
 class _Sums(NamedTuple):
   """A softmax in progress, over the sources so far.
 
-  peak [S, N, K, 1]: the largest score; total [S, N, K, 1]: sum of
-  exp(score - peak); mixed [S, N, K, H]: values weighted by exp(score - peak).
+  peak [S, N, K * G, 1]: the largest score; total [S, N, K * G, 1]: sum of
+  exp(score - peak); mixed [S, N, K * G, H]: values weighted by exp(score -
+  peak).
   """
 
   peak: jax.Array
@@ -57,12 +61,13 @@ def attend(
   """One softmax over several sources of keys, without joining them.
 
   Args:
-    queries: [S, N, K, H] float32, the K beams of each of S groups.
+    queries: [S, N, K * G, H] float32, the K beams of each of S groups; see
+      `folded`.
     sources: the first is live, and each query sees at least one of its keys.
     cap: of scores, see `architecture.py`.
 
   Returns:
-    [S, N, K, H] float32.
+    [S, N, K * G, H] float32.
   """
   queries = queries * np.float32(1 / np.sqrt(queries.shape[-1]))
   sums = _sums(queries, sources[0], cap)
@@ -92,7 +97,7 @@ def attend_causal(
   on long prompts. Padding lies behind the prompt, where no real query looks.
 
   Args:
-    queries: [B, N, T, H] float32.
+    queries: [B, N, T * G, H] float32; see `folded`.
     keys: [B, N, H, T].
     values: [B, N, T, H].
     past: keys before these.
@@ -100,9 +105,10 @@ def attend_causal(
     cap: as of `attend`.
 
   Returns:
-    [B, N, T, H] float32.
+    [B, N, T * G, H] float32.
   """
-  length = queries.shape[2]
+  length = jax.tree.leaves(keys)[0].shape[-1]
+  group = queries.shape[2] // length
   outputs = []
   for start in range(0, length, chunk):
     end = min(start + chunk, length)
@@ -112,8 +118,33 @@ def attend_causal(
       jax.tree.map(lambda x, end=end: x[:, :, :end], values),
       visible[None],
     )
-    outputs.append(attend(queries[:, :, start:end], [seen, *past], cap))
+    some = queries[:, :, start * group : end * group]
+    outputs.append(attend(some, [seen, *past], cap))
   return jnp.concatenate(outputs, 2)
+
+
+def folded(queries: jax.Array) -> jax.Array:
+  """Returns queries that share keys as rows of one head.
+
+  Args:
+    queries: [G, S, N, K, H]: G queries share each of N heads of keys.
+
+  Returns:
+    [S, N, K * G, H], in which row k * G + g is query g of beam k.
+  """
+  group, slots, heads, rows, width = queries.shape
+  if group == 1:
+    return queries[0]
+  return jnp.moveaxis(queries, 0, 3).reshape(slots, heads, rows * group, width)
+
+
+def unfolded(mixed: jax.Array, group: int) -> jax.Array:
+  """Returns results [S, N, K * G, H] by attention heads, [S, N * G, K, H]."""
+  if group == 1:
+    return mixed
+  slots, heads, rows, width = mixed.shape
+  mixed = mixed.reshape(slots, heads, rows // group, group, width)
+  return mixed.swapaxes(2, 3).reshape(slots, heads * group, -1, width)
 
 
 def _sums(queries: jax.Array, source: Source, cap: float | None) -> _Sums:
@@ -125,7 +156,10 @@ def _sums(queries: jax.Array, source: Source, cap: float | None) -> _Sums:
   scores = einsum_lib.einsum(spec, queries, keys)
   if cap is not None:
     scores = cap * jnp.tanh(scores * (1 / cap))
-  scores = jnp.where(source.mask[:, None], scores, _MASKED)
+  mask = source.mask
+  if mask.shape[1] > 1:
+    mask = repeated(mask, queries.shape[2] // mask.shape[1])
+  scores = jnp.where(mask[:, None], scores, _MASKED)
   peak = scores.max(-1, keepdims=True)
   weights = jnp.exp(scores - peak)
   return _Sums(
@@ -133,6 +167,11 @@ def _sums(queries: jax.Array, source: Source, cap: float | None) -> _Sums:
     weights.sum(-1, keepdims=True),
     einsum_lib.einsum('snkt,snth->snkh', weights, values),
   )
+
+
+def repeated(mask: jax.Array | np.ndarray, group: int) -> jax.Array:
+  """Returns a mask [S, K * G, T] of what beams see, [S, K, T]."""
+  return mask if group == 1 else jnp.repeat(mask, group, 1)
 
 
 def _join(a: _Sums, b: _Sums) -> _Sums:

@@ -105,8 +105,8 @@ def over(
     )
 
   def attend(queries, current, layer):
-    stacked = logical.spec('layers', 'slots', 'heads')
-    heads = logical.spec('slots', 'heads')
+    stacked = logical.spec('layers', 'slots', 'kv_heads')
+    heads = logical.spec('slots', 'kv_heads')
     specs = (heads, fields, logical.spec(), stacked, stacked)
     return _on_each_device(run, specs, heads)(
       queries, work, jnp.int32(layer), _parts(prompts), _parts(current)
@@ -129,7 +129,7 @@ def _blocks(prompts: cache.Block) -> work_lib.Blocks:
   """Keys that a device reads together."""
   values = jax.tree.leaves(prompts.values)[0]
   *_, heads, length, width = values.shape
-  key = heads // logical.parts('heads') * width * values.dtype.itemsize
+  key = heads // logical.parts('kv_heads') * width * values.dtype.itemsize
   most = min(_BLOCK_KEYS, _BLOCK_BYTES // key, length)
   return work_lib.Blocks(
     max(1, most // work_lib.CHUNK) * work_lib.CHUNK, work_lib.CHUNK

@@ -92,7 +92,7 @@ def empty_block(
     stacked: in one array for all layers.
     suffix: for decode steps, not for prompts.
   """
-  n, h = model.num_heads, model.head_dim
+  n, h = model.kv_heads, model.head_dim
 
   def zeros(*leading: int) -> tuple[KV, KV]:
     rows = rows_as(jnp.zeros((*leading, slots, n, length, h)), dtype)
@@ -154,8 +154,10 @@ def _insert(
 ) -> Block:
   """Writes keys [B, N, H, T] and values [B, N, T, H] from column `at` on."""
   stacked = layers_lib.is_stacked(block.keys)
-  of_block = logical.spec(*(('layers',) if stacked else ()), 'slots', 'heads')
-  of_rows = logical.spec('slots', 'heads')
+  of_block = logical.spec(
+    *(('layers',) if stacked else ()), 'slots', 'kv_heads'
+  )
+  of_rows = logical.spec('slots', 'kv_heads')
 
   def insert(places, block, keys, values, layer=layer):
     if places.here is not None:
@@ -269,7 +271,7 @@ def _in_order(new: jax.Array) -> jax.Array:
   split = (
     new.shape[1] % logical.parts('slots') == 0
   )  # Else there are but a few of the slots.
-  spec = logical.spec('layers', 'slots' if split else None, 'heads')
+  spec = logical.spec('layers', 'slots' if split else None, 'kv_heads')
   return jax.shard_map(constrain, in_specs=spec, out_specs=spec)(new)
 
 
@@ -280,7 +282,7 @@ def of_slots(kv: KV, slots: jax.Array) -> KV:
 
 def of_prompts(kv: KV, slots: jax.Array) -> KV:
   """The same of the slots [B] of a batch of prompts, see `insert_prompts`."""
-  spec = logical.spec('slots', 'heads')
+  spec = logical.spec('slots', 'kv_heads')
   return slot_parts.on_each(
     lambda places, kv: of_slots(kv, places.index),
     slots,

@@ -18,8 +18,8 @@ from saxml_ext.engine.attention import beam_attention
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.kernels import kernels
 
-# Called with queries [S, N, K, H], the block that is being written, and a
-# layer; returns [S, N, K, H].
+# Called with queries [S, N, K * G, H] (see `attention.folded`), the block that
+# is being written, and a layer; returns [S, N, K * G, H].
 Attend = Callable[[jax.Array, cache.Block, layers_lib.Index], jax.Array]
 
 
@@ -42,18 +42,19 @@ class History(NamedTuple):
   slots: jax.Array | None = None
 
 
-def over(history: History, cap: float | None = None) -> Attend:
+def over(history: History, cap: float | None = None, group: int = 1) -> Attend:
   """Attention over a history and the block that is being written.
 
   Args:
     history: what queries may see.
     cap: of scores, see `architecture.py`.
+    group: The number of queries that share a key, G.
   """
   xla = by_xla(history, cap)
   if layers_lib.is_stacked(history.segments[0].keys):
     _, beams, steps = history.ancestry[-1].shape
     if reads_in_place(history.segments, history.past, steps * beams):
-      return _over_stacked(history, cap)
+      return _over_stacked(history, cap, group)
     return xla
 
   def kernel(queries, current, layer):
@@ -81,12 +82,13 @@ def over(history: History, cap: float | None = None) -> Attend:
   return attend
 
 
-def _over_stacked(history: History, cap: float | None) -> Attend:
+def _over_stacked(history: History, cap: float | None, group: int) -> Attend:
   """As `over`, for layers that are stacked."""
   xla = by_xla(history, cap)
   (prompts,), (ancestry,) = history.segments, history.ancestry
+  visible = attention.repeated(cache.visible(ancestry), group)
   kernel = beam_attention.over(
-    history.reach, cache.visible(ancestry), history.slots, prompts, cap
+    history.reach, visible, history.slots, prompts, cap
   )
 
   def attend(queries, current, layer):

@@ -20,7 +20,7 @@ constexpr int64_t kRun = 65536;
 
 // Groups of queries at most that meet a panel of the prompt in turn.
 constexpr int kBundle = 16;
-// So many beams at least: of fewer queries making the panels costs too much.
+// So many queries at least: of fewer making the panels costs too much.
 constexpr int64_t kWide = 16;
 // Heads whose steps are listed together.
 constexpr int64_t kWideHeads = 4;
@@ -40,7 +40,7 @@ void EachSlot(const Attention& args, int64_t begin, int64_t end,
   }
 }
 
-// Beams from `first` on, Q at a time.
+// Queries from `first` on, Q at a time.
 template <int Q, typename T>
 void AttendBeams(const Attention& args, int64_t begin, int64_t end,
                  int64_t first, int64_t last) {
@@ -52,13 +52,13 @@ void AttendBeams(const Attention& args, int64_t begin, int64_t end,
   Group<Q, T> group(args, together);
   EachSlot(args, begin, end, together,
            [&](int64_t slot, int64_t head, int64_t last_head) {
-             for (int64_t beam = first; beam < last; beam += Q) {
-               group.Attend(slot, head, last_head, beam);
+             for (int64_t row = first; row < last; row += Q) {
+               group.Attend(slot, head, last_head, row);
              }
            });
 }
 
-// Groups of beams of one slot that share what is made of its prompt.
+// Groups of queries of one slot that share what is made of its prompt.
 template <typename T>
 class Bundle {
  public:
@@ -74,16 +74,16 @@ class Bundle {
   }
   Bundle(const Bundle&) = delete;
 
-  // `count` groups of beams from `first` on, of some heads. The last group may
-  // have some of the beams before it again.
+  // `count` groups of queries from `first` on, of some heads. The last group
+  // may have some of the queries before it again.
   void Attend(int64_t slot, int64_t begin, int64_t end, int64_t first,
-              int count, int64_t beams) {
+              int count, int64_t rows) {
     bool any = false;
     for (int g = 0; g < count; ++g) {
       const int64_t at = first + g * kQueries;
-      const bool apart = at + kQueries > beams;
+      const bool apart = at + kQueries > rows;
       any |= groups_[g]->Begin(slot, begin, end,
-                               apart ? beams - kQueries : at, apart);
+                               apart ? rows - kQueries : at, apart);
     }
     if (!any) return;
     for (int64_t head = begin; head < end; ++head) {
@@ -110,32 +110,32 @@ class Bundle {
   Array<float> panel_;
 };
 
-// All beams, a bundle of groups at a time.
+// All queries, a bundle of groups at a time.
 template <typename T>
 void AttendBundles(const Attention& args, int64_t begin, int64_t end) {
   const int64_t heads = args.heads < kWideHeads ? args.heads : kWideHeads;
-  const int64_t groups = (args.beams + kQueries - 1) / kQueries;
+  const int64_t groups = (args.rows() + kQueries - 1) / kQueries;
   Bundle<T> bundle(args, heads);
   EachSlot(args, begin, end, heads,
            [&](int64_t slot, int64_t head, int64_t last_head) {
              for (int64_t g = 0; g < groups; g += kBundle) {
                const int count = groups - g < kBundle ? groups - g : kBundle;
                bundle.Attend(slot, head, last_head, g * kQueries, count,
-                             args.beams);
+                             args.rows());
              }
            });
 }
 
 template <typename T>
 void AttendHeads(const Attention& args, int64_t begin, int64_t end) {
-  if (args.beams >= kWide && args.head_dim % kLanes == 0) {
+  if (args.rows() >= kWide && args.head_dim % kLanes == 0) {
     return AttendBundles<T>(args, begin, end);
   }
-  const int64_t rest = args.beams % kQueries, whole = args.beams - rest;
+  const int64_t rest = args.rows() % kQueries, whole = args.rows() - rest;
   if (whole > 0) AttendBeams<kQueries, T>(args, begin, end, 0, whole);
-  if (rest == 1) AttendBeams<1, T>(args, begin, end, whole, args.beams);
-  if (rest == 2) AttendBeams<2, T>(args, begin, end, whole, args.beams);
-  if (rest == 3) AttendBeams<3, T>(args, begin, end, whole, args.beams);
+  if (rest == 1) AttendBeams<1, T>(args, begin, end, whole, args.rows());
+  if (rest == 2) AttendBeams<2, T>(args, begin, end, whole, args.rows());
+  if (rest == 3) AttendBeams<3, T>(args, begin, end, whole, args.rows());
 }
 
 }  // namespace

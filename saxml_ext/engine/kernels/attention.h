@@ -7,8 +7,8 @@
 
 namespace saxml_kernels {
 
-// Letters: S slots, N heads, K beams, H head width, T columns of a block, W
-// steps of a suffix block.
+// Letters: S slots, N heads of keys, K beams, G queries of a beam that share a
+// head of keys, H head width, T columns of a block, W steps of a suffix block.
 
 enum class Type { kFloat32, kBFloat16, kInt8 };
 
@@ -24,9 +24,9 @@ struct Block {
 
 struct Attention {
   Type type;  // Of keys and values.
-  int64_t slots, heads, beams, head_dim;
-  const float* queries;  // [S, N, K, H].
-  float* mixed;          // [S, N, K, H]; zeros where nothing is to be read.
+  int64_t slots, heads, beams, group, head_dim;
+  const float* queries;  // [S, N, K * G, H]: row k * G + g is of beam k.
+  float* mixed;          // The same; zeros where nothing is to be read.
   // [S]: tokens of the prompt; below 0: nobody waits for this slot.
   const int32_t* reach;
   // The prompt's blocks, in order.
@@ -39,6 +39,8 @@ struct Attention {
   // belongs to a beam's past; below 0: none.
   bool wide_ancestry;
   const void* const* ancestry;
+
+  int64_t rows() const { return beams * group; }
 };
 
 // Does the heads `begin` to `end` of S * N.

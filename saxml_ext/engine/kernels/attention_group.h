@@ -1,4 +1,4 @@
-// Attention of some beams of one slot: what they see, its scores, its values.
+// Attention of some queries of one slot: what they see, its scores, its values.
 // For units that are compiled for one kind of processor.
 
 #ifndef SAXML_EXT_ENGINE_KERNELS_ATTENTION_GROUP_H_
@@ -28,7 +28,7 @@ int64_t Columns(const Block* blocks, int64_t count) {
 // What tiles may write behind the end of a row.
 constexpr int64_t kSlack = (kSums + 1) * kLanes;
 
-// Q beams of some heads of one slot, whose keys and values are of type T.
+// Q queries of some heads of one slot, whose keys and values are of type T.
 template <int Q, typename T>
 class Group {
  public:
@@ -191,7 +191,7 @@ class Group {
 
   int64_t Place(int64_t head) const { return slot_ * args_.heads + head; }
   int64_t QueryAt(int64_t head) const {
-    return (Place(head) * args_.beams + first_) * width_;
+    return (Place(head) * args_.rows() + first_) * width_;
   }
   float* Mixed(int64_t head) {
     return apart_ ? mixed_ + (head - begin_) * Q * width_
@@ -247,21 +247,25 @@ class Group {
   template <typename Row>
   void ListSteps(const Block& block, const Row* ancestry) {
     const int64_t steps = block.length / args_.beams;
-    ancestry += (slot_ * args_.beams + first_) * steps;
+    const Row* pasts[Q];  // Of the beam that each query is of.
+    for (int q = 0; q < Q; ++q) {
+      const int64_t beam = (first_ + q) / args_.group;
+      pasts[q] = ancestry + (slot_ * args_.beams + beam) * steps;
+    }
     for (int64_t w = 0; w < steps; ++w) {
       bool seen = false, same = true;
       for (int q = 0; q < Q; ++q) {
-        const Row row = ancestry[q * steps + w];
+        const Row row = pasts[q][w];
         seen |= row >= 0;
-        same &= row == ancestry[w];
+        same &= row == pasts[0][w];
       }
       if (!seen) continue;
       if (same) {
-        shared_[num_shared_++] = StepAt(block, w, ancestry[w]);
+        shared_[num_shared_++] = StepAt(block, w, pasts[0][w]);
         continue;
       }
       for (int q = 0; q < Q; ++q) {
-        own_[num_own_ * Q + q] = StepAt(block, w, ancestry[q * steps + w]);
+        own_[num_own_ * Q + q] = StepAt(block, w, pasts[q][w]);
       }
       ++num_own_;
     }

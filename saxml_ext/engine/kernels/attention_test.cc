@@ -18,6 +18,7 @@ struct Shape {
   int64_t slots, heads, beams, head_dim, width;
   std::vector<int64_t> segments;
   int64_t suffixes;
+  int64_t group = 1;
 };
 
 // A block with its memory, and what its numbers stand for.
@@ -107,7 +108,7 @@ int failures = 0;
 void TestShape(const Shape& shape, Type type, unsigned seed) {
   std::mt19937 rng(seed);
   const int64_t count =
-      shape.slots * shape.heads * shape.beams * shape.head_dim;
+      shape.slots * shape.heads * shape.beams * shape.group * shape.head_dim;
   std::vector<float> queries;
   std::vector<uint8_t> unused;
   Fill(rng, Type::kFloat32, count, unused, queries);
@@ -160,6 +161,7 @@ void TestShape(const Shape& shape, Type type, unsigned seed) {
                           shape.slots,
                           shape.heads,
                           shape.beams,
+                          shape.group,
                           shape.head_dim,
                           queries.data(),
                           mixed.data(),
@@ -176,9 +178,10 @@ void TestShape(const Shape& shape, Type type, unsigned seed) {
   for (int64_t slot = 0; slot < shape.slots; ++slot) {
     for (int64_t head = 0; head < shape.heads; ++head) {
       const int64_t place = slot * shape.heads + head;
-      for (int64_t k = 0; k < shape.beams; ++k) {
+      for (int64_t r = 0; r < shape.beams * shape.group; ++r) {
+        const int64_t k = r / shape.group;
         const float* query =
-            &queries[(place * shape.beams + k) * shape.head_dim];
+            &queries[(place * shape.beams * shape.group + r) * shape.head_dim];
         Sums sums;
         const auto see = [&](const TestBlock& b, int64_t t, bool suffix) {
           const int64_t length = b.block.length;
@@ -247,6 +250,11 @@ int Main() {
       {4, 5, 30, 64, 4, {7, 130}, 2},
       {2, 2, 150, 16, 3, {150}, 2},
       {4, 1, 41, 80, 8, {40, 300}, 1},
+      // Queries that share keys: of one beam, and tiles across two beams.
+      {4, 2, 1, 64, 16, {64, 64}, 3, 4},
+      {4, 2, 3, 24, 5, {33}, 2, 2},
+      {4, 1, 4, 64, 8, {130}, 2, 3},
+      {4, 2, 4, 64, 4, {7, 130}, 2, 8},
   };
   unsigned seed = 1;
   for (const Shape& shape : shapes) {

@@ -83,7 +83,8 @@ ffi::Error CallAttend(ffi::ThreadPool pool, ffi::Buffer<ffi::F32> queries,
   const auto dims = queries.dimensions();
   args.slots = dims[0];
   args.heads = dims[1];
-  args.beams = dims[2];
+  args.beams = buffers[0].dimensions()[1];
+  args.group = dims[2] / args.beams;
   args.head_dim = dims[3];
   args.queries = queries.typed_data();
   args.mixed = mixed->typed_data();

@@ -77,7 +77,8 @@ def attend(
   """Attention of a decode step, one layer.
 
   Args:
-    queries: [S, N, K, H] float32.
+    queries: [S, N, K * G, H] float32, G of them to each beam, in which row k *
+      G + g belongs to beam k.
     reach: [S] int32, tokens of each slot's prompt; below 0: nobody waits for
       this slot.
     ancestry: of each suffix block, [S, K, W] int8 or int16.
@@ -86,7 +87,7 @@ def attend(
     suffixes: The keys and values [S, N, T, H] of the suffix blocks, T = W * K.
 
   Returns:
-    [S, N, K, H] float32; zeros for slots that nobody waits for.
+    [S, N, K * G, H] float32; zeros for slots that nobody waits for.
   """
   call = jax.ffi.ffi_call(
     _ATTEND, jax.ShapeDtypeStruct(queries.shape, jnp.float32)

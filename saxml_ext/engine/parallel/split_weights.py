@@ -146,6 +146,7 @@ class _Parts:
     own = dataclasses.replace(
       config,
       num_heads=ranges['heads'].length,
+      num_kv_heads=ranges['kv_heads'].length,
       hidden_dim=ranges['hidden'].length,
       vocab_size=ranges['vocab'].length,
     )

@@ -14,8 +14,8 @@ Here the devices do instead what is known as sequence parallelism:
   never coarser than the scale of the whole row. It rounds its part of the sum
   to bfloat16, and each device receives the sum of its own rows.
 
-The result differs from that of `model.py` as roundings do. Letters in shapes as
-there; M rows are B * T or S * K, and R is M rounded up so that each device has
+The result differs from that of `whole_layer.py` as roundings do. Letters in
+shapes as in `model.py`; M rows are B * T or S * K, and R is M rounded up so that each device has
 whole registers.
 """
 
@@ -28,8 +28,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from saxml_ext.engine import architecture as architecture_lib
+from saxml_ext.engine import components
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine import whole_layer
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.kernels.tpu import prefill_attention
 from saxml_ext.engine.kernels.tpu import rows as rows_lib
@@ -50,35 +52,12 @@ class Codes(NamedTuple):
   scale: jax.Array
 
 
-class Projected(NamedTuple):
-  """What the first half of a layer makes of the residual.
-
-  codes: the normalized rows, quantized, on every device of `model`.
-  qkv [M, N * 3 * H] bfloat16: queries, keys and values, split by heads.
-  """
-
-  codes: Codes
-  qkv: jax.Array
-
-
-def applies(
-  weights: weights_lib.Weights, config: config_lib.ModelConfig
-) -> bool:
-  """Returns True if layers are computed here: on TPU, in int8 throughout.
-
-  Only layers of GPT-J's kind are: attention and feed-forward read the same
-  norm, and only the feed-forward has biases.
-  """
-  a = config.architecture
+def applies(weights: weights_lib.Weights) -> bool:
+  """Returns True if layers are computed here: on TPU, in int8 throughout."""
   layers = weights.layers
   layer = layers[0] if isinstance(layers, tuple) else layers
   matrices = (layer.qkv, layer.post, layer.up, layer.down)
-  fits = (a.residual, a.activation, a.biases) == (
-    architecture_lib.GPTJ.residual,
-    architecture_lib.GPTJ.activation,
-    architecture_lib.GPTJ.biases,
-  )
-  return _for_tpu() and fits and all(map(in_int8, matrices))
+  return _for_tpu() and all(map(in_int8, matrices))
 
 
 def attends(config: config_lib.ModelConfig, kv_dtype: str) -> bool:
@@ -86,7 +65,10 @@ def attends(config: config_lib.ModelConfig, kv_dtype: str) -> bool:
   turns = 0 < config.rotary_dim <= target.TILE
   capped = config.architecture.attention_cap is not None
   return (
-    turns and not capped and prefill_attention.fits(config.head_dim, kv_dtype)
+    turns
+    and not capped
+    and config.group == 1
+    and prefill_attention.fits(config.head_dim, kv_dtype)
   )
 
 
@@ -102,18 +84,27 @@ def in_int8(matrix: weights_lib.Matrix | None) -> bool:
 
 
 class Rows:
-  """How rows of activations are split; static.
+  """The operations of a layer, split by rows of activations; static.
+
+  `model.Whole` has the same operations, which XLA splits.
 
   Attributes:
     shape: the leading dims of the activations, for example (B, T).
+    config: The sizes of the model, and its architecture.
     axes: mesh axes along which the first of these is split if it divides:
       those of slots.
   """
 
-  def __init__(self, shape: tuple[int, ...], axes: tuple[str, ...] = ()):
+  def __init__(
+    self,
+    shape: tuple[int, ...],
+    config: config_lib.ModelConfig,
+    axes: tuple[str, ...] = (),
+  ):
     mesh = jax.sharding.get_abstract_mesh()
     sizes = {} if mesh.empty else dict(mesh.shape)
     self.shape = shape
+    self.config = config
     groups = math.prod(sizes.get(axis, 1) for axis in axes)
     whole = groups == 1 or shape[0] % groups  # Else but a few of the slots.
     self.axes = () if whole else axes
@@ -154,9 +145,7 @@ class Rows:
     join = self._map(self._gather, P(self._part), P(self._whole))
     return join(x).reshape(*self.shape, x.shape[-1])
 
-  def logits(
-    self, weights: weights_lib.Weights, x: jax.Array, epsilon: float
-  ) -> jax.Array:
+  def logits(self, weights: weights_lib.Weights, x: jax.Array) -> jax.Array:
     """Logits [*shape, V] float32 of hidden states x [R, D].
 
     Raises:
@@ -167,8 +156,7 @@ class Rows:
       raise ValueError('the head is in float, which is not split by rows.')
 
     def local(norm, values, scale, bias, x):
-      codes = jax.tree.map(self._gather, _normalized(x, norm, epsilon))
-      return _product(codes, values, scale) + bias
+      return _product(self._codes(x, norm), values, scale) + bias
 
     result = self._map(
       local,
@@ -178,34 +166,42 @@ class Rows:
     return result.reshape(*self.shape, -1)
 
   def project(
-    self, layer: weights_lib.Layer, x: jax.Array, epsilon: float
-  ) -> Projected:
+    self, layer: weights_lib.Layer, x: jax.Array
+  ) -> tuple[Codes, jax.Array]:
     """Normalizes, quantizes and multiplies with `qkv`.
 
     Args:
       layer: weights.
       x: [R, D] float32.
-      epsilon: of the layer norm.
+
+    Returns:
+      The normalized rows, quantized, on every device of `model`; and queries,
+      keys and values [M, N * (G + 2) * H] bfloat16, split by heads.
     """
 
-    def local(norm, values, scale, x):
-      codes = jax.tree.map(self._gather, _normalized(x, norm, epsilon))
-      products = _product(codes, values, scale.reshape(-1))
+    def local(norm, qkv, bias, x):
+      codes = self._codes(x, norm)
+      products = _product(codes, qkv.values, qkv.scale.reshape(-1))
+      if bias is not None:
+        products += bias.reshape(-1)
       return codes, products.astype(jnp.bfloat16)
 
-    matrix = layer.qkv
-    codes, qkv = self._map(
+    return self._map(
       local,
-      (P(), P(_AXIS), P(_AXIS), P(self._part)),
+      (P(), _matrix(_AXIS), P(_AXIS), P(self._part)),
       (P(self._whole), P(self._whole, _AXIS)),
-    )(layer.norm, matrix.values, matrix.scale, x)
-    return Projected(codes, qkv)
+    )(layer.norm, layer.qkv, layer.qkv_bias, x)
+
+  def heads(self, qkv: jax.Array) -> jax.Array:
+    """Returns queries, keys and values of `project` as [G + 2, A, N, R, H]."""
+    c = self.config
+    qkv = qkv.reshape(*self.shape, c.kv_heads, c.group + 2, c.head_dim)
+    return qkv.transpose(3, 0, 2, 1, 4)
 
   def attend(
     self,
     qkv: jax.Array,
     rotations: tuple[np.ndarray, np.ndarray],
-    head_dim: int,
     kv_dtype: str,
   ) -> tuple[jax.Array, cache.KV, cache.KV]:
     """Attention of whole prompts; see `prefill_attention.py`.
@@ -213,7 +209,6 @@ class Rows:
     Args:
       qkv: of `project`.
       rotations: sin, cos [T, rotary_dim / 2] of `rotary.table`.
-      head_dim: H.
       kv_dtype: such that `attends`. T must be a multiple of TILE.
 
     Returns:
@@ -226,7 +221,7 @@ class Rows:
       result = prefill_attention.attend(
         qkv.reshape(rows, *self.shape[1:], -1),
         *rotations,
-        head_dim,
+        self.config.head_dim,
         kv_dtype,
         interpret=_interpreted(),
       )
@@ -249,58 +244,96 @@ class Rows:
       _kept(result.values, result.value_scale, cache.rows_as, kv_dtype),
     )
 
+  def only(
+    self,
+    layer: weights_lib.Layer,
+    x: jax.Array,
+    codes: Codes,
+    mixed: jax.Array,
+    at: jax.Array,
+  ) -> tuple[whole_layer.Whole, jax.Array, jax.Array, jax.Array]:
+    """Returns the operations and operands to finish one token of each prompt.
+
+    Args:
+      layer: Its weights.
+      x: [R, D], as of `project`.
+      codes: As of `project`.
+      mixed: As of `finish`.
+      at: [B, 1, 1] int32, the index of the token.
+    """
+    del codes
+    mixed = self._flat(mixed).reshape(*self.shape, -1, self.config.head_dim)
+    mixed = jnp.take_along_axis(mixed, at[..., None], 1).transpose(0, 2, 1, 3)
+    x = jnp.take_along_axis(self.join(x), at, 1)
+    h = components.normalize(x, layer.norm, self.config)
+    return whole_layer.Whole(self.config), x, h, mixed
+
   def finish(
     self,
     layer: weights_lib.Layer,
     x: jax.Array,
     codes: Codes,
     mixed: jax.Array,
-  ) -> jax.Array:
+  ) -> tuple[jax.Array, None, None]:
     """Adds attention's result and the feed-forward layer to the residual.
 
     Args:
       layer: weights.
       x: [R, D] float32, as of `project`.
       codes: of `project`.
-      mixed: [M, N * H], what attention read.
+      mixed: What attention read, [A, N * G, R, H] or as `attend` returns it.
 
     Returns:
-      [R, D] float32.
+      The next residual [R, D] float32, and nothing for `model.Taps`.
     """
+    architecture = self.config.architecture
+    sequential = architecture.residual == architecture_lib.SEQUENTIAL
+    by_tanh = architecture.activation == architecture_lib.GELU_TANH
 
-    def local(post, up, up_bias, down, down_bias, x, codes, mixed):
-      hidden = _product(codes, up.values, up.scale) + up_bias
-      hidden = jax.nn.gelu(hidden, approximate=True).astype(jnp.bfloat16)
-      total = _product(_quantized(mixed), post.values, post.scale)
-      total += _product(_quantized(hidden), down.values, down.scale)
-      return x + self._scatter(total.astype(jnp.bfloat16)) + down_bias
+    def local(layer, x, codes, mixed):
+      total = _product(_quantized(mixed), layer.post.values, layer.post.scale)
+      bias = layer.post_bias
+      if sequential:
+        x, total = self._added(x, total, bias), 0
+        bias = None
+      if layer.ff_norm is not None:
+        codes = self._codes(x, layer.ff_norm)
+      hidden = _product(codes, layer.up.values, layer.up.scale)
+      if layer.up_bias is not None:
+        hidden += layer.up_bias
+      hidden = jax.nn.gelu(hidden, approximate=by_tanh).astype(jnp.bfloat16)
+      total += _product(_quantized(hidden), layer.down.values, layer.down.scale)
+      return self._added(x, total, layer.down_bias, bias)
 
-    def matrix(*dims):
-      return quant.QuantizedArray(P(*dims), P(*dims[:1]))
-
-    return self._map(
+    x = self._map(
       local,
-      (
-        matrix(None, _AXIS),
-        matrix(_AXIS),
-        P(_AXIS),
-        matrix(None, _AXIS),
-        P(),
-        P(self._part),
-        P(self._whole),
-        P(self._whole, _AXIS),
-      ),
+      (_LAYER, P(self._part), P(self._whole), P(self._whole, _AXIS)),
       P(self._part),
-    )(
-      layer.post,
-      layer.up,
-      layer.up_bias,
-      layer.down,
-      layer.down_bias,
-      x,
-      codes,
-      mixed,
+    )(layer, x, codes, self._flat(mixed))
+    return x, None, None
+
+  def _flat(self, mixed: jax.Array) -> jax.Array:
+    """Returns what attention read as [M, N * G * H]."""
+    if mixed.ndim == 2:
+      return mixed
+    return mixed.transpose(0, 2, 1, 3).reshape(math.prod(self.shape), -1)
+
+  def _codes(self, x: jax.Array, norm: weights_lib.Norm) -> Codes:
+    """Returns the layer norm of all rows, quantized, of this device's rows."""
+    codes = rows_lib.normalize(
+      x, norm.scale, norm.bias, self.config.ln_epsilon, _interpreted()
     )
+    return jax.tree.map(self._gather, Codes(*codes))
+
+  def _added(
+    self, x: jax.Array, part: jax.Array, *biases: jax.Array | None
+  ) -> jax.Array:
+    """Returns this device's rows with the sum of all devices' parts added."""
+    x = x + self._scatter(part.astype(jnp.bfloat16))
+    for bias in biases:
+      if bias is not None:
+        x = x + bias
+    return x
 
   def _map(self, function: Callable, in_specs, out_specs) -> Callable:
     """`function` on each device's part; itself where there is no mesh."""
@@ -329,11 +362,24 @@ class Rows:
     return jax.lax.psum_scatter(x, _AXIS, tiled=True)
 
 
-def _normalized(x: jax.Array, norm: weights_lib.Norm, epsilon: float) -> Codes:
-  """The layer norm of x, quantized."""
-  return Codes(
-    *rows_lib.normalize(x, norm.scale, norm.bias, epsilon, _interpreted())
-  )
+def _matrix(*dims: str | None) -> quant.QuantizedArray:
+  """Returns how the codes of a matrix are split, and its scales."""
+  return quant.QuantizedArray(P(*dims), P(*dims[:1]))
+
+
+# How a layer is split.
+_LAYER = weights_lib.Layer(
+  norm=P(),
+  qkv=_matrix(_AXIS),
+  qkv_bias=P(_AXIS),
+  post=_matrix(None, _AXIS),
+  post_bias=P(),
+  ff_norm=P(),
+  up=_matrix(_AXIS),
+  up_bias=P(_AXIS),
+  down=_matrix(None, _AXIS),
+  down_bias=P(),
+)
 
 
 def _quantized(x: jax.Array) -> Codes:

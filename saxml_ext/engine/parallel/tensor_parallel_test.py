@@ -191,11 +191,11 @@ class TensorParallelTest(parameterized.TestCase):
 
   def test_only_int8_on_tpu(self):
     weights = _weights()
-    self.assertFalse(tensor_parallel.applies(weights, _MODEL))
+    self.assertFalse(tensor_parallel.applies(weights))
     with _as_on_tpu():
-      self.assertTrue(tensor_parallel.applies(weights, _MODEL))
+      self.assertTrue(tensor_parallel.applies(weights))
       for other in (None, 'int8_weights'):
-        self.assertFalse(tensor_parallel.applies(_weights(other), _MODEL))
+        self.assertFalse(tensor_parallel.applies(_weights(other)))
 
   def test_large_parts_do_not_coarsen_others(self):
     """Each device rounds by the largest of its own part of a row."""
@@ -215,8 +215,8 @@ class TensorParallelTest(parameterized.TestCase):
     )
     expected = mixed @ post.T * np.asarray(layer.post.scale)
     with jax.set_mesh(mesh):
-      rows = tensor_parallel.Rows((2, 4))
-      got = jax.jit(rows.finish)(
+      rows = tensor_parallel.Rows((2, 4), _MODEL)
+      got, *_ = jax.jit(rows.finish)(
         layer,
         jnp.zeros((32, 64)),
         tensor_parallel.Codes(jnp.zeros((8, 64), jnp.int8), jnp.ones((8, 1))),

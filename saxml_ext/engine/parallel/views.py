@@ -134,23 +134,9 @@ def _axes(
   """The row of a variable, or of the matrix that it scales, and its axes."""
   matrix = name.removesuffix(variables_lib.SCALE_SUFFIX)
   row = table.named(matrix)
-  if row is not None:
-    axes = row.axes
-  else:
-    row = _whole(table, matrix, repeated)
-    axes = row.axes[1:]
+  if row is None:
+    raise ValueError(f'{matrix} is no variable of such a model.')
+  axes = row.axes
   if matrix != name:
     axes = tuple(a for a in axes if a not in row.contracted)
   return row, ('layers', *axes) if repeated and row.per_layer else axes
-
-
-def _whole(
-  table: variables_lib.Table, name: str, repeated: bool
-) -> variables_lib.Variable:
-  """The row of which a variable is one of the parts."""
-  layer = variables_lib.layer_of(name) or 0
-  for row in table:
-    for part in row.parts_below_prefix(layer, repeated):
-      if f'.{name}'.endswith(f'.{part}'):
-        return row
-  raise ValueError(f'{name} is no variable of such a model.')

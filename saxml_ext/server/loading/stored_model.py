@@ -276,9 +276,11 @@ def _check_variables(
 ) -> None:
   """Raises ValueError for a variable that is missing or not as it must be."""
   repeated = variables_lib.is_repeated(specs)
-  for variable, layer in variables_lib.table_of(model.architecture).of_model(
-    model
-  ):
+  table = dataclasses.replace(
+    variables_lib.table_of(model.architecture),
+    joined=variables_lib.is_joined(specs),
+  )
+  for variable, layer in table.of_model(model):
     if repeated and variable.per_layer and layer:
       continue  # All layers share what the first has.
     leading = (model.num_layers,) if repeated and variable.per_layer else ()
