@@ -20,7 +20,7 @@ def describe(
     shape: sizes of the PAX model.
     dtype: name of the type of its variables.
   """
-  pad = config.pad_token_id
+  pad, stops = config.pad_token_id, config.stop_token_ids
   return description.Description(
     family=family.name,
     rotary_base=config.rotary_base,
@@ -29,10 +29,12 @@ def describe(
     max_positions=config.max_positions,
     bos_id=config.bos_token_id,
     eos_id=config.eos_token_id,
+    stop_ids=list(stops) if len(stops) > 1 else None,
     pad_id=config.eos_token_id if pad is None else pad,
     num_layers=shape.num_layers,
     model_dim=shape.model_dim,
     num_heads=shape.num_heads,
+    num_kv_heads=shape.num_kv_heads or None,
     head_dim=shape.head_dim,
     hidden_dim=shape.hidden_dim,
     vocab_size=shape.vocab_size,

@@ -45,6 +45,7 @@ class ModelSource:
       num_layers=config.num_layers,
       model_dim=config.model_dim,
       num_heads=config.num_heads,
+      num_kv_heads=config.num_kv_heads,
       hidden_dim=config.hidden_dim,
       vocab_size=layout.pax_vocab_size(config.vocab_size, rows),
     )

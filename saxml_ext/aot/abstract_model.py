@@ -23,6 +23,7 @@ from saxml_ext.params import overrides as overrides_lib
 from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.params import template
+from saxml_ext.pax import description
 
 # Used where neither the params nor a checkpoint say otherwise, as by the loader.
 _LN_EPSILON = 1e-5
@@ -72,7 +73,8 @@ def of(
   )
   try:
     settings = settings_lib.Settings.of(params)
-    settings = settings.completed(ln_epsilon=_LN_EPSILON)
+    said = description.Description(ln_epsilon=_LN_EPSILON)
+    settings = settings.completed(said)
     model = model_config.of(settings)
     if settings.engine.eos_id is None:
       raise ValueError('EOS_ID is left to the checkpoint; override it')

@@ -79,8 +79,10 @@ class StoredVariablesTest(parameterized.TestCase):
       name = f'lm.transformer.x_layers_1.self_attention.{part}.w'
       stored |= {name: codes[i], f'{name}_quantized_scale': scale[i]}
     reader = stored_variables.StoredVariables(stored, _CONFIG)
-    np.testing.assert_array_equal(reader.array(_QKV, 1)[1], codes)
-    np.testing.assert_array_equal(reader.scale(_QKV, 1), scale[:, None])
+    _, values = reader.arrays(_QKV, 1)
+    np.testing.assert_array_equal(values, codes)
+    _, scales = reader.arrays(_QKV, 1, variables_lib.SCALE_SUFFIX)
+    np.testing.assert_array_equal(scales, scale[:, None])
 
   def test_what_does_not_fit_is_refused(self):
     name = f'{_SHARED}self_attention.combined_qkv.w'

@@ -24,6 +24,9 @@ class HFConfig:
   eos_token_id: int | None
   pad_token_id: int | None
   rotary_base: float = 10000.0
+  num_kv_heads: int = 0
+  # All tokens that end an answer, if there are several.
+  stop_token_ids: tuple[int, ...] = ()
 
   @property
   def head_dim(self) -> int:
@@ -62,12 +65,16 @@ class Fields:
     return value
 
   def token(self, name: str) -> int | None:
-    value = self.get(name)
-    if isinstance(value, list) and value:
-      value = value[0]
-    if value is not None and (type(value) is not int or value < 0):
+    """Returns the id of a token, the first of several; None if there is none."""
+    return next(iter(self.tokens(name)), None)
+
+  def tokens(self, name: str) -> tuple[int, ...]:
+    """Returns the ids of an entry that is an id, a list of ids or null."""
+    value = self.get(name, [])
+    ids = tuple(value) if isinstance(value, list) else (value,)
+    if any(type(id_) is not int or id_ < 0 for id_ in ids):
       raise self.error(name, value, 'the id of a token')
-    return value
+    return ids
 
   def error(self, name: str, value: Any, expected: str) -> Exception:
     return errors.CheckpointError(

@@ -34,6 +34,7 @@ are ordered (head, which of the three, dimension of the head).
 
 from collections.abc import Callable, Sequence
 import dataclasses
+import math
 
 import numpy as np
 
@@ -60,11 +61,12 @@ class ModelShape:
   num_heads: int
   hidden_dim: int
   vocab_size: int
+  num_kv_heads: int = 0
 
   def __post_init__(self):
     for field in dataclasses.fields(self):
       value = getattr(self, field.name)
-      if value < 1:
+      if value < 1 and field.name != 'num_kv_heads':
         raise errors.CheckpointError(
           f'{field.name} is {value}; a model needs at least 1'
         )
@@ -73,6 +75,16 @@ class ModelShape:
         f'model_dim {self.model_dim} is not a multiple of num_heads '
         f'{self.num_heads}'
       )
+    if self.num_heads % self.kv_heads:
+      raise errors.CheckpointError(
+        f'num_heads {self.num_heads} is not a multiple of num_kv_heads'
+        f' {self.num_kv_heads}'
+      )
+
+  @property
+  def kv_heads(self) -> int:
+    """The number of heads of keys and values; num_kv_heads 0 means all."""
+    return self.num_kv_heads or self.num_heads
 
   @property
   def head_dim(self) -> int:
@@ -167,7 +179,7 @@ def _variable(
     source_shape=source_shape,
     vocab_axis=0 if 'vocab' in row.axes else None,
     view=view,
-    stacked='three' in row.axes and len(names) > 1,
+    stacked=bool(row.parts) and len(names) > 1,
   )
 
 
@@ -179,7 +191,7 @@ def _form(
 ) -> tuple[tuple[int, ...], Callable[[np.ndarray], np.ndarray]]:
   """Returns the shape of each of `count` tensors, and its view in PAX' form."""
   dim, heads, width = shape.model_dim, shape.num_heads, shape.head_dim
-  if row.field == 'layers.qkv_bias':
+  if row.field == 'layers.qkv_bias' and count == 1:
     return (
       (3 * dim,),
       lambda tensor: tensor.reshape(heads, 3, width).transpose(1, 0, 2),
@@ -189,14 +201,16 @@ def _form(
       (3 * dim, dim),
       lambda tensor: tensor.reshape(heads, 3, width, dim).transpose(1, 3, 0, 2),
     )
-  if row.field == 'layers.qkv':
-    # Outputs of a projection are ordered (head, dimension of the head).
-    return (dim, dim), lambda tensor: tensor.T.reshape(dim, heads, width)
+  # Outputs of a projection are ordered (head, dimension of the head).
+  if row.parts:
+    pax_shape = pax_shape[1:]
   if row.field == 'layers.post':
-    return (dim, dim), lambda tensor: tensor.reshape(dim, heads, width)
-  if row.is_matrix:
-    return pax_shape[::-1], lambda tensor: tensor.T
-  return pax_shape, lambda tensor: tensor
+    return (dim, dim), lambda tensor: tensor.reshape(pax_shape)
+  if not row.is_matrix:
+    flat = (math.prod(pax_shape),) if 'head_dim' in row.axes else pax_shape
+    return flat, lambda tensor: tensor.reshape(pax_shape)
+  outputs = math.prod(pax_shape[1:])
+  return (outputs, pax_shape[0]), lambda tensor: tensor.T.reshape(pax_shape)
 
 
 def pax_vocab_size(config_vocab_size: int, rows: int) -> int:

@@ -18,6 +18,7 @@ from saxml_ext.params import ranges
 from saxml_ext.params import request_inputs
 from saxml_ext.params import support
 from saxml_ext.params import template
+from saxml_ext.pax import description
 
 # Size of a model -> the attribute that has it.
 SIZES = {
@@ -134,30 +135,27 @@ class Settings:
       mesh_shape=tuple(params.ICI_MESH_SHAPE),
     )
 
-  def completed(
-    self,
-    eos_id: int | None = None,
-    rotary_dim: int | None = None,
-    ln_epsilon: float | None = None,
-    rotary_base: float | None = None,
-  ) -> 'Settings':
-    """Fills in what the params leave to the checkpoint.
+  def completed(self, said: description.Description) -> 'Settings':
+    """Returns settings with what the params leave to the checkpoint filled in.
 
     Args:
-      eos_id: the checkpoint's; counts where the params set none, as do the
-        next two.
-      rotary_dim: the checkpoint's.
-      ln_epsilon: the checkpoint's.
-      rotary_base: the checkpoint's; None keeps the usual one.
+      said: What the checkpoint says of its model. An end id of the params stands
+        for all of the checkpoint's.
     """
+    engine, stop_ids = self.engine, self.stop_ids
+    if said.stop_ids and stop_ids is None and engine.eos_id is None:
+      stop_ids = tuple(said.stop_ids)
+      room = max(engine.max_stop_ids, len(stop_ids))
+      engine = dataclasses.replace(engine, max_stop_ids=room)
     return dataclasses.replace(
       self,
       engine=engine_config.with_eos_id(
-        self.engine, _first(self.engine.eos_id, eos_id)
+        engine, _first(engine.eos_id, said.eos_id)
       ),
-      rotary_dim=_first(self.rotary_dim, rotary_dim),
-      ln_epsilon=_first(self.ln_epsilon, ln_epsilon),
-      rotary_base=_first(rotary_base, self.rotary_base),
+      stop_ids=stop_ids,
+      rotary_dim=_first(self.rotary_dim, said.rotary_dim),
+      ln_epsilon=_first(self.ln_epsilon, said.ln_epsilon),
+      rotary_base=_first(said.rotary_base, self.rotary_base),
     )
 
   @property

@@ -8,6 +8,7 @@ from saxml_ext.params import gptj
 from saxml_ext.params import published
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.params import template
+from saxml_ext.pax import description
 
 
 def _of(base=gptj.TinyTokenizedFP32, **attributes) -> settings_lib.Settings:
@@ -183,12 +184,26 @@ class SettingsTest(parameterized.TestCase):
     settings = _of()
     self.assertIsNone(settings.engine.eos_id)
     self.assertIsNone(settings.rotary_dim)
-    completed = settings.completed(7, 4, 1e-3)
+    said = description.Description(4, 1e-3, eos_id=7)
+    completed = settings.completed(said)
     self.assertEqual(completed.engine.eos_id, 7)
     self.assertEqual(completed.engine.pad_id, 7)
     self.assertEqual((completed.rotary_dim, completed.ln_epsilon), (4, 1e-3))
-    self.assertEqual(completed.completed(8, 6, 1e-4), completed)
-    self.assertEqual(settings.completed(), settings)
+    other = description.Description(6, 1e-4, eos_id=8, stop_ids=[8, 9])
+    self.assertEqual(completed.completed(other), completed)
+    nothing = description.Description()
+    self.assertEqual(settings.completed(nothing), settings)
+
+  def test_a_checkpoint_may_name_several_end_ids(self):
+    said = description.Description(4, 1e-3, eos_id=7, stop_ids=[7, 5, 3])
+    completed = _of().completed(said)
+    self.assertEqual(completed.stop_ids, (7, 5, 3))
+    self.assertEqual(completed.engine.eos_id, 7)
+    self.assertEqual(completed.engine.max_stop_ids, 3)
+    for own in {'EOS_ID': 2}, {'STOP_TOKEN_IDS': [2]}:
+      kept = _of(**own).completed(said)
+      self.assertNotEqual(kept.stop_ids, (7, 5, 3))
+      self.assertEqual(kept.engine.max_stop_ids, 1)
 
   def test_the_plain_template_samples(self):
     settings = settings_lib.Settings.of(template.ServableLMParams)

@@ -16,7 +16,9 @@ the variables' shapes, but these things cannot:
   }
 
 Of a model that is no GPT-J the file also has "model_type", the name of its
-family, and "rotary_base", the base of the wavelengths of rotary positions.
+family, and "rotary_base", the base of the wavelengths of rotary positions. A
+model whose queries share keys has "num_kv_heads", and one whose answers may end
+in one of several tokens has "stop_token_ids", a list.
 
 A checkpoint of another converter has no such file; then the serving params must
 say these things.
@@ -40,15 +42,23 @@ _KEYS = {
   'eos_id': 'eos_token_id',
   'pad_id': 'pad_token_id',
   'family': 'model_type',
+  'stop_ids': 'stop_token_ids',
 }
 _TYPES = {
   'ln_epsilon': (int, float),
   'rotary_base': (int, float),
   'dtype': (str,),
   'family': (str,),
+  'stop_ids': (list,),
 }
+_KINDS = {str: 'string', list: 'list of numbers'}
 # What the file leaves out, for it was written for GPT-J alone.
-_UNSAID = {'family': 'gptj', 'rotary_base': 10000.0}
+_UNSAID = {
+  'family': 'gptj',
+  'rotary_base': 10000.0,
+  'num_kv_heads': None,
+  'stop_ids': None,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +78,8 @@ class Description:
     family: The name of the family; None stands for GPT-J.
     rotary_base: The base of the wavelengths of rotary positions; None stands
       for 10,000.
+    num_kv_heads: The number of heads of keys and values; None: num_heads.
+    stop_ids: All tokens that end a text; None: eos_id alone.
   """
 
   rotary_dim: int | None = None
@@ -85,6 +97,8 @@ class Description:
   dtype: str | None = None
   family: str | None = None
   rotary_base: float | None = None
+  num_kv_heads: int | None = None
+  stop_ids: list[int] | None = None
 
   def encode(self) -> bytes:
     """The bytes of the file."""
@@ -162,8 +176,10 @@ def _value(path: str, document: Mapping[str, Any], field: str) -> Any:
   key = _key(field)
   value = document.get(key)
   types = _TYPES.get(field, (int,))
-  if value is not None and type(value) not in types:
-    kind = 'string' if types == (str,) else 'number'
+  items = value if isinstance(value, list) else ()
+  fits = type(value) in types and all(type(each) is int for each in items)
+  if value is not None and not fits:
+    kind = _KINDS.get(types[0], 'number')
     raise errors.InvalidArgument(
       f'{path}: {key} is {value!r}, but must be a {kind}; convert the'
       ' checkpoint again'

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from saxml_ext.engine import architecture
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import model
 from saxml_ext.engine import request as request_lib
@@ -57,9 +58,9 @@ _ENGINE = config_lib.EngineConfig(
 )
 
 
-def _weights(quantization='int8'):
-  variables = random_model.variables(_MODEL, scale=20.0)
-  weights = weights_lib.from_pax(variables, _MODEL, quantization=quantization)
+def _weights(quantization='int8', config=_MODEL):
+  variables = random_model.variables(config, scale=20.0)
+  weights = weights_lib.from_pax(variables, config, quantization=quantization)
   return weights_lib.stack(weights)
 
 
@@ -67,12 +68,12 @@ def _as_on_tpu():
   return mock.patch.object(tensor_parallel, '_for_tpu', return_value=True)
 
 
-def _logits(weights, tokens, last, mesh):
+def _logits(weights, tokens, last, mesh, config=_MODEL):
   """Of prompts, in a program that is told of the mesh."""
 
   def run(weights):
-    x, _ = model.prefill(weights, _MODEL, tokens, 'float32', last)
-    return model.logits(weights, _MODEL, x)
+    x, _ = model.prefill(weights, config, tokens, 'float32', last)
+    return model.logits(weights, config, x)
 
   if mesh is None:
     return np.asarray(jax.jit(run)(weights))
@@ -101,6 +102,35 @@ class TensorParallelTest(parameterized.TestCase):
     self.assertEqual(got.shape, plain.shape)
     # Both are roundings of the same logits. bfloat16 between the products adds
     # to what int8 loses, and finer scales take from it.
+    lost = np.abs(plain - exact).mean()
+    self.assertLess(np.abs(got - exact).mean(), 1.2 * lost)
+    self.assertGreater(np.abs(got - plain).mean(), 0)
+
+  @parameterized.parameters(
+    ('shared', 2, False),
+    ('parallel', 4, True),
+    ('sequential', 2, True),
+  )
+  def test_other_architectures_agree(self, residual, kv_heads, only_last):
+    model_config = dataclasses.replace(
+      _MODEL,
+      num_kv_heads=kv_heads,
+      architecture=architecture.Architecture(
+        residual=residual,
+        activation=architecture.GELU,
+        biases=architecture.BIASES,
+        joined_qkv=False,
+      ),
+    )
+    tokens = jnp.asarray(np.random.default_rng(1).integers(0, 512, (2, 13)))
+    last = jnp.asarray([12, 4]) if only_last else None
+    floats = _weights(None, model_config)
+    exact = _logits(floats, tokens, last, None, model_config)
+    args = _weights('int8', model_config), tokens, last, (1, 1, 2), model_config
+    plain = _logits(*args)
+    with _as_on_tpu():
+      got = _logits(*args)
+    self.assertEqual(got.shape, plain.shape)
     lost = np.abs(plain - exact).mean()
     self.assertLess(np.abs(got - exact).mean(), 1.2 * lost)
     self.assertGreater(np.abs(got - plain).mean(), 0)

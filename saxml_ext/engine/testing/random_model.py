@@ -45,7 +45,7 @@ def repeated(
 ) -> dict[str, np.ndarray]:
   """The same model as praxis stores it if it repeats one layer's code."""
   result = {}
-  for row in variables_lib.table_of(config.architecture):
+  for row in variables_lib.table_of(config.architecture).stored:
     name = f'{variables_lib.PREFIX}.{row.below_prefix(repeated=True)}'
     if row.per_layer:
       own = [variables[row.path(i)] for i in range(config.num_layers)]

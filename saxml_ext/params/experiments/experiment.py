@@ -109,9 +109,7 @@ def _read(
   if checkpoint_path is not None:
     said = description.read(checkpoint_path)
     specs = checkpoint.Reader(checkpoint_path).specs
-  settings = settings.completed(
-    said.eos_id, said.rotary_dim, said.ln_epsilon, said.rotary_base
-  )
+  settings = settings.completed(said)
   if specs and settings.rotary_dim is not None:
     found = config_lib.ModelConfig.from_pax(
       specs, settings.rotary_dim, architecture=settings.family.architecture

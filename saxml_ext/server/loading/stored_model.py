@@ -236,10 +236,8 @@ def complete(
       f'the checkpoint is a {said.family}, and the serving params are for'
       f' {settings.family.name}: publish with params of its family'
     )
-  completed = settings.completed(
-    said.eos_id, said.rotary_dim, said.ln_epsilon, said.rotary_base
-  )
-  return completed.completed(ln_epsilon=_DEFAULT_LN_EPSILON)
+  usual = description_lib.Description(ln_epsilon=_DEFAULT_LN_EPSILON)
+  return settings.completed(said).completed(usual)
 
 
 def with_head(

@@ -1,0 +1,165 @@
+"""Tests of queries that share keys against a model whose keys are repeated."""
+
+import contextlib
+import dataclasses
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import jax
+import numpy as np
+
+from saxml_ext.engine import architecture
+from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import request as request_lib
+from saxml_ext.engine import runner as runner_lib
+from saxml_ext.engine import sharding
+from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.attention import beam_attention
+from saxml_ext.engine.kernels.tpu import block_list
+from saxml_ext.engine.parallel import split_weights
+from saxml_ext.engine.testing import fast_compile
+from saxml_ext.engine.testing import random_model
+from saxml_ext.engine.testing import serving
+
+fast_compile.install()
+
+jax.config.update('jax_num_cpu_devices', 4)
+
+_PLAIN = config_lib.ModelConfig(
+  num_layers=2,
+  model_dim=48,
+  num_heads=6,
+  head_dim=8,
+  hidden_dim=64,
+  rotary_dim=8,
+  vocab_size=61,
+)
+_GROUPED = dataclasses.replace(
+  _PLAIN,
+  num_kv_heads=2,
+  architecture=architecture.Architecture(
+    biases=architecture.BIASES, joined_qkv=False
+  ),
+)
+_ENGINE = config_lib.EngineConfig(
+  eos_id=0,
+  num_slots=4,
+  decode_widths=(2, 4),
+  max_prompt=24,
+  prompt_buckets=(12, 24),
+  prefill_chunk=12,
+  max_new_tokens=12,
+  min_new_tokens=3,
+  suffix_block=6,
+)
+
+
+def _variables() -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+  """Returns a model with shared keys, and the same one with repeated keys."""
+  grouped = random_model.variables(_GROUPED, scale=20.0)
+  repeated = {}
+  for name, value in grouped.items():
+    head, part, end = name.rpartition('self_attention.')
+    kind, *leaf = end.split('.')
+    if kind in ('key', 'value') and part:
+      value = np.repeat(value, _GROUPED.group, -2)
+    if kind not in ('query', 'key', 'value') or not part:
+      repeated[name] = value
+      continue
+    joined = repeated.setdefault(f'{head}{part}combined_qkv.{leaf[0]}', [])
+    joined.append(value)
+  arrays = {n: np.stack(v) for n, v in repeated.items() if isinstance(v, list)}
+  return grouped, {**repeated, **arrays}
+
+
+def _requests() -> list[request_lib.Request]:
+  rng = np.random.default_rng(7)
+  return [
+    request_lib.Request(rng.integers(1, 61, rng.integers(1, 25)).astype('i4'))
+    for _ in range(7)
+  ]
+
+
+class GroupedQueriesTest(parameterized.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.grouped, self.repeated = _variables()
+
+  def _answers(self, variables, config, quantization, engine, mesh, stacked):
+    weights = weights_lib.from_pax(variables, config, quantization=quantization)
+    if stacked:
+      weights = weights_lib.stack(weights)
+    if mesh is not None:
+      mesh = sharding.make_mesh(mesh)
+    runner = runner_lib.Runner(weights, config, engine, mesh)
+    return serving.tokens(serving.serve(runner, _requests()))
+
+  @parameterized.parameters(
+    (None, False, 4),
+    (None, True, 1),
+    # Two heads of keys are padded to four.
+    ((1, 1, 4), True, 4),
+  )
+  def test_answers_are_those_of_repeated_keys(self, mesh, stacked, beams):
+    search = 'sample' if beams == 1 else 'beam'
+    engine = dataclasses.replace(
+      _ENGINE, search=search, num_beams=beams, temperature=0.0
+    )
+    plain = dataclasses.replace(
+      _PLAIN, architecture=architecture.Architecture(biases=architecture.BIASES)
+    )
+    found = self._answers(self.grouped, _GROUPED, None, engine, mesh, stacked)
+    expected = self._answers(self.repeated, plain, None, engine, mesh, stacked)
+    self.assertEqual(found, expected)
+
+  @parameterized.parameters('int8', 'int8_weights')
+  def test_int8_rounds_alike(self, quantization):
+    plain = dataclasses.replace(
+      _PLAIN, architecture=architecture.Architecture(biases=architecture.BIASES)
+    )
+    engine = dataclasses.replace(_ENGINE, kv_dtype='int8')
+    args = quantization, engine, None, False
+    found = self._answers(self.grouped, _GROUPED, *args)
+    self.assertEqual(found, self._answers(self.repeated, plain, *args))
+
+  def test_kernel_of_tpu_reads_shared_keys(self):
+    engine = dataclasses.replace(
+      _ENGINE, prompt_segments=(24,), suffix_block=12
+    )
+    found = []
+    for blocks in None, block_list.Blocks(8, 12, 4):
+      with contextlib.ExitStack() as stack:
+        if blocks is not None:
+          stack.enter_context(beam_attention.interpreted(blocks))
+        found.append(
+          self._answers(self.grouped, _GROUPED, None, engine, None, True)
+        )
+    self.assertEqual(*found)
+
+  @parameterized.parameters((None, 2), ('int8', 4))
+  def test_split_weights_are_parts_of_the_whole(self, quantization, devices):
+    mesh = sharding.make_mesh((1, 1, devices))
+    form = split_weights.Form(quantization=quantization)
+    source = split_weights.Arrays(self.grouped)
+    found = split_weights.from_pax(source, _GROUPED, form, mesh)
+    weights = weights_lib.from_pax(
+      self.grouped, _GROUPED, quantization=quantization
+    )
+    expected = sharding.place(mesh, sharding.pad(mesh, weights))
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+  def test_sizes_are_read_off_the_variables(self):
+    found = config_lib.ModelConfig.from_pax(
+      self.grouped, 8, architecture=_GROUPED.architecture
+    )
+    self.assertEqual(found, _GROUPED)
+
+  def test_wrong_numbers_of_heads_are_refused(self):
+    with self.assertRaisesRegex(ValueError, 'num_kv_heads is 4.*divide.*6'):
+      dataclasses.replace(_GROUPED, num_kv_heads=4)
+    with self.assertRaisesRegex(ValueError, '2 of 6 heads.*joined_qkv'):
+      dataclasses.replace(_PLAIN, num_kv_heads=2)
+
+
+if __name__ == '__main__':
+  absltest.main()
