@@ -111,7 +111,7 @@ def run_layer(
   """
 
   def attend(qkv: jax.Array) -> tuple[jax.Array, None]:
-    q, keys, values = _rotated(config, qkv, rotations, 'float32')
+    q, keys, values = _rotated(qkv, rotations, 'float32')
     return _causal(config, attention.folded(q), keys, values), None
 
   x, _, taps = block(layer, whole_layer.Whole(config), x, attend)
@@ -205,13 +205,14 @@ def prefill(
         mixed, keys, values = operations.attend(qkv, rotations, kv_dtype)
         return mixed, keep(kept, index, keys, values)
       qkv = operations.heads(qkv)
-      q, keys, values = _rotated(config, qkv, rotations, kv_dtype)
+      q, keys, values = _rotated(qkv, rotations, kv_dtype)
       seen = past(kept, index)
       if at is None or split:
         q = attention.folded(q)
         mixed = _causal(config, q, keys, values, seen)
       else:
-        q = attention.folded(jnp.take_along_axis(q, at[:, None][None], 3))
+        index_of = at.reshape(*[1] * (q.ndim - 4), -1, 1, 1, 1)
+        q = attention.folded(jnp.take_along_axis(q, index_of, -2))
         own = attention.Source(keys, values, jnp.arange(length) <= at)
         mixed = attention.attend(
           q, [own, *seen], config.architecture.attention_cap
@@ -273,7 +274,7 @@ def decode(
     x, current = carry
 
     def mix(qkv: jax.Array) -> tuple[jax.Array, cache.Block]:
-      q, k, v = _queries_keys_values(config, operations.heads(qkv))
+      q, k, v = _queries_keys_values(operations.heads(qkv))
       written = cache.write_step(
         current,
         index,
@@ -316,20 +317,20 @@ def logits(
 
 
 def _queries_keys_values(
-  config: config_lib.ModelConfig, qkv: jax.Array
+  qkv: jax.Array,
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-  """Returns queries [G, A, N, R, H], keys and values [A, N, R, H] of qkv."""
-  return qkv[: config.group], qkv[config.group], qkv[config.group + 1]
+  """Returns queries for `attention.folded`, keys and values of qkv."""
+  *queries, key, value = qkv
+  return queries[0] if len(queries) == 1 else jnp.stack(queries), key, value
 
 
 def _rotated(
-  config: config_lib.ModelConfig,
   qkv: jax.Array,
   rotations: Rotations,
   kv_dtype: str,
 ) -> tuple[jax.Array, cache.KV, cache.KV]:
-  """Returns rotated queries [G, B, N, T, H], and keys and values to cache."""
-  q, k, v = _queries_keys_values(config, qkv)
+  """Returns rotated queries, and keys and values to cache."""
+  q, k, v = _queries_keys_values(qkv)
   q = rotary.rotate(q, *rotations)
   keys = rotary.rotate(k, *rotations).transpose(0, 1, 3, 2)
   return q, cache.keys_as(keys, kv_dtype), cache.rows_as(v, kv_dtype)

@@ -192,17 +192,25 @@ class FamiliesTest(parameterized.TestCase):
 
   def test_a_family_is_a_table(self):
     """Runs a family that exists only as a table in this test."""
+    neox = families.FAMILIES['gpt_neox']
+    parts = {
+      f'layers.{part}{leaf}': (f'layers.{{layer}}.{part}{leaf}',)
+      for part in ('query', 'key', 'value')
+      for leaf in ('', '_bias')
+    }
     made_up = dataclasses.replace(
-      families.FAMILIES['gpt_neox'],
+      neox,
       name='made_up',
+      tensors={**neox.tensors, **parts},
       architecture=architecture.Architecture(
         residual=architecture.SEQUENTIAL,
         activation=architecture.GELU,
         biases=(architecture.QKV,),
         interleaved=False,
+        joined_qkv=False,
       ),
     )
-    shape = layout.ModelShape(2, 32, 4, 64, 64)
+    shape = layout.ModelShape(2, 32, 4, 64, 64, num_kv_heads=2)
     rng = np.random.default_rng(0)
     made = {}
     for variable in layout.variables(shape, family=made_up):
@@ -212,11 +220,16 @@ class FamiliesTest(parameterized.TestCase):
       ]
       made[variable.name] = variable.build(tensors)
     names = {name.split('.', 4)[-1] for name in made}
-    self.assertIn('self_attention.combined_qkv.b', names)
+    self.assertIn('self_attention.query.b', names)
+    self.assertEqual(
+      made['params.lm.transformer.x_layers_1.self_attention.key.w'].shape,
+      (32, 2, 8),
+    )
     self.assertNotIn('ff_layer.ffn_layer1.bias.b', names)
     config = config_lib.ModelConfig.from_pax(
       made, 4, architecture=made_up.architecture
     )
+    self.assertEqual(config.group, 2)
     weights = weights_lib.from_pax(made, config)
     greedy = self._answers(
       config, weights, search='sample', num_beams=1, temperature=0.0

@@ -127,14 +127,15 @@ def folded(queries: jax.Array) -> jax.Array:
   """Returns queries that share keys as rows of one head.
 
   Args:
-    queries: [G, S, N, K, H]: G queries share each of N heads of keys.
+    queries: [G, S, N, K, H]: G queries share each of N heads of keys. Or
+      [S, N, K, H], which none share.
 
   Returns:
     [S, N, K * G, H], in which row k * G + g is query g of beam k.
   """
+  if queries.ndim == 4:
+    return queries
   group, slots, heads, rows, width = queries.shape
-  if group == 1:
-    return queries[0]
   return jnp.moveaxis(queries, 0, 3).reshape(slots, heads, rows * group, width)
 
 

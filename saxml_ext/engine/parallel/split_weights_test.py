@@ -199,7 +199,7 @@ class SplitWeightsTest(parameterized.TestCase):
       matrix = name.removesuffix(variables_lib.SCALE_SUFFIX)
       row = variables_lib.GPTJ.named(matrix)
       axes = row.axes if matrix == name else row.outputs
-      share = 1 / 4 if {'heads', 'hidden'} & set(axes) else 1
+      share = 1 / 4 if {'heads', 'kv_heads', 'hidden'} & set(axes) else 1
       if 'vocab' in axes:
         share = 128 / 301
       share = next((s for end, s in more.items() if name.endswith(end)), share)

@@ -290,26 +290,47 @@ class Rows:
     sequential = architecture.residual == architecture_lib.SEQUENTIAL
     by_tanh = architecture.activation == architecture_lib.GELU_TANH
 
-    def local(layer, x, codes, mixed):
-      total = _product(_quantized(mixed), layer.post.values, layer.post.scale)
-      bias = layer.post_bias
+    def local(post, up, up_bias, down, down_bias, post_bias, norm, *rows):
+      x, codes, mixed = rows
+      total = _product(_quantized(mixed), post.values, post.scale)
       if sequential:
-        x, total = self._added(x, total, bias), 0
-        bias = None
-      if layer.ff_norm is not None:
-        codes = self._codes(x, layer.ff_norm)
-      hidden = _product(codes, layer.up.values, layer.up.scale)
-      if layer.up_bias is not None:
-        hidden += layer.up_bias
+        x, total, post_bias = self._added(x, total, post_bias), 0, None
+      if norm is not None:
+        codes = self._codes(x, norm)
+      hidden = _product(codes, up.values, up.scale)
+      if up_bias is not None:
+        hidden += up_bias
       hidden = jax.nn.gelu(hidden, approximate=by_tanh).astype(jnp.bfloat16)
-      total += _product(_quantized(hidden), layer.down.values, layer.down.scale)
-      return self._added(x, total, layer.down_bias, bias)
+      total += _product(_quantized(hidden), down.values, down.scale)
+      return self._added(x, total, down_bias, post_bias)
 
     x = self._map(
       local,
-      (_LAYER, P(self._part), P(self._whole), P(self._whole, _AXIS)),
+      (
+        _matrix(None, _AXIS),
+        _matrix(_AXIS),
+        P(_AXIS),
+        _matrix(None, _AXIS),
+        P(),
+        P(),
+        P(),
+        P(self._part),
+        P(self._whole),
+        P(self._whole, _AXIS),
+      ),
       P(self._part),
-    )(layer, x, codes, self._flat(mixed))
+    )(
+      layer.post,
+      layer.up,
+      layer.up_bias,
+      layer.down,
+      layer.down_bias,
+      layer.post_bias,
+      layer.ff_norm,
+      x,
+      codes,
+      self._flat(mixed),
+    )
     return x, None, None
 
   def _flat(self, mixed: jax.Array) -> jax.Array:
@@ -365,21 +386,6 @@ class Rows:
 def _matrix(*dims: str | None) -> quant.QuantizedArray:
   """Returns how the codes of a matrix are split, and its scales."""
   return quant.QuantizedArray(P(*dims), P(*dims[:1]))
-
-
-# How a layer is split.
-_LAYER = weights_lib.Layer(
-  norm=P(),
-  qkv=_matrix(_AXIS),
-  qkv_bias=P(_AXIS),
-  post=_matrix(None, _AXIS),
-  post_bias=P(),
-  ff_norm=P(),
-  up=_matrix(_AXIS),
-  up_bias=P(_AXIS),
-  down=_matrix(None, _AXIS),
-  down_bias=P(),
-)
 
 
 def _quantized(x: jax.Array) -> Codes:
