@@ -39,8 +39,15 @@ class HFConfigTest(parameterized.TestCase):
         bos_token_id=3,
         eos_token_id=4,
         pad_token_id=None,
+        stop_token_ids=(4,),
       ),
     )
+
+  def test_an_answer_may_end_in_one_of_several_tokens(self):
+    config = self.read(json.dumps(small_models.config(eos_token_id=[4, 7])))
+    self.assertEqual((config.eos_token_id, config.stop_token_ids), (4, (4, 7)))
+    with self.assertRaisesRegex(errors.CheckpointError, 'eos_token_id.*-1'):
+      self.read(json.dumps(small_models.config(eos_token_id=[4, -1])))
 
   @parameterized.parameters(
     (dict(auto_map={'AutoConfig': 'evil.Config'}), 'auto_map.*was not run'),

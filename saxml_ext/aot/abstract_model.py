@@ -23,7 +23,6 @@ from saxml_ext.params import overrides as overrides_lib
 from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.params import template
-from saxml_ext.pax import description
 
 # Used where neither the params nor a checkpoint say otherwise, as by the loader.
 _LN_EPSILON = 1e-5
@@ -73,8 +72,8 @@ def of(
   )
   try:
     settings = settings_lib.Settings.of(params)
-    said = description.Description(ln_epsilon=_LN_EPSILON)
-    settings = settings.completed(said)
+    if settings.ln_epsilon is None:
+      settings = dataclasses.replace(settings, ln_epsilon=_LN_EPSILON)
     model = model_config.of(settings)
     if settings.engine.eos_id is None:
       raise ValueError('EOS_ID is left to the checkpoint; override it')

@@ -107,15 +107,13 @@ class ModelConfig:
       ValueError: a variable is missing or has another rank.
     """
     architecture = kwargs.get('architecture', architecture_lib.GPTJ)
-    table = variables_lib.table_of(architecture)
+    table = variables_lib.table_of(architecture).by_field
     repeated = variables_lib.is_repeated(variables)
     sizes: dict[str, int] = {}
-    fields = [
-      table.by_field[f] for f in ('embedding', 'layers.up', 'layers.post')
-    ]
+    rows = [table['embedding'], table['layers.up'], table['layers.post']]
     if not architecture.joined_qkv:
-      fields.append(table.by_field['layers.qkv'].parts[1])
-    for row in fields:
+      rows.append(table['layers.qkv'].parts[1])
+    for row in rows:
       axes = row.stored_axes(repeated)
       name = row.below_prefix(repeated=repeated)
       sizes.update(zip(axes, _shape_of(variables, name, len(axes))))
@@ -130,31 +128,6 @@ class ModelConfig:
       vocab_size=sizes['vocab'],
       **kwargs,
     )
-
-
-def lm_cloud(
-  *,
-  num_layers: int,
-  model_dim: int,
-  num_heads: int,
-  head_dim: int,
-  hidden_dim: int,
-  vocab_size: int,
-  architecture: architecture_lib.Architecture = architecture_lib.LM_CLOUD,
-) -> ModelConfig:
-  """An LmCloudSpmd model of these sizes; its layer norms are praxis' own."""
-  return ModelConfig(
-    num_layers=num_layers,
-    model_dim=model_dim,
-    num_heads=num_heads,
-    head_dim=head_dim,
-    hidden_dim=hidden_dim,
-    rotary_dim=0,
-    vocab_size=vocab_size,
-    ln_epsilon=1e-6,
-    ln_direct_scale=False,
-    architecture=architecture,
-  )
 
 
 def _count_layers(variables: Mapping[str, np.ndarray]) -> int:

@@ -7,13 +7,12 @@ from absl.testing import parameterized
 import jax
 import numpy as np
 
-from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import stored_variables
 from saxml_ext.engine import variables as variables_lib
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.testing import random_model
 
-_CONFIG = config_lib.lm_cloud(
+_CONFIG = random_model.lm_cloud(
   num_layers=3,
   model_dim=24,
   num_heads=3,

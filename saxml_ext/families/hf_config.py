@@ -25,7 +25,7 @@ class HFConfig:
   pad_token_id: int | None
   rotary_base: float = 10000.0
   num_kv_heads: int = 0
-  # All tokens that end an answer, if there are several.
+  # All tokens that end an answer; the first is eos_token_id.
   stop_token_ids: tuple[int, ...] = ()
 
   @property

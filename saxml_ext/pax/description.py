@@ -51,7 +51,7 @@ _TYPES = {
   'family': (str,),
   'stop_ids': (list,),
 }
-_KINDS = {str: 'string', list: 'list of numbers'}
+_KINDS: Mapping[type, str] = {str: 'string', list: 'list of numbers'}
 # What the file leaves out, for it was written for GPT-J alone.
 _UNSAID = {
   'family': 'gptj',

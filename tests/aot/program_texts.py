@@ -26,6 +26,7 @@ from saxml_ext.engine import abstract_weights
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import executables
 from saxml_ext.engine import state
+from saxml_ext.engine.testing import random_model
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
 from saxml_ext.params import lm_cloud  # noqa: F401 Registers or sets up.
 
@@ -42,7 +43,7 @@ _SIZES = dict(
 )
 _MODELS: Mapping[str, config_lib.ModelConfig] = {
   'gptj': config_lib.ModelConfig(**_SIZES, rotary_dim=32),
-  'lm_cloud': config_lib.lm_cloud(**_SIZES),
+  'lm_cloud': random_model.lm_cloud(**_SIZES),
 }
 _ENGINE = config_lib.EngineConfig(
   eos_id=0,

@@ -8,7 +8,6 @@ import jax
 import numpy as np
 
 from saxml_ext.common import errors
-from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import sharding
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.parallel import split_weights
@@ -20,7 +19,7 @@ from saxml_ext.server.loading import stored_model
 
 jax.config.update('jax_num_cpu_devices', 4)
 
-_MODEL = config_lib.lm_cloud(
+_MODEL = random_model.lm_cloud(
   num_layers=3,
   model_dim=64,
   num_heads=4,

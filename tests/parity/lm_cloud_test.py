@@ -37,7 +37,7 @@ from praxis.layers.quantization import quantize
 
 fast_compile.install()
 
-_CONFIG = config_lib.lm_cloud(
+_CONFIG = random_model.lm_cloud(
   num_layers=3,
   model_dim=64,
   num_heads=8,

@@ -106,7 +106,7 @@ def apply_to_one(
     value = _times(value, exponents[tap], row.contracted_dims)
   for tap, fields in _MADE_BY.items():
     if row.field in fields and tap in exponents:
-      *others, made = value if 'three' in row.axes else [value]
+      *others, made = value if row.parts else [value]
       negative = [-n for n in exponents[tap]]
       made = _times(made, negative, range(made.ndim)[-2:])
       value = np.stack([*others, made]) if others else made

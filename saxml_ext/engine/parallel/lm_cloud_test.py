@@ -29,7 +29,7 @@ fast_compile.install()
 jax.config.update('jax_num_cpu_devices', 4)
 
 _VOCAB = 601  # Needs padding on a mesh.
-_CONFIG = config_lib.lm_cloud(
+_CONFIG = random_model.lm_cloud(
   num_layers=2,
   model_dim=32,
   num_heads=4,

@@ -10,8 +10,9 @@ from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import model
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.parallel import random_variables
+from saxml_ext.engine.testing import random_model
 
-_LM_CLOUD = config_lib.lm_cloud(
+_LM_CLOUD = random_model.lm_cloud(
   num_layers=2,
   model_dim=64,
   num_heads=4,

@@ -27,7 +27,7 @@ _MODEL = config_lib.ModelConfig(
   rotary_dim=8,
   vocab_size=301,  # Of four parts of 128 tokens, the last has none.
 )
-_LM_CLOUD = config_lib.lm_cloud(
+_LM_CLOUD = random_model.lm_cloud(
   num_layers=2,
   model_dim=32,
   num_heads=4,

@@ -21,7 +21,6 @@ whole registers.
 
 from collections.abc import Callable
 import math
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,22 +33,15 @@ from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine import whole_layer
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.kernels.tpu import prefill_attention
-from saxml_ext.engine.kernels.tpu import rows as rows_lib
 from saxml_ext.engine.kernels.tpu import target
 from saxml_ext.engine.numerics import quant
+from saxml_ext.engine.parallel import codes as codes_lib
 
 _AXIS = 'model'
 # Rows of a register of 32-bit numbers.
 _SUBLANES = 8
 
 P = jax.sharding.PartitionSpec
-
-
-class Codes(NamedTuple):
-  """Quantized rows: values [M, D] int8, scale [M, 1] float32."""
-
-  values: jax.Array
-  scale: jax.Array
 
 
 def applies(weights: weights_lib.Weights) -> bool:
@@ -156,7 +148,7 @@ class Rows:
       raise ValueError('the head is in float, which is not split by rows.')
 
     def local(norm, values, scale, bias, x):
-      return _product(self._codes(x, norm), values, scale) + bias
+      return codes_lib.product(self._codes(x, norm), values, scale) + bias
 
     result = self._map(
       local,
@@ -167,7 +159,7 @@ class Rows:
 
   def project(
     self, layer: weights_lib.Layer, x: jax.Array
-  ) -> tuple[Codes, jax.Array]:
+  ) -> tuple[codes_lib.Codes, jax.Array]:
     """Normalizes, quantizes and multiplies with `qkv`.
 
     Args:
@@ -181,7 +173,7 @@ class Rows:
 
     def local(norm, qkv, bias, x):
       codes = self._codes(x, norm)
-      products = _product(codes, qkv.values, qkv.scale.reshape(-1))
+      products = codes_lib.product(codes, qkv.values, qkv.scale.reshape(-1))
       if bias is not None:
         products += bias.reshape(-1)
       return codes, products.astype(jnp.bfloat16)
@@ -223,7 +215,7 @@ class Rows:
         *rotations,
         self.config.head_dim,
         kv_dtype,
-        interpret=_interpreted(),
+        interpret=codes_lib.interpreted(),
       )
       return result._replace(
         mixed=result.mixed.reshape(-1, result.mixed.shape[-1])
@@ -248,7 +240,7 @@ class Rows:
     self,
     layer: weights_lib.Layer,
     x: jax.Array,
-    codes: Codes,
+    codes: codes_lib.Codes,
     mixed: jax.Array,
     at: jax.Array,
   ) -> tuple[whole_layer.Whole, jax.Array, jax.Array, jax.Array]:
@@ -272,7 +264,7 @@ class Rows:
     self,
     layer: weights_lib.Layer,
     x: jax.Array,
-    codes: Codes,
+    codes: codes_lib.Codes,
     mixed: jax.Array,
   ) -> tuple[jax.Array, None, None]:
     """Adds attention's result and the feed-forward layer to the residual.
@@ -292,16 +284,20 @@ class Rows:
 
     def local(post, up, up_bias, down, down_bias, post_bias, norm, *rows):
       x, codes, mixed = rows
-      total = _product(_quantized(mixed), post.values, post.scale)
+      total = codes_lib.product(
+        codes_lib.quantized(mixed), post.values, post.scale
+      )
       if sequential:
         x, total, post_bias = self._added(x, total, post_bias), 0, None
       if norm is not None:
         codes = self._codes(x, norm)
-      hidden = _product(codes, up.values, up.scale)
+      hidden = codes_lib.product(codes, up.values, up.scale)
       if up_bias is not None:
         hidden += up_bias
       hidden = jax.nn.gelu(hidden, approximate=by_tanh).astype(jnp.bfloat16)
-      total += _product(_quantized(hidden), down.values, down.scale)
+      total += codes_lib.product(
+        codes_lib.quantized(hidden), down.values, down.scale
+      )
       return self._added(x, total, down_bias, post_bias)
 
     x = self._map(
@@ -339,12 +335,10 @@ class Rows:
       return mixed
     return mixed.transpose(0, 2, 1, 3).reshape(math.prod(self.shape), -1)
 
-  def _codes(self, x: jax.Array, norm: weights_lib.Norm) -> Codes:
+  def _codes(self, x: jax.Array, norm: weights_lib.Norm) -> codes_lib.Codes:
     """Returns the layer norm of all rows, quantized, of this device's rows."""
-    codes = rows_lib.normalize(
-      x, norm.scale, norm.bias, self.config.ln_epsilon, _interpreted()
-    )
-    return jax.tree.map(self._gather, Codes(*codes))
+    codes = codes_lib.normalized(x, norm, self.config.ln_epsilon)
+    return jax.tree.map(self._gather, codes)
 
   def _added(
     self, x: jax.Array, part: jax.Array, *biases: jax.Array | None
@@ -388,15 +382,6 @@ def _matrix(*dims: str | None) -> quant.QuantizedArray:
   return quant.QuantizedArray(P(*dims), P(*dims[:1]))
 
 
-def _quantized(x: jax.Array) -> Codes:
-  return Codes(*rows_lib.quantize(x, _interpreted()))
-
-
-def _interpreted() -> bool:
-  """Whether kernels run as plain operations: in tests, on CPU."""
-  return target.platform() != 'tpu'
-
-
 def _kept(
   values: jax.Array,
   scale: jax.Array | None,
@@ -411,14 +396,3 @@ def _kept(
   return jax.tree.unflatten(
     tree, [x.reshape(shape.shape) for x, shape in zip(leaves, shapes)]
   )
-
-
-def _product(x: Codes, values: jax.Array, scale: jax.Array) -> jax.Array:
-  """[M, N] float32, of x [M, K] and a matrix [N, K] with its scale [N]."""
-  sums = jax.lax.dot_general(
-    x.values,
-    values,
-    (((1,), (1,)), ((), ())),
-    preferred_element_type=jnp.int32,
-  )
-  return sums.astype(jnp.float32) * (x.scale * scale)

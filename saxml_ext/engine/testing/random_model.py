@@ -5,8 +5,23 @@ import math
 
 import numpy as np
 
+from saxml_ext.engine import architecture as architecture_lib
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import variables as variables_lib
+
+
+def lm_cloud(
+  architecture: architecture_lib.Architecture = architecture_lib.LM_CLOUD,
+  **sizes: int,
+) -> config_lib.ModelConfig:
+  """Returns an LmCloudSpmd model; its layer norms are praxis' own."""
+  return config_lib.ModelConfig(
+    **sizes,
+    rotary_dim=0,
+    ln_epsilon=1e-6,
+    ln_direct_scale=False,
+    architecture=architecture,
+  )
 
 
 def variables(
