@@ -19,7 +19,6 @@ from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import layers as layers_lib
 from saxml_ext.engine import logical
 from saxml_ext.engine import weights as weights_lib
-from saxml_ext.engine import whole_layer
 from saxml_ext.engine.attention import attention
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.attention import decode_attention
@@ -55,16 +54,22 @@ def _operations(
   weights: weights_lib.Weights,
   config: config_lib.ModelConfig,
   shape: tuple[int, ...],
-) -> whole_layer.Whole | tensor_parallel.Rows:
+) -> components.Whole | tensor_parallel.Rows:
   """Returns the operations of layers whose activations have such a shape."""
   if tensor_parallel.applies(weights):
-    return tensor_parallel.Rows(shape, config, logical.axes('slots'))
-  return whole_layer.Whole(config)
+    return _rows(config, shape)
+  return components.Whole(config)
+
+
+def _rows(
+  config: config_lib.ModelConfig, shape: tuple[int, ...]
+) -> tensor_parallel.Rows:
+  return tensor_parallel.Rows(shape, config, logical.axes('slots'))
 
 
 def block(
   layer: weights_lib.Layer,
-  operations: whole_layer.Whole | tensor_parallel.Rows,
+  operations: components.Whole | tensor_parallel.Rows,
   x: jax.Array,
   attend: Callable[[jax.Array], tuple[jax.Array, Kept]],
   at: jax.Array | None = None,
@@ -114,7 +119,7 @@ def run_layer(
     q, keys, values = _rotated(qkv, rotations, 'float32')
     return _causal(config, attention.folded(q), keys, values), None
 
-  x, _, taps = block(layer, whole_layer.Whole(config), x, attend)
+  x, _, taps = block(layer, components.Whole(config), x, attend)
   return x, taps
 
 
@@ -184,10 +189,11 @@ def prefill(
   operations = _operations(weights, config, tokens.shape)
   split = isinstance(operations, tensor_parallel.Rows)
   length = tokens.shape[1]
-  fused = split and start == 0 and tensor_parallel.attends(config, kv_dtype)
-  if fused:  # The kernel wants whole registers; padding is on the right.
+  fused = None
+  if split and start == 0 and tensor_parallel.attends(config, kv_dtype):
+    # The kernel wants whole registers; padding is on the right.
     tokens = jnp.pad(tokens, ((0, 0), (0, -length % target.TILE)))
-    operations = _operations(weights, config, tokens.shape)
+    operations = fused = _rows(config, tokens.shape)
   rotations = tuple(
     table[start:]
     for table in rotary.table(
@@ -201,8 +207,8 @@ def prefill(
     x, kept = carry
 
     def attend(qkv: jax.Array) -> tuple[jax.Array, Any]:
-      if fused:
-        mixed, keys, values = operations.attend(qkv, rotations, kv_dtype)
+      if fused is not None:
+        mixed, keys, values = fused.attend(qkv, rotations, kv_dtype)
         return mixed, keep(kept, index, keys, values)
       qkv = operations.heads(qkv)
       q, keys, values = _rotated(qkv, rotations, kv_dtype)

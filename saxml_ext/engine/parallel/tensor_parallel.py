@@ -14,7 +14,7 @@ Here the devices do instead what is known as sequence parallelism:
   never coarser than the scale of the whole row. It rounds its part of the sum
   to bfloat16, and each device receives the sum of its own rows.
 
-The result differs from that of `whole_layer.py` as roundings do. Letters in
+The result differs from that of `components.Whole` as roundings do. Letters in
 shapes as in `model.py`; M rows are B * T or S * K, and R is M rounded up so that each device has
 whole registers.
 """
@@ -30,7 +30,6 @@ from saxml_ext.engine import architecture as architecture_lib
 from saxml_ext.engine import components
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import weights as weights_lib
-from saxml_ext.engine import whole_layer
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.kernels.tpu import prefill_attention
 from saxml_ext.engine.kernels.tpu import target
@@ -243,7 +242,7 @@ class Rows:
     codes: codes_lib.Codes,
     mixed: jax.Array,
     at: jax.Array,
-  ) -> tuple[whole_layer.Whole, jax.Array, jax.Array, jax.Array]:
+  ) -> tuple[components.Whole, jax.Array, jax.Array, jax.Array]:
     """Returns the operations and operands to finish one token of each prompt.
 
     Args:
@@ -258,7 +257,7 @@ class Rows:
     mixed = jnp.take_along_axis(mixed, at[..., None], 1).transpose(0, 2, 1, 3)
     x = jnp.take_along_axis(self.join(x), at, 1)
     h = components.normalize(x, layer.norm, self.config)
-    return whole_layer.Whole(self.config), x, h, mixed
+    return components.Whole(self.config), x, h, mixed
 
   def finish(
     self,
