@@ -155,7 +155,7 @@ def _is_published() -> bool:
 
 
 def _benchmark() -> str:
-  return job_flags.MODELS[job_flags.MODEL.value]
+  return rounds.MODELS[job_flags.MODEL.value]
 
 
 def _submit(results: Sequence[str]) -> None:

@@ -63,13 +63,7 @@ class Bert:
     )
     return launch.Started(
       _PROGRAMS[self.kind],
-      {
-        'model': self.model or bert_bundle.model_dir(),
-        'device': self.device,
-        'precision': self.precision,
-        'batch_size': self.batch_size,
-        'threads': self.threads,
-      },
+      {'model': self.inputs['checkpoint'], **self.parameters},
       exact,
       slots=self.batch_size or 0,
     )

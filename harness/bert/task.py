@@ -9,7 +9,7 @@ from harness.bert import span_scoring
 from harness.bert.questions import features as features_lib
 from harness.loadgen import loadgen_log
 from harness.loadgen import rounds
-from harness.results import text_table
+from harness.results import judgement
 from saxml_ext.evaluation import f1
 
 # Of the reference's F1 that answers in other formats than float32 must reach,
@@ -33,37 +33,19 @@ class Reference:
 
 
 @dataclasses.dataclass(frozen=True)
-class Judged:
-  """An accuracy run beside the reference; see harness.results.judgement.
+class Judged(judgement.Judgement[f1.Scores]):
+  """An accuracy run beside the reference.
 
   Attributes:
-    ours: its scores.
-    questions: how many there are.
-    reference: the reference's scores; None without one.
-    identical: questions answered as the reference answers them.
+    questions: The number of questions.
     share: part of the reference's F1 that passes; None: F1 must be equal
       within the error of float32.
     target: published target; None: the questions are not the official set.
   """
 
-  ours: f1.Scores
   questions: int
-  reference: f1.Scores | None
-  identical: int
   share: float | None
   target: float | None = None
-
-  @property
-  def metrics(self) -> dict[str, float]:
-    return dataclasses.asdict(self.ours)
-
-  @property
-  def line(self) -> str:
-    return self.ours.line
-
-  @property
-  def reference_metrics(self) -> dict[str, float] | None:
-    return dataclasses.asdict(self.reference) if self.reference else None
 
   @property
   def _least(self) -> list[tuple[float, str]]:
@@ -88,24 +70,9 @@ class Judged:
     ]
 
   @property
-  def passed(self) -> bool:
-    return not self.problems()
-
-  @property
-  def table(self) -> str:
-    if self.reference is None:
-      rows = [('', 'this run')]
-      rows += [(name, f'{value:.4f}') for name, value in self.metrics.items()]
-      return text_table.render(rows) + '\n(no reference given to compare with)'
-    rows3 = [('', 'this run', 'reference', 'difference')]
-    for name, value in self.metrics.items():
-      other = getattr(self.reference, name)
-      rows3.append(
-        (name, f'{value:.4f}', f'{other:.4f}', f'{value - other:+.4f}')
-      )
+  def identical_line(self) -> str:
     return (
-      text_table.render(rows3)
-      + f"\nanswers identical to the reference's: {self.identical} of"
+      f"answers identical to the reference's: {self.identical} of"
       f' {self.questions}'
     )
 

@@ -70,7 +70,7 @@ class TaskTest(absltest.TestCase):
       (90.78, 90.783126, False),
     ):
       scores = f1.Scores(80.0, ours)
-      judged = task_lib.Judged(scores, 9, None, 0, 0.99, target)
+      judged = task_lib.Judged(scores, None, 0, 9, 0.99, target)
       self.assertEqual(judged.passed, passed, (ours, target))
       self.assertEqual('FAILED' in judged.verdict, not passed)
     directory = self.create_tempdir().full_path
@@ -107,7 +107,7 @@ class TaskTest(absltest.TestCase):
       (79.19, 0.99, False),
       (79.90, 0.999, False),
     ):
-      judged = task_lib.Judged(f1.Scores(80.0, ours), 9, reference, 9, share)
+      judged = task_lib.Judged(f1.Scores(80.0, ours), reference, 9, 9, share)
       self.assertEqual(judged.passed, passed, (ours, share))
 
   def test_other_references_are_refused(self):

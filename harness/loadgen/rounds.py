@@ -12,6 +12,14 @@ GPTJ = 'gptj'
 BERT = 'bert'
 BENCHMARKS = (GPTJ, BERT)
 
+# Benchmark of each model, by the name of the model as it is submitted.
+MODELS = {
+  'gptj-99': GPTJ,
+  'gptj-99.9': GPTJ,
+  'bert-99': BERT,
+  'bert-99.9': BERT,
+}
+
 OFFLINE = 'Offline'
 SERVER = 'Server'
 SINGLE_STREAM = 'SingleStream'
@@ -52,6 +60,15 @@ class Round:
   schedule_seed: int
   equal_issue: tuple[str, ...] = SCENARIOS
   offline_min_queries: int | None = None
+
+  @property
+  def seeds(self) -> dict[str, int]:
+    """The seeds by LoadGen's names of their settings."""
+    return {
+      'qsl_rng_seed': self.qsl_seed,
+      'sample_index_rng_seed': self.sample_seed,
+      'schedule_rng_seed': self.schedule_seed,
+    }
 
   def must_issue_equally(self, benchmark: str, scenario: str) -> bool:
     """Whether every sample must be issued as often as any other."""

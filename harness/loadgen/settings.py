@@ -124,9 +124,7 @@ class RunSettings:
     values of one round.
     """
     return {
-      'qsl_rng_seed': self.rules.qsl_seed,
-      'sample_index_rng_seed': self.rules.sample_seed,
-      'schedule_rng_seed': self.rules.schedule_seed,
+      **self.rules.seeds,
       'sample_concatenate_permutation': int(self.issues_equally),
     }
 

@@ -8,7 +8,6 @@ from harness.loadgen import rounds
 
 PROGRAM = '//harness:main'
 
-MODELS = ('gptj-99', 'gptj-99.9', 'bert-99', 'bert-99.9')
 _GPTJ_SYSTEMS = ('cell', 'engine', 'reference')
 _BERT_SYSTEMS = ('onnxruntime', 'pytorch')
 _GPTJ = (rounds.GPTJ,)
@@ -51,7 +50,9 @@ class Choice:
 
   def allows(self, option: str, model: str) -> bool:
     """Whether an option is for a model."""
-    return benchmark(model) in self.benchmarks.get(option, rounds.BENCHMARKS)
+    return rounds.MODELS[model] in self.benchmarks.get(
+      option, rounds.BENCHMARKS
+    )
 
 
 _RUN, _SYSTEM, _LIMITS, _FILES = (
@@ -67,7 +68,7 @@ CHOICES = (
     'Model',
     'Benchmark, and how close to the reference its accuracy must be.',
     _RUN,
-    MODELS,
+    tuple(rounds.MODELS),
     'gptj-99',
     'one',
   ),
@@ -261,11 +262,6 @@ CHOICES = (
 )
 
 GROUPS = (_RUN, _SYSTEM, _LIMITS, _FILES)
-
-
-def benchmark(model: str) -> str:
-  """LoadGen's name of a model's benchmark."""
-  return rounds.BERT if model.startswith('bert') else rounds.GPTJ
 
 
 def defaults() -> dict[str, str]:

@@ -7,8 +7,8 @@ import json
 import tokenizers
 
 from harness.data import summarization
+from harness.results import judgement
 from harness.results import scoring
-from harness.results import text_table
 from saxml_ext.evaluation import rouge
 
 
@@ -49,35 +49,14 @@ class Rule:
 
 
 @dataclasses.dataclass(frozen=True)
-class Comparison:
+class Comparison(judgement.Judgement[rouge.Scores]):
   """Our accuracy run beside the reference.
 
   Attributes:
-    ours: its scores.
-    reference: the reference's; None if none is known.
-    identical: samples whose tokens equal the reference's.
-    rule: what it needs in order to pass.
+    rule: What the run needs in order to pass.
   """
 
-  ours: rouge.Scores
-  reference: rouge.Scores | None
-  identical: int
   rule: Rule
-
-  @property
-  def metrics(self) -> dict[str, float]:
-    """Figure by name, as the reference's evaluation calls them."""
-    return dataclasses.asdict(self.ours)
-
-  @property
-  def line(self) -> str:
-    """What accuracy.txt holds."""
-    return self.ours.line
-
-  @property
-  def reference_metrics(self) -> dict[str, float] | None:
-    """The reference's figures; None without one."""
-    return dataclasses.asdict(self.reference) if self.reference else None
 
   @property
   def worst(self) -> float:
@@ -95,7 +74,7 @@ class Comparison:
     for name, least in self.rule.least.items():
       if getattr(self.ours, name) < least:
         problems.append(
-          f'{name} is {_figure(getattr(self.ours, name))}; it must be at least'
+          f'{name} is {judgement.figure(getattr(self.ours, name))}; it must be at least'
           f' {least:.4f}, {self.rule.note}'
         )
     if self.reference is None:
@@ -122,26 +101,10 @@ class Comparison:
     return tolerance is None or round(self.worst, 4) <= tolerance
 
   @property
-  def passed(self) -> bool:
-    return not self.problems()
-
-  @property
-  def table(self) -> str:
-    """The figures of both, and how many answers are identical."""
-    names = (*rouge.METRICS, 'gen_len', 'gen_num')
-    rows: list[tuple[str, ...]]
-    if self.reference is None:
-      rows = [('', 'this run')]
-      rows += [(name, _figure(getattr(self.ours, name))) for name in names]
-      return text_table.render(rows) + '\n(no reference given to compare with)'
-    rows = [('', 'this run', 'reference', 'difference')]
-    for name in names:
-      ours, theirs = getattr(self.ours, name), getattr(self.reference, name)
-      difference = _figure(ours - theirs, signed=True)
-      rows.append((name, _figure(ours), _figure(theirs), difference))
+  def identical_line(self) -> str:
+    assert self.reference is not None
     return (
-      text_table.render(rows)
-      + f"\ntokens identical to the reference's: {self.identical} of"
+      f"tokens identical to the reference's: {self.identical} of"
       f' {self.reference.gen_num}'
     )
 
@@ -152,7 +115,7 @@ class Comparison:
     for name, least in self.rule.least.items():
       figure = getattr(self.ours, name)
       lines.append(
-        f'{name} {_figure(figure)} must be at least {least:.4f}:'
+        f'{name} {judgement.figure(figure)} must be at least {least:.4f}:'
         f' {"PASSED" if figure >= least else "FAILED"}'
       )
     lines += [self.rule.note] if self.rule.note else []
@@ -240,8 +203,3 @@ def compare(
     for index, tokens in enumerate(reference.tokens)
   )
   return Comparison(ours.scores, reference.scores, identical, rule)
-
-
-def _figure(value: float | int, signed: bool = False) -> str:
-  sign = '+' if signed else ''
-  return f'{value:{sign}d}' if isinstance(value, int) else f'{value:{sign}.4f}'

@@ -198,10 +198,10 @@ def _result(
   folder = path.parent.name
   model = mapping.get(folder, folder)
   scenario = _SCENARIOS.get(path.name.lower())
-  if model not in requirements.MODELS or scenario is None:
+  if model not in rounds.MODELS or scenario is None:
     raise ValueError(
       f'{path} is {path.name} of {model}, which this program cannot judge; it'
-      f' knows {", ".join(rounds.SCENARIOS)} of {", ".join(requirements.MODELS)}.'
+      f' knows {", ".join(rounds.SCENARIOS)} of {", ".join(rounds.MODELS)}.'
       ' Let --run_checker judge it'
     )
   performance = job_result.log(path / 'performance' / 'run_1')
@@ -221,7 +221,7 @@ def _result(
   return TreeResult(
     directory=path,
     entry=entry_lib.Entry(
-      benchmark=requirements.benchmark(model),
+      benchmark=rounds.MODELS[model],
       model=model,
       scenario=scenario,
       round=round_name,

@@ -19,7 +19,6 @@ DATACENTER = 'datacenter'
 EDGE = 'edge'
 CATEGORIES = (DATACENTER, EDGE)
 
-MODELS = ('gptj-99', 'gptj-99.9', 'bert-99', 'bert-99.9')
 
 # Least figures by what the evaluation calls them: 99 % and 99.9 % of the
 # reference's. gen_len is the sum of characters, 90 % of the reference's.
@@ -63,11 +62,6 @@ def is_closed(division: str) -> bool:
   return division in (CLOSED, NETWORK)
 
 
-def benchmark(model: str) -> str:
-  """LoadGen's name of a model as it is submitted: gptj of gptj-99."""
-  return model.split('-', maxsplit=1)[0]
-
-
 def scenarios(round_name: str, category: str, model: str) -> tuple[str, ...]:
   """Scenarios that a closed submission of a model must have.
 
@@ -78,9 +72,9 @@ def scenarios(round_name: str, category: str, model: str) -> tuple[str, ...]:
   if ',' in category:
     both = (scenarios(round_name, each, model) for each in category.split(','))
     return tuple(dict.fromkeys(itertools.chain(*both)))
-  if model not in MODELS:
+  if model not in rounds.MODELS:
     return ()
-  if benchmark(model) == rounds.GPTJ:
+  if rounds.MODELS[model] == rounds.GPTJ:
     if _at_least(round_name, 'v5.1'):
       return ()
   elif category == DATACENTER and _at_least(round_name, 'v5.0'):
@@ -100,7 +94,7 @@ def rounds_of(category: str, model: str) -> tuple[str, ...]:
 
 def compliance_tests(round_name: str, model: str) -> tuple[str, ...]:
   """Compliance tests that a closed result needs besides."""
-  if benchmark(model) != rounds.BERT:
+  if rounds.MODELS.get(model) != rounds.BERT:
     return ()
   return ('TEST01',) if _at_least(round_name, 'v5.0') else ('TEST01', 'TEST05')
 

@@ -22,18 +22,10 @@ from saxml_ext.common import user_path
 # What keeps the speeds that find_performance found.
 _TARGETS = 'targets.json'
 
-# Model as it is submitted -> LoadGen's name of its benchmark.
-MODELS = {
-  'gptj-99': rounds.GPTJ,
-  'gptj-99.9': rounds.GPTJ,
-  'bert-99': rounds.BERT,
-  'bert-99.9': rounds.BERT,
-}
-
 MODEL = flags.DEFINE_enum(
   'model',
   'gptj-99',
-  list(MODELS),
+  list(rounds.MODELS),
   'Benchmark and accuracy target, as they are submitted.',
 )
 MODE = flags.DEFINE_list(
@@ -97,7 +89,7 @@ def jobs(
       f'--mode={",".join(MODE.value)}: choose one or more of'
       f' {", ".join(config_lib.MODES)}, with commas between'
     )
-  benchmark = MODELS[MODEL.value]
+  benchmark = rounds.MODELS[MODEL.value]
   kind = system_flags.kind(benchmark)
   flag_table.check(
     flag_table.Run(kind, scenarios, MODE.value, load_flags.EXECUTION_MODE.value)

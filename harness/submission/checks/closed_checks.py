@@ -212,7 +212,7 @@ def _test(
   if test == compliance.TEST05:
     seeds = dict(compliance.attributes(test, submission.round))
   else:
-    seeds = log_checks.seeds(submission.round)
+    seeds = rounds.ROUNDS[submission.round].seeds
   yield from log_checks.wrong_seeds(log, seeds, name)
   assert result.performance is not None
   speed = compliance.verify_performance(

@@ -78,7 +78,7 @@ def performance(
   yield from consistency.problems(log, entry.scenario, name)
   yield from _entry(result, name)
   yield from settings(submission.round, submission.division, result, log, name)
-  wanted = seeds(submission.round)
+  wanted = rounds.ROUNDS[submission.round].seeds
   yield from wrong_seeds(log, wanted, f'{name}, {submission.round}')
   shortest = rounds.MIN_DURATION_MS
   duration = _number(log, 'effective_min_duration_ms')
@@ -192,16 +192,6 @@ def figure(text: str, metric: str) -> float | None:
     pattern = rf".*'{metric}': ([\d.]+).*"
   found = re.search(pattern, text, re.MULTILINE)
   return float(found.group(1)) if found else None
-
-
-def seeds(round_name: str) -> dict[str, int]:
-  """The seeds of a round by name of the setting."""
-  rules = rounds.ROUNDS[round_name]
-  return {
-    'qsl_rng_seed': rules.qsl_seed,
-    'sample_index_rng_seed': rules.sample_seed,
-    'schedule_rng_seed': rules.schedule_seed,
-  }
 
 
 def _errors(log: loadgen_log.RunLog, name: str, run: str) -> Iterator[str]:
