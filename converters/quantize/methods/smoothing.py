@@ -10,8 +10,10 @@ multiplying the matrix where it is read, moves size from one to the other:
   layer_norm.scale and .bias              combined_qkv.w, ffn_layer1.linear.w
   ff_layer.layer_norm.scale and .bias,    ffn_layer1.linear.w
     where there is one
-  the values in combined_qkv.w and .b     post.w
+  the values in combined_qkv.w and .b,    post.w
+    or in value.w and .b
 
+Heads that share their values share the numbers too.
 (The inputs of ffn_layer2 come out of a GELU, which cannot be scaled.) The
 numbers are powers of two, so that in float the model stays the same to the
 last bit, and balance is after Xiao et al., "SmoothQuant", arXiv:2211.10438.
@@ -31,7 +33,10 @@ _MAX_EXPONENT = 24
 # Field of `engine.model.Taps` -> the fields of the variables that make it.
 _MADE_BY = {
   'norm': ('layers.norm.scale', 'layers.norm.bias'),
-  'mixed': ('layers.qkv', 'layers.qkv_bias'),
+  'mixed': (
+    *('layers.qkv', 'layers.qkv_bias'),
+    *('layers.value', 'layers.value_bias'),
+  ),
   'fed': ('layers.ff_norm.scale', 'layers.ff_norm.bias'),
 }
 
@@ -71,8 +76,17 @@ def choose(
       tap = _tap(row.inputs, _MADE_BY['fed'][0] in fields)
       peaks[tap] = np.maximum(peaks.get(tap, 0), peak)
 
+  # The shape of values that several heads may share: [heads, width].
+  shared = [
+    variables[name].shape[1:]
+    for name, row in rows.items()
+    if row and row.field == 'layers.value'
+  ]
+
   def exponents(name: str, weight_peak: np.ndarray) -> tuple[int, ...]:
     peak = stats[name].peak if stats and strength else np.ones_like(weight_peak)
+    if name == 'mixed' and shared:
+      peak, weight_peak = (_largest(x, *shared[0]) for x in (peak, weight_peak))
     usable = (peak > 0) & (weight_peak > 0)
     peak, weight_peak = (
       np.where(usable, x, 1).astype(np.float64) for x in (peak, weight_peak)
@@ -108,6 +122,8 @@ def apply_to_one(
     if row.field in fields and tap in exponents:
       *others, made = value if row.parts else [value]
       negative = [-n for n in exponents[tap]]
+      if tap == 'mixed':
+        negative = _of_values(negative, *made.shape[-2:])
       made = _times(made, negative, range(made.ndim)[-2:])
       value = np.stack([*others, made]) if others else made
   return value
@@ -135,6 +151,18 @@ def apply_to_stats(
 
 def _tap(inputs: str, two_norms: bool) -> str:
   return 'norm' if inputs == 'fed' and not two_norms else inputs
+
+
+def _largest(peaks: np.ndarray, heads: int, width: int) -> np.ndarray:
+  """Returns peaks [N * H], the largest of the heads that share values in each."""
+  groups = peaks.reshape(heads, -1, width)
+  largest = groups.max(1, keepdims=True)
+  return np.broadcast_to(largest, groups.shape).reshape(-1)
+
+
+def _of_values(numbers: Sequence[int], heads: int, width: int) -> np.ndarray:
+  """Returns those of numbers [N * H] that `heads` of values are made with."""
+  return np.reshape(numbers, (heads, -1, width))[:, 0].reshape(-1)
 
 
 def _times(

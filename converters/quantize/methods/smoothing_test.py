@@ -5,6 +5,11 @@ import numpy as np
 
 from converters.quantize import input_stats
 from converters.quantize.methods import smoothing
+from saxml_ext.engine import architecture
+from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import model
+from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.testing import random_model
 
 
 def _stats(inputs: np.ndarray) -> input_stats.InputStats:
@@ -50,6 +55,38 @@ class SmoothingTest(absltest.TestCase):
     self.assertEqual(found, {'norm': (-3,) * 4, 'mixed': (2, 2)})
     with self.assertRaisesRegex(ValueError, 'strength 0.5 needs statistics'):
       smoothing.choose(variables, 0.5, None)
+
+  def test_heads_that_share_values_are_divided_alike(self):
+    config = config_lib.ModelConfig(
+      num_layers=1,
+      model_dim=24,
+      num_heads=6,
+      num_kv_heads=2,
+      head_dim=4,
+      hidden_dim=40,
+      rotary_dim=4,
+      vocab_size=33,
+      architecture=architecture.Architecture(
+        biases=architecture.BIASES, joined_qkv=False
+      ),
+    )
+    variables = random_model.variables(config)
+    post = 'params.lm.transformer.x_layers_0.self_attention.post.w'
+    variables[post][:, 4] *= np.float32([1, 8, 1, 1])
+    layer = {n: v for n, v in variables.items() if '.x_layers_0.' in n}
+    exponents = smoothing.choose(layer, 0.0, None)
+    mixed = np.reshape(exponents['mixed'], (2, 3, 4))
+    np.testing.assert_array_equal(mixed, mixed[:, :1].repeat(3, 1))
+    self.assertGreater(np.ptp(mixed), 0)
+    smoothed = {**variables, **smoothing.apply(layer, exponents)}
+    tokens = np.arange(12)[None]
+
+    def logits(variables):
+      weights = weights_lib.from_pax(variables, config)
+      x, _ = model.prefill(weights, config, tokens, 'float32')
+      return model.logits(weights, config, x)
+
+    np.testing.assert_array_equal(logits(smoothed), logits(variables))
 
   def test_no_hessian_stays_none(self):
     stats = input_stats.InputStats(np.ones(1), np.ones(1), None)
