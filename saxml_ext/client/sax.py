@@ -28,6 +28,7 @@ from saxml_ext.client.transport import admin_calls
 from saxml_ext.client.transport import admin_client
 from saxml_ext.client.transport import blocking
 from saxml_ext.client.transport import data_client
+from saxml_ext.client.transport import debug_page
 from saxml_ext.client.transport import model_detail
 from saxml_ext.client.transport import options as options_lib
 from saxml_ext.common import errors
@@ -127,17 +128,4 @@ WatchAddresses = blocking.stream_of(_calls.WatchAddresses)
 WaitForReady = blocking.of(_calls.WaitForReady)
 GetACL = blocking.of(_calls.GetACL)
 SetACL = blocking.of(_calls.SetACL)
-
-
-def StartDebugPort(port: int) -> None:
-  """Serves a page on http://localhost:<port>/ until the process ends.
-
-  It shows the models that this process watches, its connections and threads.
-
-  Raises:
-    FailedPrecondition: the port is taken.
-  """
-  # Imported late: few need it, and http.server takes long to import.
-  from saxml_ext.client.transport import debug_page
-
-  debug_page.start(port)
+StartDebugPort = debug_page.start

@@ -26,6 +26,7 @@ from saxml_ext.client.transport import admin_calls
 from saxml_ext.client.transport import admin_client
 from saxml_ext.client.transport import asynchronous
 from saxml_ext.client.transport import data_client
+from saxml_ext.client.transport import debug_page
 from saxml_ext.client.transport import model_detail
 from saxml_ext.client.transport import options as options_lib
 from saxml_ext.common import errors
@@ -97,17 +98,4 @@ WatchAddresses = _calls.WatchAddresses
 WaitForReady = _calls.WaitForReady
 GetACL = _calls.GetACL
 SetACL = _calls.SetACL
-
-
-def StartDebugPort(port: int) -> None:
-  """Serves a page on http://localhost:<port>/ until the process ends.
-
-  It shows the models that this process watches, its connections and threads.
-
-  Raises:
-    FailedPrecondition: the port is taken.
-  """
-  # Imported late: few need it, and http.server takes long to import.
-  from saxml_ext.client.transport import debug_page
-
-  debug_page.start(port)
+StartDebugPort = debug_page.start

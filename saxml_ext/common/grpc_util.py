@@ -1,15 +1,12 @@
-"""gRPC with the options that a cell needs: channels, and a threaded server.
+"""gRPC with the options that a cell needs: channels, ports, statuses.
 
-The threaded server is for what is no program of its own, such as servers made
-up for a test. Those of a cell run on an event loop, see grpc_aio.py.
+Servers run on an event loop, see grpc_aio.py.
 """
 
-from collections.abc import Callable, Iterator
-from concurrent import futures
 import errno
 import logging
 import socket
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import grpc
 
@@ -112,75 +109,6 @@ def status_of(
     _logger.error('unexpected error in a call', exc_info=error)
     error = errors.Internal(f'{type(error).__name__}: {error}')
   return error.code, error.wire_text() if wrap_text else error.message
-
-
-class StatusInterceptor(grpc.ServerInterceptor):
-  """Turns what a servicer raises into the status of the call."""
-
-  def __init__(self, wrap_text: bool = False):
-    """See `status_of` for `wrap_text`."""
-    self._wrap_text = wrap_text
-
-  def intercept_service(
-    self,
-    continuation: Callable[
-      [grpc.HandlerCallDetails], grpc.RpcMethodHandler | None
-    ],
-    handler_call_details: grpc.HandlerCallDetails,
-  ) -> grpc.RpcMethodHandler | None:
-    handler = continuation(handler_call_details)
-    if handler is None or handler.request_streaming:
-      return handler
-    if handler.response_streaming:
-      return grpc.unary_stream_rpc_method_handler(
-        self._guard_stream(handler.unary_stream),
-        handler.request_deserializer,
-        handler.response_serializer,
-      )
-    return grpc.unary_unary_rpc_method_handler(
-      self._guard(handler.unary_unary),
-      handler.request_deserializer,
-      handler.response_serializer,
-    )
-
-  def _fail(self, context: grpc.ServicerContext, error: Exception) -> None:
-    if context.code():  # The servicer has aborted the call itself.
-      raise error
-    if isinstance(error, errors.SaxError):
-      context.set_trailing_metadata(error.trailing_metadata())
-    context.abort(*status_of(error, self._wrap_text))
-
-  def _guard(self, method: Callable[..., Any]) -> Callable[..., Any]:
-    def guarded(request: Any, context: grpc.ServicerContext) -> Any:
-      try:
-        return method(request, context)
-      except Exception as e:  # pylint: disable=broad-exception-caught
-        self._fail(context, e)
-
-    return guarded
-
-  def _guard_stream(self, method: Callable[..., Any]) -> Callable[..., Any]:
-    def guarded(request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
-      try:
-        yield from method(request, context)
-      except Exception as e:  # pylint: disable=broad-exception-caught
-        self._fail(context, e)
-
-    return guarded
-
-
-def make_server(max_workers: int, wrap_text: bool = False) -> grpc.Server:
-  """A server whose servicers may raise `SaxError`.
-
-  Args:
-    max_workers: calls served at once; further ones wait.
-    wrap_text: see `status_of`.
-  """
-  return grpc.server(
-    futures.ThreadPoolExecutor(max_workers, thread_name_prefix='grpc'),
-    interceptors=[StatusInterceptor(wrap_text)],
-    options=SERVER_OPTIONS,
-  )
 
 
 def listen(

@@ -7,6 +7,7 @@ import grpc
 
 from saxml_ext.common import errors
 from saxml_ext.common import grpc_util
+from saxml_ext.common.testing import threaded_server
 from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import lm_pb2_grpc
 
@@ -37,7 +38,7 @@ class GrpcUtilTest(absltest.TestCase):
     self.stub = lm_pb2_grpc.LMServiceStub(self.channel)
 
   def start(self, wrap_text: bool) -> tuple[grpc.Server, int]:
-    server = grpc_util.make_server(4, wrap_text)
+    server = threaded_server.make_server(4, wrap_text)
     lm_pb2_grpc.add_LMServiceServicer_to_server(_Servicer(), server)
     port = grpc_util.listen(server, 0)
     server.start()
@@ -83,7 +84,7 @@ class GrpcUtilTest(absltest.TestCase):
       )
 
   def test_taken_port_is_an_error(self):
-    other = grpc_util.make_server(1)
+    other = threaded_server.make_server(1)
     with self.assertRaisesRegex(
       errors.FailedPrecondition, f'port {self.port} .*--port'
     ):
@@ -96,9 +97,9 @@ class GrpcUtilTest(absltest.TestCase):
         with self.assertRaisesRegex(
           errors.FailedPrecondition, f'port {port} .*another process'
         ):
-          grpc_util.listen(grpc_util.make_server(1), port, host)
+          grpc_util.listen(threaded_server.make_server(1), port, host)
     # Free again, though connections to it may still be wound up.
-    server = grpc_util.make_server(1)
+    server = threaded_server.make_server(1)
     self.addCleanup(server.stop, None)
     self.assertEqual(grpc_util.listen(server, port), port)
 

@@ -138,16 +138,8 @@ def roofs(made: costs.Set, requests: lengths_lib.Lengths) -> go.Figure:
     )
   found = dict(tables.timed(made))
   slots = live.of(made, requests)
-  how = predict.policy(made)
-  prompt, output = requests.prompts.mean(), requests.outputs.mean()
-  points = {
-    f'decode {made.slots}, a step': roofline.decode(made, prompt, output / 2)
-  }
-  for rows in how.rows:
-    for length in how.buckets:
-      point = roofline.prefill(made, rows, length)
-      points[f'prefill {rows} x {length}'] = point
-  for i, (name, point) in enumerate(points.items()):
+  points = roofline.points(made, requests, predict.policy(made))
+  for i, (name, point) in enumerate(points):
     if name in found:
       seconds = rules.seconds(found[name], topology, rules.CENTRAL, slots)
       figure.add_scatter(

@@ -5,12 +5,13 @@ float32, no exchange between chips. What a program takes over this is what is
 left to gain.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 import dataclasses
 from typing import Any
 
 from saxml_ext.aot.report import chips
 from saxml_ext.aot.report import lengths as lengths_lib
+from saxml_ext.aot.report import schedule
 from saxml_ext.aot.report.compiled import costs
 
 _BYTES = {
@@ -73,6 +74,20 @@ def decode(programs: costs.Set, prompt: float, answer: float) -> Point:
   weights = parameters * _BYTES[programs.weights] + 2 * head
   read = programs.parts * weights + kv
   return _point(programs, matrices, attention, 0, read)
+
+
+def points(
+  programs: costs.Set,
+  requests: lengths_lib.Lengths,
+  how: schedule.Policy,
+) -> Iterator[tuple[str, Point]]:
+  """The set's step and its prefills, by the names that reports give them."""
+  prompt, output = requests.prompts.mean(), requests.outputs.mean()
+  step = decode(programs, prompt, output / 2)
+  yield f'decode {programs.slots}, a step', step
+  for rows in how.rows:
+    for length in how.buckets:
+      yield f'prefill {rows} x {length}', prefill(programs, rows, length)
 
 
 def samples_per_second(

@@ -132,22 +132,9 @@ def memory(made: costs.Set) -> str:
 def floor(made: costs.Set, requests: lengths_lib.Lengths) -> str:
   """Each program beside the least that the chips allow."""
   topology, slots = _topology(made), live.of(made, requests)
-  prompt, output = requests.prompts.mean(), requests.outputs.mean()
   rows: list[Row] = [('', 'floor ms', 'estimate ms', 'estimate / floor')]
-  how = predict.policy(made)
-  points = [
-    (
-      f'decode {made.slots}, a step',
-      roofline.decode(made, prompt, output / 2),
-    ),
-    *(
-      (f'prefill {n} x {length}', roofline.prefill(made, n, length))
-      for n in how.rows
-      for length in how.buckets
-    ),
-  ]
   found = dict(timed(made))
-  for name, point in points:
+  for name, point in roofline.points(made, requests, predict.policy(made)):
     if name in found:
       seconds = rules.seconds(found[name], topology, rules.CENTRAL, slots)
       values = (1e3 * point.seconds, 1e3 * seconds, seconds / point.seconds)

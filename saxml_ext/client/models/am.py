@@ -11,11 +11,8 @@ _RECOGNIZE = data_client.Method(
 )
 
 
-class AM:
+class AM(data_client.Caller):
   """The audio methods of a model, as coroutines; errors as `lm.LM`'s."""
-
-  def __init__(self, client: data_client.DataClient):
-    self._client = client
 
   async def Recognize(
     self,

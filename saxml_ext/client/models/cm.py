@@ -8,11 +8,8 @@ from saxml_ext.protobuf import custom_pb2
 from saxml_ext.protobuf import custom_pb2_grpc
 
 
-class CM:
+class CM(data_client.Caller):
   """The custom methods of a model, as coroutines; errors as `lm.LM`'s."""
-
-  def __init__(self, client: data_client.DataClient):
-    self._client = client
 
   async def Custom(
     self,

@@ -52,7 +52,7 @@ def _generate_request(
   return request, options.seconds
 
 
-class LM:
+class LM(data_client.Caller):
   """The language methods of a model, as coroutines.
 
   `options` carry extra inputs and the deadline. Without them, a request has
@@ -73,10 +73,6 @@ class LM:
     Unimplemented: the model or its server has no such method.
     PermissionDenied, Internal: the server's answer.
   """
-
-  def __init__(self, client: data_client.DataClient):
-    """Sends requests through `client`."""
-    self._client = client
 
   async def Score(
     self,

@@ -15,11 +15,8 @@ _SCORE = data_client.Method('mm.score', _STUB, 'Score')
 _EMBED = data_client.Method('mm.embed', _STUB, 'Embed')
 
 
-class MM:
+class MM(data_client.Caller):
   """The multimodal methods of a model, as coroutines; errors as `lm.LM`'s."""
-
-  def __init__(self, client: data_client.DataClient):
-    self._client = client
 
   async def Generate(
     self,

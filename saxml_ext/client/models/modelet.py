@@ -22,16 +22,13 @@ SEED_MODES = {
 }
 
 
-class Modelet:
+class Modelet(data_client.Caller):
   """Has one of a model's servers write files, as coroutines.
 
   `options` carry the deadline; they have no extra inputs here. Every method
   raises `SaxError` as those of `lm.LM` do, Unimplemented if the model cannot be
   saved or exported.
   """
-
-  def __init__(self, client: data_client.DataClient):
-    self._client = client
 
   async def Save(
     self,

@@ -53,7 +53,7 @@ def _detection(box: vision_pb2.BoundingBox) -> Detection:
   return box.cx, box.cy, box.w, box.h, box.text.encode(), box.score, mask
 
 
-class VM:
+class VM(data_client.Caller):
   """The vision methods of a model, as coroutines; errors as `lm.LM`'s.
 
   Images are encoded files (PNG, JPEG ...), as the model takes and gives them.
@@ -61,9 +61,6 @@ class VM:
   Results are (content, score) per sample, in the server's order; a higher score
   is better. `options` carry extra inputs and the deadline.
   """
-
-  def __init__(self, client: data_client.DataClient):
-    self._client = client
 
   async def Classify(
     self, image_bytes: Content, options: options_lib.ModelOptions | None = None

@@ -13,6 +13,7 @@ from saxml_ext.common import cell as cell_files
 from saxml_ext.common import errors
 from saxml_ext.common import grpc_util
 from saxml_ext.common import net
+from saxml_ext.common.testing import threaded_server
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
 from saxml_ext.protobuf import common_pb2
@@ -31,7 +32,7 @@ class Server:
   """A servicer behind a port of loopback."""
 
   def __init__(self, add, servicer, wrap_text: bool, port: int = 0):
-    self._server = grpc_util.make_server(32, wrap_text)
+    self._server = threaded_server.make_server(32, wrap_text)
     add(servicer, self._server)
     self.port = grpc_util.listen(self._server, port, '127.0.0.1')
     self.address = net.join_host_port('127.0.0.1', self.port)

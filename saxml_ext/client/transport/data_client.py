@@ -222,6 +222,14 @@ class DataClient:
     return retry.Retry(what, timeout, self._retried)
 
 
+class Caller:
+  """Base of a class whose methods send requests to a model's replicas."""
+
+  def __init__(self, client: DataClient):
+    """Sends requests through `client`."""
+    self._client = client
+
+
 async def _outstanding(
   connection: replicas.Connection, responses: AsyncGenerator[Any, None]
 ) -> AsyncGenerator[Any, None]:

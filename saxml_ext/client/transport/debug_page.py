@@ -1,6 +1,5 @@
 """A page that shows what this process's client is doing."""
 
-import http.server
 import threading
 
 from saxml_ext.client.transport import address_watcher
@@ -23,27 +22,31 @@ def text() -> str:
   return '\n'.join(lines) + '\n'
 
 
-class _Handler(http.server.BaseHTTPRequestHandler):
-  def do_GET(self) -> None:
-    body = text().encode()
-    self.send_response(200)
-    self.send_header('Content-Type', 'text/plain; charset=utf-8')
-    self.send_header('Content-Length', str(len(body)))
-    self.end_headers()
-    self.wfile.write(body)
-
-  def log_message(self, format: str, *args) -> None:
-    del format, args  # Not on the stderr of somebody else's program.
-
-
 def start(port: int) -> None:
   """Serves the page on http://localhost:<port>/ until the process ends.
+
+  It shows the models that this process watches, its connections and threads.
 
   Raises:
     FailedPrecondition: the port is taken.
   """
+  # Imported late: few need it, and it takes long to import.
+  import http.server
+
+  class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+      body = text().encode()
+      self.send_response(200)
+      self.send_header('Content-Type', 'text/plain; charset=utf-8')
+      self.send_header('Content-Length', str(len(body)))
+      self.end_headers()
+      self.wfile.write(body)
+
+    def log_message(self, format: str, *args) -> None:
+      del format, args  # Not on the stderr of somebody else's program.
+
   try:
-    server = http.server.ThreadingHTTPServer(('127.0.0.1', port), _Handler)
+    server = http.server.ThreadingHTTPServer(('127.0.0.1', port), Handler)
   except OSError as e:
     raise errors.FailedPrecondition(
       f'port {port} cannot be listened on ({e.strerror}): give another one'

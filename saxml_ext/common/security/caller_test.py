@@ -11,6 +11,7 @@ from saxml_ext.common import grpc_util
 from saxml_ext.common.security import caller
 from saxml_ext.common.security import tls
 from saxml_ext.common.security.testing import cell_certs
+from saxml_ext.common.testing import threaded_server
 
 _METHOD = '/test.Test/Who'
 
@@ -31,7 +32,7 @@ class CallerTest(parameterized.TestCase):
 
   def serve(self, settings: tls.Settings) -> str:
     tls.configure(settings)
-    server = grpc_util.make_server(2)
+    server = threaded_server.make_server(2)
     handler = grpc.unary_unary_rpc_method_handler(_who)
     server.add_generic_rpc_handlers(
       (grpc.method_handlers_generic_handler('test.Test', {'Who': handler}),)

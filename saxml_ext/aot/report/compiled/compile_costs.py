@@ -14,6 +14,7 @@ from absl import app
 from absl import flags
 import jax
 
+from saxml_ext.aot import compile_set
 from saxml_ext.aot.report.compiled import compiler
 from saxml_ext.aot.report.compiled import costs
 from saxml_ext.aot.report.compiled import engine_programs
@@ -145,15 +146,7 @@ def _compiled(described: costs.Set) -> costs.Set:
 
 def program(compiled: jax.stages.Compiled) -> costs.Program:
   """Returns the costs of a compiled program."""
-  m = compiled.memory_analysis()
-  memory = {
-    'peak': m.peak_memory_in_bytes,
-    'arguments': m.argument_size_in_bytes,
-    'temporaries': m.temp_size_in_bytes,
-    'outputs': m.output_size_in_bytes,
-    'aliased': m.alias_size_in_bytes,
-    'code': m.generated_code_size_in_bytes,
-  }
+  memory = dataclasses.asdict(compile_set.memory(compiled))
   return hlo_costs.read(compiled.as_text(), memory, kernel_costs.describe)
 
 
