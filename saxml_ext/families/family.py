@@ -59,6 +59,29 @@ class Family:
     default_factory=dict
   )
 
+  def __post_init__(self) -> None:
+    """Checks that each variable has its tensors.
+
+    Raises:
+      ValueError: A field of tensors is missing, or is a string.
+    """
+    if not self.read_config:
+      return
+    needed = [row.field for row in self.table.stored]
+    missing = [field for field in needed if field not in self.tensors]
+    if missing:
+      unused = sorted(set(self.tensors).difference(needed))
+      raise ValueError(
+        f'tensors of {self.name!r} has no {", ".join(missing)}. The'
+        f' architecture needs it; use () for zeros. Unused: {unused}.'
+      )
+    for field, names in self.tensors.items():
+      if isinstance(names, str):
+        raise ValueError(
+          f'tensors[{field!r}] of {self.name!r} is the string {names!r};'
+          ' use a tuple.'
+        )
+
   @property
   def table(self) -> variables_lib.Table:
     """The family's variables in a PAX checkpoint."""

@@ -154,7 +154,15 @@ def variables(
     tied_embeddings: True if the checkpoint has no matrix of its own for the
       head; the embedding is used in its place.
     family: The family of the model.
+
+  Raises:
+    ValueError: The model has grouped queries, but the family has joined_qkv.
   """
+  if shape.kv_heads != shape.num_heads and family.table.joined:
+    raise ValueError(
+      f'num_kv_heads is {shape.kv_heads}, num_heads {shape.num_heads}. Grouped'
+      f' queries need joined_qkv=False in the architecture of {family.name!r}.'
+    )
   return tuple(
     _variable(row, layer, shape, tied_embeddings, family)
     for row, layer in family.table.of_model(shape)

@@ -1,9 +1,12 @@
 """Tests of the table of GPT-J's variables."""
 
+import dataclasses
+
 from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
 
+from saxml_ext.families import gptj
 from saxml_ext.families import layout
 from saxml_ext.pax import errors
 
@@ -112,6 +115,23 @@ class LayoutTest(parameterized.TestCase):
       layout.ModelShape(1, 10, 3, 40, 7)
     with self.assertRaisesRegex(errors.CheckpointError, 'num_layers is 0'):
       layout.ModelShape(0, 12, 3, 48, 7)
+
+  def test_grouped_queries_need_a_family_with_three_variables(self):
+    grouped = layout.ModelShape(2, 12, 4, 20, 7, num_kv_heads=2)
+    with self.assertRaisesRegex(ValueError, "joined_qkv=False .* 'gptj'"):
+      layout.variables(grouped)
+
+  @parameterized.named_parameters(
+    ('missing', 'layers.up', None, 'has no layers.up. '),
+    ('string', 'head', 'lm_head.weight', r"tensors\['head'\] .* use a tuple"),
+  )
+  def test_mistakes_in_tensors_are_refused(self, field, names, message):
+    tensors = {**gptj.FAMILY.tensors, field: names}
+    if names is None:
+      tensors['layers.upp'] = tensors.pop(field)
+      message += r".*Unused: \['layers.upp'\]"
+    with self.assertRaisesRegex(ValueError, message):
+      dataclasses.replace(gptj.FAMILY, tensors=tensors)
 
 
 if __name__ == '__main__':

@@ -34,6 +34,8 @@ from saxml_ext.families import all as families
 from saxml_ext.families import family as family_lib
 from saxml_ext.families import hf_config
 from saxml_ext.families import layout
+from saxml_ext.params import all_params  # noqa: F401 Registers them.
+from saxml_ext.params import registry
 
 fast_compile.install()
 
@@ -189,6 +191,11 @@ class FamiliesTest(parameterized.TestCase):
       errors.append(np.square(found - exact).mean() ** 0.5)
     print(f'{name}, {smoothing}: errors of logits {errors}')
     self.assertLess(errors[1], errors[0])
+
+  @parameterized.parameters(families.convertible())
+  def test_serving_params_name_their_family(self, name):
+    serving = families.FAMILIES[name].serving
+    self.assertEqual(registry.lookup(serving).ARCHITECTURE, name)
 
   def test_a_family_is_a_table(self):
     """Runs a family that exists only as a table in this test."""
