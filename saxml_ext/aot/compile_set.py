@@ -11,6 +11,7 @@ import contextlib
 import time
 
 import jax
+from jax.experimental.compilation_cache import compilation_cache
 
 from saxml_ext.aot import configuration as configuration_lib
 from saxml_ext.aot import cpu_order
@@ -124,7 +125,7 @@ def build(
   Raises:
     errors.ResourceExhausted, errors.Internal, ValueError: as `compile_set`.
   """
-  with _without_source_paths():
+  with _without_source_paths(), _without_cache():
     lowered = run.lower(key)
     try:
       compiled = lowered.compile(dict(options))
@@ -182,3 +183,21 @@ def _without_source_paths() -> Iterator[None]:
     yield
   finally:
     jax.config.update(name, before)
+
+
+@contextlib.contextmanager
+def _without_cache() -> Iterator[None]:
+  """Keeps JAX from its cache of programs.
+
+  XLA for CPU (jaxlib 0.10) serializes a program from there without all of its
+  functions. JAX reads the setting again after a reset alone.
+  """
+  name = 'jax_enable_compilation_cache'
+  before = getattr(jax.config, name)
+  jax.config.update(name, False)
+  compilation_cache.reset_cache()
+  try:
+    yield
+  finally:
+    jax.config.update(name, before)
+    compilation_cache.reset_cache()

@@ -18,7 +18,7 @@ _ROOMS = ('aot', 'common', 'engine')
 
 
 class ReproducibleTest(absltest.TestCase):
-  def _compile(self, name: str, seed: int) -> dict[str, bytes]:
+  def _compile(self, name: str, seed: int, cache: str = '') -> dict[str, bytes]:
     """Compiles a set with a copy of the sources; content by file."""
     root = pathlib.Path(self.create_tempdir().full_path, name)
     for room in _ROOMS:
@@ -34,6 +34,8 @@ class ReproducibleTest(absltest.TestCase):
         **os.environ,
         'JAX_PLATFORMS': 'cpu',
         'PYTHONHASHSEED': str(seed),
+        'JAX_COMPILATION_CACHE_DIR': cache,
+        'JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS': '0',
         'PYTHONPATH': os.pathsep.join([str(root), *others]),
       },
       check=True,
@@ -48,6 +50,11 @@ class ReproducibleTest(absltest.TestCase):
       with self.subTest(name):
         self.assertEqual(one[name], other[name])
         self.assertNotIn(b'saxml_ext/', one[name])
+
+  def test_programs_do_not_come_from_the_cache_of_jax(self):
+    cache = self.create_tempdir().full_path
+    one, other = (self._compile('one', 1, cache) for _ in range(2))
+    self.assertEqual(one['decode_2.executable'], other['decode_2.executable'])
 
   def test_only_the_order_of_object_files_is_changed(self):
     executable = self._compile('one', seed=1)['decode_2.executable']
