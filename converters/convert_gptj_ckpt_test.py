@@ -14,7 +14,7 @@ from absl.testing import flagsaver
 import numpy as np
 
 from converters import convert_gptj_ckpt
-from converters.convert import fingerprint
+from converters.convert import conversion
 from converters.testing import small_models
 from converters.testing import unsynced
 from saxml_ext.pax import checkpoint
@@ -194,7 +194,7 @@ class ConvertTest(absltest.TestCase):
     # A source that resume takes for the one it knows, with other numbers.
     manifest = f'{self.pax}/checkpoint_00000000/manifest.json'
     small_models.save(self.base, small_models.state_dict(seed=1))
-    made_of = fingerprint.source(
+    made_of = conversion.source_record(
       [f'{self.base}/config.json', f'{self.base}/model.safetensors'],
       dtype='float32',
     )

@@ -11,16 +11,20 @@ CM's --implementation and --backend choose the system.
 """
 
 from collections.abc import Sequence
+import json
+import os
 import shlex
+import shutil
 import subprocess
 import tempfile
 
 from absl import flags
+import numpy as np
 
 from harness import dashes
 from harness import errors
-from harness import published_logs
 from harness.loadgen import conf_file
+from harness.loadgen import loadgen_log
 from harness.loadgen import rounds
 from harness.scenarios import config as config_lib
 from harness.scenarios import load as load_lib
@@ -33,6 +37,65 @@ from harness.submission import requirements
 from saxml_ext.common import user_path
 from serve import programs
 from serve import progress
+
+# The answers beside LoadGen's own log: [{"qsl_idx": 0, "data": "1,2,3"}, ...].
+_ANSWERS = 'sax_accuracy.json'
+
+# Where a job has its logs, by mode.
+_RUNS = {
+  config_lib.ACCURACY: config_lib.ACCURACY,
+  config_lib.PERFORMANCE: os.path.join(config_lib.PERFORMANCE, 'run_1'),
+}
+
+
+def write_published_logs(
+  directory: str, scenarios: Sequence[str], *, extra_dir: bool, answers: bool
+) -> None:
+  """Copies the logs of jobs that have run; those of others are left out.
+
+  Args:
+    directory: The jobs' directory, --log-path.
+    scenarios: LoadGen's names of the jobs' scenarios.
+    extra_dir: Whether logs get a directory such as Offline_accuracy.
+    answers: Whether to write ANSWERS too.
+
+  Raises:
+    OSError: A log cannot be read or written.
+  """
+  for scenario in scenarios:
+    job = directory
+    if len(scenarios) > 1:
+      job = os.path.join(directory, scenario)
+    for mode, run in _RUNS.items():
+      source = os.path.join(job, run)
+      if not os.path.isdir(source):
+        continue
+      target = directory
+      if extra_dir:
+        target = os.path.join(directory, f'{scenario}_{mode}')
+      os.makedirs(target, exist_ok=True)
+      for name in sorted(os.listdir(source)):
+        shutil.copy(os.path.join(source, name), target)
+      log = os.path.join(source, loadgen_log.ACCURACY_LOG)
+      if answers and mode == config_lib.ACCURACY and os.path.isfile(log):
+        _write_answers(log, os.path.join(directory, _ANSWERS))
+
+
+def _write_answers(log: str, path: str) -> None:
+  with open(log, encoding='utf-8') as file:
+    entries = json.load(file)
+  found = [
+    {
+      'qsl_idx': entry['qsl_idx'],
+      'data': ','.join(
+        map(str, np.frombuffer(bytes.fromhex(entry['data']), np.int64))
+      ),
+    }
+    for entry in entries
+  ]
+  with open(path, 'w', encoding='utf-8') as file:
+    json.dump(found, file)
+
 
 _ALL = 'all'
 # Published name -> ours.
@@ -101,7 +164,7 @@ _MLPERF_CONF_PATH = flags.DEFINE_string(
 _STORE_SAX_ACCURACY = flags.DEFINE_bool(
   'store_sax_accuracy',
   None,
-  f'Write the answers of an accuracy run to {published_logs.ANSWERS} in'
+  f'Write the answers of an accuracy run to {_ANSWERS} in'
   ' --log_path too. Default: with --log_path.',
 )
 _EXTRA_LOG_DIR = flags.DEFINE_bool(
@@ -139,7 +202,7 @@ def main(argv: Sequence[str]) -> int:
       return program.run('main', scenarios, argv, shown, _submit)
   code = program.run('main', scenarios, argv, shown, _submit)
   if _is_published():
-    published_logs.write(
+    write_published_logs(
       user_path.resolve(flags.FLAGS.results_dir),
       scenarios,
       extra_dir=_EXTRA_LOG_DIR.value is not False,

@@ -1,26 +1,130 @@
 """Converts a Hugging Face directory to a PAX checkpoint."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent import futures
 import dataclasses
+import hashlib
 import itertools
 import math
 import operator
+import os
 import sys
 
 import numpy as np
 
-from converters.convert import fingerprint
-from converters.convert import model_description
 from converters.convert import model_source
 from converters.convert import prefetch
 from converters.convert import progress
 from converters.convert import tokenizer_files
 from saxml_ext.common import errors as common_errors
+from saxml_ext.families import family as family_lib
+from saxml_ext.families import hf_config
 from saxml_ext.families import layout
 from saxml_ext.pax import checkpoint_writer
+from saxml_ext.pax import description
 from saxml_ext.pax import errors
+from saxml_ext.pax import manifest
 from saxml_ext.pax import metadata
+
+_SAMPLES = 64
+_SAMPLE_BYTES = 1 << 16
+
+
+def _fingerprint(path: str) -> str:
+  """SHA-256 of a file's size and of 64 pieces of 64 KiB spread over it.
+
+  The first and the last are the file's own ends, where the formats keep what
+  they say of its tensors. Numbers changed between the pieces go unnoticed, so
+  that 12 GB take no minute; whoever must know compares with --verify.
+
+  Raises:
+    OSError: the file cannot be read.
+  """
+  digest = hashlib.sha256()
+  with open(path, 'rb') as f:
+    size = os.fstat(f.fileno()).st_size
+    digest.update(size.to_bytes(8, 'little'))
+    last = max(0, size - _SAMPLE_BYTES)
+    for offset in sorted({last * i // (_SAMPLES - 1) for i in range(_SAMPLES)}):
+      digest.update(os.pread(f.fileno(), _SAMPLE_BYTES, offset))
+  return digest.hexdigest()
+
+
+def source_record(paths: Iterable[str], **options) -> manifest.Source:
+  """The source that these files are, for a writer and its manifest.
+
+  Raises:
+    errors.CheckpointError: a file cannot be read.
+  """
+  files, stamps = {}, []
+  for path in paths:
+    try:
+      files[os.path.basename(path)] = _fingerprint(path)
+      stamps.append(f'{path} {os.stat(path).st_mtime_ns}')
+    except OSError as e:
+      raise errors.CheckpointError(
+        f'{path} cannot be read: {e.strerror}'
+      ) from e
+  return manifest.Source(files, options, '\n'.join(stamps))
+
+
+def _description(
+  family: family_lib.Family,
+  config: hf_config.HFConfig,
+  shape: layout.ModelShape,
+  dtype: str,
+) -> description.Description:
+  """Returns what gptj_config.json says of a model.
+
+  Args:
+    family: The family of the model.
+    config: of the source.
+    shape: sizes of the PAX model.
+    dtype: name of the type of its variables.
+  """
+  pad, stops = config.pad_token_id, config.stop_token_ids
+  return description.Description(
+    family=family.name,
+    rotary_base=config.rotary_base,
+    rotary_dim=config.rotary_dim,
+    ln_epsilon=config.layer_norm_epsilon,
+    max_positions=config.max_positions,
+    bos_id=config.bos_token_id,
+    eos_id=config.eos_token_id,
+    stop_ids=list(stops) if len(stops) > 1 else None,
+    pad_id=config.eos_token_id if pad is None else pad,
+    num_layers=shape.num_layers,
+    model_dim=shape.model_dim,
+    num_heads=shape.num_heads,
+    num_kv_heads=shape.num_kv_heads or None,
+    head_dim=shape.head_dim,
+    hidden_dim=shape.hidden_dim,
+    vocab_size=shape.vocab_size,
+    dtype=dtype,
+  )
+
+
+def _write_description(
+  directory: str,
+  family: family_lib.Family,
+  config: hf_config.HFConfig,
+  shape: layout.ModelShape,
+  dtype: str,
+) -> None:
+  """Writes gptj_config.json.
+
+  Args:
+    directory: Where `checkpoint_00000000` is going to be, local or a URL.
+    family: The family of the model.
+    config: What the source's config.json says.
+    shape: Sizes of the PAX model.
+    dtype: Name of the type of its variables.
+
+  Raises:
+    OSError, saxml_ext.common.errors.SaxError: The file cannot be written.
+  """
+  description.write(directory, _description(family, config, shape, dtype))
+
 
 # Parts made in advance of the one being written.
 _PREFETCH = 2
@@ -65,7 +169,7 @@ def convert(
   """
   source = model_source.ModelSource(base)
   tokenizer = tokenizer_files.collect(base)
-  made_of = fingerprint.source(source.checkpoint.files(), dtype=dtype)
+  made_of = source_record(source.checkpoint.files(), dtype=dtype)
   numpy_dtype = model_source.DTYPES[dtype]
   total = sum(_num_bytes(v, numpy_dtype) for v in source.variables)
   with checkpoint_writer.Writer(
@@ -148,7 +252,7 @@ def _counted(
 def _describe(source: model_source.ModelSource, pax: str, dtype: str) -> None:
   hf = source.checkpoint
   try:
-    model_description.write(pax, hf.family, hf.config, source.shape, dtype)
+    _write_description(pax, hf.family, hf.config, source.shape, dtype)
   except OSError as e:
     raise errors.UnwritableError(
       f'{e.filename} cannot be written: {e.strerror}'

@@ -1,7 +1,7 @@
 from absl.testing import absltest
 
-from harness.description import accelerators
 from harness.description import cuda
+from harness.description import description
 from harness.description.testing import fake_nvml
 
 
@@ -46,7 +46,7 @@ class CudaTest(absltest.TestCase):
 
   def test_description_of_devices(self):
     found = cuda.detect(fake_nvml.FakeNvml(devices=2))
-    values = accelerators.describe(found, None)
+    values = description.describe_accelerators(found, None)
     self.assertEqual(
       values,
       {
@@ -57,7 +57,9 @@ class CudaTest(absltest.TestCase):
         'accelerator_host_interconnect': 'PCIe Gen5 x16',
       },
     )
-    one = accelerators.describe(cuda.detect(fake_nvml.FakeNvml()), None)
+    one = description.describe_accelerators(
+      cuda.detect(fake_nvml.FakeNvml()), None
+    )
     self.assertEqual(one['accelerator_interconnect'], 'N/A')
 
 

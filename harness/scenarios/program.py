@@ -11,10 +11,10 @@ from harness.results import nodes
 from harness.results import result_text
 from harness.results import store as store_lib
 from harness.scenarios import config as config_lib
-from harness.scenarios import job as job_lib
 from harness.scenarios import outcome as outcome_lib
 from harness.scenarios import recording
 from harness.scenarios import result_directories
+from harness.scenarios import scenario_run
 from harness.scenarios.flags import job_flags
 from saxml_ext.common import errors
 from serve import progress as progress_lib
@@ -94,7 +94,7 @@ def _run(
     return problems, directories
   with place.begin(todo) as placed:
     recorder = recording.Recorder(placed[0])
-    for config, outcome in job_lib.Job(placed, progress).run():
+    for config, outcome in scenario_run.run_jobs(placed, progress):
       problems += _tell(config, outcome, recorder, progress)
       directories.append(config.results_dir)
   return problems, directories

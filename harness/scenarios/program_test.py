@@ -19,9 +19,9 @@ from harness.results import comparison
 from harness.results import entry
 from harness.results.testing import logs
 from harness.scenarios import config as config_lib
-from harness.scenarios import job as job_lib
 from harness.scenarios import outcome
 from harness.scenarios import program
+from harness.scenarios import scenario_run
 from saxml_ext.evaluation import rouge
 
 _SCORES = rouge.Scores(50.0, 25.0, 40.0, 100, 2)
@@ -68,31 +68,27 @@ class ProgramTest(absltest.TestCase):
   ) -> tuple[int, str]:
     """Exit code and all that was printed."""
 
-    class Job:
-      def __init__(job, configs: list[config_lib.JobConfig], progress):
-        job.configs = configs
-
-      def run(job):
-        self._jobs += 1
-        for config in job.configs:
-          if isinstance(result, BaseException):
-            raise result
-          if isinstance(result, _Terminates):
-            result.call()
-          performance = self._performance(
-            config.results_dir, config.load.scenario
-          )
-          yield (
-            config,
-            outcome.Outcome(
-              judgement=result, performance=performance, served=served or {}
-            ),
-          )
+    def run_jobs(configs: list[config_lib.JobConfig], progress):
+      self._jobs += 1
+      for config in configs:
+        if isinstance(result, BaseException):
+          raise result
+        if isinstance(result, _Terminates):
+          result.call()
+        performance = self._performance(
+          config.results_dir, config.load.scenario
+        )
+        yield (
+          config,
+          outcome.Outcome(
+            judgement=result, performance=performance, served=served or {}
+          ),
+        )
 
     printed = io.StringIO()
     flags = {'cache_dir': self._dir, 'sample_count': 2} | flags
     with (
-      mock.patch.object(job_lib, 'Job', Job),
+      mock.patch.object(scenario_run, 'run_jobs', run_jobs),
       flagsaver.flagsaver(**flags),
       contextlib.redirect_stdout(printed),
       contextlib.redirect_stderr(printed),

@@ -1,9 +1,12 @@
 """The runs of one scenario: what speed to ask for, accuracy, performance."""
 
+from collections.abc import Iterator, Sequence
 import dataclasses
 import math
 import os
 import pathlib
+import shutil
+import tempfile
 
 from harness.energy import energy
 from harness.loadgen import loadgen_log
@@ -13,17 +16,61 @@ from harness.loadgen import settings as settings_lib
 from harness.loadgen import timeline
 from harness.results import figures
 from harness.results import judgement as judgement_lib
-from harness.scenarios import compliance_scores
+from harness.results import scoring
 from harness.scenarios import config as config_lib
 from harness.scenarios import load as load_lib
 from harness.scenarios import outcome as outcome_lib
 from harness.scenarios import session as session_lib
+from harness.scenarios import tasks
 from harness.scenarios.speed import search
 from harness.scenarios.speed import targets
 from harness.submission import job_result
 from harness.submission import requirements
 from harness.submission.content import compliance
 from serve import progress as progress_lib
+
+
+def _write_scores(
+  task: tasks.Task,
+  accuracy_dir: pathlib.Path,
+  test_dir: pathlib.Path,
+  exact: bool,
+) -> bool:
+  """Writes both scores beside a test's logs, if they are needed.
+
+  Args:
+    task: judges the answers.
+    accuracy_dir: LoadGen's logs of the accuracy run.
+    test_dir: of the test.
+    exact: see tasks.Task.judge.
+
+  Returns:
+    Whether they were needed.
+
+  Raises:
+    OSError, ValueError: the logs cannot be used.
+  """
+  for name in compliance.SCORES:
+    (test_dir / name).unlink(missing_ok=True)
+  accuracy, test = (
+    directory / loadgen_log.ACCURACY_LOG
+    for directory in (accuracy_dir, test_dir)
+  )
+  if compliance.verify_accuracy(accuracy, test).passed:
+    return False
+  for name in compliance.SCORES:
+    with tempfile.TemporaryDirectory(prefix='scores_') as scratch:
+      log = pathlib.Path(scratch, loadgen_log.ACCURACY_LOG)
+      if name == compliance.BASELINE_SCORE:
+        compliance.write_baseline(accuracy, test, log)
+      else:
+        shutil.copyfile(test, log)
+      task.judge(scratch, exact)
+      shutil.copyfile(
+        os.path.join(scratch, scoring.ACCURACY_FILE), test_dir / name
+      )
+  return True
+
 
 # The trial that tells how fast a system is, when nobody says: samples that it
 # gets at once, how long they must take to tell anything, and by how much their
@@ -267,7 +314,7 @@ class ScenarioRun:
       _check(log, f'compliance run {test}')
       accuracy = os.path.join(self._config.results_dir, config_lib.ACCURACY)
       if test == compliance.TEST01 and os.path.isdir(accuracy):
-        if compliance_scores.write(
+        if _write_scores(
           self._config.task,
           pathlib.Path(accuracy),
           pathlib.Path(log.directory),
@@ -288,6 +335,27 @@ class ScenarioRun:
       warm_up=warm_up,
       test=test,
     )
+
+
+def run_jobs(
+  configs: Sequence[config_lib.JobConfig], progress: progress_lib.Progress
+) -> Iterator[tuple[config_lib.JobConfig, outcome_lib.Outcome]]:
+  """Runs jobs that share a system and yields the outcome of each at once.
+
+  Nothing that was started is left when the iteration ends or raises.
+
+  Raises:
+    errors.HarnessError: A process, the cell or a run failed.
+    SaxError: The cell refused something.
+    ValueError: A setting cannot be used.
+  """
+  first = configs[0]
+  log_dir = os.path.join(first.results_dir, 'logs')
+  with session_lib.started(first.system, log_dir, progress) as session:
+    for config in configs:
+      os.makedirs(config.results_dir, exist_ok=True)
+      run = ScenarioRun(config, session, progress)
+      yield config, run.run()
 
 
 def _check(log: loadgen_log.RunLog, label: str) -> None:

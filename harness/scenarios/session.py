@@ -4,20 +4,60 @@ from collections.abc import Iterator
 import contextlib
 import json
 import os
+import shutil
 import tempfile
 
+from harness import errors
 from harness.loadgen import loadgen_log
 from harness.loadgen import run_process
 from harness.loadgen import run_status
 from harness.loadgen import settings as settings_lib
 from harness.results import scoring
 from harness.scenarios import config as config_lib
-from harness.scenarios import disk
 from harness.submission.content import compliance
 from harness.systems import launch
 from serve import children
 from serve import programs
 from serve import progress as progress_lib
+
+# Less than LoadGen's logs of the shortest run take.
+_LEAST_BYTES = 1 << 17
+
+
+class DiskError(errors.HarnessError):
+  """There is no room for the results."""
+
+
+@contextlib.contextmanager
+def disk_errors(directory: str) -> Iterator[None]:
+  """Blames the disk at the end of the `with` block, if it is full.
+
+  Also when nothing failed: logs that are cut off at the end of a line look as
+  if they were whole.
+
+  Args:
+    directory: where the block writes.
+
+  Raises:
+    DiskError: the disk is full.
+  """
+  try:
+    yield
+  except (OSError, ValueError, errors.HarnessError) as error:
+    _check_disk(directory, error)
+    raise
+  _check_disk(directory, None)
+
+
+def _check_disk(directory: str, error: Exception | None) -> None:
+  free = shutil.disk_usage(directory).free
+  if free < _LEAST_BYTES:
+    raise DiskError(
+      f'the disk of {directory} is full, {free} bytes are left, so that logs'
+      ' are cut off; what is written so far stays. Make room there, or give'
+      ' --results_dir or --cache_dir on another disk, and run again'
+    ) from error
+
 
 TIMELINES = 'timeline'
 USER_CONF = 'user.conf'
@@ -80,7 +120,7 @@ class Session:
         self._place.log_dir, f'loadgen_{self._name(test or mode)}.log'
       ),
     )
-    with disk.told(directory):
+    with disk_errors(directory):
       status = run_process.follow(self._place.group, child, label, progress)
       log = loadgen_log.read(directory)
     progress.stage(f'{label}: {status.done} samples in {status.seconds:.1f} s')

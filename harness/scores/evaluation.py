@@ -12,6 +12,8 @@ import sys
 
 from absl import app
 from absl import flags
+import nltk.data
+from nltk.tokenize import punkt
 
 from harness import dashes
 from harness.caching import cache_flag
@@ -20,8 +22,53 @@ from harness.data import official
 from saxml_ext.common import user_path
 from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import rouge
-from saxml_ext.evaluation import sentences
 from saxml_ext.evaluation import tokenizer as tokenizer_lib
+
+_MODEL = os.path.join('tokenizers', 'punkt_tab', 'english')
+
+
+class Splitter:
+  """Splits English texts."""
+
+  def __init__(self, *directories: str):
+    """Reads Punkt's parameters.
+
+    Args:
+      *directories: nltk's data: what `nltk.download('punkt_tab')` fills. The
+        first that holds the parameters is used.
+
+    Raises:
+      ValueError: the parameters are not there, or cannot be read.
+    """
+    # Relative paths are unsafe ones for nltk.
+    absolute = [os.path.abspath(path) for path in directories]
+    for path in absolute:
+      if os.path.isdir(os.path.join(path, _MODEL)):
+        self._punkt = _load(path)
+        return
+    raise ValueError(
+      f'no {_MODEL} in {", ".join(absolute)}; `python3 -m nltk.downloader -d'
+      f' {absolute[0]} punkt_tab` downloads it (punkt, without _tab, is what'
+      ' older versions of nltk read)'
+    )
+
+  def split(self, text: str) -> list[str]:
+    """The sentences of a text, as nltk.sent_tokenize returns them."""
+    return list(self._punkt.tokenize(text))
+
+
+def _load(directory: str) -> punkt.PunktTokenizer:
+  before = list(nltk.data.path)
+  nltk.data.path.insert(0, directory)
+  try:
+    return punkt.PunktTokenizer('english')
+  except (LookupError, OSError, ValueError) as error:
+    raise ValueError(
+      f'{os.path.join(directory, _MODEL)} cannot be used: {error}'
+    ) from error
+  finally:
+    nltk.data.path[:] = before
+
 
 _LOG = flags.DEFINE_string(
   'mlperf_accuracy_file',
@@ -91,14 +138,14 @@ def _score() -> rouge.Scores:
   return rouge.score_texts(predictions, references, split=split)
 
 
-def _splitter() -> sentences.Splitter | None:
+def _splitter() -> Splitter | None:
   """Finds sentences; None where nltk's data are not at hand.
 
   Raises:
     ValueError: they are not where --nltk_data says.
   """
   if _NLTK_DATA.value:
-    return sentences.Splitter(user_path.resolve(_NLTK_DATA.value))
+    return Splitter(user_path.resolve(_NLTK_DATA.value))
   # The variable may list several directories, as PATH does.
   listed = list(filter(None, os.environ.get('NLTK_DATA', '').split(os.pathsep)))
   if not listed:
@@ -108,7 +155,7 @@ def _splitter() -> sentences.Splitter | None:
     )
     return None
   try:
-    return sentences.Splitter(*listed)
+    return Splitter(*listed)
   except ValueError as error:  # They may be there for another program.
     _say(f'rougeLsum is left out: {error}')
     return None

@@ -9,6 +9,7 @@ from absl import app
 from absl.testing import absltest
 from absl.testing import flagsaver
 from absl.testing import parameterized
+import nltk.data
 import numpy as np
 from rouge_score import rouge_scorer
 import tokenizers
@@ -98,7 +99,7 @@ class EvaluationTest(parameterized.TestCase):
     )
     self.assertIn(f'answers {count} of 512 articles', err)
     # The reference's own way from the texts to the line, with the same Punkt.
-    splitter = evaluation.sentences.Splitter(self._punkt())
+    splitter = evaluation.Splitter(self._punkt())
     tokenizer = dataset.load_tokenizer(bundle.tokenizer_path())
     articles = dataset.load_articles(bundle.eval_path(), count)
     answers = tokenizer.decode_batch(self._record['tokens'][:count])
@@ -203,6 +204,51 @@ class EvaluationTest(parameterized.TestCase):
     )
     self.assertEqual(done.returncode, 0, done.stderr)
     self.assertRegex(done.stdout, r"\n\{'rouge1': .*'gen_num': 2\}\n$")
+
+
+_FILES = {
+  'abbrev_types.txt': 'mr\nu.s\n',
+  'collocations.tab': '',
+  'ortho_context.tab': '',
+  'sent_starters.txt': '',
+}
+_TEXT = 'Mr. Smith left.  He went home! The U.S. team stayed.'
+
+
+class SentencesTest(absltest.TestCase):
+  def _data(self, **changes: str) -> str:
+    directory = self.create_tempdir().full_path
+    folder = os.path.join(directory, 'tokenizers', 'punkt_tab', 'english')
+    os.makedirs(folder)
+    for name, text in (_FILES | changes).items():
+      with open(os.path.join(folder, name), 'w', encoding='utf-8') as file:
+        file.write(text)
+    return directory
+
+  def test_splits_by_the_parameters_that_are_given(self):
+    before = list(nltk.data.path)
+    splitter = evaluation.Splitter('/nowhere', self._data())
+    self.assertEqual(
+      splitter.split(_TEXT),
+      ['Mr. Smith left.', 'He went home!', 'The U.S. team stayed.'],
+    )
+    self.assertEqual(nltk.data.path, before)
+    other = evaluation.Splitter(self._data(**{'abbrev_types.txt': ''}))
+    self.assertEqual(other.split(_TEXT)[0], 'Mr.')
+
+  def test_tells_what_is_missing(self):
+    with self.assertRaisesRegex(ValueError, 'downloader -d /nowhere punkt_tab'):
+      evaluation.Splitter('/nowhere')
+
+  def test_tells_what_cannot_be_read(self):
+    directory = self._data()
+    os.unlink(
+      os.path.join(
+        directory, 'tokenizers', 'punkt_tab', 'english', 'abbrev_types.txt'
+      )
+    )
+    with self.assertRaisesRegex(ValueError, 'english cannot be used'):
+      evaluation.Splitter(directory)
 
 
 if __name__ == '__main__':

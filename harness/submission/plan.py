@@ -3,20 +3,72 @@
 from collections.abc import Mapping
 import dataclasses
 import functools
+import io
 import json
+import os
 import pathlib
+import tarfile
 from typing import Any
 
+from harness.data import bundle
 from harness.loadgen import loadgen_log
 from harness.submission import job_result
 from harness.submission import requirements
 from harness.submission.content import compliance
+from harness.submission.content import git
 from harness.submission.content import measurement
 from harness.submission.content import mlperf_conf
 from harness.submission.content import readme
-from harness.submission.content import source_code
 from harness.submission.content import system_json
 from harness.submission.content import truncation
+
+# What computes and measures results; the rest of the repository tests it.
+_FOLDERS = ('bundled', 'converters', 'harness', 'saxml_ext', 'serve')
+_SUFFIXES = ('.py', '.proto', '.cc', '.h', '.bzl')
+_DIRTY = '-dirty'
+
+
+def source_files(commit: str) -> dict[str, bytes]:
+  """Returns the sources by their paths in the repository.
+
+  Args:
+    commit: The commit that made the results. If the checkout does not have it,
+      or if files were changed, the sources at hand are returned.
+  """
+  root = os.environ.get('BUILD_WORKSPACE_DIRECTORY', bundle.ROOT)
+  if commit and not commit.endswith(_DIRTY):
+    archive = git.run('-C', root, 'archive', '--format=tar', commit)
+    if archive.returncode == 0:
+      return _of_archive(archive.stdout)
+  return {
+    path.relative_to(root).as_posix(): path.read_bytes()
+    for folder in _FOLDERS
+    for path in sorted(pathlib.Path(root, folder).rglob('*'))
+    if path.is_file()
+    and _is_source(path.relative_to(root), path.stat().st_size)
+  }
+
+
+def _of_archive(content: bytes) -> dict[str, bytes]:
+  found = {}
+  with tarfile.open(fileobj=io.BytesIO(content)) as archive:
+    for member in archive:
+      file = archive.extractfile(member) if member.isfile() else None
+      if file and _is_source(pathlib.PurePosixPath(member.name), member.size):
+        found[member.name] = file.read()
+  return found
+
+
+def _is_source(path: pathlib.PurePath, size: int) -> bool:
+  """Returns True for a source; checkers refuse files without content."""
+  return (
+    path.parts[0] in _FOLDERS
+    and size > 0
+    and (path.suffix in _SUFFIXES or path.name == 'BUILD')
+    and not path.name.endswith('_test.py')
+    and 'testing' not in path.parts
+  )
+
 
 # What a file of the tree holds: bytes, or a file that is copied.
 Content = bytes | pathlib.Path
@@ -129,7 +181,7 @@ def files(submission: Submission) -> Files:
     text = readme.code(model, [result.entry for result in results])
     place = f'{root}/{_code(submission, model)}'
     found[f'{place}/README.md'] = text.encode()
-    sources = source_code.files(results[0].entry.versions.get('commit', ''))
+    sources = source_files(results[0].entry.versions.get('commit', ''))
     found |= {f'{place}/{path}': sources[path] for path in sources}
   return found
 

@@ -6,18 +6,97 @@ are published with ENABLE_GENERATE_STREAM. An answer of beam search, which the
 benchmark asks for, is told as far as all beams agree on it.
 """
 
-from collections.abc import Callable, Collection, Sequence
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from concurrent import futures
+import contextlib
 import functools
+import threading
 
 import numpy as np
 
 from harness.data import summarization
 from harness.loadgen import system
 from harness.loadgen import target as target_lib
-from harness.systems import streams
 from saxml_ext.client import sax
 from saxml_ext.client import sax_aio
+
+# (new text, bytes of the text so far to keep before it, scores of the new text)
+# of one sample, as of `saxml_ext.client.sax_aio`.
+_Item = tuple[str, int, list[float]]
+
+
+class Streams:
+  """Requests whose answers grow. Thread-safe."""
+
+  def __init__(
+    self, open_stream: Callable[[str], AsyncGenerator[list[_Item], None]]
+  ):
+    """Starts the thread, which ends with the process.
+
+    Args:
+      open_stream: sends a prompt; yields messages, an item per sample. Called
+        on the event loop.
+    """
+    self._open = open_stream
+    self._loop = asyncio.new_event_loop()
+    threading.Thread(
+      target=self._loop.run_forever, name='streams', daemon=True
+    ).start()
+
+  def generate(
+    self, prompt: str, on_first_token: Callable[[], None]
+  ) -> 'futures.Future[list[tuple[str, float]]]':
+    """Sends a prompt.
+
+    Args:
+      prompt: in the form that the model takes.
+      on_first_token: called once, at the first message that has text.
+
+    Returns:
+      A future of (text, score) per sample, in the server's order, as a model's
+      `Generate` returns them.
+    """
+    return asyncio.run_coroutine_threadsafe(
+      self._read(prompt, on_first_token), self._loop
+    )
+
+  async def _read(
+    self, prompt: str, on_first_token: Callable[[], None]
+  ) -> list[tuple[str, float]]:
+    texts: list[bytes] = []
+    scores: list[float] = []
+    told = False
+    async with contextlib.aclosing(self._open(prompt)) as messages:
+      async for items in messages:
+        if not told and any(text for text, _, _ in items):
+          told = True
+          on_first_token()
+        _grow(texts, scores, items)
+    return [(t.decode(), score) for t, score in zip(texts, scores, strict=True)]
+
+
+def _grow(
+  texts: list[bytes], scores: list[float], items: Sequence[_Item]
+) -> None:
+  """Adds a message to the text in UTF-8 and the score of each sample.
+
+  Raises:
+    ValueError: the message is of fewer samples than the one before. There may
+      be more, as a beam search tells of its best answer alone until its end.
+  """
+  more = len(items) - len(texts)
+  texts += [b''] * more
+  scores += [0.0] * more
+  if more < 0:
+    raise ValueError(
+      f'a stream of {len(texts)} samples sent a message of {len(items)}; the'
+      ' server is not one of Sax, or it failed'
+    )
+  for i, (text, keep, new) in enumerate(items):
+    texts[i] = texts[i][:keep] + text.encode()
+    scores[i] += new[0]  # Of several kinds, the first is log p.
+
 
 # What the client returns for a prompt: (text, score), the best first.
 Answers = list[tuple[str, float]]
@@ -81,9 +160,7 @@ def generator(
   options.SetTimeout(timeout_secs)
   if stream:
     lm = sax_aio.Model(target.model_id).LM()
-    return streams.Streams(
-      lambda prompt: lm.GenerateStream(prompt, options)
-    ).generate
+    return Streams(lambda prompt: lm.GenerateStream(prompt, options)).generate
   model = sax.Model(target.model_id).LM()
   return lambda prompt, on_first_token: model.GenerateAsync(prompt, options)
 

@@ -9,7 +9,6 @@ from saxml_ext.client import sax
 from saxml_ext.client.testing import fake_cell
 from saxml_ext.client.transport import address_watcher
 from saxml_ext.client.transport import admin_client
-from saxml_ext.client.transport import expected_replicas
 from saxml_ext.common import errors
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import common_pb2
@@ -69,7 +68,7 @@ class NoReplicaTest(parameterized.TestCase):
 
   def test_no_server(self):
     self.tell(admin_pb2.Replica(reason='no server can serve p.A'))
-    with mock.patch.object(expected_replicas, '_NO_SERVER_SECONDS', 0.5):
+    with mock.patch.object(address_watcher, '_NO_SERVER_SECONDS', 0.5):
       with self.assertRaisesRegex(
         errors.FailedPrecondition, 'no server can serve p.A'
       ):

@@ -21,8 +21,8 @@ from harness.data import summarization
 from harness.loadgen import rounds as rounds_lib
 from harness.loadgen import target as target_lib
 from harness.scenarios import config as config_lib
-from harness.scenarios import job as job_lib
 from harness.scenarios import load as load_lib
+from harness.scenarios import scenario_run
 from harness.scenarios import tasks
 from harness.systems import launch
 from saxml_ext.engine import request as request_lib
@@ -227,7 +227,7 @@ def _offline(
   progress: progress_lib.Progress,
 ) -> Round:
   harness, used = _ended_children_cpu(), cpu.seconds(server)
-  [(_, outcome)] = job_lib.Job([config], progress).run()
+  [(_, outcome)] = scenario_run.run_jobs([config], progress)
   used = cpu.seconds(server) - used
   values = outcome.performance.values
   samples = config.task.sample_count

@@ -4,10 +4,12 @@ Loader, scheduler and engine are those of the model server; what is left out is
 the network: no gRPC, no admin server, no ids as text.
 """
 
+from collections.abc import Callable, Mapping
 from concurrent import futures
 import dataclasses
 import functools
 import sys
+from typing import Any
 
 from absl import logging
 import numpy as np
@@ -15,7 +17,9 @@ import numpy as np
 from harness.data import summarization
 from harness.loadgen import system
 from harness.network import network_program
-from harness.systems.engine import first_tokens
+from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import request as request_lib
+from saxml_ext.engine import runner as runner_lib
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.server.lifecycle import spec as spec_lib
 from saxml_ext.server.loading import loader
@@ -25,6 +29,67 @@ from saxml_ext.server.scheduling import contract
 from saxml_ext.server.scheduling import scheduler
 from saxml_ext.server.services import extra_inputs
 from saxml_ext.server.services import prompts as prompts_lib
+
+
+def _is_first_token_certain(engine: config_lib.EngineConfig) -> bool:
+  """Whether the first token that is chosen is the answer's.
+
+  Of several beams or samples, the best is known at the end only; with one, all
+  hypotheses of a search begin alike unless one may end at once.
+  """
+  may_end_at_once = engine.search != 'sample' and engine.min_new_tokens < 1
+  return engine.num_beams == 1 and not may_end_at_once
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Request(request_lib.Request):
+  """A request whose sender wants to know of its first token.
+
+  Attributes:
+    on_first_token: called once, on the thread that drives the engine.
+  """
+
+  on_first_token: Callable[[], None] = lambda: None
+
+
+class _Runner:
+  """An engine as the scheduler knows it; takes requests of this module only.
+
+  A call of the engine decodes several steps, so that a first token is told of
+  when the call ends in which it was chosen: not before a client could have it.
+  """
+
+  def __init__(self, inner: runner_lib.Runner):
+    self._inner = inner
+    self.num_slots = inner.num_slots
+    self._waiting: dict[int, _Request] = {}
+
+  def check(self, request: _Request) -> None:
+    self._inner.check(request)
+
+  def prefill_and_insert(self, requests: Mapping[int, _Request]) -> None:
+    self._inner.prefill_and_insert(requests)
+    self._waiting.update(requests)
+
+  def step(self, max_steps: int | None = None) -> dict[int, request_lib.Result]:
+    results = self._inner.step(max_steps)
+    for slot in self._waiting.keys() & (self._inner.decoding | results.keys()):
+      self._waiting.pop(slot).on_first_token()
+    return results
+
+  @property
+  def progress(self) -> Mapping[int, Any]:
+    return self._inner.progress
+
+  def interrupt(self) -> None:
+    self._inner.interrupt()
+
+  def release(self, slot: int) -> None:
+    self._waiting.pop(slot, None)
+    self._inner.release(slot)
+
+  def score(self, prefix: np.ndarray, suffix: np.ndarray) -> float:
+    return self._inner.score(prefix, suffix)
 
 
 class EngineSystem:
@@ -42,7 +107,7 @@ class EngineSystem:
     # What LoadGen logs stops before the first of these.
     ends = (model.eos_id, *(model.settings.stop_ids or ()))
     self._end_ids = {end for end in ends if end is not None}
-    self._tells_first = first_tokens.certain(model.settings.engine)
+    self._tells_first = _is_first_token_certain(model.settings.engine)
 
   def answer(self, index: int, reply: system.Reply) -> None:
     """See `system.System`.
@@ -84,22 +149,20 @@ def load(
   ready = loader.prepare(spec, programs)
   settings, engine = ready.settings, ready.start()
   runner: contract.Runner = engine
-  if first_tokens.certain(settings.engine):
-    runner = first_tokens.Runner(engine)
+  if _is_first_token_certain(settings.engine):
+    runner = _Runner(engine)
   # The bound of the queue protects a server from its clients. Here LoadGen's
   # --concurrency is the bound, and nobody would ask again.
   settings = dataclasses.replace(settings, admission_limit=sys.maxsize)
   return loader.serve(settings, ready.codecs, runner, logging.error)
 
 
-def _request(
-  ids: np.ndarray, settings: settings_lib.Settings
-) -> first_tokens.Request:
+def _request(ids: np.ndarray, settings: settings_lib.Settings) -> _Request:
   """What the model server makes of a prompt without extra inputs."""
   engine = settings.engine
   extra = settings.extra_inputs[scheduler.GENERATE]
   limit = extra_inputs.max_new_tokens(extra, engine.max_new_tokens)
-  return first_tokens.Request(
+  return _Request(
     tokens=prompts_lib.finish(ids, settings),
     max_new_tokens=limit,
     min_new_tokens=min(engine.min_new_tokens, limit),

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 import os
+import re
 
 from absl import flags
 import numpy as np
@@ -17,8 +18,65 @@ from harness.network import payload
 from harness.systems import batched
 from harness.systems.reference import gptj
 from harness.systems.reference import memory
-from harness.systems.reference import reference_options
 from saxml_ext.common import user_path
+
+_DEVICE_NAME = re.compile(r'cpu|cuda(?::([0-9]+))?')
+
+# The names of the reference's own option, and the shorter ones of CM.
+_PRECISIONS = {
+  'float32': torch.float32,
+  'bfloat16': torch.bfloat16,
+  'float16': torch.float16,
+  'fp32': torch.float32,
+  'bf16': torch.bfloat16,
+  'fp16': torch.float16,
+}
+
+_BEAM_VARIABLE = 'GPTJ_BEAM_SIZE'
+_BEAMS = 4
+
+
+def find_device(name: str) -> torch.device:
+  """The device of a name: "cpu", "cuda" (the first GPU) or "cuda:1".
+
+  Raises:
+    ValueError: the name is another, or PyTorch sees no such device.
+  """
+  match = _DEVICE_NAME.fullmatch(name)
+  if not match:
+    raise ValueError(
+      f'--device={name} is not known; write cpu, cuda or cuda:0 (any number)'
+    )
+  if name == 'cpu':
+    return torch.device('cpu')
+  index = int(match[1] or 0)
+  count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+  if index >= count:
+    seen = f'{count} CUDA devices' if count else 'no CUDA device'
+    raise ValueError(
+      f'--device={name}: PyTorch {torch.__version__} sees {seen} here; use'
+      ' --device=cpu, or a machine with an NVIDIA GPU, its driver and a CUDA'
+      ' build of PyTorch, see docs/systems.md'
+    )
+  return torch.device('cuda', index)
+
+
+def beam_size(asked: int | None) -> int:
+  """Beams of the search: as asked, else as the reference's variable says.
+
+  Raises:
+    ValueError: the variable is no number above 0.
+  """
+  if asked is not None:
+    return asked
+  text = os.environ.get(_BEAM_VARIABLE) or str(_BEAMS)
+  if not re.fullmatch('[1-9][0-9]*', text):
+    raise ValueError(
+      f'the environment variable {_BEAM_VARIABLE} is {text!r}; set it to a'
+      f' whole number from 1, such as {_BEAMS}, or unset it'
+    )
+  return int(text)
+
 
 _CHECKPOINT = flags.DEFINE_string(
   'checkpoint',
@@ -31,7 +89,7 @@ _DEVICE = flags.DEFINE_string(
 _PRECISION = flags.DEFINE_enum(
   'precision',
   'float32',
-  list(reference_options.PRECISIONS),
+  list(_PRECISIONS),
   'Number format. A CPU takes all of them; the formats of 16 bits are faster'
   ' only where it computes with them, and float16 overflows above 65504.',
 )
@@ -69,9 +127,9 @@ def make(inputs: network_program.Inputs) -> system.System:
     OSError, ValueError: a file or a flag cannot be used.
   """
   # What may fail comes before the long part, the reading of the weights.
-  device = reference_options.device(_DEVICE.value)
-  dtype = reference_options.PRECISIONS[_PRECISION.value]
-  beams = reference_options.beam_size(_BEAM_SIZE.value)
+  device = find_device(_DEVICE.value)
+  dtype = _PRECISIONS[_PRECISION.value]
+  beams = beam_size(_BEAM_SIZE.value)
   path, config = _checkpoint()
   usual = summarization_flags.max_input_length() or _usual_prompt(path, config)
   tokens = usual + gptj.GENERATION['max_new_tokens']

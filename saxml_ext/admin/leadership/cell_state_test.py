@@ -3,9 +3,11 @@
 import asyncio
 import threading
 import unittest
+from unittest import mock
 
 from absl.testing import absltest
 
+from saxml_ext.admin.leadership import cell_state
 from saxml_ext.admin.leadership import cell_state as state_lib
 from saxml_ext.common import errors
 from saxml_ext.protobuf import admin_pb2
@@ -137,6 +139,82 @@ class ModelStoreTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     )
     self.assertIsNot(self.store.get('/sax/test/old'), entry)
     self.assertEqual([c.after is None for c in self.changes], [True, False])
+
+
+class SignalTest(unittest.IsolatedAsyncioTestCase):
+  async def test_wakes_all_who_wait_and_nobody_else(self):
+    signal = cell_state.Signal()
+    signal.notify_all()
+    waiting = [asyncio.create_task(signal.wait()) for _ in range(3)]
+    await asyncio.sleep(0)
+    self.assertEqual(signal.num_waiters, 3)
+    signal.notify_all()
+    late = asyncio.create_task(signal.wait())
+    await asyncio.gather(*waiting)
+    self.assertFalse(late.done())
+    self.assertEqual(signal.num_waiters, 1)
+    signal.notify_all()
+    await late
+
+  async def test_cancelled_waiter_leaves(self):
+    signal = cell_state.Signal()
+    waiting = asyncio.create_task(signal.wait())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    self.assertEqual(signal.num_waiters, 0)
+
+
+class FailuresTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.now = 1000.0
+    self.enterContext(
+      mock.patch.object(cell_state.time, 'monotonic', lambda: self.now)
+    )
+    self.failures = cell_state.Failures()
+
+  def test_nothing_failed(self):
+    self.assertEqual(self.failures.wait(), 0.0)
+    self.assertEqual(self.failures.count('a:1'), 0)
+
+  def test_pause_doubles_from_a_second_to_a_minute(self):
+    pauses = []
+    for _ in range(9):
+      self.failures.add('a:1', 'why')
+      pauses.append(self.failures.wait())
+    self.assertEqual(pauses, [1, 2, 4, 8, 16, 32, 60, 60, 60])
+
+  def test_failures_of_all_servers_count(self):
+    for address in ('a:1', 'b:1', 'c:1'):
+      self.failures.add(address, 'why')
+    self.assertEqual(self.failures.wait(), 4.0)
+
+  def test_pause_passes(self):
+    self.failures.add('a:1', 'why')
+    self.now += 0.75
+    self.assertEqual(self.failures.wait(), 0.25)
+    self.now += 10.0
+    self.assertEqual(self.failures.wait(), 0.0)
+
+  def test_what_is_known_of_each_server(self):
+    self.failures.add('b:1', 'first')
+    self.failures.add('a:1', '')
+    self.failures.add('b:1', 'second')
+    self.failures.explain('a:1', 'told later')
+    self.assertEqual(
+      self.failures.items(),
+      [
+        ('a:1', cell_state.Failure('told later', 1)),
+        ('b:1', cell_state.Failure('second', 2)),
+      ],
+    )
+    self.assertEqual(self.failures.count('b:1'), 2)
+    self.failures.forget('b:1')
+    self.assertEqual(self.failures.count('b:1'), 0)
+    self.assertEqual(self.failures.wait(), 1.0)
+    self.failures.clear()
+    self.assertEqual(self.failures.wait(), 0.0)
 
 
 if __name__ == '__main__':

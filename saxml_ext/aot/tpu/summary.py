@@ -1,11 +1,29 @@
 """A program set for TPU as a page of text, for people."""
 
+import collections
 from collections.abc import Mapping
+import re
 
 from saxml_ext.aot import manifest as manifest_lib
-from saxml_ext.aot.tpu import collectives
 from saxml_ext.aot.tpu import memory_fit
 from saxml_ext.aot.tpu import topologies
+
+_COLLECTIVE = re.compile(
+  r' = .*? (all-reduce|all-gather|reduce-scatter|all-to-all|'
+  r'collective-permute)(?:-start)?\('
+)
+
+
+def _count(hlo: str) -> Mapping[str, int]:
+  """Kind of collective -> how often it stands in the program.
+
+  Those in the body of a loop, such as that over the layers, stand there once.
+
+  Args:
+    hlo: text of the optimized program.
+  """
+  return collections.Counter(m[1] for m in _COLLECTIVE.finditer(hlo))
+
 
 NAME = 'summary.txt'
 
@@ -70,9 +88,7 @@ def _program(
     needs.by_program[program.key],
   )
   megabytes = program.files[manifest_lib.EXECUTABLE].bytes / 1e6
-  counts = ', '.join(
-    f'{n} {kind}' for kind, n in sorted(collectives.count(hlo).items())
-  )
+  counts = ', '.join(f'{n} {kind}' for kind, n in sorted(_count(hlo).items()))
   return _row(program.key, map(_gib, sizes), f'{megabytes:.1f}', counts)
 
 

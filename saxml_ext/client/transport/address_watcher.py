@@ -8,11 +8,56 @@ import weakref
 
 from saxml_ext.client.transport import admin_client
 from saxml_ext.client.transport import blocking
-from saxml_ext.client.transport import expected_replicas as outlook_lib
 from saxml_ext.client.transport import model_detail
 from saxml_ext.client.transport import transport as transport_lib
 from saxml_ext.common import errors
 from saxml_ext.protobuf import admin_pb2
+
+# So long a model may be without a server before that counts as its state and
+# not as a passing one: servers join a new admin server within 3 s.
+_NO_SERVER_SECONDS = 5.0
+
+
+class Outlook:
+  """What to expect for one model, by what its admin server lists."""
+
+  def __init__(self):
+    self._without_server_since: float | None = None
+
+  def judge(self, detail: model_detail.ModelDetail, now: float) -> str:
+    """Tells why waiting for a replica is of no use; "" if it may help.
+
+    It may help while a replica is loading, or while the server of one is
+    restarting. It does not if loading failed wherever it was tried, if no
+    replica is wanted, or if no server has taken the model for some time.
+
+    Args:
+      detail: as listed now.
+      now: monotonic seconds.
+    """
+    if not detail.max_replicas:
+      return (
+        'it is published with 0 replicas: ask for some with `saxutil update '
+        f'-replicas=1 {detail.model_id}`'
+      )
+    held = [r for r in detail.replicas if r.address]
+    if any(r.status != model_detail.FAILED for r in held):
+      self._without_server_since = None
+      return ''
+    if held:
+      return _text(detail)
+    if not detail.replicas:  # A stock admin server does not tell.
+      return ''
+    if self._without_server_since is None:
+      self._without_server_since = now
+    if now - self._without_server_since < _NO_SERVER_SECONDS:
+      return ''
+    return _text(detail)
+
+
+def _text(detail: model_detail.ModelDetail) -> str:
+  return '; '.join(map(str, detail.replicas))
+
 
 # A long poll is renewed after this, so that a lost host is noticed.
 _POLL_SECONDS = 60.0
@@ -148,7 +193,7 @@ class AddressWatcher:
     threading.Thread(target=self._run, name=name, daemon=True).start()
 
   def _run(self) -> None:
-    known, outlook = AddressSet(), outlook_lib.Outlook()
+    known, outlook = AddressSet(), Outlook()
     look_after = _FIRST_LOOK_SECONDS
     try:
       while True:
@@ -181,7 +226,7 @@ class AddressWatcher:
       # A caller must not wait for a thread that is no more.
       self._fail(errors.Internal(f'{type(e).__name__}: {e}'))
 
-  def _look(self, outlook: outlook_lib.Outlook) -> None:
+  def _look(self, outlook: Outlook) -> None:
     """Raises FailedPrecondition if waiting for a replica is of no use."""
     try:
       published = blocking.run(

@@ -9,15 +9,61 @@ from collections.abc import Callable, Coroutine, Generator
 from concurrent import futures
 import contextvars
 import functools
+import heapq
+import itertools
+import logging
 import threading
+import time
 from typing import Any, Generic, TypeVar
 
 import grpc
 
 from saxml_ext.client.transport import blocking
-from saxml_ext.client.transport import timer
 from saxml_ext.client.transport import transport as transport_lib
 from saxml_ext.common.telemetry import trace_metadata
+
+_logger = logging.getLogger(__name__)
+
+
+class Timer:
+  """Functions due at some time. Thread-safe.
+
+  They run one after another, so they must be short. What they raise is logged.
+  """
+
+  def __init__(self):
+    self._changed = threading.Condition()
+    self._order = itertools.count()
+    self._due: list[tuple[float, int, Callable[[], None]]] = []
+    self._running = False
+
+  def call_after(self, delay: float, function: Callable[[], None]) -> None:
+    """Calls `function` in `delay` seconds."""
+    entry = (time.monotonic() + delay, next(self._order), function)
+    with self._changed:
+      heapq.heappush(self._due, entry)
+      if not self._running:
+        self._running = True
+        threading.Thread(target=self._run, name='timer', daemon=True).start()
+      elif self._due[0] is entry:
+        self._changed.notify()
+
+  def _run(self) -> None:
+    while True:
+      with self._changed:
+        while not self._due or self._due[0][0] > time.monotonic():
+          wait = self._due[0][0] - time.monotonic() if self._due else None
+          self._changed.wait(wait)
+        function = heapq.heappop(self._due)[2]
+      try:
+        function()
+      except Exception:  # pylint: disable=broad-exception-caught
+        # The functions of others are still due.
+        _logger.exception('a delayed function failed')
+
+
+_timer = Timer()
+
 
 _T = TypeVar('_T')
 _Function = Callable[[], object]
@@ -68,7 +114,7 @@ class Callbacks(blocking.Blocking):
     self.admin_clients = blocking.TRANSPORT.admin_clients
 
   async def sleep(self, seconds: float) -> None:
-    await _Wait(functools.partial(timer.timer.call_after, seconds))
+    await _Wait(functools.partial(_timer.call_after, seconds))
 
   async def send(self, rpc: Any, request: Any, timeout: float | None) -> Any:
     call = rpc.future(
@@ -90,7 +136,7 @@ class Callbacks(blocking.Blocking):
       def subscribe(resume: _Function) -> None:
         once = _Once(resume)
         if timeout is not None:
-          timer.timer.call_after(timeout, once)
+          _timer.call_after(timeout, once)
         watcher.call_when_known(once)
 
       await _Wait(subscribe)

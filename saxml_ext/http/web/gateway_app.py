@@ -1,6 +1,8 @@
 """The gateway as an ASGI application: its routes, and what guards them."""
 
 from collections.abc import Awaitable, Callable
+import pathlib
+from typing import Any
 
 from starlette import requests
 from starlette import responses as starlette_responses
@@ -17,7 +19,70 @@ from saxml_ext.http.web import gateway_options as options_lib
 from saxml_ext.http.web import guard
 from saxml_ext.http.web import information
 from saxml_ext.http.web import json_routes
-from saxml_ext.http.web import playground
+from saxml_ext.http.web import responses
+
+_DIRECTORY = pathlib.Path(__file__).parent / 'static'
+_KINDS = {'.css': 'text/css', '.html': 'text/html', '.js': 'text/javascript'}
+_HEADERS = {
+  'Content-Security-Policy': (
+    "default-src 'none'; script-src 'self'; style-src 'self';"
+    " connect-src 'self'; base-uri 'none'; form-action 'none';"
+    " frame-ancestors 'none'"
+  ),
+  'X-Content-Type-Options': 'nosniff',
+  'Referrer-Policy': 'no-referrer',
+  'Cache-Control': 'no-cache',
+}
+
+
+class _Pages:
+  """The handlers.
+
+  Attributes:
+    api: The OpenAPI document, which knows all routes and so comes last.
+  """
+
+  def __init__(self) -> None:
+    self.api: dict[str, Any] = {}
+    self._files = {
+      path.name: path.read_bytes() for path in _DIRECTORY.iterdir()
+    }
+
+  def _file(self, name: str) -> starlette_responses.Response:
+    if name not in self._files:
+      raise problems.Problem(404, f'There is no /static/{name}.')
+    kind = _KINDS[pathlib.PurePath(name).suffix]
+    return starlette_responses.Response(
+      self._files[name], headers=_HEADERS, media_type=kind
+    )
+
+  async def playground(
+    self, request: requests.Request
+  ) -> starlette_responses.Response:
+    """/."""
+    del request
+    return self._file('playground.html')
+
+  async def reference(
+    self, request: requests.Request
+  ) -> starlette_responses.Response:
+    """/docs."""
+    del request
+    return self._file('docs.html')
+
+  async def openapi(
+    self, request: requests.Request
+  ) -> starlette_responses.Response:
+    """/openapi.json."""
+    del request
+    return responses.of_json(self.api)
+
+  async def static(
+    self, request: requests.Request
+  ) -> starlette_responses.Response:
+    """/static/{name}."""
+    return self._file(request.path_params['name'])
+
 
 _Getter = Callable[[requests.Request], Awaitable[starlette_responses.Response]]
 _EXPOSED_HEADERS = ('x-request-id', 'retry-after', 'retry-after-ms')
@@ -80,7 +145,7 @@ def _routes(
     app = admission.around(json_routes.Posted(handler, reader, admission.place))
     return route(path, app, 'POST', True)
 
-  shown = playground.Pages()
+  shown = _Pages()
   routes = [
     post('/v1/completions', asked.completions),
     post('/v1/chat/completions', asked.chat_completions),

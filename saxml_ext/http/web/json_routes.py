@@ -1,6 +1,6 @@
 """Routes that take a JSON object and ask the cell."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 import contextlib
 import time
 from typing import Any
@@ -16,14 +16,61 @@ from saxml_ext.http.protocol import completions
 from saxml_ext.http.protocol import embeddings
 from saxml_ext.http.protocol import model_profiles
 from saxml_ext.http.protocol import predict
+from saxml_ext.http.protocol import problems
 from saxml_ext.http.protocol import tokens
 from saxml_ext.http.web import bodies
 from saxml_ext.http.web import completion_routes
-from saxml_ext.http.web import deadlines
 from saxml_ext.http.web import gateway_metrics as metrics_lib
 from saxml_ext.http.web import gateway_options as options_lib
 from saxml_ext.http.web import merging
 from saxml_ext.http.web import responses
+
+# Header -> what makes seconds of it.
+_SECONDS = {
+  'x-request-timeout': 1.0,
+  # Envoy's, to whom it passes a request on.
+  'x-envoy-expected-rq-timeout-ms': 1e-3,
+}
+# The openai package's; how long it waits for the next bytes, which is how long
+# it waits for an answer that comes whole.
+_READ_TIMEOUT = 'x-stainless-read-timeout'
+
+
+def request_seconds(
+  headers: Mapping[str, str], stream: bool, most: float
+) -> float:
+  """Seconds within which a request is to be answered.
+
+  Args:
+    headers: names in lower case.
+    stream: whether the answer comes in parts.
+    most: this server's limit.
+
+  Raises:
+    problems.BadRequest: a header is no positive number.
+  """
+  found = [most]
+  for name, factor in _SECONDS.items():
+    if name in headers:
+      found.append(_number(name, headers[name]) * factor)
+  if not stream and _READ_TIMEOUT in headers:
+    found.append(_number(_READ_TIMEOUT, headers[_READ_TIMEOUT]))
+  return min(found)
+
+
+def _number(name: str, value: str) -> float:
+  try:
+    result = float(value)
+  except ValueError:
+    result = 0.0
+  if not result > 0:  # Not a number, too.
+    raise problems.BadRequest(
+      f'the header {name}: {value[:40]} is no positive number of seconds'
+      if not name.endswith('-ms')
+      else f'the header {name}: {value[:40]} is no positive number'
+    )
+  return result
+
 
 Handler = Callable[
   [requests.Request, dict[str, Any]], Awaitable[responses.Answer]
@@ -189,7 +236,7 @@ class Work:
     )
 
   def _timeout(self, request: requests.Request, stream: bool = False) -> float:
-    return deadlines.seconds(
+    return request_seconds(
       request.headers, stream, self._options.request_timeout
     )
 

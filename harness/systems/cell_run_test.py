@@ -1,7 +1,7 @@
 from absl.testing import absltest
 
 from harness.loadgen import target
-from harness.network import cell_name
+from harness.systems import cell_run
 from saxml_ext.client.testing import fake_cell
 from saxml_ext.common import errors
 from saxml_ext.protobuf import common_pb2
@@ -18,7 +18,7 @@ class CellNameTest(absltest.TestCase):
     addresses = sorted(self.cell.add_server().address for _ in range(2))
     model = f'{fake_cell.MODEL} (p.A from None)'
     self.assertEqual(
-      cell_name.ask(self.target),
+      cell_run.network_name(self.target),
       f'Network SUT: {model} on {addresses[0]}, {model} on {addresses[1]}',
     )
 
@@ -26,7 +26,7 @@ class CellNameTest(absltest.TestCase):
     server = self.cell.add_server()
     server.status = common_pb2.ModelStatus.LOADING
     with self.assertRaisesRegex(ValueError, f'{server.address} has not loaded'):
-      cell_name.ask(self.target)
+      cell_run.network_name(self.target)
 
   def test_a_server_that_is_gone(self):
     server = self.cell.add_server()
@@ -34,15 +34,15 @@ class CellNameTest(absltest.TestCase):
     with self.assertRaisesRegex(
       ConnectionError, f'{server.address} does not answer .*UNAVAILABLE'
     ):
-      cell_name.ask(self.target)
+      cell_run.network_name(self.target)
 
   def test_no_server(self):
     with self.assertRaisesRegex(ValueError, 'no model server yet'):
-      cell_name.ask(self.target)
+      cell_run.network_name(self.target)
 
   def test_no_model(self):
     with self.assertRaises(errors.NotFound):
-      cell_name.ask(target.Target('/sax/test/other', self.cell.root))
+      cell_run.network_name(target.Target('/sax/test/other', self.cell.root))
 
 
 if __name__ == '__main__':

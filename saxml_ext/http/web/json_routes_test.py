@@ -4,7 +4,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 
 from saxml_ext.http.protocol import problems
-from saxml_ext.http.web import deadlines
+from saxml_ext.http.web import json_routes
 
 
 class DeadlinesTest(parameterized.TestCase):
@@ -19,12 +19,12 @@ class DeadlinesTest(parameterized.TestCase):
     ({'x-stainless-read-timeout': '3', 'x-request-timeout': '1'}, False, 1),
   )
   def test_the_shortest_counts(self, headers, stream, expected):
-    self.assertEqual(deadlines.seconds(headers, stream, 60), expected)
+    self.assertEqual(json_routes.request_seconds(headers, stream, 60), expected)
 
   @parameterized.parameters('0', '-1', 'nan', '', '1s')
   def test_what_is_no_time(self, value):
     with self.assertRaisesRegex(problems.BadRequest, 'x-request-timeout'):
-      deadlines.seconds({'x-request-timeout': value}, False, 60)
+      json_routes.request_seconds({'x-request-timeout': value}, False, 60)
 
 
 if __name__ == '__main__':

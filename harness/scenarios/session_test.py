@@ -5,7 +5,7 @@ from unittest import mock
 from absl.testing import absltest
 
 from harness import errors
-from harness.scenarios import disk
+from harness.scenarios import session
 
 _Usage = collections.namedtuple('_Usage', 'total used free')
 
@@ -15,7 +15,7 @@ class DiskTest(absltest.TestCase):
     usage = _Usage(10**9, 10**9 - free, free)
     with (
       mock.patch.object(shutil, 'disk_usage', return_value=usage),
-      disk.told('/results'),
+      session.disk_errors('/results'),
     ):
       if error:
         raise error
@@ -27,7 +27,7 @@ class DiskTest(absltest.TestCase):
       None,
     ):
       with self.assertRaisesRegex(
-        disk.DiskError, 'disk of /results is full, 17 bytes .* --results_dir'
+        session.DiskError, 'disk of /results is full, 17 bytes .* --results_dir'
       ):
         self._end(17, error)
 
@@ -35,7 +35,7 @@ class DiskTest(absltest.TestCase):
     with self.assertRaisesRegex(ValueError, 'cut off'):
       self._end(10**8, ValueError('cut off'))
     self._end(10**8)
-    with disk.told(self.create_tempdir().full_path):
+    with session.disk_errors(self.create_tempdir().full_path):
       pass
 
 

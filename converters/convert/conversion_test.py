@@ -5,7 +5,7 @@ import os
 from absl.testing import absltest
 from absl.testing import parameterized
 
-from converters.convert import fingerprint
+from converters.convert import conversion
 from saxml_ext.pax import errors
 
 
@@ -17,7 +17,7 @@ class FingerprintTest(parameterized.TestCase):
   def write(self, data: bytes) -> str:
     with open(self.path, 'wb') as f:
       f.write(data)
-    return fingerprint.fingerprint(self.path)
+    return conversion._fingerprint(self.path)
 
   @parameterized.parameters(0, 1, 1 << 16, 5 << 20)
   def test_ends_and_size_count(self, size):
@@ -32,19 +32,21 @@ class FingerprintTest(parameterized.TestCase):
 
   def test_source_tells_options_and_times_apart(self):
     self.write(b'1')
-    one = fingerprint.source([self.path], dtype='float32')
+    one = conversion.source_record([self.path], dtype='float32')
     self.assertEqual(list(one.files), ['file'])
-    self.assertEqual(fingerprint.source([self.path], dtype='float32'), one)
-    other = fingerprint.source([self.path], dtype='bfloat16')
+    self.assertEqual(
+      conversion.source_record([self.path], dtype='float32'), one
+    )
+    other = conversion.source_record([self.path], dtype='bfloat16')
     self.assertNotEqual(other, one)
     os.utime(self.path, (1, 1))
-    touched = fingerprint.source([self.path], dtype='float32')
+    touched = conversion.source_record([self.path], dtype='float32')
     self.assertEqual(touched.document(), one.document())
     self.assertNotEqual(touched, one)
 
   def test_missing(self):
     with self.assertRaisesRegex(errors.CheckpointError, 'cannot be read'):
-      fingerprint.source([self.path])
+      conversion.source_record([self.path])
 
 
 if __name__ == '__main__':
