@@ -1,4 +1,4 @@
-"""Flags of programs that compute here: which articles, and how they are cut.
+"""Flags of the programs of a run: which articles, and how they are cut.
 
 What is not given comes with the model: its own tokenizer, and the longest
 prompt that it takes.
@@ -56,9 +56,23 @@ def load(
       ' the model takes beside its answer: lower it'
     )
   tokenizer = user_path.resolve(_TOKENIZER_PATH.value)
-  return summarization.Source(
-    user_path.resolve(_DATASET_PATH.value),
+  return _load(
     tokenizer or os.path.join(model_dir, 'tokenizer.json'),
     asked or usual or longest,
+  )
+
+
+def load_as_given() -> summarization.Summarization:
+  """Reads the articles where the flags for both defaults are required."""
+  return _load(
+    user_path.resolve(_TOKENIZER_PATH.value), _MAX_INPUT_LENGTH.value
+  )
+
+
+def _load(tokenizer: str, longest: int) -> summarization.Summarization:
+  return summarization.Source(
+    user_path.resolve(_DATASET_PATH.value),
+    tokenizer,
+    longest,
     _SAMPLE_COUNT.value,
   ).load()

@@ -6,6 +6,7 @@ from absl import flags
 import grpc
 
 from harness.data import summarization
+from harness.data import summarization_flags
 from harness.loadgen import runner
 from harness.loadgen import target
 from harness.network import sut_name
@@ -72,14 +73,6 @@ _MODEL_PATH = flags.DEFINE_string(
 _SAX_ROOT = flags.DEFINE_string(
   'sax_root', None, "Root of the model's cell. Default: $SAX_ROOT."
 )
-_DATASET_PATH = flags.DEFINE_string('dataset_path', None, 'Evaluation file.')
-_TOKENIZER_PATH = flags.DEFINE_string('tokenizer_path', None, 'tokenizer.json')
-_MAX_INPUT_LENGTH = flags.DEFINE_integer(
-  'max_input_length', None, 'Tokens after which a prompt is cut.', 1
-)
-_SAMPLE_COUNT = flags.DEFINE_integer(
-  'sample_count', 0, 'Articles to take; 0: all.'
-)
 _NETWORK = flags.DEFINE_enum(
   'network',
   None,
@@ -106,12 +99,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _subject() -> runner.Subject:
-  task = summarization.Source(
-    _DATASET_PATH.value,
-    _TOKENIZER_PATH.value,
-    _MAX_INPUT_LENGTH.value,
-    _SAMPLE_COUNT.value,
-  ).load()
+  task = summarization_flags.load_as_given()
   model = target.Target(_MODEL_PATH.value, _SAX_ROOT.value)
   generate = cell.generator(
     model, runner.silence_secs() * _DEADLINE_FACTOR, _STREAM.value
@@ -128,6 +116,6 @@ def _subject() -> runner.Subject:
 if __name__ == '__main__':
   runner.mark_flags_as_required()
   flags.mark_flags_as_required(
-    ['model_path', 'dataset_path', 'tokenizer_path', 'max_input_length']
+    ['model_path', 'tokenizer_path', 'max_input_length']
   )
   program.run(main)

@@ -90,11 +90,6 @@ def use(provider: Any) -> None:
   _tracer = provider.get_tracer(_NAME) if provider else None
 
 
-def enabled() -> bool:
-  """Whether spans are made."""
-  return _tracer is not None
-
-
 def current() -> Any:
   """What spans begun elsewhere may name as their parent; None if off."""
   if _tracer is None:
