@@ -8,7 +8,7 @@ values, G queries that share them, H head width, V vocabulary.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, overload, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -31,8 +31,8 @@ einsum = einsum_lib.einsum
 
 Rotations = tuple[jax.Array, jax.Array]
 Kept = TypeVar('Kept')
-KeepKV = Callable[[Kept, layers_lib.Index, cache.KV, cache.KV], Kept]
-PastKV = Callable[[Kept, layers_lib.Index], Sequence[attention.Source]]
+KeepKV = Callable[[Any, layers_lib.Index, cache.KV, cache.KV], Any]
+PastKV = Callable[[Any, layers_lib.Index], Sequence[attention.Source]]
 
 
 class Taps(NamedTuple):
@@ -123,19 +123,6 @@ def run_layer(
   return x, taps
 
 
-@overload
-def prefill(
-  weights: weights_lib.Weights,
-  config: config_lib.ModelConfig,
-  tokens: jax.Array,
-  kv_dtype: str,
-  last: jax.Array | None = None,
-  *,
-  offset: jax.Array | None = None,
-) -> tuple[jax.Array, None]: ...
-
-
-@overload
 def prefill(
   weights: weights_lib.Weights,
   config: config_lib.ModelConfig,
@@ -143,22 +130,8 @@ def prefill(
   kv_dtype: str,
   last: jax.Array | None = None,
   start: int = 0,
-  past: PastKV[Kept] = ...,
-  *,
-  keep: KeepKV[Kept],
-  kept: Kept,
-) -> tuple[jax.Array, Kept]: ...
-
-
-def prefill(
-  weights: weights_lib.Weights,
-  config: config_lib.ModelConfig,
-  tokens: jax.Array,
-  kv_dtype: str,
-  last: jax.Array | None = None,
-  start: int = 0,
-  past: PastKV[Any] = lambda kept, layer: (),
-  keep: KeepKV[Any] = lambda kept, layer, keys, values: kept,
+  past: PastKV = lambda kept, layer: (),
+  keep: KeepKV = lambda kept, layer, keys, values: kept,
   kept: Any = None,
   offset: jax.Array | None = None,
 ) -> tuple[jax.Array, Any]:
