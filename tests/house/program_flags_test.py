@@ -16,6 +16,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 
 from saxml_ext.client import saxutil
+from saxml_ext.client.cli import command_modules
 from tests.house import targets
 from tests.house import tree
 
@@ -353,7 +354,7 @@ class ProgramFlagsTest(parameterized.TestCase):
 
   def test_every_flag_of_saxutil_has_a_decision(self):
     found = {
-      name: saxutil.find_command(name).flags for name in saxutil.command_names()
+      name: command_modules.get(name).flags for name in command_modules.names()
     }
     for name, flags in (found | {'saxutil': saxutil.FLAGS}).items():
       self.assertSameElements(
