@@ -156,6 +156,8 @@ def padded(
 ) -> config_lib.ModelConfig:
   """The sizes of a model after `pad`, less its vocabulary's."""
   heads = uneven_heads.padded(model.kv_heads, _parts(mesh, 'kv_heads'))
+  if heads == model.kv_heads:
+    return model
   return dataclasses.replace(
     model, num_heads=heads * model.group, num_kv_heads=heads
   )
