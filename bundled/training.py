@@ -18,7 +18,7 @@ from bundled import streams
 
 @dataclasses.dataclass(frozen=True)
 class Recipe(abc.ABC):
-  """How a model is trained.
+  """The settings of a training run.
 
   Attributes:
     steps: The optimizer steps of the whole run; the learning rates follow it.

@@ -1,5 +1,6 @@
 """Reads what a Hugging Face directory says of its model in JSON."""
 
+import dataclasses
 import json
 import os
 from typing import Any
@@ -68,7 +69,10 @@ def read_config(
     raise errors.CheckpointError(
       f'{path}: model_type is {name!r}; known are {known}'
     )
-  config = family.read_config(hf_config.Fields(path, document))
+  fields = hf_config.Fields(path, document)
+  config = dataclasses.replace(
+    family.read_config(fields), stop_token_ids=fields.tokens('eos_token_id')
+  )
   if config.model_dim % config.num_heads:
     raise errors.CheckpointError(
       f'{path}: the width {config.model_dim} is not a multiple of the number'

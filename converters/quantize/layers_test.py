@@ -86,7 +86,7 @@ class LayersTest(parameterized.TestCase):
   def test_calibration_sees_the_inputs_of_each_matrix(self):
     model = self.layered(self.pax)
     calibration = calibration_run.Calibration(model, self.texts, 64)
-    prefix = variables_lib.layer_prefix(0)
+    prefix = f'{variables_lib.PREFIX}.transformer.x_layers_0.'
     stats = calibration.next_layer(
       checkpoint.read_variables(
         self.pax, [n for n in model.reader.specs if n.startswith(prefix)]
@@ -116,7 +116,7 @@ class LayersTest(parameterized.TestCase):
     calibration = calibration_run.Calibration(model, self.texts, 0)
     x = model.embed(self.texts)[0]
     for index in range(model.config.num_layers):
-      prefix = variables_lib.layer_prefix(index)
+      prefix = f'{variables_lib.PREFIX}.transformer.x_layers_{index}.'
       variables = {
         name: model.reader.read(name)
         for name in model.reader.specs

@@ -1,4 +1,4 @@
-"""How an accuracy run is judged, beside a reference if there is one."""
+"""Judges an accuracy run, beside a reference if there is one."""
 
 import abc
 import dataclasses

@@ -206,11 +206,6 @@ def axis_sizes(model: Sizes) -> dict[str, int]:
   }
 
 
-def layer_prefix(layer: int) -> str:
-  """What the names of a layer's variables begin with."""
-  return f'{PREFIX}.transformer.x_layers_{layer}.'
-
-
 def is_repeated(names: Iterable[str]) -> bool:
   """Whether the layers of a checkpoint share their variables."""
   return any(f'.{_SHARED}' in f'.{name}' for name in names)

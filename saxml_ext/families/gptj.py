@@ -29,7 +29,6 @@ def _read(fields: hf_config.Fields) -> hf_config.HFConfig:
     tied_embeddings=bool(fields.get('tie_word_embeddings', False)),
     bos_token_id=fields.token('bos_token_id'),
     eos_token_id=fields.token('eos_token_id'),
-    stop_token_ids=fields.tokens('eos_token_id'),
     pad_token_id=fields.token('pad_token_id'),
   )
 

@@ -32,7 +32,7 @@ from saxml_ext.server.services import prompts as prompts_lib
 
 
 def _is_first_token_certain(engine: config_lib.EngineConfig) -> bool:
-  """Whether the first token that is chosen is the answer's.
+  """Returns True if the first token that is chosen is the answer's.
 
   Of several beams or samples, the best is known at the end only; with one, all
   hypotheses of a search begin alike unless one may end at once.

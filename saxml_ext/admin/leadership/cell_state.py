@@ -31,7 +31,7 @@ _BACKOFF = backoff.Backoff(first=1.0, growth=2.0, most=60.0)
 
 @dataclasses.dataclass
 class Failure:
-  """What went wrong on one server.
+  """The failures of a model on one server.
 
   Attributes:
     reason: of the last time.
@@ -81,7 +81,7 @@ class Failures:
     self._by_address.clear()
 
   def count(self, address: str) -> int:
-    """How often in a row it failed on a server."""
+    """Returns how often in a row it failed on a server."""
     known = self._by_address.get(address)
     return known.count if known else 0
 
@@ -112,7 +112,7 @@ class Signal:
 
   @property
   def num_waiters(self) -> int:
-    """How many coroutines wait now."""
+    """Returns the number of coroutines that wait now."""
     return len(self._waiters)
 
   async def wait(self) -> None:

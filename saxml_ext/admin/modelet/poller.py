@@ -42,7 +42,7 @@ class Liveness:
 
   @property
   def failing(self) -> bool:
-    """Whether the last call failed."""
+    """Returns True if the last call failed."""
     return self._failures > 0
 
   def silent_for(self, now: float) -> float:

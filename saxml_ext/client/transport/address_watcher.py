@@ -19,7 +19,7 @@ _NO_SERVER_SECONDS = 5.0
 
 
 class Outlook:
-  """What to expect for one model, by what its admin server lists."""
+  """Judges from the list of an admin server whether a model will be served."""
 
   def __init__(self):
     self._without_server_since: float | None = None

@@ -84,7 +84,7 @@ _IN_SLOT = 'the deadline passed while the answer was being decoded'
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class _Text:
-  """What the engine is to do with a whole text.
+  """A computation on a whole text.
 
   Attributes:
     tokens: the text or its beginning, [T].
