@@ -19,7 +19,7 @@ def directory_of(step_dir: str) -> str:
 def write(path: str, data: bytes) -> None:
   """Writes a file, whole or not at all.
 
-  A run that is killed in between leaves `<path>.tmp` at most, which the next
+  A run that is killed in between leaves `<path>.partial` at most, which the next
   one takes over: what was resumed has the same files as what was not.
 
   Raises:

@@ -19,9 +19,9 @@ of a checkpoint, poor for millions) and tells causes of errors only as text.
 import dataclasses
 import os
 import shutil
-import tempfile
 
 from saxml_ext.common import errors
+from saxml_ext.common import files
 from saxml_ext.common import kvstore
 
 _FILE_MODE = 0o644
@@ -110,8 +110,8 @@ def write_bytes(path: str, data: bytes, sole_writer: bool = False) -> None:
     path: of the file.
     data: contents.
     sole_writer: nobody else writes this file at the same time. What a killed
-      writer leaves on a disk then has a fixed name, `path` and .tmp, and goes
-      when the file is written again; else it has a name of its own and stays.
+      writer leaves on a disk is then replaced when the file is written again;
+      see `files.replacing`.
 
   Raises:
     NotFound: the directory does not exist.
@@ -124,36 +124,14 @@ def write_bytes(path: str, data: bytes, sole_writer: bool = False) -> None:
     kvstore.call(path, lambda: store.write(name, data).result())
     return
   kvstore.spec(path)
-  directory, name = os.path.split(os.path.abspath(path))
   try:
-    if sole_writer:
-      temporary = os.path.join(directory, f'{name}.tmp')
-      flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-      fd = os.open(temporary, flags, _FILE_MODE)
-    else:
-      fd, temporary = tempfile.mkstemp(prefix=name + '.', dir=directory)
-  except FileNotFoundError as e:
-    raise errors.NotFound(f'{directory}: no such directory') from e
-  try:
-    with os.fdopen(fd, 'wb') as f:
-      os.fchmod(f.fileno(), _FILE_MODE)
+    with files.replacing(
+      path, 'wb', permissions=_FILE_MODE, sole_writer=sole_writer
+    ) as f:
       f.write(data)
-      f.flush()
-      os.fsync(f.fileno())
-    os.rename(temporary, os.path.join(directory, name))
-  except BaseException:
-    os.unlink(temporary)
-    raise
-  _sync_directory(directory)
-
-
-def _sync_directory(directory: str) -> None:
-  # A rename is durable only once its directory is.
-  fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-  try:
-    os.fsync(fd)
-  finally:
-    os.close(fd)
+  except FileNotFoundError as e:
+    directory = os.path.dirname(os.path.abspath(path))
+    raise errors.NotFound(f'{directory}: no such directory') from e
 
 
 def delete(path: str) -> None:

@@ -183,7 +183,7 @@ class CheckpointWriterTest(parameterized.TestCase):
     for name in expected:
       name = name.removeprefix('checkpoint_00000000/')
       if 'mdl_vars' not in name and 'step' not in name:
-        (work / f'{name}.tmp').write_text('Check')
+        (work / f'{name}.partial').write_text('Check')
     self.write_rest(self.writer(resume=True))
     self.assertEqual(_tree(self.path), expected)
 

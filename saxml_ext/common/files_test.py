@@ -1,0 +1,199 @@
+"""Tests of files that are written whole or not at all."""
+
+import dataclasses
+import os
+import pathlib
+import stat
+import threading
+from unittest import mock
+
+from absl.testing import absltest
+
+from saxml_ext.common import files
+
+
+@dataclasses.dataclass(frozen=True)
+class _Speed:
+  queries: float
+  names: tuple[str, ...] = ()
+
+
+class ReplacingTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.dir = pathlib.Path(self.create_tempdir().full_path)
+    self.path = self.dir / 'a'
+
+  def test_writes_text_and_bytes(self):
+    with files.replacing(self.path) as f:
+      f.write('ü\n')
+    self.assertEqual(self.path.read_bytes(), b'\xc3\xbc\n')
+    with files.replacing(str(self.path), 'wb') as f:
+      f.write(b'\xff')
+    self.assertEqual(self.path.read_bytes(), b'\xff')
+    self.assertEqual(os.listdir(self.dir), ['a'])
+
+  def test_readers_see_the_old_file_until_the_block_ends(self):
+    self.path.write_text('old')
+    with files.replacing(self.path) as f:
+      f.write('new')
+      f.flush()
+      self.assertEqual(self.path.read_text(), 'old')
+      self.assertEqual(pathlib.Path(f.name).read_text(), 'new')
+    self.assertEqual(self.path.read_text(), 'new')
+
+  def test_failed_block_leaves_the_old_file_alone(self):
+    self.path.write_text('old')
+    for sole_writer in (False, True):
+      with self.assertRaises(KeyboardInterrupt):
+        with files.replacing(self.path, sole_writer=sole_writer) as f:
+          f.write('new')
+          raise KeyboardInterrupt
+      self.assertEqual(self.path.read_text(), 'old')
+      self.assertEqual(os.listdir(self.dir), ['a'])
+
+  def test_failed_disk_leaves_the_old_file_alone(self):
+    self.path.write_text('old')
+    with mock.patch.object(os, 'fsync', side_effect=OSError(28, 'No space')):
+      with self.assertRaisesRegex(OSError, 'No space'):
+        with files.replacing(self.path) as f:
+          f.write('new')
+    self.assertEqual(self.path.read_text(), 'old')
+    self.assertEqual(os.listdir(self.dir), ['a'])
+
+  def test_missing_directory(self):
+    with self.assertRaises(FileNotFoundError):
+      with files.replacing(self.dir / 'b' / 'c'):
+        self.fail('The block ran.')
+
+  def test_permissions(self):
+    old = os.umask(0o027)
+    self.addCleanup(os.umask, old)
+    for given, wanted in ((None, 0o640), (0o600, 0o600), (0o644, 0o644)):
+      for sole_writer in (False, True):
+        with files.replacing(
+          self.path, permissions=given, sole_writer=sole_writer
+        ) as f:
+          if given == 0o600:
+            self.assertEqual(stat.S_IMODE(os.stat(f.name).st_mode), 0o600)
+        self.assertEqual(stat.S_IMODE(self.path.stat().st_mode), wanted)
+
+  def test_writers_at_once_each_write_a_whole_file(self):
+    def write(letter: str) -> None:
+      for _ in range(10):
+        with files.replacing(self.path) as f:
+          for _ in range(3):
+            f.write(letter * 100)
+            f.flush()
+
+    writers = [threading.Thread(target=write, args=(s,)) for s in 'abcd']
+    for each in writers:
+      each.start()
+    for each in writers:
+      each.join()
+    self.assertIn(self.path.read_text(), [s * 300 for s in 'abcd'])
+    self.assertEqual(os.listdir(self.dir), ['a'])
+
+  def test_sole_writer_replaces_what_a_killed_one_left(self):
+    left = self.dir / 'a.partial'
+    left.write_text('more than is written now')
+    with files.replacing(self.path, sole_writer=True) as f:
+      self.assertEqual(f.name, str(left))
+      f.write('new')
+    self.assertEqual(self.path.read_text(), 'new')
+    self.assertEqual(os.listdir(self.dir), ['a'])
+
+
+class NewDirectoryTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.dir = pathlib.Path(self.create_tempdir().full_path)
+    self.path = self.dir / 'a'
+
+  def _write(self, text: str, **options) -> None:
+    with files.new_directory(self.path, **options) as unfinished:
+      pathlib.Path(unfinished, 'file').write_text(text)
+
+  def test_is_there_when_the_block_ends(self):
+    with files.new_directory(self.path):
+      self.assertFalse(self.path.exists())
+    self._write('one')
+    self.assertEqual((self.path / 'file').read_text(), 'one')
+    self.assertEqual(os.listdir(self.dir), ['a'])
+
+  def test_replaces_only_on_request(self):
+    self._write('one')
+    with self.assertRaises(OSError):
+      self._write('two')
+    self.assertEqual((self.path / 'file').read_text(), 'one')
+    self._write('two', replace=True)
+    self.assertEqual((self.path / 'file').read_text(), 'two')
+    self.assertEqual(os.listdir(self.dir), ['a'])
+
+  def test_failed_block_leaves_nothing(self):
+    self._write('one')
+    with self.assertRaises(ZeroDivisionError):
+      with files.new_directory(self.path, replace=True):
+        raise ZeroDivisionError
+    self.assertEqual((self.path / 'file').read_text(), 'one')
+    self.assertEqual(os.listdir(self.dir), ['a'])
+
+
+class JsonTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.path = pathlib.Path(self.create_tempdir().full_path, 'a.json')
+
+  def test_round_trip(self):
+    speed = _Speed(1.5, ('a', 'ü'))
+    files.write_json(self.path, speed)
+    self.assertEqual(files.read_json(self.path, _Speed), speed)
+    self.assertEqual(
+      files.read_json(self.path), {'queries': 1.5, 'names': ['a', 'ü']}
+    )
+    self.assertEndsWith(self.path.read_text(), ']\n}\n')
+
+  def test_layout(self):
+    self.assertEqual(
+      files.encode_json({'b': 1, 'a': []}, indent=1, sort_keys=True),
+      '{\n "a": [],\n "b": 1\n}\n',
+    )
+
+  def test_numbers_that_json_lacks_are_refused(self):
+    for number in (float('nan'), float('inf')):
+      with self.assertRaises(ValueError):
+        files.write_json(self.path, _Speed(number))
+    self.assertFalse(self.path.exists())
+
+  def test_wrong_type_names_file_place_and_remedy(self):
+    self.path.write_text('{"queries": 1, "names": ["a", 2]}')
+    with self.assertRaisesRegex(
+      ValueError, r'a\.json: .*`int` - at `\$\.names\[1\]`; correct the file'
+    ):
+      files.read_json(self.path, _Speed)
+
+  def test_wrong_syntax_names_file_place_and_remedy(self):
+    for text, place in (
+      ('{"queries": 1,\n  x}', ' at line 2, column 3'),
+      ('{"queries": 1', ''),
+      ('', ''),
+    ):
+      self.path.write_text(text)
+      with self.subTest(text):
+        with self.assertRaisesRegex(
+          ValueError, rf'a\.json is not JSON{place}: .*; correct the file'
+        ):
+          files.read_json(self.path, _Speed)
+
+  def test_bytes_that_are_no_text_are_refused(self):
+    self.path.write_bytes(b'{"queries": 1, "names": ["\xff"]}')
+    with self.assertRaisesRegex(ValueError, 'a.json'):
+      files.read_json(self.path, _Speed)
+
+  def test_missing_file(self):
+    with self.assertRaises(FileNotFoundError):
+      files.read_json(self.path)
+
+
+if __name__ == '__main__':
+  absltest.main()
