@@ -4,7 +4,7 @@ from absl import flags
 import torch
 import transformers
 
-from harness.bert import span_scoring
+from saxml_ext.common import files
 from saxml_ext.common import user_path
 
 _OUTPUT = flags.DEFINE_string(
@@ -29,7 +29,8 @@ def write(text: str) -> None:
   if not _OUTPUT.value:
     return
   try:
-    span_scoring.write_whole(user_path.resolve(_OUTPUT.value), text)
+    with files.replacing(user_path.resolve(_OUTPUT.value)) as file:
+      file.write(text)
   except OSError as error:
     raise SystemExit(
       f'reference: --output cannot be written: {error}'

@@ -7,13 +7,13 @@ import abc
 from collections.abc import Mapping, Sequence
 import dataclasses
 import math
-import os
 from typing import Any
 
 import torch
 from torch import nn
 
 from bundled import streams
+from saxml_ext.common import files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,8 +122,8 @@ class Run(abc.ABC):
       'tokens': self.tokens,
       'progress': self.progress,
     }
-    torch.save(state, path + '.tmp')
-    os.replace(path + '.tmp', path)
+    with files.replacing(path, 'wb', sole_writer=True) as file:
+      torch.save(state, file)
 
   def restore(self, path: str) -> None:
     """Goes on where the run that wrote the file was, to the same weights."""

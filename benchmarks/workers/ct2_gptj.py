@@ -9,8 +9,6 @@ CTranslate2's own Python package, and the file is equal to its converter's.
 
 from collections.abc import Callable
 import functools
-import os
-import shutil
 
 from ctranslate2 import specs as ct2_specs
 from ctranslate2.specs import common_spec
@@ -19,6 +17,7 @@ import numpy as np
 import transformers
 
 from converters.convert import model_source
+from saxml_ext.common import files
 
 # Values of a matrix that are quantized together; they exist in float32 then.
 _BLOCK = 1 << 22
@@ -45,11 +44,8 @@ def convert(model: str, path: str) -> None:
   for name in ('bos_token', 'eos_token', 'unk_token'):
     setattr(spec.config, name, getattr(tokenizer, name))
   spec.validate()
-  scratch = f'{path}.partial'
-  shutil.rmtree(scratch, ignore_errors=True)
-  os.makedirs(scratch)
-  spec.save(scratch)
-  os.rename(scratch, path)
+  with files.new_directory(path) as unfinished:
+    spec.save(unfinished)
 
 
 class _Stored(model_spec.Variable):

@@ -12,7 +12,6 @@ import importlib.metadata
 import json
 import multiprocessing
 import os
-import shutil
 import sys
 from typing import Any, TypeVar
 
@@ -23,6 +22,7 @@ from benchmarks import workload
 from benchmarks.workers import batching
 from benchmarks.workers import service
 from benchmarks.workers import trials
+from saxml_ext.common import files
 
 _T = TypeVar('_T')
 
@@ -234,12 +234,10 @@ def _apart(function: Callable[..., _T], *args) -> _T:
 def _convert(model: str, path: str) -> None:
   import ctranslate2  # pylint: disable=g-import-not-at-top
 
-  scratch = path + '.partial'
-  ctranslate2.converters.TransformersConverter(model).convert(
-    scratch, force=True
-  )
-  shutil.rmtree(path, ignore_errors=True)
-  os.rename(scratch, path)
+  with files.new_directory(path, replace=True) as unfinished:
+    ctranslate2.converters.TransformersConverter(model).convert(
+      unfinished, force=True
+    )
 
 
 def _convert_int8(model: str, path: str) -> None:

@@ -1,7 +1,6 @@
 """Worker: OpenVINO through optimum-intel, which brings its own transformers."""
 
 import os
-import shutil
 from typing import Any
 
 from optimum import intel
@@ -10,6 +9,7 @@ from benchmarks import models
 from benchmarks.workers import service
 from benchmarks.workers import torch_engine
 from benchmarks.workers import trials
+from saxml_ext.common import files
 
 # Settings of OpenVINO's CPU plugin, of which int8 takes what trials show to be
 # fastest: its own choice; keys and values of 8 bits with activations rounded in
@@ -47,13 +47,11 @@ class OpenVINO(torch_engine.TorchEngine):
       options = {
         'quantization_config': intel.OVWeightQuantizationConfig(bits=8)
       }
-    scratch = self._path + '.partial'
-    shutil.rmtree(scratch, ignore_errors=True)
     model = intel.OVModelForCausalLM.from_pretrained(
       job.model, export=True, compile=False, **options
     )
-    model.save_pretrained(scratch)
-    os.rename(scratch, self._path)
+    with files.new_directory(self._path) as unfinished:
+      model.save_pretrained(unfinished)
 
   def load_model(self, job: service.Job) -> intel.OVModelForCausalLM:
     return self._open(self._variant)

@@ -5,13 +5,13 @@ Those of a large model take minutes, so that what was chosen is kept.
 
 from collections.abc import Callable, Sequence
 import hashlib
-import json
 import os
 import time
 import traceback
 from typing import TypeVar
 
 from benchmarks import workload
+from saxml_ext.common import files
 
 _T = TypeVar('_T')
 _Generate = Callable[[Sequence[workload.Request]], list[list[int]]]
@@ -96,16 +96,12 @@ def kept(
   path = os.path.join(directory, f'trial-{digest[:16]}.json')
   by_name = {str(candidate): candidate for candidate in candidates}
   if os.path.exists(path):
-    with open(path, encoding='utf-8') as file:
-      name = json.load(file)
+    name = files.read_json(path, str)
     if name in by_name:
       print(f'chosen before: {name} ({path})', flush=True)
       return by_name[name]
   chosen = choose(candidates)
-  scratch = f'{path}.{os.getpid()}'
-  with open(scratch, 'w', encoding='utf-8') as file:
-    json.dump(str(chosen), file)
-  os.replace(scratch, path)
+  files.write_json(path, str(chosen))
   return chosen
 
 

@@ -8,7 +8,7 @@ import json
 from absl import flags
 
 from bundled.bert import evaluation
-from harness.bert import span_scoring
+from saxml_ext.common import files
 from saxml_ext.common import program
 from saxml_ext.common import user_path
 
@@ -21,7 +21,8 @@ def main(argv: list[str]) -> None:
   del argv
   text = json.dumps(evaluation.squad(), indent=1) + '\n'
   try:
-    span_scoring.write_whole(user_path.resolve(_OUTPUT.value), text)
+    with files.replacing(user_path.resolve(_OUTPUT.value)) as file:
+      file.write(text)
   except OSError as error:
     raise SystemExit(
       f'eval_set: --output cannot be written: {error}'

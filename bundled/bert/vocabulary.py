@@ -10,7 +10,7 @@ import os
 from absl import flags
 
 from bundled.bert import word_pieces
-from harness.bert import span_scoring
+from saxml_ext.common import files
 from saxml_ext.common import program
 from saxml_ext.common import user_path
 
@@ -29,7 +29,8 @@ def main(argv: list[str]) -> None:
   try:
     os.makedirs(out, exist_ok=True)
     text = '\n'.join(word_pieces.train(texts)) + '\n'
-    span_scoring.write_whole(os.path.join(out, 'vocab.txt'), text)
+    with files.replacing(os.path.join(out, 'vocab.txt')) as file:
+      file.write(text)
   except (OSError, ValueError) as error:
     raise SystemExit(f'vocabulary: {error}') from error
 

@@ -13,6 +13,7 @@ from converters.convert import progress
 from converters.hf import safetensors_writer
 from converters.hf import tensor_spec
 from converters.hf import torch_writer
+from saxml_ext.common import files
 from saxml_ext.families import family as family_lib
 from saxml_ext.families import gptj
 from saxml_ext.families import hf_config
@@ -88,10 +89,10 @@ def write(
   with progress.Progress('Writing', total, done) as bar:
     for name in [n for n in parts if n not in there]:
       path = os.path.join(directory, name)
-      scratch = f'{path}.partial'
       values = _values(parts[name], scales, seed, bar)
-      write_file(scratch, parts[name], values)
-      os.replace(scratch, path)
+      # The next run replaces an unfinished file, which may be very large.
+      with files.replacing(path, 'wb', sole_writer=True) as file:
+        write_file(file.name, parts[name], values)
   if shards > 1:
     _write_json(
       os.path.join(directory, f'{stem}.{file_format}.index.json'),

@@ -12,6 +12,7 @@ from absl import flags
 from harness.bert import bert_bundle
 from harness.bert import span_scoring
 from harness.bert.questions import features
+from saxml_ext.common import files
 from saxml_ext.common import program
 from saxml_ext.common import user_path
 
@@ -64,10 +65,8 @@ def main(argv: Sequence[str]) -> None:
       user_path.resolve(_OUTPUT.value),
     )
     if _OUT_FILE.value:
-      span_scoring.write_whole(
-        user_path.resolve(_OUT_FILE.value),
-        json.dumps(scored.answers, indent=4) + '\n',
-      )
+      with files.replacing(user_path.resolve(_OUT_FILE.value)) as file:
+        file.write(json.dumps(scored.answers, indent=4) + '\n')
   print(scored.scores.line)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from harness.bert.questions import features as features_lib
 from harness.bert.questions import spans
+from saxml_ext.common import files
 from saxml_ext.evaluation import f1
 
 ACCURACY_FILE = 'accuracy.txt'
@@ -80,7 +81,8 @@ def score_log(
   truths = {q.id: q.answers for q in features.questions}
   scored = Scored(f1.score(found, truths, max_examples), found, logits)
   path = output or os.path.join(os.path.dirname(log_path), ACCURACY_FILE)
-  write_whole(path, scored.scores.line + '\n')
+  with files.replacing(path) as file:
+    file.write(scored.scores.line + '\n')
   return scored
 
 
@@ -122,17 +124,6 @@ def read_log(
     index: _logits(path, index, data, answer_format)
     for index, data in logged.items()
   }
-
-
-def write_whole(path: str, text: str) -> None:
-  """Writes a file whole or not at all.
-
-  Raises:
-    OSError: it cannot be written.
-  """
-  with open(path + '.partial', 'w', encoding='utf-8') as file:
-    file.write(text)
-  os.replace(path + '.partial', path)
 
 
 def _logits(

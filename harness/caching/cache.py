@@ -8,6 +8,7 @@ import dataclasses
 import os
 
 from saxml_ext.common import cache_dir
+from saxml_ext.common import files
 from saxml_ext.common import user_path
 
 KINDS = ('data', 'models', 'jax', 'programs', 'results', 'serve')
@@ -101,9 +102,8 @@ class Cache:
           f' ${cache_dir.VARIABLE})'
         )
       path = os.path.join(self.root, TAG)
-      with open(path + '.partial', 'w', encoding='utf-8') as file:
+      with files.replacing(path) as file:
         file.write(f'{_SIGNATURE}\n{_OWNER}\n')
-      os.replace(path + '.partial', path)
     for kind in KINDS:
       cache_dir.create(self.folder(kind))
     return self

@@ -15,6 +15,8 @@ from typing import Any
 import pyarrow
 from pyarrow import parquet
 
+from saxml_ext.common import files
+
 # The instruction of every entry, in the published files.
 INSTRUCTION = 'Summarize the following news article:'
 EVAL_COUNT = 13368
@@ -212,11 +214,5 @@ def write(path: str, entries: Sequence[Mapping[str, str]]) -> None:
     # simplejson, which writes the published one, escapes these two.
     text = text.replace('\u2028', '\\u2028').replace('\u2029', '\\u2029')
   os.makedirs(os.path.dirname(path), exist_ok=True)
-  partial = path + '.partial'
-  try:
-    with open(partial, 'w', encoding='utf-8') as file:
-      file.write(text)
-    os.replace(partial, path)
-  finally:
-    if os.path.exists(partial):
-      os.unlink(partial)
+  with files.replacing(path) as file:
+    file.write(text)

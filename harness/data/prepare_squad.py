@@ -14,6 +14,7 @@ from harness import dashes
 from harness.caching import cache as cache_lib
 from harness.caching import cache_flag
 from harness.data import official
+from saxml_ext.common import files
 from saxml_ext.common import user_path
 
 _DEV = flags.DEFINE_string('dev', None, 'dev-v1.1.json of SQuAD v1.1.')
@@ -37,13 +38,8 @@ def _keep(name: str, path: str, cache: cache_lib.Cache) -> None:
   place = item.place(cache)
   if not (os.path.exists(place) and os.path.samefile(path, place)):
     os.makedirs(os.path.dirname(place), exist_ok=True)
-    partial = place + '.partial'
-    try:
-      shutil.copyfile(path, partial)
-      os.replace(partial, place)
-    finally:
-      if os.path.exists(partial):
-        os.unlink(partial)
+    with open(path, 'rb') as source, files.replacing(place, 'wb') as copy:
+      shutil.copyfileobj(source, copy)
   print(f'{place}: {verdict}')
 
 

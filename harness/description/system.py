@@ -9,7 +9,6 @@ system cuda
 from collections.abc import Sequence
 import dataclasses
 import json
-import os
 import sys
 from typing import Any
 
@@ -22,6 +21,7 @@ from harness.description import cuda
 from harness.description import description
 from harness.description import fields
 from harness.description import known_systems
+from saxml_ext.common import files
 from saxml_ext.common import flag_rules
 from saxml_ext.common import user_path
 
@@ -148,9 +148,8 @@ def _put(record: dict[str, Any]) -> None:
     sys.stdout.write(text)
     return
   path = user_path.resolve(_OUT.value)
-  with open(path + '.partial', 'w', encoding='utf-8') as file:
+  with files.replacing(path) as file:
     file.write(text)
-  os.replace(path + '.partial', path)
   print(f'wrote {path}')
 
 

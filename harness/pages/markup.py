@@ -9,6 +9,8 @@ from typing import Any
 
 from plotly import offline
 
+from saxml_ext.common import files
+
 _ASSETS = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'assets')
 
 _DOCUMENT = string.Template("""\
@@ -215,9 +217,8 @@ def write(path: str, page: str) -> None:
     OSError: it cannot be written.
   """
   os.makedirs(os.path.dirname(path), exist_ok=True)
-  with open(path + '.partial', 'w', encoding='utf-8') as file:
+  with files.replacing(path) as file:
     file.write(page)
-  os.replace(path + '.partial', path)
 
 
 def number(value: float | None) -> str:

@@ -21,6 +21,8 @@ import json
 import os
 from typing import Any
 
+from saxml_ext.common import files
+
 FILE = 'result.json'
 # Among the notes: params and overrides of a model that a running cell served,
 # which the parameters of a job do not name.
@@ -151,9 +153,8 @@ class Entry:
     text = json.dumps(
       {'format': _FORMAT, 'id': self.id} | dataclasses.asdict(self), indent=2
     )
-    with open(path + '.partial', 'w', encoding='utf-8') as file:
+    with files.replacing(path) as file:
       file.write(text + '\n')
-    os.replace(path + '.partial', path)
     return path
 
 

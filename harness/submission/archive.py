@@ -1,8 +1,9 @@
 """A submission's tree as one compressed file."""
 
-import os
 import pathlib
 import tarfile
+
+from saxml_ext.common import files
 
 
 def default_path(output: pathlib.Path) -> pathlib.Path:
@@ -19,15 +20,12 @@ def write(tree: pathlib.Path, path: pathlib.Path) -> None:
     OSError: it cannot be written.
   """
   path.parent.mkdir(parents=True, exist_ok=True)
-  partial = path.with_name(f'{path.name}.partial')
-  try:
-    with tarfile.open(partial, 'w:gz') as archive:
-      for file in sorted(each for each in tree.rglob('*') if each.is_file()):
-        archive.add(file, str(file.relative_to(tree)), filter=_anonymous)
-    os.replace(partial, path)
-  except OSError:
-    partial.unlink(missing_ok=True)
-    raise
+  with (
+    files.replacing(path, 'wb') as whole,
+    tarfile.open(path.name, 'w:gz', whole) as archive,
+  ):
+    for file in sorted(each for each in tree.rglob('*') if each.is_file()):
+      archive.add(file, str(file.relative_to(tree)), filter=_anonymous)
 
 
 def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:

@@ -1,13 +1,12 @@
 """Writes a submission's tree, whole or not at all."""
 
 from collections.abc import Mapping
-import os
 import pathlib
 import shutil
-import tempfile
 
 from harness.submission import plan
 from harness.submission import requirements
+from saxml_ext.common import files as files_lib
 
 # Larger files are refused by the checkers.
 _MAX_BYTES = 50 * 1024 * 1024
@@ -65,20 +64,11 @@ def write(files: Mapping[str, plan.Content], output: pathlib.Path) -> None:
     OSError: one cannot be written; then `output` is as it was.
   """
   output.parent.mkdir(parents=True, exist_ok=True)
-  scratch = pathlib.Path(
-    tempfile.mkdtemp(prefix=f'{output.name}.', dir=output.parent)
-  )
-  try:
-    partial, replaced = scratch / 'new', scratch / 'old'
+  with files_lib.new_directory(output, replace=True) as unfinished:
     for path, content in files.items():
-      target = partial / path
+      target = pathlib.Path(unfinished, path)
       target.parent.mkdir(parents=True, exist_ok=True)
       if isinstance(content, bytes):
         target.write_bytes(content)
       else:
         shutil.copyfile(content, target)
-    if output.exists():
-      os.replace(output, replaced)
-    os.replace(partial, output)
-  finally:
-    shutil.rmtree(scratch)

@@ -12,7 +12,6 @@ The manifest is not signed: who may write a set may run programs on its server.
 from collections.abc import Mapping
 import hashlib
 import os
-import shutil
 import tempfile
 
 import jax
@@ -21,6 +20,7 @@ from saxml_ext.aot import exporting
 from saxml_ext.aot import manifest as manifest_lib
 from saxml_ext.aot import serialization
 from saxml_ext.common import errors
+from saxml_ext.common import files as files_lib
 from saxml_ext.common import storage
 from saxml_ext.engine import executables
 
@@ -165,16 +165,8 @@ def write(
     OSError: it cannot be written, or the directory holds something.
   """
   check_place(path)
-  path = os.path.abspath(path)
-  parent, name = os.path.split(path)
-  work = tempfile.mkdtemp(prefix=f'.{name}.', dir=parent)
-  try:
+  with files_lib.new_directory(path) as unfinished:
     text = manifest_lib.dumps(manifest).encode()
     for each, content in {**files, manifest_lib.NAME: text}.items():
-      with open(os.path.join(work, each), 'wb') as file:
+      with open(os.path.join(unfinished, each), 'wb') as file:
         file.write(content)
-    os.chmod(work, 0o755)
-    os.rename(work, path)
-  except BaseException:
-    shutil.rmtree(work, ignore_errors=True)
-    raise

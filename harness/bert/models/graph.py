@@ -22,6 +22,7 @@ from onnx import helper
 from onnx import numpy_helper
 
 from harness.bert.models import checkpoint as checkpoint_lib
+from saxml_ext.common import files
 
 FLOAT32 = 'float32'
 FLOAT16 = 'float16'
@@ -77,8 +78,8 @@ def write(
   """
   os.makedirs(os.path.dirname(path) or '.', exist_ok=True)
   built = build(made, precision, float32_layers)
-  onnx.save_model(built, path + '.partial')
-  os.replace(path + '.partial', path)
+  with files.replacing(path, 'wb') as file:
+    onnx.save_model(built, file)
 
 
 class _Graph:

@@ -6,6 +6,7 @@ import os
 
 from harness.results import entry
 from harness.scenarios import load as load_lib
+from saxml_ext.common import files
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,9 +43,8 @@ def keep(path: str, key: str, speed: load_lib.Speed) -> None:
   records = _read(path)
   records[key] = {'speed': dataclasses.asdict(speed), 'when': entry.now()}
   os.makedirs(os.path.dirname(path), exist_ok=True)
-  with open(path + '.partial', 'w', encoding='utf-8') as file:
+  with files.replacing(path) as file:
     json.dump(records, file, indent=2)
-  os.replace(path + '.partial', path)
 
 
 def _read(path: str) -> dict:

@@ -5,12 +5,12 @@ forbid it for the evaluation set: give this program the former alone.
 """
 
 from collections.abc import Sequence
-import os
 import pathlib
 
 from absl import flags
 
 from saxml_ext.aot.report import lengths
+from saxml_ext.common import files
 from saxml_ext.common import program
 from saxml_ext.evaluation import dataset
 
@@ -32,9 +32,8 @@ def main(argv: Sequence[str]) -> None:
   del argv
   with program.exit_on('count_lengths'):
     text = count(_SET.value, _TOKENIZER.value)
-    unfinished = pathlib.Path(_OUT.value + '.unfinished')
-    unfinished.write_text(text, 'utf-8')
-    os.replace(unfinished, _OUT.value)
+    with files.replacing(_OUT.value) as file:
+      file.write(text)
   print(f'wrote {_OUT.value}')
 
 

@@ -1,7 +1,6 @@
 """The report as a page: its text, a roofline, and where a program's time goes."""
 
 import html
-import os
 import pathlib
 
 import plotly.graph_objects as go
@@ -14,6 +13,7 @@ from saxml_ext.aot.report import roofline
 from saxml_ext.aot.report import rules
 from saxml_ext.aot.report import tables
 from saxml_ext.aot.report.compiled import costs
+from saxml_ext.common import files
 
 _PAGE = """<!doctype html>
 <html lang="en">
@@ -75,17 +75,16 @@ def write(
   headlines = '\n'.join(
     f'<p class="headline">{html.escape(line)}</p>' for line in marked
   )
-  unfinished = path.with_name(path.name + '.unfinished')
-  unfinished.write_text(
-    _PAGE.format(
-      title=html.escape(f'{made.title}: estimated speed on {made.topology}'),
-      headlines=headlines,
-      figures='\n'.join(figures),
-      text=html.escape(text),
-    ),
-    'utf-8',
-  )
-  os.replace(unfinished, path)
+  title = f'{made.title}: estimated speed on {made.topology}'
+  with files.replacing(path) as file:
+    file.write(
+      _PAGE.format(
+        title=html.escape(title),
+        headlines=headlines,
+        figures='\n'.join(figures),
+        text=html.escape(text),
+      )
+    )
 
 
 def shares(made: costs.Set, requests: lengths_lib.Lengths) -> go.Figure:

@@ -16,6 +16,7 @@ import sys
 from absl import flags
 
 from saxml_ext.common import errors
+from saxml_ext.common import files
 from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.common.security import api_keys
@@ -43,13 +44,8 @@ def _edit(path: str, change: Callable[[list[str]], list[str]]) -> None:
       mode = os.stat(path).st_mode & 0o777
     api_keys.parse('\n'.join(lines).encode('ascii'))
     text = ''.join(f'{line}\n' for line in change(lines))
-    temporary = f'{path}.tmp'
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with os.fdopen(fd, 'w', encoding='ascii') as f:
+    with files.replacing(path, permissions=mode) as f:
       f.write(text)
-      f.flush()
-      os.fsync(f.fileno())
-    os.replace(temporary, path)
   finally:
     os.close(lock)
 

@@ -1,10 +1,10 @@
 """The newest outcome of each row and form, in one JSON file."""
 
 import json
-import os
 import pathlib
 import subprocess
 
+from saxml_ext.common import files
 from tests.reliability.results import figures
 
 _VERSION = 1
@@ -47,9 +47,7 @@ def add(path: pathlib.Path, outcome: figures.Outcome) -> None:
     'outcomes': [each.to_json() for each in [*kept, outcome]],
   }
   path.parent.mkdir(parents=True, exist_ok=True)
-  partial = path.with_name(path.name + '.partial')
-  partial.write_text(json.dumps(value, indent=1) + '\n', encoding='utf-8')
-  os.replace(partial, path)
+  files.write_json(path, value, indent=1)
 
 
 def commit(directory: str) -> str:

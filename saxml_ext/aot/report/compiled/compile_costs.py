@@ -6,7 +6,6 @@ in `data/` are made by the commands that docs/aot_report.md names.
 
 from collections.abc import Sequence
 import dataclasses
-import os
 import pathlib
 import time
 
@@ -22,6 +21,7 @@ from saxml_ext.aot.report.compiled import hlo_costs
 from saxml_ext.aot.report.compiled import kernel_costs
 from saxml_ext.aot.tpu import setup
 from saxml_ext.aot.tpu import topologies
+from saxml_ext.common import files
 from saxml_ext.common import flag_rules
 from saxml_ext.common import program as program_lib
 from saxml_ext.common import user_path
@@ -79,9 +79,8 @@ def main(argv: Sequence[str]) -> None:
       text = costs.write(_compiled(described))
     except (OSError, ValueError, RuntimeError) as e:
       raise SystemExit(f'compile_costs: {path}: {e}') from e
-    unfinished = path.with_name(path.name + '.unfinished')
-    unfinished.write_text(text, 'utf-8')
-    os.replace(unfinished, path)
+    with files.replacing(path) as file:
+      file.write(text)
     print(f'wrote {path}', flush=True)
 
 

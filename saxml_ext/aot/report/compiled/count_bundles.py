@@ -7,7 +7,6 @@ TPU, and takes minutes. `kernel_costs.py` reads the file that this writes.
 
 from collections.abc import Iterator, Sequence
 import functools
-import json
 import os
 import pathlib
 import tempfile
@@ -25,6 +24,7 @@ from saxml_ext.aot.report.compiled import hlo_text
 from saxml_ext.aot.report.compiled import kernel_costs
 from saxml_ext.aot.tpu import setup
 from saxml_ext.aot.tpu import topologies
+from saxml_ext.common import files
 from saxml_ext.common import program
 from saxml_ext.engine import sharding
 from saxml_ext.engine.kernels.tpu import block_list as work_lib
@@ -62,10 +62,7 @@ def main(argv: Sequence[str]) -> None:
     'topology': _TOPOLOGY.value,
     'kernels': codes,
   }
-  unfinished = _OUT.value + '.unfinished'
-  with open(unfinished, 'w') as f:
-    f.write(json.dumps(record, indent=1, sort_keys=True) + '\n')
-  os.replace(unfinished, _OUT.value)
+  files.write_json(_OUT.value, record, indent=1, sort_keys=True)
   print(f'wrote {_OUT.value}')
 
 

@@ -16,6 +16,7 @@ import re
 from absl import flags
 
 from saxml_ext.common import errors
+from saxml_ext.common import files
 from saxml_ext.common import flag_rules
 from saxml_ext.common import program
 from saxml_ext.common import user_path
@@ -51,21 +52,12 @@ flag_rules.act_only(
 _CA_NAME = 'Sax cell CA'
 
 
-def _write(path: str, data: bytes, mode: int) -> None:
-  """Writes a file whole or not at all."""
-  temporary = f'{path}.tmp'
-  fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-  with os.fdopen(fd, 'wb') as f:
-    f.write(data)
-    f.flush()
-    os.fsync(f.fileno())
-  os.replace(temporary, path)
-
-
 def _write_both(stem: str, issued: certificates.Issued) -> str:
   # The key first: a certificate that is there has its key.
-  _write(f'{stem}.key', issued.key, 0o600)
-  _write(f'{stem}.pem', issued.certificate, 0o644)
+  with files.replacing(f'{stem}.key', 'wb', permissions=0o600) as f:
+    f.write(issued.key)
+  with files.replacing(f'{stem}.pem', 'wb', permissions=0o644) as f:
+    f.write(issued.certificate)
   return f'{stem}.pem'
 
 

@@ -2,6 +2,7 @@
 
 import os
 
+from saxml_ext.common import files
 from saxml_ext.common.security import tls
 from saxml_ext.common.security.certs import certificates
 
@@ -46,6 +47,5 @@ class CellCerts:
 
   def _write(self, name: str, data: bytes) -> None:
     path = os.path.join(self._directory, name)
-    with open(f'{path}.new', 'wb') as f:
+    with files.replacing(path, 'wb') as f:
       f.write(data)
-    os.replace(f'{path}.new', path)

@@ -1,0 +1,87 @@
+"""Tests that files are replaced by saxml_ext/common/files.py alone."""
+
+import ast
+
+from absl.testing import absltest
+
+from tests.house import tree
+
+_CALLS = {
+  'os': {'link', 'rename', 'renames', 'replace'},
+  'shutil': {'move'},
+  'tempfile': {'mkstemp'},
+}
+# Other modules that rename, and why `files.replacing` and `files.new_directory`
+# do not fit.
+_EXCEPTIONS = {
+  'benchmarks/random_model.py': 'An interrupted run leaves a directory that'
+  ' the next run completes.',
+  'harness/models/pax_models.py': 'An interrupted run leaves a checkpoint that'
+  ' the next run completes.',
+  'harness/results/store.py': 'It moves a finished directory aside.',
+  'saxml_ext/admin/leadership/shared_dir.py': 'A later leader must be able to'
+  ' stop the rename.',
+  'saxml_ext/common/files.py': 'It is the one writer.',
+  'saxml_ext/pax/checkpoint_writer.py': 'An interrupted run leaves a checkpoint'
+  ' that the next run completes.',
+}
+
+
+def _replaces(call: ast.Call) -> bool:
+  """Returns True if a call renames a file or makes one to be renamed."""
+  function = call.func
+  if not isinstance(function, ast.Attribute):
+    return False
+  name = function.attr
+  module = function.value.id if isinstance(function.value, ast.Name) else ''
+  if module in _CALLS:
+    kept = any(k.arg in ('delete', 'delete_on_close') for k in call.keywords)
+    return name in _CALLS[module] or (name == 'NamedTemporaryFile' and kept)
+  if module in ('copy', 'dataclasses'):
+    return False
+  # Methods of pathlib.Path. Those of strings and dates take other arguments.
+  return name in ('rename', 'replace') and len(call.args) == 1
+
+
+class WritersTest(absltest.TestCase):
+  def test_only_files_py_replaces_files(self):
+    found = {}
+    for path in tree.files('*.py'):
+      if 'testing' in path.parts or path.name.endswith('_test.py'):
+        continue
+      parsed = ast.parse((tree.ROOT / path).read_text(encoding='utf-8'))
+      lines = [
+        node.lineno
+        for node in ast.walk(parsed)
+        if isinstance(node, ast.Call) and _replaces(node)
+      ]
+      if lines:
+        found[str(path)] = lines
+    self.assertEqual(
+      sorted(found),
+      sorted(_EXCEPTIONS),
+      f'Write files with saxml_ext/common/files.py; found: {found}',
+    )
+
+  def test_finds_each_way_to_replace_a_file(self):
+    for code, wanted in (
+      ('os.replace(a, b)', True),
+      ('os.rename(a, b)', True),
+      ('path.with_suffix("").replace(b)', True),
+      ('path.rename(b)', True),
+      ('shutil.move(a, b)', True),
+      ('tempfile.mkstemp()', True),
+      ('tempfile.NamedTemporaryFile(delete=False)', True),
+      ('tempfile.NamedTemporaryFile()', False),
+      ('text.replace("a", "b")', False),
+      ('when.replace(microsecond=0)', False),
+      ('dataclasses.replace(value)', False),
+      ('replace(a)', False),
+    ):
+      (statement,) = ast.parse(code).body
+      with self.subTest(code):
+        self.assertEqual(_replaces(statement.value), wanted)
+
+
+if __name__ == '__main__':
+  absltest.main()
