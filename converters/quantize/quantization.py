@@ -105,9 +105,7 @@ def _source(
 ) -> manifest.Source:
   """What tells one quantization from another, to resume it or not."""
   files = {
-    name: f'{reader.manifest[name].crc32:08x}'
-    if name in reader.manifest
-    else str(spec)
+    name: reader.manifest[name].crc32 if name in reader.manifest else str(spec)
     for name, spec in reader.specs.items()
   }
   # Without checksums of its own, a source is known by when it was written.
