@@ -4,7 +4,7 @@ from collections.abc import Mapping
 import dataclasses
 import shlex
 
-from harness.rules import rounds
+from harness.loadgen import rounds
 
 PROGRAM = '//harness:main'
 
@@ -77,7 +77,7 @@ CHOICES = (
     'Scenarios',
     'How LoadGen asks. Several are run one after the other.',
     _RUN,
-    tuple(rounds.SCENARIOS),
+    rounds.SCENARIOS,
     rounds.OFFLINE,
     'many',
   ),

@@ -22,7 +22,7 @@ import psutil
 
 from saxml_ext.common import grpc_util
 from saxml_ext.common import program
-from saxml_ext.http.web import responses
+from saxml_ext.http.web import bodies
 from saxml_ext.protobuf import completion_pb2
 from saxml_ext.protobuf import completion_pb2_grpc
 
@@ -91,7 +91,7 @@ class _Gateway:
       'POST', '/v1/completions', json.dumps(body), headers
     )
     data = self._connection.getresponse().read()
-    if stream and not data.endswith(responses.DONE):
+    if stream and not data.endswith(bodies.DONE):
       raise RuntimeError(f'not a whole stream: {data[-200:]!r}')
     return data.count(b'data: ') if stream else 1
 

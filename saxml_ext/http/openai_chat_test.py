@@ -4,7 +4,7 @@ from absl.testing import absltest
 import openai
 
 from saxml_ext.http.protocol import checkpoint_templates
-from saxml_ext.http.protocol import model_profiles
+from saxml_ext.http.protocol import templates
 from saxml_ext.http.testing import fake_completion
 from saxml_ext.http.testing import gateway_case
 
@@ -13,7 +13,7 @@ class DefaultsTest(gateway_case.GatewayCase):
   def test_of_the_model(self):
     defaults = {'temperature': 0.5, 'top_k': 7, 'top_p': 0.9, 'max_tokens': 5}
     gateway = self.start_gateway(
-      profiles={'/sax/test/m': model_profiles.Profile(defaults=defaults)}
+      profiles={'/sax/test/m': templates.Profile(defaults=defaults)}
     )
     client = self.client(gateway)
 
@@ -42,7 +42,7 @@ class DefaultsTest(gateway_case.GatewayCase):
 
   def test_of_no_more_tokens_than_the_model_can(self):
     gateway = self.start_gateway(
-      profile=model_profiles.Profile(defaults={'max_tokens': 10**6})
+      profile=templates.Profile(defaults={'max_tokens': 10**6})
     )
     self.client(gateway).completions.create(model='m', prompt='x')
     most = fake_completion.MAX_NEW_TOKENS
@@ -126,7 +126,7 @@ class ChatTest(gateway_case.GatewayCase):
     template = checkpoint_templates.CheckpointTemplate(
       {'default': source}, {'bos_token': '<s>'}, 'chat_template.jinja'
     )
-    gateway = self.start_gateway(profile=model_profiles.Profile(template))
+    gateway = self.start_gateway(profile=templates.Profile(template))
     create = self.client(gateway).chat.completions.create
     messages = [
       {'role': 'user', 'content': 'a'},

@@ -13,15 +13,14 @@ from typing import Any
 import torch
 import transformers
 
-from harness.rules import requirements
 from harness.systems.reference import memory
 
 # gen_kwargs of the reference.
 GENERATION = {
-  'num_beams': requirements.BEAM_SIZE,
+  'num_beams': 4,
   'early_stopping': True,
-  'max_new_tokens': requirements.MAX_NEW_TOKENS,
-  'min_new_tokens': requirements.MIN_NEW_TOKENS,
+  'max_new_tokens': 128,
+  'min_new_tokens': 30,
 }
 
 

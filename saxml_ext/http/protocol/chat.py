@@ -1,191 +1,195 @@
 """/v1/chat/completions: requests, and answers whole or as chunks."""
 
-from collections.abc import Iterator, Sequence
-import dataclasses
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, ClassVar, Literal, Protocol
 
+import msgspec
+
+from saxml_ext.http.protocol import answers
 from saxml_ext.http.protocol import checkpoint_templates
 from saxml_ext.http.protocol import completions
-from saxml_ext.http.protocol import fields as fields_lib
-from saxml_ext.http.protocol import growing_answer as answers_lib
-from saxml_ext.http.protocol import logprobs
-from saxml_ext.http.protocol import model_profiles
-from saxml_ext.http.protocol import prompts as prompts_lib
-from saxml_ext.http.protocol import sampling as sampling_lib
+from saxml_ext.http.protocol import fields
+from saxml_ext.http.protocol import sampling
 from saxml_ext.http.protocol import templates
-from saxml_ext.protobuf import completion_pb2
 
-_OBJECT = 'chat.completion'
-_CHUNK = 'chat.completion.chunk'
 _MOST_MESSAGES = 4096
-_ROLES = {
-  'system': templates.SYSTEM,
-  'developer': templates.SYSTEM,
-  'user': templates.USER,
-  'assistant': templates.ASSISTANT,
+
+Messages = Annotated[
+  list[Any],
+  msgspec.Meta(
+    min_length=1,
+    max_length=_MOST_MESSAGES,
+    description='each with role and content',
+    extra_json_schema={'items': {'type': 'object'}},
+  ),
+]
+# Only the template of a checkpoint may have values that ask for something.
+Tools = Annotated[Any, msgspec.Meta(extra_json_schema={'enum': [[], None]})]
+Variables = Annotated[Any, msgspec.Meta(extra_json_schema={'enum': [{}, None]})]
+TemplateName = Annotated[
+  str, msgspec.Meta(extra_json_schema={'enum': sorted(templates.TEMPLATES)})
+]
+
+
+class Conversation(Protocol):
+  """The fields of a request that has a conversation."""
+
+  messages: Any
+  chat_template: str | None
+  chat_template_kwargs: Any
+  tools: Any
+
+
+# Fields of such a request that can only ask for nothing.
+CONVERSATION_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+  'add_generation_prompt': (True,),
+  'continue_final_message': (False,),
+  'echo': (False,),
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Chat:
-  """A request, and the form of its answer.
+class Request(sampling.Sampling):
+  """A request for chat completions."""
 
-  Attributes:
-    model: as the request names it; None if it names none.
-    sampling: what it asks for.
-    prompts: one, what the template made of the conversation.
-    wants_logprobs: whether answers come with log-probabilities.
-  """
+  NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = CONVERSATION_NEUTRAL | {
+    k: v for k, v in sampling.Sampling.NEUTRAL.items() if k != 'tools'
+  }
 
-  model: str | None
-  sampling: sampling_lib.Sampling
-  prompts: Sequence[prompts_lib.Prompt]
-  wants_logprobs: bool
+  messages: Messages
+  chat_template: TemplateName | None = None
+  chat_template_kwargs: Variables = None
+  tools: Tools = None
+  max_completion_tokens: sampling.Positive | None = None
+  logprobs: bool = False
+  top_logprobs: sampling.Count | None = None
 
-  def body(
-    self, head: dict[str, Any], collected: Sequence[answers_lib.Collected]
-  ) -> dict[str, Any]:
-    """The whole answer; `head` has its id, time and model."""
-    choices = [
-      self._choice(answer)
-      | {
-        'message': {
-          'role': 'assistant',
-          'content': answer.text,
-          'refusal': None,
-        }
-      }
-      for answer in collected[0].best(self.sampling.n)
-    ]
-    usage = answers_lib.usage_of([part.usage for part in collected])
-    return {**head, 'object': _OBJECT, 'choices': choices, 'usage': usage}
 
-  def streams(self) -> 'Chunks':
-    """What turns the cell's messages into chunks."""
-    return Chunks(self)
+class _Part(msgspec.Struct):
+  """A part of a message's content."""
 
-  def _choice(self, answer: answers_lib.Answer) -> dict[str, Any]:
-    choice = completions.choice_head(answer, self.sampling) | {'logprobs': None}
+  type: Literal['text']
+  text: str
+
+
+class _Message(fields.Request):
+  """A message for a template of the gateway."""
+
+  HARMLESS: ClassVar[tuple[str, ...]] = ('name',)
+  NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+    'audio': (),
+    'function_call': (),
+    'reasoning_content': ('',),
+    'refusal': ('',),
+    'tool_call_id': (),
+    'tool_calls': ([],),
+  }
+
+  role: Literal['system', 'developer', 'user', 'assistant']
+  content: str | Annotated[list[_Part], msgspec.Meta(min_length=1)]
+
+  @property
+  def text(self) -> str:
+    """The content as one text."""
+    if isinstance(self.content, str):
+      return self.content
+    return ''.join(part.text for part in self.content)
+
+
+class Chat(completions.Form):
+  """A request for the next message of a conversation."""
+
+  OBJECT = 'chat.completion'
+  CHUNK = 'chat.completion.chunk'
+
+  def _whole(self, answer: answers.Answer, prompt: int) -> dict[str, Any]:
+    message = {'role': 'assistant', 'content': answer.text, 'refusal': None}
+    return self._told(answer) | {'message': message}
+
+  def parts(
+    self, news: answers.Answer, prompt: int, offset: int | None
+  ) -> list[dict[str, Any]]:
+    delta = {'content': news.text} if news.text else {}
+    choice = self._told(news) | {'delta': delta}
+    if offset is not None:
+      return [choice]
+    first = self._choice(answers.Answer(news.index))
+    return [first | {'delta': {'role': 'assistant', 'content': ''}}, choice]
+
+  def _told(self, answer: answers.Answer) -> dict[str, Any]:
+    choice = self._choice(answer) | self._ids(answer)
     if self.wants_logprobs:
-      choice['logprobs'] = logprobs.of_chat(answer.tokens)
-    if self.sampling.token_ids:
-      choice['token_ids'] = [token.token_id for token in answer.tokens]
+      choice['logprobs'] = answers.chat_logprobs(answer.tokens)
     return choice
 
 
-class Chunks:
-  """The chunks of an answer that is streamed: its role, text, and end."""
-
-  def __init__(self, chat: Chat):
-    self._chat = chat
-    self._begun: set[int] = set()
-
-  def chunks(
-    self,
-    head: dict[str, Any],
-    prompt: int,
-    response: completion_pb2.CompleteResponse,
-  ) -> list[dict[str, Any]]:
-    """The chunks that tell a message's news, one or two per answer."""
-    del prompt  # There is one.
-    result = []
-    for choice in response.choices:
-      news = answers_lib.of(choice, choice.index)
-      if news.index not in self._begun:
-        self._begun.add(news.index)
-        first = completions.choice_head(
-          answers_lib.Answer(news.index), self._chat.sampling
-        )
-        first['delta'] = {'role': 'assistant', 'content': ''}
-        result.append(self._chunk(head, first | {'logprobs': None}))
-      delta = {'content': news.text} if news.text else {}
-      result.append(
-        self._chunk(head, self._chat._choice(news) | {'delta': delta})
-      )
-    return result
-
-  def last(self, head: dict[str, Any], usage: dict[str, int]) -> dict[str, Any]:
-    """The chunk that counts tokens."""
-    return {**head, 'object': _CHUNK, 'choices': [], 'usage': usage}
-
-  def _chunk(
-    self, head: dict[str, Any], choice: dict[str, Any]
-  ) -> dict[str, Any]:
-    return {**head, 'object': _CHUNK, 'choices': [choice]}
-
-
-def parse(body: fields_lib.Body, profile_of: model_profiles.ProfileOf) -> Chat:
-  """Reads a request.
+def parse(body: Mapping[str, Any], profile_of: templates.ProfileOf) -> Chat:
+  """Returns the form of a request.
 
   Raises:
-    problems.BadRequest: a parameter does not fit, or cannot be honoured.
+    problems.BadRequest: A parameter does not fit, or cannot be honored.
   """
-  fields = fields_lib.of(body)
-  model = fields.text('model')
-  profile = profile_of(model)
-  template, prompt = take_prompt(fields, profile.template)
-  name = 'max_completion_tokens'
-  if name not in fields or 'max_tokens' in fields:
-    name = 'max_tokens'  # The older name.
-  sampling = sampling_lib.take(fields, name, profile.defaults)
-  wants_logprobs = fields.flag('logprobs') or False
-  alternatives = fields.integer('top_logprobs', 0)
-  if alternatives is not None and not wants_logprobs:
+  request = fields.read(body, Request)
+  profile = profile_of(request.model)
+  template, prompt = render(request, profile.template)
+  if request.max_completion_tokens is not None:
+    if request.max_tokens is not None:
+      fields.fail('max_completion_tokens', 'send it or max_tokens, not both')
+    request.max_tokens = request.max_completion_tokens  # The older name.
+  settings = request.settings(profile.defaults)
+  if request.logprobs:
+    settings['logprobs'] = request.top_logprobs or 0
+  elif request.top_logprobs is not None:
     fields.fail('top_logprobs', 'send it with "logprobs": true only')
-  fields.finish()
-  if wants_logprobs:
-    sampling.settings['logprobs'] = alternatives or 0
-  sampling.settings['stop'] += template.stops
-  return Chat(model, sampling, [prompt], wants_logprobs)
+  settings['stop'] = [*settings['stop'], *template.stops]
+  default = None if request.max_tokens else profile.defaults.get('max_tokens')
+  return Chat(request, [prompt], settings, default, request.logprobs)
 
 
-def take_prompt(
-  fields: fields_lib.Fields, template: model_profiles.Template
-) -> tuple[model_profiles.Template, str]:
-  """Takes the conversation and writes it down.
+def render(
+  request: Conversation, template: templates.Template
+) -> tuple[templates.Template, str]:
+  """Returns the template of a conversation, and the prompt that it makes.
 
   Args:
-    fields: of the request, which may name another template.
-    template: The model's.
+    request: The request, which may name another template.
+    template: The model's template.
   """
-  chosen = fields.text('chat_template')
-  if chosen is not None:
-    template = templates.named(chosen, 'chat_template')
-  fields.refuse_unless(
-    {
-      'add_generation_prompt': (True,),
-      'continue_final_message': (False,),
-      'echo': (False,),
-    }
-  )
+  if request.chat_template is not None:
+    template = templates.named(request.chat_template, 'chat_template')
   if isinstance(template, checkpoint_templates.CheckpointTemplate):
-    return template, _render(fields, template)
-  fields.refuse_unless({'chat_template_kwargs': ({},)})
-  messages = _messages(fields, template.reserved)
+    return template, _render_raw(request, template)
+  fields.check_neutral('tools', request.tools, ([],))
+  fields.check_neutral(
+    'chat_template_kwargs', request.chat_template_kwargs, ({},)
+  )
+  messages = []
+  for i, item in enumerate(request.messages):
+    where = f'messages[{i}]'
+    if not isinstance(item, dict):
+      fields.fail(where, 'send an object')
+    message = fields.read(item, _Message, f'{where}.')
+    _check_marks(f'{where}.content', message.text, template.reserved)
+    role = templates.SYSTEM if message.role == 'developer' else message.role
+    messages.append(templates.Message(role, message.text))
   return template, template.render(messages)
 
 
-def _render(
-  fields: fields_lib.Fields, template: checkpoint_templates.CheckpointTemplate
+def _render_raw(
+  request: Conversation, template: checkpoint_templates.CheckpointTemplate
 ) -> str:
   """Gives a checkpoint's template the messages and tools as they are."""
-  messages = _list_of_messages(fields)
-  for i, message in enumerate(messages):
-    if not isinstance(message, dict) or not isinstance(
-      message.get('role'), str
-    ):
+  tools, variables = request.tools, request.chat_template_kwargs
+  for i, message in enumerate(request.messages):
+    role = message.get('role') if isinstance(message, dict) else None
+    if not isinstance(role, str):
       fields.fail(f'messages[{i}]', 'send an object with a role')
-    for text in _texts_in(message):
-      _check_text(fields, f'messages[{i}]', text, template.reserved)
-  tools = fields.raw('tools')
+    _check_marks(f'messages[{i}]', message, template.reserved)
   if tools is not None and not isinstance(tools, list):
     fields.fail('tools', 'send an array')
-  for text in _texts_in(tools):
-    _check_text(fields, 'tools', text, template.reserved)
-  variables = fields.raw('chat_template_kwargs') or {}
-  if not isinstance(variables, dict):
+  _check_marks('tools', tools, template.reserved)
+  if variables is not None and not isinstance(variables, dict):
     fields.fail('chat_template_kwargs', 'send an object')
-  return template.render(messages, tools or None, variables)
+  return template.render(request.messages, tools or None, variables)
 
 
 def _texts_in(value: Any) -> Iterator[str]:
@@ -201,77 +205,11 @@ def _texts_in(value: Any) -> Iterator[str]:
       left += item
 
 
-def _check_text(
-  fields: fields_lib.Fields, name: str, text: str, reserved: Sequence[str]
-) -> None:
-  fields.check_text(name, text)
-  for mark in reserved:
-    if mark in text:
-      fields.fail(
-        name, f'it has {mark!r}, by which the chat template marks roles'
-      )
-
-
-def _list_of_messages(fields: fields_lib.Fields) -> list[Any]:
-  value = fields.raw('messages')
-  if not isinstance(value, list) or not value:
-    fields.fail('messages', 'send an array of at least one message')
-  if len(value) > _MOST_MESSAGES:
-    fields.fail('messages', f'{len(value)} messages; limit {_MOST_MESSAGES}')
-  return value
-
-
-def _messages(
-  fields: fields_lib.Fields, reserved: Sequence[str]
-) -> list[templates.Message]:
-  result = []
-  for i, item in enumerate(_list_of_messages(fields)):
-    if not isinstance(item, dict):
-      fields.fail(f'messages[{i}]', f'send an object, no {_kind(item)}')
-    members = fields_lib.Fields(item, f'messages[{i}].')
-    result.append(_message(members, reserved))
-  return result
-
-
-def _kind(value: Any) -> str:
-  return fields_lib.kind_of(value)
-
-
-def _message(
-  members: fields_lib.Fields, reserved: Sequence[str]
-) -> templates.Message:
-  role = members.text('role')
-  if role not in _ROLES:
-    members.fail('role', f'send one of {", ".join(_ROLES)}')
-  text = _content(members)
-  _check_text(members, 'content', text, reserved)
-  members.take_harmless(('name',))
-  members.refuse_unless(
-    {
-      'audio': (),
-      'function_call': (),
-      'reasoning_content': ('',),
-      'refusal': ('',),
-      'tool_call_id': (),
-      'tool_calls': ([],),
-    }
-  )
-  members.finish()
-  return templates.Message(_ROLES[role], text)
-
-
-def _content(members: fields_lib.Fields) -> str:
-  value = members.raw('content')
-  if isinstance(value, str):
-    return value
-  if not isinstance(value, list) or not value:
-    members.fail('content', 'send a text, or an array of parts of text')
-  texts = []
-  for i, part in enumerate(value):
-    name = f'content[{i}]'
-    if not isinstance(part, dict) or part.get('type') != 'text':
-      members.fail(name, 'send {"type": "text", "text": ...}; models read text')
-    if not isinstance(part.get('text'), str):
-      members.fail(name, 'its text is missing')
-    texts.append(part['text'])
-  return ''.join(texts)
+def _check_marks(name: str, value: Any, reserved: Sequence[str]) -> None:
+  """Refuses a value with a text by which the template marks roles."""
+  for text in _texts_in(value):
+    for mark in reserved:
+      if mark in text:
+        fields.fail(
+          name, f'it has {mark!r}, by which the chat template marks roles'
+        )

@@ -1,77 +1,99 @@
 """/v1/completions: requests, and answers whole or as chunks."""
 
-from collections.abc import Sequence
+import abc
+from collections.abc import Mapping, Sequence
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
-from saxml_ext.http.protocol import fields as fields_lib
-from saxml_ext.http.protocol import growing_answer as answers_lib
-from saxml_ext.http.protocol import logprobs
-from saxml_ext.http.protocol import model_profiles
-from saxml_ext.http.protocol import prompts
-from saxml_ext.http.protocol import sampling as sampling_lib
+from saxml_ext.http.protocol import answers
+from saxml_ext.http.protocol import fields
+from saxml_ext.http.protocol import sampling
+from saxml_ext.http.protocol import templates
 from saxml_ext.protobuf import completion_pb2
-
-_OBJECT = 'text_completion'
 
 
 @dataclasses.dataclass(frozen=True)
-class Completions:
-  """A request, and the form of its answer.
+class Form(abc.ABC):
+  """A request for completions, and the form of its answer.
 
   Attributes:
-    model: as the request names it; None if it names none.
-    sampling: what it asks for.
-    prompts: each of which gets `sampling.n` answers.
-    wants_logprobs: whether answers come with log-probabilities.
+    OBJECT: The type of a whole answer.
+    CHUNK: The type of a part of an answer that is streamed.
+    request: The request.
+    prompts: The prompts, each of which gets `request.n` answers.
+    settings: Fields of `completion_pb2.CompleteRequest` without the prompt.
+    default_max_tokens: The most tokens of an answer if the request sets no
+      limit; the model's own limit holds as well.
+    wants_logprobs: True if answers come with log-probabilities.
   """
 
-  model: str | None
-  sampling: sampling_lib.Sampling
-  prompts: Sequence[prompts.Prompt]
+  OBJECT: ClassVar[str]
+  CHUNK: ClassVar[str]
+
+  request: sampling.Sampling
+  prompts: Sequence[sampling.Prompt]
+  settings: Mapping[str, Any]
+  default_max_tokens: int | None
   wants_logprobs: bool
 
+  @abc.abstractmethod
+  def _whole(self, answer: answers.Answer, prompt: int) -> dict[str, Any]:
+    """Returns the members of a whole answer that other forms do not have."""
+
+  @abc.abstractmethod
+  def parts(
+    self, news: answers.Answer, prompt: int, offset: int | None
+  ) -> list[dict[str, Any]]:
+    """Returns the choices that report the news of an answer.
+
+    Args:
+      news: The news.
+      prompt: The number of the prompt.
+      offset: The characters of the answer before; None if this is its first.
+    """
+
   def body(
-    self, head: dict[str, Any], collected: Sequence[answers_lib.Collected]
+    self, head: dict[str, Any], collected: Sequence[answers.Collected]
   ) -> dict[str, Any]:
-    """The whole answer; `head` has its id, time and model."""
-    choices = [
-      self._choice(dataclasses.replace(answer, index=self._index(i, answer)), i)
-      for i, part in enumerate(collected)
-      for answer in part.best(self.sampling.n)
-    ]
-    usage = answers_lib.usage_of([part.usage for part in collected])
-    return {**head, 'object': _OBJECT, 'choices': choices, 'usage': usage}
+    """Returns the whole answer; `head` has its id, time and model."""
+    choices = []
+    for i, part in enumerate(collected):
+      for answer in part.best(self.request.n):
+        index = i * self.request.n + answer.index
+        answer = dataclasses.replace(answer, index=index)
+        choices.append(self._whole(answer, i))
+    usage = answers.usage_of([part.usage for part in collected])
+    return {**head, 'object': self.OBJECT, 'choices': choices, 'usage': usage}
 
-  def streams(self) -> 'Chunks':
-    """What turns the cell's messages into chunks."""
-    return Chunks(self)
-
-  def _index(self, prompt: int, answer: answers_lib.Answer) -> int:
-    return prompt * self.sampling.n + answer.index
-
-  def _choice(
-    self, answer: answers_lib.Answer, prompt: int, offset: int = 0
-  ) -> dict[str, Any]:
-    choice = choice_head(answer, self.sampling) | {
-      'text': answer.text,
+  def _choice(self, answer: answers.Answer) -> dict[str, Any]:
+    """Returns what choices of all forms have; scores once it has ended."""
+    reason = answer.stop_reason
+    # As in vLLM: the model's own stop id is no reason that the request gave.
+    if isinstance(reason, int) and reason not in (
+      self.request.stop_token_ids or ()
+    ):
+      reason = None
+    choice: dict[str, Any] = {
+      'index': answer.index,
+      'finish_reason': answer.finish_reason,
+      'stop_reason': reason,
       'logprobs': None,
     }
-    if self.wants_logprobs:
-      choice['logprobs'] = logprobs.of_completion(answer.tokens, offset)
-    if self.sampling.token_ids:
-      choice['token_ids'] = [token.token_id for token in answer.tokens]
-      # Those that the request has; the cell does not tell a text's.
-      ids = self.prompts[prompt]
-      choice['prompt_token_ids'] = None if isinstance(ids, str) else list(ids)
+    if answer.score is not None:
+      choice |= {'score': answer.score, 'cumulative_logprob': answer.logprob}
     return choice
+
+  def _ids(self, answer: answers.Answer) -> dict[str, Any]:
+    if not self.request.return_token_ids:
+      return {}
+    return {'token_ids': [token.token_id for token in answer.tokens]}
 
 
 class Chunks:
   """The chunks of an answer that is streamed."""
 
-  def __init__(self, completions: Completions):
-    self._of = completions
+  def __init__(self, form: Form):
+    self._form = form
     self._offsets: dict[int, int] = {}
 
   def chunks(
@@ -80,64 +102,80 @@ class Chunks:
     prompt: int,
     response: completion_pb2.CompleteResponse,
   ) -> list[dict[str, Any]]:
-    """The chunks that tell a message's news, one per answer."""
-    result = []
+    """Returns the chunks that report the news of a message."""
+    found = []
     for choice in response.choices:
-      news = answers_lib.of(choice, choice.index)
-      news.index = self._of._index(prompt, news)
-      offset = self._offsets.get(news.index, 0)
-      self._offsets[news.index] = offset + sum(len(t.text) for t in news.tokens)
-      told = self._of._choice(news, prompt, offset)
-      result.append({**head, 'object': _OBJECT, 'choices': [told]})
-    return result
+      index = prompt * self._form.request.n + choice.index
+      news = answers.Answer(index).add(choice)
+      offset = self._offsets.get(index)
+      length = sum(len(token.text) for token in news.tokens)
+      self._offsets[index] = (offset or 0) + length
+      found += self._form.parts(news, prompt, offset)
+    return [
+      {**head, 'object': self._form.CHUNK, 'choices': [choice]}
+      for choice in found
+    ]
 
   def last(self, head: dict[str, Any], usage: dict[str, int]) -> dict[str, Any]:
-    """The chunk that counts tokens."""
-    return {**head, 'object': _OBJECT, 'choices': [], 'usage': usage}
+    """Returns the chunk that counts tokens."""
+    return {**head, 'object': self._form.CHUNK, 'choices': [], 'usage': usage}
 
 
-def choice_head(
-  answer: answers_lib.Answer, sampling: sampling_lib.Sampling
-) -> dict[str, Any]:
-  """What choices of all forms have; scores once the answer has ended."""
-  reason = answer.stop_reason
-  # Like vLLM: the model's own stop id is no reason that the request has given.
-  if isinstance(reason, int) and reason not in sampling.stop_token_ids:
-    reason = None
-  head: dict[str, Any] = {
-    'index': answer.index,
-    'finish_reason': answer.finish_reason,
-    'stop_reason': reason,
-  }
-  if answer.score is not None:
-    head['score'] = answer.score
-    head['cumulative_logprob'] = answer.logprob
-  return head
+class Request(sampling.Sampling):
+  """A request for completions."""
+
+  prompt: sampling.AnyPrompt
+  logprobs: sampling.Count | None = None
+  echo: bool = False
+
+
+class Completions(Form):
+  """A request for completions of prompts."""
+
+  OBJECT = CHUNK = 'text_completion'
+
+  def _whole(self, answer: answers.Answer, prompt: int) -> dict[str, Any]:
+    return self.parts(answer, prompt, 0)[0]
+
+  def parts(
+    self, news: answers.Answer, prompt: int, offset: int | None
+  ) -> list[dict[str, Any]]:
+    choice = self._choice(news) | {'text': news.text} | self._ids(news)
+    if self.wants_logprobs:
+      choice['logprobs'] = answers.completion_logprobs(news.tokens, offset or 0)
+    if self.request.return_token_ids:
+      # Those that the request has; the cell does not report a text's.
+      ids = self.prompts[prompt]
+      choice['prompt_token_ids'] = None if isinstance(ids, str) else list(ids)
+    return [choice]
 
 
 def parse(
-  body: fields_lib.Body, profile_of: model_profiles.ProfileOf
+  body: Mapping[str, Any], profile_of: templates.ProfileOf
 ) -> Completions:
-  """Reads a request.
+  """Returns the form of a request.
 
   Raises:
-    problems.BadRequest: a parameter does not fit, or cannot be honoured.
+    problems.BadRequest: A parameter does not fit, or cannot be honored.
   """
-  fields = fields_lib.of(body)
-  model = fields.text('model')
-  found = prompts.take(fields)
-  sampling = sampling_lib.take(fields, 'max_tokens', profile_of(model).defaults)
-  alternatives = fields.integer('logprobs', 0)
-  echo = fields.flag('echo') or False
-  if echo and alternatives is not None:
-    fields.fail(
-      'echo',
-      'log-probabilities of a prompt are not computed; leave out echo or'
-      ' logprobs',
-    )
-  fields.finish()
-  if echo:
-    sampling.settings['echo'] = True
-  if alternatives is not None:
-    sampling.settings['logprobs'] = alternatives
-  return Completions(model, sampling, found, alternatives is not None)
+  request = fields.read(body, Request)
+  defaults = profile_of(request.model).defaults
+  settings = request.settings(defaults)
+  wants_logprobs = request.logprobs is not None
+  if request.echo:
+    if wants_logprobs:
+      fields.fail(
+        'echo',
+        'log-probabilities of a prompt are not computed; leave out echo or'
+        ' logprobs',
+      )
+    settings['echo'] = True
+  if wants_logprobs:
+    settings['logprobs'] = request.logprobs
+  return Completions(
+    request,
+    sampling.prompts_of(request.prompt),
+    settings,
+    None if request.max_tokens else defaults.get('max_tokens'),
+    wants_logprobs,
+  )

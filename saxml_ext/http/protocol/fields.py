@@ -1,209 +1,203 @@
-"""Members of a request's JSON object, taken one by one and checked.
+"""Requests as structs: their JSON, the types and ranges of their fields.
 
-What nobody took is refused at the end: a misspelt name would otherwise be a
+A field that no struct has is refused: a misspelt name would otherwise be a
 setting without effect.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+import functools
 import json
-import math
-from typing import Any, NoReturn
+import re
+from typing import Any, ClassVar, NoReturn, TypeVar
+
+import msgspec
 
 from saxml_ext.http.protocol import problems
 
-_INT32 = 2**31
-LEAST_INTEGER, MOST_INTEGER = -_INT32, _INT32 - 1
+MOST_INTEGER = 2**31 - 1
+
+# What JSON calls the types of Python.
+_KINDS = {
+  'array': 'array',
+  'bool': 'boolean',
+  'float': 'number',
+  'int': 'whole number',
+  'object': 'object',
+  'str': 'string',
+}
+_WRONG_TYPE = re.compile(r'Expected `([\w |]+)`, got')
+_NAMED_FIELD = re.compile(r'Object (contains unknown|missing required) field')
+_PATH = re.compile(r' - at `\$\.?(.*)`$')
+
+
+class Request(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+  """Base of the structs of requests. In all of them, null counts as absent.
+
+  Attributes:
+    HARMLESS: Further fields, which need not have an effect.
+    NEUTRAL: Further fields -> the values of them that ask for nothing. Other
+      values ask for what this server cannot do.
+  """
+
+  HARMLESS: ClassVar[tuple[str, ...]] = ()
+  NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+
+
+_R = TypeVar('_R', bound=Request)
 
 
 def parse_object(body: bytes) -> dict[str, Any]:
-  """The JSON object that a request's body is.
+  """Returns the JSON object of a request's body.
 
   Raises:
-    problems.BadRequest: it is no JSON, or another kind of value.
+    problems.BadRequest: The body is not JSON, or another kind of value.
   """
   try:
-    value = json.loads(body, parse_constant=_refuse_constant)
+    value = msgspec.json.decode(body)
   except (ValueError, RecursionError) as e:
-    reason = 'it is nested too deeply' if isinstance(e, RecursionError) else e
-    raise problems.BadRequest(f'the body is not valid JSON: {reason}') from e
+    raise _malformed(body, e) from e
   if not isinstance(value, dict):
-    raise problems.BadRequest(
-      f'the body is a JSON {kind_of(value)}; send an object'
-    )
+    raise problems.BadRequest(f'the body is {_shown(value)}; send an object')
   return value
 
 
-def _refuse_constant(name: str) -> NoReturn:
-  raise ValueError(f'{name} is no JSON number')
+def _malformed(body: bytes, error: Exception) -> problems.BadRequest:
+  """Returns the error for a body, with the field at fault if it is known."""
+  where = None
+  try:
+    value = json.loads(body)
+    members = value if isinstance(value, dict) else {}
+    for name, member in members.items():
+      # These are refused: a number beyond a float's range, and half of a
+      # surrogate pair, which is no character.
+      items = member if isinstance(member, list) else [member]
+      for i, item in enumerate(items):
+        where = f'{name}[{i}]' if items is member else name
+        data = {name: item}
+        json.dumps(data, ensure_ascii=False, allow_nan=False).encode()
+    where = None
+  except ValueError as e:
+    error = e
+  except RecursionError:
+    return problems.BadRequest(
+      'the body is not valid JSON: it is nested too deeply'
+    )
+  prefix = f'{where!a}: ' if where else ''
+  return problems.BadRequest(
+    f'the body is not valid JSON: {prefix}{error}', param=where
+  )
 
 
-def kind_of(value: Any) -> str:
-  """What JSON calls a value's type."""
-  if value is None:
-    return 'null'
-  if isinstance(value, bool):
-    return 'boolean'
-  if isinstance(value, int | float):
-    return 'number'
-  if isinstance(value, str):
-    return 'string'
-  return 'array' if isinstance(value, list) else 'object'
+def fail(name: str, text: str) -> NoReturn:
+  """Refuses the request because of a field."""
+  raise problems.BadRequest(f'{name}: {text}', param=name)
 
 
-def is_integer(value: Any) -> bool:
-  """Whether a JSON value is a whole number; true and false are not."""
-  return isinstance(value, int) and not isinstance(value, bool)
+def read(body: Mapping[str, Any], kind: type[_R], where: str = '') -> _R:
+  """Returns the struct of a JSON object.
 
+  Args:
+    body: The fields.
+    kind: The struct.
+    where: The beginning of names in messages, for example "messages[0].".
 
-class Fields:
-  """The members of a JSON object; null counts as absent.
-
-  Every method takes one member away and raises `problems.BadRequest`, which
-  names it, if its value does not fit.
+  Raises:
+    problems.BadRequest: A field does not fit, or cannot be honored.
   """
-
-  def __init__(self, members: Mapping[str, Any], where: str = ''):
-    """`where` begins the names in messages: "stream_options."."""
-    self._left = {k: v for k, v in members.items() if v is not None}
-    self._where = where
-
-  def __contains__(self, name: str) -> bool:
-    return name in self._left
-
-  def raw(self, name: str) -> Any:
-    """A member as it is; None if absent."""
-    return self._left.pop(name, None)
-
-  def fail(self, name: str, text: str) -> NoReturn:
-    """Refuses the request because of a member."""
-    name = self._where + name
-    raise problems.BadRequest(f'{name}: {text}', param=name)
-
-  def flag(self, name: str) -> bool | None:
-    """A boolean."""
-    value = self.raw(name)
-    if value is not None and not isinstance(value, bool):
-      self.fail(name, f'a {kind_of(value)} was sent; send true or false')
-    return value
-
-  def integer(
-    self, name: str, least: int = LEAST_INTEGER, most: int = MOST_INTEGER
-  ) -> int | None:
-    """A whole number within bounds."""
-    value = self.raw(name)
-    if value is None:
-      return None
-    if not is_integer(value):
-      self.fail(name, f'{_shown(value)} is no whole number')
-    if not least <= value <= most:
-      self.fail(name, f'{_shown(value)} is not from {least} to {most}')
-    return value
-
-  def number(self, name: str, least: float, most: float) -> float | None:
-    """A finite number within bounds."""
-    value = self.raw(name)
-    if value is None:
-      return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-      self.fail(name, f'{_shown(value)} is no number')
-    # The comparison first: an integer may be too large for a float.
-    if not least <= value <= most or not math.isfinite(value):
-      self.fail(name, f'{_shown(value)} is not from {least:g} to {most:g}')
-    return float(value)
-
-  def text(self, name: str) -> str | None:
-    """A string that can be sent on as UTF-8."""
-    value = self.raw(name)
-    if value is None:
-      return None
-    if not isinstance(value, str):
-      self.fail(name, f'a {kind_of(value)} was sent; send a string')
-    self.check_text(name, value)
-    return value
-
-  def check_text(self, name: str, value: str) -> None:
-    """Refuses half of a surrogate pair, which is no character."""
-    try:
-      value.encode()
-    except UnicodeEncodeError as e:
-      self.fail(name, f'it is no valid Unicode: {e}')
-
-  def texts(self, name: str, most: int) -> list[str]:
-    """A string, or an array of strings; [] if absent."""
-    value = self.raw(name)
-    if value is None:
-      return []
-    value = [value] if isinstance(value, str) else value
-    if not isinstance(value, list) or not all(
-      isinstance(item, str) for item in value
-    ):
-      self.fail(name, 'send a string or an array of strings')
-    if len(value) > most:
-      self.fail(name, f'{len(value)} texts were sent; the limit is {most}')
-    for item in value:
-      self.check_text(name, item)
-    return value
-
-  def ids(self, name: str, most: int) -> list[int]:
-    """An array of token ids; [] if absent."""
-    value = self.raw(name)
-    if value is None:
-      return []
-    if not isinstance(value, list) or not all(map(is_integer, value)):
-      self.fail(name, 'send an array of token ids, which are whole numbers')
-    if len(value) > most:
-      self.fail(name, f'{len(value)} ids were sent; the limit is {most}')
-    for item in value:
-      if not 0 <= item < _INT32:
-        self.fail(name, f'{_shown(item)} is no token id')
-    return value
-
-  def members(self, name: str) -> 'Fields':
-    """An object; one without members if absent."""
-    value = self.raw(name)
-    if value is not None and not isinstance(value, dict):
-      self.fail(name, f'a {kind_of(value)} was sent; send an object')
-    return Fields(value or {}, f'{self._where}{name}.')
-
-  def take_harmless(self, names: Collection[str]) -> None:
-    """Takes members that need not have an effect."""
-    for name in names:
-      self._left.pop(name, None)
-
-  def refuse_unless(self, neutral: Mapping[str, tuple[Any, ...]]) -> None:
-    """Takes members of which only values without effect are possible here.
-
-    Args:
-      neutral: name -> the values of it that ask for nothing.
-    """
-    for name, values in neutral.items():
-      value = self.raw(name)
-      if value is None or any(value == v for v in values):
-        continue
-      hint = (
-        f'; leave it out, or send {json.dumps(values[0])}' if values else ''
-      )
-      self.fail(
-        name, f'{_shown(value)} asks for what this server cannot do{hint}'
-      )
-
-  def finish(self) -> None:
-    """Refuses what nobody took."""
-    for name in self._left:
-      self.fail(name, 'this server knows no such parameter')
+  left = {
+    name: value
+    for name, value in body.items()
+    if value is not None and name not in kind.HARMLESS
+  }
+  for name in left.keys() & kind.NEUTRAL.keys():
+    check_neutral(where + name, left.pop(name), kind.NEUTRAL[name])
+  try:
+    return msgspec.convert(left, kind)
+  except msgspec.ValidationError as e:
+    raise _problem(str(e), left, kind, where) from e
 
 
-# A request: its JSON object, or fields that somebody else has made of it.
-Body = dict[str, Any] | Fields
+def check_neutral(name: str, value: Any, neutral: tuple[Any, ...]) -> None:
+  """Refuses a field unless its value is absent or asks for nothing."""
+  if value is None or any(value == v for v in neutral):
+    return
+  hint = f'; leave it out, or send {json.dumps(neutral[0])}' if neutral else ''
+  fail(name, f'{_shown(value)} asks for what this server cannot do{hint}')
 
 
-def of(body: Body) -> Fields:
-  """Returns the fields of a request."""
-  return body if isinstance(body, Fields) else Fields(body)
+def _problem(
+  text: str, body: Mapping[str, Any], kind: type[Request], where: str
+) -> problems.BadRequest:
+  """Returns the error for what msgspec says of a body."""
+  found = _PATH.search(text)
+  path = found[1] if found else ''
+  text = _PATH.sub('', text)
+  if match := _NAMED_FIELD.match(text):
+    field = text.split('`')[1]
+    name = f'{path}.{field}' if path else field
+    known = 'it is missing'
+    if match[1].startswith('contains'):
+      known = 'this server knows no such parameter'
+    return problems.BadRequest(f'{where}{name}: {known}', param=where + name)
+  value: Any = body
+  for key, index in re.findall(r'(\w+)|\[(\d+)\]', path):
+    value = value[int(index)] if index else value[key]
+  name = where + re.sub(r'(\[\d+\])+$', '', path)
+  reason = _reason(text, value, schema(kind)['properties'].get(path, {}))
+  return problems.BadRequest(f'{name}: {reason}', param=name)
+
+
+def _reason(text: str, value: Any, allowed: dict[str, Any]) -> str:
+  """Returns why a value does not fit, given msgspec's text and a schema."""
+  if match := _WRONG_TYPE.match(text):
+    kinds = [_KINDS[kind] for kind in match[1].split(' | ') if kind in _KINDS]
+    return f'{_shown(value)} is no {" or ".join(kinds)}'
+  if 'of length >=' in text:
+    return 'it is empty'
+  if 'of length <=' in text:
+    return f'{len(value)} were sent; the limit is {text.rpartition(" ")[2]}'
+  if 'minimum' in allowed and 'maximum' in allowed:
+    least, most = allowed['minimum'], allowed['maximum']
+    return f'{_shown(value)} is not from {least} to {most}'
+  if text.startswith('Invalid enum value'):
+    choices = [
+      *allowed.get('enum', ()),
+      *(c for part in allowed.get('oneOf', ()) for c in part.get('enum', ())),
+    ]
+    return f'{_shown(value)} is none of {", ".join(map(str, choices))}'
+  return f'{_shown(value)} does not fit: {text}'
+
+
+@functools.cache
+def schema(kind: type[Request]) -> dict[str, Any]:
+  """Returns the JSON schema of a struct, in which nothing is null."""
+  [root], parts = msgspec.json.schema_components([kind], ref_template='{name}')
+
+  def plain(item: dict[str, Any]) -> dict[str, Any]:
+    item = parts[item['$ref']] if '$ref' in item else item
+    kept = {k: v for k, v in item.items() if k not in ('default', 'title')}
+    choices = [c for c in kept.pop('anyOf', ()) if c != {'type': 'null'}]
+    if len(choices) == 1:
+      kept |= plain(choices[0])
+    elif choices:
+      kept['oneOf'] = [plain(choice) for choice in choices]
+    if 'items' in kept:
+      kept['items'] = plain(kept['items'])
+    if 'properties' in kept:
+      kept['properties'] = {k: plain(v) for k, v in kept['properties'].items()}
+    return kept
+
+  result = plain(root)
+  for name, values in kind.NEUTRAL.items():
+    result['properties'][name] = {'enum': [*values, None]}
+  for name in kind.HARMLESS:
+    told = {'description': 'accepted, without effect'}
+    result['properties'][name] = told
+  return result
 
 
 def _shown(value: Any) -> str:
-  """A value as a message shows it, which is not its whole length."""
+  """Returns a value as a message shows it, which is not its whole length."""
   try:
     text = json.dumps(value)
   except ValueError:  # An integer of thousands of digits.

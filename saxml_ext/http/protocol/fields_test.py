@@ -1,10 +1,39 @@
-"""Tests of reading a request's members."""
+"""Tests of reading a request's fields."""
+
+import json
+from typing import Annotated, ClassVar
 
 from absl.testing import absltest
 from absl.testing import parameterized
+import msgspec
 
 from saxml_ext.http.protocol import fields
 from saxml_ext.http.protocol import problems
+
+
+class _Inner(msgspec.Struct, forbid_unknown_fields=True):
+  x: bool | None = None
+
+
+class _Request(fields.Request):
+  flag: bool | None = None
+  integer: Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)] | None = None
+  count: Annotated[int, msgspec.Meta(ge=1, le=3)] | None = None
+  number: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+  text: str | None = None
+  texts: str | Annotated[list[str], msgspec.Meta(max_length=2)] | None = None
+  ids: (
+    Annotated[
+      list[Annotated[int, msgspec.Meta(ge=0)]], msgspec.Meta(max_length=2)
+    ]
+    | None
+  ) = None
+  members: _Inner | None = None
+
+
+class _Neutral(fields.Request):
+  HARMLESS: ClassVar = ('a',)
+  NEUTRAL: ClassVar = {'penalty': (0,), 'tools': ([],), 'prediction': ()}
 
 
 class FieldsTest(parameterized.TestCase):
@@ -19,67 +48,87 @@ class FieldsTest(parameterized.TestCase):
     members = {
       'flag': False,
       'count': 3,
-      'share': 1,
+      'number': 1,
       'text': 'é',
-      'one': 'a',
-      'many': ['a', 'b'],
+      'texts': 'a',
       'ids': [0, 5],
-      'inner': {'x': True},
-      'null': None,
+      'members': {'x': True},
+      'integer': None,
     }
-    found = fields.Fields(members)
-    self.assertIs(found.flag('flag'), False)
-    self.assertEqual(found.integer('count', 1, 3), 3)
-    self.assertIsInstance(found.number('share', 0, 1), float)
-    self.assertEqual(found.text('text'), 'é')
-    self.assertEqual(found.texts('one', 1), ['a'])
-    self.assertEqual(found.texts('many', 2), ['a', 'b'])
-    self.assertEqual(found.ids('ids', 2), [0, 5])
-    self.assertTrue(found.members('inner').flag('x'))
-    self.assertNotIn('null', found)
-    self.assertIsNone(found.integer('absent'))
-    self.assertEqual(found.texts('absent', 1), [])
-    found.finish()
+    found = fields.read(members, _Request)
+    self.assertIs(found.flag, False)
+    self.assertEqual(found.count, 3)
+    self.assertIsInstance(found.number, float)
+    self.assertEqual(found.text, 'é')
+    self.assertEqual(found.texts, 'a')
+    self.assertEqual(found.ids, [0, 5])
+    self.assertTrue(found.members.x)
+    self.assertIsNone(found.integer)
+    found = fields.read({'texts': ['a', 'b'], 'flag': None}, _Request)
+    self.assertEqual(found.texts, ['a', 'b'])
+    self.assertIsNone(found.flag)
 
   @parameterized.parameters(
-    ('flag', 1),
-    ('integer', 1.0),
-    ('integer', True),
-    ('integer', 2**31),
-    ('number', '1', 0, 1),
-    ('number', True, 0, 1),
-    ('number', 2, 0, 1),
-    ('number', 10**400, 0, 1),
-    ('text', 5),
-    ('text', '\udc00'),
-    ('texts', ['a', 5], 9),
-    ('texts', ['a', 'b'], 1),
-    ('texts', ['\ud800'], 9),
-    ('ids', 'a', 9),
-    ('ids', [1, True], 9),
-    ('ids', [-1], 9),
-    ('ids', [1, 2], 1),
-    ('members', [1]),
+    ('flag', 1, 'is no boolean'),
+    ('integer', 1.0, '1.0 is no whole number'),
+    ('integer', True, 'true is no whole number'),
+    ('integer', 2**31, 'is not from -2147483648 to 2147483647'),
+    ('count', 0, '0 is not from 1 to 3'),
+    ('number', '1', 'is no number'),
+    ('number', True, 'is no number'),
+    ('number', 2, '2 is not from 0 to 1'),
+    ('number', 10**400, 'is not from 0 to 1'),
+    ('text', 5, '5 is no string'),
+    ('text', '\udc00', "the body is not valid JSON: 'text': "),
+    ('texts', ['a', 5], '5 is no string'),
+    ('texts', ['a', 'b', 'c'], '3 were sent; the limit is 2'),
+    ('texts', ['\ud800'], "the body is not valid JSON: 'texts[0]': "),
+    ('ids', 'a', '"a" is no array'),
+    ('ids', [1, True], 'true is no whole number'),
+    ('ids', [-1], '-1 '),
+    ('ids', [1, 2, 3], 'the limit is 2'),
+    ('members', [1], '[1] is no object'),
   )
-  def test_what_does_not_fit_is_named(self, method, value, *bounds):
-    found = fields.Fields({'x': value}, 'outer.')
-    error = self.assert_refused(lambda: getattr(found, method)('x', *bounds))
-    self.assertEqual(error.param, 'outer.x')
+  def test_what_does_not_fit_is_named(self, name, value, text):
+    def read():
+      body = fields.parse_object(json.dumps({name: value}).encode())
+      return fields.read(body, _Request, 'outer.')
+
+    error = self.assert_refused(read, text)
+    unread = error.message.startswith('the body is')
+    self.assertEqual(
+      error.param.removesuffix('[0]'), name if unread else f'outer.{name}'
+    )
     self.assertLess(len(error.message), 200)
 
   def test_what_nobody_took_is_refused(self):
-    found = fields.Fields({'a': 1, 'b': 2})
-    found.take_harmless(('a',))
-    self.assert_refused(found.finish, 'b')
+    body = {'a': 1, 'b': 2}
+    error = self.assert_refused(lambda: fields.read(body, _Neutral), 'b')
+    self.assertEqual(error.param, 'b')
+    inner = {'members': {'y': 1}}
+    error = self.assert_refused(lambda: fields.read(inner, _Request))
+    self.assertEqual(error.param, 'members.y')
 
   def test_values_that_ask_for_nothing(self):
-    neutral = {'penalty': (0,), 'tools': ([],), 'prediction': ()}
-    found = fields.Fields({'penalty': 0.0, 'tools': []})
-    found.refuse_unless(neutral)
-    found.finish()
+    fields.read({'penalty': 0.0, 'tools': []}, _Neutral)
     for members in ({'penalty': 0.1}, {'tools': [1]}, {'prediction': {}}):
-      found = fields.Fields(members)
-      self.assert_refused(lambda: found.refuse_unless(neutral), *members)  # noqa: B023
+      self.assert_refused(lambda: fields.read(members, _Neutral), *members)  # noqa: B023
+
+  def test_schema_says_what_is_read(self):
+    properties = fields.schema(_Request)['properties']
+    self.assertEqual(
+      properties['count'], {'type': 'integer', 'minimum': 1, 'maximum': 3}
+    )
+    strings = {'type': 'array', 'items': {'type': 'string'}, 'maxItems': 2}
+    self.assertEqual(
+      properties['texts'], {'oneOf': [{'type': 'string'}, strings]}
+    )
+    self.assertEqual(
+      properties['members']['properties'], {'x': {'type': 'boolean'}}
+    )
+    properties = fields.schema(_Neutral)['properties']
+    self.assertEqual(properties['tools'], {'enum': [[], None]})
+    self.assertIn('description', properties['a'])
 
   @parameterized.parameters(
     b'', b'[1]', b'{"a": Infinity}', b'\xff', b'[' * 10**5

@@ -1,6 +1,6 @@
 """Errors as the OpenAI API has them, and what they are over gRPC."""
 
-import json
+import dataclasses
 import math
 import re
 from typing import Any
@@ -12,68 +12,49 @@ from saxml_ext.common import errors
 # What a client is told to wait where the cell names no time.
 _DEFAULT_RETRY_SECONDS = 1.0
 
+_Code = grpc.StatusCode
+_REQUEST, _SERVER = 'invalid_request_error', 'server_error'
 # HTTP's status, and the type and code of OpenAI's error object.
 _BY_CODE: dict[grpc.StatusCode, tuple[int, str, str | None]] = {
-  grpc.StatusCode.INVALID_ARGUMENT: (400, 'invalid_request_error', None),
-  grpc.StatusCode.OUT_OF_RANGE: (400, 'invalid_request_error', None),
-  grpc.StatusCode.UNAUTHENTICATED: (
-    401,
-    'authentication_error',
-    'invalid_api_key',
-  ),
-  grpc.StatusCode.PERMISSION_DENIED: (403, 'permission_error', None),
-  grpc.StatusCode.NOT_FOUND: (
-    404,
-    'invalid_request_error',
-    'model_not_found',
-  ),
-  grpc.StatusCode.ALREADY_EXISTS: (409, 'invalid_request_error', None),
-  grpc.StatusCode.ABORTED: (409, 'server_error', None),
-  grpc.StatusCode.RESOURCE_EXHAUSTED: (
-    429,
-    'rate_limit_error',
-    'rate_limit_exceeded',
-  ),
+  _Code.INVALID_ARGUMENT: (400, _REQUEST, None),
+  _Code.OUT_OF_RANGE: (400, _REQUEST, None),
+  _Code.UNAUTHENTICATED: (401, 'authentication_error', 'invalid_api_key'),
+  _Code.PERMISSION_DENIED: (403, 'permission_error', None),
+  _Code.NOT_FOUND: (404, _REQUEST, 'model_not_found'),
+  _Code.ALREADY_EXISTS: (409, _REQUEST, None),
+  _Code.ABORTED: (409, _SERVER, None),
+  _Code.RESOURCE_EXHAUSTED: (429, 'rate_limit_error', 'rate_limit_exceeded'),
   # nginx's number for a client that did not wait for its answer.
-  grpc.StatusCode.CANCELLED: (499, 'server_error', 'cancelled'),
-  grpc.StatusCode.UNIMPLEMENTED: (501, 'server_error', 'not_implemented'),
-  grpc.StatusCode.UNAVAILABLE: (503, 'server_error', 'unavailable'),
+  _Code.CANCELLED: (499, _SERVER, 'cancelled'),
+  _Code.UNIMPLEMENTED: (501, _SERVER, 'not_implemented'),
+  _Code.UNAVAILABLE: (503, _SERVER, 'unavailable'),
   # The cell has no replica that could answer, or no admin server.
-  grpc.StatusCode.FAILED_PRECONDITION: (503, 'server_error', 'unavailable'),
-  grpc.StatusCode.DEADLINE_EXCEEDED: (504, 'server_error', 'timeout'),
+  _Code.FAILED_PRECONDITION: (503, _SERVER, 'unavailable'),
+  _Code.DEADLINE_EXCEEDED: (504, _SERVER, 'timeout'),
 }
-_UNKNOWN = (500, 'server_error', None)
+_UNKNOWN = (500, _SERVER, None)
 _RETRIED = frozenset({429, 503})
 
 
+@dataclasses.dataclass(eq=False)
 class Problem(Exception):
   """An answer that is an error.
 
   Attributes:
-    status: of HTTP.
-    message: for people.
+    status: The status of HTTP.
+    message: The text for people.
     kind: OpenAI's `type`.
     code: OpenAI's `code`.
-    param: the parameter at fault.
-    retry_after: seconds; None if trying again is of no use.
+    param: The parameter at fault.
+    retry_after: Seconds; None if trying again is of no use.
   """
 
-  def __init__(
-    self,
-    status: int,
-    message: str,
-    kind: str = 'invalid_request_error',
-    code: str | None = None,
-    param: str | None = None,
-    retry_after: float | None = None,
-  ):
-    super().__init__(message)
-    self.status = status
-    self.message = message
-    self.kind = kind
-    self.code = code
-    self.param = param
-    self.retry_after = retry_after
+  status: int
+  message: str
+  kind: str = _REQUEST
+  code: str | None = None
+  param: str | None = None
+  retry_after: float | None = None
 
   def body(self) -> dict[str, Any]:
     """The JSON object of the answer."""
@@ -85,10 +66,6 @@ class Problem(Exception):
         'code': self.code,
       }
     }
-
-  def encoded(self) -> bytes:
-    """`body` as JSON."""
-    return json.dumps(self.body()).encode()
 
   def headers(self) -> dict[str, str]:
     """What tells clients when to try again, or not to.
@@ -118,27 +95,17 @@ class BadRequest(Problem):
 _ABOUT = re.compile(r'(?:the )?([a-z_]+) (?:is|has|have) ')
 # A setting of the cell -> the parameter that requests name.
 _PARAMETERS = {
-  **{
-    name: name
-    for name in (
-      'length_penalty',
-      'logprobs',
-      'max_tokens',
-      'min_tokens',
-      'n',
-      'priority',
-      'prompt',
-      'seed',
-      'stop_token_ids',
-      'temperature',
-      'top_k',
-      'top_p',
-    )
-  },
   'beam_search': 'use_beam_search',
   'max_new_tokens': 'max_tokens',
   'min_new_tokens': 'min_tokens',
   'num_beams': 'best_of',
+} | {
+  name: name
+  for name in (
+    *('length_penalty', 'logprobs', 'max_tokens', 'min_tokens', 'n'),
+    *('priority', 'prompt', 'seed', 'stop_token_ids', 'temperature'),
+    *('top_k', 'top_p'),
+  )
 }
 
 

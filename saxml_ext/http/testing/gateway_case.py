@@ -15,7 +15,7 @@ from saxml_ext.client.testing import fake_cell
 from saxml_ext.common import net
 from saxml_ext.http.testing import fake_completion
 from saxml_ext.http.testing import gateway_fixture
-from saxml_ext.http.web import gateway_options as options_lib
+from saxml_ext.http.web import guard
 
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -41,7 +41,7 @@ class GatewayCase(absltest.TestCase):
     cls, aliases: Mapping[str, str] | None = None, **options: Any
   ) -> gateway_fixture.GatewayFixture:
     gateway = gateway_fixture.GatewayFixture(
-      fake_cell.CELL, options_lib.Options(**options), aliases or {}
+      fake_cell.CELL, guard.Options(**options), aliases or {}
     )
     cls.addClassCleanup(gateway.stop)
     return gateway

@@ -7,9 +7,9 @@ import types
 from typing import Any
 
 from saxml_ext.common.telemetry import web
-from saxml_ext.http.backend import catalogue
+from saxml_ext.http.web import catalogue
 from saxml_ext.http.web import gateway_app
-from saxml_ext.http.web import gateway_options as options_lib
+from saxml_ext.http.web import guard
 
 
 class GatewayFixture:
@@ -22,21 +22,21 @@ class GatewayFixture:
   def __init__(
     self,
     cell: str,
-    options: options_lib.Options | None = None,
+    options: guard.Options | None = None,
     aliases: Mapping[str, str] = types.MappingProxyType({}),
   ):
     """Starts it for a cell under the root that clients are set to."""
     self._loop = asyncio.new_event_loop()
     self._thread = threading.Thread(target=self._loop.run_forever)
     self._thread.start()
-    options = options or options_lib.Options()
+    options = options or guard.Options()
     self._server = self.run(
       self._start(catalogue.Catalogue(cell, aliases=aliases), options)
     )
     self.address = f'http://127.0.0.1:{self._server.port}'
 
   async def _start(
-    self, models: catalogue.Catalogue, options: options_lib.Options
+    self, models: catalogue.Catalogue, options: guard.Options
   ) -> web.WebServer:
     server = web.WebServer(gateway_app.build(models, options))
     await server.start(0)

@@ -1,12 +1,18 @@
-"""Reads what a client sends, and notices when it goes away."""
+"""Reads the bodies of requests, and writes those of answers: JSON and events.
+
+It also notices when a client goes away.
+"""
 
 import asyncio
 import collections
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable
 import contextlib
+import json
 from typing import Any
 
+import msgspec
 from starlette import requests
+from starlette import responses
 from starlette import types
 
 from saxml_ext.http.protocol import fields
@@ -164,3 +170,57 @@ async def while_waited_for(
 async def _disconnected(receive: types.Receive) -> None:
   while (await receive())['type'] != 'http.disconnect':
     pass
+
+
+# Ends a stream of events, as OpenAI's do.
+DONE = b'data: [DONE]\n\n'
+
+
+def of_json(value: Any) -> responses.Response:
+  """Returns a JSON answer."""
+  data = msgspec.json.encode(value)
+  return responses.Response(data, media_type='application/json')
+
+
+def of_problem(problem: problems.Problem) -> responses.Response:
+  """Returns an answer that is an error."""
+  # A name that is refused may have half of a surrogate pair, which becomes an
+  # escape here.
+  return responses.Response(
+    json.dumps(problem.body()),
+    problem.status,
+    problem.headers(),
+    media_type='application/json',
+  )
+
+
+def event(value: Any) -> bytes:
+  """Returns a server-sent event."""
+  return b'data: ' + msgspec.json.encode(value) + b'\n\n'
+
+
+class Events:
+  """A stream of server-sent events; an ASGI application."""
+
+  def __init__(self, events: AsyncGenerator[bytes, None]):
+    """`events` are sent as they come, and closed at the end."""
+    self._events = events
+
+  async def __call__(
+    self, scope: types.Scope, receive: types.Receive, send: types.Send
+  ) -> None:
+    headers = [
+      (b'content-type', b'text/event-stream; charset=utf-8'),
+      (b'cache-control', b'no-cache'),
+      # nginx would collect events before it passes them on.
+      (b'x-accel-buffering', b'no'),
+    ]
+    async with contextlib.aclosing(self._events):
+      await send(
+        {'type': 'http.response.start', 'status': 200, 'headers': headers}
+      )
+      async for data in self._events:
+        await send(
+          {'type': 'http.response.body', 'body': data, 'more_body': True}
+        )
+    await send({'type': 'http.response.body', 'body': b''})

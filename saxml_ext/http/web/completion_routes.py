@@ -1,22 +1,21 @@
 """Answers completions and chat completions from the cell."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Coroutine, Sequence
 import contextlib
 import random
 import time
-from typing import Any
+from typing import Any, TypeVar
 
 from saxml_ext.client import sax_aio
 from saxml_ext.common import errors
-from saxml_ext.http.backend import catalogue as catalogue_lib
-from saxml_ext.http.protocol import growing_answer
-from saxml_ext.http.protocol import predict
+from saxml_ext.http.protocol import answers
+from saxml_ext.http.protocol import completions
 from saxml_ext.http.protocol import problems
-from saxml_ext.http.protocol import prompts
+from saxml_ext.http.protocol import sampling
+from saxml_ext.http.web import bodies
+from saxml_ext.http.web import catalogue as catalogue_lib
 from saxml_ext.http.web import gateway_metrics as metrics_lib
-from saxml_ext.http.web import merging
-from saxml_ext.http.web import responses
 from saxml_ext.protobuf import completion_pb2
 
 # Prompts of one request that are in the cell at a time.
@@ -24,6 +23,7 @@ AT_ONCE = 32
 # Where a full queue does not say when to come again.
 _DEFAULT_PAUSE = 0.1
 
+_T = TypeVar('_T')
 # (number of the prompt, message about its answers).
 _News = tuple[int, completion_pb2.CompleteResponse]
 
@@ -35,7 +35,7 @@ class Generation:
     self,
     catalogue: catalogue_lib.Catalogue,
     record: metrics_lib.Record,
-    form: predict.Form,
+    form: completions.Form,
     timeout: float,
     patience: float,
   ):
@@ -55,10 +55,10 @@ class Generation:
     self._patience = time.monotonic() + patience
 
   async def whole(self, head: dict[str, Any]) -> dict[str, Any]:
-    """The answer as one JSON object, which begins with `head`.
+    """Returns the answer as one JSON object, which begins with `head`.
 
     Raises:
-      problems.Problem, errors.SaxError: there is none.
+      problems.Problem, errors.SaxError: There is none.
     """
     model_id = await self._find()
     head = {**head, 'model': self._name(model_id)}
@@ -66,21 +66,21 @@ class Generation:
     if len(calls) == 1:
       collected = [await calls[0]]
     else:
-      collected = await merging.all_of(calls, AT_ONCE)
+      collected = await all_of(calls, AT_ONCE)
     for part in collected:
       self._count(part.usage)
       self._record.finished(a.finish_reason for a in part.answers.values())
     return self._form.body(head, collected)
 
-  async def events(self, head: dict[str, Any]) -> responses.Events:
-    """The answer as events, the first of which is there already.
+  async def events(self, head: dict[str, Any]) -> bodies.Events:
+    """Returns the answer as events, the first of which is there already.
 
     Raises:
-      problems.Problem, errors.SaxError: there is none.
+      problems.Problem, errors.SaxError: There is none.
     """
     model_id = await self._find()
     head = {**head, 'model': self._name(model_id)}
-    if self._form.sampling.include_usage:
+    if self._form.request.include_usage:
       head['usage'] = None
     news = self._news(model_id)
     try:
@@ -89,33 +89,28 @@ class Generation:
       await news.aclose()
       raise
     self._record.began()
-    return responses.Events(self._told(head, first, news))
+    return bodies.Events(self._told(head, first, news))
 
   async def _find(self) -> str:
-    self._record.model = await self._catalogue.find(self._form.model)
+    self._record.model = await self._catalogue.find(self._form.request.model)
     return self._record.model
+
+  def _name(self, model_id: str) -> str:
+    return self._form.request.model or self._catalogue.names(model_id)[0]
 
   async def _settings(self, model_id: str) -> dict[str, Any]:
     """Returns the request's settings, limited like the model itself."""
-    settings = self._form.sampling.settings
-    limit = self._form.sampling.default_max_tokens
-    if limit is None:
-      return settings
-    described = await self._catalogue.describe(model_id)
-    if described:
-      limit = min(limit, described.max_new_tokens)
-    return {**settings, 'max_tokens': limit}
-
-  def _name(self, model_id: str) -> str:
-    return self._form.model or self._catalogue.names(model_id)[0]
-
-  def _remaining(self) -> float:
-    return max(0.001, self._deadline - time.monotonic())
+    settings = dict(self._form.settings)
+    if (limit := self._form.default_max_tokens) is not None:
+      described = await self._catalogue.describe(model_id)
+      most = described.max_new_tokens if described else limit
+      settings['max_tokens'] = min(limit, most)
+    return settings
 
   async def _complete(
-    self, model_id: str, prompt: prompts.Prompt
+    self, model_id: str, prompt: sampling.Prompt
   ) -> AsyncGenerator[completion_pb2.CompleteResponse, None]:
-    """The cell's messages, once its queue has room."""
+    """Yields the cell's messages, once its queue has room."""
     while True:
       messages = self._messages(model_id, prompt)
       async with contextlib.aclosing(messages):
@@ -133,12 +128,13 @@ class Generation:
       await asyncio.sleep(pause)
 
   async def _messages(
-    self, model_id: str, prompt: prompts.Prompt
+    self, model_id: str, prompt: sampling.Prompt
   ) -> AsyncGenerator[completion_pb2.CompleteResponse, None]:
     model = self._catalogue.model(model_id)
-    options = sax_aio.ModelOptions(self._remaining())
+    left = max(0.001, self._deadline - time.monotonic())
+    options = sax_aio.ModelOptions(left)
     settings = await self._settings(model_id)
-    if not self._form.sampling.stream:
+    if not self._form.request.stream:
       yield await model.Complete(prompt, options, **settings)
       return
     messages = model.CompleteStream(prompt, options, **settings)
@@ -147,9 +143,9 @@ class Generation:
         yield response
 
   async def _collect(
-    self, model_id: str, prompt: prompts.Prompt
-  ) -> growing_answer.Collected:
-    collected = growing_answer.Collected()
+    self, model_id: str, prompt: sampling.Prompt
+  ) -> answers.Collected:
+    collected = answers.Collected()
     messages = self._complete(model_id, prompt)
     async with contextlib.aclosing(messages):
       async for response in messages:
@@ -159,7 +155,7 @@ class Generation:
   async def _news(self, model_id: str) -> AsyncGenerator[_News, None]:
     streams = [self._complete(model_id, p) for p in self._form.prompts]
     if len(streams) > 1:
-      news = merging.merged(streams, AT_ONCE)
+      news = merged(streams, AT_ONCE)
       async with contextlib.aclosing(news):
         async for each in news:
           yield each
@@ -174,41 +170,36 @@ class Generation:
     first: _News,
     news: AsyncGenerator[_News, None],
   ) -> AsyncGenerator[bytes, None]:
-    chunks = self._form.streams()
+    chunks = completions.Chunks(self._form)
     usage: list[completion_pb2.Usage] = []
+
+    def events_of(item: _News) -> bytes:
+      prompt, response = item
+      if response.HasField('usage'):
+        usage.append(response.usage)
+        self._count(response.usage)
+      told = chunks.chunks(head, prompt, response)
+      for chunk in told:
+        self._record.finished(c['finish_reason'] for c in chunk['choices'])
+      return b''.join(map(bodies.event, told))
+
     try:
       async with contextlib.aclosing(news):
-        yield self._events_of(chunks, head, first, usage)
+        yield events_of(first)
         async for item in news:
-          if data := self._events_of(chunks, head, item, usage):
+          if data := events_of(item):
             yield data
     except (errors.SaxError, problems.Problem) as e:
       problem = e if isinstance(e, problems.Problem) else problems.of(e)
       self._record.error = problem.status
       # The status is sent; the openai package raises what such an event says.
-      yield responses.event(problem.body()) + responses.DONE
+      yield bodies.event(problem.body()) + bodies.DONE
       return
-    end = responses.DONE
-    if self._form.sampling.include_usage:
-      told = chunks.last(head, growing_answer.usage_of(usage))
-      end = responses.event(told) + end
+    end = bodies.DONE
+    if self._form.request.include_usage:
+      told = chunks.last(head, answers.usage_of(usage))
+      end = bodies.event(told) + end
     yield end
-
-  def _events_of(
-    self,
-    chunks: Any,
-    head: dict[str, Any],
-    news: _News,
-    usage: list[completion_pb2.Usage],
-  ) -> bytes:
-    prompt, response = news
-    if response.HasField('usage'):
-      usage.append(response.usage)
-      self._count(response.usage)
-    told = chunks.chunks(head, prompt, response)
-    for chunk in told:
-      self._record.finished(c['finish_reason'] for c in chunk['choices'])
-    return b''.join(map(responses.event, told))
 
   def _count(self, usage: completion_pb2.Usage) -> None:
     self._record.used(usage.prompt_tokens, usage.completion_tokens)
@@ -218,3 +209,73 @@ def _pause(refused: errors.ResourceExhausted) -> float:
   """Seconds after which a full queue may have room; not the same for all."""
   asked = refused.retry_after or _DEFAULT_PAUSE
   return asked * random.uniform(1.0, 1.5)
+
+
+async def merged(
+  streams: Sequence[AsyncGenerator[_T, None]], at_once: int
+) -> AsyncGenerator[tuple[int, _T], None]:
+  """Items of all streams as they come, each with its stream's number.
+
+  A reader that is slow holds the streams up. The first error of a stream, and
+  closing the generator, ends all of them.
+
+  Args:
+    streams: not begun yet.
+    at_once: how many of them are read at a time.
+  """
+  # One place, for what was read and not yet taken.
+  queue: asyncio.Queue[tuple[int, _T]] = asyncio.Queue(1)
+  room = asyncio.Semaphore(at_once)
+
+  async def read(number: int, stream: AsyncGenerator[_T, None]) -> None:
+    async with room, contextlib.aclosing(stream):
+      async for item in stream:
+        await queue.put((number, item))
+
+  tasks = [
+    asyncio.create_task(read(number, stream))
+    for number, stream in enumerate(streams)
+  ]
+  ended = asyncio.gather(*tasks)
+  try:
+    while not (ended.done() and queue.empty()):
+      taking = asyncio.create_task(queue.get())
+      try:
+        await asyncio.wait((taking, ended), return_when='FIRST_COMPLETED')
+        if taking.done():
+          yield taking.result()
+        else:
+          ended.result()
+      finally:
+        taking.cancel()
+    ended.result()
+  finally:
+    for task in tasks:
+      task.cancel()
+    await asyncio.gather(ended, *tasks, return_exceptions=True)
+
+
+async def all_of(
+  calls: Sequence[Coroutine[Any, Any, _T]], at_once: int
+) -> list[_T]:
+  """The results of coroutines; the first error ends all of them.
+
+  Args:
+    calls: not begun yet.
+    at_once: how many of them run at a time.
+  """
+  room = asyncio.Semaphore(at_once)
+
+  async def one(call: Coroutine[Any, Any, _T]) -> _T:
+    async with room:
+      return await call
+
+  tasks = [asyncio.create_task(one(call)) for call in calls]
+  try:
+    return await asyncio.gather(*tasks)
+  finally:
+    for task in tasks:
+      task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for call in calls:
+      call.close()  # Those that were never begun.

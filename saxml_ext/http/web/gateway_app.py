@@ -1,26 +1,29 @@
 """The gateway as an ASGI application: its routes, and what guards them."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
+import contextlib
+import math
 import pathlib
 from typing import Any
 
 from starlette import requests
-from starlette import responses as starlette_responses
+from starlette import responses
 from starlette import routing
 from starlette import types
 from starlette.middleware import cors
 
-from saxml_ext.http.backend import catalogue as catalogue_lib
+from saxml_ext.common import errors
 from saxml_ext.http.protocol import openapi
 from saxml_ext.http.protocol import problems
 from saxml_ext.http.web import bodies
+from saxml_ext.http.web import catalogue as catalogue_lib
 from saxml_ext.http.web import gateway_metrics as metrics_lib
-from saxml_ext.http.web import gateway_options as options_lib
 from saxml_ext.http.web import guard
-from saxml_ext.http.web import information
 from saxml_ext.http.web import json_routes
-from saxml_ext.http.web import responses
 
+# Of the API that is spoken here, not of a release.
+_VERSION = '1'
 _DIRECTORY = pathlib.Path(__file__).parent / 'static'
 _KINDS = {'.css': 'text/css', '.html': 'text/html', '.js': 'text/javascript'}
 _HEADERS = {
@@ -35,61 +38,110 @@ _HEADERS = {
 }
 
 
-class _Pages:
-  """The handlers.
+# What a handler returns: an answer, or the JSON object that it is.
+_Found = responses.Response | dict[str, Any]
+_Getter = Callable[[requests.Request], Awaitable[_Found]]
+_EXPOSED_HEADERS = ('x-request-id', 'retry-after', 'retry-after-ms')
+
+
+class _Information:
+  """Answers requests about the gateway and the cell, and for pages.
 
   Attributes:
     api: The OpenAPI document, which knows all routes and so comes last.
   """
 
-  def __init__(self) -> None:
+  def __init__(
+    self, catalogue: catalogue_lib.Catalogue, metrics: metrics_lib.Metrics
+  ):
     self.api: dict[str, Any] = {}
+    self._catalogue = catalogue
+    self._metrics = metrics
     self._files = {
       path.name: path.read_bytes() for path in _DIRECTORY.iterdir()
     }
 
-  def _file(self, name: str) -> starlette_responses.Response:
-    if name not in self._files:
-      raise problems.Problem(404, f'There is no /static/{name}.')
-    kind = _KINDS[pathlib.PurePath(name).suffix]
-    return starlette_responses.Response(
-      self._files[name], headers=_HEADERS, media_type=kind
-    )
+  def file(self, name: str) -> _Getter:
+    """Returns the handler of a page; "" is for the file that a path names."""
 
-  async def playground(
-    self, request: requests.Request
-  ) -> starlette_responses.Response:
-    """/."""
-    del request
-    return self._file('playground.html')
+    async def handler(request: requests.Request) -> _Found:
+      found = name or request.path_params['name']
+      if found not in self._files:
+        raise problems.Problem(404, f'There is no /static/{found}.')
+      kind = _KINDS[pathlib.PurePath(found).suffix]
+      return responses.Response(
+        self._files[found], headers=_HEADERS, media_type=kind
+      )
 
-  async def reference(
-    self, request: requests.Request
-  ) -> starlette_responses.Response:
-    """/docs."""
-    del request
-    return self._file('docs.html')
+    return handler
 
-  async def openapi(
-    self, request: requests.Request
-  ) -> starlette_responses.Response:
-    """/openapi.json."""
-    del request
-    return responses.of_json(self.api)
+  async def openapi(self, _: requests.Request) -> _Found:
+    """Answers /openapi.json."""
+    return self.api
 
-  async def static(
-    self, request: requests.Request
-  ) -> starlette_responses.Response:
-    """/static/{name}."""
-    return self._file(request.path_params['name'])
+  async def models(self, _: requests.Request) -> _Found:
+    """Answers /v1/models: everybody who is let in may know all models."""
+    found = await self._catalogue.published()
+    calls = [
+      self._model(name, model_id, created)
+      for model_id, created in found.items()
+      for name in self._catalogue.names(model_id)
+    ]
+    return {'object': 'list', 'data': await asyncio.gather(*calls)}
 
+  async def model(self, request: requests.Request) -> _Found:
+    """Answers /v1/models/{id}."""
+    name = request.path_params['name']
+    model_id = await self._catalogue.find(name)
+    created = (await self._catalogue.published(math.inf))[model_id]
+    if name not in self._catalogue.aliases:
+      name = model_id
+    return await self._model(name, model_id, created)
 
-_Getter = Callable[[requests.Request], Awaitable[starlette_responses.Response]]
-_EXPOSED_HEADERS = ('x-request-id', 'retry-after', 'retry-after-ms')
+  async def _model(
+    self, name: str, model_id: str, created: int
+  ) -> dict[str, Any]:
+    told = await self._catalogue.describe(model_id)
+    return {
+      'id': name,
+      'object': 'model',
+      # When this gateway first saw it: the cell does not tell.
+      'created': created,
+      'owned_by': 'sax',
+      'root': told.checkpoint_path if told else None,
+      'parent': None,
+      'max_model_len': told.max_prompt + told.max_new_tokens if told else None,
+    }
+
+  async def health(self, request: requests.Request) -> _Found:
+    """Answers /health: the cell's admin server answers, or did just now."""
+    try:
+      await self._catalogue.check_health()
+    except errors.SaxError as e:
+      raise problems.Problem(
+        503,
+        f'the cell {self._catalogue.cell} cannot be asked: {e.message}',
+        kind='server_error',
+        code='unavailable',
+      ) from e
+    return await self.live(request)
+
+  async def live(self, _: requests.Request) -> _Found:
+    """Answers /health/live: this process answers."""
+    return {'status': 'ok'}
+
+  async def version(self, _: requests.Request) -> _Found:
+    """Answers /version."""
+    return {'version': _VERSION}
+
+  async def metrics(self, request: requests.Request) -> _Found:
+    """Answers /metrics."""
+    text, kind = self._metrics.text(request.headers.get('accept', ''))
+    return responses.Response(text, headers={'content-type': kind})
 
 
 def build(
-  catalogue: catalogue_lib.Catalogue, options: options_lib.Options
+  catalogue: catalogue_lib.Catalogue, options: guard.Options
 ) -> types.ASGIApp:
   """Makes the application; call on the event loop that will serve it."""
   metrics = metrics_lib.Metrics()
@@ -112,46 +164,44 @@ def build(
 
 def _routes(
   catalogue: catalogue_lib.Catalogue,
-  options: options_lib.Options,
+  options: guard.Options,
   metrics: metrics_lib.Metrics,
 ) -> list[routing.Route]:
-  told = information.Information(catalogue, metrics)
+  told = _Information(catalogue, metrics)
   asked = json_routes.Work(catalogue, options)
   admission = guard.Admission(options, metrics)
   reader = bodies.Reader(options.max_body_bytes, options.most_bodies)
-
   paths: list[openapi.Path] = []
 
   def route(
     path: str, app: types.ASGIApp, method: str, needs_key: bool
   ) -> routing.Route:
     paths.append((path, method, needs_key))
+    app = admission.around(app) if needs_key else app
     return routing.Route(path, _Named(app, path), methods=[method])
 
-  def get(path: str, handler: _Getter) -> routing.Route:
-    return route(path, routing.request_response(handler), 'GET', False)
+  def get(
+    path: str, handler: _Getter, needs_key: bool = False
+  ) -> routing.Route:
+    place = admission.place if needs_key else contextlib.nullcontext
 
-  def guarded(path: str, handler: _Getter) -> routing.Route:
-    async def counted(
-      request: requests.Request,
-    ) -> starlette_responses.Response:
-      with admission.place():
-        return await handler(request)
+    async def answered(request: requests.Request) -> responses.Response:
+      with place():
+        found = await handler(request)
+      return bodies.of_json(found) if isinstance(found, dict) else found
 
-    app = admission.around(routing.request_response(counted))
-    return route(path, app, 'GET', True)
+    return route(path, routing.request_response(answered), 'GET', needs_key)
 
   def post(path: str, handler: json_routes.Handler) -> routing.Route:
-    app = admission.around(json_routes.Posted(handler, reader, admission.place))
+    app = json_routes.Posted(handler, reader, admission.place)
     return route(path, app, 'POST', True)
 
-  shown = _Pages()
   routes = [
     post('/v1/completions', asked.completions),
     post('/v1/chat/completions', asked.chat_completions),
     post('/v1/embeddings', asked.embeddings),
-    guarded('/v1/models', told.models),
-    guarded('/v1/models/{name:path}', told.model),
+    get('/v1/models', told.models, needs_key=True),
+    get('/v1/models/{name:path}', told.model, needs_key=True),
     post('/tokenize', asked.tokenize),
     post('/detokenize', asked.detokenize),
     *(post(path, asked.predict) for path in options.predict_routes),
@@ -159,12 +209,12 @@ def _routes(
     get('/health/live', told.live),
     get('/version', told.version),
     get('/metrics', told.metrics),
-    get('/', shown.playground),
-    get('/docs', shown.reference),
-    get('/openapi.json', shown.openapi),
-    get('/static/{name}', shown.static),
+    get('/', told.file('playground.html')),
+    get('/docs', told.file('docs.html')),
+    get('/openapi.json', told.openapi),
+    get('/static/{name}', told.file('')),
   ]
-  shown.api = openapi.document(
+  told.api = openapi.document(
     paths, options.health_routes, options.predict_routes
   )
   return routes

@@ -4,8 +4,9 @@ It gets an id, is let in or turned away, and counted; its errors become answers
 in OpenAI's form.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import contextlib
+import dataclasses
 import logging
 import time
 
@@ -22,15 +23,56 @@ from saxml_ext.common.telemetry import trace_metadata
 from saxml_ext.common.telemetry import traced_calls
 from saxml_ext.common.telemetry import tracing
 from saxml_ext.http.protocol import problems
+from saxml_ext.http.protocol import templates
 from saxml_ext.http.web import bodies
 from saxml_ext.http.web import gateway_metrics as metrics_lib
-from saxml_ext.http.web import gateway_options as options_lib
-from saxml_ext.http.web import responses
 
 _logger = logging.getLogger('absl')  # absl's, which writes to stderr.
 
 # Status of a request whose client did not wait for it; nginx's number.
 _GONE = 499
+
+
+# An API key -> the name of its owner; None if it is nobody's.
+NameOf = Callable[[str], str | None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+  """How the gateway takes requests.
+
+  Attributes:
+    name_of: checks API keys; None lets everybody in.
+    max_in_flight: requests at a time; further ones are refused.
+    max_body_bytes: of a request.
+    request_timeout: seconds that a request may take.
+    queue_secs: seconds of those that it may wait for room in a full queue.
+    profile: How requests to models are read that `profiles` lacks.
+    profiles: The id of a model -> how its requests are read.
+    allowed_origins: whose pages may ask; "*" for all.
+    local: True if this machine alone reaches the gateway. Only requests for
+      loopback's names and for `allowed_hosts` are answered then.
+    allowed_hosts: Names that requests may be for, in lower case. If there are
+      any, others are refused.
+    most_bodies: The request bodies that are received at a time from one client.
+    health_routes, predict_routes: paths of these two; Vertex AI has its own.
+  """
+
+  name_of: NameOf | None = None
+  max_in_flight: int = 1024
+  max_body_bytes: int = 4 * 2**20
+  request_timeout: float = 600.0
+  queue_secs: float = 0.0
+  profile: templates.Profile = templates.Profile()
+  profiles: Mapping[str, templates.Profile] = dataclasses.field(
+    default_factory=dict
+  )
+  allowed_origins: Sequence[str] = ()
+  local: bool = False
+  allowed_hosts: Collection[str] = ()
+  most_bodies: int = 64
+  health_routes: Sequence[str] = ('/health',)
+  predict_routes: Sequence[str] = ('/predict',)
 
 
 class Guard:
@@ -44,7 +86,7 @@ class Guard:
     self,
     app: types.ASGIApp,
     metrics: metrics_lib.Metrics,
-    options: options_lib.Options,
+    options: Options,
   ):
     self._app = app
     self._metrics = metrics
@@ -77,7 +119,7 @@ class Guard:
         problem = await self._problem(scope, receive, send_with_id)
         # What has begun cannot become another answer: it breaks off.
         if problem and status == _GONE:
-          await responses.of_problem(problem)(scope, receive, send_with_id)
+          await bodies.of_problem(problem)(scope, receive, send_with_id)
     except bodies.ClientGone:
       status = _GONE
     finally:
@@ -151,9 +193,7 @@ def _log(
 class Admission:
   """Lets requests in that ask the cell, and says for whom."""
 
-  def __init__(
-    self, options: options_lib.Options, metrics: metrics_lib.Metrics
-  ):
+  def __init__(self, options: Options, metrics: metrics_lib.Metrics):
     self._name_of = options.name_of
     self._most = options.max_in_flight
     self._in_flight = metrics.in_flight

@@ -8,10 +8,9 @@ from starlette import types
 
 from saxml_ext.common.telemetry import request_id
 from saxml_ext.common.telemetry import traced_calls
+from saxml_ext.http.web import bodies
 from saxml_ext.http.web import gateway_metrics
-from saxml_ext.http.web import gateway_options
 from saxml_ext.http.web import guard
-from saxml_ext.http.web import responses
 
 _SCOPE = {'type': 'http', 'method': 'GET', 'path': '/x', 'headers': []}
 
@@ -28,7 +27,7 @@ class GuardTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
       return await asyncio.Future()
 
     self.metrics = gateway_metrics.Metrics()
-    await guard.Guard(app, self.metrics, gateway_options.Options())(
+    await guard.Guard(app, self.metrics, guard.Options())(
       dict(_SCOPE), receive, send
     )
     return sent
@@ -56,7 +55,7 @@ class GuardTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
       raise ValueError('oh')
 
     with self.assertLogs('absl', 'WARNING'):
-      sent = await self.ask(responses.Events(events()))
+      sent = await self.ask(bodies.Events(events()))
     kinds = [message['type'] for message in sent]
     self.assertEqual(kinds, ['http.response.start', 'http.response.body'])
     self.assertTrue(sent[-1]['more_body'])
@@ -67,7 +66,7 @@ class GuardTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
 
     async def app(scope, receive, send):
       self.name = request_id.current()
-      await responses.of_json({})(scope, receive, send)
+      await bodies.of_json({})(scope, receive, send)
 
     with self.assertLogs('absl', 'INFO') as logs:
       start, _ = await self.ask(app)

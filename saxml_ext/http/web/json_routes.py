@@ -10,20 +10,17 @@ from starlette import types
 
 from saxml_ext.client import sax_aio
 from saxml_ext.common import errors
-from saxml_ext.http.backend import catalogue as catalogue_lib
 from saxml_ext.http.protocol import chat
 from saxml_ext.http.protocol import completions
-from saxml_ext.http.protocol import embeddings
-from saxml_ext.http.protocol import model_profiles
-from saxml_ext.http.protocol import predict
+from saxml_ext.http.protocol import fields
 from saxml_ext.http.protocol import problems
-from saxml_ext.http.protocol import tokens
+from saxml_ext.http.protocol import templates
+from saxml_ext.http.protocol import text_requests
 from saxml_ext.http.web import bodies
+from saxml_ext.http.web import catalogue as catalogue_lib
 from saxml_ext.http.web import completion_routes
 from saxml_ext.http.web import gateway_metrics as metrics_lib
-from saxml_ext.http.web import gateway_options as options_lib
-from saxml_ext.http.web import merging
-from saxml_ext.http.web import responses
+from saxml_ext.http.web import guard
 
 # Header -> what makes seconds of it.
 _SECONDS = {
@@ -39,22 +36,21 @@ _READ_TIMEOUT = 'x-stainless-read-timeout'
 def request_seconds(
   headers: Mapping[str, str], stream: bool, most: float
 ) -> float:
-  """Seconds within which a request is to be answered.
+  """Returns the seconds within which a request is to be answered.
 
   Args:
-    headers: names in lower case.
-    stream: whether the answer comes in parts.
-    most: this server's limit.
+    headers: The headers; names in lower case.
+    stream: True if the answer comes in parts.
+    most: This server's limit.
 
   Raises:
-    problems.BadRequest: a header is no positive number.
+    problems.BadRequest: A header is not a positive number.
   """
+  factors = _SECONDS if stream else _SECONDS | {_READ_TIMEOUT: 1.0}
   found = [most]
-  for name, factor in _SECONDS.items():
+  for name, factor in factors.items():
     if name in headers:
       found.append(_number(name, headers[name]) * factor)
-  if not stream and _READ_TIMEOUT in headers:
-    found.append(_number(_READ_TIMEOUT, headers[_READ_TIMEOUT]))
   return min(found)
 
 
@@ -64,20 +60,17 @@ def _number(name: str, value: str) -> float:
   except ValueError:
     result = 0.0
   if not result > 0:  # Not a number, too.
+    unit = '' if name.endswith('-ms') else ' of seconds'
     raise problems.BadRequest(
-      f'the header {name}: {value[:40]} is no positive number of seconds'
-      if not name.endswith('-ms')
-      else f'the header {name}: {value[:40]} is no positive number'
+      f'the header {name}: {value[:40]} is no positive number{unit}'
     )
   return result
 
 
-Handler = Callable[
-  [requests.Request, dict[str, Any]], Awaitable[responses.Answer]
-]
-
-
-_Form = predict.Form
+_Form = completions.Form
+# An answer: a JSON object, or events.
+_Answer = dict[str, Any] | bodies.Events
+Handler = Callable[[requests.Request, dict[str, Any]], Awaitable[_Answer]]
 
 
 class Posted:
@@ -111,8 +104,9 @@ class Posted:
     body = await self._reader.read_json(request)
 
     async def answer() -> None:
-      response = await self._handler(request, body)
-      await response(scope, receive, send)
+      found = await self._handler(request, body)
+      app = bodies.of_json(found) if isinstance(found, dict) else found
+      await app(scope, receive, send)
 
     with self._place():
       await bodies.while_waited_for(receive, answer())
@@ -122,45 +116,42 @@ class Work:
   """The handlers."""
 
   def __init__(
-    self,
-    catalogue: catalogue_lib.Catalogue,
-    options: options_lib.Options,
+    self, catalogue: catalogue_lib.Catalogue, options: guard.Options
   ):
     self._catalogue = catalogue
     self._options = options
 
   async def completions(
     self, request: requests.Request, body: dict[str, Any]
-  ) -> responses.Answer:
-    """/v1/completions."""
+  ) -> _Answer:
+    """Answers /v1/completions."""
     form = completions.parse(body, self._profile_of)
     return await self._generate(request, form, 'cmpl-')
 
   async def chat_completions(
     self, request: requests.Request, body: dict[str, Any]
-  ) -> responses.Answer:
-    """/v1/chat/completions."""
+  ) -> _Answer:
+    """Answers /v1/chat/completions."""
     form = chat.parse(body, self._profile_of)
     return await self._generate(request, form, 'chatcmpl-')
 
   async def _generate(
     self, request: requests.Request, form: _Form, prefix: str
-  ) -> responses.Answer:
-    stream = form.sampling.stream
+  ) -> _Answer:
+    stream = form.request.stream
     work = self._generation(request, form, self._timeout(request, stream))
     head = {
       'id': prefix + request.state.request_id,
       'created': int(time.time()),
     }
-    if stream:
-      return await work.events(head)
-    return responses.of_json(await work.whole(head))
+    return await (work.events(head) if stream else work.whole(head))
 
   async def predict(
     self, request: requests.Request, body: dict[str, Any]
-  ) -> responses.Answer:
-    """Vertex AI's predictions."""
-    forms = predict.parse(body, self._profile_of).forms
+  ) -> _Answer:
+    """Answers Vertex AI's predictions."""
+    asked = fields.read(body, text_requests.Predict)
+    forms = asked.forms(self._profile_of)
     timeout = self._timeout(request)
 
     async def one(form: _Form) -> dict[str, Any]:
@@ -169,17 +160,15 @@ class Work:
       return {'choices': answer['choices'], 'usage': answer['usage']}
 
     calls = [one(form) for form in forms]
-    found = await merging.all_of(calls, completion_routes.AT_ONCE)
-    return responses.of_json({'predictions': found})
+    found = await completion_routes.all_of(calls, completion_routes.AT_ONCE)
+    return {'predictions': found}
 
   async def embeddings(
     self, request: requests.Request, body: dict[str, Any]
-  ) -> responses.Answer:
-    """/v1/embeddings."""
-    form = embeddings.parse(body)
-    model_id = await self._find(request, form.model)
-    model = self._catalogue.model(model_id)
-    options = sax_aio.ModelOptions(self._timeout(request))
+  ) -> _Answer:
+    """Answers /v1/embeddings."""
+    asked = fields.read(body, text_requests.Embeddings)
+    model_id, model, options = await self._model(request, asked.model)
 
     async def one(text: str) -> tuple[list[float], int | None]:
       found = await model.Embed(text, options)
@@ -188,41 +177,44 @@ class Work:
       except (errors.InvalidArgument, errors.PermissionDenied):
         return found, None  # It takes ids, or the caller may embed alone.
 
-    calls = [one(text) for text in form.texts]
-    found = await merging.all_of(calls, completion_routes.AT_ONCE)
+    calls = [one(text) for text in asked.texts()]
+    found = await completion_routes.all_of(calls, completion_routes.AT_ONCE)
     counts = [count for _, count in found if count is not None]
     tokens = sum(counts) if len(counts) == len(found) else None
     _record(request).used(tokens or 0, 0)
-    return responses.of_json(
-      form.body(model_id, [values for values, _ in found], tokens)
-    )
+    return asked.body(model_id, [values for values, _ in found], tokens)
 
   async def tokenize(
     self, request: requests.Request, body: dict[str, Any]
-  ) -> responses.Answer:
-    """/tokenize."""
-    form = tokens.parse_tokenize(body, self._profile_of)
-    model_id = await self._find(request, form.model)
-    model = self._catalogue.model(model_id)
-    options = sax_aio.ModelOptions(self._timeout(request))
-    found = await model.Tokenize(form.text, options)
-    return responses.of_json(form.body(found))
+  ) -> _Answer:
+    """Answers /tokenize."""
+    asked = fields.read(body, text_requests.Tokenize)
+    text = asked.text(self._profile_of)
+    _, model, options = await self._model(request, asked.model)
+    found = await model.Tokenize(text, options)
+    return {
+      'count': len(found.ids),
+      'max_model_len': found.max_model_len,
+      'tokens': list(found.ids),
+      'token_strs': list(found.texts) if asked.return_token_strs else None,
+    }
 
   async def detokenize(
     self, request: requests.Request, body: dict[str, Any]
-  ) -> responses.Answer:
-    """/detokenize."""
-    form = tokens.parse_detokenize(body)
-    model_id = await self._find(request, form.model)
-    model = self._catalogue.model(model_id)
-    options = sax_aio.ModelOptions(self._timeout(request))
-    found = await model.Detokenize(form.ids, options)
-    return responses.of_json(form.body(found))
+  ) -> _Answer:
+    """Answers /detokenize."""
+    asked = fields.read(body, text_requests.Detokenize)
+    _, model, options = await self._model(request, asked.model)
+    return {'prompt': await model.Detokenize(asked.tokens, options)}
 
-  async def _find(self, request: requests.Request, name: str | None) -> str:
+  async def _model(
+    self, request: requests.Request, name: str | None
+  ) -> tuple[str, sax_aio.LanguageModel, sax_aio.ModelOptions]:
+    """Returns a model's id and client, and the options of a call of it."""
     model_id = await self._catalogue.find(name)
     _record(request).model = model_id
-    return model_id
+    options = sax_aio.ModelOptions(self._timeout(request))
+    return model_id, self._catalogue.model(model_id), options
 
   def _generation(
     self, request: requests.Request, form: _Form, timeout: float
@@ -240,7 +232,7 @@ class Work:
       request.headers, stream, self._options.request_timeout
     )
 
-  def _profile_of(self, name: str | None) -> model_profiles.Profile:
+  def _profile_of(self, name: str | None) -> templates.Profile:
     model_id = self._catalogue.full_id(name or self._catalogue.default)
     return self._options.profiles.get(model_id, self._options.profile)
 

@@ -8,8 +8,8 @@ from absl.testing import absltest
 from saxml_ext.client import sax
 from saxml_ext.client.testing import fake_cell
 from saxml_ext.common import errors
-from saxml_ext.http.backend import catalogue
 from saxml_ext.http.protocol import problems
+from saxml_ext.http.web import catalogue
 
 _MODEL = fake_cell.MODEL
 

@@ -1,0 +1,159 @@
+"""Answers that grow with the cell's messages, in OpenAI's forms."""
+
+from collections.abc import Sequence
+import dataclasses
+from typing import Any
+
+from saxml_ext.protobuf import completion_pb2
+
+_FINISH_REASONS = {
+  completion_pb2.FINISH_REASON_STOP: 'stop',
+  completion_pb2.FINISH_REASON_LENGTH: 'length',
+}
+_Piece = completion_pb2.Token | completion_pb2.Alternative
+
+
+@dataclasses.dataclass
+class Answer:
+  """One of a request's answers, or news about it.
+
+  Attributes:
+    index: The number among the request's answers.
+    text: The text so far.
+    tokens: The tokens so far.
+    finish_reason: "stop", "length", or None while it goes on.
+    stop_reason: The stop text or id that ended it.
+    score: The score by which the search ranks it; None while it goes on.
+    logprob: The sum of its tokens' log-probabilities; None while it goes on.
+  """
+
+  index: int
+  text: str = ''
+  tokens: list[completion_pb2.Token] = dataclasses.field(default_factory=list)
+  finish_reason: str | None = None
+  stop_reason: str | int | None = None
+  score: float | None = None
+  logprob: float | None = None
+
+  def add(self, choice: completion_pb2.Choice) -> 'Answer':
+    """Takes in news; returns itself."""
+    self.text += choice.text
+    self.tokens.extend(choice.tokens)
+    self.finish_reason = _FINISH_REASONS.get(choice.finish_reason)
+    if self.finish_reason is not None:
+      kind = choice.WhichOneof('stop_reason')
+      self.stop_reason = getattr(choice, kind) if kind else None
+      self.score, self.logprob = choice.score, choice.logprob
+    return self
+
+  def logprob_per_token(self) -> float:
+    """Returns the log-probability that OpenAI's best_of compares."""
+    return (self.logprob or 0.0) / max(1, len(self.tokens))
+
+
+@dataclasses.dataclass
+class Collected:
+  """All answers of one prompt, whole.
+
+  Attributes:
+    answers: The answers by index.
+    usage: The tokens of the prompt and of all answers.
+  """
+
+  answers: dict[int, Answer] = dataclasses.field(default_factory=dict)
+  usage: completion_pb2.Usage = dataclasses.field(
+    default_factory=completion_pb2.Usage
+  )
+
+  def add(self, response: completion_pb2.CompleteResponse) -> None:
+    """Takes in a message."""
+    for choice in response.choices:
+      self.answers.setdefault(choice.index, Answer(choice.index)).add(choice)
+    if response.HasField('usage'):
+      self.usage = response.usage
+
+  def best(self, n: int) -> list[Answer]:
+    """Returns the n answers that were asked for, numbered from 0.
+
+    If there are more, they are samples to choose from, and the likeliest by
+    token come first.
+    """
+    found = [self.answers[i] for i in sorted(self.answers)]
+    if len(found) <= n:
+      return found
+    found.sort(key=Answer.logprob_per_token, reverse=True)
+    return [
+      dataclasses.replace(answer, index=i) for i, answer in enumerate(found[:n])
+    ]
+
+
+def usage_of(parts: Sequence[completion_pb2.Usage]) -> dict[str, int]:
+  """Returns OpenAI's count of tokens, over the prompts of a request."""
+  prompt = sum(part.prompt_tokens for part in parts)
+  completion = sum(part.completion_tokens for part in parts)
+  return {
+    'prompt_tokens': prompt,
+    'completion_tokens': completion,
+    'total_tokens': prompt + completion,
+  }
+
+
+def _name(piece: _Piece) -> str:
+  """Returns a token as completions show it.
+
+  A part of a character has no text; OpenAI shows its bytes, "bytes:\\xe2\\x82".
+  """
+  if piece.text or not piece.utf8:
+    return piece.text
+  return 'bytes:' + ''.join(f'\\x{byte:02x}' for byte in piece.utf8)
+
+
+def completion_logprobs(
+  tokens: Sequence[completion_pb2.Token], offset: int
+) -> dict[str, list[Any]]:
+  """Returns the log-probabilities of tokens in the form of completions.
+
+  Args:
+    tokens: Consecutive tokens of an answer.
+    offset: The characters of the answer before them.
+  """
+  offsets = []
+  for token in tokens:
+    offsets.append(offset)
+    offset += len(token.text)
+  return {
+    'tokens': [_name(token) for token in tokens],
+    'token_logprobs': [token.logprob for token in tokens],
+    'top_logprobs': [_top(token) for token in tokens],
+    'text_offset': offsets,
+  }
+
+
+def _top(token: completion_pb2.Token) -> dict[str, float]:
+  """Returns the likeliest tokens of a place, and the chosen one."""
+  result = {_name(token): token.logprob}
+  for other in token.alternatives:
+    # Two tokens can have one text: the likelier one stands for both.
+    result.setdefault(_name(other), other.logprob)
+  return dict(sorted(result.items(), key=lambda item: -item[1]))
+
+
+def chat_logprobs(
+  tokens: Sequence[completion_pb2.Token],
+) -> dict[str, list[dict[str, Any]]]:
+  """Returns the log-probabilities of tokens in the form of chats."""
+  return {
+    'content': [
+      _piece(token)
+      | {'top_logprobs': [_piece(other) for other in token.alternatives]}
+      for token in tokens
+    ]
+  }
+
+
+def _piece(piece: _Piece) -> dict[str, Any]:
+  return {
+    'token': piece.text,
+    'logprob': piece.logprob,
+    'bytes': list(piece.utf8 or piece.text.encode()),
+  }

@@ -1,0 +1,84 @@
+"""Tests of answers: put together from the cell's messages, and their forms."""
+
+from absl.testing import absltest
+
+from saxml_ext.http.protocol import answers
+from saxml_ext.protobuf import completion_pb2
+
+_EURO = '€'.encode()
+# A character in two tokens, and one that ends the answer.
+_TOKENS = [
+  completion_pb2.Token(utf8=_EURO[:1], logprob=-1),
+  completion_pb2.Token(
+    text='€',
+    utf8=_EURO[1:],
+    logprob=-2,
+    alternatives=[
+      completion_pb2.Alternative(text='a', logprob=-0.5),
+      completion_pb2.Alternative(text='a', logprob=-3),
+    ],
+  ),
+  completion_pb2.Token(text='b', logprob=-0.25),
+]
+
+
+def _choice(index, logprob, tokens):
+  return completion_pb2.Choice(
+    index=index,
+    text=str(index),
+    tokens=[completion_pb2.Token(token_id=i) for i in range(tokens)],
+    finish_reason=completion_pb2.FINISH_REASON_STOP,
+    logprob=logprob,
+  )
+
+
+class CollectedTest(absltest.TestCase):
+  def test_the_best_have_the_most_log_probability_per_token(self):
+    collected = answers.Collected()
+    # By sum 1, 0, 2 is the order; per token it is 2, 0, 1.
+    collected.add(
+      completion_pb2.CompleteResponse(
+        choices=[_choice(0, -4, 4), _choice(1, -3, 2), _choice(2, -5, 10)]
+      )
+    )
+    self.assertEqual([a.text for a in collected.best(2)], ['2', '0'])
+    self.assertEqual([a.index for a in collected.best(2)], [0, 1])
+    self.assertEqual([a.text for a in collected.best(3)], ['0', '1', '2'])
+
+  def test_usage_is_of_all_prompts(self):
+    parts = [
+      completion_pb2.Usage(prompt_tokens=p, completion_tokens=c)
+      for p, c in ((1, 10), (2, 20))
+    ]
+    self.assertEqual(
+      answers.usage_of(parts),
+      {'prompt_tokens': 3, 'completion_tokens': 30, 'total_tokens': 33},
+    )
+
+
+class LogprobsTest(absltest.TestCase):
+  def test_completions(self):
+    self.assertEqual(
+      answers.completion_logprobs(_TOKENS, 5),
+      {
+        'tokens': ['bytes:\\xe2', '€', 'b'],
+        'token_logprobs': [-1, -2, -0.25],
+        'top_logprobs': [
+          {'bytes:\\xe2': -1},
+          {'a': -0.5, '€': -2},
+          {'b': -0.25},
+        ],
+        'text_offset': [5, 5, 6],
+      },
+    )
+
+  def test_chat(self):
+    first, second, third = answers.chat_logprobs(_TOKENS)['content']
+    self.assertEqual(first['bytes'] + second['bytes'], list(_EURO))
+    self.assertEqual(third['bytes'], [98])
+    self.assertEqual(second['top_logprobs'][0]['token'], 'a')
+    self.assertEqual(third['top_logprobs'], [])
+
+
+if __name__ == '__main__':
+  absltest.main()

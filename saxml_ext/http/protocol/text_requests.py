@@ -1,0 +1,141 @@
+"""Requests about embeddings and tokens, and Vertex AI's form of requests."""
+
+import base64
+from collections.abc import Mapping, Sequence
+import struct
+from typing import Annotated, Any, ClassVar, Literal
+
+import msgspec
+
+from saxml_ext.http.protocol import chat
+from saxml_ext.http.protocol import completions
+from saxml_ext.http.protocol import fields
+from saxml_ext.http.protocol import sampling
+from saxml_ext.http.protocol import templates
+
+_MOST_TEXTS = 256
+_MOST_INSTANCES = 256
+
+
+class Embeddings(fields.Request):
+  """A request of /v1/embeddings."""
+
+  HARMLESS: ClassVar[tuple[str, ...]] = ('user',)
+  NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = {'dimensions': ()}
+
+  input: (
+    str
+    | Annotated[list[str], msgspec.Meta(min_length=1, max_length=_MOST_TEXTS)]
+  )
+  model: str | None = None
+  # The openai package asks for base64: float32 in little-endian order.
+  encoding_format: Literal['float', 'base64'] = 'float'
+
+  def texts(self) -> list[str]:
+    """Returns the texts, each of which gets an embedding."""
+    return [self.input] if isinstance(self.input, str) else self.input
+
+  def body(
+    self, model: str, found: Sequence[Sequence[float]], tokens: int | None
+  ) -> dict[str, Any]:
+    """Returns the answer.
+
+    Args:
+      model: The model that gave it.
+      found: The texts' embeddings, [D] each.
+      tokens: The tokens of all texts; None if nobody counted them.
+    """
+    data = [
+      {'object': 'embedding', 'index': i, 'embedding': self._written(values)}
+      for i, values in enumerate(found)
+    ]
+    answer = {'object': 'list', 'data': data, 'model': self.model or model}
+    if tokens is not None:
+      answer['usage'] = {'prompt_tokens': tokens, 'total_tokens': tokens}
+    return answer
+
+  def _written(self, values: Sequence[float]) -> str | list[float]:
+    if self.encoding_format == 'float':
+      return list(values)
+    packed = struct.pack(f'<{len(values)}f', *values)
+    return base64.b64encode(packed).decode()
+
+
+class Tokenize(fields.Request):
+  """A request of /tokenize, in vLLM's form: a prompt or a conversation."""
+
+  NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = (
+    chat.CONVERSATION_NEUTRAL | {'add_special_tokens': (True,)}
+  )
+
+  model: str | None = None
+  prompt: str | None = None
+  messages: chat.Messages | None = None
+  chat_template: chat.TemplateName | None = None
+  chat_template_kwargs: chat.Variables = None
+  tools: chat.Tools = None
+  return_token_strs: bool = False
+
+  def text(self, profile_of: templates.ProfileOf) -> str:
+    """Returns the text to split into tokens.
+
+    Raises:
+      problems.BadRequest: There is none, or both are sent.
+    """
+    if self.messages is not None:
+      if self.prompt is not None:
+        fields.fail('prompt', 'send it or messages, not both')
+      return chat.render(self, profile_of(self.model).template)[1]
+    if self.prompt is None:
+      fields.fail('prompt', 'it is missing; send a text, or messages')
+    for name in ('chat_template', 'chat_template_kwargs', 'tools'):
+      if getattr(self, name) is not None:
+        fields.fail(name, 'send it with messages only')
+    return self.prompt
+
+
+class Detokenize(fields.Request):
+  """A request of /detokenize, in vLLM's form."""
+
+  tokens: sampling.Ids
+  model: str | None = None
+
+
+class Predict(fields.Request):
+  """A request in Vertex AI's form: instances that share parameters."""
+
+  instances: Annotated[
+    list[dict[str, Any]],
+    msgspec.Meta(
+      min_length=1,
+      max_length=_MOST_INSTANCES,
+      description="each with a completion's or a chat completion's fields",
+    ),
+  ]
+  parameters: (
+    Annotated[
+      dict[str, Any], msgspec.Meta(description='fields of all instances')
+    ]
+    | None
+  ) = None
+
+  def forms(self, profile_of: templates.ProfileOf) -> list[completions.Form]:
+    """Returns the forms of the instances.
+
+    An instance has the parameters of /v1/completions, or with "messages" those
+    of /v1/chat/completions. Its own parameters take precedence over shared
+    ones.
+
+    Raises:
+      problems.BadRequest: A parameter does not fit, or cannot be honored.
+    """
+    forms: list[completions.Form] = []
+    for i, instance in enumerate(self.instances):
+      whole = {**(self.parameters or {}), **instance}
+      if whole.get('stream'):
+        fields.fail('stream', 'predictions come whole; leave it out')
+      parse = chat.parse if 'messages' in instance else completions.parse
+      forms.append(parse(whole, profile_of))
+      if len(forms[-1].prompts) > 1:
+        fields.fail(f'instances[{i}].prompt', 'send one prompt an instance')
+    return forms
