@@ -1,0 +1,147 @@
+"""Prints the files that execute one Generate call and one Offline run.
+
+  bazel run //tests/flow:files_executed
+
+A file counts if a function of it runs, in any thread. Imports do not count.
+Generate is traced in the client and in the model server while the server is
+warm. The Offline run is traced in `//harness:offline` and in its LoadGen
+process, from start to end.
+"""
+
+from collections.abc import Sequence
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+from absl import app
+
+from harness.data import bundle
+from saxml_ext.client import sax
+from serve import children
+from serve import local_cell
+from serve import programs
+from serve import progress as progress_lib
+from tests.flow import recorder
+
+GENERATE = 'Generate'
+OFFLINE = 'Offline'
+
+# The greatest number of files that a reader has to open.
+LIMITS = {GENERATE: 40, OFFLINE: 30}
+
+_CALLS = 3
+_SETTLE_SECS = 0.5
+
+
+def install(directory: str) -> dict[str, str]:
+  """Returns the environment that makes a Python process record itself.
+
+  Args:
+    directory: The directory that gets the records and the hook.
+  """
+  version = f'python{sys.version_info.major}.{sys.version_info.minor}'
+  site = pathlib.Path(directory, 'base', 'lib', version, 'site-packages')
+  site.mkdir(parents=True)
+  shutil.copyfile(recorder.__file__, site / 'usercustomize.py')
+  records = pathlib.Path(directory, 'records')
+  records.mkdir()
+  return {
+    'PYTHONUSERBASE': str(site.parents[2]),
+    recorder.OUT: str(records),
+  }
+
+
+def read(path: pathlib.Path) -> tuple[str, dict[int, set[str]]]:
+  """Returns the program of a recorded process, and its files by window."""
+  program, *lines = path.read_text('utf-8').splitlines()
+  files: dict[int, set[str]] = {}
+  for line in lines:
+    window, _, name = line.partition('\t')
+    files.setdefault(int(window), set()).add(name)
+  return program, files
+
+
+def generate(directory: str) -> list[str]:
+  """Returns the files that run in every one of several Generate calls."""
+  env = install(directory)
+  records = pathlib.Path(env[recorder.OUT])
+  os.environ.update(env)
+  with children.Children() as group:
+    cell = local_cell.LocalCell(
+      group,
+      directory,
+      directory,
+      None,
+      progress_lib.Progress(),
+      program_set=bundle.programs(),
+    )
+    cell.start()
+    assert cell.model_server
+    server = cell.model_server.process.pid
+    checkpoint = bundle.pax_checkpoint()
+    assert checkpoint
+    model_id = cell.publish(
+      local_cell.Model('gptj', bundle.PARAMS, checkpoint, {})
+    )
+    recorder.start(str(records))
+    model = sax.Model(model_id).LM()
+    model.Generate('1,2,3')  # Connects.
+    for _ in range(_CALLS):
+      os.kill(server, signal.SIGUSR2)
+      recorder.next_window()
+      time.sleep(_SETTLE_SECS)
+      model.Generate('1,2,3')
+      os.kill(server, signal.SIGUSR2)
+      recorder.next_window()
+      time.sleep(_SETTLE_SECS)
+  sys.setprofile(None)
+  found = set()
+  for pid in (server, os.getpid()):
+    _, windows = read(records / str(pid))
+    calls = [windows.get(2 * i + 1, set()) for i in range(_CALLS)]
+    found |= set.intersection(*calls)
+  return sorted(found)
+
+
+def offline(directory: str) -> list[str]:
+  """Returns the files that an Offline run executes, child included."""
+  env = install(directory)
+  command = programs.command(
+    'harness/offline',
+    {
+      'results_dir': os.path.join(directory, 'results'),
+      'cache_dir': os.path.join(directory, 'cache'),
+      'sample_count': 8,
+      'min_duration': 1,
+    },
+    env,
+  )
+  subprocess.run(command.argv, env=dict(command.env), check=True)
+  found = set()
+  for path in pathlib.Path(env[recorder.OUT]).iterdir():
+    program, windows = read(path)
+    if re.search(r'runfiles/\w+/harness/', program):
+      found |= windows.get(0, set())
+  return sorted(found)
+
+
+def main(argv: Sequence[str]) -> int:
+  del argv
+  problems = 0
+  for name, trace in ((GENERATE, generate), (OFFLINE, offline)):
+    with tempfile.TemporaryDirectory(prefix='flow_') as directory:
+      found = trace(directory)
+    print(f'\n{name}: {len(found)} files, limit {LIMITS[name]}')
+    print(''.join(f'  {path}\n' for path in found), end='')
+    problems += len(found) > LIMITS[name]
+  return min(problems, 1)
+
+
+if __name__ == '__main__':
+  app.run(main)

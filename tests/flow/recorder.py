@@ -1,0 +1,66 @@
+"""Records which files of the repository a Python process executes.
+
+`files_executed` installs this file as the `usercustomize` module of the
+processes that it starts, so it must not import anything of the repository.
+Code that runs while a module is imported does not count.
+"""
+
+import os
+import signal
+import sys
+import threading
+
+# The directory that gets one file per process; the repository's packages.
+OUT = 'FLOW_OUT'
+PACKAGES = ('saxml_ext', 'harness', 'serve', 'converters')
+
+_window = 0
+_seen = set()
+
+
+def _in_import(frame):
+  while frame is not None:
+    code = frame.f_code
+    if code.co_name == '<module>' and frame.f_globals['__name__'] != '__main__':
+      return True
+    frame = frame.f_back
+  return False
+
+
+def _profile(frame, event, unused_argument):
+  path = frame.f_code.co_filename
+  if event != 'call' or path in _seen:
+    return
+  parts = path.split('/')
+  found = [i for i, part in enumerate(parts) if part in PACKAGES]
+  if not found or 'site-packages' in parts or path.endswith('_pb2.py'):
+    _seen.add(path)
+    return
+  if _in_import(frame) or frame.f_code.co_name == '<module>':
+    return
+  _seen.add(path)
+  with open(_log, 'a', encoding='utf-8') as file:
+    file.write(f'{_window}\t{"/".join(parts[found[-1] :])}\n')
+
+
+def next_window(*unused_signal):
+  """Starts the next window, in which every file counts again."""
+  global _window
+  _window += 1
+  _seen.clear()
+
+
+def start(directory):
+  """Records this process; SIGUSR2 starts the next window."""
+  global _log
+  _log = os.path.join(directory, str(os.getpid()))
+  # The launcher that Bazel makes is a Python of the same process id.
+  with open(_log, 'w', encoding='utf-8') as file:
+    file.write(f'{sys.orig_argv[1]}\n')
+  signal.signal(signal.SIGUSR2, next_window)
+  threading.setprofile(_profile)
+  sys.setprofile(_profile)
+
+
+if __name__ == 'usercustomize' and OUT in os.environ:
+  start(os.environ[OUT])
