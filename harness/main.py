@@ -23,9 +23,9 @@ import numpy as np
 
 from harness import dashes
 from harness import errors
-from harness.loadgen import conf_file
 from harness.loadgen import loadgen_log
-from harness.loadgen import rounds
+from harness.rules import requirements
+from harness.rules import rounds
 from harness.scenarios import config as config_lib
 from harness.scenarios import load as load_lib
 from harness.scenarios import program
@@ -33,7 +33,6 @@ from harness.scenarios.flags import flag_table
 from harness.scenarios.flags import job_flags
 from harness.scenarios.flags import load_flags
 from harness.scenarios.flags import system_flags
-from harness.submission import requirements
 from saxml_ext.common import user_path
 from serve import programs
 from serve import progress
@@ -305,7 +304,7 @@ def _translate() -> None:
     )
   if _MLPERF_CONF_PATH.value:
     path = user_path.resolve(_MLPERF_CONF_PATH.value)
-    _set(_MLPERF_CONF_PATH, 'round', conf_file.round_of(path))
+    _set(_MLPERF_CONF_PATH, 'round', rounds.round_of(path))
   for flag in (_IMPLEMENTATION, _BACKEND):
     system = _BACKENDS[_benchmark()].get(flag.value)
     if flag.value and not system:

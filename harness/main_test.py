@@ -9,7 +9,7 @@ import numpy as np
 
 from harness import dashes
 from harness import main
-from harness.loadgen import rounds
+from harness.rules import rounds
 from harness.scenarios import program
 
 

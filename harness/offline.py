@@ -10,7 +10,7 @@ tolerance, and, for a model in float32, that every answer is the reference's.
 
 from collections.abc import Sequence
 
-from harness.loadgen import rounds
+from harness.rules import rounds
 from harness.scenarios import program
 from saxml_ext.common import program as program_lib
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from harness.loadgen import rounds
+from harness.rules import rounds
 from harness.scenarios import program
 from saxml_ext.common import program as program_lib
 

@@ -8,7 +8,6 @@ import numpy as np
 from converters.convert import blocks
 from converters.hf import checkpoint
 from saxml_ext.families import layout
-from saxml_ext.pax import chunks
 from saxml_ext.pax import errors
 from saxml_ext.pax import metadata
 
@@ -71,14 +70,14 @@ class ModelSource:
     """Makes a variable in parts, so that little memory is needed.
 
     Yields:
-      First row and rows of each part of chunks.row_ranges, in order.
+      First row and rows of each part of ArraySpec.row_ranges, in order.
 
     Raises:
       errors.CheckpointError: a source has a NaN or an infinity, is of a wrong
         type, or overflows in `dtype`.
     """
     spec = metadata.ArraySpec(variable.shape, dtype.name)
-    for begin, end in chunks.row_ranges(spec):
+    for begin, end in spec.row_ranges:
       yield begin, self._rows(variable, dtype, begin, end)
     self._release(variable)
 

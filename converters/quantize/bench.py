@@ -29,7 +29,6 @@ from saxml_ext.common import user_path
 from saxml_ext.families import layout
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import checkpoint_writer
-from saxml_ext.pax import chunks
 from saxml_ext.pax import metadata
 
 _DIR = flags.DEFINE_string('dir', None, 'Directory to work in; made anew.')
@@ -62,7 +61,7 @@ def _make_source(directory: str) -> int:
   with checkpoint_writer.Writer(directory) as writer:
     for variable in layout.variables(shape):
       spec = metadata.ArraySpec(variable.shape, _DTYPE.value)
-      total += chunks.num_bytes(spec)
+      total += spec.num_bytes
       writer.add_parts(variable.name, spec, _parts(rng, spec))
     writer.commit()
   return total
@@ -70,7 +69,7 @@ def _make_source(directory: str) -> int:
 
 def _parts(rng: np.random.Generator, spec: metadata.ArraySpec):
   dtype = model_source.DTYPES[spec.dtype]
-  for begin, end in chunks.row_ranges(spec):
+  for begin, end in spec.row_ranges:
     values = rng.standard_normal((end - begin, *spec.shape[1:]), np.float32)
     yield begin, (values * np.float32(0.02)).astype(dtype, copy=False)
 

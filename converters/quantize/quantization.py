@@ -19,7 +19,6 @@ from saxml_ext.common import storage
 from saxml_ext.engine import variables as variables_lib
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import checkpoint_writer
-from saxml_ext.pax import chunks
 from saxml_ext.pax import description
 from saxml_ext.pax import errors
 from saxml_ext.pax import manifest
@@ -74,7 +73,7 @@ def quantize(
       return checkpoint.find_step_dir(pax)
     output = output_lib.Output(writer, reader, options, measure)
     done = {name for name in reader.specs if output.has(name)}
-    sizes = {n: chunks.num_bytes(spec) for n, spec in reader.specs.items()}
+    sizes = {n: spec.num_bytes for n, spec in reader.specs.items()}
     before = sum(sizes[name] for name in done)
     with progress.Progress('Quantizing', sum(sizes.values()), before) as bar:
       for layer, names in groups:
@@ -106,9 +105,7 @@ def _source(
 ) -> manifest.Source:
   """What tells one quantization from another, to resume it or not."""
   files = {
-    name: f'{reader.manifest[name].crc32:08x}'
-    if name in reader.manifest
-    else str(spec)
+    name: reader.manifest[name].crc32 if name in reader.manifest else str(spec)
     for name, spec in reader.specs.items()
   }
   # Without checksums of its own, a source is known by when it was written.

@@ -25,7 +25,6 @@ from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import checkpoint_writer
-from saxml_ext.pax import chunks
 from saxml_ext.pax import errors
 
 fast_compile.install()
@@ -158,7 +157,7 @@ class QuantizationTest(parameterized.TestCase):
     self.assertEqual(
       counts,
       {
-        f'{reader.step_dir}: {name}': chunks.num_bytes(spec)
+        f'{reader.step_dir}: {name}': spec.num_bytes
         for name, spec in reader.specs.items()
       },
     )

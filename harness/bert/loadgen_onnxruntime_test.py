@@ -6,8 +6,8 @@ from absl.testing import parameterized
 from harness.bert import span_scoring
 from harness.bert.questions import features
 from harness.bert.testing import tiny_run
-from harness.loadgen import rounds
 from harness.loadgen import timeline
+from harness.rules import rounds
 
 _MODULE = 'harness.bert.loadgen_onnxruntime'
 

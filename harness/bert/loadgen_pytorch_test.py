@@ -5,7 +5,7 @@ from absl.testing import absltest
 from harness.bert import span_scoring
 from harness.bert.questions import features
 from harness.bert.testing import tiny_run
-from harness.loadgen import rounds
+from harness.rules import rounds
 
 
 class LoadgenPytorchTest(absltest.TestCase):

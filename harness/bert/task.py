@@ -8,15 +8,12 @@ import os
 from harness.bert import span_scoring
 from harness.bert.questions import features as features_lib
 from harness.loadgen import loadgen_log
-from harness.loadgen import rounds
 from harness.results import judgement
+from harness.rules import requirements
+from harness.rules import rounds
 from saxml_ext.evaluation import f1
 
-# Of the reference's F1 that answers in other formats than float32 must reach,
-# by the name of the model as it is submitted.
-SHARES = {'bert-99': 0.99, 'bert-99.9': 0.999}
-# Between float32 and the reference's, which adds up in another order.
-_TOLERANCE = 0.05
+_TOLERANCE = requirements.FLOAT32_TOLERANCE[rounds.BERT]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ import numpy as np
 from harness.bert import bert_bundle
 from harness.bert import task as task_lib
 from harness.loadgen import loadgen_log
-from harness.loadgen import rounds
+from harness.rules import rounds
 from saxml_ext.evaluation import f1
 
 _COUNT = 20

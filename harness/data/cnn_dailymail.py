@@ -15,11 +15,12 @@ from typing import Any
 import pyarrow
 from pyarrow import parquet
 
+from harness.rules import rounds
 from saxml_ext.common import files
 
 # The instruction of every entry, in the published files.
 INSTRUCTION = 'Summarize the following news article:'
-EVAL_COUNT = 13368
+EVAL_COUNT = rounds.FULL_SET[rounds.GPTJ]
 TRAIN_COUNT = 287113
 CALIBRATION_COUNT = 1000
 # Of language/gpt-j/calibration-list.txt, the same in all rounds from v3.1 on.

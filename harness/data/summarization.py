@@ -10,10 +10,6 @@ import tokenizers
 
 from saxml_ext.evaluation import dataset
 
-# Tokens after which the benchmark cuts prompts. Source: language/gpt-j of
-# mlcommons/inference.
-MAX_INPUT_LENGTH = 1919
-
 
 @dataclasses.dataclass(frozen=True)
 class Source:

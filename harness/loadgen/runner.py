@@ -18,12 +18,12 @@ from typing import NoReturn
 from absl import flags
 import mlperf_loadgen
 
-from harness.loadgen import rounds
 from harness.loadgen import run_status
 from harness.loadgen import settings
 from harness.loadgen import sut as sut_lib
 from harness.loadgen import system as system_lib
 from harness.loadgen import warm_up
+from harness.rules import rounds
 
 MODES = {
   'accuracy': mlperf_loadgen.TestMode.AccuracyOnly,

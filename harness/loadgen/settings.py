@@ -4,14 +4,13 @@ from collections.abc import Mapping
 import dataclasses
 import typing
 
-from harness.loadgen import rounds
+from harness.rules import rounds
 
 if typing.TYPE_CHECKING:
   import mlperf_loadgen
 
 # The rules ask for ten minutes of performance run. The default of the demo is
 # shorter, because a newcomer wants to see the result of the whole job first.
-OFFICIAL_MIN_DURATION_MS = rounds.MIN_DURATION_MS
 DEMO_MIN_DURATION_MS = 10_000
 
 # LoadGen issues target_qps * min_duration * 1.1 samples at once. A guess that
@@ -69,7 +68,7 @@ class RunSettings:
     if self.min_duration_ms < 0:
       raise ValueError(
         f'min_duration is {self.min_duration_ms} ms; needs at least 0 ms'
-        f' ({OFFICIAL_MIN_DURATION_MS} for an official run)'
+        f' ({rounds.MIN_DURATION_MS} for an official run)'
       )
     for name in ('target_qps', 'target_latency_ms'):
       value = getattr(self, name)

@@ -4,8 +4,8 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import mlperf_loadgen
 
-from harness.loadgen import rounds
 from harness.loadgen import settings
+from harness.rules import rounds
 
 
 def _settings(**changes) -> settings.RunSettings:

@@ -11,10 +11,10 @@ import mlperf_loadgen
 import numpy as np
 
 from harness.loadgen import loadgen_log
-from harness.loadgen import rounds
 from harness.loadgen import settings
 from harness.loadgen import sut as sut_lib
 from harness.loadgen import system
+from harness.rules import rounds
 from saxml_ext.evaluation import rouge
 
 

@@ -8,10 +8,10 @@ from absl.testing import absltest
 
 from harness.data import bundle
 from harness.loadgen import loadgen_log
-from harness.loadgen import rounds
 from harness.loadgen import run_status
 from harness.loadgen import settings
 from harness.loadgen import timeline
+from harness.rules import rounds
 from saxml_ext.client.testing import fake_cell
 from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import rouge

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 import dataclasses
 import shlex
 
-from harness.loadgen import rounds
+from harness.rules import rounds
 
 PROGRAM = '//harness:main'
 
@@ -77,7 +77,7 @@ CHOICES = (
     'Scenarios',
     'How LoadGen asks. Several are run one after the other.',
     _RUN,
-    rounds.SCENARIOS,
+    tuple(rounds.SCENARIOS),
     rounds.OFFLINE,
     'many',
   ),

@@ -4,8 +4,8 @@ import shlex
 
 from absl.testing import absltest
 
-from harness.loadgen import rounds
 from harness.pages import choices
+from harness.rules import rounds
 
 
 def _words(**values):

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
-from harness.loadgen import rounds
 from harness.pages import costs
 from harness.pages import markup
 from harness.results import entry as entry_lib
+from harness.rules import rounds
 
 _UNITS = {
   'samples_per_second': 'samples/s',

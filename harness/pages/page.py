@@ -6,7 +6,6 @@ import os
 
 import numpy as np
 
-from harness.loadgen import rounds
 from harness.loadgen import timeline
 from harness.pages import charts
 from harness.pages import costs
@@ -16,6 +15,7 @@ from harness.pages import markup
 from harness.pages import scores
 from harness.pages import series
 from harness.results import entry as entry_lib
+from harness.rules import rounds
 
 _MODES = ('performance', 'accuracy')
 

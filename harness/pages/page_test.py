@@ -5,12 +5,12 @@ import os
 
 from absl.testing import absltest
 
-from harness.loadgen import rounds
 from harness.pages import page
 from harness.pages import series
 from harness.pages.testing import jobs
 from harness.pages.testing import reading
 from harness.results import entry as entry_lib
+from harness.rules import rounds
 
 _ATTACK = '</script><img src=x onerror=alert(1)>"\'&'
 

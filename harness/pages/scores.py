@@ -1,10 +1,10 @@
 """The accuracy section of a run's page: scores beside what judges them."""
 
-from harness.loadgen import rounds
 from harness.pages import charts
 from harness.pages import markup
-from harness.pages import thresholds
 from harness.results import entry as entry_lib
+from harness.rules import requirements
+from harness.rules import rounds
 
 _NAMES = {
   rounds.GPTJ: ('rouge1', 'rouge2', 'rougeL'),
@@ -34,7 +34,7 @@ def render(
     return markup.section(
       'accuracy', 'Accuracy', markup.paragraph(text, 'note')
     )
-  official = thresholds.official_set(entry.benchmark, set_size)
+  official = set_size == rounds.FULL_SET[entry.benchmark]
   if official:
     beside = _thresholds(entry.benchmark)
     note = _official_note(entry, accuracy)
@@ -69,17 +69,17 @@ def render(
 
 def _thresholds(benchmark) -> list[tuple[str, dict[str, float]]]:
   return [
-    (f'threshold {level:g} %', thresholds.bounds(benchmark, level))
-    for level in thresholds.LEVELS
+    (f'threshold {100 * requirements.SHARES[model]:g} %', dict(least))
+    for model, least in requirements.ACCURACY.items()
+    if rounds.MODELS[model] == benchmark
   ]
 
 
 def _official_note(entry, accuracy) -> str:
-  level = thresholds.level(entry.model)
-  bounds = thresholds.bounds(entry.benchmark, level)
+  level = 100 * requirements.SHARES[entry.model]
   missed = [
     name
-    for name, bound in bounds.items()
+    for name, bound in requirements.ACCURACY[entry.model].items()
     if (accuracy.metrics.get(name) or 0.0) < bound
   ]
   verdict = (

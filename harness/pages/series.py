@@ -5,8 +5,8 @@ import dataclasses
 
 import numpy as np
 
-from harness.loadgen import rounds
 from harness.loadgen import timeline
+from harness.rules import rounds
 
 # Percentiles that the pages tell, those of LoadGen's summary.
 PERCENTILES = (50.0, 90.0, 95.0, 97.0, 99.0, 99.9)

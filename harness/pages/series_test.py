@@ -3,9 +3,9 @@
 from absl.testing import absltest
 import numpy as np
 
-from harness.loadgen import rounds
 from harness.pages import series
 from harness.pages.testing import jobs
+from harness.rules import rounds
 
 
 class SeriesTest(absltest.TestCase):

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 import os
 
 from harness.loadgen import loadgen_log
-from harness.loadgen import rounds
 from harness.loadgen import timeline
 from harness.results import entry
+from harness.rules import rounds
 
 # Named here as well as in scoring.py, which brings ROUGE's libraries along.
 _ACCURACY_FILE = 'accuracy.txt'

@@ -3,11 +3,11 @@ import os
 from absl.testing import absltest
 
 from harness.loadgen import loadgen_log
-from harness.loadgen import rounds
 from harness.loadgen import timeline
 from harness.results import figures
 from harness.results import scoring
 from harness.results.testing import logs
+from harness.rules import rounds
 
 
 class PerformanceTest(absltest.TestCase):

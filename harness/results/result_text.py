@@ -4,8 +4,8 @@ from collections.abc import Sequence
 import os
 
 from harness.loadgen import loadgen_log
-from harness.loadgen import settings
 from harness.results import judgement as judgement_lib
+from harness.rules import rounds
 
 FILE = 'report.md'
 
@@ -48,7 +48,7 @@ def write(results_dir: str, scenario: str, text: str) -> str:
 
 def _duration(performance: loadgen_log.RunLog) -> str:
   """How long the run lasted beside what the rules ask for."""
-  official = settings.OFFICIAL_MIN_DURATION_MS / 1000
+  official = rounds.MIN_DURATION_MS / 1000
   if performance.seconds >= official:
     return (
       f'This run lasted {performance.seconds:.1f} s; the rules ask for at'
@@ -58,6 +58,6 @@ def _duration(performance: loadgen_log.RunLog) -> str:
     f'This run lasted {performance.seconds:.1f} s, where the rules ask for at'
     f' least {official:.0f} s:\nLoadGen judged it by its own min_duration, so'
     ' it is no official result.'
-    f'\n--min_duration={settings.OFFICIAL_MIN_DURATION_MS} makes a run of that'
+    f'\n--min_duration={rounds.MIN_DURATION_MS} makes a run of that'
     ' length.'
   )

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 import dataclasses
 
-from harness.loadgen import rounds
 from harness.loadgen import settings
+from harness.rules import rounds
 
 # Execution modes, by the names that users of MLCommons' recipes know.
 TEST = 'test'  # A handful of queries: does everything fit together?
@@ -23,16 +23,6 @@ WARM_UP_REST_SECS = 30.0
 
 _FAST_MAX_DURATION_MS = 120_000
 _FAST_MIN_DURATION_MS = 60_000
-
-# Fewest queries of a scenario that early stopping can call valid: so many
-# without one above the bound show the percentile with 99 % confidence.
-# Source: LoadGen's early_stopping.cc; 64 at the 90th, 459 at the 99th (Server),
-# 662 at the 99th of MultiStream. A round number above.
-_MIN_QUERIES = {
-  rounds.SERVER: 512,
-  rounds.SINGLE_STREAM: 64,
-  rounds.MULTI_STREAM: rounds.MULTI_STREAM_MIN_QUERIES,
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,16 +65,21 @@ class Load:
   user_conf_extra: str = ''
 
   @property
+  def rules(self) -> rounds.Scenario:
+    """The scenario's rules."""
+    return rounds.SCENARIOS[self.scenario]
+
+  @property
   def streams(self) -> bool:
     """Whether one query follows the other, and its latency is the figure."""
-    return self.scenario in (rounds.SINGLE_STREAM, rounds.MULTI_STREAM)
+    return self.rules.streams
 
   @property
   def needs_target(self) -> bool:
     """Whether nothing can run before the system's speed is roughly known."""
     if self.streams:
       return self.target_latency_ms is None
-    return self.scenario == rounds.SERVER and self.target_qps is None
+    return self.rules.needs_target and self.target_qps is None
 
   @property
   def duration_ms(self) -> int:
@@ -94,7 +89,7 @@ class Load:
     return {
       TEST: 0,
       FAST: _FAST_MIN_DURATION_MS,
-      VALID: settings.OFFICIAL_MIN_DURATION_MS,
+      VALID: rounds.MIN_DURATION_MS,
       None: settings.DEMO_MIN_DURATION_MS,
     }[self.execution_mode]
 
@@ -154,7 +149,7 @@ def run_settings(
   buffer_count = load.buffer_count or sample_count
   test = load.execution_mode == TEST
   target_qps = load.target_qps or speed.target_qps
-  if target_qps is None and load.scenario == rounds.OFFLINE:
+  if target_qps is None and load.rules.at_once:
     target_qps = settings.target_qps_for_one_pass(
       buffer_count, load.duration_ms
     )
@@ -185,7 +180,7 @@ def _equal_issue(load: Load) -> bool | None:
   """
   if load.execution_mode == TEST:
     return False
-  if load.execution_mode == FAST and load.scenario != rounds.OFFLINE:
+  if load.execution_mode == FAST and not load.rules.at_once:
     return bool(load.equal_issue)
   return load.equal_issue
 
@@ -194,10 +189,10 @@ def _min_queries(
   load: Load, benchmark: str, buffer_count: int, speed: Speed
 ) -> int:
   official = rounds.ROUNDS[load.round].min_queries(benchmark, load.scenario)
-  enough = _MIN_QUERIES.get(load.scenario, buffer_count)
+  enough = load.rules.enough_queries or buffer_count
   if load.execution_mode == VALID:
     return max(official, enough)
-  if load.execution_mode == FAST and load.scenario != rounds.OFFLINE:
+  if load.execution_mode == FAST and not load.rules.at_once:
     # LoadGen logs an error if max_duration ends a run of fewer queries.
     rate = load.target_qps or speed.target_qps
     if load.streams:

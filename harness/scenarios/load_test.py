@@ -1,7 +1,7 @@
 from absl.testing import absltest
 from absl.testing import parameterized
 
-from harness.loadgen import rounds
+from harness.rules import rounds
 from harness.scenarios import load as load_lib
 
 

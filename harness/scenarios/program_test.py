@@ -14,10 +14,10 @@ from absl.testing import flagsaver
 
 from harness import errors
 from harness.loadgen import loadgen_log
-from harness.loadgen import rounds
 from harness.results import comparison
 from harness.results import entry
 from harness.results.testing import logs
+from harness.rules import rounds
 from harness.scenarios import config as config_lib
 from harness.scenarios import outcome
 from harness.scenarios import program

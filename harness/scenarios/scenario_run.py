@@ -10,13 +10,14 @@ import tempfile
 
 from harness.energy import energy
 from harness.loadgen import loadgen_log
-from harness.loadgen import rounds
 from harness.loadgen import run_process
 from harness.loadgen import settings as settings_lib
 from harness.loadgen import timeline
 from harness.results import figures
 from harness.results import judgement as judgement_lib
 from harness.results import scoring
+from harness.rules import requirements
+from harness.rules import rounds
 from harness.scenarios import config as config_lib
 from harness.scenarios import load as load_lib
 from harness.scenarios import outcome as outcome_lib
@@ -25,7 +26,6 @@ from harness.scenarios import tasks
 from harness.scenarios.speed import search
 from harness.scenarios.speed import targets
 from harness.submission import job_result
-from harness.submission import requirements
 from harness.submission.content import compliance
 from serve import progress as progress_lib
 

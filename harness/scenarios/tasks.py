@@ -7,10 +7,11 @@ from typing import Protocol
 
 from harness.data import summarization
 from harness.loadgen import loadgen_log
-from harness.loadgen import rounds
 from harness.results import comparison as comparison_lib
 from harness.results import judgement
 from harness.results import scoring
+from harness.rules import requirements
+from harness.rules import rounds
 from saxml_ext.evaluation import tokenizer as tokenizer_lib
 
 
@@ -54,13 +55,6 @@ class Task(Protocol):
     """
 
 
-# Greatest difference between the ROUGE of two float32 runs of one model.
-TOLERANCE = 0.01
-
-# Required share of the reference's ROUGE, by submitted model name.
-SHARES = {'gptj-99': 0.99, 'gptj-99.9': 0.999}
-
-
 @dataclasses.dataclass(frozen=True)
 class JudgeRule:
   """How GPT-J's answers are judged.
@@ -68,7 +62,7 @@ class JudgeRule:
   Attributes:
     reference_path: the record; None compares with nothing.
     rouge_tolerance: greatest difference from its ROUGE that passes; None:
-      TOLERANCE in float32, else the share.
+      the one of float32, else the share.
     require_identical: whether every answer must be the reference's; None: if
       the system computes in float32.
     share: required share of its ROUGE for other formats than float32.
@@ -78,7 +72,7 @@ class JudgeRule:
   reference_path: str | None = None
   rouge_tolerance: float | None = None
   require_identical: bool | None = None
-  share: float = SHARES['gptj-99']
+  share: float = requirements.SHARES['gptj-99']
   targets: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
@@ -161,7 +155,7 @@ class GPTJTask:
     alike = self._reference is not None and not other_search
     tolerance = rule.rouge_tolerance
     if tolerance is None and alike and exact:
-      tolerance = TOLERANCE
+      tolerance = requirements.FLOAT32_TOLERANCE[rounds.GPTJ]
     elif tolerance is None and alike and not official:
       assert self._reference is not None
       least |= self._reference.shares(rule.share)

@@ -8,9 +8,9 @@ import numpy as np
 from harness.data import bundle
 from harness.data import summarization
 from harness.loadgen import loadgen_log
-from harness.loadgen import rounds
+from harness.rules import requirements
+from harness.rules import rounds
 from harness.scenarios import tasks
-from harness.submission import requirements
 from saxml_ext.evaluation import dataset
 
 _OFFICIAL = 13368
@@ -54,7 +54,7 @@ class GPTJTaskTest(absltest.TestCase):
     for model in ('gptj-99', 'gptj-99.9'):
       task = self._task(
         path,
-        share=tasks.SHARES[model],
+        share=requirements.SHARES[model],
         targets=requirements.ACCURACY[model],
       )
       self._log(3, 'a dog')

@@ -14,11 +14,11 @@ from typing import Any
 
 from harness import errors
 from harness.loadgen import loadgen_log
-from harness.loadgen import rounds
 from harness.results import entry as entry_lib
+from harness.rules import requirements
+from harness.rules import rounds
 from harness.submission import job_result
 from harness.submission import plan
-from harness.submission import requirements
 from harness.submission import tree
 from harness.submission.checks import log_checks
 from harness.submission.checks import whole

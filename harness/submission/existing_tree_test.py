@@ -6,7 +6,7 @@ import unittest
 from absl.testing import absltest
 from absl.testing import parameterized
 
-from harness.loadgen import rounds
+from harness.rules import rounds
 from harness.submission import existing_tree
 from harness.submission import plan
 from harness.submission import tree

@@ -12,8 +12,8 @@ from typing import Any
 
 from harness.data import bundle
 from harness.loadgen import loadgen_log
+from harness.rules import requirements
 from harness.submission import job_result
-from harness.submission import requirements
 from harness.submission.content import compliance
 from harness.submission.content import git
 from harness.submission.content import measurement

@@ -10,7 +10,7 @@ from unittest import mock
 
 from absl.testing import absltest
 
-from harness.loadgen import rounds
+from harness.rules import rounds
 from harness.submission import plan
 from harness.submission.testing import jobs
 

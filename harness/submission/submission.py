@@ -20,15 +20,15 @@ from harness import dashes
 from harness import errors
 from harness.caching import cache_flag
 from harness.description import description
-from harness.loadgen import rounds
 from harness.pages import find
+from harness.rules import requirements
+from harness.rules import rounds
 from harness.submission import archive
 from harness.submission import branch
 from harness.submission import checker
 from harness.submission import existing_tree
 from harness.submission import job_result
 from harness.submission import plan
-from harness.submission import requirements
 from harness.submission import tree
 from harness.submission.checks import whole
 from harness.submission.content import measurement

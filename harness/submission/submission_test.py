@@ -8,8 +8,8 @@ import unittest
 
 from absl.testing import absltest
 
-from harness.loadgen import rounds
 from harness.results import entry as entry_lib
+from harness.rules import rounds
 from harness.submission.testing import jobs
 from serve import programs
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 import pathlib
 import shutil
 
+from harness.rules import requirements
 from harness.submission import plan
-from harness.submission import requirements
 from saxml_ext.common import files as files_lib
 
 # Larger files are refused by the checkers.

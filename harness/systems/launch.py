@@ -7,6 +7,7 @@ from typing import Protocol
 
 from harness.data import bundle
 from harness.loadgen import target as target_lib
+from harness.rules import requirements
 from harness.systems import served
 from saxml_ext.common.machine import accelerators
 from serve import children
@@ -16,8 +17,6 @@ from serve import progress as progress_lib
 
 # What a model in a cell of our own is called there.
 _MODEL = 'gptj'
-# Beams of the reference's search.
-_BEAMS = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -269,8 +268,9 @@ class Reference:
       self.precision in (None, 'float32', 'fp32'),
       slots=self.batch_size,
       other_search=''
-      if str(self._beams or _BEAMS) == str(_BEAMS)
-      else f'beam_size={self._beams} (reference: {_BEAMS})',
+      if str(self._beams or requirements.BEAM_SIZE)
+      == str(requirements.BEAM_SIZE)
+      else f'beam_size={self._beams} (reference: {requirements.BEAM_SIZE})',
     )
 
 

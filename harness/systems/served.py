@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from harness.loadgen import target as target_lib
+from harness.rules import requirements
 from saxml_ext.client import sax
 from saxml_ext.common import errors
 from saxml_ext.params import all_params  # noqa: F401 Registers them.
@@ -23,13 +24,12 @@ _NUMBER_FORMATS = (
   'QUANTIZE_SOFTMAX',
 )
 
-# The search of the benchmark's reference: attribute of serving params -> value.
-# Source: language/gpt-j of mlcommons/inference.
+# The search of the benchmark's reference, by attribute of serving params.
 _REFERENCE_SEARCH = {
   'USE_BEAM_SEARCH': True,
-  'BEAM_SIZE': 4,
-  'MIN_DECODE_STEPS': 30,
-  'MAX_DECODE_STEPS': 128,
+  'BEAM_SIZE': requirements.BEAM_SIZE,
+  'MIN_DECODE_STEPS': requirements.MIN_NEW_TOKENS,
+  'MAX_DECODE_STEPS': requirements.MAX_NEW_TOKENS,
 }
 
 

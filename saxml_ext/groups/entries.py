@@ -1,45 +1,17 @@
 """Calls of an engine as entries of the group's log, and back."""
 
 from collections.abc import Mapping
-import dataclasses
-import secrets
 from typing import Any
 
 import numpy as np
 
+from saxml_ext.common import request_options
 from saxml_ext.engine import request as request_lib
 from saxml_ext.groups import group_engine
 from saxml_ext.protobuf import group_pb2
 
-# What of a request is copied as it is; `tokens`, `stop_ids` and
-# `early_stopping` are not.
-_PLAIN = (
-  'max_new_tokens',
-  'min_new_tokens',
-  'temperature',
-  'top_k',
-  'top_p',
-  'seed',
-  'beam_search',
-  'num_beams',
-  'length_penalty',
-  'num_samples',
-  'logprobs',
-)
-_EARLY_STOPPING = {
-  None: group_pb2.EARLY_STOPPING_UNSPECIFIED,
-  True: group_pb2.EARLY_STOPPING_TRUE,
-  False: group_pb2.EARLY_STOPPING_FALSE,
-  'never': group_pb2.EARLY_STOPPING_NEVER,
-}
-_STOPPING_EARLY = {sent: value for value, sent in _EARLY_STOPPING.items()}
-
-
-def with_seed(request: request_lib.Request) -> request_lib.Request:
-  """The request with a seed, for every process must draw the same samples."""
-  if request.seed is not None:
-    return request
-  return dataclasses.replace(request, seed=secrets.randbits(32))
+_OPTIONS = request_options.PLAIN
+_EARLY_STOPPING = request_options.EARLY_STOPPING
 
 
 def admit(
@@ -50,11 +22,11 @@ def admit(
   for slot, request in requests.items():
     added = entry.admit.slots.add(slot=slot)
     added.request.tokens = _bytes(request.tokens)
-    for name in _PLAIN:
+    for name in _OPTIONS:
       value = getattr(request, name)
       if value is not None:
         setattr(added.request, name, value)
-    added.request.early_stopping = _EARLY_STOPPING[request.early_stopping]
+    added.request.early_stopping = _EARLY_STOPPING.index(request.early_stopping)
     added.request.stream = request.stream
     if request.stop_ids is not None:
       added.request.stop_ids.SetInParent()
@@ -107,12 +79,12 @@ def apply(entry: group_pb2.Entry, runner: group_engine.Runner) -> None:
 def _request(sent: group_pb2.Request) -> request_lib.Request:
   plain: dict[str, Any] = {
     name: getattr(sent, name) if sent.HasField(name) else None
-    for name in _PLAIN
+    for name in _OPTIONS
   }
   return request_lib.Request(
     tokens=_tokens(sent.tokens),
     stop_ids=tuple(sent.stop_ids.ids) if sent.HasField('stop_ids') else None,
-    early_stopping=_STOPPING_EARLY[sent.early_stopping],
+    early_stopping=_EARLY_STOPPING[sent.early_stopping],
     stream=sent.stream,
     **plain,
   )

@@ -5,6 +5,7 @@ import dataclasses
 from absl.testing import absltest
 import numpy as np
 
+from saxml_ext.common import request_options
 from saxml_ext.engine import request as request_lib
 from saxml_ext.groups import entries
 from saxml_ext.groups.testing import noting_runner
@@ -76,11 +77,11 @@ class EntriesTest(absltest.TestCase):
 
   def test_seed_is_drawn_once(self):
     request = request_lib.Request(np.asarray([1]))
-    seeds = {entries.with_seed(request).seed for _ in range(20)}
+    seeds = {request_options.with_seed(request).seed for _ in range(20)}
     self.assertGreater(len(seeds), 10)
     self.assertTrue(all(0 <= seed < 2**32 for seed in seeds))
     seeded = dataclasses.replace(request, seed=0)
-    self.assertIs(entries.with_seed(seeded), seeded)
+    self.assertIs(request_options.with_seed(seeded), seeded)
 
 
 if __name__ == '__main__':

@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from saxml_ext.common import request_options
 from saxml_ext.groups import entries
 from saxml_ext.groups import group_engine
 from saxml_ext.protobuf import group_pb2
@@ -41,7 +42,9 @@ class LeaderRunner:
 
   def prefill_and_insert(self, requests: Mapping[int, Any]) -> None:
     """As the engine's; requests without a seed get one."""
-    seeded = {slot: entries.with_seed(r) for slot, r in requests.items()}
+    seeded = {
+      slot: request_options.with_seed(r) for slot, r in requests.items()
+    }
     self._run(
       entries.admit(self.model, seeded),
       'a prefill',

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 import math
 
 from saxml_ext.common import errors
-from saxml_ext.params import request_inputs
+from saxml_ext.common import request_options
 from saxml_ext.params import template
 
 # Of the model; None is left to the checkpoint.
@@ -120,10 +120,10 @@ def _check_mesh(params: type[template.ServableLMParams]) -> None:
 
 
 def _check_stop_ids(params: type[template.ServableLMParams]) -> None:
-  default = params.EXTRA_INPUTS.get(request_inputs.STOP_IDS_KEY, ())
+  default = params.EXTRA_INPUTS.get(request_options.STOP_IDS_KEY, ())
   if not isinstance(default, (list, tuple)):
     raise errors.InvalidArgument(
-      f'{params.__name__}: the default of {request_inputs.STOP_IDS_KEY} in'
+      f'{params.__name__}: the default of {request_options.STOP_IDS_KEY} in'
       f' EXTRA_INPUTS is {default!r}, but must be a list, as long as a request'
       ' may have stop ids and filled up with 0 in front'
     )

@@ -3,13 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
+from saxml_ext.common import request_options
 from saxml_ext.params import template
 
-# The extra input with a request's own MAX_DECODE_STEPS.
-MAX_STEPS_KEY = 'per_example_max_decode_steps'
-# The one with a request's own stop ids: a list of fixed length, filled up with
-# 0 in front.
-STOP_IDS_KEY = 'eos_id'
+_MAX_STEPS = request_options.MAX_STEPS_KEY
 
 
 def defaults(
@@ -17,10 +14,10 @@ def defaults(
 ) -> dict[str, Mapping[str, Any]]:
   """Returns method -> keys that a request may set, with their defaults."""
   generate = dict(params.EXTRA_INPUTS)
-  if MAX_STEPS_KEY in generate:
+  if _MAX_STEPS in generate:
     # An override may lower MAX_DECODE_STEPS alone.
     limit = template.largest(params.MAX_DECODE_STEPS)
-    generate[MAX_STEPS_KEY] = min(generate[MAX_STEPS_KEY], limit)
+    generate[_MAX_STEPS] = min(generate[_MAX_STEPS], limit)
   return {
     'lm.generate': generate,
     'lm.generate_stream': generate,
@@ -32,5 +29,5 @@ def defaults(
 
 def max_stop_ids(params: type[template.ServableLMParams]) -> int:
   """Returns the most stop ids that a request may have."""
-  of_request = params.EXTRA_INPUTS.get(STOP_IDS_KEY, ())
+  of_request = params.EXTRA_INPUTS.get(request_options.STOP_IDS_KEY, ())
   return max(len(params.STOP_TOKEN_IDS or ()), len(of_request), 1)

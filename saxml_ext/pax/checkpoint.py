@@ -22,7 +22,6 @@ import re
 
 import numpy as np
 
-from saxml_ext.common import errors as common_errors
 from saxml_ext.common import storage
 from saxml_ext.pax import errors
 from saxml_ext.pax import manifest
@@ -33,6 +32,7 @@ VARS = 'mdl_vars.'
 MARKER = 'commit_success.txt'
 MARKED = ('metadata', 'state', '')  # in the order in which they are marked
 _STEP_DIR = re.compile(r'checkpoint_(\d+)')
+_AGAIN = 'convert or copy the checkpoint again'
 
 
 def find_step_dir(path: str) -> str:
@@ -50,13 +50,13 @@ def find_step_dir(path: str) -> str:
     errors.CheckpointError: there is none, or it lacks a commit marker.
   """
   base = path.rstrip('/')
-  if _STEP_DIR.fullmatch(os.path.basename(base)):
-    step_dir = base
-  else:
-    step_dir = _newest_step_dir(base)
+  is_step = _STEP_DIR.fullmatch(os.path.basename(base))
+  step_dir = base if is_step else _newest_step_dir(base)
   markers = [os.path.join(step_dir, part, MARKER) for part in MARKED]
-  missing = [marker for marker in markers if not _exists(marker)]
-  if missing and (missing != markers or not _was_renamed(step_dir)):
+  with errors.reading(step_dir):
+    missing = [marker for marker in markers if not storage.exists(marker)]
+    renamed = missing == markers and _was_renamed(step_dir)
+  if missing and not renamed:
     raise errors.CheckpointError(
       f'{missing[0]} is missing: the checkpoint was not written or copied to '
       'its end; convert or copy it again'
@@ -67,22 +67,16 @@ def find_step_dir(path: str) -> str:
 def _was_renamed(step_dir: str) -> bool:
   return (
     not storage.is_url(step_dir)
-    and not _exists(os.path.join(step_dir, manifest.FILE_NAME))
-    and _exists(os.path.join(step_dir, 'metadata', 'metadata'))
+    and not os.path.exists(os.path.join(step_dir, manifest.FILE_NAME))
+    and os.path.exists(os.path.join(step_dir, 'metadata', 'metadata'))
   )
 
 
 def _newest_step_dir(base: str) -> str:
-  try:
+  with errors.reading(
+    base, 'expected a directory that holds checkpoint_00000000', 'listed'
+  ):
     names = storage.list_dir(base)
-  except (OSError, common_errors.SaxError) as e:
-    reason = str(e)
-    if isinstance(e, common_errors.NotFound):
-      reason = 'No such file or directory'
-    raise errors.CheckpointError(
-      f'{base} cannot be listed: {reason}; expected a directory that holds '
-      'checkpoint_00000000'
-    ) from e
   steps = [(int(m[1]), m[0]) for m in map(_STEP_DIR.fullmatch, names) if m]
   if not steps and 'config.json' in names:
     raise errors.CheckpointError(
@@ -97,13 +91,6 @@ def _newest_step_dir(base: str) -> str:
       'what convert_gptj_ckpt writes'
     )
   return os.path.join(base, max(steps)[1])
-
-
-def _exists(path: str) -> bool:
-  try:
-    return storage.exists(path)
-  except (OSError, common_errors.SaxError) as e:
-    raise errors.CheckpointError(f'{path} cannot be read: {e}') from e
 
 
 class Reader:
@@ -142,7 +129,7 @@ class Reader:
     Raises:
       errors.CheckpointError: there is no such variable, or it is damaged.
     """
-    return store.read(self._array(name), f'{self._state_dir}: {name}')
+    return self.read_part(name, ())
 
   def read_part(
     self, name: str, slices: tuple[slice | int, ...] | slice | int
@@ -172,7 +159,7 @@ class Reader:
     """Compares a variable with its checksum in manifest.json.
 
     Returns:
-      Whether there is a checksum: what paxml writes has no manifest.
+      True if there is a checksum: what paxml writes has no manifest.
 
     Raises:
       errors.CheckpointError: the variable is damaged or not the one that the
@@ -181,14 +168,12 @@ class Reader:
     entry = self.manifest.get(name)
     if entry is None:
       return False
-    found = manifest.Entry(
-      self.specs[name], manifest.checksum_of(self.read_rows(name))
-    )
+    found = manifest.entry_of(self.specs[name], self.read_rows(name))
     if found != entry:
       raise errors.CheckpointError(
         f'{self._state_dir}: variable {name} is {found.spec} with checksum '
-        f'{found.crc32:08x}; expected {entry.spec} with {entry.crc32:08x} as '
-        'its manifest says; convert or copy the checkpoint again'
+        f'{found.crc32}; expected {entry.spec} with {entry.crc32} as '
+        f'its manifest says; {_AGAIN}'
       )
     return True
 
@@ -202,22 +187,23 @@ class Reader:
 
   def _read_manifest(self) -> Mapping[str, manifest.Entry]:
     where = os.path.join(self.step_dir, manifest.FILE_NAME)
-    if not _exists(where):
-      return {}
-    return manifest.decode(_read_file(where), where)[1]
+    with errors.reading(where, _AGAIN):
+      if not storage.exists(where):
+        return {}
+      return manifest.decode(storage.read_bytes(where), where)[1]
 
   def _check_against_metadata(self) -> None:
     where = os.path.join(self.step_dir, 'metadata', 'metadata')
-    for full_name, expected in sorted(
-      metadata.decode(_read_file(where), where).items()
-    ):
+    with errors.reading(where, _AGAIN):
+      stated = metadata.decode(storage.read_bytes(where), where)
+    for full_name, expected in sorted(stated.items()):
       name = full_name.removeprefix(VARS)
       found = self.specs.get(name)
       if found != expected:
         raise errors.CheckpointError(
           f'{self._state_dir}: variable {name} is '
           f'{found or "missing"}; expected {expected} as its metadata says; '
-          'convert or copy the checkpoint again'
+          f'{_AGAIN}'
         )
 
 
@@ -240,12 +226,3 @@ def read_variables(
   reader = Reader(path)
   wanted = reader.specs if names is None else names
   return {name: reader.read(name) for name in wanted}
-
-
-def _read_file(path: str) -> bytes:
-  try:
-    return storage.read_bytes(path)
-  except (OSError, common_errors.SaxError) as e:
-    raise errors.CheckpointError(
-      f'{path} cannot be read: {e}; convert or copy the checkpoint again'
-    ) from e

@@ -8,9 +8,9 @@ from saxml_ext.common import storage
 from saxml_ext.common.testing import bucket_emulators
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import checkpoint_writer
-from saxml_ext.pax import chunks
 from saxml_ext.pax import errors
 from saxml_ext.pax import manifest
+from saxml_ext.pax import metadata
 
 _SOURCE = manifest.Source({'model.bin': '0123'}, {'dtype': 'float32'}, 'now')
 _KINDS = ('gs', 's3')
@@ -37,9 +37,9 @@ class CheckpointBucketsTest(parameterized.TestCase):
 
   def setUp(self):
     super().setUp()
-    old = chunks.MAX_CHUNK_BYTES
-    chunks.MAX_CHUNK_BYTES = 4096
-    self.addCleanup(setattr, chunks, 'MAX_CHUNK_BYTES', old)
+    old = metadata.MAX_CHUNK_BYTES
+    metadata.MAX_CHUNK_BYTES = 4096
+    self.addCleanup(setattr, metadata, 'MAX_CHUNK_BYTES', old)
 
   def write_rest(self, url: str, **options) -> list[str]:
     added = []

@@ -1,19 +1,15 @@
 """Writes PAX checkpoints, on disk or in a bucket; see checkpoint.py."""
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from concurrent import futures
-import contextlib
 import os
 from typing import Any
 
 import numpy as np
 
-from saxml_ext.common import errors as common_errors
 from saxml_ext.common import storage
 from saxml_ext.pax import checkpoint
-from saxml_ext.pax import chunks
 from saxml_ext.pax import errors
-from saxml_ext.pax import journal
 from saxml_ext.pax import manifest
 from saxml_ext.pax import metadata
 from saxml_ext.pax import store
@@ -76,13 +72,13 @@ class Writer:
     # Where an older one of a disk is until it is deleted.
     self._replaced = f'{self._final}.orbax-checkpoint-tmp-1'
     self._state_dir = f'{self._work}/state'
-    self._journal = journal.Journal(f'{self._final}.journal')
+    self._journal = manifest.Journal(f'{self._final}.journal')
     self._entries: dict[str, manifest.Entry] = {}
     self._syncs: list[futures.Future[None]] = []
     self._syncer = futures.ThreadPoolExecutor(1)
     self._committed = False
     self.removed = ''
-    with _writing(self._work):
+    with errors.writing(self._work):
       self.finished = resumed is not None and self._is_finished(resumed)
       if self.finished:
         # It may have been killed just before it did this.
@@ -119,7 +115,7 @@ class Writer:
       self._journal.clear()
     for part in ('state', 'metadata'):
       storage.make_dirs(f'{self._work}/{part}')
-    if self._source and not self._journal.entries:
+    if self._source and not self._journal.finished:
       self._journal.start(self._source)
     store.write(self._state_dir, 'step', np.array(step, np.int32))
 
@@ -141,14 +137,14 @@ class Writer:
     )
     if self._source and not of_no_use:
       return
-    with _writing(self._work):
+    with errors.writing(self._work):
       storage.delete(self._work)
       self._journal.clear()
 
   @property
   def journalled(self) -> Collection[str]:
-    """Names of the variables that an earlier writer says it has finished."""
-    return self._journal.entries.keys()
+    """The names of the variables that an earlier writer has finished."""
+    return self._journal.finished.keys()
 
   def has(self, name: str) -> bool:
     """Whether an earlier writer has finished this variable, and it is sound.
@@ -156,36 +152,32 @@ class Writer:
     Reads all of it and compares its checksum. If it is sound it counts as
     added; if not, it is to be added again. Several threads may call this.
     """
-    entry = self._journal.entries.get(name)
-    if entry is None:
+    done = self._journal.finished.get(name)
+    if done is None:
       return False
-    full_name = checkpoint.VARS + name
     try:
-      array = store.open_array(self._state_dir, full_name)
-      if store.spec_of(array) != entry.spec:
-        return False
-      if (
-        manifest.checksum_of(store.read_rows(array, self._state_dir))
-        != entry.crc32
-      ):
+      array = store.open_array(self._state_dir, checkpoint.VARS + name)
+      rows = store.read_rows(array, self._state_dir)
+      if manifest.entry_of(store.spec_of(array), rows) != done.entry:
         return False
     except errors.CheckpointError:
       return False  # Cut off by a crash of the machine: made again.
-    self._entries[name] = entry
+    self._entries[name] = done.entry
     return True
 
   def note(self, name: str) -> Any:
-    """The note that an earlier writer added with a variable, or None."""
-    return self._journal.notes.get(name)
+    """Returns the note that came with a variable, or None if there is none."""
+    done = self._journal.finished.get(name)
+    return done and done.note
 
   def add(self, name: str, value: np.ndarray, note: Any = None) -> None:
     """Writes one variable, named without `mdl_vars.`; see add_parts."""
-    spec = metadata.ArraySpec(value.shape, value.dtype.name)
-    ranges = chunks.row_ranges(spec)
-    if not spec.shape:
-      self.add_parts(name, spec, [(0, value)], note)
-    else:
-      self.add_parts(name, spec, ((b, value[b:e]) for b, e in ranges), note)
+    spec = metadata.ArraySpec.of(value)
+    # A scalar has no rows.
+    parts = (
+      (b, value[b:e] if spec.shape else value) for b, e in spec.row_ranges
+    )
+    self.add_parts(name, spec, parts, note)
 
   def add_parts(
     self,
@@ -199,7 +191,7 @@ class Writer:
     Args:
       name: without `mdl_vars.`.
       spec: shape and type of the whole.
-      parts: for each [begin, end) of chunks.row_ranges(spec), in that order,
+      parts: for each [begin, end) of ArraySpec.row_ranges, in that order,
         begin and the rows along the first axis: an array [end - begin, ...] of
         the type, which must not be changed after it was yielded.
       note: a JSON value that the journal keeps for the writer that goes on;
@@ -214,7 +206,7 @@ class Writer:
       raise errors.CheckpointError(f'variable {name} was added twice')
     full_name = checkpoint.VARS + name
     target = store.ArrayWriter(self._state_dir, full_name, spec)
-    ranges = chunks.row_ranges(spec)
+    ranges = spec.row_ranges
     crc32 = 0
     count = 0
     try:
@@ -233,8 +225,8 @@ class Writer:
       # Else they could make files where the directory is being removed.
       target.abandon()
       raise
-    entry = manifest.Entry(spec, crc32)
-    with _writing(self._work):
+    entry = manifest.Entry.of(spec, crc32)
+    with errors.writing(self._work):
       if self._source:
         self._journal.add(name, entry, note)
     self._entries[name] = entry
@@ -249,7 +241,7 @@ class Writer:
     Raises:
       errors.UnwritableError: the file system refuses.
     """
-    with _writing(self._work):
+    with errors.writing(self._work):
       for sync in self._syncs:
         sync.result()
       self._write(
@@ -317,16 +309,3 @@ def _check_part(name, spec, begin, part, ranges) -> None:
       f'{part.dtype.name}{list(part.shape)}; expected row {first} and '
       f'{spec.dtype}{list(shape)}, as row_ranges says'
     )
-
-
-@contextlib.contextmanager
-def _writing(path: str) -> Iterator[None]:
-  """Turns what a disk or a bucket raises into errors.UnwritableError."""
-  try:
-    yield
-  except (OSError, common_errors.SaxError) as e:
-    reason = getattr(e, 'strerror', None) or e
-    raise errors.UnwritableError(
-      f'{path} cannot be written: {reason}; free space or choose another '
-      'directory'
-    ) from e

@@ -11,7 +11,6 @@ import numpy as np
 
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import checkpoint_writer
-from saxml_ext.pax import chunks
 from saxml_ext.pax import errors
 from saxml_ext.pax import manifest
 from saxml_ext.pax import metadata
@@ -43,9 +42,9 @@ class CheckpointWriterTest(parameterized.TestCase):
     super().setUp()
     self.path = pathlib.Path(self.create_tempdir().full_path, 'pax')
     self.step_dir = self.path / 'checkpoint_00000000'
-    old = chunks.MAX_CHUNK_BYTES
-    chunks.MAX_CHUNK_BYTES = _SMALL_CHUNKS
-    self.addCleanup(setattr, chunks, 'MAX_CHUNK_BYTES', old)
+    old = metadata.MAX_CHUNK_BYTES
+    metadata.MAX_CHUNK_BYTES = _SMALL_CHUNKS
+    self.addCleanup(setattr, metadata, 'MAX_CHUNK_BYTES', old)
 
   def writer(self, source=_SOURCE, **options) -> checkpoint_writer.Writer:
     return checkpoint_writer.Writer(str(self.path), source=source, **options)
@@ -72,10 +71,10 @@ class CheckpointWriterTest(parameterized.TestCase):
     ((0, 5), 'int8', (1, 5)),
   )
   def test_chunks_are_bounded_and_even(self, shape, dtype, expected):
-    chunks.MAX_CHUNK_BYTES = 1 << 26
+    metadata.MAX_CHUNK_BYTES = 1 << 26
     spec = metadata.ArraySpec(shape, dtype)
-    self.assertEqual(chunks.chunk_shape(spec), expected)
-    ranges = chunks.row_ranges(spec)
+    self.assertEqual(spec.chunk_shape, expected)
+    ranges = spec.row_ranges
     flat = [i for begin, end in ranges for i in (begin, end)]
     if shape:
       self.assertEqual(flat, sorted(flat))

@@ -24,13 +24,14 @@ A checkpoint of another converter has no such file; then the serving params must
 say these things.
 """
 
-from collections.abc import Mapping
 import dataclasses
-import json
 import os
-from typing import Any, NoReturn
+import typing
+
+import msgspec
 
 from saxml_ext.common import errors
+from saxml_ext.common import files
 from saxml_ext.common import storage
 
 FILE_NAME = 'gptj_config.json'
@@ -44,14 +45,6 @@ _KEYS = {
   'family': 'model_type',
   'stop_ids': 'stop_token_ids',
 }
-_TYPES = {
-  'ln_epsilon': (int, float),
-  'rotary_base': (int, float),
-  'dtype': (str,),
-  'family': (str,),
-  'stop_ids': (list,),
-}
-_KINDS: Mapping[type, str] = {str: 'string', list: 'list of numbers'}
 # What the file leaves out, for it was written for GPT-J alone.
 _UNSAID = {
   'family': 'gptj',
@@ -101,13 +94,13 @@ class Description:
   stop_ids: list[int] | None = None
 
   def encode(self) -> bytes:
-    """The bytes of the file."""
+    """Returns the bytes of the file."""
     document = {
       _key(k): v
       for k, v in dataclasses.asdict(self).items()
       if k not in _UNSAID or v not in (None, _UNSAID[k])
     }
-    return (json.dumps(document, indent=2) + '\n').encode('ascii')
+    return files.encode_json(document).encode('ascii')
 
 
 def write(directory: str, description: Description) -> None:
@@ -147,44 +140,21 @@ def read(checkpoint_path: str, above: bool = True) -> Description:
 
 def _parse(path: str) -> Description:
   try:
-    document = json.loads(
-      storage.read_bytes(path), parse_constant=_refuse_constant
-    )
+    document = msgspec.json.decode(storage.read_bytes(path), type=dict)
   except (OSError, ValueError, RecursionError) as e:
     raise errors.InvalidArgument(
       f'{path} cannot be read: {e}; convert the checkpoint again'
     ) from e
-  if not isinstance(document, dict):
-    raise errors.InvalidArgument(
-      f'{path} holds a {type(document).__name__} instead of a JSON object;'
-      ' convert the checkpoint again'
-    )
-  return Description(
-    **{
-      field.name: _value(path, document, field.name)
-      for field in dataclasses.fields(Description)
-    }
-  )
-
-
-def _refuse_constant(text: str) -> NoReturn:
-  """Called for what Python reads beyond JSON: NaN and Infinity."""
-  raise ValueError(f'{text} is no number')
-
-
-def _value(path: str, document: Mapping[str, Any], field: str) -> Any:
-  key = _key(field)
-  value = document.get(key)
-  types = _TYPES.get(field, (int,))
-  items = value if isinstance(value, list) else ()
-  fits = type(value) in types and all(type(each) is int for each in items)
-  if value is not None and not fits:
-    kind = _KINDS.get(types[0], 'number')
-    raise errors.InvalidArgument(
-      f'{path}: {key} is {value!r}, but must be a {kind}; convert the'
-      ' checkpoint again'
-    )
-  return value
+  values = {}
+  for name, kind in typing.get_type_hints(Description).items():
+    value = document.get(_key(name))
+    try:
+      values[name] = msgspec.convert(value, kind)
+    except msgspec.ValidationError as e:
+      raise errors.InvalidArgument(
+        f'{path}: {_key(name)} is {value!r}. {e}; convert the checkpoint again'
+      ) from e
+  return Description(**values)
 
 
 def _key(field: str) -> str:

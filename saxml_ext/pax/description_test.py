@@ -61,11 +61,11 @@ class DescriptionTest(parameterized.TestCase):
 
   @parameterized.parameters(
     ('{', 'cannot be read'),
-    ('[1]', 'holds a list'),
+    ('[1]', 'Expected .object., got .array.'),
     ('{"rotary_dim": "32"}', "rotary_dim is '32'"),
     ('{"eos_token_id": true}', 'eos_token_id is True'),
     ('{"max_positions": 1.5}', 'max_positions is 1.5'),
-    ('{"dtype": 32}', 'dtype is 32, but must be a string'),
+    ('{"dtype": 32}', r'dtype is 32. Expected .str \| null., got .int.'),
   )
   def test_refuses_malformed_files(self, text, message):
     directory = self.create_tempdir()

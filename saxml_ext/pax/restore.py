@@ -5,11 +5,11 @@ import os
 from typing import Any
 
 from saxml_ext.pax import checkpoint
+from saxml_ext.pax import compat
 from saxml_ext.pax import errors
 from saxml_ext.pax import store
-from saxml_ext.pax.compat import paxml_compat
 
-paxml_compat.install()  # Before the first import of paxml.
+compat.install_paxml()  # Before the first import of paxml.
 
 import jax
 from paxml import base_experiment

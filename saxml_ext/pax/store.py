@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 import tensorstore as ts
 
-from saxml_ext.common import errors as common_errors
 from saxml_ext.common import kvstore as kvstore_lib
 from saxml_ext.common import storage
-from saxml_ext.pax import chunks
 from saxml_ext.pax import errors
 from saxml_ext.pax import metadata
 
@@ -117,20 +115,15 @@ def read(array: ts.TensorStore, where: str) -> np.ndarray:
   Raises:
     errors.CheckpointError: a chunk is missing, cut off or damaged.
   """
-  try:
+  with errors.reading(where, 'convert or copy the checkpoint again'):
     return array.read(order='C').result()
-  except (ValueError, OSError) as e:
-    raise errors.CheckpointError(
-      f'{where} cannot be read: {kvstore_lib.error_text(e)}; convert or copy'
-      ' the checkpoint again'
-    ) from e
 
 
 def read_rows(
   array: ts.TensorStore, where: str
 ) -> Iterator[tuple[int, np.ndarray]]:
-  """Reads an opened array in the parts of chunks.row_ranges; see read."""
-  for begin, end in chunks.row_ranges(spec_of(array)):
+  """Reads an opened array in the parts of ArraySpec.row_ranges; see read."""
+  for begin, end in spec_of(array).row_ranges:
     yield begin, read(array[begin:end] if array.rank else array, where)
 
 
@@ -150,18 +143,20 @@ class ArrayWriter:
     self._spec = spec
     self._pending: list[ts.WriteFutures] = []
     kvstore = kvstore_lib.spec(f'{state_dir}/{name}/')
-    self._remove_earlier(f'{state_dir}/{name}')
     if kvstore['driver'] == 'file':
       # Not forced to disk one by one: sync_files does it for all at once.
       kvstore['file_io_sync'] = False
-    self._array = self._call(
-      lambda: ts.open(
+    with errors.writing(self._where):
+      # What a writer that was killed has left of this array.
+      if storage.exists(f'{state_dir}/{name}/.zarray'):
+        storage.delete(f'{state_dir}/{name}')
+      self._array = ts.open(
         {
           'driver': 'zarr',
           'kvstore': kvstore,
           'metadata': {
             'compressor': {'id': 'zstd', 'level': 1},
-            'chunks': list(chunks.chunk_shape(spec)),
+            'chunks': list(spec.chunk_shape),
             'shape': list(spec.shape),
           },
           'dtype': spec.dtype,
@@ -171,7 +166,6 @@ class ArrayWriter:
         },
         create=True,
       ).result()
-    )
 
   def write(self, begin: int, part: np.ndarray) -> None:
     """Starts to write rows from `begin` on; `part` must not change after.
@@ -181,8 +175,7 @@ class ArrayWriter:
     target = self._array
     if self._spec.shape:
       target = target[begin : begin + part.shape[0]]
-    while len(self._pending) >= _PARTS_IN_FLIGHT:
-      self._call(self._pending.pop(0).result)
+    self.finish(_PARTS_IN_FLIGHT - 1)
     self._pending.append(
       target.write(part, can_reference_source_data_indefinitely=True)
     )
@@ -194,35 +187,16 @@ class ArrayWriter:
         write.result()
     self._pending.clear()
 
-  def _remove_earlier(self, directory: str) -> None:
-    """Removes what a writer that was killed has left of this array."""
-    try:
-      if storage.exists(f'{directory}/.zarray'):
-        storage.delete(directory)
-    except (OSError, common_errors.SaxError) as e:
-      raise errors.UnwritableError(
-        f'{directory} cannot be removed: {e}; choose another directory'
-      ) from e
-
-  def finish(self) -> None:
-    """Waits until all is written."""
-    while self._pending:
-      self._call(self._pending.pop(0).result)
-
-  def _call(self, function):
-    try:
-      return function()
-    except (ValueError, OSError) as e:
-      raise errors.UnwritableError(
-        f'{self._where} cannot be written: {kvstore_lib.error_text(e)}; free '
-        'space or choose another directory'
-      ) from e
+  def finish(self, unfinished: int = 0) -> None:
+    """Waits until all but a number of parts are written."""
+    with errors.writing(self._where):
+      while len(self._pending) > unfinished:
+        self._pending.pop(0).result()
 
 
 def write(state_dir: str, name: str, value: np.ndarray) -> None:
   """Writes a whole array; see ArrayWriter."""
-  spec = metadata.ArraySpec(value.shape, value.dtype.name)
-  writer = ArrayWriter(state_dir, name, spec)
+  writer = ArrayWriter(state_dir, name, metadata.ArraySpec.of(value))
   writer.write(0, value)
   writer.finish()
 

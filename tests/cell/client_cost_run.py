@@ -19,13 +19,13 @@ import numpy as np
 
 from harness.data import bundle
 from harness.loadgen import loadgen_log
-from harness.loadgen import rounds
 from harness.loadgen import settings
 from harness.loadgen import sut as sut_lib
 from harness.loadgen import system
 from harness.loadgen import target
 from harness.loadgen import warm_up
 from harness.network import client as network_client
+from harness.rules import rounds
 from harness.systems import cell
 from saxml_ext.common import grpc_util
 from saxml_ext.common import program

@@ -6,10 +6,10 @@ import subprocess
 
 from absl.testing import absltest
 
-from harness.loadgen import rounds
 from harness.loadgen import timeline
 from harness.results import entry
 from harness.results import store
+from harness.rules import rounds
 from saxml_ext.engine.testing import fast_compile
 from serve import programs
 

@@ -18,8 +18,8 @@ import numpy as np
 
 from harness.data import bundle
 from harness.data import summarization
-from harness.loadgen import rounds as rounds_lib
 from harness.loadgen import target as target_lib
+from harness.rules import rounds as rounds_lib
 from harness.scenarios import config as config_lib
 from harness.scenarios import load as load_lib
 from harness.scenarios import scenario_run

@@ -9,10 +9,10 @@ import time
 from absl.testing import absltest
 
 from harness.loadgen import loadgen_log
-from harness.loadgen import rounds
 from harness.loadgen import run_status
 from harness.loadgen import settings
 from harness.loadgen import timeline
+from harness.rules import rounds
 from saxml_ext.evaluation import rouge
 from serve import children
 from serve import programs

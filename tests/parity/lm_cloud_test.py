@@ -22,10 +22,10 @@ from saxml_ext.engine.testing import serving
 from saxml_ext.params import lm_cloud as lm_cloud_params
 from saxml_ext.params.experiments import experiment
 from saxml_ext.pax import checkpoint_writer
+from saxml_ext.pax import compat
 from saxml_ext.pax import restore
-from saxml_ext.pax.compat import paxml_compat
 
-paxml_compat.install()
+compat.install_paxml()
 
 # paxml and praxis can be imported once they have been prepared.
 # isort: split

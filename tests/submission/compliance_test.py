@@ -4,7 +4,7 @@ import os
 from absl.testing import absltest
 
 from harness.loadgen import loadgen_log
-from harness.loadgen import rounds
+from harness.rules import rounds
 from harness.scenarios import config as config_lib
 from harness.scenarios import load as load_lib
 from harness.scenarios import scenario_run

@@ -17,7 +17,6 @@ from converters.quantize.report import rouge_scores
 from saxml_ext.common import storage
 from saxml_ext.evaluation import dataset
 from saxml_ext.pax import checkpoint
-from saxml_ext.pax import chunks
 from saxml_ext.pax import errors
 
 _QUANTIZATIONS = ('int8_weights', 'int8')
@@ -94,7 +93,7 @@ def _logits(
 
 
 def _sizes(reader: checkpoint.Reader) -> figures.Sizes:
-  variables = sum(map(chunks.num_bytes, reader.specs.values()))
+  variables = sum(spec.num_bytes for spec in reader.specs.values())
   if storage.is_url(reader.step_dir):
     return figures.Sizes(variables, None)
   files = sum(

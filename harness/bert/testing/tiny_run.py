@@ -6,8 +6,8 @@ import subprocess
 
 from harness.bert.testing import tiny_model
 from harness.bert.testing import tiny_set
-from harness.loadgen import rounds
 from harness.loadgen import settings
+from harness.rules import rounds
 from saxml_ext.common.testing import modules
 
 

@@ -6,11 +6,11 @@ from absl import app
 from absl.testing import absltest
 from absl.testing import flagsaver
 
-from harness.loadgen import rounds
 from harness.pages.cli import report
 from harness.pages.testing import jobs
 from harness.pages.testing import published
 from harness.pages.testing import reading
+from harness.rules import rounds
 
 
 class ReportTest(absltest.TestCase):

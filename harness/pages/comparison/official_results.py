@@ -13,8 +13,8 @@ import json
 import os
 from typing import Any
 
-from harness.loadgen import rounds
 from harness.pages.comparison import records
+from harness.rules import rounds
 
 # Columns of summary.csv by their names in summary_results.json. `Model` means
 # another thing in each: what was run in the one, the benchmark in the other.

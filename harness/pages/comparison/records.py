@@ -2,11 +2,10 @@
 
 import dataclasses
 
-from harness.loadgen import rounds
 from harness.pages import costs
 from harness.pages import headline
-from harness.pages import thresholds
 from harness.results import entry as entry_lib
+from harness.rules import rounds
 
 # From v4.1 on, GPT-J's official unit is tokens/s, which LoadGen infers at this
 # many tokens for every sample.
@@ -166,7 +165,7 @@ def _remarks(entry, performance, set_size) -> list[str]:
     found.append('INVALID')
   if performance.seconds < rounds.MIN_DURATION_MS / 1000:
     found.append(f'run of {performance.seconds:.1f} s')
-  if not thresholds.official_set(entry.benchmark, set_size):
+  if set_size != rounds.FULL_SET[entry.benchmark]:
     size = 'unknown size' if set_size is None else f'{set_size:,} samples'
     found.append(f'not the official set ({size})')
   return found

@@ -2,10 +2,10 @@
 
 from absl.testing import absltest
 
-from harness.loadgen import rounds
 from harness.pages.comparison import records
 from harness.pages.testing import jobs
 from harness.results import entry as entry_lib
+from harness.rules import rounds
 
 
 class RecordsTest(absltest.TestCase):

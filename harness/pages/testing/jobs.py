@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from harness.loadgen import rounds
 from harness.loadgen import timeline
 from harness.results import entry as entry_lib
+from harness.rules import rounds
 
 
 def times(

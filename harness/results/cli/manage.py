@@ -23,12 +23,12 @@ from harness import dashes
 from harness import errors
 from harness.caching import cache_flag
 from harness.loadgen import loadgen_log
-from harness.loadgen import rounds
 from harness.results import entry as entry_lib
 from harness.results import store as store_lib
 from harness.results import text_table
 from harness.results.cli import side_by_side
 from harness.results.cli import views
+from harness.rules import rounds
 from saxml_ext.common import flag_rules
 
 _UNBOUNDED = 1_000_000  # Wider than any terminal.

@@ -8,12 +8,12 @@ from absl import app
 from absl.testing import absltest
 from absl.testing import flagsaver
 
-from harness.loadgen import rounds
 from harness.results import figures
 from harness.results import store as store_lib
 from harness.results.cli import manage
 from harness.results.testing import entries
 from harness.results.testing import logs
+from harness.rules import rounds
 
 _OTHER = entries.make(
   scenario='Server', began='2026-02-01T00:00:00+00:00', performance=None

@@ -6,10 +6,10 @@ import re
 import shlex
 
 from harness.loadgen import loadgen_log
-from harness.loadgen import rounds
 from harness.results import entry as entry_lib
 from harness.results import figures
 from harness.results import store
+from harness.rules import rounds
 
 HEADING = (
   'id',

@@ -3,13 +3,13 @@ import json
 from absl.testing import absltest
 
 from harness.loadgen import loadgen_log
-from harness.loadgen import rounds
 from harness.results import entry
 from harness.results import figures
 from harness.results import store
 from harness.results.cli import views
 from harness.results.testing import entries
 from harness.results.testing import logs
+from harness.rules import rounds
 
 _BERT = entries.make(
   benchmark='bert',

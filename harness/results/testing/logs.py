@@ -7,8 +7,8 @@ import subprocess
 from typing import Any
 
 from harness.loadgen import loadgen_log
-from harness.loadgen import rounds
 from harness.loadgen import settings
+from harness.rules import rounds
 from serve import programs
 
 _PROGRAM = 'harness/results/testing/tiny_run'

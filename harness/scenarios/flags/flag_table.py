@@ -9,7 +9,7 @@ import dataclasses
 import os
 
 from harness.bert import launcher as bert
-from harness.loadgen import rounds
+from harness.rules import rounds
 from harness.scenarios import config as config_lib
 from harness.scenarios import load as load_lib
 from harness.systems import network_launchers
@@ -72,7 +72,7 @@ class Acts:
   """
 
   systems: Collection[str] = SYSTEMS
-  scenarios: Collection[str] = rounds.SCENARIOS
+  scenarios: Collection[str] = tuple(rounds.SCENARIOS)
   modes: Collection[str] = config_lib.MODES
   execution_modes: Collection[str | None] = (None, *load_lib.EXECUTION_MODES)
   instead: Mapping[str, str] = dataclasses.field(default_factory=dict)

@@ -8,7 +8,7 @@ from absl.testing import parameterized
 
 from harness.bert import bert_bundle
 from harness.data import bundle
-from harness.loadgen import rounds
+from harness.rules import rounds
 from harness.scenarios import load as load_lib
 from harness.scenarios.flags import flag_table
 from harness.scenarios.flags import job_flags

@@ -8,15 +8,15 @@ from absl import flags
 
 from harness.caching import cache_flag
 from harness.description import description
-from harness.loadgen import rounds
 from harness.results import store
+from harness.rules import requirements
+from harness.rules import rounds
 from harness.scenarios import config as config_lib
 from harness.scenarios import result_directories
 from harness.scenarios.flags import flag_table
 from harness.scenarios.flags import load_flags
 from harness.scenarios.flags import system_flags
 from harness.scenarios.flags import task_flags
-from harness.submission import requirements
 from saxml_ext.common import user_path
 
 # What keeps the speeds that find_performance found.

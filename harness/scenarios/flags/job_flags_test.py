@@ -9,7 +9,7 @@ from absl.testing import flagsaver
 
 from harness.data import bundle
 from harness.loadgen import loadgen_log
-from harness.loadgen import rounds
+from harness.rules import rounds
 from harness.scenarios import config as config_lib
 from harness.scenarios import load
 from harness.scenarios import session as session_lib

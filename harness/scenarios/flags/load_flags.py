@@ -4,8 +4,8 @@ import math
 
 from absl import flags
 
-from harness.loadgen import rounds
 from harness.loadgen import settings
+from harness.rules import rounds
 from harness.scenarios import load as load_lib
 from saxml_ext.common import user_path
 
@@ -35,7 +35,7 @@ _MIN_DURATION = flags.DEFINE_integer(
   None,
   'Shortest valid performance run in ms. Default:'
   f' {settings.DEMO_MIN_DURATION_MS}, or as --execution_mode says; officially'
-  f' {settings.OFFICIAL_MIN_DURATION_MS}.',
+  f' {rounds.MIN_DURATION_MS}.',
   lower_bound=0,
 )
 _TARGET_QPS = flags.DEFINE_float(

@@ -5,8 +5,8 @@ from absl import flags
 from harness.bert import launcher as bert
 from harness.caching import cache as cache_lib
 from harness.data import bundle
-from harness.loadgen import rounds
 from harness.loadgen import target as target_lib
+from harness.rules import rounds
 from harness.scenarios.flags import flag_table
 from harness.systems import launch
 from harness.systems import network_launchers

@@ -14,17 +14,16 @@ from harness.bert import bert_bundle
 from harness.data import bundle
 from harness.data import summarization
 from harness.loadgen import target as target_lib
+from harness.rules import requirements
+from harness.rules import rounds
 from harness.scenarios import tasks
 from harness.scenarios.flags import flag_table
-from harness.submission import requirements
 from harness.systems import launch
 from harness.systems import served
 from saxml_ext.common import user_path
 
 _TOKENIZERS = ('tokenizer.json', 'vocab.json')
 _VOCABULARIES = ('vocab.txt',)
-# New tokens of the benchmark's answers, for which a model needs positions.
-_NEW_TOKENS = 128
 
 DATASET_PATH = flags.DEFINE_string(
   'dataset_path',
@@ -49,7 +48,7 @@ _ROUGE_TOLERANCE = flags.DEFINE_float(
   'rouge_tolerance',
   None,
   "Greatest difference from the reference's ROUGE that passes. Default:"
-  f' {tasks.TOLERANCE} in float32; other formats must reach 99 % (gptj-99) or'
+  f' {requirements.FLOAT32_TOLERANCE[rounds.GPTJ]} in float32; other formats must reach 99 % (gptj-99) or'
   " 99.9 % (gptj-99.9) of the reference's ROUGE.",
   lower_bound=0,
 )
@@ -63,7 +62,7 @@ _MAX_INPUT_LENGTH = flags.DEFINE_integer(
   'max_input_length',
   None,
   'Tokens after which a prompt is cut. Default: as many as the model takes, at'
-  f' most {summarization.MAX_INPUT_LENGTH}.',
+  f' most {requirements.MAX_INPUT_LENGTH}.',
   lower_bound=1,
 )
 _SAMPLE_COUNT = flags.DEFINE_integer(
@@ -99,7 +98,7 @@ def task(model: str, kind: str, system: launch.Launcher) -> tasks.Task:
       reference,
       _ROUGE_TOLERANCE.value,
       _REQUIRE_IDENTICAL.value,
-      tasks.SHARES[model],
+      requirements.SHARES[model],
       requirements.ACCURACY[model],
     ),
   )
@@ -117,7 +116,7 @@ def _source(kind: str, system: launch.Launcher) -> summarization.Source:
     _tokenizer() or _beside(directory, _TOKENIZERS),
     _MAX_INPUT_LENGTH.value
     or min(
-      longest or summarization.MAX_INPUT_LENGTH, summarization.MAX_INPUT_LENGTH
+      longest or requirements.MAX_INPUT_LENGTH, requirements.MAX_INPUT_LENGTH
     ),
     _SAMPLE_COUNT.value,
   )
@@ -142,7 +141,7 @@ def _model(kind: str, system: launch.Launcher) -> tuple[str, int | None]:
     return directory, None  # The reference says what it misses.
   with open(config, encoding='utf-8') as file:
     positions = json.load(file).get('n_positions')
-  return directory, positions and positions - _NEW_TOKENS
+  return directory, positions and positions - requirements.MAX_NEW_TOKENS
 
 
 def _is_bundled(kind: str, system: launch.Launcher) -> bool:
@@ -198,7 +197,7 @@ def _bert(model: str, system: launch.Launcher, bundled: bool) -> tasks.Task:
     _vocabulary() or _beside(system.inputs['checkpoint'], _VOCABULARIES),
     _SAMPLE_COUNT.value,
     _reference(bert_bundle.reference_path() if bundled else None),
-    bert_task.SHARES[model],
+    requirements.SHARES[model],
     requirements.ACCURACY[model]['f1'],
   )
 

@@ -14,9 +14,9 @@ import time
 
 from harness import errors
 from harness.loadgen import loadgen_log
-from harness.loadgen import rounds
 from harness.loadgen import settings
 from harness.loadgen import timeline
+from harness.rules import rounds
 from harness.scenarios import load as load_lib
 from harness.scenarios import outcome
 from serve import progress as progress_lib

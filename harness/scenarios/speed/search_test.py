@@ -3,8 +3,8 @@ import io
 from absl.testing import absltest
 
 from harness.loadgen import loadgen_log
-from harness.loadgen import rounds
 from harness.loadgen import timeline
+from harness.rules import rounds
 from harness.scenarios import load
 from harness.scenarios.speed import search
 from serve import progress

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 import pathlib
 
 from harness.loadgen import loadgen_log
-from harness.loadgen import rounds
 from harness.results import entry as entry_lib
+from harness.rules import requirements
+from harness.rules import rounds
 from harness.submission import job_result
 from harness.submission import plan
-from harness.submission import requirements
 from harness.submission.checks import consistency
 from harness.submission.checks import log_checks
 from harness.submission.content import compliance

@@ -4,7 +4,7 @@ import shutil
 
 from absl.testing import absltest
 
-from harness.loadgen import rounds
+from harness.rules import rounds
 from harness.submission.checks import closed_checks
 from harness.submission.testing import jobs
 

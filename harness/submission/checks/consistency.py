@@ -11,8 +11,8 @@ import math
 import re
 
 from harness.loadgen import loadgen_log
-from harness.loadgen import rounds
 from harness.results import figures
+from harness.rules import rounds
 from harness.submission.content import compliance
 
 _ROW = re.compile(r'^[ *]*(\w[\w./() ]*?)\s*:\s*(\S.*?)\s*$', re.MULTILINE)

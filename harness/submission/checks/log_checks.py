@@ -5,12 +5,12 @@ import math
 import re
 
 from harness.loadgen import loadgen_log
-from harness.loadgen import rounds
 from harness.results import entry as entry_lib
 from harness.results import figures
+from harness.rules import requirements
+from harness.rules import rounds
 from harness.submission import job_result
 from harness.submission import plan
-from harness.submission import requirements
 from harness.submission.checks import consistency
 
 _NS_PER_MS = 1_000_000

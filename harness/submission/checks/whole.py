@@ -7,10 +7,10 @@ can show. All problems are told at once.
 
 from collections.abc import Iterator
 
-from harness.loadgen import rounds
+from harness.rules import requirements
+from harness.rules import rounds
 from harness.submission import job_result
 from harness.submission import plan
-from harness.submission import requirements
 from harness.submission.checks import closed_checks
 from harness.submission.checks import log_checks
 from harness.submission.content import measurement

@@ -6,7 +6,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 
 from harness.description import fields
-from harness.loadgen import rounds
+from harness.rules import rounds
 from harness.submission.checks import whole
 from harness.submission.testing import jobs
 

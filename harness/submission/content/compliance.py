@@ -13,7 +13,7 @@ import json
 import pathlib
 
 from harness.loadgen import loadgen_log
-from harness.loadgen import rounds
+from harness.rules import rounds
 
 TEST01 = 'TEST01'
 TEST05 = 'TEST05'
@@ -34,20 +34,8 @@ _FIRST = 8
 _LOG_SEED = 720381539243781796
 _LOGGED_SAMPLES = 4096
 
-# LoadGen's seeds of TEST05 by round: qsl, sample index, schedule.
-_TEST05_SEEDS = {
-  'v3.1': (793197339507417767, 255610748586851044, 352213341366340113),
-  'v4.0': (2376919268182438552, 11176391829184272374, 3911940905271271337),
-  'v4.1': (16799458546791641818, 5453809927556429288, 5435552105434836064),
-}
-
 # Key of a run's official figure: samples/s, or latency in ns.
-FIGURES = {
-  rounds.OFFLINE: 'result_samples_per_second',
-  rounds.SERVER: 'result_completed_samples_per_sec',
-  rounds.SINGLE_STREAM: 'early_stopping_latency_ss',
-  rounds.MULTI_STREAM: 'early_stopping_latency_ms',
-}
+FIGURES = {name: each.official_key for name, each in rounds.SCENARIOS.items()}
 _BOUND = 'effective_target_latency_ns'
 
 # Latencies up to which runs may differ more, in ns.
@@ -81,11 +69,10 @@ def attributes(test: str, round_name: str) -> Mapping[str, int]:
   """
   if test == TEST01:
     return {}
-  seeds = _TEST05_SEEDS.get(round_name)
+  seeds = rounds.ROUNDS[round_name].test05_seeds
   if test != TEST05 or seeds is None:
     raise ValueError(f'{round_name} has no {test}')
-  names = ('qsl_rng_seed', 'sample_index_rng_seed', 'schedule_rng_seed')
-  return dict(zip(names, seeds))
+  return rounds.named_seeds(*seeds)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 
 from harness.loadgen import loadgen_log
-from harness.loadgen import rounds
+from harness.rules import rounds
 from harness.submission.content import compliance
 from harness.submission.testing import jobs
 

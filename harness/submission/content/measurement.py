@@ -6,8 +6,8 @@ import os
 import pathlib
 from typing import Any
 
-from harness.loadgen import rounds
 from harness.results import entry as entry_lib
+from harness.rules import rounds
 from harness.submission.content import serving
 
 KEYS = (

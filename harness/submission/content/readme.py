@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from harness.loadgen import rounds
 from harness.results import entry as entry_lib
 from harness.results.cli import views
+from harness.rules import rounds
 
 _FIGURES = {
   'samples_per_second': 'samples per second',

@@ -5,12 +5,12 @@ import json
 from typing import Any
 
 from harness.results import entry as entry_lib
+from harness.rules import requirements
 from saxml_ext.common import errors
 from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.params import registry
 
 _REFERENCE = 'reference'
-_REFERENCE_BEAMS = 4
 
 
 def system(entry: entry_lib.Entry) -> Mapping[str, Any]:
@@ -44,7 +44,7 @@ def attribute(entry: entry_lib.Entry, name: str) -> Any:
 def beams(entry: entry_lib.Entry) -> int | None:
   """Beams of the search, 1 for none; None where the result does not tell."""
   if entry.system == _REFERENCE:
-    return int(system(entry).get('beam_size') or _REFERENCE_BEAMS)
+    return int(system(entry).get('beam_size') or requirements.BEAM_SIZE)
   size = attribute(entry, 'BEAM_SIZE')
   if size is None:
     return None

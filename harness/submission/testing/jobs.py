@@ -8,10 +8,10 @@ import subprocess
 
 from harness.description import fields
 from harness.loadgen import loadgen_log
-from harness.loadgen import rounds
 from harness.loadgen import settings
 from harness.results import entry as entry_lib
 from harness.results import figures
+from harness.rules import rounds
 from harness.submission import job_result
 from harness.submission import plan
 from harness.submission.checks import consistency

@@ -13,14 +13,15 @@ from typing import Any
 import torch
 import transformers
 
+from harness.rules import requirements
 from harness.systems.reference import memory
 
 # gen_kwargs of the reference.
 GENERATION = {
-  'num_beams': 4,
+  'num_beams': requirements.BEAM_SIZE,
   'early_stopping': True,
-  'max_new_tokens': 128,
-  'min_new_tokens': 30,
+  'max_new_tokens': requirements.MAX_NEW_TOKENS,
+  'min_new_tokens': requirements.MIN_NEW_TOKENS,
 }
 
 

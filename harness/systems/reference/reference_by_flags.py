@@ -10,11 +10,11 @@ import torch
 import transformers
 
 from harness.data import bundle
-from harness.data import summarization
 from harness.data import summarization_flags
 from harness.loadgen import system
 from harness.network import network_program
 from harness.network import payload
+from harness.rules import requirements
 from harness.systems import batched
 from harness.systems.reference import gptj
 from harness.systems.reference import memory
@@ -33,7 +33,6 @@ _PRECISIONS = {
 }
 
 _BEAM_VARIABLE = 'GPTJ_BEAM_SIZE'
-_BEAMS = 4
 
 
 def find_device(name: str) -> torch.device:
@@ -69,11 +68,11 @@ def beam_size(asked: int | None) -> int:
   """
   if asked is not None:
     return asked
-  text = os.environ.get(_BEAM_VARIABLE) or str(_BEAMS)
+  text = os.environ.get(_BEAM_VARIABLE) or str(requirements.BEAM_SIZE)
   if not re.fullmatch('[1-9][0-9]*', text):
     raise ValueError(
       f'the environment variable {_BEAM_VARIABLE} is {text!r}; set it to a'
-      f' whole number from 1, such as {_BEAMS}, or unset it'
+      f' whole number from 1, such as {requirements.BEAM_SIZE}, or unset it'
     )
   return int(text)
 
@@ -168,4 +167,4 @@ def _usual_prompt(path: str, config: transformers.GPTJConfig) -> int:
   """Where prompts are cut unless a flag says where, in tokens."""
   if os.path.realpath(path) == os.path.realpath(bundle.model_dir()):
     return bundle.MAX_INPUT_LENGTH
-  return min(summarization.MAX_INPUT_LENGTH, gptj.longest_prompt(config))
+  return min(requirements.MAX_INPUT_LENGTH, gptj.longest_prompt(config))

@@ -5,8 +5,8 @@ import json
 from absl.testing import absltest
 
 from harness.data import bundle
-from harness.loadgen import rounds
 from harness.loadgen import settings
+from harness.rules import rounds
 from harness.systems.testing import program_run
 
 _PROGRAM = 'harness/systems/reference/reference_run'

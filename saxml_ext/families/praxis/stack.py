@@ -3,9 +3,9 @@
 from typing import TypeAlias
 
 from saxml_ext.engine import config as config_lib
-from saxml_ext.pax.compat import praxis_compat
+from saxml_ext.pax import compat
 
-praxis_compat.install()  # Before the first import of praxis.
+compat.install_praxis()  # Before the first import of praxis.
 
 from praxis import pax_fiddle
 from praxis.layers import models

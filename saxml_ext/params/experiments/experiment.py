@@ -31,11 +31,11 @@ from saxml_ext.params import settings as settings_lib
 from saxml_ext.params import template
 from saxml_ext.params.experiments import decoding
 from saxml_ext.pax import checkpoint
+from saxml_ext.pax import compat
 from saxml_ext.pax import description
 from saxml_ext.pax import metadata
-from saxml_ext.pax.compat import paxml_compat
 
-paxml_compat.install()  # Before the first import of paxml.
+compat.install_paxml()  # Before the first import of paxml.
 
 import jax.numpy as jnp
 from paxml import base_experiment

@@ -10,9 +10,9 @@ from typing import Any
 
 from saxml_ext.common import errors
 from saxml_ext.params import template
-from saxml_ext.pax.compat import praxis_compat
+from saxml_ext.pax import compat
 
-praxis_compat.install()  # Before the first import of praxis.
+compat.install_praxis()  # Before the first import of praxis.
 
 from praxis import decoder_hparams
 

@@ -153,8 +153,8 @@ class CompatPaxmlTest(parameterized.TestCase):
 
   def test_no_tensorflow_and_again(self):
     code = (
-      'from saxml_ext.pax.compat import paxml_compat as c;'
-      'c.install(); c.install();'
+      'from saxml_ext.pax import compat as c;'
+      'c.install_paxml(); c.install_paxml();'
       'from paxml import base_experiment; import sys;'
       'print("tensorflow" in sys.modules)'
     )

@@ -16,9 +16,9 @@ import numpy as np
 from saxml_ext.common import errors
 from saxml_ext.engine import request as request_lib
 from saxml_ext.params import settings as settings_lib
-from saxml_ext.pax.compat import praxis_compat
+from saxml_ext.pax import compat
 
-praxis_compat.install()  # Before the first import of praxis.
+compat.install_praxis()  # Before the first import of praxis.
 
 from praxis import base_layer
 from praxis import decoder_hparams

@@ -7,35 +7,28 @@ from typing import Any
 import numpy as np
 
 from saxml_ext.common import errors
+from saxml_ext.common import request_options
 from saxml_ext.common.telemetry import tracing
 from saxml_ext.engine import request as request_lib
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.protobuf import completion_pb2
 from saxml_ext.server.loading import servable as servable_lib
 from saxml_ext.server.scheduling import scheduler
-from saxml_ext.server.scheduling import waiting
 from saxml_ext.server.services import calls
 from saxml_ext.server.services import extra_inputs
 from saxml_ext.server.services import prompts
 
-MOST_STOP_TEXTS = 16
-MOST_STOP_CHARACTERS = 256
-MOST_STOP_IDS = 64
+MOST_STOP_TEXTS = request_options.MOST_STOP_TEXTS
+MOST_STOP_CHARACTERS = request_options.MOST_STOP_CHARACTERS
+MOST_STOP_IDS = request_options.MOST_STOP_IDS
 # Fields whose value is the engine's, under the same name.
-_PLAIN = (
-  'temperature',
-  'top_k',
-  'top_p',
-  'seed',
-  'num_beams',
-  'length_penalty',
-  'logprobs',
-)
-_EARLY_STOPPING = {
-  completion_pb2.EARLY_STOPPING_TRUE: True,
-  completion_pb2.EARLY_STOPPING_FALSE: False,
-  completion_pb2.EARLY_STOPPING_NEVER: 'never',
-}
+_PLAIN = [
+  name
+  for name, option in request_options.BY_COMPLETION.items()
+  if name == option.engine and name not in ('early_stopping', 'stream')
+]
+
+_EARLY_STOPPING = dict(enumerate(request_options.EARLY_STOPPING))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -232,10 +225,9 @@ def _with_seed(
 
 def _of_samples(request: completion_pb2.CompleteRequest) -> list[str]:
   """Fields that change samples, and beams not: these go by likelihood alone."""
-  without_effect = {'temperature': 0, 'top_k': 0, 'top_p': 1, 'seed': None}
   return [
     name
-    for name, neutral in without_effect.items()
+    for name, neutral in request_options.OF_SAMPLES.items()
     if request.HasField(name) and getattr(request, name) != neutral
   ]
 
@@ -323,7 +315,7 @@ def _check_length(
 
 
 def _check_priority(request: completion_pb2.CompleteRequest) -> None:
-  most = waiting.MOST_PRIORITY
+  most = request_options.MOST_PRIORITY
   if abs(request.priority) > most:
     raise errors.InvalidArgument(
       f'priority is {request.priority}; between -{most} and {most}, lower'

@@ -38,6 +38,7 @@ import math
 import time
 from typing import TypeAlias
 
+from saxml_ext.common import request_options
 from saxml_ext.server.scheduling import admitted as work_lib
 from saxml_ext.server.scheduling import lane as lane_lib
 from saxml_ext.server.scheduling import lazy_heap
@@ -45,8 +46,7 @@ from saxml_ext.server.scheduling import lazy_heap
 Work: TypeAlias = work_lib.Work
 
 LIFT_SECS = 10.0
-# Further priorities would make taking turns slow, and mean nothing to anybody.
-MOST_PRIORITY = 100
+MOST_PRIORITY = request_options.MOST_PRIORITY
 
 
 class WaitingList:

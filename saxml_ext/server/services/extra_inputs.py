@@ -9,21 +9,17 @@ import math
 from typing import Any
 
 from saxml_ext.common import errors
-from saxml_ext.params import request_inputs
+from saxml_ext.common import request_options
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.protobuf import common_pb2
 
-_MAX_STEPS = request_inputs.MAX_STEPS_KEY
-_STOP_IDS = request_inputs.STOP_IDS_KEY
-# Extra input -> field of the engine's request, and its type.
-_CHOICES = {
-  'temperature': ('temperature', float),
-  'per_example_top_k': ('top_k', int),
-  'per_example_top_p': ('top_p', float),
-  'gumbel_prng_key': ('seed', int),
-}
-# Sax's own value for a seed that is not given.
-_NO_SEED = 15753
+_MAX_STEPS = request_options.MAX_STEPS_KEY
+_STOP_IDS = request_options.STOP_IDS_KEY
+_OF_SAMPLES = [
+  option
+  for option in request_options.BY_EXTRA_INPUT.values()
+  if option.search == 'samples'
+]
 
 
 def merge(
@@ -97,28 +93,30 @@ def choices(
   """
   given: dict[str, Any] = {'stop_ids': settings.stop_ids}
   if _STOP_IDS in merged:
-    ids = [_number(_STOP_IDS, i, int) for i in merged[_STOP_IDS]]
+    option = request_options.BY_EXTRA_INPUT[_STOP_IDS]
+    ids = [_number(option, i) for i in merged[_STOP_IDS]]
     if any(ids):
       given['stop_ids'] = tuple(i for i in ids if i)
   if not settings.engine.has_samples:
     return given
-  for key, (field, kind) in _CHOICES.items():
-    if key in merged:
-      given[field] = _number(key, merged[key], kind)
-  if given.get('seed') == _NO_SEED:
+  for option in _OF_SAMPLES:
+    if option.extra_input in merged:
+      value = merged[option.extra_input]
+      given[option.engine] = _number(option, value)
+  if given.get('seed') == request_options.NO_SEED:
     del given['seed']
   if 'top_k' in given:
     given['top_k'] = min(given['top_k'], settings.engine.max_top_k)
   return given
 
 
-def _number(key: str, value: Any, kind: type) -> Any:
-  if isinstance(value, (int, float)) and value == kind(value):
-    return kind(value)
-  raise errors.InvalidArgument(
-    f'extra input {key!r} is {value!r}, but must be'
-    f' {"a whole" if kind is int else "one"} number'
-  )
+def _number(option: request_options.Option, value: Any) -> Any:
+  try:
+    return option.of_number(value)
+  except ValueError as e:
+    raise errors.InvalidArgument(
+      f'extra input {option.extra_input!r} {e}'
+    ) from e
 
 
 def _check_key(key: str, declared: Mapping[str, Any], seen: set[str]) -> None:

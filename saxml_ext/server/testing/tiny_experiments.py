@@ -4,9 +4,9 @@
 first variables.
 """
 
-from saxml_ext.pax.compat import paxml_compat
+from saxml_ext.pax import compat
 
-paxml_compat.install()  # Before the first import of paxml.
+compat.install_paxml()  # Before the first import of paxml.
 
 import jax
 from paxml import base_experiment

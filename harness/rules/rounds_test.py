@@ -1,8 +1,7 @@
 from absl.testing import absltest
 from absl.testing import parameterized
 
-from harness.loadgen import conf_file
-from harness.loadgen import rounds
+from harness.rules import rounds
 
 
 class RoundsTest(parameterized.TestCase):
@@ -62,7 +61,7 @@ class RoundsTest(parameterized.TestCase):
     self.assertEqual(rules.sample_seed, samples)
     self.assertEqual(rules.schedule_seed, schedule)
     conf = self.create_tempfile(content=f'*.*.qsl_rng_seed = {queries}\n')
-    self.assertEqual(conf_file.round_of(conf.full_path), name)
+    self.assertEqual(rounds.round_of(conf.full_path), name)
 
   def test_every_round_is_pinned(self):
     self.assertEqual(
@@ -93,6 +92,74 @@ class RoundsTest(parameterized.TestCase):
     self.assertEqual(
       rounds.ROUNDS[name].min_queries(benchmark, rounds.OFFLINE), expected
     )
+
+  def test_scenarios(self):
+    # The keys are those of mlperf_log_detail.txt of LoadGen 6.0.17.
+    for name, figure, official, target, rank in (
+      (
+        rounds.OFFLINE,
+        'result_samples_per_second',
+        'result_samples_per_second',
+        'target_qps',
+        '99th',
+      ),
+      (
+        rounds.SERVER,
+        'result_completed_samples_per_sec',
+        'result_completed_samples_per_sec',
+        'target_qps',
+        '99th',
+      ),
+      (
+        rounds.SINGLE_STREAM,
+        'result_90.00_percentile_latency_ns',
+        'early_stopping_latency_ss',
+        'target_latency',
+        '90th',
+      ),
+      (
+        rounds.MULTI_STREAM,
+        'result_99.00_percentile_per_query_latency_ns',
+        'early_stopping_latency_ms',
+        'target_latency',
+        '99th',
+      ),
+    ):
+      each = rounds.SCENARIOS[name]
+      self.assertEqual(
+        (each.figure_key, each.official_key, each.target, each.rank),
+        (figure, official, target, rank),
+      )
+      if each.streams:
+        self.assertEqual(each.latency_key(each.percentile), figure)
+    several = rounds.SCENARIOS[rounds.MULTI_STREAM]
+    self.assertEqual(
+      several.extreme_key('mean'), 'result_mean_query_latency_ns'
+    )
+    self.assertEqual(several.what, 'queries')
+    self.assertEqual(
+      [name for name, each in rounds.SCENARIOS.items() if each.bounded],
+      [rounds.SERVER],
+    )
+    self.assertEqual(
+      [name for name, each in rounds.SCENARIOS.items() if each.at_once],
+      [rounds.OFFLINE],
+    )
+
+  def test_every_round_is_known_by_its_seed(self):
+    for each in rounds.ROUNDS.values():
+      conf = f'# Seeds.\n*.*.qsl_rng_seed = {each.qsl_seed}\n*.*.other = 1\n'
+      path = self.create_tempfile(content=conf).full_path
+      self.assertEqual(rounds.round_of(path), each.name)
+
+  def test_other_files_are_refused(self):
+    for text, told in (
+      ('gptj.Offline.target_qps = 1\n', 'has no line'),
+      ('*.*.qsl_rng_seed = 12\n', 'seed 12, which is of none of'),
+    ):
+      path = self.create_tempfile(content=text).full_path
+      with self.assertRaisesRegex(ValueError, told):
+        rounds.round_of(path)
 
 
 if __name__ == '__main__':

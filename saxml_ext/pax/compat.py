@@ -1,8 +1,18 @@
-"""Lets paxml 1.4.0 import, save and restore with a current orbax, no TensorFlow.
+"""Lets praxis and paxml 1.4.0 run on a current jax and orbax, no TensorFlow.
 
-Call `install` before the first import of paxml; it does for praxis what
-`praxis_compat` does, too. Checkpoints are written and read by paxml's own code
-in paxml's own layouts. What is put back:
+They were written for jax 0.4 and take TensorFlow for granted. Call
+`install_praxis` before the first import of praxis, or `install_paxml`, which
+does both, before that of paxml:
+
+    from saxml_ext.pax import compat
+
+    compat.install_praxis()
+
+    from praxis import beam_search
+
+Of praxis, what its language model and its decoding touch is put back; nothing
+of how they compute is changed. Checkpoints are written and read by paxml's own
+code in paxml's own layouts. What is put back for it:
 
 - paxml's step names lack a method that orbax has come to ask of them;
 - orbax has moved the hooks through which paxml's checkpoint handler gives the
@@ -13,30 +23,96 @@ in paxml's own layouts. What is put back:
   older versions of it would go by;
 - there it reads a lost file as zeros.
 
-Importing paxml takes seconds and some 300 MB: import this module late.
+Importing paxml takes seconds and some 300 MB: call `install_paxml` late.
 """
 
+from collections.abc import Callable
 import importlib.util
 import sys
 import types
 from typing import Any
 
 import jax
-import orbax.checkpoint as ocp
-
-from saxml_ext.pax.compat import praxis_compat
+from jax._src.lib import xla_client
+import jax.lib
+import jax.numpy as jnp
 
 _SUMMARIES = 'clu.metric_writers.summary_writer'
 _TRAINING_DATA = 'paxml.tasks.lm.input_generator'
 
 
-def install() -> None:
+def install_praxis() -> None:
+  """Puts back what praxis misses; calling it again changes nothing.
+
+  Raises:
+    RuntimeError: a praxis module that cannot be mended after the fact was
+      imported before the first call.
+  """
+  if getattr(jax.lib, 'xla_client', None) is xla_client:
+    return
+  if 'praxis.decoder_utils' in sys.modules:
+    raise RuntimeError(
+      'praxis was imported before compat.install_praxis(): call it first.'
+    )
+  jax.lib.xla_client = xla_client
+  jax.tree_map = _tree_map
+  if importlib.util.find_spec('tensorflow') is None:
+    _stand_in_for_tensorflow()
+  _accept_newshape()
+
+
+def _tree_map(
+  f: Callable[..., Any],
+  tree: Any,
+  *rest: Any,
+  is_leaf: Callable[[Any], bool] | None = None,
+) -> Any:
+  """jax.tree_map as of jax 0.4: None in `tree` matches anything, as None."""
+
+  def leaf(x: Any) -> bool:
+    return x is None or (is_leaf is not None and is_leaf(x))
+
+  def call(x: Any, *others: Any) -> Any:
+    # A caller's own is_leaf may have asked to see None.
+    if x is None and not (is_leaf is not None and is_leaf(x)):
+      return None
+    return f(x, *others)
+
+  return jax.tree_util.tree_map(call, tree, *rest, is_leaf=leaf)
+
+
+def _stand_in_for_tensorflow() -> None:
+  """Names that are looked up in TensorFlow, as types that nothing is of."""
+  from lingvo.core import nested_map
+
+  nested_map.data_structures = types.SimpleNamespace(
+    _DictWrapper=type('_DictWrapper', (), {})
+  )
+  from praxis import base_hyperparams
+
+  base_hyperparams.tf = types.SimpleNamespace(DType=type('DType', (), {}))
+
+
+def _accept_newshape() -> None:
+  """Gives decoder_utils the jnp.reshape that took its shape as `newshape`."""
+  from praxis import decoder_utils
+
+  def reshape(a: jax.Array, newshape: tuple[int, ...]) -> jax.Array:
+    return jnp.reshape(a, newshape)
+
+  decoder_utils.jnp = types.SimpleNamespace(
+    **(vars(jnp) | {'reshape': reshape})
+  )
+
+
+def install_paxml() -> None:
   """Puts back what paxml misses; calling it again changes nothing.
 
   Raises:
-    RuntimeError: praxis was imported before the first call; see `praxis_compat`.
+    RuntimeError: praxis was imported before the first call; see
+      `install_praxis`.
   """
-  praxis_compat.install()
+  install_praxis()
   if importlib.util.find_spec('tensorflow') is None:
     _stand_in_for_summaries()
     # Modules that use it name what it has when they are asked for data only.
@@ -61,7 +137,7 @@ def _name_steps() -> None:
   """Adds `find_step`: as find_metadata, but a missing step is an error."""
   from paxml import checkpoint_paths
 
-  def find_step(self: Any, base_path: Any, step: int) -> ocp.step.Metadata:
+  def find_step(self: Any, base_path: Any, step: int) -> Any:
     found = self.find_metadata(base_path, step)
     if found is None:
       raise ValueError(

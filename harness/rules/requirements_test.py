@@ -1,8 +1,8 @@
 from absl.testing import absltest
 from absl.testing import parameterized
 
-from harness.loadgen import rounds
-from harness.submission import requirements
+from harness.rules import requirements
+from harness.rules import rounds
 
 _EDGE = (rounds.SINGLE_STREAM, rounds.OFFLINE)
 _DATACENTER = (rounds.SERVER, rounds.OFFLINE)
@@ -55,6 +55,16 @@ class RequirementsTest(parameterized.TestCase):
       )
     self.assertFalse(requirements.needs_calibration('v6.1', 'open'))
 
+  def test_thresholds_are_those_of_the_checker(self):
+    gptj = requirements.ACCURACY['gptj-99']
+    self.assertAlmostEqual(gptj['rouge1'], 42.556635)
+    self.assertAlmostEqual(gptj['rouge2'], 19.922265)
+    self.assertAlmostEqual(gptj['rougeL'], 29.688219)
+    self.assertAlmostEqual(gptj['gen_len'], 3_615_190.2)
+    high = requirements.ACCURACY['gptj-99.9']
+    self.assertAlmostEqual(high['rouge1'], 42.9435135)
+    self.assertAlmostEqual(requirements.ACCURACY['bert-99']['f1'], 89.96526)
+
   def test_targets(self):
     # accuracy-target of tools/submission/submission_checker.py at v4.0: shares
     # of ROUGE 42.9865, 20.1235 and 29.9881, of F1 90.874, and 90 % of 4016878.
@@ -75,6 +85,15 @@ class RequirementsTest(parameterized.TestCase):
         },
         'bert-99': {'f1': 89.96526},
         'bert-99.9': {'f1': 90.783126},
+      },
+    )
+    self.assertEqual(
+      requirements.SHARES,
+      {
+        'gptj-99': 0.99,
+        'gptj-99.9': 0.999,
+        'bert-99': 0.99,
+        'bert-99.9': 0.999,
       },
     )
     # run_verification.py and the compliance rules for differing answers.

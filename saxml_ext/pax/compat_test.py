@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from saxml_ext.pax.compat import praxis_compat
+from saxml_ext.pax import compat
 
-praxis_compat.install()  # Before the first import of praxis.
+compat.install_praxis()  # Before the first import of praxis.
 
 from lingvo.core import nested_map
 from praxis import base_hyperparams
@@ -52,7 +52,7 @@ class CompatTest(absltest.TestCase):
   def test_says_if_it_comes_too_late(self):
     code = (
       'import sys, types; sys.modules["praxis.decoder_utils"] = types;'
-      'from saxml_ext.pax.compat import praxis_compat as c; c.install()'
+      'from saxml_ext.pax import compat as c; c.install_praxis()'
     )
     late = subprocess.run(
       [sys.executable, '-c', code],
@@ -62,7 +62,7 @@ class CompatTest(absltest.TestCase):
       check=False,
     )
     self.assertIn(
-      'imported before praxis_compat.install(): call it', late.stderr
+      'imported before compat.install_praxis(): call it', late.stderr
     )
 
 
