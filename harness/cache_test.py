@@ -12,7 +12,7 @@ from absl.testing import parameterized
 
 from harness import cache as program
 from harness.caching import cache as cache_lib
-from saxml_ext.common import cache_dir
+from saxml_ext.common import user_path
 from saxml_ext.common.testing import modules
 
 
@@ -132,7 +132,7 @@ class CacheProgramTest(parameterized.TestCase):
       '--kind=jax',
       '--older-than=30d',
       '--yes',
-      **{cache_dir.VARIABLE: self._cache.root},
+      **{user_path.CACHE: self._cache.root},
     )
     self.assertEqual(done.returncode, 0, done.stderr)
     self.assertEqual(done.stdout, 'removed 1 entry (7 B)\n')

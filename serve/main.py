@@ -27,7 +27,6 @@ import sys
 from absl import flags
 import psutil
 
-from saxml_ext.common import cache_dir
 from saxml_ext.common import errors as sax_errors
 from saxml_ext.common import flag_rules
 from saxml_ext.common import net
@@ -93,7 +92,7 @@ _CACHE_DIR = flags.DEFINE_string(
   'cache_dir',
   None,
   'Directory for converted models, compiled programs, logs and the cell.'
-  f' Default: ${cache_dir.VARIABLE}, else gptj_sax in $XDG_CACHE_HOME or'
+  f' Default: ${user_path.CACHE}, else gptj_sax in $XDG_CACHE_HOME or'
   ' ~/.cache.',
 )
 _SAX_ROOT = flags.DEFINE_string(
@@ -208,11 +207,11 @@ def _serve(words: Sequence[str]) -> None:
   wanted, overrides = _split(words)
   _check_flags(wanted)
   port = _port()
-  cache = user_path.resolve(_CACHE_DIR.value) or cache_dir.default()
+  cache = user_path.resolve(_CACHE_DIR.value) or user_path.default_cache()
   place = user_path.resolve(_SAX_ROOT.value)
   if place is None:
     place = os.path.join(cache, _KIND, str(port))
-  directory = service.CellDirectory(cache_dir.create(place))
+  directory = service.CellDirectory(user_path.create_cache(place))
   options = models.Options(
     params=_PARAMS.value or '',
     overrides=overrides,

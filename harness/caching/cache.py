@@ -7,7 +7,6 @@ all of it to another disk and one command tells what takes the room there.
 import dataclasses
 import os
 
-from saxml_ext.common import cache_dir
 from saxml_ext.common import files
 from saxml_ext.common import user_path
 
@@ -31,7 +30,7 @@ def root(flag_value: str | None = None) -> str:
   """
   if flag_value:
     return os.path.normpath(user_path.resolve(flag_value))
-  return cache_dir.default()
+  return user_path.default_cache()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,18 +91,18 @@ class Cache:
       ValueError: the directory holds things of others.
       OSError: it cannot be written.
     """
-    cache_dir.create(self.root)
+    user_path.create_cache(self.root)
     if not self.is_ours:
       others = sorted(set(os.listdir(self.root)) - {*KINDS, *_OF_BAZELW})
       if others:
         raise ValueError(
           f'{self.root} cannot become the cache: it holds {others[0]!r}, which'
           f' is not of a cache; give an empty directory (--cache_dir or'
-          f' ${cache_dir.VARIABLE})'
+          f' ${user_path.CACHE})'
         )
       path = os.path.join(self.root, TAG)
       with files.replacing(path) as file:
         file.write(f'{_SIGNATURE}\n{_OWNER}\n')
     for kind in KINDS:
-      cache_dir.create(self.folder(kind))
+      user_path.create_cache(self.folder(kind))
     return self

@@ -5,13 +5,13 @@ import os
 from absl import flags
 
 from harness.caching import cache
-from saxml_ext.common import cache_dir
+from saxml_ext.common import user_path
 
 _CACHE_DIR = flags.DEFINE_string(
   'cache_dir',
   None,
   'Directory for data, models, compiled programs and results. Default:'
-  f' ${cache_dir.VARIABLE}, else .cache in --results_dir if that is given, else'
+  f' ${user_path.CACHE}, else .cache in --results_dir if that is given, else'
   ' gptj_sax in $XDG_CACHE_HOME or ~/.cache.',
 )
 
@@ -25,6 +25,6 @@ def get(results_dir: str | None = None) -> cache.Cache:
       that nothing is written to the home directory.
   """
   named = _CACHE_DIR.value
-  if results_dir and not named and not os.environ.get(cache_dir.VARIABLE):
+  if results_dir and not named and not os.environ.get(user_path.CACHE):
     named = os.path.join(results_dir, '.cache')
   return cache.Cache(cache.root(named))

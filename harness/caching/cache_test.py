@@ -4,12 +4,12 @@ from unittest import mock
 from absl.testing import absltest
 
 from harness.caching import cache as cache_lib
-from saxml_ext.common import cache_dir
+from saxml_ext.common import user_path
 
 
 class CacheTest(absltest.TestCase):
   def test_flag_goes_before_the_default(self):
-    with mock.patch.dict(os.environ, {cache_dir.VARIABLE: '/disk/cache'}):
+    with mock.patch.dict(os.environ, {user_path.CACHE: '/disk/cache'}):
       self.assertEqual(cache_lib.root('/named/'), '/named')
       self.assertEqual(cache_lib.root(''), '/disk/cache')
       self.assertEqual(cache_lib.root(), '/disk/cache')

@@ -6,7 +6,7 @@ from absl.testing import parameterized
 
 from harness.caching import cache as cache_lib
 from harness.data import official
-from saxml_ext.common import cache_dir
+from saxml_ext.common import user_path
 
 
 class OfficialTest(parameterized.TestCase):
@@ -65,7 +65,7 @@ class OfficialTest(parameterized.TestCase):
     self.assertEndsWith(lines[3], f" --cache_dir='{self._cache.root}'")
 
   def test_default_cache_needs_no_flag(self):
-    with mock.patch.dict(os.environ, {cache_dir.VARIABLE: '/c'}):
+    with mock.patch.dict(os.environ, {user_path.CACHE: '/c'}):
       lines = official.item('gptj', 'dataset').instructions(
         cache_lib.Cache('/c')
       )

@@ -19,8 +19,8 @@ from harness.description import hashes
 from harness.description import host
 from harness.description import known_systems
 from harness.description import software
+from saxml_ext.common.machine import accelerators
 from saxml_ext.common.machine import machine_files
-from saxml_ext.common.machine import tpu as tpu_lib
 
 _KEYS = (
   'accelerator_model_name',
@@ -36,7 +36,7 @@ _GIB = 2**30
 
 
 def describe_accelerators(
-  cuda: cuda_lib.Cuda, tpu: tpu_lib.Tpu | None
+  cuda: cuda_lib.Cuda, tpu: accelerators.Tpu | None
 ) -> dict[str, str]:
   """Values of the description that are about accelerators.
 
@@ -149,7 +149,9 @@ def detect(
     values['host_processor_interconnect'] = 'N/A'
   values |= host.detect(files, host.run_dmidecode() if real else '')
   cuda = cuda or _cuda()
-  values |= describe_accelerators(cuda, tpu_lib.detect(files, environment))
+  values |= describe_accelerators(
+    cuda, accelerators.detect_tpu(files, environment)
+  )
   values |= _software(cuda)
   return {key: value for key, value in values.items() if value}
 

@@ -15,7 +15,6 @@ from absl import app
 from absl import flags
 
 from saxml_ext.common import cell
-from saxml_ext.common import environment
 from saxml_ext.common import errors
 from saxml_ext.common import program
 from saxml_ext.common import user_path
@@ -52,8 +51,8 @@ def configure(root: str, cell_id: str, fs_root: str, admin_acl: str) -> str:
     OSError: the file cannot be written.
   """
   for flag, value, example, variable in (
-    ('sax_cell', cell_id, '/sax/test', environment.CELL),
-    ('fs_root', fs_root, '/tmp/sax-fs-root', environment.FS_ROOT),
+    ('sax_cell', cell_id, '/sax/test', cell.CELL_VARIABLE),
+    ('fs_root', fs_root, '/tmp/sax-fs-root', cell.FS_ROOT_VARIABLE),
     ('admin_acl', admin_acl, 'acl/all', ''),
   ):
     if not value:
@@ -74,8 +73,10 @@ def main(argv: Sequence[str]) -> None:
   try:
     configure(
       cell.sax_root(_SAX_ROOT.value),
-      environment.text(_SAX_CELL.value, environment.CELL),
-      user_path.resolve(environment.text(_FS_ROOT.value, environment.FS_ROOT)),
+      cell.text_setting(_SAX_CELL.value, cell.CELL_VARIABLE),
+      user_path.resolve(
+        cell.text_setting(_FS_ROOT.value, cell.FS_ROOT_VARIABLE)
+      ),
       _ADMIN_ACL.value,
     )
   except errors.SaxError as e:

@@ -18,7 +18,6 @@ from absl import logging
 
 from saxml_ext.admin import cell_admin as server_lib
 from saxml_ext.common import cell
-from saxml_ext.common import environment
 from saxml_ext.common import errors
 from saxml_ext.common import flag_rules
 from saxml_ext.common import kvstore
@@ -133,17 +132,17 @@ def main(argv: Sequence[str]) -> None:
   kvstore.fail_soon()
   with program.exit_on('admin_server', (errors.SaxError, OSError)):
     telemetry_flags.start('sax-admin-server')
-    sax_cell = environment.text(_SAX_CELL.value, environment.CELL)
+    sax_cell = cell.text_setting(_SAX_CELL.value, cell.CELL_VARIABLE)
     if not sax_cell:
       raise errors.InvalidArgument(
-        f'give --sax_cell, for example /sax/test, or set {environment.CELL}'
+        f'give --sax_cell, for example /sax/test, or set {cell.CELL_VARIABLE}'
       )
     sax_root = cell.sax_root(_SAX_ROOT.value)
     asyncio.run(
       _serve(
         sax_root,
         sax_cell,
-        environment.port(_PORT.value, environment.ADMIN_PORT, _DEFAULT_PORT),
+        cell.port_setting(_PORT.value, cell.ADMIN_PORT_VARIABLE, _DEFAULT_PORT),
         None if _HTTP_PORT.value < 0 else _HTTP_PORT.value,
         _EXP_ASSIGNER.value,
         access_flags.open_access(sax_root, sax_cell),

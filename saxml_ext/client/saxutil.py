@@ -26,7 +26,7 @@ from saxml_ext.client.cli import command_modules
 from saxml_ext.client.cli import go_flags
 from saxml_ext.client.cli import hints
 from saxml_ext.common import errors
-from saxml_ext.common import near_misses
+from saxml_ext.common import ids
 from saxml_ext.common.security import tls
 from saxml_ext.common.telemetry import log_format
 from saxml_ext.common.telemetry import tracing
@@ -128,7 +128,7 @@ def _unknown(name: str) -> go_flags.UsageError:
   """Returns the error for a name that is not a command's."""
   if not name:
     return go_flags.UsageError('a command is missing')
-  near = near_misses.of(name, [*command_modules.names(), *ABOUT])
+  near = ids.near_misses(name, [*command_modules.names(), *ABOUT])
   hint = f'. Did you mean {" or ".join(near)}?' if near else ''
   return go_flags.UsageError(f'there is no command "{name}"{hint}')
 

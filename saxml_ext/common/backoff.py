@@ -1,5 +1,6 @@
-"""How long to wait between attempts of something that keeps failing."""
+"""Pauses between attempts of what keeps failing, and logs each failure once."""
 
+from collections.abc import Callable
 import dataclasses
 import random
 
@@ -42,3 +43,23 @@ class Backoff:
     if self.jitter:
       pause *= random.uniform(1 - self.jitter, 1 + self.jitter)
     return pause
+
+
+class LogOnce:
+  """Passes a text on to the log unless it is the one that came before it."""
+
+  def __init__(self, log: Callable[..., None]):
+    """Logs nothing yet.
+
+    Args:
+      log: where texts go, for example `logging.error`; called with a format
+        and its argument.
+    """
+    self._log = log
+    self._last = ''
+
+  def __call__(self, text: str) -> None:
+    """Logs a text, or notes with '' that there is nothing to say any more."""
+    if text and text != self._last:
+      self._log('%s', text)
+    self._last = text

@@ -36,5 +36,14 @@ class BackoffTest(absltest.TestCase):
         backoff.Backoff(first, growth, most, jitter)
 
 
+class LogOnceTest(absltest.TestCase):
+  def test_repetitions_are_left_out(self):
+    logged = []
+    say = backoff.LogOnce(lambda form, text: logged.append(form % text))
+    for text in ('a', 'a', 'b', 'a', '', 'a', ''):
+      say(text)
+    self.assertEqual(logged, ['a', 'b', 'a', 'a'])
+
+
 if __name__ == '__main__':
   absltest.main()

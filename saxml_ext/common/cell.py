@@ -1,4 +1,4 @@
-"""Where a cell keeps its three files, and what is in them.
+"""Reads and writes the three files of a cell.
 
     <sax_root>/sax/<cell>/config.proto     how the cell was set up
     <sax_root>/sax/<cell>/location.proto   where its admin server listens
@@ -18,7 +18,12 @@ from saxml_ext.common import storage
 from saxml_ext.common import user_path
 from saxml_ext.protobuf import admin_pb2
 
+# Stand in for flags that are not given: published set-ups of Sax export them.
 ROOT_VARIABLE = 'SAX_ROOT'
+CELL_VARIABLE = 'SAX_CELL'
+FS_ROOT_VARIABLE = 'SAX_FS_ROOT'
+ADMIN_PORT_VARIABLE = 'SAX_ADMIN_SERVER_PORT'
+_MAX_PORT = 65535
 # `saxutil create` of other Sax builds leaves a sentence instead of an address.
 _NEVER_STARTED = 'not been started'
 
@@ -158,3 +163,27 @@ def list_cells(root: str) -> list[str]:
   """Ids of the cells under `sax_root`, sorted; NotFound if there is no root."""
   names = storage.list_dir(root.rstrip('/') + '/sax')
   return [f'/sax/{name}' for name in names]
+
+
+def text_setting(flag_value: str | None, variable: str) -> str:
+  """Returns a flag's value, else that of a variable, else ''."""
+  return flag_value or os.environ.get(variable, '')
+
+
+def port_setting(flag_value: int | None, variable: str, default: int) -> int:
+  """Returns a TCP port: a flag's value, else a variable's, else a default.
+
+  Raises:
+    InvalidArgument: The variable is not a port number.
+  """
+  if flag_value is not None:
+    return flag_value
+  told = os.environ.get(variable, '')
+  if not told:
+    return default
+  if not told.isascii() or not told.isdigit() or int(told) > _MAX_PORT:
+    raise errors.InvalidArgument(
+      f'the environment variable {variable}="{told}" is not a port: set it to'
+      f' a number from 0 to {_MAX_PORT}, or give --port'
+    )
+  return int(told)

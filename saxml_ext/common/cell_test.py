@@ -96,5 +96,38 @@ class CellTest(absltest.TestCase):
     self.assertEqual(cell.list_cells(self.root), ['/sax/a', '/sax/b'])
 
 
+class EnvironmentTest(absltest.TestCase):
+  def set(self, name: str, value: str) -> None:
+    self.enterContext(mock.patch.dict(os.environ, {name: value}))
+
+  def test_flag_comes_first(self):
+    self.set(cell.CELL_VARIABLE, '/sax/env')
+    self.set(cell.ADMIN_PORT_VARIABLE, '1')
+    self.assertEqual(cell.text_setting('/sax/f', cell.CELL_VARIABLE), '/sax/f')
+    self.assertEqual(cell.port_setting(0, cell.ADMIN_PORT_VARIABLE, 2), 0)
+
+  def test_variable_comes_next(self):
+    self.set(cell.CELL_VARIABLE, '/sax/env')
+    self.set(cell.ADMIN_PORT_VARIABLE, '65535')
+    self.assertEqual(cell.text_setting(None, cell.CELL_VARIABLE), '/sax/env')
+    self.assertEqual(
+      cell.port_setting(None, cell.ADMIN_PORT_VARIABLE, 2), 65535
+    )
+
+  def test_neither(self):
+    for name in (cell.CELL_VARIABLE, cell.ADMIN_PORT_VARIABLE):
+      self.set(name, '')
+    self.assertEqual(cell.text_setting(None, cell.CELL_VARIABLE), '')
+    self.assertEqual(cell.port_setting(None, cell.ADMIN_PORT_VARIABLE, 2), 2)
+
+  def test_no_port(self):
+    for told in ('http', '-1', '65536', '1e3', ' 1'):
+      self.set(cell.ADMIN_PORT_VARIABLE, told)
+      with self.assertRaisesRegex(
+        errors.InvalidArgument, f'SAX_ADMIN_SERVER_PORT="{told}".*0 to 65535'
+      ):
+        cell.port_setting(None, cell.ADMIN_PORT_VARIABLE, 2)
+
+
 if __name__ == '__main__':
   absltest.main()

@@ -16,6 +16,41 @@ _PUSHBACK = 'grpc-retry-pushback-ms'
 _WRAPPED_CODE = re.compile(r'rpc error: code = ([A-Za-z]+) desc')
 # What `SaxError.wire_text` adds.
 _SUFFIX = re.compile(r': rpc error: code = ([A-Za-z]+) desc = \1$')
+_NOT_REACHED = 'failed to connect to all addresses'
+# Part of gRPC's text -> what it means and what to do.
+_MEANINGS = (
+  (
+    'certificate has expired',
+    'the certificate of the server there has expired: replace its'
+    ' --tls_cert_file (no restart is needed)',
+  ),
+  (
+    'certificate is not yet valid',
+    'the certificate of the server there is not valid yet: compare the clocks'
+    ' of the two machines',
+  ),
+  (
+    'Hostname Verification Check failed',
+    'the certificate of the server there is for another name: give'
+    ' --tls_server_name=<a name that it carries>, or another certificate to the'
+    ' server',
+  ),
+  (
+    'WRONG_VERSION_NUMBER',
+    'the server there speaks plain text: start it with --tls_cert_file and'
+    ' --tls_key_file, or leave the TLS flags of this program out',
+  ),
+  (
+    'CERTIFICATE_VERIFY_FAILED',
+    'the certificate of the server there is not from an authority that'
+    ' --tls_ca_file names: give the CA that signed it',
+  ),
+)
+_HUNG_UP = (
+  'the server there hung up before it answered: if it speaks TLS, give'
+  ' --tls_ca_file; if it wants certificates of its clients, --tls_cert_file and'
+  ' --tls_key_file of one of its CA that has not expired'
+)
 
 
 class SaxError(Exception):
@@ -202,10 +237,7 @@ def from_rpc_error(error: grpc.RpcError) -> SaxError:
     elif 'context deadline exceeded' in details:
       code = grpc.StatusCode.DEADLINE_EXCEEDED
   elif code is grpc.StatusCode.UNAVAILABLE:
-    # Imported late: upstream's model server has this module alone.
-    from saxml_ext.common import tls_failure
-
-    meaning = tls_failure.explain(details)
+    meaning = explain_tls(details)
     details = f'{meaning} ({details})' if meaning else details
   result = from_code(code, _SUFFIX.sub('', details))
   if isinstance(result, ResourceExhausted):
@@ -218,3 +250,35 @@ def _retry_after(error: grpc.RpcError) -> float | None:
     if key == _PUSHBACK and value.isdecimal():
       return int(value) / 1e3
   return None
+
+
+def explain_tls(details: str) -> str:
+  """Explains a connection that TLS prevented.
+
+  gRPC reports it in the words of the library below it.
+
+  Args:
+    details: The text of a call's status UNAVAILABLE.
+
+  Returns:
+    A sentence for the user; '' if it has nothing to do with TLS.
+  """
+  if _NOT_REACHED not in details:
+    return ''
+  if is_hung_up(details):
+    return _HUNG_UP
+  return _meaning(details)
+
+
+def is_hung_up(details: str) -> bool:
+  """Returns whether the server took the connection and ended it at once."""
+  return _NOT_REACHED in details and 'Socket closed' in details
+
+
+def is_certain_tls(details: str) -> bool:
+  """Returns whether TLS failed for a reason that waiting does not mend."""
+  return _NOT_REACHED in details and bool(_meaning(details))
+
+
+def _meaning(details: str) -> str:
+  return next((text for part, text in _MEANINGS if part in details), '')

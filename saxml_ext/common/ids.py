@@ -1,10 +1,12 @@
-"""Ids, paths and counts that a cell accepts.
+"""Checks ids, paths and counts, and suggests names for unknown ones.
 
 A cell is "/sax/<cell>", a model "/sax/<cell>/<model>". The rules are ASCII
 ones, and a pattern must match the whole text: "a\\n" and "é" are refused.
 """
 
+from collections.abc import Collection
 import dataclasses
+import difflib
 import json
 import re
 
@@ -16,6 +18,11 @@ _CHECKPOINT_PATH = r'^(/|\d|\w|_|\.|-|%|:|=|\||\+)+$'
 _FS_ROOT = r'^[a-zA-Z0-9_./=-]+$'
 # Replica counts are int32 on the wire.
 _MAX_REPLICAS = 2**31 - 1
+# Suggestions for an unknown name. Longer names are no slips of the pen, and
+# would take long to compare.
+_MOST_NEAR = 3
+_CUTOFF = 0.75
+_MAX_LENGTH = 300
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,3 +135,20 @@ def check_replicas(count: int) -> None:
     raise errors.InvalidArgument(
       f'number of replicas {count} must be at most {_MAX_REPLICAS}'
     )
+
+
+def near_misses(name: str, known: Collection[str]) -> list[str]:
+  """Returns up to three known names that resemble `name`, best first.
+
+  Args:
+    name: A dotted name that is not known.
+    known: All known names.
+  """
+  if len(name) > _MAX_LENGTH:
+    return []
+  # A class name alone, or under another module, is the usual slip.
+  tail = name.rpartition('.')[2].lower()
+  ordered = sorted(n for n in known if len(n) <= _MAX_LENGTH)
+  same_tail = [n for n in ordered if n.rpartition('.')[2].lower() == tail]
+  near = difflib.get_close_matches(name, ordered, n=_MOST_NEAR, cutoff=_CUTOFF)
+  return (same_tail + [n for n in near if n not in same_tail])[:_MOST_NEAR]

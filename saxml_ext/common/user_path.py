@@ -1,4 +1,4 @@
-"""Paths that a user typed.
+"""Resolves paths that a user typed, and finds the cache directory.
 
 `bazel run` starts a program in its runfiles and tells in an environment
 variable where the user is. A relative path means a place there.
@@ -8,6 +8,8 @@ import os
 from typing import overload
 
 _TYPED_IN = 'BUILD_WORKING_DIRECTORY'
+# Names the directory for everything that need not be made or fetched twice.
+CACHE = 'GPTJ_SAX_CACHE'
 
 
 @overload
@@ -19,11 +21,44 @@ def resolve(path: None) -> None: ...
 
 
 def resolve(path: str | None) -> str | None:
-  """`path` made absolute from the user's directory, `~` expanded.
+  """Returns a path made absolute from the user's directory, `~` expanded.
 
-  URLs, such as gs://bucket/dir, None and '' stay as they are.
+  URLs, such as gs://bucket/dir, None and '' are returned unchanged.
   """
   if not path or '://' in path:
     return path
   start = os.environ.get(_TYPED_IN) or os.getcwd()
   return os.path.join(start, os.path.expanduser(path))
+
+
+def default_cache() -> str:
+  """Returns the absolute path of the cache directory if no flag names one.
+
+  It is $GPTJ_SAX_CACHE, else gptj_sax in $XDG_CACHE_HOME, else
+  ~/.cache/gptj_sax. Nothing is created; see `create_cache`.
+  """
+  named = os.environ.get(CACHE)
+  if named:
+    return os.path.normpath(resolve(named))
+  base = os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache')
+  return os.path.join(base, 'gptj_sax')
+
+
+def create_cache(path: str) -> str:
+  """Creates a directory in the cache, with its parents, and returns `path`.
+
+  Raises:
+    OSError: The directory cannot be created or written.
+  """
+  try:
+    os.makedirs(path, exist_ok=True)
+    writable = os.access(path, os.W_OK | os.X_OK)
+    reason = 'Permission denied or read-only file system'
+  except OSError as error:
+    writable, reason = False, error.strerror or str(error)
+  if not writable:
+    raise OSError(
+      f'The cache directory {path} cannot be written ({reason}). Set'
+      f' ${CACHE} to a directory that you can write to.'
+    )
+  return path

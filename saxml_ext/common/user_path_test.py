@@ -29,5 +29,44 @@ class UserPathTest(absltest.TestCase):
     self.assertIsNone(user_path.resolve(None))
 
 
+class CacheDirTest(absltest.TestCase):
+  def test_own_variable_goes_before_xdg_before_home(self):
+    settings = {
+      'HOME': '/home/ada',
+      user_path.CACHE: '/disk/cache/',
+      'XDG_CACHE_HOME': '/xdg',
+    }
+    with mock.patch.dict(os.environ, settings, clear=True):
+      self.assertEqual(user_path.default_cache(), '/disk/cache')
+      os.environ[user_path.CACHE] = ''
+      self.assertEqual(user_path.default_cache(), '/xdg/gptj_sax')
+      del os.environ['XDG_CACHE_HOME']
+      self.assertEqual(user_path.default_cache(), '/home/ada/.cache/gptj_sax')
+
+  def test_relative_variable_starts_at_the_users_directory(self):
+    settings = {
+      user_path.CACHE: '../c',
+      'BUILD_WORKING_DIRECTORY': '/where/i/am',
+    }
+    with mock.patch.dict(os.environ, settings):
+      self.assertEqual(user_path.default_cache(), '/where/i/c')
+
+  def test_create_makes_parents_once(self):
+    path = os.path.join(self.create_tempdir().full_path, 'a', 'b')
+    self.assertEqual(user_path.create_cache(path), path)
+    self.assertTrue(os.path.isdir(path))
+    self.assertEqual(user_path.create_cache(path), path)
+
+  def test_error_names_directory_reason_and_variable(self):
+    file = self.create_tempfile('file').full_path
+    for path in ('/proc/nobody/cache', '/proc/self', f'{file}/cache'):
+      with self.subTest(path):
+        with self.assertRaisesRegex(
+          OSError,
+          rf'^The cache directory {path} .*\(.+\)\. Set \$GPTJ_SAX_CACHE',
+        ):
+          user_path.create_cache(path)
+
+
 if __name__ == '__main__':
   absltest.main()

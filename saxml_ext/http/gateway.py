@@ -27,7 +27,6 @@ from absl import logging
 
 from saxml_ext.client import sax_aio
 from saxml_ext.common import cell as cell_files
-from saxml_ext.common import environment
 from saxml_ext.common import errors
 from saxml_ext.common import ids
 from saxml_ext.common import net
@@ -284,17 +283,20 @@ def main(argv: Sequence[str]) -> None:
   del argv
   with program.exit_on('gateway', (errors.SaxError, OSError)):
     telemetry_flags.start('sax-gateway')
-    cell = environment.text(_SAX_CELL.value, environment.CELL).rstrip('/')
+    cell = cell_files.text_setting(
+      _SAX_CELL.value, cell_files.CELL_VARIABLE
+    ).rstrip('/')
     if not cell:
       raise errors.InvalidArgument(
-        f'give --sax_cell, for example /sax/test, or set {environment.CELL}'
+        'give --sax_cell, for example /sax/test, or set'
+        f' {cell_files.CELL_VARIABLE}'
       )
     ids.parse_cell_id(cell)
     sax_aio.SetRoot(cell_files.sax_root(_SAX_ROOT.value))
     host = _HOST.value
     if host is None:
       host = '' if os.environ.get(_AIP_PORT) else '127.0.0.1'
-    port = environment.port(_PORT.value, _AIP_PORT, _DEFAULT_PORT)
+    port = cell_files.port_setting(_PORT.value, _AIP_PORT, _DEFAULT_PORT)
     asyncio.run(_serve(cell, host, port))
 
 

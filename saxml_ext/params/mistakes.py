@@ -6,7 +6,7 @@ cell, so a finding is a warning and not a reason to refuse.
 
 from collections.abc import Mapping
 
-from saxml_ext.common import near_misses
+from saxml_ext.common import ids
 from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.params import overrides as overrides_lib
 from saxml_ext.params import registry
@@ -30,7 +30,7 @@ def in_overrides(model_path: str, overrides: Mapping[str, str]) -> list[str]:
 def in_path(model_path: str) -> str:
   """Returns a message if a model path looks like a slip, else ''."""
   known = registry.names()
-  near = near_misses.of(model_path, known)
+  near = ids.near_misses(model_path, known)
   if model_path in known or not near:
     return ''
   return (

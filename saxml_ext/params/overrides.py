@@ -17,7 +17,7 @@ from typing import Any
 from absl import logging
 
 from saxml_ext.common import errors
-from saxml_ext.common import near_misses
+from saxml_ext.common import ids
 
 # Public attributes alone, so that no override replaces a method.
 _ATTRIBUTE = re.compile(r'[A-Z][A-Z0-9_]*', re.ASCII)
@@ -118,7 +118,9 @@ def _value(params: type, name: str, text: str) -> Any:
     _NoEffect: The attribute does not exist, or the text is not a value.
   """
   if not _ATTRIBUTE.fullmatch(name) or not hasattr(params, name):
-    near = near_misses.of(name, list(filter(_ATTRIBUTE.fullmatch, dir(params))))
+    near = ids.near_misses(
+      name, list(filter(_ATTRIBUTE.fullmatch, dir(params)))
+    )
     hint = (
       f'Did you mean {" or ".join(near)}?'
       if near

@@ -10,7 +10,7 @@ import re
 from typing import TypeVar
 
 from saxml_ext.common import errors
-from saxml_ext.common import near_misses
+from saxml_ext.common import ids
 
 _Params = TypeVar('_Params', bound=type)
 
@@ -62,7 +62,7 @@ def lookup(name: str) -> type:
   """
   if name in _classes:
     return _classes[name]
-  near = near_misses.of(name, _classes)
+  near = ids.near_misses(name, _classes)
   if near:
     hint = 'did you mean ' + ' or '.join(near) + '?'
   else:

@@ -12,10 +12,10 @@ import asyncio
 from absl import logging
 import grpc
 
+from saxml_ext.common import backoff
 from saxml_ext.common import cell
 from saxml_ext.common import errors
 from saxml_ext.common import grpc_aio
-from saxml_ext.common import log_once
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
 
@@ -52,7 +52,7 @@ class Membership:
     self._interval = interval
     self._address: str | None = None
     self._channel: grpc.aio.Channel | None = None
-    self._say = log_once.LogOnce(logging.info)
+    self._say = backoff.LogOnce(logging.info)
 
   async def run(self) -> None:
     """Joins until it is cancelled; the admin server may come and go."""

@@ -29,7 +29,6 @@ from absl import flags
 from absl import logging
 
 from saxml_ext.common import cell
-from saxml_ext.common import environment
 from saxml_ext.common import errors
 from saxml_ext.common import flag_rules
 from saxml_ext.common import ids
@@ -239,7 +238,7 @@ def _sax_cell() -> str:
   """The cell to join; '' for none."""
   if _SAX_CELL.value is not None:
     return _SAX_CELL.value
-  return environment.text(None, environment.CELL)
+  return cell.text_setting(None, cell.CELL_VARIABLE)
 
 
 def _join_group(formed: formation.Formation) -> None:

@@ -18,8 +18,8 @@ import time
 
 from absl import flags
 
-from saxml_ext.common import cache_dir
 from saxml_ext.common import program
+from saxml_ext.common import user_path
 from serve import programs
 
 _ROUNDS = flags.DEFINE_integer('rounds', 3, 'Starts to measure.', 1)
@@ -108,7 +108,7 @@ def main(argv: Sequence[str]) -> int:
   )
   slowest = 0.0
   with tempfile.TemporaryDirectory() as cache:
-    os.environ[cache_dir.VARIABLE] = cache
+    os.environ[user_path.CACHE] = cache
     for number in range(_ROUNDS.value):
       servers, ready, token, compiled, program_secs, load = _round()
       slowest = max(slowest, token)

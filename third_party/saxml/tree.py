@@ -23,7 +23,7 @@ FILES = {
     path: path
     for path in (
       'saxml_ext/common/errors.py',
-      'saxml_ext/common/near_misses.py',
+      'saxml_ext/common/ids.py',
       'saxml_ext/families/gptj_published.py',
       'saxml_ext/families/gptj_xla_flags.py',
       'saxml_ext/families/servable.py',

@@ -19,7 +19,6 @@ import sys
 
 from deploy.images.entrypoints import roots
 from saxml_ext.common import cell
-from saxml_ext.common import environment
 from saxml_ext.common import errors
 
 _CELL = '/sax/test'
@@ -32,7 +31,7 @@ def settings(variables: Mapping[str, str]) -> dict[str, str]:
   Raises:
     errors.InvalidArgument: they do not say where the files lie.
   """
-  fs_root = variables.get(environment.FS_ROOT) or variables.get('FS_ROOT')
+  fs_root = variables.get(cell.FS_ROOT_VARIABLE) or variables.get('FS_ROOT')
   bucket = variables.get('GSBUCKET')
   if not fs_root and bucket:
     fs_root = f'gs://{bucket}/sax-fs-root'
@@ -44,10 +43,10 @@ def settings(variables: Mapping[str, str]) -> dict[str, str]:
     )
   return {
     roots.ROOT: root,
-    environment.FS_ROOT: fs_root,
-    environment.CELL: variables.get(environment.CELL) or _CELL,
-    environment.ADMIN_PORT: (
-      variables.get(environment.ADMIN_PORT) or variables.get('PORT') or _PORT
+    cell.FS_ROOT_VARIABLE: fs_root,
+    cell.CELL_VARIABLE: variables.get(cell.CELL_VARIABLE) or _CELL,
+    cell.ADMIN_PORT_VARIABLE: (
+      variables.get(cell.ADMIN_PORT_VARIABLE) or variables.get('PORT') or _PORT
     ),
   }
 
@@ -64,7 +63,7 @@ def main(argv: Sequence[str]) -> None:
   try:
     found = settings(os.environ)
     os.environ.update(found)
-    is_set_up = _has_config(found[roots.ROOT], found[environment.CELL])
+    is_set_up = _has_config(found[roots.ROOT], found[cell.CELL_VARIABLE])
   except (errors.SaxError, OSError) as e:
     sys.exit(f'sax-admin-server: {e}')
   if not is_set_up:

@@ -26,8 +26,8 @@ from typing import TypeVar
 from absl import logging
 
 from saxml_ext.admin.leadership import shared_dir
+from saxml_ext.common import backoff
 from saxml_ext.common import errors
-from saxml_ext.common import log_once
 
 _T = TypeVar('_T')
 # Storage that fails is tried again after this, in seconds.
@@ -110,7 +110,7 @@ class Election:
     self._former = 0
     self._beats = 0
     self._resigned: str | None = None
-    self._say = log_once.LogOnce(logging.error)
+    self._say = backoff.LogOnce(logging.error)
     self._thread = futures.ThreadPoolExecutor(1, 'election')
 
   def is_valid(self) -> bool:

@@ -2,7 +2,7 @@
 
 import functools
 
-from saxml_ext.common import near_misses
+from saxml_ext.common import ids
 
 # The same few paths are asked for with every listing of a cell.
 _CACHED = 1024
@@ -24,7 +24,7 @@ def explain(path: str, servable: frozenset[str]) -> str:
   """
   if not servable or path in servable:
     return ''
-  near = near_misses.of(path, servable)
+  near = ids.near_misses(path, servable)
   if near:
     hint = f'did you mean {" or ".join(near)}?'
   else:

@@ -13,7 +13,6 @@ from saxml_ext.client.transport import transport as transport_lib
 from saxml_ext.common import cell as cell_files
 from saxml_ext.common import errors
 from saxml_ext.common import ids
-from saxml_ext.common import tls_failure
 from saxml_ext.common.security import tls
 from saxml_ext.common.telemetry import trace_metadata
 from saxml_ext.protobuf import admin_pb2
@@ -115,9 +114,9 @@ class AdminClient:
 
   def _is_set_up_wrongly(self, details: str) -> bool:
     """Whether TLS does not let a connection come about, as far as is known."""
-    if not tls_failure.is_hung_up(details):
+    if not errors.is_hung_up(details):
       self._hung_up_since = math.inf
-      return tls_failure.is_certain(details)
+      return errors.is_certain_tls(details)
     now = time.monotonic()
     self._hung_up_since = min(self._hung_up_since, now)
     return now >= self._hung_up_since + _HANG_UPS_SECS

@@ -6,12 +6,12 @@ Where the environment variable SAX_CELL names a cell, "m" stands for
 
 import os
 
-from saxml_ext.common import environment
+from saxml_ext.common import cell as cell_lib
 
 
 def default_cell() -> str:
   """The cell "/sax/<cell>" that SAX_CELL names; "" if it is not set."""
-  return os.environ.get(environment.CELL, '').rstrip('/')
+  return os.environ.get(cell_lib.CELL_VARIABLE, '').rstrip('/')
 
 
 def complete(name: str) -> str:

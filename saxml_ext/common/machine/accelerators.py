@@ -13,10 +13,10 @@ import importlib
 import importlib.util
 import os
 import pathlib
+import re
 import sys
 
 from saxml_ext.common.machine import machine_files
-from saxml_ext.common.machine import tpu as tpu_lib
 
 # Kinds, as Bazel's --config and JAX's platforms call them.
 TPU = 'tpu'
@@ -31,6 +31,20 @@ _NVIDIA_NODES = ('/dev/nvidia[0-9]*', '/dev/dxg')
 _NVIDIA_INFORMATION = '/proc/driver/nvidia/gpus/*/information'
 # In Bazel this file lies in the runfiles, whose layout is the repository's.
 _ROOT = pathlib.Path(__file__).resolve().parents[3]
+# PCI ids, as jax/_src/hardware_utils.py has them.
+_GOOGLE = '0x1ae0'
+_CHIPS = {
+  '0x0027': 'TPU v3',
+  '0x005e': 'TPU v4',
+  '0x0062': 'TPU v5p',
+  '0x0063': 'TPU v5e',
+  '0x006f': 'TPU v6e',
+  '0x0076': 'TPU7x',
+}
+# What TPU VMs, GKE and Docker images set, such as v5litepod-4 or v6e-8.
+_TYPE_VARIABLE = 'TPU_ACCELERATOR_TYPE'
+_TYPE = re.compile(r'(v\d+)(litepod|e|p|i)?-\d+')
+_NODES = ('/dev/accel[0-9]*', '/dev/vfio/[0-9]*')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +115,7 @@ def detect(
     environment: variables to look at.
   """
   files = files or machine_files.MachineFiles()
-  if tpu := tpu_lib.detect(files, environment):
+  if tpu := detect_tpu(files, environment):
     return Accelerator(TPU, f'{tpu.chips} x {tpu.model}')
   nodes = [path for pattern in _NVIDIA_NODES for path in files.find(pattern)]
   if not nodes:
@@ -267,3 +281,47 @@ def _command(kind: str, program: str) -> str:
     package = path.parent.relative_to(_ROOT).as_posix()
     return f'`./bazelw run --config={kind} //{package}:{path.stem}`'
   return f"`pip install 'jax[{_KINDS[kind].extra}]'` beside this program"
+
+
+@dataclasses.dataclass(frozen=True)
+class Tpu:
+  """TPU chips of this host.
+
+  Attributes:
+    model: such as "TPU v5e".
+    chips: attached to this host, whatever a slice has besides.
+  """
+
+  model: str
+  chips: int
+
+
+def detect_tpu(
+  files: machine_files.MachineFiles, environment: Mapping[str, str]
+) -> Tpu | None:
+  """The chips of this host; None without any.
+
+  The PCI bus knows kind and number. In a container that does not show it, the
+  variable TPU_ACCELERATOR_TYPE tells the kind and the device files the number.
+  """
+  models = [_CHIPS.get(device, '') for device in _devices(files)]
+  models = [model for model in models if model]
+  if models:
+    return Tpu(models[0], len(models))
+  match = _TYPE.fullmatch(environment.get(_TYPE_VARIABLE, ''))
+  if not match:
+    return None
+  nodes = max(len(files.find(pattern)) for pattern in _NODES)
+  if not nodes:
+    return None
+  kind = (match[2] or '').replace('litepod', 'e')
+  return Tpu(f'TPU {match[1]}{kind}', nodes)
+
+
+def _devices(files: machine_files.MachineFiles) -> list[str]:
+  """PCI device ids of what Google made."""
+  return [
+    files.text(path.removesuffix('vendor') + 'device')
+    for path in files.find('/sys/bus/pci/devices/*/vendor')
+    if files.text(path) == _GOOGLE
+  ]

@@ -15,9 +15,9 @@ import grpc
 from saxml_ext.common import acls
 from saxml_ext.common import cell as cell_lib
 from saxml_ext.common import errors
+from saxml_ext.common import storage
 from saxml_ext.common.security import acl_file
 from saxml_ext.common.security import caller
-from saxml_ext.common.security import reread
 from saxml_ext.protobuf import admin_pb2
 
 # Seconds in which a changed file is noticed, as other admin servers do.
@@ -40,10 +40,10 @@ class Access:
       config_path: of the cell's config, which names the list of its admins;
         '': everybody is.
     """
-    self._lists = reread.Reread(
+    self._lists = storage.Reread(
       path, acl_file.parse, acl_file.ABSENT, acl_file.BROKEN
     )
-    self._admin_acl = reread.Reread(config_path, _admin_acl, '', _NOBODY)
+    self._admin_acl = storage.Reread(config_path, _admin_acl, '', _NOBODY)
     self.refresh()
 
   @classmethod

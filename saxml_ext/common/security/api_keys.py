@@ -21,8 +21,8 @@ import re
 import secrets
 
 from saxml_ext.common import errors
+from saxml_ext.common import storage
 from saxml_ext.common.security import caller
-from saxml_ext.common.security import reread
 
 _PREFIX = 'sk-sax-'
 _SALT_BYTES = 12
@@ -95,7 +95,7 @@ class Keys:
     Raises:
       InvalidArgument: it is not there, or broken.
     """
-    self._file = reread.Reread[Mapping[str, Line]](path, parse, {}, {})
+    self._file = storage.Reread[Mapping[str, Line]](path, parse, {}, {})
     self.refresh()
     if not self._file.good:
       raise errors.InvalidArgument(
