@@ -18,7 +18,6 @@ from saxml_ext.engine import executables
 from saxml_ext.engine import sharding
 from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
-from saxml_ext.params import model_config
 from saxml_ext.params import overrides as overrides_lib
 from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib
@@ -74,7 +73,7 @@ def of(
     settings = settings_lib.Settings.of(params)
     if settings.ln_epsilon is None:
       settings = dataclasses.replace(settings, ln_epsilon=_LN_EPSILON)
-    model = model_config.of(settings)
+    model = settings.model_config()
     if settings.engine.eos_id is None:
       raise ValueError('EOS_ID is left to the checkpoint; override it')
     mesh = sharding.make_mesh(settings.mesh_shape, devices)

@@ -1,7 +1,7 @@
 """Registers the serving params of all families when it is imported."""
 
 from saxml_ext.families import all as families
-from saxml_ext.params import classes
+from saxml_ext.params import registry
 
 for _family in families.FAMILIES.values():
-  classes.register(_family.params)
+  registry.register_table(_family.params)

@@ -4,7 +4,6 @@ from absl.testing import absltest
 
 from saxml_ext.families import servable
 from saxml_ext.params import all_params  # noqa: F401 Registers them.
-from saxml_ext.params import classes
 from saxml_ext.params import gptj
 from saxml_ext.params import lm_cloud
 from saxml_ext.params import published
@@ -28,7 +27,7 @@ _TABLE = {
 
 class ClassesTest(absltest.TestCase):
   def test_classes_of_a_table(self):
-    made = classes.register(_TABLE)
+    made = registry.register_table(_TABLE)
     self.assertEqual(list(made), ['_Base', 'First', 'Second'])
     self.assertEqual(
       made['Second'].__mro__[:4],
@@ -39,7 +38,7 @@ class ClassesTest(absltest.TestCase):
     self.assertEqual(made['First'].__doc__, 'First.\n\nMore.')
     self.assertIs(registry.lookup('test.First'), made['First'])
     self.assertNotIn('test.a._Base', registry.names())
-    self.assertEqual(classes.register(_TABLE), made)
+    self.assertEqual(registry.register_table(_TABLE), made)
 
   def test_modules_have_the_classes_of_their_family(self):
     package = 'saxml_ext.params.gptj.'

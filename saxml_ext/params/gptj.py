@@ -4,7 +4,7 @@
 """
 
 from saxml_ext.families import gptj_serving
-from saxml_ext.params import classes
 from saxml_ext.params import published  # noqa: F401 Registers the bases.
+from saxml_ext.params import registry
 
-globals().update(classes.register(gptj_serving.TABLE))
+globals().update(registry.register_table(gptj_serving.TABLE))

@@ -4,8 +4,8 @@
 """
 
 from saxml_ext.families import lm_cloud
-from saxml_ext.params import classes
+from saxml_ext.params import registry
 
 SMALL_VOCABULARY = lm_cloud.SMALL_VOCABULARY
 
-globals().update(classes.register(lm_cloud.TABLE))
+globals().update(registry.register_table(lm_cloud.TABLE))

@@ -2,7 +2,8 @@
 
 from absl.testing import absltest
 
-from saxml_ext.params import mistakes
+from saxml_ext.params import all_params  # noqa: F401 Registers them.
+from saxml_ext.params import overrides
 
 _PATH = 'saxml_ext.params.gptj.TinyFP32'
 
@@ -10,21 +11,21 @@ _PATH = 'saxml_ext.params.gptj.TinyFP32'
 class MistakesTest(absltest.TestCase):
   def test_sound_overrides(self):
     given = {'BATCH_SIZE': '8', 'ram': '1000', 'ram4': '9', 'constraints': 'a'}
-    self.assertEqual(mistakes.in_overrides(_PATH, given), [])
+    self.assertEqual(overrides.in_overrides(_PATH, given), [])
 
   def test_known_params_know_all_their_attributes(self):
-    [text] = mistakes.in_overrides(_PATH, {'SOMETHING_ELSE': '1'})
+    [text] = overrides.in_overrides(_PATH, {'SOMETHING_ELSE': '1'})
     self.assertIn('TinyFP32 has no such attribute', text)
 
   def test_of_other_params_only_slips_are_found(self):
     given = {'BATCH_SIZ': '8', 'SOMETHING_ELSE': '1', 'BATCH_SIZE': '"x"'}
-    [text] = mistakes.in_overrides('other.Params', given)
+    [text] = overrides.in_overrides('other.Params', given)
     self.assertIn('Did you mean BATCH_SIZE?', text)
 
   def test_paths(self):
-    self.assertEqual(mistakes.in_path(_PATH), '')
-    self.assertEqual(mistakes.in_path('other.Params'), '')
-    text = mistakes.in_path('saxml_ext.params.gptj.TinyFP23')
+    self.assertEqual(overrides.in_path(_PATH), '')
+    self.assertEqual(overrides.in_path('other.Params'), '')
+    text = overrides.in_path('saxml_ext.params.gptj.TinyFP23')
     self.assertIn(_PATH, text)
 
 

@@ -18,6 +18,8 @@ from absl import logging
 
 from saxml_ext.common import errors
 from saxml_ext.common import ids
+from saxml_ext.params import registry
+from saxml_ext.params import template
 
 # Public attributes alone, so that no override replaces a method.
 _ATTRIBUTE = re.compile(r'[A-Z][A-Z0-9_]*', re.ASCII)
@@ -74,6 +76,36 @@ def problems(params: type, overrides: Mapping[str, str]) -> list[str]:
     except errors.InvalidArgument as e:
       found.append(e.message)
   return found
+
+
+# The next two find likely mistakes before a server loads a model. Servers with
+# other params may join a cell, so that a finding is a warning.
+
+
+def in_overrides(model_path: str, overrides: Mapping[str, str]) -> list[str]:
+  """Returns one message per override that a server leaves out or refuses.
+
+  Args:
+    model_path: Registered name of the serving params. Of unknown ones only
+      slips in the names of common attributes are found.
+    overrides: Attribute name -> value as JSON, or as a bare text.
+  """
+  known = model_path in registry.names()
+  params = registry.lookup(model_path) if known else template.ServableLMParams
+  found = problems(params, overrides)
+  return found if known else [text for text in found if 'Did you mean' in text]
+
+
+def in_path(model_path: str) -> str:
+  """Returns a message if a model path looks like a slip, else ''."""
+  known = registry.names()
+  near = ids.near_misses(model_path, known)
+  if model_path in known or not near:
+    return ''
+  return (
+    f'no serving params are known as {model_path}. Did you mean'
+    f' {" or ".join(near)}?'
+  )
 
 
 def of_flags(params: type, texts: Iterable[str]) -> dict[str, str]:

@@ -5,6 +5,6 @@ them.
 """
 
 from saxml_ext.families import gptj_published
-from saxml_ext.params import classes
+from saxml_ext.params import registry
 
-globals().update(classes.register(gptj_published.TABLE))
+globals().update(registry.register_table(gptj_published.TABLE))

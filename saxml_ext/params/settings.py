@@ -1,6 +1,6 @@
-"""Checked settings of serving params: what loader and services go by.
+"""Checked settings of serving params, which the loader and the services use.
 
-`Settings.of` reads a params class once, at load time, and refuses what this
+`Settings.of` reads a params class once, at load time. It refuses what this
 server cannot do as asked, instead of doing something else.
 """
 
@@ -10,12 +10,12 @@ import math
 from typing import Any
 
 from saxml_ext.common import errors
+from saxml_ext.common import request_options
 from saxml_ext.engine import config as config_lib
 from saxml_ext.families import all as families
 from saxml_ext.families import family as family_lib
-from saxml_ext.params import engine_config
-from saxml_ext.params import ranges
-from saxml_ext.params import request_inputs
+from saxml_ext.params import overrides as overrides_lib
+from saxml_ext.params import registry
 from saxml_ext.params import support
 from saxml_ext.params import template
 from saxml_ext.pax import description
@@ -29,6 +29,32 @@ SIZES = {
   'head_dim': 'DIMS_PER_HEAD',
   'vocab_size': 'VOCAB_SIZE',
 }
+
+
+def published(model_path: str, overrides: Mapping[str, str]) -> 'Settings':
+  """Returns the settings of a model that is published with overrides.
+
+  Args:
+    model_path: The registered name of its serving params.
+    overrides: Attribute of the params -> value as JSON.
+
+  Raises:
+    errors.InvalidArgument: the params, or an override of them, are not usable.
+    errors.Unimplemented: an attribute asks for what is not offered.
+  """
+  return checked(
+    model_path, overrides_lib.apply(registry.lookup(model_path), overrides)
+  )
+
+
+def checked(
+  model_path: str, params: type[template.ServableLMParams]
+) -> 'Settings':
+  """Returns `Settings.of` the params; a wrong form is InvalidArgument, too."""
+  try:
+    return Settings.of(params)
+  except (TypeError, ValueError) as e:
+    raise errors.InvalidArgument(f'{model_path}: {e}') from e
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,10 +126,13 @@ class Settings:
     Raises:
       errors.Unimplemented: an attribute asks for what is not offered.
       errors.InvalidArgument: attributes are out of range or contradict.
+      TypeError, ValueError: an attribute has an unusable form.
     """
     support.check(params)
-    ranges.check(params)
-    engine = engine_config.of(params)
+    engine = _engine(params)
+    no_sos = params.EOS_PADDING_AND_NO_SOS or not params.PREPEND_SOS
+    sizes = {name: getattr(params, SIZES[name]) for name in SIZES}
+    stop_ids = params.STOP_TOKEN_IDS
     # Prompts that are prefilled one at a time gain nothing from company.
     parts = math.prod(params.ICI_MESH_SHAPE[:-1])
     shares = engine.prefill_batches != (1,) or parts > 1
@@ -116,8 +145,8 @@ class Settings:
       fail_on_truncation=params.FAIL_ON_INPUT_TRUNCATION,
       keep_left=params.SLICE_LEFT,
       max_suffix=params.SUFFIX_SEQ_LEN,
-      stop_ids=_stop_ids(params),
-      sos_id=_sos_id(params),
+      stop_ids=None if stop_ids is None else tuple(stop_ids),
+      sos_id=None if no_sos else params.SOS_ID,
       rotary_dim=params.ROTARY_DIM,
       ln_epsilon=params.LAYER_NORM_EPSILON,
       rotary_base=config_lib.ModelConfig.rotary_base,
@@ -128,10 +157,10 @@ class Settings:
       tokenized_output=params.TOKENIZED_OUTPUT,
       echo_prompt=params.INCLUDE_PREFIX_IN_RESULT,
       vocabulary_path=params.VOCABULARY_PATH or params.SPM_MODEL,
-      methods=_methods(params),
+      methods=_methods(params, engine),
       stream_interval=params.STREAM_INTERVAL_STEPS,
-      extra_inputs=request_inputs.defaults(params),
-      shape=_shape(params),
+      extra_inputs=_extra_inputs(params),
+      shape={name: n for name, n in sizes.items() if n is not None},
       mesh_shape=tuple(params.ICI_MESH_SHAPE),
     )
 
@@ -149,9 +178,7 @@ class Settings:
       engine = dataclasses.replace(engine, max_stop_ids=room)
     return dataclasses.replace(
       self,
-      engine=engine_config.with_eos_id(
-        engine, _first(engine.eos_id, said.eos_id)
-      ),
+      engine=_with_eos_id(engine, _first(engine.eos_id, said.eos_id)),
       stop_ids=stop_ids,
       rotary_dim=_first(self.rotary_dim, said.rotary_dim),
       ln_epsilon=_first(self.ln_epsilon, said.ln_epsilon),
@@ -160,8 +187,104 @@ class Settings:
 
   @property
   def needs_tokenizer(self) -> bool:
-    """Whether some text of a request or an answer is words, not ids."""
+    """True if some text of a request or an answer is words, not ids."""
     return not (self.tokenized_input and self.tokenized_output)
+
+  @property
+  def is_exact(self) -> bool:
+    """True if every number is float32, so that answers equal the reference's."""
+    dtypes = {self.dtype, self.engine.kv_dtype}
+    return dtypes == {'float32'} and self.quantization is None
+
+  def model_config(self) -> config_lib.ModelConfig:
+    """Returns the sizes of a model that has no checkpoint.
+
+    Without NUM_HEADS there are as many heads as fill the width, as in Pax.
+
+    Raises:
+      ValueError: a size is left to the checkpoint, or the sizes make no model.
+    """
+    known: dict[str, Any] = {
+      **self.shape,
+      'rotary_dim': self.rotary_dim,
+      'ln_epsilon': self.ln_epsilon,
+      'rotary_base': self.rotary_base,
+    }
+    if 'model_dim' in known and 'head_dim' in known:
+      known.setdefault('num_heads', known['model_dim'] // known['head_dim'])
+    attributes = SIZES | {
+      'rotary_dim': 'ROTARY_DIM',
+      'ln_epsilon': 'LAYER_NORM_EPSILON',
+    }
+    missing = [a for name, a in attributes.items() if known.get(name) is None]
+    if missing:
+      raise ValueError(
+        f'the params leave {" and ".join(missing)} to the checkpoint, and there'
+        f' is none: give an override of each, such as {missing[0]}=<number>'
+      )
+    return config_lib.ModelConfig(
+      **known,
+      ln_direct_scale=self.family.ln_direct_scale,
+      architecture=self.family.architecture,
+    )
+
+
+def _engine(params: type[template.ServableLMParams]) -> config_lib.EngineConfig:
+  """Returns how the engine batches, searches and stops.
+
+  Its eos_id is None if the params leave EOS_ID to the checkpoint.
+
+  Args:
+    params: A class that `support.check` accepts.
+  """
+  mixed = params.MIXED_SEARCH
+  search = 'any' if mixed else 'sample'
+  if params.USE_BEAM_SEARCH and not mixed:
+    search = 'pax' if params.BEAM_RULE == 'pax' else 'beam'
+  max_new = template.largest(params.MAX_DECODE_STEPS)
+  embedding = params.TEXT_TO_EMBEDDING_OUTPUT_EMBEDDING_NAME
+  # Stock Sax serves embeddings if both are named, and scores are served.
+  if params.GENERATE_ONLY or params.TEXT_TO_EMBEDDING_MODEL_METHOD_NAME is None:
+    embedding = None
+  of_request = params.EXTRA_INPUTS.get(request_options.STOP_IDS_KEY, ())
+  config = config_lib.EngineConfig(
+    eos_id=None,
+    num_slots=template.slots(params),
+    max_prompt=params.INPUT_SEQ_LEN,
+    # Every prompt that is accepted needs a bucket.
+    prompt_buckets=tuple(
+      sorted({*(params.BUCKET_KEYS or ()), params.INPUT_SEQ_LEN})
+    ),
+    prefill_chunk=params.PREFILL_CHUNK_LEN,
+    max_new_tokens=max_new,
+    min_new_tokens=min(params.MIN_DECODE_STEPS, max_new),
+    max_stop_ids=max(len(params.STOP_TOKEN_IDS or ()), len(of_request), 1),
+    search=search,
+    num_beams=params.NUM_SAMPLES if search == 'sample' else params.BEAM_SIZE,
+    num_samples=params.NUM_SAMPLES if mixed else None,
+    beam_search=params.USE_BEAM_SEARCH or not mixed,
+    max_logprobs=params.MAX_LOGPROBS,
+    embedding=embedding,
+    gradients=tuple(params.GRADIENT_WRT_INPUT_TENSOR_NAMES or ()),
+    length_penalty=params.LENGTH_PENALTY,
+    early_stopping=params.EARLY_STOPPING,
+    length_norm_alpha=params.LENGTH_NORM_ALPHA,
+    tokens_per_beam=params.TOKENS_PER_BEAM,
+    early_exit=params.BEAM_SEARCH_EARLY_EXIT,
+    max_top_k=params.TOP_K,
+    temperature=params.TEMPERATURE,
+    kv_dtype=params.KV_CACHE_DTYPE or params.FPROP_DTYPE,
+    suffix_block=config_lib.suffix_block(max_new),
+  )
+  return _with_eos_id(config, params.EOS_ID)
+
+
+def _with_eos_id(
+  config: config_lib.EngineConfig, eos_id: int | None
+) -> config_lib.EngineConfig:
+  """Returns the same with the id that ends answers and pads prompts."""
+  pad_id = config.pad_id if eos_id is None else eos_id
+  return dataclasses.replace(config, eos_id=eos_id, pad_id=pad_id)
 
 
 def _family(params: type[template.ServableLMParams]) -> family_lib.Family:
@@ -175,44 +298,42 @@ def _family(params: type[template.ServableLMParams]) -> family_lib.Family:
   return dataclasses.replace(family, architecture=architecture)
 
 
-def _methods(params: type[template.ServableLMParams]) -> tuple[str, ...]:
-  methods = []
-  if params.ENABLE_GENERATE and not params.SCORE_ONLY:
-    methods.append('lm.generate')
-  if params.ENABLE_GENERATE_STREAM and not params.SCORE_ONLY:
-    methods.append('lm.generate_stream')
-  if not params.GENERATE_ONLY:
-    methods.append('lm.score')
-  engine = engine_config.of(params)
-  if engine.embedding is not None:
-    methods.append('lm.embed')
-  if engine.gradients:
-    methods.append('lm.gradient')
-  if not methods:
+def _methods(
+  params: type[template.ServableLMParams], engine: config_lib.EngineConfig
+) -> tuple[str, ...]:
+  generates = not params.SCORE_ONLY
+  served = {
+    'lm.embed': engine.embedding is not None,
+    'lm.generate': params.ENABLE_GENERATE and generates,
+    'lm.generate_stream': params.ENABLE_GENERATE_STREAM and generates,
+    'lm.gradient': bool(engine.gradients),
+    'lm.score': not params.GENERATE_ONLY,
+  }
+  if not any(served.values()):
     raise errors.InvalidArgument(
       f'{params.__name__} serves no method: SCORE_ONLY, GENERATE_ONLY,'
       ' ENABLE_GENERATE and ENABLE_GENERATE_STREAM leave none'
     )
-  return tuple(sorted(methods))
+  return tuple(method for method, is_served in served.items() if is_served)
 
 
-def _stop_ids(
+def _extra_inputs(
   params: type[template.ServableLMParams],
-) -> tuple[int, ...] | None:
-  if params.STOP_TOKEN_IDS is None:
-    return None
-  return tuple(params.STOP_TOKEN_IDS)
-
-
-def _sos_id(params: type[template.ServableLMParams]) -> int | None:
-  if params.EOS_PADDING_AND_NO_SOS or not params.PREPEND_SOS:
-    return None
-  return params.SOS_ID
-
-
-def _shape(params: type[template.ServableLMParams]) -> dict[str, int]:
-  fixed = {name: getattr(params, SIZES[name]) for name in SIZES}
-  return {name: size for name, size in fixed.items() if size is not None}
+) -> dict[str, Mapping[str, Any]]:
+  """Returns method -> keys that a request may set, with their defaults."""
+  generate = dict(params.EXTRA_INPUTS)
+  if (key := request_options.MAX_STEPS_KEY) in generate:
+    # An override may lower MAX_DECODE_STEPS alone.
+    limit = template.largest(params.MAX_DECODE_STEPS)
+    generate[key] = min(generate[key], limit)
+  score = dict(params.SCORE_EXTRA_INPUTS)
+  return {
+    'lm.generate': generate,
+    'lm.generate_stream': generate,
+    'lm.score': score,
+    'lm.gradient': score,
+    'lm.embed': {},
+  }
 
 
 def _first(*values):

@@ -205,6 +205,23 @@ class SettingsTest(parameterized.TestCase):
       self.assertNotEqual(kept.stop_ids, (7, 5, 3))
       self.assertEqual(kept.engine.max_stop_ids, 1)
 
+  @parameterized.parameters(
+    ({}, True),
+    ({'KV_CACHE_DTYPE': '"bfloat16"'}, False),
+    ({'FPROP_DTYPE': '"bfloat16"', 'MODEL_DTYPE': '"bfloat16"'}, False),
+    ({'QUANTIZATION': '"int8_weights"'}, False),
+    ({'KV_CACHE_DTYPE': '"float32"', 'QUANTIZATION': '"none"'}, True),
+  )
+  def test_exact_answers_follow_from_number_formats(self, overrides, exact):
+    name = 'saxml_ext.params.gptj.TinyTokenizedFP32'
+    settings = settings_lib.published(name, overrides)
+    self.assertEqual(settings.is_exact, exact)
+
+  def test_a_form_that_is_unusable_names_the_params(self):
+    name = 'saxml_ext.params.gptj.TinyTokenizedFP32'
+    with self.assertRaisesRegex(errors.InvalidArgument, f'^{name}: '):
+      settings_lib.published(name, {'ICI_MESH_SHAPE': '["a", 1, 1]'})
+
   def test_the_plain_template_samples(self):
     settings = settings_lib.Settings.of(template.ServableLMParams)
     self.assertEqual(settings.engine.search, 'sample')

@@ -1,14 +1,17 @@
-"""What this server can do of what serving params may ask for.
+"""Refuses serving params that this server cannot follow.
 
 An attribute of the template is followed, refused unless it has the one value
-that is followed, or of no concern to what is answered. A test sees to it that
-every attribute is one of these.
+that is followed, or has no effect on answers. A test checks that every
+attribute is one of these. Sizes must be such that an engine can be built with
+them.
 """
 
 from collections.abc import Mapping
+import math
 from typing import Any
 
 from saxml_ext.common import errors
+from saxml_ext.common import request_options
 from saxml_ext.engine import config as config_lib
 from saxml_ext.families import all as families
 from saxml_ext.params import template
@@ -61,13 +64,53 @@ WITHOUT_EFFECT = frozenset(
   }
 )
 
+# Attribute -> the least value. None is left to the checkpoint, or means 0.
+_LEAST = {
+  'BATCH_SIZE': 1,
+  'MAX_LIVE_BATCHES': 1,
+  'INPUT_SEQ_LEN': 1,
+  'MAX_DECODE_STEPS': 1,
+  'MIN_DECODE_STEPS': 0,
+  'SUFFIX_SEQ_LEN': 0,
+  'BATCH_WAIT_SECS': 0,
+  'BEAM_SIZE': 1,
+  'NUM_SAMPLES': 1,
+  'MAX_LOGPROBS': 0,
+  'TOP_K': 0,
+  'TEMPERATURE': 0,
+  'PREFILL_CHUNK_LEN': 0,
+  'TOKENS_PER_BEAM': 1,
+  'STREAM_INTERVAL_STEPS': 1,
+  'NUM_LAYERS': 1,
+  'MODEL_DIMS': 1,
+  'HIDDEN_DIMS': 1,
+  'NUM_HEADS': 1,
+  'DIMS_PER_HEAD': 1,
+  'VOCAB_SIZE': 1,
+}
+_FINITE = (
+  'BATCH_WAIT_SECS',
+  'LENGTH_PENALTY',
+  'LENGTH_NORM_ALPHA',
+  'TEMPERATURE',
+)
+_CAPS = ('ATTEN_LOGIT_CAP', 'SOFTMAX_CAP_LOGITS')
+
 
 def check(params: type[template.ServableLMParams]) -> None:
-  """Refuses attributes that this server would not do as asked.
+  """Refuses attributes that this server would not follow as asked.
 
   Raises:
     errors.Unimplemented: an attribute has a value that is not followed.
+    errors.InvalidArgument: an attribute is out of range or contradicts another.
   """
+  _check_choices(params)
+  _check_numbers(params)
+  _check_lengths(params)
+  _check_lists(params)
+
+
+def _check_choices(params: type[template.ServableLMParams]) -> None:
   for name, values in CHOICES.items():
     value = getattr(params, name)
     if not any(_same(value, each) for each in values):
@@ -98,3 +141,60 @@ def check(params: type[template.ServableLMParams]) -> None:
 def _same(value: Any, other: Any) -> bool:
   # 0 is not False: an attribute of another type has another meaning upstream.
   return value == other and isinstance(value, bool) == isinstance(other, bool)
+
+
+def _check_numbers(params: type[template.ServableLMParams]) -> None:
+  values = {name: getattr(params, name) for name in (*_LEAST, *_FINITE, *_CAPS)}
+  values['BATCH_SIZE'] = template.slots(params)
+  values['MAX_DECODE_STEPS'] = template.largest(params.MAX_DECODE_STEPS)
+  if not params.MIXED_SEARCH:
+    del values['NUM_SAMPLES' if params.USE_BEAM_SEARCH else 'BEAM_SIZE']
+  given = {name: value for name, value in values.items() if value is not None}
+  for name, value in given.items():
+    problem = ''
+    if value < _LEAST.get(name, -math.inf):
+      problem = f'at least {_LEAST[name]}'
+    elif name in _FINITE and not math.isfinite(value):
+      problem = 'finite'
+    elif name in _CAPS and not 0 < value < math.inf:
+      problem = 'above 0 and finite, or None for no cap'
+    if problem:
+      raise errors.InvalidArgument(
+        f'{params.__name__}.{name} is {value}, but must be {problem}'
+      )
+
+
+def _check_lengths(params: type[template.ServableLMParams]) -> None:
+  max_new = template.largest(params.MAX_DECODE_STEPS)
+  total = params.INPUT_SEQ_LEN + max_new
+  for name in ('MAX_SEQ_LEN', 'MAX_POSITION_EMBEDDINGS'):
+    bound = getattr(params, name)
+    if bound is not None and total > bound:
+      raise errors.InvalidArgument(
+        f'{params.__name__}: INPUT_SEQ_LEN={params.INPUT_SEQ_LEN} plus'
+        f' MAX_DECODE_STEPS={max_new} is {total}, above {name}={bound}:'
+        ' lower one of the former'
+      )
+
+
+def _check_lists(params: type[template.ServableLMParams]) -> None:
+  keys = sorted(set(params.BUCKET_KEYS or ()))
+  if keys and (keys[0] < 1 or keys[-1] > params.INPUT_SEQ_LEN):
+    raise errors.InvalidArgument(
+      f'{params.__name__}.BUCKET_KEYS={keys} must lie between 1 and'
+      f' INPUT_SEQ_LEN={params.INPUT_SEQ_LEN}'
+    )
+  shape = list(params.ICI_MESH_SHAPE)
+  if len(shape) != 3 or min(shape) < 1:
+    raise errors.InvalidArgument(
+      f'{params.__name__}.ICI_MESH_SHAPE is {shape}, but must be three sizes'
+      ' of at least 1: [replica, data, model]'
+    )
+  key = request_options.STOP_IDS_KEY
+  default = params.EXTRA_INPUTS.get(key, ())
+  if not isinstance(default, (list, tuple)):
+    raise errors.InvalidArgument(
+      f'{params.__name__}: the default of {key} in EXTRA_INPUTS is'
+      f' {default!r}, but must be a list, as long as a request may have stop'
+      ' ids and filled up with 0 in front'
+    )

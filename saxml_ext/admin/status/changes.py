@@ -19,7 +19,8 @@ from saxml_ext.admin import validation
 from saxml_ext.admin.placement import unknown_path
 from saxml_ext.admin.status import markup
 from saxml_ext.common import errors
-from saxml_ext.params import mistakes
+from saxml_ext.params import all_params  # noqa: F401 Registers them.
+from saxml_ext.params import overrides
 from saxml_ext.protobuf import admin_pb2
 
 # What a form needs at most.
@@ -130,9 +131,9 @@ class Changes:
     unknown = (
       unknown_path.explain(path, servable)
       if servable
-      else mistakes.in_path(path)
+      else overrides.in_path(path)
     )
-    found = mistakes.in_overrides(path, model.overrides)
+    found = overrides.in_overrides(path, model.overrides)
     return [f'Warning: {text}' for text in (unknown, *found) if text]
 
   async def publish(

@@ -6,7 +6,8 @@ from saxml_ext.client.cli import go_flags
 from saxml_ext.client.cli import replica_status
 from saxml_ext.common import errors
 from saxml_ext.common import ids
-from saxml_ext.params import mistakes
+from saxml_ext.params import all_params  # noqa: F401 Registers them.
+from saxml_ext.params import overrides
 
 # So long the admin server may take to tell of a model just published.
 _NOTE_PATIENCE = 5.0
@@ -34,7 +35,7 @@ def _publish(context: command.Context, args: go_flags.Parsed) -> None:
     overrides,
     context.admin_options(),
   )
-  for text in mistakes.in_overrides(model_path, overrides):
+  for text in overrides.in_overrides(model_path, overrides):
     command.note(text, 'Warning')
   _note_missing_servers(model_id, min(context.remaining(), _NOTE_PATIENCE))
 
@@ -50,7 +51,7 @@ def _note_missing_servers(model_id: str, timeout: float) -> None:
     command.note(note)
   path = detail.model
   if not detail.addresses and path not in note:  # No server knows it better.
-    if slip := mistakes.in_path(path):
+    if slip := overrides.in_path(path):
       command.note(slip, 'Warning')
 
 

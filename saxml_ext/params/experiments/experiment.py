@@ -26,7 +26,6 @@ from typing import TypeAlias
 from saxml_ext.common import errors
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import variables as variables_lib
-from saxml_ext.params import model_config
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.params import template
 from saxml_ext.params.experiments import decoding
@@ -118,7 +117,7 @@ def _read(
     settings = dataclasses.replace(settings, shape={**sizes, **settings.shape})
   epsilon = settings.ln_epsilon or config_lib.ModelConfig.ln_epsilon
   try:
-    config = model_config.of(dataclasses.replace(settings, ln_epsilon=epsilon))
+    config = dataclasses.replace(settings, ln_epsilon=epsilon).model_config()
   except ValueError as e:
     raise errors.InvalidArgument(f'{params.__name__}: {e}') from e
   dtype = specs[_NORM].dtype if _NORM in specs else params.MODEL_DTYPE

@@ -23,8 +23,6 @@ from saxml_ext.engine import sharding
 from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.parallel import split_weights
-from saxml_ext.params import overrides
-from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.pax import description as description_lib
 from saxml_ext.server.lifecycle import cancellation
@@ -196,11 +194,7 @@ def plan(spec: spec_lib.Spec) -> Plan:
   Raises:
     errors.InvalidArgument, errors.Unimplemented: as `load`.
   """
-  params = overrides.apply(registry.lookup(spec.model_path), spec.overrides)
-  try:
-    settings = settings_lib.Settings.of(params)
-  except (TypeError, ValueError) as e:  # An attribute of an unusable form.
-    raise errors.InvalidArgument(f'{spec.model_path}: {e}') from e
+  settings = settings_lib.published(spec.model_path, spec.overrides)
   _check_hosts(settings)
   stored, said = _open(spec, settings)
   settings = stored_model.complete(settings, said)

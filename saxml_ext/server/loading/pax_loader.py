@@ -99,10 +99,7 @@ def _load(
   params = overrides.apply(
     pax_serving.params_of(experiment, own_decoder), spec.overrides
   )
-  try:
-    settings = settings_lib.Settings.of(params)
-  except (TypeError, ValueError) as e:  # An attribute of an unusable form.
-    raise errors.InvalidArgument(f'{spec.model_path}: {e}') from e
+  settings = settings_lib.checked(spec.model_path, params)
   codecs = loader.load_codecs(settings, restored.model.lm_tpl.vocab_size, path)
   runner = praxis_runner.PraxisRunner(
     restored.model,

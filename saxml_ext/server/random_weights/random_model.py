@@ -17,7 +17,6 @@ from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.parallel import random_variables
 from saxml_ext.engine.parallel import split_weights
-from saxml_ext.params import model_config
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.server.random_weights import room
 
@@ -51,7 +50,7 @@ class RandomModel:
         no model.
     """
     with self._told():
-      config = model_config.of(settings)
+      config = settings.model_config()
     if config.num_heads * config.head_dim != config.model_dim:
       raise errors.InvalidArgument(
         f'{self._model_path}: NUM_HEADS={config.num_heads} times'
