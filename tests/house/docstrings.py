@@ -1,0 +1,102 @@
+"""Finds docstrings that do not begin as English technical docstrings do.
+
+  bazel run //tests/house:docstrings -- saxml_ext/engine
+
+Prints each docstring whose first word or whose entries break a rule:
+
+- The docstring of a function begins with a verb in the third person, such as
+  "Returns". That of a property may be a noun phrase.
+- No docstring begins with a clause, such as "Whether there is room".
+- The text of an entry is a noun phrase: "slots: The slots to prefill."
+"""
+
+import ast
+from collections.abc import Iterator, Sequence
+import pathlib
+import re
+from typing import NamedTuple
+
+from absl import app
+
+from tests.house import tree
+
+_CLAUSES = frozenset(
+  'As For From How Of What Where Whether Which Who Whose Why'.split()
+)
+# Words that end in s and are no verbs.
+_NO_VERBS = frozenset('Its Names Texts This Thus Values'.split())
+_VERB = re.compile(r'[A-Z][a-z]*s')
+_ENTRY = re.compile(
+  r'^ +[*\w, `]+: (as|how|of|see|that|the same|what|where|whether|which|who) ',
+  re.MULTILINE,
+)
+
+
+class Problem(NamedTuple):
+  """A docstring that breaks a rule.
+
+  Attributes:
+    path: The file, relative to the root of the repository.
+    line: The line on which the docstring begins.
+    reason: The rule that it breaks.
+  """
+
+  path: pathlib.Path
+  line: int
+  reason: str
+
+
+def _is_property(node: ast.AST) -> bool:
+  return any(
+    'property' in ast.unparse(decorator)
+    for decorator in getattr(node, 'decorator_list', ())
+  )
+
+
+def reasons(node: ast.AST, text: str) -> Iterator[str]:
+  """Yields the rules that a docstring breaks.
+
+  Args:
+    node: The module, class or function.
+    text: Its docstring.
+  """
+  first = text.split(maxsplit=1)[0].strip('.,:;')
+  function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+  if first in _CLAUSES:
+    yield f'begins with the clause word {first!r}'
+  elif function and not _is_property(node):
+    if not _VERB.fullmatch(first) or first in _NO_VERBS:
+      yield f'begins with {first!r}, not with a verb such as "Returns"'
+  if entry := _ENTRY.search(text):
+    yield f'has the entry {entry[0].strip()!r}, which is no noun phrase'
+
+
+def problems(paths: Sequence[pathlib.Path]) -> list[Problem]:
+  """Returns the docstrings in Python files that break a rule."""
+  found = []
+  for path in paths:
+    for node in ast.walk(ast.parse((tree.ROOT / path).read_text('utf-8'))):
+      if isinstance(
+        node,
+        ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef,
+      ) and (text := ast.get_docstring(node)):
+        line = node.body[0].lineno
+        found += [Problem(path, line, why) for why in reasons(node, text)]
+  return found
+
+
+def main(argv: Sequence[str]) -> int:
+  """Prints the problems below the folders that the arguments name."""
+  found = [
+    problem
+    for problem in problems(tree.files('*.py'))
+    if str(problem.path).startswith(tuple(argv[1:] or ['']))
+  ]
+  for path, line, why in found:
+    print(f'{path}:{line}: {why}')
+  print(f'{len(found)} docstrings to rewrite')
+  return 1 if found else 0
+
+
+if __name__ == '__main__':
+  app.run(main)

@@ -1,0 +1,31 @@
+"""Tests that docstrings begin with a verb, and that the check finds others."""
+
+import ast
+
+from absl.testing import absltest
+from absl.testing import parameterized
+
+from tests.house import docstrings
+
+
+class DocstringsTest(parameterized.TestCase):
+  @parameterized.parameters(
+    ('def f(): ...', 'Whether there is room.', 'clause word'),
+    ('def f(): ...', 'The rows of a table.', 'not with a verb'),
+    ('class A: ...', 'What a run needs.', 'clause word'),
+    ('x = 1', 'How runs are made.', 'clause word'),
+    ('def f(): ...', 'Returns x.\n\nArgs:\n  x: of the model.', 'noun phrase'),
+  )
+  def test_finds(self, code, text, reason):
+    node = ast.parse(code)
+    found = list(docstrings.reasons(node.body[0], text))
+    self.assertLen(found, 1)
+    self.assertIn(reason, found[0])
+
+  def test_a_property_may_be_a_noun_phrase(self):
+    (node,) = ast.parse('@property\ndef f(self): ...').body
+    self.assertEqual(list(docstrings.reasons(node, 'The rows.')), [])
+
+
+if __name__ == '__main__':
+  absltest.main()
