@@ -29,7 +29,6 @@ from saxml_ext.common import net
 from saxml_ext.common import storage
 from saxml_ext.common.security import access as access_lib
 from saxml_ext.common.security import caller
-from saxml_ext.common.security import https
 from saxml_ext.common.telemetry import origin
 from saxml_ext.common.telemetry import web
 from saxml_ext.protobuf import admin_pb2
@@ -286,7 +285,7 @@ class AdminServer:
     forms = changes.Changes(self._cell, self._leading_now, self._permit)
     self._http = web.WebServer(
       pages.Pages(self._page, forms, registry).app(),
-      https.server_context(ssl.CERT_OPTIONAL),
+      web.server_context(ssl.CERT_OPTIONAL),
     )
     try:
       await self._http.start(self.http_port, self._http_host)
@@ -303,7 +302,7 @@ class AdminServer:
       return
     self._sampling = asyncio.create_task(self.history.run())
     self.http_port = self._http.port
-    scheme = 'https' if https.is_set() else 'http'
+    scheme = 'https' if web.is_https() else 'http'
     logging.info('status pages at %s://localhost:%d', scheme, self.http_port)
 
   async def _stop_http(self) -> None:

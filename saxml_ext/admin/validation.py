@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 
-from saxml_ext.common import acls
 from saxml_ext.common import errors
 from saxml_ext.common import ids
+from saxml_ext.common.security import acl_file
 from saxml_ext.protobuf import admin_pb2
 
 # A serving template has about a hundred attributes, so this leaves room for any
@@ -17,7 +17,7 @@ MAX_MODEL_BYTES = 256 * 2**10
 def check_model(
   model: admin_pb2.Model,
   cell: str,
-  check_acl: Callable[[str], None] = acls.check_acl_name,
+  check_acl: Callable[[str], None] = acl_file.check_acl_name,
 ) -> None:
   """Checks every field that a caller sets.
 
@@ -46,4 +46,4 @@ def check_model(
       f' limit is {MAX_MODEL_BYTES}: publish it with shorter values'
     )
   check_acl(model.admin_acl)
-  acls.check_method_acls(model.acls.items, check_acl)
+  acl_file.check_method_acls(model.acls.items, check_acl)

@@ -6,9 +6,9 @@ from typing import Any
 from absl.testing import absltest
 from absl.testing import parameterized
 
-from saxml_ext.common import acls
 from saxml_ext.common import errors
 from saxml_ext.common import ids
+from saxml_ext.common.security import acl_file
 from saxml_ext.common.testing import golden
 
 
@@ -17,7 +17,7 @@ def _in_test_cell(text: str) -> ids.ModelId:
 
 
 def _method_acl(method: str) -> None:
-  acls.check_method_acls({method: ''})
+  acl_file.check_method_acls({method: ''})
 
 
 class RecordedTest(parameterized.TestCase):
@@ -30,8 +30,8 @@ class RecordedTest(parameterized.TestCase):
     ('checkpoint_path', 'checkpoint_path', ids.check_checkpoint_path),
     ('fs_root', 'fs_root', ids.check_fs_root),
     ('num_replicas', 'num_replicas', ids.check_replicas),
-    ('acl_name', 'acl_name', acls.check_acl_name),
-    ('admin_acl', 'model_admin_acl', acls.check_acl_name),
+    ('acl_name', 'acl_name', acl_file.check_acl_name),
+    ('admin_acl', 'model_admin_acl', acl_file.check_acl_name),
     ('method_acl', 'method_acl_method', _method_acl),
   )
   def test_table(self, table: str, check: Callable[[Any], Any]):

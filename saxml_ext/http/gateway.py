@@ -33,7 +33,6 @@ from saxml_ext.common import net
 from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.common.security import api_keys
-from saxml_ext.common.security import https
 from saxml_ext.common.security import tls_flags  # noqa: F401 Registers flags.
 from saxml_ext.common.telemetry import telemetry_flags
 from saxml_ext.common.telemetry import web
@@ -264,14 +263,14 @@ async def _serve(cell: str, host: str, port: int) -> None:
   models = _catalogue(cell)
   server = web.WebServer(
     app_lib.build(models, _options(models, host)),
-    https.server_context(),
+    web.server_context(),
     grace_secs=_DRAIN_SECS.value,
     keep_alive_secs=_KEEP_ALIVE_SECS,
     most_per_client=_MAX_CONNECTIONS_PER_CLIENT.value,
   )
   await server.start(port, host)
   address = net.join_host_port(host or '0.0.0.0', server.port)
-  scheme = 'https' if https.is_set() else 'http'
+  scheme = 'https' if web.is_https() else 'http'
   print(f'Gateway of {cell} is serving at {scheme}://{address}', flush=True)
   await ended.wait()
   logging.info('stopping')

@@ -7,7 +7,6 @@ that request, so that a publish can be followed to the servers.
 
 from typing import TypeAlias
 
-from saxml_ext.common.telemetry import request_id
 from saxml_ext.common.telemetry import tracing
 
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
@@ -25,10 +24,10 @@ class Origins:
   def note(self, model_id: str) -> None:
     """The request that is being handled is about a model."""
     self._by_model.pop(model_id, None)
-    named = request_id.current()
+    named = tracing.current_id()
     if named:
       self._by_model[model_id] = (
-        (request_id.KEY, named),
+        (tracing.REQUEST_ID, named),
         *tracing.carrier(),
       )
     while len(self._by_model) > _MOST:

@@ -3,21 +3,21 @@
 from absl.testing import absltest
 
 from saxml_ext.admin.modelet import origins
-from saxml_ext.common.telemetry import request_id
+from saxml_ext.common.telemetry import tracing
 
 
 class OriginsTest(absltest.TestCase):
   def note(self, known: origins.Origins, model_id: str, named: str) -> None:
-    token = request_id.use(named)
+    token = tracing.use_id(named)
     known.note(model_id)
-    request_id.restore(token)
+    tracing.restore_id(token)
 
   def test_newest_request_counts(self):
     known = origins.Origins()
     self.assertEqual(known.metadata('m'), ())
     self.note(known, 'm', 'r1')
     self.note(known, 'm', 'r2')
-    self.assertEqual(known.metadata('m'), ((request_id.KEY, 'r2'),))
+    self.assertEqual(known.metadata('m'), ((tracing.REQUEST_ID, 'r2'),))
     self.note(known, 'm', '')
     self.assertEqual(known.metadata('m'), ())
 
@@ -26,7 +26,7 @@ class OriginsTest(absltest.TestCase):
     for i in range(1500):
       self.note(known, f'm{i}', f'r{i}')
     self.assertEqual(known.metadata('m0'), ())
-    self.assertEqual(known.metadata('m1499'), ((request_id.KEY, 'r1499'),))
+    self.assertEqual(known.metadata('m1499'), ((tracing.REQUEST_ID, 'r1499'),))
 
 
 if __name__ == '__main__':

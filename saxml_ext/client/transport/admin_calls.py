@@ -20,10 +20,10 @@ from saxml_ext.client.transport import model_detail
 from saxml_ext.client.transport import names
 from saxml_ext.client.transport import options as options_lib
 from saxml_ext.client.transport import transport as transport_lib
-from saxml_ext.common import acls
 from saxml_ext.common import cell as cell_files
 from saxml_ext.common import errors
 from saxml_ext.common import ids
+from saxml_ext.common.security import acl_file
 from saxml_ext.protobuf import admin_pb2
 
 AdminOptions = options_lib.AdminOptions
@@ -338,7 +338,7 @@ class AdminCalls:
       await self._transport().read(_set_cell_acl, str(parsed), acl)
       return
     if method_id and acl:  # Without an ACL, any name can be taken off the list.
-      acls.check_method(method_id)
+      acl_file.check_method(method_id)
     admin, timeout = self._admin(cell_or_model_id), _seconds(options)
     model = (await admin.list_one(cell_or_model_id, timeout)).model
     if not method_id:

@@ -14,7 +14,7 @@ from saxml_ext.common import cell as cell_files
 from saxml_ext.common import errors
 from saxml_ext.common import ids
 from saxml_ext.common.security import tls
-from saxml_ext.common.telemetry import trace_metadata
+from saxml_ext.common.telemetry import tracing
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
 
@@ -96,7 +96,7 @@ class AdminClient:
       self._answered = True
       return response
 
-    with trace_metadata.call(f'sax.Admin/{method}', subject):
+    with tracing.outgoing_call(f'sax.Admin/{method}', subject):
       return await attempts.run(attempt, self._transport.sleep)
 
   def _error(self, raised: grpc.RpcError) -> errors.SaxError:

@@ -11,7 +11,7 @@ from saxml_ext.client.transport import address_watcher
 from saxml_ext.client.transport import replicas
 from saxml_ext.client.transport import transport as transport_lib
 from saxml_ext.common import grpc_util
-from saxml_ext.common.telemetry import trace_metadata
+from saxml_ext.common.telemetry import tracing
 
 _T = TypeVar('_T')
 
@@ -48,14 +48,12 @@ class Asynchronous:
 
   async def send(self, rpc: Any, request: Any, timeout: float | None) -> Any:
     # Whoever cancels the awaiting task cancels the call.
-    return await rpc(
-      request, timeout=timeout, metadata=trace_metadata.OUTGOING.get()
-    )
+    return await rpc(request, timeout=timeout, metadata=tracing.OUTGOING.get())
 
   async def stream(
     self, rpc: Any, request: Any, timeout: float | None
   ) -> AsyncGenerator[Any, None]:
-    call = rpc(request, timeout=timeout, metadata=trace_metadata.OUTGOING.get())
+    call = rpc(request, timeout=timeout, metadata=tracing.OUTGOING.get())
     try:
       async for response in call:
         yield response

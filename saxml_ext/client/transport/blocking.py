@@ -12,7 +12,7 @@ from grpc_health.v1 import health_pb2_grpc
 from saxml_ext.client.transport import replicas
 from saxml_ext.client.transport import transport as transport_lib
 from saxml_ext.common import grpc_util
-from saxml_ext.common.telemetry import trace_metadata
+from saxml_ext.common.telemetry import tracing
 
 _P = ParamSpec('_P')
 _S = TypeVar('_S')
@@ -58,12 +58,12 @@ class Blocking:
     return function(*args)
 
   async def send(self, rpc: Any, request: Any, timeout: float | None) -> Any:
-    return rpc(request, timeout=timeout, metadata=trace_metadata.OUTGOING.get())
+    return rpc(request, timeout=timeout, metadata=tracing.OUTGOING.get())
 
   async def stream(
     self, rpc: Any, request: Any, timeout: float | None
   ) -> AsyncGenerator[Any, None]:
-    call = rpc(request, timeout=timeout, metadata=trace_metadata.OUTGOING.get())
+    call = rpc(request, timeout=timeout, metadata=tracing.OUTGOING.get())
     try:
       for response in call:
         yield response

@@ -20,7 +20,7 @@ import grpc
 
 from saxml_ext.client.transport import blocking
 from saxml_ext.client.transport import transport as transport_lib
-from saxml_ext.common.telemetry import trace_metadata
+from saxml_ext.common.telemetry import tracing
 
 _logger = logging.getLogger(__name__)
 
@@ -117,9 +117,7 @@ class Callbacks(blocking.Blocking):
     await _Wait(functools.partial(_timer.call_after, seconds))
 
   async def send(self, rpc: Any, request: Any, timeout: float | None) -> Any:
-    call = rpc.future(
-      request, timeout=timeout, metadata=trace_metadata.OUTGOING.get()
-    )
+    call = rpc.future(request, timeout=timeout, metadata=tracing.OUTGOING.get())
     await _Wait(
       lambda resume: call.add_done_callback(lambda _: resume()), call.cancel
     )

@@ -9,7 +9,7 @@ from absl.testing import absltest
 
 from saxml_ext.client.transport import callbacks
 from saxml_ext.common import errors
-from saxml_ext.common.telemetry import trace_metadata as metadata_lib
+from saxml_ext.common.telemetry import tracing
 
 _PATIENCE = 120
 
@@ -72,10 +72,10 @@ class CallbacksTest(absltest.TestCase):
 
   def test_metadata_of_the_caller_goes_along_in_every_thread(self):
     async def named() -> None:
-      with metadata_lib.call('lm.generate', 'm'):
+      with tracing.outgoing_call('lm.generate', 'm'):
         await self.send(2)
 
-    with metadata_lib.sending((('sax-caller', 'alice'),)):
+    with tracing.sending((('sax-caller', 'alice'),)):
       future = callbacks.start(named())
     answering = threading.Thread(
       target=self.rpc.calls[0].set_result, args=('a',)
@@ -88,7 +88,7 @@ class CallbacksTest(absltest.TestCase):
     self.assertEqual(first, second)
     self.assertEqual(first['sax-caller'], 'alice')
     self.assertRegex(first['x-request-id'], '^[0-9a-f]{16}$')
-    self.assertEqual(metadata_lib.OUTGOING.get(), ())
+    self.assertEqual(tracing.OUTGOING.get(), ())
 
   def test_any_error_ends_the_future(self):
     future = callbacks.start(self.send())

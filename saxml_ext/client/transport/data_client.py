@@ -18,7 +18,7 @@ from saxml_ext.client.transport import retry
 from saxml_ext.client.transport import transport as transport_lib
 from saxml_ext.common import errors
 from saxml_ext.common import ids
-from saxml_ext.common.telemetry import trace_metadata
+from saxml_ext.common.telemetry import tracing
 
 _T = TypeVar('_T')
 
@@ -124,8 +124,10 @@ class DataClient:
       )
       return responses, await anext(responses, None)
 
-    with trace_metadata.named(method.name, self.model_id) as added:
-      with trace_metadata.sending(added):
+    with tracing.client_call(
+      method.name, {'sax.model': self.model_id}
+    ) as added:
+      with tracing.sending(added):
         responses, first = await attempts.run(
           begin, transport.sleep, self._has_others
         )
@@ -183,7 +185,7 @@ class DataClient:
       self._note_answer()
       return response
 
-    with trace_metadata.call(method.name, self.model_id):
+    with tracing.outgoing_call(method.name, self.model_id):
       return await attempts.run(attempt, transport.sleep, self._has_others)
 
   async def _choose(

@@ -12,7 +12,6 @@ from typing import TypeAlias
 from google.protobuf import message
 import grpc
 
-from saxml_ext.common import acls
 from saxml_ext.common import cell as cell_lib
 from saxml_ext.common import errors
 from saxml_ext.common import storage
@@ -81,7 +80,7 @@ class Access:
     """
     lists = self._lists.value
     try:
-      acls.check_acl_name(name)
+      acl_file.check_acl_name(name)
     except errors.Unimplemented:
       if not lists.exists:
         raise

@@ -12,7 +12,6 @@ import grpc
 from saxml_ext.common import errors
 from saxml_ext.common import grpc_aio
 from saxml_ext.common import grpc_util
-from saxml_ext.common.security import key_files
 from saxml_ext.common.security import tls
 from saxml_ext.common.security.testing import cell_certs
 
@@ -29,7 +28,7 @@ async def _who(request: bytes, context: grpc.aio.ServicerContext) -> bytes:
 class TlsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
   async def asyncSetUp(self):
     asyncio.get_running_loop().set_debug(False)
-    self.enterContext(mock.patch.object(key_files, 'LOOK_SECS', 0.0))
+    self.enterContext(mock.patch.object(tls, 'LOOK_SECS', 0.0))
     self.certs = cell_certs.CellCerts(self.create_tempdir().full_path)
     self.server_tls = self.certs.server()
     self.client_tls = self.certs.make('alice', 'alice.test')
@@ -116,7 +115,7 @@ class TlsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     old = self.channel(address, self.client_tls)
     first = await self.ask(old)
     # That it has expired is noticed by clients, not by who took it up before.
-    with mock.patch.object(key_files.KeyFiles, '_read', _unchecked):
+    with mock.patch.object(tls.KeyFiles, '_read', _unchecked):
       self.certs.make('server', 'cell.test', days=-1)
       text = await self.refusal(address, self.client_tls)
     self.assertIn('the certificate of the server there has expired', text)
@@ -145,12 +144,12 @@ class TlsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.assertEndsWith(answer, ' bob.test')
 
 
-def _unchecked(files: key_files.KeyFiles) -> key_files.Content:
+def _unchecked(files: tls.KeyFiles) -> tls.Content:
   parts = []
   for path in (files._cert_file, files._key_file, files._ca_file):
     with open(path, 'rb') as f:
       parts.append(f.read())
-  return key_files.Content(*parts)
+  return tls.Content(*parts)
 
 
 class SettingsTest(absltest.TestCase):

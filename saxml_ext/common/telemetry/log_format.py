@@ -15,7 +15,6 @@ import json
 import logging
 from typing import Any
 
-from saxml_ext.common.telemetry import request_id
 from saxml_ext.common.telemetry import tracing
 
 TEXT, JSON = 'text', 'json'
@@ -35,7 +34,7 @@ class JsonFormatter(logging.Formatter):
     }
     if record.exc_info:
       line['exception'] = self.formatException(record.exc_info)
-    if found := request_id.current():
+    if found := tracing.current_id():
       line['request_id'] = found
     line.update(tracing.ids())
     line.update(fields(record))

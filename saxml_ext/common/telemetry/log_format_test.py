@@ -11,11 +11,11 @@ _PROGRAM = """
 import sys
 sys.path[:] = sys.argv[1].split('|')
 from absl import logging; from saxml_ext.common import program
-from saxml_ext.common.telemetry import request_id, telemetry_flags
+from saxml_ext.common.telemetry import telemetry_flags, tracing
 def main(argv):
   telemetry_flags.start('test')
   logging.warning('a "quoted" %s\\nline', 'text', extra={'fields': {'n': 1}})
-  request_id.use('r1')
+  tracing.use_id('r1')
   try:
     1 / 0
   except ZeroDivisionError:

@@ -18,7 +18,6 @@ import prometheus_client
 
 from saxml_ext.common import errors
 from saxml_ext.common.security import caller
-from saxml_ext.common.telemetry import request_id
 from saxml_ext.common.telemetry import tracing
 
 ALL, ERRORS, NONE = 'all', 'errors', 'none'
@@ -85,14 +84,14 @@ class Served:
     self._request = request
     self._context = context
     metadata = context.invocation_metadata() or ()
-    self.request_id = request_id.of(metadata)
+    self.request_id = tracing.id_of(metadata)
     self._code = ''
     self._text = ''
     self._span = tracing.server_call(self._method, metadata)
 
   def __enter__(self) -> 'Served':
     self._begin = time.monotonic()
-    self._token = request_id.use(self.request_id)
+    self._token = tracing.use_id(self.request_id)
     self._made = span = self._span.__enter__()
     if span is not None:
       span.set_attribute('sax.request_id', self.request_id)
@@ -103,7 +102,7 @@ class Served:
   @property
   def trailing_metadata(self) -> tuple[tuple[str, str], ...]:
     """What goes back to the client beside the answer."""
-    return ((request_id.KEY, self.request_id),)
+    return ((tracing.REQUEST_ID, self.request_id),)
 
   def succeeded(self) -> None:
     """Adds to the trailing metadata; call before the method returns."""
@@ -133,7 +132,7 @@ class Served:
     took.observe(seconds)
     if _is_logged(self._method, code):
       self._log(code, seconds)
-    request_id.restore(self._token)
+    tracing.restore_id(self._token)
 
   def _log(self, code: str, seconds: float) -> None:
     found = {

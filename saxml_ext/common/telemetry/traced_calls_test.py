@@ -13,8 +13,8 @@ from saxml_ext.common import errors
 from saxml_ext.common import grpc_aio
 from saxml_ext.common import grpc_util
 from saxml_ext.common.telemetry import log_format
-from saxml_ext.common.telemetry import request_id
 from saxml_ext.common.telemetry import traced_calls
+from saxml_ext.common.telemetry import tracing
 from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import lm_pb2_grpc
 
@@ -28,7 +28,7 @@ class _Servicer(lm_pb2_grpc.LMServiceServicer):
 
   @grpc_aio.method()
   async def Generate(self, request, context):
-    self.ids.append(request_id.current())
+    self.ids.append(tracing.current_id())
     context.set_trailing_metadata((('query_cost_v0', '1'),))
     if request.text:
       error = errors.ResourceExhausted(request.text, retry_after=0.5)
@@ -68,7 +68,7 @@ class CallsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
 
   async def generate(self, text: str = '', given: str = '') -> dict:
     """Calls, and returns the trailing metadata of the answer."""
-    metadata = [(request_id.KEY, given)] if given else None
+    metadata = [(tracing.REQUEST_ID, given)] if given else None
     request = lm_pb2.GenerateRequest(model_key=_MODEL, text=text)
     call = self.stub.Generate(request, metadata=metadata, timeout=_TIMEOUT)
     try:
@@ -79,12 +79,12 @@ class CallsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
 
   async def test_id_comes_in_and_goes_back(self):
     found = await self.generate(given='mine')
-    self.assertEqual(found[request_id.KEY], 'mine')
+    self.assertEqual(found[tracing.REQUEST_ID], 'mine')
     self.assertEqual(found['query_cost_v0'], '1')
-    made = (await self.generate())[request_id.KEY]
+    made = (await self.generate())[tracing.REQUEST_ID]
     self.assertEqual(self.servicer.ids, ['mine', made])
     found = await self.generate('full', given='mine')
-    self.assertEqual(found[request_id.KEY], 'mine')
+    self.assertEqual(found[tracing.REQUEST_ID], 'mine')
     self.assertEqual(found['grpc-retry-pushback-ms'], '500')
 
   async def test_counts_by_status(self):

@@ -1,4 +1,8 @@
-"""Spans of requests, as OpenTelemetry has them; free until asked for.
+"""Names requests, and makes OpenTelemetry's spans of them if asked to.
+
+The first program that handles a request names it, or takes the name that it
+came with; every other one passes it on. So the lines that several programs log
+about one request can be found together.
 
 Which span a call belongs to travels as W3C Trace Context (`traceparent`) in
 gRPC metadata. Nothing of OpenTelemetry is imported, and no function here does
@@ -8,12 +12,13 @@ programs of a cell run without a collector of traces.
 
 from collections.abc import Iterable, Iterator, Mapping
 import contextlib
+import contextvars
 import os
+import re
 import time
 from typing import Any, TypeAlias
 
 from saxml_ext.common import errors
-from saxml_ext.common.telemetry import request_id
 
 Metadata: TypeAlias = tuple[tuple[str, str], ...]
 Attributes: TypeAlias = Mapping[str, str | int | float]
@@ -37,6 +42,20 @@ BACKGROUND = frozenset(
 
 # An opentelemetry.trace.Tracer; None: nobody wants spans.
 _tracer: Any = None
+# Of gRPC metadata, and of HTTP where it is spelled X-Request-Id.
+REQUEST_ID = 'x-request-id'
+
+# Printable and short: it is written into logs and headers as it is.
+_VALID = re.compile(r'[!-~]{1,128}', re.ASCII)
+
+_current_id: contextvars.ContextVar[str] = contextvars.ContextVar(
+  'request_id', default=''
+)
+# Metadata that goes out with every call of the client: whoever calls on
+# somebody's behalf, such as a gateway, sets it once.
+OUTGOING: contextvars.ContextVar[Metadata] = contextvars.ContextVar(
+  'outgoing', default=()
+)
 
 
 def configure(service: str, endpoint: str = '') -> None:
@@ -114,7 +133,7 @@ def _inject(context: Any) -> Metadata:
 
 @contextlib.contextmanager
 def client_call(
-  name: str, attributes: Attributes, given: Metadata = ()
+  name: str, attributes: Attributes, given: Metadata | None = None
 ) -> Iterator[Metadata]:
   """Names a call to a server, and makes a span of it.
 
@@ -124,14 +143,17 @@ def client_call(
   Args:
     name: of the span, such as "lm.generate".
     attributes: of the span.
-    given: metadata that is sent anyway; an id of the request there is kept.
+    given: The metadata that is sent anyway; by default, `OUTGOING`. An id of
+      the request there is kept.
 
   Yields:
-    What to send besides: the request's id and, if spans are made, the span's.
+    What else to send, for `sending`: the request's id and, if spans are made,
+    the span's.
   """
+  given = OUTGOING.get() if given is None else given
   named: Metadata = ()
-  if not any(key == request_id.KEY for key, _ in given):
-    named = ((request_id.KEY, request_id.current() or request_id.new()),)
+  if not any(key == REQUEST_ID for key, _ in given):
+    named = ((REQUEST_ID, current_id() or new_id()),)
   if _tracer is None or name in BACKGROUND:
     yield named
     return
@@ -141,7 +163,7 @@ def client_call(
     name,
     kind=trace.SpanKind.CLIENT,
     attributes={
-      'sax.request_id': dict((*given, *named))[request_id.KEY],
+      'sax.request_id': dict((*given, *named))[REQUEST_ID],
       **attributes,
     },
   )
@@ -246,3 +268,56 @@ def ids() -> Metadata:
     ('trace', trace.format_trace_id(context.trace_id)),
     ('span', trace.format_span_id(context.span_id)),
   )
+
+
+def new_id() -> str:
+  """Returns a unique name: 16 hexadecimal digits."""
+  return os.urandom(8).hex()
+
+
+def id_of(metadata: Iterable[tuple[str, str | bytes]]) -> str:
+  """Returns the id in a call's metadata, or a new one if that is not valid."""
+  for key, value in metadata:
+    if key == REQUEST_ID and isinstance(value, str) and _VALID.fullmatch(value):
+      return value
+  return new_id()
+
+
+def current_id() -> str:
+  """Returns the id of the request that is being handled; '' for none."""
+  return _current_id.get()
+
+
+def use_id(request_id: str) -> contextvars.Token[str]:
+  """Makes an id the current one of this task or thread; see `restore_id`."""
+  return _current_id.set(request_id)
+
+
+def restore_id(token: contextvars.Token[str]) -> None:
+  """Ends what `use_id` began."""
+  _current_id.reset(token)
+
+
+@contextlib.contextmanager
+def outgoing_call(name: str, model_id: str) -> Iterator[None]:
+  """Gives the calls of its body one request id, and makes a span of them.
+
+  A body that may end in another context, because it yields, needs `client_call`
+  and `sending` for its parts that do not yield.
+
+  Args:
+    name: The name of the span, such as "lm.generate".
+    model_id: The model that the calls are about.
+  """
+  with client_call(name, {'sax.model': model_id}) as added, sending(added):
+    yield
+
+
+@contextlib.contextmanager
+def sending(added: Metadata) -> Iterator[None]:
+  """Adds metadata to the calls of its body."""
+  token = OUTGOING.set((*OUTGOING.get(), *added))
+  try:
+    yield
+  finally:
+    OUTGOING.reset(token)

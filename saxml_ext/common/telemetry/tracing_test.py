@@ -1,5 +1,6 @@
 """Tests of spans, with OpenTelemetry's own exporter into memory."""
 
+import contextvars
 import os
 import subprocess
 import sys
@@ -12,7 +13,6 @@ from opentelemetry.sdk.trace import export
 from opentelemetry.sdk.trace.export import in_memory_span_exporter
 
 from saxml_ext.common import errors
-from saxml_ext.common.telemetry import request_id
 from saxml_ext.common.telemetry import tracing
 
 _IMPORTS = """
@@ -73,7 +73,7 @@ class TracingTest(absltest.TestCase):
     self.assertIn('no such model', status.description)
 
   def test_id_that_is_sent_anyway_is_kept(self):
-    given = ((request_id.KEY, 'mine'),)
+    given = ((tracing.REQUEST_ID, 'mine'),)
     with tracing.client_call('call', {}, given) as added:
       self.assertEqual([key for key, _ in added], ['traceparent'])
     self.assertEqual(self.spans()['call'].attributes['sax.request_id'], 'mine')
@@ -81,7 +81,7 @@ class TracingTest(absltest.TestCase):
   def test_off(self):
     tracing.use(None)
     with tracing.client_call('call', {}) as metadata:
-      self.assertEqual([key for key, _ in metadata], [request_id.KEY])
+      self.assertEqual([key for key, _ in metadata], [tracing.REQUEST_ID])
     with tracing.server_call('call', ()) as span:
       self.assertIsNone(span)
     self.assertEqual(tracing.carrier(), ())
@@ -121,6 +121,31 @@ class TracingTest(absltest.TestCase):
     with mock.patch.dict(os.environ, variables):
       with self.assertRaisesRegex(errors.InvalidArgument, '4317'):
         tracing.configure('x', 'http://localhost:4318')
+
+
+class RequestIdTest(absltest.TestCase):
+  def test_takes_the_id_that_a_call_came_with(self):
+    metadata = (('a', 'b'), (tracing.REQUEST_ID, 'mine-1'))
+    self.assertEqual(tracing.id_of(metadata), 'mine-1')
+
+  def test_makes_one_where_none_or_a_bad_one_came(self):
+    bad = ('', 'two words', 'a\nb', 'x' * 129, b'bytes')
+    made = [tracing.id_of(((tracing.REQUEST_ID, text),)) for text in bad]
+    made.append(tracing.id_of(()))
+    self.assertLen(set(made), len(made))
+    for text in made:
+      self.assertRegex(text, r'^[0-9a-f]{16}$')
+
+  def test_is_of_its_context(self):
+    def inner() -> str:
+      tracing.use_id('inner')
+      return tracing.current_id()
+
+    token = tracing.use_id('outer')
+    self.assertEqual(contextvars.copy_context().run(inner), 'inner')
+    self.assertEqual(tracing.current_id(), 'outer')
+    tracing.restore_id(token)
+    self.assertEqual(tracing.current_id(), '')
 
 
 if __name__ == '__main__':

@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Iterator
 import contextlib
 import ipaddress
+import logging
 import re
 import socket
 import ssl
@@ -20,6 +21,8 @@ import h11
 from starlette import types
 import uvicorn
 from uvicorn.protocols.http import h11_impl
+
+from saxml_ext.common.security import tls
 
 # A client that takes longer for the header of a request is not a browser.
 _HEADER_SECS = 10.0
@@ -34,6 +37,7 @@ _MOST_PER_CLIENT = 128
 _CLIENT_BITS = 64
 _END_OF_HEADER = re.compile(rb'\n\r?\n')
 _LENIENT = re.compile(rb'(?<!\r)\n|\n[ \t]')
+_logger = logging.getLogger(__name__)
 
 
 class _Connection(h11.Connection):
@@ -232,3 +236,57 @@ def _listener(host: str, port: int) -> socket.socket:
   return socket.socket(
     found.family, found.type, socket.IPPROTO_TCP, fileno=found.detach()
   )
+
+
+def is_https() -> bool:
+  """Whether HTTP ports of this process speak TLS."""
+  return bool(tls.current().cert_file)
+
+
+def server_context(
+  client_certs: ssl.VerifyMode = ssl.CERT_NONE,
+) -> ssl.SSLContext | None:
+  """What a port needs to speak TLS.
+
+  Args:
+    client_certs: whether clients are asked for certificates of --tls_ca_file.
+      Most browsers, the openai package and Kubernetes' probes have none.
+
+  Returns:
+    A context that takes up replaced files by itself, None without TLS.
+
+  Raises:
+    InvalidArgument: a file cannot be used.
+  """
+  settings = tls.current()
+  if not settings.cert_file:
+    return None
+  files = tls.files(settings)
+  used: list[tuple[tls.Content, ssl.SSLContext]] = []
+
+  def make(content: tls.Content) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(settings.cert_file, settings.key_file)
+    if settings.ca_file and client_certs is not ssl.CERT_NONE:
+      context.load_verify_locations(settings.ca_file)
+      context.verify_mode = client_certs
+    used[:] = [(content, context)]
+    return context
+
+  def on_hello(
+    connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext
+  ) -> None:
+    """Called at the beginning of each handshake."""
+    del name, context
+    content = files.newest()
+    if content is not used[0][0]:
+      try:
+        make(content)
+      except ssl.SSLError as e:  # They are being replaced right now.
+        _logger.error('TLS goes on with the files as they were: %s', e)
+    connection.context = used[0][1]
+
+  first = make(files.read())
+  first.sni_callback = on_hello
+  return first

@@ -18,8 +18,6 @@ from saxml_ext.common import errors
 from saxml_ext.common.security import caller as caller_lib
 from saxml_ext.common.security import tls
 from saxml_ext.common.telemetry import origin
-from saxml_ext.common.telemetry import request_id as request_id_lib
-from saxml_ext.common.telemetry import trace_metadata
 from saxml_ext.common.telemetry import traced_calls
 from saxml_ext.common.telemetry import tracing
 from saxml_ext.http.protocol import problems
@@ -97,13 +95,13 @@ class Guard:
   ) -> None:
     record = metrics_lib.Record()
     headers = requests.Request(scope).headers.items()
-    request_id = request_id_lib.of(headers)
+    request_id = tracing.id_of(headers)
     state = {'request_id': request_id, 'record': record}
     scope['state'] = {**scope.get('state', {}), **state}
     # So that starlette raises what it would answer in a form of its own.
     scope['app'] = self
-    using = request_id_lib.use(request_id)
-    header = (request_id_lib.KEY.encode(), request_id.encode())
+    using = tracing.use_id(request_id)
+    header = (tracing.REQUEST_ID.encode(), request_id.encode())
     status = _GONE
 
     async def send_with_id(message: types.Message) -> None:
@@ -126,7 +124,7 @@ class Guard:
       status = record.error or status
       self._metrics.ended(record, status)
       _log(scope, record, status, problem)
-      request_id_lib.restore(using)
+      tracing.restore_id(using)
 
   async def _problem(
     self, scope: types.Scope, receive: types.Receive, send: types.Send
@@ -208,15 +206,15 @@ class Admission:
     ) -> None:
       caller = self._caller(requests.Request(scope))
       scope['state']['caller'] = caller
-      sent = trace_metadata.OUTGOING.get()
+      sent = tracing.OUTGOING.get()
       if self._has_name:
         # Else a cell would take the gateway itself for the caller.
         sent = ((caller_lib.METADATA_KEY, caller), *sent)
-      token = trace_metadata.OUTGOING.set(sent)
+      token = tracing.OUTGOING.set(sent)
       try:
         await app(scope, receive, send)
       finally:
-        trace_metadata.OUTGOING.reset(token)
+        tracing.OUTGOING.reset(token)
 
     return admitted
 

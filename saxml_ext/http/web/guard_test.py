@@ -6,8 +6,8 @@ import unittest
 from absl.testing import absltest
 from starlette import types
 
-from saxml_ext.common.telemetry import request_id
 from saxml_ext.common.telemetry import traced_calls
+from saxml_ext.common.telemetry import tracing
 from saxml_ext.http.web import bodies
 from saxml_ext.http.web import gateway_metrics
 from saxml_ext.http.web import guard
@@ -65,7 +65,7 @@ class GuardTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.addCleanup(traced_calls.configure, traced_calls.ERRORS)
 
     async def app(scope, receive, send):
-      self.name = request_id.current()
+      self.name = tracing.current_id()
       await bodies.of_json({})(scope, receive, send)
 
     with self.assertLogs('absl', 'INFO') as logs:

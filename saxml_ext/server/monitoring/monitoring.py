@@ -8,7 +8,6 @@ from absl import logging
 from saxml_ext.common import errors
 from saxml_ext.common import flag_rules
 from saxml_ext.common import user_path
-from saxml_ext.common.security import https
 from saxml_ext.common.telemetry import web
 from saxml_ext.server.lifecycle import lifecycle
 from saxml_ext.server.loading import servable
@@ -61,7 +60,7 @@ class Monitoring:
       pages = monitoring_app.Pages(
         models, serves, expected, profiles.Profiles(directory)
       )
-      self._server = web.WebServer(pages.app(), https.server_context())
+      self._server = web.WebServer(pages.app(), web.server_context())
 
   async def start(self) -> None:
     """Listens; raises FailedPrecondition if the port is taken."""
@@ -74,7 +73,7 @@ class Monitoring:
         f'--http_port={_HTTP_PORT.value} --http_host={_HTTP_HOST.value} cannot'
         f' be listened on: {e}; give another one'
       ) from e
-    scheme = 'https' if https.is_set() else 'http'
+    scheme = 'https' if web.is_https() else 'http'
     port = self._server.port
     logging.info('metrics at %s://localhost:%d/metrics', scheme, port)
 
