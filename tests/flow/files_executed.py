@@ -19,10 +19,9 @@ import sys
 import tempfile
 import time
 
-from absl import app
-
 from harness.data import bundle
 from saxml_ext.client import sax
+from saxml_ext.common import program
 from serve import children
 from serve import local_cell
 from serve import programs
@@ -59,12 +58,12 @@ def install(directory: str) -> dict[str, str]:
 
 def read(path: pathlib.Path) -> tuple[str, dict[int, set[str]]]:
   """Returns the program of a recorded process, and its files by window."""
-  program, *lines = path.read_text('utf-8').splitlines()
+  name, *lines = path.read_text('utf-8').splitlines()
   files: dict[int, set[str]] = {}
   for line in lines:
     window, _, name = line.partition('\t')
     files.setdefault(int(window), set()).add(name)
-  return program, files
+  return name, files
 
 
 def generate(directory: str) -> list[str]:
@@ -125,8 +124,8 @@ def offline(directory: str) -> list[str]:
   subprocess.run(command.argv, env=dict(command.env), check=True)
   found = set()
   for path in pathlib.Path(env[recorder.OUT]).iterdir():
-    program, windows = read(path)
-    if re.search(r'runfiles/\w+/harness/', program):
+    name, windows = read(path)
+    if re.search(r'runfiles/\w+/harness/', name):
       found |= windows.get(0, set())
   return sorted(found)
 
@@ -144,4 +143,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main)

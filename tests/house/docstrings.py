@@ -16,8 +16,7 @@ import pathlib
 import re
 from typing import NamedTuple
 
-from absl import app
-
+from saxml_ext.common import program
 from tests.house import tree
 
 _CLAUSES = frozenset(
@@ -99,4 +98,4 @@ def main(argv: Sequence[str]) -> int:
 
 
 if __name__ == '__main__':
-  app.run(main)
+  program.run(main, takes_words=True)
