@@ -9,13 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
 import contextlib
 import time
+from typing import Any
 
 import jax
 from jax.experimental.compilation_cache import compilation_cache
 
 from saxml_ext.aot import configuration as configuration_lib
-from saxml_ext.aot import cpu_order
-from saxml_ext.aot import exporting
 from saxml_ext.aot import manifest as manifest_lib
 from saxml_ext.aot import program_set
 from saxml_ext.aot import serialization
@@ -50,29 +49,29 @@ def compile_set(
   """Compiles programs and writes them as a set, whole or not at all.
 
   Args:
-    path: the set's directory, empty or not there yet.
-    run: of the engine. Shapes will do for its weights, and a described topology
-      for its devices.
-    keys: which programs, see `Executables.keys`.
-    serving: the params that the engine was made from.
-    xla_flags: options for the compiler.
-    stablehlo: whether the programs are kept as StableHLO too.
-    more_files: gives more to keep of each program.
-    finish: the last word before the set is written.
-    elsewhere: compiles a program as `build` does, in a process of its own; None:
-      all are compiled here.
-    jobs: programs compiled at a time; more than 1 only elsewhere, for the sake
-      of equal bytes.
-    progress: gets a line for each program.
+    path: The set's directory, empty or not there yet.
+    run: The engine's programs. Shapes are enough for its weights, and a described
+      topology for its devices.
+    keys: The programs to compile; see `Executables.keys`.
+    serving: The params that the engine was made from.
+    xla_flags: The options for the compiler.
+    stablehlo: True to keep the programs as StableHLO too.
+    more_files: Returns more files to keep of each program.
+    finish: Called before the set is written.
+    elsewhere: Compiles a program as `build` does, in a process of its own; None
+      compiles all here.
+    jobs: The programs compiled at a time; more than 1 only elsewhere, for the
+      sake of equal bytes.
+    progress: Gets a line for each program.
 
   Returns:
-    What was written.
+    The manifest that was written.
 
   Raises:
-    errors.ResourceExhausted: a program is too large for the devices' memory.
-    errors.Internal: the compiler refuses a program for another reason.
-    OSError: the set cannot be written.
-    ValueError: a program cannot be kept; see `serialization.serialize`.
+    errors.ResourceExhausted: A program is too large for the devices' memory.
+    errors.Internal: The compiler refuses a program for another reason.
+    OSError: The set cannot be written.
+    ValueError: A program cannot be kept; see `serialization.serialize`.
   """
   configuration = configuration_lib.of(run, serving)
   options = dict(xla_flags or {})
@@ -101,7 +100,7 @@ def compile_set(
   manifest = manifest_lib.Manifest(
     format=manifest_lib.FORMAT,
     configuration=configuration,
-    xla_flags=dict(xla_flags or {}),
+    xla_flags=options,
     programs=tuple(sorted(programs, key=lambda p: p.key)),
   )
   program_set.write(path, manifest, {**files, **finish(manifest, files)})
@@ -115,28 +114,33 @@ def build(
   stablehlo: bool,
   more_files: MoreFiles,
 ) -> Built:
-  """A compiled program, and its files: content by path.
+  """Compiles a program and returns it with its files: content by path.
 
   Args:
-    run: as of `compile_set`, and so are `stablehlo` and `more_files`.
-    key: which program.
-    options: for the compiler.
+    run: The programs, as in `compile_set`; so are `stablehlo` and `more_files`.
+    key: The key of the program.
+    options: The options for the compiler.
 
   Raises:
-    errors.ResourceExhausted, errors.Internal, ValueError: as `compile_set`.
+    errors.ResourceExhausted, errors.Internal, ValueError: As in `compile_set`.
   """
-  with _without_source_paths(), _without_cache():
+  paths = _configured('jax_traceback_in_locations_limit', 0)
+  with paths, _without_cache():  # No path of a source file is in the programs.
     lowered = run.lower(key)
     try:
       compiled = lowered.compile(dict(options))
     except jax.errors.JaxRuntimeError as e:
-      raise _refusal(key, str(e)) from e
-    serialized = serialization.serialize(compiled)
-    contents = {manifest_lib.EXECUTABLE: serialized.executable}
+      # The first paragraph says what is wrong; a list of buffers may follow.
+      why = str(e).split('\n\n')[0]
+      too_large = why.startswith('RESOURCE_EXHAUSTED')
+      kind = errors.ResourceExhausted if too_large else errors.Internal
+      raise kind(f'XLA does not compile {str(key)!r}: {why}') from e
+    executable, dropped = serialization.serialize(compiled)
+    if serialization.platform(run) == 'cpu':
+      executable = serialization.sort_object_files(executable)
+    contents = {manifest_lib.EXECUTABLE: executable}
     if stablehlo:
-      contents[manifest_lib.STABLEHLO] = exporting.stablehlo(run, key)
-  if exporting.platform(run) == 'cpu':
-    contents[manifest_lib.EXECUTABLE] = cpu_order.sort(serialized.executable)
+      contents[manifest_lib.STABLEHLO] = serialization.stablehlo(run, key)
   contents |= more_files(compiled)
   named = {
     kind: (f'{str(key).replace(" ", "_")}.{kind}', content)
@@ -144,24 +148,15 @@ def build(
   }
   program = manifest_lib.Program(
     key=str(key),
-    dropped=serialized.dropped,
+    dropped=dropped,
     memory=memory(compiled),
     files={k: program_set.file_of(*each) for k, each in named.items()},
   )
   return program, dict(named.values())
 
 
-def _refusal(key: executables.Key, message: str) -> errors.SaxError:
-  """What to say where XLA does not compile a program."""
-  # The first paragraph says what is wrong; a list of buffers may follow.
-  why = message.split('\n\n')[0]
-  too_large = why.startswith('RESOURCE_EXHAUSTED')
-  kind = errors.ResourceExhausted if too_large else errors.Internal
-  return kind(f'XLA does not compile {str(key)!r}: {why}')
-
-
 def memory(compiled: jax.stages.Compiled) -> manifest_lib.Memory:
-  """What a program takes on each device, as its compiler says."""
+  """Returns what a program takes on each device, by its compiler."""
   told = compiled.memory_analysis()
   return manifest_lib.Memory(
     peak=told.peak_memory_in_bytes,
@@ -174,11 +169,10 @@ def memory(compiled: jax.stages.Compiled) -> manifest_lib.Memory:
 
 
 @contextlib.contextmanager
-def _without_source_paths() -> Iterator[None]:
-  """Keeps the paths of the source files out of what is compiled."""
-  name = 'jax_traceback_in_locations_limit'
+def _configured(name: str, value: Any) -> Iterator[None]:
+  """Sets an option of JAX for a while."""
   before = getattr(jax.config, name)
-  jax.config.update(name, 0)
+  jax.config.update(name, value)
   try:
     yield
   finally:
@@ -190,14 +184,11 @@ def _without_cache() -> Iterator[None]:
   """Keeps JAX from its cache of programs.
 
   XLA for CPU (jaxlib 0.10) serializes a program from there without all of its
-  functions. JAX reads the setting again after a reset alone.
+  functions. JAX reads the setting again only after a reset.
   """
-  name = 'jax_enable_compilation_cache'
-  before = getattr(jax.config, name)
-  jax.config.update(name, False)
-  compilation_cache.reset_cache()
   try:
-    yield
+    with _configured('jax_enable_compilation_cache', False):
+      compilation_cache.reset_cache()
+      yield
   finally:
-    jax.config.update(name, before)
     compilation_cache.reset_cache()

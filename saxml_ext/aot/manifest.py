@@ -12,6 +12,7 @@ import json
 from typing import Any
 
 from saxml_ext.aot import strict_json
+from saxml_ext.common import files
 from saxml_ext.engine import config as config_lib
 
 # Raised when a reader of the old form would misunderstand the new one.
@@ -185,24 +186,24 @@ class Manifest:
 
 
 def dumps(manifest: Manifest) -> str:
-  """The manifest as JSON; equal manifests give equal text."""
-  return strict_json.dumps(manifest)
+  """Returns the manifest as JSON; equal manifests give equal text."""
+  return files.encode_json(manifest, indent=1, sort_keys=True)
 
 
 def loads(text: str | bytes) -> Manifest:
   """Reads what `dumps` wrote.
 
   Raises:
-    ValueError: it is not that, or of another format.
+    ValueError: It is not that, or of another format.
   """
-  head = strict_json.decode(text)
+  head = files.decode_json(text, Any, 'it')
   found = head.get('format') if isinstance(head, dict) else None
   if found != FORMAT:
     raise ValueError(
       f'its format is {found!r}, and this program reads {FORMAT}: build the'
       ' set again with the compiler of this version'
     )
-  manifest = strict_json.parse(Manifest, head, '')
+  manifest = strict_json.parse(head, Manifest)
   keys = [p.key for p in manifest.programs]
   if keys != sorted(set(keys)):
     raise ValueError('its programs are not sorted by key, each key once')
@@ -210,55 +211,44 @@ def loads(text: str | bytes) -> Manifest:
 
 
 def differences(made_for: Configuration, here: Configuration) -> list[str]:
-  """What keeps a set from being used, in words; empty: nothing does.
+  """Returns what keeps a set from being used, in words; empty if nothing does.
 
   The serving params are not compared: they count by what they make of the rest.
 
   Args:
-    made_for: the set's configuration.
-    here: that of the machine and of the model to be served.
+    made_for: The set's configuration.
+    here: The configuration of the machine and of the model to be served.
   """
-  left, right = (
-    strict_json.plain(dataclasses.replace(c, serving=_ANY))
-    for c in (made_for, here)
-  )
-  return [
-    f'{place}: {_words(a, b)}'
-    for place, a, b in strict_json.compare(left, right)
-  ]
+  same = dataclasses.replace(made_for, serving=here.serving)
+  found = strict_json.differences(*map(strict_json.plain, (same, here)))
+  return [f'{place}: {_words(a, b)}' for place, a, b in found]
 
 
 def only_versions_differ(made_for: Configuration, here: Configuration) -> bool:
-  """Whether programs can still be compiled from the set's StableHLO.
+  """Returns whether programs can still be compiled from the set's StableHLO.
 
   They can where nothing differs but the versions of JAX and of the device's
   runtime. The engine's sources decide what a program computes: they must not.
   """
-  versions = {**here.versions, ENGINE: made_for.versions.get(ENGINE, '')}
   same = dataclasses.replace(made_for, versions=here.versions)
-  return versions == here.versions and not differences(same, here)
-
-
-_ANY = Serving('', {})
+  same_engine = made_for.versions.get(ENGINE) == here.versions.get(ENGINE)
+  return same_engine and not differences(same, here)
 
 
 def _words(made_for: Any, here: Any) -> str:
-  """Says how two values differ."""
-  if _is_names(made_for) and _is_names(here):
-    lacking = [f'no {x}' for x in made_for if x not in here]
-    more = [x for x in here if x not in made_for]
+  """Returns how two values differ, in words."""
+  both = (made_for, here)
+  if all(isinstance(x, list) for x in both) and all(
+    isinstance(name, str) for x in both for name in x
+  ):
+    lacking = ', '.join(f'no {x}' for x in made_for if x not in here)
+    more = ', '.join(x for x in here if x not in made_for)
     parts = (
-      ', '.join(lacking) and f'here is {", ".join(lacking)}, which the set has',
-      ', '.join(more)
-      and f'here is {", ".join(more)}, which the set does not have',
+      lacking and f'here is {lacking}, which the set has',
+      more and f'here is {more}, which the set does not have',
     )
     return '; '.join(filter(None, parts))
-  return f'the set has {_shown(made_for)}, here it is {_shown(here)}'
-
-
-def _is_names(value: Any) -> bool:
-  return isinstance(value, list) and all(isinstance(x, str) for x in value)
-
-
-def _shown(value: Any) -> str:
-  return 'nothing' if value is None else json.dumps(value, sort_keys=True)
+  a, b = (
+    'nothing' if x is None else json.dumps(x, sort_keys=True) for x in both
+  )
+  return f'the set has {a}, here it is {b}'

@@ -9,46 +9,46 @@ pickles. Every file is checked against the manifest's hash before it is used.
 The manifest is not signed: who may write a set may run programs on its server.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+import dataclasses
 import hashlib
 import os
+import pathlib
 import tempfile
 
 import jax
 
-from saxml_ext.aot import exporting
 from saxml_ext.aot import manifest as manifest_lib
 from saxml_ext.aot import serialization
 from saxml_ext.common import errors
-from saxml_ext.common import files as files_lib
+from saxml_ext.common import files
 from saxml_ext.common import storage
 from saxml_ext.engine import executables
 
 
+@dataclasses.dataclass(frozen=True)
 class ProgramSet:
-  """A set that was opened; its programs are read when they are loaded."""
+  """A set that was opened; its programs are read when they are loaded.
 
-  def __init__(self, path: str, manifest: manifest_lib.Manifest):
-    """Use `open`.
+  Attributes:
+    path: The directory.
+    manifest: The manifest of the set.
+  """
 
-    Args:
-      path: the directory.
-      manifest: what it holds.
-    """
-    self.path = path
-    self.manifest = manifest
+  path: str
+  manifest: manifest_lib.Manifest
 
   @classmethod
   def open(cls, path: str) -> 'ProgramSet':
     """Reads the manifest of the set at `path`, a directory or a URL.
 
     Raises:
-      errors.InvalidArgument: there is none, or it is damaged or of another
+      errors.InvalidArgument: There is none, or it is damaged or of another
         version.
     """
     place = f'{path.rstrip("/")}/{manifest_lib.NAME}'
     try:
-      manifest = manifest_lib.loads(storage.read_bytes(place))
+      return cls(path, manifest_lib.loads(storage.read_bytes(place)))
     except errors.NotFound as e:
       raise errors.InvalidArgument(
         f'{path} is no program set: it has no {manifest_lib.NAME}; give the'
@@ -58,20 +58,19 @@ class ProgramSet:
       raise errors.InvalidArgument(
         f'{place} cannot be used as the manifest of a program set: {e}'
       ) from e
-    return cls(path, manifest)
 
   def load(
     self, key: executables.Key, signature: executables.Signature
   ) -> jax.stages.Compiled | None:
-    """A program that can be called; None: the set has none of that key.
+    """Returns a program that can be called; None if the set does not have it.
 
     Args:
-      key: which one.
-      signature: how it is called; the set's configuration must be that of the
-        engine that it comes from, see `manifest.differences`.
+      key: The key of the program.
+      signature: The program's signature; the set's configuration must be that of
+        the engine that it comes from, see `manifest.differences`.
 
     Raises:
-      errors.FailedPrecondition: its file is damaged, or the device's runtime
+      errors.FailedPrecondition: Its file is damaged, or the device's runtime
         refuses it.
     """
     program = self.manifest.program(str(key))
@@ -88,29 +87,28 @@ class ProgramSet:
 
   def compile(
     self, key: executables.Key, signature: executables.Signature
-  ) -> exporting.Flat | None:
-    """The same, compiled here from the set's StableHLO.
+  ) -> Callable | None:
+    """Returns the same, compiled here from the set's StableHLO.
 
     Raises:
-      errors.FailedPrecondition: its file is missing or damaged.
+      errors.FailedPrecondition: Its file is missing or damaged.
     """
     program = self.manifest.program(str(key))
     if program is None:
       return None
-    return exporting.compile_exported(
+    return serialization.compile_exported(
       self.read(program, manifest_lib.STABLEHLO), signature
     )
 
   def read(self, program: manifest_lib.Program, kind: str) -> bytes:
-    """A file of a program.
+    """Reads a file of a program.
 
     Args:
-      program: of the manifest.
-      kind: of the file, such as `manifest.STABLEHLO`.
+      program: A program of the manifest.
+      kind: The kind of the file, such as `manifest.STABLEHLO`.
 
     Raises:
-      errors.FailedPrecondition: there is none, or it is not what the manifest
-        says.
+      errors.FailedPrecondition: There is none, or it does not match the manifest.
     """
     file = program.files.get(kind)
     if file is None:
@@ -126,18 +124,18 @@ class ProgramSet:
         f'{place} is missing, which {manifest_lib.NAME} names: copy the whole'
         ' set, or build it again'
       ) from e
-    found = hashlib.sha256(content).hexdigest()
-    if found != file.sha256:
+    found = file_of(file.path, content)
+    if found != file:
       raise errors.FailedPrecondition(
-        f'{place} is damaged: its SHA-256 is {found} ({len(content)} bytes), and'
-        f' {manifest_lib.NAME} says {file.sha256} ({file.bytes} bytes); copy or'
-        ' build the set again'
+        f'{place} is damaged: its SHA-256 is {found.sha256} ({found.bytes}'
+        f' bytes), and {manifest_lib.NAME} says {file.sha256} ({file.bytes}'
+        ' bytes); copy or build the set again'
       )
     return content
 
 
 def file_of(path: str, content: bytes) -> manifest_lib.File:
-  """How a manifest names a file of a set."""
+  """Returns a file of a set as a manifest names it."""
   digest = hashlib.sha256(content).hexdigest()
   return manifest_lib.File(path, digest, len(content))
 
@@ -152,21 +150,21 @@ def check_place(path: str) -> None:
 
 
 def write(
-  path: str, manifest: manifest_lib.Manifest, files: Mapping[str, bytes]
+  path: str, manifest: manifest_lib.Manifest, contents: Mapping[str, bytes]
 ) -> None:
   """Writes a set, whole or not at all.
 
   Args:
-    path: a directory that is empty or does not exist; its parent does.
-    manifest: of the set.
-    files: content by path below the directory, all that the manifest names.
+    path: The directory, which is empty or does not exist; its parent does.
+    manifest: The manifest of the set.
+    contents: The contents of all files that the manifest names, by path below
+      the directory.
 
   Raises:
-    OSError: it cannot be written, or the directory holds something.
+    OSError: It cannot be written, or the directory holds something.
   """
   check_place(path)
-  with files_lib.new_directory(path) as unfinished:
-    text = manifest_lib.dumps(manifest).encode()
-    for each, content in {**files, manifest_lib.NAME: text}.items():
-      with open(os.path.join(unfinished, each), 'wb') as file:
-        file.write(content)
+  text = manifest_lib.dumps(manifest).encode()
+  with files.new_directory(path) as unfinished:
+    for name, content in {**contents, manifest_lib.NAME: text}.items():
+      pathlib.Path(unfinished, name).write_bytes(content)

@@ -8,7 +8,7 @@ import sys
 
 from absl.testing import absltest
 
-from saxml_ext.aot import cpu_order
+from saxml_ext.aot import serialization
 from saxml_ext.aot.testing import small_engine
 
 _PROGRAM = 'saxml_ext.aot.testing.small_engine'
@@ -58,8 +58,10 @@ class ReproducibleTest(absltest.TestCase):
 
   def test_only_the_order_of_object_files_is_changed(self):
     executable = self._compile('one', seed=1)['decode_2.executable']
-    self.assertEqual(cpu_order.sort(executable), executable)
-    self.assertEqual(sorted(cpu_order.sort(executable)), sorted(executable))
+    self.assertEqual(serialization.sort_object_files(executable), executable)
+    self.assertEqual(
+      sorted(serialization.sort_object_files(executable)), sorted(executable)
+    )
 
   def test_bytes_of_another_layout_are_refused(self):
     for content in (
@@ -71,7 +73,7 @@ class ReproducibleTest(absltest.TestCase):
     ):
       with self.subTest(content):
         with self.assertRaisesRegex(ValueError, 'the executable'):
-          cpu_order.sort(content)
+          serialization.sort_object_files(content)
 
 
 if __name__ == '__main__':

@@ -1,16 +1,21 @@
-"""Compiled programs as bytes, and back.
+"""Compiled programs as bytes, and back: executables, and StableHLO.
 
-JAX's own `serialize_executable` pickles: unpickling runs what the bytes say,
-and the bytes differ from place to place. Here the bytes are the device
-runtime's alone, and all that JAX must know besides is given again by who loads
-them. JAX's private interfaces are used here and in `engine/parallel/
+An executable is for one version of the device's runtime. JAX's own
+`serialize_executable` pickles: unpickling runs what the bytes say, and the bytes
+differ from place to place. Here the bytes are the device runtime's alone, and
+all that JAX must know besides is given again by the caller that loads them.
+JAX's private interfaces are used here and in `engine/parallel/
 cpu_collectives.py` alone; they are those of jax 0.10.
+
+StableHLO is promised to be read by later versions, and from it the same program
+is compiled there.
 """
 
-from collections.abc import Collection
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import jax
+from jax import export
 from jax._src import core
 from jax._src import stages
 from jax._src.interpreters import pxla
@@ -18,13 +23,26 @@ from jax._src.lib import xla_client
 import numpy as np
 
 from saxml_ext.engine import executables
+from saxml_ext.engine.kernels import kernels
+
+# What `with_layout_constraint` becomes, which XLA knows and JAX promises nothing
+# of.
+_LAYOUT = 'LayoutConstraint'
+
+# Fields of what XLA for CPU serializes, and what an object file begins with.
+_RESULT = 1
+_OBJECT_FILE = 8
+_ELF = b'\x7fELF'
+# Wire types of protocol buffers, and the bytes of those of a fixed size.
+_VARINT, _DELIMITED = 0, 2
+_FIXED = {1: 8, 5: 4}
 
 
 class Serialized(NamedTuple):
   """A compiled program.
 
-  executable: the runtime's bytes; dropped: which arguments, counted through all
-  their leaves, it does not use and is not given.
+  executable: the runtime's bytes; dropped: the indices of the arguments, counted
+  through all their leaves, that it does not use and is not given.
   """
 
   executable: bytes
@@ -32,10 +50,10 @@ class Serialized(NamedTuple):
 
 
 def serialize(compiled: jax.stages.Compiled) -> Serialized:
-  """The bytes of a program, which may be one for devices that are not here.
+  """Returns the bytes of a program, which may be for devices that are not here.
 
   Raises:
-    ValueError: it needs arrays that are neither arguments nor in its bytes.
+    ValueError: It needs arrays that are neither arguments nor in its bytes.
   """
   if compiled._params.const_args:
     raise ValueError(
@@ -51,31 +69,34 @@ def serialize(compiled: jax.stages.Compiled) -> Serialized:
 
 
 def load(
-  serialized: Serialized,
-  signature: executables.Signature,
-  name: str,
+  serialized: Serialized, signature: executables.Signature, name: str
 ) -> jax.stages.Compiled:
-  """A program that can be called, on the devices of its signature.
+  """Returns a program that can be called, on the devices of its signature.
 
   Without shardings in the signature that is JAX's default device. The functions
   of `engine/kernels` that it calls must have been registered.
 
   Args:
-    serialized: of `serialize`.
-    signature: as of the `Executables` that compiled it.
-    name: of the program, for errors and profiles.
+    serialized: The result of `serialize`.
+    signature: The signature, as of the `Executables` that compiled it.
+    name: The name of the program, for errors and profiles.
 
   Raises:
-    jax.errors.JaxRuntimeError: the bytes are none of this runtime's, or for
+    jax.errors.JaxRuntimeError: The bytes are none of this runtime's, or for
       other devices.
   """
   args, in_tree = jax.tree.flatten((signature.args, {}))
   results, out_tree = jax.tree.flatten(signature.results)
-  kept = [i for i in range(len(args)) if i not in set(serialized.dropped)]
+  kept = sorted(set(range(len(args))) - set(serialized.dropped))
   single = jax.sharding.SingleDeviceSharding(jax.devices()[0])
   in_shardings = [args[i].sharding or single for i in kept]
   out_shardings = [x.sharding or single for x in results]
-  devices = xla_client.DeviceList(_devices(in_shardings + out_shardings))
+  first, *_ = in_shardings + out_shardings
+  devices = xla_client.DeviceList(
+    tuple(first.mesh.devices.flat)  # In the mesh's order.
+    if isinstance(first, jax.sharding.NamedSharding)
+    else tuple(first.device_set)
+  )
   client = devices[0].client
   unloaded = pxla.UnloadedMeshExecutable(
     xla_executable=client.deserialize_executable(
@@ -85,7 +106,7 @@ def load(
     backend=client,
     input_avals=[_aval(args[i]) for i in kept],
     input_shardings=in_shardings,
-    output_avals=[_aval(x) for x in results],
+    output_avals=list(map(_aval, results)),
     output_shardings=out_shardings,
     committed=single not in out_shardings,
     name=name,
@@ -103,14 +124,9 @@ def load(
     pgle_profiler=None,
   )
   donated = _donated(signature)
-  info = [stages.ArgInfo(_aval(x), d) for x, d in zip(args, donated)]
-  return stages.Compiled(
-    unloaded.load(),
-    [],
-    jax.tree.unflatten(in_tree, info),
-    out_tree,
-    no_kwargs=True,
-  )
+  info = [stages.ArgInfo(_aval(x), i in donated) for i, x in enumerate(args)]
+  info = jax.tree.unflatten(in_tree, info)
+  return stages.Compiled(unloaded.load(), [], info, out_tree, no_kwargs=True)
 
 
 def _options(
@@ -134,22 +150,132 @@ def _options(
   return options
 
 
-def _devices(shardings: Collection[jax.sharding.Sharding]) -> tuple[Any, ...]:
-  """The devices of a mesh in its order, or the only one."""
-  first, *_ = shardings
-  if isinstance(first, jax.sharding.NamedSharding):
-    return tuple(first.mesh.devices.flat)
-  return tuple(first.device_set)
-
-
-def _donated(signature: executables.Signature) -> list[bool]:
-  """Whether each leaf of the arguments may be overwritten."""
-  return [
-    i in signature.donated
-    for i, arg in enumerate(signature.args)
-    for _ in jax.tree.leaves(arg)
-  ]
+def _donated(signature: executables.Signature) -> tuple[int, ...]:
+  """Returns the indices of the arguments' leaves that may be overwritten."""
+  owners = [i for i, a in enumerate(signature.args) for _ in jax.tree.leaves(a)]
+  return tuple(n for n, i in enumerate(owners) if i in signature.donated)
 
 
 def _aval(x: jax.ShapeDtypeStruct) -> core.ShapedArray:
   return core.ShapedArray(x.shape, x.dtype)
+
+
+def stablehlo(run: executables.Executables, key: executables.Key) -> bytes:
+  """Returns a program as StableHLO with JAX's calling convention.
+
+  Its arguments and results are leaves: trees would need their classes to be
+  known to the reader.
+  """
+  signature = run.signature(key)
+  leaves, tree = jax.tree.flatten(signature.args)
+  function = run.jitted(key)
+
+  def flat(*leaves):
+    return tuple(jax.tree.leaves(function(*tree.unflatten(leaves))))
+
+  jitted = jax.jit(
+    flat,
+    donate_argnums=_donated(signature),
+    out_shardings=tuple(x.sharding for x in jax.tree.leaves(signature.results)),
+  )
+  # JAX does not know these functions, so it cannot promise that they stay.
+  names = (*kernels.TARGETS, _LAYOUT)
+  own = [export.DisabledSafetyCheck.custom_call(n) for n in names]
+  exporter = export.export(
+    jitted, platforms=[platform(run)], disabled_checks=own
+  )
+  if run.mesh is None:
+    return bytes(exporter(*leaves).serialize())
+  with jax.set_mesh(run.mesh):
+    return bytes(exporter(*leaves).serialize())
+
+
+def compile_exported(
+  content: bytes, signature: executables.Signature
+) -> Callable:
+  """Compiles what `stablehlo` made.
+
+  Args:
+    content: The bytes.
+    signature: The signature, as of the `Executables` that it comes from.
+  """
+  exported = export.deserialize(bytearray(content))
+  jitted = jax.jit(exported.call, donate_argnums=_donated(signature))
+  compiled = jitted.lower(*jax.tree.leaves(signature.args)).compile()
+  results = jax.tree.structure(signature.results)
+  return lambda *args: results.unflatten(compiled(*jax.tree.leaves(args)))
+
+
+def platform(run: executables.Executables) -> str:
+  """Returns the platform of an engine's programs: 'cpu', 'tpu' or 'cuda'."""
+  if run.mesh is None:
+    name = jax.default_backend()
+  else:
+    name = run.mesh.devices.flat[0].platform
+  return 'cuda' if name == 'gpu' else name
+
+
+def sort_object_files(executable: bytes) -> bytes:
+  """Returns a CPU's executable with its object files in the order of their bytes.
+
+  XLA compiles the kernels of a program on several threads and writes their
+  object files as these end, so that two compilations of one program differ by
+  nothing but that order. It has no meaning: the files are linked by the names of
+  their symbols. Sorted, equal programs are equal bytes.
+
+  The bytes are protocol buffers without a published schema: a header, preceded
+  by its length, then a message whose field 1 is XLA's CompilationResultProto,
+  whose field 8 are the object files, as of jaxlib 0.10.
+
+  Raises:
+    ValueError: It is not laid out as described above.
+  """
+  length, begin = _varint(executable, 0)
+  for number, start, end in _fields(executable, begin + length):
+    if number == _RESULT:
+      _, after_tag = _varint(executable, start)
+      _, start = _varint(executable, after_tag)
+      middle = _sorted(executable[start:end])
+      return executable[:start] + middle + executable[end:]
+  raise ValueError('the executable holds no result of a compilation')
+
+
+def _sorted(result: bytes) -> bytes:
+  """Returns a CompilationResultProto with its object files sorted."""
+  fields = list(_fields(result, 0))
+  files = sorted(result[a:b] for n, a, b in fields if n == _OBJECT_FILE)
+  if not all(_ELF in file for file in files):
+    raise ValueError('an object file of the executable is no ELF file')
+  others = [result[a:b] for n, a, b in fields if n != _OBJECT_FILE]
+  first = [n == _OBJECT_FILE for n, *_ in fields].index(True) if files else 0
+  return b''.join([*others[:first], *files, *others[first:]])
+
+
+def _fields(message: bytes, at: int) -> Iterator[tuple[int, int, int]]:
+  """Yields number, start and end of each field from `at` on, tags included."""
+  while at < len(message):
+    start = at
+    tag, at = _varint(message, at)
+    kind = tag & 7
+    if kind in (_VARINT, _DELIMITED):
+      value, at = _varint(message, at)
+      at += value if kind == _DELIMITED else 0
+    elif kind in _FIXED:
+      at += _FIXED[kind]
+    else:
+      raise ValueError(f'byte {start} of the executable begins no field')
+    if at > len(message):
+      raise ValueError(
+        f'the field at byte {start} of the executable is cut off'
+      )
+    yield tag >> 3, start, at
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+  """Returns a number of variable length and where it ends."""
+  value = 0
+  for place, byte in enumerate(message[at : at + 10]):
+    value |= (byte & 127) << 7 * place
+    if byte < 128:
+      return value, at + place + 1
+  raise ValueError('the executable ends within a number')

@@ -18,7 +18,6 @@ from absl import flags
 import jax
 
 from saxml_ext.aot import abstract_model
-from saxml_ext.aot.tpu import setup
 from saxml_ext.aot.tpu import topologies
 from saxml_ext.common import program
 from saxml_ext.common import user_path
@@ -101,7 +100,7 @@ def _normal(text: str) -> str:
 def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'unknown arguments {argv[1:]}')
-  setup.prepare()  # Leaves places in files out of the texts.
+  topologies.prepare()  # Leaves places in files out of the texts.
   out = user_path.resolve(_OUT.value)
   os.makedirs(out, exist_ok=True)
   for name, run in _on_tpu() if _TPU.value else _on_cpu():

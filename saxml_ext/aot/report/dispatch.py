@@ -27,7 +27,7 @@ _CALLS = 1000
 
 def main(argv: Sequence[str]) -> None:
   del argv
-  described = costs.read(_DATA.read_text('utf-8'), str(_DATA))
+  described = costs.read(_DATA)
   jax.config.update('jax_platforms', 'cpu')
   jax.config.update('jax_num_cpu_devices', int(np.prod(described.mesh)))
   mesh = sharding.make_mesh(described.mesh)

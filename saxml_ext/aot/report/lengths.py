@@ -1,16 +1,19 @@
-"""How long prompts and answers are: what the estimates of samples/s depend on.
+"""Lengths of prompts and answers, which the estimates of samples/s depend on.
 
 A distribution is a file, a histogram made from the calibration set by
 `count_lengths.py`; never from the evaluation set, which the rules of MLPerf
 Inference forbid to tune to. Where there is none, `ASSUMED` stands in.
 """
 
+import collections
 from collections.abc import Mapping, Sequence
 import dataclasses
-import json
-from typing import Any
+from typing import Annotated
 
+import msgspec
 import numpy as np
+
+from saxml_ext.common import files
 
 FORMAT = 1
 PROMPT_LIMIT = 1919
@@ -19,10 +22,12 @@ OUTPUT_LIMITS = (30, 128)
 
 @dataclasses.dataclass(frozen=True)
 class Lengths:
-  """Requests of a run.
+  """The requests of a run.
 
-  prompts, outputs [N] int: tokens of each request's prompt and answer. source:
-  where they are from, in words.
+  Attributes:
+    prompts: [N] int, the tokens of each request's prompt.
+    outputs: [N] int, the tokens of each request's answer.
+    source: The origin of the lengths, in words.
   """
 
   prompts: np.ndarray
@@ -57,10 +62,10 @@ class Assumed:
   at 4.4 characters a token. Their spread is a guess.
 
   Attributes:
-    median: of prompts, in tokens.
-    sigma: of the logarithm of prompts.
-    mean: of outputs, in tokens.
-    deviation: of outputs, in tokens.
+    median: The median of prompts, in tokens.
+    sigma: The deviation of the logarithm of prompts.
+    mean: The mean of outputs, in tokens.
+    deviation: The deviation of outputs, in tokens.
   """
 
   median: float = 810
@@ -69,7 +74,7 @@ class Assumed:
   deviation: float = 20
 
   def draw(self, count: int, seed: int = 0) -> Lengths:
-    """`count` requests, always the same for a seed."""
+    """Returns `count` requests, always the same for a seed."""
     rng = np.random.default_rng(seed)
     prompts = self.median * np.exp(self.sigma * rng.standard_normal(count))
     outputs = self.mean + self.deviation * rng.standard_normal(count)
@@ -94,10 +99,10 @@ VARIATIONS: Mapping[str, Assumed] = {
 
 
 def bucket(length: int, buckets: Sequence[int]) -> int:
-  """What a prompt is padded to: the smallest of the ascending buckets.
+  """Returns the smallest of the ascending buckets that holds a prompt.
 
   Raises:
-    ValueError: the prompt is longer than all of them.
+    ValueError: The prompt is longer than all of them.
   """
   for size in buckets:
     if size >= length:
@@ -108,20 +113,39 @@ def bucket(length: int, buckets: Sequence[int]) -> int:
   )
 
 
+_Counts = Annotated[
+  dict[Annotated[int, msgspec.Meta(ge=1)], Annotated[int, msgspec.Meta(ge=0)]],
+  msgspec.Meta(min_length=1),
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Histogram:
+  """A file of lengths.
+
+  Attributes:
+    format: FORMAT.
+    source: The origin of the lengths, in words.
+    prompts: The lengths of prompts -> how many have them.
+    outputs: The same of answers.
+  """
+
+  format: int
+  source: str
+  prompts: _Counts
+  outputs: _Counts
+
+
 def histogram(prompts: list[int], outputs: list[int], source: str) -> str:
-  """A file of lengths, as `read` takes it: how many have which length."""
+  """Returns a file of lengths, as `read` takes it."""
   if not prompts or not outputs:
     raise ValueError(
       f'there are {len(prompts)} prompts and {len(outputs)} outputs to count;'
       ' at least one of each is needed.'
     )
-  record = {
-    'format': FORMAT,
-    'source': source,
-    'prompts': _counted(prompts),
-    'outputs': _counted(outputs),
-  }
-  return json.dumps(record, indent=1, sort_keys=True) + '\n'
+  counts = map(collections.Counter, (prompts, outputs))
+  found = Histogram(FORMAT, source, *map(dict, counts))
+  return files.encode_json(found, indent=1, sort_keys=True)
 
 
 def read(text: str, name: str, count: int, seed: int = 0) -> Lengths:
@@ -131,38 +155,32 @@ def read(text: str, name: str, count: int, seed: int = 0) -> Lengths:
   longer than those of short ones.
 
   Args:
-    text: the file.
-    name: what to call it in an error.
-    count: how many requests.
-    seed: of the draw.
+    text: The file.
+    name: The name of the file, for errors.
+    count: The number of requests.
+    seed: The seed of the draw.
 
   Raises:
-    ValueError: it is no such file.
+    ValueError: It is no such file.
   """
   try:
-    record = json.loads(text)
-    if record['format'] != FORMAT:
-      raise ValueError(f'format {record["format"]} instead of {FORMAT}')
-    rng = np.random.default_rng(seed)
-    drawn = [
-      _drawn(record[field], rng, count) for field in ('prompts', 'outputs')
-    ]
-    return Lengths(drawn[0], drawn[1], str(record['source']))
-  except (ValueError, KeyError, TypeError, AttributeError) as e:
+    found: Histogram = files.decode_json(text, Histogram, 'it')
+    if found.format != FORMAT:
+      raise ValueError(f'format {found.format} instead of {FORMAT}')
+  except ValueError as e:
     raise ValueError(
       f'{name} is no file of lengths: {e}. Make one from the calibration set'
       ' with //saxml_ext/aot/report:count_lengths.'
     ) from e
+  rng = np.random.default_rng(seed)
+  prompts, outputs = (
+    _drawn(counts, rng, count) for counts in (found.prompts, found.outputs)
+  )
+  return Lengths(prompts, outputs, found.source)
 
 
-def _counted(values: list[int]) -> dict[str, int]:
-  found, counts = np.unique(values, return_counts=True)
-  return {str(value): int(n) for value, n in zip(found, counts)}
-
-
-def _drawn(counts: Any, rng: np.random.Generator, count: int) -> np.ndarray:
-  values = np.array([int(value) for value in counts])
-  weights = np.array([int(n) for n in counts.values()], float)
-  if not len(values) or values.min() < 1 or weights.min() < 0:
-    raise ValueError('lengths below 1 or counts below 0')
-  return rng.choice(values, count, p=weights / weights.sum())
+def _drawn(
+  counts: dict[int, int], rng: np.random.Generator, count: int
+) -> np.ndarray:
+  weights = np.array(list(counts.values()), float)
+  return rng.choice(list(counts), count, p=weights / weights.sum())

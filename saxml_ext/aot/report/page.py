@@ -5,9 +5,7 @@ import pathlib
 
 import plotly.graph_objects as go
 
-from saxml_ext.aot.report import chips
 from saxml_ext.aot.report import lengths as lengths_lib
-from saxml_ext.aot.report import live
 from saxml_ext.aot.report import predict
 from saxml_ext.aot.report import roofline
 from saxml_ext.aot.report import rules
@@ -89,9 +87,9 @@ def write(
 
 def shares(made: costs.Set, requests: lengths_lib.Lengths) -> go.Figure:
   """Stacked bars: where each program's time goes, by the central rule."""
-  topology = chips.of(made.topology)
+  topology = rules.topology_of(made)
   found = [row for row in tables.timed(made) if not row[0].endswith('a call')]
-  slots = live.of(made, requests)
+  slots = rules.live(made, requests)
   split = [
     rules.parts(cost, topology, rules.CENTRAL, slots) for _, cost in found
   ]
@@ -118,12 +116,12 @@ def shares(made: costs.Set, requests: lengths_lib.Lengths) -> go.Figure:
 
 def roofs(made: costs.Set, requests: lengths_lib.Lengths) -> go.Figure:
   """Roofline: what programs reach of the chip's peaks, by the central rule."""
-  topology = chips.of(made.topology)
+  topology = rules.topology_of(made)
   chip = topology.chip
   intensities = [1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4]
   figure = go.Figure()
   for name, peak, dash in (
-    ('int8', topology.int8, 'solid'),
+    ('int8', chip.int8, 'solid'),
     ('bfloat16', chip.bf16, 'dot'),
   ):
     knee = peak / chip.hbm_bandwidth
@@ -136,7 +134,7 @@ def roofs(made: costs.Set, requests: lengths_lib.Lengths) -> go.Figure:
       line=dict(color='#555', dash=dash),
     )
   found = dict(tables.timed(made))
-  slots = live.of(made, requests)
+  slots = rules.live(made, requests)
   points = roofline.points(made, requests, predict.policy(made))
   for i, (name, point) in enumerate(points):
     if name in found:

@@ -1,22 +1,18 @@
-"""Samples per second, of this server and of Sax as it was submitted.
+"""Predicts samples per second, of this server and of Sax as it was submitted.
 
 All of it is estimated: programs are timed by a rule (`rules.py`), serving is
-simulated (`schedule.py`, `static_batching.py`).
+simulated (`schedule.py`).
 """
 
 import collections
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import dataclasses
 
 import numpy as np
 
-from saxml_ext.aot.report import chips
 from saxml_ext.aot.report import lengths as lengths_lib
-from saxml_ext.aot.report import live
 from saxml_ext.aot.report import rules
 from saxml_ext.aot.report import schedule
-from saxml_ext.aot.report import static_batching
-from saxml_ext.aot.report import times
 from saxml_ext.aot.report.compiled import costs
 
 # Of MLPerf Inference's Server scenario for GPT-J: 99 of 100 within 20 s.
@@ -81,12 +77,12 @@ _SAX_LONGEST = 128
 def policy(
   programs: costs.Set, buckets: tuple[int, ...] = ()
 ) -> schedule.Policy:
-  """How a set's programs are used.
+  """Returns how a set's programs are used.
 
   Args:
-    programs: the set; all of its rows are used.
-    buckets: lengths that prompts are padded to; none: the set's own. Times of
-      others are taken in proportion.
+    programs: The set; all of its rows are used.
+    buckets: The lengths that prompts are padded to; none: the set's own. Times
+      of others are taken in proportion.
   """
   return schedule.Policy(
     slots=programs.slots,
@@ -103,30 +99,40 @@ def of_set(
   server: bool = True,
   buckets: tuple[int, ...] = (),
 ) -> Prediction:
-  """What this server is expected to reach with a set.
+  """Returns what this server is expected to reach with a set.
 
   Args:
-    programs: the set.
-    requests: what is served.
-    rule: for the times.
-    server: whether to estimate the Server scenario as well.
-    buckets: as of `policy`.
+    programs: The set.
+    requests: The requests.
+    rule: The rule for the times.
+    server: True to estimate the Server scenario as well.
+    buckets: The lengths that prompts are padded to, as in `policy`.
   """
   requests = requests.decoded(rule.steps)
-  seconds = times.of(programs, rule, requests)
+  seconds = rules.times(programs, rule, requests)
   how = policy(programs, buckets)
   outcome = schedule.run(requests, seconds, how)
-  highest = None
-  if server:
+  offline = outcome.samples_per_second
+  if not server:
+    return Prediction(offline, None, outcome)
 
-    def latencies(rate: float):
-      arrivals = schedule.poisson(len(requests), rate)
-      return schedule.run(requests, seconds, how, arrivals).latencies
+  def latencies(arrivals: np.ndarray) -> np.ndarray:
+    return schedule.run(requests, seconds, how, arrivals).latencies
 
-    highest = schedule.highest_rate(
-      latencies, outcome.samples_per_second, LATENCY_BOUND
-    )
-  return Prediction(outcome.samples_per_second, highest, outcome)
+  return Prediction(offline, _server(requests, offline, latencies), outcome)
+
+
+def _server(
+  requests: lengths_lib.Lengths,
+  offline: float,
+  latencies: Callable[[np.ndarray], np.ndarray],
+) -> float:
+  """Returns samples/s of the Server scenario, by the latencies at arrivals."""
+  return schedule.highest_rate(
+    lambda rate: latencies(schedule.poisson(len(requests), rate)),
+    offline,
+    LATENCY_BOUND,
+  )
 
 
 def shares(
@@ -143,7 +149,7 @@ def shares(
   if outcome is None:
     raise ValueError('Static batching has no outcome to take shares of.')
   requests = requests.decoded(rule.steps)
-  where, slots = chips.of(programs.topology), live.of(programs, requests)
+  where, slots = rules.topology_of(programs), rules.live(programs, requests)
   how = policy(programs)
   counts = collections.Counter(
     lengths_lib.bucket(n, how.buckets) for n in requests.prompts
@@ -152,11 +158,12 @@ def shares(
   for (rows, length), program in programs.prefills.items():
     if rows == how.rows[-1]:
       cost += program.once.times(counts[length])
-  prefill = rules.parts(cost, where, rule, slots)
   decode = programs.programs[f'decode {programs.slots}']
   assert decode.step is not None  # The outcome has steps.
-  once = rules.parts(decode.once, where, rule, slots)
-  step = rules.parts(decode.step, where, rule, slots)
+  prefill, once, step = (
+    rules.parts(each, where, rule, slots)
+    for each in (cost, decode.once, decode.step)
+  )
   total = len(requests) / central.offline
   scale = outcome.prefill_share / max(sum(prefill.values()), 1e-12)
   found = {
@@ -174,66 +181,61 @@ def of_sax(
   rule: rules.Rule,
   server: bool = True,
 ) -> Prediction:
-  """What the rule says of a published configuration of Sax.
+  """Returns the rule's prediction of a published configuration of Sax.
 
   Args:
-    by_bucket: programs of each bucket, for batches of 32; times of a bucket
-      that is not there are taken between its neighbours.
-    published: its buckets.
-    requests: what is served.
-    rule: for the times.
-    server: whether to estimate the Server scenario as well.
+    by_bucket: The programs of each bucket, for batches of 32; times of a bucket
+      that is not there are taken between its neighbors.
+    published: The result, whose buckets are taken.
+    requests: The requests.
+    rule: The rule for the times.
+    server: True to estimate the Server scenario as well.
   """
   requests = requests.decoded(rule.steps)
   sizes = sorted(by_bucket)
   own = np.array([lengths_lib.bucket(n, sizes) for n in requests.prompts])
-
-  def of_bucket(bucket: int) -> times.Times:
+  known = {}
+  for bucket in sizes:
     # A batch reads the KV of its own prompts.
     here = own == bucket if bucket in own else own > 0
     padded = dataclasses.replace(
       requests, prompts=requests.prompts[here], outputs=requests.outputs[here]
     )
-    return times.of(by_bucket[bucket], rule, padded)
-
-  known = {bucket: of_bucket(bucket) for bucket in sizes}
+    known[bucket] = rules.times(by_bucket[bucket], rule, padded)
   seconds = {bucket: _between(known, bucket) for bucket in published.buckets}
-  how = static_batching.Policy(
+  how = schedule.StaticBatching(
     batch=_SAX_BATCH,
     buckets=published.buckets,
     wait=_SAX_WAIT,
     longest=_SAX_LONGEST if rule.always_longest else 0,
   )
-  offline = static_batching.offline(requests, seconds, how)
-  highest = None
-  if server:
+  offline = how.offline(requests, seconds)
+  if not server:
+    return Prediction(offline, None)
 
-    def latencies(rate: float):
-      arrivals = schedule.poisson(len(requests), rate)
-      return static_batching.server(requests, seconds, how, arrivals)
+  def latencies(arrivals: np.ndarray) -> np.ndarray:
+    return how.server(requests, seconds, arrivals)
 
-    highest = schedule.highest_rate(latencies, offline, LATENCY_BOUND)
-  return Prediction(offline, highest)
+  return Prediction(offline, _server(requests, offline, latencies))
 
 
-def _between(known: Mapping[int, times.Times], bucket: int) -> times.Times:
-  """Times of a bucket; in proportion between the next ones."""
+def _between(known: Mapping[int, rules.Times], bucket: int) -> rules.Times:
+  """Returns the times of a bucket; in proportion between the next ones."""
   if bucket in known:
     return known[bucket]
-  a = max(b for b in known if b < bucket)
-  b = min(b for b in known if b > bucket)
-  share = (bucket - a) / (b - a)
+  below = max(b for b in known if b < bucket)
+  above = min(b for b in known if b > bucket)
+  share = (bucket - below) / (above - below)
+  a, b = known[below], known[above]
 
   def mixed(x: float, y: float) -> float:
     return x + share * (y - x)
 
-  rows = known[a].rows[-1]
-  prefill = mixed(
-    known[a].prefill(rows, a), known[b].prefill(known[b].rows[-1], b)
-  )
-  return times.Times(
-    {times.Prefill(rows, bucket): prefill},
-    mixed(known[a].call, known[b].call),
-    mixed(known[a].step, known[b].step),
-    known[a].host,
+  rows = a.rows[-1]
+  prefill = mixed(a.prefill(rows, below), b.prefill(b.rows[-1], above))
+  return dataclasses.replace(
+    a,
+    prefills={(rows, bucket): prefill},
+    call=mixed(a.call, b.call),
+    step=mixed(a.step, b.step),
   )

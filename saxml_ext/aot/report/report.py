@@ -9,19 +9,18 @@ import pathlib
 
 from absl import flags
 
-from saxml_ext.aot.report import chips
 from saxml_ext.aot.report import lengths as lengths_lib
 from saxml_ext.aot.report import page
 from saxml_ext.aot.report import predict
 from saxml_ext.aot.report import rules
 from saxml_ext.aot.report import tables
-from saxml_ext.aot.report import times
 from saxml_ext.aot.report.compiled import costs
-from saxml_ext.aot.report.compiled import program_sets
+from saxml_ext.aot.report.compiled import hlo_costs
 from saxml_ext.common import program
 
 _DATA = pathlib.Path(__file__).parent / 'data'
-_SAX = {bucket: f'sax_{bucket}.json' for bucket in (512, 1024, 1919)}
+# The buckets of the costs of Sax's programs.
+_SAX = (512, 1024, 1919)
 
 _COSTS = flags.DEFINE_list(
   'costs',
@@ -74,64 +73,60 @@ def main(argv: Sequence[str]) -> None:
 
 
 def report() -> str:
-  """The text; writes the page as well if one is asked for.
+  """Returns the text; writes the page as well if one is asked for.
 
   Raises:
-    OSError: a file cannot be read or written.
-    ValueError: a file is not what it should be.
+    OSError: A file cannot be read or written.
+    ValueError: A file is not what it should be.
   """
-  sets = _sets()
+  sets = [costs.read(path) for path in _COSTS.value]
+  if _PROGRAMS.value is not None:
+    sets.append(hlo_costs.read_set(pathlib.Path(_PROGRAMS.value)))
+  sets = sets or [costs.read(_DATA / 'engine.json')]
   made = sets[-1]
-  requests = _requests()
-  chip = chips.of(made.topology)
+  requests = lengths_lib.ASSUMED.draw(_SAMPLES.value)
+  if _LENGTHS.value is not None:
+    text = pathlib.Path(_LENGTHS.value).read_text('utf-8')
+    requests = lengths_lib.read(text, _LENGTHS.value, _SAMPLES.value)
+  chip = rules.topology_of(made).chip
   by_rule = {
     rule.name: predict.of_set(made, requests, rule, _SERVER.value, _buckets())
     for rule in rules.RULES
   }
-  sax = _sax(requests)
+  rule = _RULE.format(
+    clock=chip.clock / 1e9, hbm=chip.hbm_bandwidth / 1e9, link=chip.link / 1e9
+  )
   sections = [
     f'{made.title}, {made.topology}, weights {made.weights}, KV {made.kv},'
     f' {made.slots} slots of {made.beams} beams; compiled by {made.compiler}.'
     ' No TPU ran it: times are estimates.',
-    _RULE.format(
-      clock=chip.clock / 1e9,
-      hbm=chip.chip.hbm_bandwidth / 1e9,
-      link=chip.link / 1e9,
-    )
-    + '\n'
-    + tables.terms(),
+    f'{rule}\n{tables.terms()}',
     'Lengths\n' + tables.lengths(requests),
-    *_tried(),
+  ]
+  if _BUCKETS.value:
+    sections.append(
+      f'Prompts are padded to {", ".join(_BUCKETS.value)}, to try that out:'
+      ' times between compiled lengths are in proportion.'
+    )
+  sections += [
     'Programs\n' + tables.programs(made, requests),
     'Memory\n' + tables.memory(made),
     'Beside the roofline\n' + tables.floor(made, requests),
-    'Sax as published, by the same rules\n' + tables.sax(sax),
+    'Sax as published, by the same rules\n' + tables.sax(_sax(requests)),
     'What the lengths bring in\n' + _variations(made, requests),
   ]
   if len(sets) > 1:
-    sections.append('From first to last\n' + _path(sets, requests))
+    sections.append('From first to last\n' + tables.path(sets, requests))
   central = by_rule[rules.CENTRAL.name]
-  sections.append(
-    "Where Offline's time goes\n" + tables.shares(made, requests, central)
-  )
-  sections.append('Prediction\n' + tables.predictions(made, by_rule))
+  sections += [
+    "Where Offline's time goes\n" + tables.shares(made, requests, central),
+    'Prediction\n' + tables.predictions(made, by_rule),
+  ]
   text = '\n\n'.join(sections)
   if _PAGE.value:
     page.write(pathlib.Path(_PAGE.value), text, made, requests)
     text += f'\n\nThe page lies at {_PAGE.value}.'
   return text
-
-
-def _sets() -> list[costs.Set]:
-  """What is compared; the last one is reported on."""
-  sets = [_read(path) for path in _COSTS.value]
-  if _PROGRAMS.value is not None:
-    sets.append(program_sets.read(pathlib.Path(_PROGRAMS.value)))
-  return sets or [_read(_DATA / 'engine.json')]
-
-
-def _read(path: str | pathlib.Path) -> costs.Set:
-  return costs.read(pathlib.Path(path).read_text('utf-8'), str(path))
 
 
 def _buckets() -> tuple[int, ...]:
@@ -149,73 +144,35 @@ def _buckets() -> tuple[int, ...]:
   return found
 
 
-def _tried() -> list[str]:
-  if not _buckets():
-    return []
-  return [
-    f'Prompts are padded to {", ".join(_BUCKETS.value)}, to try that out: times'
-    ' between compiled lengths are in proportion.'
-  ]
-
-
-def _requests() -> lengths_lib.Lengths:
-  if _LENGTHS.value is None:
-    return lengths_lib.ASSUMED.draw(_SAMPLES.value)
-  text = pathlib.Path(_LENGTHS.value).read_text('utf-8')
-  return lengths_lib.read(text, _LENGTHS.value, _SAMPLES.value)
-
-
 def _sax(
   requests: lengths_lib.Lengths,
 ) -> list[tuple[predict.Published, dict[str, predict.Prediction]]]:
-  by_bucket = {bucket: _read(_DATA / name) for bucket, name in _SAX.items()}
-
-  def of(published: predict.Published) -> dict[str, predict.Prediction]:
-    return {
-      rule.name: predict.of_sax(
-        by_bucket, published, requests, rule, _SERVER.value
-      )
-      for rule in rules.RULES
-    }
-
-  return [(published, of(published)) for published in predict.PUBLISHED]
+  """Returns the rules' predictions of what was published."""
+  by_bucket = {n: costs.read(_DATA / f'sax_{n}.json') for n in _SAX}
+  server = _SERVER.value
+  return [
+    (
+      published,
+      {
+        rule.name: predict.of_sax(by_bucket, published, requests, rule, server)
+        for rule in rules.RULES
+      },
+    )
+    for published in predict.PUBLISHED
+  ]
 
 
 def _variations(made: costs.Set, requests: lengths_lib.Lengths) -> str:
-  """Offline by the central rule, were the lengths others than assumed."""
+  """Returns Offline by the central rule, if other lengths were assumed."""
   if _LENGTHS.value is not None:
     return '  They are counted, not assumed; only the draw is random.'
-
-  def offline(drawn: lengths_lib.Lengths) -> float:
-    return predict.of_set(made, drawn, rules.CENTRAL, False, _buckets()).offline
-
+  others = lengths_lib.VARIATIONS.items()
+  drawn = {name: other.draw(len(requests)) for name, other in others}
   rows = [('Offline samples/s (estimate), central rule', '')]
-  rows.append(('as assumed', f'{offline(requests):.1f}'))
-  for name, other in lengths_lib.VARIATIONS.items():
-    rows.append((name, f'{offline(other.draw(len(requests))):.1f}'))
+  for name, each in {'as assumed': requests, **drawn}.items():
+    found = predict.of_set(made, each, rules.CENTRAL, False, _buckets())
+    rows.append((name, f'{found.offline:.1f}'))
   return tables.table(rows)
-
-
-def _path(sets: Sequence[costs.Set], requests: lengths_lib.Lengths) -> str:
-  rows = []
-  for made in sets:
-    seconds = times.of(made, rules.CENTRAL, requests)
-    rows_each = seconds.rows[-1]
-    prefill = seconds.prefill(rows_each, 1024) / rows_each / 1.024
-    peaks = (p.memory.get('peak', 0) for p in made.programs.values())
-    offline = predict.of_set(
-      made, requests, rules.CENTRAL, server=False
-    ).offline
-    rows.append(
-      (
-        made.title,
-        1e3 * seconds.step,
-        1e3 * prefill,
-        max(peaks) / 2**30,
-        offline,
-      )
-    )
-  return tables.path(rows)
 
 
 if __name__ == '__main__':

@@ -9,17 +9,12 @@ from collections.abc import Iterator, Mapping
 import dataclasses
 from typing import Any
 
-from saxml_ext.aot.report import chips
 from saxml_ext.aot.report import lengths as lengths_lib
+from saxml_ext.aot.report import rules
 from saxml_ext.aot.report import schedule
 from saxml_ext.aot.report.compiled import costs
 
-_BYTES = {
-  'float32': 4.0,
-  'bfloat16': 2.0,
-  'int8': 1.0,
-  'int8_weights': 1.0,
-}
+_BYTES = {'float32': 4.0, 'bfloat16': 2.0, 'int8': 1.0, 'int8_weights': 1.0}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,9 +102,9 @@ def _point(
   parameters: float,
   read: float = 0.0,
 ) -> Point:
-  topology = chips.of(programs.topology)
-  chip, count = topology.chip, topology.count
-  peak = topology.int8 if programs.weights == 'int8' else chip.bf16
+  topology = rules.topology_of(programs)
+  chip, count = topology.chip, topology.chips
+  peak = chip.int8 if programs.weights == 'int8' else chip.bf16
   read += programs.parts * parameters * _BYTES[programs.weights]
   computing = (matrices / peak + attention / chip.bf16) / count
   reading = read / chip.hbm_bandwidth / count

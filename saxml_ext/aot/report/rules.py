@@ -1,11 +1,11 @@
-"""The rule that computes seconds from a program's costs. All are estimates.
+"""Computes seconds from a program's costs by a rule. All are estimates.
 
 Seconds = max(work, memory) + exchange, where
 
   work      XLA's cycles over the clock, corrected by the kind of operation; a
             Pallas kernel's bundles over the clock, or the time to read its
             operands if that is longer, block by block of the KV that the slots
-            have (`live.py`); for an operation without an estimate, the time to
+            have (`Live`); for an operation without an estimate, the time to
             move its operands and results at the memory's bandwidth;
   memory    all bytes that operations and prefetches move to and from HBM, over
             its bandwidth: prefetches run beside the work, not in it;
@@ -18,10 +18,14 @@ and optimistic forms.
 
 from collections.abc import Mapping
 import dataclasses
+import functools
+import math
 
-from saxml_ext.aot.report import chips
-from saxml_ext.aot.report import live
+import numpy as np
+
+from saxml_ext.aot.report import lengths as lengths_lib
 from saxml_ext.aot.report.compiled import costs
+from saxml_ext.aot.tpu import topologies
 
 KERNELS = 'kernels'
 OTHERS = 'without an estimate'
@@ -131,11 +135,89 @@ OPTIMISTIC = Rule(
 RULES = (PESSIMISTIC, CENTRAL, OPTIMISTIC)
 
 
+def topology_of(programs: costs.Set) -> topologies.Topology:
+  """Returns the chips of a set.
+
+  Raises:
+    ValueError: Not all that the estimates need is known of them.
+  """
+  found = topologies.find(programs.topology)
+  chip = found.chip
+  if math.isnan(chip.clock + chip.int8):
+    known = {
+      t.chip.kind for t in topologies.BY_NAME.values() if t.chip.clock > 0
+    }
+    raise ValueError(
+      f'the clock of {chip.kind} ({programs.topology}), which XLA counts cycles'
+      f' of, is not known; it is of {", ".join(sorted(known))}. Add it to'
+      ' saxml_ext/aot/tpu/topologies.py with its source.'
+    )
+  return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Live:
+  """Slots that are all busy with requests of a distribution.
+
+  A kernel that reads each slot's own length takes as long as the slots have keys.
+  That depends on the requests: a slot is more often found with one of many steps
+  than with one of few, at each of its steps alike.
+
+  Attributes:
+    slots: The slots on each chip: all of them, or those of its part.
+    beams: The beams of each slot.
+    requests: The requests.
+  """
+
+  slots: int
+  beams: int
+  requests: lengths_lib.Lengths
+
+  def seconds(
+    self, block: costs.Block, computing: float, reading: float
+  ) -> float:
+    """Returns the mean seconds that the blocks of all slots take in a step.
+
+    Args:
+      block: The kind of block.
+      computing: The seconds to compute a block, full or not.
+      reading: The seconds to read a full block, which hides behind computing,
+        or the other way round.
+    """
+    full = max(computing, reading)
+    if block.suffix:
+      # The ring of steps turns wherever it stands: t steps that begin anywhere
+      # lie in 1 + (t - 1) / n blocks of n steps on average.
+      steps = block.keys / self.beams
+      return full * self.slots * (1 + (self._mean_steps - 1) / steps)
+    blocks, rest = np.divmod(self.requests.prompts, block.keys)
+    read = np.ceil(rest / block.chunk) * block.chunk / block.keys * reading
+    last = np.where(rest > 0, np.maximum(computing, read), 0)
+    each = np.average(blocks * full + last, weights=self._steps)
+    return self.slots * float(each)
+
+  @functools.cached_property
+  def _steps(self) -> np.ndarray:
+    # Answers of one token are complete after the prefill. Even if there are no
+    # others, a mean must exist.
+    return np.maximum(self.requests.outputs - 1, 1)
+
+  @functools.cached_property
+  def _mean_steps(self) -> float:
+    """Mean over all steps of how many have been done, itself included."""
+    return float(np.average((self._steps + 1) / 2, weights=self._steps))
+
+
+def live(made: costs.Set, requests: lengths_lib.Lengths) -> Live:
+  """Returns a set's slots, busy with `requests`."""
+  return Live(made.slots // made.parts, made.beams, requests)
+
+
 def parts(
   cost: costs.Cost,
-  topology: chips.Slice,
+  topology: topologies.Topology,
   rule: Rule,
-  slots: live.Live | None = None,
+  slots: Live | None = None,
 ) -> Mapping[str, float]:
   """Returns the seconds of each of PARTS; their sum is the estimate.
 
@@ -145,7 +227,7 @@ def parts(
     rule: The form of the rule.
     slots: The requests in the slots; needed if a kernel reads blocks of KV.
   """
-  clock = topology.clock
+  clock = topology.chip.clock
   bandwidth = topology.chip.hbm_bandwidth * rule.hbm
   seconds = dict.fromkeys(PARTS, 0.0)
   passes = {costs.ELEMENTWISE: rule.elementwise, costs.COPIES: rule.copies}
@@ -180,16 +262,16 @@ def parts(
 
 def seconds(
   cost: costs.Cost,
-  topology: chips.Slice,
+  topology: topologies.Topology,
   rule: Rule,
-  slots: live.Live | None = None,
+  slots: Live | None = None,
 ) -> float:
   """Returns the estimate. The arguments are those of `parts`."""
   return sum(parts(cost, topology, rule, slots).values())
 
 
 def collective_seconds(
-  collective: costs.Collective, topology: chips.Slice, rule: Rule
+  collective: costs.Collective, topology: topologies.Topology, rule: Rule
 ) -> float:
   """Returns the seconds of an exchange, by a ring in both directions.
 
@@ -205,7 +287,7 @@ def collective_seconds(
   n = collective.group
   if n == 1:
     return 0.0
-  link = topology.link * rule.link
+  link = topology.chip.link * rule.link
   rounds = 2 if collective.kind == 'all-reduce' else 1
   if collective.kind == 'collective-permute':
     return collective.bytes / link + rule.hop
@@ -214,3 +296,67 @@ def collective_seconds(
     return collective.bytes * n / 4 / (2 * link) + n // 2 * rule.hop
   moved = rounds * (n - 1) / n * collective.bytes / (2 * link)
   return moved + rounds * (n - 1) * rule.hop
+
+
+@dataclasses.dataclass(frozen=True)
+class Times:
+  """The seconds of a set's programs by a rule, for simulations of serving.
+
+  Attributes:
+    prefills: The seconds of the prefills that were compiled, by their rows
+      (prompts together) and padded length.
+    call: The seconds of a call of decoding, whatever its steps.
+    step: The seconds of one step of decoding.
+    host: The seconds of the host per call of decoding, in which the chips wait.
+  """
+
+  prefills: Mapping[tuple[int, int], float]
+  call: float
+  step: float
+  host: float = 0.0
+
+  @functools.cached_property
+  def rows(self) -> tuple[int, ...]:
+    return tuple(sorted({rows for rows, _ in self.prefills}))
+
+  def prefill(self, rows: int, length: int) -> float:
+    """Returns the seconds of one prefill; between compiled lengths in proportion.
+
+    Beyond them the nearest one is scaled by length.
+    """
+    known = {n: s for (r, n), s in self.prefills.items() if r == rows}
+    nearest = min(max(length, min(known)), max(known))
+    lengths = sorted(known)
+    seconds = np.interp(nearest, lengths, [known[n] for n in lengths])
+    return float(seconds) * (length / nearest)
+
+
+def times(
+  programs: costs.Set, rule: Rule, requests: lengths_lib.Lengths
+) -> Times:
+  """Returns the times of a set.
+
+  Args:
+    programs: The set.
+    rule: The form of the rule.
+    requests: The requests that all of its slots are busy with.
+
+  Raises:
+    ValueError: It has no prefill, or not one decode program.
+  """
+  topology = topology_of(programs)
+  slots = live(programs, requests)
+  decode = programs.programs.get(f'decode {programs.slots}')
+  if not programs.prefills or decode is None or decode.step is None:
+    raise ValueError(
+      f'the costs of {programs.title!r} are of the programs'
+      f' {sorted(programs.programs)}; an estimate of samples/s needs decode'
+      f' {programs.slots} with its loop, and at least one prefill_and_insert.'
+    )
+  prefills = {
+    size: seconds(program.once, topology, rule, slots)
+    for size, program in programs.prefills.items()
+  }
+  call = seconds(decode.once, topology, rule, slots)
+  step = seconds(decode.step, topology, rule, slots)
+  return Times(prefills, call, step, rule.host)

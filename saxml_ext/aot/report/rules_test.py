@@ -3,15 +3,14 @@ import dataclasses
 from absl.testing import absltest
 import numpy as np
 
-from saxml_ext.aot.report import chips
 from saxml_ext.aot.report import lengths
-from saxml_ext.aot.report import live
 from saxml_ext.aot.report import roofline
 from saxml_ext.aot.report import rules
 from saxml_ext.aot.report.compiled import costs
 from saxml_ext.aot.report.testing import sets
+from saxml_ext.aot.tpu import topologies
 
-_TOPOLOGY = chips.of('v5e 2x2')
+_TOPOLOGY = topologies.find('v5e 2x2')
 _BANDWIDTH = 819e9
 # Peaks and XLA's cycles as they are: figures that can be checked by hand.
 _PLAIN = rules.Rule(
@@ -61,7 +60,7 @@ class RulesTest(absltest.TestCase):
 
   def test_a_kernel_reads_what_the_slots_have(self):
     # Of 2 slots: 250 keys of prompts, 4 bytes a key; steps 1 to 9 of 2 beams, which reach over 1 + (5 - 1) / 4 blocks of 8 keys.
-    slots = live.Live(
+    slots = rules.Live(
       2, 2, lengths.Lengths(np.array([250]), np.array([10]), 'one')
     )
     prompt = costs.Block(False, 100, 50, 400, 0)
@@ -87,7 +86,7 @@ class RulesTest(absltest.TestCase):
       (384 + 129, 'reading', 30 + 20),
       (768, 'reading', 60),
     ):
-      slots = live.Live(
+      slots = rules.Live(
         1, 4, lengths.Lengths(np.array([prompt]), np.array([10]), 'one')
       )
       reading = 30 if bound == 'reading' else 1
@@ -160,10 +159,11 @@ class RulesTest(absltest.TestCase):
       self.assertNotEqual(pessimistic[term], optimistic[term], term)
 
   def test_a_slice_of_which_too_little_is_known_is_refused(self):
+    made = sets.small()
     with self.assertRaisesRegex(ValueError, 'v9_2x2'):
-      chips.of('v9 2x2')
+      rules.topology_of(dataclasses.replace(made, topology='v9 2x2'))
     with self.assertRaisesRegex(ValueError, 'clock of TPU v6 lite'):
-      chips.of('v6e 2x2')
+      rules.topology_of(dataclasses.replace(made, topology='v6e 2x2'))
 
 
 class RooflineTest(absltest.TestCase):

@@ -1,10 +1,17 @@
-"""A simulation of this server's scheduler, with estimated times for a clock.
+"""Simulates serving, with estimated times for a clock.
 
-Follows `server/scheduling/scheduler.py` and `engine/runner.py`: free slots are
+`run` simulates this server's scheduler. It follows `server/scheduling/scheduler.py` and `engine/runner.py`: free slots are
 refilled whenever one has finished, requests of one bucket in runs; a prefill
 of each batch of one bucket; then all slots decode until one finishes.
 It leaves out the network, cancelled requests, jitter, and the host's time except
-for `times.host` per decode call.
+for `Times.host` per decode call.
+
+`StaticBatching` simulates Sax, for a check of the estimates. A batch is prefilled
+together at the bucket of its longest prompt, decodes until its last request is
+done, and only then the next one begins. Google's harness sorted an Offline query
+by the prompts' lengths (`issue_queries` of closed/Google/code/gptj-99/backend.py
+in MLCommons' inference_results_v3.1). A Server's batch is taken when it is full,
+or when its oldest request has waited BATCH_WAIT_SECS, in order of arrival.
 """
 
 import collections
@@ -14,7 +21,7 @@ import dataclasses
 import numpy as np
 
 from saxml_ext.aot.report import lengths as lengths_lib
-from saxml_ext.aot.report import times as times_lib
+from saxml_ext.aot.report import rules
 from saxml_ext.engine.attention import slot_parts
 from saxml_ext.engine.parallel import prompt_queue
 
@@ -31,11 +38,12 @@ class Policy:
   """How requests are batched.
 
   Attributes:
-    slots: requests decoded together.
-    buckets: lengths that prompts are padded to, ascending.
-    rows: prompts prefilled together, ascending choices; multiples of `parts`.
-    steps_per_call: most steps of one decode call.
-    parts: of the slots, which prefill prompts of their own beside each other.
+    slots: The requests decoded together.
+    buckets: The lengths that prompts are padded to, ascending.
+    rows: The prompts prefilled together, ascending choices; multiples of `parts`.
+    steps_per_call: The most steps of one decode call.
+    parts: The parts of the slots, which prefill prompts of their own beside each
+      other.
   """
 
   slots: int
@@ -47,14 +55,14 @@ class Policy:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-  """What a simulated run gave.
+  """The result of a simulated run.
 
   Attributes:
-    samples_per_second: over the whole run.
+    samples_per_second: The rate over the whole run.
     latencies: [N] seconds from arrival to answer.
-    prefill_share: of the time, spent in prefills.
-    busy: mean share of the slots that decode, over the steps.
-    padding: prefilled tokens over tokens of prompts.
+    prefill_share: The share of the time that was spent in prefills.
+    busy: The mean share of the slots that decode, over the steps.
+    padding: The prefilled tokens over tokens of prompts.
     calls: The decode calls.
     steps: The decode steps in these calls.
   """
@@ -70,19 +78,22 @@ class Outcome:
 
 def run(
   requests: lengths_lib.Lengths,
-  times: times_lib.Times,
+  times: rules.Times,
   policy: Policy,
   arrivals: np.ndarray | None = None,
 ) -> Outcome:
   """Simulates a run.
 
   Args:
-    requests: what is asked, in order of arrival.
-    times: of the programs.
-    policy: how they are batched.
+    requests: The requests, in order of arrival.
+    times: The times of the programs.
+    policy: The rules of batching.
     arrivals: [N] ascending seconds; None: all at 0, as in Offline.
   """
-  return _Server(requests, times, policy, arrivals).run()
+  server = _Server(requests, times, policy, arrivals)
+  while server.step():
+    pass
+  return server.outcome()
 
 
 class _Server:
@@ -91,7 +102,7 @@ class _Server:
   def __init__(
     self,
     requests: lengths_lib.Lengths,
-    times: times_lib.Times,
+    times: rules.Times,
     policy: Policy,
     arrivals: np.ndarray | None,
   ):
@@ -125,9 +136,7 @@ class _Server:
     self._steps = 0
     self._slot_steps = 0
 
-  def run(self) -> Outcome:
-    while self._step():
-      pass
+  def outcome(self) -> Outcome:
     total = max(self._ends.max(), 1e-12)
     return Outcome(
       samples_per_second=len(self._ends) / total,
@@ -139,9 +148,12 @@ class _Server:
       steps=self._steps,
     )
 
-  def _step(self) -> bool:
-    """A round of the scheduler; False when all is done."""
-    self._admit()
+  def step(self) -> bool:
+    """Runs a round of the scheduler; returns False when all is done."""
+    arrived = int(np.searchsorted(self._arrivals, self._now, side='right'))
+    for request in range(self._arrived, arrived):
+      self._waiting[self._buckets[request]].append(request)
+    self._arrived = arrived
     work = self._left.any() or any(self._waiting.values()) or self._queue
     if not work:
       if self._arrived == len(self._arrivals):
@@ -151,14 +163,6 @@ class _Server:
     self._fill()
     self._decode()
     return True
-
-  def _admit(self) -> None:
-    while (
-      self._arrived < len(self._arrivals)
-      and self._arrivals[self._arrived] <= self._now
-    ):
-      self._waiting[self._buckets[self._arrived]].append(self._arrived)
-      self._arrived += 1
 
   def _fill(self) -> None:
     held = list(self._queue.slots)
@@ -218,7 +222,7 @@ class _Server:
 
 
 def poisson(count: int, rate: float, seed: int = 1) -> np.ndarray:
-  """Arrivals [N] in seconds at `rate` per second, as LoadGen's Server has."""
+  """Returns arrivals [N] in seconds at `rate` per second, as LoadGen's Server."""
   rng = np.random.default_rng(seed)
   return np.cumsum(rng.exponential(1 / rate, count))
 
@@ -230,14 +234,14 @@ def highest_rate(
   percentile: float = 99,
   rounds: int = 9,
 ) -> float:
-  """The highest rate whose latencies stay within a bound, by bisection.
+  """Returns the highest rate whose latencies stay within a bound, by bisection.
 
   Args:
-    served: called with a rate; the latencies [N] in seconds.
-    most: samples per second that cannot be exceeded: Offline's.
-    bound: seconds.
-    percentile: of the latencies, which must not exceed the bound.
-    rounds: halvings; the result is exact to `most` / 2**rounds.
+    served: Returns the latencies [N] in seconds at a rate.
+    most: The samples per second that cannot be exceeded: Offline's.
+    bound: The seconds.
+    percentile: The percentile of the latencies that must not exceed the bound.
+    rounds: The halvings; the result is exact to `most` / 2**rounds.
   """
   low, high = 0.0, most
   for _ in range(rounds):
@@ -245,3 +249,82 @@ def highest_rate(
     late = np.percentile(served(rate), percentile)
     low, high = (rate, high) if late <= bound else (low, rate)
   return low
+
+
+@dataclasses.dataclass(frozen=True)
+class StaticBatching:
+  """Sax's settings.
+
+  Attributes:
+    batch: The requests together; a batch that is not full costs as much.
+    buckets: The lengths that prompts are padded to, ascending.
+    wait: The seconds that a request waits for company.
+    longest: The steps that every batch decodes; 0: until its last request is
+      done.
+  """
+
+  batch: int
+  buckets: tuple[int, ...]
+  wait: float = 0.0
+  longest: int = 0
+
+  def _seconds(
+    self,
+    requests: lengths_lib.Lengths,
+    chosen: np.ndarray | slice,
+    times: Mapping[int, rules.Times],
+  ) -> float:
+    """Returns the seconds of one batch of chosen requests."""
+    longest = int(requests.prompts[chosen].max())
+    bucket = lengths_lib.bucket(longest, self.buckets)
+    steps = max(self.longest, int(requests.outputs[chosen].max())) - 1
+    t = times[bucket]
+    rows = t.rows[-1]
+    repeats = -(-self.batch // rows)
+    prefills = repeats * t.prefill(rows, bucket)
+    return prefills + t.host + t.call + steps * t.step
+
+  def offline(
+    self, requests: lengths_lib.Lengths, times: Mapping[int, rules.Times]
+  ) -> float:
+    """Returns samples per second of a query of all requests, sorted by length.
+
+    Args:
+      requests: The requests.
+      times: The times by bucket; programs of a bucket keep KV of its length.
+    """
+    order = np.argsort(requests.prompts, kind='stable')
+    total = sum(
+      self._seconds(requests, order[begin : begin + self.batch], times)
+      for begin in range(0, len(order), self.batch)
+    )
+    return len(order) / total
+
+  def server(
+    self,
+    requests: lengths_lib.Lengths,
+    times: Mapping[int, rules.Times],
+    arrivals: np.ndarray,
+  ) -> np.ndarray:
+    """Returns latencies [N] in seconds of requests that arrive at `arrivals`.
+
+    Args:
+      requests: The requests.
+      times: The times by bucket, as in `offline`.
+      arrivals: [N] seconds, ascending.
+    """
+    ends = np.zeros(len(arrivals))
+    now = 0.0
+    begin = 0
+    while begin < len(arrivals):
+      full = begin + self.batch - 1
+      ready = arrivals[begin] + self.wait
+      if full < len(arrivals):
+        ready = min(ready, arrivals[full])
+      now = max(now, ready)
+      waiting = int(np.searchsorted(arrivals, now, side='right'))
+      batch = slice(begin, min(waiting, begin + self.batch))
+      now += self._seconds(requests, batch, times)
+      ends[batch] = now
+      begin = batch.stop
+    return ends - arrivals

@@ -7,16 +7,14 @@ from saxml_ext.aot.report import lengths as lengths_lib
 from saxml_ext.aot.report import predict
 from saxml_ext.aot.report import rules
 from saxml_ext.aot.report import schedule
-from saxml_ext.aot.report import static_batching
-from saxml_ext.aot.report import times as times_lib
 from saxml_ext.aot.report.testing import sets
 
 _PREFILL = 0.5
 _STEP = 0.25
 _CALL = 0.125
 _POLICY = schedule.Policy(slots=4, buckets=(512, 1024), rows=(1,))
-_TIMES = times_lib.Times(
-  {times_lib.Prefill(1, 512): _PREFILL, times_lib.Prefill(1, 1024): 2.0},
+_TIMES = rules.Times(
+  {(1, 512): _PREFILL, (1, 1024): 2.0},
   _CALL,
   _STEP,
 )
@@ -57,9 +55,7 @@ class ScheduleTest(absltest.TestCase):
 
   def test_rows_are_prefilled_together(self):
     policy = schedule.Policy(4, (512,), (1, 4))
-    seconds = times_lib.Times(
-      {times_lib.Prefill(1, 512): 0.5, times_lib.Prefill(4, 512): 0.75}, 0, 0
-    )
+    seconds = rules.Times({(1, 512): 0.5, (4, 512): 0.75}, 0, 0)
     together = schedule.run(_equal(8), seconds, policy)
     self.assertAlmostEqual(together.samples_per_second, 8 / 1.5)
     # 3 are a batch of 4 with one row repeated.
@@ -67,7 +63,7 @@ class ScheduleTest(absltest.TestCase):
     self.assertAlmostEqual(three.samples_per_second, 3 / 0.75)
 
   def test_parts_prefill_beside_each_other(self):
-    seconds = times_lib.Times({times_lib.Prefill(2, 512): 0.5}, 0, 0.25)
+    seconds = rules.Times({(2, 512): 0.5}, 0, 0.25)
     policy = schedule.Policy(4, (512,), (2,), parts=2)
     # Two rounds of two prefills and 10 steps.
     found = schedule.run(_equal(8), seconds, policy)
@@ -79,7 +75,7 @@ class ScheduleTest(absltest.TestCase):
   def test_a_prompt_waits_for_another_part(self):
     outputs = np.array([2, 21, 21, 3, 11, 11])
     requests = lengths_lib.Lengths(np.full(6, 100), outputs, 'unequal')
-    seconds = times_lib.Times({times_lib.Prefill(2, 512): 0.5}, 0, 0.25)
+    seconds = rules.Times({(2, 512): 0.5}, 0, 0.25)
     policy = schedule.Policy(4, (512,), (2,), parts=2)
     found = schedule.run(requests, seconds, policy)
     # Slot 0 is free after a step and slot 3 after another: one prefill for both.
@@ -102,7 +98,7 @@ class ScheduleTest(absltest.TestCase):
     policy = schedule.Policy(8, (512, 1024, 1919), (1,))
 
     def rate(step=0.01, call=0.0, slots=8, drawn=requests):
-      seconds = times_lib.Times({times_lib.Prefill(1, 512): 0.01}, call, step)
+      seconds = rules.Times({(1, 512): 0.01}, call, step)
       how = schedule.Policy(slots, policy.buckets, policy.rows)
       return schedule.run(drawn, seconds, how).samples_per_second
 
@@ -136,36 +132,36 @@ class ScheduleTest(absltest.TestCase):
 class StaticBatchingTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
-    seconds = times_lib.Times({times_lib.Prefill(4, 512): _PREFILL}, 0, _STEP)
-    longer = times_lib.Times({times_lib.Prefill(4, 1024): 1.0}, 0, 2 * _STEP)
+    seconds = rules.Times({(4, 512): _PREFILL}, 0, _STEP)
+    longer = rules.Times({(4, 1024): 1.0}, 0, 2 * _STEP)
     self.times = {512: seconds, 1024: longer}
-    self.policy = static_batching.Policy(4, (512, 1024), wait=4.0)
+    self.policy = schedule.StaticBatching(4, (512, 1024), wait=4.0)
 
   def test_a_batch_waits_for_its_longest(self):
     requests = lengths_lib.Lengths(
       np.array([10, 20, 900, 30]), np.array([5, 41, 6, 7]), ''
     )
-    found = static_batching.offline(requests, self.times, self.policy)
+    found = self.policy.offline(requests, self.times)
     self.assertAlmostEqual(found, 4 / (1.0 + 40 * 2 * _STEP))
 
   def test_an_offline_query_is_sorted(self):
     requests = lengths_lib.Lengths(
       np.array([10, 900] * 4), np.array([11] * 8), ''
     )
-    found = static_batching.offline(requests, self.times, self.policy)
+    found = self.policy.offline(requests, self.times)
     short, long = _PREFILL + 10 * _STEP, 1.0 + 10 * 2 * _STEP
     self.assertAlmostEqual(found, 8 / (short + long))
 
   def test_a_server_batch_goes_when_full_or_late(self):
     arrivals = np.array([0.0, 0.1, 0.2, 0.3, 50.0])
-    found = static_batching.server(_equal(5), self.times, self.policy, arrivals)
+    found = self.policy.server(_equal(5), self.times, arrivals)
     seconds = _PREFILL + 10 * _STEP
     self.assertAlmostEqual(found[0], 0.3 + seconds)
     self.assertAlmostEqual(found[4], 4.0 + seconds)
 
   def test_always_the_longest(self):
-    policy = static_batching.Policy(4, (512,), longest=101)
-    found = static_batching.offline(_equal(4), self.times, policy)
+    policy = schedule.StaticBatching(4, (512,), longest=101)
+    found = policy.offline(_equal(4), self.times)
     self.assertAlmostEqual(found, 4 / (_PREFILL + 100 * _STEP))
 
 
@@ -187,7 +183,7 @@ class TimesTest(absltest.TestCase):
     self.assertAlmostEqual(_TIMES.prefill(1, 2048), 4.0)
 
   def test_of_a_set(self):
-    found = times_lib.of(sets.small(), rules.CENTRAL, _equal(8))
+    found = rules.times(sets.small(), rules.CENTRAL, _equal(8))
     self.assertAlmostEqual(found.step, 0.02)
     self.assertAlmostEqual(found.prefill(1, 1919), 0.03)
     self.assertEqual(found.host, rules.CENTRAL.host)
@@ -198,7 +194,7 @@ class TimesTest(absltest.TestCase):
     programs = dict(made.programs)
     del programs['decode 8']
     with self.assertRaisesRegex(ValueError, 'needs decode 8'):
-      times_lib.of(
+      rules.times(
         type(made)(**{**vars(made), 'programs': programs}),
         rules.CENTRAL,
         _equal(8),

@@ -1,12 +1,10 @@
-"""The report's text: plain tables, every figure of speed called an estimate."""
+"""Writes the report's tables; every figure of speed is called an estimate."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from saxml_ext.aot.report import chips
 from saxml_ext.aot.report import lengths as lengths_lib
-from saxml_ext.aot.report import live
 from saxml_ext.aot.report import predict
 from saxml_ext.aot.report import roofline
 from saxml_ext.aot.report import rules
@@ -18,7 +16,7 @@ Row = tuple[str, ...]
 
 
 def table(rows: Iterable[Row]) -> str:
-  """Rows of cells in columns; the first is flush left, the others right."""
+  """Returns rows of cells in columns; the first is flush left, the others right."""
   rows = list(rows)
   widths = [max(map(len, column)) for column in zip(*rows)]
   lines = []
@@ -29,47 +27,35 @@ def table(rows: Iterable[Row]) -> str:
   return '\n'.join(lines)
 
 
+_TERMS: Sequence[tuple[str, Callable[[rules.Rule], str]]] = (
+  ('term', lambda r: r.name),
+  ('HBM bandwidth, of the peak', lambda r: f'{r.hbm:.0%}'),
+  ("products and kernels, x XLA's cycles", lambda r: f'{r.computing:.2f}'),
+  ("elementwise, x XLA's cycles", lambda r: f'{r.elementwise:.2f}'),
+  ("copies, x XLA's cycles", lambda r: f'{r.copies:.2f}'),
+  ('operation without an estimate, us', lambda r: f'{1e6 * r.launch:.0f}'),
+  ('links, of the peak', lambda r: f'{r.link:.0%}'),
+  ('start of a collective, us a hop', lambda r: f'{1e6 * r.hop:.1f}'),
+  ('exchange', lambda r: 'beside work' if r.overlap else 'after work'),
+  ('host, ms a decode call', lambda r: f'{1e3 * r.host:.0f}'),
+  ('steps per token of an answer', lambda r: f'{r.steps:.3f}'),
+  (
+    'a static batch decodes',
+    lambda r: '128 steps' if r.always_longest else 'to its last',
+  ),
+)
+
+
 def terms() -> str:
   """Returns the terms of the rule in its three forms."""
-
-  def row(name: str, values: Callable[[rules.Rule], str]) -> Row:
-    return (name, *map(values, rules.RULES))
-
-  return table(
-    [
-      row('term', lambda r: r.name),
-      row('HBM bandwidth, of the peak', lambda r: f'{r.hbm:.0%}'),
-      row(
-        "products and kernels, x XLA's cycles", lambda r: f'{r.computing:.2f}'
-      ),
-      row("elementwise, x XLA's cycles", lambda r: f'{r.elementwise:.2f}'),
-      row("copies, x XLA's cycles", lambda r: f'{r.copies:.2f}'),
-      row(
-        'operation without an estimate, us', lambda r: f'{1e6 * r.launch:.0f}'
-      ),
-      row('links, of the peak', lambda r: f'{r.link:.0%}'),
-      row('start of a collective, us a hop', lambda r: f'{1e6 * r.hop:.1f}'),
-      row('exchange', lambda r: 'beside work' if r.overlap else 'after work'),
-      row('host, ms a decode call', lambda r: f'{1e3 * r.host:.0f}'),
-      row('steps per token of an answer', lambda r: f'{r.steps:.3f}'),
-      row(
-        'a static batch decodes',
-        lambda r: '128 steps' if r.always_longest else 'to its last',
-      ),
-    ]
-  )
+  return table((name, *map(value, rules.RULES)) for name, value in _TERMS)
 
 
 def programs(made: costs.Set, requests: lengths_lib.Lengths) -> str:
-  """Milliseconds of each program: by all rules, and the central one's parts."""
-  where, slots = _topology(made), live.of(made, requests)
-  rows: list[Row] = [
-    (
-      'ms (estimates)',
-      *(rule.name for rule in rules.RULES),
-      *rules.PARTS,
-    )
-  ]
+  """Returns milliseconds of each program: by all rules, and of each part."""
+  where, slots = rules.topology_of(made), rules.live(made, requests)
+  names = (rule.name for rule in rules.RULES)
+  rows: list[Row] = [('ms (estimates)', *names, *rules.PARTS)]
   for name, cost in timed(made):
     seconds = [rules.seconds(cost, where, r, slots) for r in rules.RULES]
     parts = rules.parts(cost, where, rules.CENTRAL, slots)
@@ -79,35 +65,32 @@ def programs(made: costs.Set, requests: lengths_lib.Lengths) -> str:
 
 
 def _unknown_kernels(made: costs.Set) -> str:
-  """A warning about kernels of which only the bytes are known."""
+  """Returns a warning about kernels of which only the bytes are known."""
   unknown = {
     f'{call.name} ({name})'
     for name, cost in timed(made)
     for call in cost.kernels
     if call.bundles is None
   }
-  if not unknown:
-    return ''
-  return (
+  warning = (
     '\n  Only the bytes of these kernels are known, so they count for too'
     f' little: {", ".join(sorted(unknown))}.'
   )
+  return warning if unknown else ''
 
 
 def timed(made: costs.Set) -> list[tuple[str, costs.Cost]]:
-  """What the tables show of a set: its steps of decoding, then its prefills."""
-  found = []
+  """Returns what the tables show of a set: steps of decoding, then prefills."""
+  steps, prefills = [], []
   for key in sorted(made.programs, key=_numbers):
     program = made.programs[key]
     if program.step is not None:
-      found.append((f'{key}, a step', program.step))
-      found.append((f'{key}, a call', program.once))
-  for key in sorted(made.programs, key=_numbers):
-    program = made.programs[key]
-    if program.step is None:
+      steps.append((f'{key}, a step', program.step))
+      steps.append((f'{key}, a call', program.once))
+    else:
       name = key.replace('_and_insert', '').replace(' 0 ', ' x ')
-      found.append((name, program.once))
-  return found
+      prefills.append((name, program.once))
+  return steps + prefills
 
 
 def _numbers(key: str) -> tuple[str, list[int]]:
@@ -117,7 +100,7 @@ def _numbers(key: str) -> tuple[str, list[int]]:
 
 
 def memory(made: costs.Set) -> str:
-  """GiB of each chip; what XLA planned, no estimate of ours."""
+  """Returns GiB of each chip, as XLA planned them: no estimate of ours."""
   kinds = ('peak', 'arguments', 'temporaries', 'code')
   rows: list[Row] = [('GiB per chip (XLA)', *kinds)]
   for key in sorted(made.programs, key=_numbers):
@@ -125,13 +108,13 @@ def memory(made: costs.Set) -> str:
     if program.memory:
       sizes = (program.memory[kind] / _GIB for kind in kinds)
       rows.append((key, *(f'{size:.2f}' for size in sizes)))
-  limit = chips.of(made.topology).chip.hbm / _GIB
+  limit = rules.topology_of(made).chip.hbm / _GIB
   return table(rows) + f'\n  Of {limit:.2f} GiB that programs may use.'
 
 
 def floor(made: costs.Set, requests: lengths_lib.Lengths) -> str:
-  """Each program beside the least that the chips allow."""
-  topology, slots = _topology(made), live.of(made, requests)
+  """Returns each program beside the least that the chips allow."""
+  topology, slots = rules.topology_of(made), rules.live(made, requests)
   rows: list[Row] = [('', 'floor ms', 'estimate ms', 'estimate / floor')]
   found = dict(timed(made))
   for name, point in roofline.points(made, requests, predict.policy(made)):
@@ -172,13 +155,14 @@ def shares(
 def predictions(
   made: costs.Set, by_rule: Mapping[str, predict.Prediction]
 ) -> str:
-  """Samples per second by each rule; ends in the lines that people look for."""
+  """Returns samples per second by each rule, and the headlines in the end."""
+  found = by_rule.values()
   rows: list[Row] = [('samples/s (estimates)', *by_rule)]
-  rows.append(('Offline', *(f'{p.offline:.1f}' for p in by_rule.values())))
-  if all(p.server is not None for p in by_rule.values()):
-    servers = (f'{p.server:.1f}' for p in by_rule.values())
+  rows.append(('Offline', *(f'{p.offline:.1f}' for p in found)))
+  if all(p.server is not None for p in found):
+    servers = (f'{p.server:.1f}' for p in found)
     rows.append(('Server, p99 within 20 s', *servers))
-  outcomes = [p.outcome for p in by_rule.values() if p.outcome is not None]
+  outcomes = [p.outcome for p in found if p.outcome is not None]
   if len(outcomes) == len(by_rule):
     rows += [
       ('time in prefills', *(f'{o.prefill_share:.0%}' for o in outcomes)),
@@ -191,85 +175,60 @@ def predictions(
 def headlines(
   made: costs.Set, by_rule: Mapping[str, predict.Prediction]
 ) -> list[str]:
-  """The central rule's figures, one line each."""
+  """Returns the central rule's figures, one line each."""
   central = by_rule[rules.CENTRAL.name]
-  where = f'{made.topology}, {made.weights}'
-  lines = [f'Offline, {where}: {central.offline:.1f} samples/s (estimate)']
-  if central.server is not None:
-    lines.append(f'Server, {where}: {central.server:.1f} samples/s (estimate)')
-  return lines
+  figures = {'Offline': central.offline, 'Server': central.server}
+  return [
+    f'{name}, {made.topology}, {made.weights}: {value:.1f} samples/s (estimate)'
+    for name, value in figures.items()
+    if value is not None
+  ]
 
 
 def sax(
   found: Sequence[tuple[predict.Published, Mapping[str, predict.Prediction]]],
 ) -> str:
-  """What was published beside what the rules say of the same configuration."""
+  """Returns what was published beside the rules' predictions of the same."""
+  names = (f'{rule.name} (estimate)' for rule in rules.RULES)
   rows: list[Row] = [
-    (
-      'Sax, samples/s',
-      'measured',
-      *(f'{rule.name} (estimate)' for rule in rules.RULES),
-      'central / measured',
-    )
+    ('Sax, samples/s', 'measured', *names, 'central / measured')
   ]
   for published, by_rule in found:
-    for scenario, measured in (
-      ('Offline', published.offline),
-      ('Server', published.server),
-    ):
-      values = [
-        getattr(by_rule[rule.name], scenario.lower()) for rule in rules.RULES
-      ]
-      if None in values:
+    for scenario in ('offline', 'server'):
+      values = {name: getattr(p, scenario) for name, p in by_rule.items()}
+      if None in values.values():
         continue
-      central = getattr(by_rule[rules.CENTRAL.name], scenario.lower())
-      rows.append(
-        (
-          f'{published.name} {scenario}',
-          f'{measured:.2f}',
-          *(f'{value:.2f}' for value in values),
-          f'{central / measured:.2f}',
-        )
-      )
+      measured = getattr(published, scenario)
+      ratio = values[rules.CENTRAL.name] / measured
+      figures = (measured, *values.values(), ratio)
+      name = f'{published.name} {scenario.title()}'
+      rows.append((name, *(f'{figure:.2f}' for figure in figures)))
   return table(rows)
 
 
 def lengths(requests: lengths_lib.Lengths) -> str:
-  """What is assumed or counted about the requests."""
+  """Returns what is assumed or counted about the requests."""
   rows: list[Row] = [('tokens', 'mean', '10 %', 'median', '90 %', 'largest')]
-  for name, values in (
-    ('prompts', requests.prompts),
-    ('outputs', requests.outputs),
-  ):
+  for name in ('prompts', 'outputs'):
+    values = getattr(requests, name)
     marks = (*np.percentile(values, [10, 50, 90]), values.max())
-    rows.append((name, f'{values.mean():.0f}', *(f'{m:.0f}' for m in marks)))
+    rows.append((name, *(f'{m:.0f}' for m in (values.mean(), *marks))))
   return f'  {len(requests)} requests; {requests.source}.\n' + table(rows)
 
 
-def path(
-  sets: Sequence[tuple[str, float, float, float, float]],
-) -> str:
-  """Configurations side by side, in the order they were tried.
-
-  Args:
-    sets: title, milliseconds of a step, of prefill per 1,000 tokens, GiB of the
-      largest program, Offline samples/s by the central rule.
-  """
+def path(sets: Sequence[costs.Set], requests: lengths_lib.Lengths) -> str:
+  """Returns configurations side by side, in the order they were tried."""
   rows: list[Row] = [
     (
-      'configuration',
-      'step ms',
-      'prefill ms / 1,000',
-      'peak GiB',
+      *('configuration', 'step ms', 'prefill ms / 1,000', 'peak GiB'),
       'Offline samples/s (estimate)',
     )
   ]
-  for title, step, prefill, peak, offline in sets:
-    rows.append(
-      (title, f'{step:.1f}', f'{prefill:.1f}', f'{peak:.2f}', f'{offline:.1f}')
-    )
+  for made in sets:
+    times = rules.times(made, rules.CENTRAL, requests)
+    prefill = times.prefill(times.rows[-1], 1024) / times.rows[-1] / 1.024
+    peak = max(p.memory.get('peak', 0) for p in made.programs.values()) / _GIB
+    offline = predict.of_set(made, requests, rules.CENTRAL, False).offline
+    milliseconds = (f'{1e3 * seconds:.1f}' for seconds in (times.step, prefill))
+    rows.append((made.title, *milliseconds, f'{peak:.2f}', f'{offline:.1f}'))
   return table(rows)
-
-
-def _topology(made: costs.Set) -> chips.Slice:
-  return chips.of(made.topology)

@@ -10,6 +10,7 @@ that does not fit the chips' memory is not written.
 
 from collections.abc import Mapping, Sequence
 import gzip
+import pathlib
 import time
 
 from absl import flags
@@ -17,7 +18,6 @@ from absl import flags
 from saxml_ext.aot import compile_set
 from saxml_ext.aot import manifest as manifest_lib
 from saxml_ext.aot.tpu import compile_worker
-from saxml_ext.aot.tpu import memory_fit
 from saxml_ext.aot.tpu import summary
 from saxml_ext.aot.tpu import topologies
 from saxml_ext.common import errors
@@ -59,9 +59,8 @@ _JOBS = flags.DEFINE_integer(
 
 def main(argv: Sequence[str]) -> None:
   del argv
-  with program.exit_on(
-    'compile_programs', (errors.SaxError, OSError, RuntimeError)
-  ):
+  kinds = (errors.SaxError, OSError, RuntimeError)
+  with program.exit_on('compile_programs', kinds):
     _compile()
 
 
@@ -75,18 +74,11 @@ def _compile() -> None:
   model = task.model()
   run = model.executables()
   peaks: list[int] = []
-  pages: list[str] = []
 
   def elsewhere(key: executables.Key) -> compile_set.Built:
     built, peak = compile_worker.compile_program(task, str(key))
     peaks.append(peak)
     return built
-
-  def finish(
-    manifest: manifest_lib.Manifest, files: Mapping[str, bytes]
-  ) -> dict[str, bytes]:
-    pages.append(_summary(manifest, files))
-    return {summary.NAME: pages[0].encode()}
 
   compile_set.compile_set(
     out,
@@ -94,12 +86,12 @@ def _compile() -> None:
     _keys(run),
     manifest_lib.Serving(task.params, task.overrides),
     xla_flags=task.xla_flags(model),
-    finish=finish,
+    finish=lambda *made: {summary.NAME: _summary(*made).encode()},
     elsewhere=elsewhere,
     jobs=_JOBS.value,
     progress=lambda line: print(line, flush=True),
   )
-  print('\n' + pages[0])
+  print('\n' + pathlib.Path(out, summary.NAME).read_text('utf-8'))
   print(
     f'{out}: {time.monotonic() - began:.0f} s, at most'
     f' {max(peaks) / 1e9:.1f} GB of memory in one of {_JOBS.value} processes'
@@ -107,14 +99,13 @@ def _compile() -> None:
 
 
 def _keys(run: executables.Executables) -> list[executables.Key]:
-  """The programs asked for.
+  """Returns the programs asked for.
 
   Raises:
-    errors.InvalidArgument: there are none.
+    errors.InvalidArgument: There are none.
   """
-  if not _ONLY.value:
-    return run.keys()
-  found = [k for k in run.keys() if str(k).startswith(tuple(_ONLY.value))]
+  begins = tuple(_ONLY.value) or ''
+  found = [key for key in run.keys() if str(key).startswith(begins)]
   if not found:
     names = ', '.join(map(str, run.keys()))
     raise errors.InvalidArgument(
@@ -126,22 +117,20 @@ def _keys(run: executables.Executables) -> list[executables.Key]:
 def _summary(
   manifest: manifest_lib.Manifest, files: Mapping[str, bytes]
 ) -> str:
-  """The summary of a set.
+  """Returns the summary of a set.
 
   Raises:
-    errors.ResourceExhausted: it does not fit the chips.
+    errors.ResourceExhausted: It does not fit the chips.
   """
   topology = topologies.find(_TOPOLOGY.value)
-  needs = memory_fit.check(
-    {p.key: p.memory for p in manifest.programs}, topology.chip.hbm
-  )
-
-  def hlo(program: manifest_lib.Program) -> str:
-    path = program.files[manifest_lib.OPTIMIZED_HLO].path
-    return gzip.decompress(files[path]).decode()
-
-  texts = {p.key: hlo(p) for p in manifest.programs}
-  return summary.text(manifest, topology, needs, texts)
+  memory = {p.key: p.memory for p in manifest.programs}
+  needs = summary.check(memory, topology.chip.hbm)
+  packed = {
+    p.key: files[p.files[manifest_lib.OPTIMIZED_HLO].path]
+    for p in manifest.programs
+  }
+  hlo = {key: gzip.decompress(x).decode() for key, x in packed.items()}
+  return summary.text(manifest, topology, needs, hlo)
 
 
 if __name__ == '__main__':

@@ -16,7 +16,6 @@ import jax
 from saxml_ext.aot import abstract_model
 from saxml_ext.aot import compile_set
 from saxml_ext.aot import manifest as manifest_lib
-from saxml_ext.aot.tpu import setup
 from saxml_ext.aot.tpu import topologies
 from saxml_ext.common import errors
 from saxml_ext.params import all_params  # noqa: F401 Registers them.
@@ -27,10 +26,10 @@ class Task:
   """What all programs of a set have in common.
 
   Attributes:
-    params: name of the serving params.
-    overrides: attribute of the params -> value as JSON.
-    topology: name of the slice.
-    with_xla_flags: whether XLA gets the params' XLA_TPU_FLAGS.
+    params: The name of the serving params.
+    overrides: The attributes of the params to override -> values as JSON.
+    topology: The name of the slice.
+    with_xla_flags: True if XLA gets the params' XLA_TPU_FLAGS.
   """
 
   params: str
@@ -39,18 +38,18 @@ class Task:
   with_xla_flags: bool
 
   def model(self) -> abstract_model.AbstractModel:
-    """What the programs are made of.
+    """Returns the model that the programs are made of.
 
     Raises:
-      errors.InvalidArgument, errors.Unimplemented: as `abstract_model.of`.
+      errors.InvalidArgument, errors.Unimplemented: As in `abstract_model.of`.
       RuntimeError: libtpu cannot be used.
     """
-    setup.prepare()
+    topologies.prepare()
     devices = topologies.find(self.topology).describe()
     return abstract_model.of(self.params, self.overrides, devices)
 
   def xla_flags(self, model: abstract_model.AbstractModel) -> Mapping[str, str]:
-    """Options for XLA."""
+    """Returns the options for XLA."""
     return model.xla_flags if self.with_xla_flags else {}
 
 
@@ -58,15 +57,15 @@ def compile_program(task: Task, name: str) -> tuple[compile_set.Built, int]:
   """Compiles a program in a process of its own. Several threads may call it.
 
   Args:
-    task: of its set.
-    name: str() of its key.
+    task: The task of its set.
+    name: The str() of its key.
 
   Returns:
     The program with its files, and the most bytes of memory that the process
     had.
 
   Raises:
-    errors.SaxError: as `compile_set.build`; Internal if the process ends
+    errors.SaxError: As in `compile_set.build`; Internal if the process ends
       without an answer.
   """
   # Not forked: JAX has threads by now, and libtpu is loaded.
@@ -94,28 +93,21 @@ def compile_program(task: Task, name: str) -> tuple[compile_set.Built, int]:
 
 def _answer(sender: connection.Connection, task: Task, name: str) -> None:
   """Sends what `compile_program` returns or raises."""
-  answer: tuple[compile_set.Built, int] | errors.SaxError
   try:
-    built = _compile(task, name)
+    model = task.model()
+    run = model.executables()
+    (key,) = [key for key in run.keys() if str(key) == name]
+    flags = task.xla_flags(model)
+    built = compile_set.build(run, key, flags, True, optimized_hlo)
     # Linux counts in KiB.
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    answer = built, peak
+    sender.send((built, peak))
   except errors.SaxError as e:
-    answer = e
-  sender.send(answer)
-
-
-def _compile(task: Task, name: str) -> compile_set.Built:
-  model = task.model()
-  run = model.executables()
-  (key,) = [key for key in run.keys() if str(key) == name]
-  return compile_set.build(
-    run, key, task.xla_flags(model), stablehlo=True, more_files=optimized_hlo
-  )
+    sender.send(e)
 
 
 def optimized_hlo(compiled: jax.stages.Compiled) -> dict[str, bytes]:
-  """What XLA made of a program, as text; the estimates of speed read it."""
+  """Returns what XLA made of a program, as text for the estimates of speed."""
   # Without a time in its header the same text gives the same bytes.
   text = gzip.compress(compiled.as_text().encode(), mtime=0)
   return {manifest_lib.OPTIMIZED_HLO: text}

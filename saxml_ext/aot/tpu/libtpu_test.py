@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from saxml_ext.aot.tpu import setup
 from saxml_ext.aot.tpu import topologies
 from saxml_ext.engine import sharding
 
@@ -25,7 +24,7 @@ class LibtpuTest(parameterized.TestCase):
   @classmethod
   def setUpClass(cls):
     super().setUpClass()
-    setup.prepare()
+    topologies.prepare()
 
   @parameterized.parameters(*topologies.BY_NAME)
   def test_the_table_is_what_libtpu_says(self, name):

@@ -1,11 +1,11 @@
-"""Tests of a program set's summary."""
+"""Tests of a program set's summary, and of the arithmetic of device memory."""
 
 from absl.testing import absltest
 
 from saxml_ext.aot import manifest as manifest_lib
-from saxml_ext.aot.tpu import memory_fit
 from saxml_ext.aot.tpu import summary
 from saxml_ext.aot.tpu import topologies
+from saxml_ext.common import errors
 from saxml_ext.engine import config as config_lib
 
 _GIB = 2**30
@@ -51,7 +51,7 @@ class SummaryTest(absltest.TestCase):
     lines = summary.text(
       _manifest(program),
       topologies.find('v5e_2x2'),
-      memory_fit.check({'decode 8': memory}, topologies.V5E.hbm),
+      summary.check({'decode 8': memory}, topologies.V5E.hbm),
       {'decode 8': _HLO},
     ).splitlines()
     self.assertEqual(lines[0], 'a.B NUM_CACHE_SLOTS=8')
@@ -65,6 +65,63 @@ class SummaryTest(absltest.TestCase):
     )
     self.assertIn('needs most: 3.250 of the 15.750 GiB', lines[-1])
     self.assertIn('12.500 GiB are left', lines[-1])
+
+
+def _memory(
+  peak: int,
+  arguments: int,
+  outputs: int = 0,
+  aliased: int = 0,
+  code: int = 0,
+  temporaries: int = 0,
+) -> manifest_lib.Memory:
+  return manifest_lib.Memory(
+    peak=peak,
+    arguments=arguments,
+    temporaries=temporaries,
+    outputs=outputs,
+    aliased=aliased,
+    code=code,
+  )
+
+
+# Weights of 30 and a state of 70.
+_SET = {
+  'decode 4': _memory(peak=105, arguments=100, outputs=40, aliased=40, code=2),
+  'prefill': _memory(peak=60, arguments=50, outputs=20, aliased=20, code=1),
+  'empty_state': _memory(peak=70, arguments=0, outputs=70),
+}
+
+
+class FitTest(absltest.TestCase):
+  def test_what_a_program_does_not_get_is_resident_too(self):
+    resident = summary.resident_bytes(_SET)
+    self.assertEqual(resident, 100)
+    found = summary.needs(_SET, resident, limit=120)
+    self.assertEqual(
+      found.by_program,
+      # Beside the prefill's 60 there are the 50 that it does not get; beside
+      # the new state there are only the weights; and there is all code.
+      {'decode 4': 108, 'prefill': 113, 'empty_state': 103},
+    )
+    self.assertEqual(found.worst, 'prefill')
+    self.assertEqual(found.left, 7)
+
+  def test_temporaries_are_taken_whole(self):
+    told = _memory(peak=105, arguments=100, temporaries=9, outputs=1)
+    found = summary.needs({'decode 4': told}, resident=100, limit=200)
+    self.assertEqual(found.by_program, {'decode 4': 110})
+
+  def test_what_does_not_fit_is_refused(self):
+    gib = 2**30
+    decode = _memory(peak=17 * gib, arguments=11 * gib, code=gib)
+    with self.assertRaisesRegex(
+      errors.ResourceExhausted,
+      r"'decode 96' needs 18.00 GiB .*, 3.00 GiB more than the 15.00 GiB"
+      r'.*: 11.00 GiB are weights and state, 1.00 GiB the code',
+    ):
+      summary.check({'decode 96': decode}, 15 * gib)
+    self.assertEqual(summary.check({'decode 96': decode}, 18 * gib).left, 0)
 
 
 if __name__ == '__main__':

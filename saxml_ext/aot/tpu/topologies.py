@@ -1,6 +1,6 @@
-"""The TPU slices that programs are compiled for, and what a chip of them is.
+"""Describes the TPU slices that programs are compiled for, and their chips.
 
-One table, read by the compiler of program sets and by the estimates of speed.
+The compiler of program sets and the estimates of speed read one table.
 
 Sources. Peaks, bandwidths: Google's pages "TPU v5e", "TPU v5p", "TPU v6e" and
 "TPU7x (Ironwood)" below https://docs.cloud.google.com/tpu/docs (v5e, v5p, v6e,
@@ -9,12 +9,17 @@ jax/_src/pallas/mosaic/tpu_info.py in JAX 0.10.2, whose v5p row is 918 TOP/s; no
 source has one for TPU7x. Usable memory: what XLA's compiler (libtpu 0.0.42)
 names in "exceeds available HBM" when a program is too large for the topology;
 `libtpu_test.py` reads it off again. It is less than what the pages give, because
-the runtime keeps some for itself.
+the runtime keeps some for itself. Clock: Google does not publish it. For v5e it
+is the peak over what the matrix units do in a cycle, 197e12 / (4 units * 128 *
+128 * 2 operations) = 1.5e9. XLA's own roofline of a product (2 n^3 / 197e12 s)
+agrees with its cycles at that rate.
 """
 
 from collections.abc import Mapping
 import dataclasses
+from importlib import metadata
 import math
+import os
 
 import jax
 from jax.experimental import topologies
@@ -25,73 +30,63 @@ class Chip:
   """One kind of TPU. All figures are of a chip, whatever its cores.
 
   Attributes:
-    kind: `device_kind` of its JAX devices.
-    devices: JAX devices of a chip: 2 where each of its two cores is one.
-    hbm: bytes of memory of one device that XLA lets programs use.
-    bf16: peak operations per second of bfloat16 products, an addition and a
+    kind: The `device_kind` of its JAX devices.
+    devices: The JAX devices of a chip: 2 where each of its two cores is one.
+    hbm: The bytes of memory of one device that XLA lets programs use.
+    bf16: The peak operations per second of bfloat16 products, an addition and a
       multiplication counting as two.
-    int8: the same of int8 products; None: not published.
-    hbm_bandwidth: bytes per second.
-    ici_bandwidth: bytes per second to all of its neighbours together, both
+    int8: The same of int8 products; NaN if it is not published.
+    hbm_bandwidth: The bytes per second.
+    ici_bandwidth: The bytes per second to all of its neighbors together, both
       directions added.
-    ici_ports: links to neighbours in a whole torus; a link carries
-      `ici_bandwidth / ici_ports / 2` in one direction.
+    ici_ports: The links to neighbors in a whole torus.
+    clock: The cycles per second that XLA's estimates count; NaN if unknown.
   """
 
   kind: str
   devices: int
   hbm: int
   bf16: float
-  int8: float | None
+  int8: float
   hbm_bandwidth: float
   ici_bandwidth: float
   ici_ports: int
+  clock: float = math.nan
+
+  @property
+  def link(self) -> float:
+    """Bytes per second from a chip to one neighbor, in one direction."""
+    return self.ici_bandwidth / self.ici_ports / 2
 
 
 _GIB = 2**30
 
+# libtpu reads these as it is loaded. Without them it asks the metadata server of
+# a cloud machine for its place in a slice, writes a log file per process, and
+# takes a lock that keeps a second process from compiling.
+_ENVIRONMENT = {
+  # No cloud machine's metadata server is asked.
+  'TPU_SKIP_MDS_QUERY': '1',
+  # Both answer what it would have been asked for. Any TPU will do: what is
+  # compiled for is said by the topology.
+  'TPU_WORKER_HOSTNAMES': 'localhost',
+  'TPU_ACCELERATOR_TYPE': 'v5litepod-4',
+  # No lock file, so that several processes can compile at once.
+  'ALLOW_MULTIPLE_LIBTPU_LOAD': '1',
+  'TPU_LOG_DIR': 'disabled',
+}
+
+# The columns are the attributes of Chip, in their order.
 V5E = Chip(
-  kind='TPU v5 lite',
-  devices=1,
-  hbm=int(15.75 * _GIB),
-  bf16=197e12,
-  int8=393e12,
-  hbm_bandwidth=819e9,
-  ici_bandwidth=400e9,
-  ici_ports=4,
+  'TPU v5 lite', 1, int(15.75 * _GIB), 197e12, 393e12, 819e9, 400e9, 4, 1.5e9
 )
 V6E = Chip(
-  kind='TPU v6 lite',
-  devices=1,
-  hbm=int(31.25 * _GIB),
-  bf16=918e12,
-  int8=1836e12,
-  hbm_bandwidth=1638e9,
-  ici_bandwidth=800e9,
-  ici_ports=4,
+  'TPU v6 lite', 1, int(31.25 * _GIB), 918e12, 1836e12, 1638e9, 800e9, 4
 )
 # Two cores, which work as one device.
-V5P = Chip(
-  kind='TPU v5',
-  devices=1,
-  hbm=int(95.74 * _GIB),
-  bf16=459e12,
-  int8=918e12,
-  hbm_bandwidth=2765e9,
-  ici_bandwidth=1200e9,
-  ici_ports=6,
-)
+V5P = Chip('TPU v5', 1, int(95.74 * _GIB), 459e12, 918e12, 2765e9, 1200e9, 6)
 # Two cores with half of the memory each, which are two devices.
-V7X = Chip(
-  kind='TPU7x',
-  devices=2,
-  hbm=int(94.75 * _GIB),
-  bf16=2307e12,
-  int8=None,
-  hbm_bandwidth=7380e9,
-  ici_bandwidth=1200e9,
-  ici_ports=6,
-)
+V7X = Chip('TPU7x', 2, int(94.75 * _GIB), 2307e12, math.nan, 7380e9, 1200e9, 6)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,11 +94,11 @@ class Topology:
   """A slice of a TPU pod.
 
   Attributes:
-    name: ours, which is part of the names of program sets.
-    libtpu: what libtpu calls it.
-    chip: what its chips are.
-    shape: chips along x, y and z.
-    host: chips of one host along x, y and z.
+    name: Our name, which is part of the names of program sets.
+    libtpu: The name in libtpu.
+    chip: The kind of its chips.
+    shape: The chips along x, y and z.
+    host: The chips of one host along x, y and z.
     mesh: [replica, data, model], as in ICI_MESH_SHAPE, unless serving params
       ask for another.
   """
@@ -128,7 +123,7 @@ class Topology:
     return self.chips // math.prod(self.host)
 
   def describe(self) -> tuple[jax.Device, ...]:
-    """Its devices, which can be compiled for; none of them needs to be there.
+    """Returns its devices, to compile for; none of them needs to be present.
 
     Raises:
       RuntimeError: libtpu cannot be loaded, or does not know the topology.
@@ -155,50 +150,68 @@ def _topology(
   host: tuple[int, int, int] | None = None,
   mesh: tuple[int, int, int] | None = None,
 ) -> Topology:
-  whole = (*shape, *(1,) * (3 - len(shape)))
+  x, y, z = (*shape, 1)[:3]
   size = 'x'.join(map(str, shape))
   flat = size.removesuffix('x1') if len(shape) == 3 else size
   # libtpu calls the seventh generation by the product's name.
-  libtpu = {'v7x': 'tpu7x'}.get(generation, generation)
+  libtpu = 'tpu7x' if generation == 'v7x' else generation
   return Topology(
     name=f'{generation}_{flat}',
     libtpu=f'{libtpu}:{size}',
     chip=chip,
-    shape=(whole[0], whole[1], whole[2]),
-    host=host or (whole[0], whole[1], whole[2]),
+    shape=(x, y, z),
+    host=host or (x, y, z),
     mesh=mesh or (1, 1, math.prod(shape) * chip.devices),
   )
 
 
-BY_NAME: Mapping[str, Topology] = {
-  t.name: t
-  for t in (
-    _topology('v5e', V5E, (1, 1)),
-    _topology('v5e', V5E, (2, 2)),
-    _topology('v5e', V5E, (2, 4)),
-    _topology('v5e', V5E, (4, 4), host=(2, 2, 1), mesh=(1, 4, 4)),
-    _topology('v5e', V5E, (4, 8), host=(2, 2, 1), mesh=(1, 2, 16)),
-    _topology('v6e', V6E, (1, 1)),
-    _topology('v6e', V6E, (2, 2)),
-    _topology('v6e', V6E, (2, 4)),
-    _topology('v6e', V6E, (4, 4), host=(2, 2, 1)),
-    _topology('v5p', V5P, (1, 1, 1)),
-    _topology('v5p', V5P, (2, 2, 1)),
-    _topology('v5p', V5P, (2, 2, 2), host=(2, 2, 1)),
-    _topology('v7x', V7X, (1, 1, 1)),
-    _topology('v7x', V7X, (2, 2, 1)),
-  )
-}
+_TOPOLOGIES = (
+  _topology('v5e', V5E, (1, 1)),
+  _topology('v5e', V5E, (2, 2)),
+  _topology('v5e', V5E, (2, 4)),
+  _topology('v5e', V5E, (4, 4), host=(2, 2, 1), mesh=(1, 4, 4)),
+  _topology('v5e', V5E, (4, 8), host=(2, 2, 1), mesh=(1, 2, 16)),
+  _topology('v6e', V6E, (1, 1)),
+  _topology('v6e', V6E, (2, 2)),
+  _topology('v6e', V6E, (2, 4)),
+  _topology('v6e', V6E, (4, 4), host=(2, 2, 1)),
+  _topology('v5p', V5P, (1, 1, 1)),
+  _topology('v5p', V5P, (2, 2, 1)),
+  _topology('v5p', V5P, (2, 2, 2), host=(2, 2, 1)),
+  _topology('v7x', V7X, (1, 1, 1)),
+  _topology('v7x', V7X, (2, 2, 1)),
+)
+BY_NAME: Mapping[str, Topology] = {t.name: t for t in _TOPOLOGIES}
 
 
 def find(name: str) -> Topology:
-  """The topology of this name.
+  """Returns the topology of a name, such as "v5e_2x2" or "v5e 2x2".
 
   Raises:
-    ValueError: there is none; the message lists all.
+    ValueError: There is none; the message lists all.
   """
+  name = name.replace(' ', '_')
   if name not in BY_NAME:
     raise ValueError(
       f'there is no topology {name!r}; choose one of {", ".join(BY_NAME)}.'
     )
   return BY_NAME[name]
+
+
+def prepare() -> None:
+  """Prepares this process to compile for a Cloud TPU that is not present.
+
+  Call it before any topology is described. Variables that are set already keep
+  their values. Arrays of this process are on the CPU, also where there is a TPU.
+  Programs that are compiled from now on contain no path or line of a source
+  file, so that their bytes do not depend on the place of the sources.
+  """
+  for name, value in _ENVIRONMENT.items():
+    os.environ.setdefault(name, value)
+  jax.config.update('jax_platforms', 'cpu')
+  jax.config.update('jax_traceback_in_locations_limit', 0)
+
+
+def compiler() -> str:
+  """Returns the version of XLA's compiler for TPU."""
+  return f'libtpu {metadata.version("libtpu")}, JAX {jax.__version__}'

@@ -1,11 +1,11 @@
-"""How many VLIW instructions a Pallas kernel issues, from its compiled code.
+"""Counts the VLIW instructions of a Pallas kernel in its compiled code.
 
 XLA has no estimate of a kernel's cycles. libtpu writes its final code, a bundle
 a line, where LIBTPU_INIT_ARGS has "--xla_jf_dump_to=DIR
 --xla_jf_dump_llo_text=true"; a bundle takes a cycle unless it waits. Code of a
 loop is counted apart from the rest, and parts of it that a branch skips apart
-from those that every trip runs, largest first: which of them a trip runs is
-for those to say who know the kernel.
+from those that every trip runs, largest first. Only callers that know the kernel
+can say which of them a trip runs.
 
 Dumps hold all operations' code in every state of compilation: a gigabyte for a
 decode program. Compile a kernel alone.
@@ -13,8 +13,10 @@ decode program. Compile a kernel alone.
 
 from collections.abc import Mapping
 import dataclasses
+import itertools
 import pathlib
 import re
+from typing import NamedTuple
 
 _FILE = re.compile(r'^\d+-(.+?)(?:\.\d+)?-\d+-final_bundles\.txt$')
 _LINE = re.compile(
@@ -29,8 +31,10 @@ _DELAY = 4
 class Loop:
   """A loop without loops around it.
 
-  common: bundles of every trip; skippable: of each part that a branch may skip,
-  largest first, parts within parts left out.
+  Attributes:
+    common: The bundles of every trip.
+    skippable: The bundles of each part that a branch may skip, largest first,
+      parts within parts left out.
   """
 
   common: int
@@ -39,23 +43,20 @@ class Loop:
 
 @dataclasses.dataclass(frozen=True)
 class Kernel:
-  """Code of a kernel.
+  """The code of a kernel.
 
   Attributes:
-    outside: bundles outside of its loops.
-    loops: in order.
-    depths: bundles outside of loops, in loops, in loops within these, and so
+    loops: The loops, in order.
+    depths: The bundles outside of loops, in loops, in loops within these, and so
       on; those that a branch may skip included.
   """
 
-  outside: int
   loops: tuple[Loop, ...]
   depths: tuple[int, ...]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Bundle:
-  """A line: how many bundles it stands for, its loop depth, its text."""
+class _Bundle(NamedTuple):
+  """A line: the bundles that it stands for, its loop depth, its text."""
 
   address: int
   size: int
@@ -64,16 +65,16 @@ class _Bundle:
 
 
 def read(directory: pathlib.Path) -> Mapping[str, Kernel]:
-  """Kernels by name, numbers at the end left out; the last dump of each.
+  """Returns kernels by name, numbers at the end left out; the last dump of each.
 
   Raises:
-    ValueError: the directory has no dumped code.
+    ValueError: The directory has no dumped code.
   """
-  found = {}
-  for path in sorted(directory.glob('*-final_bundles.txt')):
-    name = _FILE.match(path.name)
-    if name:
-      found[name[1]] = parse(path.read_text('utf-8'))
+  found = {
+    name[1]: parse(path.read_text('utf-8'))
+    for path in sorted(directory.glob('*-final_bundles.txt'))
+    if (name := _FILE.match(path.name))
+  }
   if not found:
     raise ValueError(
       f'{directory} has no files *-final_bundles.txt; compile with'
@@ -84,25 +85,30 @@ def read(directory: pathlib.Path) -> Mapping[str, Kernel]:
 
 
 def parse(text: str) -> Kernel:
-  """Reads the final bundles of one kernel."""
+  """Parses the final bundles of one kernel."""
   bundles = _bundles(text)
-  loops: list[Loop] = []
-  outside = 0
-  body: list[_Bundle] = []
-  for bundle in bundles:
-    if bundle.depth:
-      body.append(bundle)
-      continue
-    if body:
-      loops.append(_loop(body))
-      body = []
-    outside += bundle.size
-  if body:
-    loops.append(_loop(body))
+  parts = itertools.groupby(bundles, lambda bundle: bundle.depth > 0)
+  loops = tuple(_loop(list(body)) for inside, body in parts if inside)
   depths = [0] * (1 + max((bundle.depth for bundle in bundles), default=0))
   for bundle in bundles:
     depths[bundle.depth] += bundle.size
-  return Kernel(outside, tuple(loops), tuple(depths))
+  return Kernel(loops, tuple(depths))
+
+
+def of_decode_attention(code: Kernel) -> tuple[int, int, int]:
+  """Returns the bundles outside of its loop, and of each kind of block.
+
+  The largest part that its loop may skip handles a prompt's block, the next one
+  a suffix's.
+  """
+  loop = max(code.loops, key=lambda x: x.common + sum(x.skippable))
+  if len(loop.skippable) < 2:
+    raise ValueError(
+      f"decode attention's loop has parts {loop.skippable} that it may skip; two"
+      ' are expected, for prompts and suffixes.'
+    )
+  prompt, suffix = (loop.common + part for part in loop.skippable[:2])
+  return code.depths[0], prompt, suffix
 
 
 def _bundles(text: str) -> list[_Bundle]:

@@ -11,15 +11,11 @@ import time
 
 from absl import app
 from absl import flags
-import jax
 
 from saxml_ext.aot import compile_set
-from saxml_ext.aot.report.compiled import compiler
 from saxml_ext.aot.report.compiled import costs
 from saxml_ext.aot.report.compiled import engine_programs
 from saxml_ext.aot.report.compiled import hlo_costs
-from saxml_ext.aot.report.compiled import kernel_costs
-from saxml_ext.aot.tpu import setup
 from saxml_ext.aot.tpu import topologies
 from saxml_ext.common import files
 from saxml_ext.common import flag_rules
@@ -72,7 +68,7 @@ def main(argv: Sequence[str]) -> None:
     raise app.UsageError(
       f'--out names {len(paths)} files; without --again it takes one.'
     )
-  setup.prepare()
+  topologies.prepare()
   for path in paths:
     try:
       described = _described(path)
@@ -87,7 +83,7 @@ def main(argv: Sequence[str]) -> None:
 def _described(path: pathlib.Path) -> costs.Set:
   """Returns the set to compile; its programs have no costs yet."""
   if _AGAIN.value:
-    return costs.read(path.read_text('utf-8'), str(path))
+    return costs.read(path)
   replica, data, model = map(int, _MESH.value)
   keys = [f'decode {_SLOTS.value}']
   for rows in _ROWS.value:
@@ -125,28 +121,24 @@ def _compiled(described: costs.Set) -> costs.Set:
     RuntimeError: libtpu cannot be used, or a program does not compile.
     ValueError: The mesh does not divide the model.
   """
-  topology = topologies.find(described.topology.replace(' ', '_'))
+  topology = topologies.find(described.topology)
   run = engine_programs.of(described, topology.describe())
   programs = {}
   for key in run.keys():
     if str(key) in described.programs:
       began = time.monotonic()
-      made = program(run.lower(key).compile())
+      compiled = run.lower(key).compile()
+      memory = dataclasses.asdict(compile_set.memory(compiled))
       programs[str(key)] = dataclasses.replace(
-        made, lowered=engine_programs.fingerprint(described, str(key))
+        hlo_costs.read(compiled.as_text(), memory),
+        lowered=engine_programs.fingerprint(described, str(key)),
       )
       seconds = time.monotonic() - began
-      gib = made.memory['peak'] / 2**30
+      gib = memory['peak'] / 2**30
       print(f'{key}: {seconds:.0f} s, {gib:.2f} GiB per chip', flush=True)
   return dataclasses.replace(
-    described, compiler=compiler.version(), programs=programs
+    described, compiler=topologies.compiler(), programs=programs
   )
-
-
-def program(compiled: jax.stages.Compiled) -> costs.Program:
-  """Returns the costs of a compiled program."""
-  memory = dataclasses.asdict(compile_set.memory(compiled))
-  return hlo_costs.read(compiled.as_text(), memory, kernel_costs.describe)
 
 
 if __name__ == '__main__':

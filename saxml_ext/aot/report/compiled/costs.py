@@ -1,15 +1,18 @@
-"""What a compiled program costs, before a rule makes seconds of it.
+"""The cost of a compiled program, before a rule makes seconds of it.
 
-Kept as JSON beside the programs: making it takes XLA's compiler for TPU,
-reading it does not.
+Costs are kept as JSON beside the programs: making it takes XLA's compiler for
+TPU, reading it does not.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 import dataclasses
-import json
 import math
+import pathlib
 import re
-from typing import Any
+from typing import Any, TypeVar
+
+from saxml_ext.aot import strict_json
+from saxml_ext.common import files
 
 FORMAT = 2
 
@@ -22,6 +25,8 @@ ELEMENTWISE = 'elementwise'
 COPIES = 'copies'
 KINDS = (MATRICES, ATTENTION, ELEMENTWISE, COPIES)
 
+_Call = TypeVar('_Call', 'Collective', 'KernelCall')
+
 
 @dataclasses.dataclass(frozen=True)
 class Collective:
@@ -29,15 +34,16 @@ class Collective:
 
   Attributes:
     kind: XLA's name, such as "all-reduce".
-    bytes: of the whole array that each chip of a group has before or after.
-    group: chips that take part together.
-    count: how often.
+    bytes: The size of the whole array that each chip of a group has before or
+      after.
+    group: The chips that take part together.
+    count: The number of exchanges.
   """
 
   kind: str
   bytes: int
   group: int
-  count: float
+  count: int | float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,8 +51,8 @@ class Block:
   """What a kernel does for each block of keys that a slot has.
 
   Attributes:
-    suffix: whether the keys are of a suffix, which has each beam's own, or of
-      a prompt.
+    suffix: True if the keys are of a suffix, which has each beam's own; False if
+      they are of a prompt.
     keys: The keys of a block, all of which are computed.
     chunk: The keys that are read together. Of a last block that is not full,
       only the chunks with keys are read.
@@ -57,8 +63,8 @@ class Block:
   suffix: bool
   keys: int
   chunk: int
-  bytes: float
-  bundles: float
+  bytes: int | float
+  bundles: int | float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,38 +72,39 @@ class KernelCall:
   """A call of a kernel that XLA knows nothing of, such as a Pallas kernel.
 
   Attributes:
-    name: of the kernel.
-    bytes: of its operands and results in HBM, read once.
-    count: how often.
-    bundles: VLIW instructions that a call issues, as of `bundles.py`; None:
-      not known, the bytes alone bound its time.
-    blocks: what comes on top for each block of keys.
+    name: The name of the kernel.
+    bytes: The bytes of its operands and results in HBM, read once.
+    count: The number of calls.
+    bundles: The VLIW instructions that a call issues, as `count_bundles.py`
+      counts them; None: not known, the bytes alone bound its time.
+    blocks: The blocks of keys, each of which adds to this.
   """
 
   name: str
-  bytes: float
-  count: float
-  bundles: float | None = None
+  bytes: int | float
+  count: int | float
+  bundles: int | float | None = None
   blocks: tuple[Block, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-  """Of a program, or of one step of its loop.
+  """The cost of a program, or of one step of its loop.
 
   Attributes:
-    cycles: kind of operation -> sum of XLA's estimates, in cycles of the clock.
-    hbm_bytes: that operations and their prefetches read and write in HBM.
-    uncosted: operations without an estimate of XLA's.
-    uncosted_bytes: that these read and write, wherever it lies.
-    collectives: exchanges with other chips.
-    kernels: calls of kernels.
+    cycles: The kinds of operations -> sums of XLA's estimates, in cycles of the
+      clock.
+    hbm_bytes: The bytes that operations and their prefetches move in HBM.
+    uncosted: The number of operations without an estimate of XLA's.
+    uncosted_bytes: The bytes that these move, wherever they lie.
+    collectives: The exchanges with other chips.
+    kernels: The calls of kernels.
   """
 
-  cycles: Mapping[str, float] = dataclasses.field(default_factory=dict)
-  hbm_bytes: float = 0
-  uncosted: float = 0
-  uncosted_bytes: float = 0
+  cycles: Mapping[str, int | float] = dataclasses.field(default_factory=dict)
+  hbm_bytes: int | float = 0
+  uncosted: int | float = 0
+  uncosted_bytes: int | float = 0
   collectives: tuple[Collective, ...] = ()
   kernels: tuple[KernelCall, ...] = ()
 
@@ -106,12 +113,9 @@ class Cost:
     return sum(self.cycles.values())
 
   def __add__(self, other: 'Cost') -> 'Cost':
-    cycles = {
-      kind: self.cycles.get(kind, 0) + other.cycles.get(kind, 0)
-      for kind in dict.fromkeys((*self.cycles, *other.cycles))
-    }
+    kinds = dict.fromkeys((*self.cycles, *other.cycles))
     return Cost(
-      cycles,
+      {k: self.cycles.get(k, 0) + other.cycles.get(k, 0) for k in kinds},
       self.hbm_bytes + other.hbm_bytes,
       self.uncosted + other.uncosted,
       self.uncosted_bytes + other.uncosted_bytes,
@@ -120,9 +124,9 @@ class Cost:
     )
 
   def times(self, n: float) -> 'Cost':
-    """Of `n` repetitions."""
+    """Returns the cost of `n` repetitions."""
 
-    def repeated(calls: tuple[Any, ...]) -> tuple[Any, ...]:
+    def repeated(calls: tuple[_Call, ...]) -> tuple[_Call, ...]:
       return tuple(dataclasses.replace(c, count=c.count * n) for c in calls)
 
     return Cost(
@@ -135,13 +139,22 @@ class Cost:
     )
 
 
+def _merged(calls: tuple[_Call, ...]) -> tuple[_Call, ...]:
+  """Returns calls that differ in their count alone as one."""
+  counts: dict[_Call, int | float] = {}
+  for call in calls:
+    key = dataclasses.replace(call, count=0)
+    counts[key] = counts.get(key, 0) + call.count
+  return tuple(dataclasses.replace(k, count=n) for k, n in counts.items())
+
+
 @dataclasses.dataclass(frozen=True)
 class Program:
   """A compiled program.
 
   Attributes:
-    once: what it costs to run, apart from the steps of its data-dependent loop.
-    step: one step of that loop; None: it has none.
+    once: The cost of a run, apart from the steps of its data-dependent loop.
+    step: The cost of one step of that loop; None: it has none.
     memory: "peak", "arguments", "temporaries", "outputs", "aliased", "code" ->
       bytes on each chip.
     lowered: The hash of the program before XLA compiled it, as of
@@ -159,15 +172,15 @@ class Set:
   """The programs of one way to serve a model.
 
   Attributes:
-    title: what it is, in words.
-    topology: the chips, as `topologies.py` names them.
-    slots: requests decoded together.
-    beams: of each request.
-    kv: number format of keys and values.
-    weights: number format of the matrices.
-    model: its sizes, as of the engine's `ModelConfig`.
-    compiler: version of XLA's TPU compiler.
-    programs: by the engine's name of them (`str(executables.Key)`).
+    title: The title, in words.
+    topology: The chips, as `topologies.py` names them.
+    slots: The requests decoded together.
+    beams: The beams of each request.
+    kv: The number format of keys and values.
+    weights: The number format of the matrices.
+    model: The sizes, as of the engine's `ModelConfig`.
+    compiler: The version of XLA's TPU compiler.
+    programs: The programs by the engine's name (`str(executables.Key)`).
     mesh: The sizes of the mesh axes [replica, data, model].
     static: True if all slots begin and end together, as in Sax.
   """
@@ -197,74 +210,48 @@ class Set:
 
 
 def write(costs: Set) -> str:
-  """As JSON with sorted keys: two builds give the same text."""
+  """Returns costs as JSON with sorted keys: two builds give the same text."""
   record = {'format': FORMAT, **dataclasses.asdict(costs)}
-  return json.dumps(record, indent=1, sort_keys=True) + '\n'
+  return files.encode_json(record, indent=1, sort_keys=True)
 
 
-def read(text: str, name: str) -> Set:
-  """Reads what `write` made.
-
-  Args:
-    text: the file.
-    name: what to call it in an error.
+def read(path: str | pathlib.Path) -> Set:
+  """Reads a file that `write` made.
 
   Raises:
-    ValueError: it is no such file, or of another version.
+    OSError: It cannot be read.
+    ValueError: It is no such file, or of another version.
   """
+  return parse(pathlib.Path(path).read_text('utf-8'), str(path))
+
+
+def parse(text: str, name: str) -> Set:
+  """Parses what `write` made.
+
+  Args:
+    text: The text.
+    name: The name of the file, for errors.
+
+  Raises:
+    ValueError: It is no such text, or of another version.
+  """
+  compile_costs = '//saxml_ext/aot/report/compiled:compile_costs'
   try:
-    record = json.loads(text)
+    record = files.decode_json(text, dict[str, Any], 'it')
     found = record.pop('format')
-  except (ValueError, KeyError, AttributeError, TypeError) as e:
+  except (ValueError, KeyError) as e:
     raise ValueError(
-      f'{name} is no file of costs: {e!r}. Make one with'
-      ' //saxml_ext/aot/report/compiled:compile_costs.'
+      f'{name} is no file of costs: {e!r}. Make one with {compile_costs}.'
     ) from e
   if found != FORMAT:
     raise ValueError(
       f'{name} has costs of format {found}; this program reads {FORMAT}. Make'
-      ' it anew with //saxml_ext/aot/report/compiled:compile_costs.'
+      f' it anew with {compile_costs}.'
     )
   try:
-    programs = record.pop('programs')
-    return Set(
-      programs={key: _program(value) for key, value in programs.items()},
-      mesh=tuple(record.pop('mesh')),
-      **record,
-    )
-  except (KeyError, TypeError, AttributeError) as e:
+    return strict_json.parse(record, Set)
+  except ValueError as e:
     raise ValueError(
-      f'{name} has costs of format {FORMAT} with other fields: {e!r}. Make it'
-      ' anew with //saxml_ext/aot/report/compiled:compile_costs.'
+      f'{name} has costs of format {FORMAT} with other fields: {e}. Make it'
+      f' anew with {compile_costs}.'
     ) from e
-
-
-def _program(record: Any) -> Program:
-  step = record['step']
-  return Program(
-    _cost(record['once']),
-    None if step is None else _cost(step),
-    record['memory'],
-    record['lowered'],
-  )
-
-
-def _cost(record: Any) -> Cost:
-  def calls(name: str, make: Callable) -> tuple[Any, ...]:
-    return tuple(make(**call) for call in record[name])
-
-  def kernel(blocks: list[Any], **call: Any) -> KernelCall:
-    return KernelCall(blocks=tuple(Block(**b) for b in blocks), **call)
-
-  collectives = calls('collectives', Collective)
-  kernels = calls('kernels', kernel)
-  return Cost(**{**record, 'collectives': collectives, 'kernels': kernels})
-
-
-def _merged(calls: tuple[Any, ...]) -> tuple[Any, ...]:
-  """Calls that differ in their count alone, as one."""
-  counts: dict[Any, float] = {}
-  for call in calls:
-    key = dataclasses.replace(call, count=0)
-    counts[key] = counts.get(key, 0) + call.count
-  return tuple(dataclasses.replace(k, count=n) for k, n in counts.items())

@@ -6,6 +6,7 @@ TPU, and takes minutes. `kernel_costs.py` reads the file that this writes.
 """
 
 from collections.abc import Iterator, Sequence
+import dataclasses
 import functools
 import os
 import pathlib
@@ -16,13 +17,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from saxml_ext.aot.report.compiled import attention_kernel
 from saxml_ext.aot.report.compiled import bundles
-from saxml_ext.aot.report.compiled import compiler
 from saxml_ext.aot.report.compiled import hlo_costs
 from saxml_ext.aot.report.compiled import hlo_text
 from saxml_ext.aot.report.compiled import kernel_costs
-from saxml_ext.aot.tpu import setup
 from saxml_ext.aot.tpu import topologies
 from saxml_ext.common import files
 from saxml_ext.common import program
@@ -55,10 +53,10 @@ def main(argv: Sequence[str]) -> None:
     os.environ['LIBTPU_INIT_ARGS'] = (
       f'--xla_jf_dump_to={folder} --xla_jf_dump_llo_text=true'
     )
-    setup.prepare()
+    topologies.prepare()
     codes = dict(_count(pathlib.Path(folder)))
   record = {
-    'compiler': compiler.version(),
+    'compiler': topologies.compiler(),
     'topology': _TOPOLOGY.value,
     'kernels': codes,
   }
@@ -67,8 +65,8 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _count(folder: pathlib.Path) -> Iterator[tuple[str, dict[str, int]]]:
-  """Key and bundles of each kernel, by its dump in a folder."""
-  chip = topologies.find(_TOPOLOGY.value.replace(' ', '_')).describe()[0]
+  """Yields the key and bundles of each kernel, by its dump in a folder."""
+  chip = topologies.find(_TOPOLOGY.value).describe()[0]
   # Pallas asks the mesh which chip it lowers for.
   mesh = sharding.make_mesh((1, 1, 1), [chip])
   place = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
@@ -82,27 +80,29 @@ def _count(folder: pathlib.Path) -> Iterator[tuple[str, dict[str, int]]]:
       compiled = jax.jit(function).lower(*structs).compile()
     name, key = _called(compiled.as_text())
     code = bundles.read(folder)[name]
-    outside, step, inner = (*code.depths, 0, 0)[:3]
-    if name == attention_kernel.NAME:
-      outside, step, inner = attention_kernel.bundles_of(code)
-    print(f'{key}: {outside} + {step} a step + {inner} a trip', flush=True)
-    yield key, {'outside': outside, 'step': step, 'inner': inner}
+    found = (*code.depths, 0, 0)[:3]
+    if name == kernel_costs.ATTEND_BEAMS:
+      found = bundles.of_decode_attention(code)
+    counts = kernel_costs.Code(*found)
+    print(
+      f'{key}: {counts.outside} + {counts.step} a step + {counts.inner} a trip',
+      flush=True,
+    )
+    yield key, dataclasses.asdict(counts)
     for path in folder.iterdir():
       path.unlink()
 
 
 def _calls() -> Iterator[tuple]:
-  """Functions that call one kernel each, and shapes of their arguments."""
+  """Yields functions that call one kernel each, and their arguments' shapes."""
   norm = ((_MODEL_DIM,), jnp.float32)
+  count = 4 * kernel_costs.ROWS
   for width in _WIDTHS:
-    yield rows.quantize, [((4 * kernel_costs.ROWS, width), jnp.bfloat16)]
-  # What decode attention gives.
-  for width in _WIDTHS[:-1]:
-    yield rows.quantize, [((4 * kernel_costs.ROWS, width), jnp.float32)]
-  yield (
-    functools.partial(rows.normalize, epsilon=1e-5),
-    [((4 * kernel_costs.ROWS, _MODEL_DIM), jnp.float32), norm, norm],
-  )
+    yield rows.quantize, [((count, width), jnp.bfloat16)]
+  for width in _WIDTHS[:-1]:  # What decode attention gives.
+    yield rows.quantize, [((count, width), jnp.float32)]
+  normalize = functools.partial(rows.normalize, epsilon=1e-5)
+  yield normalize, [((count, _MODEL_DIM), jnp.float32), norm, norm]
   for kv_dtype in ('int8', 'bfloat16'):
     for length in _LENGTHS:
       angles = np.zeros((length, _ROTARY_HALF), np.float32)
@@ -120,13 +120,11 @@ def _calls() -> Iterator[tuple]:
 
 def _decode_attention(heads: int, kv_dtype: str) -> tuple:
   """Returns a function that calls decode attention, and its arguments' shapes."""
-  kept = (1, _SLOTS, heads)
-  exact = kv_dtype != 'int8'
 
   def parts(*dims: int) -> list[tuple]:
-    values = ((*kept, *dims), jnp.dtype(kv_dtype))
-    scales = ((*kept, max(dims)), jnp.dtype('float32'))
-    return [values] if exact else [values, scales]
+    values = ((1, _SLOTS, heads, *dims), jnp.dtype(kv_dtype))
+    scales = ((1, _SLOTS, heads, max(dims)), jnp.dtype('float32'))
+    return [values, scales] if kv_dtype == 'int8' else [values]
 
   def attend(queries, reach, visible, kv):
     slots = jnp.arange(_SLOTS, dtype=jnp.int32)
@@ -142,27 +140,19 @@ def _decode_attention(heads: int, kv_dtype: str) -> tuple:
     )
 
   suffix = parts(_SUFFIX, _HEAD_DIM)
-  kv = [
-    parts(_HEAD_DIM, _PROMPT),
-    parts(_PROMPT, _HEAD_DIM),
-    suffix,
-    suffix,
-  ]
+  kv = [parts(_HEAD_DIM, _PROMPT), parts(_PROMPT, _HEAD_DIM), suffix, suffix]
   queries = ((_SLOTS, heads, _BEAMS, _HEAD_DIM), jnp.float32)
   visible = ((_SLOTS, _BEAMS, _SUFFIX), jnp.bool_)
   return attend, [queries, ((_SLOTS,), jnp.int32), visible, kv]
 
 
 def _called(text: str) -> tuple[str, str]:
-  """The one kernel that a program calls: its name, and the key of its code."""
+  """Returns the name of the one kernel that a program calls, and its code's key."""
   calls = []
 
   def seen(i: hlo_text.Instruction, within: hlo_text.Computation, _) -> None:
-    name = hlo_text.kernel_name(i)
-    if name == attention_kernel.NAME:
-      calls.append((name, attention_kernel.of(i, within).key))
-    elif (work := kernel_costs.work_of(i, within)) is not None:
-      calls.append((name, work.key))
+    if (work := kernel_costs.work_of(i, within)) is not None:
+      calls.append((work.key.split()[0], work.key))
 
   hlo_costs.read(text, describe=seen)
   (call,) = calls

@@ -101,7 +101,7 @@ def fingerprint(described: costs.Set, program: str) -> str:
 
 
 def _abstract_mesh(described: costs.Set) -> jax.sharding.AbstractMesh:
-  topology = topologies.find(described.topology.replace(' ', '_'))
+  topology = topologies.find(described.topology)
   return jax.sharding.AbstractMesh(
     described.mesh,
     logical.MESH_AXES,

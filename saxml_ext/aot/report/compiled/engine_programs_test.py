@@ -14,7 +14,7 @@ _KERNEL = re.compile(r'custom_call @tpu_custom_call.*kernel_name = "(\w+)"')
 
 
 def _read(name: str) -> costs.Set:
-  return costs.read((_DATA / name).read_text('utf-8'), name)
+  return costs.read(_DATA / name)
 
 
 def _kernels(program: str) -> collections.Counter[str]:

@@ -13,11 +13,17 @@ a conditional the branch with most cycles counts.
 
 from collections.abc import Callable, Iterable, Mapping
 import dataclasses
+import gzip
+import hashlib
+import math
+import pathlib
 import re
 
+from saxml_ext.aot import manifest as manifest_lib
 from saxml_ext.aot.report.compiled import costs
 from saxml_ext.aot.report.compiled import hlo_text
-from saxml_ext.aot.report.compiled import hlo_traffic
+from saxml_ext.aot.report.compiled import kernel_costs
+from saxml_ext.aot.tpu import topologies
 
 # They move no data, or their start has been counted.
 _FREE = re.compile(
@@ -48,7 +54,7 @@ _MOVES = (
   'concatenate',
   'pad',
   'dynamic-update-slice',
-  *hlo_traffic.SLICES,
+  *hlo_text.SLICES,
 )
 # XLA writes the largest number there is where it has no estimate.
 _UNKNOWN = 2**62
@@ -65,18 +71,18 @@ _Costs = tuple[costs.Cost, tuple[costs.Cost, ...]]
 def read(
   text: str,
   memory: Mapping[str, int] | None = None,
-  describe: Describe = lambda i, within, traffic: None,
+  describe: Describe = kernel_costs.describe,
 ) -> costs.Program:
-  """Costs of a program.
+  """Returns the costs of a program.
 
   Args:
-    text: its optimized HLO, as of `jax.stages.Compiled.as_text()`.
-    memory: as of `costs.Program`.
-    describe: of a call of a Pallas kernel, what it costs; None: not known, all
+    text: The optimized HLO, as of `jax.stages.Compiled.as_text()`.
+    memory: The memory, as of `costs.Program`.
+    describe: Returns the cost of a call of a Pallas kernel; None: not known, all
       of its operands are taken to be read once.
 
   Raises:
-    ValueError: it is no HLO module, or has more than one data-dependent loop.
+    ValueError: It is no HLO module, or has more than one data-dependent loop.
   """
   module = hlo_text.parse(text)
   once, steps = _Reader(module, describe).computation(module.entry)
@@ -88,10 +94,64 @@ def read(
   return costs.Program(once, steps[0] if steps else None, memory or {})
 
 
+def read_set(directory: pathlib.Path) -> costs.Set:
+  """Returns the costs of a program set, from the HLO that lies in it.
+
+  Args:
+    directory: The set.
+
+  Raises:
+    OSError: A file cannot be read.
+    ValueError: It is no set, or not one for a TPU slice that is known.
+  """
+  manifest = manifest_lib.loads((directory / manifest_lib.NAME).read_bytes())
+  made_for = manifest.configuration
+  programs = {}
+  for program in manifest.programs:
+    hlo = program.files.get(manifest_lib.OPTIMIZED_HLO)
+    if hlo is None:
+      raise ValueError(
+        f'{directory} has no optimized HLO of {program.key!r}; estimates are of'
+        ' sets for TPU, whose compiler says what it expects.'
+      )
+    packed = (directory / hlo.path).read_bytes()
+    if hashlib.sha256(packed).hexdigest() != hlo.sha256:
+      raise ValueError(
+        f'{directory / hlo.path} is not what was built: its SHA-256 is another'
+        ' than in the manifest. Build the set again.'
+      )
+    text = gzip.decompress(packed).decode('utf-8')
+    programs[program.key] = read(text, dataclasses.asdict(program.memory))
+  numbers = {leaf.dtype for leaf in made_for.weights.values()}
+  return costs.Set(
+    title=made_for.serving.model_path,
+    topology=_topology(made_for.target),
+    slots=made_for.engine.num_slots,
+    beams=made_for.engine.rows,
+    kv=made_for.engine.kv_dtype,
+    weights='int8' if 'int8' in numbers else 'bfloat16',
+    model=dataclasses.asdict(made_for.model),
+    compiler=', '.join(f'{k} {v}' for k, v in made_for.versions.items()),
+    programs=programs,
+    mesh=made_for.mesh,
+  )
+
+
+def _topology(target: manifest_lib.Target) -> str:
+  bounds = (*target.bounds, 1, 1, 1)[:3]
+  for name, topology in topologies.BY_NAME.items():
+    if topology.chip.kind == target.kind and topology.shape == bounds:
+      return name.replace('_', ' ')
+  raise ValueError(
+    f'the set is for {target.devices} x {target.kind} {target.bounds}; known'
+    f' are {", ".join(topologies.BY_NAME)}.'
+  )
+
+
 def trip_count(
   module: hlo_text.Module, loop: hlo_text.Instruction
 ) -> int | None:
-  """How often a `while` runs; None: that depends on data.
+  """Returns how often a `while` runs; None: that depends on data.
 
   It is what XLA noted, or the one constant that the counter is compared with:
   JAX's loops count from 0 in steps of 1.
@@ -101,8 +161,9 @@ def trip_count(
     return int(noted)
   (name,) = loop.called['condition']
   condition = module.computations[name]
-  root = next(i for i in condition.values() if i.is_root)
-  if not _compares(module, root):
+  root = hlo_text.root(condition)
+  root = hlo_text.root(module.callee(root) or condition)
+  if root.opcode != 'compare' or 'direction=LT' not in root.rest:
     return None
   constants = [
     int(found)
@@ -110,13 +171,6 @@ def trip_count(
     if i.opcode == 'constant' and (found := i.text(r'^\((\d+)\)'))
   ]
   return constants[0] if len(constants) == 1 else None
-
-
-def _compares(module: hlo_text.Module, root: hlo_text.Instruction) -> bool:
-  if root.opcode == 'fusion':
-    callee = module.computations[root.called['calls'][0]]
-    root = next(i for i in callee.values() if i.is_root)
-  return root.opcode == 'compare' and 'direction=LT' in root.rest
 
 
 class _Reader:
@@ -167,11 +221,11 @@ class _Reader:
     if _FREE.match(i.opcode):
       return costs.Cost()
     if i.opcode in _PREFETCHES:
-      return costs.Cost(hbm_bytes=hlo_traffic.prefetched(i))
+      return costs.Cost(hbm_bytes=hlo_text.prefetched(i))
     exchanges = self._exchanges(i)
     if exchanges:
       return costs.Cost(collectives=exchanges)
-    traffic = hlo_traffic.hbm_bytes(self._module, i, within)
+    traffic = hlo_text.hbm_bytes(self._module, i, within)
     if i.opcode == 'custom-call' and _PALLAS in i.rest:
       call = self._describe(i, within, traffic)
       if call is None:
@@ -180,13 +234,13 @@ class _Reader:
     cycles = i.text(r'"estimated_cycles":"?(\d+)')
     if cycles is not None and int(cycles) < _UNKNOWN:
       return costs.Cost({self._kind(i): int(cycles)}, traffic)
-    moved = hlo_traffic.moved(i, within)
+    moved = hlo_text.moved(i, within)
     return costs.Cost(
       hbm_bytes=traffic, uncosted=float(moved > 0), uncosted_bytes=moved
     )
 
   def _exchanges(self, i: hlo_text.Instruction) -> tuple[costs.Collective, ...]:
-    """Of an operation that is a collective, or a fusion around one.
+    """Returns the exchanges of a collective, or of a fusion around one.
 
     XLA wraps a reduce-scatter as an all-reduce and the slice that is kept, and
     cuts an asynchronous collective into fusions for its start, what runs
@@ -197,9 +251,8 @@ class _Reader:
       return (_exchange(i, found[1]),)
     if i.opcode != 'fusion':
       return ()
-    (name,) = i.called['calls']
-    inner = self._module.computations[name].values()
-    scattered = name.startswith(_REDUCE_SCATTER)
+    inner = self._module.callee(i).values()
+    scattered = i.called['calls'][0].startswith(_REDUCE_SCATTER)
     if not scattered and not any(_STARTS in x.rest for x in inner):
       return ()
     exchanges = [
@@ -221,59 +274,49 @@ class _Reader:
     return costs.MATRICES
 
   def _only_moves(self, i: hlo_text.Instruction) -> bool:
-    """Whether an operation changes no value, just its place."""
+    """Returns whether an operation changes no value, just its place."""
     if i.opcode == 'fusion':
-      callee = self._module.computations[i.called['calls'][0]]
-      return all(map(self._only_moves, callee.values()))
+      return all(map(self._only_moves, self._module.callee(i).values()))
     return i.opcode in _MOVES or bool(_FREE.match(i.opcode))
 
   def _product(self, i: hlo_text.Instruction) -> hlo_text.Instruction | None:
-    """The product of matrices in an operation, if there is one."""
+    """Returns the product of matrices in an operation, if there is one."""
     if i.opcode in _PRODUCTS:
       return i
-    for name in i.called.get('calls', ()):
-      for inner in self._module.computations[name].values():
-        found = self._product(inner)
-        if found is not None:
-          return found
-    return None
+    found = map(self._product, self._module.callee(i).values())
+    return next(filter(None, found), None)
 
 
 def _exchange(i: hlo_text.Instruction, kind: str) -> costs.Collective:
   group = group_size(i.rest)
+  starts = i.opcode.endswith('-start')
   sizes: Iterable[int] = [array.bytes for array in i.arrays]
-  if i.opcode.endswith('-start') and kind != 'all-reduce':
+  if starts and kind != 'all-reduce':
     sizes = [max(sizes)]  # Operand, result and flags.
   size = sum(sizes)
-  if kind == 'reduce-scatter':
-    size *= 1 if i.opcode.endswith('-start') else group
+  if kind == 'reduce-scatter' and not starts:
+    size *= group
   return costs.Collective(kind, size, group, 1)
 
 
 def group_size(attributes: str) -> int:
-  """Devices in each group of a collective, in any of XLA's notations.
+  """Returns the devices in each group of a collective, in any notation of XLA's.
 
   `{{0,1},{2,3}}`, `[2,2]<=[4]` and `mesh['x'=1,'y'=4] {'y'}` are of 2, 2 and 4;
-  the last may tell the order of devices too, before its axes.
+  the last may have the order of devices too, before its axes.
 
   Raises:
-    ValueError: there is none of them.
+    ValueError: It is none of them.
   """
-  found = re.search(
+  if m := re.search(
     r'replica_groups=mesh\[([^\]]*)\][^{]*\{([^}]*)\}', attributes
-  )
-  if found:
-    axes = dict(re.findall(r"'(\w+)'=(\d+)", found[1]))
-    size = 1
-    for axis in re.findall(r"'(\w+)'", found[2]):
-      size *= int(axes[axis])
-    return size
-  found = re.search(r'replica_groups=\[\d+,(\d+)\]', attributes)
-  if found:
-    return int(found[1])
-  found = re.search(r'replica_groups=\{\{([\d,]*)\}', attributes)
-  if found:
-    return len(found[1].split(','))
+  ):
+    axes = dict(re.findall(r"'(\w+)'=(\d+)", m[1]))
+    return math.prod(int(axes[axis]) for axis in re.findall(r"'(\w+)'", m[2]))
+  if m := re.search(r'replica_groups=\[\d+,(\d+)\]', attributes):
+    return int(m[1])
+  if m := re.search(r'replica_groups=\{\{([\d,]*)\}', attributes):
+    return len(m[1].split(','))
   if 'source_target_pairs' in attributes:
     return 2
   raise ValueError(

@@ -1,10 +1,16 @@
+import gzip
+import hashlib
+import pathlib
+
 from absl.testing import absltest
 from absl.testing import parameterized
 
+from saxml_ext.aot import manifest as manifest_lib
 from saxml_ext.aot.report.compiled import costs
 from saxml_ext.aot.report.compiled import hlo_costs
 from saxml_ext.aot.report.compiled import hlo_text
 from saxml_ext.aot.report.testing import hlo
+from saxml_ext.engine import config as config_lib
 
 
 class HloTextTest(absltest.TestCase):
@@ -134,8 +140,8 @@ class CostsTest(absltest.TestCase):
       {'decode 8': hlo_costs.read(hlo.DECODE, {'peak': 5})},
     )  # fmt: skip
     text = costs.write(made)
-    self.assertEqual(costs.read(text, 'x'), made)
-    self.assertEqual(costs.write(costs.read(text, 'x')), text)
+    self.assertEqual(costs.parse(text, 'x'), made)
+    self.assertEqual(costs.write(costs.parse(text, 'x')), text)
 
   def test_equal_calls_are_counted_together(self):
     call = costs.Cost(collectives=(costs.Collective('all-reduce', 8, 4, 1),))
@@ -150,7 +156,61 @@ class CostsTest(absltest.TestCase):
       ('{"format": 2, "programs": {"a": {}}}', 'other fields'),
     ):
       with self.assertRaisesRegex(ValueError, reason):
-        costs.read(text, 'x.json')
+        costs.parse(text, 'x.json')
+
+
+class ProgramSetsTest(absltest.TestCase):
+  def _set(self, kind: str = 'TPU v5 lite', with_hlo: bool = True):
+    folder = pathlib.Path(self.create_tempdir().full_path)
+    packed = gzip.compress(hlo.DECODE.encode())
+    (folder / 'decode.hlo').write_bytes(packed)
+    sha256 = hashlib.sha256(packed).hexdigest()
+    file = manifest_lib.File('decode.hlo', sha256, len(packed))
+    files = {manifest_lib.EXECUTABLE: file}
+    if with_hlo:
+      files[manifest_lib.OPTIMIZED_HLO] = file
+    manifest = manifest_lib.Manifest(
+      manifest_lib.FORMAT,
+      manifest_lib.Configuration(
+        manifest_lib.Serving('a.b.Model', {}),
+        manifest_lib.Target('tpu', kind, 4, (2, 2, 1), (2, 2, 1)),
+        {'jax': '1'},
+        (1, 1, 4),
+        config_lib.ModelConfig(2, 8, 2, 4, 32, 4, 100),
+        config_lib.EngineConfig(1, num_slots=8, kv_dtype='int8'),
+        {'head': manifest_lib.Leaf((100, 8), 'int8', (None, None))},
+      ),
+      {},
+      (
+        manifest_lib.Program(
+          'decode 8', (), manifest_lib.Memory(5, 4, 1, 0, 0, 0), files
+        ),
+      ),
+    )
+    (folder / manifest_lib.NAME).write_text(manifest_lib.dumps(manifest))
+    return folder
+
+  def test_reads_what_was_built(self):
+    found = hlo_costs.read_set(self._set())
+    self.assertEqual(found.topology, 'v5e 2x2')
+    self.assertEqual((found.slots, found.beams), (8, 4))
+    self.assertEqual((found.weights, found.kv), ('int8', 'int8'))
+    program = found.programs['decode 8']
+    assert program.step is not None
+    self.assertEqual(program.step.total_cycles, 434)
+    self.assertEqual(program.memory['peak'], 5)
+
+  def test_a_damaged_file_is_refused(self):
+    folder = self._set()
+    (folder / 'decode.hlo').write_bytes(b'')
+    with self.assertRaisesRegex(ValueError, 'not what was built'):
+      hlo_costs.read_set(folder)
+
+  def test_sets_without_hlo_or_for_other_devices_are_refused(self):
+    with self.assertRaisesRegex(ValueError, 'no optimized HLO'):
+      hlo_costs.read_set(self._set(with_hlo=False))
+    with self.assertRaisesRegex(ValueError, 'TPU v1'):
+      hlo_costs.read_set(self._set('TPU v1'))
 
 
 if __name__ == '__main__':

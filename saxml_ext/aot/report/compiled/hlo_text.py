@@ -1,11 +1,15 @@
-"""The text of an optimized HLO module, taken apart.
+"""Parses the text of an optimized HLO module, and counts the bytes that it moves.
 
-XLA gives its compiled programs as text alone (`Compiled.as_text()`); what
-`hlo_costs.py` adds up is read off that: names, shapes, where each array lies,
-who calls whom.
+XLA gives its compiled programs only as text (`Compiled.as_text()`).
+`hlo_costs.py` adds up what is read off that: names, shapes, where each array
+lies, which computation calls which.
+
+XLA's estimates do not give the bytes per operation, and its own total counts
+bodies of loops once. A fusion that takes a slice of a stacked array reads that
+slice alone, and one that updates an array in place writes the update alone.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 import dataclasses
 import functools
 import math
@@ -25,6 +29,17 @@ _CALLED = re.compile(
   r'false_computation|to_apply|called_computations)='
   r'(\{[^}]*\}|%[\w.\-]+)'
 )
+
+_UPDATE = 'dynamic-update-slice'
+SLICES = ('dynamic-slice', 'slice', 'gather')
+# Custom calls of XLA's that only say something about their operand.
+_MARKS = (
+  'AssumeGatherIndicesInBound',
+  'ConcatBitcast',
+  'GatherScatterIndicesBitpacked',
+)
+# What they make is used as their operand is.
+_SAME_VALUES = ('bitcast', 'copy', 'reshape', 'transpose', 'convert')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,6 +121,11 @@ class Module:
   computations: Mapping[str, Computation]
   entry: str
 
+  def callee(self, i: Instruction) -> Computation:
+    """Returns the computation of a fusion; an empty one for other operations."""
+    names = i.called.get('calls')
+    return self.computations[names[0]] if names else {}
+
 
 def parse(text: str) -> Module:
   """Reads what `jax.stages.Compiled.as_text()` gives.
@@ -123,9 +143,8 @@ def parse(text: str) -> Module:
       entry = header[2] if header[1] else entry
     elif line.startswith('}'):
       current = None
-    elif current is not None and _LINE.match(line):
-      instruction = _instruction(line)
-      current[instruction.name] = instruction
+    elif current is not None and (start := _LINE.match(line)):
+      current[start[2]] = _instruction(start)
   if entry is None:
     raise ValueError(
       f'the text has {len(computations)} computations and none of them is'
@@ -135,19 +154,22 @@ def parse(text: str) -> Module:
   return Module(computations, entry)
 
 
+def root(computation: Computation) -> Instruction:
+  """Returns the instruction whose result is that of its computation."""
+  return next(i for i in computation.values() if i.is_root)
+
+
 def bits(dtype: str) -> int:
-  """Bits of an element; 0 of a token, which carries no data."""
+  """Returns the bits of an element; 0 of a token, which carries no data."""
   if dtype == 'pred':
     return 8
   found = _BITS.match(dtype)
   return int(found[1]) if found else 0
 
 
-def _instruction(line: str) -> Instruction:
-  start = _LINE.match(line)
-  if start is None:
-    raise ValueError(f'no instruction: {line[:200]!r}.')
-  rest = line[start.end() :]
+def _instruction(start: re.Match[str]) -> Instruction:
+  """Parses the instruction that a match of _LINE begins."""
+  line, rest = start.string, start.string[start.end() :]
   shape_end = _end(rest) if rest.startswith('(') else rest.index(' ')
   opcode, bracket, operands = rest[shape_end:].strip().partition('(')
   if not bracket:
@@ -156,25 +178,23 @@ def _instruction(line: str) -> Instruction:
       ' its modules in a way that is not known here.'
     )
   operands = bracket + operands
-  inside = operands[: _end(operands)]
+  arrays = []
+  for dtype, dims, layout in _ARRAY.findall(rest[:shape_end]):
+    sizes = tuple(int(d.lstrip('<=')) for d in dims.split(',') if d)
+    in_hbm = bool(sizes) and not _ON_CHIP.search(layout)
+    arrays.append(Array(dtype, sizes, in_hbm))
   return Instruction(
     name=start[2],
     opcode=opcode.strip(),
-    arrays=tuple(_arrays(rest[:shape_end])),
-    operands=tuple(_NAME.findall(inside)),
+    arrays=tuple(arrays),
+    operands=tuple(_NAME.findall(operands[: _end(operands)])),
     rest=operands,
     is_root=bool(start[1]),
   )
 
 
-def _arrays(shape: str) -> Iterator[Array]:
-  for dtype, dims, layout in _ARRAY.findall(shape):
-    sizes = tuple(int(d.lstrip('<=')) for d in dims.split(',') if d)
-    yield Array(dtype, sizes, bool(sizes) and not _ON_CHIP.search(layout))
-
-
 def _end(text: str) -> int:
-  """Where the bracket that `text` begins with is closed."""
+  """Returns where the bracket that `text` begins with is closed."""
   depth = 0
   for i, letter in enumerate(text):
     depth += (letter == '(') - (letter == ')')
@@ -184,6 +204,101 @@ def _end(text: str) -> int:
 
 
 def kernel_name(i: Instruction) -> str:
-  """What a Pallas kernel is called: its place in the program ends in it."""
+  """Returns the name of a Pallas kernel: its place in the program ends in it."""
   place = i.text(r'op_name="([^"]*)"') or i.name
   return place.removesuffix('/pallas_call').rsplit('/', 1)[-1]
+
+
+def hbm_bytes(module: Module, i: Instruction, within: Computation) -> float:
+  """Returns the bytes that an operation reads from and writes to HBM.
+
+  Args:
+    module: The module.
+    i: The operation.
+    within: Its computation.
+  """
+  if i.opcode in SLICES:
+    return 2 * i.hbm_bytes
+  if i.opcode == _UPDATE:
+    return 2 * within[i.operands[1]].bytes
+  callee = module.callee(i)
+  read = 0.0
+  for index, name in enumerate(i.operands):
+    operand = within.get(name)
+    if operand is not None and operand.hbm_bytes:
+      share = _share_read(module, callee, index) if callee else 1.0
+      read += operand.hbm_bytes * share
+  return read + i.hbm_bytes * _share_written(callee)
+
+
+def _share_read(module: Module, callee: Computation, index: int) -> float:
+  """Returns the share of its operand that a fusion reads, if it slices it."""
+  parameter = next(
+    i
+    for i in callee.values()
+    if i.opcode == 'parameter' and i.rest.startswith(f'({index})')
+  )
+  return _share_used(module, callee, parameter)
+
+
+def _share_used(
+  module: Module, callee: Computation, value: Instruction
+) -> float:
+  """Returns the share of a value that the operations beside it use."""
+  if value.is_root or not value.size:
+    return 1.0
+  used = 0.0
+  for user in callee.values():
+    if value.name not in user.operands:
+      continue
+    place = user.operands.index(value.name)
+    if user.opcode in SLICES and place == 0:
+      used += user.size / value.size
+    elif user.opcode == _UPDATE and place == 0:
+      continue  # Written in place.
+    elif user.opcode == 'fusion':
+      share = _share_read(module, module.callee(user), place)
+      whole = share == 1.0 and user.size == value.size
+      used += _share_used(module, callee, user) if whole else share
+    elif user.opcode in _SAME_VALUES:
+      used += _share_used(module, callee, user)
+    else:
+      return 1.0
+  return min(1.0, used)
+
+
+def _share_written(callee: Computation) -> float:
+  """Returns the share of its result that a fusion writes, if done in place."""
+  roots = [i for i in callee.values() if i.is_root]
+  if roots and roots[0].opcode == 'tuple':
+    roots = [callee[name] for name in roots[0].operands if name in callee]
+  total = written = 0
+  for each in roots:
+    update = callee.get(each.operands[1]) if each.opcode == _UPDATE else None
+    total += each.bytes
+    written += (update or each).bytes
+  return written / total if total else 1.0
+
+
+def moved(i: Instruction, within: Computation) -> float:
+  """Returns the bytes of an operation without an estimate, wherever they lie."""
+  if not any(array.dims for array in i.arrays):
+    return 0  # Done by the scalar unit, beside the rest.
+  target = i.text(r'custom_call_target="(\w+)')
+  if i.opcode == 'custom-call' and target in _MARKS:
+    return 0
+  if i.opcode == _UPDATE:
+    return 2 * within[i.operands[1]].bytes
+  if i.opcode in SLICES or 'kind=kCustom' in i.rest:
+    return 2 * i.bytes  # Custom fusions are gathers.
+  return i.bytes + sum(within[x].bytes for x in i.operands if x in within)
+
+
+def prefetched(i: Instruction) -> float:
+  """Returns the bytes of a copy in the background.
+
+  Its results are source and destination.
+  """
+  arrays = [array for array in i.arrays if array.bytes > 4]
+  size = min((array.bytes for array in arrays[:2]), default=0)
+  return size * sum(array.in_hbm for array in arrays[:2])

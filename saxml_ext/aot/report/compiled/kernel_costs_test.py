@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from saxml_ext.aot.report.compiled import costs
 from saxml_ext.aot.report.compiled import hlo_costs
 from saxml_ext.aot.report.compiled import kernel_costs
 from saxml_ext.engine.kernels.tpu import prefill_attention
@@ -17,6 +18,25 @@ ENTRY %main (x: f32[1]) -> f32[1] {{
   %x = {operand}{{:T(8,128)}} parameter(0)
   ROOT %out = ({results}) custom-call(%x), custom_call_target="tpu_custom_call", metadata={{op_name="jit(f)/{name}/pallas_call"}}
 }}
+"""
+# 2 layers, 3 slots of 2 beams, 1 head of width 8, prompts of 512 keys in two
+# blocks, suffixes of 2 blocks of 16 keys: 4 blocks a slot.
+_BEAMS = """\
+ENTRY %main (a: s32[1]) -> f32[3,2,8] {
+  %count = s32[1]{0:T(128)} parameter(0)
+  %query = s32[13]{0:T(128)} parameter(1)
+  %x = f32[3,2,8]{2,1,0:T(2,128)S(1)} parameter(2)
+  %mask = s8[3,2,2,16]{3,2,1,0:T(4,128)(4,1)S(1)} parameter(3)
+  %pk = s8[2,3,1,8,512]{4,3,2,1,0:T(8,128)(4,1)} parameter(4)
+  %pks = f32[2,3,1,512]{3,2,1,0:T(1,128)} parameter(5)
+  %pv = s8[2,3,1,512,8]{4,3,2,1,0:T(8,128)(4,1)} parameter(6)
+  %pvs = f32[2,3,1,512]{3,2,1,0:T(1,128)} parameter(7)
+  %sk = s8[2,3,1,32,8]{4,3,2,1,0:T(8,128)(4,1)} parameter(8)
+  %sks = f32[2,3,1,32]{3,2,1,0:T(1,128)} parameter(9)
+  %sv = s8[2,3,1,32,8]{4,3,2,1,0:T(8,128)(4,1)} parameter(10)
+  %svs = f32[2,3,1,32]{3,2,1,0:T(1,128)} parameter(11)
+  ROOT %out = f32[3,2,8]{2,1,0:T(2,128)S(1)} custom-call(%count, %query, %x, %mask, %pk, %pks, %pv, %pvs, %sk, %sks, %sv, %svs), custom_call_target="tpu_custom_call", metadata={op_name="jit(f)/attend_beams/pallas_call"}
+}
 """
 _DTYPES = {'bfloat16': 'bf16', 'float32': 'f32', 'int8': 's8'}
 
@@ -132,6 +152,51 @@ class KernelsTest(parameterized.TestCase):
     text = _text(_pallas_call(rows.quantize, x), 'prefill_attention')
     with self.assertRaisesRegex(ValueError, 'has changed'):
       _work(text)
+
+
+class AttentionKernelTest(absltest.TestCase):
+  def _call(self, text: str = _BEAMS):
+    (call,) = hlo_costs.read(text, describe=kernel_costs.describe).once.kernels
+    return call
+
+  def test_blocks_are_read_off_the_operands(self):
+    prompt, suffix = self._call().blocks
+    # A key and its value: 8 bytes each, and a scale of 4 bytes each. The kernel
+    # computes a prompt's blocks of 384 keys whole, and reads 128 at a time.
+    self.assertEqual(prompt, costs.Block(False, 384, 128, 384 * 2 * (8 + 4), 0))
+    self.assertEqual(suffix, costs.Block(True, 16, 16, 16 * 2 * (8 + 4), 0))
+    self.assertIsNone(self._call().bundles)
+
+  def test_prompts_may_be_as_long_as_suffixes(self):
+    # Of 32 keys each, of which a block has 128 at least.
+    text = _BEAMS.replace('512]', '32]').replace('512,8]', '32,8]')
+    text = text.replace('s32[13]', 's32[10]')
+    prompt, suffix = self._call(text).blocks
+    self.assertEqual(prompt.bytes / prompt.keys, 2 * (8 + 4))
+    self.assertEqual(suffix.bytes / suffix.keys, 2 * (8 + 4))
+
+  def test_instructions_were_counted_for_the_heads_of_a_chip(self):
+    # Four heads of 256, and 512 keys of suffixes as in GPT-J's programs.
+    text = _BEAMS.replace('[2,3,1,8,512]', '[2,3,4,256,512]')
+    text = text.replace('[2,3,1,512,8]', '[2,3,4,512,256]')
+    call = self._call(text)
+    code = kernel_costs.counted()['attend_beams s8[4,256]']
+    self.assertEqual(call.bundles, code.outside)
+    self.assertEqual(
+      [block.bundles for block in call.blocks], [code.step, code.inner]
+    )
+
+  def test_a_kernel_that_has_changed_is_an_error(self):
+    with self.assertRaisesRegex(ValueError, 'has changed'):
+      self._call(_BEAMS.replace('s8[3,2,2,16]', 's8[3,2,32]'))
+    with self.assertRaisesRegex(ValueError, 'add up'):
+      self._call(_BEAMS.replace('s8[3,2,2,16]', 's8[3,9,2,16]'))
+
+  def test_other_kernels_count_all_their_operands(self):
+    call = self._call(_BEAMS.replace('attend_beams', 'another'))
+    self.assertEqual(call.blocks, ())
+    self.assertGreater(call.bytes, 2 * 3 * 512 * 16)
+    self.assertIsInstance(call, costs.KernelCall)
 
 
 if __name__ == '__main__':
