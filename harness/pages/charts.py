@@ -1,18 +1,14 @@
-"""Charts of a run, as Plotly figures that charts.js draws.
-
-Colours are the page's CSS variables: charts.js puts the values of the light or
-of the dark scheme in their place.
-"""
+"""Charts of a run, as figures that the page draws with plotly.js."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from plotly import graph_objects as go
 
 from harness.pages import series
+from saxml_ext.common.pages import plotly_charts
 
-Figure = dict[str, Any]
+Figure = plotly_charts.Figure
 
 BLUE = 'var(--c1)'
 ORANGE = 'var(--c2)'
@@ -24,94 +20,70 @@ MUTED = 'var(--muted)'
 _SCATTER_POINTS = 4500
 # A bound that lies further off than this would press the data to the edge.
 _FURTHEST_BOUND = 4.0
-# Digits kept of coordinates: more than a screen can show.
-_DIGITS = 6
+
+_figure = plotly_charts.figure
+_numbers = plotly_charts.numbers
 
 
 def time_unit(highest: float) -> tuple[float, str]:
-  """By what seconds are multiplied for reading, and the unit's name."""
+  """Returns the factor of seconds for reading, and the unit's name."""
   if highest < 1e-3:
     return 1e6, 'µs'
-  if highest < 1.0:
-    return 1e3, 'ms'
-  return 1.0, 's'
+  return (1e3, 'ms') if highest < 1.0 else (1.0, 's')
 
 
-def throughput(windows: series.Windows, mean: float) -> Figure:
-  """Samples per second over time, with the mean of the run."""
-  return _rate(windows, windows.samples_per_second, mean, 'samples/s', BLUE)
-
-
-def token_throughput(windows: series.Windows, mean: float) -> Figure:
-  """Generated tokens per second over time, with the mean of the run."""
-  return _rate(windows, windows.tokens_per_second, mean, 'tokens/s', GREEN)
-
-
-def _rate(
+def rate(
   windows: series.Windows,
   rates: np.ndarray,
   mean: float,
   unit: str,
-  colour: str,
+  color: str,
 ) -> Figure:
-  return _figure(
-    [
-      _line(windows.middles, rates, unit, colour),
-      _level(windows.middles, mean, 'mean of the run'),
-    ],
-    'seconds since the first issue',
-    unit,
-    y_from_zero=True,
-  )
+  """Returns a rate over time, with the mean of the run."""
+  traces = [
+    _line(windows.middles, rates, unit, color, shape='hvh'),
+    _level(windows.middles, mean, 'mean of the run'),
+  ]
+  return _figure(traces, 'seconds since the first issue', unit, True)
 
 
 def latency_over_time(samples: series.Samples, bound: float | None) -> Figure:
-  """Latency of samples by the time of their issue, thinned."""
+  """Returns the latency of samples by the time of their issue, thinned."""
   scale, unit = time_unit(float(samples.latency.max()))
   # Offline issues all at once: only the time of the answer spreads them.
   at_once = samples.issued.max() <= 0.01 * samples.seconds
-  x = samples.done if at_once else samples.issued
+  x, event = (samples.done, 'answer') if at_once else (samples.issued, 'issue')
   kept = series.thin(x, samples.latency, _SCATTER_POINTS)
-  points = go.Scatter(
-    x=_numbers(x[kept]),
-    y=_numbers(samples.latency[kept] * scale),
-    mode='markers',
-    name='samples',
-    marker={'color': BLUE, 'size': 4, 'opacity': 0.5},
-  )
-  traces = [points]
+  traces = [
+    go.Scatter(
+      x=_numbers(x[kept]),
+      y=_numbers(samples.latency[kept] * scale),
+      mode='markers',
+      name='samples',
+      marker={'color': BLUE, 'size': 4, 'opacity': 0.5},
+    )
+  ]
   if bound is not None and bound_fits(samples.latency, bound):
     ends = np.array([float(x.min()), float(x.max())])
     traces.append(_level(ends, bound * scale, 'latency bound', BAD))
-  return _figure(
-    traces,
-    'seconds since the first issue, of the '
-    + ('answer' if at_once else 'issue'),
-    f'latency ({unit})',
-    y_from_zero=True,
-  )
+  title = f'seconds since the first issue, of the {event}'
+  return _figure(traces, title, f'latency ({unit})', True)
 
 
 def bound_fits(latency: np.ndarray, bound: float) -> bool:
-  """Whether a bound in seconds can be drawn beside these latencies."""
+  """Returns whether a bound in seconds can be drawn beside the latencies."""
   return bound <= _FURTHEST_BOUND * float(latency.max())
 
 
 def distribution(
-  values: np.ndarray, name: str, bound: float | None, colour: str = BLUE
+  values: np.ndarray, name: str, bound: float | None, color: str = BLUE
 ) -> Figure:
-  """Cumulative distribution of times, with the percentiles marked."""
+  """Returns the cumulative distribution of times, with marked percentiles."""
   scale, unit = time_unit(float(values.max()))
   at, percents = series.distribution(values)
   marks = [series.percentile(values, p) * scale for p in series.PERCENTILES]
   traces = [
-    go.Scatter(
-      x=_numbers(at * scale),
-      y=_numbers(percents),
-      mode='lines',
-      name='all',
-      line={'color': colour, 'width': 2, 'shape': 'hv'},
-    ),
+    _line(at * scale, percents, 'all', color, shape='hv'),
     go.Scatter(
       x=_numbers(np.array(marks)),
       y=list(series.PERCENTILES),
@@ -123,39 +95,29 @@ def distribution(
     ),
   ]
   if bound is not None and bound_fits(values, bound):
-    edge = _numbers(np.array([bound, bound]) * scale)
-    traces.append(
-      go.Scatter(
-        x=edge,
-        y=[0, 100],
-        mode='lines',
-        name='latency bound',
-        line={'color': BAD, 'width': 2, 'dash': 'dash'},
-      )
-    )
+    edge, ends = np.full(2, bound * scale), np.array([0.0, 100.0])
+    traces.append(_line(edge, ends, 'latency bound', BAD, dash='dash'))
   return _figure(traces, f'{name} ({unit})', '% at most this')
 
 
-def histogram(values: np.ndarray, name: str, colour: str, time: bool) -> Figure:
-  """How many samples have which value; times are given in seconds."""
-  scale, unit = (1.0, '')
+def histogram(values: np.ndarray, name: str, color: str, time: bool) -> Figure:
+  """Returns how many samples have which value; times are in seconds."""
+  scale, title = 1.0, name
   if time:
     scale, unit = time_unit(float(values.max()))
+    title = f'{name} ({unit})'
   middles, counts = series.histogram(values)
   bars = go.Bar(
     x=_numbers(middles * scale),
     y=counts.tolist(),
     name='samples',
-    marker={'color': colour},
+    marker={'color': color},
   )
-  title = f'{name} ({unit})' if unit else name
-  figure = _figure([bars], title, 'samples', y_from_zero=True)
-  figure['layout']['bargap'] = 0.04
-  return figure
+  return _figure([bars], title, 'samples', True, bargap=0.04)
 
 
 def phases(windows: series.Windows) -> Figure:
-  """Mean time of the phases of a sample over time, one on the other."""
+  """Returns the mean times of a sample's phases over time, stacked."""
   highest = np.nanmax(windows.waiting + windows.answering)
   scale, unit = time_unit(float(highest))
   traces = [
@@ -166,97 +128,57 @@ def phases(windows: series.Windows) -> Figure:
       name=name,
       stackgroup='phases',
       stackgaps='interpolate',  # No answer in a window is no time of zero.
-      line={'color': colour, 'width': 1},
+      line={'color': color, 'width': 1},
     )
-    for name, values, colour in (
+    for name, values, color in (
       ('in the queue (issued to sent)', windows.waiting, ORANGE),
       ('in the system (sent to done)', windows.answering, BLUE),
     )
   ]
-  return _figure(
-    traces,
-    'seconds since the first issue, of the answer',
-    f'mean time ({unit})',
-  )
+  title = 'seconds since the first issue, of the answer'
+  return _figure(traces, title, f'mean time ({unit})')
 
 
 def scores(
-  names: Sequence[str],
-  figures: Mapping[str, float],
-  beside: Sequence[tuple[str, Mapping[str, float]]],
+  titles: Mapping[str, str],
+  columns: Sequence[tuple[str, Mapping[str, float]]],
 ) -> Figure:
-  """Scores as bars, beside what they are judged by.
+  """Returns scores as bars, beside what they are judged by.
 
   Args:
-    names: of the scores, in order.
-    figures: of the run, by name.
-    beside: title and figures of thresholds or references.
+    titles: The title of each score, by name.
+    columns: The title and the figures of the run, and of thresholds or
+      references.
   """
   traces = [
     go.Bar(
-      x=list(names),
-      y=[figures.get(name) for name in names],
+      x=list(titles.values()),
+      y=[figures.get(name) for name in titles],
       name=title,
-      marker={'color': colour},
-      text=[_score(figures.get(name)) for name in names],
+      marker={'color': color},
+      text=[
+        f'{figures[name]:.2f}' if name in figures else '' for name in titles
+      ],
       textposition='outside',
     )
-    for (title, figures), colour in zip(
-      [('this run', figures), *beside], (BLUE, MUTED, ORANGE, VIOLET)
-    )
+    for (title, figures), color in zip(columns, (BLUE, MUTED, ORANGE, VIOLET))
   ]
-  figure = _figure(traces, '', 'score', y_from_zero=True)
-  figure['layout']['barmode'] = 'group'
-  return figure
+  return _figure(traces, '', 'score', True, barmode='group')
 
 
-def _score(value: float | None) -> str:
-  return '' if value is None else f'{value:.2f}'
-
-
-def _line(x: np.ndarray, y: np.ndarray, name: str, colour: str) -> go.Scatter:
+def _line(
+  x: np.ndarray, y: np.ndarray, name: str, color: str, **line: str
+) -> go.Scatter:
   return go.Scatter(
     x=_numbers(x),
     y=_numbers(y),
     mode='lines',
     name=name,
-    line={'color': colour, 'width': 2, 'shape': 'hvh'},
+    line={'color': color, 'width': 2, **line},
   )
 
 
 def _level(
-  x: np.ndarray, y: float, name: str, colour: str = MUTED
+  x: np.ndarray, y: float, name: str, color: str = MUTED
 ) -> go.Scatter:
-  return go.Scatter(
-    x=_numbers(x[[0, -1]]),
-    y=[y, y],
-    mode='lines',
-    name=name,
-    line={'color': colour, 'width': 2, 'dash': 'dash'},
-  )
-
-
-def _figure(
-  traces: Sequence[Any], x_title: str, y_title: str, y_from_zero: bool = False
-) -> Figure:
-  figure = go.Figure(
-    data=list(traces),
-    layout={
-      'xaxis': {'title': {'text': x_title}},
-      'yaxis': {
-        'title': {'text': y_title},
-        'rangemode': 'tozero' if y_from_zero else 'normal',
-      },
-      'showlegend': len(traces) > 1,
-    },
-  ).to_dict()
-  figure['layout'].pop('template', None)  # charts.js brings the page's own.
-  return figure
-
-
-def _numbers(values: np.ndarray) -> list[float | None]:
-  """Plain numbers for JSON, which knows no NaN."""
-  return [
-    None if np.isnan(value) else float(f'{value:.{_DIGITS}g}')
-    for value in values.tolist()
-  ]
+  return _line(x[[0, -1]], np.full(2, y), name, color, dash='dash')

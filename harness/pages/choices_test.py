@@ -32,7 +32,6 @@ class ChoicesTest(absltest.TestCase):
   def test_every_choice_of_its_options_is_one(self):
     for each in choices.CHOICES:
       self.assertIn(each.kind, ('one', 'many', 'text', 'number', 'switch'))
-      self.assertIn(each.group, choices.GROUPS)
       self.assertEqual(bool(each.options), each.kind in ('one', 'many'))
       if each.chosen:
         self.assertIn(each.chosen, each.options)

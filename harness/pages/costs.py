@@ -1,4 +1,4 @@
-"""What a run costs at a price per hour, and the energy it took."""
+"""The name of a result's system, its price per hour, and what a run costs."""
 
 import dataclasses
 
@@ -9,12 +9,13 @@ _HOUR = 3600.0
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
-  """At the speed of a performance run, in the currency of the price.
+  """Costs at the speed of a performance run, in the currency of the price.
 
   Attributes:
-    run: of the performance run itself.
-    per_1000_samples: of a thousand answers.
-    per_million_tokens: of a million generated tokens; None without tokens.
+    run: The cost of the performance run.
+    per_1000_samples: The cost of a thousand answers.
+    per_million_tokens: The cost of a million generated tokens; None without
+      tokens.
   """
 
   run: float
@@ -25,7 +26,7 @@ class Cost:
 def cost(
   performance: entry_lib.Performance, price_per_hour: float
 ) -> Cost | None:
-  """The cost of a run; None if it answered nothing or took no time."""
+  """Returns the cost of a run; None if it answered nothing or took no time."""
   if performance.samples <= 0 or performance.seconds <= 0:
     return None
   run = price_per_hour * performance.seconds / _HOUR
@@ -40,13 +41,12 @@ def cost(
 
 
 def parse_prices(texts: list[str]) -> dict[str, float]:
-  """Prices per hour by name, from texts PRICE or NAME:PRICE.
+  """Returns prices per hour by name, from texts PRICE or NAME:PRICE.
 
-  Returns:
-    The price that holds where no name fits has the name ''.
+  The price that holds if no name fits has the name ''.
 
   Raises:
-    ValueError: a text is neither, or says a second price of one name.
+    ValueError: A text is neither, or gives a second price of one name.
   """
   prices: dict[str, float] = {}
   for text in texts:
@@ -69,8 +69,24 @@ def parse_prices(texts: list[str]) -> dict[str, float]:
 
 
 def price_of(prices: dict[str, float], *names: str) -> float | None:
-  """The price of what has these names: its own, else the general one."""
-  for name in (*names, ''):
-    if name in prices:
-      return prices[name]
-  return None
+  """Returns the price of what has these names: its own, else the general one."""
+  return next((prices[name] for name in (*names, '') if name in prices), None)
+
+
+def price(entry: entry_lib.Entry, prices: dict[str, float]) -> float | None:
+  """Returns the price of a result's system among those that a user named."""
+  name = system_name(entry)
+  return price_of(prices, entry.id, *([name] if name else []))
+
+
+def system_name(entry: entry_lib.Entry) -> str:
+  """Returns the system's name, or its processors if nobody has named it."""
+  names = (
+    str(entry.description.get(key) or '').strip()
+    for key in (
+      'system_name',
+      'accelerator_model_name',
+      'host_processor_model_name',
+    )
+  )
+  return next((name for name in names if name not in ('', 'N/A', '-')), '')

@@ -1,16 +1,14 @@
 """The accuracy section of a run's page: scores beside what judges them."""
 
+from collections.abc import Mapping, Sequence
+import dataclasses
+
 from harness.pages import charts
-from harness.pages import markup
 from harness.results import entry as entry_lib
 from harness.rules import requirements
 from harness.rules import rounds
 
-_NAMES = {
-  rounds.GPTJ: ('rouge1', 'rouge2', 'rougeL'),
-  rounds.BERT: ('f1', 'exact_match'),
-}
-_TITLES = {
+TITLES = {
   'rouge1': 'ROUGE-1',
   'rouge2': 'ROUGE-2',
   'rougeL': 'ROUGE-L',
@@ -20,116 +18,103 @@ _TITLES = {
   'gen_len': 'characters generated (gen_len)',
   'gen_num': 'answers (gen_num)',
 }
+_DRAWN = {
+  rounds.GPTJ: ('rouge1', 'rouge2', 'rougeL'),
+  rounds.BERT: ('f1', 'exact_match'),
+}
 
 
-def render(
+@dataclasses.dataclass(frozen=True)
+class Scores:
+  """What the page shows of an accuracy run.
+
+  Attributes:
+    note: The verdict in words.
+    headings: The headings of the table.
+    rows: The rows of the table.
+  """
+
+  note: str
+  headings: Sequence[str]
+  rows: Sequence[Sequence[str]]
+
+
+def scores(
   entry: entry_lib.Entry,
   set_size: int | None,
   figures: dict[str, charts.Figure],
-) -> markup.Html:
-  """The section, and its chart among the figures."""
+) -> Scores:
+  """Returns the scores of a result, and adds their chart to the figures."""
   accuracy = entry.accuracy
-  if accuracy is None:
-    text = 'No accuracy run was made: nothing is known of the answers.'
-    return markup.section(
-      'accuracy', 'Accuracy', markup.paragraph(text, 'note')
-    )
-  official = set_size == rounds.FULL_SET[entry.benchmark]
-  if official:
-    beside = _thresholds(entry.benchmark)
+  assert accuracy is not None
+  full = rounds.FULL_SET[entry.benchmark]
+  beside: list[tuple[str, Mapping[str, float]]] = []
+  size = 'How many samples the set has was not recorded.'
+  if set_size is not None:
+    size = f'The set has {set_size:,} samples.'
+  if set_size == full:
+    beside = [
+      (f'threshold {100 * requirements.SHARES[model]:g} %', least)
+      for model, least in requirements.ACCURACY.items()
+      if rounds.MODELS[model] == entry.benchmark
+    ]
     note = _official_note(entry, accuracy)
   elif accuracy.reference is not None:
-    beside = [('recorded reference', dict(accuracy.reference))]
-    note = _reference_note(accuracy, entry.benchmark, set_size)
-  else:
-    beside = []
+    beside = [('recorded reference', accuracy.reference)]
+    verdict = 'passed' if accuracy.passed else 'did NOT pass'
     note = (
-      f'{_size(set_size)} The official thresholds hold for the whole official'
-      f' set of {rounds.FULL_SET[entry.benchmark]:,} only, and no reference was'
-      ' recorded for these data: so the scores stand alone.'
+      f'{size} The official thresholds hold for the whole official set of'
+      f' {full:,} only; beside this run stands the reference that was recorded'
+      f' on the same data. The run {verdict}; {accuracy.identical:,} answers are'
+      ' identical to the reference.'
     )
+  else:
+    note = (
+      f'{size} The official thresholds hold for the whole official set of'
+      f' {full:,} only, and no reference was recorded for these data: so the'
+      ' scores stand alone.'
+    )
+  columns = [('this run', accuracy.metrics), *beside]
   names = [
     name
-    for name in _NAMES[entry.benchmark]
+    for name in _DRAWN[entry.benchmark]
     if accuracy.metrics.get(name) is not None
   ]
-  parts: list[markup.Html] = [markup.paragraph(note)]
   if names:
     figures['accuracy'] = charts.scores(
-      [_TITLES[name] for name in names],
-      _titled(accuracy.metrics, names),
-      [(title, _titled(values, names)) for title, values in beside],
+      {name: TITLES[name] for name in names}, columns
     )
-    parts.append(
-      markup.chart('accuracy', 'Scores', 'Scores in percent; higher is better.')
-    )
-  parts.append(_table(accuracy, beside))
-  return markup.section('accuracy', 'Accuracy', *parts)
+  return Scores(
+    note,
+    ['Score', *(title for title, _ in columns)],
+    [
+      (
+        TITLES.get(name, name),
+        *(_digits(values.get(name)) for _, values in columns),
+      )
+      for name, value in accuracy.metrics.items()
+      if value is not None  # Such as rougeLsum, which needs data of a user.
+    ],
+  )
 
 
-def _thresholds(benchmark) -> list[tuple[str, dict[str, float]]]:
-  return [
-    (f'threshold {100 * requirements.SHARES[model]:g} %', dict(least))
-    for model, least in requirements.ACCURACY.items()
-    if rounds.MODELS[model] == benchmark
-  ]
-
-
-def _official_note(entry, accuracy) -> str:
+def _official_note(entry: entry_lib.Entry, accuracy: entry_lib.Accuracy) -> str:
   level = 100 * requirements.SHARES[entry.model]
   missed = [
-    name
+    TITLES[name]
     for name, bound in requirements.ACCURACY[entry.model].items()
     if (accuracy.metrics.get(name) or 0.0) < bound
   ]
-  verdict = (
-    f'reaches {level:g} % of the reference model'
-    if not missed
-    else f'misses what {entry.model} must reach in '
-    + ', '.join(_TITLES[name] for name in missed)
-  )
+  verdict = f'reaches {level:g} % of the reference model'
+  if missed:
+    verdict = f'misses what {entry.model} must reach in {", ".join(missed)}'
   return (
     'The set has as many samples as the official one. Measured by the official'
     f' thresholds, this run {verdict}.'
   )
 
 
-def _reference_note(accuracy, benchmark, set_size) -> str:
-  verdict = 'passed' if accuracy.passed else 'did NOT pass'
-  return (
-    f'{_size(set_size)} The official thresholds hold for the whole official set'
-    f' of {rounds.FULL_SET[benchmark]:,} only; beside this run stands the'
-    f' reference that was recorded on the same data. The run {verdict};'
-    f' {accuracy.identical:,} answers are identical to the reference.'
-  )
-
-
-def _size(set_size) -> str:
-  if set_size is None:
-    return 'How many samples the set has was not recorded.'
-  return f'The set has {set_size:,} samples.'
-
-
-def _titled(values, names) -> dict[str, float]:
-  return {_TITLES[name]: values[name] for name in names if name in values}
-
-
-def _table(accuracy, beside) -> markup.Html:
-  rows = []
-  for name, value in accuracy.metrics.items():
-    if value is None:
-      continue  # Such as rougeLsum, which needs data that a user brings.
-    cells = [figures.get(name) for _, figures in beside]
-    rows.append((_TITLES.get(name, name), _digits(value), *map(_digits, cells)))
-  return markup.table(
-    ['Score', 'this run', *(title for title, _ in beside)],
-    rows,
-    'Scores as the evaluation prints them',
-    class_='numbers',
-  )
-
-
-def _digits(value) -> str:
+def _digits(value: float | None) -> str:
   if value is None:
     return '–'
   return f'{value:,.0f}' if float(value).is_integer() else f'{value:,.4f}'

@@ -2,9 +2,11 @@
 
 from absl.testing import absltest
 
+from harness.pages import run_page
 from harness.pages import scores
 from harness.pages.testing import jobs
 from harness.results import entry as entry_lib
+from saxml_ext.common.pages.testing import reading
 
 _OFFICIAL = {
   'rouge1': 42.97,
@@ -23,7 +25,7 @@ class ScoresTest(absltest.TestCase):
   def test_the_official_set_is_measured_by_the_thresholds(self):
     figures = {}
     entry = self.entry(_OFFICIAL, model='gptj-99.9')
-    text = scores.render(entry, 13368, figures)
+    text = scores.scores(entry, 13368, figures).note
     self.assertIn('reaches 99.9 % of the reference model', text)
     names = [trace['name'] for trace in figures['accuracy']['data']]
     self.assertEqual(names, ['this run', 'threshold 99 %', 'threshold 99.9 %'])
@@ -32,15 +34,15 @@ class ScoresTest(absltest.TestCase):
 
   def test_a_missed_threshold_is_named(self):
     low = _OFFICIAL | {'rouge2': 20.0}
-    text = scores.render(self.entry(low, model='gptj-99.9'), 13368, {})
+    text = scores.scores(self.entry(low, model='gptj-99.9'), 13368, {}).note
     self.assertIn('misses what gptj-99.9 must reach in ROUGE-2', text)
-    text = scores.render(self.entry(low), 13368, {})
+    text = scores.scores(self.entry(low), 13368, {}).note
     self.assertIn('reaches 99 %', text)
 
   def test_other_sets_stand_beside_their_reference(self):
     figures = {}
     metrics = {'rouge1': 71.0, 'rouge2': 60.0, 'rougeL': 68.0, 'gen_num': 512}
-    text = scores.render(self.entry(metrics, metrics), 512, figures)
+    text = scores.scores(self.entry(metrics, metrics), 512, figures).note
     self.assertIn('The set has 512 samples.', text)
     self.assertIn('500 answers are identical', text)
     names = [trace['name'] for trace in figures['accuracy']['data']]
@@ -50,21 +52,22 @@ class ScoresTest(absltest.TestCase):
     figures = {}
     metrics = {'exact_match': 80.5, 'f1': 88.25}
     entry = self.entry(metrics, benchmark='bert', model='bert-99')
-    text = scores.render(entry, None, figures)
+    text = scores.scores(entry, None, figures).note
     self.assertIn('was not recorded', text)
     self.assertIn('whole official set of 10,833 only', text)
     self.assertEqual(figures['accuracy']['data'][0]['y'], [88.25, 80.5])
 
   def test_scores_that_nobody_knows_are_left_out(self):
     metrics = _OFFICIAL | {'rougeLsum': None}
-    text = scores.render(self.entry(metrics, metrics), 512, {})
-    self.assertNotIn('ROUGE-Lsum', text)
+    found = scores.scores(self.entry(metrics, metrics), 512, {})
+    self.assertNotIn('ROUGE-Lsum', [row[0] for row in found.rows])
 
   def test_no_accuracy_run(self):
-    figures = {}
-    text = scores.render(jobs.entry(accuracy=None), None, figures)
-    self.assertIn('No accuracy run was made', text)
-    self.assertEqual(figures, {})
+    directory = self.create_tempdir().full_path
+    job = run_page.Job(directory, jobs.entry(accuracy=None), {})
+    page = reading.Page(run_page.render(job))
+    self.assertIn('No accuracy run was made', page.text)
+    self.assertNotIn('figures', page.data)
 
 
 if __name__ == '__main__':

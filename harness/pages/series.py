@@ -137,7 +137,7 @@ def query_latency(samples: Samples, scenario: str) -> np.ndarray:
   A MultiStream query holds several samples, which LoadGen issues at one time,
   and ends with the last of them. In the other scenarios each sample counts.
   """
-  if scenario != rounds.MULTI_STREAM:
+  if rounds.SCENARIOS[scenario].samples_per_query <= 1:
     return samples.latency
   issued, query = np.unique(samples.issued, return_inverse=True)
   ended = np.zeros(len(issued))

@@ -20,7 +20,7 @@ from harness import dashes
 from harness import errors
 from harness.caching import cache_flag
 from harness.description import description
-from harness.pages import find
+from harness.results import store
 from harness.rules import requirements
 from harness.rules import rounds
 from harness.submission import archive
@@ -236,7 +236,7 @@ def _listed(problems: Sequence[str]) -> str:
 
 def _find(name: str) -> str:
   """Directory of a result; see `find.job`."""
-  return find.job(name, _results_dir())
+  return store.find_job(name, _results_dir())
 
 
 def _results_dir() -> str:

@@ -21,9 +21,9 @@ import tempfile
 from absl import flags
 
 from harness.caching import cache_flag
-from harness.pages import markup
 from saxml_ext.common import program
 from saxml_ext.common import user_path
+from saxml_ext.common.pages import page_kit
 from tests.reliability.results import figures
 from tests.reliability.results import page
 from tests.reliability.results import store
@@ -99,7 +99,7 @@ def main(argv: Sequence[str]) -> int:
       store.add(path, _run(row, _FORM.value))
     outcomes = page.choose(store.read(path))
     told = user_path.resolve(_PAGE.value) or str(path.with_suffix('.html'))
-    markup.write(os.path.abspath(told), page.html(outcomes))
+    page_kit.write(os.path.abspath(told), page.html(outcomes))
   except (OSError, ValueError) as e:
     raise SystemExit(f'reliability_report: {e}') from e
   print(page.text(outcomes))

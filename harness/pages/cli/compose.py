@@ -10,9 +10,9 @@ from absl import flags
 
 from harness import dashes
 from harness import errors
-from harness.pages import compose_page
-from harness.pages import markup
+from harness.pages import choices
 from saxml_ext.common import user_path
+from saxml_ext.common.pages import page_kit
 
 _OUTPUT = flags.DEFINE_string('output', None, 'HTML file to write.')
 
@@ -22,7 +22,7 @@ def main(argv: Sequence[str]) -> None:
     raise app.UsageError(f'unexpected argument {argv[1]!r}')
   output = user_path.resolve(_OUTPUT.value)
   with dashes.exit_on('compose', (OSError,), text=errors.reason):
-    markup.write(output, compose_page.render())
+    page_kit.write(output, choices.page())
   print(f'The page is {output}; open it in a browser.')
 
 

@@ -10,7 +10,7 @@ from absl.testing import flagsaver
 from harness import main
 from harness.pages import choices
 from harness.pages.cli import compose
-from harness.pages.testing import reading
+from saxml_ext.common.pages.testing import reading
 
 
 class ComposeTest(absltest.TestCase):

@@ -16,14 +16,13 @@ from absl import flags
 from harness import dashes
 from harness import errors
 from harness.caching import cache_flag
+from harness.pages import compare_page
 from harness.pages import costs
-from harness.pages import find
-from harness.pages import markup
-from harness.pages import page
-from harness.pages.comparison import compare
-from harness.pages.comparison import official_results
-from harness.pages.comparison import records
+from harness.pages import official_results
+from harness.pages import run_page
+from harness.results import store
 from saxml_ext.common import user_path
+from saxml_ext.common.pages import page_kit
 
 _RESULT = flags.DEFINE_multi_string(
   'result',
@@ -61,9 +60,11 @@ def _page() -> str:
   results_dir = user_path.resolve(_RESULTS_DIR.value) or (
     cache_flag.get().results
   )
-  jobs = [page.read(find.job(name, results_dir)) for name in _RESULT.value]
+  jobs = [
+    run_page.read(store.find_job(name, results_dir)) for name in _RESULT.value
+  ]
   published = [
-    dataclasses.replace(each, cost_per_1000=records.cost(each, prices))
+    dataclasses.replace(each, cost_per_1000=compare_page.cost(each, prices))
     for each in official_results.read_all(
       [user_path.resolve(path) for path in _OFFICIAL.value]
     )
@@ -71,12 +72,14 @@ def _page() -> str:
   if not jobs and not published:
     raise ValueError('nothing is named; give --result or --official')
   if len(jobs) == 1 and not published:
-    return page.render(jobs[0], page.price(jobs[0].entry, prices))
+    return run_page.render(jobs[0], costs.price(jobs[0].entry, prices))
   ours = [
-    records.of_entry(job.entry, job.set_size, page.price(job.entry, prices))
+    compare_page.of_entry(
+      job.entry, job.set_size, costs.price(job.entry, prices)
+    )
     for job in jobs
   ]
-  return compare.render(ours + published)
+  return compare_page.render(ours + published)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -84,7 +87,7 @@ def main(argv: Sequence[str]) -> None:
     raise app.UsageError(f'unexpected argument {argv[1]!r}')
   output = user_path.resolve(_OUTPUT.value)
   with dashes.exit_on('report', text=errors.reason):
-    markup.write(output, _page())
+    page_kit.write(output, _page())
   print(f'The page is {output}; open it in a browser.')
 
 

@@ -9,8 +9,8 @@ from absl.testing import flagsaver
 from harness.pages.cli import report
 from harness.pages.testing import jobs
 from harness.pages.testing import published
-from harness.pages.testing import reading
 from harness.rules import rounds
+from saxml_ext.common.pages.testing import reading
 
 
 class ReportTest(absltest.TestCase):

@@ -1,10 +1,13 @@
 """The table of figures, as text and as a page."""
 
 from collections.abc import Mapping, Sequence
+import pathlib
 
-from harness.pages import markup
+from saxml_ext.common.pages import page_kit
 from tests.reliability.results import figures
 from tests.reliability.results import table
+
+_TEMPLATE = pathlib.Path(__file__).parent / 'templates' / 'reliability.html'
 
 # The outcome of each row that is shown, by its key.
 Outcomes = Mapping[str, figures.Outcome]
@@ -39,77 +42,25 @@ def text(outcomes: Outcomes) -> str:
 
 
 def html(outcomes: Outcomes) -> str:
-  """The page."""
-  met = sum(o.met for o in outcomes.values())
-  cards = markup.element(
-    'dl',
-    markup.card('Rows met', f'{met} of {len(table.ROWS)}'),
-    markup.card(
-      'Run in full',
-      sum(o.form == 'full' for o in outcomes.values()),
-      'others in their short forms, where times do not count',
-    ),
-    markup.card(
-      'Figures met',
-      sum(f.met for o in outcomes.values() for f in o.figures if f.goal),
-      f'of {sum(bool(f.goal) for o in outcomes.values() for f in o.figures)}',
-    ),
-    class_='cards',
-  )
-  overview = markup.table(
-    ('Row', 'What is done to the cell', 'Met', 'Form', 'When (UTC)', 'Commit'),
-    [_overview(row, outcomes.get(row.key)) for row in table.ROWS],
-    'Each row with its verdict; its figures are below.',
-  )
-  details = [
-    _details(row, outcomes[row.key])
+  """Returns the page."""
+  rows = [
+    (row, outcome, _verdict(outcome), _when(outcome) if outcome else '')
     for row in table.ROWS
-    if row.key in outcomes
+    for outcome in [outcomes.get(row.key)]
   ]
-  first = markup.section('overview', 'Overview', cards, overview)
-  body = markup.join(
-    [
-      markup.header('Reliability of a Sax cell', 'What a cell survives'),
-      markup.element('main', first, *details, id='main'),
-    ]
+  return page_kit.render(
+    _TEMPLATE,
+    rows=rows,
+    met=sum(o.met for o in outcomes.values()),
+    full=sum(o.form == 'full' for o in outcomes.values()),
+    goals=[f for o in outcomes.values() for f in o.figures if f.goal],
+    figures={
+      key: [
+        (f.name, f.goal or '–', f.reached, _yes(f) or '–') for f in o.figures
+      ]
+      for key, o in outcomes.items()
+    },
   )
-  return markup.document('Reliability of a Sax cell', body, [], charts=False)
-
-
-def _overview(
-  row: table.Row, outcome: figures.Outcome | None
-) -> Sequence[object]:
-  if outcome is None:
-    return (row.key, row.title, 'not run', '–', '–', '–')
-  link = markup.element('a', row.title, href=f'#row-{row.key}')
-  return (
-    row.key,
-    link,
-    _verdict(outcome),
-    outcome.form,
-    outcome.date[:16].replace('T', ' '),
-    outcome.commit or '–',
-  )
-
-
-def _details(row: table.Row, outcome: figures.Outcome) -> markup.Html:
-  parts: list[object] = [markup.paragraph(_when(outcome), 'note')]
-  if outcome.error:
-    parts.append(
-      markup.paragraph(f'It did not come to its end: {outcome.error}')
-    )
-  if outcome.figures:
-    parts.append(
-      markup.table(
-        ('Figure', 'To reach', 'Reached', 'Met'),
-        [
-          (f.name, f.goal or '–', f.reached, _yes(f) or '–')
-          for f in outcome.figures
-        ],
-        f'Figures of row {row.key}: {"all" if outcome.met else "not all"} met.',
-      )
-    )
-  return markup.section(f'row-{row.key}', f'{row.key}: {row.title}', *parts)
 
 
 def _verdict(outcome: figures.Outcome | None) -> str:

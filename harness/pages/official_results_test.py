@@ -4,7 +4,7 @@ import os
 
 from absl.testing import absltest
 
-from harness.pages.comparison import official_results
+from harness.pages import official_results
 from harness.pages.testing import published
 
 

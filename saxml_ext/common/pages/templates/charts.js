@@ -5,18 +5,18 @@ const charts = (() => {
   const style = () => getComputedStyle(document.documentElement);
 
   // Puts the values of CSS variables in the place of var(--name).
-  function coloured(value, css) {
+  function colored(value, css) {
     if (typeof value === 'string') {
       const found = /^var\((--[\w-]+)\)$/.exec(value);
       return found ? css.getPropertyValue(found[1]).trim() : value;
     }
     if (Array.isArray(value)) {
       return typeof value[0] === 'number' || value[0] === null ?
-          value : value.map((each) => coloured(each, css));
+          value : value.map((each) => colored(each, css));
     }
     if (value && typeof value === 'object') {
       return Object.fromEntries(Object.entries(value).map(
-          ([key, each]) => [key, coloured(each, css)]));
+          ([key, each]) => [key, colored(each, css)]));
     }
     return value;
   }
@@ -36,8 +36,9 @@ const charts = (() => {
 
   function draw(area, figure) {
     const css = style();
-    const layout = coloured(figure.layout, css);
-    return Plotly.react(area, coloured(figure.data, css), {
+    const layout = colored(figure.layout, css);
+    if (layout.height) area.style.height = `${layout.height}px`;
+    return Plotly.react(area, colored(figure.data, css), {
       ...layout,
       autosize: true,
       margin: {l: 56, r: 12, t: 28, b: 44, ...layout.margin},

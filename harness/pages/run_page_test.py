@@ -5,12 +5,12 @@ import os
 
 from absl.testing import absltest
 
-from harness.pages import page
+from harness.pages import run_page
 from harness.pages import series
 from harness.pages.testing import jobs
-from harness.pages.testing import reading
 from harness.results import entry as entry_lib
 from harness.rules import rounds
+from saxml_ext.common.pages.testing import reading
 
 _ATTACK = '</script><img src=x onerror=alert(1)>"\'&'
 
@@ -21,10 +21,10 @@ class PageTest(absltest.TestCase):
     times = jobs.times(count, scenario, seconds=30.0)
     entry = entry or jobs.entry(scenario)
     jobs.write(directory, entry, **({'performance': times} | kept))
-    return page.read(directory)
+    return run_page.read(directory)
 
   def read(self, job, price=None):
-    return reading.Page(page.render(job, price))
+    return reading.Page(run_page.render(job, price))
 
   def test_every_section_is_there(self):
     for scenario in rounds.SCENARIOS:
@@ -68,7 +68,7 @@ class PageTest(absltest.TestCase):
 
   def test_large_timelines_are_thinned(self):
     job = self.job(count=120_000)
-    text = page.render(job)
+    text = run_page.render(job)
     drawn = reading.Page(text).data['figures']['latency-time']['data'][0]
     self.assertBetween(len(drawn['x']), 4000, 4500)
     self.assertIn('of 120,000 samples are drawn', text)
@@ -168,7 +168,7 @@ class PageTest(absltest.TestCase):
 
   def test_no_result(self):
     with self.assertRaises(FileNotFoundError):
-      page.read(self.create_tempdir().full_path)
+      run_page.read(self.create_tempdir().full_path)
 
   def test_a_broken_timeline(self):
     job = self.job()
@@ -176,7 +176,7 @@ class PageTest(absltest.TestCase):
     with open(path, 'w', encoding='utf-8') as file:
       file.write('a,b\n1,2\n')
     with self.assertRaisesRegex(ValueError, 'is no timeline of a run'):
-      page.read(job.directory)
+      run_page.read(job.directory)
 
 
 if __name__ == '__main__':

@@ -13,7 +13,7 @@ import json
 import os
 from typing import Any
 
-from harness.pages.comparison import records
+from harness.pages import compare_page
 from harness.rules import rounds
 
 # Columns of summary.csv by their names in summary_results.json. `Model` means
@@ -42,7 +42,7 @@ _SCENARIOS = {name.lower(): name for name in (*rounds.SCENARIOS, 'Interactive')}
 Row = Mapping[str, Any]
 
 
-def read(path: str) -> list[records.Record]:
+def read(path: str) -> list[compare_page.Record]:
   """Reads a file of published results.
 
   Raises:
@@ -62,13 +62,13 @@ def read(path: str) -> list[records.Record]:
     ) from error
 
 
-def read_all(paths: Iterable[str]) -> list[records.Record]:
+def read_all(paths: Iterable[str]) -> list[compare_page.Record]:
   """Reads several files; what stands in more than one of them counts once.
 
   Raises:
     OSError, ValueError: see `read`.
   """
-  found: dict[records.Record, records.Record] = {}
+  found: dict[compare_page.Record, compare_page.Record] = {}
   for path in paths:
     for each in read(path):
       found.setdefault(dataclasses.replace(each, origin=''), each)
@@ -101,7 +101,7 @@ def _json(text: str) -> list[Row]:
   ]
 
 
-def _records(origin: str, rows: Iterable[Row]) -> list[records.Record]:
+def _records(origin: str, rows: Iterable[Row]) -> list[compare_page.Record]:
   """Joins the rows of performance and of power that belong together."""
   performance: dict[tuple, Row] = {}
   power: dict[tuple, tuple[float, str]] = {}
@@ -156,7 +156,7 @@ def _number(row: Row, name: str, number: int) -> float:
 
 def _record(
   origin: str, row: Row, power: tuple[float, str] | None
-) -> records.Record:
+) -> compare_page.Record:
   model = str(row.get('MlperfModel') or row.get('Model') or '')
   used = str(row.get('Model') or '')
   scenario = str(row['Scenario'])
@@ -164,13 +164,17 @@ def _record(
   result, unit = float(row['Result']), str(row.get('Units') or '')
   published = ''
   if _counts_tokens(model, scenario, unit, str(row.get('version') or '')):
-    published = f'{result:g} {records.TOKENS}'
-    result /= records.INFERRED_TOKENS
-    unit = records.QUERIES if scenario == rounds.SERVER else records.SAMPLES
+    published = f'{result:g} {compare_page.TOKENS}'
+    result /= compare_page.INFERRED_TOKENS
+    unit = (
+      compare_page.QUERIES
+      if scenario == rounds.SERVER
+      else compare_page.SAMPLES
+    )
   count = _total(row)
   score, accuracy = _accuracy(row.get('Accuracy'))
-  streams = unit == records.LATENCY
-  return records.Record(
+  streams = unit == compare_page.LATENCY
+  return compare_page.Record(
     ours=False,
     origin=origin,
     submitter=str(row['Organization']),
@@ -183,7 +187,7 @@ def _record(
     result=result,
     unit=unit,
     published=published,
-    accelerators=records.accelerators(
+    accelerators=compare_page.accelerators(
       count, str(row.get('accelerator_model_name') or '')
     ),
     accelerator_count=count,
@@ -205,7 +209,7 @@ def _counts_tokens(model: str, scenario: str, unit: str, version: str) -> bool:
     return False
   if scenario not in (rounds.OFFLINE, rounds.SERVER):
     return False
-  return unit == records.TOKENS or version not in ('', 'v3.1', 'v4.0')
+  return unit == compare_page.TOKENS or version not in ('', 'v3.1', 'v4.0')
 
 
 def _total(row: Row) -> int | None:
@@ -235,7 +239,10 @@ def _joules(
   if power is None:
     return None
   value, units = power
-  if units.startswith(_WATTS) and unit in (records.SAMPLES, records.QUERIES):
+  if units.startswith(_WATTS) and unit in (
+    compare_page.SAMPLES,
+    compare_page.QUERIES,
+  ):
     return value / result if result else None
   if units == _MILLIJOULES and scenario == rounds.SINGLE_STREAM:
     return value / 1000

@@ -1,0 +1,256 @@
+"""The page that compares results of ours with each other and with official ones.
+
+The table is complete without JavaScript; with it, it can be sorted and filtered
+and has charts.
+"""
+
+from collections.abc import Iterator, Sequence
+import dataclasses
+import pathlib
+
+from harness.pages import costs
+from harness.results import entry as entry_lib
+from harness.rules import rounds
+from saxml_ext.common.pages import plotly_charts
+
+_TEMPLATE = pathlib.Path(__file__).parent / 'templates' / 'compare.html'
+
+# From v4.1 on, GPT-J's official unit is tokens/s, which LoadGen infers at this
+# many tokens for every sample.
+INFERRED_TOKENS = 69
+
+SAMPLES = 'Samples/s'
+QUERIES = 'Queries/s'
+TOKENS = 'Tokens/s'
+LATENCY = 'Latency (ms)'
+
+_RATES = {rounds.OFFLINE: SAMPLES, rounds.SERVER: QUERIES}
+
+_CAVEAT = (
+  'What stands side by side here need not be comparable. Results of the closed'
+  ' division come from the same model, data and rules, and were reviewed by'
+  ' MLCommons; the open division may change model and accuracy; in the network'
+  ' division LoadGen asks over a network. Results of this harness were not'
+  ' submitted and not reviewed: beside official ones they mean something only'
+  ' with the official model, the official set, and runs of 600 s that are'
+  ' VALID. Their remarks say what is missing of that.'
+)
+_TOKENS = (
+  'GPT-J is shown in samples/s in all rounds. From v4.1 on its official results'
+  f' are in tokens/s, inferred at {INFERRED_TOKENS} tokens a sample; the remarks'
+  ' tell the published figure.'
+)
+_ENERGY = (
+  'Energy of official results is measured at the wall; ours is what the meters'
+  ' of processor and accelerators say.'
+)
+
+# Filters: field of the record, and title.
+_FILTERS = (
+  ('model', 'Benchmark'),
+  ('scenario', 'Scenario'),
+  ('round', 'Round'),
+  ('division', 'Division'),
+)
+# Columns: field of the record, title, and whether these are figures.
+_COLUMNS = (
+  ('system', 'System', False),
+  ('submitter', 'Submitter', False),
+  ('division', 'Division', False),
+  ('round', 'Round', False),
+  ('model', 'Benchmark', False),
+  ('scenario', 'Scenario', False),
+  ('result', 'Result', True),
+  ('unit', 'Unit', False),
+  ('accelerators', 'Accelerators', False),
+  ('latency_ms', 'Latency (ms)', True),
+  ('score', 'Accuracy', False),
+  ('joules_per_sample', 'J per sample', True),
+  ('cost_per_1000', 'Cost per 1,000', True),
+  ('remark', 'Remarks', False),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Record:
+  """A result in one scenario.
+
+  Attributes:
+    ours: True if the harness here made it.
+    origin: The id of our result, or the file that published it.
+    submitter: The organization; empty for ours.
+    system: The name of the system.
+    platform: The short name of the system in a submission; ours: the kind of
+      system that answered.
+    division: closed, open, network, or "not submitted".
+    round: The round, such as "v4.1".
+    model: The model, such as gptj-99.
+    scenario: LoadGen's name of the scenario.
+    result: The scenario's figure, in `unit`.
+    unit: The unit as the official tables call it. GPT-J's tokens/s are
+      samples/s here, so that all rounds can be compared.
+    published: The figure as it was published, if `result` differs.
+    accelerators: The number and the name of the accelerators.
+    accelerator_count: The number of accelerators; None without any, or if it is
+      unknown.
+    score: The figure of the accuracy's first metric: ROUGE-1, F1, ...
+    accuracy: All metrics, as text.
+    latency_ms: The 99th percentile; of single streams the 90th. None if
+      unknown.
+    joules_per_sample: The energy; None if none was measured.
+    cost_per_1000: The cost of 1,000 samples; None without a price.
+    remark: What must be known beside the figure.
+  """
+
+  ours: bool
+  origin: str
+  submitter: str
+  system: str
+  platform: str
+  division: str
+  round: str
+  model: str
+  scenario: str
+  result: float
+  unit: str
+  published: str = ''
+  accelerators: str = ''
+  accelerator_count: int | None = None
+  score: float | None = None
+  accuracy: str = ''
+  latency_ms: float | None = None
+  joules_per_sample: float | None = None
+  cost_per_1000: float | None = None
+  remark: str = ''
+
+
+def of_entry(
+  entry: entry_lib.Entry, set_size: int | None, price_per_hour: float | None
+) -> Record:
+  """Returns the record of a result of ours.
+
+  Raises:
+    ValueError: It has no performance run, so there is nothing to compare.
+  """
+  run = entry.performance
+  if run is None:
+    raise ValueError(
+      f'result {entry.id} has no performance run, so it cannot be compared;'
+      ' run it with --mode=performance, or leave it out'
+    )
+  metrics = entry.accuracy.metrics if entry.accuracy else {}
+  first = 'f1' if entry.benchmark == rounds.BERT else 'rouge1'
+  cost = None if price_per_hour is None else costs.cost(run, price_per_hour)
+  count = str(entry.description.get('accelerators_per_node')).strip()
+  accelerator_count = int(count) if count.isdecimal() else None
+  result, latency = run.value, run.latency_ns.get('99.00')
+  unit = _RATES.get(entry.scenario, SAMPLES)
+  if rounds.SCENARIOS[entry.scenario].streams:
+    unit, latency = LATENCY, run.value
+    result = (run.early_stopping_ns or run.value) / 1e6
+  return Record(
+    ours=True,
+    origin=entry.id,
+    submitter='',
+    system=costs.system_name(entry) or entry.system,
+    platform=entry.system,
+    division='not submitted',
+    round=entry.round,
+    model=entry.model,
+    scenario=entry.scenario,
+    result=result,
+    unit=unit,
+    accelerators=accelerators(
+      accelerator_count,
+      str(entry.description.get('accelerator_model_name') or ''),
+    ),
+    accelerator_count=accelerator_count,
+    score=metrics.get(first),
+    accuracy=', '.join(
+      f'{k}: {v:g}' for k, v in metrics.items() if v is not None
+    ),
+    latency_ms=None if latency is None else latency / 1e6,
+    joules_per_sample=sum(entry.energy.values()) / run.samples
+    if entry.energy and run.samples
+    else None,
+    cost_per_1000=cost.per_1000_samples if cost else None,
+    remark='; '.join(_remarks(entry, run, set_size)),
+  )
+
+
+def accelerators(count: int | None, name: str) -> str:
+  """Returns a text such as "8x NVIDIA H100"; empty without any."""
+  if not count or name.strip() in ('', '-', 'N/A'):
+    return ''
+  return f'{count}x {name}'
+
+
+def cost(record: Record, prices: dict[str, float]) -> float | None:
+  """Returns the cost of 1,000 samples at the price of a published system.
+
+  A price that names no system is that of ours and holds for no other.
+  """
+  if record.unit not in (SAMPLES, QUERIES) or not record.result:
+    return None
+  for name in (record.system, record.platform):
+    if name and name in prices:
+      return prices[name] / 3600 / record.result * 1000
+  return None
+
+
+def _remarks(
+  entry: entry_lib.Entry, run: entry_lib.Performance, set_size: int | None
+) -> Iterator[str]:
+  if not run.valid:
+    yield 'INVALID'
+  if run.seconds < rounds.MIN_DURATION_MS / 1000:
+    yield f'run of {run.seconds:.1f} s'
+  if set_size != rounds.FULL_SET[entry.benchmark]:
+    size = 'unknown size' if set_size is None else f'{set_size:,} samples'
+    yield f'not the official set ({size})'
+
+
+def render(found: Sequence[Record]) -> str:
+  """Returns the page as HTML.
+
+  Raises:
+    ValueError: There is no record.
+  """
+  if not found:
+    raise ValueError('there is no result to compare')
+  ordered = sorted(found, key=_order)
+  ours = [each for each in ordered if each.ours]
+  # A page about our results opens with their benchmark, if they have one.
+  models = {each.model for each in ours}
+  empty = {
+    key
+    for key, _, number in _COLUMNS
+    if number and all(getattr(each, key) is None for each in ordered)
+  }
+  return plotly_charts.render(
+    _TEMPLATE,
+    found=ordered,
+    ours=len(ours),
+    notes=list(_notes([each for each in ordered if not each.ours])),
+    filters=_FILTERS,
+    model=models.pop() if len(models) == 1 else '',
+    columns=[column for column in _COLUMNS if column[0] not in empty],
+    records=[dataclasses.asdict(each) for each in ordered],
+  )
+
+
+def _order(each: Record) -> tuple:
+  """Orders ours first, then by benchmark and scenario, the best first."""
+  better = each.result if each.unit.startswith('Latency') else -each.result
+  return (not each.ours, each.model, each.scenario, each.unit, better)
+
+
+def _notes(published: Sequence[Record]) -> Iterator[str]:
+  if not published:
+    yield 'All results are of this harness; none was submitted or reviewed.'
+    return
+  yield _CAVEAT
+  if any(each.published for each in published):
+    yield _TOKENS
+  if any(each.joules_per_sample is not None for each in published):
+    yield _ENERGY

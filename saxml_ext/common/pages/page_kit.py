@@ -1,0 +1,95 @@
+"""Makes HTML pages of jinja2 templates. A page loads nothing from elsewhere.
+
+The template of a page lies beside the code that gathers its data. It extends
+`base.html` and writes its parts with the macros of `parts.html`. Both are in
+this package's `templates/`, as is the style that all pages share.
+"""
+
+from collections.abc import Iterator, Mapping
+import functools
+import json
+import os
+import pathlib
+from typing import Any
+
+import jinja2
+
+from saxml_ext.common import files
+
+_KIT = pathlib.Path(__file__).parent / 'templates'
+_NONE = '–'
+
+
+def render(template: pathlib.Path, **data: Any) -> str:
+  """Returns a page.
+
+  Args:
+    template: The template. Files beside it are found by their names, then
+      those of the kit.
+    **data: What the template shows. Text is escaped.
+  """
+  return _environment(template.parent).get_template(template.name).render(data)
+
+
+def asset(template: pathlib.Path) -> str:
+  """Returns the text of a file that lies beside a template or in the kit."""
+  environment = _environment(template.parent)
+  assert environment.loader is not None
+  return environment.loader.get_source(environment, template.name)[0]
+
+
+def write(path: str, page: str) -> None:
+  """Writes a page, whole or not at all, and makes the folder that it is in.
+
+  Raises:
+    OSError: The page cannot be written.
+  """
+  os.makedirs(os.path.dirname(path), exist_ok=True)
+  with files.replacing(path) as file:
+    file.write(page)
+
+
+def number(value: float | None) -> str:
+  """Returns a figure with four significant digits, or in whole thousands."""
+  if value is None:
+    return _NONE
+  return f'{value:,.0f}' if abs(value) >= 1000 else f'{value:.4g}'
+
+
+def flat(values: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+  """Yields names and values to show; the name of a value within is "a.b".
+
+  A value is a text, or a list of texts.
+  """
+  for name, value in values.items():
+    if isinstance(value, Mapping) and value:
+      yield from ((f'{name}.{inner}', each) for inner, each in flat(value))
+    elif value in (None, '', (), [], {}):
+      yield name, _NONE
+    elif not isinstance(value, list | tuple):
+      yield name, str(value)
+    elif all(isinstance(each, str) for each in value):
+      yield name, list(value)
+    else:
+      yield name, json.dumps(value)
+
+
+@functools.cache
+def _environment(folder: pathlib.Path) -> jinja2.Environment:
+  """Returns the templates of a folder and those of the kit."""
+  environment = jinja2.Environment(
+    autoescape=True,
+    loader=jinja2.FileSystemLoader([folder, _KIT]),
+    trim_blocks=True,
+    lstrip_blocks=True,
+    undefined=jinja2.StrictUndefined,
+  )
+  # JSON has no NaN, and scripts would stop at one.
+  environment.policies['json.dumps_kwargs'] = {
+    'allow_nan': False,
+    'separators': (',', ':'),
+  }
+  environment.filters |= {'flat': flat, 'number': number}
+  environment.globals['asset'] = lambda name: asset(folder / name)
+  environment.globals['parts'] = environment.get_template('parts.html').module
+  return environment
