@@ -1,4 +1,4 @@
-"""Whether engines say the same."""
+"""Compares the answers of engines with each other."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -30,10 +30,11 @@ class Tokens:
 
 @dataclasses.dataclass(frozen=True)
 class Top1:
-  """How often int8 finds the same token likeliest as float32 does.
+  """The rate at which int8 and float32 find the same token most likely.
 
-  Both get the same past, place by place, over `places` places. `reference` is
-  whose float32 that is: the engine's own, where it takes part.
+  Both get the same previous tokens at each of `places` places. `reference`
+  names
+  the engine that computes in float32: the same engine if it does, or another.
   """
 
   engine: str
@@ -94,13 +95,17 @@ def compare_tokens(
 def tokens(
   result: measure.ModeResult, requests: Sequence[workload.Request]
 ) -> tuple[str, list[Tokens]]:
-  """All against transformers in float32, or the first float32 that runs.
+  """Compares answers with those of transformers in float32.
 
-  Beam search towards exact lengths that differ is left out: engines with one
-  length for a batch search further and are cut, which is another answer.
+  If transformers does not run, the first contender in float32 is the reference.
+  Beam search towards exact lengths that differ is left out: engines that have
+  one
+  length for a whole batch search longer and are cut, which gives another
+  answer.
 
   Returns:
-    The reference's name ("" if there is none) and the others' agreement.
+    The name of the reference ("" if there is none) and the agreement of the
+    others with it.
   """
   exact = {r.max_new for r in requests if r.exact}
   if result.mode != 'greedy' and len(exact) > 1:
@@ -128,7 +133,7 @@ def compare_n_best(name: str, answers: dict, truth: dict) -> NBest:
 
 
 def n_best(result: measure.ModeResult) -> list[NBest]:
-  """All in float32 against transformers, or the first: of the first request."""
+  """Compares all beams of the first request, in float32, with the reference's."""
   truth = _truth(result)
   if result.mode == 'greedy' or truth is None:
     return []
@@ -156,11 +161,13 @@ def _truth(result: measure.ModeResult) -> measure.Entry | None:
 def top1(
   result: measure.ModeResult, requests: Sequence[workload.Request]
 ) -> list[Top1]:
-  """Of the engines that run int8 and can be forced.
+  """Compares the most likely tokens of engines that run int8 and can be forced.
 
-  Those that run float32 too are forced with its answers. Where none does, as
-  with models that do not fit into memory in float32, all are forced with the
-  prompts and compared with our model in float32, computed layer by layer.
+  Engines that also run float32 are forced with their own float32 answers. If
+  none
+  does, because the model does not fit into memory in float32, all are forced
+  with
+  the prompts and compared with our model in float32, computed layer by layer.
   """
   found = []
   for engine in _FORCIBLE:
@@ -222,7 +229,7 @@ class _Forced:
 
 
 def _shared(a: Sequence[int], b: Sequence[int]) -> int:
-  """Leading tokens that both have."""
+  """Returns the number of leading tokens that both have."""
   pairs = zip(a, b)
   return next(
     (i for i, (x, y) in enumerate(pairs) if x != y), min(len(a), len(b))

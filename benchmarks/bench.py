@@ -218,7 +218,7 @@ def settings_from_flags() -> settings_lib.Settings:
 
 
 def _widths() -> tuple[int, ...]:
-  """The numbers of --beams; ValueError if there are none."""
+  """Parses --beams; raises ValueError if it holds no numbers."""
   try:
     widths = tuple(sorted({int(text) for text in _BEAMS.value}))
   except ValueError:
@@ -231,7 +231,7 @@ def _widths() -> tuple[int, ...]:
 
 
 def _preset(widths: bool) -> presets.Preset:
-  """That of --model and of several widths, with what other flags say."""
+  """Returns the preset of --model, changed by the other flags."""
   adjustable = (
     _ENGINES,
     _LAYERS,

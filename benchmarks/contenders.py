@@ -1,4 +1,4 @@
-"""Who takes part: an engine at a number format, and the program that runs it."""
+"""The contenders: an engine at a number format, and the program that runs it."""
 
 from collections.abc import Sequence
 import dataclasses

@@ -28,7 +28,7 @@ class Shape:
 
   @property
   def layer_weights(self) -> int:
-    """Of all layers: qkv, post, up and down."""
+    """The number of weights in all layers: qkv, post, up and down."""
     return self.layers * (4 * self.dim**2 + 2 * self.dim * self.hidden)
 
   @property
@@ -45,20 +45,20 @@ class Shape:
     return 2 * self.layers * self.dim * tokens * _KV_BYTES
 
   def step_bytes(self, context: float) -> float:
-    """Read by a step of all slots, each with `context` tokens behind it."""
+    """Returns the bytes that a step of all slots reads, each with that context."""
     return self.weight_bytes + self.slots * self.kv_bytes(context)
 
 
 @dataclasses.dataclass(frozen=True)
 class Rates:
-  """Of one CPU second.
+  """The work that the machine does in one CPU second.
 
   Attributes:
-    read: bytes, from a buffer as large as what a step reads.
-    decode: operations of products with slots * beams rows, in the fastest
+    read: The bytes read from a buffer as large as what a step reads.
+    decode: The operations of products with slots * beams rows, in the fastest
       format that is no coarser than the dtype.
-    prefill: the same with many rows.
-    attention: operations of products with many rows, in the fastest float.
+    prefill: The operations of products with many rows, in the same format.
+    attention: The operations of products with many rows, in the fastest float.
   """
 
   read: float
@@ -90,10 +90,11 @@ class Floor:
 def floor(
   shape: Shape, lengths: Sequence[tuple[int, int]], rates: Rates
 ) -> Floor:
-  """Of requests of (prompt, answer) lengths.
+  """Returns the lower bound of the time of (prompt, answer) lengths.
 
-  A decode step takes what the longer of reading and computing takes, as they
-  can overlap; an answer's first token comes from prefill.
+  Reading and computing can overlap, so a decode step takes the longer of the
+  two.
+  Prefill computes the first token of an answer.
   """
   prefill = attention = decode_tokens = decode_attention = kv = 0.0
   for prompt, answer in lengths:

@@ -17,13 +17,14 @@ Report = Callable[[str, float], None]
 
 @dataclasses.dataclass
 class Entry:
-  """A contender that takes part, and what was measured of it.
+  """A contender that takes part, and its measurements.
 
   Attributes:
-    worker: its process.
-    loaded: the answer to "load": seconds apart, and a note.
-    samples: count of requests -> one sample a round.
-    answers: of the first round and the largest count, [requests][tokens].
+    worker: The process.
+    loaded: The reply to "load": the seconds of each part, and a note.
+    samples: One sample per round, by the number of requests.
+    answers: The answers of the first round at the largest number of requests,
+      [requests][tokens].
   """
 
   worker: worker_lib.Worker
@@ -38,7 +39,7 @@ class Entry:
 
 @dataclasses.dataclass(frozen=True)
 class ModeResult:
-  """Of one mode: who took part, and why the others did not."""
+  """The result of one mode: the contenders that ran, and why others did not."""
 
   mode: str
   entries: tuple[Entry, ...]

@@ -6,7 +6,11 @@ import os
 
 
 def derived(cache: str, model: str, name: str) -> str:
-  """Where an engine keeps what it made of `model`, made anew if stale.
+  """Returns where an engine keeps what it makes from `model`.
+
+  The name depends on the size and the time of the weights, so that other
+  weights
+  get another path.
 
   Returns:
     A path in `cache` that need not exist.
@@ -20,6 +24,6 @@ def derived(cache: str, model: str, name: str) -> str:
 
 
 def read_config(model: str) -> dict:
-  """The model's config.json."""
+  """Reads the config.json of the model."""
   with open(os.path.join(model, 'config.json'), encoding='utf-8') as file:
     return json.load(file)

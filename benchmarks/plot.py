@@ -18,9 +18,9 @@ _PEERS = {'ct2': '#c05621', 'transformers': '#2b6cb0'}
 
 
 def draw(rows: Sequence[dict], path: str, title: str) -> None:
-  """A bar per contender, with quartiles; a panel per mode and request count.
+  """Draws a bar with quartiles per contender, in panels by mode and requests.
 
-  Of several widths of beam search, lines over the widths instead.
+  For several widths of beam search, it draws lines over the widths instead.
   """
   if len({row['beams'] for row in rows if row['beams'] > 1}) > 1:
     _draw_widths([row for row in rows if row['beams'] > 1], path, title)
@@ -48,7 +48,7 @@ def draw(rows: Sequence[dict], path: str, title: str) -> None:
 
 
 def _draw_widths(rows: Sequence[dict], path: str, title: str) -> None:
-  """CPU time of an answer by width; and of ours, as if it grew as the width."""
+  """Draws the CPU time of an answer by width, beside growth with the width."""
   figure, axis = pyplot.subplots(figsize=(8, 5), layout='constrained')
   lines: dict[tuple[str, str], list[dict]] = {}
   for row in sorted(rows, key=lambda r: r['beams']):

@@ -1,4 +1,4 @@
-"""What the benchmark measures unless its flags say otherwise, by --model."""
+"""Sets what the benchmark measures by default, by --model."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -8,12 +8,12 @@ from benchmarks import contenders
 
 @dataclasses.dataclass(frozen=True)
 class Preset:
-  """Sizes of the model and the work; the flags of bench.py explain them.
+  """The sizes of the model and of the work; bench.py explains the flags.
 
   Attributes:
-    weights: type of the weights on disk.
-    engines: contenders by name.
-    trial_new_tokens: see settings.Settings.
+    weights: The type of the weights on disk.
+    engines: The contenders by name.
+    trial_new_tokens: The tokens of a trial; settings.Settings explains it.
   """
 
   layers: int
@@ -80,7 +80,7 @@ _OF_WIDTHS = (
 
 
 def of_widths(preset: Preset) -> Preset:
-  """The same for several numbers of beams: of 4 to 100, ten minutes' work."""
+  """Returns a preset for widths of 4 to 100 beams that runs for ten minutes."""
   return dataclasses.replace(
     preset,
     engines=tuple(name for name in _OF_WIDTHS if name in preset.engines),

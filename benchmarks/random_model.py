@@ -24,26 +24,26 @@ def write(
   vocab: int,
   dtype: str = 'float32',
 ) -> str:
-  """A random GPT-J in `cache`, written there unless it is there already.
+  """Writes a random GPT-J into `cache` unless it is there already.
 
-  The same sizes give the same weights. What an interrupted call has written is
-  kept, and the next one goes on from there.
+  The same sizes give the same weights. An interrupted call leaves what it has
+  written, and the next call goes on from there.
 
   Args:
-    cache: directory, made if need be.
-    layers: their number.
-    dim: width.
-    heads: attention heads.
-    rotary: rotated dims of a head.
-    vocab: tokens.
-    dtype: of the weights, "float32" or "bfloat16".
+    cache: The directory, made if it does not exist.
+    layers: The number of layers.
+    dim: The model dimension.
+    heads: The number of attention heads.
+    rotary: The rotated dimensions of a head.
+    vocab: The size of the vocabulary.
+    dtype: The type of the weights, "float32" or "bfloat16".
 
   Returns:
-    Its directory, of Hugging Face's layout.
+    The directory of the model, in Hugging Face's layout.
 
   Raises:
-    ValueError: the sizes do not fit together.
-    OSError: it cannot be written.
+    ValueError: The sizes do not fit together.
+    OSError: The model cannot be written.
   """
   name = f'gptj-{layers}x{dim}-{heads}-{rotary}-{vocab}'
   if dtype != 'float32':
@@ -75,7 +75,7 @@ def write(
 
 
 def _write_tokenizer(directory: str, vocab: int) -> None:
-  """A tokenizer of words t0, t1, ...: CTranslate2 asks for one of that size."""
+  """Writes a tokenizer of words t0, t1, ..., because CTranslate2 asks for one."""
   words = {f't{i}': i for i in range(vocab)}
   tokenizer = tokenizers.Tokenizer(
     tokenizer_models.WordLevel(words, unk_token='t0')

@@ -21,7 +21,7 @@ _LONGEST_ARTICLE = 512
 def fixed(
   count: int, prompt: int, new_tokens: int, vocab: int, seed: int = 0
 ) -> tuple[workload.Request, ...]:
-  """Random prompts of one length, answers of one length."""
+  """Returns random prompts of one length that ask for answers of one length."""
   rng = np.random.default_rng(seed)
   return tuple(
     workload.Request(_tokens(rng, prompt, vocab), new_tokens, new_tokens)
@@ -32,11 +32,12 @@ def fixed(
 def ragged(
   count: int, prompt: int, vocab: int, seed: int = 0
 ) -> tuple[workload.Request, ...]:
-  """Random prompts and answers of varied length, in the field's proportions.
+  """Returns random prompts and answer lengths, both of varied length.
 
-  Prompts are lognormal with mean `prompt`, cut at an eighth and at 2.15 times
-  of it; answers are 30 + 98 * Beta(2, b) with mean 69. The first n of a larger
-  set are the set of n.
+  Prompt lengths are lognormal with mean `prompt`, cut at an eighth and at 2.15
+  times the mean. Answer lengths are 30 + 98 * Beta(2, b), with mean 69. A
+  smaller
+  set is the beginning of a larger one.
   """
   rng = np.random.default_rng(seed)
   span = MAX_OUTPUT - MIN_OUTPUT
@@ -54,14 +55,14 @@ def ragged(
 def bundled(
   count: int, articles: str, tokenizer: str
 ) -> tuple[workload.Request, ...]:
-  """The bundled articles, again from the front if `count` is larger.
+  """Returns the bundled articles, repeated if `count` exceeds their number.
 
-  The model ends its answers itself, after 30 to 128 tokens.
+  The model itself ends its answers after 30 to 128 tokens.
 
   Args:
-    count: requests.
-    articles: path of eval.json.
-    tokenizer: path of tokenizer.json.
+    count: The number of requests.
+    articles: The path of eval.json.
+    tokenizer: The path of tokenizer.json.
   """
   encoder = tokenizers.Tokenizer.from_file(tokenizer)
   texts = [a.prompt for a in dataset.load_articles(articles)[:count]]
@@ -75,5 +76,5 @@ def bundled(
 def _tokens(
   rng: np.random.Generator, length: int, vocab: int
 ) -> tuple[int, ...]:
-  """Neither 0 nor the last token, which ends a sequence."""
+  """Draws tokens other than 0 and the last one, which ends a sequence."""
   return tuple(rng.integers(1, vocab - 1, length).tolist())

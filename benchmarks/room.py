@@ -1,6 +1,6 @@
-"""Whether a contender's weights fit into this machine's free memory.
+"""Checks that the weights of a contender fit into the machine's free memory.
 
-A process that asks for more is killed by the system, often with its neighbours.
+The system kills a process that asks for more, often together with others.
 """
 
 import psutil
@@ -13,11 +13,11 @@ _KEPT_FREE = 0.1
 
 
 def shortage(contender: contenders.Contender, config: dict) -> str | None:
-  """Why a contender cannot be loaded now, or None if it can.
+  """Returns why a contender cannot be loaded now, or None if it can.
 
   Args:
-    contender: who is to be loaded.
-    config: the model's config.json.
+    contender: The contender to load.
+    config: The config.json of the model.
   """
   needed = weight_bytes(contender, config)
   memory = psutil.virtual_memory()

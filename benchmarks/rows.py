@@ -13,12 +13,12 @@ def rows(
   floors: Mapping[tuple[str, int], floor_lib.Floor],
   beams: int,
 ) -> list[dict]:
-  """One row per contender and number of requests, medians over the rounds.
+  """Returns a row per contender and number of requests: medians over rounds.
 
   Args:
-    result: of one mode.
-    floors: (name, requests) -> least time; of ours.
-    beams: 1 is greedy search.
+    result: The result of one mode.
+    floors: The lower bounds of our engine by (name, requests).
+    beams: The number of beams; 1 is greedy search.
   """
   ours = yardstick(result)
   found = []
@@ -56,7 +56,7 @@ def rows(
 
 
 def yardstick(result: measure.ModeResult) -> measure.Entry | None:
-  """Ours at the smallest dtype that runs: what ratios are made with."""
+  """Returns our entry at the smallest dtype that runs, the base of ratios."""
   for contender in contenders.ALL:
     if contender.engine == contenders.OURS and result.find(contender):
       return result.find(contender)

@@ -1,4 +1,4 @@
-"""What a run of the benchmark is asked to do."""
+"""The settings of a run of the benchmark."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -52,7 +52,7 @@ class Settings:
     return models.read_config(self.model)
 
   def requests(self) -> tuple[workload.Request, ...]:
-    """The largest set; smaller ones are its beginning."""
+    """Returns the largest set of requests; smaller ones are its beginning."""
     count, vocab = self.counts[-1], self.config['vocab_size']
     if self.request_set == 'fixed':
       return request_sets.fixed(count, self.prompt, self.new_tokens, vocab)
@@ -66,7 +66,7 @@ class Settings:
     return int(mode.removeprefix(BEAM) or self.beams)
 
   def of_mode(self, mode: str) -> 'Settings':
-    """The same for one of several widths, see `modes`; else these settings."""
+    """Returns the settings of one width of several, else these settings."""
     if mode in MODES:
       return self
     beams = self.beams_of(mode)
@@ -85,7 +85,7 @@ class Settings:
     mode: str,
     requests: Sequence[workload.Request],
   ) -> dict:
-    """The worker's job, as it travels."""
+    """Returns the job of a worker as a JSON object."""
     return dataclasses.asdict(
       service.Job(
         model=self.model,
@@ -102,14 +102,14 @@ class Settings:
 
 
 def modes(names: Sequence[str], widths: Sequence[int]) -> tuple[str, ...]:
-  """Names of what is measured; "beam30" is beam search with 30 beams.
+  """Returns the names of the modes; "beam30" is beam search with 30 beams.
 
   Args:
-    names: of MODES.
-    widths: numbers of beams; if there are several, each is a mode by itself.
+    names: The names to expand, some of MODES.
+    widths: The numbers of beams. Each of several widths is a mode of its own.
 
   Raises:
-    ValueError: a name is unknown, or a width is none.
+    ValueError: A name is unknown, or a width is not positive.
   """
   for name in names:
     if name not in MODES:
@@ -126,5 +126,5 @@ def modes(names: Sequence[str], widths: Sequence[int]) -> tuple[str, ...]:
 
 
 def requests_of(count: int, beams: int) -> int:
-  """How many of `count` requests are searched for with so many beams."""
+  """Returns the number of `count` requests that run with so many beams."""
   return min(count, max(1, count * _FULL_WIDTH // beams))

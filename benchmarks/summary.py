@@ -10,11 +10,11 @@ class Sample:
   """One run over a set of requests.
 
   Attributes:
-    tokens: generated, the end-of-sequence token not counted.
-    cpu_seconds: user and system time of the worker's process.
-    wall_seconds: the same by the clock.
-    peak_rss_bytes: the process's largest resident size since its start,
-      loading and compiling included.
+    tokens: The generated tokens, without end-of-sequence tokens.
+    cpu_seconds: The user and system time of the worker's process.
+    wall_seconds: The elapsed time.
+    peak_rss_bytes: The largest resident size of the process since its start,
+      including loading and compiling.
   """
 
   tokens: int
@@ -53,10 +53,10 @@ def rates(samples: Sequence[Sample]) -> Spread:
 
 
 def ratio(ours: Sequence[Sample], theirs: Sequence[Sample]) -> float:
-  """How many times as fast ours is: the median of the rounds' ratios.
+  """Returns the median of the rounds' ratios of our speed to theirs.
 
-  Runs of one round stand side by side, so what slows the machine for a while
-  slows both.
+  Runs of one round follow each other, so a slow phase of the machine affects
+  both.
   """
   return statistics.median(
     a.rate / b.rate for a, b in zip(ours, theirs, strict=True)

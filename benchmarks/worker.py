@@ -35,10 +35,10 @@ class WorkerError(Exception):
 
 
 def idlest_cores(count: int) -> tuple[int, ...]:
-  """Those of our cores that others use least at the moment.
+  """Returns the cores that other processes use least at the moment.
 
   Raises:
-    ValueError: there are not that many.
+    ValueError: There are not that many cores.
   """
   ours = os.sched_getaffinity(0)
   if count > len(ours):
@@ -62,10 +62,10 @@ class Worker:
     """Starts the process; it answers once its libraries are imported.
 
     Args:
-      contender: which program.
-      cores: where it may run, one for each of its threads.
-      log_path: gets what it prints.
-      xla_flags: besides those of the environment.
+      contender: The contender whose program runs.
+      cores: The cores to run on, one for each thread.
+      log_path: The file that gets the output.
+      xla_flags: More XLA flags than those of the environment.
     """
     self.contender = contender
     self._log_path = log_path
@@ -137,7 +137,7 @@ class Worker:
 
 
 def command(program: str) -> tuple[list[str], dict[str, str]]:
-  """Bazel's launcher of a program, or in a plain checkout its module."""
+  """Returns Bazel's launcher of a program, or its module in a plain checkout."""
   environment = dict(os.environ)
   launcher = os.path.join(ROOT, program)
   if os.path.isfile(launcher) and os.access(launcher, os.X_OK):
@@ -151,7 +151,7 @@ def command(program: str) -> tuple[list[str], dict[str, str]]:
 
 
 def _threading(threads: int, xla_flags: str) -> dict[str, str]:
-  """Environment that keeps numeric libraries to a number of threads."""
+  """Returns variables that limit the threads of numeric libraries."""
   flags = f'{os.environ.get("XLA_FLAGS", "")} {xla_flags}'
   if threads == 1:
     flags += ' --xla_cpu_multi_thread_eigen=false'

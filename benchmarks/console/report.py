@@ -12,7 +12,7 @@ _MIB = 1 << 20
 
 
 def speed(rows: Sequence[dict], title: str) -> table_lib.Table:
-  """How fast each contender was."""
+  """Returns the table of the speed of each contender."""
   ours = next((r['ours'] for r in rows if 'ours' in r), 'ours')
   table = _table(
     title,
@@ -41,7 +41,7 @@ def speed(rows: Sequence[dict], title: str) -> table_lib.Table:
 
 
 def costs(rows: Sequence[dict]) -> table_lib.Table:
-  """What each contender needs besides: memory, and time before it can serve."""
+  """Returns the table of memory and of the time before a contender can serve."""
   table = _table(
     'Memory, and wall seconds before the first request',
     'peak MiB',
@@ -67,12 +67,12 @@ def floors(
   rows: Sequence[dict],
   rates: Mapping[tuple[str, str], floor_lib.Rates],
 ) -> table_lib.Table:
-  """Ours against the least that the work needs.
+  """Returns the table of our time beside the lower bound.
 
   Args:
-    found: (mode, contender, requests) -> floor.
-    rows: of the whole run.
-    rates: (mode, contender) -> measured rates.
+    found: The lower bounds by (mode, contender, requests).
+    rows: The rows of the whole run.
+    rates: The measured rates by (mode, contender).
   """
   table = _table(
     "Floor: least CPU seconds at this machine's measured rates",
@@ -112,7 +112,7 @@ def floors(
 def print_agreement(
   console: console_lib.Console, found: agreement.Agreement
 ) -> None:
-  """One line for each comparison."""
+  """Prints one line for each comparison."""
   for t in found.tokens:
     console.print(
       f'{found.mode}: {t.name} gives {t.equal} of {t.total} answers as'
@@ -134,7 +134,7 @@ def print_agreement(
 
 
 def _table(title: str, *columns: str) -> table_lib.Table:
-  """A table whose first columns are those of _names()."""
+  """Returns a table whose first columns are those of _names()."""
   table = table_lib.Table(title=title, title_justify='left')
   table.add_column('mode')
   table.add_column('engine')
@@ -148,6 +148,6 @@ def _names(row: dict) -> tuple[str, str, str]:
 
 
 def _begins(rows: Sequence[dict]) -> list[bool]:
-  """Which rows are the first of another mode than the row above."""
+  """Returns, for each row, True if its mode differs from that of the row above."""
   modes = [r['mode'] for r in rows]
   return [i > 0 and modes[i - 1] != m for i, m in enumerate(modes)]

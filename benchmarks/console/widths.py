@@ -1,4 +1,4 @@
-"""How the cost of an answer grows with the number of beams."""
+"""Shows how the cost of an answer grows with the number of beams."""
 
 from collections.abc import Sequence
 
@@ -17,17 +17,17 @@ def by_engine(rows: Sequence[dict]) -> dict[str, list[dict]]:
 
 
 def growth(rows: Sequence[dict]) -> list[float]:
-  """Cost of an answer at each width, with that of the narrowest as the unit.
+  """Returns the cost of an answer at each width, relative to the narrowest.
 
   Args:
-    rows: of one engine, as of `by_engine`.
+    rows: The rows of one engine, as `by_engine` returns them.
   """
   first = rows[0]['cpu_seconds_per_request']
   return [row['cpu_seconds_per_request'] / first for row in rows]
 
 
 def table(rows: Sequence[dict]) -> table_lib.Table:
-  """CPU time of an answer, and how many times that of the narrowest it is."""
+  """Returns the table of CPU time by width, also relative to the narrowest."""
   found = by_engine(rows)
   widths = sorted({row['beams'] for row in rows if row['beams'] > 1})
   result = table_lib.Table(

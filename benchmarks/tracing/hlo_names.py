@@ -34,9 +34,9 @@ class Operation:
   """An operation of a program.
 
   Attributes:
-    shape: of its result, such as "f32[8,4]"; "" if it has several.
-    scopes: its name in JAX, such as "jit(decode)/while/body/add".
-    frames: who called whom to make it, outermost first.
+    shape: The shape of the result, such as "f32[8,4]"; "" if it has several.
+    scopes: The name in JAX, such as "jit(decode)/while/body/add".
+    frames: The call stack that made it, outermost first.
   """
 
   shape: str
@@ -45,10 +45,11 @@ class Operation:
 
 
 def read(directory: str) -> dict[tuple[str, str], Operation]:
-  """(program, operation) -> what it is, of all programs dumped there.
+  """Reads the operations of all dumped programs, by (program, operation).
 
-  Programs of one name share their entries: the same function for another shape
-  has its operations under much the same names.
+  Programs of one name share their entries, because the same function has much
+  the
+  same names of operations at another shape.
   """
   found: dict[tuple[str, str], Operation] = {}
   pattern = os.path.join(directory, '*.cpu_after_optimizations.txt')

@@ -1,4 +1,4 @@
-"""Where the time of a step goes: a profile of our engine, in human terms."""
+"""Shows where a step spends its time: a profile of our engine by source line."""
 
 import collections
 from collections.abc import Sequence
@@ -76,10 +76,12 @@ def capture(
 
 
 def self_seconds(events: Sequence[dict]) -> dict[tuple[str, str], list[float]]:
-  """(program, operation) -> [seconds without what ran inside it, calls].
+  """Returns the seconds and the number of calls of each (program, operation).
+
+  The time of operations that ran inside another counts for the inner one only.
 
   Args:
-    events: of Chrome's trace format, "ts" and "dur" in microseconds.
+    events: The events in Chrome's trace format, "ts" and "dur" in microseconds.
   """
   threads = collections.defaultdict(list)
   for event in events:
@@ -105,7 +107,7 @@ def self_seconds(events: Sequence[dict]) -> dict[tuple[str, str], list[float]]:
 
 
 def label(operation: hlo_names.Operation | None) -> str:
-  """What an operation is for, from the code that made it."""
+  """Returns the purpose of an operation, from the code that made it."""
   if operation is None:
     return 'rest'
   for frame in reversed(operation.frames):

@@ -1,8 +1,9 @@
-"""How requests are grouped for engines that decode whole batches.
+"""Groups requests for engines that decode whole batches.
 
 Such an engine pads a batch to its longest prompt and decodes until its longest
-answer is done. Which grouping wastes least depends on the engine, so some are
-tried and the fastest is kept.
+answer is complete. The best grouping depends on the engine, so several are
+tried
+and the fastest is kept.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,10 +24,12 @@ class Batching:
   """A grouping.
 
   Attributes:
-    order: what batches are cut from: requests by "prompt" length, by length
-      of "output", or by output and, within groups of four batches, by prompt
-      ("both"). "equal" is by prompt, and a batch has prompts of one length.
-    size: most requests of a batch.
+    order: The order of the requests before they are cut into batches: by length
+      of the "prompt", by length of the "output", or by output and, within
+      groups
+      of four batches, by prompt ("both"). "equal" is by prompt, and all prompts
+      of a batch have the same length.
+    size: The largest number of requests in a batch.
   """
 
   order: str
@@ -60,12 +63,12 @@ def run(
   batching: Batching,
   generate: Callable[[Sequence[workload.Request]], list[list[int]]],
 ) -> list[list[int]]:
-  """Answers in the requests' order, cut to what each asked for.
+  """Answers requests in their order, each cut to the tokens it asked for.
 
   Args:
-    requests: any number.
-    batching: how to group them.
-    generate: answers one batch, each at most as long as its longest.
+    requests: Any number of requests.
+    batching: The grouping.
+    generate: The function that answers one batch.
   """
   answers: list[list[int]] = [[] for _ in requests]
   for batch in batching.cut(requests):
@@ -82,19 +85,21 @@ def choose(
   generate: Callable[[Sequence[workload.Request]], list[list[int]]],
   new_tokens: int | None = None,
 ) -> Batching:
-  """The fastest order at a middle size, the fastest size, then again the order.
+  """Finds the fastest grouping by trials.
 
-  A trial groups all requests and runs some of the batches, evenly chosen.
-  Requests that are all alike have no order, but a size: all of them together
-  is one that is tried too. Where answers end by themselves nobody knows their
-  length, and orders by output drop out.
+  It tries all orders at a middle size, then all sizes, then the orders again. A
+  trial groups all requests and runs some of the batches, evenly chosen.
+  Requests
+  that are all alike have no order; one batch of all of them is tried too. If
+  answers end by themselves, their lengths are unknown, and orders by output are
+  left out.
 
   Args:
-    requests: all that will be run.
-    orders: to choose from; see Batching.
-    sizes: to choose from.
-    generate: answers one batch.
-    new_tokens: of an answer in a trial, at most; None: as many as asked for.
+    requests: All requests of the run.
+    orders: The orders to choose from; see Batching.
+    sizes: The sizes to choose from.
+    generate: The function that answers one batch.
+    new_tokens: The limit of an answer in a trial. None asks for all tokens.
   """
   first = requests[0]
   sizes = [s for s in sizes if s <= len(requests)] or [len(requests)]
@@ -125,7 +130,7 @@ def choose(
 def _sample(
   requests: Sequence[workload.Request], batching: Batching
 ) -> list[list[workload.Request]]:
-  """Some of the batches, evenly chosen."""
+  """Returns some of the batches, evenly chosen."""
   batches = batching.cut(requests)
   count = min(len(batches), max(_FEWEST, len(batches) // _SAMPLE))
   step = len(batches) / count

@@ -52,12 +52,12 @@ class _Stored(model_spec.Variable):
   """A variable whose values are made when they are written."""
 
   def __init__(self, shape: tuple[int, ...], dtype: str, read: _Read):
-    """Reads nothing.
+    """Stores the arguments; reads nothing.
 
     Args:
-      shape: of the values.
-      dtype: their type, by NumPy's name.
-      read: makes them.
+      shape: The shape of the values.
+      dtype: The type of the values, by NumPy's name.
+      read: The function that makes the values.
     """
     self._shape = shape
     self._dtype = dtype
@@ -93,7 +93,7 @@ _ITEM_BYTES = {'int8': 1, 'float16': 2, 'bfloat16': 2, 'float32': 4}
 def _spec(
   source: model_source.ModelSource,
 ) -> ct2_specs.TransformerDecoderModelSpec:
-  """The specification with all its variables, none of them read."""
+  """Returns the specification with all its variables, none of them read yet."""
   config = source.checkpoint.config
   shapes = source.checkpoint.shapes
   spec = ct2_specs.TransformerDecoderModelSpec.from_config(
@@ -153,9 +153,9 @@ class _Tensors:
     """Sets an int8 weight and its scales.
 
     Args:
-      spec: what has the weight.
-      names: tensors [outputs, inputs], stacked along the outputs.
-      order: of the rows of the stacked tensors; None leaves them as they are.
+      spec: The layer that has the weight.
+      names: The tensors [outputs, inputs], stacked along the outputs.
+      order: The order of the rows of the stacked tensors. None keeps it.
     """
     shapes = [self._checkpoint.shapes[name] for name in names]
     rows = sum(shape[0] for shape in shapes)
@@ -179,10 +179,12 @@ class _Tensors:
     spec.weight_scale = _Stored((rows,), 'float32', scale)
 
   def sliced_rotary(self) -> np.ndarray:
-    """Order of the rows of q, k and v: rotated pairs become two halves.
+    """Returns an order of the rows of q, k and v that makes pairs two halves.
 
-    GPT-J rotates neighbouring rows of a head, CTranslate2 without
-    `rotary_interleave` those half of the rotated rows apart. v stays.
+    GPT-J rotates neighboring rows of a head. CTranslate2 without
+    `rotary_interleave` rotates rows that are half of the rotated rows apart.
+    The
+    rows of v stay.
     """
     config = self._checkpoint.config
     rotated = config.rotary_dim
@@ -200,7 +202,7 @@ class _Tensors:
 
 
 def _quantized(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """int8 and scales of the rows of a matrix, as CTranslate2 makes them."""
+  """Quantizes the rows of a matrix to int8 with scales, as CTranslate2 does."""
   values = np.empty(matrix.shape, np.int8)
   scales = np.empty(len(matrix), np.float32)
   step = max(1, _BLOCK // matrix.shape[1])

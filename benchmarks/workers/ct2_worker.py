@@ -47,7 +47,7 @@ _COMPUTE_TYPES = {
 
 @dataclasses.dataclass(frozen=True)
 class _Variant:
-  """How it computes: a key of _BACKENDS, and one of its compute types."""
+  """A way to compute: a key of _BACKENDS, and one of its compute types."""
 
   backend: str
   compute_type: str
@@ -94,7 +94,7 @@ class CTranslate2:
     candidates: Sequence[_T],
     choose: Callable[[Sequence[_T]], _T],
   ) -> _T:
-    """What `choose` chooses; of a large model, what it once chose."""
+    """Calls `choose`; for a large model, returns what an earlier run chose."""
     if job.trial_new_tokens is None:
       return choose(candidates)
     lengths = [(len(r.tokens), r.min_new, r.max_new) for r in job.requests]
@@ -165,7 +165,7 @@ class CTranslate2:
   def top1(
     self, sequences: Sequence[Sequence[int]], starts: Sequence[int]
   ) -> list[list[int]]:
-    """The likeliest token at each place from `starts` on, the past given."""
+    """Returns the most likely token at each place from `starts` on."""
     result = []
     for sequence, start in zip(sequences, starts):
       logits = self._generator.forward_batch([list(sequence)])
@@ -174,7 +174,7 @@ class CTranslate2:
     return result
 
   def n_best(self) -> service.NBest:
-    """All beams of the first request."""
+    """Returns all beams of the first request."""
     (found,) = self._search(self._job.requests[:1], self._job.beams)
     return {'tokens': found.sequences_ids, 'scores': found.scores}
 
@@ -188,7 +188,7 @@ class CTranslate2:
   def _search(
     self, requests: Sequence[workload.Request], hypotheses: int
   ) -> Sequence[Any]:
-    """As `batch`, with so many answers to each."""
+    """Answers requests like `batch`, with several answers for each."""
     limits = [r.max_new for r in requests]
     longest = max(limits)
     exact = all(r.exact for r in requests)
@@ -213,9 +213,10 @@ class CTranslate2:
 
 
 def _compute_types(dtype: str) -> Sequence[str]:
-  """Those of a dtype that this processor has, or all if it has none.
+  """Returns the compute types of a dtype that this processor supports.
 
-  Loading a model tells of one that is missing too, which may take minutes.
+  If it supports none, all are returned. Loading a model would also report a
+  missing one, but may take minutes.
   """
   import ctranslate2  # pylint: disable=g-import-not-at-top
 

@@ -1,6 +1,6 @@
-"""What a model says in float32, computed with one of its layers at a time.
+"""Computes a model in float32 one layer at a time.
 
-It is the yardstick of number formats for models whose float32 weights do not
+It is the reference for number formats of models whose float32 weights do not
 fit into memory: all sequences go through a layer before the next one is read.
 """
 
@@ -21,15 +21,15 @@ def top1(
   sequences: Sequence[Sequence[int]],
   starts: Sequence[int],
 ) -> list[list[int]]:
-  """The likeliest token at each place of each sequence, the past given.
+  """Returns the most likely token at each place of each sequence.
 
   Args:
-    stored: the model.
-    sequences: of tokens.
-    starts: the first place asked for, at least 1, of each sequence.
+    stored: The model.
+    sequences: The sequences of tokens.
+    starts: The first place of each sequence, at least 1.
 
   Returns:
-    For each sequence one token for each of its places from its start on.
+    One token per place of each sequence, from its start on.
   """
   config = stored.config
   reader = weights_lib.PaxReader(stored.variables, config, 'float32')

@@ -29,17 +29,17 @@ def kept(
   dtype: str,
   quantization: str | None,
 ) -> tuple[program_set.ProgramSet, float]:
-  """A set with all programs, compiled now if there is none in `cache`.
+  """Returns a set of all programs, compiled now unless `cache` has it.
 
   Args:
-    cache: directory of sets, each named by what its programs depend on.
-    model: its sizes.
-    engine: how it is run.
-    dtype: as of `weights.from_pax`, and so is quantization.
-    quantization: which matrices are int8.
+    cache: The directory of sets, each named by what its programs depend on.
+    model: The sizes of the model.
+    engine: The settings of the engine.
+    dtype: The argument of `weights.from_pax`.
+    quantization: The matrices that are int8.
 
   Returns:
-    The set, and how many seconds were spent on compiling.
+    The set, and the seconds spent on compiling.
   """
   run = _executables(model, engine, dtype, quantization)
   here = configuration.of(run, _SERVING)

@@ -98,7 +98,7 @@ class Ours:
     return answers
 
   def n_best(self) -> service.NBest:
-    """All beams of the first request."""
+    """Returns all beams of the first request."""
     self._runner.prefill_and_insert({0: _request(self._job.requests[0])})
     found: dict[int, request_lib.Result] = {}
     while not found:
@@ -115,7 +115,7 @@ class Ours:
   def top1(
     self, sequences: Sequence[Sequence[int]], starts: Sequence[int]
   ) -> list[list[int]]:
-    """The likeliest token at each place from `starts` on, the past given."""
+    """Returns the most likely token at each place from `starts` on."""
     length = max(map(len, sequences))
 
     @jax.jit
@@ -134,7 +134,7 @@ class Ours:
   def exact_top1(
     self, sequences: Sequence[Sequence[int]], starts: Sequence[int]
   ) -> list[list[int]]:
-    """The same of the model in float32, whatever this worker computes in."""
+    """Computes `top1` in float32, whatever format this worker computes in."""
     return exact.top1(streamed.GPTJ(self._job.model), sequences, starts)
 
   def trace(self, directory: str, count: int) -> None:
@@ -145,11 +145,11 @@ class Ours:
       self.generate(self._job.requests[:count])
 
   def rates(self, read_bytes: int, rows: int) -> dict:
-    """What this machine does in a CPU second; fields of floor.Rates.
+    """Measures what this machine does in a CPU second; fields of floor.Rates.
 
     Args:
-      read_bytes: what a decode step reads.
-      rows: of a decode step's products.
+      read_bytes: The bytes that a decode step reads.
+      rows: The rows of a decode step's products.
     """
     c = self._config
     # An engine may compute in any format that is no coarser than its own.

@@ -1,6 +1,6 @@
-"""What this machine does in a CPU second: bytes read, products computed.
+"""Measures the work of a CPU second: bytes read, products computed.
 
-The best of a few ways to do each, so that a floor made of them is one.
+Each rate is the best of several ways, so that lower bounds based on it hold.
 """
 
 from collections.abc import Callable
@@ -70,7 +70,7 @@ def products(dtype: str, rows: int, width: int, outputs: int) -> float:
 
 
 def _seconds(work: Callable[[], object]) -> float:
-  """CPU seconds of one call, the least of some trials."""
+  """Returns the CPU seconds of one call, the least of several trials."""
   began = time.process_time()
   work()
   if (first := time.process_time() - began) > _ENOUGH_SECONDS:

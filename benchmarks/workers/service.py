@@ -24,18 +24,18 @@ _PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-  """What a worker is to do.
+  """The job of a worker.
 
   Attributes:
-    model: Hugging Face directory.
-    cache: directory for what is made of it.
+    model: The Hugging Face directory.
+    cache: The directory for what is made from the model.
     dtype: "float32", "bfloat16" or "int8".
-    threads: of computation.
-    beams: 1 is greedy search.
-    slots: requests decoded together, where the engine lets one say.
-    eos: token that ends an answer.
-    requests: all that will be asked for; runs take the first of them.
-    trial_new_tokens: of an answer in trials of settings, at most; None leaves
+    threads: The threads that compute.
+    beams: The number of beams; 1 is greedy search.
+    slots: The requests decoded together, if the engine has such a setting.
+    eos: The token that ends an answer.
+    requests: All requests of the job; a run takes the first of them.
+    trial_new_tokens: The limit of an answer in trials of settings. None leaves
       it to the trials.
   """
 
@@ -62,7 +62,7 @@ class NBest(TypedDict):
 
 
 class Engine(Protocol):
-  """What a worker wraps. Commands beyond these are public methods of it."""
+  """The engine of a worker. Its other public methods are further commands."""
 
   def convert(self, job: Job) -> None:
     """Makes the engine's own form of the model, where it has one."""
@@ -74,7 +74,7 @@ class Engine(Protocol):
     """Compiles, warms up, chooses batches; says what was chosen."""
 
   def generate(self, requests: Sequence[workload.Request]) -> list[list[int]]:
-    """The best answer to each request, its end-of-sequence token left out."""
+    """Returns the best answer to each request, without its end token."""
 
 
 def serve(engine: Engine) -> None:

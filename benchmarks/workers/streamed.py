@@ -76,7 +76,7 @@ class _Variables(Mapping):
     return whole
 
   def _view(self, variable: layout.Variable) -> np.ndarray | None:
-    """A variable as it lies in the file, if that is one float32 tensor."""
+    """Returns a view of a variable in the file if it is one float32 tensor."""
     if len(variable.sources) != 1:
       return None
     tensor = self._source.checkpoint.read(variable.sources[0])
@@ -96,7 +96,7 @@ class _Variables(Mapping):
 
 
 def _aligned(shape: tuple[int, ...]) -> np.ndarray:
-  """A float32 array that JAX takes as it is, without another copy."""
+  """Returns a float32 array that JAX uses without another copy."""
   size = 4 * math.prod(shape)
   memory_of = np.empty(size + _LINE, np.uint8)
   begin = -memory_of.ctypes.data % _LINE

@@ -30,7 +30,7 @@ class TorchEngine:
     torch.set_num_threads(job.threads)
 
   def load_model(self, job: service.Job) -> Any:
-    """The model, with a `generate` as in transformers."""
+    """Loads the model; it has a `generate` like that of transformers."""
     raise NotImplementedError
 
   def prepare(self) -> str:
@@ -46,7 +46,7 @@ class TorchEngine:
     return batching.run(requests, self._batching, self._batch)
 
   def n_best(self) -> service.NBest:
-    """All beams of the first request."""
+    """Returns all beams of the first request."""
     found = self._search(self._job.requests[:1], self._job.beams)
     tokens = found.sequences[:, len(self._job.requests[0].tokens) :].tolist()
     return {
@@ -68,7 +68,7 @@ class TorchEngine:
   def _search(
     self, requests: Sequence[workload.Request], hypotheses: int
   ) -> Any:
-    """What the model's `generate` returns, so many answers to each request."""
+    """Calls the model's `generate` for several answers to each request."""
     eos = self._job.eos
     width = max(len(r.tokens) for r in requests)
     longest = max(r.max_new for r in requests)

@@ -11,7 +11,7 @@ class Transformers(torch_engine.TorchEngine):
   """GPTJForCausalLM."""
 
   def convert(self, job: service.Job) -> None:
-    """Nothing: it reads its own format."""
+    """Does nothing: transformers reads its own format."""
 
   def load_model(self, job: service.Job) -> transformers.GPTJForCausalLM:
     return transformers.GPTJForCausalLM.from_pretrained(

@@ -22,17 +22,18 @@ _NEW_TOKENS = 32
 
 
 def fastest(candidates: Sequence[_T], rate: Callable[[_T], float]) -> _T:
-  """The candidate of the highest rate.
+  """Returns the candidate with the highest rate.
 
-  One that fails is out, and its traceback goes to the worker's log, as do the
-  rates.
+  A candidate that fails is left out. Its traceback goes to the worker's log, as
+  do
+  the rates.
 
   Args:
-    candidates: at least one.
-    rate: measures a candidate, in tokens per CPU second.
+    candidates: The candidates, at least one.
+    rate: The function that measures a candidate, in tokens per CPU second.
 
   Raises:
-    RuntimeError: all have failed; the text has the last one's reason.
+    RuntimeError: All failed. The text has the reason of the last one.
   """
   rates: list[tuple[float, _T]] = []
   reason = 'there are none'
@@ -52,11 +53,11 @@ def fastest(candidates: Sequence[_T], rate: Callable[[_T], float]) -> _T:
 def sample(
   requests: Sequence[workload.Request], new_tokens: int | None = None
 ) -> list[workload.Request]:
-  """A batch for a trial of settings: spread over the requests, and shorter.
+  """Returns a batch for trials: spread over the requests, with shorter answers.
 
   Args:
-    requests: at least one.
-    new_tokens: of an answer, at most; None: a number that suits small models.
+    requests: The requests, at least one.
+    new_tokens: The limit of an answer. None uses one that suits small models.
   """
   count = min(_REQUESTS, len(requests))
   step = len(requests) / count
@@ -67,7 +68,7 @@ def sample(
 def shortened(
   requests: Sequence[workload.Request], new_tokens: int | None
 ) -> list[workload.Request]:
-  """The same prompts, with answers of at most `new_tokens`, if that is given."""
+  """Returns the same prompts, with at most `new_tokens` per answer if given."""
   if new_tokens is None:
     return list(requests)
   return [
@@ -84,13 +85,13 @@ def kept(
   candidates: Sequence[_T],
   choose: Callable[[Sequence[_T]], _T],
 ) -> _T:
-  """What an earlier run chose with the same key, or else `choose` does now.
+  """Returns what an earlier run chose with the same key, or chooses now.
 
   Args:
-    directory: keeps a small file for each key.
-    key: all that the choice depends on; its elements' texts tell keys apart.
-    candidates: may be chosen; kept is the chosen one's text.
-    choose: chooses one of the candidates.
+    directory: The directory that keeps a small file for each key.
+    key: All that the choice depends on. The texts of its elements are compared.
+    candidates: The candidates. The text of the chosen one is kept.
+    choose: The function that chooses one of the candidates.
   """
   digest = hashlib.sha256(repr([str(k) for k in key]).encode()).hexdigest()
   path = os.path.join(directory, f'trial-{digest[:16]}.json')

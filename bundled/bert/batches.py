@@ -20,15 +20,16 @@ class Batch:
   """Rows as tensors, [B, T] or [B].
 
   Attributes:
-    ids: token ids, 0 where padded.
-    types: 1 for the passage.
-    mask: 1 where not padded.
-    positions: 0, 1, 2 ... plus an offset of each row but at [CLS]; short rows
-      so train the later positions too.
-    start: position of the answer's first token.
-    end: position of its last token.
-    topic: what is asked for.
-    tags: what each token says; -100 for the question and the padding.
+    ids: The token ids, 0 in the padding.
+    types: 1 in the passage.
+    mask: 1 outside of the padding.
+    positions: 0, 1, 2 ... plus an offset per row except at [CLS]. Short rows
+      thus
+      train the later positions too.
+    start: The position of the answer's first token.
+    end: The position of its last token.
+    topic: The topic of the question.
+    tags: The tag of each token; -100 in the question and the padding.
   """
 
   ids: torch.Tensor

@@ -17,13 +17,13 @@ def numbers(articles: int = ARTICLES) -> range:
 
 
 def asked(index: int) -> tuple[passages.Passage, list[questions.Question]]:
-  """Passage number `index` of the evaluation and the questions about it."""
+  """Returns passage number `index` of the evaluation and its questions."""
   passage = passages.write_passage(_SPLIT, index)
   return passage, questions.ask(_SPLIT, index, passage, _QUESTIONS)
 
 
 def question_id(index: int, number: int) -> str:
-  """Id of question `number` about passage `index`."""
+  """Returns the id of question `number` about passage `index`."""
   return f'{index:03d}-{number}'
 
 

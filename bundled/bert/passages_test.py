@@ -90,7 +90,7 @@ class PassagesTest(absltest.TestCase):
 
 
 def _templates() -> str:
-  """Capitalised words that are no invented names."""
+  """Returns the capitalized words that are not invented names."""
   parts = [*names.COMPANY_TAILS, *lexicon.DAYS, *lexicon.MONTHS]
   parts += [*lexicon.OPENERS.known, *lexicon.ASIDES.known]
   parts += [*lexicon.FOLLOW_UPS.known, *lexicon.TURNS.known]

@@ -14,11 +14,11 @@ class Question:
   """A question and its answer.
 
   Attributes:
-    text: the question.
-    answer: the answer as the passage has it.
-    start: first character of the answer in the passage.
-    topic: kind of event and slot, for example 'fire/hurt'.
-    seen: whether training may use the same wording.
+    text: The question.
+    answer: The answer as the passage has it.
+    start: The first character of the answer in the passage.
+    topic: The kind of event and slot, for example 'fire/hurt'.
+    seen: True if training may use the same wording.
   """
 
   text: str
@@ -29,7 +29,7 @@ class Question:
 
 
 def topics() -> list[str]:
-  """All values that `Question.topic` may have, in a fixed order."""
+  """Returns all values of `Question.topic` in a fixed order."""
   return [
     f'{kind}/{one.slot}'
     for kind, asked in wordings.WORDINGS.items()
@@ -38,10 +38,10 @@ def topics() -> list[str]:
 
 
 def answers(passage: passages.Passage) -> dict[str, tuple[int, int]]:
-  """Every topic that the passage tells of: its first and past-last character.
+  """Returns the first and past-last character of every topic in the passage.
 
   Raises:
-    ValueError: a wording's answer is not what the passage says there.
+    ValueError: The answer of a wording is not what the passage has there.
   """
   found = {}
   for told in passage.told:
@@ -94,10 +94,10 @@ def ask(
 
 
 def tidy(text: str) -> str:
-  """The question without the blanks that an empty choice leaves."""
+  """Removes the blanks that an empty choice leaves in a question."""
   return ' '.join(text.split()).replace(' ?', '?')
 
 
 def _choose(templates: Sequence[str], rng: random.Random) -> str:
-  """A template with its choices made."""
+  """Returns a template with its choices made."""
   return tidy(writing.choose_words(rng.choice(templates), rng))

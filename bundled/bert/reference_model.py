@@ -25,12 +25,12 @@ def logits(
   features: features_lib.FeatureSet,
   description: str,
 ) -> dict[int, np.ndarray]:
-  """Start and end logits of every feature, one at a time and unpadded.
+  """Computes start and end logits of every feature, one at a time and unpadded.
 
   Args:
-    model: see `load`.
-    features: what to answer.
-    description: what to print before the progress bar.
+    model: The model that `load` returns.
+    features: The features to answer.
+    description: The text before the progress bar.
 
   Returns:
     float32 [T, 2] by index of the feature, with T its number of tokens.

@@ -36,15 +36,16 @@ _EMBEDDING_SCALE = 0.05
 
 @dataclasses.dataclass(frozen=True)
 class Recipe(training.Recipe):
-  """How the model is trained.
+  """The settings of the training.
 
   Attributes:
-    short_share: this share of the steps, the first ones, has short rows only.
-    short: most tokens of a short row.
-    tag_weight: weight of the loss of what tokens say.
-    topic_weight: weight of the loss of what the question asks for.
-    taught_layer: after so many layers the model should know what tokens say
-      and what the question asks for.
+    short_share: The share of the steps, from the first on, with short rows
+      only.
+    short: The limit of the tokens of a short row.
+    tag_weight: The weight of the loss of the tags of tokens.
+    topic_weight: The weight of the loss of the topic of the question.
+    taught_layer: The layer after which the model should know the tags of tokens
+      and the topic of the question.
   """
 
   muon_rate: float = 0.01
@@ -55,16 +56,19 @@ class Recipe(training.Recipe):
   taught_layer: int = 2
 
   def rate(self, step: int) -> float:
-    """Share of the peak rates: warm-up, then down to 0 in a straight line."""
+    """Returns the share of the peak rates: warm-up, then a straight line to 0."""
     return min((step + 1) / _WARM_UP, (self.steps - step) / self.steps)
 
   def is_short(self, step: int) -> bool:
-    """Whether the step has short rows only."""
+    """Returns True if the step has short rows only."""
     return step < self.short_share * self.steps
 
 
 def bundled_config(vocabulary_size: int) -> transformers.BertConfig:
-  """The bundled model's shape; no dropout, as no text is met twice."""
+  """Returns the shape of the bundled model, without dropout.
+
+  No text is seen twice, so that dropout has no use.
+  """
   return transformers.BertConfig(
     vocab_size=vocabulary_size,
     hidden_size=192,
@@ -100,9 +104,9 @@ class Run(training.Run):
     """Begins a run.
 
     Args:
-      recipe: how to train.
-      config: the model's shape.
-      vocabulary: path of vocab.txt.
+      recipe: The settings of the training.
+      config: The shape of the model.
+      vocabulary: The path of vocab.txt.
     """
     torch.manual_seed(recipe.seed)
     self.model = transformers.BertForQuestionAnswering(config)

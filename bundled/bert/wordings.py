@@ -16,10 +16,11 @@ class Wording:
   """A question about one slot of an event.
 
   Attributes:
-    answer: the answer as a template. It begins with the slot asked for, and
+    answer: The answer as a template. It begins with the slot of the question,
+      and
       the words after the slot follow it in every wording of the fact.
-    known: what training and evaluation may say.
-    unseen: what only the evaluation says.
+    known: The wordings that training and evaluation may use.
+    unseen: The wordings that only the evaluation uses.
   """
 
   answer: str

@@ -17,7 +17,7 @@ _MAX_INPUT_LENGTH = 512
 
 
 def _beginning(template: str) -> str:
-  """What a template says before its first slot or choice."""
+  """Returns the text of a template before its first slot or choice."""
   return re.split(r'[{\[]', template)[0]
 
 

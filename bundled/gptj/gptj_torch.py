@@ -35,7 +35,7 @@ class Block(nn.Module):
     )
 
   def forward(self, x, cos, sin):
-    """x: [B, T, D]; cos, sin: [T, rotary_dim / 2]."""
+    """Runs the block on x [B, T, D]; cos and sin are [T, rotary_dim / 2]."""
     batch, length, dim = x.shape
     y = self.ln_1(x)
 
@@ -91,7 +91,7 @@ class GPTJ(nn.Module):
     self.lm_head.weight.data.copy_(self.transformer['wte'].weight.data)
 
   def hidden(self, ids):
-    """ids [B, T] -> final hidden states [B, T, D]."""
+    """Returns the final hidden states [B, T, D] of ids [B, T]."""
     length = ids.shape[1]
     x = self.transformer['wte'](ids)
     for block in self.transformer['h']:
@@ -99,12 +99,12 @@ class GPTJ(nn.Module):
     return self.transformer['ln_f'](x)
 
   def forward(self, ids):
-    """ids [B, T] -> logits [B, T, V]."""
+    """Returns the logits [B, T, V] of ids [B, T]."""
     return self.lm_head(self.hidden(ids))
 
 
 def bundled_config() -> transformers.GPTJConfig:
-  """The bundled model's shape: 5.3 million parameters."""
+  """Returns the shape of the bundled model: 5.3 million parameters."""
   end = 4095  # tokenizer.END_OF_TEXT.
   return transformers.GPTJConfig(
     vocab_size=4096,

@@ -20,14 +20,14 @@ def generate(
   """Answers prompts as the reference does.
 
   Args:
-    model: what `gptj.load` returns.
-    prompts: token ids of each.
-    label: what the progress bar says.
-    batch_size: prompts answered at a time, see `gptj.answer`.
-    **changes: what differs from gptj.GENERATION.
+    model: The model that `gptj.load` returns.
+    prompts: The token ids of each prompt.
+    label: The label of the progress bar.
+    batch_size: The prompts answered together, as in `gptj.answer`.
+    **changes: The settings that differ from gptj.GENERATION.
 
   Returns:
-    The generated ids of each prompt, end of sequence left out.
+    The generated ids of each prompt, without the end of sequence.
   """
   answers = []
   for start in progress.track(

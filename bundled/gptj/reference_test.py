@@ -27,7 +27,7 @@ class ReferenceTest(absltest.TestCase):
     return list(map(len, self._recorded))
 
   def test_answers_are_the_recorded_ones(self):
-    """One that ends by itself, one cut at 128 tokens, one cut prompt."""
+    """Compares answers that end by themselves or at 128 tokens."""
     lengths = self._lengths()
     prompts = list(map(len, self._prompts))
     some = {

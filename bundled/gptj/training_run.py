@@ -21,7 +21,7 @@ _ARTICLE_STRIDE = 2
 
 @dataclasses.dataclass(frozen=True)
 class Recipe(training.Recipe):
-  """How the model is trained.
+  """The settings of the training.
 
   Attributes:
     article_weight: The loss weight of a prompt's tokens; an answer's have 1.
@@ -30,7 +30,7 @@ class Recipe(training.Recipe):
   article_weight: float = 0.3
 
   def rate(self, step: int) -> float:
-    """Share of the peak rates: warm-up, flat, and the last 40 % down to 0."""
+    """Returns the share of the peak rates: warm-up, flat, then a fall to 0."""
     return min(1.0, (step + 1) / 100, (self.steps - step) / (0.4 * self.steps))
 
 
@@ -74,10 +74,12 @@ class Run(training.Run):
 
 
 def _loss(model, ids, weights):
-  """Mean weighted loss, and the mean over the highlights alone.
+  """Returns the mean weighted loss, and the mean over the highlights alone.
 
   Only positions that count go through the LM head, the most expensive layer:
-  all of the highlights and one in _ARTICLE_STRIDE of the article, at random.
+  all
+  positions of the highlights and one in _ARTICLE_STRIDE of the article, at
+  random.
   """
   keep = weights[:, 1:] == 1.0
   article = (weights[:, 1:] > 0) & ~keep

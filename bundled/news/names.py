@@ -35,28 +35,28 @@ _HELD_OUT_ONE_IN = 8
 
 
 def is_held_out(word: str) -> bool:
-  """Whether the word may be a name in the evaluation, and nowhere else."""
+  """Returns True if only the evaluation may use the word as a name."""
   return zlib.crc32(word.encode()) % _HELD_OUT_ONE_IN == 0
 
 
 def person(rng: random.Random, held_out: bool) -> str:
-  """A first and a last name."""
+  """Draws a first and a last name."""
   first = _word(rng, _FIRST_ENDINGS, held_out)
   return f'{first} {last(rng, held_out)}'
 
 
 def last(rng: random.Random, held_out: bool) -> str:
-  """A last name."""
+  """Draws a last name."""
   return _word(rng, _LAST_ENDINGS, held_out)
 
 
 def town(rng: random.Random, held_out: bool) -> str:
-  """A place's name, one word."""
+  """Draws the name of a place, one word."""
   return _word(rng, _TOWN_ENDINGS, held_out)
 
 
 def company(rng: random.Random, held_out: bool) -> str:
-  """A company's name: an invented word and its line of business."""
+  """Draws the name of a company: an invented word and its line of business."""
   head = _word(rng, _COMPANY_ENDINGS, held_out)
   return f'{head} {rng.choice(COMPANY_TAILS)}'
 

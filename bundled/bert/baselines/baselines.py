@@ -63,7 +63,7 @@ class _Table:
     )
 
   def _is_known(self, question: str) -> bool:
-    """Whether training's wordings suffice to answer."""
+    """Returns True if the wordings of training suffice to answer."""
     passage, one = self._asked[question]
     return matcher.answer(one.text, passage.text, unseen=False) is not None
 

@@ -40,21 +40,21 @@ _COMMON = frozenset(
 def random_of_type(
   question: questions.Question, text: str, rng: random.Random
 ) -> str:
-  """Any span of the right type."""
+  """Returns any span of the right type."""
   return rng.choice(_find(question, writing.sentences(text), rng))
 
 
 def first_of_type(
   question: questions.Question, text: str, rng: random.Random
 ) -> str:
-  """The first span of the right type."""
+  """Returns the first span of the right type."""
   return _find(question, writing.sentences(text), rng)[0]
 
 
 def nearest_sentence(
   question: questions.Question, text: str, rng: random.Random
 ) -> str:
-  """The sentence that shares most words with the question."""
+  """Returns the sentence that shares most words with the question."""
   del rng
   return _by_nearness(question, text)[0]
 
@@ -62,7 +62,7 @@ def nearest_sentence(
 def nearest_of_type(
   question: questions.Question, text: str, rng: random.Random
 ) -> str:
-  """The first span of the right type in the nearest sentence that has one."""
+  """Returns the first span of the right type in the nearest sentence with one."""
   return _find(question, _by_nearness(question, text), rng)[0]
 
 
@@ -108,7 +108,7 @@ def _find(
 
 
 def _phrase(sentence: str, rng: random.Random) -> str:
-  """Some words of a sentence that follow one another."""
+  """Returns consecutive words of a sentence."""
   words = sentence.rstrip('.').split()
   size = min(len(words), rng.randint(*_PHRASE))
   start = rng.randint(0, len(words) - size)

@@ -18,12 +18,12 @@ from bundled.news import writing
 
 
 def answer(question: str, text: str, unseen: bool) -> str | None:
-  """The answer to a question, or None if a wording is not recognized.
+  """Returns the answer to a question, or None if no wording matches.
 
   Args:
-    question: as asked.
-    text: the passage.
-    unseen: whether the wordings that only the evaluation uses are known.
+    question: The question.
+    text: The passage.
+    unseen: True to use the wordings that only the evaluation has.
   """
   for kind, slot, suffix, pattern in _patterns(unseen):
     if not pattern.fullmatch(question):
@@ -39,7 +39,7 @@ def answer(question: str, text: str, unseen: bool) -> str | None:
 def _patterns(
   unseen: bool,
 ) -> Sequence[tuple[str, str, str, re.Pattern[str]]]:
-  """Type of event, slot, answer and expression of every wording."""
+  """Returns the type of event, slot, answer and expression of every wording."""
   return [
     (
       kind,
@@ -55,7 +55,7 @@ def _patterns(
 
 
 def _expand(template: str) -> Iterator[str]:
-  """The template with each of its choices made."""
+  """Yields the template with each of its choices made."""
   parts = writing.CHOICE.split(template)
   options = [
     part.split('|') if number % 2 else [part]

@@ -112,14 +112,14 @@ def _without_model(table: _Table, articles: Sequence[dataset.Article]) -> None:
 
 
 def _generate(model, prompts, like, label, **changes) -> list[list[int]]:
-  """Answers in batches of prompts whose answers may be of one length.
+  """Generates answers in batches of prompts whose answers may have one length.
 
   Args:
-    model: a variant of the reference's.
-    prompts: token ids of each article's prompt.
-    like: answers of about the lengths that are to be expected.
-    label: what the progress bar says.
-    **changes: what differs from the reference's settings.
+    model: A variant of the reference's model.
+    prompts: The token ids of each article's prompt.
+    like: Answers of about the expected lengths.
+    label: The label of the progress bar.
+    **changes: The settings that differ from the reference's.
   """
   order = sorted(
     range(len(prompts)), key=lambda i: (len(like[i]), len(prompts[i]))

@@ -34,11 +34,11 @@ Pattern = tuple[str, int, re.Pattern[str]]
 
 
 def summarize(article: str, unseen: bool) -> str:
-  """The highlights of what is recognized in an article; '' if nothing is.
+  """Returns the highlights of the recognized parts of an article; '' if none.
 
   Args:
-    article: the news.
-    unseen: whether the wordings that only the evaluation uses are known.
+    article: The article.
+    unseen: True to use the wordings that only the evaluation has.
   """
   return ' '.join(
     sentence
@@ -95,7 +95,7 @@ def _patterns(unseen: bool) -> Sequence[Pattern]:
 
 
 def pattern(template: str, event: events.Event) -> re.Pattern[str]:
-  """A regular expression with a group per slot, named as the slot."""
+  """Returns a regular expression with a group per slot, named like the slot."""
   parts, end = [], 0
   for piece in _PIECE.finditer(template):
     parts.append(re.escape(template[end : piece.start()]))
@@ -111,7 +111,7 @@ def pattern(template: str, event: events.Event) -> re.Pattern[str]:
 
 
 def _values(slot: str, event: events.Event) -> str:
-  """What may stand in a slot, as a regular expression."""
+  """Returns the possible values of a slot as a regular expression."""
   if slot == 'role':
     return f'(?i:{re.escape(event.role)})'
   if slot == 'quote':

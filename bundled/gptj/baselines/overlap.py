@@ -1,4 +1,4 @@
-"""How much of the evaluation's stories the training stories already hold."""
+"""Measures how much of the evaluation's stories the training stories contain."""
 
 from collections.abc import Iterable, Iterator
 import dataclasses
@@ -19,12 +19,12 @@ _NUMBER = re.compile(r'\d+')
 
 @dataclasses.dataclass(frozen=True)
 class Share:
-  """How many different things of one kind there are, how many were trained on.
+  """The number of different items of one kind, and of those seen in training.
 
   Attributes:
-    label: what is counted.
-    count: in the evaluation's stories.
-    known: those of them that training stories have too.
+    label: The kind of items.
+    count: The number of items in the evaluation's stories.
+    known: The number of them that training stories have too.
   """
 
   label: str
@@ -72,7 +72,7 @@ def _items(story: dataset.Article) -> dict[str, set[str]]:
 
 
 def _pattern(sentence: str) -> str:
-  """The sentence with every name and number replaced by a sign."""
+  """Replaces every name and number of a sentence by a sign."""
   text = _WORD.sub(lambda m: '@' if _is_name(m[0]) else m[0], sentence)
   return _NUMBER.sub('#', text)
 
@@ -83,7 +83,7 @@ def _is_name(word: str) -> bool:
 
 @functools.cache
 def _template_words() -> frozenset[str]:
-  """All words that templates hold: what else has a capital is a name."""
+  """Returns all words of the templates. Other capitalized words are names."""
   given = [
     list(events.EVENTS.values()),
     vars(lexicon),

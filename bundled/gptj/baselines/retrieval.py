@@ -14,7 +14,7 @@ _WORD = re.compile(r'[a-z]+|\d+')
 
 
 def nearest(queries: Sequence[str], texts: Sequence[str]) -> list[int]:
-  """Index of the text that is most like each query; the first of equals."""
+  """Returns the index of the text most like each query; the first of equals."""
   counts = [_counts(text) for text in texts]
   found = collections.Counter(term for count in counts for term in count)
   # What occurs in one text only tells nothing of its likeness to others.

@@ -15,7 +15,7 @@ Model: TypeAlias = transformers.GPTJForCausalLM
 
 
 def rounded(model: Model, bits: int) -> Model:
-  """A copy with every matrix rounded to `bits`, one scale per output row."""
+  """Returns a copy with all matrices rounded to `bits`, a scale per output row."""
   model = copy.deepcopy(model)
   round_weights(model, bits)
   return model
@@ -32,7 +32,7 @@ def round_weights(model: torch.nn.Module, bits: int) -> None:
 
 
 def exact_gelu(model: Model) -> Model:
-  """A copy with the error function's GELU instead of its tanh approximation."""
+  """Returns a copy with the exact GELU instead of its tanh approximation."""
   model = copy.deepcopy(model)
   for block in model.transformer.h:
     block.mlp.act = torch.nn.GELU()
@@ -40,17 +40,21 @@ def exact_gelu(model: Model) -> Model:
 
 
 def spread(model: Model, seed: int = 0) -> Model:
-  """A copy with the uneven channels of large models, and the same results.
+  """Returns a copy with the uneven channels of large models and equal results.
 
   In large language models some channels carry activations many times larger
-  than others, which makes them hard to round to few bits. Here each channel
-  between a layer norm, or the values of attention, and the matrices that read
-  it is multiplied by a power of two, and those matrices are divided by it:
-  exact in floating point, so that not one bit of the logits changes.
+  than
+  others, which makes them hard to round to few bits. Here each channel between
+  a
+  layer norm, or the values of attention, and the matrices that read it is
+  multiplied by a power of two. Those matrices are divided by it. This is exact
+  in
+  floating point: not one bit of the logits changes.
 
   Args:
-    model: which stays as it is.
-    seed: of the exponents, drawn evenly from -_MAX_EXPONENT to _MAX_EXPONENT.
+    model: The model, which stays unchanged.
+    seed: The seed of the exponents, drawn evenly from -_MAX_EXPONENT to
+      _MAX_EXPONENT.
   """
   model = copy.deepcopy(model)
   generator = torch.Generator().manual_seed(seed)
@@ -93,13 +97,13 @@ def divergence(
   prompts: Sequence[Sequence[int]],
   answers: Sequence[Sequence[int]],
 ) -> float:
-  """Mean KL divergence of next tokens, in nats, over all of the answers.
+  """Returns the mean KL divergence of next tokens, in nats, over all answers.
 
   Args:
-    model: whose distribution is the true one.
-    other: whose distribution is compared with it.
-    prompts: token ids before each answer.
-    answers: token ids; both models read them and predict each in turn.
+    model: The model whose distribution is the true one.
+    other: The model to compare with it.
+    prompts: The token ids before each answer.
+    answers: The token ids that both models read and predict in turn.
   """
   total, count = 0.0, 0
   for ids, where in _batches(prompts, answers, model.config.eos_token_id):
