@@ -9,11 +9,8 @@ import contextlib
 import json
 import os
 import re
-import secrets
 import shutil
 from typing import Any, IO, TypeVar
-
-import msgspec
 
 _T = TypeVar('_T')
 _Path = str | os.PathLike[str]
@@ -52,7 +49,7 @@ def replacing(
     OSError: The file cannot be written.
   """
   path = os.path.abspath(path)
-  unfinished = path if sole_writer else f'{path}.{secrets.token_hex(8)}'
+  unfinished = path if sole_writer else f'{path}.{os.urandom(8).hex()}'
   unfinished += '.partial'
   bits = 0o666 if permissions is None else permissions
   file = open(
@@ -94,7 +91,7 @@ def new_directory(path: _Path, replace: bool = False) -> Iterator[str]:
     OSError: The directory cannot be written, or is not empty.
   """
   path = os.path.abspath(path)
-  unfinished = f'{path}.{secrets.token_hex(8)}.partial'
+  unfinished = f'{path}.{os.urandom(8).hex()}.partial'
   replaced = f'{unfinished}.old'
   os.mkdir(unfinished)
   try:
@@ -147,6 +144,9 @@ def decode_json(data: bytes | str, kind: type[_T] | Any, name: str) -> _T:
   Raises:
     ValueError: It is not JSON, or not of that type.
   """
+  # Imported late: clients that only write files start without it.
+  import msgspec
+
   try:
     return msgspec.json.decode(data, type=kind)
   except msgspec.ValidationError as e:
@@ -176,6 +176,8 @@ def encode_json(value: Any, *, indent: int = 2, sort_keys: bool = False) -> str:
     TypeError: JSON has no such value.
     ValueError: A number is infinite or not a number.
   """
+  import msgspec
+
   plain = msgspec.to_builtins(value, str_keys=True)
   return (
     json.dumps(plain, indent=indent, sort_keys=sort_keys, allow_nan=False)
