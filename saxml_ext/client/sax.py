@@ -19,44 +19,45 @@ from saxml_ext.common import grpc_log  # noqa: F401 Registers or sets up.
 
 # isort: split
 
-import importlib
+import threading
 from typing import Any, TYPE_CHECKING
 
+from saxml_ext.client.models import custom
 from saxml_ext.client.models import lm
-from saxml_ext.client.models import modelet
+from saxml_ext.client.transport import address_watcher
 from saxml_ext.client.transport import admin_calls
 from saxml_ext.client.transport import admin_client
 from saxml_ext.client.transport import blocking
 from saxml_ext.client.transport import data_client
-from saxml_ext.client.transport import debug_page
-from saxml_ext.client.transport import model_detail
 from saxml_ext.client.transport import options as options_lib
 from saxml_ext.common import errors
 
 if TYPE_CHECKING:
-  from saxml_ext.client.models import am
-  from saxml_ext.client.models import cm
-  from saxml_ext.client.models import mm
-  from saxml_ext.client.models import vm
+  from saxml_ext.client.models import media
 
 SaxError = errors.SaxError
 Options = options_lib.Options
 ModelOptions = options_lib.ModelOptions
 AdminOptions = options_lib.AdminOptions
-ModelDetail = model_detail.ModelDetail
-Replica = model_detail.Replica
+ModelDetail = admin_client.ModelDetail
+Replica = admin_client.Replica
 ModelServerTypeStat = admin_calls.ModelServerTypeStat
 SetRoot = admin_client.set_root
 
 LanguageModel = lm.BlockingLM
-ModelServer = modelet.BlockingModelet
+CustomModel = custom.BlockingCM
+ModelServer = custom.BlockingModelet
+# The names of these classes -> those in models/media.py, which few programs
+# need.
+_MEDIA = {
+  'AudioModel': 'BlockingAM',
+  'MultimodalModel': 'BlockingMM',
+  'VisionModel': 'BlockingVM',
+}
 
 
 class Model:
-  """A published model.
-
-  What few of its callers want is imported when they do.
-  """
+  """A published model."""
 
   def __init__(self, model_id: str, options: Options | None = None):
     """Never fails: what is wrong with the id shows at the first request."""
@@ -65,32 +66,24 @@ class Model:
     )
 
   def LM(self) -> LanguageModel:
-    """The model's language methods."""
+    """Returns the model's language methods."""
     return LanguageModel(self._client)
 
-  def VM(self) -> 'vm.BlockingVM':
-    """The model's vision methods."""
-    from saxml_ext.client.models import vm
+  def VM(self) -> 'media.BlockingVM':
+    """Returns the model's vision methods."""
+    return __getattr__('VisionModel')(self._client)
 
-    return vm.BlockingVM(self._client)
+  def AM(self) -> 'media.BlockingAM':
+    """Returns the model's audio methods."""
+    return __getattr__('AudioModel')(self._client)
 
-  def AM(self) -> 'am.BlockingAM':
-    """The model's audio methods."""
-    from saxml_ext.client.models import am
+  def MM(self) -> 'media.BlockingMM':
+    """Returns the model's multimodal methods."""
+    return __getattr__('MultimodalModel')(self._client)
 
-    return am.BlockingAM(self._client)
-
-  def MM(self) -> 'mm.BlockingMM':
-    """The model's multimodal methods."""
-    from saxml_ext.client.models import mm
-
-    return mm.BlockingMM(self._client)
-
-  def CM(self) -> 'cm.BlockingCM':
-    """The model's custom methods."""
-    from saxml_ext.client.models import cm
-
-    return cm.BlockingCM(self._client)
+  def CM(self) -> CustomModel:
+    """Returns the model's custom methods."""
+    return CustomModel(self._client)
 
   def Modelet(self) -> ModelServer:
     """Has one of the model's servers save or export it."""
@@ -98,18 +91,60 @@ class Model:
 
 
 def __getattr__(name: str) -> Any:
-  """The classes of the models that are imported late."""
-  late = {
-    'AudioModel': ('am', 'BlockingAM'),
-    'CustomModel': ('cm', 'BlockingCM'),
-    'MultimodalModel': ('mm', 'BlockingMM'),
-    'VisionModel': ('vm', 'BlockingVM'),
-  }
-  if name not in late:
+  """Returns a class that is imported late."""
+  if name not in _MEDIA:
     raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
-  module, class_name = late[name]
-  models = importlib.import_module(f'saxml_ext.client.models.{module}')
-  return getattr(models, class_name)
+  from saxml_ext.client.models import media
+
+  return getattr(media, _MEDIA[name])
+
+
+def _debug_text() -> str:
+  """Returns what this process's client is doing, in plain text."""
+  lines = ['Models watched (by clients of every kind):']
+  lines += [f'  {watcher}' for watcher in address_watcher.all_watchers()]
+  lines.append('Connections (of the blocking client):')
+  lines += [
+    f'  {connection.address}: {connection.outstanding} outstanding'
+    for connection in blocking.TRANSPORT.connections.all()
+  ]
+  lines.append('Threads:')
+  lines += sorted(f'  {thread.name}' for thread in threading.enumerate())
+  return '\n'.join(lines) + '\n'
+
+
+def StartDebugPort(port: int) -> None:
+  """Serves a page on http://localhost:<port>/ until the process ends.
+
+  It shows the models that this process watches, its connections and threads.
+
+  Raises:
+    FailedPrecondition: the port is taken.
+  """
+  # Imported late: few need it, and it takes long to import.
+  import http.server
+
+  class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+      body = _debug_text().encode()
+      self.send_response(200)
+      self.send_header('Content-Type', 'text/plain; charset=utf-8')
+      self.send_header('Content-Length', str(len(body)))
+      self.end_headers()
+      self.wfile.write(body)
+
+    def log_message(self, format: str, *args) -> None:
+      del format, args  # Not on the stderr of somebody else's program.
+
+  try:
+    server = http.server.ThreadingHTTPServer(('127.0.0.1', port), Handler)
+  except OSError as e:
+    raise errors.FailedPrecondition(
+      f'port {port} cannot be listened on ({e.strerror}): give another one'
+    ) from e
+  threading.Thread(
+    target=server.serve_forever, name='debug page', daemon=True
+  ).start()
 
 
 _calls = admin_calls.AdminCalls(blocking.transport)
@@ -128,4 +163,3 @@ WatchAddresses = blocking.stream_of(_calls.WatchAddresses)
 WaitForReady = blocking.of(_calls.WaitForReady)
 GetACL = blocking.of(_calls.GetACL)
 SetACL = blocking.of(_calls.SetACL)
-StartDebugPort = debug_page.start

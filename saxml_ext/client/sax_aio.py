@@ -16,36 +16,30 @@ from saxml_ext.common import grpc_log  # noqa: F401 Registers or sets up.
 
 # isort: split
 
-from saxml_ext.client.models import am
-from saxml_ext.client.models import cm
+from saxml_ext.client import sax
+from saxml_ext.client.models import custom
 from saxml_ext.client.models import lm
-from saxml_ext.client.models import mm
-from saxml_ext.client.models import modelet
-from saxml_ext.client.models import vm
+from saxml_ext.client.models import media
 from saxml_ext.client.transport import admin_calls
-from saxml_ext.client.transport import admin_client
 from saxml_ext.client.transport import asynchronous
 from saxml_ext.client.transport import data_client
-from saxml_ext.client.transport import debug_page
-from saxml_ext.client.transport import model_detail
-from saxml_ext.client.transport import options as options_lib
-from saxml_ext.common import errors
 
-SaxError = errors.SaxError
-Options = options_lib.Options
-ModelOptions = options_lib.ModelOptions
-AdminOptions = options_lib.AdminOptions
-ModelDetail = model_detail.ModelDetail
-Replica = model_detail.Replica
-ModelServerTypeStat = admin_calls.ModelServerTypeStat
-SetRoot = admin_client.set_root
+SaxError = sax.SaxError
+Options = sax.Options
+ModelOptions = sax.ModelOptions
+AdminOptions = sax.AdminOptions
+ModelDetail = sax.ModelDetail
+Replica = sax.Replica
+ModelServerTypeStat = sax.ModelServerTypeStat
+SetRoot = sax.SetRoot
+StartDebugPort = sax.StartDebugPort
 
 LanguageModel = lm.LM
-VisionModel = vm.VM
-AudioModel = am.AM
-MultimodalModel = mm.MM
-CustomModel = cm.CM
-ModelServer = modelet.Modelet
+VisionModel = media.VM
+AudioModel = media.AM
+MultimodalModel = media.MM
+CustomModel = custom.CM
+ModelServer = custom.Modelet
 
 
 class Model:
@@ -98,4 +92,3 @@ WatchAddresses = _calls.WatchAddresses
 WaitForReady = _calls.WaitForReady
 GetACL = _calls.GetACL
 SetACL = _calls.SetACL
-StartDebugPort = debug_page.start

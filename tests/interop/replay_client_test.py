@@ -16,7 +16,8 @@ import grpc
 
 from saxml_ext.client import sax
 from saxml_ext.client import saxutil
-from saxml_ext.client.models import modelet
+from saxml_ext.client.models import custom
+from saxml_ext.client.transport import address_watcher
 from saxml_ext.client.transport import admin_client
 from saxml_ext.client.transport import blocking
 from saxml_ext.client.transport import data_client
@@ -205,14 +206,12 @@ class ReplayTest(parameterized.TestCase):
     )
 
   def call_WatchLoc(self, row: recorded.Row):
-    return blocking.run(
-      admin_client.get(_CELL).watch_loc(
-        row.request.model_id,
-        row.request.admin_server_id,
-        row.request.seqno,
-        self.timeout,
-      )
-    )
+    known = address_watcher.AddressSet()
+    known.admin_server_id = row.request.admin_server_id
+    known.seqno = row.request.seqno
+    request = known.request(row.request.model_id)
+    admin = admin_client.get(_CELL)
+    return blocking.run(admin.call('WatchLoc', request, self.timeout))
 
   def call_Generate(self, row: recorded.Row):
     return self.lm(row).Generate(row.request.text, self.model_options(row))
@@ -242,9 +241,9 @@ class ReplayTest(parameterized.TestCase):
   def call_Export(self, row: recorded.Row):
     request = row.request
     [mode] = [
-      k for k, v in modelet.SEED_MODES.items() if v == request.rng_seed_mode
+      k for k, v in custom.SEED_MODES.items() if v == request.rng_seed_mode
     ]
-    modelet.BlockingModelet(self.client(row)).Export(
+    custom.BlockingModelet(self.client(row)).Export(
       request.export_path,
       list(request.method_names),
       list(request.signatures),

@@ -7,7 +7,7 @@ from saxml_ext.client import sax
 from saxml_ext.client.cli import command
 from saxml_ext.client.cli import go_flags
 from saxml_ext.client.transport import admin_client
-from saxml_ext.client.transport import names
+from saxml_ext.client.transport import options as options_lib
 from saxml_ext.common import errors
 from saxml_ext.common import ids
 from saxml_ext.common.security import access
@@ -19,7 +19,7 @@ _ALL = 'all'
 def _getacl(context: command.Context, args: go_flags.Parsed) -> None:
   command.check_count(args.rest, 1, 2)
   target, *method = args.rest
-  target = names.complete(target)
+  target = options_lib.model_id(target)
   options = context.admin_options()
   if method:
     items = sax.GetACL(target, _ALL, options)

@@ -7,7 +7,7 @@ import time
 
 from saxml_ext.client import sax
 from saxml_ext.client.cli import go_flags
-from saxml_ext.client.transport import names
+from saxml_ext.client.transport import options as options_lib
 
 
 class Context:
@@ -69,7 +69,7 @@ def complete(args: go_flags.Parsed) -> go_flags.Parsed:
   """The same arguments, a short name of a model in front completed."""
   if not args.rest:
     return args
-  rest = [names.complete(args.rest[0]), *args.rest[1:]]
+  rest = [options_lib.model_id(args.rest[0]), *args.rest[1:]]
   return dataclasses.replace(args, rest=rest)
 
 

@@ -10,8 +10,7 @@ from saxml_ext.client.cli import go_flags
 from saxml_ext.client.cli import replica_status
 from saxml_ext.client.cli import text_table
 from saxml_ext.client.transport import admin_client
-from saxml_ext.client.transport import model_detail
-from saxml_ext.client.transport import names
+from saxml_ext.client.transport import options as options_lib
 from saxml_ext.common import cell as cell_files
 from saxml_ext.common import errors
 from saxml_ext.common import ids
@@ -78,7 +77,7 @@ def _print_status(
   rows = [
     row
     for row in replica_status.of(details, context.remaining())
-    if is_asked_for or row[1].hosts or row[1].status != model_detail.LOADED
+    if is_asked_for or row[1].hosts or row[1].status != admin_client.LOADED
   ]
   if rows or is_asked_for:
     _print_replicas(rows, args['csv'])
@@ -152,8 +151,8 @@ def _list_model(
 
 def _target(args: go_flags.Parsed) -> str:
   """What is asked about: the argument, else the cell that SAX_CELL names."""
-  if not args.rest and names.default_cell():
-    return names.default_cell()
+  if not args.rest and options_lib.default_cell():
+    return options_lib.default_cell()
   command.check_count(args.rest, 1, 1)
   return args.rest[0]
 
@@ -208,7 +207,7 @@ def _wait(context: command.Context, args: go_flags.Parsed) -> None:
       now = _look(model_id)
       replicas = replica_status.of([now], _LOOK_SECONDS) if now else []
       standing = '; '.join(str(replica) for _, replica in replicas)
-      is_loading = any(r.status == model_detail.LOADING for _, r in replicas)
+      is_loading = any(r.status == admin_client.LOADING for _, r in replicas)
       if left <= _REPORT_SECONDS or not (is_loading or context.remaining()):
         if is_loading:
           context.timeout = limit  # The hint names it.

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 import grpc
 
 from saxml_ext.client import sax
+from saxml_ext.client.transport import admin_client
 from saxml_ext.client.transport import blocking
-from saxml_ext.client.transport import model_detail
 from saxml_ext.common import errors
 from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.protobuf import modelet_pb2_grpc
@@ -49,7 +49,7 @@ def of(details: Sequence[sax.ModelDetail], timeout: float) -> list[Row]:
     found, wanted = detail.active_replicas, detail.max_replicas
     if found < wanted and all(r.address for r in replicas):
       reason = f'no server: {found} of {wanted} replicas have one'
-      replicas.append(sax.Replica('', model_detail.MISSING, reason))
+      replicas.append(sax.Replica('', admin_client.MISSING, reason))
     rows.extend((detail.model_id, replica) for replica in replicas)
   return rows
 
@@ -83,11 +83,11 @@ def _ask(addresses: Iterable[str], timeout: float) -> dict[str, _Answer]:
 def _replica(address: str, answer: _Answer, model_id: str) -> sax.Replica:
   if isinstance(answer, errors.SaxError):
     reason = f'{answer.code.name}: {answer.message}'
-    return sax.Replica(address, model_detail.UNKNOWN, reason)
+    return sax.Replica(address, admin_client.UNKNOWN, reason)
   for info in answer.models:
     if info.model_key == model_id:
-      return model_detail.replica(
+      return admin_client.replica(
         address, info.model_status, info.failure_reason
       )
   reason = 'the server does not know the model yet'
-  return sax.Replica(address, model_detail.UNKNOWN, reason)
+  return sax.Replica(address, admin_client.UNKNOWN, reason)

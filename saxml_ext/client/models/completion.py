@@ -5,12 +5,12 @@ Only servers of this repository have the service.
 
 from collections.abc import AsyncGenerator, Sequence
 import contextlib
-import random
 import time
 from typing import Any
 
 from saxml_ext.client.transport import data_client
 from saxml_ext.common import errors
+from saxml_ext.common import request_options
 from saxml_ext.protobuf import completion_pb2
 from saxml_ext.protobuf import completion_pb2_grpc
 
@@ -23,11 +23,6 @@ DESCRIBE = data_client.Method('describe', _STUB, 'Describe')
 # Replicas that a stream may lose: what kills them is maybe the request itself,
 # which is not to kill all of them.
 _MOST_LOSSES = 3
-_EARLY_STOPPING = {
-  True: completion_pb2.EARLY_STOPPING_TRUE,
-  False: completion_pb2.EARLY_STOPPING_FALSE,
-  'never': completion_pb2.EARLY_STOPPING_NEVER,
-}
 
 Prompt = str | Sequence[int]
 
@@ -38,7 +33,8 @@ def request(
   """Returns a request; raises InvalidArgument for unknown settings."""
   early = settings.get('early_stopping')
   if isinstance(early, bool) or early == 'never':
-    settings = settings | {'early_stopping': _EARLY_STOPPING[early]}
+    number = request_options.EARLY_STOPPING.index(early)
+    settings = settings | {'early_stopping': number}
   try:
     request = completion_pb2.CompleteRequest(**settings)
   except (TypeError, ValueError) as e:
@@ -63,7 +59,7 @@ async def stream(
   timeout: float | None,
 ) -> AsyncGenerator[completion_pb2.CompleteResponse, None]:
   """Yields the answers while they grow, see `lm.LM.CompleteStream`."""
-  settings.setdefault('fallback_seed', random.getrandbits(32))
+  settings.setdefault('fallback_seed', request_options.draw_seed())
   message = request(client.model_id, prompt, settings | {'stream': True})
   end = None if timeout is None else time.monotonic() + timeout
   said = _Said()

@@ -92,7 +92,7 @@ class LM(data_client.Caller):
       Models can be set up to give several numbers per suffix.
     """
     request = lm_pb2.ScoreRequest(suffix=suffix, prefix=prefix)
-    response = await self._client.call_with(_SCORE, request, options)
+    response = await self._call(_SCORE, request, options)
     return list(response.logp)
 
   async def Generate(
@@ -109,7 +109,7 @@ class LM(data_client.Caller):
       natural log-probability of the text, as the serving params normalize it.
     """
     request = lm_pb2.GenerateRequest(text=text)
-    return _texts(await self._client.call_with(_GENERATE, request, options))
+    return _texts(await self._call(_GENERATE, request, options))
 
   async def GenerateStream(
     self, text: str, options: options_lib.ModelOptions | None = None
@@ -135,7 +135,7 @@ class LM(data_client.Caller):
   ) -> list[float]:
     """Returns the text's embedding, [D]."""
     request = lm_pb2.EmbedRequest(text=text)
-    response = await self._client.call_with(_EMBED, request, options)
+    response = await self._call(_EMBED, request, options)
     return list(response.embedding)
 
   async def Gradient(
@@ -156,7 +156,7 @@ class LM(data_client.Caller):
       tensor name -> its values, flat in row-major order.
     """
     request = lm_pb2.GradientRequest(suffix=suffix, prefix=prefix)
-    response = await self._client.call_with(_GRADIENT, request, options)
+    response = await self._call(_GRADIENT, request, options)
     gradients = {
       name: list(gradient.values)
       for name, gradient in response.gradients.items()
@@ -246,9 +246,7 @@ class BlockingLM(blocking.Wrapper[LM]):
   Arguments, results and errors are those of `LM`.
   """
 
-  def __init__(self, client: data_client.DataClient):
-    super().__init__(LM(client))
-    self._client = client
+  COROUTINES = LM
 
   Score = blocking.method(LM.Score)
   Generate = blocking.method(LM.Generate)

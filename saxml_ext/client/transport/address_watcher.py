@@ -8,8 +8,6 @@ import weakref
 
 from saxml_ext.client.transport import admin_client
 from saxml_ext.client.transport import blocking
-from saxml_ext.client.transport import model_detail
-from saxml_ext.client.transport import transport as transport_lib
 from saxml_ext.common import errors
 from saxml_ext.protobuf import admin_pb2
 
@@ -24,7 +22,7 @@ class Outlook:
   def __init__(self):
     self._without_server_since: float | None = None
 
-  def judge(self, detail: model_detail.ModelDetail, now: float) -> str:
+  def judge(self, detail: admin_client.ModelDetail, now: float) -> str:
     """Tells why waiting for a replica is of no use; "" if it may help.
 
     It may help while a replica is loading, or while the server of one is
@@ -41,7 +39,7 @@ class Outlook:
         f'-replicas=1 {detail.model_id}`'
       )
     held = [r for r in detail.replicas if r.address]
-    if any(r.status != model_detail.FAILED for r in held):
+    if any(r.status != admin_client.FAILED for r in held):
       self._without_server_since = None
       return ''
     if held:
@@ -55,7 +53,7 @@ class Outlook:
     return _text(detail)
 
 
-def _text(detail: model_detail.ModelDetail) -> str:
+def _text(detail: admin_client.ModelDetail) -> str:
   return '; '.join(map(str, detail.replicas))
 
 
@@ -78,6 +76,14 @@ class AddressSet:
     self.admin_server_id = ''
     self.seqno = 0
     self.addresses: frozenset[str] = frozenset()
+
+  def request(self, model_id: str) -> admin_pb2.WatchLocRequest:
+    """Returns the request for what changes next."""
+    return admin_pb2.WatchLocRequest(
+      model_id=model_id,
+      admin_server_id=self.admin_server_id,
+      seqno=self.seqno,
+    )
 
   def apply(self, response: admin_pb2.WatchLocResponse) -> list[str]:
     """Applies an answer.
@@ -199,10 +205,9 @@ class AddressWatcher:
       while True:
         try:
           response = blocking.run(
-            self._admin.watch_loc(
-              self.model_id,
-              known.admin_server_id,
-              known.seqno,
+            self._admin.call(
+              'WatchLoc',
+              known.request(self.model_id),
               _POLL_SECONDS if known.addresses else look_after,
             )
           )
@@ -234,7 +239,9 @@ class AddressWatcher:
       )
     except errors.DeadlineExceeded:
       return  # A new admin server may know more.
-    self._why = outlook.judge(model_detail.of(published), time.monotonic())
+    self._why = outlook.judge(
+      admin_client.detail_of(published), time.monotonic()
+    )
     if self._why and not self.answered:
       raise errors.FailedPrecondition(
         f'no replica of {self.model_id} can answer: {self._why}'
@@ -259,12 +266,12 @@ class AddressWatcher:
 
 
 # Those that may have requests under way to an address that is gone.
-_transports: weakref.WeakSet[transport_lib.Transport] = weakref.WeakSet(
+_transports: weakref.WeakSet[blocking.Transport] = weakref.WeakSet(
   [blocking.TRANSPORT]
 )
 
 
-def tell(transport: transport_lib.Transport) -> None:
+def tell(transport: blocking.Transport) -> None:
   """Has the transport probe addresses that leave the list of a model."""
   _transports.add(transport)
 

@@ -9,7 +9,6 @@ from saxml_ext.client.testing import fake_cell
 from saxml_ext.client.transport import address_watcher
 from saxml_ext.client.transport import admin_client
 from saxml_ext.client.transport import blocking
-from saxml_ext.client.transport import model_detail
 from saxml_ext.common import errors
 from saxml_ext.common.testing import golden
 from saxml_ext.protobuf import admin_pb2
@@ -156,22 +155,22 @@ class AddressWatcherTest(absltest.TestCase):
     self.wait_for({'y:1'})
 
 
-_FAILED = model_detail.Replica('x:1', 'FAILED', 'no such checkpoint')
-_LOADING = model_detail.Replica('y:1', 'LOADING', '')
-_RESTARTING = model_detail.Replica('y:1', 'UNKNOWN', 'does not answer')
-_MISSING = model_detail.Replica('', 'MISSING', 'no room')
+_FAILED = admin_client.Replica('x:1', 'FAILED', 'no such checkpoint')
+_LOADING = admin_client.Replica('y:1', 'LOADING', '')
+_RESTARTING = admin_client.Replica('y:1', 'UNKNOWN', 'does not answer')
+_MISSING = admin_client.Replica('', 'MISSING', 'no room')
 
 
 def _detail(
-  *replicas: model_detail.Replica, wanted: int = 1
-) -> model_detail.ModelDetail:
-  return model_detail.ModelDetail(
+  *replicas: admin_client.Replica, wanted: int = 1
+) -> admin_client.ModelDetail:
+  return admin_client.ModelDetail(
     'p.A', 'None', wanted, 0, {}, '/sax/test/m', replicas=replicas
   )
 
 
 class OutlookTest(absltest.TestCase):
-  def judge(self, *replicas: model_detail.Replica) -> str:
+  def judge(self, *replicas: admin_client.Replica) -> str:
     return address_watcher.Outlook().judge(_detail(*replicas), 0.0)
 
   def test_failed_everywhere(self):

@@ -12,14 +12,12 @@ up. What a method raises besides is told there.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from saxml_ext.client.transport import address_watcher
 from saxml_ext.client.transport import admin_client
-from saxml_ext.client.transport import model_detail
-from saxml_ext.client.transport import names
+from saxml_ext.client.transport import blocking
 from saxml_ext.client.transport import options as options_lib
-from saxml_ext.client.transport import transport as transport_lib
 from saxml_ext.common import cell as cell_files
 from saxml_ext.common import errors
 from saxml_ext.common import ids
@@ -27,7 +25,7 @@ from saxml_ext.common.security import acl_file
 from saxml_ext.protobuf import admin_pb2
 
 AdminOptions = options_lib.AdminOptions
-ModelDetail = model_detail.ModelDetail
+ModelDetail = admin_client.ModelDetail
 
 # In place of a method's name: every method.
 ALL = 'all'
@@ -48,7 +46,7 @@ def _seconds(options: AdminOptions | None) -> float | None:
 class AdminCalls:
   """The functions, over one kind of transport."""
 
-  def __init__(self, transport: Callable[[], transport_lib.Transport]):
+  def __init__(self, transport: Callable[[], blocking.Transport]):
     self._transport = transport
 
   async def Publish(
@@ -74,7 +72,7 @@ class AdminCalls:
       AlreadyExists: the id is taken.
       InvalidArgument: an argument is malformed.
     """
-    model_id = names.complete(id)
+    model_id = options_lib.model_id(id)
     model = admin_pb2.Model(
       model_id=model_id,
       model_path=model_path,
@@ -82,15 +80,17 @@ class AdminCalls:
       requested_num_replicas=num_replicas,
       overrides=overrides,
     )
-    await self._admin(model_id).publish(model, _seconds(options))
+    request = admin_pb2.PublishRequest(model=model)
+    await self._call_for(model_id, 'Publish', request, options)
     address_watcher.forgive(model_id)
 
   async def Unpublish(
     self, id: str, options: AdminOptions | None = None
   ) -> None:
     """Unpublishes a model; raises NotFound if it is not published."""
-    model_id = names.complete(id)
-    await self._admin(model_id).unpublish(model_id, _seconds(options))
+    model_id = options_lib.model_id(id)
+    request = admin_pb2.UnpublishRequest(model_id=model_id)
+    await self._call_for(model_id, 'Unpublish', request, options)
 
   async def Update(
     self,
@@ -116,17 +116,16 @@ class AdminCalls:
       NotFound: the model is not published.
       InvalidArgument: the model path differs, or another argument is malformed.
     """
-    model_id = names.complete(id)
-    admin, timeout = self._admin(model_id), _seconds(options)
-    old = (await admin.list_one(model_id, timeout)).model
+    model_id = options_lib.model_id(id)
+    old = await self._published(model_id, options)
     model = admin_pb2.Model(
       model_id=model_id,
       model_path=model_path,
       checkpoint_path=checkpoint_path,
       requested_num_replicas=num_replicas,
-      overrides=old.overrides,
+      overrides=old.model.overrides,
     )
-    await admin.update(model, timeout)
+    await self._update(model, options)
 
   async def UpdateReplicas(
     self,
@@ -145,12 +144,11 @@ class AdminCalls:
       NotFound: the model is not published.
       InvalidArgument: the number is negative.
     """
-    model_id = names.complete(id)
+    model_id = options_lib.model_id(id)
     ids.check_replicas(num_replicas)
-    admin, timeout = self._admin(model_id), _seconds(options)
-    model = (await admin.list_one(model_id, timeout)).model
+    model = (await self._published(model_id, options)).model
     model.requested_num_replicas = num_replicas
-    await admin.update(model, timeout)
+    await self._update(model, options)
 
   async def UpdateCheckpoint(
     self,
@@ -170,41 +168,37 @@ class AdminCalls:
       NotFound: the model is not published.
       InvalidArgument: the path is malformed.
     """
-    model_id = names.complete(id)
-    admin, timeout = self._admin(model_id), _seconds(options)
-    model = (await admin.list_one(model_id, timeout)).model
+    model_id = options_lib.model_id(id)
+    model = (await self._published(model_id, options)).model
     model.checkpoint_path = checkpoint_path
-    await admin.update(model, timeout)
+    await self._update(model, options)
 
   async def List(
     self, id: str, options: AdminOptions | None = None
   ) -> tuple[str, str, int]:
-    """(model path, checkpoint, number of servers assigned) of a model."""
+    """Returns (model path, checkpoint, servers assigned) of a model."""
     detail = await self.ListDetail(id, options)
     return detail.model, detail.ckpt, detail.active_replicas
 
   async def ListDetail(
     self, id: str, options: AdminOptions | None = None
   ) -> ModelDetail:
-    """What is known of a model; raises NotFound if it is not published."""
-    model_id = names.complete(id)
-    return model_detail.of(
-      await self._admin(model_id).list_one(model_id, _seconds(options))
-    )
+    """Describes a model; raises NotFound if it is not published."""
+    published = await self._published(options_lib.model_id(id), options)
+    return admin_client.detail_of(published)
 
   async def ListAll(
     self, id: str, options: AdminOptions | None = None
   ) -> list[str]:
-    """Ids of a cell's models, in no order."""
+    """Returns the ids of a cell's models, in no order."""
     return [item.model_id for item in await self.ListAllDetails(id, options)]
 
   async def ListAllDetails(
     self, cell: str, options: AdminOptions | None = None
   ) -> list[ModelDetail]:
-    """What is known of each of a cell's models, in no order."""
-    admin = admin_client.get(cell, self._transport())
-    published = await admin.list_all(_seconds(options))
-    return [model_detail.of(item) for item in published]
+    """Describes each of a cell's models, in no order."""
+    response = await self._call(cell, 'List', admin_pb2.ListRequest(), options)
+    return [admin_client.detail_of(item) for item in response.published_models]
 
   async def Stats(
     self, id: str, options: AdminOptions | None = None
@@ -214,13 +208,13 @@ class AdminCalls:
     Raises:
       NotFound: the model is not published.
     """
-    parsed = ids.parse_cell_or_model_id(names.complete(id))
-    if isinstance(parsed, ids.CellId):
-      cell, model_id = str(parsed), ''
+    target = ids.parse_cell_or_model_id(options_lib.model_id(id))
+    if isinstance(target, ids.CellId):
+      cell, model_id = str(target), ''
     else:
-      cell, model_id = parsed.cell, str(parsed)
-    admin = admin_client.get(cell, self._transport())
-    response = await admin.stats(model_id, _seconds(options))
+      cell, model_id = target.cell, str(target)
+    request = admin_pb2.StatsRequest(model_id=model_id)
+    response = await self._call(cell, 'Stats', request, options)
     server = admin_pb2.ModelServer
     return [
       ModelServerTypeStat(
@@ -249,10 +243,11 @@ class AdminCalls:
       FailedPrecondition: loading it failed wherever it was tried.
       DeadlineExceeded: time is up.
     """
-    model_id = names.complete(id)
-    await self._admin(model_id).wait_for_ready(
-      model_id, num_replicas, _seconds(options)
+    model_id = options_lib.model_id(id)
+    request = admin_pb2.WaitForReadyRequest(
+      model_id=model_id, num_replicas=num_replicas
     )
+    await self._call_for(model_id, 'WaitForReady', request, options)
     address_watcher.forgive(model_id)
 
   async def WatchAddresses(self, id: str) -> AsyncGenerator[list[str], None]:
@@ -265,14 +260,11 @@ class AdminCalls:
     Raises:
       NotFound: the model is not published, or not any more.
     """
-    model_id = names.complete(id)
-    admin = self._admin(model_id)
+    model_id = options_lib.model_id(id)
     known = address_watcher.AddressSet()
     while True:
-      response = await admin.watch_loc(
-        model_id, known.admin_server_id, known.seqno, None
-      )
-      yield known.apply(response)
+      request = known.request(model_id)
+      yield known.apply(await self._call_for(model_id, 'WatchLoc', request))
 
   async def GetACL(
     self,
@@ -296,7 +288,7 @@ class AdminCalls:
       NotFound: the model is not published.
       InvalidArgument: a method was given for a cell.
     """
-    cell_or_model_id = names.complete(cell_or_model_id)
+    cell_or_model_id = options_lib.model_id(cell_or_model_id)
     parsed = ids.parse_cell_or_model_id(cell_or_model_id)
     if isinstance(parsed, ids.CellId):
       _check_no_method(cell_or_model_id, method_id)
@@ -304,12 +296,10 @@ class AdminCalls:
         cell_files.read_config, admin_client.root(), str(parsed)
       )
       return config.admin_acl
-    published = await self._admin(cell_or_model_id).list_one(
-      cell_or_model_id, _seconds(options)
-    )
+    model = (await self._published(cell_or_model_id, options)).model
     if not method_id:
-      return published.model.admin_acl
-    items = dict(published.model.acls.items)
+      return model.admin_acl
+    items = dict(model.acls.items)
     return items if method_id == ALL else items.get(method_id, '')
 
   async def SetACL(
@@ -331,7 +321,7 @@ class AdminCalls:
       InvalidArgument: the name is malformed, or there is no such method.
       Unimplemented: the cell has no file of ACLs to look the name up in.
     """
-    cell_or_model_id = names.complete(cell_or_model_id)
+    cell_or_model_id = options_lib.model_id(cell_or_model_id)
     parsed = ids.parse_cell_or_model_id(cell_or_model_id)
     if isinstance(parsed, ids.CellId):
       _check_no_method(cell_or_model_id, method_id)
@@ -339,19 +329,45 @@ class AdminCalls:
       return
     if method_id and acl:  # Without an ACL, any name can be taken off the list.
       acl_file.check_method(method_id)
-    admin, timeout = self._admin(cell_or_model_id), _seconds(options)
-    model = (await admin.list_one(cell_or_model_id, timeout)).model
+    model = (await self._published(cell_or_model_id, options)).model
     if not method_id:
       model.admin_acl = acl
     elif acl:
       model.acls.items[method_id] = acl
     else:
       model.acls.items.pop(method_id, None)
-    await admin.update(model, timeout)
+    await self._update(model, options)
 
-  def _admin(self, model_id: str) -> admin_client.AdminClient:
+  async def _call(
+    self, cell: str, method: str, request: Any, options: AdminOptions | None
+  ) -> Any:
+    admin = admin_client.get(cell, self._transport())
+    return await admin.call(method, request, _seconds(options))
+
+  async def _call_for(
+    self,
+    model_id: str,
+    method: str,
+    request: Any,
+    options: AdminOptions | None = None,
+  ) -> Any:
     cell = ids.parse_model_id(model_id).cell
-    return admin_client.get(cell, self._transport())
+    return await self._call(cell, method, request, options)
+
+  async def _published(
+    self, model_id: str, options: AdminOptions | None
+  ) -> admin_pb2.PublishedModel:
+    cell = ids.parse_model_id(model_id).cell
+    admin = admin_client.get(cell, self._transport())
+    return await admin.list_one(model_id, _seconds(options))
+
+  async def _update(
+    self, model: admin_pb2.Model, options: AdminOptions | None
+  ) -> None:
+    request = admin_pb2.UpdateRequest(model=model)
+    # Sent also when their map is empty, as other clients do.
+    request.model.acls.SetInParent()
+    await self._call_for(model.model_id, 'Update', request, options)
 
 
 def _check_no_method(cell: str, method: str) -> None:

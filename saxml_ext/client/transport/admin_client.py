@@ -1,5 +1,7 @@
-"""Calls to a cell's admin server, wherever it is at the moment."""
+"""Calls to a cell's admin server, and the models that it lists."""
 
+from collections.abc import Iterable, Mapping
+import dataclasses
 import math
 import threading
 import time
@@ -7,9 +9,8 @@ from typing import Any
 
 import grpc
 
+from saxml_ext.client.transport import attempts as attempts_lib
 from saxml_ext.client.transport import blocking
-from saxml_ext.client.transport import retry
-from saxml_ext.client.transport import transport as transport_lib
 from saxml_ext.common import cell as cell_files
 from saxml_ext.common import errors
 from saxml_ext.common import ids
@@ -17,6 +18,7 @@ from saxml_ext.common.security import tls
 from saxml_ext.common.telemetry import tracing
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
+from saxml_ext.protobuf import common_pb2
 
 _RETRIED = frozenset(
   {
@@ -29,6 +31,96 @@ _RETRIED = frozenset(
 # wants something else of its clients.
 _HANG_UPS_SECS = 3.0
 
+LOADED = 'LOADED'
+LOADING = 'LOADING'
+FAILED = 'FAILED'
+# Of a replica whose server cannot tell how it fares, and of one without server.
+UNKNOWN = 'UNKNOWN'
+MISSING = 'MISSING'
+
+
+@dataclasses.dataclass(frozen=True)
+class Replica:
+  """One of a model's replicas.
+
+  Attributes:
+    address: "host:port" of its server; "" for a replica without one.
+    status: 'LOADING', 'LOADED', 'FAILED', 'UNLOADING', 'UNKNOWN' or 'MISSING'.
+    reason: why it does not serve; "" if that is not known.
+    hosts: names of the hosts of a group that serves it together, the one with
+      the address first; empty if it is a server of one host.
+  """
+
+  address: str
+  status: str
+  reason: str
+  hosts: tuple[str, ...] = ()
+
+  def __str__(self) -> str:
+    text = f'{self.address}: {self.status}' if self.address else self.status
+    return f'{text} ({self.reason})' if self.reason else text
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelDetail:
+  """A published model.
+
+  Attributes:
+    model: registered name of its serving params.
+    ckpt: its checkpoint.
+    max_replicas: replicas asked for.
+    active_replicas: servers assigned to it.
+    overrides: attribute of the serving params -> value as JSON.
+    model_id: "/sax/<cell>/<model>".
+    method_names: data methods that its replicas serve, as far as known.
+    acls: data method -> ACL that admits its callers.
+    addresses: "host:port" of the assigned servers.
+    replicas: how each replica fares. Stock admin servers do not tell; then it
+      is empty.
+  """
+
+  model: str
+  ckpt: str
+  max_replicas: int
+  active_replicas: int
+  overrides: Mapping[str, str]
+  model_id: str = ''
+  method_names: tuple[str, ...] = ()
+  acls: Mapping[str, str] = dataclasses.field(default_factory=dict)
+  addresses: tuple[str, ...] = ()
+  replicas: tuple[Replica, ...] = ()
+
+
+def replica(
+  address: str, status: int, reason: str, hosts: Iterable[str] = ()
+) -> Replica:
+  """A replica; `status` is a `common_pb2.ModelStatus`."""
+  if status:
+    name = common_pb2.ModelStatus.Name(status)
+  else:
+    name = UNKNOWN if address else MISSING
+  return Replica(address, name, reason, tuple(hosts))
+
+
+def detail_of(published: admin_pb2.PublishedModel) -> ModelDetail:
+  """What an answer to List says of a model."""
+  model = published.model
+  return ModelDetail(
+    model=model.model_path,
+    ckpt=model.checkpoint_path,
+    max_replicas=model.requested_num_replicas,
+    active_replicas=len(published.modelet_addresses),
+    overrides=dict(model.overrides),
+    model_id=model.model_id,
+    method_names=tuple(model.method_names),
+    acls=dict(model.acls.items),
+    addresses=tuple(published.modelet_addresses),
+    replicas=tuple(
+      replica(r.address, r.status, r.reason, r.hosts)
+      for r in published.replicas
+    ),
+  )
+
 
 class AdminClient:
   """The admin server of one cell.
@@ -36,9 +128,12 @@ class AdminClient:
   Its address is read from the cell's location.proto before the first call,
   and again after every call that could not reach it, so that a new leader is
   found. Every call has the errors of `call`.
+
+  Attributes:
+    last_error: The error of the latest attempt; None if that went well.
   """
 
-  def __init__(self, root: str, cell: str, transport: transport_lib.Transport):
+  def __init__(self, root: str, cell: str, transport: blocking.Transport):
     """`root` is `sax_root`; `cell` is "/sax/<cell>". Connects later."""
     self._root = root
     self._cell = cell
@@ -50,12 +145,7 @@ class AdminClient:
     self._hung_up_since = math.inf
     self._stub: admin_pb2_grpc.AdminStub | None = None
     self._stale = True
-    self._last_error: errors.SaxError | None = None
-
-  @property
-  def last_error(self) -> errors.SaxError | None:
-    """Error of the latest attempt; None if that went well."""
-    return self._last_error
+    self.last_error: errors.SaxError | None = None
 
   async def call(self, method: str, request: Any, timeout: float | None) -> Any:
     """Calls the admin server until it answers.
@@ -75,7 +165,7 @@ class AdminClient:
     """
     subject = _subject(request) or self._cell
     what = f'{method} of {subject}'
-    attempts = retry.Retry(what, timeout, _RETRIED)
+    attempts = attempts_lib.Retry(what, timeout, _RETRIED)
 
     async def attempt() -> Any:
       try:
@@ -84,15 +174,15 @@ class AdminClient:
           rpc, request, attempts.remaining()
         )
       except grpc.RpcError as e:
-        self._last_error = error = self._error(e)
+        self.last_error = error = self._error(e)
         if isinstance(error, (errors.Unavailable, errors.FailedPrecondition)):
           self._stale = True
           raise error from e
         raise
       except errors.SaxError as e:
-        self._last_error = e
+        self.last_error = e
         raise
-      self._last_error = None
+      self.last_error = None
       self._answered = True
       return response
 
@@ -144,28 +234,10 @@ class AdminClient:
         self._stale = False
       return stub
 
-  async def publish(
-    self, model: admin_pb2.Model, timeout: float | None
-  ) -> None:
-    """Publishes a model; AlreadyExists if its id is taken."""
-    await self.call('Publish', admin_pb2.PublishRequest(model=model), timeout)
-
-  async def unpublish(self, model_id: str, timeout: float | None) -> None:
-    """Unpublishes a model; NotFound if it is not published."""
-    request = admin_pb2.UnpublishRequest(model_id=model_id)
-    await self.call('Unpublish', request, timeout)
-
-  async def update(self, model: admin_pb2.Model, timeout: float | None) -> None:
-    """Replaces a published model's record; NotFound if there is none."""
-    request = admin_pb2.UpdateRequest(model=model)
-    # Sent also when their map is empty, as other clients do.
-    request.model.acls.SetInParent()
-    await self.call('Update', request, timeout)
-
   async def list_one(
     self, model_id: str, timeout: float | None
   ) -> admin_pb2.PublishedModel:
-    """One published model; NotFound if it is not published."""
+    """Returns a published model; raises NotFound if there is none."""
     request = admin_pb2.ListRequest(model_id=model_id)
     response = await self.call('List', request, timeout)
     if len(response.published_models) != 1:
@@ -174,42 +246,6 @@ class AdminClient:
         f'{len(response.published_models)} models named {model_id}, not 1'
       )
     return response.published_models[0]
-
-  async def list_all(
-    self, timeout: float | None
-  ) -> list[admin_pb2.PublishedModel]:
-    """Every published model, in no order."""
-    response = await self.call('List', admin_pb2.ListRequest(), timeout)
-    return list(response.published_models)
-
-  async def stats(
-    self, model_id: str, timeout: float | None
-  ) -> admin_pb2.StatsResponse:
-    """Counts of the model's servers, or of every server if it is ""."""
-    request = admin_pb2.StatsRequest(model_id=model_id)
-    return await self.call('Stats', request, timeout)
-
-  async def wait_for_ready(
-    self, model_id: str, num_replicas: int, timeout: float | None
-  ) -> None:
-    """Waits until so many replicas have loaded a model."""
-    request = admin_pb2.WaitForReadyRequest(
-      model_id=model_id, num_replicas=num_replicas
-    )
-    await self.call('WaitForReady', request, timeout)
-
-  async def watch_loc(
-    self,
-    model_id: str,
-    admin_server_id: str,
-    seqno: int,
-    timeout: float | None,
-  ) -> admin_pb2.WatchLocResponse:
-    """Waits for changes of a model's addresses."""
-    request = admin_pb2.WatchLocRequest(
-      model_id=model_id, admin_server_id=admin_server_id, seqno=seqno
-    )
-    return await self.call('WatchLoc', request, timeout)
 
 
 def _subject(request: Any) -> str:
@@ -235,7 +271,7 @@ def root() -> str:
 
 
 def get(
-  cell: str, transport: transport_lib.Transport = blocking.TRANSPORT
+  cell: str, transport: blocking.Transport = blocking.TRANSPORT
 ) -> AdminClient:
   """The transport's client of a cell "/sax/<cell>".
 

@@ -8,8 +8,8 @@ import grpc
 from grpc_health.v1 import health_pb2_grpc
 
 from saxml_ext.client.transport import address_watcher
-from saxml_ext.client.transport import replicas
-from saxml_ext.client.transport import transport as transport_lib
+from saxml_ext.client.transport import attempts
+from saxml_ext.client.transport import blocking
 from saxml_ext.common import grpc_util
 from saxml_ext.common.telemetry import tracing
 
@@ -17,11 +17,11 @@ _T = TypeVar('_T')
 
 
 class Asynchronous:
-  """A `transport_lib.Transport` for the coroutines of one event loop."""
+  """A `blocking.Transport` for the coroutines of one event loop."""
 
   def __init__(self):
     """Creates it; call on the event loop."""
-    self.connections = replicas.Connections(self.channel)
+    self.connections = attempts.Connections(self.channel)
     self.admin_clients: dict[tuple[str, str], Any] = {}
     self._loop = asyncio.get_running_loop()
 
@@ -35,7 +35,7 @@ class Asynchronous:
     connection = self.connections.busy(address)
     if connection:
       stub = connection.stub(health_pb2_grpc.HealthStub)
-      transport_lib.start_probe(stub.Check)
+      blocking.start_probe(stub.Check)
 
   def lock(self) -> asyncio.Lock:
     return asyncio.Lock()
@@ -61,7 +61,7 @@ class Asynchronous:
       call.cancel()
 
   async def addresses(
-    self, watcher: transport_lib.Watcher, timeout: float | None
+    self, watcher: blocking.Watcher, timeout: float | None
   ) -> frozenset[str]:
     if not watcher.count():
       known = asyncio.Event()

@@ -19,7 +19,6 @@ from typing import Any, Generic, TypeVar
 import grpc
 
 from saxml_ext.client.transport import blocking
-from saxml_ext.client.transport import transport as transport_lib
 from saxml_ext.common.telemetry import tracing
 
 _logger = logging.getLogger(__name__)
@@ -102,7 +101,7 @@ class _Once:
 
 
 class Callbacks(blocking.Blocking):
-  """A `transport_lib.Transport` for requests that `start` runs.
+  """A `blocking.Transport` for requests that `start` runs.
 
   It shares the blocking transport's connections. Reading files and streaming
   block here as they do there.
@@ -127,7 +126,7 @@ class Callbacks(blocking.Blocking):
       raise call from None  # A call is the error that it ended with.
 
   async def addresses(
-    self, watcher: transport_lib.Watcher, timeout: float | None
+    self, watcher: blocking.Watcher, timeout: float | None
   ) -> frozenset[str]:
     if not watcher.count():
 

@@ -10,12 +10,10 @@ import grpc
 
 from saxml_ext.client.transport import address_watcher
 from saxml_ext.client.transport import admin_client
+from saxml_ext.client.transport import attempts as attempts_lib
+from saxml_ext.client.transport import blocking
 from saxml_ext.client.transport import callbacks
-from saxml_ext.client.transport import names
 from saxml_ext.client.transport import options as options_lib
-from saxml_ext.client.transport import replicas
-from saxml_ext.client.transport import retry
-from saxml_ext.client.transport import transport as transport_lib
 from saxml_ext.common import errors
 from saxml_ext.common import ids
 from saxml_ext.common.telemetry import tracing
@@ -68,10 +66,10 @@ class DataClient:
     self,
     model_id: str,
     options: options_lib.Options,
-    transport: Callable[[], transport_lib.Transport],
+    transport: Callable[[], blocking.Transport],
   ):
     """Does nothing yet: a bad id is an error of the first request."""
-    self.model_id = names.complete(model_id)
+    self.model_id = options_lib.model_id(model_id)
     self._options = dataclasses.replace(options)
     self._transport = transport
     self._retried = _RETRIED_FAIL_FAST if options.fail_fast else _RETRIED
@@ -164,7 +162,7 @@ class DataClient:
 
   async def _call(
     self,
-    transport: transport_lib.Transport,
+    transport: blocking.Transport,
     method: Method,
     request: Any,
     timeout: float | None,
@@ -190,10 +188,10 @@ class DataClient:
 
   async def _choose(
     self,
-    transport: transport_lib.Transport,
+    transport: blocking.Transport,
     avoid: str | None,
     timeout: float | None,
-  ) -> replicas.Connection:
+  ) -> attempts_lib.Connection:
     if self._options.proxy_addr:
       return transport.connections.get(self._options.proxy_addr)
     addresses = await transport.addresses(self._watcher(), timeout)
@@ -219,9 +217,11 @@ class DataClient:
       self._known_watcher = address_watcher.get(admin, str(model_id))
     return self._known_watcher
 
-  def _attempts(self, method: Method, timeout: float | None) -> retry.Retry:
+  def _attempts(
+    self, method: Method, timeout: float | None
+  ) -> attempts_lib.Retry:
     what = f'{method.name} of {self.model_id}'
-    return retry.Retry(what, timeout, self._retried)
+    return attempts_lib.Retry(what, timeout, self._retried)
 
 
 class Caller:
@@ -230,10 +230,11 @@ class Caller:
   def __init__(self, client: DataClient):
     """Sends requests through `client`."""
     self._client = client
+    self._call = client.call_with
 
 
 async def _outstanding(
-  connection: replicas.Connection, responses: AsyncGenerator[Any, None]
+  connection: attempts_lib.Connection, responses: AsyncGenerator[Any, None]
 ) -> AsyncGenerator[Any, None]:
   """The responses; until they end, the request counts as outstanding."""
   connection.begin()

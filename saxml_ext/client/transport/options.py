@@ -1,8 +1,14 @@
-"""How a client finds replicas, and what goes along with a request."""
+"""How a client finds replicas, and what goes along with a request.
+
+Where the environment variable SAX_CELL names a cell, people may give a model by
+its short name: "m" stands for "/sax/<cell>/m".
+"""
 
 from collections.abc import Sequence
 import dataclasses
+import os
 
+from saxml_ext.common import cell as cell_files
 from saxml_ext.common import errors
 from saxml_ext.protobuf import common_pb2
 
@@ -116,3 +122,23 @@ def seconds(timeout: float) -> float | None:
 def timeout_of(options: ModelOptions | None) -> float | None:
   """Returns the deadline as gRPC takes it; without options there is none."""
   return None if options is None else options.seconds
+
+
+def default_cell() -> str:
+  """Returns the cell "/sax/<cell>" that SAX_CELL names; "" if it is not set."""
+  return os.environ.get(cell_files.CELL_VARIABLE, '').rstrip('/')
+
+
+def model_id(name: str) -> str:
+  """Returns the full id that a name stands for.
+
+  Args:
+    name: An id "/sax/...", which stays as it is, or a model's name without
+      slashes.
+
+  Returns:
+    The id. It is not checked here, and a short name stays as it is if no cell
+    is named.
+  """
+  cell = default_cell()
+  return f'{cell}/{name}' if cell and name and '/' not in name else name

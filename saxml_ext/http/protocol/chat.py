@@ -55,13 +55,19 @@ class Request(sampling.Sampling):
     k: v for k, v in sampling.Sampling.NEUTRAL.items() if k != 'tools'
   }
 
+  RANGES: ClassVar[Mapping[str, tuple[float, float]]] = {
+    **sampling.Sampling.RANGES,
+    'max_completion_tokens': sampling.Sampling.RANGES['max_tokens'],
+    'top_logprobs': sampling.LOGPROBS,
+  }
+
   messages: Messages
   chat_template: TemplateName | None = None
   chat_template_kwargs: Variables = None
   tools: Tools = None
-  max_completion_tokens: sampling.Positive | None = None
+  max_completion_tokens: int | None = None
   logprobs: bool = False
-  top_logprobs: sampling.Count | None = None
+  top_logprobs: int | None = None
 
 
 class _Part(msgspec.Struct):
@@ -136,7 +142,7 @@ def parse(body: Mapping[str, Any], profile_of: templates.ProfileOf) -> Chat:
       fields.fail('max_completion_tokens', 'send it or max_tokens, not both')
     request.max_tokens = request.max_completion_tokens  # The older name.
   settings = request.settings(profile.defaults)
-  if request.logprobs:
+  if settings.pop('logprobs'):
     settings['logprobs'] = request.top_logprobs or 0
   elif request.top_logprobs is not None:
     fields.fail('top_logprobs', 'send it with "logprobs": true only')

@@ -125,8 +125,13 @@ class Request(sampling.Sampling):
   """A request for completions."""
 
   prompt: sampling.AnyPrompt
-  logprobs: sampling.Count | None = None
+  logprobs: int | None = None
   echo: bool = False
+
+  RANGES: ClassVar[Mapping[str, tuple[float, float]]] = {
+    **sampling.Sampling.RANGES,
+    'logprobs': sampling.LOGPROBS,
+  }
 
 
 class Completions(Form):
@@ -161,21 +166,16 @@ def parse(
   request = fields.read(body, Request)
   defaults = profile_of(request.model).defaults
   settings = request.settings(defaults)
-  wants_logprobs = request.logprobs is not None
-  if request.echo:
-    if wants_logprobs:
-      fields.fail(
-        'echo',
-        'log-probabilities of a prompt are not computed; leave out echo or'
-        ' logprobs',
-      )
-    settings['echo'] = True
-  if wants_logprobs:
-    settings['logprobs'] = request.logprobs
+  if request.echo and request.logprobs is not None:
+    fields.fail(
+      'echo',
+      'log-probabilities of a prompt are not computed; leave out echo or'
+      ' logprobs',
+    )
   return Completions(
     request,
     sampling.prompts_of(request.prompt),
     settings,
     None if request.max_tokens else defaults.get('max_tokens'),
-    wants_logprobs,
+    request.logprobs is not None,
   )

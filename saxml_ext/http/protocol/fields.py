@@ -14,8 +14,6 @@ import msgspec
 
 from saxml_ext.http.protocol import problems
 
-MOST_INTEGER = 2**31 - 1
-
 # What JSON calls the types of Python.
 _KINDS = {
   'array': 'array',
@@ -37,10 +35,12 @@ class Request(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     HARMLESS: Further fields, which need not have an effect.
     NEUTRAL: Further fields -> the values of them that ask for nothing. Other
       values ask for what this server cannot do.
+    RANGES: Numbers -> the smallest and the largest value.
   """
 
   HARMLESS: ClassVar[tuple[str, ...]] = ()
   NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+  RANGES: ClassVar[Mapping[str, tuple[float, float]]] = {}
 
 
 _R = TypeVar('_R', bound=Request)
@@ -112,9 +112,15 @@ def read(body: Mapping[str, Any], kind: type[_R], where: str = '') -> _R:
   for name in left.keys() & kind.NEUTRAL.keys():
     check_neutral(where + name, left.pop(name), kind.NEUTRAL[name])
   try:
-    return msgspec.convert(left, kind)
+    found = msgspec.convert(left, kind)
   except msgspec.ValidationError as e:
     raise _problem(str(e), left, kind, where) from e
+  for name, (least, most) in kind.RANGES.items():
+    value = getattr(found, name)
+    if value is not None and not least <= value <= most:
+      shown = _shown(left[name])
+      fail(where + name, f'{shown} is not from {least} to {most}')
+  return found
 
 
 def check_neutral(name: str, value: Any, neutral: tuple[Any, ...]) -> None:
@@ -156,7 +162,7 @@ def _reason(text: str, value: Any, allowed: dict[str, Any]) -> str:
     return 'it is empty'
   if 'of length <=' in text:
     return f'{len(value)} were sent; the limit is {text.rpartition(" ")[2]}'
-  if 'minimum' in allowed and 'maximum' in allowed:
+  if text == 'Number out of range' and 'minimum' in allowed:
     least, most = allowed['minimum'], allowed['maximum']
     return f'{_shown(value)} is not from {least} to {most}'
   if text.startswith('Invalid enum value'):
@@ -190,6 +196,8 @@ def schema(kind: type[Request]) -> dict[str, Any]:
   result = plain(root)
   for name, values in kind.NEUTRAL.items():
     result['properties'][name] = {'enum': [*values, None]}
+  for name, (least, most) in kind.RANGES.items():
+    result['properties'][name] |= {'minimum': least, 'maximum': most}
   for name in kind.HARMLESS:
     told = {'description': 'accepted, without effect'}
     result['properties'][name] = told

@@ -17,9 +17,15 @@ class _Inner(msgspec.Struct, forbid_unknown_fields=True):
 
 class _Request(fields.Request):
   flag: bool | None = None
-  integer: Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)] | None = None
-  count: Annotated[int, msgspec.Meta(ge=1, le=3)] | None = None
-  number: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
+  RANGES: ClassVar = {
+    'integer': (-(2**31), 2**31 - 1),
+    'count': (1, 3),
+    'number': (0, 1),
+  }
+
+  integer: int | None = None
+  count: int | None = None
+  number: float | None = None
   text: str | None = None
   texts: str | Annotated[list[str], msgspec.Meta(max_length=2)] | None = None
   ids: (

@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 
 from saxml_ext.common import errors
+from saxml_ext.common import request_options
 
 # What a client is told to wait where the cell names no time.
 _DEFAULT_RETRY_SECONDS = 1.0
@@ -93,19 +94,11 @@ class BadRequest(Problem):
 
 # How the cell's messages begin that are about a setting of a request.
 _ABOUT = re.compile(r'(?:the )?([a-z_]+) (?:is|has|have) ')
-# A setting of the cell -> the parameter that requests name.
-_PARAMETERS = {
-  'beam_search': 'use_beam_search',
-  'max_new_tokens': 'max_tokens',
-  'min_new_tokens': 'min_tokens',
-  'num_beams': 'best_of',
-} | {
-  name: name
-  for name in (
-    *('length_penalty', 'logprobs', 'max_tokens', 'min_tokens', 'n'),
-    *('priority', 'prompt', 'seed', 'stop_token_ids', 'temperature'),
-    *('top_k', 'top_p'),
-  )
+# A setting of the cell, by its name there -> the parameter of a request.
+_PARAMETERS = {'prompt': 'prompt'} | {
+  name: option.http
+  for option in request_options.OPTIONS
+  for name in (option.engine, option.completion)
 }
 
 

@@ -10,42 +10,33 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
+from saxml_ext.common import request_options
 from saxml_ext.http.protocol import fields
 
 # Prompts of one request, each a request of its own in the cell.
 _MOST_PROMPTS = 256
 # Far above any model's; the model's own limit is for the cell to report.
 _MOST_IDS = 2**20
-# Of one request. OpenAI takes 4; vLLM has no limit.
-_MOST_STOPS = 16
-_MOST_STOP_IDS = 64
-_MOST_ANSWERS = 128
-_MOST_BEAMS = 1024
+_ANSWERS = request_options.BY_HTTP['n']
+_IDS = request_options.BY_HTTP['stop_token_ids']
 
-# Beam search refuses these, so that a default holds for samples alone.
-_OF_SAMPLES = ('temperature', 'top_k', 'top_p')
-# Parameters that are fields of `completion_pb2.CompleteRequest` as they are.
-_SETTINGS = (
-  *('max_tokens', 'min_tokens', 'temperature', 'top_p', 'length_penalty'),
-  *('early_stopping', 'stop_token_ids', 'ignore_eos', 'priority'),
-)
+_LOGPROBS = request_options.BY_HTTP['logprobs']
+LOGPROBS = (_LOGPROBS.least, _LOGPROBS.most)
 
 Prompt: TypeAlias = str | Sequence[int]
 
-Int32: TypeAlias = Annotated[
-  int, msgspec.Meta(ge=-fields.MOST_INTEGER - 1, le=fields.MOST_INTEGER)
+Id: TypeAlias = Annotated[
+  int, msgspec.Meta(ge=int(_IDS.least), le=int(_IDS.most))
 ]
-Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=fields.MOST_INTEGER)]
-Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=fields.MOST_INTEGER)]
-Ids: TypeAlias = Annotated[list[Count], msgspec.Meta(max_length=_MOST_IDS)]
+Ids: TypeAlias = Annotated[list[Id], msgspec.Meta(max_length=_MOST_IDS)]
 _PromptIds: TypeAlias = Annotated[
-  list[Count], msgspec.Meta(min_length=1, max_length=_MOST_IDS)
+  list[Id], msgspec.Meta(min_length=1, max_length=_MOST_IDS)
 ]
 # A text, texts, ids or arrays of ids.
 AnyPrompt: TypeAlias = (
   str
   | Annotated[
-    list[str | Count | _PromptIds],
+    list[str | Id | _PromptIds],
     msgspec.Meta(min_length=1, max_length=_MOST_IDS),
   ]
 )
@@ -67,31 +58,39 @@ class Sampling(fields.Request, kw_only=True):
   """What a request asks for, apart from its prompt and its form."""
 
   model: str | None = None
-  max_tokens: Positive | None = None
-  min_tokens: Count | None = None
-  temperature: Annotated[float, msgspec.Meta(ge=0, le=2)] | None = None
-  top_p: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
-  top_k: Annotated[int, msgspec.Meta(ge=-1, le=fields.MOST_INTEGER)] | None = (
-    None
-  )
-  seed: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)] | None = None
-  length_penalty: Annotated[float, msgspec.Meta(ge=-100, le=100)] | None = None
+  max_tokens: int | None = None
+  min_tokens: int | None = None
+  temperature: float | None = None
+  top_p: float | None = None
+  top_k: int | None = None
+  seed: int | None = None
+  length_penalty: float | None = None
   early_stopping: bool | Literal['never'] | None = None
   stop: (
-    str | Annotated[list[str], msgspec.Meta(max_length=_MOST_STOPS)] | None
+    str
+    | Annotated[
+      list[str], msgspec.Meta(max_length=request_options.MOST_STOP_TEXTS)
+    ]
+    | None
   ) = None
   stop_token_ids: (
-    Annotated[list[Count], msgspec.Meta(max_length=_MOST_STOP_IDS)] | None
+    Annotated[list[Id], msgspec.Meta(max_length=request_options.MOST_STOP_IDS)]
+    | None
   ) = None
   ignore_eos: bool | None = None
-  priority: Int32 | None = None
-  n: Annotated[int, msgspec.Meta(ge=1, le=_MOST_ANSWERS)] = 1
-  best_of: Annotated[int, msgspec.Meta(ge=1, le=_MOST_BEAMS)] | None = None
+  priority: int | None = None
+  n: int = 1
+  best_of: int | None = None
   use_beam_search: bool | None = None
   stream: bool = False
   stream_options: StreamOptions | None = None
   return_token_ids: bool = False
 
+  RANGES: ClassVar[Mapping[str, tuple[float, float]]] = {
+    name: option.http_range or (max(option.least, option.above), option.most)
+    for name, option in request_options.BY_HTTP.items()
+    if option.kind in (int, float) and name not in ('logprobs', _IDS.http)
+  }
   # They say who asks and why, or steer what has no part in the answer here.
   HARMLESS: ClassVar[tuple[str, ...]] = (
     *('metadata', 'parallel_tool_calls', 'prompt_cache_key'),
@@ -153,17 +152,21 @@ class Sampling(fields.Request, kw_only=True):
     stops = [self.stop] if isinstance(self.stop, str) else self.stop or []
     if '' in stops:
       fields.fail('stop', 'an empty text would end every answer at once')
-    found: dict[str, Any] = {'stop': stops} | self._answers()
-    for name in _SETTINGS:
-      if (value := getattr(self, name)) is not None:
-        found[name] = value
+    found: dict[str, Any] = {}
+    for option in request_options.OPTIONS:
+      value = getattr(self, option.http, None)
+      if value is not None and option.completion == option.http:
+        found[option.completion] = value
+    found |= {'stop': stops} | self._answers()
     if self.top_k is not None:
       # vLLM's -1 asks for all tokens, which is 0 in the cell.
       found['top_k'] = max(0, self.top_k)
     if self.seed is not None:
       found['seed'] = self.seed % 2**32  # The cell's seeds have 32 bits.
     if not found.get('use_beam_search'):
-      found = {k: defaults[k] for k in _OF_SAMPLES if k in defaults} | found
+      # Beam search refuses these.
+      of_samples = request_options.OF_SAMPLES.keys() & defaults.keys()
+      found = {name: defaults[name] for name in of_samples} | found
     return found
 
   def _check_stream(self) -> None:
@@ -193,8 +196,8 @@ class Sampling(fields.Request, kw_only=True):
         f'the best {n} of {best_of} samples are known at the end only: leave'
         ' out stream, or send best_of as n',
       )
-    if best_of > _MOST_ANSWERS:
-      fields.fail('best_of', f'{best_of} samples; the limit is {_MOST_ANSWERS}')
+    if best_of > _ANSWERS.most:
+      fields.fail('best_of', f'{best_of} samples; the limit is {_ANSWERS.most}')
     return {'n': best_of, 'use_beam_search': False}
 
 

@@ -1,4 +1,7 @@
-"""Vision models, as a client sees them."""
+"""Models of images, sounds and both with texts, as a client sees them.
+
+Multimodal requests and responses are those of multimodal.proto.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -6,8 +9,20 @@ from typing import Any
 from saxml_ext.client.transport import blocking
 from saxml_ext.client.transport import data_client
 from saxml_ext.client.transport import options as options_lib
+from saxml_ext.protobuf import audio_pb2
+from saxml_ext.protobuf import audio_pb2_grpc
+from saxml_ext.protobuf import multimodal_pb2
+from saxml_ext.protobuf import multimodal_pb2_grpc
 from saxml_ext.protobuf import vision_pb2
 from saxml_ext.protobuf import vision_pb2_grpc
+
+_RECOGNIZE = data_client.Method(
+  'am.recognize', audio_pb2_grpc.AudioServiceStub, 'Recognize'
+)
+_MM_STUB = multimodal_pb2_grpc.MultimodalServiceStub
+_MM_GENERATE = data_client.Method('mm.generate', _MM_STUB, 'Generate')
+_MM_SCORE = data_client.Method('mm.score', _MM_STUB, 'Score')
+_MM_EMBED = data_client.Method('mm.embed', _MM_STUB, 'Embed')
 
 _STUB = vision_pb2_grpc.VisionServiceStub
 _bytes = data_client.to_bytes
@@ -195,14 +210,6 @@ class VM(data_client.Caller):
     response = await self._call(_TOKEN_TO_VIDEO, request, options)
     return list(response.image_frames)
 
-  async def _call(
-    self,
-    method: data_client.Method,
-    request: Any,
-    options: options_lib.ModelOptions | None,
-  ) -> Any:
-    return await self._client.call_with(method, request, options)
-
 
 class BlockingVM(blocking.Wrapper[VM]):
   """The vision methods of a model. Thread-safe.
@@ -210,8 +217,7 @@ class BlockingVM(blocking.Wrapper[VM]):
   Arguments, results and errors are those of `VM`.
   """
 
-  def __init__(self, client: data_client.DataClient):
-    super().__init__(VM(client))
+  COROUTINES = VM
 
   Classify = blocking.method(VM.Classify)
   TextToImage = blocking.method(VM.TextToImage)
@@ -223,3 +229,113 @@ class BlockingVM(blocking.Wrapper[VM]):
   VideoToText = blocking.method(VM.VideoToText)
   VideoToToken = blocking.method(VM.VideoToToken)
   TokenToVideo = blocking.method(VM.TokenToVideo)
+
+
+class AM(data_client.Caller):
+  """The audio methods of a model, as coroutines; errors as `lm.LM`'s."""
+
+  async def Recognize(
+    self,
+    audio_bytes: data_client.Content | None = None,
+    options: options_lib.ModelOptions | None = None,
+    *,
+    id: data_client.Content | None = None,
+  ) -> list[tuple[str, float]]:
+    """Writes down what is said in a recording.
+
+    Args:
+      audio_bytes: a waveform file (RIFF), whole.
+      options: extra inputs and the deadline.
+      id: Another name of `audio_bytes`, which stock Sax's client has.
+
+    Returns:
+      (text, score) per hypothesis, best first.
+
+    Raises:
+      TypeError: The recording is missing, or is given under both names.
+    """
+    recordings = [item for item in (audio_bytes, id) if item is not None]
+    if len(recordings) != 1:
+      raise TypeError(
+        f'Recognize got {len(recordings)} recordings. Give one, as audio_bytes'
+        ' or as id.'
+      )
+    request = audio_pb2.AsrRequest(
+      audio_bytes=data_client.to_bytes(recordings[0]),
+      audio_format=audio_pb2.AsrRequest.WAVEFORM_FILE,
+    )
+    response = await self._call(_RECOGNIZE, request, options)
+    return [(item.text, item.score) for item in response.hyps]
+
+
+class BlockingAM(blocking.Wrapper[AM]):
+  """The audio methods of a model; errors as `lm.LM`'s. Thread-safe."""
+
+  COROUTINES = AM
+
+  Recognize = blocking.method(AM.Recognize)
+
+
+class MM(data_client.Caller):
+  """The multimodal methods of a model, as coroutines; errors as `lm.LM`'s."""
+
+  async def Generate(
+    self,
+    request: multimodal_pb2.GenerateRequest,
+    options: options_lib.ModelOptions | None = None,
+  ) -> multimodal_pb2.GenerateResponse:
+    """Continues a sequence of texts, images and sounds.
+
+    Args:
+      request: its items, in order.
+      options: extra inputs and the deadline.
+
+    Returns:
+      The continuations, with a score each.
+    """
+    message = multimodal_pb2.GenerateRpcRequest(request=request)
+    return (await self._call(_MM_GENERATE, message, options)).response
+
+  async def Score(
+    self,
+    request: multimodal_pb2.ScoreRequest,
+    options: options_lib.ModelOptions | None = None,
+  ) -> multimodal_pb2.ScoreResponse:
+    """Scores continuations of a sequence of items.
+
+    Args:
+      request: the items before, and those of each continuation.
+      options: extra inputs and the deadline.
+
+    Returns:
+      The natural log-probability of each continuation.
+    """
+    message = multimodal_pb2.ScoreRpcRequest(request=request)
+    return (await self._call(_MM_SCORE, message, options)).response
+
+  async def Embed(
+    self,
+    request: multimodal_pb2.EmbedRequest,
+    options: options_lib.ModelOptions | None = None,
+  ) -> multimodal_pb2.EmbedResponse:
+    """Computes one embedding of a sequence of items.
+
+    Args:
+      request: The items, in order.
+      options: Extra inputs and the deadline.
+
+    Returns:
+      The embedding, [D].
+    """
+    message = multimodal_pb2.EmbedRpcRequest(request=request)
+    return (await self._call(_MM_EMBED, message, options)).response
+
+
+class BlockingMM(blocking.Wrapper[MM]):
+  """The multimodal methods of a model; errors as `lm.LM`'s. Thread-safe."""
+
+  COROUTINES = MM
+
+  Generate = blocking.method(MM.Generate)
+  Score = blocking.method(MM.Score)
+  Embed = blocking.method(MM.Embed)

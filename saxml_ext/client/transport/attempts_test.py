@@ -1,5 +1,6 @@
-"""Tests of the attempts of a call."""
+"""Tests of the attempts of a call, and of the choice among replicas."""
 
+import collections
 import itertools
 import time
 from unittest import mock
@@ -7,9 +8,10 @@ from unittest import mock
 from absl.testing import absltest
 import grpc
 
+from saxml_ext.client.transport import attempts as attempts_lib
 from saxml_ext.client.transport import blocking
-from saxml_ext.client.transport import retry
 from saxml_ext.common import errors
+from saxml_ext.common import grpc_util
 
 _RETRIED = {grpc.StatusCode.UNAVAILABLE}
 
@@ -31,8 +33,8 @@ class _RpcError(grpc.RpcError):
     return ()
 
 
-def _attempts(timeout: float | None) -> retry.Retry:
-  return retry.Retry('lm.generate of /sax/test/m', timeout, _RETRIED)
+def _attempts(timeout: float | None) -> attempts_lib.Retry:
+  return attempts_lib.Retry('lm.generate of /sax/test/m', timeout, _RETRIED)
 
 
 class RetryTest(absltest.TestCase):
@@ -45,7 +47,9 @@ class RetryTest(absltest.TestCase):
     self.assertGreater(len(set(delays)), 100)
 
   def test_waits_as_long_as_the_server_asks(self):
-    attempts = retry.Retry('x', None, {grpc.StatusCode.RESOURCE_EXHAUSTED})
+    attempts = attempts_lib.Retry(
+      'x', None, {grpc.StatusCode.RESOURCE_EXHAUSTED}
+    )
     full = errors.ResourceExhausted('full', retry_after=2.0)
     delays = [attempts.delay_after(full) for _ in range(20)]
     self.assertBetween(min(delays), 2.0, 3.0)
@@ -56,12 +60,16 @@ class RetryTest(absltest.TestCase):
     self.assertGreater(attempts.delay_after(short), 0.5 * 0.010 * 1.1**20)
 
   def test_does_not_wait_for_one_replica_of_several(self):
-    attempts = retry.Retry('x', None, {grpc.StatusCode.RESOURCE_EXHAUSTED})
+    attempts = attempts_lib.Retry(
+      'x', None, {grpc.StatusCode.RESOURCE_EXHAUSTED}
+    )
     full = errors.ResourceExhausted('full', retry_after=2.0)
     self.assertLess(attempts.delay_after(full, has_others=True), 0.02)
 
   def test_waits_no_longer_than_there_is_time(self):
-    attempts = retry.Retry('x', 60.0, {grpc.StatusCode.RESOURCE_EXHAUSTED})
+    attempts = attempts_lib.Retry(
+      'x', 60.0, {grpc.StatusCode.RESOURCE_EXHAUSTED}
+    )
     full = errors.ResourceExhausted('full', retry_after=2000.0)
     self.assertLessEqual(attempts.delay_after(full), 30.0)
 
@@ -72,7 +80,7 @@ class RetryTest(absltest.TestCase):
     self.assertIs(caught.exception, error)
 
   def test_unsent_requests_are_tried_again(self):
-    attempts = retry.Retry('x', None, set())
+    attempts = attempts_lib.Retry('x', None, set())
     attempts.delay_after(errors.Unavailable('no replica'), was_sent=False)
     with self.assertRaises(errors.Unavailable):
       attempts.delay_after(errors.Unavailable('full'))
@@ -140,6 +148,59 @@ class RetryTest(absltest.TestCase):
     with mock.patch.object(time, 'monotonic', return_value=0.0):
       attempts = _attempts(0.008)
       self.assertLessEqual(attempts.delay_after(errors.Unavailable('x')), 0.004)
+
+
+def _table() -> attempts_lib.Connections:
+  return attempts_lib.Connections(grpc_util.channel)
+
+
+def _addresses(count: int) -> list[str]:
+  return [f'10.0.0.{i}:1' for i in range(count)]
+
+
+class ReplicasTest(absltest.TestCase):
+  def test_busy_replicas_get_less(self):
+    table = _table()
+    first, second = map(table.get, _addresses(2))
+    first.begin()
+    for _ in range(20):
+      self.assertIs(table.choose(_addresses(2), 37, None), second)
+
+  def test_load_is_spread(self):
+    table = _table()
+    connections = []
+    for _ in range(400):
+      connection = table.choose(_addresses(4), 37, None)
+      connection.begin()
+      connections.append(connection)
+    counts = collections.Counter(c.address for c in connections)
+    for connection in connections:
+      connection.end()
+    self.assertLen(counts, 4)
+    self.assertLess(max(counts.values()) - min(counts.values()), 10)
+
+  def test_failed_replica_is_avoided_if_there_is_another(self):
+    table = _table()
+    one, two = _addresses(2)
+    for _ in range(20):
+      self.assertEqual(table.choose([one, two], 37, one).address, two)
+    self.assertEqual(table.choose([one], 37, one).address, one)
+
+  def test_num_conn_limits_the_replicas_used(self):
+    table = _table()
+    used = {table.choose(_addresses(20), 3, None).address for _ in range(200)}
+    self.assertLen(used, 3)
+
+  def test_connections_are_shared_and_forgotten_when_idle(self):
+    table = _table()
+    connection = table.get('10.0.0.1:1')
+    self.assertIs(table.get('10.0.0.1:1'), connection)
+    later = connection._last_used + 601
+    self.assertTrue(connection.is_idle(later))
+    connection.begin()
+    self.assertFalse(connection.is_idle(later))
+    connection.end()
+    self.assertTrue(connection.is_idle(later + 601))
 
 
 if __name__ == '__main__':
