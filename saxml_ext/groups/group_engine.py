@@ -12,15 +12,21 @@ from saxml_ext.protobuf import modelet_pb2
 class Runner(Protocol):
   """An engine with slots, see `engine.runner.Runner`.
 
-  Every process has one over a mesh of all processes' devices; given the same
-  calls in the same order, their programs run in step.
+  In a group, every process has one over a mesh of all processes' devices. Given
+  the same calls in the same order, their programs run in step.
+
+  Requests and results are the engine's own. Of a request the scheduler reads
+  the `tokens` [T] alone.
+
+  Attributes:
+    num_slots: The number of requests decoded together.
   """
 
   num_slots: int
 
   @property
   def progress(self) -> Mapping[int, Any]:
-    """After a step, how far the answers are that requests want to see grow."""
+    """Progress after a step, by slot, of requests that `stream` and go on."""
 
   def check(self, request: Any) -> None:
     """Raises ValueError for a request that the engine cannot answer."""
@@ -29,13 +35,24 @@ class Runner(Protocol):
     """Starts requests in the free slots they are keyed by."""
 
   def step(self, max_steps: int | None = None) -> dict[int, Any]:
-    """Decodes some steps; returns the results of slots that finished."""
+    """Decodes some steps; returns the results of slots that finished.
+
+    Args:
+      max_steps: The most steps; None leaves it to the engine.
+    """
+
+  def interrupt(self) -> None:
+    """Makes the step in progress, or the next one, return soon.
+
+    Any thread may call it. An engine that cannot do so does nothing; its calls
+    are short where that matters.
+    """
 
   def release(self, slot: int) -> None:
     """Frees a slot whose request is given up."""
 
   def score(self, prefix: np.ndarray, suffix: np.ndarray) -> float:
-    """Sum of log p(suffix | prefix)."""
+    """Returns the sum of log p(suffix | prefix)."""
 
 
 class Prepared(Protocol):

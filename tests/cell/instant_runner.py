@@ -19,7 +19,7 @@ def answer(tokens: np.ndarray) -> np.ndarray:
 
 
 class InstantRunner:
-  """A `scheduling.contract.Runner` that answers every request in one step."""
+  """A `groups.group_engine.Runner` that answers every request in one step."""
 
   def __init__(
     self, num_slots: int, step_secs: float = 0.0, completed: str | None = None

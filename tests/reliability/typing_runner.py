@@ -15,7 +15,7 @@ from saxml_ext.engine import request as request_lib
 
 
 class TypingRunner:
-  """A `scheduling.contract.Runner` that repeats a prompt, token by token.
+  """A `groups.group_engine.Runner` that repeats a prompt, token by token.
 
   An answer has as many tokens as the request allows.
 

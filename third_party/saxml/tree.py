@@ -27,7 +27,6 @@ FILES = {
       'saxml_ext/families/gptj_published.py',
       'saxml_ext/families/gptj_xla_flags.py',
       'saxml_ext/families/servable.py',
-      'saxml_ext/params/classes.py',
       'saxml_ext/params/published.py',
       'saxml_ext/params/registry.py',
       'saxml_ext/params/template.py',

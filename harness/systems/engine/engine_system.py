@@ -25,7 +25,6 @@ from saxml_ext.server.lifecycle import spec as spec_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
 from saxml_ext.server.programs import programs as programs_lib
-from saxml_ext.server.scheduling import contract
 from saxml_ext.server.scheduling import scheduler
 from saxml_ext.server.services import extra_inputs
 from saxml_ext.server.services import prompts as prompts_lib
@@ -148,7 +147,7 @@ def load(
   """
   ready = loader.prepare(spec, programs)
   settings, engine = ready.settings, ready.start()
-  runner: contract.Runner = engine
+  runner: scheduler.Runner = engine
   if _is_first_token_certain(settings.engine):
     runner = _Runner(engine)
   # The bound of the queue protects a server from its clients. Here LoadGen's

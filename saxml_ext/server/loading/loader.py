@@ -34,9 +34,7 @@ from saxml_ext.server.parallel import prepared
 from saxml_ext.server.programs import programs as programs_lib
 from saxml_ext.server.programs import recent_programs
 from saxml_ext.server.random_weights import random_model
-from saxml_ext.server.scheduling import contract
 from saxml_ext.server.scheduling import scheduler
-from saxml_ext.server.scheduling import seeds
 from saxml_ext.server.scheduling import stats
 from saxml_ext.server.vocabulary import codec
 
@@ -245,7 +243,7 @@ def _open(
 def serve(
   settings: settings_lib.Settings,
   codecs: codec.Codecs,
-  runner: contract.Runner,
+  runner: scheduler.Runner,
   on_failure: Callable[[str], None],
   seed: int | None = None,
 ) -> servable.Servable:
@@ -258,8 +256,6 @@ def serve(
     on_failure: called with the reason if the engine fails.
     seed: of the seeds of requests that give none; None: those are random.
   """
-  if seed is not None:
-    runner = seeds.Seeded(runner, seed)
   method_stats = {method: stats.MethodStats() for method in settings.methods}
   # The scheduler counts in these also where only the other kind is served.
   unseen = {
@@ -277,6 +273,7 @@ def serve(
       buckets=settings.engine.prompt_buckets,
       patience=settings.admission_wait,
       stream_interval=settings.stream_interval,
+      seed=seed,
       method_stats={**unseen, **method_stats},
       on_failure=on_failure,
     ),

@@ -21,7 +21,6 @@ from prometheus_client import utils
 from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.lifecycle import lifecycle
 from saxml_ext.server.loading import servable as servable_lib
-from saxml_ext.server.scheduling import histogram
 from saxml_ext.server.scheduling import stats as stats_lib
 
 _Entries: TypeAlias = Mapping[str, entry_lib.Entry[servable_lib.Servable]]
@@ -180,7 +179,7 @@ def _totals(
     yield family
 
 
-def _buckets(found: histogram.Snapshot) -> list[tuple[str, float]]:
+def _buckets(found: stats_lib.Counts) -> list[tuple[str, float]]:
   names = [utils.floatToGoString(bound) for bound in found.bounds]
   return list(zip([*names, '+Inf'], found.counts, strict=True))
 

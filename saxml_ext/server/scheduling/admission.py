@@ -1,19 +1,48 @@
 """The requests that a model's scheduler holds, and the limit on them."""
 
 import collections
+from collections.abc import Callable
 import math
 import threading
 import time
 
 from saxml_ext.common import errors
 from saxml_ext.server.scheduling import admitted
-from saxml_ext.server.scheduling import outcomes
-from saxml_ext.server.scheduling import pace
 from saxml_ext.server.scheduling import stats
 from saxml_ext.server.scheduling import waiting
 
 # Length of a run of one bucket, see `waiting`, in times the slots.
 _SLOTS_PER_RUN = 4
+
+# The rate of answers is that of the last so many.
+_WINDOW = 64
+# Seconds per request before any was answered.
+_UNKNOWN_SECS = 0.1
+_LEAST_SECS = 0.01
+_MOST_SECS = 10.0
+
+
+class Pace:
+  """The rate of the last answers. Not thread-safe."""
+
+  def __init__(self, clock: Callable[[], float] = time.monotonic):
+    self._clock = clock
+    self._answered: collections.deque[float] = collections.deque(maxlen=_WINDOW)
+
+  def done(self, count: int) -> None:
+    """Counts requests that were answered now."""
+    self._answered.extend([self._clock()] * count)
+
+  def seconds_per_request(self) -> float:
+    """In how many seconds a full queue may have room for one more.
+
+    The mean over the last answers and the time since them, so that an engine
+    that hangs puts callers off for longer and longer; within 10 ms and 10 s.
+    """
+    if not self._answered:
+      return _UNKNOWN_SECS
+    passed = self._clock() - self._answered[0]
+    return min(max(passed / len(self._answered), _LEAST_SECS), _MOST_SECS)
 
 
 class Admission:
@@ -47,15 +76,15 @@ class Admission:
     self._text_counts: collections.Counter[str] = collections.Counter()
     self._running: dict[int, admitted.Work] = {}
     self._on_text: list[admitted.Work] = []
-    self._pace = pace.Pace()
-    self._text_pace = pace.Pace()
+    self._pace = Pace()
+    self._text_pace = Pace()
     self._closed_because: errors.SaxError | None = None
 
   def check(self, method: str, client: str) -> None:
     """Raises what `add` would for a request of a method."""
     with self._changed:
       if self._closed_because is not None:
-        raise outcomes.copy(self._closed_because)
+        raise admitted.copy(self._closed_because)
       held = self._held(method)
       if held >= self._limit and not self._queue(method).may_exceed(
         client, held, self._limit
@@ -190,11 +219,7 @@ class Admission:
   def streams(self) -> dict[int, admitted.Work]:
     """Returns the requests in slots that report progress, by slot."""
     with self._changed:
-      return {
-        slot: work
-        for slot, work in self._running.items()
-        if work.on_progress is not None
-      }
+      return {s: w for s, w in self._running.items() if w.on_progress}
 
   def may_start_another(self) -> bool:
     """Returns True if a text waits, or a slot is free for who comes."""

@@ -2,12 +2,12 @@
 
 from absl.testing import absltest
 
-from saxml_ext.server.scheduling import histogram
+from saxml_ext.server.scheduling import stats
 
 
 class HistogramTest(absltest.TestCase):
   def test_counts_are_cumulative_and_bounds_included(self):
-    counted = histogram.Histogram((1.0, 2.0))
+    counted = stats.Histogram((1.0, 2.0))
     for value in (0.5, 1.0, 1.5, 2.0, 9.0):
       counted.observe(value)
     found = counted.snapshot()
@@ -16,8 +16,8 @@ class HistogramTest(absltest.TestCase):
     self.assertEqual(found.total, 14.0)
 
   def test_empty(self):
-    found = histogram.Histogram().snapshot()
-    self.assertEqual(found.counts, (0,) * (len(histogram.SECONDS) + 1))
+    found = stats.Histogram().snapshot()
+    self.assertEqual(found.counts, (0,) * (len(stats.SECONDS) + 1))
     self.assertEqual(found.total, 0.0)
 
 

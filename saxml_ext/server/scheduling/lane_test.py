@@ -8,7 +8,7 @@ import random
 from absl.testing import absltest
 
 from saxml_ext.server.scheduling import admitted as work_lib
-from saxml_ext.server.scheduling import lane as lane_lib
+from saxml_ext.server.scheduling import waiting
 
 _RUN = 4
 
@@ -16,7 +16,7 @@ _RUN = 4
 class LaneTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
-    self.lane = lane_lib.Lane(priority=0, buckets=2, run_length=_RUN)
+    self.lane = waiting.Lane(priority=0, buckets=2, run_length=_RUN)
     self._order = itertools.count()
 
   def _add(self, client: str, bucket: int = 0, arrived: float = 0.0):

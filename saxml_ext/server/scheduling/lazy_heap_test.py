@@ -5,7 +5,7 @@ import random
 
 from absl.testing import absltest
 
-from saxml_ext.server.scheduling import lazy_heap
+from saxml_ext.server.scheduling import waiting
 
 
 @dataclasses.dataclass(eq=False)
@@ -17,7 +17,7 @@ class _Member:
 class LazyHeapTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
-    self.heap: lazy_heap.LazyHeap[_Member] = lazy_heap.LazyHeap()
+    self.heap: waiting.LazyHeap[_Member] = waiting.LazyHeap()
 
   def _push(self, key: float, order: int = 0) -> _Member:
     member = _Member(order)

@@ -2,14 +2,14 @@
 
 from absl.testing import absltest
 
-from saxml_ext.server.scheduling import pace
+from saxml_ext.server.scheduling import admission
 
 
 class PaceTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
     self.now = 100.0
-    self.pace = pace.Pace(lambda: self.now)
+    self.pace = admission.Pace(lambda: self.now)
 
   def test_unknown_at_first(self):
     self.assertEqual(self.pace.seconds_per_request(), 0.1)

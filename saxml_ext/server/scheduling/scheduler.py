@@ -27,8 +27,8 @@ A request's life, thread by thread:
 Who wants to see an answer grow (`on_progress`) is told after each call of the
 engine, which then makes `stream_interval` steps instead of a few dozen.
 
-Nothing but the scheduler's thread calls the engine, `contract.Runner.check` and
-`interrupt` excepted. What it shares with callers is in the `Admission`, which
+Nothing but the scheduler's thread calls the engine, `group_engine.Runner.check`
+and `interrupt` excepted. What it shares with callers is in the `Admission`, which
 has a lock.
 
 What Sax's attributes of serving params mean here, where a batch is no longer
@@ -52,20 +52,22 @@ from collections.abc import Callable, Mapping
 from concurrent import futures
 import dataclasses
 import math
+import random
 import threading
 import time
-from typing import Any, cast
+from typing import Any, TypeAlias
 
 from absl import logging
 import numpy as np
 
 from saxml_ext.common import errors
+from saxml_ext.common import request_options
+from saxml_ext.groups import group_engine
 from saxml_ext.server.scheduling import admission
 from saxml_ext.server.scheduling import admitted
-from saxml_ext.server.scheduling import contract
-from saxml_ext.server.scheduling import outcomes
 from saxml_ext.server.scheduling import stats
 
+Runner: TypeAlias = group_engine.Runner
 GENERATE = admitted.GENERATE
 SCORE = admitted.SCORE
 STREAM = admitted.STREAM
@@ -100,12 +102,13 @@ class Scheduler:
 
   def __init__(
     self,
-    runner: contract.Runner,
+    runner: Runner,
     *,
     limit: int,
     buckets: tuple[int, ...],
     patience: float = 0.0,
     stream_interval: int = 1,
+    seed: int | None = None,
     method_stats: Mapping[str, stats.MethodStats],
     on_failure: Callable[[str], None],
   ):
@@ -119,6 +122,10 @@ class Scheduler:
       buckets: padded prompt lengths, ascending.
       patience: seconds a request may wait for company.
       stream_interval: decode steps between two reports of progress.
+      seed: The seed of the seeds of requests that have none, which get them in
+        the order of admission as in stock Sax. So the same requests get the
+        same samples if they come one after the other. None: the engine draws
+        them at random.
       method_stats: by method, for batch sizes and expired requests.
       on_failure: called once with the reason if the engine fails.
     """
@@ -129,6 +136,7 @@ class Scheduler:
     self._stats = method_stats
     self._on_failure = on_failure
     self._stream_interval = stream_interval
+    self._seeds = None if seed is None else random.Random(seed)
     self._thread = threading.Thread(
       target=self._run, name='scheduler', daemon=True
     )
@@ -178,56 +186,46 @@ class Scheduler:
     prefix: np.ndarray,
     suffix: np.ndarray,
     deadline: float = math.inf,
-    *,
     client: str = '',
-    priority: int = 0,
   ) -> futures.Future:
     """Queues a score; a future of the log-probability. Raises as above.
 
     Args:
       prefix: [T] int32.
-      suffix: [S] int32, what to score after it.
-      deadline: as above, as are the next two.
+      suffix: [S] int32, to be scored after it.
+      deadline: as above.
       client: who asks.
-      priority: of the request.
     """
     text = _Text(prefix, lambda: self._runner.score(prefix, suffix))
-    return self._submit(SCORE, text, deadline, client, priority)
+    return self._submit(SCORE, text, deadline, client)
 
   def embed(
-    self,
-    tokens: np.ndarray,
-    deadline: float = math.inf,
-    *,
-    client: str = '',
-    priority: int = 0,
+    self, tokens: np.ndarray, deadline: float = math.inf, client: str = ''
   ) -> futures.Future:
     """Queues an embedding of a text [T]; a future of [D] float32.
 
     Raises:
       errors.SaxError: as `generate`.
     """
-    runner = cast(contract.TextRunner, self._runner)
+    runner: Any = self._runner  # Models without the method are not asked.
     text = _Text(tokens, lambda: runner.embed(tokens))
-    return self._submit(EMBED, text, deadline, client, priority)
+    return self._submit(EMBED, text, deadline, client)
 
   def gradient(
     self,
     prefix: np.ndarray,
     suffix: np.ndarray,
     deadline: float = math.inf,
-    *,
     client: str = '',
-    priority: int = 0,
   ) -> futures.Future:
     """Queues gradients of a score; arguments and errors are those of `score`.
 
     Returns:
       A future of the score and of its gradients by name.
     """
-    runner = cast(contract.TextRunner, self._runner)
+    runner: Any = self._runner
     text = _Text(prefix, lambda: runner.gradient(prefix, suffix))
-    return self._submit(GRADIENT, text, deadline, client, priority)
+    return self._submit(GRADIENT, text, deadline, client)
 
   def check_admission(self, method: str, client: str = '') -> None:
     """Raises what `generate` or `score` would, if it would now.
@@ -254,7 +252,7 @@ class Scheduler:
       'the model is being unloaded; ask another replica'
     )
     for work in self._admission.close(reason, drain):
-      outcomes.fail(work, reason)
+      work.fail(reason)
     self._thread.join()
 
   def _submit(
@@ -263,7 +261,7 @@ class Scheduler:
     request: Any,
     deadline: float,
     client: str,
-    priority: int,
+    priority: int = 0,
     on_progress: Callable[[Any], None] | None = None,
   ) -> futures.Future:
     work = admitted.Work(
@@ -271,9 +269,9 @@ class Scheduler:
       deadline,
       time.monotonic(),
       method,
-      client=client,
-      priority=priority,
-      on_progress=on_progress,
+      client,
+      priority,
+      on_progress,
     )
     if work.arrived >= deadline:
       self._stats[method].expired()
@@ -304,7 +302,7 @@ class Scheduler:
       logging.exception('the engine failed')
       reason = errors.Internal(f'the engine failed: {type(e).__name__}: {e}')
       for work in self._admission.fail(reason):
-        outcomes.fail(work, reason)
+        work.fail(reason)
       self._on_failure(reason.message)
 
   def _drop_dead(self) -> None:
@@ -314,9 +312,9 @@ class Scheduler:
       self._runner.release(slot)
     for work in waited:
       self._stats[work.method].expired()
-      outcomes.fail(work, errors.DeadlineExceeded(_IN_QUEUE))
+      work.fail(errors.DeadlineExceeded(_IN_QUEUE))
     for work in ran.values():
-      outcomes.fail(work, errors.DeadlineExceeded(_IN_SLOT))
+      work.fail(errors.DeadlineExceeded(_IN_SLOT))
 
   def _run_one_text(self) -> bool:
     """Scores, embeds or differentiates the next text; False if none waits."""
@@ -326,8 +324,7 @@ class Scheduler:
     result = work.request.run()
     self._stats[work.method].batch(1)
     if self._admission.end_text():
-      work.timeline.answered(self._stats[SCORE], work.request, result)
-      outcomes.finish(work, result)
+      work.finish(result, self._stats[SCORE])
     return True
 
   def _fill_slots(self) -> None:
@@ -335,13 +332,19 @@ class Scheduler:
     filled = self._admission.fill_slots()
     if not filled:
       return
+    now = time.monotonic()
     for work in filled.values():
-      work.timeline.admitted()
+      work.in_slot = now
+      if self._seeds:
+        work.request = request_options.with_seed(
+          work.request, self._seeds.getrandbits
+        )
     self._runner.prefill_and_insert(
       {slot: work.request for slot, work in filled.items()}
     )
+    now = time.monotonic()
     for work in filled.values():
-      work.timeline.prefilled()
+      work.prefilled = now
     self._stats[GENERATE].batch(self.load().running)
 
   def _decode(self) -> None:
@@ -353,15 +356,13 @@ class Scheduler:
     ended = self._admission.empty_slots(list(results))
     for work, result in zip(ended, results.values()):
       if work is not None:
-        work.timeline.answered(self._stats[GENERATE], work.request, result)
-        outcomes.finish(work, result)
+        work.finish(result, self._stats[GENERATE])
 
   def _tell_progress(self) -> None:
     progress = self._runner.progress
     for slot, work in self._admission.streams().items():
-      if work.on_progress and slot in progress and not work.future.cancelled():
-        work.timeline.first_token()
-        work.on_progress(progress[slot])
+      if slot in progress:
+        work.report(progress[slot])
 
   def _max_steps(self) -> int | None:
     if self._admission.streams():

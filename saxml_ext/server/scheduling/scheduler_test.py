@@ -10,7 +10,7 @@ from absl.testing import absltest
 import numpy as np
 
 from saxml_ext.common import errors
-from saxml_ext.server.scheduling import pace
+from saxml_ext.server.scheduling import admission
 from saxml_ext.server.scheduling import scheduler as scheduler_lib
 from saxml_ext.server.scheduling import stats
 from saxml_ext.server.testing import fake_runner
@@ -121,8 +121,8 @@ class SchedulerTest(absltest.TestCase):
 
   def test_tells_the_pace_of_its_answers_to_those_it_refuses(self):
     clock = [1000.0]
-    paced = functools.partial(pace.Pace, lambda: clock[0])
-    with mock.patch.object(pace, 'Pace', paced):
+    paced = functools.partial(admission.Pace, lambda: clock[0])
+    with mock.patch.object(admission, 'Pace', paced):
       scheduler = self._start(num_slots=1, limit=2)
     for i in range(5):
       _first(scheduler.generate(_request(i)))
@@ -138,8 +138,8 @@ class SchedulerTest(absltest.TestCase):
 
   def test_tells_the_pace_of_its_scores_to_those_it_refuses(self):
     clock = [1000.0]
-    paced = functools.partial(pace.Pace, lambda: clock[0])
-    with mock.patch.object(pace, 'Pace', paced):
+    paced = functools.partial(admission.Pace, lambda: clock[0])
+    with mock.patch.object(admission, 'Pace', paced):
       scheduler = self._start(num_slots=1, limit=1)
     prefix, suffix = np.arange(3), np.arange(2)
     for _ in range(4):

@@ -1,10 +1,11 @@
-"""Tests for seeds."""
+"""Tests for the seeds of requests that have none."""
 
 from absl.testing import absltest
 import numpy as np
 
 from saxml_ext.engine import request as request_lib
-from saxml_ext.server.scheduling import seeds
+from saxml_ext.server.scheduling import scheduler as scheduler_lib
+from saxml_ext.server.scheduling import stats
 from saxml_ext.server.testing import fake_runner
 
 
@@ -13,12 +14,21 @@ def _request(seed: int | None = None) -> request_lib.Request:
 
 
 class SeedsTest(absltest.TestCase):
-  def _seeds(self, seed: int, *given: int | None) -> list[int | None]:
+  def _seeds(self, seed: int | None, *given: int | None) -> list[int | None]:
     runner = fake_runner.FakeRunner(num_slots=len(given))
-    seeded = seeds.Seeded(runner, seed)
-    seeded.prefill_and_insert(
-      {slot: _request(value) for slot, value in enumerate(given)}
+    scheduler = scheduler_lib.Scheduler(
+      runner,
+      limit=len(given),
+      buckets=(10,),
+      patience=600.0,
+      seed=seed,
+      method_stats={'lm.generate': stats.MethodStats()},
+      on_failure=self.fail,
     )
+    held = [scheduler.generate(_request(value)) for value in given]
+    for each in held:
+      each.result(600)
+    scheduler.close(drain=True)
     return [request.seed for request in runner.admissions[0]]
 
   def test_requests_without_a_seed_get_one(self):
@@ -33,12 +43,7 @@ class SeedsTest(absltest.TestCase):
     self.assertNotEqual(self._seeds(1, None), self._seeds(2, None))
 
   def test_all_else_is_the_engines(self):
-    runner = fake_runner.FakeRunner(num_slots=3)
-    seeded = seeds.Seeded(runner, 1)
-    self.assertEqual(seeded.num_slots, 3)
-    seeded.prefill_and_insert({1: _request()})
-    seeded.release(1)
-    self.assertEqual(runner.released, [1])
+    self.assertEqual(self._seeds(None, None, 7), [None, 7])
 
 
 if __name__ == '__main__':

@@ -1,17 +1,67 @@
 """Figures of one method of one model: of the last minute, and in all."""
 
+import bisect
 import collections
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import dataclasses
+import itertools
 import math
 import threading
 import time
 
-from saxml_ext.server.scheduling import histogram
-
 _WINDOW = 60
 _SAMPLES = 100
 _BATCHES = 10
+# Seconds; from a token of a small model to an answer that waited its turn.
+SECONDS = (
+  0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
+  1.0, 2.5, 5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0,
+)  # fmt: skip
+# Requests that are decoded together.
+SIZES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Counts:
+  """What a histogram has counted.
+
+  Attributes:
+    bounds: upper bounds of the buckets, ascending.
+    counts: values up to each bound, and all in the end: one more than bounds.
+    total: sum of the values.
+  """
+
+  bounds: tuple[float, ...]
+  counts: tuple[int, ...]
+  total: float
+
+
+class Histogram:
+  """Counts values by bucket; safe to use from several threads.
+
+  prometheus_client's would keep every label that was ever seen. These belong to
+  one load of a model and end with it.
+  """
+
+  def __init__(self, bounds: Sequence[float] = SECONDS):
+    """Takes upper bounds of buckets, ascending."""
+    self._bounds = tuple(bounds)
+    self._counts = [0] * (len(bounds) + 1)
+    self._total = 0.0
+    self._lock = threading.Lock()
+
+  def observe(self, value: float) -> None:
+    """Counts a value."""
+    bucket = bisect.bisect_left(self._bounds, value)
+    with self._lock:
+      self._counts[bucket] += 1
+      self._total += value
+
+  def snapshot(self) -> Counts:
+    """Returns what has been counted so far."""
+    with self._lock:
+      counts, total = list(self._counts), self._total
+    return Counts(self._bounds, tuple(itertools.accumulate(counts)), total)
 
 
 @dataclasses.dataclass
@@ -79,7 +129,7 @@ class Totals:
   expired: int
   prompt_tokens: int
   output_tokens: int
-  histograms: Mapping[str, histogram.Snapshot]
+  histograms: Mapping[str, Counts]
 
 
 class MethodStats:
@@ -97,10 +147,10 @@ class MethodStats:
     self._codes: collections.Counter[str] = collections.Counter()
     self._tokens = [0, 0]
     self._histograms = {
-      name: histogram.Histogram()
+      name: Histogram()
       for name in ('latency', 'queue', 'first_token', 'per_token')
     }
-    self._histograms['batch_size'] = histogram.Histogram(histogram.SIZES)
+    self._histograms['batch_size'] = Histogram(SIZES)
 
   def succeeded(self, latency: float) -> None:
     """Counts an answered call that took `latency` seconds."""

@@ -9,6 +9,7 @@ import time
 from absl.testing import absltest
 import numpy as np
 
+from saxml_ext.server.scheduling import admitted
 from saxml_ext.server.scheduling import waiting
 from saxml_ext.server.testing import fake_runner
 
@@ -21,9 +22,9 @@ def _work(
   deadline: float = math.inf,
   client: str = '',
   priority: int = 0,
-) -> waiting.Work:
+) -> admitted.Work:
   request = fake_runner.Request(np.zeros(length, np.int32))
-  return waiting.Work(
+  return admitted.Work(
     request, deadline, arrived, client=client, priority=priority
   )
 
@@ -42,7 +43,7 @@ def _by_hand(lengths: list[int]) -> list[int]:
   return order
 
 
-def _lengths(works: list[waiting.Work]) -> list[int]:
+def _lengths(works: list[admitted.Work]) -> list[int]:
   return [len(w.request.tokens) for w in works]
 
 
@@ -93,7 +94,7 @@ class WaitingListTest(absltest.TestCase):
   def test_nobody_is_passed_by_more_than_one_run_once_the_oldest(self):
     rng = random.Random(5)
     arrived, admitted = [], []
-    passed: dict[waiting.Work, int] = {}
+    passed: dict[admitted.Work, int] = {}
     for step in range(3000):
       if step < 2000 and rng.random() < 0.6:
         # Mostly short ones, so that long ones are tempting to leave out.
