@@ -8,7 +8,7 @@ import tokenizers
 from tokenizers import models as tokenizer_models
 
 from converters.convert import random_weights
-from saxml_ext.families import layout
+from saxml_ext.families import hf_config
 
 # Of a file of weights, about: what is written anew after an interruption.
 _SHARD_BYTES = 1 << 29
@@ -51,7 +51,9 @@ def write(
   path = os.path.join(cache, name)
   if os.path.isdir(path):
     return path
-  shape = layout.ModelShape(layers, dim, heads, 4 * dim, vocab)
+  shape = hf_config.HFConfig(
+    layers, dim, heads, 4 * dim, vocab, rotary_dim=rotary
+  )
   size = _BYTES[dtype] * (12 * layers * dim**2 + 2 * vocab * dim)
   partial = f'{path}.partial'
   os.makedirs(cache, exist_ok=True)
@@ -63,7 +65,6 @@ def write(
     random_weights.write(
       partial,
       shape,
-      rotary,
       shards=max(1, size // _SHARD_BYTES),
       dtype=dtype,
       resume=True,

@@ -23,7 +23,7 @@ from absl import flags
 
 from converters.convert import conversion
 from converters.convert import model_source
-from converters.hf import config_json
+from converters.hf import checkpoint
 from converters.hf import hub
 from converters.verify import comparison
 from saxml_ext.common import program
@@ -62,7 +62,7 @@ flags.DEFINE_alias('pax-model-path', 'pax')
 
 def _check_family(base: str, only: str) -> None:
   """Raises errors.CheckpointError if a model is not of the family `only`."""
-  family, _ = config_json.read_config(base)
+  family, _ = checkpoint.read_config(base)
   if only and family.name != only:
     raise errors.CheckpointError(
       f'{base} holds a {family.title}; convert it with convert_hf'

@@ -22,7 +22,7 @@ from saxml_ext.common import flag_rules
 from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.families import all as families
-from saxml_ext.families import layout
+from saxml_ext.families import hf_config
 
 _FAMILY = flags.DEFINE_enum(
   'family', 'gptj', families.convertible(), 'Family of the model.'
@@ -81,8 +81,9 @@ def main(argv: Sequence[str], only: str = '') -> None:
     layers, dim, heads, rotary_dim, vocab = _sizes()
     random_weights.write(
       out,
-      layout.ModelShape(layers, dim, heads, 4 * dim, vocab),
-      rotary_dim,
+      hf_config.HFConfig(
+        layers, dim, heads, 4 * dim, vocab, rotary_dim=rotary_dim
+      ),
       _FORMAT.value,
       _SHARDS.value,
       _SEED.value,

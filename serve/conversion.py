@@ -8,7 +8,7 @@ import shutil
 
 import psutil
 
-from converters.hf import config_json
+from converters.hf import checkpoint
 from saxml_ext.families import hf_config
 from saxml_ext.pax import errors as pax_errors
 from serve import errors
@@ -34,7 +34,7 @@ def check(directory: str) -> None:
       ' files), a PAX directory, or an id such as EleutherAI/gpt-j-6b.'
     )
   try:
-    config_json.read_config(directory)
+    checkpoint.read_config(directory)
   except pax_errors.CheckpointError as e:
     raise errors.ServeError(str(e)) from e
   if not os.path.isfile(os.path.join(directory, _TOKENIZER)):
@@ -62,7 +62,7 @@ def converted(
   Raises:
     errors.ServeError: The disk has no room for it, or a converter failed.
   """
-  _, config = config_json.read_config(directory)
+  _, config = checkpoint.read_config(directory)
   dtype = _float_type(_parameters(config), quantize)
   target = os.path.join(
     cache, f'{name}-{_stamp(directory, dtype, str(quantize))}'

@@ -28,7 +28,7 @@ from converters.convert import random_weights
 from converters.testing import killed_runs
 from saxml_ext.common import program
 from saxml_ext.common import user_path
-from saxml_ext.families import layout
+from saxml_ext.families import hf_config
 
 _DIR = flags.DEFINE_string('dir', None, 'Directory to work in; made anew.')
 _LAYERS = flags.DEFINE_integer('layers', 28, 'Number of layers.', 1)
@@ -72,7 +72,7 @@ def _disk_rate(directory: str, num_bytes: int) -> float:
 
 def _make_source(base: str) -> float:
   begin = time.monotonic()
-  shape = layout.ModelShape(
+  shape = hf_config.HFConfig(
     _LAYERS.value, _DIM.value, _HEADS.value, 4 * _DIM.value, _VOCAB.value
   )
   random_weights.write(

@@ -1,37 +1,32 @@
 """Converts a Hugging Face directory to a PAX checkpoint."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent import futures
 import dataclasses
 import hashlib
 import itertools
-import math
 import operator
 import os
 import sys
 
-import numpy as np
-
 from converters.convert import model_source
-from converters.convert import prefetch
-from converters.convert import progress
-from converters.convert import tokenizer_files
-from saxml_ext.common import errors as common_errors
-from saxml_ext.families import family as family_lib
-from saxml_ext.families import hf_config
+from converters.convert import pipeline
+from converters.hf import tokenizer_files
 from saxml_ext.families import layout
 from saxml_ext.pax import checkpoint_writer
 from saxml_ext.pax import description
 from saxml_ext.pax import errors
 from saxml_ext.pax import manifest
-from saxml_ext.pax import metadata
 
 _SAMPLES = 64
 _SAMPLE_BYTES = 1 << 16
+# Parts made in advance of the one being written.
+_PREFETCH = 2
+_CHECK_THREADS = 2
 
 
 def _fingerprint(path: str) -> str:
-  """SHA-256 of a file's size and of 64 pieces of 64 KiB spread over it.
+  """Returns the SHA-256 of a file's size and of 64 pieces of 64 KiB in it.
 
   The first and the last are the file's own ends, where the formats keep what
   they say of its tensors. Numbers changed between the pieces go unnoticed, so
@@ -51,84 +46,17 @@ def _fingerprint(path: str) -> str:
 
 
 def source_record(paths: Iterable[str], **options) -> manifest.Source:
-  """The source that these files are, for a writer and its manifest.
+  """Returns the source that these files are, for a writer and its manifest.
 
   Raises:
     errors.CheckpointError: a file cannot be read.
   """
   files, stamps = {}, []
   for path in paths:
-    try:
+    with errors.reading(path):
       files[os.path.basename(path)] = _fingerprint(path)
       stamps.append(f'{path} {os.stat(path).st_mtime_ns}')
-    except OSError as e:
-      raise errors.CheckpointError(
-        f'{path} cannot be read: {e.strerror}'
-      ) from e
   return manifest.Source(files, options, '\n'.join(stamps))
-
-
-def _description(
-  family: family_lib.Family,
-  config: hf_config.HFConfig,
-  shape: layout.ModelShape,
-  dtype: str,
-) -> description.Description:
-  """Returns what gptj_config.json says of a model.
-
-  Args:
-    family: The family of the model.
-    config: of the source.
-    shape: sizes of the PAX model.
-    dtype: name of the type of its variables.
-  """
-  pad, stops = config.pad_token_id, config.stop_token_ids
-  return description.Description(
-    family=family.name,
-    rotary_base=config.rotary_base,
-    rotary_dim=config.rotary_dim,
-    ln_epsilon=config.layer_norm_epsilon,
-    max_positions=config.max_positions,
-    bos_id=config.bos_token_id,
-    eos_id=config.eos_token_id,
-    stop_ids=list(stops) if len(stops) > 1 else None,
-    pad_id=config.eos_token_id if pad is None else pad,
-    num_layers=shape.num_layers,
-    model_dim=shape.model_dim,
-    num_heads=shape.num_heads,
-    num_kv_heads=shape.num_kv_heads or None,
-    head_dim=shape.head_dim,
-    hidden_dim=shape.hidden_dim,
-    vocab_size=shape.vocab_size,
-    dtype=dtype,
-  )
-
-
-def _write_description(
-  directory: str,
-  family: family_lib.Family,
-  config: hf_config.HFConfig,
-  shape: layout.ModelShape,
-  dtype: str,
-) -> None:
-  """Writes gptj_config.json.
-
-  Args:
-    directory: Where `checkpoint_00000000` is going to be, local or a URL.
-    family: The family of the model.
-    config: What the source's config.json says.
-    shape: Sizes of the PAX model.
-    dtype: Name of the type of its variables.
-
-  Raises:
-    OSError, saxml_ext.common.errors.SaxError: The file cannot be written.
-  """
-  description.write(directory, _description(family, config, shape, dtype))
-
-
-# Parts made in advance of the one being written.
-_PREFETCH = 2
-_CHECK_THREADS = 2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -170,8 +98,7 @@ def convert(
   source = model_source.ModelSource(base)
   tokenizer = tokenizer_files.collect(base)
   made_of = source_record(source.checkpoint.files(), dtype=dtype)
-  numpy_dtype = model_source.DTYPES[dtype]
-  total = sum(_num_bytes(v, numpy_dtype) for v in source.variables)
+  total = _num_bytes(source.variables, dtype)
   with checkpoint_writer.Writer(
     pax, overwrite=overwrite, resume=resume, source=made_of
   ) as writer:
@@ -185,11 +112,12 @@ def convert(
       )
     todo: Sequence[layout.Variable] = source.variables
     if resume:
-      todo = _unfinished(writer, source.variables, numpy_dtype)
-    done = total - sum(_num_bytes(v, numpy_dtype) for v in todo)
-    with progress.Progress('Converting', total, done) as bar:
-      _write(source, todo, numpy_dtype, writer, bar)
-    _describe(source, pax, dtype)
+      todo = _unfinished(writer, source.variables, dtype)
+    done = total - _num_bytes(todo, dtype)
+    with pipeline.Progress('Converting', total, done) as bar:
+      _write(source, todo, dtype, writer, bar)
+    with errors.writing(f'{pax}/{description.FILE_NAME}'):
+      description.write(pax, _description(source, dtype))
     tokenizer_files.write(pax, tokenizer)
     return Converted(writer.commit(), total, done)
 
@@ -197,19 +125,18 @@ def convert(
 def _unfinished(
   writer: checkpoint_writer.Writer,
   variables: Sequence[layout.Variable],
-  dtype: np.dtype,
+  dtype: str,
 ) -> list[layout.Variable]:
-  """The variables that an earlier run has not written, or not soundly."""
+  """Returns the variables that an earlier run has not written soundly."""
   journalled = [v for v in variables if v.name in writer.journalled]
-  total = sum(_num_bytes(v, dtype) for v in journalled)
   with (
-    progress.Progress('Checking', total) as bar,
+    pipeline.Progress('Checking', _num_bytes(journalled, dtype)) as bar,
     futures.ThreadPoolExecutor(_CHECK_THREADS) as pool,
   ):
     finished = set()
     sound = pool.map(writer.has, [v.name for v in journalled])
     for variable, is_sound in zip(journalled, sound):
-      bar.advance(_num_bytes(variable, dtype), variable.name)
+      bar.advance(variable.spec(dtype).num_bytes, variable.name)
       if is_sound:
         finished.add(variable.name)
   return [v for v in variables if v.name not in finished]
@@ -218,48 +145,44 @@ def _unfinished(
 def _write(
   source: model_source.ModelSource,
   variables: Sequence[layout.Variable],
-  dtype: np.dtype,
+  dtype: str,
   writer: checkpoint_writer.Writer,
-  bar: progress.Progress,
+  bar: pipeline.Progress,
 ) -> None:
+  parts = (
+    (variable, part)
+    for variable in variables
+    for part in source.parts(variable, model_source.DTYPES[dtype])
+  )
   # Across variables, so that the end of one does not hold up the next.
-  stream = prefetch.prefetch(_parts(source, variables, dtype), _PREFETCH)
-  for variable, parts in itertools.groupby(stream, operator.itemgetter(0)):
-    spec = metadata.ArraySpec(variable.shape, dtype.name)
-    writer.add_parts(variable.name, spec, _counted(parts, variable.name, bar))
+  stream = pipeline.prefetch(parts, _PREFETCH)
+  for variable, group in itertools.groupby(stream, operator.itemgetter(0)):
+    counted = bar.count((part for _, part in group), variable.name)
+    writer.add_parts(variable.name, variable.spec(dtype), counted)
 
 
-def _parts(
-  source: model_source.ModelSource,
-  variables: Sequence[layout.Variable],
-  dtype: np.dtype,
-) -> Iterator[tuple[layout.Variable, int, np.ndarray]]:
-  for variable in variables:
-    for begin, part in source.parts(variable, dtype):
-      yield variable, begin, part
+def _description(
+  source: model_source.ModelSource, dtype: str
+) -> description.Description:
+  """Returns the contents of gptj_config.json."""
+  config = source.config
+  same = {field.name for field in dataclasses.fields(config)} & {
+    field.name for field in dataclasses.fields(description.Description)
+  }
+  values = {name: getattr(config, name) for name in same}
+  stops = config.stop_ids
+  values |= {
+    'num_kv_heads': config.num_kv_heads or None,
+    'stop_ids': list(stops) if len(stops) > 1 else None,
+    'pad_id': config.eos_id if config.pad_id is None else config.pad_id,
+  }
+  return description.Description(
+    **values,
+    family=source.checkpoint.family.name,
+    head_dim=config.head_dim,
+    dtype=dtype,
+  )
 
 
-def _counted(
-  parts: Iterator[tuple[layout.Variable, int, np.ndarray]],
-  name: str,
-  bar: progress.Progress,
-) -> Iterator[tuple[int, np.ndarray]]:
-  for _, begin, part in parts:
-    yield begin, part
-    bar.advance(part.nbytes, name)
-
-
-def _describe(source: model_source.ModelSource, pax: str, dtype: str) -> None:
-  hf = source.checkpoint
-  try:
-    _write_description(pax, hf.family, hf.config, source.shape, dtype)
-  except OSError as e:
-    raise errors.UnwritableError(
-      f'{e.filename} cannot be written: {e.strerror}'
-    ) from e
-  except common_errors.SaxError as e:
-    raise errors.UnwritableError(str(e)) from e
-
-
-def _num_bytes(variable: layout.Variable, dtype: np.dtype) -> int:
-  return math.prod(variable.shape) * dtype.itemsize
+def _num_bytes(variables: Iterable[layout.Variable], dtype: str) -> int:
+  return sum(variable.spec(dtype).num_bytes for variable in variables)

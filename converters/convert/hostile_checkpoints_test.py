@@ -19,7 +19,7 @@ import numpy as np
 
 from converters.convert import model_source
 from converters.convert import random_weights
-from saxml_ext.families import layout
+from saxml_ext.families import hf_config
 from saxml_ext.pax import errors
 
 _SECONDS = 1.0
@@ -191,8 +191,8 @@ class HostileCheckpointsTest(parameterized.TestCase):
   def sound(self, kind: str) -> str:
     """Writes a sound checkpoint; returns the path of its weights."""
     directory = os.path.join(self.root, 'hf')
-    shape = layout.ModelShape(2, 256, 4, 1024, 3000)
-    random_weights.write(directory, shape, 32, kind)
+    shape = hf_config.HFConfig(2, 256, 4, 1024, 3000, rotary_dim=32)
+    random_weights.write(directory, shape, kind)
     model_source.ModelSource(directory)
     return os.path.join(directory, _BIN if kind == 'bin' else _SAFE)
 

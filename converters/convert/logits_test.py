@@ -18,7 +18,7 @@ from converters.convert import conversion
 from converters.convert import random_weights
 from converters.hf import torch_file
 from converters.testing import numpy_gptj
-from saxml_ext.families import layout
+from saxml_ext.families import hf_config
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import errors
 
@@ -116,8 +116,7 @@ class LogitsTest(parameterized.TestCase):
   def test_random_checkpoints_load_in_transformers(self, file_format, shards):
     random_weights.write(
       self.base,
-      layout.ModelShape(2, 16, 2, 64, 11),
-      _ROTARY_DIM,
+      hf_config.HFConfig(2, 16, 2, 64, 11, rotary_dim=_ROTARY_DIM),
       file_format,
       shards,
       dtype='float32',

@@ -1,30 +1,33 @@
 """Turns a Hugging Face model into PAX variables, checked, one at a time."""
 
 from collections.abc import Iterator
+import dataclasses
 
 import ml_dtypes
 import numpy as np
 
-from converters.convert import blocks
 from converters.hf import checkpoint
 from saxml_ext.families import layout
 from saxml_ext.pax import errors
-from saxml_ext.pax import metadata
 
-DTYPES = {
-  'float32': np.dtype(np.float32),
-  'bfloat16': np.dtype(ml_dtypes.bfloat16),
-}
+_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+DTYPES = {'float32': np.dtype(np.float32), 'bfloat16': _BFLOAT16}
 _FLOATS = ('float32', 'bfloat16', 'float16', 'float64')
+# A side of the square that is copied at once when axes change places: source
+# and target of it stay in the first-level cache. Transposing 4096 x 4096
+# float32 ran at 1.9 GB/s with 64, 0.5 GB/s without squares.
+_SIDE = 64
+# Numbers that are checked at once.
+_PIECE = 1 << 20
 
 
 class ModelSource:
   """A checked model.
 
   Attributes:
-    shape: sizes of the PAX model.
-    variables: the PAX variables in the order of conversion.
-    checkpoint: the directory that they come from.
+    config: The config of the model, with the vocabulary of the PAX side.
+    variables: The PAX variables in the order of conversion.
+    checkpoint: The directory that they come from.
   """
 
   def __init__(self, directory: str):
@@ -40,18 +43,13 @@ class ModelSource:
     family = self.checkpoint.family
     (name,) = family.tensors['embedding']
     rows = (shapes.get(name) or (0,))[0]
-    self.shape = layout.ModelShape(
-      num_layers=config.num_layers,
-      model_dim=config.model_dim,
-      num_heads=config.num_heads,
-      num_kv_heads=config.num_kv_heads,
-      hidden_dim=config.hidden_dim,
-      vocab_size=layout.pax_vocab_size(config.vocab_size, rows),
+    self.config = dataclasses.replace(
+      config, vocab_size=layout.pax_vocab_size(config.vocab_size, rows)
     )
     self._check_layer_count()
     (head,) = family.tensors['head']
     tied = config.tied_embeddings and head not in shapes
-    self.variables = layout.variables(self.shape, tied, family)
+    self.variables = layout.variables(self.config, tied, family)
     self._check_tensors()
 
   def build(self, variable: layout.Variable, dtype: np.dtype) -> np.ndarray:
@@ -76,8 +74,7 @@ class ModelSource:
       errors.CheckpointError: a source has a NaN or an infinity, is of a wrong
         type, or overflows in `dtype`.
     """
-    spec = metadata.ArraySpec(variable.shape, dtype.name)
-    for begin, end in spec.row_ranges:
+    for begin, end in variable.spec(dtype.name).row_ranges:
       yield begin, self._rows(variable, dtype, begin, end)
     self._release(variable)
 
@@ -93,9 +90,9 @@ class ModelSource:
     done = 0
     with np.errstate(over='ignore'):  # told by the check below
       for piece in variable.pieces(tensors, begin, end):
-        blocks.copy(piece, rows[done : done + len(piece)])
+        copy_view(piece, rows[done : done + len(piece)])
         done += len(piece)
-    if blocks.first_not_finite(rows) is not None:
+    if first_not_finite(rows) is not None:
       for name, tensor in zip(variable.sources, tensors):
         self._check_finite(name, tensor)
         with np.errstate(over='ignore'):
@@ -112,11 +109,11 @@ class ModelSource:
         f'has type {tensor.dtype.name}; expected one of {", ".join(_FLOATS)}',
       )
     if variable.vocab_axis is not None:
-      tensor = tensor[: self.shape.vocab_size]
+      tensor = tensor[: self.config.vocab_size]
     return tensor
 
   def _check_finite(self, name, tensor, how='') -> None:
-    where = blocks.first_not_finite(tensor)
+    where = first_not_finite(tensor)
     if where is not None:
       raise self._error(
         name,
@@ -126,10 +123,10 @@ class ModelSource:
 
   def _check_layer_count(self) -> None:
     # Before a table of all layers is made: the config may claim billions.
-    if self.shape.num_layers > len(self.checkpoint.shapes):
+    if self.config.num_layers > len(self.checkpoint.shapes):
       raise errors.CheckpointError(
         f'{self.checkpoint.directory}: config.json says '
-        f'{self.shape.num_layers} layers but there are only '
+        f'{self.config.num_layers} layers but there are only '
         f'{len(self.checkpoint.shapes)} tensors'
       )
 
@@ -147,8 +144,7 @@ class ModelSource:
           )
         elif not self._fits(shapes[name], variable):
           problems.append(
-            f'{name}: expected shape '
-            f'{list(variable.source_shape)}, found '
+            f'{name}: expected shape {list(variable.source_shape)}, found '
             f'{list(shapes[name])}'
           )
     for name in sorted(set(shapes) - expected):
@@ -170,7 +166,7 @@ class ModelSource:
   def _fits(self, found: tuple[int, ...], variable: layout.Variable) -> bool:
     expected = variable.source_shape
     if variable.vocab_axis is not None and layout.is_padded_vocab(
-      self.shape.vocab_size
+      self.config.vocab_size
     ):
       return found[:1] >= expected[:1] and found[1:] == expected[1:]
     return found == expected
@@ -179,3 +175,62 @@ class ModelSource:
     return errors.CheckpointError(
       f'{self.checkpoint.file_of(name)}: tensor {name} {text}'
     )
+
+
+def copy_view(view: np.ndarray, out: np.ndarray) -> None:
+  """Copies `view` to the C-contiguous `out` of its shape, casting as needed.
+
+  A view whose memory is ordered by its first axis, as a transposed matrix, is
+  copied in squares.
+  """
+  while view.ndim > 2 and len(view) == 1:
+    view, out = view[0], out[0]
+  if view.ndim == 1:
+    view, out = view[:, np.newaxis], out[:, np.newaxis]
+  source = view.reshape(len(view), -1)
+  if not np.may_share_memory(source, view):
+    # Axes after the first are not one: there is a matrix for each of the next.
+    for i in range(view.shape[1]):
+      copy_view(view[:, i], out[:, i])
+    return
+  target = out.reshape(len(out), -1)
+  widen = view.dtype == _BFLOAT16 and out.dtype == np.float32
+  if widen:
+    # A bfloat16 is the upper half of a float32. As integers both the copy and
+    # the cast are simple.
+    source, target = source.view(np.uint16), target.view(np.uint32)
+  if source.strides[0] < source.strides[1]:
+    _copy_squares(source, target)
+  else:
+    target[...] = source
+  if widen:
+    target <<= 16
+
+
+def _copy_squares(source: np.ndarray, target: np.ndarray) -> None:
+  rows, columns = source.shape
+  for i in range(0, rows, _SIDE):
+    for j in range(0, columns, _SIDE):
+      square = np.s_[i : i + _SIDE, j : j + _SIDE]
+      target[square] = source[square]
+
+
+def first_not_finite(array: np.ndarray) -> tuple[int, ...] | None:
+  """Returns the index of the first NaN or infinity, or None.
+
+  The array is C-contiguous.
+  """
+  flat = array.reshape(-1)
+  for begin in range(0, flat.size, _PIECE):
+    piece = flat[begin : begin + _PIECE]
+    if not _all_finite(piece):
+      first = begin + int(np.argmin(np.isfinite(piece)))
+      return tuple(int(i) for i in np.unravel_index(first, array.shape))
+  return None
+
+
+def _all_finite(piece: np.ndarray) -> bool:
+  if piece.dtype == _BFLOAT16:
+    # All ones in the exponent; three times as fast as ml_dtypes' isfinite.
+    return bool((piece.view(np.uint16) & 0x7FFF).max() < 0x7F80)
+  return bool(np.isfinite(piece).all())

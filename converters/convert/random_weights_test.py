@@ -1,5 +1,6 @@
 """Tests of random checkpoints."""
 
+import dataclasses
 import os
 import pathlib
 
@@ -9,17 +10,22 @@ import numpy as np
 
 from converters.convert import model_source
 from converters.convert import random_weights
-from saxml_ext.families import layout
+from saxml_ext.families import hf_config
 
-_SHAPE = layout.ModelShape(
-  num_layers=2, model_dim=16, num_heads=2, hidden_dim=64, vocab_size=11
+_SHAPE = hf_config.HFConfig(
+  num_layers=2,
+  model_dim=16,
+  num_heads=2,
+  hidden_dim=64,
+  vocab_size=11,
+  rotary_dim=4,
 )
 
 
 class RandomWeightsTest(parameterized.TestCase):
   def write(self, **options) -> str:
     directory = self.create_tempdir().full_path
-    random_weights.write(directory, _SHAPE, 4, **options)
+    random_weights.write(directory, _SHAPE, **options)
     return directory
 
   def values(self, directory, dtype='float32') -> dict[str, np.ndarray]:
@@ -63,7 +69,7 @@ class RandomWeightsTest(parameterized.TestCase):
     before = (half / first).stat().st_mtime_ns
     # What a run that was ended in the middle of a file leaves.
     (half / 'model-00002-of-00003.safetensors.partial').write_bytes(b'some')
-    random_weights.write(str(half), _SHAPE, 4, shards=3, resume=True)
+    random_weights.write(str(half), _SHAPE, shards=3, resume=True)
     self.assertEqual(sorted(f.name for f in half.iterdir()), names)
     for name in names:
       self.assertEqual((half / name).read_bytes(), (whole / name).read_bytes())
@@ -79,8 +85,8 @@ class RandomWeightsTest(parameterized.TestCase):
     np.testing.assert_array_equal(rounded, base.astype(rounded.dtype))
 
   def test_sizes_that_do_not_fit(self):
-    with self.assertRaisesRegex(ValueError, '--rotary_dim is 10; .*at most 8'):
-      random_weights.write(self.create_tempdir().full_path, _SHAPE, 10)
+    with self.assertRaisesRegex(ValueError, 'rotary_dim is 10; .*at most 8'):
+      dataclasses.replace(_SHAPE, rotary_dim=10)
     with self.assertRaisesRegex(ValueError, 'shards is 26; there are 25'):
       self.write(shards=26)
 

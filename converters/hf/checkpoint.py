@@ -1,4 +1,4 @@
-"""A Hugging Face checkpoint directory: its tensors by name, one at a time.
+"""A Hugging Face checkpoint directory: its config, and its tensors by name.
 
 Understood are, in this order of preference, model.safetensors, a sharded
 model.safetensors.index.json, pytorch_model.bin and a sharded
@@ -6,14 +6,18 @@ pytorch_model.bin.index.json. Files are memory-mapped; nothing in them is run.
 """
 
 from collections.abc import Callable, Mapping
+import json
 import mmap
 import os
+from typing import Any
 
 import numpy as np
 
-from converters.hf import config_json
 from converters.hf import safetensors_file
 from converters.hf import torch_file
+from saxml_ext.families import all as families
+from saxml_ext.families import family as family_lib
+from saxml_ext.families import hf_config
 from saxml_ext.pax import errors
 
 _LAYOUTS = (
@@ -22,6 +26,10 @@ _LAYOUTS = (
 )
 # Files of weights, the preferred format first.
 WEIGHTS = tuple(name for name, _ in _LAYOUTS)
+
+# The index of GPT-J 6B's shards has 30 KB. JSON may take far more memory than
+# its text.
+_MAX_JSON_BYTES = 1 << 20
 
 
 class HFCheckpoint:
@@ -46,7 +54,7 @@ class HFCheckpoint:
         f'{directory} is not a directory; expected one that holds '
         'config.json and the weights, as save_pretrained writes it'
       )
-    self.family, self.config = config_json.read_config(directory)
+    self.family, self.config = read_config(directory)
     opener, paths = weight_files(directory)
     self._files = {path: opener(path) for path in paths}
     self._file_of: dict[str, str] = {}
@@ -106,7 +114,7 @@ def weight_files(directory: str) -> tuple[Callable, list[str]]:
 
 
 def _shards(directory: str, index: str) -> list[str]:
-  weight_map = config_json.read_json(index).get('weight_map')
+  weight_map = read_json(index).get('weight_map')
   if not isinstance(weight_map, dict) or not weight_map:
     raise errors.CheckpointError(
       f'{index} has no weight_map; expected the name of a file for each tensor'
@@ -126,3 +134,55 @@ def _shards(directory: str, index: str) -> list[str]:
       )
     names.add(name)
   return [os.path.join(directory, name) for name in sorted(names)]
+
+
+def read_json(path: str) -> dict[str, Any]:
+  """Reads a JSON object.
+
+  Raises:
+    errors.CheckpointError: the file is missing, too big or no JSON object.
+  """
+  with errors.reading(path, 'expected the file that save_pretrained writes'):
+    with open(path, 'rb') as f:
+      data = f.read(_MAX_JSON_BYTES + 1)
+  if len(data) > _MAX_JSON_BYTES:
+    raise errors.CheckpointError(
+      f'{path} has more than {_MAX_JSON_BYTES} bytes, far more than any model'
+      ' needs there; replace it by the one of the model'
+    )
+  try:
+    document = json.loads(data)
+  except (ValueError, RecursionError) as e:
+    raise errors.CheckpointError(f'{path} is not JSON: {e}') from e
+  if not isinstance(document, dict):
+    raise errors.CheckpointError(
+      f'{path} holds a {type(document).__name__}; expected a JSON object'
+    )
+  return document
+
+
+def read_config(
+  directory: str,
+) -> tuple[family_lib.Family, hf_config.HFConfig]:
+  """Reads `config.json`; returns the family of the model and its sizes.
+
+  Raises:
+    errors.CheckpointError: It is missing, of no known family, or wants code of
+      its own to be run.
+  """
+  path = os.path.join(directory, 'config.json')
+  document = read_json(path)
+  if 'auto_map' in document:
+    raise errors.CheckpointError(
+      f'{path} names code that comes with the checkpoint (auto_map); it is '
+      'refused and was not run. Known models need none: remove the entry if '
+      'you trust the weights'
+    )
+  name = document.get('model_type')
+  family = families.FAMILIES.get(name) if isinstance(name, str) else None
+  if family is None or family.config is None:
+    known = ', '.join(families.convertible())
+    raise errors.CheckpointError(
+      f'{path}: model_type is {name!r}; known are {known}'
+    )
+  return family, hf_config.read(path, document, family.config)

@@ -11,30 +11,22 @@ import importlib
 import logging
 import os
 import re
+from typing import Any
 
 from converters.hf import checkpoint
+from converters.hf import tokenizer_files
 from saxml_ext.common import user_path
 from saxml_ext.pax import errors
 
 # The organisation and the model; neither begins with a dot, as paths may.
 _ID = re.compile(r'[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*', re.ASCII)
-_SMALL_FILES = (
-  'config.json',
-  'generation_config.json',
-  'tokenizer.json',
-  'tokenizer_config.json',
-  'special_tokens_map.json',
-  'added_tokens.json',
-  'chat_template.jinja',
-  'vocab.json',
-  'merges.txt',
-)
+_SMALL_FILES = ('config.json', *tokenizer_files.NAMES)
 _TOKENIZERS = ('tokenizer.json', 'vocab.json', 'vocab.txt')
 _SHARD = re.compile(r'(model|pytorch_model)-\d+-of-\d+\.(safetensors|bin)')
 
 
 def locate(base: str) -> str:
-  """The local directory of a checkpoint, downloaded first if need be.
+  """Returns the local directory of a checkpoint, downloaded first if need be.
 
   Args:
     base: A directory, relative to where the user typed it, or the id of a
@@ -43,14 +35,9 @@ def locate(base: str) -> str:
   Raises:
     errors.CheckpointError: An id is not in the cache and cannot be downloaded.
   """
-  path = user_path.resolve(base)
-  if os.path.exists(path) or not _ID.fullmatch(base):
-    return path
-  # Large, and only this needs it.
-  hub = importlib.import_module('huggingface_hub')
-  for part in ('constants', 'errors'):
-    importlib.import_module(f'huggingface_hub.{part}')
-  _mute()
+  hub = _hub_of(base)
+  if hub is None:
+    return user_path.resolve(base)
   return _cached(hub, base) or _download(hub, base)
 
 
@@ -64,12 +51,9 @@ def locate_tokenizer(name: str) -> str:
   Raises:
     ValueError: An id is not in the cache and cannot be downloaded.
   """
-  path = user_path.resolve(name)
-  if os.path.exists(path) or not _ID.fullmatch(name):
-    return path
-  hub = importlib.import_module('huggingface_hub')
-  importlib.import_module('huggingface_hub.errors')
-  _mute()
+  hub = _hub_of(name)
+  if hub is None:
+    return user_path.resolve(name)
   for local in (True, False):
     try:
       directory = hub.snapshot_download(
@@ -93,13 +77,21 @@ def locate_tokenizer(name: str) -> str:
   )
 
 
-def _mute() -> None:
-  """Leaves out the line for each retry; the error after them says it all."""
+def _hub_of(name: str) -> Any:
+  """Returns huggingface_hub if a name is an id on the hub, None if a path."""
+  if os.path.exists(user_path.resolve(name)) or not _ID.fullmatch(name):
+    return None
+  # Large, and only this needs it.
+  hub = importlib.import_module('huggingface_hub')
+  for part in ('constants', 'errors'):
+    importlib.import_module(f'huggingface_hub.{part}')
+  # Leaves out the line for each retry; the error after them says it all.
   logging.getLogger('huggingface_hub').setLevel(logging.ERROR)
+  return hub
 
 
 def _cached(hub, model_id: str) -> str | None:
-  """The snapshot in the cache; None if there is none or it is not whole."""
+  """Returns the snapshot in the cache, or None if it is missing or partial."""
   config = hub.try_to_load_from_cache(model_id, 'config.json')
   if not isinstance(config, str):  # None, or a mark of a file that is not.
     return None
@@ -132,7 +124,7 @@ def _download(hub, model_id: str) -> str:
 
 
 def _needed(names: Sequence[str]) -> list[str]:
-  """Those files of a model that a conversion reads."""
+  """Returns the files of a model that a conversion reads."""
   needed = [name for name in _SMALL_FILES if name in names]
   for whole in checkpoint.WEIGHTS:
     index = f'{whole}.index.json'

@@ -1,19 +1,21 @@
-"""Reads a safetensors file through a memory map, trusting nothing in it.
+"""Reads a safetensors file, trusting nothing in it, and writes one.
 
 Format: 8 bytes little-endian length N, N bytes of JSON that give each tensor's
 dtype, shape and byte range, then the bytes.
 """
 
-from collections.abc import Mapping
-import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
 import json
 import math
+from typing import Annotated
 
 import ml_dtypes
+import msgspec
 import numpy as np
 
-from converters.hf import mapped_file
+from converters.hf import weights_file
 from saxml_ext.pax import errors
+from saxml_ext.pax import metadata
 
 # GPT-J 6B's has 40 KB. The format allows 100 MB, whose JSON may take gigabytes.
 _MAX_HEADER_BYTES = 1 << 20
@@ -30,31 +32,42 @@ _DTYPES = {
   'U8': np.dtype('u1'),
   'BOOL': np.dtype('?'),
 }
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+_Offset = Annotated[int, msgspec.Meta(ge=0)]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Entry:
-  dtype: np.dtype
-  shape: tuple[int, ...]
-  begin: int  # offset in the file
+class _Entry(msgspec.Struct):
+  """A tensor in the header; its bytes are counted from the header's end."""
+
+  dtype: str
+  shape: metadata.Shape
+  data_offsets: tuple[_Offset, _Offset]
+
+  def __post_init__(self) -> None:
+    if self.dtype not in _DTYPES:
+      raise ValueError(f'dtype {self.dtype!r} is unknown')
+
+  @property
+  def num_bytes(self) -> int:
+    return math.prod(self.shape) * _DTYPES[self.dtype].itemsize
 
 
-class SafetensorsFile:
+class SafetensorsFile(weights_file.MappedFile):
   """The tensors of one file.
 
   Attributes:
-    shapes: shape of each tensor by name.
+    shapes: The shape of each tensor by name.
   """
 
   def __init__(self, path: str):
     """Maps the file and checks its whole header.
 
     Raises:
-      errors.CheckpointError: it is not a safetensors file, or its header
+      errors.CheckpointError: It is not a safetensors file, or its header
         claims what the file does not have.
     """
-    self._path = path
-    self._data = mapped_file.open_mapped(path)
+    super().__init__(path)
+    self._start = 0
     self._entries = self._parse()
     self.shapes: Mapping[str, tuple[int, ...]] = {
       name: entry.shape for name, entry in self._entries.items()
@@ -63,15 +76,15 @@ class SafetensorsFile:
   def read(self, name: str) -> np.ndarray:
     """Returns a read-only view of one tensor in the mapped file."""
     entry = self._entries[name]
-    return np.frombuffer(
-      self._data, entry.dtype, math.prod(entry.shape), entry.begin
-    ).reshape(entry.shape)
+    begin = self._start + entry.data_offsets[0]
+    dtype, count = _DTYPES[entry.dtype], math.prod(entry.shape)
+    return np.frombuffer(self._data, dtype, count, begin).reshape(entry.shape)
 
   def advise(self, name: str, advice: int) -> None:
-    """See mapped_file.advise."""
+    """Advises the system on a tensor; see weights_file.MappedFile._advise."""
     entry = self._entries[name]
-    length = math.prod(entry.shape) * entry.dtype.itemsize
-    mapped_file.advise(self._data, entry.begin, length, advice)
+    begin = self._start + entry.data_offsets[0]
+    self._advise(begin, entry.num_bytes, advice)
 
   def _parse(self) -> dict[str, _Entry]:
     size = len(self._data)
@@ -82,50 +95,76 @@ class SafetensorsFile:
         f'{min(max(size - 8, 0), _MAX_HEADER_BYTES)} in a file of {size}'
       )
     try:
-      header = json.loads(bytes(self._data[8 : 8 + length]))
+      header = msgspec.json.decode(self._data[8 : 8 + length])
     except (ValueError, RecursionError) as e:
       raise self._error(f'its header is not JSON ({e})') from e
     if not isinstance(header, dict):
       raise self._error('its header is no JSON object')
     header.pop('__metadata__', None)
-    start = 8 + length
-    entries = {n: self._entry(n, v, start) for n, v in header.items()}
+    self._start = 8 + length
+    entries = {name: self._entry(name, v) for name, v in header.items()}
     self._check_overlap(entries)
     return entries
 
-  def _entry(self, name: str, value, start: int) -> _Entry:
+  def _entry(self, name: str, value: object) -> _Entry:
     try:
-      dtype = _DTYPES[value['dtype']]
-      shape = tuple(value['shape'])
-      begin, end = value['data_offsets']
-      sizes = (*shape, begin, end)
-      if not all(type(n) is int and n >= 0 for n in sizes):
-        raise ValueError('sizes must be integers of 0 or more')
-    except (KeyError, TypeError, ValueError) as e:
+      entry = msgspec.convert(value, _Entry)
+    except msgspec.ValidationError as e:
       text = str(value)[:200]
       raise self._error(
-        f'tensor {name[:200]} is described by {text} ({e!r}); expected a '
+        f'tensor {name[:200]} is described by {text} ({e}); expected a '
         f'dtype of {", ".join(_DTYPES)}, a shape and data_offsets'
       ) from e
-    expected = math.prod(shape) * dtype.itemsize
-    if end - begin != expected or start + end > len(self._data):
+    begin, end = entry.data_offsets
+    room = len(self._data) - self._start
+    if end - begin != entry.num_bytes or end > room:
       raise self._error(
-        f'tensor {name[:200]} of {dtype}{list(shape)} needs {expected} bytes '
-        f'but has bytes {begin} to {end} of the '
-        f'{len(self._data) - start} that there are'
+        f'tensor {name[:200]} of {_DTYPES[entry.dtype]}{list(entry.shape)}'
+        f' needs {entry.num_bytes} bytes but has bytes {begin} to {end} of the'
+        f' {room} that there are'
       )
-    return _Entry(dtype, shape, start + begin)
+    return entry
 
   def _check_overlap(self, entries: Mapping[str, _Entry]) -> None:
     end, last = 0, ''
-    for name, entry in sorted(entries.items(), key=lambda x: x[1].begin):
-      size = math.prod(entry.shape) * entry.dtype.itemsize
-      if size and entry.begin < end:
+    for name, entry in sorted(
+      entries.items(), key=lambda item: item[1].data_offsets
+    ):
+      if entry.num_bytes and entry.data_offsets[0] < end:
         raise self._error(f'tensors {last[:200]} and {name[:200]} overlap')
-      if size:
-        end, last = entry.begin + size, name
+      if entry.num_bytes:
+        end, last = entry.data_offsets[1], name
 
   def _error(self, text: str) -> errors.CheckpointError:
     return errors.CheckpointError(
       f'{self._path} is not a sound safetensors file: {text}; download it again'
     )
+
+
+def write(
+  path: str,
+  specs: Sequence[weights_file.TensorSpec],
+  tensors: Iterable[np.ndarray],
+) -> None:
+  """Writes a file, streaming; the same tensors give the same bytes.
+
+  Args:
+    path: The file to write.
+    specs: Name, shape and type of all tensors.
+    tensors: Their values in the same order, consumed one at a time.
+  """
+  header: dict[str, dict[str, object]] = {'__metadata__': {'format': 'pt'}}
+  end = 0
+  for spec in specs:
+    begin, end = end, end + spec.num_bytes
+    header[spec.name] = {
+      'dtype': _NAMES[spec.dtype],
+      'shape': list(spec.shape),
+      'data_offsets': [begin, end],
+    }
+  text = json.dumps(header, separators=(',', ':')).encode('ascii')
+  text += b' ' * (-len(text) % 8)  # readers want the tensors aligned
+  with open(path, 'wb') as f:
+    f.write(len(text).to_bytes(8, 'little') + text)
+    for spec, tensor in zip(specs, tensors, strict=True):
+      f.write(spec.to_bytes(tensor))

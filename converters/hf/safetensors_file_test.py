@@ -56,8 +56,16 @@ class SafetensorsFileTest(parameterized.TestCase):
     ('no_object', _raw([1]), 'no JSON object'),
     ('object_dtype', _raw({'a': _tensor('OBJ')}, bytes(8)), 'tensor a is'),
     ('no_dtype', _raw({'a': {'shape': [2]}}, bytes(8)), 'tensor a is'),
-    ('negative', _raw({'a': _tensor(shape=(-2,))}, bytes(8)), '0 or more'),
-    ('fraction', _raw({'a': _tensor(shape=(2.0,))}, bytes(8)), 'integers'),
+    (
+      'negative',
+      _raw({'a': _tensor(shape=(-2,))}, bytes(8)),
+      'Expected `int` >= 0',
+    ),
+    (
+      'fraction',
+      _raw({'a': _tensor(shape=(2.0,))}, bytes(8)),
+      'Expected `int`, got `float`',
+    ),
     (
       'beyond_end',
       _raw({'a': _tensor(offsets=(4, 12))}, bytes(8)),

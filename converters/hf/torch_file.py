@@ -1,19 +1,22 @@
-"""Reads a PyTorch `.bin` file (zip of torch.save) without PyTorch.
+"""Reads and writes PyTorch's `.bin` files without PyTorch.
 
-The zip's members are stored uncompressed, so tensors are views of the mapped
-file. Its pickle is never run (see torch_pickle.py).
+Such a file is what torch.save makes of a dict of tensors: a zip of uncompressed
+members, a pickle of protocol 2 that describes the tensors, and one member for
+the bytes of each. So tensors are views of the mapped file. Its pickle is never
+run (see torch_pickle.py).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+import math
 import struct
 import zipfile
 import zlib
 
-import ml_dtypes
+import ml_dtypes  # noqa: F401 Lets NumPy know bfloat16 by its name.
 import numpy as np
 
-from converters.hf import mapped_file
 from converters.hf import torch_pickle
+from converters.hf import weights_file
 from saxml_ext.pax import errors
 
 # GPT-J 6B's has 40 KB. zipfile makes an object of each entry.
@@ -21,10 +24,11 @@ _MAX_DIRECTORY_BYTES = 1 << 20
 # The last record of a zip, a comment of 64 KiB at most after it, and the two
 # records before it that files of over 4 GiB have.
 _MAX_END_BYTES = 22 + (1 << 16) + 20 + 56
+_STORAGE_CLASSES = {v: k for k, v in torch_pickle.STORAGES.items()}
 _LOCAL_HEADER = struct.Struct('<4s22xHH')
 
 
-class TorchFile:
+class TorchFile(weights_file.MappedFile):
   """The tensors of one file.
 
   Attributes:
@@ -37,8 +41,7 @@ class TorchFile:
     Raises:
       errors.CheckpointError: it is not such a file, or wants to run code.
     """
-    self._path = path
-    self._data = mapped_file.open_mapped(path)
+    super().__init__(path)
     self._members = self._read_directory()
     self._checked: set[str] = set()  # keys of storages; several may share one
     prefix = self._prefix()
@@ -71,7 +74,7 @@ class TorchFile:
       if zlib.crc32(view) != info.CRC:
         raise self._error(f'the bytes of tensor {name} are damaged (checksum)')
       self._checked.add(tensor.storage.key)
-    dtype = _dtype(tensor.storage)
+    dtype = np.dtype(tensor.storage.dtype)
     flat = np.frombuffer(view, dtype)[tensor.offset :]
     strides = [n * dtype.itemsize for n in tensor.strides]
     return np.lib.stride_tricks.as_strided(
@@ -79,11 +82,11 @@ class TorchFile:
     )
 
   def advise(self, name: str, advice: int) -> None:
-    """See mapped_file.advise; of all the storage that the tensor is in."""
+    """Advises the system on all of the storage that the tensor is in."""
     key = self._tensors[name].storage.key
     info = self._members[self._storage_prefix + key]
     begin, end = self._range(info, info.file_size)
-    mapped_file.advise(self._data, begin, end - begin, advice)
+    self._advise(begin, end - begin, advice)
 
   def _read_directory(self) -> dict[str, zipfile.ZipInfo]:
     if self._data[:2] == b'\x80\x02' or not zipfile.is_zipfile(self._path):
@@ -166,7 +169,7 @@ class TorchFile:
 
   def _check_storage(self, name: str, storage: torch_pickle.StorageRef) -> None:
     info = self._members.get(self._storage_prefix + storage.key)
-    expected = storage.count * _dtype(storage).itemsize
+    expected = storage.count * np.dtype(storage.dtype).itemsize
     if info is None or info.file_size != expected:
       found = 'missing' if info is None else f'{info.file_size} bytes'
       raise self._error(
@@ -180,7 +183,70 @@ class TorchFile:
     )
 
 
-def _dtype(storage: torch_pickle.StorageRef) -> np.dtype:
-  if storage.dtype == 'bfloat16':
-    return np.dtype(ml_dtypes.bfloat16)
-  return np.dtype(storage.dtype)
+def write(
+  path: str,
+  specs: Sequence[weights_file.TensorSpec],
+  tensors: Iterable[np.ndarray],
+) -> None:
+  """Writes a file, streaming; the same tensors give the same bytes.
+
+  Args:
+    path: The file to write.
+    specs: Name, shape and type of all tensors.
+    tensors: Their values in the same order, consumed one at a time.
+  """
+  with zipfile.ZipFile(path, 'w', zipfile.ZIP_STORED) as archive:
+    _add(archive, 'data.pkl', _pickle(specs))
+    _add(archive, 'byteorder', b'little')
+    for key, (spec, tensor) in enumerate(zip(specs, tensors, strict=True)):
+      _add(archive, f'data/{key}', spec.to_bytes(tensor))
+    _add(archive, 'version', b'3\n')
+
+
+def _add(archive: zipfile.ZipFile, name: str, data) -> None:
+  info = zipfile.ZipInfo(f'archive/{name}')  # dated 1980, whenever it runs
+  with archive.open(info, 'w', force_zip64=True) as member:
+    member.write(data)
+
+
+def _pickle(specs: Sequence[weights_file.TensorSpec]) -> bytes:
+  """The pickle of the dict: each value a call of torch's rebuild function."""
+  out = [b'\x80\x02}(']
+  for key, spec in enumerate(specs):
+    out += [
+      _text(spec.name),
+      b'ctorch._utils\n_rebuild_tensor_v2\n(',
+      # The storage, by "persistent id": kind, class, key, device, elements.
+      b'(',
+      _text('storage'),
+      b'ctorch\n%s\n' % _STORAGE_CLASSES[spec.dtype.name].encode('ascii'),
+      _text(str(key)),
+      _text('cpu'),
+      _integer(math.prod(spec.shape)),
+      b'tQ',
+      _integer(0),
+      _sizes(spec.shape),
+      _sizes(_strides(spec.shape)),
+      b'\x89ccollections\nOrderedDict\n)RtR',  # no gradient, no hooks
+    ]
+  out.append(b'u.')
+  return b''.join(out)
+
+
+def _strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+  return tuple(math.prod(shape[i + 1 :]) for i in range(len(shape)))
+
+
+def _sizes(values: Sequence[int]) -> bytes:
+  return b'(' + b''.join(map(_integer, values)) + b't'
+
+
+def _integer(value: int) -> bytes:
+  if value < 1 << 31:
+    return struct.pack('<ci', b'J', value)
+  return struct.pack('<cBq', b'\x8a', 8, value)
+
+
+def _text(value: str) -> bytes:
+  data = value.encode('utf-8')
+  return struct.pack('<cI', b'X', len(data)) + data

@@ -9,9 +9,8 @@ from absl.testing import parameterized
 import ml_dtypes
 import numpy as np
 
-from converters.hf import tensor_spec
 from converters.hf import torch_file
-from converters.hf import torch_writer
+from converters.hf import weights_file
 from saxml_ext.pax import errors
 
 
@@ -27,9 +26,9 @@ class TorchFileTest(parameterized.TestCase):
 
   def write(self, tensors: dict[str, np.ndarray]) -> None:
     specs = [
-      tensor_spec.TensorSpec(n, t.shape, t.dtype) for n, t in tensors.items()
+      weights_file.TensorSpec(n, t.shape, t.dtype) for n, t in tensors.items()
     ]
-    torch_writer.write(self.path, specs, tensors.values())
+    torch_file.write(self.path, specs, tensors.values())
 
   def rewrite(
     self,

@@ -7,6 +7,7 @@ no name in the file is ever imported and nothing it names is called. Any other
 opcode or name is refused.
 """
 
+from collections.abc import Sequence
 import dataclasses
 import math
 import pickletools
@@ -21,7 +22,7 @@ _REBUILD = ('torch._utils', '_rebuild_tensor_v2')
 _PARAMETER = ('torch._utils', '_rebuild_parameter')
 _ORDERED_DICT = ('collections', 'OrderedDict')
 _CALLS = (_REBUILD, _PARAMETER, _ORDERED_DICT)
-_STORAGES = {
+STORAGES = {
   'FloatStorage': 'float32',
   'DoubleStorage': 'float64',
   'HalfStorage': 'float16',
@@ -33,18 +34,14 @@ _STORAGES = {
   'ByteStorage': 'uint8',
   'BoolStorage': 'bool',
 }
-_CONSTANTS = (
-  'BININT',
-  'BININT1',
-  'BININT2',
-  'LONG1',
-  'NONE',
-  'NEWTRUE',
-  'NEWFALSE',
-  'BINUNICODE',
-  'SHORT_BINUNICODE',
-  'BINFLOAT',
+# Opcodes that push their argument.
+_CONSTANTS = frozenset(
+  'BININT BININT1 BININT2 LONG1 NONE NEWTRUE NEWFALSE BINUNICODE'
+  ' SHORT_BINUNICODE BINFLOAT'.split()
 )
+# Opcodes that push something new and empty, or a tuple of what is on top.
+_EMPTY = {'EMPTY_DICT': dict, 'EMPTY_LIST': list, 'EMPTY_TUPLE': tuple}
+_TUPLES = {'TUPLE1': 1, 'TUPLE2': 2, 'TUPLE3': 3}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,11 +139,14 @@ class _Machine:
         return self._stack.pop()
       if opcode.name in _CONSTANTS:
         self._stack.append(argument)
-        continue
-      handler = getattr(self, f'_op_{opcode.name.lower()}', None)
-      if handler is None:
+      elif opcode.name in _EMPTY:
+        self._stack.append(_EMPTY[opcode.name]())
+      elif opcode.name in _TUPLES:
+        self._stack.append(self._pop(_TUPLES[opcode.name]))
+      elif handler := getattr(self, f'_op_{opcode.name.lower()}', None):
+        handler(argument)
+      else:
         raise _Refused(f'its pickle uses {opcode.name}')
-      handler(argument)
     raise ValueError('no STOP')
 
   def _to_mark(self) -> list[Any]:
@@ -166,46 +166,28 @@ class _Machine:
   def _op_mark(self, _):
     self._stack.append(_MARK)
 
-  def _op_empty_dict(self, _):
-    self._stack.append({})
-
-  def _op_empty_list(self, _):
-    self._stack.append([])
-
-  def _op_empty_tuple(self, _):
-    self._stack.append(())
-
   def _op_tuple(self, _):
     self._stack.append(tuple(self._to_mark()))
 
-  def _op_tuple1(self, _):
-    self._stack.append(self._pop(1))
-
-  def _op_tuple2(self, _):
-    self._stack.append(self._pop(2))
-
-  def _op_tuple3(self, _):
-    self._stack.append(self._pop(3))
-
   def _op_append(self, _):
-    item = self._stack.pop()
-    _expect(self._stack[-1], list).append(item)
+    self._extend(self._pop(1))
 
   def _op_appends(self, _):
-    items = self._to_mark()
+    self._extend(self._to_mark())
+
+  def _extend(self, items: Sequence[Any]) -> None:
     _expect(self._stack[-1], list).extend(items)
 
   def _op_setitem(self, _):
-    key, value = self._pop(2)
-    self._set(self._stack[-1], [key, value])
+    self._set(self._pop(2))
 
   def _op_setitems(self, _):
-    items = self._to_mark()
-    self._set(self._stack[-1], items)
+    self._set(self._to_mark())
 
-  def _set(self, target: Any, items: list[Any]) -> None:
+  def _set(self, items: Sequence[Any]) -> None:
+    target = _expect(self._stack[-1], dict)
     for key, value in zip(items[::2], items[1::2], strict=True):
-      _expect(target, dict)[_expect(key, str)] = value
+      target[_expect(key, str)] = value
 
   def _op_binput(self, index):
     self._memo[index] = self._stack[-1]
@@ -220,7 +202,7 @@ class _Machine:
   def _op_global(self, argument):
     module, name = argument.split(' ', 1)
     if (module, name) not in _CALLS and not (
-      module == 'torch' and name in _STORAGES
+      module == 'torch' and name in STORAGES
     ):
       raise _Refused(f'its pickle names {module}.{name}'[:300])
     self._stack.append(_Name(module, name))
@@ -232,10 +214,10 @@ class _Machine:
 
   def _op_binpersid(self, _):
     kind, storage, key, _, count = self._stack.pop()
-    if kind != 'storage' or _expect(storage, _Name).name not in _STORAGES:
+    if kind != 'storage' or _expect(storage, _Name).name not in STORAGES:
       raise _Refused(f'its pickle refers to {str(kind)[:50]!r}')
     self._stack.append(
-      StorageRef(_STORAGES[storage.name], _expect(key, str), _size(count))
+      StorageRef(STORAGES[storage.name], _expect(key, str), _size(count))
     )
 
   def _op_reduce(self, _):

@@ -26,6 +26,7 @@ from converters.convert import model_source
 from converters.testing import killed_runs
 from saxml_ext.common import program
 from saxml_ext.common import user_path
+from saxml_ext.families import hf_config
 from saxml_ext.families import layout
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import checkpoint_writer
@@ -53,7 +54,7 @@ _CHILD = (
 
 def _make_source(directory: str) -> int:
   """Writes the source and returns its bytes."""
-  shape = layout.ModelShape(
+  shape = hf_config.HFConfig(
     _LAYERS.value, _DIM.value, _HEADS.value, 4 * _DIM.value, _VOCAB.value
   )
   rng = np.random.default_rng(0)

@@ -9,7 +9,7 @@ float; here such a checkpoint is refused.
 from converters.quantize import model_files
 from saxml_ext.engine import variables
 from saxml_ext.families import all as families
-from saxml_ext.families import layout
+from saxml_ext.families import hf_config
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import errors
 
@@ -38,7 +38,7 @@ def check_fits(name: str | None, reader: checkpoint.Reader) -> None:
       f' are tables of {" and ".join(families.convertible())}'
     )
   # Their names depend on nothing but the number of layers.
-  shape = layout.ModelShape(len(layers) or 1, 1, 1, 1, 1)
+  shape = hf_config.HFConfig(len(layers) or 1, 1, 1, 1, 1)
   expected = {row.path(layer) for row, layer in family.table.of_model(shape)}
   problems = [
     f'it has no {_some(expected - found)}' if expected - found else '',

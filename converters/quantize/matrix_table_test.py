@@ -5,9 +5,10 @@ from absl.testing import parameterized
 import numpy as np
 
 from converters.quantize import matrix_table
+from saxml_ext.families import hf_config
 from saxml_ext.families import layout
 
-_SHAPE = layout.ModelShape(2, 12, 3, 20, 11)
+_SHAPE = hf_config.HFConfig(2, 12, 3, 20, 11)
 _HEAD = 'params.lm.softmax.logits_ffn.linear.w'
 
 

@@ -6,8 +6,8 @@ import os
 
 import numpy as np
 
-from converters.convert import progress
-from converters.convert import tokenizer_files
+from converters.convert import pipeline
+from converters.hf import tokenizer_files
 from converters.quantize import input_stats
 from converters.quantize import matrix_table
 from converters.quantize import output as output_lib
@@ -75,7 +75,7 @@ def quantize(
     done = {name for name in reader.specs if output.has(name)}
     sizes = {n: spec.num_bytes for n, spec in reader.specs.items()}
     before = sum(sizes[name] for name in done)
-    with progress.Progress('Quantizing', sum(sizes.values()), before) as bar:
+    with pipeline.Progress('Quantizing', sum(sizes.values()), before) as bar:
       for layer, names in groups:
         variables, stats = {}, None
         if layer is not None and (calibration or options.smoothing is not None):

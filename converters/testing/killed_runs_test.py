@@ -7,6 +7,7 @@ from absl.testing import absltest
 
 from converters.convert import random_weights
 from converters.testing import killed_runs
+from saxml_ext.families import hf_config
 from saxml_ext.families import layout
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import errors
@@ -19,8 +20,8 @@ class KilledRunsTest(absltest.TestCase):
     root = self.create_tempdir().full_path
     base, pax = os.path.join(root, 'hf'), os.path.join(root, 'pax')
     again = os.path.join(root, 'again')
-    shape = layout.ModelShape(12, 128, 4, 512, 1000)
-    random_weights.write(base, shape, 16, 'bin', 3)
+    shape = hf_config.HFConfig(12, 128, 4, 512, 1000, rotary_dim=16)
+    random_weights.write(base, shape, 'bin', 3)
     variables = len(layout.variables(shape))
 
     killed_runs.run(base, pax, 'float32')
@@ -36,8 +37,8 @@ class KilledRunsTest(absltest.TestCase):
   def test_killed_one_is_no_checkpoint(self):
     root = self.create_tempdir().full_path
     base, pax = os.path.join(root, 'hf'), os.path.join(root, 'pax')
-    shape = layout.ModelShape(12, 128, 4, 512, 1000)
-    random_weights.write(base, shape, 16)
+    shape = hf_config.HFConfig(12, 128, 4, 512, 1000, rotary_dim=16)
+    random_weights.write(base, shape)
     with killed_runs.start(base, pax, 'float32') as process:
       while not os.path.isdir(pax) and process.poll() is None:
         pass

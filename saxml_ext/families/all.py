@@ -30,4 +30,4 @@ def named(name: str | None) -> family.Family:
 
 def convertible() -> list[str]:
   """Returns the names of the families that come from Hugging Face, sorted."""
-  return sorted(name for name, f in FAMILIES.items() if f.read_config)
+  return sorted(name for name, f in FAMILIES.items() if f.config)

@@ -5,10 +5,9 @@ converters, the quantizer, serving params and `//:serve`. docs/families.md tells
 how to add one.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 import dataclasses
 import re
-from typing import Any
 
 from saxml_ext.engine import architecture as architecture_lib
 from saxml_ext.engine import variables as variables_lib
@@ -26,16 +25,13 @@ class Family:
     architecture: What the engine computes.
     ln_direct_scale: True if a PAX checkpoint stores a layer norm's scale
       itself; False if it stores scale - 1, as praxis does by default.
-    read_config: Reads config.json; None if no model comes from Hugging Face.
-    make_config: Returns the config.json of a model of given sizes, for random
-      weights, from what all families have in common.
+    config: How config.json names its entries; None if no model comes from
+      Hugging Face.
     tensors: The Hugging Face tensors of each field of `engine/variables.py`;
       `{layer}` stands for the index of the layer. A field without tensors
       becomes zeros. Queries, keys and values come from three tensors, or from
       one in which each head has its three parts together.
     buffers: Matches names of tensors that are not weights.
-    praxis_model: The module whose `language_model` makes the family's model in
-      praxis; '' if there is none. It is named, since it imports praxis.
     params: The serving params of the family.
     serving: The name of those that `//:serve` chooses.
     published: The sizes of published models: layers, width, heads, rotated
@@ -46,13 +42,11 @@ class Family:
   title: str
   architecture: architecture_lib.Architecture
   ln_direct_scale: bool = True
-  read_config: Callable[[hf_config.Fields], hf_config.HFConfig] | None = None
-  make_config: Callable[[hf_config.HFConfig], dict[str, Any]] | None = None
+  config: hf_config.Table | None = None
   tensors: Mapping[str, tuple[str, ...]] = dataclasses.field(
     default_factory=dict
   )
   buffers: re.Pattern[str] = re.compile('')
-  praxis_model: str = ''
   params: servable.Table = dataclasses.field(default_factory=dict)
   serving: str = ''
   published: Mapping[str, tuple[int, int, int, int, int]] = dataclasses.field(
@@ -65,7 +59,7 @@ class Family:
     Raises:
       ValueError: A field of tensors is missing, or is a string.
     """
-    if not self.read_config:
+    if not self.config:
       return
     needed = [row.field for row in self.table.stored]
     missing = [field for field in needed if field not in self.tensors]

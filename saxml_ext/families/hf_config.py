@@ -1,4 +1,4 @@
-"""Reads the entries of config.json that conversion and serving need."""
+"""Reads and writes config.json of Hugging Face models, by a table per family."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -6,77 +6,224 @@ from typing import Any
 
 from saxml_ext.pax import errors
 
+# The field of HFConfig -> its key in the config.json of every family.
+_COMMON = {
+  'vocab_size': 'vocab_size',
+  'tied_embeddings': 'tie_word_embeddings',
+  'bos_id': 'bos_token_id',
+  'eos_id': 'eos_token_id',
+  'pad_id': 'pad_token_id',
+}
+# The fields that are no integers, and what their numbers are less than.
+_LIMITS = {'ln_epsilon': 1, 'rotary_share': 1.0000001, 'rotary_base': 1e9}
+
 
 @dataclasses.dataclass(frozen=True)
 class HFConfig:
-  """The entries that conversion and serving need."""
+  """The entries of config.json that conversion and serving need.
+
+  The first five fields are at least 1.
+
+  Attributes:
+    num_layers, model_dim, num_heads, hidden_dim, vocab_size: The sizes of the
+      model. A checkpoint's vocabulary may be larger; see `layout`.
+    num_kv_heads: The number of heads of keys and values; 0 means num_heads.
+    rotary_dim: The leading dims of each head that rotate.
+    rotary_base: The base of the wavelengths of rotary positions.
+    max_positions: The longest sequence the model was made for, in tokens.
+    ln_epsilon: The number that is added to the variance in norms.
+    tied_embeddings: True if the head may be the embedding.
+    bos_id, eos_id, pad_id: The tokens that begin and end a text and that fill
+      up a batch.
+    stop_ids: All tokens that end an answer; the first is eos_id.
+  """
 
   num_layers: int
   model_dim: int
   num_heads: int
   hidden_dim: int
-  rotary_dim: int
   vocab_size: int
-  max_positions: int
-  layer_norm_epsilon: float
-  tied_embeddings: bool
-  bos_token_id: int | None
-  eos_token_id: int | None
-  pad_token_id: int | None
-  rotary_base: float = 10000.0
   num_kv_heads: int = 0
-  # All tokens that end an answer; the first is eos_token_id.
-  stop_token_ids: tuple[int, ...] = ()
+  rotary_dim: int = 0
+  rotary_base: float = 10000.0
+  max_positions: int = 2048
+  ln_epsilon: float = 1e-5
+  tied_embeddings: bool = False
+  bos_id: int | None = None
+  eos_id: int | None = None
+  pad_id: int | None = None
+  stop_ids: tuple[int, ...] = ()
+
+  def __post_init__(self):
+    """Checks the sizes.
+
+    Raises:
+      errors.CheckpointError: A size is too small, or sizes do not fit together.
+    """
+    for field in dataclasses.fields(self)[:5]:
+      if getattr(self, field.name) < 1:
+        raise errors.CheckpointError(
+          f'{field.name} is {getattr(self, field.name)}; a model needs at'
+          ' least 1'
+        )
+    if self.model_dim % self.num_heads:
+      raise errors.CheckpointError(
+        f'the width, model_dim {self.model_dim}, is not a multiple of the'
+        f' number of heads, {self.num_heads}'
+      )
+    if self.num_heads % self.kv_heads:
+      raise errors.CheckpointError(
+        f'num_heads {self.num_heads} is not a multiple of num_kv_heads'
+        f' {self.num_kv_heads}'
+      )
+    if self.rotary_dim > self.head_dim or self.rotary_dim % 2:
+      raise errors.CheckpointError(
+        f'rotary_dim is {self.rotary_dim}; expected an even number of at most'
+        f' {self.head_dim} (width / heads)'
+      )
+
+  @property
+  def kv_heads(self) -> int:
+    """The number of heads of keys and values."""
+    return self.num_kv_heads or self.num_heads
 
   @property
   def head_dim(self) -> int:
     return self.model_dim // self.num_heads
 
 
-class Fields:
+@dataclasses.dataclass(frozen=True)
+class Table:
+  """How config.json of one family says what it says.
+
+  Attributes:
+    model_class: The class of transformers, such as GPTJForCausalLM.
+    keys: The key of each field of HFConfig that the family has. In place of
+      rotary_dim it may be `rotary_share`, the share of a head that rotates;
+      without both, all of it does.
+    defaults: The values of fields that may be missing. That of hidden_dim is a
+      multiple of the width.
+    accepted: The values that other keys may have; the first is the default.
+    rotary_names: The names by which older files have the entries of
+      `rope_parameters`, where transformers 5 writes the settings of rotary
+      positions.
+  """
+
+  model_class: str
+  keys: Mapping[str, str]
+  defaults: Mapping[str, float]
+  accepted: Mapping[str, tuple[Any, ...]]
+  rotary_names: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+class _Entries:
   """Typed access to the entries of one config.json."""
 
   def __init__(self, path: str, document: Mapping[str, Any]):
-    self.path = path
+    self._path = path
     self._document = document
 
-  def get(self, name: str, default: Any = None) -> Any:
+  def get(self, key: str, default: Any = None) -> Any:
     """Returns an entry, or the default if it is missing or null."""
-    value = self._document.get(name)
+    value = self._document.get(key)
     return default if value is None else value
 
-  def integer(self, name: str, default: int | None = None) -> int:
-    value = self.get(name, default)
+  def integer(self, key: str, default: float | None) -> int:
+    value = self.get(key, default)
     if type(value) is not int or not 0 < value < 1 << 31:
-      raise self.error(name, value, 'a positive integer')
+      raise self._error(key, value, 'a positive integer')
     return value
 
-  def number(self, name: str, default: float, below: float = 1) -> float:
-    value = self.get(name, default)
+  def number(self, key: str, default: float | None, below: float) -> float:
+    value = self.get(key, default)
     if type(value) not in (int, float) or not 0 < value < below:
-      raise self.error(name, value, f'a number between 0 and {below:g}')
+      raise self._error(key, value, f'a number between 0 and {below:g}')
     return float(value)
 
-  def choice(self, name: str, default: Any, choices: tuple[Any, ...]) -> Any:
-    value = self.get(name, default)
-    if value not in choices:
-      listed = ', '.join(map(str, choices))
-      raise self.error(name, value, f'one of {listed}')
-    return value
+  def check(self, key: str, accepted: tuple[Any, ...]) -> None:
+    value = self.get(key, accepted[0])
+    if value not in accepted:
+      listed = ', '.join(map(str, accepted))
+      raise self._error(key, value, f'one of {listed}')
 
-  def token(self, name: str) -> int | None:
-    """Returns the id of a token, the first of several; None if there is none."""
-    return next(iter(self.tokens(name)), None)
-
-  def tokens(self, name: str) -> tuple[int, ...]:
+  def tokens(self, key: str) -> tuple[int, ...]:
     """Returns the ids of an entry that is an id, a list of ids or null."""
-    value = self.get(name, [])
+    value = self.get(key, [])
     ids = tuple(value) if isinstance(value, list) else (value,)
     if any(type(id_) is not int or id_ < 0 for id_ in ids):
-      raise self.error(name, value, 'the id of a token')
+      raise self._error(key, value, 'the id of a token')
     return ids
 
-  def error(self, name: str, value: Any, expected: str) -> Exception:
+  def _error(self, key: str, value: Any, expected: str) -> Exception:
     return errors.CheckpointError(
-      f'{self.path}: {name} is {str(value)[:100]!r}; expected {expected}'
+      f'{self._path}: {key} is {str(value)[:100]!r}; expected {expected}'
     )
+
+
+def read(path: str, document: Mapping[str, Any], table: Table) -> HFConfig:
+  """Reads the contents of a config.json.
+
+  Args:
+    path: The path to name in errors.
+    document: The contents.
+    table: How the family names its entries.
+
+  Raises:
+    errors.CheckpointError: An entry is missing, of another type or not
+      accepted, or the sizes do not fit together.
+  """
+  rotation = document.get('rope_parameters')
+  if table.rotary_names and not isinstance(rotation, dict):
+    rotation = {k: document.get(old) for k, old in table.rotary_names.items()}
+  entries = _Entries(path, {**document, **(rotation or {})})
+  for key, accepted in table.accepted.items():
+    entries.check(key, accepted)
+  found: dict[str, Any] = {}
+  for field, key in table.keys.items():
+    default = table.defaults.get(field)
+    if field == 'hidden_dim' and default:
+      default *= found['model_dim']
+    if field in _LIMITS:
+      found[field] = entries.number(key, default, _LIMITS[field])
+    else:
+      found[field] = entries.integer(key, default)
+  share = found.pop('rotary_share', 1.0)
+  head_dim = found['model_dim'] // found['num_heads']
+  found.setdefault('rotary_dim', int(share * head_dim))
+  ids = {f: entries.tokens(_COMMON[f]) for f in ('bos_id', 'eos_id', 'pad_id')}
+  try:
+    return HFConfig(
+      **found,
+      vocab_size=entries.integer(_COMMON['vocab_size'], None),
+      tied_embeddings=bool(entries.get(_COMMON['tied_embeddings'])),
+      **{field: next(iter(tokens), None) for field, tokens in ids.items()},
+      stop_ids=ids['eos_id'],
+    )
+  except errors.CheckpointError as e:
+    raise errors.CheckpointError(f'{path}: {e}') from e
+
+
+def document(name: str, config: HFConfig, table: Table) -> dict[str, Any]:
+  """Returns the contents of a config.json, as older files have them.
+
+  Args:
+    name: The name of the family, `model_type`.
+    config: What to write.
+    table: How the family names its entries.
+  """
+  values = {
+    **dataclasses.asdict(config),
+    'rotary_share': config.rotary_dim / config.head_dim,
+  }
+  keys = {**table.keys, **_COMMON}
+  return {
+    'architectures': [table.model_class],
+    'model_type': name,
+    # Entries that are null or 'default' are left out, as by transformers.
+    **{
+      key: accepted[0]
+      for key, accepted in table.accepted.items()
+      if accepted[0] not in (None, 'default')
+    },
+    **{table.rotary_names.get(k, k): values[f] for f, k in keys.items()},
+  }

@@ -41,7 +41,8 @@ import numpy as np
 from saxml_ext.engine import variables as variables_lib
 from saxml_ext.families import family as family_lib
 from saxml_ext.families import gptj
-from saxml_ext.pax import errors
+from saxml_ext.families import hf_config
+from saxml_ext.pax import metadata
 
 PREFIX = variables_lib.PREFIX
 
@@ -50,45 +51,6 @@ PREFIX = variables_lib.PREFIX
 # own converter does.
 _OFFICIAL_VOCAB_SIZES = (50400, 50401)
 _OFFICIAL_VOCAB_LIMIT = 50401
-
-
-@dataclasses.dataclass(frozen=True)
-class ModelShape:
-  """Sizes of a model; `vocab_size` is the one that the PAX side has."""
-
-  num_layers: int
-  model_dim: int
-  num_heads: int
-  hidden_dim: int
-  vocab_size: int
-  num_kv_heads: int = 0
-
-  def __post_init__(self):
-    for field in dataclasses.fields(self):
-      value = getattr(self, field.name)
-      if value < 1 and field.name != 'num_kv_heads':
-        raise errors.CheckpointError(
-          f'{field.name} is {value}; a model needs at least 1'
-        )
-    if self.model_dim % self.num_heads:
-      raise errors.CheckpointError(
-        f'model_dim {self.model_dim} is not a multiple of num_heads '
-        f'{self.num_heads}'
-      )
-    if self.num_heads % self.kv_heads:
-      raise errors.CheckpointError(
-        f'num_heads {self.num_heads} is not a multiple of num_kv_heads'
-        f' {self.num_kv_heads}'
-      )
-
-  @property
-  def kv_heads(self) -> int:
-    """The number of heads of keys and values; num_kv_heads 0 means all."""
-    return self.num_kv_heads or self.num_heads
-
-  @property
-  def head_dim(self) -> int:
-    return self.model_dim // self.num_heads
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,6 +75,10 @@ class Variable:
   vocab_axis: int | None
   view: Callable[[np.ndarray], np.ndarray]
   stacked: bool = False
+
+  def spec(self, dtype: str) -> metadata.ArraySpec:
+    """Returns the shape and the type of the PAX variable in a type."""
+    return metadata.ArraySpec(self.shape, dtype)
 
   def pieces(
     self, tensors: Sequence[np.ndarray], begin: int, end: int
@@ -143,7 +109,7 @@ class Variable:
 
 
 def variables(
-  shape: ModelShape,
+  shape: hf_config.HFConfig,
   tied_embeddings: bool = False,
   family: family_lib.Family = gptj.FAMILY,
 ) -> tuple[Variable, ...]:
@@ -172,7 +138,7 @@ def variables(
 def _variable(
   row: variables_lib.Variable,
   layer: int,
-  shape: ModelShape,
+  shape: hf_config.HFConfig,
   tied_embeddings: bool,
   family: family_lib.Family,
 ) -> Variable:
@@ -194,7 +160,7 @@ def _variable(
 def _form(
   row: variables_lib.Variable,
   pax_shape: tuple[int, ...],
-  shape: ModelShape,
+  shape: hf_config.HFConfig,
   count: int,
 ) -> tuple[tuple[int, ...], Callable[[np.ndarray], np.ndarray]]:
   """Returns the shape of each of `count` tensors, and its view in PAX' form."""

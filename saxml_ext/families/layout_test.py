@@ -7,10 +7,11 @@ from absl.testing import parameterized
 import numpy as np
 
 from saxml_ext.families import gptj
+from saxml_ext.families import hf_config
 from saxml_ext.families import layout
 from saxml_ext.pax import errors
 
-_SHAPE = layout.ModelShape(
+_SHAPE = hf_config.HFConfig(
   num_layers=2, model_dim=12, num_heads=3, hidden_dim=20, vocab_size=7
 )
 
@@ -110,14 +111,14 @@ class LayoutTest(parameterized.TestCase):
 
   def test_sizes_that_do_not_fit_are_refused(self):
     with self.assertRaisesRegex(
-      errors.CheckpointError, 'model_dim 10 is not a multiple.*3'
+      errors.CheckpointError, 'model_dim 10, is not a multiple.*3'
     ):
-      layout.ModelShape(1, 10, 3, 40, 7)
+      hf_config.HFConfig(1, 10, 3, 40, 7)
     with self.assertRaisesRegex(errors.CheckpointError, 'num_layers is 0'):
-      layout.ModelShape(0, 12, 3, 48, 7)
+      hf_config.HFConfig(0, 12, 3, 48, 7)
 
   def test_grouped_queries_need_a_family_with_three_variables(self):
-    grouped = layout.ModelShape(2, 12, 4, 20, 7, num_kv_heads=2)
+    grouped = hf_config.HFConfig(2, 12, 4, 20, 7, num_kv_heads=2)
     with self.assertRaisesRegex(ValueError, "joined_qkv=False .* 'gptj'"):
       layout.variables(grouped)
 

@@ -87,6 +87,5 @@ FAMILY = family.Family(
   title='LmCloudSpmd',
   architecture=architecture.LM_CLOUD,
   ln_direct_scale=False,
-  praxis_model='saxml_ext.families.praxis.lm_cloud_model',
   params=TABLE,
 )

@@ -1,10 +1,10 @@
 """The classes of GPT-J's serving params, registered when this is imported.
 
-`families/gptj_serving.py` lists them, and `published` has their bases.
+`families/gptj.py` lists them, and `published` has their bases.
 """
 
-from saxml_ext.families import gptj_serving
+from saxml_ext.families import gptj as gptj_family
 from saxml_ext.params import published  # noqa: F401 Registers the bases.
 from saxml_ext.params import registry
 
-globals().update(registry.register_table(gptj_serving.TABLE))
+globals().update(registry.register_table(gptj_family.TABLE))

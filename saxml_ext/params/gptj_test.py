@@ -5,8 +5,8 @@ import math
 
 from absl.testing import absltest
 
-from saxml_ext.families import gptj_serving
-from saxml_ext.families import gptj_xla_flags
+from saxml_ext.families import gptj as gptj_family
+from saxml_ext.families import gptj_published
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
 from saxml_ext.params import overrides
 from saxml_ext.params import registry
@@ -78,7 +78,7 @@ class GPTJTest(absltest.TestCase):
     )
     self.assertEqual(settings.engine.max_new_tokens, 128)
     self.assertEqual(settings.shape['vocab_size'], 50401)
-    self.assertEqual(params.XLA_TPU_FLAGS, gptj_xla_flags.BATCH_32)
+    self.assertEqual(params.XLA_TPU_FLAGS, gptj_published.XLA_FLAGS_BATCH_32)
 
   def test_bfloat16_has_int8_keys_and_values(self):
     params = registry.lookup('saxml_ext.params.gptj.GPTJTokenizedBF16V5E2x2')
@@ -87,7 +87,7 @@ class GPTJTest(absltest.TestCase):
     self.assertEqual(settings.engine.kv_dtype, 'int8')
 
   def test_every_slice_can_be_set_up(self):
-    for name, (mesh, int8, bf16) in gptj_serving.SLICES.items():
+    for name, (mesh, int8, bf16) in gptj_family.SLICES.items():
       for numbers, slots in (('INT8', int8), ('BF16', bf16)):
         with self.subTest(f'{numbers} {name}'):
           params = registry.lookup(

@@ -3,7 +3,7 @@
 from absl.testing import absltest
 from absl.testing import parameterized
 
-from saxml_ext.families import gptj_xla_flags
+from saxml_ext.families import gptj_published
 from saxml_ext.params import published  # noqa: F401 Registers or sets up.
 from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib
@@ -99,7 +99,9 @@ class PublishedTest(parameterized.TestCase):
       if attribute not in _NOT_UPSTREAMS
     }
     if source == 'inference-v3.1':
-      self.assertEqual(ours.pop('XLA_TPU_FLAGS'), gptj_xla_flags.BATCH_32)
+      self.assertEqual(
+        ours.pop('XLA_TPU_FLAGS'), gptj_published.XLA_FLAGS_BATCH_32
+      )
       del expected['XLA_TPU_FLAGS']
     self.assertEqual(ours, expected)
     self.assertEqual(cls.QUANTIZATION, 'int8' if facts.quantized else 'none')
@@ -138,7 +140,7 @@ class PublishedTest(parameterized.TestCase):
 
   def test_base_flags_are_upstreams(self):
     facts = upstream_facts.load('mlperf4.0')
-    self.assertEqual(facts.compiler_options, gptj_xla_flags.BASE)
+    self.assertEqual(facts.compiler_options, gptj_published.XLA_FLAGS)
 
 
 if __name__ == '__main__':

@@ -23,6 +23,7 @@ from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.engine.testing import serving
+from saxml_ext.families import hf_config
 from saxml_ext.families import layout
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
 from saxml_ext.params import overrides as overrides_lib
@@ -36,7 +37,7 @@ jax.config.update('jax_num_cpu_devices', 4)
 fast_compile.install()
 
 _PARAMS = 'saxml_ext.params.gptj.GPTJTokenizedINT8V5E2x2'
-_SHAPE = layout.ModelShape(
+_SHAPE = hf_config.HFConfig(
   num_layers=2, model_dim=64, num_heads=4, hidden_dim=128, vocab_size=50
 )
 # GPT-J's own params, but for sizes that compile within seconds.

@@ -47,11 +47,9 @@ _SIZES = hf_config.HFConfig(
   rotary_dim=4,
   vocab_size=64,
   max_positions=64,
-  layer_norm_epsilon=1e-5,
-  tied_embeddings=False,
-  bos_token_id=0,
-  eos_token_id=0,
-  pad_token_id=0,
+  bos_id=0,
+  eos_id=0,
+  pad_id=0,
 )
 _NEW_TOKENS = 12
 _END = 0
@@ -60,18 +58,7 @@ _END = 0
 def _saved(directory: str, family: family_lib.Family):
   """Returns a random model of transformers that is saved to a directory."""
   with open(os.path.join(directory, 'config.json'), 'w') as file:
-    json.dump(
-      {
-        'model_type': family.name,
-        'vocab_size': _SIZES.vocab_size,
-        'tie_word_embeddings': False,
-        'bos_token_id': _END,
-        'eos_token_id': _END,
-        'pad_token_id': _END,
-        **family.make_config(_SIZES),
-      },
-      file,
-    )
+    json.dump(hf_config.document(family.name, _SIZES, family.config), file)
   config = transformers.AutoConfig.from_pretrained(directory)
   torch.manual_seed(1)
   model = transformers.AutoModelForCausalLM.from_config(config).eval()
@@ -217,7 +204,7 @@ class FamiliesTest(parameterized.TestCase):
         joined_qkv=False,
       ),
     )
-    shape = layout.ModelShape(2, 32, 4, 64, 64, num_kv_heads=2)
+    shape = hf_config.HFConfig(2, 32, 4, 64, 64, num_kv_heads=2)
     rng = np.random.default_rng(0)
     made = {}
     for variable in layout.variables(shape, family=made_up):

@@ -16,7 +16,7 @@ from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.engine.testing import random_model
 from saxml_ext.engine.testing import serving
-from saxml_ext.families.praxis import gptj_model
+from saxml_ext.families import praxis_models
 
 # praxis can be imported once the modules above have prepared it.
 # isort: split
@@ -61,7 +61,7 @@ def _apply(method, *args, **kwargs):
   """Calls a method of praxis' model, without any randomness."""
   hparams = base_layer.JaxContext.HParams(do_eval=True)
   with base_layer.JaxContext.new_context(hparams=hparams):
-    return base_layer.instantiate(gptj_model.language_model(_CONFIG)).apply(
+    return base_layer.instantiate(praxis_models.gptj(_CONFIG)).apply(
       traverse_util.unflatten_dict(_variables(), sep='.'),
       *args,
       method=method,

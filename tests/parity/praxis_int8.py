@@ -30,7 +30,7 @@ import jax
 import numpy as np
 
 from saxml_ext.engine import config as config_lib
-from saxml_ext.families.praxis import gptj_model
+from saxml_ext.families import praxis_models
 
 # praxis can be imported once the modules above have prepared it.
 # isort: split
@@ -55,7 +55,7 @@ def quantized(
     config: its sizes.
     head: whether the head is quantized, too.
   """
-  model = gptj_model.language_model(config)
+  model = praxis_models.gptj(config)
   quantize.set_transformer_quantization(model, mode=_MATERIALIZE)
   if head:
     model.lm_tpl.softmax_tpl.feed_forward_tpl.linear_tpl = pax_fiddle.Config(

@@ -25,7 +25,6 @@ FILES = {
       'saxml_ext/common/errors.py',
       'saxml_ext/common/ids.py',
       'saxml_ext/families/gptj_published.py',
-      'saxml_ext/families/gptj_xla_flags.py',
       'saxml_ext/families/servable.py',
       'saxml_ext/params/published.py',
       'saxml_ext/params/registry.py',

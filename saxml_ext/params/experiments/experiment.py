@@ -20,12 +20,12 @@ Importing this module imports paxml, which takes seconds.
 
 from collections.abc import Mapping
 import dataclasses
-import importlib
 from typing import TypeAlias
 
 from saxml_ext.common import errors
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import variables as variables_lib
+from saxml_ext.families import praxis_models
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.params import template
 from saxml_ext.params.experiments import decoding
@@ -131,12 +131,12 @@ def _model(
   repeated: bool,
 ) -> pax_fiddle.Config:
   """The LanguageModel, in praxis' quantized layers if settings say so."""
-  if not settings.family.praxis_model:
+  make = praxis_models.MODELS.get(settings.family.name)
+  if make is None:
     raise errors.Unimplemented(
       f'praxis has no model of the family {settings.family.name} here'
     )
-  module = importlib.import_module(settings.family.praxis_model)
-  model = module.language_model(config, repeated)
+  model = make(config, repeated)
   if settings.quantization is None:
     return model
   activations = settings.quantization == 'int8'

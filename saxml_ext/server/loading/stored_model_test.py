@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from saxml_ext.common import errors
+from saxml_ext.families import hf_config
 from saxml_ext.families import layout
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
 from saxml_ext.params import registry
@@ -61,8 +62,8 @@ def _peak() -> int:
   return int(line.split()[1]) * 1024
 
 
-def _gptj_6b(rows: int) -> layout.ModelShape:
-  return layout.ModelShape(
+def _gptj_6b(rows: int) -> hf_config.HFConfig:
+  return hf_config.HFConfig(
     num_layers=28,
     model_dim=4096,
     num_heads=16,

@@ -4,11 +4,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from saxml_ext.families import hf_config
 from saxml_ext.families import layout
 from saxml_ext.pax import checkpoint_writer
 
 # 345 MB in int8, few enough to be written and read within seconds.
-SHAPE = layout.ModelShape(
+SHAPE = hf_config.HFConfig(
   num_layers=6, model_dim=2048, num_heads=16, hidden_dim=8192, vocab_size=4096
 )
 ROTARY_DIM = 64

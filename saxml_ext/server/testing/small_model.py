@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from saxml_ext.families import hf_config
 from saxml_ext.families import layout
 from saxml_ext.params import gptj
 from saxml_ext.params import registry
@@ -9,7 +10,7 @@ from saxml_ext.pax import checkpoint_writer
 from saxml_ext.pax import description
 
 MODEL_PATH = 'saxml_ext.server.testing.small_model.Small'
-SHAPE = layout.ModelShape(
+SHAPE = hf_config.HFConfig(
   num_layers=2, model_dim=32, num_heads=2, hidden_dim=64, vocab_size=50
 )
 EOS_ID = 49
@@ -34,7 +35,7 @@ def write(
   *,
   describe: bool = True,
   seed: int = 0,
-  shape: layout.ModelShape = SHAPE,
+  shape: hf_config.HFConfig = SHAPE,
 ) -> str:
   """Writes a checkpoint with random weights; returns `directory`.
 

@@ -12,7 +12,7 @@ from saxml.server.pax.lm.params import gptj as upstream
 from saxml.server.pax.lm.params import template
 import saxml_release
 
-from saxml_ext.families import gptj_xla_flags
+from saxml_ext.families import gptj_published
 from saxml_ext.params import published
 from saxml_ext.params import registry
 from saxml_ext.params.testing import upstream_facts
@@ -105,19 +105,21 @@ class GPTJTest(parameterized.TestCase):
   def test_ours_is_compiled_with_the_base_flags(self, name):
     cls = servable_model_registry.get(name)
     options = cls().compiler_options()
-    self.assertEqual(options, {**gptj_xla_flags.BASE, **cls.XLA_TPU_FLAGS})
+    self.assertEqual(options, {**gptj_published.XLA_FLAGS, **cls.XLA_TPU_FLAGS})
 
   def test_an_override_of_flags_keeps_the_base_flags(self):
     cls = servable_model_registry.get(_INT8)
-    self.assertEqual(cls.XLA_TPU_FLAGS, gptj_xla_flags.BATCH_32)
+    self.assertEqual(cls.XLA_TPU_FLAGS, gptj_published.XLA_FLAGS_BATCH_32)
     with mock.patch.object(cls, 'XLA_TPU_FLAGS', {'xla_tpu_autofdo': 'true'}):
       self.assertEqual(
         cls().compiler_options(),
-        {**gptj_xla_flags.BASE, 'xla_tpu_autofdo': 'true'},
+        {**gptj_published.XLA_FLAGS, 'xla_tpu_autofdo': 'true'},
       )
 
   def test_flags_are_strings(self):
-    for flag, value in (gptj_xla_flags.BASE | gptj_xla_flags.BATCH_32).items():
+    for flag, value in (
+      gptj_published.XLA_FLAGS | gptj_published.XLA_FLAGS_BATCH_32
+    ).items():
       self.assertRegex(flag, '^xla_[a-z0-9_]+$')
       self.assertIsInstance(value, str)
 

@@ -16,7 +16,7 @@ from saxml.server.pax import quantization
 from saxml.server.pax.lm.params import gptj as upstream
 from saxml.server.pax.lm.params import template as upstream_template
 
-from saxml_ext.families import gptj_xla_flags
+from saxml_ext.families import gptj_published
 from saxml_ext.params import template
 
 # Ours are names, upstream's are types.
@@ -100,7 +100,7 @@ def _task(self) -> Any:
 
 
 def _compiler_options(self) -> dict[str, str]:
-  return {**gptj_xla_flags.BASE, **self.XLA_TPU_FLAGS}
+  return {**gptj_published.XLA_FLAGS, **self.XLA_TPU_FLAGS}
 
 
 def _check(name: str, values: dict[str, Any], added: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine.testing import random_model
-from saxml_ext.families.praxis import gptj_model
+from saxml_ext.families import praxis_models
 
 # praxis can be imported once the modules above have prepared it.
 # isort: split
@@ -24,10 +24,10 @@ _CONFIG = config_lib.ModelConfig(
 )
 
 
-class GptjModelTest(parameterized.TestCase):
+class PraxisModelsTest(parameterized.TestCase):
   @parameterized.parameters(False, True)
   def test_names_and_shapes_are_those_of_the_table(self, repeated):
-    model = base_layer.instantiate(gptj_model.language_model(_CONFIG, repeated))
+    model = base_layer.instantiate(praxis_models.gptj(_CONFIG, repeated))
     ids = np.zeros((1, 4), np.int32)
     context = base_layer.JaxContext.HParams(do_eval=True)
     with base_layer.JaxContext.new_context(hparams=context):

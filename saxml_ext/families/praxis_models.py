@@ -1,28 +1,78 @@
-"""GPT-J as a praxis LanguageModel, with the variables of our checkpoints.
+"""Families of models as praxis LanguageModels, with our checkpoints' variables.
 
 praxis offers all of GPT-J but two things, which are added here: attention and
 feed-forward side by side behind one layer norm, and a rotation of neighbouring
 pairs of the first dims of a head instead of its two halves.
 """
 
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 import jax
 
 from saxml_ext.engine import config as config_lib
-from saxml_ext.families.praxis import stack
+from saxml_ext.pax import compat
 
-# praxis can be imported once the module above has prepared it.
-# isort: split
+compat.install_praxis()  # Before the first import of praxis.
+
 from praxis import pax_fiddle
 from praxis import py_utils
 from praxis.layers import activations
 from praxis.layers import attentions
 from praxis.layers import embedding_softmax
+from praxis.layers import models
 from praxis.layers import normalizations
+from praxis.layers import transformer_models
 from praxis.layers import transformers
 
 Config: TypeAlias = pax_fiddle.Config
+
+
+def _norm(config: config_lib.ModelConfig) -> Config:
+  """Returns a layer norm of the model."""
+  return Config(
+    normalizations.LayerNorm,
+    direct_scale=config.ln_direct_scale,
+    epsilon=config.ln_epsilon,
+  )
+
+
+def _language_model(
+  config: config_lib.ModelConfig, layer: Config, repeated: bool, **parts: object
+) -> Config:
+  """Returns a LanguageModel, in float32.
+
+  Args:
+    config: The sizes of the model.
+    layer: Any of its layers.
+    repeated: True if the layers share their variables.
+    **parts: Further fields of its TransformerLm.
+  """
+  c = config
+  stack = Config(
+    transformers.StackedTransformer,
+    num_layers=1 if repeated else c.num_layers,
+    num_heads=c.num_heads,
+    dim_per_head=c.head_dim,
+    model_dims=c.model_dim,
+    hidden_dims=c.hidden_dim,
+    transformer_layer_params_tpl=layer,
+  )
+  if repeated:
+    stack = Config(
+      transformers.StackedTransformerRepeated,
+      block=stack,
+      x_times=c.num_layers,
+    )
+  lm = Config(
+    transformer_models.TransformerLm,
+    model_dims=c.model_dim,
+    vocab_size=c.vocab_size,
+    stacked_transformer_tpl=stack,
+    final_ln_tpl=_norm(config),
+    **parts,
+  )
+  return Config(models.LanguageModel, name='lm', lm_tpl=lm)
 
 
 class PairwiseRotary(embedding_softmax.RotaryPositionalEmbedding):
@@ -103,10 +153,8 @@ class ParallelTransformer(transformers.Transformer):
     return inputs + mixed + fed
 
 
-def language_model(
-  config: config_lib.ModelConfig, repeated: bool = False
-) -> Config:
-  """Returns a LanguageModel of these sizes, in float32.
+def gptj(config: config_lib.ModelConfig, repeated: bool = False) -> Config:
+  """Returns a GPT-J of these sizes, in float32.
 
   Args:
     config: The sizes of the model.
@@ -132,11 +180,11 @@ def language_model(
   )
   layer = Config(
     ParallelTransformer,
-    ln_tpl=stack.norm(config),
+    ln_tpl=_norm(config),
     tr_atten_tpl=attention,
     tr_fflayer_tpl=feed_forward,
   )
-  return stack.language_model(
+  return _language_model(
     config,
     layer,
     repeated,
@@ -144,3 +192,48 @@ def language_model(
     separate_embedding_tpl=Config(embedding_softmax.Embedding),
     softmax_tpl=Config(embedding_softmax.FullSoftmax),
   )
+
+
+def lm_cloud(config: config_lib.ModelConfig, repeated: bool = False) -> Config:
+  """Returns an LmCloudSpmd of these sizes, in float32.
+
+  paxml's own experiments (paxml/tasks/lm/params/lm_cloud.py) configure
+  training, and fix their sizes; this is what of them computes.
+
+  Args:
+    config: The sizes, of the architecture LM_CLOUD or one with other caps.
+    repeated: True if the layers share their variables.
+  """
+  architecture = config.architecture
+  layer = Config(
+    transformers.Transformer,
+    ln_tpl=_norm(config),
+    tr_atten_tpl=Config(
+      attentions.DotProductAttention,
+      combine_qkv=True,
+      use_bias=False,
+      atten_logit_cap=architecture.attention_cap or 0.0,
+    ),
+    tr_fflayer_tpl=Config(
+      transformers.TransformerFeedForward,
+      activation_tpl=Config(activations.GELU, approximate=True),
+      ln_tpl=_norm(config),
+    ),
+  )
+  return _language_model(
+    config,
+    layer,
+    repeated,
+    softmax_tpl=Config(
+      embedding_softmax.SharedEmbeddingSoftmax,
+      scale_sqrt_depth=architecture.scaled_embedding,
+      soft_cap_logits=architecture.logit_cap or 0.0,
+    ),
+  )
+
+
+# What makes the model of a family, by its name.
+MODELS: Mapping[str, Callable[[config_lib.ModelConfig, bool], Config]] = {
+  'gptj': gptj,
+  'lm_cloud': lm_cloud,
+}

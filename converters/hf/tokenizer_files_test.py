@@ -8,7 +8,7 @@ from absl.testing import parameterized
 import tokenizers
 import transformers
 
-from converters.convert import tokenizer_files
+from converters.hf import tokenizer_files
 from saxml_ext.pax import errors
 
 _END = '<|endoftext|>'

@@ -6,7 +6,7 @@ import os
 from absl.testing import absltest
 from absl.testing import parameterized
 
-from converters.hf import config_json
+from converters.hf import checkpoint
 from converters.testing import small_models
 from saxml_ext.families import hf_config
 from saxml_ext.pax import errors
@@ -20,7 +20,7 @@ class HFConfigTest(parameterized.TestCase):
   def read(self, text: str) -> hf_config.HFConfig:
     with open(os.path.join(self.directory, 'config.json'), 'w') as f:
       f.write(text)
-    _, config = config_json.read_config(self.directory)
+    _, config = checkpoint.read_config(self.directory)
     return config
 
   def test_reads_the_fields_and_their_defaults(self):
@@ -31,21 +31,21 @@ class HFConfigTest(parameterized.TestCase):
         model_dim=16,
         num_heads=2,
         hidden_dim=64,
-        rotary_dim=4,
         vocab_size=11,
+        rotary_dim=4,
         max_positions=128,
-        layer_norm_epsilon=1e-5,
+        ln_epsilon=1e-5,
         tied_embeddings=False,
-        bos_token_id=3,
-        eos_token_id=4,
-        pad_token_id=None,
-        stop_token_ids=(4,),
+        bos_id=3,
+        eos_id=4,
+        pad_id=None,
+        stop_ids=(4,),
       ),
     )
 
   def test_an_answer_may_end_in_one_of_several_tokens(self):
     config = self.read(json.dumps(small_models.config(eos_token_id=[4, 7])))
-    self.assertEqual((config.eos_token_id, config.stop_token_ids), (4, (4, 7)))
+    self.assertEqual((config.eos_id, config.stop_ids), (4, (4, 7)))
     with self.assertRaisesRegex(errors.CheckpointError, 'eos_token_id.*-1'):
       self.read(json.dumps(small_models.config(eos_token_id=[4, -1])))
 
@@ -58,7 +58,7 @@ class HFConfigTest(parameterized.TestCase):
     (dict(activation_function='relu'), "activation_function is 'relu'"),
     (dict(n_layer=None), "n_layer is 'None'; expected a positive integer"),
     (dict(n_embd='16'), "n_embd is '16'"),
-    (dict(n_head=3), 'width 16 is not a multiple of .* heads, 3'),
+    (dict(n_head=3), 'width, model_dim 16, is not a multiple of .* heads, 3'),
     (dict(n_layer=10**30), 'n_layer is'),
     (dict(vocab_size=True), "vocab_size is 'True'"),
     (dict(rotary_dim=10), 'rotary_dim is 10; .* even number of at most 8'),
@@ -79,7 +79,7 @@ class HFConfigTest(parameterized.TestCase):
     with self.assertRaisesRegex(
       errors.CheckpointError, 'config.json cannot be read: No such file'
     ):
-      config_json.read_config(self.directory)
+      checkpoint.read_config(self.directory)
 
 
 if __name__ == '__main__':

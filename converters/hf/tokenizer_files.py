@@ -10,7 +10,6 @@ tokenizer.json.
 import json
 import os
 
-from saxml_ext.common import errors as common_errors
 from saxml_ext.common import storage
 from saxml_ext.pax import errors
 
@@ -33,7 +32,7 @@ _MERGES_HEADER = '#version: 0.2'
 
 
 def collect(directory: str) -> dict[str, bytes]:
-  """The tokenizer's files of a checkpoint, by name.
+  """Returns the tokenizer's files of a checkpoint, by name.
 
   Args:
     directory: A Hugging Face or PAX directory, local or a URL.
@@ -48,9 +47,10 @@ def collect(directory: str) -> dict[str, bytes]:
   """
   files = {}
   for name in NAMES:
-    data = _read(f'{directory.rstrip("/")}/{name}')
-    if data is not None:
-      files[name] = data
+    path = f'{directory.rstrip("/")}/{name}'
+    with errors.reading(path):
+      if storage.exists(path):
+        files[name] = storage.read_bytes(path)
   if TOKENIZER in files and not {VOCAB, MERGES} <= files.keys():
     files |= _derive(files[TOKENIZER], f'{directory}/{TOKENIZER}')
   return files
@@ -64,21 +64,12 @@ def write(directory: str, files: dict[str, bytes]) -> None:
   """
   for name, data in files.items():
     path = os.path.join(directory, name)
-    try:
+    with errors.writing(path):
       storage.write_bytes(path, data, sole_writer=True)
-    except (OSError, common_errors.SaxError) as e:
-      raise errors.UnwritableError(f'{path} cannot be written: {e}') from e
-
-
-def _read(path: str) -> bytes | None:
-  try:
-    return storage.read_bytes(path) if storage.exists(path) else None
-  except (OSError, common_errors.SaxError) as e:
-    raise errors.CheckpointError(f'{path} cannot be read: {e}') from e
 
 
 def _derive(data: bytes, where: str) -> dict[str, bytes]:
-  """vocab.json and merges.txt of a tokenizer.json; {} if it is no such BPE."""
+  """Returns vocab.json and merges.txt of a tokenizer.json; {} if it is no BPE."""
   try:
     document = json.loads(data)
     model = document.get('model') or {}
@@ -113,7 +104,7 @@ def _derive(data: bytes, where: str) -> dict[str, bytes]:
 
 
 def _is_byte_level(document: dict) -> bool:
-  """Whether texts become bytes before they are merged, as GPT-2's do."""
+  """Returns True if texts become bytes before they are merged, as GPT-2's do."""
   before = document.get('pre_tokenizer') or {}
   steps = before.get('pretokenizers') or [before]
   return any(step.get('type') == 'ByteLevel' for step in steps)
