@@ -77,7 +77,7 @@ class AbstractModelTest(parameterized.TestCase):
   def _loaded(
     self, overrides: dict[str, str]
   ) -> tuple[weights_lib.Weights, state.Settings, jax.sharding.Mesh]:
-    """What the server has on its devices."""
+    """Returns the weights, settings and mesh that the server has loaded."""
     params = overrides_lib.apply(registry.lookup(_PARAMS), overrides)
     settings = stored_model.complete(
       settings_lib.Settings.of(params), description.read(self.checkpoint)

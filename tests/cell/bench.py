@@ -1,15 +1,17 @@
-"""What the cell costs beside its engine.
+"""Measures the overhead of the cell on top of its engine.
 
   bazel run //tests/cell:bench -- --json=/tmp/cell.json
 
-Part "overhead": a cell whose engine answers at once is asked through the real
-client, one request at a time and many together, in turn with a bare gRPC
-server that gets and gives as many bytes: its figures are the floor.
+Part "overhead" sends requests through the real client to a cell whose engine
+answers at once, one at a time and many together. A bare gRPC server with
+messages of the same size gets the same requests in turn: its figures are the
+lower bound.
 
-Part "offline": the harness's Offline runs against a cell with the bundled
-model, in turn with the same engine driven directly, over the same articles.
+Part "offline" runs the harness's Offline scenario against a cell with the
+bundled model, in turn with the same engine without a cell, over the same
+articles.
 
-CPU time is the steadier figure where other work shares the machine.
+CPU time is steadier than latency if other work shares the machine.
 """
 
 from collections.abc import Mapping, Sequence

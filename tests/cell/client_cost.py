@@ -1,13 +1,13 @@
-"""What a sample costs LoadGen's side in CPU time.
+"""Measures the CPU time of a sample on LoadGen's side.
 
   bazel run //tests/cell:client_cost
 
-LoadGen's Server scenario sends samples at a steady rate; every row adds
-something to the one it is compared with. All processes are on this machine, so
-the rows of servers contain no network but loopback. CPU time is steadier than
-latency where other work shares the machine, but caches are shared all the same:
-the rows are measured in turn, several times, and the smallest figure of each
-counts.
+LoadGen's Server scenario sends samples at a steady rate. Every row adds one
+part
+to the row that it is compared with. All processes are on this machine, so the
+only network is loopback. CPU time is steadier than latency if other work shares
+the machine, but caches are still shared. The rows are therefore measured in
+turn, several times, and the smallest figure of each counts.
 """
 
 from collections.abc import Mapping, Sequence
@@ -45,12 +45,12 @@ _MOST_US = 33.0
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-  """What is measured.
+  """A row of the table.
 
   Attributes:
-    name: for people.
-    system: the program's --system.
-    base: --system of the row that it adds to; None: the first row.
+    name: The name to print.
+    system: The value of the program's --system.
+    base: The system of the row that it adds to; None for the first row.
   """
 
   name: str
@@ -112,7 +112,7 @@ def _start_servers(
   log_dir: str,
   progress: progress_lib.Progress,
 ) -> dict[str, str]:
-  """What runs are told by --where, by their --system."""
+  """Starts the servers; returns the value of --where by --system."""
   answer = ','.join(['500'] * instant_runner.ANSWER_TOKENS)
   _, echo = overhead.start_echo(group, answer, log_dir)
   port = net.pick_free_port()
@@ -137,7 +137,7 @@ def _start_servers(
 
 
 def render(figures: Mapping[str, float]) -> str:
-  """A table of the figures, and whether the client is cheap enough."""
+  """Renders the figures as a table, and whether the client meets its limit."""
   lines = []
   for row in ROWS:
     used = figures[row.system]

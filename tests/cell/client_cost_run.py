@@ -73,7 +73,7 @@ class _Instant:
     reply.done(_ANSWER)
 
   def close(self) -> None:
-    """Nothing runs."""
+    """Does nothing, because nothing runs."""
 
 
 class _Grpc:
@@ -100,7 +100,7 @@ class _Grpc:
     reply.done(_ANSWER)
 
   def close(self) -> None:
-    """Its connection ends with the process."""
+    """Does nothing: the connection ends with the process."""
 
 
 def _make(where: str) -> system.System:
@@ -133,7 +133,7 @@ def _answer_in_call(samples: Sequence[mlperf_loadgen.QuerySample]) -> None:
 
 
 def _run(issue: Callable, flush: Callable[[], None], directory: str) -> float:
-  """A Server run of LoadGen; returns the CPU seconds of this process."""
+  """Runs LoadGen's Server scenario; returns the CPU seconds of this process."""
   run = settings.RunSettings(
     rounds.GPTJ,
     rounds.SERVER,

@@ -6,7 +6,7 @@ from serve import children
 
 
 def seconds(child: children.Child) -> float:
-  """CPU seconds so far of a child, with a launcher's own children."""
+  """Returns the CPU seconds of a child so far, with a launcher's children."""
   process = psutil.Process(child.process.pid)
   everyone = [process, *process.children(recursive=True)]
   times = [each.cpu_times() for each in everyone]

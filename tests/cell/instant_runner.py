@@ -14,7 +14,7 @@ _BEAMS = 4
 
 
 def answer(tokens: np.ndarray) -> np.ndarray:
-  """Every hypothesis for a prompt [T]: its first [ANSWER_TOKENS] at most."""
+  """Returns the answer to a prompt [T]: up to ANSWER_TOKENS of its tokens."""
   return tokens[:ANSWER_TOKENS]
 
 
@@ -24,12 +24,12 @@ class InstantRunner:
   def __init__(
     self, num_slots: int, step_secs: float = 0.0, completed: str | None = None
   ):
-    """Runs nothing.
+    """Stores the arguments.
 
     Args:
-      num_slots: requests of a step.
-      step_secs: how long a step takes.
-      completed: file that gets a line for each prompt a step has answered.
+      num_slots: The number of requests in a step.
+      step_secs: The duration of a step.
+      completed: The file that gets a line for each answered prompt.
     """
     self.num_slots = num_slots
     self.progress: dict[int, Any] = {}  # Nothing is ever half done.

@@ -35,12 +35,12 @@ class Job:
   """A job in a process of its own, its output in a file."""
 
   def __init__(self, directory: str, cache: str, values: dict[str, object]):
-    """Starts it.
+    """Starts the job.
 
     Args:
-      directory: an empty one, for its output and its results.
-      cache: where it keeps compiled programs.
-      values: flags by name.
+      directory: An empty directory for its output and its results.
+      cache: The directory for compiled programs.
+      values: The values of flags by name.
     """
     self.results = os.path.join(directory, 'results')
     self._output_path = os.path.join(directory, 'output.txt')
@@ -69,7 +69,7 @@ class Job:
       return file.read()
 
   def read(self, *path: str) -> str:
-    """A file among the results."""
+    """Reads a file of the results."""
     with open(os.path.join(self.results, *path), encoding='utf-8') as file:
       return file.read()
 
@@ -83,11 +83,11 @@ class Job:
       time.sleep(0.1)
 
   def descendants(self) -> list[psutil.Process]:
-    """All processes that it has started, and theirs."""
+    """Returns all processes that the job has started, directly or not."""
     return psutil.Process(self.process.pid).children(recursive=True)
 
   def model_server(self, *words: str) -> psutil.Process:
-    """Its model server; of several the one with these words in its command."""
+    """Returns the model server whose command line has all these words."""
     for process in self.descendants():
       line = process.cmdline()
       if is_program(line, programs.MODEL_SERVER) and set(words) <= set(line):

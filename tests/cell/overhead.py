@@ -1,7 +1,7 @@
-"""What a request costs besides its engine: latency, rate, CPU time.
+"""Measures the overhead of a request: latency, rate and CPU time.
 
-A cell whose engine answers at once stands beside a bare gRPC server that gets
-and gives messages of the same size; both are asked in turn.
+A cell whose engine answers at once is compared with a bare gRPC server whose
+messages have the same size. Both get their requests in turn.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,13 +40,13 @@ _TIMEOUT_SECS = 60.0
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-  """How much to ask.
+  """The number of requests to send.
 
   Attributes:
-    rounds: of every measurement, both servers in turn.
-    sequential: requests of a round sent one after another.
-    burst: requests of a round sent together.
-    concurrencies: most of those unanswered at a time, each measured.
+    rounds: The rounds of every measurement, both servers in turn.
+    sequential: The requests of a round that are sent one after another.
+    burst: The requests of a round that are sent together.
+    concurrencies: The limits of unanswered requests, each measured.
   """
 
   rounds: int
@@ -57,11 +57,11 @@ class Load:
 
 @dataclasses.dataclass(frozen=True)
 class Burst:
-  """Many requests together.
+  """The result of many requests at once.
 
   Attributes:
-    requests_per_second: how fast they were answered.
-    server_us, client_us: CPU time per request meanwhile, microseconds.
+    requests_per_second: The rate of the answers.
+    server_us, client_us: The CPU time per request in microseconds.
   """
 
   requests_per_second: float
@@ -71,12 +71,12 @@ class Burst:
 
 @dataclasses.dataclass(frozen=True)
 class Figures:
-  """Of one server, medians over the rounds.
+  """The figures of one server, medians over the rounds.
 
   Attributes:
-    p50_ms, p90_ms, p99_ms: latency of a request that is alone.
-    bursts: by concurrency.
-    rounds: how many.
+    p50_ms, p90_ms, p99_ms: The latency of a request that is alone.
+    bursts: The results of bursts, by concurrency.
+    rounds: The number of rounds.
   """
 
   p50_ms: float
@@ -90,13 +90,13 @@ class Target(Protocol):
   """A server and a client of it."""
 
   def ask(self, prompt: str) -> str:
-    """Best answer to a prompt."""
+    """Returns the best answer to a prompt."""
 
   def ask_later(self, prompt: str) -> futures.Future | grpc.Future:
-    """A future of something; `read` makes an answer of it."""
+    """Sends a prompt; `read` makes the future's result an answer."""
 
   def read(self, result: object) -> str:
-    """Best answer from what the future gave."""
+    """Returns the best answer in a future's result."""
 
 
 class _Cell:
@@ -144,20 +144,20 @@ def measure(
   log_dir: str,
   progress: progress_lib.Progress,
 ) -> dict[str, Figures]:
-  """Starts both servers and asks them in turn.
+  """Starts both servers and sends requests to them in turn.
 
   Args:
-    prompts: token ids; the answer is the first of them.
-    load: how much to ask.
-    log_dir: gets a log per process.
-    progress: where the user is told what happens.
+    prompts: The token ids of each prompt; the answer is the first of them.
+    load: The number of requests to send.
+    log_dir: The directory that gets a log per process.
+    progress: The display of the progress.
 
   Returns:
-    Figures by `CELL` and `ECHO`.
+    The figures of `CELL` and `ECHO`.
 
   Raises:
-    errors.HarnessError, SaxError: a server failed.
-    ValueError: it answered something else than expected.
+    errors.HarnessError, SaxError: A server failed.
+    ValueError: An answer is not the expected one.
   """
   texts = [','.join(map(str, ids)) for ids in prompts]
   answers = [
@@ -295,7 +295,7 @@ def _measure(
 def _figures(
   alone: Sequence[Sequence[float]], together: Mapping[int, Sequence[Burst]]
 ) -> Figures:
-  """Medians; `alone` has sorted seconds, [rounds][requests]."""
+  """Returns medians; `alone` has sorted seconds, [rounds][requests]."""
 
   def percentile(part: float) -> float:
     return 1e3 * statistics.median(s[int(part * len(s))] for s in alone)

@@ -42,7 +42,7 @@ def _apply(restored: restore.Restored, method, *args, **kwargs):
 def _beams(
   restored: restore.Restored, prompt: list[int]
 ) -> list[tuple[str, float]]:
-  """What praxis finds for one prompt, called directly."""
+  """Returns the answers of praxis to one prompt, called directly."""
   hparams = decoder_hparams.BeamSearchHParams(
     fprop_for_prefix=True,
     seqlen=100,

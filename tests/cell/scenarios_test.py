@@ -21,7 +21,7 @@ _SCENARIOS = (rounds.SERVER, rounds.SINGLE_STREAM, rounds.MULTI_STREAM)
 
 class ScenariosTest(absltest.TestCase):
   def _run(self, *words: str) -> tuple[int, str]:
-    """Exit code of the program, and what it printed."""
+    """Returns the exit code of the program and its output."""
     command = programs.command('harness/main', {'cache_dir': self._cache})
     done = subprocess.run(
       [*command.argv, *words],

@@ -44,14 +44,14 @@ _SILENCE_SECS = 300.0
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-  """What to measure.
+  """The measurement to make.
 
   Attributes:
-    params: name of the serving params.
-    rounds: of both in turn.
-    samples: bundled articles per round; 0 for all.
-    concurrency: most unanswered requests of the harness.
-    jax_cache_dir: where compiled programs are kept; None: nowhere.
+    params: The name of the serving params.
+    rounds: The rounds, both systems in turn.
+    samples: The bundled articles per round; 0 for all.
+    concurrency: The limit of unanswered requests in the harness.
+    jax_cache_dir: The directory for compiled programs; None for no cache.
   """
 
   params: str
@@ -84,11 +84,12 @@ class Figures:
   """Medians over the rounds.
 
   Attributes:
-    samples_per_second, samples_per_cpu_second: CPU seconds are those of the
-      model server, or of the engine's process.
-    harness_cpu_ms: CPU time of the LoadGen process per sample, its start and
-      tokenization included.
-    rounds: how many.
+    samples_per_second, samples_per_cpu_second: The rates. CPU seconds are those
+      of the model server, or of the engine's process.
+    harness_cpu_ms: The CPU time of the LoadGen process per sample, including
+      its
+      start and tokenization.
+    rounds: The number of rounds.
   """
 
   samples_per_second: float
@@ -106,17 +107,17 @@ def measure(
   """Starts a cell, loads the engine beside it, and runs both in turn.
 
   Args:
-    prompts: token ids of the articles, in the harness's order.
-    load: what to measure.
-    results_dir: gets LoadGen's logs and one of each process.
-    progress: where the user is told what happens.
+    prompts: The token ids of the articles, in the harness's order.
+    load: The measurement to make.
+    results_dir: The directory that gets LoadGen's logs and a log per process.
+    progress: The display of the progress.
 
   Returns:
-    Figures by `CELL` and `ENGINE`.
+    The figures of `CELL` and `ENGINE`.
 
   Raises:
-    errors.HarnessError: a process, the cell or a run failed.
-    SaxError: the cell refused something.
+    errors.HarnessError: A process, the cell or a run failed.
+    SaxError: The cell refused a request.
   """
   with (
     tempfile.TemporaryDirectory(prefix='sax_bench_') as work_dir,
@@ -151,7 +152,7 @@ def measure(
 
 
 def _checkpoint(group: children.Children, work_dir: str, log_dir: str) -> str:
-  """The bundled model's checkpoint, converted if no build has done so."""
+  """Returns the bundled model's checkpoint; converts it if no build did so."""
   path = bundle.pax_checkpoint()
   if path is None:
     path = os.path.join(work_dir, 'pax')
@@ -195,7 +196,7 @@ def _drive(
 def _config(
   load: Load, target: target_lib.Target, results_dir: str, samples: int
 ) -> config_lib.JobConfig:
-  """One Offline run over the articles, once each."""
+  """Returns the config of an Offline run over the articles, once each."""
   return config_lib.JobConfig(
     model='gptj-99',
     modes=(config_lib.PERFORMANCE,),

@@ -28,19 +28,21 @@ _PAUSE_SECS = 0.1
 
 @dataclasses.dataclass
 class Result:
-  """What came of it.
+  """The result of a run.
 
   Attributes:
-    secs: how long it was watched.
-    jumps: of clocks.
-    shown: how far the clocks of two servers were seen apart, in seconds.
-    leaders: changes of the leader.
-    doubles: looks at which two servers answered as leaders.
-    evictions: changes of the address list.
-    looks: how often it was looked.
-    stalled_secs: how much too long a short pause of this process was at most;
-      on a machine that lets nobody work for as long as a lease lasts, leaders
-      may change whatever the clocks show.
+    secs: The duration of the run.
+    jumps: The number of clock jumps.
+    shown: The largest difference seen between the clocks of two servers, in
+      seconds.
+    leaders: The changes of the leader.
+    doubles: The samples in which two servers answered as leaders.
+    evictions: The changes of the address list.
+    looks: The number of samples.
+    stalled_secs: The largest delay of a short pause of this process. If the
+      machine stalls for as long as a lease lasts, the leader may change
+      whatever
+      the clocks show.
   """
 
   secs: float = 0.0
@@ -62,13 +64,13 @@ class _Clock:
     self.set(offset)
 
   def set(self, offset: int) -> None:
-    """Off by so many seconds from now on."""
+    """Sets the clock's offset in seconds."""
     # In place, as running processes have it mapped.
     with self._path.open('r+b') as f:
       f.write(struct.pack('=q', offset))
 
   def env(self) -> dict[str, str]:
-    """For the process that is to have it."""
+    """Returns the environment of a process that uses this clock."""
     return {
       'LD_PRELOAD': os.fspath(_LIBRARY),
       'WALL_CLOCK_OFFSET': os.fspath(self._path),
@@ -76,14 +78,14 @@ class _Clock:
 
 
 def run(directory: str, secs: float) -> Result:
-  """Watches three admin servers and a model server for a time.
+  """Watches three admin servers and a model server.
 
   Args:
-    directory: an empty one.
-    secs: how long.
+    directory: An empty directory.
+    secs: The duration of the run.
 
   Raises:
-    FileNotFoundError: wall_clock.c was not built; Bazel does that.
+    FileNotFoundError: wall_clock.c was not built; Bazel builds it.
   """
   if not _LIBRARY.exists():
     raise FileNotFoundError(f'{_LIBRARY}: run this with Bazel, which builds it')
@@ -138,7 +140,7 @@ def _look(
 
 
 def _addresses(address: str) -> list[str] | None:
-  """Where the model is, as an admin server says; None from a standby."""
+  """Returns the model's addresses from an admin server; None from a standby."""
   try:
     response = processes.call(
       address, 'List', admin_pb2.ListRequest(model_id=_MODEL), 5.0
@@ -149,7 +151,7 @@ def _addresses(address: str) -> list[str] | None:
 
 
 def _now(clock: _Clock) -> float:
-  """What a process with that clock takes for the time."""
+  """Returns the time that a process with that clock sees."""
   return float(
     subprocess.check_output(
       [sys.executable, '-c', 'import time; print(time.time())'],

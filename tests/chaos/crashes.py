@@ -22,14 +22,15 @@ _MAX_SECS = 0.4
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-  """What came of it.
+  """The result of a run.
 
   Attributes:
-    rounds: kills.
-    intact: rounds after which all that was acknowledged was there, and
-      nothing by halves.
-    acknowledged: changes that were acknowledged, in all rounds.
-    back_secs: seconds from the start of the next process to its first answer.
+    rounds: The number of kills.
+    intact: The rounds after which every acknowledged change was there, and no
+      change was half done.
+    acknowledged: The acknowledged changes in all rounds.
+    back_secs: The seconds from the start of the next process to its first
+      answer.
   """
 
   rounds: int
@@ -52,8 +53,8 @@ class _Writer(threading.Thread):
   """Changes one model until the admin server is gone.
 
   Attributes:
-    allowed: what may be there afterwards: numbers, None for no model.
-    acknowledged: changes that were acknowledged.
+    allowed: The states that may remain: numbers, None for no model.
+    acknowledged: The number of acknowledged changes.
   """
 
   def __init__(self, address: str, model_id: str, number: int | None):

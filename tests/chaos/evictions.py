@@ -1,4 +1,7 @@
-"""How soon a dead model server leaves the address list, and a busy one not."""
+"""Measures how soon a dead model server leaves the address list.
+
+A server that is only busy must stay in the list.
+"""
 
 import dataclasses
 import time
@@ -18,12 +21,13 @@ _ANSWER_SECS = 4.0
 
 @dataclasses.dataclass
 class Result:
-  """What came of it.
+  """The result of a run.
 
   Attributes:
-    gone_secs: from kill -9 of a server until clients are told, each round.
-    busy_secs: how long another one did not answer anything.
-    evicted: whether that one left the list.
+    gone_secs: The seconds from kill -9 of a server until clients know, by
+      round.
+    busy_secs: The time for which another server did not answer.
+    evicted: True if that server left the list.
   """
 
   gone_secs: list[float] = dataclasses.field(default_factory=list)
@@ -67,7 +71,7 @@ def run(directory: str, rounds: int, busy_secs: float) -> Result:
 
 
 def addresses(cell: processes.Cell, model_id: str) -> set[str]:
-  """What a client that starts now is told of a model."""
+  """Returns the addresses of a model that a new client gets."""
   with grpc_util.channel(cell.location()) as channel:
     stub = admin_pb2_grpc.AdminStub(channel)
     # A busy machine takes its time to connect; that is no answer. (A future of

@@ -25,15 +25,17 @@ _ASK_SECS = 60.0
 
 @dataclasses.dataclass
 class Result:
-  """What came of it.
+  """The result of a run.
 
   Attributes:
-    takeover_secs: from the signal until the next leader answers, each round.
-    stopped: rounds in which the leader was stopped, not killed.
-    refused: those in which it changed nothing after it went on.
-    answers: of the model.
-    failures: calls of the model that failed.
-    lost: changes that were acknowledged, and not there in the end.
+    takeover_secs: The seconds from the signal until the next leader answers, by
+      round.
+    stopped: The rounds in which the leader was stopped, not killed.
+    refused: The stopped rounds in which the old leader changed nothing after it
+      continued.
+    answers: The answers of the model.
+    failures: The failed calls of the model.
+    lost: The acknowledged changes that were missing in the end.
   """
 
   takeover_secs: list[float] = dataclasses.field(default_factory=list)

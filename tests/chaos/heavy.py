@@ -21,7 +21,7 @@ _QUIET_SECS = 1.0
 
 @dataclasses.dataclass
 class Result:
-  """What the clients of the only admin server saw.
+  """What clients of the only admin server observe.
 
   Attributes:
     calls: The number of times that they listed the models.

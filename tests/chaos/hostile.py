@@ -89,14 +89,14 @@ _REFUSALS = frozenset(
 
 @dataclasses.dataclass
 class Result:
-  """What came of it.
+  """The result of a run.
 
   Attributes:
-    names: hostile texts.
-    calls: made with them.
-    accepted: calls that were not refused as they should be.
-    watched: files inside that it was seen to open.
-    opened: files outside of the cell's directories that the server touched.
+    names: The number of hostile texts.
+    calls: The number of calls made with them.
+    accepted: The calls that should have been refused but were not.
+    watched: The files inside of the directories that it was seen to open.
+    opened: The files outside of the cell's directories that the server touched.
   """
 
   names: int = len(_NAMES)
@@ -185,7 +185,7 @@ def run(directory: str) -> Result:
 
 
 def _fetch(port: int, name: str) -> bytes:
-  """A status page, the path sent as it is."""
+  """Fetches a status page; sends the path unchanged."""
   connection = http.client.HTTPConnection('127.0.0.1', port, timeout=5)
   connection.connect()
   path = name.encode('utf-8').replace(b'\n', b'').replace(b' ', b'')

@@ -14,15 +14,15 @@ _TIMEOUT_SECS = 60.0
 
 @dataclasses.dataclass
 class Counts:
-  """What became of the requests.
+  """The outcomes of requests.
 
   Attributes:
-    requests: how many were sent, at `rate` a second.
-    lost: why requests failed, or what they were answered instead.
-    completed: different prompts that engines have answered.
-    twice: requests that two engines have completed: the first one was killed
-      before its answer was out.
-    longest_secs: of a request.
+    requests: The number of requests sent, at `rate` per second.
+    lost: The reasons why requests failed, or their wrong answers.
+    completed: The different prompts that engines have answered.
+    twice: The requests that two engines completed, because the first engine was
+      killed before its answer was sent.
+    longest_secs: The longest request.
   """
 
   rate: float = 0.0
@@ -43,12 +43,12 @@ class Load:
   """Sends requests while the context lasts; engines are instant ones."""
 
   def __init__(self, root: str, model_id: str, counts: Counts):
-    """Sends nothing yet.
+    """Creates it; sends nothing yet.
 
     Args:
-      root: of the cell.
-      model_id: the model to ask; it answers a prompt with the prompt.
-      counts: tells the rate, gets the rest.
+      root: The root directory of the cell.
+      model_id: The model to call; it answers a prompt with the prompt.
+      counts: The object that holds the rate and gets the outcomes.
     """
     sax.SetRoot(root)
     self._lm = sax.Model(model_id).LM()

@@ -1,8 +1,8 @@
-"""What callers notice when model servers are killed under load: nothing.
+"""Tests that callers notice nothing when model servers are killed under load.
 
-Three replicas and a spare server take requests at 70 % of what three can do.
-Again and again one of the replicas is killed; the spare takes its place, and a
-new server is started as the next spare.
+Three replicas and a spare server get requests at 70 % of the capacity of three.
+In each round one replica is killed, the spare takes its place, and a new server
+starts as the next spare.
 """
 
 import dataclasses
@@ -27,11 +27,12 @@ _COMPLETED = 'completed'
 
 @dataclasses.dataclass
 class Result(load_lib.Counts):
-  """What came of it.
+  """The result of a run.
 
   Attributes:
-    gone_secs: from each kill until clients are told to stay away.
-    replaced_secs: from each kill until there are three replicas again.
+    gone_secs: The seconds from each kill until clients know that it is gone.
+    replaced_secs: The seconds from each kill until there are three replicas
+      again.
   """
 
   gone_secs: list[float] = dataclasses.field(default_factory=list)
@@ -48,11 +49,11 @@ def run(
   """Kills a replica in each round.
 
   Args:
-    directory: an empty one.
-    rounds: how many replicas are killed.
-    seed: decides which ones.
-    step_secs: how long servers take for a request.
-    load: requests sent, as a part of what all replicas together can answer.
+    directory: An empty directory.
+    rounds: The number of replicas to kill.
+    seed: The seed that decides which ones.
+    step_secs: The duration of a request in the servers.
+    load: The rate of requests, as a share of the capacity of all replicas.
   """
   rng = random.Random(seed)
   result = Result(rate=load * _REPLICAS * _SLOTS / step_secs)

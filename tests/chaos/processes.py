@@ -33,8 +33,8 @@ class Process:
   """A program with its own log.
 
   Attributes:
-    address: where it serves.
-    log: path of its stderr.
+    address: The address of its service.
+    log: The path of its stderr.
   """
 
   def __init__(
@@ -80,16 +80,16 @@ class Process:
     self._lines.put('')
 
   def kill(self) -> None:
-    """kill -9, and waits for it."""
+    """Sends SIGKILL and waits for the end of the process."""
     self.popen.kill()
     self.popen.wait()
 
   def stop(self) -> None:
-    """SIGSTOP."""
+    """Sends SIGSTOP."""
     self.popen.send_signal(signal.SIGSTOP)
 
   def go_on(self) -> None:
-    """SIGCONT."""
+    """Sends SIGCONT."""
     self.popen.send_signal(signal.SIGCONT)
 
   def end(self) -> None:
@@ -102,7 +102,7 @@ class Cell:
   """Files and programs of one cell; a context manager that ends them."""
 
   def __init__(self, directory: str, fs_root: str | None = None):
-    """In an empty directory; `fs_root` may be elsewhere."""
+    """Uses an empty directory; `fs_root` may be elsewhere."""
     self.path = pathlib.Path(directory)
     self.root = f'{directory}/root'
     self.fs_root = fs_root or f'{directory}/fs'
@@ -173,7 +173,7 @@ class Cell:
     return wait(answers)
 
   def models(self) -> dict[str, admin_pb2.Model]:
-    """What is published, by id."""
+    """Returns the published models by id."""
     response = self.call('List', admin_pb2.ListRequest())
     return {p.model.model_id: p.model for p in response.published_models}
 
@@ -198,6 +198,6 @@ def wait(condition: Callable[[], Any], pause: float = 0.02) -> Any:
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-  """By the nearest rank."""
+  """Returns a percentile by the nearest rank."""
   ordered = sorted(values)
   return ordered[max(0, -int(-len(ordered) * percent // 100) - 1)]

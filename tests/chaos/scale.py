@@ -1,8 +1,8 @@
-"""How long a publish takes in a large cell, and what the admin server weighs.
+"""Measures publish times and the admin server's memory in a large cell.
 
-All on one machine: an admin server, model servers (made-up ones, in one
-process), clients that watch (in one process, each with a connection of its
-own), and one client that publishes.
+All processes are on one machine: an admin server, fake model servers in one
+process, watching clients in one process with a connection each, and one client
+that publishes.
 """
 
 import dataclasses
@@ -19,15 +19,15 @@ _PAUSE = 0.02
 
 @dataclasses.dataclass
 class Result:
-  """Seconds, and bytes.
+  """Times in seconds, memory in bytes.
 
   Attributes:
-    filling: how long each of the first publishes took.
-    publishing: how long publishes took in the full cell, with all watchers.
-    unpublishing: likewise.
-    memory: resident set size of the admin server in the end.
-    cpu: CPU seconds that the admin server used per second in the full cell.
-    loaded: models that are loaded in the end.
+    filling: The durations of the first publishes.
+    publishing: The durations of publishes in the full cell, with all watchers.
+    unpublishing: The durations of unpublishes in the full cell.
+    memory: The resident set size of the admin server in the end.
+    cpu: The CPU seconds per second of the admin server in the full cell.
+    loaded: The number of models that are loaded in the end.
   """
 
   filling: list[float] = dataclasses.field(default_factory=list)

@@ -35,18 +35,19 @@ _CLEAR = (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.UNAVAILABLE)
 
 @dataclasses.dataclass
 class Result:
-  """What came of one kind of failure.
+  """The result of one kind of failure.
 
   Attributes:
-    refused: changes that were refused meanwhile.
-    accepted: changes that were acknowledged meanwhile.
-    unclear: other answers to them.
-    slowest_secs: longest time that a change took to be refused.
-    looks: looks at the addresses of the served model meanwhile.
-    found: those that gave its server, within what a client tries again.
-    recovery_secs: from the end of the failure until a change is made.
-    intact: whether in the end all that was acknowledged is there, and the
-      processes live.
+    refused: The changes that were refused during the failure.
+    accepted: The changes that were acknowledged during the failure.
+    unclear: The changes with another outcome.
+    slowest_secs: The longest time until a change was refused.
+    looks: The lookups of the served model's addresses during the failure.
+    found: The lookups that gave its server within a client's retries.
+    recovery_secs: The seconds from the end of the failure until a change is
+      made.
+    intact: True if in the end every acknowledged change is there, and the
+      processes are alive.
   """
 
   refused: int = 0
@@ -61,13 +62,14 @@ class Result:
 
 @dataclasses.dataclass(frozen=True)
 class Trouble:
-  """A way to fail.
+  """A kind of failure.
 
   Attributes:
-    fs_root: of the cell.
-    env: for the admin server.
-    begin: makes the storage fail, given the admin server's process id.
-    end: undoes it.
+    fs_root: The fs_root of the cell.
+    env: The environment of the admin server.
+    begin: The function that makes the storage fail, given the process id of the
+      admin server.
+    end: The function that repairs it.
   """
 
   fs_root: str
@@ -97,7 +99,7 @@ def _run(*command: str) -> None:
 
 @contextlib.contextmanager
 def full(directory: str) -> Iterator[Trouble]:
-  """A file system without space (ENOSPC); see `MOUNTING`."""
+  """Makes a file system without space (ENOSPC); see `MOUNTING`."""
   path = pathlib.Path(directory) / 'tmpfs'
   path.mkdir()
   _run('mount', '-t', 'tmpfs', '-o', 'size=1m', 'tmpfs', os.fspath(path))
@@ -119,7 +121,7 @@ def full(directory: str) -> Iterator[Trouble]:
 
 @contextlib.contextmanager
 def read_only(directory: str) -> Iterator[Trouble]:
-  """A read-only file system (EROFS); see `MOUNTING`."""
+  """Makes a read-only file system (EROFS); see `MOUNTING`."""
   path = pathlib.Path(directory) / 'mounted'
   path.mkdir()
   # One of our own, as a namespace cannot change the machine's.
@@ -155,7 +157,7 @@ def _remount_fails(path: pathlib.Path) -> bool:
 
 @contextlib.contextmanager
 def away(unused_directory: str) -> Iterator[Trouble]:
-  """A bucket whose server does not answer."""
+  """Makes a bucket whose server does not answer."""
   logging.getLogger('werkzeug').setLevel(logging.ERROR)
   port = net.pick_free_port()
   servers = []
@@ -216,10 +218,10 @@ def run(
   """Lets the storage of a cell fail for a time.
 
   Args:
-    directory: an empty one.
-    trouble: how it fails.
-    secs: for how long.
-    try_secs: within which a client must be told the addresses of a model.
+    directory: An empty directory.
+    trouble: The kind of failure.
+    secs: The duration of the failure.
+    try_secs: The time within which a client must get the addresses of a model.
   """
   result = Result()
   with processes.Cell(directory, trouble.fs_root) as cell:
@@ -268,7 +270,7 @@ def _try(address: str, model_id: str, result: Result) -> None:
 def _serves(
   address: str, server: str, timeout: float = processes.PATIENCE
 ) -> bool:
-  """Whether a client that starts now is told of the model's server."""
+  """Returns True if a new client gets the address of the model's server."""
   try:
     response = processes.call(
       address, 'WatchLoc', admin_pb2.WatchLocRequest(model_id=_MODEL), timeout

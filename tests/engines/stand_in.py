@@ -19,7 +19,7 @@ class Model(NamedTuple):
 
 
 def model(spec: spec_lib.Spec) -> Model:
-  """What a spec asks for; no checkpoint is read, the last id ends answers."""
+  """Makes the model of a spec without a checkpoint; the last id ends answers."""
   params = overrides.apply(registry.lookup(spec.model_path), spec.overrides)
   settings = settings_lib.Settings.of(
     type(params.__name__, (params,), {'EOS_ID': VOCAB_SIZE - 1})

@@ -61,8 +61,8 @@ class RealCell:
   """Serves until `stop`.
 
   Attributes:
-    root: of the cell.
-    canary: a file that exists once the checkpoint's template was executed.
+    root: The root directory of the cell.
+    canary: A file that exists if the checkpoint's template was executed.
   """
 
   def __init__(self, directory: str):
@@ -84,7 +84,7 @@ class RealCell:
     sax.WaitForReady(MODEL, 1)
 
   def _add_template(self) -> None:
-    """What a hostile checkpoint has where Hugging Face's have templates."""
+    """Writes a hostile chat template into the checkpoint."""
     touch = f"open('{self.canary}', 'w')"
     template = (
       "{{ ''.__class__.__mro__[1].__subclasses__() }}"

@@ -23,10 +23,11 @@ class CollectiveRunner(instant_runner.InstantRunner):
     """Compiles the sum; every process of the group must do so.
 
     Args:
-      num_slots: requests of a step.
-      step_secs: how long a step takes.
-      completed: file that gets a line for each prompt a step has answered, of
-        process 0 alone: the others answer nobody.
+      num_slots: The number of requests in a step.
+      step_secs: The duration of a step.
+      completed: The file that gets a line for each answered prompt of process
+        0.
+        The other processes answer no one.
     """
     leads = jax.process_index() == 0
     super().__init__(num_slots, completed=completed if leads else None)

@@ -1,12 +1,12 @@
-"""What driving a group adds to a call of the engine.
+"""Measures what driving a group adds to a call of the engine.
 
-Three set-ups with two devices each, alive together and asked in turn:
+Three setups with two devices each run together and get calls in turn:
 
 * one process with both devices;
-* a group of two processes, each of which makes the calls by itself: what
-  splitting a model among processes costs;
-* a group driven by the log of its process 0, as a model server's is: what the
-  log adds to that.
+* a group of two processes that both make the calls themselves: the cost of
+  splitting a model among processes;
+* a group driven by the log of its process 0, as in a model server: the cost of
+  the log.
 """
 
 from collections.abc import Mapping, Sequence
@@ -38,12 +38,12 @@ _OVERRIDES = {
 
 @dataclasses.dataclass(frozen=True)
 class Load:
-  """How much to measure.
+  """The size of the measurement.
 
   Attributes:
-    turns: how often each set-up is asked.
-    rounds: of calls in a turn: a prefill, four steps, a release.
-    mesh: how the model is split, [replica, data, model].
+    turns: The number of turns of each setup.
+    rounds: The rounds of calls in a turn: a prefill, four steps, a release.
+    mesh: The mesh of the model, [replica, data, model].
   """
 
   turns: int
@@ -56,21 +56,21 @@ Seconds = Mapping[str, Mapping[str, Sequence[float]]]
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
-  """Of at least two values."""
+  """Returns a percentile of at least two values."""
   return statistics.quantiles(values, n=100, method='inclusive')[percent - 1]
 
 
 def measure(checkpoint: str, load: Load, log_dir: str, cache: str) -> Seconds:
-  """Starts all three and asks them in turn.
+  """Starts all three setups and calls them in turn.
 
   Args:
-    checkpoint: PAX checkpoint of the bundled model.
-    load: how much.
-    log_dir: gets a log per process.
-    cache: where compiled programs are kept.
+    checkpoint: The PAX checkpoint of the bundled model.
+    load: The size of the measurement.
+    log_dir: The directory that gets a log per process.
+    cache: The directory for compiled programs.
 
   Raises:
-    RuntimeError: a process failed.
+    RuntimeError: A process failed.
   """
   with contextlib.ExitStack() as stack:
     # One after the other: programs that one compiles, the next need not.

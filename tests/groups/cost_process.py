@@ -69,7 +69,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _prepare(request: modelet_pb2.LoadRequest | None = None):
-  """The model of the flags, whatever the log says."""
+  """Prepares the model of the flags; ignores the request in the log."""
   del request
   return loader.prepare(
     spec_lib.Spec(

@@ -1,9 +1,9 @@
-"""What callers notice when processes of groups are lost: nothing.
+"""Tests that callers notice nothing when processes of groups are lost.
 
-Two groups serve one model. Again and again some process of one of them is
-killed, or stopped and let go on, while the other group is up: when its own
-group serves, or while that is starting again. Supervisors start whatever ends
-again, each its own process, as systemd does on hosts of their own.
+Two groups serve one model. In each round a process of one group is killed, or
+stopped and continued, while the other group serves. Its own group may serve or
+be starting at that time. Each process has a supervisor that restarts it, as
+systemd does on separate hosts.
 """
 
 from collections.abc import Iterable, Iterator
@@ -41,16 +41,16 @@ _STOPPED = 0.2
 
 @dataclasses.dataclass(frozen=True)
 class Loss:
-  """One process that is taken away.
+  """One process to take away.
 
   Attributes:
-    group: its group, 0 or 1.
-    process: its number in the group.
-    delay: seconds until then.
-    serving: whether they begin when its group serves; else they begin at once,
-      so that it may be anywhere in its start.
-    stopped: whether it is stopped until the others have ended, and not killed;
-      not where its group does not serve.
+    group: The group, 0 or 1.
+    process: The number of the process in the group.
+    delay: The seconds to wait before.
+    serving: True if the delay begins when the group serves. Otherwise it begins
+      at once, so that the process may be anywhere in its start.
+    stopped: True if the process is stopped until the others have ended, and not
+      killed. It has no effect if its group does not serve.
   """
 
   group: int
@@ -61,12 +61,12 @@ class Loss:
 
 
 def at_random(count: int, size: int, seed: int) -> list[Loss]:
-  """Losses of all processes, at any time.
+  """Returns losses of random processes at random times.
 
   Args:
-    count: how many.
-    size: processes of a group.
-    seed: decides.
+    count: The number of losses.
+    size: The processes of a group.
+    seed: The seed of the choice.
   """
   rng = random.Random(seed)
 
@@ -85,15 +85,15 @@ def at_random(count: int, size: int, seed: int) -> list[Loss]:
 
 @dataclasses.dataclass
 class Result(load_lib.Counts):
-  """What came of it.
+  """The result of a run.
 
   Attributes:
-    kills: processes killed, by "group 0, process 1".
-    stopped: those of them that were only stopped, until their group was gone.
-    starting: those whose group did not serve yet.
-    gone_secs: from each loss in a group that served until clients are told to
-      stay away.
-    zeros: endings of a process that told its supervisor of success.
+    kills: The killed processes, by "group 0, process 1".
+    stopped: The killed processes that were only stopped until their group
+      ended.
+    starting: The killed processes whose group did not serve yet.
+    gone_secs: The seconds from each loss in a serving group until clients know.
+    zeros: The processes that ended with exit code 0.
   """
 
   kills: dict[str, int] = dataclasses.field(default_factory=dict)
@@ -107,8 +107,8 @@ class Group:
   """One model server of several processes.
 
   Attributes:
-    address: where its process 0 serves.
-    members: its processes, in the order of their ids.
+    address: The address of its process 0.
+    members: The processes, in the order of their ids.
   """
 
   def __init__(
@@ -123,12 +123,12 @@ class Group:
     """Starts it.
 
     Args:
-      group: gets the processes.
-      cell: to join.
-      name: what messages call it.
-      size: how many processes.
-      flags: of each.
-      program: module of the model server.
+      group: The object that owns the processes.
+      cell: The cell to join.
+      name: The name in messages.
+      size: The number of processes.
+      flags: The flags of each process.
+      program: The module of the model server.
     """
     ports = [net.pick_free_port() for _ in range(size)]
     coordinator = f'127.0.0.1:{net.pick_free_port()}'
@@ -163,13 +163,13 @@ class Group:
 def started(
   directory: str, size: int, flags: list[str], program: str = SERVER
 ) -> Iterator[tuple[processes.Cell, list[Group]]]:
-  """A cell in which two groups serve a model, until the context ends.
+  """Starts a cell in which two groups serve a model, until the context ends.
 
   Args:
-    directory: an empty one.
-    size: processes of a group.
-    flags: of each process.
-    program: module of the model servers.
+    directory: An empty directory.
+    size: The processes of a group.
+    flags: The flags of each process.
+    program: The module of the model servers.
   """
   with processes.Cell(directory) as cell, children.Children() as group:
     cell.admin()
@@ -192,7 +192,7 @@ def started(
 
 
 def is_up(cell: processes.Cell, group: Group) -> bool:
-  """Whether clients are told of the group."""
+  """Returns True if clients get the address of the group."""
   return group.address in evictions.addresses(cell, _MODEL)
 
 
@@ -211,11 +211,11 @@ def run(
   """Takes processes away while requests are sent.
 
   Args:
-    directory: an empty one.
-    losses: the processes, in this order.
-    size: processes of a group.
-    step_secs: how long engines take for requests.
-    rate: requests a second.
+    directory: An empty directory.
+    losses: The processes to take away, in this order.
+    size: The processes of a group.
+    step_secs: The duration of requests in the engines.
+    rate: The requests per second.
   """
   result = Result(rate=rate)
   completed = os.path.join(directory, _COMPLETED)

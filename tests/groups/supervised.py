@@ -19,8 +19,8 @@ class Supervised:
   """A program under a supervisor of its own.
 
   Attributes:
-    name: what messages call it.
-    log: gets what all its processes write.
+    name: The name in messages.
+    log: The file that gets the output of all its processes.
   """
 
   def __init__(
@@ -34,11 +34,12 @@ class Supervised:
     """Starts it.
 
     Args:
-      group: gets the supervisor, and with it the program.
-      name: what messages call it.
-      command: how to start the program.
-      directory: gets its log and a file of its starts.
-      prefix: command line before all, such as that of another host.
+      group: The object that owns the supervisor, and with it the program.
+      name: The name in messages.
+      command: The command that starts the program.
+      directory: The directory that gets its log and a file of its starts.
+      prefix: The words before the command line, for example those that enter
+        another host.
     """
     self.name = name
     self.log = pathlib.Path(directory, f'{name}.log')
@@ -54,12 +55,12 @@ class Supervised:
 
   @property
   def starts(self) -> int:
-    """How often it was started."""
+    """The number of times that it was started."""
     return len(self._pids())
 
   @property
   def running(self) -> bool:
-    """Whether it runs just now, or is stopped."""
+    """True if it runs now, or is stopped by a signal."""
     return self.send(0)
 
   def send(self, number: int) -> bool:

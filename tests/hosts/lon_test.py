@@ -67,7 +67,7 @@ class LonTest(absltest.TestCase):
     return read
 
   def reaches(self, host):
-    """Whether LoadGen's host can connect to the system on another."""
+    """Returns True if LoadGen's host can connect to the system on another host."""
     connect = (
       'import socket;'
       f'socket.create_connection(({host.address!r}, {_PORT}), 5).close()'

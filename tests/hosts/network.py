@@ -26,13 +26,13 @@ class Host:
   address: str
 
   def argv(self, argv: Sequence[str]) -> tuple[str, ...]:
-    """The command line that runs `argv` on this host."""
+    """Returns the command line that runs `argv` on this host."""
     inside = ('ip', 'netns', 'exec', self.name, 'unshare', '--uts')
     return (*inside, 'sh', '-ec', _NAMED, self.name, *argv)
 
 
 def enter() -> str:
-  """See `namespaces.enter`."""
+  """Calls `namespaces.enter`."""
   return namespaces.enter(
     ('--net', '--mount'),
     'mount -t tmpfs none /run && ip netns && unshare --uts true',
@@ -51,7 +51,7 @@ class Network:
     self._hosts: list[Host] = []
 
   def add_host(self, name: str) -> Host:
-    """A host of at most ten letters, linked to the others."""
+    """Adds a host with a name of at most ten letters, linked to the others."""
     host = Host(name, f'{_SUBNET}.{len(self._hosts) + 2}')
     self._hosts.append(host)
     _ip(f'netns add {name}')

@@ -31,7 +31,7 @@ class Command:
 
 
 def pages() -> list[pathlib.Path]:
-  """The pages of the documentation."""
+  """Returns the pages of the documentation."""
   return [pathlib.Path('README.md')] + [
     path for path in tree.files('*.md') if path.parts[0] == 'docs'
   ]

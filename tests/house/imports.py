@@ -1,4 +1,4 @@
-"""Which modules of this repository import which."""
+"""Reads which modules of this repository import which."""
 
 import ast
 import functools
@@ -13,7 +13,7 @@ ROOMS = (
 
 
 def room(path: pathlib.PurePath) -> str:
-  """The part of the house that a file belongs to: `saxml_ext/engine`."""
+  """Returns the room that a file belongs to, such as `saxml_ext/engine`."""
   depth = 2 if path.parts[0] == 'saxml_ext' else 1
   return '/'.join(path.parts[:depth])
 
@@ -32,7 +32,7 @@ def imported(path: pathlib.PurePath) -> tuple[pathlib.PurePath, ...]:
 
 
 def cycle(graph: dict[str, set[str]]) -> list[str]:
-  """Names along some cycle of a graph, none if it has no cycle."""
+  """Returns the names along a cycle of a graph; none if it has no cycle."""
   done: set[str] = set()
   for start in sorted(graph):
     trail: list[str] = []

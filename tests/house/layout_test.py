@@ -192,9 +192,9 @@ class LayoutTest(absltest.TestCase):
     self.assertEqual({f: ring for f, ring in rings.items() if ring}, {})
 
   def test_names_are_seldom_shared(self):
-    """A name in a message or a trace should lead to one file.
+    """Checks that few files share a name, because messages and traces show it.
 
-    What made the bundled models is no product: the two are told alike.
+    The bundled models are not part of the product and may share names.
     """
     paths = collections.defaultdict(list)
     for path in tree.files('*.py'):

@@ -21,9 +21,9 @@ def _buildifier() -> pathlib.Path:
 
 
 def _ruff() -> pathlib.Path:
-  """The program of the pinned package; `python -m ruff` prefers an installed.
+  """Returns the program of the pinned package; `python -m` may find another.
 
-  It lies beside the modules or beside their folder, as the wheel was unpacked.
+  The wheel puts it beside the modules or beside their folder.
   """
   modules = pathlib.Path(ruff.__file__).parent.parent
   for folder in (modules, modules.parent):

@@ -26,7 +26,7 @@ _MOST = 50
 
 
 class Figure(NamedTuple):
-  """Where figures are, and what they are of.
+  """Figures on a page, and the files that they depend on.
 
   Attributes:
     page: The page, relative to the root of the repository.

@@ -33,7 +33,7 @@ class Target:
 
 
 def absolute(label: str, package: str) -> str:
-  """The full form of a label that stands in a package: `//a/b:c`."""
+  """Returns the full form of a label that stands in a package: `//a/b:c`."""
   if label.startswith(':'):
     return f'//{package}{label}'
   if not label.startswith('//'):
@@ -59,16 +59,16 @@ def _rules(path: pathlib.Path) -> Iterator[Target]:
 
 @functools.cache
 def targets() -> dict[str, Target]:
-  """All rules of our BUILD files by their labels."""
+  """Returns all rules of our BUILD files by their labels."""
   found = [rule for path in tree.files('BUILD') for rule in _rules(path)]
   return {rule.label: rule for rule in found}
 
 
 def resolve(label: str) -> Target:
-  """A target, whatever aliases lead to it.
+  """Returns a target; follows aliases.
 
   Raises:
-    KeyError: there is none of that label.
+    KeyError: No target has that label.
   """
   target = targets()[label]
   while target.kind == 'alias':

@@ -24,7 +24,7 @@ def files(pattern: str) -> list[pathlib.Path]:
 
 
 def is_production(path: pathlib.Path) -> bool:
-  """Whether a Python file is neither a test nor made for tests alone."""
+  """Returns True if a Python file is neither a test nor made for tests alone."""
   return (
     path.parts[0] != 'tests'
     and 'testing' not in path.parts

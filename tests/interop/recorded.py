@@ -38,7 +38,7 @@ _MODULES = {
 
 
 def code_in(text: str) -> grpc.StatusCode | None:
-  """The code that an error's text names at its end."""
+  """Returns the status code that an error's text names at its end."""
   found = _WRAPPED.search(text)
   if not found:
     return None
@@ -53,15 +53,15 @@ class Row:
   """A recorded call.
 
   Attributes:
-    number: which row of the file.
-    service: "sax.Admin".
-    method: "Publish".
-    step: what was being done.
-    caller, callee: programs.
-    request: its message; None for a method that nobody has.
-    responses: messages; empty after an error.
-    raw_code: as it was sent.
-    details: the error's text.
+    number: The number of the row in the file.
+    service: The name of the service, such as "sax.Admin".
+    method: The name of the method, such as "Publish".
+    step: The step of the recording.
+    caller, callee: The programs.
+    request: The request message; None for a method that no one has.
+    responses: The response messages; empty after an error.
+    raw_code: The status code on the wire.
+    details: The text of the error.
   """
 
   number: int
@@ -77,7 +77,10 @@ class Row:
 
   @property
   def code(self) -> grpc.StatusCode:
-    """What the server meant: old ones send UNKNOWN and name it in the text."""
+    """The status code that the server meant.
+
+    Old servers send UNKNOWN and name the code in the text.
+    """
     if code := code_in(self.details):
       return code
     if self.details == 'context deadline exceeded':
@@ -125,7 +128,7 @@ def _row(number: int, raw: dict[str, Any]) -> Row:
 
 
 def rows() -> list[Row]:
-  """Every recorded call."""
+  """Returns every recorded call."""
   return [
     _row(number, raw)
     for number, raw in enumerate(golden.load('rpc_pairs.json'))
@@ -133,7 +136,7 @@ def rows() -> list[Row]:
 
 
 def renamed(value: message.Message, names: dict[str, str]) -> message.Message:
-  """A copy with other addresses and the like: old text -> new text."""
+  """Returns a copy with other addresses and names: old text -> new text."""
   text = text_format.MessageToString(value)
   for old, new in names.items():
     text = text.replace(f'"{old}"', f'"{new}"')

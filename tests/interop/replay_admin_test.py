@@ -42,7 +42,7 @@ _NEED_UNLOADING = frozenset(
 
 
 def _listed(response: admin_pb2.ListResponse) -> admin_pb2.ListResponse:
-  """Without what may differ: order, and what stock servers do not send."""
+  """Removes what may differ: the order, and fields that stock servers omit."""
   result = admin_pb2.ListResponse(
     published_models=sorted(
       response.published_models, key=lambda item: item.model.model_id

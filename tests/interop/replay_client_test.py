@@ -45,7 +45,7 @@ def _is_retried(row: recorded.Row) -> bool:
 
 
 def _text(row: recorded.Row) -> str:
-  """A pattern for the error's own text, without the code at its end."""
+  """Returns a pattern for the error's text, without the code at its end."""
   return re.escape(row.details.split(': rpc error: ')[0])
 
 
@@ -165,7 +165,7 @@ class ReplayTest(parameterized.TestCase):
     sax.Unpublish(row.request.model_id, self.options())
 
   def call_Update(self, row: recorded.Row):
-    """By the command that changes what was changed."""
+    """Calls the command that changes what the recorded call changed."""
     wanted = row.request.model
     before = admin_pb2.Model()
     before.CopyFrom(wanted)

@@ -37,7 +37,7 @@ class StreamTest(absltest.TestCase):
     self.words = codec.load_tokenizer(lm_cloud.SMALL_VOCABULARY, '')
 
   def _serve(self, steps: int = 3):
-    """A replica; the answer's text is that of the prompt's ids backwards."""
+    """Starts a replica that answers with the prompt's ids in reverse."""
     runner = fake_runner.FakeRunner(num_slots=2, steps=steps)
     server = server_fixture.ServerFixture(
       server_fixture.fake_load_fn(_Params, runner, self.words, 1024)

@@ -67,7 +67,7 @@ def _recorded_calls() -> list[dict[str, Any]]:
 
 
 def _unknown(value: message.Message) -> Iterator[str]:
-  """Full names of messages within `value` that carry unknown fields."""
+  """Yields full names of messages within `value` that carry unknown fields."""
   if len(unknown_fields.UnknownFieldSet(value)):
     yield value.DESCRIPTOR.full_name
   for field, content in value.ListFields():

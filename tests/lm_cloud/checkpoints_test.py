@@ -30,7 +30,7 @@ _MODEL = random_model.lm_cloud(
 
 
 class _Params(lm_cloud.LmCloudSpmd175B):
-  """Of the model above, as it is stored."""
+  """Serving params of the model above, as it is stored."""
 
   NUM_LAYERS = _MODEL.num_layers
   MODEL_DIMS = _MODEL.model_dim

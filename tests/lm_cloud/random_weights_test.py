@@ -54,12 +54,12 @@ class RandomWeightsTest(absltest.TestCase):
   def start_cell(
     self, cell_id: str, servers: Sequence[Sequence[str]], devices: int
   ) -> None:
-    """An admin server, and the processes of a model server.
+    """Starts an admin server, and the processes of a model server.
 
     Args:
-      cell_id: their cell.
-      servers: flags of each process.
-      devices: that each of them has.
+      cell_id: The id of the cell.
+      servers: The flags of each process.
+      devices: The number of devices of each process.
     """
     fs_root = tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value)
     config = admin_pb2.Config(fs_root=fs_root)
@@ -85,14 +85,14 @@ class RandomWeightsTest(absltest.TestCase):
   def publish(
     self, model_id: str, params: str, **overrides
   ) -> sax.LanguageModel:
-    """A small model of `params` with random weights, ready."""
+    """Publishes a small model of `params` with random weights and waits for it."""
     chosen = {k: str(v) for k, v in {**_SMALL, **overrides}.items()}
     sax.Publish(model_id, _PARAMS + params, 'None', 1, overrides=chosen)
     sax.WaitForReady(model_id, 1, options=sax.AdminOptions(timeout=_TIMEOUT))
     return sax.Model(model_id).LM()
 
   def ask(self, lm: sax.LanguageModel) -> tuple[str, str, float]:
-    """Two texts, and a score in such digits as do not depend on the mesh."""
+    """Returns two texts, and a score rounded so that meshes do not change it."""
     [(text, _)] = lm.Generate(_PROMPT)
     [(other, _)] = lm.Generate('Two trains')
     [score] = lm.Score(_PROMPT, [' he would resign'])

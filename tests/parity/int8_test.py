@@ -1,4 +1,4 @@
-"""How near the bundled model in int8 stays to itself in float32."""
+"""Compares the bundled model in int8 with itself in float32."""
 
 import json
 import tempfile
@@ -37,7 +37,7 @@ _SEARCHED = 64
 
 
 def _sequences() -> list[tuple[int, np.ndarray]]:
-  """Length of each prompt, and its tokens with the reference's answer."""
+  """Returns the length of each prompt, and its tokens with the answer's."""
   return [
     (len(prompt), np.concatenate([prompt, np.asarray(answer, np.int32)]))
     for prompt, answer in zip(_prompts(_FORCED), _answers(_FORCED))
@@ -53,7 +53,7 @@ def _prompts(count: int) -> list[np.ndarray]:
 
 
 def _answers(count: int) -> list[list[int]]:
-  """The reference's, which leave out the end of sequence."""
+  """Returns the reference's answers, without the end of sequence."""
   with open(bundle.reference_path(), encoding='utf-8') as file:
     return json.load(file)['tokens'][:count]
 

@@ -51,7 +51,7 @@ _TOLERANCE = 1e-5 * 30
 
 @functools.cache
 def _variables() -> dict[str, np.ndarray]:
-  """Such that the caps of logits and of attention count."""
+  """Returns variables for which the caps of logits and attention matter."""
   found = random_model.variables(_CONFIG, seed=3, scale=8)
   for name, value in found.items():
     if name.endswith('combined_qkv.w'):
@@ -74,7 +74,7 @@ def _experiment(repeated: bool, combined: bool = True) -> type:
 
 
 def _quantized(small: type, variables) -> dict[str, np.ndarray]:
-  """The variables in int8, as praxis makes them."""
+  """Returns the variables in int8, as praxis makes them."""
   task = small().task()
   mode = quantization_hparams.QuantizationMode.MATERIALIZE
   quantize.set_transformer_quantization(task.model, mode=mode)
@@ -93,7 +93,7 @@ def _quantized(small: type, variables) -> dict[str, np.ndarray]:
 
 
 def _stored(repeated: bool, combined: bool = True) -> dict[str, np.ndarray]:
-  """The model's variables in one of praxis' forms."""
+  """Returns the model's variables in one of praxis' forms."""
   variables = dict(_variables())
   if repeated:
     variables = random_model.repeated(variables, _CONFIG)
@@ -114,7 +114,7 @@ def _stored(repeated: bool, combined: bool = True) -> dict[str, np.ndarray]:
 def _praxis(
   repeated: bool = False, combined: bool = True
 ) -> Callable[[np.ndarray], jax.Array]:
-  """From ids [B, T] to praxis' logits [B, T, V]."""
+  """Returns a function from ids [B, T] to praxis' logits [B, T, V]."""
   model = base_layer.instantiate(_experiment(repeated, combined)().task().model)
   variables = traverse_util.unflatten_dict(_stored(repeated, combined), sep='.')
   return jax.jit(functools.partial(_apply, model, variables))
@@ -170,7 +170,7 @@ class LogitsTest(parameterized.TestCase):
     dict(scaled_embedding=False),
   )
   def test_every_choice_counts(self, **change):
-    """With another choice the logits are others: none is tested in vain."""
+    """Checks that every choice changes the logits, so that each one is tested."""
     changed = dataclasses.replace(_CONFIG.architecture, **change)
     config = dataclasses.replace(_CONFIG, architecture=changed)
     ids = _tokens(24)
@@ -179,7 +179,7 @@ class LogitsTest(parameterized.TestCase):
     self.assertGreater(difference, 100 * _TOLERANCE)
 
   def test_int8_weights(self):
-    """praxis' own int8 variables of repeated layers, and its logits of them."""
+    """Compares logits for praxis' own int8 variables of repeated layers."""
     ids = _tokens(40)
     small = _experiment(repeated=True)
     int8 = _quantized(small, _stored(repeated=True))
@@ -199,7 +199,7 @@ class LogitsTest(parameterized.TestCase):
 
   @parameterized.parameters(False, True)
   def test_params_as_an_experiment(self, repeated):
-    """What praxis restores by our params is what paxml's experiment is."""
+    """Compares what praxis restores by our params with paxml's experiment."""
     path = self.create_tempdir().full_path
     checkpoint_writer.write_checkpoint(path, _stored(repeated).items())
 
@@ -275,7 +275,7 @@ def _prompts() -> np.ndarray:
 
 
 def _by_praxis(prompt, tokens) -> tuple[float, np.ndarray]:
-  """Log-probability of tokens after a prompt, and the likeliest at each place."""
+  """Returns the log-probability of tokens, and the most likely at each place."""
   ids = np.zeros((1, 40), np.int32)  # One shape, so one compilation.
   total = len(prompt) + len(tokens)
   ids[0, :total] = np.concatenate([prompt, tokens])

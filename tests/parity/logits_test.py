@@ -40,7 +40,7 @@ _ROWS, _LENGTH = 4, 100
 
 @functools.cache
 def _tokens() -> np.ndarray:
-  """The beginnings of some of the bundled articles, [rows, length] int32."""
+  """Returns the beginnings of some bundled articles, [rows, length] int32."""
   with open(os.path.join(_BUNDLED, 'eval.json'), encoding='utf-8') as file:
     articles = json.load(file)[:_ROWS]
   tokenizer = tokenizers.Tokenizer.from_file(
@@ -60,7 +60,7 @@ def _transformers(dtype: torch.dtype = torch.float32) -> np.ndarray:
 
 
 def _tolerance() -> float:
-  """How far two float32 implementations may be apart on this model."""
+  """Returns the difference that two float32 implementations may have here."""
   rounding = _distance(_transformers(), _transformers(torch.float64))
   print(f'rounding of transformers in float32: {rounding:.2e}')
   return _TOLERANCE * rounding
@@ -99,7 +99,7 @@ def _distance(a: np.ndarray, b: np.ndarray) -> float:
 
 @functools.cache
 def _converted() -> str:
-  """The bundled model's PAX checkpoint, which no test changes."""
+  """Returns the bundled model's PAX checkpoint, which no test changes."""
   path = os.path.join(absltest.TEST_TMPDIR.value, 'logits_test_pax')
   conversion.convert(
     os.path.join(_BUNDLED, 'model'), path, 'float32', overwrite=True
@@ -120,13 +120,13 @@ def _config() -> config_lib.ModelConfig:
 
 @functools.cache
 def _exact() -> np.ndarray:
-  """The engine's logits in float32."""
+  """Returns the engine's logits in float32."""
   return _engine(_variables(), _config())
 
 
 class ParityTest(parameterized.TestCase):
   def quantize(self, head: bool) -> tuple[str, dict[str, np.ndarray]]:
-    """Path and variables of an int8 checkpoint of the bundled model."""
+    """Quantizes the bundled model; returns the checkpoint and its variables."""
     path = self.create_tempdir().full_path
     variables = praxis_int8.quantized(_variables(), _config(), head)
     checkpoint_writer.write_checkpoint(path, variables.items())

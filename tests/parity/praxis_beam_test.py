@@ -86,7 +86,7 @@ def _decode(ids, paddings, *, settings):
 
 
 def _praxis(prompts, **settings):
-  """Of each prompt its hypotheses (tokens, score), best first, K of them."""
+  """Returns K hypotheses (tokens, score) per prompt, best first."""
   ids = np.zeros((len(prompts), _MAX_PROMPT), np.int32)
   paddings = np.ones(ids.shape, np.float32)
   for row, prompt in enumerate(prompts):
@@ -102,7 +102,7 @@ def _praxis(prompts, **settings):
 
 
 def _ours(prompts, beam_size, max_decode_steps, min_decode_steps=0, **settings):
-  """Of each prompt its hypotheses, and the runner that made them."""
+  """Returns the hypotheses of each prompt, and the runner that made them."""
   runner = runner_lib.Runner(
     weights_lib.from_pax(_variables(), _CONFIG),
     _CONFIG,
@@ -202,7 +202,7 @@ class PraxisBeamTest(parameterized.TestCase):
         )
 
   def _check(self, ours, theirs):
-    """Same tokens and scores, but for praxis' filler."""
+    """Checks that tokens and scores are equal, except for praxis' filler."""
     lengths = set()
     for got, expected in zip(ours, theirs, strict=True):
       expected = [(t, s) for t, s in expected if s > _FILLER]

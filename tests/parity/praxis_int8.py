@@ -48,12 +48,12 @@ def quantized(
   config: config_lib.ModelConfig,
   head: bool = False,
 ) -> dict[str, np.ndarray]:
-  """Returns the int8 variables of these float32 ones, named alike.
+  """Returns the int8 variables of float32 ones, under the same names.
 
   Args:
-    variables: all that the model has.
-    config: its sizes.
-    head: whether the head is quantized, too.
+    variables: All variables of the model.
+    config: The sizes of the model.
+    head: True to quantize the head too.
   """
   model = praxis_models.gptj(config)
   quantize.set_transformer_quantization(model, mode=_MATERIALIZE)

@@ -33,7 +33,7 @@ def _p99(name: str, secs: Sequence[float], most: float | None) -> Figure:
 
 
 def killed_admin(directory: str, rounds: int, strict: bool) -> list[Figure]:
-  """Row 1."""
+  """Measures row 1."""
   result = crashes.run(directory, rounds)
   return [
     figures.all_of(
@@ -45,7 +45,7 @@ def killed_admin(directory: str, rounds: int, strict: bool) -> list[Figure]:
 
 
 def lost_leader(directory: str, rounds: int, strict: bool) -> list[Figure]:
-  """Row 2."""
+  """Measures row 2."""
   os.environ['SAX_ROOT'] = directory + '/root'
   result = failover.run(directory, rounds)
   return [
@@ -62,7 +62,7 @@ def lost_leader(directory: str, rounds: int, strict: bool) -> list[Figure]:
 def lost_replicas(
   directory: str, rounds: int, strict: bool, busy_secs: float
 ) -> list[Figure]:
-  """Row 3."""
+  """Measures row 3."""
   for part in 'losses', 'evictions':
     os.mkdir(f'{directory}/{part}')
   result = losses.run(
@@ -83,7 +83,7 @@ def lost_replicas(
 
 
 def damaged_state(directory: str, mutants: int) -> list[Figure]:
-  """Row 4."""
+  """Measures row 4."""
   log = pathlib.Path(directory) / 'log'
   handler = standard_logging.FileHandler(log)
   logger = logging.get_absl_logger()
@@ -112,7 +112,7 @@ def damaged_state(directory: str, mutants: int) -> list[Figure]:
 
 
 def hostile_names(directory: str) -> list[Figure]:
-  """Row 6."""
+  """Measures row 6."""
   result = hostile.run(directory)
   return [
     Figure('hostile ids and paths', result.names, least=60),
@@ -124,7 +124,7 @@ def hostile_names(directory: str) -> list[Figure]:
 
 
 def hostile_checkpoints(unused_directory: str) -> list[Figure]:
-  """Row 7; within 1 s and twice the size of the files is part of each."""
+  """Measures row 7: each part within 1 s and twice the size of the files."""
   passed, total = unit_tests(_CHECKPOINTS)
   return [
     Figure('cases, with two that try the test itself', total, least=8),
@@ -133,7 +133,7 @@ def hostile_checkpoints(unused_directory: str) -> list[Figure]:
 
 
 def jumping_clocks(directory: str, secs: float) -> list[Figure]:
-  """Row 11."""
+  """Measures row 11."""
   result = clocks.run(directory, secs)
   return [
     Figure('jumps of clocks', result.jumps, least=1),
@@ -147,7 +147,7 @@ def jumping_clocks(directory: str, secs: float) -> list[Figure]:
 def starved_admin(
   directory: str, secs: float, publishes: int, strict: bool = True
 ) -> list[Figure]:
-  """Row starved."""
+  """Measures the row "starved"."""
   os.mkdir(f'{directory}/starved')
   found = heavy.starve(f'{directory}/starved', secs)
   result = [

@@ -25,11 +25,11 @@ _ADMIN = sax.AdminOptions(processes.PATIENCE)
 
 
 def measure(directory: str, rounds: int = 10) -> list[figures.Figure]:
-  """The figures of the table's row.
+  """Returns the figures of the table's row.
 
   Args:
-    directory: an empty one.
-    rounds: of each change.
+    directory: An empty directory.
+    rounds: The rounds of each change.
   """
   sax.SetRoot(f'{directory}/root')
   checkpoints = [f'{directory}/a', f'{directory}/b']

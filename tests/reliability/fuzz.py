@@ -55,16 +55,16 @@ _DESTRUCTIVE = frozenset(
 
 @dataclasses.dataclass
 class Result:
-  """What came of it.
+  """The result of a run.
 
   Attributes:
-    methods: RPCs that got messages.
-    sent: messages.
-    codes: how often each status came.
-    wrong: answers that blame the server for a caller's fault.
-    crashes: processes that ended.
-    grown: MB by which each process's memory grew, by its name.
-    noticed: what others noticed, as figures.
+    methods: The RPCs that got messages.
+    sent: The number of messages.
+    codes: The number of answers by status.
+    wrong: The answers that blame the server for a caller's fault.
+    crashes: The processes that ended.
+    grown: The growth of the memory of each process in MB, by its name.
+    noticed: The figures of other clients.
   """
 
   methods: int = 0
@@ -210,15 +210,15 @@ def run(
   ratio: float | None = 1.5,
   seed: int = 0,
 ) -> Result:
-  """Sends them in windows of attack, each after one of quiet.
+  """Sends messages in windows of attack, each after a window of quiet.
 
   Args:
-    directory: an empty one.
-    messages: how many.
-    rate: at most so many a second.
-    window_secs: how long each window is.
-    ratio: by which others' p99 may grow; None: too short to tell.
-    seed: decides what is sent.
+    directory: An empty directory.
+    messages: The number of messages.
+    rate: The limit of messages per second.
+    window_secs: The duration of each window.
+    ratio: The limit of the growth of others' p99; None if the run is too short.
+    seed: The seed of the messages.
   """
   result = Result()
   overrides = {'MAX_DECODE_STEPS': '4', 'MIN_DECODE_STEPS': '1'}
@@ -273,7 +273,7 @@ def _ended(attacked: Iterable[tuple[str, processes.Process]]) -> list[str]:
 
 
 def measure(directory: str, messages: int, **how) -> list[figures.Figure]:
-  """The figures of the table's row; see `run`."""
+  """Returns the figures of the table's row; see `run`."""
   result = run(directory, messages, **how)
   for each in result.wrong[:20]:
     print(each[:400])

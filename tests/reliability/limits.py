@@ -56,12 +56,12 @@ _WITHIN_SECS = 0.05
 
 @dataclasses.dataclass(frozen=True)
 class Refusal:
-  """How one request was answered.
+  """The answer to one request.
 
   Attributes:
-    name: what is wrong with it.
-    code: of the answer.
-    secs: until then, the least of several tries.
+    name: The fault of the request.
+    code: The status code of the answer.
+    secs: The time until the answer, the least of several tries.
   """
 
   name: str
@@ -134,7 +134,7 @@ def _of_completion() -> Iterator[tuple[str, message_lib.Message]]:
 
 
 def _cases(offered: frozenset[str]) -> Iterator[tuple[str, str, bytes]]:
-  """What is wrong, path and bytes of each request."""
+  """Yields the fault, path and bytes of each request."""
   for name, method, request in _of_generate():
     yield f'{method}: {name}', _LM + method, request.SerializeToString()
   if _COMPLETE in offered:
@@ -204,12 +204,12 @@ async def _expire(root: str, count: int) -> list[str]:
 def measure(
   directory: str, late: int = 1000, strict: bool = True
 ) -> list[figures.Figure]:
-  """The figures of the table's row.
+  """Returns the figures of the table's row.
 
   Args:
-    directory: an empty one.
-    late: requests whose deadline is shorter than the queue.
-    strict: whether times count; else the machine may be too busy for them.
+    directory: An empty directory.
+    late: The number of requests whose deadline is shorter than the queue.
+    strict: True if times count; the machine may be too busy for them.
   """
   notes = pathlib.Path(directory) / 'notes'
   port = net.pick_free_port()

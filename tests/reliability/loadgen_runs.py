@@ -25,13 +25,13 @@ _SILENCE_SECS = 10.0
 
 @dataclasses.dataclass(frozen=True)
 class _Ended:
-  """How a run ended.
+  """The end of a run.
 
   Attributes:
-    code: of the program.
-    output: what it printed.
-    at: when, monotonic.
-    left: files that say the run was valid.
+    code: The exit code of the program.
+    output: The output of the program.
+    at: The time of the end, monotonic.
+    left: The remaining files that call the run valid.
   """
 
   code: int
@@ -98,12 +98,13 @@ def _figures(
 
 
 def measure(directory: str, strict: bool = True) -> list[figures.Figure]:
-  """The figures of the table's row.
+  """Returns the figures of the table's row.
 
   Args:
-    directory: an empty one.
-    strict: whether times count, and a server that is killed is tried as well;
-      else the machine may be too busy for them.
+    directory: An empty directory.
+    strict: True if times count and a killed server is tried too; the machine
+      may
+      be too busy for them.
   """
   found = []
   for name, fail, reason in (
@@ -151,7 +152,7 @@ def _wait(
 
 
 def _moment(notes: pathlib.Path) -> float | None:
-  """When the engine failed; None if it did not."""
+  """Returns the time at which the engine failed; None if it did not."""
   for line in notes.read_text().splitlines():
     at, what = line.split(' ', 1)
     if what == 'fail':

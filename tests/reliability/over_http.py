@@ -42,13 +42,13 @@ _MEANWHILE = 20
 
 @dataclasses.dataclass(frozen=True)
 class _Answer:
-  """How a request ended.
+  """The end of a request.
 
   Attributes:
-    status: HTTP's; 0 if there was none.
-    hinted: whether it said when to come again.
-    at: when, monotonic.
-    secs: how long it took.
+    status: The HTTP status; 0 if there was none.
+    hinted: True if the answer has a time for the next try.
+    at: The time of the end, monotonic.
+    secs: The duration.
   """
 
   status: int
@@ -152,11 +152,11 @@ def hostile(address: str, model: str) -> list[figures.Figure]:
 
 
 def measure(directory: str, secs: float = 20.0) -> list[figures.Figure]:
-  """The figures of the row that concern HTTP.
+  """Returns the figures of the row that concern HTTP.
 
   Args:
-    directory: an empty one.
-    secs: of too much.
+    directory: An empty directory.
+    secs: The duration of the overload.
   """
   flags = [f'--step_secs={_STEP_SECS}']
   with served_lib.start(directory, flags, _OVERRIDES) as served:

@@ -36,14 +36,14 @@ _AFTER_SECS = 2.0
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-  """How long and how hard.
+  """The durations and the rate.
 
   Attributes:
-    step_secs: of a step of the engine.
-    measure_secs: for measuring the capacity.
-    secs: of too much.
-    times: the capacity.
-    quiet_secs: before and after.
+    step_secs: The duration of a step of the engine.
+    measure_secs: The time in which the capacity is measured.
+    secs: The duration of the overload.
+    times: The rate of the overload, as a multiple of the capacity.
+    quiet_secs: The quiet time before and after.
   """
 
   step_secs: float = 0.05
@@ -64,12 +64,12 @@ SHORT = Plan(measure_secs=2.0, secs=5.0, quiet_secs=2.0)
 def measure(
   directory: str, plan: Plan = Plan(), strict: bool = True
 ) -> list[figures.Figure]:
-  """The figures of the table's row.
+  """Returns the figures of the table's row.
 
   Args:
-    directory: an empty one.
-    plan: how long and how hard.
-    strict: whether times count; else the machine may be too busy for them.
+    directory: An empty directory.
+    plan: The durations and the rate.
+    strict: True if times count; the machine may be too busy for them.
   """
   flags = [f'--step_secs={plan.step_secs}']
   with served_lib.start(directory, flags, _OVERRIDES) as served:
@@ -97,7 +97,11 @@ def measure(
 
 
 def _peak_growth(readings: Sequence[meters.Reading]) -> float:
-  """MB; peaks, as memory goes up and down with collections of garbage."""
+  """Returns the growth of the peaks in MB.
+
+  Memory rises and falls with collections of garbage, so only peaks are
+  compared.
+  """
   half = len(readings) // 2
   first, second = (
     max(r.memory for r in part) for part in (readings[:half], readings[half:])
@@ -206,7 +210,7 @@ def _refusals(greedy, flood, strict) -> list[figures.Figure]:
 
 
 def _fairness(fair, quiet, flood, strict) -> list[figures.Figure]:
-  """How the fair client fares before, meanwhile and after."""
+  """Returns the figures of the fair client before, during and after the flood."""
   before = others_lib.within(fair, [quiet])
   meanwhile = others_lib.within(fair, [flood])
   after = others_lib.within(fair, [(flood[1] + _AFTER_SECS, float('inf'))])

@@ -35,15 +35,15 @@ _HALVES = (
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-  """How many, how long.
+  """The numbers and the durations.
 
   Attributes:
-    step_secs: of a step of the engine.
-    streams: that are hardly read.
-    halves: connections that are half made.
-    rounds: windows of quiet, and of those.
-    window_secs: how long each is.
-    cancelled: calls given up.
+    step_secs: The duration of a step of the engine.
+    streams: The number of streams that are read slowly.
+    halves: The number of connections that are left half open.
+    rounds: The number of windows of quiet, and of attack.
+    window_secs: The duration of each window.
+    cancelled: The number of calls that are cancelled.
   """
 
   step_secs: float = 0.1
@@ -60,12 +60,12 @@ SHORT = Plan(step_secs=0.05, streams=60, rounds=2, window_secs=3.0, cancelled=3)
 def measure(
   directory: str, plan: Plan = Plan(), strict: bool = True
 ) -> list[figures.Figure]:
-  """The figures of the table's row.
+  """Returns the figures of the table's row.
 
   Args:
-    directory: an empty one.
-    plan: how many, how long.
-    strict: whether times count; else the machine may be too busy for them.
+    directory: An empty directory.
+    plan: The numbers and the durations.
+    strict: True if times count; the machine may be too busy for them.
   """
   notes = pathlib.Path(directory) / 'notes'
   flags = [f'--step_secs={plan.step_secs}', f'--notes={notes}']
@@ -148,7 +148,7 @@ def _tell(process, command: str) -> None:
 
 @contextlib.contextmanager
 def _half(address: str, number: int) -> Iterator[None]:
-  """A connection that is begun, in one of several ways, and left so."""
+  """Begins a connection in one of several ways and leaves it half open."""
   host, _, port = address.rpartition(':')
   with socket.create_connection((host.strip('[]'), int(port))) as peer:
     peer.sendall(_HALVES[number % len(_HALVES)])

@@ -1,4 +1,4 @@
-"""How each row of the table is tested: in full, and within a minute."""
+"""Defines how each row of the table is tested, in full and in a minute."""
 
 from collections.abc import Callable, Sequence
 import os

@@ -36,7 +36,7 @@ class Served:
 
   @property
   def client_flags(self) -> list[str]:
-    """What `asker` and others need to find it."""
+    """The flags with which `asker` and others find the cell."""
     return [f'--sax_root={self.cell.root}', f'--model={MODEL}']
 
 
@@ -47,13 +47,13 @@ def start(
   overrides: Mapping[str, str] | None = None,
   replicas: int = 1,
 ) -> Iterator[Served]:
-  """Starts one, until the context ends.
+  """Starts a cell that serves, until the context ends.
 
   Args:
-    directory: an empty one.
-    server_flags: of the model servers.
-    overrides: of the model's serving params.
-    replicas: how many model servers serve it.
+    directory: An empty directory.
+    server_flags: The flags of the model servers.
+    overrides: Overrides of the model's serving params.
+    replicas: The number of model servers that serve it.
   """
   with processes.Cell(directory) as cell:
     admin = cell.admin()

@@ -37,17 +37,17 @@ _OLDEST = 'oldest model server'
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-  """How long, and of what.
+  """The durations and the traffic.
 
   Attributes:
-    secs: of traffic.
-    pause_secs: between two changes.
-    clients: how many.
-    rate: requests a second of each.
-    real: whether engines compute; else they type.
-    warm_up_secs: of a process, before its memory counts.
-    measured_secs: for which it must be there afterwards, to count.
-    look_secs: between two looks at it.
+    secs: The duration of the traffic.
+    pause_secs: The pause between two changes.
+    clients: The number of clients.
+    rate: The requests per second of each client.
+    real: True if engines compute; otherwise they repeat prompts.
+    warm_up_secs: The age from which the memory of a process counts.
+    measured_secs: The time that a process must live after that, to count.
+    look_secs: The time between two samples of a process.
   """
 
   secs: float = 3600.0
@@ -121,7 +121,7 @@ class _Soak:
 
   @contextlib.contextmanager
   def started(self) -> Iterator[None]:
-    """Everything runs while the context lasts."""
+    """Runs everything while the context lasts."""
     sax.SetRoot(f'{self._directory}/root')
     with processes.Cell(self._directory) as self._cell, self.looks:
       for _ in range(_ADMINS):
@@ -269,12 +269,12 @@ class _Soak:
 def measure(
   directory: str, plan: Plan = Plan(), seed: int = 0
 ) -> list[figures.Figure]:
-  """The figures of the table's row.
+  """Returns the figures of the table's row.
 
   Args:
-    directory: an empty one.
-    plan: how long, and of what.
-    seed: decides which servers are taken away, and what is asked.
+    directory: An empty directory.
+    plan: The durations and the traffic.
+    seed: The seed of the choice of servers and prompts.
   """
   soak = _Soak(directory, plan, seed)
   with soak.started():
@@ -300,7 +300,7 @@ def measure(
 
 
 def _growth(looks: _Looks, plan: Plan) -> list[figures.Figure]:
-  """How processes grew that were there for long enough, the worst of each."""
+  """Returns the largest growth among processes that lived long enough."""
   lives = {}
   for name, readings in looks.readings.items():
     settled = [r for r in readings if r.at > readings[0].at + plan.warm_up_secs]
@@ -342,6 +342,6 @@ def _growth(looks: _Looks, plan: Plan) -> list[figures.Figure]:
 
 
 def _trend(values: list[int]) -> float:
-  """The mean of the last quarter less that of the first."""
+  """Returns the mean of the last quarter less that of the first."""
   part = max(1, len(values) // 4)
   return sum(values[-part:]) / part - sum(values[:part]) / part

@@ -15,13 +15,13 @@ _CONVERSION = 'converters.convert_gptj_ckpt_test'
 def measure(
   directory: str, rounds: int, strict: bool, obstacle: str
 ) -> list[Figure]:
-  """The figures of the row.
+  """Returns the figures of the row.
 
   Args:
-    directory: an empty one.
-    rounds: of each trouble.
-    strict: whether times count.
-    obstacle: why disks cannot be mounted here; '' if they can.
+    directory: An empty directory.
+    rounds: The rounds of each failure.
+    strict: True if times count.
+    obstacle: The reason why disks cannot be mounted here; '' if they can.
   """
   found = []
   for trouble in (

@@ -20,9 +20,9 @@ class TypingRunner:
   An answer has as many tokens as the request allows.
 
   Attributes:
-    num_slots: requests decoded together.
-    progress: by slot, of requests that stream, after the last step.
-    interruptible: whether `interrupt` has an effect.
+    num_slots: The number of requests decoded together.
+    progress: The progress after the last step, by slot of a streaming request.
+    interruptible: True if `interrupt` has an effect.
   """
 
   def __init__(
@@ -33,15 +33,15 @@ class TypingRunner:
     notes: str | None = None,
     fail_after: int | None = None,
   ):
-    """Runs nothing.
+    """Stores the arguments.
 
     Args:
-      num_slots: requests of a step.
-      checks: of the engine that it stands in for.
-      step_secs: how long a step takes, for however many requests.
-      notes: file to append lines to: "admit PROMPT", "step", "release" or
-        "interrupt" or "fail", each after the monotonic time.
-      fail_after: answers until the engine fails; None: it never does.
+      num_slots: The number of requests in a step.
+      checks: The checks of the engine that it replaces.
+      step_secs: The duration of a step, for any number of requests.
+      notes: The file that gets the lines "admit PROMPT", "step", "release",
+        "interrupt" and "fail", each after the monotonic time.
+      fail_after: The answers before the engine fails; None if it never does.
     """
     self.num_slots = num_slots
     self.interruptible = True

@@ -1,7 +1,7 @@
-"""Every call of every service, by every kind of caller: who is let in.
+"""Tests which callers each call of every service admits.
 
-The calls are those of the services' descriptors: a new one that has no line in
-`_FOR` fails the test, so that nobody forgets to say whom it is for.
+The calls are those of the services' descriptors. A new call without a line in
+`_FOR` fails the test, so that its callers are always decided.
 """
 
 import asyncio
@@ -144,12 +144,12 @@ _MAY = {
 
 @dataclasses.dataclass(frozen=True)
 class _State:
-  """How a cell is set up.
+  """The setup of a cell.
 
   Attributes:
-    file: of its lists; None if there is none.
-    names: whether lists are named for what has one.
-    works: whether those names are of any use.
+    file: The file of its lists; None if there is none.
+    names: True if the objects name lists.
+    works: True if those names exist.
   """
 
   file: str | None
@@ -169,7 +169,7 @@ _STATES = {
 def _methods(
   here: bool = True,
 ) -> Iterator[tuple[str, descriptor.MethodDescriptor]]:
-  """Path and descriptor of each method that is served here, or is not."""
+  """Yields path and descriptor of each method that is served here, or is not."""
   for module in pkgutil.iter_modules(protobuf.__path__):
     if module.name.endswith('_pb2'):
       found = importlib.import_module(f'saxml_ext.protobuf.{module.name}')
@@ -181,7 +181,7 @@ def _methods(
 
 
 def _expected(state: _State, who: _Caller, rule: str) -> bool:
-  """Whether somebody may make a call, by the words above alone."""
+  """Returns True if a caller may make a call, by the rules above alone."""
   if rule == ANYBODY or not state.names:
     return True
   return state.works and rule in _MAY.get(who.verified, ())
@@ -254,7 +254,7 @@ class AclMatrixTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
   async def call(
     self, path: str, method: descriptor.MethodDescriptor, who: _Caller
   ) -> grpc.StatusCode:
-    """The code that a call ends with."""
+    """Returns the status code with which the call ends."""
     if method.client_streaming:
       return await self.follow(who)
     channel = self.channel(method.containing_service.full_name, who)
@@ -275,7 +275,7 @@ class AclMatrixTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     return await call.code()
 
   async def follow(self, who: _Caller) -> grpc.StatusCode:
-    """The same for the one call that streams both ways."""
+    """Returns the status code of the one call that streams both ways."""
     channel = self.channel(follower_streams.SERVICE, who)
     metadata = [
       (follower_streams.EPOCH, every_service.EPOCH),

@@ -67,7 +67,7 @@ class CellTest(absltest.TestCase):
     return sum(each.num_replicas for each in stats.model_server_type_stats)
 
   def serial(self, address: str) -> str:
-    """Of the certificate that an admin server shows right now."""
+    """Returns the serial number of the certificate that an admin server shows."""
     context = ssl.create_default_context(cafile=self.alice.ca_file)
     context.load_cert_chain(self.alice.cert_file, self.alice.key_file)
     context.set_alpn_protocols(['h2'])

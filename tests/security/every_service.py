@@ -93,7 +93,7 @@ class EveryService:
     self._group.start()
 
   def methods(self) -> tuple[str, ...]:
-    """Of the model that is loaded."""
+    """Returns the methods of the loaded model."""
     return self.model_server.models.serving(MODEL).model.settings.methods
 
   async def restrict(

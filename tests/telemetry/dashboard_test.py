@@ -1,4 +1,4 @@
-"""What the dashboard and the alerts ask for is there in a live scrape."""
+"""Tests that a live scrape has what the dashboard and the alerts query."""
 
 import json
 import pathlib
@@ -28,12 +28,12 @@ def names(query: str) -> set[str]:
 
 
 def _bare(query: str) -> str:
-  """A query without its selectors and texts."""
+  """Returns a query without its selectors and texts."""
   return re.sub(r'\{[^}]*\}', '', query)
 
 
 def labels(query: str) -> set[tuple[str, str]]:
-  """Metric and label of each selector."""
+  """Returns the metric and label of each selector."""
   return {
     (name, label)
     for name, selector in re.findall(r'([a-z_:]+)\{([^}]*)\}', query)

@@ -29,12 +29,12 @@ class _Params(gptj.TinyTokenizedFP32):
 
 
 class OneCell:
-  """An admin server and a model server, each on an event loop of its own.
+  """An admin server and a model server, each on its own event loop.
 
   Attributes:
-    runner: the engine.
-    admin_port, server_port: of their metrics, on loopback.
-    sax_root: for clients.
+    runner: The engine.
+    admin_port, server_port: The ports of their metrics, on loopback.
+    sax_root: The root directory for clients.
   """
 
   def __init__(self, directory: str):

@@ -27,7 +27,10 @@ class TracesTest(absltest.TestCase):
     sax.SetRoot(self.cell.sax_root)
 
   def tree(self, root: str, parts: int) -> list[str]:
-    """The spans below the last root of a name: "parent > child", sorted."""
+    """Returns the spans below the last root of a name, sorted.
+
+    Each one reads "parent > child".
+    """
     end = time.monotonic() + _TIMEOUT
     while True:
       spans = self.exporter.get_finished_spans()

@@ -15,7 +15,7 @@ from tests.groups.engine import group_case
 
 class AnswersTest(group_case.GroupCase):
   def test_two_processes(self):
-    """The first case's programs are compiled ahead; the last ones are refused."""
+    """Compares answers; the first case has programs, the last ones are refused."""
     programs = os.path.join(self.create_tempdir().full_path, 'set')
     cases = [
       {

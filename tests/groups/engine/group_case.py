@@ -38,7 +38,7 @@ _OVERRIDES = {
 
 
 def random_case(directory: str, **overrides) -> dict[str, Any]:
-  """Seven requests for four slots, of prompts with one or two chunks."""
+  """Returns seven requests for four slots, with prompts of one or two chunks."""
   rng = np.random.default_rng(7)
 
   def draw(count: int) -> list[int]:
@@ -66,7 +66,7 @@ def random_case(directory: str, **overrides) -> dict[str, Any]:
 
 
 def bundled_case(directory: str, **overrides) -> dict[str, Any]:
-  """Texts to go on with: the beginnings of some reference answers."""
+  """Returns texts to continue: the beginnings of some reference answers."""
   with open(bundle.reference_path(), encoding='utf-8') as file:
     texts = json.load(file)['tokens']
   return {
@@ -100,7 +100,7 @@ class GroupCase(absltest.TestCase):
   def run_script(
     self, cases: Sequence[dict[str, Any]], processes: int, devices: int = 2
   ) -> list[list[dict[str, Any]]]:
-    """The results of each process, which have so many devices each."""
+    """Returns the results of each process, with that many devices each."""
     directory = self.create_tempdir().full_path
     script = os.path.join(directory, 'script.json')
     with open(script, 'w', encoding='utf-8') as file:
@@ -134,10 +134,11 @@ class GroupCase(absltest.TestCase):
   def alone(
     self, cases: Sequence[dict[str, Any]], devices: int
   ) -> list[dict[str, Any]]:
-    """One process's results, without meshes.
+    """Returns the results of one process without a mesh.
 
-    It writes the sets of programs, too, that the cases name: for so many
-    devices in all, since all processes of a group would compile all programs.
+    It also writes the sets of programs that the cases name, for that many
+    devices in
+    all, because every process of a group would compile all programs.
     """
     sets = [
       {**c, 'compile': c['programs'][0]} for c in cases if 'programs' in c
@@ -193,7 +194,7 @@ class GroupCase(absltest.TestCase):
 
 
 def _without_mesh(case: dict[str, Any]) -> dict[str, Any]:
-  """The same for one device, which compiles its own programs."""
+  """Returns the case for one device, which compiles its own programs."""
   overrides = {**case['overrides'], 'ICI_MESH_SHAPE': [1, 1, 1]}
   return {**case, 'overrides': overrides, 'programs': []}
 

@@ -1,4 +1,4 @@
-"""How the programs of this package join a group: by flags, as the server does."""
+"""Lets programs of this package join a group by flags, as the server does."""
 
 from absl import flags
 import jax

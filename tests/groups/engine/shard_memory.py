@@ -51,9 +51,9 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _peak() -> int:
-  """Most bytes that this process ever had in memory.
+  """Returns the peak resident size of this process in bytes.
 
-  Not of getrusage, which counts the process that this one was forked from.
+  getrusage is not used, because it includes the process that forked this one.
   """
   with open('/proc/self/status', encoding='ascii') as file:
     [line] = [line for line in file if line.startswith('VmHWM:')]

@@ -16,7 +16,7 @@ _OF_THE_PROCESS = 96 * 2**20
 
 class ShardMemoryTest(absltest.TestCase):
   def test_two_processes_take_half_each(self):
-    """The weights are 345 MB."""
+    """Checks that each process holds half of the weights, which are 345 MB."""
     directory = tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value)
     int8_model.write(directory)
     overrides = {

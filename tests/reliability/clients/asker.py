@@ -34,7 +34,7 @@ _Ask = Callable[[int], Coroutine[Any, Any, Any]]
 
 
 def _ask() -> _Ask:
-  """The call to make, given its number."""
+  """Returns the function that makes a call, given its number."""
   if _WHAT.value == 'list':
     options = sax_aio.AdminOptions(_TIMEOUT.value)
     return lambda _: sax_aio.List(_MODEL.value, options)

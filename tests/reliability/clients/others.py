@@ -1,4 +1,4 @@
-"""What other clients notice of an attack: their calls, told apart by time."""
+"""Measures how an attack affects other clients: their calls, by time."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -58,10 +58,10 @@ class Others:
     """Starts it.
 
     Args:
-      directory: for its notes.
-      name: of those.
-      *flags: of the program.
-      program: its module.
+      directory: The directory for its notes.
+      name: The name of the notes.
+      *flags: The flags of the program.
+      program: The module of the program.
     """
     self._output = directory / f'{name}.calls'
     with (directory / f'{name}.log').open('wb') as log:
@@ -75,7 +75,7 @@ class Others:
     end(self.process)
 
   def calls(self) -> list[Call]:
-    """All that have ended so far."""
+    """Returns all calls that have ended so far."""
     if not self._output.exists():
       return []
     found = []
@@ -117,22 +117,23 @@ def end(process: subprocess.Popen[str], secs: float = 60.0) -> str:
 def within(
   calls: Sequence[Call], windows: Sequence[tuple[float, float]]
 ) -> list[Call]:
-  """Those that began in one of the windows."""
+  """Returns the calls that began in one of the windows."""
   return [c for c in calls if any(a <= c.begin < b for a, b in windows)]
 
 
 def compare(
   name: str, calls: Sequence[Call], windows: Windows, most: float | None
 ) -> list[figures.Figure]:
-  """Figures of calls in quiet and under attack.
+  """Returns figures of calls in quiet windows and under attack.
 
   Args:
-    name: of the calls, "Generate".
-    calls: of `Others`.
-    windows: when it was quiet, and when not.
-    most: what the ratio of both p99 must not exceed; None: too few calls. It
-      is that of neighbouring windows, so that what else the machine does hits
-      both alike.
+    name: The name of the calls, such as "Generate".
+    calls: The calls of `Others`.
+    windows: The windows of quiet and of attack.
+    most: The limit of the ratio of both p99; None if there are too few calls.
+      The
+      ratio is that of neighboring windows, so that other work of the machine
+      affects both alike.
   """
   quiet = within(calls, windows.quiet)
   attacked = within(calls, windows.attacked)

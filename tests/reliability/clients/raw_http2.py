@@ -11,18 +11,18 @@ _SECS = 20.0
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
-  """A frame (RFC 9113, section 4.1)."""
+  """Returns a frame (RFC 9113, section 4.1)."""
   size = struct.pack('>I', len(payload))[1:]
   return size + struct.pack('>BBI', kind, flags, stream) + payload
 
 
 def settings() -> bytes:
-  """An empty SETTINGS frame, with which each side begins."""
+  """Returns an empty SETTINGS frame, with which each side begins."""
   return frame(_SETTINGS, 0, 0, b'')
 
 
 def headers(path: str, stream: int = 1) -> bytes:
-  """The HEADERS frame of a gRPC call."""
+  """Returns the HEADERS frame of a gRPC call."""
   fields = {
     ':method': 'POST',
     ':scheme': 'http',
@@ -46,20 +46,20 @@ def _text(value: str) -> bytes:
 
 
 def announce(path: str, size: int) -> bytes:
-  """A whole beginning of a call: its message says it has `size` bytes.
+  """Returns the beginning of a call whose message announces `size` bytes.
 
-  The first kilobytes of it come along, and nothing after them.
+  The first kilobytes of the message follow, and nothing after them.
   """
   data = struct.pack('>BI', 0, size) + b'\x12' * 8192
   return PREFACE + settings() + headers(path) + frame(_DATA, 0, 1, data)
 
 
 def secs_until_refused(address: str, path: str, size: int) -> float:
-  """How long a server lets a call wait whose message is announced too large.
+  """Measures how soon a server refuses a message of an announced size.
 
   Raises:
-    TimeoutError: for longer than anybody would wait.
-    ConnectionError: the server hung up without an answer.
+    TimeoutError: The server did not refuse it in time.
+    ConnectionError: The server closed the connection without an answer.
   """
   host, _, port = address.rpartition(':')
   with socket.create_connection((host.strip('[]'), int(port)), _SECS) as peer:

@@ -68,7 +68,7 @@ class Mutator:
     self._seeds = seeds
 
   def request(self, kind: descriptor.Descriptor) -> bytes:
-    """The bytes of a request that is meant to be of a type."""
+    """Returns the bytes of a request that is meant to be of a type."""
     rng = self._rng
     way = rng.random()
     if way < 0.1:

@@ -21,13 +21,13 @@ _SECS = 30.0
 
 @dataclasses.dataclass(frozen=True)
 class Rpc:
-  """One method of a service.
+  """A method of a service.
 
   Attributes:
-    path: "/sax.Admin/List".
-    request: type of its requests.
-    takes_stream: whether it takes several of them.
-    gives_stream: whether it gives several answers.
+    path: The path, such as "/sax.Admin/List".
+    request: The type of its requests.
+    takes_stream: True if it takes several requests.
+    gives_stream: True if it sends several responses.
   """
 
   path: str
@@ -37,18 +37,18 @@ class Rpc:
 
 
 def of_server(address: str) -> list[Rpc]:
-  """All methods of all services that a server's reflection lists.
+  """Returns all methods of all services that a server's reflection lists.
 
   Raises:
-    KeyError: there is a service of which this test knows no messages: import
-      its module above.
-    grpc.RpcError: the server does not answer.
+    KeyError: A service has messages that this test does not know. Import its
+      module above.
+    grpc.RpcError: The server does not answer.
   """
   return [rpc for name in services(address) for rpc in _methods(name)]
 
 
 def services(address: str) -> Sequence[str]:
-  """Full names of a server's services."""
+  """Returns the full names of a server's services."""
   with grpc_util.channel(address) as channel:
     stub = reflection_pb2_grpc.ServerReflectionStub(channel)
     request = reflection_pb2.ServerReflectionRequest(list_services='')

@@ -1,4 +1,4 @@
-"""What a test of reliability has to reach, and what it has reached."""
+"""The figures of a reliability test, with their bounds."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -10,11 +10,11 @@ class Figure:
   """One figure of a row.
 
   Attributes:
-    name: what was counted or measured.
-    value: what came of it, in `unit`.
-    unit: such as "s" or "MB"; '' for a plain count.
-    most: it must not be above this; None: no such bound.
-    least: it must not be below this; None: no such bound.
+    name: The name of what was counted or measured.
+    value: The value in `unit`.
+    unit: The unit, such as "s" or "MB"; '' for a plain count.
+    most: The upper bound; None for no bound.
+    least: The lower bound; None for no bound.
   """
 
   name: str
@@ -25,7 +25,7 @@ class Figure:
 
   @property
   def met(self) -> bool:
-    """Whether it keeps its bounds; one without bounds does."""
+    """True if the value is within its bounds."""
     return (self.most is None or self.value <= self.most) and (
       self.least is None or self.value >= self.least
     )
@@ -56,18 +56,19 @@ class Figure:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-  """What a row has reached, and where and when.
+  """The result of a row.
 
   Attributes:
-    row: its key in the table.
+    row: The key of the row in the table.
     form: "full" or "short".
-    figures: in the order of the table; empty if it did not come to its end.
-    error: why it did not come to its end; '' if it did.
-    date: when it began, UTC, ISO 8601.
-    seconds: how long it took.
-    commit: of the repository, with "+" if files had been changed since; '' if
-      that is not known.
-    machine: what it ran on, and how busy that was meanwhile.
+    figures: The figures in the order of the table; empty if the row failed.
+    error: The reason of a failure; '' if there was none.
+    date: The time of the start, UTC, ISO 8601.
+    seconds: The duration.
+    commit: The commit of the repository, with "+" if files had been changed
+      since;
+      '' if it is not known.
+    machine: The machine, and how busy it was.
   """
 
   row: str
@@ -81,11 +82,11 @@ class Outcome:
 
   @property
   def met(self) -> bool:
-    """Whether it came to its end with every figure within its bounds."""
+    """True if the row did not fail and every figure is within its bounds."""
     return not self.error and all(f.met for f in self.figures)
 
   def to_json(self) -> dict[str, Any]:
-    """As it is stored."""
+    """Returns the result as it is stored."""
     return dataclasses.asdict(self)
 
 
@@ -100,10 +101,10 @@ def from_json(value: dict[str, Any]) -> Outcome:
 
 
 def none_of(name: str, found: Sequence[Any]) -> Figure:
-  """A figure that counts what must not happen."""
+  """Returns a figure that counts what must not happen."""
   return Figure(name, len(found), most=0)
 
 
 def all_of(name: str, count: int, total: int) -> Figure:
-  """A figure that counts what must happen each time."""
+  """Returns a figure that counts what must happen each time."""
   return Figure(name, count, least=total, most=total)

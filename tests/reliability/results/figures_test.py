@@ -1,4 +1,4 @@
-"""Tests of figures: what keeps its bounds, and how it reads."""
+"""Tests the bounds of figures and their text."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""What processes hold: memory, file descriptors, threads; how busy all is."""
+"""Measures memory, file descriptors, threads and load of processes."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -11,14 +11,14 @@ _TICKS = os.sysconf('SC_CLK_TCK')
 
 @dataclasses.dataclass(frozen=True)
 class Reading:
-  """One look at a process.
+  """One sample of a process.
 
   Attributes:
-    at: monotonic seconds.
-    memory: MB of its own, without the files it has mapped.
-    descriptors: open files and sockets.
-    threads: of it.
-    cpu: seconds of processors it has used so far.
+    at: The monotonic time in seconds.
+    memory: The process's own memory in MB, without mapped files.
+    descriptors: The open files and sockets.
+    threads: The number of threads.
+    cpu: The CPU seconds used so far.
   """
 
   at: float
@@ -52,10 +52,10 @@ def read(pid: int) -> Reading | None:
 
 
 def memory(pid: int) -> float:
-  """MB of a process's own memory.
+  """Returns a process's own memory in MB.
 
   Raises:
-    RuntimeError: it is gone.
+    RuntimeError: The process is gone.
   """
   found = read(pid)
   if found is None:
@@ -64,7 +64,10 @@ def memory(pid: int) -> float:
 
 
 def slope_per_minute(readings: Sequence[Reading]) -> float:
-  """MB a minute by which memory grew, by least squares; 0 of one reading."""
+  """Returns the growth of memory in MB per minute by least squares.
+
+  One reading gives 0.
+  """
   if len(readings) < 2:
     return 0.0
   n = len(readings)
@@ -79,10 +82,10 @@ def slope_per_minute(readings: Sequence[Reading]) -> float:
 
 
 class Load:
-  """How busy the machine is while the context lasts.
+  """Measures the load of the machine while the context lasts.
 
   Attributes:
-    busy: mean share of its processors that worked, by whomever; once ended.
+    busy: The mean share of busy processors, set at the end.
   """
 
   def __init__(self) -> None:
@@ -97,7 +100,7 @@ class Load:
     self.busy = 1 - idle / total if total else 0.0
 
   def describe(self) -> str:
-    """The machine and its load, for people."""
+    """Describes the machine and its load in words."""
     cores = os.cpu_count() or 1
     gigabytes = os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / 1e9
     return (

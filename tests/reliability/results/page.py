@@ -14,7 +14,7 @@ Outcomes = Mapping[str, figures.Outcome]
 
 
 def choose(outcomes: Sequence[figures.Outcome]) -> dict[str, figures.Outcome]:
-  """Of each row the full form, or the short one if there is no other."""
+  """Returns the full form of each row, or the short one if there is no other."""
   chosen: dict[str, figures.Outcome] = {}
   for outcome in outcomes:
     if outcome.form == 'full' or outcome.row not in chosen:
@@ -23,7 +23,7 @@ def choose(outcomes: Sequence[figures.Outcome]) -> dict[str, figures.Outcome]:
 
 
 def text(outcomes: Outcomes) -> str:
-  """The table for a terminal, row by row."""
+  """Returns the table for a terminal."""
   lines = []
   for row in table.ROWS:
     outcome = outcomes.get(row.key)

@@ -11,10 +11,10 @@ _VERSION = 1
 
 
 def read(path: pathlib.Path) -> list[figures.Outcome]:
-  """The outcomes of a file; none if there is no file.
+  """Returns the outcomes in a file; none if there is no file.
 
   Raises:
-    ValueError: it is not what `write` wrote.
+    ValueError: The file is not one that `write` wrote.
   """
   try:
     value = json.loads(path.read_text(encoding='utf-8'))
@@ -31,11 +31,11 @@ def read(path: pathlib.Path) -> list[figures.Outcome]:
 
 
 def add(path: pathlib.Path, outcome: figures.Outcome) -> None:
-  """Puts an outcome in the place of an older one of its row and form.
+  """Replaces an older outcome of the same row and form.
 
   Raises:
-    ValueError: as of `read`.
-    OSError: the file cannot be written.
+    ValueError: The file is damaged, see `read`.
+    OSError: The file cannot be written.
   """
   kept = [
     each
@@ -51,7 +51,7 @@ def add(path: pathlib.Path, outcome: figures.Outcome) -> None:
 
 
 def commit(directory: str) -> str:
-  """The commit checked out there, "+" if files differ; '' if unknown."""
+  """Returns the commit of a checkout, "+" if files differ; '' if unknown."""
   try:
     head = _git(directory, 'rev-parse', '--short=12', 'HEAD')
     changed = _git(directory, 'status', '--porcelain', '--untracked-files=no')

@@ -5,13 +5,13 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-  """One of its rows.
+  """A row of the table.
 
   Attributes:
-    key: names it, also on the command line.
-    title: what is done to a cell.
-    minutes: how long the full form takes, roughly.
-    mounts: whether it mounts file systems, see `namespaces.enter`.
+    key: The key of the row, also on the command line.
+    title: The attack on the cell.
+    minutes: The approximate duration of the full form.
+    mounts: True if it mounts file systems; see `namespaces.enter`.
   """
 
   key: str
@@ -106,10 +106,10 @@ ROWS = (
 
 
 def find(key: str) -> Row:
-  """The row of a key.
+  """Returns the row of a key.
 
   Raises:
-    ValueError: there is none.
+    ValueError: There is no such row.
   """
   for row in ROWS:
     if row.key == key:
