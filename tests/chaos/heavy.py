@@ -21,7 +21,7 @@ _QUIET_SECS = 1.0
 
 @dataclasses.dataclass
 class Result:
-  """What clients of the only admin server observe.
+  """The observations of clients of the only admin server.
 
   Attributes:
     calls: The number of times that they listed the models.

@@ -28,7 +28,7 @@ _ASK = 'import jax; print(jax.devices()[0].platform)'
 
 
 def _pins(group: str) -> dict[str, str]:
-  """Version by package of a lock."""
+  """Returns the versions in a lock by package."""
   path = _ROOT / 'third_party' / 'python' / f'{group}.lock'
   return dict(_PIN.findall(path.read_text(encoding='utf-8')))
 

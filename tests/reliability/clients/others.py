@@ -23,9 +23,9 @@ class Call:
   """A call that has ended.
 
   Attributes:
-    begin: monotonic time.
-    secs: that it took.
-    code: name of its status, "OK".
+    begin: The monotonic time of its start.
+    secs: The duration.
+    code: The name of the status, such as "OK".
   """
 
   begin: float

@@ -56,12 +56,12 @@ class Mutator:
     texts: Sequence[str],
     seeds: Mapping[str, Sequence[message_lib.Message]],
   ):
-    """Makes none yet.
+    """Stores the arguments.
 
     Args:
-      rng: decides everything.
-      texts: that mean something to the server: ids, paths.
-      seeds: valid requests, by the full name of their type.
+      rng: The source of all choices.
+      texts: Texts with a meaning to the server: ids, paths.
+      seeds: Valid requests by the full name of their type.
     """
     self._rng = rng
     self._texts = tuple(texts)

@@ -1,3 +1,3 @@
-"""Which Saxml the stand-in stands for: the branch of MLPerf Inference v4.0."""
+"""Names the Saxml release of this stand-in: MLPerf Inference v4.0's branch."""
 
 NAME = 'mlperf4.0'

@@ -1,3 +1,3 @@
-"""Which Saxml the stand-in stands for: the release 1.2.0."""
+"""Names the Saxml release of this stand-in: the release 1.2.0."""
 
 NAME = 'r1.2.0'

@@ -28,22 +28,23 @@ _QUANTIZED = ('int8', 'int8_weights')
 
 
 def of(name: str, params: type[template.ServableLMParams]) -> type:
-  """A class with the attributes of `params` for upstream's registry.
+  """Returns a class with the attributes of `params` for upstream's registry.
 
-  It is compiled with the flags of the branch mlperf4.0, those in XLA_TPU_FLAGS
-  on top. With QUANTIZATION it serves a checkpoint that is int8 already.
+  It is compiled with the flags of the branch mlperf4.0 and those in
+  XLA_TPU_FLAGS.
+  With QUANTIZATION it serves a checkpoint that is int8 already.
 
   Args:
-    name: the dotted name under which to register it.
-    params: what to serve.
+    name: The dotted name under which it is registered.
+    params: The serving params.
 
   Returns:
     A subclass of upstream's `GPTJ`.
 
   Raises:
-    AttributeError: upstream has no such attribute, or no way to hand flags to
-      the compiler.
-    ValueError: upstream's server cannot do what an attribute asks for, or
+    AttributeError: Upstream has no such attribute, or cannot pass flags to the
+      compiler.
+    ValueError: Upstream's server does not support the value of an attribute, or
       would not register the class under `name`.
   """
   values = attributes(params)
@@ -72,7 +73,7 @@ def of(name: str, params: type[template.ServableLMParams]) -> type:
 
 
 def attributes(params: type[template.ServableLMParams]) -> dict[str, Any]:
-  """What `params` and their bases set, the template's defaults left out."""
+  """Returns the attributes of `params` and its bases, except the template's."""
   found = {}
   for base in reversed(params.__mro__):
     if issubclass(base, template.ServableLMParams):

@@ -19,16 +19,16 @@ _FACTS = upstream_facts.load(saxml_release.NAME)
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-  """Stands for the configuration of a Pax task.
+  """The configuration of a Pax task.
 
   Attributes:
     sizes: num_layers, model_dims, hidden_dims, num_heads, dim_per_head and
       vocab_size.
-    dtypes: of parameters and of activations.
-    mesh_shape: of the devices.
-    transposed: whether decoding has another mesh than the prefix.
-    batch_sharding: whether activations are split along the batch.
-    quantization: arguments of the decorator, None without it.
+    dtypes: The types of parameters and of activations.
+    mesh_shape: The mesh of the devices.
+    transposed: True if decoding uses another mesh than the prefix.
+    batch_sharding: True if activations are split along the batch.
+    quantization: The arguments of the decorator; None without it.
   """
 
   sizes: tuple[int, ...]
@@ -40,7 +40,7 @@ class Task:
 
 
 class Experiment:
-  """What all of these classes do."""
+  """The base class of the experiments."""
 
   def task(self) -> Task:
     sizes = (

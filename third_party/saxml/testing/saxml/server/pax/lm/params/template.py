@@ -20,11 +20,11 @@ CommonServingTemplate = type(
 
 
 class ServingTemplate(CommonServingTemplate, metaclass=abc.ABCMeta):
-  """What the server asks of a servable class."""
+  """The interface between the server and a servable class."""
 
   @abc.abstractmethod
   def task(self):
-    """The Pax task."""
+    """Returns the Pax task."""
 
   @classmethod
   def sax_registration_name(cls):
@@ -39,7 +39,7 @@ class ServingTemplate(CommonServingTemplate, metaclass=abc.ABCMeta):
 
 
 def make_servable(servable_class=ServingTemplate):
-  """A decorator that gives a Pax experiment the attributes of a template."""
+  """Returns a decorator that gives an experiment a template's attributes."""
 
   def decorate(experiment):
     @functools.wraps(experiment, updated=())
