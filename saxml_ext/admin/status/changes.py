@@ -8,17 +8,17 @@ another site can make a browser send one.
 
 from collections.abc import Callable, Mapping, Sequence
 import hmac
-import html
 import secrets
-from typing import Protocol
+from typing import Any, Protocol
 
 from starlette import requests
 
 from saxml_ext.admin import controller as controller_lib
 from saxml_ext.admin import validation
 from saxml_ext.admin.placement import unknown_path
-from saxml_ext.admin.status import markup
+from saxml_ext.admin.status import status_page
 from saxml_ext.common import errors
+from saxml_ext.common.pages import page_kit
 from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.params import overrides
 from saxml_ext.protobuf import admin_pb2
@@ -84,24 +84,15 @@ class Changes:
     """
     self._permit(request, f'Publish to {self._cell}', '')
     servers = self._controller().members.all()
-    paths = sorted(set().union(*(s.paths for s in servers)))
-    options = ''.join(f'<option value="{html.escape(p)}">' for p in paths)
-    body = (
-      (markup.error(error) if error else '')
-      + '<form method="post" action="/publish">'
-      + self._hidden({})
-      + _field('model', 'Model id', given.get('model', self._cell + '/'))
-      + _field('path', 'Model path', given.get('path', ''), 'list="paths"')
-      + f'<datalist id="paths">{options}</datalist>'
-      + _field('checkpoint', 'Checkpoint', given.get('checkpoint', 'None'))
-      + _field('replicas', 'Replicas', given.get('replicas', '1'))
-      + '<label for="overrides">Overrides <small>one KEY=VALUE a line, as'
-      ' `saxutil publish` takes them</small></label>'
-      '<textarea id="overrides" name="overrides" rows="4">'
-      f'{html.escape(given.get("overrides", ""))}</textarea>'
-      '<button>Go on</button><a href="/">Cancel</a></form>'
+    return self._page(
+      'publish.html',
+      'Publish a model',
+      error=error,
+      given=given,
+      cell=self._cell,
+      token=self._token,
+      paths=sorted(set().union(*(s.paths for s in servers))),
     )
-    return self._page('Publish a model', body)
 
   def confirm_publish(
     self, request: requests.Request, given: Mapping[str, str]
@@ -117,12 +108,14 @@ class Changes:
       ('Replicas', str(model.requested_num_replicas)),
       *((f'Override {k}', v) for k, v in sorted(model.overrides.items())),
     ]
-    body = (
-      ''.join(markup.error(text) for text in self._warnings(model))
-      + _settings(rows)
-      + self._question('/publish', given, 'Publish it', danger=False)
+    return self._confirm(
+      'Publish this model?',
+      '/publish',
+      given,
+      'Publish it',
+      rows,
+      warnings=self._warnings(model),
     )
-    return self._page('Publish this model?', body)
 
   def _warnings(self, model: admin_pb2.Model) -> list[str]:
     """Returns likely mistakes. They are no reason to refuse the model."""
@@ -134,7 +127,7 @@ class Changes:
       else overrides.in_path(path)
     )
     found = overrides.in_overrides(path, model.overrides)
-    return [f'Warning: {text}' for text in (unknown, *found) if text]
+    return [text for text in (unknown, *found) if text]
 
   async def publish(
     self, request: requests.Request, given: Mapping[str, str]
@@ -153,23 +146,19 @@ class Changes:
     self._permit(request, f'Unpublish of {model_id}', model.admin_acl)
     holders = controller.holders(model_id)
     servers = ', '.join(s.address for s in holders) or 'no server'
-    body = (
-      _settings(
-        [
-          ('Model id', model_id),
-          ('Model path', model.model_path),
-          ('Checkpoint', model.checkpoint_path),
-          ('Loaded on', servers),
-        ]
-      )
-      + markup.paragraph(
-        'Requests that it has taken are answered; new ones fail from then on.'
-      )
-      + self._question(
-        '/unpublish', {'model': model_id}, 'Unpublish it', danger=True
-      )
+    return self._confirm(
+      'Unpublish this model?',
+      '/unpublish',
+      {'model': model_id},
+      'Unpublish it',
+      [
+        ('Model id', model_id),
+        ('Model path', model.model_path),
+        ('Checkpoint', model.checkpoint_path),
+        ('Loaded on', servers),
+      ],
+      danger=True,
     )
-    return self._page('Unpublish this model?', body)
 
   async def unpublish(
     self, request: requests.Request, given: Mapping[str, str]
@@ -196,43 +185,37 @@ class Changes:
         ' again'
       )
 
-  def _page(self, heading: str, body_html: str) -> str:
-    return markup.page(self._cell, heading, body_html, live=False)
-
-  def _question(
-    self, action: str, given: Mapping[str, str], button: str, danger: bool
+  def _confirm(
+    self,
+    heading: str,
+    action: str,
+    given: Mapping[str, str],
+    button: str,
+    settings: Sequence[tuple[str, str]],
+    warnings: Sequence[str] = (),
+    danger: bool = False,
   ) -> str:
-    fields = {k: v for k, v in given.items() if k != 'token'}
-    return (
-      f'<form method="post" action="{action}">'
-      + self._hidden({**fields, 'confirmed': 'yes'})
-      + f'<button{" class=danger" if danger else ""}>{html.escape(button)}'
-      '</button><a href="/">Cancel</a></form>'
+    """Returns a page that asks whether a form shall be carried out."""
+    return self._page(
+      'confirm.html',
+      heading,
+      action=action,
+      fields={**given, 'confirmed': 'yes', 'token': self._token},
+      button=button,
+      settings=settings,
+      warnings=warnings,
+      danger=danger,
     )
 
-  def _hidden(self, fields: Mapping[str, str]) -> str:
-    return ''.join(
-      f'<input type="hidden" name="{html.escape(name)}"'
-      f' value="{html.escape(value)}">'
-      for name, value in {**fields, 'token': self._token}.items()
+  def _page(self, template: str, heading: str, **data: Any) -> str:
+    return page_kit.render(
+      status_page.TEMPLATES / template,
+      title=self._cell,
+      heading=heading,
+      live=False,
+      changes=False,
+      **data,
     )
-
-
-def _field(name: str, label: str, value: str, more: str = '') -> str:
-  return (
-    f'<label for="{name}">{html.escape(label)}</label>'
-    f'<input id="{name}" name="{name}" required autocomplete="off" {more}'
-    f' value="{html.escape(value)}">'
-  )
-
-
-def _settings(rows: Sequence[tuple[str, str]]) -> str:
-  return markup.table(
-    'Model',
-    ('Setting', 'Value'),
-    [[html.escape(name), html.escape(value)] for name, value in rows],
-    short=('Setting',),
-  )
 
 
 def _model(given: Mapping[str, str]) -> admin_pb2.Model:

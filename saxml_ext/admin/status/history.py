@@ -60,21 +60,13 @@ class Sample:
 
 def total(figures: Iterable[Figures]) -> Figures:
   """Those of several servers or models together."""
-  all_of = list(figures)
-
-  def largest(values: Iterable[float | None]) -> float | None:
-    return max((v for v in values if v is not None), default=None)
-
-  return Figures(
-    answers=sum(f.answers for f in all_of),
-    tokens=sum(f.tokens for f in all_of),
-    errors=sum(f.errors for f in all_of),
-    p50=largest(f.p50 for f in all_of),
-    p99=largest(f.p99 for f in all_of),
-    queued=sum(f.queued for f in all_of),
-    running=sum(f.running for f in all_of),
-    slots=sum(f.slots for f in all_of),
-  )
+  found = [vars(each).values() for each in figures] or [()]
+  values = {}
+  for field, column in zip(dataclasses.fields(Figures), zip(*found)):
+    known = [value for value in column if value is not None]
+    largest = field.name in ('p50', 'p99')
+    values[field.name] = max(known, default=None) if largest else sum(known)
+  return Figures(**values)
 
 
 class History:
@@ -126,21 +118,17 @@ class History:
 
   def _figures(self, server: modelets.Modelet, info: _Info) -> Figures:
     stats = info.method_stats
-    p50 = [
-      s.p50_latency_on_success_per_second
-      for s in stats
-      if s.HasField('p50_latency_on_success_per_second')
-    ]
-    p99 = [
-      s.p99_latency_on_success_per_second
-      for s in stats
-      if s.HasField('p99_latency_on_success_per_second')
-    ]
+
+    def largest(name: str) -> float | None:
+      return max(
+        (getattr(s, name) for s in stats if s.HasField(name)), default=None
+      )
+
     own = Figures(
       answers=sum(s.successes_per_second for s in stats),
       errors=sum(s.errors_per_second for s in stats),
-      p50=max(p50, default=None),
-      p99=max(p99, default=None),
+      p50=largest('p50_latency_on_success_per_second'),
+      p99=largest('p99_latency_on_success_per_second'),
       queued=sum(s.pending_reqs for s in stats),
     )
     if not info.HasField('load'):

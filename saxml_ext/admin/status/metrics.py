@@ -26,86 +26,90 @@ class CellCollector(registry.Collector):
     self._election = election
 
   def describe(self) -> Iterable[core.Metric]:
-    """Nothing: what there is depends on who leads."""
+    """Returns nothing: what there is depends on who leads."""
     return ()
 
   def collect(self) -> Iterator[core.Metric]:
-    """All metrics, as prometheus_client wants them."""
+    """Yields all metrics, as prometheus_client wants them."""
     controller = self._controller()
-    yield _gauge(
-      'sax_admin_leads',
-      'Whether this admin server leads its cell.',
-      int(controller is not None and self._election.is_valid()),
-    )
-    yield _gauge(
-      'sax_admin_epoch',
-      'Number of the leadership; 0 for a standby.',
-      self._election.epoch,
-    )
+    leads = controller is not None and self._election.is_valid()
+    values = [
+      ('leads', 'Whether this admin server leads its cell.', int(leads)),
+      (
+        'epoch',
+        'Number of the leadership; 0 for a standby.',
+        self._election.epoch,
+      ),
+    ]
     if controller is not None:
-      yield from _cell(controller)
+      values += _cell(controller)
+      yield from _by_label(controller)
+    for name, text, value in values:
+      yield core.GaugeMetricFamily(f'sax_admin_{name}', text, value=value)
 
 
-def _cell(controller: controller_lib.Controller) -> Iterator[core.Metric]:
+def _cell(
+  controller: controller_lib.Controller,
+) -> list[tuple[str, str, float]]:
+  """Returns the name, the text and the value of metrics without a label."""
   entries = controller.entries()
+  return [
+    ('published_models', 'Models that are published.', len(entries)),
+    (
+      'requested_replicas',
+      'Replicas that published models ask for.',
+      sum(e.model.requested_num_replicas for e in entries),
+    ),
+    (
+      'load_failures',
+      'Failures in a row of loads that did not succeed since.',
+      sum(f.count for e in entries for _, f in e.failures.items()),
+    ),
+    (
+      'watchers',
+      'Calls that wait for a change of a model.',
+      sum(e.changed.num_waiters for e in entries),
+    ),
+  ]
+
+
+def _by_label(controller: controller_lib.Controller) -> Iterator[core.Metric]:
+  """Yields the metrics with a label."""
   servers = controller.members.all(lost_too=True)
-  lost = [s for s in servers if s.lost]
-  living = [s for s in servers if not s.lost]
+  states = {
+    'living': [s for s in servers if not s.lost],
+    'lost': [s for s in servers if s.lost],
+  }
   status = [
     common_pb2.ModelStatus.Name(h.status)
     for s in servers
     for h in s.held.values()
   ]
-  yield _gauge(
-    'sax_admin_published_models', 'Models that are published.', len(entries)
-  )
-  yield _gauge(
-    'sax_admin_requested_replicas',
-    'Replicas that published models ask for.',
-    sum(e.model.requested_num_replicas for e in entries),
-  )
-  yield _gauges(
-    'sax_admin_replicas',
-    'Replicas on living model servers, by status.',
-    'status',
-    [(name, status.count(name)) for name in _STATUSES],
-  )
-  yield _gauge(
-    'sax_admin_load_failures',
-    'Failures in a row of loads that did not succeed since.',
-    sum(f.count for e in entries for _, f in e.failures.items()),
-  )
-  yield _gauges(
-    'sax_admin_model_servers',
-    'Joined model servers.',
-    'state',
-    [('living', len(living)), ('lost', len(lost))],
-  )
-  yield _gauges(
-    'sax_admin_hosts',
-    'Hosts of joined model servers; a group has several.',
-    'state',
-    [('living', _hosts(living)), ('lost', _hosts(lost))],
-  )
-  yield _gauge(
-    'sax_admin_watchers',
-    'Calls that wait for a change of a model.',
-    sum(e.changed.num_waiters for e in entries),
-  )
+  for name, text, label, values in (
+    (
+      'replicas',
+      'Replicas on living model servers, by status.',
+      'status',
+      {each: status.count(each) for each in _STATUSES},
+    ),
+    (
+      'model_servers',
+      'Joined model servers.',
+      'state',
+      {state: len(found) for state, found in states.items()},
+    ),
+    (
+      'hosts',
+      'Hosts of joined model servers; a group has several.',
+      'state',
+      {state: _hosts(found) for state, found in states.items()},
+    ),
+  ):
+    family = core.GaugeMetricFamily(f'sax_admin_{name}', text, labels=(label,))
+    for key, value in values.items():
+      family.add_metric((key,), value)
+    yield family
 
 
 def _hosts(servers: Iterable[modelets.Modelet]) -> int:
   return sum(len(s.hosts) or 1 for s in servers)
-
-
-def _gauge(name: str, text: str, value: float) -> core.Metric:
-  return core.GaugeMetricFamily(name, text, value=value)
-
-
-def _gauges(
-  name: str, text: str, label: str, values: Iterable[tuple[str, float]]
-) -> core.Metric:
-  family = core.GaugeMetricFamily(name, text, labels=(label,))
-  for key, value in values:
-    family.add_metric((key,), value)
-  return family

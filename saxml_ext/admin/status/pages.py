@@ -10,7 +10,6 @@
 from collections.abc import Awaitable, Callable
 import functools
 import http
-import pathlib
 from typing import TypeAlias
 import urllib.parse
 
@@ -23,11 +22,15 @@ from starlette import responses
 from starlette import routing
 
 from saxml_ext.admin.status import changes as changes_lib
-from saxml_ext.admin.status import markup
+from saxml_ext.admin.status import status_page
 from saxml_ext.common import errors
+from saxml_ext.common.pages import page_kit
 
-_STATIC = pathlib.Path(__file__).parent / 'static'
-_KINDS = {'page.css': 'text/css', 'live.js': 'text/javascript'}
+# The kind and the files of what pages load, by name.
+_STATIC = {
+  'page.css': ('text/css', ('page.css', 'status.css')),
+  'live.js': ('text/javascript', ('live.js',)),
+}
 _HEADERS = {
   'Content-Security-Policy': (
     "default-src 'none'; script-src 'self'; style-src 'self';"
@@ -111,12 +114,8 @@ class Pages:
     if path != '/' and not path.startswith(('/model/', '/server/')):
       # Stock shows the cell here, but only to browsers; programs do not ask.
       return _html(
-        markup.page(
-          'Not found',
-          'Not found',
-          markup.paragraph(f'There is no page {path} here.')
-          + markup.link('/', 'Show the cell'),
-          live=False,
+        status_page.message(
+          'Not found', 'Not found', f'There is no page {path} here.', live=False
         ),
         http.HTTPStatus.NOT_FOUND,
       )
@@ -138,10 +137,11 @@ class Pages:
   @_guarded
   async def _static(self, request: _Request) -> _Response:
     name = request.path_params['name']
-    if name not in _KINDS:
+    if name not in _STATIC:
       raise errors.NotFound(f'there is no {name} here')
-    text = (_STATIC / name).read_text(encoding='utf-8')
-    return _Response(text, media_type=_KINDS[name], headers=_HEADERS)
+    kind, names = _STATIC[name]
+    text = '\n'.join(page_kit.asset(status_page.TEMPLATES / n) for n in names)
+    return _Response(text, media_type=kind, headers=_HEADERS)
 
   @_guarded
   async def _publish(self, request: _Request) -> _Response:

@@ -5,35 +5,54 @@
 /server/<host:port>      one model server and what it holds
 """
 
-from collections.abc import Iterable, Sequence
-import html
-import urllib.parse
+from collections.abc import Callable, Iterator, Sequence
+import pathlib
+import statistics
+import time
+from typing import Any
 
 from saxml_ext.admin import controller as controller_lib
 from saxml_ext.admin.leadership import cell_state
 from saxml_ext.admin.modelet import held as held_lib
 from saxml_ext.admin.modelet import modelets
-from saxml_ext.admin.status import cell_plots
 from saxml_ext.admin.status import history as history_lib
-from saxml_ext.admin.status import markup
 from saxml_ext.admin.status import replica_table
-from saxml_ext.admin.status import server_tables
 from saxml_ext.common import errors
+from saxml_ext.common.pages import page_kit
+from saxml_ext.common.pages import svg_lines
+from saxml_ext.protobuf import admin_pb2
+from saxml_ext.protobuf import common_pb2
+from saxml_ext.protobuf import modelet_pb2
 
-# Columns that are there if servers tell.
-_LOAD = ('Queue', 'Slots', 'Answers/s', 'p99 (s)')
+TEMPLATES = pathlib.Path(__file__).parent / 'templates'
+
+_DORMANT = modelet_pb2.GetStatusResponse.ServerStatus.DORMANT
+_GIB = 2**30
+# More lines cannot be told apart; the rest is added up.
+_MOST_LINES = 7
+
+_Value = Callable[[history_lib.Figures], float | None]
+
+
+def message(title: str, heading: str, text: str, live: bool) -> str:
+  """Returns a page with one sentence."""
+  return page_kit.render(
+    TEMPLATES / 'message.html',
+    title=title,
+    heading=heading,
+    text=text,
+    live=live,
+    changes=False,
+  )
 
 
 def standby(cell: str, address: str, leader: str) -> str:
-  """The page of an admin server that does not lead."""
-  return markup.page(
-    cell,
-    f'{cell} Standby',
-    markup.paragraph(
-      f'The admin server at {address} stands by. The leader is '
-      f'{leader or "not known right now"}.'
-    ),
+  """Returns the page of an admin server that does not lead."""
+  text = (
+    f'The admin server at {address} stands by. The leader is'
+    f' {leader or "not known right now"}.'
   )
+  return message(cell, f'{cell} Standby', text, live=True)
 
 
 class StatusPage:
@@ -49,10 +68,10 @@ class StatusPage:
     """Renders pages for one request.
 
     Args:
-      cell: "/sax/<cell>".
-      controller: its state.
-      history: its last minutes.
-      changes: offer to publish and unpublish.
+      cell: The cell's id, "/sax/<cell>".
+      controller: The cell's state.
+      history: The cell's last minutes.
+      changes: True to offer to publish and unpublish.
     """
     self._cell = cell
     self._controller = controller
@@ -64,7 +83,7 @@ class StatusPage:
     """Returns the page of a model or a server, or else of the cell.
 
     Raises:
-      NotFound: the model or server that the path names is not there.
+      NotFound: The model or server that the path names is not there.
     """
     if path.startswith('/model/'):
       return self._model(path.removeprefix('/model'))
@@ -75,86 +94,52 @@ class StatusPage:
     lost = sum(s.lost for s in servers)
     summary = f'{_count(len(entries), "model")} published; '
     summary += _count(len(servers) - lost, 'model server')
-    summary += f', and {lost} lost' if lost else ''
+    summary += f', and {lost} lost.' if lost else '.'
     return self._page(
-      'Cell',
-      markup.paragraph(summary + '.')
-      + cell_plots.tiles(self._history.latest())
-      + cell_plots.figures(self._history)
-      + self._models(entries)
-      + server_tables.overview(servers),
+      'cell',
+      servers,
+      summary=summary,
+      models=[self._row(entry) for entry in entries],
     )
 
-  def _page(self, kind: str, body_html: str, title: str = '') -> str:
-    return markup.page(
-      title or self._cell,
-      f'{self._cell} {kind} Status',
-      body_html,
-      self._changes,
+  def _page(
+    self,
+    kind: str,
+    servers: Sequence[modelets.Modelet],
+    model: str | None = None,
+    server: str | None = None,
+    **data: Any,
+  ) -> str:
+    return page_kit.render(
+      TEMPLATES / f'{kind}.html',
+      title=model or server or self._cell,
+      heading=f'{self._cell} {kind.capitalize()} Status',
+      live=True,
+      changes=self._changes,
+      tiles=_tiles(self._history.latest(model, server)),
+      plots=_plots(list(self._history.samples), model, server),
+      servers=[_server_row(each) for each in servers],
+      **data,
     )
 
-  def _models(self, entries: Iterable[cell_state.Published]) -> str:
-    holders = self._members.holders()
-    rows = []
-    for entry in entries:
-      model = entry.model
-      servers = holders.get(model.model_id, [])
-      rows.append(
-        [
-          markup.model_link(model.model_id),
-          markup.state(_state(entry, servers)),
-          str(model.requested_num_replicas),
-          str(len(servers)),
-          markup.path(model.model_path),
-          markup.path(model.checkpoint_path),
-          markup.lines(
-            f'{markup.server_link(s.address)}{server_tables.size(s)}:'
-            f' {server_tables.model_state(s.held[model.model_id])}'
-            for s in servers
-          ),
-          *cell_plots.load(self._history.latest(model.model_id)),
-          markup.lines(self._reasons(entry, servers)),
-          self._unpublish(model.model_id),
-        ]
-      )
-    return markup.table(
-      'Models',
-      (
-        'Name',
-        'Status',
-        'Max',
-        'Active',
-        'Path',
-        'Checkpoint',
-        'Servers',
-        *_LOAD,
-        'Remarks',
-        'Change',
-      ),
-      rows,
-      numbers=('Max', 'Active', *_LOAD),
-      long=('Remarks',),
-      optional=(*_LOAD, 'Remarks', 'Change'),
-      short=('Name', 'Servers'),
-      pinned=('Change',),
-      empty='No model is published; see `saxutil publish`.',
-    )
-
-  def _unpublish(self, model_id: str) -> str:
-    if not self._changes:
-      return ''
-    query = urllib.parse.urlencode({'model': model_id})
-    return markup.link(f'/unpublish?{query}', 'Unpublish')
-
-  def _reasons(
-    self, entry: cell_state.Published, servers: Sequence[modelets.Modelet]
-  ) -> list[str]:
-    """What is wrong with a model, as HTML."""
-    return [
-      markup.path(f'{r.address}: {r.reason}' if r.address else r.reason)
-      for r in replica_table.describe(entry, servers, self._members)
-      if r.reason
-    ]
+  def _row(self, entry: cell_state.Published) -> dict[str, Any]:
+    """Returns what the table of models shows of one."""
+    model_id = entry.model.model_id
+    servers = self._members.holders().get(model_id, [])
+    load = self._history.latest(model_id)
+    reasons = replica_table.describe(entry, servers, self._members)
+    return {
+      'model': entry.model,
+      'state': _state(entry, servers),
+      'servers': [(s, _status(s.held[model_id])) for s in servers],
+      'load': load if load.slots else None,
+      'answers': _number(load.answers) if load.slots else '',
+      'reasons': [
+        f'{r.address}: {r.reason}' if r.address else r.reason
+        for r in reasons
+        if r.reason
+      ],
+    }
 
   def _model(self, model_id: str) -> str:
     entry = self._controller.get(model_id)
@@ -164,61 +149,85 @@ class StatusPage:
       ('Methods', ', '.join(sorted(methods))),
       ('Model path', model.model_path),
       ('Checkpoint', model.checkpoint_path),
-      *(
-        (f'Override {key}', value)
-        for key, value in sorted(model.overrides.items())
-      ),
-      *(
-        (f'ACL of {method}', acl)
-        for method, acl in sorted(model.acls.items.items())
-      ),
+      *((f'Override {k}', v) for k, v in sorted(model.overrides.items())),
+      *((f'ACL of {k}', v) for k, v in sorted(model.acls.items.items())),
     ]
     return self._page(
-      'Model',
-      cell_plots.tiles(self._history.latest(model_id))
-      + cell_plots.figures(self._history, model_id)
-      + self._models([entry])
-      + markup.table(
-        'Settings',
-        ('Setting', 'Value'),
-        [[html.escape(text) for text in row] for row in settings if row[1]],
-        short=('Setting',),
-      )
-      + server_tables.overview(holders),
+      'model',
+      holders,
       model_id,
+      models=[self._row(entry)],
+      settings=[(name, value) for name, value in settings if value],
     )
 
   def _server(self, address: str) -> str:
-    found = [
-      s for s in self._members.all(lost_too=True) if s.address == address
-    ]
+    servers = self._members.all(lost_too=True)
+    found = [s for s in servers if s.address == address]
     if not found:
       raise errors.NotFound(f'model server {address} not found')
     [server] = found
     return self._page(
-      'Server',
-      cell_plots.tiles(self._history.latest(server=address))
-      + cell_plots.figures(self._history, server=address)
-      + server_tables.overview(found)
-      + server_tables.hosts(server)
-      + server_tables.methods(server)
-      + markup.table(
-        'Model paths that it can serve',
-        ('Path',),
-        [[html.escape(path)] for path in sorted(server.paths)],
-      ),
-      address,
+      'server',
+      found,
+      server=address,
+      hosts=[
+        (str(i), name, 'follower' if i else 'leader')
+        for i, name in enumerate(server.hosts)
+      ],
+      methods=[
+        (
+          info.model_key,
+          stats.method,
+          f'{stats.successes_per_second:.2f}',
+          f'{stats.errors_per_second:.2f}',
+          _latency(stats, 'p50'),
+          _latency(stats, 'p99'),
+        )
+        for info in server.status.models
+        for stats in info.method_stats
+      ],
+      held=list(server.held),
+      paths=[(path,) for path in sorted(server.paths)],
     )
 
 
-def _count(number: int, what: str) -> str:
-  return f'{number} {what}' if number == 1 else f'{number} {what}s'
+def _server_row(server: modelets.Modelet) -> dict[str, Any]:
+  """Returns what the table of model servers shows of one."""
+  spec = server.join.model_server
+  dormant = server.status.server_status.state == _DORMANT
+  return {
+    'server': server,
+    'state': 'Lost' if server.lost else 'Dormant' if dormant else 'Active',
+    'held': [(model, _status(h)) for model, h in sorted(server.held.items())],
+    'chip': _enum(admin_pb2.ModelServer.ChipType, spec.chip_type),
+    'topology': _enum(admin_pb2.ModelServer.ChipTopology, spec.chip_topology),
+    'memory': f'{spec.memory_bytes / _GIB:.1f}'
+    if spec.memory_bytes
+    else 'not told',
+    'lag': time.monotonic() - server.last_seen,
+  }
+
+
+def _status(held: held_lib.Held) -> str:
+  return common_pb2.ModelStatus.Name(held.status)
+
+
+def _enum(kind, value: int) -> str:
+  # A newer server may announce a number that has no name here.
+  return kind.Name(value) if value in kind.values() else str(value)
+
+
+def _latency(
+  stats: modelet_pb2.GetStatusResponse.MethodStats, which: str
+) -> str:
+  name = f'{which}_latency_on_success_per_second'
+  return f'{getattr(stats, name):.3f}' if stats.HasField(name) else ''
 
 
 def _state(
   entry: cell_state.Published, servers: Sequence[modelets.Modelet]
 ) -> str:
-  """How a model fares as a whole, in a word or two."""
+  """Returns the state of a model as a whole, in a word or two."""
   wanted = entry.model.requested_num_replicas
   status = [s.held[entry.model.model_id].status for s in servers]
   if status.count(held_lib.LOADED) >= wanted:
@@ -228,3 +237,95 @@ def _state(
   if held_lib.LOADING in status:
     return 'Loading'
   return 'Failed' if status or entry.failures.items() else 'Not assigned'
+
+
+def _tiles(now: history_lib.Figures) -> list[tuple[str, str]]:
+  """Returns the newest figures and their names."""
+  return [
+    (_number(now.answers), 'answers/s'),
+    (_number(now.tokens), 'output tokens/s'),
+    (_seconds(now.p50), 'latency, p50'),
+    (_seconds(now.p99), 'latency, p99'),
+    (str(now.queued), 'requests in the queue'),
+    (f'{now.running} of {now.slots}', 'slots in use'),
+  ]
+
+
+def _plots(
+  samples: Sequence[history_lib.Sample], model: str | None, server: str | None
+) -> Iterator[svg_lines.Figure]:
+  """Yields plots of a cell by model; of one model or server if it is named."""
+  if len(samples) < 2:
+    return
+  ages = [samples[-1].when - sample.when for sample in samples]
+
+  def line(value: _Value, ids: Sequence[str | None]) -> svg_lines.Values:
+    return [
+      value(
+        history_lib.total(
+          f for one in ids for f in history_lib.chosen(sample, one, server)
+        )
+      )
+      for sample in samples
+    ]
+
+  for title, unit, value in (
+    ('Throughput', 'answers/s', lambda f: f.answers),
+    ('Generated', 'tokens/s', lambda f: f.tokens),
+  ):
+    lines = [
+      (name, line(value, ids)) for name, ids in _lines(samples, model, server)
+    ]
+    yield svg_lines.over_time(title, unit, ages, lines)
+  values: tuple[tuple[str, _Value], ...]
+  for title, unit, values in (
+    ('Latency', 's', (('p50', lambda f: f.p50), ('p99', lambda f: f.p99))),
+    (
+      'Requests',
+      '',
+      (
+        ('in slots', lambda f: f.running),
+        ('in the queue', lambda f: f.queued),
+        ('refused or failed a second', lambda f: f.errors),
+      ),
+    ),
+  ):
+    lines = [(name, line(value, [model])) for name, value in values]
+    yield svg_lines.over_time(title, unit, ages, lines)
+
+
+def _lines(
+  samples: Sequence[history_lib.Sample], model: str | None, server: str | None
+) -> list[tuple[str, list[str]]]:
+  """Returns the name and the ids of each line: the busiest, and the others."""
+  if model is not None:
+    return [(model, [model])]
+
+  def mean_answers(one: str) -> float:
+    return statistics.fmean(
+      history_lib.total(history_lib.chosen(sample, one, server)).answers
+      for sample in samples
+    )
+
+  ids = sorted({m for sample in samples for _, m in sample.figures})
+  if len(ids) > _MOST_LINES:
+    ids.sort(key=mean_answers, reverse=True)
+  # By name, for colors that stay.
+  lines = [(i, [i]) for i in sorted(ids[:_MOST_LINES])]
+  if rest := ids[_MOST_LINES:]:
+    lines.append(('others', rest))
+  return lines
+
+
+def _count(number: int, what: str) -> str:
+  return f'{number} {what}' if number == 1 else f'{number} {what}s'
+
+
+def _number(value: float) -> str:
+  return f'{value:.1f}' if value < 100 else f'{value:.0f}'
+
+
+def _seconds(value: float | None) -> str:
+  if value is None:
+    return '–'
+  return f'{value * 1e3:.0f} ms' if value < 1 else f'{value:.2f} s'

@@ -24,7 +24,7 @@ def rows(page: str) -> list[str]:
       html.unescape(re.sub('<[^>]*>', '', cell))
       for cell in re.findall('<td[^>]*>(.*?)</td>', row)
     )
-    for row in re.findall('<tr>(.*?)</tr>', page)
+    for row in re.findall('<tr>(.*?)</tr>', page, re.DOTALL)
   ]
 
 

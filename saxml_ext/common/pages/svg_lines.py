@@ -83,7 +83,7 @@ def figure(
       'points': [
         (x(i), y(v), f'{name}, {i}: {v:.1f} {unit}')
         for i, v in enumerate(vs)
-        if v is not None
+        if v is not None and data is None
       ],
     }
     for i, (name, vs) in enumerate(series)

@@ -3,11 +3,11 @@
 // page is complete without it, and then loads itself anew from time to time.
 (() => {
   const PERIOD = 1000;
-  const note = document.getElementById('note');
+  const note = document.getElementById('live-note');
   let pointer = null;  // Of a plot: its number, and the part of its width.
 
   const scrolled = (root) =>
-      [...root.querySelectorAll('.wide')].map((e) => e.scrollLeft);
+      [...root.querySelectorAll('.scroll')].map((e) => e.scrollLeft);
 
   async function update() {
     const response = await fetch(location.href, {cache: 'no-store'});
@@ -19,7 +19,7 @@
     if (!fresh || !live) return;
     const positions = scrolled(live);
     live.replaceWith(document.adoptNode(fresh));
-    fresh.querySelectorAll('.wide').forEach((e, i) => {
+    fresh.querySelectorAll('.scroll').forEach((e, i) => {
       e.scrollLeft = positions[i] || 0;
     });
     showValues();
@@ -71,10 +71,10 @@
       try {
         await update();
         note.textContent = 'live';
-        note.className = 'note state good';
+        note.className = 'state good';
       } catch (error) {
         note.textContent = 'no answer from the admin server';
-        note.className = 'note state bad';
+        note.className = 'state bad';
       }
     }
     setTimeout(run, PERIOD);

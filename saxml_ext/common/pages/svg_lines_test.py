@@ -2,16 +2,28 @@
 
 import html
 import json
+import pathlib
 import re
+import tempfile
 import xml.etree.ElementTree as ET
 
 from absl.testing import absltest
 
-from saxml_ext.admin.status import plots
+from saxml_ext.common.pages import page_kit
+from saxml_ext.common.pages import svg_lines
+
+_TEMPLATE = tempfile.TemporaryDirectory()
+
+
+def markup(figure: svg_lines.Figure) -> str:
+  path = pathlib.Path(_TEMPLATE.name, 'lines.html')
+  path.write_text('{{ parts.lines(figure) }}', 'utf-8')
+  return page_kit.render(path, figure=figure)
 
 
 def plot(*series: tuple[str, list]) -> ET.Element:
-  return ET.fromstring(plots.plot('T', 's', [2.0, 1.0, 0.0], series))
+  figure = svg_lines.over_time('T', 's', [2.0, 1.0, 0.0], series)
+  return ET.fromstring(markup(figure))
 
 
 def points(figure: ET.Element) -> list[list[tuple[float, float]]]:
@@ -42,7 +54,8 @@ class PlotsTest(absltest.TestCase):
     data = json.loads(figure.get('data-plot'))
     self.assertEqual(data['values'], [[0, 0.123, 12346]])
     self.assertEqual(data['ages'], [2, 1, 0])
-    text = plots.plot(name, name, [1.0, 0.0], [(name, [1.0, 1.0])])
+    lines = [(name, [1.0, 1.0])]
+    text = markup(svg_lines.over_time(name, name, [1.0, 0.0], lines))
     self.assertNotIn('<script', text)
     self.assertIn(name, html.unescape(re.sub('<[^>]*>', '', text)))
 
