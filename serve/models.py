@@ -12,7 +12,7 @@ from converters.hf import hub
 from saxml_ext.common import user_path
 from saxml_ext.families import all as families
 from saxml_ext.params import all_params  # noqa: F401 Registers them.
-from saxml_ext.params import overrides
+from saxml_ext.params import overrides as overrides_lib
 from saxml_ext.pax import description
 from saxml_ext.pax import errors as pax_errors
 from serve import conversion
@@ -209,9 +209,9 @@ def _choose(directory: str, options: Options) -> tuple[str, dict[str, str]]:
 
 def _check_overrides(params: str, options: Options) -> None:
   """Raises errors.ServeError if an override would have no effect."""
-  problem = overrides.in_path(params)
+  problem = overrides_lib.in_path(params)
   found = [problem] if problem else []
-  found += overrides.in_overrides(params, options.overrides)
+  found += overrides_lib.in_overrides(params, options.overrides)
   if found:
     raise errors.ServeError(' '.join(found))
 

@@ -20,11 +20,11 @@ from saxml_ext.common import grpc_log  # noqa: F401 Registers or sets up.
 
 # isort: split
 
+import grpc
+
 from saxml_ext.client import sax
 from saxml_ext.client.cli import command
-from saxml_ext.client.cli import command_modules
 from saxml_ext.client.cli import go_flags
-from saxml_ext.client.cli import hints
 from saxml_ext.common import errors
 from saxml_ext.common import ids
 from saxml_ext.common.security import tls
@@ -76,7 +76,7 @@ def _usage() -> str:
   lines = [
     'Usage: saxutil <flags> <subcommand> <subcommand args>\n\nSubcommands:\n'
   ]
-  synopses = {item.name: item.synopsis for item in command_modules.commands()}
+  synopses = {item.name: item.synopsis for item in command.commands()}
   for name, synopsis in sorted((synopses | ABOUT).items()):
     lines.append(f'\t{name:<15}  {synopsis}\n')
   lines.append('\nUse "saxutil flags" for a list of top-level flags\n')
@@ -95,14 +95,14 @@ def _help_text(item: command.Command | None) -> str:
 def _explain(name: str, args: Sequence[str]) -> int:
   """Runs one of the commands about commands."""
   if name == 'commands':
-    print('\n'.join(sorted([*command_modules.names(), *ABOUT])))
+    print('\n'.join(sorted([*command.names(), *ABOUT])))
   elif name == 'flags':
     print(_flags_text(FLAGS), end='')
   elif name == 'completion':
     _complete(args)
   elif not args:
     print(_usage(), end='')
-  elif item := command_modules.get(args[0]):
+  elif item := command.get(args[0]):
     print(_help_text(item), end='')
   else:
     raise _unknown(args[0])
@@ -119,7 +119,7 @@ def _complete(args: Sequence[str]) -> None:
       ' for example: source <(saxutil completion bash)'
     )
   print(
-    shell_completion.script(args[0], command_modules.commands(), ABOUT, FLAGS),
+    shell_completion.script(args[0], command.commands(), ABOUT, FLAGS),
     end='',
   )
 
@@ -128,7 +128,7 @@ def _unknown(name: str) -> go_flags.UsageError:
   """Returns the error for a name that is not a command's."""
   if not name:
     return go_flags.UsageError('a command is missing')
-  near = ids.near_misses(name, [*command_modules.names(), *ABOUT])
+  near = ids.near_misses(name, [*command.names(), *ABOUT])
   hint = f'. Did you mean {" or ".join(near)}?' if near else ''
   return go_flags.UsageError(f'there is no command "{name}"{hint}')
 
@@ -147,13 +147,57 @@ def _fail(error: sax.SaxError, hint: str) -> int:
   return _FAILURE
 
 
+def _hint(
+  error: errors.SaxError, name: str, args: Sequence[str], timeout: float
+) -> str:
+  """Returns what a user can do about an error, in a sentence; "" for none.
+
+  Args:
+    error: Why the command failed.
+    name: The command's name.
+    args: Its arguments without flags.
+    timeout: Seconds that it was given.
+  """
+  target = args[0] if args else ''
+  if error.code is grpc.StatusCode.DEADLINE_EXCEEDED:
+    return (
+      f'the command was given {timeout:g} s; allow more before its name: '
+      f'saxutil --sax_timeout=10m {name} ...'
+    )
+  if error.code is grpc.StatusCode.PERMISSION_DENIED and target:
+    guarded = _cell_of_model(target) if name == 'publish' else target
+    return f'`saxutil getacl {guarded}` names the ACL that has to admit you'
+  if error.code is grpc.StatusCode.UNIMPLEMENTED and name == 'setacl':
+    return (
+      'the cell has no lists yet: write acls.json beside its config.proto, see'
+      ' docs/security.md'
+    )
+  if error.code is grpc.StatusCode.ALREADY_EXISTS and name == 'publish':
+    return (
+      f'`saxutil update_checkpoint {target} <checkpoint>` changes a published '
+      f'model; `saxutil unpublish {target}` frees its name'
+    )
+  if error.code is grpc.StatusCode.NOT_FOUND and (
+    cell := _cell_of_model(target)
+  ):
+    return f'`saxutil ls {cell}` lists what is published'
+  return ''
+
+
+def _cell_of_model(target: str) -> str:
+  try:
+    return ids.parse_model_id(target).cell
+  except errors.InvalidArgument:
+    return ''
+
+
 def _run(
   item: command.Command, given: go_flags.Parsed, context: command.Context
 ) -> int:
   try:
     item.run(context, given)
   except sax.SaxError as e:
-    return _fail(e, hints.of(e, item.name, given.rest, context.timeout))
+    return _fail(e, _hint(e, item.name, given.rest, context.timeout))
   except OSError as e:
     # Most likely a file below the root of all cells.
     print(f'Error: {e}', file=sys.stderr)
@@ -212,13 +256,14 @@ def run(args: Sequence[str]) -> int:
   except sax.SaxError as e:
     return _fail(e, '')
   name, *rest = parsed.rest or ['']
-  item = command_modules.get(name)
+  item = command.get(name)
   try:
     if name in ABOUT:
       return _explain(name, rest)
     if item is None:
       raise _unknown(name)
     given = command.complete(go_flags.parse(item.flags, rest))
+    command.check_count(given.rest, *item.count)
     context = command.Context(
       parsed['sax_timeout'], 'sax_timeout' in parsed.given
     )

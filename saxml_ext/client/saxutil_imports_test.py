@@ -54,14 +54,7 @@ class ImportsTest(absltest.TestCase):
     self.assertEmpty(modules.intersection(_UNWANTED))
     self.assertLess(len(modules), _MOST_MODULES)
     self.assertIn('saxml_ext.client.cli.listing', modules)
-    others = {
-      'acl',
-      'cells',
-      'export_commands',
-      'language',
-      'media',
-      'publishing',
-    }
+    others = {'cells', 'model_commands', 'publishing'}
     self.assertEmpty(
       modules & {f'saxml_ext.client.cli.{name}' for name in others}
     )

@@ -9,7 +9,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 
 from saxml_ext.client import sax
-from saxml_ext.client.cli import command_modules
+from saxml_ext.client.cli import command
 from saxml_ext.client.testing import saxutil_fixture
 from saxml_ext.client.transport import admin_client
 from saxml_ext.common import cell as cell_files
@@ -86,7 +86,7 @@ class HelpTest(saxutil_fixture.SaxutilTest):
     self.assertEqual(added, ['completion', 'stats', 'wait'])
 
   def test_help_of_a_command(self):
-    for name in command_modules.names():
+    for name in command.names():
       text = self.check(0, 'help', name)
       self.assertStartsWith(text, name)
       self.assertEqual(self.check(0, name, '-help'), text)

@@ -5,7 +5,7 @@ import os
 from absl.testing import absltest
 
 from saxml_ext.client import saxutil
-from saxml_ext.client.cli import command_modules
+from saxml_ext.client.cli import command as command_lib
 from tests.house import commands
 from tests.house import targets
 from tests.house import tree
@@ -101,9 +101,9 @@ class DocsTest(absltest.TestCase):
       return []
     if '*' in words[0]:
       return []
-    if words[0] not in command_modules.names():
+    if words[0] not in command_lib.names():
       return [f'{place}: saxutil has no command {words[0]}']
-    known = {flag.name for flag in command_modules.get(words[0]).flags}
+    known = {flag.name for flag in command_lib.get(words[0]).flags}
     given = []
     for word in words[1:]:
       if not word.startswith('-') or len(word) == 1:
@@ -128,8 +128,8 @@ class DocsTest(absltest.TestCase):
         known |= targets.flags(target)
     known |= {
       flag.name
-      for name in command_modules.names()
-      for flag in command_modules.get(name).flags
+      for name in command_lib.names()
+      for flag in command_lib.get(name).flags
     } | {flag.name for flag in saxutil.FLAGS}
     wrong = [
       f'{place}: no program has --{flag}'

@@ -16,7 +16,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 
 from saxml_ext.client import saxutil
-from saxml_ext.client.cli import command_modules
+from saxml_ext.client.cli import command
 from tests.house import targets
 from tests.house import tree
 
@@ -353,9 +353,7 @@ class ProgramFlagsTest(parameterized.TestCase):
       self.assertEqual(found, want, words)
 
   def test_every_flag_of_saxutil_has_a_decision(self):
-    found = {
-      name: command_modules.get(name).flags for name in command_modules.names()
-    }
+    found = {name: command.get(name).flags for name in command.names()}
     for name, flags in (found | {'saxutil': saxutil.FLAGS}).items():
       self.assertSameElements(
         [flag.name for flag in flags], _SAXUTIL.get(name, '').split(), name

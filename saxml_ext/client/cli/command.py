@@ -1,7 +1,12 @@
-"""What a saxutil command is."""
+"""The commands of saxutil: what each is, and which module has it.
+
+Importing all modules takes longer than most commands run, so a module is
+imported when one of its commands is asked for.
+"""
 
 from collections.abc import Callable, Sequence
 import dataclasses
+import importlib
 import sys
 import time
 
@@ -25,15 +30,15 @@ class Context:
     self._deadline = time.monotonic() + timeout
 
   def remaining(self) -> float:
-    """Seconds left, not negative."""
+    """Returns the seconds left, not negative."""
     return max(0.0, self._deadline - time.monotonic())
 
   def admin_options(self) -> sax.AdminOptions:
-    """Options for a call to the admin server."""
+    """Returns the options for a call to the admin server."""
     return sax.AdminOptions(timeout=self.remaining())
 
   def model_options(self) -> sax.ModelOptions:
-    """Options for a request to a model server."""
+    """Returns the options for a request to a model server."""
     return sax.ModelOptions(timeout=self.remaining())
 
 
@@ -55,6 +60,7 @@ class Command:
     usage: its arguments; further lines explain them.
     run: does it. It prints results to stdout and raises UsageError for a
       wrong command line, SaxError for a failure; notes go to stderr.
+    count: The least and the most arguments; None for any number.
     flags: its own flags.
   """
 
@@ -62,11 +68,48 @@ class Command:
   synopsis: str
   usage: str
   run: Callable[[Context, go_flags.Parsed], None]
+  count: tuple[int, int | None]
   flags: Sequence[go_flags.Flag] = ()
 
 
+# Module -> the names of its commands.
+_COMMANDS = {
+  'cells': 'create delete getacl setacl',
+  'listing': 'ls stats wait watch',
+  'model_commands': (
+    'am.recognize lm.embed lm.generate lm.gradient lm.score vm.classify'
+    ' vm.detect vm.embed vm.generate'
+  ),
+  'publishing': 'export publish save unpublish update update_checkpoint',
+}
+_MODULES = {
+  name: module for module, names in _COMMANDS.items() for name in names.split()
+}
+
+
+def names() -> list[str]:
+  """Returns the names of all commands, sorted."""
+  return sorted(_MODULES)
+
+
+def commands() -> list[Command]:
+  """Returns all commands, sorted by name."""
+  return [_load(name) for name in names()]
+
+
+def get(name: str) -> Command | None:
+  """Returns the command of that name; None if there is none."""
+  return _load(name) if name in _MODULES else None
+
+
+def _load(name: str) -> Command:
+  module = importlib.import_module(f'saxml_ext.client.cli.{_MODULES[name]}')
+  [found] = [item for item in module.COMMANDS if item.name == name]
+  return found
+
+
 def complete(args: go_flags.Parsed) -> go_flags.Parsed:
-  """The same arguments, a short name of a model in front completed."""
+  """Returns the arguments, a short name of a model in front completed."""
   if not args.rest:
     return args
   rest = [options_lib.model_id(args.rest[0]), *args.rest[1:]]
@@ -98,7 +141,7 @@ def check_count(args: Sequence[str], least: int, most: int | None) -> None:
 
 
 def parse_int(text: str, what: str) -> int:
-  """An integer argument; raises UsageError."""
+  """Returns an integer argument; raises UsageError."""
   try:
     return int(text)
   except ValueError as e:

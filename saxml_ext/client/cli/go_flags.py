@@ -1,4 +1,4 @@
-"""Command lines as Go programs read them.
+"""Command lines, numbers and durations as Go programs read and print them.
 
 A flag is "-name", "--name", "-name=value" or "-name value"; a boolean one
 takes its value only with "=". Flags end at the first argument that is none,
@@ -7,14 +7,19 @@ or after "--".
 
 from collections.abc import Sequence
 import dataclasses
+import math
+import re
 from typing import Any
 
-from saxml_ext.client.cli import go_format
 from saxml_ext.common import errors
 
 _TRUE = frozenset({'1', 't', 'T', 'true', 'TRUE', 'True'})
 _FALSE = frozenset({'0', 'f', 'F', 'false', 'FALSE', 'False'})
 _HELP = frozenset({'h', 'help'})
+
+_UNITS = {'ns': 1e-9, 'us': 1e-6, 'µs': 1e-6, 'ms': 1e-3}
+_UNITS |= {'s': 1.0, 'm': 60.0, 'h': 3600.0}
+_TERM = re.compile(r'(\d+\.?\d*|\.\d+)(ns|us|µs|ms|s|m|h)', re.ASCII)
 
 
 class UsageError(Exception):
@@ -41,7 +46,7 @@ class Flag:
   help: str
 
   def parse(self, text: str) -> Any:
-    """The value that a text stands for; raises UsageError."""
+    """Returns the value that a text stands for; raises UsageError."""
     if isinstance(self.default, bool):
       if text in _TRUE | _FALSE:
         return text in _TRUE
@@ -53,7 +58,7 @@ class Flag:
         raise UsageError(f'flag -{self.name}: "{text}" is no integer') from e
     if isinstance(self.default, float):
       try:
-        return go_format.parse_duration(text)
+        return parse_duration(text)
       except errors.InvalidArgument as e:
         raise UsageError(f'flag -{self.name}: {e.message}') from e
     return text
@@ -108,3 +113,51 @@ def parse(flags: Sequence[Flag], args: Sequence[str]) -> Parsed:
     values[name] = flag.parse(text)
     given.add(name)
   return Parsed(values, frozenset(given), rest)
+
+
+def _special(value: float) -> str | None:
+  if math.isnan(value):
+    return 'NaN'
+  if math.isinf(value):
+    return '+Inf' if value > 0 else '-Inf'
+  return None
+
+
+def general(value: float) -> str:
+  """Returns eight significant digits, "1.2345679E+08": Go's 'G' with precision 8."""
+  return _special(value) or f'{value:.8G}'
+
+
+def shortest(value: float) -> str:
+  """Returns the fewest digits that name a number, "1e+21": Go's %v."""
+  if special := _special(value):
+    return special
+  text = repr(float(value))
+  mantissa, _, exponent = text.partition('e')
+  # Python writes 1e+16 where Go still writes digits, up to 21 of them.
+  if 1e16 <= abs(value) < 1e21:
+    return f'{value:.0f}'
+  mantissa = mantissa.removesuffix('.0')
+  return (
+    f'{mantissa}e{exponent[0]}{exponent[1:].zfill(2)}' if exponent else mantissa
+  )
+
+
+def parse_duration(text: str) -> float:
+  """Returns the seconds of a duration such as "60s", "1m30s", "1.5h".
+
+  Raises:
+    InvalidArgument: it is not one; a plain number other than 0 has no unit.
+  """
+  if text == '0':
+    return 0.0
+  negative = text.startswith('-')
+  body = text.lstrip('+-') if len(text) - len(text.lstrip('+-')) <= 1 else ''
+  terms = _TERM.findall(body)
+  if not terms or ''.join(number + unit for number, unit in terms) != body:
+    raise errors.InvalidArgument(
+      f'"{text}" is not a duration: write a number with a unit, for example '
+      '500ms, 60s or 1m30s'
+    )
+  seconds = sum(float(number) * _UNITS[unit] for number, unit in terms)
+  return -seconds if negative else seconds

@@ -187,7 +187,6 @@ def _stats(context: command.Context, args: go_flags.Parsed) -> None:
 
 
 def _wait(context: command.Context, args: go_flags.Parsed) -> None:
-  command.check_count(args.rest, 1, 2)
   model_id, count = args.rest[0], 1
   if len(args.rest) == 2:
     count = command.parse_int(args.rest[1], 'number of replicas')
@@ -259,6 +258,7 @@ COMMANDS = (
     'ls [-csv] [-details] [-acls] [-status] /sax[/<cell>[/<model>]]\n'
     '\tWithout an argument, the cell that $SAX_CELL names.',
     _ls,
+    (0, None),
     (
       _CSV,
       go_flags.Flag('details', True, "Print a model's details."),
@@ -275,6 +275,7 @@ COMMANDS = (
     'Count the model servers of a cell or a model.',
     'stats [-csv] <cell or model id, $SAX_CELL by default>',
     _stats,
+    (0, None),
     (_CSV,),
   ),
   command.Command(
@@ -284,11 +285,13 @@ COMMANDS = (
     '\tWithout -sax_timeout, replicas that are loading get 30 minutes, and'
     ' others one.',
     _wait,
+    (1, 2),
   ),
   command.Command(
     'watch',
     "Print the changes of a model's addresses, until it is unpublished.",
     'watch <model id>',
     _watch,
+    (0, None),
   ),
 )

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from saxml_ext.client.cli import go_format
+from saxml_ext.client.cli import go_flags
 from saxml_ext.client.models import lm
 from saxml_ext.common import errors
 
@@ -15,7 +15,7 @@ class BadPrefix(errors.Internal):
 
 
 def _numbers(values: Sequence[float]) -> str:
-  return ', '.join(map(go_format.shortest, values))
+  return ', '.join(map(go_flags.shortest, values))
 
 
 class Screen:

@@ -8,13 +8,16 @@ from unittest import mock
 from absl.testing import absltest
 from absl.testing import parameterized
 
+from saxml_ext.client import sax
 from saxml_ext.client.cli import command
-from saxml_ext.client.cli import command_modules
 from saxml_ext.client.cli import go_flags
+from saxml_ext.client.cli import model_commands
 from saxml_ext.client.testing import fake_cell
 from saxml_ext.client.testing import fake_media
 from saxml_ext.client.testing import saxutil_fixture
 from saxml_ext.common import errors
+from saxml_ext.common.testing import golden
+from saxml_ext.protobuf import common_pb2
 from saxml_ext.protobuf import lm_pb2
 
 
@@ -254,7 +257,7 @@ class MediaCommandsTest(saxutil_fixture.SaxutilTest):
     stdout = mock.Mock(buffer=io.BytesIO())
     context = command.Context(10)
     with mock.patch.object(sys, 'stdout', stdout):
-      command_modules.get('vm.generate').run(
+      command.get('vm.generate').run(
         context,
         go_flags.Parsed(
           {'extra': ''}, frozenset(), [fake_cell.MODEL, 'a dog', '-']
@@ -269,6 +272,29 @@ class MediaCommandsTest(saxutil_fixture.SaxutilTest):
     self.assertIn('| 3 bytes |    -2 |', out)
     [request] = self.server.requests
     self.assertEqual(request.extra_inputs.items['beam'], 4)
+
+
+class ExtraInputsTest(absltest.TestCase):
+  def test_recorded_table(self):
+    for row in golden.load('validation.json')['extra_inputs']:
+      with self.subTest(row['input']):
+        options = sax.ModelOptions()
+        if row['ok']:
+          model_commands.set_extra_inputs(options, row['input'])
+          expected = common_pb2.ExtraInputs.FromString(
+            bytes.fromhex(row['extra']['proto_hex'])
+          )
+          self.assertEqual(options.ToProto(), expected)
+          continue
+        with self.assertRaises(errors.InvalidArgument) as caught:
+          model_commands.set_extra_inputs(options, row['input'])
+        self.assertEqual(caught.exception.wire_text(), row['error'])
+
+  def test_numbers_that_float32_cannot_hold_are_texts(self):
+    options = sax.ModelOptions()
+    model_commands.set_extra_inputs(options, 'a:1e50,b:1_000,c:nan')
+    self.assertEqual(dict(options.ToProto().strings), {'a': '1e50'})
+    self.assertCountEqual(options.ToProto().items, ['b', 'c'])
 
 
 if __name__ == '__main__':

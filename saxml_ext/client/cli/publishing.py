@@ -1,4 +1,4 @@
-"""saxutil commands that change what is published."""
+"""saxutil commands that change what is published, or write it to files."""
 
 from saxml_ext.client import sax
 from saxml_ext.client.cli import command
@@ -7,14 +7,13 @@ from saxml_ext.client.cli import replica_status
 from saxml_ext.common import errors
 from saxml_ext.common import ids
 from saxml_ext.params import all_params  # noqa: F401 Registers them.
-from saxml_ext.params import overrides
+from saxml_ext.params import overrides as overrides_lib
 
 # So long the admin server may take to tell of a model just published.
 _NOTE_PATIENCE = 5.0
 
 
 def _publish(context: command.Context, args: go_flags.Parsed) -> None:
-  command.check_count(args.rest, 4, None)
   model_id, model_path, checkpoint_path, replicas, *items = args.rest
   ids.parse_model_id(model_id)
   count = command.parse_int(replicas, 'number of replicas')
@@ -35,7 +34,7 @@ def _publish(context: command.Context, args: go_flags.Parsed) -> None:
     overrides,
     context.admin_options(),
   )
-  for text in overrides.in_overrides(model_path, overrides):
+  for text in overrides_lib.in_overrides(model_path, overrides):
     command.note(text, 'Warning')
   _note_missing_servers(model_id, min(context.remaining(), _NOTE_PATIENCE))
 
@@ -51,17 +50,15 @@ def _note_missing_servers(model_id: str, timeout: float) -> None:
     command.note(note)
   path = detail.model
   if not detail.addresses and path not in note:  # No server knows it better.
-    if slip := overrides.in_path(path):
+    if slip := overrides_lib.in_path(path):
       command.note(slip, 'Warning')
 
 
 def _unpublish(context: command.Context, args: go_flags.Parsed) -> None:
-  command.check_count(args.rest, 1, 1)
   sax.Unpublish(args.rest[0], context.admin_options())
 
 
 def _update(context: command.Context, args: go_flags.Parsed) -> None:
-  command.check_count(args.rest, 1, 1)
   if args['replicas'] < 0:
     raise errors.InvalidArgument(
       f'number of replicas {args["replicas"]} must be non-negative: give '
@@ -71,12 +68,60 @@ def _update(context: command.Context, args: go_flags.Parsed) -> None:
 
 
 def _update_checkpoint(context: command.Context, args: go_flags.Parsed) -> None:
-  command.check_count(args.rest, 2, 2)
   model_id, checkpoint_path = args.rest
   sax.UpdateCheckpoint(model_id, checkpoint_path, context.admin_options())
 
 
+def _save(context: command.Context, args: go_flags.Parsed) -> None:
+  model_id, path = args.rest
+  sax.Model(model_id).Modelet().Save(path, context.model_options())
+
+
+def _export(context: command.Context, args: go_flags.Parsed) -> None:
+  model_id, methods, path = args.rest
+  method_names = methods.split(',')
+  signatures = args['signatures'].split(',') if args['signatures'] else []
+  sax.Model(model_id).Modelet().Export(
+    path,
+    method_names,
+    signatures,
+    args['rng_seed_mode'].lower(),
+    args['enable_gpu_multi_device_execution'],
+    # An export takes as long as it takes, unless a time is given.
+    context.model_options() if context.is_given else None,
+  )
+
+
 COMMANDS = (
+  command.Command(
+    'export',
+    'Export a model to a TF SavedModel.',
+    'export [flags] <model id> <method>[,<method> ...] <path>',
+    _export,
+    (3, 3),
+    (
+      go_flags.Flag(
+        'rng_seed_mode', 'stateful', 'stateful, stateless or fixed.'
+      ),
+      go_flags.Flag(
+        'signatures',
+        '',
+        'Names of the methods there, with commas between.',
+      ),
+      go_flags.Flag(
+        'enable_gpu_multi_device_execution',
+        True,
+        'Whether the result can run on several GPUs.',
+      ),
+    ),
+  ),
+  command.Command(
+    'save',
+    'Save a model checkpoint.',
+    'save <model id> <path>',
+    _save,
+    (2, 2),
+  ),
   command.Command(
     'publish',
     'Publish a model.',
@@ -85,18 +130,21 @@ COMMANDS = (
     '\tOverrides are attributes of the serving params, values in JSON or, for'
     ' texts, bare: BATCH_SIZE=4 QUANTIZATION=int8.',
     _publish,
+    (4, None),
   ),
   command.Command(
     'unpublish',
     'Unpublish a model.',
     'unpublish <model id>',
     _unpublish,
+    (1, 1),
   ),
   command.Command(
     'update',
     "Change a model's number of replicas.",
     'update -replicas=<n> <model id>',
     _update,
+    (1, 1),
     (go_flags.Flag('replicas', -1, 'Number of replicas.'),),
   ),
   command.Command(
@@ -104,5 +152,6 @@ COMMANDS = (
     "Change a model's checkpoint.",
     'update_checkpoint <model id> <checkpoint>',
     _update_checkpoint,
+    (2, 2),
   ),
 )

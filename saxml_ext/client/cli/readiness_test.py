@@ -7,7 +7,6 @@ from absl.testing import absltest
 
 from saxml_ext.client import sax
 from saxml_ext.client.cli import command
-from saxml_ext.client.cli import command_modules
 from saxml_ext.client.cli import go_flags
 from saxml_ext.client.cli import listing
 from saxml_ext.client.testing import fake_cell
@@ -54,7 +53,7 @@ class ReadinessTest(saxutil_fixture.SaxutilTest):
     sax.SetRoot(self.cell.root)
     start = time.monotonic()
     with self.assertRaisesRegex(errors.DeadlineExceeded, 'LOADING'):
-      command_modules.get('wait').run(
+      command.get('wait').run(
         command.Context(timeout=1.0, is_given=False),
         go_flags.parse((), [fake_cell.MODEL]),
       )

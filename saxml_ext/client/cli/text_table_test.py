@@ -3,7 +3,7 @@
 from absl.testing import absltest
 from absl.testing import parameterized
 
-from saxml_ext.client.cli import go_format
+from saxml_ext.client.cli import go_flags
 from saxml_ext.client.cli import text_table
 from saxml_ext.common.testing import golden
 
@@ -15,8 +15,7 @@ class RecordedTest(absltest.TestCase):
       if 'results' not in row:
         continue
       cells = [
-        (text, go_format.general(float(score)))
-        for text, score in row['results']
+        (text, go_flags.general(float(score))) for text, score in row['results']
       ]
       with self.subTest(row['label']):
         got = text_table.render(['generate', 'Score'], cells)
@@ -30,7 +29,7 @@ class RecordedTest(absltest.TestCase):
       if not row['label'].startswith('embed: '):
         continue
       text = row['argv'][-1]
-      numbers = ', '.join(go_format.general(float(n)) for n in text.split())
+      numbers = ', '.join(go_flags.general(float(n)) for n in text.split())
       with self.subTest(row['label']):
         got = text_table.render(['Text', 'Embedding'], [(text, numbers)])
         self.assertEqual(got, row['stdout'])

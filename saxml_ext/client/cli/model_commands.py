@@ -1,0 +1,326 @@
+"""saxutil commands that ask language, vision and audio models."""
+
+from collections.abc import Callable, Iterable, Sequence
+import os
+import re
+import struct
+import sys
+
+from saxml_ext.client import sax
+from saxml_ext.client.cli import command
+from saxml_ext.client.cli import go_flags
+from saxml_ext.client.cli import lm_stream
+from saxml_ext.client.cli import text_table
+from saxml_ext.common import errors
+from saxml_ext.common import ids
+
+# Gradients are long; so many numbers of each are shown.
+_MAX_GRADIENT_VALUES = 8
+_DIR_MODE, _FILE_MODE = 0o750, 0o640
+_NUMBER = re.compile(
+  r'[+-]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)([eE][+-]?\d+)?', re.ASCII
+)
+_SPECIAL = re.compile(r'[+-]?(inf|infinity)|nan', re.IGNORECASE)
+
+
+def _number(text: str) -> float | None:
+  """Returns the number that a text is, or None if float32 has no such one."""
+  if not _NUMBER.fullmatch(text) and not _SPECIAL.fullmatch(text):
+    return None
+  try:
+    value = float(text)
+    struct.pack('<f', value)
+  except (OverflowError, ValueError):
+    return None
+  return value
+
+
+def set_extra_inputs(options: sax.ModelOptions, text: str) -> None:
+  """Adds extra inputs to the options of a request.
+
+  Args:
+    options: The options to add them to.
+    text: "key:value" items with commas between; a value in quotes is a text,
+      one that float32 can hold a number, any other a text.
+
+  Raises:
+    InvalidArgument: An item has no ':' or more than one.
+  """
+  for item in text.split(',') if text else ():
+    if item.count(':') != 1:
+      raise errors.InvalidArgument(
+        "key-value pair for an extra input must be separated by ':', but "
+        f"found '{text}'"
+      )
+    key, value = item.split(':')
+    is_quoted = len(value) >= 2 and value[0] in '\'"' and value[0] == value[-1]
+    number = None if is_quoted else _number(value)
+    if number is not None:
+      options.SetExtraInput(key, number)
+    else:
+      options.SetExtraInputString(key, value[1:-1] if is_quoted else value)
+
+
+def _open(
+  context: command.Context, args: go_flags.Parsed
+) -> tuple[sax.Model, sax.ModelOptions]:
+  model_id = str(ids.parse_model_id(args.rest[0]))
+  options = context.model_options()
+  set_extra_inputs(options, args['extra'])
+  proxy = args.values.get('proxy', '')
+  return sax.Model(model_id, sax.Options(proxy_addr=proxy)), options
+
+
+def _numbers(values: Sequence[float]) -> str:
+  return ', '.join(map(go_flags.general, values))
+
+
+def _print(header: Sequence[str], *rows: Sequence[str]) -> None:
+  print(text_table.render(header, rows), end='')
+
+
+def _print_scored(title: str, results: Iterable[tuple[str, float]]) -> None:
+  rows = [(text, go_flags.general(score)) for text, score in results]
+  _print([title, 'Score'], *rows)
+
+
+def _generate(context: command.Context, args: go_flags.Parsed) -> None:
+  if args['stream'] and args['terse']:
+    raise errors.InvalidArgument(
+      'terse output (-terse) cannot be streamed: leave out -stream'
+    )
+  if args['stream'] and args['n'] > 0:
+    raise errors.InvalidArgument(
+      'a limit of outputs (-n) cannot be streamed: leave out -stream'
+    )
+  model, options = _open(context, args)
+  query = sys.stdin.read() if args.rest[1] == '-' else args.rest[1]
+  if args['stream']:
+    _stream(model.LM(), query, options)
+    return
+  results = model.LM().Generate(query, options)
+  if args['terse']:
+    results.sort(key=lambda result: result[1], reverse=True)
+  if args['n'] > 0:
+    results = results[: args['n']]
+  if args['terse']:
+    for text, _ in results:
+      print(text)
+    return
+  _print_scored('generate', results)
+
+
+def _stream(
+  lm: sax.LanguageModel, query: str, options: sax.ModelOptions
+) -> None:
+  # What fails is told where the stream is shown, as stock saxutil does.
+  try:
+    lm.GenerateStream(query, lm_stream.Screen(), options)
+  except lm_stream.BadPrefix as e:
+    print(e.message)
+    raise command.Told(e) from e
+  except errors.DeadlineExceeded as e:
+    print(f'Command canceled: {e.message}')
+    raise command.Told(e) from e
+  except errors.SaxError as e:
+    code = errors.camel_case(e.code)
+    print(f'Command failed: rpc error: code = {code} desc = {e.message}')
+    raise command.Told(e) from e
+
+
+def _score(context: command.Context, args: go_flags.Parsed) -> None:
+  model, options = _open(context, args)
+  _, prefix, *suffixes = args.rest
+  found = model.LM().Score(prefix, suffixes, options)
+  scores = list(map(go_flags.general, found))
+  each = len(scores) // len(suffixes)
+  rows = []
+  for i, suffix in enumerate(suffixes):
+    row = [suffix, *scores[i * each : (i + 1) * each]]
+    # Readers of the table expect as many columns as there are scores.
+    rows.append(row + [''] * (1 + len(scores) - len(row)))
+  _print(['Suffix', 'Score'], *rows)
+
+
+def _embed(context: command.Context, args: go_flags.Parsed) -> None:
+  model, options = _open(context, args)
+  text = args.rest[1]
+  _print(
+    ['Text', 'Embedding'], (text, _numbers(model.LM().Embed(text, options)))
+  )
+
+
+def _gradient(context: command.Context, args: go_flags.Parsed) -> None:
+  model, options = _open(context, args)
+  scores, gradients = model.LM().Gradient(*args.rest[1:], options)
+  row = [_numbers(scores)]
+  for _, values in sorted(gradients.items()):
+    more = ', ...' if len(values) > _MAX_GRADIENT_VALUES else ''
+    row.append(_numbers(values[:_MAX_GRADIENT_VALUES]) + more)
+  _print(['Score', *sorted(gradients)], row)
+
+
+def _read(path: str) -> bytes:
+  """Returns a file's content, or that of stdin for "-"."""
+  if path == '-':
+    return sys.stdin.buffer.read()
+  try:
+    with open(path, 'rb') as f:
+      return f.read()
+  except OSError as e:
+    raise errors.NotFound(f'{path} cannot be read: {e.strerror}') from e
+
+
+def _classify(context: command.Context, args: go_flags.Parsed) -> None:
+  model, options = _open(context, args)
+  image = _read(args.rest[1])
+  _print_scored('Text', model.VM().Classify(image, options))
+
+
+def _recognize(context: command.Context, args: go_flags.Parsed) -> None:
+  model, options = _open(context, args)
+  recording = _read(args.rest[1])
+  _print_scored('Text', model.AM().Recognize(recording, options))
+
+
+def _embed_image(context: command.Context, args: go_flags.Parsed) -> None:
+  model, options = _open(context, args)
+  values = model.VM().Embed(_read(args.rest[1]), options)
+  _print(['Image', 'Embedding'], (args.rest[1], _numbers(values)))
+
+
+def _detect(context: command.Context, args: go_flags.Parsed) -> None:
+  model, options = _open(context, args)
+  _, path, *texts = args.rest
+  found = model.VM().Detect(_read(path), texts, options=options)
+  rows = [
+    [
+      *map(go_flags.general, box),
+      text.decode(errors='replace'),
+      go_flags.general(score),
+      f'{height},{width}',
+    ]
+    for *box, text, score, (height, width, _) in found
+  ]
+  header = ['CenterX', 'CenterY', 'Width', 'Height', 'Text', 'Score', 'Mask']
+  _print(header, *rows)
+
+
+def _draw(context: command.Context, args: go_flags.Parsed) -> None:
+  model, options = _open(context, args)
+  _, text, directory = args.rest
+  images = model.VM().TextToImage(text, options)
+  if directory == '-':
+    for image, _ in images:
+      sys.stdout.buffer.write(image)
+    sys.stdout.buffer.flush()
+    return
+  try:
+    _print_scored('Image', _write_images(images, directory))
+  except OSError as e:
+    raise errors.FailedPrecondition(
+      f'{e.filename} cannot be written: {e.strerror}'
+    ) from e
+
+
+def _write_images(
+  images: list[tuple[bytes, float]], directory: str
+) -> list[tuple[str, float]]:
+  """Writes 0001.PNG and so on; returns their paths and scores."""
+  os.makedirs(directory, _DIR_MODE, exist_ok=True)
+  found = []
+  for number, (image, score) in enumerate(images, 1):
+    path = os.path.join(directory, f'{number:04d}.PNG')
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    with os.fdopen(os.open(path, flags, _FILE_MODE), 'wb') as f:
+      f.write(image)
+    found.append((path, score))
+  return found
+
+
+_EXTRA = go_flags.Flag(
+  'extra', '', 'Extra inputs, for example "temperature:0.2,top_k:40".'
+)
+_LM_FLAGS = (
+  _EXTRA,
+  go_flags.Flag(
+    'proxy', '', 'Send the request to this host:port, whatever is there.'
+  ),
+)
+_GENERATE_FLAGS = (
+  *_LM_FLAGS,
+  go_flags.Flag('stream', False, 'Show the text while it grows.'),
+  go_flags.Flag('terse', False, 'Print texts only, best first.'),
+  go_flags.Flag('n', 0, 'Print at most so many results; 0 for all.'),
+)
+
+
+def _command(
+  name: str,
+  synopsis: str,
+  arguments: str,
+  run: Callable[[command.Context, go_flags.Parsed], None],
+  count: tuple[int, int | None] = (2, 2),
+  flags: Sequence[go_flags.Flag] = (_EXTRA,),
+) -> command.Command:
+  usage = f'{name} [flags] <model id> {arguments}'
+  return command.Command(name, synopsis, usage, run, count, flags)
+
+
+_FILE = 'file, or - for stdin>'
+COMMANDS = (
+  _command(
+    'am.recognize', 'Transcribe an audio.', f'<waveform {_FILE}', _recognize
+  ),
+  _command(
+    'lm.embed',
+    'Compute the embedding of a text.',
+    '<text>',
+    _embed,
+    flags=_LM_FLAGS,
+  ),
+  _command(
+    'lm.generate',
+    'Continue a text.',
+    '<text, or - for stdin>',
+    _generate,
+    flags=_GENERATE_FLAGS,
+  ),
+  _command(
+    'lm.gradient',
+    'Compute gradients of the log-probability of a suffix.',
+    '<prefix> <suffix>',
+    _gradient,
+    (3, 3),
+    _LM_FLAGS,
+  ),
+  _command(
+    'lm.score',
+    'Compute log-probabilities of suffixes.',
+    '<prefix> <suffix> ...',
+    _score,
+    (3, None),
+    _LM_FLAGS,
+  ),
+  _command('vm.classify', 'Classify an image.', f'<image {_FILE}', _classify),
+  _command(
+    'vm.detect',
+    'Find things in an image.',
+    f'<image {_FILE} [<what to look for> ...]',
+    _detect,
+    (2, None),
+  ),
+  _command(
+    'vm.embed',
+    'Compute the embedding of an image.',
+    f'<image {_FILE}',
+    _embed_image,
+  ),
+  _command(
+    'vm.generate',
+    'Generate images for a text.',
+    '<text> <directory for the images, or - for stdout>',
+    _draw,
+    (3, 3),
+  ),
+)
