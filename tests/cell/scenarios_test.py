@@ -1,5 +1,4 @@
-"""Runs several scenarios against one cell as a user does, and looks at what is
-kept of them."""
+"""Runs several scenarios against one cell and checks the stored results."""
 
 import os
 import subprocess

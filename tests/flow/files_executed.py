@@ -56,13 +56,13 @@ def install(directory: str) -> dict[str, str]:
   }
 
 
-def read(path: pathlib.Path) -> tuple[str, dict[int, set[str]]]:
+def read(record: pathlib.Path) -> tuple[str, dict[int, set[str]]]:
   """Returns the program of a recorded process, and its files by window."""
-  name, *lines = path.read_text('utf-8').splitlines()
+  name, *lines = record.read_text('utf-8').splitlines()
   files: dict[int, set[str]] = {}
   for line in lines:
-    window, _, name = line.partition('\t')
-    files.setdefault(int(window), set()).add(name)
+    window, _, path = line.partition('\t')
+    files.setdefault(int(window), set()).add(path)
   return name, files
 
 
@@ -125,7 +125,7 @@ def offline(directory: str) -> list[str]:
   found = set()
   for path in pathlib.Path(env[recorder.OUT]).iterdir():
     name, windows = read(path)
-    if re.search(r'runfiles/\w+/harness/', name):
+    if re.search(r'/harness/[a-z_/]+\.py$', name):
       found |= windows.get(0, set())
   return sorted(found)
 
