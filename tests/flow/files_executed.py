@@ -34,8 +34,9 @@ OFFLINE = 'Offline'
 # The greatest number of files that a reader has to open.
 LIMITS = {GENERATE: 40, OFFLINE: 30}
 
-_CALLS = 3
-_SETTLE_SECS = 0.5
+_CALLS = 5
+# Time for a signal to be handled. Longer windows record other work too.
+_SETTLE_SECS = 0.1
 
 
 def install(directory: str) -> dict[str, str]:
