@@ -152,7 +152,8 @@ def _embed(context: command.Context, args: go_flags.Parsed) -> None:
 
 def _gradient(context: command.Context, args: go_flags.Parsed) -> None:
   model, options = _open(context, args)
-  scores, gradients = model.LM().Gradient(*args.rest[1:], options)
+  _, prefix, suffix = args.rest
+  scores, gradients = model.LM().Gradient(prefix, suffix, options)
   row = [_numbers(scores)]
   for _, values in sorted(gradients.items()):
     more = ', ...' if len(values) > _MAX_GRADIENT_VALUES else ''

@@ -3,10 +3,12 @@
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from concurrent import futures
 import contextlib
+import functools
 from typing import Any
 
 from saxml_ext.client.models import completion
 from saxml_ext.client.transport import blocking
+from saxml_ext.client.transport import callbacks
 from saxml_ext.client.transport import data_client
 from saxml_ext.client.transport import options as options_lib
 from saxml_ext.common import errors
@@ -38,18 +40,6 @@ def _items(response: lm_pb2.GenerateStreamResponse) -> list[StreamItem]:
 def _scores(item: lm_pb2.GenerateStreamItem) -> list[float]:
   # Old servers fill the single score only.
   return list(item.scores) or [item.score]
-
-
-def _generate_request(
-  client: data_client.DataClient,
-  text: str,
-  options: options_lib.ModelOptions | None,
-) -> tuple[lm_pb2.GenerateRequest, float | None]:
-  options = options or options_lib.ModelOptions()
-  request = lm_pb2.GenerateRequest(
-    model_key=client.model_id, text=text, extra_inputs=options.ToProto()
-  )
-  return request, options.seconds
 
 
 class LM(data_client.Caller):
@@ -124,8 +114,13 @@ class LM(data_client.Caller):
       One item per sample: (new text, bytes of its text so far, in UTF-8, to
       keep before it, scores of the new text by kind).
     """
-    request, timeout = _generate_request(self._client, text, options)
-    responses = self._client.stream(_STREAM, request, timeout)
+    options = options or options_lib.ModelOptions()
+    request = lm_pb2.GenerateRequest(
+      model_key=self._client.model_id,
+      text=text,
+      extra_inputs=options.ToProto(),
+    )
+    responses = self._client.stream(_STREAM, request, options.seconds)
     async with contextlib.aclosing(responses):
       async for response in responses:
         yield _items(response)
@@ -268,8 +263,11 @@ class BlockingLM(blocking.Wrapper[LM]):
       A future of what `Generate` returns; it raises what `Generate` raises.
       Cancelling it cancels the request.
     """
-    request, timeout = _generate_request(self._client, text, options)
-    return self._client.future(_GENERATE, request, timeout, _texts)
+    return callbacks.start(self._not_waiting.Generate(text, options))
+
+  @functools.cached_property
+  def _not_waiting(self) -> LM:
+    return LM(self._client.over(callbacks.transport))
 
   def GenerateStream(
     self,

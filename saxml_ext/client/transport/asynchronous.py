@@ -5,10 +5,8 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any, TypeVar
 
 import grpc
-from grpc_health.v1 import health_pb2_grpc
 
 from saxml_ext.client.transport import address_watcher
-from saxml_ext.client.transport import attempts
 from saxml_ext.client.transport import blocking
 from saxml_ext.common import grpc_util
 from saxml_ext.common.telemetry import tracing
@@ -16,26 +14,20 @@ from saxml_ext.common.telemetry import tracing
 _T = TypeVar('_T')
 
 
-class Asynchronous:
-  """A `blocking.Transport` for the coroutines of one event loop."""
+class Asynchronous(blocking.Transport):
+  """A transport for the coroutines of one event loop."""
 
   def __init__(self):
     """Creates it; call on the event loop."""
-    self.connections = attempts.Connections(self.channel)
-    self.admin_clients: dict[tuple[str, str], Any] = {}
+    super().__init__()
     self._loop = asyncio.get_running_loop()
 
   def channel(self, address: str) -> grpc.aio.Channel:
     return grpc_util.aio_channel(address)
 
   def probe(self, address: str) -> None:
-    self._call_soon(lambda: self._probe(address))
-
-  def _probe(self, address: str) -> None:
-    connection = self.connections.busy(address)
-    if connection:
-      stub = connection.stub(health_pb2_grpc.HealthStub)
-      blocking.start_probe(stub.Check)
+    probe = super().probe
+    self._call_soon(lambda: probe(address))
 
   def lock(self) -> asyncio.Lock:
     return asyncio.Lock()

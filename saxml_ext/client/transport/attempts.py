@@ -31,6 +31,9 @@ class Retry:
   """One call's attempts: 10 ms apart at first, then x1.1 each, up to 20 s.
 
   Not thread-safe; the attempts of a call follow each other.
+
+  Attributes:
+    avoid: The replica of the latest attempt; None if there was none.
   """
 
   def __init__(
@@ -51,6 +54,7 @@ class Retry:
     self._retried = retried
     self._deadline = None if timeout is None else time.monotonic() + timeout
     self._attempts = 0
+    self.avoid: str | None = None
     self._last: errors.SaxError | None = None
 
   def remaining(self) -> float | None:

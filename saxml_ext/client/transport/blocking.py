@@ -1,8 +1,9 @@
 """How a client sends and waits, apart from what it sends and when.
 
 The client's logic (retries, choice of replicas, watching) is written once, as
-coroutines over a `Transport`. With `Blocking` they never suspend, and a plain
-function can run them; with asynchronous.py's they suspend as coroutines do.
+coroutines over a `Transport`. With the one of this module they never suspend,
+and a plain function can run them; with asynchronous.py's they suspend as
+coroutines do.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
@@ -31,69 +32,13 @@ class Watcher(Protocol):
   """What `address_watcher.AddressWatcher` offers here."""
 
   def addresses(self, timeout: float | None) -> frozenset[str]:
-    """The replicas' addresses, "host:port"."""
+    """Returns the replicas' addresses, "host:port"."""
 
   def count(self) -> int:
-    """How many replicas are known right now."""
+    """Returns the number of replicas that are known right now."""
 
   def call_when_known(self, function: Callable[[], None]) -> None:
     """Calls `function` once `addresses` would not have to wait."""
-
-
-def start_probe(call: Callable[..., Any]) -> None:
-  """Calls a stub's method, whose answer is of no interest, without waiting."""
-  started = call(health_pb2.HealthCheckRequest(), timeout=_PROBE_SECONDS)
-  # gRPC cancels a call that nothing refers to.
-  started.add_done_callback(lambda _: None)
-
-
-class Transport(Protocol):
-  """Sends and waits.
-
-  Attributes:
-    connections: to model servers.
-    admin_clients: (sax_root, cell) -> `admin_client.AdminClient`.
-  """
-
-  connections: attempts.Connections
-  admin_clients: dict[tuple[str, str], Any]
-
-  def channel(self, address: str) -> grpc.Channel | grpc.aio.Channel:
-    """A new channel to "host:port"."""
-
-  def probe(self, address: str) -> None:
-    """Sends a little to "host:port" where requests are outstanding.
-
-    Whoever is gone does not acknowledge it, which ends the connection and with
-    it the requests (see `grpc_util.CHANNEL_OPTIONS`): they can be sent to
-    others. Those acknowledged before would wait until their deadlines. Any
-    thread may call this; it does not wait.
-    """
-
-  def lock(self) -> contextlib.AbstractAsyncContextManager:
-    """A new lock, to be held by one caller at a time."""
-
-  async def sleep(self, seconds: float) -> None:
-    """Waits."""
-
-  async def read(self, function: Callable[..., _T], *args) -> _T:
-    """Calls a function that reads files."""
-
-  async def send(self, rpc: Any, request: Any, timeout: float | None) -> Any:
-    """Calls a stub's method; raises grpc.RpcError."""
-
-  def stream(
-    self, rpc: Any, request: Any, timeout: float | None
-  ) -> AsyncGenerator[Any, None]:
-    """Calls a stub's streaming method; raises grpc.RpcError.
-
-    Closing the iterator cancels the call.
-    """
-
-  async def addresses(
-    self, watcher: Watcher, timeout: float | None
-  ) -> frozenset[str]:
-    """The watcher's addresses, waiting for the first one."""
 
 
 class _Lock:
@@ -109,37 +54,63 @@ class _Lock:
     self._lock.release()
 
 
-class Blocking:
-  """A `Transport` whose coroutines never suspend. Thread-safe."""
+class Transport:
+  """Sends and waits; coroutines of this one never suspend. Thread-safe.
+
+  Subclasses wait in other ways.
+
+  Attributes:
+    connections: The connections to model servers.
+    admin_clients: (sax_root, cell) -> `admin_client.AdminClient`.
+  """
 
   def __init__(self):
     self.connections = attempts.Connections(self.channel)
     self.admin_clients: dict[tuple[str, str], Any] = {}
 
-  def channel(self, address: str) -> grpc.Channel:
+  def channel(self, address: str) -> grpc.Channel | grpc.aio.Channel:
+    """Returns a new channel to "host:port"."""
     return grpc_util.channel(address)
 
   def probe(self, address: str) -> None:
-    connection = self.connections.busy(address)
-    if connection:
-      stub = connection.stub(health_pb2_grpc.HealthStub)
-      start_probe(stub.Check.future)
+    """Sends a little to "host:port" where requests are outstanding.
 
-  def lock(self) -> _Lock:
+    A server that is gone does not acknowledge it, which ends the connection and
+    with it the requests (see `grpc_util.CHANNEL_OPTIONS`): they can be sent to
+    others. Those acknowledged before would wait until their deadlines. Any
+    thread may call this; it does not wait.
+    """
+    if connection := self.connections.busy(address):
+      check = connection.stub(health_pb2_grpc.HealthStub).Check
+      started = getattr(check, 'future', check)(  # gRPC of an event loop is.
+        health_pb2.HealthCheckRequest(), timeout=_PROBE_SECONDS
+      )
+      # gRPC cancels a call that nothing refers to.
+      started.add_done_callback(lambda _: None)
+
+  def lock(self) -> contextlib.AbstractAsyncContextManager:
+    """Returns a new lock, to be held by one caller at a time."""
     return _Lock()
 
   async def sleep(self, seconds: float) -> None:
+    """Waits."""
     time.sleep(seconds)
 
   async def read(self, function: Callable[..., _T], *args) -> _T:
+    """Calls a function that reads files."""
     return function(*args)
 
   async def send(self, rpc: Any, request: Any, timeout: float | None) -> Any:
+    """Calls a stub's method; raises grpc.RpcError."""
     return rpc(request, timeout=timeout, metadata=tracing.OUTGOING.get())
 
   async def stream(
     self, rpc: Any, request: Any, timeout: float | None
   ) -> AsyncGenerator[Any, None]:
+    """Calls a stub's streaming method; raises grpc.RpcError.
+
+    Closing the iterator cancels the call.
+    """
     call = rpc(request, timeout=timeout, metadata=tracing.OUTGOING.get())
     try:
       for response in call:
@@ -150,14 +121,15 @@ class Blocking:
   async def addresses(
     self, watcher: Watcher, timeout: float | None
   ) -> frozenset[str]:
+    """Returns the watcher's addresses, waiting for the first one."""
     return watcher.addresses(timeout)
 
 
-TRANSPORT = Blocking()
+TRANSPORT = Transport()
 
 
-def transport() -> Blocking:
-  """This process's only one."""
+def transport() -> Transport:
+  """Returns this process's only one."""
   return TRANSPORT
 
 
@@ -172,7 +144,7 @@ def run(awaitable: Awaitable[_T]) -> _T:
 
 
 def of(function: Callable[_P, Awaitable[_T]]) -> Callable[_P, _T]:
-  """The blocking form of a coroutine function over the blocking transport."""
+  """Returns the blocking form of a coroutine function over the blocking transport."""
 
   @functools.wraps(function)
   def blocking(*args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -202,7 +174,7 @@ class Wrapper(Generic[_S]):
 def method(
   function: Callable[Concatenate[_S, _P], Awaitable[_T]],
 ) -> Callable[Concatenate[Wrapper[_S], _P], _T]:
-  """The blocking form of a coroutine method, for a `Wrapper` of its class."""
+  """Returns the blocking form of a coroutine method, for a `Wrapper` of its class."""
 
   @functools.wraps(function)
   def blocking(self: Wrapper[_S], *args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -212,7 +184,7 @@ def method(
 
 
 def iterate(items: AsyncGenerator[_T, None]) -> Iterator[_T]:
-  """The items of an asynchronous generator over the blocking transport."""
+  """Yields the items of an asynchronous generator over the blocking transport."""
   try:
     while True:
       try:
@@ -227,7 +199,7 @@ def iterate(items: AsyncGenerator[_T, None]) -> Iterator[_T]:
 def stream_of(
   function: Callable[_P, AsyncGenerator[_T, None]],
 ) -> Callable[_P, Iterator[_T]]:
-  """The blocking form of an asynchronous generator function."""
+  """Returns the blocking form of an asynchronous generator function."""
 
   @functools.wraps(function)
   def blocking(*args: _P.args, **kwargs: _P.kwargs) -> Iterator[_T]:

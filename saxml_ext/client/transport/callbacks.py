@@ -100,8 +100,8 @@ class _Once:
       self._function()
 
 
-class Callbacks(blocking.Blocking):
-  """A `blocking.Transport` for requests that `start` runs.
+class Callbacks(blocking.Transport):
+  """A transport for requests that `start` runs.
 
   It shares the blocking transport's connections. Reading files and streaming
   block here as they do there.
@@ -141,6 +141,11 @@ class Callbacks(blocking.Blocking):
 
 
 TRANSPORT = Callbacks()
+
+
+def transport() -> Callbacks:
+  """Returns this process's only one."""
+  return TRANSPORT
 
 
 class _Task(Generic[_T]):

@@ -1,10 +1,10 @@
 """Requests to the replicas of one model."""
 
 from collections.abc import AsyncGenerator, Callable
-from concurrent import futures
 import contextlib
+import copy
 import dataclasses
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 
@@ -12,13 +12,10 @@ from saxml_ext.client.transport import address_watcher
 from saxml_ext.client.transport import admin_client
 from saxml_ext.client.transport import attempts as attempts_lib
 from saxml_ext.client.transport import blocking
-from saxml_ext.client.transport import callbacks
 from saxml_ext.client.transport import options as options_lib
 from saxml_ext.common import errors
 from saxml_ext.common import ids
 from saxml_ext.common.telemetry import tracing
-
-_T = TypeVar('_T')
 
 # Bytes of an image, a recording or the like. Stock Sax's client takes texts,
 # too.
@@ -77,6 +74,12 @@ class DataClient:
       self._retried -= {grpc.StatusCode.RESOURCE_EXHAUSTED}
     self._known_watcher: address_watcher.AddressWatcher | None = None
 
+  def over(self, transport: Callable[[], blocking.Transport]) -> 'DataClient':
+    """Returns a client of the same model over another transport."""
+    other = copy.copy(self)
+    other._transport = transport
+    return other
+
   async def call(
     self,
     method: Method,
@@ -85,8 +88,21 @@ class DataClient:
   ) -> Any:
     """Fills in a request's model key, sends it and returns its response."""
     request.model_key = self.model_id
-    timeout = options_lib.timeout_of(options)
-    return await self._call(self._transport(), method, request, timeout)
+    transport = self._transport()
+    attempts = self._attempts(method, options_lib.timeout_of(options))
+
+    async def attempt() -> Any:
+      connection, rpc = await self._choose(transport, method, attempts)
+      connection.begin()
+      try:
+        response = await transport.send(rpc, request, attempts.remaining())
+      finally:
+        connection.end()
+      self._note_answer()
+      return response
+
+    with tracing.outgoing_call(method.name, self.model_id):
+      return await attempts.run(attempt, transport.sleep, self._has_others)
 
   async def call_with(
     self,
@@ -110,13 +126,9 @@ class DataClient:
     """
     transport = self._transport()
     attempts = self._attempts(method, timeout)
-    avoid = None
 
     async def begin() -> tuple[AsyncGenerator[Any, None], Any]:
-      nonlocal avoid
-      connection = await self._choose(transport, avoid, attempts.remaining())
-      avoid = connection.address
-      rpc = getattr(connection.stub(method.stub_class), method.rpc)
+      connection, rpc = await self._choose(transport, method, attempts)
       responses = _outstanding(
         connection, transport.stream(rpc, request, attempts.remaining())
       )
@@ -140,67 +152,27 @@ class DataClient:
         except grpc.RpcError as e:
           raise errors.from_rpc_error(e) from e
 
-  def future(
-    self,
-    method: Method,
-    request: Any,
-    timeout: float | None,
-    convert: Callable[[Any], _T],
-  ) -> futures.Future[_T]:
-    """Sends a request without waiting and without a thread for it.
-
-    Returns:
-      A future of `convert(response)`; it raises what `call` raises.
-    """
-
-    async def call() -> _T:
-      return convert(
-        await self._call(callbacks.TRANSPORT, method, request, timeout)
-      )
-
-    return callbacks.start(call())
-
-  async def _call(
-    self,
-    transport: blocking.Transport,
-    method: Method,
-    request: Any,
-    timeout: float | None,
-  ) -> Any:
-    attempts = self._attempts(method, timeout)
-    avoid = None
-
-    async def attempt() -> Any:
-      nonlocal avoid
-      connection = await self._choose(transport, avoid, attempts.remaining())
-      avoid = connection.address
-      rpc = getattr(connection.stub(method.stub_class), method.rpc)
-      connection.begin()
-      try:
-        response = await transport.send(rpc, request, attempts.remaining())
-      finally:
-        connection.end()
-      self._note_answer()
-      return response
-
-    with tracing.outgoing_call(method.name, self.model_id):
-      return await attempts.run(attempt, transport.sleep, self._has_others)
-
   async def _choose(
     self,
     transport: blocking.Transport,
-    avoid: str | None,
-    timeout: float | None,
-  ) -> attempts_lib.Connection:
+    method: Method,
+    attempts: attempts_lib.Retry,
+  ) -> tuple[attempts_lib.Connection, Any]:
+    """Returns the connection of the next attempt, and its stub's method."""
+    connections = transport.connections
     if self._options.proxy_addr:
-      return transport.connections.get(self._options.proxy_addr)
-    addresses = await transport.addresses(self._watcher(), timeout)
-    return transport.connections.choose(
-      addresses, self._options.num_conn, avoid
-    )
+      connection = connections.get(self._options.proxy_addr)
+    else:
+      connection = connections.choose(
+        await transport.addresses(self._watcher(), attempts.remaining()),
+        self._options.num_conn,
+        attempts.avoid,
+      )
+    attempts.avoid = connection.address
+    return connection, getattr(connection.stub(method.stub_class), method.rpc)
 
   def _has_others(self) -> bool:
-    """Whether another replica can be picked than one that just failed."""
+    """Returns whether another replica can be picked than one that just failed."""
     if self._options.proxy_addr:
       return False
     return self._watcher().count() > 1 and self._options.num_conn > 1

@@ -41,7 +41,7 @@ class Conversation(Protocol):
 
 
 # Fields of such a request that can only ask for nothing.
-CONVERSATION_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+CONVERSATION_NEUTRAL: dict[str, tuple[Any, ...]] = {
   'add_generation_prompt': (True,),
   'continue_final_message': (False,),
   'echo': (False,),

@@ -5,7 +5,6 @@ setting without effect.
 """
 
 from collections.abc import Mapping
-import functools
 import json
 import re
 from typing import Any, ClassVar, NoReturn, TypeVar
@@ -28,7 +27,9 @@ _NAMED_FIELD = re.compile(r'Object (contains unknown|missing required) field')
 _PATH = re.compile(r' - at `\$\.?(.*)`$')
 
 
-class Request(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class Request(  # type: ignore[call-arg]
+  msgspec.Struct, forbid_unknown_fields=True, kw_only=True
+):
   """Base of the structs of requests. In all of them, null counts as absent.
 
   Attributes:
@@ -174,7 +175,6 @@ def _reason(text: str, value: Any, allowed: dict[str, Any]) -> str:
   return f'{_shown(value)} does not fit: {text}'
 
 
-@functools.cache
 def schema(kind: type[Request]) -> dict[str, Any]:
   """Returns the JSON schema of a struct, in which nothing is null."""
   [root], parts = msgspec.json.schema_components([kind], ref_template='{name}')

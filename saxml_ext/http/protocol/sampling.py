@@ -42,7 +42,9 @@ AnyPrompt: TypeAlias = (
 )
 
 
-class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
+class StreamOptions(  # type: ignore[call-arg]
+  msgspec.Struct, forbid_unknown_fields=True
+):
   """How a stream reports tokens."""
 
   include_usage: bool | None = None
@@ -54,7 +56,7 @@ class StreamOptions(msgspec.Struct, forbid_unknown_fields=True):
   ] = None
 
 
-class Sampling(fields.Request, kw_only=True):
+class Sampling(fields.Request, kw_only=True):  # type: ignore[call-arg]
   """What a request asks for, apart from its prompt and its form."""
 
   model: str | None = None

@@ -49,7 +49,11 @@ class Embeddings(fields.Request):
       {'object': 'embedding', 'index': i, 'embedding': self._written(values)}
       for i, values in enumerate(found)
     ]
-    answer = {'object': 'list', 'data': data, 'model': self.model or model}
+    answer: dict[str, Any] = {
+      'object': 'list',
+      'data': data,
+      'model': self.model or model,
+    }
     if tokens is not None:
       answer['usage'] = {'prompt_tokens': tokens, 'total_tokens': tokens}
     return answer
