@@ -7,7 +7,7 @@ from saxml_ext.protobuf import completion_pb2_grpc
 from saxml_ext.protobuf import lm_pb2_grpc
 from saxml_ext.protobuf import modelet_pb2_grpc
 from saxml_ext.server.completion import completion_service
-from saxml_ext.server.lifecycle import dormancy as dormancy_lib
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.lifecycle import lifecycle
 from saxml_ext.server.loading import servable
 from saxml_ext.server.services import lm_service
@@ -51,7 +51,7 @@ class ModelServer:
     self.models = lifecycle.Models(
       load_fn,
       behaviour.has_room,
-      dormancy_lib.Dormancy(behaviour.early_reject),
+      entry_lib.Dormancy(behaviour.early_reject),
     )
     self._started = False
     self._server = grpc_aio.make_server()

@@ -54,8 +54,8 @@ from saxml_ext.server.group import group_flags
 from saxml_ext.server.group import group_follower
 from saxml_ext.server.group import group_leader
 from saxml_ext.server.group import group_prepare
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.lifecycle import lifecycle
-from saxml_ext.server.lifecycle import spec
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import memory_check
 from saxml_ext.server.loading import servable
@@ -160,7 +160,7 @@ def _prepare_fn() -> group_prepare.PrepareFn:
 
 
 def _has_room(
-  in_group: bool, pax_paths: Collection[str], model: spec.Spec
+  in_group: bool, pax_paths: Collection[str], model: entry_lib.Spec
 ) -> bool:
   """Whether a model can be loaded beside those that are here."""
   # The other hosts of a group, and paxml, do not say what they need.
@@ -200,7 +200,7 @@ def _servable_paths(known: Collection[str]) -> list[str]:
   return names
 
 
-def _static_specs() -> dict[str, spec.Spec]:
+def _static_specs() -> dict[str, entry_lib.Spec]:
   """Models given by flags, by key."""
   lengths = {len(f.value) for f in (_MODELS, _MODEL_KEYS, _CHECKPOINTS)}
   if len(lengths) != 1:
@@ -210,7 +210,7 @@ def _static_specs() -> dict[str, spec.Spec]:
       ' give one of each per model'
     )
   return {
-    key: spec.Spec(path, checkpoint, overrides, acls={})
+    key: entry_lib.Spec(path, checkpoint, overrides, acls={})
     for path, key, checkpoint, overrides in zip(
       _MODELS.value,
       _MODEL_KEYS.value,

@@ -15,7 +15,7 @@ from saxml_ext.common.testing import modules
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import lm_pb2_grpc
-from saxml_ext.server.lifecycle import spec as spec_lib
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.testing import small_model
 
@@ -33,7 +33,7 @@ class ServerProgramsTest(absltest.TestCase):
     cls.checkpoint = small_model.write(os.path.join(directory, 'checkpoint'))
     cls.path = os.path.join(directory, 'set')
     made = loader.plan(
-      spec_lib.Spec(small_model.MODEL_PATH, cls.checkpoint, {}, acls={})
+      entry_lib.Spec(small_model.MODEL_PATH, cls.checkpoint, {}, acls={})
     )
     run = made.executables()
     compile_set.compile_set(

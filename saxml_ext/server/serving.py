@@ -13,8 +13,8 @@ from saxml_ext.server import membership
 from saxml_ext.server import model_server
 from saxml_ext.server import signals
 from saxml_ext.server.group import group_leader
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.lifecycle import lifecycle
-from saxml_ext.server.lifecycle import spec
 from saxml_ext.server.loading import servable
 from saxml_ext.server.monitoring import monitoring
 from saxml_ext.server.startup import cell_options as behaviour_lib
@@ -49,7 +49,7 @@ class Options:
   sax_root: str
   sax_cell: str
   server_spec: admin_pb2.ModelServer
-  static: Mapping[str, spec.Spec]
+  static: Mapping[str, entry_lib.Spec]
   drain_secs: float
   leader: group_leader.GroupLeader | None = None
   behaviour: behaviour_lib.Behaviour = behaviour_lib.DEFAULT

@@ -10,7 +10,7 @@ from absl import flags
 
 from saxml_ext.common import program
 from saxml_ext.server import server
-from saxml_ext.server.lifecycle import spec as spec_lib
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
 from tests.cell import instant_runner
@@ -25,7 +25,7 @@ _COMPLETED = flags.DEFINE_string(
 
 
 def _load(
-  spec: spec_lib.Spec, on_failure: Callable[[str], None]
+  spec: entry_lib.Spec, on_failure: Callable[[str], None]
 ) -> servable.Servable:
   settings, codecs = stand_in.model(spec)
   engine = instant_runner.InstantRunner(

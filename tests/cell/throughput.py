@@ -28,7 +28,7 @@ from harness.systems import launch
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.params import all_params  # noqa: F401 Registers them.
-from saxml_ext.server.lifecycle import spec as spec_lib
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import loader
 from serve import children
 from serve import local_cell
@@ -168,7 +168,7 @@ def _engine(load: Load, checkpoint: str) -> runner_lib.Runner:
     jax.config.update('jax_compilation_cache_dir', load.jax_cache_dir)
     jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)
     jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)
-  spec = spec_lib.Spec(load.params, checkpoint, overrides={}, acls={})
+  spec = entry_lib.Spec(load.params, checkpoint, overrides={}, acls={})
   return loader.prepare(spec).start()
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from saxml_ext.params import overrides
 from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib
-from saxml_ext.server.lifecycle import spec as spec_lib
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.vocabulary import codec
 
 VOCAB_SIZE = 50400
@@ -18,7 +18,7 @@ class Model(NamedTuple):
   codecs: codec.Codecs
 
 
-def model(spec: spec_lib.Spec) -> Model:
+def model(spec: entry_lib.Spec) -> Model:
   """Makes the model of a spec without a checkpoint; the last id ends answers."""
   params = overrides.apply(registry.lookup(spec.model_path), spec.overrides)
   settings = settings_lib.Settings.of(

@@ -27,7 +27,7 @@ from saxml_ext.groups import leader_address as store_lib
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
 from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.server import jax_setup
-from saxml_ext.server.lifecycle import spec as spec_lib
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import loader
 
 _CHECKPOINT = flags.DEFINE_string(
@@ -72,7 +72,7 @@ def _prepare(request: modelet_pb2.LoadRequest | None = None):
   """Prepares the model of the flags; ignores the request in the log."""
   del request
   return loader.prepare(
-    spec_lib.Spec(
+    entry_lib.Spec(
       _PARAMS.value, _CHECKPOINT.value, json.loads(_OVERRIDES.value), acls={}
     )
   )

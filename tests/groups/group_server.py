@@ -14,7 +14,7 @@ import jax
 from saxml_ext.common import program
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.server import server
-from saxml_ext.server.lifecycle import spec as spec_lib
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
 from saxml_ext.server.vocabulary import codec
@@ -43,13 +43,13 @@ class _Prepared:
     )
 
 
-def _prepare(spec: spec_lib.Spec) -> _Prepared:
+def _prepare(spec: entry_lib.Spec) -> _Prepared:
   identity = {'params': spec.model_path, 'devices': str(jax.device_count())}
   return _Prepared(identity, *stand_in.model(spec))
 
 
 def _load(
-  spec: spec_lib.Spec, on_failure: Callable[[str], None]
+  spec: entry_lib.Spec, on_failure: Callable[[str], None]
 ) -> servable.Servable:
   prepared = _prepare(spec)
   return loader.serve(

@@ -11,7 +11,7 @@ from absl import flags
 from saxml_ext.common import program
 from saxml_ext.engine import request as request_lib
 from saxml_ext.server import server
-from saxml_ext.server.lifecycle import spec as spec_lib
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
 from tests.engines import stand_in
@@ -29,7 +29,7 @@ _FAIL_AFTER = flags.DEFINE_integer(
 
 
 def _load(
-  spec: spec_lib.Spec, on_failure: Callable[[str], None]
+  spec: entry_lib.Spec, on_failure: Callable[[str], None]
 ) -> servable.Servable:
   settings, codecs = stand_in.model(spec)
   engine = typing_runner.TypingRunner(

@@ -22,7 +22,7 @@ from saxml_ext.params import gptj
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
 from saxml_ext.server import model_server
-from saxml_ext.server.lifecycle import spec as spec_lib
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.testing import fake_runner
 from saxml_ext.server.testing import server_fixture
 
@@ -84,7 +84,7 @@ class EveryService:
     await self.model_server.start()
     await asyncio.wrap_future(
       self.model_server.models.load(
-        MODEL, spec_lib.Spec('test.Params', '/ckpt', {}, {})
+        MODEL, entry_lib.Spec('test.Params', '/ckpt', {}, {})
       )
     )
     leader = followers.Members(EPOCH, 2, _Goodbye())

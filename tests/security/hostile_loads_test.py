@@ -20,7 +20,7 @@ import grpc
 
 from saxml_ext.common.security import roots
 from saxml_ext.protobuf import modelet_pb2
-from saxml_ext.server.lifecycle import spec
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.testing import server_fixture
 from saxml_ext.server.testing import small_model
@@ -274,7 +274,9 @@ class HostileLoadsTest(parameterized.TestCase):
       )
 
   def test_what_is_inside_is_read(self):
-    plan = loader.plan(spec.Spec(small_model.MODEL_PATH, self.model, {}, {}))
+    plan = loader.plan(
+      entry_lib.Spec(small_model.MODEL_PATH, self.model, {}, {})
+    )
     self.assertEqual(plan.settings.engine.eos_id, small_model.EOS_ID)
 
 

@@ -20,7 +20,7 @@ from saxml_ext.engine import runner as runner_lib
 from saxml_ext.evaluation import dataset
 from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.server import jax_setup
-from saxml_ext.server.lifecycle import spec
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import loader
 
 _COUNT = flags.DEFINE_integer(
@@ -32,7 +32,7 @@ def main(argv: Sequence[str]) -> None:
   del argv
   jax_setup.configure(None)
   model = loader.prepare(
-    spec.Spec(bundle.PARAMS, bundle.pax_checkpoint() or '', {}, acls={})
+    entry_lib.Spec(bundle.PARAMS, bundle.pax_checkpoint() or '', {}, acls={})
   )
   prompts = dataset.encode_prompts(
     dataset.load_articles(bundle.eval_path(), _COUNT.value),

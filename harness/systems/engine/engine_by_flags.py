@@ -15,7 +15,7 @@ from saxml_ext.params import overrides as overrides_lib
 from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.server import jax_setup
-from saxml_ext.server.lifecycle import spec
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.programs import program_flags
 from saxml_ext.server.scheduling import scheduler
@@ -70,7 +70,7 @@ def make(inputs: network_program.Inputs) -> system.System:
   try:
     jax_setup.check_devices()
     model = engine_system.load(
-      spec.Spec(_PARAMS.value, _checkpoint(), _overrides(), acls={}),
+      entry_lib.Spec(_PARAMS.value, _checkpoint(), _overrides(), acls={}),
       program_flags.sets(),
     )
   except errors.SaxError as error:

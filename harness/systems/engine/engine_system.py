@@ -21,13 +21,12 @@ from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.params import settings as settings_lib
-from saxml_ext.server.lifecycle import spec as spec_lib
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
 from saxml_ext.server.programs import programs as programs_lib
 from saxml_ext.server.scheduling import scheduler
-from saxml_ext.server.services import extra_inputs
-from saxml_ext.server.services import prompts as prompts_lib
+from saxml_ext.server.services import requests
 
 
 def _is_first_token_certain(engine: config_lib.EngineConfig) -> bool:
@@ -134,7 +133,7 @@ class EngineSystem:
 
 
 def load(
-  spec: spec_lib.Spec, programs: programs_lib.Programs = programs_lib.NONE
+  spec: entry_lib.Spec, programs: programs_lib.Programs = programs_lib.NONE
 ) -> servable.Servable:
   """Loads a model as the model server does; takes seconds to minutes.
 
@@ -160,10 +159,10 @@ def _request(ids: np.ndarray, settings: settings_lib.Settings) -> _Request:
   """What the model server makes of a prompt without extra inputs."""
   engine = settings.engine
   extra = settings.extra_inputs[scheduler.GENERATE]
-  limit = extra_inputs.max_new_tokens(extra, engine.max_new_tokens)
+  limit = requests.max_new_tokens(extra, engine.max_new_tokens)
   return _Request(
-    tokens=prompts_lib.finish(ids, settings),
+    tokens=requests.finish(ids, settings),
     max_new_tokens=limit,
     min_new_tokens=min(engine.min_new_tokens, limit),
-    **extra_inputs.choices(extra, settings),
+    **requests.choices(extra, settings),
   )

@@ -10,7 +10,7 @@ from harness.systems.engine import engine_system
 from harness.systems.testing import replies
 from saxml_ext.common import errors
 from saxml_ext.server import jax_setup
-from saxml_ext.server.lifecycle import spec
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.testing import small_model
 
 _INPUTS = [
@@ -42,7 +42,7 @@ class EngineSystemTest(absltest.TestCase):
   def _make(self, **overrides) -> engine_system.EngineSystem:
     overrides = {'BATCH_SIZE': '1', 'MAX_DECODE_STEPS': '4', **overrides}
     model = engine_system.load(
-      spec.Spec(small_model.MODEL_PATH, self.directory, overrides, acls={})
+      entry_lib.Spec(small_model.MODEL_PATH, self.directory, overrides, acls={})
     )
     made = engine_system.EngineSystem(model, _INPUTS)
     self.addCleanup(made.close)

@@ -23,7 +23,7 @@ from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.params import overrides
 from saxml_ext.params import registry
 from saxml_ext.server import jax_setup
-from saxml_ext.server.lifecycle import spec as spec_lib
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.random_weights import random_model
 
@@ -65,7 +65,7 @@ def main(argv: Sequence[str]) -> None:
       registry.lookup(_PARAMS.value), _OVERRIDE.value
     )
     made = loader.plan(
-      spec_lib.Spec(
+      entry_lib.Spec(
         model_path=_PARAMS.value,
         checkpoint_path=_checkpoint_path(),
         overrides=changes,

@@ -21,7 +21,7 @@ from saxml_ext.common import user_path
 from saxml_ext.engine import request as request_lib
 from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.server import jax_setup
-from saxml_ext.server.lifecycle import spec as spec_lib
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.programs import programs
 
@@ -46,7 +46,7 @@ def main(argv: Sequence[str]) -> None:
   with compilations.counting() as compiled:
     try:
       runner = loader.prepare(
-        spec_lib.Spec(_PARAMS.value, checkpoint, overrides={}, acls={}),
+        entry_lib.Spec(_PARAMS.value, checkpoint, overrides={}, acls={}),
         programs.Programs.open(paths),
       ).start()
       _tell('model')

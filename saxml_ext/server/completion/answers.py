@@ -1,11 +1,17 @@
-"""From the engine's progress and result to the messages of a completion."""
+"""The messages of a completion, from the engine's progress and result."""
 
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from saxml_ext.protobuf import completion_pb2
 from saxml_ext.server.completion import asked as asked_lib
-from saxml_ext.server.completion import choices
 from saxml_ext.server.loading import servable as servable_lib
+from saxml_ext.server.vocabulary import codec as codec_lib
+
+_STOP = completion_pb2.FINISH_REASON_STOP
+_LENGTH = completion_pb2.FINISH_REASON_LENGTH
 
 
 class Answers:
@@ -24,7 +30,7 @@ class Answers:
     self.ended = False
     self._asked = asked
     self._codec = model.codecs.words or model.codecs.output
-    self._choices: list[choices.Choice] = []
+    self._choices: list[Choice] = []
     # Answers that are not streamed wait here for the others.
     self._told: dict[int, completion_pb2.Choice] = {}
 
@@ -55,11 +61,9 @@ class Answers:
         choice.finish(hypothesis, hypothesis.logprob)
     return self._last()
 
-  def _choice(self, i: int) -> choices.Choice:
+  def _choice(self, i: int) -> 'Choice':
     while len(self._choices) <= i:
-      self._choices.append(
-        choices.Choice(len(self._choices), self._asked, self._codec)
-      )
+      self._choices.append(Choice(len(self._choices), self._asked, self._codec))
     return self._choices[i]
 
   def _last(self) -> completion_pb2.CompleteResponse:
@@ -84,3 +88,215 @@ class Answers:
       told.MergeFrom(each)
       told.text = text
     return None
+
+
+class Choice:
+  """One answer: its text, its tokens and why it ended.
+
+  A token is told with the text that it completes. Where a stop text ends the
+  answer, the tokens that are of that text alone are not told.
+
+  Attributes:
+    ended: whether nothing will be added to the text.
+    finished: whether all is known, its score too.
+    generated: tokens taken in, those of a stop text included.
+  """
+
+  def __init__(
+    self,
+    index: int,
+    asked: asked_lib.Asked,
+    codec: codec_lib.Codec,
+  ):
+    """Nothing is known yet.
+
+    Args:
+      index: of the answer.
+      asked: what was asked for.
+      codec: of its text.
+    """
+    self.ended = False
+    self.finished = False
+    self.generated = 0
+    self._asked = asked
+    self._codec = codec
+    self._text = codec.growing()
+    self._cutter = Cutter(asked.stop_texts)
+    self._news = completion_pb2.Choice(index=index)
+    self._end = completion_pb2.Choice()  # What is told when it has finished.
+    self._news.text = ''.join(map(self._text.push, asked.said_first))
+    self._length = 0  # Of the answer's own text, as far as it is decoded.
+    self._passed = 0  # Of that, what has come past the cutter.
+    self._waiting: list[tuple[int, completion_pb2.Token]] = []
+
+  def grow(self, part: Any) -> None:
+    """Takes what has come to a beginning of the answer, the engine's.
+
+    Args:
+      part: a `Partial` or `Hypothesis` that goes on from the one before.
+    """
+    new = part.tokens[self.generated :].tolist()
+    for place, token in enumerate(new, self.generated):
+      if self.ended:
+        return
+      self.generated += 1
+      self._take(token, place, part)
+
+  def finish(self, part: Any, logprob: float) -> None:
+    """Takes the whole answer, unless a stop has ended it before.
+
+    Args:
+      part: as of `grow`.
+      logprob: sum of its tokens' log-probabilities.
+    """
+    self.grow(part)
+    if not self.ended:
+      self._add(self._text.finish())
+      self._conclude(completion_pb2.Choice(finish_reason=_LENGTH))
+    self._news.MergeFrom(self._end)
+    self._news.score = part.score
+    self._news.logprob = logprob
+    self.finished = True
+
+  def take(self) -> completion_pb2.Choice | None:
+    """What is to be told now; None if there is nothing."""
+    news = self._news
+    if not (news.text or news.tokens or news.finish_reason):
+      return None
+    self._news = completion_pb2.Choice(index=news.index)
+    return news
+
+  def _take(self, token: int, place: int, part: Any) -> None:
+    asked = self._asked
+    start = self._length
+    is_watched = place >= (asked.query.min_new_tokens or 0)
+    if token in asked.stop_ids or (token in asked.watched_ids and is_watched):
+      # It has no text of its own; what was held back is complete.
+      self._add(self._text.finish())
+      self._waiting.append((start, self._token(token, place, part, False)))
+      self._conclude(
+        completion_pb2.Choice(finish_reason=_STOP, stop_token_id=token)
+      )
+      return
+    self._waiting.append((start, self._token(token, place, part, True)))
+    self._add(self._text.push(token))
+    if self._cutter.found:
+      self._conclude(completion_pb2.Choice())
+
+  def _add(self, text: str) -> None:
+    self._length += len(text)
+    self._pass(self._cutter.feed(text))
+
+  def _pass(self, text: str) -> None:
+    self._news.text += text
+    self._passed += len(text)
+    # Those whose text has come past; a token without text goes with the next.
+    starts = [start for start, _ in self._waiting] + [self._length]
+    done = sum(end <= self._passed for end in starts[1:])
+    self._tell(done)
+
+  def _tell(self, count: int) -> None:
+    self._news.tokens.extend(token for _, token in self._waiting[:count])
+    del self._waiting[:count]
+
+  def _conclude(self, end: completion_pb2.Choice) -> None:
+    """Ends the answer: by a stop text if there is one, else as given."""
+    if self._cutter.found:
+      self._tell(sum(start < self._passed for start, _ in self._waiting))
+      end = completion_pb2.Choice(
+        finish_reason=_STOP, stop_text=self._cutter.found
+      )
+    else:
+      self._pass(self._cutter.finish())
+      self._tell(len(self._waiting))
+    self._end = end
+    self.ended = True
+
+  def _token(
+    self, token: int, place: int, part: Any, has_text: bool
+  ) -> completion_pb2.Token:
+    made = completion_pb2.Token(token_id=token)
+    if has_text:
+      made.text, made.utf8 = self._piece(token)
+    if part.token_logprobs is not None:
+      made.logprob = part.token_logprobs[place]
+    if part.alternatives is not None:
+      ids, logprobs = part.alternatives
+      made.alternatives.extend(self._alternatives(ids[place], logprobs[place]))
+    return made
+
+  def _alternatives(
+    self, ids: np.ndarray, logprobs: np.ndarray
+  ) -> Sequence[completion_pb2.Alternative]:
+    alternatives = []
+    wanted = self._asked.query.logprobs or 0
+    for token, logprob in zip(ids[:wanted].tolist(), logprobs.tolist()):
+      text, raw = self._piece(token)
+      alternatives.append(
+        completion_pb2.Alternative(
+          token_id=token, text=text, utf8=raw, logprob=logprob
+        )
+      )
+    return alternatives
+
+  def _piece(self, token: int) -> tuple[str, bytes]:
+    """Its text, and its bytes where they are no whole characters."""
+    piece = self._codec.piece(token)
+    try:
+      return piece.decode(), b''
+    except UnicodeDecodeError:
+      return piece.decode(errors='replace'), piece
+
+
+class Cutter:
+  """Passes a text on up to the first stop text.
+
+  What may be the beginning of a stop text is held back until more of the text
+  shows whether it is. Of several stop texts the one that is complete first
+  counts, of those that end together the longest: however the text is cut into
+  parts, the result is the same.
+
+  Attributes:
+    found: the stop text that ended the text; '' as long as none has.
+  """
+
+  def __init__(self, stops: Sequence[str]):
+    """`stops` are not empty texts."""
+    self.found = ''
+    self._stops = tuple(stops)
+    self._held = ''
+
+  def feed(self, text: str) -> str:
+    """Takes the next part; returns what goes on, which ends before a stop."""
+    if self.found:
+      return ''
+    text = self._held + text
+    self._held = ''
+    ends = [
+      (start + len(stop), start, stop)
+      for stop in self._stops
+      if (start := text.find(stop)) >= 0
+    ]
+    if ends:
+      _, start, self.found = min(ends)
+      return text[:start]
+    kept = len(text) - self._beginning(text)
+    self._held = text[kept:]
+    return text[:kept]
+
+  def finish(self) -> str:
+    """Returns what was held back: nothing follows."""
+    held, self._held = self._held, ''
+    return held
+
+  def _beginning(self, text: str) -> int:
+    """Length of the longest end of a text that a stop text begins with."""
+    return max(
+      (
+        n
+        for stop in self._stops
+        for n in range(1, min(len(stop), len(text) + 1))
+        if text.endswith(stop[:n])
+      ),
+      default=0,
+    )

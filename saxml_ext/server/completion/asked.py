@@ -15,8 +15,7 @@ from saxml_ext.protobuf import completion_pb2
 from saxml_ext.server.loading import servable as servable_lib
 from saxml_ext.server.scheduling import scheduler
 from saxml_ext.server.services import calls
-from saxml_ext.server.services import extra_inputs
-from saxml_ext.server.services import prompts
+from saxml_ext.server.services import requests
 
 MOST_STOP_TEXTS = request_options.MOST_STOP_TEXTS
 MOST_STOP_CHARACTERS = request_options.MOST_STOP_CHARACTERS
@@ -146,7 +145,7 @@ async def encode(model: servable_lib.Servable, text: str) -> np.ndarray:
       'this model has no tokenizer: send token ids, or publish it with a'
       ' tokenizer.json beside its checkpoint or with VOCABULARY_PATH'
     )
-  prompts.check_size(text, model.settings)
+  requests.check_size(text, model.settings)
   with tracing.part('tokenize'):
     return await calls.prepare(False, model.codecs.words.encode, text)
 
@@ -162,7 +161,7 @@ def with_start(ids: np.ndarray, model: servable_lib.Servable) -> np.ndarray:
   if start is not None and len(ids) and ids[0] == start:
     if words is not None and not words.piece(start):
       return ids
-  return prompts.with_start(ids, model.settings)
+  return requests.with_start(ids, model.settings)
 
 
 def _query(
@@ -172,9 +171,9 @@ def _query(
 ) -> request_lib.Request:
   """The engine's request without what depends on how it is answered."""
   defaults = settings.extra_inputs[scheduler.GENERATE]
-  chosen = extra_inputs.choices(defaults, settings)
+  chosen = requests.choices(defaults, settings)
   most = settings.engine.max_new_tokens
-  limit = extra_inputs.max_new_tokens(defaults, most)
+  limit = requests.max_new_tokens(defaults, most)
   if request.HasField('max_tokens'):
     limit = request.max_tokens
     if not 1 <= limit <= most:

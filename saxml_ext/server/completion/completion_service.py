@@ -14,16 +14,13 @@ import grpc
 
 from saxml_ext.common import errors
 from saxml_ext.common import grpc_aio
-from saxml_ext.common.security import caller
 from saxml_ext.protobuf import completion_pb2
 from saxml_ext.protobuf import completion_pb2_grpc
 from saxml_ext.server.completion import answers as answers_lib
 from saxml_ext.server.completion import asked as asked_lib
-from saxml_ext.server.lifecycle import lifecycle
 from saxml_ext.server.loading import servable as servable_lib
 from saxml_ext.server.scheduling import scheduler
 from saxml_ext.server.services import calls
-from saxml_ext.server.services import wakeups
 
 # Of a text to put together; an answer has far fewer.
 _MOST_IDS = 1 << 16
@@ -32,10 +29,10 @@ _MOST_IDS = 1 << 16
 class CompletionService(completion_pb2_grpc.CompletionServicer):
   """sax.completion.Completion over the loaded models."""
 
-  def __init__(self, models: lifecycle.Models[servable_lib.Servable]):
+  def __init__(self, models: calls.Models):
     """Creates it; call on the event loop that will serve."""
     self._models = models
-    self._wakeups = wakeups.Wakeups(asyncio.get_running_loop())
+    self._wakeups = calls.Wakeups(asyncio.get_running_loop())
 
   @grpc_aio.method()
   async def Complete(
@@ -49,23 +46,22 @@ class CompletionService(completion_pb2_grpc.CompletionServicer):
     may not call lm.generate_stream. A reader that is slow gets fewer and longer
     messages.
     """
-    model = await calls.find(
+    async with calls.Call(
       self._models,
       request.model_key,
       scheduler.GENERATE,
       context,
       also=(scheduler.STREAM,) if request.stream else (),
-    )
-    with calls.Timer(model, scheduler.GENERATE) as timer:
-      client = caller.client(context)
-      asked = await asked_lib.read(model, request, client)
+    ) as call:
+      model = call.model
+      asked = await asked_lib.read(model, request, call.client)
       answers = answers_lib.Answers(model, asked)
       news = self._wakeups.follow(
         lambda on_progress: model.scheduler.generate(
           asked.query,
-          calls.deadline(context),
+          call.deadline,
           on_progress=on_progress if asked.is_watched else None,
-          client=client,
+          client=call.client,
           priority=asked.priority,
         )
       )
@@ -78,7 +74,7 @@ class CompletionService(completion_pb2_grpc.CompletionServicer):
             else answers.news(each.state)
           )
           if answers.ended:
-            timer.succeeded()
+            call.succeeded()
           if message is not None:
             await calls.write(context, message)
           if answers.ended:
@@ -91,9 +87,7 @@ class CompletionService(completion_pb2_grpc.CompletionServicer):
     context: grpc.aio.ServicerContext,
   ) -> completion_pb2.TokenizeResponse:
     """Text to ids, with what the model puts before a prompt."""
-    model = await calls.find(
-      self._models, request.model_key, scheduler.GENERATE, context
-    )
+    model = await self._find(request.model_key, context)
     ids = await asked_lib.encode(model, request.text)
     tokens = asked_lib.with_start(ids, model).tolist()
     engine = model.settings.engine
@@ -112,9 +106,7 @@ class CompletionService(completion_pb2_grpc.CompletionServicer):
     context: grpc.aio.ServicerContext,
   ) -> completion_pb2.DetokenizeResponse:
     """Ids to text."""
-    model = await calls.find(
-      self._models, request.model_key, scheduler.GENERATE, context
-    )
+    model = await self._find(request.model_key, context)
     if len(request.ids) > _MOST_IDS:
       raise errors.InvalidArgument(
         f'there are {len(request.ids)} ids; at most {_MOST_IDS} at a time'
@@ -131,7 +123,7 @@ class CompletionService(completion_pb2_grpc.CompletionServicer):
     context: grpc.aio.ServicerContext,
   ) -> completion_pb2.DescribeResponse:
     """What may be asked of a model."""
-    found = await calls.find_entry(
+    found = await calls.find(
       self._models, request.model_key, scheduler.GENERATE, context
     )
     engine = found.model.settings.engine
@@ -148,3 +140,9 @@ class CompletionService(completion_pb2_grpc.CompletionServicer):
       vocab_size=codecs.vocab_size,
       has_tokenizer=codecs.words is not None,
     )
+
+  async def _find(
+    self, key: str, context: grpc.aio.ServicerContext
+  ) -> servable_lib.Servable:
+    found = await calls.find(self._models, key, scheduler.GENERATE, context)
+    return found.model

@@ -5,11 +5,11 @@ import random
 from absl.testing import absltest
 from absl.testing import parameterized
 
-from saxml_ext.server.completion import stop_texts
+from saxml_ext.server.completion import answers
 
 
 def _cut(stops, parts) -> tuple[list[str], str]:
-  cutter = stop_texts.Cutter(stops)
+  cutter = answers.Cutter(stops)
   passed = [cutter.feed(part) for part in parts]
   if not cutter.found:
     passed.append(cutter.finish())

@@ -24,7 +24,7 @@ from saxml_ext.groups import leader_address
 from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.server.group import group_prepare
 from saxml_ext.server.lifecycle import cancellation
-from saxml_ext.server.lifecycle import spec as spec_lib
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
 
@@ -111,7 +111,7 @@ class GroupLeader:
     self._leader.tell_serving(server.address)
 
   def load(
-    self, spec: spec_lib.Spec, on_failure: Callable[[str], None]
+    self, spec: entry_lib.Spec, on_failure: Callable[[str], None]
   ) -> servable.Servable:
     """Loads a model in every process; see `loader.load`."""
     request = modelet_pb2.LoadRequest(

@@ -6,7 +6,7 @@ from typing import Protocol, TypeAlias
 from saxml_ext.groups import group_engine
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.protobuf import modelet_pb2
-from saxml_ext.server.lifecycle import spec as spec_lib
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.vocabulary import codec
 
 
@@ -25,7 +25,7 @@ class Prepared(group_engine.Prepared, Protocol):
   def codecs(self) -> codec.Codecs: ...
 
 
-PrepareFn: TypeAlias = Callable[[spec_lib.Spec], Prepared]
+PrepareFn: TypeAlias = Callable[[entry_lib.Spec], Prepared]
 
 
 def of_request(
@@ -35,7 +35,7 @@ def of_request(
 
   def prepare_request(request: modelet_pb2.LoadRequest) -> Prepared:
     return prepare(
-      spec_lib.Spec(
+      entry_lib.Spec(
         request.model_path,
         request.checkpoint_path,
         dict(request.overrides),

@@ -1,12 +1,13 @@
-"""Lets a load that nobody wants any more end early.
+"""Ends a load early that nobody wants any more, and cleans up after a failure.
 
-The life cycle says how to find out, for the thread that loads; what takes long
-asks between two of its steps.
+The life cycle sets the check of the thread that loads. Functions that take long
+call it between two of their steps.
 """
 
 from collections.abc import Callable, Iterator
 import contextlib
 import contextvars
+import traceback
 
 from absl import logging
 
@@ -38,3 +39,14 @@ def progress(line: str) -> None:
   """Logs the progress of a load, then checks it."""
   logging.info('%s', line)
   check()
+
+
+def drop_frames(error: BaseException | None) -> None:
+  """Releases what functions that failed had in their variables.
+
+  A traceback keeps it otherwise, such as the weights that were read until
+  then, as long as anybody keeps the error.
+  """
+  while error is not None:
+    traceback.clear_frames(error.__traceback__)
+    error = error.__cause__ or error.__context__

@@ -3,7 +3,7 @@
 from absl.testing import absltest
 
 from saxml_ext.common import errors
-from saxml_ext.server.lifecycle import dormancy as dormancy_lib
+from saxml_ext.server.lifecycle import entry as entry_lib
 
 
 class DormancyTest(absltest.TestCase):
@@ -11,8 +11,8 @@ class DormancyTest(absltest.TestCase):
     super().setUp()
     self.now = 100.0
 
-  def _dormancy(self, early_reject: bool) -> dormancy_lib.Dormancy:
-    return dormancy_lib.Dormancy(early_reject, clock=lambda: self.now)
+  def _dormancy(self, early_reject: bool) -> entry_lib.Dormancy:
+    return entry_lib.Dormancy(early_reject, clock=lambda: self.now)
 
   def test_refuses_once_dormant(self):
     dormancy = self._dormancy(early_reject=True)

@@ -3,13 +3,13 @@
 from absl.testing import absltest
 
 from saxml_ext.common import errors
-from saxml_ext.server.lifecycle import held_requests as hold_lib
+from saxml_ext.server.lifecycle import entry as entry_lib
 
 
 class HoldTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
-    self.hold = hold_lib.Hold('/sax/test/m', limit=2)
+    self.hold = entry_lib.Hold('/sax/test/m', limit=2)
 
   def test_release_lets_all_go_on(self):
     first, second = self.hold.wait(), self.hold.wait()

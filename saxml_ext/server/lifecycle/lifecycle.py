@@ -33,11 +33,7 @@ from absl import logging
 from saxml_ext.common import errors
 from saxml_ext.common import memory
 from saxml_ext.server.lifecycle import cancellation
-from saxml_ext.server.lifecycle import dormancy as dormancy_lib
 from saxml_ext.server.lifecycle import entry as entry_lib
-from saxml_ext.server.lifecycle import failure_watch
-from saxml_ext.server.lifecycle import held_requests as hold_lib
-from saxml_ext.server.lifecycle import spec as spec_lib
 
 # As upstream: further work is refused while this much waits.
 _MAX_PENDING = 4
@@ -45,7 +41,7 @@ _MAX_PENDING = 4
 State: TypeAlias = entry_lib.State
 Entry = entry_lib.Entry
 LoadFn: TypeAlias = Callable[
-  [spec_lib.Spec, Callable[[str], None]], entry_lib.ModelT
+  [entry_lib.Spec, Callable[[str], None]], entry_lib.ModelT
 ]
 
 
@@ -62,8 +58,8 @@ class Models(Generic[entry_lib.ModelT]):
   def __init__(
     self,
     load_fn: LoadFn[entry_lib.ModelT],
-    has_room: Callable[[spec_lib.Spec], bool] = lambda spec: False,
-    dormancy: dormancy_lib.Dormancy | None = None,
+    has_room: Callable[[entry_lib.Spec], bool] = lambda spec: False,
+    dormancy: entry_lib.Dormancy | None = None,
   ):
     """Starts without a model.
 
@@ -73,7 +69,7 @@ class Models(Generic[entry_lib.ModelT]):
         raises what `load_fn` would if it can tell that without loading.
       dormancy: of the server; None: it is always active.
     """
-    self.dormancy = dormancy or dormancy_lib.Dormancy()
+    self.dormancy = dormancy or entry_lib.Dormancy()
     # Reentrant: a future that is done calls back at once.
     self._lock = threading.RLock()
     self._entries: dict[str, Entry[entry_lib.ModelT]] = {}
@@ -81,7 +77,7 @@ class Models(Generic[entry_lib.ModelT]):
     self._has_room = has_room
     self.load_seconds: dict[str, float] = {}
     # What is to be loaded once the model of that key has been unloaded.
-    self._again: dict[str, spec_lib.Spec] = {}
+    self._again: dict[str, entry_lib.Spec] = {}
     self._pending = 0
     self._worker = futures.ThreadPoolExecutor(1, thread_name_prefix='loader')
 
@@ -97,7 +93,8 @@ class Models(Generic[entry_lib.ModelT]):
       errors.NotFound: it does not serve. The message lists those that do.
       errors.Unavailable: this server is dormant, and refuses early.
     """
-    self.dormancy.check()
+    if self.dormancy.reason:
+      self.dormancy.check()
     entry = self._entries.get(key)
     if entry and entry.state is State.LOADED and entry.model is not None:
       return entry_lib.Serving(entry.spec, entry.model)
@@ -120,12 +117,12 @@ class Models(Generic[entry_lib.ModelT]):
     entry = self._entries.get(key)
     if entry and entry.state is State.LOADED:
       # It has begun to serve since the caller asked.
-      serves: futures.Future = futures.Future()
-      serves.set_result(None)
-      return serves
+      hold = entry_lib.Hold(key, 0)
+      hold.release()
+      return hold.wait()
     return entry.hold.wait() if entry and entry.hold else None
 
-  def load(self, key: str, spec: spec_lib.Spec) -> futures.Future:
+  def load(self, key: str, spec: entry_lib.Spec) -> futures.Future:
     """Starts loading; the future ends when the model serves or has failed.
 
     A model that is here already is left as it is, except that one that failed
@@ -247,7 +244,7 @@ class Models(Generic[entry_lib.ModelT]):
     if entry is not None and entry.state is State.FAILED:
       raise errors.from_code(entry.code, entry.reason)
 
-  def _load(self, key: str, spec: spec_lib.Spec) -> None:
+  def _load(self, key: str, spec: entry_lib.Spec) -> None:
     self._check_wanted(key)
     try:
       self._start(key, spec)
@@ -267,28 +264,33 @@ class Models(Generic[entry_lib.ModelT]):
       self._entries[key] = Entry(spec, State.LOADING)
     self._load(key, spec)
 
-  def _start(self, key: str, spec: spec_lib.Spec) -> entry_lib.ModelT | None:
+  def _start(self, key: str, spec: entry_lib.Spec) -> entry_lib.ModelT | None:
     """Loads a model and has it serve; returns the one that served before.
 
     Raises:
       errors.SaxError: it cannot be loaded, or nobody wants it any more. What
         was loaded until then is given up.
     """
-    watch = failure_watch.FailureWatch(self._engine_failed, key)
     begin = time.monotonic()
+    failed: list[str] = []
+    models: list[entry_lib.ModelT] = []
+
+    def on_failure(reason: str) -> None:
+      """Notes a failure of the engine, maybe before its model serves."""
+      with self._lock:
+        failed.append(reason)
+        if models:
+          self._engine_failed(key, models[0], reason)
+
     try:
       with cancellation.checking(lambda: self._check_wanted(key)):
-        model = self._load_fn(spec, watch.on_failure)
+        model = self._load_fn(spec, on_failure)
     except Exception as e:  # pylint: disable=broad-exception-caught
       error = errors.from_exception(e, 'Loading error')
-      logging.error(
-        'loading %s failed: %s',
-        key,
-        error.message,
-        # What is wrong with the request is in the message already.
-        exc_info=None if error is e else e,
-      )
-      failure_watch.drop_frames(e)
+      # What is wrong with the request is in the message already.
+      trace = None if error is e else e
+      logging.error('loading %s failed: %s', key, error.message, exc_info=trace)
+      cancellation.drop_frames(e)
       memory.collect()
       raise error from e
     self.load_seconds[key] = time.monotonic() - begin
@@ -298,21 +300,22 @@ class Models(Generic[entry_lib.ModelT]):
         old = self._entries[key]
         spec = dataclasses.replace(spec, acls=old.spec.acls)
         self._entries[key] = Entry(spec, State.LOADED, model=model)
+        models.append(model)
+        if failed:
+          self._engine_failed(key, model, failed[0])
     except errors.NotFound:
       model.close(drain=False)
       raise
     logging.info('loading completed. %s serves %s', key, spec.checkpoint_path)
-    watch.begin(model)
     return old.model
 
   def _engine_failed(
     self, key: str, model: entry_lib.ModelT, reason: str
   ) -> None:
-    with self._lock:
-      entry = self._entries.get(key)
-      # A model that was replaced meanwhile does not count.
-      if entry is not None and entry.model is model:
-        self._set(key, state=State.FAILED, reason=reason, model=None)
+    entry = self._entries.get(key)
+    # A model that was replaced meanwhile does not count.
+    if entry is not None and entry.model is model:
+      self._set(key, state=State.FAILED, reason=reason, model=None)
 
   def _replace(self, key: str, checkpoint_path: str) -> None:
     with self._lock:
@@ -331,34 +334,29 @@ class Models(Generic[entry_lib.ModelT]):
       return
     try:
       beside = self._has_room(spec)
+      # The old weights serve while the new ones are loaded.
+      old = self._start(key, spec) if beside else None
     except Exception as e:  # pylint: disable=broad-exception-caught
       error = errors.from_exception(e, 'Loading error')
       self._keep(key, spec, error)
+      if error is e:
+        raise
       raise error from e
-    if beside:
-      self._replace_beside(key, spec)
-    else:
+    if not beside:
       self._replace_after(key, spec)
-
-  def _replace_beside(self, key: str, spec: spec_lib.Spec) -> None:
-    """Loads new weights while the old ones serve."""
-    try:
-      old = self._start(key, spec)
-    except errors.SaxError as e:
-      self._keep(key, spec, e)
-      raise
+      return
     if old is not None:  # Its engine may have failed meanwhile.
       old.close(drain=True)
     del old
     memory.collect()
 
-  def _replace_after(self, key: str, spec: spec_lib.Spec) -> None:
+  def _replace_after(self, key: str, spec: entry_lib.Spec) -> None:
     """Loads new weights once the old ones are gone; requests are held."""
     with self._lock:
       self._check_wanted(key)
       old = self._entries[key].model
       limit = 1 if old is None else old.admission_limit
-      hold = hold_lib.Hold(key, limit)
+      hold = entry_lib.Hold(key, limit)
       self._entries[key] = Entry(spec, State.LOADING, hold=hold)
     try:
       if old is not None:
@@ -371,7 +369,7 @@ class Models(Generic[entry_lib.ModelT]):
       hold.release()
 
   def _keep(
-    self, key: str, spec: spec_lib.Spec, error: errors.SaxError
+    self, key: str, spec: entry_lib.Spec, error: errors.SaxError
   ) -> None:
     """Notes why a model goes on with the weights that it has."""
     with self._lock:

@@ -6,8 +6,8 @@ import threading
 from absl.testing import absltest
 
 from saxml_ext.common import errors
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.lifecycle import lifecycle
-from saxml_ext.server.lifecycle import spec as spec_lib
 
 _KEY = '/sax/test/m'
 _TIMEOUT = 300
@@ -47,12 +47,12 @@ class LifecycleReloadTest(absltest.TestCase):
     self.may_close.set()
     self.models.close(drain=False)
 
-  def _has_room(self, spec: spec_lib.Spec) -> bool:
+  def _has_room(self, spec: entry_lib.Spec) -> bool:
     if isinstance(self.room, Exception):
       raise self.room
     return self.room
 
-  def _load(self, spec: spec_lib.Spec, on_failure) -> _Model:
+  def _load(self, spec: entry_lib.Spec, on_failure) -> _Model:
     if self.made:
       self.may_load.wait(_TIMEOUT)
     if spec.checkpoint_path == '/bad':
@@ -218,8 +218,8 @@ class LifecycleReloadTest(absltest.TestCase):
     self.assertEmpty(self.models.entries())
 
 
-def _spec(checkpoint: str) -> spec_lib.Spec:
-  return spec_lib.Spec('some.Params', checkpoint, {}, {})
+def _spec(checkpoint: str) -> entry_lib.Spec:
+  return entry_lib.Spec('some.Params', checkpoint, {}, {})
 
 
 if __name__ == '__main__':

@@ -7,8 +7,8 @@ from absl.testing import absltest
 
 from saxml_ext.common import errors
 from saxml_ext.server.lifecycle import cancellation
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.lifecycle import lifecycle
-from saxml_ext.server.lifecycle import spec as spec_lib
 
 _KEY = '/sax/test/m'
 _TIMEOUT = 300
@@ -30,8 +30,8 @@ class _Model:
     self.closed.append(drain)
 
 
-def _spec(checkpoint='/ckpt', **acls) -> spec_lib.Spec:
-  return spec_lib.Spec('some.Params', checkpoint, {}, acls)
+def _spec(checkpoint='/ckpt', **acls) -> entry_lib.Spec:
+  return entry_lib.Spec('some.Params', checkpoint, {}, acls)
 
 
 class LifecycleTest(absltest.TestCase):

@@ -26,7 +26,7 @@ from saxml_ext.engine.parallel import split_weights
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.pax import description as description_lib
 from saxml_ext.server.lifecycle import cancellation
-from saxml_ext.server.lifecycle import spec as spec_lib
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import servable
 from saxml_ext.server.loading import stored_model
 from saxml_ext.server.parallel import meshes
@@ -61,7 +61,7 @@ class Plan:
     mesh: the devices to split it among; None: one, without a choice.
   """
 
-  spec: spec_lib.Spec
+  spec: entry_lib.Spec
   settings: settings_lib.Settings
   stored: Stored
   model: config_lib.ModelConfig
@@ -109,7 +109,7 @@ class Plan:
 
 
 def load(
-  spec: spec_lib.Spec,
+  spec: entry_lib.Spec,
   on_failure: Callable[[str], None],
   programs: programs_lib.Programs = programs_lib.NONE,
   seed: int | None = None,
@@ -132,7 +132,7 @@ def load(
 
 
 def prepare(
-  spec: spec_lib.Spec,
+  spec: entry_lib.Spec,
   programs: programs_lib.Programs = programs_lib.NONE,
 ) -> prepared.Prepared:
   """Loads a model without a scheduler, as far as a process can do alone.
@@ -186,7 +186,7 @@ def prepare(
   )
 
 
-def plan(spec: spec_lib.Spec) -> Plan:
+def plan(spec: entry_lib.Spec) -> Plan:
   """Decides all that can be decided without reading weights.
 
   Raises:
@@ -228,7 +228,7 @@ def _check_hosts(settings: settings_lib.Settings) -> None:
 
 
 def _open(
-  spec: spec_lib.Spec, settings: settings_lib.Settings
+  spec: entry_lib.Spec, settings: settings_lib.Settings
 ) -> tuple[Stored, description_lib.Description]:
   """A checkpoint, or what takes its place, and what stands beside it."""
   path = spec.checkpoint_path

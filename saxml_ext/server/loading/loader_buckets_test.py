@@ -11,7 +11,7 @@ from saxml_ext.common.testing import bucket_emulators
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.params import lm_cloud
-from saxml_ext.server.lifecycle import spec
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.testing import small_model
 from saxml_ext.server.vocabulary import codec
@@ -30,7 +30,7 @@ class LoaderBucketsTest(parameterized.TestCase):
     for place in (*self.buckets.values(), self.create_tempdir().full_path):
       path = small_model.write(f'{place}/pax')
       ready = loader.prepare(
-        spec.Spec(small_model.MODEL_PATH, path, overrides={}, acls={})
+        entry_lib.Spec(small_model.MODEL_PATH, path, overrides={}, acls={})
       )
       self.assertEqual(ready.settings.engine.eos_id, small_model.EOS_ID)
       runner = ready.start()
@@ -72,7 +72,7 @@ class LoaderBucketsTest(parameterized.TestCase):
     with self.assertRaisesRegex(
       errors.InvalidArgument, f"'{url}' is no directory"
     ):
-      loader.prepare(spec.Spec(small_model.MODEL_PATH, url, {}, {}))
+      loader.prepare(entry_lib.Spec(small_model.MODEL_PATH, url, {}, {}))
     with self.assertRaisesRegex(errors.InvalidArgument, f'none of {url}'):
       codec.load_tokenizer(None, url)
 

@@ -17,7 +17,7 @@ from saxml_ext.engine.testing import fast_compile
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import checkpoint_writer
 from saxml_ext.server.lifecycle import cancellation
-from saxml_ext.server.lifecycle import spec
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.testing import small_model
 
@@ -46,7 +46,7 @@ class LoaderTest(parameterized.TestCase):
     if path == small_model.MODEL_PATH:
       overrides = {'BATCH_SIZE': '1', 'MAX_DECODE_STEPS': '4', **overrides}
     return loader.load(
-      spec.Spec(path, checkpoint or self.directory, overrides, acls={}),
+      entry_lib.Spec(path, checkpoint or self.directory, overrides, acls={}),
       self.fail,
     )
 
@@ -215,7 +215,7 @@ class LoaderTest(parameterized.TestCase):
     # Programs are looked for by the shapes that the weights will have.
     overrides = dict(QUANTIZATION='"int8"', **said)
     made = loader.plan(
-      spec.Spec(small_model.MODEL_PATH, copy, overrides, acls={})
+      entry_lib.Spec(small_model.MODEL_PATH, copy, overrides, acls={})
     )
     self.assertEqual(
       jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), made.weights()),

@@ -11,7 +11,7 @@ from saxml_ext.engine import request as request_lib
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.params import lm_cloud
 from saxml_ext.params import settings as settings_lib
-from saxml_ext.server.lifecycle import spec
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.testing import small_model
 
@@ -36,7 +36,9 @@ class LoaderVocabularyTest(parameterized.TestCase):
   def _load(self, vocab_size: int):
     overrides = {'VOCAB_SIZE': str(vocab_size), 'MAX_DECODE_STEPS': '4'}
     return loader.load(
-      spec.Spec(small_model.MODEL_PATH, self.directory, overrides, acls={}),
+      entry_lib.Spec(
+        small_model.MODEL_PATH, self.directory, overrides, acls={}
+      ),
       self.fail,
     )
 

@@ -14,8 +14,8 @@ from absl import logging
 from saxml_ext.common import errors
 from saxml_ext.engine import executables
 from saxml_ext.server import platforms
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.lifecycle import lifecycle
-from saxml_ext.server.lifecycle import spec as spec_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
 from saxml_ext.server.random_weights import random_model
@@ -28,7 +28,7 @@ _MARGIN = 0.25
 _GIB = 2**30
 
 
-def least(spec: spec_lib.Spec) -> int:
+def least(spec: entry_lib.Spec) -> int:
   """Bytes of a model's weights and state on the devices of this process.
 
   Raises:
@@ -52,7 +52,7 @@ def checked(load_fn: _LoadFn) -> _LoadFn:
   """
 
   def load(
-    spec: spec_lib.Spec, on_failure: Callable[[str], None]
+    spec: entry_lib.Spec, on_failure: Callable[[str], None]
   ) -> servable.Servable:
     wanted, free = least(spec), platforms.free_bytes()
     if wanted > free:
@@ -62,7 +62,7 @@ def checked(load_fn: _LoadFn) -> _LoadFn:
   return load
 
 
-def _refusal(spec: spec_lib.Spec, wanted: int, free: int) -> errors.SaxError:
+def _refusal(spec: entry_lib.Spec, wanted: int, free: int) -> errors.SaxError:
   is_random = random_model.is_meant(spec.checkpoint_path)
   remedies = [
     'fewer slots (BATCH_SIZE)',
@@ -83,7 +83,7 @@ def _refusal(spec: spec_lib.Spec, wanted: int, free: int) -> errors.SaxError:
   return errors.ResourceExhausted(f'{text}, or unload another model')
 
 
-def beside(spec: spec_lib.Spec) -> bool:
+def beside(spec: entry_lib.Spec) -> bool:
   """Whether a model can be loaded while all others stay.
 
   Raises:

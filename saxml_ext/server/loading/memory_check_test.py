@@ -7,7 +7,7 @@ from absl.testing import absltest
 
 from saxml_ext.common import errors
 from saxml_ext.server import platforms
-from saxml_ext.server.lifecycle import spec as spec_lib
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import memory_check
 from saxml_ext.server.testing import small_model
 
@@ -22,8 +22,8 @@ class FitTest(absltest.TestCase):
     directory = cls.enterClassContext(tempfile.TemporaryDirectory())
     cls.path = small_model.write(directory + '/checkpoint')
 
-  def _spec(self, checkpoint: str = '', **overrides: str) -> spec_lib.Spec:
-    return spec_lib.Spec(
+  def _spec(self, checkpoint: str = '', **overrides: str) -> entry_lib.Spec:
+    return entry_lib.Spec(
       small_model.MODEL_PATH, checkpoint or self.path, overrides, acls={}
     )
 
@@ -65,7 +65,7 @@ class FitTest(absltest.TestCase):
   def test_refuses_wide_beams_that_no_machine_has_room_for(self):
     load = memory_check.checked(lambda *unused: self.fail('it was loaded'))
     wide = {'BATCH_SIZE': str(2**20), 'BEAM_SIZE': '24'}
-    random = spec_lib.Spec(_RANDOM, 'None', wide, acls={})
+    random = entry_lib.Spec(_RANDOM, 'None', wide, acls={})
     for spec, names_sizes in ((self._spec(**wide), False), (random, True)):
       with self.assertRaisesRegex(
         errors.InvalidArgument, r'needs [\d,.]+ GiB .* narrower beams'

@@ -18,8 +18,8 @@ from saxml_ext.params import overrides
 from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.pax import errors as pax_errors
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.lifecycle import lifecycle
-from saxml_ext.server.lifecycle import spec as spec_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
 
@@ -55,7 +55,7 @@ def load_fn(
   """
 
   def load(
-    spec: spec_lib.Spec, on_failure: Callable[[str], None]
+    spec: entry_lib.Spec, on_failure: Callable[[str], None]
   ) -> servable.Servable:
     if spec.model_path in experiments:
       return _load(spec, on_failure)
@@ -65,7 +65,7 @@ def load_fn(
 
 
 def _load(
-  spec: spec_lib.Spec, on_failure: Callable[[str], None]
+  spec: entry_lib.Spec, on_failure: Callable[[str], None]
 ) -> servable.Servable:
   """Restores an experiment's model and compiles all it will run.
 

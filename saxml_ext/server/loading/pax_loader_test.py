@@ -11,7 +11,7 @@ import numpy as np
 from saxml_ext.common import errors
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine.testing import fast_compile
-from saxml_ext.server.lifecycle import spec as spec_lib
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import pax_loader
 from saxml_ext.server.loading import servable
 from saxml_ext.server.testing import tiny_experiments
@@ -37,7 +37,7 @@ def _checkpoint() -> str:
 class PaxLoaderTest(parameterized.TestCase):
   def load(self, name: str, path: str = '', **overrides) -> servable.Servable:
     load = pax_loader.load_fn(_NAMES)
-    spec = spec_lib.Spec(name, path or _checkpoint(), overrides, {})
+    spec = entry_lib.Spec(name, path or _checkpoint(), overrides, {})
     model = load(spec, self.fail)
     self.addCleanup(model.close, False)
     return model

@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Mapping
 import dataclasses
+import threading
+import time
 from typing import Any
 
 import numpy as np
 
 from saxml_ext.params import settings as settings_lib
-from saxml_ext.server.lifecycle import leases as leases_lib
 from saxml_ext.server.scheduling import scheduler as scheduler_lib
 from saxml_ext.server.scheduling import stats
 from saxml_ext.server.vocabulary import codec
@@ -16,6 +17,49 @@ from saxml_ext.server.vocabulary import codec
 _LEASE_SECS = 10.0
 # From finding a model to its lease no thread waits for anything.
 _LINGER_SECS = 0.05
+
+
+class Leases:
+  """Counts the calls that may still submit to a model's engine. Thread-safe.
+
+  Between the moment a call finds its model and the moment the model's scheduler
+  has its request, the prompt is tokenized, milliseconds on another thread. A
+  model that is replaced waits for these calls, so that none of them meets a
+  scheduler that is closed.
+  """
+
+  def __init__(self):
+    self._changed = threading.Condition()
+    self._count = 0
+
+  def enter(self) -> None:
+    """Counts a call that uses the model from now on."""
+    with self._changed:
+      self._count += 1
+
+  def leave(self) -> None:
+    """Counts a call as ended, successful or not."""
+    with self._changed:
+      self._count -= 1
+      if not self._count:
+        self._changed.notify_all()
+
+  def wait(self, linger: float, timeout: float) -> bool:
+    """Waits until no call uses the model any more.
+
+    Args:
+      linger: seconds to wait in any case, for a call that has just found the
+        model and not entered yet.
+      timeout: seconds to wait at most.
+
+    Returns:
+      True if there is none; else there are some that take long.
+    """
+    time.sleep(linger)
+    with self._changed:
+      return self._changed.wait_for(
+        lambda: not self._count, max(timeout - linger, 0)
+      )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,9 +81,7 @@ class Servable:
   eos_id: int | None
   scheduler: scheduler_lib.Scheduler
   method_stats: Mapping[str, stats.MethodStats]
-  leases: leases_lib.Leases = dataclasses.field(
-    default_factory=leases_lib.Leases
-  )
+  leases: Leases = dataclasses.field(default_factory=Leases)
   on_closed: Callable[[], None] = lambda: None
 
   @property

@@ -17,7 +17,7 @@ from saxml_ext.aot import configuration
 from saxml_ext.engine import executables
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.params import settings as settings_lib
-from saxml_ext.server.lifecycle import spec as spec_lib
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.programs import programs as programs_lib
 from saxml_ext.server.vocabulary import codec
 
@@ -49,7 +49,7 @@ class Prepared:
 
 
 def identity(
-  spec: spec_lib.Spec,
+  spec: entry_lib.Spec,
   checkpoint: str,
   run: executables.Executables,
   source: programs_lib.Source | None,

@@ -7,7 +7,7 @@ import jax
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import checkpoint_writer
-from saxml_ext.server.lifecycle import spec
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.testing import small_model
 
@@ -32,7 +32,7 @@ class PreparedTest(absltest.TestCase):
   def _identity(self, directory=None, **overrides):
     values = {**_OVERRIDES, **overrides}
     ready = loader.prepare(
-      spec.Spec(
+      entry_lib.Spec(
         small_model.MODEL_PATH,
         directory or self.directory,
         {name: json.dumps(value) for name, value in values.items()},

@@ -15,7 +15,7 @@ from saxml_ext.aot import program_set
 from saxml_ext.common import errors
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine.testing import fast_compile
-from saxml_ext.server.lifecycle import spec as spec_lib
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.programs import programs
 from saxml_ext.server.testing import small_model
@@ -49,8 +49,8 @@ class ProgramsTest(parameterized.TestCase):
     cls.opened = program_set.ProgramSet.open(cls.path)
 
   @classmethod
-  def _spec(cls, **overrides: str) -> spec_lib.Spec:
-    return spec_lib.Spec(
+  def _spec(cls, **overrides: str) -> entry_lib.Spec:
+    return entry_lib.Spec(
       small_model.MODEL_PATH,
       cls.checkpoint,
       {'BATCH_SIZE': '1', 'MAX_DECODE_STEPS': '4', **overrides},

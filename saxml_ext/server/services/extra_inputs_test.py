@@ -8,7 +8,7 @@ from saxml_ext.params import gptj
 from saxml_ext.params import published
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.protobuf import common_pb2
-from saxml_ext.server.services import extra_inputs
+from saxml_ext.server.services import requests
 
 _DECLARED = {
   'temperature': 0.5,
@@ -28,12 +28,12 @@ def _given(items=(), tensors=(), strings=()) -> common_pb2.ExtraInputs:
 
 class MergeTest(parameterized.TestCase):
   def test_defaults(self):
-    merged = extra_inputs.merge(_given(), _DECLARED)
+    merged = requests.merge(_given(), _DECLARED)
     self.assertEqual(merged, _DECLARED)
     self.assertIsNot(merged, _DECLARED)
 
   def test_values_of_the_request_win(self):
-    merged = extra_inputs.merge(
+    merged = requests.merge(
       _given({'temperature': 0.25}, {'weights': [1, 2]}, {'mode': 'other'}),
       _DECLARED,
     )
@@ -55,18 +55,18 @@ class MergeTest(parameterized.TestCase):
   )
   def test_refuses(self, given, message):
     with self.assertRaisesRegex(errors.InvalidArgument, message):
-      extra_inputs.merge(given, _DECLARED)
+      requests.merge(given, _DECLARED)
 
 
 class MaxNewTokensTest(parameterized.TestCase):
   def _limit(self, **items) -> int:
-    merged = extra_inputs.merge(_given(items), _DECLARED)
-    return extra_inputs.max_new_tokens(merged, limit=128)
+    merged = requests.merge(_given(items), _DECLARED)
+    return requests.max_new_tokens(merged, limit=128)
 
   def test_is_the_models_unless_the_request_has_one(self):
     self.assertEqual(self._limit(), 128)
     self.assertEqual(self._limit(per_example_max_decode_steps=7), 7)
-    self.assertEqual(extra_inputs.max_new_tokens({}, limit=99), 99)
+    self.assertEqual(requests.max_new_tokens({}, limit=99), 99)
 
   @parameterized.parameters(0, -1, 1.5)
   def test_refuses_other_than_positive_whole_numbers(self, value):
@@ -79,18 +79,18 @@ class MaxNewTokensTest(parameterized.TestCase):
 
   def test_refuses_a_string(self):
     with self.assertRaisesRegex(errors.InvalidArgument, "is 'many'"):
-      merged = extra_inputs.merge(
+      merged = requests.merge(
         _given(strings={'per_example_max_decode_steps': 'many'}), _DECLARED
       )
-      extra_inputs.max_new_tokens(merged, 128)
+      requests.max_new_tokens(merged, 128)
 
 
 class ChoicesTest(parameterized.TestCase):
   def _choices(self, given=None, base=gptj.TinySampleFP32):
     settings = settings_lib.Settings.of(base)
     declared = settings.extra_inputs['lm.generate']
-    merged = extra_inputs.merge(given or _given(), declared)
-    return extra_inputs.choices(merged, settings)
+    merged = requests.merge(given or _given(), declared)
+    return requests.choices(merged, settings)
 
   def test_defaults(self):
     self.assertEqual(

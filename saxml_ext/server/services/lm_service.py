@@ -7,54 +7,48 @@ with it the scheduler's future.
 """
 
 import asyncio
+from collections.abc import Sequence
 import contextlib
+from typing import Any
 
 import grpc
-import numpy as np
 
 from saxml_ext.common import errors
 from saxml_ext.common import grpc_aio
-from saxml_ext.common.security import caller
 from saxml_ext.common.telemetry import tracing
+from saxml_ext.engine import request as request_lib
+from saxml_ext.protobuf import common_pb2
 from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import lm_pb2_grpc
-from saxml_ext.server.lifecycle import lifecycle
 from saxml_ext.server.loading import servable as servable_lib
 from saxml_ext.server.scheduling import scheduler
 from saxml_ext.server.services import calls
-from saxml_ext.server.services import extra_inputs
-from saxml_ext.server.services import generation
-from saxml_ext.server.services import prompts
-from saxml_ext.server.services import streamed_answers
-from saxml_ext.server.services import wakeups
+from saxml_ext.server.services import requests
 
 
 class LMService(lm_pb2_grpc.LMServiceServicer):
   """sax.server.lm.LMService over the loaded models."""
 
-  def __init__(self, models: lifecycle.Models[servable_lib.Servable]):
+  def __init__(self, models: calls.Models):
     """Creates it; call on the event loop that will serve."""
     self._models = models
-    self._wakeups = wakeups.Wakeups(asyncio.get_running_loop())
+    self._wakeups = calls.Wakeups(asyncio.get_running_loop())
 
   @grpc_aio.method()
   async def Generate(
     self, request: lm_pb2.GenerateRequest, context: grpc.aio.ServicerContext
   ) -> lm_pb2.GenerateResponse:
     """Continues a prompt."""
-    method = scheduler.GENERATE
-    model = await calls.find(self._models, request.model_key, method, context)
-    with calls.Timer(model, method) as timer:
-      client = caller.client(context)
-      query = await generation.prepare(model, method, request, client)
+    async with self._call(request, scheduler.GENERATE, context) as call:
+      model = call.model
+      query = await requests.generation(call, request)
       result = await self._wakeups.wait(
-        model.scheduler.generate(query, calls.deadline(context), client=client)
+        model.scheduler.generate(query, call.deadline, client=call.client)
       )
       with tracing.part('detokenize'):
         texts = await calls.run(
-          model.settings.tokenized_output, model.texts, query, result
+          call.settings.tokenized_output, model.texts, query, result
         )
-      timer.succeeded()
     return lm_pb2.GenerateResponse(
       texts=[lm_pb2.DecodedText(text=t, score=s) for t, s in texts]
     )
@@ -63,30 +57,24 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
   async def GenerateStream(
     self, request: lm_pb2.GenerateRequest, context: grpc.aio.ServicerContext
   ) -> None:
-    """Continues a prompt and tells the text while it grows.
+    """Continues a prompt and sends the text while it grows.
 
     A reader that is slow gets fewer and longer messages: while one waits to be
     sent, only the newest state of the answer is kept.
     """
-    method = scheduler.STREAM
-    model = await calls.find(self._models, request.model_key, method, context)
-    with calls.Timer(model, method) as timer:
-      client = caller.client(context)
-      query = await generation.prepare(model, method, request, client)
-      answers = streamed_answers.StreamedAnswers(model, query)
+    async with self._call(request, scheduler.STREAM, context) as call:
+      query = await requests.generation(call, request)
+      answers = StreamedAnswers(call.model, query)
       news = self._wakeups.follow(
-        lambda on_progress: model.scheduler.generate(
-          query,
-          calls.deadline(context),
-          on_progress=on_progress,
-          client=client,
+        lambda on_progress: call.model.scheduler.generate(
+          query, call.deadline, on_progress=on_progress, client=call.client
         )
       )
       async with contextlib.aclosing(news):
         async for each in news:
           if each.is_last:
             last = answers.last(each.state)
-            timer.succeeded()
+            call.succeeded()
             await calls.write(context, last)
           elif (message := answers.news(each.state)) is not None:
             await calls.write(context, message)
@@ -95,39 +83,27 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
   async def Score(
     self, request: lm_pb2.ScoreRequest, context: grpc.aio.ServicerContext
   ) -> lm_pb2.ScoreResponse:
-    """Log-probability of each suffix after the prefix."""
-    method = scheduler.SCORE
-    model = await calls.find(self._models, request.model_key, method, context)
-    with calls.Timer(model, method) as timer:
-      settings = model.settings
-      extra_inputs.merge(request.extra_inputs, settings.extra_inputs[method])
+    """Returns the log-probability of each suffix after the prefix."""
+    async with self._call(request, scheduler.SCORE, context) as call:
       if not request.suffix:
         raise errors.InvalidArgument(
           'the request has no suffix to score; send at least one'
         )
-      client = caller.client(context)
-      # Before time is spent on tokenizing.
-      model.scheduler.check_admission(method, client)
-      encode = model.codecs.input.encode
-      in_place = settings.tokenized_input
-      for text in (request.prefix, *request.suffix):
-        prompts.check_size(text, settings)
-      prefix = prompts.with_start(
-        await calls.prepare(in_place, encode, request.prefix), settings
+      _check_inputs(call, request.extra_inputs)
+      for text in request.suffix:
+        requests.check_size(text, call.settings)
+      prefix = requests.with_start(
+        await requests.encode(call.model, request.prefix), call.settings
       )
       logps = []
       # One at a time, so that a request holds one place in the queue.
       for text in request.suffix:
-        suffix = await calls.prepare(in_place, encode, text)
-        prompts.check_score(prefix, suffix, settings)
-        future = model.scheduler.score(
-          prefix,
-          suffix,
-          calls.deadline(context),
-          client=client,
+        suffix = await requests.encode(call.model, text)
+        requests.check_score(prefix, suffix, call.settings)
+        future = call.model.scheduler.score(
+          prefix, suffix, call.deadline, call.client
         )
         logps.append(await self._wakeups.wait(future))
-      timer.succeeded()
     return lm_pb2.ScoreResponse(logp=logps)
 
   @grpc_aio.method()
@@ -135,23 +111,13 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
     self, request: lm_pb2.EmbedRequest, context: grpc.aio.ServicerContext
   ) -> lm_pb2.EmbedResponse:
     """Returns the embedding of a text, which is cut as a prompt is."""
-    method = scheduler.EMBED
-    model = await calls.find(self._models, request.model_key, method, context)
-    with calls.Timer(model, method) as timer:
-      client = caller.client(context)
-      extra_inputs.merge(
-        request.extra_inputs, model.settings.extra_inputs[method]
-      )
-      model.scheduler.check_admission(method, client)
-      ids = await _encoded(model, request.text)
+    async with self._call(request, scheduler.EMBED, context) as call:
+      _check_inputs(call, request.extra_inputs)
+      ids = await requests.encode(call.model, request.text)
+      tokens = requests.finish(ids, call.settings)
       found = await self._wakeups.wait(
-        model.scheduler.embed(
-          prompts.finish(ids, model.settings),
-          calls.deadline(context),
-          client=client,
-        )
+        call.model.scheduler.embed(tokens, call.deadline, call.client)
       )
-      timer.succeeded()
     return lm_pb2.EmbedResponse(embedding=found.tolist())
 
   @grpc_aio.method()
@@ -159,33 +125,137 @@ class LMService(lm_pb2_grpc.LMServiceServicer):
     self, request: lm_pb2.GradientRequest, context: grpc.aio.ServicerContext
   ) -> lm_pb2.GradientResponse:
     """Returns gradients of log p(suffix | prefix), each flat, row by row."""
-    method = scheduler.GRADIENT
-    model = await calls.find(self._models, request.model_key, method, context)
-    with calls.Timer(model, method) as timer:
-      client = caller.client(context)
-      settings = model.settings
-      extra_inputs.merge(request.extra_inputs, settings.extra_inputs[method])
-      model.scheduler.check_admission(method, client)
-      prefix = prompts.with_start(
-        await _encoded(model, request.prefix), settings
+    async with self._call(request, scheduler.GRADIENT, context) as call:
+      _check_inputs(call, request.extra_inputs)
+      prefix = requests.with_start(
+        await requests.encode(call.model, request.prefix), call.settings
       )
-      suffix = await _encoded(model, request.suffix)
-      prompts.check_score(prefix, suffix, settings)
+      suffix = await requests.encode(call.model, request.suffix)
+      requests.check_score(prefix, suffix, call.settings)
       score, gradients = await self._wakeups.wait(
-        model.scheduler.gradient(
-          prefix, suffix, calls.deadline(context), client=client
+        call.model.scheduler.gradient(
+          prefix, suffix, call.deadline, call.client
         )
       )
-      timer.succeeded()
     response = lm_pb2.GradientResponse(score=[score])
     for name, values in gradients.items():
       response.gradients[name].values.extend(values.ravel().tolist())
     return response
 
+  def _call(
+    self, request: Any, method: str, context: grpc.aio.ServicerContext
+  ) -> calls.Call:
+    return calls.Call(self._models, request.model_key, method, context)
 
-async def _encoded(model: servable_lib.Servable, text: str) -> np.ndarray:
-  """Returns the ids of a text, [T] int32."""
-  prompts.check_size(text, model.settings)
-  return await calls.prepare(
-    model.settings.tokenized_input, model.codecs.input.encode, text
-  )
+
+def _check_inputs(call: calls.Call, given: common_pb2.ExtraInputs) -> None:
+  """Checks extra inputs and admission before time is spent on tokenizing."""
+  requests.merge(given, call.settings.extra_inputs[call.method])
+  call.check_admission(call.method)
+
+
+class StreamedAnswers:
+  """Turns the engine's progress into messages of Sax's GenerateStream.
+
+  A message says of each sample, always in the same order, what is new in its
+  text. Nothing that was said is taken back (see `vocabulary.growing_text`), so
+  that `prefix_len` is always the length of what came before: in bytes of UTF-8,
+  as stock clients cut it. The scores are what a sample's score has changed by;
+  stock's saxutil adds them up.
+
+  Samples keep the engine's order. Of a beam search there is one item, the text
+  that the best hypothesis is sure to begin with, until all hypotheses follow in
+  the last message, best first.
+  """
+
+  def __init__(
+    self, model: servable_lib.Servable, request: request_lib.Request
+  ):
+    """Nothing was told yet."""
+    self._model = model
+    self._request = request
+    self._rows: list[_Row] = []
+
+  def news(self, progress: Any) -> lm_pb2.GenerateStreamResponse | None:
+    """The message of a progress; None if no text has grown.
+
+    Args:
+      progress: of the engine; each must go on from the one before.
+    """
+    items = [
+      self._row(i).grow(part.tokens, part.score)
+      for i, part in enumerate(progress.rows)
+    ]
+    if not any(item.text for item in items):
+      # The scores are told with the next text.
+      for row, item in zip(self._rows, items):
+        row.score -= item.scores[0]
+      return None
+    return lm_pb2.GenerateStreamResponse(items=items)
+
+  def last(self, result: Any) -> lm_pb2.GenerateStreamResponse:
+    """The message that completes the answers of the engine's result."""
+    hypotheses = list(result.hypotheses)
+    if self._is_sampled():
+      hypotheses.sort(key=lambda hypothesis: hypothesis.row)
+    return lm_pb2.GenerateStreamResponse(
+      items=[
+        self._row(i).finish(hypothesis.tokens, hypothesis.score)
+        for i, hypothesis in enumerate(hypotheses)
+      ]
+    )
+
+  def _is_sampled(self) -> bool:
+    engine = self._model.settings.engine
+    return not request_lib.with_defaults(self._request, engine).beam_search
+
+  def _row(self, i: int) -> '_Row':
+    while len(self._rows) <= i:
+      self._rows.append(_Row(self._model, self._request))
+    return self._rows[i]
+
+
+class _Row:
+  """One answer.
+
+  Attributes:
+    score: as it was told.
+  """
+
+  def __init__(
+    self, model: servable_lib.Servable, request: request_lib.Request
+  ):
+    self.score = 0.0
+    self._model = model
+    self._request = request
+    self._text = model.codecs.output.growing()
+    self._taken = 0
+    self._length = 0
+    # The prompt, if it is to be said, goes before the first text.
+    self._held = ''.join(map(self._text.push, model.said_first(request)))
+
+  def grow(
+    self, tokens: Sequence[int], score: float
+  ) -> lm_pb2.GenerateStreamItem:
+    ids = self._model.said_of(self._request, tokens)
+    text = ''.join(self._text.push(i) for i in ids[self._taken :])
+    self._taken = max(self._taken, len(ids))
+    return self._item(text, score)
+
+  def finish(
+    self, tokens: Sequence[int], score: float
+  ) -> lm_pb2.GenerateStreamItem:
+    item = self.grow(tokens, score)
+    rest = self._text.finish()
+    item.text += rest
+    self._length += len(rest.encode())
+    return item
+
+  def _item(self, text: str, score: float) -> lm_pb2.GenerateStreamItem:
+    text, self._held = self._held + text, ''
+    item = lm_pb2.GenerateStreamItem(
+      text=text, prefix_len=self._length, scores=[score - self.score]
+    )
+    self._length += len(text.encode())
+    self.score = score
+    return item

@@ -14,8 +14,8 @@ from saxml_ext.common.security import access
 from saxml_ext.protobuf import common_pb2
 from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.protobuf import modelet_pb2_grpc
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.lifecycle import lifecycle
-from saxml_ext.server.lifecycle import spec
 from saxml_ext.server.loading import servable
 from saxml_ext.server.scheduling import stats
 
@@ -64,7 +64,7 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
     await self._wait(
       self._models.load(
         request.model_key,
-        spec.Spec(
+        entry_lib.Spec(
           model_path=request.model_path,
           checkpoint_path=request.checkpoint_path,
           overrides=dict(request.overrides),

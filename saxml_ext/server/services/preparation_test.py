@@ -7,14 +7,14 @@ import unittest
 from absl.testing import absltest
 
 from saxml_ext.common import errors
-from saxml_ext.server.services import preparation as preparation_lib
+from saxml_ext.server.services import calls
 
 _TIMEOUT = 300
 
 
 class PreparationTest(unittest.IsolatedAsyncioTestCase):
   async def test_refuses_beyond_the_limit_until_one_is_done(self):
-    preparation = preparation_lib.Preparation(limit=2)
+    preparation = calls.Preparation(limit=2)
     go = threading.Event()
     running = [
       asyncio.create_task(preparation.run(False, go.wait, _TIMEOUT))
@@ -30,7 +30,7 @@ class PreparationTest(unittest.IsolatedAsyncioTestCase):
     self.assertEqual(await preparation.run(False, len, 'ab'), 2)
 
   async def test_passes_errors_on_and_makes_room(self):
-    preparation = preparation_lib.Preparation(limit=1)
+    preparation = calls.Preparation(limit=1)
     for _ in range(2):
       with self.assertRaises(ValueError):
         await preparation.run(False, int, 'x')

@@ -6,7 +6,7 @@ import numpy as np
 from saxml_ext.common import errors
 from saxml_ext.params import gptj
 from saxml_ext.params import settings as settings_lib
-from saxml_ext.server.services import prompts
+from saxml_ext.server.services import requests
 
 
 def _settings(**attributes) -> settings_lib.Settings:
@@ -16,7 +16,7 @@ def _settings(**attributes) -> settings_lib.Settings:
 
 
 def _finish(ids: list[int], settings: settings_lib.Settings) -> list[int]:
-  return prompts.finish(np.array(ids, np.int32), settings).tolist()
+  return requests.finish(np.array(ids, np.int32), settings).tolist()
 
 
 class FinishTest(absltest.TestCase):
@@ -55,24 +55,24 @@ class FinishTest(absltest.TestCase):
 
 class CheckScoreTest(absltest.TestCase):
   def test_shared_length(self):
-    prompts.check_score([1, 2], [3, 4], _settings())
+    requests.check_score([1, 2], [3, 4], _settings())
     with self.assertRaisesRegex(
       errors.InvalidArgument, '3 and 2 tokens.*4 together'
     ):
-      prompts.check_score([1, 2, 3], [4, 5], _settings())
+      requests.check_score([1, 2, 3], [4, 5], _settings())
 
   def test_own_suffix_length(self):
     settings = _settings(SUFFIX_SEQ_LEN=2)
-    prompts.check_score([1, 2, 3, 4], [5, 6], settings)
+    requests.check_score([1, 2, 3, 4], [5, 6], settings)
     for prefix, suffix in (([1] * 5, [2]), ([1], [2] * 3)):
       with self.assertRaisesRegex(errors.InvalidArgument, 'SUFFIX_SEQ_LEN'):
-        prompts.check_score(prefix, suffix, settings)
+        requests.check_score(prefix, suffix, settings)
 
   def test_refuses_empty_parts(self):
     with self.assertRaisesRegex(errors.InvalidArgument, 'prefix has 0'):
-      prompts.check_score([], [1], _settings())
+      requests.check_score([], [1], _settings())
     with self.assertRaisesRegex(errors.InvalidArgument, 'suffix has 0'):
-      prompts.check_score([1], [], _settings())
+      requests.check_score([1], [], _settings())
 
 
 if __name__ == '__main__':

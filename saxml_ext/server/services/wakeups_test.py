@@ -8,7 +8,7 @@ import unittest
 from absl.testing import absltest
 
 from saxml_ext.common import errors
-from saxml_ext.server.services import wakeups
+from saxml_ext.server.services import calls
 
 _TIMEOUT = 300
 
@@ -17,7 +17,7 @@ class WakeupsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
   async def asyncSetUp(self):
     self.loop = asyncio.get_running_loop()
     self.calls = 0
-    self.wakeups = wakeups.Wakeups(self)
+    self.wakeups = calls.Wakeups(self)
 
   # The loop, as far as Wakeups needs one.
 
@@ -96,14 +96,14 @@ class WakeupsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     await asyncio.sleep(0)
     (on_progress,) = told
     threading.Thread(target=on_progress, args=(1,)).start()
-    self.assertEqual(await first, wakeups.News(1, is_last=False))
+    self.assertEqual(await first, calls.News(1, is_last=False))
     # Nobody reads: the newest takes the place of the older ones.
     for i in range(2, 100):
       on_progress(i)
-    self.assertEqual(await anext(news), wakeups.News(99, is_last=False))
+    self.assertEqual(await anext(news), calls.News(99, is_last=False))
     on_progress(100)
     future.set_result('all')
-    self.assertEqual(await anext(news), wakeups.News('all', is_last=True))
+    self.assertEqual(await anext(news), calls.News('all', is_last=True))
     with self.assertRaises(StopAsyncIteration):
       await anext(news)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 import dataclasses
 
-from saxml_ext.server.lifecycle import spec as spec_lib
+from saxml_ext.server.lifecycle import entry as entry_lib
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,7 +19,7 @@ class Behaviour:
 
   early_reject: bool = False
   keep_static: bool = False
-  has_room: Callable[[spec_lib.Spec], bool] = lambda spec: False
+  has_room: Callable[[entry_lib.Spec], bool] = lambda spec: False
 
 
 DEFAULT = Behaviour()

@@ -11,7 +11,7 @@ from absl import flags
 import jax
 
 from saxml_ext.common import errors
-from saxml_ext.server.lifecycle import spec as spec_lib
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.startup import cell_options as behaviour_lib
 
 _ADMIN_PORT = flags.DEFINE_integer(
@@ -74,7 +74,7 @@ def keeps_static() -> bool:
 
 
 def behaviour(
-  has_room: Callable[[spec_lib.Spec], bool],
+  has_room: Callable[[entry_lib.Spec], bool],
 ) -> behaviour_lib.Behaviour:
   """What the flags choose; see `behaviour` for `has_room`."""
   return behaviour_lib.Behaviour(

@@ -13,8 +13,8 @@ from saxml_ext.protobuf import lm_pb2_grpc
 from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.protobuf import modelet_pb2_grpc
 from saxml_ext.server import model_server
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.lifecycle import lifecycle
-from saxml_ext.server.lifecycle import spec as spec_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
 from saxml_ext.server.startup import cell_options as behaviour_lib
@@ -84,9 +84,9 @@ class ServerFixture:
     return server
 
 
-def spec(checkpoint_path: str = '/ckpt') -> spec_lib.Spec:
+def spec(checkpoint_path: str = '/ckpt') -> entry_lib.Spec:
   """What `load` asks for by default."""
-  return spec_lib.Spec('test.Params', checkpoint_path, {}, {})
+  return entry_lib.Spec('test.Params', checkpoint_path, {}, {})
 
 
 def fake_load_fn(
@@ -105,7 +105,7 @@ def fake_load_fn(
   """
 
   def load(
-    spec: spec_lib.Spec, on_failure: Callable[[str], None]
+    spec: entry_lib.Spec, on_failure: Callable[[str], None]
   ) -> servable.Servable:
     attributes = {'EOS_ID': EOS_ID, 'BATCH_SIZE': runner.num_slots}
     settings = settings_lib.Settings.of(

@@ -15,7 +15,7 @@ from saxml_ext.common import errors
 from saxml_ext.common import program
 from saxml_ext.server import server
 from saxml_ext.server.lifecycle import cancellation
-from saxml_ext.server.lifecycle import spec as spec_lib
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.parallel import prepared as prepared_lib
 from saxml_ext.server.testing import small_model  # noqa: F401 Registers.
@@ -66,7 +66,7 @@ class _Prepared:
     return _NotingRunner(self._prepared.start(), _CALLS.value)
 
 
-def _prepare(spec: spec_lib.Spec) -> _Prepared:
+def _prepare(spec: entry_lib.Spec) -> _Prepared:
   if _is_odd('fail'):
     raise errors.InvalidArgument('there is no room on this disk')
   while _is_odd('slow'):

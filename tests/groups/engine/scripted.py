@@ -37,7 +37,7 @@ from saxml_ext.engine.testing import fast_compile
 from saxml_ext.engine.testing import serving
 from saxml_ext.engine.testing import state_bits
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
-from saxml_ext.server.lifecycle import spec
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.programs import programs
 from tests.groups.engine import member
@@ -60,7 +60,7 @@ def main(argv: Sequence[str]) -> None:
 
 def _answer(case: Mapping[str, Any]) -> dict[str, Any]:
   overrides = {k: json.dumps(v) for k, v in case['overrides'].items()}
-  asked = spec.Spec(case['params'], case['checkpoint'], overrides, acls={})
+  asked = entry_lib.Spec(case['params'], case['checkpoint'], overrides, acls={})
   if 'compile' in case:
     return _compile(loader.plan(asked), case['compile'])
   try:

@@ -19,7 +19,7 @@ import jax
 from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.params import gptj  # noqa: F401 Registers or sets up.
-from saxml_ext.server.lifecycle import spec
+from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import loader
 from tests.groups.engine import member
 
@@ -38,7 +38,7 @@ def main(argv: Sequence[str]) -> None:
   values = json.loads(_OVERRIDES.value)
   overrides = {name: json.dumps(value) for name, value in values.items()}
   path = user_path.resolve(_CHECKPOINT.value)
-  made = loader.plan(spec.Spec(_PARAMS.value, path, overrides, acls={}))
+  made = loader.plan(entry_lib.Spec(_PARAMS.value, path, overrides, acls={}))
   jax.numpy.zeros(8).block_until_ready()  # What JAX itself takes is not theirs.
   before = _peak()
   weights = made.weights()

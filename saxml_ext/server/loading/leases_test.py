@@ -4,14 +4,14 @@ import threading
 
 from absl.testing import absltest
 
-from saxml_ext.server.lifecycle import leases as leases_lib
+from saxml_ext.server.loading import servable as servable_lib
 
 _TIMEOUT = 300.0
 
 
 class LeasesTest(absltest.TestCase):
   def test_waits_for_the_last_call(self):
-    leases = leases_lib.Leases()
+    leases = servable_lib.Leases()
     leases.enter()
     leases.enter()
     ended = threading.Event()
@@ -30,7 +30,7 @@ class LeasesTest(absltest.TestCase):
     waiter.join()
 
   def test_a_call_that_takes_long_is_not_waited_for(self):
-    leases = leases_lib.Leases()
+    leases = servable_lib.Leases()
     leases.enter()
     self.assertFalse(leases.wait(linger=0.001, timeout=0.01))
 

@@ -1,0 +1,282 @@
+"""Requests of Sax's LMService as the engine takes them.
+
+Extra inputs are the parameters of a request beside its text. A key counts only
+if the serving params declare it (EXTRA_INPUTS), and a key may be given once, as
+a number, a list of numbers or a string.
+"""
+
+from collections.abc import Mapping
+import math
+from typing import Any
+
+import numpy as np
+
+from saxml_ext.common import errors
+from saxml_ext.common import request_options
+from saxml_ext.common.telemetry import tracing
+from saxml_ext.engine import request as request_lib
+from saxml_ext.params import settings as settings_lib
+from saxml_ext.protobuf import common_pb2
+from saxml_ext.protobuf import lm_pb2
+from saxml_ext.server.loading import servable as servable_lib
+from saxml_ext.server.scheduling import scheduler
+from saxml_ext.server.services import calls
+
+_MAX_STEPS = request_options.MAX_STEPS_KEY
+_STOP_IDS = request_options.STOP_IDS_KEY
+_OF_SAMPLES = [
+  option
+  for option in request_options.BY_EXTRA_INPUT.values()
+  if option.search == 'samples'
+]
+# A prompt whose text is far longer than any prompt of so many tokens is not
+# worth the time to tokenize it.
+_MOST_CHARACTERS_PER_TOKEN = 64
+_MOST_CHARACTERS_AT_LEAST = 1 << 16
+
+
+async def generation(
+  call: calls.Call, request: lm_pb2.GenerateRequest
+) -> request_lib.Request:
+  """Returns the engine's request for a call of Generate, streamed or not.
+
+  Raises:
+    errors.InvalidArgument: an extra input or the prompt cannot be taken.
+    errors.ResourceExhausted: the model has no room for another request.
+  """
+  settings = call.settings
+  extra = merge(request.extra_inputs, settings.extra_inputs[call.method])
+  limit = max_new_tokens(extra, settings.engine.max_new_tokens)
+  call.check_admission(scheduler.GENERATE)
+  with tracing.part('tokenize'):
+    ids = await encode(call.model, request.text)
+  return request_lib.Request(
+    tokens=finish(ids, settings),
+    max_new_tokens=limit,
+    min_new_tokens=min(settings.engine.min_new_tokens, limit),
+    stream=call.method == scheduler.STREAM,
+    **choices(extra, settings),
+  )
+
+
+async def encode(model: servable_lib.Servable, text: str) -> np.ndarray:
+  """Returns the ids of a text, [T] int32.
+
+  Raises:
+    errors.InvalidArgument: the text cannot be taken.
+    errors.ResourceExhausted: too many texts are being tokenized.
+  """
+  check_size(text, model.settings)
+  return await calls.prepare(
+    model.settings.tokenized_input, model.codecs.input.encode, text
+  )
+
+
+def merge(
+  given: common_pb2.ExtraInputs, declared: Mapping[str, Any]
+) -> dict[str, Any]:
+  """Returns the declared keys with the request's values or the defaults.
+
+  Raises:
+    errors.InvalidArgument: a key is not declared or given twice, a value is
+      not finite, or a list is not as long as its default.
+  """
+  merged = dict(declared)
+  if not given.items and not given.tensors and not given.strings:
+    return merged
+  seen: set[str] = set()
+  tensors = {}
+  for key, tensor in given.tensors.items():
+    # Before its numbers are looked at: there may be millions.
+    _check_key(key, declared, seen)
+    default = declared[key]
+    length = len(default) if isinstance(default, (list, tuple)) else -1
+    if len(tensor.values) != length:
+      raise errors.InvalidArgument(
+        f'extra input {key!r} is a list of {len(tensor.values)} numbers, but'
+        f' its default is {default!r}: give it the same form'
+      )
+    tensors[key] = list(tensor.values)
+  for values in (given.items, tensors, given.strings):
+    for key, value in values.items():
+      _check_key(key, declared, seen)
+      seen.add(key)
+      for number in value if isinstance(value, list) else [value]:
+        if isinstance(number, float) and not math.isfinite(number):
+          raise errors.InvalidArgument(
+            f'extra input {key!r} is {number}, but must be finite'
+          )
+      merged[key] = value
+  return merged
+
+
+def max_new_tokens(merged: Mapping[str, Any], limit: int) -> int:
+  """Returns how many tokens the answer may have.
+
+  Args:
+    merged: of `merge`.
+    limit: the model's own.
+
+  Raises:
+    errors.InvalidArgument: the request's value is no whole number from 1 to
+      the limit.
+  """
+  value = merged.get(_MAX_STEPS)
+  if value is None:
+    return limit
+  if not isinstance(value, (int, float)) or value != int(value) or value < 1:
+    raise errors.InvalidArgument(
+      f'{_MAX_STEPS} is {value!r}, but must be a whole number from 1 to {limit}'
+    )
+  if value > limit:
+    raise errors.InvalidArgument(
+      f'{_MAX_STEPS} is {int(value)}, above the MAX_DECODE_STEPS of this'
+      f' model, {limit}'
+    )
+  return int(value)
+
+
+def choices(
+  merged: Mapping[str, Any], settings: settings_lib.Settings
+) -> dict[str, Any]:
+  """Returns how the tokens of an answer are chosen, as fields of `Request`.
+
+  A model without samples uses the stop ids alone. A per_example_top_k above the
+  model's TOP_K is lowered to it, as Sax does.
+
+  Args:
+    merged: of `merge`.
+    settings: of the model.
+
+  Raises:
+    errors.InvalidArgument: a value is no number of its kind.
+  """
+  given: dict[str, Any] = {'stop_ids': settings.stop_ids}
+  if _STOP_IDS in merged:
+    option = request_options.BY_EXTRA_INPUT[_STOP_IDS]
+    ids = [_number(option, i) for i in merged[_STOP_IDS]]
+    if any(ids):
+      given['stop_ids'] = tuple(i for i in ids if i)
+  if not settings.engine.has_samples:
+    return given
+  for option in _OF_SAMPLES:
+    if option.extra_input in merged:
+      value = merged[option.extra_input]
+      given[option.engine] = _number(option, value)
+  if given.get('seed') == request_options.NO_SEED:
+    del given['seed']
+  if 'top_k' in given:
+    given['top_k'] = min(given['top_k'], settings.engine.max_top_k)
+  return given
+
+
+def _number(option: request_options.Option, value: Any) -> Any:
+  try:
+    return option.of_number(value)
+  except ValueError as e:
+    raise errors.InvalidArgument(
+      f'extra input {option.extra_input!r} {e}'
+    ) from e
+
+
+def _check_key(key: str, declared: Mapping[str, Any], seen: set[str]) -> None:
+  if key in seen:
+    raise errors.InvalidArgument(
+      f'extra input {key!r} is given twice; send it once, as a number, a list or'
+      ' a string'
+    )
+  if key not in declared:
+    known = ', '.join(sorted(declared)) or 'none'
+    raise errors.InvalidArgument(
+      f'extra input {key!r} is not one that this method of the model'
+      f' declares: {known}'
+    )
+
+
+def check_size(text: str, settings: settings_lib.Settings) -> None:
+  """Refuses absurd texts before time is spent on them.
+
+  Raises:
+    errors.InvalidArgument: it is far longer than the model could read, which
+      would cut it.
+  """
+  most = (
+    _MOST_CHARACTERS_PER_TOKEN * settings.engine.max_prompt
+    + _MOST_CHARACTERS_AT_LEAST
+  )
+  if len(text) > most:
+    raise errors.InvalidArgument(
+      f'the text has {len(text)} characters, but this model, which reads'
+      f' {settings.engine.max_prompt} tokens, takes {most} at most: shorten it'
+    )
+
+
+def finish(ids: np.ndarray, settings: settings_lib.Settings) -> np.ndarray:
+  """Applies the model's start id and length limit to a tokenized prompt.
+
+  Args:
+    ids: the prompt as given, [T] int32.
+    settings: of the model.
+
+  Returns:
+    [N] int32, N at most `max_prompt`.
+
+  Raises:
+    errors.InvalidArgument: there is no id at all, or too many where the model
+      is set to refuse instead of cutting.
+  """
+  has_start = settings.sos_id is not None
+  room = settings.engine.max_prompt - has_start
+  if not len(ids) and not has_start:
+    raise errors.InvalidArgument('the prompt has 0 tokens; send at least 1')
+  if len(ids) > room and settings.fail_on_truncation:
+    raise errors.InvalidArgument(
+      f'the prompt has {len(ids)} tokens, but this model takes at most'
+      f' {room} (INPUT_SEQ_LEN); shorten it'
+    )
+  kept = ids[:room] if settings.keep_left else ids[max(len(ids) - room, 0) :]
+  return with_start(kept, settings)
+
+
+def with_start(ids: np.ndarray, settings: settings_lib.Settings) -> np.ndarray:
+  """Puts the model's start id, if it has one, before `ids` [T]."""
+  if settings.sos_id is None:
+    return ids
+  return np.concatenate([np.array([settings.sos_id], np.int32), ids])
+
+
+def check_score(
+  prefix: np.ndarray, suffix: np.ndarray, settings: settings_lib.Settings
+) -> None:
+  """Checks the lengths of a prefix and the suffix to score after it.
+
+  Raises:
+    errors.InvalidArgument: the suffix is empty or one is too long; a score of
+      a cut text would be that of another text.
+  """
+  if not len(prefix):
+    raise errors.InvalidArgument(
+      'the prefix has 0 tokens; send at least 1, for the first token after it'
+      ' to have a probability'
+    )
+  if not len(suffix):
+    raise errors.InvalidArgument(
+      'the suffix has 0 tokens; send at least 1 to score'
+    )
+  if settings.max_suffix:
+    too_long = (
+      len(prefix) > settings.engine.max_prompt
+      or len(suffix) > settings.max_suffix
+    )
+    limits = (
+      f'{settings.engine.max_prompt} (INPUT_SEQ_LEN) and {settings.max_suffix}'
+      ' (SUFFIX_SEQ_LEN)'
+    )
+  else:
+    too_long = len(prefix) + len(suffix) > settings.engine.max_prompt
+    limits = f'{settings.engine.max_prompt} together (INPUT_SEQ_LEN)'
+  if too_long:
+    raise errors.InvalidArgument(
+      f'prefix and suffix have {len(prefix)} and {len(suffix)} tokens, but'
+      f' this model scores at most {limits}; shorten them'
+    )
