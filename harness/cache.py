@@ -18,8 +18,8 @@ from harness import dashes
 from harness.caching import cache as cache_lib
 from harness.caching import cache_flag
 from harness.caching import entries
-from harness.results import text_table
 from saxml_ext.common import flag_rules
+from saxml_ext.common.pages import text_columns
 
 _KIND = flags.DEFINE_enum(
   'kind', None, cache_lib.KINDS, 'Show or remove entries of this kind only.'
@@ -103,7 +103,7 @@ def _table(chosen: Sequence[entries.Entry]) -> str:
     folder = programs[0].path.rpartition('/')[0]
     rows.append(_row('jax', f'({len(programs)} files)', programs, folder))
   rows.append(_row('all', '', chosen, ''))
-  return text_table.render(rows, left=(0, 1, 4))
+  return text_columns.render(rows, left=(0, 1, 4))
 
 
 def _row(

@@ -24,10 +24,10 @@ from harness.bert.models import torch_model
 from harness.bert.questions import features as features_lib
 from harness.bert.questions import spans
 from harness.loadgen import system
-from harness.results import text_table
 from harness.rules import requirements
 from saxml_ext.common import program
 from saxml_ext.common import user_path
+from saxml_ext.common.pages import text_columns
 from saxml_ext.evaluation import f1
 
 # Share of the F1 in float32 that a lower precision must keep.
@@ -200,7 +200,7 @@ def table(trials: Sequence[Trial], features: features_lib.FeatureSet) -> str:
         row[4] = f'{scores[number] / scores[0]:.2%}'
     rows.append(row)
   return (
-    f'{text_table.render(rows)}\n'
+    f'{text_columns.render(rows)}\n'
     f'{len(features)} samples of {features.lengths.mean():.0f} tokens; BERT-99'
     f' needs an F1 that keeps {_KEPT:.0%}.'
   )

@@ -4,7 +4,7 @@ import abc
 import dataclasses
 from typing import Any, Generic, Protocol, TypeVar
 
-from harness.results import text_table
+from saxml_ext.common.pages import text_columns
 
 
 class Scores(Protocol):
@@ -61,12 +61,14 @@ class Judgement(abc.ABC, Generic[_S]):
     if theirs is None:
       rows = [('', 'this run')]
       rows += [(name, figure(value)) for name, value in ours.items()]
-      return text_table.render(rows) + '\n(no reference given to compare with)'
+      return (
+        text_columns.render(rows) + '\n(no reference given to compare with)'
+      )
     rows = [('', 'this run', 'reference', 'difference')]
     for name, value in ours.items():
       difference = figure(value - theirs[name], signed=True)
       rows.append((name, figure(value), figure(theirs[name]), difference))
-    return f'{text_table.render(rows)}\n{self.identical_line}'
+    return f'{text_columns.render(rows)}\n{self.identical_line}'
 
   @property
   @abc.abstractmethod

@@ -12,7 +12,6 @@ from converters.quantize import sample_texts
 from converters.quantize.report import figures
 from converters.quantize.report import logit_errors
 from converters.quantize.report import matrix_errors
-from converters.quantize.report import page
 from converters.quantize.report import rouge_scores
 from saxml_ext.common import storage
 from saxml_ext.evaluation import dataset
@@ -59,7 +58,7 @@ def report(source: str, pax: str, articles: Sequence[dataset.Article]) -> str:
   result = figures.Report(
     record, _sizes(exact), _sizes(quantized), matrices, logits, scores
   )
-  figures.write(pax, result, page.page(result))
+  figures.write(pax, result)
   return figures.text(result)
 
 

@@ -4,15 +4,20 @@ from collections.abc import Sequence
 import dataclasses
 import json
 import os
+import pathlib
 
 from converters.quantize import matrix_error
 from converters.quantize import provenance
 from converters.quantize import side_files
 from converters.quantize.report import logit_errors
 from converters.quantize.report import rouge_scores
+from saxml_ext.common.pages import page_kit
+from saxml_ext.common.pages import svg_lines
+from saxml_ext.common.pages import text_columns
 from saxml_ext.engine import variables
 from saxml_ext.evaluation import rouge
 
+_TEMPLATE = pathlib.Path(__file__).parent / 'templates' / 'report.html'
 METRICS = {'rouge1': 'ROUGE-1', 'rouge2': 'ROUGE-2', 'rougeL': 'ROUGE-L'}
 _NOT_ASKED = 'not measured: --articles was not given'
 
@@ -106,54 +111,73 @@ def short_name(name: str) -> str:
 
 
 def text(report: Report) -> str:
-  """The report as plain text."""
+  """Returns the report as plain text."""
+  logits, scores = f'Logits: {_NOT_ASKED}', f'ROUGE: {_NOT_ASKED}'
+  if report.logits is not None:
+    logits = text_columns.render(_logit_rows(report.logits)) + (
+      f'\nagainst float32, at {report.logits[0].positions} places of the answers'
+    )
+  if report.scores is not None:
+    scores = text_columns.render(_rouge_rows(report.scores)) + (
+      '\n"kept" is the least of the three ratios to float32'
+    )
   sections = [
     f'Quantization: {options_text(report.record)}',
-    _sizes(report),
-    _matrices(report.matrices),
-    _logits(report.logits),
-    _rouge(report.scores),
+    text_columns.render(_size_rows(report)),
+    text_columns.render(_matrix_rows(report.matrices)),
+    logits,
+    scores,
   ]
   return '\n\n'.join(sections) + '\n'
 
 
-def table(rows: Sequence[Sequence[str]]) -> str:
-  """Rows of equal length as columns, the first to the left."""
-  widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-  return '\n'.join(
-    '  '.join(
-      cell.rjust(width) if i else cell.ljust(width)
-      for i, (cell, width) in enumerate(zip(row, widths))
-    ).rstrip()
-    for row in rows
+def page(report: Report) -> str:
+  """Returns the report as one HTML page that needs nothing from elsewhere."""
+  return page_kit.render(
+    _TEMPLATE,
+    options=options_text(report.record),
+    sizes=_size_rows(report),
+    rouge=_rouge_rows(report.scores) if report.scores else None,
+    logits=_logit_rows(report.logits) if report.logits else None,
+    chart=_chart(report.matrices),
+    matrices=_matrix_rows(report.matrices),
   )
 
 
-def size_rows(report: Report) -> list[list[str]]:
+def write(directory: str, report: Report) -> None:
+  """Writes the report's three files.
+
+  Raises:
+    errors.UnwritableError: The file system refuses.
+  """
+  figures = dataclasses.asdict(report)
+  del figures['record']  # In a file of its own.
+  for name, content in {
+    side_files.REPORT_TEXT: text(report),
+    side_files.REPORT_HTML: page(report),
+    side_files.REPORT_JSON: json.dumps(figures, indent=1) + '\n',
+  }.items():
+    side_files.write(os.path.join(directory, name), content.encode('utf-8'))
+
+
+def _size_rows(report: Report) -> list[list[str]]:
   rows = [['size', 'before', 'after', 'ratio']]
-  for field, label in (('variables', 'in memory'), ('files', 'on disk')):
-    before, after = (
-      getattr(sizes, field) for sizes in (report.before, report.after)
-    )
-    if before is None or after is None:
-      continue
-    rows.append(
-      [
-        label,
-        f'{before / 1e6:.1f} MB',
-        f'{after / 1e6:.1f} MB',
-        f'{after / before:.3f}',
-      ]
-    )
+  for label, before, after in (
+    ('in memory', report.before.variables, report.after.variables),
+    ('on disk', report.before.files, report.after.files),
+  ):
+    if before is not None and after is not None:
+      sizes = [f'{size / 1e6:.1f} MB' for size in (before, after)]
+      rows.append([label, *sizes, f'{after / before:.3f}'])
   return rows
 
 
-def matrix_rows(
+def _matrix_rows(
   matrices: Sequence[matrix_error.MatrixError],
 ) -> list[list[str]]:
-  rows = [['matrix', 'rel. RMS', 'SNR dB', 'max error', 'in steps', 'clipped']]
-  for m in matrices:
-    rows.append(
+  return [
+    ['matrix', 'rel. RMS', 'SNR dB', 'max error', 'in steps', 'clipped'],
+    *(
       [
         short_name(m.name),
         f'{m.relative_rms:.5f}',
@@ -162,16 +186,17 @@ def matrix_rows(
         f'{m.max_steps:.2f}',
         f'{m.clipped:.5%}',
       ]
-    )
-  return rows
+      for m in matrices
+    ),
+  ]
 
 
-def logit_rows(
+def _logit_rows(
   logits: Sequence[logit_errors.LogitError],
 ) -> list[list[str]]:
-  rows = [['logits of', 'max error', 'mean error', 'KL, nats', 'same top-1']]
-  for e in logits:
-    rows.append(
+  return [
+    ['logits of', 'max error', 'mean error', 'KL, nats', 'same top-1'],
+    *(
       [
         e.quantization,
         f'{e.max_error:.4f}',
@@ -179,65 +204,52 @@ def logit_rows(
         f'{e.divergence:.3g}',
         f'{e.agreement:.4%}',
       ]
-    )
-  return rows
+      for e in logits
+    ),
+  ]
 
 
-def rouge_rows(scores: Sequence[Rouge]) -> list[list[str]]:
-  rows = [['ROUGE', *METRICS.values(), 'gen_len', 'same answers', 'kept']]
-  for found in scores:
-    values = [getattr(found.scores, metric) for metric in METRICS]
-    rows.append(
+def _rouge_rows(scores: Sequence[Rouge]) -> list[list[str]]:
+  return [
+    ['ROUGE', *METRICS.values(), 'gen_len', 'same answers', 'kept'],
+    *(
       [
         found.quantization,
-        *(f'{value:.4f}' for value in values),
+        *(f'{getattr(found.scores, metric):.4f}' for metric in METRICS),
         str(found.scores.gen_len),
         f'{found.same} of {found.scores.gen_num}',
         f'{found.kept:.3%}',
       ]
-    )
-  return rows
+      for found in scores
+    ),
+  ]
 
 
-def write(directory: str, report: Report, html: str) -> None:
-  """Writes the report's three files.
-
-  Raises:
-    errors.UnwritableError: the file system refuses.
-  """
-  figures = dataclasses.asdict(report)
-  del figures['record']  # In a file of its own.
-  files = {
-    side_files.REPORT_TEXT: text(report),
-    side_files.REPORT_HTML: html,
-    side_files.REPORT_JSON: json.dumps(figures, indent=1) + '\n',
-  }
-  for name, content in files.items():
-    path = os.path.join(directory, name)
-    side_files.write(path, content.encode('utf-8'))
-
-
-def _sizes(report: Report) -> str:
-  return table(size_rows(report))
-
-
-def _matrices(
+def _chart(
   matrices: Sequence[matrix_error.MatrixError],
-) -> str:
-  return table(matrix_rows(matrices))
-
-
-def _logits(logits: Sequence[logit_errors.LogitError] | None) -> str:
-  if logits is None:
-    return f'Logits: {_NOT_ASKED}'
-  return table(logit_rows(logits)) + (
-    f'\nagainst float32, at {logits[0].positions} places of the answers'
-  )
-
-
-def _rouge(scores: Sequence[Rouge] | None) -> str:
-  if scores is None:
-    return f'ROUGE: {_NOT_ASKED}'
-  return table(rouge_rows(scores)) + (
-    '\n"kept" is the least of the three ratios to float32'
+) -> svg_lines.Figure | None:
+  """Returns the signal to noise ratio over the layers, a line for each kind."""
+  found: dict[str, dict[int, float]] = {}
+  for m in matrices:
+    layer = variables.layer_of(m.name)
+    if layer is not None and m.relative_rms > 0:
+      kind = short_name(m.name).partition(' ')[2]
+      found.setdefault(kind, {})[layer] = m.snr_db
+  if not found:
+    return None
+  values = [db for line in found.values() for db in line.values()]
+  last = max(layer for line in found.values() for layer in line)
+  low, high = int(min(values) // 5) * 5, int(max(values) // 5) * 5 + 5
+  step = 5 if high - low <= 40 else 10
+  lines = [
+    (kind, [line.get(layer) for layer in range(last + 1)])
+    for kind, line in sorted(found.items())
+  ]
+  labels = {i: str(i) for i in range(0, last + 1, max(1, -(-last // 14)))}
+  return svg_lines.figure(
+    'Signal to noise ratio by layer',
+    'dB',
+    lines,
+    range(low, high + step, step),
+    labels,
   )

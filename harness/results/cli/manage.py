@@ -7,17 +7,12 @@ results rerun ID
 results rm ID... [--yes]
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 import os
 import sys
-from typing import TextIO
 
 from absl import app
 from absl import flags
-from rich import box
-from rich import console as rich_console
-from rich import table as rich_table
-from rich import text as rich_text
 
 from harness import dashes
 from harness import errors
@@ -25,51 +20,10 @@ from harness.caching import cache_flag
 from harness.loadgen import loadgen_log
 from harness.results import entry as entry_lib
 from harness.results import store as store_lib
-from harness.results import text_table
-from harness.results.cli import side_by_side
 from harness.results.cli import views
 from harness.rules import rounds
 from saxml_ext.common import flag_rules
-
-_UNBOUNDED = 1_000_000  # Wider than any terminal.
-
-
-def print_table(
-  rows: Sequence[Sequence[str]],
-  left: Collection[int] = (0,),
-  file: TextIO | None = None,
-) -> None:
-  """Prints a table.
-
-  A drawn table that is wider than the terminal would break every cell into
-  pieces, so that one is plain too.
-
-  Args:
-    rows: cells, in every row as many; the first row is the heading.
-    left: columns that are aligned to the left, counted from 0.
-    file: where to; default: standard output.
-  """
-  file = file or sys.stdout
-  console = rich_console.Console(file=file, highlight=False)
-  table = _drawn(rows, left)
-  unbounded = console.options.update_width(_UNBOUNDED)
-  width = console.measure(table, options=unbounded).maximum
-  if console.is_terminal and width <= console.width:
-    console.print(table)
-  else:
-    print(text_table.render(rows, left), file=file)
-
-
-def _drawn(
-  rows: Sequence[Sequence[str]], left: Collection[int]
-) -> rich_table.Table:
-  table = rich_table.Table(box=box.SIMPLE)
-  for i, name in enumerate(rows[0]):
-    table.add_column(name, justify='left' if i in left else 'right')
-  for row in rows[1:]:
-    table.add_row(*(rich_text.Text(cell) for cell in row))
-  return table
-
+from saxml_ext.common.pages import text_columns
 
 # Filters of `list`, by the field of an entry that each is about.
 _FILTERS = {
@@ -127,7 +81,7 @@ def main(argv: Sequence[str]) -> None:
       _show(store, *arguments)
     elif command == 'compare' and arguments:
       entries = [_find(store, each).entry for each in arguments]
-      print_table(side_by_side.rows(entries))
+      text_columns.show(views.side_by_side(entries))
     elif command == 'rerun' and len(arguments) == 1:
       print(views.command(_find(store, arguments[0]).entry, '--rerun'))
     elif command == 'rm' and arguments:
@@ -157,7 +111,7 @@ def _list(store: store_lib.Store) -> None:
   chosen = [each.entry for each in content.entries if _wanted(each.entry)]
   if chosen:
     rows = [views.HEADING, *map(views.row, chosen)]
-    print_table(rows, left=range(len(rows[0])))
+    text_columns.show(rows, left=range(len(rows[0])))
   else:
     print(f'no results{" of that kind" if content.entries else ""}', end='')
     print(f' in {store.root}')

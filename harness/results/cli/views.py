@@ -1,6 +1,6 @@
-"""What people see of stored results: cells of tables, and lines to copy."""
+"""What people see of stored results: tables, and lines to copy."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 import json
 import re
 import shlex
@@ -23,10 +23,6 @@ HEADING = (
   'accuracy',
 )
 _ROUGE = ('rouge1', 'rouge2', 'rougeL')
-_UNITS = {
-  figures.SAMPLES_PER_SECOND: 'samples/s',
-  figures.QUERIES_PER_SECOND: 'queries/s',
-}
 _NONE = '-'
 
 # A program of the harness, wherever Bazel has built it, or its label.
@@ -34,8 +30,11 @@ _PROGRAM = re.compile(r'(?:^//|^|/)harness[/:](\w+?)(?:\.py)?$')
 
 
 def row(entry: entry_lib.Entry) -> tuple[str, ...]:
-  """An entry as a row under HEADING."""
-  run = entry.performance
+  """Returns an entry as a row under HEADING."""
+  run, scored = entry.performance, entry.accuracy
+  verdict = _NONE
+  if scored:
+    verdict = accuracy(scored) + ('' if scored.passed else ', did not pass')
   return (
     entry.id,
     entry.began[:16].replace('T', ' '),
@@ -45,28 +44,25 @@ def row(entry: entry_lib.Entry) -> tuple[str, ...]:
     entry.system,
     figure(run) if run else _NONE,
     validity(run) if run else _NONE,
-    _verdict(entry.accuracy) if entry.accuracy else _NONE,
+    verdict,
   )
 
 
-def _verdict(run: entry_lib.Accuracy) -> str:
-  return accuracy(run) if run.passed else f'{accuracy(run)}, did not pass'
-
-
 def figure(run: entry_lib.Performance) -> str:
-  """The scenario's figure with its unit; latencies in ms."""
+  """Returns the scenario's figure with its unit; latencies in ms."""
   if run.metric == figures.LATENCY_NS:
     return f'{run.value / 1e6:.3f} ms'
-  return f'{run.value:.3f} {_UNITS.get(run.metric, run.metric)}'
+  units = {each.metric: each.unit for each in rounds.SCENARIOS.values()}
+  return f'{run.value:.3f} {units.get(run.metric, run.metric)}'
 
 
 def validity(run: entry_lib.Performance) -> str:
-  """LoadGen's word for it."""
+  """Returns LoadGen's word for a run."""
   return 'VALID' if run.valid else 'INVALID'
 
 
 def accuracy(run: entry_lib.Accuracy) -> str:
-  """The benchmark's figures in short."""
+  """Returns the benchmark's figures in short."""
   if all(name in run.metrics for name in _ROUGE):
     values = ' / '.join(f'{run.metrics[name]:.2f}' for name in _ROUGE)
     return f'ROUGE {values}'
@@ -76,7 +72,7 @@ def accuracy(run: entry_lib.Accuracy) -> str:
 
 
 def command(entry: entry_lib.Entry, *flags: str) -> str:
-  """What to type to make the entry, with flags besides."""
+  """Returns what to type to make the entry, with more flags."""
   words = list(entry.command)
   program = _PROGRAM.search(words[0]) if words else None
   if program:
@@ -90,78 +86,137 @@ def command(entry: entry_lib.Entry, *flags: str) -> str:
 def performance_line(
   run: entry_lib.Performance, log: loadgen_log.RunLog
 ) -> str:
-  """A JSON list: validity, then the figure beside what was asked for.
+  """Returns a JSON list: validity, then the figure beside what was asked for.
 
   Args:
-    run: the figures.
-    log: of the same run.
+    run: The figures.
+    log: The log of the same run.
 
   Raises:
-    ValueError: the log lacks something.
+    ValueError: The log lacks something.
   """
   words = [validity(run), *_figures(run, log)]
   return json.dumps(words, separators=(',', ':'))
 
 
 def overview(stored: store.Stored) -> str:
-  """Everything that matters of a result, on a screen."""
+  """Returns everything that matters of a result, on a screen."""
+  return '\n'.join(f'{name:<12} {text}' for name, text in _overview(stored))
+
+
+def _overview(stored: store.Stored) -> Iterator[tuple[str, str]]:
   entry = stored.entry
   run, scored = entry.performance, entry.accuracy
-  lines = [
-    ('id', entry.id),
-    ('directory', stored.directory),
-    ('model', f'{entry.model} ({entry.benchmark}), {entry.scenario}'),
-    ('round', entry.round),
-    ('system', entry.system),
-    ('began', entry.began),
-    ('ended', entry.ended),
-    ('command', command(entry)),
-  ]
+  yield 'id', entry.id
+  yield 'directory', stored.directory
+  yield 'model', f'{entry.model} ({entry.benchmark}), {entry.scenario}'
+  for name in ('round', 'system', 'began', 'ended'):
+    yield name, getattr(entry, name)
+  yield 'command', command(entry)
   if run:
-    lines.append(('result', f'{figure(run)}, {validity(run)}'))
-    lines.append(('run', f'{run.samples} samples in {run.seconds:.1f} s'))
+    yield 'result', f'{figure(run)}, {validity(run)}'
+    yield 'run', f'{run.samples} samples in {run.seconds:.1f} s'
     if run.tokens_per_second is not None:
-      lines.append(('tokens', f'{run.tokens_per_second:.1f} tokens/s'))
-    lines.append(('latency', _percentiles(run.latency_ns)))
+      yield 'tokens', f'{run.tokens_per_second:.1f} tokens/s'
+    yield 'latency', _percentiles(run.latency_ns)
     if run.first_token_ns:
-      lines.append(('first token', _percentiles(run.first_token_ns)))
+      yield 'first token', _percentiles(run.first_token_ns)
   if scored:
-    lines.append(('accuracy', scored.line))
-  lines.append(('governor', entry.governor or 'unknown'))
-  lines += [('energy', f'{v:.1f} J ({k})') for k, v in entry.energy.items()]
-  lines += [('note', f'{k}: {v}') for k, v in entry.notes.items() if v]
-  lines += [('version', f'{k} {v}') for k, v in entry.versions.items()]
-  lines += [('hash', f'{k} {v}') for k, v in entry.hashes.items()]
-  return '\n'.join(f'{name:<12} {text}' for name, text in lines)
+    yield 'accuracy', scored.line
+  yield 'governor', entry.governor or 'unknown'
+  yield from (('energy', f'{v:.1f} J ({k})') for k, v in entry.energy.items())
+  yield from (('note', f'{k}: {v}') for k, v in entry.notes.items() if v)
+  yield from (('version', f'{k} {v}') for k, v in entry.versions.items())
+  yield from (('hash', f'{k} {v}') for k, v in entry.hashes.items())
 
 
 def _percentiles(values: Mapping[str, float]) -> str:
   return ', '.join(f'p{float(k):g} {v / 1e6:.3f} ms' for k, v in values.items())
 
 
-def _figures(run: entry_lib.Performance, log: loadgen_log.RunLog) -> list[str]:
-  scenario = log.values.get('effective_scenario')
-  target = f'target_qps={figures.number(log, "effective_target_qps"):g}'
-  if scenario == rounds.OFFLINE:
-    return [f'Samples_per_second={run.value:g}', target]
-  if scenario == rounds.SERVER:
+def _figures(
+  run: entry_lib.Performance, log: loadgen_log.RunLog
+) -> Iterator[str]:
+  target = figures.number(log, 'effective_target_qps')
+  scenario = rounds.SCENARIOS[str(log.values.get('effective_scenario'))]
+  rank = scenario.rank
+  if scenario.streams:
+    yield f'{rank}_percentile_latency={run.value / 1e6:.3f}ms'
+    if run.early_stopping_ns is not None:
+      estimate = run.early_stopping_ns / 1e6
+      yield f'early_stopping_{rank}_percentile={estimate:.3f}ms'
+    if scenario.samples_per_query == 1:
+      with_loadgen = figures.number(log, 'result_qps_with_loadgen_overhead')
+      without = figures.number(log, 'result_qps_without_loadgen_overhead')
+      yield f'loadgen_overhead={100 * (without / with_loadgen - 1):.2f}%'
+    return
+  name = 'Samples' if scenario.at_once else 'Completed_samples'
+  yield f'{name}_per_second={run.value:g}'
+  yield f'target_qps={target:g}'
+  if scenario.bounded:
     bound = figures.number(log, 'effective_target_latency_ns')
-    latency = run.latency_ns['99.00']
-    return [
-      f'Completed_samples_per_second={run.value:g}',
-      target,
-      f'99th_percentile_latency={latency / 1e6:.3f}ms',
-      f'target_latency={bound / 1e6:g}ms',
-      f'latency_to_target={latency / bound:.4f}',
-    ]
-  rank = '90th' if scenario == rounds.SINGLE_STREAM else '99th'
-  words = [f'{rank}_percentile_latency={run.value / 1e6:.3f}ms']
-  if run.early_stopping_ns is not None:
-    estimate = run.early_stopping_ns / 1e6
-    words.append(f'early_stopping_{rank}_percentile={estimate:.3f}ms')
-  if scenario == rounds.SINGLE_STREAM:
-    with_loadgen = figures.number(log, 'result_qps_with_loadgen_overhead')
-    without = figures.number(log, 'result_qps_without_loadgen_overhead')
-    overhead = 100 * (without / with_loadgen - 1)
-    words.append(f'loadgen_overhead={overhead:.2f}%')
-  return words
+    latency = run.latency_ns[scenario.percentile]
+    yield f'{rank}_percentile_latency={latency / 1e6:.3f}ms'
+    yield f'target_latency={bound / 1e6:g}ms'
+    yield f'latency_to_target={latency / bound:.4f}'
+
+
+# Figures that results are compared by: label, where it is, what it is called
+# there, and the form of a cell. Latencies are in ns.
+_MEASURES = (
+  ('tokens/s', 'tokens_per_second', '', '{:.1f}'),
+  ('p50 latency', 'latency_ns', '50.00', '{:.3f} ms'),
+  ('p90 latency', 'latency_ns', '90.00', '{:.3f} ms'),
+  ('p99 latency', 'latency_ns', '99.00', '{:.3f} ms'),
+  ('p50 first token', 'first_token_ns', '50.00', '{:.3f} ms'),
+  ('ROUGE-1', 'metrics', 'rouge1', '{:.4f}'),
+  ('ROUGE-2', 'metrics', 'rouge2', '{:.4f}'),
+  ('ROUGE-L', 'metrics', 'rougeL', '{:.4f}'),
+  ('F1', 'metrics', 'f1', '{:.4f}'),
+  ('exact match', 'metrics', 'exact_match', '{:.4f}'),
+)
+
+
+def side_by_side(
+  entries: Sequence[entry_lib.Entry],
+) -> list[tuple[str, ...]]:
+  """Returns rows of a table: what is compared, then a cell for each entry.
+
+  A figure of another entry than the first has its ratio to the first's beside
+  it, if both are figures of the same kind.
+
+  Args:
+    entries: At least one.
+  """
+  table = [('', *(each.id for each in entries))]
+  for name in ('model', 'scenario', 'round', 'system'):
+    table.append((name, *(getattr(each, name) for each in entries)))
+  runs = [each.performance for each in entries]
+  table.append(('valid', *(validity(run) if run else _NONE for run in runs)))
+  metric = runs[0].metric if runs[0] else None
+  cells = [figure(run) if run else _NONE for run in runs]
+  values = [run.value if run and run.metric == metric else None for run in runs]
+  table.append(('result', *_with_ratios(cells, values)))
+  for label, field, key, form in _MEASURES:
+    values = [_measure(each, field, key) for each in entries]
+    if any(value is not None for value in values):
+      cells = [_NONE if v is None else form.format(v) for v in values]
+      table.append((label, *_with_ratios(cells, values)))
+  return table
+
+
+def _measure(entry: entry_lib.Entry, field: str, key: str) -> float | None:
+  holder = entry.accuracy if field == 'metrics' else entry.performance
+  found = getattr(holder, field, None)
+  if not key or found is None:
+    return found
+  value = found.get(key)
+  return value / 1e6 if field.endswith('_ns') and value is not None else value
+
+
+def _with_ratios(cells: list[str], values: Sequence[float | None]) -> list[str]:
+  base = values[0]
+  return cells[:1] + [
+    f'{cell} ({value / base:.3f}x)' if value is not None and base else cell
+    for cell, value in zip(cells[1:], values[1:])
+  ]

@@ -1,9 +1,8 @@
 """The report as a page: its text, a roofline, and where a program's time goes."""
 
-import html
 import pathlib
 
-import plotly.graph_objects as go
+from plotly import graph_objects as go
 
 from saxml_ext.aot.report import lengths as lengths_lib
 from saxml_ext.aot.report import predict
@@ -12,27 +11,10 @@ from saxml_ext.aot.report import rules
 from saxml_ext.aot.report import tables
 from saxml_ext.aot.report.compiled import costs
 from saxml_ext.common import files
+from saxml_ext.common.pages import plotly_charts
 
-_PAGE = """<!doctype html>
-<html lang="en">
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>
-body {{ font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 75rem;
-  padding: 0 1rem; color: #1b1b1b; background: #fff; }}
-pre {{ font-size: 13px; line-height: 1.45; overflow-x: auto; }}
-.headline {{ font-size: 1.25rem; font-weight: 600; margin: 0.2rem 0; }}
-</style>
-<h1>{title}</h1>
-{headlines}
-<p>All figures of speed are estimates from compiled programs; no TPU ran them.</p>
-{figures}
-<h2>Report</h2>
-<pre>{text}</pre>
-</html>
-"""
-_COLOURS = (
+_TEMPLATE = pathlib.Path(__file__).parent / 'templates' / 'report.html'
+_COLORS = (
   '#1f6f8b',
   '#e07a1f',
   '#7a8fa6',
@@ -61,77 +43,71 @@ def write(
   Raises:
     OSError: it cannot be written.
   """
-  figures: list[str] = []
-  for figure in (shares(made, requests), roofs(made, requests)):
-    figures.append(
-      figure.to_html(
-        full_html=False,
-        include_plotlyjs='inline' if not figures else False,
-      )
-    )
-  marked = [line for line in text.splitlines() if line.endswith('(estimate)')]
-  headlines = '\n'.join(
-    f'<p class="headline">{html.escape(line)}</p>' for line in marked
+  page = plotly_charts.render(
+    _TEMPLATE,
+    title=f'{made.title}: estimated speed on {made.topology}',
+    headlines=[
+      line for line in text.splitlines() if line.endswith('(estimate)')
+    ],
+    figures={'shares': shares(made, requests), 'roofs': roofs(made, requests)},
+    text=text,
   )
-  title = f'{made.title}: estimated speed on {made.topology}'
   with files.replacing(path) as file:
-    file.write(
-      _PAGE.format(
-        title=html.escape(title),
-        headlines=headlines,
-        figures='\n'.join(figures),
-        text=html.escape(text),
-      )
-    )
+    file.write(page)
 
 
-def shares(made: costs.Set, requests: lengths_lib.Lengths) -> go.Figure:
-  """Stacked bars: where each program's time goes, by the central rule."""
+def shares(
+  made: costs.Set, requests: lengths_lib.Lengths
+) -> plotly_charts.Figure:
+  """Returns bars of where each program's time goes, by the central rule."""
   topology = rules.topology_of(made)
   found = [row for row in tables.timed(made) if not row[0].endswith('a call')]
   slots = rules.live(made, requests)
   split = [
     rules.parts(cost, topology, rules.CENTRAL, slots) for _, cost in found
   ]
-  figure = go.Figure()
-  for part, colour in zip(rules.PARTS, _COLOURS, strict=True):
-    figure.add_bar(
+  traces = [
+    go.Bar(
       y=[name for name, _ in found],
       x=[1e3 * parts[part] for parts in split],
       name=part,
       orientation='h',
-      marker_color=colour,
+      marker_color=color,
     )
-  figure.update_layout(
+    for part, color in zip(rules.PARTS, _COLORS, strict=True)
+  ]
+  return plotly_charts.figure(
+    traces,
+    'ms',
+    '',
     barmode='stack',
-    title='Where the time goes (estimates, central rule)',
-    xaxis_title='ms',
     yaxis_autorange='reversed',
-    template='plotly_white',
-    height=140 + 45 * len(found),
-    legend=dict(orientation='h', y=-0.35),
+    height=160 + 45 * len(found),
   )
-  return figure
 
 
-def roofs(made: costs.Set, requests: lengths_lib.Lengths) -> go.Figure:
-  """Roofline: what programs reach of the chip's peaks, by the central rule."""
+def roofs(
+  made: costs.Set, requests: lengths_lib.Lengths
+) -> plotly_charts.Figure:
+  """Returns what programs reach of the chip's peaks, by the central rule."""
   topology = rules.topology_of(made)
   chip = topology.chip
   intensities = [1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4]
-  figure = go.Figure()
+  traces = []
   for name, peak, dash in (
     ('int8', chip.int8, 'solid'),
     ('bfloat16', chip.bf16, 'dot'),
   ):
     knee = peak / chip.hbm_bandwidth
     places = sorted([*intensities, knee])
-    figure.add_scatter(
-      x=places,
-      y=[min(peak, i * chip.hbm_bandwidth) / 1e12 for i in places],
-      mode='lines',
-      name=f'{name} peak and memory',
-      line=dict(color='#555', dash=dash),
+    traces.append(
+      go.Scatter(
+        x=places,
+        y=[min(peak, i * chip.hbm_bandwidth) / 1e12 for i in places],
+        mode='lines',
+        name=f'{name} peak and memory',
+        line={'color': 'var(--muted)', 'dash': dash},
+      )
     )
   found = dict(tables.timed(made))
   slots = rules.live(made, requests)
@@ -139,25 +115,24 @@ def roofs(made: costs.Set, requests: lengths_lib.Lengths) -> go.Figure:
   for i, (name, point) in enumerate(points):
     if name in found:
       seconds = rules.seconds(found[name], topology, rules.CENTRAL, slots)
-      figure.add_scatter(
-        x=[point.operations / point.bytes],
-        y=[point.operations / seconds / 1e12],
-        mode='markers+text',
-        text=[name],
-        # Neighbours' names would overlap.
-        textposition='bottom center' if i % 2 else 'top center',
-        name=name,
-        marker=dict(size=11),
-        showlegend=False,
+      traces.append(
+        go.Scatter(
+          x=[point.operations / point.bytes],
+          y=[point.operations / seconds / 1e12],
+          mode='markers+text',
+          text=[name],
+          # Neighbours' names would overlap.
+          textposition='bottom center' if i % 2 else 'top center',
+          name=name,
+          marker={'size': 11},
+          showlegend=False,
+        )
       )
-  figure.update_layout(
-    title='Roofline of a chip (points are estimates, central rule)',
-    template='plotly_white',
+  return plotly_charts.figure(
+    traces,
+    'operations per byte that has to be read',
+    '10^12 operations per second',
+    xaxis_type='log',
+    yaxis_type='log',
     height=480,
-    legend=dict(orientation='h', y=-0.2),
   )
-  figure.update_xaxes(
-    type='log', title='operations per byte that has to be read'
-  )
-  figure.update_yaxes(type='log', title='10^12 operations per second')
-  return figure

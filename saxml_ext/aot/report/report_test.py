@@ -12,6 +12,7 @@ from saxml_ext.aot.report import report
 from saxml_ext.aot.report import tables
 from saxml_ext.aot.report.compiled import costs
 from saxml_ext.aot.report.testing import sets
+from saxml_ext.common.pages.testing import reading
 
 _HEADLINE = re.compile(
   r'^Offline, v5e 2x2, int8: (\d+\.\d) samples/s \(estimate\)$', re.MULTILINE
@@ -115,10 +116,15 @@ class ReportTest(absltest.TestCase):
   def test_the_page_has_both_figures(self):
     path = self.folder / 'report.html'
     self._report(sets.small(), page=str(path))
-    text = path.read_text('utf-8')
-    self.assertEqual(text.count('Plotly.newPlot('), 2)
-    self.assertIn('Offline, v5e 2x2, int8', text)
-    self.assertEqual(list(self.folder.glob('*.unfinished')), [])
+    page = reading.Page(path.read_text('utf-8'))
+    self.assertEqual(list(page.data['figures']), ['shares', 'roofs'])
+    for name, figure in page.data['figures'].items():
+      self.assertIn(f'chart-{name}', page.ids)
+      self.assertNotEmpty(figure['data'])
+    self.assertIn('plotly.js', page.scripts[0][:200])
+    self.assertEqual(page.outside, [])
+    self.assertIn('Offline, v5e 2x2, int8', page.text)
+    self.assertCountEqual(self.folder.iterdir(), [path, self.folder / '0.json'])
 
   def test_what_is_kept_can_be_reported(self):
     text = self._report()

@@ -9,6 +9,7 @@ from saxml_ext.aot.report import predict
 from saxml_ext.aot.report import roofline
 from saxml_ext.aot.report import rules
 from saxml_ext.aot.report.compiled import costs
+from saxml_ext.common.pages import text_columns
 
 _GIB = 2**30
 
@@ -17,14 +18,7 @@ Row = tuple[str, ...]
 
 def table(rows: Iterable[Row]) -> str:
   """Returns rows of cells in columns; the first is flush left, the others right."""
-  rows = list(rows)
-  widths = [max(map(len, column)) for column in zip(*rows)]
-  lines = []
-  for first, *others in rows:
-    cells = [first.ljust(widths[0])]
-    cells += [cell.rjust(width) for cell, width in zip(others, widths[1:])]
-    lines.append('  ' + '  '.join(cells).rstrip())
-  return '\n'.join(lines)
+  return text_columns.render(rows, indent='  ')
 
 
 _TERMS: Sequence[tuple[str, Callable[[rules.Rule], str]]] = (
