@@ -101,37 +101,34 @@ class Sampling(fields.Request, kw_only=True):  # type: ignore[call-arg]
   )
   # Of OpenAI and of vLLM.
   NEUTRAL: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-    'add_special_tokens': (True,),
-    'allowed_token_ids': (),
-    'audio': (),
-    'bad_words': ([],),
-    'cache_salt': (),
-    'frequency_penalty': (0,),
-    'function_call': ('none', 'auto'),
-    'functions': ([],),
-    'include_stop_str_in_output': (False,),
-    'logit_bias': ({},),
-    'logits_processors': ([],),
-    'min_p': (0,),
-    'modalities': (['text'],),
-    'moderation': (),
-    'prediction': (),
-    'presence_penalty': (0,),
-    'prompt_logprobs': (),
-    'repetition_penalty': (1,),
-    'response_format': ({'type': 'text'},),
-    'return_tokens_as_token_ids': (False,),
-    'service_tier': ('auto', 'default'),
-    'skip_special_tokens': (True,),
-    'spaces_between_special_tokens': (True,),
-    'store': (False,),
-    'structured_outputs': (),
-    'suffix': ('',),
-    'tool_choice': ('none', 'auto'),
-    'tools': ([],),
-    'truncate_prompt_tokens': (),
-    'verbosity': ('medium',),
-    'web_search_options': (),
+    name: values
+    for values, names in (
+      (
+        (),
+        'allowed_token_ids audio cache_salt moderation prediction'
+        ' prompt_logprobs structured_outputs truncate_prompt_tokens'
+        ' web_search_options',
+      ),
+      ((0,), 'frequency_penalty min_p presence_penalty'),
+      ((1,), 'repetition_penalty'),
+      (
+        (False,),
+        'include_stop_str_in_output return_tokens_as_token_ids store',
+      ),
+      (
+        (True,),
+        'add_special_tokens skip_special_tokens spaces_between_special_tokens',
+      ),
+      (('',), 'suffix'),
+      (([],), 'bad_words functions logits_processors tools'),
+      (({},), 'logit_bias'),
+      (('none', 'auto'), 'function_call tool_choice'),
+      (('auto', 'default'), 'service_tier'),
+      (('medium',), 'verbosity'),
+      ((['text'],), 'modalities'),
+      (({'type': 'text'},), 'response_format'),
+    )
+    for name in names.split()
   }
 
   @property

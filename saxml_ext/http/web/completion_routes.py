@@ -62,11 +62,10 @@ class Generation:
     """
     model_id = await self._find()
     head = {**head, 'model': self._name(model_id)}
-    calls = [self._collect(model_id, prompt) for prompt in self._form.prompts]
-    if len(calls) == 1:
-      collected = [await calls[0]]
-    else:
-      collected = await all_of(calls, AT_ONCE)
+    collected = [answers.Collected() for _ in self._form.prompts]
+    async with contextlib.aclosing(self._news(model_id)) as news:
+      async for prompt, response in news:
+        collected[prompt].add(response)
     for part in collected:
       self._count(part.usage)
       self._record.finished(a.finish_reason for a in part.answers.values())
@@ -141,16 +140,6 @@ class Generation:
     async with contextlib.aclosing(messages):
       async for response in messages:
         yield response
-
-  async def _collect(
-    self, model_id: str, prompt: sampling.Prompt
-  ) -> answers.Collected:
-    collected = answers.Collected()
-    messages = self._complete(model_id, prompt)
-    async with contextlib.aclosing(messages):
-      async for response in messages:
-        collected.add(response)
-    return collected
 
   async def _news(self, model_id: str) -> AsyncGenerator[_News, None]:
     streams = [self._complete(model_id, p) for p in self._form.prompts]

@@ -5,6 +5,7 @@ autoscalers made for it find them; the rest begins with sax_gateway_.
 """
 
 from collections.abc import Iterable
+import dataclasses
 import time
 
 import prometheus_client
@@ -25,49 +26,48 @@ class Metrics:
   """The counters of one gateway."""
 
   def __init__(self) -> None:
-    self.registry = registry = prometheus_client.CollectorRegistry()
+    self.registry = prometheus_client.CollectorRegistry()
+    model = ('model_name',)
+    registry = {'registry': self.registry}
     self._requests = prometheus_client.Counter(
       'sax_gateway_requests',
       'HTTP requests answered, by route, model and status.',
       ('route', 'model_name', 'code'),
-      registry=registry,
+      **registry,
     )
     self.in_flight = prometheus_client.Gauge(
       'sax_gateway_requests_in_flight',
       'HTTP requests that wait for the cell.',
-      registry=registry,
+      **registry,
     )
     self._prompt_tokens = prometheus_client.Counter(
       'vllm:prompt_tokens',
       'Tokens of prompts that were answered.',
-      ('model_name',),
-      registry=registry,
+      model,
+      **registry,
     )
     self._generation_tokens = prometheus_client.Counter(
-      'vllm:generation_tokens',
-      'Tokens of answers.',
-      ('model_name',),
-      registry=registry,
+      'vllm:generation_tokens', 'Tokens of answers.', model, **registry
     )
     self._success = prometheus_client.Counter(
       'vllm:request_success',
       'Answers that were finished, by why they ended.',
       ('model_name', 'finished_reason'),
-      registry=registry,
+      **registry,
     )
     self._first_token = prometheus_client.Histogram(
       'vllm:time_to_first_token_seconds',
       'From a streamed request to the first of its answer.',
-      ('model_name',),
+      model,
       buckets=_FIRST_TOKEN_BUCKETS,
-      registry=registry,
+      **registry,
     )
     self._latency = prometheus_client.Histogram(
       'vllm:e2e_request_latency_seconds',
       'From a request to the end of its answer, where that succeeded.',
-      ('model_name',),
+      model,
       buckets=_LATENCY_BUCKETS,
-      registry=registry,
+      **registry,
     )
 
   def text(self, accept: str) -> tuple[bytes, str]:
@@ -90,29 +90,30 @@ class Metrics:
         self._success.labels(record.model, reason).inc()
 
 
+@dataclasses.dataclass
 class Record:
-  """What is to be counted of one request.
+  """The counts of one request.
 
   Attributes:
-    route: a path of this server; '' for one that it does not have.
-    model: id of a published model; '' before it is known to be one.
-    begin, first: when the request came and when its answer began, on the
-      monotonic clock; `first` is for streams.
-    prompt_tokens, completion_tokens: of all its prompts and answers.
-    reasons: why its answers ended.
-    error: the status that a stream would have had, had it not begun before it
+    route: A path of this server; '' for one that it does not have.
+    model: The id of a published model; '' before it is known to be one.
+    begin: The time when the request came, on the monotonic clock.
+    first: The time when its answer began, of streams.
+    prompt_tokens: The tokens of all its prompts.
+    completion_tokens: The tokens of all its answers.
+    reasons: The reasons for which its answers ended.
+    error: The status that a stream would have had, had it not begun before it
       failed; None if it did not fail.
   """
 
-  def __init__(self) -> None:
-    self.route = ''
-    self.model = ''
-    self.begin = time.monotonic()
-    self.first: float | None = None
-    self.prompt_tokens = 0
-    self.completion_tokens = 0
-    self.reasons: list[str] = []
-    self.error: int | None = None
+  route: str = ''
+  model: str = ''
+  begin: float = dataclasses.field(default_factory=time.monotonic)
+  first: float | None = None
+  prompt_tokens: int = 0
+  completion_tokens: int = 0
+  reasons: list[str] = dataclasses.field(default_factory=list)
+  error: int | None = None
 
   def began(self) -> None:
     """Notes that a streamed answer begins."""
