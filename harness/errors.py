@@ -1,9 +1,9 @@
 """The error that ends a job of the harness."""
 
-from serve import errors
+from serve import programs
 
 # The harness starts its cells by serve's code, and their failures are its own.
-HarnessError = errors.ServeError
+HarnessError = programs.ServeError
 
 
 def reason(error: Exception) -> str:

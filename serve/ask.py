@@ -20,7 +20,6 @@ from absl import flags
 
 from saxml_ext.common import program
 from serve import children
-from serve import errors
 from serve import local_cell
 from serve import programs
 from serve import service
@@ -70,7 +69,7 @@ def _ask(endpoint: service.Endpoint, question: str) -> Iterator[str]:
   """Yields the parts of an answer as they arrive.
 
   Raises:
-    errors.ServeError: The gateway refuses the question, or the answer breaks
+    programs.ServeError: The gateway refuses the question, or the answer breaks
       off.
   """
   headers = {'Content-Type': 'application/json'}
@@ -85,7 +84,7 @@ def _ask(endpoint: service.Endpoint, question: str) -> Iterator[str]:
     )
     response = connection.getresponse()
     if response.status != 200:
-      raise errors.ServeError(_reason(response.read(), response.status))
+      raise programs.ServeError(_reason(response.read(), response.status))
     for line in response:
       text = line.decode().strip()
       if not text.startswith(_EVENT):
@@ -94,14 +93,14 @@ def _ask(endpoint: service.Endpoint, question: str) -> Iterator[str]:
         return
       event = json.loads(text.removeprefix(_EVENT))
       if 'error' in event:
-        raise errors.ServeError(event['error']['message'])
+        raise programs.ServeError(event['error']['message'])
       for choice in event['choices']:
         yield choice['delta'].get('content') or ''
-    raise errors.ServeError(
+    raise programs.ServeError(
       f'The answer of {endpoint.url} broke off before its end.'
     )
   except (OSError, http.client.HTTPException, ValueError) as e:
-    raise errors.ServeError(f'{endpoint.url}: {e}') from e
+    raise programs.ServeError(f'{endpoint.url}: {e}') from e
   finally:
     connection.close()
 
@@ -124,7 +123,7 @@ def _started(group: children.Children) -> service.Endpoint:
   """Starts a `serve` of the bundled model; returns where it serves.
 
   Raises:
-    errors.ServeError: It ended instead.
+    programs.ServeError: It ended instead.
   """
   print(
     f'ask: nothing serves on port {_PORT.value}; starting the bundled model',
@@ -146,7 +145,7 @@ def _started(group: children.Children) -> service.Endpoint:
 def _run(words: Sequence[str]) -> None:
   question = ' '.join(words) if words else sys.stdin.read().strip()
   if not question:
-    raise errors.ServeError(
+    raise programs.ServeError(
       'There is no question. Give it as an argument or on standard input.'
     )
   endpoint = service.Endpoint(local_cell.LOOPBACK, _PORT.value)
@@ -154,7 +153,7 @@ def _run(words: Sequence[str]) -> None:
     _print(endpoint, question)
     return
   if _MODEL.value:
-    raise errors.ServeError(
+    raise programs.ServeError(
       f'--model={_MODEL.value}: nothing serves on port {_PORT.value}. Start'
       ' serve with that model, or leave the flag out for the bundled one.'
     )
@@ -170,7 +169,7 @@ def main(argv: Sequence[str]) -> int:
   except KeyboardInterrupt:
     print('ask: stopped', file=sys.stderr, flush=True)
     return 130
-  except (errors.ServeError, OSError) as e:
+  except (programs.ServeError, OSError) as e:
     print(f'ask: {e}', file=sys.stderr, flush=True)
     return 1
   return 0

@@ -15,7 +15,6 @@ import sys
 import time
 from typing import IO
 
-from serve import errors
 from serve import programs
 
 _GUARD = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'guard.py')
@@ -26,7 +25,7 @@ _POLL_SECS = 0.05
 _TAIL_LINES = 15
 
 
-class ChildError(errors.ServeError):
+class ChildError(programs.ServeError):
   """A child ended that should not have, or ended with an error."""
 
 

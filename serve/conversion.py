@@ -11,7 +11,6 @@ import psutil
 from converters.hf import checkpoint
 from saxml_ext.families import hf_config
 from saxml_ext.pax import errors as pax_errors
-from serve import errors
 from serve import programs
 
 # Runs a program of this repository to its end, given what messages call it, its
@@ -26,9 +25,9 @@ _TOKENIZER = 'tokenizer.json'
 
 
 def check(directory: str) -> None:
-  """Raises errors.ServeError unless a directory holds a model to convert."""
+  """Raises programs.ServeError unless a directory holds a model to convert."""
   if not os.path.isdir(directory):
-    raise errors.ServeError(
+    raise programs.ServeError(
       f'{directory} is no directory, and no id of a model on the Hugging Face'
       ' hub. Give a Hugging Face directory (config.json, safetensors or .bin'
       ' files), a PAX directory, or an id such as EleutherAI/gpt-j-6b.'
@@ -36,9 +35,9 @@ def check(directory: str) -> None:
   try:
     checkpoint.read_config(directory)
   except pax_errors.CheckpointError as e:
-    raise errors.ServeError(str(e)) from e
+    raise programs.ServeError(str(e)) from e
   if not os.path.isfile(os.path.join(directory, _TOKENIZER)):
-    raise errors.ServeError(
+    raise programs.ServeError(
       f'{directory} has no {_TOKENIZER}, without which no text can be served.'
       " Make it with transformers: AutoTokenizer.from_pretrained('...')"
       f".save_pretrained('{directory}')."
@@ -60,7 +59,7 @@ def converted(
     run: Runs the converters.
 
   Raises:
-    errors.ServeError: The disk has no room for it, or a converter failed.
+    programs.ServeError: The disk has no room for it, or a converter failed.
   """
   _, config = checkpoint.read_config(directory)
   dtype = _float_type(_parameters(config), quantize)
@@ -111,7 +110,7 @@ def _check_disk(cache: str, needed: int, target: str) -> None:
   free = shutil.disk_usage(cache).free
   free += bytes_below(target) + bytes_below(f'{target}.float')
   if needed > free:
-    raise errors.ServeError(
+    raise programs.ServeError(
       f'The converted model takes {needed / GIB:.1f} GiB, and {cache} has'
       f' {free / GIB:.1f} GiB free. Free some space, or name a directory on'
       ' another disk with --cache_dir or $GPTJ_SAX_CACHE.'

@@ -33,7 +33,6 @@ from saxml_ext.common import net
 from saxml_ext.common import program
 from saxml_ext.common import user_path
 from serve import children
-from serve import errors
 from serve import local_cell
 from serve import models
 from serve import programs
@@ -140,28 +139,28 @@ def _split(words: Sequence[str]) -> tuple[list[str], dict[str, str]]:
     if not match:
       wanted.append(word)
     elif match[1] in overrides:
-      raise errors.ServeError(f'{match[1]} is set twice; give it once.')
+      raise programs.ServeError(f'{match[1]} is set twice; give it once.')
     else:
       overrides[match[1]] = match[2]
   return wanted, overrides
 
 
 def _check_flags(wanted: Sequence[str]) -> None:
-  """Raises errors.ServeError for flags that make no sense together."""
+  """Raises programs.ServeError for flags that make no sense together."""
   if _SERVED_MODEL_NAME.value and len(wanted) > 1:
-    raise errors.ServeError(
+    raise programs.ServeError(
       f'--served_model_name={_SERVED_MODEL_NAME.value} names one model, and'
       f' {len(wanted)} are given. Leave it out.'
     )
   if not (_is_local() or _API_KEY_FILE.value or _INSECURE.value):
-    raise errors.ServeError(
+    raise programs.ServeError(
       f'--host={_HOST.value} lets other machines ask. Give API keys with'
       ' --api_key_file, or say --insecure if everybody may ask.'
     )
   if _API_KEY_FILE.value:
     path = user_path.resolve(_API_KEY_FILE.value)
     if not os.path.isfile(path):
-      raise errors.ServeError(
+      raise programs.ServeError(
         f'--api_key_file={path} is not there. Make it with'
         ' //saxml_ext/common/security:api_key, see docs/http.md.'
       )
@@ -171,7 +170,7 @@ def _port() -> int:
   """Returns the port to listen on, which is free.
 
   Raises:
-    errors.ServeError: It is taken, or there is no such interface.
+    programs.ServeError: It is taken, or there is no such interface.
   """
   family = socket.AF_INET6 if ':' in _HOST.value else socket.AF_INET
   with socket.socket(family) as listener:
@@ -180,7 +179,7 @@ def _port() -> int:
       listener.bind((_HOST.value, _PORT.value))
     except OSError as e:
       taken = f'--host={_HOST.value} --port={_PORT.value}: {e.strerror}'
-      raise errors.ServeError(
+      raise programs.ServeError(
         f'{taken}{_listener(_PORT.value)}. Choose another port with --port; 0'
         ' picks a free one.'
       ) from e
@@ -252,7 +251,7 @@ def main(argv: Sequence[str]) -> int:
   except sax_errors.SaxError as e:
     print(f'serve: {e.message}', file=sys.stderr, flush=True)
     return 1
-  except (errors.ServeError, OSError) as e:
+  except (programs.ServeError, OSError) as e:
     print(f'serve: {e}', file=sys.stderr, flush=True)
     return 1
   return 0

@@ -16,7 +16,6 @@ from saxml_ext.params import overrides as overrides_lib
 from saxml_ext.pax import description
 from saxml_ext.pax import errors as pax_errors
 from serve import conversion
-from serve import errors
 from serve import programs
 
 INT8 = 'int8'
@@ -102,7 +101,7 @@ def find(
     run: Runs the converters.
 
   Raises:
-    errors.ServeError: There is no such model, it cannot be served, or this
+    programs.ServeError: There is no such model, it cannot be served, or this
       machine has no room for it.
   """
   program_set = ''
@@ -115,7 +114,7 @@ def find(
     try:
       directory, name = hub.locate(wanted), _base_name(wanted)
     except pax_errors.CheckpointError as e:
-      raise errors.ServeError(str(e).replace('--base=', '')) from e
+      raise programs.ServeError(str(e).replace('--base=', '')) from e
   if _checkpoint(directory):
     # The tokenizer and its like are beside the step directory.
     directory = os.path.dirname(_checkpoint(directory))
@@ -192,7 +191,7 @@ def _choose(directory: str, options: Options) -> tuple[str, dict[str, str]]:
     return options.params, dict(options.overrides)
   said = description.read(os.path.join(directory, conversion.CHECKPOINT))
   if said.num_layers is None or said.max_positions is None:
-    raise errors.ServeError(
+    raise programs.ServeError(
       f'{directory} has neither config.json nor {description.FILE_NAME}, so'
       ' the serving params cannot be chosen. Name them with --params; see'
       ' docs/serving_params.md.'
@@ -200,7 +199,7 @@ def _choose(directory: str, options: Options) -> tuple[str, dict[str, str]]:
   try:
     params = families.named(said.family).serving
   except pax_errors.CheckpointError as e:
-    raise errors.ServeError(f'{directory}: {e}') from e
+    raise programs.ServeError(f'{directory}: {e}') from e
   _check_overrides(params, options)
   lengths = _lengths(said.max_positions, options.max_model_len)
   overrides = lengths | _numbers(directory, said, lengths, options)
@@ -208,24 +207,24 @@ def _choose(directory: str, options: Options) -> tuple[str, dict[str, str]]:
 
 
 def _check_overrides(params: str, options: Options) -> None:
-  """Raises errors.ServeError if an override would have no effect."""
+  """Raises programs.ServeError if an override would have no effect."""
   problem = overrides_lib.in_path(params)
   found = [problem] if problem else []
   found += overrides_lib.in_overrides(params, options.overrides)
   if found:
-    raise errors.ServeError(' '.join(found))
+    raise programs.ServeError(' '.join(found))
 
 
 def _lengths(positions: int, wanted: int) -> dict[str, str]:
   """Returns the overrides that divide a model's positions."""
   if wanted > positions:
-    raise errors.ServeError(
+    raise programs.ServeError(
       f'--max_model_len={wanted} is above the {positions} positions that the'
       ' model was trained for; give at most that.'
     )
   total = wanted or positions
   if total < _LEAST_LENGTH:
-    raise errors.ServeError(
+    raise programs.ServeError(
       f'--max_model_len={total} is too short; give at least {_LEAST_LENGTH}.'
     )
   answer = min(total // _ANSWER_SHARE, _MOST_ANSWER)
@@ -275,7 +274,7 @@ def _numbers(
     if needed <= free:
       break
   else:
-    raise errors.ServeError(
+    raise programs.ServeError(
       f'The model needs {needed / conversion.GIB:.1f} GiB of memory'
       f' ({weights / conversion.GIB:.1f} GiB of weights in'
       f' {"int8" if int8 else dtype}), and {max(0, free) / conversion.GIB:.1f} GiB are'
@@ -299,9 +298,9 @@ def renamed(model: Model, public_name: str) -> Model:
 
 
 def check_names(found: Sequence[Model]) -> None:
-  """Raises errors.ServeError if two models have the same name."""
+  """Raises programs.ServeError if two models have the same name."""
   for i, model in enumerate(found):
     if any(model.name == other.name for other in found[:i]):
-      raise errors.ServeError(
+      raise programs.ServeError(
         f'Two models are called {model.name}. Rename one of the directories.'
       )

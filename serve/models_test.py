@@ -9,7 +9,6 @@ import psutil
 from converters.testing import small_models
 from saxml_ext.pax import description
 from serve import conversion
-from serve import errors
 from serve import models
 from serve import programs
 
@@ -44,7 +43,7 @@ class ModelsTest(absltest.TestCase):
     return path
 
   def _refused(self, message: str, wanted: str, **options) -> None:
-    with self.assertRaisesRegex(errors.ServeError, message):
+    with self.assertRaisesRegex(programs.ServeError, message):
       self._find(wanted, **options)
 
   def _memory(self, available: int) -> None:
@@ -151,7 +150,7 @@ class ModelsTest(absltest.TestCase):
 
   def test_two_models_of_one_name_are_refused(self):
     model = self._find(self._hugging_face())
-    with self.assertRaisesRegex(errors.ServeError, 'Two models are called'):
+    with self.assertRaisesRegex(programs.ServeError, 'Two models are called'):
       models.check_names([model, model])
 
 

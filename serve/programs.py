@@ -11,8 +11,6 @@ import dataclasses
 import os
 import sys
 
-from serve import errors
-
 # In Bazel this file lies in the runfiles, whose layout is the repository's.
 ROOT = os.path.abspath(
   os.path.join(os.path.dirname(os.path.abspath(__file__)), '..')
@@ -37,6 +35,10 @@ BERT_PYTORCH_RUN = 'harness/bert/loadgen_pytorch'
 _IN_ANY_BUILD = (LOADGEN_RUN, MODEL_SERVER)
 
 
+class ServeError(Exception):
+  """The program cannot go on. The text says why, and where to look."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Command:
   """How to start a child: its arguments and its whole environment."""
@@ -58,7 +60,7 @@ def command(
     env: variables to set besides those of this process.
 
   Raises:
-    errors.ServeError: Bazel has built the calling program without this one.
+    ServeError: Bazel has built the calling program without this one.
   """
   environment = dict(os.environ)
   # Log lines must arrive as they happen.
@@ -70,7 +72,7 @@ def command(
     environment.pop('PYTHONPATH', None)
   elif any(_is_launcher(os.path.join(ROOT, built)) for built in _IN_ANY_BUILD):
     label = '//{0}:{2}'.format(*program.rpartition('/'))
-    raise errors.ServeError(
+    raise ServeError(
       f'{label} is no part of this build, so that it needs no more than it'
       ' must; //harness:main has it: use that program, with the same flags'
     )

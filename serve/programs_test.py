@@ -4,7 +4,6 @@ from unittest import mock
 
 from absl.testing import absltest
 
-from serve import errors
 from serve import programs
 
 
@@ -44,7 +43,7 @@ class ProgramsTest(absltest.TestCase):
     os.chmod(launcher, 0o755)
     programs.command(programs.LOADGEN_RUN, {})
     with self.assertRaisesRegex(
-      errors.ServeError,
+      programs.ServeError,
       '//harness/systems/reference:reference_run is no part .* //harness:main',
     ):
       programs.command(programs.REFERENCE_RUN, {})

@@ -41,10 +41,6 @@ class Progress:
     self._console = rich_console.Console(file=self._file, highlight=False)
     self._start = time.monotonic()
 
-  @property
-  def _fancy(self) -> bool:
-    return self._console.is_terminal and not self._quiet
-
   def stage(self, text: str) -> None:
     """Says what happens now."""
     if not self._quiet:
@@ -57,66 +53,53 @@ class Progress:
   @contextlib.contextmanager
   def bar(self, label: str) -> Iterator['Bar']:
     """Shows a bar while the `with` block runs."""
-    if not self._fancy:
-      yield _PlainBar(self, label)
+    if not self._console.is_terminal or self._quiet:
+      yield Bar(self, label)
       return
     columns = (
       rich_progress.SpinnerColumn(),
       rich_progress.TextColumn('{task.description}'),
       rich_progress.BarColumn(),
-      rich_progress.TextColumn('{task.fields[note]}'),
+      # Log lines shown as notes may hold what rich takes for markup.
+      rich_progress.TextColumn('{task.fields[note]}', markup=False),
     )
     with rich_progress.Progress(
       *columns, console=self._console, transient=True, refresh_per_second=4
-    ) as progress:
-      yield _FancyBar(progress, label)
+    ) as drawn:
+      yield Bar(self, label, drawn)
 
 
 class Bar:
-  """Progress of one stage."""
+  """The progress of one stage: a bar, or lines without a terminal."""
+
+  def __init__(
+    self,
+    progress: Progress,
+    label: str,
+    drawn: rich_progress.Progress | None = None,
+  ):
+    self._progress = progress
+    self._label = label
+    self._next = time.monotonic() + progress.interval_secs
+    self._drawn = drawn
+    self._task = drawn and drawn.add_task(label, total=None, note='')
 
   def update(self, done: int, total: int, note: str = '') -> None:
     """Shows a count. A total of 0 means that none is known."""
-    raise NotImplementedError
-
-
-class _PlainBar(Bar):
-  def __init__(self, progress: Progress, label: str):
-    self._progress = progress
-    self._label = label
-    self._next = time.monotonic() + self._progress.interval_secs
-
-  def update(self, done: int, total: int, note: str = '') -> None:
-    if time.monotonic() < self._next:
-      return
-    self._next = time.monotonic() + self._progress.interval_secs
-    count = f'{done}/{total}' if total else ''
-    words = ' '.join(word for word in (count, note) if word)
-    self._progress.stage(f'{self._label}: {words}')
-
-
-class _FancyBar(Bar):
-  def __init__(self, progress: rich_progress.Progress, label: str):
-    self._progress = progress
-    self._task = progress.add_task(label, total=None, note='')
-
-  def update(self, done: int, total: int, note: str = '') -> None:
-    count = f'{done}/{total} ' if total else ''
-    self._progress.update(
-      self._task,
-      completed=done,
-      total=total or None,
-      note=_escape(count + note[:_NOTE_COLUMNS]),
-    )
-
-
-def _escape(text: str) -> str:
-  # Log lines shown as notes may hold what rich takes for markup.
-  return text.replace('[', r'\[')
+    words = [f'{done}/{total}'] if total else []
+    if self._drawn is not None and self._task is not None:
+      text = ' '.join([*words, note[:_NOTE_COLUMNS]])
+      self._drawn.update(
+        self._task, completed=done, total=total or None, note=text
+      )
+    elif time.monotonic() >= self._next:
+      self._next = time.monotonic() + self._progress.interval_secs
+      words += [note] if note else []
+      self._progress.stage(f'{self._label}: {" ".join(words)}')
 
 
 def rate_note(done: int, total: int, seconds: float) -> str:
-  """Such as "12.3 samples/s, 40 s left"."""
+  """Returns a text such as "12.3 samples/s, 40 s left"."""
   if not done or seconds <= 0:
     return ''
   rate = done / seconds

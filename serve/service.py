@@ -15,7 +15,6 @@ from typing import TextIO
 
 from saxml_ext.common import net
 from serve import children
-from serve import errors
 from serve import local_cell
 from serve import models
 from serve import programs
@@ -82,7 +81,7 @@ class CellDirectory:
         left there of its cell is removed.
 
     Raises:
-      errors.ServeError: Another process uses it.
+      programs.ServeError: Another process uses it.
     """
     self.path = path
     os.makedirs(path, exist_ok=True)
@@ -92,7 +91,7 @@ class CellDirectory:
     try:
       fcntl.flock(self._owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-      raise errors.ServeError(
+      raise programs.ServeError(
         f'The directory {path} is used by {self._other()}. Stop that one, or'
         ' choose another directory with --sax_root.'
       ) from None
@@ -165,7 +164,7 @@ class Service:
     """Serves models until a process dies too often, or a signal comes.
 
     Raises:
-      errors.ServeError: A process died, or a model could not be loaded.
+      programs.ServeError: A process died, or a model could not be loaded.
       sax_errors.SaxError: The cell refused a model.
     """
     program_set = next((m.program_set for m in found if m.program_set), None)
@@ -230,7 +229,7 @@ class Service:
     while not self._endpoint.answers():
       self._group.check()
       if time.monotonic() > deadline:
-        raise errors.ServeError(
+        raise programs.ServeError(
           f'The gateway did not answer within {_GATEWAY_SECS:g} s; see its log'
           f' in {self._directory.logs}.'
         )
@@ -239,7 +238,7 @@ class Service:
   def _restart(self, child: children.Child) -> None:
     error = child.error()
     if not self._restarts.may(child.name):
-      raise errors.ServeError(
+      raise programs.ServeError(
         f'{error}\nIt died more than {_MOST_RESTARTS} times within'
         f' {_RESTART_SECS:g} s, so it is not started again.'
       )

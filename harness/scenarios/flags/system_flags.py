@@ -14,7 +14,7 @@ from saxml_ext.common import cell as cell_files
 from saxml_ext.common import errors
 from saxml_ext.common import user_path
 from saxml_ext.common.security import tls_flags
-from serve import server_group
+from serve import local_cell
 
 SYSTEMS = {
   rounds.GPTJ: tuple(
@@ -185,7 +185,7 @@ def system(asked: str, cache: cache_lib.Cache) -> launch.Launcher:
   params, overrides = _PARAMS.value, _overrides()
   if asked == flag_table.ENGINE:
     return launch.Engine(params, overrides, checkpoint, jax_cache_dir)
-  overrides = server_group.overrides(_HOSTS.value, overrides)
+  overrides = local_cell.group_overrides(_HOSTS.value, overrides)
   return launch.OwnCell(
     params, overrides, checkpoint, jax_cache_dir, _HOSTS.value
   )
