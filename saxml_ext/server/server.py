@@ -145,9 +145,9 @@ flag_rules.act_only(
 )
 
 
-def _load_fn() -> _LoadFn:
-  """Loads models, with the programs that the flags name."""
-  return memory_check.checked(
+def _loads() -> memory_check.Loads:
+  """Returns what loads models, with the programs that the flags name."""
+  return memory_check.Loads(
     functools.partial(
       loader.load, programs=program_flags.sets(), seed=server_flags.seed()
     )
@@ -157,16 +157,6 @@ def _load_fn() -> _LoadFn:
 def _prepare_fn() -> group_prepare.PrepareFn:
   """Prepares models in a process of a group, with the same programs."""
   return functools.partial(loader.prepare, programs=program_flags.sets())
-
-
-def _has_room(
-  in_group: bool, pax_paths: Collection[str], model: entry_lib.Spec
-) -> bool:
-  """Whether a model can be loaded beside those that are here."""
-  # The other hosts of a group, and paxml, do not say what they need.
-  if in_group or model.model_path in pax_paths:
-    return False
-  return memory_check.beside(model)
 
 
 def _servable_paths(known: Collection[str]) -> list[str]:
@@ -298,10 +288,11 @@ def _serve(
     leader = group_leader.GroupLeader(
       formed, limits, group_flags.port(), prepare, server_flags.seed()
     )
+  loads = None if leader else _loads()
   asyncio.run(
     serving.serve(
       serving.Options(
-        load_fn=leader.load if leader else extend(_load_fn()),
+        load_fn=extend(loads.load) if loads else leader.load,
         port=_PORT.value,
         sax_root=cell.sax_root(_SAX_ROOT.value) if sax_cell else '',
         sax_cell=sax_cell,
@@ -310,7 +301,12 @@ def _serve(
         drain_secs=_DRAIN_SECS.value,
         leader=leader,
         behaviour=server_flags.behaviour(
-          functools.partial(_has_room, leader is not None, more_paths)
+          # The other hosts of a group, and paxml, do not say what they need.
+          lambda model: (
+            loads is not None
+            and model.model_path not in more_paths
+            and loads.beside(model)
+          )
         ),
         admin_port=server_flags.admin_port(),
         host=access_flags.host(),

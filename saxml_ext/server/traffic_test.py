@@ -91,9 +91,11 @@ class TrafficTest(parameterized.TestCase):
     cls.first = small_model.write(f'{directory}/first')
     cls.second = small_model.write(f'{directory}/second', seed=1)
 
-  def _serve(self, has_room=memory_check.beside) -> None:
+  def _serve(self, beside: bool = True) -> None:
+    loads = memory_check.Loads(loader.load)
+    has_room = loads.beside if beside else lambda spec: False
     self.server = server_fixture.ServerFixture(
-      loader.load, cell_options.Behaviour(has_room=has_room)
+      loads.load, cell_options.Behaviour(has_room=has_room)
     )
     self.addCleanup(self.server.stop)
 
@@ -124,7 +126,7 @@ class TrafficTest(parameterized.TestCase):
     self.assertEmpty(traffic.failures)
 
   @parameterized.named_parameters(
-    ('beside', memory_check.beside), ('one_after_the_other', lambda spec: False)
+    ('beside', True), ('one_after_the_other', False)
   )
   def test_reloads_lose_no_request(self, has_room):
     self._serve(has_room)

@@ -25,7 +25,7 @@ from saxml_ext.params import registry
 from saxml_ext.server import jax_setup
 from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import loader
-from saxml_ext.server.random_weights import random_model
+from saxml_ext.server.loading import random_model
 
 _PARAMS = flags.DEFINE_string(
   'params', None, 'Name of the serving params.', required=True

@@ -4,7 +4,6 @@ from collections.abc import Callable
 import dataclasses
 import os
 import time
-from typing import TypeAlias
 
 from absl import logging
 import jax
@@ -27,13 +26,13 @@ from saxml_ext.params import settings as settings_lib
 from saxml_ext.pax import description as description_lib
 from saxml_ext.server.lifecycle import cancellation
 from saxml_ext.server.lifecycle import entry as entry_lib
+from saxml_ext.server.loading import random_model
 from saxml_ext.server.loading import servable
 from saxml_ext.server.loading import stored_model
 from saxml_ext.server.parallel import meshes
 from saxml_ext.server.parallel import prepared
 from saxml_ext.server.programs import programs as programs_lib
 from saxml_ext.server.programs import recent_programs
-from saxml_ext.server.random_weights import random_model
 from saxml_ext.server.scheduling import scheduler
 from saxml_ext.server.scheduling import stats
 from saxml_ext.server.vocabulary import codec
@@ -42,9 +41,6 @@ from saxml_ext.server.vocabulary import codec
 _LIVING = recent_programs.Living()
 # The log of a group does not carry them.
 _ALONE = (scheduler.EMBED, scheduler.GRADIENT)
-
-
-Stored: TypeAlias = stored_model.StoredModel | random_model.RandomModel
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +59,7 @@ class Plan:
 
   spec: entry_lib.Spec
   settings: settings_lib.Settings
-  stored: Stored
+  stored: stored_model.Source
   model: config_lib.ModelConfig
   engine: config_lib.EngineConfig
   stacked: bool
@@ -109,7 +105,7 @@ class Plan:
 
 
 def load(
-  spec: entry_lib.Spec,
+  spec: 'entry_lib.Spec | Plan',
   on_failure: Callable[[str], None],
   programs: programs_lib.Programs = programs_lib.NONE,
   seed: int | None = None,
@@ -117,7 +113,7 @@ def load(
   """Loads a model and all programs it will run; takes seconds to minutes.
 
   Args:
-    spec: what to load.
+    spec: what to load, or the plan of it.
     on_failure: called with the reason if its engine fails later on.
     programs: compiled before; what is not among them is compiled.
     seed: see `serve`.
@@ -132,7 +128,7 @@ def load(
 
 
 def prepare(
-  spec: entry_lib.Spec,
+  spec: 'entry_lib.Spec | Plan',
   programs: programs_lib.Programs = programs_lib.NONE,
 ) -> prepared.Prepared:
   """Loads a model without a scheduler, as far as a process can do alone.
@@ -147,7 +143,8 @@ def prepare(
   begin = time.monotonic()
   with compilations.counting() as compiled:
     # What may fail comes before the long part, the reading of the weights.
-    made = plan(spec)
+    made = spec if isinstance(spec, Plan) else plan(spec)
+    spec = made.spec
     shapes = made.executables()
     source = programs.of(shapes, made.serving)
     vocab_size = made.model.vocab_size
@@ -229,7 +226,7 @@ def _check_hosts(settings: settings_lib.Settings) -> None:
 
 def _open(
   spec: entry_lib.Spec, settings: settings_lib.Settings
-) -> tuple[Stored, description_lib.Description]:
+) -> tuple[stored_model.Source, description_lib.Description]:
   """A checkpoint, or what takes its place, and what stands beside it."""
   path = spec.checkpoint_path
   if settings.test_mode and random_model.is_meant(path):

@@ -7,7 +7,6 @@ part of the former stands for these.
 """
 
 from collections.abc import Callable
-from typing import TypeAlias
 
 from absl import logging
 
@@ -15,51 +14,70 @@ from saxml_ext.common import errors
 from saxml_ext.engine import executables
 from saxml_ext.server import platforms
 from saxml_ext.server.lifecycle import entry as entry_lib
-from saxml_ext.server.lifecycle import lifecycle
 from saxml_ext.server.loading import loader
-from saxml_ext.server.loading import servable
-from saxml_ext.server.random_weights import random_model
-from saxml_ext.server.random_weights import room
-
-_LoadFn: TypeAlias = lifecycle.LoadFn[servable.Servable]
+from saxml_ext.server.loading import random_model
+from saxml_ext.server.loading import servable as servable_lib
 
 # Of weights and state: the bundled model's prefill of 32 prompts needs less.
 _MARGIN = 0.25
 _GIB = 2**30
 
 
-def least(spec: entry_lib.Spec) -> int:
-  """Bytes of a model's weights and state on the devices of this process.
-
-  Raises:
-    errors.InvalidArgument, errors.Unimplemented: see `loader.plan`.
-  """
-  run = loader.plan(spec).executables()
-  program = run.signature(executables.EmptyState())
-  return room.size(program.args[0]) + room.size(program.results)
-
-
-def checked(load_fn: _LoadFn) -> _LoadFn:
-  """The same function, which refuses models that certainly have no room.
+class Loads:
+  """Loads models that have room, and plans each load once.
 
   Where memory is the host's, a model that is too large would otherwise end the
-  server, and with it the models that it serves.
-
-  Args:
-    load_fn: loads models. From now on it raises errors.ResourceExhausted if
-      there is no room now, which makes an admin server try again later, when
-      others may have left; and errors.InvalidArgument if that would not help.
+  server, and with it the models that it serves. Use it on one thread.
   """
 
+  def __init__(self, load_fn: Callable[..., servable_lib.Servable]):
+    """Takes the function that loads, see `loader.load`."""
+    self._load_fn = load_fn
+    self._planned: loader.Plan | None = None
+
+  def beside(self, spec: entry_lib.Spec) -> bool:
+    """Returns True if a model can be loaded while all others stay.
+
+    Raises:
+      errors.InvalidArgument, errors.Unimplemented: it cannot be loaded at all.
+    """
+    # The load follows, so that it finds the plan.
+    self._planned = loader.plan(spec)
+    wanted = int(least(self._planned) * (1 + _MARGIN))
+    free = platforms.free_bytes()
+    logging.info(
+      '%s needs about %.2f GiB, and %.2f GiB are free',
+      spec.model_path,
+      wanted / _GIB,
+      free / _GIB,
+    )
+    return wanted <= free
+
   def load(
-    spec: entry_lib.Spec, on_failure: Callable[[str], None]
-  ) -> servable.Servable:
-    wanted, free = least(spec), platforms.free_bytes()
+    self, spec: entry_lib.Spec, on_failure: Callable[[str], None]
+  ) -> servable_lib.Servable:
+    """Loads a model unless it certainly has no room.
+
+    Raises:
+      errors.ResourceExhausted: there is no room now, which makes an admin
+        server try again later, when others may have left.
+      errors.InvalidArgument: the model has no room here at all.
+      errors.SaxError: as `loader.load`.
+    """
+    made, self._planned = self._planned, None
+    if made is None or made.spec != spec:
+      made = loader.plan(spec)
+    wanted, free = least(made), platforms.free_bytes()
     if wanted > free:
       raise _refusal(spec, wanted, free)
-    return load_fn(spec, on_failure)
+    return self._load_fn(made, on_failure)
 
-  return load
+
+def least(made: loader.Plan) -> int:
+  """Returns the bytes of a model's weights and state in this process."""
+  run = made.executables()
+  program = run.signature(executables.EmptyState())
+  return random_model.size(program.args[0]) + random_model.size(program.results)
 
 
 def _refusal(spec: entry_lib.Spec, wanted: int, free: int) -> errors.SaxError:
@@ -70,7 +88,7 @@ def _refusal(spec: entry_lib.Spec, wanted: int, free: int) -> errors.SaxError:
     'shorter prompts and answers (INPUT_SEQ_LEN, MAX_DECODE_STEPS)',
   ]
   if is_random:
-    remedies.append(room.SMALLER)
+    remedies.append(random_model.SMALLER)
   text = (
     f'{spec.model_path} needs {wanted / _GIB:,.2f} GiB for weights and slots,'
     f' and of {platforms.all_bytes() / _GIB:,.2f} GiB here {free / _GIB:,.2f}'
@@ -81,20 +99,3 @@ def _refusal(spec: entry_lib.Spec, wanted: int, free: int) -> errors.SaxError:
   if is_random or wanted > platforms.all_bytes():
     return errors.InvalidArgument(text)
   return errors.ResourceExhausted(f'{text}, or unload another model')
-
-
-def beside(spec: entry_lib.Spec) -> bool:
-  """Whether a model can be loaded while all others stay.
-
-  Raises:
-    errors.InvalidArgument, errors.Unimplemented: it cannot be loaded at all.
-  """
-  wanted = int(least(spec) * (1 + _MARGIN))
-  free = platforms.free_bytes()
-  logging.info(
-    '%s needs about %.2f GiB, and %.2f GiB are free',
-    spec.model_path,
-    wanted / _GIB,
-    free / _GIB,
-  )
-  return wanted <= free

@@ -8,6 +8,7 @@ from absl.testing import absltest
 from saxml_ext.common import errors
 from saxml_ext.server import platforms
 from saxml_ext.server.lifecycle import entry as entry_lib
+from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import memory_check
 from saxml_ext.server.testing import small_model
 
@@ -27,31 +28,53 @@ class FitTest(absltest.TestCase):
       small_model.MODEL_PATH, checkpoint or self.path, overrides, acls={}
     )
 
+  def _plan(self, **overrides: str) -> loader.Plan:
+    return loader.plan(self._spec(**overrides))
+
   def test_counts_weights_and_slots(self):
     shape = small_model.SHAPE
     layer = 4 * shape.model_dim**2 + 2 * shape.model_dim * shape.hidden_dim
     matrices = 4 * shape.num_layers * layer  # float32.
-    small = memory_check.least(self._spec())
+    small = memory_check.least(self._plan())
     self.assertBetween(small, matrices, 4 * matrices)
-    more = memory_check.least(self._spec(BATCH_SIZE='4'))
-    most = memory_check.least(self._spec(BATCH_SIZE='6'))
+    more = memory_check.least(self._plan(BATCH_SIZE='4'))
+    most = memory_check.least(self._plan(BATCH_SIZE='6'))
     self.assertGreater(more, small)
     # Each slot takes as much as the others.
     self.assertAlmostEqual((most - small) / (more - small), 2.0, delta=0.1)
 
   def test_room_beside_others_has_a_margin(self):
-    least = memory_check.least(self._spec())
+    least = memory_check.least(self._plan())
     for free, expected in ((least, False), (2 * least, True)):
       with mock.patch.object(platforms, 'free_bytes', lambda f=free: f):
-        self.assertEqual(memory_check.beside(self._spec()), expected)
+        self.assertEqual(
+          memory_check.Loads(self.fail).beside(self._spec()), expected
+        )
 
   def test_what_cannot_be_loaded_is_told_beforehand(self):
     with self.assertRaisesRegex(errors.InvalidArgument, 'no directory'):
-      memory_check.beside(self._spec('/no/such/dir'))
+      memory_check.Loads(self.fail).beside(self._spec('/no/such/dir'))
+
+  def test_a_load_is_planned_once(self):
+    loads = memory_check.Loads(loader.load)
+    with mock.patch.object(loader, 'plan', wraps=loader.plan) as plan:
+      for has_room_is_asked in (True, False):
+        plan.reset_mock()
+        if has_room_is_asked:
+          self.assertTrue(loads.beside(self._spec()))
+        loads.load(self._spec(), self.fail).close(drain=False)
+        plan.assert_called_once_with(self._spec())
+
+  def test_another_model_is_planned_anew(self):
+    loaded = []
+    loads = memory_check.Loads(lambda plan, _: loaded.append(plan.spec))
+    self.assertTrue(loads.beside(self._spec(BATCH_SIZE='4')))
+    loads.load(self._spec(), self.fail)
+    self.assertEqual(loaded, [self._spec()])
 
   def test_refuses_what_certainly_has_no_room(self):
     loaded = []
-    load = memory_check.checked(lambda spec, on_failure: loaded.append(spec))
+    load = memory_check.Loads(lambda plan, _: loaded.append(plan)).load
     load(self._spec(), self.fail)
     self.assertLen(loaded, 1)
     with mock.patch.object(platforms, 'free_bytes', lambda: 1000):
@@ -63,7 +86,7 @@ class FitTest(absltest.TestCase):
     self.assertLen(loaded, 1)
 
   def test_refuses_wide_beams_that_no_machine_has_room_for(self):
-    load = memory_check.checked(lambda *unused: self.fail('it was loaded'))
+    load = memory_check.Loads(lambda *_: self.fail('it was loaded')).load
     wide = {'BATCH_SIZE': str(2**20), 'BEAM_SIZE': '24'}
     random = entry_lib.Spec(_RANDOM, 'None', wide, acls={})
     for spec, names_sizes in ((self._spec(**wide), False), (random, True)):

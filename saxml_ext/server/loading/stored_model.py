@@ -7,6 +7,7 @@ for it and dropped when the engine has made its own array of it: loading takes
 the memory of the engine's weights and of one variable.
 """
 
+import abc
 from collections.abc import Iterator, Mapping
 import contextlib
 import dataclasses
@@ -19,6 +20,7 @@ import numpy as np
 
 from saxml_ext.common import errors
 from saxml_ext.common import memory
+from saxml_ext.engine import abstract_weights
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import variables as variables_lib
 from saxml_ext.engine import weights as weights_lib
@@ -38,7 +40,94 @@ _DEFAULT_LN_EPSILON = 1e-5
 _DIGITS = 16  # Of a hash that people compare.
 
 
-class StoredModel:
+class Source(abc.ABC):
+  """Weights that have not been read or made yet."""
+
+  @abc.abstractmethod
+  def config(self, settings: settings_lib.Settings) -> config_lib.ModelConfig:
+    """Returns the sizes of the model. Reads no weights.
+
+    Args:
+      settings: The settings, with rotary_dim and ln_epsilon.
+
+    Raises:
+      errors.InvalidArgument: the settings and the weights do not fit.
+    """
+
+  @abc.abstractmethod
+  def variables(
+    self, config: config_lib.ModelConfig, quantization: str | None
+  ) -> Mapping:
+    """Returns the variables by name, each read or made when looked up."""
+
+  @abc.abstractmethod
+  def fingerprint(self) -> str:
+    """Returns a short text that tells these weights from others."""
+
+  @abc.abstractmethod
+  def refused(self, error: Exception) -> errors.InvalidArgument:
+    """Returns an error for users if a variable cannot be used."""
+
+  def check_room(self, shapes: weights_lib.Weights) -> None:
+    """Raises errors.InvalidArgument if weights of these shapes do not fit."""
+
+  def weights(
+    self,
+    config: config_lib.ModelConfig,
+    settings: settings_lib.Settings,
+    device: jax.Device | None,
+  ) -> weights_lib.Weights:
+    """Reads the weights.
+
+    Args:
+      config: The sizes.
+      settings: The settings.
+      device: The device that gets the weights; None leaves it to JAX.
+
+    Raises:
+      errors.InvalidArgument: a variable is damaged, or cannot be used as the
+        params ask.
+    """
+    form = settings.dtype, settings.quantization, settings.quantize_head
+    with self._refusing(), jax.default_device(device):
+      self.check_room(abstract_weights.unrolled(config, *form))
+      variables = self.variables(config, settings.quantization)
+      return weights_lib.from_pax(variables, config, *form)
+
+  def split(
+    self,
+    config: config_lib.ModelConfig,
+    form: split_weights.Form,
+    mesh: jax.sharding.Mesh,
+  ) -> weights_lib.Weights:
+    """Reads the parts of the weights that the devices of this process hold.
+
+    Args:
+      config: The sizes.
+      form: The form of the weights.
+      mesh: The devices.
+
+    Raises:
+      errors.InvalidArgument: as `weights`.
+    """
+    # What is to be split may be too large for one device: it starts on the host.
+    host = jax.local_devices(backend='cpu')[0]
+    with self._refusing(), jax.default_device(host):
+      self.check_room(split_weights.structs(config, form, mesh))
+      variables = self.variables(config, form.quantization)
+      return split_weights.from_pax(variables, config, form, mesh)
+
+  @contextlib.contextmanager
+  def _refusing(self) -> Iterator[None]:
+    try:
+      yield
+    except pax_errors.CheckpointError as e:
+      raise errors.InvalidArgument(str(e)) from e
+    except ValueError as e:
+      raise self.refused(e) from e
+
+
+class StoredModel(Source):
   """A complete checkpoint whose variables have not been read yet."""
 
   def __init__(self, path: str):
@@ -95,54 +184,18 @@ class StoredModel:
     specs = self._reader.specs
     return specs[variables_lib.find(specs, head.name)].dtype == 'int8'
 
-  def weights(
-    self,
-    config: config_lib.ModelConfig,
-    settings: settings_lib.Settings,
-    device: jax.Device | None,
-  ) -> weights_lib.Weights:
-    """Reads the weights.
+  def variables(
+    self, config: config_lib.ModelConfig, quantization: str | None
+  ) -> Mapping:
+    """Returns the variables, see `Source`."""
+    del config, quantization
+    return _Variables(self._reader)
 
-    Args:
-      config: of `config`.
-      settings: of the serving params.
-      device: where the weights are put; None leaves it to JAX.
-
-    Raises:
-      errors.InvalidArgument: a variable is damaged, or cannot be used as the
-        params ask.
-    """
-    with self._told(), jax.default_device(device):
-      return weights_lib.from_pax(
-        _Variables(self._reader),
-        config,
-        settings.dtype,
-        settings.quantization,
-        settings.quantize_head,
-      )
-
-  def split(
-    self,
-    config: config_lib.ModelConfig,
-    form: split_weights.Form,
-    mesh: jax.sharding.Mesh,
-  ) -> weights_lib.Weights:
-    """Reads what the devices of this process hold of the weights.
-
-    Args:
-      config: of `config`.
-      form: of the weights.
-      mesh: the devices.
-
-    Raises:
-      errors.InvalidArgument: as `weights`.
-    """
-    # What is to be split may be too large for one device: it starts on the host.
-    host = jax.local_devices(backend='cpu')[0]
-    with self._told(), jax.default_device(host):
-      return split_weights.from_pax(
-        _Variables(self._reader), config, form, mesh
-      )
+  def refused(self, error: Exception) -> errors.InvalidArgument:
+    """Returns an error for users, see `Source`."""
+    return errors.InvalidArgument(
+      f'{self._reader.step_dir} cannot be served: {error}'
+    )
 
   def fingerprint(self) -> str:
     """Tells a checkpoint from others, wherever it lies: its step and a hash.
@@ -154,18 +207,6 @@ class StoredModel:
     content = sorted((reader.manifest or reader.specs).items())
     digest = hashlib.sha256(repr(content).encode()).hexdigest()[:_DIGITS]
     return f'{os.path.basename(reader.step_dir)} {digest}'
-
-  @contextlib.contextmanager
-  def _told(self) -> Iterator[None]:
-    """Makes of what is wrong with a variable an error for users."""
-    try:
-      yield
-    except pax_errors.CheckpointError as e:
-      raise errors.InvalidArgument(str(e)) from e
-    except ValueError as e:
-      raise errors.InvalidArgument(
-        f'{self._reader.step_dir} cannot be served: {e}'
-      ) from e
 
 
 class _Variables(Mapping):

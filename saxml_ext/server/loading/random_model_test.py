@@ -11,7 +11,7 @@ from saxml_ext.engine.parallel import split_weights
 from saxml_ext.params import lm_cloud
 from saxml_ext.params import published
 from saxml_ext.params import settings as settings_lib
-from saxml_ext.server.random_weights import random_model
+from saxml_ext.server.loading import random_model
 
 jax.config.update('jax_num_cpu_devices', 4)
 

@@ -6,7 +6,7 @@ from jax.sharding import PartitionSpec as P
 
 from saxml_ext.common import errors
 from saxml_ext.server import platforms
-from saxml_ext.server.random_weights import room
+from saxml_ext.server.loading import random_model
 
 jax.config.update('jax_num_cpu_devices', 4)
 
@@ -26,16 +26,16 @@ class RoomTest(absltest.TestCase):
     self.free = platforms.memory_bytes() // 4 * 4
 
   def test_small_weights_have_room(self):
-    room.check('a.B', [_struct(1000), _struct(1000)])
+    random_model.check('a.B', [_struct(1000), _struct(1000)])
 
   def test_larger_weights_are_refused(self):
     with self.assertRaisesRegex(errors.InvalidArgument, '^a.B: .* GiB free'):
-      room.check('a.B', [_struct(self.free), _struct(self.free)])
+      random_model.check('a.B', [_struct(self.free), _struct(self.free)])
 
   def test_shards_count_once_and_copies_each(self):
-    room.check('a.B', [_struct(self.free // 2, P('model'))])
+    random_model.check('a.B', [_struct(self.free // 2, P('model'))])
     with self.assertRaises(errors.InvalidArgument):
-      room.check('a.B', [_struct(self.free // 2, P())])
+      random_model.check('a.B', [_struct(self.free // 2, P())])
 
 
 if __name__ == '__main__':

@@ -1,0 +1,133 @@
+"""The model of test params, whose weights are made up instead of read.
+
+Sax publishes params for tests with a checkpoint called `None`: a model of the
+published sizes can be served, and its speed measured, without weights of 175
+billion numbers being stored anywhere. Each process makes up what its devices
+hold; the same seed gives the same model on any number of hosts.
+
+A checkpoint that does not fit is seldom at hand. Random weights of any size are
+a command away on a laptop, where the system would end the model server for lack
+of memory, so that their size is checked first.
+"""
+
+from collections.abc import Mapping
+import math
+from typing import Any
+
+import jax
+
+from saxml_ext.common import errors
+from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import weights as weights_lib
+from saxml_ext.engine.parallel import random_variables
+from saxml_ext.params import settings as settings_lib
+from saxml_ext.server import platforms
+from saxml_ext.server.loading import stored_model
+
+_SEED = 0
+_GIB = 2**30
+# A remedy, after "publish with" or the like.
+SMALLER = (
+  'a smaller model by overrides, for example of NUM_LAYERS, MODEL_DIMS,'
+  ' NUM_HEADS and HIDDEN_DIMS'
+)
+
+
+def is_meant(checkpoint_path: str) -> bool:
+  """Returns True if a checkpoint's path stands for random weights."""
+  return checkpoint_path in ('', 'None')
+
+
+class RandomModel(stored_model.Source):
+  """Random weights in place of a checkpoint."""
+
+  def __init__(self, model_path: str):
+    """Makes up nothing yet.
+
+    Args:
+      model_path: The registered name of the serving params, for messages.
+    """
+    self._model_path = model_path
+
+  def config(self, settings: settings_lib.Settings) -> config_lib.ModelConfig:
+    """Returns the sizes of the model.
+
+    Raises:
+      errors.InvalidArgument: the params leave a size open, or the sizes make
+        no model.
+    """
+    with self._refusing():
+      config = settings.model_config()
+    if config.num_heads * config.head_dim != config.model_dim:
+      raise errors.InvalidArgument(
+        f'{self._model_path}: NUM_HEADS={config.num_heads} times'
+        f' DIMS_PER_HEAD={config.head_dim} is not'
+        f' MODEL_DIMS={config.model_dim}'
+      )
+    return config
+
+  def variables(
+    self, config: config_lib.ModelConfig, quantization: str | None
+  ) -> Mapping:
+    """Returns variables that are made up when they are looked up."""
+    return random_variables.RandomVariables(config, _SEED, quantization)
+
+  def fingerprint(self) -> str:
+    """Tells these weights from others; the sizes are told elsewhere."""
+    return f'random weights, seed {_SEED}'
+
+  def refused(self, error: Exception) -> errors.InvalidArgument:
+    """Returns an error for users, see `Source`."""
+    return errors.InvalidArgument(f'{self._model_path}: {error}')
+
+  def check_room(self, shapes: weights_lib.Weights) -> None:
+    """Raises errors.InvalidArgument if weights of these shapes do not fit."""
+    check(self._model_path, shapes)
+
+
+def check(model_path: str, shapes: Any) -> None:
+  """Refuses weights that are larger than the memory that is free.
+
+  Args:
+    model_path: of the serving params, for the message.
+    shapes: tree of jax.ShapeDtypeStruct; those without a sharding go to one
+      device.
+
+  Raises:
+    errors.InvalidArgument: this process's part of them does not fit.
+  """
+  leaves = jax.tree.leaves(shapes)
+  needed = size(shapes)
+  free = platforms.memory_bytes()
+  devices = jax.local_devices()
+  if all(leaf.sharding is None for leaf in leaves) and _have_own(devices):
+    free //= len(devices)
+  if needed > free:
+    raise errors.InvalidArgument(
+      f'{model_path}: random weights of these sizes take'
+      f' {needed / _GIB:,.1f} GiB of this host, which has {free / _GIB:,.1f} GiB'
+      f' free: use more devices or hosts (ICI_MESH_SHAPE), or publish {SMALLER}'
+    )
+
+
+def size(shapes: Any) -> int:
+  """Returns the bytes that arrays take on all devices of this process.
+
+  Args:
+    shapes: tree of jax.ShapeDtypeStruct.
+  """
+  return sum(map(_bytes, jax.tree.leaves(shapes)))
+
+
+def _bytes(leaf: jax.ShapeDtypeStruct) -> int:
+  """Of an array in this process, on all of its devices together."""
+  shape, copies = leaf.shape, 1
+  if leaf.sharding is not None:
+    shape = leaf.sharding.shard_shape(leaf.shape)
+    copies = len(leaf.sharding.addressable_devices)
+  return math.prod(shape) * leaf.dtype.itemsize * copies
+
+
+def _have_own(devices: list[jax.Device]) -> bool:
+  """Whether each device has memory of its own, as processors do not."""
+  return devices[0].platform != 'cpu'
