@@ -2,13 +2,18 @@
 
 The controller owns both and passes on what happens on one side to the other:
 a change of what is published goes to the servers that hold the model, and what
-servers report goes to those who follow the model. What is to be loaded where
-is the reconciler's to decide. Everything runs in one event loop, so methods
-without `await` are atomic.
+happens to servers goes to those who follow the model. All that happens to
+servers comes through one queue of events, which one coroutine empties. When it
+is empty, the reconciler decides what is to be loaded where. Everything runs in
+one event loop, so methods without `await` are atomic.
 """
 
+import asyncio
 from collections.abc import Callable
+import contextlib
 import secrets
+
+from absl import logging
 
 from saxml_ext.admin import readiness
 from saxml_ext.admin import reconciler as reconciler_lib
@@ -16,13 +21,45 @@ from saxml_ext.admin.leadership import cell_state as state_lib
 from saxml_ext.admin.modelet import held as held_lib
 from saxml_ext.admin.modelet import members as members_lib
 from saxml_ext.admin.modelet import modelets
-from saxml_ext.admin.modelet import origins
 from saxml_ext.common import errors
 from saxml_ext.common import ids
+from saxml_ext.common.telemetry import tracing
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import modelet_pb2
 
 _TAKEN_OVER = frozenset({held_lib.LOADED, held_lib.LOADING, held_lib.FAILED})
+
+
+# Models whose origin is remembered; of more, those asked for longest ago are not.
+_MOST_ORIGINS = 1000
+
+
+class Origins:
+  """The last request about each model.
+
+  Servers are told to load and unload some time after somebody asked to publish.
+  What they are told carries the id and the trace of that request, so that a
+  publish can be followed to the servers.
+  """
+
+  def __init__(self):
+    self._by_model: dict[str, tracing.Metadata] = {}
+
+  def note(self, model_id: str) -> None:
+    """Notes that the request that is being handled is about a model."""
+    self._by_model.pop(model_id, None)
+    named = tracing.current_id()
+    if named:
+      self._by_model[model_id] = (
+        (tracing.REQUEST_ID, named),
+        *tracing.carrier(),
+      )
+    while len(self._by_model) > _MOST_ORIGINS:
+      del self._by_model[next(iter(self._by_model))]
+
+  def metadata(self, model_id: str) -> tracing.Metadata:
+    """Returns the metadata for calls about a model; () if nobody asked yet."""
+    return self._by_model.get(model_id, ())
 
 
 def _not_found(model_id: str) -> errors.NotFound:
@@ -37,9 +74,7 @@ class Controller:
   Attributes:
     server_id: names the address logs; sequence numbers of another id mean
       nothing here.
-    leads: whether this admin server leads beyond doubt at this moment.
     members: the model servers.
-    origin: what calls to them about a model carry, see `origins`.
   """
 
   def __init__(
@@ -56,15 +91,22 @@ class Controller:
       state: what was published when the last admin server ended.
       save: makes a state durable; called in a thread.
       server_id: see the attribute.
-      leads: see the attribute; while it is False, model servers are left alone.
+      leads: Returns whether this admin server leads beyond doubt at this moment.
+        While it does not, model servers are left alone.
       by_chip: how models are given to servers, see `capacity`.
     """
     self.server_id = server_id
-    self.leads = leads
-    self.members = members_lib.Members(self)
     self._retired = False
-    self._origins = origins.Origins()
-    self.origin = self._origins.metadata
+    self._origins = Origins()
+    # All that happens to model servers; None only asks for a look at the plan.
+    self._events: asyncio.Queue[modelets.Event | None] = asyncio.Queue()
+    self.members = members_lib.Members(
+      lambda join: modelets.Modelet(
+        join, leads, self._origins.metadata, self._events
+      ),
+      self.check_leads,
+      self._events,
+    )
     self._store = state_lib.ModelStore(state, save, self._on_change)
     self._reconciler = reconciler_lib.Reconciler(
       self._store,
@@ -73,11 +115,12 @@ class Controller:
       [m.model_id for m in state.models],
       by_chip,
     )
+    self._handling = asyncio.create_task(self._handle_events())
 
   def retire(self) -> None:
     """Ends all calls that wait: another admin server leads from now on."""
     self._retired = True
-    self._reconciler.close()
+    self._handling.cancel()
     for entry in self.entries():
       entry.changed.notify_all()
 
@@ -186,9 +229,40 @@ class Controller:
     await self._store.close()
     await self.members.close()
 
-  # What servers tell (modelets.Listener).
+  # What happens to servers.
 
-  def changed(self, modelet: modelets.Modelet, model_id: str) -> None:
+  async def _handle_events(self) -> None:
+    """Handles events one by one, and acts once after all that have come."""
+    pause: float | None = None
+    while True:
+      event = None
+      with contextlib.suppress(TimeoutError):  # It is time to act again.
+        async with asyncio.timeout(pause):
+          event = await self._events.get()
+      try:
+        self._handle(event)
+        self._handle_pending()
+        pause = self._reconciler.act()
+        # These are about the steps themselves: they bring nothing new.
+        self._handle_pending()
+      except Exception:  # pylint: disable=broad-exception-caught
+        logging.exception('an event of the cell was not handled')
+        pause = None
+
+  def _handle_pending(self) -> None:
+    while not self._events.empty():
+      self._handle(self._events.get_nowait())
+
+  def _handle(self, event: modelets.Event | None) -> None:
+    match event:
+      case modelets.Changed(modelet, model_id):
+        self._changed(modelet, model_id)
+      case modelets.Found(modelet, status):
+        self._found(modelet, status)
+      case modelets.Forgotten(modelet):
+        self.members.forget(modelet)
+
+  def _changed(self, modelet: modelets.Modelet, model_id: str) -> None:
     """Passes a change of a model on a server on to those who follow it."""
     entry = self._store.get(model_id)
     if entry is not None:
@@ -196,14 +270,13 @@ class Controller:
       if held is not None:
         entry.failures.follow(modelet.address, held)
       _announce(entry, modelet, held)
-    self._reconciler.soon()
 
-  def found(
+  def _found(
     self,
     modelet: modelets.Modelet,
     status: modelet_pb2.GetStatusResponse,
   ) -> None:
-    """A server is there (again); takes over the models it holds."""
+    """Takes over the models that a server holds which is there (again)."""
     for info in status.models:
       model_id = info.model_key
       entry = self._store.get(model_id)
@@ -226,11 +299,6 @@ class Controller:
     for entry in self.entries():
       if entry.model.model_id not in holders:
         entry.changed.notify_all()
-    self._reconciler.soon()
-
-  def forgotten(self, modelet: modelets.Modelet) -> None:
-    """A lost server did not come back."""
-    self.members.forget(modelet)
 
   # What is published changes (state.ModelStore).
 
@@ -241,7 +309,7 @@ class Controller:
     elif old:
       for modelet in self.holders(old.model_id):
         modelet.unload(old.model_id)
-    self._reconciler.soon()
+    self._events.put_nowait(None)
 
   def _pass_on(self, old: admin_pb2.Model, new: admin_pb2.Model) -> None:
     # An update that only changes the number of replicas must not disturb those

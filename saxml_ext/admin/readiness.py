@@ -9,7 +9,6 @@ import grpc
 from saxml_ext.admin.leadership import cell_state
 from saxml_ext.admin.modelet import held as held_lib
 from saxml_ext.admin.modelet import members as members_lib
-from saxml_ext.admin.placement import unknown_path
 from saxml_ext.common import errors
 from saxml_ext.common import grpc_aio
 
@@ -44,7 +43,7 @@ async def wait(
     if _num_loaded(entry, members) >= replicas:
       return
     _check_failures(entry, members, replicas)
-    unknown = unknown_path.explain(
+    unknown = members_lib.explain_unknown(
       entry.model.model_path, members.servable_paths()
     )
     patience = None
@@ -82,10 +81,13 @@ def _check_failures(
   entry: cell_state.Published, members: members_lib.Members, replicas: int
 ) -> None:
   """Raises FailedPrecondition if loads failed and no server is left to try."""
-  status = {h.status for h in _held(entry, members)}
+  held = _held(entry, members)
+  failed = [h for h in held if h.status == held_lib.FAILED]
   if (
-    held_lib.FAILED not in status
-    or held_lib.LOADING in status
+    not failed
+    # What was not counted yet is news that this call is about to be told.
+    or not all(h.counted for h in failed)
+    or any(h.status == held_lib.LOADING for h in held)
     or _has_untried(entry, members)
   ):
     return

@@ -1,11 +1,10 @@
 """Keeps model servers in line with what is published.
 
 Whatever happens (a model is published, a server joins, dies, comes back or
-finishes a load), `soon` is called. It asks the assigner what to load and
-unload, and hands that to the servers.
+finishes a load), the controller calls `act`. It asks the assigner what to load
+and unload, and gives the servers these orders.
 """
 
-import asyncio
 from collections.abc import Callable, Collection, Sequence
 import time
 
@@ -39,7 +38,7 @@ class Reconciler:
     inherited: Collection[str],
     by_chip: bool,
   ):
-    """Does nothing before `soon`.
+    """Does nothing before `act`.
 
     Args:
       store: what is published.
@@ -54,62 +53,42 @@ class Reconciler:
     self._inherited = frozenset(inherited)
     self._by_chip = by_chip
     self._calm_until = time.monotonic() + _CALM
-    self._due: asyncio.Handle | None = None
-    self._later: asyncio.TimerHandle | None = None
-    self._closed = False
 
-  def soon(self) -> None:
-    """Acts once for all that happens in one turn of the event loop."""
-    if self._due is None and not self._closed:
-      self._due = asyncio.get_running_loop().call_soon(self._run)
+  def act(self) -> float | None:
+    """Gives servers the orders that are due.
 
-  def close(self) -> None:
-    """Acts no more."""
-    self._closed = True
-    for handle in (self._due, self._later):
-      if handle:
-        handle.cancel()
-
-  def _after(self, seconds: float) -> None:
-    if self._later:
-      self._later.cancel()
-    loop = asyncio.get_running_loop()
-    self._later = loop.call_later(seconds, self.soon)
-
-  def _run(self) -> None:
-    try:
-      if self._leads():
-        self._act(assigner.assign(*self._picture()))
-      else:
-        # Either it soon leads again, or this object is closed.
-        self._after(_DOUBT_PAUSE)
-    finally:
-      # Only now: the servers' own reports of these steps bring nothing new.
-      self._due = None
-
-  def _act(self, plan: assigner.Plan) -> None:
+    Returns:
+      The seconds after which to act again even if nothing happens; None if
+      there is no need.
+    """
+    if not self._leads():
+      return _DOUBT_PAUSE  # Until then it leads again, or is closed.
+    models, servers, pauses = self._picture()
+    plan = assigner.assign(models, servers)
     for step in plan.unload:
       self._members[step.address].unload(step.model_id)
-    for step in self._timely(plan.load):
+    timely = self._timely(plan.load)
+    for step in timely:
       self._members[step.address].load(self._model(step))
     for step in plan.retry:
       self._members[step.address].update(self._model(step))
+    if len(timely) < len(plan.load):
+      pauses.append(self._calm_until - time.monotonic())
+    return max(0.0, min(pauses)) if pauses else None
 
   def _model(self, step: assigner.Step) -> admin_pb2.Model:
     return self._store[step.model_id].model
 
   def _timely(self, steps: Sequence[assigner.Step]) -> Sequence[assigner.Step]:
     """Leaves out what servers that have not joined yet may hold already."""
-    wait = self._calm_until - time.monotonic()
-    if wait <= 0:
+    if time.monotonic() >= self._calm_until:
       return steps
-    timely = [s for s in steps if s.model_id not in self._inherited]
-    if len(timely) < len(steps):
-      self._after(wait)
-    return timely
+    return [s for s in steps if s.model_id not in self._inherited]
 
-  def _picture(self) -> tuple[Sequence[assigner.Model], list[assigner.Server]]:
-    """What the assigner needs to know; acts again when a back-off is over."""
+  def _picture(
+    self,
+  ) -> tuple[Sequence[assigner.Model], list[assigner.Server], list[float]]:
+    """Returns models and servers for the assigner, and the back-offs left."""
     failed: dict[str, dict[str, int]] = {}
     models = []
     pauses = []
@@ -120,8 +99,6 @@ class Reconciler:
       for address, failure in entry.failures.items():
         failed.setdefault(address, {})[entry.model.model_id] = failure.count
       models.append(entry.wanted(not pause, self._by_chip))
-    if pauses:
-      self._after(min(pauses))
     servers = [
       capacity.server(
         m.join.model_server,
@@ -136,4 +113,4 @@ class Reconciler:
       )
       for m in self._members.all()
     ]
-    return capacity.in_order(models, self._by_chip), servers
+    return capacity.in_order(models, self._by_chip), servers, pauses

@@ -7,7 +7,6 @@ import grpc
 
 from saxml_ext.admin import controller as controller_lib
 from saxml_ext.admin import validation
-from saxml_ext.admin import watch
 from saxml_ext.admin.status import replica_table
 from saxml_ext.common import errors
 from saxml_ext.common import grpc_aio
@@ -169,9 +168,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     while (delta := entry.addresses.read(seqno)) is None:
       await entry.changed.wait()
       controller.check_leads()
-    return admin_pb2.WatchLocResponse(
-      result=_watch_result(delta), admin_server_id=server_id
-    )
+    return admin_pb2.WatchLocResponse(result=delta, admin_server_id=server_id)
 
   @_method
   async def WaitForReady(
@@ -224,17 +221,3 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     self._access.check_admin(
       caller.names(context), f'{what} of {model_id}', model_acl
     )
-
-
-def _watch_result(delta: watch.Delta) -> admin_pb2.WatchResult:
-  return admin_pb2.WatchResult(
-    next_seqno=delta.next_seqno,
-    has_fullset=delta.full,
-    values=delta.values,
-    changelog=[
-      admin_pb2.WatchResult.Mutation(addition=c.address)
-      if c.added
-      else admin_pb2.WatchResult.Mutation(deletion=c.address)
-      for c in delta.changes
-    ],
-  )

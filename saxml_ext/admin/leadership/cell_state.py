@@ -11,91 +11,103 @@ runs in a thread of its own.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent import futures
 import dataclasses
-import time
+from typing import TypeAlias
 
 from absl import logging
 
-from saxml_ext.admin import watch
 from saxml_ext.admin.modelet import held as held_lib
 from saxml_ext.admin.placement import assigner
 from saxml_ext.admin.placement import capacity
-from saxml_ext.common import backoff
 from saxml_ext.common import errors
 from saxml_ext.protobuf import admin_pb2
 
-_BACKOFF = backoff.Backoff(first=1.0, growth=2.0, most=60.0)
+_Result: TypeAlias = admin_pb2.WatchResult
 
 
-@dataclasses.dataclass
-class Failure:
-  """The failures of a model on one server.
+class AddressLog:
+  """The addresses of a published model, as WatchLoc reports them to clients.
 
-  Attributes:
-    reason: of the last time.
-    count: times in a row.
+  A client asks "what changed since sequence number n" and long-polls. The log
+  keeps the newest mutations and folds older ones into a base set, so that it
+  never grows much beyond the set it describes.
   """
 
-  reason: str
-  count: int = 1
-
-
-class Failures:
-  """Failures of a model on all servers since it was published or changed."""
-
   def __init__(self):
-    self._by_address: dict[str, Failure] = {}
-    self._last = 0.0
+    self._base: set[str] = set()
+    self._log: list[_Result.Mutation] = []
+    self._first = 0  # Sequence number of self._log[0].
+    self._closed = False
 
-  def follow(self, address: str, held: held_lib.Held) -> None:
-    """Notes how a model fares on a server, each failure once."""
-    if held.status == held_lib.LOADED:
-      self.forget(address)
-    elif held.status == held_lib.FAILED and held.counted:
-      self.explain(address, held.reason)
-    elif held.status == held_lib.FAILED:
-      self.add(address, held.reason)
-    held.counted = held.status == held_lib.FAILED
+  @property
+  def next_seqno(self) -> int:
+    """The sequence number that the next mutation will get."""
+    return self._first + len(self._log)
 
-  def add(self, address: str, reason: str) -> None:
-    """Notes that a load failed now."""
-    self._last = time.monotonic()
-    if known := self._by_address.get(address):
-      known.reason = reason
-      known.count += 1
-    else:
-      self._by_address[address] = Failure(reason)
+  @property
+  def addresses(self) -> frozenset[str]:
+    """The set as it is now."""
+    return frozenset(_applied(self._base, self._log))
 
-  def explain(self, address: str, reason: str) -> None:
-    """Gives the reason of a failure that was noted without one."""
-    self._by_address[address].reason = reason
+  def add(self, address: str) -> None:
+    """Appends an addition, also of an address that is already there."""
+    self._append(_Result.Mutation(addition=address))
 
-  def forget(self, address: str) -> None:
-    """The model is loaded there by now, or the server is gone."""
-    self._by_address.pop(address, None)
+  def remove(self, address: str) -> None:
+    """Appends a removal."""
+    self._append(_Result.Mutation(deletion=address))
 
-  def clear(self) -> None:
-    """The model was changed: all is open again."""
-    self._by_address.clear()
+  def close(self) -> None:
+    """Ends the log: from now on every reader is told to start over."""
+    self._closed = True
 
-  def count(self, address: str) -> int:
-    """Returns how often in a row it failed on a server."""
-    known = self._by_address.get(address)
-    return known.count if known else 0
+  def read(self, seqno: int) -> _Result | None:
+    """Returns what happened from `seqno` on; None if nothing has yet.
 
-  def items(self) -> list[tuple[str, Failure]]:
-    """Failures by address, sorted."""
-    return sorted(self._by_address.items())
+    Args:
+      seqno: the first sequence number that the client has not seen, >= 0. One
+        beyond the end (a client of an earlier log) is answered at once with
+        the true end and no changes.
+    """
+    if self._closed:
+      # The model is gone: an empty list, starting over at 0.
+      return _Result(has_fullset=True)
+    end = self.next_seqno
+    if seqno == end:
+      return None
+    if seqno > end:
+      return _Result(next_seqno=end)
+    if seqno >= self._first:
+      return _Result(next_seqno=end, changelog=self._log[seqno - self._first :])
+    return _Result(
+      next_seqno=end,
+      has_fullset=True,
+      values=sorted(self._base),
+      changelog=self._log,
+    )
 
-  def wait(self) -> float:
-    """Seconds until the next attempt may be made; 0 for now."""
-    if not self._by_address:
-      return 0.0
-    total = sum(f.count for f in self._by_address.values())
-    until = self._last + _BACKOFF.pause(total)
-    return max(0.0, until - time.monotonic())
+  def _append(self, mutation: _Result.Mutation) -> None:
+    self._log.append(mutation)
+    # Clients of any implementation may compare lists byte by byte, so the rule
+    # for folding is the protocol's: half of the log once it is more than twice
+    # as long as the base set.
+    size = len(self._log)
+    if size >= 2 and size > 2 * len(self._base):
+      half = size // 2
+      self._base = _applied(self._base, self._log[:half])
+      self._log = self._log[half:]
+      self._first += half
+
+
+def _applied(base: set[str], mutations: Iterable[_Result.Mutation]) -> set[str]:
+  result = set(base)
+  for mutation in mutations:
+    result.discard(mutation.deletion)
+    if mutation.addition:
+      result.add(mutation.addition)
+  return result
 
 
 class Signal:
@@ -144,10 +156,10 @@ class Published:
 
   def __init__(self, model: admin_pb2.Model):
     self.model = model
-    self.addresses = watch.AddressLog()
+    self.addresses = AddressLog()
     self.changed = Signal()
     self.removed = False
-    self.failures = Failures()
+    self.failures = held_lib.Failures()
     self._wanted: tuple[admin_pb2.Model, assigner.Model] | None = None
 
   def wanted(self, may_retry: bool, by_chip: bool) -> assigner.Model:

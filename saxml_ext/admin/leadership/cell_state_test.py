@@ -6,10 +6,13 @@ import unittest
 from unittest import mock
 
 from absl.testing import absltest
+from absl.testing import parameterized
 
 from saxml_ext.admin.leadership import cell_state
 from saxml_ext.admin.leadership import cell_state as state_lib
+from saxml_ext.admin.modelet import held
 from saxml_ext.common import errors
+from saxml_ext.common.testing import golden
 from saxml_ext.protobuf import admin_pb2
 
 
@@ -170,9 +173,9 @@ class FailuresTest(absltest.TestCase):
     super().setUp()
     self.now = 1000.0
     self.enterContext(
-      mock.patch.object(cell_state.time, 'monotonic', lambda: self.now)
+      mock.patch.object(held.time, 'monotonic', lambda: self.now)
     )
-    self.failures = cell_state.Failures()
+    self.failures = held.Failures()
 
   def test_nothing_failed(self):
     self.assertEqual(self.failures.wait(), 0.0)
@@ -205,8 +208,8 @@ class FailuresTest(absltest.TestCase):
     self.assertEqual(
       self.failures.items(),
       [
-        ('a:1', cell_state.Failure('told later', 1)),
-        ('b:1', cell_state.Failure('second', 2)),
+        ('a:1', held.Failure('told later', 1)),
+        ('b:1', held.Failure('second', 2)),
       ],
     )
     self.assertEqual(self.failures.count('b:1'), 2)
@@ -215,6 +218,89 @@ class FailuresTest(absltest.TestCase):
     self.assertEqual(self.failures.wait(), 1.0)
     self.failures.clear()
     self.assertEqual(self.failures.wait(), 0.0)
+
+
+def _as_json(delta: admin_pb2.WatchResult) -> dict[str, object]:
+  return {
+    'next_seqno': delta.next_seqno,
+    'has_fullset': delta.has_fullset,
+    'values': list(delta.values),
+    'changelog': [
+      {c.WhichOneof('kind') or 'none': c.addition or c.deletion}
+      for c in delta.changelog
+    ],
+  }
+
+
+class RecordedSequencesTest(absltest.TestCase):
+  def test_every_recorded_answer(self):
+    sequences = golden.load('validation.json')['watchable']
+    self.assertNotEmpty(sequences)
+    for sequence in sequences:
+      log = cell_state.AddressLog()
+      answers = iter(sequence['watch_results'])
+      for op in sequence['ops']:
+        if op['op'] == 'add':
+          log.add(op['val'])
+        elif op['op'] == 'del':
+          log.remove(op['val'])
+        elif op['op'] == 'close':
+          log.close()
+        else:
+          answer = next(answers)
+          delta = log.read(op['seqno'])
+          if 'error' in answer:  # The recorded call blocked until it timed out.
+            self.assertIsNone(delta, op)
+          else:
+            self.assertEqual(_as_json(delta), answer['result'], op)
+      self.assertIsNone(next(answers, None))
+
+
+class AddressLogTest(parameterized.TestCase):
+  def test_new_log_has_nothing_to_say(self):
+    self.assertIsNone(cell_state.AddressLog().read(0))
+
+  def test_addresses_are_the_net_effect(self):
+    log = cell_state.AddressLog()
+    for address in 'abcab':
+      log.add(address)
+    log.remove('b')
+    self.assertEqual(log.addresses, {'a', 'c'})
+
+  @parameterized.parameters(1, 2, 5)
+  def test_a_reader_at_any_pace_ends_with_the_same_set(self, pace: int):
+    log = cell_state.AddressLog()
+    seen, seqno = set(), 0
+    for i in range(200):
+      (log.add if i % 3 else log.remove)(f's{i % 17}')
+      if i % pace:
+        continue
+      delta = log.read(seqno)
+      if delta.has_fullset:
+        seen = set(delta.values)
+      for change in delta.changelog:
+        if change.addition:
+          seen.add(change.addition)
+        else:
+          seen.discard(change.deletion)
+      seqno = delta.next_seqno
+      self.assertEqual(seen, log.addresses)
+
+  def test_log_stays_small(self):
+    log = cell_state.AddressLog()
+    for i in range(10_000):
+      log.add(f's{i % 4}')
+      log.remove(f's{i % 4}')
+    delta = log.read(0)
+    self.assertTrue(delta.has_fullset)
+    self.assertLessEqual(len(delta.changelog), 9)
+
+  def test_closed_log_starts_everybody_over(self):
+    log = cell_state.AddressLog()
+    log.add('a')
+    log.close()
+    for seqno in (0, 1, 7):
+      self.assertEqual(log.read(seqno), admin_pb2.WatchResult(has_fullset=True))
 
 
 if __name__ == '__main__':

@@ -17,7 +17,7 @@ import grpc
 
 from saxml_ext.admin.modelet import connection as connection_lib
 from saxml_ext.admin.modelet import held as held_lib
-from saxml_ext.admin.modelet import origins
+from saxml_ext.common.telemetry import tracing
 from saxml_ext.protobuf import modelet_pb2
 
 # Seconds between two looks whether this admin server leads (again).
@@ -47,7 +47,7 @@ class Worker:
     connection: connection_lib.Connection,
     held: dict[str, held_lib.Held],
     leads: Callable[[], bool],
-    origin: Callable[[str], origins.Metadata],
+    origin: Callable[[str], tracing.Metadata],
     done: Callable[[str], None],
   ):
     """Does nothing before `start`.
@@ -57,7 +57,7 @@ class Worker:
       held: what the server is to hold, by model id; its owner adds and removes
         entries, the worker changes the fields of those it works on.
       leads: whether model servers may be told anything at this moment.
-      origin: metadata for calls about a model, by its id, see `origins`.
+      origin: metadata for calls about a model, by its id.
       done: called with a model's id after anything was done to it.
     """
     self._connection = connection

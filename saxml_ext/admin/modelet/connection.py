@@ -1,6 +1,12 @@
-"""The connection to one model server, and what it said of itself last."""
+"""Calls a model server, and judges whether it is alive.
 
+A process that is busy, or stopped, does not answer calls, but the kernel of its
+machine still takes connections for it. So `probe` tells three states apart.
+"""
+
+import asyncio
 from collections.abc import Callable
+import enum
 import time
 
 import grpc
@@ -15,6 +21,101 @@ from saxml_ext.protobuf import modelet_pb2_grpc
 # that joins.
 STATUS_TIMEOUT = 10.0
 _JOIN_TIMEOUT = 10.0
+
+
+class Reach(enum.Enum):
+  """What became of a TCP connection."""
+
+  TAKEN = 'taken'  # The process is there, whether or not it answers calls.
+  REFUSED = 'refused'  # Nobody listens: it has ended.
+  NO_ANSWER = 'no answer'  # The machine is off, or cut off.
+
+
+async def probe(address: str, timeout: float) -> Reach:
+  """Connects to "host:port" and hangs up.
+
+  Args:
+    address: the host may be an IPv6 address in brackets.
+    timeout: seconds without an answer that count as none.
+
+  Returns:
+    What became of it.
+  """
+  host, _, port = address.rpartition(':')
+  try:
+    async with asyncio.timeout(timeout):
+      _, writer = await asyncio.open_connection(host.strip('[]'), int(port))
+  except ConnectionRefusedError:
+    return Reach.REFUSED
+  except (TimeoutError, OSError):
+    return Reach.NO_ANSWER
+  writer.close()
+  return Reach.TAKEN
+
+
+# Seconds. A killed server refuses connections at once; refusing them for this
+# long, it is not just being restarted by a quick hand.
+_REFUSED_LIMIT = 0.5
+# A machine that takes no connections at all, while a call is not answered
+# either.
+_NO_ANSWER_LIMIT = 0.6
+# A server that merely does not answer may be compiling, or its machine may be
+# short of everything. Other admin servers wait as long.
+_SILENT_LIMIT = 25.0
+_LIMITS = {
+  Reach.REFUSED: _REFUSED_LIMIT,
+  Reach.NO_ANSWER: _NO_ANSWER_LIMIT,
+  Reach.TAKEN: _SILENT_LIMIT,
+}
+
+
+class Liveness:
+  """Judges a server by the status calls that failed since the last good one."""
+
+  def __init__(self):
+    self._failures = 0
+    self._since = 0.0
+    self._reach: Reach | None = None
+    self._reach_since = 0.0
+    self._same = 0
+
+  @property
+  def failing(self) -> bool:
+    """Returns True if the last call failed."""
+    return self._failures > 0
+
+  def silent_for(self, now: float) -> float:
+    """Seconds since the first of the failed calls was made."""
+    return now - self._since if self._failures else 0.0
+
+  def succeeded(self) -> None:
+    """The server answered."""
+    self._failures = 0
+    self._reach = None
+
+  def failed(self, asked: float, now: float, reach: Reach) -> bool:
+    """A call failed, or is not answered yet.
+
+    Args:
+      asked: when it was made, monotonic seconds.
+      now: when it failed.
+      reach: whether the server can be reached at all.
+
+    Returns:
+      Whether the server is to be taken for dead. A single failure is never
+      enough: when this process was stopped for a while, every deadline has
+      passed at once.
+    """
+    if not self._failures:
+      self._since = asked
+    self._failures += 1
+    # What followed on something else is counted from its first time.
+    if reach is not self._reach:
+      self._reach, self._reach_since, self._same = reach, now, 0
+    self._same += 1
+    if reach is Reach.TAKEN:
+      return self._failures > 1 and now - self._since >= _LIMITS[reach]
+    return self._same > 1 and now - self._reach_since >= _LIMITS[reach]
 
 
 class Connection:

@@ -1,6 +1,7 @@
-"""A model on a model server, as the admin server knows it."""
+"""Models on model servers, as the admin server knows them, and failed loads."""
 
 import dataclasses
+import time
 
 import grpc
 
@@ -13,7 +14,7 @@ LOADING = common_pb2.ModelStatus.LOADING
 LOADED = common_pb2.ModelStatus.LOADED
 FAILED = common_pb2.ModelStatus.FAILED
 
-# Between attempts to load that did not get through.
+# Between attempts to load that failed, or did not get through.
 _BACKOFF = backoff.Backoff(first=1.0, growth=2.0, most=60.0)
 
 
@@ -77,3 +78,72 @@ def same_load(a: admin_pb2.Model | None, b: admin_pb2.Model | None) -> bool:
     and a.checkpoint_path == b.checkpoint_path
     and a.overrides == b.overrides
   )
+
+
+@dataclasses.dataclass
+class Failure:
+  """The failures of a model on one server.
+
+  Attributes:
+    reason: of the last time.
+    count: times in a row.
+  """
+
+  reason: str
+  count: int = 1
+
+
+class Failures:
+  """Failures of a model on all servers since it was published or changed."""
+
+  def __init__(self):
+    self._by_address: dict[str, Failure] = {}
+    self._last = 0.0
+
+  def follow(self, address: str, held: Held) -> None:
+    """Notes how a model fares on a server, each failure once."""
+    if held.status == LOADED:
+      self.forget(address)
+    elif held.status == FAILED and held.counted:
+      self.explain(address, held.reason)
+    elif held.status == FAILED:
+      self.add(address, held.reason)
+    held.counted = held.status == FAILED
+
+  def add(self, address: str, reason: str) -> None:
+    """Notes that a load failed now."""
+    self._last = time.monotonic()
+    if known := self._by_address.get(address):
+      known.reason = reason
+      known.count += 1
+    else:
+      self._by_address[address] = Failure(reason)
+
+  def explain(self, address: str, reason: str) -> None:
+    """Gives the reason of a failure that was noted without one."""
+    self._by_address[address].reason = reason
+
+  def forget(self, address: str) -> None:
+    """The model is loaded there by now, or the server is gone."""
+    self._by_address.pop(address, None)
+
+  def clear(self) -> None:
+    """The model was changed: all is open again."""
+    self._by_address.clear()
+
+  def count(self, address: str) -> int:
+    """Returns how often in a row it failed on a server."""
+    known = self._by_address.get(address)
+    return known.count if known else 0
+
+  def items(self) -> list[tuple[str, Failure]]:
+    """Failures by address, sorted."""
+    return sorted(self._by_address.items())
+
+  def wait(self) -> float:
+    """Seconds until the next attempt may be made; 0 for now."""
+    if not self._by_address:
+      return 0.0
+    total = sum(f.count for f in self._by_address.values())
+    until = self._last + _BACKOFF.pause(total)
+    return max(0.0, until - time.monotonic())

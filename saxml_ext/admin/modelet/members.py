@@ -1,7 +1,7 @@
 """The model servers of a cell, from joining until they are forgotten."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 import functools
 import re
 import weakref
@@ -22,6 +22,10 @@ _ADDRESS = re.compile(r'[^\s/]{1,255}:([0-9]{1,5})', re.ASCII)
 
 # Servers that are contacted at once for one caller. A contact may take 10 s.
 _MOST_CONTACTS = 8
+# The same few paths are asked for with every listing of a cell.
+_CACHED_PATHS = 1024
+# Names to show where none is near.
+_EXAMPLES = 3
 
 
 def _order(model_id: str, holder: modelets.Modelet) -> int:
@@ -31,13 +35,22 @@ def _order(model_id: str, holder: modelets.Modelet) -> int:
 class Members:
   """Who has joined; use it in one event loop."""
 
-  def __init__(self, listener: modelets.Listener):
+  def __init__(
+    self,
+    make: Callable[[admin_pb2.JoinRequest], modelets.Modelet],
+    check_leads: Callable[[], None],
+    events: 'asyncio.Queue[modelets.Event]',
+  ):
     """Starts with no server.
 
     Args:
-      listener: told of all that happens to servers.
+      make: Makes a `Modelet` that is not contacted yet.
+      check_leads: Raises Unavailable once another admin server has taken over.
+      events: The queue for all that happens to servers.
     """
-    self._listener = listener
+    self._make = make
+    self._check_leads = check_leads
+    self._events = events
     self._modelets: dict[str, modelets.Modelet] = {}
     self._joining: weakref.WeakValueDictionary[str, asyncio.Lock] = (
       weakref.WeakValueDictionary()
@@ -115,11 +128,11 @@ class Members:
         await self._take_in(request)
 
   async def _take_in(self, request: admin_pb2.JoinRequest) -> None:
-    modelet = modelets.Modelet(request, self._listener)
+    modelet = self._make(request)
     try:
       status = await modelet.connect()
       # Nobody would close what is taken in from here on.
-      self._listener.check_leads()
+      self._check_leads()
     except BaseException:
       await modelet.close()
       raise
@@ -134,7 +147,7 @@ class Members:
       request.address,
       len(modelet.paths),
     )
-    self._listener.found(modelet, status)
+    self._events.put_nowait(modelets.Found(modelet, status))
 
   def forget(self, modelet: modelets.Modelet) -> None:
     """Gives a server up that was lost and did not come back."""
@@ -151,10 +164,30 @@ class Members:
   def _remove(self, modelet: modelets.Modelet) -> None:
     del self._modelets[modelet.address]
     self._paths = None
-    model_ids = list(modelet.held)
-    modelet.held.clear()
-    for model_id in model_ids:
-      self._listener.changed(modelet, model_id)
+    modelet.release()
     closing = asyncio.create_task(modelet.close())
     self._closing.add(closing)
     closing.add_done_callback(self._closing.discard)
+
+
+@functools.lru_cache(_CACHED_PATHS)
+def explain_unknown(path: str, servable: frozenset[str]) -> str:
+  """Explains why a model of this path is loaded nowhere.
+
+  Args:
+    path: The model path of a published model.
+    servable: The model paths that the joined servers can serve.
+
+  Returns:
+    A clause for messages; '' if a server can serve the path, or as long as
+    nothing is known of what servers can serve.
+  """
+  if not servable or path in servable:
+    return ''
+  near = ids.near_misses(path, servable)
+  if near:
+    hint = f'did you mean {" or ".join(near)}?'
+  else:
+    some = sorted(servable)[:_EXAMPLES]
+    hint = f'they can serve {len(servable)} others, such as {", ".join(some)}'
+  return f'no joined model server can serve the model path {path}; {hint}'

@@ -15,7 +15,7 @@ from starlette import requests
 
 from saxml_ext.admin import controller as controller_lib
 from saxml_ext.admin import validation
-from saxml_ext.admin.placement import unknown_path
+from saxml_ext.admin.modelet import members as members_lib
 from saxml_ext.admin.status import status_page
 from saxml_ext.common import errors
 from saxml_ext.common.pages import page_kit
@@ -122,7 +122,7 @@ class Changes:
     path = model.model_path
     servable = self._controller().members.servable_paths()
     unknown = (
-      unknown_path.explain(path, servable)
+      members_lib.explain_unknown(path, servable)
       if servable
       else overrides.in_path(path)
     )

@@ -6,7 +6,6 @@ from saxml_ext.admin.leadership import cell_state
 from saxml_ext.admin.modelet import held as held_lib
 from saxml_ext.admin.modelet import members as members_lib
 from saxml_ext.admin.modelet import modelets
-from saxml_ext.admin.placement import unknown_path
 from saxml_ext.protobuf import admin_pb2
 
 _BACK = 'it is given the model again if it comes back soon'
@@ -85,7 +84,7 @@ def _why_missing(model: admin_pb2.Model, members: members_lib.Members) -> str:
   if not members.all(lost_too=True):
     return 'no model server has joined the cell'
   path = model.model_path
-  if unknown := unknown_path.explain(path, members.servable_paths()):
+  if unknown := members_lib.explain_unknown(path, members.servable_paths()):
     return unknown
   able = [m for m in members.all() if path in m.paths]
   if not able:

@@ -2,18 +2,18 @@
 
 from absl.testing import absltest
 
-from saxml_ext.admin.modelet import origins
+from saxml_ext.admin import controller
 from saxml_ext.common.telemetry import tracing
 
 
 class OriginsTest(absltest.TestCase):
-  def note(self, known: origins.Origins, model_id: str, named: str) -> None:
+  def note(self, known: controller.Origins, model_id: str, named: str) -> None:
     token = tracing.use_id(named)
     known.note(model_id)
     tracing.restore_id(token)
 
   def test_newest_request_counts(self):
-    known = origins.Origins()
+    known = controller.Origins()
     self.assertEqual(known.metadata('m'), ())
     self.note(known, 'm', 'r1')
     self.note(known, 'm', 'r2')
@@ -22,7 +22,7 @@ class OriginsTest(absltest.TestCase):
     self.assertEqual(known.metadata('m'), ())
 
   def test_does_not_grow_for_ever(self):
-    known = origins.Origins()
+    known = controller.Origins()
     for i in range(1500):
       self.note(known, f'm{i}', f'r{i}')
     self.assertEqual(known.metadata('m0'), ())

@@ -2,25 +2,29 @@
 
 from absl.testing import absltest
 
-from saxml_ext.admin.placement import unknown_path
+from saxml_ext.admin.modelet import members
 
 
 class UnknownPathTest(absltest.TestCase):
   def test_known_paths_need_no_word(self):
-    self.assertEqual(unknown_path.explain('p.A', frozenset({'p.A'})), '')
+    self.assertEqual(members.explain_unknown('p.A', frozenset({'p.A'})), '')
 
   def test_nothing_is_said_before_a_server_has_joined(self):
-    self.assertEqual(unknown_path.explain('p.A', frozenset()), '')
+    self.assertEqual(members.explain_unknown('p.A', frozenset()), '')
 
   def test_near_miss(self):
     self.assertEqual(
-      unknown_path.explain('lm.params.GPTJ5', frozenset({'lm.params.GPTJ4'})),
+      members.explain_unknown(
+        'lm.params.GPTJ5', frozenset({'lm.params.GPTJ4'})
+      ),
       'no joined model server can serve the model path lm.params.GPTJ5; did'
       ' you mean lm.params.GPTJ4?',
     )
 
   def test_nothing_near(self):
-    text = unknown_path.explain('x.Y', frozenset(f'lm.P{i}' for i in range(9)))
+    text = members.explain_unknown(
+      'x.Y', frozenset(f'lm.P{i}' for i in range(9))
+    )
     self.assertEndsWith(
       text, 'they can serve 9 others, such as lm.P0, lm.P1, lm.P2'
     )
