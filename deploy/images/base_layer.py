@@ -19,7 +19,6 @@ import sys
 from absl import app
 from absl import flags
 
-from deploy.images import bytecode
 from deploy.images import layer
 from saxml_ext.common import program
 
@@ -76,13 +75,18 @@ _ASK = (
 )
 
 
+def _output(*command: str, check: bool = True) -> str:
+  """Returns what a command prints."""
+  return subprocess.run(
+    command, capture_output=True, text=True, check=check
+  ).stdout
+
+
 def _python() -> tuple[pathlib.Path, list[pathlib.Path]]:
   """The interpreter, and the directories of its standard library."""
   executable = shutil.which('python3.11') or sys.executable
-  told = subprocess.run(
-    [executable, '-I', '-c', _ASK], capture_output=True, text=True, check=True
-  )
-  paths = dict.fromkeys(map(pathlib.Path, json.loads(told.stdout)))
+  told = json.loads(_output(executable, '-I', '-c', _ASK))
+  paths = dict.fromkeys(map(pathlib.Path, told))
   return pathlib.Path(executable).resolve(), list(paths)
 
 
@@ -109,18 +113,14 @@ def _needed(files: Iterable[pathlib.Path]) -> dict[str, pathlib.Path]:
   """Shared libraries that programs and modules load: path -> file."""
   found: dict[str, pathlib.Path] = {}
   for file in files:
-    told = subprocess.run(
-      ['ldd', str(file)], capture_output=True, text=True, check=False
-    ).stdout
+    told = _output('ldd', str(file), check=False)
     for path in re.findall(r'(?:=> )?(/\S+) \(0x', told):
       found[path] = pathlib.Path(path).resolve()
   return found
 
 
 def _system_libraries() -> list[pathlib.Path]:
-  told = subprocess.run(
-    ['/sbin/ldconfig', '-p'], capture_output=True, text=True, check=True
-  ).stdout
+  told = _output('/sbin/ldconfig', '-p')
   found = {}
   for name in _LIBRARIES:
     path = re.search(
@@ -145,22 +145,12 @@ def _packages(files: Iterable[pathlib.Path]) -> str:
   names = sorted({str(file) for file in files})
   # Which of /lib and /usr/lib a package names depends on its age.
   both = [*names, *(n.removeprefix('/usr') for n in names)]
-  told = subprocess.run(
-    ['dpkg-query', '--search', *both],
-    capture_output=True,
-    text=True,
-    check=False,
-  ).stdout
+  told = _output('dpkg-query', '--search', *both, check=False)
   packages = sorted({line.split(': ')[0] for line in told.splitlines()})
   if not packages:
     return ''
   shown = '${binary:Package} ${Version}\n'
-  return subprocess.run(
-    ['dpkg-query', '--show', f'--showformat={shown}', *packages],
-    capture_output=True,
-    text=True,
-    check=True,
-  ).stdout
+  return _output('dpkg-query', '--show', f'--showformat={shown}', *packages)
 
 
 def _licenses(packages: str) -> dict[str, layer.Entry]:
@@ -180,7 +170,7 @@ def entries() -> Mapping[str, layer.Entry]:
   whole: dict[str, layer.Entry] = {}
   for root in libraries:
     whole |= _standard_library(root)
-  whole |= bytecode.of(whole)
+  whole |= layer.compiled(whole)
   whole['usr/bin/python3.11'] = layer.File(executable, 0o755)
   whole['usr/bin/python3'] = layer.Link('python3.11')
   whole['usr/bin/sh'] = layer.File(shell, 0o755)

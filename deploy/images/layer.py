@@ -11,7 +11,10 @@ import hashlib
 import io
 import pathlib
 import posixpath
+import py_compile
+import sys
 import tarfile
+import tempfile
 from typing import Any, BinaryIO, TypeAlias
 
 
@@ -152,3 +155,36 @@ def _add(tar: tarfile.TarFile, name: str, entry: Entry) -> None:
       info.size = entry.contents.stat().st_size
       with entry.contents.open('rb') as f:
         tar.addfile(info, f)
+
+
+def compiled(entries: Mapping[str, Entry]) -> dict[str, Entry]:
+  """Returns compiled modules for those sources among `entries` that compile.
+
+  A container's file system is often not writable, and what is compiled at a
+  start is lost with the container. The modules say nothing of times, and are
+  not compared with their sources. They are made one after another in one
+  process, because what Python writes depends on which strings it has seen.
+  """
+  found: dict[str, Entry] = {}
+  with tempfile.TemporaryDirectory() as directory:
+    target = pathlib.Path(directory, 'module.pyc')
+    for name, entry in sorted(entries.items()):
+      if not name.endswith('.py') or not isinstance(entry, File):
+        continue
+      try:
+        py_compile.compile(
+          str(entry.contents),
+          str(target),
+          dfile=f'/{name}',
+          doraise=True,
+          invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+        )
+      except py_compile.PyCompileError:
+        # Packages ship templates and tests that are no Python of today.
+        continue
+      path = pathlib.PurePosixPath(name)
+      cached = path.with_name('__pycache__') / (
+        f'{path.stem}.{sys.implementation.cache_tag}.pyc'
+      )
+      found[str(cached)] = File(target.read_bytes())
+  return found

@@ -5,7 +5,6 @@ import tarfile
 
 from absl.testing import absltest
 
-from deploy.images import bytecode
 from deploy.images import layer
 
 
@@ -64,9 +63,9 @@ class LayerTest(absltest.TestCase):
     good = layer.File(self.directory / 'good.py')
     good.contents.write_text('X = {"b", "a"}\n')
     sources = {'p/broken.py': broken, 'p/good.py': good, 'p/data.txt': good}
-    compiled = bytecode.of(sources)
+    compiled = layer.compiled(sources)
     self.assertEqual(list(compiled), ['p/__pycache__/good.cpython-311.pyc'])
-    self.assertEqual(compiled, bytecode.of(sources))
+    self.assertEqual(compiled, layer.compiled(sources))
 
 
 if __name__ == '__main__':

@@ -10,7 +10,6 @@ import pathlib
 
 from absl import flags
 
-from deploy.images import bytecode
 from deploy.images import layer
 from saxml_ext.common import program
 
@@ -67,7 +66,7 @@ def entries(
         whole |= _tree(f'{PACKAGES}{below}', pathlib.Path(path))
     elif not external and not packages and pathlib.Path(path).is_file():
       whole |= _tree(f'{OWN}/{runfile}', pathlib.Path(path))
-  whole |= bytecode.of(whole)
+  whole |= layer.compiled(whole)
   for command in programs:
     name, _, module = command.partition('=')
     text = _LAUNCHER.format(module=module)

@@ -11,7 +11,6 @@ import zipfile
 from absl.testing import absltest
 
 from deploy.wheel import build_wheel
-from deploy.wheel import imports
 from saxml_ext.common import program
 
 _NAME = 'some_thing-1.2-py3-none-linux_x86_64.whl'
@@ -86,7 +85,7 @@ class BuildWheelTest(absltest.TestCase):
   def test_import_of_no_requirement(self):
     files = _FILES | {'room/c.py': b'import unheard_of.thing'}
     with self.assertRaisesRegex(
-      imports.UnknownImportError, r"\['unheard_of'\]: add the distribution"
+      build_wheel.UnknownImportError, r"\['unheard_of'\]: add the distribution"
     ):
       _build(files)
 
@@ -138,11 +137,11 @@ class BuildWheelTest(absltest.TestCase):
 class ImportsTest(absltest.TestCase):
   def test_requirement_without_a_name(self):
     with self.assertRaisesRegex(ValueError, '"--hash=x" does not begin with'):
-      imports.module_of('--hash=x')
+      build_wheel.module_of('--hash=x')
 
   def test_imports_by_name(self):
     sources = [b'importlib.import_module("a.b")\nm.import_module(3)\n']
-    self.assertEqual(imports.imported_modules(sources), {'a'})
+    self.assertEqual(build_wheel.imported_modules(sources), {'a'})
 
 
 if __name__ == '__main__':

@@ -17,7 +17,7 @@ import os
 import subprocess
 import sys
 
-from deploy.images.entrypoints import roots
+from deploy.images.entrypoints import model
 from saxml_ext.common import cell
 from saxml_ext.common import errors
 
@@ -35,14 +35,14 @@ def settings(variables: Mapping[str, str]) -> dict[str, str]:
   bucket = variables.get('GSBUCKET')
   if not fs_root and bucket:
     fs_root = f'gs://{bucket}/sax-fs-root'
-  root = roots.sax_root(variables)
+  root = model.sax_root(variables)
   if not root or not fs_root:
     raise errors.InvalidArgument(
       'set GSBUCKET, the name of a bucket for the files of the cell, or'
       ' SAX_ROOT and FS_ROOT, two directories that the hosts share'
     )
   return {
-    roots.ROOT: root,
+    model.ROOT: root,
     cell.FS_ROOT_VARIABLE: fs_root,
     cell.CELL_VARIABLE: variables.get(cell.CELL_VARIABLE) or _CELL,
     cell.ADMIN_PORT_VARIABLE: (
@@ -63,7 +63,7 @@ def main(argv: Sequence[str]) -> None:
   try:
     found = settings(os.environ)
     os.environ.update(found)
-    is_set_up = _has_config(found[roots.ROOT], found[cell.CELL_VARIABLE])
+    is_set_up = _has_config(found[model.ROOT], found[cell.CELL_VARIABLE])
   except (errors.SaxError, OSError) as e:
     sys.exit(f'sax-admin-server: {e}')
   if not is_set_up:

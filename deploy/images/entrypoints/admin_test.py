@@ -4,7 +4,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 
 from deploy.images.entrypoints import admin
-from deploy.images.entrypoints import roots
+from deploy.images.entrypoints import model
 from saxml_ext.common import errors
 
 
@@ -22,7 +22,7 @@ class EntrypointsTest(parameterized.TestCase):
     ({'SAX_GCS_BUCKET': 'b'}, ''),
   )
   def test_roots(self, variables, expected):
-    self.assertEqual(roots.sax_root(variables), expected)
+    self.assertEqual(model.sax_root(variables), expected)
 
   def test_a_bucket_is_enough(self):
     self.assertEqual(

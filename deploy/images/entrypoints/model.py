@@ -5,17 +5,30 @@ SAX_DIR, or SAX_GCS_BUCKET with SAX_REPLICA_NAME do. All arguments go to the
 server.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 import os
 import sys
 
-from deploy.images.entrypoints import roots
+ROOT = 'SAX_ROOT'
+
+
+def sax_root(variables: Mapping[str, str]) -> str:
+  """Returns SAX_ROOT, or what stands for it; '' if nothing does."""
+  if root := variables.get(ROOT):
+    return root
+  if bucket := variables.get('GSBUCKET'):
+    return f'gs://{bucket}/sax-root'
+  if directory := variables.get('SAX_DIR'):
+    return f'{directory}/sax-root'
+  bucket = variables.get('SAX_GCS_BUCKET')
+  replica = variables.get('SAX_REPLICA_NAME')
+  return f'gs://{bucket}/{replica}/sax-root' if bucket and replica else ''
 
 
 def main(argv: Sequence[str]) -> None:
-  root = roots.sax_root(os.environ)
+  root = sax_root(os.environ)
   if root:
-    os.environ[roots.ROOT] = root
+    os.environ[ROOT] = root
   os.execvp('server', ['server', *argv[1:]])
 
 
