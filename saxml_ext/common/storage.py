@@ -246,7 +246,10 @@ class Reread(Generic[_T]):
   """What a file says; the last good content while it is broken. Thread-safe.
 
   Attributes:
-    path: of the file.
+    path: The path of the file.
+    value: What the file says.
+    trouble: Why it could not be read or used the last time; '' if it could.
+    good: True if any of its contents could be used so far.
   """
 
   def __init__(
@@ -262,36 +265,20 @@ class Reread(Generic[_T]):
     """
     self.path = path
     self._parse = parse
-    self._absent = absent
     self._broken = broken
     self._lock = threading.Lock()
     self._data: bytes | None = None
-    self._value = absent
-    self._good = False
-    self._trouble = ''
+    self.value = absent
+    self.good = False
+    self.trouble = ''
     self._closed = threading.Event()
-
-  @property
-  def value(self) -> _T:
-    """What it says."""
-    return self._value
-
-  @property
-  def trouble(self) -> str:
-    """Why it could not be read or used the last time; '' if it could."""
-    return self._trouble
-
-  @property
-  def good(self) -> bool:
-    """Whether any of its contents could be used so far."""
-    return self._good
 
   def refresh(self) -> None:
     """Reads it now."""
     with self._lock:
       try:
         data = read_bytes(self.path)
-        if self._good and not self._trouble and data == self._data:
+        if self.good and not self.trouble and data == self._data:
           return
         if len(data) > _MAX_BYTES:
           raise errors.InvalidArgument(
@@ -299,17 +286,17 @@ class Reread(Generic[_T]):
           )
         value = self._parse(data)
       except errors.NotFound:
-        if self._good:
+        if self.good:
           self._fail('it is gone')
       except (errors.SaxError, OSError) as e:
         self._fail(str(e))
       else:
-        if self._trouble:
+        if self.trouble:
           _logger.warning('%s is in order again', self.path)
-        elif self._good:
+        elif self.good:
           _logger.info('read %s again', self.path)
-        self._data, self._value = data, value
-        self._good, self._trouble = True, ''
+        self._data, self.value = data, value
+        self.good, self.trouble = True, ''
 
   def follow(self, interval: float) -> None:
     """Refreshes it every so many seconds until `close`."""
@@ -330,9 +317,9 @@ class Reread(Generic[_T]):
         _logger.exception('%s cannot be read', self.path)
 
   def _fail(self, why: str) -> None:
-    if not self._good:
-      self._value = self._broken
-    if why != self._trouble:
-      kept = 'its last good content stays' if self._good else 'nobody is let in'
+    if not self.good:
+      self.value = self._broken
+    if why != self.trouble:
+      kept = 'its last good content stays' if self.good else 'nobody is let in'
       _logger.error('%s cannot be used, %s: %s', self.path, kept, why)
-    self._trouble = why
+    self.trouble = why

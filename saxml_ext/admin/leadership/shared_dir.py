@@ -26,10 +26,12 @@ import abc
 import dataclasses
 import fcntl
 import os
+import pathlib
 import re
 import secrets
 
 from saxml_ext.common import errors
+from saxml_ext.common import files
 from saxml_ext.common import storage
 
 _CLAIM = re.compile(r'leader-(\d{10})')
@@ -180,7 +182,7 @@ class LocalDir(SharedDir):
       raise
     finally:
       _unlink(temporary)
-    _sync(self.path)
+    files.sync_directory(self.path)
     self.close()
     self._lock = fd
     # Claims of earlier epochs may have been cleared away meanwhile.
@@ -232,7 +234,7 @@ class LocalDir(SharedDir):
     except BaseException:
       _unlink(temporary)
       raise
-    _sync(self.path)
+    files.sync_directory(self.path)
 
   def _is_abandoned(self, name: str) -> bool:
     try:
@@ -336,16 +338,4 @@ def _boot_id() -> str:
 
 
 def _unlink(path: str) -> None:
-  try:
-    os.unlink(path)
-  except FileNotFoundError:
-    pass  # As wanted.
-
-
-def _sync(directory: str) -> None:
-  # A new name is durable only once its directory is.
-  fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-  try:
-    os.fsync(fd)
-  finally:
-    os.close(fd)
+  pathlib.Path(path).unlink(missing_ok=True)

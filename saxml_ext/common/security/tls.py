@@ -9,7 +9,8 @@ that were replaced at the next connection, and connections that are open go on;
 a client takes them up in its next channel.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+import contextlib
 import dataclasses
 import logging
 import os
@@ -145,19 +146,11 @@ class KeyFiles:
       _logger.error('TLS goes on with the files as they were: %s', e.message)
     return content
 
-  def _paths(self) -> list[str]:
-    return [p for p in (self._cert_file, self._key_file, self._ca_file) if p]
-
   def _stamps(self) -> _Stamp:
     stamps = []
-    for path in self._paths():
-      try:
+    for path in filter(None, (self._cert_file, self._key_file, self._ca_file)):
+      with _readable(path):
         found = os.stat(path)
-      except OSError as e:
-        raise errors.InvalidArgument(
-          f'{path} cannot be read ({e.strerror}): correct the flag or the'
-          " file's permissions"
-        ) from e
       stamps.append((found.st_mtime_ns, found.st_size, found.st_ino))
     return tuple(stamps)
 
@@ -168,25 +161,29 @@ class KeyFiles:
     certificate = key = authorities = None
     if self._cert_file:
       certificate, key = _bytes(self._cert_file), _bytes(self._key_file)
-      certificates.summarize(certificate, self._cert_file).check_valid(
-        self._cert_file
-      )
-      certificates.check_pair(certificate, key, self._key_file)
+      own = certificates.load(certificate, self._cert_file)[0]
+      certificates.check_valid(own, self._cert_file)
+      certificates.check_key(key, own, self._key_file)
     if self._ca_file:
       authorities = _bytes(self._ca_file)
-      certificates.check_authorities(authorities, self._ca_file)
+      certificates.load(authorities, self._ca_file)
     return Content(certificate, key, authorities)
 
 
-def _bytes(path: str) -> bytes:
+@contextlib.contextmanager
+def _readable(path: str) -> Iterator[None]:
   try:
-    with open(path, 'rb') as f:
-      return f.read()
+    yield
   except OSError as e:
     raise errors.InvalidArgument(
       f"{path} cannot be read ({e.strerror}): correct the flag or the file's"
       ' permissions'
     ) from e
+
+
+def _bytes(path: str) -> bytes:
+  with _readable(path), open(path, 'rb') as f:
+    return f.read()
 
 
 _configured: Settings | None = None

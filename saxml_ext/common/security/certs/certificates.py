@@ -29,69 +29,57 @@ class Issued:
   key: bytes = dataclasses.field(repr=False)
 
 
-@dataclasses.dataclass(frozen=True)
-class Summary:
-  """What matters of a certificate.
-
-  Attributes:
-    names: that it was issued to; see `names_of`.
-    begin: it is valid from then on.
-    end: and until then.
-  """
-
-  names: tuple[str, ...]
-  begin: datetime.datetime
-  end: datetime.datetime
-
-  def check_valid(self, what: str) -> None:
-    """Raises InvalidArgument if it is not valid now.
-
-    Args:
-      what: begins the message, a file's name.
-    """
-    now = datetime.datetime.now(datetime.UTC)
-    names = ', '.join(self.names) or 'nobody'
-    if now > self.end:
-      raise errors.InvalidArgument(
-        f'{what}: the certificate of {names} has expired at'
-        f' {self.end:%Y-%m-%d %H:%M:%S} UTC: replace it by a newer one'
-      )
-    if now < self.begin:
-      raise errors.InvalidArgument(
-        f'{what}: the certificate of {names} is valid only from'
-        f" {self.begin:%Y-%m-%d %H:%M:%S} UTC on: set this machine's clock, or"
-        ' wait'
-      )
-
-
-def summarize(pem: bytes, what: str) -> Summary:
-  """Reads the first certificate of a PEM file.
+def load(pem: bytes, what: str) -> list[x509.Certificate]:
+  """Parses the certificates of a PEM file.
 
   Args:
-    pem: the file's content.
-    what: begins the message of an error.
+    pem: The content of the file.
+    what: The name of the file, for messages.
 
   Raises:
-    InvalidArgument: there is no certificate in it.
+    InvalidArgument: There is no certificate in it.
   """
-  certificate = _load(pem, what)[0]
-  return Summary(
-    names_of(certificate),
-    certificate.not_valid_before_utc,
-    certificate.not_valid_after_utc,
-  )
+  try:
+    return x509.load_pem_x509_certificates(pem)
+  except ValueError as e:
+    raise errors.InvalidArgument(
+      f'{what} has no certificate in PEM form in it: one is between the lines'
+      ' BEGIN CERTIFICATE and END CERTIFICATE'
+    ) from e
 
 
-def check_authorities(pem: bytes, what: str) -> None:
-  """Raises InvalidArgument if a PEM file has no certificates in it."""
-  _load(pem, what)
+def check_valid(certificate: x509.Certificate, what: str) -> None:
+  """Raises InvalidArgument if a certificate is not valid now.
+
+  Args:
+    certificate: The certificate to check.
+    what: The name of its file, for messages.
+  """
+  now = datetime.datetime.now(datetime.UTC)
+  names = ', '.join(names_of(certificate)) or 'nobody'
+  begin, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+  if now > end:
+    raise errors.InvalidArgument(
+      f'{what}: the certificate of {names} has expired at'
+      f' {end:%Y-%m-%d %H:%M:%S} UTC: replace it by a newer one'
+    )
+  if now < begin:
+    raise errors.InvalidArgument(
+      f'{what}: the certificate of {names} is valid only from'
+      f" {begin:%Y-%m-%d %H:%M:%S} UTC on: set this machine's clock, or wait"
+    )
 
 
-def check_pair(certificate: bytes, key: bytes, what: str) -> None:
-  """Checks that a private key is that of a certificate; both are PEM.
+def check_key(key: bytes, certificate: x509.Certificate, what: str) -> None:
+  """Checks that a private key in PEM form is that of a certificate.
+
+  Args:
+    key: The content of the key's file.
+    certificate: The certificate that the key must belong to.
+    what: The name of the key's file, for messages.
 
   Raises:
-    InvalidArgument: it is another one's, has a password, or is no key.
+    InvalidArgument: The key is another one's, has a password, or is no key.
   """
   try:
     private = serialization.load_pem_private_key(key, password=None)
@@ -100,12 +88,7 @@ def check_pair(certificate: bytes, key: bytes, what: str) -> None:
       f'{what} is no private key in PEM form without a password: give the'
       " certificate's own key"
     ) from e
-  form = (
-    serialization.Encoding.DER,
-    serialization.PublicFormat.SubjectPublicKeyInfo,
-  )
-  public = _load(certificate, what)[0].public_key()
-  if private.public_key().public_bytes(*form) != public.public_bytes(*form):
+  if private.public_key() != certificate.public_key():
     raise errors.InvalidArgument(
       f'{what} is the private key of another certificate: give the one that'
       ' the certificate was made with'
@@ -113,10 +96,10 @@ def check_pair(certificate: bytes, key: bytes, what: str) -> None:
 
 
 def names_of(certificate: x509.Certificate) -> tuple[str, ...]:
-  """The names that a certificate was issued to.
+  """Returns the names that a certificate was issued to.
 
-  Those of its subject alternative names, URIs first, then DNS names and email
-  addresses; without any, the common name.
+  They are its subject alternative names: URIs first, then DNS names and email
+  addresses. A certificate without any has its common name.
   """
   try:
     alternative = certificate.extensions.get_extension_for_class(
@@ -179,7 +162,7 @@ def issue(by: Issued, names: Sequence[str], days: float) -> Issued:
   Raises:
     InvalidArgument: a name cannot stand in a certificate.
   """
-  issuer = _load(by.certificate, 'the authority')[0]
+  issuer = load(by.certificate, 'the authority')[0]
   signer = serialization.load_pem_private_key(by.key, password=None)
   assert isinstance(signer, ec.EllipticCurvePrivateKey)
   key = ec.generate_private_key(ec.SECP256R1())
@@ -201,16 +184,6 @@ def issue(by: Issued, names: Sequence[str], days: float) -> Issued:
     )
   )
   return _signed(builder, signer, key)
-
-
-def _load(pem: bytes, what: str) -> list[x509.Certificate]:
-  try:
-    return x509.load_pem_x509_certificates(pem)
-  except ValueError as e:
-    raise errors.InvalidArgument(
-      f'{what} has no certificate in PEM form in it: one is between the lines'
-      ' BEGIN CERTIFICATE and END CERTIFICATE'
-    ) from e
 
 
 def _subject(name: str) -> x509.Name:

@@ -34,8 +34,10 @@ class MakeCertsTest(parameterized.TestCase):
       mode = os.stat(f'{path[:-4]}.key').st_mode
       self.assertEqual(stat.S_IMODE(mode), 0o600)
     with open(client, 'rb') as f:
-      summary = certificates.summarize(f.read(), 'it')
-    self.assertEqual(summary.names, ('spiffe://test/alice',))
+      [certificate] = certificates.load(f.read(), 'it')
+    self.assertEqual(
+      certificates.names_of(certificate), ('spiffe://test/alice',)
+    )
 
   def test_files_are_replaced_only_if_told(self):
     path = self.make('a')
