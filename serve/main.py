@@ -18,6 +18,7 @@ from saxml_ext.common import grpc_log  # noqa: F401 Registers or sets up.
 # isort: split
 
 from collections.abc import Mapping, Sequence
+import dataclasses
 import os
 import re
 import signal
@@ -230,7 +231,8 @@ def _serve(words: Sequence[str]) -> None:
     models.check_names(found)
     if _SERVED_MODEL_NAME.value:
       found = [
-        models.renamed(model, _SERVED_MODEL_NAME.value) for model in found
+        dataclasses.replace(model, public_name=_SERVED_MODEL_NAME.value)
+        for model in found
       ]
     endpoint = service.Endpoint(
       _HOST.value,

@@ -1,5 +1,6 @@
 """Finds the model to serve, and chooses the serving params that fit it."""
 
+import collections
 from collections.abc import Mapping, Sequence
 import dataclasses
 import json
@@ -9,6 +10,7 @@ import re
 import psutil
 
 from converters.hf import hub
+from saxml_ext.common import files
 from saxml_ext.common import user_path
 from saxml_ext.families import all as families
 from saxml_ext.params import all_params  # noqa: F401 Registers them.
@@ -16,6 +18,7 @@ from saxml_ext.params import overrides as overrides_lib
 from saxml_ext.pax import description
 from saxml_ext.pax import errors as pax_errors
 from serve import conversion
+from serve import local_cell
 from serve import programs
 
 INT8 = 'int8'
@@ -60,15 +63,11 @@ class Options:
 
 
 @dataclasses.dataclass(frozen=True)
-class Model:
+class Model(local_cell.Model):
   """A model that is ready to be published.
 
   Attributes:
-    name: The last part of its id in the cell.
     public_name: The name that clients of the gateway use.
-    checkpoint: The step directory of its PAX checkpoint.
-    params: The name of its serving params.
-    overrides: Attributes of the serving params with their values as JSON.
     chat_template: As the gateway's flag takes it.
     generation_config: The path of its generation_config.json; '' if it has
       none.
@@ -77,11 +76,7 @@ class Model:
     notes: Sentences that the user should read, about choices made here.
   """
 
-  name: str
   public_name: str
-  checkpoint: str
-  params: str
-  overrides: Mapping[str, str]
   chat_template: str
   generation_config: str
   program_set: str = ''
@@ -126,16 +121,16 @@ def find(
   template, notes = _template(directory, not wanted, options)
   params, overrides = _choose(directory, options)
   generation_config = os.path.join(directory, _GENERATION_CONFIG)
+  if not os.path.isfile(generation_config):
+    generation_config = ''
   return Model(
     name=re.sub(r'[^A-Za-z0-9_.-]', '-', name),
-    public_name=name if not wanted or os.path.isdir(path) else wanted,
-    checkpoint=_checkpoint(directory),
     params=params,
+    checkpoint=_checkpoint(directory),
     overrides=overrides,
+    public_name=name if not wanted or os.path.isdir(path) else wanted,
     chat_template=template,
-    generation_config=(
-      generation_config if os.path.isfile(generation_config) else ''
-    ),
+    generation_config=generation_config,
     program_set=program_set,
     notes=notes,
   )
@@ -143,12 +138,10 @@ def find(
 
 def _bundled() -> tuple[str, str, str]:
   """Returns directory, name and program set of the bundled model."""
-  built, programs_built = (
-    os.path.join(_BUNDLED, name) for name in ('pax', 'serve_programs')
-  )
+  built = os.path.join(_BUNDLED, 'pax')
   if not os.path.isdir(built):  # Nothing was built, outside of Bazel.
     return os.path.join(_BUNDLED, 'model'), _BUNDLED_NAME, ''
-  return built, _BUNDLED_NAME, programs_built
+  return built, _BUNDLED_NAME, os.path.join(_BUNDLED, 'serve_programs')
 
 
 def _base_name(wanted: str) -> str:
@@ -174,10 +167,8 @@ def _template(
   if os.path.isfile(os.path.join(directory, 'chat_template.jinja')):
     return directory, ()
   path = os.path.join(directory, 'tokenizer_config.json')
-  if os.path.isfile(path):
-    with open(path, encoding='utf-8') as file:
-      if json.load(file).get('chat_template'):
-        return directory, ()
+  if os.path.isfile(path) and files.read_json(path).get('chat_template'):
+    return directory, ()
   return _BASE_TEMPLATE, (
     f'the model has no chat template: chats use "{_BASE_TEMPLATE}", see'
     ' --chat_template',
@@ -254,53 +245,45 @@ def _numbers(
   options: Options,
 ) -> dict[str, str]:
   """Returns the overrides of number formats and slots that fit the memory."""
+  stored = said.dtype or 'float32'
   stored_int8 = _is_int8(directory)
   int8 = stored_int8 or options.quantize == INT8
-  dtype = 'float32' if int8 else said.dtype or 'float32'
+  dtype = 'float32' if int8 else stored
   weights = conversion.bytes_below(
     os.path.join(directory, conversion.CHECKPOINT)
   )
   if int8 and not stored_int8:
-    weights //= conversion.FLOAT_BYTES[said.dtype or 'float32']
+    weights //= conversion.FLOAT_BYTES[stored]
   tokens = int(lengths['INPUT_SEQ_LEN'])
   tokens += _BEAMS * int(lengths['MAX_DECODE_STEPS'])
   width = (said.num_heads or 0) * (said.head_dim or 0)
-  slot = (
-    2 * (said.num_layers or 0) * width * conversion.FLOAT_BYTES[dtype] * tokens
-  )
+  values = 2 * (said.num_layers or 0) * width
+  slot = values * conversion.FLOAT_BYTES[dtype] * tokens
   free = psutil.virtual_memory().available - _OWN_BYTES
   for slots in _SLOTS:
     needed = int(_MARGIN * (weights + slots * slot))
     if needed <= free:
       break
   else:
+    gib = conversion.GIB
     raise programs.ServeError(
-      f'The model needs {needed / conversion.GIB:.1f} GiB of memory'
-      f' ({weights / conversion.GIB:.1f} GiB of weights in'
-      f' {"int8" if int8 else dtype}), and {max(0, free) / conversion.GIB:.1f} GiB are'
-      ' free. Use --quantize=int8, a smaller --max_model_len, or a larger'
-      ' machine.'
+      f'The model needs {needed / gib:.1f} GiB of memory'
+      f' ({weights / gib:.1f} GiB of weights in {"int8" if int8 else dtype}),'
+      f' and {max(0, free) / gib:.1f} GiB are free. Use --quantize=int8, a'
+      ' smaller --max_model_len, or a larger machine.'
     )
   chosen = {'BATCH_SIZE': str(slots), 'ram': str(needed)}
   if dtype != 'float32':
-    chosen |= {
-      'FPROP_DTYPE': json.dumps(dtype),
-      'MODEL_DTYPE': json.dumps(dtype),
-    }
+    chosen |= dict.fromkeys(('FPROP_DTYPE', 'MODEL_DTYPE'), json.dumps(dtype))
   if int8:
     chosen['QUANTIZATION'] = json.dumps(INT8)
   return chosen
 
 
-def renamed(model: Model, public_name: str) -> Model:
-  """Returns the model with another name for clients."""
-  return dataclasses.replace(model, public_name=public_name)
-
-
 def check_names(found: Sequence[Model]) -> None:
   """Raises programs.ServeError if two models have the same name."""
-  for i, model in enumerate(found):
-    if any(model.name == other.name for other in found[:i]):
+  for name, count in collections.Counter(model.name for model in found).items():
+    if count > 1:
       raise programs.ServeError(
-        f'Two models are called {model.name}. Rename one of the directories.'
+        f'Two models are called {name}. Rename one of the directories.'
       )

@@ -118,23 +118,6 @@ class CellDirectory:
       return 'another process'
 
 
-class _Restarts:
-  """Decides whether a process that died is started again."""
-
-  def __init__(self):
-    self._deaths: dict[str, collections.deque[float]] = {}
-
-  def may(self, name: str) -> bool:
-    """Counts a death; returns False if there were too many of late."""
-    deaths = self._deaths.setdefault(
-      name, collections.deque(maxlen=_MOST_RESTARTS + 1)
-    )
-    deaths.append(time.monotonic())
-    return (
-      len(deaths) <= _MOST_RESTARTS or deaths[-1] - deaths[0] > _RESTART_SECS
-    )
-
-
 class Service:
   """The processes that serve, and what is told of them."""
 
@@ -158,7 +141,7 @@ class Service:
     self._cache = cache
     self._endpoint = endpoint
     self._progress = progress_lib.Progress(sys.stderr)
-    self._restarts = _Restarts()
+    self._deaths: dict[str, collections.deque[float]] = {}
 
   def run(self, found: Sequence[models.Model]) -> None:
     """Serves models until a process dies too often, or a signal comes.
@@ -182,11 +165,7 @@ class Service:
     self._start_gateway(cell.sax_root, found)
     cell.start()
     for model in found:
-      cell.publish(
-        local_cell.Model(
-          model.name, model.params, model.checkpoint, model.overrides
-        )
-      )
+      cell.publish(model)
     self._wait_for_gateway()
     self._tell(found, cell.sax_root)
     while True:
@@ -197,6 +176,10 @@ class Service:
   def _start_gateway(
     self, sax_root: str, found: Sequence[models.Model]
   ) -> None:
+    names = [f'{m.public_name}={m.name}' for m in found]
+    configs = [
+      f'{m.name}={m.generation_config}' for m in found if m.generation_config
+    ]
     command = programs.command(
       programs.GATEWAY,
       {
@@ -205,16 +188,9 @@ class Service:
         'host': self._endpoint.host,
         'port': self._endpoint.port,
         'default_model': found[0].name if len(found) == 1 else None,
-        'served_model_name': ','.join(
-          f'{m.public_name}={m.name}' for m in found
-        ),
+        'served_model_name': ','.join(names),
         'chat_template': ','.join(f'{m.name}={m.chat_template}' for m in found),
-        'generation_config': ','.join(
-          f'{m.name}={m.generation_config}'
-          for m in found
-          if m.generation_config
-        )
-        or None,
+        'generation_config': ','.join(configs) or None,
         'api_keys_file': self._endpoint.api_key_file,
         'drain_secs': self._endpoint.drain_secs,
       },
@@ -236,10 +212,15 @@ class Service:
       time.sleep(_POLL_SECS)
 
   def _restart(self, child: children.Child) -> None:
-    error = child.error()
-    if not self._restarts.may(child.name):
+    """Starts a process again; raises ServeError if it died too often."""
+    deaths = self._deaths.setdefault(
+      child.name, collections.deque(maxlen=_MOST_RESTARTS + 1)
+    )
+    deaths.append(time.monotonic())
+    is_often = len(deaths) > _MOST_RESTARTS
+    if is_often and deaths[-1] - deaths[0] <= _RESTART_SECS:
       raise programs.ServeError(
-        f'{error}\nIt died more than {_MOST_RESTARTS} times within'
+        f'{child.error()}\nIt died more than {_MOST_RESTARTS} times within'
         f' {_RESTART_SECS:g} s, so it is not started again.'
       )
     self._progress.stage(
@@ -252,13 +233,8 @@ class Service:
     """Prints what a user needs to ask the models."""
     url = self._endpoint.url
     name = found[0].public_name
-    body = json.dumps(
-      {
-        'model': name,
-        'messages': [{'role': 'user', 'content': 'Hello'}],
-        'stream': True,
-      }
-    )
+    messages = [{'role': 'user', 'content': 'Hello'}]
+    body = json.dumps({'model': name, 'messages': messages, 'stream': True})
     key = (
       " -H 'Authorization: Bearer <key>'" if self._endpoint.api_key_file else ''
     )

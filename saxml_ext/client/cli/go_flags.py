@@ -13,8 +13,8 @@ from typing import Any
 
 from saxml_ext.common import errors
 
-_TRUE = frozenset({'1', 't', 'T', 'true', 'TRUE', 'True'})
-_FALSE = frozenset({'0', 'f', 'F', 'false', 'FALSE', 'False'})
+_SWITCH = dict.fromkeys(('1', 't', 'T', 'true', 'TRUE', 'True'), True)
+_SWITCH |= dict.fromkeys(('0', 'f', 'F', 'false', 'FALSE', 'False'), False)
 _HELP = frozenset({'h', 'help'})
 
 _UNITS = {'ns': 1e-9, 'us': 1e-6, 'µs': 1e-6, 'ms': 1e-3}
@@ -47,21 +47,20 @@ class Flag:
 
   def parse(self, text: str) -> Any:
     """Returns the value that a text stands for; raises UsageError."""
-    if isinstance(self.default, bool):
-      if text in _TRUE | _FALSE:
-        return text in _TRUE
-      raise UsageError(f'flag -{self.name}: "{text}" is not true or false')
-    if isinstance(self.default, int):
-      try:
+    cause: Exception
+    try:
+      if isinstance(self.default, bool):
+        return _SWITCH[text]
+      if isinstance(self.default, int):
         return int(text)
-      except ValueError as e:
-        raise UsageError(f'flag -{self.name}: "{text}" is no integer') from e
-    if isinstance(self.default, float):
-      try:
-        return parse_duration(text)
-      except errors.InvalidArgument as e:
-        raise UsageError(f'flag -{self.name}: {e.message}') from e
-    return text
+      return parse_duration(text) if isinstance(self.default, float) else text
+    except KeyError as e:
+      problem, cause = f'"{text}" is not true or false', e
+    except ValueError as e:
+      problem, cause = f'"{text}" is no integer', e
+    except errors.InvalidArgument as e:
+      problem, cause = e.message, e
+    raise UsageError(f'flag -{self.name}: {problem}') from cause
 
 
 @dataclasses.dataclass(frozen=True)

@@ -84,52 +84,37 @@ def _print_status(
 
 
 def _print_replicas(rows: Sequence[replica_status.Row], as_csv: bool) -> None:
-  """A row for each replica; the hosts of groups if there are any."""
+  """Prints a row for each replica; the hosts of groups if there are any."""
   header = ['Model', 'Replica', 'Status', 'Reason']
+  has_hosts = any(replica.hosts for _, replica in rows)
   cells = []
   for model_id, replica in rows:
     # Commas would end a value, and lines a row, of CSV.
     reason = ' '.join(replica.reason.split())
-    cells.append(
-      [
-        ids.parse_model_id(model_id).model,
-        replica.address,
-        replica.status,
-        reason.replace(',', ';') if as_csv else reason,
-      ]
-    )
-  if any(replica.hosts for _, replica in rows):
-    header.append('Hosts')
-    for row, (_, replica) in zip(cells, rows):
-      row.append(_hosts(replica, as_csv))
-  _print(header, cells, as_csv)
+    reason = reason.replace(',', ';') if as_csv else reason
+    model = ids.parse_model_id(model_id).model
+    hosts = [_hosts(replica, as_csv)] if has_hosts else []
+    cells.append([model, replica.address, replica.status, reason, *hosts])
+  _print(header + ['Hosts'] * has_hosts, cells, as_csv)
 
 
 def _hosts(replica: sax.Replica, as_csv: bool) -> str:
-  """The hosts of a group: "2: a, b", or "a b" in CSV; "" if it is none."""
+  """Returns the hosts of a group: "2: a, b", or "a b" in CSV."""
   if as_csv or not replica.hosts:
     return ' '.join(replica.hosts)
   return f'{len(replica.hosts)}: {", ".join(replica.hosts)}'
 
 
 def _print_model(detail: sax.ModelDetail, as_csv: bool) -> None:
-  header = [
-    'Model',
-    'Model Path',
-    'Checkpoint Path',
-    '# of Replicas',
-    '(Selected) ReplicaAddress',
-    'Methods',
-  ]
-  row = [
-    ids.parse_model_id(detail.model_id).model,
-    detail.model,
-    detail.ckpt,
-    str(detail.active_replicas),
-    random.choice(detail.addresses) if detail.addresses else '',
-    ', '.join(detail.method_names),
-  ]
-  _print(header, [row], as_csv)
+  cells = {
+    'Model': ids.parse_model_id(detail.model_id).model,
+    'Model Path': detail.model,
+    'Checkpoint Path': detail.ckpt,
+    '# of Replicas': str(detail.active_replicas),
+    '(Selected) ReplicaAddress': random.choice(detail.addresses or ['']),
+    'Methods': ', '.join(detail.method_names),
+  }
+  _print(list(cells), [list(cells.values())], as_csv)
 
 
 def _list_model(

@@ -11,7 +11,8 @@ Headers are in capitals and centered, numbers stand on the right. Programs
 read these tables, so every space counts.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+import itertools
 import re
 import unicodedata
 
@@ -117,34 +118,20 @@ def render(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     Lines, the last one ended too.
   """
   titles = [_title(text) for text in header]
-  widths = [display_width(text) for text in titles]
-  cells: list[list[list[str]]] = []
-  for row in rows:
-    cells.append([])
-    for column, text in enumerate(row):
-      lines, width = _cell_lines(text)
-      cells[-1].append(lines)
-      if column == len(widths):
-        widths.append(0)
-      widths[column] = max(widths[column], width)
-  titles += [''] * (len(widths) - len(titles))
-
+  cells = [[_cell_lines(text) for text in row] for row in rows]
+  count = max([len(titles), *map(len, cells)])
+  titles += [''] * (count - len(titles))
+  widths = list(map(display_width, titles))
+  lines = []
+  for row in cells:
+    row += [([], 0)] * (count - len(row))
+    widths = [max(width, cell[1]) for width, cell in zip(widths, row)]
+    texts = (cell[0] for cell in row)
+    lines += itertools.zip_longest(*texts, fillvalue='')
   rule = '+' + '+'.join('-' * (width + 2) for width in widths) + '+\n'
-  result = [rule]
-  centered = [_center(title, width) for title, width in zip(titles, widths)]
-  result.append('| ' + ' | '.join(centered) + ' |\n')
-  result.append(rule)
-  for entries in cells:
-    for i in range(max(map(len, entries), default=0)):
-      line = [
-        _align(
-          entries[column][i]
-          if column < len(entries) and i < len(entries[column])
-          else '',
-          width,
-        )
-        for column, width in enumerate(widths)
-      ]
-      result.append('| ' + ' | '.join(line) + ' |\n')
-  result.append(rule)
-  return ''.join(result)
+
+  def drawn(line: Iterable[str], align: Callable[[str, int], str]) -> str:
+    return '| ' + ' | '.join(map(align, line, widths)) + ' |\n'
+
+  body = [drawn(line, _align) for line in lines]
+  return ''.join([rule, drawn(titles, _center), rule, *body, rule])

@@ -5,13 +5,11 @@ on wherever that wait ended: in gRPC's thread or in the timer's. Thousands of
 requests can be in flight that way.
 """
 
+import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from concurrent import futures
 import contextvars
 import functools
-import heapq
-import itertools
-import logging
 import threading
 import time
 from typing import Any, Generic, TypeVar
@@ -21,8 +19,6 @@ import grpc
 from saxml_ext.client.transport import blocking
 from saxml_ext.common.telemetry import tracing
 
-_logger = logging.getLogger(__name__)
-
 
 class Timer:
   """Functions due at some time. Thread-safe.
@@ -31,34 +27,19 @@ class Timer:
   """
 
   def __init__(self):
-    self._changed = threading.Condition()
-    self._order = itertools.count()
-    self._due: list[tuple[float, int, Callable[[], None]]] = []
-    self._running = False
+    self._lock = threading.Lock()
+    self._loop: asyncio.AbstractEventLoop | None = None
 
-  def call_after(self, delay: float, function: Callable[[], None]) -> None:
+  def call_after(self, delay: float, function: Callable[[], object]) -> None:
     """Calls `function` in `delay` seconds."""
-    entry = (time.monotonic() + delay, next(self._order), function)
-    with self._changed:
-      heapq.heappush(self._due, entry)
-      if not self._running:
-        self._running = True
-        threading.Thread(target=self._run, name='timer', daemon=True).start()
-      elif self._due[0] is entry:
-        self._changed.notify()
-
-  def _run(self) -> None:
-    while True:
-      with self._changed:
-        while not self._due or self._due[0][0] > time.monotonic():
-          wait = self._due[0][0] - time.monotonic() if self._due else None
-          self._changed.wait(wait)
-        function = heapq.heappop(self._due)[2]
-      try:
-        function()
-      except Exception:  # pylint: disable=broad-exception-caught
-        # The functions of others are still due.
-        _logger.exception('a delayed function failed')
+    due = time.monotonic() + delay  # The clock of event loops.
+    with self._lock:
+      if self._loop is None:
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(
+          target=self._loop.run_forever, name='timer', daemon=True
+        ).start()
+    self._loop.call_soon_threadsafe(self._loop.call_at, due, function)
 
 
 _timer = Timer()
