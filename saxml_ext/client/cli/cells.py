@@ -21,6 +21,11 @@ _ADMIN_PATIENCE = 3.0
 _ALL = 'all'
 
 
+@command.declare(
+  'create <cell id> <fs root> <admin ACL, for example acl/all>',
+  'Create a Sax cell.',
+  (3, 3),
+)
 def _create(context: command.Context, args: go_flags.Parsed) -> None:
   del context  # Files only.
   cell, fs_root, acl = args.rest
@@ -40,6 +45,11 @@ def _create(context: command.Context, args: go_flags.Parsed) -> None:
   cell_files.write_location(root, cell, admin_pb2.Location())
 
 
+@command.declare(
+  'delete <cell id>',
+  'Delete a Sax cell: its config, location and state.',
+  (1, 1),
+)
 def _delete(context: command.Context, args: go_flags.Parsed) -> None:
   [cell] = args.rest
   root = admin_client.root()
@@ -72,6 +82,11 @@ def _check_no_admin(cell: str, timeout: float) -> None:
   )
 
 
+@command.declare(
+  'getacl <cell id> | <model id> [all|<method>]',
+  'Print the ACLs of a cell or model.',
+  (1, 2),
+)
 def _getacl(context: command.Context, args: go_flags.Parsed) -> None:
   target, *method = args.rest
   options = context.admin_options()
@@ -118,38 +133,11 @@ def _print_method_acls(items: dict[str, str], method: str) -> None:
     print(items.get(method, 'No ACLs set for method.'))
 
 
+@command.declare(
+  'setacl <cell id> <acl> | <model id> [<method>] <acl>',
+  'Set an ACL of a cell or model.',
+  (2, 3),
+)
 def _setacl(context: command.Context, args: go_flags.Parsed) -> None:
   target, *method, acl = args.rest
   sax.SetACL(target, acl, method[0] if method else '', context.admin_options())
-
-
-COMMANDS = (
-  command.Command(
-    'create',
-    'Create a Sax cell.',
-    'create <cell id> <fs root> <admin ACL, for example acl/all>',
-    _create,
-    (3, 3),
-  ),
-  command.Command(
-    'delete',
-    'Delete a Sax cell: its config, location and state.',
-    'delete <cell id>',
-    _delete,
-    (1, 1),
-  ),
-  command.Command(
-    'getacl',
-    'Print the ACLs of a cell or model.',
-    'getacl <cell id> | <model id> [all|<method>]',
-    _getacl,
-    (1, 2),
-  ),
-  command.Command(
-    'setacl',
-    'Set an ACL of a cell or model.',
-    'setacl <cell id> <acl> | <model id> [<method>] <acl>',
-    _setacl,
-    (2, 3),
-  ),
-)

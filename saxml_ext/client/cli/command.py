@@ -50,6 +50,9 @@ class Told(sax.SaxError):
     self.code = error.code
 
 
+_Run = Callable[[Context, go_flags.Parsed], None]
+
+
 @dataclasses.dataclass(frozen=True)
 class Command:
   """A command.
@@ -67,9 +70,35 @@ class Command:
   name: str
   synopsis: str
   usage: str
-  run: Callable[[Context, go_flags.Parsed], None]
+  run: _Run
   count: tuple[int, int | None]
   flags: Sequence[go_flags.Flag] = ()
+
+
+_declared: dict[str, Command] = {}
+
+
+def declare(
+  usage: str,
+  synopsis: str,
+  count: tuple[int, int | None],
+  *flags: go_flags.Flag,
+) -> Callable[[_Run], _Run]:
+  """Declares a function as the command whose name its usage begins with.
+
+  Args:
+    usage: The name and the arguments; further lines explain them.
+    synopsis: One line for the list of commands.
+    count: The least and the most arguments; None for any number.
+    *flags: The flags of the command.
+  """
+
+  def declared(run: _Run) -> _Run:
+    name = usage.split()[0]
+    _declared[name] = Command(name, synopsis, usage, run, count, flags)
+    return run
+
+  return declared
 
 
 # Module -> the names of its commands.
@@ -103,9 +132,8 @@ def get(name: str) -> Command | None:
 
 
 def _load(name: str) -> Command:
-  module = importlib.import_module(f'saxml_ext.client.cli.{_MODULES[name]}')
-  [found] = [item for item in module.COMMANDS if item.name == name]
-  return found
+  importlib.import_module(f'saxml_ext.client.cli.{_MODULES[name]}')
+  return _declared[name]
 
 
 def complete(args: go_flags.Parsed) -> go_flags.Parsed:

@@ -23,6 +23,8 @@ _REPORT_SECONDS = 10.0
 # model is read from a slow disk and compiled in less.
 _LOADING_SECONDS = 1800.0
 
+_CSV = go_flags.Flag('csv', False, 'Print comma-separated values.')
+
 
 def _print(
   header: Sequence[str], rows: Sequence[Sequence[str]], as_csv: bool
@@ -151,6 +153,20 @@ def _check_act(args: go_flags.Parsed, what: str, *idle: str) -> None:
     )
 
 
+@command.declare(
+  'ls [-csv] [-details] [-acls] [-status] /sax[/<cell>[/<model>]]\n'
+  '\tWithout an argument, the cell that $SAX_CELL names.',
+  'List cells, the models of a cell, or what is known of a model.',
+  (0, None),
+  _CSV,
+  go_flags.Flag('details', True, "Print a model's details."),
+  go_flags.Flag('acls', True, "Print a model's ACLs."),
+  go_flags.Flag(
+    'status',
+    True,
+    'Print which replicas do not serve, and why; all replicas if given.',
+  ),
+)
 def _ls(context: command.Context, args: go_flags.Parsed) -> None:
   target = _target(args)
   if target == '/sax':
@@ -165,12 +181,25 @@ def _ls(context: command.Context, args: go_flags.Parsed) -> None:
     _list_model(context, parsed, args)
 
 
+@command.declare(
+  'stats [-csv] <cell or model id, $SAX_CELL by default>',
+  'Count the model servers of a cell or a model.',
+  (0, None),
+  _CSV,
+)
 def _stats(context: command.Context, args: go_flags.Parsed) -> None:
   stats = sax.Stats(_target(args), context.admin_options())
   rows = [(chip, topology, str(count)) for chip, topology, count in stats]
   _print(['Chip', 'Topology', '# of Servers'], sorted(rows), args['csv'])
 
 
+@command.declare(
+  'wait <model id> [<number of replicas>, 1 by default]\n'
+  '\tWithout -sax_timeout, replicas that are loading get 30 minutes, and'
+  ' others one.',
+  'Wait until replicas of a model are loaded.',
+  (1, 2),
+)
 def _wait(context: command.Context, args: go_flags.Parsed) -> None:
   model_id, count = args.rest[0], 1
   if len(args.rest) == 2:
@@ -222,6 +251,11 @@ def _not_ready(detail: sax.ModelDetail | None) -> type[errors.SaxError]:
   return errors.DeadlineExceeded
 
 
+@command.declare(
+  'watch <model id>',
+  "Print the changes of a model's addresses, until it is unpublished.",
+  (0, None),
+)
 def _watch(context: command.Context, args: go_flags.Parsed) -> None:
   if context.is_given:
     raise go_flags.UsageError(
@@ -232,51 +266,3 @@ def _watch(context: command.Context, args: go_flags.Parsed) -> None:
   for changes in sax.WatchAddresses(args.rest[0]):
     for change in changes:
       print(change, flush=True)
-
-
-_CSV = go_flags.Flag('csv', False, 'Print comma-separated values.')
-
-COMMANDS = (
-  command.Command(
-    'ls',
-    'List cells, the models of a cell, or what is known of a model.',
-    'ls [-csv] [-details] [-acls] [-status] /sax[/<cell>[/<model>]]\n'
-    '\tWithout an argument, the cell that $SAX_CELL names.',
-    _ls,
-    (0, None),
-    (
-      _CSV,
-      go_flags.Flag('details', True, "Print a model's details."),
-      go_flags.Flag('acls', True, "Print a model's ACLs."),
-      go_flags.Flag(
-        'status',
-        True,
-        'Print which replicas do not serve, and why; all replicas if given.',
-      ),
-    ),
-  ),
-  command.Command(
-    'stats',
-    'Count the model servers of a cell or a model.',
-    'stats [-csv] <cell or model id, $SAX_CELL by default>',
-    _stats,
-    (0, None),
-    (_CSV,),
-  ),
-  command.Command(
-    'wait',
-    'Wait until replicas of a model are loaded.',
-    'wait <model id> [<number of replicas>, 1 by default]\n'
-    '\tWithout -sax_timeout, replicas that are loading get 30 minutes, and'
-    ' others one.',
-    _wait,
-    (1, 2),
-  ),
-  command.Command(
-    'watch',
-    "Print the changes of a model's addresses, until it is unpublished.",
-    'watch <model id>',
-    _watch,
-    (0, None),
-  ),
-)

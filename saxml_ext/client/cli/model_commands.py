@@ -1,6 +1,6 @@
 """saxutil commands that ask language, vision and audio models."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 import os
 import re
 import struct
@@ -21,6 +21,13 @@ _NUMBER = re.compile(
   r'[+-]?(\d[\d_]*\.?[\d_]*|\.\d[\d_]*)([eE][+-]?\d+)?', re.ASCII
 )
 _SPECIAL = re.compile(r'[+-]?(inf|infinity)|nan', re.IGNORECASE)
+
+_EXTRA = go_flags.Flag(
+  'extra', '', 'Extra inputs, for example "temperature:0.2,top_k:40".'
+)
+_PROXY = go_flags.Flag(
+  'proxy', '', 'Send the request to this host:port, whatever is there.'
+)
 
 
 def _number(text: str) -> float | None:
@@ -84,6 +91,16 @@ def _print_scored(title: str, results: Iterable[tuple[str, float]]) -> None:
   _print([title, 'Score'], *rows)
 
 
+@command.declare(
+  'lm.generate [flags] <model id> <text, or - for stdin>',
+  'Continue a text.',
+  (2, 2),
+  _EXTRA,
+  _PROXY,
+  go_flags.Flag('stream', False, 'Show the text while it grows.'),
+  go_flags.Flag('terse', False, 'Print texts only, best first.'),
+  go_flags.Flag('n', 0, 'Print at most so many results; 0 for all.'),
+)
 def _generate(context: command.Context, args: go_flags.Parsed) -> None:
   if args['stream'] and args['terse']:
     raise errors.InvalidArgument(
@@ -128,6 +145,13 @@ def _stream(
     raise command.Told(e) from e
 
 
+@command.declare(
+  'lm.score [flags] <model id> <prefix> <suffix> ...',
+  'Compute log-probabilities of suffixes.',
+  (3, None),
+  _EXTRA,
+  _PROXY,
+)
 def _score(context: command.Context, args: go_flags.Parsed) -> None:
   model, options = _open(context, args)
   _, prefix, *suffixes = args.rest
@@ -142,6 +166,13 @@ def _score(context: command.Context, args: go_flags.Parsed) -> None:
   _print(['Suffix', 'Score'], *rows)
 
 
+@command.declare(
+  'lm.embed [flags] <model id> <text>',
+  'Compute the embedding of a text.',
+  (2, 2),
+  _EXTRA,
+  _PROXY,
+)
 def _embed(context: command.Context, args: go_flags.Parsed) -> None:
   model, options = _open(context, args)
   text = args.rest[1]
@@ -150,6 +181,13 @@ def _embed(context: command.Context, args: go_flags.Parsed) -> None:
   )
 
 
+@command.declare(
+  'lm.gradient [flags] <model id> <prefix> <suffix>',
+  'Compute gradients of the log-probability of a suffix.',
+  (3, 3),
+  _EXTRA,
+  _PROXY,
+)
 def _gradient(context: command.Context, args: go_flags.Parsed) -> None:
   model, options = _open(context, args)
   _, prefix, suffix = args.rest
@@ -172,24 +210,49 @@ def _read(path: str) -> bytes:
     raise errors.NotFound(f'{path} cannot be read: {e.strerror}') from e
 
 
+@command.declare(
+  'vm.classify [flags] <model id> <image file, or - for stdin>',
+  'Classify an image.',
+  (2, 2),
+  _EXTRA,
+)
 def _classify(context: command.Context, args: go_flags.Parsed) -> None:
   model, options = _open(context, args)
   image = _read(args.rest[1])
   _print_scored('Text', model.VM().Classify(image, options))
 
 
+@command.declare(
+  'am.recognize [flags] <model id> <waveform file, or - for stdin>',
+  'Transcribe an audio.',
+  (2, 2),
+  _EXTRA,
+)
 def _recognize(context: command.Context, args: go_flags.Parsed) -> None:
   model, options = _open(context, args)
   recording = _read(args.rest[1])
   _print_scored('Text', model.AM().Recognize(recording, options))
 
 
+@command.declare(
+  'vm.embed [flags] <model id> <image file, or - for stdin>',
+  'Compute the embedding of an image.',
+  (2, 2),
+  _EXTRA,
+)
 def _embed_image(context: command.Context, args: go_flags.Parsed) -> None:
   model, options = _open(context, args)
   values = model.VM().Embed(_read(args.rest[1]), options)
   _print(['Image', 'Embedding'], (args.rest[1], _numbers(values)))
 
 
+@command.declare(
+  'vm.detect [flags] <model id> <image file, or - for stdin>'
+  ' [<what to look for> ...]',
+  'Find things in an image.',
+  (2, None),
+  _EXTRA,
+)
 def _detect(context: command.Context, args: go_flags.Parsed) -> None:
   model, options = _open(context, args)
   _, path, *texts = args.rest
@@ -207,6 +270,13 @@ def _detect(context: command.Context, args: go_flags.Parsed) -> None:
   _print(header, *rows)
 
 
+@command.declare(
+  'vm.generate [flags] <model id> <text>'
+  ' <directory for the images, or - for stdout>',
+  'Generate images for a text.',
+  (3, 3),
+  _EXTRA,
+)
 def _draw(context: command.Context, args: go_flags.Parsed) -> None:
   model, options = _open(context, args)
   _, text, directory = args.rest
@@ -237,91 +307,3 @@ def _write_images(
       f.write(image)
     found.append((path, score))
   return found
-
-
-_EXTRA = go_flags.Flag(
-  'extra', '', 'Extra inputs, for example "temperature:0.2,top_k:40".'
-)
-_LM_FLAGS = (
-  _EXTRA,
-  go_flags.Flag(
-    'proxy', '', 'Send the request to this host:port, whatever is there.'
-  ),
-)
-_GENERATE_FLAGS = (
-  *_LM_FLAGS,
-  go_flags.Flag('stream', False, 'Show the text while it grows.'),
-  go_flags.Flag('terse', False, 'Print texts only, best first.'),
-  go_flags.Flag('n', 0, 'Print at most so many results; 0 for all.'),
-)
-
-
-def _command(
-  name: str,
-  synopsis: str,
-  arguments: str,
-  run: Callable[[command.Context, go_flags.Parsed], None],
-  count: tuple[int, int | None] = (2, 2),
-  flags: Sequence[go_flags.Flag] = (_EXTRA,),
-) -> command.Command:
-  usage = f'{name} [flags] <model id> {arguments}'
-  return command.Command(name, synopsis, usage, run, count, flags)
-
-
-_FILE = 'file, or - for stdin>'
-COMMANDS = (
-  _command(
-    'am.recognize', 'Transcribe an audio.', f'<waveform {_FILE}', _recognize
-  ),
-  _command(
-    'lm.embed',
-    'Compute the embedding of a text.',
-    '<text>',
-    _embed,
-    flags=_LM_FLAGS,
-  ),
-  _command(
-    'lm.generate',
-    'Continue a text.',
-    '<text, or - for stdin>',
-    _generate,
-    flags=_GENERATE_FLAGS,
-  ),
-  _command(
-    'lm.gradient',
-    'Compute gradients of the log-probability of a suffix.',
-    '<prefix> <suffix>',
-    _gradient,
-    (3, 3),
-    _LM_FLAGS,
-  ),
-  _command(
-    'lm.score',
-    'Compute log-probabilities of suffixes.',
-    '<prefix> <suffix> ...',
-    _score,
-    (3, None),
-    _LM_FLAGS,
-  ),
-  _command('vm.classify', 'Classify an image.', f'<image {_FILE}', _classify),
-  _command(
-    'vm.detect',
-    'Find things in an image.',
-    f'<image {_FILE} [<what to look for> ...]',
-    _detect,
-    (2, None),
-  ),
-  _command(
-    'vm.embed',
-    'Compute the embedding of an image.',
-    f'<image {_FILE}',
-    _embed_image,
-  ),
-  _command(
-    'vm.generate',
-    'Generate images for a text.',
-    '<text> <directory for the images, or - for stdout>',
-    _draw,
-    (3, 3),
-  ),
-)

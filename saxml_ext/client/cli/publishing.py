@@ -13,6 +13,14 @@ from saxml_ext.params import overrides as overrides_lib
 _NOTE_PATIENCE = 5.0
 
 
+@command.declare(
+  'publish <model id> <model path> <checkpoint> <number of replicas> '
+  '[<key>=<value> ...]\n'
+  '\tOverrides are attributes of the serving params, values in JSON or, for'
+  ' texts, bare: BATCH_SIZE=4 QUANTIZATION=int8.',
+  'Publish a model.',
+  (4, None),
+)
 def _publish(context: command.Context, args: go_flags.Parsed) -> None:
   model_id, model_path, checkpoint_path, replicas, *items = args.rest
   ids.parse_model_id(model_id)
@@ -54,10 +62,17 @@ def _note_missing_servers(model_id: str, timeout: float) -> None:
       command.note(slip, 'Warning')
 
 
+@command.declare('unpublish <model id>', 'Unpublish a model.', (1, 1))
 def _unpublish(context: command.Context, args: go_flags.Parsed) -> None:
   sax.Unpublish(args.rest[0], context.admin_options())
 
 
+@command.declare(
+  'update -replicas=<n> <model id>',
+  "Change a model's number of replicas.",
+  (1, 1),
+  go_flags.Flag('replicas', -1, 'Number of replicas.'),
+)
 def _update(context: command.Context, args: go_flags.Parsed) -> None:
   if args['replicas'] < 0:
     raise errors.InvalidArgument(
@@ -67,16 +82,36 @@ def _update(context: command.Context, args: go_flags.Parsed) -> None:
   sax.UpdateReplicas(args.rest[0], args['replicas'], context.admin_options())
 
 
+@command.declare(
+  'update_checkpoint <model id> <checkpoint>',
+  "Change a model's checkpoint.",
+  (2, 2),
+)
 def _update_checkpoint(context: command.Context, args: go_flags.Parsed) -> None:
   model_id, checkpoint_path = args.rest
   sax.UpdateCheckpoint(model_id, checkpoint_path, context.admin_options())
 
 
+@command.declare('save <model id> <path>', 'Save a model checkpoint.', (2, 2))
 def _save(context: command.Context, args: go_flags.Parsed) -> None:
   model_id, path = args.rest
   sax.Model(model_id).Modelet().Save(path, context.model_options())
 
 
+@command.declare(
+  'export [flags] <model id> <method>[,<method> ...] <path>',
+  'Export a model to a TF SavedModel.',
+  (3, 3),
+  go_flags.Flag('rng_seed_mode', 'stateful', 'stateful, stateless or fixed.'),
+  go_flags.Flag(
+    'signatures', '', 'Names of the methods there, with commas between.'
+  ),
+  go_flags.Flag(
+    'enable_gpu_multi_device_execution',
+    True,
+    'Whether the result can run on several GPUs.',
+  ),
+)
 def _export(context: command.Context, args: go_flags.Parsed) -> None:
   model_id, methods, path = args.rest
   method_names = methods.split(',')
@@ -90,68 +125,3 @@ def _export(context: command.Context, args: go_flags.Parsed) -> None:
     # An export takes as long as it takes, unless a time is given.
     context.model_options() if context.is_given else None,
   )
-
-
-COMMANDS = (
-  command.Command(
-    'export',
-    'Export a model to a TF SavedModel.',
-    'export [flags] <model id> <method>[,<method> ...] <path>',
-    _export,
-    (3, 3),
-    (
-      go_flags.Flag(
-        'rng_seed_mode', 'stateful', 'stateful, stateless or fixed.'
-      ),
-      go_flags.Flag(
-        'signatures',
-        '',
-        'Names of the methods there, with commas between.',
-      ),
-      go_flags.Flag(
-        'enable_gpu_multi_device_execution',
-        True,
-        'Whether the result can run on several GPUs.',
-      ),
-    ),
-  ),
-  command.Command(
-    'save',
-    'Save a model checkpoint.',
-    'save <model id> <path>',
-    _save,
-    (2, 2),
-  ),
-  command.Command(
-    'publish',
-    'Publish a model.',
-    'publish <model id> <model path> <checkpoint> <number of replicas> '
-    '[<key>=<value> ...]\n'
-    '\tOverrides are attributes of the serving params, values in JSON or, for'
-    ' texts, bare: BATCH_SIZE=4 QUANTIZATION=int8.',
-    _publish,
-    (4, None),
-  ),
-  command.Command(
-    'unpublish',
-    'Unpublish a model.',
-    'unpublish <model id>',
-    _unpublish,
-    (1, 1),
-  ),
-  command.Command(
-    'update',
-    "Change a model's number of replicas.",
-    'update -replicas=<n> <model id>',
-    _update,
-    (1, 1),
-    (go_flags.Flag('replicas', -1, 'Number of replicas.'),),
-  ),
-  command.Command(
-    'update_checkpoint',
-    "Change a model's checkpoint.",
-    'update_checkpoint <model id> <checkpoint>',
-    _update_checkpoint,
-    (2, 2),
-  ),
-)

@@ -139,7 +139,9 @@ def _environment() -> jinja2.Environment:
   )
   made.filters['tojson'] = _to_json
   made.globals['raise_exception'] = _raise
-  made.globals['strftime_now'] = _now
+  made.globals['strftime_now'] = lambda form: datetime.datetime.now().strftime(
+    form
+  )
   return made
 
 
@@ -164,10 +166,6 @@ def _raise(message: str) -> NoReturn:
   raise jinja2.TemplateError(message)
 
 
-def _now(form: str) -> str:
-  return datetime.datetime.now().strftime(form)
-
-
 def load(path: str) -> CheckpointTemplate:
   """Reads the template of a checkpoint.
 
@@ -185,10 +183,8 @@ def load(path: str) -> CheckpointTemplate:
     found = directory / _TEMPLATE_FILE
     if not found.exists():
       found = directory / _CONFIG_FILE
-  config = {
-    **_object(directory / _SPECIAL_TOKENS_FILE),
-    **_object(directory / _CONFIG_FILE),
-  }
+  config = _object(directory / _SPECIAL_TOKENS_FILE)
+  config |= _object(directory / _CONFIG_FILE)
   if found.suffix == '.json':
     sources = _sources(_object(found).get('chat_template'), found)
   else:
