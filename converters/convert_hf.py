@@ -89,7 +89,7 @@ def _convert(base: str, pax: str) -> None:
 
 
 def _verify(base: str, pax: str) -> None:
-  rows = list(comparison.compare(base, pax))
+  rows = list(comparison.compare_with_hf(base, pax))
   for row in rows:
     if row.problem:
       raise errors.CheckpointError(

@@ -17,13 +17,9 @@ from absl import app
 from absl import flags
 
 from converters.quantize import calibration_run
-from converters.quantize import configs
-from converters.quantize import layers
-from converters.quantize import model_files
-from converters.quantize import paths
+from converters.quantize import models
 from converters.quantize import provenance
 from converters.quantize import quantization
-from converters.quantize import recipe
 from converters.quantize import sample_texts
 from converters.quantize.report import evaluation
 from saxml_ext.common import flag_rules
@@ -122,7 +118,7 @@ flag_rules.act_only('without --noreport', lambda: _REPORT.value, 'articles')
 flags.DEFINE_alias('per_channel_clipping_optimization', 'clipping')
 
 
-def _options() -> recipe.Options:
+def _options() -> provenance.Options:
   calibrated = _CALIBRATION.value is not None
   smoothing = _SMOOTHING.value
   if smoothing is None:
@@ -134,7 +130,7 @@ def _options() -> recipe.Options:
       f'--smoothing={smoothing:g} needs --calibration; without it only 0,'
       ' which evens out the weights alone'
     )
-  return recipe.Options(
+  return provenance.Options(
     bits=_BITS.value,
     softmax=_SOFTMAX.value,
     clipping=_CLIPPING.value,
@@ -144,21 +140,21 @@ def _options() -> recipe.Options:
 
 
 def _calibration(
-  source: str, options: recipe.Options
+  source: str, options: provenance.Options
 ) -> tuple[provenance.Record, quantization.Calibration | None]:
   if _CALIBRATION.value is None:
     return provenance.Record(options), None
-  model = model_files.open_model(source)
+  model = models.open_model(source)
   articles = sample_texts.load_articles(
     user_path.resolve(_CALIBRATION.value), _CALIBRATION_COUNT.value
   )
   texts = sample_texts.from_articles(
     articles,
-    sample_texts.load_tokenizer(model.directory),
+    sample_texts.load_tokenizer(model.reader.directory),
     model.max_positions,
   )
   calibration = calibration_run.Calibration(
-    layers.LayeredModel(model.reader, model.config),
+    model,
     texts,
     options.gptq_inputs,
   )
@@ -177,7 +173,7 @@ def _run(source: str, pax: str) -> None:
     else ()
   )
   options = _options()
-  configs.check_fits(_CONFIGS.value, checkpoint.Reader(source))
+  models.check_fits(_CONFIGS.value, checkpoint.Reader(source))
   record, calibration = _calibration(source, options)
   step_dir = quantization.quantize(
     source,
@@ -196,7 +192,7 @@ def _run(source: str, pax: str) -> None:
 
 def main(argv: Sequence[str]) -> None:
   del argv
-  source, pax = map(paths.root_of, (_INPUT_DIR.value, _OUTPUT_DIR.value))
+  source, pax = map(models.root_of, (_INPUT_DIR.value, _OUTPUT_DIR.value))
   try:
     _run(source, pax)
   except errors.CheckpointError as e:

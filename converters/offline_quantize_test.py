@@ -27,11 +27,11 @@ _KILLS = 10
 _CHILD = """
 import sys
 import unittest
-from converters.quantize import provenance, quantization, recipe
+from converters.quantize import provenance, quantization
 from saxml_ext.engine.testing import fast_compile
 
 fast_compile.install()
-record = provenance.Record(recipe.Options(clipping=True))
+record = provenance.Record(provenance.Options(clipping=True))
 quantization.quantize(
   sys.argv[1], sys.argv[2], record, resume=True, measure=True
 )

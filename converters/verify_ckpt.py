@@ -20,12 +20,10 @@ from rich import console as rich_console
 from rich import table as rich_table
 
 from converters.hf import hub
-from converters.quantize import model_files
-from converters.quantize import paths
+from converters.quantize import models
 from converters.quantize import sample_texts
 from converters.verify import comparison
 from converters.verify import logit_comparison
-from converters.verify import pax_comparison
 from saxml_ext.common import flag_rules
 from saxml_ext.common import program
 from saxml_ext.common import user_path
@@ -96,8 +94,8 @@ def _print_table(rows: Sequence[comparison.Comparison]) -> None:
 
 
 def _texts(pax: str) -> sample_texts.Texts:
-  model = model_files.open_model(pax)
-  tokenizer = sample_texts.load_tokenizer(model.directory)
+  model = models.open_model(pax)
+  tokenizer = sample_texts.load_tokenizer(model.reader.directory)
   longest = model.max_positions
   if _ARTICLES.value:
     articles = sample_texts.load_articles(user_path.resolve(_ARTICLES.value))[
@@ -113,11 +111,11 @@ def _compare(pax: str) -> Iterator[comparison.Comparison]:
   ]
   if _BASE.value:
     base = hub.locate(_BASE.value)
-    yield from comparison.compare(base, pax)
+    yield from comparison.compare_with_hf(base, pax)
     logits = logit_comparison.compare_with_hf
   else:
-    base = paths.root_of(_SOURCE.value)
-    yield from pax_comparison.compare(base, pax)
+    base = models.root_of(_SOURCE.value)
+    yield from comparison.compare_with_pax(base, pax)
     logits = logit_comparison.compare_with_pax
   specs = checkpoint.Reader(pax).specs.values()
   if flag_rules.given([_TOLERANCE.name]) and any(
@@ -135,8 +133,8 @@ def main(argv: Sequence[str]) -> None:
   del argv
   if bool(_BASE.value) == bool(_SOURCE.value):
     raise app.UsageError('give one of --base and --source')
-  source = _BASE.value or paths.root_of(_SOURCE.value)
-  pax = paths.root_of(_PAX.value)
+  source = _BASE.value or models.root_of(_SOURCE.value)
+  pax = models.root_of(_PAX.value)
   try:
     rows = list(_compare(pax))
     checked = len(checkpoint.Reader(pax).manifest)

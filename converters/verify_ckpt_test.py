@@ -15,7 +15,6 @@ from converters import verify_ckpt
 from converters.convert import conversion
 from converters.quantize import provenance
 from converters.quantize import quantization
-from converters.quantize import recipe
 from converters.quantize import sample_texts
 from converters.quantize.report import evaluation
 from converters.testing import compiled
@@ -131,7 +130,7 @@ class VerifyInt8Test(parameterized.TestCase):
     self.pax = os.path.join(self.root, 'int8')
 
   def quantize(self, **options) -> None:
-    record = provenance.Record(recipe.Options(**options))
+    record = provenance.Record(provenance.Options(**options))
     quantization.quantize(self.source, self.pax, record)
 
   def verify(self, **flags) -> tuple[int, str]:

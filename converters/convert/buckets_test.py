@@ -34,7 +34,7 @@ class ConvertToBucketsTest(parameterized.TestCase):
         storage.read_bytes(f'{url}/{name}'),
         storage.read_bytes(f'{local}/{name}'),
       )
-    rows = list(comparison.compare(base, url))
+    rows = list(comparison.compare_with_hf(base, url))
     self.assertEqual({row.problem for row in rows}, {''})
     resumed = conversion.convert(base, url, 'float32', resume=True)
     self.assertEqual(resumed.resumed_bytes, done.num_bytes)

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from converters.quantize import input_stats
-from converters.quantize import layers
+from converters.quantize import int8_matrix
+from converters.quantize import models
 from converters.quantize import sample_texts
 from saxml_ext.engine import architecture
 
@@ -21,7 +21,7 @@ class Calibration:
 
   def __init__(
     self,
-    model: layers.LayeredModel,
+    model: models.Model,
     texts: sample_texts.Texts,
     hessian_inputs: int,
   ):
@@ -40,7 +40,7 @@ class Calibration:
 
   def next_layer(
     self, variables: Mapping[str, np.ndarray]
-  ) -> dict[str, input_stats.InputStats]:
+  ) -> dict[str, int8_matrix.InputStats]:
     """Runs the next layer on all texts.
 
     Args:
@@ -54,7 +54,7 @@ class Calibration:
     residual = self._model.config.architecture.residual
     shared = residual == architecture.SHARED
     for i, batch in enumerate(self._texts.batches):
-      x, inputs = layers.run_layer(layer, self._model.config, self._hidden[i])
+      x, inputs = self._model.run_layer(layer, self._hidden[i])
       self._hidden[i] = np.asarray(x)
       for name, values in inputs._asdict().items():
         if name == 'fed' and shared:
@@ -87,10 +87,10 @@ class _Sums:
         jnp.matmul(values.T, values, precision=jax.lax.Precision.HIGHEST)
       )
 
-  def stats(self, count: int) -> input_stats.InputStats:
+  def stats(self, count: int) -> int8_matrix.InputStats:
     if self._products is not None:
       self._products /= np.float32(count)
-    return input_stats.InputStats(
+    return int8_matrix.InputStats(
       self._peak,
       (self._squares / count).astype(np.float32),
       self._products,

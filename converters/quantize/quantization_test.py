@@ -10,13 +10,10 @@ from absl.testing import parameterized
 import ml_dtypes
 import numpy as np
 
-from converters.quantize import input_stats
-from converters.quantize import matrix_error
-from converters.quantize import matrix_table
+from converters.quantize import int8_matrix
 from converters.quantize import provenance
 from converters.quantize import quantization
-from converters.quantize import recipe
-from converters.quantize.methods import rounding
+from converters.quantize import rounding
 from converters.quantize.report import evaluation
 from converters.quantize.report import matrix_errors
 from converters.testing import small_pax
@@ -34,7 +31,7 @@ _HEAD = 'params.lm.softmax.logits_ffn.linear.w'
 
 
 def _record(**options) -> provenance.Record:
-  return provenance.Record(recipe.Options(**options))
+  return provenance.Record(provenance.Options(**options))
 
 
 class QuantizationTest(parameterized.TestCase):
@@ -53,7 +50,7 @@ class QuantizationTest(parameterized.TestCase):
     found = self.quantize()
     source = checkpoint.read_variables(self.source)
     for name, value in source.items():
-      summed = matrix_table.summed_dims(name, softmax=False)
+      summed = int8_matrix.summed_dims(name, softmax=False)
       if summed is None:
         np.testing.assert_array_equal(found.pop(name), value)
         continue
@@ -91,7 +88,7 @@ class QuantizationTest(parameterized.TestCase):
     found = self.quantize(source)
     self.assertEqual(found[_HEAD].dtype, ml_dtypes.bfloat16)
     exact = checkpoint.read_variables(source)[_QKV].astype(np.float32)
-    error = matrix_error.measure(
+    error = int8_matrix.measure(
       _QKV, exact, found[_QKV], found[f'{_QKV}_quantized_scale'], 8
     )
     self.assertLess(error.max_steps, 0.501)
@@ -205,7 +202,7 @@ class QuantizationTest(parameterized.TestCase):
     # Four matrices were finished before, and the codes of a fifth.
     read = [name.partition(': ')[2] for name in counts]
     self.assertLen(read, len(set(read)))
-    self.assertLen([name for name in read if matrix_table.summed_dims(name)], 8)
+    self.assertLen([name for name in read if int8_matrix.summed_dims(name)], 8)
     # A run that did not measure left no errors: its matrices are made again.
     self.pax += '_plain'
     left = 10
@@ -241,7 +238,7 @@ class QuantizationTest(parameterized.TestCase):
   def test_only_matrices_are_measured(self):
     value = np.ones(4, np.float32)
     with self.assertRaisesRegex(ValueError, 'norm.scale is not a matrix'):
-      matrix_error.measure('norm.scale', value, value, value, 8)
+      int8_matrix.measure('norm.scale', value, value, value, 8)
 
   def test_clipping_is_weighted_by_the_inputs(self):
     rng = np.random.default_rng(0)
@@ -251,12 +248,12 @@ class QuantizationTest(parameterized.TestCase):
       'hidden': rng.exponential(size=64) ** 3,
     }
     stats = {
-      name: input_stats.InputStats(None, value.astype(np.float32), None)
+      name: int8_matrix.InputStats(None, value.astype(np.float32), None)
       for name, value in squares.items()
     }
     record = _record(clipping=True, bits=4)
     quantization.quantize(self.source, self.pax, record, lambda _: stats)
-    rows = matrix_table.as_rows(
+    rows = int8_matrix.as_rows(
       checkpoint.read_variables(self.source)[_QKV], (1,)
     )
     np.testing.assert_array_equal(

@@ -3,68 +3,57 @@
 from collections.abc import Iterator
 import importlib
 
-from converters.quantize import layers
-from converters.quantize import model_files
+import numpy as np
+
+from converters.quantize import models
 from converters.quantize import sample_texts
 from converters.quantize.report import logit_errors
 from converters.verify import comparison
-from converters.verify import pax_comparison
 
 
 def compare_with_hf(
-  base: str,
-  pax: str,
-  texts: sample_texts.Texts,
-  tolerance: float,
+  base: str, pax: str, texts: sample_texts.Texts, tolerance: float
 ) -> Iterator[comparison.Comparison]:
   """Compares the engine's logits with those of transformers on PyTorch.
 
   Args:
-    base: Hugging Face directory.
-    pax: float checkpoint made of it.
-    texts: to run.
-    tolerance: largest difference that is none.
+    base: The Hugging Face directory.
+    pax: The float checkpoint made of it.
+    texts: The texts to run.
+    tolerance: The largest difference that counts as none.
 
   Raises:
-    errors.CheckpointError: the checkpoint cannot be run.
-    ModuleNotFoundError: there is no PyTorch.
+    errors.CheckpointError: The checkpoint cannot be run.
+    ModuleNotFoundError: There is no PyTorch.
   """
-  # PyTorch is large, and only this asks for it.
-  reference = importlib.import_module('converters.verify.torch_logits')
-  model = model_files.open_model(pax)
+  model = models.open_model(pax)
   dtype = next(
     spec.dtype
     for name, spec in model.reader.specs.items()
     if name.endswith('combined_qkv.w')
   )
-  expected = reference.answer_logits(
-    base, dtype, texts, model.config.vocab_size
-  )
-  error = logit_errors.error(
-    'float32', expected, logit_errors.answer_logits(_run(model), texts)
-  )
+  expected = _torch_logits(base, dtype, texts, model.config.vocab_size)
+  found = logit_errors.answer_logits(model, texts)
+  error = logit_errors.error('float32', expected, found)
   yield _line('transformers, engine', error, tolerance, 'tolerance')
 
 
 def compare_with_pax(
-  source: str,
-  pax: str,
-  texts: sample_texts.Texts,
-  tolerance: float,
+  source: str, pax: str, texts: sample_texts.Texts, tolerance: float
 ) -> Iterator[comparison.Comparison]:
   """Compares the engine's logits of two PAX checkpoints.
 
   Those of an INT8 checkpoint may differ by what its report states.
 
   Raises:
-    errors.CheckpointError: a checkpoint cannot be run.
+    errors.CheckpointError: A checkpoint cannot be run.
   """
-  exact, model = map(model_files.open_model, (source, pax))
-  expected = logit_errors.answer_logits(_run(exact), texts)
+  exact, model = map(models.open_model, (source, pax))
+  expected = logit_errors.answer_logits(exact, texts)
   int8 = any(s.dtype == 'int8' for s in model.reader.specs.values())
-  stated = pax_comparison.stated_logit_errors(pax)
+  stated = comparison.stated_logit_errors(model.reader)
   for quantization in ('int8_weights', 'int8') if int8 else (None,):
-    found = logit_errors.answer_logits(_run(model, quantization), texts)
+    found = logit_errors.answer_logits(model.run_as(quantization), texts)
     error = logit_errors.error(quantization or 'float32', expected, found)
     label = f'float32, {error.quantization}'
     if int8:
@@ -73,10 +62,35 @@ def compare_with_pax(
       yield _line(label, error, tolerance, 'tolerance')
 
 
-def _run(
-  model: model_files.Model, quantization: str | None = None
-) -> layers.LayeredModel:
-  return layers.LayeredModel(model.reader, model.config, quantization)
+def _torch_logits(
+  base: str, dtype: str, texts: sample_texts.Texts, vocab_size: int
+) -> np.ndarray:
+  """Returns logits [places, vocab_size] like `logit_errors.answer_logits`.
+
+  They are computed in float32 with the whole model in memory.
+
+  Args:
+    base: The Hugging Face directory; nothing in it is executed.
+    dtype: The type that the weights are rounded to before, as a conversion
+      does.
+    texts: The texts to run.
+    vocab_size: Logits beyond are cut, as a conversion cuts padding.
+  """
+  # PyTorch is large, and only this asks for it.
+  torch, transformers = map(importlib.import_module, ('torch', 'transformers'))
+  logits = []
+  with torch.inference_mode():
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+      base, dtype=torch.float32, local_files_only=True
+    ).eval()
+    if dtype != 'float32':
+      for parameter in model.parameters():
+        parameter.copy_(parameter.to(getattr(torch, dtype)).float())
+    for batch in texts.batches:
+      # Padding is on the right, where no real token looks.
+      output = model(torch.from_numpy(batch.tokens).long()).logits.numpy()
+      logits.append(output[batch.answers][:, :vocab_size])
+  return np.concatenate(logits)
 
 
 def _line(

@@ -123,6 +123,11 @@ class Reader:
     self._check_against_metadata()
     self.manifest = self._read_manifest()
 
+  @property
+  def directory(self) -> str:
+    """The directory that holds the step's, and the files that describe it."""
+    return os.path.dirname(self.step_dir.rstrip('/'))
+
   def read(self, name: str) -> np.ndarray:
     """Reads one variable.
 

@@ -68,5 +68,7 @@ _FAILURES = (OSError, ValueError, RecursionError, errors.SaxError)
 
 
 def _reason(what: str, error: Exception) -> str:
+  if isinstance(error, errors.NotFound):
+    return 'No such file or directory'
   reason = getattr(error, 'strerror', None) or kvstore.error_text(error)
   return reason.removeprefix(f'{what}: ')

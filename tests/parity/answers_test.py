@@ -5,7 +5,7 @@ import json
 from absl.testing import absltest
 
 from converters.convert import conversion
-from converters.quantize import model_files
+from converters.quantize import models
 from harness.data import bundle
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import request as request_lib
@@ -52,7 +52,7 @@ class AnswersTest(absltest.TestCase):
   def test_answers_are_the_references(self):
     path = self.create_tempdir().full_path
     conversion.convert(bundle.model_dir(), path, 'float32')
-    model = model_files.open_model(path)
+    model = models.open_model(path)
     weights = weights_lib.from_pax(
       {name: model.reader.read(name) for name in model.reader.specs},
       model.config,

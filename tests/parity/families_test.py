@@ -17,10 +17,9 @@ import transformers
 
 from converters import offline_quantize
 from converters.convert import conversion
-from converters.quantize import model_files
+from converters.quantize import models
 from converters.quantize import provenance
 from converters.quantize import quantization
-from converters.quantize import recipe
 from converters.testing import small_pax
 from saxml_ext.engine import architecture
 from saxml_ext.engine import config as config_lib
@@ -84,7 +83,7 @@ class FamiliesTest(parameterized.TestCase):
     return reference, pax
 
   def _open(self, pax: str, quantization: str | None = None):
-    model = model_files.open_model(pax)
+    model = models.open_model(pax)
     variables = {n: model.reader.read(n) for n in model.reader.specs}
     weights = weights_lib.from_pax(
       variables, model.config, 'float32', quantization, quantize_head=False
@@ -147,7 +146,7 @@ class FamiliesTest(parameterized.TestCase):
     _, pax = self._converted(name)
     int8 = self.create_tempdir().full_path
     quantization.quantize(
-      pax, int8, provenance.Record(recipe.Options(), 0, 0), None
+      pax, int8, provenance.Record(provenance.Options(), 0, 0), None
     )
     config, weights = self._open(pax)
     _, quantized = self._open(int8, 'int8_weights')

@@ -9,10 +9,9 @@ import numpy as np
 
 from bundled.gptj.baselines import variants
 from converters.convert import conversion
-from converters.quantize import model_files
+from converters.quantize import models
 from converters.quantize import provenance
 from converters.quantize import quantization
-from converters.quantize import recipe
 from harness.data import bundle
 from harness.systems.reference import gptj
 from saxml_ext.engine import config as config_lib
@@ -59,7 +58,7 @@ def _answers(count: int) -> list[list[int]]:
 
 
 def _search(
-  quantized: model_files.Model, prompts: list[np.ndarray]
+  quantized: models.Model, prompts: list[np.ndarray]
 ) -> list[list[int]]:
   """Answers with the reference's settings, by as few programs as can be.
 
@@ -150,13 +149,11 @@ class Int8Test(absltest.TestCase):
     spread = variants.spread(gptj.load(bundle.model_dir()))
     spread.save_pretrained(f'{self.root}/spread')
     conversion.convert(f'{self.root}/spread', f'{self.root}/uneven', 'float32')
-    options = recipe.Options(smoothing=0.0)
+    options = provenance.Options(smoothing=0.0)
     quantization.quantize(
       f'{self.root}/uneven', f'{self.root}/int8', provenance.Record(options)
     )
-    found = _search(
-      model_files.open_model(f'{self.root}/int8'), _prompts(_SEARCHED)
-    )
+    found = _search(models.open_model(f'{self.root}/int8'), _prompts(_SEARCHED))
     expected = _answers(_SEARCHED)
     articles = dataset.load_articles(bundle.eval_path(), _SEARCHED)
     highlights = [article.output for article in articles]

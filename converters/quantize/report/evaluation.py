@@ -5,8 +5,7 @@ import os
 
 import tokenizers
 
-from converters.quantize import layers
-from converters.quantize import model_files
+from converters.quantize import models
 from converters.quantize import provenance
 from converters.quantize import sample_texts
 from converters.quantize.report import figures
@@ -46,15 +45,15 @@ def report(source: str, pax: str, articles: Sequence[dataset.Article]) -> str:
     matrix_errors.matrix_errors(exact, quantized, record)
   )
   if articles:
-    models = [model_files.open_model(path) for path in (source, pax)]
-    tokenizer = sample_texts.load_tokenizer(models[1].directory)
+    pair = [models.open_model(path) for path in (source, pax)]
+    tokenizer = sample_texts.load_tokenizer(pair[1].reader.directory)
     texts = sample_texts.from_articles(
       articles[: sample_texts.LOGIT_ARTICLES],
       tokenizer,
-      models[0].max_positions,
+      pair[0].max_positions,
     )
-    logits = tuple(_logits(models, texts))
-    scores = _rouge(models, articles, tokenizer)
+    logits = tuple(_logits(pair, texts))
+    scores = _rouge(pair, articles, tokenizer)
   result = figures.Report(
     record, _sizes(exact), _sizes(quantized), matrices, logits, scores
   )
@@ -63,12 +62,12 @@ def report(source: str, pax: str, articles: Sequence[dataset.Article]) -> str:
 
 
 def _rouge(
-  models: Sequence[model_files.Model],
+  pair: Sequence[models.Model],
   articles: Sequence[dataset.Article],
   tokenizer: tokenizers.Tokenizer,
 ) -> tuple[figures.Rouge, ...]:
   """Of the float model, and of each way to run the INT8 model."""
-  exact, quantized = models
+  exact, quantized = pair
   expected = rouge_scores.summarize(exact, None, articles, tokenizer)
   result = [figures.Rouge.of('float32', expected, expected)]
   for quantization in _QUANTIZATIONS:
@@ -78,15 +77,12 @@ def _rouge(
 
 
 def _logits(
-  models: Sequence[model_files.Model], texts: sample_texts.Texts
+  pair: Sequence[models.Model], texts: sample_texts.Texts
 ) -> list[logit_errors.LogitError]:
-  exact, quantized = models
+  exact, quantized = pair
   return logit_errors.measure(
-    layers.LayeredModel(exact.reader, exact.config),
-    [
-      layers.LayeredModel(quantized.reader, quantized.config, quantization)
-      for quantization in _QUANTIZATIONS
-    ],
+    exact,
+    [quantized.run_as(quantization) for quantization in _QUANTIZATIONS],
     texts,
   )
 

@@ -6,9 +6,8 @@ import json
 import os
 import pathlib
 
-from converters.quantize import matrix_error
+from converters.quantize import int8_matrix
 from converters.quantize import provenance
-from converters.quantize import side_files
 from converters.quantize.report import logit_errors
 from converters.quantize.report import rouge_scores
 from saxml_ext.common.pages import page_kit
@@ -76,7 +75,7 @@ class Report:
   record: provenance.Record
   before: Sizes
   after: Sizes
-  matrices: tuple[matrix_error.MatrixError, ...]
+  matrices: tuple[int8_matrix.MatrixError, ...]
   logits: tuple[logit_errors.LogitError, ...] | None = None
   scores: tuple[Rouge, ...] | None = None
 
@@ -153,11 +152,11 @@ def write(directory: str, report: Report) -> None:
   figures = dataclasses.asdict(report)
   del figures['record']  # In a file of its own.
   for name, content in {
-    side_files.REPORT_TEXT: text(report),
-    side_files.REPORT_HTML: page(report),
-    side_files.REPORT_JSON: json.dumps(figures, indent=1) + '\n',
+    provenance.REPORT_TEXT: text(report),
+    provenance.REPORT_HTML: page(report),
+    provenance.REPORT_JSON: json.dumps(figures, indent=1) + '\n',
   }.items():
-    side_files.write(os.path.join(directory, name), content.encode('utf-8'))
+    provenance.write_file(os.path.join(directory, name), content.encode('utf-8'))
 
 
 def _size_rows(report: Report) -> list[list[str]]:
@@ -173,7 +172,7 @@ def _size_rows(report: Report) -> list[list[str]]:
 
 
 def _matrix_rows(
-  matrices: Sequence[matrix_error.MatrixError],
+  matrices: Sequence[int8_matrix.MatrixError],
 ) -> list[list[str]]:
   return [
     ['matrix', 'rel. RMS', 'SNR dB', 'max error', 'in steps', 'clipped'],
@@ -226,7 +225,7 @@ def _rouge_rows(scores: Sequence[Rouge]) -> list[list[str]]:
 
 
 def _chart(
-  matrices: Sequence[matrix_error.MatrixError],
+  matrices: Sequence[int8_matrix.MatrixError],
 ) -> svg_lines.Figure | None:
   """Returns the signal to noise ratio over the layers, a line for each kind."""
   found: dict[str, dict[int, float]] = {}

@@ -9,7 +9,7 @@ import dataclasses
 
 import numpy as np
 
-from converters.quantize import layers
+from converters.quantize import models
 from converters.quantize import sample_texts
 
 
@@ -18,7 +18,7 @@ class LogitError:
   """Over all logits of all places.
 
   Attributes:
-    quantization: how the model was run, as of `layers.LayeredModel`;
+    quantization: how the model was run, as of `models.Model`;
       "float32" for a float checkpoint.
     positions: how many places there are.
     max_error, mean_error: of a logit.
@@ -36,8 +36,8 @@ class LogitError:
 
 
 def measure(
-  exact: layers.LayeredModel,
-  others: Sequence[layers.LayeredModel],
+  exact: models.Model,
+  others: Sequence[models.Model],
   texts: sample_texts.Texts,
 ) -> list[LogitError]:
   """Errors of each of `others`."""
@@ -50,15 +50,13 @@ def measure(
   ]
 
 
-def answer_logits(
-  model: layers.LayeredModel, texts: sample_texts.Texts
-) -> np.ndarray:
+def answer_logits(model: models.Model, texts: sample_texts.Texts) -> np.ndarray:
   """Logits [places, V] float32, in the order of batches, rows and places."""
   hidden = model.embed(texts)
   for index in range(model.config.num_layers):
     layer = model.read_layer(index)
     for i, x in enumerate(hidden):
-      hidden[i] = np.asarray(layers.run_layer(layer, model.config, x)[0])
+      hidden[i] = np.asarray(model.run_layer(layer, x)[0])
   places = [x[b.answers] for x, b in zip(hidden, texts.batches)]
   return model.logits(np.concatenate(places))
 

@@ -4,10 +4,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from converters.quantize import matrix_error
-from converters.quantize import matrix_table
+from converters.quantize import int8_matrix
 from converters.quantize import provenance
-from converters.quantize.methods import smoothing
+from converters.quantize import smoothing
 from saxml_ext.engine import variables
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import errors
@@ -45,15 +44,15 @@ def matrix_errors(
   source: checkpoint.Reader,
   quantized: checkpoint.Reader,
   record: provenance.Record | None,
-) -> Iterator[matrix_error.MatrixError]:
+) -> Iterator[int8_matrix.MatrixError]:
   """Errors of all int8 matrices, layer by layer, the head's last."""
   names = [n for n, spec in quantized.specs.items() if spec.dtype == 'int8']
   bits = record.options.bits if record else 8
-  for name in sorted(names, key=matrix_error.report_order):
-    yield matrix_error.measure(
+  for name in sorted(names, key=int8_matrix.report_order):
+    yield int8_matrix.measure(
       name,
       source_value(source, record, name),
       quantized.read(name),
-      quantized.read(matrix_table.scale_name(name)),
+      quantized.read(int8_matrix.scale_name(name)),
       bits,
     )

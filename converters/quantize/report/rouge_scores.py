@@ -6,7 +6,7 @@ import dataclasses
 import numpy as np
 import tokenizers
 
-from converters.quantize import model_files
+from converters.quantize import models
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
@@ -38,7 +38,7 @@ class Summaries:
 
 
 def summarize(
-  model: model_files.Model,
+  model: models.Model,
   quantization: str | None,
   articles: Sequence[dataset.Article],
   tokenizer: tokenizers.Tokenizer,

@@ -5,11 +5,9 @@ import os
 import shutil
 
 from converters.quantize import calibration_run
-from converters.quantize import layers
-from converters.quantize import model_files
+from converters.quantize import models
 from converters.quantize import provenance
 from converters.quantize import quantization
-from converters.quantize import recipe
 from converters.quantize import sample_texts
 from converters.quantize.report import figures
 from converters.quantize.report import logit_errors
@@ -21,17 +19,17 @@ _GPTQ_INPUTS = 4096
 
 # Name in the table -> how it is done; any use of the inputs needs calibration.
 SETTINGS = {
-  'plain rounding': recipe.Options(),
-  '`--clipping`': recipe.Options(clipping=True),
-  '`--smoothing=0`': recipe.Options(smoothing=0.0),
-  'calibrated, `--smoothing=0.5 --gptq_max_inputs=0`': recipe.Options(
+  'plain rounding': provenance.Options(),
+  '`--clipping`': provenance.Options(clipping=True),
+  '`--smoothing=0`': provenance.Options(smoothing=0.0),
+  'calibrated, `--smoothing=0.5 --gptq_max_inputs=0`': provenance.Options(
     smoothing=0.5
   ),
-  'calibrated, `--smoothing=-1` (GPTQ alone)': recipe.Options(
+  'calibrated, `--smoothing=-1` (GPTQ alone)': provenance.Options(
     gptq_inputs=_GPTQ_INPUTS
   ),
-  'calibrated': recipe.Options(smoothing=0.0, gptq_inputs=_GPTQ_INPUTS),
-  'calibrated, `--smoothing=0.5`': recipe.Options(
+  'calibrated': provenance.Options(smoothing=0.0, gptq_inputs=_GPTQ_INPUTS),
+  'calibrated, `--smoothing=0.5`': provenance.Options(
     smoothing=0.5, gptq_inputs=_GPTQ_INPUTS
   ),
 }
@@ -50,7 +48,7 @@ def lines(
   calibration: Sequence[dataset.Article],
   articles: Sequence[dataset.Article],
   directory: str,
-  settings: Mapping[str, recipe.Options] = SETTINGS,
+  settings: Mapping[str, provenance.Options] = SETTINGS,
 ) -> Iterator[str]:
   """Quantizes and scores a model in every way; yields a table in Markdown.
 
@@ -66,14 +64,13 @@ def lines(
     directory: Where one INT8 checkpoint after the other is written.
     settings: The rows.
   """
-  exact = model_files.open_model(source)
+  exact = models.open_model(source)
   longest = exact.max_positions
-  tokenizer = sample_texts.load_tokenizer(exact.directory)
+  tokenizer = sample_texts.load_tokenizer(exact.reader.directory)
   texts = sample_texts.from_articles(
     articles[: sample_texts.LOGIT_ARTICLES], tokenizer, longest
   )
-  layered = layers.LayeredModel(exact.reader, exact.config)
-  logits = logit_errors.answer_logits(layered, texts)
+  logits = logit_errors.answer_logits(exact, texts)
   expected = rouge_scores.summarize(exact, None, articles, tokenizer)
   yield _line(_HEADER)
   yield _line(['---'] * len(_HEADER))
@@ -86,18 +83,16 @@ def lines(
     next_layer = None
     if options.smoothing or options.gptq_inputs:
       next_layer = calibration_run.Calibration(
-        layered, calibration_texts, options.gptq_inputs
+        exact, calibration_texts, options.gptq_inputs
       ).next_layer
     record = provenance.Record(options)
     quantization.quantize(source, pax, record, next_layer)
-    model = model_files.open_model(pax)
+    model = models.open_model(pax)
     found = rouge_scores.summarize(model, 'int8', articles, tokenizer)
     error = logit_errors.error(
       'int8',
       logits,
-      logit_errors.answer_logits(
-        layers.LayeredModel(model.reader, model.config, 'int8'), texts
-      ),
+      logit_errors.answer_logits(model.run_as('int8'), texts),
     )
     shutil.rmtree(pax)
     rouge = figures.Rouge.of('int8', found, expected)

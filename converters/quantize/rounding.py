@@ -7,6 +7,10 @@ largest code, 127 for 8 bits, so that a value and its negative have one size.
 
 import numpy as np
 
+# Inputs whose corrections GPTQ applies to the rest in one product.
+_BLOCK = 128
+# Share of the mean diagonal that GPTQ adds to it, as in the paper.
+_DAMPING = 0.01
 # Rows handled together: their temporaries are to stay small beside a matrix.
 _ROWS = 256
 # Shares of a row's largest value that clipping tries as its bound.
@@ -89,3 +93,54 @@ def _scale(bounds: np.ndarray, largest: int) -> np.ndarray:
 def _parts(rows: np.ndarray):
   for begin in range(0, len(rows), _ROWS):
     yield slice(begin, begin + _ROWS)
+
+
+def gptq_codes(
+  rows: np.ndarray, scale: np.ndarray, largest: int, hessian: np.ndarray
+) -> np.ndarray:
+  """Returns codes that make up for their own errors, by GPTQ's rule.
+
+  Inputs are rounded one after the other; the error of each is taken back by
+  changing the inputs that are still to come, as far as the two correlate. This
+  is Frantar et al., "GPTQ", arXiv:2210.17323, with the inputs of most energy
+  first.
+
+  Takes 3 arrays of the Hessian's size in float64, and inputs^2 * outputs
+  multiplications.
+
+  Args:
+    rows: The matrix, [outputs, inputs] float32.
+    scale: The scales, [outputs].
+    largest: The largest code, with either sign.
+    hessian: as in `int8_matrix.InputStats`, [inputs, inputs].
+
+  Returns:
+    Codes [outputs, inputs] int8.
+  """
+  order = np.argsort(-np.diag(hessian), kind='stable')
+  factor = _factor(hessian[np.ix_(order, order)])
+  left = rows[:, order].astype(np.float32)
+  scale = scale[:, None]
+  result = np.empty(left.shape, np.int8)
+  for begin in range(0, len(order), _BLOCK):
+    end = min(begin + _BLOCK, len(order))
+    error = np.empty((len(left), end - begin), np.float32)
+    for i in range(begin, end):
+      value = left[:, i : i + 1]
+      rounded = np.clip(np.rint(value / scale), -largest, largest)
+      result[:, order[i]] = rounded[:, 0]
+      part = (value - rounded * scale) / factor[i, i]
+      error[:, i - begin] = part[:, 0]
+      left[:, i + 1 : end] -= part * factor[i, i + 1 : end]
+    left[:, end:] -= error @ factor[begin:end, end:]
+  return result
+
+
+def _factor(hessian: np.ndarray) -> np.ndarray:
+  """Returns the upper Cholesky factor of the inverse, float32."""
+  damped = hessian.astype(np.float64)
+  # An input that is always zero has no say; so small a model as to have no
+  # input at all is rounded plainly.
+  mean = float(np.diag(damped).mean()) or 1.0
+  damped[np.diag_indices_from(damped)] += _DAMPING * mean
+  return np.linalg.cholesky(np.linalg.inv(damped)).T.astype(np.float32)

@@ -3,8 +3,8 @@
 from absl.testing import absltest
 import numpy as np
 
-from converters.quantize import input_stats
-from converters.quantize.methods import smoothing
+from converters.quantize import int8_matrix
+from converters.quantize import smoothing
 from saxml_ext.engine import architecture
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import model
@@ -12,9 +12,9 @@ from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.testing import random_model
 
 
-def _stats(inputs: np.ndarray) -> input_stats.InputStats:
+def _stats(inputs: np.ndarray) -> int8_matrix.InputStats:
   """Statistics of inputs [tokens, channels], straight from their meaning."""
-  return input_stats.InputStats(
+  return int8_matrix.InputStats(
     np.abs(inputs).max(0),
     np.square(inputs).mean(0),
     inputs.T @ inputs / len(inputs),
@@ -89,7 +89,7 @@ class SmoothingTest(absltest.TestCase):
     np.testing.assert_array_equal(logits(smoothed), logits(variables))
 
   def test_no_hessian_stays_none(self):
-    stats = input_stats.InputStats(np.ones(1), np.ones(1), None)
+    stats = int8_matrix.InputStats(np.ones(1), np.ones(1), None)
     found = smoothing.apply_to_stats(
       {'norm': stats, 'mixed': stats}, {'norm': (1,), 'mixed': (2,)}
     )

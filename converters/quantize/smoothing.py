@@ -24,8 +24,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from converters.quantize import input_stats
-from converters.quantize import matrix_table
+from converters.quantize import int8_matrix
 
 # Beyond these bfloat16 and float32 would come near their ends.
 _MAX_EXPONENT = 24
@@ -48,7 +47,7 @@ Exponents: TypeAlias = Mapping[str, tuple[int, ...]]
 def choose(
   variables: Mapping[str, np.ndarray],
   strength: float,
-  stats: Mapping[str, input_stats.InputStats] | None,
+  stats: Mapping[str, int8_matrix.InputStats] | None,
 ) -> Exponents:
   """Returns the exponents of a layer.
 
@@ -66,12 +65,12 @@ def choose(
       f'smoothing of strength {strength:g} needs statistics of the inputs;'
       ' calibrate, or use strength 0'
     )
-  rows = {name: matrix_table.TABLE.named(name) for name in variables}
+  rows = {name: int8_matrix.TABLE.named(name) for name in variables}
   fields = {row.field for row in rows.values() if row}
   peaks: dict[str, np.ndarray] = {}
   for name, row in rows.items():
     if row and row.inputs in _MADE_BY:
-      matrix = matrix_table.as_rows(variables[name], row.contracted_dims)
+      matrix = int8_matrix.as_rows(variables[name], row.contracted_dims)
       peak = np.abs(matrix).max(0).astype(np.float32)
       tap = _tap(row.inputs, _MADE_BY['fed'][0] in fields)
       peaks[tap] = np.maximum(peaks.get(tap, 0), peak)
@@ -112,7 +111,7 @@ def apply_to_one(
   name: str, value: np.ndarray, exponents: Exponents
 ) -> np.ndarray:
   """Returns one variable of a layer with sizes moved."""
-  row = matrix_table.TABLE.named(name)
+  row = int8_matrix.TABLE.named(name)
   if row is None:
     return value
   tap = _tap(row.inputs or '', 'fed' in exponents)
@@ -130,9 +129,9 @@ def apply_to_one(
 
 
 def apply_to_stats(
-  stats: Mapping[str, input_stats.InputStats],
+  stats: Mapping[str, int8_matrix.InputStats],
   exponents: Exponents,
-) -> dict[str, input_stats.InputStats]:
+) -> dict[str, int8_matrix.InputStats]:
   """Returns the statistics after the sizes were moved."""
   result = dict(stats)
   for name, values in exponents.items():
@@ -141,7 +140,7 @@ def apply_to_stats(
     hessian = old.hessian
     if hessian is not None:
       hessian = hessian * size * size[:, None]
-    result[name] = input_stats.InputStats(
+    result[name] = int8_matrix.InputStats(
       old.peak * size, old.mean_square * size * size, hessian
     )
   if 'fed' not in exponents:

@@ -3,8 +3,7 @@
 from absl.testing import absltest
 import numpy as np
 
-from converters.quantize.methods import gptq
-from converters.quantize.methods import rounding
+from converters.quantize import rounding
 
 
 def _rows(outputs=7, inputs=300, seed=0) -> np.ndarray:
@@ -99,7 +98,9 @@ class GptqTest(absltest.TestCase):
     self.plain = rounding.codes(self.rows, self.scale, 7)
 
   def test_inputs_without_correlation_are_rounded_plainly(self):
-    codes = gptq.codes(self.rows, self.scale, 7, np.eye(200, dtype=np.float32))
+    codes = rounding.gptq_codes(
+      self.rows, self.scale, 7, np.eye(200, dtype=np.float32)
+    )
     np.testing.assert_array_equal(codes, self.plain)
 
   def inputs(self) -> np.ndarray:
@@ -111,7 +112,7 @@ class GptqTest(absltest.TestCase):
   def test_codes_are_those_of_the_rule_with_the_papers_damping(self):
     inputs = self.inputs()
     hessian = inputs.T @ inputs / len(inputs)
-    found = gptq.codes(self.rows, self.scale, 7, hessian)
+    found = rounding.gptq_codes(self.rows, self.scale, 7, hessian)
     arguments = self.rows, self.scale, 7, hessian
     expected = _one_by_one(*arguments, damping=0.01)
     # One value that rounding lets fall to the other side moves all after it.
@@ -123,7 +124,7 @@ class GptqTest(absltest.TestCase):
   def test_outputs_err_less_where_inputs_correlate(self):
     inputs = self.inputs()
     hessian = inputs.T @ inputs / len(inputs)
-    codes = gptq.codes(self.rows, self.scale, 7, hessian)
+    codes = rounding.gptq_codes(self.rows, self.scale, 7, hessian)
     self.assertLessEqual(np.abs(codes.astype(int)).max(), 7)
 
     def error(codes):
@@ -135,9 +136,9 @@ class GptqTest(absltest.TestCase):
   def test_inputs_that_are_never_there_do_no_harm(self):
     hessian = np.eye(200, dtype=np.float32)
     hessian[5] = hessian[:, 5] = 0
-    codes = gptq.codes(self.rows, self.scale, 7, hessian)
+    codes = rounding.gptq_codes(self.rows, self.scale, 7, hessian)
     np.testing.assert_array_equal(codes, self.plain)
-    nothing = gptq.codes(self.rows, self.scale, 7, 0 * hessian)
+    nothing = rounding.gptq_codes(self.rows, self.scale, 7, 0 * hessian)
     np.testing.assert_array_equal(nothing, self.plain)
 
 

@@ -7,13 +7,11 @@ from absl.testing import parameterized
 import numpy as np
 
 from converters.quantize import calibration_run
-from converters.quantize import layers
-from converters.quantize import model_files
+from converters.quantize import models
 from converters.quantize import provenance
 from converters.quantize import quantization
-from converters.quantize import recipe
 from converters.quantize import sample_texts
-from converters.quantize.methods import smoothing
+from converters.quantize import smoothing
 from converters.quantize.report import logit_errors
 from converters.testing import small_pax
 from converters.testing import unsynced
@@ -62,8 +60,7 @@ class LayersTest(parameterized.TestCase):
     self.texts = _texts()
 
   def layered(self, path, quantization_name=None):
-    model = model_files.open_model(path)
-    return layers.LayeredModel(model.reader, model.config, quantization_name)
+    return models.open_model(path).run_as(quantization_name)
 
   def test_float_logits_are_the_engines(self):
     found = logit_errors.answer_logits(self.layered(self.pax), self.texts)
@@ -72,7 +69,7 @@ class LayersTest(parameterized.TestCase):
 
   @parameterized.parameters('int8', 'int8_weights')
   def test_int8_logits_are_the_engines(self, name):
-    record = provenance.Record(recipe.Options())
+    record = provenance.Record(provenance.Options())
     quantization.quantize(self.pax, self.int8, record)
     found = logit_errors.answer_logits(
       self.layered(self.int8, name), self.texts
@@ -95,7 +92,7 @@ class LayersTest(parameterized.TestCase):
     layer = model.read_layer(0)
     rows = {name: [] for name in engine_model.Taps._fields}
     for x, batch in zip(model.embed(self.texts), self.texts.batches):
-      _, inputs = layers.run_layer(layer, model.config, x)
+      _, inputs = model.run_layer(layer, x)
       for name, values in inputs._asdict().items():
         rows[name].append(np.asarray(values)[batch.real])
     for name, parts in rows.items():
@@ -129,12 +126,8 @@ class LayersTest(parameterized.TestCase):
       for norm in norms:
         self.assertGreater(max(exponents[norm]), min(exponents[norm]))
       smoothed = smoothing.apply(variables, exponents)
-      before, _ = layers.run_layer(
-        model.layer(variables, index), model.config, x
-      )
-      after, inputs = layers.run_layer(
-        model.layer(smoothed, index), model.config, x
-      )
+      before, _ = model.run_layer(model.layer(variables, index), x)
+      after, inputs = model.run_layer(model.layer(smoothed, index), x)
       np.testing.assert_array_equal(before, after)
       told = smoothing.apply_to_stats(stats, exponents)
       for tap, values in inputs._asdict().items():

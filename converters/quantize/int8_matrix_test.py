@@ -4,7 +4,7 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
 
-from converters.quantize import matrix_table
+from converters.quantize import int8_matrix
 from saxml_ext.families import hf_config
 from saxml_ext.families import layout
 
@@ -17,15 +17,15 @@ class QuantizedMatricesTest(parameterized.TestCase):
     names = [
       v.name
       for v in layout.variables(_SHAPE)
-      if matrix_table.summed_dims(v.name, softmax=False) is not None
+      if int8_matrix.summed_dims(v.name, softmax=False) is not None
     ]
     self.assertLen(names, 8)
     self.assertNotIn(_HEAD, names)
-    self.assertEqual(matrix_table.summed_dims(_HEAD), (0,))
+    self.assertEqual(int8_matrix.summed_dims(_HEAD), (0,))
     for name in names:
-      self.assertIsNotNone(matrix_table.inputs_of(name))
-    self.assertIsNone(matrix_table.inputs_of(_HEAD))
-    self.assertIsNone(matrix_table.summed_dims('params.lm.other_post.w'))
+      self.assertIsNotNone(int8_matrix.inputs_of(name))
+    self.assertIsNone(int8_matrix.inputs_of(_HEAD))
+    self.assertIsNone(int8_matrix.summed_dims('params.lm.other_post.w'))
 
   @parameterized.parameters(
     ('self_attention.combined_qkv.w', 'd,cdnh->cnh', (12,), (3, 3, 4)),
@@ -40,13 +40,13 @@ class QuantizedMatricesTest(parameterized.TestCase):
     rng = np.random.default_rng(0)
     value = rng.normal(size=variable.shape)
     x = rng.normal(size=inputs)
-    summed = matrix_table.summed_dims(variable.name)
-    rows = matrix_table.as_rows(value, summed)
-    self.assertEqual(matrix_table.scale_shape(value.shape, summed), outputs)
+    summed = int8_matrix.summed_dims(variable.name)
+    rows = int8_matrix.as_rows(value, summed)
+    self.assertEqual(int8_matrix.scale_shape(value.shape, summed), outputs)
     np.testing.assert_allclose(
       (rows @ x.reshape(-1)).reshape(outputs), np.einsum(product, x, value)
     )
-    back = matrix_table.from_rows(rows, value.shape, summed)
+    back = int8_matrix.from_rows(rows, value.shape, summed)
     np.testing.assert_array_equal(back, value)
     self.assertTrue(back.flags.c_contiguous)
 
