@@ -122,7 +122,7 @@ def render(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
   count = max([len(titles), *map(len, cells)])
   titles += [''] * (count - len(titles))
   widths = list(map(display_width, titles))
-  lines = []
+  lines: list[tuple[str, ...]] = []
   for row in cells:
     row += [([], 0)] * (count - len(row))
     widths = [max(width, cell[1]) for width, cell in zip(widths, row)]

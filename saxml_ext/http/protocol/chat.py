@@ -128,13 +128,12 @@ class Chat(completions.Form):
     return choice
 
 
-def parse(body: Mapping[str, Any], profile_of: templates.ProfileOf) -> Chat:
+def form_of(request: Request, profile_of: templates.ProfileOf) -> Chat:
   """Returns the form of a request.
 
   Raises:
     problems.BadRequest: A parameter does not fit, or cannot be honored.
   """
-  request = fields.read(body, Request)
   profile = profile_of(request.model)
   template, prompt = render(request, profile.template)
   if request.max_completion_tokens is not None:

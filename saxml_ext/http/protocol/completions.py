@@ -155,15 +155,12 @@ class Completions(Form):
     return [choice]
 
 
-def parse(
-  body: Mapping[str, Any], profile_of: templates.ProfileOf
-) -> Completions:
+def form_of(request: Request, profile_of: templates.ProfileOf) -> Completions:
   """Returns the form of a request.
 
   Raises:
     problems.BadRequest: A parameter does not fit, or cannot be honored.
   """
-  request = fields.read(body, Request)
   defaults = profile_of(request.model).defaults
   settings = request.settings(defaults)
   if request.echo and request.logprobs is not None:

@@ -138,8 +138,12 @@ class Predict(fields.Request):
       whole = {**(self.parameters or {}), **instance}
       if whole.get('stream'):
         fields.fail('stream', 'predictions come whole; leave it out')
-      parse = chat.parse if 'messages' in instance else completions.parse
-      forms.append(parse(whole, profile_of))
+      if 'messages' in instance:
+        asked = fields.read(whole, chat.Request)
+        forms.append(chat.form_of(asked, profile_of))
+        continue
+      prompt = fields.read(whole, completions.Request)
+      forms.append(completions.form_of(prompt, profile_of))
       if len(forms[-1].prompts) > 1:
         fields.fail(f'instances[{i}].prompt', 'send one prompt an instance')
     return forms

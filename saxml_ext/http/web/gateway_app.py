@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import contextlib
 import math
 import pathlib
-from typing import Any
+from typing import Any, TypeAlias
 
 from starlette import requests
 from starlette import responses
@@ -14,8 +14,12 @@ from starlette import types
 from starlette.middleware import cors
 
 from saxml_ext.common import errors
+from saxml_ext.http.protocol import chat
+from saxml_ext.http.protocol import completions
+from saxml_ext.http.protocol import fields
 from saxml_ext.http.protocol import openapi
 from saxml_ext.http.protocol import problems
+from saxml_ext.http.protocol import text_requests
 from saxml_ext.http.web import bodies
 from saxml_ext.http.web import catalogue as catalogue_lib
 from saxml_ext.http.web import gateway_metrics as metrics_lib
@@ -39,7 +43,7 @@ _HEADERS = {
 
 
 # What a handler returns: an answer, or the JSON object that it is.
-_Found = responses.Response | dict[str, Any]
+_Found: TypeAlias = responses.Response | dict[str, Any]
 _Getter = Callable[[requests.Request], Awaitable[_Found]]
 _EXPOSED_HEADERS = ('x-request-id', 'retry-after', 'retry-after-ms')
 
@@ -61,8 +65,8 @@ class _Information:
       path.name: path.read_bytes() for path in _DIRECTORY.iterdir()
     }
 
-  def file(self, name: str) -> _Getter:
-    """Returns the handler of a page; "" is for the file that a path names."""
+  def file(self, summary: str, name: str = '') -> _Getter:
+    """Returns the handler of a page, or of the file that a path names."""
 
     async def handler(request: requests.Request) -> _Found:
       found = name or request.path_params['name']
@@ -73,14 +77,15 @@ class _Information:
         self._files[found], headers=_HEADERS, media_type=kind
       )
 
+    handler.__doc__ = summary
     return handler
 
   async def openapi(self, _: requests.Request) -> _Found:
-    """Answers /openapi.json."""
+    """Describes this API for programs."""
     return self.api
 
   async def models(self, _: requests.Request) -> _Found:
-    """Answers /v1/models: everybody who is let in may know all models."""
+    """Lists the published models."""
     found = await self._catalogue.published()
     calls = [
       self._model(name, model_id, created)
@@ -90,7 +95,7 @@ class _Information:
     return {'object': 'list', 'data': await asyncio.gather(*calls)}
 
   async def model(self, request: requests.Request) -> _Found:
-    """Answers /v1/models/{id}."""
+    """Describes one published model."""
     name = request.path_params['name']
     model_id = await self._catalogue.find(name)
     created = (await self._catalogue.published(math.inf))[model_id]
@@ -114,7 +119,7 @@ class _Information:
     }
 
   async def health(self, request: requests.Request) -> _Found:
-    """Answers /health: the cell's admin server answers, or did just now."""
+    """Returns 200 if the cell's admin server answers, or did just now."""
     try:
       await self._catalogue.check_health()
     except errors.SaxError as e:
@@ -127,15 +132,15 @@ class _Information:
     return await self.live(request)
 
   async def live(self, _: requests.Request) -> _Found:
-    """Answers /health/live: this process answers."""
+    """Returns 200 if the gateway itself answers."""
     return {'status': 'ok'}
 
   async def version(self, _: requests.Request) -> _Found:
-    """Answers /version."""
+    """Returns the version of this API."""
     return {'version': _VERSION}
 
   async def metrics(self, request: requests.Request) -> _Found:
-    """Answers /metrics."""
+    """Returns metrics for Prometheus."""
     text, kind = self._metrics.text(request.headers.get('accept', ''))
     return responses.Response(text, headers={'content-type': kind})
 
@@ -171,12 +176,19 @@ def _routes(
   asked = json_routes.Work(catalogue, options)
   admission = guard.Admission(options, metrics)
   reader = bodies.Reader(options.max_body_bytes, options.most_bodies)
-  paths: list[openapi.Path] = []
+  described: list[openapi.Route] = []
 
   def route(
-    path: str, app: types.ASGIApp, method: str, needs_key: bool
+    path: str,
+    handler: _Getter | json_routes.Handler,
+    app: types.ASGIApp,
+    needs_key: bool,
+    kind: type[fields.Request] | None = None,
   ) -> routing.Route:
-    paths.append((path, method, needs_key))
+    method = 'POST' if kind else 'GET'
+    summary, *_ = (handler.__doc__ or '').splitlines() or ['']
+    shown = path.replace(':path', '')
+    described.append(openapi.Route(shown, method, summary, needs_key, kind))
     app = admission.around(app) if needs_key else app
     return routing.Route(path, _Named(app, path), methods=[method])
 
@@ -190,33 +202,36 @@ def _routes(
         found = await handler(request)
       return bodies.of_json(found) if isinstance(found, dict) else found
 
-    return route(path, routing.request_response(answered), 'GET', needs_key)
+    return route(path, handler, routing.request_response(answered), needs_key)
 
-  def post(path: str, handler: json_routes.Handler) -> routing.Route:
-    app = json_routes.Posted(handler, reader, admission.place)
-    return route(path, app, 'POST', True)
+  def post(
+    path: str, handler: json_routes.Handler, kind: type[fields.Request]
+  ) -> routing.Route:
+    app = json_routes.Posted(handler, kind, reader, admission.place)
+    return route(path, handler, app, True, kind)
+
+  def predict(path: str) -> routing.Route:
+    return post(path, asked.predict, text_requests.Predict)
 
   routes = [
-    post('/v1/completions', asked.completions),
-    post('/v1/chat/completions', asked.chat_completions),
-    post('/v1/embeddings', asked.embeddings),
+    post('/v1/completions', asked.completions, completions.Request),
+    post('/v1/chat/completions', asked.chat_completions, chat.Request),
+    post('/v1/embeddings', asked.embeddings, text_requests.Embeddings),
     get('/v1/models', told.models, needs_key=True),
     get('/v1/models/{name:path}', told.model, needs_key=True),
-    post('/tokenize', asked.tokenize),
-    post('/detokenize', asked.detokenize),
-    *(post(path, asked.predict) for path in options.predict_routes),
+    post('/tokenize', asked.tokenize, text_requests.Tokenize),
+    post('/detokenize', asked.detokenize, text_requests.Detokenize),
+    *map(predict, options.predict_routes),
     *(get(path, told.health) for path in options.health_routes),
     get('/health/live', told.live),
     get('/version', told.version),
     get('/metrics', told.metrics),
-    get('/', told.file('playground.html')),
-    get('/docs', told.file('docs.html')),
+    get('/', told.file('Shows the playground.', 'playground.html')),
+    get('/docs', told.file('Shows this reference.', 'docs.html')),
     get('/openapi.json', told.openapi),
-    get('/static/{name}', told.file('')),
+    get('/static/{name}', told.file('Returns a script or style of the pages.')),
   ]
-  told.api = openapi.document(
-    paths, options.health_routes, options.predict_routes
-  )
+  told.api = openapi.document(described)
   return routes
 
 

@@ -68,9 +68,11 @@ def _number(name: str, value: str) -> float:
 
 
 _Form = completions.Form
+_CompletionsRequest = completions.Request
 # An answer: a JSON object, or events.
 _Answer = dict[str, Any] | bodies.Events
-Handler = Callable[[requests.Request, dict[str, Any]], Awaitable[_Answer]]
+# Takes the struct that a route's requests are read as.
+Handler = Callable[[requests.Request, Any], Awaitable[_Answer]]
 
 
 class Posted:
@@ -82,6 +84,7 @@ class Posted:
   def __init__(
     self,
     handler: Handler,
+    kind: type[fields.Request],
     reader: bodies.Reader,
     place: Callable[[], contextlib.AbstractContextManager[None]],
   ):
@@ -89,11 +92,13 @@ class Posted:
 
     Args:
       handler: Answers the request.
+      kind: The struct of the request.
       reader: Receives its body.
       place: Counts it as in flight once the body is there, so that who sends
         nothing keeps nobody out.
     """
     self._handler = handler
+    self._kind = kind
     self._reader = reader
     self._place = place
 
@@ -102,9 +107,10 @@ class Posted:
   ) -> None:
     request = requests.Request(scope, receive)
     body = await self._reader.read_json(request)
+    asked = fields.read(body, self._kind)
 
     async def answer() -> None:
-      found = await self._handler(request, body)
+      found = await self._handler(request, asked)
       app = bodies.of_json(found) if isinstance(found, dict) else found
       await app(scope, receive, send)
 
@@ -122,17 +128,17 @@ class Work:
     self._options = options
 
   async def completions(
-    self, request: requests.Request, body: dict[str, Any]
+    self, request: requests.Request, asked: _CompletionsRequest
   ) -> _Answer:
-    """Answers /v1/completions."""
-    form = completions.parse(body, self._profile_of)
+    """Continues a prompt, or several."""
+    form = completions.form_of(asked, self._profile_of)
     return await self._generate(request, form, 'cmpl-')
 
   async def chat_completions(
-    self, request: requests.Request, body: dict[str, Any]
+    self, request: requests.Request, asked: chat.Request
   ) -> _Answer:
-    """Answers /v1/chat/completions."""
-    form = chat.parse(body, self._profile_of)
+    """Answers a conversation."""
+    form = chat.form_of(asked, self._profile_of)
     return await self._generate(request, form, 'chatcmpl-')
 
   async def _generate(
@@ -147,10 +153,9 @@ class Work:
     return await (work.events(head) if stream else work.whole(head))
 
   async def predict(
-    self, request: requests.Request, body: dict[str, Any]
+    self, request: requests.Request, asked: text_requests.Predict
   ) -> _Answer:
-    """Answers Vertex AI's predictions."""
-    asked = fields.read(body, text_requests.Predict)
+    """Makes completions in the form of Vertex AI."""
     forms = asked.forms(self._profile_of)
     timeout = self._timeout(request)
 
@@ -164,10 +169,9 @@ class Work:
     return {'predictions': found}
 
   async def embeddings(
-    self, request: requests.Request, body: dict[str, Any]
+    self, request: requests.Request, asked: text_requests.Embeddings
   ) -> _Answer:
-    """Answers /v1/embeddings."""
-    asked = fields.read(body, text_requests.Embeddings)
+    """Embeds texts."""
     model_id, model, options = await self._model(request, asked.model)
 
     async def one(text: str) -> tuple[list[float], int | None]:
@@ -185,10 +189,9 @@ class Work:
     return asked.body(model_id, [values for values, _ in found], tokens)
 
   async def tokenize(
-    self, request: requests.Request, body: dict[str, Any]
+    self, request: requests.Request, asked: text_requests.Tokenize
   ) -> _Answer:
-    """Answers /tokenize."""
-    asked = fields.read(body, text_requests.Tokenize)
+    """Splits a prompt or a conversation into tokens."""
     text = asked.text(self._profile_of)
     _, model, options = await self._model(request, asked.model)
     found = await model.Tokenize(text, options)
@@ -200,10 +203,9 @@ class Work:
     }
 
   async def detokenize(
-    self, request: requests.Request, body: dict[str, Any]
+    self, request: requests.Request, asked: text_requests.Detokenize
   ) -> _Answer:
-    """Answers /detokenize."""
-    asked = fields.read(body, text_requests.Detokenize)
+    """Returns the text of tokens."""
     _, model, options = await self._model(request, asked.model)
     return {'prompt': await model.Detokenize(asked.tokens, options)}
 
