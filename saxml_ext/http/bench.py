@@ -36,7 +36,7 @@ _TOKENS = flags.DEFINE_integer(
 _CELL, _MODEL = '/sax/test', '/sax/test/m'
 _WARM_UP = 50
 
-_Ask = Callable[[], int]
+_Ask = Callable[[bool], int]
 
 
 @contextlib.contextmanager
@@ -60,40 +60,33 @@ def _program(
       process.terminate()
 
 
-class _Direct:
-  """Asks over gRPC."""
+def _direct(address: str, prompt: str) -> _Ask:
+  """Returns a function that asks over gRPC and counts messages."""
+  stub = completion_pb2_grpc.CompletionStub(grpc_util.channel(address))
 
-  def __init__(self, address: str, prompt: str):
-    self._channel = grpc_util.channel(address)
-    self._stub = completion_pb2_grpc.CompletionStub(self._channel)
-    self._prompt = prompt
-
-  def ask(self, stream: bool) -> int:
-    """Returns how many messages came."""
+  def ask(stream: bool) -> int:
     request = completion_pb2.CompleteRequest(
-      model_key=_MODEL, text=self._prompt, stream=stream
+      model_key=_MODEL, text=prompt, stream=stream
     )
-    return sum(1 for _ in self._stub.Complete(request))
+    return sum(1 for _ in stub.Complete(request))
+
+  return ask
 
 
-class _Gateway:
-  """Asks over HTTP, on one connection."""
+def _gateway(port: int, prompt: str) -> _Ask:
+  """Returns a function that asks over HTTP and counts events."""
+  connection = http.client.HTTPConnection('127.0.0.1', port)
+  headers = {'content-type': 'application/json'}
 
-  def __init__(self, port: int, prompt: str):
-    self._connection = http.client.HTTPConnection('127.0.0.1', port)
-    self._prompt = prompt
-
-  def ask(self, stream: bool) -> int:
-    """Returns how many events came."""
-    body = {'model': 'm', 'prompt': self._prompt, 'stream': stream}
-    headers = {'content-type': 'application/json'}
-    self._connection.request(
-      'POST', '/v1/completions', json.dumps(body), headers
-    )
-    data = self._connection.getresponse().read()
+  def ask(stream: bool) -> int:
+    body = json.dumps({'model': 'm', 'prompt': prompt, 'stream': stream})
+    connection.request('POST', '/v1/completions', body, headers)
+    data = connection.getresponse().read()
     if stream and not data.endswith(bodies.DONE):
       raise RuntimeError(f'not a whole stream: {data[-200:]!r}')
     return data.count(b'data: ') if stream else 1
+
+  return ask
 
 
 def _cpu(process: psutil.Process) -> float:
@@ -102,22 +95,21 @@ def _cpu(process: psutil.Process) -> float:
 
 
 def _measure(
-  direct: _Direct, gateway: _Gateway, process: psutil.Process, stream: bool
+  direct: _Ask, gateway: _Ask, process: psutil.Process, stream: bool
 ) -> tuple[float, float, float]:
   """Returns (p50 of gRPC, p50 of HTTP, CPU of the gateway), seconds each."""
-  took: dict[str, list[float]] = {'direct': [], 'gateway': []}
+  took: dict[_Ask, list[float]] = {direct: [], gateway: []}
   for _ in range(_WARM_UP):
-    direct.ask(stream)
-    gateway.ask(stream)
+    direct(stream)
+    gateway(stream)
   before = _cpu(process)
   for _ in range(_REQUESTS.value):
-    for name, ask in (('direct', direct.ask), ('gateway', gateway.ask)):
+    for ask, seconds in took.items():
       begin = time.perf_counter()
       ask(stream)
-      took[name].append(time.perf_counter() - begin)
+      seconds.append(time.perf_counter() - begin)
   cpu = (_cpu(process) - before) / _REQUESTS.value
-  medians = [statistics.median(values) for values in took.values()]
-  return medians[0], medians[1], cpu
+  return (*map(statistics.median, took.values()), cpu)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -131,17 +123,14 @@ def main(argv: Sequence[str]) -> None:
     root, address = line.split()
     process, line = stack.enter_context(
       _program(
-        'saxml_ext.http.gateway',
-        '--port=0',
-        SAX_ROOT=root,
-        SAX_CELL=_CELL,
+        'saxml_ext.http.gateway', '--port=0', SAX_ROOT=root, SAX_CELL=_CELL
       )
     )
     port = re.search(r':(\d+)$', line)
     if not port:
       sys.exit(f'bench: the gateway did not start: {line!r}')
-    direct = _Direct(address, prompt)
-    gateway = _Gateway(int(port.group(1)), prompt)
+    direct = _direct(address, prompt)
+    gateway = _gateway(int(port.group(1)), prompt)
     whole = _measure(direct, gateway, process, stream=False)
     streamed = _measure(direct, gateway, process, stream=True)
   _print(whole, streamed)
