@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 import http.client
 import json
 import os
-import signal
 import sys
 from typing import Any
 
@@ -162,17 +161,7 @@ def _run(words: Sequence[str]) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-  for number in (signal.SIGTERM, signal.SIGHUP):
-    signal.signal(number, signal.default_int_handler)
-  try:
-    _run(argv[1:])
-  except KeyboardInterrupt:
-    print('ask: stopped', file=sys.stderr, flush=True)
-    return 130
-  except (programs.ServeError, OSError) as e:
-    print(f'ask: {e}', file=sys.stderr, flush=True)
-    return 1
-  return 0
+  return children.run_stoppable('ask', lambda: _run(argv[1:]), 130)
 
 
 if __name__ == '__main__':

@@ -5,7 +5,7 @@ reaches the program alone, which then stops them in order. Each is started
 through guard.py, so that it also dies when the program is killed outright.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 import contextlib
 import dataclasses
 import os
@@ -15,6 +15,7 @@ import sys
 import time
 from typing import IO
 
+from saxml_ext.common import errors
 from serve import programs
 
 _GUARD = os.path.join(os.path.dirname(os.path.abspath(__file__)), 'guard.py')
@@ -220,6 +221,30 @@ class Children:
         child.process.stdout.close()
     self._started.clear()
     self._watched.clear()
+
+
+def run_stoppable(name: str, run: Callable[[], None], stopped: int) -> int:
+  """Runs a program until it ends, fails, or is stopped by a signal.
+
+  Args:
+    name: The program's name, for messages.
+    run: Does its work.
+    stopped: The exit code if a signal stops it.
+
+  Returns:
+    The exit code.
+  """
+  for number in (signal.SIGTERM, signal.SIGHUP):
+    signal.signal(number, signal.default_int_handler)
+  try:
+    run()
+  except KeyboardInterrupt:
+    print(f'{name}: stopped', file=sys.stderr, flush=True)
+    return stopped
+  except (programs.ServeError, errors.SaxError, OSError) as e:
+    print(f'{name}: {e}', file=sys.stderr, flush=True)
+    return 1
+  return 0
 
 
 def output(child: Child) -> IO[bytes]:

@@ -132,55 +132,45 @@ class Model:
   overrides: Mapping[str, str]
 
 
+@dataclasses.dataclass(eq=False)
 class LocalCell:
   """Starts a cell and publishes a model in it.
 
   The processes belong to `group`; the temporary directory to the caller.
 
   Attributes:
-    sax_root: the cell's root directory, for clients.
-    model_server: its process, of a group the first; None until `start`.
+    group: Gets the processes.
+    work_dir: An existing directory for the cell's files.
+    log_dir: Gets a log per process.
+    jax_cache_dir: The directory where the model server keeps compiled programs;
+      None keeps none.
+    progress: Shows the user what happens.
+    server: The program of the model server, with that one's flags.
+    program_set: The programs that the model server need not compile; it
+      compiles all the same where they do not match. None: there are none.
+    hosts: The processes of the model server; more than one are a group.
+    programs_cache: The directory where the model server keeps sets of the
+      programs that it compiles; None keeps none.
+    model_server: Its process, of a group the first; None until `start`.
   """
 
-  def __init__(
-    self,
-    group: children.Children,
-    work_dir: str,
-    log_dir: str,
-    jax_cache_dir: str | None,
-    progress: progress_lib.Progress,
-    server: str = programs.MODEL_SERVER,
-    program_set: str | None = None,
-    hosts: int = 1,
-    programs_cache: str | None = None,
-  ):
-    """Starts nothing yet.
+  group: children.Children
+  work_dir: str
+  log_dir: str
+  jax_cache_dir: str | None
+  progress: progress_lib.Progress
+  server: str = programs.MODEL_SERVER
+  program_set: str | None = None
+  hosts: int = 1
+  programs_cache: str | None = None
+  model_server: children.Child | None = dataclasses.field(
+    default=None, init=False
+  )
 
-    Args:
-      group: gets the processes.
-      work_dir: existing directory for the cell's files.
-      log_dir: gets a log per process.
-      jax_cache_dir: where the model server keeps compiled programs; None
-        keeps none.
-      progress: where the user is told what happens.
-      server: program of the model server, with that one's flags.
-      program_set: programs that the model server need not compile; it compiles
-        all the same where they do not match. None: there are none.
-      hosts: processes of the model server; more than one are a group.
-      programs_cache: The directory where the model server keeps sets of the
-        programs that it compiles; None keeps none.
-    """
-    self.model_server: children.Child | None = None
-    self._server = server
-    self._program_set = program_set
-    self._hosts = hosts
-    self._programs_cache = programs_cache
-    self._group = group
-    self._log_dir = log_dir
-    self._jax_cache_dir = jax_cache_dir
-    self._progress = progress
-    self._work_dir = work_dir
-    self.sax_root = os.path.join(work_dir, 'sax_root')
+  @property
+  def sax_root(self) -> str:
+    """The cell's root directory, for clients."""
+    return os.path.join(self.work_dir, 'sax_root')
 
   def start(self) -> None:
     """Starts both servers; returns when the model server has joined.
@@ -189,21 +179,18 @@ class LocalCell:
       children.ChildError: a process ended.
       CellError: one was not ready in time.
     """
-    fs_root = os.path.join(self._work_dir, 'fs_root')
+    fs_root = os.path.join(self.work_dir, 'fs_root')
     os.makedirs(fs_root, exist_ok=True)
     os.makedirs(self.sax_root, exist_ok=True)
     sax.SetRoot(self.sax_root)
-    of_hosts = f' of {self._hosts} hosts' if self._hosts > 1 else ''
-    self._progress.stage(
+    of_hosts = f' of {self.hosts} hosts' if self.hosts > 1 else ''
+    self.progress.stage(
       f'starting a cell: admin server and model server{of_hosts}'
     )
     root = {'sax_root': self.sax_root, 'sax_cell': CELL}
-    cell_files.write_config(
-      self.sax_root,
-      CELL,
-      admin_pb2.Config(fs_root=fs_root, admin_acl='acl/all'),
-    )
-    self._group.start(
+    config = admin_pb2.Config(fs_root=fs_root, admin_acl='acl/all')
+    cell_files.write_config(self.sax_root, CELL, config)
+    self.group.start(
       'admin server',
       self._command(
         programs.ADMIN_SERVER,
@@ -212,38 +199,39 @@ class LocalCell:
       self._log('admin_server'),
     )
     self.model_server = self._start_model_server(root)
-    with self._progress.bar('servers') as bar:
-      for what, answers in (
-        ('admin server', self._admin_answers),
-        ('model server', self._model_server_joined),
-      ):
-        self._wait(what, answers, bar, _START_SECS)
+    with self.progress.bar('servers') as bar:
+      self._wait(
+        'admin server', lambda: self._servers() is not None, bar, _START_SECS
+      )
+      self._wait(
+        'model server', lambda: bool(self._servers()), bar, _START_SECS
+      )
 
   def _start_model_server(self, root: Mapping[str, object]) -> children.Child:
     """Starts the processes of the model server; returns the first."""
     shared = {
       **root,
       'host': LOOPBACK,
-      'jax_cache_dir': self._jax_cache_dir,
+      'jax_cache_dir': self.jax_cache_dir,
       **self._programs(),
     }
     started = []
-    for process, told in enumerate(group_flags(self._hosts)):
+    for process, told in enumerate(group_flags(self.hosts)):
       name, log = 'model server', 'model_server'
       if process:
         name, log = f'{name}, process {process}', f'{log}_{process}'
       command = self._command(
-        self._server,
+        self.server,
         shared | {'port': net.pick_free_port()} | told,
-        group_environment(self._hosts),
+        group_environment(self.hosts),
       )
-      started.append(self._group.start(name, command, self._log(log)))
+      started.append(self.group.start(name, command, self._log(log)))
     return started[0]
 
   def _programs(self) -> dict[str, object]:
-    found: dict[str, object] = {'programs_cache': self._programs_cache}
-    if self._program_set is not None:
-      found |= {'programs': self._program_set, 'programs_mismatch': 'compile'}
+    found: dict[str, object] = {'programs_cache': self.programs_cache}
+    if self.program_set is not None:
+      found |= {'programs': self.program_set, 'programs_mismatch': 'compile'}
     return found
 
   def publish(self, model: Model) -> str:
@@ -258,12 +246,12 @@ class LocalCell:
       errors.SaxError: the admin server refused it.
     """
     model_id = f'{CELL}/{model.name}'
-    self._progress.stage(f'publishing {model_id} ({model.params})')
+    self.progress.stage(f'publishing {model_id} ({model.params})')
     limit = sax.AdminOptions(_START_SECS)
     sax.Publish(
       model_id, model.params, model.checkpoint, 1, model.overrides, limit
     )
-    with self._progress.bar('loading') as bar:
+    with self.progress.bar('loading') as bar:
       self._wait(
         f'model {model_id}', lambda: self._can_serve(model_id), bar, _READY_SECS
       )
@@ -279,32 +267,26 @@ class LocalCell:
     """Waits at most `limit` seconds while watching the processes."""
     start = time.monotonic()
     while not condition():
-      self._group.check()
+      self.group.check()
       waited = time.monotonic() - start
       if waited > limit:
         raise CellError(
           f'{what} was not ready after {limit:g} s; see the logs in'
-          f' {self._log_dir}'
+          f' {self.log_dir}'
         )
       bar.update(0, 0, f'{waited:.0f} s {self._server_says()}')
       time.sleep(_POLL_SECS)
 
-  def _admin_answers(self) -> bool:
-    try:
-      sax.ListAll(CELL, sax.AdminOptions(_ANSWER_SECS))
-    except errors.SaxError:
-      return False  # Not yet; `_wait` limits how long.
-    return True
-
-  def _model_server_joined(self) -> bool:
+  def _servers(self) -> int | None:
+    """Returns the number of model servers; None if the admin is not there."""
     try:
       kinds = sax.Stats(CELL, sax.AdminOptions(_ANSWER_SECS))
     except errors.SaxError:
-      return False  # The admin server is busy; `_wait` limits how long.
-    return sum(kind.num_replicas for kind in kinds) > 0
+      return None  # Not yet, or busy; `_wait` limits how long.
+    return sum(kind.num_replicas for kind in kinds)
 
   def _can_serve(self, model_id: str) -> bool:
-    """Whether a replica is loaded; raises CellError if its load failed."""
+    """Returns whether a replica is loaded; raises CellError if its load failed."""
     options = sax.AdminOptions(_ANSWER_SECS)
     try:
       sax.WaitForReady(model_id, 1, options)
@@ -329,7 +311,7 @@ class LocalCell:
     return _LOG_PREFIX.sub('', ''.join(lines))
 
   def _log(self, name: str) -> str:
-    return os.path.join(self._log_dir, f'{name}.log')
+    return os.path.join(self.log_dir, f'{name}.log')
 
   def _command(
     self,

@@ -21,14 +21,11 @@ from collections.abc import Mapping, Sequence
 import dataclasses
 import os
 import re
-import signal
 import socket
-import sys
 
 from absl import flags
 import psutil
 
-from saxml_ext.common import errors as sax_errors
 from saxml_ext.common import flag_rules
 from saxml_ext.common import net
 from saxml_ext.common import program
@@ -244,19 +241,7 @@ def _serve(words: Sequence[str]) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-  for number in (signal.SIGTERM, signal.SIGHUP):
-    signal.signal(number, signal.default_int_handler)
-  try:
-    _serve(argv[1:])
-  except KeyboardInterrupt:
-    print('serve: stopped', file=sys.stderr, flush=True)
-  except sax_errors.SaxError as e:
-    print(f'serve: {e.message}', file=sys.stderr, flush=True)
-    return 1
-  except (programs.ServeError, OSError) as e:
-    print(f'serve: {e}', file=sys.stderr, flush=True)
-    return 1
-  return 0
+  return children.run_stoppable('serve', lambda: _serve(argv[1:]), 0)
 
 
 if __name__ == '__main__':

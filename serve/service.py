@@ -118,30 +118,29 @@ class CellDirectory:
       return 'another process'
 
 
+@dataclasses.dataclass(eq=False)
 class Service:
-  """The processes that serve, and what is told of them."""
+  """The processes that serve, and what the user is told of them.
 
-  def __init__(
-    self,
-    group: children.Children,
-    directory: CellDirectory,
-    cache: str,
-    endpoint: Endpoint,
-  ):
-    """Starts nothing yet.
+  Attributes:
+    group: Gets the processes.
+    directory: The directory of the cell.
+    cache: The directory for compiled programs.
+    endpoint: The place of the gateway.
+    progress: Shows the user what happens.
+    deaths: The times at which a process died lately, by its name.
+  """
 
-    Args:
-      group: Gets the processes.
-      directory: The directory of the cell.
-      cache: The directory for compiled programs.
-      endpoint: The place of the gateway.
-    """
-    self._group = group
-    self._directory = directory
-    self._cache = cache
-    self._endpoint = endpoint
-    self._progress = progress_lib.Progress(sys.stderr)
-    self._deaths: dict[str, collections.deque[float]] = {}
+  group: children.Children
+  directory: CellDirectory
+  cache: str
+  endpoint: Endpoint
+  progress: progress_lib.Progress = dataclasses.field(
+    default_factory=lambda: progress_lib.Progress(sys.stderr)
+  )
+  deaths: dict[str, collections.deque[float]] = dataclasses.field(
+    default_factory=dict
+  )
 
   def run(self, found: Sequence[models.Model]) -> None:
     """Serves models until a process dies too often, or a signal comes.
@@ -152,16 +151,16 @@ class Service:
     """
     program_set = next((m.program_set for m in found if m.program_set), None)
     cell = local_cell.LocalCell(
-      self._group,
-      self._directory.path,
-      self._directory.logs,
-      os.path.join(self._cache, 'jax'),
-      self._progress,
+      self.group,
+      self.directory.path,
+      self.directory.logs,
+      os.path.join(self.cache, 'jax'),
+      self.progress,
       program_set=program_set,
-      programs_cache=os.path.join(self._cache, 'programs'),
+      programs_cache=os.path.join(self.cache, 'programs'),
     )
-    self._directory.tell(self._endpoint.url)
-    self._progress.text(f'logs are in {self._directory.logs}')
+    self.directory.tell(self.endpoint.url)
+    self.progress.text(f'logs are in {self.directory.logs}')
     self._start_gateway(cell.sax_root, found)
     cell.start()
     for model in found:
@@ -169,7 +168,7 @@ class Service:
     self._wait_for_gateway()
     self._tell(found, cell.sax_root)
     while True:
-      for child in self._group.ended():
+      for child in self.group.ended():
         self._restart(child)
       time.sleep(_POLL_SECS)
 
@@ -185,35 +184,35 @@ class Service:
       {
         'sax_root': sax_root,
         'sax_cell': local_cell.CELL,
-        'host': self._endpoint.host,
-        'port': self._endpoint.port,
+        'host': self.endpoint.host,
+        'port': self.endpoint.port,
         'default_model': found[0].name if len(found) == 1 else None,
         'served_model_name': ','.join(names),
         'chat_template': ','.join(f'{m.name}={m.chat_template}' for m in found),
         'generation_config': ','.join(configs) or None,
-        'api_keys_file': self._endpoint.api_key_file,
-        'drain_secs': self._endpoint.drain_secs,
+        'api_keys_file': self.endpoint.api_key_file,
+        'drain_secs': self.endpoint.drain_secs,
       },
       {'SAX_DEBUG_IPADDR': '1'},
     )
-    self._group.start(
-      'gateway', command, os.path.join(self._directory.logs, 'gateway.log')
+    self.group.start(
+      'gateway', command, os.path.join(self.directory.logs, 'gateway.log')
     )
 
   def _wait_for_gateway(self) -> None:
     deadline = time.monotonic() + _GATEWAY_SECS
-    while not self._endpoint.answers():
-      self._group.check()
+    while not self.endpoint.answers():
+      self.group.check()
       if time.monotonic() > deadline:
         raise programs.ServeError(
           f'The gateway did not answer within {_GATEWAY_SECS:g} s; see its log'
-          f' in {self._directory.logs}.'
+          f' in {self.directory.logs}.'
         )
       time.sleep(_POLL_SECS)
 
   def _restart(self, child: children.Child) -> None:
     """Starts a process again; raises ServeError if it died too often."""
-    deaths = self._deaths.setdefault(
+    deaths = self.deaths.setdefault(
       child.name, collections.deque(maxlen=_MOST_RESTARTS + 1)
     )
     deaths.append(time.monotonic())
@@ -223,26 +222,26 @@ class Service:
         f'{child.error()}\nIt died more than {_MOST_RESTARTS} times within'
         f' {_RESTART_SECS:g} s, so it is not started again.'
       )
-    self._progress.stage(
+    self.progress.stage(
       f'the {child.name} (process {child.process.pid}) ended with'
       f' {child.ending}; starting it again'
     )
-    self._group.restart(child)
+    self.group.restart(child)
 
   def _tell(self, found: Sequence[models.Model], sax_root: str) -> None:
     """Prints what a user needs to ask the models."""
-    url = self._endpoint.url
+    url = self.endpoint.url
     name = found[0].public_name
     messages = [{'role': 'user', 'content': 'Hello'}]
     body = json.dumps({'model': name, 'messages': messages, 'stream': True})
     key = (
-      " -H 'Authorization: Bearer <key>'" if self._endpoint.api_key_file else ''
+      " -H 'Authorization: Bearer <key>'" if self.endpoint.api_key_file else ''
     )
     saxutil = f'{_saxutil()} --sax_root={shlex.quote(sax_root)}'
     for model in found:
       for note in model.notes:
-        self._progress.text(f'note: {note}')
-    self._progress.text(
+        self.progress.text(f'note: {note}')
+    self.progress.text(
       f'\ncurl -N {url}/v1/chat/completions{key}'
       " -H 'Content-Type: application/json'"
       f" -d '{body}'\n"
