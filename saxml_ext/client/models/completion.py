@@ -6,7 +6,7 @@ Only servers of this repository have the service.
 from collections.abc import AsyncGenerator, Sequence
 import contextlib
 import time
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from saxml_ext.client.transport import data_client
 from saxml_ext.common import errors
@@ -25,6 +25,7 @@ DESCRIBE = data_client.Method('describe', _STUB, 'Describe')
 _MOST_LOSSES = 3
 
 Prompt = str | Sequence[int]
+_SequenceT = TypeVar('_SequenceT', str, list[int])
 
 
 def request(
@@ -82,56 +83,56 @@ async def stream(
       raise said.differs() from e
 
 
+class _Differs(Exception):
+  """Another replica says something else."""
+
+
+class _Sequence(Generic[_SequenceT]):
+  """A text or ids that were said, and how much of it is said once more."""
+
+  def __init__(self, empty: _SequenceT):
+    self._said: _SequenceT = empty
+    self.again = 0
+
+  def news(self, items: _SequenceT) -> _SequenceT:
+    """Returns the items that were not said yet; raises _Differs."""
+    known = self._said[self.again : self.again + len(items)]
+    if items[: len(known)] != known:
+      raise _Differs()
+    self.again += len(items)
+    news = items[len(known) :]
+    self._said += news
+    return news
+
+  def is_behind(self) -> bool:
+    """Returns whether not all that was said is said once more."""
+    return self.again < len(self._said)
+
+
 class _Told:
-  """What was said of one answer, and how much of it is said once more."""
+  """What was said of one answer."""
 
   def __init__(self):
-    self.text = ''
-    self.ids: list[int] = []
+    self.text = _Sequence('')
+    self.ids = _Sequence([])
     self.has_ended = False
-    self.again = 0  # Characters.
-    self.ids_again = 0
 
   def news(self, choice: completion_pb2.Choice) -> completion_pb2.Choice | None:
-    """What of the choice was not said yet; raises _Differs."""
-    text = self._new_text(choice.text)
-    ids = [token.token_id for token in choice.tokens]
-    known = self.ids[self.ids_again : self.ids_again + len(ids)]
-    if ids[: len(known)] != known or (
-      self.has_ended and (text or len(known) < len(ids))
-    ):
-      raise _Differs()
-    self.ids_again += len(ids)
-    self.ids += ids[len(known) :]
-    ended, self.has_ended = (
-      self.has_ended,
-      (self.has_ended or bool(choice.finish_reason)),
-    )
-    if ended:
+    """Returns what of the choice was not said yet; raises _Differs."""
+    text = self.text.news(choice.text)
+    ids = self.ids.news([token.token_id for token in choice.tokens])
+    if self.has_ended:
+      if text or ids:
+        raise _Differs()
       return None
-    if choice.finish_reason and (
-      self.again < len(self.text) or self.ids_again < len(self.ids)
-    ):
+    self.has_ended = bool(choice.finish_reason)
+    if self.has_ended and (self.text.is_behind() or self.ids.is_behind()):
       raise _Differs()  # It ended before what was said.
     news = completion_pb2.Choice()
     news.CopyFrom(choice)
     news.text = text
-    del news.tokens[: len(known)]
-    if not (news.text or news.tokens or news.finish_reason):
-      return None
-    return news
-
-  def _new_text(self, text: str) -> str:
-    known = self.text[self.again : self.again + len(text)]
-    if not text.startswith(known):
-      raise _Differs()
-    self.again += len(text)
-    self.text += text[len(known) :]
-    return text[len(known) :]
-
-
-class _Differs(Exception):
-  """Another replica says something else."""
+    del news.tokens[: len(choice.tokens) - len(ids)]
+    return news if text or ids or choice.finish_reason else None
 
 
 class _Said:
@@ -152,17 +153,17 @@ class _Said:
   ) -> completion_pb2.CompleteResponse | None:
     """The part of a message that was not said yet; raises _Differs."""
     self.begun = True
-    choices = [
-      news
-      for choice in response.choices
-      if (news := self._of(choice.index).news(choice)) is not None
-    ]
+    choices: list[completion_pb2.Choice] = []
+    for choice in response.choices:
+      told = self._told.setdefault(choice.index, _Told())
+      if (new := told.news(choice)) is not None:
+        choices.append(new)
     if not choices and not response.HasField('usage'):
       return None
-    told = completion_pb2.CompleteResponse(choices=choices)
+    news = completion_pb2.CompleteResponse(choices=choices)
     if response.HasField('usage'):
-      told.usage.CopyFrom(response.usage)
-    return told
+      news.usage.CopyFrom(response.usage)
+    return news
 
   def restart(self, lost: errors.Unavailable) -> None:
     """Expects everything once more, from the beginning.
@@ -178,8 +179,7 @@ class _Said:
       ) from lost
     self._lost = lost
     for told in self._told.values():
-      told.again = 0
-      told.ids_again = 0
+      told.text.again = told.ids.again = 0
 
   def differs(self) -> errors.Unavailable:
     """The error if another replica says something else."""
@@ -188,6 +188,3 @@ class _Said:
       f'the replica was lost in the middle of a stream{reason}, and another'
       ' one answers differently; ask again'
     )
-
-  def _of(self, index: int) -> _Told:
-    return self._told.setdefault(index, _Told())
