@@ -1,5 +1,7 @@
 """A model server: its services, health and reflection on one port."""
 
+from collections.abc import Callable
+
 from saxml_ext.common import grpc_aio
 from saxml_ext.common import grpc_util
 from saxml_ext.common import net
@@ -12,7 +14,6 @@ from saxml_ext.server.lifecycle import lifecycle
 from saxml_ext.server.loading import servable
 from saxml_ext.server.services import lm_service
 from saxml_ext.server.services import modelet_service
-from saxml_ext.server.startup import cell_options as behaviour_lib
 
 _SERVICES = (
   'sax.Modelet',
@@ -34,33 +35,36 @@ class ModelServer:
     self,
     load_fn: lifecycle.LoadFn[servable.Servable],
     port: int,
-    behaviour: behaviour_lib.Behaviour = behaviour_lib.DEFAULT,
     host: str = '',
+    *,
+    has_room: Callable[[entry_lib.Spec], bool] = lambda spec: False,
+    early_reject: bool = False,
+    keep_static: bool = False,
   ):
     """Binds the port.
 
     Args:
       load_fn: see `lifecycle.Models`.
       port: 0 picks a free one.
-      behaviour: what may be chosen of it.
       host: The address that the port is on; '' is every interface.
+      has_room: see `lifecycle.Models`.
+      early_reject: True to refuse requests once the server was told to stop,
+        for clients to go elsewhere at once.
+      keep_static: True if the models that are loaded at the start are all there
+        will be.
 
     Raises:
       errors.FailedPrecondition: the port is taken.
     """
     self.models = lifecycle.Models(
-      load_fn,
-      behaviour.has_room,
-      entry_lib.Dormancy(behaviour.early_reject),
+      load_fn, has_room, entry_lib.Dormancy(early_reject)
     )
     self._started = False
     self._server = grpc_aio.make_server()
     self.port = grpc_util.listen(self._server, port, host)
     self.address = net.advertised_address(self.port, host)
     self._health = grpc_aio.add_reflection_and_health(self._server, _SERVICES)
-    self._modelet = modelet_service.ModeletService(
-      self.models, behaviour.keep_static
-    )
+    self._modelet = modelet_service.ModeletService(self.models, keep_static)
 
   async def start(self) -> None:
     """Begins to answer."""

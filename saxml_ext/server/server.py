@@ -48,7 +48,9 @@ from saxml_ext.params import registry
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.server import jax_setup
 from saxml_ext.server import membership
+from saxml_ext.server import model_server
 from saxml_ext.server import platforms
+from saxml_ext.server import server_flags
 from saxml_ext.server import serving
 from saxml_ext.server.group import group_flags
 from saxml_ext.server.group import group_follower
@@ -60,7 +62,6 @@ from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import memory_check
 from saxml_ext.server.loading import servable
 from saxml_ext.server.programs import program_flags
-from saxml_ext.server.startup import server_flags
 
 _LoadFn: TypeAlias = lifecycle.LoadFn[servable.Servable]
 
@@ -289,28 +290,31 @@ def _serve(
       formed, limits, group_flags.port(), prepare, server_flags.seed()
     )
   loads = None if leader else _loads()
+  new_server = functools.partial(
+    model_server.ModelServer,
+    extend(loads.load) if loads else leader.load,
+    _PORT.value,
+    access_flags.host(),
+    # The other hosts of a group, and paxml, do not say what they need.
+    has_room=lambda spec: (
+      loads is not None
+      and spec.model_path not in more_paths
+      and loads.beside(spec)
+    ),
+    early_reject=server_flags.early_reject(),
+    keep_static=server_flags.keeps_static(),
+  )
   asyncio.run(
     serving.serve(
-      serving.Options(
-        load_fn=extend(loads.load) if loads else leader.load,
-        port=_PORT.value,
-        sax_root=cell.sax_root(_SAX_ROOT.value) if sax_cell else '',
-        sax_cell=sax_cell,
-        server_spec=_server_spec(known, leader.hosts if leader else ()),
-        static=static,
-        drain_secs=_DRAIN_SECS.value,
-        leader=leader,
-        behaviour=server_flags.behaviour(
-          # The other hosts of a group, and paxml, do not say what they need.
-          lambda model: (
-            loads is not None
-            and model.model_path not in more_paths
-            and loads.beside(model)
-          )
-        ),
-        admin_port=server_flags.admin_port(),
-        host=access_flags.host(),
-      )
+      new_server,
+      static,
+      sax_root=cell.sax_root(_SAX_ROOT.value) if sax_cell else '',
+      sax_cell=sax_cell,
+      server_spec=_server_spec(known, leader.hosts if leader else ()),
+      drain_secs=_DRAIN_SECS.value,
+      leader=leader,
+      admin_port=server_flags.admin_port(),
+      host=access_flags.host(),
     )
   )
 

@@ -20,7 +20,6 @@ from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.server import jax_setup
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import memory_check
-from saxml_ext.server.startup import cell_options
 from saxml_ext.server.testing import server_fixture
 from saxml_ext.server.testing import small_model
 
@@ -94,9 +93,7 @@ class TrafficTest(parameterized.TestCase):
   def _serve(self, beside: bool = True) -> None:
     loads = memory_check.Loads(loader.load)
     has_room = loads.beside if beside else lambda spec: False
-    self.server = server_fixture.ServerFixture(
-      loads.load, cell_options.Behaviour(has_room=has_room)
-    )
+    self.server = server_fixture.ServerFixture(loads.load, has_room=has_room)
     self.addCleanup(self.server.stop)
 
   def _load(self, key: str, checkpoint: str, **overrides: str) -> None:

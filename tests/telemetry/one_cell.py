@@ -14,7 +14,6 @@ from saxml_ext.params import gptj
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
 from saxml_ext.server.monitoring import monitoring_app
-from saxml_ext.server.monitoring import profiles
 from saxml_ext.server.testing import fake_runner
 from saxml_ext.server.testing import server_fixture
 
@@ -57,9 +56,7 @@ class OneCell:
     self.server = server_fixture.ServerFixture(
       server_fixture.fake_load_fn(_Params, self.runner)
     )
-    pages = monitoring_app.Pages(
-      self.server.models, lambda: True, (), profiles.Profiles('')
-    )
+    pages = monitoring_app.Pages(self.server.models, lambda: True, (), '')
     self._web = web.WebServer(pages.app())
     self.server.run(self._web.start(0))
     self.server_port = self._web.port

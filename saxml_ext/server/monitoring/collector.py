@@ -10,8 +10,8 @@ docs/proposals/003). Cache for keys and values is set aside by slot here, so
 its utilization is that of the slots.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import jax
 from prometheus_client import core
@@ -25,18 +25,17 @@ from saxml_ext.server.scheduling import stats as stats_lib
 
 _Entries: TypeAlias = Mapping[str, entry_lib.Entry[servable_lib.Servable]]
 
-# Name of a histogram in `stats.Totals`, of the metric, and what it is.
+_Values: TypeAlias = Iterable[tuple[tuple[str, ...], float]]
+_METHOD = ('model', 'method')
+
+# Name in `stats.Totals`, of the metric, and its help.
 _HISTOGRAMS = (
   (
     'latency',
     'sax_request_seconds',
     'Seconds from the arrival of a call to its answer, of those answered.',
   ),
-  (
-    'queue',
-    'sax_queue_seconds',
-    'Seconds that a request waited for a slot.',
-  ),
+  ('queue', 'sax_queue_seconds', 'Seconds that a request waited for a slot.'),
   (
     'first_token',
     'sax_time_to_first_token_seconds',
@@ -54,24 +53,47 @@ _HISTOGRAMS = (
     'Requests that were in slots when one was admitted.',
   ),
 )
-# Help, vLLM's name, ours, and the value.
+_COUNTERS = (
+  (
+    'expired',
+    'sax_requests_expired',
+    'Requests whose deadline passed in the queue, which no device saw.',
+  ),
+  (
+    'prompt_tokens',
+    'sax_prompt_tokens',
+    'Tokens of prompts that were answered.',
+  ),
+  (
+    'output_tokens',
+    'sax_output_tokens',
+    'Tokens of answers; of several to one request, those of the best.',
+  ),
+)
+# Help, our name, vLLM's name or '', and the value.
 _LOADS: tuple[tuple[str, str, str, Callable[[stats_lib.Load], float]], ...] = (
   (
+    'Requests that can be decoded together.',
+    'sax_slots',
+    '',
+    lambda load: load.slots,
+  ),
+  (
     'Requests that wait for a slot.',
-    'vllm:num_requests_waiting',
     'sax_requests_waiting',
+    'vllm:num_requests_waiting',
     lambda load: load.queued,
   ),
   (
     'Requests in slots.',
-    'vllm:num_requests_running',
     'sax_requests_running',
+    'vllm:num_requests_running',
     lambda load: load.running,
   ),
   (
     'Part of the slots, and so of the cache, that is in use, from 0 to 1.',
-    'vllm:kv_cache_usage_perc',
     'sax_slot_utilization',
+    'vllm:kv_cache_usage_perc',
     lambda load: load.running / max(load.slots, 1),
   ),
 )
@@ -104,77 +126,74 @@ class ModelsCollector(registry.Collector):
     yield from _memory()
 
 
+def _gauge(
+  name: str, text: str, labels: Sequence[str], values: _Values
+) -> core.Metric:
+  return _filled(core.GaugeMetricFamily(name, text, labels=labels), values)
+
+
+def _counter(
+  name: str, text: str, labels: Sequence[str], values: _Values
+) -> core.Metric:
+  return _filled(core.CounterMetricFamily(name, text, labels=labels), values)
+
+
+def _filled(family: Any, values: _Values) -> core.Metric:
+  for labels, value in values:
+    family.add_metric(labels, value)
+  return family
+
+
 def _states(
   entries: _Entries, load_seconds: Mapping[str, float]
 ) -> Iterator[core.Metric]:
-  states = core.GaugeMetricFamily(
+  yield _gauge(
     'sax_model_state',
     'Whether a model is in this state: 1 or 0.',
-    labels=('model', 'state'),
+    ('model', 'state'),
+    [
+      ((key, state.name), float(entry.state is state))
+      for key, entry in entries.items()
+      for state in entry_lib.State
+    ],
   )
-  seconds = core.GaugeMetricFamily(
+  yield _gauge(
     'sax_model_load_seconds',
     'Seconds that the last load of a model took.',
-    labels=('model',),
+    ('model',),
+    [((k,), load_seconds[k]) for k in entries if k in load_seconds],
   )
-  for key, entry in entries.items():
-    for state in entry_lib.State:
-      states.add_metric((key, state.name), float(entry.state is state))
-    if key in load_seconds:
-      seconds.add_metric((key,), load_seconds[key])
-  yield states
-  yield seconds
 
 
 def _loads(loads: Mapping[str, stats_lib.Load]) -> Iterator[core.Metric]:
-  slots = core.GaugeMetricFamily(
-    'sax_slots', 'Requests that can be decoded together.', labels=('model',)
-  )
-  for key, load in loads.items():
-    slots.add_metric((key,), load.slots)
-  yield slots
-  for text, theirs, ours, value in _LOADS:
-    for name, label in ((ours, 'model'), (theirs, 'model_name')):
-      family = core.GaugeMetricFamily(name, text, labels=(label,))
-      for key, load in loads.items():
-        family.add_metric((key,), value(load))
-      yield family
+  for text, ours, theirs, value in _LOADS:
+    values = [((key,), value(load)) for key, load in loads.items()]
+    yield _gauge(ours, text, ('model',), values)
+    if theirs:
+      yield _gauge(theirs, text, ('model_name',), values)
 
 
 def _totals(
   totals: Mapping[tuple[str, str], stats_lib.Totals],
 ) -> Iterator[core.Metric]:
-  labels = ('model', 'method')
-  requests = core.CounterMetricFamily(
+  yield _counter(
     'sax_requests',
     'Calls that ended, by the status they ended with: RESOURCE_EXHAUSTED for'
     ' those refused, CANCELLED for those given up.',
-    labels=(*labels, 'code'),
+    (*_METHOD, 'code'),
+    [
+      ((*key, code), count)
+      for key, total in totals.items()
+      for code, count in total.codes.items()
+    ],
   )
-  expired = core.CounterMetricFamily(
-    'sax_requests_expired',
-    'Requests whose deadline passed in the queue, which no device saw.',
-    labels=labels,
-  )
-  prompt = core.CounterMetricFamily(
-    'sax_prompt_tokens', 'Tokens of prompts that were answered.', labels=labels
-  )
-  output = core.CounterMetricFamily(
-    'sax_output_tokens',
-    'Tokens of answers; of several to one request, those of the best.',
-    labels=labels,
-  )
-  for key, total in totals.items():
-    for code, count in total.codes.items():
-      requests.add_metric((*key, code), count)
-    expired.add_metric(key, total.expired)
-    prompt.add_metric(key, total.prompt_tokens)
-    output.add_metric(key, total.output_tokens)
-  yield from (requests, expired, prompt, output)
-  for name, metric, text in _HISTOGRAMS:
-    family = core.HistogramMetricFamily(metric, text, labels=labels)
+  for attribute, name, text in _COUNTERS:
+    values = [(key, getattr(total, attribute)) for key, total in totals.items()]
+    yield _counter(name, text, _METHOD, values)
+  for attribute, name, text in _HISTOGRAMS:
+    family = core.HistogramMetricFamily(name, text, labels=_METHOD)
     for key, total in totals.items():
-      found = total.histograms[name]
+      found = total.histograms[attribute]
       family.add_metric(key, _buckets(found), found.total)
     yield family
 
@@ -185,19 +204,20 @@ def _buckets(found: stats_lib.Counts) -> list[tuple[str, float]]:
 
 
 def _memory() -> Iterator[core.Metric]:
-  """Memory of devices that tell: not of a CPU's, see process_* there."""
-  family = core.GaugeMetricFamily(
+  """Yields the memory of devices that report it; CPUs do not, see process_*."""
+  kinds = {
+    'bytes_in_use': 'in_use',
+    'peak_bytes_in_use': 'peak',
+    'bytes_limit': 'limit',
+  }
+  yield _gauge(
     'sax_device_memory_bytes',
     'Memory of a device: in_use, peak and limit.',
-    labels=('device', 'kind'),
+    ('device', 'kind'),
+    [
+      ((str(device.id), kinds[name]), value)
+      for device in jax.local_devices()
+      for name, value in (device.memory_stats() or {}).items()
+      if name in kinds
+    ],
   )
-  for device in jax.local_devices():
-    found = device.memory_stats() or {}
-    for name, kind in (
-      ('bytes_in_use', 'in_use'),
-      ('peak_bytes_in_use', 'peak'),
-      ('bytes_limit', 'limit'),
-    ):
-      if name in found:
-        family.add_metric((str(device.id), kind), found[name])
-  yield family

@@ -12,7 +12,6 @@ from saxml_ext.common.telemetry import web
 from saxml_ext.server.lifecycle import lifecycle
 from saxml_ext.server.loading import servable
 from saxml_ext.server.monitoring import monitoring_app
-from saxml_ext.server.monitoring import profiles
 
 _HTTP_PORT = flags.DEFINE_integer(
   'http_port',
@@ -57,9 +56,7 @@ class Monitoring:
     self._server: web.WebServer | None = None
     if _HTTP_PORT.value >= 0:
       directory = _PROFILE_DIR.value and user_path.resolve(_PROFILE_DIR.value)
-      pages = monitoring_app.Pages(
-        models, serves, expected, profiles.Profiles(directory)
-      )
+      pages = monitoring_app.Pages(models, serves, expected, directory)
       self._server = web.WebServer(pages.app(), web.server_context())
 
   async def start(self) -> None:

@@ -7,9 +7,13 @@ GET  /readyz     200 while it takes requests and has what it was started with;
 POST /profile    takes a JAX profile, ?seconds=3, from this machine only
 """
 
+import asyncio
 from collections.abc import Callable, Collection
+import datetime
 import http
+import os
 
+import jax
 import prometheus_client
 from prometheus_client import exposition
 from starlette import applications
@@ -23,7 +27,6 @@ from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.lifecycle import lifecycle
 from saxml_ext.server.loading import servable
 from saxml_ext.server.monitoring import collector
-from saxml_ext.server.monitoring import profiles as profiles_lib
 
 _CODES = {
   errors.FailedPrecondition.code: http.HTTPStatus.FORBIDDEN,
@@ -31,6 +34,67 @@ _CODES = {
   errors.PermissionDenied.code: http.HTTPStatus.FORBIDDEN,
   errors.ResourceExhausted.code: http.HTTPStatus.TOO_MANY_REQUESTS,
 }
+
+_LEAST_SECS, _MOST_SECS = 0.1, 60.0
+
+
+class Profiles:
+  """Takes one profile at a time."""
+
+  def __init__(self, directory: str):
+    """Takes the directory that gets a folder per profile; '' for none."""
+    self._directory = directory
+    self._busy = False
+
+  async def take(self, seconds: float) -> str:
+    """Profiles this process, whatever it does meanwhile.
+
+    Args:
+      seconds: from 0.1 to 60.
+
+    Returns:
+      The folder, which TensorBoard's profile plugin and XProf read.
+
+    Raises:
+      FailedPrecondition: there is no directory for profiles.
+      InvalidArgument: that is too short or too long.
+      ResourceExhausted: another profile is being taken.
+    """
+    if not self._directory:
+      raise errors.FailedPrecondition(
+        'no profiles are taken here: start the server with --profile_dir=DIR'
+      )
+    if not _LEAST_SECS <= seconds <= _MOST_SECS:
+      raise errors.InvalidArgument(
+        f'seconds is {seconds:g}; from {_LEAST_SECS:g} to {_MOST_SECS:g}'
+      )
+    if self._busy:
+      raise errors.ResourceExhausted(
+        'another profile is being taken; try again when it is done',
+        retry_after=seconds,
+      )
+    self._busy = True
+    try:
+      return await self._take(seconds)
+    finally:
+      self._busy = False
+
+  async def _take(self, seconds: float) -> str:
+    now = datetime.datetime.now(datetime.UTC)
+    folder = os.path.join(self._directory, now.strftime('%Y%m%d-%H%M%S'))
+    # JAX's programs and devices: with every call of Python besides, a server
+    # would do little else than be profiled.
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0
+    # On threads, for both take a while; requests are served meanwhile.
+    await asyncio.to_thread(
+      jax.profiler.start_trace, folder, profiler_options=options
+    )
+    try:
+      await asyncio.sleep(seconds)
+    finally:
+      await asyncio.to_thread(jax.profiler.stop_trace)
+    return folder
 
 
 class Pages:
@@ -41,7 +105,7 @@ class Pages:
     models: lifecycle.Models[servable.Servable],
     serves: Callable[[], bool],
     expected: Collection[str],
-    profiles: profiles_lib.Profiles,
+    profile_dir: str,
   ):
     """Registers nothing outside of itself.
 
@@ -49,12 +113,12 @@ class Pages:
       models: of the server.
       serves: whether calls are taken.
       expected: keys of models that must be loaded for the server to be ready.
-      profiles: takes them.
+      profile_dir: The directory of JAX profiles; '' if none can be taken.
     """
     self._models = models
     self._serves = serves
     self._expected = expected
-    self._profiles = profiles
+    self._profiles = Profiles(profile_dir)
     self._registry = prometheus_client.CollectorRegistry()
     self._registry.register(collector.ModelsCollector(models))
 

@@ -20,7 +20,6 @@ from saxml_ext.params import gptj
 from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.server.monitoring import monitoring_app
-from saxml_ext.server.monitoring import profiles
 from saxml_ext.server.testing import fake_runner
 from saxml_ext.server.testing import server_fixture
 
@@ -54,9 +53,8 @@ class MonitoringTest(absltest.TestCase):
     self.start([], self.folder)
 
   def start(self, expected: list[str], folder: str) -> None:
-    taken = profiles.Profiles(folder)
     pages = monitoring_app.Pages(
-      self.server.models, lambda: self.serves, expected, taken
+      self.server.models, lambda: self.serves, expected, folder
     )
     server = web.WebServer(pages.app())
     self.server.run(server.start(0))
@@ -195,7 +193,7 @@ class MonitoringTest(absltest.TestCase):
 class ProfilesTest(absltest.TestCase):
   def test_one_at_a_time(self):
     async def both() -> list[object]:
-      taken = profiles.Profiles(self.create_tempdir().full_path)
+      taken = monitoring_app.Profiles(self.create_tempdir().full_path)
       return await asyncio.gather(
         taken.take(0.1), taken.take(0.1), return_exceptions=True
       )

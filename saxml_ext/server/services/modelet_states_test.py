@@ -13,7 +13,6 @@ import grpc
 from saxml_ext.params import gptj
 from saxml_ext.protobuf import common_pb2
 from saxml_ext.protobuf import modelet_pb2
-from saxml_ext.server.startup import cell_options
 from saxml_ext.server.testing import fake_runner
 from saxml_ext.server.testing import server_fixture
 
@@ -134,7 +133,7 @@ class ModeletStatesTest(parameterized.TestCase):
 
   def _start(self, keep_static: bool) -> None:
     self.server = server_fixture.ServerFixture(
-      self._load, cell_options.Behaviour(keep_static=keep_static)
+      self._load, keep_static=keep_static
     )
     self.addCleanup(self.server.stop)
     self.addCleanup(self.load_gate.set)

@@ -17,7 +17,6 @@ from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.lifecycle import lifecycle
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
-from saxml_ext.server.startup import cell_options as behaviour_lib
 from saxml_ext.server.testing import fake_runner
 from saxml_ext.server.vocabulary import codec
 
@@ -37,10 +36,10 @@ class ServerFixture:
   def __init__(
     self,
     load_fn: lifecycle.LoadFn[servable.Servable],
-    behaviour: behaviour_lib.Behaviour = behaviour_lib.DEFAULT,
+    **choices: Any,
   ):
     self._load_fn = load_fn
-    self._behaviour = behaviour
+    self._choices = choices
     self._loop = asyncio.new_event_loop()
     self._thread = threading.Thread(target=self._loop.run_forever)
     self._thread.start()
@@ -79,7 +78,7 @@ class ServerFixture:
     self._loop.close()
 
   async def _start(self) -> model_server.ModelServer:
-    server = model_server.ModelServer(self._load_fn, 0, self._behaviour)
+    server = model_server.ModelServer(self._load_fn, 0, **self._choices)
     await server.start()
     return server
 

@@ -4,15 +4,12 @@ The others stand in `server.py`. Names and meanings are stock's, see
 saxml/server/model_service_main.py of google/saxml.
 """
 
-from collections.abc import Callable
 import json
 
 from absl import flags
 import jax
 
 from saxml_ext.common import errors
-from saxml_ext.server.lifecycle import entry as entry_lib
-from saxml_ext.server.startup import cell_options as behaviour_lib
 
 _ADMIN_PORT = flags.DEFINE_integer(
   'admin_port',
@@ -73,15 +70,9 @@ def keeps_static() -> bool:
   return _KEEP_STATICALLY_LOADED_MODELS.value
 
 
-def behaviour(
-  has_room: Callable[[entry_lib.Spec], bool],
-) -> behaviour_lib.Behaviour:
-  """What the flags choose; see `behaviour` for `has_room`."""
-  return behaviour_lib.Behaviour(
-    early_reject=_EARLY_REJECT_ON_DORMANT.value,
-    keep_static=keeps_static(),
-    has_room=has_room,
-  )
+def early_reject() -> bool:
+  """Returns True if requests are refused once the server is to stop."""
+  return _EARLY_REJECT_ON_DORMANT.value
 
 
 def overrides(count: int) -> list[dict[str, str]]:

@@ -22,7 +22,7 @@ from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import lm_pb2_grpc
 from saxml_ext.protobuf import modelet_pb2
 from saxml_ext.protobuf import modelet_pb2_grpc
-from saxml_ext.server.startup import server_flags
+from saxml_ext.server import server_flags
 from saxml_ext.server.testing import small_model
 
 fast_compile.install()
