@@ -26,9 +26,6 @@ from saxml_ext.groups import followers as members_lib
 from saxml_ext.groups import group_engine
 from saxml_ext.groups import leader_runner
 from saxml_ext.groups import ordered_log
-from saxml_ext.groups.waiting import follower_answers as answers_lib
-from saxml_ext.groups.waiting import stopwatch
-from saxml_ext.groups.waiting import turns
 from saxml_ext.protobuf import group_pb2
 from saxml_ext.protobuf import modelet_pb2
 
@@ -98,8 +95,8 @@ class Leader(Generic[group_engine.PreparedT]):
       self._members, num_processes, limits.silence
     )
     self._log = ordered_log.OrderedLog(self._members.all)
-    self._stopwatch = stopwatch.Stopwatch(self._late)
-    self._turn = turns.FairLock()
+    self._stopwatch = ordered_log.Stopwatch(self._late)
+    self._turn = ordered_log.FairLock()
     # Guards what follows.
     self._lock = threading.Condition()
     self._finishing = False
@@ -194,7 +191,7 @@ class Leader(Generic[group_engine.PreparedT]):
     what: str,
     call: Callable[[], _T],
     limit: float | None = None,
-    answers: answers_lib.Answers | None = None,
+    answers: ordered_log.Answers | None = None,
   ) -> _T:
     """Makes a call in every process; it does not return if it fails.
 
@@ -299,8 +296,8 @@ class Leader(Generic[group_engine.PreparedT]):
     return leader_runner.LeaderRunner(self.run, model, runner)
 
   def _wait_while_wanted(
-    self, model: int, answers: answers_lib.Answers, deadline: float
-  ) -> answers_lib.Answers | None:
+    self, model: int, answers: ordered_log.Answers, deadline: float
+  ) -> ordered_log.Answers | None:
     """Waits until all have prepared a model, or nobody wants it any more.
 
     Returns:
@@ -315,17 +312,17 @@ class Leader(Generic[group_engine.PreparedT]):
       if left <= 0 or not answers.wait(min(left, _ASK)):
         return None
 
-  def _append_unload(self, model: int) -> answers_lib.Answers:
+  def _append_unload(self, model: int) -> ordered_log.Answers:
     answers = self._log.expect()
     entry = group_pb2.Entry(model=model, unload=group_pb2.Unload())
     self._append(entry, answers)
     return answers
 
-  def _wait_for_unload(self, answers: answers_lib.Answers) -> None:
+  def _wait_for_unload(self, answers: ordered_log.Answers) -> None:
     self._wait(answers, 'unloaded a model', self._limits.load)
 
   def _append(
-    self, entry: group_pb2.Entry, answers: answers_lib.Answers | None = None
+    self, entry: group_pb2.Entry, answers: ordered_log.Answers | None = None
   ) -> int:
     """Appends to the log; does not return once the group has ended."""
     if self._ended:
@@ -333,7 +330,7 @@ class Leader(Generic[group_engine.PreparedT]):
     return self._log.append(entry, answers)
 
   def _wait(
-    self, answers: answers_lib.Answers, what: str, seconds: float
+    self, answers: ordered_log.Answers, what: str, seconds: float
   ) -> dict[int, group_pb2.Answer]:
     """Waits for all answers; if some do not come, the group ends."""
     if missing := answers.wait(seconds):
@@ -363,7 +360,7 @@ class Leader(Generic[group_engine.PreparedT]):
     timer.daemon = True
     timer.start()
 
-  def _late(self, call: stopwatch.Call) -> None:
+  def _late(self, call: ordered_log.Call) -> None:
     """Ends the group, because a call takes too long."""
     slow = self._named(lambda member: member.applied < call.sequence)
     self.end(

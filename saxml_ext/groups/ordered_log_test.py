@@ -9,7 +9,6 @@ from absl.testing import absltest
 from saxml_ext.groups import followers as members_lib
 from saxml_ext.groups import group_engine
 from saxml_ext.groups import ordered_log
-from saxml_ext.groups.waiting import turns
 from saxml_ext.protobuf import group_pb2
 
 _TIMEOUT = 300
@@ -43,7 +42,7 @@ class OrderedLogTest(absltest.TestCase):
 
   def test_entries_arrive_in_the_order_of_their_numbers(self):
     """A second thread comes when the first has its number, and has not sent."""
-    lock = self.log._lock = turns.FairLock()  # It shows who waits.
+    lock = self.log._lock = ordered_log.FairLock()  # It shows who waits.
     numbers: queue.SimpleQueue[int] = queue.SimpleQueue()
     second = threading.Thread(
       target=lambda: numbers.put(self.log.append(group_pb2.Entry()))

@@ -55,7 +55,6 @@ from saxml_ext.server import serving
 from saxml_ext.server.group import group_flags
 from saxml_ext.server.group import group_follower
 from saxml_ext.server.group import group_leader
-from saxml_ext.server.group import group_prepare
 from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.lifecycle import lifecycle
 from saxml_ext.server.loading import loader
@@ -155,7 +154,7 @@ def _loads() -> memory_check.Loads:
   )
 
 
-def _prepare_fn() -> group_prepare.PrepareFn:
+def _prepare_fn() -> group_leader.PrepareFn:
   """Prepares models in a process of a group, with the same programs."""
   return functools.partial(loader.prepare, programs=program_flags.sets())
 
@@ -259,7 +258,7 @@ def _serve(
   sax_cell: str,
   extend: Callable[[_LoadFn], _LoadFn],
   more_paths: Collection[str],
-  prepare: group_prepare.PrepareFn,
+  prepare: group_leader.PrepareFn,
 ) -> None:
   """Serves until told to stop, alone or as one of a group."""
   known = [*registry.names(), *more_paths]
@@ -323,7 +322,7 @@ def main(
   argv: Sequence[str],
   extend: Callable[[_LoadFn], _LoadFn] = lambda load_fn: load_fn,
   more_paths: Collection[str] = (),
-  prepare: group_prepare.PrepareFn | None = None,
+  prepare: group_leader.PrepareFn | None = None,
 ) -> None:
   """Serves until told to stop.
 

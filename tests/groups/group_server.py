@@ -31,7 +31,7 @@ _COMPLETED = flags.DEFINE_string(
 
 @dataclasses.dataclass(frozen=True)
 class _Prepared:
-  """An instant engine, see `group_prepare.Prepared`."""
+  """An instant engine, see `prepared.Prepared`."""
 
   identity: Mapping[str, str]
   settings: settings_lib.Settings

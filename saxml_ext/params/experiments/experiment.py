@@ -28,7 +28,7 @@ from saxml_ext.engine import variables as variables_lib
 from saxml_ext.families import praxis_models
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.params import template
-from saxml_ext.params.experiments import decoding
+from saxml_ext.params.experiments import pax_serving
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import compat
 from saxml_ext.pax import description
@@ -85,7 +85,7 @@ def of(
       )
       task.model.dtype = jnp.dtype(dtype)
       task.model.fprop_dtype = jnp.dtype(settings.dtype)
-      task.model.decoder_tpl = decoding.hparams(settings)
+      task.model.decoder_tpl = pax_serving.hparams(settings)
       task.train.learner.loss_name = 'total_loss'
       task.train.learner.optimizer = Config(
         optimizers.Adam,

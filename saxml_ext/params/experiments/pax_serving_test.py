@@ -4,7 +4,6 @@ from absl.testing import absltest
 
 from saxml_ext.common import errors
 from saxml_ext.params import settings as settings_lib
-from saxml_ext.params.experiments import decoding
 from saxml_ext.params.experiments import pax_serving
 
 # praxis can be imported once the modules above have prepared it.
@@ -25,7 +24,7 @@ def _decoders(
   experiment: type, own: decoder_hparams.DecoderHParams
 ) -> tuple[settings_lib.Settings, decoder_hparams.DecoderHParams]:
   settings = settings_lib.Settings.of(pax_serving.params_of(experiment, own))
-  return settings, decoding.hparams(settings, own)
+  return settings, pax_serving.hparams(settings, own)
 
 
 class ServingTest(absltest.TestCase):

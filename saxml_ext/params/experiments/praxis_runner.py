@@ -7,13 +7,13 @@ request decode a prompt of one token, whose answer is thrown away.
 
 from collections.abc import Callable, Mapping
 import math
-import secrets
 from typing import Any
 
 import jax
 import numpy as np
 
 from saxml_ext.common import errors
+from saxml_ext.common import request_options
 from saxml_ext.engine import request as request_lib
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.pax import compat
@@ -217,7 +217,7 @@ class PraxisRunner:
       ids[slot, : lengths[slot]] = request.tokens
     batch = _batch(ids, lengths, **self._choices(requests))
     # A raw key, which is the only kind that praxis' samplers take.
-    key = jax.random.PRNGKey(secrets.randbits(32))
+    key = jax.random.PRNGKey(request_options.draw_seed())
     outputs = jax.device_get(self._decode(self._variables, batch, key))
     return {
       slot: _result(lengths[slot], *(output[slot] for output in outputs))
@@ -231,27 +231,23 @@ class PraxisRunner:
     if not self._samples:
       return {}
     engine = self._settings.engine
-    fields = {
-      'temperature': ('temperature', engine.temperature, np.float32),
-      'per_example_max_decode_steps': (
-        'max_new_tokens',
-        engine.max_new_tokens,
-        np.int32,
-      ),
-      'per_example_top_p': ('top_p', 1.0, np.float32),
-      'gumbel_prng_key': ('seed', None, np.uint32),
+    defaults = {
+      'temperature': (engine.temperature, np.float32),
+      'max_new_tokens': (engine.max_new_tokens, np.int32),
+      'top_p': (1.0, np.float32),
     }
     if engine.max_top_k:
-      fields['per_example_top_k'] = ('top_k', engine.max_top_k, np.int32)
-    choices = {}
-    for name, (field, default, dtype) in fields.items():
-      values = np.full(self.num_slots, default or 0, dtype)
+      defaults['top_k'] = (engine.max_top_k, np.int32)
+    seeds = np.zeros(self.num_slots, np.uint32)
+    choices = {request_options.BY_ENGINE['seed'].extra_input: seeds}
+    for field, (default, dtype) in defaults.items():
+      name = request_options.BY_ENGINE[field].extra_input
+      choices[name] = np.full(self.num_slots, default, dtype)
       for slot, request in requests.items():
-        given = getattr(request, field)
-        if given is None:
-          given = secrets.randbits(32) if field == 'seed' else default
-        values[slot] = given % 2**32 if field == 'seed' else given
-      choices[name] = values
+        if (given := getattr(request, field)) is not None:
+          choices[name][slot] = given
+    for slot, request in requests.items():
+      seeds[slot] = request_options.with_seed(request).seed % 2**32
     return choices
 
 

@@ -17,9 +17,6 @@ from saxml_ext.server.scheduling import scheduler
 from saxml_ext.server.services import calls
 from saxml_ext.server.services import requests
 
-MOST_STOP_TEXTS = request_options.MOST_STOP_TEXTS
-MOST_STOP_CHARACTERS = request_options.MOST_STOP_CHARACTERS
-MOST_STOP_IDS = request_options.MOST_STOP_IDS
 # Fields whose value is the engine's, under the same name.
 _PLAIN = [
   name
@@ -57,11 +54,6 @@ class Asked:
   stream: bool
   priority: int
 
-  @property
-  def is_watched(self) -> bool:
-    """Whether the service has to see the answer grow."""
-    return self.query.stream
-
 
 async def read(
   model: servable_lib.Servable,
@@ -80,7 +72,8 @@ async def read(
     errors.ResourceExhausted: the model has no room for another request.
   """
   _check_stop_texts(model, request)
-  _check_priority(request)
+  most = request_options.MOST_PRIORITY
+  _check('priority', request.priority, -most, most, 'lower numbers first')
   model.scheduler.check_admission(scheduler.GENERATE, client)
   given = await _prompt(model, request)
   tokens = given
@@ -93,10 +86,10 @@ async def read(
   sampled = not request_lib.with_defaults(
     dataclasses.replace(query, stop_ids=fit), model.settings.engine
   ).beam_search
-  if sampled:
-    query = _with_seed(query, request)
-  else:
+  if not sampled:
     _check_beams(request)
+  elif request.HasField('fallback_seed') and not request.HasField('seed'):
+    query = dataclasses.replace(query, seed=request.fallback_seed)
   n = request.n if request.HasField('n') else 1
   watched = wanted[len(fit) :] if sampled else ()
   stops = tuple(request.stop)
@@ -176,18 +169,12 @@ def _query(
   limit = requests.max_new_tokens(defaults, most)
   if request.HasField('max_tokens'):
     limit = request.max_tokens
-    if not 1 <= limit <= most:
-      raise errors.InvalidArgument(
-        f'max_tokens is {limit}; between 1 and {most}, the MAX_DECODE_STEPS of'
-        ' this model'
-      )
+    whose = 'the MAX_DECODE_STEPS of this model'
+    _check('max_tokens', limit, 1, most, whose)
   least = min(settings.engine.min_new_tokens, limit)
   if request.HasField('min_tokens'):
     least = request.min_tokens
-    if not 0 <= least <= limit:
-      raise errors.InvalidArgument(
-        f'min_tokens is {least}; between 0 and max_tokens, which is {limit}'
-      )
+    _check('min_tokens', least, 0, limit, 'the max_tokens of the request')
   for name in _PLAIN:
     if request.HasField(name):
       chosen[name] = getattr(request, name)
@@ -212,14 +199,6 @@ def _beam_search(
   if settings.engine.has_samples and _of_samples(request):
     return False
   return None
-
-
-def _with_seed(
-  query: request_lib.Request, request: completion_pb2.CompleteRequest
-) -> request_lib.Request:
-  if request.HasField('seed') or not request.HasField('fallback_seed'):
-    return query
-  return dataclasses.replace(query, seed=request.fallback_seed)
 
 
 def _of_samples(request: completion_pb2.CompleteRequest) -> list[str]:
@@ -257,10 +236,7 @@ def _rows(
       f' {"beam search" if sampled else "samples"} alone: leave it out, or'
       ' publish the model with MIXED_SEARCH=true, which has both'
     )
-  if not 1 <= n <= most:
-    raise errors.InvalidArgument(
-      f'n is {n}; between 1 and {most}, the {name} of this model'
-    )
+  _check('n', n, 1, most, f'the {name} of this model')
   if sampled:
     return {'num_samples': n}
   beams = most if query.num_beams is None else query.num_beams
@@ -281,10 +257,10 @@ def _stop_ids(
   own: Sequence[int] = ()
   if not request.ignore_eos:
     own = query.stop_ids or (() if model.eos_id is None else (model.eos_id,))
-  if len(request.stop_token_ids) > MOST_STOP_IDS:
+  if len(request.stop_token_ids) > request_options.MOST_STOP_IDS:
     raise errors.InvalidArgument(
       f'there are {len(request.stop_token_ids)} stop_token_ids; at most'
-      f' {MOST_STOP_IDS}: leave some out'
+      f' {request_options.MOST_STOP_IDS}: leave some out'
     )
   check_ids('stop_token_ids', request.stop_token_ids, model)
   return tuple(dict.fromkeys([*own, *request.stop_token_ids]))
@@ -313,28 +289,27 @@ def _check_length(
     )
 
 
-def _check_priority(request: completion_pb2.CompleteRequest) -> None:
-  most = request_options.MOST_PRIORITY
-  if abs(request.priority) > most:
+def _check(name: str, value: int, least: int, most: int, meaning: str) -> None:
+  """Raises errors.InvalidArgument for a value out of its range."""
+  if not least <= value <= most:
     raise errors.InvalidArgument(
-      f'priority is {request.priority}; between -{most} and {most}, lower'
-      ' numbers first'
+      f'{name} is {value}; between {least} and {most}, {meaning}'
     )
 
 
 def _check_stop_texts(
   model: servable_lib.Servable, request: completion_pb2.CompleteRequest
 ) -> None:
-  if len(request.stop) > MOST_STOP_TEXTS:
+  if len(request.stop) > request_options.MOST_STOP_TEXTS:
     raise errors.InvalidArgument(
-      f'there are {len(request.stop)} stop texts; at most {MOST_STOP_TEXTS}:'
+      f'there are {len(request.stop)} stop texts; at most {request_options.MOST_STOP_TEXTS}:'
       ' leave some out'
     )
   for text in request.stop:
-    if not 1 <= len(text) <= MOST_STOP_CHARACTERS:
+    if not 1 <= len(text) <= request_options.MOST_STOP_CHARACTERS:
       raise errors.InvalidArgument(
         f'a stop text has {len(text)} characters; between 1 and'
-        f' {MOST_STOP_CHARACTERS}'
+        f' {request_options.MOST_STOP_CHARACTERS}'
       )
   if request.stop and model.codecs.words is None:
     raise errors.InvalidArgument(

@@ -60,7 +60,7 @@ class CompletionService(completion_pb2_grpc.CompletionServicer):
         lambda on_progress: model.scheduler.generate(
           asked.query,
           call.deadline,
-          on_progress=on_progress if asked.is_watched else None,
+          on_progress=on_progress if asked.query.stream else None,
           client=call.client,
           priority=asked.priority,
         )

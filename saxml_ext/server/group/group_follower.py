@@ -5,12 +5,13 @@ On its port it says whether it is one of the group (grpc.health.v1).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from concurrent import futures
 import contextlib
 import os
 import sys
 import threading
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from absl import logging
 
@@ -23,8 +24,8 @@ from saxml_ext.groups import formation
 from saxml_ext.groups import group_engine
 from saxml_ext.groups import leader_address
 from saxml_ext.server import signals
-from saxml_ext.server.group import group_prepare
 from saxml_ext.server.lifecycle import cancellation
+from saxml_ext.server.lifecycle import entry as entry_lib
 
 # Seconds beyond those of the drain in which the leader says that all is done.
 _PATIENCE = 10.0
@@ -38,8 +39,8 @@ async def serve(
   port: int,
   host: str,
   drain_secs: float,
-  prepare: group_prepare.PrepareFn,
-  leave: Callable[[str, str], Awaitable[None]],
+  prepare: Callable[[entry_lib.Spec], group_engine.Prepared],
+  leave: Callable[[str, str], Coroutine[Any, Any, None]],
 ) -> None:
   """Follows the leader until it says that all is done.
 
@@ -81,7 +82,7 @@ async def serve(
     logging.error('group: %s', ended.reason)
     if ended.orphan:
       told = asyncio.run_coroutine_threadsafe(
-        _awaited(leave(ended.orphan, ended.reason)), loop
+        leave(ended.orphan, ended.reason), loop
       )
       with contextlib.suppress(TimeoutError):
         told.result(_LEAVE)
@@ -91,7 +92,7 @@ async def serve(
     leader,
     group_engine.Host(formation.host_name(), formed.process_id),
     limits,
-    group_prepare.of_request(prepare),
+    lambda request: prepare(entry_lib.Spec.of(request)),
     on_joined,
     on_end,
     cancellation.checking,
@@ -117,23 +118,16 @@ async def serve(
 
 def _in_thread(function: Callable[[], bool]) -> asyncio.Future[bool]:
   """Runs a function on a thread that does not keep the process alive."""
-  loop = asyncio.get_running_loop()
-  future = loop.create_future()
+  future: futures.Future[bool] = futures.Future()
 
   def run() -> None:
     try:
-      result = function()
+      future.set_result(function())
     except errors.SaxError as e:
-      loop.call_soon_threadsafe(future.set_exception, e)
-    else:
-      loop.call_soon_threadsafe(future.set_result, result)
+      future.set_exception(e)
 
   threading.Thread(target=run, name='follower', daemon=True).start()
-  return future
-
-
-async def _awaited(work: Awaitable[None]) -> None:
-  await work
+  return asyncio.wrap_future(future)
 
 
 def _exit() -> NoReturn:

@@ -7,12 +7,13 @@ leaves the cell; then all processes of the group end.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 import dataclasses
 import os
 import sys
 import threading
 import time
+from typing import Any, TypeAlias
 
 from absl import logging
 
@@ -22,11 +23,13 @@ from saxml_ext.groups import group_engine
 from saxml_ext.groups import leader as leader_lib
 from saxml_ext.groups import leader_address
 from saxml_ext.protobuf import modelet_pb2
-from saxml_ext.server.group import group_prepare
 from saxml_ext.server.lifecycle import cancellation
 from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.loading import loader
 from saxml_ext.server.loading import servable
+
+# Prepares a model in this process, see `loader.prepare` and its result.
+PrepareFn: TypeAlias = Callable[[entry_lib.Spec], Any]
 
 # Seconds for the answers on their way out.
 _LINGER = 0.3
@@ -48,7 +51,7 @@ class Server:
   address: str
   loop: asyncio.AbstractEventLoop
   stop: Callable[[], None]
-  leave: Callable[[str], Awaitable[None]]
+  leave: Callable[[str], Coroutine[Any, Any, None]]
 
 
 class GroupLeader:
@@ -63,7 +66,7 @@ class GroupLeader:
     formed: formation.Formation,
     limits: group_engine.Limits,
     port: int,
-    prepare: group_prepare.PrepareFn,
+    prepare: PrepareFn,
     seed: int | None = None,
   ):
     """Waits until all processes are there.
@@ -84,12 +87,12 @@ class GroupLeader:
     self._served: dict[int, tuple[servable.Servable, Callable[[str], None]]]
     self._served = {}
     name = formation.host_name()
-    self._leader: leader_lib.Leader[group_prepare.Prepared]
+    self._leader: leader_lib.Leader[Any]
     self._leader = leader_lib.Leader(
       name,
       formed.num_processes,
       limits,
-      group_prepare.of_request(prepare),
+      lambda request: prepare(entry_lib.Spec.of(request)),
       on_end=self._end,
       on_stopping=self._stop,
       check_wanted=cancellation.check,
@@ -157,7 +160,7 @@ class GroupLeader:
       ).start()
     if self._server is not None:
       leaving = asyncio.run_coroutine_threadsafe(
-        _awaited(self._server.leave(reason)), self._server.loop
+        self._server.leave(reason), self._server.loop
       )
       try:
         leaving.result(_LEAVE)
@@ -169,7 +172,3 @@ class GroupLeader:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(1)
-
-
-async def _awaited(work: Awaitable[None]) -> None:
-  await work

@@ -12,6 +12,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import grpc
 
 from saxml_ext.common import errors
+from saxml_ext.protobuf import modelet_pb2
 
 # Seconds over which stock's GetStatus reports the rate of refusals.
 _REFUSAL_SECS = 10.0
@@ -57,6 +58,16 @@ class Spec:
   checkpoint_path: str
   overrides: Mapping[str, str]
   acls: Mapping[str, str]
+
+  @classmethod
+  def of(cls, request: modelet_pb2.LoadRequest) -> 'Spec':
+    """Returns what a request asks for."""
+    return cls(
+      request.model_path,
+      request.checkpoint_path,
+      dict(request.overrides),
+      dict(request.acls.items),
+    )
 
 
 class Hold:

@@ -84,7 +84,6 @@ def _load(
   path = loader.checkpoint_path(spec.checkpoint_path)
   # Late, see above. This goes first, as it prepares paxml's import, which the
   # experiment's own module is going to need.
-  from saxml_ext.params.experiments import decoding
   from saxml_ext.params.experiments import pax_serving
   from saxml_ext.params.experiments import praxis_runner
   from saxml_ext.pax import restore
@@ -105,7 +104,7 @@ def _load(
     restored.model,
     restored.variables,
     settings,
-    decoding.hparams(settings, own_decoder),
+    pax_serving.hparams(settings, own_decoder),
   )
   runner.warm_up(progress=logging.info)
   logging.info('loaded %s in %.1f s', spec.model_path, time.monotonic() - begin)

@@ -61,17 +61,8 @@ class ModeletService(modelet_pb2_grpc.ModeletServicer):
     access.check_server(context, 'Load')
     if request.model_key not in self._models.entries():
       self._check_static('Load')
-    await self._wait(
-      self._models.load(
-        request.model_key,
-        entry_lib.Spec(
-          model_path=request.model_path,
-          checkpoint_path=request.checkpoint_path,
-          overrides=dict(request.overrides),
-          acls=dict(request.acls.items),
-        ),
-      )
-    )
+    spec = entry_lib.Spec.of(request)
+    await self._wait(self._models.load(request.model_key, spec))
     return modelet_pb2.LoadResponse()
 
   @grpc_aio.method()
@@ -227,12 +218,7 @@ def _method_stats(
     recent_batch_sizes=figures.batch_sizes,
     pending_reqs=pending,
   )
-  if figures.mean is not None:
-    result.mean_latency_on_success_per_second = figures.mean
-  if figures.p50 is not None:
-    result.p50_latency_on_success_per_second = figures.p50
-  if figures.p95 is not None:
-    result.p95_latency_on_success_per_second = figures.p95
-  if figures.p99 is not None:
-    result.p99_latency_on_success_per_second = figures.p99
+  for name in ('mean', 'p50', 'p95', 'p99'):
+    if (value := getattr(figures, name)) is not None:
+      setattr(result, f'{name}_latency_on_success_per_second', value)
   return result

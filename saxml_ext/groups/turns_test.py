@@ -5,14 +5,14 @@ import time
 
 from absl.testing import absltest
 
-from saxml_ext.groups.waiting import turns
+from saxml_ext.groups import ordered_log
 
 _TIMEOUT = 300
 
 
 class FairLockTest(absltest.TestCase):
   def test_who_asks_first_is_first(self):
-    lock = turns.FairLock()
+    lock = ordered_log.FairLock()
     order = []
 
     def take(name):
@@ -35,14 +35,14 @@ class FairLockTest(absltest.TestCase):
     self.assertEqual(order, [0, 1, 2, 3, 4, 'last'])
 
   def test_error_gives_it_back(self):
-    lock = turns.FairLock()
+    lock = ordered_log.FairLock()
     with self.assertRaises(KeyError), lock:
       raise KeyError
     with lock:
       pass
 
   def test_one_at_a_time(self):
-    lock = turns.FairLock()
+    lock = ordered_log.FairLock()
     inside = 0
     most = 0
 

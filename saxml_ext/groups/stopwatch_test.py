@@ -4,7 +4,7 @@ import queue
 
 from absl.testing import absltest
 
-from saxml_ext.groups.waiting import stopwatch
+from saxml_ext.groups import ordered_log
 
 _TIMEOUT = 300
 
@@ -12,7 +12,7 @@ _TIMEOUT = 300
 class StopwatchTest(absltest.TestCase):
   def test_first_call_that_is_late_is_told(self):
     late = queue.Queue()
-    watch = stopwatch.Stopwatch(late.put)
+    watch = ordered_log.Stopwatch(late.put)
     watch.start()
     with watch.timing(1, 'a step', 1000.0):
       pass
@@ -24,7 +24,7 @@ class StopwatchTest(absltest.TestCase):
     self.assertTrue(late.empty())
 
   def test_call_that_is_over_is_not_late(self):
-    watch = stopwatch.Stopwatch(lambda _: None)
+    watch = ordered_log.Stopwatch(lambda _: None)
     with self.assertRaises(KeyError), watch.timing(1, 'a step', 0.0):
       raise KeyError
     self.assertIsNone(watch._call)
