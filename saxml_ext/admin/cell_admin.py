@@ -28,7 +28,6 @@ from saxml_ext.common import ids
 from saxml_ext.common import net
 from saxml_ext.common import storage
 from saxml_ext.common.security import access as access_lib
-from saxml_ext.common.security import caller
 from saxml_ext.common.telemetry import origin
 from saxml_ext.common.telemetry import web
 from saxml_ext.protobuf import admin_pb2
@@ -327,7 +326,7 @@ class AdminServer:
 
     Who has no verified name must be on this machine.
     """
-    names = caller.names_in(request.state.peer_certificate)
+    names = access_lib.names_in(request.state.peer_certificate)
     if names:
       origin.check_same_origin(request)
     else:

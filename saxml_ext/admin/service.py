@@ -12,7 +12,6 @@ from saxml_ext.common import errors
 from saxml_ext.common import grpc_aio
 from saxml_ext.common import ids
 from saxml_ext.common.security import access as access_lib
-from saxml_ext.common.security import caller
 from saxml_ext.protobuf import admin_pb2
 from saxml_ext.protobuf import admin_pb2_grpc
 
@@ -50,7 +49,9 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     self, request: admin_pb2.PublishRequest, context: _Context
   ) -> admin_pb2.PublishResponse:
     """Starts to serve a model."""
-    self._access.check_admin(caller.names(context), f'Publish to {self._cell}')
+    self._access.check_admin(
+      access_lib.caller_names(context), f'Publish to {self._cell}'
+    )
     self._check_model(request.model)
     controller = await self._leading()
     await controller.publish(request.model)
@@ -186,7 +187,9 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     self, request: admin_pb2.JoinRequest, context: _Context
   ) -> admin_pb2.JoinResponse:
     """Takes a model server in."""
-    self._access.check_server(caller.names(context), f'Join of {self._cell}')
+    self._access.check_server(
+      access_lib.caller_names(context), f'Join of {self._cell}'
+    )
     if not request.address:
       raise errors.InvalidArgument(
         'JoinRequest.modelet_address cannot be empty'
@@ -195,7 +198,7 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     if not request.HasField('model_server') and not request.leaving:
       raise errors.InvalidArgument('JoinRequest.modelet missing')
     controller = await self._leading()
-    await controller.members.join(request, caller.client(context))
+    await controller.members.join(request, access_lib.client_of(context))
     return admin_pb2.JoinResponse()
 
   def _check_model(self, model: admin_pb2.Model) -> None:
@@ -219,5 +222,5 @@ class AdminService(admin_pb2_grpc.AdminServicer):
     except errors.NotFound:
       model_acl = ''
     self._access.check_admin(
-      caller.names(context), f'{what} of {model_id}', model_acl
+      access_lib.caller_names(context), f'{what} of {model_id}', model_acl
     )

@@ -13,8 +13,8 @@ from absl.testing import flagsaver
 import openai
 
 from saxml_ext.client.testing import fake_cell
+from saxml_ext.common.security import access
 from saxml_ext.common.security import api_keys
-from saxml_ext.common.security import caller
 from saxml_ext.common.security import tls
 from saxml_ext.common.security.testing import cell_certs
 from saxml_ext.common.testing import modules
@@ -73,8 +73,8 @@ class GatewayTest(absltest.TestCase):
     certs = cell_certs.CellCerts(directory)
     tls.configure(certs.server())
     self.addCleanup(tls.configure, None)
-    caller.trust(['gateway.test'])
-    self.addCleanup(caller.trust, [])
+    access.trust(['gateway.test'])
+    self.addCleanup(access.trust, [])
     cell, server = self.start_cell()
     key, line = api_keys.make('alice@example.org')
     path = os.path.join(directory, 'keys')

@@ -23,7 +23,6 @@ from saxml_ext.common import cell as cell_lib
 from saxml_ext.common import grpc_util
 from saxml_ext.common.security import access
 from saxml_ext.common.security import acl_file
-from saxml_ext.common.security import caller
 from saxml_ext.common.security import tls
 from saxml_ext.common.security.testing import cell_certs
 from saxml_ext.groups import follower_streams
@@ -191,7 +190,7 @@ class AclMatrixTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
   async def asyncSetUp(self):
     asyncio.get_running_loop().set_debug(False)
     self.addCleanup(tls.configure, None)
-    self.addCleanup(caller.trust, ())
+    self.addCleanup(access.trust, ())
     self.certs = cell_certs.CellCerts(self.create_tempdir().full_path)
     self.settings = {
       stem: self.certs.make(stem)
@@ -201,7 +200,7 @@ class AclMatrixTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self.settings[''] = tls.Settings(
       ca_file=self.certs.ca_file, server_name=cell_certs.SERVER_NAME
     )
-    caller.trust(['proxy'])
+    access.trust(['proxy'])
     self.services = every_service.EveryService(
       self.certs.make('cell', cell_certs.SERVER_NAME)
     )
@@ -270,7 +269,7 @@ class AclMatrixTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     request = make(**fields).SerializeToString()
     metadata = []
     if who.claim is not None:
-      metadata.append((caller.METADATA_KEY, who.claim))
+      metadata.append((access.METADATA_KEY, who.claim))
     call = kind(f'/{path}')(request, metadata=metadata, timeout=_TIMEOUT)
     return await call.code()
 
@@ -283,7 +282,7 @@ class AclMatrixTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
       (follower_streams.HOST, 'h'),
     ]
     if who.claim is not None:
-      metadata.append((caller.METADATA_KEY, who.claim))
+      metadata.append((access.METADATA_KEY, who.claim))
     call = channel.stream_stream(
       f'/{follower_streams.SERVICE}/{follower_streams.METHOD}'
     )(metadata=metadata, timeout=_TIMEOUT)

@@ -1,13 +1,20 @@
-"""Whether a call may be made, by whoever makes it.
+"""Tells who makes a call, and checks whether they may.
+
+A name is verified by mutual TLS: it stands in the certificate that the caller
+proved to own. A gateway that verifies its own users, by API keys, tells for
+whom it calls in the metadata of the call; it is believed if its own verified
+name is among the trusted proxies.
 
 Everything fails closed: a caller whom nobody verified, a list that does not
 exist and a file that cannot be read all mean PERMISSION_DENIED. Only what is
 for `acl_file.ALL`, or has no list at all, is for everybody.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+import logging
 import os
-from typing import TypeAlias
+from typing import Any, TypeAlias
+import urllib.parse
 
 from google.protobuf import message
 import grpc
@@ -16,7 +23,6 @@ from saxml_ext.common import cell as cell_lib
 from saxml_ext.common import errors
 from saxml_ext.common import storage
 from saxml_ext.common.security import acl_file
-from saxml_ext.common.security import caller
 from saxml_ext.protobuf import admin_pb2
 
 # Seconds in which a changed file is noticed, as other admin servers do.
@@ -26,6 +32,17 @@ _EVERYBODY = ('', acl_file.ALL)
 _NOBODY = 'acl/'
 
 Names: TypeAlias = Collection[str]
+METADATA_KEY = 'sax-caller'
+# Of gRPC's properties of a peer, in the order of preference.
+_PROPERTIES = ('peer_uri', 'peer_dns', 'peer_email')
+_ALTERNATIVES = ('URI', 'DNS', 'email')
+_COMMON_NAME = 'x509_common_name'
+_SECURE = [b'ssl']
+
+_logger = logging.getLogger(__name__)
+
+_proxies: frozenset[str] = frozenset()
+_warned: set[str] = set()
 
 
 class Access:
@@ -100,7 +117,7 @@ class Access:
     """Checks that whoever calls is on a list.
 
     Args:
-      names: verified ones of the caller, see `caller`.
+      names: verified ones of the caller, see `caller_names`.
       acl: name of the list; '' is everybody.
       what: is asked for, begins the message.
 
@@ -217,9 +234,106 @@ def current() -> Access:
 def check(context: grpc.ServicerContext, acl: str, what: str) -> None:
   """See `Access.check`; of a call, by the lists of this process's cell."""
   if acl not in _EVERYBODY:
-    _current.check(caller.names(context), acl, what)
+    _current.check(caller_names(context), acl, what)
 
 
 def check_server(context: grpc.ServicerContext, what: str) -> None:
   """See `Access.check_server`; of a call, by the same lists."""
-  _current.check_server(caller.names(context), what)
+  _current.check_server(caller_names(context), what)
+
+
+def trust(proxies: Collection[str]) -> None:
+  """Names the peers that may call for others."""
+  global _proxies
+  _proxies = frozenset(proxies)
+
+
+def peer_names(context: grpc.ServicerContext) -> tuple[str, ...]:
+  """The names in the certificate of whoever is at the other end.
+
+  Those of its subject alternative names: URIs, DNS names, email addresses; if
+  there are none, its common name. Empty without a certificate.
+  """
+  properties = context.auth_context()
+  if properties.get('transport_security_type') != _SECURE:
+    return ()
+  found = [n for kind in _PROPERTIES for n in properties.get(kind, ())]
+  if not found:
+    found = list(properties.get(_COMMON_NAME, ()))
+  texts = (n.decode('ascii', 'replace') for n in found)
+  return tuple(text for text in texts if acl_file.NAME.fullmatch(text))
+
+
+def names_in(certificate: Mapping[str, Any]) -> tuple[str, ...]:
+  """The same of a certificate that a port of HTTP has verified.
+
+  Args:
+    certificate: what `ssl.SSLSocket.getpeercert` gives.
+  """
+  alternative = certificate.get('subjectAltName', ())
+  found = [
+    value for kind in _ALTERNATIVES for its, value in alternative if its == kind
+  ]
+  if not found:
+    found = [
+      value
+      for part in certificate.get('subject', ())
+      for key, value in part
+      if key == 'commonName'
+    ]
+  return tuple(name for name in found if acl_file.NAME.fullmatch(name))
+
+
+def caller_names(context: grpc.ServicerContext) -> tuple[str, ...]:
+  """All verified names of who calls; empty if nobody verified any."""
+  own = peer_names(context)
+  claims = [
+    value
+    for key, value in context.invocation_metadata() or ()
+    if key == METADATA_KEY
+  ]
+  if not claims:
+    return own
+  if not _proxies.intersection(own):
+    # Not even its own rights: a gateway that was not made a trusted proxy must
+    # not lend them to its users.
+    _warn(own)
+    return ()
+  claim = claims[0]
+  if (
+    len(claims) > 1
+    or not isinstance(claim, str)
+    or not acl_file.NAME.fullmatch(claim)
+  ):
+    return ()
+  return (claim,)
+
+
+def caller_name(context: grpc.ServicerContext) -> str:
+  """The verified name of who calls, the first of several; '' if there is none."""
+  found = caller_names(context)
+  return found[0] if found else ''
+
+
+def client_of(context: grpc.ServicerContext) -> str:
+  """What tells callers apart: the verified name, else the peer's host."""
+  return caller_name(context) or _host(context.peer())
+
+
+def _host(peer: str) -> str:
+  """The host of gRPC's "ipv4:1.2.3.4:567", "ipv6:%5B::1%5D:567", "unix:..."."""
+  kind, _, rest = urllib.parse.unquote(peer).partition(':')
+  if kind not in ('ipv4', 'ipv6'):
+    return peer
+  return rest.rpartition(':')[0].strip('[]')
+
+
+def _warn(own: tuple[str, ...]) -> None:
+  who = ', '.join(own) or 'a peer without a certificate'
+  if who not in _warned and len(_warned) < 100:
+    _warned.add(who)
+    _logger.warning(
+      '%s calls for others but is not among --trusted_proxies; it is treated as'
+      ' nobody',
+      who,
+    )

@@ -7,7 +7,7 @@ from saxml_ext.common import flag_rules
 from saxml_ext.common import net
 from saxml_ext.common import user_path
 from saxml_ext.common.security import access
-from saxml_ext.common.security import caller
+from saxml_ext.common.security import acl_file
 from saxml_ext.common.security import tls
 from saxml_ext.common.security import tls_flags
 
@@ -67,8 +67,8 @@ def open_access(sax_root: str, sax_cell: str) -> access.Access:
     InvalidArgument: a name cannot be one.
   """
   for name in _TRUSTED_PROXIES.value:
-    caller.check_name(name)
-  caller.trust(_TRUSTED_PROXIES.value)
+    acl_file.check_name(name)
+  access.trust(_TRUSTED_PROXIES.value)
   path = user_path.resolve(_ACL_FILE.value) or ''
   if sax_cell:
     opened = access.Access.of_cell(sax_root, sax_cell, path)

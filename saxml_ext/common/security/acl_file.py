@@ -5,26 +5,28 @@
       "acl/team": ["alice@example.org", "reports-gateway-key"]
     }
 
-A member is a verified name, see `caller`. The file stands beside the cell's
-config, as <sax_root>/sax/<cell>/acls.json, so that who may write the one may
-write the other.
+A member is a verified name, see `access.caller_names`. The file stands beside
+the cell's config, as <sax_root>/sax/<cell>/acls.json, so that who may write the
+one may write the other.
 """
 
 from collections.abc import Callable, Mapping
 import dataclasses
 import json
+import re
 from typing import Any
 
 from saxml_ext.common import cell as cell_lib
 from saxml_ext.common import errors
-from saxml_ext.common.security import caller
 
 # Everybody; it is in every cell and in no file.
 ALL = 'acl/all'
 # Who may join a cell, and load models on its servers.
 SERVERS = 'acl/servers'
 _PREFIX = 'acl/'
-_NAME = 'acls.json'
+# Printable ASCII, as metadata has to be, without what separates fields.
+NAME = re.compile(r'[!-~]{1,256}')
+_FILE = 'acls.json'
 
 # Data methods for which a model can have an ACL.
 METHODS = frozenset(
@@ -67,9 +69,18 @@ ABSENT = Lists({}, exists=False)
 BROKEN = Lists({}, usable=False)
 
 
+def check_name(name: str) -> None:
+  """Raises InvalidArgument if nobody can have such a name."""
+  if not NAME.fullmatch(name):
+    raise errors.InvalidArgument(
+      f'{name[:80]!r} is no name: it has 1 to 256 characters of printable ASCII'
+      ' and no spaces'
+    )
+
+
 def path_of(sax_root: str, cell: str) -> str:
   """Path of a cell's file."""
-  return f'{cell_lib.cell_dir(sax_root, cell)}/{_NAME}'
+  return f'{cell_lib.cell_dir(sax_root, cell)}/{_FILE}'
 
 
 def parse(data: bytes) -> Lists:
@@ -111,7 +122,7 @@ def _members(name: str, value: Any) -> frozenset[str]:
       f'{name} is no list of texts: write ["<member>", ...]'
     )
   for member in value:
-    caller.check_name(member)
+    check_name(member)
   return frozenset(value)
 
 

@@ -22,7 +22,7 @@ import secrets
 
 from saxml_ext.common import errors
 from saxml_ext.common import storage
-from saxml_ext.common.security import caller
+from saxml_ext.common.security import acl_file
 
 _PREFIX = 'sk-sax-'
 _SALT_BYTES = 12
@@ -52,7 +52,7 @@ def make(name: str) -> tuple[str, Line]:
   Raises:
     InvalidArgument: nobody can have such a name.
   """
-  caller.check_name(name)
+  acl_file.check_name(name)
   salt = secrets.token_hex(_SALT_BYTES)
   secret = secrets.token_urlsafe(_SECRET_BYTES)
   return f'{_PREFIX}{salt}{secret}', Line(name, salt, _digest(salt, secret))
@@ -77,7 +77,7 @@ def parse(data: bytes) -> Mapping[str, Line]:
         ' key with //saxml_ext/common/security:api_key'
       )
     item = Line(*found.groups())
-    caller.check_name(item.name)
+    acl_file.check_name(item.name)
     if item.salt in result:
       raise errors.InvalidArgument(
         f'line {number} has the salt of another line: delete one of the two'

@@ -17,7 +17,7 @@ import grpc
 import prometheus_client
 
 from saxml_ext.common import errors
-from saxml_ext.common.security import caller
+from saxml_ext.common.security import access
 from saxml_ext.common.telemetry import tracing
 
 ALL, ERRORS, NONE = 'all', 'errors', 'none'
@@ -125,7 +125,8 @@ class Served:
     traceback: _Traceback,
   ) -> None:
     self._span.__exit__(kind, error, traceback)
-    code = self._code or errors.code_name(error)
+    # Nearly all calls succeed, which needs no words of `errors`.
+    code = self._code or ('OK' if error is None else errors.code_name(error))
     seconds = time.monotonic() - self._begin
     handled, took = _children(self._method, code)
     handled.inc()
@@ -140,7 +141,7 @@ class Served:
       'model': _model(self._request),
       'code': code,
       'seconds': round(seconds, 6),
-      'caller': caller.name(self._context) or self._context.peer(),
+      'caller': access.caller_name(self._context) or self._context.peer(),
       'request_id': self.request_id,
     }
     _logger.log(

@@ -15,7 +15,7 @@ from starlette import requests
 from starlette import responses
 from starlette import routing
 
-from saxml_ext.common.security import caller
+from saxml_ext.common.security import access
 from saxml_ext.common.security import tls
 from saxml_ext.common.security.testing import cell_certs
 from saxml_ext.common.telemetry import web
@@ -185,7 +185,7 @@ class HttpsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
     self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
   ) -> None:
     certificate = writer.get_extra_info('peercert') or {}
-    self.names = caller.names_in(certificate)
+    self.names = access.names_in(certificate)
     await reader.readline()
     writer.write(b'hello\n')
     writer.close()

@@ -13,7 +13,7 @@ import grpc
 
 from saxml_ext.client.testing import fake_cell
 from saxml_ext.common import errors
-from saxml_ext.common.security import caller
+from saxml_ext.common.security import access
 from saxml_ext.protobuf import completion_pb2
 from saxml_ext.protobuf import completion_pb2_grpc
 from saxml_ext.protobuf import lm_pb2
@@ -61,7 +61,7 @@ class FakeCompletion(
   def Complete(self, request, context):
     self.requests.append(request)
     self.metadata.append(dict(context.invocation_metadata()))
-    self.callers.append(caller.name(context))
+    self.callers.append(access.caller_name(context))
     if request.WhichOneof('prompt') == 'token_ids':
       text = ''.join(map(chr, request.token_ids.ids))
     else:

@@ -15,7 +15,7 @@ from starlette import requests
 from starlette import types
 
 from saxml_ext.common import errors
-from saxml_ext.common.security import caller as caller_lib
+from saxml_ext.common.security import access
 from saxml_ext.common.security import tls
 from saxml_ext.common.telemetry import origin
 from saxml_ext.common.telemetry import traced_calls
@@ -209,7 +209,7 @@ class Admission:
       sent = tracing.OUTGOING.get()
       if self._has_name:
         # Else a cell would take the gateway itself for the caller.
-        sent = ((caller_lib.METADATA_KEY, caller), *sent)
+        sent = ((access.METADATA_KEY, caller), *sent)
       token = tracing.OUTGOING.set(sent)
       try:
         await app(scope, receive, send)

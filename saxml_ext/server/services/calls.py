@@ -14,7 +14,6 @@ import grpc
 
 from saxml_ext.common import errors
 from saxml_ext.common.security import access
-from saxml_ext.common.security import caller
 from saxml_ext.server.lifecycle import entry as entry_lib
 from saxml_ext.server.lifecycle import lifecycle
 from saxml_ext.server.loading import servable as servable_lib
@@ -65,7 +64,7 @@ class Call:
     self.settings = self.model.settings
     self._begin = time.monotonic()
     self.model.leases.enter()
-    self.client = caller.client(self._context)
+    self.client = access.client_of(self._context)
     return self
 
   @property
