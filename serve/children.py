@@ -107,12 +107,7 @@ class Children:
   def __exit__(self, *unused) -> None:
     self.stop()
 
-  def start(
-    self,
-    name: str,
-    command: programs.Command,
-    log_path: str,
-  ) -> Child:
+  def start(self, name: str, command: programs.Command, log_path: str) -> Child:
     """Starts a process that must not end before it is stopped.
 
     Args:

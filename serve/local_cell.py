@@ -83,9 +83,7 @@ def group_environment(
 
 
 def group_overrides(
-  hosts: int,
-  given: Mapping[str, str],
-  environ: Mapping[str, str] = os.environ,
+  hosts: int, given: Mapping[str, str], environ: Mapping[str, str] = os.environ
 ) -> dict[str, str]:
   """Returns overrides of the serving params that split the work among a group.
 

@@ -119,8 +119,7 @@ def _complete(args: Sequence[str]) -> None:
       ' for example: source <(saxutil completion bash)'
     )
   print(
-    shell_completion.script(args[0], command.commands(), ABOUT, FLAGS),
-    end='',
+    shell_completion.script(args[0], command.commands(), ABOUT, FLAGS), end=''
   )
 
 

@@ -82,9 +82,7 @@ class Modelet(data_client.Caller):
   """
 
   async def Save(
-    self,
-    checkpoint_path: str,
-    options: options_lib.ModelOptions | None = None,
+    self, checkpoint_path: str, options: options_lib.ModelOptions | None = None
   ) -> None:
     """Writes the model's checkpoint to a directory that the server sees."""
     request = modelet_pb2.SaveRequest(checkpoint_path=checkpoint_path)

@@ -116,9 +116,7 @@ class LM(data_client.Caller):
     """
     options = options or options_lib.ModelOptions()
     request = lm_pb2.GenerateRequest(
-      model_key=self._client.model_id,
-      text=text,
-      extra_inputs=options.ToProto(),
+      model_key=self._client.model_id, text=text, extra_inputs=options.ToProto()
     )
     responses = self._client.stream(_STREAM, request, options.seconds)
     async with contextlib.aclosing(responses):
@@ -218,9 +216,7 @@ class LM(data_client.Caller):
     return await self._client.call(completion.TOKENIZE, request, options)
 
   async def Detokenize(
-    self,
-    ids: Sequence[int],
-    options: options_lib.ModelOptions | None = None,
+    self, ids: Sequence[int], options: options_lib.ModelOptions | None = None
   ) -> str:
     """Returns the text of some ids."""
     request = completion_pb2.DetokenizeRequest(ids=ids)

@@ -80,9 +80,7 @@ class AddressSet:
   def request(self, model_id: str) -> admin_pb2.WatchLocRequest:
     """Returns the request for what changes next."""
     return admin_pb2.WatchLocRequest(
-      model_id=model_id,
-      admin_server_id=self.admin_server_id,
-      seqno=self.seqno,
+      model_id=model_id, admin_server_id=self.admin_server_id, seqno=self.seqno
     )
 
   def apply(self, response: admin_pb2.WatchLocResponse) -> list[str]:

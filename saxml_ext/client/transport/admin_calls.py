@@ -128,10 +128,7 @@ class AdminCalls:
     await self._update(model, options)
 
   async def UpdateReplicas(
-    self,
-    id: str,
-    num_replicas: int,
-    options: AdminOptions | None = None,
+    self, id: str, num_replicas: int, options: AdminOptions | None = None
   ) -> None:
     """Changes how many servers shall hold a model, and nothing else.
 
@@ -151,10 +148,7 @@ class AdminCalls:
     await self._update(model, options)
 
   async def UpdateCheckpoint(
-    self,
-    id: str,
-    checkpoint_path: str,
-    options: AdminOptions | None = None,
+    self, id: str, checkpoint_path: str, options: AdminOptions | None = None
   ) -> None:
     """Has a model's servers load another checkpoint; all else stays.
 
@@ -226,10 +220,7 @@ class AdminCalls:
     ]
 
   async def WaitForReady(
-    self,
-    id: str,
-    num_replicas: int,
-    options: AdminOptions | None = None,
+    self, id: str, num_replicas: int, options: AdminOptions | None = None
   ) -> None:
     """Waits until so many replicas of a model can serve.
 

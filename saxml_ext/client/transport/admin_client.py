@@ -21,10 +21,7 @@ from saxml_ext.protobuf import admin_pb2_grpc
 from saxml_ext.protobuf import common_pb2
 
 _RETRIED = frozenset(
-  {
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.RESOURCE_EXHAUSTED,
-  }
+  {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED}
 )
 
 # A server that ends may hang up as well; one that does so for so many seconds

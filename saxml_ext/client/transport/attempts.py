@@ -37,10 +37,7 @@ class Retry:
   """
 
   def __init__(
-    self,
-    what: str,
-    timeout: float | None,
-    retried: Collection[grpc.StatusCode],
+    self, what: str, timeout: float | None, retried: Collection[grpc.StatusCode]
   ):
     """Starts the clock.
 

@@ -81,10 +81,7 @@ class DataClient:
     return other
 
   async def call(
-    self,
-    method: Method,
-    request: Any,
-    options: options_lib.ModelOptions | None,
+    self, method: Method, request: Any, options: options_lib.ModelOptions | None
   ) -> Any:
     """Fills in a request's model key, sends it and returns its response."""
     request.model_key = self.model_id
@@ -105,10 +102,7 @@ class DataClient:
       return await attempts.run(attempt, transport.sleep, self._has_others)
 
   async def call_with(
-    self,
-    method: Method,
-    request: Any,
-    options: options_lib.ModelOptions | None,
+    self, method: Method, request: Any, options: options_lib.ModelOptions | None
   ) -> Any:
     """As `call`; fills in the extra inputs, too."""
     options = options or options_lib.ModelOptions()

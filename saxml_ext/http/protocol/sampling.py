@@ -111,10 +111,7 @@ class Sampling(fields.Request, kw_only=True):  # type: ignore[call-arg]
       ),
       ((0,), 'frequency_penalty min_p presence_penalty'),
       ((1,), 'repetition_penalty'),
-      (
-        (False,),
-        'include_stop_str_in_output return_tokens_as_token_ids store',
-      ),
+      ((False,), 'include_stop_str_in_output return_tokens_as_token_ids store'),
       (
         (True,),
         'add_special_tokens skip_special_tokens spaces_between_special_tokens',

@@ -154,10 +154,7 @@ class Generation:
         yield 0, response
 
   async def _told(
-    self,
-    head: dict[str, Any],
-    first: _News,
-    news: AsyncGenerator[_News, None],
+    self, head: dict[str, Any], first: _News, news: AsyncGenerator[_News, None]
   ) -> AsyncGenerator[bytes, None]:
     chunks = completions.Chunks(self._form)
     usage: list[completion_pb2.Usage] = []

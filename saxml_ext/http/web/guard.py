@@ -81,10 +81,7 @@ class Guard:
   """
 
   def __init__(
-    self,
-    app: types.ASGIApp,
-    metrics: metrics_lib.Metrics,
-    options: Options,
+    self, app: types.ASGIApp, metrics: metrics_lib.Metrics, options: Options
   ):
     self._app = app
     self._metrics = metrics

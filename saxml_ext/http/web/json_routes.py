@@ -222,11 +222,7 @@ class Work:
     self, request: requests.Request, form: _Form, timeout: float
   ) -> completion_routes.Generation:
     return completion_routes.Generation(
-      self._catalogue,
-      _record(request),
-      form,
-      timeout,
-      self._options.queue_secs,
+      self._catalogue, _record(request), form, timeout, self._options.queue_secs
     )
 
   def _timeout(self, request: requests.Request, stream: bool = False) -> float:
