@@ -115,17 +115,17 @@ class Children:
       command: how to start it.
       log_path: gets its output.
     """
-    child = self._start(name, command, log_path)
-    self._watched.append(child)
-    return child
+    self._watched.append(self._start(name, command, log_path))
+    return self._watched[-1]
 
   def restart(self, child: Child) -> Child:
     """Starts a watched process that has ended once more; its log goes on."""
     self._watched.remove(child)
     self._started.remove(child)
-    again = self._start(child.name, child.command, child.log_path, mode='ab')
-    self._watched.append(again)
-    return again
+    self._watched.append(
+      self._start(child.name, child.command, child.log_path, mode='ab')
+    )
+    return self._watched[-1]
 
   def start_piped(
     self, name: str, command: programs.Command, log_path: str
@@ -150,7 +150,7 @@ class Children:
         os.makedirs(os.path.dirname(log_path), exist_ok=True)
         log = stack.enter_context(open(log_path, mode, buffering=0))
       process = subprocess.Popen(
-        _guarded(command.argv),
+        [sys.executable, '-I', '-S', _GUARD, str(os.getpid()), *command.argv],
         stdin=subprocess.DEVNULL,
         stdout=log if stdout is None else stdout,
         stderr=log,
@@ -263,10 +263,6 @@ def _signals() -> Iterator[list[int]]:
   finally:
     for number, handler in zip(numbers, before):
       signal.signal(number, handler)
-
-
-def _guarded(argv: tuple[str, ...]) -> list[str]:
-  return [sys.executable, '-I', '-S', _GUARD, str(os.getpid()), *argv]
 
 
 def _signal_group(child: Child, number: signal.Signals) -> None:

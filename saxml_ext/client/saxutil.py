@@ -246,11 +246,8 @@ def run(args: Sequence[str]) -> int:
     return _OK
   try:
     _set_up_telemetry(parsed['v'], parsed['log_format'])
-  except sax.SaxError as e:
-    return _fail(e, '')
-  if parsed['sax_root']:
-    sax.SetRoot(parsed['sax_root'])
-  try:
+    if parsed['sax_root']:
+      sax.SetRoot(parsed['sax_root'])
     _set_tls(parsed)
   except sax.SaxError as e:
     return _fail(e, '')

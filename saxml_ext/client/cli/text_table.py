@@ -103,10 +103,6 @@ def _center(line: str, width: int) -> str:
   return ' ' * left + line + ' ' * (missing - left)
 
 
-def _title(text: str) -> str:
-  return text.replace('_', ' ').replace('.', ' ').strip().upper()
-
-
 def render(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
   """Draws a table.
 
@@ -117,7 +113,7 @@ def render(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
   Returns:
     Lines, the last one ended too.
   """
-  titles = [_title(text) for text in header]
+  titles = [re.sub('[_.]', ' ', text).strip().upper() for text in header]
   cells = [[_cell_lines(text) for text in row] for row in rows]
   count = max([len(titles), *map(len, cells)])
   titles += [''] * (count - len(titles))

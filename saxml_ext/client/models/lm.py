@@ -33,13 +33,10 @@ def _texts(response: lm_pb2.GenerateResponse) -> list[tuple[str, float]]:
 
 def _items(response: lm_pb2.GenerateStreamResponse) -> list[StreamItem]:
   return [
-    (item.text, item.prefix_len, _scores(item)) for item in response.items
+    # Old servers fill the single score only.
+    (item.text, item.prefix_len, list(item.scores) or [item.score])
+    for item in response.items
   ]
-
-
-def _scores(item: lm_pb2.GenerateStreamItem) -> list[float]:
-  # Old servers fill the single score only.
-  return list(item.scores) or [item.score]
 
 
 class LM(data_client.Caller):

@@ -50,10 +50,6 @@ class GatewayTemplate:
   reserved: tuple[str, ...] = ()
 
 
-def _plain(messages: Sequence[Message]) -> str:
-  return '\n\n'.join(message.text for message in messages)
-
-
 def _dialogue(messages: Sequence[Message]) -> str:
   names = {USER: 'User: {}', ASSISTANT: 'Assistant: {}', SYSTEM: '{}\n'}
   lines = [names[message.role].format(message.text) for message in messages]
@@ -111,7 +107,9 @@ TEMPLATES: Mapping[str, GatewayTemplate] = {
     ('[INST]', '[/INST]', '<<SYS>>', '<</SYS>>', '<s>', '</s>'),
   ),
   # The messages alone, for models that know no roles.
-  'plain': GatewayTemplate(_plain),
+  'plain': GatewayTemplate(
+    lambda messages: '\n\n'.join(m.text for m in messages)
+  ),
 }
 DEFAULT = 'plain'
 

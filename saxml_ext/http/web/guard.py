@@ -128,7 +128,10 @@ class Guard:
   ) -> problems.Problem | None:
     """Has the request answered; returns why it cannot be."""
     try:
-      self._check_site(requests.Request(scope))
+      request, options = requests.Request(scope), self._options
+      if options.local or options.allowed_hosts:
+        origin.check_host(request, options.local, options.allowed_hosts)
+      origin.check_origin(request, options.allowed_origins)
       await self._app(scope, receive, send)
     except problems.Problem as e:
       return e
@@ -146,12 +149,6 @@ class Guard:
         500, 'a fault of the gateway; its log says more', kind='server_error'
       )
     return None
-
-  def _check_site(self, request: requests.Request) -> None:
-    options = self._options
-    if options.local or options.allowed_hosts:
-      origin.check_host(request, options.local, options.allowed_hosts)
-    origin.check_origin(request, options.allowed_origins)
 
 
 def _log(
@@ -174,13 +171,10 @@ def _log(
   }
   _logger.log(
     logging.INFO if usual else logging.WARNING,
-    '%s %s %d after %.3f s, request %s of %s%s',
-    *(found[name] or '-' for name in ('method', 'model')),
-    status,
-    found['seconds'],
-    found['request_id'],
-    found['caller'] or '-',
-    f': {problem.message}' if problem else '',
+    '%(method)s %(model)s %(code)d after %(seconds).3f s, request'
+    ' %(request_id)s of %(caller)s%(why)s',
+    {name: '-' if value == '' else value for name, value in found.items()}
+    | {'why': f': {problem.message}' if problem else ''},
     extra={'fields': found},
   )
 
@@ -222,7 +216,11 @@ class Admission:
     Raises:
       problems.Problem: There are as many as there may be.
     """
-    self._check_room()
+    if self._count >= self._most:
+      raise problems.too_busy(
+        f'{self._count} requests are in flight, which is the limit of this'
+        ' gateway; try again soon'
+      )
     self._count += 1
     self._in_flight.inc()
     try:
@@ -230,13 +228,6 @@ class Admission:
     finally:
       self._in_flight.dec()
       self._count -= 1
-
-  def _check_room(self) -> None:
-    if self._count >= self._most:
-      raise problems.too_busy(
-        f'{self._count} requests are in flight, which is the limit of this'
-        ' gateway; try again soon'
-      )
 
   def _caller(self, request: requests.Request) -> str:
     if self._name_of is None:
