@@ -15,6 +15,7 @@ from absl import app
 from absl import flags
 
 from saxml_ext.common import cell
+from saxml_ext.common import cell_flags
 from saxml_ext.common import errors
 from saxml_ext.common import program
 from saxml_ext.common import user_path
@@ -23,11 +24,6 @@ from saxml_ext.protobuf import admin_pb2
 # What other Sax builds' admin_config exits with.
 _FAILURE = 255
 
-_SAX_ROOT = flags.DEFINE_string(
-  'sax_root',
-  None,
-  "Directory with the cells' configs and locations. Default: $SAX_ROOT.",
-)
 _SAX_CELL = flags.DEFINE_string(
   'sax_cell',
   None,
@@ -72,7 +68,7 @@ def main(argv: Sequence[str]) -> None:
     raise app.UsageError(f'unknown arguments {" ".join(argv[1:])}', _FAILURE)
   try:
     configure(
-      cell.sax_root(_SAX_ROOT.value),
+      cell_flags.sax_root(),
       cell.text_setting(_SAX_CELL.value, cell.CELL_VARIABLE),
       user_path.resolve(
         cell.text_setting(_FS_ROOT.value, cell.FS_ROOT_VARIABLE)

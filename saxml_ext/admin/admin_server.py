@@ -18,6 +18,7 @@ from absl import logging
 
 from saxml_ext.admin import cell_admin as server_lib
 from saxml_ext.common import cell
+from saxml_ext.common import cell_flags
 from saxml_ext.common import errors
 from saxml_ext.common import flag_rules
 from saxml_ext.common import kvstore
@@ -27,11 +28,6 @@ from saxml_ext.common.security import access_flags
 from saxml_ext.common.security import tls_flags  # noqa: F401 Registers flags.
 from saxml_ext.common.telemetry import telemetry_flags
 
-_SAX_ROOT = flags.DEFINE_string(
-  'sax_root',
-  None,
-  "Directory with the cells' configs and locations. Default: $SAX_ROOT.",
-)
 _SAX_CELL = flags.DEFINE_string(
   'sax_cell',
   None,
@@ -137,7 +133,7 @@ def main(argv: Sequence[str]) -> None:
       raise errors.InvalidArgument(
         f'give --sax_cell, for example /sax/test, or set {cell.CELL_VARIABLE}'
       )
-    sax_root = cell.sax_root(_SAX_ROOT.value)
+    sax_root = cell_flags.sax_root()
     asyncio.run(
       _serve(
         sax_root,

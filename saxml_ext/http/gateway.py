@@ -27,6 +27,7 @@ from absl import logging
 
 from saxml_ext.client import sax_aio
 from saxml_ext.common import cell as cell_files
+from saxml_ext.common import cell_flags
 from saxml_ext.common import errors
 from saxml_ext.common import ids
 from saxml_ext.common import net
@@ -41,11 +42,6 @@ from saxml_ext.http.web import catalogue as catalogue_lib
 from saxml_ext.http.web import gateway_app as app_lib
 from saxml_ext.http.web import guard
 
-_SAX_ROOT = flags.DEFINE_string(
-  'sax_root',
-  None,
-  "Directory with the cells' configs and locations. Default: $SAX_ROOT.",
-)
 _SAX_CELL = flags.DEFINE_string(
   'sax_cell',
   None,
@@ -291,7 +287,7 @@ def main(argv: Sequence[str]) -> None:
         f' {cell_files.CELL_VARIABLE}'
       )
     ids.parse_cell_id(cell)
-    sax_aio.SetRoot(cell_files.sax_root(_SAX_ROOT.value))
+    sax_aio.SetRoot(cell_flags.sax_root())
     host = _HOST.value
     if host is None:
       host = '' if os.environ.get(_AIP_PORT) else '127.0.0.1'

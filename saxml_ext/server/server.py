@@ -29,6 +29,7 @@ from absl import flags
 from absl import logging
 
 from saxml_ext.common import cell
+from saxml_ext.common import cell_flags
 from saxml_ext.common import errors
 from saxml_ext.common import flag_rules
 from saxml_ext.common import ids
@@ -80,11 +81,6 @@ _SAX_CELL = flags.DEFINE_string(
   None,
   'The cell to join, for example /sax/test. Default: $SAX_CELL; without'
   ' either, or with --sax_cell= it joins none and serves --models only.',
-)
-_SAX_ROOT = flags.DEFINE_string(
-  'sax_root',
-  None,
-  "Directory with the cells' configs and locations. Default: $SAX_ROOT.",
 )
 _PLATFORM_CHIP = flags.DEFINE_string(
   'platform_chip',
@@ -247,7 +243,7 @@ async def _leave(sax_cell: str, address: str, reason: str) -> None:
   """Tells the cell why the server of an address is no more."""
   if sax_cell:
     await membership.Membership(
-      cell.sax_root(_SAX_ROOT.value),
+      cell_flags.sax_root(),
       sax_cell,
       admin_pb2.JoinRequest(address=address),
     ).leave(reason)
@@ -307,7 +303,7 @@ def _serve(
     serving.serve(
       new_server,
       static,
-      sax_root=cell.sax_root(_SAX_ROOT.value) if sax_cell else '',
+      sax_root=cell_flags.sax_root() if sax_cell else '',
       sax_cell=sax_cell,
       server_spec=_server_spec(known, leader.hosts if leader else ()),
       drain_secs=_DRAIN_SECS.value,
@@ -351,7 +347,7 @@ def main(
     sax_root = ''
     if sax_cell:
       ids.parse_cell_id(sax_cell)
-      sax_root = cell.sax_root(_SAX_ROOT.value)
+      sax_root = cell_flags.sax_root()
     access.use(access_flags.open_access(sax_root, sax_cell))
     roots_flags.configure()
     _serve(formed, sax_cell, extend, more_paths, prepare or _prepare_fn())

@@ -1,0 +1,20 @@
+"""The flag of the root of all cells, for programs to import."""
+
+from absl import flags
+
+from saxml_ext.common import cell
+
+_SAX_ROOT = flags.DEFINE_string(
+  'sax_root',
+  None,
+  "Directory with the cells' configs and locations. Default: $SAX_ROOT.",
+)
+
+
+def sax_root() -> str:
+  """Returns the root of all cells.
+
+  Raises:
+    FailedPrecondition: Neither the flag nor the variable is set.
+  """
+  return cell.sax_root(_SAX_ROOT.value)
