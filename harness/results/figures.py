@@ -14,29 +14,12 @@ from harness.loadgen import timeline
 from harness.results import entry
 from harness.rules import rounds
 
-# Named here as well as in scoring.py, which brings ROUGE's libraries along.
-_ACCURACY_FILE = 'accuracy.txt'
+ACCURACY_FILE = 'accuracy.txt'
 
 # Percentiles as LoadGen names them in its keys.
 PERCENTILES = ('50.00', '90.00', '95.00', '97.00', '99.00', '99.90')
 
-SAMPLES_PER_SECOND = 'samples_per_second'
-QUERIES_PER_SECOND = 'queries_per_second'
 LATENCY_NS = 'latency_ns'
-
-# Percentile of the latency that is the figure of a scenario.
-JUDGED = {rounds.SINGLE_STREAM: '90.00', rounds.MULTI_STREAM: '99.00'}
-
-# LoadGen's bound of that percentile, with 99 % confidence; 0 where the run had
-# too few queries. It is the figure of an official result.
-_EARLY_STOPPING = {
-  rounds.SINGLE_STREAM: 'early_stopping_latency_ss',
-  rounds.MULTI_STREAM: 'early_stopping_latency_ms',
-}
-
-# A query of the MultiStream scenario ends with the last of its samples.
-_PERCENTILE_KEY = 'result_{}_percentile_latency_ns'
-_QUERY_PERCENTILE_KEY = 'result_{}_percentile_per_query_latency_ns'
 
 
 def performance(
@@ -63,22 +46,26 @@ def performance(
     raise ValueError(
       f'{directory} has the logs of no performance run that ended'
     )
-  latency = _latency(log, scenario)
-  metric, value = _figure(log, scenario, latency)
+  rules = rounds.SCENARIOS[scenario]
   times = timeline.read(timeline_path) if timeline_path else []
   queries = int(number(log, 'result_query_count'))
   return entry.Performance(
     valid=log.valid,
-    metric=metric,
-    value=value,
+    metric=rules.metric,
+    value=number(log, rules.figure_key),
     seconds=log.seconds,
     # Whole passes over the set may be more than LoadGen's settings ask for.
     samples=len(times)
     or queries * int(number(log, 'effective_samples_per_query')),
     tokens_per_second=_tokens_per_second(times),
-    latency_ns=latency,
+    latency_ns={
+      each: number(log, rules.latency_key(each)) for each in PERCENTILES
+    },
     first_token_ns=_first_token(times),
-    early_stopping_ns=_early_stopping(log, scenario),
+    # 0: the run had too few queries for LoadGen's estimate.
+    early_stopping_ns=(number(log, rules.official_key) or None)
+    if rules.streams
+    else None,
     summary=log.summary,
   )
 
@@ -99,7 +86,7 @@ def accuracy(
     OSError: a file cannot be read.
     ValueError: a file is not what it should be.
   """
-  line, metrics = read_score(os.path.join(directory, _ACCURACY_FILE))
+  line, metrics = read_score(os.path.join(directory, ACCURACY_FILE))
   return entry.Accuracy(
     metrics=metrics,
     line=line,
@@ -151,34 +138,6 @@ def _plain(value: object) -> float:
   if not isinstance(value, int | float):
     raise TypeError(f'{value!r} is no number')
   return value
-
-
-def latency_key(percentile: str, scenario: str) -> str:
-  """Returns the detail log's key of a percentile, such as "90.00"."""
-  if scenario == rounds.MULTI_STREAM:
-    return _QUERY_PERCENTILE_KEY.format(percentile)
-  return _PERCENTILE_KEY.format(percentile)
-
-
-def _latency(log: loadgen_log.RunLog, scenario: str) -> dict[str, float]:
-  return {
-    each: number(log, latency_key(each, scenario)) for each in PERCENTILES
-  }
-
-
-def _figure(
-  log: loadgen_log.RunLog, scenario: str, latency: Mapping[str, float]
-) -> tuple[str, float]:
-  if scenario == rounds.OFFLINE:
-    return SAMPLES_PER_SECOND, number(log, 'result_samples_per_second')
-  if scenario == rounds.SERVER:
-    return QUERIES_PER_SECOND, number(log, 'result_completed_samples_per_sec')
-  return LATENCY_NS, latency[JUDGED[scenario]]
-
-
-def _early_stopping(log: loadgen_log.RunLog, scenario: str) -> float | None:
-  key = _EARLY_STOPPING.get(scenario)
-  return (number(log, key) or None) if key else None
 
 
 def _tokens_per_second(times: Sequence[timeline.Times]) -> float | None:

@@ -6,9 +6,10 @@ import os
 
 import tokenizers
 
+from harness.results import figures
 from saxml_ext.evaluation import rouge
 
-ACCURACY_FILE = 'accuracy.txt'
+ACCURACY_FILE = figures.ACCURACY_FILE
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 
 from harness import errors
-from harness.submission.content import git
+from harness.submission import git
 
 REPOSITORY = 'https://github.com/mlcommons/inference'
 

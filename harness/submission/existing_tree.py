@@ -8,26 +8,27 @@ as the beams of a search, is not checked.
 from collections.abc import Iterator, Mapping, Sequence
 import dataclasses
 import functools
-import json
 import pathlib
 from typing import Any
 
 from harness import errors
 from harness.loadgen import loadgen_log
 from harness.results import entry as entry_lib
+from harness.results import figures
 from harness.rules import requirements
 from harness.rules import rounds
 from harness.submission import job_result
 from harness.submission import plan
 from harness.submission import tree
 from harness.submission.checks import log_checks
-from harness.submission.checks import whole
+from harness.submission.checks import submission_checks
 from harness.submission.content import compliance
-from harness.submission.content import measurement
-from harness.submission.content import mlperf_conf
-from harness.submission.content import truncation
+from harness.submission.content import descriptions
+from harness.submission.content import log_files
+from saxml_ext.common import files
 
 _SCENARIOS = {each.lower(): each for each in rounds.SCENARIOS}
+_json = functools.partial(files.read_json, kind=dict[str, Any])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +77,7 @@ class TreeSubmission(plan.Submission):
 
   def measured(self, result: job_result.JobResult) -> dict[str, str | None]:
     assert isinstance(result, TreeResult)
-    return {key: result.measurements.get(key) for key in measurement.KEYS}
+    return {key: result.measurements.get(key) for key in descriptions.KEYS}
 
 
 def read(
@@ -131,13 +132,13 @@ def problems(
         f'{description}: {key} is {submission.description.get(key)!r}, the'
         f' folder is {folder!r}'
       )
-  for text in whole.problems(submission):
+  for text in submission_checks.problems(submission):
     yield text if str(home) in text else f'{description}: {text}'
   if requirements.needs_calibration(submission.round, submission.division):
     if not [*home.glob('calibration.*'), *home.glob('documentation/calib*')]:
       yield f'{home} has no calibration.md, which {submission.round} asks for'
-  files = [path for path in home.rglob('*') if path.is_file()]
-  yield from tree.problems({str(path): path for path in files})
+  paths = [path for path in home.rglob('*') if path.is_file()]
+  yield from tree.problems({str(path): path for path in paths})
   for result in submission.results:
     assert isinstance(result, TreeResult)
     yield from _result_problems(submission, result, jobs)
@@ -211,7 +212,7 @@ def _result(
   measured = path if inside else home / 'measurements' / place
   tests = path if inside else home / 'compliance' / place
   pages = sorted(measured.glob('measurements.json' if inside else '*.json'))
-  score = path / 'accuracy' / job_result.ACCURACY_TEXT
+  score = path / 'accuracy' / figures.ACCURACY_FILE
   text = score.read_text('utf-8') if score.is_file() else ''
   metrics = {
     metric: value
@@ -265,7 +266,7 @@ def _result_problems(
   """Yields what is wrong with the files of a result."""
   asked = [result.measured / 'README.md']
   if requirements.needs_mlperf_conf(submission.round):
-    asked.append(result.measured / mlperf_conf.FILE)
+    asked.append(result.measured / log_files.MLPERF_CONF)
   asked.append(result.accuracy_dir / loadgen_log.ACCURACY_LOG)
   for path in asked:
     if not path.is_file():
@@ -278,7 +279,7 @@ def _result_problems(
     result.scores_dir(test) for test in tests if test == compliance.TEST01
   ]
   for directory in cut:
-    yield from truncation.problems(directory)
+    yield from log_files.truncation_problems(directory)
   for test in tests:
     verdict = result.tests / test / compliance.PERFORMANCE_VERDICT
     if not verdict.is_file() or compliance.PASS not in verdict.read_text():
@@ -298,18 +299,3 @@ def _unlike(result: TreeResult, job: job_result.JobResult) -> Iterator[str]:
     found = pathlib.Path(path)
     if not found.is_file() or found.read_bytes() != expected:
       yield f'{found} is not what {job.directory} holds; make the tree anew'
-
-
-def _json(path: pathlib.Path) -> dict[str, Any]:
-  """Reads a JSON object.
-
-  Raises:
-    OSError, ValueError: It cannot be read.
-  """
-  try:
-    record = json.loads(path.read_text('utf-8'))
-  except ValueError as error:
-    raise ValueError(f'{path} is no JSON: {error}') from error
-  if not isinstance(record, dict):
-    raise ValueError(f'{path} holds no JSON object')
-  return record

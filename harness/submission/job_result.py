@@ -8,12 +8,11 @@ from typing import ClassVar
 from harness import errors
 from harness.loadgen import loadgen_log
 from harness.results import entry as entry_lib
+from harness.results import figures
 from harness.submission.content import compliance
 
 USER_CONF = 'user.conf'
 COMPLIANCE = 'compliance'
-# Written by the scorers, which load far more than a name.
-ACCURACY_TEXT = 'accuracy.txt'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +46,7 @@ class JobResult:
 
   @property
   def accuracy_text(self) -> pathlib.Path:
-    return self.accuracy_dir / ACCURACY_TEXT
+    return self.accuracy_dir / figures.ACCURACY_FILE
 
   @property
   def performance_dir(self) -> pathlib.Path:

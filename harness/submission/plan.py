@@ -4,7 +4,6 @@ from collections.abc import Mapping
 import dataclasses
 import functools
 import io
-import json
 import os
 import pathlib
 import tarfile
@@ -12,15 +11,15 @@ from typing import Any
 
 from harness.data import bundle
 from harness.loadgen import loadgen_log
+from harness.results import figures
 from harness.rules import requirements
+from harness.submission import git
 from harness.submission import job_result
 from harness.submission.content import compliance
-from harness.submission.content import git
-from harness.submission.content import measurement
-from harness.submission.content import mlperf_conf
+from harness.submission.content import descriptions
+from harness.submission.content import log_files
 from harness.submission.content import readme
-from harness.submission.content import system_json
-from harness.submission.content import truncation
+from saxml_ext.common import files as files_lib
 
 # What computes and measures results; the rest of the repository tests it.
 _FOLDERS = ('bundled', 'converters', 'harness', 'saxml_ext', 'serve')
@@ -121,7 +120,7 @@ class Submission:
   @property
   def system(self) -> str:
     """Name of the system's files and folders."""
-    return system_json.system_id(self.system_name)
+    return descriptions.system_id(self.system_name)
 
   @functools.cached_property
   def system_description(self) -> dict[str, str]:
@@ -137,7 +136,7 @@ class Submission:
     }
     if self.division == requirements.NETWORK:
       fixed['is_network'] = 'True'
-    return system_json.merged(detected, self.description, fixed, self.notes)
+    return descriptions.merged(detected, self.description, fixed, self.notes)
 
   def model(self, result: job_result.JobResult) -> str:
     """A result's model as it is submitted."""
@@ -151,7 +150,7 @@ class Submission:
 
   def measured(self, result: job_result.JobResult) -> dict[str, str | None]:
     """What a result's measurements JSON says."""
-    return measurement.record(result.entry, self.measurements)
+    return descriptions.measurements(result.entry, self.measurements)
 
 
 def files(submission: Submission) -> Files:
@@ -162,13 +161,13 @@ def files(submission: Submission) -> Files:
   """
   root = submission.root
   found: Files = {
-    f'{root}/systems/{submission.system}.json': system_json.text(
+    f'{root}/systems/{submission.system}.json': _json(
       submission.system_description
-    ).encode()
+    )
   }
   found |= _calibration(submission)
   if submission.diagram:
-    name = system_json.system_id(submission.diagram.name)
+    name = descriptions.system_id(submission.diagram.name)
     found[f'{root}/documentation/{name}'] = submission.diagram
   if submission.model_name:
     mapping = {submission.model_name: submission.results[0].entry.model}
@@ -179,17 +178,13 @@ def files(submission: Submission) -> Files:
     found |= _result(submission, result)
   for model, results in by_model.items():
     text = readme.code(model, [result.entry for result in results])
-    place = f'{root}/{_code(submission, model)}'
+    place = f'{root}/code/{model}/{_IMPLEMENTATION}'
+    if requirements.results_hold_all(submission.round):
+      place = f'{root}/src/{model}'
     found[f'{place}/README.md'] = text.encode()
     sources = source_files(results[0].entry.versions.get('commit', ''))
     found |= {f'{place}/{path}': sources[path] for path in sources}
   return found
-
-
-def _code(submission: Submission, model: str) -> str:
-  if requirements.results_hold_all(submission.round):
-    return f'src/{model}'
-  return f'code/{model}/{_IMPLEMENTATION}'
 
 
 def _calibration(submission: Submission) -> Files:
@@ -221,12 +216,12 @@ def _result(submission: Submission, result: job_result.JobResult) -> Files:
   values = submission.measured(result)
   page = readme.text(result.entry, submission.system_name, model, values)
   found: Files = {
-    f'{measured}/{name}': measurement.text(values).encode(),
+    f'{measured}/{name}': _json(values),
     f'{measured}/user.conf': result.user_conf,
     f'{measured}/README.md': page.encode(),
   }
   if requirements.needs_mlperf_conf(submission.round):
-    found[f'{measured}/{mlperf_conf.FILE}'] = _mlperf_conf(submission, result)
+    found[f'{measured}/{log_files.MLPERF_CONF}'] = _conf(submission, result)
   found |= logs(result, base)
   for test in submission.compliance_tests(result):
     found |= _compliance(result, test, f'{tests}/{test}')
@@ -244,13 +239,12 @@ def logs(result: job_result.JobResult, base: str) -> Files:
   )
 
 
-def _mlperf_conf(submission: Submission, result: job_result.JobResult) -> bytes:
-  if submission.inference_dir:
-    text = mlperf_conf.official(submission.inference_dir, submission.round)
-    if text:
-      return text
+def _conf(submission: Submission, result: job_result.JobResult) -> bytes:
+  inference, name = submission.inference_dir, submission.round
+  if inference and (text := log_files.official_conf(inference, name)):
+    return text
   assert result.performance is not None  # The checks have seen to it.
-  return mlperf_conf.from_log(
+  return log_files.conf_of_log(
     result.performance, result.entry.benchmark, result.entry.scenario
   )
 
@@ -259,10 +253,10 @@ def _accuracy(result: job_result.JobResult, place: str) -> Files:
   log = result.accuracy_dir / loadgen_log.ACCURACY_LOG
   score = result.accuracy_text.read_text(encoding='utf-8').rstrip('\n')
   return {
-    f'{place}/{job_result.ACCURACY_TEXT}': (
-      f'{score}\n{truncation.hash_line(log)}'.encode()
+    f'{place}/{figures.ACCURACY_FILE}': (
+      f'{score}\n{log_files.hash_line(log)}'.encode()
     ),
-    f'{place}/{loadgen_log.ACCURACY_LOG}': truncation.truncated(log),
+    f'{place}/{loadgen_log.ACCURACY_LOG}': log_files.truncated(log),
   } | _performance(result.accuracy_dir, place)
 
 
@@ -289,9 +283,9 @@ def _compliance(result: job_result.JobResult, test: str, place: str) -> Files:
     )
     found |= {
       f'{place}/{compliance.ACCURACY_VERDICT}': answers.text.encode(),
-      f'{place}/accuracy/{loadgen_log.ACCURACY_LOG}': truncation.truncated(log),
-      f'{place}/accuracy/{job_result.ACCURACY_TEXT}': (
-        truncation.hash_line(log).encode()
+      f'{place}/accuracy/{loadgen_log.ACCURACY_LOG}': log_files.truncated(log),
+      f'{place}/accuracy/{figures.ACCURACY_FILE}': (
+        log_files.hash_line(log).encode()
       ),
     }
     if not answers.passed:
@@ -302,4 +296,4 @@ def _compliance(result: job_result.JobResult, test: str, place: str) -> Files:
 
 
 def _json(record: Mapping[str, Any]) -> bytes:
-  return (json.dumps(dict(record), indent=2) + '\n').encode()
+  return files_lib.encode_json(dict(record)).encode()

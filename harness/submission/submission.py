@@ -23,15 +23,14 @@ from harness.description import description
 from harness.results import store
 from harness.rules import requirements
 from harness.rules import rounds
-from harness.submission import archive
-from harness.submission import branch
 from harness.submission import checker
 from harness.submission import existing_tree
+from harness.submission import git
 from harness.submission import job_result
 from harness.submission import plan
 from harness.submission import tree
-from harness.submission.checks import whole
-from harness.submission.content import measurement
+from harness.submission.checks import submission_checks
+from harness.submission.content import descriptions
 from saxml_ext.common import flag_rules
 from saxml_ext.common import user_path
 
@@ -186,7 +185,7 @@ def _main() -> None:
   problems += _problems_of_flags(output)
   files: plan.Files = {}
   if results:
-    problems += whole.problems(submission)
+    problems += submission_checks.problems(submission)
   elif not problems:
     problems.append('there is no result to submit: give --result')
   if not problems:
@@ -235,12 +234,9 @@ def _listed(problems: Sequence[str]) -> str:
 
 
 def _find(name: str) -> str:
-  """Directory of a result; see `find.job`."""
-  return store.find_job(name, _results_dir())
-
-
-def _results_dir() -> str:
-  return user_path.resolve(_RESULTS_DIR.value) or cache_flag.get().results
+  """Returns the directory of a result; see `store.find_job`."""
+  where = user_path.resolve(_RESULTS_DIR.value) or cache_flag.get().results
+  return store.find_job(name, where)
 
 
 def _submission(results: Sequence[job_result.JobResult]) -> plan.Submission:
@@ -262,7 +258,7 @@ def _submission(results: Sequence[job_result.JobResult]) -> plan.Submission:
     },
     results=tuple(results),
     model_name=_MODEL_NAME.value,
-    measurements=measurement.read(measured) if measured else {},
+    measurements=descriptions.read_measurements(measured) if measured else {},
     calibration=_path(_CALIBRATION.value),
     diagram=_path(_SYSTEM_DIAGRAM.value),
     inference_dir=_path(_INFERENCE_DIR.value),
@@ -279,7 +275,7 @@ def _problems_of_flags(output: pathlib.Path) -> list[str]:
   elif _GIT_BRANCH.value:
     repository = _path(_REPO.value)
     assert repository is not None
-    if reason := branch.problem(repository, _GIT_BRANCH.value):
+    if reason := git.branch_problem(repository, _GIT_BRANCH.value):
       found.append(reason)
   return found
 
@@ -296,8 +292,8 @@ def _hand_over(submission: plan.Submission, output: pathlib.Path) -> None:
   """What the user asked for besides the tree."""
   if _TAR.value and _TAR.value != 'false':
     named = None if _TAR.value == 'true' else _path(_TAR.value)
-    path = named or archive.default_path(output)
-    archive.write(output, path)
+    path = named or tree.default_archive(output)
+    tree.archive(output, path)
     print(f'archive: {path}')
   passed = True
   if _RUN_CHECKER.value:
@@ -309,7 +305,7 @@ def _hand_over(submission: plan.Submission, output: pathlib.Path) -> None:
       f'{submission.submitter}: {submission.system_name},'
       f' {submission.division} {submission.round}'
     )
-    push = branch.make(repository, _GIT_BRANCH.value, output, message)
+    push = git.make_branch(repository, _GIT_BRANCH.value, output, message)
     print(f'branch {_GIT_BRANCH.value} is ready; to push it:\n  {push}')
   if not passed:
     raise SystemExit('submission: the official checker does not accept it')

@@ -1,8 +1,9 @@
-"""Writes a submission's tree, whole or not at all."""
+"""Writes a submission's tree or its archive, whole or not at all."""
 
 from collections.abc import Mapping
 import pathlib
 import shutil
+import tarfile
 
 from harness.rules import requirements
 from harness.submission import plan
@@ -13,7 +14,7 @@ _MAX_BYTES = 50 * 1024 * 1024
 
 
 def problems(files: Mapping[str, plan.Content]) -> list[str]:
-  """Files that no checker would take."""
+  """Returns what is wrong with files that no checker would take."""
   found = []
   for path, content in files.items():
     if isinstance(content, bytes):
@@ -34,7 +35,7 @@ def problems(files: Mapping[str, plan.Content]) -> list[str]:
 
 
 def may_write(output: pathlib.Path, clean: bool) -> str | None:
-  """Why a tree cannot be written there; None if it can."""
+  """Returns why a tree cannot be written there; None if it can."""
   if output.exists() and not output.is_dir():
     return f'{output} is no directory; give another --output'
   if not output.exists() or not any(output.iterdir()):
@@ -72,3 +73,31 @@ def write(files: Mapping[str, plan.Content], output: pathlib.Path) -> None:
         target.write_bytes(content)
       else:
         shutil.copyfile(content, target)
+
+
+def default_archive(output: pathlib.Path) -> pathlib.Path:
+  """Returns where the archive of a tree goes if the user does not say."""
+  return output.with_name(f'{output.name}.tar.gz')
+
+
+def archive(tree: pathlib.Path, path: pathlib.Path) -> None:
+  """Writes the files of a tree, in order of their names, whole or not at all.
+
+  Owners are left out: who unpacks it becomes the owner.
+
+  Raises:
+    OSError: it cannot be written.
+  """
+  path.parent.mkdir(parents=True, exist_ok=True)
+  with (
+    files_lib.replacing(path, 'wb') as whole,
+    tarfile.open(path.name, 'w:gz', whole) as tar,
+  ):
+    for file in sorted(each for each in tree.rglob('*') if each.is_file()):
+      tar.add(file, str(file.relative_to(tree)), filter=_anonymous)
+
+
+def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
+  member.uid = member.gid = 0
+  member.uname = member.gname = ''
+  return member

@@ -13,16 +13,17 @@ import re
 from harness.loadgen import loadgen_log
 from harness.results import figures
 from harness.rules import rounds
-from harness.submission.content import compliance
 
 _ROW = re.compile(r'^[ *]*(\w[\w./() ]*?)\s*:\s*(\S.*?)\s*$', re.MULTILINE)
 _ESTIMATE = re.compile(r'Early stopping (\d+)\S* percentile estimate: (\d+)')
 _PERCENTILE = re.compile(r'([\d.]+)(?:th)? percentile latency \(ns\)')
 _EXTREME = re.compile(r'(Min|Max|Mean) latency \(ns\)')
 _VALIDITY = 'result_validity'
+# The key of the estimate by the percentile.
 _ESTIMATES = {
-  '90': 'early_stopping_latency_ss',
-  '99': 'early_stopping_latency_ms',
+  f'{float(each.percentile):g}': each.official_key
+  for each in rounds.SCENARIOS.values()
+  if each.streams
 }
 
 # Key of the detail log by label of the summary. Labels that are not here name
@@ -68,6 +69,9 @@ def problems(
     scenario: LoadGen's name of the scenario.
     name: What messages call the run.
   """
+  rules = rounds.SCENARIOS.get(scenario)
+  if rules is None:
+    return  # Reported by the caller.
   values = log.values
   rows = list(summary_rows(log.summary, scenario))
   for key, shown in rows:
@@ -77,19 +81,18 @@ def problems(
         f' {loadgen_log.DETAIL_LOG} as {values[key]}; submit both logs as LoadGen'
         ' wrote them'
       )
-  absent = {_VALIDITY, compliance.FIGURES.get(scenario, '')} & set(values)
-  absent -= {key for key, _ in rows}
+  absent = {_VALIDITY, rules.official_key} - {key for key, _ in rows}
   for key in sorted(absent):
-    if values[key]:  # 0: too few queries for an estimate.
+    if values.get(key):  # 0: too few queries for an estimate.
       yield (
         f'{name}: {loadgen_log.SUMMARY_LOG} does not show {key}; submit the log'
         ' as LoadGen wrote it'
       )
   if values.get(_VALIDITY) != 'VALID':
     return  # Reported by the caller; LoadGen may have stopped anywhere.
-  texts = list(_order(values, scenario))
+  texts = list(_order(values, rules))
   try:
-    texts += _times(log, scenario)
+    texts += _times(log, rules)
   except ValueError as error:
     texts.append(str(error))
   for text in texts:
@@ -98,19 +101,19 @@ def problems(
 
 def summary_rows(summary: str, scenario: str) -> Iterator[tuple[str, str]]:
   """Yields the key in the detail log and the value of each line of a summary."""
+  rules = rounds.SCENARIOS[scenario]
   for percentile, value in _ESTIMATE.findall(summary):
     yield _ESTIMATES.get(percentile, ''), value
   for label, value in _ROW.findall(summary):
-    yield _key(label, scenario), value
+    yield _key(label, rules), value
 
 
-def _key(label: str, scenario: str) -> str:
+def _key(label: str, rules: rounds.Scenario) -> str:
   """Returns the key of a label; one that no log has for a line of text."""
-  query = '_query' if scenario == rounds.MULTI_STREAM else ''
   if found := _PERCENTILE.fullmatch(label):
-    return figures.latency_key(f'{float(found[1]):.2f}', scenario)
+    return rules.latency_key(f'{float(found[1]):.2f}')
   if found := _EXTREME.fullmatch(label):
-    return f'result_{found[1].lower()}{query}_latency_ns'
+    return rules.extreme_key(found[1].lower())
   setting = label.replace(' (', '_').rstrip(')')
   return _KEYS.get(label, f'effective_{setting}')
 
@@ -130,24 +133,23 @@ def _equal(shown: str, logged: object) -> bool:
     return False
 
 
-def _order(values: Mapping[str, object], scenario: str) -> Iterator[str]:
+def _order(
+  values: Mapping[str, object], rules: rounds.Scenario
+) -> Iterator[str]:
   """Yields latencies that are not in the order that percentiles have."""
-  extremes = [_key(f'{each} latency (ns)', scenario) for each in ('Min', 'Max')]
-  keys = [figures.latency_key(each, scenario) for each in figures.PERCENTILES]
-  pairs = list(zip((extremes[0], *keys), (*keys, extremes[1])))
-  mean = _key('Mean latency (ns)', scenario)
-  pairs += [(extremes[0], mean), (mean, extremes[1])]
-  if judged := figures.JUDGED.get(scenario):
-    pairs += [
-      (figures.latency_key(judged, scenario), compliance.FIGURES[scenario])
-    ]
+  least, mean, most = map(rules.extreme_key, ('min', 'mean', 'max'))
+  keys = [rules.latency_key(each) for each in figures.PERCENTILES]
+  pairs = list(zip((least, *keys), (*keys, most)))
+  pairs += [(least, mean), (mean, most)]
+  if rules.streams:
+    pairs.append((rules.figure_key, rules.official_key))
   for low, high in pairs:
     if low in values and values.get(high):
       if float(str(values[low])) > float(str(values[high])):
         yield f'{low} is {values[low]}, {high} only {values[high]}'
 
 
-def _times(log: loadgen_log.RunLog, scenario: str) -> Iterator[str]:
+def _times(log: loadgen_log.RunLog, rules: rounds.Scenario) -> Iterator[str]:
   """Yields figures that do not fit the time that the run took."""
   number = functools.partial(figures.number, log)
   seconds = log.seconds
@@ -155,8 +157,8 @@ def _times(log: loadgen_log.RunLog, scenario: str) -> Iterator[str]:
   if seconds + _CLOCK_SECS < least * (1 - _MARGIN):
     yield f'the run took {seconds:g} s, its min_duration is {least:g} s'
   queries = number('result_query_count')
-  if scenario in figures.JUDGED:
-    mean_key = _key('Mean latency (ns)', scenario)
+  if rules.streams:
+    mean_key = rules.extreme_key('mean')
     busy = queries * number(mean_key) / 1e9
     slack = _OVERHEAD * seconds + queries * _OVERHEAD_SECS + _CLOCK_SECS
     if not -_MARGIN * seconds - _CLOCK_SECS <= seconds - busy <= slack:
@@ -165,7 +167,7 @@ def _times(log: loadgen_log.RunLog, scenario: str) -> Iterator[str]:
         f' {busy:g} s, the run took {seconds:g} s'
       )
     return
-  key = compliance.FIGURES[scenario]
+  key = rules.official_key
   samples = queries * number('generated_samples_per_query')
   rate = number(key)
   if abs(rate * seconds - samples) > (

@@ -17,14 +17,14 @@ _NS_PER_MS = 1_000_000
 
 
 def accuracy(
-  submission: plan.Submission, result: job_result.JobResult, name: str
+  submission: plan.Submission, result: job_result.JobResult
 ) -> Iterator[str]:
-  """What is wrong with an accuracy run."""
-  entry = result.entry
-  if result.accuracy is None or entry.accuracy is None:
+  """Yields what is wrong with an accuracy run."""
+  name, entry, log = result.name, result.entry, result.accuracy
+  if log is None or entry.accuracy is None:
     yield f'{name} has no accuracy run; run it with --mode=accuracy,performance'
     return
-  yield from _errors(result.accuracy, name, 'accuracy')
+  yield from _errors(log, name, 'accuracy')
   if not result.accuracy_text.is_file():
     yield f'{name} has no {result.accuracy_text.name}; score its log again'
     return
@@ -33,8 +33,7 @@ def accuracy(
     metric: figure(text, metric)
     for metric in requirements.ACCURACY.get(entry.model, {})
   }
-  unread = [metric for metric, value in shown.items() if value is None]
-  if unread:
+  if unread := [metric for metric, value in shown.items() if value is None]:
     yield (
       f'{result.accuracy_text} does not tell {", ".join(unread)} as the checkers'
       ' read them; score the log again'
@@ -48,36 +47,36 @@ def accuracy(
         f'{name}: {result.accuracy_text.name} says {metric} {value:g}, the'
         f' result {kept}; score the log again'
       )
-  total = result.accuracy.values.get('qsl_reported_total_count')
+  total = log.values.get('qsl_reported_total_count')
   full = rounds.FULL_SET[entry.benchmark]
-  if total != full and not requirements.takes_parts_of_the_set(
-    submission.round
-  ):
+  round_name = submission.round
+  if total != full and not requirements.takes_parts_of_the_set(round_name):
     yield (
-      f'{name}: the accuracy run has {total} samples; {submission.round} asks'
-      f' for all {full} of the set in every division'
+      f'{name}: the accuracy run has {total} samples; {round_name} asks for all'
+      f' {full} of the set in every division'
     )
 
 
 def performance(
-  submission: plan.Submission, result: job_result.JobResult, name: str
+  submission: plan.Submission, result: job_result.JobResult
 ) -> Iterator[str]:
-  """What is wrong with a performance run."""
-  entry, log = result.entry, result.performance
+  """Yields what is wrong with a performance run."""
+  name, entry, log = result.name, result.entry, result.performance
   if log is None:
     yield (
       f'{name} has no performance run; run it with --mode=accuracy,performance'
     )
     return
   yield from _errors(log, name, 'performance')
-  if log.values.get('result_validity') != 'VALID':
+  validity = log.values.get('result_validity')
+  if validity != 'VALID':
     yield (
-      f'{name}: LoadGen calls the performance run'
-      f' {log.values.get("result_validity")}; its summary says why'
+      f'{name}: LoadGen calls the performance run {validity}; its summary says'
+      ' why'
     )
   yield from consistency.problems(log, entry.scenario, name)
-  yield from _entry(result, name)
-  yield from settings(submission.round, submission.division, result, log, name)
+  yield from _entry(result)
+  yield from settings(submission, result, log, name)
   wanted = rounds.ROUNDS[submission.round].seeds
   yield from wrong_seeds(log, wanted, f'{name}, {submission.round}')
   shortest = rounds.MIN_DURATION_MS
@@ -92,7 +91,7 @@ def performance(
     )
 
 
-def _entry(result: job_result.JobResult, name: str) -> Iterator[str]:
+def _entry(result: job_result.JobResult) -> Iterator[str]:
   """Yields figures of result.json that are not those of LoadGen's log."""
   kept = result.entry.performance
   if kept is None:
@@ -102,15 +101,18 @@ def _entry(result: job_result.JobResult, name: str) -> Iterator[str]:
       str(result.performance_dir), result.entry.scenario
     )
   except ValueError as error:
-    yield f'{name}: {error}'
+    yield f'{result.name}: {error}'
     return
-  for key in ('valid', kept.metric, 'early_stopping_ns'):
-    field = 'value' if key == kept.metric else key
+  for field, key in (
+    ('valid', 'valid'),
+    ('value', kept.metric),
+    ('early_stopping_ns', 'early_stopping_ns'),
+  ):
     was, found = getattr(kept, field), getattr(logged, field)
     if was != found:
       yield (
-        f"{name}: {entry_lib.FILE} says {key} {was}, LoadGen's log {found}; run"
-        ' it again'
+        f"{result.name}: {entry_lib.FILE} says {key} {was}, LoadGen's log"
+        f' {found}; run it again'
       )
 
 
@@ -123,39 +125,37 @@ def over_network(result: job_result.JobResult) -> bool:
 
 
 def settings(
-  round_name: str,
-  division: str,
+  submission: plan.Submission,
   result: job_result.JobResult,
   log: loadgen_log.RunLog,
   name: str,
 ) -> Iterator[str]:
-  """What is wrong with the settings of a performance or compliance run."""
-  entry = result.entry
+  """Yields what is wrong with the settings of a performance or compliance run."""
+  entry, round_name = result.entry, submission.round
   full = rounds.FULL_SET[entry.benchmark]
-  if log.values.get('effective_scenario') != entry.scenario:
-    yield (
-      f'{name}: the log is of {log.values.get("effective_scenario")}, not of'
-      f' {entry.scenario}'
-    )
+  scenario = rounds.SCENARIOS.get(entry.scenario)
+  logged = log.values.get('effective_scenario')
+  if logged != entry.scenario:
+    yield f'{name}: the log is of {logged}, not of {entry.scenario}'
   drawn = _number(log, 'effective_performance_sample_count')
   if drawn < full:
     yield (
       f'{name}: performance_sample_count was {drawn:.0f}, every checker asks for'
       f' {full}'
     )
-  if entry.scenario == rounds.OFFLINE:
+  if scenario and scenario.at_once:
     least = rounds.ROUNDS[round_name].min_queries(
-      entry.benchmark, rounds.OFFLINE
+      entry.benchmark, entry.scenario
     )
     asked = _number(log, 'effective_samples_per_query')
     if asked < least and requirements.needs_samples_per_query(
-      round_name, division
+      round_name, submission.division
     ):
       yield (
-        f'{name}: Offline asked for {asked:.0f} samples, {round_name} asks for'
-        f' {least}'
+        f'{name}: {entry.scenario} asked for {asked:.0f} samples, {round_name}'
+        f' asks for {least}'
       )
-  if entry.scenario == rounds.SERVER:
+  if scenario and scenario.bounded:
     limit = rounds.SERVER_LATENCY_MS[entry.benchmark]
     bound = _number(log, 'effective_target_latency_ns') / _NS_PER_MS
     if bound > limit:
@@ -168,30 +168,27 @@ def settings(
 def wrong_seeds(
   log: loadgen_log.RunLog, seeds: dict[str, int], name: str
 ) -> Iterator[str]:
-  """Seeds that are not those that are asked for, by name of the setting."""
+  """Yields seeds that are not those that are asked for, by their settings."""
   wrong = {
     key: found
     for key, seed in seeds.items()
     if (found := log.values.get(f'effective_{key}')) != seed
   }
   if wrong:
+    were = ', '.join(f'{key} was {found}' for key, found in wrong.items())
     yield (
-      f'{name}: '
-      + ', '.join(f'{key} was {found}' for key, found in wrong.items())
-      + ' instead of '
-      + ', '.join(str(seeds[key]) for key in wrong)
-      + '; run it again with the --round that you submit to'
+      f'{name}: {were} instead of {", ".join(str(seeds[key]) for key in wrong)};'
+      ' run it again with the --round that you submit to'
     )
 
 
 def figure(text: str, metric: str) -> float | None:
-  """A figure of accuracy.txt, as the checkers find it."""
+  """Returns a figure of accuracy.txt, as the checkers find it."""
+  pattern = rf".*'{metric}': ([\d.]+).*"
   if metric == 'f1':
     pattern = r'^\{"exact_match": [\d.]+, "f1": ([\d.]+)\}'
-  else:
-    pattern = rf".*'{metric}': ([\d.]+).*"
   found = re.search(pattern, text, re.MULTILINE)
-  return float(found.group(1)) if found else None
+  return float(found[1]) if found else None
 
 
 def _errors(log: loadgen_log.RunLog, name: str, run: str) -> Iterator[str]:

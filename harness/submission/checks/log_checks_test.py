@@ -41,8 +41,9 @@ class LatencyBoundTest(parameterized.TestCase):
     run = job / 'performance' / 'run_1'
     jobs.change(run, effective_target_latency_ns=bound_ns)
     (result,) = jobs.load(job)
+    submission = jobs.submission([result], round='v4.0', division='open')
     problems = list(
-      log_checks.settings('v4.0', 'open', result, result.performance, 'this')
+      log_checks.settings(submission, result, result.performance, 'this')
     )
     if pattern is None:
       self.assertEqual(problems, [])

@@ -34,8 +34,6 @@ _FIRST = 8
 _LOG_SEED = 720381539243781796
 _LOGGED_SAMPLES = 4096
 
-# Key of a run's official figure: samples/s, or latency in ns.
-FIGURES = {name: each.official_key for name, each in rounds.SCENARIOS.items()}
 _BOUND = 'effective_target_latency_ns'
 
 # Latencies up to which runs may differ more, in ns.
@@ -145,11 +143,12 @@ def verify_performance(
   for name, log in (('performance', performance), (test, repeated)):
     if not log.valid:
       return Verdict(f'TEST FAIL: the {name} run is not valid\n', False)
-  if scenario == rounds.SERVER:
+  rules = rounds.SCENARIOS[scenario]
+  if rules.bounded:
     bounds = [log.values.get(_BOUND) for log in (performance, repeated)]
     if bounds[0] != bounds[1]:
       return Verdict(f'TEST FAIL: target latencies are {bounds}\n', False)
-  key = FIGURES[scenario]
+  key = rules.official_key
   reference, score = (
     float(str(log.values.get(key, 0))) for log in (performance, repeated)
   )
@@ -161,7 +160,7 @@ def verify_performance(
   ratio = score / reference
   lowest, highest = 1 - tolerance, 1 + tolerance
   if test == TEST05:  # May be better by any amount.
-    if scenario in _SHORT_NS:
+    if rules.streams:
       lowest = 0.0
     else:
       highest = float('inf')

@@ -1,4 +1,4 @@
-"""A branch of the user's clone that holds a submission, ready to be pushed.
+"""Runs git: takes tagged files, and makes the branch of a submission.
 
 The branch is made beside the files that are checked out: repositories of results
 are large, and whatever the user works on in the clone stays as it is. Nothing is
@@ -7,18 +7,42 @@ pushed.
 
 import os
 import pathlib
+import shutil
+import subprocess
 import tempfile
+from typing import Any
 
 from harness import errors
-from harness.submission.content import git
+
+
+def run(
+  *arguments: str | os.PathLike[str], **options: Any
+) -> subprocess.CompletedProcess[Any]:
+  """Returns a git command that has ended, successful or not, with its output.
+
+  Args:
+    *arguments: The arguments of git.
+    **options: Options of subprocess.run, such as `encoding`.
+
+  Raises:
+    errors.HarnessError: There is no git.
+  """
+  if shutil.which('git') is None:
+    raise errors.HarnessError(
+      f'Cannot run git {" ".join(map(str, arguments))}: git is not on the PATH.'
+      ' Install it (on Debian: apt-get install git) and run this again.'
+    )
+  return subprocess.run(
+    ['git', *arguments], capture_output=True, check=False, **options
+  )
 
 
 class BranchError(errors.HarnessError):
   """The branch was not made."""
 
 
-def problem(repository: pathlib.Path, name: str) -> str | None:
-  """Why a branch cannot be made; None if nothing speaks against it."""
+def branch_problem(repository: pathlib.Path, name: str) -> str | None:
+  """Returns why a branch cannot be made; None if it can."""
   if not repository.is_dir():
     return f'--repo={repository} is no directory; give a clone on this machine'
   if _try(repository, 'rev-parse', '--git-dir') is None:
@@ -38,7 +62,7 @@ def problem(repository: pathlib.Path, name: str) -> str | None:
   return None
 
 
-def make(
+def make_branch(
   repository: pathlib.Path, name: str, tree: pathlib.Path, message: str
 ) -> str:
   """Commits a tree's files on a new branch that begins at HEAD.
@@ -75,7 +99,7 @@ def _run(
   at: pathlib.Path | None = None,
 ) -> str:
   git_dir = _try(repository, 'rev-parse', '--absolute-git-dir')
-  done = git.run(
+  done = run(
     f'--git-dir={git_dir}',
     *arguments,
     cwd=at or repository,
@@ -90,6 +114,6 @@ def _run(
 
 
 def _try(repository: pathlib.Path, *arguments: str) -> str | None:
-  """Output of a git command; None if it fails."""
-  done = git.run('-C', repository, *arguments, encoding='utf-8')
+  """Returns the output of a git command; None if it fails."""
+  done = run('-C', repository, *arguments, encoding='utf-8')
   return None if done.returncode else done.stdout.strip()

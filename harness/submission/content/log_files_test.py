@@ -1,3 +1,4 @@
+import hashlib
 import pathlib
 import shutil
 import subprocess
@@ -6,7 +7,7 @@ import unittest
 from absl.testing import absltest
 
 from harness.loadgen import loadgen_log
-from harness.submission.content import mlperf_conf
+from harness.submission.content import log_files
 
 
 def _git(folder: pathlib.Path, *arguments: str) -> None:
@@ -29,9 +30,9 @@ class MlperfConfTest(absltest.TestCase):
     _git(folder, 'add', '.')
     _git(folder, 'commit', '-qm', 'two')
     _git(folder, 'tag', 'v4.1')
-    self.assertEqual(mlperf_conf.official(folder, 'v4.0'), b'# of v4.0\n')
-    self.assertEqual(mlperf_conf.official(folder, 'v4.1'), b'# of v4.1\n')
-    self.assertIsNone(mlperf_conf.official(folder, 'v3.1'))
+    self.assertEqual(log_files.official_conf(folder, 'v4.0'), b'# of v4.0\n')
+    self.assertEqual(log_files.official_conf(folder, 'v4.1'), b'# of v4.1\n')
+    self.assertIsNone(log_files.official_conf(folder, 'v3.1'))
 
   def test_settings_of_the_log(self):
     log = loadgen_log.RunLog(
@@ -45,7 +46,7 @@ class MlperfConfTest(absltest.TestCase):
       },
       (),
     )
-    lines = mlperf_conf.from_log(log, 'gptj', 'Offline').decode().splitlines()
+    lines = log_files.conf_of_log(log, 'gptj', 'Offline').decode().splitlines()
     self.assertEqual(
       lines[1:],
       [
@@ -54,6 +55,32 @@ class MlperfConfTest(absltest.TestCase):
         'gptj.Offline.sample_concatenate_permutation = 1',
       ],
     )
+
+
+class TruncationTest(absltest.TestCase):
+  def log(self, size: int) -> pathlib.Path:
+    data = bytes(ord('a') + i % 26 for i in range(size))
+    return pathlib.Path(self.create_tempfile(content=data, mode='wb').full_path)
+
+  def test_short_log_stays(self):
+    log = self.log(4095)
+    self.assertEqual(log_files.truncated(log), log.read_bytes())
+
+  def test_long_log_keeps_its_ends(self):
+    log = self.log(100_000)
+    whole = log.read_bytes()
+    short = log_files.truncated(log)
+    self.assertEqual(short, whole[:4096] + b'\n\n...\n\n' + whole[-4096:])
+    self.assertLess(len(short), log_files.MAX_BYTES)
+
+  def test_ends_may_overlap_as_those_of_the_official_tool(self):
+    log = self.log(5000)
+    self.assertLen(log_files.truncated(log), 4096 + 7 + 4096)
+
+  def test_hash_is_of_the_whole_log(self):
+    log = self.log(100_000)
+    digest = hashlib.sha256(log.read_bytes()).hexdigest()
+    self.assertEqual(log_files.hash_line(log), f'hash={digest}\n')
 
 
 if __name__ == '__main__':

@@ -7,7 +7,8 @@ from unittest import mock
 
 from absl.testing import absltest
 
-from harness.submission import branch
+from harness import errors
+from harness.submission import git
 
 _IDENTITY = {
   'GIT_AUTHOR_NAME': 'A',
@@ -49,8 +50,8 @@ class BranchTest(absltest.TestCase):
     (self.repo / 'old.txt').write_text('at work', 'utf-8')
     self.git('remote', 'add', 'fork', 'https://example.org/results.git')
     before = self.git('status', '--porcelain')
-    self.assertIsNone(branch.problem(self.repo, 'mine'))
-    push = branch.make(self.repo, 'mine', self.tree, 'My results')
+    self.assertIsNone(git.branch_problem(self.repo, 'mine'))
+    push = git.make_branch(self.repo, 'mine', self.tree, 'My results')
     self.assertEqual(push, f'git -C {self.repo} push fork mine')
     names = self.git('ls-tree', '-r', '--name-only', 'mine').split()
     self.assertEqual(names, ['.gitignore', 'old.txt', 'open/Example/new.txt'])
@@ -64,7 +65,7 @@ class BranchTest(absltest.TestCase):
     self.assertFalse((self.repo / 'open').exists())
 
   def test_repository_without_a_commit(self):
-    push = branch.make(self.repo, 'mine', self.tree, 'First')
+    push = git.make_branch(self.repo, 'mine', self.tree, 'First')
     self.assertEqual(push, f'git -C {self.repo} push origin mine')
     self.assertEqual(
       self.git('ls-tree', '-r', '--name-only', 'mine'), 'open/Example/new.txt'
@@ -79,15 +80,31 @@ class BranchTest(absltest.TestCase):
       (self.repo / 'nowhere', 'x', 'is no directory'),
       (self.tree, 'x', 'is no git repository'),
     ):
-      self.assertRegex(branch.problem(repo, name), pattern)
+      self.assertRegex(git.branch_problem(repo, name), pattern)
 
   def test_gits_own_words(self):
     self.commit()
-    branch.make(self.repo, 'mine', self.tree, 'one')
-    with self.assertRaisesRegex(
-      branch.BranchError, 'git branch failed in .*mine'
-    ):
-      branch.make(self.repo, 'mine', self.tree, 'two')
+    git.make_branch(self.repo, 'mine', self.tree, 'one')
+    with self.assertRaisesRegex(git.BranchError, 'git branch failed in .*mine'):
+      git.make_branch(self.repo, 'mine', self.tree, 'two')
+
+
+class GitTest(absltest.TestCase):
+  def test_absence_is_reported_with_the_remedy(self):
+    empty = self.create_tempdir().full_path
+    with mock.patch.dict(os.environ, PATH=empty):
+      with self.assertRaisesRegex(
+        errors.HarnessError,
+        'Cannot run git show v4.0: git is not on the PATH. Install it',
+      ):
+        git.run('show', 'v4.0')
+
+  @unittest.skipUnless(shutil.which('git'), 'There is no git here.')
+  def test_returns_the_output_and_the_exit_code(self):
+    done = git.run('--version', encoding='utf-8')
+    self.assertEqual(done.returncode, 0)
+    self.assertStartsWith(done.stdout, 'git version')
+    self.assertNotEqual(git.run('no-such-command').returncode, 0)
 
 
 if __name__ == '__main__':

@@ -1,0 +1,337 @@
+"""Our own checks of a submission, before anything of it is written.
+
+They are stricter than the official checkers, which up to v5.0 take a closed
+tree of a hundred articles: here a closed tree must keep every rule that the logs
+can show. All problems are reported at once.
+"""
+
+from collections.abc import Iterator
+import pathlib
+
+from harness.loadgen import loadgen_log
+from harness.rules import requirements
+from harness.rules import rounds
+from harness.submission import job_result
+from harness.submission import plan
+from harness.submission.checks import consistency
+from harness.submission.checks import log_checks
+from harness.submission.content import compliance
+from harness.submission.content import descriptions
+
+
+def problems(submission: plan.Submission) -> list[str]:
+  """Returns everything that is wrong with a submission."""
+  found = list(_whole(submission))
+  for result in submission.results:
+    found += _result(submission, result)
+  if requirements.is_closed(submission.division):
+    found += _closed(submission)
+  return found
+
+
+def _whole(submission: plan.Submission) -> Iterator[str]:
+  if not submission.results:
+    yield 'there is no result to submit: give --result'
+    return
+  for name, value in (
+    ('--submitter', submission.submitter),
+    ('--system_name', submission.system),
+    ('--model_name', submission.model_name or 'none'),
+  ):
+    if not value or descriptions.system_id(value) != value:
+      yield (
+        f'{name} {value!r} cannot name a folder; use letters, digits, dots,'
+        ' dashes and underscores'
+      )
+  yield from descriptions.system_problems(submission.system_description)
+  yield from _one_system(submission)
+  yield from _models(submission)
+  seen: dict[tuple[str, str], job_result.JobResult] = {}
+  for result in submission.results:
+    key = (result.entry.model, result.entry.scenario)
+    if key in seen:
+      yield (
+        f'{seen[key].directory} and {result.directory} are both'
+        f' {" ".join(key)}; give one of them'
+      )
+    seen[key] = result
+
+
+def _one_system(submission: plan.Submission) -> Iterator[str]:
+  """Yields the keys in which the results describe different systems."""
+  found: dict[str, set[str]] = {}
+  for result in submission.results:
+    for key, value in result.entry.description.items():
+      found.setdefault(key, set()).add(str(value))
+  unlike = [
+    f'{key} ({" / ".join(sorted(values))})'
+    for key, values in found.items()
+    if len(values) > 1 and key not in submission.description
+  ]
+  if unlike:
+    yield (
+      f'the results describe different systems: {", ".join(unlike)}; submit them'
+      ' one by one, or say by --system_description what holds for all'
+    )
+
+
+def _models(submission: plan.Submission) -> Iterator[str]:
+  models = sorted({result.entry.model for result in submission.results})
+  if submission.model_name and requirements.is_closed(submission.division):
+    yield (
+      f'a {submission.division} submission has no --model_name: it is the'
+      ' benchmark itself'
+    )
+  if submission.model_name and len(models) > 1:
+    yield (
+      f'--model_name names one model, the results are of {", ".join(models)}:'
+      ' submit them one by one'
+    )
+  for model in models:
+    if requirements.scenarios(submission.round, submission.category, model):
+      continue
+    names = requirements.rounds_of(submission.category, model)
+    yield (
+      f'{submission.round} has no {model} in the category'
+      f' {submission.category}'
+      + (f'; these rounds have it: {", ".join(names)}' if names else '')
+    )
+
+
+def _result(
+  submission: plan.Submission, result: job_result.JobResult
+) -> Iterator[str]:
+  """Yields what is wrong with a result in any division."""
+  name, entry = result.name, result.entry
+  if entry.round != submission.round:
+    yield (
+      f'{name} was run by the rules of {entry.round}, not {submission.round}:'
+      f' give --round={entry.round}, or run it again with'
+      f' --round={submission.round}'
+    )
+  if not result.user_conf.is_file():
+    yield f'{name} has no user.conf; run it again'
+  measured = submission.measured(result)
+  yield from descriptions.measurement_problems(measured, name)
+  yield from log_checks.accuracy(submission, result)
+  yield from log_checks.performance(submission, result)
+  is_network = submission.system_description.get('is_network')
+  if (
+    submission.division != requirements.CLOSED
+    and log_checks.over_network(result)
+    and str(is_network).lower() != 'true'
+  ):
+    yield (
+      f'{name} was run over a network: its system description must say'
+      ' "is_network": "True" and the fields that go with it'
+    )
+  if entry.scenario not in rounds.SCENARIOS:
+    yield f'{name}: {entry.scenario} is no scenario'
+
+
+def _closed(submission: plan.Submission) -> Iterator[str]:
+  """Yields broken rules of the closed division that official checkers leave out."""
+  yield from _scenarios(submission)
+  yield from _network(submission)
+  for result in submission.results:
+    yield from _full_set(result)
+    yield from _targets(result)
+    if result.entry.benchmark == rounds.GPTJ:
+      if not result.truncated:  # A tree does not hold the parameters.
+        yield from _search(result)
+      yield from _equal_issue(submission, result)
+    yield from _compliance(submission, result)
+    kind = submission.measured(result)['weight_data_types'] or ''
+    if (
+      submission.calibration is None
+      and kind.startswith('int')
+      and requirements.needs_calibration(submission.round, submission.division)
+    ):
+      yield (
+        f'{result.name}: {submission.round} asks how {kind} weights were'
+        ' calibrated; give a page that says so by --calibration'
+      )
+
+
+def _network(submission: plan.Submission) -> Iterator[str]:
+  """Yields what the Network division asks for, and no other division takes."""
+  wanted = submission.division == requirements.NETWORK
+  for result in submission.results:
+    if log_checks.over_network(result) == wanted:
+      continue
+    if wanted:
+      yield (
+        f'{result.name}: LoadGen did not log the system as a'
+        f' "{requirements.NETWORK_SUT}" in both runs, which the Network division'
+        ' asks for; run it with --network=lon'
+      )
+    else:
+      yield (
+        f'{result.name} was run over a network; submit it with'
+        ' --division=network'
+      )
+  if wanted and submission.category != requirements.DATACENTER:
+    yield (
+      f'the Network division has no category {submission.category}; give'
+      ' --category=datacenter'
+    )
+  if wanted and submission.diagram is None:
+    yield (
+      'the Network division asks for a diagram that shows how the LoadGen node'
+      ' and the nodes of the system are joined; give it by --system_diagram'
+    )
+
+
+def _scenarios(submission: plan.Submission) -> Iterator[str]:
+  had: dict[str, set[str]] = {}
+  for result in submission.results:
+    had.setdefault(result.entry.model, set()).add(result.entry.scenario)
+  where = f'the category {submission.category} of {submission.round}'
+  for model, scenarios in had.items():
+    asked = requirements.scenarios(submission.round, submission.category, model)
+    if not asked:
+      continue  # Reported already.
+    if missing := [each for each in asked if each not in scenarios]:
+      yield (
+        f'{model} lacks {", ".join(missing)}: {where} asks for'
+        f' {", ".join(asked)}'
+      )
+    if other := sorted(scenarios - set(asked)):
+      yield f'{model}: {", ".join(other)} is no scenario of {where}'
+
+
+def _full_set(result: job_result.JobResult) -> Iterator[str]:
+  name, full = result.name, rounds.FULL_SET[result.entry.benchmark]
+  for run, log in (
+    ('accuracy', result.accuracy),
+    ('performance', result.performance),
+  ):
+    total = log and log.values.get('qsl_reported_total_count')
+    if log and total != full:
+      yield (
+        f'{name}: the {run} run had {total} samples; closed asks for the whole'
+        f' set of {full}'
+      )
+    elif log and log is result.accuracy and not result.truncated:
+      path = result.accuracy_dir / loadgen_log.ACCURACY_LOG
+      answered = len({index for index, _ in compliance.answers(path)})
+      if answered != full:
+        yield (
+          f'{path} holds answers to {answered} samples; closed asks for {full}'
+        )
+  scored = result.entry.accuracy
+  if result.entry.benchmark == rounds.GPTJ and scored:
+    count = scored.metrics.get('gen_num')
+    if count != full:
+      yield f'{name}: {count} answers were scored, closed asks for {full}'
+
+
+def _targets(result: job_result.JobResult) -> Iterator[str]:
+  """Yields figures of accuracy.txt that are below the model's targets."""
+  if result.entry.accuracy is None or not result.accuracy_text.is_file():
+    return
+  text, model = result.accuracy_text.read_text('utf-8'), result.entry.model
+  for metric, least in requirements.ACCURACY.get(model, {}).items():
+    found = log_checks.figure(text, metric)
+    if found is not None and found < least:  # None is reported already.
+      yield (
+        f'{result.name}: {metric} is {found:g}, {model} asks for at least'
+        f' {least:.10g}'
+      )
+
+
+def _search(result: job_result.JobResult) -> Iterator[str]:
+  beams, asked = descriptions.beams(result.entry), requirements.BEAM_SIZE
+  if beams is None:
+    yield (
+      f'{result.name} does not tell its beam size, which must be {asked}: run it'
+      ' with a system that the harness starts'
+    )
+  elif beams != asked:
+    yield (
+      f'{result.name} was searched with {beams} beams; closed asks for {asked}'
+    )
+  if descriptions.prefix_cache(result.entry):
+    yield (
+      f'{result.name} was run with PRECOMPUTE_KV_CACHE_PREFIX: the rules ask'
+      ' that every query is computed in full'
+    )
+
+
+def _equal_issue(
+  submission: plan.Submission, result: job_result.JobResult
+) -> Iterator[str]:
+  asked = rounds.ROUNDS[submission.round].must_issue_equally(
+    result.entry.benchmark, result.entry.scenario
+  )
+  log = result.performance
+  key = 'effective_sample_concatenate_permutation'
+  if asked and log and not log.values.get(key):
+    yield (
+      f'{result.name}: samples were not issued equally often, which'
+      f' {submission.round} asks for (sample_concatenate_permutation)'
+    )
+
+
+def _compliance(
+  submission: plan.Submission, result: job_result.JobResult
+) -> Iterator[str]:
+  for test in submission.compliance_tests(result):
+    log = result.compliance.get(test)
+    if log is None:
+      yield (
+        f'{result.name} has no {test}: closed results of {result.entry.model}'
+        f' need its logs in {result.compliance_dir(test)}; run it with'
+        ' --mode=accuracy,performance,compliance'
+      )
+    elif result.performance and result.accuracy:  # Else reported already.
+      name = f'{result.name}, {test}'
+      yield from consistency.problems(log, result.entry.scenario, name)
+      yield from log_checks.settings(submission, result, log, name)
+      yield from _test(submission.round, result, log, test, name)
+
+
+def _test(
+  round_name: str,
+  result: job_result.JobResult,
+  log: loadgen_log.RunLog,
+  test: str,
+  name: str,
+) -> Iterator[str]:
+  assert result.performance is not None
+  seeds = rounds.ROUNDS[round_name].seeds
+  if test == compliance.TEST05:
+    seeds = dict(compliance.attributes(test, round_name))
+  yield from log_checks.wrong_seeds(log, seeds, name)
+  speed = compliance.verify_performance(
+    test, result.entry.scenario, result.performance, log
+  )
+  if not speed.passed:
+    yield f'{name} failed: {", ".join(speed.text.splitlines())}'
+  if test != compliance.TEST01 or result.same_answers(test):
+    return
+  directory = result.scores_dir(test)
+  absent = [n for n in compliance.SCORES if not (directory / n).is_file()]
+  if absent:
+    yield (
+      f'{name}: answers differ from those of the accuracy run, so'
+      f' {" and ".join(absent)} must stand in {directory}: the scores of'
+      ' the accuracy run and of the test for the samples that the test logged'
+    )
+  else:
+    yield from _scores(result.entry.model, directory, name)
+
+
+def _scores(model: str, directory: pathlib.Path, name: str) -> Iterator[str]:
+  """Yields scores of a test that are too far from those of the accuracy run."""
+  percent = requirements.TEST_PERCENT[model]
+  for metric in requirements.ACCURACY[model]:
+    baseline, test = (
+      log_checks.figure((directory / each).read_text('utf-8'), metric)
+      for each in compliance.SCORES
+    )
+    if not baseline or not test or abs(1 - baseline / test) * 100 > percent:
+      yield (
+        f'{name}: {metric} of its answers is {test}, of the accuracy run'
+        f' {baseline}; they may differ by {percent:g} %'
+      )

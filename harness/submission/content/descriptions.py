@@ -1,0 +1,197 @@
+"""What a submission says of its system, and of a model's weights."""
+
+from collections.abc import Iterator, Mapping
+import json
+import os
+import pathlib
+import re
+from typing import Any
+
+from harness.description import fields
+from harness.results import entry as entry_lib
+from harness.rules import requirements
+from harness.rules import rounds
+from saxml_ext.common import errors
+from saxml_ext.common import files
+from saxml_ext.params import all_params  # noqa: F401 Registers them.
+from saxml_ext.params import registry
+
+# The keys of the measurements JSON.
+KEYS = (
+  'input_data_types',
+  'retraining',
+  'starting_weights_filename',
+  'weight_data_types',
+  'weight_transformations',
+)
+
+# A result may bring these values itself, by this name among its notes.
+NOTE = 'measurements'
+
+# Names of types by what results call them.
+_TYPES = {'float32': 'fp32', 'float16': 'fp16', 'bfloat16': 'bf16'}
+_INPUTS = {rounds.GPTJ: 'int32', rounds.BERT: 'int64'}
+_INTEGERS = ('int4', 'int8')
+
+# Whole numbers: the checker of v6 multiplies them.
+_COUNTS = ('number_of_nodes', 'accelerators_per_node')
+
+
+def system_id(name: str) -> str:
+  """Returns the name of folders: letters, digits, dots, dashes, underscores."""
+  return re.sub(r'[^A-Za-z0-9._-]+', '_', name).strip('._')
+
+
+def merged(
+  detected: Mapping[str, Any],
+  given: Mapping[str, Any],
+  fixed: Mapping[str, Any],
+  notes: Mapping[str, str],
+) -> dict[str, str]:
+  """Returns the system description: texts, because checkers call 0 empty.
+
+  Args:
+    detected: What the results say of their system.
+    given: The user's values, which replace what was detected.
+    fixed: The values of flags, which replace both.
+    notes: The text that is added to what is there, by key: hw_notes, sw_notes.
+  """
+  may_be_empty = {k: '' for k, v in fields.REQUIRED.items() if not v.filled}
+  known = may_be_empty | dict(detected) | dict(given) | dict(fixed)
+  record = {key: str(known[key]) for key in known if known[key] is not None}
+  for key, text in notes.items():
+    if text:
+      record[key] = '. '.join(filter(None, (record[key].strip(), text)))
+  return record
+
+
+def system_problems(record: Mapping[str, str]) -> Iterator[str]:
+  """Yields what is wrong with a system description."""
+  missing = fields.missing(record)
+  if missing:
+    yield (
+      f'the system description lacks {", ".join(missing)}: write them into a'
+      ' JSON or YAML file and give it by --system_description ("N/A" is an'
+      ' answer)'
+    )
+  try:
+    fields.check(record)
+  except ValueError as error:
+    yield f'the system description: {error}'
+  for key in _COUNTS:
+    if key not in missing and not record[key].isdecimal():
+      yield (
+        f'{key} of the system description is {record[key]!r}; it must be a whole'
+        ' number'
+      )
+
+
+def read_measurements(path: pathlib.Path) -> dict[str, Any]:
+  """Reads values of KEYS that the user wrote.
+
+  Raises:
+    OSError: The file cannot be read.
+    ValueError: It is no JSON object of KEYS.
+  """
+  record = files.read_json(path, dict[str, Any])
+  if not set(record) <= set(KEYS):
+    raise ValueError(f'{path} must hold a JSON object of {", ".join(KEYS)}')
+  return record
+
+
+def measurements(
+  entry: entry_lib.Entry, given: Mapping[str, Any]
+) -> dict[str, str | None]:
+  """Returns the values of KEYS for a result; None if a value is unknown.
+
+  Args:
+    entry: The result; its notes replace what can be told from the rest.
+    given: The user's values, which replace everything.
+  """
+  kind = weight_type(entry)
+  changes = []
+  if system(entry).get('params'):
+    changes.append('PyTorch checkpoint converted to PAX')
+  if kind in _INTEGERS:
+    changes.append(f'weights quantized to {kind}')
+  paths = (system(entry).get(key) for key in ('checkpoint', 'model'))
+  weights = next(
+    (os.path.basename(str(p).rstrip('/')) for p in paths if p), None
+  )
+  known: dict[str, Any] = {
+    'input_data_types': _INPUTS.get(entry.benchmark),
+    'retraining': 'no',
+    'starting_weights_filename': weights,
+    'weight_data_types': kind,
+    'weight_transformations': '; '.join(changes) or 'none',
+  }
+  for more in (entry.notes.get(NOTE, {}), given):
+    known |= {key: more[key] for key in KEYS if more.get(key)}
+  return {key: known[key] and str(known[key]) for key in KEYS}
+
+
+def measurement_problems(
+  values: Mapping[str, str | None], name: str
+) -> Iterator[str]:
+  """Yields what is wrong with the values of KEYS of a result."""
+  if missing := [key for key in KEYS if not values.get(key)]:
+    yield (
+      f'{name} does not say {", ".join(missing)}: write them into a JSON object'
+      ' and give it by --measurements'
+    )
+
+
+def weight_type(entry: entry_lib.Entry) -> str | None:
+  """Returns the type of the weights, such as fp32; None if it is unknown."""
+  quantized = attribute(entry, 'QUANTIZATION')
+  if quantized and quantized != 'none':
+    return next((each for each in _INTEGERS if each in quantized), quantized)
+  kind = attribute(entry, 'FPROP_DTYPE') or system(entry).get('precision')
+  return _TYPES.get(str(kind), str(kind)) if kind else None
+
+
+def system(entry: entry_lib.Entry) -> Mapping[str, Any]:
+  """Returns what decided a result of the system that answered, by flag name."""
+  return dict(entry.parameters.get('system', {})) | dict(
+    entry.notes.get(entry_lib.SERVED, {})
+  )
+
+
+def attribute(entry: entry_lib.Entry, name: str) -> Any:
+  """Returns an attribute of the serving params; None if it is unknown.
+
+  An override replaces what the params of that name have.
+
+  Args:
+    entry: The result.
+    name: The attribute, such as BEAM_SIZE.
+  """
+  known = system(entry)
+  overrides = known.get('overrides') or {}
+  if name in overrides:
+    value = overrides[name]
+    try:
+      return json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+      return value
+  if not known.get('params'):
+    return None
+  try:
+    return getattr(registry.lookup(known['params']), name, None)
+  except errors.InvalidArgument:
+    return None  # Params of another server.
+
+
+def beams(entry: entry_lib.Entry) -> int | None:
+  """Returns the beams of the search, 1 for none; None if they are unknown."""
+  if entry.system == 'reference':
+    return int(system(entry).get('beam_size') or requirements.BEAM_SIZE)
+  size = attribute(entry, 'BEAM_SIZE')
+  if size is None:
+    return None
+  return int(size) if attribute(entry, 'USE_BEAM_SEARCH') else 1
+
+
+def prefix_cache(entry: entry_lib.Entry) -> Any:
+  """Returns the part of prompts that is computed once; None without one."""
+  return attribute(entry, 'PRECOMPUTE_KV_CACHE_PREFIX') or None

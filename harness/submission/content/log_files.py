@@ -1,0 +1,135 @@
+"""Files of a submission that are made of LoadGen's logs.
+
+Accuracy logs: their two ends, and a hash. They equal what
+tools/submission/truncate_accuracy_log.py of mlcommons/inference makes of a tree,
+which therefore finds nothing left to do.
+
+mlperf.conf, which submissions until v4.1 hold beside user.conf, is MLCommons'
+text and not part of this repository. It is taken from the user's checkout of
+mlcommons/inference; without one, the settings that the run had are written out
+of LoadGen's own log, in the same format.
+"""
+
+from collections.abc import Iterator
+import hashlib
+import pathlib
+import re
+
+from harness.loadgen import loadgen_log
+from harness.results import figures
+from harness.submission import git
+
+_END_BYTES = 4096
+_GAP = b'\n\n...\n\n'
+
+# The checkers refuse larger ones.
+MAX_BYTES = 10 * 1024
+
+MLPERF_CONF = 'mlperf.conf'
+_PLACES = ('mlperf.conf', 'loadgen/mlperf.conf')
+
+# Settings of mlperf.conf, whose names in the log begin with "effective_". Two
+# have other names there.
+_SETTINGS = (
+  'min_query_count',
+  'min_duration',
+  'performance_sample_count_override',
+  'qsl_rng_seed',
+  'sample_index_rng_seed',
+  'schedule_rng_seed',
+  'sample_concatenate_permutation',
+)
+_LOGGED = {
+  'min_duration': 'min_duration_ms',
+  'performance_sample_count_override': 'performance_sample_count',
+}
+
+
+def truncated(path: pathlib.Path) -> bytes:
+  """Returns both ends of a log, 4 KiB each, or a log below 4 KiB as it is.
+
+  Raises:
+    OSError: it cannot be read.
+  """
+  size = path.stat().st_size
+  with open(path, 'rb') as file:
+    if size < _END_BYTES:
+      return file.read()
+    head = file.read(_END_BYTES)
+    file.seek(size - _END_BYTES)
+    return head + _GAP + file.read(_END_BYTES)
+
+
+def hash_line(path: pathlib.Path) -> str:
+  """Returns the line of accuracy.txt about the whole log.
+
+  Raises:
+    OSError: it cannot be read.
+  """
+  with open(path, 'rb') as file:
+    return f'hash={hashlib.file_digest(file, "sha256").hexdigest()}\n'
+
+
+def truncation_problems(directory: pathlib.Path) -> Iterator[str]:
+  """Yields what is wrong with the accuracy log and the hash of a tree.
+
+  The hash of a log that was cut cannot be computed again; only a log that was
+  too short to be cut can be compared with it.
+
+  Args:
+    directory: The folder of the log and of accuracy.txt.
+  """
+  log, score = (
+    directory / loadgen_log.ACCURACY_LOG,
+    directory / figures.ACCURACY_FILE,
+  )
+  if not log.is_file() or not score.is_file():
+    yield f'{directory} must hold {log.name} and {score.name}'
+    return
+  size = log.stat().st_size
+  if size > MAX_BYTES:
+    yield f'{log} has {size} bytes; cut it to at most {MAX_BYTES}'
+  line = re.search(r'^hash=.*$', score.read_text('utf-8'), re.MULTILINE)
+  found = line[0] + '\n' if line else ''
+  if (
+    not re.fullmatch(r'hash=[0-9a-f]{64}\n', found) or len(set(found[5:-1])) < 3
+  ):
+    yield (
+      f'{score} has no line "hash=" with the SHA-256 of the whole log, but'
+      f' {found.strip()!r}'
+    )
+  elif size < _END_BYTES and found != hash_line(log):
+    yield f'{score} has another SHA-256 than {log}, which is whole'
+
+
+def official_conf(inference_dir: pathlib.Path, round_name: str) -> bytes | None:
+  """Returns a round's mlperf.conf of a checkout; None if it has none.
+
+  Args:
+    inference_dir: The checkout, whose tags are used.
+    round_name: The round, such as "v4.0".
+  """
+  for place in _PLACES:
+    shown = git.run('-C', inference_dir, 'show', f'{round_name}:{place}')
+    if shown.returncode == 0 and shown.stdout:
+      return shown.stdout
+  return None
+
+
+def conf_of_log(
+  log: loadgen_log.RunLog, benchmark: str, scenario: str
+) -> bytes:
+  """Returns the settings that a run had, as LoadGen logged them.
+
+  Args:
+    log: The log of the performance run.
+    benchmark: LoadGen's name of the benchmark.
+    scenario: LoadGen's name of the scenario.
+  """
+  lines = ['# The settings of this run, as LoadGen logged them.']
+  for name in _SETTINGS:
+    value = log.values.get(f'effective_{_LOGGED.get(name, name)}')
+    if value is not None:
+      value = int(value) if isinstance(value, bool) else value
+      lines.append(f'{benchmark}.{scenario}.{name} = {value}')
+  return ('\n'.join(lines) + '\n').encode()
