@@ -6,19 +6,20 @@ the user knows: whoever submits, the cooling, the network's topology.
 """
 
 from collections.abc import Iterable, Mapping
+import dataclasses
+import hashlib
 import os
+import pathlib
 from typing import Any
 
 from absl import logging
 import yaml
 
-from harness.description import cpu as cpu_lib
 from harness.description import cuda as cuda_lib
 from harness.description import fields
-from harness.description import hashes
 from harness.description import host
-from harness.description import known_systems
 from harness.description import software
+from saxml_ext.common import files as files_lib
 from saxml_ext.common.machine import accelerators
 from saxml_ext.common.machine import machine_files
 
@@ -33,6 +34,55 @@ _KEYS = (
   'accelerator_on-chip_memories',
 )
 _GIB = 2**30
+
+
+# The machine that the program runs on, described by what it tells itself.
+THIS_MACHINE = 'this_machine'
+
+_PRESETS = pathlib.Path(__file__).parent / 'presets'
+
+
+@dataclasses.dataclass(frozen=True)
+class Preset:
+  """What is known of a system.
+
+  Attributes:
+    about: What it is, in a sentence.
+    source: The published description that its values are from.
+    whole: True if it says all that is known of the host too; else the host is
+      this machine.
+    values: The values by key of the description.
+  """
+
+  about: str
+  source: str
+  whole: bool
+  values: Mapping[str, Any]
+
+
+def preset_names() -> list[str]:
+  """Returns the names of all presets, sorted."""
+  return sorted(
+    [THIS_MACHINE, *(path.stem for path in _PRESETS.glob('*.json'))]
+  )
+
+
+def read_preset(name: str) -> Preset:
+  """Returns the preset of a name.
+
+  Raises:
+    ValueError: There is none.
+  """
+  if name == THIS_MACHINE:
+    return Preset('the machine that this runs on', '', False, {})
+  if name not in preset_names():
+    raise ValueError(
+      f'no system {name!r} is known; choose one of {", ".join(preset_names())},'
+      ' or give --system_description=FILE'
+    )
+  preset = files_lib.read_json(_PRESETS / f'{name}.json', Preset)
+  fields.check(preset.values)
+  return preset
 
 
 def describe_accelerators(
@@ -83,8 +133,6 @@ def _joined(texts: Iterable[str]) -> str:
   return '; '.join(dict.fromkeys(texts))
 
 
-file_sha256 = hashes.file_sha256
-tree_sha256 = hashes.tree_sha256
 versions = software.versions
 missing = fields.missing
 
@@ -99,7 +147,7 @@ def describe(
   """The description, with all keys that are required; "" where none is known.
 
   Args:
-    preset: name of a system that is known, see known_systems.names(); None: this
+    preset: name of a system that is known, see preset_names(); None: this
       machine.
     overrides: what the user says, by key; it stands above all else. Jobs
       whose model JAX does not run say here what does, see `framework`.
@@ -110,7 +158,7 @@ def describe(
   """
   overrides = overrides or {}
   fields.check(overrides)
-  known = known_systems.read(preset or known_systems.THIS_MACHINE)
+  known = read_preset(preset or THIS_MACHINE)
   if detected is None:
     detected = detect()
   model = 'accelerator_model_name'
@@ -136,7 +184,7 @@ def detect(
   """
   real = files is None
   files = files or machine_files.MachineFiles()
-  cpu = cpu_lib.detect(files, cpu_lib.run_lscpu() if real else None)
+  cpu = host.detect_cpu(files, host.run_lscpu() if real else None)
   values = {
     'number_of_nodes': '1',
     'host_processor_model_name': cpu.model,
@@ -167,7 +215,7 @@ def framework(package: str) -> str:
 
 def governor() -> str | None:
   """The CPU's frequency governor; None where it cannot be read."""
-  return cpu_lib.governor(machine_files.MachineFiles())
+  return host.governor(machine_files.MachineFiles())
 
 
 def read_file(path: str) -> dict[str, Any]:
@@ -218,3 +266,42 @@ def _software(cuda: cuda_lib.Cuda) -> dict[str, str]:
   if 'jax' in found:
     values['framework'] = software.framework(found)
   return values
+
+
+def file_sha256(path: str) -> str:
+  """Returns the SHA-256 of a file, as sha256sum prints it.
+
+  Raises:
+    OSError: it cannot be read.
+  """
+  with open(path, 'rb') as file:
+    return hashlib.file_digest(file, 'sha256').hexdigest()
+
+
+def tree_sha256(directory: str) -> str:
+  """Returns the SHA-256 of a directory: of its files' names and contents.
+
+  It is that of the text that `sha256sum` prints of all files, with their paths
+  from the directory, sorted by path in the order of bytes. Empty directories,
+  times and permissions do not count.
+
+  Raises:
+    OSError: something cannot be read.
+    ValueError: there is no file in it.
+  """
+
+  def fail(error: OSError) -> None:
+    raise error
+
+  paths = [
+    os.path.relpath(os.path.join(parent, name), directory)
+    for parent, _, names in os.walk(directory, onerror=fail)
+    for name in names
+  ]
+  if not paths:
+    raise ValueError(f'{directory} holds no file')
+  digest = hashlib.sha256()
+  for path in sorted(paths, key=os.fsencode):
+    line = f'{file_sha256(os.path.join(directory, path))}  '
+    digest.update(line.encode() + os.fsencode(path) + b'\n')
+  return digest.hexdigest()

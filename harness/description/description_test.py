@@ -1,3 +1,4 @@
+import hashlib
 import os
 
 from absl.testing import absltest
@@ -5,7 +6,6 @@ from absl.testing import absltest
 from harness.description import cuda
 from harness.description import description
 from harness.description import fields
-from harness.description import known_systems
 from harness.description.testing import fake_nvml
 from saxml_ext.common.machine.testing import fake_machine
 
@@ -66,7 +66,7 @@ class DescriptionTest(absltest.TestCase):
   def test_this_machine(self):
     values = description.describe()
     self.assertCountEqual(values, fields.REQUIRED)
-    self.assertEqual(values, description.describe(known_systems.THIS_MACHINE))
+    self.assertEqual(values, description.describe(description.THIS_MACHINE))
     self.assertContainsSubset(
       ('submitter', 'division', 'cooling'), description.missing(values)
     )
@@ -115,12 +115,12 @@ class DescriptionTest(absltest.TestCase):
 
   def test_presets_say_where_they_are_from(self):
     self.assertContainsSubset(
-      ('h200_x1', 'this_machine', 'tpu_v5e_x4'), known_systems.names()
+      ('h200_x1', 'this_machine', 'tpu_v5e_x4'), description.preset_names()
     )
-    for name in known_systems.names():
-      preset = known_systems.read(name)
+    for name in description.preset_names():
+      preset = description.read_preset(name)
       self.assertNotEmpty(preset.about)
-      if name != known_systems.THIS_MACHINE:
+      if name != description.THIS_MACHINE:
         self.assertIn('mlcommons/inference_results_v', preset.source)
 
   def test_file_of_a_user(self):
@@ -145,6 +145,48 @@ class DescriptionTest(absltest.TestCase):
     ):
       with self.assertRaisesRegex(ValueError, message):
         description.read_file(self._write(text))
+
+
+class HashesTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self._dir = self.create_tempdir().full_path
+
+  def _write(self, name: str, text: str) -> str:
+    path = os.path.join(self._dir, name)
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, 'w', encoding='utf-8') as file:
+      file.write(text)
+    return path
+
+  def test_file(self):
+    # The SHA-256 of "abc", of FIPS 180-2.
+    self.assertEqual(
+      description.file_sha256(self._write('a', 'abc')),
+      'ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad',
+    )
+    with self.assertRaises(FileNotFoundError):
+      description.file_sha256(os.path.join(self._dir, 'b'))
+
+  def test_tree_is_what_sha256sum_would_say(self):
+    self._write('b/c', 'abc')
+    self._write('a', '')
+    text = (
+      f'{hashlib.sha256(b"").hexdigest()}  a\n'
+      f'{hashlib.sha256(b"abc").hexdigest()}  b/c\n'
+    )
+    known = hashlib.sha256(text.encode()).hexdigest()
+    self.assertEqual(description.tree_sha256(self._dir), known)
+    os.utime(os.path.join(self._dir, 'a'), (0, 0))
+    self.assertEqual(description.tree_sha256(self._dir), known)
+    os.rename(os.path.join(self._dir, 'a'), os.path.join(self._dir, 'd'))
+    self.assertNotEqual(description.tree_sha256(self._dir), known)
+
+  def test_no_tree(self):
+    with self.assertRaisesRegex(ValueError, 'holds no file'):
+      description.tree_sha256(self._dir)
+    with self.assertRaises(FileNotFoundError):
+      description.tree_sha256(os.path.join(self._dir, 'absent'))
 
 
 if __name__ == '__main__':

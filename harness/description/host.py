@@ -1,11 +1,14 @@
-"""What a machine has besides its CPU: memory, disks, network, system."""
+"""What a machine has: CPUs, memory, disks, network, operating system."""
 
 import collections
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+import dataclasses
+import json
 import platform
 import re
 import shutil
 import subprocess
+from typing import Any
 
 from saxml_ext.common.machine import machine_files
 
@@ -19,14 +22,14 @@ _GB = 10**9
 def detect(
   files: machine_files.MachineFiles, dmidecode: str = ''
 ) -> dict[str, str]:
-  """Values of the description that are about the machine.
+  """Returns the values of the description that are about the machine.
 
   Args:
-    files: of the machine.
-    dmidecode: what `dmidecode -t memory` prints; "" where nobody may run it.
+    files: The files of the machine.
+    dmidecode: The output of `dmidecode -t memory`; "" if it may not be run.
 
   Returns:
-    Value by key; keys whose value is not known are left out.
+    The value by key; keys whose value is not known are left out.
   """
   disks = _disks(files)
   cards = _network_cards(files)
@@ -46,20 +49,27 @@ def detect(
 
 
 def run_dmidecode() -> str:
-  """What `dmidecode -t memory` prints; "" without it or the right to run it."""
-  program = shutil.which('dmidecode') or shutil.which(
-    'dmidecode', path='/usr/sbin:/sbin'
-  )
+  """Returns what `dmidecode -t memory` prints; "" if it may not be run."""
+  return _output('dmidecode', '-t', 'memory')
+
+
+def _output(name: str, *arguments: str) -> str:
+  """Returns what a program prints in English; "" if it fails or is not there."""
+  program = shutil.which(name) or shutil.which(name, path='/usr/sbin:/sbin')
   if program is None:
     return ''
   ended = subprocess.run(
-    [program, '-t', 'memory'], capture_output=True, text=True, check=False
+    [program, *arguments],
+    capture_output=True,
+    text=True,
+    check=False,
+    env={'LC_ALL': 'C'},
   )
   return '' if ended.returncode else ended.stdout
 
 
 def memory_modules(dmidecode: str) -> str:
-  """Such as "12x 16 GB DDR4 3200 MT/s", of what dmidecode prints."""
+  """Returns a text such as "12x 16 GB DDR4 3200 MT/s" for dmidecode's output."""
   modules: collections.Counter[str] = collections.Counter()
   for block in dmidecode.split('\n\n'):
     if 'Memory Device' not in block:
@@ -81,9 +91,8 @@ def _memory(files: machine_files.MachineFiles) -> str:
 
 
 def _disks(files: machine_files.MachineFiles) -> dict[str, str]:
-  """Size of all disks by kind, such as {"NVMe SSD": "500 GB"}."""
-  sizes: Mapping[str, int]
-  sizes = collections.Counter()
+  """Returns the size of all disks by kind, such as {"NVMe SSD": "500 GB"}."""
+  sizes: collections.Counter[str] = collections.Counter()
   for name in files.names('/sys/block'):
     sectors = files.number(f'/sys/block/{name}/size')
     if _NO_DISK.fullmatch(name) or not sectors:
@@ -102,7 +111,7 @@ def _disk_kind(files: machine_files.MachineFiles, name: str) -> str:
 
 
 def _network_cards(files: machine_files.MachineFiles) -> list[str]:
-  """A text for each network card, such as "100 Gb Ethernet"."""
+  """Returns a text for each network card, such as "100 Gb Ethernet"."""
   cards = []
   for name in files.names('/sys/class/net'):
     directory = f'/sys/class/net/{name}'
@@ -117,7 +126,7 @@ def _network_cards(files: machine_files.MachineFiles) -> list[str]:
 
 
 def _speed(mbit: int | None) -> str:
-  """Without a cable, and on virtual cards, the speed is -1."""
+  # Without a cable, and on virtual cards, the speed is -1.
   if mbit is None or mbit <= 0:
     return ''
   return f'{mbit / 1000:g} Gb' if mbit >= 1000 else f'{mbit} Mb'
@@ -143,3 +152,118 @@ def _operating_system(files: machine_files.MachineFiles) -> str:
   kernel = files.text('/proc/sys/kernel/osrelease')
   name = match[1] if match else platform.system()
   return f'{name} (Linux {kernel})' if kernel else name
+
+
+_GOVERNORS = '/sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor'
+_MAX_KHZ = '/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq'
+_CACHES = ('L1d', 'L1i', 'L2', 'L3')
+
+
+@dataclasses.dataclass(frozen=True)
+class Cpu:
+  """The CPUs of a machine; "" and 0 stand for what is not known.
+
+  Attributes:
+    model: such as "AMD EPYC 7B13".
+    sockets: CPUs.
+    cores: of one CPU.
+    frequency: such as "3500 MHz (max)".
+    caches: such as "L1d: 1.8 MiB (56 instances); L2: 28 MiB (56 instances)".
+  """
+
+  model: str
+  sockets: int
+  cores: int
+  frequency: str = ''
+  caches: str = ''
+
+
+def detect_cpu(
+  files: machine_files.MachineFiles, lscpu: str | None = None
+) -> Cpu:
+  """Describes the CPUs.
+
+  Args:
+    files: The files of the machine.
+    lscpu: The output of `lscpu -J`, which also knows the names of Arm's CPUs;
+      "" or None: there is no such program, and /proc/cpuinfo must do.
+  """
+  if lscpu:
+    return _from_lscpu(lscpu, files)
+  return _from_cpuinfo(files)
+
+
+def run_lscpu() -> str:
+  """Returns what `lscpu -J` prints; "" if it cannot be run."""
+  return _output('lscpu', '-J')
+
+
+def governor(files: machine_files.MachineFiles) -> str | None:
+  """Returns the frequency governors, with commas; None if there is none."""
+  found = {files.text(path) for path in files.find(_GOVERNORS)} - {''}
+  return ', '.join(sorted(found)) or None
+
+
+def _from_lscpu(text: str, files: machine_files.MachineFiles) -> Cpu:
+  fields = dict(_flat(json.loads(text)['lscpu']))
+  return Cpu(
+    model=_cpu_model(fields.get('Model name', '')),
+    # Arm's CPUs may have clusters where others have sockets, and "-" there.
+    sockets=_count(fields, 'Socket(s)') or _count(fields, 'Cluster(s)'),
+    cores=_count(fields, 'Core(s) per socket')
+    or _count(fields, 'Core(s) per cluster'),
+    frequency=_cpu_frequency(fields.get('CPU max MHz'), files),
+    caches='; '.join(
+      f'{name}: {fields[key]}'
+      for name in _CACHES
+      if (key := f'{name} cache') in fields or (key := name) in fields
+    ),
+  )
+
+
+def _flat(fields: list[dict[str, Any]]) -> Iterator[tuple[str, str]]:
+  """Yields the fields of lscpu; newer versions nest them."""
+  for field in fields:
+    yield field['field'].rstrip(':'), field['data'] or ''
+    yield from _flat(field.get('children', []))
+
+
+def _from_cpuinfo(files: machine_files.MachineFiles) -> Cpu:
+  blocks = [
+    dict(
+      (key.strip(), value.strip())
+      for key, _, value in (line.partition(':') for line in block.splitlines())
+    )
+    for block in files.text('/proc/cpuinfo').split('\n\n')
+  ]
+  processors = [block for block in blocks if 'processor' in block]
+  sockets = {block.get('physical id', '0') for block in processors}
+  cores = {
+    (block.get('physical id', '0'), block.get('core id', block['processor']))
+    for block in processors
+  }
+  model = processors[0].get('model name', '') if processors else ''
+  return Cpu(
+    model=_cpu_model(model),
+    sockets=len(sockets),
+    cores=len(cores) // max(len(sockets), 1),
+    frequency=_cpu_frequency(None, files),
+  )
+
+
+def _cpu_model(name: str) -> str:
+  """Returns a name without the clock that some have at their end."""
+  plain = re.sub(r'\s+', ' ', re.sub(r'\s*@.*', '', name)).strip()
+  return '' if plain == '-' else plain
+
+
+def _count(fields: Mapping[str, str], name: str) -> int:
+  text = fields.get(name, '')
+  return int(text) if text.isdigit() else 0
+
+
+def _cpu_frequency(mhz: str | None, files: machine_files.MachineFiles) -> str:
+  if mhz:
+    return f'{float(mhz):.0f} MHz (max)'
+  khz = files.number(_MAX_KHZ)
+  return f'{khz / 1000:.0f} MHz (max)' if khz else ''

@@ -20,14 +20,13 @@ from harness import errors
 from harness.description import cuda
 from harness.description import description
 from harness.description import fields
-from harness.description import known_systems
 from saxml_ext.common import files
 from saxml_ext.common import flag_rules
 from saxml_ext.common import user_path
 
 _PRESET = flags.DEFINE_string(
   'preset',
-  known_systems.THIS_MACHINE,
+  description.THIS_MACHINE,
   'Known system whose description to take; `presets` lists them.',
 )
 _FILE = flags.DEFINE_string(
@@ -114,8 +113,8 @@ def _overrides() -> dict[str, Any]:
 
 
 def _presets() -> None:
-  for name in known_systems.names():
-    preset = known_systems.read(name)
+  for name in description.preset_names():
+    preset = description.read_preset(name)
     source = f'\n{"":<14}{preset.source}' if preset.source else ''
     print(f'{name:<14}{preset.about}{source}')
 

@@ -1,16 +1,114 @@
-"""The energy that a machine needs while something runs."""
+"""The energy that a machine needs while something runs.
 
+Intel's and AMD's CPUs count their energy (RAPL); Linux shows the counters under
+/sys/class/powercap (Documentation/power/powercap/powercap.rst), since 2020 to
+root alone. NVIDIA's devices have a counter since Volta; of older ones the driver
+only reports the power.
+"""
+
+from collections.abc import Callable
+import functools
+import pathlib
+import re
 import threading
 import time
-from typing import Any
+from typing import Any, Protocol
 
 from harness.description import cuda
-from harness.energy import counters
-from harness.energy import nvml as nvml_lib
-from harness.energy import rapl
 from saxml_ext.common.machine import machine_files
 
 _NO_SOURCES = float('inf')
+_ZONES = '/sys/class/powercap/intel-rapl:*'
+# A zone of a CPU or of the whole platform, or one within it.
+_ZONE = re.compile(r'.*/intel-rapl:(\d+)(:\d+)?')
+_MICRO, _MILLI = 1e-6, 1e-3
+
+
+class Source(Protocol):
+  """One thing whose energy is measured.
+
+  Attributes:
+    name: The name, such as "rapl:package-0".
+    interval_secs: The longest time between two calls of `update`.
+    joules: The energy since the first call of `update`.
+  """
+
+  name: str
+  interval_secs: float
+  joules: float
+
+  def update(self) -> None:
+    """Reads it. The first call begins the measurement.
+
+    Raises:
+      OSError: It cannot be read.
+    """
+
+
+class Counter:
+  """A counter of energy that begins again at zero when it is full."""
+
+  # A package of 500 W fills a counter of 262 kJ in nine minutes.
+  interval_secs = 10.0
+
+  def __init__(
+    self, name: str, read: Callable[[], int], unit_joules: float, size: int = 0
+  ):
+    """Creates it.
+
+    Args:
+      name: The name, see Source.
+      read: Returns the counter's value.
+      unit_joules: The energy of one unit.
+      size: The value after which it is zero again; 0: it never is.
+    """
+    self.name = name
+    self.joules = 0.0
+    self._read = read
+    self._unit = unit_joules
+    self._size = size
+    self._last: int | None = None
+
+  def update(self) -> None:
+    value = self._read()
+    if self._last is not None:
+      step = value - self._last
+      if step < 0 and self._size:
+        step += self._size
+      self.joules += step * self._unit
+    self._last = value
+
+
+class Power:
+  """Power that is read now and then; energy is its integral."""
+
+  interval_secs = 0.1
+
+  def __init__(
+    self,
+    name: str,
+    read: Callable[[], float],
+    clock: Callable[[], float] = time.monotonic,
+  ):
+    """Creates it.
+
+    Args:
+      name: The name, see Source.
+      read: Returns the power in watts.
+      clock: Returns the time in seconds.
+    """
+    self.name = name
+    self.joules = 0.0
+    self._read = read
+    self._clock = clock
+    self._last: tuple[float, float] | None = None
+
+  def update(self) -> None:
+    now, watts = self._clock(), self._read()
+    if self._last is not None:
+      before, watts_before = self._last
+      self.joules += (now - before) * (watts + watts_before) / 2
+    self._last = now, watts
 
 
 class Meter:
@@ -23,8 +121,8 @@ class Meter:
   It counts all that the machine does meanwhile, whoever does it.
 
   Attributes:
-    problems: why something cannot be read. Empty on machines that just have no
-      counters, as most virtual ones.
+    problems: The reasons why something cannot be read. Empty on machines that
+      just have no counters, as most virtual ones.
   """
 
   def __init__(
@@ -35,21 +133,21 @@ class Meter:
     """Creates it; nothing is read before the block begins.
 
     Args:
-      files: of the machine.
-      nvml: the module pynvml, or what stands for it in a test.
+      files: The files of the machine.
+      nvml: The module pynvml, or what stands for it in a test.
     """
     self._files = files or machine_files.MachineFiles()
     self._nvml = nvml or cuda.load_nvml()
-    self._sources: list[counters.Source] = []
+    self._sources: list[Source] = []
     self._stop = threading.Event()
     self._lock = threading.Lock()
     self.problems: list[str] = []
 
   def __enter__(self) -> 'Meter':
-    found, problems = rapl.find(self._files)
-    self._devices = nvml_lib.Devices(self._nvml)
+    found, self.problems = find_counters(self._files)
+    self._devices = _Devices(self._nvml)
     self._sources = [*found, *self._devices.sources]
-    self.problems = [*problems, *self._devices.problems]
+    self.problems += self._devices.problems
     self._update(self._sources)
     self._thread = threading.Thread(
       target=self._watch, name='energy', daemon=True
@@ -64,11 +162,11 @@ class Meter:
     self._devices.close()
 
   def joules(self) -> dict[str, float]:
-    """Energy by source since the block began, until now or its end.
+    """Returns the energy by source since the block began, until now or its end.
 
     Returns:
       Such as {"rapl:package-0": 812.5, "rapl:dram-0": 80.1, "nvml:0": 5000.0};
-      empty where nothing can be read. None is part of another.
+      empty if nothing can be read. None is part of another.
     """
     with self._lock:
       return {source.name: source.joules for source in self._sources}
@@ -86,7 +184,7 @@ class Meter:
       for source in late:
         due[source.name] = now + source.interval_secs
 
-  def _update(self, chosen: list[counters.Source]) -> None:
+  def _update(self, chosen: list[Source]) -> None:
     for source in list(chosen):
       with self._lock:
         try:
@@ -95,3 +193,116 @@ class Meter:
           # Half a measurement would be taken for a whole one.
           self.problems.append(f'{source.name} was lost: {error}')
           self._sources.remove(source)
+
+
+def find_counters(
+  files: machine_files.MachineFiles,
+) -> tuple[list[Source], list[str]]:
+  """Returns RAPL's counters that can be read, and why others cannot.
+
+  None of them is part of another, so that they may be added: a CPU's cores are
+  part of its package, and packages are part of "psys", the whole platform,
+  which few machines have; its memory (dram) is part of neither.
+  """
+  found: list[Source] = []
+  problems = []
+  for zone in files.find(_ZONES):
+    name = _zone_name(zone, files.text(f'{zone}/name'))
+    if name is None:
+      continue
+    path = pathlib.Path(files.path(f'{zone}/energy_uj'))
+    size = files.number(f'{zone}/max_energy_range_uj') or 0
+    try:
+      _read(path)
+    except PermissionError:
+      problems.append(
+        f'{path} may be read by root alone; let everyone read it by'
+        f' `sudo chmod a+r {path}`, or run as root'
+      )
+    except (OSError, ValueError) as error:
+      problems.append(f'{path} cannot be read: {error}')
+    else:
+      read = functools.partial(_read, path)
+      found.append(Counter(name, read, _MICRO, size))
+  return found, problems
+
+
+def _zone_name(zone: str, label: str) -> str | None:
+  """Returns a name for results; None if another zone contains the energy."""
+  match = _ZONE.fullmatch(zone)
+  if not match:
+    return None
+  if match[2] is None:
+    return f'rapl:{label}' if label.startswith('package') else None
+  return f'rapl:dram-{match[1]}' if label == 'dram' else None
+
+
+def _read(path: pathlib.Path) -> int:
+  return int(path.read_text('utf-8'))
+
+
+class _Devices:
+  """NVIDIA's devices of a machine; the driver is held until `close`.
+
+  Attributes:
+    sources: The energy of each device.
+    problems: The reasons why there are none, or fewer.
+  """
+
+  def __init__(self, nvml: Any):
+    """Asks the driver.
+
+    Args:
+      nvml: The module pynvml; None if it is not installed.
+    """
+    self.sources: list[Source] = []
+    self.problems: list[str] = []
+    self._nvml = nvml
+    self._held = False
+    if nvml is None:
+      return
+    try:
+      nvml.nvmlInit()
+    except (nvml.NVMLError_LibraryNotFound, nvml.NVMLError_DriverNotLoaded):
+      return  # A machine without such devices.
+    except nvml.NVMLError as error:
+      self.problems.append(f"NVIDIA's driver does not answer: {error}")
+      return
+    self._held = True
+    try:
+      count = nvml.nvmlDeviceGetCount()
+    except nvml.NVMLError as error:
+      self.problems.append(f"NVIDIA's driver tells no devices: {error}")
+      return
+    for index in range(count):
+      try:
+        self.sources.append(self._source(index))
+      except nvml.NVMLError as error:
+        self.problems.append(
+          f'nvml:{index} tells neither energy nor power: {error}'
+        )
+
+  def close(self) -> None:
+    if self._held:
+      self._nvml.nvmlShutdown()
+      self._held = False
+
+  def _source(self, index: int) -> Source:
+    """Returns the counter of a device if it has one, else its power."""
+    nvml, name = self._nvml, f'nvml:{index}'
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    energy = nvml.nvmlDeviceGetTotalEnergyConsumption
+    power = nvml.nvmlDeviceGetPowerUsage
+    try:
+      energy(handle)
+    except (nvml.NVMLError_NotSupported, nvml.NVMLError_FunctionNotFound):
+      power(handle)
+      return Power(name, lambda: self._ask(power, handle) * _MILLI)
+    return Counter(name, lambda: self._ask(energy, handle), _MILLI)
+
+  def _ask(self, function: Callable[[Any], int], handle: Any) -> int:
+    """Calls the driver; its errors become OSErrors, as Source has them."""
+    try:
+      return function(handle)
+    except self._nvml.NVMLError as error:
+      raise OSError(str(error)) from error

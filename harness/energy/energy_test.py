@@ -6,7 +6,6 @@ from absl.testing import absltest
 
 from harness.description.testing import fake_nvml
 from harness.energy import energy
-from harness.energy import rapl
 from saxml_ext.common.machine.testing import fake_machine
 
 _ROOT = '/sys/class/powercap'
@@ -100,7 +99,7 @@ class EnergyTest(absltest.TestCase):
   def test_permission_is_told(self):
     files = self._files(_zone('intel-rapl:0', 'package-0', 1))
     # Root, as whom tests may run, is refused nothing.
-    with mock.patch.object(rapl, '_read', side_effect=PermissionError):
+    with mock.patch.object(energy, '_read', side_effect=PermissionError):
       with energy.Meter(files, self._no_gpu) as m:
         pass
     self.assertEqual(m.joules(), {})
@@ -118,6 +117,26 @@ class EnergyTest(absltest.TestCase):
       sum(range(100_000))
     for joules in m.joules().values():
       self.assertGreaterEqual(joules, 0)
+
+
+class CountersTest(absltest.TestCase):
+  def test_counter_that_begins_again(self):
+    values = iter([900, 950, 20, 60])
+    counter = energy.Counter('a', lambda: next(values), 0.5, size=1000)
+    seen = []
+    for _ in range(4):
+      counter.update()
+      seen.append(counter.joules)
+    self.assertEqual(seen, [0.0, 25.0, 60.0, 80.0])
+
+  def test_power_over_time(self):
+    times, watts = iter([10.0, 12.0, 13.0]), iter([100.0, 200.0, 100.0])
+    power = energy.Power('a', lambda: next(watts), lambda: next(times))
+    seen = []
+    for _ in range(3):
+      power.update()
+      seen.append(power.joules)
+    self.assertEqual(seen, [0.0, 300.0, 450.0])
 
 
 if __name__ == '__main__':
