@@ -9,23 +9,11 @@ from typing import Any
 from harness import errors
 
 # Names that the libraries and their Python packages have had.
-_CUDNN_PACKAGES = (
-  'nvidia-cudnn-cu13',
-  'nvidia-cudnn-cu12',
-  'nvidia-cudnn-cu11',
-)
-_TENSORRT_PACKAGES = (
-  'tensorrt',
-  'tensorrt-cu13',
-  'tensorrt-cu12',
-  'tensorrt-cu11',
-)
+_MAJORS = ('cu13', 'cu12', 'cu11')
+_CUDNN_PACKAGES = tuple(f'nvidia-cudnn-{major}' for major in _MAJORS)
+_TENSORRT_PACKAGES = ('tensorrt', *(f'tensorrt-{major}' for major in _MAJORS))
 _CUDNN_LIBRARIES = ('libcudnn.so.9', 'libcudnn.so.8', 'libcudnn.so')
-_TENSORRT_LIBRARIES = (
-  'libnvinfer.so.10',
-  'libnvinfer.so.8',
-  'libnvinfer.so',
-)
+_TENSORRT_LIBRARIES = ('libnvinfer.so.10', 'libnvinfer.so.8', 'libnvinfer.so')
 
 
 class CudaError(errors.HarnessError):

@@ -24,7 +24,8 @@ QUERIES = 'Queries/s'
 TOKENS = 'Tokens/s'
 LATENCY = 'Latency (ms)'
 
-_RATES = {rounds.OFFLINE: SAMPLES, rounds.SERVER: QUERIES}
+# The unit of a rate by scenario.
+RATES = {rounds.OFFLINE: SAMPLES, rounds.SERVER: QUERIES}
 
 _CAVEAT = (
   'What stands side by side here need not be comparable. Results of the closed'
@@ -144,7 +145,7 @@ def of_entry(
   count = str(entry.description.get('accelerators_per_node')).strip()
   accelerator_count = int(count) if count.isdecimal() else None
   result, latency = run.value, run.latency_ns.get('99.00')
-  unit = _RATES.get(entry.scenario, SAMPLES)
+  unit = RATES.get(entry.scenario, SAMPLES)
   if rounds.SCENARIOS[entry.scenario].streams:
     unit, latency = LATENCY, run.value
     result = (run.early_stopping_ns or run.value) / 1e6
@@ -190,7 +191,7 @@ def cost(record: Record, prices: dict[str, float]) -> float | None:
 
   A price that names no system is that of ours and holds for no other.
   """
-  if record.unit not in (SAMPLES, QUERIES) or not record.result:
+  if record.unit not in RATES.values() or not record.result:
     return None
   for name in (record.system, record.platform):
     if name and name in prices:

@@ -39,6 +39,20 @@ _WATTS = 'Watts'
 _MILLIJOULES = 'millijoules'
 _SCENARIOS = {name.lower(): name for name in (*rounds.SCENARIOS, 'Interactive')}
 
+# Rows that agree in these are of one run.
+_KEY = (
+  'Organization',
+  'Division',
+  'SystemType',
+  'SystemName',
+  'Platform',
+  'Model',
+  'MlperfModel',
+  'Scenario',
+  'version',
+  'Location',
+)
+
 Row = Mapping[str, Any]
 
 
@@ -106,40 +120,28 @@ def _records(origin: str, rows: Iterable[Row]) -> list[compare_page.Record]:
   performance: dict[tuple, Row] = {}
   power: dict[tuple, tuple[float, str]] = {}
   for number, row in enumerate(rows, 1):
-    missing = [name for name in _NEEDED if not row.get(name)]
-    if missing:
-      raise ValueError(f'record {number} has no {missing[0]}')
-    key = tuple(str(row.get(name, '')) for name in _KEY)
-    units = str(row.get('Units') or '')
+    for name in _NEEDED:
+      if not row.get(name):
+        raise ValueError(f'record {number} has no {name}')
+    key = tuple(_text(row, name) for name in _KEY)
+    result, units = _number(row, 'Result', number), _text(row, 'Units')
     if units.startswith((_WATTS, _MILLIJOULES)):
-      power[key] = (_number(row, 'Result', number), units)
+      power[key] = result, units
       continue
     if row.get('Power_Result'):
-      power[key] = (
-        _number(row, 'Power_Result', number),
-        str(row.get('Power_Units') or ''),
-      )
-    _number(row, 'Result', number)
+      watts = _number(row, 'Power_Result', number)
+      power[key] = watts, _text(row, 'Power_Units')
     performance[key] = row
   if not performance:
     raise ValueError('it holds no result')
   return [
-    _record(origin, row, power.get(key)) for key, row in performance.items()
+    _record(origin, row, *power.get(key, (None, '')))
+    for key, row in performance.items()
   ]
 
 
-_KEY = (
-  'Organization',
-  'Division',
-  'SystemType',
-  'SystemName',
-  'Platform',
-  'Model',
-  'MlperfModel',
-  'Scenario',
-  'version',
-  'Location',
-)
+def _text(row: Row, name: str) -> str:
+  return str(row.get(name) or '').strip()
 
 
 def _number(row: Row, name: str, number: int) -> float:
@@ -155,65 +157,65 @@ def _number(row: Row, name: str, number: int) -> float:
 
 
 def _record(
-  origin: str, row: Row, power: tuple[float, str] | None
+  origin: str, row: Row, power: float | None, power_units: str
 ) -> compare_page.Record:
-  model = str(row.get('MlperfModel') or row.get('Model') or '')
-  used = str(row.get('Model') or '')
-  scenario = str(row['Scenario'])
+  used = _text(row, 'Model')
+  model = _text(row, 'MlperfModel') or used
+  scenario = _text(row, 'Scenario')
   scenario = _SCENARIOS.get(scenario.lower(), scenario)
-  result, unit = float(row['Result']), str(row.get('Units') or '')
+  result, unit = float(row['Result']), _text(row, 'Units')
   published = ''
-  if _counts_tokens(model, scenario, unit, str(row.get('version') or '')):
+  if _counts_tokens(model, scenario, unit, _text(row, 'version')):
     published = f'{result:g} {compare_page.TOKENS}'
     result /= compare_page.INFERRED_TOKENS
-    unit = (
-      compare_page.QUERIES
-      if scenario == rounds.SERVER
-      else compare_page.SAMPLES
-    )
-  count = _total(row)
+    unit = compare_page.RATES[scenario]
+  joules = None
+  if power is None:
+    pass
+  elif power_units.startswith(_WATTS) and unit in compare_page.RATES.values():
+    joules = power / result if result else None
+  elif power_units == _MILLIJOULES and scenario == rounds.SINGLE_STREAM:
+    joules = power / 1000
+  count = _accelerators(row)
   score, accuracy = _accuracy(row.get('Accuracy'))
-  streams = unit == compare_page.LATENCY
   return compare_page.Record(
     ours=False,
     origin=origin,
-    submitter=str(row['Organization']),
-    system=str(row['SystemName']).strip(),
-    platform=str(row.get('Platform') or ''),
-    division=str(row['Division']),
-    round=str(row.get('version') or ''),
+    submitter=_text(row, 'Organization'),
+    system=_text(row, 'SystemName'),
+    platform=_text(row, 'Platform'),
+    division=_text(row, 'Division'),
+    round=_text(row, 'version'),
     model=model,
     scenario=scenario,
     result=result,
     unit=unit,
     published=published,
     accelerators=compare_page.accelerators(
-      count, str(row.get('accelerator_model_name') or '')
+      count, _text(row, 'accelerator_model_name')
     ),
     accelerator_count=count,
     score=score,
     accuracy=accuracy,
-    latency_ms=result if streams else None,
-    joules_per_sample=_joules(power, scenario, result, unit),
+    latency_ms=result if unit == compare_page.LATENCY else None,
+    joules_per_sample=joules,
     remark='' if used in ('', model) else f'model {used}',
   )
 
 
 def _counts_tokens(model: str, scenario: str, unit: str, version: str) -> bool:
-  """Whether a result of GPT-J is in inferred tokens/s.
+  """Returns whether a result of GPT-J is in inferred tokens/s.
 
   The round decides beside the unit: the checker of v4.1 writes "Samples/s"
   where it means tokens.
   """
-  if not model.startswith('gptj'):
-    return False
-  if scenario not in (rounds.OFFLINE, rounds.SERVER):
+  if not model.startswith('gptj') or scenario not in compare_page.RATES:
     return False
   return unit == compare_page.TOKENS or version not in ('', 'v3.1', 'v4.0')
 
 
-def _total(row: Row) -> int | None:
-  """Accelerators of all nodes."""
+def _accelerators(row: Row) -> int | None:
+  """Returns the number of accelerators of all nodes."""
   try:
     each = int(float(row.get('accelerators_per_node') or 0))
     return each * int(float(row.get('number_of_nodes') or 1)) or None
@@ -222,7 +224,7 @@ def _total(row: Row) -> int | None:
 
 
 def _accuracy(value: object) -> tuple[float | None, str]:
-  """The first figure of "ROUGE1: 44.5  ROUGE2: 22.1", and the text."""
+  """Returns the first figure of "ROUGE1: 44.5  ROUGE2: 22.1", and the text."""
   text = ', '.join(str(value or '').replace('  ', '\n').splitlines())
   for word in text.replace(',', ' ').split():
     try:
@@ -230,20 +232,3 @@ def _accuracy(value: object) -> tuple[float | None, str]:
     except ValueError:
       continue  # The name of the metric.
   return None, text
-
-
-def _joules(
-  power: tuple[float, str] | None, scenario: str, result: float, unit: str
-) -> float | None:
-  """Energy of a sample, where the rate or the stream tells it."""
-  if power is None:
-    return None
-  value, units = power
-  if units.startswith(_WATTS) and unit in (
-    compare_page.SAMPLES,
-    compare_page.QUERIES,
-  ):
-    return value / result if result else None
-  if units == _MILLIJOULES and scenario == rounds.SINGLE_STREAM:
-    return value / 1000
-  return None

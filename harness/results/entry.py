@@ -21,6 +21,8 @@ import json
 import os
 from typing import Any
 
+import msgspec
+
 from saxml_ext.common import files
 
 FILE = 'result.json'
@@ -30,14 +32,18 @@ SERVED = 'served'
 _FORMAT = 1
 _ID_LETTERS = 12
 
+# Whole numbers stay whole in the file.
+Number = int | float
+
 
 @dataclasses.dataclass(frozen=True)
 class Accuracy:
   """An accuracy run, scored.
 
   Attributes:
-    metrics: figure by name, as the reference's evaluation calls them: rouge1,
-      rouge2, rougeL, gen_len, gen_num, or exact_match, f1.
+    metrics: The figures by name, as the reference's evaluation calls them:
+      rouge1, rouge2, rougeL, gen_len, gen_num, or exact_match, f1. None if one
+      could not be computed.
     line: what accuracy.txt holds.
     reference: the same of a recorded reference; None without one.
     identical: samples answered as the reference answers them.
@@ -45,12 +51,12 @@ class Accuracy:
     seconds: from the first sample issued to the last answered.
   """
 
-  metrics: Mapping[str, float]
+  metrics: Mapping[str, Any]
   line: str
-  reference: Mapping[str, float] | None = None
+  reference: Mapping[str, Any] | None = None
   identical: int = 0
   passed: bool = True
-  seconds: float = 0.0
+  seconds: Number = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,13 +82,13 @@ class Performance:
 
   valid: bool
   metric: str
-  value: float
-  seconds: float
+  value: Number
+  seconds: Number
   samples: int
-  tokens_per_second: float | None = None
-  latency_ns: Mapping[str, float] = dataclasses.field(default_factory=dict)
-  first_token_ns: Mapping[str, float] = dataclasses.field(default_factory=dict)
-  early_stopping_ns: float | None = None
+  tokens_per_second: Number | None = None
+  latency_ns: Mapping[str, Number] = dataclasses.field(default_factory=dict)
+  first_token_ns: Mapping[str, Number] = dataclasses.field(default_factory=dict)
+  early_stopping_ns: Number | None = None
   summary: str = ''
 
 
@@ -128,7 +134,7 @@ class Entry:
   governor: str | None = None
   accuracy: Accuracy | None = None
   performance: Performance | None = None
-  energy: Mapping[str, float] = dataclasses.field(default_factory=dict)
+  energy: Mapping[str, Number] = dataclasses.field(default_factory=dict)
   notes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
   @property
@@ -150,11 +156,8 @@ class Entry:
       OSError: it cannot be written.
     """
     path = os.path.join(directory, FILE)
-    text = json.dumps(
-      {'format': _FORMAT, 'id': self.id} | dataclasses.asdict(self), indent=2
-    )
-    with files.replacing(path) as file:
-      file.write(text + '\n')
+    head = {'format': _FORMAT, 'id': self.id}
+    files.write_json(path, head | dataclasses.asdict(self))
     return path
 
 
@@ -185,27 +188,19 @@ def read(directory: str) -> Entry:
     ValueError: it is of another format, or no entry at all.
   """
   path = os.path.join(directory, FILE)
-  with open(path, encoding='utf-8') as file:
-    try:
-      record = json.load(file)
-      version = record.pop('format')
-      record.pop('id')
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-      raise ValueError(f'{path} is no result of the harness: {error!r}') from (
-        error
-      )
+  try:
+    record = files.read_json(path, dict[str, Any])
+    version = record['format']
+  except (KeyError, ValueError) as error:
+    raise ValueError(f'{path} is no result of the harness: {error!r}') from (
+      error
+    )
   if version != _FORMAT:
     raise ValueError(
       f'{path} has format {version}, this program reads {_FORMAT}; use the'
       ' version of the harness that wrote it, or run the job anew'
     )
   try:
-    for name, kind in (('accuracy', Accuracy), ('performance', Performance)):
-      if record[name] is not None:
-        record[name] = kind(**record[name])
-    record['command'] = tuple(record['command'])
-    return Entry(**record)
-  except (KeyError, TypeError) as error:
-    raise ValueError(f'{path} is no result of the harness: {error!r}') from (
-      error
-    )
+    return msgspec.convert(record, Entry)
+  except msgspec.ValidationError as error:
+    raise ValueError(f'{path} is no result of the harness: {error}') from error

@@ -38,6 +38,26 @@ class EntryTest(absltest.TestCase):
         self.assertEqual(json.load(file)['id'], each.id)
     self.assertEqual(os.listdir(self._dir), [entry.FILE])
 
+  def test_figures_stay_as_they_were(self):
+    metrics = {'rouge1': 40.5, 'gen_num': 20, 'rougeLsum': None}
+    each = _entry(accuracy=entry.Accuracy(metrics, '{}'))
+    each.write(self._dir)
+    read = entry.read(self._dir)
+    self.assertEqual(str(read.accuracy.metrics), str(metrics))
+    self.assertEqual(read.write(self._dir), each.write(self._dir))
+
+  def test_a_field_of_another_type_is_refused_with_its_place(self):
+    path = _entry().write(self._dir)
+    with open(path, encoding='utf-8') as file:
+      record = json.load(file)
+    record['performance']['samples'] = 'many'
+    with open(path, 'w', encoding='utf-8') as file:
+      json.dump(record, file)
+    with self.assertRaisesRegex(
+      ValueError, 'result.json is no result of the harness: .*samples'
+    ):
+      entry.read(self._dir)
+
   def test_id_is_of_what_decides_the_result(self):
     known = _entry().id
     self.assertRegex(known, '^[0-9a-f]{12}$')

@@ -207,11 +207,11 @@ def _result(
     )
   performance = job_result.log(path / 'performance' / 'run_1')
   round_name = round_name or _round_of(path, performance)
-  place = path.relative_to(home / 'results')
-  inside = requirements.results_hold_all(round_name)
-  measured = path if inside else home / 'measurements' / place
-  tests = path if inside else home / 'compliance' / place
-  pages = sorted(measured.glob('measurements.json' if inside else '*.json'))
+  where = plan.layout(round_name, path.parents[1].name, folder, path.name)
+  measured, tests = home / where.measured, home / where.tests
+  pages = sorted(
+    measured.glob('measurements.json' if measured == path else '*.json')
+  )
   score = path / 'accuracy' / figures.ACCURACY_FILE
   text = score.read_text('utf-8') if score.is_file() else ''
   metrics = {
@@ -242,7 +242,7 @@ def _result(
     },
     measured=measured,
     tests=tests,
-    code=home / ('src' if inside else 'code') / folder,
+    code=home / where.code.split('/')[0] / folder,
     measurements=_json(pages[0]) if pages else {},
   )
 

@@ -178,9 +178,7 @@ def files(submission: Submission) -> Files:
     found |= _result(submission, result)
   for model, results in by_model.items():
     text = readme.code(model, [result.entry for result in results])
-    place = f'{root}/code/{model}/{_IMPLEMENTATION}'
-    if requirements.results_hold_all(submission.round):
-      place = f'{root}/src/{model}'
+    place = f'{root}/{_layout(submission, results[0]).code}'
     found[f'{place}/README.md'] = text.encode()
     sources = source_files(results[0].entry.versions.get('commit', ''))
     found |= {f'{place}/{path}': sources[path] for path in sources}
@@ -200,31 +198,68 @@ def _calibration(submission: Submission) -> Files:
   return {path: readme.calibration(types).encode()}
 
 
+@dataclasses.dataclass(frozen=True)
+class Layout:
+  """Where a round's tree has what belongs to a result, in a submitter's folder.
+
+  Attributes:
+    results: The folder of the logs.
+    measured: The folder of the measurements JSON and user.conf.
+    tests: The folder of the compliance tests.
+    code: The folder of the code of its model.
+    measurements: The name of the measurements JSON.
+  """
+
+  results: str
+  measured: str
+  tests: str
+  code: str
+  measurements: str
+
+
+def layout(round_name: str, system: str, model: str, scenario: str) -> Layout:
+  """Returns the layout of a result."""
+  place = f'{system}/{model}/{scenario}'
+  results = f'results/{place}'
+  if requirements.results_hold_all(round_name):
+    code = f'src/{model}'
+    return Layout(results, results, results, code, 'measurements.json')
+  return Layout(
+    results,
+    f'measurements/{place}',
+    f'compliance/{place}',
+    f'code/{model}/{_IMPLEMENTATION}',
+    f'{system}_{_IMPLEMENTATION}_{scenario}.json',
+  )
+
+
+def _layout(submission: Submission, result: job_result.JobResult) -> Layout:
+  return layout(
+    submission.round,
+    submission.system,
+    submission.model(result),
+    result.entry.scenario,
+  )
+
+
 def _result(submission: Submission, result: job_result.JobResult) -> Files:
-  """The files of one result."""
-  model = submission.model(result)
-  scenario = result.entry.scenario
-  place = f'{submission.system}/{model}/{scenario}'
-  base = f'{submission.root}/results/{place}'
-  if requirements.results_hold_all(submission.round):
-    measured, tests = base, base
-    name = 'measurements.json'
-  else:
-    measured = f'{submission.root}/measurements/{place}'
-    tests = f'{submission.root}/compliance/{place}'
-    name = f'{submission.system}_{_IMPLEMENTATION}_{scenario}.json'
+  """Returns the files of one result."""
+  where, root = _layout(submission, result), submission.root
+  measured = f'{root}/{where.measured}'
   values = submission.measured(result)
-  page = readme.text(result.entry, submission.system_name, model, values)
+  page = readme.text(
+    result.entry, submission.system_name, submission.model(result), values
+  )
   found: Files = {
-    f'{measured}/{name}': _json(values),
+    f'{measured}/{where.measurements}': _json(values),
     f'{measured}/user.conf': result.user_conf,
     f'{measured}/README.md': page.encode(),
   }
   if requirements.needs_mlperf_conf(submission.round):
     found[f'{measured}/{log_files.MLPERF_CONF}'] = _conf(submission, result)
-  found |= logs(result, base)
+  found |= logs(result, f'{root}/{where.results}')
   for test in submission.compliance_tests(result):
-    found |= _compliance(result, test, f'{tests}/{test}')
+    found |= _compliance(result, test, f'{root}/{where.tests}/{test}')
   return found
 
 

@@ -178,8 +178,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _main() -> None:
-  output = _path(_OUTPUT.value)
-  assert output is not None
+  output = _path(_OUTPUT)
   results, problems = job_result.load_all(_RESULT.value, _find)
   submission = _submission(results)
   problems += _problems_of_flags(output)
@@ -207,8 +206,7 @@ def _judge() -> None:
   Raises:
     SystemExit: Something is wrong with it.
   """
-  root = _path(_CHECK.value)
-  assert root is not None
+  root = _path(_CHECK)
   jobs, problems = job_result.load_all(_RESULT.value, _find)
   problems += _problems_of_checker()
   submissions, unread = existing_tree.read(root, _ROUND.value, _SUBMITTER.value)
@@ -240,8 +238,6 @@ def _find(name: str) -> str:
 
 
 def _submission(results: Sequence[job_result.JobResult]) -> plan.Submission:
-  given = _path(_SYSTEM_DESCRIPTION.value)
-  measured = _path(_MEASUREMENTS.value)
   round_name = _ROUND.value or (
     results[0].entry.round if results else rounds.SHORT_RUNS
   )
@@ -251,17 +247,21 @@ def _submission(results: Sequence[job_result.JobResult]) -> plan.Submission:
     category=_CATEGORY.value,
     submitter=_SUBMITTER.value,
     system_name=_SYSTEM_NAME.value,
-    description=description.read_file(str(given)) if given else {},
+    description=description.read_file(str(_path(_SYSTEM_DESCRIPTION)))
+    if _SYSTEM_DESCRIPTION.value
+    else {},
     notes={
       'hw_notes': _HW_NOTES_EXTRA.value,
       'sw_notes': _SW_NOTES_EXTRA.value,
     },
     results=tuple(results),
     model_name=_MODEL_NAME.value,
-    measurements=descriptions.read_measurements(measured) if measured else {},
-    calibration=_path(_CALIBRATION.value),
-    diagram=_path(_SYSTEM_DIAGRAM.value),
-    inference_dir=_path(_INFERENCE_DIR.value),
+    measurements=descriptions.read_measurements(_path(_MEASUREMENTS))
+    if _MEASUREMENTS.value
+    else {},
+    calibration=_given_path(_CALIBRATION),
+    diagram=_given_path(_SYSTEM_DIAGRAM),
+    inference_dir=_given_path(_INFERENCE_DIR),
   )
 
 
@@ -273,9 +273,7 @@ def _problems_of_flags(output: pathlib.Path) -> list[str]:
   if _GIT_BRANCH.value and not _REPO.value:
     found.append('--git_branch needs --repo, a clone on this machine')
   elif _GIT_BRANCH.value:
-    repository = _path(_REPO.value)
-    assert repository is not None
-    if reason := git.branch_problem(repository, _GIT_BRANCH.value):
+    if reason := git.branch_problem(_path(_REPO), _GIT_BRANCH.value):
       found.append(reason)
   return found
 
@@ -291,21 +289,19 @@ def _problems_of_checker() -> list[str]:
 def _hand_over(submission: plan.Submission, output: pathlib.Path) -> None:
   """What the user asked for besides the tree."""
   if _TAR.value and _TAR.value != 'false':
-    named = None if _TAR.value == 'true' else _path(_TAR.value)
-    path = named or tree.default_archive(output)
+    named = _TAR.value != 'true'
+    path = _path(_TAR) if named else tree.default_archive(output)
     tree.archive(output, path)
     print(f'archive: {path}')
   passed = True
   if _RUN_CHECKER.value:
     passed = _check(output, submission.submitter, submission.round)
   if _GIT_BRANCH.value and passed:
-    repository = _path(_REPO.value)
-    assert repository is not None
     message = _COMMIT_MESSAGE.value or (
       f'{submission.submitter}: {submission.system_name},'
       f' {submission.division} {submission.round}'
     )
-    push = git.make_branch(repository, _GIT_BRANCH.value, output, message)
+    push = git.make_branch(_path(_REPO), _GIT_BRANCH.value, output, message)
     print(f'branch {_GIT_BRANCH.value} is ready; to push it:\n  {push}')
   if not passed:
     raise SystemExit('submission: the official checker does not accept it')
@@ -313,11 +309,9 @@ def _hand_over(submission: plan.Submission, output: pathlib.Path) -> None:
 
 def _check(output: pathlib.Path, submitter: str, round_name: str) -> bool:
   """Lets the official checker judge a tree, and prints what it says."""
-  inference_dir = _path(_INFERENCE_DIR.value)
-  assert inference_dir is not None
   verdict = checker.run(
     output,
-    inference_dir,
+    _path(_INFERENCE_DIR),
     round_name,
     submitter,
     _CHECKER_PYTHON.value,
@@ -329,9 +323,13 @@ def _check(output: pathlib.Path, submitter: str, round_name: str) -> bool:
   return verdict.passed
 
 
-def _path(typed: str | None) -> pathlib.Path | None:
-  resolved = user_path.resolve(typed)
-  return pathlib.Path(resolved) if resolved else None
+def _path(flag: flags.FlagHolder) -> pathlib.Path:
+  """Returns the path that a flag has."""
+  return pathlib.Path(user_path.resolve(flag.value))
+
+
+def _given_path(flag: flags.FlagHolder) -> pathlib.Path | None:
+  return _path(flag) if flag.value else None
 
 
 if __name__ == '__main__':

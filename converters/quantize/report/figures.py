@@ -1,10 +1,11 @@
 """What a quantization cost: figures, kept as JSON and shown as text."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
 import json
 import os
 import pathlib
+from typing import Any
 
 from converters.quantize import int8_matrix
 from converters.quantize import provenance
@@ -113,17 +114,17 @@ def text(report: Report) -> str:
   """Returns the report as plain text."""
   logits, scores = f'Logits: {_NOT_ASKED}', f'ROUGE: {_NOT_ASKED}'
   if report.logits is not None:
-    logits = text_columns.render(_logit_rows(report.logits)) + (
+    logits = text_columns.render(_rows(_LOGITS, report.logits)) + (
       f'\nagainst float32, at {report.logits[0].positions} places of the answers'
     )
   if report.scores is not None:
-    scores = text_columns.render(_rouge_rows(report.scores)) + (
+    scores = text_columns.render(_rows(_ROUGE, report.scores)) + (
       '\n"kept" is the least of the three ratios to float32'
     )
   sections = [
     f'Quantization: {options_text(report.record)}',
     text_columns.render(_size_rows(report)),
-    text_columns.render(_matrix_rows(report.matrices)),
+    text_columns.render(_rows(_MATRIX, report.matrices)),
     logits,
     scores,
   ]
@@ -136,10 +137,10 @@ def page(report: Report) -> str:
     _TEMPLATE,
     options=options_text(report.record),
     sizes=_size_rows(report),
-    rouge=_rouge_rows(report.scores) if report.scores else None,
-    logits=_logit_rows(report.logits) if report.logits else None,
+    rouge=_rows(_ROUGE, report.scores) if report.scores else None,
+    logits=_rows(_LOGITS, report.logits) if report.logits else None,
     chart=_chart(report.matrices),
-    matrices=_matrix_rows(report.matrices),
+    matrices=_rows(_MATRIX, report.matrices),
   )
 
 
@@ -156,7 +157,9 @@ def write(directory: str, report: Report) -> None:
     provenance.REPORT_HTML: page(report),
     provenance.REPORT_JSON: json.dumps(figures, indent=1) + '\n',
   }.items():
-    provenance.write_file(os.path.join(directory, name), content.encode('utf-8'))
+    provenance.write_file(
+      os.path.join(directory, name), content.encode('utf-8')
+    )
 
 
 def _size_rows(report: Report) -> list[list[str]]:
@@ -171,56 +174,39 @@ def _size_rows(report: Report) -> list[list[str]]:
   return rows
 
 
-def _matrix_rows(
-  matrices: Sequence[int8_matrix.MatrixError],
-) -> list[list[str]]:
+_Columns = tuple[tuple[str, Callable[[Any], str]], ...]
+
+_MATRIX: _Columns = (
+  ('matrix', lambda m: short_name(m.name)),
+  ('rel. RMS', lambda m: f'{m.relative_rms:.5f}'),
+  ('SNR dB', lambda m: f'{m.snr_db:.2f}'),
+  ('max error', lambda m: f'{m.max_error:.3g}'),
+  ('in steps', lambda m: f'{m.max_steps:.2f}'),
+  ('clipped', lambda m: f'{m.clipped:.5%}'),
+)
+_LOGITS: _Columns = (
+  ('logits of', lambda e: e.quantization),
+  ('max error', lambda e: f'{e.max_error:.4f}'),
+  ('mean error', lambda e: f'{e.mean_error:.5f}'),
+  ('KL, nats', lambda e: f'{e.divergence:.3g}'),
+  ('same top-1', lambda e: f'{e.agreement:.4%}'),
+)
+_ROUGE: _Columns = (
+  ('ROUGE', lambda r: r.quantization),
+  ('ROUGE-1', lambda r: f'{r.scores.rouge1:.4f}'),
+  ('ROUGE-2', lambda r: f'{r.scores.rouge2:.4f}'),
+  ('ROUGE-L', lambda r: f'{r.scores.rougeL:.4f}'),
+  ('gen_len', lambda r: str(r.scores.gen_len)),
+  ('same answers', lambda r: f'{r.same} of {r.scores.gen_num}'),
+  ('kept', lambda r: f'{r.kept:.3%}'),
+)
+
+
+def _rows(columns: _Columns, found: Sequence[Any]) -> list[list[str]]:
+  """Returns the rows of a table, the headings first."""
   return [
-    ['matrix', 'rel. RMS', 'SNR dB', 'max error', 'in steps', 'clipped'],
-    *(
-      [
-        short_name(m.name),
-        f'{m.relative_rms:.5f}',
-        f'{m.snr_db:.2f}',
-        f'{m.max_error:.3g}',
-        f'{m.max_steps:.2f}',
-        f'{m.clipped:.5%}',
-      ]
-      for m in matrices
-    ),
-  ]
-
-
-def _logit_rows(
-  logits: Sequence[logit_errors.LogitError],
-) -> list[list[str]]:
-  return [
-    ['logits of', 'max error', 'mean error', 'KL, nats', 'same top-1'],
-    *(
-      [
-        e.quantization,
-        f'{e.max_error:.4f}',
-        f'{e.mean_error:.5f}',
-        f'{e.divergence:.3g}',
-        f'{e.agreement:.4%}',
-      ]
-      for e in logits
-    ),
-  ]
-
-
-def _rouge_rows(scores: Sequence[Rouge]) -> list[list[str]]:
-  return [
-    ['ROUGE', *METRICS.values(), 'gen_len', 'same answers', 'kept'],
-    *(
-      [
-        found.quantization,
-        *(f'{getattr(found.scores, metric):.4f}' for metric in METRICS),
-        str(found.scores.gen_len),
-        f'{found.same} of {found.scores.gen_num}',
-        f'{found.kept:.3%}',
-      ]
-      for found in scores
-    ),
+    [title for title, _ in columns],
+    *([show(each) for _, show in columns] for each in found),
   ]
 
 

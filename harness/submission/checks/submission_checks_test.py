@@ -1,6 +1,5 @@
 import dataclasses
 import pathlib
-import re
 import shutil
 
 from absl.testing import absltest
@@ -325,80 +324,6 @@ class WholeTest(parameterized.TestCase):
     self.assert_problem('Offline .* has no performance run')
     shutil.rmtree(self.root / 'stream' / 'accuracy')
     self.assertLen(self.problems(), 2)
-
-
-_BERT = jobs.Job(
-  benchmark=rounds.BERT,
-  round='v4.1',
-  target_qps=100,
-  samples=50,
-  # So long that two runs are equally fast.
-  answer_secs=0.2,
-)
-_SECS = 600.0
-
-
-class ComplianceTest(absltest.TestCase):
-  """The tests of a closed BERT, as LoadGen runs them."""
-
-  @classmethod
-  def setUpClass(cls):
-    super().setUpClass()
-    cls.made = pathlib.Path(absltest.get_default_test_tmpdir(), 'closed')
-    shutil.rmtree(cls.made, ignore_errors=True)
-    jobs.make(cls.made, _BERT)
-    for test in ('TEST01', 'TEST05'):
-      jobs.make_compliance(cls.made, _BERT, test)
-      jobs.last(cls.made / 'compliance' / test, _SECS)
-    jobs.last(cls.made / 'performance' / 'run_1', _SECS)
-
-  def setUp(self):
-    super().setUp()
-    self.job = pathlib.Path(self.create_tempdir().full_path, 'job')
-    shutil.copytree(self.made, self.job)
-    self.test = self.job / 'compliance' / 'TEST01'
-
-  def problems(self) -> list[str]:
-    """What is said of the tests."""
-    submission = jobs.submission(jobs.load(self.job), division='closed')
-    found = submission_checks.problems(submission)
-    return [problem for problem in found if 'TEST0' in problem]
-
-  def test_both_pass(self):
-    self.assertEqual(self.problems(), [])
-
-  def test_one_is_missing(self):
-    shutil.rmtree(self.job / 'compliance' / 'TEST05')
-    (problem,) = self.problems()
-    self.assertRegex(problem, 'has no TEST05: .*,compliance')
-
-  def test_seeds_are_those_of_the_test(self):
-    jobs.change(self.job / 'compliance' / 'TEST05', effective_qsl_rng_seed=3)
-    (problem,) = self.problems()
-    self.assertRegex(problem, 'TEST05: qsl_rng_seed was 3 instead of 167994585')
-
-  def test_another_speed(self):
-    jobs.last(self.test, 1.2 * _SECS)
-    (problem,) = self.problems()
-    self.assertRegex(problem, 'TEST01 failed: .*Test score = .*, TEST FAIL')
-    reference, test = map(float, re.findall(r'score = ([0-9.]+)', problem))
-    self.assertAlmostEqual(reference / test, 1.2, delta=0.01)
-
-  def test_other_answers_must_score_alike(self):
-    shutil.rmtree(self.test)
-    jobs.make_compliance(self.job, _BERT, 'TEST01', shift=5)
-    jobs.last(self.test, _SECS)
-    (problem,) = self.problems()
-    self.assertIn('baseline_accuracy.txt and compliance_accuracy.txt', problem)
-    line = '{{"exact_match": 83.0, "f1": {}}}\n'
-    (self.test / 'baseline_accuracy.txt').write_text(line.format(90.0))
-    (self.test / 'compliance_accuracy.txt').write_text(line.format(89.5))
-    self.assertEqual(self.problems(), [])
-    (self.test / 'compliance_accuracy.txt').write_text(line.format(88.0))
-    (problem,) = self.problems()
-    self.assertIn(
-      'f1 of its answers is 88.0, of the accuracy run 90.0', problem
-    )
 
 
 if __name__ == '__main__':

@@ -11,8 +11,6 @@ _FIGURES = {
   'queries_per_second': 'completed queries per second',
   'latency_ns': 'latency in ns, {} percentile',
 }
-# Of queries; Single- and MultiStream are judged by their own.
-_PERCENTILES = {rounds.SINGLE_STREAM: '90th', rounds.MULTI_STREAM: '99th'}
 
 
 def text(
@@ -96,8 +94,8 @@ def _figures(entry: entry_lib.Entry) -> str:
   rows = {}
   if entry.performance:
     name = _FIGURES.get(entry.performance.metric, entry.performance.metric)
-    percentile = _PERCENTILES.get(entry.scenario)
-    rows[name.format(percentile)] = f'{entry.performance.value:.10g}'
+    rank = rounds.SCENARIOS[entry.scenario].rank
+    rows[name.format(rank)] = f'{entry.performance.value:.10g}'
     rows['samples answered'] = str(entry.performance.samples)
     rows['seconds'] = f'{entry.performance.seconds:.1f}'
   if entry.accuracy:

@@ -6,7 +6,7 @@ process, and must come from a page of this server (see `origin`), so no page of
 another site can make a browser send one.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 import hmac
 import secrets
 from typing import Any, Protocol
@@ -109,12 +109,13 @@ class Changes:
       *((f'Override {k}', v) for k, v in sorted(model.overrides.items())),
     ]
     return self._confirm(
-      'Publish this model?',
-      '/publish',
       given,
-      'Publish it',
-      rows,
+      'Publish this model?',
+      action='/publish',
+      button='Publish it',
+      settings=rows,
       warnings=self._warnings(model),
+      danger=False,
     )
 
   def _warnings(self, model: admin_pb2.Model) -> list[str]:
@@ -147,11 +148,12 @@ class Changes:
     holders = controller.holders(model_id)
     servers = ', '.join(s.address for s in holders) or 'no server'
     return self._confirm(
-      'Unpublish this model?',
-      '/unpublish',
       {'model': model_id},
-      'Unpublish it',
-      [
+      'Unpublish this model?',
+      action='/unpublish',
+      button='Unpublish it',
+      warnings=(),
+      settings=[
         ('Model id', model_id),
         ('Model path', model.model_path),
         ('Checkpoint', model.checkpoint_path),
@@ -186,26 +188,11 @@ class Changes:
       )
 
   def _confirm(
-    self,
-    heading: str,
-    action: str,
-    given: Mapping[str, str],
-    button: str,
-    settings: Sequence[tuple[str, str]],
-    warnings: Sequence[str] = (),
-    danger: bool = False,
+    self, given: Mapping[str, str], heading: str, **more: Any
   ) -> str:
     """Returns a page that asks whether a form shall be carried out."""
-    return self._page(
-      'confirm.html',
-      heading,
-      action=action,
-      fields={**given, 'confirmed': 'yes', 'token': self._token},
-      button=button,
-      settings=settings,
-      warnings=warnings,
-      danger=danger,
-    )
+    fields = {**given, 'confirmed': 'yes', 'token': self._token}
+    return self._page('confirm.html', heading, fields=fields, **more)
 
   def _page(self, template: str, heading: str, **data: Any) -> str:
     return page_kit.render(
