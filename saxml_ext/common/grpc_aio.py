@@ -76,57 +76,32 @@ def make_server(
   """Makes a server that notices when its port is taken or its clients vanish.
 
   Decorate what it serves with `method`, and bind it with `grpc_util.listen`.
+  A request that is no message of its kind is refused as INVALID_ARGUMENT: gRPC's
+  own server calls that UNKNOWN, with the name of a Python class as the text.
 
   Args:
     max_request_bytes: The largest request. A larger one is refused as
       RESOURCE_EXHAUSTED before it is parsed, because parsing blocks all other
       calls: protobuf holds Python's lock meanwhile, on whatever thread.
   """
-  return _Server(grpc.aio.server(options=_SERVER_OPTIONS), max_request_bytes)
+  server = grpc.aio.server(options=_SERVER_OPTIONS)
+  register = server.add_registered_method_handlers
 
-
-class _Server(grpc.aio.Server):
-  """A server that answers what is no message of its kind with the right code.
-
-  gRPC's own calls that UNKNOWN, with the name of a Python class as the text;
-  it is the caller's fault, and nothing that trying again would help.
-  """
-
-  def __init__(self, server: grpc.aio.Server, max_request_bytes: int):
-    self._server = server
-    self._max_request_bytes = max_request_bytes
-
-  def add_generic_rpc_handlers(self, unused_handlers: Any) -> None:
-    # Generated code adds the same methods by their names as well, below.
-    pass
-
-  def add_registered_method_handlers(
-    self, service_name: str, method_handlers: dict[str, grpc.RpcMethodHandler]
+  def add(
+    service_name: str, method_handlers: dict[str, grpc.RpcMethodHandler]
   ) -> None:
-    self._server.add_registered_method_handlers(
-      service_name,
-      {
-        name: _checked(each, self._max_request_bytes)
-        for name, each in method_handlers.items()
-      },
-    )
+    checked = {
+      name: _checked(each, max_request_bytes)
+      for name, each in method_handlers.items()
+    }
+    register(service_name, checked)
 
-  def add_insecure_port(self, address: str) -> int:
-    return self._server.add_insecure_port(address)
-
-  def add_secure_port(
-    self, address: str, server_credentials: grpc.ServerCredentials
-  ) -> int:
-    return self._server.add_secure_port(address, server_credentials)
-
-  async def start(self) -> None:
-    await self._server.start()
-
-  async def stop(self, grace: float | None) -> None:
-    await self._server.stop(grace)
-
-  async def wait_for_termination(self, timeout: float | None = None) -> bool:
-    return await self._server.wait_for_termination(timeout)
+  server.add_registered_method_handlers = add  # type: ignore[method-assign]
+  # Generated code adds the same methods by their names as well.
+  server.add_generic_rpc_handlers = (  # type: ignore[method-assign]
+    lambda generic_rpc_handlers: None
+  )
+  return server
 
 
 class _Refusal:

@@ -38,7 +38,6 @@ from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.common.security import access
 from saxml_ext.common.security import access_flags
-from saxml_ext.common.security import roots_flags
 from saxml_ext.common.security import tls_flags  # noqa: F401 Registers flags.
 from saxml_ext.common.telemetry import telemetry_flags
 from saxml_ext.engine.parallel import cpu_collectives
@@ -349,7 +348,7 @@ def main(
       ids.parse_cell_id(sax_cell)
       sax_root = cell_flags.sax_root()
     access.use(access_flags.open_access(sax_root, sax_cell))
-    roots_flags.configure()
+    server_flags.configure_load_roots()
     _serve(formed, sax_cell, extend, more_paths, prepare or _prepare_fn())
   except errors.SaxError as e:
     print(f'server: {e.message}', file=sys.stderr)

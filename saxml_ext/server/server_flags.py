@@ -10,6 +10,8 @@ from absl import flags
 import jax
 
 from saxml_ext.common import errors
+from saxml_ext.common import user_path
+from saxml_ext.common.security import roots
 
 _ADMIN_PORT = flags.DEFINE_integer(
   'admin_port',
@@ -53,6 +55,12 @@ _JAX_PROFILER_PORT = flags.DEFINE_integer(
 
 # Stock Sax's.
 _SEED = 1234
+_LOAD_ROOTS = flags.DEFINE_list(
+  'load_roots',
+  [],
+  'Directories and URLs; checkpoints and vocabularies are loaded from nowhere'
+  ' else, also not through symbolic links. Default: from anywhere.',
+)
 
 
 def admin_port() -> int | None:
@@ -118,3 +126,8 @@ def start_profiler() -> None:
     raise errors.FailedPrecondition(
       f'--jax_profiler_port={port}: the profiler cannot be started: {e}'
     ) from e
+
+
+def configure_load_roots() -> None:
+  """Sets what the flag says; raises InvalidArgument if it is no place."""
+  roots.configure([user_path.resolve(root) for root in _LOAD_ROOTS.value])
