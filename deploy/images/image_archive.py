@@ -91,11 +91,7 @@ def main(argv: Sequence[str]) -> None:
         'size': len(described),
       },
       'layers': [
-        {
-          'mediaType': _GZIP,
-          'digest': each.blob,
-          'size': path.stat().st_size,
-        }
+        {'mediaType': _GZIP, 'digest': each.blob, 'size': path.stat().st_size}
         for path, each in zip(paths, found)
       ],
     }

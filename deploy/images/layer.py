@@ -99,10 +99,7 @@ def digests(path: pathlib.Path) -> Digests:
   with gzip.open(path) as f:
     while chunk := f.read(2**20):
       inner.update(chunk)
-  return Digests(
-    f'sha256:{outer.hexdigest()}',
-    f'sha256:{inner.hexdigest()}',
-  )
+  return Digests(f'sha256:{outer.hexdigest()}', f'sha256:{inner.hexdigest()}')
 
 
 class _Hashing:

@@ -272,9 +272,7 @@ class Controller:
       _announce(entry, modelet, held)
 
   def _found(
-    self,
-    modelet: modelets.Modelet,
-    status: modelet_pb2.GetStatusResponse,
+    self, modelet: modelets.Modelet, status: modelet_pb2.GetStatusResponse
   ) -> None:
     """Takes over the models that a server holds which is there (again)."""
     for info in status.models:

@@ -152,20 +152,14 @@ def _checked(
     if not inspect.isasyncgenfunction(function):
       return handler  # It reads by its context, which nothing can stand before.
     return grpc.stream_stream_rpc_method_handler(
-      _checked_stream(function),
-      deserialize,
-      handler.response_serializer,
+      _checked_stream(function), deserialize, handler.response_serializer
     )
   if handler.response_streaming:
     return grpc.unary_stream_rpc_method_handler(
-      _checked_source(function),
-      deserialize,
-      handler.response_serializer,
+      _checked_source(function), deserialize, handler.response_serializer
     )
   return grpc.unary_unary_rpc_method_handler(
-    _checked_call(function),
-    deserialize,
-    handler.response_serializer,
+    _checked_call(function), deserialize, handler.response_serializer
   )
 
 

@@ -20,11 +20,7 @@ from saxml_ext.common import errors
 _URL = re.compile(r'([A-Za-z][A-Za-z0-9+.-]*)://')
 _BUCKET_URL = re.compile(r'(gs|s3)://([^/]+)/*(.*)')
 # Half a minute in all; tensorstore's own 32 tries take a quarter of an hour.
-_RETRIES = {
-  'max_retries': 8,
-  'initial_delay': '200ms',
-  'max_delay': '8s',
-}
+_RETRIES = {'max_retries': 8, 'initial_delay': '200ms', 'max_delay': '8s'}
 # Less than half a second in all.
 _FEW_RETRIES = {
   'max_retries': 2,

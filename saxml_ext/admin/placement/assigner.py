@@ -160,9 +160,7 @@ class _Room:
   """What servers can still take."""
 
   def __init__(
-    self,
-    servers: Mapping[str, Server],
-    kept: Mapping[str, Sequence[Model]],
+    self, servers: Mapping[str, Server], kept: Mapping[str, Sequence[Model]]
   ):
     self._servers = servers
     # Bytes that are left; None for an idle server of unknown memory.
@@ -187,10 +185,7 @@ class _Room:
           self._by_path.setdefault(path, []).append(address)
 
   def take(
-    self,
-    model: Model,
-    have: Sequence[Server],
-    fewer_than: int | None = None,
+    self, model: Model, have: Sequence[Server], fewer_than: int | None = None
   ) -> str | None:
     """Gives a model room on the best server; returns its address.
 

@@ -117,6 +117,5 @@ def in_order(
     return models
   # Who says nothing needs a whole server.
   return sorted(
-    models,
-    key=lambda m: (-math.inf if m.need is None else -m.need, m.model_id),
+    models, key=lambda m: (-math.inf if m.need is None else -m.need, m.model_id)
   )

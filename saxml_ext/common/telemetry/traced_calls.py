@@ -189,7 +189,4 @@ def _full_name(request: Any, name: str) -> str:
 @functools.cache
 def _children(method: str, code: str) -> tuple[Any, Any]:
   service, _, name = method.partition('/')
-  return (
-    _HANDLED.labels(service, name, code),
-    _SECONDS.labels(service, name),
-  )
+  return (_HANDLED.labels(service, name, code), _SECONDS.labels(service, name))

@@ -227,10 +227,7 @@ def record(
     return
   epoch = time.time_ns() - time.monotonic_ns()
   span = _tracer.start_span(
-    name,
-    parent,
-    attributes=attributes,
-    start_time=epoch + int(begin * 1e9),
+    name, parent, attributes=attributes, start_time=epoch + int(begin * 1e9)
   )
   span.end(epoch + int(end * 1e9))
 

@@ -84,11 +84,7 @@ def authority(directory: str, days: float) -> certificates.Issued:
 
 
 def make(
-  directory: str,
-  names: Sequence[str],
-  days: float,
-  ca_days: float,
-  renew: bool,
+  directory: str, names: Sequence[str], days: float, ca_days: float, renew: bool
 ) -> str:
   """Makes a certificate and its key.
 
