@@ -98,8 +98,8 @@ class Controller:
     self.server_id = server_id
     self._retired = False
     self._origins = Origins()
-    # All that happens to model servers; None only asks for a look at the plan.
-    self._events: asyncio.Queue[modelets.Event | None] = asyncio.Queue()
+    # All that happens to model servers.
+    self._events: asyncio.Queue[modelets.Event] = asyncio.Queue()
     self.members = members_lib.Members(
       lambda join: modelets.Modelet(
         join, leads, self._origins.metadata, self._events
@@ -235,7 +235,7 @@ class Controller:
     """Handles events one by one, and acts once after all that have come."""
     pause: float | None = None
     while True:
-      event = None
+      event: modelets.Event = None
       with contextlib.suppress(TimeoutError):  # It is time to act again.
         async with asyncio.timeout(pause):
           event = await self._events.get()
@@ -253,7 +253,7 @@ class Controller:
     while not self._events.empty():
       self._handle(self._events.get_nowait())
 
-  def _handle(self, event: modelets.Event | None) -> None:
+  def _handle(self, event: modelets.Event) -> None:
     match event:
       case modelets.Changed(modelet, model_id):
         self._changed(modelet, model_id)

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import shutil
-from typing import Any, IO, TypeVar
+from typing import Any, IO, overload, TypeVar
 
 _T = TypeVar('_T')
 _Path = str | os.PathLike[str]
@@ -117,7 +117,15 @@ def sync_directory(path: str) -> None:
     os.close(fd)
 
 
-def read_json(path: _Path, kind: type[_T] | Any = Any) -> _T:
+@overload
+def read_json(path: _Path, kind: type[_T]) -> _T: ...
+
+
+@overload
+def read_json(path: _Path, kind: Any = ...) -> Any: ...
+
+
+def read_json(path: _Path, kind: Any = Any) -> Any:
   """Reads a file of JSON as a value of a type.
 
   Args:
@@ -133,7 +141,15 @@ def read_json(path: _Path, kind: type[_T] | Any = Any) -> _T:
     return decode_json(f.read(), kind, os.fspath(path))
 
 
-def decode_json(data: bytes | str, kind: type[_T] | Any, name: str) -> _T:
+@overload
+def decode_json(data: bytes | str, kind: type[_T], name: str) -> _T: ...
+
+
+@overload
+def decode_json(data: bytes | str, kind: Any, name: str) -> Any: ...
+
+
+def decode_json(data: bytes | str, kind: Any, name: str) -> Any:
   """Parses JSON as a value of a type; see `read_json`.
 
   Args:

@@ -72,7 +72,8 @@ class Forgotten:
   modelet: 'Modelet'
 
 
-Event: TypeAlias = Changed | Found | Forgotten
+# None only asks the controller to look at its plan again.
+Event: TypeAlias = Changed | Found | Forgotten | None
 
 
 class _Dead(Exception):
