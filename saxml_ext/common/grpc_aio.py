@@ -96,11 +96,9 @@ def make_server(
     }
     register(service_name, checked)
 
-  server.add_registered_method_handlers = add  # type: ignore[method-assign]
+  server.add_registered_method_handlers = add
   # Generated code adds the same methods by their names as well.
-  server.add_generic_rpc_handlers = (  # type: ignore[method-assign]
-    lambda generic_rpc_handlers: None
-  )
+  server.add_generic_rpc_handlers = lambda generic_rpc_handlers: None
   return server
 
 
