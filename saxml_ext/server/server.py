@@ -283,18 +283,26 @@ def _serve(
     leader = group_leader.GroupLeader(
       formed, limits, group_flags.port(), prepare, server_flags.seed()
     )
-  loads = None if leader else _loads()
+  loads = None
+  load_fn: _LoadFn
+  if leader is not None:
+    load_fn = leader.load
+  else:
+    loads = _loads()
+    load_fn = extend(loads.load)
+
+  def has_room(spec: entry_lib.Spec) -> bool:
+    # The other hosts of a group, and paxml, do not report what they need.
+    if loads is None or spec.model_path in more_paths:
+      return False
+    return loads.beside(spec)
+
   new_server = functools.partial(
     model_server.ModelServer,
-    extend(loads.load) if loads else leader.load,
+    load_fn,
     _PORT.value,
     access_flags.host(),
-    # The other hosts of a group, and paxml, do not say what they need.
-    has_room=lambda spec: (
-      loads is not None
-      and spec.model_path not in more_paths
-      and loads.beside(spec)
-    ),
+    has_room=has_room,
     early_reject=server_flags.early_reject(),
     keep_static=server_flags.keeps_static(),
   )

@@ -247,7 +247,10 @@ class PraxisRunner:
         if (given := getattr(request, field)) is not None:
           choices[name][slot] = given
     for slot, request in requests.items():
-      seeds[slot] = request_options.with_seed(request).seed % 2**32
+      given = request.seed
+      seeds[slot] = (
+        request_options.draw_seed() if given is None else given % 2**32
+      )
     return choices
 
 

@@ -10,7 +10,6 @@ a command away on a laptop, where the system would end the model server for lack
 of memory, so that their size is checked first.
 """
 
-from collections.abc import Mapping
 import math
 from typing import Any
 
@@ -68,7 +67,7 @@ class RandomModel(stored_model.Source):
 
   def variables(
     self, config: config_lib.ModelConfig, quantization: str | None
-  ) -> Mapping:
+  ) -> Any:
     """Returns variables that are made up when they are looked up."""
     return random_variables.RandomVariables(config, _SEED, quantization)
 

@@ -14,6 +14,7 @@ import dataclasses
 import hashlib
 import math
 import os
+from typing import Any
 
 import jax
 import numpy as np
@@ -57,7 +58,7 @@ class Source(abc.ABC):
   @abc.abstractmethod
   def variables(
     self, config: config_lib.ModelConfig, quantization: str | None
-  ) -> Mapping:
+  ) -> Any:
     """Returns the variables by name, each read or made when looked up."""
 
   @abc.abstractmethod
@@ -186,7 +187,7 @@ class StoredModel(Source):
 
   def variables(
     self, config: config_lib.ModelConfig, quantization: str | None
-  ) -> Mapping:
+  ) -> Any:
     """Returns the variables, see `Source`."""
     del config, quantization
     return _Variables(self._reader)
