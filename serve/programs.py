@@ -82,15 +82,10 @@ def command(
     path = [ROOT, environment.get('PYTHONPATH', '')]
     environment['PYTHONPATH'] = os.pathsep.join(filter(None, path))
   environment.update(env or {})
-  return Command(tuple(prefix + _words(flags)), environment)
-
-
-def _words(flags: Mapping[str, object]) -> list[str]:
-  words = []
   for name, value in flags.items():
     values = value if isinstance(value, list) else [value]
-    words += [f'--{name}={each}' for each in values if each is not None]
-  return words
+    prefix += [f'--{name}={each}' for each in values if each is not None]
+  return Command(tuple(prefix), environment)
 
 
 def _is_launcher(path: str) -> bool:

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from concurrent import futures
 import contextvars
+import dataclasses
 import functools
 import threading
 import time
@@ -49,36 +50,31 @@ _T = TypeVar('_T')
 _Function = Callable[[], object]
 
 
+@dataclasses.dataclass
 class _Wait:
   """Suspends a coroutine until a function is called.
 
   Attributes:
-    subscribe: gets that function, which goes on with the coroutine.
-    cancel: ends the wait early, if that is possible; any thread may call it.
+    subscribe: Gets that function, which goes on with the coroutine.
+    cancel: Ends the wait early, if that is possible; any thread may call it.
   """
 
-  def __init__(
-    self,
-    subscribe: Callable[[_Function], object],
-    cancel: _Function | None = None,
-  ):
-    self.subscribe = subscribe
-    self.cancel = cancel
+  subscribe: Callable[[_Function], object]
+  cancel: _Function | None = None
 
   def __await__(self) -> Generator['_Wait', None, None]:
     yield self
 
 
-class _Once:
-  """A function that runs on the first of its calls only."""
+def _once(function: _Function) -> Callable[[], None]:
+  """Returns a function that runs another one on the first of its calls."""
+  lock = threading.Lock()  # Never released.
 
-  def __init__(self, function: _Function):
-    self._function = function
-    self._lock = threading.Lock()
+  def call() -> None:
+    if lock.acquire(blocking=False):
+      function()
 
-  def __call__(self) -> None:
-    if self._lock.acquire(blocking=False):  # Never released.
-      self._function()
+  return call
 
 
 class Callbacks(blocking.Transport):
@@ -112,7 +108,7 @@ class Callbacks(blocking.Transport):
     if not watcher.count():
 
       def subscribe(resume: _Function) -> None:
-        once = _Once(resume)
+        once = _once(resume)
         if timeout is not None:
           _timer.call_after(timeout, once)
         watcher.call_when_known(once)

@@ -166,7 +166,8 @@ class Catalogue:
       self._listing = asyncio.create_task(
         self._list(), context=contextvars.Context()
       )
-      self._listing.add_done_callback(_look_at)
+      # Looked at, or asyncio complains of an error that nobody waited for.
+      self._listing.add_done_callback(lambda t: t.cancelled() or t.exception())
     return self._listing
 
   async def _list(self) -> None:
@@ -196,9 +197,3 @@ class Catalogue:
       pass  # No replica, or one of another Sax: the list is of use all the same.
     self._described[model_id] = self._clock(), told
     return told
-
-
-def _look_at(task: asyncio.Task[None]) -> None:
-  """Has asyncio not complain of an error that nobody waited for."""
-  if not task.cancelled():
-    task.exception()

@@ -116,7 +116,8 @@ class Generation:
         try:
           first = await anext(messages)
         except errors.ResourceExhausted as e:
-          pause = _pause(e)
+          # Not the same for all.
+          pause = (e.retry_after or _DEFAULT_PAUSE) * random.uniform(1.0, 1.5)
           if time.monotonic() + pause > self._patience:
             raise
         else:
@@ -189,12 +190,6 @@ class Generation:
 
   def _count(self, usage: completion_pb2.Usage) -> None:
     self._record.used(usage.prompt_tokens, usage.completion_tokens)
-
-
-def _pause(refused: errors.ResourceExhausted) -> float:
-  """Seconds after which a full queue may have room; not the same for all."""
-  asked = refused.retry_after or _DEFAULT_PAUSE
-  return asked * random.uniform(1.0, 1.5)
 
 
 async def merged(
