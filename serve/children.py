@@ -35,7 +35,7 @@ class Child:
   """A started process.
 
   Attributes:
-    name: what messages call it, such as "model server".
+    name: The name in messages, such as "model server".
     process: its handle.
     log_path: The file that its output goes to.
     command: The command that started it.
@@ -48,7 +48,7 @@ class Child:
 
   @property
   def ending(self) -> str:
-    """How it ended, such as "exit code 1" or "signal SIGKILL"."""
+    """The way in which it ended, such as "exit code 1" or "signal SIGKILL"."""
     code = self.process.returncode
     if code is None:
       return 'still running'
@@ -68,7 +68,7 @@ class Child:
 
 
 def last_lines(path: str, count: int = _TAIL_LINES) -> list[str]:
-  """The last lines of a log that are not empty; none if there is no log."""
+  """Returns the last lines of a log that are not empty; none if there is no log."""
   try:
     with open(path, 'rb') as file:
       file.seek(0, os.SEEK_END)
@@ -111,8 +111,8 @@ class Children:
     """Starts a process that must not end before it is stopped.
 
     Args:
-      name: what messages call it.
-      command: how to start it.
+      name: The name in messages.
+      command: The way to start it.
       log_path: gets its output.
     """
     self._watched.append(self._start(name, command, log_path))
@@ -165,8 +165,8 @@ class Children:
     """Runs a process to its end while watching the others.
 
     Args:
-      name: what messages call it.
-      command: how to start it.
+      name: The name in messages.
+      command: The way to start it.
       log_path: Gets its output; '' leaves it on the terminal.
 
     Raises:
@@ -243,7 +243,7 @@ def run_stoppable(name: str, run: Callable[[], None], stopped: int) -> int:
 
 
 def output(child: Child) -> IO[bytes]:
-  """Standard output of a child that was started with a pipe."""
+  """Returns the standard output of a child that was started with a pipe."""
   if child.process.stdout is None:
     raise ValueError(f'the {child.name} was not started with a pipe')
   return child.process.stdout

@@ -115,7 +115,7 @@ class CellError(programs.ServeError):
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-  """What is published in the cell.
+  """A model that is published in the cell.
 
   Attributes:
     name: last part of the model id.

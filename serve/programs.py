@@ -41,7 +41,7 @@ class ServeError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-  """How to start a child: its arguments and its whole environment."""
+  """The way to start a child: its arguments and its whole environment."""
 
   argv: tuple[str, ...]
   env: Mapping[str, str]
@@ -52,7 +52,7 @@ def command(
   flags: Mapping[str, object],
   env: Mapping[str, str] | None = None,
 ) -> Command:
-  """The command of one of this repository's programs.
+  """Returns the command of one of this repository's programs.
 
   Args:
     program: its path in the repository, without suffix.

@@ -1,4 +1,4 @@
-"""What the user sees while the job runs."""
+"""Shows the user the progress of a job."""
 
 from collections.abc import Iterator
 import contextlib
@@ -31,9 +31,9 @@ class Progress:
     """Creates it.
 
     Args:
-      file: where it goes; None: standard output.
+      file: The file that it goes to; None: standard output.
       interval_secs: time between the lines that stand for a bar.
-      quiet: whether stages and bars are left out; texts are not.
+      quiet: True if stages and bars are left out; texts are not.
     """
     self._quiet = quiet
     self.interval_secs = interval_secs

@@ -31,7 +31,7 @@ _GATEWAY_SECS = 120.0
 
 @dataclasses.dataclass(frozen=True)
 class Endpoint:
-  """Where and to whom the gateway serves.
+  """The place where the gateway serves, and to whom.
 
   Attributes:
     host: The address of the interface.

@@ -60,7 +60,7 @@ class Model:
   """A published model."""
 
   def __init__(self, model_id: str, options: Options | None = None):
-    """Never fails: what is wrong with the id shows at the first request."""
+    """Checks nothing: a wrong id shows at the first request."""
     self._client = data_client.DataClient(
       model_id, options or Options(), blocking.transport
     )

@@ -46,29 +46,29 @@ class Model:
   """A published model."""
 
   def __init__(self, model_id: str, options: Options | None = None):
-    """Never fails: what is wrong with the id shows at the first request."""
+    """Checks nothing: a wrong id shows at the first request."""
     self._client = data_client.DataClient(
       model_id, options or Options(), asynchronous.transport
     )
 
   def LM(self) -> LanguageModel:
-    """The model's language methods."""
+    """Returns the model's language methods."""
     return LanguageModel(self._client)
 
   def VM(self) -> VisionModel:
-    """The model's vision methods."""
+    """Returns the model's vision methods."""
     return VisionModel(self._client)
 
   def AM(self) -> AudioModel:
-    """The model's audio methods."""
+    """Returns the model's audio methods."""
     return AudioModel(self._client)
 
   def MM(self) -> MultimodalModel:
-    """The model's multimodal methods."""
+    """Returns the model's multimodal methods."""
     return MultimodalModel(self._client)
 
   def CM(self) -> CustomModel:
-    """The model's custom methods."""
+    """Returns the model's custom methods."""
     return CustomModel(self._client)
 
   def Modelet(self) -> ModelServer:

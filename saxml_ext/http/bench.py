@@ -1,4 +1,4 @@
-"""What the gateway adds to a request and to each token of a stream.
+"""Measures what the gateway adds to a request and to each token of a stream.
 
     ./bazelw run //saxml_ext/http:bench
 
@@ -43,7 +43,7 @@ _Ask = Callable[[bool], int]
 def _program(
   module: str, *arguments: str, **variables: str
 ) -> Iterator[tuple[psutil.Process, str]]:
-  """A program of this repository and the first line that it prints."""
+  """Starts a program of this repository; yields it and the first line that it prints."""
   path = os.pathsep.join(filter(None, sys.path))
   environment = {**os.environ, 'SAX_DEBUG_IPADDR': '1', 'PYTHONPATH': path}
   with subprocess.Popen(

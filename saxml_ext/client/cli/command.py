@@ -16,7 +16,7 @@ from saxml_ext.client.transport import options as options_lib
 
 
 class Context:
-  """What commands share: the deadline of all their calls together.
+  """State that commands share: the deadline of all their calls together.
 
   Attributes:
     timeout: Seconds that they may take.
@@ -58,7 +58,7 @@ class Command:
   """A command.
 
   Attributes:
-    name: as typed.
+    name: The name, as typed.
     synopsis: one line for the list of commands.
     usage: its arguments; further lines explain them.
     run: does it. It prints results to stdout and raises UsageError for a
@@ -153,7 +153,7 @@ def check_count(args: Sequence[str], least: int, most: int | None) -> None:
   """Checks a number of arguments; raises UsageError.
 
   Args:
-    args: what follows the flags.
+    args: The arguments that follow the flags.
     least: so many are needed.
     most: so many are allowed; None for any number.
   """

@@ -70,7 +70,7 @@ class Parsed:
   Attributes:
     values: flag name -> value, given or default.
     given: names of the flags that are there.
-    rest: what follows the flags.
+    rest: The arguments that follow the flags.
   """
 
   values: dict[str, Any]

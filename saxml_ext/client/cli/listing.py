@@ -137,7 +137,7 @@ def _list_model(
 
 
 def _target(args: go_flags.Parsed) -> str:
-  """What is asked about: the argument, else the cell that SAX_CELL names."""
+  """Returns the target: the argument, else the cell that SAX_CELL names."""
   if not args.rest and options_lib.default_cell():
     return options_lib.default_cell()
   command.check_count(args.rest, 1, 1)

@@ -73,7 +73,7 @@ class Screen:
 def _print_table(
   title: str, table: Sequence[Sequence[float]], kinds: int
 ) -> None:
-  """A line for each kind of score; `table` is [sample][kind]."""
+  """Prints a line for each kind of score; `table` is [sample][kind]."""
   for kind in range(kinds):
     values = [scores[kind] for scores in table if len(scores) > kind]
     print(f'{title}[{kind}]: {_numbers(values)}')

@@ -1,4 +1,4 @@
-"""Where the replicas of models stand, and why some cannot serve.
+"""The state of the replicas of models, and why some cannot serve.
 
 Our admin server tells it in its answer to List. Others do not; then the
 servers that they name are asked themselves.
@@ -23,7 +23,7 @@ Row = tuple[str, sax.Replica]
 
 
 def of(details: Sequence[sax.ModelDetail], timeout: float) -> list[Row]:
-  """The replicas of each model, and an entry for those that are missing.
+  """Returns the replicas of each model, and an entry for those that are missing.
 
   Args:
     details: from the admin server.
@@ -55,7 +55,7 @@ def of(details: Sequence[sax.ModelDetail], timeout: float) -> list[Row]:
 
 
 def missing(detail: sax.ModelDetail) -> str:
-  """Why replicas of a model have no server; "" if the admin did not say."""
+  """Returns why replicas of a model have no server; "" if it is not known."""
   reasons = [r.reason for r in detail.replicas if not r.address and r.reason]
   return f'{detail.model_id}: {"; ".join(reasons)}' if reasons else ''
 

@@ -35,13 +35,13 @@ def _char_width(char: str) -> int:
 
 
 def _line_ends(widths: Sequence[int], limit: int) -> list[int]:
-  """Where lines should end so that they are filled most evenly.
+  """Returns where lines should end so that they are filled most evenly.
 
   The cost of a line is the square of the columns left over; the last line is
   free. This finds the least sum from the last word backwards.
 
   Args:
-    widths: of the words.
+    widths: The widths of the words.
     limit: width of a line, not less than that of any word.
 
   Returns:
@@ -80,7 +80,7 @@ def _wrap(text: str, limit: int) -> list[str]:
 
 
 def _cell_lines(text: str) -> tuple[list[str], int]:
-  """A cell's lines and the width that it asks for.
+  """Returns a cell's lines and the width that it asks for.
 
   The lines of a cell are joined to one paragraph, which is then broken at the
   width of the widest of them, or at the limit if that is less.

@@ -110,7 +110,7 @@ class _Sequence(Generic[_SequenceT]):
 
 
 class _Told:
-  """What was said of one answer."""
+  """The part of one answer that was said."""
 
   def __init__(self):
     self.text = _Sequence('')
@@ -136,10 +136,10 @@ class _Told:
 
 
 class _Said:
-  """What was said of all answers of a stream.
+  """The parts of all answers of a stream that were said.
 
   Attributes:
-    begun: whether there was a message.
+    begun: True if there was a message.
   """
 
   def __init__(self):
@@ -151,7 +151,7 @@ class _Said:
   def news(
     self, response: completion_pb2.CompleteResponse
   ) -> completion_pb2.CompleteResponse | None:
-    """The part of a message that was not said yet; raises _Differs."""
+    """Returns the part of a message that was not said yet; raises _Differs."""
     self.begun = True
     choices: list[completion_pb2.Choice] = []
     for choice in response.choices:
@@ -182,7 +182,7 @@ class _Said:
       told.text.again = told.ids.again = 0
 
   def differs(self) -> errors.Unavailable:
-    """The error if another replica says something else."""
+    """Returns the error if another replica says something else."""
     reason = '' if self._lost is None else f' ({self._lost.message})'
     return errors.Unavailable(
       f'the replica was lost in the middle of a stream{reason}, and another'

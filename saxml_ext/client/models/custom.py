@@ -36,7 +36,7 @@ class CM(data_client.Caller):
     """Calls a method of the model's own.
 
     Args:
-      request: what the method takes, encoded as it wants.
+      request: The input of the method, encoded as it wants.
       method_name: its name, as the model registered it.
       options: extra inputs and the deadline.
 
@@ -57,7 +57,7 @@ class CM(data_client.Caller):
     method_name: str,
     options: options_lib.ModelOptions | None = None,
   ) -> bytes | errors.SaxError:
-    """As `Custom`, but returns the error instead of raising it."""
+    """Calls `Custom`, but returns the error instead of raising it."""
     try:
       return await self.Custom(request, method_name, options)
     except errors.SaxError as e:
@@ -104,8 +104,8 @@ class Modelet(data_client.Caller):
       method_names: data methods, "lm.generate".
       signatures: their names there, one per method; none for the methods' own.
       rng_seed_mode: 'fixed', 'stateful' or 'stateless'.
-      multi_device: whether it shall run on several GPUs.
-      options: see the class.
+      multi_device: True if it shall run on several GPUs.
+      options: The options, see the class.
 
     Raises:
       InvalidArgument: the mode is none of the three, or the numbers of methods

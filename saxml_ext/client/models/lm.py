@@ -72,7 +72,7 @@ class LM(data_client.Caller):
     Args:
       prefix: the prompt, not empty for most models.
       suffix: N continuations of it; most servers take one at a time.
-      options: see the class.
+      options: The options, see the class.
 
     Returns:
       [N]: log p(suffix | prefix), natural, summed over the suffix's tokens.
@@ -89,7 +89,7 @@ class LM(data_client.Caller):
 
     Args:
       text: the prompt; for a tokenized model its token ids, "1,2,3".
-      options: see the class.
+      options: The options, see the class.
 
     Returns:
       (text, score) per sample or beam, in the server's order. The score is the
@@ -139,7 +139,7 @@ class LM(data_client.Caller):
     Args:
       prefix: the prompt.
       suffix: its continuation.
-      options: see the class.
+      options: The options, see the class.
 
     Returns:
       The scores as of `Score`, and the gradients of log p(suffix | prefix):
@@ -162,8 +162,8 @@ class LM(data_client.Caller):
     """Continues a prompt; returns all answers, best first.
 
     Args:
-      prompt: see the class.
-      options: see the class.
+      prompt: The prompt, see the class.
+      options: The options, see the class.
       **settings: such as max_tokens=16, n=2, stop=['.'], logprobs=0.
     """
     settings['stream'] = False
@@ -194,9 +194,9 @@ class LM(data_client.Caller):
     cancels the request.
 
     Args:
-      prompt: see the class.
-      options: see the class.
-      **settings: as of `Complete`.
+      prompt: The prompt, see the class.
+      options: The options, see the class.
+      **settings: The settings, see `Complete`.
 
     Raises:
       Unavailable: a replica was lost after its first message, and no other one
@@ -248,7 +248,7 @@ class BlockingLM(blocking.Wrapper[LM]):
   def GenerateAsync(
     self, text: str, options: options_lib.ModelOptions | None = None
   ) -> futures.Future[list[tuple[str, float]]]:
-    """As `Generate`, without waiting.
+    """Continues a prompt as `Generate` does, without waiting.
 
     Thousands of requests can be in flight, none needs a thread.
 
@@ -274,7 +274,7 @@ class BlockingLM(blocking.Wrapper[LM]):
       text: the prompt.
       callback: called in this thread with (False, items) per message, items as
         `LM.GenerateStream` yields them; at the end once with (True, []).
-      options: see the class.
+      options: The options, see the class.
     """
     stream = self._coroutines.GenerateStream(text, options)
     for items in blocking.iterate(stream):
@@ -287,7 +287,7 @@ class BlockingLM(blocking.Wrapper[LM]):
     options: options_lib.ModelOptions | None = None,
     **settings: Any,
   ) -> Iterator[completion_pb2.CompleteResponse]:
-    """As `LM.CompleteStream`, an iterator."""
+    """Returns an iterator over what `LM.CompleteStream` yields."""
     return blocking.iterate(
       self._coroutines.CompleteStream(prompt, options, **settings)
     )

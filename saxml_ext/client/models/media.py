@@ -134,9 +134,9 @@ class VM(data_client.Caller):
 
     Args:
       image_bytes: the image.
-      text: what to look for, where the model lets one choose.
-      boxes: where to look, likewise; in pixels.
-      options: see the class.
+      text: The things to look for, where the model lets one choose.
+      boxes: The places to look at, likewise; in pixels.
+      options: The options, see the class.
 
     Returns:
       What was found: (center x, center y, width, height, text in UTF-8, score,
@@ -162,8 +162,8 @@ class VM(data_client.Caller):
 
     Args:
       image_bytes: the image.
-      text: how each description begins.
-      options: see the class.
+      text: The beginning of each description.
+      options: The options, see the class.
     """
     request = vision_pb2.ImageToTextRequest(
       image_bytes=_bytes(image_bytes), text=text
@@ -180,8 +180,8 @@ class VM(data_client.Caller):
 
     Args:
       image_frames: its images, in order.
-      text: how each description begins.
-      options: see the class.
+      text: The beginning of each description.
+      options: The options, see the class.
     """
     request = vision_pb2.VideoToTextRequest(
       image_frames=map(_bytes, image_frames), text=text

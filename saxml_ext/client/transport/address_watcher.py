@@ -30,7 +30,7 @@ class Outlook:
     replica is wanted, or if no server has taken the model for some time.
 
     Args:
-      detail: as listed now.
+      detail: The model, as listed now.
       now: monotonic seconds.
     """
     if not detail.max_replicas:
@@ -120,7 +120,7 @@ class AddressWatcher:
   """
 
   def __init__(self, admin: admin_client.AdminClient, model_id: str):
-    """`admin` is over the blocking transport: watching has its own thread."""
+    """Takes an `admin` over the blocking transport: watching has a thread."""
     self._admin = admin
     self.model_id = model_id
     self.answered = False
@@ -137,7 +137,7 @@ class AddressWatcher:
     return f'{self.model_id}: {state}'
 
   def addresses(self, timeout: float | None) -> frozenset[str]:
-    """The replicas' addresses, "host:port".
+    """Returns the replicas' addresses, "host:port".
 
     Args:
       timeout: seconds to wait for the first one; None for no limit.
@@ -145,7 +145,7 @@ class AddressWatcher:
     Raises:
       Unavailable: there is none, for the time being.
       FailedPrecondition: there is none, and waiting for one is of no use (see
-        `outlook.Outlook.judge`); not once a replica has answered.
+        `Outlook.judge`); not once a replica has answered.
       SaxError: the admin server's final answer, for example NotFound.
     """
     known = self._addresses
@@ -171,7 +171,7 @@ class AddressWatcher:
       self._error_time = -math.inf
 
   def count(self) -> int:
-    """How many replicas are known right now."""
+    """Returns the number of replicas that are known right now."""
     return len(self._addresses)
 
   def call_when_known(self, function: Callable[[], None]) -> None:
@@ -279,7 +279,7 @@ _watchers: dict[tuple[admin_client.AdminClient, str], AddressWatcher] = {}
 
 
 def get(admin: admin_client.AdminClient, model_id: str) -> AddressWatcher:
-  """This process's watcher of a model "/sax/<cell>/<model>"."""
+  """Returns this process's watcher of a model "/sax/<cell>/<model>"."""
   with _lock:
     key = admin, model_id
     if key not in _watchers:
@@ -295,6 +295,6 @@ def forgive(model_id: str) -> None:
 
 
 def all_watchers() -> list[AddressWatcher]:
-  """This process's watchers."""
+  """Returns this process's watchers."""
   with _lock:
     return list(_watchers.values())

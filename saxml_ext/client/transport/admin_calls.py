@@ -1,4 +1,4 @@
-"""What a client asks of a cell: the functions of sax.py and sax_aio.py.
+"""The calls of a client to a cell: the functions of sax.py and sax_aio.py.
 
 Methods are coroutines. They take the id of a model, "/sax/<cell>/<model>" or
 just "<model>" where the environment variable SAX_CELL names the cell; `Stats`
@@ -32,7 +32,7 @@ ALL = 'all'
 
 
 class ModelServerTypeStat(NamedTuple):
-  """How many model servers there are of one kind."""
+  """The number of model servers of one kind."""
 
   chip_type: str
   chip_topology: str
@@ -64,7 +64,7 @@ class AdminCalls:
       id: "/sax/<cell>/<model>".
       model_path: registered name of its serving params.
       checkpoint_path: its checkpoint; "None" for random weights.
-      num_replicas: how many servers shall hold it.
+      num_replicas: The number of servers that shall hold it.
       overrides: attribute of the serving params -> value as JSON.
       options: deadline of the call.
 
@@ -226,7 +226,7 @@ class AdminCalls:
 
     Args:
       id: "/sax/<cell>/<model>".
-      num_replicas: how many; none or fewer returns at once.
+      num_replicas: The number of replicas; none or fewer returns at once.
       options: deadline of the call.
 
     Raises:
@@ -266,7 +266,7 @@ class AdminCalls:
     """Reads who may change a cell or a model, or call a model's method.
 
     Args:
-      cell_or_model_id: of what.
+      cell_or_model_id: The id of the cell or the model.
       method_id: data method of a model, "lm.generate"; "all" for every one that
         has an ACL; "" for the cell's or model's own.
       options: deadline of the call.
@@ -303,7 +303,7 @@ class AdminCalls:
     """Sets who may change a cell or a model, or call a model's method.
 
     Args:
-      cell_or_model_id: of what.
+      cell_or_model_id: The id of the cell or the model.
       acl: its name, "acl/..."; "" for everybody, which a cell does not take.
       method_id: data method of a model.
       options: deadline of the call.

@@ -72,7 +72,7 @@ class ModelDetail:
     method_names: data methods that its replicas serve, as far as known.
     acls: data method -> ACL that admits its callers.
     addresses: "host:port" of the assigned servers.
-    replicas: how each replica fares. Stock admin servers do not tell; then it
+    replicas: The state of each replica. Stock admin servers do not tell; then it
       is empty.
   """
 
@@ -91,7 +91,7 @@ class ModelDetail:
 def replica(
   address: str, status: int, reason: str, hosts: Iterable[str] = ()
 ) -> Replica:
-  """A replica; `status` is a `common_pb2.ModelStatus`."""
+  """Returns a replica; `status` is a `common_pb2.ModelStatus`."""
   if status:
     name = common_pb2.ModelStatus.Name(status)
   else:
@@ -100,7 +100,7 @@ def replica(
 
 
 def detail_of(published: admin_pb2.PublishedModel) -> ModelDetail:
-  """What an answer to List says of a model."""
+  """Returns what an answer to List says of a model."""
   model = published.model
   return ModelDetail(
     model=model.model_path,
@@ -131,7 +131,7 @@ class AdminClient:
   """
 
   def __init__(self, root: str, cell: str, transport: blocking.Transport):
-    """`root` is `sax_root`; `cell` is "/sax/<cell>". Connects later."""
+    """Connects later; `root` is `sax_root`, and `cell` is "/sax/<cell>"."""
     self._root = root
     self._cell = cell
     self._transport = transport
@@ -148,7 +148,7 @@ class AdminClient:
     """Calls the admin server until it answers.
 
     Args:
-      method: of sax.Admin, "Publish".
+      method: A method of sax.Admin, "Publish".
       request: its request message.
       timeout: seconds for all attempts together; None for no limit.
 
@@ -200,7 +200,7 @@ class AdminClient:
     )
 
   def _is_set_up_wrongly(self, details: str) -> bool:
-    """Whether TLS does not let a connection come about, as far as is known."""
+    """Returns whether TLS is known to prevent the connection."""
     if not errors.is_hung_up(details):
       self._hung_up_since = math.inf
       return errors.is_certain_tls(details)
@@ -246,7 +246,7 @@ class AdminClient:
 
 
 def _subject(request: Any) -> str:
-  """Id of the model that a request is about; "" if it is about none."""
+  """Returns the id of the model that a request is about; "" for none."""
   if 'model' in request.DESCRIPTOR.fields_by_name:
     return request.model.model_id
   return request.model_id
@@ -257,20 +257,20 @@ _root: str | None = None
 
 
 def set_root(root: str) -> None:
-  """Names the root of all cells for this process, before SAX_ROOT."""
+  """Sets the root of all cells for this process, before SAX_ROOT."""
   global _root
   _root = root
 
 
 def root() -> str:
-  """The root of all cells; FailedPrecondition if it is not known."""
+  """Returns the root of all cells; raises FailedPrecondition for none."""
   return cell_files.sax_root(_root)
 
 
 def get(
   cell: str, transport: blocking.Transport = blocking.TRANSPORT
 ) -> AdminClient:
-  """The transport's client of a cell "/sax/<cell>".
+  """Returns the transport's client of a cell "/sax/<cell>".
 
   Raises:
     InvalidArgument: the id is malformed.

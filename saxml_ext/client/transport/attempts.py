@@ -73,13 +73,13 @@ class Retry:
         Unavailable if there is nobody to send it to for the time being, and
         any other `SaxError` if that is final.
       sleep: waits so many seconds.
-      has_others: whether the next attempt goes to another server.
+      has_others: Returns whether the next attempt goes to another server.
 
     Returns:
       What the successful attempt returned.
 
     Raises:
-      SaxError: see `delay_after`.
+      SaxError: The errors of `delay_after`.
     """
     while True:
       try:
@@ -97,16 +97,16 @@ class Retry:
     was_sent: bool = True,
     has_others: bool = False,
   ) -> float:
-    """Seconds to wait before the next attempt.
+    """Returns the seconds to wait before the next attempt.
 
     Not less than the server asks for in `error.retry_after`, unless the next
     attempt goes to another one.
 
     Args:
-      error: of the attempt that failed.
-      was_sent: whether the request left; one that did not is always tried
+      error: The error of the attempt that failed.
+      was_sent: True if the request left; one that did not is always tried
         again if the error is Unavailable.
-      has_others: whether there are other replicas.
+      has_others: True if there are other replicas.
 
     Raises:
       SaxError: there is no next attempt. If time is up, this is
@@ -165,7 +165,7 @@ class Connection:
     self._last_used = time.monotonic()
 
   def stub(self, stub_class: Callable[..., Any]) -> Any:
-    """The stub of a service, made once."""
+    """Returns the stub of a service, made once."""
     with self._lock:
       if stub_class not in self._stubs:
         self._stubs[stub_class] = stub_class(self._channel)
@@ -184,7 +184,7 @@ class Connection:
       self._last_used = time.monotonic()
 
   def is_idle(self, now: float) -> bool:
-    """Whether nobody used it for ten minutes."""
+    """Returns True if nobody used it for ten minutes."""
     return not self.outstanding and now > self._last_used + _IDLE_SECONDS
 
 
@@ -192,7 +192,7 @@ class Connections:
   """Connections by address. Thread-safe."""
 
   def __init__(self, channel: Callable[[str], grpc.Channel | grpc.aio.Channel]):
-    """`channel` makes one to "host:port"."""
+    """Connects to "host:port" by `channel`."""
     self._channel = channel
     self._lock = threading.Lock()
     self._by_address: dict[str, Connection] = {}
@@ -200,7 +200,7 @@ class Connections:
     self._tls = tls.version()
 
   def get(self, address: str) -> Connection:
-    """The connection to "host:port", made on first use.
+    """Returns the connection to "host:port", made on first use.
 
     Raises:
       errors.InvalidArgument: TLS is set up wrongly.
@@ -213,13 +213,13 @@ class Connections:
       return self._by_address[address]
 
   def busy(self, address: str) -> Connection | None:
-    """The connection to "host:port" if requests are outstanding there."""
+    """Returns the connection to "host:port" if requests are outstanding."""
     with self._lock:
       connection = self._by_address.get(address)
     return connection if connection and connection.outstanding else None
 
   def all(self) -> list[Connection]:
-    """Those that are open."""
+    """Returns those that are open."""
     with self._lock:
       return list(self._by_address.values())
 
@@ -232,7 +232,7 @@ class Connections:
     evenly as looking at all of them.
 
     Args:
-      addresses: of all replicas; not empty.
+      addresses: The addresses of all replicas; not empty.
       num_conn: use at most so many of them.
       avoid: replica that just failed; taken only if there is no other.
     """

@@ -1,4 +1,4 @@
-"""How a client sends and waits, apart from what it sends and when.
+"""The ways in which a client sends requests and waits for answers.
 
 The client's logic (retries, choice of replicas, watching) is written once, as
 coroutines over a `Transport`. With the one of this module they never suspend,
@@ -29,7 +29,7 @@ _PROBE_SECONDS = 5.0
 
 
 class Watcher(Protocol):
-  """What `address_watcher.AddressWatcher` offers here."""
+  """The part of `address_watcher.AddressWatcher` that is used here."""
 
   def addresses(self, timeout: float | None) -> frozenset[str]:
     """Returns the replicas' addresses, "host:port"."""

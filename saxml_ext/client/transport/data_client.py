@@ -41,7 +41,7 @@ class Method:
 
   Attributes:
     name: for error messages and ACLs, "lm.generate".
-    stub_class: of its service.
+    stub_class: The stub of its service.
     rpc: its name there, "Generate".
   """
 
@@ -104,7 +104,7 @@ class DataClient:
   async def call_with(
     self, method: Method, request: Any, options: options_lib.ModelOptions | None
   ) -> Any:
-    """As `call`; fills in the extra inputs, too."""
+    """Does what `call` does; fills in the extra inputs, too."""
     options = options or options_lib.ModelOptions()
     # Sent also when empty, as other clients do.
     request.extra_inputs.CopyFrom(options.ToProto())
@@ -202,7 +202,7 @@ class Caller:
 async def _outstanding(
   connection: attempts_lib.Connection, responses: AsyncGenerator[Any, None]
 ) -> AsyncGenerator[Any, None]:
-  """The responses; until they end, the request counts as outstanding."""
+  """Yields the responses; until they end, the request is outstanding."""
   connection.begin()
   try:
     async with contextlib.aclosing(responses):

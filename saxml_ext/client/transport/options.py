@@ -1,4 +1,4 @@
-"""How a client finds replicas, and what goes along with a request.
+"""The options of a client and of its requests, and short names of models.
 
 Where the environment variable SAX_CELL names a cell, people may give a model by
 its short name: "m" stands for "/sax/<cell>/m".
@@ -18,7 +18,7 @@ NO_TIMEOUT = -1.0
 
 @dataclasses.dataclass
 class Options:
-  """How a `Model` reaches its replicas.
+  """The way in which a `Model` reaches its replicas.
 
   Attributes:
     num_conn: at most so many replicas of a model are used by this process.
@@ -39,7 +39,7 @@ class Options:
 
 @dataclasses.dataclass
 class AdminOptions:
-  """How long a call to the admin server may take.
+  """The time that a call to the admin server may take.
 
   Attributes:
     timeout: seconds; negative for no limit.
@@ -49,15 +49,15 @@ class AdminOptions:
 
 
 class ModelOptions:
-  """What goes along with a request: extra inputs and a deadline."""
+  """The extra inputs and the deadline of a request."""
 
   def __init__(self, timeout: float = NO_TIMEOUT):
-    """`timeout` in seconds; negative for no limit."""
+    """Sets no extra input; `timeout` in seconds, negative for no limit."""
     self._extra_inputs = common_pb2.ExtraInputs()
     self._timeout = timeout
 
   def __copy__(self) -> 'ModelOptions':
-    """An independent copy."""
+    """Returns an independent copy."""
     copy = ModelOptions(self._timeout)
     copy._extra_inputs.CopyFrom(self._extra_inputs)
     return copy
@@ -78,7 +78,7 @@ class ModelOptions:
     self._extra_inputs.strings[key] = value
 
   def GetExtraInput(self, key: str) -> float:
-    """A number set before.
+    """Returns a number that was set before.
 
     Raises:
       NotFound: it was not set.
@@ -95,7 +95,7 @@ class ModelOptions:
     self._timeout = timeout
 
   def GetTimeout(self) -> float:
-    """The deadline of a request in seconds; negative for none."""
+    """Returns the deadline of a request in seconds; negative for none."""
     return self._timeout
 
   @property
@@ -104,18 +104,18 @@ class ModelOptions:
     return seconds(self._timeout)
 
   def ToProto(self) -> common_pb2.ExtraInputs:
-    """The extra inputs as they are sent; a copy."""
+    """Returns the extra inputs as they are sent; a copy."""
     copy = common_pb2.ExtraInputs()
     copy.CopyFrom(self._extra_inputs)
     return copy
 
   def ToDebugString(self) -> str:
-    """The extra inputs and the deadline, to be read by people."""
+    """Returns the extra inputs and the deadline, to be read by people."""
     return f'timeout: {self._timeout:g} s\n{self._extra_inputs}'
 
 
 def seconds(timeout: float) -> float | None:
-  """An option's timeout as gRPC takes it: None for no limit."""
+  """Returns an option's timeout as gRPC takes it: None for no limit."""
   return None if timeout < 0 else timeout
 
 

@@ -152,7 +152,7 @@ def _to_json(
   separators: tuple[str, str] | None = None,
   sort_keys: bool = False,
 ) -> str:
-  """Like transformers: Jinja's own filter escapes for HTML."""
+  """Returns JSON as transformers does: Jinja's own filter escapes for HTML."""
   return json.dumps(
     value,
     ensure_ascii=ensure_ascii,

@@ -58,7 +58,7 @@ class Problem(Exception):
   retry_after: float | None = None
 
   def body(self) -> dict[str, Any]:
-    """The JSON object of the answer."""
+    """Returns the JSON object of the answer."""
     return {
       'error': {
         'message': self.message,
@@ -69,7 +69,7 @@ class Problem(Exception):
     }
 
   def headers(self) -> dict[str, str]:
-    """What tells clients when to try again, or not to.
+    """Returns the headers that say when to try again, or not to.
 
     Retry-After counts in whole seconds; the openai package reads milliseconds
     from retry-after-ms first, and x-should-retry.
@@ -109,7 +109,7 @@ def _param(error: errors.SaxError) -> str | None:
 
 
 def of(error: errors.SaxError) -> Problem:
-  """The answer for an error of the cell or of its client library."""
+  """Returns the answer for an error of the cell or of its client library."""
   status, kind, code = _BY_CODE.get(error.code, _UNKNOWN)
   retry_after = None
   if status in _RETRIED:
@@ -124,7 +124,7 @@ def too_busy(message: str) -> Problem:
 
 
 def model_not_found(name: str, cell: str) -> Problem:
-  """A request names a model that the cell does not publish."""
+  """Returns the error for a model that the cell does not publish."""
   return Problem(
     404,
     f'model {name!r} is not published in the cell {cell}; see /v1/models',

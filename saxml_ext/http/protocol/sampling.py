@@ -45,7 +45,7 @@ AnyPrompt: TypeAlias = (
 class StreamOptions(  # type: ignore[call-arg]
   msgspec.Struct, forbid_unknown_fields=True
 ):
-  """How a stream reports tokens."""
+  """The form of a stream."""
 
   include_usage: bool | None = None
   include_obfuscation: Annotated[
@@ -57,7 +57,7 @@ class StreamOptions(  # type: ignore[call-arg]
 
 
 class Sampling(fields.Request, kw_only=True):  # type: ignore[call-arg]
-  """What a request asks for, apart from its prompt and its form."""
+  """The parameters of a request, apart from its prompt and its form."""
 
   model: str | None = None
   max_tokens: int | None = None

@@ -148,7 +148,7 @@ async def while_waited_for(
   """Does some work unless the client goes away, which ends it.
 
   Args:
-    receive: of a request whose body is read.
+    receive: The channel of a request whose body is read.
     work: is cancelled, and waited for, when the client goes away.
 
   Raises:
@@ -203,7 +203,7 @@ class Events:
   """A stream of server-sent events; an ASGI application."""
 
   def __init__(self, events: AsyncGenerator[bytes, None]):
-    """`events` are sent as they come, and closed at the end."""
+    """Sends `events` as they come, and closes them at the end."""
     self._events = events
 
   async def __call__(

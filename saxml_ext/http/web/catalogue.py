@@ -54,7 +54,7 @@ class Catalogue:
 
     Args:
       cell: "/sax/<cell>".
-      default_model: see `default`.
+      default_model: The attribute `default`.
       aliases: Public names -> ids or short names.
       clock: seconds, for tests.
     """
@@ -71,7 +71,7 @@ class Catalogue:
     self._described: dict[str, tuple[float, _Description]] = {}
 
   def full_id(self, name: str) -> str:
-    """The id of a model, "/sax/test/m", also if it is called "m"."""
+    """Returns the id of a model, "/sax/test/m", also if it is called "m"."""
     if name in self.aliases:
       return self.aliases[name]
     return name if name.startswith('/') else f'{self.cell}/{name}'
@@ -82,7 +82,7 @@ class Catalogue:
     return found or [model_id]
 
   async def find(self, name: str | None) -> str:
-    """The id of the model that a request is for.
+    """Returns the id of the model that a request is for.
 
     Raises:
       problems.Problem: it is not published, or none is named and there are
@@ -111,7 +111,7 @@ class Catalogue:
     )
 
   def model(self, model_id: str) -> sax_aio.LanguageModel:
-    """The client of a model that `find` has returned."""
+    """Returns the client of a model that `find` has returned."""
     if model_id not in self._models:
       # A full replica is for the client of the gateway to know of: whoever
       # waits holds a connection and a place that others could have.
@@ -185,7 +185,7 @@ class Catalogue:
         del kept[gone]
 
   async def describe(self, model_id: str) -> _Description:
-    """What may be asked of a model; None while no replica tells."""
+    """Returns what may be asked of a model; None while no replica tells."""
     when, told = self._described.get(model_id, (-math.inf, None))
     age = self._clock() - when
     if age < (_DESCRIBED_SECS if told else _UNKNOWN_SECS):

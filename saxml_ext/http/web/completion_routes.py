@@ -42,8 +42,8 @@ class Generation:
     """Asks nothing yet.
 
     Args:
-      catalogue: of the cell's models.
-      record: of what is to be counted.
+      catalogue: The cell's models.
+      record: The counts of the request.
       form: the request.
       timeout: seconds for all of it.
       patience: seconds of those that it may wait for room in a full queue.
@@ -195,14 +195,14 @@ class Generation:
 async def merged(
   streams: Sequence[AsyncGenerator[_T, None]], at_once: int
 ) -> AsyncGenerator[tuple[int, _T], None]:
-  """Items of all streams as they come, each with its stream's number.
+  """Yields items of all streams as they come, each with its stream's number.
 
   A reader that is slow holds the streams up. The first error of a stream, and
   closing the generator, ends all of them.
 
   Args:
     streams: not begun yet.
-    at_once: how many of them are read at a time.
+    at_once: The number of them that are read at a time.
   """
   # One place, for what was read and not yet taken.
   queue: asyncio.Queue[tuple[int, _T]] = asyncio.Queue(1)
@@ -239,11 +239,11 @@ async def merged(
 async def all_of(
   calls: Sequence[Coroutine[Any, Any, _T]], at_once: int
 ) -> list[_T]:
-  """The results of coroutines; the first error ends all of them.
+  """Returns the results of coroutines; the first error ends all of them.
 
   Args:
     calls: not begun yet.
-    at_once: how many of them run at a time.
+    at_once: The number of them that run at a time.
   """
   room = asyncio.Semaphore(at_once)
 

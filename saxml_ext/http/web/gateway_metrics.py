@@ -1,4 +1,4 @@
-"""What the gateway counts, for Prometheus.
+"""The metrics of the gateway, for Prometheus.
 
 Names of vLLM's are used where they mean the same, so that dashboards and
 autoscalers made for it find them; the rest begins with sax_gateway_.
@@ -71,7 +71,7 @@ class Metrics:
     )
 
   def text(self, accept: str) -> tuple[bytes, str]:
-    """What Prometheus reads, and its content type."""
+    """Returns what Prometheus reads, and its content type."""
     encode, content_type = exposition.choose_encoder(accept)
     return encode(self.registry), content_type
 

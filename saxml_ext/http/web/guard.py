@@ -1,4 +1,4 @@
-"""What every request passes on its way in and out.
+"""The checks that every request passes on its way in and out.
 
 It gets an id, is let in or turned away, and counted; its errors become answers
 in OpenAI's form.
@@ -37,12 +37,12 @@ NameOf = Callable[[str], str | None]
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-  """How the gateway takes requests.
+  """The ways in which the gateway takes requests.
 
   Attributes:
     name_of: checks API keys; None lets everybody in.
     max_in_flight: requests at a time; further ones are refused.
-    max_body_bytes: of a request.
+    max_body_bytes: The largest body of a request.
     request_timeout: seconds that a request may take.
     queue_secs: seconds of those that it may wait for room in a full queue.
     profile: How requests to models are read that `profiles` lacks.
@@ -190,7 +190,7 @@ class Admission:
     self._count = 0
 
   def around(self, app: types.ASGIApp) -> types.ASGIApp:
-    """The application, for those who are let in."""
+    """Returns the application, for those who are let in."""
 
     async def admitted(
       scope: types.Scope, receive: types.Receive, send: types.Send
