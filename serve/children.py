@@ -68,7 +68,7 @@ class Child:
 
 
 def last_lines(path: str, count: int = _TAIL_LINES) -> list[str]:
-  """Returns the last lines of a log that are not empty; none if there is no log."""
+  """Returns the last lines of a log that are not empty, if there is one."""
   try:
     with open(path, 'rb') as file:
       file.seek(0, os.SEEK_END)

@@ -88,8 +88,9 @@ def group_overrides(
   """Returns overrides of the serving params that split the work among a group.
 
   Each device has the whole model, and its part of the requests: with the
-  bundled model on two CPU devices a sample took 0.14 s of CPU time that way, and
-  0.21 s with the model split, whose partial sums cross the network in each layer.
+  bundled model on two CPU devices a sample took 0.14 s of CPU time that way.
+  It took 0.21 s with the model split, whose partial sums cross the network in
+  each layer.
 
   Args:
     hosts: The number of processes; one alone leaves the params as they are.
@@ -284,7 +285,7 @@ class LocalCell:
     return sum(kind.num_replicas for kind in kinds)
 
   def _can_serve(self, model_id: str) -> bool:
-    """Returns whether a replica is loaded; raises CellError if its load failed."""
+    """Returns whether a replica is loaded; raises CellError if that failed."""
     options = sax.AdminOptions(_ANSWER_SECS)
     try:
       sax.WaitForReady(model_id, 1, options)

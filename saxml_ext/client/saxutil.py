@@ -114,8 +114,9 @@ def _complete(args: Sequence[str]) -> None:
   from saxml_ext.client.cli import shell_completion
 
   if len(args) != 1 or args[0] not in shell_completion.SHELLS:
+    shells = ', '.join(shell_completion.SHELLS)
     raise go_flags.UsageError(
-      f'completion takes one argument, one of {", ".join(shell_completion.SHELLS)},'
+      f'completion takes one argument, one of {shells},'
       ' for example: source <(saxutil completion bash)'
     )
   print(

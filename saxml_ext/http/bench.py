@@ -43,7 +43,7 @@ _Ask = Callable[[bool], int]
 def _program(
   module: str, *arguments: str, **variables: str
 ) -> Iterator[tuple[psutil.Process, str]]:
-  """Starts a program of this repository; yields it and the first line that it prints."""
+  """Starts a program of this repository; yields it and its first line."""
   path = os.pathsep.join(filter(None, sys.path))
   environment = {**os.environ, 'SAX_DEBUG_IPADDR': '1', 'PYTHONPATH': path}
   with subprocess.Popen(

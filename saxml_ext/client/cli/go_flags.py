@@ -123,7 +123,7 @@ def _special(value: float) -> str | None:
 
 
 def general(value: float) -> str:
-  """Returns eight significant digits, "1.2345679E+08": Go's 'G' with precision 8."""
+  """Returns eight significant digits, "1.2345679E+08", as Go's %.8G."""
   return _special(value) or f'{value:.8G}'
 
 

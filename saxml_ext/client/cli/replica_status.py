@@ -23,7 +23,7 @@ Row = tuple[str, sax.Replica]
 
 
 def of(details: Sequence[sax.ModelDetail], timeout: float) -> list[Row]:
-  """Returns the replicas of each model, and an entry for those that are missing.
+  """Returns the replicas of each model, and an entry for missing ones.
 
   Args:
     details: from the admin server.

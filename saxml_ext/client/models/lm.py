@@ -104,8 +104,8 @@ class LM(data_client.Caller):
     """Continues a prompt and tells the text while it grows.
 
     An error after the first message is final; what came before is then all
-    there is. Closing the iterator (`aclose`, or cancelling the task that reads it)
-    cancels the request.
+    there is. Closing the iterator (`aclose`, or cancelling the task that reads
+    it) cancels the request.
 
     Yields:
       One item per sample: (new text, bytes of its text so far, in UTF-8, to

@@ -72,8 +72,8 @@ class ModelDetail:
     method_names: data methods that its replicas serve, as far as known.
     acls: data method -> ACL that admits its callers.
     addresses: "host:port" of the assigned servers.
-    replicas: The state of each replica. Stock admin servers do not tell; then it
-      is empty.
+    replicas: The state of each replica. Stock admin servers do not report it;
+      then it is empty.
   """
 
   model: str

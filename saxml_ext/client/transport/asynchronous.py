@@ -78,7 +78,7 @@ _by_loop: dict[asyncio.AbstractEventLoop, Asynchronous] = {}
 
 
 def transport() -> Asynchronous:
-  """Returns the running event loop's; connections cannot be shared between loops."""
+  """Returns the running event loop's; loops cannot share connections."""
   loop = asyncio.get_running_loop()
   if loop not in _by_loop:
     for other in list(_by_loop):

@@ -144,7 +144,7 @@ def run(awaitable: Awaitable[_T]) -> _T:
 
 
 def of(function: Callable[_P, Awaitable[_T]]) -> Callable[_P, _T]:
-  """Returns the blocking form of a coroutine function over the blocking transport."""
+  """Returns the blocking form of a coroutine function over `TRANSPORT`."""
 
   @functools.wraps(function)
   def blocking(*args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -174,7 +174,7 @@ class Wrapper(Generic[_S]):
 def method(
   function: Callable[Concatenate[_S, _P], Awaitable[_T]],
 ) -> Callable[Concatenate[Wrapper[_S], _P], _T]:
-  """Returns the blocking form of a coroutine method, for a `Wrapper` of its class."""
+  """Returns the blocking form of a coroutine method, for a `Wrapper`."""
 
   @functools.wraps(function)
   def blocking(self: Wrapper[_S], *args: _P.args, **kwargs: _P.kwargs) -> _T:
@@ -184,7 +184,7 @@ def method(
 
 
 def iterate(items: AsyncGenerator[_T, None]) -> Iterator[_T]:
-  """Yields the items of an asynchronous generator over the blocking transport."""
+  """Yields the items of an asynchronous generator over `TRANSPORT`."""
   try:
     while True:
       try:

@@ -166,7 +166,7 @@ class DataClient:
     return connection, getattr(connection.stub(method.stub_class), method.rpc)
 
   def _has_others(self) -> bool:
-    """Returns whether another replica can be picked than one that just failed."""
+    """Returns True if there is another replica than one that just failed."""
     if self._options.proxy_addr:
       return False
     return self._watcher().count() > 1 and self._options.num_conn > 1
