@@ -21,8 +21,8 @@ import time
 
 from absl import flags
 
+from converters import checkpoint_flags
 from converters.convert import conversion
-from converters.convert import model_source
 from converters.hf import checkpoint
 from converters.hf import hub
 from converters.verify import comparison
@@ -30,27 +30,11 @@ from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.pax import errors
 
-_BASE = flags.DEFINE_string(
-  'base',
-  None,
-  'Directory of the Hugging Face checkpoint, or the id of a model on its hub,'
-  ' such as EleutherAI/gpt-j-6b.',
-)
-_PAX = flags.DEFINE_string(
-  'pax', None, 'Directory or URL to write the PAX checkpoint to.'
-)
-_DTYPE = flags.DEFINE_enum(
-  'dtype', 'float32', list(model_source.DTYPES), 'Type of the variables.'
-)
-_OVERWRITE = flags.DEFINE_bool(
-  'overwrite',
-  False,
-  'Replace the checkpoint that is in --pax, once the new one is complete; in '
-  'a bucket, at the start.',
-)
-_RESUME = flags.DEFINE_bool(
-  'resume', False, 'Go on with what an interrupted run has left in --pax.'
-)
+_BASE = checkpoint_flags.base()
+_PAX = checkpoint_flags.pax()
+_DTYPE = checkpoint_flags.dtype('variables')
+_OVERWRITE = checkpoint_flags.overwrite('pax')
+_RESUME = checkpoint_flags.resume('pax')
 _VERIFY = flags.DEFINE_bool(
   'verify', False, 'Then read all of it and compare it with --base.'
 )
@@ -58,15 +42,6 @@ _VERIFY = flags.DEFINE_bool(
 # The names that Sax' own converter has for the two.
 flags.DEFINE_alias('base-model-path', 'base')
 flags.DEFINE_alias('pax-model-path', 'pax')
-
-
-def _check_family(base: str, only: str) -> None:
-  """Raises errors.CheckpointError if a model is not of the family `only`."""
-  family, _ = checkpoint.read_config(base)
-  if only and family.name != only:
-    raise errors.CheckpointError(
-      f'{base} holds a {family.title}; convert it with convert_hf'
-    )
 
 
 def _convert(base: str, pax: str) -> None:
@@ -78,11 +53,10 @@ def _convert(base: str, pax: str) -> None:
   new = done.num_bytes - done.resumed_bytes
   # Linux counts it in KiB.
   peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
-  before = ''
-  if done.resumed_bytes:
-    before = f', {done.resumed_bytes / 1e9:.1f} GB of them in an earlier run'
+  before = f', {done.resumed_bytes / 1e9:.1f} GB of them in an earlier run'
   print(
-    f'Wrote {done.step_dir}: {done.num_bytes / 1e9:.1f} GB{before} in '
+    f'Wrote {done.step_dir}: {done.num_bytes / 1e9:.1f} GB'
+    f'{before if done.resumed_bytes else ""} in '
     f'{seconds:.1f} s ({new / seconds / 1e6:.0f} MB/s), peak memory '
     f'{peak:.2f} GiB.'
   )
@@ -109,7 +83,11 @@ def main(argv: Sequence[str], only: str = '') -> None:
   pax = user_path.resolve(_PAX.value)
   try:
     base = hub.locate(_BASE.value)
-    _check_family(base, only)
+    family, _ = checkpoint.read_config(base)
+    if only not in ('', family.name):
+      raise errors.CheckpointError(
+        f'{base} holds a {family.title}; convert it with convert_hf'
+      )
     _convert(base, pax)
     if _VERIFY.value:
       _verify(base, pax)

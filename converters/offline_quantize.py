@@ -16,6 +16,7 @@ import time
 from absl import app
 from absl import flags
 
+from converters import checkpoint_flags
 from converters.quantize import calibration_run
 from converters.quantize import models
 from converters.quantize import provenance
@@ -86,27 +87,13 @@ _GPTQ_INPUTS = flags.DEFINE_integer(
   lower_bound=0,
   upper_bound=16384,
 )
-_ARTICLES = flags.DEFINE_string(
-  'articles',
-  None,
-  'Articles to measure logits and ROUGE on, in the schema of cnn_eval.json.',
-)
+_ARTICLES = checkpoint_flags.articles('Articles to measure logits and ROUGE on')
 _ARTICLE_COUNT = flags.DEFINE_integer(
   'article_count', 0, 'How many of them at most; 0: all.', lower_bound=0
 )
 _REPORT = flags.DEFINE_bool('report', True, 'Write the report.')
-_OVERWRITE = flags.DEFINE_bool(
-  'overwrite',
-  False,
-  'Replace the checkpoint that is in --output_dir, once the new one is'
-  ' complete.',
-)
-
-_RESUME = flags.DEFINE_bool(
-  'resume',
-  False,
-  'Go on with what an earlier run of the same command has left.',
-)
+_OVERWRITE = checkpoint_flags.overwrite('output_dir')
+_RESUME = checkpoint_flags.resume('output_dir')
 
 flag_rules.act_only(
   'with --calibration',

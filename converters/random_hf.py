@@ -11,12 +11,11 @@ It is for tests of size and speed: the model speaks no language.
 
 from collections.abc import Sequence
 import os
-import sys
 
 from absl import app
 from absl import flags
 
-from converters.convert import model_source
+from converters import checkpoint_flags
 from converters.convert import random_weights
 from saxml_ext.common import flag_rules
 from saxml_ext.common import program
@@ -31,22 +30,15 @@ _LIKE = flags.DEFINE_string(
   'like', '', 'Sizes of this published model, in place of the flags below.'
 )
 _OUT = flags.DEFINE_string('out', None, 'Directory to write to.')
-_LAYERS = flags.DEFINE_integer('layers', 2, 'Number of layers.', 1)
-_DIM = flags.DEFINE_integer('dim', 64, 'Model dimension.', 1)
-_HEADS = flags.DEFINE_integer('heads', 4, 'Number of heads.', 1)
+_NUMBERS = checkpoint_flags.numbers(
+  layers=2, dim=64, heads=4, vocab=256, shards=1
+)
 _ROTARY_DIM = flags.DEFINE_integer(
   'rotary_dim', 8, 'Dimensions of each head that rotate; even.', 2
 )
-_VOCAB = flags.DEFINE_integer('vocab', 256, 'Number of tokens.', 1)
-_FORMAT = flags.DEFINE_enum(
-  'format', 'safetensors', ['safetensors', 'bin'], 'Format of the weights.'
-)
-_SHARDS = flags.DEFINE_integer('shards', 1, 'Number of files of weights.', 1)
-_SEED = flags.DEFINE_integer('seed', 0, 'Seed of the weights.', 0)
-_DTYPE = flags.DEFINE_enum(
-  'dtype', 'float32', list(model_source.DTYPES), 'Type of the weights.'
-)
-_SIZES = (_LAYERS, _DIM, _HEADS, _ROTARY_DIM, _VOCAB)
+_FORMAT = checkpoint_flags.weights_format('safetensors')
+_SEED = checkpoint_flags.seed()
+_DTYPE = checkpoint_flags.dtype('weights')
 flag_rules.act_only(
   'without --like, which sets all sizes',
   lambda: not _LIKE.value,
@@ -54,17 +46,19 @@ flag_rules.act_only(
 )
 
 
-def _sizes() -> tuple[int, ...]:
-  """Returns layers, width, heads, rotated dims and tokens."""
+def _config() -> hf_config.HFConfig:
   if not _LIKE.value:
-    return tuple(flag.value for flag in _SIZES)
+    return checkpoint_flags.sizes(_NUMBERS, _ROTARY_DIM.value)
   known = families.FAMILIES[_FAMILY.value].published
   if _LIKE.value not in known:
     raise ValueError(
       f'--like={_LIKE.value} is no {_FAMILY.value} that is known; known are'
       f' {", ".join(known) or "none"}'
     )
-  return known[_LIKE.value]
+  layers, dim, heads, rotary_dim, vocab = known[_LIKE.value]
+  return hf_config.HFConfig(
+    layers, dim, heads, 4 * dim, vocab, rotary_dim=rotary_dim
+  )
 
 
 def main(argv: Sequence[str], only: str = '') -> None:
@@ -77,22 +71,16 @@ def main(argv: Sequence[str], only: str = '') -> None:
   if only not in ('', _FAMILY.value):
     raise app.UsageError(f'--family={_FAMILY.value} is made by random_hf.')
   out = user_path.resolve(_OUT.value)
-  try:
-    layers, dim, heads, rotary_dim, vocab = _sizes()
+  with program.exit_on(os.path.basename(argv[0])):
     random_weights.write(
       out,
-      hf_config.HFConfig(
-        layers, dim, heads, 4 * dim, vocab, rotary_dim=rotary_dim
-      ),
+      _config(),
       _FORMAT.value,
-      _SHARDS.value,
+      _NUMBERS['shards'].value,
       _SEED.value,
       _DTYPE.value,
       family=families.FAMILIES[_FAMILY.value],
     )
-  except (ValueError, OSError) as e:
-    print(f'{os.path.basename(argv[0])}: {e}', file=sys.stderr)
-    sys.exit(1)
   print(f'Wrote {out}.')
 
 

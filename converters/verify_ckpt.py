@@ -19,6 +19,7 @@ from rich import box
 from rich import console as rich_console
 from rich import table as rich_table
 
+from converters import checkpoint_flags
 from converters.hf import hub
 from converters.quantize import models
 from converters.quantize import sample_texts
@@ -30,15 +31,11 @@ from saxml_ext.common import user_path
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import errors
 
-_BASE = flags.DEFINE_string(
-  'base',
-  None,
-  'Directory or hub id of the Hugging Face checkpoint that it came from.',
-)
+_BASE = checkpoint_flags.base()
 _SOURCE = flags.DEFINE_string(
   'source', None, 'Directory of the float PAX checkpoint that it came from.'
 )
-_PAX = flags.DEFINE_string('pax', None, 'Directory of the PAX checkpoint.')
+_PAX = checkpoint_flags.pax()
 _LOGITS = flags.DEFINE_bool(
   'logits',
   False,
@@ -48,11 +45,9 @@ _LOGITS = flags.DEFINE_bool(
 _TEXT = flags.DEFINE_multi_string(
   'text', [], 'Text to compare logits on. May be repeated. Default: a poem.'
 )
-_ARTICLES = flags.DEFINE_string(
-  'articles',
-  None,
-  'Articles to compare logits on instead, in the schema of cnn_eval.json: the'
-  ' first 32, as the report of offline_quantize does.',
+_ARTICLES = checkpoint_flags.articles(
+  'Articles to compare logits on instead, the first 32 as the report of'
+  ' offline_quantize does'
 )
 _TOLERANCE = flags.DEFINE_float(
   'logit_tolerance',

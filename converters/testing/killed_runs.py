@@ -1,4 +1,4 @@
-"""Runs the converter in a process: measured, or killed and resumed."""
+"""Runs a converter in a process: measured, or killed and resumed."""
 
 from collections.abc import Callable, Sequence
 import dataclasses
@@ -23,30 +23,26 @@ class Run:
   output: str
 
 
-def start(
-  base: str, pax: str, dtype: str, *more: str
-) -> subprocess.Popen[bytes]:
-  """Starts a conversion."""
-  command = [sys.executable, '-m', 'converters.convert_gptj_ckpt']
-  arguments = [f'--base={base}', f'--pax={pax}', f'--dtype={dtype}', *more]
+def start(name: str, *arguments: str) -> subprocess.Popen[bytes]:
+  """Starts a program of `converters`, by the name of its module."""
   # Where this process finds its modules, be it in Bazel's runfiles or not.
   environment = os.environ | {'PYTHONPATH': os.pathsep.join(sys.path)}
   return subprocess.Popen(
-    command + arguments,
+    [sys.executable, '-m', f'converters.{name}', *arguments],
     env=environment,
     stdout=subprocess.PIPE,
     stderr=subprocess.STDOUT,
   )
 
 
-def run(base: str, pax: str, dtype: str, *more: str) -> Run:
-  """Converts and measures.
+def run(name: str, *arguments: str) -> Run:
+  """Runs a program to its end and measures it.
 
   Raises:
-    RuntimeError: the converter failed; the text is its output.
+    RuntimeError: The program failed; the text is its output.
   """
   begin = time.monotonic()
-  with start(base, pax, dtype, *more) as process:
+  with start(name, *arguments) as process:
     assert process.stdout is not None  # It is the pipe that start() asks for.
     output = process.stdout.read().decode('utf-8', 'replace')
     _, status, usage = os.wait4(process.pid, 0)
@@ -55,37 +51,6 @@ def run(base: str, pax: str, dtype: str, *more: str) -> Run:
     raise RuntimeError(output)
   # Linux counts it in KiB.
   return Run(time.monotonic() - begin, usage.ru_maxrss << 10, output)
-
-
-def run_killed(
-  base: str,
-  pax: str,
-  dtype: str,
-  variables: int,
-  kills: int,
-  rng: random.Random,
-  jitter: float,
-) -> tuple[list[int], Run]:
-  """Converts with --resume, killed at random points on the way.
-
-  Args:
-    base: Hugging Face directory.
-    pax: output directory.
-    dtype: of the output.
-    variables, kills, rng, jitter: see `kill`.
-
-  Returns:
-    How many variables were finished at each kill, and the last run.
-  """
-  finished = kill(
-    lambda: start(base, pax, dtype, '--resume'),
-    pax,
-    variables,
-    kills,
-    rng,
-    jitter,
-  )
-  return finished, run(base, pax, dtype, '--resume')
 
 
 def kill(

@@ -24,10 +24,19 @@ class KilledRunsTest(absltest.TestCase):
     random_weights.write(base, shape, 'bin', 3)
     variables = len(layout.variables(shape))
 
-    killed_runs.run(base, pax, 'float32')
-    finished, last = killed_runs.run_killed(
-      base, again, 'float32', variables, _KILLS, random.Random(0), 0.05
+    def command(target):
+      return 'convert_gptj_ckpt', f'--base={base}', f'--pax={target}'
+
+    killed_runs.run(*command(pax))
+    finished = killed_runs.kill(
+      lambda: killed_runs.start(*command(again), '--resume'),
+      again,
+      variables,
+      _KILLS,
+      random.Random(0),
+      0.05,
     )
+    last = killed_runs.run(*command(again), '--resume')
     self.assertLen(finished, _KILLS)
     self.assertEqual(finished, sorted(finished))
     self.assertGreater(finished[-1], finished[0])
@@ -39,7 +48,9 @@ class KilledRunsTest(absltest.TestCase):
     base, pax = os.path.join(root, 'hf'), os.path.join(root, 'pax')
     shape = hf_config.HFConfig(12, 128, 4, 512, 1000, rotary_dim=16)
     random_weights.write(base, shape)
-    with killed_runs.start(base, pax, 'float32') as process:
+    with killed_runs.start(
+      'convert_gptj_ckpt', f'--base={base}', f'--pax={pax}'
+    ) as process:
       while not os.path.isdir(pax) and process.poll() is None:
         pass
       process.kill()

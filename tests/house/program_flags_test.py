@@ -42,7 +42,6 @@ _LOGS = 'log_format log_requests otlp_endpoint'
 _TLS = 'tls_cert_file tls_key_file tls_ca_file tls_server_name'
 _NO_TLS = 'tls_require_client_certs=true'
 _WITH_TLS = f'tls_ca_file=c {_NO_TLS}'
-_SHAPE = 'layers dim heads vocab dtype'
 _CONVERT = _Program(
   'base base-model-path pax pax-model-path dtype overwrite resume verify'
 )
@@ -51,6 +50,12 @@ _RANDOM = _Program(
   'like=a layers=2; like=a dim=8; like=a heads=2; like=a rotary_dim=2;'
   'like=a vocab=9',
   'layers=2 dim=8 heads=2 rotary_dim=2 vocab=9',
+)
+_BENCH = _Program(
+  'tool layers dim heads vocab dtype dir kills seed flag',
+  'tool=quantize shards=2; tool=quantize format=bin;'
+  'tool=quantize source_dtype=float32',
+  'shards=2 format=bin source_dtype=float32',
 )
 _GROUP = 'num_processes=2 process_id=0 coordinator_address=h:1'
 _SERVER = _Program(
@@ -156,10 +161,8 @@ _PROGRAMS = {
   ),
   '//converters:random_gptj': _RANDOM,
   '//converters:random_hf': _RANDOM,
-  '//converters/convert:bench': _Program(
-    f'{_SHAPE} dir format shards source_dtype kills seed'
-  ),
-  '//converters/quantize:bench': _Program(f'{_SHAPE} dir kills flag'),
+  '//converters:convert_bench': _BENCH,
+  '//converters:quantize_bench': _BENCH,
   '//serve:main': _Program(
     'port host api_key_file served_model_name chat_template params cache_dir'
     ' sax_root drain_secs',

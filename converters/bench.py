@@ -1,0 +1,215 @@
+"""Measures a converter at the size of GPT-J 6B, and kills it on the way.
+
+  bazel run //converters:convert_bench -- --dir=/data/bench [--kills=10]
+  bazel run //converters:quantize_bench -- --dir=/data/bench [--kills=10]
+
+Makes a random checkpoint, measures how fast the disk takes a file written from
+its beginning to its end, converts or quantizes in a process of its own, and
+prints one table. With --kills it does so again, killed with SIGKILL that many
+times at random points and resumed each time, and compares every file with those
+of the run that was left alone. Needs as much space as the source and twice the
+result together: for 6B 12 and 48 GB to convert, 24 and 14 GB to quantize. All
+of --dir that it made is removed at the end.
+"""
+
+from collections.abc import Iterator, Sequence
+import os
+import random
+import shutil
+import sys
+import time
+
+from absl import flags
+import numpy as np
+from rich import box
+from rich import console as rich_console
+from rich import table as rich_table
+
+from converters import checkpoint_flags
+from converters.convert import model_source
+from converters.convert import random_weights
+from converters.testing import killed_runs
+from saxml_ext.common import flag_rules
+from saxml_ext.common import program
+from saxml_ext.common import user_path
+from saxml_ext.families import layout
+from saxml_ext.pax import checkpoint
+from saxml_ext.pax import checkpoint_writer
+from saxml_ext.pax import metadata
+
+_TOOL = flags.DEFINE_enum(
+  'tool', 'convert', ['convert', 'quantize'], 'What is measured.'
+)
+_DIR = flags.DEFINE_string('dir', None, 'Directory to work in; made anew.')
+_NUMBERS = checkpoint_flags.numbers(
+  layers=28, dim=4096, heads=16, vocab=50401, shards=6
+)
+_FORMAT = checkpoint_flags.weights_format('bin')
+_SOURCE_DTYPE = flags.DEFINE_enum(
+  'source_dtype',
+  'bfloat16',
+  list(model_source.DTYPES),
+  'Type of the weights to convert.',
+)
+_DTYPE = checkpoint_flags.dtype('PAX checkpoint that is not quantized')
+_KILLS = flags.DEFINE_integer(
+  'kills', 0, 'How often a second run is killed.', 0
+)
+_SEED = checkpoint_flags.seed()
+_FLAGS = flags.DEFINE_multi_string(
+  'flag', [], 'Flag for the program, such as --clipping for offline_quantize.'
+)
+flag_rules.act_only(
+  'with --tool=convert',
+  lambda: _TOOL.value == 'convert',
+  'shards format source_dtype',
+)
+
+_BLOCK_BYTES = 1 << 24
+_MAX_PROBE_BYTES = 4 << 30
+
+
+def _disk_rate(directory: str, num_bytes: int) -> float:
+  """Returns the bytes per second of one file written in order and synced."""
+  path = os.path.join(directory, 'probe')
+  block = os.urandom(_BLOCK_BYTES)
+  blocks = max(1, min(num_bytes, _MAX_PROBE_BYTES) // _BLOCK_BYTES)
+  begin = time.monotonic()
+  with open(path, 'wb') as f:
+    for _ in range(blocks):
+      f.write(block)
+    f.flush()
+    os.fsync(f.fileno())
+  seconds = time.monotonic() - begin
+  os.unlink(path)
+  return blocks * _BLOCK_BYTES / seconds
+
+
+def _make_source(source: str) -> None:
+  heads, dim = _NUMBERS['heads'].value, _NUMBERS['dim'].value
+  config = checkpoint_flags.sizes(_NUMBERS, min(64, dim // heads))
+  if _TOOL.value == 'convert':
+    random_weights.write(
+      source,
+      config,
+      _FORMAT.value,
+      _NUMBERS['shards'].value,
+      _SEED.value,
+      _SOURCE_DTYPE.value,
+    )
+    return
+  rng = np.random.default_rng(_SEED.value)
+  with checkpoint_writer.Writer(source) as writer:
+    for variable in layout.variables(config):
+      spec = variable.spec(_DTYPE.value)
+      writer.add_parts(variable.name, spec, _parts(rng, spec))
+    writer.commit()
+
+
+def _parts(
+  rng: np.random.Generator, spec: metadata.ArraySpec
+) -> Iterator[tuple[int, np.ndarray]]:
+  dtype = model_source.DTYPES[spec.dtype]
+  for begin, end in spec.row_ranges:
+    values = rng.standard_normal((end - begin, *spec.shape[1:]), np.float32)
+    yield begin, (values * np.float32(0.02)).astype(dtype, copy=False)
+
+
+def _command(source: str, pax: str) -> list[str]:
+  """Returns the program to measure, by its module, and its flags."""
+  if _TOOL.value == 'convert':
+    words = ['convert_gptj_ckpt', f'--base={source}', f'--pax={pax}']
+    words.append(f'--dtype={_DTYPE.value}')
+  else:
+    words = ['offline_quantize', f'--input_dir={source}', f'--output_dir={pax}']
+    words.append('--noreport')
+  return [*words, '--resume', *_FLAGS.value]
+
+
+def _tree_bytes(directory: str) -> int:
+  return killed_runs.tree_bytes(directory, [*killed_runs.digests(directory)])
+
+
+def _print(rows: Sequence[tuple[str, str]]) -> None:
+  table = rich_table.Table(box=box.SIMPLE, show_header=False)
+  table.add_column()
+  table.add_column(justify='right')
+  for row in rows:
+    table.add_row(*row)
+  rich_console.Console(markup=False, highlight=False, width=100).print(table)
+
+
+def _measure(root: str) -> bool:
+  """Does it all; returns True if nothing differs."""
+  source, pax = os.path.join(root, 'source'), os.path.join(root, 'pax')
+  begin = time.monotonic()
+  _make_source(source)
+  made = time.monotonic() - begin
+  source_bytes = _tree_bytes(source)
+  rates = [_disk_rate(root, 2 * source_bytes)]
+  run = killed_runs.run(*_command(source, pax))
+  print(run.output, end='', flush=True)
+  rates.append(_disk_rate(root, 2 * source_bytes))
+  specs = checkpoint.Reader(pax).specs
+  num_bytes = sum(spec.num_bytes for spec in specs.values())
+  on_disk, disk = _tree_bytes(pax), sum(rates) / 2
+  rows = [
+    ('source', f'{source_bytes / 1e9:.1f} GB'),
+    ('made in', f'{made:.0f} s'),
+    ('disk, before and after', ', '.join(f'{r / 1e6:.0f}' for r in rates)),
+    ('disk, one file in order', f'{disk / 1e6:.0f} MB/s'),
+    ('variables', f'{num_bytes / 1e9:.2f} GB'),
+    ('files of the checkpoint', f'{on_disk / 1e9:.2f} GB'),
+    ('seconds', f'{run.seconds:.1f}'),
+  ]
+  for what, size in (
+    ('source', source_bytes),
+    ('variables', num_bytes),
+    ('files', on_disk),
+  ):
+    rate = size / run.seconds
+    rows.append((f'{what} per second', f'{rate / 1e6:.0f} MB/s'))
+    rows.append(('of the disk', f'{100 * rate / disk:.0f} %'))
+  rows.append(('peak memory', f'{run.peak_bytes / (1 << 30):.2f} GiB'))
+  equal = True
+  if _KILLS.value:
+    again = os.path.join(root, 'again')
+    finished = killed_runs.kill(
+      lambda: killed_runs.start(*_command(source, again)),
+      again,
+      len(specs),
+      _KILLS.value,
+      random.Random(_SEED.value),
+      jitter=run.seconds / 100,
+    )
+    last = killed_runs.run(*_command(source, again))
+    expected, found = killed_runs.digests(pax), killed_runs.digests(again)
+    same = sum(found.get(name) == d for name, d in expected.items())
+    equal = found == expected
+    rows += [
+      (f'killed after, of {len(specs)}', ' '.join(map(str, finished))),
+      ('last run', f'{last.seconds:.1f} s'),
+      ('its peak memory', f'{last.peak_bytes / (1 << 30):.2f} GiB'),
+      (f'files equal, of {len(expected)}', str(same)),
+    ]
+  _print(rows)
+  return equal
+
+
+def main(argv: Sequence[str]) -> None:
+  del argv
+  root = user_path.resolve(_DIR.value)
+  if os.path.exists(root):
+    sys.exit(f'{_TOOL.value}_bench: {root} exists; name a new one')
+  os.makedirs(root)
+  try:
+    equal = _measure(root)
+  finally:
+    shutil.rmtree(root)
+  if not equal:
+    sys.exit('The resumed result differs.')
+
+
+if __name__ == '__main__':
+  flags.mark_flags_as_required(['dir'])
+  program.run(main)
