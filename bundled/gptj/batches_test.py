@@ -8,7 +8,7 @@ import torch
 from bundled.gptj import batches
 from bundled.gptj import corpus
 from harness.data import bundle
-from saxml_ext.evaluation import dataset
+from saxml_ext.evaluation import tokenizer as tokenizer_lib
 
 _END = 4095
 _POOL = 24
@@ -18,7 +18,7 @@ class BatchesTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
     self.enter_context(mock.patch.object(batches, '_POOL', _POOL))
-    self._bpe = dataset.load_tokenizer(bundle.tokenizer_path())
+    self._bpe = tokenizer_lib.load(bundle.tokenizer_path())
 
   def _stream(self, longest=1024):
     return batches.Batches(

@@ -11,6 +11,7 @@ from bundled.news import writing
 from harness.data import bundle
 from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import rouge
+from saxml_ext.evaluation import tokenizer as tokenizer_lib
 
 # Longest prompt that the benchmark's serving params read, in tokens.
 _MAX_INPUT_LENGTH = 512
@@ -69,7 +70,7 @@ class CorpusTest(absltest.TestCase):
       self.assertEqual(needed, set(range(len(event.facts))), kind)
 
   def test_lengths_in_tokens(self):
-    bpe = dataset.load_tokenizer(bundle.tokenizer_path())
+    bpe = tokenizer_lib.load(bundle.tokenizer_path())
     stories = list(corpus.stories('eval', 512))
     prompts = [len(bpe.encode(s.prompt).ids) for s in stories]
     highlights = [len(bpe.encode(' ' + s.output).ids) for s in stories]

@@ -25,6 +25,7 @@ from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import rouge
+from saxml_ext.evaluation import tokenizer as tokenizer_lib
 
 _MODEL = flags.DEFINE_string(
   'model', bundle.model_dir(), 'HF directory of the model.'
@@ -40,7 +41,7 @@ def main(argv: list[str]) -> None:
   articles = dataset.load_articles(
     user_path.resolve(_DATASET.value), reference_program.COUNT.value
   )
-  bpe = dataset.load_tokenizer(os.path.join(model_dir, 'tokenizer.json'))
+  bpe = tokenizer_lib.load(os.path.join(model_dir, 'tokenizer.json'))
   prompts = dataset.encode_prompts(articles, bpe, bundle.MAX_INPUT_LENGTH)
   began = time.monotonic()
   tokens = reference_model.generate(gptj.load(model_dir), prompts, 'reference')

@@ -9,6 +9,7 @@ from harness.data import bundle
 from harness.systems.reference import gptj
 from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import rouge
+from saxml_ext.evaluation import tokenizer as tokenizer_lib
 
 
 class ReferenceTest(absltest.TestCase):
@@ -18,7 +19,7 @@ class ReferenceTest(absltest.TestCase):
       self._record = json.load(file)
     self._recorded = self._record['tokens']
     self._articles = dataset.load_articles(bundle.eval_path())
-    self._tokenizer = dataset.load_tokenizer(bundle.tokenizer_path())
+    self._tokenizer = tokenizer_lib.load(bundle.tokenizer_path())
     self._prompts = dataset.encode_prompts(
       self._articles, self._tokenizer, bundle.MAX_INPUT_LENGTH
     )

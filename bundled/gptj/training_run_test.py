@@ -11,14 +11,14 @@ import transformers
 from bundled.gptj import batches
 from bundled.gptj import training_run
 from harness.data import bundle
-from saxml_ext.evaluation import dataset
+from saxml_ext.evaluation import tokenizer as tokenizer_lib
 
 _HERE = os.path.dirname(__file__)
 _RECIPE = training_run.Recipe(steps=6, tokens=1024)
 
 
 def _run() -> training_run.Run:
-  bpe = dataset.load_tokenizer(bundle.tokenizer_path())
+  bpe = tokenizer_lib.load(bundle.tokenizer_path())
   end = bpe.get_vocab_size() - 1
   config = transformers.GPTJConfig(
     vocab_size=bpe.get_vocab_size(),

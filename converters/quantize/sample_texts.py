@@ -9,6 +9,7 @@ import numpy as np
 import tokenizers
 
 from saxml_ext.evaluation import dataset
+from saxml_ext.evaluation import tokenizer as tokenizer_lib
 from saxml_ext.pax import errors
 
 # Sequences run together, and what their length is padded to a multiple of:
@@ -72,7 +73,7 @@ def load_tokenizer(directory: str) -> tokenizers.Tokenizer:
     errors.CheckpointError: there is none.
   """
   try:
-    return dataset.load_tokenizer(os.path.join(directory, 'tokenizer.json'))
+    return tokenizer_lib.load(os.path.join(directory, 'tokenizer.json'))
   except ValueError as e:
     raise errors.CheckpointError(
       f'{e}; texts need one: copy it beside the checkpoint'

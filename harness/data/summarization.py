@@ -9,6 +9,7 @@ import numpy as np
 import tokenizers
 
 from saxml_ext.evaluation import dataset
+from saxml_ext.evaluation import tokenizer as tokenizer_lib
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Source:
     """
     return Summarization(
       dataset.load_articles(self.dataset_path, self.sample_count),
-      dataset.load_tokenizer(self.tokenizer_path),
+      tokenizer_lib.load(self.tokenizer_path),
       self.max_input_length,
     )
 

@@ -15,6 +15,7 @@ from harness.rules import rounds
 from saxml_ext.client.testing import fake_cell
 from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import rouge
+from saxml_ext.evaluation import tokenizer as tokenizer_lib
 from saxml_ext.protobuf import common_pb2
 from serve import programs
 
@@ -124,7 +125,7 @@ class ProgramTest(absltest.TestCase):
     self.assertEqual((status.done, status.failure), (5, None))
     prompts = dataset.encode_prompts(
       dataset.load_articles(bundle.eval_path(), 5),
-      dataset.load_tokenizer(bundle.tokenizer_path()),
+      tokenizer_lib.load(bundle.tokenizer_path()),
       100,
     )
     logged = rouge.read_accuracy_log(

@@ -11,7 +11,7 @@ from harness.loadgen import loadgen_log
 from harness.rules import requirements
 from harness.rules import rounds
 from harness.scenarios import tasks
-from saxml_ext.evaluation import dataset
+from saxml_ext.evaluation import tokenizer as tokenizer_lib
 
 _OFFICIAL = 13368
 _BEAMS = 'BEAM_SIZE=1 (reference: 4)'
@@ -21,7 +21,7 @@ class GPTJTaskTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
     self._dir = self.create_tempdir().full_path
-    self._tokenizer = dataset.load_tokenizer(bundle.tokenizer_path())
+    self._tokenizer = tokenizer_lib.load(bundle.tokenizer_path())
 
   def _articles(self, count: int) -> str:
     entry = {'instruction': 'a', 'input': 'b', 'output': 'the cat sat'}

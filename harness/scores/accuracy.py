@@ -49,7 +49,7 @@ def main(argv: Sequence[str]) -> None:
     scored = scoring.score_log(
       user_path.resolve(_LOG.value),
       [article.output for article in dataset.load_articles(articles)],
-      dataset.load_tokenizer(tokenizer),
+      tokenizer_lib.load(tokenizer),
       _DTYPE.value,
       user_path.resolve(_OUTPUT.value),
       tokenizer_lib.cleans_up(tokenizer),

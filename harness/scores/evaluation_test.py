@@ -18,6 +18,7 @@ from harness.data import bundle
 from harness.scores import evaluation
 from saxml_ext.common.testing import modules
 from saxml_ext.evaluation import dataset
+from saxml_ext.evaluation import tokenizer as tokenizer_lib
 
 # As the official submission checker looks for each figure, up to v5.1.
 _CHECKED = (
@@ -100,7 +101,7 @@ class EvaluationTest(parameterized.TestCase):
     self.assertIn(f'answers {count} of 512 articles', err)
     # The reference's own way from the texts to the line, with the same Punkt.
     splitter = evaluation.Splitter(self._punkt())
-    tokenizer = dataset.load_tokenizer(bundle.tokenizer_path())
+    tokenizer = tokenizer_lib.load(bundle.tokenizer_path())
     articles = dataset.load_articles(bundle.eval_path(), count)
     answers = tokenizer.decode_batch(self._record['tokens'][:count])
     answers = ['\n'.join(splitter.split(text.strip())) for text in answers]

@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 import dataclasses
-import json
 
 import numpy as np
 import tokenizers
 
-from saxml_ext.evaluation import tokenizer as tokenizer_lib
+from saxml_ext.common import files
 
 # The prompt of the MLPerf GPT-J reference: the model was fine-tuned on exactly
 # these bytes, so not one blank may differ.
@@ -17,8 +16,6 @@ PROMPT_TEMPLATE = (
   'the request.\n\n### Instruction:\n{instruction}\n\n### Input:\n{input}\n\n'
   '### Response:'
 )
-
-_FIELDS = ('instruction', 'input', 'output')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,43 +44,15 @@ def load_articles(path: str, count: int = 0) -> tuple[Article, ...]:
     ValueError: the file is not such a list, or holds fewer than `count`.
     OSError: the file cannot be read.
   """
-  with open(path, encoding='utf-8') as file:
-    try:
-      entries = json.load(file)
-    except ValueError as error:
-      raise ValueError(f'{path} is not JSON: {error}') from error
-  if not isinstance(entries, list) or not entries:
+  articles = files.read_json(path, list[Article])
+  if not articles:
     raise ValueError(f'{path} must hold a JSON list with at least one article')
-  if count < 0 or count > len(entries):
+  if count < 0 or count > len(articles):
     raise ValueError(
-      f'{count} samples asked of {path}, which holds {len(entries)}; take'
-      f' between 1 and {len(entries)}, or 0 for all'
+      f'{count} samples asked of {path}, which holds {len(articles)}; take'
+      f' between 1 and {len(articles)}, or 0 for all'
     )
-  return tuple(
-    _article(path, index, entry)
-    for index, entry in enumerate(entries[: count or len(entries)])
-  )
-
-
-def _article(path: str, index: int, entry: object) -> Article:
-  if not isinstance(entry, dict):
-    raise ValueError(f'{path}: entry {index} is not a JSON object')
-  for field in _FIELDS:
-    if not isinstance(entry.get(field), str):
-      raise ValueError(
-        f'{path}: entry {index} has no text field {field!r}; every entry'
-        f' needs {", ".join(_FIELDS)}'
-      )
-  return Article(**{field: entry[field] for field in _FIELDS})
-
-
-def load_tokenizer(path: str) -> tokenizers.Tokenizer:
-  """Reads a tokenizer.json, or a directory; see tokenizer.load.
-
-  Raises:
-    ValueError: the file is missing or not a tokenizer.
-  """
-  return tokenizer_lib.load(path)
+  return tuple(articles[: count or len(articles)])
 
 
 def encode_prompts(

@@ -7,6 +7,7 @@ import numpy as np
 import tokenizers
 
 from saxml_ext.evaluation import dataset
+from saxml_ext.evaluation import tokenizer as tokenizer_lib
 
 _ARTICLE = dataset.Article('Summarize:', 'A {brace} and text.', 'Text.')
 
@@ -56,10 +57,14 @@ class DatasetTest(parameterized.TestCase):
     self.assertEqual([article.input for article in articles], ['0', '1'])
 
   @parameterized.parameters(
-    ({'a': 1}, 0, 'JSON list'),
+    ({'a': 1}, 0, 'Expected .array., got .object.'),
     ([], 0, 'at least one article'),
-    (['text'], 0, 'entry 0 is not a JSON object'),
-    ([{'instruction': 'i', 'input': 'a'}], 0, "no text field 'output'"),
+    (['text'], 0, r'Expected .object., got .str. - at .\$\[0\]'),
+    (
+      [{'instruction': 'i', 'input': 'a'}],
+      0,
+      'missing required field .output.',
+    ),
     (
       [{'instruction': 'i', 'input': 'a', 'output': 'o'}],
       2,
@@ -84,13 +89,13 @@ class DatasetTest(parameterized.TestCase):
     tokenizer.enable_padding(length=2000)
     path = os.path.join(self.create_tempdir().full_path, 'tokenizer.json')
     tokenizer.save(path)
-    loaded = dataset.load_tokenizer(path)
+    loaded = tokenizer_lib.load(path)
     (ids,) = dataset.encode_prompts([_ARTICLE], loaded, 1000)
     self.assertLen(ids, len(_ARTICLE.prompt))
 
   def test_missing_tokenizer_is_named(self):
     with self.assertRaisesRegex(ValueError, '/nowhere/tokenizer.json'):
-      dataset.load_tokenizer('/nowhere/tokenizer.json')
+      tokenizer_lib.load('/nowhere/tokenizer.json')
 
 
 if __name__ == '__main__':

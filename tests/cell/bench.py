@@ -34,6 +34,7 @@ from saxml_ext.common import errors
 from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.evaluation import dataset
+from saxml_ext.evaluation import tokenizer as tokenizer_lib
 from serve import progress as progress_lib
 from tests.cell import overhead
 from tests.cell import throughput
@@ -113,7 +114,7 @@ def _end(number: int, unused_frame) -> None:
 def _run(directory: str) -> None:
   progress = progress_lib.Progress()
   articles = dataset.load_articles(bundle.eval_path(), _SAMPLES.value)
-  tokenizer = dataset.load_tokenizer(bundle.tokenizer_path())
+  tokenizer = tokenizer_lib.load(bundle.tokenizer_path())
   prompts = dataset.encode_prompts(articles, tokenizer, bundle.MAX_INPUT_LENGTH)
   # Whatever else runs here takes cores and caches from what is measured.
   busy, cores = os.getloadavg()[0], os.cpu_count()

@@ -30,6 +30,7 @@ from harness.systems import cell
 from saxml_ext.common import grpc_util
 from saxml_ext.common import program
 from saxml_ext.evaluation import dataset
+from saxml_ext.evaluation import tokenizer as tokenizer_lib
 from saxml_ext.protobuf import lm_pb2
 from saxml_ext.protobuf import lm_pb2_grpc
 from tests.cell import instant_runner
@@ -108,7 +109,7 @@ def _make(where: str) -> system.System:
     return _Instant()
   ids = dataset.encode_prompts(
     dataset.load_articles(bundle.eval_path(), _COPY),
-    dataset.load_tokenizer(bundle.tokenizer_path()),
+    tokenizer_lib.load(bundle.tokenizer_path()),
     bundle.MAX_INPUT_LENGTH,
   )
   if _SYSTEM.value == NETWORK:

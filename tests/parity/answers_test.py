@@ -13,6 +13,7 @@ from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.evaluation import dataset
+from saxml_ext.evaluation import tokenizer as tokenizer_lib
 
 fast_compile.install()
 
@@ -24,7 +25,7 @@ _EACH = 2
 class AnswersTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
-    tokenizer = dataset.load_tokenizer(bundle.tokenizer_path())
+    tokenizer = tokenizer_lib.load(bundle.tokenizer_path())
     articles = dataset.load_articles(bundle.eval_path())
     self._prompts = dataset.encode_prompts(
       articles, tokenizer, bundle.MAX_INPUT_LENGTH

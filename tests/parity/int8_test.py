@@ -22,6 +22,7 @@ from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import rouge
+from saxml_ext.evaluation import tokenizer as tokenizer_lib
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import description
 
@@ -46,7 +47,7 @@ def _sequences() -> list[tuple[int, np.ndarray]]:
 def _prompts(count: int) -> list[np.ndarray]:
   return dataset.encode_prompts(
     dataset.load_articles(bundle.eval_path(), count),
-    dataset.load_tokenizer(bundle.tokenizer_path()),
+    tokenizer_lib.load(bundle.tokenizer_path()),
     bundle.MAX_INPUT_LENGTH,
   )
 
@@ -157,7 +158,7 @@ class Int8Test(absltest.TestCase):
     expected = _answers(_SEARCHED)
     articles = dataset.load_articles(bundle.eval_path(), _SEARCHED)
     highlights = [article.output for article in articles]
-    tokenizer = dataset.load_tokenizer(bundle.tokenizer_path())
+    tokenizer = tokenizer_lib.load(bundle.tokenizer_path())
     ours, reference = (
       rouge.score_tokens(dict(enumerate(answers)), highlights, tokenizer)
       for answers in (found, expected)

@@ -28,6 +28,7 @@ from harness.systems.reference import gptj
 from saxml_ext.common import program
 from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import rouge
+from saxml_ext.evaluation import tokenizer as tokenizer_lib
 
 _ANSWERS = flags.DEFINE_integer(
   'answers',
@@ -52,7 +53,7 @@ class _Table:
 
   def __init__(self, articles: Sequence[dataset.Article]):
     self._highlights = [article.output for article in articles]
-    self._bpe = dataset.load_tokenizer(bundle.tokenizer_path())
+    self._bpe = tokenizer_lib.load(bundle.tokenizer_path())
     with open(bundle.reference_path(), encoding='utf-8') as file:
       self.answers = json.load(file)['tokens'][: len(articles)]
     label = f'{len(articles)} articles'
@@ -132,7 +133,7 @@ def _generate(model, prompts, like, label, **changes) -> list[list[int]]:
 
 
 def _with_model(table: _Table, articles: Sequence[dataset.Article]) -> None:
-  bpe = dataset.load_tokenizer(bundle.tokenizer_path())
+  bpe = tokenizer_lib.load(bundle.tokenizer_path())
   model = gptj.load(bundle.model_dir())
   prompts = dataset.encode_prompts(articles, bpe, bundle.MAX_INPUT_LENGTH)
   table.tokens('reference, float32 (recorded)', lambda _: table.answers)

@@ -18,6 +18,7 @@ from saxml_ext.common import program
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.evaluation import dataset
+from saxml_ext.evaluation import tokenizer as tokenizer_lib
 from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.server import jax_setup
 from saxml_ext.server.lifecycle import entry as entry_lib
@@ -36,7 +37,7 @@ def main(argv: Sequence[str]) -> None:
   )
   prompts = dataset.encode_prompts(
     dataset.load_articles(bundle.eval_path(), _COUNT.value),
-    dataset.load_tokenizer(bundle.tokenizer_path()),
+    tokenizer_lib.load(bundle.tokenizer_path()),
     bundle.MAX_INPUT_LENGTH,
   )
   end = model.settings.engine.eos_id

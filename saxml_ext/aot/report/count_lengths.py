@@ -13,6 +13,7 @@ from saxml_ext.aot.report import lengths
 from saxml_ext.common import files
 from saxml_ext.common import program
 from saxml_ext.evaluation import dataset
+from saxml_ext.evaluation import tokenizer as tokenizer_lib
 
 _SET = flags.DEFINE_string(
   'dataset',
@@ -52,7 +53,7 @@ def count(path: str, tokenizer_path: str) -> str:
     ValueError: it is not what it should be.
   """
   articles = dataset.load_articles(path)
-  tokenizer = dataset.load_tokenizer(tokenizer_path)
+  tokenizer = tokenizer_lib.load(tokenizer_path)
   prompts = dataset.encode_prompts(articles, tokenizer, lengths.PROMPT_LIMIT)
   answers = tokenizer.encode_batch([article.output for article in articles])
   least, most = lengths.OUTPUT_LIMITS
