@@ -25,7 +25,7 @@ from rich import box
 from rich import console as rich_console
 from rich import table as rich_table
 
-from converters import checkpoint_flags
+from converters import model_flags
 from converters.convert import model_source
 from converters.convert import random_weights
 from converters.testing import killed_runs
@@ -41,24 +41,30 @@ _TOOL = flags.DEFINE_enum(
   'tool', 'convert', ['convert', 'quantize'], 'What is measured.'
 )
 _DIR = flags.DEFINE_string('dir', None, 'Directory to work in; made anew.')
-_NUMBERS = checkpoint_flags.numbers(
-  layers=28, dim=4096, heads=16, vocab=50401, shards=6
-)
-_FORMAT = checkpoint_flags.weights_format('bin')
 _SOURCE_DTYPE = flags.DEFINE_enum(
   'source_dtype',
   'bfloat16',
   list(model_source.DTYPES),
   'Type of the weights to convert.',
 )
-_DTYPE = checkpoint_flags.dtype('PAX checkpoint that is not quantized')
+_DTYPE = flags.DEFINE_enum(
+  'dtype',
+  'float32',
+  list(model_source.DTYPES),
+  'Type of the PAX checkpoint that is not quantized.',
+)
 _KILLS = flags.DEFINE_integer(
   'kills', 0, 'How often a second run is killed.', 0
 )
-_SEED = checkpoint_flags.seed()
 _FLAGS = flags.DEFINE_multi_string(
   'flag', [], 'Flag for the program, such as --clipping for offline_quantize.'
 )
+# GPT-J 6B, in the files of its official checkpoint.
+for _name, _default in (
+  *(('layers', 28), ('dim', 4096), ('heads', 16), ('vocab', 50401)),
+  *(('shards', 6), ('format', 'bin')),
+):
+  flags.FLAGS.set_default(_name, _default)
 flag_rules.act_only(
   'with --tool=convert',
   lambda: _TOOL.value == 'convert',
@@ -86,19 +92,19 @@ def _disk_rate(directory: str, num_bytes: int) -> float:
 
 
 def _make_source(source: str) -> None:
-  heads, dim = _NUMBERS['heads'].value, _NUMBERS['dim'].value
-  config = checkpoint_flags.sizes(_NUMBERS, min(64, dim // heads))
+  head_dim = model_flags.DIM.value // model_flags.HEADS.value
+  config = model_flags.sizes(min(64, head_dim))
   if _TOOL.value == 'convert':
     random_weights.write(
       source,
       config,
-      _FORMAT.value,
-      _NUMBERS['shards'].value,
-      _SEED.value,
+      model_flags.FORMAT.value,
+      model_flags.SHARDS.value,
+      model_flags.SEED.value,
       _SOURCE_DTYPE.value,
     )
     return
-  rng = np.random.default_rng(_SEED.value)
+  rng = np.random.default_rng(model_flags.SEED.value)
   with checkpoint_writer.Writer(source) as writer:
     for variable in layout.variables(config):
       spec = variable.spec(_DTYPE.value)
@@ -179,7 +185,7 @@ def _measure(root: str) -> bool:
       again,
       len(specs),
       _KILLS.value,
-      random.Random(_SEED.value),
+      random.Random(model_flags.SEED.value),
       jitter=run.seconds / 100,
     )
     last = killed_runs.run(*_command(source, again))

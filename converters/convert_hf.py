@@ -22,7 +22,9 @@ import time
 from absl import flags
 
 from converters import checkpoint_flags
+from converters import output_flags
 from converters.convert import conversion
+from converters.convert import model_source
 from converters.hf import checkpoint
 from converters.hf import hub
 from converters.verify import comparison
@@ -30,11 +32,9 @@ from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.pax import errors
 
-_BASE = checkpoint_flags.base()
-_PAX = checkpoint_flags.pax()
-_DTYPE = checkpoint_flags.dtype('variables')
-_OVERWRITE = checkpoint_flags.overwrite('pax')
-_RESUME = checkpoint_flags.resume('pax')
+_DTYPE = flags.DEFINE_enum(
+  'dtype', 'float32', list(model_source.DTYPES), 'Type of the variables.'
+)
 _VERIFY = flags.DEFINE_bool(
   'verify', False, 'Then read all of it and compare it with --base.'
 )
@@ -47,7 +47,11 @@ flags.DEFINE_alias('pax-model-path', 'pax')
 def _convert(base: str, pax: str) -> None:
   begin = time.monotonic()
   done = conversion.convert(
-    base, pax, _DTYPE.value, _OVERWRITE.value, _RESUME.value
+    base,
+    pax,
+    _DTYPE.value,
+    output_flags.OVERWRITE.value,
+    output_flags.RESUME.value,
   )
   seconds = time.monotonic() - begin
   new = done.num_bytes - done.resumed_bytes
@@ -80,9 +84,9 @@ def main(argv: Sequence[str], only: str = '') -> None:
     argv: The program and its arguments.
     only: The family that the program converts; '' converts all.
   """
-  pax = user_path.resolve(_PAX.value)
+  pax = user_path.resolve(checkpoint_flags.PAX.value)
   try:
-    base = hub.locate(_BASE.value)
+    base = hub.locate(checkpoint_flags.BASE.value)
     family, _ = checkpoint.read_config(base)
     if only not in ('', family.name):
       raise errors.CheckpointError(

@@ -16,7 +16,7 @@ import time
 from absl import app
 from absl import flags
 
-from converters import checkpoint_flags
+from converters import output_flags
 from converters.quantize import calibration_run
 from converters.quantize import models
 from converters.quantize import provenance
@@ -87,13 +87,15 @@ _GPTQ_INPUTS = flags.DEFINE_integer(
   lower_bound=0,
   upper_bound=16384,
 )
-_ARTICLES = checkpoint_flags.articles('Articles to measure logits and ROUGE on')
+_ARTICLES = flags.DEFINE_string(
+  'articles',
+  None,
+  'Articles to measure logits and ROUGE on, in the schema of cnn_eval.json.',
+)
 _ARTICLE_COUNT = flags.DEFINE_integer(
   'article_count', 0, 'How many of them at most; 0: all.', lower_bound=0
 )
 _REPORT = flags.DEFINE_bool('report', True, 'Write the report.')
-_OVERWRITE = checkpoint_flags.overwrite('output_dir')
-_RESUME = checkpoint_flags.resume('output_dir')
 
 flag_rules.act_only(
   'with --calibration',
@@ -167,8 +169,8 @@ def _run(source: str, pax: str) -> None:
     pax,
     record,
     calibration,
-    overwrite=_OVERWRITE.value,
-    resume=_RESUME.value,
+    overwrite=output_flags.OVERWRITE.value,
+    resume=output_flags.RESUME.value,
     measure=_REPORT.value,
   )
   print(f'Wrote {step_dir} in {time.monotonic() - begin:.1f} s.', flush=True)

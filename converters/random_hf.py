@@ -15,7 +15,8 @@ import os
 from absl import app
 from absl import flags
 
-from converters import checkpoint_flags
+from converters import model_flags
+from converters.convert import model_source
 from converters.convert import random_weights
 from saxml_ext.common import flag_rules
 from saxml_ext.common import program
@@ -30,15 +31,12 @@ _LIKE = flags.DEFINE_string(
   'like', '', 'Sizes of this published model, in place of the flags below.'
 )
 _OUT = flags.DEFINE_string('out', None, 'Directory to write to.')
-_NUMBERS = checkpoint_flags.numbers(
-  layers=2, dim=64, heads=4, vocab=256, shards=1
-)
 _ROTARY_DIM = flags.DEFINE_integer(
   'rotary_dim', 8, 'Dimensions of each head that rotate; even.', 2
 )
-_FORMAT = checkpoint_flags.weights_format('safetensors')
-_SEED = checkpoint_flags.seed()
-_DTYPE = checkpoint_flags.dtype('weights')
+_DTYPE = flags.DEFINE_enum(
+  'dtype', 'float32', list(model_source.DTYPES), 'Type of the weights.'
+)
 flag_rules.act_only(
   'without --like, which sets all sizes',
   lambda: not _LIKE.value,
@@ -48,7 +46,7 @@ flag_rules.act_only(
 
 def _config() -> hf_config.HFConfig:
   if not _LIKE.value:
-    return checkpoint_flags.sizes(_NUMBERS, _ROTARY_DIM.value)
+    return model_flags.sizes(_ROTARY_DIM.value)
   known = families.FAMILIES[_FAMILY.value].published
   if _LIKE.value not in known:
     raise ValueError(
@@ -75,9 +73,9 @@ def main(argv: Sequence[str], only: str = '') -> None:
     random_weights.write(
       out,
       _config(),
-      _FORMAT.value,
-      _NUMBERS['shards'].value,
-      _SEED.value,
+      model_flags.FORMAT.value,
+      model_flags.SHARDS.value,
+      model_flags.SEED.value,
       _DTYPE.value,
       family=families.FAMILIES[_FAMILY.value],
     )

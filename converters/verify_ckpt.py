@@ -31,11 +31,9 @@ from saxml_ext.common import user_path
 from saxml_ext.pax import checkpoint
 from saxml_ext.pax import errors
 
-_BASE = checkpoint_flags.base()
 _SOURCE = flags.DEFINE_string(
   'source', None, 'Directory of the float PAX checkpoint that it came from.'
 )
-_PAX = checkpoint_flags.pax()
 _LOGITS = flags.DEFINE_bool(
   'logits',
   False,
@@ -45,9 +43,11 @@ _LOGITS = flags.DEFINE_bool(
 _TEXT = flags.DEFINE_multi_string(
   'text', [], 'Text to compare logits on. May be repeated. Default: a poem.'
 )
-_ARTICLES = checkpoint_flags.articles(
-  'Articles to compare logits on instead, the first 32 as the report of'
-  ' offline_quantize does'
+_ARTICLES = flags.DEFINE_string(
+  'articles',
+  None,
+  'Articles to compare logits on instead, in the schema of cnn_eval.json: the'
+  ' first 32, as the report of offline_quantize does.',
 )
 _TOLERANCE = flags.DEFINE_float(
   'logit_tolerance',
@@ -104,8 +104,8 @@ def _compare(pax: str) -> Iterator[comparison.Comparison]:
   logits: Callable[
     [str, str, sample_texts.Texts, float], Iterator[comparison.Comparison]
   ]
-  if _BASE.value:
-    base = hub.locate(_BASE.value)
+  if checkpoint_flags.BASE.value:
+    base = hub.locate(checkpoint_flags.BASE.value)
     yield from comparison.compare_with_hf(base, pax)
     logits = logit_comparison.compare_with_hf
   else:
@@ -126,10 +126,10 @@ def _compare(pax: str) -> Iterator[comparison.Comparison]:
 
 def main(argv: Sequence[str]) -> None:
   del argv
-  if bool(_BASE.value) == bool(_SOURCE.value):
+  if bool(checkpoint_flags.BASE.value) == bool(_SOURCE.value):
     raise app.UsageError('give one of --base and --source')
-  source = _BASE.value or models.root_of(_SOURCE.value)
-  pax = models.root_of(_PAX.value)
+  source = checkpoint_flags.BASE.value or models.root_of(_SOURCE.value)
+  pax = models.root_of(checkpoint_flags.PAX.value)
   try:
     rows = list(_compare(pax))
     checked = len(checkpoint.Reader(pax).manifest)

@@ -1,0 +1,23 @@
+"""Flags of programs that make random models."""
+
+from absl import flags
+
+from saxml_ext.families import hf_config
+
+LAYERS = flags.DEFINE_integer('layers', 2, 'Number of layers.', 1)
+DIM = flags.DEFINE_integer('dim', 64, 'Model dimension.', 1)
+HEADS = flags.DEFINE_integer('heads', 4, 'Number of heads.', 1)
+VOCAB = flags.DEFINE_integer('vocab', 256, 'Number of tokens.', 1)
+FORMAT = flags.DEFINE_enum(
+  'format', 'safetensors', ['safetensors', 'bin'], 'Format of the weights.'
+)
+SHARDS = flags.DEFINE_integer('shards', 1, 'Number of files of weights.', 1)
+SEED = flags.DEFINE_integer('seed', 0, 'Seed of the weights.', 0)
+
+
+def sizes(rotary_dim: int) -> hf_config.HFConfig:
+  """Returns the sizes that the flags state."""
+  dim = DIM.value
+  return hf_config.HFConfig(
+    LAYERS.value, dim, HEADS.value, 4 * dim, VOCAB.value, rotary_dim=rotary_dim
+  )
