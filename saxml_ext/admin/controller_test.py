@@ -1,9 +1,14 @@
-"""Tests of which request a model's state goes back to."""
+"""Tests of the controller's queue, and of the requests that it remembers."""
+
+import asyncio
+import unittest
 
 from absl.testing import absltest
 
 from saxml_ext.admin import controller
+from saxml_ext.admin.modelet import modelets
 from saxml_ext.common.telemetry import tracing
+from saxml_ext.protobuf import admin_pb2
 
 
 class OriginsTest(absltest.TestCase):
@@ -27,6 +32,28 @@ class OriginsTest(absltest.TestCase):
       self.note(known, f'm{i}', f'r{i}')
     self.assertEqual(known.metadata('m0'), ())
     self.assertEqual(known.metadata('m1499'), ((tracing.REQUEST_ID, 'r1499'),))
+
+
+class EventsTest(unittest.IsolatedAsyncioTestCase, absltest.TestCase):
+  async def test_event_that_fails_does_not_stop_the_queue(self):
+    looks = []
+    made = controller.Controller(
+      admin_pb2.State(),
+      lambda state: None,
+      'id',
+      lambda: not looks.append(None),
+    )
+    with self.assertLogs(level='ERROR') as logged:
+      made._events.put_nowait(modelets.Forgotten(None))  # It has no address.
+      while not logged.records:
+        await asyncio.sleep(0.01)
+    self.assertIn('was not handled', logged.output[0])
+    self.assertEmpty(looks)
+    made._events.put_nowait(None)
+    async with asyncio.timeout(30):
+      while not looks:  # The reconciler acts on what came after it.
+        await asyncio.sleep(0.01)
+    await made.close()
 
 
 if __name__ == '__main__':
