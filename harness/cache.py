@@ -5,9 +5,12 @@ cache rm NAME... | --kind=KIND [--older_than=30d] [--yes]
 cache path KIND
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+import dataclasses
 import datetime
+import os
 import re
+import shutil
 import sys
 import time
 
@@ -17,9 +20,143 @@ from absl import flags
 from harness import dashes
 from harness.caching import cache as cache_lib
 from harness.caching import cache_flag
-from harness.caching import entries
 from saxml_ext.common import flag_rules
 from saxml_ext.common.pages import text_columns
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+  """One thing in the cache: what lies directly in the folder of its kind.
+
+  Attributes:
+    kind: one of cache.KINDS.
+    name: its file name.
+    path: where it lies.
+    size: bytes in all its files.
+    last_use: when one of its files was last read or written, in seconds since
+      the epoch; as exact as the file system notes reads.
+  """
+
+  kind: str
+  name: str
+  path: str
+  size: int
+  last_use: float
+
+
+def list_entries(cache: cache_lib.Cache) -> list[Entry]:
+  """All entries, by kind and name. A cache that does not exist has none.
+
+  A folder of a kind that is a symbolic link is left out: what it holds lies
+  outside of the cache.
+
+  Raises:
+    OSError: a folder cannot be read.
+  """
+  found = []
+  for kind in cache_lib.KINDS:
+    folder = cache.folder(kind)
+    if os.path.isdir(folder) and not os.path.islink(folder):
+      found += [
+        _entry(kind, folder, name) for name in sorted(os.listdir(folder))
+      ]
+  return found
+
+
+def links(cache: cache_lib.Cache) -> list[str]:
+  """Folders of kinds that are symbolic links to somewhere else."""
+  folders = (cache.folder(kind) for kind in cache_lib.KINDS)
+  return [folder for folder in folders if os.path.islink(folder)]
+
+
+def _entry(kind: str, folder: str, name: str) -> Entry:
+  path = os.path.join(folder, name)
+  states = [os.lstat(file) for file in _files(path)]
+  own = os.lstat(path)
+  return Entry(
+    kind,
+    name,
+    path,
+    sum(state.st_size for state in states),
+    # Reading a directory's list counts as its use, so only files tell.
+    max(
+      (max(state.st_atime, state.st_mtime) for state in states),
+      default=own.st_mtime,
+    ),
+  )
+
+
+def _files(path: str) -> Iterator[str]:
+  if os.path.islink(path) or not os.path.isdir(path):
+    yield path
+    return
+  for folder, _, names in os.walk(path):
+    for name in names:
+      yield os.path.join(folder, name)
+
+
+def select(
+  found: Sequence[Entry],
+  names: Sequence[str] = (),
+  kind: str | None = None,
+  unused_since: float | None = None,
+) -> list[Entry]:
+  """Entries that fit everything that is asked.
+
+  Args:
+    found: all there are.
+    names: "name" or "kind/name"; none stands for all.
+    kind: only those of this kind.
+    unused_since: only those not used since then, in seconds since the epoch.
+
+  Raises:
+    ValueError: a name fits no entry, or entries of several kinds.
+  """
+  pool = [entry for entry in found if kind in (None, entry.kind)]
+  if names:
+    pool = list(dict.fromkeys(_named(pool, name) for name in names))
+  if unused_since is not None:
+    pool = [entry for entry in pool if entry.last_use < unused_since]
+  return pool
+
+
+def _named(pool: Sequence[Entry], name: str) -> Entry:
+  fitting = [
+    entry
+    for entry in pool
+    if name in (entry.name, f'{entry.kind}/{entry.name}')
+  ]
+  if not fitting:
+    raise ValueError(f'the cache holds no {name!r}; `show` lists what it holds')
+  if len(fitting) > 1:
+    choices = ' or '.join(f'{entry.kind}/{entry.name}' for entry in fitting)
+    raise ValueError(f'the cache holds more than one {name!r}: say {choices}')
+  return fitting[0]
+
+
+def remove(cache: cache_lib.Cache, entry: Entry) -> None:
+  """Removes an entry. A symbolic link goes, what it leads to stays.
+
+  Raises:
+    ValueError: the directory is no cache of ours, or the entry is not in it.
+    OSError: it cannot be removed.
+  """
+  if not cache.is_ours:
+    raise ValueError(
+      f'{cache.root} is no cache of this program: it has no {cache_lib.TAG} of'
+      f' ours, so nothing is removed there; if it shall be one, run `path data`'
+      ' with the same --cache_dir first'
+    )
+  root = os.path.realpath(cache.root)
+  folder = os.path.realpath(os.path.dirname(entry.path))
+  if folder not in [os.path.join(root, kind) for kind in cache_lib.KINDS]:
+    raise ValueError(f'{entry.path} is not in the cache {cache.root}')
+  path = os.path.join(folder, os.path.basename(entry.path))
+  if os.path.islink(path) or not os.path.isdir(path):
+    os.unlink(path)
+  else:
+    shutil.rmtree(path)
+
 
 _KIND = flags.DEFINE_enum(
   'kind', None, cache_lib.KINDS, 'Show or remove entries of this kind only.'
@@ -59,13 +196,11 @@ def main(argv: Sequence[str]) -> None:
       raise app.UsageError(f'{" ".join(argv[1:])}: {_USAGE}')
 
 
-def _chosen(
-  cache: cache_lib.Cache, names: Sequence[str] = ()
-) -> list[entries.Entry]:
+def _chosen(cache: cache_lib.Cache, names: Sequence[str] = ()) -> list[Entry]:
   since = None
   if _OLDER_THAN.value is not None:
     since = time.time() - seconds(_OLDER_THAN.value)
-  return entries.select(entries.list_entries(cache), names, _KIND.value, since)
+  return select(list_entries(cache), names, _KIND.value, since)
 
 
 def seconds(age: str) -> int:
@@ -83,7 +218,7 @@ def seconds(age: str) -> int:
 
 
 def _show(cache: cache_lib.Cache) -> None:
-  for link in entries.links(cache):
+  for link in links(cache):
     print(
       f'{link} is a symbolic link: what it leads to is neither listed nor'
       ' removed'
@@ -92,7 +227,7 @@ def _show(cache: cache_lib.Cache) -> None:
   print(_table(chosen) if chosen else f'nothing in {cache.root}')
 
 
-def _table(chosen: Sequence[entries.Entry]) -> str:
+def _table(chosen: Sequence[Entry]) -> str:
   rows = [('kind', 'name', 'size', 'last use', 'path')]
   # Compiled programs are thousands of files with hashes for names.
   programs = [entry for entry in chosen if entry.kind == 'jax']
@@ -107,7 +242,7 @@ def _table(chosen: Sequence[entries.Entry]) -> str:
 
 
 def _row(
-  kind: str, name: str, together: Sequence[entries.Entry], path: str
+  kind: str, name: str, together: Sequence[Entry], path: str
 ) -> tuple[str, str, str, str, str]:
   last_use = max(entry.last_use for entry in together)
   day = datetime.datetime.fromtimestamp(last_use).strftime('%Y-%m-%d %H:%M')
@@ -145,7 +280,7 @@ def _remove(cache: cache_lib.Cache, names: Sequence[str]) -> None:
       print('nothing removed')
       return
   for entry in chosen:
-    entries.remove(cache, entry)
+    remove(cache, entry)
   print(f'removed {total}')
 
 

@@ -24,15 +24,14 @@ import numpy as np
 from harness import dashes
 from harness import errors
 from harness.loadgen import loadgen_log
+from harness.loadgen import run as run_lib
+from harness.loadgen import run_flags
 from harness.rules import requirements
 from harness.rules import rounds
-from harness.scenarios import config as config_lib
+from harness.scenarios import flag_table
+from harness.scenarios import job as job_lib
 from harness.scenarios import load as load_lib
 from harness.scenarios import program
-from harness.scenarios.flags import flag_table
-from harness.scenarios.flags import job_flags
-from harness.scenarios.flags import load_flags
-from harness.scenarios.flags import system_flags
 from saxml_ext.common import user_path
 from serve import programs
 from serve import progress
@@ -42,8 +41,8 @@ _ANSWERS = 'sax_accuracy.json'
 
 # Where a job has its logs, by mode.
 _RUNS = {
-  config_lib.ACCURACY: config_lib.ACCURACY,
-  config_lib.PERFORMANCE: os.path.join(config_lib.PERFORMANCE, 'run_1'),
+  run_lib.ACCURACY: run_lib.ACCURACY,
+  run_lib.PERFORMANCE: os.path.join(run_lib.PERFORMANCE, 'run_1'),
 }
 
 
@@ -73,10 +72,10 @@ def write_published_logs(
       if extra_dir:
         target = os.path.join(directory, f'{scenario}_{mode}')
       os.makedirs(target, exist_ok=True)
-      for name in sorted(os.listdir(source)):
+      for name in sorted(set(os.listdir(source)) - {run_lib.FILE}):
         shutil.copy(os.path.join(source, name), target)
       log = os.path.join(source, loadgen_log.ACCURACY_LOG)
-      if answers and mode == config_lib.ACCURACY and os.path.isfile(log):
+      if answers and mode == run_lib.ACCURACY and os.path.isfile(log):
         _write_answers(log, os.path.join(directory, _ANSWERS))
 
 
@@ -217,7 +216,7 @@ def _is_published() -> bool:
 
 
 def _benchmark() -> str:
-  return rounds.MODELS[job_flags.MODEL.value]
+  return rounds.MODELS[job_lib.MODEL.value]
 
 
 def _submit(results: Sequence[str]) -> None:
@@ -245,7 +244,7 @@ def _of_category() -> list[str]:
   """Returns the flags of a run that hold for its submission too."""
   return [
     f'--{flag.name}={flag.value}'
-    for flag in (job_flags.CATEGORY, job_flags.DIVISION)
+    for flag in (job_lib.CATEGORY, job_lib.DIVISION)
     if flag.value
   ]
 
@@ -256,9 +255,9 @@ def _scenarios() -> list[str]:
   Raises:
     ValueError: one is not known.
   """
-  category, model = job_flags.CATEGORY.value, job_flags.MODEL.value
+  category, model = job_lib.CATEGORY.value, job_lib.MODEL.value
   if _SCENARIO.value == [_ALL] and category:
-    round_name = load_flags.round_name(_benchmark())
+    round_name = load_lib.round_name(_benchmark())
     found = list(requirements.scenarios(round_name, category, model))
     if not found:
       raise ValueError(
@@ -300,7 +299,7 @@ def _translate() -> None:
     _set(
       _ACCURACY,
       'mode',
-      [config_lib.ACCURACY if _ACCURACY.value else config_lib.PERFORMANCE],
+      [run_lib.ACCURACY if _ACCURACY.value else run_lib.PERFORMANCE],
     )
   if _MLPERF_CONF_PATH.value:
     path = user_path.resolve(_MLPERF_CONF_PATH.value)
@@ -309,16 +308,16 @@ def _translate() -> None:
     system = _BACKENDS[_benchmark()].get(flag.value)
     if flag.value and not system:
       raise ValueError(
-        f'--{flag.name}={flag.value} does not run {job_flags.MODEL.value};'
+        f'--{flag.name}={flag.value} does not run {job_lib.MODEL.value};'
         f' choose one of {", ".join(_BACKENDS[_benchmark()])}'
       )
     if system and not (flag is _IMPLEMENTATION and _BACKEND.value):
       _set(flag, 'system', system)
-  served = system_flags.kind(_benchmark()) in flag_table.SERVING
+  served = job_lib.kind(_benchmark()) in flag_table.SERVING
   if published and served and not _given('warm_up'):
-    values.warm_up = load_lib.WARM_UP
+    values.warm_up = run_flags.WARM_UP_BURSTS
     if not _given('warm_up_rest_secs'):
-      values.warm_up_rest_secs = load_lib.WARM_UP_REST_SECS
+      values.warm_up_rest_secs = run_flags.WARM_UP_SECS
   if not published:
     for flag in (_STORE_SAX_ACCURACY, _EXTRA_LOG_DIR):
       if flag.value is not None:

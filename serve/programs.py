@@ -6,7 +6,7 @@ runs it by hand, with its own dependencies and no others. Where Bazel has built
 no launcher (a plain checkout, a wheel), this Python runs the module.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import dataclasses
 import os
 import sys
@@ -51,6 +51,7 @@ def command(
   program: str,
   flags: Mapping[str, object],
   env: Mapping[str, str] | None = None,
+  words: Sequence[str] = (),
 ) -> Command:
   """Returns the command of one of this repository's programs.
 
@@ -58,6 +59,7 @@ def command(
     program: its path in the repository, without suffix.
     flags: values by flag name; None leaves a flag out, a list repeats it.
     env: variables to set besides those of this process.
+    words: The arguments that are no flags.
 
   Raises:
     ServeError: Bazel has built the calling program without this one.
@@ -85,7 +87,7 @@ def command(
   for name, value in flags.items():
     values = value if isinstance(value, list) else [value]
     prefix += [f'--{name}={each}' for each in values if each is not None]
-  return Command(tuple(prefix), environment)
+  return Command((*prefix, *words), environment)
 
 
 def _is_launcher(path: str) -> bool:

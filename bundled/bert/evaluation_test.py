@@ -5,13 +5,13 @@ import json
 from absl.testing import absltest
 
 from bundled.bert import evaluation
-from harness.bert import bert_bundle
-from harness.bert.questions import features as features_lib
+from harness.bert import features as features_lib
+from harness.data import bundle
 
 
 class EvaluationTest(absltest.TestCase):
   def test_bundled_file_is_what_the_generator_writes(self):
-    with open(bert_bundle.squad_path(), encoding='utf-8') as file:
+    with open(bundle.bert_squad_path(), encoding='utf-8') as file:
       self.assertEqual(json.load(file), evaluation.squad())
 
   def test_schema(self):
@@ -33,13 +33,13 @@ class EvaluationTest(absltest.TestCase):
 
   def test_features(self):
     features = features_lib.load(
-      bert_bundle.squad_path(), bert_bundle.vocab_path()
+      bundle.bert_squad_path(), bundle.bert_vocab_path()
     )
     self.assertLen(features.questions, 1200)
     self.assertGreater(len(features), 1200)
     self.assertGreater(sum(features.lengths == 384), 100)
     self.assertLess(features.lengths.min(), 100)
-    with open(bert_bundle.vocab_path(), encoding='utf-8') as file:
+    with open(bundle.bert_vocab_path(), encoding='utf-8') as file:
       unknown = file.read().split('\n').index('[UNK]')
     self.assertNotIn(unknown, features.input_ids)
 

@@ -16,18 +16,18 @@ from absl import flags
 
 from bundled import reference_program
 from bundled.bert import reference_model
-from harness.bert import bert_bundle
-from harness.bert.questions import features as features_lib
-from harness.bert.questions import spans
+from harness.bert import features as features_lib
+from harness.bert import span_scoring
+from harness.data import bundle
 from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.evaluation import f1
 
 _MODEL = flags.DEFINE_string(
-  'model', bert_bundle.model_dir(), 'HF directory of the model, with vocab.txt.'
+  'model', bundle.bert_model_dir(), 'HF directory of the model, with vocab.txt.'
 )
 _VAL_DATA = flags.DEFINE_string(
-  'val_data', bert_bundle.squad_path(), 'Questions in the schema of SQuAD v1.1.'
+  'val_data', bundle.bert_squad_path(), 'Questions in the schema of SQuAD v1.1.'
 )
 
 
@@ -44,7 +44,7 @@ def main(argv: list[str]) -> None:
   except (OSError, ValueError) as error:
     raise SystemExit(f'reference: {error}') from error
   began = time.monotonic()
-  answers = spans.answers(
+  answers = span_scoring.answers(
     features, reference_model.logits(model, features, 'reference')
   )
   seconds = time.monotonic() - began

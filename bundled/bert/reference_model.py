@@ -8,7 +8,7 @@ from rich import progress
 import torch
 import transformers
 
-from harness.bert.questions import features as features_lib
+from harness.bert import features as features_lib
 
 
 def load(model_dir: str) -> transformers.BertForQuestionAnswering:

@@ -6,9 +6,9 @@ from absl.testing import absltest
 import torch
 
 from bundled.bert import reference_model
-from harness.bert import bert_bundle
-from harness.bert.questions import features as features_lib
-from harness.bert.questions import spans
+from harness.bert import features as features_lib
+from harness.bert import span_scoring
+from harness.data import bundle
 from saxml_ext.evaluation import f1
 
 # Features from the front of the set that are computed again.
@@ -22,12 +22,12 @@ def setUpModule():
 class ReferenceTest(absltest.TestCase):
   def setUp(self):
     super().setUp()
-    with open(bert_bundle.reference_path(), encoding='utf-8') as file:
+    with open(bundle.bert_reference_path(), encoding='utf-8') as file:
       self._recorded = json.load(file)
 
   def test_recorded_scores_are_those_of_the_recorded_answers(self):
     features = features_lib.load(
-      bert_bundle.squad_path(), bert_bundle.vocab_path()
+      bundle.bert_squad_path(), bundle.bert_vocab_path()
     )
     scores = f1.score(
       self._recorded['answers'], {q.id: q.answers for q in features.questions}
@@ -38,10 +38,10 @@ class ReferenceTest(absltest.TestCase):
 
   def test_model_gives_the_recorded_answers(self):
     features = features_lib.load(
-      bert_bundle.squad_path(), bert_bundle.vocab_path(), _COUNT
+      bundle.bert_squad_path(), bundle.bert_vocab_path(), _COUNT
     )
-    model = reference_model.load(bert_bundle.model_dir())
-    answers = spans.answers(
+    model = reference_model.load(bundle.bert_model_dir())
+    answers = span_scoring.answers(
       features, reference_model.logits(model, features, 'reference')
     )
     # The last question may have more windows than were computed.

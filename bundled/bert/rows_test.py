@@ -8,12 +8,12 @@ import tokenizers
 from bundled.bert import passages
 from bundled.bert import questions
 from bundled.bert import rows
-from harness.bert import bert_bundle
+from harness.data import bundle
 
 
 def _text(ids: Sequence[int]) -> str:
   pieces = tokenizers.BertWordPieceTokenizer(
-    bert_bundle.vocab_path(), lowercase=True
+    bundle.bert_vocab_path(), lowercase=True
   )
   words = ' '.join(pieces.id_to_token(i) for i in ids).replace(' ##', '')
   return ''.join(words.split())
@@ -25,7 +25,7 @@ def _plain(text: str) -> str:
 
 class RowsTest(absltest.TestCase):
   def test_answers_are_where_the_row_says(self):
-    reader = rows.Reader(bert_bundle.vocab_path(), 384)
+    reader = rows.Reader(bundle.bert_vocab_path(), 384)
     for index in range(30):
       passage = passages.write_passage('train', index)
       asked = questions.ask('train', index, passage, 4)
@@ -43,7 +43,7 @@ class RowsTest(absltest.TestCase):
           self.assertEqual(set(inside) - {2 + 2 * row.topic}, set())
 
   def test_windows_of_long_passages(self):
-    reader = rows.Reader(bert_bundle.vocab_path(), 100)
+    reader = rows.Reader(bundle.bert_vocab_path(), 100)
     found = [row for index in range(40) for row in reader.rows(index)]
     self.assertLessEqual(max(len(row.ids) for row in found), 100)
     empty = [row for row in found if not row.start]

@@ -16,13 +16,15 @@ import time
 from absl import flags
 import numpy as np
 
-from harness.bert import run_flags
-from harness.bert.models import answering
-from harness.bert.models import graph
-from harness.bert.models import onnxruntime_model
-from harness.bert.models import torch_model
-from harness.bert.questions import features as features_lib
-from harness.bert.questions import spans
+from harness.bert import answering
+from harness.bert import features as features_lib
+from harness.bert import graph
+from harness.bert import loadgen_onnxruntime
+from harness.bert import loadgen_pytorch
+from harness.bert import span_scoring
+from harness.data import bundle
+from harness.loadgen import run as run_lib
+from harness.loadgen import run_flags
 from harness.loadgen import system
 from harness.rules import requirements
 from saxml_ext.common import program
@@ -52,13 +54,13 @@ class Way:
 
 @functools.cache  # Ways that run the same graph share it.
 def _onnx(precision: str | None) -> Callable[[str, str, int], answering.Model]:
-  return lambda path, device, threads: onnxruntime_model.load(
+  return lambda path, device, threads: loadgen_onnxruntime.load(
     path, precision, device, threads
   )
 
 
 def _torch(precision: str) -> Callable[[str, str, int], answering.Model]:
-  return lambda path, device, threads: torch_model.load(
+  return lambda path, device, threads: loadgen_pytorch.load(
     path, precision, device, threads
   )
 
@@ -79,9 +81,6 @@ _WAYS = flags.DEFINE_list(
   ' their names; the first is the measure of all.'
   ' "plain" is one sample at a time, padded to 384 tokens, as the reference'
   ' runs it; the others pad a batch to its longest sample.',
-)
-_DEVICE = flags.DEFINE_enum(
-  'device', 'cpu', onnxruntime_model.DEVICES, 'What computes.'
 )
 
 
@@ -105,17 +104,18 @@ class Trial:
 def main(argv: Sequence[str]) -> None:
   del argv
   with program.exit_on('bench'):
-    asked = run_flags.features()
-    trials = [_trial(name) for name in _WAYS.value]
+    model = run_flags.CHECKPOINT.value
+    path = user_path.resolve(model) or bundle.bert_model_dir()
+    asked = answering.features(path, run_flags.fill(run_lib.Samples))
+    trials = [_trial(name, path) for name in _WAYS.value]
   if not trials:
     raise SystemExit('bench: --ways names nothing to compare')
-  compare(trials, asked, run_flags.batch_size())
+  compare(trials, asked, run_flags.BATCH_SIZE.value or answering.BATCH_SIZE)
   print(table(trials, asked))
 
 
-def _trial(name: str) -> Trial:
-  """A way that --ways names, its model loaded."""
-  path = run_flags.model_path()
+def _trial(name: str, path: str) -> Trial:
+  """Returns a way that --ways names, its model loaded."""
   if name.endswith('.onnx'):
     path = user_path.resolve(name)
     way = Way(os.path.basename(path), _onnx(None))
@@ -133,7 +133,7 @@ def _trial(name: str) -> Trial:
 def _model(
   load: Callable[[str, str, int], answering.Model], path: str
 ) -> answering.Model:
-  return load(path, _DEVICE.value, run_flags.threads())
+  return load(path, run_flags.DEVICE.value, run_flags.THREADS.value)
 
 
 def compare(
@@ -180,7 +180,7 @@ def table(trials: Sequence[Trial], features: features_lib.FeatureSet) -> str:
   """Samples/s, their ratio to the first, F1 and its part of the first's."""
   truths = {q.id: q.answers for q in features.questions}
   scores = [
-    f1.score(spans.answers(features, trial.logits), truths).f1
+    f1.score(span_scoring.answers(features, trial.logits), truths).f1
     for trial in trials
     if all(truths.values())
   ]
@@ -207,4 +207,5 @@ def table(trials: Sequence[Trial], features: features_lib.FeatureSet) -> str:
 
 
 if __name__ == '__main__':
+  answering.keep_flags()
   program.run(main)

@@ -3,8 +3,8 @@ import os
 from absl.testing import absltest
 
 from harness.bert import bench
-from harness.bert.models import graph
-from harness.bert.questions import features
+from harness.bert import features
+from harness.bert import graph
 from harness.bert.testing import tiny_model
 from harness.bert.testing import tiny_set
 from saxml_ext.common.testing import modules

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from harness.bert.models import checkpoint
-from harness.bert.models import graph
+from harness.bert import checkpoint
+from harness.bert import graph
 from saxml_ext.common import flag_rules
 from saxml_ext.common import program
 from saxml_ext.common import user_path

@@ -5,10 +5,10 @@ from absl.testing import absltest
 from absl.testing import parameterized
 import numpy as np
 
-from harness.bert.models import answering
-from harness.bert.models import graph
-from harness.bert.models import onnxruntime_model
-from harness.bert.questions import features
+from harness.bert import answering
+from harness.bert import features
+from harness.bert import graph
+from harness.bert import loadgen_onnxruntime
 from harness.bert.testing import tiny_model
 from harness.bert.testing import tiny_set
 from saxml_ext.common.testing import modules
@@ -33,7 +33,7 @@ class ExportTest(parameterized.TestCase):
     self.assertEqual(os.listdir(os.path.dirname(path)), ['bert.onnx'])
     (one,), (other,) = (
       answering.answer(
-        onnxruntime_model.load(model, kind, 'cpu', 1), asked, [0]
+        loadgen_onnxruntime.load(model, kind, 'cpu', 1), asked, [0]
       )
       for model, kind in (
         (path, None),

@@ -1,41 +1,155 @@
-"""One LoadGen run of BERT in ONNX Runtime."""
+"""One LoadGen run of BERT in ONNX Runtime, on a CPU or a CUDA device."""
 
 from collections.abc import Sequence
+import os
 
-from absl import flags
+import numpy as np
+import onnxruntime
 
-from harness.bert import run_flags
-from harness.bert.models import graph
-from harness.bert.models import onnxruntime_model
-from harness.loadgen import runner
+from harness.bert import answering
+from harness.bert import checkpoint
+from harness.bert import graph
+from harness.loadgen import run as run_lib
+from harness.systems import launch
 from saxml_ext.common import program
 
-_DEVICE = flags.DEFINE_enum(
-  'device', 'cpu', onnxruntime_model.DEVICES, 'What computes.'
+CPU = 'cpu'
+CUDA = 'cuda'
+DEVICES = (CPU, CUDA)
+
+_PROVIDERS = {CPU: 'CPUExecutionProvider', CUDA: 'CUDAExecutionProvider'}
+
+# What exporters call the inputs: ours and Hugging Face's, and the reference's.
+_NAMES = (
+  ('input_ids',),
+  ('attention_mask', 'input_mask'),
+  ('token_type_ids', 'segment_ids'),
 )
-_PRECISION = flags.DEFINE_enum(
-  'precision',
-  None,
-  graph.PRECISIONS,
-  'Of the graph that is made of a checkpoint. Default: float32. An ONNX file'
-  ' has a precision already.',
-)
+_TYPES = {'tensor(int64)': np.int64, 'tensor(int32)': np.int32}
+
+
+class OnnxRuntimeModel:
+  """A graph in a session; see `answering.Model`."""
+
+  def __init__(self, session: onnxruntime.InferenceSession, path: str):
+    """Takes a session.
+
+    Args:
+      session: of a BERT for question answering.
+      path: of the model, for errors.
+
+    Raises:
+      ValueError: inputs or outputs are other ones.
+    """
+    self._session = session
+    inputs = {each.name: each for each in session.get_inputs()}
+    outputs = [each.name for each in session.get_outputs()]
+    self._inputs = [
+      inputs[name] for names in _NAMES for name in names if name in inputs
+    ]
+    if not len(self._inputs) == len(inputs) == 3 or len(outputs) != 2:
+      raise ValueError(
+        f'{path} takes {", ".join(inputs)} and gives {", ".join(outputs)}; a'
+        ' BERT for question answering takes input_ids, input_mask (or'
+        ' attention_mask) and segment_ids (or token_type_ids) and gives start'
+        ' and end logits'
+      )
+    # Most exporters write the start first.
+    self._outputs = sorted(outputs, key=lambda name: 'end' in name.lower())
+    batch, length = self._inputs[0].shape
+    self.fixed_batch = batch if isinstance(batch, int) else None
+    self.fixed_length = length if isinstance(length, int) else None
+
+  def logits(
+    self, input_ids: np.ndarray, mask: np.ndarray, segment_ids: np.ndarray
+  ) -> tuple[np.ndarray, np.ndarray]:
+    feed = {
+      each.name: part.astype(_TYPES[each.type], copy=False)
+      for each, part in zip(self._inputs, (input_ids, mask, segment_ids))
+    }
+    start, end = self._session.run(self._outputs, feed)
+    return start, end
+
+
+def load(
+  path: str, precision: str | None, device: str, threads: int
+) -> OnnxRuntimeModel:
+  """Makes a session.
+
+  Args:
+    path: an ONNX file; or a checkpoint (see `checkpoint.load`), of which the
+      graph is made now.
+    precision: of that graph, one of graph.PRECISIONS; None: float32. None for
+      an ONNX file, which has a precision already.
+    device: one of DEVICES.
+    threads: of the CPU for one batch; 0: one for each core.
+
+  Raises:
+    OSError: there is no such file.
+    ValueError: the file is no such model, or the device cannot run it.
+  """
+  if precision not in (None, *graph.PRECISIONS):
+    raise ValueError(
+      f'--precision={precision} is not known; choose one of'
+      f' {", ".join(graph.PRECISIONS)}'
+    )
+  providers = providers_for(device, onnxruntime.get_available_providers())
+  model: str | bytes = path
+  if path.endswith('.onnx'):
+    if not os.path.isfile(path):
+      raise FileNotFoundError(
+        f'no model at {path}; //harness/bert:export makes one of a checkpoint'
+      )
+    if precision:
+      raise ValueError(
+        f'{path} is a graph already, so --precision={precision} cannot change'
+        ' it; leave the flag out, or give the checkpoint'
+      )
+  else:
+    if precision == graph.INT8 and device != CPU:
+      raise ValueError(
+        f'--precision={precision} is for CPUs; on CUDA take'
+        f' --precision={graph.FLOAT16}'
+      )
+    model = graph.build(
+      checkpoint.load(path), precision or graph.FLOAT32
+    ).SerializeToString()
+  options = onnxruntime.SessionOptions()
+  options.intra_op_num_threads = threads
+  try:
+    session = onnxruntime.InferenceSession(model, options, providers=providers)
+  except Exception as error:  # Every kind of it is a class of its own.
+    raise ValueError(f'{path} does not load in ONNX Runtime: {error}') from (
+      error
+    )
+  return OnnxRuntimeModel(session, path)
+
+
+def providers_for(device: str, available: Sequence[str]) -> list[str]:
+  """Returns the execution providers of a device, the best first.
+
+  Raises:
+    ValueError: this ONNX Runtime has none for it.
+  """
+  if device not in DEVICES:
+    raise ValueError(
+      f'--device={device} is not known; choose one of {", ".join(DEVICES)}'
+    )
+  if _PROVIDERS[device] not in available:
+    raise ValueError(
+      f'--device={device} needs {_PROVIDERS[device]}, and this ONNX Runtime'
+      f' {onnxruntime.__version__} has only {", ".join(available)}; install'
+      ' onnxruntime-gpu in the place of onnxruntime (docs/bert.md says how), or'
+      ' take --device=cpu'
+    )
+  # The CPU's comes last: it has what the device's lacks.
+  return list(dict.fromkeys([_PROVIDERS[device], _PROVIDERS[CPU]]))
 
 
 def main(argv: Sequence[str]) -> None:
-  del argv
-  runner.main(
-    lambda: run_flags.subject(
-      lambda: onnxruntime_model.load(
-        run_flags.model_path(),
-        _PRECISION.value,
-        _DEVICE.value,
-        run_flags.threads(),
-      )
-    )
-  )
+  answering.main(argv, launch.OnnxRuntimeBert, load)
 
 
 if __name__ == '__main__':
-  runner.mark_flags_as_required()
-  program.run(main)
+  answering.keep_flags('precision', *run_lib.Run.__struct_fields__)
+  program.run(main, takes_words=True)

@@ -1,39 +1,128 @@
-"""One LoadGen run of BERT in PyTorch."""
+"""One LoadGen run of BERT in PyTorch, on a CPU or a CUDA device.
+
+The model runs as in the reference.
+"""
 
 from collections.abc import Sequence
+import os
+import pickle
 
-from absl import flags
+import numpy as np
+import torch
+import transformers
 
-from harness.bert import run_flags
-from harness.bert.models import torch_model
-from harness.loadgen import runner
+from harness.bert import answering
+from harness.loadgen import run as run_lib
+from harness.systems import launch
 from saxml_ext.common import program
 
-_DEVICE = flags.DEFINE_enum(
-  'device', 'cpu', torch_model.DEVICES, 'What computes.'
-)
-_PRECISION = flags.DEFINE_enum(
-  'precision',
-  torch_model.FLOAT32,
-  torch_model.PRECISIONS,
-  'Type of the weights and of the computation.',
-)
+FLOAT32 = 'float32'
+PRECISIONS = (FLOAT32, 'bfloat16', 'float16')
+DEVICES = ('cpu', 'cuda')
+
+
+class TorchModel:
+  """A BertForQuestionAnswering; see `answering.Model`."""
+
+  fixed_length = None
+  fixed_batch = None
+
+  def __init__(self, model: transformers.BertForQuestionAnswering, device: str):
+    self._model = model
+    self._device = device
+
+  @torch.inference_mode()
+  def logits(
+    self, input_ids: np.ndarray, mask: np.ndarray, segment_ids: np.ndarray
+  ) -> tuple[np.ndarray, np.ndarray]:
+    ids, attention, segments = (
+      torch.from_numpy(part).to(self._device)
+      for part in (input_ids, mask, segment_ids)
+    )
+    made = self._model(
+      input_ids=ids, attention_mask=attention, token_type_ids=segments
+    )
+    return (
+      made.start_logits.float().cpu().numpy(),
+      made.end_logits.float().cpu().numpy(),
+    )
+
+
+def load(
+  path: str, precision: str | None, device: str, threads: int
+) -> TorchModel:
+  """Reads a model.
+
+  Args:
+    path: a Hugging Face directory, or a file with the state_dict of BERT-large,
+      such as the reference's model.pytorch.
+    precision: One of PRECISIONS; None: float32.
+    device: one of DEVICES.
+    threads: of the CPU for one batch; 0: one for each core.
+
+  Raises:
+    OSError: there is none.
+    ValueError: it is no such model, or there is no such device.
+  """
+  precision = precision or FLOAT32
+  for name, value, known in (
+    ('precision', precision, PRECISIONS),
+    ('device', device, DEVICES),
+  ):
+    if value not in known:
+      raise ValueError(
+        f'--{name}={value} is not known; choose one of {", ".join(known)}'
+      )
+  if device == 'cuda' and not torch.cuda.is_available():
+    raise ValueError(
+      f'--device=cuda: PyTorch {torch.__version__} finds no CUDA device; look'
+      ' at nvidia-smi, install a PyTorch with CUDA (docs/bert.md says how), or'
+      ' take --device=cpu'
+    )
+  if threads:
+    torch.set_num_threads(threads)
+  transformers.logging.disable_progress_bar()
+  dtype = getattr(torch, precision)
+  if os.path.isfile(path):
+    model = _from_state_dict(path)
+  else:
+    if not os.path.isfile(os.path.join(path, 'config.json')):
+      raise FileNotFoundError(
+        f'no model at {path}: config.json is missing; give a Hugging Face'
+        ' directory of a BertForQuestionAnswering'
+      )
+    model = transformers.BertForQuestionAnswering.from_pretrained(
+      path, local_files_only=True
+    )
+  return TorchModel(model.to(dtype).to(device).eval(), device)
+
+
+def _from_state_dict(path: str) -> transformers.BertForQuestionAnswering:
+  # The sizes of the reference's bert_config.json.
+  config = transformers.BertConfig(
+    hidden_size=1024,
+    num_hidden_layers=24,
+    num_attention_heads=16,
+    intermediate_size=4096,
+  )
+  model = transformers.BertForQuestionAnswering(config)
+  try:
+    tensors = torch.load(path, map_location='cpu', weights_only=True)
+    missing = model.load_state_dict(tensors, strict=False).missing_keys
+  except (RuntimeError, pickle.UnpicklingError, AttributeError) as error:
+    raise ValueError(f'{path} holds no BERT-large: {error}') from error
+  if missing:
+    raise ValueError(
+      f'{path} has no {missing[0]} and {len(missing) - 1} others; give the'
+      ' state_dict of a BertForQuestionAnswering of BERT-large'
+    )
+  return model
 
 
 def main(argv: Sequence[str]) -> None:
-  del argv
-  runner.main(
-    lambda: run_flags.subject(
-      lambda: torch_model.load(
-        run_flags.model_path(),
-        _PRECISION.value,
-        _DEVICE.value,
-        run_flags.threads(),
-      )
-    )
-  )
+  answering.main(argv, launch.TorchBert, load)
 
 
 if __name__ == '__main__':
-  runner.mark_flags_as_required()
-  program.run(main)
+  answering.keep_flags('precision', *run_lib.Run.__struct_fields__)
+  program.run(main, takes_words=True)

@@ -5,9 +5,10 @@ import dataclasses
 import json
 import os
 
+from harness.bert import features as features_lib
 from harness.bert import span_scoring
-from harness.bert.questions import features as features_lib
 from harness.loadgen import loadgen_log
+from harness.loadgen import run as run_lib
 from harness.results import judgement
 from harness.rules import requirements
 from harness.rules import rounds
@@ -93,58 +94,40 @@ class BertTask:
 
   def __init__(
     self,
-    val_data: str,
-    vocab_file: str,
-    max_examples: int,
-    reference_path: str | None,
-    share: float,
-    target: float | None = None,
+    samples: run_lib.Samples,
+    model: str = 'bert-99',
+    reference_path: str | None = None,
   ):
-    """Reads the inputs, so that a wrong one is told before anything starts.
+    """Reads the inputs, so that a mistake is reported before anything starts.
 
     Args:
-      val_data: questions, SQuAD v1.1 in JSON.
-      vocab_file: vocab.txt of the model.
-      max_examples: features to take from the front; 0: all.
-      reference_path: what the reference answers to all of them; None compares
+      samples: The questions, in SQuAD v1.1's schema, and the vocab.txt of the
+        model; its count is one of features.
+      model: The name of the model as it is submitted.
+      reference_path: What the reference answers to all of them; None compares
         with nothing.
-      share: part of the reference's F1 that passes.
-      target: least F1 on the official set; None: none.
 
     Raises:
-      OSError, ValueError: an input cannot be used.
+      OSError, ValueError: An input cannot be used.
     """
-    self._val_data = val_data
-    self._vocab_file = vocab_file
-    self._max_examples = max_examples
+    self.samples = samples
+    self._model = model
     self._reference_path = reference_path
-    self._share = share
-    self._target = target
-    self._features = features_lib.load(val_data, vocab_file, max_examples)
+    self._features = features_lib.load(
+      samples.dataset_path, samples.tokenizer_path, samples.sample_count
+    )
     self._reference = self._read_reference() if reference_path else None
-
-  @property
-  def sample_count(self) -> int:
-    return len(self._features)
-
-  @property
-  def flags(self) -> Mapping[str, object]:
-    return {
-      'val_data': self._val_data,
-      'vocab_file': self._vocab_file,
-      'max_examples': self._max_examples,
+    self.sample_count = len(self._features)
+    self.inputs = {
+      'dataset': samples.dataset_path,
+      'vocabulary': samples.tokenizer_path,
     }
-
-  @property
-  def inputs(self) -> Mapping[str, str]:
-    paths = {'dataset': self._val_data, 'vocabulary': self._vocab_file}
-    if self._reference_path:
-      paths['reference'] = self._reference_path
-    return paths
-
-  @property
-  def parameters(self) -> Mapping[str, object]:
-    return {'max_examples': self._max_examples, 'share': self._share}
+    if reference_path:
+      self.inputs['reference'] = reference_path
+    self.parameters = {
+      'max_examples': samples.sample_count,
+      'share': requirements.SHARES[model],
+    }
 
   def judge(
     self, directory: str, exact: bool, other_search: str = ''
@@ -173,8 +156,8 @@ class BertTask:
       )
       if reference
       else 0,
-      share=None if exact else self._share,
-      target=self._target
+      share=None if exact else requirements.SHARES[self._model],
+      target=requirements.ACCURACY[self._model]['f1']
       if self.sample_count == rounds.FULL_SET[rounds.BERT]
       else None,
     )
@@ -204,7 +187,7 @@ class BertTask:
     if missing:
       raise ValueError(
         f'{self._reference_path} has no answer to question {missing[0]} of'
-        f' {self._val_data}; give the reference of these questions, or an empty'
+        f' {self.samples.dataset_path}; give the reference of these questions, or an empty'
         ' --reference_path'
       )
     if len(truths) < len(answers):

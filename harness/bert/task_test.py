@@ -5,38 +5,29 @@ from unittest import mock
 from absl.testing import absltest
 import numpy as np
 
-from harness.bert import bert_bundle
 from harness.bert import task as task_lib
+from harness.data import bundle
 from harness.loadgen import loadgen_log
+from harness.loadgen import run as run_lib
 from harness.rules import rounds
 from saxml_ext.evaluation import f1
 
 _COUNT = 20
+_SAMPLES = run_lib.Samples(
+  bundle.bert_squad_path(), bundle.bert_vocab_path(), sample_count=_COUNT
+)
 
 
 class TaskTest(absltest.TestCase):
-  def _task(self, reference: str | None = None, share=0.99, count=_COUNT):
-    return task_lib.BertTask(
-      bert_bundle.squad_path(),
-      bert_bundle.vocab_path(),
-      count,
-      reference,
-      share,
-    )
+  def _task(self, reference: str | None = None):
+    return task_lib.BertTask(_SAMPLES, reference_path=reference)
 
   def test_describes_the_bundled_questions(self):
-    task = self._task(bert_bundle.reference_path())
+    task = self._task(bundle.bert_reference_path())
     self.assertEqual(task.benchmark, 'bert')
     self.assertEqual(task.sample_count, _COUNT)
-    self.assertEqual(
-      task.flags,
-      {
-        'val_data': bert_bundle.squad_path(),
-        'vocab_file': bert_bundle.vocab_path(),
-        'max_examples': _COUNT,
-      },
-    )
-    self.assertEqual(task.inputs['reference'], bert_bundle.reference_path())
+    self.assertEqual(task.samples, _SAMPLES)
+    self.assertEqual(task.inputs['reference'], bundle.bert_reference_path())
     self.assertEqual(task.parameters, {'max_examples': _COUNT, 'share': 0.99})
 
   def test_judges_a_log_beside_the_reference(self):
@@ -50,7 +41,7 @@ class TaskTest(absltest.TestCase):
     path = os.path.join(directory, loadgen_log.ACCURACY_LOG)
     with open(path, 'w', encoding='utf-8') as file:
       json.dump(entries, file)
-    judged = self._task(bert_bundle.reference_path()).judge(
+    judged = self._task(bundle.bert_reference_path()).judge(
       directory, exact=True
     )
     self.assertLess(judged.metrics['f1'], judged.reference_metrics['f1'])
@@ -81,14 +72,7 @@ class TaskTest(absltest.TestCase):
     path = os.path.join(directory, loadgen_log.ACCURACY_LOG)
     with open(path, 'w', encoding='utf-8') as file:
       json.dump(entries, file)
-    task = task_lib.BertTask(
-      bert_bundle.squad_path(),
-      bert_bundle.vocab_path(),
-      _COUNT,
-      None,
-      0.99,
-      89.96526,
-    )
+    task = self._task()
     judged = task.judge(directory, exact=True)
     self.assertTrue(judged.passed)
     self.assertIn('not judged: the samples are not the', judged.verdict)

@@ -7,6 +7,7 @@ from serve import programs as programs_lib
 ROOT = programs_lib.ROOT
 
 _BUNDLED = os.path.join(ROOT, 'harness', 'bundled')
+_BERT = os.path.join(ROOT, 'harness', 'bert', 'bundled')
 
 # Serving params under which the bundled model is published, and the longest
 # prompt that they take.
@@ -52,3 +53,23 @@ def programs() -> str | None:
 def _built(name: str) -> str | None:
   path = os.path.join(_BUNDLED, name)
   return path if os.path.isdir(path) else None
+
+
+def bert_model_dir() -> str:
+  """Returns the BERT's HF directory: config.json, model.safetensors, vocab.txt."""
+  return os.path.join(_BERT, 'model')
+
+
+def bert_vocab_path() -> str:
+  """Returns the path of the BERT's word pieces."""
+  return os.path.join(bert_model_dir(), 'vocab.txt')
+
+
+def bert_squad_path() -> str:
+  """Returns the path of the questions in the schema of SQuAD v1.1."""
+  return os.path.join(_BERT, 'squad.json')
+
+
+def bert_reference_path() -> str:
+  """Returns the path of the reference's answers to these questions, scored."""
+  return os.path.join(_BERT, 'reference.json')

@@ -15,7 +15,6 @@ from absl import flags
 from harness import dashes
 from harness.caching import cache as cache_lib
 from harness.caching import cache_flag
-from harness.data import item as item_lib
 from harness.data import official
 
 _BENCHMARK = flags.DEFINE_enum(
@@ -54,7 +53,7 @@ def main(argv: Sequence[str]) -> None:
     )
 
 
-def _tell_missing(item: item_lib.Item, cache: cache_lib.Cache) -> None:
+def _tell_missing(item: official.Item, cache: cache_lib.Cache) -> None:
   optional = ' (optional)' if item.optional else ''
   print(f'\n# {item.benchmark} {item.name}{optional}: {item.what}')
   print(f'# belongs to {item.place(cache)}')
@@ -63,7 +62,7 @@ def _tell_missing(item: item_lib.Item, cache: cache_lib.Cache) -> None:
     print(line)
 
 
-def _verify(item: item_lib.Item, found: str) -> bool:
+def _verify(item: official.Item, found: str) -> bool:
   print(f'\n# {item.benchmark} {item.name}: {found}')
   sys.stdout.flush()
   try:

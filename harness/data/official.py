@@ -4,14 +4,14 @@ Nothing here fetches anything. What is missing is told together with the
 commands that fetch it, so that the user decides about licences and disks.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+import dataclasses
 import functools
 import os
 
 from harness.caching import cache as cache_lib
 from harness.data import checks
 from harness.data import cnn_dailymail
-from harness.data import item as item_lib
 
 BENCHMARKS = ('gptj', 'bert')
 
@@ -34,11 +34,80 @@ _SQUAD_MD5 = '3e85deb501d4e538b6bc56f786231552'
 _VOCABULARY_MD5 = '64800d5d8528ce344256daf115d4965e'
 
 
+def itself(path: str) -> str | None:
+  """`path` if it is a file."""
+  return path if os.path.isfile(path) else None
+
+
+def containing(name: str, path: str) -> str | None:
+  """The first directory in and below `path` that holds a file of that name."""
+  for folder, folders, files in os.walk(path):
+    folders.sort()
+    if name in files:
+      return folder
+  return None
+
+
+@dataclasses.dataclass(frozen=True)
+class Item:
+  """An official file or directory.
+
+  Attributes:
+    benchmark: "gptj" or "bert".
+    name: what it is called here, unique in its benchmark.
+    what: in words.
+    kind: folder of the cache.
+    path: where it belongs in that folder.
+    commands: lines of a shell that fetch it; {data} and {models} stand for the
+      folders of the cache, {run} for the flag that leads our programs there.
+    check: takes the path and says what lies there; raises ValueError if it is
+      another thing.
+    find: takes the path and returns what is to be used of it, or None.
+    md5: its published MD5; '' if none is published.
+    optional: whether the benchmark runs without it.
+  """
+
+  benchmark: str
+  name: str
+  what: str
+  kind: str
+  path: str
+  commands: tuple[str, ...]
+  check: Callable[[str], str]
+  find: Callable[[str], str | None] = itself
+  md5: str = ''
+  optional: bool = False
+
+  def place(self, cache: cache_lib.Cache) -> str:
+    """Where it belongs."""
+    return os.path.join(cache.folder(self.kind), self.path)
+
+  def found(self, cache: cache_lib.Cache) -> str | None:
+    """Where it lies, None if it does not."""
+    return self.find(self.place(cache))
+
+  def instructions(self, cache: cache_lib.Cache) -> list[str]:
+    """Commands that fetch it into this cache."""
+    default = cache.root == cache_lib.root()
+    return [
+      command.format(
+        data=_quoted(cache.data),
+        models=_quoted(cache.models),
+        run='' if default else f' --cache_dir={_quoted(cache.root)}',
+      )
+      for command in self.commands
+    ]
+
+
+def _quoted(path: str) -> str:
+  return f"'{path}'" if set(path) & set(' ()&;$') else path
+
+
 def _tokenizer(path: str) -> str | None:
   """A directory with a tokenizer: there, or beside the fine-tuned weights."""
   for place in (path, os.path.join(os.path.dirname(path), _CHECKPOINT)):
     for name in ('tokenizer.json', 'vocab.json'):
-      found = item_lib.containing(name, place)
+      found = containing(name, place)
       if found:
         return found
   return None
@@ -48,7 +117,7 @@ def _curl(path: str, url: str) -> str:
   return f'curl -fL --create-dirs -o {path} {url}'
 
 
-def _file(name: str, what: str, path: str, url: str, md5: str) -> item_lib.Item:
+def _file(name: str, what: str, path: str, url: str, md5: str) -> Item:
   """A file of BERT's that is known by its sum.
 
   Args:
@@ -59,7 +128,7 @@ def _file(name: str, what: str, path: str, url: str, md5: str) -> item_lib.Item:
     md5: published there, or of what is published there.
   """
   kind, _, place = path.partition('/')
-  return item_lib.Item(
+  return Item(
     'bert',
     name,
     what,
@@ -73,7 +142,7 @@ def _file(name: str, what: str, path: str, url: str, md5: str) -> item_lib.Item:
 
 
 ITEMS = (
-  item_lib.Item(
+  Item(
     'gptj',
     'dataset',
     'CNN/DailyMail 3.0.0, validation split, 13368 articles',
@@ -87,7 +156,7 @@ ITEMS = (
     ),
     functools.partial(checks.articles, count=cnn_dailymail.EVAL_COUNT),
   ),
-  item_lib.Item(
+  Item(
     'gptj',
     'calibration',
     'CNN/DailyMail 3.0.0, 1000 articles of the train split to calibrate with',
@@ -107,7 +176,7 @@ ITEMS = (
     functools.partial(checks.articles, count=cnn_dailymail.CALIBRATION_COUNT),
     optional=True,
   ),
-  item_lib.Item(
+  Item(
     'gptj',
     'tokenizer',
     "GPT-J's tokenizer",
@@ -121,7 +190,7 @@ ITEMS = (
     checks.gptj_tokenizer,
     _tokenizer,
   ),
-  item_lib.Item(
+  Item(
     'gptj',
     'checkpoint',
     'GPT-J 6B, fine-tuned on CNN/DailyMail by MLCommons, PyTorch',
@@ -132,10 +201,10 @@ ITEMS = (
       f' {_R2_METADATA}/gpt-j-model-checkpoint.uri',
     ),
     checks.gptj_checkpoint,
-    functools.partial(item_lib.containing, 'config.json'),
+    functools.partial(containing, 'config.json'),
     optional=True,
   ),
-  item_lib.Item(
+  Item(
     'bert',
     'dataset',
     'SQuAD v1.1, dev set, 10570 questions',
@@ -151,7 +220,7 @@ ITEMS = (
     functools.partial(checks.squad, md5=_SQUAD_MD5),
     md5=_SQUAD_MD5,
   ),
-  item_lib.Item(
+  Item(
     'bert',
     'vocab',
     'vocabulary of BERT-Large uncased, 30522 words',
@@ -199,7 +268,7 @@ ITEMS = (
 )
 
 
-def item(benchmark: str, name: str) -> item_lib.Item:
+def item(benchmark: str, name: str) -> Item:
   """An item by its name.
 
   Raises:

@@ -4,41 +4,14 @@ from collections.abc import Collection, Sequence
 import dataclasses
 import functools
 import itertools
+import os
 
 import numpy as np
 import tokenizers
 
+from harness.data import bundle
 from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import tokenizer as tokenizer_lib
-
-
-@dataclasses.dataclass(frozen=True)
-class Source:
-  """Where the articles come from, and how they become prompts.
-
-  Attributes:
-    dataset_path: evaluation file in the schema of cnn_eval.json.
-    tokenizer_path: tokenizer.json of the model.
-    max_input_length: tokens after which a prompt is cut.
-    sample_count: articles to take from the front; 0 takes all.
-  """
-
-  dataset_path: str
-  tokenizer_path: str
-  max_input_length: int
-  sample_count: int = 0
-
-  def load(self) -> 'Summarization':
-    """Reads the articles and the tokenizer.
-
-    Raises:
-      OSError, ValueError: one of them cannot be used.
-    """
-    return Summarization(
-      dataset.load_articles(self.dataset_path, self.sample_count),
-      tokenizer_lib.load(self.tokenizer_path),
-      self.max_input_length,
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +44,70 @@ class Summarization:
   def prompts(self) -> list[str]:
     """Each article's prompt as comma-separated token ids."""
     return [','.join(map(str, ids)) for ids in self.prompt_ids]
+
+
+def load(
+  dataset_path: str,
+  tokenizer_path: str,
+  max_input_length: int | None,
+  sample_count: int = 0,
+) -> Summarization:
+  """Reads the articles and the tokenizer.
+
+  Args:
+    dataset_path: The file in the schema of cnn_eval.json; '': the bundled one.
+    tokenizer_path: The tokenizer.json of the model.
+    max_input_length: Tokens after which a prompt is cut.
+    sample_count: Articles to take from the front; 0: all.
+
+  Raises:
+    OSError, ValueError: A file cannot be used, or a setting is missing.
+  """
+  if not (tokenizer_path and max_input_length):
+    raise ValueError(
+      'the model is not known here: give --tokenizer_path and --max_input_length'
+    )
+  return Summarization(
+    dataset.load_articles(dataset_path or bundle.eval_path(), sample_count),
+    tokenizer_lib.load(tokenizer_path),
+    max_input_length,
+  )
+
+
+def load_beside(
+  model_dir: str,
+  longest: int,
+  dataset_path: str,
+  tokenizer_path: str,
+  max_input_length: int | None,
+  sample_count: int = 0,
+  usual: int | None = None,
+) -> Summarization:
+  """Reads the articles, and by default the tokenizer of a model.
+
+  Args:
+    model_dir: The directory of the model's tokenizer.json.
+    longest: Most tokens of a prompt that the model takes.
+    dataset_path: See `load`.
+    tokenizer_path: See `load`; '': the one in `model_dir`.
+    max_input_length: See `load`; None: `usual`.
+    sample_count: See `load`.
+    usual: Tokens after which prompts are cut by default; None: `longest`.
+
+  Raises:
+    OSError, ValueError: A file cannot be used, or a prompt would be too long.
+  """
+  if max_input_length is not None and max_input_length > longest:
+    raise ValueError(
+      f'--max_input_length={max_input_length} is above {longest}, the longest'
+      ' prompt that the model takes beside its answer: lower it'
+    )
+  return load(
+    dataset_path,
+    tokenizer_path or os.path.join(model_dir, 'tokenizer.json'),
+    max_input_length or usual or longest,
+    sample_count,
+  )
 
 
 def end_ids(tokenizer: tokenizers.Tokenizer) -> frozenset[int]:

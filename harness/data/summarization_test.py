@@ -4,11 +4,12 @@ import os
 from absl.testing import absltest
 import tokenizers
 
+from harness.data import bundle
 from harness.data import summarization
 
 
 class SummarizationTest(absltest.TestCase):
-  def _source(self, **changes) -> summarization.Source:
+  def _load(self, **changes) -> summarization.Summarization:
     directory = self.create_tempdir().full_path
     alphabet = sorted(tokenizers.pre_tokenizers.ByteLevel.alphabet())
     vocab = {letter: index for index, letter in enumerate(alphabet)}
@@ -30,10 +31,10 @@ class SummarizationTest(absltest.TestCase):
       'tokenizer_path': os.path.join(directory, 'tokenizer.json'),
       'max_input_length': 1000,
     }
-    return summarization.Source(**(values | changes))
+    return summarization.load(**(values | changes))
 
   def test_prompts_are_ids_cut_at_the_limit(self):
-    task = self._source(max_input_length=5, sample_count=2).load()
+    task = self._load(max_input_length=5, sample_count=2)
     self.assertEqual(task.highlights, ['summary 0', 'summary 1'])
     self.assertLen(task.prompts, 2)
     ids = [int(word) for word in task.prompts[0].split(',')]
@@ -42,7 +43,7 @@ class SummarizationTest(absltest.TestCase):
     )
 
   def test_takes_all_articles_by_itself(self):
-    self.assertLen(self._source().load().articles, 3)
+    self.assertLen(self._load().articles, 3)
 
   def test_an_answer_ends_before_its_first_end_id(self):
     tokenizer = tokenizers.Tokenizer(
@@ -57,6 +58,44 @@ class SummarizationTest(absltest.TestCase):
     # What follows the end is no part of the answer, whatever it is.
     self.assertEqual(summarization.until_end([1, 0, 1], ends), (1,))
     self.assertEqual(summarization.until_end([0, 1], ends), ())
+
+
+def _lengths(**changes) -> list[int]:
+  values = {
+    'dataset_path': '',
+    'tokenizer_path': '',
+    'max_input_length': None,
+    'sample_count': 40,
+    'usual': 300,
+  }
+  task = summarization.load_beside(
+    bundle.model_dir(), 600, **(values | changes)
+  )
+  assert task.tokenizer.get_vocab_size() == 4096
+  return [len(ids) for ids in task.prompt_ids]
+
+
+class LoadBesideTest(absltest.TestCase):
+  def test_prompts_are_cut_where_the_model_is_meant_to(self):
+    self.assertEqual(max(_lengths()), 300)
+
+  def test_prompts_are_cut_where_the_flag_says(self):
+    self.assertEqual(max(_lengths(max_input_length=20)), 20)
+    self.assertLen(_lengths(sample_count=3), 3)
+
+  def test_more_than_the_model_takes_is_refused(self):
+    with self.assertRaisesRegex(ValueError, '=601 is above 600.*lower it'):
+      _lengths(max_input_length=601)
+
+  def test_files_of_the_user(self):
+    with self.assertRaisesRegex(ValueError, '/none/tokenizer.json'):
+      _lengths(tokenizer_path='/none/tokenizer.json')
+    with self.assertRaisesRegex(OSError, '/none/eval.json'):
+      _lengths(dataset_path='/none/eval.json')
+
+  def test_without_a_model_both_are_needed(self):
+    with self.assertRaisesRegex(ValueError, 'give --tokenizer_path and --max'):
+      summarization.load('', '', 512)
 
 
 if __name__ == '__main__':

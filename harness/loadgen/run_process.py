@@ -5,7 +5,7 @@ import threading
 import time
 
 from harness import errors
-from harness.loadgen import run_status
+from harness.loadgen import run as run_lib
 from serve import children
 from serve import progress as progress_lib
 
@@ -25,7 +25,7 @@ def follow(
   child: children.Child,
   label: str,
   progress: progress_lib.Progress,
-) -> run_status.RunStatus:
+) -> run_lib.RunStatus:
   """Waits for a run while showing its progress.
 
   Args:
@@ -44,7 +44,7 @@ def follow(
   lines: queue.Queue[str | None] = queue.Queue()
   reader = threading.Thread(target=_read, args=(child, lines), daemon=True)
   reader.start()
-  status = run_status.RunStatus()
+  status = run_lib.RunStatus()
   with progress.bar(label) as bar:
     while True:
       group.check()
@@ -54,7 +54,7 @@ def follow(
         continue
       if line is None:
         break
-      status = run_status.parse(line) or status
+      status = run_lib.parse(line) or status
       bar.update(
         status.done,
         status.issued,
@@ -69,7 +69,7 @@ def _read(child: children.Child, lines: 'queue.Queue[str | None]') -> None:
     for data in children.output(child):
       line = data.decode('utf-8', 'replace')
       lines.put(line)
-      if line.strip() and run_status.parse(line) is None:
+      if line.strip() and run_lib.parse(line) is None:
         log.write(line)
   lines.put(None)
 
@@ -78,7 +78,7 @@ def _check_ending(
   group: children.Children,
   child: children.Child,
   label: str,
-  status: run_status.RunStatus,
+  status: run_lib.RunStatus,
 ) -> None:
   child.process.wait(_EXIT_SECS)
   if status.finished and child.process.returncode == 0:

@@ -5,15 +5,15 @@ from unittest import mock
 
 from absl.testing import absltest
 
+from harness.loadgen import run as run_lib
 from harness.loadgen import run_process
-from harness.loadgen import run_status
 from serve import children
 from serve import programs
 from serve import progress as progress_lib
 
 _SEND = (
-  'import sys, time; from harness.loadgen import run_status;'
-  ' send = lambda *a, **k: run_status.send(run_status.RunStatus(*a, **k)); '
+  'import sys, time; from harness.loadgen import run as run_lib;'
+  ' send = lambda *a, **k: run_lib.send(run_lib.RunStatus(*a, **k)); '
 )
 
 
@@ -43,7 +43,7 @@ class RunProcessTest(absltest.TestCase):
       "send(8, 3, 1.5); print('LoadGen says', end='');"
       ' send(8, 8, 2.0, finished=True)'
     )
-    self.assertEqual(status, run_status.RunStatus(8, 8, 2.0, True))
+    self.assertEqual(status, run_lib.RunStatus(8, 8, 2.0, True))
     with open(self._log, encoding='utf-8') as file:
       self.assertEqual(file.read().strip(), 'LoadGen says')
 

@@ -2,10 +2,9 @@
 
 A process runs LoadGen once: LoadGen's own defaults of a benchmark reach only
 the first settings of a process, so a second run would silently lose the seeds.
-The harness starts a program for each run, which says what it needs besides by
-flags of its own and calls `main` with a function that makes its system; the
-harness reads run_status lines from the program's output. A program ends with
-exit code 1 as soon as an answer fails.
+The harness starts a program for each run, with the path of a run.json as its only
+argument, and reads status lines from its output. A user may start the program
+too, with flags instead. It ends with exit code 1 as soon as an answer fails.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,69 +12,47 @@ import dataclasses
 import json
 import os
 import threading
-from typing import NoReturn
+from typing import Any, NoReturn, TypeVar
 
+from absl import app
 from absl import flags
 import mlperf_loadgen
 
-from harness.loadgen import run_status
+from harness import errors
+from harness.loadgen import run as run_lib
+from harness.loadgen import run_flags
 from harness.loadgen import settings
 from harness.loadgen import sut as sut_lib
 from harness.loadgen import system as system_lib
 from harness.loadgen import warm_up
 from harness.rules import rounds
 
-MODES = {
-  'accuracy': mlperf_loadgen.TestMode.AccuracyOnly,
-  'performance': mlperf_loadgen.TestMode.PerformanceOnly,
+_S = TypeVar('_S')
+
+_TEST_MODES = {
+  run_lib.ACCURACY: mlperf_loadgen.TestMode.AccuracyOnly,
+  run_lib.PERFORMANCE: mlperf_loadgen.TestMode.PerformanceOnly,
 }
 
-_BENCHMARK = flags.DEFINE_enum(
+flags.DEFINE_enum(
   'benchmark', rounds.GPTJ, rounds.BENCHMARKS, "LoadGen's benchmark."
 )
-_SCENARIO = flags.DEFINE_enum(
-  'scenario', rounds.OFFLINE, rounds.SCENARIOS, 'LoadGen scenario.'
+flags.DEFINE_enum(
+  'scenario', rounds.OFFLINE, list(rounds.SCENARIOS), 'LoadGen scenario.'
 )
-_MODE = flags.DEFINE_enum('mode', None, sorted(MODES), 'What to run.')
-_USER_CONF = flags.DEFINE_string('user_conf', None, "LoadGen's user.conf.")
+flags.DEFINE_string('user_conf', None, "LoadGen's user.conf.")
 _ATTRIBUTES = flags.DEFINE_string(
   'loadgen_attributes',
   '{}',
   'Fields of TestSettings that user.conf cannot set, as a JSON object.',
 )
-_AUDIT_CONF = flags.DEFINE_string(
+flags.DEFINE_string(
   'audit_conf', '', 'audit.config of a compliance test; empty: none.'
 )
-_OUTPUT_DIR = flags.DEFINE_string('output_dir', None, 'Where logs go.')
-_TIMELINE = flags.DEFINE_string(
-  'timeline', None, 'CSV file for the times of every sample.'
-)
-_BUFFER_COUNT = flags.DEFINE_integer(
-  'buffer_count', 0, 'Samples that LoadGen draws from; 0: the whole set.', 0
-)
-_CONCURRENCY = flags.DEFINE_integer(
-  'concurrency', None, 'Most unanswered samples.', 1
-)
-_SILENCE_SECS = flags.DEFINE_float(
-  'silence_secs', None, 'Time without any answer that ends the run.', 1
-)
-_WARM_UP = flags.DEFINE_string(
-  'warm_up',
-  '',
-  'Samples to answer before the run, as sizes of bursts: 1-32,36 asks for one'
-  ' sample, then for two at once, up to 32, then for 36. Empty: none.',
-)
-_WARM_UP_REST_SECS = flags.DEFINE_float(
-  'warm_up_rest_secs', 0.0, 'Pause between warm-up and run.', 0
-)
+flags.DEFINE_string('output_dir', None, 'Where logs go.')
+flags.DEFINE_string('timeline', None, 'CSV file for the times of every sample.')
 
-REQUIRED_FLAGS = (
-  'mode',
-  'user_conf',
-  'output_dir',
-  'concurrency',
-  'silence_secs',
-)
+_REQUIRED = ('mode', 'user_conf', 'output_dir', 'concurrency', 'silence_secs')
 
 _STATUS_INTERVAL_SECS = 0.5
 
@@ -102,124 +79,177 @@ class Subject:
   network_name: Callable[[], str] | None = None
 
 
-def mark_flags_as_required() -> None:
-  flags.mark_flags_as_required(REQUIRED_FLAGS)
+def asked(
+  argv: Sequence[str] = (), kind: type[_S] | Any = None, **system: Any
+) -> run_lib.Run[_S]:
+  """Returns the run that the command line asks for.
+
+  Args:
+    argv: The program's name, and the path of a run.json if there is one.
+    kind: The type of the system; None if the program has but one.
+    **system: The fields of the system that no flag decides. The flags decide
+      the others if there is no run.json.
+
+  Raises:
+    app.UsageError: There are other arguments.
+  """
+  if len(argv) > 2:
+    raise app.UsageError(f'unexpected argument {argv[2]!r}')
+  if len(argv) == 2:
+    try:
+      return run_lib.read(argv[1], kind)
+    except (OSError, ValueError) as error:
+      _give_up(errors.reason(error), None)
+  mode = run_flags.MODE
+  try:
+    return run_flags.fill(
+      run_lib.Run,
+      mode=','.join(mode.value) if mode.present else None,
+      system=run_flags.fill(kind, **system) if kind else None,
+      samples=run_flags.fill(run_lib.Samples),
+      loadgen_attributes=json.loads(_ATTRIBUTES.value),
+    )
+  except ValueError as error:
+    raise app.UsageError(str(error)) from error
 
 
-def silence_secs() -> float:
-  """Time without any answer that ends the run."""
-  return _SILENCE_SECS.value
-
-
-def main(make: Callable[[], Subject]) -> None:
+def main(
+  make: Callable[[], Subject], run: run_lib.Run[Any] | None = None
+) -> None:
   """Runs LoadGen to its end; ends the process with exit code 1 if that fails.
 
   Args:
-    make: makes the system; its OSError and ValueError are told to the harness.
+    make: Makes the system. Its OSError and ValueError are reported to the
+      harness.
+    run: What `asked` returned; None: the run that the flags ask for.
   """
+  run = run or asked()
+  for name in _REQUIRED:
+    if getattr(run, name) is None:
+      raise app.UsageError(f'flag --{name} must be given')
+  if run.mode not in run_lib.MODES:
+    raise app.UsageError(f'--mode={run.mode}: give accuracy or performance')
   try:
-    bursts = warm_up.parse(_WARM_UP.value)
+    bursts = warm_up.parse(run.warm_up)
     subject = make()
   except (OSError, ValueError) as error:
     _give_up(str(error), None)
   count = len(subject.sizes)
-  buffer_count = min(_BUFFER_COUNT.value or count, count)
   try:
     warm_up.run(
       subject.system,
       count,
       bursts,
-      _WARM_UP_REST_SECS.value,
-      _SILENCE_SECS.value,
-      max(_SILENCE_SECS.value, _FIRST_ANSWER_SECS),
+      run.warm_up_rest_secs,
+      run.silence_secs,
+      max(run.silence_secs, _FIRST_ANSWER_SECS),
     )
   except warm_up.WarmUpError as error:
     _give_up(str(error), None)
-  sut = sut_lib.SystemUnderTest(
-    subject.system,
-    # The rules leave sorting to the nodes of a system over the network.
-    [0] * count if subject.network_name else subject.sizes,
-    # An accuracy run goes once over the whole set.
-    count if _MODE.value == 'accuracy' else buffer_count,
-    _CONCURRENCY.value,
-  )
-  ended = threading.Event()
-  watch = threading.Thread(target=_watch, args=(sut, ended), daemon=True)
-  watch.start()
-  _run(sut, count, buffer_count, subject.network_name)
-  # The last status must stay the last.
-  ended.set()
-  watch.join()
-  subject.system.close()
-  counts = sut.counts()
-  try:
-    _write_timeline(sut)
-  except OSError as error:
-    _give_up(f'the times of samples could not be written: {error}', counts)
-  run_status.send(
-    run_status.RunStatus(counts.issued, counts.done, counts.seconds, True)
-  )
+  _Process(run, subject).run()
 
 
-def _run(
-  sut: sut_lib.SystemUnderTest,
-  count: int,
-  buffer_count: int,
-  network_name: Callable[[], str] | None,
-) -> None:
-  """Lets LoadGen run to its end; blocks."""
-  test = settings.load(
-    _USER_CONF.value,
-    _BENCHMARK.value,
-    _SCENARIO.value,
-    json.loads(_ATTRIBUTES.value),
-  )
-  test.mode = MODES[_MODE.value]
-  log = mlperf_loadgen.LogSettings()
-  log.enable_trace = False
-  output = mlperf_loadgen.LogOutputSettings()
-  output.outdir = _OUTPUT_DIR.value
-  output.copy_summary_to_stdout = False
-  log.log_output = output
-  # All samples are in memory before the run, so there is nothing to load.
-  library = mlperf_loadgen.ConstructQSL(
-    count, buffer_count, lambda indices: None, lambda indices: None
-  )
-  if network_name is None:
-    handle = mlperf_loadgen.ConstructSUT(sut.issue, sut.flush)
-    destroy = mlperf_loadgen.DestroySUT
-  else:
-    handle = mlperf_loadgen.ConstructQDL(
-      sut.issue, sut.flush, lambda: _name(network_name)
+class _Process:
+  """The run of this process."""
+
+  def __init__(self, run: run_lib.Run[Any], subject: Subject):
+    self._spec = run
+    self._subject = subject
+    self._count = count = len(subject.sizes)
+    self._buffer_count = min(run.buffer_count or count, count)
+    self._sut = sut_lib.SystemUnderTest(
+      subject.system,
+      # The rules leave sorting to the nodes of a system over the network.
+      [0] * count if subject.network_name else subject.sizes,
+      # An accuracy run goes once over the whole set.
+      count if run.mode == run_lib.ACCURACY else self._buffer_count,
+      run.concurrency,
     )
-    destroy = mlperf_loadgen.DestroyQDL
-  # By name: an audit.config in the user's directory must not change the run.
-  mlperf_loadgen.StartTestWithLogSettings(
-    handle, library, test, log, _AUDIT_CONF.value
-  )
-  destroy(handle)
-  mlperf_loadgen.DestroyQSL(library)
 
-
-def _name(network_name: Callable[[], str]) -> str:
-  """The name for LoadGen's log. LoadGen's threads bear no exception."""
-  try:
-    return network_name()
-  except Exception as error:  # Whatever it is ends the run, with its name.
-    _give_up(f'the Network SUT does not tell its name: {error}', None)
-
-
-def _watch(sut: sut_lib.SystemUnderTest, ended: threading.Event) -> None:
-  """Reports progress, and ends the process when the run cannot go on."""
-  while not ended.wait(_STATUS_INTERVAL_SECS):
-    counts = sut.counts()
-    if sut.failure:
-      _abandon(sut, sut.failure)
-    if reason := silence(counts, _SILENCE_SECS.value):
-      _abandon(sut, reason)
-    run_status.send(
-      run_status.RunStatus(counts.issued, counts.done, counts.seconds)
+  def run(self) -> None:
+    ended = threading.Event()
+    watch = threading.Thread(target=self._watch, args=(ended,), daemon=True)
+    watch.start()
+    self._loadgen()
+    # The last status must stay the last.
+    ended.set()
+    watch.join()
+    self._subject.system.close()
+    counts = self._sut.counts()
+    try:
+      self._write_timeline()
+    except OSError as error:
+      _give_up(f'the times of samples could not be written: {error}', counts)
+    run_lib.send(
+      run_lib.RunStatus(counts.issued, counts.done, counts.seconds, True)
     )
+
+  def _loadgen(self) -> None:
+    """Lets LoadGen run to its end; blocks."""
+    run, sut = self._spec, self._sut
+    test = settings.load(
+      run.user_conf, run.benchmark, run.scenario, run.loadgen_attributes
+    )
+    test.mode = _TEST_MODES[run.mode]
+    log = mlperf_loadgen.LogSettings()
+    log.enable_trace = False
+    output = mlperf_loadgen.LogOutputSettings()
+    output.outdir = run.output_dir
+    output.copy_summary_to_stdout = False
+    log.log_output = output
+    # All samples are in memory before the run, so there is nothing to load.
+    library = mlperf_loadgen.ConstructQSL(
+      self._count,
+      self._buffer_count,
+      lambda indices: None,
+      lambda indices: None,
+    )
+    if self._subject.network_name is None:
+      handle = mlperf_loadgen.ConstructSUT(sut.issue, sut.flush)
+      destroy = mlperf_loadgen.DestroySUT
+    else:
+      handle = mlperf_loadgen.ConstructQDL(
+        sut.issue, sut.flush, self._network_name
+      )
+      destroy = mlperf_loadgen.DestroyQDL
+    # By name: an audit.config in the user's directory must not change the run.
+    mlperf_loadgen.StartTestWithLogSettings(
+      handle, library, test, log, run.audit_conf
+    )
+    destroy(handle)
+    mlperf_loadgen.DestroyQSL(library)
+
+  def _network_name(self) -> str:
+    """Returns the name for LoadGen's log."""
+    assert self._subject.network_name
+    try:
+      return self._subject.network_name()
+    except Exception as error:  # LoadGen aborts if a callback raises.
+      _give_up(f'the Network SUT does not tell its name: {error}', None)
+
+  def _watch(self, ended: threading.Event) -> None:
+    """Reports progress, and ends the process when the run cannot go on."""
+    while not ended.wait(_STATUS_INTERVAL_SECS):
+      counts = self._sut.counts()
+      if reason := self._sut.failure or silence(
+        counts, self._spec.silence_secs
+      ):
+        self._abandon(reason)
+      run_lib.send(
+        run_lib.RunStatus(counts.issued, counts.done, counts.seconds)
+      )
+
+  def _abandon(self, reason: str) -> NoReturn:
+    """Gives the run up, keeping the times of what was answered."""
+    try:
+      self._write_timeline()
+    except OSError as error:
+      reason += f'; the times of what was answered are lost: {error}'
+    _give_up(reason, self._sut.counts())
+
+  def _write_timeline(self) -> None:
+    if self._spec.timeline:
+      self._sut.timeline.write(self._spec.timeline)
 
 
 def silence(counts: sut_lib.Counts, limit_secs: float) -> str | None:
@@ -250,23 +280,9 @@ def silence(counts: sut_lib.Counts, limit_secs: float) -> str | None:
   )
 
 
-def _abandon(sut: sut_lib.SystemUnderTest, reason: str) -> NoReturn:
-  """Gives a run up, keeping the times of what was answered."""
-  try:
-    _write_timeline(sut)
-  except OSError as error:
-    reason += f'; the times of what was answered are lost: {error}'
-  _give_up(reason, sut.counts())
-
-
-def _write_timeline(sut: sut_lib.SystemUnderTest) -> None:
-  if _TIMELINE.value:
-    sut.timeline.write(_TIMELINE.value)
-
-
 def _give_up(reason: str, counts: sut_lib.Counts | None) -> NoReturn:
   issued, done = (counts.issued, counts.done) if counts else (0, 0)
-  run_status.send(run_status.RunStatus(issued, done, failure=reason))
+  run_lib.send(run_lib.RunStatus(issued, done, failure=reason))
   # LoadGen waits for answers that will not come, in a call that cannot be
   # interrupted.
   os._exit(1)

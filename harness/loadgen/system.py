@@ -6,11 +6,13 @@ sample by sample, by the sample's index in the set:
 
 * a client of a cell sends the sample on and answers on a thread of its own;
 * systems that compute in this process give a function of whole batches to
-  `batched.BatchedSystem`, which takes what waits.
+  `BatchedSystem`, which takes what waits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 import dataclasses
+import queue
+import threading
 from typing import Protocol
 
 import numpy as np
@@ -59,6 +61,72 @@ class System(Protocol):
 
   def close(self) -> None:
     """Ends threads and connections; nothing is waiting for an answer."""
+
+
+class BatchedSystem:
+  """Answers samples in batches on a thread of its own.
+
+  A batch holds what waits when the one before it is done, at most `batch_size`
+  samples, so that nothing waits for a batch to fill.
+  """
+
+  def __init__(
+    self,
+    answer_batch: Callable[[Sequence[int]], Sequence[Answer]],
+    batch_size: int,
+  ):
+    """Starts the thread.
+
+    Args:
+      answer_batch: indices of samples -> their answers, in the same order.
+      batch_size: most samples of a batch.
+    """
+    self._answer_batch = answer_batch
+    self._batch_size = batch_size
+    self._waiting: queue.SimpleQueue[tuple[int, Reply] | None] = (
+      queue.SimpleQueue()
+    )
+    self._thread = threading.Thread(
+      target=self._work, name='batches', daemon=True
+    )
+    self._thread.start()
+
+  def answer(self, index: int, reply: Reply) -> None:
+    self._waiting.put((index, reply))
+
+  def close(self) -> None:
+    self._waiting.put(None)
+    self._thread.join()
+
+  def _work(self) -> None:
+    while batch := self._next_batch():
+      indices = [index for index, _ in batch]
+      try:
+        answers = self._answer_batch(indices)
+        if len(answers) != len(batch):
+          raise ValueError(f'{len(answers)} answers to {len(batch)} samples')
+      except Exception as error:  # Whatever it is ends the run, with its name.
+        for _, reply in batch:
+          reply.failed(error)
+        continue
+      for (_, reply), answer in zip(batch, answers, strict=True):
+        reply.done(answer)
+
+  def _next_batch(self) -> list[tuple[int, Reply]]:
+    """What waits, as soon as there is anything; empty after `close`."""
+    batch = []
+    item = self._waiting.get()
+    while item is not None:
+      batch.append(item)
+      if len(batch) == self._batch_size:
+        break
+      try:
+        item = self._waiting.get_nowait()
+      except queue.Empty:
+        break
+    else:
+      self._waiting.put(None)  # Seen by the next call too.
+    return batch
 
 
 def copies_longest_first(

@@ -7,7 +7,10 @@ came of the same files and options. What it prints last fits --checkpoint of
 the scenarios' programs and saxutil publish.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+import dataclasses
+import hashlib
+import json
 import os
 import tempfile
 
@@ -16,13 +19,131 @@ from absl import flags
 from harness import errors
 from harness.caching import cache_flag
 from harness.data import bundle
-from harness.models import pax_models
 from saxml_ext.common import flag_rules
 from saxml_ext.common import program
 from saxml_ext.common import user_path
 from serve import children
 from serve import programs
 from serve import progress as progress_lib
+
+_ID_LETTERS = 12
+_PARTIAL = '.partial'
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+  """A checkpoint to be had.
+
+  Attributes:
+    base: Hugging Face directory of the GPT-J.
+    dtype: type of the variables, float32 or bfloat16.
+    quantize: whether matrices shall be int8: those of --quantization_configs
+      gptj, which the published serving params expect. The head is none of them.
+    calibration: articles to calibrate on; None: none.
+  """
+
+  base: str
+  dtype: str = 'float32'
+  quantize: bool = False
+  calibration: str | None = None
+
+
+class PaxModels:
+  """The checkpoints below a directory, one for each `Wanted`."""
+
+  def __init__(self, root: str, run: Callable[[str, programs.Command], None]):
+    """Makes nothing yet.
+
+    Args:
+      root: directory for them, which need not exist.
+      run: runs a command of that name to its end, or raises.
+    """
+    self._root = root
+    self._run = run
+
+  def get(self, wanted: Wanted) -> str:
+    """The directory of a checkpoint, which is made if it is not there.
+
+    What an interrupted run has left is gone on with.
+
+    Raises:
+      FileNotFoundError: there is no config.json in `wanted.base`.
+      errors.HarnessError: the converter or the quantizer failed.
+    """
+    path = self._path(wanted)
+    if os.path.isdir(path):
+      return path
+    if wanted.quantize:
+      source = self.get(dataclasses.replace(wanted, quantize=False))
+      self._run('quantizer', _quantizer(wanted, source, path + _PARTIAL))
+    else:
+      self._run('converter', _converter(wanted, path + _PARTIAL))
+    os.rename(path + _PARTIAL, path)
+    return path
+
+  def _path(self, wanted: Wanted) -> str:
+    what = 'int8' if wanted.quantize else wanted.dtype
+    return os.path.join(self._root, f'gptj-pax-{what}_{_key(wanted)}')
+
+
+def _key(wanted: Wanted) -> str:
+  """Hexadecimal digits: the same for the same files and options."""
+  files = {}
+  for path in (wanted.base, wanted.calibration):
+    if path is not None:
+      files[os.path.realpath(path)] = _state(path)
+  options = dataclasses.asdict(wanted)
+  if not wanted.quantize:
+    options['calibration'] = None
+    files = {
+      os.path.realpath(wanted.base): files[os.path.realpath(wanted.base)]
+    }
+  del options['base']
+  text = json.dumps([files, options], sort_keys=True)
+  return hashlib.sha256(text.encode()).hexdigest()[:_ID_LETTERS]
+
+
+def _state(path: str) -> list[tuple[str, int, int]]:
+  """Name, size and time of each file: weights are too large to be hashed."""
+  if os.path.isfile(path):
+    names = ['']
+  else:
+    names = sorted(os.listdir(path))
+    if 'config.json' not in names:
+      raise FileNotFoundError(
+        f'{path} holds no config.json; give the Hugging Face directory of a'
+        ' GPT-J'
+      )
+  found = []
+  for name in names:
+    stat = os.stat(os.path.join(path, name) if name else path)
+    found.append((name, stat.st_size, stat.st_mtime_ns))
+  return found
+
+
+def _converter(wanted: Wanted, target: str) -> programs.Command:
+  return programs.command(
+    programs.CONVERTER,
+    {
+      'base': wanted.base,
+      'pax': target,
+      'dtype': wanted.dtype,
+      'resume': os.path.isdir(target),
+    },
+  )
+
+
+def _quantizer(wanted: Wanted, source: str, target: str) -> programs.Command:
+  return programs.command(
+    programs.QUANTIZER,
+    {
+      'input_dir': source,
+      'output_dir': target,
+      'calibration': wanted.calibration,
+      'resume': os.path.isdir(target),
+    },
+  )
+
 
 _BASE = flags.DEFINE_string(
   'base',
@@ -48,7 +169,7 @@ flag_rules.act_only('with --quantize', lambda: _QUANTIZE.value, 'calibration')
 def main(argv: Sequence[str]) -> None:
   del argv
   progress = progress_lib.Progress()
-  wanted = pax_models.Wanted(
+  wanted = Wanted(
     user_path.resolve(_BASE.value) or bundle.model_dir(),
     _DTYPE.value,
     _QUANTIZE.value,
@@ -61,7 +182,7 @@ def main(argv: Sequence[str]) -> None:
         progress.stage(f'running the {name}')
         group.run(name, command, os.path.join(logs, f'{name}.log'))
 
-      models = pax_models.PaxModels(cache_flag.get().create().models, run)
+      models = PaxModels(cache_flag.get().create().models, run)
       print(models.get(wanted))
 
 

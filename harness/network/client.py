@@ -11,15 +11,53 @@ import queue
 import threading
 
 import grpc
+import msgspec
 
 from harness.loadgen import system
 from harness.network import dispatch_pb2
 from harness.network import dispatch_pb2_grpc
 from harness.network import payload
-from harness.network import sut_name
+from harness.rules import requirements
 from saxml_ext.common import grpc_util
 
 _NAME_SECS = 10.0
+
+
+class Nodes(
+  msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag='network'
+):
+  """The nodes of a system.
+
+  Attributes:
+    sut_server: "host:port" of every node.
+    connections: The connections to each node.
+  """
+
+  sut_server: Sequence[str]
+  connections: int = 1
+
+
+def join(nodes: Mapping[str, str]) -> str:
+  """Returns one name for all nodes, under which LoadGen logs the system.
+
+  Args:
+    nodes: name by address of every node.
+
+  Raises:
+    ValueError: there is no node, or two have the same name.
+  """
+  if not nodes:
+    raise ValueError('a Network SUT has no node; give at least one address')
+  seen: dict[str, str] = {}
+  for address, name in nodes.items():
+    if name in seen:
+      raise ValueError(
+        f'the nodes {seen[name]} and {address} are both named {name!r}, but'
+        ' the rules ask for a name of its own for every node; start one of'
+        ' them with another name'
+      )
+    seen[name] = address
+  return f'{requirements.NETWORK_SUT}: {", ".join(seen)}'
 
 
 class SutError(Exception):
@@ -66,7 +104,7 @@ class NetworkSystem:
       ConnectionError: a node does not answer.
       ValueError: there is no node, or two have one name.
     """
-    return sut_name.join({node.address: node.name() for node in self._nodes})
+    return join({node.address: node.name() for node in self._nodes})
 
   def answer(self, index: int, reply: system.Reply) -> None:
     tensors = payload.encode(self._payloads[index])

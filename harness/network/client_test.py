@@ -164,5 +164,21 @@ class ClientTest(absltest.TestCase):
     self.assertEqual(health.status, health_pb2.HealthCheckResponse.SERVING)
 
 
+class SutNameTest(absltest.TestCase):
+  def test_all_nodes_are_named(self):
+    self.assertEqual(
+      client.join({'h:1': 'gptj-a', 'h:2': 'gptj-b'}),
+      'Network SUT: gptj-a, gptj-b',
+    )
+
+  def test_two_nodes_of_one_name(self):
+    with self.assertRaisesRegex(ValueError, "h:1 and h:2 are both named 'x'"):
+      client.join({'h:1': 'x', 'h:2': 'x'})
+
+  def test_no_node(self):
+    with self.assertRaisesRegex(ValueError, 'no node; give at least one'):
+      client.join({})
+
+
 if __name__ == '__main__':
   absltest.main()

@@ -2,27 +2,32 @@
 
 from collections.abc import Sequence
 
-from absl import flags
+import msgspec
 
-from harness.data import summarization_flags
+from harness.data import summarization
+from harness.loadgen import run as run_lib
+from harness.loadgen import run_flags
 from harness.loadgen import runner
-from harness.network import lon
+from harness.network import client
+from harness.network import network_program
 from harness.network import payload
 from saxml_ext.common import program
 
 
 def main(argv: Sequence[str]) -> None:
-  del argv
-  runner.main(lambda: lon.subject(_payloads()))
+  run = runner.asked(argv, client.Nodes)
+  runner.main(
+    lambda: network_program.subject(run.system, _payloads(run.samples)),
+    run,
+  )
 
 
-def _payloads() -> list[payload.Payload]:
-  """Token ids of each prompt, int32 [T], as "input_ids"."""
-  task = summarization_flags.load_as_given()
+def _payloads(samples: run_lib.Samples) -> list[payload.Payload]:
+  """Returns the ids of each prompt, int32 [T], as "input_ids"."""
+  task = summarization.load(*msgspec.structs.astuple(samples))
   return [{'input_ids': ids} for ids in task.prompt_ids]
 
 
 if __name__ == '__main__':
-  runner.mark_flags_as_required()
-  flags.mark_flags_as_required(['tokenizer_path', 'max_input_length'])
-  program.run(main)
+  run_flags.keep(run_lib.Run, run_lib.Samples, client.Nodes)
+  program.run(main, takes_words=True)

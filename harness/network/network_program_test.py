@@ -8,11 +8,13 @@ from absl.testing import absltest
 
 from harness.data import bundle
 from harness.loadgen import loadgen_log
-from harness.loadgen import run_status
+from harness.loadgen import run as run_lib
 from harness.loadgen import settings
 from harness.loadgen import timeline
+from harness.network import client
 from harness.rules import rounds
 from saxml_ext.client.testing import fake_cell
+from saxml_ext.common import files
 from saxml_ext.evaluation import dataset
 from saxml_ext.evaluation import rouge
 from saxml_ext.evaluation import tokenizer as tokenizer_lib
@@ -66,7 +68,7 @@ class ProgramTest(absltest.TestCase):
     )
     return list(self.command.argv)
 
-  def run_lon(self, program: str, count: int, **flags) -> run_status.RunStatus:
+  def run_lon(self, program: str, count: int, **flags) -> run_lib.RunStatus:
     done = subprocess.run(
       self.lon(program, count, **flags),
       env=self.command.env,
@@ -75,7 +77,7 @@ class ProgramTest(absltest.TestCase):
       timeout=_SECONDS,
       check=False,
     )
-    statuses = [run_status.parse(line) for line in done.stdout.splitlines()]
+    statuses = [run_lib.parse(line) for line in done.stdout.splitlines()]
     last = [status for status in statuses if status][-1]
     self.assertEqual(done.returncode, 0 if last.failure is None else 1)
     return last
@@ -135,6 +137,49 @@ class ProgramTest(absltest.TestCase):
       logged, {n: tuple(ids[::-1]) for n, ids in enumerate(prompts)}
     )
 
+  def run_json(self, system) -> run_lib.RunStatus:
+    """Runs LoadGen's side as a run.json says."""
+    run = run_lib.Run(
+      benchmark=rounds.GPTJ,
+      scenario=rounds.OFFLINE,
+      mode=run_lib.ACCURACY,
+      user_conf=os.path.join(self.directory, 'user.conf'),
+      output_dir=self.directory,
+      concurrency=16,
+      silence_secs=60.0,
+      system=system,
+      samples=run_lib.Samples(
+        bundle.eval_path(), bundle.tokenizer_path(), 100, 5
+      ),
+    )
+    path = os.path.join(self.directory, run_lib.FILE)
+    files.write_json(path, run)
+    self.lon(_LON, 5)  # Writes user.conf.
+    command = programs.command(_LON, {}, words=[path])
+    done = subprocess.run(
+      command.argv,
+      env=command.env,
+      stdout=subprocess.PIPE,
+      text=True,
+      timeout=_SECONDS,
+      check=False,
+    )
+    found = [run_lib.parse(line) for line in done.stdout.splitlines()]
+    return [status for status in found if status][-1]
+
+  def test_prompts_of_a_run_json(self):
+    _, address = self.sut('a')
+    status = self.run_json(client.Nodes([address]))
+    self.assertEqual((status.done, status.failure), (5, None))
+    logged = rouge.read_accuracy_log(
+      os.path.join(self.directory, loadgen_log.ACCURACY_LOG), 'int32'
+    )
+    self.assertLen(logged, 5)
+
+  def test_a_run_json_of_another_program_is_refused(self):
+    status = self.run_json({'type': 'cell', 'model_path': '/sax/test/m'})
+    self.assertRegex(status.failure, r"run.json: Invalid value 'cell' .*system")
+
   def run_cell(self, model_status):
     """Five samples of a cell whose only server echoes prompts."""
     cell = fake_cell.FakeCell(self.create_tempdir().full_path)
@@ -177,7 +222,7 @@ class ProgramTest(absltest.TestCase):
       argv, env=self.command.env, stdout=subprocess.PIPE, text=True
     ) as run:
       for line in run.stdout:
-        status = run_status.parse(line) or run_status.RunStatus()
+        status = run_lib.parse(line) or run_lib.RunStatus()
         if status.done == 10:
           process.kill()
         if status.failure:

@@ -1,28 +1,86 @@
-"""What a scenario asks of LoadGen, before and after a speed is known."""
+"""The load of a job: the flags of LoadGen's runs, and the settings that follow.
+
+A part of the settings depends on the speed of the system, which a flag, an earlier
+search or a trial run provides.
+"""
 
 from collections.abc import Mapping
 import dataclasses
+import math
 
+from absl import flags
+
+from harness.loadgen import run as run_lib
+from harness.loadgen import run_flags
 from harness.loadgen import settings
 from harness.rules import rounds
+from saxml_ext.common import user_path
+
+# What a job does.
+FIND_PERFORMANCE = 'find_performance'
+COMPLIANCE = 'compliance'
+MODES = (*run_lib.MODES, FIND_PERFORMANCE, COMPLIANCE)
 
 # Execution modes, by the names that users of MLCommons' recipes know.
 TEST = 'test'  # A handful of queries: does everything fit together?
 FAST = 'fast'  # At most two minutes.
 VALID = 'valid'  # As the rules ask.
 EXECUTION_MODES = (TEST, FAST, VALID)
-# Least number of unanswered samples by default, the one of Google's published
-# main.py (--num_client_threads). Twice as many as a system computes together
-# keep it busy while answers are on their way.
-LEAST_CONCURRENCY = 200
-
-# Bursts of the warm-up and the pause after it, as in Google's published backend
-# (up to 32 samples) and Krai's (36 more, the slots of its Server params).
-WARM_UP = '1,2,4,8,16,32,36'
-WARM_UP_REST_SECS = 30.0
-
 _FAST_MAX_DURATION_MS = 120_000
 _FAST_MIN_DURATION_MS = 60_000
+
+
+_ROUND = flags.DEFINE_enum(
+  'round',
+  None,
+  list(rounds.ROUNDS),
+  'Round of MLPerf Inference whose seeds and rules LoadGen gets. Default:'
+  f' {rounds.LAST_OF_GPTJ}, the last that has GPT-J; BERT: {rounds.LATEST}.',
+)
+EXECUTION_MODE = flags.DEFINE_enum(
+  'execution_mode',
+  None,
+  EXECUTION_MODES,
+  'test: a handful of queries; fast: one to two minutes; valid: as the rules'
+  ' ask. Default: a performance run of --min_duration.',
+)
+_MIN_DURATION = flags.DEFINE_integer(
+  'min_duration',
+  None,
+  'Shortest valid performance run in ms. Default:'
+  f' {settings.DEMO_MIN_DURATION_MS}, or as --execution_mode says; officially'
+  f' {rounds.MIN_DURATION_MS}.',
+  lower_bound=0,
+)
+_TARGET_QPS = flags.DEFINE_float(
+  'target_qps',
+  None,
+  'Offline: expected samples/s, rather too high than too low. Server: queries/s'
+  ' that are sent. Default: what find_performance found, else from the speed of'
+  ' the accuracy run or of a trial.',
+)
+_TARGET_LATENCY_MS = flags.DEFINE_float(
+  'target_latency_ms',
+  None,
+  "Server: the bound on the latency; default: the benchmark's. SingleStream,"
+  ' MultiStream: the expected latency of a query; default: what'
+  ' find_performance found, else from a trial.',
+  lower_bound=1e-3,
+)
+_TEST_QUERY_COUNT = flags.DEFINE_integer(
+  'test_query_count', 5, 'Queries of --execution_mode=test.', lower_bound=1
+)
+_EQUAL_ISSUE = flags.DEFINE_bool(
+  'equal_issue',
+  None,
+  'Issue every sample as often as any other, in whole passes over the buffer.'
+  " Default: as the round's rules say.",
+)
+_USER_CONF = flags.DEFINE_string(
+  'user_conf_override_path',
+  None,
+  "Lines for the end of LoadGen's user.conf, where they win.",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +157,7 @@ class Load:
     Args:
       slots: Samples that the system computes together; 0: not known.
     """
-    return self.concurrency or max(LEAST_CONCURRENCY, 2 * slots)
+    return self.concurrency or max(run_flags.LEAST_CONCURRENCY, 2 * slots)
 
   @property
   def parameters(self) -> Mapping[str, object]:
@@ -130,6 +188,78 @@ class Speed:
     if self.target_qps is not None:
       return f'{self.target_qps:.2f} samples/s'
     return 'nothing'
+
+
+def round_name(benchmark: str) -> str:
+  """Returns the name of the round whose rules hold for a benchmark."""
+  latest = rounds.LAST_OF_GPTJ if benchmark == rounds.GPTJ else rounds.LATEST
+  return _ROUND.value or latest
+
+
+def of_flags(
+  scenario: str, benchmark: str, watched: bool, serves: bool
+) -> Load:
+  """Returns the load that the flags ask for in a scenario.
+
+  Args:
+    scenario: LoadGen's name of the scenario.
+    benchmark: LoadGen's name of the benchmark.
+    watched: True if the job starts the system, and watches it.
+    serves: True if a model server's engine answers.
+
+  Raises:
+    OSError, ValueError: The value of a flag cannot be used.
+  """
+  qps = _TARGET_QPS.value
+  if qps is not None and not (qps > 0 and math.isfinite(qps)):
+    raise ValueError(f'--target_qps={qps}: must be above 0')
+  warm_up, rest_secs = _warm_up(serves and EXECUTION_MODE.value == VALID)
+  extra = ''
+  if _USER_CONF.value:
+    with open(user_path.resolve(_USER_CONF.value), encoding='utf-8') as file:
+      extra = file.read()
+  return Load(
+    scenario=scenario,
+    round=round_name(benchmark),
+    execution_mode=EXECUTION_MODE.value,
+    min_duration_ms=_MIN_DURATION.value,
+    target_qps=qps,
+    target_latency_ms=_TARGET_LATENCY_MS.value,
+    buffer_count=run_flags.BUFFER_COUNT.value,
+    test_query_count=_TEST_QUERY_COUNT.value,
+    equal_issue=_EQUAL_ISSUE.value,
+    warm_up=warm_up,
+    warm_up_rest_secs=rest_secs,
+    concurrency=run_flags.CONCURRENCY.value,
+    silence_secs=run_flags.SILENCE_SECS.value
+    or (
+      run_flags.STARTED_SILENCE_SECS
+      if watched
+      else run_flags.RUNNING_SILENCE_SECS
+    ),
+    user_conf_extra=extra,
+  )
+
+
+def _warm_up(default: bool) -> tuple[str, float]:
+  """Returns the bursts of the warm-up, and the pause after it.
+
+  Args:
+    default: Whether to warm up if no flag says so.
+
+  Raises:
+    ValueError: There is a pause without a warm-up.
+  """
+  bursts, rest_secs = run_flags.WARM_UP.value, run_flags.WARM_UP_REST_SECS.value
+  default = default and bursts is None
+  if rest_secs is None:
+    rest_secs = run_flags.WARM_UP_SECS if default else 0.0
+  elif not (bursts or default):
+    raise ValueError(
+      f'--warm_up_rest_secs={rest_secs} has no effect without a warm-up: give'
+      f' --warm_up, such as --warm_up={run_flags.WARM_UP_BURSTS}, or leave it out'
+    )
+  return run_flags.WARM_UP_BURSTS if default else bursts or '', rest_secs
 
 
 def run_settings(

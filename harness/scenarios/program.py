@@ -1,6 +1,7 @@
-"""What the program of every scenario does."""
+"""The program of every scenario: runs jobs and reports their results."""
 
 from collections.abc import Callable, Sequence
+import os
 import signal
 import sys
 
@@ -10,12 +11,10 @@ from harness import errors as harness_errors
 from harness.results import nodes
 from harness.results import result_text
 from harness.results import store as store_lib
-from harness.scenarios import config as config_lib
+from harness.scenarios import job as job_lib
 from harness.scenarios import outcome as outcome_lib
 from harness.scenarios import recording
-from harness.scenarios import result_directories
 from harness.scenarios import scenario_run
-from harness.scenarios.flags import job_flags
 from saxml_ext.common import errors
 from serve import progress as progress_lib
 
@@ -77,31 +76,37 @@ def run(
 def _run(
   scenarios: Sequence[str], progress: progress_lib.Progress
 ) -> tuple[list[str], list[str]]:
-  """Runs what is not stored; returns why something did not pass, and where
-  all results lie."""
+  """Runs what is not stored.
+
+  Returns:
+    Why something did not pass, and the directories of all results.
+  """
   problems: list[str] = []
-  directories: list[str] = []
-  place, configs = job_flags.jobs(scenarios)
+  paths: list[str] = []
+  cache, results_dir, jobs = job_lib.jobs(scenarios)
+  directories = recording.Directories(
+    store_lib.Store(cache.results), results_dir, len(scenarios) > 1
+  )
   todo = []
-  for config in configs:
-    stored = None if job_flags.RERUN.value else place.stored(config)
+  for job in jobs:
+    stored = None if job_lib.RERUN.value else directories.stored(job)
     if stored is None:
-      todo.append(config)
+      todo.append(job)
     else:
       problems += _tell_stored(stored, progress)
-      directories.append(stored.directory)
+      paths.append(stored.directory)
   if not todo:
-    return problems, directories
-  with place.begin(todo) as placed:
+    return problems, paths
+  with directories.begin(todo) as placed:
     recorder = recording.Recorder(placed[0])
-    for config, outcome in scenario_run.run_jobs(placed, progress):
-      problems += _tell(config, outcome, recorder, progress)
-      directories.append(config.results_dir)
-  return problems, directories
+    for job, outcome in scenario_run.run_jobs(placed, progress):
+      problems += _tell(job, outcome, recorder, progress)
+      paths.append(job.results_dir)
+  return problems, paths
 
 
 def _tell(
-  config: config_lib.JobConfig,
+  job: job_lib.Job,
   outcome: outcome_lib.Outcome,
   recorder: recording.Recorder,
   progress: progress_lib.Progress,
@@ -113,9 +118,9 @@ def _tell(
     [str(probe) for probe in outcome.probes],
     nodes.text(outcome.served),
   )
-  path = result_text.write(config.results_dir, config.load.scenario, text)
-  entry = recorder.entry(config, outcome)
-  entry.write(config.results_dir)
+  path = result_text.write(job.results_dir, job.load.scenario, text)
+  entry = recorder.entry(job, outcome)
+  entry.write(job.results_dir)
   progress.text(f'\n{text}\nlogs and this report: {path}\nresult {entry.id}')
   return outcome.problems()
 
@@ -124,11 +129,14 @@ def _tell_stored(
   stored: store_lib.Stored, progress: progress_lib.Progress
 ) -> list[str]:
   """Prints the report of an earlier run; returns its problems."""
+  path = os.path.join(stored.directory, result_text.FILE)
+  with open(path, encoding='utf-8') as file:
+    report = file.read()
   progress.text(
-    f'{result_directories.report_text(stored)}\nresult {stored.id} of'
-    f' {stored.entry.began}, in {stored.directory}; --rerun makes it anew'
+    f'{report}\nresult {stored.id} of {stored.entry.began}, in'
+    f' {stored.directory}; --rerun makes it anew'
   )
-  return result_directories.problems(stored.entry)
+  return list(stored.entry.notes.get(recording.PROBLEMS, ()))
 
 
 class _Ended(BaseException):

@@ -18,7 +18,7 @@ from harness.results import comparison
 from harness.results import entry
 from harness.results.testing import logs
 from harness.rules import rounds
-from harness.scenarios import config as config_lib
+from harness.scenarios import job as job_lib
 from harness.scenarios import outcome
 from harness.scenarios import program
 from harness.scenarios import scenario_run
@@ -68,7 +68,7 @@ class ProgramTest(absltest.TestCase):
   ) -> tuple[int, str]:
     """Exit code and all that was printed."""
 
-    def run_jobs(configs: list[config_lib.JobConfig], progress):
+    def run_jobs(configs: list[job_lib.Job], progress):
       self._jobs += 1
       for config in configs:
         if isinstance(result, BaseException):

@@ -1,74 +1,154 @@
-"""Makes the entry that is kept of a job."""
+"""The directories of jobs, and the entries that are kept of them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+import dataclasses
 import os
 
 from harness.description import description
+from harness.loadgen import run as run_lib
 from harness.results import entry as entry_lib
 from harness.results import figures
+from harness.results import locks
 from harness.results import nodes
-from harness.scenarios import config as config_lib
+from harness.results import store as store_lib
+from harness.scenarios import job as job_lib
 from harness.scenarios import outcome as outcome_lib
-from harness.scenarios import result_directories
 from harness.scenarios import session
+
+_LOCK = '.lock'
+# In an entry's notes: why the job did not pass, and what a search tried.
+PROBLEMS = 'problems'
+PROBES = 'probes'
+
+
+@dataclasses.dataclass(frozen=True)
+class Directories:
+  """The directories that jobs write to.
+
+  Attributes:
+    store: The store of results, for jobs without a directory of their own.
+    results_dir: The directory that the user chose; None: the store.
+    several: True if there are several jobs, so that each gets a directory below
+      `results_dir`.
+  """
+
+  store: store_lib.Store
+  results_dir: str | None
+  several: bool
+
+  def stored(self, job: job_lib.Job) -> store_lib.Stored | None:
+    """Returns the result of a job of the same parameters, if it is there.
+
+    Raises:
+      OSError, ValueError: there is one that cannot be read.
+    """
+    if self.results_dir is None:
+      return self.store.find(job.id)
+    directory = self._directory(job)
+    try:
+      entry = entry_lib.read(directory)
+    except FileNotFoundError:
+      return None
+    if entry.id != job.id:
+      return None
+    return store_lib.Stored(entry, directory)
+
+  @contextlib.contextmanager
+  def begin(self, jobs: Sequence[job_lib.Job]) -> Iterator[list[job_lib.Job]]:
+    """Makes the jobs' directories, and keeps other jobs from them.
+
+    Yields:
+      The same jobs, each with its results_dir.
+
+    Raises:
+      locks.Busy: another job is at work there.
+      OSError: a directory cannot be made.
+    """
+    with contextlib.ExitStack() as stack:
+      yield [
+        dataclasses.replace(
+          job, results_dir=stack.enter_context(self._begin_one(job))
+        )
+        for job in jobs
+      ]
+
+  @contextlib.contextmanager
+  def _begin_one(self, job: job_lib.Job) -> Iterator[str]:
+    if self.results_dir is None:
+      name = f'{job.model}-{job.load.scenario}-{job.system.kind}'
+      with self.store.begin(job.id, name.lower()) as directory:
+        yield directory
+      return
+    directory = self._directory(job)
+    os.makedirs(directory, exist_ok=True)
+    with locks.held(os.path.join(directory, _LOCK), directory):
+      # What is there may be of another job; it is no result of this one.
+      with contextlib.suppress(FileNotFoundError):
+        os.remove(os.path.join(directory, entry_lib.FILE))
+      yield directory
+
+  def _directory(self, job: job_lib.Job) -> str:
+    assert self.results_dir is not None
+    if self.several:
+      return os.path.join(self.results_dir, job.load.scenario)
+    return self.results_dir
 
 
 class Recorder:
-  """Knows what the jobs of one session have in common."""
+  """Makes the entries of the jobs of one session."""
 
-  def __init__(self, config: config_lib.JobConfig):
-    """Looks at this machine and at what the jobs read.
+  def __init__(self, job: job_lib.Job):
+    """Reads the state of this machine and the inputs of the jobs.
 
     Args:
-      config: of the first of them.
+      job: The first of them.
 
     Raises:
       OSError: an input cannot be read.
       ValueError: the user describes the system by what there cannot be.
     """
-    self._hashes = _hashes(
-      dict(config.system.inputs) | dict(config.task.inputs)
-    )
-    overrides = dict(config.system_description)
-    if config.system.framework:
-      framework = description.framework(config.system.framework)
+    self._hashes = _hashes(dict(job.system.inputs) | dict(job.task.inputs))
+    overrides = dict(job.system_description)
+    if job.system.framework:
+      framework = description.framework(job.system.framework)
       overrides = {'framework': framework} | overrides
-    self._description = description.describe(config.system_preset, overrides)
+    self._description = description.describe(job.system_preset, overrides)
     self._versions = description.versions()
     self._governor = description.governor()
     self._began = entry_lib.now()
 
   def entry(
-    self, config: config_lib.JobConfig, outcome: outcome_lib.Outcome
+    self, job: job_lib.Job, outcome: outcome_lib.Outcome
   ) -> entry_lib.Entry:
-    """The entry of a scenario that has just ended.
+    """Returns the entry of a scenario that has just ended.
 
     Raises:
       OSError, ValueError: its logs cannot be read.
     """
     began, self._began = self._began, entry_lib.now()
     return entry_lib.Entry(
-      benchmark=config.task.benchmark,
-      model=config.model,
-      scenario=config.load.scenario,
-      round=config.load.round,
-      system=config.system.kind,
-      parameters=config.parameters,
-      command=config.command,
+      benchmark=job.task.benchmark,
+      model=job.model,
+      scenario=job.load.scenario,
+      round=job.load.round,
+      system=job.system.kind,
+      parameters=job.parameters,
+      command=job.command,
       began=began,
       ended=entry_lib.now(),
       versions=self._versions,
       hashes=self._hashes,
       description=nodes.described(
-        self._description, config.system_description, outcome.served
+        self._description, job.system_description, outcome.served
       ),
       governor=self._governor,
       accuracy=_accuracy(outcome),
-      performance=_performance(config, outcome),
+      performance=_performance(job, outcome),
       energy=outcome.energy,
       notes={
-        result_directories.PROBLEMS: outcome.problems(),
-        result_directories.PROBES: [str(probe) for probe in outcome.probes],
+        PROBLEMS: outcome.problems(),
+        PROBES: [str(probe) for probe in outcome.probes],
         entry_lib.SERVED: dict(outcome.served),
       },
     )
@@ -89,25 +169,27 @@ def _accuracy(outcome: outcome_lib.Outcome) -> entry_lib.Accuracy | None:
 
 
 def _performance(
-  config: config_lib.JobConfig, outcome: outcome_lib.Outcome
+  job: job_lib.Job, outcome: outcome_lib.Outcome
 ) -> entry_lib.Performance | None:
   if outcome.performance is None:
     return None
   return figures.performance(
     outcome.performance.directory,
-    config.load.scenario,
+    job.load.scenario,
     os.path.join(
-      config.results_dir, session.TIMELINES, f'{config_lib.PERFORMANCE}.csv'
+      job.results_dir, session.TIMELINES, f'{run_lib.PERFORMANCE}.csv'
     ),
   )
 
 
 def _hashes(inputs: Mapping[str, str]) -> dict[str, str]:
-  """SHA-256 by role of what lies on this machine."""
-  found = {}
-  for role, path in inputs.items():
-    if os.path.isdir(path):
-      found[role] = description.tree_sha256(path)
-    elif os.path.isfile(path):
-      found[role] = description.file_sha256(path)
-  return found
+  """Returns the SHA-256 of the inputs on this machine, by role."""
+  return {
+    role: (
+      description.tree_sha256(path)
+      if os.path.isdir(path)
+      else description.file_sha256(path)
+    )
+    for role, path in inputs.items()
+    if os.path.exists(path)
+  }

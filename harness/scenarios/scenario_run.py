@@ -10,6 +10,7 @@ import tempfile
 
 from harness.energy import energy
 from harness.loadgen import loadgen_log
+from harness.loadgen import run as run_lib
 from harness.loadgen import run_process
 from harness.loadgen import settings as settings_lib
 from harness.loadgen import timeline
@@ -18,13 +19,12 @@ from harness.results import judgement as judgement_lib
 from harness.results import scoring
 from harness.rules import requirements
 from harness.rules import rounds
-from harness.scenarios import config as config_lib
+from harness.scenarios import job as job_lib
 from harness.scenarios import load as load_lib
 from harness.scenarios import outcome as outcome_lib
+from harness.scenarios import search
 from harness.scenarios import session as session_lib
 from harness.scenarios import tasks
-from harness.scenarios.speed import search
-from harness.scenarios.speed import targets
 from harness.submission import job_result
 from harness.submission.content import compliance
 from serve import progress as progress_lib
@@ -88,18 +88,18 @@ _SERVER_SHARE_SHORT = 0.35
 
 
 class ScenarioRun:
-  """Runs a JobConfig in a session. Use once."""
+  """Runs a job in a session. Use once."""
 
   def __init__(
     self,
-    config: config_lib.JobConfig,
+    job: job_lib.Job,
     session: session_lib.Session,
     progress: progress_lib.Progress,
   ):
-    self._config = config
+    self._job = job
     self._session = session
     self._progress = progress
-    self._load = config.load
+    self._load = job.load
     self._speed = load_lib.Speed()
     self._warm = False
 
@@ -110,20 +110,20 @@ class ScenarioRun:
       errors.HarnessError: a process or a run failed.
       ValueError: a setting cannot be used.
     """
-    config = self._config
+    job = self._job
     result = outcome_lib.Outcome(
       judged=self._load.execution_mode != load_lib.TEST,
       served=self._session.served,
     )
     self._look_up()
-    if config_lib.FIND_PERFORMANCE in config.modes:
+    if load_lib.FIND_PERFORMANCE in job.modes:
       self._try_out()
       found = search.search(
         self._load.scenario, self._speed, self._probe, self._progress
       )
       self._speed = found.speed
-      if config.targets_path:
-        targets.keep(config.targets_path, config.targets_key, found.speed)
+      if job.targets_path:
+        search.keep(job.targets_path, job.targets_key, found.speed)
         self._progress.stage(f'kept for later runs: {found.speed}')
       result = dataclasses.replace(
         result,
@@ -133,12 +133,12 @@ class ScenarioRun:
       )
     if self._load.needs_target and self._speed == load_lib.Speed():
       self._try_out()
-    if config_lib.ACCURACY in config.modes:
+    if run_lib.ACCURACY in job.modes:
       judgement, seconds = self._accuracy()
       result = dataclasses.replace(
         result, judgement=judgement, accuracy_seconds=seconds
       )
-    if config_lib.PERFORMANCE in config.modes:
+    if run_lib.PERFORMANCE in job.modes:
       with energy.Meter() as meter:
         log = self._performance()
       for problem in meter.problems:
@@ -146,23 +146,23 @@ class ScenarioRun:
       result = dataclasses.replace(
         result, performance=log, energy=meter.joules()
       )
-    if config_lib.COMPLIANCE in config.modes:
+    if load_lib.COMPLIANCE in job.modes:
       self._compliance()
     return result
 
   def _settings(self, **changes) -> settings_lib.RunSettings:
     settings = load_lib.run_settings(
       self._load,
-      self._config.task.benchmark,
-      self._config.task.sample_count,
+      self._job.task.benchmark,
+      self._job.task.sample_count,
       self._speed,
     )
     return dataclasses.replace(settings, **changes)
 
   def _look_up(self) -> None:
     """Takes the speed that an earlier search found."""
-    config = self._config
-    found = targets.find(config.targets_path, config.targets_key)
+    job = self._job
+    found = search.find(job.targets_path, job.targets_key)
     given = self._load.target_qps
     if self._load.streams:
       given = self._load.target_latency_ms
@@ -180,7 +180,7 @@ class ScenarioRun:
       rate = self._rate_of_trial()
       self._speed = load_lib.Speed(
         target_qps=rate * self._server_share
-        if self._load.scenario == rounds.SERVER
+        if self._load.rules.bounded
         else settings_lib.target_qps_from_rate(rate)
       )
     self._progress.stage(f'the trial says: {self._speed}')
@@ -190,7 +190,7 @@ class ScenarioRun:
     """Part of the trial's rate that a Server run sends."""
     bound = self._load.target_latency_ms
     if bound is None:
-      bound = rounds.SERVER_LATENCY_MS[self._config.task.benchmark]
+      bound = rounds.SERVER_LATENCY_MS[self._job.task.benchmark]
     return _SERVER_SHARE_SHORT if bound < _SHORT_BOUND_MS else _SERVER_SHARE
 
   def _rate_of_trial(self) -> float:
@@ -219,15 +219,13 @@ class ScenarioRun:
       max_query_count=_TRIAL_QUERIES,
       target_latency_ms=1.0,
     )
-    key = 'result_50.00_percentile_latency_ns'
-    if self._load.scenario == rounds.MULTI_STREAM:
-      key = 'result_50.00_percentile_per_query_latency_ns'
+    key = self._load.rules.latency_key('50.00')
     latency = figures.number(log, key) / 1e6
     return latency if self._settings().issues_equally else latency / 4
 
   def _trial(self, scenario: str, **changes):
     return self._loadgen(
-      config_lib.PERFORMANCE,
+      run_lib.PERFORMANCE,
       'trial',
       'trial',
       self._settings(
@@ -247,8 +245,8 @@ class ScenarioRun:
     """One run of a search."""
     self._speed = speed
     _, log = self._loadgen(
-      config_lib.PERFORMANCE,
-      os.path.join(config_lib.PERFORMANCE, 'run_1'),
+      run_lib.PERFORMANCE,
+      os.path.join(run_lib.PERFORMANCE, 'run_1'),
       f'probe {number}',
       self._settings(
         target_qps=speed.target_qps,
@@ -259,9 +257,9 @@ class ScenarioRun:
       log,
       timeline.read(
         os.path.join(
-          self._config.results_dir,
+          self._job.results_dir,
           session_lib.TIMELINES,
-          f'{config_lib.PERFORMANCE}.csv',
+          f'{run_lib.PERFORMANCE}.csv',
         )
       ),
     )
@@ -269,14 +267,14 @@ class ScenarioRun:
   def _accuracy(self) -> tuple[judgement_lib.Judgement, float]:
     """Every sample once, judged; also how long that took."""
     status, log = self._loadgen(
-      config_lib.ACCURACY,
-      config_lib.ACCURACY,
+      run_lib.ACCURACY,
+      run_lib.ACCURACY,
       'accuracy run',
       self._settings(),
     )
     _check(log, 'accuracy run')
     if (
-      self._load.scenario == rounds.OFFLINE
+      self._load.rules.at_once
       and self._speed.target_qps is None
       and status.seconds > 0
     ):
@@ -285,15 +283,15 @@ class ScenarioRun:
         target_qps=settings_lib.target_qps_from_rate(rate)
       )
     self._progress.stage('scoring')
-    judgement = self._config.task.judge(
+    judgement = self._job.task.judge(
       log.directory, self._session.exact, self._session.other_search
     )
     return judgement, status.seconds
 
   def _performance(self) -> loadgen_log.RunLog:
     _, log = self._loadgen(
-      config_lib.PERFORMANCE,
-      os.path.join(config_lib.PERFORMANCE, 'run_1'),
+      run_lib.PERFORMANCE,
+      os.path.join(run_lib.PERFORMANCE, 'run_1'),
       'performance run',
       self._settings(),
     )
@@ -302,20 +300,20 @@ class ScenarioRun:
   def _compliance(self) -> None:
     """Repeats the performance run for each test that the round asks for."""
     for test in requirements.compliance_tests(
-      self._load.round, self._config.model
+      self._load.round, self._job.model
     ):
       _, log = self._loadgen(
-        config_lib.PERFORMANCE,
+        run_lib.PERFORMANCE,
         os.path.join(job_result.COMPLIANCE, test),
         f'compliance run {test}',
         self._settings(),
         test,
       )
       _check(log, f'compliance run {test}')
-      accuracy = os.path.join(self._config.results_dir, config_lib.ACCURACY)
+      accuracy = os.path.join(self._job.results_dir, run_lib.ACCURACY)
       if test == compliance.TEST01 and os.path.isdir(accuracy):
         if _write_scores(
-          self._config.task,
+          self._job.task,
           pathlib.Path(accuracy),
           pathlib.Path(log.directory),
           self._session.exact,
@@ -327,9 +325,9 @@ class ScenarioRun:
   def _loadgen(self, mode, name, label, settings, test=None):
     warm_up, self._warm = not self._warm, True
     return self._session.run(
-      self._config,
+      self._job,
       mode,
-      os.path.join(self._config.results_dir, name),
+      os.path.join(self._job.results_dir, name),
       settings,
       label=label,
       warm_up=warm_up,
@@ -338,8 +336,8 @@ class ScenarioRun:
 
 
 def run_jobs(
-  configs: Sequence[config_lib.JobConfig], progress: progress_lib.Progress
-) -> Iterator[tuple[config_lib.JobConfig, outcome_lib.Outcome]]:
+  jobs: Sequence[job_lib.Job], progress: progress_lib.Progress
+) -> Iterator[tuple[job_lib.Job, outcome_lib.Outcome]]:
   """Runs jobs that share a system and yields the outcome of each at once.
 
   Nothing that was started is left when the iteration ends or raises.
@@ -349,13 +347,13 @@ def run_jobs(
     SaxError: The cell refused something.
     ValueError: A setting cannot be used.
   """
-  first = configs[0]
+  first = jobs[0]
   log_dir = os.path.join(first.results_dir, 'logs')
   with session_lib.started(first.system, log_dir, progress) as session:
-    for config in configs:
-      os.makedirs(config.results_dir, exist_ok=True)
-      run = ScenarioRun(config, session, progress)
-      yield config, run.run()
+    for job in jobs:
+      os.makedirs(job.results_dir, exist_ok=True)
+      run = ScenarioRun(job, session, progress)
+      yield job, run.run()
 
 
 def _check(log: loadgen_log.RunLog, label: str) -> None:

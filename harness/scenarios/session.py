@@ -2,20 +2,21 @@
 
 from collections.abc import Iterator
 import contextlib
-import json
 import os
 import shutil
 import tempfile
+from typing import Any
 
 from harness import errors
 from harness.loadgen import loadgen_log
+from harness.loadgen import run as run_lib
 from harness.loadgen import run_process
-from harness.loadgen import run_status
 from harness.loadgen import settings as settings_lib
 from harness.results import scoring
-from harness.scenarios import config as config_lib
+from harness.scenarios import job as job_lib
 from harness.submission.content import compliance
 from harness.systems import launch
+from saxml_ext.common import files
 from serve import children
 from serve import programs
 from serve import progress as progress_lib
@@ -73,7 +74,7 @@ class Session:
     served: what a cell says that it serves; see launch.Started.
   """
 
-  def __init__(self, place: launch.Workplace, started: launch.Started):
+  def __init__(self, place: launch.Place, started: launch.Started):
     self._place = place
     self._started = started
     self.exact = started.exact
@@ -83,7 +84,7 @@ class Session:
 
   def run(
     self,
-    config: config_lib.JobConfig,
+    job: job_lib.Job,
     mode: str,
     directory: str,
     settings: settings_lib.RunSettings,
@@ -91,33 +92,38 @@ class Session:
     label: str,
     warm_up: bool = False,
     test: str | None = None,
-  ) -> tuple[run_status.RunStatus, loadgen_log.RunLog]:
-    """One LoadGen run; returns its last status and its logs.
+  ) -> tuple[run_lib.RunStatus, loadgen_log.RunLog]:
+    """Runs LoadGen once; returns its last status and its logs.
 
     Args:
-      config: the job that the run is of.
+      job: The job that the run is of.
       mode: accuracy or performance.
-      directory: gets LoadGen's logs; those of an earlier run are removed.
-      settings: of LoadGen.
-      label: what progress lines call it.
-      warm_up: whether the system is warmed up as the job's load says.
-      test: name of the compliance test that the run is; None: of none.
+      directory: The directory for LoadGen's logs; those of an earlier run are
+        removed.
+      settings: LoadGen's settings.
+      label: The name of the run in lines of progress.
+      warm_up: True if the system is warmed up as the job's load asks.
+      test: The name of the compliance test that the run is; None: no test.
 
     Raises:
-      run_process.RunError: the run failed, or LoadGen logged errors.
-      children.ChildError: a process ended.
+      run_process.RunError: The run failed, or LoadGen logged errors.
+      children.ChildError: A process ended.
     """
     loadgen_log.clear(directory)
     stale = os.path.join(directory, scoring.ACCURACY_FILE)
     if os.path.exists(stale):
       os.remove(stale)
+    run = self.specification(job, mode, directory, settings, warm_up, test)
+    path = os.path.join(directory, run_lib.FILE)
+    files.write_json(path, run)
     progress = self._place.progress
     progress.stage(f'{label}: LoadGen {settings.scenario}')
+    self._runs += 1
     child = self._place.group.start_piped(
       label,
-      self._command(config, mode, directory, settings, warm_up, test),
+      programs.command(self._started.program, {}, words=[path]),
       os.path.join(
-        self._place.log_dir, f'loadgen_{self._name(test or mode)}.log'
+        self._place.log_dir, f'loadgen_{self._runs:02d}_{test or mode}.log'
       ),
     )
     with disk_errors(directory):
@@ -126,50 +132,41 @@ class Session:
     progress.stage(f'{label}: {status.done} samples in {status.seconds:.1f} s')
     return status, log
 
-  def _name(self, mode: str) -> str:
-    self._runs += 1
-    return f'{self._runs:02d}_{mode}'
-
-  def _command(
+  def specification(
     self,
-    config: config_lib.JobConfig,
+    job: job_lib.Job,
     mode: str,
     directory: str,
     settings: settings_lib.RunSettings,
     warm_up: bool,
     test: str | None,
-  ) -> programs.Command:
-    """How to start a run, whose user.conf is written."""
-    user_conf = os.path.join(config.results_dir, USER_CONF)
+  ) -> run_lib.Run[Any]:
+    """Returns the specification of a run, whose user.conf is written."""
+    load = job.load
+    user_conf = os.path.join(job.results_dir, USER_CONF)
     with open(user_conf, 'w', encoding='utf-8') as file:
-      file.write(settings.user_conf + config.load.user_conf_extra)
-    timeline = os.path.join(
-      config.results_dir, TIMELINES, f'{test or mode}.csv'
-    )
+      file.write(settings.user_conf + load.user_conf_extra)
     attributes = dict(settings.attributes)
     audit_conf = ''
     if test:
       attributes |= compliance.attributes(test, settings.round)
       audit_conf = _audit_conf(test, directory)
-    flags = {
-      'benchmark': settings.benchmark,
-      'scenario': settings.scenario,
-      'mode': mode,
-      'user_conf': user_conf,
-      'loadgen_attributes': json.dumps(attributes),
-      'audit_conf': audit_conf,
-      'output_dir': directory,
-      'timeline': timeline,
-      'buffer_count': settings.buffer_count,
-      'concurrency': config.load.in_flight(self._started.slots),
-      'silence_secs': config.load.silence_secs,
-    }
-    if warm_up and config.load.warm_up:
-      flags['warm_up'] = config.load.warm_up
-      flags['warm_up_rest_secs'] = config.load.warm_up_rest_secs
-    return programs.command(
-      self._started.program,
-      flags | dict(config.task.flags) | dict(self._started.flags),
+    return run_lib.Run(
+      benchmark=settings.benchmark,
+      scenario=settings.scenario,
+      mode=mode,
+      user_conf=user_conf,
+      output_dir=directory,
+      concurrency=load.in_flight(self._started.slots),
+      silence_secs=load.silence_secs,
+      system=self._started.system,
+      samples=job.task.samples,
+      loadgen_attributes=attributes,
+      audit_conf=audit_conf,
+      timeline=os.path.join(job.results_dir, TIMELINES, f'{test or mode}.csv'),
+      buffer_count=settings.buffer_count,
+      warm_up=load.warm_up if warm_up else '',
+      warm_up_rest_secs=load.warm_up_rest_secs if warm_up else 0.0,
     )
 
 
@@ -186,7 +183,7 @@ def _audit_conf(test: str, directory: str) -> str:
 
 @contextlib.contextmanager
 def started(
-  system: launch.Launcher, log_dir: str, progress: progress_lib.Progress
+  system: launch.System, log_dir: str, progress: progress_lib.Progress
 ) -> Iterator[Session]:
   """Starts a system; nothing of it is left after the `with` block.
 
@@ -198,6 +195,6 @@ def started(
     tempfile.TemporaryDirectory(prefix='sax_cell_') as work_dir,
     children.Children() as group,
   ):
-    place = launch.Workplace(group, work_dir, log_dir, progress)
+    place = launch.Place(group, work_dir, log_dir, progress)
     yield Session(place, system.start(place))
     progress.stage('stopping what was started')

@@ -1,18 +1,56 @@
-"""What a benchmark's runs are about: its samples, and who judges the answers."""
+"""The samples of a job, by its flags, and who judges the answers.
+
+What is not given comes with the model that answers: its tokenizer or vocabulary
+lies beside its checkpoint, and its serving params say how long a prompt may be.
+"""
 
 from collections.abc import Mapping
-import dataclasses
+import json
 import os
 from typing import Protocol
 
+from absl import flags
+import msgspec
+
+from converters.hf import hub
+from harness.data import bundle
 from harness.data import summarization
 from harness.loadgen import loadgen_log
+from harness.loadgen import run as run_lib
+from harness.loadgen import run_flags
 from harness.results import comparison as comparison_lib
 from harness.results import judgement
 from harness.results import scoring
 from harness.rules import requirements
 from harness.rules import rounds
+from harness.systems import launch
+from harness.systems import served
+from saxml_ext.common import user_path
 from saxml_ext.evaluation import tokenizer as tokenizer_lib
+
+_TOKENIZERS = ('tokenizer.json', 'vocab.json')
+_VOCABULARIES = ('vocab.txt',)
+
+_REFERENCE_PATH = flags.DEFINE_string(
+  'reference_path',
+  None,
+  'Recorded answers and scores to compare with. Default: the bundled reference'
+  ' when the bundled model answers the bundled set, else none.',
+)
+_ROUGE_TOLERANCE = flags.DEFINE_float(
+  'rouge_tolerance',
+  None,
+  "Greatest difference from the reference's ROUGE that passes. Default:"
+  f' {requirements.FLOAT32_TOLERANCE[rounds.GPTJ]} in float32; other formats must reach 99 % (gptj-99) or'
+  " 99.9 % (gptj-99.9) of the reference's ROUGE.",
+  lower_bound=0,
+)
+_REQUIRE_IDENTICAL = flags.DEFINE_bool(
+  'require_identical',
+  None,
+  "Pass only if every answer is the reference's, token for token. Default:"
+  ' where the serving params compute in float32.',
+)
 
 
 class Task(Protocol):
@@ -24,19 +62,19 @@ class Task(Protocol):
 
   @property
   def sample_count(self) -> int:
-    """Samples of the set."""
+    """The number of samples."""
 
   @property
-  def flags(self) -> Mapping[str, object]:
-    """Flags by which a LoadGen program gets the same samples."""
+  def samples(self) -> run_lib.Samples:
+    """The samples as run.json has them, for the process of LoadGen."""
 
   @property
   def inputs(self) -> Mapping[str, str]:
-    """Path by role of the files that decide the result."""
+    """The paths of the files that decide the result, by role."""
 
   @property
   def parameters(self) -> Mapping[str, object]:
-    """Whatever else of it decides the result."""
+    """The other settings that decide the result."""
 
   def judge(
     self, directory: str, exact: bool, other_search: str = ''
@@ -55,77 +93,56 @@ class Task(Protocol):
     """
 
 
-@dataclasses.dataclass(frozen=True)
-class JudgeRule:
-  """How GPT-J's answers are judged.
-
-  Attributes:
-    reference_path: the record; None compares with nothing.
-    rouge_tolerance: greatest difference from its ROUGE that passes; None:
-      the one of float32, else the share.
-    require_identical: whether every answer must be the reference's; None: if
-      the system computes in float32.
-    share: required share of its ROUGE for other formats than float32.
-    targets: least figures by name on the whole official set.
-  """
-
-  reference_path: str | None = None
-  rouge_tolerance: float | None = None
-  require_identical: bool | None = None
-  share: float = requirements.SHARES['gptj-99']
-  targets: Mapping[str, float] = dataclasses.field(default_factory=dict)
-
-
 class GPTJTask:
   """News articles to be summarized."""
 
   benchmark = rounds.GPTJ
 
-  def __init__(self, source: summarization.Source, rule: JudgeRule):
-    """Reads the inputs, so that a wrong one is told before anything starts.
+  def __init__(
+    self,
+    samples: run_lib.Samples,
+    model: str = 'gptj-99',
+    reference_path: str | None = None,
+    rouge_tolerance: float | None = None,
+    require_identical: bool | None = None,
+  ):
+    """Reads the inputs, so that a mistake is reported before anything starts.
+
+    Args:
+      samples: The articles.
+      model: The name of the model as it is submitted.
+      reference_path: The recorded answers; None: there is no reference.
+      rouge_tolerance: The greatest difference from the reference's ROUGE that
+        passes; None: the one of float32, or the share that `model` asks for.
+      require_identical: True if every answer must be the reference's; None:
+        if the system computes in float32.
 
     Raises:
-      OSError, ValueError: an input cannot be used.
+      OSError, ValueError: An input cannot be used.
     """
-    self._source = source
-    self._rule = rule
-    self._task = source.load()
+    self._task = summarization.load(*msgspec.structs.astuple(samples))
+    self.sample_count = len(self._task.articles)
+    self.samples = msgspec.structs.replace(
+      samples, sample_count=self.sample_count
+    )
+    self._model = model
+    self._tolerance = rouge_tolerance
+    self._identical = require_identical
+    self.inputs = {
+      'dataset': samples.dataset_path,
+      'tokenizer': samples.tokenizer_path,
+    }
     self._reference = None
-    if rule.reference_path:
+    if reference_path:
+      self.inputs['reference'] = reference_path
       self._reference = comparison_lib.load_reference(
-        rule.reference_path, self._task.highlights, self._task.tokenizer
+        reference_path, self._task.highlights, self._task.tokenizer
       )
-
-  @property
-  def sample_count(self) -> int:
-    return len(self._task.articles)
-
-  @property
-  def flags(self) -> Mapping[str, object]:
-    return {
-      'dataset_path': self._source.dataset_path,
-      'tokenizer_path': self._source.tokenizer_path,
-      'max_input_length': self._source.max_input_length,
+    self.parameters = {
+      'max_input_length': samples.max_input_length,
       'sample_count': self.sample_count,
-    }
-
-  @property
-  def inputs(self) -> Mapping[str, str]:
-    paths = {
-      'dataset': self._source.dataset_path,
-      'tokenizer': self._source.tokenizer_path,
-    }
-    if self._rule.reference_path:
-      paths['reference'] = self._rule.reference_path
-    return paths
-
-  @property
-  def parameters(self) -> Mapping[str, object]:
-    return {
-      'max_input_length': self._source.max_input_length,
-      'sample_count': self.sample_count,
-      'rouge_tolerance': self._rule.rouge_tolerance,
-      'require_identical': self._rule.require_identical,
+      'rouge_tolerance': rouge_tolerance,
+      'require_identical': require_identical,
     }
 
   def judge(
@@ -135,7 +152,7 @@ class GPTJTask:
       os.path.join(directory, loadgen_log.ACCURACY_LOG),
       self._task.highlights,
       self._task.tokenizer,
-      clean_up=tokenizer_lib.cleans_up(self._source.tokenizer_path),
+      clean_up=tokenizer_lib.cleans_up(self.samples.tokenizer_path),
     )
     return comparison_lib.compare(
       scored,
@@ -148,19 +165,20 @@ class GPTJTask:
     self, exact: bool, other_search: str
   ) -> comparison_lib.Rule:
     """Returns what the answers are held to; see `judge`."""
-    rule, count = self._rule, rounds.FULL_SET[rounds.GPTJ]
+    count = rounds.FULL_SET[rounds.GPTJ]
     official = self.sample_count == count
-    least = dict(rule.targets) if official else {}
+    least = dict(requirements.ACCURACY[self._model]) if official else {}
     notes = [f'the published target for {count} articles'] if official else []
     alike = self._reference is not None and not other_search
-    tolerance = rule.rouge_tolerance
+    tolerance = self._tolerance
     if tolerance is None and alike and exact:
       tolerance = requirements.FLOAT32_TOLERANCE[rounds.GPTJ]
     elif tolerance is None and alike and not official:
       assert self._reference is not None
-      least |= self._reference.shares(rule.share)
-      notes.append(f"{100 * rule.share:g} % of the reference's figures")
-    identical = rule.require_identical
+      share = requirements.SHARES[self._model]
+      least |= self._reference.shares(share)
+      notes.append(f"{100 * share:g} % of the reference's figures")
+    identical = self._identical
     if identical is None:
       identical = alike and exact
     if not notes and tolerance is None:
@@ -171,3 +189,137 @@ class GPTJTask:
         ' the official set, and no reference is recorded (--reference_path)'
       )
     return comparison_lib.Rule(tolerance, identical, least, '; '.join(notes))
+
+
+def task(model: str, system: launch.System) -> Task:
+  """Returns the task that the flags describe, its inputs read.
+
+  Args:
+    model: The name of the model as it is submitted.
+    system: The system that answers.
+
+  Raises:
+    OSError, ValueError: An input cannot be used.
+    SaxError: The running cell does not tell what it serves.
+  """
+  bundled = not run_flags.DATASET_PATH.value and _is_bundled(system)
+  if rounds.MODELS[model] == rounds.BERT:
+    return _bert(model, system, bundled)
+  reference = _reference(bundle.reference_path() if bundled else None)
+  for flag in (_ROUGE_TOLERANCE, _REQUIRE_IDENTICAL):
+    if flag.value is not None and not reference:
+      raise ValueError(
+        f'--{flag.name}={flag.value} has no effect without recorded answers to'
+        ' compare with: give --reference_path, or leave it out'
+      )
+  return GPTJTask(
+    _articles(system),
+    model,
+    reference,
+    _ROUGE_TOLERANCE.value,
+    _REQUIRE_IDENTICAL.value,
+  )
+
+
+def _articles(system: launch.System) -> run_lib.Samples:
+  """Returns the articles, by the flags and by the model."""
+  length = run_flags.MAX_INPUT_LENGTH.value
+  directory, longest = '', None
+  if not (run_flags.TOKENIZER_PATH.value and length):
+    directory, longest = _model(system)
+  most = requirements.MAX_INPUT_LENGTH
+  return run_flags.fill(
+    run_lib.Samples,
+    dataset_path=user_path.resolve(run_flags.DATASET_PATH.value)
+    or bundle.eval_path(),
+    tokenizer_path=_tokenizer() or _beside(directory, _TOKENIZERS),
+    max_input_length=length or min(longest or most, most),
+  )
+
+
+def _model(system: launch.System) -> tuple[str, int | None]:
+  """Returns a GPT-J's directory, and its longest prompt if that is known."""
+  if isinstance(system, launch.NetworkSut):
+    return '', None
+  if isinstance(system, launch.RunningCell):
+    model = served.ask(system.model_path, system.sax_root)
+    return model.checkpoint, model.max_input_length
+  directory = system.inputs['checkpoint']
+  if isinstance(system, launch.OwnCell | launch.Engine):
+    model = served.Served(system.params, system.overrides)
+    return directory, model.max_input_length
+  if _is_bundled(system):
+    return directory, bundle.MAX_INPUT_LENGTH
+  config = os.path.join(directory, 'config.json')
+  if not os.path.isfile(config):
+    return directory, None  # The reference says what it misses.
+  with open(config, encoding='utf-8') as file:
+    positions = json.load(file).get('n_positions')
+  return directory, positions and positions - requirements.MAX_NEW_TOKENS
+
+
+def _is_bundled(system: launch.System) -> bool:
+  """Returns True if the job starts the system, with the bundled model."""
+  return system.inputs.get('checkpoint') in (
+    bundle.model_dir(),
+    bundle.bert_model_dir(),
+  )
+
+
+def _beside(checkpoint: str, names: tuple[str, ...]) -> str:
+  """Returns the file of one of the names in or above a checkpoint.
+
+  Raises:
+    ValueError: There is none.
+  """
+  for directory in (checkpoint, os.path.dirname(checkpoint.rstrip('/'))):
+    for name in names:
+      path = os.path.join(directory, name)
+      if directory and os.path.isfile(path):
+        return path if path.endswith(names[0]) else directory
+  where = f'beside the checkpoint {checkpoint}' if checkpoint else 'known'
+  raise ValueError(
+    f'no {" or ".join(names)} is {where}, so that prompts cannot be made for'
+    ' this model: give --tokenizer_path'
+  )
+
+
+def _tokenizer() -> str | None:
+  """Returns the tokenizer that the flag names; None if it names none.
+
+  Raises:
+    ValueError: It is on the Hugging Face hub and cannot be fetched.
+  """
+  name = run_flags.TOKENIZER_PATH.value
+  return hub.locate_tokenizer(name) if name else None
+
+
+def _vocabulary() -> str | None:
+  """Returns the vocab.txt that the flag names; None if it names none."""
+  path = _tokenizer()
+  if path and os.path.isdir(path):
+    return os.path.join(path, *_VOCABULARIES)
+  return path
+
+
+def _bert(model: str, system: launch.System, bundled: bool) -> Task:
+  # pylint: disable=g-import-not-at-top
+  from harness.bert import task as bert_task  # Brings transformers along.
+
+  return bert_task.BertTask(
+    run_lib.Samples(
+      user_path.resolve(run_flags.DATASET_PATH.value)
+      or bundle.bert_squad_path(),
+      _vocabulary() or _beside(system.inputs['checkpoint'], _VOCABULARIES),
+      sample_count=run_flags.SAMPLE_COUNT.value,
+    ),
+    model,
+    _reference(bundle.bert_reference_path() if bundled else None),
+  )
+
+
+def _reference(default: str | None) -> str | None:
+  """Returns the recorded reference that is asked for; None without one."""
+  if _REFERENCE_PATH.value is None:
+    return default
+  return user_path.resolve(_REFERENCE_PATH.value) or None

@@ -6,9 +6,8 @@ from absl.testing import absltest
 import numpy as np
 
 from harness.data import bundle
-from harness.data import summarization
 from harness.loadgen import loadgen_log
-from harness.rules import requirements
+from harness.loadgen import run as run_lib
 from harness.rules import rounds
 from harness.scenarios import tasks
 from saxml_ext.evaluation import tokenizer as tokenizer_lib
@@ -32,8 +31,7 @@ class GPTJTaskTest(absltest.TestCase):
 
   def _task(self, dataset_path: str, count=0, **rule) -> tasks.GPTJTask:
     return tasks.GPTJTask(
-      summarization.Source(dataset_path, bundle.tokenizer_path(), 9, count),
-      tasks.JudgeRule(**rule),
+      run_lib.Samples(dataset_path, bundle.tokenizer_path(), 9, count), **rule
     )
 
   def _log(self, count: int, answer: str) -> None:
@@ -52,11 +50,7 @@ class GPTJTaskTest(absltest.TestCase):
     self.enter_context(mock.patch.dict(rounds.FULL_SET, {rounds.GPTJ: 3}))
     path = self._articles(3)
     for model in ('gptj-99', 'gptj-99.9'):
-      task = self._task(
-        path,
-        share=requirements.SHARES[model],
-        targets=requirements.ACCURACY[model],
-      )
+      task = self._task(path, model=model)
       self._log(3, 'a dog')
       judged = task.judge(self._dir, exact=False)
       self.assertFalse(judged.passed)
@@ -73,9 +67,7 @@ class GPTJTaskTest(absltest.TestCase):
 
   def test_other_sets_are_not_judged_without_a_reference(self):
     self._log(3, 'a dog')
-    judged = self._task(
-      self._articles(3), targets=requirements.ACCURACY['gptj-99']
-    ).judge(self._dir, exact=False)
+    judged = self._task(self._articles(3)).judge(self._dir, exact=False)
     self.assertTrue(judged.passed)
     self.assertIn(
       'not judged: 3 samples are not the 13368 of the official', judged.verdict
@@ -100,7 +92,9 @@ class GPTJTaskTest(absltest.TestCase):
 
   def test_other_formats_need_a_share_of_the_reference(self):
     self._log(2, 'a dog')
-    problems = self._bundled(share=0.999).judge(self._dir, False).problems()
+    problems = (
+      self._bundled(model='gptj-99.9').judge(self._dir, False).problems()
+    )
     self.assertLen(problems, 3)
     self.assertIn("99.9 % of the reference's figures", problems[0])
     with open(bundle.reference_path(), encoding='utf-8') as file:

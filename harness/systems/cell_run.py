@@ -1,17 +1,31 @@
-"""One LoadGen run against a model of a running cell."""
+"""One LoadGen run against a model of a running Sax cell.
 
-from collections.abc import Sequence
+An answer comes whole, by Generate, unless streams are asked for: then it comes
+by GenerateStream, and the time of its first token is known. Models stream that
+are published with ENABLE_GENERATE_STREAM. The answer of a beam search, which the
+benchmark asks for, is streamed as far as all beams agree on it.
+"""
 
-from absl import flags
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from concurrent import futures
+import contextlib
+import functools
+import threading
+
 import grpc
+import msgspec
+import numpy as np
 
 from harness.data import summarization
-from harness.data import summarization_flags
+from harness.loadgen import run as run_lib
+from harness.loadgen import run_flags
 from harness.loadgen import runner
-from harness.loadgen import target
-from harness.network import sut_name
-from harness.systems import cell
+from harness.loadgen import system
+from harness.network import client as network_client
+from harness.systems import launch
 from saxml_ext.client import sax
+from saxml_ext.client import sax_aio
 from saxml_ext.common import grpc_util
 from saxml_ext.common import program
 from saxml_ext.protobuf import common_pb2
@@ -20,9 +34,181 @@ from saxml_ext.protobuf import modelet_pb2_grpc
 
 _ANSWER_SECS = 60.0
 
+# The silence watch is what ends a run. The deadline only tells the server when
+# nobody can be waiting any more; a request may spend most of its time in the
+# server's queue, so it must be far longer.
+_DEADLINE_FACTOR = 20
 
-def network_name(target: target.Target) -> str:
+# (new text, bytes of the text so far to keep before it, scores of the new text)
+# of one sample, as of `saxml_ext.client.sax_aio`.
+_Item = tuple[str, int, list[float]]
+
+
+class Streams:
+  """Requests whose answers grow. Thread-safe."""
+
+  def __init__(
+    self, open_stream: Callable[[str], AsyncGenerator[list[_Item], None]]
+  ):
+    """Starts the thread, which ends with the process.
+
+    Args:
+      open_stream: sends a prompt; yields messages, an item per sample. Called
+        on the event loop.
+    """
+    self._open = open_stream
+    self._loop = asyncio.new_event_loop()
+    threading.Thread(
+      target=self._loop.run_forever, name='streams', daemon=True
+    ).start()
+
+  def generate(
+    self, prompt: str, on_first_token: Callable[[], None]
+  ) -> 'futures.Future[list[tuple[str, float]]]':
+    """Sends a prompt.
+
+    Args:
+      prompt: in the form that the model takes.
+      on_first_token: called once, at the first message that has text.
+
+    Returns:
+      A future of (text, score) per sample, in the server's order, as a model's
+      `Generate` returns them.
+    """
+    return asyncio.run_coroutine_threadsafe(
+      self._read(prompt, on_first_token), self._loop
+    )
+
+  async def _read(
+    self, prompt: str, on_first_token: Callable[[], None]
+  ) -> list[tuple[str, float]]:
+    texts: list[bytes] = []
+    scores: list[float] = []
+    told = False
+    async with contextlib.aclosing(self._open(prompt)) as messages:
+      async for items in messages:
+        if not told and any(text for text, _, _ in items):
+          told = True
+          on_first_token()
+        _grow(texts, scores, items)
+    return [(t.decode(), score) for t, score in zip(texts, scores, strict=True)]
+
+
+def _grow(
+  texts: list[bytes], scores: list[float], items: Sequence[_Item]
+) -> None:
+  """Adds a message to the text in UTF-8 and the score of each sample.
+
+  Raises:
+    ValueError: the message is of fewer samples than the one before. There may
+      be more, as a beam search tells of its best answer alone until its end.
+  """
+  more = len(items) - len(texts)
+  texts += [b''] * more
+  scores += [0.0] * more
+  if more < 0:
+    raise ValueError(
+      f'a stream of {len(texts)} samples sent a message of {len(items)}; the'
+      ' server is not one of Sax, or it failed'
+    )
+  for i, (text, keep, new) in enumerate(items):
+    texts[i] = texts[i][:keep] + text.encode()
+    scores[i] += new[0]  # Of several kinds, the first is log p.
+
+
+# What the client returns for a prompt: (text, score), the best first.
+Answers = list[tuple[str, float]]
+
+# Sends one prompt to a model, and may call the other argument once, when the
+# first token of the answer is there.
+Generate = Callable[[str, Callable[[], None]], 'futures.Future[Answers]']
+
+
+class CellSystem:
+  """Sends prompts to the cell; answers come on the client's threads."""
+
+  def __init__(
+    self,
+    generate: Generate,
+    prompts: Sequence[str],
+    end_ids: Collection[int] = (),
+  ):
+    """Creates it.
+
+    Args:
+      generate: sends prompts to the model.
+      prompts: prompt by sample index, in the form that the model takes.
+      end_ids: ids that end an answer; what LoadGen logs stops before the first.
+    """
+    self._generate = generate
+    self._prompts = prompts
+    self._end_ids = frozenset(end_ids)
+
+  def answer(self, index: int, reply: system.Reply) -> None:
+    future = self._generate(self._prompts[index], reply.first_token)
+    future.add_done_callback(functools.partial(self._answered, reply))
+
+  def close(self) -> None:
+    """The client's connections end with the process."""
+
+  def _answered(
+    self, reply: system.Reply, future: 'futures.Future[Answers]'
+  ) -> None:
+    try:
+      ids = token_ids(future.result(), self._end_ids)
+    except Exception as error:  # Whatever it is ends the run, with its name.
+      reply.failed(error)
+      return
+    reply.done(system.Answer(np.array(ids, np.int64), len(ids)))
+
+
+def generator(
+  model_id: str, sax_root: str, timeout_secs: float, stream: bool = False
+) -> Generate:
+  """Returns how to send prompts to a published model.
+
+  Args:
+    model_id: The id of the model.
+    sax_root: The root directory of the cell's files; '': $SAX_ROOT.
+    timeout_secs: The deadline of a request.
+    stream: True if answers are streamed, so that the times of their first
+      tokens are known; the model must stream, see above.
+  """
+  sax.SetRoot(sax_root or None)
+  options = sax.ModelOptions()
+  options.SetTimeout(timeout_secs)
+  if stream:
+    lm = sax_aio.Model(model_id).LM()
+    return Streams(lambda prompt: lm.GenerateStream(prompt, options)).generate
+  model = sax.Model(model_id).LM()
+  return lambda prompt, on_first_token: model.GenerateAsync(prompt, options)
+
+
+def token_ids(answers: Answers, end_ids: Collection[int]) -> tuple[int, ...]:
+  """The best answer's token ids up to its end.
+
+  Raises:
+    ValueError: the model does not answer with token ids.
+  """
+  if not answers:
+    raise ValueError('the model returned no answer')
+  text = answers[0][0]
+  try:
+    ids = [int(word) for word in text.split(',')] if text else []
+  except ValueError as error:
+    raise ValueError(
+      f'the model returned {text[:60]!r}, not comma-separated token ids;'
+      ' publish it with tokenized serving params'
+    ) from error
+  return summarization.until_end(ids, end_ids)
+
+
+def network_name(model_id: str, sax_root: str) -> str:
   """Asks the admin server for the model, and each of its servers for itself.
+
+  Args:
+    model_id: The id of the model.
+    sax_root: The root directory of the cell's files.
 
   Returns:
     Such as "Network SUT: /sax/test/gptj (saxml_ext.params.gptj.TinyFP32 from
@@ -33,22 +219,22 @@ def network_name(target: target.Target) -> str:
     ConnectionError: a model server does not answer.
     ValueError: the model has no server, or one of them has not loaded it.
   """
-  sax.SetRoot(target.sax_root)
-  detail = sax.ListDetail(target.model_id, sax.AdminOptions(_ANSWER_SECS))
+  sax.SetRoot(sax_root)
+  detail = sax.ListDetail(model_id, sax.AdminOptions(_ANSWER_SECS))
   if not detail.addresses:
     raise ValueError(
-      f'{target.model_id} has no model server yet; wait until it has: saxutil'
-      f' ls {target.model_id}'
+      f'{model_id} has no model server yet; wait until it has: saxutil'
+      f' ls {model_id}'
     )
-  model = f'{target.model_id} ({detail.model} from {detail.ckpt})'
+  model = f'{model_id} ({detail.model} from {detail.ckpt})'
   nodes = sorted(detail.addresses)
   for address in nodes:
-    _check_loaded(address, target.model_id)
-  return sut_name.join({node: f'{model} on {node}' for node in nodes})
+    _check_loaded(address, model_id)
+  return network_client.join({node: f'{model} on {node}' for node in nodes})
 
 
 def _check_loaded(address: str, model_id: str) -> None:
-  """Has a model server say that it serves the model."""
+  """Raises an error if a model server does not serve the model."""
   with grpc_util.channel(address) as channel:
     try:
       status = modelet_pb2_grpc.ModeletStub(channel).GetStatus(
@@ -67,55 +253,31 @@ def _check_loaded(address: str, model_id: str) -> None:
     )
 
 
-_MODEL_PATH = flags.DEFINE_string(
-  'model_path', None, 'Model id, /sax/<cell>/<model>.'
-)
-_SAX_ROOT = flags.DEFINE_string(
-  'sax_root', None, "Root of the model's cell. Default: $SAX_ROOT."
-)
-_NETWORK = flags.DEFINE_enum(
-  'network',
-  None,
-  ['lon'],
-  "lon: the run is one of LoadGen over the network; LoadGen's log names the"
-  ' model and its servers as a Network SUT.',
-)
-_STREAM = flags.DEFINE_bool(
-  'stream',
-  False,
-  'Streams the answers, so that the timeline has the times of first tokens. For'
-  ' models that sample, on servers that stream; beam search does not.',
-)
-
-# The silence watch is what ends a run. The deadline only tells the server when
-# nobody can be waiting any more; a request may spend most of its time in the
-# server's queue, so it must be far longer.
-_DEADLINE_FACTOR = 20
-
-
 def main(argv: Sequence[str]) -> None:
-  del argv
-  runner.main(_subject)
+  run = runner.asked(argv, launch.RunningCell)
+  runner.main(lambda: _subject(run), run)
 
 
-def _subject() -> runner.Subject:
-  task = summarization_flags.load_as_given()
-  model = target.Target(_MODEL_PATH.value, _SAX_ROOT.value)
-  generate = cell.generator(
-    model, runner.silence_secs() * _DEADLINE_FACTOR, _STREAM.value
+def _subject(run: run_lib.Run[launch.RunningCell]) -> runner.Subject:
+  cell = run.system
+  if not cell.model_path:
+    raise ValueError('no --model_path is given, such as /sax/test/gptj')
+  task = summarization.load(*msgspec.structs.astuple(run.samples))
+  generate = generator(
+    cell.model_path,
+    cell.sax_root,
+    run.silence_secs * _DEADLINE_FACTOR,
+    cell.stream,
   )
   return runner.Subject(
-    cell.CellSystem(
-      generate, task.prompts, summarization.end_ids(task.tokenizer)
-    ),
+    CellSystem(generate, task.prompts, summarization.end_ids(task.tokenizer)),
     [len(prompt) for prompt in task.prompts],
-    (lambda: network_name(model)) if _NETWORK.value else None,
+    (lambda: network_name(cell.model_path, cell.sax_root))
+    if cell.network
+    else None,
   )
 
 
 if __name__ == '__main__':
-  runner.mark_flags_as_required()
-  flags.mark_flags_as_required(
-    ['model_path', 'tokenizer_path', 'max_input_length']
-  )
-  program.run(main)
+  run_flags.keep(run_lib.Run, run_lib.Samples, launch.RunningCell)
+  program.run(main, takes_words=True)

@@ -1,10 +1,15 @@
-from absl.testing import absltest
+from concurrent import futures
+import threading
 
-from harness.loadgen import target
+from absl.testing import absltest
+from absl.testing import parameterized
+
 from harness.systems import cell_run
+from harness.systems.testing import replies
 from saxml_ext.client.testing import fake_cell
 from saxml_ext.common import errors
 from saxml_ext.protobuf import common_pb2
+from saxml_ext.protobuf import lm_pb2
 
 
 class CellNameTest(absltest.TestCase):
@@ -12,13 +17,13 @@ class CellNameTest(absltest.TestCase):
     super().setUp()
     self.cell = fake_cell.FakeCell(self.create_tempdir().full_path)
     self.addCleanup(self.cell.stop)
-    self.target = target.Target(fake_cell.MODEL, self.cell.root)
+    self.target = (fake_cell.MODEL, self.cell.root)
 
   def test_the_model_and_its_servers_are_named(self):
     addresses = sorted(self.cell.add_server().address for _ in range(2))
     model = f'{fake_cell.MODEL} (p.A from None)'
     self.assertEqual(
-      cell_run.network_name(self.target),
+      cell_run.network_name(*self.target),
       f'Network SUT: {model} on {addresses[0]}, {model} on {addresses[1]}',
     )
 
@@ -26,7 +31,7 @@ class CellNameTest(absltest.TestCase):
     server = self.cell.add_server()
     server.status = common_pb2.ModelStatus.LOADING
     with self.assertRaisesRegex(ValueError, f'{server.address} has not loaded'):
-      cell_run.network_name(self.target)
+      cell_run.network_name(*self.target)
 
   def test_a_server_that_is_gone(self):
     server = self.cell.add_server()
@@ -34,15 +39,189 @@ class CellNameTest(absltest.TestCase):
     with self.assertRaisesRegex(
       ConnectionError, f'{server.address} does not answer .*UNAVAILABLE'
     ):
-      cell_run.network_name(self.target)
+      cell_run.network_name(*self.target)
 
   def test_no_server(self):
     with self.assertRaisesRegex(ValueError, 'no model server yet'):
-      cell_run.network_name(self.target)
+      cell_run.network_name(*self.target)
 
   def test_no_model(self):
     with self.assertRaises(errors.NotFound):
-      cell_run.network_name(target.Target('/sax/test/other', self.cell.root))
+      cell_run.network_name('/sax/test/other', self.cell.root)
+
+
+def _reply(result=None, error=None, end_ids=()) -> replies.Reply:
+  """What a system replies whose model answers like this."""
+  future: futures.Future = futures.Future()
+  if error:
+    future.set_exception(error)
+  else:
+    future.set_result(result)
+  sent = []
+
+  def generate(prompt: str, on_first_token) -> futures.Future:
+    del on_first_token
+    sent.append(prompt)
+    return future
+
+  reply = replies.Reply()
+  cell_run.CellSystem(generate, ['5', '6'], end_ids).answer(1, reply)
+  assert sent == ['6']
+  return reply
+
+
+class CellSystemTest(parameterized.TestCase):
+  @parameterized.parameters(
+    ('7,8', [7, 8]),
+    ('7,8,50256', [7, 8]),
+    ('7,8,50256,50256', [7, 8]),
+    ('7,50256,8', [7]),
+    ('50256', []),
+    ('', []),
+  )
+  def test_answers_end_before_the_first_end_id(self, text, expected):
+    answer = _reply([(text, 0.0), ('0', -2.0)], end_ids={50256}).answer()
+    self.assertEqual(answer.data.tolist(), expected)
+    self.assertEqual(answer.data.dtype, 'int64')
+    self.assertEqual(answer.tokens, len(expected))
+
+  def test_failed_call(self):
+    error = RuntimeError('connection refused')
+    self.assertIs(_reply(error=error).next(), error)
+
+  def test_text_instead_of_ids(self):
+    self.assertRegex(
+      str(_reply([('Some words', 0.0)]).next()),
+      "returned 'Some words', not comma-separated.*tokenized serving params",
+    )
+
+  def test_no_answer(self):
+    self.assertRegex(str(_reply([]).next()), 'returned no answer')
+
+
+class GeneratorTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    made = fake_cell.FakeCell(self.create_tempdir().full_path)
+    self.addCleanup(made.stop)
+    self._server = made.add_server()
+    self._target = (fake_cell.MODEL, made.root)
+
+  def _reply(self, prompt: str, stream: bool) -> replies.Reply:
+    generate = cell_run.generator(*self._target, fake_cell.PATIENCE, stream)
+    reply = replies.Reply()
+    cell_run.CellSystem(generate, [prompt]).answer(0, reply)
+    return reply
+
+  def test_a_whole_answer_tells_of_no_first_token(self):
+    self._server.texts['5'] = [('7,8,9', -1.0)]
+    answer = self._reply('5', stream=False).answer()
+    self.assertEqual(answer.data.tolist(), [7, 8, 9])
+
+  def test_a_stream_tells_of_its_first_token(self):
+    server = self._server
+    server.gate.clear()
+
+    def messages():
+      yield _message(('', 0))  # Nothing to tell of yet.
+      yield _message(('7', 0))
+      server.gate.wait(fake_cell.PATIENCE)
+      yield _message((',8', 1))
+      yield _message(('6,9', 2))
+
+    server.streams['5'] = messages()
+    reply = self._reply('5', stream=True)
+    # The rest of the answer is not even made yet.
+    self.assertEqual(reply.next(), replies.FIRST_TOKEN)
+    server.gate.set()
+    self.assertEqual(reply.answer().data.tolist(), [7, 6, 9])
+
+  def test_the_first_of_several_samples_counts(self):
+    self._server.streams['5'] = [
+      _message(('7', 0), ('1', 0)),
+      _message((',8', 1), (',2', 1)),
+    ]
+    reply = self._reply('5', stream=True)
+    self.assertEqual(reply.next(), replies.FIRST_TOKEN)
+    self.assertEqual(reply.answer().data.tolist(), [7, 8])
+
+  def test_a_stream_that_breaks(self):
+    self._server.streams['5'] = [_message(('7', 0)), errors.Unavailable('mid')]
+    reply = self._reply('5', stream=True)
+    self.assertEqual(reply.next(), replies.FIRST_TOKEN)
+    self.assertRegex(str(reply.next()), 'mid')
+
+  def test_a_message_of_other_samples(self):
+    self._server.streams['5'] = [
+      _message(('7', 0), ('9', 0)),
+      _message((',8', 1)),
+    ]
+    reply = self._reply('5', stream=True)
+    self.assertEqual(reply.next(), replies.FIRST_TOKEN)
+    self.assertRegex(str(reply.next()), 'of 2 samples sent a message of 1')
+
+  def test_beams_that_follow_at_the_end(self):
+    self._server.streams['5'] = [
+      _message(('7', 0)),
+      _message((',8', 1), ('9', 0)),
+    ]
+    reply = self._reply('5', stream=True)
+    self.assertEqual(reply.next(), replies.FIRST_TOKEN)
+    self.assertEqual(reply.answer().data.tolist(), [7, 8])
+
+
+def _message(*items: tuple[str, int]) -> lm_pb2.GenerateStreamResponse:
+  return lm_pb2.GenerateStreamResponse(
+    items=[
+      lm_pb2.GenerateStreamItem(text=text, prefix_len=keep, scores=[-0.5])
+      for text, keep in items
+    ]
+  )
+
+
+def _opener(*messages):
+  async def open_stream(prompt: str):
+    for items in messages:
+      yield [(text.replace('?', prompt), keep, [s]) for text, keep, s in items]
+
+  return open_stream
+
+
+class StreamsTest(absltest.TestCase):
+  def _generate(self, *messages) -> tuple[list[tuple[str, float]], int]:
+    """The answers to "x", and how often a first token was told of."""
+    told = []
+    future = cell_run.Streams(_opener(*messages)).generate(
+      'x', lambda: told.append(threading.current_thread().name)
+    )
+    return future.result(timeout=60), len(told)
+
+  def test_texts_and_scores_grow(self):
+    found = self._generate(
+      [('?é', 0, -1.0), ('a', 0, -2.0)],
+      [('z', 3, -0.5), ('b', 0, -0.25)],  # 3 bytes are kept, then none.
+    )
+    self.assertEqual(found, ([('xéz', -1.5), ('b', -2.25)], 1))
+
+  def test_messages_without_text_are_no_token(self):
+    self.assertEqual(self._generate([('', 0, 0.0)]), ([('', 0.0)], 0))
+    self.assertEqual(self._generate(), ([], 0))
+
+  def test_reading_on_ends_with_an_error(self):
+    closed = threading.Event()
+
+    async def open_stream(prompt: str):
+      try:
+        yield [('a', 0, [0.0])]
+        yield []
+        self.fail('the call goes on')
+      finally:
+        closed.set()
+
+    future = cell_run.Streams(open_stream).generate('x', lambda: None)
+    with self.assertRaisesRegex(ValueError, 'of 1 samples sent a message of 0'):
+      future.result(timeout=60)
+    self.assertTrue(closed.wait(60))
 
 
 if __name__ == '__main__':

@@ -1,12 +1,18 @@
-"""Systems as a job sees them: what is started, and what runs LoadGen."""
+"""The systems that answer: their settings, and how a job starts them.
 
-from collections.abc import Mapping
+A system is what the flags describe, a part of run.json, and what the program of
+a LoadGen run makes its `loadgen.system.System` of.
+"""
+
+from collections.abc import Mapping, Sequence
 import dataclasses
 import os
-from typing import Protocol
+from typing import Any, ClassVar, Protocol
+
+import msgspec
 
 from harness.data import bundle
-from harness.loadgen import target as target_lib
+from harness.network import client
 from harness.rules import requirements
 from harness.systems import served
 from saxml_ext.common.machine import accelerators
@@ -15,19 +21,23 @@ from serve import local_cell
 from serve import programs
 from serve import progress as progress_lib
 
+NETWORK = 'network'
+LON_RUN = 'harness/network/lon_run'
+BEAM_VARIABLE = 'GPTJ_BEAM_SIZE'
+FLOAT32 = (None, 'float32', 'fp32')
 # What a model in a cell of our own is called there.
 _MODEL = 'gptj'
 
 
 @dataclasses.dataclass(frozen=True)
-class Workplace:
-  """What a job gives a system that starts.
+class Place:
+  """The place where a job starts a system.
 
   Attributes:
-    group: gets its processes.
-    work_dir: existing directory that goes away with the job.
-    log_dir: gets a log per process.
-    progress: where the user is told what happens.
+    group: The processes of the job.
+    work_dir: An existing directory that goes away with the job.
+    log_dir: The directory for a log per process.
+    progress: Prints what happens.
   """
 
   group: children.Children
@@ -36,12 +46,36 @@ class Workplace:
   progress: progress_lib.Progress
 
 
-class Launcher(Protocol):
+@dataclasses.dataclass(frozen=True)
+class Started:
+  """A system that answers.
+
+  Attributes:
+    program: The program that runs LoadGen against it.
+    system: The system as that program reads it from run.json.
+    exact: True if it computes in float32, as the reference does.
+    served: What a cell reports of the model: "params" and "overrides", its
+      "checkpoint", and its "groups" of hosts, if it has any. Empty where the
+      system's parameters have all of this.
+    slots: Samples that it computes together; 0: not known.
+    other_search: How its search differs from the reference's; '' if it does
+      not, or is not known.
+  """
+
+  program: str
+  system: Any
+  exact: bool
+  served: Mapping[str, object] = dataclasses.field(default_factory=dict)
+  slots: int = 0
+  other_search: str = ''
+
+
+class System(Protocol):
   """A system, not yet started."""
 
   @property
   def kind(self) -> str:
-    """What results call it: cell, reference, engine, ..."""
+    """The name in results: cell, reference, engine, ..."""
 
   @property
   def framework(self) -> str:
@@ -49,89 +83,95 @@ class Launcher(Protocol):
 
   @property
   def parameters(self) -> Mapping[str, object]:
-    """What of it decides a result."""
+    """The settings that decide a result."""
 
   @property
   def inputs(self) -> Mapping[str, str]:
-    """Path by role of the files that decide a result."""
+    """The paths of the files that decide a result, by role."""
 
-  def start(self, place: Workplace) -> 'Started':
-    """Starts what must run beside LoadGen; it ends with the workplace's group.
+  def start(self, place: Place) -> Started:
+    """Starts what must run beside LoadGen; it ends with the place's group.
 
     Raises:
-      errors.HarnessError: a process or the cell failed.
-      SaxError: the cell refused something.
+      errors.HarnessError: A process or the cell failed.
+      SaxError: The cell refused something.
     """
 
 
-@dataclasses.dataclass(frozen=True)
-class Started:
-  """A system that answers.
+class _Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+  """The base of systems. In run.json their name is in the field "type"."""
 
-  Attributes:
-    program: the program that runs LoadGen against it.
-    flags: its flags, apart from those of LoadGen and of the samples.
-    exact: whether it computes in float32, as the reference does.
-    served: what a cell says that it serves: "params" and "overrides", its
-      "checkpoint", and its "groups" of hosts, if it has any; empty where the
-      system's parameters say it.
-    slots: samples that it computes together; 0: not known.
-    other_search: how its search differs from the reference's; '' if it does
-      not, or is not known.
-  """
-
-  program: str
-  flags: Mapping[str, object]
-  exact: bool
-  served: Mapping[str, object] = dataclasses.field(default_factory=dict)
-  slots: int = 0
-  other_search: str = ''
+  framework: ClassVar[str] = ''
+  inputs: ClassVar[Mapping[str, str]] = {}
 
 
-@dataclasses.dataclass(frozen=True)
-class RunningCell:
+class RunningCell(_Settings, frozen=True, tag='cell'):
   """A model of a cell that runs already.
 
   Attributes:
-    target: the model.
-    stream: whether answers are streamed, so that first tokens are seen.
+    model_path: The id of the model, /sax/<cell>/<model>.
+    sax_root: The root directory of the cell's files.
+    stream: True if answers are streamed, so that first tokens are seen.
+    network: 'lon' if LoadGen logs the model servers as a Network SUT.
   """
 
-  target: target_lib.Target
+  model_path: str
+  sax_root: str = ''
   stream: bool = False
-  kind = 'cell'
+  network: str = ''
   framework = 'jax'
+
+  def __post_init__(self) -> None:
+    if self.network not in ('', 'lon'):
+      raise ValueError(
+        f'--network={self.network}: a cell is no such system; choose lon'
+      )
+
+  @property
+  def kind(self) -> str:
+    return NETWORK if self.network else 'cell'
 
   @property
   def parameters(self) -> Mapping[str, object]:
-    return dataclasses.asdict(self.target) | {'stream': self.stream}
+    network = {'network': self.network} if self.network else {}
+    return {
+      'model_id': self.model_path,
+      'sax_root': self.sax_root,
+      'stream': self.stream,
+      **network,
+    }
 
-  @property
-  def inputs(self) -> Mapping[str, str]:
-    return {}
+  def start(self, place: Place) -> Started:
+    place.progress.stage(f'using {self.model_path} of a running cell')
+    return self.answering()
 
-  def start(self, place: Workplace) -> Started:
-    place.progress.stage(f'using {self.target.model_id} of a running cell')
-    started = _of_cell(self.target)
-    flags = dict(started.flags) | {'stream': self.stream}
-    return dataclasses.replace(started, flags=flags)
+  def answering(self) -> Started:
+    """Asks the admin server what the model is."""
+    model = served.ask(self.model_path, self.sax_root)
+    return Started(
+      programs.LOADGEN_RUN,
+      self,
+      model.is_float32,
+      dataclasses.asdict(model),
+      model.slots,
+      model.other_search,
+    )
 
 
-@dataclasses.dataclass(frozen=True)
-class Served:
+class _Served(_Settings, frozen=True):
   """A model under serving params, on this machine.
 
   Attributes:
-    params: name of the serving params.
-    overrides: attribute of those params -> value as JSON.
-    checkpoint: PAX checkpoint directory; None takes the bundled model's.
-    jax_cache_dir: where compiled programs are kept; None: nowhere.
+    params: The name of the serving params.
+    overrides: The values of attributes that differ, as JSON, by attribute.
+    checkpoint: The PAX checkpoint directory; None: the bundled model's.
+    jax_cache_dir: The directory for compiled programs; None: none are kept.
   """
 
-  params: str
-  overrides: Mapping[str, str]
-  checkpoint: str | None
-  jax_cache_dir: str | None
+  params: str = bundle.PARAMS
+  overrides: dict[str, str] = {}
+  checkpoint: str | None = None
+  jax_cache_dir: str | None = None
   framework = 'jax'
 
   @property
@@ -147,13 +187,27 @@ class Served:
     """Programs that were compiled ahead of time; None: there are none."""
     return bundle.programs() if self.params == bundle.PARAMS else None
 
+  def _pax_checkpoint(self, place: Place) -> str:
+    """Returns the PAX checkpoint; the bundled model's is converted if need be."""
+    if idle := accelerators.idle():
+      place.progress.stage(f'warning: {idle}')
+    if found := self.checkpoint or bundle.pax_checkpoint():
+      return found
+    place.progress.stage('converting the bundled model to a PAX checkpoint')
+    target = os.path.join(place.work_dir, 'pax')
+    command = programs.command(
+      programs.CONVERTER, {'base': bundle.model_dir(), 'pax': target}
+    )
+    log = os.path.join(place.log_dir, 'convert_gptj_ckpt.log')
+    place.group.run('converter', command, log)
+    return target
 
-@dataclasses.dataclass(frozen=True)
-class OwnCell(Served):
+
+class OwnCell(_Served, frozen=True):
   """A cell of our own on this machine.
 
   Attributes:
-    hosts: processes that compute its model together, as so many hosts do.
+    hosts: Processes that compute the model together, as so many hosts do.
   """
 
   hosts: int = 1
@@ -161,72 +215,71 @@ class OwnCell(Served):
 
   @property
   def parameters(self) -> Mapping[str, object]:
-    # One host is not told: results from before there was a choice stay known.
-    return dict(super().parameters) | (
-      {'hosts': self.hosts} if self.hosts > 1 else {}
-    )
+    # One host is left out, so that results from before the flag stay known.
+    hosts = {'hosts': self.hosts} if self.hosts > 1 else {}
+    return {**_Served.parameters.fget(self), **hosts}  # type: ignore[attr-defined]
 
-  def start(self, place: Workplace) -> Started:
-    _tell_what_is_idle(place)
-    checkpoint = pax_checkpoint(self.checkpoint, place)
+  def start(self, place: Place) -> Started:
+    checkpoint = self._pax_checkpoint(place)
     cell = local_cell.LocalCell(
       place.group,
       place.work_dir,
       place.log_dir,
       self.jax_cache_dir,
       place.progress,
-      program_set=self.program_set,
+      # The build's programs are for one process and one device.
+      program_set=self.program_set if self.hosts == 1 else None,
       hosts=self.hosts,
     )
     cell.start()
     model_id = cell.publish(
       local_cell.Model(_MODEL, self.params, checkpoint, self.overrides)
     )
-    return _of_cell(target_lib.Target(model_id, cell.sax_root))
-
-  @property
-  def program_set(self) -> str | None:
-    # The build's programs are for one process and one device.
-    return super().program_set if self.hosts == 1 else None
+    return RunningCell(model_id, cell.sax_root).answering()
 
 
-@dataclasses.dataclass(frozen=True)
-class Engine(Served):
-  """The engine in LoadGen's own process, without a cell."""
+class Engine(_Served, frozen=True, tag='engine'):
+  """The engine in LoadGen's own process, without a cell.
 
+  Attributes:
+    programs: Directories of program sets that were compiled ahead of time.
+    programs_mismatch: refuse or compile, if a set does not match.
+    programs_cache: The directory for programs that are compiled.
+  """
+
+  programs: Sequence[str] = ()
+  programs_mismatch: str = 'refuse'
+  programs_cache: str = ''
   kind = 'engine'
 
-  def start(self, place: Workplace) -> Started:
-    _tell_what_is_idle(place)
-    flags = {
-      'params': self.params,
-      'checkpoint': pax_checkpoint(self.checkpoint, place),
-      'override': [f'{name}={self.overrides[name]}' for name in self.overrides],
-      'jax_cache_dir': self.jax_cache_dir,
-    }
+  def start(self, place: Place) -> Started:
+    system = msgspec.structs.replace(
+      self, checkpoint=self._pax_checkpoint(place)
+    )
     # As in the cell, overrides and another checkpoint work all the same.
-    if self.program_set is not None:
-      flags |= {'programs': self.program_set, 'programs_mismatch': 'compile'}
+    if found := self.program_set:
+      system = msgspec.structs.replace(
+        system, programs=[found], programs_mismatch='compile'
+      )
     model = served.Served(self.params, self.overrides)
     return Started(
       programs.ENGINE_RUN,
-      flags,
+      system,
       model.is_float32,
       slots=model.slots,
       other_search=model.other_search,
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class Reference:
+class Reference(_Settings, frozen=True, tag='reference'):
   """The reference implementation: transformers on PyTorch.
 
   Attributes:
-    checkpoint: Hugging Face directory; None takes the bundled model.
-    device: such as "cpu" or "cuda".
-    precision: number format, such as "float32"; None: that one.
-    beam_size: beams of the search; None: $GPTJ_BEAM_SIZE, or 4.
-    batch_size: most samples computed together.
+    checkpoint: The Hugging Face directory; None: the bundled model.
+    device: The device, such as "cpu" or "cuda".
+    precision: The number format, such as "float32"; None: that one.
+    beam_size: The beams of the search; None: $GPTJ_BEAM_SIZE, or 4.
+    batch_size: Most samples computed together.
   """
 
   checkpoint: str | None = None
@@ -242,65 +295,103 @@ class Reference:
     return {
       'device': self.device,
       'precision': self.precision or 'float32',
-      'beam_size': self._beams,
+      'beam_size': self.beam_size or os.environ.get(BEAM_VARIABLE),
       'batch_size': self.batch_size,
     }
-
-  @property
-  def _beams(self) -> int | str | None:
-    return self.beam_size or os.environ.get('GPTJ_BEAM_SIZE')
 
   @property
   def inputs(self) -> Mapping[str, str]:
     return {'checkpoint': self.checkpoint or bundle.model_dir()}
 
-  def start(self, place: Workplace) -> Started:
+  def start(self, place: Place) -> Started:
     place.progress.stage(f'using the reference implementation on {self.device}')
+    usual = requirements.BEAM_SIZE
+    beams = self.parameters['beam_size'] or usual
     return Started(
       programs.REFERENCE_RUN,
-      {
-        'checkpoint': self.checkpoint,
-        'device': self.device,
-        'precision': self.precision,
-        'beam_size': self.beam_size,
-        'batch_size': self.batch_size,
-      },
-      self.precision in (None, 'float32', 'fp32'),
+      self,
+      self.precision in FLOAT32,
       slots=self.batch_size,
       other_search=''
-      if str(self._beams or requirements.BEAM_SIZE)
-      == str(requirements.BEAM_SIZE)
-      else f'beam_size={self._beams} (reference: {requirements.BEAM_SIZE})',
+      if str(beams) == str(usual)
+      else f'beam_size={beams} (reference: {usual})',
     )
 
 
-def pax_checkpoint(path: str | None, place: Workplace) -> str:
-  """A PAX checkpoint; the bundled model's, converted if need be, without one."""
-  if found := path or bundle.pax_checkpoint():
-    return found
-  place.progress.stage('converting the bundled model to a PAX checkpoint')
-  target = os.path.join(place.work_dir, 'pax')
-  command = programs.command(
-    programs.CONVERTER, {'base': bundle.model_dir(), 'pax': target}
-  )
-  log = os.path.join(place.log_dir, 'convert_gptj_ckpt.log')
-  place.group.run('converter', command, log)
-  return target
+class NetworkSut(client.Nodes, frozen=True, tag=NETWORK):
+  """Nodes that run already and serve by `harness.network.query_server`."""
+
+  framework = ''
+  inputs: ClassVar[Mapping[str, str]] = {}
+  kind = NETWORK
+
+  @property
+  def parameters(self) -> Mapping[str, object]:
+    return {
+      'sut_server': ','.join(self.sut_server),
+      'connections': self.connections,
+    }
+
+  def start(self, place: Place) -> Started:
+    place.progress.stage(f'using the systems at {", ".join(self.sut_server)}')
+    return Started(LON_RUN, self, exact=False)
 
 
-def _tell_what_is_idle(place: Workplace) -> None:
-  """Tells of an accelerator that JAX will not use; the log has it too."""
-  if told := accelerators.idle():
-    place.progress.stage(f'warning: {told}')
+class _Bert(_Settings, frozen=True):
+  """A BERT in LoadGen's own process.
+
+  Attributes:
+    checkpoint: A Hugging Face directory, a state_dict or an ONNX file; None:
+      the bundled model.
+    device: cpu or cuda.
+    precision: The number format; None: float32, or what an ONNX file has.
+    batch_size: Most samples computed together; None: 8.
+    threads: The threads of the CPU; 0: one for each core.
+  """
+
+  checkpoint: str | None = None
+  device: str = 'cpu'
+  precision: str | None = None
+  batch_size: int | None = None
+  threads: int = 0
+  program: ClassVar[str] = ''
+  kind: ClassVar[str] = ''
+
+  @property
+  def parameters(self) -> Mapping[str, object]:
+    return {
+      'device': self.device,
+      'precision': self.precision,
+      'batch_size': self.batch_size,
+      'threads': self.threads,
+    }
+
+  @property
+  def model(self) -> str:
+    """The path of the model."""
+    return self.checkpoint or bundle.bert_model_dir()
+
+  @property
+  def inputs(self) -> Mapping[str, str]:
+    return {'checkpoint': self.model}
+
+  def start(self, place: Place) -> Started:
+    place.progress.stage(f'using BERT in {self.kind} on {self.device}')
+    # Nobody knows the number format of an ONNX file.
+    exact = self.precision in FLOAT32 and not self.model.endswith('.onnx')
+    return Started(self.program, self, exact, slots=self.batch_size or 0)
 
 
-def _of_cell(target: target_lib.Target) -> Started:
-  model = served.ask(target)
-  return Started(
-    programs.LOADGEN_RUN,
-    {'model_path': target.model_id, 'sax_root': target.sax_root},
-    model.is_float32,
-    dataclasses.asdict(model),
-    model.slots,
-    model.other_search,
-  )
+class OnnxRuntimeBert(_Bert, frozen=True, tag='onnxruntime'):
+  """A BERT in ONNX Runtime."""
+
+  program = programs.BERT_ONNXRUNTIME_RUN
+  kind = framework = 'onnxruntime'
+
+
+class TorchBert(_Bert, frozen=True, tag='pytorch'):
+  """A BERT in PyTorch."""
+
+  program = programs.BERT_PYTORCH_RUN
+  kind = 'pytorch'
+  framework = 'torch'

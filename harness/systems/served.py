@@ -1,11 +1,10 @@
 """What a published model computes with."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 import dataclasses
 import json
 from typing import Any
 
-from harness.loadgen import target as target_lib
 from harness.rules import requirements
 from saxml_ext.client import sax
 from saxml_ext.common import errors
@@ -15,14 +14,13 @@ from saxml_ext.params import template
 
 _ANSWER_SECS = 60.0
 
-# Attributes of serving params that choose number formats.
-_NUMBER_FORMATS = (
-  'FPROP_DTYPE',
-  'KV_CACHE_DTYPE',
-  'MODEL_DTYPE',
-  'QUANTIZATION',
-  'QUANTIZE_SOFTMAX',
-)
+# The number formats of the reference, by attribute of serving params.
+_FLOAT32 = {
+  'MODEL_DTYPE': ('float32',),
+  'FPROP_DTYPE': ('float32',),
+  'KV_CACHE_DTYPE': (None, 'float32'),
+  'QUANTIZATION': ('none',),
+}
 
 # The search of the benchmark's reference, by attribute of serving params.
 _REFERENCE_SEARCH = {
@@ -53,8 +51,10 @@ class Served:
 
   @property
   def is_float32(self) -> bool:
-    """Whether it computes in float32; see `in_float32`."""
-    return in_float32(self.params, self.overrides)
+    """True if all numbers are float32; False if the params are not known."""
+    return self._params is not None and all(
+      self._attribute(name) in formats for name, formats in _FLOAT32.items()
+    )
 
   @property
   def slots(self) -> int:
@@ -83,55 +83,48 @@ class Served:
         differences.append(f'{name}={value} (reference: {expected})')
     return ', '.join(differences)
 
+  @property
+  def _params(self) -> type | None:
+    """The params; None if they are of another server."""
+    try:
+      return registry.lookup(self.params)
+    except errors.InvalidArgument:
+      return None
+
   def _attribute(self, name: str) -> Any:
     """Returns an attribute of the params; None if they are not known here."""
-    if name in self.overrides:
-      try:
-        return json.loads(self.overrides[name])
-      except ValueError:
-        return None  # The model server refuses it.
+    if name not in self.overrides:
+      return getattr(self._params, name, None)
     try:
-      return getattr(registry.lookup(self.params), name, None)
-    except errors.InvalidArgument:
-      return None  # Params of another server.
+      return json.loads(self.overrides[name])
+    except ValueError:
+      # A bare text, which stands for itself if the attribute holds a text.
+      return self.overrides[name]
 
 
-def ask(target: target_lib.Target) -> Served:
-  """What the admin server says of a model.
+def ask(model_id: str, sax_root: str) -> Served:
+  """Asks the admin server what a model is published as.
+
+  Args:
+    model_id: The id of the model, /sax/<cell>/<model>.
+    sax_root: The root directory of the cell's files.
 
   Raises:
-    errors.SaxError: the admin server does not tell.
+    errors.SaxError: The admin server does not answer, or has no such model.
   """
-  sax.SetRoot(target.sax_root)
-  options = sax.AdminOptions(_ANSWER_SECS)
+  sax.SetRoot(sax_root)
   try:
-    detail = sax.ListDetail(target.model_id, options)
+    detail = sax.ListDetail(model_id, sax.AdminOptions(_ANSWER_SECS))
   except errors.NotFound as error:
     raise errors.NotFound(
-      f'no model {target.model_id} is published in the cell at'
-      f' {target.sax_root}: publish it, or correct --model_path; `saxutil ls'
-      f' {target.model_id.rpartition("/")[0]}` lists the models'
+      f'no model {model_id} is published in the cell at'
+      f' {sax_root}: publish it, or correct --model_path; `saxutil ls'
+      f' {model_id.rpartition("/")[0]}` lists the models'
     ) from error
-  groups = tuple(each.hosts for each in detail.replicas if each.hosts)
   return Served(
     detail.model,
     dict(detail.overrides),
-    groups,
+    tuple(each.hosts for each in detail.replicas if each.hosts),
     detail.ckpt,
     max(1, detail.active_replicas),
   )
-
-
-def in_float32(params: str, overrides: Collection[str]) -> bool:
-  """Whether serving params compute in float32, as their name says.
-
-  Names of serving params say their number format: TinyTokenizedFP32,
-  GPTJ4TokenizedBF16BS32, GPTJ4TokenizedINT8BS32XLA. An override of a format
-  makes it another model, which this does not judge: False.
-
-  Args:
-    params: their name.
-    overrides: names of attributes that differ.
-  """
-  name = params.rpartition('.')[2]
-  return 'FP32' in name and not set(_NUMBER_FORMATS) & set(overrides)

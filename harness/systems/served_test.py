@@ -1,7 +1,6 @@
 from absl.testing import absltest
 from absl.testing import parameterized
 
-from harness.loadgen import target
 from harness.systems import served
 from saxml_ext.client import sax
 from saxml_ext.client.testing import fake_cell
@@ -18,18 +17,34 @@ class ServedTest(parameterized.TestCase):
     ('saxml_ext.params.gptj.TinyTokenizedFP32', {'BATCH_SIZE': '8'}, True),
     ('a.TinyTokenizedFP32', {'QUANTIZATION': '"int8"'}, False),
     ('a.TinyTokenizedFP32', {'KV_CACHE_DTYPE': '"bfloat16"'}, False),
+    # The settings decide, not the name.
+    ('a.TinyTokenizedFP32', {}, False),
+    (
+      'saxml_ext.params.gptj.TinyTokenizedFP32',
+      {'QUANTIZATION': 'int8'},
+      False,
+    ),
+    (
+      'saxml_ext.params.gptj.TinyTokenizedFP32',
+      {'KV_CACHE_DTYPE': '"float32"', 'QUANTIZE_SOFTMAX': 'true'},
+      True,
+    ),
+    (
+      'saxml_ext.params.gptj.TinyTokenizedINT8',
+      {'QUANTIZATION': '"none"'},
+      True,
+    ),
     ('saxml_ext.params.gptj.TinyTokenizedINT8', {}, False),
-    # The last part of the name alone counts.
     ('FP32.params.GPTJ4TokenizedBF16BS32', {}, False),
   )
   def test_float32(self, params, overrides, expected):
     cell = fake_cell.FakeCell(self.create_tempdir().full_path)
     self.addCleanup(cell.stop)
-    found = target.Target('/sax/test/n', cell.root)
+    model_id = '/sax/test/n'
     sax.SetRoot(cell.root)
-    sax.Publish(found.model_id, params, '/ckpt', 1, overrides)
+    sax.Publish(model_id, params, '/ckpt', 1, overrides)
     sax.SetRoot('/nowhere')
-    said = served.ask(found)
+    said = served.ask(model_id, cell.root)
     self.assertEqual(said, served.Served(params, overrides, checkpoint='/ckpt'))
     self.assertEqual(said.is_float32, expected)
 
@@ -70,18 +85,18 @@ class ServedTest(parameterized.TestCase):
     with self.assertRaisesRegex(
       errors.NotFound, 'no model /sax/test/nomodel is published in .*saxutil ls'
     ):
-      served.ask(target.Target('/sax/test/nomodel', cell.root))
+      served.ask('/sax/test/nomodel', cell.root)
 
   def test_hosts_of_groups(self):
     cell = fake_cell.FakeCell(self.create_tempdir().full_path)
     self.addCleanup(cell.stop)
-    found = target.Target('/sax/test/n', cell.root)
+    model_id = '/sax/test/n'
     sax.SetRoot(cell.root)
-    sax.Publish(found.model_id, 'a.P', '/ckpt', 2)
-    replicas = cell.admin.models[found.model_id].replicas
+    sax.Publish(model_id, 'a.P', '/ckpt', 2)
+    replicas = cell.admin.models[model_id].replicas
     replicas.add(address='a:1', hosts=['a', 'b'])
     replicas.add(address='c:1')
-    self.assertEqual(served.ask(found).groups, (('a', 'b'),))
+    self.assertEqual(served.ask(model_id, cell.root).groups, (('a', 'b'),))
 
 
 if __name__ == '__main__':

@@ -22,11 +22,10 @@ from harness.loadgen import loadgen_log
 from harness.loadgen import settings
 from harness.loadgen import sut as sut_lib
 from harness.loadgen import system
-from harness.loadgen import target
 from harness.loadgen import warm_up
 from harness.network import client as network_client
 from harness.rules import rounds
-from harness.systems import cell
+from harness.systems import cell_run
 from saxml_ext.common import grpc_util
 from saxml_ext.common import program
 from saxml_ext.evaluation import dataset
@@ -119,8 +118,9 @@ def _make(where: str) -> system.System:
   prompts = [','.join(map(str, each.tolist())) for each in ids]
   if _SYSTEM.value == GRPC:
     return _Grpc(where, prompts)
-  instant = target.Target('/sax/local/instant', where)
-  return cell.CellSystem(cell.generator(instant, _TIMEOUT_SECS), prompts)
+  return cell_run.CellSystem(
+    cell_run.generator('/sax/local/instant', where, _TIMEOUT_SECS), prompts
+  )
 
 
 def _answer_in_call(samples: Sequence[mlperf_loadgen.QuerySample]) -> None:

@@ -17,10 +17,9 @@ import jax
 import numpy as np
 
 from harness.data import bundle
-from harness.data import summarization
-from harness.loadgen import target as target_lib
+from harness.loadgen import run as run_lib
 from harness.rules import rounds as rounds_lib
-from harness.scenarios import config as config_lib
+from harness.scenarios import job as job_lib
 from harness.scenarios import load as load_lib
 from harness.scenarios import scenario_run
 from harness.scenarios import tasks
@@ -138,7 +137,7 @@ def measure(
     _drive(engine, requests[: 2 * engine.num_slots])
     config = _config(
       load,
-      target_lib.Target(model_id, cell.sax_root),
+      launch.RunningCell(model_id, cell.sax_root),
       results_dir,
       len(prompts),
     )
@@ -194,23 +193,22 @@ def _drive(
 
 
 def _config(
-  load: Load, target: target_lib.Target, results_dir: str, samples: int
-) -> config_lib.JobConfig:
-  """Returns the config of an Offline run over the articles, once each."""
-  return config_lib.JobConfig(
+  load: Load, system: launch.RunningCell, results_dir: str, samples: int
+) -> job_lib.Job:
+  """Returns an Offline run over the articles, once each."""
+  return job_lib.Job(
     model='gptj-99',
-    modes=(config_lib.PERFORMANCE,),
+    modes=(run_lib.PERFORMANCE,),
     results_dir=results_dir,
     targets_path=None,
-    system=launch.RunningCell(target),
+    system=system,
     task=tasks.GPTJTask(
-      summarization.Source(
+      run_lib.Samples(
         bundle.eval_path(),
         bundle.tokenizer_path(),
         bundle.MAX_INPUT_LENGTH,
         samples,
       ),
-      tasks.JudgeRule(),
     ),
     load=load_lib.Load(
       rounds_lib.OFFLINE,
@@ -223,7 +221,7 @@ def _config(
 
 
 def _offline(
-  config: config_lib.JobConfig,
+  config: job_lib.Job,
   server: children.Child,
   progress: progress_lib.Progress,
 ) -> Round:

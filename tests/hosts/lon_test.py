@@ -9,7 +9,7 @@ import time
 from absl.testing import absltest
 
 from harness.loadgen import loadgen_log
-from harness.loadgen import run_status
+from harness.loadgen import run as run_lib
 from harness.loadgen import settings
 from harness.loadgen import timeline
 from harness.rules import rounds
@@ -119,7 +119,7 @@ class LonTest(absltest.TestCase):
 
   def statuses(self, process):
     for line in process.stdout:
-      if status := run_status.parse(line):
+      if status := run_lib.parse(line):
         yield status
 
   def test_a_run_over_the_network(self):

@@ -2,7 +2,7 @@
 
 A flag acts always, or it has a rule (`flag_rules`) and is refused where it has
 no effect. The scenarios' programs have a table of their own,
-harness/scenarios/flags.
+harness/scenarios/flag_table.py.
 """
 
 import json

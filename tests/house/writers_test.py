@@ -16,7 +16,7 @@ _CALLS = {
 _EXCEPTIONS = {
   'benchmarks/random_model.py': 'An interrupted run leaves a directory that'
   ' the next run completes.',
-  'harness/models/pax_models.py': 'An interrupted run leaves a checkpoint that'
+  'harness/models/pax_model.py': 'An interrupted run leaves a checkpoint that'
   ' the next run completes.',
   'harness/results/store.py': 'It moves a finished directory aside.',
   'saxml_ext/admin/leadership/shared_dir.py': 'A later leader must be able to'

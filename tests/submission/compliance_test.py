@@ -4,8 +4,9 @@ import os
 from absl.testing import absltest
 
 from harness.loadgen import loadgen_log
+from harness.loadgen import run as run_lib
 from harness.rules import rounds
-from harness.scenarios import config as config_lib
+from harness.scenarios import job as job_lib
 from harness.scenarios import load as load_lib
 from harness.scenarios import scenario_run
 from harness.scenarios import session
@@ -24,10 +25,10 @@ class _System:
   def __init__(self, shift: int):
     self._shift = shift
 
-  def start(self, place: launch.Workplace) -> launch.Started:
+  def start(self, place: launch.Place) -> launch.Started:
     program = 'harness/submission/testing/canned_run'
-    flags = {'logits': True, 'shift': self._shift}
-    return launch.Started(program, flags, exact=False)
+    system = {'logits': True, 'shift': self._shift}
+    return launch.Started(program, system, exact=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +44,7 @@ class _Task:
 
   benchmark = rounds.BERT
   sample_count = 20
-  flags = {'samples': 20}
+  samples = run_lib.Samples(sample_count=20)
   inputs: dict[str, str] = {}
   parameters: dict[str, object] = {}
 
@@ -64,7 +65,7 @@ class ComplianceTest(absltest.TestCase):
 
   def run_job(self, round_name: str, modes: tuple[str, ...], shift: int = 0):
     directory = self.create_tempdir().full_path
-    config = config_lib.JobConfig(
+    config = job_lib.Job(
       model='bert-99',
       modes=modes,
       results_dir=directory,

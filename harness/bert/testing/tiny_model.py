@@ -2,7 +2,7 @@
 
 import os
 
-from harness.bert.models import checkpoint
+from harness.bert import checkpoint
 from harness.bert.testing import tiny_set
 
 CONFIG = checkpoint.Config(

@@ -6,7 +6,10 @@ import time
 from absl import flags
 import numpy as np
 
+from harness.loadgen import run as run_lib
+from harness.loadgen import run_flags
 from harness.loadgen import system
+from harness.network import client
 from harness.network import network_program
 from harness.network import payload
 from saxml_ext.common import program as program_lib
@@ -59,5 +62,5 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  network_program.mark_flags_as_required([])
+  run_flags.keep(run_lib.Run, client.Nodes, 'network')
   program_lib.run(main)

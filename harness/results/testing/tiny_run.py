@@ -6,9 +6,10 @@ import time
 from absl import flags
 import numpy as np
 
+from harness.loadgen import run as run_lib
+from harness.loadgen import run_flags
 from harness.loadgen import runner
 from harness.loadgen import system
-from harness.systems import batched
 from saxml_ext.common import program
 
 _SAMPLES = flags.DEFINE_integer('samples', 8, 'Samples of the set.', 1)
@@ -39,7 +40,7 @@ def _answer(indices: Sequence[int]) -> list[system.Answer]:
 
 def _subject() -> runner.Subject:
   return runner.Subject(
-    _FirstTokens(batched.BatchedSystem(_answer, _BATCH)),
+    _FirstTokens(system.BatchedSystem(_answer, _BATCH)),
     [1] * _SAMPLES.value,
   )
 
@@ -50,5 +51,5 @@ def main(argv: Sequence[str]) -> None:
 
 
 if __name__ == '__main__':
-  runner.mark_flags_as_required()
+  run_flags.keep(run_lib.Run)
   program.run(main)

@@ -8,49 +8,57 @@ from collections.abc import Sequence
 import time
 
 from absl import flags
+import msgspec
 import numpy as np
 
+from harness.loadgen import run as run_lib
+from harness.loadgen import run_flags
 from harness.loadgen import runner
 from harness.loadgen import system
-from harness.systems import batched
 from saxml_ext.common import program
 
-_SAMPLES = flags.DEFINE_integer('samples', 20, 'Samples of the set.', 1)
-_WIDTH = flags.DEFINE_integer('width', 4, 'Tokens of an answer.', 1)
-_LOGITS = flags.DEFINE_bool('logits', False, 'Answer logits, as a BERT does.')
-_ANSWER_SECS = flags.DEFINE_float('answer_secs', 0.0, 'Time of a batch.')
-_SHIFT = flags.DEFINE_integer(
+flags.DEFINE_integer('samples', 20, 'Samples of the set.', 1)
+flags.DEFINE_integer('width', 4, 'Tokens of an answer.', 1)
+flags.DEFINE_bool('logits', False, 'Answer logits, as a BERT does.')
+flags.DEFINE_float('answer_secs', 0.0, 'Time of a batch.')
+flags.DEFINE_integer(
   'shift', 0, 'Makes the answers of performance runs others.'
 )
 
 
-def _answer(index: int) -> system.Answer:
-  value = index
-  if flags.FLAGS.mode == 'performance':
-    value += _SHIFT.value
-  if _LOGITS.value:
-    return system.Answer(np.full((_WIDTH.value, 2), value, np.float32))
-  tokens = np.arange(value, value + _WIDTH.value, dtype=np.int64)
-  return system.Answer(tokens, _WIDTH.value)
+class Canned(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+  """The answers, by the names of the flags."""
 
-
-def _answer_batch(indices: Sequence[int]) -> list[system.Answer]:
-  if _ANSWER_SECS.value:
-    time.sleep(_ANSWER_SECS.value)
-  return [_answer(index) for index in indices]
-
-
-def _subject() -> runner.Subject:
-  return runner.Subject(
-    batched.BatchedSystem(_answer_batch, 4096), [1] * _SAMPLES.value
-  )
+  samples: int = 20
+  width: int = 4
+  logits: bool = False
+  answer_secs: float = 0.0
+  shift: int = 0
 
 
 def main(argv: Sequence[str]) -> None:
-  del argv
-  runner.main(_subject)
+  run = runner.asked(argv, Canned)
+  canned = run.system
+  shift = canned.shift if run.mode == run_lib.PERFORMANCE else 0
+
+  def answer(index: int) -> system.Answer:
+    value, width = index + shift, canned.width
+    if canned.logits:
+      return system.Answer(np.full((width, 2), value, np.float32))
+    return system.Answer(np.arange(value, value + width, dtype=np.int64), width)
+
+  def answer_batch(indices: Sequence[int]) -> list[system.Answer]:
+    time.sleep(canned.answer_secs)
+    return [answer(index) for index in indices]
+
+  runner.main(
+    lambda: runner.Subject(
+      system.BatchedSystem(answer_batch, 4096), [1] * canned.samples
+    ),
+    run,
+  )
 
 
 if __name__ == '__main__':
-  runner.mark_flags_as_required()
-  program.run(main)
+  run_flags.keep(run_lib.Run)
+  program.run(main, takes_words=True)

@@ -1,28 +1,284 @@
 """One LoadGen run against the JAX engine.
 
 Both run in this process; with --network=sut the engine alone, for a LoadGen on
-another machine.
+another machine. Loader, scheduler and engine are those of the model server; what
+is left out is the network: no gRPC, no admin server, no ids as text.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent import futures
+import dataclasses
+import functools
+import sys
+from typing import Any
 
 from absl import flags
 from absl import logging
+import msgspec
+import numpy as np
 
+from harness.data import bundle
+from harness.data import summarization
+from harness.loadgen import run as run_lib
+from harness.loadgen import run_flags
+from harness.loadgen import runner
+from harness.loadgen import system
+from harness.network import client
 from harness.network import network_program
-from harness.systems.engine import engine_by_flags
+from harness.network import payload
+from harness.systems import launch
+from saxml_ext.common import errors
 from saxml_ext.common import program as program_lib
+from saxml_ext.common import user_path
+from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import request as request_lib
+from saxml_ext.engine import runner as runner_lib
+from saxml_ext.params import all_params  # noqa: F401 Registers them.
+from saxml_ext.params import overrides as overrides_lib
+from saxml_ext.params import registry
+from saxml_ext.params import settings as settings_lib
+from saxml_ext.server import jax_setup
+from saxml_ext.server.lifecycle import entry as entry_lib
+from saxml_ext.server.loading import loader
+from saxml_ext.server.loading import servable
+from saxml_ext.server.programs import program_flags  # noqa: F401 Registers them.
+from saxml_ext.server.programs import programs as programs_lib
+from saxml_ext.server.scheduling import scheduler
+from saxml_ext.server.services import requests
+
+
+def _is_first_token_certain(engine: config_lib.EngineConfig) -> bool:
+  """Returns True if the first token that is chosen is the answer's.
+
+  Of several beams or samples, the best is known at the end only; with one, all
+  hypotheses of a search begin alike unless one may end at once.
+  """
+  may_end_at_once = engine.search != 'sample' and engine.min_new_tokens < 1
+  return engine.num_beams == 1 and not may_end_at_once
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Request(request_lib.Request):
+  """A request whose sender wants to know of its first token.
+
+  Attributes:
+    on_first_token: called once, on the thread that drives the engine.
+  """
+
+  on_first_token: Callable[[], None] = lambda: None
+
+
+class _Runner:
+  """An engine as the scheduler knows it; takes requests of this module only.
+
+  A call of the engine decodes several steps, so that a first token is told of
+  when the call ends in which it was chosen: not before a client could have it.
+  """
+
+  def __init__(self, inner: runner_lib.Runner):
+    self._inner = inner
+    self.num_slots = inner.num_slots
+    self._waiting: dict[int, _Request] = {}
+
+  def check(self, request: _Request) -> None:
+    self._inner.check(request)
+
+  def prefill_and_insert(self, requests: Mapping[int, _Request]) -> None:
+    self._inner.prefill_and_insert(requests)
+    self._waiting.update(requests)
+
+  def step(self, max_steps: int | None = None) -> dict[int, request_lib.Result]:
+    results = self._inner.step(max_steps)
+    for slot in self._waiting.keys() & (self._inner.decoding | results.keys()):
+      self._waiting.pop(slot).on_first_token()
+    return results
+
+  @property
+  def progress(self) -> Mapping[int, Any]:
+    return self._inner.progress
+
+  def interrupt(self) -> None:
+    self._inner.interrupt()
+
+  def release(self, slot: int) -> None:
+    self._waiting.pop(slot, None)
+    self._inner.release(slot)
+
+  def score(self, prefix: np.ndarray, suffix: np.ndarray) -> float:
+    return self._inner.score(prefix, suffix)
+
+
+class EngineSystem:
+  """Hands samples to the scheduler; answers come on its thread."""
+
+  def __init__(self, model: servable.Servable, inputs: network_program.Inputs):
+    """Creates it.
+
+    Args:
+      model: what `load` returns.
+      inputs: by sample index, with the prompt's ids, int32 [T], "input_ids".
+    """
+    self._model = model
+    self._inputs = inputs
+    # What LoadGen logs stops before the first of these.
+    ends = (model.eos_id, *(model.settings.stop_ids or ()))
+    self._end_ids = {end for end in ends if end is not None}
+    self._tells_first = _is_first_token_certain(model.settings.engine)
+
+  def answer(self, index: int, reply: system.Reply) -> None:
+    """See `system.System`.
+
+    Raises:
+      errors.SaxError: the engine cannot answer the prompt.
+    """
+    request = _request(self._inputs[index]['input_ids'], self._model.settings)
+    if self._tells_first:
+      request = dataclasses.replace(request, on_first_token=reply.first_token)
+    future = self._model.scheduler.generate(request)
+    future.add_done_callback(functools.partial(self._answered, reply))
+
+  def close(self) -> None:
+    self._model.close(drain=False)
+
+  def _answered(self, reply: system.Reply, future: futures.Future) -> None:
+    try:
+      best = future.result().hypotheses[0]
+    except Exception as error:  # Whatever it is ends the run, with its name.
+      reply.failed(error)
+      return
+    ids = summarization.until_end(best.tokens.tolist(), self._end_ids)
+    reply.done(system.Answer(np.array(ids, np.int64), len(ids)))
+
+
+def load(
+  spec: entry_lib.Spec, programs: programs_lib.Programs = programs_lib.NONE
+) -> servable.Servable:
+  """Loads a model as the model server does; takes seconds to minutes.
+
+  Args:
+    spec: what to load.
+    programs: compiled before; what is not among them is compiled.
+
+  Raises:
+    errors.SaxError: params, overrides, checkpoint or programs are not usable.
+  """
+  ready = loader.prepare(spec, programs)
+  settings, engine = ready.settings, ready.start()
+  runner: scheduler.Runner = engine
+  if _is_first_token_certain(settings.engine):
+    runner = _Runner(engine)
+  # The bound of the queue protects a server from its clients. Here LoadGen's
+  # --concurrency is the bound, and nobody would ask again.
+  settings = dataclasses.replace(settings, admission_limit=sys.maxsize)
+  return loader.serve(settings, ready.codecs, runner, logging.error)
+
+
+def _request(ids: np.ndarray, settings: settings_lib.Settings) -> _Request:
+  """What the model server makes of a prompt without extra inputs."""
+  engine = settings.engine
+  extra = settings.extra_inputs[scheduler.GENERATE]
+  limit = requests.max_new_tokens(extra, engine.max_new_tokens)
+  return _Request(
+    tokens=requests.finish(ids, settings),
+    max_new_tokens=limit,
+    min_new_tokens=min(engine.min_new_tokens, limit),
+    **requests.choices(extra, settings),
+  )
+
+
+def prompts(
+  engine: launch.Engine, samples: run_lib.Samples
+) -> list[payload.Payload]:
+  """Returns the ids of each article's prompt, int32 [T], as "input_ids".
+
+  Raises:
+    OSError, ValueError: A file or a setting cannot be used.
+  """
+  try:
+    params = overrides_lib.apply(
+      registry.lookup(engine.params), _overrides(engine)
+    )
+    settings = settings_lib.Settings.of(params)
+    longest = settings.engine.max_prompt - (settings.sos_id is not None)
+    task = summarization.load_beside(
+      _checkpoint(engine), longest, *msgspec.structs.astuple(samples)
+    )
+  except errors.SaxError as error:
+    raise ValueError(error.message) from error
+  return [{'input_ids': ids} for ids in task.prompt_ids]
+
+
+def make(
+  engine: launch.Engine, inputs: network_program.Inputs
+) -> system.System:
+  """Loads the model.
+
+  Args:
+    engine: The settings.
+    inputs: What `prompts` returns, or the like from another machine.
+
+  Raises:
+    OSError, ValueError: A file or a setting cannot be used.
+  """
+  jax_setup.configure(engine.jax_cache_dir)
+  try:
+    jax_setup.check_devices()
+    model = load(
+      entry_lib.Spec(
+        engine.params, _checkpoint(engine), _overrides(engine), acls={}
+      ),
+      programs_lib.Programs.open(
+        [user_path.resolve(path) for path in engine.programs],
+        engine.programs_mismatch,
+        user_path.resolve(engine.programs_cache),
+      ),
+    )
+  except errors.SaxError as error:
+    raise ValueError(error.message) from error
+  if scheduler.GENERATE not in model.settings.methods:
+    model.close(drain=False)
+    raise ValueError(
+      f'{engine.params} generates nothing (SCORE_ONLY or ENABLE_GENERATE):'
+      ' give --params others'
+    )
+  return EngineSystem(model, inputs)
+
+
+def _checkpoint(engine: launch.Engine) -> str:
+  path = (
+    bundle.pax_checkpoint() if engine.checkpoint is None else engine.checkpoint
+  )
+  if not path:
+    raise ValueError(
+      'no checkpoint: give --checkpoint the directory of a PAX checkpoint, such'
+      ' as `./bazelw run //converters:convert_gptj_ckpt` writes'
+    )
+  return loader.checkpoint_path(path)
+
+
+def _overrides(engine: launch.Engine) -> dict[str, str]:
+  return overrides_lib.of_flags(
+    registry.lookup(engine.params),
+    [f'{n}={text}' if text else n for n, text in engine.overrides.items()],
+  )
 
 
 def main(argv: Sequence[str]) -> None:
-  del argv
   if not flags.FLAGS['verbosity'].present:
     logging.set_verbosity(logging.INFO)  # A load may take minutes.
+  run = runner.asked(argv, launch.Engine, overrides=run_flags.overrides())
+  engine = run.system
+  changes = ''.join(f' {n}={text}' for n, text in engine.overrides.items())
   network_program.main(
-    engine_by_flags.make, engine_by_flags.load, engine_by_flags.name()
+    lambda inputs: make(engine, inputs),
+    lambda: prompts(engine, run.samples),
+    f'GPT-J by the JAX engine, {engine.params}{changes}',
+    run,
   )
 
 
 if __name__ == '__main__':
-  network_program.mark_flags_as_required(())
-  program_lib.run(main)
+  run_flags.keep(
+    run_lib.Run, run_lib.Samples, launch.Engine, client.Nodes, 'network'
+  )
+  program_lib.run(main, takes_words=True)

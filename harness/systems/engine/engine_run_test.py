@@ -5,10 +5,14 @@ import json
 import os
 
 from absl.testing import absltest
+from absl.testing import parameterized
 
 from harness.data import bundle
+from harness.loadgen import run as run_lib
 from harness.loadgen import settings
 from harness.rules import rounds
+from harness.systems import launch
+from harness.systems.engine import engine_run
 from harness.systems.testing import program_run
 
 _PROGRAM = 'harness/systems/engine/engine_run'
@@ -98,6 +102,45 @@ class LoadgenRunTest(absltest.TestCase):
     self.assertEqual(found.code, 1)
     self.assertRegex(found.status.failure or '', "'/none' is no")
     self.assertNotIn('Traceback', found.errors)
+
+
+class SubjectTest(parameterized.TestCase):
+  @parameterized.parameters(
+    ({'checkpoint': ''}, 'no checkpoint: give --checkpoint'),
+    ({'checkpoint': '/none'}, "checkpoint '/none' is no directory"),
+    # A Hugging Face directory, whose tokenizer is there.
+    ({}, 'model'),
+    ({'params': 'Tinny'}, 'Tinny'),
+    (
+      {'overrides': {'BATCH_SIZE': ''}},
+      '--override=BATCH_SIZE: .* Write KEY=VALUE',
+    ),
+    (
+      {'overrides': {'BATCH_SIZE': 'a'}},
+      'the value is not JSON .* Write KEY=VALUE',
+    ),
+    (
+      {'overrides': {'BATCHSIZE': '1'}},
+      'no such attribute. Did you mean BATCH_SIZE',
+    ),
+    ({'overrides': {'BATCH_SIZE': '"1"'}}, 'BATCH_SIZE is 32, of type int'),
+    (
+      {'samples': {'max_input_length': 513}},
+      '--max_input_length=513 is above 512',
+    ),
+    (
+      {'samples': {'sample_count': 9999}},
+      '9999 samples asked of .*, which holds 512',
+    ),
+  )
+  def test_what_cannot_be_used(self, values, message):
+    values = {'checkpoint': bundle.model_dir(), **values}
+    samples = run_lib.Samples(
+      **{'sample_count': 2, **values.pop('samples', {})}
+    )
+    engine = launch.Engine(**values)
+    with self.assertRaisesRegex((OSError, ValueError), message):
+      engine_run.make(engine, engine_run.prompts(engine, samples))
 
 
 if __name__ == '__main__':

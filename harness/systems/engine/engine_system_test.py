@@ -6,7 +6,7 @@ from absl.testing import absltest
 import numpy as np
 
 from harness.loadgen import system
-from harness.systems.engine import engine_system
+from harness.systems.engine import engine_run
 from harness.systems.testing import replies
 from saxml_ext.common import errors
 from saxml_ext.server import jax_setup
@@ -39,16 +39,16 @@ class EngineSystemTest(absltest.TestCase):
     )
     jax_setup.configure(tempfile.mkdtemp(dir=absltest.TEST_TMPDIR.value))
 
-  def _make(self, **overrides) -> engine_system.EngineSystem:
+  def _make(self, **overrides) -> engine_run.EngineSystem:
     overrides = {'BATCH_SIZE': '1', 'MAX_DECODE_STEPS': '4', **overrides}
-    model = engine_system.load(
+    model = engine_run.load(
       entry_lib.Spec(small_model.MODEL_PATH, self.directory, overrides, acls={})
     )
-    made = engine_system.EngineSystem(model, _INPUTS)
+    made = engine_run.EngineSystem(model, _INPUTS)
     self.addCleanup(made.close)
     return made
 
-  def _answer(self, made: engine_system.EngineSystem, index: int):
+  def _answer(self, made: engine_run.EngineSystem, index: int):
     reply = replies.Reply()
     made.answer(index, reply)
     return reply.answer()
@@ -77,7 +77,7 @@ class EngineSystemTest(absltest.TestCase):
     )
     self.assertEqual(self._greedy(made, 0), whole[:1])
 
-  def _greedy(self, made: engine_system.EngineSystem, index: int) -> list[int]:
+  def _greedy(self, made: engine_run.EngineSystem, index: int) -> list[int]:
     """The answer, of which the first token was told before."""
     reply = replies.Reply()
     made.answer(index, reply)

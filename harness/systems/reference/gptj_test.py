@@ -7,6 +7,7 @@ import shutil
 from absl.testing import absltest
 import safetensors.torch
 import torch
+import transformers
 
 from harness.data import bundle
 from harness.data import summarization
@@ -24,12 +25,12 @@ class GPTJTest(absltest.TestCase):
   @classmethod
   def setUpClass(cls):
     super().setUpClass()
-    task = summarization.Source(
+    task = summarization.load(
       bundle.eval_path(),
       bundle.tokenizer_path(),
       bundle.MAX_INPUT_LENGTH,
       max(_SHORT) + 1,
-    ).load()
+    )
     cls.prompts = [task.prompt_ids[index].tolist() for index in _SHORT]
     with open(bundle.reference_path(), encoding='utf-8') as file:
       tokens = json.load(file)['tokens']
@@ -112,6 +113,43 @@ class GPTJTest(absltest.TestCase):
     os.remove(file_path)
     with self.assertRaisesRegex(ValueError, 'no weights could be read'):
       gptj.load(path)
+
+
+_CPU = torch.device('cpu')
+
+
+class MemoryTest(absltest.TestCase):
+  def test_weights_are_those_of_the_model(self):
+    model = gptj.load(bundle.model_dir(), dtype=torch.bfloat16)
+    size = sum(p.numel() * p.element_size() for p in model.parameters())
+    config = gptj.read_config(bundle.model_dir())
+    self.assertEqual(gptj.weights_bytes(config, torch.bfloat16), size)
+
+  def test_cache_is_that_of_the_model(self):
+    model = gptj.load(bundle.model_dir())
+    with torch.inference_mode():
+      cache = model(torch.zeros((3, 7), dtype=torch.long)).past_key_values
+    size = sum(
+      each.nbytes
+      for layer in cache.layers
+      for each in (layer.keys, layer.values)
+    )
+    found = gptj.cache_bytes(model.config, torch.float32, 3, 7)
+    self.assertEqual(found, size)
+
+  def test_gptj_6b_has_six_billion_weights(self):
+    config = transformers.GPTJConfig()
+    billions = gptj.weights_bytes(config, torch.bfloat16) / 2e9
+    self.assertAlmostEqual(billions, 6.05, places=2)
+
+  def test_what_does_not_fit_is_refused(self):
+    gptj.check_memory({'weights': 1}, _CPU)
+    with self.assertRaisesRegex(
+      gptj.TooLarge,
+      r'needs 1048577\.0 GiB of memory on cpu \(weights 1048576\.0 GiB and'
+      r' cache 1\.0 GiB\), and [0-9.]+ GiB are free.*--precision=bfloat16',
+    ):
+      gptj.check_memory({'weights': 2**50, 'cache': 2**30}, _CPU)
 
 
 if __name__ == '__main__':

@@ -1,13 +1,22 @@
 """Real LoadGen runs of the reference implementation, by its program."""
 
 import json
+import os
+from unittest import mock
 
 from absl.testing import absltest
+from absl.testing import parameterized
+import torch
 
 from harness.data import bundle
+from harness.loadgen import run as run_lib
 from harness.loadgen import settings
+from harness.loadgen import system
 from harness.rules import rounds
+from harness.systems import launch
+from harness.systems.reference import reference_run
 from harness.systems.testing import program_run
+from harness.systems.testing import replies
 
 _PROGRAM = 'harness/systems/reference/reference_run'
 
@@ -55,6 +64,80 @@ class LoadgenRunTest(absltest.TestCase):
     self.assertEqual(found.code, 1)
     self.assertRegex(found.status.failure or '', 'cuda:999.*--device=cpu')
     self.assertNotIn('Traceback', found.errors)
+
+
+def setUpModule():
+  torch.set_num_threads(1)  # More only wait for one another.
+
+
+def _make(samples=None, **values) -> system.System:
+  """Makes the system, and its inputs."""
+  asked = run_lib.Samples(**{'sample_count': 2, **(samples or {})})
+  reference = launch.Reference(**values)
+  inputs = reference_run.prompts(reference, asked)
+  return reference_run.make(reference, asked.max_input_length, inputs)
+
+
+class SubjectTest(parameterized.TestCase):
+  def test_answers_the_bundled_articles(self):
+    made = _make({'sample_count': 1}, precision='fp32')
+    reply = replies.Reply()
+    made.answer(0, reply)
+    answer = reply.answer()  # Nobody can know of the first token.
+    made.close()
+    with open(bundle.reference_path(), encoding='utf-8') as file:
+      recorded = json.load(file)['tokens'][0]
+    self.assertEqual(answer.data.tolist(), recorded)
+    self.assertEqual(answer.data.dtype, 'int64')
+    self.assertEqual(answer.tokens, len(recorded))
+
+  @parameterized.parameters(
+    ({'device': 'gpu'}, '--device=gpu is not known'),
+    ({'precision': 'fp8'}, '--precision=fp8 is not known; choose one of float'),
+    (
+      {'samples': {'max_input_length': 897}},
+      '--max_input_length=897 is above 896',
+    ),
+    ({'checkpoint': '/none'}, '/none is no Hugging Face directory'),
+    ({'samples': {'dataset_path': '/none'}}, '/none'),
+    (
+      {'samples': {'sample_count': 0}, 'batch_size': 512, 'beam_size': 10**7},
+      'and cache [0-9.]+ GiB.*a smaller --batch_size or --beam_size',
+    ),
+  )
+  def test_what_cannot_be_used(self, values, message):
+    with self.assertRaisesRegex((OSError, ValueError), message):
+      _make(**values)
+
+
+class ChoicesTest(parameterized.TestCase):
+  def test_cpu(self):
+    self.assertEqual(reference_run.find_device('cpu').type, 'cpu')
+
+  def test_a_gpu_that_is_not_there(self):
+    with self.assertRaisesRegex(
+      ValueError, '--device=cuda:999: PyTorch .* sees .* use --device=cpu'
+    ):
+      reference_run.find_device('cuda:999')
+
+  @parameterized.parameters('', 'gpu', 'cuda:', 'cuda:x', 'cpu:0', 'tpu')
+  def test_other_devices(self, name):
+    with self.assertRaisesRegex(ValueError, 'is not known; write cpu, cuda'):
+      reference_run.find_device(name)
+
+  def _beams(self, asked, variable):
+    with mock.patch.dict(os.environ, {'GPTJ_BEAM_SIZE': variable}):
+      return reference_run.beam_size(asked)
+
+  def test_beams_as_asked_or_as_the_variable_says(self):
+    self.assertEqual(self._beams(2, '3'), 2)
+    self.assertEqual(self._beams(None, '3'), 3)
+    self.assertEqual(self._beams(None, ''), 4)
+
+  @parameterized.parameters('0', '-1', 'four', '4.0')
+  def test_a_variable_that_is_no_number(self, text):
+    with self.assertRaisesRegex(ValueError, f"GPTJ_BEAM_SIZE is '{text}'; set"):
+      self._beams(None, text)
 
 
 if __name__ == '__main__':

@@ -9,7 +9,7 @@ import subprocess
 import numpy as np
 
 from harness.loadgen import loadgen_log
-from harness.loadgen import run_status
+from harness.loadgen import run as run_lib
 from harness.loadgen import settings as settings_lib
 from harness.loadgen import timeline
 from serve import programs
@@ -28,7 +28,7 @@ class Outcome:
   """
 
   code: int
-  status: run_status.RunStatus
+  status: run_lib.RunStatus
   stray: list[str]
   errors: str
   directory: str
@@ -101,11 +101,11 @@ def run(
     check=False,
   )
   lines = done.stdout.splitlines()
-  states = [s for line in lines if (s := run_status.parse(line))]
+  states = [s for line in lines if (s := run_lib.parse(line))]
   return Outcome(
     done.returncode,
-    states[-1] if states else run_status.RunStatus(),
-    [line for line in lines if line and not run_status.parse(line)],
+    states[-1] if states else run_lib.RunStatus(),
+    [line for line in lines if line and not run_lib.parse(line)],
     done.stderr,
     directory,
   )

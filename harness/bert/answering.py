@@ -1,0 +1,171 @@
+"""Lets a BERT stand behind LoadGen: batches of features in, logits out.
+
+Features of a batch are padded to the longest of them, not to 384 tokens, and
+an answer has the logits of the feature's own tokens: evaluation takes those
+that are missing for -10000, and would use none of them anyway.
+"""
+
+from collections.abc import Callable, Sequence
+import os
+from typing import Any, Protocol
+
+from absl import flags
+import numpy as np
+
+from harness.bert import features as features_lib
+from harness.data import bundle
+from harness.loadgen import run as run_lib
+from harness.loadgen import run_flags
+from harness.loadgen import runner
+from harness.loadgen import system
+
+# Lengths are rounded up to it: less than a vector's width saves no time.
+_MULTIPLE = 8
+
+
+# Most samples that are computed together by default.
+BATCH_SIZE = 8
+
+
+class Model(Protocol):
+  """A BERT that is ready."""
+
+  @property
+  def fixed_length(self) -> int | None:
+    """The only length [T] it takes; None: any."""
+
+  @property
+  def fixed_batch(self) -> int | None:
+    """The only batch size [B] it takes; None: any."""
+
+  def logits(
+    self, input_ids: np.ndarray, mask: np.ndarray, segment_ids: np.ndarray
+  ) -> tuple[np.ndarray, np.ndarray]:
+    """Start and end logits, float32 [B, T] each.
+
+    Args:
+      input_ids: int64 [B, T].
+      mask: int64 [B, T], 1 for tokens, 0 for padding.
+      segment_ids: int64 [B, T].
+    """
+
+
+def make_system(
+  model: Model, features: features_lib.FeatureSet, batch_size: int
+) -> system.BatchedSystem:
+  """A system that answers features with a model.
+
+  Raises:
+    ValueError: the model takes no such batches.
+  """
+  check(model, batch_size)
+  return system.BatchedSystem(
+    lambda indices: answer(model, features, indices), batch_size
+  )
+
+
+def keep_flags(*names: str) -> None:
+  """Leaves the flags of the model and the set, with the reference's names.
+
+  Args:
+    *names: The names of other flags of `run_flags`.
+  """
+  run_flags.keep(
+    *('checkpoint', 'dataset_path', 'tokenizer_path', 'sample_count'),
+    *('device', 'batch_size', 'threads', *names),
+  )
+  flags.DEFINE_alias('model', 'checkpoint')
+  flags.DEFINE_alias('val_data', 'dataset_path')
+  flags.DEFINE_alias('vocab_file', 'tokenizer_path')
+  flags.DEFINE_alias('max_examples', 'sample_count')
+
+
+def features(model: str, samples: run_lib.Samples) -> features_lib.FeatureSet:
+  """Reads the set.
+
+  Args:
+    model: The path of the model, beside which the vocabulary lies.
+    samples: The set; the bundled questions and that vocabulary by default.
+
+  Raises:
+    OSError, ValueError: A file cannot be used.
+  """
+  directory = model if os.path.isdir(model) else os.path.dirname(model)
+  return features_lib.load(
+    samples.dataset_path or bundle.bert_squad_path(),
+    samples.tokenizer_path or os.path.join(directory, 'vocab.txt'),
+    samples.sample_count,
+  )
+
+
+def main(argv: Sequence[str], kind: type, load: Callable[..., Model]) -> None:
+  """Runs LoadGen against a BERT.
+
+  Args:
+    argv: The command line, flags taken out.
+    kind: The type of the system in run.json.
+    load: Loads a model, of its path, number format, device and threads.
+  """
+  run: run_lib.Run[Any] = runner.asked(argv, kind)
+  bert = run.system
+
+  def subject() -> runner.Subject:
+    asked = features(bert.model, run.samples)
+    model = load(bert.model, bert.precision, bert.device, bert.threads)
+    return runner.Subject(
+      make_system(model, asked, bert.batch_size or BATCH_SIZE),
+      asked.lengths.tolist(),
+    )
+
+  runner.main(subject, run)
+
+
+def check(model: Model, batch_size: int) -> None:
+  """Raises ValueError where a model takes no batch of that size or less."""
+  if model.fixed_batch not in (None, 1):
+    raise ValueError(
+      f'the model takes batches of {model.fixed_batch} only, and queries may'
+      ' bring less; export it with a free batch size'
+    )
+  if model.fixed_batch == 1 and batch_size > 1:
+    raise ValueError(
+      f'the model takes one sample at a time, not --batch_size={batch_size};'
+      ' set 1, or export it with a free batch size'
+    )
+
+
+def answer(
+  model: Model,
+  features: features_lib.FeatureSet,
+  indices: Sequence[int],
+  length: int | None = None,
+) -> list[system.Answer]:
+  """Answers one batch: float32 [T, 2] for each feature, its tokens only.
+
+  Args:
+    model: answers.
+    features: the set.
+    indices: of the features in the batch.
+    length: to which to pad; None: as far as the batch needs.
+  """
+  rows = np.asarray(indices)
+  lengths = features.lengths[rows]
+  longest = -(-int(lengths.max()) // _MULTIPLE) * _MULTIPLE
+  columns = (
+    length or model.fixed_length or min(longest, features_lib.MAX_LENGTH)
+  )
+  start, end = model.logits(
+    *(
+      np.ascontiguousarray(part[rows, :columns])
+      for part in (
+        features.input_ids,
+        features.input_mask,
+        features.segment_ids,
+      )
+    )
+  )
+  both = np.stack([start, end], axis=-1).astype(np.float32, copy=False)
+  return [
+    system.Answer(np.ascontiguousarray(logits[:tokens]))
+    for logits, tokens in zip(both, lengths, strict=True)
+  ]

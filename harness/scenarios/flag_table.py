@@ -1,0 +1,226 @@
+"""The table of flags: the runs in which each flag of the programs acts.
+
+Every flag of the scenario programs has a row. A flag that the user gives and
+that does not act in the run is an error. The tests read the same table.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+import dataclasses
+import os
+
+from harness.loadgen import run as run_lib
+from harness.rules import rounds
+from harness.scenarios import load as load_lib
+from harness.systems import launch
+from saxml_ext.common import flag_rules
+
+# Systems as the table tells them apart. A started and a running cell differ.
+OWN_CELL = 'cell'
+RUNNING_CELL = 'running cell'
+ENGINE = 'engine'
+REFERENCE = 'reference'
+NETWORK = launch.NETWORK
+_CELLS = (OWN_CELL, RUNNING_CELL)
+GPTJ_SYSTEMS = (*_CELLS, ENGINE, REFERENCE, NETWORK)
+BERT_SYSTEMS = (launch.OnnxRuntimeBert.kind, launch.TorchBert.kind)
+SYSTEMS = (*GPTJ_SYSTEMS, *BERT_SYSTEMS)
+# Systems whose serving params the flags choose, those with a model server's
+# engine, and those that compute in a framework of others.
+_STARTED = (OWN_CELL, ENGINE)
+SERVING = (*_CELLS, ENGINE)
+_COMPUTES = (REFERENCE, *BERT_SYSTEMS)
+
+# How the user asks for a system.
+_ASKED = {
+  OWN_CELL: 'a cell that is started here (--system=cell)',
+  RUNNING_CELL: 'a running cell (--model_path)',
+} | {name: f'--system={name}' for name in SYSTEMS if name not in _CELLS}
+
+# Runs that LoadGen times.
+_TIMED = tuple(m for m in load_lib.MODES if m != run_lib.ACCURACY)
+_NO_TEST = (None, load_lib.FAST, load_lib.VALID)
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+  """The choices that decide which flags act.
+
+  Attributes:
+    system: The system, of SYSTEMS.
+    scenarios: LoadGen's names of the scenarios.
+    modes: The modes, of load.MODES.
+    execution_mode: The execution mode; None if none is given.
+  """
+
+  system: str
+  scenarios: Collection[str]
+  modes: Collection[str]
+  execution_mode: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Acts:
+  """The runs in which a flag acts.
+
+  Attributes:
+    systems: The systems with which it acts.
+    scenarios: The scenarios in which it acts.
+    modes: The modes in which it acts.
+    execution_modes: The execution modes in which it acts.
+    instead: The way to reach the same elsewhere, by system.
+  """
+
+  systems: Collection[str] = SYSTEMS
+  scenarios: Collection[str] = tuple(rounds.SCENARIOS)
+  modes: Collection[str] = load_lib.MODES
+  execution_modes: Collection[str | None] = (None, *load_lib.EXECUTION_MODES)
+  instead: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+  def problem(self, name: str, run: Run) -> str | None:
+    """Returns why the flag or variable `name` has no effect; None if it has."""
+    for choice, chosen, acting in (
+      ('', [_ASKED[run.system]], [_ASKED[name] for name in self.systems]),
+      ('--scenario=', run.scenarios, self.scenarios),
+      ('--mode=', run.modes, self.modes),
+      ('--execution_mode=', [run.execution_mode], self.execution_modes),
+    ):
+      if not set(chosen) & set(acting):
+        instead = self.instead.get(run.system, 'leave it out')
+        return (
+          f'{name} has no effect with {choice}{_words(chosen)}; it acts with'
+          f' {choice}{_words(acting)}: {instead}'
+        )
+    return None
+
+
+def _own(name: str) -> dict[str, str]:
+  """Returns hints to an attribute of the serving params, for cell and engine."""
+  override = f'leave it out and give --override={name}=VALUE'
+  return {OWN_CELL: override, ENGINE: override}
+
+
+def _named(
+  holds: Callable[[rounds.Scenario], bool],
+) -> tuple[str, ...]:
+  """Returns the names of the scenarios for which a rule holds."""
+  return tuple(name for name, each in rounds.SCENARIOS.items() if holds(each))
+
+
+_PUBLISHED = {
+  RUNNING_CELL: 'leave it out; the model is served as it was published'
+}
+_ALWAYS = Acts()
+
+ACTS: Mapping[str, Acts] = {
+  # What is run, and where results go.
+  **dict.fromkeys(
+    (
+      'model',
+      'mode',
+      'scenario',
+      'round',
+      'execution_mode',
+      'system',
+      'results_dir',
+      'cache_dir',
+      'rerun',
+      'system_preset',
+      'system_description',
+      'category',
+      'division',
+      'user_conf_override_path',
+      'silence_secs',
+      'warm_up',
+      'warm_up_rest_secs',
+      'buffer_count',
+      'dataset_path',
+      'tokenizer_path',
+      'sample_count',
+    ),
+    _ALWAYS,
+  ),
+  # The system.
+  'model_path': Acts(
+    (RUNNING_CELL,),
+    instead=dict.fromkeys(
+      (ENGINE, REFERENCE), 'that system is started here; leave out one of them'
+    )
+    | dict.fromkeys(
+      BERT_SYSTEMS, 'a cell serves no BERT; give its files by --checkpoint'
+    ),
+  ),
+  'sax_root': Acts((RUNNING_CELL,)),
+  'network': Acts((RUNNING_CELL,)),
+  'stream': Acts((RUNNING_CELL,)),
+  'params': Acts(_STARTED, instead=_PUBLISHED),
+  'override': Acts(_STARTED, instead=_PUBLISHED),
+  'checkpoint': Acts((*_STARTED, *_COMPUTES), instead=_PUBLISHED),
+  'jax_cache_dir': Acts(_STARTED),
+  'hosts': Acts((OWN_CELL,)),
+  'sut_server': Acts((NETWORK,)),
+  'connections': Acts((NETWORK,)),
+  'device': Acts(
+    _COMPUTES,
+    instead=dict.fromkeys(
+      _STARTED, 'leave it out; JAX_PLATFORMS chooses the device of JAX'
+    ),
+  ),
+  'precision': Acts(
+    _COMPUTES,
+    instead=dict.fromkeys(
+      _STARTED, 'leave it out; --params choose the number format'
+    ),
+  ),
+  'beam_size': Acts((REFERENCE,), instead=_own('BEAM_SIZE')),
+  'batch_size': Acts(_COMPUTES, instead=_own('BATCH_SIZE')),
+  'threads': Acts(BERT_SYSTEMS),
+  # What LoadGen asks.
+  'min_duration': Acts(modes=_TIMED),
+  'target_qps': Acts(scenarios=_named(lambda each: not each.streams)),
+  'target_latency_ms': Acts(
+    scenarios=_named(lambda each: each.streams or each.bounded)
+  ),
+  'test_query_count': Acts(modes=_TIMED, execution_modes=(load_lib.TEST,)),
+  'equal_issue': Acts(modes=_TIMED, execution_modes=_NO_TEST),
+  # A SingleStream query has one sample, and the next one waits for its answer.
+  'concurrency': Acts(
+    scenarios=_named(
+      lambda each: not each.streams or each.samples_per_query > 1
+    )
+  ),
+  # The samples and their judge.
+  'max_input_length': Acts(GPTJ_SYSTEMS),
+  'reference_path': Acts(modes=(run_lib.ACCURACY,)),
+  'rouge_tolerance': Acts(GPTJ_SYSTEMS, modes=(run_lib.ACCURACY,)),
+  'require_identical': Acts(GPTJ_SYSTEMS, modes=(run_lib.ACCURACY,)),
+}
+
+# Environment variables of the published recipes. A name says its benchmark, so
+# that a variable of GPT-J means nothing to BERT.
+VARIABLES: Mapping[str, Acts] = {
+  launch.BEAM_VARIABLE: Acts(
+    (REFERENCE, *BERT_SYSTEMS), instead=_own('BEAM_SIZE')
+  ),
+}
+
+
+def check(run: Run, environ: Mapping[str, str] = os.environ) -> None:
+  """Checks that everything that the user has given acts in a run.
+
+  Raises:
+    ValueError: Something has no effect; the message says what it needs.
+  """
+  problems = [
+    ACTS[name].problem(f'--{name}', run) for name in flag_rules.given(ACTS)
+  ]
+  problems += [
+    acts.problem(f'the environment variable {name}={environ[name]}', run)
+    for name, acts in VARIABLES.items()
+    if environ.get(name)
+  ]
+  if found := [problem for problem in problems if problem]:
+    raise ValueError('; '.join(found))
+
+
+def _words(names: Collection[str | None]) -> str:
+  return ' or '.join(name or '(not given)' for name in names)

@@ -1,0 +1,263 @@
+import os
+from unittest import mock
+
+from absl import flags
+from absl.testing import absltest
+from absl.testing import flagsaver
+from absl.testing import parameterized
+
+from harness.data import bundle
+from harness.loadgen import run_flags
+from harness.rules import rounds
+from harness.scenarios import flag_table
+from harness.scenarios import job as job_lib
+from harness.scenarios import load as load_lib
+from saxml_ext.common import flag_rules
+from saxml_ext.common.security import tls_flags
+
+# Flags that act on the program, not on the job: tests of the program have them.
+_PROGRAM = ('scenario', 'results_dir', 'cache_dir', 'rerun')
+
+_SAMPLE = {'sample_count': 2}
+_PROMPTS = {'tokenizer_path': bundle.tokenizer_path(), 'max_input_length': 512}
+# The flags of a run on each system.
+_RUNS = {
+  flag_table.OWN_CELL: {},
+  flag_table.RUNNING_CELL: {
+    'model_path': '/sax/test/m',
+    'sax_root': '/root',
+    **_PROMPTS,
+  },
+  flag_table.ENGINE: {'system': 'engine'},
+  flag_table.REFERENCE: {'system': 'reference'},
+  flag_table.NETWORK: {
+    'system': 'network',
+    'sut_server': ['h:1'],
+    **_PROMPTS,
+  },
+  'onnxruntime': {'model': 'bert-99'},
+  'pytorch': {'model': 'bert-99', 'system': 'pytorch'},
+}
+
+
+class FlagTableTest(parameterized.TestCase):
+  def setUp(self):
+    super().setUp()
+    self._dir = self.create_tempdir().full_path
+    self.enter_context(mock.patch.dict(os.environ))
+    os.environ.pop('GPTJ_BEAM_SIZE', None)
+
+  def _file(self, name: str, text: str) -> str:
+    path = os.path.join(self._dir, name)
+    with open(path, 'w', encoding='utf-8') as file:
+      file.write(text)
+    return path
+
+  def _link(self, path: str) -> str:
+    """Another name of a file."""
+    other = os.path.join(self._dir, os.path.basename(path))
+    if not os.path.lexists(other):
+      os.symlink(path, other)
+    return other
+
+  def _changes(self, system: str) -> dict[str, object]:
+    """A value for every flag that differs from the value in _RUNS."""
+    of_bert = system in flag_table.BERT_SYSTEMS
+    vocabulary, questions, model = (
+      (
+        bundle.bert_vocab_path(),
+        bundle.bert_squad_path(),
+        bundle.bert_model_dir(),
+      )
+      if of_bert
+      else (bundle.tokenizer_path(), bundle.eval_path(), bundle.model_dir())
+    )
+    return {
+      'model': 'bert-99.9' if of_bert else 'gptj-99.9',
+      'mode': ['accuracy'],
+      'round': 'v4.0',
+      'execution_mode': 'valid',
+      'system': 'pytorch'
+      if system == 'onnxruntime'
+      else 'onnxruntime'
+      if of_bert
+      else 'reference'
+      if system == flag_table.ENGINE
+      else 'engine',
+      'system_preset': 'tpu_v5e_x4',
+      'system_description': self._file('s.yaml', 'cooling: air'),
+      'category': 'edge',
+      'division': 'closed',
+      'user_conf_override_path': self._file('user.conf', '#'),
+      'silence_secs': 7.0,
+      'warm_up': '3',
+      'warm_up_rest_secs': 2.0,
+      'buffer_count': 1,
+      'dataset_path': self._link(questions),
+      'tokenizer_path': self._link(vocabulary),
+      'sample_count': 3,
+      'model_path': '/sax/test/n',
+      'sax_root': '/other',
+      'network': 'lon',
+      'stream': True,
+      'params': 'saxml_ext.params.gptj.TinyTokenizedINT8',
+      'override': ['BATCH_SIZE=2'],
+      'checkpoint': self._link(model),
+      'jax_cache_dir': self._dir,
+      'hosts': 2,
+      'sut_server': ['h:2'],
+      'connections': 2,
+      'device': 'cuda',
+      'precision': 'float16',
+      'beam_size': 2,
+      'batch_size': 2,
+      'threads': 1,
+      'min_duration': 1,
+      'target_qps': 3.0,
+      'target_latency_ms': 3.0,
+      'test_query_count': 1,
+      'equal_issue': of_bert,
+      'concurrency': 3,
+      'max_input_length': 9,
+      'reference_path': ''
+      if system not in (flag_table.RUNNING_CELL, flag_table.NETWORK)
+      else bundle.reference_path(),
+      'rouge_tolerance': 0.5,
+      'require_identical': False,
+    }
+
+  def _result(self, scenario: str, values) -> tuple[object, ...]:
+    """All that decides what a run does."""
+    values = {'cache_dir': self._dir, **_SAMPLE, **values}
+    with flagsaver.flagsaver(**values):
+      *_, [config] = job_lib.jobs([scenario])
+      task, load = config.task, config.load
+      settings = load_lib.run_settings(
+        load,
+        task.benchmark,
+        task.sample_count,
+        load_lib.Speed(target_qps=1.0, latency_ms=1.0),
+      )
+      return (
+        config.model,
+        config.modes,
+        config.system,
+        config.system_preset,
+        dict(config.system_description),
+        dict(task.inputs),
+        dict(task.parameters),
+        settings.user_conf + load.user_conf_extra,
+        dict(settings.attributes),
+        load.round,
+        load.execution_mode,
+        load.warm_up,
+        load.warm_up_rest_secs,
+        # LoadGen itself asks for one sample at a time.
+        None if scenario == rounds.SINGLE_STREAM else load.concurrency,
+        load.silence_secs,
+      )
+
+  def _check(self, scenario: str, system: str, **choice) -> None:
+    """Each flag is refused, or what it changes is seen."""
+    base = _RUNS[system] | choice
+    known = self._result(scenario, base)
+    run = flag_table.Run(
+      system,
+      [scenario],
+      choice.get('mode', run_flags.MODE.default),
+      choice.get('execution_mode'),
+    )
+    for name, value in self._changes(system).items():
+      # Another system is a run of its own, with flags of its own.
+      if name in choice or (name in ('system', 'model_path') and not choice):
+        continue
+      problem = flag_table.ACTS[name].problem(f'--{name}', run)
+      with self.subTest(name):
+        if problem:
+          with self.assertRaises(ValueError) as raised:
+            self._result(scenario, base | {name: value})
+          self.assertIn(problem, str(raised.exception))
+          continue
+        needs = {'warm_up': '1'} if name == 'warm_up_rest_secs' else {}
+        if name in ('rouge_tolerance', 'require_identical'):
+          needs['reference_path'] = bundle.reference_path()
+        before = self._result(scenario, base | needs) if needs else known
+        self.assertNotEqual(
+          self._result(scenario, base | needs | {name: value}), before
+        )
+
+  @parameterized.parameters(*flag_table.SYSTEMS)
+  def test_every_flag_acts_or_is_refused_on(self, system):
+    self._check(rounds.OFFLINE, system)
+
+  @parameterized.parameters(*rounds.SCENARIOS)
+  def test_every_flag_acts_or_is_refused_in(self, scenario):
+    self._check(scenario, flag_table.OWN_CELL)
+
+  @parameterized.parameters(
+    {'mode': ['accuracy']},
+    {'mode': ['performance']},
+    {'mode': ['find_performance']},
+    *({'execution_mode': mode} for mode in load_lib.EXECUTION_MODES),
+  )
+  def test_every_flag_acts_or_is_refused_with(self, **choice):
+    self._check(rounds.OFFLINE, flag_table.ENGINE, **choice)
+
+  def test_compliance_runs_take_the_flags_of_timed_runs(self):
+    self._check(rounds.OFFLINE, 'onnxruntime', mode=['compliance'])
+
+  def test_the_table_has_every_flag(self):
+    defined = {
+      flag.name
+      for module, found in flags.FLAGS.flags_by_module_dict().items()
+      if module.startswith('harness.')
+      for flag in found
+    }
+    self.assertCountEqual(defined | {'scenario'}, flag_table.ACTS)
+    self.assertCountEqual(
+      self._changes(flag_table.ENGINE), set(flag_table.ACTS) - set(_PROGRAM)
+    )
+    # Flags of TLS act in every program, and on all that it starts.
+    self.assertIn(tls_flags.__name__, flags.FLAGS.flags_by_module_dict())
+
+  def test_the_message_names_flag_system_and_remedy(self):
+    with self.assertRaisesRegex(
+      ValueError,
+      '--beam_size has no effect with a cell that is started here'
+      r'.*it acts with --system=reference.*--override=BEAM_SIZE',
+    ):
+      self._result(rounds.OFFLINE, {'beam_size': 1})
+    with self.assertRaisesRegex(ValueError, '--device .*; --precision '):
+      self._result(rounds.OFFLINE, {'device': 'cuda', 'precision': 'fp16'})
+    with self.assertRaisesRegex(
+      ValueError, '--target_qps has no effect with --scenario=SingleStream'
+    ):
+      self._result(rounds.SINGLE_STREAM, {'target_qps': 1.0})
+
+  def test_a_flag_of_one_scenario_may_stand_beside_others(self):
+    with flagsaver.flagsaver(cache_dir=self._dir, target_qps=3.0, **_SAMPLE):
+      *_, configs = job_lib.jobs([rounds.SERVER, rounds.SINGLE_STREAM])
+    self.assertLen(configs, 2)
+
+  def test_environment_variables(self):
+    os.environ['GPTJ_BEAM_SIZE'] = '1'
+    for system, base in _RUNS.items():
+      if system in flag_table.VARIABLES['GPTJ_BEAM_SIZE'].systems:
+        self._result(rounds.OFFLINE, base)
+        continue
+      with self.assertRaisesRegex(
+        ValueError, 'variable GPTJ_BEAM_SIZE=1 has no effect'
+      ):
+        self._result(rounds.OFFLINE, base)
+
+  def test_words_of_a_command_line_are_seen(self):
+    parsed = flags.FlagValues()
+    flags.DEFINE_string('device', 'cpu', '', flag_values=parsed)
+    parsed(['program'])
+    self.assertEmpty(flag_rules.given(flag_table.ACTS, parsed))
+    parsed(['program', '--device=cpu'])
+    self.assertEqual(flag_rules.given(flag_table.ACTS, parsed), ['device'])
+
+
+if __name__ == '__main__':
+  absltest.main()

@@ -1,0 +1,318 @@
+"""A job: one scenario of a benchmark on a system, as the flags describe it."""
+
+from collections.abc import Mapping, Sequence
+import dataclasses
+import os
+import re
+import sys
+
+from absl import flags
+
+from harness.caching import cache as cache_lib
+from harness.caching import cache_flag
+from harness.description import description
+from harness.loadgen import run_flags
+from harness.results import entry
+from harness.rules import requirements
+from harness.rules import rounds
+from harness.scenarios import flag_table
+from harness.scenarios import load as load_lib
+from harness.scenarios import tasks
+from harness.systems import launch
+from saxml_ext.common import cell as cell_files
+from saxml_ext.common import errors
+from saxml_ext.common import user_path
+from saxml_ext.common.security import tls_flags
+from serve import local_cell
+
+# What keeps the speeds that find_performance found.
+_TARGETS = 'targets.json'
+
+SYSTEMS = {
+  rounds.GPTJ: tuple(
+    kind for kind in flag_table.GPTJ_SYSTEMS if kind != flag_table.RUNNING_CELL
+  ),
+  rounds.BERT: flag_table.BERT_SYSTEMS,
+}
+# The systems whose fields the flags of the same names fill.
+_KINDS: Mapping[str, type] = {
+  flag_table.RUNNING_CELL: launch.RunningCell,
+  flag_table.OWN_CELL: launch.OwnCell,
+  flag_table.ENGINE: launch.Engine,
+  flag_table.REFERENCE: launch.Reference,
+  flag_table.NETWORK: launch.NetworkSut,
+  launch.OnnxRuntimeBert.kind: launch.OnnxRuntimeBert,
+  launch.TorchBert.kind: launch.TorchBert,
+}
+
+MODEL = flags.DEFINE_enum(
+  'model',
+  'gptj-99',
+  list(rounds.MODELS),
+  'Benchmark and accuracy target, as they are submitted.',
+)
+RESULTS_DIR = flags.DEFINE_string(
+  'results_dir',
+  None,
+  'Where logs and the report go. Default: a directory of its own below the'
+  ' results in --cache_dir.',
+)
+RERUN = flags.DEFINE_bool(
+  'rerun',
+  False,
+  'Run anew, where a stored result of the same parameters would be shown.',
+)
+_SYSTEM = flags.DEFINE_enum(
+  'system',
+  None,
+  [kind for kinds in SYSTEMS.values() for kind in kinds],
+  'What answers. GPT-J: cell (the default), a Sax cell, started here unless'
+  ' --model_path names a model of a running one; engine, its engine in'
+  " LoadGen's process; reference, transformers on PyTorch. BERT: onnxruntime"
+  ' (the default) or pytorch.',
+)
+_HOSTS = flags.DEFINE_integer(
+  'hosts',
+  1,
+  'Processes of the model server of the cell that is started: more than one'
+  ' compute the model together, as a group of so many hosts does, on the CPU'
+  ' unless JAX_PLATFORMS says otherwise.',
+  lower_bound=1,
+)
+_SYSTEM_PRESET = flags.DEFINE_string(
+  'system_preset',
+  None,
+  'Known system that this is, such as tpu_v5e_x4; `//harness:system presets`'
+  ' lists them. Default: this machine, as far as it tells.',
+)
+_SYSTEM_DESCRIPTION = flags.DEFINE_string(
+  'system_description',
+  None,
+  'File in YAML or JSON with what only you know of the system, by key of the'
+  ' official description; `//harness:system keys` lists them.',
+)
+CATEGORY = flags.DEFINE_enum(
+  'category',
+  None,
+  requirements.CATEGORIES,
+  'Category of the system, which its description gets as system_type.',
+)
+DIVISION = flags.DEFINE_enum(
+  'division',
+  None,
+  requirements.DIVISIONS,
+  'Division of the result, which the description of its system gets.',
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+  """One scenario of a benchmark on a system.
+
+  Attributes:
+    model: The name as it is submitted: gptj-99, gptj-99.9, bert-99 or
+      bert-99.9.
+    modes: Those of load.MODES to run.
+    results_dir: The directory for logs, report and entry; '' until the job
+      begins.
+    targets_path: The file that keeps what find_performance found; None: no
+      file does.
+    system: The system that answers.
+    task: The samples and their judge.
+    load: What LoadGen is asked.
+    command: The words that the user typed.
+    system_preset: The name of a known system that this is; None: this machine.
+    system_description: What the user writes of the system, by key of the
+      official description.
+  """
+
+  model: str
+  modes: tuple[str, ...]
+  results_dir: str
+  targets_path: str | None
+  system: launch.System
+  task: tasks.Task
+  load: load_lib.Load
+  command: tuple[str, ...] = ()
+  system_preset: str | None = None
+  system_description: Mapping[str, object] = dataclasses.field(
+    default_factory=dict
+  )
+
+  @property
+  def _subject(self) -> Mapping[str, object]:
+    """What is measured."""
+    return {
+      'system': dict(self.system.parameters) | dict(self.system.inputs),
+      'task': dict(self.task.parameters) | dict(self.task.inputs),
+    }
+
+  @property
+  def parameters(self) -> Mapping[str, object]:
+    """All that decides the result, besides what an entry has as fields."""
+    return {
+      'modes': list(self.modes),
+      **self._subject,
+      'load': dict(self.load.parameters),
+    }
+
+  @property
+  def id(self) -> str:
+    """The id of the entry that it makes."""
+    return self._id(self.model, self.load.round, self.parameters)
+
+  @property
+  def targets_key(self) -> str:
+    """The key of a speed that was found: the system and the samples.
+
+    How long was measured, and by which round's seeds, is no part of it.
+    """
+    bound = None if self.load.streams else self.load.target_latency_ms
+    return self._id(
+      '',
+      '',
+      {
+        **self._subject,
+        'bound_ms': bound,
+        'concurrency': self.load.concurrency,
+      },
+    )
+
+  def _id(
+    self, model: str, round_name: str, parameters: Mapping[str, object]
+  ) -> str:
+    return entry.make_id(
+      self.task.benchmark,
+      model,
+      self.load.scenario,
+      round_name,
+      self.system.kind,
+      parameters,
+    )
+
+
+def jobs(
+  scenarios: Sequence[str],
+) -> tuple[cache_lib.Cache, str | None, list[Job]]:
+  """Returns the jobs that the flags describe, one per scenario.
+
+  Args:
+    scenarios: LoadGen's names.
+
+  Returns:
+    The cache, the directory that the user chose for results, and the jobs.
+
+  Raises:
+    OSError, ValueError: The value of a flag cannot be used.
+  """
+  modes = run_flags.MODE.value
+  if set(modes) - set(load_lib.MODES) or not modes:
+    raise ValueError(
+      f'--mode={",".join(modes)}: choose one or more of'
+      f' {", ".join(load_lib.MODES)}, with commas between'
+    )
+  model = MODEL.value
+  benchmark = rounds.MODELS[model]
+  asked = kind(benchmark)
+  flag_table.check(
+    flag_table.Run(asked, scenarios, modes, load_lib.EXECUTION_MODE.value)
+  )
+  round_name = load_lib.round_name(benchmark)
+  if load_lib.COMPLIANCE in modes and not requirements.compliance_tests(
+    round_name, model
+  ):
+    raise ValueError(
+      f'--mode={load_lib.COMPLIANCE}: {model} has no compliance tests in'
+      f' {round_name}'
+    )
+  results_dir = user_path.resolve(RESULTS_DIR.value)
+  cache = cache_flag.get(results_dir).create()
+  system = _system(asked, cache)
+  task = tasks.task(model, system)
+  described = {}
+  if _SYSTEM_DESCRIPTION.value:
+    described = description.read_file(
+      user_path.resolve(_SYSTEM_DESCRIPTION.value)
+    )
+  for key, flag in (('system_type', CATEGORY), ('division', DIVISION)):
+    if flag.value:
+      described[key] = flag.value
+  return (
+    cache,
+    results_dir,
+    [
+      Job(
+        model=model,
+        modes=tuple(modes),
+        results_dir='',
+        targets_path=os.path.join(cache.results, _TARGETS),
+        system=system,
+        task=task,
+        load=load_lib.of_flags(
+          scenario,
+          benchmark,
+          watched=asked != flag_table.RUNNING_CELL,
+          serves=asked in flag_table.SERVING,
+        ),
+        command=tuple(sys.argv),
+        system_preset=_SYSTEM_PRESET.value,
+        system_description=described,
+      )
+      for scenario in scenarios
+    ],
+  )
+
+
+def kind(benchmark: str) -> str:
+  """Returns the system that the flags ask for, of flag_table.SYSTEMS.
+
+  Args:
+    benchmark: LoadGen's name of the benchmark.
+
+  Raises:
+    ValueError: The system does not answer the benchmark.
+  """
+  kinds = SYSTEMS[benchmark]
+  asked = _SYSTEM.value or kinds[0]
+  if asked not in kinds:
+    raise ValueError(
+      f'--system={asked} does not answer {benchmark}; choose one of'
+      f' {", ".join(kinds)}'
+    )
+  if asked == flag_table.OWN_CELL and run_flags.MODEL_PATH.value:
+    return flag_table.RUNNING_CELL
+  return asked
+
+
+def _system(asked: str, cache: cache_lib.Cache) -> launch.System:
+  """Returns the system that the flags describe.
+
+  Args:
+    asked: The system that `kind` returned.
+    cache: The cache, for files that no flag gives a place.
+
+  Raises:
+    ValueError: A flag's value cannot be used.
+  """
+  try:
+    tls_flags.export()  # For the programs that are started.
+  except errors.SaxError as e:
+    raise ValueError(e.message) from e
+  values: dict[str, object] = {}
+  if asked == flag_table.RUNNING_CELL:
+    values['sax_root'] = cell_files.sax_root(run_flags.SAX_ROOT.value)
+  elif asked == flag_table.NETWORK and not run_flags.SUT_SERVER.value:
+    raise ValueError(
+      '--system=network needs --sut_server, the address of every node, such as'
+      ' --sut_server=10.0.0.7:8000,10.0.0.8:8000'
+    )
+  elif asked in (flag_table.OWN_CELL, flag_table.ENGINE):
+    for text in run_flags.OVERRIDE.value:
+      if not re.match('[^=]+=', text):
+        raise ValueError(f'--override={text}: write it as NAME=JSON')
+    values['overrides'] = local_cell.group_overrides(
+      _HOSTS.value, run_flags.overrides()
+    )
+    if run_flags.JAX_CACHE_DIR.value is None:
+      values['jax_cache_dir'] = cache.jax
+  return run_flags.fill(_KINDS[asked], **values)

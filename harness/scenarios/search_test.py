@@ -1,0 +1,135 @@
+import io
+
+from absl.testing import absltest
+
+from harness.loadgen import loadgen_log
+from harness.loadgen import timeline
+from harness.rules import rounds
+from harness.scenarios import load
+from harness.scenarios import search
+from serve import progress
+
+
+class _System:
+  """Runs of a system that holds `limit` queries/s, as LoadGen would log them.
+
+  A run that is asked for less is too short if it is not Offline's.
+  """
+
+  def __init__(self, scenario: str, limit: float = 10.0):
+    self._scenario = scenario
+    self._limit = limit
+    self.asked: list[load.Speed] = []
+
+  def run(self, speed: load.Speed, number: int) -> search.Trial:
+    self.asked.append(speed)
+    assert number == len(self.asked)
+    values: dict[str, object] = {}
+    if self._scenario == rounds.OFFLINE:
+      valid = speed.target_qps >= self._limit
+      values['result_samples_per_second'] = self._limit
+    elif self._scenario == rounds.SERVER:
+      valid = speed.target_qps <= self._limit
+      values['result_99.00_percentile_latency_ns'] = 5e6
+    else:
+      # Of twice the prepared queries each takes 1000 / limit ms.
+      valid = speed.latency_ms <= 2 * 1000 / self._limit
+      latency = 1e9 / self._limit
+      values['result_mean_latency_ns'] = latency
+      values['result_90.00_percentile_latency_ns'] = latency
+      values['result_mean_query_latency_ns'] = latency
+      values['result_99.00_percentile_per_query_latency_ns'] = latency
+    values['result_validity'] = 'VALID' if valid else 'INVALID'
+    return search.Trial(loadgen_log.RunLog('d', '', values, ()))
+
+
+def _trial(waits: list[float], validity: str = 'VALID') -> search.Trial:
+  times = [
+    timeline.Times(i, float(i), float(i), None, i + wait, 0)
+    for i, wait in enumerate(waits)
+  ]
+  log = loadgen_log.RunLog('d', '', {'result_validity': validity}, ())
+  return search.Trial(log, list(reversed(times)))
+
+
+class TrialTest(absltest.TestCase):
+  def test_a_queue_that_grows_falls_behind(self):
+    growing = _trial([0.1 * i for i in range(100)])
+    self.assertTrue(growing.behind)
+    self.assertFalse(growing.held)
+    self.assertEqual(growing.verdict, 'VALID, but answers fall behind')
+    steady = _trial([3.0, 5.0] * 50)
+    self.assertTrue(steady.held)
+    self.assertEqual(steady.verdict, 'VALID')
+    self.assertFalse(_trial([3.0] * 9, 'INVALID').held)
+
+
+class SearchTest(absltest.TestCase):
+  def _search(self, scenario: str, start: load.Speed, limit: float = 10.0):
+    system = _System(scenario, limit)
+    shown = io.StringIO()
+    found = search.search(scenario, start, system.run, progress.Progress(shown))
+    self.assertLen(found.probes, len(system.asked))
+    self.assertTrue(found.log.valid)
+    for number in range(1, len(system.asked) + 1):
+      self.assertIn(f'probe {number}: asked for', shown.getvalue())
+    return found, system
+
+  def test_server_rate_is_found_from_below_and_above(self):
+    for start in (1.0, 9.9, 10.0, 40.0):
+      found, system = self._search(rounds.SERVER, load.Speed(target_qps=start))
+      self.assertLessEqual(found.speed.target_qps, 10.0)
+      self.assertGreater(found.speed.target_qps, 10.0 / 1.06)
+      # The logs that are kept are those of the rate that was found.
+      self.assertEqual(system.asked[-1], found.speed)
+
+  def test_server_that_holds_nothing(self):
+    with self.assertRaisesRegex(
+      search.SearchError,
+      r'no run of .*was valid: asked for 10\.00 samples/s: 99th',
+    ):
+      self._search(rounds.SERVER, load.Speed(target_qps=10.0), limit=0.01)
+
+  def test_a_search_ends_in_time(self):
+    for scenario, start in (
+      (rounds.SERVER, load.Speed(target_qps=1.0)),
+      (rounds.SERVER, load.Speed(target_qps=10.0)),
+      (rounds.OFFLINE, load.Speed(target_qps=20.0)),
+    ):
+      system = _System(scenario)
+      # Each probe takes 25 minutes.
+      found = search.search(
+        scenario,
+        start,
+        system.run,
+        progress.Progress(io.StringIO()),
+        clock=lambda: 1500.0 * len(system.asked),
+      )
+      self.assertLessEqual(len(system.asked), 4)
+      self.assertLessEqual(found.speed.target_qps, 12.5)
+    system = _System(rounds.SERVER, limit=0.01)
+    with self.assertRaisesRegex(search.SearchError, 'within 60 minutes'):
+      search.search(
+        rounds.SERVER,
+        load.Speed(target_qps=40.0),
+        system.run,
+        progress.Progress(io.StringIO()),
+        clock=lambda: 1500.0 * len(system.asked),
+      )
+    self.assertLen(system.asked, 3)
+
+  def test_offline_is_repeated_until_it_is_long_enough(self):
+    found, system = self._search(rounds.OFFLINE, load.Speed(target_qps=2.0))
+    self.assertLen(system.asked, 2)
+    self.assertEqual(found.speed.target_qps, 12.5)
+
+  def test_streams(self):
+    for scenario in (rounds.SINGLE_STREAM, rounds.MULTI_STREAM):
+      found, system = self._search(scenario, load.Speed(latency_ms=500.0))
+      self.assertLen(system.asked, 2)
+      self.assertEqual(found.speed.latency_ms, 160.0)
+      self.assertIn('percentile 100.0 ms', str(found.probes[-1]))
+
+
+if __name__ == '__main__':
+  absltest.main()

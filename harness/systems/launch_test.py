@@ -1,0 +1,107 @@
+import io
+
+from absl.testing import absltest
+from absl.testing import parameterized
+import msgspec
+
+from harness.data import bundle
+from harness.systems import launch
+from saxml_ext.client.testing import fake_cell
+from serve import children
+from serve import programs
+from serve import progress
+
+
+class BertTest(parameterized.TestCase):
+  def _start(self, kind=launch.OnnxRuntimeBert, **values) -> launch.Started:
+    place = launch.Place(
+      children.Children(), '/work', '/logs', progress.Progress(io.StringIO())
+    )
+    return kind(**values).start(place)
+
+  def test_bundled_model_by_itself(self):
+    for kind, program, package in (
+      (
+        launch.OnnxRuntimeBert,
+        'harness/bert/loadgen_onnxruntime',
+        'onnxruntime',
+      ),
+      (launch.TorchBert, 'harness/bert/loadgen_pytorch', 'torch'),
+    ):
+      started = self._start(kind)
+      self.assertEqual(started.program, program)
+      self.assertEqual(started.system.model, bundle.bert_model_dir())
+      self.assertTrue(started.exact)
+      self.assertEqual(kind.framework, package)
+
+  @parameterized.parameters(
+    (None, None, True),
+    ('/bert', 'float32', True),
+    ('/bert', 'int8', False),
+    ('/bert.onnx', None, False),  # Nobody knows what is in there.
+  )
+  def test_only_float32_must_equal_the_reference(self, model, precision, exact):
+    started = self._start(checkpoint=model, precision=precision)
+    self.assertEqual(started.exact, exact)
+
+  def test_what_decides_a_result(self):
+    made = launch.TorchBert('/bert', 'cuda', 'bfloat16', 4, 2)
+    self.assertEqual(made.kind, 'pytorch')
+    self.assertEqual(
+      made.parameters,
+      {
+        'device': 'cuda',
+        'precision': 'bfloat16',
+        'batch_size': 4,
+        'threads': 2,
+      },
+    )
+    self.assertEqual(made.inputs, {'checkpoint': '/bert'})
+
+
+class LaunchersTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    directory = self.create_tempdir().full_path
+    group = self.enterContext(children.Children())
+    self.place = launch.Place(group, directory, directory, progress.Progress())
+
+  def test_nodes(self):
+    nodes = launch.NetworkSut(('h:1', 'h:2'), connections=3)
+    started = nodes.start(self.place)
+    self.assertEqual(nodes.kind, 'network')
+    self.assertEqual(started.program, 'harness/network/lon_run')
+    self.assertEqual(
+      msgspec.to_builtins(started.system),
+      {'type': 'network', 'sut_server': ('h:1', 'h:2'), 'connections': 3},
+    )
+    self.assertEqual(
+      nodes.parameters, {'sut_server': 'h:1,h:2', 'connections': 3}
+    )
+    self.assertFalse(started.exact)
+
+  def test_a_cell(self):
+    cell = fake_cell.FakeCell(self.create_tempdir().full_path)
+    self.addCleanup(cell.stop)
+    running = launch.RunningCell(fake_cell.MODEL, cell.root, network='lon')
+    started = running.start(self.place)
+    self.assertEqual(running.kind, 'network')
+    self.assertEqual(started.program, programs.LOADGEN_RUN)
+    self.assertEqual(
+      msgspec.to_builtins(started.system),
+      {
+        'type': 'cell',
+        'model_path': fake_cell.MODEL,
+        'sax_root': cell.root,
+        'stream': False,
+        'network': 'lon',
+      },
+    )
+    self.assertEqual(running.parameters['network'], 'lon')
+    self.assertEqual(running.inputs, {})
+    with self.assertRaisesRegex(ValueError, '--network=sut: .* choose lon'):
+      launch.RunningCell(fake_cell.MODEL, cell.root, network='sut')
+
+
+if __name__ == '__main__':
+  absltest.main()
