@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 import dataclasses
+import functools
 import os
 
 import numpy as np
@@ -52,12 +53,8 @@ def compare_with_hf(base: str, pax: str) -> Iterator[Comparison]:
   source = model_source.ModelSource(base)
   reader = checkpoint.Reader(pax)
   for variable in source.variables:
-    yield _compare(
-      reader,
-      variable.name,
-      variable.shape,
-      lambda dtype, variable=variable: source.build(variable, dtype),
-    )
+    build = functools.partial(source.build, variable)
+    yield _compare(reader, variable.name, variable.shape, build)
   yield from _unexpected(reader, {v.name for v in source.variables})
 
 

@@ -191,12 +191,15 @@ def read(path: str, document: Mapping[str, Any], table: Table) -> HFConfig:
   head_dim = found['model_dim'] // found['num_heads']
   found.setdefault('rotary_dim', int(share * head_dim))
   ids = {f: entries.tokens(_COMMON[f]) for f in ('bos_id', 'eos_id', 'pad_id')}
+  first = {field: next(iter(tokens), None) for field, tokens in ids.items()}
   try:
     return HFConfig(
       **found,
       vocab_size=entries.integer(_COMMON['vocab_size'], None),
       tied_embeddings=bool(entries.get(_COMMON['tied_embeddings'])),
-      **{field: next(iter(tokens), None) for field, tokens in ids.items()},
+      bos_id=first['bos_id'],
+      eos_id=first['eos_id'],
+      pad_id=first['pad_id'],
       stop_ids=ids['eos_id'],
     )
   except errors.CheckpointError as e:

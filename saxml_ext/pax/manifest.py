@@ -77,7 +77,8 @@ class Source:
     return json.dumps(document, sort_keys=True).encode('ascii')
 
 
-class Entry(msgspec.Struct, frozen=True):
+@dataclasses.dataclass(frozen=True)
+class Entry:
   """One variable: shape and type, and the checksum of its numbers."""
 
   shape: metadata.Shape
@@ -94,7 +95,8 @@ class Entry(msgspec.Struct, frozen=True):
     return metadata.ArraySpec(self.shape, self.dtype)
 
 
-class Finished(msgspec.Struct, frozen=True):
+@dataclasses.dataclass(frozen=True)
+class Finished:
   """One variable in the journal: its entry, and a JSON value to keep."""
 
   entry: Entry
