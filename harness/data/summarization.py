@@ -77,22 +77,22 @@ def load(
 def load_beside(
   model_dir: str,
   longest: int,
+  usual: int,
   dataset_path: str,
   tokenizer_path: str,
   max_input_length: int | None,
   sample_count: int = 0,
-  usual: int | None = None,
 ) -> Summarization:
   """Reads the articles, and by default the tokenizer of a model.
 
   Args:
     model_dir: The directory of the model's tokenizer.json.
     longest: Most tokens of a prompt that the model takes.
+    usual: Tokens after which prompts are cut by default.
     dataset_path: See `load`.
     tokenizer_path: See `load`; '': the one in `model_dir`.
     max_input_length: See `load`; None: `usual`.
     sample_count: See `load`.
-    usual: Tokens after which prompts are cut by default; None: `longest`.
 
   Raises:
     OSError, ValueError: A file cannot be used, or a prompt would be too long.
@@ -105,7 +105,7 @@ def load_beside(
   return load(
     dataset_path,
     tokenizer_path or os.path.join(model_dir, 'tokenizer.json'),
-    max_input_length or usual or longest,
+    max_input_length or usual,
     sample_count,
   )
 

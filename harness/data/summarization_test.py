@@ -66,10 +66,9 @@ def _lengths(**changes) -> list[int]:
     'tokenizer_path': '',
     'max_input_length': None,
     'sample_count': 40,
-    'usual': 300,
   }
   task = summarization.load_beside(
-    bundle.model_dir(), 600, **(values | changes)
+    bundle.model_dir(), 600, 300, **(values | changes)
   )
   assert task.tokenizer.get_vocab_size() == 4096
   return [len(ids) for ids in task.prompt_ids]

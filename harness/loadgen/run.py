@@ -89,7 +89,7 @@ def read(path: str, system: type[_S] | Any) -> Run[_S]:
     OSError: The file cannot be read.
     ValueError: It is no specification, or one for another program.
   """
-  return files.read_json(path, Run[system])
+  return files.read_json(path, Run[system])  # type: ignore[valid-type]
 
 
 class RunStatus(msgspec.Struct, frozen=True):

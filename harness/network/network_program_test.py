@@ -177,8 +177,10 @@ class ProgramTest(absltest.TestCase):
     self.assertLen(logged, 5)
 
   def test_a_run_json_of_another_program_is_refused(self):
-    status = self.run_json({'type': 'cell', 'model_path': '/sax/test/m'})
-    self.assertRegex(status.failure, r"run.json: Invalid value 'cell' .*system")
+    status = self.run_json({'type': 'runningcell', 'model_path': '/sax/test/m'})
+    self.assertRegex(
+      status.failure, r"run.json: Invalid value 'runningcell' .*system"
+    )
 
   def run_cell(self, model_status):
     """Five samples of a cell whose only server echoes prompts."""

@@ -174,7 +174,8 @@ def generator(
     stream: True if answers are streamed, so that the times of their first
       tokens are known; the model must stream, see above.
   """
-  sax.SetRoot(sax_root or None)
+  if sax_root:
+    sax.SetRoot(sax_root)
   options = sax.ModelOptions()
   options.SetTimeout(timeout_secs)
   if stream:
@@ -254,6 +255,7 @@ def _check_loaded(address: str, model_id: str) -> None:
 
 
 def main(argv: Sequence[str]) -> None:
+  run: run_lib.Run[launch.RunningCell]
   run = runner.asked(argv, launch.RunningCell)
   runner.main(lambda: _subject(run), run)
 

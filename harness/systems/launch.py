@@ -98,14 +98,13 @@ class System(Protocol):
     """
 
 
-class _Settings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-  """The base of systems. In run.json their name is in the field "type"."""
+class _Settings(
+  msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=str.lower
+):
+  """The base of systems. In run.json their class is in the field "type"."""
 
-  framework: ClassVar[str] = ''
-  inputs: ClassVar[Mapping[str, str]] = {}
 
-
-class RunningCell(_Settings, frozen=True, tag='cell'):
+class RunningCell(_Settings):
   """A model of a cell that runs already.
 
   Attributes:
@@ -120,6 +119,7 @@ class RunningCell(_Settings, frozen=True, tag='cell'):
   stream: bool = False
   network: str = ''
   framework = 'jax'
+  inputs: ClassVar[Mapping[str, str]] = {}
 
   def __post_init__(self) -> None:
     if self.network not in ('', 'lon'):
@@ -158,7 +158,7 @@ class RunningCell(_Settings, frozen=True, tag='cell'):
     )
 
 
-class _Served(_Settings, frozen=True):
+class _Served(_Settings):
   """A model under serving params, on this machine.
 
   Attributes:
@@ -203,7 +203,7 @@ class _Served(_Settings, frozen=True):
     return target
 
 
-class OwnCell(_Served, frozen=True):
+class OwnCell(_Served):
   """A cell of our own on this machine.
 
   Attributes:
@@ -238,7 +238,7 @@ class OwnCell(_Served, frozen=True):
     return RunningCell(model_id, cell.sax_root).answering()
 
 
-class Engine(_Served, frozen=True, tag='engine'):
+class Engine(_Served):
   """The engine in LoadGen's own process, without a cell.
 
   Attributes:
@@ -271,7 +271,7 @@ class Engine(_Served, frozen=True, tag='engine'):
     )
 
 
-class Reference(_Settings, frozen=True, tag='reference'):
+class Reference(_Settings):
   """The reference implementation: transformers on PyTorch.
 
   Attributes:
@@ -318,7 +318,7 @@ class Reference(_Settings, frozen=True, tag='reference'):
     )
 
 
-class NetworkSut(client.Nodes, frozen=True, tag=NETWORK):
+class NetworkSut(client.Nodes, tag=NETWORK):  # type: ignore[call-arg]
   """Nodes that run already and serve by `harness.network.query_server`."""
 
   framework = ''
@@ -337,7 +337,7 @@ class NetworkSut(client.Nodes, frozen=True, tag=NETWORK):
     return Started(LON_RUN, self, exact=False)
 
 
-class _Bert(_Settings, frozen=True):
+class _Bert(_Settings):
   """A BERT in LoadGen's own process.
 
   Attributes:
@@ -382,14 +382,14 @@ class _Bert(_Settings, frozen=True):
     return Started(self.program, self, exact, slots=self.batch_size or 0)
 
 
-class OnnxRuntimeBert(_Bert, frozen=True, tag='onnxruntime'):
+class OnnxRuntimeBert(_Bert):
   """A BERT in ONNX Runtime."""
 
   program = programs.BERT_ONNXRUNTIME_RUN
   kind = framework = 'onnxruntime'
 
 
-class TorchBert(_Bert, frozen=True, tag='pytorch'):
+class TorchBert(_Bert):
   """A BERT in PyTorch."""
 
   program = programs.BERT_PYTORCH_RUN

@@ -90,7 +90,7 @@ class LaunchersTest(absltest.TestCase):
     self.assertEqual(
       msgspec.to_builtins(started.system),
       {
-        'type': 'cell',
+        'type': 'runningcell',
         'model_path': fake_cell.MODEL,
         'sax_root': cell.root,
         'stream': False,

@@ -201,7 +201,7 @@ def prompts(
     settings = settings_lib.Settings.of(params)
     longest = settings.engine.max_prompt - (settings.sos_id is not None)
     task = summarization.load_beside(
-      _checkpoint(engine), longest, *msgspec.structs.astuple(samples)
+      _checkpoint(engine), longest, longest, *msgspec.structs.astuple(samples)
     )
   except errors.SaxError as error:
     raise ValueError(error.message) from error
@@ -266,6 +266,7 @@ def _overrides(engine: launch.Engine) -> dict[str, str]:
 def main(argv: Sequence[str]) -> None:
   if not flags.FLAGS['verbosity'].present:
     logging.set_verbosity(logging.INFO)  # A load may take minutes.
+  run: run_lib.Run[launch.Engine]
   run = runner.asked(argv, launch.Engine, overrides=run_flags.overrides())
   engine = run.system
   changes = ''.join(f' {n}={text}' for n, text in engine.overrides.items())

@@ -108,8 +108,8 @@ def prompts(
   task = summarization.load_beside(
     path,
     gptj.longest_prompt(config),
+    _usual_prompt(path, config),
     *msgspec.structs.astuple(samples),
-    usual=_usual_prompt(path, config),
   )
   return [{'input_ids': ids} for ids in task.prompt_ids]
 
@@ -173,6 +173,7 @@ def _usual_prompt(path: str, config: transformers.GPTJConfig) -> int:
 
 def main(argv: Sequence[str]) -> None:
   transformers.utils.logging.disable_progress_bar()
+  run: run_lib.Run[launch.Reference]
   run = runner.asked(argv, launch.Reference)
   reference = run.system
   network_program.main(
