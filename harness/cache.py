@@ -19,7 +19,6 @@ from absl import flags
 
 from harness import dashes
 from harness.caching import cache as cache_lib
-from harness.caching import cache_flag
 from saxml_ext.common import flag_rules
 from saxml_ext.common.pages import text_columns
 
@@ -184,7 +183,7 @@ _USAGE = (
 
 def main(argv: Sequence[str]) -> None:
   command, arguments = (argv[1], argv[2:]) if len(argv) > 1 else ('show', [])
-  cache = cache_flag.get()
+  cache = cache_lib.get()
   with dashes.exit_on('cache'):
     if command == 'show' and not arguments:
       _show(cache)

@@ -7,6 +7,8 @@ all of it to another disk and one command tells what takes the room there.
 import dataclasses
 import os
 
+from absl import flags
+
 from saxml_ext.common import files
 from saxml_ext.common import user_path
 
@@ -106,3 +108,26 @@ class Cache:
     for kind in KINDS:
       user_path.create_cache(self.folder(kind))
     return self
+
+
+_CACHE_DIR = flags.DEFINE_string(
+  'cache_dir',
+  None,
+  'Directory for data, models, compiled programs and results. Default:'
+  f' ${user_path.CACHE}, else .cache in --results_dir if that is given, else'
+  ' gptj_sax in $XDG_CACHE_HOME or ~/.cache.',
+)
+
+
+def get(results_dir: str | None = None) -> Cache:
+  """Returns the cache that the flag, the environment or the default names.
+
+  Args:
+    results_dir: The directory that the user chose for results, if any. If
+      neither the flag nor the environment names a cache, it lies in there, so
+      that nothing is written to the home directory.
+  """
+  named = _CACHE_DIR.value
+  if results_dir and not named and not os.environ.get(user_path.CACHE):
+    named = os.path.join(results_dir, '.cache')
+  return Cache(root(named))

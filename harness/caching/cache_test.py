@@ -2,6 +2,7 @@ import os
 from unittest import mock
 
 from absl.testing import absltest
+from absl.testing import flagsaver
 
 from harness.caching import cache as cache_lib
 from saxml_ext.common import user_path
@@ -62,6 +63,26 @@ class CacheTest(absltest.TestCase):
     self.assertFalse(cache_lib.Cache(root).is_ours)
     with self.assertRaisesRegex(ValueError, 'cannot become the cache'):
       cache_lib.Cache(root).create()
+
+
+class CacheFlagTest(absltest.TestCase):
+  def setUp(self):
+    super().setUp()
+    self.enterContext(mock.patch.dict(os.environ, HOME='/home/ada'))
+    for name in (user_path.CACHE, 'XDG_CACHE_HOME'):
+      os.environ.pop(name, None)
+
+  def test_lies_in_the_home_if_nothing_is_named(self):
+    self.assertEqual(cache_lib.get().root, '/home/ada/.cache/gptj_sax')
+
+  def test_chosen_results_keep_it_out_of_the_home(self):
+    self.assertEqual(cache_lib.get('/disk/r').root, '/disk/r/.cache')
+
+  def test_flag_and_variable_go_before_the_results(self):
+    os.environ[user_path.CACHE] = '/variable'
+    self.assertEqual(cache_lib.get('/disk/r').root, '/variable')
+    with flagsaver.flagsaver(cache_dir='/flag'):
+      self.assertEqual(cache_lib.get('/disk/r').root, '/flag')
 
 
 if __name__ == '__main__':

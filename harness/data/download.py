@@ -14,7 +14,6 @@ from absl import flags
 
 from harness import dashes
 from harness.caching import cache as cache_lib
-from harness.caching import cache_flag
 from harness.data import official
 
 _BENCHMARK = flags.DEFINE_enum(
@@ -31,7 +30,7 @@ _VERIFY = flags.DEFINE_bool(
 def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f'unexpected argument {argv[1]!r}')
-  cache = cache_flag.get()
+  cache = cache_lib.get()
   items = [
     item
     for item in official.ITEMS

@@ -13,7 +13,7 @@ from absl import app
 from absl import flags
 
 from harness import dashes
-from harness.caching import cache_flag
+from harness.caching import cache as cache_lib
 from harness.data import checks
 from harness.data import cnn_dailymail
 from saxml_ext.common import user_path
@@ -61,7 +61,7 @@ def _prepare(inputs: Sequence[str]) -> None:
     ids = cnn_dailymail.read_ids(user_path.resolve(_CALIBRATION_LIST.value))
   output_dir = user_path.resolve(_OUTPUT_DIR.value)
   if not output_dir:
-    cache = cache_flag.get().create()
+    cache = cache_lib.get().create()
     output_dir = os.path.join(cache.data, 'cnn_dailymail')
   if validation:
     entries = cnn_dailymail.evaluation_set(validation)

@@ -12,7 +12,6 @@ from absl import flags
 
 from harness import dashes
 from harness.caching import cache as cache_lib
-from harness.caching import cache_flag
 from harness.data import official
 from saxml_ext.common import files
 from saxml_ext.common import user_path
@@ -26,7 +25,7 @@ def main(argv: Sequence[str]) -> None:
   if len(argv) > 1 or not any(given.values()):
     raise app.UsageError('give --dev=dev-v1.1.json, --vocab=vocab.txt or both')
   with dashes.exit_on('prepare_squad'):
-    cache = cache_flag.get().create()
+    cache = cache_lib.get().create()
     for name, path in given.items():
       if path:
         _keep(name, user_path.resolve(path), cache)

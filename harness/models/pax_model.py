@@ -17,7 +17,7 @@ import tempfile
 from absl import flags
 
 from harness import errors
-from harness.caching import cache_flag
+from harness.caching import cache as cache_lib
 from harness.data import bundle
 from saxml_ext.common import flag_rules
 from saxml_ext.common import program
@@ -182,7 +182,7 @@ def main(argv: Sequence[str]) -> None:
         progress.stage(f'running the {name}')
         group.run(name, command, os.path.join(logs, f'{name}.log'))
 
-      models = PaxModels(cache_flag.get().create().models, run)
+      models = PaxModels(cache_lib.get().create().models, run)
       print(models.get(wanted))
 
 

@@ -9,7 +9,6 @@ import sys
 from absl import flags
 
 from harness.caching import cache as cache_lib
-from harness.caching import cache_flag
 from harness.description import description
 from harness.loadgen import run_flags
 from harness.results import entry
@@ -226,7 +225,7 @@ def jobs(
       f' {round_name}'
     )
   results_dir = user_path.resolve(RESULTS_DIR.value)
-  cache = cache_flag.get(results_dir).create()
+  cache = cache_lib.get(results_dir).create()
   system = _system(asked, cache)
   task = tasks.task(model, system)
   described = {}

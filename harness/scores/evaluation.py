@@ -16,7 +16,7 @@ import nltk.data
 from nltk.tokenize import punkt
 
 from harness import dashes
-from harness.caching import cache_flag
+from harness.caching import cache as cache_lib
 from harness.data import bundle
 from harness.data import official
 from saxml_ext.common import user_path
@@ -167,7 +167,7 @@ def _tokenizer_path() -> str:
   if not _DATASET.value:
     return bundle.model_dir()
   try:
-    return official.path('gptj', 'tokenizer', cache_flag.get())
+    return official.path('gptj', 'tokenizer', cache_lib.get())
   except ValueError as error:
     raise ValueError(f'{error}\nor give --checkpoint_path') from error
 

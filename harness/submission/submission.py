@@ -18,7 +18,7 @@ from absl import flags
 
 from harness import dashes
 from harness import errors
-from harness.caching import cache_flag
+from harness.caching import cache as cache_lib
 from harness.description import description
 from harness.results import store
 from harness.rules import requirements
@@ -233,7 +233,7 @@ def _listed(problems: Sequence[str]) -> str:
 
 def _find(name: str) -> str:
   """Returns the directory of a result; see `store.find_job`."""
-  where = user_path.resolve(_RESULTS_DIR.value) or cache_flag.get().results
+  where = user_path.resolve(_RESULTS_DIR.value) or cache_lib.get().results
   return store.find_job(name, where)
 
 

@@ -20,7 +20,7 @@ import tempfile
 
 from absl import flags
 
-from harness.caching import cache_flag
+from harness.caching import cache as cache_lib
 from saxml_ext.common import program
 from saxml_ext.common import user_path
 from saxml_ext.common.pages import page_kit
@@ -63,7 +63,7 @@ def _results() -> pathlib.Path:
   told = user_path.resolve(_RESULTS.value)
   if told:
     return pathlib.Path(told)
-  return pathlib.Path(cache_flag.get().create().results) / _FILE
+  return pathlib.Path(cache_lib.get().create().results) / _FILE
 
 
 def _run(row: table.Row, form: str) -> figures.Outcome:

@@ -15,7 +15,7 @@ from absl import flags
 
 from harness import dashes
 from harness import errors
-from harness.caching import cache_flag
+from harness.caching import cache as cache_lib
 from harness.pages import compare_page
 from harness.pages import costs
 from harness.pages import official_results
@@ -58,7 +58,7 @@ def _page() -> str:
   """
   prices = costs.parse_prices(_PRICE_PER_HOUR.value)
   results_dir = user_path.resolve(_RESULTS_DIR.value) or (
-    cache_flag.get().results
+    cache_lib.get().results
   )
   jobs = [
     run_page.read(store.find_job(name, results_dir)) for name in _RESULT.value

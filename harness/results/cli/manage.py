@@ -16,7 +16,7 @@ from absl import flags
 
 from harness import dashes
 from harness import errors
-from harness.caching import cache_flag
+from harness.caching import cache as cache_lib
 from harness.loadgen import loadgen_log
 from harness.results import entry as entry_lib
 from harness.results import store as store_lib
@@ -71,7 +71,7 @@ _USAGE = (
 
 def main(argv: Sequence[str]) -> None:
   command, arguments = (argv[1], argv[2:]) if len(argv) > 1 else ('list', [])
-  store = store_lib.Store(cache_flag.get().results)
+  store = store_lib.Store(cache_lib.get().results)
   with dashes.exit_on(
     'results', (errors.HarnessError, OSError, ValueError), text=errors.reason
   ):
