@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.workers import streamed
+from saxml_ext.engine import components
 from saxml_ext.engine import model
 from saxml_ext.engine import weights as weights_lib
-from saxml_ext.engine.attention import rotary
 
 
 def top1(
@@ -36,7 +36,7 @@ def top1(
   tokens = np.zeros((len(sequences), max(map(len, sequences))), np.int32)
   for row, sequence in enumerate(sequences):
     tokens[row, : len(sequence)] = sequence
-  rotations = rotary.table(
+  rotations = components.rotary_table(
     tokens.shape[1], config.rotary_dim, config.rotary_base
   )
 

@@ -18,11 +18,11 @@ import numpy as np
 from converters.quantize import sample_texts
 from saxml_ext.common import errors as common_errors
 from saxml_ext.common import user_path
+from saxml_ext.engine import components
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import model as model_lib
 from saxml_ext.engine import variables
 from saxml_ext.engine import weights as weights_lib
-from saxml_ext.engine.attention import rotary
 from saxml_ext.families import all as families
 from saxml_ext.families import family as family_lib
 from saxml_ext.families import hf_config
@@ -45,7 +45,7 @@ _SHOWN = 3
 def _run_layer(
   layer: weights_lib.Layer, config: config_lib.ModelConfig, x: jax.Array
 ) -> tuple[jax.Array, model_lib.Taps]:
-  rotations = rotary.table(x.shape[1], config.rotary_dim, config.rotary_base)
+  rotations = components.rotary_table(x.shape[1], config.rotary_dim, config.rotary_base)
   x, taps = model_lib.run_layer(layer, config, x, rotations)
   mixed = taps.mixed.transpose(0, 2, 1, 3).reshape(*x.shape[:2], -1)
   return x, taps._replace(mixed=mixed)

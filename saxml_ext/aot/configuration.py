@@ -15,7 +15,6 @@ import jaxlib
 
 from saxml_ext.aot import manifest
 from saxml_ext.engine import executables
-from saxml_ext.engine.kernels import cpu
 from saxml_ext.engine.kernels import kernels
 
 _ENGINE = 'saxml_ext.engine.'
@@ -55,7 +54,7 @@ def target(devices: Sequence[Any]) -> manifest.Target:
       platform='cpu',
       kind=platform.machine(),
       devices=len(devices),
-      features=tuple(sorted(filter(_INSTRUCTIONS.match, cpu.features()))),
+      features=tuple(sorted(filter(_INSTRUCTIONS.match, kernels.features()))),
       threads=len(os.sched_getaffinity(0)),
     )
   return manifest.Target(

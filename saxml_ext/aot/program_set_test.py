@@ -11,7 +11,6 @@ from absl.testing import parameterized
 import jax
 import numpy as np
 
-from saxml_ext.aot import compilations
 from saxml_ext.aot import compile_set
 from saxml_ext.aot import configuration
 from saxml_ext.aot import manifest as manifest_lib
@@ -54,14 +53,14 @@ class ProgramSetTest(parameterized.TestCase):
     expected = _answers(runner_lib.Runner(self.weights, _MODEL, _ENGINE))
     opened = program_set.ProgramSet.open(self.path)
     lines: list[str] = []
-    with compilations.counting() as compiled:
+    with executables.counting_compilations() as compiled:
       runner = runner_lib.Runner(
         self.weights, _MODEL, _ENGINE, ready=opened.load
       )
       runner.warm_up(lines.append)
       self.assertEqual(_answers(runner), expected)
       runner.score(np.arange(4), np.arange(5))
-    self.assertEqual(compiled.names, [])
+    self.assertEqual(compiled, [])
     self.assertRegex(lines[0], '^9 programs are ready: 9 loaded, 0 compiled')
 
   def test_programs_are_written_that_other_versions_can_compile(self):

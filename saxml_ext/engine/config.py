@@ -12,8 +12,8 @@ import numpy as np
 
 from saxml_ext.engine import architecture as architecture_lib
 from saxml_ext.engine import config_checks
+from saxml_ext.engine import logical
 from saxml_ext.engine import variables as variables_lib
-from saxml_ext.engine.kernels.tpu import target
 
 DTYPES = ('float32', 'bfloat16')
 KV_DTYPES = (*DTYPES, 'int8')
@@ -388,12 +388,12 @@ def tiled(config: EngineConfig, parts: int = 1) -> EngineConfig:
     parts: The number of parts that the mesh splits the slots into. The kernel
       needs as many slots in each.
   """
-  steps = target.TILE // math.gcd(target.TILE, config.rows)
+  steps = logical.TILE // math.gcd(logical.TILE, config.rows)
   if any(width % parts for width in config.widths):
     whole = {width + -width % parts for width in config.widths}
     config = dataclasses.replace(config, decode_widths=tuple(sorted(whole)))
   return dataclasses.replace(
     config,
-    prompt_segments=(target.TILE * -(-config.segments[-1] // target.TILE),),
+    prompt_segments=(logical.TILE * -(-config.segments[-1] // logical.TILE),),
     suffix_block=steps * -(-config.max_new_tokens // steps),
   )

@@ -1,21 +1,22 @@
 """Compiles the engine's programs, each for the shapes that it is used with."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent import futures
+import contextlib
 import dataclasses
 import functools
 import time
 from typing import Any, NamedTuple
 
 import jax
+from jax import monitoring
 import jax.numpy as jnp
 
 from saxml_ext.engine import programs
 from saxml_ext.engine import sharding
 from saxml_ext.engine import state
+from saxml_ext.engine import texts
 from saxml_ext.engine import weights as weights_lib
-from saxml_ext.engine.functions import encodings
-from saxml_ext.engine.functions import shapes as shapes_lib
 from saxml_ext.engine.search import search
 from saxml_ext.engine.search import streams
 
@@ -24,7 +25,7 @@ class Signature(NamedTuple):
   """How a compiled program is called: what must be known to load it.
 
   args: shapes of all arguments, the weights first; results: of what it
-  returns; both with shardings where there is a mesh. donated: as of `shapes.Program`.
+  returns; both with shardings where there is a mesh. donated: as of `state.Program`.
   """
 
   args: tuple[Any, ...]
@@ -32,158 +33,153 @@ class Signature(NamedTuple):
   donated: tuple[int, ...]
 
 
-@dataclasses.dataclass(frozen=True)
-class EmptyState:
+@dataclasses.dataclass(frozen=True, order=True)
+class EmptyState(state.Key):
   """`programs.empty_state`: what a server begins with."""
 
-  def __str__(self) -> str:
-    return 'empty_state'
+  name = 'empty_state'
 
-  def program(self, shapes: shapes_lib.Shapes) -> shapes_lib.Program:
+  def program(self, shapes: state.Shapes) -> state.Program:
     function = functools.partial(
       programs.empty_state, shapes.settings, shapes.stacked
     )
-    return shapes_lib.Program(function, (), shapes.empty())
+    return state.Program(function, (), shapes.empty)
 
 
 @dataclasses.dataclass(frozen=True, order=True)
-class PrefillAndInsert:
+class PrefillAndInsert(state.Key):
   """`programs.prefill_and_insert` of `rows` prompts, places start to end."""
 
+  name = 'prefill_and_insert'
   rows: int
   start: int
   end: int
 
-  def __str__(self) -> str:
-    return f'prefill_and_insert {self.rows} {self.start} {self.end}'
-
-  def program(self, shapes: shapes_lib.Shapes) -> shapes_lib.Program:
+  def program(self, shapes: state.Shapes) -> state.Program:
     s = shapes.settings
     options = jax.eval_shape(
       lambda: search.options_like(
         self.rows, s.engine.max_stop_ids, s.engine.max_new_tokens
       )
     )
-    tokens = shapes_lib.int32(self.rows, self.end - self.start)
-    prompts = state.Prompts(
-      tokens, shapes_lib.int32(self.rows), shapes_lib.int32(self.rows), options
-    )
-    segments, slots = shapes.segments(self.end), shapes.slots()
-    return shapes_lib.Program(
-      functools.partial(programs.prefill_and_insert, s, self.start),
-      (segments, slots, prompts),
-      (segments, slots),
-      donated=(1, 2),
-    )
+    tokens = state.int32(self.rows, self.end - self.start)
+    places = state.int32(self.rows)
+    prompts = state.Prompts(tokens, places, places, options)
+    kept = shapes.segments(self.end), shapes.empty.slots
+    function = functools.partial(programs.prefill_and_insert, s, self.start)
+    return state.Program(function, (*kept, prompts), kept, donated=(1, 2))
 
 
 @dataclasses.dataclass(frozen=True, order=True)
-class PrefillChunk:
+class PrefillChunk(state.Key):
   """`programs.prefill_chunk` of `rows` prompts, places start to end."""
 
+  name = 'prefill_chunk'
   rows: int
   start: int
   end: int
 
-  def __str__(self) -> str:
-    return f'prefill_chunk {self.rows} {self.start} {self.end}'
-
-  def program(self, shapes: shapes_lib.Shapes) -> shapes_lib.Program:
-    tokens = shapes_lib.int32(self.rows, self.end - self.start)
+  def program(self, shapes: state.Shapes) -> state.Program:
+    tokens = state.int32(self.rows, self.end - self.start)
     segments = shapes.segments(self.end)
-    return shapes_lib.Program(
+    return state.Program(
       functools.partial(programs.prefill_chunk, shapes.settings, self.start),
-      (segments, tokens, shapes_lib.int32(self.rows)),
+      (segments, tokens, state.int32(self.rows)),
       segments,
       donated=(1,),
     )
 
 
 @dataclasses.dataclass(frozen=True, order=True)
-class Decode:
+class Decode(state.Key):
   """`programs.decode` of `width` slots together."""
 
+  name = 'decode'
   width: int
 
-  def __str__(self) -> str:
-    return f'decode {self.width}'
-
-  def program(self, shapes: shapes_lib.Shapes) -> shapes_lib.Program:
-    e = shapes.settings.engine
-    suffix, slots = shapes.suffix(), shapes.slots()
+  def program(self, shapes: state.Shapes) -> state.Program:
+    segments, (*past, suffix), slots = (
+      shapes.empty.segments,
+      shapes.empty.ring,
+      shapes.empty.slots,
+    )
+    active = jax.ShapeDtypeStruct((self.width,), jnp.bool_)
+    number = state.int32()  # Row, steps and flag.
     args = (
-      shapes.segments(e.segments[-1]),
-      (suffix,) * (e.num_suffix_blocks - 1),
+      segments,
+      tuple(past),
       suffix,
       slots,
-      shapes_lib.int32(self.width),
-      jax.ShapeDtypeStruct((self.width,), jnp.bool_),
-      shapes_lib.int32(),
-      shapes_lib.int32(),
-      shapes_lib.int32(),
+      state.int32(self.width),
+      active,
     )
     function = functools.partial(programs.decode, shapes.settings)
-    results = (suffix, slots, shapes_lib.int32(), slots.searches.finished)
-    return shapes_lib.Program(function, args, results, donated=(3, 4))
+    results = (suffix, slots, number, slots.searches.finished)
+    return state.Program(
+      function, (*args, number, number, number), results, donated=(3, 4)
+    )
 
 
-@dataclasses.dataclass(frozen=True)
-class Hypotheses:
+@dataclasses.dataclass(frozen=True, order=True)
+class Hypotheses(state.Key):
   """`programs.hypotheses` of one slot."""
 
-  def __str__(self) -> str:
-    return 'hypotheses'
+  name = 'hypotheses'
 
-  def program(self, shapes: shapes_lib.Shapes) -> shapes_lib.Program:
+  def program(self, shapes: state.Shapes) -> state.Program:
     function = functools.partial(programs.hypotheses, shapes.settings)
-    slots = shapes.slots()
+    slots = shapes.empty.slots
     results = jax.tree.map(
       lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype),
       (slots.searches.kept, slots.searches.trace),
     )
-    return shapes_lib.Program(function, (slots, shapes_lib.int32()), results)
+    return state.Program(function, (slots, state.int32()), results)
 
 
 @dataclasses.dataclass(frozen=True, order=True)
-class Progress:
+class Progress(state.Key):
   """`programs.progress` with the newest `window` steps."""
 
+  name = 'progress'
   window: int
 
-  def __str__(self) -> str:
-    return f'progress {self.window}'
-
-  def program(self, shapes: shapes_lib.Shapes) -> shapes_lib.Program:
+  def program(self, shapes: state.Shapes) -> state.Program:
     function = functools.partial(
       programs.progress, shapes.settings, self.window
     )
-    slots = shapes.slots()
+    slots = shapes.empty.slots
     results = jax.eval_shape(
-      lambda: streams.news(
-        state.empty_slots(shapes.settings).searches, self.window
-      )
+      lambda searches: streams.news(searches, self.window), slots.searches
     )
-    return shapes_lib.Program(function, (slots,), results)
+    return state.Program(function, (slots,), results)
 
 
-# A program and what its shapes depend on.
-Key = (
-  EmptyState
-  | PrefillAndInsert
-  | PrefillChunk
-  | Decode
-  | encodings.Score
-  | Hypotheses
-  | Progress
-  | encodings.Embed
-  | encodings.Gradient
-)
-
-# How XLA refuses to run a program that lacks one of its functions.
-_INCOMPLETE = 'NOT_FOUND: Function'
+Key = state.Key
 
 # Gives a program that was compiled before; None where there is none.
 Ready = Callable[[Key, Signature], Callable | None]
+
+
+@contextlib.contextmanager
+def counting_compilations() -> Iterator[list[str]]:
+  """Yields a list of what this process compiles, on all threads, until the end.
+
+  JAX compiles when it meets a function, or an operation outside of one, with new
+  shapes. A server that is given its programs should compile nothing. The list has
+  JAX's names of the functions, in order.
+  """
+  names: list[str] = []
+
+  def on_event(event: str, duration: float, **more: object) -> None:
+    del duration
+    if event == '/jax/core/compile/backend_compile_duration':
+      names.append(str(more.get('fun_name')))
+
+  monitoring.register_event_duration_secs_listener(on_event)
+  try:
+    yield names
+  finally:
+    monitoring.unregister_event_duration_listener(on_event)
 
 
 class Executables:
@@ -211,7 +207,7 @@ class Executables:
     if mesh is not None:
       model = sharding.padded(mesh, settings.model)
       settings = dataclasses.replace(settings, model=model)
-    self._shapes = shapes_lib.Shapes(settings, weights.stacked)
+    self._shapes = state.Shapes(settings, weights.stacked)
     self._weights = weights
     self._mesh = mesh
     self._ready = ready
@@ -238,17 +234,8 @@ class Executables:
     return self._programs.get(key)
 
   def __call__(self, key: Key, *args):
-    """Runs a program; the weights go without saying."""
-    program = self._get(key)
-    try:
-      return program(self._weights, *args)
-    except jax.errors.JaxRuntimeError as e:
-      if key in self._compiled or _INCOMPLETE not in str(e):
-        raise
-    # XLA for CPU (jaxlib 0.10) can serialize a program without all of its
-    # functions, which shows at the first call.
-    self._programs[key] = self._compile(key)
-    return self._programs[key](self._weights, *args)
+    """Runs a program with the weights and more arguments."""
+    return self._get(key)(self._weights, *args)
 
   def prepare_all(self, progress: Callable[[str], None] | None = None) -> None:
     """Takes or compiles every program, two at a time.
@@ -318,10 +305,10 @@ class Executables:
       *map(Decode, e.widths),
       *sorted(inserts),
       *sorted(chunks),
-      encodings.Score(),
+      texts.Score(),
       Hypotheses(),
       *map(Progress, e.progress_windows),
-      *encodings.keys(e),
+      *texts.keys(e),
       EmptyState(),
     ]
 

@@ -1,4 +1,4 @@
-"""Along which axis of the device mesh each logical dim is split: one table.
+"""Maps each logical dim to the axis of the device mesh that splits it.
 
 The mesh's axes are those of Sax's ICI_MESH_SHAPE:
 
@@ -24,6 +24,10 @@ import math
 import jax
 
 MESH_AXES = ('replica', 'data', 'model')
+
+# The width of a TPU's registers. If the length of keys and values is not a
+# multiple of it, XLA copies them in each program to make it one.
+TILE = 128
 
 RULES: Mapping[str, str | tuple[str, ...] | None] = {
   'layers': None,
@@ -55,3 +59,12 @@ def parts(name: str) -> int:
 def spec(*names: str | None) -> jax.sharding.PartitionSpec:
   """Where dims of these logical names go; None, and what follows: nowhere."""
   return jax.sharding.PartitionSpec(*[n and RULES[n] for n in names])
+
+
+def platform() -> str:
+  """Returns the platform of the devices of the mesh in use.
+
+  Without a mesh, it is that of this process.
+  """
+  device = jax.sharding.get_abstract_mesh().abstract_device
+  return jax.default_backend() if device is None else device.platform

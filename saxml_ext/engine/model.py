@@ -22,8 +22,6 @@ from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.attention import attention
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.attention import decode_attention
-from saxml_ext.engine.attention import rotary
-from saxml_ext.engine.kernels.tpu import target
 from saxml_ext.engine.numerics import einsum as einsum_lib
 from saxml_ext.engine.parallel import tensor_parallel
 
@@ -109,7 +107,7 @@ def run_layer(
     layer: weights.
     config: sizes.
     x: [B, T, D] float32 hidden states; padding lies on the right.
-    rotations: sin, cos [T, rotary_dim / 2] of `rotary.table` for these places.
+    rotations: sin, cos [T, rotary_dim / 2] of `components.rotary_table` for these places.
 
   Returns:
     The next hidden states [B, T, D], and the inputs of the matrices.
@@ -165,11 +163,11 @@ def prefill(
   fused = None
   if split and start == 0 and tensor_parallel.attends(config, kv_dtype):
     # The kernel wants whole registers; padding is on the right.
-    tokens = jnp.pad(tokens, ((0, 0), (0, -length % target.TILE)))
+    tokens = jnp.pad(tokens, ((0, 0), (0, -length % logical.TILE)))
     operations = fused = _rows(config, tokens.shape)
   rotations = tuple(
     table[start:]
-    for table in rotary.table(
+    for table in components.rotary_table(
       start + tokens.shape[1], config.rotary_dim, config.rotary_base
     )
   )
@@ -234,7 +232,7 @@ def decode(
     config: its sizes.
     tokens: [S, K] int32, the last token of each beam.
     positions: [S] int32, their place, the prompt included.
-    rotations: sin, cos [positions, rotary_dim / 2] of `rotary.table`.
+    rotations: sin, cos [positions, rotary_dim / 2] of `components.rotary_table`.
     history: what the beams see besides `current`.
     current: the suffix block in which this step's keys are written.
     row: where in `current`.
@@ -257,13 +255,13 @@ def decode(
       written = cache.write_step(
         current,
         index,
-        rotary.rotate(k, sin, cos),
+        components.rotate(k, sin, cos),
         v,
         row,
         kv_dtype,
         history.slots,
       )
-      q = attention.folded(rotary.rotate(q, sin, cos))
+      q = attention.folded(components.rotate(q, sin, cos))
       mixed = attention.unfolded(attend(q, written, index), config.group)
       return mixed, written
 
@@ -310,8 +308,8 @@ def _rotated(
 ) -> tuple[jax.Array, cache.KV, cache.KV]:
   """Returns rotated queries, and keys and values to cache."""
   q, k, v = _queries_keys_values(qkv)
-  q = rotary.rotate(q, *rotations)
-  keys = rotary.rotate(k, *rotations).transpose(0, 1, 3, 2)
+  q = components.rotate(q, *rotations)
+  keys = components.rotate(k, *rotations).transpose(0, 1, 3, 2)
   return q, cache.keys_as(keys, kv_dtype), cache.rows_as(v, kv_dtype)
 
 

@@ -4,21 +4,22 @@ Pure functions over explicit state. `executables.py` compiles them, `runner.py`
 calls them.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 
+from saxml_ext.engine import components
 from saxml_ext.engine import layers as layers_lib
 from saxml_ext.engine import logical
 from saxml_ext.engine import model
 from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.attention import attention
-from saxml_ext.engine.attention import beam_attention
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.attention import decode_attention
-from saxml_ext.engine.attention import rotary
 from saxml_ext.engine.attention import slot_parts
-from saxml_ext.engine.kernels import interrupt
+from saxml_ext.engine.kernels import kernels
 from saxml_ext.engine.search import search
 from saxml_ext.engine.search import streams
 from saxml_ext.engine.search import trace
@@ -197,7 +198,7 @@ def decode(
     active: [C] bool, those of them that hold a request.
     row: where in `current` to begin.
     max_steps: `row + max_steps` must not exceed the block.
-    flag: [] int32, of `kernels/interrupt.py`: once it is up, at most the step
+    flag: [] int32, of `kernels.Flag`: once it is up, at most the step
       in progress is finished, or the first.
 
   Returns:
@@ -206,20 +207,7 @@ def decode(
     each device has those of its own slots alone.
   """
 
-  def run(segments, past, current, slots, active, places=None):
-    return _decode(
-      settings,
-      weights,
-      segments,
-      past,
-      current,
-      slots,
-      active,
-      row,
-      max_steps,
-      flag,
-      places,
-    )
+  run = functools.partial(_decode, settings, weights, row, max_steps, flag)
 
   def of_chosen(segments, past, current, slots, places=None):
     few = jax.tree.map(lambda x: x[chosen], slots)
@@ -248,7 +236,7 @@ def decode(
   if chosen.shape[0] == settings.engine.num_slots:
     current, slots, steps = run(*args, active)
   elif decode_attention.reads_in_place(segments, past, current.length):
-    current, slots, steps = beam_attention.choose(in_place, gathered, *args)
+    current, slots, steps = decode_attention.choose(in_place, gathered, *args)
   else:
     current, slots, steps = gathered(*args)
   return current, slots, steps, slots.searches.finished
@@ -257,17 +245,17 @@ def decode(
 def _decode(
   settings: state.Settings,
   weights: weights_lib.Weights,
+  row: jax.Array,
+  max_steps: jax.Array,
+  flag: jax.Array,
   segments: tuple[cache.Block, ...],
   past: tuple[cache.Block, ...],
   current: cache.Block,
   slots: state.Slots,
   active: jax.Array,
-  row: jax.Array,
-  max_steps: jax.Array,
-  flag: jax.Array,
-  places: jax.Array | None,
+  places: jax.Array | None = None,
 ) -> tuple[cache.Block, state.Slots, jax.Array]:
-  """As `decode`, of the slots that are given.
+  """Decodes the slots that are given; see `decode`.
 
   Their KV lies at `places` [C] int32 of the blocks. None: the blocks hold no
   other.
@@ -275,7 +263,7 @@ def _decode(
   e = settings.engine
   rotations = tuple(
     jnp.asarray(t)
-    for t in rotary.table(
+    for t in components.rotary_table(
       settings.max_positions,
       settings.model.rotary_dim,
       settings.model.rotary_base,
@@ -288,7 +276,7 @@ def _decode(
     done = active & slots.searches.finished
     return (
       (step < max_steps)
-      & ((step == 0) | ~interrupt.is_raised(flag, step))
+      & ((step == 0) | ~kernels.is_raised(flag, step))
       & (done.sum() < enough)
       & (active & ~slots.searches.finished).any()
     )

@@ -2,13 +2,11 @@
 
 from collections.abc import Sequence
 import dataclasses
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 import numpy as np
 
 from saxml_ext.engine import config as config_lib
-
-_T = TypeVar('_T')
 
 # Above it lengths to this power, of 4,096 tokens, near the end of float32.
 _MOST_PENALTY = 8
@@ -139,39 +137,35 @@ class Progress:
 
 
 def with_defaults(request: Request, engine: config_lib.EngineConfig) -> Settled:
-  """The same request with the engine's settings where it has none.
+  """Returns the same request with the engine's settings where it has none.
 
   The seed stays as it is.
 
   Raises:
-    ValueError: neither the request nor the engine has a token that ends an
+    ValueError: Neither the request nor the engine has a token that ends an
       answer.
   """
-  stop_ids = request.stop_ids
-  if stop_ids is None:
-    if engine.eos_id is None:
-      raise ValueError(
-        'the request has no stop_ids and the engine no eos_id; set one of them'
-        ' to say which token ends an answer.'
-      )
-    stop_ids = (engine.eos_id,)
-  return Settled(
-    tokens=request.tokens,
-    max_new_tokens=_or(request.max_new_tokens, engine.max_new_tokens),
-    min_new_tokens=_or(request.min_new_tokens, engine.min_new_tokens),
-    stop_ids=stop_ids,
-    temperature=_or(request.temperature, engine.temperature),
-    top_k=_or(request.top_k, 0),
-    top_p=_or(request.top_p, engine.top_p),
-    seed=request.seed,
-    beam_search=_or(request.beam_search, _searches_beams(engine)),
-    num_beams=_or(request.num_beams, engine.most_beams),
-    length_penalty=_or(request.length_penalty, engine.length_penalty),
-    early_stopping=_or(request.early_stopping, engine.early_stopping),
-    num_samples=_or(request.num_samples, engine.most_samples),
-    logprobs=request.logprobs,
-    stream=request.stream,
-  )
+  if request.stop_ids is None and engine.eos_id is None:
+    raise ValueError(
+      'the request has no stop_ids and the engine no eos_id; set one of them to'
+      ' say which token ends an answer.'
+    )
+  by_beams = engine.beam_search if engine.search == 'any' else engine.has_beams
+  defaults = {
+    'max_new_tokens': engine.max_new_tokens,
+    'min_new_tokens': engine.min_new_tokens,
+    'stop_ids': (engine.eos_id,),
+    'temperature': engine.temperature,
+    'top_k': 0,
+    'top_p': engine.top_p,
+    'beam_search': by_beams,
+    'num_beams': engine.most_beams,
+    'length_penalty': engine.length_penalty,
+    'early_stopping': engine.early_stopping,
+    'num_samples': engine.most_samples,
+  }
+  given = {k: v for k, v in vars(request).items() if v is not None}
+  return Settled(**{**defaults, **given})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -326,11 +320,3 @@ class Checks:
         f"logprobs is {value}; between 0 and {most}, the engine's max_logprobs"
         ' (MAX_LOGPROBS). Ask for fewer or serve with more.'
       )
-
-
-def _or(value: _T | None, default: _T) -> _T:
-  return default if value is None else value
-
-
-def _searches_beams(engine: config_lib.EngineConfig) -> bool:
-  return engine.beam_search if engine.search == 'any' else engine.has_beams

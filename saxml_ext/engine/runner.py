@@ -15,14 +15,11 @@ from saxml_ext.engine import executables
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import sharding
 from saxml_ext.engine import state
+from saxml_ext.engine import texts
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.attention import slot_parts
-from saxml_ext.engine.functions import encodings
-from saxml_ext.engine.functions import texts
-from saxml_ext.engine.kernels import interrupt
-from saxml_ext.engine.parallel import prompt_queue
-from saxml_ext.engine.search import request_options
-from saxml_ext.engine.search import results as results_lib
+from saxml_ext.engine.kernels import kernels
+from saxml_ext.engine.search import requests as requests_lib
 from saxml_ext.engine.search import streams
 
 # Decode steps beside a prefill in progress: more would delay its first token,
@@ -64,7 +61,7 @@ def prepare(
       f'max_logprobs is {e.max_logprobs}; the vocabulary has only'
       f' {model_config.vocab_size} tokens.'
     )
-  encodings.check(e, weights, mesh)
+  texts.check(e, weights, mesh)
   if mesh is not None:
     sharding.check(mesh, model_config, e.num_slots)
     weights = sharding.place(mesh, sharding.pad(mesh, weights))
@@ -80,7 +77,7 @@ class _Prefill:
   chunks: tuple[tuple[int, int], ...]
 
 
-class Runner:
+class Runner(texts.Texts):
   """Decodes up to `num_slots` requests together.
 
   Who owns it chooses the slots: prefill_and_insert() starts requests in free
@@ -131,9 +128,9 @@ class Runner:
     self.num_slots = e.num_slots
     self.max_prompt = e.max_prompt
     self._engine = e
-    self._checks = request_lib.Checks(e, run.settings.model.vocab_size)
-    self._run = run
-    self._texts = texts.Texts(run, run.settings, self._checks)
+    checks = request_lib.Checks(e, run.settings.model.vocab_size)
+    super().__init__(run, run.settings, checks)
+    self._run: executables.Executables = run
     self._batches = slot_parts.Batches(
       e.num_slots, sharding.slot_parts(run.mesh), e.prefill_batches
     )
@@ -144,11 +141,11 @@ class Runner:
     self._occupied: dict[int, request_lib.Settled] = {}
     self._streams: dict[int, streams.Stream] = {}
     self.progress: Mapping[int, request_lib.Progress] = {}
-    self._waiting: prompt_queue.PromptQueue[request_lib.Request] = (
-      prompt_queue.PromptQueue(self._batches)
+    self._waiting: slot_parts.PromptQueue[request_lib.Request] = (
+      slot_parts.PromptQueue(self._batches)
     )
     self._prefills: list[_Prefill] = []
-    self._flag = interrupt.Flag()
+    self._flag = kernels.Flag()
     self._steps = 0  # Decoded so far.
     self._row = 0  # Of the last block of the ring, the one being written.
 
@@ -166,7 +163,7 @@ class Runner:
 
     Prompts of one chunk are prefilled at once; of longer ones, each call of
     step() prefills a chunk. Where devices split the slots, a prompt may wait a
-    few steps for prompts of the other parts, see `prompt_queue.py`.
+    few steps for prompts of the other parts, see `slot_parts.PromptQueue`.
 
     Args:
       requests: slot -> request.
@@ -273,7 +270,7 @@ class Runner:
     for slot in slots:
       stream = self._streams[slot]
       stream.hear(jax.tree.map(lambda x, slot=slot: x[slot], news))
-      progress[slot] = results_lib.progress(self._occupied[slot], stream)
+      progress[slot] = requests_lib.progress(self._occupied[slot], stream)
     self.progress = progress
 
   @property
@@ -298,20 +295,6 @@ class Runner:
       # Nobody has a suffix. Float sums depend on the row at which one begins, so
       # an idle engine begins each at row 0 and gives the same bits each time.
       self._row = 0
-
-  def score(self, prefix: np.ndarray, suffix: np.ndarray) -> float:
-    """See `texts.Texts.score`."""
-    return self._texts.score(prefix, suffix)
-
-  def embed(self, tokens: np.ndarray) -> np.ndarray:
-    """See `texts.Texts.embed`."""
-    return self._texts.embed(tokens)
-
-  def gradient(
-    self, prefix: np.ndarray, suffix: np.ndarray
-  ) -> tuple[float, dict[str, np.ndarray]]:
-    """See `texts.Texts.gradient`."""
-    return self._texts.gradient(prefix, suffix)
 
   def _turn_ring(self) -> None:
     """Makes the oldest suffix block the current one."""
@@ -361,14 +344,16 @@ class Runner:
         executables.PrefillAndInsert(rows, start, end),
         segments,
         self._slots,
-        state.Prompts(tokens, lengths, slots, request_options.of(requests, e)),
+        state.Prompts(
+          tokens, lengths, slots, requests_lib.options(requests, e)
+        ),
       )
     self._segments[:n] = segments
 
   def _result(self, slot: int) -> request_lib.Result:
     found = self._run(executables.Hypotheses(), self._slots, np.int32(slot))
     kept, trace = jax.device_get(found)
-    return results_lib.result(self._occupied[slot], self._engine, kept, trace)
+    return requests_lib.result(self._occupied[slot], self._engine, kept, trace)
 
   def check(self, request: request_lib.Request) -> None:
     """Raises ValueError if a request is out of limits. Any thread may ask."""

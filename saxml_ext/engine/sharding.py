@@ -22,11 +22,9 @@ from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import layers as layers_lib
 from saxml_ext.engine import logical
 from saxml_ext.engine import state
-from saxml_ext.engine import uneven_heads
 from saxml_ext.engine import variables
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.attention import cache
-from saxml_ext.engine.kernels.tpu import target
 from saxml_ext.engine.numerics import quant
 
 # Of all that a cache block holds, after the layers; further dims are whole.
@@ -116,17 +114,24 @@ def pad(
 ) -> weights_lib.Weights:
   """Pads a model so that each device has as many heads, and tiles of tokens.
 
-  The tiles are whole blocks of `topk.py` too. The tokens added to GPT-J's
+  The tiles are whole blocks of `search.top_k` too. The tokens added to GPT-J's
   50,401 have an embedding of zeros and a logit of minus infinity: none of them
-  is ever chosen, and no probability changes. Of heads see `uneven_heads.py`.
+  is ever chosen, and no probability changes.
+
+  Published meshes do not divide the heads: the 24 of LmCloudSpmd2B on 16 or 32
+  chips, the 96 of 175B on 64. Where queries share keys, heads of keys are added
+  with the queries that they have. A head of zeros has values of zeros, whatever
+  it attends to, and its rows of `post` are zeros too: no result changes, not even
+  the scales of int8. It takes as much memory and time as another one.
   """
   parts = _parts(mesh, 'kv_heads')
-  if isinstance(weights.layers, tuple):
-    layers = [uneven_heads.pad(x, parts, _fill) for x in weights.layers]
-    weights = dataclasses.replace(weights, layers=tuple(layers))
-  else:
-    stack = uneven_heads.pad(weights.layers, parts, _fill)
-    weights = dataclasses.replace(weights, layers=stack)
+  layers = weights.layers
+  weights = dataclasses.replace(
+    weights,
+    layers=tuple(_pad_heads(layer, parts) for layer in layers)
+    if isinstance(layers, tuple)
+    else _pad_heads(layers, parts),
+  )
   size = weights.head_bias.shape[0]
   missing = padded_vocab(mesh, size) - size
   if not missing:
@@ -144,6 +149,32 @@ def pad(
   )
 
 
+def _pad_heads(layer: weights_lib.Layer, parts: int) -> weights_lib.Layer:
+  """Returns a layer with its heads padded, or all layers in the stacked form."""
+  qkv, post, bias = layer.qkv, layer.post, layer.qkv_bias
+  quantized = isinstance(qkv, quant.QuantizedArray)
+  dims = qkv.scale.shape if quantized else qkv.shape[:-1]
+  *leading, heads, rows, width = dims
+  missing = -heads % parts
+  if not missing:
+    return layer
+  at = len(leading)
+  if quantized:
+    codes = _fill(qkv.values, at, missing * rows * width)
+    scale = _fill(qkv.scale, at, missing)
+    qkv = dataclasses.replace(qkv, values=codes, scale=scale)
+  else:
+    qkv = _fill(qkv, at, missing)
+  if isinstance(post, quant.QuantizedArray):
+    values = _fill(post.values, at + 1, missing * (rows - 2) * width)
+    post = dataclasses.replace(post, values=values)
+  else:
+    post = _fill(post, at, missing * (rows - 2))
+  if bias is not None:
+    bias = _fill(bias, at, missing)
+  return dataclasses.replace(layer, qkv=qkv, qkv_bias=bias, post=post)
+
+
 def _fill(x: jax.Array, dim: int, missing: int, value: float = 0) -> jax.Array:
   widths = [(0, missing if i == dim else 0) for i in range(x.ndim)]
   # JAX would compile a program for each shape; the weights are on the host.
@@ -155,7 +186,7 @@ def padded(
   mesh: jax.sharding.Mesh, model: config_lib.ModelConfig
 ) -> config_lib.ModelConfig:
   """The sizes of a model after `pad`, less its vocabulary's."""
-  heads = uneven_heads.padded(model.kv_heads, _parts(mesh, 'kv_heads'))
+  heads = model.kv_heads + -model.kv_heads % _parts(mesh, 'kv_heads')
   if heads == model.kv_heads:
     return model
   return dataclasses.replace(
@@ -171,7 +202,7 @@ def slot_parts(mesh: jax.sharding.Mesh | None) -> int:
 def padded_vocab(mesh: jax.sharding.Mesh, size: int) -> int:
   """The size of a vocabulary after `pad`."""
   parts = _parts(mesh, 'vocab')
-  return size if parts == 1 else size + -size % (parts * target.TILE)
+  return size if parts == 1 else size + -size % (parts * logical.TILE)
 
 
 def shardings(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:

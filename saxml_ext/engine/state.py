@@ -1,6 +1,10 @@
-"""What the engine's programs carry from call to call, and are specialized to."""
+"""The state of the engine's programs, and what they are specialized to."""
 
+import abc
+from collections.abc import Callable
 import dataclasses
+import functools
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +12,6 @@ import jax.numpy as jnp
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.search import beam
-from saxml_ext.engine.search import mixed
 from saxml_ext.engine.search import pax_beam
 from saxml_ext.engine.search import rule as rule_lib
 from saxml_ext.engine.search import sample
@@ -33,7 +36,7 @@ class Settings:
     samples = sample.SampleRule(e.rows, e.max_top_k, **more)
     if e.search == 'sample':
       return samples
-    return mixed.MixedRule(e.rows, beam.BeamRule(e.rows), samples, **more)
+    return rule_lib.MixedRule(e.rows, beam.BeamRule(e.rows), samples, **more)
 
   @property
   def max_positions(self) -> int:
@@ -88,7 +91,7 @@ class Prompts:
 
 
 def empty_slots(settings: Settings) -> Slots:
-  """Slots without requests."""
+  """Returns slots without requests."""
   e = settings.engine
   options = search.options_like(
     e.num_slots, e.max_stop_ids, e.max_new_tokens, e.rows
@@ -102,32 +105,80 @@ def empty_slots(settings: Settings) -> Slots:
   )
 
 
-def empty_segment(settings: Settings, index: int, stacked: bool) -> cache.Block:
-  """One of the blocks for prompts."""
-  e = settings.engine
-  length = e.segment_lengths[index]
-  return cache.empty_block(
-    settings.model, e.num_slots, length, e.kv_dtype, stacked
-  )
-
-
-def empty_suffix(settings: Settings, stacked: bool) -> cache.Block:
-  """One of the blocks for decode steps."""
-  e = settings.engine
-  length = e.suffix_block * e.rows
-  return cache.empty_block(
-    settings.model, e.num_slots, length, e.kv_dtype, stacked, suffix=True
-  )
-
-
 def empty(settings: Settings, stacked: bool) -> Empty:
-  """State of an engine that has no request yet."""
+  """Returns the state of an engine that has no request yet."""
   e = settings.engine
+
+  def block(length: int, suffix: bool = False) -> cache.Block:
+    return cache.empty_block(
+      settings.model, e.num_slots, length, e.kv_dtype, stacked, suffix
+    )
+
   return Empty(
+    tuple(map(block, e.segment_lengths)),
     tuple(
-      empty_segment(settings, index, stacked)
-      for index in range(len(e.segments))
+      block(e.suffix_block * e.rows, suffix=True)
+      for _ in range(e.num_suffix_blocks)
     ),
-    tuple(empty_suffix(settings, stacked) for _ in range(e.num_suffix_blocks)),
     empty_slots(settings),
   )
+
+
+class Program(NamedTuple):
+  """A function to compile.
+
+  function: gets the weights and more; args: the shapes of what more; results:
+  the shapes of what it returns, known without tracing it; donated: the indices
+  of the arguments it may overwrite, the weights being argument 0.
+  """
+
+  function: Callable
+  args: tuple[Any, ...]
+  results: Any
+  donated: tuple[int, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Shapes:
+  """Shapes of the state, of which programs are made.
+
+  Attributes:
+    settings: The settings; static.
+    stacked: True if layers, and so their KV, are stacked.
+  """
+
+  settings: Settings
+  stacked: bool
+
+  @functools.cached_property
+  def empty(self) -> Empty:
+    """All state."""
+    return jax.eval_shape(lambda: empty(self.settings, self.stacked))
+
+  def segments(self, end: int) -> tuple[cache.Block, ...]:
+    """Returns the segments that a prompt of `end` tokens reaches."""
+    return self.empty.segments[: self.settings.engine.segments_for(end)]
+
+
+@dataclasses.dataclass(frozen=True, order=True)
+class Key(abc.ABC):
+  """A program, and what its shapes depend on.
+
+  Attributes:
+    name: The name of its function.
+  """
+
+  name: ClassVar[str]
+
+  def __str__(self) -> str:
+    """Returns the name and the values of all fields."""
+    return ' '.join([self.name, *map(str, dataclasses.astuple(self))])
+
+  @abc.abstractmethod
+  def program(self, shapes: Shapes) -> Program:
+    """Returns the function and the shapes that it is compiled for."""
+
+
+def int32(*shape: int) -> jax.ShapeDtypeStruct:
+  """Returns the shape of integers."""
+  return jax.ShapeDtypeStruct(shape, jnp.int32)

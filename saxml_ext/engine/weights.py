@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 import dataclasses
-from typing import Any, TypeAlias
+from typing import Any, Protocol, runtime_checkable, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,6 @@ import numpy as np
 
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import layers as layers_lib
-from saxml_ext.engine import stored_variables
 from saxml_ext.engine import variables as variables_lib
 from saxml_ext.engine.numerics import quant
 
@@ -40,7 +39,7 @@ class Layer:
   [N / G, G + 2, H], post_bias [D]; None: there is no such bias.
   Quantized matrices hold the same as [outputs, contracted]. Heads lead in
   qkv so that its outputs flattened, and split among devices, are still by heads.
-  The rotated dims of q and k are in half-split order, see `rotary.py`.
+  The rotated dims of q and k are in half-split order, see `components.py`.
   ff_norm: the norm of what `up` reads; None: it reads what qkv reads.
   """
 
@@ -125,6 +124,110 @@ def _norm(leaf: Callable[[str], Any], field: str) -> Norm | None:
   return None if scale is None else Norm(scale, leaf(f'{field}.bias'))
 
 
+@runtime_checkable
+class Parts(Protocol):
+  """What reads a part of a variable, as a Mapping of variables may.
+
+  What the layers of 175 billion parameters share is more than a host holds.
+  """
+
+  def read_part(
+    self, name: str, slices: tuple[slice | int, ...] | slice | int
+  ) -> np.ndarray:
+    """A part of one variable, for example `np.s_[10, :, 0:5]` of it."""
+
+
+class StoredVariables:
+  """The variables of a model by their rows in `variables.py`.
+
+  A checkpoint may keep a variable for each layer, or one that all layers share,
+  and queries, keys and values together or apart. This reads one layer's,
+  together.
+  """
+
+  def __init__(
+    self, variables: Mapping[str, np.ndarray], config: config_lib.ModelConfig
+  ):
+    """Reads nothing yet.
+
+    Args:
+      variables: name -> array, with any prefix. If it is `Parts`, of variables
+        that all layers share one layer is read at a time.
+      config: sizes; every shape is checked against it.
+
+    All methods raise ValueError for a variable that is missing or has another
+    shape.
+    """
+    self._variables = variables
+    self._config = config
+    self._repeated = variables_lib.is_repeated(variables)
+
+  def arrays(
+    self, variable: variables_lib.Variable, layer: int, suffix: str = ''
+  ) -> tuple[str, list[np.ndarray]]:
+    """Reads a variable of one layer.
+
+    Args:
+      variable: Its row.
+      layer: The index of the layer.
+      suffix: SCALE_SUFFIX reads the scales of int8 matrices, which get size 1
+        at the dims that products sum over.
+
+    Returns:
+      The whole name, and the array; of a variable that has parts, the name of
+      the first and the arrays of all.
+    """
+    parts = variable.parts
+    joined = self._config.architecture.joined_qkv
+    if parts and (
+      not joined or self._has(parts[0].below_prefix(layer, self._repeated))
+    ):
+      found = [self._array(part, layer, suffix) for part in parts]
+      return found[0][0], [value for _, value in found]
+    name, value = self._array(variable, layer, suffix)
+    return name, list(value) if parts else [value]
+
+  def _array(
+    self, variable: variables_lib.Variable, layer: int, suffix: str
+  ) -> tuple[str, np.ndarray]:
+    below = variable.below_prefix(layer, self._repeated) + suffix
+    dims = variable.contracted_dims if suffix else ()
+    shape = tuple(np.delete(variable.shape(self._config), dims).tolist())
+    name, value = self._layer(variable, below, layer)
+    if variable.field == 'head_bias' and value.ndim == 1:
+      # It may be longer: Sax's converter cuts the matrix to the vocabulary but
+      # not the bias.
+      value = value[: shape[0]]
+    _check_shape(name, value.shape, shape)
+    return name, np.expand_dims(value, dims)
+
+  def _has(self, below_prefix: str) -> bool:
+    ending = f'.{below_prefix}'
+    return any(f'.{name}'.endswith(ending) for name in self._variables)
+
+  def _layer(
+    self, variable: variables_lib.Variable, below_prefix: str, layer: int
+  ) -> tuple[str, np.ndarray]:
+    """Whole name and array of what is called so, or one layer's part of it."""
+    name = variables_lib.find(self._variables, below_prefix)
+    if not self._repeated or not variable.per_layer:
+      return name, np.asarray(self._variables[name])
+    if isinstance(self._variables, Parts):
+      return name, np.asarray(self._variables.read_part(name, layer))
+    value = np.asarray(self._variables[name])
+    _check_shape(name, value.shape[:1], (self._config.num_layers,))
+    return name, value[layer]
+
+
+def _check_shape(
+  name: str, shape: tuple[int, ...], expected: tuple[int, ...]
+) -> None:
+  if shape != expected:
+    raise ValueError(
+      f"{name} has shape {shape}; the model's sizes make it {expected}."
+    )
+
+
 def from_pax(
   variables: Mapping[str, np.ndarray],
   config: config_lib.ModelConfig,
@@ -160,7 +263,7 @@ class PaxReader:
     Args:
       variables: name -> array, names as `params.lm.embedding_lookup.emb_var`;
         any prefix is allowed. Those of the parts that are asked for suffice.
-        See `stored_variables.py`.
+        See `StoredVariables`.
       config: sizes; every shape is checked against it.
       dtype: of the matrices, or of the embedding alone if the others are
         quantized; norms and biases stay float32.
@@ -188,7 +291,7 @@ class PaxReader:
         f' {quantization!r}, say that the head is not quantized.'
       )
     self._table = variables_lib.table_of(config.architecture).by_field
-    self._stored = stored_variables.StoredVariables(variables, config)
+    self._stored = StoredVariables(variables, config)
     self._config = config
     self._dtype = dtype
     self._quantization = quantization

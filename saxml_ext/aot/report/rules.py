@@ -16,10 +16,11 @@ term of the rule is uncertain and is varied: `RULES` are its pessimistic, centra
 and optimistic forms.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 import dataclasses
 import functools
 import math
+from typing import Any
 
 import numpy as np
 
@@ -90,49 +91,25 @@ _HOST = 1e-3
 # `//harness/systems/engine:answer_steps` measured the bundled model's answers.
 _STEPS = 1.077
 
-PESSIMISTIC = Rule(
-  name='pessimistic',
-  hbm=_COPY_RATE,
-  computing=1.3,
-  elementwise=1.0,
-  copies=1.0,
-  launch=1e-6,
-  link=0.7,
-  hop=2 * _HOP,
-  overlap=False,
-  host=3 * _HOST,
-  steps=2 * _STEPS - 1,
-  always_longest=True,
+# The attributes of the rule's three forms, from the pessimistic one on.
+_FORMS: Mapping[str, Sequence[Any]] = {
+  'name': ('pessimistic', 'central', 'optimistic'),
+  'hbm': (_COPY_RATE, _MODEL_RATE, _ARGMAX_RATE),
+  'computing': (1.3, 1.1, 1.0),
+  'elementwise': (1.0, _CONVERT, _ARGMAX),
+  'copies': (1.0, _COPY, _COPY_RATE * _COPY),
+  'launch': (1e-6, 0.0, 0.0),
+  'link': (0.7, 0.9, 1.0),
+  'hop': (2 * _HOP, _HOP, _LEAST_HOP),
+  'overlap': (False, False, True),
+  'host': (3 * _HOST, _HOST, 0.0),
+  'steps': (2 * _STEPS - 1, _STEPS, 1.0),
+  'always_longest': (True, False, False),
+}
+RULES = tuple(
+  Rule(**dict(zip(_FORMS, values))) for values in zip(*_FORMS.values())
 )
-CENTRAL = Rule(
-  name='central',
-  hbm=_MODEL_RATE,
-  computing=1.1,
-  elementwise=_CONVERT,
-  copies=_COPY,
-  launch=0.0,
-  link=0.9,
-  hop=_HOP,
-  overlap=False,
-  host=_HOST,
-  steps=_STEPS,
-  always_longest=False,
-)
-OPTIMISTIC = Rule(
-  name='optimistic',
-  hbm=_ARGMAX_RATE,
-  computing=1.0,
-  elementwise=_ARGMAX,
-  copies=_COPY_RATE * _COPY,
-  launch=0.0,
-  link=1.0,
-  hop=_LEAST_HOP,
-  overlap=True,
-  host=0.0,
-  steps=1.0,
-  always_longest=False,
-)
-RULES = (PESSIMISTIC, CENTRAL, OPTIMISTIC)
+CENTRAL = RULES[1]
 
 
 def topology_of(programs: costs.Set) -> topologies.Topology:

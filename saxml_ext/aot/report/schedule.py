@@ -23,7 +23,6 @@ import numpy as np
 from saxml_ext.aot.report import lengths as lengths_lib
 from saxml_ext.aot.report import rules
 from saxml_ext.engine.attention import slot_parts
-from saxml_ext.engine.parallel import prompt_queue
 
 # As in the scheduler: a run of one bucket, in times the slots; steps of a call
 # while a request that arrives could have a slot.
@@ -120,7 +119,7 @@ class _Server:
     sizes = tuple(rows // policy.parts for rows in policy.rows)
     self._batches = slot_parts.Batches(policy.slots, policy.parts, sizes)
     # Requests by slot, as in the engine.
-    self._queue: prompt_queue.PromptQueue[int] = prompt_queue.PromptQueue(
+    self._queue: slot_parts.PromptQueue[int] = slot_parts.PromptQueue(
       self._batches
     )
     self._run = (policy.buckets[0], 0)  # Bucket, and what is left of its run.

@@ -8,7 +8,6 @@ import numpy as np
 
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import sharding
-from saxml_ext.engine.attention import beam_attention
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.attention import decode_attention
 from saxml_ext.engine.kernels.tpu import block_list as work_lib
@@ -82,7 +81,7 @@ class BeamAttentionTest(parameterized.TestCase):
     waited = np.asarray(reach) >= 0
     for layer in range(_MODEL.num_layers) if mesh is None else (1,):
       expected = run(decode_attention.by_xla, layer)(*args)[waited]
-      with beam_attention.interpreted(_BLOCKS):
+      with decode_attention.interpreted(_BLOCKS):
         if mesh is None:
           got = run(decode_attention.over, layer)(*args)
         else:
@@ -122,12 +121,12 @@ class BeamAttentionTest(parameterized.TestCase):
   def test_other_caches_are_left_to_xla(self):
     rng = np.random.default_rng(0)
     block = _block(rng, 128, 'float32', suffix=False)
-    self.assertFalse(beam_attention.usable(block, 128))  # Heads of 16.
+    self.assertFalse(decode_attention.usable(block, 128))  # Heads of 16.
     wide = cache.Block(*[jnp.zeros((1, 1, 1, 128, 128))] * 2)
-    self.assertTrue(beam_attention.usable(wide, 128))
-    self.assertFalse(beam_attention.usable(wide, 64))
+    self.assertTrue(decode_attention.usable(wide, 128))
+    self.assertFalse(decode_attention.usable(wide, 64))
     layer = cache.Block(*[(jnp.zeros((1, 1, 128, 128)),)] * 2)
-    self.assertFalse(beam_attention.usable(layer, 128))
+    self.assertFalse(decode_attention.usable(layer, 128))
 
 
 if __name__ == '__main__':

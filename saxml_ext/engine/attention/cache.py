@@ -28,7 +28,6 @@ from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import layers as layers_lib
 from saxml_ext.engine import logical
 from saxml_ext.engine.attention import slot_parts
-from saxml_ext.engine.kernels.tpu import target
 from saxml_ext.engine.numerics import quant
 
 NOTHING = -1
@@ -193,7 +192,7 @@ def _whole_tiles(block: Block, at: int, keys: KV, values: KV) -> tuple[KV, KV]:
   written later.
   """
   length = jax.tree.leaves(values)[0].shape[2]
-  more = -length % target.TILE
+  more = -length % logical.TILE
   if at + length + more > block.length:
     return keys, values
 

@@ -14,7 +14,7 @@ from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import sharding
 from saxml_ext.engine import weights as weights_lib
-from saxml_ext.engine.attention import beam_attention
+from saxml_ext.engine.attention import decode_attention
 from saxml_ext.engine.kernels.tpu import block_list
 from saxml_ext.engine.parallel import split_weights
 from saxml_ext.engine.testing import fast_compile
@@ -130,7 +130,7 @@ class GroupedQueriesTest(parameterized.TestCase):
     for blocks in None, block_list.Blocks(8, 12, 4):
       with contextlib.ExitStack() as stack:
         if blocks is not None:
-          stack.enter_context(beam_attention.interpreted(blocks))
+          stack.enter_context(decode_attention.interpreted(blocks))
         found.append(
           self._answers(self.grouped, _GROUPED, None, engine, None, True)
         )

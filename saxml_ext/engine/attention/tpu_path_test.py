@@ -7,7 +7,7 @@ from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import weights as weights_lib
-from saxml_ext.engine.attention import beam_attention
+from saxml_ext.engine.attention import decode_attention
 from saxml_ext.engine.kernels.tpu import block_list as work_lib
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.engine.testing import random_model
@@ -60,7 +60,7 @@ class TpuPathTest(absltest.TestCase):
     alone = _serve(stacked=False, suffix_block=4)
     self.assertGreater(len({str(t) for t in alone}), 3)
     # One segment, and one block that wraps: it serves more steps than it has.
-    with beam_attention.interpreted(work_lib.Blocks(16, 16, 8)):
+    with decode_attention.interpreted(work_lib.Blocks(16, 16, 8)):
       got = _serve(stacked=True, prompt_segments=(24,), suffix_block=8)
     self.assertEqual(got, alone)
 

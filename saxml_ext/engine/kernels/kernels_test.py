@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from saxml_ext.engine.kernels import cpu
 from saxml_ext.engine.kernels import kernels
 from saxml_ext.engine.numerics import quant
 
@@ -88,7 +87,7 @@ class MultiplyTest(parameterized.TestCase):
     (frozenset(), False),
   )
   def test_only_where_it_is_fast(self, features, expected):
-    with mock.patch.object(cpu, 'features', return_value=features):
+    with mock.patch.object(kernels, 'features', return_value=features):
       self.assertEqual(kernels.can_multiply(), expected)
 
   @parameterized.parameters(
@@ -99,15 +98,15 @@ class MultiplyTest(parameterized.TestCase):
   )
   def test_without_avx512_where_xla_is(self, xla_flags, expected):
     with mock.patch.dict(os.environ, XLA_FLAGS=xla_flags):
-      self.assertEqual(cpu.without_avx512(), expected)
-      features = cpu.features.__wrapped__()
+      self.assertEqual(kernels.without_avx512(), expected)
+      features = kernels.features.__wrapped__()
     if expected:
       self.assertNotIn('avx512f', features)
 
   def test_not_for_devices_that_share(self):
     auto = (jax.sharding.AxisType.Auto,)
     mesh = jax.make_mesh((1,), ('x',), auto)
-    with mock.patch.object(cpu, 'features', return_value=_VNNI):
+    with mock.patch.object(kernels, 'features', return_value=_VNNI):
       with jax.set_mesh(mesh):
         self.assertFalse(kernels.can_multiply())
 

@@ -13,7 +13,6 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from saxml_ext.engine.kernels import cpu
 from saxml_ext.engine.kernels import kernels
 from saxml_ext.engine.numerics import quant
 
@@ -40,7 +39,7 @@ def einsum(
   (all that is contracted for one result) by its own scale. Their products are
   summed in int32, which is exact up to 133,000 summands. Products of many rows
   that are of prompts make integers of 15 bits instead on some processors, see
-  `cpu.py`.
+  `kernels.prefers_fine_prompts`.
 
   Quantized KV is multiplied in bfloat16, which holds its codes exactly; on CPU
   in float32, which is faster there.
@@ -115,7 +114,7 @@ def _weight(
 
   def by_kernel(x: jax.Array) -> jax.Array:
     of_prompts = x.shape[0] > _MANY_ROWS and not _decoding.get()
-    planes = 2 if of_prompts and cpu.prefers_fine_prompts() else 1
+    planes = 2 if of_prompts and kernels.prefers_fine_prompts() else 1
     return kernels.multiply(x.astype(jnp.float32), values, scale, bias, planes)
 
   def in_float(x: jax.Array, dtype: str) -> jax.Array:

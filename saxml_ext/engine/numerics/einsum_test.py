@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from saxml_ext.engine.kernels import cpu
 from saxml_ext.engine.kernels import kernels
 from saxml_ext.engine.numerics import einsum as einsum_lib
 from saxml_ext.engine.numerics import quant
@@ -54,8 +53,8 @@ class EinsumTest(parameterized.TestCase):
     x, w, contracted = _operands(spec)
     quantized = quant.quantize(w, contracted)
     # Where the processor has no kernel both are XLA's.
-    has = by_kernel and cpu.has_int8_dots()
-    with mock.patch.object(cpu, 'has_int8_dots', return_value=has):
+    has = by_kernel and kernels.has_int8_dots()
+    with mock.patch.object(kernels, 'has_int8_dots', return_value=has):
       got = jax.jit(lambda x, w: einsum_lib.einsum(spec, x, w))(x, quantized)
     self.assertEqual(got.dtype, jnp.float32)
 
@@ -93,7 +92,9 @@ class EinsumTest(parameterized.TestCase):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(rows, 96)).astype(np.float32)
     quantized = quant.quantize(rng.normal(size=(96, 40)), (0,))
-    with mock.patch.object(cpu, 'prefers_fine_prompts', return_value=prefers):
+    with mock.patch.object(
+      kernels, 'prefers_fine_prompts', return_value=prefers
+    ):
       with einsum_lib.of_decode() if of_decode else contextlib.nullcontext():
         got = einsum_lib.einsum('mk,kn->mn', x, quantized)
     codes = np.asarray(quantized.values, np.float32)

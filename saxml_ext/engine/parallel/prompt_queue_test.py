@@ -5,7 +5,6 @@ import numpy as np
 
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine.attention import slot_parts
-from saxml_ext.engine.parallel import prompt_queue
 
 
 def _requests(*slots: int) -> dict[int, request_lib.Request]:
@@ -18,8 +17,8 @@ def _slots(taken) -> list[tuple[int, list[int]]]:
 
 def _queue(
   parts: int, size: int
-) -> prompt_queue.PromptQueue[request_lib.Request]:
-  return prompt_queue.PromptQueue(slot_parts.Batches(8, parts, (size,)))
+) -> slot_parts.PromptQueue[request_lib.Request]:
+  return slot_parts.PromptQueue(slot_parts.Batches(8, parts, (size,)))
 
 
 class PromptQueueTest(absltest.TestCase):

@@ -12,9 +12,9 @@ products sum over a split axis (`post` and `down`), since its scales are those o
 whole rows. They are read one at a time, and only the parts are kept.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 import dataclasses
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import numpy as np
@@ -25,17 +25,64 @@ from saxml_ext.engine import logical
 from saxml_ext.engine import sharding
 from saxml_ext.engine import variables as variables_lib
 from saxml_ext.engine import weights as weights_lib
-from saxml_ext.engine.parallel import views
+
+
+class Spec(Protocol):
+  """What is known of a variable before it is read."""
+
+  @property
+  def shape(self) -> tuple[int, ...]:
+    """Of the whole variable."""
+
+  @property
+  def dtype(self) -> Any:
+    """Of its elements, such as 'int8'."""
+
+
+class Source(Protocol):
+  """Variables that are read in parts, such as those of a checkpoint."""
+
+  @property
+  def specs(self) -> Mapping[str, Spec]:
+    """What is known of each, by name."""
+
+  def read_part(self, name: str, slices: tuple[slice, ...]) -> np.ndarray:
+    """Reads a part of one."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Range:
+  """What a process holds of an axis: from begin to end of `size`.
+
+  What goes beyond `size` is padding.
+  """
+
+  begin: int
+  end: int
+  size: int
+
+  @property
+  def length(self) -> int:
+    return self.end - self.begin
+
+  @property
+  def whole(self) -> bool:
+    return (self.begin, self.end) == (0, self.size)
+
+  @property
+  def stored(self) -> slice:
+    """What of it there is to read."""
+    return slice(min(self.begin, self.size), min(self.end, self.size))
 
 
 @dataclasses.dataclass(frozen=True)
 class Arrays:
-  """A views.Source of arrays, whose own specs they are."""
+  """A source of arrays, whose own specs they are."""
 
   specs: Mapping[str, np.ndarray]
 
   def read_part(self, name: str, slices: tuple[slice, ...]) -> np.ndarray:
-    """As `views.Source.read_part`."""
+    """See `Source.read_part`."""
     return self.specs[name][slices]
 
 
@@ -57,7 +104,7 @@ class Form:
 
 
 def from_pax(
-  source: views.Source,
+  source: Source,
   config: config_lib.ModelConfig,
   form: Form,
   mesh: jax.sharding.Mesh,
@@ -128,12 +175,93 @@ def _field(tree: Any, field: str) -> Any:
   return tree
 
 
+class View(Mapping):
+  """Variables of which only the ranges are seen, padded where they go beyond.
+
+  It has the names of the whole, and the shapes of a model with fewer heads,
+  hidden units and tokens, so that whatever reads a checkpoint reads it. It is `weights.Parts`: of what all layers share, one is read.
+  """
+
+  def __init__(
+    self,
+    source: Source,
+    config: config_lib.ModelConfig,
+    ranges: Mapping[str, Range],
+  ):
+    self._source = source
+    self._table = variables_lib.table_of(config.architecture)
+    self._repeated = variables_lib.is_repeated(source.specs)
+    self._sizes = variables_lib.axis_sizes(config)
+    self._ranges = ranges
+
+  def __getitem__(self, name: str) -> np.ndarray:
+    row, axes = _axes(self._table, name, self._repeated)
+    return self._read(name, row, axes, ())
+
+  def read_part(self, name: str, layer: int) -> np.ndarray:
+    """One layer of a variable that all of them share."""
+    row, axes = _axes(self._table, name, self._repeated)
+    return self._read(name, row, axes[1:], (slice(layer, layer + 1),))[0]
+
+  def _read(
+    self,
+    name: str,
+    row: variables_lib.Variable,
+    axes: tuple[str, ...],
+    leading: tuple[slice, ...],
+  ) -> np.ndarray:
+    """Reads what is seen of a variable's `axes`, and `leading` before them."""
+    whole = tuple(self._source.specs[name].shape)[len(leading) :]
+    shape = tuple(self._sizes[axis] for axis in axes)
+    # A head's bias may be longer, see `weights.PaxReader`.
+    longer = row.field == 'head_bias' and whole > shape
+    if whole != shape and not longer:
+      raise ValueError(
+        f"{name} has shape {whole}; the model's sizes make it {shape}."
+      )
+    ranges = [self._ranges[axis] for axis in axes]
+    slices = (*leading, *(r.stored for r in ranges))
+    value = self._source.read_part(name, slices)
+    missing = [(0, 0) for _ in leading]
+    missing += [
+      (0, r.length - n) for r, n in zip(ranges, value.shape[len(leading) :])
+    ]
+    if not any(after for _, after in missing):
+      return value
+    # As `sharding.pad` does.
+    fill = -np.inf if row.field == 'head_bias' else 0
+    return np.pad(value, missing, constant_values=fill)
+
+  def __contains__(self, name: object) -> bool:
+    return name in self._source.specs
+
+  def __iter__(self) -> Iterator[str]:
+    return iter(self._source.specs)
+
+  def __len__(self) -> int:
+    return len(self._source.specs)
+
+
+def _axes(
+  table: variables_lib.Table, name: str, repeated: bool
+) -> tuple[variables_lib.Variable, tuple[str, ...]]:
+  """The row of a variable, or of the matrix that it scales, and its axes."""
+  matrix = name.removesuffix(variables_lib.SCALE_SUFFIX)
+  row = table.named(matrix)
+  if row is None:
+    raise ValueError(f'{matrix} is no variable of such a model.')
+  axes = row.axes
+  if matrix != name:
+    axes = tuple(a for a in axes if a not in row.contracted)
+  return row, ('layers', *axes) if repeated and row.per_layer else axes
+
+
 class _Parts:
   """Reads what the devices of this process hold of a model."""
 
   def __init__(
     self,
-    source: views.Source,
+    source: Source,
     config: config_lib.ModelConfig,
     form: Form,
     mesh: jax.sharding.Mesh,
@@ -151,11 +279,14 @@ class _Parts:
       vocab_size=ranges['vocab'].length,
     )
     self._source = source
-    self._own = self._reader(views.View(source, config, ranges), own)
+    self._own = self._reader(View(source, config, ranges), own)
     padded = sharding.padded(mesh, config)
-    sizes = _sizes(padded)
-    whole = {a: views.Range(0, sizes[a], n) for a, n in _sizes(config).items()}
-    self._whole = self._reader(views.View(source, config, whole), padded)
+    sizes = variables_lib.axis_sizes(padded)
+    whole = {
+      a: Range(0, sizes[a], n)
+      for a, n in variables_lib.axis_sizes(config).items()
+    }
+    self._whole = self._reader(View(source, config, whole), padded)
 
   def leaf(self, field: str, layer: int = 0) -> weights_lib.Matrix | None:
     """This process's part of a field, or where need be the whole of it."""
@@ -184,21 +315,17 @@ class _Parts:
     )
 
 
-def _sizes(config: config_lib.ModelConfig) -> dict[str, int]:
-  return variables_lib.axis_sizes(config)
-
-
 def _ranges(
   config: config_lib.ModelConfig, mesh: jax.sharding.Mesh
-) -> dict[str, views.Range]:
+) -> dict[str, Range]:
   """What this process's devices hold of each axis of the variables."""
   result = {}
-  padded = _sizes(sharding.padded(mesh, config))
+  padded = variables_lib.axis_sizes(sharding.padded(mesh, config))
   padded['vocab'] = sharding.padded_vocab(mesh, config.vocab_size)
-  for axis, size in _sizes(config).items():
+  for axis, size in variables_lib.axis_sizes(config).items():
     own = jax.sharding.NamedSharding(mesh, logical.spec(axis))
     [box] = _box(own, (padded[axis],))
-    result[axis] = views.Range(box.start, box.stop, size)
+    result[axis] = Range(box.start, box.stop, size)
   return result
 
 

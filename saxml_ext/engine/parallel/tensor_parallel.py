@@ -29,12 +29,12 @@ import numpy as np
 from saxml_ext.engine import architecture as architecture_lib
 from saxml_ext.engine import components
 from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import logical
 from saxml_ext.engine import weights as weights_lib
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.kernels.tpu import prefill_attention
-from saxml_ext.engine.kernels.tpu import target
+from saxml_ext.engine.kernels.tpu import rows as rows_lib
 from saxml_ext.engine.numerics import quant
-from saxml_ext.engine.parallel import codes as codes_lib
 
 _AXIS = 'model'
 # Rows of a register of 32-bit numbers.
@@ -53,7 +53,7 @@ def applies(weights: weights_lib.Weights) -> bool:
 
 def attends(config: config_lib.ModelConfig, kv_dtype: str) -> bool:
   """Whether `Rows.attend` takes this model's heads, and KV of this type."""
-  turns = 0 < config.rotary_dim <= target.TILE
+  turns = 0 < config.rotary_dim <= logical.TILE
   capped = config.architecture.attention_cap is not None
   return (
     turns
@@ -64,7 +64,7 @@ def attends(config: config_lib.ModelConfig, kv_dtype: str) -> bool:
 
 
 def _for_tpu() -> bool:
-  return target.platform() == 'tpu'
+  return logical.platform() == 'tpu'
 
 
 def in_int8(matrix: weights_lib.Matrix | None) -> bool:
@@ -147,7 +147,7 @@ class Rows:
       raise ValueError('the head is in float, which is not split by rows.')
 
     def local(norm, values, scale, bias, x):
-      return codes_lib.product(self._codes(x, norm), values, scale) + bias
+      return rows_lib.product(self._codes(x, norm), values, scale) + bias
 
     result = self._map(
       local,
@@ -158,7 +158,7 @@ class Rows:
 
   def project(
     self, layer: weights_lib.Layer, x: jax.Array
-  ) -> tuple[codes_lib.Codes, jax.Array]:
+  ) -> tuple[rows_lib.Codes, jax.Array]:
     """Normalizes, quantizes and multiplies with `qkv`.
 
     Args:
@@ -172,7 +172,7 @@ class Rows:
 
     def local(norm, qkv, bias, x):
       codes = self._codes(x, norm)
-      products = codes_lib.product(codes, qkv.values, qkv.scale.reshape(-1))
+      products = rows_lib.product(codes, qkv.values, qkv.scale.reshape(-1))
       if bias is not None:
         products += bias.reshape(-1)
       return codes, products.astype(jnp.bfloat16)
@@ -199,7 +199,7 @@ class Rows:
 
     Args:
       qkv: of `project`.
-      rotations: sin, cos [T, rotary_dim / 2] of `rotary.table`.
+      rotations: sin, cos [T, rotary_dim / 2] of `components.rotary_table`.
       kv_dtype: such that `attends`. T must be a multiple of TILE.
 
     Returns:
@@ -214,7 +214,7 @@ class Rows:
         *rotations,
         self.config.head_dim,
         kv_dtype,
-        interpret=codes_lib.interpreted(),
+        interpret=rows_lib.interpreted(),
       )
       return result._replace(
         mixed=result.mixed.reshape(-1, result.mixed.shape[-1])
@@ -239,7 +239,7 @@ class Rows:
     self,
     layer: weights_lib.Layer,
     x: jax.Array,
-    codes: codes_lib.Codes,
+    codes: rows_lib.Codes,
     mixed: jax.Array,
     at: jax.Array,
   ) -> tuple[components.Whole, jax.Array, jax.Array, jax.Array]:
@@ -263,7 +263,7 @@ class Rows:
     self,
     layer: weights_lib.Layer,
     x: jax.Array,
-    codes: codes_lib.Codes,
+    codes: rows_lib.Codes,
     mixed: jax.Array,
   ) -> tuple[jax.Array, None, None]:
     """Adds attention's result and the feed-forward layer to the residual.
@@ -283,20 +283,16 @@ class Rows:
 
     def local(post, up, up_bias, down, down_bias, post_bias, norm, *rows):
       x, codes, mixed = rows
-      total = codes_lib.product(
-        codes_lib.quantized(mixed), post.values, post.scale
-      )
+      total = rows_lib.product(_quantized(mixed), post.values, post.scale)
       if sequential:
         x, total, post_bias = self._added(x, total, post_bias), 0, None
       if norm is not None:
         codes = self._codes(x, norm)
-      hidden = codes_lib.product(codes, up.values, up.scale)
+      hidden = rows_lib.product(codes, up.values, up.scale)
       if up_bias is not None:
         hidden += up_bias
       hidden = jax.nn.gelu(hidden, approximate=by_tanh).astype(jnp.bfloat16)
-      total += codes_lib.product(
-        codes_lib.quantized(hidden), down.values, down.scale
-      )
+      total += rows_lib.product(_quantized(hidden), down.values, down.scale)
       return self._added(x, total, down_bias, post_bias)
 
     x = self._map(
@@ -334,9 +330,11 @@ class Rows:
       return mixed
     return mixed.transpose(0, 2, 1, 3).reshape(math.prod(self.shape), -1)
 
-  def _codes(self, x: jax.Array, norm: weights_lib.Norm) -> codes_lib.Codes:
+  def _codes(self, x: jax.Array, norm: weights_lib.Norm) -> rows_lib.Codes:
     """Returns the layer norm of all rows, quantized, of this device's rows."""
-    codes = codes_lib.normalized(x, norm, self.config.ln_epsilon)
+    codes = rows_lib.normalize(
+      x, norm.scale, norm.bias, self.config.ln_epsilon, rows_lib.interpreted()
+    )
     return jax.tree.map(self._gather, codes)
 
   def _added(
@@ -374,6 +372,10 @@ class Rows:
     if self._parts == 1:
       return x
     return jax.lax.psum_scatter(x, _AXIS, tiled=True)
+
+
+def _quantized(x: jax.Array) -> rows_lib.Codes:
+  return rows_lib.quantize(x, rows_lib.interpreted())
 
 
 def _matrix(*dims: str | None) -> quant.QuantizedArray:

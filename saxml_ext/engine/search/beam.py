@@ -17,12 +17,13 @@ those beyond are out of reach, and change nothing.
 """
 
 import dataclasses
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from saxml_ext.engine.search import candidates
+from saxml_ext.engine.kernels import kernels
 from saxml_ext.engine.search import rule
 from saxml_ext.engine.search import search
 from saxml_ext.engine.search import trace as trace_lib
@@ -38,6 +39,76 @@ def length_norm(length: np.ndarray, penalty: float) -> np.ndarray:
     penalty: the request's length_penalty.
   """
   return np.maximum(np.asarray(length, np.float64), 1) ** penalty
+
+
+class Candidates(NamedTuple):
+  """The best continuations of each group's rows, best first.
+
+  sums [S, C] float32: scores of their rows and log-probabilities of their
+  tokens; log_probs [S, C] float32: the latter alone; rows, tokens [S, C] int32.
+  Of equal sums the lower row comes first, of one row the larger logit, of
+  equal logits the lower token.
+  peak, log_total: [S, R, 1], see `search.log_total`; of all tokens.
+  """
+
+  sums: jax.Array
+  log_probs: jax.Array
+  rows: jax.Array
+  tokens: jax.Array
+  peak: jax.Array
+  log_total: jax.Array
+
+
+def find_candidates(
+  state: search.State,
+  logits: jax.Array,
+  count: int,
+  active: jax.Array | None = None,
+) -> Candidates:
+  """Returns the `count` best continuations, or all if there are fewer.
+
+  Of K rows the best C continuations are wanted, where a row's own best C would be
+  K times as many: with wide beams most of those are never looked at.
+
+  Args:
+    state: before the step; its stop ids are barred as of `search.barred`.
+    logits: [S, R, V] float32 of the first R rows.
+    count: of the continuations that are asked for.
+    active: [S] int32, so many of the rows are continued; None: all R.
+  """
+  slots, rows, vocab = logits.shape
+  scores = state.scores[:, :rows]
+  if active is None:
+    active = jnp.full((slots,), rows, jnp.int32)
+  count = min(count, rows * vocab)
+
+  def by_xla(logits: jax.Array) -> Candidates:
+    width = min(count, vocab)
+    best, tokens = search.top_k(
+      search.bar_stops(state, logits).reshape(slots * rows, vocab), width
+    )
+    best, tokens = (x.reshape(slots, rows, width) for x in (best, tokens))
+    peak, total = search.log_total(logits)
+    log_probs = (best - peak) - total
+    continued = jnp.arange(rows) < active[:, None]
+    sums = jnp.where(
+      continued[..., None], log_probs + scores[..., None], -jnp.inf
+    )
+    sums, pick = jax.lax.top_k(sums.reshape(slots, -1), count)
+    log_probs, tokens = (
+      search.take(x.reshape(slots, -1), pick) for x in (log_probs, tokens)
+    )
+    return Candidates(sums, log_probs, pick // width, tokens, peak, total)
+
+  def by_kernel(logits: jax.Array) -> Candidates:
+    peak, total, sums, log_probs, beams, tokens = kernels.find_candidates(
+      logits, scores, search.barred(state), active, count
+    )
+    return Candidates(
+      sums, log_probs, beams, tokens, peak[..., None], total[..., None]
+    )
+
+  return kernels.choose(by_kernel, by_xla, logits)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,13 +144,8 @@ class BeamRule(rule.Rule):
     new = sums[:, :k] / search.norm_at(options, length) + ~offered * _NEVER
     kept = search.keep_best(
       state.kept,
-      trace_lib.Kept(
-        present=offered,
-        scores=new,
-        lengths=jnp.broadcast_to(length[:, None], offered.shape),
-        last=tokens[:, :k],
-        logprobs=log_probs[:, :k],
-        rows=beams[:, :k],
+      search.offer(
+        offered, new, length, *(x[:, :k] for x in (tokens, log_probs, beams))
       ),
       unused,
     )
@@ -119,7 +185,7 @@ class BeamRule(rule.Rule):
     """
     per_beam = max(2, 1 + state.options.stop_ids.shape[1])
     active = jnp.minimum(state.options.rows, logits.shape[1])
-    found = candidates.find(state, logits, per_beam * self.num_rows, active)
+    found = find_candidates(state, logits, per_beam * self.num_rows, active)
     ranks = jnp.arange(found.sums.shape[1])
     beyond = ranks >= per_beam * state.options.rows[:, None]
     sums = search.without(beyond, found.sums)

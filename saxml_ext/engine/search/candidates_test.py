@@ -11,7 +11,6 @@ import numpy as np
 
 from saxml_ext.engine.kernels import kernels
 from saxml_ext.engine.search import beam
-from saxml_ext.engine.search import candidates
 from saxml_ext.engine.search import search
 
 
@@ -36,7 +35,7 @@ class CandidatesTest(absltest.TestCase):
     @functools.partial(jax.jit, static_argnums=0)
     def find(usable, logits, active):
       with mock.patch.object(kernels, 'usable', return_value=usable):
-        return candidates.find(state, logits, count, active)
+        return beam.find_candidates(state, logits, count, active)
 
     got, expected = find(True, logits, active), find(False, logits, active)
     for name in ('rows', 'tokens'):

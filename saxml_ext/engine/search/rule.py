@@ -1,4 +1,4 @@
-"""How one decode step changes searches: what all rules share."""
+"""How one decode step changes searches: the base of all rules, and their mix."""
 
 import abc
 import dataclasses
@@ -71,6 +71,59 @@ class Rule(abc.ABC):
       trace=trace_lib.write(state.trace, state.step, chosen, alternatives),
     )
     return new, chosen.parents
+
+
+@dataclasses.dataclass(frozen=True)
+class MixedRule(Rule):
+  """Beam search and sampling side by side, as each request chooses.
+
+  While no request of one kind is being answered, its rule is not computed.
+
+  Attributes:
+    beams: the rule of groups that are not `sampled`.
+    samples: of those that are.
+  """
+
+  beams: Rule
+  samples: Rule
+
+  def initial(self, options: search.Options, max_tokens: int) -> search.State:
+    """See `rule.Rule`."""
+    return search.freeze(
+      options.sampled,
+      self.samples.initial(options, max_tokens),
+      self.beams.initial(options, max_tokens),
+    )
+
+  def choose(
+    self, state: search.State, logits: jax.Array, live: jax.Array
+  ) -> tuple[search.State, trace_lib.Chosen]:
+    """See `rule.Rule`."""
+    sampled = state.options.sampled
+    trace = state.trace
+    # Rules do not read it, and what passes through a condition is copied.
+    nothing = trace_lib.Trace((), (), (), None)
+    state = dataclasses.replace(state, trace=nothing)
+
+    def by(rule: Rule, these: jax.Array):
+      def choose():
+        return rule.choose(state, logits, these)
+
+      def leave():
+        zeros = jnp.zeros_like(state.last)
+        return state, trace_lib.Chosen(zeros, zeros, state.scores)
+
+      return jax.lax.cond(these.any(), choose, leave)
+
+    (drawn, token), (searched, beam) = (
+      by(self.samples, live & sampled),
+      by(self.beams, live & ~sampled),
+    )
+    chosen = jax.tree.map(
+      lambda a, b: jnp.where(sampled[:, None], a, b), token, beam
+    )
+    new = search.freeze(sampled, drawn, searched)
+    return dataclasses.replace(new, trace=trace), chosen
 
 
 def _initial(

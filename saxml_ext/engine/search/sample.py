@@ -56,14 +56,7 @@ class SampleRule(rule.Rule):
     unused = search.unused(options, rows)
     now = ended & ~kept.present & ~unused
     own = jnp.broadcast_to(jnp.arange(rows, dtype=jnp.int32), (slots, rows))
-    new = trace_lib.Kept(
-      present=now,
-      scores=scores,
-      lengths=jnp.broadcast_to(length[:, None], scores.shape),
-      last=tokens,
-      logprobs=log_probs,
-      rows=own,
-    )
+    new = search.offer(now, scores, length, tokens, log_probs, own)
     present = kept.present | now
     kept = jax.tree.map(lambda a, b: jnp.where(now, a, b), new, kept)
     return (

@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from saxml_ext.engine.kernels import kernels
-from saxml_ext.engine.search import topk
 from saxml_ext.engine.search import trace as trace_lib
 
 # Stands for "out of reach". Beam search adds it to scores, instead of putting
@@ -25,6 +24,9 @@ from saxml_ext.engine.search import trace as trace_lib
 NEVER = np.float32(-1e9)
 # Below it a beam is out of reach. Sums of log-probabilities stay far above.
 LOST = NEVER / 2
+
+# On CPU, [128, 4096] top 8: 0.4 ms with blocks of 16 to 64, 0.7 ms in one go.
+_BLOCK = 64
 
 # Fills up stop_ids: no token.
 NO_TOKEN = -1
@@ -142,6 +144,22 @@ def without(these: jax.Array, scores: jax.Array) -> jax.Array:
   return jnp.where(these, -jnp.inf, scores)
 
 
+def offer(
+  present: jax.Array,
+  scores: jax.Array,
+  length: jax.Array,
+  last: jax.Array,
+  logprobs: jax.Array,
+  rows: jax.Array,
+) -> trace_lib.Kept:
+  """Returns answers [S, K] of `length` [S] tokens; others may be [S, 1] or [K]."""
+  lengths, last, logprobs, rows = (
+    jnp.broadcast_to(x, present.shape)
+    for x in (length[:, None], last, logprobs, rows)
+  )
+  return trace_lib.Kept(present, scores, lengths, last, logprobs, rows)
+
+
 def keep_best(
   old: trace_lib.Kept, new: trace_lib.Kept, unused: jax.Array
 ) -> trace_lib.Kept:
@@ -195,6 +213,33 @@ def log_total(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
   return peak, jnp.log(jnp.exp(logits - peak).sum(-1, keepdims=True))
 
 
+def top_k(x: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+  """The k largest of each row of x [R, V], ties to the lower index.
+
+  The largest of each block of a row are found first; the k best blocks hold
+  the k best elements. What is left over behind the last whole block competes
+  beside them.
+
+  Returns:
+    values and indices, [R, k], in descending order of value.
+  """
+  rows, width = x.shape
+  if width <= 4 * k * _BLOCK:
+    return jax.lax.top_k(x, k)
+  whole = width - width % _BLOCK
+  blocks = x[:, :whole].reshape(rows, -1, _BLOCK)
+  best = jax.lax.top_k(blocks.max(-1), k)[1]
+  best = jnp.sort(best, -1)  # Candidates in index order keep ties in order.
+  candidates = jnp.take_along_axis(blocks, best[:, :, None], 1)
+  candidates = candidates.reshape(rows, k * _BLOCK)
+  candidates = jnp.concatenate([candidates, x[:, whole:]], -1)
+  values, where = jax.lax.top_k(candidates, k)
+  block = jnp.take_along_axis(best, jnp.minimum(where // _BLOCK, k - 1), 1)
+  index = block * _BLOCK + where % _BLOCK
+  rest = where - k * _BLOCK
+  return values, jnp.where(rest >= 0, whole + rest, index)
+
+
 class Likeliest(NamedTuple):
   """The likeliest tokens of each row that are not barred, best first.
 
@@ -223,7 +268,7 @@ def likeliest(
   def by_xla(logits: jax.Array) -> Likeliest:
     candidates = bar_stops(state, logits) if bar else logits
     candidates = candidates.reshape(slots * rows, vocab)
-    best, tokens = topk.top_k(candidates, count)
+    best, tokens = top_k(candidates, count)
     shape = (slots, rows, count)
     return Likeliest(
       *log_total(logits), best.reshape(shape), tokens.reshape(shape)
@@ -236,9 +281,7 @@ def likeliest(
     )
     return Likeliest(peak[..., None], total[..., None], best, tokens)
 
-  if not kernels.usable():
-    return by_xla(logits)
-  return jax.lax.platform_dependent(logits, cpu=by_kernel, default=by_xla)
+  return kernels.choose(by_kernel, by_xla, logits)
 
 
 def take(x: jax.Array, indices: jax.Array) -> jax.Array:

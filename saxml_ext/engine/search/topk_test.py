@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from saxml_ext.engine.search import topk
+from saxml_ext.engine.search import search
 
 
 class TopKTest(parameterized.TestCase):
@@ -14,7 +14,7 @@ class TopKTest(parameterized.TestCase):
     # Few distinct values: many ties, within blocks and across them.
     x = jnp.asarray(rng.integers(0, 50, (7, width)), jnp.float32)
     x = x.at[0].set(-jnp.inf).at[1, ::3].set(-jnp.inf)
-    values, indices = jax.jit(lambda x: topk.top_k(x, k))(x)
+    values, indices = jax.jit(lambda x: search.top_k(x, k))(x)
     expected_values, expected_indices = jax.lax.top_k(x, k)
     np.testing.assert_array_equal(values, expected_values)
     np.testing.assert_array_equal(indices, expected_indices)
@@ -24,7 +24,7 @@ class TopKTest(parameterized.TestCase):
     x = np.zeros((2, 5000), np.float32)
     x[0, [200, 700, 701, 3000]] = 3, 9, 3, 3
     x[1, [4000, 4001, 64, 4999]] = 9, 3, 3, 8
-    values, indices = topk.top_k(jnp.asarray(x), 4)
+    values, indices = search.top_k(jnp.asarray(x), 4)
     np.testing.assert_array_equal(values, [[9, 3, 3, 3], [9, 8, 3, 3]])
     np.testing.assert_array_equal(
       indices, [[700, 200, 701, 3000], [4000, 4999, 64, 4001]]

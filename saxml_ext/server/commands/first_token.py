@@ -14,10 +14,10 @@ from absl import flags
 import numpy as np
 import psutil
 
-from saxml_ext.aot import compilations
 from saxml_ext.common import errors
 from saxml_ext.common import program
 from saxml_ext.common import user_path
+from saxml_ext.engine import executables
 from saxml_ext.engine import request as request_lib
 from saxml_ext.params import all_params  # noqa: F401 Registers them.
 from saxml_ext.server import jax_setup
@@ -43,7 +43,7 @@ def main(argv: Sequence[str]) -> None:
   paths = [user_path.resolve(path) for path in _PROGRAMS.value]
   checkpoint = user_path.resolve(_CHECKPOINT.value)
   _tell('imports')
-  with compilations.counting() as compiled:
+  with executables.counting_compilations() as compiled:
     try:
       runner = loader.prepare(
         entry_lib.Spec(_PARAMS.value, checkpoint, overrides={}, acls={}),

@@ -8,7 +8,6 @@ import time
 from absl import logging
 import jax
 
-from saxml_ext.aot import compilations
 from saxml_ext.aot import manifest
 from saxml_ext.common import errors
 from saxml_ext.common import memory
@@ -141,7 +140,7 @@ def prepare(
       `load`.
   """
   begin = time.monotonic()
-  with compilations.counting() as compiled:
+  with executables.counting_compilations() as compiled:
     # What may fail comes before the long part, the reading of the weights.
     made = spec if isinstance(spec, Plan) else plan(spec)
     spec = made.spec

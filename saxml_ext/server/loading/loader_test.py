@@ -10,8 +10,8 @@ from absl.testing import parameterized
 import jax
 import numpy as np
 
-from saxml_ext.aot import compilations
 from saxml_ext.common import errors
+from saxml_ext.engine import executables
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine.testing import fast_compile
 from saxml_ext.pax import checkpoint
@@ -87,7 +87,7 @@ class LoaderTest(parameterized.TestCase):
           raise Unwanted()
 
       # Programs of other sizes are not in the cache.
-      with compilations.counting() as compiled:
+      with executables.counting_compilations() as compiled:
         with cancellation.checking(check):
           try:
             servable = self._load(MAX_DECODE_STEPS=str(steps))

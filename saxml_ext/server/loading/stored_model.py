@@ -213,7 +213,7 @@ class StoredModel(Source):
 class _Variables(Mapping):
   """The variables of a checkpoint by name, each read when it is looked up.
 
-  They may be read in parts: it is a `views.Source` and `stored_variables.Parts`.
+  They may be read in parts: it is a `split_weights.Source` and `weights.Parts`.
   """
 
   def __init__(self, reader: checkpoint.Reader):

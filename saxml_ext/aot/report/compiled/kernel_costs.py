@@ -36,7 +36,7 @@ _TILE = 128
 _CHUNK = 512
 # The keys that decode attention reads together, as of `block_list.CHUNK`.
 _KEYS = 128
-# The most keys and bytes of a prompt's block, as in `beam_attention.py`.
+# The most keys and bytes of a prompt's block, as in `decode_attention.py`.
 _BLOCK_KEYS = 384
 _BLOCK_BYTES = 1 << 20
 

@@ -29,8 +29,8 @@ from jax.experimental.pallas import tpu as pltpu
 import jax.numpy as jnp
 import numpy as np
 
+from saxml_ext.engine import logical
 from saxml_ext.engine.kernels.tpu import block_list as work_lib
-from saxml_ext.engine.kernels.tpu import target
 
 # Put in place of masked scores: exp() of it less any real score is exactly 0.
 _MASKED = np.float32(-1e30)
@@ -165,8 +165,8 @@ def _scratch(
     scales if len(prompts.keys) > 1 else (),
     pltpu.SemaphoreType.DMA((_BUFFERS,)),
     pltpu.VMEM((rows, heads * width), jnp.float32 if exact else jnp.bfloat16),
-    pltpu.VMEM((rows, target.TILE), jnp.float32),
-    pltpu.VMEM((rows, target.TILE), jnp.float32),
+    pltpu.VMEM((rows, logical.TILE), jnp.float32),
+    pltpu.VMEM((rows, logical.TILE), jnp.float32),
     pltpu.VMEM((rows, width), jnp.float32),
   )
 
@@ -176,7 +176,7 @@ def _bytes(x) -> int:
   if len(x.shape) < 2:  # Semaphores.
     return 0
   *leading, rows, lanes = x.shape
-  padded = (-(-rows // 32) * 32) * (-(-lanes // target.TILE) * target.TILE)
+  padded = (-(-rows // 32) * 32) * (-(-lanes // logical.TILE) * logical.TILE)
   return int(np.prod(leading)) * padded * jnp.dtype(x.dtype).itemsize
 
 

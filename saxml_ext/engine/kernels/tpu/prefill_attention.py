@@ -20,14 +20,12 @@ from jax.experimental.pallas import tpu as pltpu
 import jax.numpy as jnp
 import numpy as np
 
-from saxml_ext.engine.kernels.tpu import target
+from saxml_ext.engine import logical
+from saxml_ext.engine.kernels.tpu import rows
 
 # A chunk has at most so many tokens, and a multiple of TILE.
 _CHUNK = 512
 _MASKED = np.float32(-1e30)
-_LARGEST = np.float32(127)
-# As in `quant.py`: what is smaller becomes zeros.
-_NEGLIGIBLE = np.float32(1e-30)
 
 
 class Attended(NamedTuple):
@@ -47,7 +45,7 @@ class Attended(NamedTuple):
 
 def fits(head_dim: int, kv_dtype: str) -> bool:
   """Whether `attend` takes heads of this width, and KV of this type."""
-  return head_dim % target.TILE == 0 and kv_dtype in ('int8', 'bfloat16')
+  return head_dim % logical.TILE == 0 and kv_dtype in ('int8', 'bfloat16')
 
 
 def attend(
@@ -62,7 +60,7 @@ def attend(
 
   Args:
     qkv: [B, T, N * 3 * H] bfloat16, not rotated; T is a multiple of TILE.
-    sin, cos: [T, rotary_dim / 2] of `rotary.table`; rotary_dim at most 128 if
+    sin, cos: [T, rotary_dim / 2] of `components.rotary_table`; rotary_dim at most 128 if
       H is more.
     head_dim: H.
     kv_dtype: "int8" or "bfloat16".
@@ -71,7 +69,7 @@ def attend(
   batch, length, size = qkv.shape
   heads = size // (3 * head_dim)
   chunk = _chunk(length)
-  tables = _tables(sin, cos, min(head_dim, target.TILE))
+  tables = _tables(sin, cos, min(head_dim, logical.TILE))
   quantized = kv_dtype == 'int8'
   dtype = jnp.dtype(kv_dtype)
   chunks = length // chunk
@@ -120,7 +118,7 @@ def attend(
 
 def _chunk(length: int) -> int:
   """The largest multiple of TILE that divides `length`, at most _CHUNK."""
-  sizes = range(target.TILE, min(length, _CHUNK) + 1, target.TILE)
+  sizes = range(logical.TILE, min(length, _CHUNK) + 1, logical.TILE)
   return max(size for size in sizes if length % size == 0)
 
 
@@ -164,9 +162,9 @@ def _kernel(
   k = _rotate(part(1), tables, half).T
   v = part(2)
   if quantized:
-    k, key_scale = _quantized(k, 0)
-    value_scale = jnp.abs(v.T).max(0, keepdims=True) * (1 / _LARGEST)
-    v, _ = _quantized(v, 1)
+    k, key_scale = rows.quantized(k, 0)
+    value_scale = jnp.abs(v.T).max(0, keepdims=True) * (1 / rows.LARGEST)
+    v, _ = rows.quantized(v, 1)
     scales_out[0][0, 0] = key_scale
     scales_out[1][0, 0] = value_scale
     key_scales[index] = key_scale
@@ -219,14 +217,6 @@ def _rotate(x: jax.Array, tables, half: int) -> jax.Array:
   if slab == x.shape[1]:
     return turned
   return jnp.concatenate([turned, x[:, slab:]], 1)
-
-
-def _quantized(x: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
-  """Codes, as float32, and the scale that those along `axis` share."""
-  peak = jnp.abs(x).max(axis, keepdims=True)
-  large = peak > _NEGLIGIBLE
-  inverse = jnp.where(large, _LARGEST / jnp.where(large, peak, 1), 0)
-  return jnp.round(x * inverse), peak * (1 / _LARGEST)
 
 
 def _dot(a: jax.Array, b: jax.Array) -> jax.Array:

@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from saxml_ext.engine import components
 from saxml_ext.engine.attention import attention
 from saxml_ext.engine.attention import cache
-from saxml_ext.engine.attention import rotary
 from saxml_ext.engine.kernels.tpu import prefill_attention
 from saxml_ext.engine.numerics import quant
 from saxml_ext.engine.testing import fast_compile
@@ -28,16 +28,16 @@ class PrefillAttentionTest(parameterized.TestCase):
     rng = np.random.default_rng(0)
     shape = (batch, length, _HEADS, 3, width)
     qkv = jnp.asarray(rng.normal(size=shape), jnp.bfloat16)
-    sin, cos = rotary.table(length, rotated, 10000.0)
+    sin, cos = components.rotary_table(length, rotated, 10000.0)
     got = prefill_attention.attend(
       qkv.reshape(batch, length, -1), sin, cos, width, kv_dtype, interpret=True
     )
 
     q, k, v = qkv.astype(jnp.float32).transpose(3, 0, 2, 1, 4)
-    turned = rotary.rotate(k, sin, cos).transpose(0, 1, 3, 2)
+    turned = components.rotate(k, sin, cos).transpose(0, 1, 3, 2)
     keys, values = cache.keys_as(turned, kv_dtype), cache.rows_as(v, kv_dtype)
     mixed = jax.jit(attention.attend_causal)(
-      rotary.rotate(q, sin, cos), keys, values
+      components.rotate(q, sin, cos), keys, values
     )
     # bfloat16 rounds by 1/256 at most: the queries, the weights, the result.
     np.testing.assert_allclose(

@@ -1,4 +1,4 @@
-"""Quantization of rows of activations on TPU, in one pass over memory.
+"""Quantizes rows of activations on TPU in one pass over memory.
 
 XLA makes one pass for each sum or maximum over a row, and one more for the
 codes: five of a layer norm that is quantized, where a row's length lets all of
@@ -7,6 +7,7 @@ them be taken while it is in registers and fast memory.
 
 from collections.abc import Callable
 import functools
+from typing import NamedTuple
 
 import jax
 from jax.experimental import pallas as pl
@@ -14,24 +15,33 @@ from jax.experimental.pallas import tpu as pltpu
 import jax.numpy as jnp
 import numpy as np
 
+from saxml_ext.engine import logical
+
 # Rows handled together, which is the width of a register too.
 _ROWS = 128
-_LARGEST = np.float32(127)
+LARGEST = np.float32(127)
 # As in `quant.py`: what is smaller becomes zeros.
 _NEGLIGIBLE = np.float32(1e-30)
 
 
-def quantize(
-  x: jax.Array, interpret: bool = False
-) -> tuple[jax.Array, jax.Array]:
-  """As `quant.quantize_along(x, -1)`, on one device.
+class Codes(NamedTuple):
+  """Quantized rows: values [M, K] int8, scale [M, 1] float32."""
+
+  values: jax.Array
+  scale: jax.Array
+
+
+def interpreted() -> bool:
+  """Returns True if kernels run as plain operations: in tests, on CPU."""
+  return logical.platform() != 'tpu'
+
+
+def quantize(x: jax.Array, interpret: bool = False) -> Codes:
+  """Quantizes rows as `quant.quantize_along(x, -1)`, on one device.
 
   Args:
     x: [M, K], of any float type.
-    interpret: runs it as plain operations, on any platform.
-
-  Returns:
-    codes [M, K] int8 and their scales [M, 1] float32.
+    interpret: True to run plain operations, on any platform.
   """
   return _call(_quantize, x, (), interpret, 'quantize_rows')
 
@@ -42,14 +52,14 @@ def normalize(
   bias: jax.Array,
   epsilon: float,
   interpret: bool = False,
-) -> tuple[jax.Array, jax.Array]:
-  """The layer norm of x, quantized as by `quantize`.
+) -> Codes:
+  """Returns the layer norm of x, quantized as by `quantize`.
 
   Args:
     x: [M, K] float32.
     scale, bias: [K] float32.
-    epsilon: added to the variance.
-    interpret: as of `quantize`.
+    epsilon: The number added to the variance.
+    interpret: True to run plain operations, as in `quantize`.
   """
   body = functools.partial(_normalize, epsilon)
   norm = (scale[None], bias[None])
@@ -62,7 +72,7 @@ def _call(
   others: tuple[jax.Array, ...],
   interpret: bool,
   name: str,
-) -> tuple[jax.Array, jax.Array]:
+) -> Codes:
   """Runs `body` on blocks of rows; `others` [1, K] are for all of them."""
   count, width = x.shape
   size = min(count, _ROWS)
@@ -81,7 +91,7 @@ def _call(
     interpret=interpret,
     name=name,
   )(x, *others)
-  return codes, scale.reshape(-1, 1)
+  return Codes(codes, scale.reshape(-1, 1))
 
 
 def _quantize(x, codes, scale) -> None:
@@ -97,10 +107,30 @@ def _normalize(epsilon: float, x, norm_scale, norm_bias, codes, scale) -> None:
 
 
 def _write(rows: jax.Array, codes, scale) -> None:
-  peak = jnp.abs(rows).max(1, keepdims=True)
-  large = peak > _NEGLIGIBLE
-  inverse = jnp.where(large, _LARGEST / jnp.where(large, peak, 1), 0)
-  codes[...] = jnp.round(rows * inverse).astype(jnp.int8)
+  values, scales = quantized(rows, 1)
+  codes[...] = values.astype(jnp.int8)
   # A column of a register, put in a row of one.
-  column = jnp.broadcast_to(peak * (1 / _LARGEST), (rows.shape[0], _ROWS))
+  column = jnp.broadcast_to(scales, (rows.shape[0], _ROWS))
   scale[...] = column.T[:1]
+
+
+def quantized(x: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
+  """Returns codes, as float32, and the scale that those along `axis` share.
+
+  A kernel calls it; `quant.quantize_along` does the same elsewhere.
+  """
+  peak = jnp.abs(x).max(axis, keepdims=True)
+  large = peak > _NEGLIGIBLE
+  inverse = jnp.where(large, LARGEST / jnp.where(large, peak, 1), 0)
+  return jnp.round(x * inverse), peak * (1 / LARGEST)
+
+
+def product(x: Codes, values: jax.Array, scale: jax.Array) -> jax.Array:
+  """Returns [M, N] float32 of x [M, K] and a matrix [N, K], its scale [N]."""
+  sums = jax.lax.dot_general(
+    x.values,
+    values,
+    (((1,), (1,)), ((), ())),
+    preferred_element_type=jnp.int32,
+  )
+  return sums.astype(jnp.float32) * (x.scale * scale)

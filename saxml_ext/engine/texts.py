@@ -1,21 +1,24 @@
-"""What a model makes of a whole text: scores, embeddings, gradients.
+"""Computes scores, embeddings and gradients of whole texts, beside decoding.
 
-The programs beside decoding; each is a pure function of the weights.
+The device programs are pure functions of the weights. `Texts` calls them for a
+Runner.
 """
 
+from collections.abc import Callable
 import dataclasses
 import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from saxml_ext.engine import components
 from saxml_ext.engine import config as config_lib
 from saxml_ext.engine import model
+from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import state
 from saxml_ext.engine import weights as weights_lib
-from saxml_ext.engine.functions import shapes as shapes_lib
 from saxml_ext.engine.numerics import quant
 
 # Products of fewer rows are computed on the CPU by a kernel that has no
@@ -130,58 +133,53 @@ def gradient_length(settings: state.Settings) -> int:
   return max(settings.max_positions, _LEAST_ROWS)
 
 
-@dataclasses.dataclass(frozen=True)
-class Score:
+@dataclasses.dataclass(frozen=True, order=True)
+class Score(state.Key):
   """`score` of the longest sequence that there can be."""
 
-  def __str__(self) -> str:
-    return 'score'
+  name = 'score'
 
-  def program(self, shapes: shapes_lib.Shapes) -> shapes_lib.Program:
+  def program(self, shapes: state.Shapes) -> state.Program:
     s = shapes.settings
-    int32 = shapes_lib.int32
-    args = (int32(s.max_positions), int32(), int32())
-    result = jax.ShapeDtypeStruct((), jnp.float32)
-    return shapes_lib.Program(functools.partial(score, s), args, result)
+    args = (state.int32(s.max_positions), state.int32(), state.int32())
+    return state.Program(functools.partial(score, s), args, _floats())
 
 
 @dataclasses.dataclass(frozen=True, order=True)
-class Embed:
+class Embed(state.Key):
   """`embed` of texts of up to `length` tokens."""
 
+  name = 'embed'
   length: int
 
-  def __str__(self) -> str:
-    return f'embed {self.length}'
-
-  def program(self, shapes: shapes_lib.Shapes) -> shapes_lib.Program:
+  def program(self, shapes: state.Shapes) -> state.Program:
     s = shapes.settings
-    args = (shapes_lib.int32(self.length), shapes_lib.int32())
-    result = jax.ShapeDtypeStruct((s.model.model_dim,), jnp.float32)
-    return shapes_lib.Program(functools.partial(embed, s), args, result)
+    args = (state.int32(self.length), state.int32())
+    result = _floats(s.model.model_dim)
+    return state.Program(functools.partial(embed, s), args, result)
 
 
-@dataclasses.dataclass(frozen=True)
-class Gradient:
+@dataclasses.dataclass(frozen=True, order=True)
+class Gradient(state.Key):
   """`gradient` of the longest sequence that there can be."""
 
-  def __str__(self) -> str:
-    return 'gradient'
+  name = 'gradient'
 
-  def program(self, shapes: shapes_lib.Shapes) -> shapes_lib.Program:
+  def program(self, shapes: state.Shapes) -> state.Program:
     s = shapes.settings
-    length, int32 = gradient_length(s), shapes_lib.int32
-    results = (
-      jax.ShapeDtypeStruct((), jnp.float32),
-      jax.ShapeDtypeStruct((length, s.model.model_dim), jnp.float32),
-    )
-    args = (int32(length), int32(), int32())
-    return shapes_lib.Program(functools.partial(gradient, s), args, results)
+    length = gradient_length(s)
+    args = (state.int32(length), state.int32(), state.int32())
+    results = (_floats(), _floats(length, s.model.model_dim))
+    return state.Program(functools.partial(gradient, s), args, results)
 
 
-def keys(engine: config_lib.EngineConfig) -> list[Embed | Gradient]:
-  """The programs of an engine that is asked for embeddings or gradients."""
-  found: list[Embed | Gradient] = []
+def _floats(*shape: int) -> jax.ShapeDtypeStruct:
+  return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+
+def keys(engine: config_lib.EngineConfig) -> list[state.Key]:
+  """Returns the programs for embeddings and gradients that an engine has."""
+  found: list[state.Key] = []
   if engine.embedding is not None:
     found.extend(map(Embed, engine.buckets))
   if engine.gradients:
@@ -220,3 +218,92 @@ def check(
       'gradients were asked for, but activations are rounded to int8, which has'
       ' no derivative; serve the model in float, or with int8 weights alone.'
     )
+
+
+class Texts:
+  """Scores, embeddings and gradients; none of them needs a slot."""
+
+  def __init__(
+    self,
+    run: Callable[..., Any],
+    settings: state.Settings,
+    checks: request_lib.Checks,
+  ):
+    """Takes what runs programs, their settings, and the limits of texts."""
+    self._run = run
+    self._settings = settings
+    self._checks = checks
+
+  def score(self, prefix: np.ndarray, suffix: np.ndarray) -> float:
+    """Returns the sum of log-probabilities of a suffix after a prefix.
+
+    Args:
+      prefix: [N] tokens, N >= 1.
+      suffix: [M] tokens.
+
+    Raises:
+      ValueError: They are out of limits.
+    """
+    args = self._joined(prefix, suffix, self._settings.max_positions)
+    return float(self._run(Score(), *args))
+
+  def embed(self, tokens: np.ndarray) -> np.ndarray:
+    """Returns the embedding of a text [T], [D] float32; see `embed`.
+
+    Raises:
+      ValueError: It is out of limits, or the engine makes no embeddings.
+    """
+    if self._settings.engine.embedding is None:
+      raise ValueError(
+        'this model is served without embeddings; set'
+        ' TEXT_TO_EMBEDDING_OUTPUT_EMBEDDING_NAME to publish it with them.'
+      )
+    tokens = self._checks.prompt(tokens)
+    length = config_lib.at_least(len(tokens), self._settings.engine.buckets)
+    padded = self._padded(tokens, length)
+    return np.asarray(self._run(Embed(length), padded, np.int32(len(tokens))))
+
+  def gradient(
+    self, prefix: np.ndarray, suffix: np.ndarray
+  ) -> tuple[float, dict[str, np.ndarray]]:
+    """Returns `score`, and its gradients by name.
+
+    "embeddings" [N + M, D] float32 is that by the embeddings of the tokens of
+    prefix and suffix; see `gradient`.
+
+    Raises:
+      ValueError: They are out of limits, or the engine makes no gradients.
+    """
+    if not self._settings.engine.gradients:
+      raise ValueError(
+        'this model is served without gradients; set'
+        ' GRADIENT_WRT_INPUT_TENSOR_NAMES to publish it with them.'
+      )
+    args = self._joined(prefix, suffix, gradient_length(self._settings))
+    value, found = self._run(Gradient(), *args)
+    return float(value), {'embeddings': np.asarray(found)[: args[-1]]}
+
+  def _joined(
+    self, prefix: np.ndarray, suffix: np.ndarray, length: int
+  ) -> tuple[np.ndarray, np.int32, np.int32]:
+    """Returns the tokens of both, padded, and where the suffix begins and ends.
+
+    Raises:
+      ValueError: They are out of limits.
+    """
+    prefix = self._checks.tokens('prefix', prefix)
+    suffix = self._checks.tokens('suffix', suffix)
+    limit = self._settings.max_positions
+    total = len(prefix) + len(suffix)
+    if total > limit:
+      raise ValueError(
+        f'prefix and suffix have {total} tokens; at most {limit} (max_prompt'
+        ' + max_new_tokens). Shorten them or serve with larger limits.'
+      )
+    tokens = self._padded(np.concatenate([prefix, suffix]), length)
+    return tokens, np.int32(len(prefix)), np.int32(total)
+
+  def _padded(self, tokens: np.ndarray, length: int) -> np.ndarray:
+    result = np.full(length, self._settings.engine.pad_id, np.int32)
+    result[: len(tokens)] = tokens
+    return result

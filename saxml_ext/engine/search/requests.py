@@ -1,4 +1,4 @@
-"""What requests ask for, as the device programs read it."""
+"""Requests as the device programs read them, and answers as the owner gets them."""
 
 from collections.abc import Sequence
 import secrets
@@ -10,9 +10,11 @@ from saxml_ext.engine import request as request_lib
 from saxml_ext.engine.search import beam
 from saxml_ext.engine.search import pax_beam
 from saxml_ext.engine.search import search
+from saxml_ext.engine.search import streams
+from saxml_ext.engine.search import trace as trace_lib
 
 
-def of(
+def options(
   requests: Sequence[request_lib.Request], engine: config_lib.EngineConfig
 ) -> search.Options:
   """The options of checked requests, one row each."""
@@ -70,3 +72,64 @@ def _early_stopping(request: request_lib.Settled) -> int:
   if chosen == 'never' and request.length_penalty <= 0:
     chosen = False
   return search.EARLY_STOPPING[chosen]
+
+
+def result(
+  request: request_lib.Settled,
+  engine: config_lib.EngineConfig,
+  kept: trace_lib.Kept,
+  trace: trace_lib.Trace,
+) -> request_lib.Result:
+  """The answers to a request.
+
+  Args:
+    request: that was decoded.
+    engine: by which.
+    kept: of its slot, on the host, without the leading axis S.
+    trace: likewise.
+  """
+  norms = length_norm(request, engine, kept.lengths)
+  order = np.argsort(-kept.scores, kind='stable')
+  hypotheses = []
+  for i in (int(i) for i in order if kept.present[i]):
+    path = trace_lib.path(trace, kept, i)
+    score = float(kept.scores[i])
+    hypotheses.append(
+      request_lib.Hypothesis(
+        path.tokens,
+        score,
+        score * float(norms[i]),
+        *_logprobs(request, path),
+        row=0 if request.beam_search else i,
+      )
+    )
+  return request_lib.Result(tuple(hypotheses))
+
+
+def progress(
+  request: request_lib.Settled, stream: streams.Stream
+) -> request_lib.Progress:
+  """What is certain of the answers to a request."""
+  return request_lib.Progress(
+    tuple(
+      request_lib.Partial(
+        path.tokens,
+        finished,
+        float(path.logprobs.sum(dtype=np.float64)),
+        *_logprobs(request, path),
+      )
+      for path, finished in stream.paths()
+    )
+  )
+
+
+def _logprobs(
+  request: request_lib.Settled, path: trace_lib.Path
+) -> tuple[np.ndarray | None, request_lib.Alternatives | None]:
+  """What a request wants to know of its tokens' log-probabilities."""
+  if request.logprobs is None:
+    return None, None
+  if not request.logprobs or path.alternatives is None:
+    return path.logprobs, None
+  ids, logprobs = (x[:, : request.logprobs] for x in path.alternatives)
+  return path.logprobs, (ids, logprobs)
