@@ -237,42 +237,47 @@ def find(variables: Mapping[str, Any], suffix: str) -> str:
   return names[0]
 
 
-def _layer(name: str, field: str, *axes: str, **more) -> Variable:
-  return Variable(f'{_OWN}{name}', f'layers.{field}', axes, **more)
+def _row(
+  name: str,
+  field: str,
+  axes: str,
+  contracted: str = '',
+  kept: str = '',
+  **more: Any,
+) -> Variable:
+  """Returns a variable whose axes are words of one text."""
+  words = (tuple(text.split()) for text in (axes, contracted, kept))
+  return Variable(name, field, *words, **more)
+
+
+def _layer(
+  name: str, field: str, axes: str, contracted: str = '', **more: Any
+) -> Variable:
+  return _row(f'{_OWN}{name}', f'layers.{field}', axes, contracted, **more)
 
 
 def _norm(name: str, field: str) -> list[Variable]:
   return [
-    _layer(f'{name}.scale', f'{field}.scale', 'embed'),
-    _layer(f'{name}.bias', f'{field}.bias', 'embed'),
+    _layer(f'{name}.{part}', f'{field}.{part}', 'embed')
+    for part in ('scale', 'bias')
   ]
-
-
-_HEAD = 'softmax.logits_ffn'
 
 
 @functools.cache
 def table_of(architecture: architecture_lib.Architecture) -> Table:
-  """The variables of a family of models."""
-  embedding = Variable(
-    'embedding_lookup.emb_var', 'embedding', ('vocab', 'embed')
-  )
-  head = Variable(
-    f'{_HEAD}.linear.w', 'head', ('embed', 'vocab'), contracted=('embed',)
-  )
+  """Returns the variables of a family of models."""
+  embedding = _row('embedding_lookup.emb_var', 'embedding', 'vocab embed')
+  head = _row('softmax.logits_ffn.linear.w', 'head', 'embed vocab', 'embed')
   heads = [head]
   if architecture.tied_head:
-    embedding = Variable(
-      head.name, 'embedding', head.axes, kept=('vocab', 'embed')
-    )
+    embedding = _row(head.name, 'embedding', 'embed vocab', kept='vocab embed')
     heads = []
-  shared = architecture.residual == architecture_lib.SHARED
   attention = _attention(architecture.biases)
   feed_forward = _feed_forward(architecture.biases)
   if architecture.query_scale:
     name = 'self_attention.per_dim_scale.per_dim_scale'
     attention.append(_layer(name, 'query_scale', 'head_dim'))
-  if not shared:
+  if architecture.residual != architecture_lib.SHARED:
     feed_forward = [*_norm('ff_layer.layer_norm', 'ff_norm'), *feed_forward]
   return Table(
     rows=(
@@ -280,11 +285,11 @@ def table_of(architecture: architecture_lib.Architecture) -> Table:
       *_norm('layer_norm', 'norm'),
       *attention,
       *feed_forward,
-      Variable('final_ln.scale', 'final_norm.scale', ('embed',)),
-      Variable('final_ln.bias', 'final_norm.bias', ('embed',)),
+      _row('final_ln.scale', 'final_norm.scale', 'embed'),
+      _row('final_ln.bias', 'final_norm.bias', 'embed'),
       *heads,
       # praxis has it in all families: zeros, where a model has none.
-      Variable(f'{_HEAD}.bias.b', 'head_bias', ('vocab',)),
+      _row('softmax.logits_ffn.bias.b', 'head_bias', 'vocab'),
     ),
     joined=architecture.joined_qkv,
   )
@@ -295,70 +300,61 @@ _PARTS = (('query', 'heads'), ('key', 'kv_heads'), ('value', 'kv_heads'))
 
 
 def _attention(biases: tuple[str, ...]) -> list[Variable]:
-  rows = [
+  parts = [
     _layer(
-      'self_attention.combined_qkv.w',
-      'qkv',
-      *('group', 'embed', 'kv_heads', 'head_dim'),
-      contracted=('embed',),
-      kept=('kv_heads', 'group', 'head_dim', 'embed'),
+      f'self_attention.{part}.w',
+      part,
+      f'embed {heads} head_dim',
+      contracted='embed',
+      kept=f'{heads} head_dim embed',
       inputs='norm',
-      parts=tuple(
-        _layer(
-          f'self_attention.{part}.w',
-          part,
-          *('embed', heads, 'head_dim'),
-          contracted=('embed',),
-          kept=(heads, 'head_dim', 'embed'),
-          inputs='norm',
-        )
-        for part, heads in _PARTS
-      ),
-    ),
-    _layer(
-      'self_attention.post.w',
-      'post',
-      *('embed', 'heads', 'head_dim'),
-      contracted=('heads', 'head_dim'),
-      kept=('heads', 'head_dim', 'embed'),
-      inputs='mixed',
-    ),
-  ]
-  if architecture_lib.QKV in biases:
-    bias = _layer(
-      'self_attention.combined_qkv.b',
-      'qkv_bias',
-      *('group', 'kv_heads', 'head_dim'),
-      kept=('kv_heads', 'group', 'head_dim'),
-      parts=tuple(
-        _layer(f'self_attention.{part}.b', f'{part}_bias', heads, 'head_dim')
-        for part, heads in _PARTS
-      ),
     )
-    rows.insert(1, bias)
-  if architecture_lib.POST in biases:
-    rows.append(_layer('self_attention.post.b', 'post_bias', 'embed'))
-  return rows
+    for part, heads in _PARTS
+  ]
+  qkv = _layer(
+    'self_attention.combined_qkv.w',
+    'qkv',
+    'group embed kv_heads head_dim',
+    contracted='embed',
+    kept='kv_heads group head_dim embed',
+    inputs='norm',
+    parts=tuple(parts),
+  )
+  qkv_bias = _layer(
+    'self_attention.combined_qkv.b',
+    'qkv_bias',
+    'group kv_heads head_dim',
+    kept='kv_heads group head_dim',
+    parts=tuple(
+      _layer(f'self_attention.{part}.b', f'{part}_bias', f'{heads} head_dim')
+      for part, heads in _PARTS
+    ),
+  )
+  post = _layer(
+    'self_attention.post.w',
+    'post',
+    'embed heads head_dim',
+    contracted='heads head_dim',
+    kept='heads head_dim embed',
+    inputs='mixed',
+  )
+  post_bias = _layer('self_attention.post.b', 'post_bias', 'embed')
+  return [
+    qkv,
+    *([qkv_bias] if architecture_lib.QKV in biases else []),
+    post,
+    *([post_bias] if architecture_lib.POST in biases else []),
+  ]
 
 
 def _feed_forward(biases: tuple[str, ...]) -> list[Variable]:
+  name = 'ff_layer.ffn_layer'
+  up, down = ('up', 'embed hidden', 'embed'), ('down', 'hidden embed', 'hidden')
   rows = [
-    _layer(
-      'ff_layer.ffn_layer1.linear.w',
-      'up',
-      *('embed', 'hidden'),
-      contracted=('embed',),
-      inputs='fed',
-    ),
-    _layer('ff_layer.ffn_layer1.bias.b', 'up_bias', 'hidden'),
-    _layer(
-      'ff_layer.ffn_layer2.linear.w',
-      'down',
-      *('hidden', 'embed'),
-      contracted=('hidden',),
-      inputs='hidden',
-    ),
-    _layer('ff_layer.ffn_layer2.bias.b', 'down_bias', 'embed'),
+    _layer(f'{name}1.linear.w', *up, inputs='fed'),
+    _layer(f'{name}1.bias.b', 'up_bias', 'hidden'),
+    _layer(f'{name}2.linear.w', *down, inputs='hidden'),
+    _layer(f'{name}2.bias.b', 'down_bias', 'embed'),
   ]
   if architecture_lib.FEED_FORWARD in biases:
     return rows

@@ -87,12 +87,12 @@ def stack(weights: Weights) -> Weights:
 
 
 def assemble(leaf: Callable[[str], Any], layers: Any) -> Weights:
-  """Weights out of their leaves.
+  """Returns weights made of their leaves.
 
   Args:
-    leaf: from a field of `variables.py` outside the layers to its array; to
-      None if the family does not have it.
-    layers: see `Weights`.
+    leaf: Returns the array of a field of `variables.py` outside the layers; None
+      if the family does not have it.
+    layers: The layers, as in `Weights`.
   """
   return Weights(
     embedding=leaf('embedding'),
@@ -104,24 +104,15 @@ def assemble(leaf: Callable[[str], Any], layers: Any) -> Weights:
 
 
 def assemble_layer(leaf: Callable[[str], Any]) -> Layer:
-  """A Layer out of its leaves; `leaf` as of `assemble`, for `layers.qkv`..."""
-  return Layer(
-    norm=Norm(leaf('layers.norm.scale'), leaf('layers.norm.bias')),
-    qkv=leaf('layers.qkv'),
-    post=leaf('layers.post'),
-    up=leaf('layers.up'),
-    up_bias=leaf('layers.up_bias'),
-    down=leaf('layers.down'),
-    down_bias=leaf('layers.down_bias'),
-    ff_norm=_norm(leaf, 'layers.ff_norm'),
-    qkv_bias=leaf('layers.qkv_bias'),
-    post_bias=leaf('layers.post_bias'),
-  )
+  """Returns a layer made of its leaves; `leaf` as in `assemble`."""
 
+  def of(field: str) -> Any:
+    if not field.endswith('norm'):
+      return leaf(f'layers.{field}')
+    scale = leaf(f'layers.{field}.scale')
+    return None if scale is None else Norm(scale, leaf(f'layers.{field}.bias'))
 
-def _norm(leaf: Callable[[str], Any], field: str) -> Norm | None:
-  scale = leaf(f'{field}.scale')
-  return None if scale is None else Norm(scale, leaf(f'{field}.bias'))
+  return Layer(**{f.name: of(f.name) for f in dataclasses.fields(Layer)})
 
 
 @runtime_checkable
