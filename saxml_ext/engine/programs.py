@@ -24,6 +24,9 @@ from saxml_ext.engine.search import search
 from saxml_ext.engine.search import streams
 from saxml_ext.engine.search import trace
 
+# Prompts' segments, the suffix blocks before the current one, and that one.
+_KV = tuple[tuple[cache.Block, ...], tuple[cache.Block, ...], cache.Block]
+
 
 def empty_state(
   settings: state.Settings, stacked: bool, weights: weights_lib.Weights
@@ -208,37 +211,40 @@ def decode(
   """
 
   run = functools.partial(_decode, settings, weights, row, max_steps, flag)
+  kv = segments, past, current
 
-  def of_chosen(segments, past, current, slots, places=None):
+  def of_chosen(kv: _KV, slots, places=None):
     few = jax.tree.map(lambda x: x[chosen], slots)
-    current, few, steps = run(segments, past, current, few, active, places)
+    current, few, steps = run(kv, few, active, places)
     slots = jax.tree.map(lambda old, x: old.at[chosen].set(x), slots, few)
     return current, slots, steps
 
-  def gathered(segments, past, current, slots):
-    few, slots, steps = of_chosen(
+  def gathered(kv: _KV, slots):
+    segments, past, current = kv
+    own = (
       tuple(cache.gather(block, chosen) for block in segments),
       tuple(cache.gather(block, chosen) for block in past),
       cache.gather(current, chosen),
-      slots,
     )
+    few, slots, steps = of_chosen(own, slots)
     return cache.scatter(current, chosen, few), slots, steps
 
-  def in_place(segments, past, current, slots):
+  def in_place(kv: _KV, slots):
     if logical.parts('slots') == 1:
-      return of_chosen(segments, past, current, slots, chosen)
+      return of_chosen(kv, slots, chosen)
     # No device may have more of the chosen than others. Idle slots cost no
     # more than their rows of the matrix products.
     of_all = jnp.zeros(settings.engine.num_slots, bool).at[chosen].set(active)
-    return run(segments, past, current, slots, of_all)
+    return run(kv, slots, of_all)
 
-  args = segments, past, current, slots
   if chosen.shape[0] == settings.engine.num_slots:
-    current, slots, steps = run(*args, active)
+    current, slots, steps = run(kv, slots, active)
   elif decode_attention.reads_in_place(segments, past, current.length):
-    current, slots, steps = decode_attention.choose(in_place, gathered, *args)
+    current, slots, steps = decode_attention.choose(
+      in_place, gathered, kv, slots
+    )
   else:
-    current, slots, steps = gathered(*args)
+    current, slots, steps = gathered(kv, slots)
   return current, slots, steps, slots.searches.finished
 
 
@@ -248,9 +254,7 @@ def _decode(
   row: jax.Array,
   max_steps: jax.Array,
   flag: jax.Array,
-  segments: tuple[cache.Block, ...],
-  past: tuple[cache.Block, ...],
-  current: cache.Block,
+  kv: _KV,
   slots: state.Slots,
   active: jax.Array,
   places: jax.Array | None = None,
@@ -260,15 +264,12 @@ def _decode(
   Their KV lies at `places` [C] int32 of the blocks. None: the blocks hold no
   other.
   """
-  e = settings.engine
-  rotations = tuple(
-    jnp.asarray(t)
-    for t in components.rotary_table(
-      settings.max_positions,
-      settings.model.rotary_dim,
-      settings.model.rotary_base,
-    )
+  e, model_config = settings.engine, settings.model
+  segments, past, current = kv
+  rotations = components.rotary_table(
+    settings.max_positions, model_config.rotary_dim, model_config.rotary_base
   )
+  rotations = tuple(map(jnp.asarray, rotations))
   enough = min(e.exit_finished, active.shape[0])
 
   def unfinished(carry) -> jax.Array:
@@ -283,23 +284,18 @@ def _decode(
 
   def body(carry):
     step, current, slots = carry
-    searches = slots.searches
+    searches, lengths = slots.searches, slots.prompt_lengths
     ancestry = list(slots.ancestry)
     ancestry[-1] = cache.claim_row(ancestry[-1], row + step, wraps=not past)
     live = active & ~searches.finished
     history = decode_attention.History(
-      jnp.where(live, slots.prompt_lengths, -1),
-      segments,
-      past,
-      ancestry,
-      places,
+      jnp.where(live, lengths, -1), segments, past, ancestry, places
     )
-    last = jnp.clip(searches.step - 1, 0)
     logits, current = model.decode(
       weights,
-      settings.model,
+      model_config,
       searches.last,
-      slots.prompt_lengths + last,
+      lengths + jnp.clip(searches.step - 1, 0),
       rotations,
       history,
       current,
@@ -309,7 +305,7 @@ def _decode(
     advanced, parents = settings.rule.advance(searches, logits, live)
     slots = state.Slots(
       search.freeze(live, advanced, searches),
-      slots.prompt_lengths,
+      lengths,
       tuple(cache.inherit(a, parents) for a in ancestry),
     )
     return step + 1, current, slots

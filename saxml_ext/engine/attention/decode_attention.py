@@ -23,7 +23,7 @@ from saxml_ext.engine.attention import attention
 from saxml_ext.engine.attention import cache
 from saxml_ext.engine.kernels import kernels
 from saxml_ext.engine.kernels.tpu import block_list as work_lib
-from saxml_ext.engine.kernels.tpu import decode_kernel as kernel
+from saxml_ext.engine.kernels.tpu import decode_kernel
 from saxml_ext.engine.numerics import quant
 
 # Called with queries [S, N, K * G, H] (see `attention.folded`), the block that
@@ -60,60 +60,58 @@ class History(NamedTuple):
 
 
 def over(history: History, cap: float | None = None, group: int = 1) -> Attend:
-  """Attention over a history and the block that is being written.
+  """Returns attention over a history and the block that is being written.
 
   Args:
-    history: what queries may see.
-    cap: of scores, see `architecture.py`.
+    history: The keys that queries may see.
+    cap: The cap of scores, see `architecture.py`.
     group: The number of queries that share a key, G.
   """
   xla = by_xla(history, cap)
+  kernel: Attend
+  pick: Callable
   if layers_lib.is_stacked(history.segments[0].keys):
     _, beams, steps = history.ancestry[-1].shape
-    if reads_in_place(history.segments, history.past, steps * beams):
-      return _over_stacked(history, cap, group)
+    if not reads_in_place(history.segments, history.past, steps * beams):
+      return xla
+    (prompts,), (ancestry,) = history.segments, history.ancestry
+    visible = attention.repeated(cache.visible(ancestry), group)
+    kernel = by_kernel(history.reach, visible, history.slots, prompts, cap)
+    pick = choose
+  elif cap is None:
+    kernel, pick = functools.partial(_on_cpu, history), kernels.choose
+  else:
     return xla
 
-  def kernel(queries, current, layer):
-    def of_layer(block: cache.Block):
-      keys = layers_lib.at(block.keys, layer)
-      return keys, layers_lib.at(block.values, layer)
-
-    return kernels.attend(
-      queries,
-      history.reach,
-      history.ancestry,
-      [of_layer(block) for block in history.segments],
-      [of_layer(block) for block in (*history.past, current)],
-    )
-
   def attend(queries, current, layer):
-    if not kernels.usable() or cap is not None:
-      return xla(queries, current, layer)
-    return jax.lax.platform_dependent(
-      queries,
-      cpu=lambda queries: kernel(queries, current, layer),
-      default=lambda queries: xla(queries, current, layer),
-    )
-
-  return attend
-
-
-def _over_stacked(history: History, cap: float | None, group: int) -> Attend:
-  """As `over`, for layers that are stacked."""
-  xla = by_xla(history, cap)
-  (prompts,), (ancestry,) = history.segments, history.ancestry
-  visible = attention.repeated(cache.visible(ancestry), group)
-  on_tpu = by_kernel(history.reach, visible, history.slots, prompts, cap)
-
-  def attend(queries, current, layer):
-    return choose(
-      lambda queries: on_tpu(queries, current, layer),
+    return pick(
+      lambda queries: kernel(queries, current, layer),
       lambda queries: xla(queries, current, layer),
       queries,
     )
 
   return attend
+
+
+def _on_cpu(
+  history: History,
+  queries: jax.Array,
+  current: cache.Block,
+  layer: layers_lib.Index,
+) -> jax.Array:
+  """Attends by the kernel for CPUs; see `Attend`."""
+
+  def of_layer(block: cache.Block) -> tuple[cache.KV, cache.KV]:
+    keys = layers_lib.at(block.keys, layer)
+    return keys, layers_lib.at(block.values, layer)
+
+  return kernels.attend(
+    queries,
+    history.reach,
+    history.ancestry,
+    [of_layer(block) for block in history.segments],
+    [of_layer(block) for block in (*history.past, current)],
+  )
 
 
 def reads_in_place(
@@ -246,7 +244,7 @@ def by_kernel(
   fields = work_lib.Work(*[by_slot] * len(work))
 
   def run(queries, work, layer, prompts, suffixes):
-    return kernel.attend(
+    return decode_kernel.attend(
       queries, work, layer, prompts, suffixes, blocks, cap, interpret
     )
 
@@ -282,10 +280,10 @@ def _blocks(prompts: cache.Block) -> work_lib.Blocks:
   )
 
 
-def _parts(block: cache.Block) -> kernel.KV:
-  def parts(kv: cache.KV) -> kernel.Parts:
+def _parts(block: cache.Block) -> decode_kernel.KV:
+  def parts(kv: cache.KV) -> decode_kernel.Parts:
     if isinstance(kv, quant.QuantizedRows):
       return kv.values, kv.scale
     return (kv,)
 
-  return kernel.KV(parts(block.keys), parts(block.values))
+  return decode_kernel.KV(parts(block.keys), parts(block.values))
