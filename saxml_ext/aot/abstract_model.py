@@ -29,14 +29,14 @@ _LN_EPSILON = 1e-5
 
 @dataclasses.dataclass(frozen=True)
 class AbstractModel:
-  """What programs are specialized to.
+  """The model that programs are specialized to.
 
   Attributes:
-    settings: of the engine's programs.
-    weights: stacked, jax.ShapeDtypeStruct in place of arrays; padded for the
-      mesh.
-    mesh: the devices.
-    xla_flags: XLA_TPU_FLAGS of the serving params.
+    settings: The settings of the engine's programs.
+    weights: The stacked weights, jax.ShapeDtypeStruct in place of arrays; padded
+      for the mesh.
+    mesh: The devices.
+    xla_flags: The XLA_TPU_FLAGS of the serving params.
   """
 
   settings: state.Settings
@@ -45,26 +45,25 @@ class AbstractModel:
   xla_flags: Mapping[str, str]
 
   def executables(self) -> executables.Executables:
-    """The programs, none of them compiled yet."""
+    """Returns the programs, none of them compiled yet."""
     return executables.Executables(self.settings, self.weights, self.mesh)
 
 
 def of(
-  model_path: str,
-  overrides: Mapping[str, str],
-  devices: Sequence[jax.Device],
+  model_path: str, overrides: Mapping[str, str], devices: Sequence[jax.Device]
 ) -> AbstractModel:
-  """The model that a server of these devices would have loaded.
+  """Returns the model that a server of these devices would have loaded.
 
   Args:
-    model_path: registered name of serving params that fix the model's sizes.
-    overrides: attribute of the params -> value as JSON, as in a publish.
-    devices: of which the first are used, as many as ICI_MESH_SHAPE says.
+    model_path: The registered name of serving params that fix the model's sizes.
+    overrides: Attributes of the params -> values as JSON, as in a publish.
+    devices: The devices, of which the first are used, as many as ICI_MESH_SHAPE
+      has.
 
   Raises:
-    errors.InvalidArgument: there are no such params, they leave something to
+    errors.InvalidArgument: There are no such params, they leave something to
       the checkpoint, or the mesh does not divide the model.
-    errors.Unimplemented: the params ask for what the engine does not do.
+    errors.Unimplemented: The params ask for what the engine does not do.
   """
   params: type[template.ServableLMParams] = overrides_lib.apply(
     registry.lookup(model_path), overrides
@@ -85,8 +84,7 @@ def of(
   )
   return AbstractModel(
     state.Settings(
-      model,
-      config_lib.tiled(settings.engine, sharding.slot_parts(mesh)),
+      model, config_lib.tiled(settings.engine, sharding.slot_parts(mesh))
     ),
     jax.eval_shape(lambda w: sharding.pad(mesh, w), weights),
     mesh,

@@ -40,7 +40,6 @@ def compile_set(
   *,
   xla_flags: Mapping[str, str] | None = None,
   stablehlo: bool = True,
-  more_files: MoreFiles = lambda _: {},
   finish: Finish = lambda *_: {},
   elsewhere: Callable[[executables.Key], Built] | None = None,
   jobs: int = 1,
@@ -56,7 +55,6 @@ def compile_set(
     serving: The params that the engine was made from.
     xla_flags: The options for the compiler.
     stablehlo: True to keep the programs as StableHLO too.
-    more_files: Returns more files to keep of each program.
     finish: Called before the set is written.
     elsewhere: Compiles a program as `build` does, in a process of its own; None
       compiles all here.
@@ -75,16 +73,14 @@ def compile_set(
   """
   configuration = configuration_lib.of(run, serving)
   options = dict(xla_flags or {})
+  build_one = elsewhere or (lambda key: build(run, key, options, stablehlo))
   began = time.monotonic()
   programs = []
   files: dict[str, bytes] = {}
 
-  def here(key: executables.Key) -> Built:
-    return build(run, key, options, stablehlo, more_files)
-
   pool = futures.ThreadPoolExecutor(jobs)
   try:
-    tasks = [pool.submit(elsewhere or here, key) for key in keys]
+    tasks = [pool.submit(build_one, key) for key in keys]
     for number, task in enumerate(futures.as_completed(tasks), 1):
       program, content = task.result()
       programs.append(program)
@@ -112,14 +108,16 @@ def build(
   key: executables.Key,
   options: Mapping[str, str],
   stablehlo: bool,
-  more_files: MoreFiles,
+  more_files: MoreFiles = lambda _: {},
 ) -> Built:
   """Compiles a program and returns it with its files: content by path.
 
   Args:
-    run: The programs, as in `compile_set`; so are `stablehlo` and `more_files`.
+    run: The engine's programs, as in `compile_set`.
     key: The key of the program.
     options: The options for the compiler.
+    stablehlo: True to keep the program as StableHLO too.
+    more_files: Returns more files to keep of the program: content by kind.
 
   Raises:
     errors.ResourceExhausted, errors.Internal, ValueError: As in `compile_set`.

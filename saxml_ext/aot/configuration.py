@@ -1,4 +1,4 @@
-"""What programs compiled in this process depend on, as a manifest says it."""
+"""Describes what programs compiled in this process depend on, for manifests."""
 
 from collections.abc import Mapping, Sequence
 import functools
@@ -27,11 +27,11 @@ _INSTRUCTIONS = re.compile(
 def of(
   run: executables.Executables, serving: manifest.Serving
 ) -> manifest.Configuration:
-  """The configuration of an engine's programs, compiled here or not.
+  """Returns the configuration of an engine's programs, compiled here or not.
 
   Args:
-    run: of the engine; its devices may be those of a described topology.
-    serving: the params it was made from.
+    run: The engine's programs; the devices may be those of a described topology.
+    serving: The params that it was made from.
   """
   mesh = run.mesh
   devices = [jax.devices()[0]] if mesh is None else list(mesh.devices.flat)
@@ -47,7 +47,7 @@ def of(
 
 
 def target(devices: Sequence[Any]) -> manifest.Target:
-  """What compiled code depends on of these devices, the first to all."""
+  """Returns what compiled code depends on of these devices."""
   first = devices[0]
   if first.platform == 'cpu':
     return manifest.Target(
@@ -69,7 +69,7 @@ def target(devices: Sequence[Any]) -> manifest.Target:
 
 
 def versions(device: Any) -> Mapping[str, str]:
-  """Versions of all that takes part in compiling for a device."""
+  """Returns the versions of all that takes part in compiling for a device."""
   return {
     'jax': jax.__version__,
     'jaxlib': jaxlib.__version__,
@@ -79,7 +79,7 @@ def versions(device: Any) -> Mapping[str, str]:
 
 
 def _bounds(devices: Sequence[Any]) -> tuple[int, ...]:
-  """Extent of the coordinates of devices that have some."""
+  """Returns the extent of the coordinates of devices that have some."""
   coords = [d.coords for d in devices if hasattr(d, 'coords')]
   return tuple(max(axis) - min(axis) + 1 for axis in zip(*coords))
 
@@ -103,7 +103,7 @@ def _spec(leaf: jax.ShapeDtypeStruct) -> tuple[str | None, ...]:
 
 @functools.cache
 def _engine(platform_name: str) -> str:
-  """A hash of all of ours that the programs are made by, or call as they run.
+  """Returns a hash of all of ours that makes the programs, or that they call.
 
   These are the sources of the engine's modules, and on CPU the kernels, whose
   arguments and results may change their form without a change in Python.

@@ -1,8 +1,7 @@
-"""What a program set holds, and what it was compiled for: its manifest.json.
+"""Describes a program set and what it was compiled for: its manifest.json.
 
-A compiled program runs on the devices, and with the settings, versions and
-shapes that it was compiled for; nothing in its bytes can be asked for these.
-So they stand beside it. The manifest has no times, host names or paths of the
+A compiled program runs only on the devices, and with the settings, versions and
+shapes that it was compiled for. Its bytes do not tell them, so the manifest does. The manifest has no times, host names or paths of the
 machine that wrote it: the same sources and flags give the same bytes anywhere.
 """
 
@@ -34,9 +33,9 @@ class File:
   """A file of a set.
 
   Attributes:
-    path: below the set's directory, with forward slashes.
-    sha256: of its content, 64 hexadecimal digits.
-    bytes: its size.
+    path: The path below the set's directory, with forward slashes.
+    sha256: The hash of its content, 64 hexadecimal digits.
+    bytes: The size.
   """
 
   path: str
@@ -46,15 +45,15 @@ class File:
 
 @dataclasses.dataclass(frozen=True)
 class Memory:
-  """What a program takes on each device, in bytes, as its compiler says.
+  """The memory of a program on each device, in bytes, by its compiler.
 
   Attributes:
-    peak: the most at any time, arguments and results included; 0: not told.
-    arguments: weights and state that it is called with.
-    temporaries: beside arguments and results.
-    outputs: results.
-    aliased: the part of the results that is written in place of arguments.
-    code: the program itself.
+    peak: The most at any time, arguments and results included; 0: not known.
+    arguments: The weights and the state that it is called with.
+    temporaries: The memory beside arguments and results.
+    outputs: The results.
+    aliased: The part of the results that is written in place of arguments.
+    code: The program itself.
   """
 
   peak: int
@@ -70,11 +69,11 @@ class Program:
   """A compiled program.
 
   Attributes:
-    key: str() of its `executables.Key`.
-    dropped: which of its arguments, counted through all their leaves, it does
-      not use and is not given.
-    memory: what it takes.
-    files: by kind; an EXECUTABLE always.
+    key: The str() of its `executables.Key`.
+    dropped: The indices of the arguments, counted through all their leaves, that
+      it does not use and is not given.
+    memory: The memory.
+    files: The files by kind; always an EXECUTABLE.
   """
 
   key: str
@@ -93,12 +92,12 @@ class Target:
 
   Attributes:
     platform: JAX's name: "cpu", "tpu" or "cuda".
-    kind: of a device, such as "TPU v5 lite"; of a CPU its architecture.
-    devices: how many a program runs on.
-    bounds: of a TPU the extent of the devices' coordinates, such as (2, 2, 1).
-    host_bounds: the same of one host's devices.
-    features: of a CPU the instruction sets that it has, sorted.
-    threads: of a CPU the cores that a program is cut up for; else 0.
+    kind: The kind of device, such as "TPU v5 lite"; for a CPU its architecture.
+    devices: The number of devices that a program runs on.
+    bounds: For a TPU the extent of the devices' coordinates, such as (2, 2, 1).
+    host_bounds: The same for one host's devices.
+    features: For a CPU its instruction sets, sorted.
+    threads: For a CPU the cores that a program is cut up for; else 0.
   """
 
   platform: str
@@ -115,10 +114,10 @@ class Leaf:
   """One array of the weights.
 
   Attributes:
-    shape: of the whole.
+    shape: The shape of the whole array.
     dtype: NumPy's name.
-    spec: per dim the mesh axes that split it, joined by "+"; None: none does.
-      Empty without a mesh.
+    spec: The mesh axes that split each dim, joined by "+"; None: none does. Empty
+      without a mesh.
   """
 
   shape: tuple[int, ...]
@@ -131,8 +130,8 @@ class Serving:
   """The serving params that a set is for.
 
   Attributes:
-    model_path: their registered name.
-    overrides: attribute -> value as JSON.
+    model_path: The registered name.
+    overrides: The attributes -> values as JSON.
   """
 
   model_path: str
@@ -144,15 +143,15 @@ class Configuration:
   """All that a program depends on, apart from which one it is.
 
   Attributes:
-    serving: the serving params.
-    target: the devices.
-    versions: package -> version: jax, jaxlib, the device's runtime, and the
+    serving: The serving params.
+    target: The devices.
+    versions: The packages -> versions: jax, jaxlib, the device's runtime, and the
       engine's own sources; see `configuration.py`.
-    mesh: sizes of its axes [replica, data, model]; empty: one device, without
+    mesh: The sizes of its axes [replica, data, model]; empty: one device, without
       a mesh.
-    model: sizes of the model.
-    engine: how it is run.
-    weights: place in `weights.Weights` -> array.
+    model: The sizes of the model.
+    engine: The settings of the engine.
+    weights: The places in `weights.Weights` -> arrays.
   """
 
   serving: Serving
@@ -170,9 +169,9 @@ class Manifest:
 
   Attributes:
     format: FORMAT.
-    configuration: what it was compiled for.
-    xla_flags: options that the compiler was given -> value.
-    programs: by key, sorted.
+    configuration: The configuration that it was compiled for.
+    xla_flags: The options that the compiler was given -> values.
+    programs: The programs, sorted by key.
   """
 
   format: int
@@ -181,7 +180,7 @@ class Manifest:
   programs: tuple[Program, ...]
 
   def program(self, key: str) -> Program | None:
-    """The program of that key; None: the set has none."""
+    """Returns the program of that key; None if the set has none."""
     return next((p for p in self.programs if p.key == key), None)
 
 

@@ -22,9 +22,7 @@ _SET = flags.DEFINE_string(
   ' "output"}.',
 )
 _TOKENIZER = flags.DEFINE_string(
-  'tokenizer',
-  None,
-  "The model's tokenizer.json, or its directory.",
+  'tokenizer', None, "The model's tokenizer.json, or its directory."
 )
 _OUT = flags.DEFINE_string('out', None, 'File to write.')
 
@@ -39,7 +37,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def count(path: str, tokenizer_path: str) -> str:
-  """A file of `lengths.histogram`.
+  """Returns a file of `lengths.histogram`.
 
   Outputs are the set's own summaries, not the model's, cut to the benchmark's
   limits.

@@ -23,8 +23,10 @@ LATENCY_BOUND = 20.0
 class Prediction:
   """Samples per second by one rule.
 
-  offline, server: samples/s; server is None where it was not asked for.
-  outcome: of the simulated Offline run; None for static batching.
+  Attributes:
+    offline: The samples/s of Offline.
+    server: The samples/s of Server; None if it was not asked for.
+    outcome: The outcome of the simulated Offline run; None for static batching.
   """
 
   offline: float
@@ -37,11 +39,11 @@ class Published:
   """A result of MLPerf Inference on four chips of v5e, gptj-99, closed.
 
   Attributes:
-    name: of the round.
-    source: where its logs are.
-    buckets: of the model that was served.
-    offline: samples/s that were measured.
-    server: the same.
+    name: The name of the round.
+    source: The place of its logs.
+    buckets: The buckets of the model that was served.
+    offline: The samples/s that were measured in Offline.
+    server: The same in Server.
   """
 
   name: str

@@ -1,7 +1,7 @@
-"""The least that serving can take: peaks of the chips, and nothing else.
+"""Computes the lower bound of serving times from the peaks of the chips alone.
 
-Counts what has to be computed and read, from the model's sizes: no padding, no
-float32, no exchange between chips. What a program takes over this is what is
+It counts what has to be computed and read, from the model's sizes: no padding,
+no float32, no exchange between chips. The time of a program beyond it is what is
 left to gain.
 """
 
@@ -21,8 +21,10 @@ _BYTES = {'float32': 4.0, 'bfloat16': 2.0, 'int8': 1.0, 'int8_weights': 1.0}
 class Point:
   """A program's work on each chip.
 
-  operations: of products, additions and multiplications apart; bytes: that it
-  has to read from HBM; seconds: it can take no less.
+  Attributes:
+    operations: The additions and multiplications of products.
+    bytes: The bytes that it has to read from HBM.
+    seconds: The least seconds.
   """
 
   operations: float
@@ -31,14 +33,14 @@ class Point:
 
 
 def matrix_parameters(model: Mapping[str, Any]) -> int:
-  """Parameters that a token is multiplied with in all layers, head excluded."""
+  """Returns the parameters of all layers that a token is multiplied with."""
   d, f = model['model_dim'], model['hidden_dim']
   heads = model['num_heads'] * model['head_dim']
   return model['num_layers'] * (4 * d * heads + 2 * d * f)
 
 
 def prefill(programs: costs.Set, rows: int, length: float) -> Point:
-  """`rows` prompts of `length` tokens, causal attention included."""
+  """Returns the work of `rows` prompts of `length` tokens, attention included."""
   m = programs.model
   heads = m['num_heads'] * m['head_dim']
   parameters = matrix_parameters(m)
@@ -48,12 +50,12 @@ def prefill(programs: costs.Set, rows: int, length: float) -> Point:
 
 
 def decode(programs: costs.Set, prompt: float, answer: float) -> Point:
-  """One step of all slots.
+  """Returns the work of one step of all slots.
 
   Args:
-    programs: says how many slots and beams.
-    prompt: mean tokens of the prompts, whose KV the beams share.
-    answer: mean tokens that are decoded of the answers so far, of each beam.
+    programs: The set.
+    prompt: The mean tokens of the prompts, whose KV the beams share.
+    answer: The mean tokens of each beam's answer that are decoded so far.
   """
   m = programs.model
   heads = m['num_heads'] * m['head_dim']
@@ -72,11 +74,9 @@ def decode(programs: costs.Set, prompt: float, answer: float) -> Point:
 
 
 def points(
-  programs: costs.Set,
-  requests: lengths_lib.Lengths,
-  how: schedule.Policy,
+  programs: costs.Set, requests: lengths_lib.Lengths, how: schedule.Policy
 ) -> Iterator[tuple[str, Point]]:
-  """The set's step and its prefills, by the names that reports give them."""
+  """Yields the set's step and its prefills, by the names in reports."""
   prompt, output = requests.prompts.mean(), requests.outputs.mean()
   step = decode(programs, prompt, output / 2)
   yield f'decode {programs.slots}, a step', step
@@ -88,7 +88,7 @@ def points(
 def samples_per_second(
   programs: costs.Set, requests: lengths_lib.Lengths
 ) -> float:
-  """Of prefills without padding and steps with all slots busy."""
+  """Returns the rate of prefills without padding and steps with all slots busy."""
   prompt, output = requests.prompts.mean(), requests.outputs.mean()
   prompts = [prefill(programs, 1, float(n)).seconds for n in requests.prompts]
   step = decode(programs, prompt, output / 2).seconds

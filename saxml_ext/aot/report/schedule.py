@@ -34,7 +34,7 @@ _STEPS_BESIDE_PREFILL = 4
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-  """How requests are batched.
+  """The rules by which requests are batched.
 
   Attributes:
     slots: The requests decoded together.
@@ -227,25 +227,21 @@ def poisson(count: int, rate: float, seed: int = 1) -> np.ndarray:
 
 
 def highest_rate(
-  served: Callable[[float], np.ndarray],
-  most: float,
-  bound: float,
-  percentile: float = 99,
-  rounds: int = 9,
+  served: Callable[[float], np.ndarray], most: float, bound: float
 ) -> float:
-  """Returns the highest rate whose latencies stay within a bound, by bisection.
+  """Returns the highest rate of which 99 % are within a bound, by bisection.
+
+  It is exact to `most` / 512.
 
   Args:
     served: Returns the latencies [N] in seconds at a rate.
     most: The samples per second that cannot be exceeded: Offline's.
-    bound: The seconds.
-    percentile: The percentile of the latencies that must not exceed the bound.
-    rounds: The halvings; the result is exact to `most` / 2**rounds.
+    bound: The most seconds.
   """
   low, high = 0.0, most
-  for _ in range(rounds):
+  for _ in range(9):
     rate = (low + high) / 2
-    late = np.percentile(served(rate), percentile)
+    late = np.percentile(served(rate), 99)
     low, high = (rate, high) if late <= bound else (low, rate)
   return low
 

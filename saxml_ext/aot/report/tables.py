@@ -125,9 +125,7 @@ def floor(made: costs.Set, requests: lengths_lib.Lengths) -> str:
 
 
 def shares(
-  made: costs.Set,
-  requests: lengths_lib.Lengths,
-  central: predict.Prediction,
+  made: costs.Set, requests: lengths_lib.Lengths, central: predict.Prediction
 ) -> str:
   """Returns the parts of an Offline run, and the share without a measurement.
 

@@ -23,7 +23,7 @@ from saxml_ext.params import all_params  # noqa: F401 Registers them.
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-  """What all programs of a set have in common.
+  """The task that all programs of a set have in common.
 
   Attributes:
     params: The name of the serving params.

@@ -48,7 +48,7 @@ class Collective:
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-  """What a kernel does for each block of keys that a slot has.
+  """The work of a kernel for each block of keys that a slot has.
 
   Attributes:
     suffix: True if the keys are of a suffix, which has each beam's own; False if

@@ -48,7 +48,7 @@ class Array:
 
   Attributes:
     dtype: XLA's name of the number format.
-    dims: its sizes.
+    dims: The sizes.
     in_hbm: False if XLA placed it in the chip's own memory, or if it is a
       scalar, which costs nothing to move.
   """
@@ -68,12 +68,12 @@ class Instruction:
   """One line of a computation.
 
   Attributes:
-    name: unique in its computation.
-    opcode: such as "fusion".
-    arrays: of its result, one by one if that is a tuple.
-    operands: names of the instructions that it reads.
-    rest: the line from the operands on, attributes included.
-    is_root: whether it is the computation's result.
+    name: The name, unique in its computation.
+    opcode: The operation, such as "fusion".
+    arrays: The arrays of its result, one by one if that is a tuple.
+    operands: The names of the instructions that it reads.
+    rest: The line from the operands on, attributes included.
+    is_root: True if it is the computation's result.
   """
 
   name: str
@@ -102,11 +102,11 @@ class Instruction:
 
   @property
   def hbm_bytes(self) -> int:
-    """Of its result, as far as that lies in HBM."""
+    """Bytes of its result that lie in HBM."""
     return sum(array.bytes for array in self.arrays if array.in_hbm)
 
   def text(self, pattern: str) -> str | None:
-    """The first group of a regular expression found in its attributes."""
+    """Returns the first group of a regular expression in its attributes."""
     found = re.search(pattern, self.rest)
     return found[1] if found else None
 
@@ -131,7 +131,7 @@ def parse(text: str) -> Module:
   """Reads what `jax.stages.Compiled.as_text()` gives.
 
   Raises:
-    ValueError: it is no HLO module, or a line of it cannot be understood.
+    ValueError: It is no HLO module, or a line of it cannot be understood.
   """
   computations: dict[str, dict[str, Instruction]] = {}
   entry = None

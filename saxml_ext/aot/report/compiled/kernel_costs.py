@@ -63,7 +63,7 @@ class Code:
 
 @dataclasses.dataclass(frozen=True)
 class Work:
-  """What a call of a kernel does.
+  """The work of a call of a kernel.
 
   Attributes:
     key: The code that runs: the kernel's name, and what its code depends on.
