@@ -68,23 +68,30 @@ def over(history: History, cap: float | None = None, group: int = 1) -> Attend:
     group: The number of queries that share a key, G.
   """
   xla = by_xla(history, cap)
-  kernel: Attend
-  pick: Callable
   if layers_lib.is_stacked(history.segments[0].keys):
     _, beams, steps = history.ancestry[-1].shape
-    if not reads_in_place(history.segments, history.past, steps * beams):
-      return xla
-    (prompts,), (ancestry,) = history.segments, history.ancestry
-    visible = attention.repeated(cache.visible(ancestry), group)
-    kernel = by_kernel(history.reach, visible, history.slots, prompts, cap)
-    pick = choose
-  elif cap is None:
-    kernel, pick = functools.partial(_on_cpu, history), kernels.choose
-  else:
+    if reads_in_place(history.segments, history.past, steps * beams):
+      return _over_stacked(history, cap, group)
     return xla
+  if cap is not None:
+    return xla
+  return _chosen(kernels.choose, functools.partial(_on_cpu, history), xla)
+
+
+def _over_stacked(history: History, cap: float | None, group: int) -> Attend:
+  """Returns attention as `over` does, for layers that are stacked."""
+  xla = by_xla(history, cap)
+  (prompts,), (ancestry,) = history.segments, history.ancestry
+  visible = attention.repeated(cache.visible(ancestry), group)
+  on_tpu = by_kernel(history.reach, visible, history.slots, prompts, cap)
+  return _chosen(choose, on_tpu, xla)
+
+
+def _chosen(choose: Callable, kernel: Attend, xla: Attend) -> Attend:
+  """Returns attention by a kernel or by XLA, as `choose` decides."""
 
   def attend(queries, current, layer):
-    return pick(
+    return choose(
       lambda queries: kernel(queries, current, layer),
       lambda queries: xla(queries, current, layer),
       queries,

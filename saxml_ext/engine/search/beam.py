@@ -144,8 +144,13 @@ class BeamRule(rule.Rule):
     new = sums[:, :k] / search.norm_at(options, length) + ~offered * _NEVER
     kept = search.keep_best(
       state.kept,
-      search.offer(
-        offered, new, length, *(x[:, :k] for x in (tokens, log_probs, beams))
+      trace_lib.Kept(
+        present=offered,
+        scores=new,
+        lengths=jnp.broadcast_to(length[:, None], offered.shape),
+        last=tokens[:, :k],
+        logprobs=log_probs[:, :k],
+        rows=beams[:, :k],
       ),
       unused,
     )

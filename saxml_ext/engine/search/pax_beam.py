@@ -161,25 +161,35 @@ def _keep_ended(
     stops: [S, K or 1], the stop ids.
     unused: [S, K] bool, beams that there are not.
   """
-  rows = jnp.arange(unused.shape[1], dtype=jnp.int32)
+  k = unused.shape[1]
   length = state.step + 1
   sums = state.scores + ends
   offered = sums > _LOST
-  scores = sums / search.norm_at(state.options, length)
-  scores = jnp.where(offered, scores, search.NEVER)
-  new = search.offer(offered, scores, length, stops, ends, rows)
+
+  def each(x: jax.Array) -> jax.Array:
+    return jnp.broadcast_to(x, offered.shape)
+
+  new = trace_lib.Kept(
+    present=offered,
+    scores=jnp.where(
+      offered, sums / search.norm_at(state.options, length), search.NEVER
+    ),
+    lengths=each(length[:, None]),
+    last=each(stops),
+    logprobs=each(ends),
+    rows=each(jnp.arange(k, dtype=jnp.int32)),
+  )
   return search.keep_best(state.kept, new, unused)
 
 
 def _running(state: search.State, chosen: trace_lib.Chosen) -> trace_lib.Kept:
-  """Returns the running beams as hypotheses.
-
-  Args:
-    state: The state after the step, except for `step`.
-    chosen: The rows that run on.
-  """
+  """The running beams as hypotheses; state: after the step, less `step`."""
   length = state.step + 1
-  scores = state.scores / search.norm_at(state.options, length)
-  present = state.scores > _LOST
-  tokens, parents, log_probs = chosen
-  return search.offer(present, scores, length, tokens, log_probs, parents)
+  return trace_lib.Kept(
+    present=state.scores > _LOST,
+    scores=state.scores / search.norm_at(state.options, length),
+    lengths=jnp.broadcast_to(length[:, None], state.scores.shape),
+    last=chosen.tokens,
+    logprobs=chosen.logprobs,
+    rows=chosen.parents,
+  )

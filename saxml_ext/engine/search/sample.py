@@ -56,7 +56,14 @@ class SampleRule(rule.Rule):
     unused = search.unused(options, rows)
     now = ended & ~kept.present & ~unused
     own = jnp.broadcast_to(jnp.arange(rows, dtype=jnp.int32), (slots, rows))
-    new = search.offer(now, scores, length, tokens, log_probs, own)
+    new = trace_lib.Kept(
+      present=now,
+      scores=scores,
+      lengths=jnp.broadcast_to(length[:, None], scores.shape),
+      last=tokens,
+      logprobs=log_probs,
+      rows=own,
+    )
     present = kept.present | now
     kept = jax.tree.map(lambda a, b: jnp.where(now, a, b), new, kept)
     return (

@@ -144,22 +144,6 @@ def without(these: jax.Array, scores: jax.Array) -> jax.Array:
   return jnp.where(these, -jnp.inf, scores)
 
 
-def offer(
-  present: jax.Array,
-  scores: jax.Array,
-  length: jax.Array,
-  last: jax.Array,
-  logprobs: jax.Array,
-  rows: jax.Array,
-) -> trace_lib.Kept:
-  """Returns answers [S, K] of `length` [S] tokens; others may be [S, 1] or [K]."""
-  lengths, last, logprobs, rows = (
-    jnp.broadcast_to(x, present.shape)
-    for x in (length[:, None], last, logprobs, rows)
-  )
-  return trace_lib.Kept(present, scores, lengths, last, logprobs, rows)
-
-
 def keep_best(
   old: trace_lib.Kept, new: trace_lib.Kept, unused: jax.Array
 ) -> trace_lib.Kept:
