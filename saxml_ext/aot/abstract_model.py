@@ -23,7 +23,8 @@ from saxml_ext.params import registry
 from saxml_ext.params import settings as settings_lib
 from saxml_ext.params import template
 
-# Used where neither the params nor a checkpoint say otherwise, as by the loader.
+# Used where neither the params nor a checkpoint say otherwise, as by the
+# loader.
 _LN_EPSILON = 1e-5
 
 
@@ -33,8 +34,8 @@ class AbstractModel:
 
   Attributes:
     settings: The settings of the engine's programs.
-    weights: The stacked weights, jax.ShapeDtypeStruct in place of arrays; padded
-      for the mesh.
+    weights: The stacked weights, jax.ShapeDtypeStruct in place of arrays;
+      padded for the mesh.
     mesh: The devices.
     xla_flags: The XLA_TPU_FLAGS of the serving params.
   """
@@ -55,7 +56,8 @@ def of(
   """Returns the model that a server of these devices would have loaded.
 
   Args:
-    model_path: The registered name of serving params that fix the model's sizes.
+    model_path: The registered name of serving params that fix the model's
+      sizes.
     overrides: Attributes of the params -> values as JSON, as in a publish.
     devices: The devices, of which the first are used, as many as ICI_MESH_SHAPE
       has.

@@ -49,8 +49,8 @@ def compile_set(
 
   Args:
     path: The set's directory, empty or not there yet.
-    run: The engine's programs. Shapes are enough for its weights, and a described
-      topology for its devices.
+    run: The engine's programs. Shapes are enough for its weights, and a
+      described topology for its devices.
     keys: The programs to compile; see `Executables.keys`.
     serving: The params that the engine was made from.
     xla_flags: The options for the compiler.

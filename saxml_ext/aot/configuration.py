@@ -30,7 +30,8 @@ def of(
   """Returns the configuration of an engine's programs, compiled here or not.
 
   Args:
-    run: The engine's programs; the devices may be those of a described topology.
+    run: The engine's programs; the devices may be those of a described
+      topology.
     serving: The params that it was made from.
   """
   mesh = run.mesh

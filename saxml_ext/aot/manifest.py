@@ -1,8 +1,9 @@
 """Describes a program set and what it was compiled for: its manifest.json.
 
 A compiled program runs only on the devices, and with the settings, versions and
-shapes that it was compiled for. Its bytes do not tell them, so the manifest does. The manifest has no times, host names or paths of the
-machine that wrote it: the same sources and flags give the same bytes anywhere.
+shapes that it was compiled for. Its bytes do not tell them, so the manifest
+does. The manifest has no times, host names or paths of the machine that wrote
+it: the same sources and flags give the same bytes anywhere.
 """
 
 from collections.abc import Mapping
@@ -70,8 +71,8 @@ class Program:
 
   Attributes:
     key: The str() of its `executables.Key`.
-    dropped: The indices of the arguments, counted through all their leaves, that
-      it does not use and is not given.
+    dropped: The indices of the arguments, counted through all their leaves,
+      that it does not use and is not given.
     memory: The memory.
     files: The files by kind; always an EXECUTABLE.
   """
@@ -116,8 +117,8 @@ class Leaf:
   Attributes:
     shape: The shape of the whole array.
     dtype: NumPy's name.
-    spec: The mesh axes that split each dim, joined by "+"; None: none does. Empty
-      without a mesh.
+    spec: The mesh axes that split each dim, joined by "+"; None: none does.
+      Empty without a mesh.
   """
 
   shape: tuple[int, ...]
@@ -145,10 +146,10 @@ class Configuration:
   Attributes:
     serving: The serving params.
     target: The devices.
-    versions: The packages -> versions: jax, jaxlib, the device's runtime, and the
-      engine's own sources; see `configuration.py`.
-    mesh: The sizes of its axes [replica, data, model]; empty: one device, without
-      a mesh.
+    versions: The packages -> versions: jax, jaxlib, the device's runtime, and
+      the engine's own sources; see `configuration.py`.
+    mesh: The sizes of its axes [replica, data, model]; empty: one device,
+      without a mesh.
     model: The sizes of the model.
     engine: The settings of the engine.
     weights: The places in `weights.Weights` -> arrays.

@@ -66,8 +66,8 @@ class ProgramSet:
 
     Args:
       key: The key of the program.
-      signature: The program's signature; the set's configuration must be that of
-        the engine that it comes from, see `manifest.differences`.
+      signature: The program's signature; the set's configuration must be that
+        of the engine that it comes from, see `manifest.differences`.
 
     Raises:
       errors.FailedPrecondition: Its file is damaged, or the device's runtime
@@ -108,7 +108,8 @@ class ProgramSet:
       kind: The kind of the file, such as `manifest.STABLEHLO`.
 
     Raises:
-      errors.FailedPrecondition: There is none, or it does not match the manifest.
+      errors.FailedPrecondition: There is none, or it does not match the
+        manifest.
     """
     file = program.files.get(kind)
     if file is None:

@@ -1,9 +1,9 @@
 """Compiled programs as bytes, and back: executables, and StableHLO.
 
 An executable is for one version of the device's runtime. JAX's own
-`serialize_executable` pickles: unpickling runs what the bytes say, and the bytes
-differ from place to place. Here the bytes are the device runtime's alone, and
-all that JAX must know besides is given again by the caller that loads them.
+`serialize_executable` pickles: unpickling runs what the bytes say, and the
+bytes differ from place to place. Here the bytes are the device runtime's alone,
+and all that JAX must know besides is given again by the caller that loads them.
 JAX's private interfaces are used here and in `engine/parallel/
 cpu_collectives.py` alone; they are those of jax 0.10.
 
@@ -25,8 +25,8 @@ import numpy as np
 from saxml_ext.engine import executables
 from saxml_ext.engine.kernels import kernels
 
-# What `with_layout_constraint` becomes, which XLA knows and JAX promises nothing
-# of.
+# What `with_layout_constraint` becomes, which XLA knows and JAX promises
+# nothing of.
 _LAYOUT = 'LayoutConstraint'
 
 # Fields of what XLA for CPU serializes, and what an object file begins with.
@@ -41,8 +41,8 @@ _FIXED = {1: 8, 5: 4}
 class Serialized(NamedTuple):
   """A compiled program.
 
-  executable: the runtime's bytes; dropped: the indices of the arguments, counted
-  through all their leaves, that it does not use and is not given.
+  executable: the runtime's bytes; dropped: the indices of the arguments,
+  counted through all their leaves, that it does not use and is not given.
   """
 
   executable: bytes
@@ -216,12 +216,12 @@ def platform(run: executables.Executables) -> str:
 
 
 def sort_object_files(executable: bytes) -> bytes:
-  """Returns a CPU's executable with its object files in the order of their bytes.
+  """Returns a CPU's executable with its object files sorted by their bytes.
 
   XLA compiles the kernels of a program on several threads and writes their
   object files as these end, so that two compilations of one program differ by
-  nothing but that order. It has no meaning: the files are linked by the names of
-  their symbols. Sorted, equal programs are equal bytes.
+  nothing but that order. It has no meaning: the files are linked by the names
+  of their symbols. Sorted, equal programs are equal bytes.
 
   The bytes are protocol buffers without a published schema: a header, preceded
   by its length, then a message whose field 1 is XLA's CompilationResultProto,

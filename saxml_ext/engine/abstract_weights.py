@@ -19,7 +19,7 @@ def stacked(
   quantization: str | None,
   quantize_head: bool = True,
 ) -> weights_lib.Weights:
-  """What `from_pax`, then `stack`, would give, as jax.ShapeDtypeStruct.
+  """Returns the result of `from_pax`, then `stack`, as jax.ShapeDtypeStruct.
 
   Args:
     config: sizes.
@@ -39,7 +39,7 @@ def unrolled(
   quantization: str | None,
   quantize_head: bool = True,
 ) -> weights_lib.Weights:
-  """What `from_pax` would give; arguments as of `stacked`."""
+  """Returns the result of `from_pax`; the arguments are those of `stacked`."""
   shapes = _Shapes(config, dtype, quantization, quantize_head)
   layer = weights_lib.assemble_layer(shapes.leaf)
   return weights_lib.assemble(shapes.leaf, (layer,) * config.num_layers)

@@ -65,9 +65,9 @@ def rotary_table(
   """Returns sin, cos [num_positions, rotary_dim / 2] float32.
 
   GPT-J rotates neighboring pairs (0, 1), (2, 3), ... of the first rotary_dim
-  dims. `weights.py` reorders those dims so that a pair's members lie rotary_dim/2
-  apart, which turns the rotation into two contiguous halves. Other families have
-  them in this order from the start.
+  dims. `weights.py` reorders those dims so that a pair's members lie
+  rotary_dim/2 apart, which turns the rotation into two contiguous halves. Other
+  families have them in this order from the start.
 
   Args:
     num_positions: The number of rows; angles are computed in float32.

@@ -131,7 +131,7 @@ class ModelConfig:
 
 
 def _count_layers(variables: Mapping[str, np.ndarray]) -> int:
-  """How many layers there are, each with variables of its own."""
+  """Returns the number of layers, each of which has variables of its own."""
   found = map(variables_lib.layer_of, variables)
   layers = {layer for layer in found if layer is not None}
   if layers != set(range(len(layers))) or not layers:
@@ -155,7 +155,7 @@ def _shape_of(
 
 @dataclasses.dataclass(frozen=True)
 class EngineConfig:
-  """How the engine batches, searches and stops.
+  """The rules by which the engine batches, searches and stops.
 
   Attributes:
     eos_id: token that ends a hypothesis; None: the checkpoint's own, which is
@@ -189,8 +189,8 @@ class EngineConfig:
     max_logprobs: most of the likeliest tokens in each place that requests may
       have told, beside the log-probabilities of the chosen ones; each slot,
       row and step has room for as many.
-    embedding: "last_token" or "mean", what `Runner.embed` makes of a text; None:
-      nothing.
+    embedding: "last_token" or "mean", what `Runner.embed` makes of a text;
+      None: nothing.
     gradients: what `Runner.gradient` differentiates by, of GRADIENTS.
     length_penalty: a hypothesis scores sum(logprob) / length**length_penalty.
     early_stopping: True: stop at K finished hypotheses. False: stop when the
@@ -275,12 +275,12 @@ class EngineConfig:
 
   @property
   def has_beams(self) -> bool:
-    """Whether requests can be answered by beam search."""
+    """True if requests can be answered by beam search."""
     return self.search != 'sample'
 
   @property
   def has_samples(self) -> bool:
-    """Whether requests can be answered by samples."""
+    """True if requests can be answered by samples."""
     return self.search in ('sample', 'any')
 
   @property
@@ -335,7 +335,7 @@ class EngineConfig:
     return tuple(b - a for a, b in zip((0, *ends), ends))
 
   def segments_for(self, length: int) -> int:
-    """How many segments a prompt of `length` tokens reaches."""
+    """Returns the number of segments that `length` tokens reach."""
     return self.segments.index(at_least(length, self.segments)) + 1
 
   @property
@@ -359,7 +359,7 @@ class EngineConfig:
 
 
 def at_least(value: int, choices: tuple[int, ...]) -> int:
-  """The smallest of the ascending choices that is not below `value`."""
+  """Returns the smallest of the ascending choices that is not below `value`."""
   return next(choice for choice in choices if choice >= value)
 
 
@@ -372,7 +372,7 @@ def suffix_block(max_new_tokens: int) -> int:
 
 
 def even_buckets(limit: int) -> tuple[int, ...]:
-  """At most eight equal steps up to `limit`, of a multiple of 64 each."""
+  """Returns at most eight equal steps up to `limit`, multiples of 64 each."""
   step = 64 * -(-limit // 512)
   return (*range(step, limit, step), limit)
 

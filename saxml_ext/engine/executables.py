@@ -22,10 +22,11 @@ from saxml_ext.engine.search import streams
 
 
 class Signature(NamedTuple):
-  """How a compiled program is called: what must be known to load it.
+  """The signature of a compiled program, which must be known to load it.
 
   args: shapes of all arguments, the weights first; results: of what it
-  returns; both with shardings where there is a mesh. donated: as of `state.Program`.
+  returns; both with shardings where there is a mesh. donated: as of
+  `state.Program`.
   """
 
   args: tuple[Any, ...]
@@ -164,9 +165,9 @@ Ready = Callable[[Key, Signature], Callable | None]
 def counting_compilations() -> Iterator[list[str]]:
   """Yields a list of what this process compiles, on all threads, until the end.
 
-  JAX compiles when it meets a function, or an operation outside of one, with new
-  shapes. A server that is given its programs should compile nothing. The list has
-  JAX's names of the functions, in order.
+  JAX compiles when it meets a function, or an operation outside of one, with
+  new shapes. A server that is given its programs should compile nothing. The
+  list has JAX's names of the functions, in order.
   """
   names: list[str] = []
 
@@ -216,7 +217,7 @@ class Executables:
 
   @property
   def settings(self) -> state.Settings:
-    """What the programs are specialized to, padded for the mesh."""
+    """The settings of the programs, padded for the mesh."""
     return self._shapes.settings
 
   @property
@@ -230,7 +231,7 @@ class Executables:
     return frozenset(self._compiled)
 
   def prepared(self, key: Key) -> Callable | None:
-    """A program that is here already, for others to use it; else None."""
+    """Returns a program that is loaded already; else None."""
     return self._programs.get(key)
 
   def __call__(self, key: Key, *args):
@@ -262,7 +263,7 @@ class Executables:
       )
 
   def signature(self, key: Key) -> Signature:
-    """How a program is called. Traces nothing."""
+    """Returns the signature of a program. Traces nothing."""
     program = key.program(self._shapes)
     args = (jax.eval_shape(lambda: self._weights), *program.args)
     if self._mesh is None:
@@ -274,7 +275,7 @@ class Executables:
     )
 
   def jitted(self, key: Key) -> jax.stages.Wrapped:
-    """A program's function, to lower or export for its `signature`."""
+    """Returns a program's function, to lower or export for its `signature`."""
     function, _, results, donated = key.program(self._shapes)
     if self._mesh is None:
       return jax.jit(function, donate_argnums=donated)
@@ -283,7 +284,7 @@ class Executables:
     return jax.jit(function, donate_argnums=donated, out_shardings=shardings)
 
   def lower(self, key: Key) -> jax.stages.Lowered:
-    """A program before it is compiled."""
+    """Returns a program before it is compiled."""
     args = self.signature(key).args
     if self._mesh is None:
       return self.jitted(key).lower(*args)
@@ -291,7 +292,7 @@ class Executables:
       return self.jitted(key).lower(*args)
 
   def keys(self) -> list[Key]:
-    """All programs that a Runner of these settings ever calls."""
+    """Returns all programs that a Runner of these settings ever calls."""
     e = self._shapes.settings.engine
     inserts: set[PrefillAndInsert] = set()
     chunks: set[PrefillChunk] = set()

@@ -28,19 +28,19 @@ Index: TypeAlias = int | jax.Array
 
 
 def is_stacked(layers: Any) -> bool:
-  """Whether layers, or their KV, are stacked."""
+  """Returns True if layers, or their KV, are stacked."""
   return not isinstance(layers, tuple)
 
 
 def at(layers: Any, index: Index) -> Any:
-  """One layer of either form."""
+  """Returns one layer of either form."""
   if not is_stacked(layers):
     return layers[index]
   return jax.tree.map(lambda x: slice_of(x, index), layers)
 
 
 def slice_of(stacked: jax.Array, index: Index) -> jax.Array:
-  """stacked[index] for 0 <= index < L, without a check of the range."""
+  """Returns stacked[index] for 0 <= index < L, without a check of the range."""
   starts = (index, *[0] * (stacked.ndim - 1))
   sizes = (1, *stacked.shape[1:])
   # Bounds that might be negative would cost a select that hides from XLA that
@@ -56,7 +56,7 @@ def fold(
   layers: Any,
   count: int,
 ) -> Carry:
-  """The carry after `body(carry, index, layer)` for the first `count` layers.
+  """Returns the carry after `body(carry, index, layer)` for the first layers.
 
   Args:
     body: one layer.
@@ -74,5 +74,5 @@ def fold(
 
 
 def stack(layers: tuple[Any, ...]) -> Any:
-  """The stacked form of unrolled layers; needs the memory of both."""
+  """Returns the stacked form of unrolled layers; needs the memory of both."""
   return jax.tree.map(lambda *leaves: jnp.stack(leaves), *layers)

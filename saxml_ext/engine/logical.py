@@ -43,7 +43,7 @@ RULES: Mapping[str, str | tuple[str, ...] | None] = {
 
 
 def axes(name: str) -> tuple[str, ...]:
-  """The mesh axes that a dim of this logical name is split along."""
+  """Returns the mesh axes that a dim of this logical name is split along."""
   rule = RULES[name]
   if rule is None:
     return ()
@@ -51,13 +51,13 @@ def axes(name: str) -> tuple[str, ...]:
 
 
 def parts(name: str) -> int:
-  """Into how many parts such a dim is split on the mesh in use, if there is."""
+  """Returns the parts of such a dim on the mesh in use; 1 without a mesh."""
   mesh = jax.sharding.get_abstract_mesh()
   return 1 if mesh.empty else math.prod(mesh.shape[axis] for axis in axes(name))
 
 
 def spec(*names: str | None) -> jax.sharding.PartitionSpec:
-  """Where dims of these logical names go; None, and what follows: nowhere."""
+  """Returns the split of dims of these logical names; None splits nothing."""
   return jax.sharding.PartitionSpec(*[n and RULES[n] for n in names])
 
 

@@ -34,7 +34,7 @@ PastKV = Callable[[Any, layers_lib.Index], Sequence[attention.Source]]
 
 
 class Taps(NamedTuple):
-  """What the matrices of a layer are multiplied with, float32.
+  """The inputs that the matrices of a layer are multiplied with, float32.
 
   norm [A, R, D]: of qkv; mixed [A, N * G, R, H]: of post; fed [A, R, D]: of up,
   the same as norm where both read one layer norm; hidden [A, R, F]: of down.
@@ -107,7 +107,8 @@ def run_layer(
     layer: weights.
     config: sizes.
     x: [B, T, D] float32 hidden states; padding lies on the right.
-    rotations: sin, cos [T, rotary_dim / 2] of `components.rotary_table` for these places.
+    rotations: sin, cos [T, rotary_dim / 2] of `components.rotary_table` for
+      these places.
 
   Returns:
     The next hidden states [B, T, D], and the inputs of the matrices.
@@ -232,7 +233,8 @@ def decode(
     config: its sizes.
     tokens: [S, K] int32, the last token of each beam.
     positions: [S] int32, their place, the prompt included.
-    rotations: sin, cos [positions, rotary_dim / 2] of `components.rotary_table`.
+    rotations: sin, cos [positions, rotary_dim / 2] of
+      `components.rotary_table`.
     history: what the beams see besides `current`.
     current: the suffix block in which this step's keys are written.
     row: where in `current`.

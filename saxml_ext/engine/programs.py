@@ -31,7 +31,7 @@ _KV = tuple[tuple[cache.Block, ...], tuple[cache.Block, ...], cache.Block]
 def empty_state(
   settings: state.Settings, stacked: bool, weights: weights_lib.Weights
 ) -> state.Empty:
-  """State of an engine that has no request yet.
+  """Returns the state of an engine that has no request yet.
 
   Args:
     settings: static.
@@ -135,7 +135,7 @@ def _prefill(
   slots: jax.Array,
   last: jax.Array | None = None,
 ) -> tuple[jax.Array, tuple[cache.Block, ...]]:
-  """Hidden states as of `model.prefill`, and the segments with the KV."""
+  """Returns hidden states as `model.prefill`, and the segments with the KV."""
 
   def past(segments, layer: layers_lib.Index) -> list[attention.Source]:
     sources = []
@@ -322,7 +322,7 @@ def hypotheses(
   slots: state.Slots,
   slot: jax.Array,
 ) -> tuple[trace.Kept, trace.Trace]:
-  """One slot's answers, and what they are read from; without the leading S."""
+  """Returns one slot's answers, and their traces; without the leading S."""
   del settings, weights  # Called as the other programs are.
   b = slots.searches
   return jax.tree.map(lambda x: x[slot], (b.kept, b.trace))
@@ -334,7 +334,7 @@ def progress(
   weights: weights_lib.Weights,
   slots: state.Slots,
 ) -> streams.News:
-  """What the searches of all slots have come to.
+  """Returns the progress of the searches of all slots.
 
   Args:
     settings: static.

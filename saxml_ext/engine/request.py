@@ -1,4 +1,4 @@
-"""What is asked of the engine, what it answers, and what it refuses."""
+"""Describes requests and answers of the engine, and checks requests."""
 
 from collections.abc import Sequence
 import dataclasses
@@ -127,7 +127,7 @@ class Partial:
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-  """What is certain of the answers of a request that is being decoded.
+  """The certain beginnings of the answers of a request that is being decoded.
 
   Of beams there is one row, with which the best hypothesis will begin. Of
   samples there is one for each.
@@ -269,7 +269,7 @@ class Checks:
       raise ValueError(f'seed is {r.seed}; between 0 and 2**32 - 1.')
 
   def _search(self, request: Request, beams: bool) -> None:
-    """Whether the search that was chosen can do what is asked of it."""
+    """Raises ValueError if the chosen search cannot do what is asked of it."""
     e = self.engine
     if not (e.has_beams if beams else e.has_samples):
       kind, only = ('True', 'samples') if beams else ('False', 'beam search')

@@ -34,7 +34,7 @@ def prepare(
   mesh: jax.sharding.Mesh | None = None,
   ready: executables.Ready | None = None,
 ) -> executables.Executables:
-  """All of a Runner that a process can make alone; runs and compiles nothing.
+  """Returns what a process can make alone of a Runner; runs nothing.
 
   Args:
     weights: the model, layers unrolled or stacked; already split over the mesh,
@@ -115,7 +115,7 @@ class Runner(texts.Texts):
 
   @classmethod
   def start(cls, run: executables.Executables) -> 'Runner':
-    """A Runner of what `prepare` made; allocates all state.
+    """Returns a Runner of what `prepare` made; allocates all state.
 
     With devices of several processes all must call it: it runs a program.
     """
@@ -253,7 +253,7 @@ class Runner(texts.Texts):
 
   @property
   def interruptible(self) -> bool:
-    """Whether `interrupt` does something: on one CPU device, without a mesh."""
+    """True if `interrupt` does something: on one CPU device, without a mesh."""
     return self._run.mesh is None and jax.default_backend() == 'cpu'
 
   def _tell(self, slots: Collection[int], steps: int) -> None:
@@ -292,8 +292,9 @@ class Runner(texts.Texts):
       prefill.requests.pop(slot, None)
     self._prefills = [p for p in self._prefills if p.requests]
     if not self.decoding:
-      # Nobody has a suffix. Float sums depend on the row at which one begins, so
-      # an idle engine begins each at row 0 and gives the same bits each time.
+      # Nobody has a suffix. Float sums depend on the row at which one begins,
+      # so an idle engine begins each at row 0 and gives the same bits each
+      # time.
       self._row = 0
 
   def _turn_ring(self) -> None:

@@ -1,4 +1,4 @@
-"""Which dim of which array is split among devices.
+"""Splits the dims of arrays among devices.
 
 Every dim has a logical name: those of weights stand in `variables.py`, those of
 state are given here. The table in `logical.py` says along which axis of the
@@ -121,8 +121,8 @@ def pad(
   Published meshes do not divide the heads: the 24 of LmCloudSpmd2B on 16 or 32
   chips, the 96 of 175B on 64. Where queries share keys, heads of keys are added
   with the queries that they have. A head of zeros has values of zeros, whatever
-  it attends to, and its rows of `post` are zeros too: no result changes, not even
-  the scales of int8. It takes as much memory and time as another one.
+  it attends to, and its rows of `post` are zeros too: no result changes, not
+  even the scales of int8. It takes as much memory and time as another one.
   """
   parts = _parts(mesh, 'kv_heads')
   layers = weights.layers
@@ -150,7 +150,7 @@ def pad(
 
 
 def _pad_heads(layer: weights_lib.Layer, parts: int) -> weights_lib.Layer:
-  """Returns a layer with its heads padded, or all layers in the stacked form."""
+  """Returns a layer, or the stack of all, with its heads padded."""
   qkv, post, bias = layer.qkv, layer.post, layer.qkv_bias
   quantized = isinstance(qkv, quant.QuantizedArray)
   dims = qkv.scale.shape if quantized else qkv.shape[:-1]
@@ -224,7 +224,8 @@ def shardings(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:
 def place(mesh: jax.sharding.Mesh, tree: Tree) -> Tree:
   """The same arrays, split over the mesh.
 
-  Where other processes have a part of the mesh, each gives its own devices their
+  Where other processes have a part of the mesh, each gives its own devices
+  their
   parts, without a word to the others: all must have the same arrays.
   """
   whole = shardings(mesh, tree)

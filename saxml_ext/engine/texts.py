@@ -33,7 +33,7 @@ def score(
   start: jax.Array,
   end: jax.Array,
 ) -> jax.Array:
-  """Sum of log p(tokens[i] | tokens[:i]) for start <= i < end; [] float32.
+  """Returns the sum of log p(tokens[i] | tokens[:i]) for start <= i < end.
 
   Args:
     settings: static.
@@ -53,7 +53,7 @@ def embed(
   tokens: jax.Array,
   length: jax.Array,
 ) -> jax.Array:
-  """The hidden state after the final layer norm, [D] float32.
+  """Returns the hidden state after the final layer norm, [D] float32.
 
   Of the last token, or the mean over all tokens, as settings.engine.embedding
   says.
@@ -86,7 +86,7 @@ def gradient(
   start: jax.Array,
   end: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
-  """`score`, and its gradient by what enters the first layer, [T, D] float32.
+  """Returns `score`, and its gradient by the first layer's input, [T, D].
 
   For GPT-J that is the tokens' rows of the embedding; where an architecture
   scales them, they are scaled.
@@ -120,7 +120,7 @@ def _sum_of_log_probs(
   start: jax.Array,
   end: jax.Array,
 ) -> jax.Array:
-  """As `score`, of hidden states x [1, T, D]."""
+  """Returns what `score` does, of hidden states x [1, T, D]."""
   logits = model.logits(weights, settings.model, x[0, :-1])
   log_probs = jax.nn.log_softmax(logits)
   chosen = jnp.take_along_axis(log_probs, tokens[1:, None], 1)[:, 0]
@@ -129,7 +129,7 @@ def _sum_of_log_probs(
 
 
 def gradient_length(settings: state.Settings) -> int:
-  """Places T of `gradient`, a few more than `score` has if these are few."""
+  """Returns the places T of `gradient`, at least those of `score`."""
   return max(settings.max_positions, _LEAST_ROWS)
 
 

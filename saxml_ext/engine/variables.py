@@ -33,11 +33,11 @@ _OWN, _SHARED = (
 
 
 class Sizes(Protocol):
-  """What the shapes of a model's variables depend on."""
+  """The sizes on which the shapes of a model's variables depend."""
 
   @property
   def num_layers(self) -> int:
-    """Of the transformer."""
+    """Layers of the transformer."""
 
   @property
   def model_dim(self) -> int:
@@ -45,7 +45,7 @@ class Sizes(Protocol):
 
   @property
   def num_heads(self) -> int:
-    """Of attention, N."""
+    """Heads of attention, N."""
 
   @property
   def kv_heads(self) -> int:
@@ -96,7 +96,7 @@ class Variable:
 
   @property
   def is_matrix(self) -> bool:
-    """Whether products are made with it."""
+    """True if products are made with it."""
     return bool(self.contracted)
 
   @property
@@ -165,7 +165,7 @@ class Table:
     return {row.field: row for row in self.rows}
 
   def named(self, name: str) -> Variable | None:
-    """The row of a variable `name`, whatever its prefix; None: there is none."""
+    """Returns the row of a variable, whatever its prefix; None: there is none."""
     rows = (row for whole in self.rows for row in (whole, *whole.parts))
     return next((row for row in rows if row.pattern.fullmatch(name)), None)
 
@@ -192,7 +192,7 @@ class Table:
 
 
 def axis_sizes(model: Sizes) -> dict[str, int]:
-  """The size of each logical axis of weights."""
+  """Returns the size of each logical axis of weights."""
   return {
     'layers': model.num_layers,
     'embed': model.model_dim,
@@ -207,23 +207,23 @@ def axis_sizes(model: Sizes) -> dict[str, int]:
 
 
 def is_repeated(names: Iterable[str]) -> bool:
-  """Whether the layers of a checkpoint share their variables."""
+  """Returns True if the layers of a checkpoint share their variables."""
   return any(f'.{_SHARED}' in f'.{name}' for name in names)
 
 
 def is_joined(names: Iterable[str]) -> bool:
-  """Returns True if a checkpoint has queries, keys and values in one variable."""
+  """Returns True if queries, keys and values are in one variable."""
   return any('.combined_qkv.' in name for name in names)
 
 
 def layer_of(name: str) -> int | None:
-  """The layer that a variable belongs to; None: to none."""
+  """Returns the layer that a variable belongs to; None: to none."""
   match = _LAYER.match(name)
   return int(match[1]) if match else None
 
 
 def find(variables: Mapping[str, Any], suffix: str) -> str:
-  """The one name that is `suffix`, or ends in it after a dot.
+  """Returns the one name that is `suffix`, or ends in it after a dot.
 
   Raises:
     ValueError: no name does, or several do.

@@ -38,8 +38,9 @@ class Layer:
   post [N, H, D]; up [D, F]; down [F, D]; up_bias [F], down_bias [D], qkv_bias
   [N / G, G + 2, H], post_bias [D]; None: there is no such bias.
   Quantized matrices hold the same as [outputs, contracted]. Heads lead in
-  qkv so that its outputs flattened, and split among devices, are still by heads.
-  The rotated dims of q and k are in half-split order, see `components.py`.
+  qkv so that its outputs flattened, and split among devices, are still by
+  heads. The rotated dims of q and k are in half-split order, see
+  `components.py`.
   ff_norm: the norm of what `up` reads; None: it reads what qkv reads.
   """
 
@@ -90,8 +91,8 @@ def assemble(leaf: Callable[[str], Any], layers: Any) -> Weights:
   """Returns weights made of their leaves.
 
   Args:
-    leaf: Returns the array of a field of `variables.py` outside the layers; None
-      if the family does not have it.
+    leaf: Returns the array of a field of `variables.py` outside the layers;
+      None if the family does not have it.
     layers: The layers, as in `Weights`.
   """
   return Weights(
@@ -117,7 +118,7 @@ def assemble_layer(leaf: Callable[[str], Any]) -> Layer:
 
 @runtime_checkable
 class Parts(Protocol):
-  """What reads a part of a variable, as a Mapping of variables may.
+  """Reads a part of a variable, as a Mapping of variables may.
 
   What the layers of 175 billion parameters share is more than a host holds.
   """

@@ -42,7 +42,7 @@ def main(argv: Sequence[str]) -> None:
 def seconds(
   signature: executables.Signature, mesh: jax.sharding.Mesh
 ) -> tuple[float, float]:
-  """Returns the least and the median seconds to call a program and read its news.
+  """Returns the least and the median seconds of a call and of reading its news.
 
   Args:
     signature: The arguments and results. Donated arguments come back first.

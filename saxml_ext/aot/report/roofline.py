@@ -1,8 +1,8 @@
 """Computes the lower bound of serving times from the peaks of the chips alone.
 
 It counts what has to be computed and read, from the model's sizes: no padding,
-no float32, no exchange between chips. The time of a program beyond it is what is
-left to gain.
+no float32, no exchange between chips. The time of a program beyond it is what
+is left to gain.
 """
 
 from collections.abc import Iterator, Mapping
@@ -40,7 +40,7 @@ def matrix_parameters(model: Mapping[str, Any]) -> int:
 
 
 def prefill(programs: costs.Set, rows: int, length: float) -> Point:
-  """Returns the work of `rows` prompts of `length` tokens, attention included."""
+  """Returns the work of `rows` prompts of `length` tokens."""
   m = programs.model
   heads = m['num_heads'] * m['head_dim']
   parameters = matrix_parameters(m)
@@ -88,7 +88,7 @@ def points(
 def samples_per_second(
   programs: costs.Set, requests: lengths_lib.Lengths
 ) -> float:
-  """Returns the rate of prefills without padding and steps with all slots busy."""
+  """Returns the rate without padding, with all slots busy."""
   prompt, output = requests.prompts.mean(), requests.outputs.mean()
   prompts = [prefill(programs, 1, float(n)).seconds for n in requests.prompts]
   step = decode(programs, prompt, output / 2).seconds

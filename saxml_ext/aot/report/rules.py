@@ -12,8 +12,8 @@ Seconds = max(work, memory) + exchange, where
   exchange  collectives, by the formulas of a ring, one after the other.
 
 No program of ours has run on a TPU, so nothing is fitted to one that did. Each
-term of the rule is uncertain and is varied: `RULES` are its pessimistic, central
-and optimistic forms.
+term of the rule is uncertain and is varied: `RULES` are its pessimistic,
+central and optimistic forms.
 """
 
 from collections.abc import Mapping, Sequence
@@ -55,7 +55,8 @@ class Rule:
     link: The share of a link's bandwidth that an exchange reaches.
     hop: The seconds that an empty message takes from a chip to its neighbor.
     overlap: True if exchanges run beside the work instead of after it.
-    host: The seconds that the host takes for a decode call while the chips wait.
+    host: The seconds that the host takes for a decode call while the chips
+      wait.
     steps: The decode steps per token of an answer.
     always_longest: True if a static batch decodes until the limit, as Pax's
       beams do without early exit; False if it ends with its last request.
@@ -76,8 +77,8 @@ class Rule:
 
 
 # Microseconds on a v5e that others measured, and 1,500 cycles of XLA's estimate
-# for the same operation, over [512, 256000]: a copy in float32, 1,562 and 1,590;
-# bfloat16 to float32, 1,237 and 2,277; argmax in float32, 696 and 1,634.
+# for the same operation, over [512, 256000]: a copy in float32, 1,562 and
+# 1,590; bfloat16 to float32, 1,237 and 2,277; argmax in float32, 696 and 1,634.
 _COPY, _CONVERT, _ARGMAX = 1562 / 1590, 1237 / 2277, 696 / 1634
 # GB/s of HBM in these measurements and in XLA's own model, of 819.
 _ARGMAX_RATE, _MODEL_RATE, _COPY_RATE = 753 / 819, 737 / 819, 671 / 819
@@ -85,8 +86,8 @@ _ARGMAX_RATE, _MODEL_RATE, _COPY_RATE = 753 / 819, 737 / 819, 671 / 819
 # 3 hops (all-gather, reduce-scatter) or 6 (all-reduce). A microsecond a hop is
 # what interconnects of this kind take at the least.
 _HOP, _LEAST_HOP = 7e-6 / 3, 1e-6
-# `//saxml_ext/aot/report:dispatch` measured on a CPU: 0.32 ms for a decode call,
-# and 0.34 ms for each finished request, of which a call has about two.
+# `//saxml_ext/aot/report:dispatch` measured on a CPU: 0.32 ms for a decode
+# call, and 0.34 ms for each finished request, of which a call has about two.
 _HOST = 1e-3
 # `//harness/systems/engine:answer_steps` measured the bundled model's answers.
 _STEPS = 1.077
@@ -136,9 +137,9 @@ def topology_of(programs: costs.Set) -> topologies.Topology:
 class Live:
   """Slots that are all busy with requests of a distribution.
 
-  A kernel that reads each slot's own length takes as long as the slots have keys.
-  That depends on the requests: a slot is more often found with one of many steps
-  than with one of few, at each of its steps alike.
+  A kernel that reads each slot's own length takes as long as the slots have
+  keys. That depends on the requests: a slot is more often found with one of
+  many steps than with one of few, at each of its steps alike.
 
   Attributes:
     slots: The slots on each chip: all of them, or those of its part.
@@ -297,9 +298,10 @@ class Times:
     return tuple(sorted({rows for rows, _ in self.prefills}))
 
   def prefill(self, rows: int, length: int) -> float:
-    """Returns the seconds of one prefill; between compiled lengths in proportion.
+    """Returns the seconds of one prefill.
 
-    Beyond them the nearest one is scaled by length.
+    Between compiled lengths they are in proportion. Beyond them the nearest one
+    is scaled by length.
     """
     known = {n: s for (r, n), s in self.prefills.items() if r == rows}
     nearest = min(max(length, min(known)), max(known))

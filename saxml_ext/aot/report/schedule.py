@@ -1,17 +1,19 @@
 """Simulates serving, with estimated times for a clock.
 
-`run` simulates this server's scheduler. It follows `server/scheduling/scheduler.py` and `engine/runner.py`: free slots are
-refilled whenever one has finished, requests of one bucket in runs; a prefill
-of each batch of one bucket; then all slots decode until one finishes.
-It leaves out the network, cancelled requests, jitter, and the host's time except
-for `Times.host` per decode call.
+`run` simulates this server's scheduler. It follows
+`server/scheduling/scheduler.py` and `engine/runner.py`: free slots are refilled
+whenever one has finished, requests of one bucket in runs; a prefill of each
+batch of one bucket; then all slots decode until one finishes. It leaves out the
+network, cancelled requests, jitter, and the host's time except for `Times.host`
+per decode call.
 
-`StaticBatching` simulates Sax, for a check of the estimates. A batch is prefilled
-together at the bucket of its longest prompt, decodes until its last request is
-done, and only then the next one begins. Google's harness sorted an Offline query
-by the prompts' lengths (`issue_queries` of closed/Google/code/gptj-99/backend.py
-in MLCommons' inference_results_v3.1). A Server's batch is taken when it is full,
-or when its oldest request has waited BATCH_WAIT_SECS, in order of arrival.
+`StaticBatching` simulates Sax, for a check of the estimates. A batch is
+prefilled together at the bucket of its longest prompt, decodes until its last
+request is done, and only then the next one begins. Google's harness sorted an
+Offline query by the prompts' lengths (`issue_queries` of
+closed/Google/code/gptj-99/backend.py in MLCommons' inference_results_v3.1). A
+Server's batch is taken when it is full, or when its oldest request has waited
+BATCH_WAIT_SECS, in order of arrival.
 """
 
 import collections
@@ -39,10 +41,11 @@ class Policy:
   Attributes:
     slots: The requests decoded together.
     buckets: The lengths that prompts are padded to, ascending.
-    rows: The prompts prefilled together, ascending choices; multiples of `parts`.
+    rows: The prompts prefilled together, ascending choices; multiples of
+      `parts`.
     steps_per_call: The most steps of one decode call.
-    parts: The parts of the slots, which prefill prompts of their own beside each
-      other.
+    parts: The parts of the slots, which prefill prompts of their own beside
+      each other.
   """
 
   slots: int
@@ -221,7 +224,7 @@ class _Server:
 
 
 def poisson(count: int, rate: float, seed: int = 1) -> np.ndarray:
-  """Returns arrivals [N] in seconds at `rate` per second, as LoadGen's Server."""
+  """Returns arrivals [N] in seconds at a rate, as LoadGen's Server."""
   rng = np.random.default_rng(seed)
   return np.cumsum(rng.exponential(1 / rate, count))
 

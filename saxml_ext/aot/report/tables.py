@@ -17,7 +17,7 @@ Row = tuple[str, ...]
 
 
 def table(rows: Iterable[Row]) -> str:
-  """Returns rows of cells in columns; the first is flush left, the others right."""
+  """Returns rows in columns; the first is flush left, the others right."""
   return text_columns.render(rows, indent='  ')
 
 

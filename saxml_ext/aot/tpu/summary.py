@@ -1,4 +1,4 @@
-"""A program set for TPU for people: as text, and if it fits the devices' memory.
+"""Summarizes a program set for TPU, and checks that it fits the devices.
 
 XLA refuses a program that is too large by itself. A server needs more: while
 one program runs, the weights, the state of all slots and the code of every

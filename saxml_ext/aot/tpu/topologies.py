@@ -8,11 +8,11 @@ tpu7x), read in 2026. Where a page gives no int8 figure (v5p): the table of
 jax/_src/pallas/mosaic/tpu_info.py in JAX 0.10.2, whose v5p row is 918 TOP/s; no
 source has one for TPU7x. Usable memory: what XLA's compiler (libtpu 0.0.42)
 names in "exceeds available HBM" when a program is too large for the topology;
-`libtpu_test.py` reads it off again. It is less than what the pages give, because
-the runtime keeps some for itself. Clock: Google does not publish it. For v5e it
-is the peak over what the matrix units do in a cycle, 197e12 / (4 units * 128 *
-128 * 2 operations) = 1.5e9. XLA's own roofline of a product (2 n^3 / 197e12 s)
-agrees with its cycles at that rate.
+`libtpu_test.py` reads it off again. It is less than what the pages give,
+because the runtime keeps some for itself. Clock: Google does not publish it.
+For v5e it is the peak over what the matrix units do in a cycle, 197e12 / (4
+units * 128 * 128 * 2 operations) = 1.5e9. XLA's own roofline of a product (2
+n^3 / 197e12 s) agrees with its cycles at that rate.
 """
 
 from collections.abc import Mapping
@@ -61,9 +61,9 @@ class Chip:
 
 _GIB = 2**30
 
-# libtpu reads these as it is loaded. Without them it asks the metadata server of
-# a cloud machine for its place in a slice, writes a log file per process, and
-# takes a lock that keeps a second process from compiling.
+# libtpu reads these as it is loaded. Without them it asks the metadata server
+# of a cloud machine for its place in a slice, writes a log file per process,
+# and takes a lock that keeps a second process from compiling.
 _ENVIRONMENT = {
   # No cloud machine's metadata server is asked.
   'TPU_SKIP_MDS_QUERY': '1',
@@ -202,9 +202,9 @@ def prepare() -> None:
   """Prepares this process to compile for a Cloud TPU that is not present.
 
   Call it before any topology is described. Variables that are set already keep
-  their values. Arrays of this process are on the CPU, also where there is a TPU.
-  Programs that are compiled from now on contain no path or line of a source
-  file, so that their bytes do not depend on the place of the sources.
+  their values. Arrays of this process are on the CPU, also where there is a
+  TPU. Programs that are compiled from now on contain no path or line of a
+  source file, so that their bytes do not depend on the place of the sources.
   """
   for name, value in _ENVIRONMENT.items():
     os.environ.setdefault(name, value)

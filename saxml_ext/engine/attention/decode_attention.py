@@ -4,9 +4,9 @@ On CPU and on TPU kernels of ours read for each slot the keys that it has.
 Elsewhere, and where several CPU devices share the slots, XLA reads as many
 columns for each as the slot needs that has most.
 
-The kernel on TPU wants stacked layers, prompts in one piece, and suffixes in one
-block that wraps, in lengths and widths of whole registers: `config.tiled` gives
-these for heads of a multiple of 128. For any other cache there is XLA.
+The kernel on TPU wants stacked layers, prompts in one piece, and suffixes in
+one block that wraps, in lengths and widths of whole registers: `config.tiled`
+gives these for heads of a multiple of 128. For any other cache there is XLA.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -41,14 +41,14 @@ _interpreted: work_lib.Blocks | None = None
 
 
 class History(NamedTuple):
-  """What a step's queries may see.
+  """The keys that a step's queries may see.
 
   reach [S] int32: tokens of each slot's prompt; below 0: nobody waits for the
   slot, and what comes out for it means nothing.
   segments: the prompts' KV.
   past: suffix blocks before the one that is being written.
-  ancestry [S, K, W]: of `past`, and of the block being written, with this step's
-  row claimed; of `cache.ancestry_dtype`.
+  ancestry [S, K, W]: of `past`, and of the block being written, with this
+  step's row claimed; of `cache.ancestry_dtype`.
   slots [S] int32: where in the blocks the slots lie. None: there are no others.
   """
 
@@ -124,7 +124,7 @@ def _on_cpu(
 def reads_in_place(
   segments: Sequence[cache.Block], past: Sequence[cache.Block], suffix: int
 ) -> bool:
-  """Whether on TPU slots are read where they lie, however few they are.
+  """Returns True if on TPU slots are read where they lie, however few they are.
 
   Args:
     segments: as of `History`.
@@ -135,7 +135,7 @@ def reads_in_place(
 
 
 def by_xla(history: History, cap: float | None = None) -> Attend:
-  """As `over`, in operations of XLA."""
+  """Returns attention as `over` does, in operations of XLA."""
   reach = history.reach
   prompts = []
   start = 0
@@ -169,7 +169,7 @@ def _source(
   layer: layers_lib.Index,
   rows: bool,
 ) -> attention.Source:
-  """One layer's KV of a block, its mask, and whether it is live."""
+  """Returns one layer's KV of a block, its mask, and whether it is live."""
   block, mask, live = part
   keys, values = block.keys, block.values
   if layers_lib.is_stacked(keys) and slots is None:
@@ -182,9 +182,9 @@ def _source(
 
 @contextlib.contextmanager
 def interpreted(blocks: work_lib.Blocks) -> Iterator[None]:
-  """What is traced within runs the kernel as plain operations, on any platform.
+  """Runs the kernel as plain operations in what is traced within, for tests.
 
-  For tests.
+  It does so on any platform.
 
   Args:
     blocks: keys in a block, small enough for a test to have several.
@@ -198,14 +198,14 @@ def interpreted(blocks: work_lib.Blocks) -> Iterator[None]:
 
 
 def choose(on_tpu: Callable, elsewhere: Callable, *args):
-  """The result of one of two functions, by what is compiled for."""
+  """Returns the result of one of two functions, by the target platform."""
   if _interpreted is not None:
     return on_tpu(*args)
   return jax.lax.platform_dependent(*args, tpu=on_tpu, default=elsewhere)
 
 
 def usable(prompts: cache.Block, suffix: int) -> bool:
-  """Whether the kernel can read these, and suffixes of that length."""
+  """Returns True if the kernel can read these, and suffixes of that length."""
   if not layers_lib.is_stacked(prompts.keys):
     return False
   if _interpreted is not None:
@@ -222,7 +222,7 @@ def by_kernel(
   prompts: cache.Block,
   cap: float | None = None,
 ) -> Callable[[jax.Array, cache.Block, layers_lib.Index], jax.Array]:
-  """Attention over prompts and suffixes; the work is planned once for all layers.
+  """Returns attention by the TPU's kernel; its work is planned once for all.
 
   Args:
     reach: [C] int32, tokens of each slot's prompt; below 0: nobody waits.
@@ -277,7 +277,7 @@ def _on_each_device(function: Callable, in_specs, out_specs) -> Callable:
 
 
 def _blocks(prompts: cache.Block) -> work_lib.Blocks:
-  """Keys that a device reads together."""
+  """Returns the keys that a device reads together."""
   values = jax.tree.leaves(prompts.values)[0]
   *_, heads, length, width = values.shape
   key = heads // logical.parts('kv_heads') * width * values.dtype.itemsize

@@ -2,10 +2,10 @@
 
 Along `replica` and `data` of the mesh the devices have parts of the slots; see
 `logical.py`. The rows of a batch of prompts are split among the parts likewise:
-the first of B / P rows go to the first of P parts. A row must belong to a slot of
-the part that it goes to, so that its keys and values are written where they are
-computed; `Batches` puts rows in their places. A row without a prompt belongs to
-slot S, of which there is none, and is written nowhere.
+the first of B / P rows go to the first of P parts. A row must belong to a slot
+of the part that it goes to, so that its keys and values are written where they
+are computed; `Batches` puts rows in their places. A row without a prompt
+belongs to slot S, of which there is none, and is written nowhere.
 
 A batch that does not divide among the parts is prefilled by each of them alike,
 as is everything where the slots are in one part.
@@ -33,7 +33,7 @@ Request = TypeVar('Request')
 
 @dataclasses.dataclass(frozen=True)
 class Batches:
-  """How requests become batches of prompts.
+  """The rules by which requests become batches of prompts.
 
   Attributes:
     num_slots: S.
@@ -46,7 +46,7 @@ class Batches:
   sizes: tuple[int, ...]
 
   def of(self, slots: Sequence[int]) -> list[list[int]]:
-    """Slots to prefill, in as few batches as there can be.
+    """Returns slots to prefill, in as few batches as there can be.
 
     Args:
       slots: different ones, in any order, which is kept within a part.
@@ -59,7 +59,7 @@ class Batches:
     ]
 
   def rows(self, slots: Sequence[int]) -> list[int]:
-    """The slot of each row of a batch; S: the row has no prompt.
+    """Returns the slot of each row of a batch; S: the row has no prompt.
 
     Where there is one part, a batch that is not full repeats its last slot.
 
@@ -74,7 +74,7 @@ class Batches:
     ]
 
   def is_full(self, slots: Sequence[int]) -> bool:
-    """Whether no part would do nothing while these are prefilled."""
+    """Returns True if every part has one of these prompts to prefill."""
     return all(self._per_part(slots))
 
   def _per_part(self, slots: Sequence[int]) -> list[list[int]]:
@@ -150,13 +150,13 @@ class PromptQueue(Generic[Request]):
 
 
 def parts(rows: int) -> int:
-  """Among how many parts a batch is split on the mesh in use; 1: it is not."""
+  """Returns the number of parts among which the mesh in use splits a batch."""
   count = logical.parts(_SLOTS)
   return count if rows % count == 0 else 1
 
 
 def split(tree: Tree) -> Tree:
-  """Arrays [B, ...] of a batch, each part with its own rows if they divide."""
+  """Returns arrays [B, ...], each part with its own rows if they divide."""
 
   def constrain(x: jax.Array) -> jax.Array:
     if parts(x.shape[0]) == 1:
@@ -167,7 +167,7 @@ def split(tree: Tree) -> Tree:
 
 
 class Places(NamedTuple):
-  """Where the rows of a batch go, as each part sees it.
+  """The slots to which the rows of a batch go, as each part sees them.
 
   index [b] int32: the slot, counted within the part. here [b] bool: whether it
   has that slot; None: each row has one.
@@ -185,7 +185,7 @@ def on_each(
   in_specs: Sequence[Any],
   out_specs: Any,
 ) -> Any:
-  """`function(places, *args)`, of each part's slots and rows.
+  """Returns `function(places, *args)` of each part's slots and rows.
 
   Args:
     function: called with the whole where the batch is not split.

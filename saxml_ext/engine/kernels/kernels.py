@@ -3,7 +3,8 @@
 attend          XLA computes with shapes that are fixed when it compiles, so
                 each slot reads as many keys as the one that has most. Here each
                 reads its own.
-multiply        By AVX512-VNNI, at two to three times the rate of XLA's products;
+multiply        By AVX512-VNNI, at two to three times the rate of XLA's
+products;
                 or by AVX2.
 multiply_floats With few rows as fast as memory gives the weights, which XLA
                 rearranges in memory first, each time.
@@ -45,7 +46,7 @@ _WITHOUT_AVX512 = ('AVX2', 'AVX', 'SSE4_2')
 
 
 def without_avx512() -> bool:
-  """Returns True if XLA must do without AVX-512; then our kernels do as well."""
+  """Returns True if XLA, and so our kernels, must do without AVX-512."""
   found = _MOST.findall(os.environ.get('XLA_FLAGS', ''))
   return bool(found) and found[-1].upper() in _WITHOUT_AVX512
 

@@ -66,7 +66,7 @@ def einsum(
 
 @contextlib.contextmanager
 def of_decode() -> Iterator[None]:
-  """What is traced within is a decode step, and its many rows are beams.
+  """Marks what is traced within as a decode step, whose many rows are beams.
 
   Wide beams have as many rows as prompts, and are no more sensitive than few:
   they are not worth the double work that prompts get on some processors.

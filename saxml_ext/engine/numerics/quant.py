@@ -160,6 +160,6 @@ def quantize_along(x: jax.Array, axis: int) -> QuantizedRows:
 
 
 def _inverse_scale(peak, xp):
-  """What to multiply values with, given the largest of them."""
+  """Returns the factor of values, given the largest of them."""
   large = peak > _NEGLIGIBLE
   return xp.where(large, _LARGEST / xp.where(large, peak, 1), 0)

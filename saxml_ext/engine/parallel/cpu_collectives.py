@@ -1,4 +1,4 @@
-"""Where the CPUs of several processes listen for each other.
+"""Chooses the address at which CPUs of several processes find each other.
 
 JAX carries sums among processes' CPUs by gloo, which listens on the address
 that the machine's own name stands for. On many machines that is a loopback
@@ -7,8 +7,8 @@ wrong one, and network namespaces share one name: other hosts then call in vain.
 The address from which a process reaches the group's coordinator is one that the
 others can reach too, so gloo is told that one.
 
-GPUs need none of this: NCCL tries a machine's interfaces, and NCCL_SOCKET_IFNAME
-names one. TPUs have a network of their own.
+GPUs need none of this: NCCL tries a machine's interfaces, and
+NCCL_SOCKET_IFNAME names one. TPUs have a network of their own.
 """
 
 import socket
@@ -57,7 +57,7 @@ def listen_towards(coordinator_address: str) -> str:
 
 
 def source_address(destination: str) -> str:
-  """The address from which this machine sends to HOST:PORT; sends nothing.
+  """Returns the address from which this machine would send to HOST:PORT.
 
   Raises:
     OSError: the host is unknown, or there is no route to it.

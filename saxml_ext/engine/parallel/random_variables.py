@@ -120,7 +120,7 @@ class RandomVariables(Mapping[str, np.ndarray]):
     self.specs[name] = jax.ShapeDtypeStruct(tuple(shape), dtype)
 
   def _key(self, name: str) -> np.ndarray:
-    """Two words of 32 bits, of the seed and a variable's name."""
+    """Returns two words of 32 bits, of the seed and a variable's name."""
     text = f'{self._seed} {name}'.encode()
     return np.frombuffer(hashlib.sha256(text).digest()[:8], np.uint32)
 
@@ -128,7 +128,7 @@ class RandomVariables(Mapping[str, np.ndarray]):
 def _places(
   slices: _Slices, shape: tuple[int, ...]
 ) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
-  """Where a part begins, its size with all dims, and without those of ints."""
+  """Returns a part's begin, its size, and its size without dims of ints."""
   given = slices if isinstance(slices, tuple) else (slices,)
   given = (*given, *[slice(None)] * (len(shape) - len(given)))
   starts, sizes, kept = [], [], []
@@ -147,7 +147,7 @@ def _places(
 
 
 def _limit(shape: tuple[int, ...]) -> float:
-  """The largest number of a matrix; fans are counted as praxis does."""
+  """Returns the largest number of a matrix; fans are counted as praxis does."""
   *others, fan_in, fan_out = shape
   return math.sqrt(6 / ((fan_in + fan_out) * math.prod(others)))
 
@@ -161,7 +161,7 @@ def _make(
   first: jax.Array,
   spread: float,
 ) -> jax.Array:
-  """A part of a variable.
+  """Returns a part of a variable.
 
   Args:
     sizes: its shape; static, as is what follows up to `kind`.

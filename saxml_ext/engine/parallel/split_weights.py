@@ -8,8 +8,8 @@ which `weights.PaxReader` makes as it makes a whole one.
 
 The parts are bit for bit those of the whole model. One kind of matrix must be
 read whole for that: a float one that is quantized as it is loaded and whose
-products sum over a split axis (`post` and `down`), since its scales are those of
-whole rows. They are read one at a time, and only the parts are kept.
+products sum over a split axis (`post` and `down`), since its scales are those
+of whole rows. They are read one at a time, and only the parts are kept.
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,15 +28,15 @@ from saxml_ext.engine import weights as weights_lib
 
 
 class Spec(Protocol):
-  """What is known of a variable before it is read."""
+  """The description of a variable before it is read."""
 
   @property
   def shape(self) -> tuple[int, ...]:
-    """Of the whole variable."""
+    """The shape of the whole variable."""
 
   @property
   def dtype(self) -> Any:
-    """Of its elements, such as 'int8'."""
+    """The type of its elements, such as 'int8'."""
 
 
 class Source(Protocol):
@@ -44,7 +44,7 @@ class Source(Protocol):
 
   @property
   def specs(self) -> Mapping[str, Spec]:
-    """What is known of each, by name."""
+    """The descriptions of all variables, by name."""
 
   def read_part(self, name: str, slices: tuple[slice, ...]) -> np.ndarray:
     """Reads a part of one."""
@@ -52,7 +52,7 @@ class Source(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Range:
-  """What a process holds of an axis: from begin to end of `size`.
+  """The range of an axis that a process holds: from begin to end of `size`.
 
   What goes beyond `size` is padding.
   """
@@ -71,7 +71,7 @@ class Range:
 
   @property
   def stored(self) -> slice:
-    """What of it there is to read."""
+    """The part of the range that can be read."""
     return slice(min(self.begin, self.size), min(self.end, self.size))
 
 
@@ -88,7 +88,7 @@ class Arrays:
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-  """What is made of the variables.
+  """The form of the weights that are made of the variables.
 
   Attributes:
     dtype: as of `weights.PaxReader`, and so are the next two.
@@ -109,10 +109,11 @@ def from_pax(
   form: Form,
   mesh: jax.sharding.Mesh,
 ) -> weights_lib.Weights:
-  """The weights of a model on the devices of a mesh.
+  """Returns the weights of a model on the devices of a mesh.
 
   Takes the memory of this process's parts and of about one variable; of stacked
-  layers, that of one field's parts in all layers. Tells other processes nothing.
+  layers, that of one field's parts in all layers. Tells other processes
+  nothing.
 
   Args:
     source: of variables with the names that `weights.PaxReader` wants.
@@ -141,7 +142,7 @@ def from_pax(
 def _layers(
   parts: '_Parts', config: config_lib.ModelConfig, targets: weights_lib.Layers
 ) -> weights_lib.Layers:
-  """All layers on the devices, in the form that their targets have."""
+  """Returns all layers on the devices, in the form that their targets have."""
   if not isinstance(targets, tuple):
     return weights_lib.assemble_layer(
       lambda field: _stack(parts, field, config, _field(targets, field))
@@ -158,7 +159,7 @@ def _layers(
 def structs(
   config: config_lib.ModelConfig, form: Form, mesh: jax.sharding.Mesh
 ) -> weights_lib.Weights:
-  """Shapes of the weights on a mesh, with their shardings."""
+  """Returns the shapes of the weights on a mesh, with their shardings."""
   of = abstract_weights.stacked if form.stacked else abstract_weights.unrolled
   shapes = of(config, form.dtype, form.quantization, form.quantize_head)
   padded = jax.eval_shape(lambda w: sharding.pad(mesh, w), shapes)
@@ -166,7 +167,7 @@ def structs(
 
 
 def _field(tree: Any, field: str) -> Any:
-  """What stands at `layers.norm.scale` or `head` of a Layer or of Weights.
+  """Returns the field `layers.norm.scale` or `head` of a Layer or of Weights.
 
   None: models of this family do not have it.
   """
@@ -179,7 +180,8 @@ class View(Mapping):
   """Variables of which only the ranges are seen, padded where they go beyond.
 
   It has the names of the whole, and the shapes of a model with fewer heads,
-  hidden units and tokens, so that whatever reads a checkpoint reads it. It is `weights.Parts`: of what all layers share, one is read.
+  hidden units and tokens, so that whatever reads a checkpoint reads it. It is
+  `weights.Parts`: of what all layers share, one is read.
   """
 
   def __init__(
@@ -289,7 +291,7 @@ class _Parts:
     self._whole = self._reader(View(source, config, whole), padded)
 
   def leaf(self, field: str, layer: int = 0) -> weights_lib.Matrix | None:
-    """This process's part of a field, or where need be the whole of it."""
+    """Returns this process's part of a field, or the whole if needed."""
     row = self._table.by_field.get(field)
     if row is None:
       return None
@@ -297,7 +299,7 @@ class _Parts:
     return reader.leaf(field, layer)
 
   def _needs_all(self, row: variables_lib.Variable, layer: int) -> bool:
-    """Whether the scales of a part depend on what is not in it."""
+    """Returns True if the scales of a part depend on what is not in it."""
     form = self._form
     if form.quantization is None or not self._split & set(row.contracted):
       return False
@@ -318,7 +320,7 @@ class _Parts:
 def _ranges(
   config: config_lib.ModelConfig, mesh: jax.sharding.Mesh
 ) -> dict[str, Range]:
-  """What this process's devices hold of each axis of the variables."""
+  """Returns the range of each axis that this process's devices hold."""
   result = {}
   padded = variables_lib.axis_sizes(sharding.padded(mesh, config))
   padded['vocab'] = sharding.padded_vocab(mesh, config.vocab_size)
@@ -332,7 +334,7 @@ def _ranges(
 def _box(
   own: jax.sharding.Sharding, shape: tuple[int, ...]
 ) -> tuple[slice, ...]:
-  """The smallest box that holds what this process's devices have of an array."""
+  """Returns the smallest box that holds this process's part of an array."""
   indices = own.addressable_devices_indices_map(shape).values()
   bounds = [
     [each.indices(size)[:2] for each, size in zip(index, shape)]
@@ -346,14 +348,14 @@ def _box(
 
 
 def _cut(host: np.ndarray, box: tuple[slice, ...]) -> np.ndarray:
-  """What lies in a box of an array, which may be all that there is of it."""
+  """Returns the part of an array in a box, unless the array is that part."""
   if host.shape == tuple(each.stop - each.start for each in box):
     return host
   return host[box]
 
 
 def _placed(part: Any, target: Any) -> Any:
-  """Arrays on the devices, of this process's part of each or of all of it."""
+  """Returns arrays on the devices, of this process's part of each or of all."""
 
   def place(part: jax.Array, like: jax.ShapeDtypeStruct) -> jax.Array:
     box = _box(like.sharding, like.shape)
@@ -365,7 +367,7 @@ def _placed(part: Any, target: Any) -> Any:
 def _on_devices(
   host: np.ndarray, box: tuple[slice, ...], like: jax.ShapeDtypeStruct
 ) -> jax.Array:
-  """An array of which `host` is what lies in this process's box."""
+  """Returns an array of which `host` is the part in this process's box."""
 
   def piece(index: tuple[slice, ...]) -> np.ndarray:
     bounds = [each.indices(size)[:2] for each, size in zip(index, like.shape)]
@@ -383,7 +385,7 @@ def _on_devices(
 def _stack(
   parts: _Parts, field: str, config: config_lib.ModelConfig, target: Any
 ) -> Any:
-  """A field of all layers on the devices, `target` being that of the stack."""
+  """Returns a field of all layers on the devices, with the stack's `target`."""
   likes, tree = jax.tree.flatten(target)
   boxes = [_box(like.sharding, like.shape) for like in likes]
   hosts = [

@@ -15,8 +15,8 @@ Here the devices do instead what is known as sequence parallelism:
   to bfloat16, and each device receives the sum of its own rows.
 
 The result differs from that of `components.Whole` as roundings do. Letters in
-shapes as in `model.py`; M rows are B * T or S * K, and R is M rounded up so that each device has
-whole registers.
+shapes as in `model.py`; M rows are B * T or S * K, and R is M rounded up so
+that each device has whole registers.
 """
 
 from collections.abc import Callable
@@ -52,7 +52,7 @@ def applies(weights: weights_lib.Weights) -> bool:
 
 
 def attends(config: config_lib.ModelConfig, kv_dtype: str) -> bool:
-  """Whether `Rows.attend` takes this model's heads, and KV of this type."""
+  """Returns True if `Rows.attend` takes this model, and KV of this type."""
   turns = 0 < config.rotary_dim <= logical.TILE
   capped = config.architecture.attention_cap is not None
   return (
@@ -68,7 +68,7 @@ def _for_tpu() -> bool:
 
 
 def in_int8(matrix: weights_lib.Matrix | None) -> bool:
-  """Whether it is multiplied with activations made int8 too."""
+  """Returns True if it is multiplied with activations made int8 too."""
   if not isinstance(matrix, quant.QuantizedArray):
     return False
   return matrix.activations is None
@@ -110,16 +110,16 @@ class Rows:
 
   @property
   def _whole(self) -> tuple[str, ...] | None:
-    """How rows are split that each device of `model` has."""
+    """The mesh axes that split the rows; None if devices hold all rows."""
     return self.axes or None
 
   @property
   def _part(self) -> tuple[str, ...]:
-    """How rows are split that are split along `model` too."""
+    """The mesh axes that split the rows, along `model` too."""
     return (*self.axes, _AXIS)
 
   def split(self, x: jax.Array) -> jax.Array:
-    """[*shape, D], whole on each device of `model`, as [R, D]."""
+    """Returns [*shape, D], whole on each device of `model`, as [R, D]."""
 
     def local(x):
       x = self._padded(x.reshape(-1, x.shape[-1]))
@@ -132,12 +132,12 @@ class Rows:
     return self._map(local, P(self._whole), P(self._part))(x)
 
   def join(self, x: jax.Array) -> jax.Array:
-    """The inverse of `split`."""
+    """Returns the inverse of `split`."""
     join = self._map(self._gather, P(self._part), P(self._whole))
     return join(x).reshape(*self.shape, x.shape[-1])
 
   def logits(self, weights: weights_lib.Weights, x: jax.Array) -> jax.Array:
-    """Logits [*shape, V] float32 of hidden states x [R, D].
+    """Returns logits [*shape, V] float32 of hidden states x [R, D].
 
     Raises:
       ValueError: the head is not in int8.

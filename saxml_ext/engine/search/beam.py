@@ -32,7 +32,7 @@ _NEVER = search.NEVER
 
 
 def length_norm(length: np.ndarray, penalty: float) -> np.ndarray:
-  """What a sum of log-probabilities is divided by; float64.
+  """Returns the divisors of sums of log-probabilities; float64.
 
   Args:
     length: any number of them; 0 is not one, and counts as 1.
@@ -67,7 +67,8 @@ def find_candidates(
 ) -> Candidates:
   """Returns the `count` best continuations, or all if there are fewer.
 
-  Of K rows the best C continuations are wanted, where a row's own best C would be
+  Of K rows the best C continuations are wanted, where a row's own best C would
+  be
   K times as many: with wide beams most of those are never looked at.
 
   Args:
@@ -116,7 +117,7 @@ class BeamRule(rule.Rule):
   """The search of groups with num_rows beams, or fewer."""
 
   def initial(self, options: search.Options, max_tokens: int) -> search.State:
-    """As `rule.Rule`; all but the first beam start out of reach."""
+    """Returns the first state: all but the first beam start out of reach."""
     state = super().initial(options, max_tokens)
     never = jnp.full_like(state.scores, _NEVER).at[:, 0].set(0.0)
     never = search.without(search.unused(options, self.num_rows), never)
@@ -168,7 +169,7 @@ class BeamRule(rule.Rule):
     kept: trace_lib.Kept,
     unused: jax.Array,
   ) -> jax.Array:
-    """[S] bool: the groups whose answers are these, after `length` tokens."""
+    """Returns the groups that have finished after `length` tokens, [S] bool."""
     stopping = options.early_stopping
     worst = jnp.where(unused, jnp.inf, kept.scores).min(1, keepdims=True)
     worst = jnp.where(kept.present, worst, _NEVER)
@@ -182,7 +183,7 @@ class BeamRule(rule.Rule):
   def _candidates(
     self, state: search.State, logits: jax.Array
   ) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
-    """The best continuations of the beams in use, [S, count] each.
+    """Returns the best continuations of the beams in use, [S, count] each.
 
     Returns:
       Sums, -inf of those that a narrower group does not look at; beams; tokens;

@@ -44,7 +44,7 @@ _LOST = search.LOST
 
 
 def length_norm(length: np.ndarray, alpha: float) -> np.ndarray:
-  """What a sum of log-probabilities is divided by; float64."""
+  """Returns the divisors of sums of log-probabilities; float64."""
   return ((np.asarray(length, np.float64) + 5) / 5) ** alpha
 
 
@@ -56,7 +56,7 @@ class PaxRule(rule.Rule):
   early_exit: bool = False
 
   def initial(self, options: search.Options, max_tokens: int) -> search.State:
-    """As `rule.Rule`; all but the first beam start out of reach."""
+    """Returns the first state: all but the first beam start out of reach."""
     state = super().initial(options, max_tokens)
     scores = jnp.arange(self.num_rows, dtype=jnp.float32) * search.NEVER
     scores = jnp.broadcast_to(scores, state.scores.shape)
@@ -119,7 +119,7 @@ class PaxRule(rule.Rule):
     return dataclasses.replace(state, kept=kept, finished=finished), chosen
 
   def _settled(self, state: search.State, unused: jax.Array) -> jax.Array:
-    """[S] bool: no running beam can change the hypotheses any more.
+    """Returns [S] bool: no running beam can change the hypotheses any more.
 
     Sums only fall, so a beam whose score with the largest divisor still to come
     stays below the worst hypothesis will not displace it.
@@ -138,7 +138,7 @@ class PaxRule(rule.Rule):
 def _likeliest_stop(
   state: search.State, logits: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-  """Logits of the likeliest stop ids, -inf if barred, and these; each [S, R]."""
+  """Returns the likeliest stop ids' logits, -inf if barred, and ids; [S, R]."""
   ids = state.options.stop_ids[:, None]
   # Where nothing is barred this is where there is no stop id.
   unfit = (search.barred(state) == state.options.stop_ids)[:, None]
@@ -153,7 +153,7 @@ def _likeliest_stop(
 def _keep_ended(
   state: search.State, ends: jax.Array, stops: jax.Array, unused: jax.Array
 ) -> trace_lib.Kept:
-  """The best of the hypotheses and of the beams, ended where they are.
+  """Returns the best of the hypotheses and of the beams, ended where they are.
 
   Args:
     state: before the step.

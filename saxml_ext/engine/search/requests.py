@@ -1,4 +1,4 @@
-"""Requests as the device programs read them, and answers as the owner gets them."""
+"""Converts requests for the device programs, and answers for their owner."""
 
 from collections.abc import Sequence
 import secrets
@@ -17,7 +17,7 @@ from saxml_ext.engine.search import trace as trace_lib
 def options(
   requests: Sequence[request_lib.Request], engine: config_lib.EngineConfig
 ) -> search.Options:
-  """The options of checked requests, one row each."""
+  """Returns the options of checked requests, one row each."""
   settled = [request_lib.with_defaults(r, engine) for r in requests]
   stop_ids = np.full(
     (len(settled), engine.max_stop_ids), search.NO_TOKEN, np.int32
@@ -55,7 +55,7 @@ def length_norm(
   engine: config_lib.EngineConfig,
   length: np.ndarray,
 ) -> np.ndarray:
-  """What a sum of log-probabilities is divided by at these lengths; float64.
+  """Returns the divisors of sums of log-probabilities at lengths; float64.
 
   1 for samples, which are ranked by their probability alone.
   """
@@ -80,7 +80,7 @@ def result(
   kept: trace_lib.Kept,
   trace: trace_lib.Trace,
 ) -> request_lib.Result:
-  """The answers to a request.
+  """Returns the answers to a request.
 
   Args:
     request: that was decoded.
@@ -109,7 +109,7 @@ def result(
 def progress(
   request: request_lib.Settled, stream: streams.Stream
 ) -> request_lib.Progress:
-  """What is certain of the answers to a request."""
+  """Returns the certain beginnings of the answers to a request."""
   return request_lib.Progress(
     tuple(
       request_lib.Partial(
@@ -126,7 +126,7 @@ def progress(
 def _logprobs(
   request: request_lib.Settled, path: trace_lib.Path
 ) -> tuple[np.ndarray | None, request_lib.Alternatives | None]:
-  """What a request wants to know of its tokens' log-probabilities."""
+  """Returns the log-probabilities of tokens that a request asks for."""
   if request.logprobs is None:
     return None, None
   if not request.logprobs or path.alternatives is None:

@@ -1,4 +1,4 @@
-"""How one decode step changes searches: the base of all rules, and their mix."""
+"""Changes searches by one decode step: the base of all rules, and their mix."""
 
 import abc
 import dataclasses
@@ -12,7 +12,7 @@ from saxml_ext.engine.search import trace as trace_lib
 
 @dataclasses.dataclass(frozen=True)
 class Rule(abc.ABC):
-  """How a decode step changes the searches.
+  """The rule by which a decode step changes the searches.
 
   Attributes:
     num_rows: K.
@@ -23,7 +23,7 @@ class Rule(abc.ABC):
   max_logprobs: int = dataclasses.field(default=0, kw_only=True)
 
   def initial(self, options: search.Options, max_tokens: int) -> search.State:
-    """State before the first token."""
+    """Returns the state before the first token."""
     return _initial(options, self.num_rows, max_tokens, self.max_logprobs)
 
   @abc.abstractmethod
@@ -129,7 +129,7 @@ class MixedRule(Rule):
 def _initial(
   options: search.Options, rows: int, max_tokens: int, max_logprobs: int
 ) -> search.State:
-  """State before the first token: nothing chosen, nothing kept."""
+  """Returns the state before the first token: nothing chosen, nothing kept."""
   slots = options.min_new.shape[0]
   zeros = jnp.zeros((slots, rows), jnp.int32)
   return search.State(
@@ -154,7 +154,7 @@ def _initial(
 def _alternatives(
   state: search.State, logits: jax.Array, count: int, live: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-  """The likeliest tokens [S, R, A], barred or not, and log-probabilities.
+  """Returns the likeliest tokens [S, R, A] and their log-probabilities.
 
   Zeros if no group that is `live` wants to know.
   """

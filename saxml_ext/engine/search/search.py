@@ -38,7 +38,7 @@ EARLY_STOPPING = {False: 0, True: 1, 'never': 2}
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Options:
-  """What requests may ask for, one row per request.
+  """The options that requests may set, one row per request.
 
   Attributes:
     min_new: [S] int32, no stop id is chosen before this many tokens.
@@ -103,7 +103,7 @@ class State:
 def options_like(
   slots: int, max_stop_ids: int, max_new: int, rows: int = 1
 ) -> Options:
-  """Options of `slots` groups that have no request."""
+  """Returns the options of `slots` groups that have no request."""
   zero = jnp.zeros((slots,), jnp.int32)
   return Options(
     min_new=zero,
@@ -122,7 +122,7 @@ def options_like(
 
 
 def freeze(live: jax.Array, new: State, old: State) -> State:
-  """`new` where live [S] is True, `old` elsewhere.
+  """Returns `new` where live [S] is True, `old` elsewhere.
 
   Of the trace `new` throughout: what was added lies behind all that an answer
   of a finished group is made of.
@@ -135,19 +135,19 @@ def freeze(live: jax.Array, new: State, old: State) -> State:
 
 
 def unused(options: Options, rows: int) -> jax.Array:
-  """Which of K rows the groups have too many; [S, K] bool."""
+  """Returns the rows beyond those that each group uses; [S, K] bool."""
   return jnp.arange(rows) >= options.rows[:, None]
 
 
 def without(these: jax.Array, scores: jax.Array) -> jax.Array:
-  """Scores [S, n] with those of `these` [S, n] below all others."""
+  """Returns scores [S, n] with those of `these` [S, n] below all others."""
   return jnp.where(these, -jnp.inf, scores)
 
 
 def keep_best(
   old: trace_lib.Kept, new: trace_lib.Kept, unused: jax.Array
 ) -> trace_lib.Kept:
-  """The best K of old and new answers, of equals the old ones first.
+  """Returns the best K of old and new answers, of equals the old ones first.
 
   Args:
     old: [S, K], the best first.
@@ -161,7 +161,7 @@ def keep_best(
 
 
 def norm_at(options: Options, length: jax.Array) -> jax.Array:
-  """The divisors of scores at lengths [S] or [S, n]; [S, 1] or [S, n].
+  """Returns the divisors of scores at lengths [S] or [S, n]; [S, 1] or [S, n].
 
   Of lengths above M, where groups have finished, it is that of M.
   """
@@ -170,18 +170,18 @@ def norm_at(options: Options, length: jax.Array) -> jax.Array:
 
 
 def is_stop(options: Options, tokens: jax.Array) -> jax.Array:
-  """Whether tokens [S, n] are stop ids of their group; [S, n] bool."""
+  """Returns whether tokens [S, n] are stop ids of their group; [S, n] bool."""
   return (tokens[..., None] == options.stop_ids[:, None]).any(-1)
 
 
 def barred(state: State) -> jax.Array:
-  """Stop ids [S, E] int32 of groups that must go on; else NO_TOKEN."""
+  """Returns stop ids [S, E] int32 of groups that must go on; else NO_TOKEN."""
   early = (state.step < state.options.min_new)[:, None]
   return jnp.where(early, state.options.stop_ids, NO_TOKEN)
 
 
 def bar_stops(state: State, logits: jax.Array) -> jax.Array:
-  """Logits [S, R, V] without the stop ids of groups that must go on."""
+  """Returns logits [S, R, V] without the stop ids of groups that must go on."""
   token = jnp.arange(logits.shape[-1])
   return jnp.where(
     (token == barred(state)[:, :, None]).any(1)[:, None], -jnp.inf, logits
@@ -189,7 +189,7 @@ def bar_stops(state: State, logits: jax.Array) -> jax.Array:
 
 
 def log_total(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
-  """Peak and logarithm of sum(exp(logits - peak)), both [..., 1].
+  """Returns the peak and log(sum(exp(logits - peak))), both [..., 1].
 
   `(x - peak) - log_total` is x's log-probability, rounded as transformers'.
   """
@@ -198,7 +198,7 @@ def log_total(logits: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def top_k(x: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
-  """The k largest of each row of x [R, V], ties to the lower index.
+  """Returns the k largest of each row of x [R, V], ties to the lower index.
 
   The largest of each block of a row are found first; the k best blocks hold
   the k best elements. What is left over behind the last whole block competes
@@ -240,7 +240,7 @@ class Likeliest(NamedTuple):
 def likeliest(
   state: State, logits: jax.Array, count: int, bar: bool = True
 ) -> Likeliest:
-  """The `count` likeliest tokens by logits [S, R, V].
+  """Returns the `count` likeliest tokens by logits [S, R, V].
 
   With `bar` false, of all tokens, barred or not.
 
@@ -269,6 +269,6 @@ def likeliest(
 
 
 def take(x: jax.Array, indices: jax.Array) -> jax.Array:
-  """x[s, indices[s, i]] for x [S, n, ...]."""
+  """Returns x[s, indices[s, i]] for x [S, n, ...]."""
   indices = indices.reshape(indices.shape + (1,) * (x.ndim - 2))
   return jnp.take_along_axis(x, indices, 1)

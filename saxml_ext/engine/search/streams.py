@@ -1,4 +1,4 @@
-"""What is certain of answers that are still being searched for.
+"""Finds the certain beginnings of answers that are still being searched for.
 
 A device program tells what each group chose in its newest steps, see `news`;
 `Stream` puts that together for one request. What it has told stays true: each
@@ -13,8 +13,8 @@ share from which the best answer may still come:
   the largest divisor that is still to come, which is the next one or that of
   the longest answer.
 
-Rows that are left out can only continue as such, and a new best hypothesis comes
-from a row that is not: the common beginning never gets shorter.
+Rows that are left out can only continue as such, and a new best hypothesis
+comes from a row that is not: the common beginning never gets shorter.
 """
 
 from typing import Any, NamedTuple
@@ -28,7 +28,7 @@ from saxml_ext.engine.search import trace as trace_lib
 
 
 class News(NamedTuple):
-  """How far the searches of S groups have come; [S, ...] or of one group [...].
+  """The progress of the searches of S groups; [S, ...] or of one group [...].
 
   Attributes:
     step: [S] int32, tokens generated so far.
@@ -107,7 +107,7 @@ class _Row:
 
 
 class Stream:
-  """What is certain of the answer, or answers, of one request."""
+  """The certain beginnings of the answer, or answers, of one request."""
 
   def __init__(self, rows: int, sampled: bool):
     """Nothing is certain yet.
@@ -143,7 +143,7 @@ class Stream:
       self._agree(said)
 
   def paths(self) -> tuple[tuple[trace_lib.Path, bool], ...]:
-    """Of the beams their one row, of samples each; and whether it has ended."""
+    """Returns (path, finished) pairs: one for beams, or one per sample."""
     return tuple((row.path(), row.finished) for row in self._rows)
 
   def _draw(self, kept: trace_lib.Kept) -> None:

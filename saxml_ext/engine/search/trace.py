@@ -1,4 +1,4 @@
-"""What the rows of a search have chosen, written down step by step.
+"""Records the choices of a search's rows, step by step.
 
 Beams change places at every step. Were their tokens moved with them, a step
 would cost the more the longer answers may get. Instead each step writes down
@@ -14,7 +14,7 @@ import numpy as np
 
 
 class Trace(NamedTuple):
-  """What the rows of S groups chose at each of M steps.
+  """The choices of the rows of S groups at each of M steps.
 
   Attributes:
     tokens: [S, M, K] int32, the token of each row.
@@ -32,7 +32,7 @@ class Trace(NamedTuple):
 
 
 class Chosen(NamedTuple):
-  """What running rows have become at a step: [S, K] each, as in `Trace`."""
+  """The choices of running rows at one step: [S, K] each, as in `Trace`."""
 
   tokens: jax.Array
   parents: jax.Array
@@ -72,7 +72,7 @@ class Path(NamedTuple):
 
 
 def empty(slots: int, steps: int, rows: int, max_logprobs: int) -> Trace:
-  """Nothing written yet. max_logprobs: A."""
+  """Returns a trace with nothing written yet. max_logprobs: A."""
   history = jnp.zeros((slots, steps, rows), jnp.int32)
   alternatives = None
   if max_logprobs:
@@ -87,7 +87,7 @@ def write(
   chosen: Chosen,
   alternatives: tuple[jax.Array, jax.Array] | None,
 ) -> Trace:
-  """The trace with one more step.
+  """Returns the trace with one more step.
 
   Args:
     trace: as it was.
@@ -105,7 +105,7 @@ def write(
 
 
 def rows_of(parents: np.ndarray, last: int, row: int, first: int = 0) -> list:
-  """The rows whose choices at steps first to last lead to a row.
+  """Returns the rows whose choices at steps first to last lead to a row.
 
   Args:
     parents: [M, K] int32 of one group.
@@ -124,7 +124,7 @@ def rows_of(parents: np.ndarray, last: int, row: int, first: int = 0) -> list:
 
 
 def path(trace: Trace, kept: Kept, index: int) -> Path:
-  """The tokens of an answer of one group, whose leading axis S is not there."""
+  """Returns an answer of one group, whose leading axis S is left out."""
   last = int(kept.lengths[index]) - 1
   rows = rows_of(trace.parents, last - 1, int(kept.rows[index]))
   # Alternatives are those of the row that a token continues.
@@ -137,6 +137,6 @@ def path(trace: Trace, kept: Kept, index: int) -> Path:
 
 
 def pick(history: np.ndarray, rows: list, first: int = 0) -> np.ndarray:
-  """history[first + i, rows[i]] of [M, K, ...]; [len(rows), ...]."""
+  """Returns history[first + i, rows[i]] of [M, K, ...]; [len(rows), ...]."""
   steps = np.arange(first, first + len(rows))
   return history[steps, np.asarray(rows, np.int64)]

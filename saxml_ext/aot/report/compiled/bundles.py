@@ -4,8 +4,8 @@ XLA has no estimate of a kernel's cycles. libtpu writes its final code, a bundle
 a line, where LIBTPU_INIT_ARGS has "--xla_jf_dump_to=DIR
 --xla_jf_dump_llo_text=true"; a bundle takes a cycle unless it waits. Code of a
 loop is counted apart from the rest, and parts of it that a branch skips apart
-from those that every trip runs, largest first. Only callers that know the kernel
-can say which of them a trip runs.
+from those that every trip runs, largest first. Only callers that know the
+kernel can say which of them a trip runs.
 
 Dumps hold all operations' code in every state of compilation: a gigabyte for a
 decode program. Compile a kernel alone.
@@ -47,8 +47,8 @@ class Kernel:
 
   Attributes:
     loops: The loops, in order.
-    depths: The bundles outside of loops, in loops, in loops within these, and so
-      on; those that a branch may skip included.
+    depths: The bundles outside of loops, in loops, in loops within these, and
+      so on; those that a branch may skip included.
   """
 
   loops: tuple[Loop, ...]
@@ -65,7 +65,7 @@ class _Bundle(NamedTuple):
 
 
 def read(directory: pathlib.Path) -> Mapping[str, Kernel]:
-  """Returns kernels by name, numbers at the end left out; the last dump of each.
+  """Returns kernels by name without final numbers; the last dump of each.
 
   Raises:
     ValueError: The directory has no dumped code.
@@ -104,8 +104,8 @@ def of_decode_attention(code: Kernel) -> tuple[int, int, int]:
   loop = max(code.loops, key=lambda x: x.common + sum(x.skippable))
   if len(loop.skippable) < 2:
     raise ValueError(
-      f"decode attention's loop has parts {loop.skippable} that it may skip; two"
-      ' are expected, for prompts and suffixes.'
+      f"decode attention's loop has parts {loop.skippable} that it may skip;"
+      ' two are expected, for prompts and suffixes.'
     )
   prompt, suffix = (loop.common + part for part in loop.skippable[:2])
   return code.depths[0], prompt, suffix

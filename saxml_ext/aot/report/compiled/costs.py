@@ -51,8 +51,8 @@ class Block:
   """The work of a kernel for each block of keys that a slot has.
 
   Attributes:
-    suffix: True if the keys are of a suffix, which has each beam's own; False if
-      they are of a prompt.
+    suffix: True if the keys are of a suffix, which has each beam's own; False
+      if they are of a prompt.
     keys: The keys of a block, all of which are computed.
     chunk: The keys that are read together. Of a last block that is not full,
       only the chunks with keys are read.

@@ -119,7 +119,7 @@ def _calls() -> Iterator[tuple]:
 
 
 def _decode_attention(heads: int, kv_dtype: str) -> tuple:
-  """Returns a function that calls decode attention, and its arguments' shapes."""
+  """Returns a function that calls decode attention, and shapes to call it."""
 
   def parts(*dims: int) -> list[tuple]:
     values = ((1, _SLOTS, heads, *dims), jnp.dtype(kv_dtype))
@@ -147,7 +147,7 @@ def _decode_attention(heads: int, kv_dtype: str) -> tuple:
 
 
 def _called(text: str) -> tuple[str, str]:
-  """Returns the name of the one kernel that a program calls, and its code's key."""
+  """Returns the name of the one kernel that a program calls, and its key."""
   calls = []
 
   def seen(i: hlo_text.Instruction, within: hlo_text.Computation, _) -> None:

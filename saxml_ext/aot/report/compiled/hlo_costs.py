@@ -78,8 +78,8 @@ def read(
   Args:
     text: The optimized HLO, as of `jax.stages.Compiled.as_text()`.
     memory: The memory, as of `costs.Program`.
-    describe: Returns the cost of a call of a Pallas kernel; None: not known, all
-      of its operands are taken to be read once.
+    describe: Returns the cost of a call of a Pallas kernel; None: not known,
+      all of its operands are taken to be read once.
 
   Raises:
     ValueError: It is no HLO module, or has more than one data-dependent loop.
@@ -300,7 +300,7 @@ def _exchange(i: hlo_text.Instruction, kind: str) -> costs.Collective:
 
 
 def group_size(attributes: str) -> int:
-  """Returns the devices in each group of a collective, in any notation of XLA's.
+  """Returns the devices in each group of a collective, in any notation.
 
   `{{0,1},{2,3}}`, `[2,2]<=[4]` and `mesh['x'=1,'y'=4] {'y'}` are of 2, 2 and 4;
   the last may have the order of devices too, before its axes.

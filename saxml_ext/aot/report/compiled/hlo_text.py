@@ -1,4 +1,4 @@
-"""Parses the text of an optimized HLO module, and counts the bytes that it moves.
+"""Parses the text of an optimized HLO module, and counts the bytes it moves.
 
 XLA gives its compiled programs only as text (`Compiled.as_text()`).
 `hlo_costs.py` adds up what is read off that: names, shapes, where each array
@@ -122,7 +122,7 @@ class Module:
   entry: str
 
   def callee(self, i: Instruction) -> Computation:
-    """Returns the computation of a fusion; an empty one for other operations."""
+    """Returns the computation of a fusion; an empty one for others."""
     names = i.called.get('calls')
     return self.computations[names[0]] if names else {}
 
@@ -204,7 +204,7 @@ def _end(text: str) -> int:
 
 
 def kernel_name(i: Instruction) -> str:
-  """Returns the name of a Pallas kernel: its place in the program ends in it."""
+  """Returns the name of a Pallas kernel: the end of its place."""
   place = i.text(r'op_name="([^"]*)"') or i.name
   return place.removesuffix('/pallas_call').rsplit('/', 1)[-1]
 
@@ -281,7 +281,7 @@ def _share_written(callee: Computation) -> float:
 
 
 def moved(i: Instruction, within: Computation) -> float:
-  """Returns the bytes of an operation without an estimate, wherever they lie."""
+  """Returns the bytes of an operation without an estimate, in any memory."""
   if not any(array.dims for array in i.arrays):
     return 0  # Done by the scalar unit, beside the rest.
   target = i.text(r'custom_call_target="(\w+)')

@@ -6,8 +6,8 @@ their bundles are those of a step times the steps.
 
 Decode attention, `attend_beams`, goes through a list of blocks of keys whose
 length depends on the requests. Its operands' shapes give the bytes and the
-number of keys of a block. Each trip of its loop runs a common part, and the part
-that handles a prompt's block or a suffix's.
+number of keys of a block. Each trip of its loop runs a common part, and the
+part that handles a prompt's block or a suffix's.
 
 Bundles were counted once, in code that libtpu makes of the kernels alone
 (`count_bundles.py`), and are kept beside this module.

@@ -1,4 +1,4 @@
-"""Which blocks of KV a decode step reads, as a list that a kernel goes through.
+"""Lists the blocks of KV that a decode step reads, for a kernel to go through.
 
 XLA's shapes are fixed when it compiles, the lengths of requests are not. So the
 kernel loops over a list of variable length, an item for each block that is
@@ -55,7 +55,7 @@ def plan(
   prompt_length: int,
   blocks: Blocks,
 ) -> Work:
-  """The work of a decode step.
+  """Returns the work of a decode step.
 
   Args:
     reach: as of `Work`.

@@ -29,7 +29,7 @@ _MASKED = np.float32(-1e30)
 
 
 class Attended(NamedTuple):
-  """What `attend` returns.
+  """The result of `attend`.
 
   mixed [B, T, N * H] bfloat16: values weighted by attention.
   keys [B, N, H, T] and values [B, N, T, H]: int8, or bfloat16.
@@ -44,7 +44,7 @@ class Attended(NamedTuple):
 
 
 def fits(head_dim: int, kv_dtype: str) -> bool:
-  """Whether `attend` takes heads of this width, and KV of this type."""
+  """Returns True if `attend` takes heads of this width, and KV of this type."""
   return head_dim % logical.TILE == 0 and kv_dtype in ('int8', 'bfloat16')
 
 
@@ -60,8 +60,8 @@ def attend(
 
   Args:
     qkv: [B, T, N * 3 * H] bfloat16, not rotated; T is a multiple of TILE.
-    sin, cos: [T, rotary_dim / 2] of `components.rotary_table`; rotary_dim at most 128 if
-      H is more.
+    sin, cos: [T, rotary_dim / 2] of `components.rotary_table`; rotary_dim at
+      most 128 if H is more.
     head_dim: H.
     kv_dtype: "int8" or "bfloat16".
     interpret: runs it as plain operations, on any platform.
