@@ -45,7 +45,9 @@ _SHOWN = 3
 def _run_layer(
   layer: weights_lib.Layer, config: config_lib.ModelConfig, x: jax.Array
 ) -> tuple[jax.Array, model_lib.Taps]:
-  rotations = components.rotary_table(x.shape[1], config.rotary_dim, config.rotary_base)
+  rotations = components.rotary_table(
+    x.shape[1], config.rotary_dim, config.rotary_base
+  )
   x, taps = model_lib.run_layer(layer, config, x, rotations)
   mixed = taps.mixed.transpose(0, 2, 1, 3).reshape(*x.shape[:2], -1)
   return x, taps._replace(mixed=mixed)
