@@ -107,10 +107,10 @@ def _normalize(epsilon: float, x, norm_scale, norm_bias, codes, scale) -> None:
 
 
 def _write(rows: jax.Array, codes, scale) -> None:
-  values, scales = quantized(rows, 1)
-  codes[...] = values.astype(jnp.int8)
+  peak = jnp.abs(rows).max(1, keepdims=True)
+  codes[...] = jnp.round(rows * _inverse_scale(peak)).astype(jnp.int8)
   # A column of a register, put in a row of one.
-  column = jnp.broadcast_to(scales, (rows.shape[0], _ROWS))
+  column = jnp.broadcast_to(peak * (1 / LARGEST), (rows.shape[0], _ROWS))
   scale[...] = column.T[:1]
 
 
@@ -120,9 +120,12 @@ def quantized(x: jax.Array, axis: int) -> tuple[jax.Array, jax.Array]:
   A kernel calls it; `quant.quantize_along` does the same elsewhere.
   """
   peak = jnp.abs(x).max(axis, keepdims=True)
+  return jnp.round(x * _inverse_scale(peak)), peak * (1 / LARGEST)
+
+
+def _inverse_scale(peak: jax.Array) -> jax.Array:
   large = peak > _NEGLIGIBLE
-  inverse = jnp.where(large, LARGEST / jnp.where(large, peak, 1), 0)
-  return jnp.round(x * inverse), peak * (1 / LARGEST)
+  return jnp.where(large, LARGEST / jnp.where(large, peak, 1), 0)
 
 
 def product(x: Codes, values: jax.Array, scale: jax.Array) -> jax.Array:
