@@ -16,19 +16,9 @@ from saxml_ext.pax import metadata
 
 # What praxis' layers have variables of. Anything else (NumPy objects, strings,
 # structures) is no weight and is refused before tensorstore sees it.
-_DTYPES = (
-  'float32',
-  'float16',
-  'bfloat16',
-  'float64',
-  'int8',
-  'uint8',
-  'int16',
-  'int32',
-  'int64',
-  'uint32',
-  'bool',
-  'int4',
+_DTYPES = tuple(
+  'float32 float16 bfloat16 float64 int8 uint8 int16 int32 int64 uint32 bool'
+  ' int4'.split()
 )
 # No variable of any GPT-J comes near it; a forged shape goes beyond it.
 _MAX_BYTES = 1 << 36
@@ -39,6 +29,7 @@ _OCDBT_MANIFEST = 'manifest.ocdbt'
 
 
 def is_ocdbt(state_dir: str) -> bool:
+  """Returns True if the arrays lie in one OCDBT database."""
   return storage.exists(f'{state_dir}/{_OCDBT_MANIFEST}')
 
 
@@ -54,7 +45,7 @@ def _kvstore(state_dir: str, name: str = '') -> dict[str, Any]:
 
 
 def list_names(state_dir: str) -> set[str]:
-  """Names of the arrays in the `state` directory, in either layout."""
+  """Returns the names of the arrays in `state`, in either layout."""
   if is_ocdbt(state_dir):
     kvstore = ts.KvStore.open(_kvstore(state_dir)).result()
     keys = [key.decode('utf-8') for key in kvstore.list().result()]
