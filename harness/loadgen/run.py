@@ -22,7 +22,9 @@ _MARK = '::run:: '
 _S = TypeVar('_S')
 
 
-class Samples(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Samples(  # type: ignore[call-arg]
+  msgspec.Struct, frozen=True, forbid_unknown_fields=True
+):
   """The samples that LoadGen draws from.
 
   Attributes:
@@ -40,7 +42,9 @@ class Samples(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
   sample_count: int = 0
 
 
-class Run(msgspec.Struct, Generic[_S], frozen=True, forbid_unknown_fields=True):
+class Run(  # type: ignore[call-arg]
+  msgspec.Struct, Generic[_S], frozen=True, forbid_unknown_fields=True
+):
   """The specification of a run.
 
   Attributes:
@@ -92,7 +96,7 @@ def read(path: str, system: type[_S] | Any) -> Run[_S]:
   return files.read_json(path, Run[system])  # type: ignore[valid-type]
 
 
-class RunStatus(msgspec.Struct, frozen=True):
+class RunStatus(msgspec.Struct, frozen=True):  # type: ignore[call-arg]
   """The state of a run.
 
   Attributes:

@@ -23,7 +23,7 @@ from saxml_ext.common import grpc_util
 _NAME_SECS = 10.0
 
 
-class Nodes(
+class Nodes(  # type: ignore[call-arg]
   msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag='network'
 ):
   """The nodes of a system.

@@ -98,7 +98,7 @@ class System(Protocol):
     """
 
 
-class _Settings(
+class _Settings(  # type: ignore[call-arg]
   msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag=str.lower
 ):
   """The base of systems. In run.json their class is in the field "type"."""
