@@ -80,7 +80,7 @@ def read_preset(name: str) -> Preset:
       f'no system {name!r} is known; choose one of {", ".join(preset_names())},'
       ' or give --system_description=FILE'
     )
-  preset = files_lib.read_json(_PRESETS / f'{name}.json', Preset)
+  preset: Preset = files_lib.read_json(_PRESETS / f'{name}.json', Preset)
   fields.check(preset.values)
   return preset
 

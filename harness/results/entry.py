@@ -189,7 +189,7 @@ def read(directory: str) -> Entry:
   """
   path = os.path.join(directory, FILE)
   try:
-    record = files.read_json(path, dict[str, Any])
+    record: dict[str, Any] = files.read_json(path, dict[str, Any])
     version = record['format']
   except (KeyError, ValueError) as error:
     raise ValueError(f'{path} is no result of the harness: {error!r}') from (

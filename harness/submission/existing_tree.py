@@ -28,7 +28,6 @@ from harness.submission.content import log_files
 from saxml_ext.common import files
 
 _SCENARIOS = {each.lower(): each for each in rounds.SCENARIOS}
-_json = functools.partial(files.read_json, kind=dict[str, Any])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -299,3 +298,7 @@ def _unlike(result: TreeResult, job: job_result.JobResult) -> Iterator[str]:
     found = pathlib.Path(path)
     if not found.is_file() or found.read_bytes() != expected:
       yield f'{found} is not what {job.directory} holds; make the tree anew'
+
+
+def _json(path: pathlib.Path) -> dict[str, Any]:
+  return files.read_json(path, dict[str, Any])

@@ -93,7 +93,7 @@ def read_measurements(path: pathlib.Path) -> dict[str, Any]:
     OSError: The file cannot be read.
     ValueError: It is no JSON object of KEYS.
   """
-  record = files.read_json(path, dict[str, Any])
+  record: dict[str, Any] = files.read_json(path, dict[str, Any])
   if not set(record) <= set(KEYS):
     raise ValueError(f'{path} must hold a JSON object of {", ".join(KEYS)}')
   return record

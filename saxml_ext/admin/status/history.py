@@ -9,6 +9,7 @@ import collections
 from collections.abc import Callable, Iterable
 import dataclasses
 import time
+from typing import Any
 
 from saxml_ext.admin import controller as controller_lib
 from saxml_ext.admin.modelet import modelets
@@ -60,10 +61,11 @@ class Sample:
 
 def total(figures: Iterable[Figures]) -> Figures:
   """Those of several servers or models together."""
-  found = [vars(each).values() for each in figures] or [()]
-  values = {}
-  for field, column in zip(dataclasses.fields(Figures), zip(*found)):
-    known = [value for value in column if value is not None]
+  found = list(figures)
+  values: dict[str, Any] = {}
+  for field in dataclasses.fields(Figures):
+    each = (getattr(one, field.name) for one in found)
+    known = [value for value in each if value is not None]
     largest = field.name in ('p50', 'p99')
     values[field.name] = max(known, default=None) if largest else sum(known)
   return Figures(**values)

@@ -33,7 +33,7 @@ class CellCollector(registry.Collector):
     """Yields all metrics, as prometheus_client wants them."""
     controller = self._controller()
     leads = controller is not None and self._election.is_valid()
-    values = [
+    values: list[tuple[str, str, float]] = [
       ('leads', 'Whether this admin server leads its cell.', int(leads)),
       (
         'epoch',
