@@ -39,8 +39,11 @@ def _replaces(call: ast.Call) -> bool:
     return name in _CALLS[module] or (name == 'NamedTemporaryFile' and kept)
   if module in ('copy', 'dataclasses'):
     return False
-  # Methods of pathlib.Path. Those of strings and dates take other arguments.
-  return name in ('rename', 'replace') and len(call.args) == 1
+  # Methods of pathlib.Path. Those of strings and dates take other arguments, and
+  # msgspec's names the fields that it changes.
+  if name not in ('rename', 'replace'):
+    return False
+  return len(call.args) == 1 and not call.keywords
 
 
 class WritersTest(absltest.TestCase):
