@@ -157,6 +157,9 @@ class Progress(state.Key):
 
 Key = state.Key
 
+# The message with which XLA refuses to run a program that lacks a function.
+_INCOMPLETE = 'NOT_FOUND: Function'
+
 # Gives a program that was compiled before; None where there is none.
 Ready = Callable[[Key, Signature], Callable | None]
 
@@ -236,7 +239,16 @@ class Executables:
 
   def __call__(self, key: Key, *args):
     """Runs a program with the weights and more arguments."""
-    return self._get(key)(self._weights, *args)
+    program = self._get(key)
+    try:
+      return program(self._weights, *args)
+    except jax.errors.JaxRuntimeError as e:
+      if key in self._compiled or _INCOMPLETE not in str(e):
+        raise
+    # XLA for CPU (jaxlib 0.10) can serialize a program without all of its
+    # functions, which shows at the first call.
+    self._programs[key] = self._compile(key)
+    return self._programs[key](self._weights, *args)
 
   def prepare_all(self, progress: Callable[[str], None] | None = None) -> None:
     """Takes or compiles every program, two at a time.

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from saxml_ext.engine import config as config_lib
+from saxml_ext.engine import executables
 from saxml_ext.engine import request as request_lib
 from saxml_ext.engine import runner as runner_lib
 from saxml_ext.engine import sharding
@@ -342,6 +343,26 @@ class RunnerTest(parameterized.TestCase):
     runner.release(0)
     with self.assertRaisesRegex(ValueError, '39 tokens; at most 38'):
       runner.score(np.ones(20, int), np.ones(19, int))
+
+
+class IncompleteProgramTest(absltest.TestCase):
+  def test_a_program_without_a_function_is_compiled_anew(self):
+    def ready(key, signature):
+      del signature
+      if not isinstance(key, executables.EmptyState):
+        return None
+
+      def incomplete(*args):
+        raise jax.errors.JaxRuntimeError(
+          'NOT_FOUND: Function wrapped_broadcast.10 not found (type id: 1)'
+        )
+
+      return incomplete
+
+    engine = config_lib.EngineConfig(num_slots=2, decode_widths=(2,), **_ENGINE)
+    weights = weights_lib.from_pax(random_model.variables(_MODEL), _MODEL)
+    runner = runner_lib.Runner(weights, _MODEL, engine, ready=ready)
+    self.assertEqual(runner.num_slots, engine.num_slots)
 
 
 if __name__ == '__main__':
