@@ -81,7 +81,7 @@ class _Variables(Mapping):
       return None
     tensor = self._source.checkpoint.read(variable.sources[0])
     if variable.vocab_axis is not None:
-      tensor = tensor[: self._source.shape.vocab_size]
+      tensor = tensor[: self._source.config.vocab_size]
     (view,) = variable.pieces([tensor], 0, variable.shape[0])
     return view if view.dtype == np.float32 else None
 

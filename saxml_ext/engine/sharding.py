@@ -152,14 +152,16 @@ def pad(
 def _pad_heads(layer: weights_lib.Layer, parts: int) -> weights_lib.Layer:
   """Returns a layer, or the stack of all, with its heads padded."""
   qkv, post, bias = layer.qkv, layer.post, layer.qkv_bias
-  quantized = isinstance(qkv, quant.QuantizedArray)
-  dims = qkv.scale.shape if quantized else qkv.shape[:-1]
+  if isinstance(qkv, quant.QuantizedArray):
+    dims = qkv.scale.shape
+  else:
+    dims = qkv.shape[:-1]
   *leading, heads, rows, width = dims
   missing = -heads % parts
   if not missing:
     return layer
   at = len(leading)
-  if quantized:
+  if isinstance(qkv, quant.QuantizedArray):
     codes = _fill(qkv.values, at, missing * rows * width)
     scale = _fill(qkv.scale, at, missing)
     qkv = dataclasses.replace(qkv, values=codes, scale=scale)

@@ -246,8 +246,14 @@ def _row(
   **more: Any,
 ) -> Variable:
   """Returns a variable whose axes are words of one text."""
-  words = (tuple(text.split()) for text in (axes, contracted, kept))
-  return Variable(name, field, *words, **more)
+  return Variable(
+    name,
+    field,
+    tuple(axes.split()),
+    tuple(contracted.split()),
+    tuple(kept.split()),
+    **more,
+  )
 
 
 def _layer(
