@@ -97,8 +97,9 @@ def flags(target: Target) -> set[str]:
 
   Programs that take dashes for underscores have both spellings.
   """
-  sources = target.attributes.get('srcs', [])
-  main = target.attributes.get('main', sources[0] if sources else '')
+  # A test without sources has the module of its name: see py_test.bzl.
+  sources = target.attributes.get('srcs', [f'{target.attributes["name"]}.py'])
+  main = target.attributes.get('main', sources[0])
   todo: list[pathlib.PurePath] = [pathlib.PurePath(target.package, main)]
   seen, found = set(), set()
   while todo:
