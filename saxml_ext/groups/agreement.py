@@ -1,4 +1,4 @@
-"""Whether all processes of a group have prepared the same model."""
+"""Checks that all processes of a group have prepared the same model."""
 
 from collections.abc import Mapping
 from typing import TypeAlias
@@ -10,7 +10,7 @@ from saxml_ext.common import errors
 from saxml_ext.groups import group_engine
 from saxml_ext.protobuf import group_pb2
 
-# The identity of what a process has prepared, or why it could not.
+# The identity of the prepared model, or the error if it cannot be prepared.
 Outcome: TypeAlias = Mapping[str, str] | errors.SaxError
 
 _ABSENT = 'nothing'
@@ -18,7 +18,7 @@ _CODES = {code.value[0]: code for code in grpc.StatusCode}
 
 
 def outcome_of(answer: group_pb2.Answer) -> Outcome:
-  """What a follower answered to a `load` entry."""
+  """Returns the outcome in a follower's answer to a `load` entry."""
   if answer.HasField('failure'):
     failure = answer.failure
     code = _CODES.get(failure.code, grpc.StatusCode.UNKNOWN)
@@ -27,18 +27,18 @@ def outcome_of(answer: group_pb2.Answer) -> Outcome:
 
 
 def log(model_path: str, error: errors.SaxError, cause: Exception) -> None:
-  """Logs why a model could not be prepared here."""
+  """Logs the reason why this process could not prepare a model."""
   logging.error(
     'group: preparing %s failed: %s',
     model_path,
     error.message,
-    # What is wrong with the request is in the message already.
+    # The message alone explains an invalid request, without a traceback.
     exc_info=None if error is cause else cause,
   )
 
 
 def failure_of(load: int, error: errors.SaxError) -> group_pb2.Answer:
-  """The answer of a follower that could not prepare a model."""
+  """Returns the answer of a follower that could not prepare a model."""
   return group_pb2.Answer(
     failure=group_pb2.Failure(
       load=load, code=error.code.value[0], text=error.message
@@ -49,10 +49,10 @@ def failure_of(load: int, error: errors.SaxError) -> group_pb2.Answer:
 def problem(
   outcomes: Mapping[group_engine.Host, Outcome],
 ) -> errors.SaxError | None:
-  """What keeps a model from being started; None if nothing does.
+  """Returns the error that keeps a model from starting, or None.
 
   Args:
-    outcomes: of every process.
+    outcomes: The outcome of every process.
   """
   failed = {
     host: outcome
@@ -84,7 +84,7 @@ def problem(
 def _difference(
   name: str, identities: Mapping[group_engine.Host, Mapping[str, str]]
 ) -> str:
-  """Who has what of a part that is not the same everywhere; else empty."""
+  """Describes which hosts have which value of a part; empty if all agree."""
   holders: dict[str, list[group_engine.Host]] = {}
   for host, parts in identities.items():
     holders.setdefault(parts.get(name, _ABSENT), []).append(host)
@@ -98,7 +98,7 @@ def _difference(
 def _names(hosts: list[group_engine.Host]) -> str:
   if len(hosts) == 1:
     return f'{hosts[0]} has'
-  # The first few say enough.
+  # Two names are enough to find the cause, and keep the message short.
   shown = ', '.join(map(str, hosts[:2]))
   more = f' and {len(hosts) - 2} more' if len(hosts) > 2 else ''
   return f'{shown}{more} have'

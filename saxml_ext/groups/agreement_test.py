@@ -1,4 +1,4 @@
-"""Tests of the comparison of what the processes of a group have prepared."""
+"""Tests of the check that all processes have prepared the same model."""
 
 from absl.testing import absltest
 

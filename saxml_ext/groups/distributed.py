@@ -1,4 +1,4 @@
-"""jax.distributed for a group: one job of all its processes."""
+"""Joins all processes of a group in one job of jax.distributed."""
 
 from collections.abc import Callable
 import os
@@ -11,9 +11,10 @@ from saxml_ext.common import errors
 from saxml_ext.groups import formation
 from saxml_ext.groups import leader_address
 
-# The net below the group's own watch: JAX ends a process whose job is dead.
+# A fallback if the group's own timeouts fail: JAX ends the process when the job
+# is dead.
 _HEARTBEAT_SECS = 10
-# JAX's own limit comes so much after ours.
+# JAX's timeout is longer than ours by this time, so that ours expires first.
 _LATER_SECS = 60
 _BIND = 'JAX_COORDINATOR_BIND_ADDRESS'
 
@@ -23,18 +24,18 @@ def initialize(
   timeout_secs: float,
   on_timeout: Callable[[str], None],
 ) -> None:
-  """Joins the job; call before the first use of a device.
+  """Joins the job; call this before the first use of a device.
 
-  If JAX keeps compiled programs, its directory must be set before.
+  If JAX keeps compiled programs, set its cache directory before this call.
 
   Args:
-    formed: of this process.
-    timeout_secs: that the processes may take to find each other.
-    on_timeout: called with the reason if they do not; it is to end the
-      process, because JAX would end it with a stack trace.
+    formed: The formation of this process.
+    timeout_secs: The seconds within which the processes must find each other.
+    on_timeout: A function that is called with the reason after the timeout. It
+      must end the process, because JAX would end it with a stack trace.
 
   Raises:
-    errors.FailedPrecondition: JAX cannot join.
+    errors.FailedPrecondition: JAX cannot join the job.
   """
   timer = threading.Timer(
     timeout_secs,
@@ -48,14 +49,14 @@ def initialize(
   )
   timer.daemon = True
   timer.start()
-  # It would take SIGTERM, with which this program is told to stop.
+  # JAX's preemption service would handle SIGTERM, which stops this program.
   jax.config.update('jax_enable_preemption_service', False)
   try:
     jax.distributed.initialize(
       formed.coordinator_address,
       formed.num_processes,
       formed.process_id,
-      # What surrounds the process has been looked at.
+      # `formation` has already detected the cluster.
       cluster_detection_method='deactivate',
       initialization_timeout=round(timeout_secs) + _LATER_SECS,
       heartbeat_timeout_seconds=_HEARTBEAT_SECS,
@@ -75,12 +76,12 @@ def initialize(
 
 
 def _keep_compiled(process_id: int) -> None:
-  """Has a follower keep its programs in a directory of its own.
+  """Makes a follower keep its compiled programs in its own directory.
 
-  JAX 0.10 writes its compilation cache in process 0 only. On CPUs a follower
-  does not find those programs either, because the keys are hashes of the
-  devices as seen from the process. Nothing but this private function of JAX
-  decides who writes.
+  JAX 0.10 writes its compilation cache only in process 0. On CPUs, a follower
+  cannot use the programs of process 0. The cache keys contain hashes of the
+  devices, and these differ between processes. Only this private function of JAX
+  decides which processes write.
   """
   from jax._src import compilation_cache  # pylint: disable=g-import-not-at-top
   from jax._src import compiler  # pylint: disable=g-import-not-at-top
@@ -105,10 +106,10 @@ def _keep_compiled(process_id: int) -> None:
 
 
 def check(formed: formation.Formation) -> None:
-  """Sees that the devices agree with the job; the first use of a device.
+  """Checks that the devices agree with the job; uses a device first.
 
   Raises:
-    errors.FailedPrecondition: they number the processes in another way.
+    errors.FailedPrecondition: JAX numbers the processes differently.
   """
   if (jax.process_index(), jax.process_count()) != (
     formed.process_id,
@@ -123,8 +124,9 @@ def check(formed: formation.Formation) -> None:
 
 
 def key_value_store() -> leader_address.JaxStore:
-  """The store of the job."""
-  # JAX has no public name for it; its own multihost_utils take it from here.
+  """Returns the key-value store of the job."""
+  # JAX has no public name for the store. Its own multihost_utils also uses this
+  # private one.
   from jax._src import distributed  # pylint: disable=g-import-not-at-top
 
   return leader_address.JaxStore(distributed.global_state.client)

@@ -1,4 +1,4 @@
-"""Tests of joining a job of jax.distributed, in processes."""
+"""Tests of joining a job of jax.distributed from several processes."""
 
 from absl.testing import absltest
 

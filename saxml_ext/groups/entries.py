@@ -1,4 +1,4 @@
-"""Calls of an engine as entries of the group's log, and back."""
+"""Converts engine calls to entries of the group's log and back."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +17,7 @@ _EARLY_STOPPING = request_options.EARLY_STOPPING
 def admit(
   model: int, requests: Mapping[int, request_lib.Request]
 ) -> group_pb2.Entry:
-  """The entry of `Runner.prefill_and_insert`; the requests have seeds."""
+  """Returns the entry of `Runner.prefill_and_insert`; requests need seeds."""
   entry = group_pb2.Entry(model=model)
   for slot, request in requests.items():
     added = entry.admit.slots.add(slot=slot)
@@ -35,19 +35,19 @@ def admit(
 
 
 def step(model: int, max_steps: int | None) -> group_pb2.Entry:
-  """The entry of `Runner.step`."""
+  """Returns the entry of `Runner.step`."""
   return group_pb2.Entry(model=model, step=group_pb2.Step(max_steps=max_steps))
 
 
 def release(model: int, slot: int) -> group_pb2.Entry:
-  """The entry of `Runner.release`."""
+  """Returns the entry of `Runner.release`."""
   return group_pb2.Entry(model=model, release=group_pb2.Release(slot=slot))
 
 
 def score(
   model: int, prefix: np.ndarray, suffix: np.ndarray
 ) -> group_pb2.Entry:
-  """The entry of `Runner.score`."""
+  """Returns the entry of `Runner.score`."""
   return group_pb2.Entry(
     model=model,
     score=group_pb2.Score(prefix=_bytes(prefix), suffix=_bytes(suffix)),
@@ -55,10 +55,10 @@ def score(
 
 
 def apply(entry: group_pb2.Entry, runner: group_engine.Runner) -> None:
-  """Makes the call that an entry stands for; its result is not wanted.
+  """Makes the engine call of an entry and discards its result.
 
   Raises:
-    ValueError: the entry is none of a call of the engine.
+    ValueError: The entry is not an engine call.
   """
   kind = entry.WhichOneof('call')
   if kind == 'step':

@@ -1,4 +1,4 @@
-"""Tests of calls of an engine as entries, there and back."""
+"""Tests of the conversion of engine calls to entries and back."""
 
 import dataclasses
 
@@ -13,7 +13,7 @@ from saxml_ext.protobuf import group_pb2
 
 
 def _applied(entry: group_pb2.Entry) -> list:
-  """What an engine is asked for, after the entry has travelled."""
+  """Returns the engine calls that a serialized and parsed entry makes."""
   runner = noting_runner.NotingRunner()
   runner.prefill_and_insert({2: request_lib.Request(np.asarray([9]))})
   runner.calls.clear()

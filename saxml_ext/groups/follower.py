@@ -1,4 +1,4 @@
-"""A follower of a group: it makes every call that the leader makes."""
+"""A follower of a group, which repeats every call of the leader."""
 
 from collections.abc import Callable
 from concurrent import futures
@@ -21,19 +21,19 @@ from saxml_ext.groups import leader_address
 from saxml_ext.protobuf import group_pb2
 from saxml_ext.protobuf import modelet_pb2
 
-# How often, in the time of silence, the leader is told how far this is.
+# The number of progress reports to the leader within the silence timeout.
 _TOLD = 5
-# Seconds in which the leader ends a group that it was told is broken.
+# The seconds that the leader has to end the group after a failure report.
 _VERDICT = 10.0
 
 
 class Ended(NamedTuple):
-  """Why a group cannot go on.
+  """The reason why a group cannot go on.
 
   Attributes:
-    reason: in words, with the name of a host.
-    orphan: address of the leader's server, if it is the leader that is lost
-      and therefore cannot tell its cell; else empty.
+    reason: The reason in words, with the name of a host.
+    orphan: The address of the leader's server if the leader is lost and cannot
+      inform its cell; otherwise empty.
   """
 
   reason: str
@@ -41,7 +41,7 @@ class Ended(NamedTuple):
 
 
 class Follower:
-  """Processes 1, 2, ... of a group."""
+  """Runs one of the processes 1, 2, ... of a group."""
 
   def __init__(
     self,
@@ -55,18 +55,20 @@ class Follower:
       [Callable[[], None]], contextlib.AbstractContextManager[object]
     ] = contextlib.nullcontext,
   ):
-    """Does nothing before `run`.
+    """Stores the arguments; `run` connects to the leader.
 
     Args:
-      leader: where it is, and of which start.
-      host: this process.
-      limits: how long what may take.
-      prepare: prepares a model in this process.
-      on_joined: called when the leader has taken this process in.
-      on_end: called once when the group cannot go on, on any thread, maybe
-        while an engine hangs; it is to end the process.
-      checking: Has `prepare` call a function now and then, which raises
-        SaxError once nobody wants the model any more.
+      leader: The leader's announcement of its address and epoch.
+      host: The host of this process.
+      limits: The timeouts of the group.
+      prepare: A function that prepares a model in this process.
+      on_joined: A function that is called when the leader has accepted this
+        process.
+      on_end: A function that is called once when the group cannot go on, on any
+        thread, perhaps while an engine hangs. It must end the process.
+      checking: A function that returns a context. Within the context, `prepare`
+        regularly calls the given function, which raises SaxError once the model
+        is no longer needed.
     """
     self._leader = leader
     self._host = host
@@ -87,13 +89,13 @@ class Follower:
     self._ending = threading.Lock()
 
   def run(self) -> bool:
-    """Joins and applies the log until the group ends.
+    """Joins the group and applies the log until the group ends.
 
     Returns:
-      Whether the leader says that all is done; if not, `on_end` is called.
+      True if the leader ended the group normally. If False, `on_end` is called.
 
     Raises:
-      errors.Unavailable: the leader cannot be reached.
+      errors.Unavailable: The leader cannot be reached.
     """
     channel = follower_streams.channel(
       self._leader.address, self._limits.silence
@@ -135,11 +137,11 @@ class Follower:
     return self._done
 
   def ask_to_stop(self) -> None:
-    """Has the leader answer what it holds, and then end the group."""
+    """Asks the leader to answer its pending requests and end the group."""
     self._outbox.put(group_pb2.Answer(stopping=True))
 
   def _closed(self, call: grpc.Call) -> None:
-    """Tells why the stream has ended, unless it is as it should be."""
+    """Reports the reason why the stream ended, unless it ended normally."""
     code, details = call.code(), call.details() or ''
     if code is grpc.StatusCode.OK:
       return
@@ -165,7 +167,7 @@ class Follower:
       self._outbox.put(group_pb2.Answer(applied=self._applied))
 
   def _apply(self, entry: group_pb2.Entry) -> None:
-    """Does what the leader does."""
+    """Repeats a call of the leader."""
     kind = entry.WhichOneof('call')
     try:
       if entry.sequence != self._applied + 1:
@@ -192,7 +194,7 @@ class Follower:
     self._applied = entry.sequence
 
   def _load(self, model: int, request: modelet_pb2.LoadRequest) -> None:
-    """Prepares a model, beside what else is applied."""
+    """Prepares a model while other entries are applied."""
 
     def check_wanted() -> None:
       if model not in self._wanted:
@@ -225,12 +227,12 @@ class Follower:
     self._outbox.put(group_pb2.Answer(done=entry.sequence))
 
   def _break(self, reason: str) -> None:
-    """Has the leader end the group; does not return."""
+    """Asks the leader to end the group; does not return."""
     self._outbox.put(group_pb2.Answer(broken=reason))
     time.sleep(_VERDICT)
     self._end(f'{self._host}: {reason}')
 
   def _end(self, reason: str, orphan: str = '') -> None:
-    """Tells why the group ends; the first reason counts."""
+    """Reports the reason why the group ends, unless one was reported before."""
     if self._ending.acquire(blocking=False):
       self._on_end(Ended(reason, orphan))

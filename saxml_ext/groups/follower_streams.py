@@ -1,9 +1,8 @@
-"""gRPC between the leader of a group and its followers.
+"""Configures gRPC between the leader of a group and its followers.
 
-Neither end is told by the program that the other one lives: gRPC pings, from
-threads of its own that need no turn of the interpreter, so that a process
-which compiles or reads for seconds is not taken for a lost one, while one that
-is stopped or cut off is.
+gRPC pings the other end from its own threads, which do not need Python's global
+interpreter lock. A process that compiles or reads for seconds still answers and
+is not reported as lost. A process that is stopped or disconnected is reported.
 """
 
 import grpc
@@ -12,15 +11,15 @@ from saxml_ext.common import grpc_util
 
 SERVICE = 'sax.group.Group'
 METHOD = 'Follow'
-# Metadata of the call that say who calls.
+# The keys of the call's metadata that identify the caller.
 EPOCH = 'sax-group-epoch'
 PROCESS = 'sax-group-process'
 HOST = 'sax-group-host'
 
-# A score of a long text is the largest of the messages, far below this.
+# The largest message is the score of a long text, which is far below this size.
 _MAX_MESSAGE_BYTES = 2**30
-# Of the time without a sign of life, the part after which one is asked for;
-# the rest is the answer's.
+# The fraction of the silence timeout after which gRPC sends a ping. The rest is
+# the timeout of the answer.
 _ASK = 0.2
 
 
@@ -32,20 +31,19 @@ def _options(silence_secs: float) -> tuple[tuple[str, int], ...]:
     ('grpc.max_send_message_length', _MAX_MESSAGE_BYTES),
     ('grpc.keepalive_time_ms', ask),
     ('grpc.keepalive_timeout_ms', answer),
-    # The limit that counts since gRPC 1.60 where the other end's kernel still
-    # acknowledges packets, as it does for a stopped process. By default it is
-    # a minute.
+    # A stopped process's kernel still acknowledges packets. Since gRPC 1.60,
+    # only this timeout detects such a process. Its default is a minute.
     ('grpc.http2.ping_timeout_ms', answer),
     ('grpc.http2.max_pings_without_data', 0),
   )
 
 
 def server_options(silence_secs: float) -> tuple[tuple[str, int], ...]:
-  """Options of the leader's server."""
+  """Returns the gRPC options of the leader's server."""
   options = {
     **dict(grpc_util.SERVER_OPTIONS),
     **dict(_options(silence_secs)),
-    # Followers ping as often as the leader.
+    # By default, gRPC refuses pings as frequent as those of the followers.
     'grpc.http2.max_ping_strikes': 0,
     'grpc.http2.min_ping_interval_without_data_ms': 1,
   }
@@ -53,5 +51,5 @@ def server_options(silence_secs: float) -> tuple[tuple[str, int], ...]:
 
 
 def channel(address: str, silence_secs: float) -> grpc.Channel:
-  """A follower's channel to the leader at "host:port"."""
+  """Returns a follower's channel to the leader at "host:port"."""
   return grpc_util.channel(address, _options(silence_secs))

@@ -1,4 +1,4 @@
-"""Tests of how the ends of a group's stream notice that the other lives."""
+"""Tests that each end of a group's stream detects the loss of the other."""
 
 from concurrent import futures
 import ctypes
@@ -20,7 +20,11 @@ _SILENCE = 1.0
 
 class StreamsTest(absltest.TestCase):
   def _serve(self) -> tuple[int, threading.Event]:
-    """A leader with one stream, and whether that has ended."""
+    """Starts a leader with one stream.
+
+    Returns:
+      The port, and the event that is set when the stream has ended.
+    """
     ended = threading.Event()
 
     def follow(requests, context):
@@ -43,7 +47,7 @@ class StreamsTest(absltest.TestCase):
     return port, ended
 
   def _follow(self, port: int, more: str) -> subprocess.Popen[str]:
-    """A follower in a process of its own, which then does something more."""
+    """Starts a follower in its own process, which then runs more code."""
     process = subprocess.Popen(
       [sys.executable, '-c', _FOLLOWER.format(port=port, more=more)],
       stdout=subprocess.PIPE,

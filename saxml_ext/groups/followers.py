@@ -1,4 +1,4 @@
-"""The followers of a group as their leader sees them: one stream each."""
+"""The service through which followers join a group, with one stream each."""
 
 from collections.abc import Iterator
 from concurrent import futures
@@ -21,8 +21,8 @@ class Member:
   """A follower.
 
   Attributes:
-    host: where it runs.
-    applied: number of the last entry that it is known to have applied.
+    host: The host and number of the process.
+    applied: The number of the last entry that the follower reported as applied.
   """
 
   def __init__(self, host: group_engine.Host):
@@ -32,16 +32,16 @@ class Member:
     self._reason = ''
 
   def send(self, entry: bytes) -> None:
-    """Queues a serialized entry; returns at once."""
+    """Queues a serialized entry and returns at once."""
     self._outbox.put(entry)
 
   def close(self, reason: str = '') -> None:
-    """Ends the stream after what is queued; with a reason, as a failure."""
+    """Ends the stream after the queued entries; a reason makes it fail."""
     self._reason = reason
     self._outbox.put(None)
 
   def entries(self, context: grpc.ServicerContext) -> Iterator[bytes]:
-    """What the stream carries, until `close`."""
+    """Yields the serialized entries to send, until `close` is called."""
     while (entry := self._outbox.get()) is not None:
       yield entry
     if self._reason:
@@ -49,35 +49,36 @@ class Member:
 
 
 class Listener(Protocol):
-  """Hears what followers do, on the threads of their streams."""
+  """Receives the events of followers, on the threads of their streams."""
 
   def joined(self, member: Member) -> None:
-    """A follower is there."""
+    """Handles a follower that has joined."""
 
   def answered(self, member: Member, answer: group_pb2.Answer) -> None:
-    """A follower says something."""
+    """Handles an answer from a follower."""
 
   def left(self, member: Member) -> None:
-    """A follower's stream has ended, by `Member.close` or otherwise."""
+    """Handles the end of a follower's stream, also after `Member.close`."""
 
 
 class Members(grpc.GenericRpcHandler):
-  """The service that followers join; who does not belong here is refused."""
+  """The service that followers join; it refuses processes of other groups."""
 
   def __init__(self, epoch: str, num_processes: int, listener: Listener):
-    """Has no members yet.
+    """Creates the service without members.
 
     Args:
-      epoch: what processes of this start of the group know, and nobody else.
-      num_processes: of the group, the leader included.
-      listener: told of what happens.
+      epoch: The secret that only the processes of this start of the group know.
+      num_processes: The number of processes, including the leader.
+      listener: The object that receives the events of the followers.
     """
     self._epoch = epoch
     self._num_processes = num_processes
     self._listener = listener
     self._lock = threading.Lock()
     self._members: dict[int, Member] = {}
-    # Entries are serialized once for all streams, so they go out as bytes.
+    # There is no response serializer, because each entry is serialized once for
+    # all streams.
     self._handler = grpc.stream_stream_rpc_method_handler(
       self._follow, request_deserializer=group_pb2.Answer.FromString
     )
@@ -85,17 +86,17 @@ class Members(grpc.GenericRpcHandler):
   def service(
     self, handler_call_details: grpc.HandlerCallDetails
   ) -> grpc.RpcMethodHandler | None:
-    """The handler of a method; None for an unknown one."""
+    """Returns the handler of a method, or None if the method is unknown."""
     path = f'/{follower_streams.SERVICE}/{follower_streams.METHOD}'
     return self._handler if handler_call_details.method == path else None
 
   def all(self) -> list[Member]:
-    """Those that are there, by number."""
+    """Returns the joined followers, sorted by process number."""
     with self._lock:
       return [member for _, member in sorted(self._members.items())]
 
   def missing(self) -> list[int]:
-    """Numbers of the processes that have not joined."""
+    """Returns the numbers of the processes that have not joined."""
     with self._lock:
       return [
         i for i in range(1, self._num_processes) if i not in self._members
@@ -111,7 +112,7 @@ class Members(grpc.GenericRpcHandler):
     threading.Thread(
       target=self._listen, args=(member, answers), daemon=True
     ).start()
-    # By this the follower knows that it has joined.
+    # The initial metadata inform the follower that it has joined.
     context.send_initial_metadata(())
     self._listener.joined(member)
     yield from member.entries(context)
@@ -119,14 +120,14 @@ class Members(grpc.GenericRpcHandler):
   def _enter(
     self, said: dict[str, Any], context: grpc.ServicerContext
   ) -> Member:
-    """The caller as a new member; aborts the call if it is none."""
+    """Adds the caller as a member; aborts the call of an invalid caller."""
     number = said.get(follower_streams.PROCESS, '')
     caller = f'{said.get(follower_streams.HOST, "?")} (process {number or "?"})'
     try:
       access.check_server(context, f'joining the group as host {caller}')
     except errors.PermissionDenied as e:
       self._refuse(context, e.code, e.message)
-    # Compared in constant time, because it is a secret too.
+    # The epoch is also a secret, so the comparison takes constant time.
     if not hmac.compare_digest(
       str(said.get(follower_streams.EPOCH, '')).encode(), self._epoch.encode()
     ):
@@ -181,9 +182,10 @@ class Members(grpc.GenericRpcHandler):
 def make_server(
   members: Members, num_processes: int, silence_secs: float
 ) -> grpc.Server:
-  """The leader's server for its followers; not bound to a port yet."""
+  """Returns the leader's server for its followers, not yet bound to a port."""
   return grpc.server(
-    # Each stream holds a thread as long as it lasts; a few refuse others.
+    # Each stream occupies a thread until it ends. The other threads refuse
+    # callers.
     futures.ThreadPoolExecutor(num_processes + 8, thread_name_prefix='group'),
     handlers=(members,),
     options=follower_streams.server_options(silence_secs),

@@ -1,8 +1,9 @@
-"""Which processes form a group: from flags, LeaderWorkerSet or a TPU slice.
+"""Finds the processes of a group by flags, LeaderWorkerSet or a TPU slice.
 
-A group is one model server on several hosts. Its processes are started alike
-and find out here how many they are, which of them each one is, and where
-process 0 can be reached; all else they learn from process 0.
+A group is one model server on several hosts. All its processes are started with
+the same command. This module finds the number of processes, the number of this
+process and the address of process 0. The processes receive all other facts from
+process 0.
 """
 
 from collections.abc import Mapping
@@ -15,10 +16,11 @@ from saxml_ext.common import errors
 from saxml_ext.groups import tpu_slice
 
 AUTO, NONE, FLAGS, LWS, TPU = SOURCES = ('auto', 'none', 'flags', 'lws', 'tpu')
-# As jax/_src/clusters/cloud_tpu_cluster.py has it.
+# The default port in jax/_src/clusters/cloud_tpu_cluster.py.
 DEFAULT_PORT = 8482
 
-# LeaderWorkerSet sets them in every container of a group; sigs.k8s.io/lws.
+# LeaderWorkerSet (sigs.k8s.io/lws) sets these variables in every container of a
+# group.
 _LWS_ADDRESS = 'LWS_LEADER_ADDRESS'
 _LWS_SIZE = 'LWS_GROUP_SIZE'
 _LWS_INDEX = 'LWS_WORKER_INDEX'
@@ -26,13 +28,13 @@ _LWS_INDEX = 'LWS_WORKER_INDEX'
 
 @dataclasses.dataclass(frozen=True)
 class Formation:
-  """One process among those of its group.
+  """The position of a process in its group.
 
   Attributes:
-    coordinator_address: "host:port" at which process 0 takes connections of
-      jax.distributed.
-    num_processes: of the group, at least 2.
-    process_id: of this one; 0 leads.
+    coordinator_address: The "host:port" at which process 0 accepts connections
+      of jax.distributed.
+    num_processes: The number of processes of the group, at least 2.
+    process_id: The number of this process; 0 is the leader.
   """
 
   coordinator_address: str
@@ -41,20 +43,21 @@ class Formation:
 
   @property
   def leads(self) -> bool:
-    """Whether this is process 0."""
+    """True if this is process 0."""
     return self.process_id == 0
 
   @property
   def coordinator_host(self) -> str:
-    """The host of `coordinator_address`, an IPv6 one without brackets."""
+    """The host of `coordinator_address`; an IPv6 address has no brackets."""
     return self.coordinator_address.rpartition(':')[0].strip('[]')
 
   @property
   def interface(self) -> str | None:
-    """Where process 0 listens: at the address alone that the others know.
+    """The address on which process 0 listens, or None for all interfaces.
 
-    None stands for every interface. A name may mean the loopback interface on
-    the host itself, so only for a number it is known.
+    It is the coordinator's address if that is an IP address. A host name could
+    resolve to the loopback interface on its own host, so None is returned for
+    it.
     """
     try:
       ipaddress.ip_address(self.coordinator_host)
@@ -65,12 +68,14 @@ class Formation:
 
 @dataclasses.dataclass(frozen=True)
 class Given:
-  """What the command line says; None where it says nothing.
+  """The values of the group's flags; None for a flag that is not set.
 
   Attributes:
-    source: one of SOURCES.
-    coordinator_address, num_processes, process_id: as jax.distributed's.
-    host_ordinal: stock Sax's name for process_id.
+    source: One of SOURCES.
+    coordinator_address: The address of process 0, for jax.distributed.
+    num_processes: The number of processes, for jax.distributed.
+    process_id: The number of this process, for jax.distributed.
+    host_ordinal: The number of this process, under stock Sax's name.
   """
 
   source: str = AUTO
@@ -85,18 +90,18 @@ def find(
   on_tpu: bool,
   environment: Mapping[str, str] = os.environ,
 ) -> Formation | None:
-  """The group that this process belongs to; None if it serves alone.
+  """Returns this process's place in its group, or None if it serves alone.
 
   Args:
-    given: by the command line.
-    on_tpu: whether this host has TPU chips that will be used, so that the
-      metadata of its slice may be asked for.
-    environment: variables to look at.
+    given: The values of the flags.
+    on_tpu: True if this host has TPU chips that will be used. Only then is the
+      metadata of the TPU slice read.
+    environment: The environment variables.
 
   Raises:
-    errors.InvalidArgument: what is given does not make a group, or two sources
+    errors.InvalidArgument: The values do not describe a group, or two sources
       contradict each other.
-    errors.FailedPrecondition: the metadata of the TPU slice cannot be read.
+    errors.FailedPrecondition: The metadata of the TPU slice cannot be read.
   """
   process_id = _process_id(given)
   addressed = (given.coordinator_address, given.num_processes) != (None, None)
@@ -130,12 +135,12 @@ def find(
 
 
 def host_name() -> str:
-  """What this host is called in messages."""
+  """Returns the name of this host for use in messages."""
   return socket.gethostname() or 'unknown'
 
 
 def _process_id(given: Given) -> int | None:
-  """The process's number by the command line, under either name."""
+  """Returns the process number that either of the two flags sets."""
   if None not in (given.process_id, given.host_ordinal):
     if given.process_id != given.host_ordinal:
       raise errors.InvalidArgument(
@@ -167,7 +172,7 @@ def _of_flags(given: Given, process_id: int | None) -> Formation:
 
 
 def _of_lws(environment: Mapping[str, str], required: bool) -> Formation | None:
-  """By the variables of LeaderWorkerSet; None without them."""
+  """Returns the formation set by LeaderWorkerSet's variables, or None."""
   values = {
     name: environment.get(name, '')
     for name in (_LWS_ADDRESS, _LWS_SIZE, _LWS_INDEX)
@@ -189,7 +194,7 @@ def _of_lws(environment: Mapping[str, str], required: bool) -> Formation | None:
 def _of_tpu(
   environment: Mapping[str, str], on_tpu: bool, required: bool
 ) -> Formation | None:
-  """By what a TPU host knows of its slice; None if it is alone or no TPU."""
+  """Returns the formation of the TPU slice; None for one host or no TPU."""
   found = tpu_slice.of_environment(environment)
   if found is None and (on_tpu or required):
     found = tpu_slice.of_metadata(environment)
@@ -210,7 +215,7 @@ def _number(name: str, text: str) -> int:
 
 
 def _checked(found: Formation) -> Formation | None:
-  """A group with its port; None if it is one of one process."""
+  """Checks the numbers and adds the port; returns None for one process."""
   n, i = found.num_processes, found.process_id
   if n < 1:
     raise errors.InvalidArgument(f'a group of {n} processes: at least 1')
@@ -226,7 +231,7 @@ def _checked(found: Formation) -> Formation | None:
 
 
 def _with_port(address: str) -> str:
-  """ "host:port" of an address that may leave the port out."""
+  """Returns an address as "host:port", with the default port if it has none."""
   host, colon, port = address.rpartition(':')
   if not colon or address.endswith(']'):
     host, port = address, str(DEFAULT_PORT)

@@ -1,4 +1,4 @@
-"""Tests of how a process finds out which group it belongs to."""
+"""Tests of how a process finds its group."""
 
 from http import server as http_server
 import threading
@@ -25,7 +25,7 @@ def _find(environment=None, on_tpu=False, **given):
 
 
 def _metadata(test: absltest.TestCase, **attributes: str) -> dict[str, str]:
-  """Serves a machine's metadata; returns the variable that points there."""
+  """Serves the metadata of a machine; returns the variable with its address."""
 
   class Handler(http_server.BaseHTTPRequestHandler):
     def do_GET(self):
@@ -57,7 +57,7 @@ class FormationTest(parameterized.TestCase):
     self.assertIsNone(
       _find({**_LWS, 'LWS_GROUP_SIZE': '1', 'LWS_WORKER_INDEX': '0'})
     )
-    # As stock Sax's guide starts a server of one host.
+    # Stock Sax's guide starts a single-host server with this flag.
     self.assertIsNone(_find(host_ordinal=0))
     self.assertIsNone(
       _find({'TPU_WORKER_HOSTNAMES': 'localhost', 'TPU_WORKER_ID': '0'})
@@ -106,7 +106,7 @@ class FormationTest(parameterized.TestCase):
     expected = _FORMATION('h0:8482', 3, 2)
     self.assertEqual(_find(where, on_tpu=True), expected)
     self.assertEqual(_find(where, source='tpu'), expected)
-    # Elsewhere nobody is asked.
+    # On other machines, no metadata server is queried.
     self.assertIsNone(_find(where))
 
   def test_compute_engine_without_a_slice(self):

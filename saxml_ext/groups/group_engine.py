@@ -1,4 +1,4 @@
-"""What a group needs of the engine and of whoever owns the process."""
+"""Protocols and types that connect a group to engines and the process."""
 
 from collections.abc import Callable, Mapping
 import dataclasses
@@ -12,11 +12,12 @@ from saxml_ext.protobuf import modelet_pb2
 class Runner(Protocol):
   """An engine with slots, see `engine.runner.Runner`.
 
-  In a group, every process has one over a mesh of all processes' devices. Given
-  the same calls in the same order, their programs run in step.
+  In a group, every process has an engine over a mesh of all processes' devices.
+  All engines get the same calls in the same order, so their programs run in
+  step.
 
-  Requests and results are the engine's own. Of a request the scheduler reads
-  the `tokens` [T] alone.
+  The engine defines the types of requests and results. The scheduler reads only
+  the `tokens` [T] of a request.
 
   Attributes:
     num_slots: The number of requests decoded together.
@@ -26,48 +27,48 @@ class Runner(Protocol):
 
   @property
   def progress(self) -> Mapping[int, Any]:
-    """Progress after a step, by slot, of requests that `stream` and go on."""
+    """The progress of streaming, unfinished requests after a step, by slot."""
 
   def check(self, request: Any) -> None:
     """Raises ValueError for a request that the engine cannot answer."""
 
   def prefill_and_insert(self, requests: Mapping[int, Any]) -> None:
-    """Starts requests in the free slots they are keyed by."""
+    """Starts requests in free slots; `requests` maps slots to requests."""
 
   def step(self, max_steps: int | None = None) -> dict[int, Any]:
-    """Decodes some steps; returns the results of slots that finished.
+    """Decodes some steps; returns the results of the slots that finished.
 
     Args:
-      max_steps: The most steps; None leaves it to the engine.
+      max_steps: The maximum number of steps; None lets the engine choose.
     """
 
   def interrupt(self) -> None:
-    """Makes the step in progress, or the next one, return soon.
+    """Makes the current or the next step return soon.
 
-    Any thread may call it. An engine that cannot do so does nothing; its calls
-    are short where that matters.
+    Any thread may call it. An engine that cannot interrupt a step does nothing.
+    The calls of such an engine are short where this matters.
     """
 
   def release(self, slot: int) -> None:
-    """Frees a slot whose request is given up."""
+    """Frees a slot whose request is abandoned."""
 
   def score(self, prefix: np.ndarray, suffix: np.ndarray) -> float:
     """Returns the sum of log p(suffix | prefix)."""
 
 
 class Prepared(Protocol):
-  """A model as far as a process can bring it alone.
+  """A model, prepared as far as a process can do without the other processes.
 
   Attributes:
-    identity: what the processes of a group must agree on, name -> short text
-      or hash.
+    identity: The properties that must be equal in all processes of a group, as
+      a mapping from a name to a short text or hash.
   """
 
   @property
   def identity(self) -> Mapping[str, str]: ...
 
   def start(self) -> Runner:
-    """Runs the first programs; all processes of a group do so together."""
+    """Runs the first programs, in all processes of the group together."""
 
 
 PreparedT = TypeVar('PreparedT', bound=Prepared)
@@ -76,13 +77,14 @@ PrepareFn: TypeAlias = Callable[[modelet_pb2.LoadRequest], PreparedT]
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-  """How long what may take, in seconds.
+  """The timeouts of a group, in seconds.
 
   Attributes:
-    silence: without a sign of life from a process, until it counts as lost.
-    step: a call of the engine.
-    load: preparing or starting a model.
-    join: from the start of the group until all its processes have joined.
+    silence: The timeout after which a silent process is lost.
+    step: The timeout of an engine call.
+    load: The timeout of preparing or starting a model.
+    join: The timeout from the start of the group until all processes have
+      joined.
   """
 
   silence: float = 1.5
@@ -96,8 +98,8 @@ class Host:
   """A process of the group, as messages name it.
 
   Attributes:
-    name: of its host.
-    process_id: in the group.
+    name: The name of its host.
+    process_id: The number of the process in the group.
   """
 
   name: str

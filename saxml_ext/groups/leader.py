@@ -1,13 +1,13 @@
 """The leader of a group: its ordered log, its barriers and its end.
 
-Whatever the leader's engines do, the followers' engines do too, because each
-call is appended to one log before it is made, and all models share one lock
-around the two. The log goes to each follower over a stream of its own, without
-waiting; that a follower lags shows in the collective operations of the
-programs, which wait for it.
+The followers' engines repeat every call of the leader's engines. The leader
+appends each call to the log before it makes the call. All models share one lock
+around these two actions. The log is sent to each follower over a separate
+stream, without waiting. If a follower is late, the collective operations of the
+programs wait for it.
 
-A group ends as a whole. Its leader says why: which host is lost, which one
-could not do what the others did, or which one takes too long.
+A group ends as a whole. The leader reports the reason: a host is lost, failed
+to make a call, or exceeded a timeout.
 """
 
 from collections.abc import Callable
@@ -31,13 +31,13 @@ from saxml_ext.protobuf import modelet_pb2
 
 _T = TypeVar('_T')
 
-# Seconds beyond those of silence, in which a lost host is known to be lost.
+# The seconds after the silence timeout until a lost host is reported.
 _SLACK = 0.25
-# Seconds between two checks whether a model is still wanted.
+# The seconds between checks that a model is still needed.
 _ASK = 0.5
-# Seconds in which followers that were told to end do so.
+# The seconds that followers have to leave after a normal end.
 _FAREWELL = 5.0
-# The same when the group cannot go on.
+# The seconds that followers have to leave when the group cannot go on.
 _LAST_WORD = 2.0
 
 
@@ -45,8 +45,8 @@ class Loaded(NamedTuple, Generic[group_engine.PreparedT]):
   """A model that runs on the whole group.
 
   Attributes:
-    prepared: the leader's part of it.
-    runner: its engine; each call of it is made by every process.
+    prepared: The leader's part of the model.
+    runner: The engine; every process makes each call of it.
   """
 
   prepared: group_engine.PreparedT
@@ -54,11 +54,12 @@ class Loaded(NamedTuple, Generic[group_engine.PreparedT]):
 
 
 class Leader(Generic[group_engine.PreparedT]):
-  """Process 0 of a group. Any thread may call it.
+  """Runs process 0 of a group. Any thread may call it.
 
   Attributes:
-    epoch: what its processes show to be of this start of the group.
-    host: this process.
+    epoch: The secret with which processes prove that they belong to this start
+      of the group.
+    host: The host of this process.
   """
 
   def __init__(
@@ -71,17 +72,19 @@ class Leader(Generic[group_engine.PreparedT]):
     on_stopping: Callable[[group_engine.Host], None],
     check_wanted: Callable[[], None] = lambda: None,
   ):
-    """Nobody can join before `listen`.
+    """Creates a leader; followers can join after `listen`.
 
     Args:
-      host_name: of this process.
-      num_processes: of the group, this one included.
-      limits: how long what may take.
-      prepare: prepares a model in this process.
-      on_end: called once, on a thread of its own, with the reason why the
-        group cannot go on; it is to end the process.
-      on_stopping: called when a follower was told to stop, as by SIGTERM.
-      check_wanted: Raises SaxError if the load on this thread is to end.
+      host_name: The name of this process's host.
+      num_processes: The number of processes of the group, including this one.
+      limits: The timeouts of the group.
+      prepare: A function that prepares a model in this process.
+      on_end: A function that is called once, on a separate thread, with the
+        reason why the group cannot go on. It must end the process.
+      on_stopping: A function that is called when a follower was asked to stop,
+        for example by SIGTERM.
+      check_wanted: A function that raises SaxError if the load on this thread
+        must end.
     """
     self.epoch = secrets.token_hex(16)
     self.host = group_engine.Host(host_name, 0)
@@ -97,25 +100,25 @@ class Leader(Generic[group_engine.PreparedT]):
     self._log = ordered_log.OrderedLog(self._members.all)
     self._stopwatch = ordered_log.Stopwatch(self._late)
     self._turn = ordered_log.FairLock()
-    # Guards what follows.
+    # This lock guards the attributes below.
     self._lock = threading.Condition()
     self._finishing = False
     self._ended = False
     self._left: set[int] = set()
 
   def listen(self, host: str, port: int, interface: str | None = None) -> str:
-    """Lets followers join.
+    """Listens for followers.
 
     Args:
-      host: at which they reach this process.
-      port: to listen on; 0 picks a free one.
-      interface: the address to listen on; None: all of them.
+      host: The host at which followers reach this process.
+      port: The port to listen on; 0 picks a free one.
+      interface: The address to listen on; None stands for all addresses.
 
     Returns:
       The address, "host:port".
 
     Raises:
-      errors.FailedPrecondition: the port is taken.
+      errors.FailedPrecondition: The port is in use.
     """
     bound = grpc_util.listen(self._server, port, interface or '')
     self._server.start()
@@ -123,13 +126,13 @@ class Leader(Generic[group_engine.PreparedT]):
     return net.join_host_port(host, bound)
 
   def wait_for_followers(self) -> list[group_engine.Host]:
-    """Waits until all have joined.
+    """Waits until all followers have joined.
 
     Returns:
-      All hosts of the group, by number of the process.
+      All hosts of the group, by process number.
 
     Raises:
-      errors.Unavailable: some did not in time.
+      errors.Unavailable: Some followers did not join before the timeout.
     """
     with self._lock:
       self._lock.wait_for(
@@ -149,8 +152,9 @@ class Leader(Generic[group_engine.PreparedT]):
     """Loads a model in every process.
 
     Raises:
-      errors.SaxError: some process could not prepare it, or they have not
-        prepared the same. Then no process has it, and the group goes on.
+      errors.SaxError: A process could not prepare the model, or the processes
+      have prepared different models. Then no process keeps it, and the group
+        goes on.
     """
     begin = time.monotonic()
     entry = group_pb2.Entry(load=group_pb2.Load(request=request))
@@ -178,10 +182,10 @@ class Leader(Generic[group_engine.PreparedT]):
     return Loaded(prepared, self._start(model, prepared))
 
   def unload(self, model: int) -> None:
-    """Has every process forget a model; returns when they have.
+    """Unloads a model in every process and waits for it.
 
     Args:
-      model: number of its `load` entry.
+      model: The number of the model's `load` entry.
     """
     self._wait_for_unload(self._append_unload(model))
 
@@ -193,17 +197,17 @@ class Leader(Generic[group_engine.PreparedT]):
     limit: float | None = None,
     answers: ordered_log.Answers | None = None,
   ) -> _T:
-    """Makes a call in every process; it does not return if it fails.
+    """Makes a call in every process; does not return if the call fails.
 
     Args:
-      entry: tells the followers of it.
-      what: it is, in a word.
-      call: makes it here.
-      limit: seconds it may take; None: `Limits.step`.
-      answers: of the followers, if they are to give any.
+      entry: The entry of the call, for the followers.
+      what: A short name of the call.
+      call: A function that makes the call in this process.
+      limit: The timeout in seconds; None stands for `Limits.step`.
+      answers: The followers' answers, if the call has any.
 
     Returns:
-      What the call returned here.
+      The result of the call in this process.
     """
     with self._turn:
       sequence = self._append(entry, answers)
@@ -217,11 +221,11 @@ class Leader(Generic[group_engine.PreparedT]):
         _wait_for_the_end()
 
   def tell_serving(self, address: str) -> None:
-    """Tells the followers the address, "host:port", of this server."""
+    """Sends the followers the address of this server, "host:port"."""
     self._append(group_pb2.Entry(serving=group_pb2.Serving(address=address)))
 
   def finish(self) -> None:
-    """Tells the followers that all is done; waits a little for their end."""
+    """Ends the group normally and waits briefly for the followers to leave."""
     with self._lock:
       self._finishing = True
     self._append(group_pb2.Entry(end=group_pb2.End()))
@@ -232,7 +236,7 @@ class Leader(Generic[group_engine.PreparedT]):
     self._server.stop(0)
 
   def end(self, reason: str) -> None:
-    """Ends the group because it cannot go on; the first reason counts."""
+    """Ends the group because it cannot go on; only the first reason is kept."""
     with self._lock:
       if self._ended or self._finishing:
         return
@@ -241,7 +245,7 @@ class Leader(Generic[group_engine.PreparedT]):
     threading.Thread(target=self._on_end, args=(reason,), daemon=True).start()
 
   def tell_end(self, reason: str) -> None:
-    """Tells the followers why the group ends; waits a little for their end.
+    """Sends the followers the reason for the end; waits briefly until they end.
 
     JAX would end them without a reason when the leader is gone.
     """
@@ -250,7 +254,7 @@ class Leader(Generic[group_engine.PreparedT]):
       member.close(reason)
     self._wait_for_leaving(len(members), _LAST_WORD)
 
-  # `members_lib.Listener`, on threads of the streams.
+  # The methods of `members_lib.Listener` run on threads of the streams.
 
   def joined(self, member: members_lib.Member) -> None:
     logging.info('group: %s has joined', member.host)
@@ -283,7 +287,7 @@ class Leader(Generic[group_engine.PreparedT]):
   def _start(
     self, model: int, prepared: group_engine.Prepared
   ) -> leader_runner.LeaderRunner:
-    """Starts a model that all have prepared."""
+    """Starts a model that all processes have prepared."""
     answers = self._log.expect()
     runner = self.run(
       group_pb2.Entry(model=model, start=group_pb2.Start()),
@@ -298,10 +302,10 @@ class Leader(Generic[group_engine.PreparedT]):
   def _wait_while_wanted(
     self, model: int, answers: ordered_log.Answers, deadline: float
   ) -> ordered_log.Answers | None:
-    """Waits until all have prepared a model, or nobody wants it any more.
+    """Waits until all have prepared a model or it is no longer needed.
 
     Returns:
-      None, or the answers to the entry that ends what the followers prepare.
+      None, or the answers to the entry that ends the followers' preparation.
     """
     while True:
       try:
@@ -324,7 +328,7 @@ class Leader(Generic[group_engine.PreparedT]):
   def _append(
     self, entry: group_pb2.Entry, answers: ordered_log.Answers | None = None
   ) -> int:
-    """Appends to the log; does not return once the group has ended."""
+    """Appends an entry to the log; does not return once the group has ended."""
     if self._ended:
       _wait_for_the_end()
     return self._log.append(entry, answers)
@@ -332,7 +336,7 @@ class Leader(Generic[group_engine.PreparedT]):
   def _wait(
     self, answers: ordered_log.Answers, what: str, seconds: float
   ) -> dict[int, group_pb2.Answer]:
-    """Waits for all answers; if some do not come, the group ends."""
+    """Waits for all answers; ends the group if some are missing."""
     if missing := answers.wait(seconds):
       hosts = self._named(lambda member: member.host.process_id in missing)
       self.end(f'{hosts} has not {what} within {self._limits.load:g} s')
@@ -341,7 +345,7 @@ class Leader(Generic[group_engine.PreparedT]):
     return answers.all()
 
   def _wait_for_leaving(self, number: int, seconds: float) -> None:
-    """Waits until so many followers have left."""
+    """Waits until the given number of followers have left."""
     with self._lock:
       self._lock.wait_for(lambda: len(self._left) == number, seconds)
 
@@ -351,17 +355,18 @@ class Leader(Generic[group_engine.PreparedT]):
     )
 
   def _suspect(self, reason: str) -> None:
-    """Ends the group unless the loss of a host, the likelier cause, does.
+    """Ends the group, unless the loss of a host is detected first.
 
-    Where a process dies, the others' collective operations fail as well, and
-    maybe sooner than it is known to be lost.
+    When a process dies, the collective operations of the other processes fail
+    too. They may fail before the loss is detected, and the loss is the likelier
+    cause.
     """
     timer = threading.Timer(self._limits.silence + _SLACK, self.end, (reason,))
     timer.daemon = True
     timer.start()
 
   def _late(self, call: ordered_log.Call) -> None:
-    """Ends the group, because a call takes too long."""
+    """Ends the group because a call exceeded its timeout."""
     slow = self._named(lambda member: member.applied < call.sequence)
     self.end(
       f'{slow or self.host} has not done {call.what} within {call.limit:g} s'
@@ -369,6 +374,6 @@ class Leader(Generic[group_engine.PreparedT]):
 
 
 def _wait_for_the_end() -> NoReturn:
-  """Keeps what is not to be answered until the process has ended."""
+  """Blocks a call that must not return, until the process has ended."""
   while True:
     time.sleep(60)

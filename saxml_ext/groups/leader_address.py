@@ -1,8 +1,9 @@
-"""Where the processes of a group find their leader.
+"""Publishes the leader's address to the processes of a group.
 
-jax.distributed brings a key-value store that lives as long as one start of the
-group, on process 0. What the leader writes there, only processes of that start
-can read; the epoch, a random number, is how they show it.
+jax.distributed has a key-value store in process 0. The store exists for one
+start of the group, and only processes of that start can read it. The leader
+writes its address and the epoch, a random number, to the store. A process that
+knows the epoch proves that it belongs to this start.
 """
 
 import json
@@ -20,16 +21,16 @@ class Store(Protocol):
     """Writes a new key."""
 
   def get(self, key: str, timeout_secs: float) -> str:
-    """Waits for a key; raises TimeoutError without it in time."""
+    """Waits for a key and returns its value; raises TimeoutError."""
 
 
 class Announcement(NamedTuple):
-  """What followers need of the leader.
+  """The facts that followers need to join their leader.
 
   Attributes:
-    address: "host:port" of its log.
-    epoch: of this start of the group.
-    name: of its host.
+    address: The "host:port" of the leader's log.
+    epoch: The secret of this start of the group.
+    name: The name of the leader's host.
   """
 
   address: str
@@ -41,7 +42,7 @@ class JaxStore:
   """The store of jax.distributed."""
 
   def __init__(self, client: Any):
-    """Takes jax.distributed's client."""
+    """Wraps the client of jax.distributed."""
     self._client = client
 
   def set(self, key: str, value: str) -> None:
@@ -55,15 +56,15 @@ class JaxStore:
 
 
 def announce(store: Store, announcement: Announcement) -> None:
-  """Lets the followers know of their leader."""
+  """Publishes the leader's announcement to the followers."""
   store.set(_KEY, json.dumps(announcement._asdict()))
 
 
 def find(store: Store, timeout_secs: float) -> Announcement:
-  """Waits for the leader.
+  """Waits for the leader's announcement and returns it.
 
   Raises:
-    errors.Unavailable: it does not tell of itself in time.
+    errors.Unavailable: The leader does not announce itself before the timeout.
   """
   try:
     text = store.get(_KEY, timeout_secs)

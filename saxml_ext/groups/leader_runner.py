@@ -1,4 +1,4 @@
-"""An engine of the leader's, each call of which every process makes."""
+"""An engine on the leader whose calls are repeated by every process."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
@@ -20,28 +20,29 @@ class Run(Protocol):
 
 
 class LeaderRunner:
-  """What the scheduler has in place of the engine.
+  """The engine that the scheduler of a group's leader uses.
 
-  Its calls do not return once the group has ended; the process ends then.
+  Its calls do not return once the group has ended, because the process ends
+  then.
 
   Attributes:
-    model: number of the model in the group's log.
-    num_slots: as the engine's.
+    model: The number of the model in the group's log.
+    num_slots: The number of slots of the engine.
   """
 
   def __init__(self, run: Run, model: int, runner: group_engine.Runner):
-    """Takes the leader's way to make a call, and the leader's engine."""
+    """Stores the function that makes calls, and the leader's engine."""
     self.model = model
     self.num_slots = runner.num_slots
     self._run = run
     self._runner = runner
 
   def check(self, request: Any) -> None:
-    """As the engine's; of the leader alone."""
+    """Checks a request with the leader's engine alone."""
     self._runner.check(request)
 
   def prefill_and_insert(self, requests: Mapping[int, Any]) -> None:
-    """As the engine's; requests without a seed get one."""
+    """Starts requests in all processes; adds missing seeds."""
     seeded = {
       slot: request_options.with_seed(r) for slot, r in requests.items()
     }
@@ -52,7 +53,7 @@ class LeaderRunner:
     )
 
   def step(self, max_steps: int | None = None) -> dict[int, Any]:
-    """As the engine's."""
+    """Decodes some steps in all processes."""
     return self._run(
       entries.step(self.model, max_steps),
       'a step',
@@ -61,17 +62,14 @@ class LeaderRunner:
 
   @property
   def progress(self) -> Mapping[int, Any]:
-    """As the engine's, which computes it within a step."""
+    """The progress of the leader's engine, which it computes within a step."""
     return self._runner.progress
 
   def interrupt(self) -> None:
-    """Does nothing: the other processes would make the whole step.
-
-    The scheduler frees the slot after the call in progress.
-    """
+    """Does nothing, because the other processes would make the whole step."""
 
   def release(self, slot: int) -> None:
-    """As the engine's."""
+    """Frees a slot in all processes."""
     self._run(
       entries.release(self.model, slot),
       'a release',
@@ -79,7 +77,7 @@ class LeaderRunner:
     )
 
   def score(self, prefix: np.ndarray, suffix: np.ndarray) -> float:
-    """As the engine's."""
+    """Returns the sum of log p(suffix | prefix), computed in all processes."""
     return self._run(
       entries.score(self.model, prefix, suffix),
       'a score',

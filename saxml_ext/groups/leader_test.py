@@ -1,4 +1,4 @@
-"""Tests of leader and followers together, as threads of one process."""
+"""Tests of a leader and its followers as threads of one process."""
 
 from collections.abc import Callable
 import threading
@@ -153,7 +153,7 @@ class LeaderTest(absltest.TestCase):
     threads.append(self._in_thread(runners[1].step))
     _wait_until(lambda: second.calls or group.leader._turn._waiting)
     self.assertEmpty(second.calls)
-    # Nobody else makes the second call before the leader does.
+    # No follower makes the second call before the leader does.
     for process in (1, 2):
       _wait_until(lambda process=process: self._calls(process))
       self.assertEmpty(self._calls(process, model=1))
@@ -191,7 +191,7 @@ class LeaderTest(absltest.TestCase):
     self.errors = {i: errors.InvalidArgument('bad') for i in range(3)}
     with self.assertRaisesRegex(errors.InvalidArgument, '^bad$'):
       group.leader.load(_REQUEST)
-    # The group lives on.
+    # The group survives the failed load.
     self.errors = {}
     self.assertEqual(group.leader.load(_REQUEST).runner.step(), {})
     for follower in group.followers:
@@ -299,7 +299,7 @@ class LeaderTest(absltest.TestCase):
     )
 
   def test_loss_of_a_host_is_the_reason_for_a_call_that_fails(self):
-    """A collective operation fails before the loss of a host is noticed."""
+    """Checks that a lost host is reported, although a call failed before it."""
     timers = self.enter_context(
       mock.patch.object(
         leader_lib.threading, 'Timer', side_effect=threading.Timer
@@ -310,7 +310,7 @@ class LeaderTest(absltest.TestCase):
     self.made[0][0].runner.fail = RuntimeError('connection reset')
     self._in_thread(runner.step)
     _wait_until(lambda: timers.called)
-    # The loss is known after `silence`, which must come first.
+    # The loss is detected after `silence`, so the failure is reported later.
     (delay, _, _), _ = timers.call_args
     self.assertGreater(delay, local_group.LIMITS.silence)
     group.leader.left(group.leader._members.all()[0])
@@ -374,7 +374,7 @@ def _wait_until(condition: Callable[[], object]) -> None:
 
 
 class _Shared(list):
-  """Notes, in a list that several engines share, whose call it was."""
+  """A list that also records the caller's model in a list shared by engines."""
 
   def __init__(self, order: list[int], model: int):
     super().__init__()

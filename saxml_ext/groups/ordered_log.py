@@ -1,4 +1,4 @@
-"""The log of a group, and what keeps the calls of all models in its order."""
+"""The log of a group, and the lock and timer of the calls in the log."""
 
 import collections
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from saxml_ext.groups import followers
 from saxml_ext.protobuf import group_pb2
 
-# Seconds between two looks at how long the present call takes.
+# The seconds between checks of the current call's elapsed time.
 _LOOK = 0.25
 
 
@@ -18,38 +18,38 @@ class Answers:
   """The answers of a group's followers to one entry of its log."""
 
   def __init__(self, processes: Collection[int]):
-    """Takes the numbers of those who are asked."""
+    """Stores the numbers of the processes that must answer."""
     self._missing = set(processes)
     self._answers: dict[int, Any] = {}
     self._changed = threading.Condition()
 
   def put(self, process: int, answer: Any) -> None:
-    """Notes an answer."""
+    """Stores the answer of a process."""
     with self._changed:
       self._missing.discard(process)
       self._answers[process] = answer
       self._changed.notify_all()
 
   def wait(self, seconds: float) -> list[int]:
-    """Waits for all; returns the numbers of those that are missing still."""
+    """Waits for all answers; returns the processes that did not answer."""
     with self._changed:
       self._changed.wait_for(lambda: not self._missing, max(0.0, seconds))
       return sorted(self._missing)
 
   def all(self) -> dict[int, Any]:
-    """The answers so far, by number of the process."""
+    """Returns the received answers by process number."""
     with self._changed:
       return dict(self._answers)
 
 
 class OrderedLog:
-  """Appends entries; any thread may."""
+  """A log of entries; any thread may append to it."""
 
   def __init__(self, members: Callable[[], Sequence[followers.Member]]):
-    """Is empty.
+    """Creates an empty log.
 
     Args:
-      members: Returns the followers that entries go to.
+      members: A function that returns the followers to send entries to.
     """
     self._followers = members
     self._lock = threading.Lock()
@@ -57,7 +57,7 @@ class OrderedLog:
     self._answers: dict[int, Answers] = {}
 
   def expect(self) -> Answers:
-    """Answers of all followers, to an entry that is appended with them."""
+    """Returns an object that collects all followers' answers to an entry."""
     return Answers([member.host.process_id for member in self._followers()])
 
   def append(
@@ -66,11 +66,12 @@ class OrderedLog:
     """Numbers an entry and queues it for every follower; returns at once.
 
     Args:
-      entry: without a number; a `load` gets it as its model too.
-      answers: what followers answer goes here.
+      entry: The entry without a number. In a `load` entry, the number is also
+        stored as the model.
+      answers: The object that collects the followers' answers.
 
     Returns:
-      The entry's number.
+      The number of the entry.
     """
     with self._lock:
       self._sequence += 1
@@ -79,14 +80,14 @@ class OrderedLog:
         entry.model = self._sequence
       if answers:
         self._answers[self._sequence] = answers
-      # Once for all of them.
+      # The entry is serialized once for all followers.
       data = entry.SerializeToString()
       for member in self._followers():
         member.send(data)
     return entry.sequence
 
   def answered(self, process: int, answer: group_pb2.Answer) -> None:
-    """Takes a follower's answer to an entry; others are passed over."""
+    """Stores a follower's answer to an entry; ignores other messages."""
     kind = answer.WhichOneof('kind')
     if kind == 'done':
       number = answer.done
@@ -102,7 +103,7 @@ class OrderedLog:
       answers.put(process, answer)
 
   def forget(self, answers: Answers) -> None:
-    """Expects no more of these answers."""
+    """Stops collecting these answers."""
     with self._lock:
       self._answers = {
         number: each
@@ -112,10 +113,10 @@ class OrderedLog:
 
 
 class FairLock:
-  """Mutual exclusion, first come, first served.
+  """A lock that threads get in the order in which they ask for it.
 
-  A thread that gives a `threading.Lock` back and asks for it again at once
-  mostly gets it, so that of two models that decode one could starve.
+  A thread that releases a `threading.Lock` and acquires it again at once
+  usually gets it. If two models decode, one of them could then starve.
   """
 
   def __init__(self) -> None:
@@ -142,13 +143,13 @@ class FairLock:
 
 
 class Call(NamedTuple):
-  """A call that is under way.
+  """A call in progress.
 
   Attributes:
-    sequence: number of its entry in the log.
-    what: it is, in a few words.
-    begin: when it began, monotonic seconds.
-    limit: seconds that it may take.
+    sequence: The number of its entry in the log.
+    what: A short name of the call.
+    begin: The time at which it began, in monotonic seconds.
+    limit: The timeout in seconds.
   """
 
   sequence: int
@@ -158,24 +159,25 @@ class Call(NamedTuple):
 
 
 class Stopwatch:
-  """Watches one call at a time, from a thread of its own."""
+  """Detects a call that exceeds its timeout, from a separate thread."""
 
   def __init__(self, on_late: Callable[[Call], None]):
-    """Does nothing before `start`.
+    """Creates a stopwatch that does not run yet; see `start`.
 
     Args:
-      on_late: called once, with the first call that takes too long.
+      on_late: A function that is called once, with the first call that exceeds
+        its timeout.
     """
     self._on_late = on_late
     self._call: Call | None = None
 
   def start(self) -> None:
-    """Begins to watch."""
+    """Starts the thread of the stopwatch."""
     threading.Thread(target=self._watch, daemon=True).start()
 
   @contextlib.contextmanager
   def timing(self, sequence: int, what: str, limit: float) -> Iterator[None]:
-    """Watches a call while the context lasts; see `Call`."""
+    """Measures a call during the context; see `Call` for the arguments."""
     self._call = Call(sequence, what, time.monotonic(), limit)
     try:
       yield

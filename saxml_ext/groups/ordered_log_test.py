@@ -15,7 +15,7 @@ _TIMEOUT = 300
 
 
 class _Member(members_lib.Member):
-  """Keeps what is sent to it."""
+  """A follower that stores the numbers of the entries sent to it."""
 
   def __init__(self, number: int):
     super().__init__(group_engine.Host('abc'[number], number))
@@ -41,7 +41,7 @@ class OrderedLogTest(absltest.TestCase):
     return self.members
 
   def test_entries_arrive_in_the_order_of_their_numbers(self):
-    """A second thread comes when the first has its number, and has not sent."""
+    """Checks a second thread that comes between numbering and sending."""
     lock = self.log._lock = ordered_log.FairLock()  # It shows who waits.
     numbers: queue.SimpleQueue[int] = queue.SimpleQueue()
     second = threading.Thread(

@@ -1,4 +1,4 @@
-"""Tests that the table of request options is complete on every way."""
+"""Tests that every path of a request handles all request options."""
 
 import dataclasses
 

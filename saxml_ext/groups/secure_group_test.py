@@ -1,4 +1,4 @@
-"""Tests of a group whose log is encrypted and for its own hosts alone."""
+"""Tests of a group whose log is encrypted and restricted to its own hosts."""
 
 from absl.testing import absltest
 

@@ -1,4 +1,4 @@
-"""Tests of how a call that takes too long is noticed."""
+"""Tests of the detection of a call that exceeds its timeout."""
 
 import queue
 

@@ -1,8 +1,9 @@
-"""What a TPU host knows of the slice that it is part of.
+"""Finds the hosts of the TPU slice to which this host belongs.
 
-GKE tells by environment variables, Compute Engine by the metadata of the
-machine, as jax/_src/clusters/cloud_tpu_cluster.py reads them. A library is not
-used for it: JAX's own would ask on every machine, and wait.
+GKE sets environment variables, and Compute Engine has a metadata server. Both
+are read in the same way as in jax/_src/clusters/cloud_tpu_cluster.py. JAX's own
+code is not used, because it would query the metadata server on every machine
+and wait for the timeout.
 """
 
 from collections.abc import Mapping
@@ -17,7 +18,7 @@ from saxml_ext.common import errors
 _HOSTS = 'TPU_WORKER_HOSTNAMES'
 _WORKER = 'TPU_WORKER_ID'
 _SLICES = 'MEGASCALE_NUM_SLICES'
-# Google's client libraries know the first name, JAX the second.
+# Google's client libraries read the first variable, and JAX reads the second.
 _SERVER_VARIABLES = ('GCE_METADATA_HOST', 'GCE_METADATA_IP')
 _SERVER = 'metadata.google.internal'
 _PATH = '/computeMetadata/v1/instance/attributes/'
@@ -26,11 +27,11 @@ _TIMEOUT_SECS = 5.0
 
 @dataclasses.dataclass(frozen=True)
 class Slice:
-  """A slice, as one of its hosts sees it.
+  """A TPU slice and the position of this host in it.
 
   Attributes:
-    hosts: addresses, in the order of the workers.
-    worker: number of this host.
+    hosts: The addresses of the hosts, in the order of the workers.
+    worker: The number of this host.
   """
 
   hosts: tuple[str, ...]
@@ -38,10 +39,10 @@ class Slice:
 
 
 def of_environment(environment: Mapping[str, str]) -> Slice | None:
-  """The slice that the variables of GKE tell of; None without them.
+  """Returns the slice described by GKE's variables, or None if they are unset.
 
   Raises:
-    errors.InvalidArgument: they contradict each other.
+    errors.InvalidArgument: The variables contradict each other.
   """
   if not environment.get(_HOSTS):
     return None
@@ -54,11 +55,11 @@ def of_environment(environment: Mapping[str, str]) -> Slice | None:
 
 
 def of_metadata(environment: Mapping[str, str]) -> Slice | None:
-  """The slice that the machine's metadata tell of; None if it is no TPU's.
+  """Returns the slice in the machine's metadata, or None without a TPU.
 
   Raises:
-    errors.FailedPrecondition: the metadata server does not answer.
-    errors.InvalidArgument: the metadata contradict each other.
+    errors.FailedPrecondition: The metadata server does not answer.
+    errors.InvalidArgument: The metadata contradict each other.
   """
   server = next(filter(None, map(environment.get, _SERVER_VARIABLES)), _SERVER)
   worker = _attribute(server, 'agent-worker-number')
@@ -92,16 +93,16 @@ def _check_slices(number: str) -> None:
 
 
 def _address(endpoint: str) -> str:
-  """A host of an endpoint, which is "host" or the older "name:id:ip"."""
+  """Returns the host of an endpoint: "host" or the older "name:id:ip"."""
   return endpoint.rpartition(':')[2]
 
 
 def _attribute(server: str, name: str) -> str | None:
-  """An attribute of this machine; None if it does not have it."""
+  """Returns an attribute of this machine, or None if it does not exist."""
   request = urllib.request.Request(
     f'http://{server}{_PATH}{name}', headers={'Metadata-Flavor': 'Google'}
   )
-  # Metadata are never behind a proxy.
+  # The metadata server is never behind a proxy.
   opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
   try:
     with opener.open(request, timeout=_TIMEOUT_SECS) as response:

@@ -1,4 +1,4 @@
-"""Tests of the lock that is taken in order."""
+"""Tests of `FairLock`."""
 
 import threading
 import time
@@ -28,7 +28,7 @@ class FairLockTest(absltest.TestCase):
         while len(lock._waiting) <= name:
           time.sleep(0.001)
       self.assertEmpty(order)
-    # Behind those who wait, however quick it is.
+    # This thread must wait for the earlier ones, even if it is faster.
     take('last')
     for thread in threads:
       thread.join(_TIMEOUT)

@@ -17,11 +17,12 @@ class LocalGroup:
   """A leader and its followers.
 
   Attributes:
-    leader: process 0.
-    followers: the others.
-    threads: of the followers.
-    ends: (process, reason) of each that says that the group ends.
-    stopping: hosts that were told to stop.
+    leader: Process 0.
+    followers: The other processes.
+    threads: The threads of the followers.
+    ends: A queue of the (process, reason) pairs of processes that ended the
+      group.
+    stopping: A queue of the hosts that were asked to stop.
   """
 
   def __init__(
@@ -29,7 +30,7 @@ class LocalGroup:
     prepares: Sequence[group_engine.PrepareFn],
     limits: group_engine.Limits = LIMITS,
   ):
-    """Starts it; `prepares` has a function for each process."""
+    """Starts the group; `prepares` has one function for each process."""
     self.ends: queue.Queue[tuple[int, str]] = queue.Queue()
     self.stopping: queue.Queue[group_engine.Host] = queue.Queue()
     self._limits = limits
@@ -62,7 +63,7 @@ class LocalGroup:
     prepare: group_engine.PrepareFn,
     announcement: leader_address.Announcement | None = None,
   ) -> follower_lib.Follower:
-    """A process that has not joined yet."""
+    """Returns a follower that has not joined yet."""
     return follower_lib.Follower(
       announcement or self.announcement,
       group_engine.Host('abcdefgh'[number], number),
@@ -77,5 +78,5 @@ class LocalGroup:
     self.leader.tell_end('the test is over')
 
   def next_end(self) -> tuple[int, str]:
-    """Waits for the next process that says that the group ends."""
+    """Waits for a process that ends the group; returns (process, reason)."""
     return self.ends.get(timeout=_TIMEOUT)

@@ -1,4 +1,4 @@
-"""A process that joins a job of jax.distributed and meets its leader there."""
+"""Joins a job of jax.distributed and exchanges an address in its store."""
 
 from collections.abc import Sequence
 import os
@@ -49,7 +49,7 @@ def _main(argv: Sequence[str]) -> None:
 
 
 def _compile() -> int:
-  """Compiles a program of all devices; returns how many the cache had."""
+  """Compiles a program for all devices; returns the number of cache hits."""
   hits: list[str] = []
   jax.monitoring.register_event_listener(
     lambda event, **_: hits.append(event) if 'cache_hits' in event else None
@@ -67,7 +67,7 @@ def _compile() -> int:
 
 
 def _leave(text: str) -> None:
-  """Ends with all others: the store is the leader's, and goes with it."""
+  """Ends with all processes, because the store ends with the leader."""
   jax.distributed.shutdown()
   _end(text, 0)
 

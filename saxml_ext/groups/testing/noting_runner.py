@@ -1,4 +1,4 @@
-"""An engine for tests of groups: it notes each call, and answers from it."""
+"""An engine for tests of groups, which records its calls."""
 
 from collections.abc import Mapping
 import dataclasses
@@ -15,11 +15,11 @@ class NotingRunner:
   """Answers a prompt with its tokens reversed, after one step.
 
   Attributes:
-    num_slots: as the engine's.
-    calls: each call of the engine, as a tuple.
-    fail: raised by the next step, if set.
-    gate: when cleared, a step waits for it.
-    progress: as the engine's: the prompt, of requests that stream.
+    num_slots: The number of slots of the engine.
+    calls: The recorded calls of the engine, as tuples.
+    fail: The exception that the next step raises, if set.
+    gate: The event for which each step waits.
+    progress: The progress of streaming requests, by slot.
   """
 
   def __init__(self, num_slots: int = 4):
@@ -65,11 +65,11 @@ class NotingRunner:
 
 
 class NotingPrepared:
-  """A model that is one `NotingRunner`.
+  """A prepared model whose engine is a `NotingRunner`.
 
   Attributes:
-    identity: as given.
-    runner: what `start` returns.
+    identity: The identity that was given.
+    runner: The engine that `start` returns.
   """
 
   def __init__(self, identity: Mapping[str, str], fail_start: bool = False):
@@ -84,7 +84,7 @@ class NotingPrepared:
 
 
 def prepare(request: modelet_pb2.LoadRequest) -> NotingPrepared:
-  """Prepares any model, which is named by its path and checkpoint."""
+  """Prepares any model; its identity is its path and checkpoint."""
   return NotingPrepared(
     {'params': request.model_path, 'checkpoint': request.checkpoint_path}
   )
